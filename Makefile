@@ -1,0 +1,48 @@
+# Berth. `make help` lists what there is; `make up` and `make test` are all that a newcomer needs.
+
+SHELL      := /bin/bash
+BIN        := bin
+VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS    := -s -w -X main.version=$(VERSION)
+# Modules are taken as they are: a missing line in go.mod is an error, not a download.
+export GOFLAGS := -mod=readonly -buildvcs=false
+
+.DEFAULT_GOAL := help
+.PHONY: help up demo test test-root test-upstream lint bench build clean
+
+help: ## list these targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+up: build ## a whole cluster in the foreground; Ctrl-C ends it
+	$(BIN)/berth up
+
+build: ## bin/berth and bin/berth-controlplane (the first time: about five minutes, Kubernetes is compiled once)
+	@echo "==> building berth"
+	@go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/berth ./cmd/berth
+	@echo "==> building berth-controlplane: the API server, etcd and the workload controllers"
+	@cd upstream && go build -trimpath -ldflags '$(LDFLAGS)' -o ../$(BIN)/berth-controlplane ./cmd/berth-controlplane
+
+test: test-root build test-upstream ## all tests: the cores, then those against upstream's code and live clusters
+
+test-root:
+	@echo "==> testing the cores, the shells and the commands"
+	@go test ./...
+
+test-upstream:
+	@echo "==> testing against upstream and live clusters: several minutes"
+	@cd upstream && go test -p 1 -timeout 20m ./...
+
+lint: ## gofmt, go vet and staticcheck
+	@echo "==> checking format"
+	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not formatted (gofmt -w):"; echo "$$out"; exit 1; fi
+	@echo "==> go vet"
+	@go vet ./...
+	@cd upstream && go vet ./...
+	@echo "==> staticcheck"
+	@go tool -modfile=tools/go.mod staticcheck ./...
+
+bench: ## upstream's scheduling core and Berth's side by side
+	@cd upstream && go run ./cmd/bench
+
+clean: ## remove what was built and the data of `make up`
+	rm -rf $(BIN) .berth

@@ -1,0 +1,141 @@
+package cluster
+
+import (
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// PodClass is what pods share that differ in name, place and times only. Its fields never change.
+type PodClass struct {
+	// ID is small, unique among the classes that live, and used again after a class is gone.
+	ID int32
+	// Serial is never used again.
+	Serial uint64
+
+	Namespace string
+	Labels    labels.Set
+	Priority  int32
+	// Spec is one pod's; whatever differs between pods of the class (NodeName, volumes that every node can give) must not
+	// be read from it.
+	Spec *v1.PodSpec
+	// Controller is the owner that made the pods, or nil.
+	Controller *metav1.OwnerReference
+
+	// Requests is what a pod of the class takes of a node, overhead included.
+	Requests Resources
+	// NonZeroCPU (in thousandths) and NonZeroMemory are the same with defaults for containers without a request.
+	NonZeroCPU, NonZeroMemory int64
+
+	Ports []Port
+
+	RequiredAffinity, RequiredAntiAffinity   []Term
+	PreferredAffinity, PreferredAntiAffinity []WeightedTerm
+	// TermError says why the terms above could not be read; such a pod is refused by InterPodAffinity.
+	TermError error
+
+	// Status is kept only where it matters to deciding: pods with device claims, each a class of its own.
+	Status *v1.PodStatus
+
+	key  digest
+	pods int // pods that hold the class; at 0 it may be dropped
+}
+
+// Term is one term of pod affinity or anti-affinity, read.
+type Term struct {
+	Namespaces        sets.Set[string]
+	NamespaceSelector labels.Selector
+	Selector          labels.Selector
+	TopologyKey       string
+}
+
+// WeightedTerm is a preferred term.
+type WeightedTerm struct {
+	Term
+	Weight int32
+}
+
+// Matches tells whether the term means pods of the class, whose namespace has these labels.
+func (t *Term) Matches(class *PodClass, namespace labels.Set) bool {
+	if !t.Namespaces.Has(class.Namespace) && !t.NamespaceSelector.Matches(namespace) {
+		return false
+	}
+	return t.Selector.Matches(class.Labels)
+}
+
+// HasAffinity tells whether the pods have pod affinity or anti-affinity of any kind, if only an empty one.
+func (c *PodClass) HasAffinity() bool {
+	a := c.Spec.Affinity
+	return a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil)
+}
+
+func newPodClass(pod *v1.Pod, key digest) *PodClass {
+	c := &PodClass{Namespace: pod.Namespace, Labels: pod.Labels, Spec: &pod.Spec, Controller: metav1.GetControllerOf(pod), key: key}
+	if pod.Spec.Priority != nil {
+		c.Priority = *pod.Spec.Priority
+	}
+	c.Requests, c.NonZeroCPU, c.NonZeroMemory = placedRequests(pod)
+	c.Ports = portsOf(pod)
+	if len(pod.Spec.ResourceClaims) > 0 {
+		c.Status = &pod.Status
+	}
+	if a := pod.Spec.Affinity; a != nil {
+		c.readTerms(a)
+	}
+	return c
+}
+
+func (c *PodClass) readTerms(a *v1.Affinity) {
+	if p := a.PodAffinity; p != nil {
+		c.RequiredAffinity = c.terms(p.RequiredDuringSchedulingIgnoredDuringExecution)
+		c.PreferredAffinity = c.weightedTerms(p.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	if p := a.PodAntiAffinity; p != nil {
+		c.RequiredAntiAffinity = c.terms(p.RequiredDuringSchedulingIgnoredDuringExecution)
+		c.PreferredAntiAffinity = c.weightedTerms(p.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+}
+
+// terms reads a list as a whole or, if one term is broken, not at all, as upstream does.
+func (c *PodClass) terms(list []v1.PodAffinityTerm) []Term {
+	terms := make([]Term, 0, len(list))
+	for i := range list {
+		t, err := c.term(&list[i])
+		if err != nil {
+			c.TermError = err
+			return nil
+		}
+		terms = append(terms, t)
+	}
+	return terms
+}
+
+func (c *PodClass) weightedTerms(list []v1.WeightedPodAffinityTerm) []WeightedTerm {
+	terms := make([]WeightedTerm, 0, len(list))
+	for i := range list {
+		t, err := c.term(&list[i].PodAffinityTerm)
+		if err != nil {
+			c.TermError = err
+			return nil
+		}
+		terms = append(terms, WeightedTerm{t, list[i].Weight})
+	}
+	return terms
+}
+
+func (c *PodClass) term(t *v1.PodAffinityTerm) (Term, error) {
+	selector, err := metav1.LabelSelectorAsSelector(t.LabelSelector)
+	if err != nil {
+		return Term{}, err
+	}
+	namespaceSelector, err := metav1.LabelSelectorAsSelector(t.NamespaceSelector)
+	if err != nil {
+		return Term{}, err
+	}
+	namespaces := sets.New(t.Namespaces...)
+	if len(t.Namespaces) == 0 && t.NamespaceSelector == nil {
+		namespaces.Insert(c.Namespace)
+	}
+	return Term{namespaces, namespaceSelector, selector, t.TopologyKey}, nil
+}

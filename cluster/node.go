@@ -1,0 +1,176 @@
+package cluster
+
+import (
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Node is a node with the pods on it, placed or assumed.
+type Node struct {
+	// Index is the node's place in Cluster.Nodes and Cluster.Rooms while it lives; a later node may get it.
+	Index int32
+	Name  string
+
+	// What the node shares with its likes. Never nil.
+	Labels   *LabelSet
+	Taints   *TaintSet
+	Images   *ImageSet
+	Features *FeatureSet
+	Size     *Size
+
+	// Hostname is the value of the label kubernetes.io/hostname, which is in nobody's LabelSet: every node has its own.
+	Hostname    string
+	HasHostname bool
+
+	// Pods stand in no order.
+	Pods []*Pod
+	// Requested is the sum of the pods' requests. CPU and memory are in the node's Room, too.
+	Requested Resources
+	// Affine and AntiAffine count pods with pod affinity of any kind, and with required anti-affinity.
+	Affine, AntiAffine int32
+
+	// Nominated are pods that preempted others to go here and still wait. They are not in Pods nor in Requested.
+	Nominated []*Pod
+}
+
+// Room is the part of a node that placements change, and what it is measured against: one cache line, so that looking at a
+// node for its free room costs one memory access.
+type Room struct {
+	CPU, Memory               int64 // allocatable
+	RequestedCPU              int64
+	RequestedMemory           int64
+	NonZeroCPU, NonZeroMemory int64 // requested, with defaults where a container requests nothing
+	Pods, MaxPods             int32
+	_                         int64
+}
+
+// LabelSet are the labels that some nodes share, without the host name.
+type LabelSet struct {
+	ID  int32
+	Map map[string]string
+}
+
+// TaintSet are the taints that some nodes share, and whether they are cordoned.
+type TaintSet struct {
+	ID            int32
+	Taints        []v1.Taint // without timeAdded
+	Unschedulable bool
+}
+
+// ImageSet are the images that some nodes share.
+type ImageSet struct {
+	ID     int32
+	Images []v1.ContainerImage
+}
+
+// FeatureSet are the features that some nodes declare.
+type FeatureSet struct {
+	ID    int32
+	Names []string
+}
+
+// Size is the allocatable amount of resources that some nodes share.
+type Size struct {
+	ID int32
+	Resources
+	List v1.ResourceList
+}
+
+// Lookup returns a label's value and whether the node has it.
+func (n *Node) Lookup(key string) (string, bool) {
+	if key == v1.LabelHostname {
+		return n.Hostname, n.HasHostname
+	}
+	value, ok := n.Labels.Map[key]
+	return value, ok
+}
+
+// Get and Has make a node fit for label selectors (labels.Labels).
+func (n *Node) Get(key string) string { value, _ := n.Lookup(key); return value }
+
+// Has tells whether the node has the label.
+func (n *Node) Has(key string) bool { _, ok := n.Lookup(key); return ok }
+
+// AllLabels puts the labels together again.
+func (n *Node) AllLabels() map[string]string {
+	all := make(map[string]string, len(n.Labels.Map)+1)
+	maps.Copy(all, n.Labels.Map)
+	if n.HasHostname {
+		all[v1.LabelHostname] = n.Hostname
+	}
+	return all
+}
+
+// Object puts together again what decisions need of the node, for libraries that want to see one. Its parts are shared: do
+// not change them.
+func (n *Node) Object() *v1.Node {
+	return &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.AllLabels()},
+		Spec:       v1.NodeSpec{Taints: n.Taints.Taints, Unschedulable: n.Taints.Unschedulable},
+		Status:     v1.NodeStatus{Allocatable: n.Size.List, Images: n.Images.Images, DeclaredFeatures: n.Features.Names},
+	}
+}
+
+// intern returns the one value that stands for all with the same digest, made by make when there is none.
+func intern[T any](table map[digest]*T, key digest, make func(id int32) *T) *T {
+	if value, ok := table[key]; ok {
+		return value
+	}
+	value := make(int32(len(table)))
+	table[key] = value
+	return value
+}
+
+func (c *Cluster) internLabels(labels map[string]string) *LabelSet {
+	if _, ok := labels[v1.LabelHostname]; ok {
+		labels = maps.Clone(labels)
+		delete(labels, v1.LabelHostname)
+	}
+	var h hasher
+	h.stringMap(labels)
+	return intern(c.labels, h.sum(), func(id int32) *LabelSet { return &LabelSet{ID: id, Map: labels} })
+}
+
+func (c *Cluster) internTaints(spec *v1.NodeSpec) *TaintSet {
+	var h hasher
+	h.bool(spec.Unschedulable)
+	for i := range spec.Taints {
+		t := &spec.Taints[i]
+		h.string(t.Key)
+		h.string(t.Value)
+		h.string(string(t.Effect))
+	}
+	return intern(c.taints, h.sum(), func(id int32) *TaintSet {
+		s := &TaintSet{ID: id, Unschedulable: spec.Unschedulable}
+		for _, t := range spec.Taints {
+			t.TimeAdded = nil
+			s.Taints = append(s.Taints, t)
+		}
+		return s
+	})
+}
+
+func (c *Cluster) internImages(list []v1.ContainerImage) *ImageSet {
+	var h hasher
+	for i := range list {
+		h.strings(list[i].Names)
+		h.int(list[i].SizeBytes)
+	}
+	return intern(c.images, h.sum(), func(id int32) *ImageSet { return &ImageSet{ID: id, Images: list} })
+}
+
+func (c *Cluster) internFeatures(names []string) *FeatureSet {
+	var h hasher
+	h.strings(names)
+	return intern(c.features, h.sum(), func(id int32) *FeatureSet { return &FeatureSet{ID: id, Names: names} })
+}
+
+func (c *Cluster) internSize(list v1.ResourceList) *Size {
+	var h hasher
+	h.resources(list)
+	return intern(c.sizes, h.sum(), func(id int32) *Size {
+		return &Size{ID: id, Resources: NewResources(list), List: list}
+	})
+}

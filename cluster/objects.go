@@ -1,0 +1,98 @@
+package cluster
+
+import (
+	"maps"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Objects are the API objects beside nodes and pods that plugins ask for. They are kept as they came: do not change them.
+type Objects struct {
+	Namespaces             Table[*v1.Namespace]
+	Services               Table[*v1.Service]
+	ReplicationControllers Table[*v1.ReplicationController]
+	ReplicaSets            Table[*appsv1.ReplicaSet]
+	StatefulSets           Table[*appsv1.StatefulSet]
+	Budgets                Table[*policyv1.PodDisruptionBudget]
+
+	Volumes           Table[*v1.PersistentVolume]
+	Claims            Table[*v1.PersistentVolumeClaim]
+	StorageClasses    Table[*storagev1.StorageClass]
+	CSINodes          Table[*storagev1.CSINode]
+	CSIDrivers        Table[*storagev1.CSIDriver]
+	CSICapacities     Table[*storagev1.CSIStorageCapacity]
+	VolumeAttachments Table[*storagev1.VolumeAttachment]
+
+	ResourceSlices Table[*resourcev1.ResourceSlice]
+	ResourceClaims Table[*resourcev1.ResourceClaim]
+	DeviceClasses  Table[*resourcev1.DeviceClass]
+}
+
+// Name is a namespaced name; Namespace is empty for what has none.
+type Name struct{ Namespace, Name string }
+
+// Table holds the objects of one kind by name. The zero value is empty and ready.
+type Table[T metav1.Object] struct {
+	byName map[Name]T
+	// Version grows with every change.
+	Version uint64
+}
+
+// Get returns the object of that name; ok tells whether there is one.
+func (t *Table[T]) Get(namespace, name string) (object T, ok bool) {
+	object, ok = t.byName[Name{namespace, name}]
+	return object, ok
+}
+
+// Set adds the object or takes the place of the one of its name.
+func (t *Table[T]) Set(object T) {
+	if t.byName == nil {
+		t.byName = make(map[Name]T)
+	}
+	t.byName[Name{object.GetNamespace(), object.GetName()}] = object
+	t.Version++
+}
+
+// Delete forgets the object of that name.
+func (t *Table[T]) Delete(namespace, name string) {
+	delete(t.byName, Name{namespace, name})
+	t.Version++
+}
+
+// Len returns how many there are.
+func (t *Table[T]) Len() int { return len(t.byName) }
+
+// Each yields the objects in no order.
+func (t *Table[T]) Each(yield func(object T) bool) {
+	for _, object := range t.byName {
+		if !yield(object) {
+			return
+		}
+	}
+}
+
+// All returns the objects sorted by namespace and name.
+func (t *Table[T]) All() []T {
+	return slices.SortedFunc(maps.Values(t.byName), func(a, b T) int {
+		switch an, bn := a.GetNamespace(), b.GetNamespace(); {
+		case an < bn:
+			return -1
+		case an > bn:
+			return 1
+		case a.GetName() < b.GetName():
+			return -1
+		}
+		return 1
+	})
+}
+
+// In returns the objects of one namespace, sorted by name.
+func (t *Table[T]) In(namespace string) []T {
+	return slices.DeleteFunc(t.All(), func(o T) bool { return o.GetNamespace() != namespace })
+}

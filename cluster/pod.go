@@ -1,0 +1,82 @@
+package cluster
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Pod is a pod that waits, or has its place on a node.
+type Pod struct {
+	Class *PodClass
+	Name  string
+	UID   types.UID
+
+	// Node is where the pod is placed; nil while it waits or while its node is not known.
+	Node *Node
+	// NodeName is the same by name, also when the node is not known.
+	NodeName string
+	// Nominated names the node for which the pod preempted others.
+	Nominated string
+
+	Created, Started time.Time // Started is zero while no kubelet has seen the pod
+	Terminating      bool      // deletion is under way
+	Preempted        bool      // deletion is under way, and the scheduler asked for it
+
+	place int32 // index in Node.Pods
+}
+
+// Namespace returns the pod's namespace.
+func (p *Pod) Namespace() string { return p.Class.Namespace }
+
+// Spec returns the spec that the pod shares with its class; see PodClass.Spec for what must not be read from it.
+func (p *Pod) Spec() *v1.PodSpec { return p.Class.Spec }
+
+// Object puts together again what decisions need of the pod, for libraries that want to see one. Its parts are shared: do
+// not change them.
+func (p *Pod) Object() *v1.Pod {
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: p.Class.Namespace, Name: p.Name, UID: p.UID, Labels: p.Class.Labels,
+			CreationTimestamp: metav1.NewTime(p.Created),
+		},
+		Spec: *p.Class.Spec,
+	}
+	if p.Class.Controller != nil {
+		pod.OwnerReferences = []metav1.OwnerReference{*p.Class.Controller}
+	}
+	if p.Class.Status != nil {
+		pod.Status = *p.Class.Status
+	}
+	pod.Spec.NodeName = p.NodeName
+	pod.Status.NominatedNodeName = p.Nominated
+	if !p.Started.IsZero() {
+		started := metav1.NewTime(p.Started)
+		pod.Status.StartTime = &started
+	}
+	if p.Terminating {
+		now := metav1.Time{}
+		pod.DeletionTimestamp = &now
+	}
+	return pod
+}
+
+// preempted tells whether the pod is leaving because the scheduler removed it for another.
+func preempted(pod *v1.Pod) bool {
+	if pod.DeletionTimestamp == nil {
+		return false
+	}
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == v1.DisruptionTarget {
+			return c.Status == v1.ConditionTrue && c.Reason == v1.PodReasonPreemptionByScheduler
+		}
+	}
+	return false
+}
+
+// Terminal tells whether the pod has ended for good and takes nothing of its node any more.
+func Terminal(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+}

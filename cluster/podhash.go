@@ -1,0 +1,228 @@
+package cluster
+
+import (
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// classDigest hashes all of a pod that a decision may depend on, apart from what every pod has for itself (name, UID, times,
+// node, nominated node). A field of the pod that some plugin reads belongs here; TestEveryPodFieldIsDecidedOn says of each
+// field of the API whether it is.
+func classDigest(pod *v1.Pod) digest {
+	var h hasher
+	spec := &pod.Spec
+	h.string(pod.Namespace)
+	h.stringMap(pod.Labels)
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		h.string(owner.APIVersion)
+		h.string(owner.Kind)
+		h.string(owner.Name)
+	} else {
+		h.bool(false)
+	}
+	h.string(spec.SchedulerName)
+	h.optionalInt32(spec.Priority)
+	h.bool(spec.PreemptionPolicy != nil && *spec.PreemptionPolicy == v1.PreemptNever)
+	h.stringMap(spec.NodeSelector)
+	h.tolerations(spec.Tolerations)
+	h.affinity(spec.Affinity)
+	h.spread(spec.TopologySpreadConstraints)
+	h.bool(spec.HostNetwork)
+	h.bool(spec.HostUsers != nil && !*spec.HostUsers)
+	h.resources(spec.Overhead)
+	h.bool(spec.Resources != nil)
+	if spec.Resources != nil {
+		h.resources(spec.Resources.Requests)
+		h.resources(spec.Resources.Limits)
+	}
+	h.containers(spec.InitContainers)
+	h.containers(spec.Containers)
+	h.word(uint64(len(spec.SchedulingGates)))
+	for i := range spec.SchedulingGates {
+		h.string(spec.SchedulingGates[i].Name)
+	}
+	h.volumes(pod)
+	h.resized(&pod.Status)
+	return h.sum()
+}
+
+func (h *hasher) tolerations(list []v1.Toleration) {
+	h.word(uint64(len(list)))
+	for i := range list {
+		t := &list[i]
+		h.string(t.Key)
+		h.string(string(t.Operator))
+		h.string(t.Value)
+		h.string(string(t.Effect))
+	}
+}
+
+func (h *hasher) affinity(a *v1.Affinity) {
+	h.bool(a != nil)
+	if a == nil {
+		return
+	}
+	h.nodeAffinity(a.NodeAffinity)
+	h.bool(a.PodAffinity != nil)
+	if p := a.PodAffinity; p != nil {
+		h.podTerms(p.RequiredDuringSchedulingIgnoredDuringExecution)
+		h.weightedPodTerms(p.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	h.bool(a.PodAntiAffinity != nil)
+	if p := a.PodAntiAffinity; p != nil {
+		h.podTerms(p.RequiredDuringSchedulingIgnoredDuringExecution)
+		h.weightedPodTerms(p.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+}
+
+func (h *hasher) nodeAffinity(a *v1.NodeAffinity) {
+	h.bool(a != nil)
+	if a == nil {
+		return
+	}
+	required := a.RequiredDuringSchedulingIgnoredDuringExecution
+	h.bool(required != nil)
+	if required != nil {
+		h.word(uint64(len(required.NodeSelectorTerms)))
+		for i := range required.NodeSelectorTerms {
+			h.nodeTerm(&required.NodeSelectorTerms[i])
+		}
+	}
+	h.word(uint64(len(a.PreferredDuringSchedulingIgnoredDuringExecution)))
+	for i := range a.PreferredDuringSchedulingIgnoredDuringExecution {
+		term := &a.PreferredDuringSchedulingIgnoredDuringExecution[i]
+		h.int(int64(term.Weight))
+		h.nodeTerm(&term.Preference)
+	}
+}
+
+func (h *hasher) nodeTerm(t *v1.NodeSelectorTerm) {
+	for _, list := range [2][]v1.NodeSelectorRequirement{t.MatchExpressions, t.MatchFields} {
+		h.word(uint64(len(list)))
+		for i := range list {
+			h.string(list[i].Key)
+			h.string(string(list[i].Operator))
+			h.strings(list[i].Values)
+		}
+	}
+}
+
+func (h *hasher) podTerms(list []v1.PodAffinityTerm) {
+	h.word(uint64(len(list)))
+	for i := range list {
+		h.podTerm(&list[i])
+	}
+}
+
+func (h *hasher) weightedPodTerms(list []v1.WeightedPodAffinityTerm) {
+	h.word(uint64(len(list)))
+	for i := range list {
+		h.int(int64(list[i].Weight))
+		h.podTerm(&list[i].PodAffinityTerm)
+	}
+}
+
+// podTerm leaves matchLabelKeys out: the API server has merged them into the selector.
+func (h *hasher) podTerm(t *v1.PodAffinityTerm) {
+	h.labelSelector(t.LabelSelector)
+	h.strings(t.Namespaces)
+	h.string(t.TopologyKey)
+	h.labelSelector(t.NamespaceSelector)
+}
+
+func (h *hasher) spread(list []v1.TopologySpreadConstraint) {
+	h.word(uint64(len(list)))
+	for i := range list {
+		c := &list[i]
+		h.int(int64(c.MaxSkew))
+		h.string(c.TopologyKey)
+		h.string(string(c.WhenUnsatisfiable))
+		h.labelSelector(c.LabelSelector)
+		h.optionalInt32(c.MinDomains)
+		h.bool(c.NodeAffinityPolicy != nil && *c.NodeAffinityPolicy == v1.NodeInclusionPolicyIgnore)
+		h.bool(c.NodeTaintsPolicy != nil && *c.NodeTaintsPolicy == v1.NodeInclusionPolicyHonor)
+		h.strings(c.MatchLabelKeys)
+	}
+}
+
+func (h *hasher) containers(list []v1.Container) {
+	h.word(uint64(len(list)))
+	for i := range list {
+		c := &list[i]
+		h.string(c.Image)
+		h.resources(c.Resources.Requests)
+		h.bool(c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways)
+		h.word(uint64(len(c.RestartPolicyRules)))
+		for j := range c.RestartPolicyRules {
+			h.string(string(c.RestartPolicyRules[j].Action))
+		}
+		for j := range c.Ports {
+			if p := &c.Ports[j]; p.HostPort > 0 {
+				h.string(p.HostIP)
+				h.string(string(p.Protocol))
+				h.int(int64(p.HostPort))
+			}
+		}
+		h.bool(false)
+	}
+}
+
+// volumes hashes the volumes that matter to placing a pod. Claims that are made for one pod carry its name, and devices are
+// allocated to one pod, so such a pod is a class of its own.
+func (h *hasher) volumes(pod *v1.Pod) {
+	personal := len(pod.Spec.ResourceClaims) > 0 || pod.Spec.SchedulingGroup != nil
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if !volumeMatters(v) {
+			continue
+		}
+		personal = personal || v.Ephemeral != nil
+		h.string(v.Name)
+		encoded, err := v.VolumeSource.Marshal()
+		if err != nil { // cannot happen for an object that was decoded; if it does, share nothing
+			personal = true
+		}
+		h.bytes(encoded)
+	}
+	h.bool(personal)
+	if personal {
+		h.string(pod.Name)
+		h.string(string(pod.UID))
+		encoded, _ := pod.Status.Marshal()
+		h.bytes(encoded)
+	}
+}
+
+// volumeMatters tells the volumes that can keep a pod off a node, or draw it there, from those that every node can give.
+func volumeMatters(v *v1.Volume) bool {
+	return v.ConfigMap == nil && v.Secret == nil && v.Projected == nil && v.EmptyDir == nil && v.DownwardAPI == nil && v.HostPath == nil
+}
+
+// resized hashes what a kubelet reports of amounts that were changed in place; they count instead of the spec's.
+func (h *hasher) resized(s *v1.PodStatus) {
+	for _, list := range [2][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
+		for i := range list {
+			c := &list[i]
+			if c.Resources == nil && c.AllocatedResources == nil {
+				continue
+			}
+			h.string(c.Name)
+			h.resources(c.AllocatedResources)
+			if c.Resources != nil {
+				h.resources(c.Resources.Requests)
+			}
+		}
+	}
+	if s.Resources != nil || s.AllocatedResources != nil {
+		h.resources(s.AllocatedResources)
+		if s.Resources != nil {
+			h.resources(s.Resources.Requests)
+		}
+	}
+	for i := range s.Conditions {
+		if c := &s.Conditions[i]; c.Type == v1.PodResizePending {
+			h.string(string(c.Status))
+			h.string(c.Reason)
+		}
+	}
+}

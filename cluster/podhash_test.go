@@ -1,0 +1,149 @@
+package cluster
+
+import (
+	"reflect"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// without is for fields that no decision depends on.
+var without func(*v1.Pod)
+
+// podSpecFields says of every field of a pod's spec how a change of it shows in the class. A field that a new version of the
+// API brings is missing here, and has to be thought about.
+var podSpecFields = map[string]func(*v1.Pod){
+	"Volumes": func(p *v1.Pod) {
+		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}
+	},
+	"InitContainers":                func(p *v1.Pod) { p.Spec.InitContainers = []v1.Container{{Name: "i"}} },
+	"Containers":                    func(p *v1.Pod) { p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: "d"}) },
+	"EphemeralContainers":           without, // they take no resources and come when the pod has its place
+	"RestartPolicy":                 without,
+	"TerminationGracePeriodSeconds": without,
+	"ActiveDeadlineSeconds":         without,
+	"DNSPolicy":                     without,
+	"NodeSelector":                  func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} },
+	"ServiceAccountName":            without,
+	"DeprecatedServiceAccount":      without,
+	"AutomountServiceAccountToken":  without,
+	"NodeName":                      without, // a place, not a wish
+	"HostNetwork":                   func(p *v1.Pod) { p.Spec.HostNetwork = true },
+	"HostPID":                       without,
+	"HostIPC":                       without,
+	"ShareProcessNamespace":         without,
+	"SecurityContext":               without,
+	"ImagePullSecrets":              without,
+	"Hostname":                      without,
+	"Subdomain":                     without,
+	"Affinity":                      func(p *v1.Pod) { p.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{}} },
+	"SchedulerName":                 func(p *v1.Pod) { p.Spec.SchedulerName = "other" },
+	"Tolerations":                   func(p *v1.Pod) { p.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}} },
+	"HostAliases":                   without,
+	"PriorityClassName":             without, // the number counts
+	"Priority":                      func(p *v1.Pod) { p.Spec.Priority = new(int32); *p.Spec.Priority = 7 },
+	"DNSConfig":                     without,
+	"ReadinessGates":                without,
+	"RuntimeClassName":              without, // admission has written what it means into the spec
+	"EnableServiceLinks":            without,
+	"PreemptionPolicy":              func(p *v1.Pod) { never := v1.PreemptNever; p.Spec.PreemptionPolicy = &never },
+	"Overhead":                      func(p *v1.Pod) { p.Spec.Overhead = v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")} },
+	"TopologySpreadConstraints":     func(p *v1.Pod) { p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1}} },
+	"SetHostnameAsFQDN":             without,
+	"OS":                            without, // the kubelet's to judge
+	"HostUsers":                     func(p *v1.Pod) { p.Spec.HostUsers = new(bool) },
+	"SchedulingGates":               func(p *v1.Pod) { p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "g"}} },
+	"ResourceClaims":                func(p *v1.Pod) { p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "r"}} },
+	"Resources":                     func(p *v1.Pod) { p.Spec.Resources = &v1.ResourceRequirements{} },
+	"HostnameOverride":              without,
+	"SchedulingGroup":               func(p *v1.Pod) { p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{} },
+}
+
+func examplePod() *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "u", Labels: map[string]string{"app": "x"}},
+		Spec: v1.PodSpec{Containers: []v1.Container{{
+			Name: "c", Image: "app:v1", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}},
+		}}},
+	}
+}
+
+func TestEveryPodFieldIsDecidedOn(t *testing.T) {
+	spec := reflect.TypeFor[v1.PodSpec]()
+	for i := range spec.NumField() {
+		name := spec.Field(i).Name
+		change, known := podSpecFields[name]
+		switch {
+		case !known:
+			t.Errorf("spec.%s is not in the list: does any decision depend on it?", name)
+		case change == nil:
+		default:
+			pod := examplePod()
+			change(pod)
+			if classDigest(pod) == classDigest(examplePod()) {
+				t.Errorf("a pod with another spec.%s is of the same class", name)
+			}
+		}
+	}
+}
+
+func TestWhatSetsClassesApart(t *testing.T) {
+	for name, change := range map[string]func(*v1.Pod){
+		"namespace":      func(p *v1.Pod) { p.Namespace = "other" },
+		"label":          func(p *v1.Pod) { p.Labels = map[string]string{"app": "y"} },
+		"one label more": func(p *v1.Pod) { p.Labels["tier"] = "x" },
+		"controller": func(p *v1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "rs", Controller: new(true)}}
+		},
+		"request":            func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("2") },
+		"request of nothing": func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests[v1.ResourceMemory] = resource.MustParse("0") },
+		"image":              func(p *v1.Pod) { p.Spec.Containers[0].Image = "app:v2" },
+		"host port":          func(p *v1.Pod) { p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80}} },
+		"resized": func(p *v1.Pod) {
+			p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", AllocatedResources: v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}}}
+		},
+		"claim of its own": func(p *v1.Pod) {
+			p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}}
+		},
+	} {
+		pod := examplePod()
+		change(pod)
+		if classDigest(pod) == classDigest(examplePod()) {
+			t.Errorf("%s: the class is the same", name)
+		}
+	}
+}
+
+func TestWhatClassesHaveInCommon(t *testing.T) {
+	for name, change := range map[string]func(*v1.Pod){
+		"name and UID":     func(p *v1.Pod) { p.Name, p.UID = "q", "v" },
+		"place":            func(p *v1.Pod) { p.Spec.NodeName = "node-1" },
+		"another spelling": func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("1000m") },
+		"a volume for all": func(p *v1.Pod) {
+			p.Spec.Volumes = []v1.Volume{{Name: "token-x7", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{}}}}
+		},
+		"phase and start":    func(p *v1.Pod) { p.Status.Phase = v1.PodRunning; p.Status.StartTime = &metav1.Time{} },
+		"a container's port": func(p *v1.Pod) { p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80}} },
+		"seconds tolerated":  func(p *v1.Pod) {},
+	} {
+		pod := examplePod()
+		change(pod)
+		if classDigest(pod) != classDigest(examplePod()) {
+			t.Errorf("%s: the classes differ", name)
+		}
+	}
+}
+
+// FuzzClassDigest: labels, however odd, never make two different pods one class by running into each other.
+func FuzzClassDigest(f *testing.F) {
+	f.Add("a", "bc", "ab", "c")
+	f.Fuzz(func(t *testing.T, k1, v1, k2, v2 string) {
+		a, b := examplePod(), examplePod()
+		a.Labels, b.Labels = map[string]string{k1: v1}, map[string]string{k2: v2}
+		if same := k1 == k2 && v1 == v2; same != (classDigest(a) == classDigest(b)) {
+			t.Errorf("%q=%q and %q=%q: same %t", k1, v1, k2, v2, !same)
+		}
+	})
+}

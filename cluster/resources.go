@@ -1,0 +1,123 @@
+package cluster
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/component-helpers/resource"
+)
+
+// Resources are amounts as the scheduler counts them: CPU in thousandths, everything else in units.
+type Resources struct {
+	MilliCPU         int64
+	Memory           int64
+	EphemeralStorage int64
+	Pods             int64 // how many pods a node allows; 0 in a pod's request
+	// Scalars are extended resources, huge pages and attachable volumes; nil when there are none.
+	Scalars map[v1.ResourceName]int64
+}
+
+// NewResources counts a resource list. Names that the scheduler does not know are left out, as upstream leaves them out.
+func NewResources(list v1.ResourceList) Resources {
+	var r Resources
+	for name, quantity := range list {
+		switch name {
+		case v1.ResourceCPU:
+			r.MilliCPU = quantity.MilliValue()
+		case v1.ResourceMemory:
+			r.Memory = quantity.Value()
+		case v1.ResourceEphemeralStorage:
+			r.EphemeralStorage = quantity.Value()
+		case v1.ResourcePods:
+			r.Pods = quantity.Value()
+		default:
+			if IsScalar(name) {
+				if r.Scalars == nil {
+					r.Scalars = make(map[v1.ResourceName]int64)
+				}
+				r.Scalars[name] = quantity.Value()
+			}
+		}
+	}
+	return r
+}
+
+// Of returns the amount of one resource by name.
+func (r *Resources) Of(name v1.ResourceName) int64 {
+	switch name {
+	case v1.ResourceCPU:
+		return r.MilliCPU
+	case v1.ResourceMemory:
+		return r.Memory
+	case v1.ResourceEphemeralStorage:
+		return r.EphemeralStorage
+	case v1.ResourcePods:
+		return r.Pods
+	}
+	return r.Scalars[name]
+}
+
+// add counts sign times o into r; Pods is a limit and never summed.
+func (r *Resources) add(o *Resources, sign int64) {
+	r.MilliCPU += sign * o.MilliCPU
+	r.Memory += sign * o.Memory
+	r.EphemeralStorage += sign * o.EphemeralStorage
+	for name, amount := range o.Scalars {
+		if r.Scalars == nil {
+			r.Scalars = make(map[v1.ResourceName]int64)
+		}
+		r.Scalars[name] += sign * amount
+	}
+}
+
+// Amounts that a container without a request counts for in scores, so that pods without requests spread, too.
+const (
+	DefaultMilliCPU = 100
+	DefaultMemory   = 200 << 20
+)
+
+// placedRequests are what a pod on a node counts for: its requests, and CPU and memory with defaults for containers that
+// have none. The resized amounts of a running pod are taken from its status.
+func placedRequests(pod *v1.Pod) (requests Resources, nonZeroCPU, nonZeroMemory int64) {
+	options := resource.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
+	list := resource.PodRequests(pod, options)
+	withDefaults := list
+	if missing := missingRequests(list, resource.IsPodLevelRequestsSet(pod)); len(missing) > 0 {
+		options.NonMissingContainerRequests = missing
+		withDefaults = resource.PodRequests(pod, options)
+	}
+	cpu, memory := withDefaults[v1.ResourceCPU], withDefaults[v1.ResourceMemory]
+	return NewResources(list), cpu.MilliValue(), memory.Value()
+}
+
+// missingRequests names the default amounts that containers without a request count for. In a pod with requests of its own, as
+// a whole, they count only for a resource that nobody in the pod requests.
+func missingRequests(requests v1.ResourceList, podLevel bool) v1.ResourceList {
+	missing := v1.ResourceList{
+		v1.ResourceCPU:    *apiresource.NewMilliQuantity(DefaultMilliCPU, apiresource.DecimalSI),
+		v1.ResourceMemory: *apiresource.NewQuantity(DefaultMemory, apiresource.DecimalSI),
+	}
+	if podLevel { // the amounts then come from the whole
+		for name := range requests {
+			delete(missing, name)
+		}
+	}
+	return missing
+}
+
+// IsScalar tells whether a resource other than CPU, memory and ephemeral storage is counted at all: extended resources, huge
+// pages, native resources by their full name, and attachable volumes.
+func IsScalar(name v1.ResourceName) bool {
+	s := string(name)
+	native := !strings.Contains(s, "/") || strings.Contains(s, v1.ResourceDefaultNamespacePrefix)
+	if native {
+		return strings.HasPrefix(s, v1.ResourceHugePagesPrefix) || strings.HasPrefix(s, v1.ResourceAttachableVolumesPrefix) ||
+			strings.Contains(s, v1.ResourceDefaultNamespacePrefix)
+	}
+	if strings.HasPrefix(s, v1.DefaultResourceRequestsPrefix) {
+		return false
+	}
+	return len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+s)) == 0
+}

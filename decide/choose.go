@@ -1,0 +1,228 @@
+package decide
+
+import (
+	"math"
+
+	"github.com/berth-k8s/berth/plugins"
+)
+
+// choice is what the groups of a ranking say about a pod.
+type choice struct {
+	node     int32 // none: nothing is feasible
+	total    int64
+	feasible int
+}
+
+// choose finds the best of the nodes.
+func (r *ranking) choose() choice {
+	feasible := r.feasible()
+	if feasible == 0 {
+		return choice{node: none}
+	}
+	r.weighSpread()
+	b := r.bounds()
+	if r.flat != nil {
+		top := r.flat.highest()
+		node := r.flat.nth(r.d.rng.IntN(int(top.many)), top)
+		return r.chosen(node, r.fixedScore(r.groups[r.live], &b)+int64(top.height), feasible)
+	}
+	best, total := r.d.best[:0], int64(math.MinInt64)
+	for _, g := range r.groups {
+		if g.ok == 0 || !g.feasible {
+			continue
+		}
+		switch sum := r.fixedScore(g, &b) + int64(g.highest()); {
+		case sum > total:
+			best, total = append(best[:0], g), sum
+		case sum == total:
+			best = append(best, g)
+		}
+	}
+	r.d.best = best[:0]
+	return r.chosen(pick(best, r.d.rng), total, feasible)
+}
+
+// chosen ends a choice. Where there is but one feasible node nothing is scored, as upstream.
+func (r *ranking) chosen(node int32, total int64, feasible int) choice {
+	if feasible == 1 {
+		total = 0
+	}
+	return choice{node, total, feasible}
+}
+
+// feasible marks the groups whose nodes can take the pod and counts these.
+func (r *ranking) feasible() (nodes int) {
+	for _, g := range r.groups {
+		if g.ok == 0 {
+			continue
+		}
+		_, rejection := r.judgeGroup(g)
+		g.feasible = rejection == nil
+		if g.feasible {
+			nodes += int(g.ok)
+		}
+	}
+	return nodes
+}
+
+// judgeGroup judges what nodes of a group have in common beside their room, in the order of the plugins. Tallies stand in that
+// order, too.
+func (r *ranking) judgeGroup(g *group) (plugin string, rejection *plugins.Rejection) {
+	s := r.statics[g.key.static]
+	if s.early != nil {
+		return s.early.plugin, s.early.rejection
+	}
+	if len(r.tallies) > 0 {
+		if rejection := r.judgeSpread(g); rejection != nil {
+			return "PodTopologySpread", rejection
+		}
+		if rejection := r.judgeAffinity(g); rejection != nil {
+			return "InterPodAffinity", rejection
+		}
+	}
+	if s.late != nil {
+		return s.late.plugin, s.late.rejection
+	}
+	return "", nil
+}
+
+func (r *ranking) judgeSpread(g *group) *plugins.Rejection {
+	for k, t := range r.tallies {
+		if t.purpose != spreadHard {
+			break
+		}
+		value := g.key.values[k]
+		if value == none {
+			return plugins.SpreadLabelMissing
+		}
+		if !t.constraint.Allows(t.of(value), t.self, t.least()) {
+			return plugins.SpreadExceeded
+		}
+	}
+	return nil
+}
+
+func (r *ranking) judgeAffinity(g *group) *plugins.Rejection {
+	var repelled, repelledByOthers bool
+	anyAttracts := false
+	for _, t := range r.tallies {
+		anyAttracts = anyAttracts || t.purpose == attract && t.total > 0
+	}
+	for k, t := range r.tallies {
+		value := g.key.values[k]
+		switch t.purpose {
+		case attract:
+			first := !anyAttracts && r.plan.attractsItself
+			if value == none || !first && t.of(value) <= 0 {
+				return plugins.AffinityUnmet
+			}
+		case repel:
+			repelled = repelled || t.of(value) > 0
+		case repelledBy:
+			repelledByOthers = repelledByOthers || t.of(value) > 0
+		}
+	}
+	switch {
+	case repelled:
+		return plugins.AntiAffinityViolated
+	case repelledByOthers:
+		return plugins.ExistingAntiAffinity
+	}
+	return nil
+}
+
+// bounds are what scores are normalised by: over all feasible nodes.
+type bounds struct {
+	taint, affinity       int64 // highest
+	spreadLow, spreadHigh int64
+	votesLow, votesHigh   int64
+}
+
+func (r *ranking) bounds() bounds {
+	b := bounds{spreadLow: math.MaxInt64, votesLow: math.MaxInt64, votesHigh: math.MinInt64}
+	for _, g := range r.groups {
+		if g.ok == 0 || !g.feasible {
+			continue
+		}
+		s := r.statics[g.key.static]
+		b.taint, b.affinity = max(b.taint, s.taint), max(b.affinity, s.affinity)
+		if s.scored {
+			b.spreadLow, b.spreadHigh = min(b.spreadLow, g.spread), max(b.spreadHigh, g.spread)
+		}
+		g.votes = 0
+		for k, t := range r.tallies {
+			if t.purpose == vote {
+				g.votes += t.of(g.key.values[k])
+			}
+		}
+		b.votesLow, b.votesHigh = min(b.votesLow, g.votes), max(b.votesHigh, g.votes)
+	}
+	return b
+}
+
+// fixedScore is a group's score without that for room.
+func (r *ranking) fixedScore(g *group, b *bounds) (sum int64) {
+	s, pl := r.statics[g.key.static], r.plan
+	if pl.taint.node != nil {
+		sum += pl.taint.weight * plugins.Normalized(s.taint, b.taint, true)
+	}
+	if pl.affinity.node != nil {
+		sum += pl.affinity.weight * plugins.Normalized(s.affinity, b.affinity, false)
+	}
+	sum += pl.image.weight * s.image
+	if len(pl.soft) > 0 && s.scored {
+		sum += pl.spreadWeight * plugins.SpreadNormalized(g.spread, b.spreadLow, b.spreadHigh)
+	}
+	if pl.scoresPods {
+		sum += pl.voteWeight * plugins.AffinityNormalized(g.votes, b.votesLow, b.votesHigh)
+	}
+	return sum
+}
+
+// weighSpread works out the raw spread scores of the feasible groups.
+func (r *ranking) weighSpread() {
+	if len(r.plan.soft) == 0 {
+		return
+	}
+	var weights [maxTallies]float64
+	for k, t := range r.tallies {
+		if t.purpose == spreadSoft {
+			weights[k] = t.constraint.Weight(r.domainsScored(k, t))
+		}
+	}
+	for _, g := range r.groups {
+		if g.ok == 0 || !g.feasible || !r.statics[g.key.static].scored {
+			continue
+		}
+		var sum float64
+		for k, t := range r.tallies {
+			if t.purpose == spreadSoft && g.key.values[k] != none {
+				sum += t.constraint.Part(t.of(g.key.values[k]), weights[k])
+			}
+		}
+		g.spread = plugins.SpreadScore(sum)
+	}
+}
+
+// domainsScored counts the domains of the feasible nodes that are scored. Those without the label are one domain together.
+func (r *ranking) domainsScored(k int, t *tally) (n int) {
+	clear(r.d.seen)
+	for _, g := range r.groups {
+		if g.ok == 0 || !g.feasible || !r.statics[g.key.static].scored {
+			continue
+		}
+		if t.constraint.PerNode() {
+			n += int(g.ok)
+			continue
+		}
+		value := int(g.key.values[k]) + 1
+		for value >= len(r.d.seen) {
+			r.d.seen = append(r.d.seen, false)
+		}
+		if !r.d.seen[value] {
+			r.d.seen[value] = true
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,382 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/plugins"
+)
+
+// plan is how the pods of one class are decided: what of each plugin's word depends on what. It holds until API objects that it
+// was made from change.
+type plan struct {
+	example *cluster.Pod
+	way     way
+
+	// Judges of what nodes share or keep, split by their place before or behind those that look at pods.
+	early, late []namedJudge
+	// perNode: one of them, or of the raw scores, looks at the name of a node, so nodes that are alike must all be asked.
+	perNode         bool
+	taint, affinity rawScore
+	image           rawScore
+	imageWorth      string // what the image score was made from
+
+	// What is judged and scored by the pods on the node and the room they leave; room says the same, faster, if it is set.
+	contents      []namedJudge
+	contentScores []rawScore
+	room          *room
+	maxRoom       int // the highest sum of these scores
+
+	// PodTopologySpread.
+	hard, soft   []plugins.SpreadConstraint
+	everyKey     bool // only nodes with the keys of all soft constraints are scored
+	spreadWeight int64
+	inclusion    *plugins.SpreadInclusion
+
+	// InterPodAffinity.
+	affinities     *plugins.Affinities
+	attractsItself bool
+	filtersPods    bool // it is a filter of the profile
+	scoresPods     bool // it is a scorer
+	onlyOwnVotes   bool // and has no word on pods without preferences
+	hardWeight     int32
+	voteWeight     int64
+
+	tallies []tallyPlan
+}
+
+// way is how a decision is come to.
+type way uint8
+
+const (
+	ranked  way = iota // from a ranking
+	judged             // rejected as a whole, or narrowed to nodes by name: no ranking is worth it
+	scanned            // by the plain evaluator
+)
+
+type namedJudge struct {
+	name  string
+	judge func(n *cluster.Node) *plugins.Rejection
+}
+
+// rawScore is a plugin's score before normalising; node is nil where the plugin scores nothing.
+type rawScore struct {
+	node   func(n *cluster.Node) (int64, error)
+	weight int64
+}
+
+func (s *rawScore) of(n *cluster.Node) int64 {
+	if s.node == nil {
+		return 0
+	}
+	score, _ := s.node(n)
+	return score
+}
+
+// tallyPlan says what to count for a purpose and by which label.
+type tallyPlan struct {
+	purpose    purpose
+	key        string
+	constraint *plugins.SpreadConstraint
+	self       int64
+}
+
+// fixed are the parts of a node that do not change by placing pods.
+const fixed = plugins.Labels | plugins.Taints | plugins.Images | plugins.Features
+
+// newPlan asks every plugin of the profile what it has to say of the pod's class.
+func (d *Decider) newPlan(p *cluster.Pod) *plan {
+	pl := &plan{example: p}
+	for _, f := range d.profile.Filters {
+		if !d.planFilter(pl, f) {
+			return pl
+		}
+	}
+	for _, s := range d.profile.Scorers {
+		if !d.planScorer(pl, s) {
+			pl.way = scanned
+			return pl
+		}
+	}
+	d.planRoom(pl)
+	d.planTallies(pl)
+	if len(pl.tallies) > maxTallies || pl.maxRoom >= maxBuckets || d.unsuited(pl) {
+		pl.way = scanned
+	}
+	return pl
+}
+
+// unsuited finds the odd cases that groups do not express: devices that stand for extended resources, and soft constraints over
+// very many domains, or over domains with and without an empty name that count as one.
+func (d *Decider) unsuited(pl *plan) bool {
+	if pl.room == nil && d.c.DeviceClasses.Len() > 0 {
+		return true
+	}
+	for i := range pl.soft {
+		if c := &pl.soft[i]; !c.PerNode() {
+			t := d.topology(c.TopologyKey, false)
+			if _, empty := t.values[""]; empty && !pl.everyKey || t.domains() > manyDomains {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// signature tells plans for one class apart by what API objects put into them.
+func (pl *plan) signature() string {
+	var b strings.Builder
+	for i := range pl.tallies {
+		t := &pl.tallies[i]
+		fmt.Fprintf(&b, "%d %s", t.purpose, t.key)
+		if t.constraint != nil {
+			fmt.Fprintf(&b, " %s", t.constraint.Selector)
+		}
+		b.WriteByte('\n')
+	}
+	fmt.Fprintln(&b, pl.everyKey, len(pl.early), len(pl.late), len(pl.contents), pl.room != nil, pl.imageWorth)
+	return b.String()
+}
+
+// maxBuckets bounds the scores for room; weights beyond it are decided the plain way.
+const maxBuckets = 1 << 14
+
+// planFilter returns false when nothing more needs to be known.
+func (d *Decider) planFilter(pl *plan, f plugins.Filter) bool {
+	switch f := f.(type) {
+	case *plugins.PodTopologySpread:
+		hard, err := f.Hard(d.c, pl.example)
+		if err != nil {
+			pl.way = judged
+			return false
+		}
+		pl.hard = hard
+		return true
+	case *plugins.InterPodAffinity:
+		if pl.example.Class.TermError != nil {
+			pl.way = judged
+			return false
+		}
+		pl.filtersPods = true
+		return true
+	}
+	judge := f.Filter(d.c, pl.example)
+	switch {
+	case judge.Err != nil, judge.All != nil, judge.Only != nil:
+		pl.way = judged
+		return false
+	case judge.Node == nil:
+		return true
+	}
+	reads := readsOf(f, pl.example)
+	named := namedJudge{f.Name(), judge.Node}
+	switch {
+	case reads&plugins.Others != 0:
+		pl.way = scanned
+		return false
+	case reads&plugins.Contents != 0:
+		pl.contents = append(pl.contents, named)
+	case len(pl.contents) == 0:
+		pl.early = append(pl.early, named)
+	default:
+		pl.late = append(pl.late, named)
+	}
+	pl.perNode = pl.perNode || reads&plugins.Identity != 0
+	return true
+}
+
+// readsOf asks a filter what it reads for this pod, where it can tell more than for all.
+func readsOf(f plugins.Filter, p *cluster.Pod) plugins.Part {
+	if specific, ok := f.(interface {
+		ReadsFor(p *cluster.Pod) plugins.Part
+	}); ok {
+		return specific.ReadsFor(p)
+	}
+	return f.Reads()
+}
+
+// planScorer returns false when the scorer does not fit into groups.
+func (d *Decider) planScorer(pl *plan, s plugins.Weighted) bool {
+	switch f := s.Scorer.(type) {
+	case *plugins.PodTopologySpread:
+		soft, everyKey, err := f.Soft(d.c, pl.example)
+		pl.soft, pl.everyKey, pl.spreadWeight = soft, everyKey, s.Weight
+		return err == nil
+	case *plugins.InterPodAffinity:
+		pl.scoresPods, pl.onlyOwnVotes, pl.hardWeight, pl.voteWeight = true, f.IgnoreOthers, f.HardWeight, s.Weight
+		return pl.example.Class.TermError == nil
+	}
+	scoring := s.Scorer.Score(d.c, pl.example, nil)
+	if scoring.Err != nil {
+		return false
+	}
+	if scoring.Node == nil {
+		return true
+	}
+	raw := rawScore{scoring.Node, s.Weight}
+	switch f := s.Scorer.(type) {
+	case *plugins.TaintToleration:
+		pl.taint = raw
+	case *plugins.NodeAffinity:
+		pl.affinity = raw
+		pl.perNode = pl.perNode || f.ReadsFor(pl.example)&plugins.Identity != 0
+	case plugins.ImageLocality:
+		pl.image, pl.imageWorth = raw, f.Worth(d.c, pl.example)
+	case *plugins.NodeResourcesFit, *plugins.NodeResourcesBalancedAllocation:
+		pl.contentScores = append(pl.contentScores, raw)
+		pl.maxRoom += plugins.MaxScore * int(s.Weight)
+	default:
+		return false
+	}
+	return true
+}
+
+// planTallies lists what has to be counted by topology.
+func (d *Decider) planTallies(pl *plan) {
+	own := pl.example.Class
+	for i := range pl.hard {
+		c := &pl.hard[i]
+		pl.tallies = append(pl.tallies, tallyPlan{purpose: spreadHard, key: c.TopologyKey, constraint: c, self: c.Self(own)})
+	}
+	if pl.spreadWeight == 0 {
+		pl.soft = nil
+	}
+	for i := range pl.soft {
+		c := &pl.soft[i]
+		pl.tallies = append(pl.tallies, tallyPlan{purpose: spreadSoft, key: c.TopologyKey, constraint: c})
+	}
+	if len(pl.hard)+len(pl.soft) > 0 {
+		pl.inclusion = plugins.NewSpreadInclusion(pl.example)
+	}
+	pl.affinities = plugins.NewAffinities(d.c, own)
+	pl.attractsItself = pl.affinities.AttractsItself()
+	if pl.filtersPods {
+		for _, key := range pl.affinities.Required() {
+			pl.tallies = append(pl.tallies, tallyPlan{purpose: attract, key: key})
+		}
+		for i := range own.RequiredAntiAffinity {
+			pl.addTally(repel, own.RequiredAntiAffinity[i].TopologyKey)
+		}
+		for _, key := range d.terms.repelling(pl.affinities) {
+			pl.addTally(repelledBy, key)
+		}
+	}
+	if pl.scoresPods && !(pl.onlyOwnVotes && !pl.affinities.Prefers()) {
+		for _, list := range [][]cluster.WeightedTerm{own.PreferredAffinity, own.PreferredAntiAffinity} {
+			for i := range list {
+				pl.addTally(vote, list[i].TopologyKey)
+			}
+		}
+		for _, key := range d.terms.voting(pl.affinities, pl.hardWeight) {
+			pl.addTally(vote, key)
+		}
+	}
+}
+
+// addTally lists a purpose once for a key.
+func (pl *plan) addTally(purpose purpose, key string) {
+	if !slices.ContainsFunc(pl.tallies, func(t tallyPlan) bool { return t.purpose == purpose && t.key == key }) {
+		pl.tallies = append(pl.tallies, tallyPlan{purpose: purpose, key: key})
+	}
+}
+
+// start makes an empty tally over the nodes that there are now.
+func (t *tallyPlan) start(d *Decider) *tally {
+	perNode := t.purpose == spreadSoft && t.constraint.PerNode()
+	topology := d.topology(t.key, perNode)
+	n := topology.domains()
+	made := &tally{purpose: t.purpose, topology: topology, constraint: t.constraint, self: t.self, count: make([]int64, n), byCount: n > d.fewDomains}
+	if perNode {
+		made.byCount = true
+	} else if t.purpose == spreadSoft {
+		made.byCount = false // the domains of the feasible nodes must be told apart
+	}
+	if t.purpose == spreadHard {
+		made.included = make([]int32, n)
+	}
+	return made
+}
+
+// countsPodsOf tells by a bit for each spread tally whether it counts the pods of a node.
+func (pl *plan) countsPodsOf(n *cluster.Node) (counts uint8) {
+	if pl.inclusion == nil {
+		return 0
+	}
+	hard, soft := hasKeys(n, pl.hard), !pl.everyKey || hasKeys(n, pl.soft)
+	for k := range pl.tallies {
+		t := &pl.tallies[k]
+		switch t.purpose {
+		case spreadHard:
+			if hard && pl.inclusion.Includes(t.constraint, n) {
+				counts |= 1 << k
+			}
+		case spreadSoft:
+			if t.constraint.PerNode() || soft && pl.inclusion.Includes(t.constraint, n) {
+				counts |= 1 << k
+			}
+		}
+	}
+	return counts
+}
+
+func hasKeys(n *cluster.Node, constraints []plugins.SpreadConstraint) bool {
+	for i := range constraints {
+		if !n.Has(constraints[i].TopologyKey) {
+			return false
+		}
+	}
+	return true
+}
+
+// effects returns what one placed pod of a class counts in the tallies.
+func (pl *plan) effects(class *cluster.PodClass) (effects []effect) {
+	namespace := pl.example.Namespace()
+	attracts := false
+	if pl.filtersPods {
+		attracts = pl.affinities.Attracts(class)
+	}
+	for k := range pl.tallies {
+		t := &pl.tallies[k]
+		var weight int64
+		switch t.purpose {
+		case spreadHard, spreadSoft:
+			if t.constraint.Counts(class, namespace) {
+				weight = 1
+			}
+		case attract:
+			if attracts {
+				weight = 1
+			}
+		case repel:
+			weight = occurrences(pl.affinities.Repels(class), t.key)
+		case repelledBy:
+			weight = occurrences(pl.affinities.RepelledBy(class), t.key)
+		case vote:
+			weight = pl.votes(class, t.key)
+		}
+		if weight != 0 {
+			effects = append(effects, effect{k, weight})
+		}
+	}
+	return effects
+}
+
+func occurrences(keys []string, key string) (n int64) {
+	for _, k := range keys {
+		if k == key {
+			n++
+		}
+	}
+	return n
+}
+
+func (pl *plan) votes(class *cluster.PodClass, key string) (sum int64) {
+	for _, v := range pl.affinities.Votes(class, pl.hardWeight) {
+		if v.Key == key {
+			sum += v.Weight
+		}
+	}
+	return sum
+}

@@ -1,0 +1,236 @@
+package decide
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/plugins"
+)
+
+// Preemption is what removing pods of lower priority can do for a pod that fits nowhere.
+type Preemption struct {
+	// Node is where the pod can go when the victims have left; nil if preemption does not help.
+	Node *cluster.Node
+	// Victims have to leave, the most important first.
+	Victims []*cluster.Pod
+	// Violations counts the victims whose disruption budget does not allow it.
+	Violations int
+	// Message says why preemption does not help.
+	Message string
+}
+
+// Preempt looks at every node that the evaluation rejects for a reason that removing pods could change, and picks the one
+// whose victims cost least.
+func Preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Evaluation) Preemption {
+	if message := ineligible(c, p, e); message != "" {
+		return Preemption{Message: message}
+	}
+	budgets := newBudgets(c)
+	var best *candidate
+	failed := map[string]int{}
+	tried := 0
+	for i := range e.Nodes {
+		v := &e.Nodes[i]
+		if v.Rejection == nil || v.Rejection.Unresolvable {
+			continue
+		}
+		tried++
+		found, rejection := victimsOn(c, profile, p, v.Node, budgets)
+		if rejection != nil {
+			for _, reason := range rejection.Reasons {
+				failed[reason]++
+			}
+			continue
+		}
+		if best == nil || found.cheaper(best) {
+			best = found
+		}
+	}
+	if best != nil {
+		return Preemption{Node: best.node, Victims: best.victims, Violations: best.violations}
+	}
+	if others := len(e.Nodes) - tried; others > 0 {
+		failed["Preemption is not helpful for scheduling"] += others
+	}
+	return Preemption{Message: fmt.Sprintf("0/%d nodes are available:%s", len(e.Nodes), histogram(failed))}
+}
+
+// ineligible says why the pod may not preempt at all: it does not want to, or has done so and its victims are still leaving.
+func ineligible(c *cluster.Cluster, p *cluster.Pod, e *Evaluation) string {
+	if policy := p.Spec().PreemptionPolicy; policy != nil && *policy == v1.PreemptNever {
+		return "not eligible due to preemptionPolicy=Never."
+	}
+	n := c.Node(p.Nominated)
+	if n == nil {
+		return ""
+	}
+	if v := e.Verdict(n); v != nil && v.Rejection != nil && v.Rejection.Unresolvable {
+		return ""
+	}
+	for _, o := range n.Pods {
+		if o.Class.Priority < p.Class.Priority && o.Preempted {
+			return "not eligible due to a terminating pod on the nominated node."
+		}
+	}
+	return ""
+}
+
+// candidate is a node with the pods that would have to leave it.
+type candidate struct {
+	node       *cluster.Node
+	victims    []*cluster.Pod // most important first
+	violations int
+}
+
+// victimsOn removes all pods of lower priority from the node and, if p fits then, lets as many as possible stay: first those
+// whose budget allows no disruption, the most important first. The cluster is left as it was.
+func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, b *budgets) (*candidate, *plugins.Rejection) {
+	var lower []*cluster.Pod
+	for _, o := range n.Pods {
+		if o.Class.Priority < p.Class.Priority {
+			lower = append(lower, o)
+		}
+	}
+	if len(lower) == 0 {
+		return nil, &plugins.Rejection{Code: "NoVictims", Unresolvable: true, Reasons: []string{"No preemption victims found for incoming pod"}}
+	}
+	slices.SortStableFunc(lower, byImportance)
+	violating, others := b.split(lower)
+	found := &candidate{node: n}
+	var rejection *plugins.Rejection
+	tryout(c, func() {
+		for _, o := range lower {
+			c.RemovePod(o.UID)
+		}
+		if rejection = fits(c, profile, p, n); rejection != nil {
+			return
+		}
+		for i, o := range slices.Concat(violating, others) {
+			c.Place(o, n)
+			if fits(c, profile, p, n) == nil {
+				continue
+			}
+			c.RemovePod(o.UID)
+			found.victims = append(found.victims, o)
+			if i < len(violating) {
+				found.violations++
+			}
+		}
+	}, func() {
+		for _, o := range lower {
+			if o.Node == nil {
+				c.Place(o, n)
+			}
+		}
+	})
+	if rejection != nil {
+		return nil, rejection
+	}
+	if len(found.victims) == 0 {
+		return nil, &plugins.Rejection{Reasons: []string{fmt.Sprintf("expected at least one victim pod on node %q", n.Name)}}
+	}
+	slices.SortStableFunc(found.victims, byImportance)
+	return found, nil
+}
+
+// fits judges one node anew, as it is now.
+func fits(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node) *plugins.Rejection {
+	j := prepare(c, profile, p)
+	switch {
+	case j.err != nil:
+		return &plugins.Rejection{Err: j.err}
+	case j.all != nil:
+		return j.all
+	}
+	_, rejection := j.nodeWithNominated(n)
+	return rejection
+}
+
+// byImportance puts higher priority first and, within one, who has run longer. A pod that no kubelet has started yet counts as
+// started now.
+func byImportance(a, b *cluster.Pod) int {
+	if a.Class.Priority != b.Class.Priority {
+		return cmp.Compare(b.Class.Priority, a.Class.Priority)
+	}
+	return cmp.Compare(startOf(a), startOf(b))
+}
+
+func startOf(p *cluster.Pod) int64 {
+	if p.Started.IsZero() {
+		return math.MaxInt64
+	}
+	return p.Started.UnixNano()
+}
+
+// cheaper compares two candidates: fewer budgets broken, lower highest priority, lower sum of priorities, fewer victims, and
+// the later start of the longest-running of the most important victims.
+func (a *candidate) cheaper(b *candidate) bool {
+	return slices.Compare(a.cost(), b.cost()) < 0
+}
+
+func (a *candidate) cost() []int64 {
+	highest, sum, earliest := a.victims[0].Class.Priority, int64(0), int64(math.MaxInt64)
+	for _, v := range a.victims {
+		sum += int64(v.Class.Priority) + math.MaxInt32 + 1
+		if v.Class.Priority == highest {
+			earliest = min(earliest, startOf(v))
+		}
+	}
+	return []int64{int64(a.violations), int64(highest), sum, int64(len(a.victims)), -earliest}
+}
+
+// budgets are the disruption budgets of the cluster, read once for many nodes.
+type budgets struct {
+	list      []*policyv1.PodDisruptionBudget
+	selectors []labels.Selector
+	allowed   []int32 // reused for every node
+}
+
+func newBudgets(c *cluster.Cluster) *budgets {
+	b := &budgets{}
+	for _, budget := range c.Budgets.All() {
+		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
+		if err != nil || selector.Empty() {
+			continue // upstream: such a budget covers no pod
+		}
+		b.list, b.selectors = append(b.list, budget), append(b.selectors, selector)
+	}
+	b.allowed = make([]int32, len(b.list))
+	return b
+}
+
+// split parts pods, the most important first, into those whose removal breaks a budget, when all before them are removed, and
+// the others.
+func (b *budgets) split(pods []*cluster.Pod) (violating, others []*cluster.Pod) {
+	for i, budget := range b.list {
+		b.allowed[i] = budget.Status.DisruptionsAllowed
+	}
+	for _, p := range pods {
+		broken := false
+		for i, budget := range b.list {
+			if len(p.Class.Labels) == 0 || budget.Namespace != p.Namespace() || !b.selectors[i].Matches(p.Class.Labels) {
+				continue
+			}
+			if _, leaving := budget.Status.DisruptedPods[p.Name]; leaving {
+				continue
+			}
+			if b.allowed[i]--; b.allowed[i] < 0 {
+				broken = true
+			}
+		}
+		if broken {
+			violating = append(violating, p)
+		} else {
+			others = append(others, p)
+		}
+	}
+	return violating, others
+}

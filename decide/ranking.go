@@ -1,0 +1,510 @@
+package decide
+
+import (
+	"math/bits"
+	"math/rand/v2"
+
+	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/plugins"
+)
+
+// ranking is all nodes in the order in which they suit the pods of one class.
+//
+// Nodes stand in groups. Those of a group agree in everything that a verdict or a score depends on but the pods on the node
+// itself; there they are in buckets by the scores for room. So the best node of a group is any in its highest bucket, and what
+// must be compared to find the best of all is groups, of which there are few.
+//
+// A ranking follows the cluster's log from the position seen on.
+type ranking struct {
+	d        *Decider
+	plan     *plan
+	seen     int
+	versions versions // what the plan was made from
+	used     uint64   // when, by the decider's clock
+
+	// Where each node stands, by index. The buckets are apart because they are all that is looked at when a node's pods
+	// change and it stays where it is, as it mostly does.
+	bucket []int16
+	at     []position
+	counts []uint8 // a bit for each spread tally that counts the node's pods; nil without such tallies
+
+	// flat stands in for the buckets while no more than one group has nodes that are not settled; nil otherwise. That group is
+	// live (none: there is none yet), those of settled nodes are by their reason, and at is not kept.
+	flat        *summit
+	live        int32
+	settledOnes map[int]int32
+
+	statics  []*static
+	byParts  map[parts]int32
+	byStatic map[staticKey]int32
+
+	tallies []*tally
+	effects map[int32][]effect // by class of placed pods
+
+	groups  []*group
+	byKey   map[groupKey]int32
+	vacant  []int32 // indices in groups that are free
+	reasons []reason
+	byText  map[string]int16
+}
+
+// A bucket is the sum of a node's scores for room. Values below zero are ^reason for which the node itself cannot take the pod;
+// those below settled are of nodes that no change of their pods can move: ^(reason+settled), or absent.
+const (
+	settled = 1 << 14
+	absent  = -1 << 15
+)
+
+// position is a node's group and its place in the bucket there.
+type position struct {
+	group int32
+	place int32
+}
+
+// maxTallies bounds what a group's key holds; a class that needs more is decided the plain way.
+const maxTallies = 8
+
+type groupKey struct {
+	static int32
+	values [maxTallies]int32
+}
+
+// group is the nodes that agree in their key.
+type group struct {
+	key      groupKey
+	ok       int32     // nodes in buckets
+	rejected []int32   // nodes by reason
+	buckets  [][]int32 // by score
+	inUse    []uint64  // a bit for each bucket that is not empty
+
+	// Of the decision under way.
+	feasible bool
+	spread   int64
+	votes    int64
+}
+
+// reason is why a node itself cannot take the pod.
+type reason struct {
+	plugin    string
+	rejection *plugins.Rejection
+}
+
+func newRanking(d *Decider, p *plan) *ranking {
+	r := &ranking{d: d, plan: p}
+	r.rebuild()
+	return r
+}
+
+// rebuild reads the whole cluster anew.
+func (r *ranking) rebuild() {
+	c := r.d.c
+	r.seen = c.Log.Len()
+	r.at, r.bucket = nil, make([]int16, len(c.Nodes))
+	r.byParts, r.byStatic, r.statics = map[parts]int32{}, map[staticKey]int32{}, nil
+	r.groups, r.byKey, r.vacant = nil, map[groupKey]int32{}, nil
+	r.reasons, r.byText = nil, map[string]int16{}
+	r.count()
+	for i := range r.bucket {
+		r.bucket[i] = absent
+	}
+	r.flat, r.live, r.settledOnes = nil, none, map[int]int32{}
+	if len(r.tallies) == 0 {
+		r.flat = newSummit(r.bucket)
+	} else {
+		r.at = make([]position, len(c.Nodes))
+	}
+	for _, n := range c.Nodes {
+		if n != nil {
+			r.assess(n)
+		}
+	}
+}
+
+// unflatten goes over to buckets, since a second live group has come up.
+func (r *ranking) unflatten() {
+	at := make([]position, len(r.bucket))
+	for i, bucket := range r.bucket {
+		if bucket != absent {
+			at[i].group = r.groupAt(int32(i))
+		}
+	}
+	r.flat, r.at = nil, at
+	for i, bucket := range r.bucket {
+		if bucket >= 0 {
+			r.groups[at[i].group].ok--
+			r.put(int32(i), at[i].group, bucket)
+		}
+	}
+}
+
+// count makes the tallies and counts the pods that are there.
+func (r *ranking) count() {
+	r.tallies, r.effects, r.counts = nil, nil, nil
+	if len(r.plan.tallies) == 0 {
+		return
+	}
+	r.counts = make([]uint8, len(r.d.c.Nodes))
+	r.effects = map[int32][]effect{}
+	for i := range r.plan.tallies {
+		r.tallies = append(r.tallies, r.plan.tallies[i].start(r.d))
+	}
+	for _, n := range r.d.c.Nodes {
+		if n == nil {
+			continue
+		}
+		counts := r.plan.countsPodsOf(n)
+		r.counts[n.Index] = counts
+		for k, t := range r.tallies {
+			if t.purpose == spreadHard && counts&(1<<k) != 0 {
+				t.include(t.topology.domain[n.Index])
+			}
+		}
+		for _, p := range n.Pods {
+			for _, e := range r.effectsOf(p.Class) {
+				r.tally(n.Index, e, 1, p.Terminating)
+			}
+		}
+	}
+}
+
+// effectsOf returns what a pod of the class counts in the tallies.
+func (r *ranking) effectsOf(class *cluster.PodClass) []effect {
+	effects, known := r.effects[class.ID]
+	if !known {
+		effects = r.plan.effects(class)
+		r.effects[class.ID] = effects
+	}
+	return effects
+}
+
+// tally counts a pod that came to a node or left it, and tells whether the nodes of its domain have to be grouped anew.
+func (r *ranking) tally(node int32, e effect, sign int64, terminating bool) (domain int32, regroup bool) {
+	t := r.tallies[e.tally]
+	if t.purpose <= spreadSoft && (terminating || r.counts[node]&(1<<e.tally) == 0) {
+		return none, false
+	}
+	domain = t.topology.domain[node]
+	if domain == none {
+		return none, false
+	}
+	return domain, t.add(domain, sign*e.weight)
+}
+
+// catchUp follows the log to its end.
+func (r *ranking) catchUp() {
+	log := &r.d.c.Log
+	changes, known := log.Since(r.seen)
+	if !known || len(changes) > len(r.bucket)/2+64 && len(r.tallies) == 0 {
+		r.rebuild()
+		return
+	}
+	for i := range changes {
+		if changes[i].Kind == cluster.NodeChanged && len(r.tallies) > 0 {
+			r.rebuild() // domains may be others now
+			return
+		}
+	}
+	r.seen = log.Len()
+	for i := range changes {
+		change := &changes[i]
+		switch change.Kind {
+		case cluster.PodAdded:
+			r.follow(change, 1)
+		case cluster.PodRemoved:
+			r.follow(change, -1)
+		case cluster.NodeChanged:
+			r.grow(len(r.d.c.Nodes))
+			r.reassess(change.Node)
+		}
+	}
+}
+
+// grow makes place for new nodes.
+func (r *ranking) grow(nodes int) {
+	if len(r.bucket) >= nodes {
+		return
+	}
+	for len(r.bucket) < nodes {
+		r.bucket = append(r.bucket, absent)
+		if r.flat == nil {
+			r.at = append(r.at, position{})
+		}
+	}
+	if r.flat != nil {
+		r.flat.grow(r.bucket)
+	}
+}
+
+// groupAt returns the group of a node that stands somewhere.
+func (r *ranking) groupAt(node int32) int32 {
+	switch {
+	case r.flat == nil:
+		return r.at[node].group
+	case r.bucket[node] < ^settled:
+		return r.settledOnes[reasonIn(r.bucket[node])]
+	}
+	return r.live
+}
+
+func (r *ranking) follow(change *cluster.Change, sign int64) {
+	if len(r.tallies) > 0 {
+		for _, e := range r.effectsOf(change.Class) {
+			if domain, regroup := r.tally(change.Node, e, sign, change.Terminating); regroup {
+				r.tallies[e.tally].topology.each(domain, r.reassess)
+			}
+		}
+	}
+	r.rerank(change.Node)
+}
+
+// rerank looks at a node whose pods changed. In most cases it stays in its bucket; else it goes to another one of its group.
+func (r *ranking) rerank(node int32) {
+	before := r.bucket[node]
+	if before < ^settled {
+		return
+	}
+	now := r.roomOf(node)
+	switch {
+	case now == before:
+	case r.flat != nil && now >= 0 && before >= 0:
+		r.bucket[node] = now
+		r.flat.changed(node, before)
+	default:
+		group := r.groupAt(node)
+		r.take(node)
+		r.put(node, group, now)
+	}
+}
+
+// reassess puts a node where it belongs now.
+func (r *ranking) reassess(node int32) {
+	group := none
+	if before := r.bucket[node]; before != absent {
+		group = r.groupAt(node)
+		r.take(node)
+		r.bucket[node] = absent
+		if r.flat != nil {
+			r.flat.changed(node, before)
+		}
+	}
+	if n := r.d.c.Nodes[node]; n != nil {
+		r.assess(n)
+	}
+	if group != none {
+		r.release(group)
+	}
+}
+
+// assess finds the group and the bucket of a node that stands nowhere.
+func (r *ranking) assess(n *cluster.Node) {
+	key := groupKey{static: r.staticOf(n)}
+	bucket := int16(0)
+	if s := r.statics[key.static]; s.early != nil {
+		bucket = s.bucket
+	} else {
+		bucket = r.roomOf(n.Index)
+		for k, t := range r.tallies {
+			key.values[k] = t.value(t.topology.domain[n.Index])
+		}
+	}
+	group := r.groupOf(key)
+	if r.flat != nil {
+		switch {
+		case bucket < ^settled:
+			r.settledOnes[reasonIn(bucket)] = group
+		case r.live == none:
+			r.live = group
+		case r.live != group:
+			r.unflatten()
+		}
+	}
+	r.put(n.Index, group, bucket)
+}
+
+// roomOf judges the pods on a node and the room they leave: the bucket, or ^reason.
+func (r *ranking) roomOf(node int32) int16 {
+	if r.plan.room != nil && len(r.plan.contents) == 1 {
+		if bucket := r.plan.room.score(&r.d.c.Rooms[node]); bucket >= 0 {
+			return bucket
+		}
+	}
+	n := r.d.c.Nodes[node]
+	if n == nil { // it has gone; the log will say so
+		return ^0
+	}
+	for _, f := range r.plan.contents {
+		if rejection := f.judge(n); rejection != nil {
+			return ^r.reasonOf(f.name, rejection)
+		}
+	}
+	if r.plan.room != nil {
+		return r.plan.room.score(&r.d.c.Rooms[node])
+	}
+	var sum int64
+	for _, s := range r.plan.contentScores {
+		score, _ := s.node(n) // scores of room cannot fail
+		sum += score * s.weight
+	}
+	return int16(sum)
+}
+
+func (r *ranking) reasonOf(plugin string, rejection *plugins.Rejection) int16 {
+	text := plugin
+	for _, s := range rejection.Reasons {
+		text += "\x00" + s
+	}
+	if rejection.Unresolvable {
+		text += "\x01"
+	}
+	id, known := r.byText[text]
+	if !known {
+		id = int16(len(r.reasons))
+		r.reasons = append(r.reasons, reason{plugin, rejection})
+		r.byText[text] = id
+	}
+	return id
+}
+
+func (r *ranking) groupOf(key groupKey) int32 {
+	if index, ok := r.byKey[key]; ok {
+		return index
+	}
+	g := &group{key: key}
+	var index int32
+	if last := len(r.vacant) - 1; last >= 0 {
+		index, r.vacant = r.vacant[last], r.vacant[:last]
+		old := r.groups[index]
+		g.buckets, g.inUse = old.buckets, old.inUse // all empty
+		r.groups[index] = g
+	} else {
+		index = int32(len(r.groups))
+		r.groups = append(r.groups, g)
+	}
+	r.byKey[key] = index
+	return index
+}
+
+// release frees a group that has lost its last node.
+func (r *ranking) release(index int32) {
+	g := r.groups[index]
+	if g.ok > 0 {
+		return
+	}
+	for _, n := range g.rejected {
+		if n > 0 {
+			return
+		}
+	}
+	if at, ok := r.byKey[g.key]; ok && at == index {
+		delete(r.byKey, g.key)
+		r.vacant = append(r.vacant, index)
+		if r.flat != nil && r.live == index {
+			r.live = none
+		}
+	}
+}
+
+// put adds a node to a bucket of a group, or to those that it rejects.
+func (r *ranking) put(node, index int32, bucket int16) {
+	g, before := r.groups[index], r.bucket[node]
+	r.bucket[node] = bucket
+	if r.flat != nil {
+		r.flat.changed(node, before)
+	} else {
+		r.at[node].group = index
+	}
+	if bucket < 0 {
+		reason := reasonIn(bucket)
+		for reason >= len(g.rejected) {
+			g.rejected = append(g.rejected, 0)
+		}
+		g.rejected[reason]++
+		return
+	}
+	g.ok++
+	if r.flat != nil {
+		return
+	}
+	if g.buckets == nil {
+		g.buckets, g.inUse = make([][]int32, r.plan.maxRoom+1), make([]uint64, r.plan.maxRoom>>6+1)
+	}
+	r.at[node].place = int32(len(g.buckets[bucket]))
+	g.buckets[bucket] = append(g.buckets[bucket], node)
+	g.inUse[bucket>>6] |= 1 << (bucket & 63)
+}
+
+// take removes a node from where it stands.
+func (r *ranking) take(node int32) {
+	bucket := r.bucket[node]
+	g := r.groups[r.groupAt(node)]
+	if bucket < 0 {
+		g.rejected[reasonIn(bucket)]--
+		return
+	}
+	g.ok--
+	if r.flat != nil {
+		return
+	}
+	at := r.at[node]
+	b := g.buckets[bucket]
+	last := b[len(b)-1]
+	b[at.place], r.at[last].place = last, at.place
+	g.buckets[bucket] = b[:len(b)-1]
+	if len(b) == 1 {
+		g.inUse[bucket>>6] &^= 1 << (bucket & 63)
+	}
+}
+
+// reasonIn returns the reason that a bucket below zero stands for.
+func reasonIn(bucket int16) int { return int(^bucket) & (settled - 1) }
+
+// highest returns the highest bucket in use.
+func (g *group) highest() int {
+	for w := len(g.inUse) - 1; w >= 0; w-- {
+		if g.inUse[w] != 0 {
+			return w<<6 + 63 - bits.LeadingZeros64(g.inUse[w])
+		}
+	}
+	return -1
+}
+
+// pick returns one of the nodes in the highest buckets of the groups, each as likely as any other.
+func pick(groups []*group, rng *rand.Rand) int32 {
+	total := 0
+	for _, g := range groups {
+		total += len(g.buckets[g.highest()])
+	}
+	i := rng.IntN(total)
+	for _, g := range groups {
+		b := g.buckets[g.highest()]
+		if i < len(b) {
+			return b[i]
+		}
+		i -= len(b)
+	}
+	panic("unreachable: i is below the sum of the lengths")
+}
+
+// holdBack takes the nodes out of the ranking that cannot take the pod beside the pods nominated to them, and returns these.
+func (r *ranking) holdBack(p *cluster.Pod) (held []int32) {
+	c := r.d.c
+	if c.Nominations() == 0 {
+		return nil
+	}
+	var j *judges
+	for _, n := range c.NominatedNodes() {
+		if r.bucket[n.Index] < 0 || len(nominatedBefore(n, p)) == 0 {
+			continue
+		}
+		if j == nil {
+			j = prepare(c, r.d.profile, p)
+		}
+		if plugin, rejection := j.nodeWithNominated(n); rejection != nil {
+			group := r.groupAt(n.Index)
+			r.take(n.Index)
+			r.put(n.Index, group, ^r.reasonOf(plugin, rejection))
+			held = append(held, n.Index)
+		}
+	}
+	return held
+}

@@ -1,0 +1,83 @@
+package decide
+
+import (
+	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/plugins"
+)
+
+// room judges and scores nodes for a pod that needs nothing of a node's changing parts but CPU, memory and a place, as nearly
+// all pods do. It says the same as the plugins' own judges, from the node's Room alone.
+type room struct {
+	cpu, memory int64 // what has to be free
+
+	// usual: both scorers below score, with their default arguments. Then they are asked in one go without calls, since hundreds
+	// of rankings may ask for each placement.
+	usual bool
+
+	fit                       *plugins.NodeResourcesFit // nil: not scored
+	fitWeight                 int64
+	fitCPU, fitMemory         int64
+	balance                   *plugins.NodeResourcesBalancedAllocation // nil: not scored
+	balanceWeight             int64
+	balanceCPU, balanceMemory int64
+}
+
+// planRoom sees whether the pod's class is of that kind.
+func (d *Decider) planRoom(pl *plan) {
+	requests := &pl.example.Class.Requests
+	filtered := false
+	for _, f := range pl.contents {
+		filtered = filtered || f.name == "NodeResourcesFit"
+	}
+	if !filtered || requests.EphemeralStorage > 0 {
+		return
+	}
+	for _, amount := range requests.Scalars {
+		if amount != 0 {
+			return
+		}
+	}
+	r := &room{cpu: requests.MilliCPU, memory: requests.Memory}
+	for _, s := range d.profile.Scorers {
+		only, skip := true, false
+		switch f := s.Scorer.(type) {
+		case *plugins.NodeResourcesFit:
+			r.fit, r.fitWeight = f, s.Weight
+			r.fitCPU, r.fitMemory, only = f.ScoreRequests(d.c, pl.example)
+		case *plugins.NodeResourcesBalancedAllocation:
+			r.balanceCPU, r.balanceMemory, only, skip = f.ScoreRequests(d.c, pl.example)
+			if !skip {
+				r.balance, r.balanceWeight = f, s.Weight
+			}
+		}
+		if !only && !skip {
+			return
+		}
+	}
+	r.usual = r.fit != nil && r.balance != nil && r.fit.LeastOfCPUAndMemory() && r.balance.OfCPUAndMemory()
+	pl.room = r
+}
+
+// score returns a node's bucket, or -1 if there is not enough room.
+func (r *room) score(room *cluster.Room) int16 {
+	switch {
+	case room.Pods >= room.MaxPods,
+		r.cpu > 0 && r.cpu > room.CPU-room.RequestedCPU,
+		r.memory > 0 && r.memory > room.Memory-room.RequestedMemory:
+		return -1
+	}
+	if r.usual && room.CPU > 0 && room.Memory > 0 {
+		least := (plugins.LeastAllocatedScore(room.NonZeroCPU+r.fitCPU, room.CPU) +
+			plugins.LeastAllocatedScore(room.NonZeroMemory+r.fitMemory, room.Memory)) / 2
+		even := plugins.EvennessScore(room.RequestedCPU, r.balanceCPU, room.CPU, room.RequestedMemory, r.balanceMemory, room.Memory)
+		return int16(least*r.fitWeight + even*r.balanceWeight)
+	}
+	var sum int64
+	if r.fit != nil {
+		sum += r.fitWeight * r.fit.RoomScore(room.NonZeroCPU+r.fitCPU, room.CPU, room.NonZeroMemory+r.fitMemory, room.Memory)
+	}
+	if r.balance != nil {
+		sum += r.balanceWeight * r.balance.RoomScore(room.RequestedCPU, r.balanceCPU, room.CPU, room.RequestedMemory, r.balanceMemory, room.Memory)
+	}
+	return int16(sum)
+}

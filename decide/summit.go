@@ -1,0 +1,134 @@
+package decide
+
+import (
+	"math"
+	"math/bits"
+)
+
+// summit finds the highest of many numbers that change one at a time: it knows of every block of 64 numbers the highest and how
+// often it occurs, and the same of every 64 blocks. A change marks its block, if it can matter; looking reads marked blocks anew.
+//
+// A ranking whose nodes are all of one group stands on it: it costs two bytes a node and touches little memory, so that the
+// rankings of hundreds of classes can follow the same changes.
+type summit struct {
+	numbers []int16
+	blocks  []peak
+	above   []peak   // of 64 blocks each
+	marked  []uint64 // a bit for each block, a word for each of above
+}
+
+// peak is the highest of some numbers and how many of them are that high.
+type peak struct {
+	height int16
+	many   int32
+}
+
+// foot is below all numbers.
+const foot = math.MinInt16
+
+func newSummit(numbers []int16) *summit {
+	s := &summit{}
+	s.grow(numbers)
+	return s
+}
+
+// grow takes in that there are more numbers, or others.
+func (s *summit) grow(numbers []int16) {
+	s.numbers = numbers
+	n := (len(numbers) + 63) / 64
+	m := (n + 63) / 64
+	s.blocks, s.above, s.marked = make([]peak, n), make([]peak, m), make([]uint64, m)
+	for b := range s.blocks {
+		s.marked[b>>6] |= 1 << (b & 63)
+	}
+}
+
+// changed notes that a number was another one before.
+func (s *summit) changed(i int32, before int16) {
+	b := i >> 6
+	if height := s.blocks[b].height; before >= height || s.numbers[i] >= height {
+		s.marked[b>>6] |= 1 << (b & 63)
+	}
+}
+
+// highest returns the highest number and how often it occurs.
+func (s *summit) highest() peak {
+	top := peak{height: foot}
+	for a, marks := range s.marked {
+		if marks != 0 {
+			for ; marks != 0; marks &= marks - 1 {
+				b := a<<6 + bits.TrailingZeros64(marks)
+				s.blocks[b] = peakOf(s.numbers[b<<6 : min(b<<6+64, len(s.numbers))])
+			}
+			s.marked[a] = 0
+			s.above[a] = join(s.blocks[a<<6 : min(a<<6+64, len(s.blocks))])
+		}
+		top = top.with(s.above[a])
+	}
+	return top
+}
+
+// nth returns the index of the nth of the highest numbers. highest must have been called since the last change.
+func (s *summit) nth(n int, top peak) int32 {
+	for a, p := range s.above {
+		if p.height != top.height {
+			continue
+		}
+		if n >= int(p.many) {
+			n -= int(p.many)
+			continue
+		}
+		for b := a << 6; ; b++ {
+			switch p := s.blocks[b]; {
+			case p.height != top.height:
+			case n >= int(p.many):
+				n -= int(p.many)
+			default:
+				return s.nthIn(b, n, top.height)
+			}
+		}
+	}
+	return none
+}
+
+func (s *summit) nthIn(block, n int, height int16) int32 {
+	for i := block << 6; ; i++ {
+		if s.numbers[i] == height {
+			if n == 0 {
+				return int32(i)
+			}
+			n--
+		}
+	}
+}
+
+func peakOf(numbers []int16) peak {
+	height, many := int16(foot), int32(0)
+	for _, v := range numbers {
+		if v > height {
+			height, many = v, 0
+		}
+		if v == height {
+			many++
+		}
+	}
+	return peak{height, many}
+}
+
+func join(peaks []peak) peak {
+	top := peak{height: foot}
+	for _, p := range peaks {
+		top = top.with(p)
+	}
+	return top
+}
+
+func (p peak) with(o peak) peak {
+	switch {
+	case o.height > p.height:
+		return o
+	case o.height == p.height:
+		p.many += o.many
+	}
+	return p
+}
