@@ -193,7 +193,13 @@ func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 	p.NodeName = object.Spec.NodeName
 	if old, ok := c.pods[object.UID]; ok {
 		if old.Class == p.Class && old.NodeName == p.NodeName && old.Terminating == p.Terminating {
-			old.Started, old.Created, old.Preempted = p.Started, p.Created, p.Preempted
+			if !old.Started.Equal(p.Started) || old.Preempted != p.Preempted {
+				old.Started, old.Preempted = p.Started, p.Preempted
+				if old.Node != nil {
+					c.Log.add(Change{Node: old.Node.Index, Kind: PodChanged})
+				}
+			}
+			old.Created = p.Created
 			return old
 		}
 		c.RemovePod(object.UID)

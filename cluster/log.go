@@ -17,6 +17,8 @@ const (
 	// PodAdded and PodRemoved: a pod came to the node or left it.
 	PodAdded
 	PodRemoved
+	// PodChanged: what sets a pod apart from its class changed: it started, or is leaving for another one.
+	PodChanged
 	// Nomination: a pod was nominated to the node, or is no longer.
 	Nomination
 )

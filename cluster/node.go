@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"maps"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -173,4 +174,32 @@ func (c *Cluster) internSize(list v1.ResourceList) *Size {
 	return intern(c.sizes, h.sum(), func(id int32) *Size {
 		return &Size{ID: id, Resources: NewResources(list), List: list}
 	})
+}
+
+// Copy returns a node that pods can be taken from and added to without anyone noticing: it stands in no cluster, and its Room is
+// not kept. into is reused if it is not nil.
+func (n *Node) Copy(into *Node) *Node {
+	if into == nil {
+		into = &Node{}
+	}
+	pods := append(into.Pods[:0], n.Pods...)
+	*into = *n
+	into.Pods, into.Requested.Scalars = pods, maps.Clone(n.Requested.Scalars)
+	return into
+}
+
+// Add counts a pod on a copy.
+func (n *Node) Add(p *Pod) {
+	n.Pods = append(n.Pods, p)
+	n.Requested.add(&p.Class.Requests, 1)
+}
+
+// Take removes a pod from a copy.
+func (n *Node) Take(p *Pod) {
+	if i := slices.Index(n.Pods, p); i >= 0 {
+		last := len(n.Pods) - 1
+		n.Pods[i] = n.Pods[last]
+		n.Pods = n.Pods[:last]
+		n.Requested.add(&p.Class.Requests, -1)
+	}
 }

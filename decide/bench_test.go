@@ -108,3 +108,41 @@ func benchPod(i int, mode string) *v1.Pod {
 	}
 	return pod
 }
+
+// BenchmarkPreempt measures a pod that finds 5,000 nodes full of pods of lower priority, until its victim is gone and it is
+// nominated.
+func BenchmarkPreempt(b *testing.B) {
+	c := benchCluster(5000, false)
+	low := benchPod(0, "plain")
+	low.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("3200m"), v1.ResourceMemory: resource.MustParse("6Gi")}
+	for i := range 50_000 {
+		pod := *low
+		pod.Name, pod.UID = fmt.Sprintf("low-%d", i), types.UID(fmt.Sprintf("low-%d", i))
+		pod.Spec.NodeName = fmt.Sprintf("node-%d", i%5000)
+		pod.Status.StartTime = &metav1.Time{Time: metav1.Unix(int64(i), 0).Time}
+		c.SetPod(&pod)
+	}
+	d := New(c, plugins.Default(), 1)
+	high := benchPod(0, "plain")
+	high.Spec.Priority = new(int32(100))
+	high.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("3"), v1.ResourceMemory: resource.MustParse("1Gi")}
+	i := 0
+	for b.Loop() {
+		if i == 40_000 {
+			b.Skip("every pod has made room once")
+		}
+		pod := *high
+		pod.UID = types.UID(fmt.Sprintf("high-%d", i))
+		p := c.Pending(&pod)
+		if decision := d.Decide(p); decision.Node != nil {
+			b.Fatal("there is room")
+		}
+		found := d.Preempt(p)
+		if len(found.Victims) != 1 {
+			b.Fatalf("%d victims: %s", len(found.Victims), found.Message)
+		}
+		c.RemovePod(found.Victims[0].UID)
+		c.Place(p, found.Node)
+		i++
+	}
+}

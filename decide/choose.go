@@ -73,11 +73,8 @@ func (r *ranking) judgeGroup(g *group) (plugin string, rejection *plugins.Reject
 		return s.early.plugin, s.early.rejection
 	}
 	if len(r.tallies) > 0 {
-		if rejection := r.judgeSpread(g); rejection != nil {
-			return "PodTopologySpread", rejection
-		}
-		if rejection := r.judgeAffinity(g); rejection != nil {
-			return "InterPodAffinity", rejection
+		if plugin, rejection := r.judgeTallies(r.standingOf(g)); rejection != nil {
+			return plugin, rejection
 		}
 	}
 	if s.late != nil {
@@ -86,40 +83,63 @@ func (r *ranking) judgeGroup(g *group) (plugin string, rejection *plugins.Reject
 	return "", nil
 }
 
-func (r *ranking) judgeSpread(g *group) *plugins.Rejection {
+// standing is what the tallies count where a node is.
+type standing struct {
+	count [maxTallies]int64 // in the node's domain
+	none  [maxTallies]bool  // it is in no domain
+	shift [maxTallies]int64 // by how much count is taken as other than it is
+}
+
+func (r *ranking) standingOf(g *group) *standing {
+	s := &r.d.standing
 	for k, t := range r.tallies {
-		if t.purpose != spreadHard {
-			break
-		}
 		value := g.key.values[k]
-		if value == none {
+		s.count[k], s.none[k] = t.of(value), value == none && t.purpose != vote
+	}
+	return s
+}
+
+// judgeTallies judges what the pods in a node's domains have to say.
+func (r *ranking) judgeTallies(s *standing) (plugin string, rejection *plugins.Rejection) {
+	if rejection := r.judgeSpread(s); rejection != nil {
+		return "PodTopologySpread", rejection
+	}
+	if rejection := r.judgeAffinity(s); rejection != nil {
+		return "InterPodAffinity", rejection
+	}
+	return "", nil
+}
+
+func (r *ranking) judgeSpread(s *standing) *plugins.Rejection {
+	for k, t := range r.tallies {
+		switch {
+		case t.purpose != spreadHard:
+			return nil // the hard ones come first
+		case s.none[k]:
 			return plugins.SpreadLabelMissing
-		}
-		if !t.constraint.Allows(t.of(value), t.self, t.least()) {
+		case !t.constraint.Allows(s.count[k], t.self, t.least(s.count[k], s.shift[k])):
 			return plugins.SpreadExceeded
 		}
 	}
 	return nil
 }
 
-func (r *ranking) judgeAffinity(g *group) *plugins.Rejection {
-	var repelled, repelledByOthers bool
-	anyAttracts := false
-	for _, t := range r.tallies {
-		anyAttracts = anyAttracts || t.purpose == attract && t.total > 0
+func (r *ranking) judgeAffinity(s *standing) *plugins.Rejection {
+	var repelled, repelledByOthers, attracted bool
+	for k, t := range r.tallies {
+		attracted = attracted || t.purpose == attract && t.total+s.shift[k] > 0
 	}
 	for k, t := range r.tallies {
-		value := g.key.values[k]
 		switch t.purpose {
 		case attract:
-			first := !anyAttracts && r.plan.attractsItself
-			if value == none || !first && t.of(value) <= 0 {
+			first := !attracted && r.plan.attractsItself
+			if s.none[k] || !first && s.count[k] <= 0 {
 				return plugins.AffinityUnmet
 			}
 		case repel:
-			repelled = repelled || t.of(value) > 0
+			repelled = repelled || s.count[k] > 0
 		case repelledBy:
-			repelledByOthers = repelledByOthers || t.of(value) > 0
+			repelledByOthers = repelledByOthers || s.count[k] > 0
 		}
 	}
 	switch {

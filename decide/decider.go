@@ -25,8 +25,9 @@ type Decider struct {
 	clock    uint64             // counts decisions, to tell which rankings were used last
 
 	// Scratch space of one decision.
-	best []*group
-	seen []bool
+	best     []*group
+	seen     []bool
+	standing standing // its shifts are always zero
 }
 
 type topologyKey struct {
@@ -71,7 +72,7 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 	case scanned:
 		return d.scan(p)
 	}
-	held := r.holdBack(p)
+	held := r.holdBack(p, false)
 	choice := r.choose()
 	for _, node := range held {
 		r.reassess(node)
@@ -164,6 +165,10 @@ func (d *Decider) sync() {
 			}
 		case cluster.PodAdded:
 			d.terms.add(change.Class)
+		case cluster.Nomination: // in case they arrive
+			if n := d.c.Nodes[change.Node]; n != nil {
+				d.addTerms(n.Nominated)
+			}
 		}
 	}
 	d.synced = d.c.Log.Len()
@@ -178,9 +183,14 @@ func (d *Decider) readAnew() {
 		if n == nil {
 			continue
 		}
-		for _, p := range n.Pods {
-			d.terms.add(p.Class)
-		}
+		d.addTerms(n.Pods)
+		d.addTerms(n.Nominated)
+	}
+}
+
+func (d *Decider) addTerms(pods []*cluster.Pod) {
+	for _, p := range pods {
+		d.terms.add(p.Class)
 	}
 }
 

@@ -293,37 +293,8 @@ func tryout(c *cluster.Cluster, change, back func()) {
 	c.Log.Rewind(position)
 }
 
-// Message says why the pod is not placed, in the words of the FailedScheduling event.
-// What came of preemption follows behind.
-func (e *Evaluation) Message(after string) string {
-	if len(e.Nodes) == 0 {
-		return "no nodes available to schedule pods"
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "0/%d nodes are available:", len(e.Nodes))
-	if e.Rejection != nil {
-		if reason := strings.Join(e.Rejection.Reasons, ", "); reason != "" {
-			fmt.Fprintf(&b, " %s.", reason)
-			if after != "" {
-				b.WriteString(" " + after)
-			}
-			return b.String()
-		}
-	}
-	counts := map[string]int{}
-	for i := range e.Nodes {
-		if r := e.Nodes[i].Rejection; r != nil {
-			for _, reason := range r.Reasons {
-				counts[reason]++
-			}
-		}
-	}
-	b.WriteString(histogram(counts))
-	if after != "" {
-		b.WriteString(" " + after)
-	}
-	return b.String()
-}
+// Message says why the pod is not placed, in the words of the FailedScheduling event. What came of preemption follows behind.
+func (e *Evaluation) Message(after string) string { return e.Failure().Message(after) }
 
 // histogram lists reasons with how many nodes have them, sorted as text.
 func histogram(counts map[string]int) string {

@@ -30,11 +30,18 @@ type Preemption struct {
 // Preempt looks at every node that the evaluation rejects for a reason that removing pods could change, and picks the one
 // whose victims cost least.
 func Preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Evaluation) Preemption {
-	if message := ineligible(c, p, e); message != "" {
+	var nominated *plugins.Rejection
+	if n := c.Node(p.Nominated); n != nil {
+		if v := e.Verdict(n); v != nil {
+			nominated = v.Rejection
+		}
+	}
+	if message := ineligible(c, p, nominated); message != "" {
 		return Preemption{Message: message}
 	}
 	budgets := newBudgets(c)
 	var best *candidate
+	var lowest cost
 	failed := map[string]int{}
 	tried := 0
 	for i := range e.Nodes {
@@ -50,8 +57,8 @@ func Preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Ev
 			}
 			continue
 		}
-		if best == nil || found.cheaper(best) {
-			best = found
+		if c := found.cost(); best == nil || c.compare(&lowest) < 0 {
+			best, lowest = found, c
 		}
 	}
 	if best != nil {
@@ -60,19 +67,21 @@ func Preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Ev
 	if others := len(e.Nodes) - tried; others > 0 {
 		failed["Preemption is not helpful for scheduling"] += others
 	}
-	return Preemption{Message: fmt.Sprintf("0/%d nodes are available:%s", len(e.Nodes), histogram(failed))}
+	return Preemption{Message: noneAvailable(len(e.Nodes), failed)}
+}
+
+func noneAvailable(nodes int, reasons map[string]int) string {
+	return fmt.Sprintf("0/%d nodes are available:%s", nodes, histogram(reasons))
 }
 
 // ineligible says why the pod may not preempt at all: it does not want to, or has done so and its victims are still leaving.
-func ineligible(c *cluster.Cluster, p *cluster.Pod, e *Evaluation) string {
+// nominated is why the node that it did so for rejects it now.
+func ineligible(c *cluster.Cluster, p *cluster.Pod, nominated *plugins.Rejection) string {
 	if policy := p.Spec().PreemptionPolicy; policy != nil && *policy == v1.PreemptNever {
 		return "not eligible due to preemptionPolicy=Never."
 	}
 	n := c.Node(p.Nominated)
-	if n == nil {
-		return ""
-	}
-	if v := e.Verdict(n); v != nil && v.Rejection != nil && v.Rejection.Unresolvable {
+	if n == nil || nominated != nil && nominated.Unresolvable {
 		return ""
 	}
 	for _, o := range n.Pods {
@@ -93,14 +102,9 @@ type candidate struct {
 // victimsOn removes all pods of lower priority from the node and, if p fits then, lets as many as possible stay: first those
 // whose budget allows no disruption, the most important first. The cluster is left as it was.
 func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, b *budgets) (*candidate, *plugins.Rejection) {
-	var lower []*cluster.Pod
-	for _, o := range n.Pods {
-		if o.Class.Priority < p.Class.Priority {
-			lower = append(lower, o)
-		}
-	}
+	lower := lowerThan(p, n)
 	if len(lower) == 0 {
-		return nil, &plugins.Rejection{Code: "NoVictims", Unresolvable: true, Reasons: []string{"No preemption victims found for incoming pod"}}
+		return nil, noVictims
 	}
 	slices.SortStableFunc(lower, byImportance)
 	violating, others := b.split(lower)
@@ -135,11 +139,28 @@ func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *
 		return nil, rejection
 	}
 	if len(found.victims) == 0 {
-		return nil, &plugins.Rejection{Reasons: []string{fmt.Sprintf("expected at least one victim pod on node %q", n.Name)}}
+		return nil, needless(n)
 	}
 	slices.SortStableFunc(found.victims, byImportance)
 	return found, nil
 }
+
+// lowerThan lists the pods on a node that the waiting one may preempt.
+func lowerThan(p *cluster.Pod, n *cluster.Node) (lower []*cluster.Pod) {
+	for _, o := range n.Pods {
+		if o.Class.Priority < p.Class.Priority {
+			lower = append(lower, o)
+		}
+	}
+	return lower
+}
+
+// needless is said of a node that could take the pod without a victim, though it was rejected a moment ago.
+func needless(n *cluster.Node) *plugins.Rejection {
+	return &plugins.Rejection{Reasons: []string{fmt.Sprintf("expected at least one victim pod on node %q", n.Name)}}
+}
+
+var noVictims = &plugins.Rejection{Code: "NoVictims", Unresolvable: true, Reasons: []string{"No preemption victims found for incoming pod"}}
 
 // fits judges one node anew, as it is now.
 func fits(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node) *plugins.Rejection {
@@ -155,12 +176,12 @@ func fits(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *clust
 }
 
 // byImportance puts higher priority first and, within one, who has run longer. A pod that no kubelet has started yet counts as
-// started now.
+// started now. The rest is chance, but always the same.
 func byImportance(a, b *cluster.Pod) int {
 	if a.Class.Priority != b.Class.Priority {
 		return cmp.Compare(b.Class.Priority, a.Class.Priority)
 	}
-	return cmp.Compare(startOf(a), startOf(b))
+	return cmp.Or(cmp.Compare(startOf(a), startOf(b)), cmp.Compare(a.UID, b.UID))
 }
 
 func startOf(p *cluster.Pod) int64 {
@@ -170,21 +191,19 @@ func startOf(p *cluster.Pod) int64 {
 	return p.Started.UnixNano()
 }
 
-// cheaper compares two candidates: fewer budgets broken, lower highest priority, lower sum of priorities, fewer victims, and
-// the later start of the longest-running of the most important victims.
-func (a *candidate) cheaper(b *candidate) bool {
-	return slices.Compare(a.cost(), b.cost()) < 0
-}
-
-func (a *candidate) cost() []int64 {
-	highest, sum, earliest := a.victims[0].Class.Priority, int64(0), int64(math.MaxInt64)
+// cost sums up the victims: budgets broken, highest priority, sum of priorities, number, and the start of the longest-running of
+// the most important ones, the later the better.
+func (a *candidate) cost() cost {
+	c := cost{known: true, candidate: true, violations: int32(a.violations), highest: a.victims[0].Class.Priority, victims: int32(len(a.victims))}
+	earliest := int64(math.MaxInt64)
 	for _, v := range a.victims {
-		sum += int64(v.Class.Priority) + math.MaxInt32 + 1
-		if v.Class.Priority == highest {
+		c.sum += int64(v.Class.Priority) + math.MaxInt32 + 1
+		if v.Class.Priority == c.highest {
 			earliest = min(earliest, startOf(v))
 		}
 	}
-	return []int64{int64(a.violations), int64(highest), sum, int64(len(a.victims)), -earliest}
+	c.start = startNegated(earliest)
+	return c
 }
 
 // budgets are the disruption budgets of the cluster, read once for many nodes.

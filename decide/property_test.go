@@ -4,9 +4,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -53,6 +56,9 @@ func TestFastWayAgreesWithPlainWay(t *testing.T) {
 			"nominate":    m.nominate,
 			"service":     m.service,
 			"namespace":   m.namespace,
+			"budget":      m.budget,
+			"start":       m.start,
+			"retry":       m.retry,
 		})
 	})
 }
@@ -64,7 +70,9 @@ type machine struct {
 	nodes map[string]bool
 	pods  []*v1.Pod
 	last  *v1.Pod // what was placed last, to be placed again
-	next  int
+
+	waiting *cluster.Pod // what preempted last
+	next    int
 }
 
 func one[T any](t *rapid.T, name string, of ...T) T { return rapid.SampledFrom(of).Draw(t, name) }
@@ -257,6 +265,9 @@ func (m *machine) decide(t *rapid.T, pod *v1.Pod) {
 	}
 	m.last = pod
 	if decision.Node == nil {
+		if decision.Err == nil {
+			m.preempt(t, p, e)
+		}
 		return
 	}
 	v := e.Verdict(decision.Node)
@@ -265,6 +276,97 @@ func (m *machine) decide(t *rapid.T, pod *v1.Pod) {
 	}
 	m.pods = append(m.pods, pod)
 	m.c.Place(p, decision.Node)
+}
+
+// preempt holds what the fast way makes of a pod that fits nowhere against the plain way: the same message, and a node whose
+// victims cost the same. Then it may happen.
+func (m *machine) preempt(t *rapid.T, p *cluster.Pod, e *Evaluation) {
+	if fast, plain := m.d.Diagnose(p).Message(""), e.Message(""); fast != plain {
+		t.Fatalf("%s: the fast way says\n%s\nthe plain way\n%s", p.Name, fast, plain)
+	}
+	fast, plain := m.d.Preempt(p), Preempt(m.c, m.d.profile, p, e)
+	if (fast.Node == nil) != (plain.Node == nil) || fast.Message != plain.Message {
+		t.Fatalf("%s: the fast way says %s %q, the plain way %s %q", p.Name, fast.name(), fast.Message, plain.name(), plain.Message)
+	}
+	if fast.Node == nil {
+		return
+	}
+	same, _ := victimsOn(m.c, m.d.profile, p, fast.Node, newBudgets(m.c))
+	if same == nil || fmt.Sprint(namesOf(same.victims)) != fmt.Sprint(namesOf(fast.Victims)) {
+		t.Fatalf("%s: on %s the fast way removes %v, the plain way %+v", p.Name, fast.name(), namesOf(fast.Victims), same)
+	}
+	a, b := same.cost(), (&candidate{plain.Node, plain.Victims, plain.Violations}).cost()
+	if a.compare(&b) != 0 {
+		t.Fatalf("%s: the fast way picks %s for %+v, the plain way %s for %+v", p.Name, fast.name(), a, plain.name(), b)
+	}
+	if one(t, "carried out", true, true, false) {
+		for _, v := range fast.Victims {
+			m.c.RemovePod(v.UID)
+			m.pods = slices.DeleteFunc(m.pods, func(pod *v1.Pod) bool { return pod.UID == v.UID })
+		}
+	}
+	m.c.Nominate(p, fast.Node.Name)
+	m.waiting = p
+}
+
+func (p *Preemption) name() string {
+	if p.Node == nil {
+		return "nowhere"
+	}
+	return p.Node.Name
+}
+
+// namesOf lists pods by name. Those of equal importance stand in no order.
+func namesOf(pods []*cluster.Pod) (names []string) {
+	for _, p := range pods {
+		names = append(names, p.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// retry decides the pod that preempted last once more.
+func (m *machine) retry(t *rapid.T) {
+	if m.waiting == nil || m.c.Pod(m.waiting.UID) != nil {
+		t.Skip("nobody waits")
+	}
+	pod := m.waiting.Object()
+	e := Evaluate(m.c, m.d.profile, m.waiting)
+	decision := m.d.Decide(m.waiting)
+	if decision.Node == nil {
+		if e.Feasible > 0 || decision.Err != nil {
+			t.Fatalf("%s fits nowhere the fast way (%v), but\n%s", pod.Name, decision.Err, describe(e))
+		}
+		m.preempt(t, m.waiting, e)
+		return
+	}
+	if v := e.Verdict(decision.Node); v.Rejection != nil {
+		t.Fatalf("%s: the fast way takes %s, but %s says %v", pod.Name, decision.Node.Name, v.Plugin, v.Rejection.Reasons)
+	}
+	m.c.Place(m.waiting, decision.Node)
+	m.pods = append(m.pods, pod)
+}
+
+func (m *machine) budget(t *rapid.T) {
+	m.c.Budgets.Set(&policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: one(t, "budget", "b1", "b2")},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": one(t, "app", "x", "y")}}},
+		Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: one[int32](t, "allowed", 0, 1)},
+	})
+}
+
+func (m *machine) start(t *rapid.T) {
+	if len(m.pods) == 0 {
+		t.Skip("there is no pod")
+	}
+	pod := rapid.SampledFrom(m.pods).Draw(t, "pod").DeepCopy()
+	if placed := m.c.Pod(pod.UID); placed.Terminating {
+		t.Skip("it is leaving")
+	} else {
+		pod.Spec.NodeName = placed.NodeName
+	}
+	pod.Status.StartTime = &metav1.Time{Time: time.Unix(int64(rapid.IntRange(1, 3).Draw(t, "started")), 0)}
+	m.c.SetPod(pod)
 }
 
 func describe(e *Evaluation) (text string) {

@@ -46,6 +46,9 @@ type ranking struct {
 	vacant  []int32 // indices in groups that are free
 	reasons []reason
 	byText  map[string]int16
+
+	candidates *candidates // nil until a pod of the class preempts
+	shifted    int         // counts changes of the tallies that filter
 }
 
 // A bucket is the sum of a node's scores for room. Values below zero are ^reason for which the node itself cannot take the pod;
@@ -98,7 +101,7 @@ func newRanking(d *Decider, p *plan) *ranking {
 // rebuild reads the whole cluster anew.
 func (r *ranking) rebuild() {
 	c := r.d.c
-	r.seen = c.Log.Len()
+	r.seen, r.candidates = c.Log.Len(), nil
 	r.at, r.bucket = nil, make([]int16, len(c.Nodes))
 	r.byParts, r.byStatic, r.statics = map[parts]int32{}, map[staticKey]int32{}, nil
 	r.groups, r.byKey, r.vacant = nil, map[groupKey]int32{}, nil
@@ -187,6 +190,9 @@ func (r *ranking) tally(node int32, e effect, sign int64, terminating bool) (dom
 	if domain == none {
 		return none, false
 	}
+	if t.purpose != spreadSoft && t.purpose != vote {
+		r.shifted++
+	}
 	return domain, t.add(domain, sign*e.weight)
 }
 
@@ -240,7 +246,7 @@ func (r *ranking) groupAt(node int32) int32 {
 	switch {
 	case r.flat == nil:
 		return r.at[node].group
-	case r.bucket[node] < ^settled:
+	case r.bucket[node] <= ^settled:
 		return r.settledOnes[reasonIn(r.bucket[node])]
 	}
 	return r.live
@@ -260,7 +266,7 @@ func (r *ranking) follow(change *cluster.Change, sign int64) {
 // rerank looks at a node whose pods changed. In most cases it stays in its bucket; else it goes to another one of its group.
 func (r *ranking) rerank(node int32) {
 	before := r.bucket[node]
-	if before < ^settled {
+	if before <= ^settled {
 		return
 	}
 	now := r.roomOf(node)
@@ -310,7 +316,7 @@ func (r *ranking) assess(n *cluster.Node) {
 	group := r.groupOf(key)
 	if r.flat != nil {
 		switch {
-		case bucket < ^settled:
+		case bucket <= ^settled:
 			r.settledOnes[reasonIn(bucket)] = group
 		case r.live == none:
 			r.live = group
@@ -485,15 +491,16 @@ func pick(groups []*group, rng *rand.Rand) int32 {
 	panic("unreachable: i is below the sum of the lengths")
 }
 
-// holdBack takes the nodes out of the ranking that cannot take the pod beside the pods nominated to them, and returns these.
-func (r *ranking) holdBack(p *cluster.Pod) (held []int32) {
+// holdBack takes the nodes out of the ranking that cannot take the pod beside the pods nominated to them, and returns these. With
+// all, so it does with nodes that cannot take the pod anyway, which may have more reasons then.
+func (r *ranking) holdBack(p *cluster.Pod, all bool) (held []int32) {
 	c := r.d.c
 	if c.Nominations() == 0 {
 		return nil
 	}
 	var j *judges
 	for _, n := range c.NominatedNodes() {
-		if r.bucket[n.Index] < 0 || len(nominatedBefore(n, p)) == 0 {
+		if b := r.bucket[n.Index]; b < 0 && !all || b <= ^settled || len(nominatedBefore(n, p)) == 0 {
 			continue
 		}
 		if j == nil {

@@ -99,15 +99,24 @@ func (t *tally) level(count int64, change int32) {
 	t.lowest = min(t.lowest, int(count))
 }
 
-// least is what the domains are measured against.
-func (t *tally) least() int64 {
+// least is what the domains are measured against, when one of them counts what it does by the given shift.
+func (t *tally) least(count, shift int64) int64 {
 	if t.present == 0 {
 		return t.constraint.Least(plugins.NoDomain, 0)
 	}
 	for t.levels[t.lowest] == 0 {
 		t.lowest++
 	}
-	return t.constraint.Least(int64(t.lowest), t.present)
+	lowest := int64(t.lowest)
+	switch {
+	case count < lowest:
+		lowest = count
+	case shift > 0 && count-shift == lowest && t.levels[lowest] == 1: // it was the only one so low
+		for lowest++; lowest < count && (lowest >= int64(len(t.levels)) || t.levels[lowest] == 0); {
+			lowest++
+		}
+	}
+	return t.constraint.Least(lowest, t.present)
 }
 
 // effect is what a placed pod of some class counts in a tally.

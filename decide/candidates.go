@@ -1,0 +1,298 @@
+package decide
+
+import (
+	"math"
+	"slices"
+
+	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/plugins"
+)
+
+// candidates remembers, for the pods of one class, what making room on each node would cost. Most nodes stay as they are from
+// one preemption to the next; only those that changed are worked out anew.
+type candidates struct {
+	seen    int    // of the log
+	budgets uint64 // version of the disruption budgets
+	shifted int    // how often the tallies that filter changed
+	byNode  []cost
+}
+
+// cost is what victims cost, in the order in which it is compared. The lower the better.
+type cost struct {
+	known      bool
+	candidate  bool
+	why        *plugins.Rejection // it is no candidate though it might have been
+	violations int32
+	highest    int32
+	victims    int32
+	sum        int64
+	start      int64 // of the longest-running of the most important victims, negated
+}
+
+func (a *cost) compare(b *cost) int {
+	for _, pair := range [...][2]int64{
+		{int64(a.violations), int64(b.violations)}, {int64(a.highest), int64(b.highest)}, {a.sum, b.sum},
+		{int64(a.victims), int64(b.victims)}, {a.start, b.start},
+	} {
+		if pair[0] != pair[1] {
+			if pair[0] < pair[1] {
+				return -1
+			}
+			return 1
+		}
+	}
+	return 0
+}
+
+// Preempt finds the node whose pods cost least to remove for a pod that fits nowhere. It is to be called right after Decide
+// found none, and changes nothing.
+func (d *Decider) Preempt(p *cluster.Pod) Preemption {
+	r, pl := d.rankingFor(p)
+	if pl.way != ranked {
+		return Preempt(d.c, d.profile, p, d.Evaluate(p))
+	}
+	t := &trial{r: r, p: p, budgets: newBudgets(d.c)}
+	var nominated *plugins.Rejection
+	if n := d.c.Node(p.Nominated); n != nil {
+		nominated = t.verdict(n)
+	}
+	if message := ineligible(d.c, p, nominated); message != "" {
+		return Preemption{Message: message}
+	}
+	if n := d.c.Node(p.Nominated); n != nil {
+		// To others of the class the pod itself is a guest there, to itself it is not.
+		r.candidates.forget(n)
+		defer func() { r.candidates.forget(n) }()
+	}
+	r.refreshCandidates(t)
+	best := none
+	ties := 0
+	for i := range r.candidates.byNode {
+		c := &r.candidates.byNode[i]
+		if !c.candidate {
+			continue
+		}
+		order := -1
+		if best != none {
+			order = c.compare(&r.candidates.byNode[best])
+		}
+		switch {
+		case order < 0:
+			best, ties = int32(i), 1
+		case order == 0:
+			if ties++; d.rng.IntN(ties) == 0 {
+				best = int32(i)
+			}
+		}
+	}
+	if best == none {
+		return Preemption{Message: noneAvailable(d.c.Len(), r.hopeless())}
+	}
+	found, _ := t.on(d.c.Nodes[best])
+	return Preemption{Node: found.node, Victims: found.victims, Violations: found.violations}
+}
+
+// hopeless counts why preemption does not help, by node.
+func (r *ranking) hopeless() map[string]int {
+	reasons, others := map[string]int{}, r.d.c.Len()
+	for i := range r.candidates.byNode {
+		if why := r.candidates.byNode[i].why; why != nil {
+			others--
+			for _, reason := range why.Reasons {
+				reasons[reason]++
+			}
+		}
+	}
+	if others > 0 {
+		reasons["Preemption is not helpful for scheduling"] += others
+	}
+	return reasons
+}
+
+// refreshCandidates works out the nodes that changed since last time.
+func (r *ranking) refreshCandidates(t *trial) {
+	c, log := r.d.c, &r.d.c.Log
+	if r.candidates == nil || r.candidates.budgets != c.Budgets.Version || r.candidates.shifted != r.shifted || len(r.candidates.byNode) > len(c.Nodes) {
+		r.candidates = &candidates{budgets: c.Budgets.Version, shifted: r.shifted}
+	}
+	known := r.candidates
+	changes, ok := log.Since(known.seen)
+	if !ok {
+		clear(known.byNode)
+	}
+	for i := range changes {
+		if node := int(changes[i].Node); node < len(known.byNode) {
+			known.byNode[node] = cost{}
+		}
+	}
+	for len(known.byNode) < len(c.Nodes) {
+		known.byNode = append(known.byNode, cost{})
+	}
+	known.seen = log.Len()
+	for i := range known.byNode {
+		if !known.byNode[i].known {
+			known.byNode[i] = t.cost(int32(i))
+		}
+	}
+}
+
+func (c *candidates) forget(n *cluster.Node) {
+	if c != nil && int(n.Index) < len(c.byNode) {
+		c.byNode[n.Index] = cost{}
+	}
+}
+
+// cost works out one node.
+func (t *trial) cost(node int32) cost {
+	n := t.r.d.c.Nodes[node]
+	if n == nil {
+		return cost{known: true}
+	}
+	if rejection := t.verdict(n); rejection == nil || rejection.Unresolvable {
+		return cost{known: true}
+	}
+	found, why := t.on(n)
+	if why != nil {
+		return cost{known: true, why: why}
+	}
+	return found.cost()
+}
+
+// verdict judges one node with nothing thought away.
+func (t *trial) verdict(n *cluster.Node) *plugins.Rejection {
+	r := t.r
+	if len(nominatedBefore(n, t.p)) > 0 {
+		t.begin(n)
+		return t.rejection()
+	}
+	if bucket := r.bucket[n.Index]; bucket < 0 {
+		return r.reasons[reasonIn(bucket)].rejection
+	}
+	_, rejection := r.judgeGroup(r.groups[r.groupAt(n.Index)])
+	return rejection
+}
+
+// trial is one node with some of its pods thought away.
+type trial struct {
+	r       *ranking
+	p       *cluster.Pod
+	budgets *budgets
+
+	node     *cluster.Node // a copy
+	standing standing
+	static   *static
+	guests   []*cluster.Pod // pods nominated to the node that p must leave room for
+}
+
+// on finds the pods that would have to leave a node for the waiting one, as few and as unimportant as possible.
+func (t *trial) on(n *cluster.Node) (*candidate, *plugins.Rejection) {
+	lower := lowerThan(t.p, n)
+	if len(lower) == 0 {
+		return nil, noVictims
+	}
+	t.begin(n)
+	slices.SortStableFunc(lower, byImportance)
+	violating, others := t.budgets.split(lower)
+	for _, o := range lower {
+		t.remove(o)
+	}
+	if rejection := t.rejection(); rejection != nil {
+		return nil, rejection
+	}
+	found := &candidate{node: n}
+	for i, o := range slices.Concat(violating, others) {
+		t.add(o)
+		if t.rejection() == nil {
+			continue
+		}
+		t.remove(o)
+		found.victims = append(found.victims, o)
+		if i < len(violating) {
+			found.violations++
+		}
+	}
+	if len(found.victims) == 0 {
+		return nil, needless(n)
+	}
+	slices.SortStableFunc(found.victims, byImportance)
+	return found, nil
+}
+
+func (t *trial) begin(n *cluster.Node) {
+	r := t.r
+	t.node = n.Copy(t.node)
+	t.static = r.statics[r.groups[r.groupAt(n.Index)].key.static]
+	t.guests = nominatedBefore(n, t.p)
+	for k, tally := range r.tallies {
+		domain := tally.topology.domain[n.Index]
+		t.standing.none[k], t.standing.count[k], t.standing.shift[k] = domain == none, 0, 0
+		if domain != none {
+			t.standing.count[k] = tally.count[domain]
+		}
+	}
+}
+
+func (t *trial) add(o *cluster.Pod)    { t.node.Add(o); t.count(o, 1) }
+func (t *trial) remove(o *cluster.Pod) { t.node.Take(o); t.count(o, -1) }
+
+func (t *trial) count(o *cluster.Pod, sign int64) {
+	if len(t.r.tallies) == 0 {
+		return
+	}
+	for _, e := range t.r.effectsOf(o.Class) {
+		if t.standing.none[e.tally] {
+			continue
+		}
+		spreads := t.r.tallies[e.tally].purpose <= spreadSoft
+		if spreads && (o.Terminating || t.r.counts[t.node.Index]&(1<<e.tally) == 0) {
+			continue
+		}
+		t.standing.count[e.tally] += sign * e.weight
+		t.standing.shift[e.tally] += sign * e.weight
+	}
+}
+
+// rejection judges the node as it is thought to be, with the pods nominated to it and without them.
+func (t *trial) rejection() *plugins.Rejection {
+	if len(t.guests) > 0 {
+		for _, g := range t.guests {
+			t.add(g)
+		}
+		rejection := t.judge()
+		for _, g := range t.guests {
+			t.remove(g)
+		}
+		if rejection != nil {
+			return rejection
+		}
+	}
+	return t.judge()
+}
+
+func (t *trial) judge() *plugins.Rejection {
+	if t.static.early != nil {
+		return t.static.early.rejection
+	}
+	for _, f := range t.r.plan.contents {
+		if rejection := f.judge(t.node); rejection != nil {
+			return rejection
+		}
+	}
+	if len(t.r.tallies) > 0 {
+		if _, rejection := t.r.judgeTallies(&t.standing); rejection != nil {
+			return rejection
+		}
+	}
+	if t.static.late != nil {
+		return t.static.late.rejection
+	}
+	return nil
+}
+
+// startNegated makes later starts the lower cost.
+func startNegated(start int64) int64 {
+	if start == math.MaxInt64 {
+		return math.MinInt64
+	}
+	return -start
+}

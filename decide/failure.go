@@ -1,0 +1,90 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/plugins"
+)
+
+// Failure says why no node can take a pod: the same as an Evaluation in which none is feasible, by numbers instead of names.
+type Failure struct {
+	// Nodes counts all nodes.
+	Nodes int
+	// Rejector is the plugin that rejects the pod before any node is looked at, and Rejection why; nil if the nodes do.
+	Rejector  string
+	Rejection *plugins.Rejection
+	// Reasons counts the nodes by each reason that they have.
+	Reasons map[string]int
+	// Plugins are those that reject some node, sorted.
+	Plugins []string
+}
+
+func (f *Failure) add(plugin string, rejection *plugins.Rejection, nodes int) {
+	for _, reason := range rejection.Reasons {
+		f.Reasons[reason] += nodes
+	}
+	if i, found := slices.BinarySearch(f.Plugins, plugin); !found && plugin != "" {
+		f.Plugins = slices.Insert(f.Plugins, i, plugin)
+	}
+}
+
+// Message says it in the words of the FailedScheduling event. What came of preemption follows behind.
+func (f *Failure) Message(after string) string {
+	if f.Nodes == 0 {
+		return "no nodes available to schedule pods"
+	}
+	message := fmt.Sprintf("0/%d nodes are available:", f.Nodes)
+	all := ""
+	if f.Rejection != nil {
+		all = strings.Join(f.Rejection.Reasons, ", ")
+	}
+	if all != "" {
+		message += " " + all + "."
+	} else {
+		message += histogram(f.Reasons)
+	}
+	if after != "" {
+		message += " " + after
+	}
+	return message
+}
+
+// Failure sums up an evaluation in which no node is feasible.
+func (e *Evaluation) Failure() *Failure {
+	f := &Failure{Nodes: len(e.Nodes), Rejector: e.Rejector, Rejection: e.Rejection, Reasons: map[string]int{}}
+	for i := range e.Nodes {
+		if v := &e.Nodes[i]; v.Rejection != nil {
+			f.add(v.Plugin, v.Rejection, 1)
+		}
+	}
+	return f
+}
+
+// Diagnose says why no node can take the pod. It is to be called right after Decide found none.
+func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
+	r, pl := d.rankingFor(p)
+	if pl.way != ranked {
+		return d.Evaluate(p).Failure()
+	}
+	f := &Failure{Nodes: d.c.Len(), Reasons: map[string]int{}}
+	held := r.holdBack(p, true)
+	for _, g := range r.groups {
+		for reason, nodes := range g.rejected {
+			if nodes > 0 {
+				f.add(r.reasons[reason].plugin, r.reasons[reason].rejection, int(nodes))
+			}
+		}
+		if g.ok > 0 {
+			if plugin, rejection := r.judgeGroup(g); rejection != nil {
+				f.add(plugin, rejection, int(g.ok))
+			}
+		}
+	}
+	for _, node := range held {
+		r.reassess(node)
+	}
+	return f
+}
