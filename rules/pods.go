@@ -1,0 +1,58 @@
+package rules
+
+import (
+	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/kubectl/pkg/util/qos"
+)
+
+// Priority is the pod's priority; a pod stored before any class gave it one
+// has priority 0.
+func Priority(pod *v1.Pod) int32 { return corev1.PodPriority(pod) }
+
+// QOS is the pod's class of service as its status says, or as its requests
+// and limits make it while the status says nothing.
+func QOS(pod *v1.Pod) v1.PodQOSClass { return qos.GetPodQOS(pod) }
+
+// ComputeQOS is the class of service that the pod's requests and limits give
+// it, whatever its status says.
+func ComputeQOS(pod *v1.Pod) v1.PodQOSClass { return qos.ComputePodQOS(pod) }
+
+// IsTerminal reports whether the pod has run to its end: it holds no
+// resources, counts for no constraint and is never scheduled or evicted.
+func IsTerminal(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+}
+
+// IsTerminating reports whether the pod has been told to go. Until it has
+// gone it still holds its resources.
+func IsTerminating(pod *v1.Pod) bool { return pod.DeletionTimestamp != nil }
+
+// IsSidecar reports whether an init container keeps running beside the
+// containers.
+func IsSidecar(container *v1.Container) bool {
+	return container.RestartPolicy != nil && *container.RestartPolicy == v1.ContainerRestartPolicyAlways
+}
+
+// HostPorts are the ports of the node that the pod uses for as long as it
+// runs: those of its sidecars and containers, in this order. Ports of other
+// init containers are not counted.
+func HostPorts(pod *v1.Pod) []v1.ContainerPort {
+	var ports []v1.ContainerPort
+	add := func(container *v1.Container) {
+		for _, port := range container.Ports {
+			if port.HostPort > 0 {
+				ports = append(ports, port)
+			}
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		if IsSidecar(&pod.Spec.InitContainers[i]) {
+			add(&pod.Spec.InitContainers[i])
+		}
+	}
+	for i := range pod.Spec.Containers {
+		add(&pod.Spec.Containers[i])
+	}
+	return ports
+}

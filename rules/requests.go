@@ -1,0 +1,86 @@
+package rules
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	helper "k8s.io/component-helpers/resource"
+)
+
+// Requests is what a waiting pod asks of a node, and so what the filter
+// compares with the room there: the larger of the sum of its containers and
+// sidecars and the peak of its init containers, pod-level resources in place
+// of these sums where given, plus overhead. The pod's status does not count:
+// nothing has been actuated yet.
+func Requests(pod *v1.Pod) v1.ResourceList {
+	return helper.PodRequests(pod, helper.PodResourcesOptions{})
+}
+
+// RequestsPlaced is what a pod takes from the node it is on. While it is being
+// resized this is, per container, the largest of what is asked for, allocated
+// and actuated; what is asked for does not count once the resize has been
+// found infeasible. NodeResourcesBalancedAllocation uses the same sum for the
+// waiting pod, where it equals Requests.
+func RequestsPlaced(pod *v1.Pod) v1.ResourceList {
+	return helper.PodRequests(pod, placed)
+}
+
+// ScoreRequests is what a waiting pod asks for in the eyes of the
+// NodeResourcesFit score: each container, init container and sidecar that
+// says nothing about cpu or memory counts with 100m or 200Mi. An explicit 0
+// stays 0, and a pod-level request replaces all of it for its resource.
+func ScoreRequests(pod *v1.Pod) v1.ResourceList {
+	opts := placed
+	opts.NonMissingContainerRequests = v1.ResourceList{
+		v1.ResourceCPU:    defaultCPU,
+		v1.ResourceMemory: defaultMemory,
+	}
+	return helper.PodRequests(pod, opts)
+}
+
+// ScoreRequestsPlaced is what a placed pod takes in the eyes of the
+// NodeResourcesFit score; only cpu and memory differ from RequestsPlaced.
+// Without pod-level requests the defaults are those of ScoreRequests. With
+// them, a container gets a default only for a resource that the whole pod
+// does not mention, so the same pod can count for less placed than waiting.
+// Upstream does this, and scores depend on it.
+func ScoreRequestsPlaced(pod *v1.Pod) v1.ResourceList {
+	if !helper.IsPodLevelRequestsSet(pod) {
+		return ScoreRequests(pod)
+	}
+	opts := placed
+	requests := helper.PodRequests(pod, opts)
+	opts.NonMissingContainerRequests = v1.ResourceList{}
+	if _, asked := requests[v1.ResourceCPU]; !asked {
+		opts.NonMissingContainerRequests[v1.ResourceCPU] = defaultCPU
+	}
+	if _, asked := requests[v1.ResourceMemory]; !asked {
+		opts.NonMissingContainerRequests[v1.ResourceMemory] = defaultMemory
+	}
+	if len(opts.NonMissingContainerRequests) == 0 {
+		return requests
+	}
+	return helper.PodRequests(pod, opts)
+}
+
+// Limits is the most a pod may use, overhead included for each resource that
+// has a limit.
+func Limits(pod *v1.Pod) v1.ResourceList {
+	return helper.PodLimits(pod, placed)
+}
+
+// placed holds the options of kube-scheduler v1.36 for pods on a node: the
+// gates InPlacePodVerticalScaling, PodLevelResources and
+// InPlacePodLevelResourcesVerticalScaling are on by default, the gate
+// DRANodeAllocatableResources is off.
+var placed = helper.PodResourcesOptions{
+	UseStatusResources: true,
+	InPlacePodLevelResourcesVerticalScalingEnabled: true,
+}
+
+// What a container that asks for nothing is taken to ask for when nodes are
+// scored, so that many such pods do not all look free. Upstream's numbers
+// (pkg/scheduler/util/pod_resources.go), arbitrary since 2015.
+var (
+	defaultCPU    = *resource.NewMilliQuantity(100, resource.DecimalSI)
+	defaultMemory = *resource.NewQuantity(200<<20, resource.DecimalSI)
+)

@@ -1,0 +1,95 @@
+package rules
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// IsExtendedResource reports whether the name stands for something that a
+// device plugin or an administrator added to a node, as nvidia.com/gpu: fully
+// qualified and outside kubernetes.io.
+func IsExtendedResource(name v1.ResourceName) bool {
+	if isNative(name) || strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix) {
+		return false
+	}
+	// A quota counts it under this longer name, which must be valid too.
+	return len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+string(name))) == 0
+}
+
+// isNative reports whether the name is Kubernetes' own. Upstream looks for
+// the domain anywhere in the name, and so does this.
+func isNative(name v1.ResourceName) bool {
+	return !strings.Contains(string(name), "/") || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
+}
+
+// mayOvercommit reports whether requests may stay below limits.
+func mayOvercommit(name v1.ResourceName) bool { return isNative(name) && !isHugePages(name) }
+
+func isHugePages(name v1.ResourceName) bool {
+	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+}
+
+// quotaOf is the resource that a quota's requests.NAME is about.
+func quotaOf(name v1.ResourceName) v1.ResourceName {
+	short, found := strings.CutPrefix(string(name), v1.DefaultResourceRequestsPrefix)
+	if !found {
+		return ""
+	}
+	return v1.ResourceName(short)
+}
+
+// divisible reports whether an amount of huge pages is a whole number of them.
+func divisible(name v1.ResourceName, quantity resource.Quantity) bool {
+	size, err := resource.ParseQuantity(strings.TrimPrefix(string(name), v1.ResourceHugePagesPrefix))
+	if err != nil || size.Sign() <= 0 || size.MilliValue()%1000 != 0 || size.Value() == 0 {
+		return false
+	}
+	return quantity.Value()%size.Value() == 0
+}
+
+var containerResources = map[v1.ResourceName]bool{
+	v1.ResourceCPU:              true,
+	v1.ResourceMemory:           true,
+	v1.ResourceEphemeralStorage: true,
+}
+
+// countedResources are measured in whole objects.
+var countedResources = map[v1.ResourceName]bool{
+	v1.ResourcePods:                   true,
+	v1.ResourceQuotas:                 true,
+	v1.ResourceServices:               true,
+	v1.ResourceReplicationControllers: true,
+	v1.ResourceSecrets:                true,
+	v1.ResourceConfigMaps:             true,
+	v1.ResourcePersistentVolumeClaims: true,
+	v1.ResourceServicesNodePorts:      true,
+	v1.ResourceServicesLoadBalancers:  true,
+}
+
+// standardResources are the names without a domain that the API knows
+// anywhere, in quotas as in containers.
+var standardResources = map[v1.ResourceName]bool{
+	v1.ResourceCPU:                      true,
+	v1.ResourceMemory:                   true,
+	v1.ResourceEphemeralStorage:         true,
+	v1.ResourceRequestsCPU:              true,
+	v1.ResourceRequestsMemory:           true,
+	v1.ResourceRequestsEphemeralStorage: true,
+	v1.ResourceLimitsCPU:                true,
+	v1.ResourceLimitsMemory:             true,
+	v1.ResourceLimitsEphemeralStorage:   true,
+	v1.ResourcePods:                     true,
+	v1.ResourceQuotas:                   true,
+	v1.ResourceServices:                 true,
+	v1.ResourceReplicationControllers:   true,
+	v1.ResourceSecrets:                  true,
+	v1.ResourceConfigMaps:               true,
+	v1.ResourcePersistentVolumeClaims:   true,
+	v1.ResourceStorage:                  true,
+	v1.ResourceRequestsStorage:          true,
+	v1.ResourceServicesNodePorts:        true,
+	v1.ResourceServicesLoadBalancers:    true,
+}

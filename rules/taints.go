@@ -1,0 +1,78 @@
+package rules
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+)
+
+// Effects is a set of taint effects, given as a filter to Untolerated.
+type Effects []v1.TaintEffect
+
+var (
+	// KeepsOff are the effects that keep a new pod off a node.
+	KeepsOff = Effects{v1.TaintEffectNoSchedule, v1.TaintEffectNoExecute}
+	// Evicts is the effect that also removes a pod that already runs.
+	Evicts = Effects{v1.TaintEffectNoExecute}
+	// Discourages is the effect that only lowers a node's score.
+	Discourages = Effects{v1.TaintEffectPreferNoSchedule}
+)
+
+// Has reports whether the effect is in the set.
+func (e Effects) Has(effect v1.TaintEffect) bool { return slices.Contains(e, effect) }
+
+// Tolerates reports whether the toleration matches the taint: same key and
+// effect, and operator Exists, or Equal (the default) with an equal value, or
+// Gt or Lt with integers that compare so. An empty effect stands for all
+// effects of the key; an empty key stands for all keys, with Exists only.
+//
+// The last two words are stricter than the library, which lets a toleration
+// without key and operator match every taint without a value. The API server
+// stores no such toleration, so the two never differ on a cluster; in a file
+// that nobody validated, an empty toleration must not open every node.
+//
+// Gt and Lt always count: where the API's gate is off, none can be stored.
+func Tolerates(toleration *v1.Toleration, taint *v1.Taint) bool {
+	if toleration.Key == "" && toleration.Operator != v1.TolerationOpExists {
+		return false
+	}
+	// The library logs every Gt or Lt that has no integer on one side. That is
+	// no match, not an event, so it gets a logger that writes nothing.
+	return toleration.ToleratesTaint(klog.Logger{}, taint, true)
+}
+
+// TolerationOf returns the first toleration that matches the taint, nil if
+// none does. The first one counts, not the most generous: it alone decides
+// how many seconds a pod may stay.
+func TolerationOf(taint *v1.Taint, tolerations []v1.Toleration) *v1.Toleration {
+	for i := range tolerations {
+		if Tolerates(&tolerations[i], taint) {
+			return &tolerations[i]
+		}
+	}
+	return nil
+}
+
+// Untolerated returns the first taint with one of the effects that no
+// toleration matches, nil if all are tolerated. It points into taints.
+func Untolerated(taints []v1.Taint, tolerations []v1.Toleration, effects Effects) *v1.Taint {
+	for i := range taints {
+		if effects.Has(taints[i].Effect) && TolerationOf(&taints[i], tolerations) == nil {
+			return &taints[i]
+		}
+	}
+	return nil
+}
+
+// CountUntolerated is the number of taints with one of the effects that no
+// toleration matches.
+func CountUntolerated(taints []v1.Taint, tolerations []v1.Toleration, effects Effects) int {
+	n := 0
+	for i := range taints {
+		if effects.Has(taints[i].Effect) && TolerationOf(&taints[i], tolerations) == nil {
+			n++
+		}
+	}
+	return n
+}

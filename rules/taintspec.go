@@ -1,0 +1,117 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// TaintChange is what one `kubectl taint` asks for: taints to put on and
+// taints to take off. A taint to take off has no value, and no effect if all
+// taints of its key are meant.
+type TaintChange struct {
+	Add    []v1.Taint
+	Remove []v1.Taint
+}
+
+// ParseTaintChange reads arguments as `kubectl taint` takes them: k=v:Effect
+// and k:Effect put a taint on; the same with a trailing "-", and k-, take one
+// off.
+func ParseTaintChange(args []string) (TaintChange, error) {
+	var change TaintChange
+	for _, arg := range args {
+		if spec, removes := strings.CutSuffix(arg, "-"); removes {
+			taint, err := parseTaint(spec)
+			if err != nil {
+				return TaintChange{}, err
+			}
+			change.Remove = append(change.Remove, v1.Taint{Key: taint.Key, Effect: taint.Effect})
+			continue
+		}
+		taint, err := ParseTaint(arg)
+		if err != nil {
+			return TaintChange{}, err
+		}
+		if slices.ContainsFunc(change.Add, func(t v1.Taint) bool { return t.MatchTaint(&taint) }) {
+			return TaintChange{}, fmt.Errorf("taint %q: a second one with the same key and effect; give one value only", arg)
+		}
+		change.Add = append(change.Add, taint)
+	}
+	for _, add := range change.Add {
+		if slices.ContainsFunc(change.Remove, func(r v1.Taint) bool { return matchesRemoval(&r, &add) }) {
+			return TaintChange{}, fmt.Errorf("taint %q: cannot be put on and taken off at once", add.ToString())
+		}
+	}
+	return change, nil
+}
+
+// ParseTaint reads one taint, k=v:Effect or k:Effect.
+func ParseTaint(spec string) (v1.Taint, error) {
+	taint, err := parseTaint(spec)
+	if err == nil && taint.Effect == "" {
+		err = fmt.Errorf("taint %q: no effect; write key=value:Effect with %s", spec, effectNames)
+	}
+	if err != nil {
+		return v1.Taint{}, err
+	}
+	return taint, nil
+}
+
+const effectNames = "NoSchedule, PreferNoSchedule or NoExecute"
+
+func parseTaint(spec string) (v1.Taint, error) {
+	keyValue, effect, hasEffect := strings.Cut(spec, ":")
+	key, value, hasValue := strings.Cut(keyValue, "=")
+	taint := v1.Taint{Key: key, Value: value, Effect: v1.TaintEffect(effect)}
+	switch {
+	case hasEffect && !isEffect(taint.Effect):
+		return taint, fmt.Errorf("taint %q: effect %q: must be %s", spec, effect, effectNames)
+	case hasValue && !hasEffect:
+		return taint, fmt.Errorf("taint %q: a value without an effect; write key=value:Effect", spec)
+	}
+	if faults := validation.IsQualifiedName(key); len(faults) > 0 {
+		return taint, fmt.Errorf("taint %q: key %q: %s", spec, key, strings.Join(faults, "; "))
+	}
+	if faults := validation.IsValidLabelValue(value); len(faults) > 0 {
+		return taint, fmt.Errorf("taint %q: value %q: %s", spec, value, strings.Join(faults, "; "))
+	}
+	return taint, nil
+}
+
+func isEffect(effect v1.TaintEffect) bool {
+	return KeepsOff.Has(effect) || Discourages.Has(effect)
+}
+
+func matchesRemoval(removal, taint *v1.Taint) bool {
+	return removal.Key == taint.Key && (removal.Effect == "" || removal.Effect == taint.Effect)
+}
+
+// Apply returns the node's taints after the change, new ones first as kubectl
+// leaves them. A taint with the key and effect of a new one is replaced if
+// overwrite is set and otherwise refused; one to take off must be there.
+func (c TaintChange) Apply(taints []v1.Taint, overwrite bool) ([]v1.Taint, error) {
+	result := slices.Clone(c.Add)
+	removed := make([]bool, len(c.Remove))
+	for _, old := range taints {
+		replaced := slices.ContainsFunc(c.Add, func(t v1.Taint) bool { return t.MatchTaint(&old) })
+		if replaced && !overwrite {
+			return nil, fmt.Errorf("taint %q: there is one with this key and effect already; --overwrite replaces it", old.ToString())
+		}
+		gone := replaced
+		for i := range c.Remove {
+			if matchesRemoval(&c.Remove[i], &old) {
+				gone, removed[i] = true, true
+			}
+		}
+		if !gone {
+			result = append(result, old)
+		}
+	}
+	if i := slices.Index(removed, false); i >= 0 {
+		return nil, fmt.Errorf("taint %q not found", c.Remove[i].ToString())
+	}
+	return result, nil
+}

@@ -1,0 +1,252 @@
+package rules
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func validateAffinity(affinity *v1.Affinity, path *field.Path) field.ErrorList {
+	if affinity == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if node := affinity.NodeAffinity; node != nil {
+		path := path.Child("nodeAffinity")
+		if node.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+			errs = append(errs, ValidateNodeSelector(node.RequiredDuringSchedulingIgnoredDuringExecution, path.Child(required))...)
+		}
+		for i, term := range node.PreferredDuringSchedulingIgnoredDuringExecution {
+			path := path.Child(preferred).Index(i)
+			errs = append(errs, validateWeight(term.Weight, path.Child("weight"))...)
+			errs = append(errs, validateNodeTerm(&term.Preference, true, path.Child("preference"))...)
+		}
+	}
+	if pod := affinity.PodAffinity; pod != nil {
+		errs = append(errs, validatePodTerms(pod.RequiredDuringSchedulingIgnoredDuringExecution,
+			pod.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAffinity"))...)
+	}
+	if pod := affinity.PodAntiAffinity; pod != nil {
+		errs = append(errs, validatePodTerms(pod.RequiredDuringSchedulingIgnoredDuringExecution,
+			pod.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAntiAffinity"))...)
+	}
+	return errs
+}
+
+const (
+	required  = "requiredDuringSchedulingIgnoredDuringExecution"
+	preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+)
+
+func validateWeight(weight int32, path *field.Path) field.ErrorList {
+	if weight < 1 || weight > 100 {
+		return field.ErrorList{field.Invalid(path, weight, "must be in the range 1-100")}
+	}
+	return nil
+}
+
+// ValidateNodeSelector checks a node selector, of a pod or of a volume.
+func ValidateNodeSelector(selector *v1.NodeSelector, path *field.Path) field.ErrorList {
+	path = path.Child("nodeSelectorTerms")
+	if len(selector.NodeSelectorTerms) == 0 {
+		return field.ErrorList{field.Required(path, "must have at least one node selector term")}
+	}
+	var errs field.ErrorList
+	for i := range selector.NodeSelectorTerms {
+		errs = append(errs, validateNodeTerm(&selector.NodeSelectorTerms[i], false, path.Index(i))...)
+	}
+	return errs
+}
+
+// validateNodeTerm checks one term. A preference may name values that no
+// label can have: it matches nothing, and old objects contain such.
+func validateNodeTerm(term *v1.NodeSelectorTerm, anyValue bool, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range term.MatchExpressions {
+		errs = append(errs, validateNodeExpression(&term.MatchExpressions[i], anyValue, path.Child("matchExpressions").Index(i))...)
+	}
+	for i := range term.MatchFields {
+		errs = append(errs, validateNodeField(&term.MatchFields[i], path.Child("matchFields").Index(i))...)
+	}
+	return errs
+}
+
+func validateNodeExpression(req *v1.NodeSelectorRequirement, anyValue bool, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	values := path.Child("values")
+	switch req.Operator {
+	case v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn:
+		if len(req.Values) == 0 {
+			errs = append(errs, field.Required(values, "must be specified when `operator` is 'In' or 'NotIn'"))
+		}
+	case v1.NodeSelectorOpExists, v1.NodeSelectorOpDoesNotExist:
+		if len(req.Values) > 0 {
+			errs = append(errs, field.Forbidden(values, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"))
+		}
+	case v1.NodeSelectorOpGt, v1.NodeSelectorOpLt:
+		if len(req.Values) != 1 {
+			errs = append(errs, field.Required(values, "must be specified single value when `operator` is 'Lt' or 'Gt'"))
+		}
+	default:
+		errs = append(errs, field.Invalid(path.Child("operator"), req.Operator, "not a valid selector operator"))
+	}
+	errs = append(errs, metavalidation.ValidateLabelName(req.Key, path.Child("key"))...)
+	if anyValue {
+		return errs
+	}
+	for i, value := range req.Values {
+		errs = append(errs, invalid(values.Index(i), value, validation.IsValidLabelValue(value))...)
+	}
+	return errs
+}
+
+func validateNodeField(req *v1.NodeSelectorRequirement, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	switch req.Operator {
+	case v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn:
+		if len(req.Values) != 1 {
+			errs = append(errs, field.Required(path.Child("values"), "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"))
+		}
+	default:
+		errs = append(errs, field.Invalid(path.Child("operator"), req.Operator, "not a valid selector operator"))
+	}
+	if req.Key != metav1.ObjectNameField {
+		return append(errs, field.Invalid(path.Child("key"), req.Key, "not a valid field selector key"))
+	}
+	for i, value := range req.Values {
+		errs = append(errs, invalid(path.Child("values").Index(i), value, apivalidation.NameIsDNSSubdomain(value, false))...)
+	}
+	return errs
+}
+
+func validatePodTerms(must []v1.PodAffinityTerm, should []v1.WeightedPodAffinityTerm, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range must {
+		errs = append(errs, validatePodTerm(&must[i], path.Child(required).Index(i))...)
+	}
+	for i := range should {
+		path := path.Child(preferred).Index(i)
+		errs = append(errs, validateWeight(should[i].Weight, path.Child("weight"))...)
+		errs = append(errs, validatePodTerm(&should[i].PodAffinityTerm, path.Child("podAffinityTerm"))...)
+	}
+	return errs
+}
+
+func validatePodTerm(term *v1.PodAffinityTerm, path *field.Path) field.ErrorList {
+	errs := validateSelector(term.LabelSelector, path.Child("labelSelector"))
+	errs = append(errs, validateSelector(term.NamespaceSelector, path.Child("namespaceSelector"))...)
+	for _, name := range term.Namespaces {
+		errs = append(errs, invalid(path.Child("namespace"), name, apivalidation.ValidateNamespaceName(name, false))...)
+	}
+	errs = append(errs, validateLabelKeys(term.MatchLabelKeys, term.MismatchLabelKeys, term.LabelSelector, path)...)
+	if term.TopologyKey == "" {
+		errs = append(errs, field.Required(path.Child("topologyKey"), "can not be empty"))
+	}
+	return append(errs, metavalidation.ValidateLabelName(term.TopologyKey, path.Child("topologyKey"))...)
+}
+
+func validateSelector(selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
+	return metavalidation.ValidateLabelSelector(selector, metavalidation.LabelSelectorValidationOptions{}, path)
+}
+
+// validateLabelKeys checks matchLabelKeys and mismatchLabelKeys. The API
+// server has merged the former into the selector by the time it checks, so a
+// key that the selector has once is its own; twice, and the user had it too.
+func validateLabelKeys(match, mismatch []string, selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
+	errs := validateKeyNames(match, selector, path.Child("matchLabelKeys"))
+	errs = append(errs, validateKeyNames(mismatch, selector, path.Child("mismatchLabelKeys"))...)
+	index := map[string]int{}
+	for i, key := range match {
+		index[key] = i
+	}
+	if selector != nil {
+		seen := map[string]bool{}
+		for key := range selector.MatchLabels {
+			seen[key] = true
+		}
+		for _, expression := range selector.MatchExpressions {
+			if i, named := index[expression.Key]; named && seen[expression.Key] {
+				errs = append(errs, field.Invalid(path.Index(i), expression.Key, "exists in both matchLabelKeys and labelSelector"))
+			}
+			seen[expression.Key] = true
+		}
+	}
+	excluded := map[string]bool{}
+	for _, key := range mismatch {
+		excluded[key] = true
+	}
+	for i, key := range match {
+		if excluded[key] {
+			errs = append(errs, field.Invalid(path.Child("matchLabelKeys").Index(i), key, "exists in both matchLabelKeys and mismatchLabelKeys"))
+		}
+	}
+	return errs
+}
+
+func validateKeyNames(keys []string, selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
+	if len(keys) > 0 && selector == nil {
+		return field.ErrorList{field.Forbidden(path, "must not be specified when labelSelector is not set")}
+	}
+	var errs field.ErrorList
+	for i, key := range keys {
+		errs = append(errs, metavalidation.ValidateLabelName(key, path.Index(i))...)
+	}
+	return errs
+}
+
+func validateSpread(constraints []v1.TopologySpreadConstraint, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range constraints {
+		c, path := &constraints[i], path.Index(i)
+		if c.MaxSkew <= 0 {
+			errs = append(errs, field.Invalid(path.Child("maxSkew"), int64(c.MaxSkew), notPositive))
+		}
+		if c.TopologyKey == "" {
+			errs = append(errs, field.Required(path.Child("topologyKey"), "can not be empty"))
+		}
+		if c.WhenUnsatisfiable != v1.DoNotSchedule && c.WhenUnsatisfiable != v1.ScheduleAnyway {
+			errs = append(errs, field.NotSupported(path.Child("whenUnsatisfiable"), c.WhenUnsatisfiable,
+				[]v1.UnsatisfiableConstraintAction{v1.DoNotSchedule, v1.ScheduleAnyway}))
+		}
+		for _, later := range constraints[i+1:] {
+			if c.TopologyKey == later.TopologyKey && c.WhenUnsatisfiable == later.WhenUnsatisfiable {
+				errs = append(errs, field.Duplicate(path.Child("{topologyKey, whenUnsatisfiable}"), fmt.Sprintf("{%s, %s}", c.TopologyKey, c.WhenUnsatisfiable)))
+				break
+			}
+		}
+		errs = append(errs, validateMinDomains(c, path.Child("minDomains"))...)
+		errs = append(errs, validateInclusion(c.NodeAffinityPolicy, path.Child("nodeAffinityPolicy"))...)
+		errs = append(errs, validateInclusion(c.NodeTaintsPolicy, path.Child("nodeTaintsPolicy"))...)
+		errs = append(errs, validateLabelKeys(c.MatchLabelKeys, nil, c.LabelSelector, path)...)
+		errs = append(errs, validateSelector(c.LabelSelector, path.Child("labelSelector"))...)
+	}
+	return errs
+}
+
+const notPositive = "must be greater than zero"
+
+func validateMinDomains(c *v1.TopologySpreadConstraint, path *field.Path) field.ErrorList {
+	if c.MinDomains == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if *c.MinDomains <= 0 {
+		errs = append(errs, field.Invalid(path, int64(*c.MinDomains), notPositive))
+	}
+	if c.WhenUnsatisfiable != v1.DoNotSchedule {
+		errs = append(errs, field.Invalid(path, *c.MinDomains, fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s", v1.DoNotSchedule, c.WhenUnsatisfiable)))
+	}
+	return errs
+}
+
+func validateInclusion(policy *v1.NodeInclusionPolicy, path *field.Path) field.ErrorList {
+	if policy == nil || *policy == v1.NodeInclusionPolicyHonor || *policy == v1.NodeInclusionPolicyIgnore {
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(path, *policy, []v1.NodeInclusionPolicy{v1.NodeInclusionPolicyHonor, v1.NodeInclusionPolicyIgnore})}
+}

@@ -1,0 +1,160 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	helper "k8s.io/component-helpers/resource"
+)
+
+type nameCheck func(name v1.ResourceName, path *field.Path) field.ErrorList
+
+// validateResourceList checks amounts that are neither requests nor limits,
+// such as overhead; upstream checks them as limits, path included.
+func validateResourceList(list v1.ResourceList, path *field.Path) field.ErrorList {
+	return validateRequirements(&v1.ResourceRequirements{Limits: list}, containerResourceName, path)
+}
+
+func validateContainerResources(r *v1.ResourceRequirements, claims map[string]bool, path *field.Path) field.ErrorList {
+	return append(validateRequirements(r, containerResourceName, path), validateClaimRefs(r.Claims, claims, path.Child("claims"))...)
+}
+
+func validateRequirements(r *v1.ResourceRequirements, checkName nameCheck, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	limits, requests := path.Child("limits"), path.Child("requests")
+	hugePages, cpuOrMemory := false, false
+	check := func(name v1.ResourceName, quantity resource.Quantity, path *field.Path) {
+		errs = append(errs, checkName(name, path)...)
+		errs = append(errs, validateAmount(name, quantity, path)...)
+		if isHugePages(name) {
+			hugePages = true
+			if !divisible(name, quantity) {
+				errs = append(errs, field.Invalid(path, quantity.String(), fmt.Sprintf("%s is not positive integer multiple of %s", quantity.String(), name)))
+			}
+		}
+		cpuOrMemory = cpuOrMemory || name == v1.ResourceCPU || name == v1.ResourceMemory
+	}
+	for _, name := range sortedKeys(r.Limits) {
+		check(name, r.Limits[name], limits.Key(string(name)))
+	}
+	for _, name := range sortedKeys(r.Requests) {
+		request := r.Requests[name]
+		check(name, request, requests.Key(string(name)))
+		limit, limited := r.Limits[name]
+		switch {
+		case !limited && !mayOvercommit(name):
+			errs = append(errs, field.Required(limits, "Limit must be set for non overcommitable resources"))
+		case limited && !mayOvercommit(name) && request.Cmp(limit) != 0:
+			errs = append(errs, field.Invalid(requests, request.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String())))
+		case limited && request.Cmp(limit) > 0:
+			errs = append(errs, field.Invalid(requests, request.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String())))
+		}
+	}
+	if hugePages && !cpuOrMemory {
+		errs = append(errs, field.Forbidden(path, "HugePages require cpu or memory"))
+	}
+	return errs
+}
+
+// validatePodResources checks pod-level resources, and that the containers
+// fit into them.
+func validatePodResources(spec *v1.PodSpec, path *field.Path) field.ErrorList {
+	if spec.Resources == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if spec.Resources.Claims != nil {
+		errs = append(errs, field.Forbidden(path.Child("claims"), "claims may not be set for Resources at pod-level"))
+	}
+	errs = append(errs, validateRequirements(spec.Resources, podResourceName, path)...)
+	errs = append(errs, validateClaimRefs(spec.Resources.Claims, claimNames(spec.ResourceClaims), path.Child("claims"))...)
+
+	pod := &v1.Pod{Spec: *spec}
+	requested := helper.AggregateContainerRequests(pod, helper.PodResourcesOptions{})
+	for _, name := range sortedKeys(requested) {
+		sum := requested[name]
+		if all, set := spec.Resources.Requests[name]; set && sum.Cmp(all) > 0 {
+			errs = append(errs, field.Invalid(path.Child("requests").Key(string(name)), all.String(),
+				fmt.Sprintf("must be greater than or equal to aggregate container requests of %s", sum.String())))
+		}
+	}
+	limited := helper.AggregateContainerLimits(pod, helper.PodResourcesOptions{})
+	for _, name := range sortedKeys(limited) {
+		sum := limited[name]
+		if all, set := spec.Resources.Limits[name]; set && isHugePages(name) && sum.Cmp(all) > 0 {
+			errs = append(errs, field.Invalid(path.Child("limits").Key(string(name)), all.String(),
+				fmt.Sprintf("must be greater than or equal to aggregate container limits of %s", sum.String())))
+		}
+	}
+	for i, container := range spec.Containers {
+		for _, name := range sortedKeys(container.Resources.Limits) {
+			limit := container.Resources.Limits[name]
+			if all, set := spec.Resources.Limits[name]; set && limit.Cmp(all) > 0 {
+				errs = append(errs, field.Invalid(path.Child("containers").Index(i).Key(string(name)).Child("limits"), limit.String(),
+					fmt.Sprintf("must be less than or equal to pod limits of %s", all.String())))
+			}
+		}
+	}
+	return errs
+}
+
+// ValidateAmounts checks amounts of resources, as the capacity of a node.
+func ValidateAmounts(list v1.ResourceList, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range sortedKeys(list) {
+		errs = append(errs, validateAmount(name, list[name], path.Child(string(name)))...)
+	}
+	return errs
+}
+
+func validateAmount(name v1.ResourceName, quantity resource.Quantity, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if quantity.Sign() < 0 {
+		errs = append(errs, field.Invalid(path, quantity.String(), apivalidation.IsNegativeErrorMsg))
+	}
+	if (countedResources[name] || IsExtendedResource(name)) && quantity.MilliValue()%1000 != 0 {
+		errs = append(errs, field.Invalid(path, quantity, "must be an integer"))
+	}
+	return errs
+}
+
+func containerResourceName(name v1.ResourceName, path *field.Path) field.ErrorList {
+	errs := resourceName(name, path)
+	switch {
+	case !strings.Contains(string(name), "/"):
+		if !containerResources[name] && !isHugePages(name) {
+			errs = append(errs, field.Invalid(path, name, "must be a standard resource for containers"))
+		}
+	case !isNative(name) && !IsExtendedResource(name):
+		errs = append(errs, field.Invalid(path, name, "doesn't follow extended resource name standard"))
+	}
+	return errs
+}
+
+func podResourceName(name v1.ResourceName, path *field.Path) field.ErrorList {
+	if errs := resourceName(name, path); len(errs) > 0 {
+		return errs
+	}
+	if helper.IsSupportedPodLevelResource(name) {
+		return nil
+	}
+	allowed := helper.SupportedPodLevelResources().UnsortedList()
+	slices.Sort(allowed)
+	return field.ErrorList{field.NotSupported(path, name, allowed)}
+}
+
+func resourceName(name v1.ResourceName, path *field.Path) field.ErrorList {
+	if errs := invalid(path, name, validation.IsQualifiedName(string(name))); len(errs) > 0 {
+		return errs
+	}
+	if !strings.Contains(string(name), "/") && !standardResources[name] && !isHugePages(name) && !isHugePages(quotaOf(name)) {
+		return field.ErrorList{field.Invalid(path, name, "must be a standard resource type or fully qualified")}
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package rules
+
+import (
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// ValidateTaints checks the taints of a node.
+func ValidateTaints(taints []v1.Taint, path *field.Path) field.ErrorList {
+	type identity struct {
+		key    string
+		effect v1.TaintEffect
+	}
+	var errs field.ErrorList
+	seen := map[identity]bool{}
+	for i, taint := range taints {
+		path := path.Index(i)
+		errs = append(errs, metavalidation.ValidateLabelName(taint.Key, path.Child("key"))...)
+		if faults := validation.IsValidLabelValue(taint.Value); len(faults) > 0 {
+			errs = append(errs, field.Invalid(path.Child("value"), taint.Value, strings.Join(faults, ";")))
+		}
+		if taint.Effect == "" {
+			errs = append(errs, field.Required(path.Child("effect"), ""))
+		} else {
+			errs = append(errs, validateEffect(taint.Effect, path.Child("effect"))...)
+		}
+		id := identity{taint.Key, taint.Effect}
+		if seen[id] {
+			twice := field.Duplicate(path, taint)
+			twice.Detail = "taints must be unique by key and effect pair"
+			errs = append(errs, twice)
+		}
+		seen[id] = true
+	}
+	return errs
+}
+
+// ValidateTolerations checks the tolerations of a pod or of a runtime class.
+// Gt and Lt are taken, as by an API server whose gate
+// TaintTolerationComparisonOperators is on.
+func ValidateTolerations(tolerations []v1.Toleration, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range tolerations {
+		errs = append(errs, validateToleration(&tolerations[i], path.Index(i))...)
+	}
+	return errs
+}
+
+func validateToleration(toleration *v1.Toleration, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if toleration.Key != "" {
+		errs = append(errs, metavalidation.ValidateLabelName(toleration.Key, path.Child("key"))...)
+	} else if toleration.Operator != v1.TolerationOpExists {
+		errs = append(errs, field.Invalid(path.Child("operator"), toleration.Operator,
+			"operator must be Exists when `key` is empty, which means \"match all values and all keys\""))
+	}
+	if toleration.TolerationSeconds != nil && toleration.Effect != v1.TaintEffectNoExecute {
+		errs = append(errs, field.Invalid(path.Child("effect"), toleration.Effect,
+			"effect must be 'NoExecute' when `tolerationSeconds` is set"))
+	}
+	errs = append(errs, validateOperator(toleration, path)...)
+	if toleration.Effect != "" {
+		errs = append(errs, validateEffect(toleration.Effect, path.Child("effect"))...)
+	}
+	return errs
+}
+
+func validateOperator(toleration *v1.Toleration, path *field.Path) field.ErrorList {
+	switch toleration.Operator {
+	case v1.TolerationOpEqual, "":
+		// The path is upstream's, though the value is at fault.
+		if faults := validation.IsValidLabelValue(toleration.Value); len(faults) > 0 {
+			return field.ErrorList{field.Invalid(path.Child("operator"), toleration.Value, strings.Join(faults, ";"))}
+		}
+		return nil
+	case v1.TolerationOpExists:
+		if toleration.Value != "" {
+			return field.ErrorList{field.Invalid(path.Child("operator"), toleration.Value, "value must be empty when `operator` is 'Exists'")}
+		}
+		return nil
+	case v1.TolerationOpLt, v1.TolerationOpGt:
+		faults := content.IsDecimalInteger(toleration.Value)
+		if _, err := strconv.ParseInt(toleration.Value, 10, 64); err != nil {
+			faults = append(faults, err.Error())
+		}
+		return invalid(path.Child("value"), toleration.Value, faults)
+	}
+	return field.ErrorList{field.NotSupported(path.Child("operator"), toleration.Operator,
+		[]v1.TolerationOperator{v1.TolerationOpEqual, v1.TolerationOpExists})}
+}
+
+func validateEffect(effect v1.TaintEffect, path *field.Path) field.ErrorList {
+	if isEffect(effect) {
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(path, effect,
+		[]v1.TaintEffect{v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute})}
+}
