@@ -333,6 +333,9 @@ func (c *Cluster) Unnominate(uid types.UID) {
 	}
 }
 
+// Nominated returns the waiting pod of that UID if it is nominated to a node that is known, or nil.
+func (c *Cluster) Nominated(uid types.UID) *Pod { return c.nominated[uid] }
+
 // NominatedNodes lists the nodes that pods are nominated to, by index.
 func (c *Cluster) NominatedNodes() []*Node {
 	var nodes []*Node

@@ -1,0 +1,218 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	componentbase "k8s.io/component-base/config/v1alpha1"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+)
+
+// legacyVersions are those of configuration files before profiles.
+var legacyVersions = map[string]bool{"componentconfig/v1alpha1": true, "kubescheduler.config.k8s.io/v1alpha1": true}
+
+// componentConfig is a KubeSchedulerConfiguration of that time.
+type componentConfig struct {
+	metav1.TypeMeta                      `json:",inline"`
+	componentbase.DebuggingConfiguration `json:",inline"`
+
+	SchedulerName                  *string                                     `json:"schedulerName"`
+	AlgorithmSource                *algorithmSource                            `json:"algorithmSource"`
+	HardPodAffinitySymmetricWeight *int32                                      `json:"hardPodAffinitySymmetricWeight"`
+	LeaderElection                 leaderElection                              `json:"leaderElection"`
+	ClientConnection               componentbase.ClientConnectionConfiguration `json:"clientConnection"`
+	HealthzBindAddress             *string                                     `json:"healthzBindAddress"`
+	MetricsBindAddress             *string                                     `json:"metricsBindAddress"`
+	DisablePreemption              bool                                        `json:"disablePreemption"`
+	PercentageOfNodesToScore       *int32                                      `json:"percentageOfNodesToScore"`
+	BindTimeoutSeconds             *int64                                      `json:"bindTimeoutSeconds"`
+	PodInitialBackoffSeconds       *int64                                      `json:"podInitialBackoffSeconds"`
+	PodMaxBackoffSeconds           *int64                                      `json:"podMaxBackoffSeconds"`
+	FailureDomains                 *string                                     `json:"failureDomains"`
+}
+
+// algorithmSource says where predicates and priorities come from.
+type algorithmSource struct {
+	Provider *string `json:"provider"`
+	Policy   *struct {
+		File *struct {
+			Path string `json:"path"`
+		} `json:"file"`
+		ConfigMap *struct {
+			Namespace string `json:"namespace"`
+			Name      string `json:"name"`
+		} `json:"configMap"`
+	} `json:"policy"`
+}
+
+// leaderElection had its lock named otherwise.
+type leaderElection struct {
+	componentbase.LeaderElectionConfiguration `json:",inline"`
+	LockObjectNamespace                       string `json:"lockObjectNamespace"`
+	LockObjectName                            string `json:"lockObjectName"`
+}
+
+// translateComponentConfig says in a file of today what the file says. Paths in it are relative to dir.
+func translateComponentConfig(data []byte, dir string, options Options) (*translation, error) {
+	var old componentConfig
+	if err := unmarshalStrict(data, &old); err != nil {
+		return nil, err
+	}
+	if old.Kind != "KubeSchedulerConfiguration" {
+		return nil, fmt.Errorf("kind: Invalid value: %q: want KubeSchedulerConfiguration", old.Kind)
+	}
+	t, err := old.algorithm(dir, options)
+	if err != nil {
+		return nil, err
+	}
+	profile := &t.spec.Profiles[0]
+	profile.SchedulerName = old.SchedulerName
+	if old.DisablePreemption {
+		disablePreemption(profile)
+	}
+	if err := old.arguments(profile); err != nil {
+		return nil, err
+	}
+	t.spec.ClientConnection, t.spec.DebuggingConfiguration = old.ClientConnection, old.DebuggingConfiguration
+	t.spec.PercentageOfNodesToScore = old.PercentageOfNodesToScore
+	t.spec.PodInitialBackoffSeconds, t.spec.PodMaxBackoffSeconds = old.PodInitialBackoffSeconds, old.PodMaxBackoffSeconds
+	t.spec.LeaderElection = old.election(t)
+	for _, gone := range []struct {
+		name  string
+		value *string
+	}{{"healthzBindAddress", old.HealthzBindAddress}, {"metricsBindAddress", old.MetricsBindAddress}, {"failureDomains", old.FailureDomains}} {
+		if gone.value != nil && *gone.value != "" {
+			t.notes = append(t.notes, gone.name+": has no equivalent in a file of today")
+		}
+	}
+	return t, nil
+}
+
+// algorithm reads the policy that the file refers to, if it does.
+func (c *componentConfig) algorithm(dir string, options Options) (*translation, error) {
+	plain := &translation{spec: configv1.KubeSchedulerConfiguration{Profiles: []configv1.KubeSchedulerProfile{{}}}}
+	if c.AlgorithmSource == nil {
+		return plain, nil
+	}
+	path := field.NewPath("algorithmSource")
+	if provider := c.AlgorithmSource.Provider; provider != nil {
+		return plain, translateProvider(path.Child("provider"), *provider, &plain.spec.Profiles[0])
+	}
+	source := c.AlgorithmSource.Policy
+	switch {
+	case source == nil:
+		return nil, field.Required(path, "want provider or policy")
+	case source.File != nil:
+		file := source.File.Path
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(dir, file)
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path.Child("policy", "file", "path"), err)
+		}
+		return referred(file, data)
+	case source.ConfigMap != nil && options.PolicyFromConfigMap != nil:
+		from := fmt.Sprintf("ConfigMap %s/%s", source.ConfigMap.Namespace, source.ConfigMap.Name)
+		data, err := options.PolicyFromConfigMap(source.ConfigMap.Namespace, source.ConfigMap.Name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", path.Child("policy", "configMap"), from, err)
+		}
+		return referred(from, data)
+	case source.ConfigMap != nil:
+		return nil, fmt.Errorf("%s: there is no cluster to get a ConfigMap from; give the policy as a file", path.Child("policy", "configMap"))
+	}
+	return nil, field.Required(path.Child("policy"), "want file or configMap")
+}
+
+func referred(from string, data []byte) (*translation, error) {
+	var head metav1.TypeMeta
+	if err := yaml.Unmarshal(data, &head); err != nil {
+		return nil, fmt.Errorf("%s: %w", from, err)
+	}
+	if head.Kind != "Policy" {
+		return nil, fmt.Errorf("%s: kind: Invalid value: %q: want Policy", from, head.Kind)
+	}
+	t, err := translatePolicy(data, head.APIVersion)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", from, err)
+	}
+	return t, nil
+}
+
+// translateProvider knows the two sets of plugins that had a name.
+func translateProvider(path *field.Path, provider string, profile *configv1.KubeSchedulerProfile) error {
+	switch provider {
+	case configv1.SchedulerDefaultProviderName:
+		return nil
+	case "ClusterAutoscalerProvider":
+		fitArgs(profile).ScoringStrategy.Type = configv1.MostAllocated
+		return nil
+	}
+	return field.NotSupported(path, provider, []string{configv1.SchedulerDefaultProviderName, "ClusterAutoscalerProvider"})
+}
+
+// disablePreemption takes the plugin out of the profile, wherever it is enabled.
+func disablePreemption(profile *configv1.KubeSchedulerProfile) {
+	const name = "DefaultPreemption"
+	if profile.Plugins == nil {
+		profile.Plugins = &configv1.Plugins{MultiPoint: configv1.PluginSet{Disabled: []configv1.Plugin{{Name: name}}}}
+		return
+	}
+	for _, set := range []*configv1.PluginSet{&profile.Plugins.PreEnqueue, &profile.Plugins.PostFilter} {
+		var others []configv1.Plugin
+		for _, plugin := range set.Enabled {
+			if plugin.Name != name {
+				others = append(others, plugin)
+			}
+		}
+		set.Enabled = others
+	}
+}
+
+// arguments are those that have become arguments of plugins. What the policy says goes before the file that refers to it.
+func (c *componentConfig) arguments(profile *configv1.KubeSchedulerProfile) error {
+	t := newTranslator()
+	if w := c.HardPodAffinitySymmetricWeight; w != nil && !hasArguments(profile, "InterPodAffinity") {
+		if *w < 0 || *w > 100 {
+			return field.Invalid(field.NewPath("hardPodAffinitySymmetricWeight"), *w, "not in valid range [0-100]")
+		}
+		t.args("InterPodAffinity", &configv1.InterPodAffinityArgs{HardPodAffinityWeight: ptr.To(*w)})
+	}
+	if s := c.BindTimeoutSeconds; s != nil {
+		if *s < 0 {
+			return field.Invalid(field.NewPath("bindTimeoutSeconds"), *s, "must not be negative")
+		}
+		t.args("VolumeBinding", &configv1.VolumeBindingArgs{BindTimeoutSeconds: ptr.To(*s)})
+	}
+	return t.writeArguments(profile)
+}
+
+func hasArguments(profile *configv1.KubeSchedulerProfile, plugin string) bool {
+	for i := range profile.PluginConfig {
+		if profile.PluginConfig[i].Name == plugin {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *componentConfig) election(t *translation) componentbase.LeaderElectionConfiguration {
+	e := c.LeaderElection.LeaderElectionConfiguration
+	if e.ResourceNamespace == "" {
+		e.ResourceNamespace = c.LeaderElection.LockObjectNamespace
+	}
+	if e.ResourceName == "" {
+		e.ResourceName = c.LeaderElection.LockObjectName
+	}
+	if e.ResourceLock != "" && e.ResourceLock != "leases" {
+		t.notes = append(t.notes, fmt.Sprintf("leaderElection.resourceLock: %s has no equivalent and becomes leases", e.ResourceLock))
+		e.ResourceLock = "leases"
+	}
+	return e
+}

@@ -1,0 +1,69 @@
+package config
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+)
+
+// codecs knows the types of kubescheduler.config.k8s.io/v1 and refuses unknown and repeated fields.
+var codecs = func() serializer.CodecFactory {
+	scheme := runtime.NewScheme()
+	if err := configv1.AddToScheme(scheme); err != nil {
+		panic(err)
+	}
+	return serializer.NewCodecFactory(scheme, serializer.EnableStrict)
+}()
+
+// decode reads a KubeSchedulerConfiguration with the arguments of the plugins in it. Errors of strictness are gathered; the
+// order of the steps is that of apimachinery's own codec, which cannot be used without the internal types.
+func decode(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
+	decoder := codecs.UniversalDeserializer()
+	object, gvk, err := decoder.Decode(data, nil, nil)
+	var strict []error
+	if err != nil {
+		problem, ok := runtime.AsStrictDecodingError(err)
+		if object == nil || !ok {
+			return nil, err
+		}
+		strict = append(strict, problem.Errors()...)
+	}
+	spec, ok := object.(*configv1.KubeSchedulerConfiguration)
+	if !ok {
+		return nil, fmt.Errorf("couldn't decode as KubeSchedulerConfiguration, got %s", gvk)
+	}
+	if err := spec.DecodeNestedObjects(runtime.WithoutVersionDecoder{Decoder: decoder}); err != nil {
+		problem, ok := runtime.AsStrictDecodingError(err)
+		if !ok {
+			return nil, err
+		}
+		strict = append(strict, problem.Errors()...)
+	}
+	if len(strict) > 0 {
+		return nil, runtime.NewStrictDecodingError(strict)
+	}
+	return spec, nil
+}
+
+// unmarshalStrict reads a legacy file; unknown and repeated fields are told with their paths.
+func unmarshalStrict(data []byte, into any) error {
+	encoded, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return err
+	}
+	strict, err := kjson.UnmarshalStrict(encoded, into)
+	if err != nil {
+		return err
+	}
+	if len(strict) > 0 {
+		return runtime.NewStrictDecodingError(strict)
+	}
+	return nil
+}
+
+// wanted are the files that can be read.
+var wanted = fmt.Sprintf("want kind KubeSchedulerConfiguration of %s, or a legacy Policy of v1", configv1.SchemeGroupVersion)

@@ -1,0 +1,109 @@
+package plugins
+
+// Point is an extension point of the scheduling framework, or a set of them.
+type Point uint16
+
+// The extension points. That of the plugins called Filter is Filters, since Filter is their type here.
+const (
+	PreEnqueue Point = 1 << iota
+	QueueSort
+	PreFilter
+	Filters
+	PostFilter
+	PreScore
+	Score
+	Reserve
+	Permit
+	PreBind
+	Bind
+	PostBind
+	PlacementGenerate
+	PlacementScore
+)
+
+// AllPoints are the extension points in the order in which a pod passes them.
+var AllPoints = []Point{
+	PreEnqueue, QueueSort, PreFilter, Filters, PostFilter, PreScore, Score, Reserve, Permit, PreBind, Bind, PostBind,
+	PlacementGenerate, PlacementScore,
+}
+
+var pointNames = map[Point]string{
+	PreEnqueue: "preEnqueue", QueueSort: "queueSort", PreFilter: "preFilter", Filters: "filter", PostFilter: "postFilter",
+	PreScore: "preScore", Score: "score", Reserve: "reserve", Permit: "permit", PreBind: "preBind", Bind: "bind", PostBind: "postBind",
+	PlacementGenerate: "placementGenerate", PlacementScore: "placementScore",
+}
+
+// String names a point as configuration files do.
+func (p Point) String() string { return pointNames[p] }
+
+// Entry is a plugin that can be enabled by its name.
+type Entry struct {
+	Name string
+	// Points are those that upstream's plugin extends: enabling it at multiPoint enables it at these.
+	Points Point
+	// Weight is the default one, for plugins at Score.
+	Weight int64
+	// Optional plugins are known but not enabled by default.
+	Optional bool
+	// New makes the plugin from its arguments, nil for the defaults. It is nil for plugins whose work is done elsewhere.
+	New func(args any) (any, error)
+}
+
+func (e *Entry) make(args any) (any, error) {
+	if e.New == nil {
+		return nil, nil
+	}
+	return e.New(args)
+}
+
+// Catalog lists the plugins in upstream's default order, which is also the order in which filters are asked.
+func Catalog() []Entry {
+	return []Entry{
+		{Name: "SchedulingGates", Points: PreEnqueue, New: plain(SchedulingGates{})},
+		{Name: "PrioritySort", Points: QueueSort},
+		{Name: "NodeUnschedulable", Points: Filters, New: plain(NodeUnschedulable{})},
+		{Name: "NodeName", Points: Filters, New: plain(NodeName{})},
+		{Name: "TaintToleration", Points: Filters | PreScore | Score, Weight: 3, New: with(NewTaintToleration)},
+		{Name: "NodeAffinity", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: with(NewNodeAffinity)},
+		{Name: "NodePorts", Points: PreFilter | Filters, New: plain(NodePorts{})},
+		{Name: "NodeResourcesFit", Points: PreFilter | Filters | PreScore | Score | PlacementScore, Weight: 1, New: with(NewNodeResourcesFit)},
+		{Name: "VolumeRestrictions", Points: PreFilter | Filters, New: plain(VolumeRestrictions{})},
+		{Name: "NodeVolumeLimits", Points: PreFilter | Filters, New: plain(NodeVolumeLimits{})},
+		{Name: "VolumeBinding", Points: PreFilter | Filters | PreScore | Score | Reserve | PreBind, Weight: 1, New: with(NewVolumeBinding)},
+		{Name: "VolumeZone", Points: PreFilter | Filters, New: plain(VolumeZone{})},
+		{Name: "PodTopologySpread", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: with(NewPodTopologySpread)},
+		{Name: "InterPodAffinity", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: with(NewInterPodAffinity)},
+		{Name: "DynamicResources", Points: PreEnqueue | PreFilter | Filters | PostFilter | Score | Reserve | PreBind, Weight: 2, New: with(NewDynamicResources)},
+		{Name: "DefaultPreemption", Points: PreEnqueue | PostFilter},
+		{Name: "NodeResourcesBalancedAllocation", Points: PreScore | Score, Weight: 1, New: with(NewNodeResourcesBalancedAllocation)},
+		{Name: "ImageLocality", Points: Score, Weight: 1, New: plain(ImageLocality{})},
+		{Name: "DefaultBinder", Points: Bind},
+		{Name: "NodeDeclaredFeatures", Points: PreFilter | Filters, New: plain(NodeDeclaredFeatures{})},
+		{Name: "GangScheduling", Points: PreEnqueue | Permit, Optional: true},
+		{Name: "TopologyPlacementGenerator", Points: PlacementGenerate, Optional: true},
+		{Name: "PodGroupPodsCount", Points: PlacementScore, Weight: 1, Optional: true},
+	}
+}
+
+// Lookup returns the entry of that name.
+func Lookup(name string) (Entry, bool) {
+	for _, entry := range Catalog() {
+		if entry.Name == name {
+			return entry, true
+		}
+	}
+	return Entry{}, false
+}
+
+// plain is for plugins without arguments and state.
+func plain(plugin any) func(any) (any, error) {
+	return func(any) (any, error) { return plugin, nil }
+}
+
+// with is for plugins with arguments of type A.
+func with[A, P any](construct func(*A) (P, error)) func(any) (any, error) {
+	return func(args any) (any, error) {
+		typed, _ := args.(*A)
+		return construct(typed)
+	}
+}

@@ -1,0 +1,357 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/cluster"
+)
+
+// attempt is all that is known of one pod's devices while the objects they depend on stay as they are.
+type attempt struct {
+	d   *DynamicResources
+	c   *cluster.Cluster
+	of  attemptKey
+	pod *v1.Pod
+
+	// err and rejection are set when no node need be looked at; the rest is not filled in then.
+	err       error
+	rejection *Rejection
+
+	// claims are those that the pod names and, behind them, the one for its extended resources, if it has such.
+	claims   []*resourcev1.ResourceClaim
+	extended *resourcev1.ResourceClaim
+	// classes are those that stand for the pod's extended resources; nil for a resource that none stands for.
+	classes map[v1.ResourceName]*resourcev1.DeviceClass
+	// reachable has, for each claim that is allocated with one, the selector of the nodes that can reach its devices.
+	reachable []*nodeaffinity.NodeSelector
+	allocator structured.Allocator // nil when there is nothing to allocate
+
+	mutex sync.Mutex
+	// offers has what was found out about nodes.
+	offers map[site]*offer
+	// unavailable are the allocated claims that some node cannot reach, by index.
+	unavailable map[int]bool
+}
+
+// attemptKey tells whether an attempt still holds.
+type attemptKey struct {
+	c                       *cluster.Cluster
+	uid                     types.UID
+	class                   *cluster.PodClass
+	claims, slices, classes uint64
+}
+
+// site is what an offer depends on of a node, apart from claims, slices and classes.
+type site struct {
+	name        string
+	labels      *cluster.LabelSet
+	size        *cluster.Size
+	hostname    string
+	hasHostname bool
+}
+
+// offer is what a node can give the pod.
+type offer struct {
+	rejection *Rejection
+	// results are the allocations for the claims without one, in their order; nil when there are none.
+	results []resourcev1.AllocationResult
+	// extended is the claim for extended resources as this node needs it, nil if the node has no need.
+	extended *resourcev1.ResourceClaim
+	mappings []v1.ContainerExtendedResourceRequest
+}
+
+// attempt returns the attempt for the pod: the last one, if it still holds.
+func (d *DynamicResources) attempt(c *cluster.Cluster, p *cluster.Pod) *attempt {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	of := attemptKey{c, p.UID, p.Class, c.ResourceClaims.Version, c.ResourceSlices.Version, c.DeviceClasses.Version}
+	if d.last == nil || d.last.of != of {
+		d.last = d.prepare(c, p, of)
+	}
+	return d.last
+}
+
+func (d *DynamicResources) prepare(c *cluster.Cluster, p *cluster.Pod, of attemptKey) *attempt {
+	a := &attempt{d: d, c: c, of: of, pod: p.Object(), offers: map[site]*offer{}, unavailable: map[int]bool{}}
+	if a.claims, a.rejection = claimsOf(c, a.pod); a.rejection != nil {
+		return a
+	}
+	a.classes = extendedRequests(c, a.pod)
+	if a.extended = extendedClaim(c, a.pod, a.classes); a.extended != nil {
+		a.claims = append(a.claims, a.extended)
+	}
+	unallocated := false
+	a.reachable = make([]*nodeaffinity.NodeSelector, len(a.claims))
+	for i, claim := range a.claims {
+		if allocation := claim.Status.Allocation; allocation != nil {
+			if allocation.NodeSelector != nil {
+				if a.reachable[i], a.err = nodeaffinity.NewNodeSelector(allocation.NodeSelector); a.err != nil {
+					return a
+				}
+			}
+			continue
+		}
+		unallocated = true
+		if claim == a.extended {
+			continue
+		}
+		if a.rejection, a.err = checkRequests(c, claim); a.rejection != nil || a.err != nil {
+			return a
+		}
+	}
+	if unallocated {
+		a.allocator, a.err = structured.NewAllocator(context.Background(), allocatorFeatures, d.allocated.state(c), classLister{c},
+			d.slices.of(c), d.expressions())
+	}
+	return a
+}
+
+// allocatorFeatures are those that Kubernetes v1.36 has on by default.
+var allocatorFeatures = structured.Features{
+	AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true, DeviceBindingAndStatus: true,
+	ConsumableCapacity: true,
+}
+
+// claimsOf looks up the claims that the pod names.
+func claimsOf(c *cluster.Cluster, pod *v1.Pod) ([]*resourcev1.ResourceClaim, *Rejection) {
+	var claims []*resourcev1.ResourceClaim
+	for i := range pod.Spec.ResourceClaims {
+		name, generated, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
+		switch {
+		case errors.Is(err, resourceclaim.ErrClaimNotFound):
+			return nil, unresolvable(codeClaimNotCreated, "%v", err)
+		case err != nil:
+			return nil, unresolvable(codeClaimUnsupported, "%v", err)
+		case name == nil: // the controller saw that none is needed
+			continue
+		}
+		claim, ok := c.ResourceClaims.Get(pod.Namespace, *name)
+		if !ok {
+			return nil, unresolvable(codeClaimNotFound, "could not find ResourceClaim %q", pod.Namespace+"/"+*name)
+		}
+		if claim.DeletionTimestamp != nil {
+			return nil, unresolvable(codeClaimDeleted, "resourceclaim %q is being deleted", claim.Name)
+		}
+		if generated {
+			if err := resourceclaim.IsForPod(pod, claim, false); err != nil {
+				return nil, unresolvable(codeClaimOfOtherPod, "%v", err)
+			}
+		}
+		claims = append(claims, claim)
+	}
+	return claims, nil
+}
+
+// checkRequests sees to it that every class exists that the claim's requests name.
+func checkRequests(c *cluster.Cluster, claim *resourcev1.ResourceClaim) (*Rejection, error) {
+	for i := range claim.Spec.Devices.Requests {
+		request := &claim.Spec.Devices.Requests[i]
+		if request.Exactly == nil && len(request.FirstAvailable) == 0 {
+			return unresolvable(codeDeviceRequestUnknown, "resource claim %s, request %s: unknown request type", klog.KObj(claim), request.Name), nil
+		}
+		if request.Exactly != nil {
+			if rejection, err := checkClass(c, request.Exactly.DeviceClassName, request.Name); rejection != nil || err != nil {
+				return rejection, err
+			}
+			continue
+		}
+		for j := range request.FirstAvailable {
+			alternative := &request.FirstAvailable[j]
+			if rejection, err := checkClass(c, alternative.DeviceClassName, request.Name+"/"+alternative.Name); rejection != nil || err != nil {
+				return rejection, err
+			}
+		}
+	}
+	return nil, nil
+}
+
+func checkClass(c *cluster.Cluster, class, request string) (*Rejection, error) {
+	if class == "" {
+		return nil, fmt.Errorf("request %s: unsupported request type", request)
+	}
+	if _, ok := c.DeviceClasses.Get("", class); !ok {
+		return unresolvable(codeDeviceClassNotFound, "request %s: device class %s does not exist", request, class), nil
+	}
+	return nil, nil
+}
+
+// at returns what the node can give the pod.
+func (a *attempt) at(n *cluster.Node) *offer {
+	where := site{n.Name, n.Labels, n.Size, n.Hostname, n.HasHostname}
+	a.mutex.Lock()
+	known, ok := a.offers[where]
+	a.mutex.Unlock()
+	if ok {
+		return known
+	}
+	found, unavailable := a.ask(n)
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	a.offers[where] = found
+	for _, i := range unavailable {
+		a.unavailable[i] = true
+	}
+	return found
+}
+
+// ask finds out what the node can give. What is not allocated yet is tried first, as upstream does: its reason goes before that
+// of an allocated claim which the node cannot reach.
+func (a *attempt) ask(n *cluster.Node) (*offer, []int) {
+	o := &offer{}
+	if a.extended != nil {
+		if o.extended, o.mappings, o.rejection = a.extendedOn(n); o.rejection != nil {
+			return o, nil
+		}
+		if o.extended == nil && len(a.claims) == 1 { // a device plugin of the node has it all
+			return o, nil
+		}
+	}
+	object := n.Object()
+	unavailable := a.outOfReach(object)
+	if a.allocator != nil {
+		if o.results, o.rejection = a.allocate(object, o.extended); o.rejection != nil {
+			return o, nil
+		}
+	}
+	if len(unavailable) > 0 {
+		return &offer{rejection: unresolvable(codeClaimUnavailable, "resourceclaim not available on the node")}, unavailable
+	}
+	return o, nil
+}
+
+// outOfReach lists the allocated claims whose devices the node cannot use.
+func (a *attempt) outOfReach(node *v1.Node) []int {
+	var list []int
+	for i, claim := range a.claims {
+		switch {
+		case claim.Status.Allocation == nil:
+		case a.reachable[i] != nil && !a.reachable[i].Match(node), a.d.givenUp(claim):
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// givenUp tells whether a device of the claim failed to become ready, or has not become so in time.
+func (d *DynamicResources) givenUp(claim *resourcev1.ResourceClaim) bool {
+	awaited := false
+	for i := range claim.Status.Allocation.Devices.Results {
+		result := &claim.Status.Allocation.Devices.Results[i]
+		awaited = awaited || result.BindingConditions != nil
+	}
+	ready, failed := deviceReadiness(claim)
+	if ready || failed {
+		return failed
+	}
+	since := claim.Status.Allocation.AllocationTimestamp
+	return awaited && d.Now != nil && since != nil && since.Add(d.bindingTimeout).Before(d.Now())
+}
+
+// deviceReadiness goes through the claim's devices in their order, up to the first that is not ready.
+func deviceReadiness(claim *resourcev1.ResourceClaim) (ready, failed bool) {
+	for i := range claim.Status.Allocation.Devices.Results {
+		result := &claim.Status.Allocation.Devices.Results[i]
+		if len(result.BindingConditions) == 0 {
+			continue
+		}
+		at := slices.IndexFunc(claim.Status.Devices, func(s resourcev1.AllocatedDeviceStatus) bool {
+			return s.Device == result.Device && s.Driver == result.Driver && s.Pool == result.Pool
+		})
+		if at < 0 {
+			return false, false
+		}
+		conditions := claim.Status.Devices[at].Conditions
+		if slices.ContainsFunc(result.BindingFailureConditions, func(name string) bool { return isTrue(conditions, name) }) {
+			return false, true
+		}
+		for _, name := range result.BindingConditions {
+			if !isTrue(conditions, name) {
+				return false, false
+			}
+		}
+	}
+	return true, false
+}
+
+func isTrue(conditions []metav1.Condition, name string) bool {
+	return slices.ContainsFunc(conditions, func(c metav1.Condition) bool { return c.Type == name && c.Status == metav1.ConditionTrue })
+}
+
+// allocate tries to find devices on the node for all claims without an allocation. The search may try all combinations of
+// devices, so it is given up after a time, by the clock, as upstream's.
+func (a *attempt) allocate(node *v1.Node, extended *resourcev1.ResourceClaim) ([]resourcev1.AllocationResult, *Rejection) {
+	ctx := context.Background()
+	if a.d.filterTimeout > 0 {
+		bounded, cancel := context.WithTimeout(ctx, a.d.filterTimeout)
+		defer cancel()
+		ctx = bounded
+	}
+	var open []*resourcev1.ResourceClaim
+	for _, claim := range a.claims {
+		switch {
+		case claim.Status.Allocation != nil:
+		case claim == a.extended && extended != nil:
+			open = append(open, extended)
+		default:
+			open = append(open, claim)
+		}
+	}
+	results, err := a.allocator.Allocate(ctx, node, open)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, &Rejection{Err: fmt.Errorf("node %s: timed out trying to allocate devices", node.Name)}
+	case errors.Is(err, structured.ErrFailedAllocationOnNode):
+		return nil, unresolvable(codeDevicesNotAllocatable, "%v", err)
+	case err != nil:
+		return nil, &Rejection{Err: err}
+	case len(results) != len(open):
+		return nil, unresolvable(codeDevicesNotAllocatable, "cannot allocate all claims")
+	}
+	return results, nil
+}
+
+// score counts, for every request that is met by one of its alternatives, how early that one stands.
+func (a *attempt) score(n *cluster.Node) (int64, error) {
+	o := a.at(n)
+	if o.results == nil {
+		return 0, nil
+	}
+	var score int64
+	next := 0
+	for _, claim := range a.claims {
+		allocation := claim.Status.Allocation
+		if allocation == nil {
+			allocation = &o.results[next]
+			next++
+		}
+		met := map[string]bool{}
+		for i := range allocation.Devices.Results {
+			met[allocation.Devices.Results[i].Request] = true
+		}
+		for i := range claim.Spec.Devices.Requests {
+			request := &claim.Spec.Devices.Requests[i]
+			if request.Exactly != nil {
+				continue
+			}
+			for j := range request.FirstAvailable {
+				if met[resourceclaim.CreateSubRequestRef(request.Name, request.FirstAvailable[j].Name)] {
+					score += int64(resourcev1.FirstAvailableDeviceRequestMaxSize - j)
+				}
+			}
+		}
+	}
+	return score, nil
+}

@@ -1,0 +1,223 @@
+package plugins
+
+import (
+	"fmt"
+	"slices"
+
+	config "k8s.io/kube-scheduler/config/v1"
+
+	"github.com/berth-k8s/berth/cluster"
+)
+
+// InterPodAffinity keeps pods near pods that they want to be near to, and away from those that they, or which, want distance.
+// The rules between two pods are in [Affinities]; here the pods of each domain are counted by them.
+type InterPodAffinity struct {
+	// HardWeight is what the required affinity of a pod that has its place counts in scores, when it means the waiting pod.
+	HardWeight int32
+	// IgnoreOthers leaves waiting pods without preferences of their own unscored, whatever the others prefer.
+	IgnoreOthers bool
+}
+
+// Codes of InterPodAffinity.
+const (
+	CodePodAffinity             = "PodAffinity"
+	CodePodAntiAffinity         = "PodAntiAffinity"
+	CodeExistingPodAntiAffinity = "ExistingPodAntiAffinity"
+	CodePodAffinityUnreadable   = "PodAffinityUnreadable"
+)
+
+// Rejections of InterPodAffinity.
+var (
+	AffinityUnmet = &Rejection{
+		Code: CodePodAffinity, Reasons: []string{"node(s) didn't match pod affinity rules"}, Unresolvable: true,
+	}
+	AntiAffinityViolated = &Rejection{Code: CodePodAntiAffinity, Reasons: []string{"node(s) didn't match pod anti-affinity rules"}}
+	ExistingAntiAffinity = &Rejection{
+		Code: CodeExistingPodAntiAffinity, Reasons: []string{"node(s) didn't satisfy existing pods anti-affinity rules"},
+	}
+)
+
+// NewInterPodAffinity makes the plugin; nil arguments mean the defaults.
+func NewInterPodAffinity(args *config.InterPodAffinityArgs) (*InterPodAffinity, error) {
+	set := config.InterPodAffinityArgs{}
+	if args != nil {
+		set = *args
+	}
+	SetArgsDefaults(&set)
+	if err := ValidateArgs(nil, &set); err != nil {
+		return nil, err
+	}
+	return &InterPodAffinity{HardWeight: *set.HardPodAffinityWeight, IgnoreOthers: set.IgnorePreferredTermsOfExistingPods}, nil
+}
+
+// Name implements [Filter] and [Scorer].
+func (a *InterPodAffinity) Name() string { return "InterPodAffinity" }
+
+// Reads implements [Filter].
+func (a *InterPodAffinity) Reads() Part { return Labels | Identity | Contents | Others }
+
+// domainCounts are numbers by topology key and value.
+type domainCounts map[string]map[string]int64
+
+// add counts weight in the node's domain of the key; a node without the key is in none.
+func (d domainCounts) add(n *cluster.Node, key string, weight int64) {
+	value, ok := n.Lookup(key)
+	if !ok {
+		return
+	}
+	if d[key] == nil {
+		d[key] = map[string]int64{}
+	}
+	d[key][value] += weight
+}
+
+// of returns the number for the node's domain of the key, 0 without the key.
+func (d domainCounts) of(n *cluster.Node, key string) int64 {
+	if value, ok := n.Lookup(key); ok {
+		return d[key][value]
+	}
+	return 0
+}
+
+// anyOf tells whether one of the node's domains has a number above zero.
+func (d domainCounts) anyOf(n *cluster.Node) bool {
+	for key := range d {
+		if d.of(n, key) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// remember answers once for a class.
+func remember[T any](answer func(*cluster.PodClass) T) func(*cluster.PodClass) T {
+	known := map[*cluster.PodClass]T{}
+	return func(class *cluster.PodClass) T {
+		value, ok := known[class]
+		if !ok {
+			value = answer(class)
+			known[class] = value
+		}
+		return value
+	}
+}
+
+// Filter rejects nodes in domains without the pods that are required there, or with pods that are required not to be.
+func (a *InterPodAffinity) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
+	if p.Class.TermError != nil {
+		reason := fmt.Sprintf("parsing pod: %v", termsError(p.Spec().Affinity))
+		return Judge{All: &Rejection{Code: CodePodAffinityUnreadable, Reasons: []string{reason}, Unresolvable: true}}
+	}
+	affinities := NewAffinities(c, p.Class)
+	repelledBy := countRepelledBy(c, affinities)
+	required := affinities.Required()
+	if len(repelledBy) == 0 && len(required) == 0 && !affinities.RequiresAnti() {
+		return Judge{}
+	}
+	attracts, repels := countOwnTerms(c, affinities)
+	first := len(attracts) == 0 && affinities.AttractsItself()
+	return Judge{Node: func(n *cluster.Node) *Rejection {
+		switch {
+		case slices.ContainsFunc(required, func(key string) bool { return !n.Has(key) || !first && attracts.of(n, key) <= 0 }):
+			return AffinityUnmet
+		case repels.anyOf(n):
+			return AntiAffinityViolated
+		case repelledBy.anyOf(n):
+			return ExistingAntiAffinity
+		}
+		return nil
+	}}
+}
+
+// countRepelledBy counts the pods that want distance from the waiting one.
+func countRepelledBy(c *cluster.Cluster, affinities *Affinities) domainCounts {
+	counts, repelledBy := domainCounts{}, remember(affinities.RepelledBy)
+	for _, n := range c.Nodes {
+		if n == nil || n.AntiAffine == 0 {
+			continue
+		}
+		for _, p := range n.Pods {
+			if len(p.Class.RequiredAntiAffinity) == 0 {
+				continue
+			}
+			for _, key := range repelledBy(p.Class) {
+				counts.add(n, key, 1)
+			}
+		}
+	}
+	return counts
+}
+
+// countOwnTerms counts the pods that the waiting pod must be near to, and those that it must not.
+func countOwnTerms(c *cluster.Cluster, affinities *Affinities) (attracts, repels domainCounts) {
+	attracts, repels = domainCounts{}, domainCounts{}
+	required := affinities.Required()
+	if len(required) == 0 && !affinities.RequiresAnti() {
+		return attracts, repels
+	}
+	attractedBy, repelled := remember(affinities.Attracts), remember(affinities.Repels)
+	for _, n := range c.Nodes {
+		if n == nil {
+			continue
+		}
+		for _, p := range n.Pods {
+			if attractedBy(p.Class) {
+				for _, key := range required {
+					attracts.add(n, key, 1)
+				}
+			}
+			for _, key := range repelled(p.Class) {
+				repels.add(n, key, 1)
+			}
+		}
+	}
+	return attracts, repels
+}
+
+// Score adds up the votes of the pods in a node's domains.
+func (a *InterPodAffinity) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
+	if p.Class.TermError != nil {
+		return Scoring{Err: fmt.Errorf("failed to parse pod: %w", termsError(p.Spec().Affinity))}
+	}
+	affinities := NewAffinities(c, p.Class)
+	if a.IgnoreOthers && !affinities.Prefers() {
+		return Scoring{}
+	}
+	scores := a.countVotes(c, affinities)
+	if len(scores) == 0 {
+		return Scoring{}
+	}
+	return Scoring{
+		Node: func(n *cluster.Node) (sum int64, err error) {
+			for key := range scores {
+				sum += scores.of(n, key)
+			}
+			return sum, nil
+		},
+		Normalize: func(_ []*cluster.Node, scores []int64) {
+			lowest, highest := slices.Min(scores), slices.Max(scores)
+			for i := range scores {
+				scores[i] = AffinityNormalized(scores[i], lowest, highest)
+			}
+		},
+	}
+}
+
+func (a *InterPodAffinity) countVotes(c *cluster.Cluster, affinities *Affinities) domainCounts {
+	scores, prefers := domainCounts{}, affinities.Prefers()
+	votes := remember(func(class *cluster.PodClass) []Vote { return affinities.Votes(class, a.HardWeight) })
+	for _, n := range c.Nodes {
+		if n == nil || !prefers && n.Affine == 0 {
+			continue
+		}
+		for _, p := range n.Pods {
+			if !prefers && !p.Class.HasAffinity() {
+				continue
+			}
+			for _, vote := range votes(p.Class) {
+				scores.add(n, vote.Key, vote.Weight)
+			}
+		}
+	}
+	return scores
+}

@@ -1,0 +1,27 @@
+package plugins
+
+import "github.com/berth-k8s/berth/cluster"
+
+// NodeName keeps a pod that names its node off all others.
+type NodeName struct{}
+
+var elsewhere = &Rejection{Code: CodeNodeNameMismatch, Reasons: []string{"node(s) didn't match the requested node name"}, Unresolvable: true}
+
+// Name implements Filter.
+func (NodeName) Name() string { return "NodeName" }
+
+// Reads implements Filter.
+func (NodeName) Reads() Part { return Identity }
+
+// Filter implements Filter.
+func (NodeName) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
+	if p.NodeName == "" {
+		return Judge{}
+	}
+	return Judge{Node: func(n *cluster.Node) *Rejection {
+		if n.Name != p.NodeName {
+			return elsewhere
+		}
+		return nil
+	}}
+}

@@ -1,0 +1,44 @@
+package plugins
+
+import "github.com/berth-k8s/berth/cluster"
+
+// CodePortTaken is the code of NodePorts.
+const CodePortTaken = "HostPortTaken"
+
+// NodePorts keeps a pod off nodes where another one has taken a host port that it wants.
+type NodePorts struct{}
+
+var portTaken = &Rejection{Code: CodePortTaken, Reasons: []string{"node(s) didn't have free ports for the requested pod ports"}}
+
+// Name implements Filter.
+func (NodePorts) Name() string { return "NodePorts" }
+
+// Reads implements Filter.
+func (NodePorts) Reads() Part { return Contents }
+
+// Filter implements Filter.
+func (NodePorts) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
+	wanted := p.Class.Ports
+	if len(wanted) == 0 {
+		return Judge{}
+	}
+	return Judge{Node: func(n *cluster.Node) *Rejection {
+		for _, other := range n.Pods {
+			if conflict(wanted, other.Class.Ports) {
+				return portTaken
+			}
+		}
+		return nil
+	}}
+}
+
+func conflict(wanted, taken []cluster.Port) bool {
+	for _, w := range wanted {
+		for _, t := range taken {
+			if w.Conflicts(t) {
+				return true
+			}
+		}
+	}
+	return false
+}

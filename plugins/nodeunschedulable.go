@@ -1,0 +1,40 @@
+package plugins
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/rules"
+)
+
+// Codes of NodeUnschedulable and NodeName.
+const (
+	CodeNodeUnschedulable = "NodeUnschedulable"
+	CodeNodeNameMismatch  = "NodeNameMismatch"
+)
+
+// NodeUnschedulable keeps pods off cordoned nodes, unless they tolerate the taint that a cordon brings.
+type NodeUnschedulable struct{}
+
+var cordon = v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
+
+var cordoned = &Rejection{Code: CodeNodeUnschedulable, Reasons: []string{"node(s) were unschedulable"}, Unresolvable: true}
+
+// Name implements Filter.
+func (NodeUnschedulable) Name() string { return "NodeUnschedulable" }
+
+// Reads implements Filter.
+func (NodeUnschedulable) Reads() Part { return Taints }
+
+// Filter implements Filter.
+func (NodeUnschedulable) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
+	if rules.TolerationOf(&cordon, p.Spec().Tolerations) != nil {
+		return Judge{}
+	}
+	return Judge{Node: func(n *cluster.Node) *Rejection {
+		if n.Taints.Unschedulable {
+			return cordoned
+		}
+		return nil
+	}}
+}

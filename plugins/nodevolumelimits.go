@@ -1,0 +1,252 @@
+package plugins
+
+import (
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	csitranslation "k8s.io/csi-translation-lib"
+	csiplugins "k8s.io/csi-translation-lib/plugins"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/cluster"
+)
+
+// NodeVolumeLimits keeps pods off nodes whose CSI drivers can attach no more volumes, as their CSINode says. Volumes count that
+// pods on the node use, and those that are attached to it though no pod uses them (any more).
+type NodeVolumeLimits struct{}
+
+// CodeMaxVolumeCount is NodeVolumeLimits' only code of its own.
+const CodeMaxVolumeCount = "MaxVolumeCount"
+
+var tooManyVolumes = &Rejection{Code: CodeMaxVolumeCount, Reasons: []string{"node(s) exceed max volume count"}}
+
+// attached is a volume as its CSI driver knows it. Volumes still to be made have no handle yet, but the claim they are for.
+type attached struct {
+	driver, handle string
+	claim          cluster.Name
+}
+
+type attachedSet map[attached]bool
+
+// Name implements [Filter].
+func (NodeVolumeLimits) Name() string { return "NodeVolumeLimits" }
+
+// Reads implements [Filter].
+func (NodeVolumeLimits) Reads() Part { return Identity | Contents | Others }
+
+// Filter implements [Filter].
+func (NodeVolumeLimits) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
+	counts := false
+	for i := range p.Spec().Volumes {
+		v := &p.Spec().Volumes[i]
+		_, _, claims := claimOf(p, v)
+		counts = counts || claims || translator.IsInlineMigratable(v)
+	}
+	if !counts {
+		return Judge{}
+	}
+	attachments := attachmentsByNode(c)
+	return Judge{Node: func(n *cluster.Node) *Rejection { return volumesFit(c, p, n, attachments[n.Name]) }}
+}
+
+func volumesFit(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node, attachments []*storagev1.VolumeAttachment) *Rejection {
+	csiNode, _ := c.CSINodes.Get("", n.Name)
+	wanted := attachedSet{}
+	if err := wanted.addPod(c, csiNode, p, true); err != nil {
+		if missing := (&claimMissing{}); errors.As(err, &missing) {
+			return &Rejection{Code: CodeClaimNotFound, Reasons: []string{err.Error()}, Unresolvable: true}
+		}
+		return &Rejection{Err: err}
+	}
+	limits := limitsOf(csiNode)
+	if len(wanted) == 0 || len(limits) == 0 {
+		return nil
+	}
+	present := attachedSet{}
+	for _, other := range n.Pods {
+		if err := present.addPod(c, csiNode, other, false); err != nil {
+			return &Rejection{Err: err}
+		}
+	}
+	for a := range present { // a volume that is used already takes no more
+		delete(wanted, a)
+	}
+	present.addAttachments(c, attachments)
+	count, more := present.byDriver(), wanted.byDriver()
+	for driver, n := range more {
+		if limit, ok := limits[driver]; ok && int64(count[driver]+n) > limit {
+			return tooManyVolumes
+		}
+	}
+	return nil
+}
+
+// limitsOf reads how many volumes each driver can attach. A count of 0 is a limit; none is no limit.
+func limitsOf(csiNode *storagev1.CSINode) map[string]int64 {
+	limits := map[string]int64{}
+	if csiNode == nil {
+		return limits
+	}
+	for _, d := range csiNode.Spec.Drivers {
+		if d.Allocatable != nil && d.Allocatable.Count != nil {
+			limits[d.Name] = int64(*d.Allocatable.Count)
+		}
+	}
+	return limits
+}
+
+func attachmentsByNode(c *cluster.Cluster) map[string][]*storagev1.VolumeAttachment {
+	byNode := map[string][]*storagev1.VolumeAttachment{}
+	for _, a := range c.VolumeAttachments.All() {
+		byNode[a.Spec.NodeName] = append(byNode[a.Spec.NodeName], a)
+	}
+	return byNode
+}
+
+// addAttachments adds what is attached to a node. Attachments of volumes in a pod, and of volumes that are not of CSI, do not count.
+func (s attachedSet) addAttachments(c *cluster.Cluster, attachments []*storagev1.VolumeAttachment) {
+	for _, a := range attachments {
+		name := a.Spec.Source.PersistentVolumeName
+		if a.Spec.Attacher == "" || name == nil {
+			continue
+		}
+		if volume, ok := c.Volumes.Get("", *name); ok && volume.Spec.CSI != nil {
+			s[attached{driver: a.Spec.Attacher, handle: volume.Spec.CSI.VolumeHandle}] = true
+		}
+	}
+}
+
+func (s attachedSet) byDriver() map[string]int {
+	counts := map[string]int{}
+	for a := range s {
+		counts[a.driver]++
+	}
+	return counts
+}
+
+type claimMissing struct{ namespace, name string }
+
+func (e *claimMissing) Error() string {
+	return fmt.Sprintf("looking up PVC %s/%s: %s", e.namespace, e.name, claimNotFound(e.name))
+}
+
+// addPod adds the volumes of a pod, as they are attached to the node of the CSINode (nil if it has none). A claim that is missing
+// is an error of the pod that waits; nobody else's.
+func (s attachedSet) addPod(c *cluster.Cluster, csiNode *storagev1.CSINode, p *cluster.Pod, waits bool) error {
+	for i := range p.Spec().Volumes {
+		v := &p.Spec().Volumes[i]
+		name, isEphemeral, ok := claimOf(p, v)
+		if !ok {
+			if err := s.addInline(csiNode, p, v); err != nil {
+				return err
+			}
+			continue
+		}
+		if name == "" {
+			return errors.New("PersistentVolumeClaim had no name")
+		}
+		claim, ok := c.Claims.Get(p.Namespace(), name)
+		if !ok && waits {
+			return &claimMissing{p.Namespace(), name}
+		}
+		if !ok {
+			continue
+		}
+		if isEphemeral {
+			if err := madeFor(p, claim); err != nil {
+				return err
+			}
+		}
+		s.addClaim(c, csiNode, claim)
+	}
+	return nil
+}
+
+// addInline adds a disk that the pod itself names, if it is one that CSI drivers see to by now.
+func (s attachedSet) addInline(csiNode *storagev1.CSINode, p *cluster.Pod, v *v1.Volume) error {
+	if !translator.IsInlineMigratable(v) {
+		return nil
+	}
+	plugin, err := translator.GetInTreePluginNameFromSpec(nil, v)
+	if err != nil {
+		return fmt.Errorf("looking up provisioner name for volume %s: %w", v.Name, err)
+	}
+	if csiNode == nil || !migrated(plugin) {
+		return nil
+	}
+	volume, err := translator.TranslateInTreeInlineVolumeToCSI(klog.Logger{}, v, p.Namespace())
+	if err != nil {
+		return fmt.Errorf("converting volume(%s) from inline to csi: %w", v.Name, err)
+	}
+	driver, err := translator.GetCSINameFromInTreeName(plugin)
+	if err != nil {
+		return fmt.Errorf("looking up CSI driver name for provisioner %s: %w", plugin, err)
+	}
+	if volume.Spec.CSI != nil {
+		s[attached{driver: driver, handle: volume.Spec.CSI.VolumeHandle}] = true
+	}
+	return nil
+}
+
+func (s attachedSet) addClaim(c *cluster.Cluster, csiNode *storagev1.CSINode, claim *v1.PersistentVolumeClaim) {
+	volume, ok := c.Volumes.Get("", claim.Spec.VolumeName)
+	if !ok {
+		s.addUnbound(c, csiNode, claim)
+		return
+	}
+	source := volume.Spec.CSI
+	if source == nil {
+		source = translated(csiNode, volume)
+	}
+	if source != nil && source.Driver != "" && source.VolumeHandle != "" {
+		s[attached{driver: source.Driver, handle: source.VolumeHandle}] = true
+	}
+}
+
+// translated returns what CSI makes of a volume of the time before CSI, or nil.
+func translated(csiNode *storagev1.CSINode, volume *v1.PersistentVolume) *v1.CSIPersistentVolumeSource {
+	if csiNode == nil || !translator.IsPVMigratable(volume) {
+		return nil
+	}
+	plugin, err := translator.GetInTreePluginNameFromSpec(volume, nil)
+	if err != nil || !migrated(plugin) {
+		return nil
+	}
+	volume, err = translator.TranslateInTreePVToCSI(klog.Logger{}, volume)
+	if err != nil {
+		return nil
+	}
+	return volume.Spec.CSI
+}
+
+// addUnbound adds a claim whose volume is still to be made. Without a class it would have been bound before.
+func (s attachedSet) addUnbound(c *cluster.Cluster, csiNode *storagev1.CSINode, claim *v1.PersistentVolumeClaim) {
+	class, ok := c.StorageClasses.Get("", claimClass(claim))
+	if !ok {
+		return
+	}
+	driver := class.Provisioner
+	if translator.IsMigratableIntreePluginByName(driver) {
+		if csiNode == nil || !migrated(driver) {
+			return
+		}
+		driver, _ = translator.GetCSINameFromInTreeName(driver)
+	}
+	if driver != "" {
+		s[attached{driver: driver, claim: cluster.Name{Namespace: claim.Namespace, Name: claim.Name}}] = true
+	}
+}
+
+var translator = csitranslation.New()
+
+// migrated tells the plugins of the time before CSI whose volumes are left to CSI drivers.
+func migrated(plugin string) bool {
+	switch plugin {
+	case csiplugins.AWSEBSInTreePluginName, csiplugins.GCEPDInTreePluginName, csiplugins.AzureDiskInTreePluginName,
+		csiplugins.CinderInTreePluginName, csiplugins.PortworxVolumePluginName:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,110 @@
+package plugins
+
+import (
+	"github.com/berth-k8s/berth/cluster"
+)
+
+// MaxScore is the highest normalised score of a plugin, before its weight.
+const MaxScore = 100
+
+// Filter rejects nodes that a pod cannot run on.
+type Filter interface {
+	Name() string
+	// Reads tells what of a node the verdict depends on.
+	Reads() Part
+	// Filter looks at a pod and the cluster and answers with a judge of nodes.
+	Filter(c *cluster.Cluster, p *cluster.Pod) Judge
+}
+
+// Part is a set of the parts of a node.
+type Part uint8
+
+// The parts. Verdicts that depend on none but the interned ones (Labels, Taints, Images, Features) are the same for all nodes
+// that share these.
+const (
+	Labels Part = 1 << iota // labels but for the host name
+	Taints                  // taints and cordon
+	Images
+	Features
+	Identity // name and host name
+	Contents // the pods on it and the room they leave
+	Others   // other nodes, their pods, other API objects
+)
+
+// Judge is a filter's answer for one pod. The zero value lets every node pass.
+type Judge struct {
+	// Err says that the pod cannot be judged; the attempt to schedule it fails with it.
+	Err error
+	// All, if set, rejects every node before any is looked at (upstream: a PreFilter that rejects).
+	All *Rejection
+	// Only, if not nil, names the nodes that can come into question at all; the others are rejected without a reason of their
+	// own (upstream: PreFilterResult).
+	Only map[string]bool
+	// Node judges one node: nil if it can take the pod. A nil func lets every node pass (upstream: Skip).
+	Node func(n *cluster.Node) *Rejection
+}
+
+// Rejection says why a node cannot take a pod.
+type Rejection struct {
+	// Code is the stable CamelCase name of the first reason, for machines.
+	Code string
+	// Reasons are in upstream's words; they are counted in the FailedScheduling event.
+	Reasons []string
+	// Unresolvable: no removal of pods would change it, so preemption need not try.
+	Unresolvable bool
+	// Err: the node could not be judged; the attempt fails as a whole.
+	Err error
+}
+
+// Scorer ranks the nodes that all filters let pass.
+type Scorer interface {
+	Name() string
+	// Score looks at a pod, the cluster, and the nodes that passed (two at least), and answers with how they score.
+	Score(c *cluster.Cluster, p *cluster.Pod, feasible []*cluster.Node) Scoring
+}
+
+// Scoring is a scorer's answer for one pod. The zero value scores nothing (upstream: Skip) and is not listed.
+type Scoring struct {
+	Err error
+	// Node scores one node.
+	Node func(n *cluster.Node) (int64, error)
+	// Normalize brings the scores of all feasible nodes, in their order, to 0..MaxScore; nil if they are there already.
+	Normalize func(feasible []*cluster.Node, scores []int64)
+}
+
+// Reserver is a plugin that takes something beside room on the node for a pod that is placed: a volume, a device.
+type Reserver interface {
+	Name() string
+	// Reserve takes it in the cluster (its objects), and returns how to give it back.
+	Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (undo func(), err error)
+}
+
+// Gate keeps a pod out of the queue (upstream: PreEnqueue). An empty message lets it in.
+type Gate interface {
+	Name() string
+	Admit(p *cluster.Pod) (message string)
+}
+
+// normalize scales scores to 0..MaxScore by their maximum; reverse makes the highest the lowest.
+func normalize(scores []int64, reverse bool) {
+	var highest int64
+	for _, s := range scores {
+		highest = max(highest, s)
+	}
+	for i, s := range scores {
+		scores[i] = Normalized(s, highest, reverse)
+	}
+}
+
+// Normalized is what normalize makes of one score, by the highest of all feasible nodes.
+func Normalized(score, highest int64, reverse bool) int64 {
+	switch {
+	case highest == 0 && reverse:
+		return MaxScore
+	case highest == 0:
+		return score
+	case reverse:
+		return MaxScore - MaxScore*score/highest
+	}
+	return MaxScore * score / highest
+}

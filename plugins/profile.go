@@ -1,0 +1,150 @@
+package plugins
+
+// Profile is how pods of one scheduler name are scheduled. Profiles come from a configuration file (package config) or from
+// [Default], and do not change afterwards.
+type Profile struct {
+	SchedulerName string
+
+	// Gates are asked in this order, before a pod may wait in the queue.
+	Gates []Gate
+	// Filters are asked in this order; the first one that rejects a node gives the reasons.
+	Filters []Filter
+	// Scorers are all asked; their order is that of the answers.
+	Scorers []Weighted
+	// Reservers are asked in this order, and in the reverse order to give back.
+	Reservers []Reserver
+	// Preemption lets a pod that fits nowhere make room for itself (DefaultPreemption at PostFilter).
+	Preemption bool
+
+	// At names the plugins at each extension point in their order, with those that are not in this package: plugins from
+	// outside, and those whose work the scheduler does itself (PrioritySort, DefaultBinder).
+	At map[Point][]string
+	// Weights are those of the plugins at Score.
+	Weights map[string]int64
+	// Outside names the plugins among them that no catalog entry stands for. They are asked by the live scheduler.
+	Outside []string
+}
+
+// Weighted is a scorer and what its normalised score is multiplied by.
+type Weighted struct {
+	Scorer
+	Weight int64
+}
+
+// DefaultSchedulerName is the scheduler of pods that name none.
+const DefaultSchedulerName = "default-scheduler"
+
+// Default returns the profile that is used when nothing is configured.
+func Default() *Profile {
+	at, weights := map[Point][]string{}, map[string]int64{}
+	for _, entry := range Catalog() {
+		if entry.Optional {
+			continue
+		}
+		for _, point := range AllPoints {
+			if entry.Points&point != 0 {
+				at[point] = append(at[point], entry.Name)
+			}
+		}
+		if entry.Points&Score != 0 {
+			weights[entry.Name] = entry.Weight
+		}
+	}
+	p, err := NewProfile(DefaultSchedulerName, at, weights, nil)
+	if err != nil { // without arguments there is nothing to refuse
+		panic(err)
+	}
+	return p
+}
+
+// NewProfile makes the plugins that are named at the extension points. args holds the arguments of those that have some, as
+// pointers to the types of k8s.io/kube-scheduler/config/v1.
+func NewProfile(schedulerName string, at map[Point][]string, weights map[string]int64, args map[string]any) (*Profile, error) {
+	p := &Profile{SchedulerName: schedulerName, At: at, Weights: weights}
+	made := map[string]any{}
+	for _, point := range AllPoints {
+		for _, name := range at[point] {
+			if _, ok := made[name]; ok {
+				continue
+			}
+			entry, ok := Lookup(name)
+			if !ok {
+				made[name] = nil
+				p.Outside = append(p.Outside, name)
+				continue
+			}
+			plugin, err := entry.make(args[name])
+			if err != nil {
+				return nil, err
+			}
+			made[name] = plugin
+		}
+	}
+	p.assemble(made)
+	return p, nil
+}
+
+func (p *Profile) assemble(made map[string]any) {
+	for _, name := range p.At[PreEnqueue] {
+		if gate, ok := made[name].(Gate); ok {
+			p.Gates = append(p.Gates, gate)
+		}
+	}
+	for _, name := range p.filters() {
+		if filter, ok := made[name].(Filter); ok {
+			p.Filters = append(p.Filters, p.partOf(filter))
+		}
+	}
+	for _, name := range p.At[Score] {
+		if scorer, ok := made[name].(Scorer); ok {
+			p.Scorers = append(p.Scorers, Weighted{scorer, p.Weights[name]})
+		}
+	}
+	for _, name := range p.At[Reserve] {
+		if reserver, ok := made[name].(Reserver); ok {
+			p.Reservers = append(p.Reservers, reserver)
+		}
+	}
+	for _, name := range p.At[PostFilter] {
+		p.Preemption = p.Preemption || name == "DefaultPreemption"
+	}
+}
+
+// Has tells whether the plugin of that name is at the extension point.
+func (p *Profile) Has(point Point, name string) bool {
+	for _, n := range p.At[point] {
+		if n == name {
+			return true
+		}
+	}
+	return false
+}
+
+// HasDevices tells whether claims are looked at when a pod fits nowhere, which upstream says in every message.
+func (p *Profile) HasDevices() bool { return p.Has(PostFilter, "DynamicResources") }
+
+// filters lists the plugins at Filter, and behind them those at PreFilter alone.
+func (p *Profile) filters() []string {
+	names := append([]string(nil), p.At[Filters]...)
+	for _, name := range p.At[PreFilter] {
+		if !p.Has(Filters, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// partOf cuts a filter down to the extension points that it is enabled at.
+func (p *Profile) partOf(f Filter) Filter {
+	entry, _ := Lookup(f.Name())
+	if entry.Points&PreFilter == 0 {
+		return f
+	}
+	switch {
+	case !p.Has(Filters, f.Name()):
+		return preFilterOnly{f}
+	case !p.Has(PreFilter, f.Name()):
+		return filterOnly{f}
+	}
+	return f
+}

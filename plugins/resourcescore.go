@@ -1,0 +1,94 @@
+package plugins
+
+import (
+	"math"
+
+	config "k8s.io/kube-scheduler/config/v1"
+)
+
+// LeastAllocatedScore is the share of a resource that is left, in 0..MaxScore.
+func LeastAllocatedScore(requested, allocatable int64) int64 {
+	if allocatable == 0 || requested > allocatable {
+		return 0
+	}
+	return (allocatable - requested) * MaxScore / allocatable
+}
+
+// MostAllocatedScore is the share of a resource that is requested, in 0..MaxScore. Defaults for containers without a request
+// can bring it above the whole.
+func MostAllocatedScore(requested, allocatable int64) int64 {
+	if allocatable == 0 {
+		return 0
+	}
+	return min(requested, allocatable) * MaxScore / allocatable
+}
+
+// shape is a line through points of utilisation (in per cent) and score, level beyond its ends.
+type shape []shapePoint
+
+type shapePoint struct{ utilization, score int64 }
+
+// maxShapeScore is the highest score in a configuration file.
+const maxShapeScore = 10
+
+func newShape(points []config.UtilizationShapePoint) shape {
+	s := make(shape, len(points))
+	for i, p := range points {
+		s[i] = shapePoint{int64(p.Utilization), int64(p.Score) * (MaxScore / maxShapeScore)}
+	}
+	return s
+}
+
+// at returns the score of a utilisation, cut off to an integer on the way from point to point.
+func (s shape) at(utilization int64) int64 {
+	for i := range s {
+		if utilization > s[i].utilization {
+			continue
+		}
+		if i == 0 {
+			return s[0].score
+		}
+		a, b := s[i-1], s[i]
+		return a.score + (b.score-a.score)*(utilization-a.utilization)/(b.utilization-a.utilization)
+	}
+	return s[len(s)-1].score
+}
+
+// ratio is the score of a resource by the shape.
+func (s shape) ratio(requested, allocatable int64) int64 {
+	if allocatable == 0 || requested > allocatable {
+		return s.at(100)
+	}
+	return s.at(requested * 100 / allocatable)
+}
+
+// add takes a resource into the weighted sum, if the node has it.
+func (f *NodeResourcesFit) add(sum, weights *int64, weight, requested, allocatable int64) {
+	if allocatable == 0 || weight == 0 {
+		return
+	}
+	var score int64
+	switch f.strategy {
+	case config.LeastAllocated:
+		score = LeastAllocatedScore(requested, allocatable)
+	case config.MostAllocated:
+		score = MostAllocatedScore(requested, allocatable)
+	default:
+		if score = f.shape.ratio(requested, allocatable); score <= 0 { // such a resource does not even weigh
+			return
+		}
+	}
+	*sum += score * weight
+	*weights += weight
+}
+
+// mean ends the weighted sum: cut off, or rounded for RequestedToCapacityRatio.
+func (f *NodeResourcesFit) mean(sum, weights int64) int64 {
+	switch {
+	case weights == 0:
+		return 0
+	case f.strategy == config.RequestedToCapacityRatio:
+		return int64(math.Round(float64(sum) / float64(weights)))
+	}
+	return sum / weights
+}

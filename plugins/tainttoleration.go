@@ -1,0 +1,75 @@
+package plugins
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/rules"
+)
+
+// CodeUntoleratedTaint is the code of TaintToleration.
+const CodeUntoleratedTaint = "UntoleratedTaint"
+
+// TaintToleration keeps pods off nodes with a NoSchedule or NoExecute taint that they do not tolerate, and ranks nodes the
+// lower the more PreferNoSchedule taints a pod does not tolerate.
+type TaintToleration struct {
+	// Compare lets tolerations with the operators Gt and Lt count (upstream: gate TaintTolerationComparisonOperators, off by
+	// default).
+	Compare bool
+}
+
+// TaintTolerationArgs are the arguments of TaintToleration. They stand for a feature gate and are in no configuration file.
+type TaintTolerationArgs struct{ Compare bool }
+
+// NewTaintToleration returns the plugin; nil stands for the defaults.
+func NewTaintToleration(args *TaintTolerationArgs) (*TaintToleration, error) {
+	if args == nil {
+		args = &TaintTolerationArgs{}
+	}
+	return &TaintToleration{Compare: args.Compare}, nil
+}
+
+var tainted = &Rejection{Code: CodeUntoleratedTaint, Reasons: []string{"node(s) had untolerated taint(s)"}, Unresolvable: true}
+
+// Name implements Filter and Scorer.
+func (*TaintToleration) Name() string { return "TaintToleration" }
+
+// Reads implements Filter.
+func (*TaintToleration) Reads() Part { return Taints }
+
+// Filter implements Filter.
+func (t *TaintToleration) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
+	tolerations := t.counting(p.Spec().Tolerations)
+	return Judge{Node: func(n *cluster.Node) *Rejection {
+		if rules.Untolerated(n.Taints.Taints, tolerations, rules.KeepsOff) != nil {
+			return tainted
+		}
+		return nil
+	}}
+}
+
+// Score implements Scorer.
+func (t *TaintToleration) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
+	tolerations := t.counting(p.Spec().Tolerations)
+	return Scoring{
+		Node: func(n *cluster.Node) (int64, error) {
+			return int64(rules.CountUntolerated(n.Taints.Taints, tolerations, rules.Discourages)), nil
+		},
+		Normalize: func(_ []*cluster.Node, scores []int64) { normalize(scores, true) },
+	}
+}
+
+// counting leaves out the tolerations that do not count because their operator is switched off.
+func (t *TaintToleration) counting(tolerations []v1.Toleration) []v1.Toleration {
+	if t.Compare {
+		return tolerations
+	}
+	var counting []v1.Toleration
+	for i := range tolerations {
+		if op := tolerations[i].Operator; op == v1.TolerationOpGt || op == v1.TolerationOpLt {
+			continue
+		}
+		counting = append(counting, tolerations[i])
+	}
+	return counting
+}

@@ -1,0 +1,123 @@
+package plugins
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/berth-k8s/berth/cluster"
+)
+
+// VolumeRestrictions keeps pods from using at once what only one can use: disks that the pod itself names, on the same node, and
+// claims with the access mode ReadWriteOncePod, anywhere.
+type VolumeRestrictions struct{}
+
+// Codes of VolumeRestrictions.
+const (
+	CodeDiskConflict         = "DiskConflict"
+	CodeReadWriteOncePodUsed = "ReadWriteOncePodClaimInUse"
+)
+
+var (
+	diskConflict         = &Rejection{Code: CodeDiskConflict, Reasons: []string{"node(s) had no available disk"}}
+	readWriteOncePodUsed = &Rejection{
+		Code:    CodeReadWriteOncePodUsed,
+		Reasons: []string{"node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"},
+	}
+)
+
+// Name implements [Filter].
+func (VolumeRestrictions) Name() string { return "VolumeRestrictions" }
+
+// Reads implements [Filter].
+func (VolumeRestrictions) Reads() Part { return Contents | Others }
+
+// Filter implements [Filter].
+func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
+	var disks []*v1.Volume
+	alone := sets.New[string]() // claims that one pod can use
+	for i := range p.Spec().Volumes {
+		v := &p.Spec().Volumes[i]
+		if exclusive(v) {
+			disks = append(disks, v)
+		}
+		if v.PersistentVolumeClaim == nil {
+			continue
+		}
+		name := v.PersistentVolumeClaim.ClaimName
+		claim, ok := c.Claims.Get(p.Namespace(), name)
+		if !ok {
+			return Judge{All: &Rejection{Code: CodeClaimNotFound, Reasons: []string{claimNotFound(name)}, Unresolvable: true}}
+		}
+		if slices.Contains(claim.Spec.AccessModes, v1.ReadWriteOncePod) {
+			alone.Insert(name)
+		}
+	}
+	inUse := len(alone) > 0 && anyUses(c, p.Namespace(), alone)
+	if len(disks) == 0 && !inUse {
+		return Judge{}
+	}
+	return Judge{Node: func(n *cluster.Node) *Rejection {
+		switch {
+		case anyConflicts(n, disks):
+			return diskConflict
+		case inUse:
+			return readWriteOncePodUsed
+		}
+		return nil
+	}}
+}
+
+// anyUses tells whether a pod on some node uses one of the claims.
+func anyUses(c *cluster.Cluster, namespace string, claims sets.Set[string]) bool {
+	uses := remember(func(class *cluster.PodClass) bool {
+		return class.Namespace == namespace && slices.ContainsFunc(class.Spec.Volumes, func(v v1.Volume) bool {
+			return v.PersistentVolumeClaim != nil && claims.Has(v.PersistentVolumeClaim.ClaimName)
+		})
+	})
+	for _, n := range c.Nodes {
+		if n != nil && slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return uses(p.Class) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// exclusive tells the kinds of volumes that two pods on a node may not both have.
+func exclusive(v *v1.Volume) bool {
+	return v.GCEPersistentDisk != nil || v.AWSElasticBlockStore != nil || v.RBD != nil || v.ISCSI != nil
+}
+
+func anyConflicts(n *cluster.Node, disks []*v1.Volume) bool {
+	for _, disk := range disks {
+		for _, p := range n.Pods {
+			for i := range p.Class.Spec.Volumes {
+				if disksConflict(disk, &p.Class.Spec.Volumes[i]) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// disksConflict tells whether two volumes are the same disk and cannot be used at once. Disks that both only read can; EBS volumes
+// cannot even then.
+func disksConflict(a, b *v1.Volume) bool {
+	switch {
+	case a.GCEPersistentDisk != nil && b.GCEPersistentDisk != nil:
+		a, b := a.GCEPersistentDisk, b.GCEPersistentDisk
+		return a.PDName == b.PDName && !(a.ReadOnly && b.ReadOnly)
+	case a.AWSElasticBlockStore != nil && b.AWSElasticBlockStore != nil:
+		return a.AWSElasticBlockStore.VolumeID == b.AWSElasticBlockStore.VolumeID
+	case a.ISCSI != nil && b.ISCSI != nil: // portal and LUN do not count
+		a, b := a.ISCSI, b.ISCSI
+		return a.IQN == b.IQN && !(a.ReadOnly && b.ReadOnly)
+	case a.RBD != nil && b.RBD != nil: // the same cluster, if it has one monitor in common
+		a, b := a.RBD, b.RBD
+		return a.RBDPool == b.RBDPool && a.RBDImage == b.RBDImage && !(a.ReadOnly && b.ReadOnly) &&
+			slices.ContainsFunc(a.CephMonitors, func(m string) bool { return slices.Contains(b.CephMonitors, m) })
+	}
+	return false
+}
