@@ -1,0 +1,51 @@
+package admission
+
+import (
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// The annotations of a namespace that say how long its pods stay on a node
+// that is not ready or unreachable, instead of the cluster's default. A pod's
+// own toleration goes before both.
+const (
+	NotReadySecondsAnnotation    = "berth.dev/not-ready-seconds"
+	UnreachableSecondsAnnotation = "berth.dev/unreachable-seconds"
+)
+
+// defaultSeconds is kube-apiserver's default for both taints.
+const defaultSeconds = 300
+
+// lostNodes lets a pod stay on a lost node for a while, unless it says itself
+// what it wants: by a toleration for the taint or for any taint, with effect
+// NoExecute or any.
+func lostNodes(r *request) error {
+	if err := lostNode(r, v1.TaintNodeNotReady, r.NotReadySeconds, NotReadySecondsAnnotation); err != nil {
+		return err
+	}
+	return lostNode(r, v1.TaintNodeUnreachable, r.UnreachableSeconds, UnreachableSecondsAnnotation)
+}
+
+func lostNode(r *request, taint string, configured *int64, annotation string) error {
+	for _, t := range r.pod.Spec.Tolerations {
+		if (t.Key == taint || t.Key == "") && (t.Effect == v1.TaintEffectNoExecute || t.Effect == "") {
+			return nil
+		}
+	}
+	seconds := int64(defaultSeconds)
+	if configured != nil {
+		seconds = *configured
+	}
+	if text, set := r.namespace.Annotations[annotation]; set {
+		value, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || value < 0 {
+			return refuse("metadata.namespace", "namespace %s: annotation %s: %q: must be a number of seconds, zero or more", r.namespace.Name, annotation, text)
+		}
+		seconds = value
+	}
+	r.pod.Spec.Tolerations = append(r.pod.Spec.Tolerations, v1.Toleration{
+		Key: taint, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute, TolerationSeconds: &seconds,
+	})
+	return nil
+}

@@ -1,0 +1,68 @@
+package admission
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	nodev1 "k8s.io/api/node/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+)
+
+// runtimeClass writes into the pod what its class costs and where it runs:
+// overhead, node selector, tolerations.
+func runtimeClass(r *request) error {
+	class, err := classOf(r)
+	if class == nil || err != nil {
+		return err
+	}
+	spec := &r.pod.Spec
+	if class.Overhead != nil {
+		if len(spec.Overhead) > 0 && !apiequality.Semantic.DeepEqual(class.Overhead.PodFixed, spec.Overhead) {
+			return refuse("spec.overhead", "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+		}
+		spec.Overhead = class.Overhead.PodFixed.DeepCopy()
+	}
+	if class.Scheduling == nil {
+		return nil
+	}
+	for _, key := range slices.Sorted(maps.Keys(class.Scheduling.NodeSelector)) {
+		value := class.Scheduling.NodeSelector[key]
+		if own, set := spec.NodeSelector[key]; set && own != value {
+			return refuse("spec.nodeSelector["+key+"]", "conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s", key, value, key, own)
+		}
+		if spec.NodeSelector == nil {
+			spec.NodeSelector = map[string]string{}
+		}
+		spec.NodeSelector[key] = value
+	}
+	spec.Tolerations = mergeTolerations(spec.Tolerations, class.Scheduling.Tolerations)
+	return nil
+}
+
+// overhead refuses a pod that counts an overhead which its class does not.
+func overhead(r *request) error {
+	class, err := classOf(r)
+	if err != nil {
+		return err
+	}
+	if r.pod.Spec.Overhead != nil && (class == nil || class.Overhead == nil) {
+		return refuse("spec.overhead", "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+	}
+	return nil
+}
+
+func classOf(r *request) (*nodev1.RuntimeClass, error) {
+	name := r.pod.Spec.RuntimeClassName
+	if name == nil {
+		return nil, nil
+	}
+	class, err := r.RuntimeClass(*name)
+	if err != nil {
+		return nil, fmt.Errorf("runtime class %s: %w", *name, err)
+	}
+	if class == nil {
+		return nil, refuse("spec.runtimeClassName", "pod rejected: RuntimeClass %q not found", *name)
+	}
+	return class, nil
+}

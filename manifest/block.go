@@ -1,0 +1,288 @@
+package manifest
+
+import (
+	"strings"
+)
+
+// parseBlock reads the YAML that programs and most people write: block
+// mappings and sequences, scalars and flow collections that end on their
+// line, literal blocks. It is ten times as fast as the library and accepts
+// nothing that the library would read differently; of everything else it says
+// false, and the library reads it (parseLibrary).
+func parseBlock(t *tree, text string, line int32) bool {
+	t.reset()
+	p := blockParser{t: t}
+	if !p.split(text, line) {
+		return false
+	}
+	if p.skipBlank(); p.pos == len(p.lines) {
+		return true
+	}
+	return p.block(p.lines[p.pos].indent, "", 0) && p.atEnd()
+}
+
+type blockLine struct {
+	raw    string // as it stands, without the line break
+	text   string // without indentation and trailing space; "" if blank or a comment
+	indent int
+	number int32
+}
+
+type blockParser struct {
+	t     *tree
+	lines []blockLine
+	pos   int
+}
+
+// maxDepth bounds recursion; no Kubernetes object comes near it.
+const maxDepth = 100
+
+func (p *blockParser) split(text string, number int32) bool {
+	p.lines = make([]blockLine, 0, len(text)/24+1)
+	for text != "" {
+		raw, rest, found := strings.Cut(text, "\n")
+		if !found && strings.TrimSpace(raw) != "" {
+			return false // without the last line break some values mean something else
+		}
+		text = rest
+		raw = strings.TrimSuffix(raw, "\r")
+		indent := 0
+		for indent < len(raw) && raw[indent] == ' ' {
+			indent++
+		}
+		content := strings.TrimRight(raw[indent:], " ")
+		if strings.HasPrefix(content, "#") {
+			content = ""
+		}
+		for i := range len(raw) {
+			if raw[i] < ' ' && raw[i] != '\t' || raw[i] > '~' {
+				return false
+			}
+		}
+		p.lines = append(p.lines, blockLine{raw: raw, text: content, indent: indent, number: number})
+		number++
+	}
+	return true
+}
+
+func (p *blockParser) skipBlank() {
+	for p.pos < len(p.lines) && p.lines[p.pos].text == "" {
+		p.pos++
+	}
+}
+
+func (p *blockParser) atEnd() bool {
+	p.skipBlank()
+	return p.pos == len(p.lines)
+}
+
+func isDash(text string) bool {
+	return text == "-" || strings.HasPrefix(text, "- ")
+}
+
+// block reads the mapping, sequence or scalar that begins at the current
+// line, which is indented by indent.
+func (p *blockParser) block(indent int, key string, depth int) bool {
+	if depth > maxDepth {
+		return false
+	}
+	line := &p.lines[p.pos]
+	if isMarker(line) {
+		return false
+	}
+	if isDash(line.text) {
+		return p.sequence(indent, key, depth)
+	}
+	if _, _, isKey, ok := splitKey(line.text); !ok {
+		return false
+	} else if isKey {
+		return p.mapping(indent, key, depth)
+	}
+	text, number := line.text, line.number
+	p.pos++
+	return p.scalar(text, key, number, indent-1, depth) && p.ended(indent-1)
+}
+
+// ended reports whether a value of something indented by indent ends before
+// the current line: no further line belongs to it.
+func (p *blockParser) ended(indent int) bool {
+	p.skipBlank()
+	return p.pos == len(p.lines) || p.lines[p.pos].indent <= indent
+}
+
+func (p *blockParser) mapping(indent int, key string, depth int) bool {
+	self := p.t.add(node{kind: mappingNode, key: key, line: p.lines[p.pos].number})
+	children := p.t.children(self)
+	for {
+		if p.skipBlank(); p.pos == len(p.lines) || p.lines[p.pos].indent < indent {
+			return true
+		}
+		line := &p.lines[p.pos]
+		if line.indent > indent || isDash(line.text) || isMarker(line) {
+			// A dash here can only be the next item of a sequence around this
+			// mapping, which then stands further to the left.
+			return false
+		}
+		name, rest, isKey, ok := splitKey(line.text)
+		if !ok || !isKey {
+			return false
+		}
+		number := line.number
+		p.pos++
+		child := int32(len(p.t.nodes))
+		if rest != "" {
+			if !p.scalar(rest, name, number, indent, depth) || !p.ended(indent) {
+				return false
+			}
+		} else if !p.nested(name, number, indent, depth) {
+			return false
+		}
+		p.t.nodes[child].line = number
+		children.append(child)
+	}
+}
+
+// nested reads what stands below a key without a value: something indented
+// more, a sequence indented as much, or nothing.
+func (p *blockParser) nested(key string, number int32, indent, depth int) bool {
+	if p.skipBlank(); p.pos < len(p.lines) {
+		line := &p.lines[p.pos]
+		if line.indent > indent || line.indent == indent && isDash(line.text) {
+			return p.block(line.indent, key, depth+1)
+		}
+	}
+	p.t.add(node{key: key, line: number})
+	return true
+}
+
+func (p *blockParser) sequence(indent int, key string, depth int) bool {
+	self := p.t.add(node{kind: sequenceNode, key: key, line: p.lines[p.pos].number})
+	children := p.t.children(self)
+	for {
+		if p.skipBlank(); p.pos == len(p.lines) || p.lines[p.pos].indent < indent {
+			return true
+		}
+		line := &p.lines[p.pos]
+		if line.indent > indent || isMarker(line) {
+			return false
+		}
+		if !isDash(line.text) {
+			return true // the next key of the mapping around it, or a fault found there
+		}
+		child := int32(len(p.t.nodes))
+		if !p.item(line, indent, depth) {
+			return false
+		}
+		children.append(child)
+	}
+}
+
+func (p *blockParser) item(line *blockLine, indent, depth int) bool {
+	rest := strings.TrimLeft(line.text[1:], " ")
+	if rest == "" || rest[0] == '#' {
+		number := line.number
+		p.pos++
+		if p.skipBlank(); p.pos < len(p.lines) && p.lines[p.pos].indent > indent {
+			return p.block(p.lines[p.pos].indent, "", depth+1)
+		}
+		p.t.add(node{line: number})
+		return true
+	}
+	_, _, isKey, ok := splitKey(rest)
+	if !ok {
+		return false
+	}
+	if isKey || isDash(rest) {
+		// A mapping or sequence that begins behind the dash: read the line
+		// again as if the dash were space.
+		line.indent += len(line.text) - len(rest)
+		line.text = rest
+		return p.block(line.indent, "", depth+1)
+	}
+	p.pos++
+	return p.scalar(rest, "", line.number, indent, depth) && p.ended(indent)
+}
+
+// isMarker finds --- and ..., which begin and end documents.
+func isMarker(line *blockLine) bool {
+	return line.indent == 0 && (strings.HasPrefix(line.text, "---") || strings.HasPrefix(line.text, "..."))
+}
+
+// scalar reads a value that begins on a line after a key or a dash; outer is
+// the indentation of that key or dash.
+func (p *blockParser) scalar(text, key string, number int32, outer, depth int) bool {
+	switch text[0] {
+	case '#':
+		return p.nested(key, number, outer, depth)
+	case '|':
+		return p.literal(text, key, number, outer)
+	case '{', '[':
+		f := flowParser{t: p.t, text: text, line: number}
+		return f.value(key, depth) && onlyComment(text[f.pos:])
+	case '"', '\'':
+		value, rest, ok := quoted(text)
+		if !ok || !onlyComment(rest) {
+			return false
+		}
+		p.t.add(node{key: key, text: value, quoted: true, line: number})
+		return true
+	}
+	value, ok := plain(text)
+	if !ok {
+		return false
+	}
+	p.t.add(node{key: key, text: value, line: number})
+	return true
+}
+
+func onlyComment(rest string) bool {
+	trimmed := strings.TrimLeft(rest, " ")
+	return trimmed == "" || trimmed[0] == '#' && len(trimmed) < len(rest)
+}
+
+// literal reads a block after "|" or "|-".
+func (p *blockParser) literal(head, key string, number int32, outer int) bool {
+	if head != "|" && head != "|-" {
+		return false
+	}
+	begin := p.pos
+	if begin == len(p.lines) || strings.TrimSpace(p.lines[begin].raw) == "" {
+		return false
+	}
+	indent := p.lines[begin].indent
+	if indent <= outer || indent == 0 {
+		return false
+	}
+	end, last := begin, begin
+	for ; end < len(p.lines); end++ {
+		line := &p.lines[end]
+		if len(line.raw) == line.indent { // nothing but spaces
+			if line.indent > indent {
+				return false
+			}
+			continue
+		}
+		if line.indent < indent {
+			break
+		}
+		last = end
+	}
+	if end < len(p.lines) && p.lines[end].indent > outer {
+		return false
+	}
+	var value strings.Builder
+	for i := begin; i <= last; i++ {
+		if i > begin {
+			value.WriteByte('\n')
+		}
+		if raw := p.lines[i].raw; len(raw) > indent {
+			value.WriteString(raw[indent:])
+		}
+	}
+	if head == "|" {
+		value.WriteByte('\n')
+	}
+	p.pos = last + 1
+	p.t.add(node{key: key, text: value.String(), quoted: true, line: number})
+	return true
+}

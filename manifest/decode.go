@@ -1,0 +1,341 @@
+package manifest
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// decoder turns a tree into an object of the API, by the json tags of its
+// type, and as strictly as the API server with fieldValidation=Strict: no
+// field that the type does not have, none twice, no value of another type.
+// It goes on after a fault, so that one run shows them all.
+type decoder struct {
+	t      *tree
+	path   []step
+	faults []problem
+	// unknown fields are kept apart: in an object that an API server has
+	// printed they are newer than Berth, not wrong.
+	unknown []problem
+	words   map[string]string
+}
+
+// step is one part of a field path: a name, or an index if the name is "".
+type step struct {
+	name  string
+	index int
+	isKey bool // a key of a map, written in brackets
+}
+
+// problem is one thing wrong with a field.
+type problem struct {
+	line int32
+	path string
+	text string
+}
+
+// maxWords bounds the table of words that are kept once for all objects:
+// label values, images, names.
+const maxWords = 1 << 16
+
+func newDecoder() *decoder { return &decoder{words: map[string]string{}} }
+
+// reset begins a new object.
+func (d *decoder) reset(t *tree) {
+	d.t, d.path, d.faults, d.unknown = t, d.path[:0], nil, nil
+	if len(d.words) > maxWords {
+		clear(d.words)
+	}
+}
+
+func (d *decoder) fail(n int32, format string, args ...any) {
+	d.faults = append(d.faults, problem{d.t.nodes[n].line, d.where(), fmt.Sprintf(format, args...)})
+}
+
+func (d *decoder) where() string {
+	var out strings.Builder
+	for _, s := range d.path {
+		switch {
+		case s.name == "" && !s.isKey:
+			fmt.Fprintf(&out, "[%d]", s.index)
+		case s.isKey:
+			fmt.Fprintf(&out, "[%s]", s.name)
+		default:
+			if out.Len() > 0 {
+				out.WriteByte('.')
+			}
+			out.WriteString(s.name)
+		}
+	}
+	return out.String()
+}
+
+// keep makes a text independent of the document that it is part of.
+func (d *decoder) keep(text string) string {
+	if len(text) > 64 {
+		return strings.Clone(text)
+	}
+	if word, known := d.words[text]; known {
+		return word
+	}
+	word := strings.Clone(text)
+	d.words[word] = word
+	return word
+}
+
+// decodeFunc writes node n into v, which is settable.
+type decodeFunc func(d *decoder, n int32, v reflect.Value)
+
+var plans sync.Map // reflect.Type to decodeFunc
+
+func planOf(typ reflect.Type) decodeFunc {
+	if plan, found := plans.Load(typ); found {
+		return plan.(decodeFunc)
+	}
+	// Types refer to themselves, so the plan stands before it is made.
+	var once sync.Once
+	var plan decodeFunc
+	lazy := decodeFunc(func(d *decoder, n int32, v reflect.Value) {
+		once.Do(func() { plan = newPlan(typ) })
+		plan(d, n, v)
+	})
+	stored, _ := plans.LoadOrStore(typ, lazy)
+	return stored.(decodeFunc)
+}
+
+var (
+	quantityType    = reflect.TypeFor[resource.Quantity]()
+	timeType        = reflect.TypeFor[metav1.Time]()
+	microTimeType   = reflect.TypeFor[metav1.MicroTime]()
+	intOrStringType = reflect.TypeFor[intstr.IntOrString]()
+	unmarshalerType = reflect.TypeFor[json.Unmarshaler]()
+)
+
+func newPlan(typ reflect.Type) decodeFunc {
+	switch typ {
+	case quantityType:
+		return decodeQuantity
+	case timeType:
+		return decodeTime
+	case microTimeType:
+		return decodeMicroTime
+	case intOrStringType:
+		return decodeIntOrString
+	}
+	if reflect.PointerTo(typ).Implements(unmarshalerType) {
+		return decodeJSON
+	}
+	switch typ.Kind() {
+	case reflect.Pointer:
+		return pointerPlan(typ)
+	case reflect.Struct:
+		return structPlan(typ)
+	case reflect.Map:
+		return mapPlan(typ)
+	case reflect.Slice:
+		if typ.Elem().Kind() == reflect.Uint8 {
+			return decodeBytes
+		}
+		return slicePlan(typ)
+	case reflect.String:
+		return decodeString
+	case reflect.Bool:
+		return decodeBool
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return decodeInt
+	case reflect.Float64:
+		return decodeFloat
+	}
+	return decodeJSON
+}
+
+func (d *decoder) isNull(n int32) bool {
+	node := &d.t.nodes[n]
+	return node.kind == scalarNode && !node.quoted && resolve(node.text) == nullScalar
+}
+
+func pointerPlan(typ reflect.Type) decodeFunc {
+	elem := planOf(typ.Elem())
+	return func(d *decoder, n int32, v reflect.Value) {
+		if d.isNull(n) {
+			return
+		}
+		v.Set(reflect.New(typ.Elem()))
+		elem(d, n, v.Elem())
+	}
+}
+
+// fieldPlan is how a field is reached, through inlined structs, and read.
+type fieldPlan struct {
+	index  []int
+	number int // among the fields of the struct, to find duplicates
+	decode decodeFunc
+}
+
+func structPlan(typ reflect.Type) decodeFunc {
+	fields := map[string]*fieldPlan{}
+	collectFields(typ, nil, fields)
+	return func(d *decoder, n int32, v reflect.Value) {
+		if d.isNull(n) {
+			return
+		}
+		if d.t.nodes[n].kind != mappingNode {
+			d.fail(n, "%s: must be an object", d.describe(n))
+			return
+		}
+		var seen [4]uint64
+		for c := d.t.nodes[n].first; c != 0; c = d.t.nodes[c].next {
+			key := d.t.nodes[c].key
+			d.path = append(d.path, step{name: key})
+			field := fields[key]
+			switch {
+			case field == nil:
+				d.unknown = append(d.unknown, problem{d.t.nodes[c].line, d.where(), "unknown field" + suggestion(key, fields)})
+			case seen[field.number/64]&(1<<(field.number%64)) != 0:
+				d.fail(c, "given twice")
+			default:
+				seen[field.number/64] |= 1 << (field.number % 64)
+				target := v
+				for _, i := range field.index {
+					target = target.Field(i)
+				}
+				field.decode(d, c, target)
+			}
+			d.path = d.path[:len(d.path)-1]
+		}
+	}
+}
+
+func collectFields(typ reflect.Type, index []int, fields map[string]*fieldPlan) {
+	for i := range typ.NumField() {
+		field := typ.Field(i)
+		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		at := append(slices.Clone(index), i)
+		switch {
+		case !field.IsExported() || name == "-":
+		case name == "" && (field.Anonymous || strings.Contains(options, "inline")):
+			collectFields(field.Type, at, fields)
+		case name != "":
+			fields[name] = &fieldPlan{index: at, number: len(fields), decode: fieldDecoder(field)}
+		}
+	}
+}
+
+// fieldDecoder leaves out what takes much room and says nothing to a
+// scheduler: who wrote which field.
+func fieldDecoder(field reflect.StructField) decodeFunc {
+	if field.Name == "ManagedFields" {
+		return func(*decoder, int32, reflect.Value) {}
+	}
+	return planOf(field.Type)
+}
+
+// suggestion names the field that was probably meant: the same letters but
+// for case, or one slip away.
+func suggestion(key string, fields map[string]*fieldPlan) string {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if strings.EqualFold(name, key) || len(key) > 3 && oneSlip(strings.ToLower(name), strings.ToLower(key)) {
+			return "; did you mean " + name + "?"
+		}
+	}
+	return ""
+}
+
+// oneSlip reports whether a letter missing, added or wrong, or two letters
+// that changed places, make one word of the other.
+func oneSlip(a, b string) bool {
+	if len(a) < len(b) {
+		a, b = b, a
+	}
+	if len(a)-len(b) > 1 {
+		return false
+	}
+	i := 0
+	for i < len(b) && a[i] == b[i] {
+		i++
+	}
+	if len(a) > len(b) {
+		return a[i+1:] == b[i:]
+	}
+	return i == len(a) || a[i+1:] == b[i+1:] ||
+		i+1 < len(a) && a[i] == b[i+1] && a[i+1] == b[i] && a[i+2:] == b[i+2:]
+}
+
+func mapPlan(typ reflect.Type) decodeFunc {
+	elem := planOf(typ.Elem())
+	return func(d *decoder, n int32, v reflect.Value) {
+		if d.isNull(n) {
+			return
+		}
+		if d.t.nodes[n].kind != mappingNode {
+			d.fail(n, "%s: must be an object", d.describe(n))
+			return
+		}
+		size := 0
+		for c := d.t.nodes[n].first; c != 0; c = d.t.nodes[c].next {
+			size++
+		}
+		v.Set(reflect.MakeMapWithSize(typ, size))
+		value := reflect.New(typ.Elem()).Elem()
+		for c := d.t.nodes[n].first; c != 0; c = d.t.nodes[c].next {
+			key := reflect.ValueOf(d.keep(d.t.nodes[c].key)).Convert(typ.Key())
+			d.path = append(d.path, step{name: d.t.nodes[c].key, isKey: true})
+			value.SetZero()
+			elem(d, c, value)
+			before := v.Len()
+			if v.SetMapIndex(key, value); v.Len() == before {
+				d.fail(c, "given twice")
+			}
+			d.path = d.path[:len(d.path)-1]
+		}
+	}
+}
+
+func slicePlan(typ reflect.Type) decodeFunc {
+	elem := planOf(typ.Elem())
+	return func(d *decoder, n int32, v reflect.Value) {
+		if d.isNull(n) {
+			return
+		}
+		if d.t.nodes[n].kind != sequenceNode {
+			d.fail(n, "%s: must be a list", d.describe(n))
+			return
+		}
+		size := 0
+		for c := d.t.nodes[n].first; c != 0; c = d.t.nodes[c].next {
+			size++
+		}
+		v.Set(reflect.MakeSlice(typ, size, size))
+		i := 0
+		for c := d.t.nodes[n].first; c != 0; c = d.t.nodes[c].next {
+			d.path = append(d.path, step{index: i})
+			elem(d, c, v.Index(i))
+			d.path = d.path[:len(d.path)-1]
+			i++
+		}
+	}
+}
+
+// describe is a value as a message shows it.
+func (d *decoder) describe(n int32) string {
+	switch node := &d.t.nodes[n]; node.kind {
+	case mappingNode:
+		return "an object"
+	case sequenceNode:
+		return "a list"
+	default:
+		if node.quoted || resolve(node.text) == stringScalar {
+			return strconv.Quote(node.text)
+		}
+		return node.text
+	}
+}

@@ -1,0 +1,167 @@
+package manifest
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"reflect"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// scalar returns the text and type of a scalar; others are a fault.
+func (d *decoder) scalar(n int32, wanted string) (text string, typ scalarType, ok bool) {
+	node := &d.t.nodes[n]
+	if node.kind != scalarNode {
+		d.fail(n, "%s: must be %s", d.describe(n), wanted)
+		return "", 0, false
+	}
+	if node.quoted {
+		return node.text, stringScalar, true
+	}
+	typ = resolve(node.text)
+	return node.text, typ, typ != nullScalar
+}
+
+func decodeString(d *decoder, n int32, v reflect.Value) {
+	text, typ, ok := d.scalar(n, "a string")
+	if !ok {
+		return
+	}
+	if typ != stringScalar {
+		d.fail(n, "%s: %s, must be a string: put it in quotes", text, typ)
+		return
+	}
+	v.SetString(d.keep(text))
+}
+
+func decodeBool(d *decoder, n int32, v reflect.Value) {
+	text, typ, ok := d.scalar(n, "true or false")
+	if !ok {
+		return
+	}
+	if typ != boolScalar {
+		d.fail(n, "%s: must be true or false", d.describe(n))
+		return
+	}
+	v.SetBool(truth(text))
+}
+
+func decodeInt(d *decoder, n int32, v reflect.Value) {
+	text, typ, ok := d.scalar(n, "a whole number")
+	if !ok {
+		return
+	}
+	if typ == floatScalar {
+		typ, text = intScalar, number(text) // 1e3 and 2.0 are whole
+	}
+	value, isInt := int64(0), false
+	if typ == intScalar {
+		value, isInt = parseInt(text)
+	}
+	if !isInt || v.OverflowInt(value) {
+		d.fail(n, "%s: must be a whole number", d.describe(n))
+		return
+	}
+	v.SetInt(value)
+}
+
+func decodeFloat(d *decoder, n int32, v reflect.Value) {
+	text, typ, ok := d.scalar(n, "a number")
+	if !ok {
+		return
+	}
+	value, err := strconv.ParseFloat(number(text), 64)
+	if err != nil || typ != intScalar && typ != floatScalar {
+		d.fail(n, "%s: must be a number", d.describe(n))
+		return
+	}
+	v.SetFloat(value)
+}
+
+func decodeBytes(d *decoder, n int32, v reflect.Value) {
+	text, _, ok := d.scalar(n, "base64")
+	if !ok {
+		return
+	}
+	value, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		d.fail(n, "%s: must be base64", d.describe(n))
+		return
+	}
+	v.SetBytes(value)
+}
+
+func decodeQuantity(d *decoder, n int32, v reflect.Value) {
+	text, typ, ok := d.scalar(n, "a quantity")
+	if !ok {
+		return
+	}
+	if typ == intScalar || typ == floatScalar {
+		text = number(text)
+	}
+	value, err := resource.ParseQuantity(text)
+	if err != nil || typ == boolScalar {
+		d.fail(n, "%s: must be a quantity, as 100m, 2 or 1.5Gi", d.describe(n))
+		return
+	}
+	*v.Addr().Interface().(*resource.Quantity) = value
+}
+
+func decodeTime(d *decoder, n int32, v reflect.Value) {
+	if value, ok := d.time(n, time.RFC3339); ok {
+		v.Addr().Interface().(*metav1.Time).Time = value
+	}
+}
+
+func decodeMicroTime(d *decoder, n int32, v reflect.Value) {
+	if value, ok := d.time(n, metav1.RFC3339Micro); ok {
+		v.Addr().Interface().(*metav1.MicroTime).Time = value
+	}
+}
+
+func (d *decoder) time(n int32, layout string) (time.Time, bool) {
+	text, typ, ok := d.scalar(n, "a time")
+	if !ok {
+		return time.Time{}, false
+	}
+	value, err := time.Parse(layout, text)
+	if err != nil || typ != stringScalar {
+		d.fail(n, "%s: must be a time, as %s", d.describe(n), layout)
+		return time.Time{}, false
+	}
+	return value.Local(), true
+}
+
+func decodeIntOrString(d *decoder, n int32, v reflect.Value) {
+	text, typ, ok := d.scalar(n, "a number or a string")
+	if !ok {
+		return
+	}
+	target := v.Addr().Interface().(*intstr.IntOrString)
+	switch typ {
+	case stringScalar:
+		*target = intstr.FromString(d.keep(text))
+	case intScalar:
+		if value, ok := parseInt(text); ok && value == int64(int32(value)) {
+			*target = intstr.FromInt32(int32(value))
+			return
+		}
+		fallthrough
+	default:
+		d.fail(n, "%s: must be a whole number or a string", text)
+	}
+}
+
+// decodeJSON is for the few types that only know how to read JSON.
+func decodeJSON(d *decoder, n int32, v reflect.Value) {
+	if d.isNull(n) {
+		return
+	}
+	if err := json.Unmarshal(d.t.appendJSON(nil, n), v.Addr().Interface()); err != nil {
+		d.fail(n, "%s: %v", d.describe(n), err)
+	}
+}

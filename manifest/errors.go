@@ -1,0 +1,165 @@
+package manifest
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Error is one thing wrong with the input. It prints as
+//
+//	nodes.yaml:14: spec.taints[0].effect: "NoRun": must be NoSchedule, PreferNoSchedule or NoExecute
+type Error struct {
+	File string
+	Line int
+	// Field is the path of the field, "" if the fault is no field's.
+	Field string
+	// Text is the value and what is allowed.
+	Text string
+}
+
+func (e *Error) Error() string {
+	if e.Field == "" {
+		return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Text)
+	}
+	return fmt.Sprintf("%s:%d: %s: %s", e.File, e.Line, e.Field, e.Text)
+}
+
+// Errors are all that is wrong with the input, in its order, one a line.
+type Errors []*Error
+
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i, err := range e {
+		lines[i] = err.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// fromValidation puts a refusal of the API server into the form above: the
+// value first, then what is allowed.
+func fromValidation(t *tree, root int32, err *field.Error) problem {
+	text := err.Detail
+	switch err.Type {
+	case field.ErrorTypeRequired:
+		text = joined("required", err.Detail)
+	case field.ErrorTypeForbidden:
+		text = joined("forbidden", err.Detail)
+	case field.ErrorTypeDuplicate:
+		text = joined(show(err.BadValue), joined("given twice", err.Detail))
+	case field.ErrorTypeNotSupported:
+		text = joined(show(err.BadValue), "must be "+alternatives(err.Detail))
+	case field.ErrorTypeNotFound:
+		text = joined(show(err.BadValue), cmp.Or(err.Detail, "not found"))
+	default:
+		text = joined(show(err.BadValue), err.Detail)
+	}
+	if err.Detail == "not a valid selector operator" {
+		// Here upstream's words do not say what is allowed.
+		text = joined(show(err.BadValue), "must be "+oneOf(operatorsAt(err.Field)))
+	}
+	return problem{line: t.nodes[t.find(root, err.Field)].line, path: err.Field, text: text}
+}
+
+// operatorsAt are the operators of a selector, by the path of one.
+func operatorsAt(path string) []string {
+	switch {
+	case strings.Contains(path, "matchFields"):
+		return []string{"In", "NotIn"}
+	case strings.Contains(path, "nodeSelectorTerms") || strings.Contains(path, ".preference."):
+		return []string{"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"}
+	}
+	return []string{"In", "NotIn", "Exists", "DoesNotExist"}
+}
+
+func joined(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + ": " + b
+}
+
+// show prints a value as it would stand in the input.
+func show(value any) string {
+	if value == nil {
+		return ""
+	}
+	v := reflect.ValueOf(value)
+	if v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	if v.Kind() == reflect.String {
+		return strconv.Quote(v.String())
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Sprint(value)
+	}
+	const enough = 200
+	if len(text) > enough {
+		return string(text[:enough]) + "..."
+	}
+	return string(text)
+}
+
+// alternatives turns `supported values: "A", "B", "C"` into `A, B or C`.
+func alternatives(detail string) string {
+	list, found := strings.CutPrefix(detail, "supported values: ")
+	if !found {
+		return detail
+	}
+	words := strings.Split(list, ", ")
+	for i, word := range words {
+		if plain, err := strconv.Unquote(word); err == nil {
+			words[i] = plain
+		}
+	}
+	return oneOf(words)
+}
+
+func oneOf(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
+}
+
+// warnings says each kind of warning once, where it first came up and how
+// often.
+type warnings struct {
+	order []string
+	first map[string]string
+	count map[string]int
+}
+
+func (w *warnings) add(file, kind string, p problem) {
+	if w.first == nil {
+		w.first, w.count = map[string]string{}, map[string]int{}
+	}
+	key := kind + " " + indices.Replace(p.path) + p.text
+	if w.count[key]++; w.count[key] == 1 {
+		w.order = append(w.order, key)
+		w.first[key] = fmt.Sprintf("%s:%d: %s %s: %s, ignored", file, p.line, kind, p.path, p.text)
+	}
+}
+
+// indices makes one of the paths of all items of a list.
+var indices = strings.NewReplacer("0", "", "1", "", "2", "", "3", "", "4", "", "5", "", "6", "", "7", "", "8", "", "9", "")
+
+func (w *warnings) lines() []string {
+	var lines []string
+	for _, key := range w.order {
+		line := w.first[key]
+		if n := w.count[key]; n > 1 {
+			line += fmt.Sprintf(" (%d times)", n)
+		}
+		lines = append(lines, line)
+	}
+	return slices.Clip(lines)
+}

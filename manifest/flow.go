@@ -1,0 +1,308 @@
+package manifest
+
+import (
+	"encoding/json"
+	"strings"
+	"unicode/utf8"
+)
+
+// parseFlow reads JSON, and YAML that looks like it, over any number of lines.
+func parseFlow(t *tree, text string, line int32) bool {
+	t.reset()
+	f := flowParser{t: t, text: text, line: line, json: true}
+	if f.space(); f.pos == len(f.text) {
+		return true
+	}
+	if !f.value("", 0) {
+		return false
+	}
+	f.space()
+	return f.pos == len(f.text)
+}
+
+// flowParser reads {a: b, "c": [d, 'e']}. As part of a block it stays within
+// its line; as JSON it may go on over many.
+type flowParser struct {
+	t    *tree
+	text string
+	pos  int
+	line int32
+	json bool
+}
+
+func (f *flowParser) space() {
+	for f.pos < len(f.text) {
+		switch c := f.text[f.pos]; {
+		case c == '\n' && f.json:
+			f.line++
+		case c == ' ', f.json && (c == '\t' || c == '\r'):
+		default:
+			return
+		}
+		f.pos++
+	}
+}
+
+func (f *flowParser) peek() byte {
+	if f.pos == len(f.text) {
+		return 0
+	}
+	return f.text[f.pos]
+}
+
+func (f *flowParser) value(key string, depth int) bool {
+	if depth > maxDepth {
+		return false
+	}
+	switch f.peek() {
+	case 0:
+		return false
+	case '{':
+		return f.collection(node{kind: mappingNode, key: key, line: f.line}, '}', depth)
+	case '[':
+		return f.collection(node{kind: sequenceNode, key: key, line: f.line}, ']', depth)
+	}
+	text, isQuoted, ok := f.scalar()
+	if ok {
+		f.t.add(node{key: key, text: text, quoted: isQuoted, line: f.line})
+	}
+	return ok
+}
+
+func (f *flowParser) collection(n node, end byte, depth int) bool {
+	children := f.t.children(f.t.add(n))
+	f.pos++
+	if f.space(); f.peek() == end {
+		f.pos++
+		return true
+	}
+	for {
+		key := ""
+		if n.kind == mappingNode {
+			var ok bool
+			if key, ok = f.key(); !ok {
+				return false
+			}
+		}
+		child := int32(len(f.t.nodes))
+		if !f.value(key, depth+1) {
+			return false
+		}
+		children.append(child)
+		f.space()
+		switch f.peek() {
+		case ',':
+			f.pos++
+			f.space()
+		case end:
+			f.pos++
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+func (f *flowParser) key() (string, bool) {
+	key, isQuoted, ok := f.scalar()
+	if !ok || key == "<<" && !isQuoted {
+		return "", false
+	}
+	if f.space(); f.peek() != ':' {
+		return "", false
+	}
+	f.pos++
+	if next := f.peek(); !isQuoted && next != ' ' && !(f.json && next == '\n') {
+		return "", false // a:b is one word
+	}
+	f.space()
+	return key, true
+}
+
+func (f *flowParser) scalar() (text string, isQuoted, ok bool) {
+	switch f.peek() {
+	case '"':
+		if f.json {
+			text, ok = f.jsonString()
+			return text, true, ok
+		}
+		fallthrough
+	case '\'':
+		value, rest, ok := quoted(f.text[f.pos:])
+		if !ok || strings.IndexByte(value, '\n') >= 0 {
+			return "", true, false
+		}
+		f.pos = len(f.text) - len(rest)
+		return value, true, true
+	}
+	end := f.pos
+	for end < len(f.text) && strings.IndexByte(",[]{}\n\"'", f.text[end]) < 0 &&
+		!(f.text[end] == ':' && (end+1 == len(f.text) || strings.IndexByte(" \n,[]{}", f.text[end+1]) >= 0)) {
+		end++
+	}
+	if end == len(f.text) || f.text[end] == '"' || f.text[end] == '\'' {
+		return "", false, false
+	}
+	word := strings.TrimRight(f.text[f.pos:end], " \t\r")
+	value, ok := plain(word)
+	if !ok || value != word || strings.ContainsAny(word, "\t#?") || word[0] == '-' && len(word) == 1 || word[0] == ':' {
+		return "", false, false
+	}
+	f.pos = end
+	return value, false, true
+}
+
+// jsonString reads a string by JSON's rules, in which \/ and \u are escapes.
+func (f *flowParser) jsonString() (string, bool) {
+	end, escapes, ascii := f.pos+1, false, true
+	for end < len(f.text) && f.text[end] != '"' {
+		switch c := f.text[end]; {
+		case c == '\\':
+			escapes = true
+			end++
+		case c < ' ':
+			return "", false
+		case c > '~':
+			ascii = false
+		}
+		end++
+	}
+	if end >= len(f.text) || !ascii && !utf8.ValidString(f.text[f.pos:end]) {
+		return "", false
+	}
+	literal := f.text[f.pos : end+1]
+	f.pos = end + 1
+	if !escapes {
+		return literal[1 : len(literal)-1], true
+	}
+	var value string
+	err := json.Unmarshal([]byte(literal), &value)
+	return value, err == nil
+}
+
+// splitKey finds "key: value" or "key:". It reports whether the text is that,
+// and false for ok if only the library can tell.
+func splitKey(text string) (key, rest string, isKey, ok bool) {
+	switch text[0] {
+	case '"', '\'':
+		value, after, ok := quoted(text)
+		if !ok {
+			return "", "", false, false
+		}
+		after = strings.TrimLeft(after, " ")
+		if after == "" || after[0] == '#' {
+			return "", "", false, true
+		}
+		if after[0] != ':' || len(after) > 1 && after[1] != ' ' {
+			return "", "", false, false
+		}
+		return value, strings.TrimLeft(after[1:], " "), true, true
+	case '{', '[', '|', '>', '&', '*', '!', '%', '@', '`', ',', ']', '}', '?', '#', ':':
+		return "", "", false, text[0] == '{' || text[0] == '[' || text[0] == '|'
+	}
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '\t':
+			return "", "", false, false
+		case '#':
+			if text[i-1] == ' ' {
+				return "", "", false, true
+			}
+		case ':':
+			if i+1 < len(text) && text[i+1] != ' ' {
+				continue
+			}
+			key = strings.TrimRight(text[:i], " ")
+			if key == "<<" || key == "" || len(key) > 512 || isDash(key) {
+				return "", "", false, false
+			}
+			return key, strings.TrimLeft(text[i+1:], " "), true, true
+		}
+	}
+	return "", "", false, true
+}
+
+// plain reads a scalar without quotes, up to a comment.
+func plain(text string) (string, bool) {
+	if text == "" || strings.IndexByte(",[]{}#&*!|>'\"%@`", text[0]) >= 0 {
+		return "", false
+	}
+	if strings.IndexByte("-?:", text[0]) >= 0 && (len(text) == 1 || text[1] == ' ') {
+		return "", false
+	}
+	if i := strings.Index(text, " #"); i >= 0 {
+		text = strings.TrimRight(text[:i], " ")
+	}
+	if text == "" || strings.Contains(text, ": ") || text[len(text)-1] == ':' || strings.IndexByte(text, '\t') >= 0 {
+		return "", false
+	}
+	return text, true
+}
+
+// quoted reads a scalar in quotes that ends on its line, and returns what
+// stands behind it.
+func quoted(text string) (value, rest string, ok bool) {
+	if text[0] == '\'' {
+		for i := 1; i < len(text); i++ {
+			if text[i] != '\'' {
+				continue
+			}
+			if i+1 < len(text) && text[i+1] == '\'' {
+				i++
+				continue
+			}
+			value, rest = text[1:i], text[i+1:]
+			if strings.IndexByte(value, '\'') >= 0 {
+				value = strings.ReplaceAll(value, "''", "'")
+			}
+			return value, rest, strings.IndexByte(value, '\n') < 0 && strings.IndexByte(value, '\t') < 0
+		}
+		return "", "", false
+	}
+	escapes := false
+	for i := 1; i < len(text); i++ {
+		switch text[i] {
+		case '"':
+			value, rest = text[1:i], text[i+1:]
+			if !escapes {
+				return value, rest, true
+			}
+			value, ok = unescape(value)
+			return value, rest, ok
+		case '\\':
+			escapes = true
+			i++
+		case '\n', '\t':
+			return "", "", false
+		}
+	}
+	return "", "", false
+}
+
+// unescape knows the escapes that YAML and JSON share.
+func unescape(text string) (string, bool) {
+	var value strings.Builder
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		if c == '\\' {
+			i++
+			if i == len(text) {
+				return "", false
+			}
+			switch text[i] {
+			case '"', '\\', '/':
+				c = text[i]
+			case 'n':
+				c = '\n'
+			case 't':
+				c = '\t'
+			case 'r':
+				c = '\r'
+			default:
+				return "", false
+			}
+		}
+		value.WriteByte(c)
+	}
+	return value.String(), true
+}

@@ -1,0 +1,68 @@
+package manifest
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// FuzzRead: no input makes the reader or the expansion panic, hang or grow
+// without bound, and what is refused is refused with a line of the input.
+func FuzzRead(f *testing.F) {
+	for _, seed := range seeds {
+		f.Add(seed)
+	}
+	f.Add(everyWorkload)
+	f.Add(string(cluster(1, 1)))
+	files, _ := filepath.Glob("testdata/*.txt")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, part := range strings.Split(string(text), "----\n") {
+			if _, manifest, found := strings.Cut(part, "\nread\n"); found {
+				f.Add(manifest)
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, lenient := range []bool{false, true} {
+			set, err := Read([]string{"-"}, strings.NewReader(text), Options{Lenient: lenient, Workers: 1})
+			var wrong Errors
+			if errors.As(err, &wrong) {
+				for _, e := range wrong {
+					if e.Line < 1 || e.Line > strings.Count(text, "\n")+1 || e.Text == "" {
+						t.Fatalf("%v in %q", e, text)
+					}
+				}
+			}
+			if err == nil && !large(set) {
+				set.Expand(1)
+			}
+		}
+	})
+}
+
+// large keeps the fuzzer from making a million pods.
+func large(s *Set) bool {
+	total := int32(0)
+	for _, w := range s.Deployments {
+		total += max(0, min(*w.Spec.Replicas, maxReplicas))
+	}
+	for _, w := range s.ReplicaSets {
+		total += max(0, min(*w.Spec.Replicas, maxReplicas))
+	}
+	for _, w := range s.StatefulSets {
+		total += max(0, min(*w.Spec.Replicas, maxReplicas))
+	}
+	for _, w := range s.ReplicationControllers {
+		total += max(0, min(*w.Spec.Replicas, maxReplicas))
+	}
+	for _, w := range s.Jobs {
+		total += max(0, min(*w.Spec.Parallelism, maxReplicas))
+	}
+	return total > 1000
+}

@@ -1,0 +1,164 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxNodes bounds what aliases can blow a document up to.
+const maxNodes = 1 << 20
+
+// fault is what is wrong at one line.
+type fault struct {
+	line int32
+	text string
+}
+
+// parseLibrary reads any YAML, with the library.
+func parseLibrary(t *tree, text string, line int32) *fault {
+	t.reset()
+	var document yaml.Node
+	last := line + int32(strings.Count(strings.TrimSuffix(text, "\n"), "\n"))
+	if err := yaml.Unmarshal([]byte(text), &document); err != nil {
+		f := syntaxFault(err, line)
+		f.line = min(f.line, last)
+		return f
+	}
+	if len(document.Content) == 0 {
+		return nil
+	}
+	c := converter{t: t, base: line - 1, last: last}
+	if err := c.convert(document.Content[0], "", 0); err != nil {
+		return &fault{c.at, err.Error()}
+	}
+	return nil
+}
+
+var yamlLine = regexp.MustCompile(`^yaml: (?:unmarshal errors:\n  )?(?:line (\d+): )?`)
+
+// syntaxFault moves the line that the library names from the part that it
+// read to the file.
+func syntaxFault(err error, line int32) *fault {
+	text := err.Error()
+	if m := yamlLine.FindStringSubmatch(text); m != nil {
+		text = text[len(m[0]):]
+		if n, err := strconv.Atoi(m[1]); err == nil {
+			line += int32(n) - 1
+		}
+	}
+	return &fault{line, "not YAML or JSON: " + text}
+}
+
+type converter struct {
+	t    *tree
+	base int32
+	last int32 // of the text; the library also counts breaks that no editor shows
+	at   int32 // the line being converted
+}
+
+func (c *converter) lineOf(y *yaml.Node) int32 { return min(c.base+int32(y.Line), c.last) }
+
+func (c *converter) convert(y *yaml.Node, key string, depth int) error {
+	c.at = c.lineOf(y)
+	if depth > maxDepth || len(c.t.nodes) > maxNodes {
+		return errors.New("nested too deeply")
+	}
+	switch y.Kind {
+	case yaml.AliasNode:
+		return c.convert(y.Alias, key, depth+1)
+	case yaml.ScalarNode:
+		isString := y.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0
+		if y.Style&yaml.TaggedStyle != 0 {
+			if isString = y.Tag == "!!str"; !isString {
+				return fmt.Errorf("tag %s: has no meaning here", y.Tag)
+			}
+		}
+		c.t.add(node{key: key, text: y.Value, quoted: isString, line: c.at})
+		return nil
+	case yaml.SequenceNode:
+		children := c.t.children(c.t.add(node{kind: sequenceNode, key: key, line: c.at}))
+		for _, item := range y.Content {
+			child := int32(len(c.t.nodes))
+			if err := c.convert(item, "", depth+1); err != nil {
+				return err
+			}
+			children.append(child)
+		}
+		return nil
+	case yaml.MappingNode:
+		return c.mapping(y, key, depth)
+	}
+	return fmt.Errorf("unknown kind of YAML node %d", y.Kind)
+}
+
+func (c *converter) mapping(y *yaml.Node, key string, depth int) error {
+	self := c.t.add(node{kind: mappingNode, key: key, line: c.at})
+	children := c.t.children(self)
+	var merged []*yaml.Node
+	for i := 0; i+1 < len(y.Content); i += 2 {
+		name, value := y.Content[i], y.Content[i+1]
+		for name.Kind == yaml.AliasNode {
+			name = name.Alias
+		}
+		c.at = c.lineOf(name)
+		if name.Kind != yaml.ScalarNode {
+			return errors.New("a key must be a word")
+		}
+		if name.Tag == "!!merge" {
+			merged = append(merged, mergedMappings(value)...)
+			continue
+		}
+		line, child := c.at, int32(len(c.t.nodes))
+		if err := c.convert(value, name.Value, depth+1); err != nil {
+			return err
+		}
+		c.t.nodes[child].line = line
+		children.append(child)
+	}
+	return c.merge(self, &children, merged, depth)
+}
+
+// mergedMappings are what "<<:" names: a mapping, or several.
+func mergedMappings(y *yaml.Node) []*yaml.Node {
+	for y.Kind == yaml.AliasNode {
+		y = y.Alias
+	}
+	if y.Kind != yaml.SequenceNode {
+		return []*yaml.Node{y}
+	}
+	var list []*yaml.Node
+	for _, item := range y.Content {
+		for item.Kind == yaml.AliasNode {
+			item = item.Alias
+		}
+		list = append(list, item)
+	}
+	return list
+}
+
+// merge adds the keys that the mapping does not have itself; the first
+// mapping that has one gives it.
+func (c *converter) merge(self int32, children *appender, merged []*yaml.Node, depth int) error {
+	for _, from := range merged {
+		if from.Kind != yaml.MappingNode {
+			return errors.New("<<: must be a mapping")
+		}
+		for i := 0; i+1 < len(from.Content); i += 2 {
+			name := from.Content[i]
+			if name.Kind != yaml.ScalarNode || name.Tag == "!!merge" || c.t.get(self, name.Value) != 0 {
+				continue
+			}
+			child := int32(len(c.t.nodes))
+			if err := c.convert(from.Content[i+1], name.Value, depth+1); err != nil {
+				return err
+			}
+			children.append(child)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,207 @@
+package manifest
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// found is what one chunk turned out to be: an object of a kind, an object to
+// ignore, or what is wrong with it.
+type found struct {
+	kind     *kind
+	object   metav1.Object
+	place    place
+	ignored  string
+	problems []problem
+	unknown  []problem // fields to warn of
+}
+
+// parser makes objects of chunks. It is used by one goroutine.
+type parser struct {
+	tree    tree
+	decoder *decoder
+	lenient bool
+}
+
+// parse reads one chunk, which is the order-th of the input.
+func (p *parser) parse(c chunk, order int32) []found {
+	if !p.read(c) {
+		if fault := parseLibrary(&p.tree, c.text, c.line); fault != nil {
+			return []found{{problems: []problem{{line: fault.line, text: fault.text}}}}
+		}
+	}
+	if len(p.tree.nodes) == 0 {
+		return nil
+	}
+	root := int32(0)
+	if c.item && !c.json {
+		if root = p.tree.nodes[0].first; root == 0 {
+			return nil
+		}
+	}
+	return p.objects(root, c.head, order)
+}
+
+func (p *parser) read(c chunk) bool {
+	if c.json {
+		return parseFlow(&p.tree, c.text, c.line)
+	}
+	return parseBlock(&p.tree, c.text, c.line)
+}
+
+// objects reads an object, or those of a List.
+func (p *parser) objects(n int32, head string, order int32) []found {
+	t := &p.tree
+	if t.nodes[n].kind != mappingNode {
+		if t.nodes[n].text == "" && !t.nodes[n].quoted && t.nodes[n].kind == scalarNode {
+			return nil
+		}
+		return []found{{problems: []problem{{line: t.nodes[n].line, text: "must be an object with apiVersion and kind"}}}}
+	}
+	kindName, apiVersion := t.text(n, "kind"), t.text(n, "apiVersion")
+	if kindName == "" && apiVersion == "" {
+		kindName, apiVersion = ofList(head)
+	}
+	if items := t.get(n, "items"); items != 0 && strings.HasSuffix(kindName, "List") {
+		var all []found
+		head := "kind: " + kindName + "\napiVersion: " + apiVersion + "\n"
+		for c := t.nodes[items].first; c != 0; c = t.nodes[c].next {
+			all = append(all, p.objects(c, head, order)...)
+		}
+		return all
+	}
+	return []found{p.object(n, kindName, apiVersion, order)}
+}
+
+var (
+	kindOfItems    = regexp.MustCompile(`(?m)"?\bkind"?:\s*"?(\w+)List\b`)
+	versionOfItems = regexp.MustCompile(`(?m)"?\bapiVersion"?:\s*"?([\w./]+)`)
+)
+
+// ofList is what a typed list, as PodList, says of its items.
+func ofList(head string) (kind, apiVersion string) {
+	if m := kindOfItems.FindStringSubmatch(head); m != nil {
+		kind = m[1]
+	}
+	if m := versionOfItems.FindStringSubmatch(head); m != nil {
+		apiVersion = m[1]
+	}
+	return kind, apiVersion
+}
+
+func (p *parser) object(n int32, kindName, apiVersion string, order int32) found {
+	line := p.tree.nodes[n].line
+	switch {
+	case kindName == "":
+		return found{problems: []problem{{line, "kind", "required"}}}
+	case apiVersion == "":
+		return found{problems: []problem{{line, "apiVersion", "required"}}}
+	}
+	k, ignored, fault := lookup(kindName, apiVersion)
+	if fault != "" {
+		return found{problems: []problem{{p.tree.nodes[p.tree.find(n, "apiVersion")].line, "apiVersion", fault}}}
+	}
+	if k == nil {
+		return found{ignored: ignored}
+	}
+	f := found{kind: k, place: place{line: line, order: order}}
+	value := reflect.New(k.typ)
+	p.decoder.reset(&p.tree)
+	planOf(k.typ)(p.decoder, n, value.Elem())
+	f.object = value.Interface().(metav1.Object)
+	f.problems = p.decoder.faults
+	p.unknownFields(&f)
+	p.finish(&f, n)
+	return f
+}
+
+// lookup finds a kind. One that is known only in another version is a fault,
+// one that is not known at all is to be ignored under the name returned.
+func lookup(name, apiVersion string) (k *kind, ignored, fault string) {
+	group, _, hasGroup := strings.Cut(apiVersion, "/")
+	if !hasGroup {
+		group = ""
+	}
+	k = kinds[name]
+	if k == nil || groupOf(k.apiVersion) != group {
+		if group != "" {
+			name += "." + group
+		}
+		return nil, name, ""
+	}
+	if k.apiVersion != apiVersion {
+		return nil, "", fmt.Sprintf("%q: must be %s for a %s", apiVersion, k.apiVersion, name)
+	}
+	return k, "", ""
+}
+
+func groupOf(apiVersion string) string {
+	if group, _, found := strings.Cut(apiVersion, "/"); found {
+		return group
+	}
+	return ""
+}
+
+// unknownFields decides what an unknown field is. In an object that an API
+// server has printed (it has a UID), or in its status, the field comes from a
+// newer version and is passed over with a warning. In one that somebody
+// wrote it is a slip of the pen that would silently change what is asked for.
+func (p *parser) unknownFields(f *found) {
+	for _, u := range p.decoder.unknown {
+		if f.object.GetUID() != "" || strings.HasPrefix(u.path, "status.") {
+			f.unknown = append(f.unknown, u)
+		} else {
+			f.problems = append(f.problems, u)
+		}
+	}
+}
+
+const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
+// finish fills in defaults and checks the object; what could not be read as
+// its type is not checked further.
+func (p *parser) finish(f *found, n int32) {
+	o := f.object
+	if f.kind.namespaced && o.GetNamespace() == "" {
+		o.SetNamespace(metav1.NamespaceDefault)
+	}
+	if o.GetName() == "" && o.GetGenerateName() != "" {
+		o.SetName(o.GetGenerateName() + suffix(f.place.order))
+	}
+	delete(o.GetAnnotations(), lastApplied)
+	if len(f.problems) == 0 {
+		errs := f.kind.prepare(o)
+		if !p.lenient {
+			for _, err := range errs {
+				f.problems = append(f.problems, fromValidation(&p.tree, n, err))
+			}
+		}
+	}
+	slices.SortStableFunc(f.problems, func(a, b problem) int { return int(a.line) - int(b.line) })
+	spec := "spec."
+	if p.tree.get(n, "spec") != 0 && p.tree.get(p.tree.get(n, "spec"), "template") != 0 {
+		spec = "spec.template.spec."
+	}
+	f.place.nodeName = p.lineOf(n, "spec.nodeName")
+	f.place.priorityClass = p.lineOf(n, spec+"priorityClassName")
+	f.place.runtimeClass = p.lineOf(n, spec+"runtimeClassName")
+}
+
+func (p *parser) lineOf(n int32, path string) int32 { return p.tree.nodes[p.tree.find(n, path)].line }
+
+// suffix stands for the five letters that the API server draws for a
+// generated name; here they follow from the place in the input.
+func suffix(order int32) string {
+	text := strconv.FormatInt(int64(order), 36)
+	return strings.Repeat("0", max(0, 5-len(text))) + text
+}
+
+// Kinds names what is read and not ignored, for messages and documents.
+func Kinds() []string { return slices.Sorted(maps.Keys(kinds)) }

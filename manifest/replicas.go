@@ -1,0 +1,117 @@
+package manifest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/utils/dump"
+)
+
+// deployments sees to it that each Deployment has ReplicaSets for as many
+// pods as it wants: those of the input, and a new one where there are none.
+// What is missing, in the middle of scaling up, goes to the newest.
+func (e *expansion) deployments() {
+	s := e.set
+	type identity struct{ uid, name string }
+	sets := map[identity][]*appsv1.ReplicaSet{}
+	for _, rs := range s.ReplicaSets {
+		if ref := metav1.GetControllerOfNoCopy(rs); ref != nil && ref.Kind == "Deployment" {
+			sets[identity{uid: string(ref.UID)}] = append(sets[identity{uid: string(ref.UID)}], rs)
+			name := identity{name: rs.Namespace + "/" + ref.Name}
+			sets[name] = append(sets[name], rs)
+		}
+	}
+	for i, d := range s.Deployments {
+		own := sets[identity{uid: string(d.UID)}]
+		if d.UID == "" {
+			own = sets[identity{name: d.Namespace + "/" + d.Name}]
+			d.UID = uidOf("Deployment", &d.ObjectMeta)
+		}
+		if len(own) == 0 {
+			s.ReplicaSets = append(s.ReplicaSets, replicaSetOf(d))
+			s.places["ReplicaSet"] = append(s.places["ReplicaSet"], s.places["Deployment"][i])
+			continue
+		}
+		missing := *d.Spec.Replicas
+		for _, rs := range own {
+			missing -= *rs.Spec.Replicas
+		}
+		if missing > 0 {
+			newest := slices.MaxFunc(own, func(a, b *appsv1.ReplicaSet) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+			newest.Spec.Replicas = ptr(*newest.Spec.Replicas + missing)
+		}
+	}
+}
+
+// replicaSetOf is the first ReplicaSet of a Deployment.
+func replicaSetOf(d *appsv1.Deployment) *appsv1.ReplicaSet {
+	hash := templateHash(&d.Spec.Template, d.Status.CollisionCount)
+	labels := maps.Clone(d.Spec.Template.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[appsv1.DefaultDeploymentUniqueLabelKey] = hash
+	selector := &metav1.LabelSelector{}
+	if d.Spec.Selector != nil {
+		selector = d.Spec.Selector.DeepCopy()
+	}
+	if selector.MatchLabels == nil {
+		selector.MatchLabels = map[string]string{}
+	}
+	selector.MatchLabels[appsv1.DefaultDeploymentUniqueLabelKey] = hash
+	rs := &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: d.Name + "-" + hash, Namespace: d.Namespace, Labels: maps.Clone(labels),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))},
+		},
+		Spec: appsv1.ReplicaSetSpec{Replicas: ptr(*d.Spec.Replicas), Selector: selector, Template: *d.Spec.Template.DeepCopy()},
+	}
+	rs.Spec.Template.Labels = labels
+	return rs
+}
+
+// templateHash is the deployment controller's hash of a template: for one
+// that an API server has stored, the same word as on that cluster.
+func templateHash(template *v1.PodTemplateSpec, collisions *int32) string {
+	hasher := fnv.New32a()
+	fmt.Fprintf(hasher, "%v", dump.ForHash(*template))
+	if collisions != nil {
+		hasher.Write(binary.LittleEndian.AppendUint32(nil, uint32(*collisions)))
+		hasher.Write(make([]byte, 4))
+	}
+	return rand.SafeEncodeString(fmt.Sprint(hasher.Sum32()))
+}
+
+func (e *expansion) replicaSets() {
+	for i, rs := range e.set.ReplicaSets {
+		e.replicate(workload{
+			gvk: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), meta: &rs.ObjectMeta, template: &rs.Spec.Template, at: e.set.places["ReplicaSet"][i],
+		}, *rs.Spec.Replicas)
+	}
+}
+
+func (e *expansion) replicationControllers() {
+	for i, rc := range e.set.ReplicationControllers {
+		e.replicate(workload{
+			gvk: v1.SchemeGroupVersion.WithKind("ReplicationController"), meta: &rc.ObjectMeta, template: rc.Spec.Template, at: e.set.places["ReplicationController"][i],
+		}, *rc.Spec.Replicas)
+	}
+}
+
+func (e *expansion) replicate(w workload, replicas int32) {
+	if w.meta.DeletionTimestamp != nil || w.template == nil {
+		return
+	}
+	for range min(int(replicas), maxReplicas) - len(active(e.owned(w))) {
+		e.addNamed(w.pod(), w.meta.Name+"-", w.at)
+	}
+}
+
+func ptr[T any](value T) *T { return &value }

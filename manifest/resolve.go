@@ -1,0 +1,167 @@
+package manifest
+
+import (
+	"math"
+	"strconv"
+	"strings"
+)
+
+type scalarType uint8
+
+const (
+	stringScalar scalarType = iota
+	nullScalar
+	boolScalar
+	intScalar
+	floatScalar
+)
+
+func (s scalarType) String() string {
+	return [...]string{"a string", "null", "a boolean", "a number", "a number"}[s]
+}
+
+// resolve says what a plain scalar is, as kubectl's YAML library does: by the
+// rules of YAML 1.1, in which yes and off are booleans. So what kubectl
+// refuses is refused here, too.
+func resolve(text string) scalarType {
+	if text == "" {
+		return nullScalar
+	}
+	switch c := text[0]; {
+	case c >= '0' && c <= '9' || c == '+' || c == '-':
+		return resolveNumber(text)
+	case c == '.':
+		if _, err := strconv.ParseFloat(text, 64); err == nil || isInfinite(text) {
+			return floatScalar
+		}
+		return stringScalar
+	case strings.IndexByte("yYnNtTfFoO~", c) < 0 || len(text) > len("false"):
+		return stringScalar
+	}
+	switch text {
+	case "~", "null", "Null", "NULL":
+		return nullScalar
+	case "y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE",
+		"n", "N", "no", "No", "NO", "off", "Off", "OFF", "false", "False", "FALSE":
+		return boolScalar
+	}
+	return stringScalar
+}
+
+func isInfinite(text string) bool {
+	switch text {
+	case ".nan", ".NaN", ".NAN", ".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF", "-.inf", "-.Inf", "-.INF":
+		return true
+	}
+	return false
+}
+
+// truth is the value of a scalar that resolve calls a boolean.
+func truth(text string) bool {
+	switch text[0] {
+	case 'y', 'Y', 't', 'T':
+		return true
+	}
+	return len(text) == len("on") && (text[1] == 'n' || text[1] == 'N')
+}
+
+func resolveNumber(text string) scalarType {
+	if isInfinite(text) {
+		return floatScalar
+	}
+	if strings.IndexFunc(text, func(r rune) bool { return strings.IndexRune("0123456789abcdefABCDEFxXoOpP+-._", r) < 0 }) >= 0 {
+		return stringScalar // most strings that begin with a digit: 100m, 1Gi, times
+	}
+	if isDate(text) {
+		return stringScalar
+	}
+	if _, ok := parseInt(text); ok {
+		return intScalar
+	}
+	plain := strings.ReplaceAll(text, "_", "")
+	if _, err := strconv.ParseUint(plain, 0, 64); err == nil {
+		return intScalar
+	}
+	if isFloat(plain) {
+		if _, err := strconv.ParseFloat(plain, 64); err == nil {
+			return floatScalar
+		}
+	}
+	return stringScalar
+}
+
+// parseInt reads an integer as YAML 1.1 writes it: 0x1f, 0b11, 0777, 1_000.
+func parseInt(text string) (int64, bool) {
+	plain := strings.ReplaceAll(text, "_", "")
+	if n, err := strconv.ParseInt(plain, 0, 64); err == nil {
+		return n, true
+	}
+	if digits, found := strings.CutPrefix(plain, "0b"); found {
+		n, err := strconv.ParseInt(digits, 2, 64)
+		return n, err == nil
+	}
+	if digits, found := strings.CutPrefix(plain, "-0b"); found {
+		n, err := strconv.ParseInt("-"+digits, 2, 64)
+		return n, err == nil
+	}
+	return 0, false
+}
+
+// isDate finds 2006-01-02, which YAML takes for a time and JSON for a string.
+func isDate(text string) bool {
+	return len(text) > 4 && text[4] == '-' && strings.IndexFunc(text[:4], func(r rune) bool { return r < '0' || r > '9' }) < 0
+}
+
+// isFloat accepts 1.5, .5, 1., 1e3 and signs, and none of strconv's hexadecimal
+// or named floats.
+func isFloat(text string) bool {
+	i, digits := 0, 0
+	skip := func() {
+		for i < len(text) && text[i] >= '0' && text[i] <= '9' {
+			i++
+			digits++
+		}
+	}
+	sign := func() {
+		if i < len(text) && (text[i] == '+' || text[i] == '-') {
+			i++
+		}
+	}
+	sign()
+	skip()
+	if i < len(text) && text[i] == '.' {
+		i++
+		skip()
+	}
+	if digits == 0 {
+		return false
+	}
+	if i < len(text) && (text[i] == 'e' || text[i] == 'E') {
+		i++
+		sign()
+		digits = 0
+		if skip(); digits == 0 {
+			return false
+		}
+	}
+	return i == len(text)
+}
+
+// number prints a plain number as kubectl hands it on in JSON.
+func number(text string) string {
+	if n, ok := parseInt(text); ok {
+		return strconv.FormatInt(n, 10)
+	}
+	plain := strings.ReplaceAll(text, "_", "")
+	if n, err := strconv.ParseUint(plain, 0, 64); err == nil {
+		return strconv.FormatUint(n, 10)
+	}
+	f, err := strconv.ParseFloat(plain, 64)
+	if err != nil || math.IsInf(f, 0) || math.IsNaN(f) {
+		return text
+	}
+	if f == math.Trunc(f) && math.Abs(f) < 1e15 {
+		return strconv.FormatFloat(f, 'f', -1, 64)
+	}
+	return strconv.FormatFloat(f, 'g', -1, 64)
+}

@@ -1,0 +1,67 @@
+package manifest
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+)
+
+// Set is what manifests say: the objects of each kind in the order of the
+// input, with the API server's defaults filled in.
+type Set struct {
+	Nodes                  []*v1.Node
+	Pods                   []*v1.Pod
+	Namespaces             []*v1.Namespace
+	Services               []*v1.Service
+	PersistentVolumes      []*v1.PersistentVolume
+	PersistentVolumeClaims []*v1.PersistentVolumeClaim
+	ResourceQuotas         []*v1.ResourceQuota
+	LimitRanges            []*v1.LimitRange
+	PriorityClasses        []*schedulingv1.PriorityClass
+	RuntimeClasses         []*nodev1.RuntimeClass
+	PodDisruptionBudgets   []*policyv1.PodDisruptionBudget
+	StorageClasses         []*storagev1.StorageClass
+	CSINodes               []*storagev1.CSINode
+	CSIDrivers             []*storagev1.CSIDriver
+	CSIStorageCapacities   []*storagev1.CSIStorageCapacity
+	VolumeAttachments      []*storagev1.VolumeAttachment
+	ResourceSlices         []*resourcev1.ResourceSlice
+	ResourceClaims         []*resourcev1.ResourceClaim
+	ResourceClaimTemplates []*resourcev1.ResourceClaimTemplate
+	DeviceClasses          []*resourcev1.DeviceClass
+	Leases                 []*coordinationv1.Lease
+
+	Deployments            []*appsv1.Deployment
+	ReplicaSets            []*appsv1.ReplicaSet
+	StatefulSets           []*appsv1.StatefulSet
+	DaemonSets             []*appsv1.DaemonSet
+	Jobs                   []*batchv1.Job
+	ReplicationControllers []*v1.ReplicationController
+
+	// Ignored counts the objects of kinds that Berth has no use for, by kind
+	// or kind.group.
+	Ignored map[string]int
+	// Warnings are fields that were ignored because a newer API server wrote
+	// them, one line each.
+	Warnings []string
+
+	// places holds, for each list above by kind, where its objects stand in
+	// the input: the order across kinds, and the lines to name in errors.
+	places map[string][]place
+	files  []string
+}
+
+// place is where an object stands in the input.
+type place struct {
+	file  int32
+	line  int32
+	order int32
+	// lines of the fields that name another object; 0 where there is none.
+	nodeName, priorityClass, runtimeClass int32
+}

@@ -1,0 +1,324 @@
+package manifest
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"unicode"
+)
+
+// chunk is the text of one object: a document, or one item of a List, with
+// the line on which it begins.
+type chunk struct {
+	text string
+	line int32
+	json bool
+	item bool // of a List; in YAML the text is then a sequence of one
+	// head is what stands before the items of that List. A PodList says there,
+	// and nowhere else, that its items are pods.
+	head string
+}
+
+// split cuts a stream into objects without reading any of them, and calls
+// emit for each, in order. Lists are cut into their items, so that a file of
+// a million pods needs the memory of one.
+func split(r io.Reader, emit func(chunk) error) error {
+	in := bufio.NewReaderSize(r, 1<<16)
+	first, err := firstByte(in)
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if first == '{' {
+		s := jsonSplitter{in: in, line: 1, emit: emit}
+		return s.run()
+	}
+	s := yamlSplitter{in: in, emit: emit}
+	return s.run()
+}
+
+// firstByte looks for the first byte that is not white space.
+func firstByte(in *bufio.Reader) (byte, error) {
+	for n := 64; ; n *= 2 {
+		ahead, err := in.Peek(n)
+		if rest := bytes.TrimLeftFunc(ahead, unicode.IsSpace); len(rest) > 0 {
+			return rest[0], nil
+		}
+		if err != nil || n >= 1<<15 {
+			return ' ', err
+		}
+	}
+}
+
+// yamlSplitter works by lines. A document ends at ---; within a document, the
+// key items at the left margin begins the items of a List, each of which
+// begins with a dash as far to the right as the first one's.
+type yamlSplitter struct {
+	in   *bufio.Reader
+	emit func(chunk) error
+
+	buf    []byte // the object being collected
+	head   string // of a List: what stands before its items
+	start  int32  // line of buf
+	line   int32  // current line
+	blank  bool   // nothing but white space and comments in buf
+	inList bool
+	dash   int // indentation of the items' dashes, -1 before the first
+}
+
+func (s *yamlSplitter) run() error {
+	s.blank = true
+	for {
+		text, err := s.readLine()
+		if len(text) > 0 {
+			s.line++
+			if err := s.take(text); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return s.endDocument()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// readLine returns the next line; it is valid until the next call.
+func (s *yamlSplitter) readLine() ([]byte, error) {
+	text, err := s.in.ReadSlice('\n')
+	if !errors.Is(err, bufio.ErrBufferFull) {
+		return text, err
+	}
+	long := bytes.Clone(text)
+	for errors.Is(err, bufio.ErrBufferFull) {
+		text, err = s.in.ReadSlice('\n')
+		long = append(long, text...)
+	}
+	return long, err
+}
+
+func (s *yamlSplitter) take(text []byte) error {
+	if s.line == 1 {
+		text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
+	}
+	trimmed := bytes.TrimRight(text, " \t\r\n")
+	indent := len(text) - len(bytes.TrimLeft(text, " "))
+	content := trimmed[min(indent, len(trimmed)):]
+	switch {
+	case bytes.Equal(trimmed, []byte("---")) || bytes.HasPrefix(trimmed, []byte("--- #")):
+		return s.endDocument()
+	case s.inList:
+		return s.takeInList(text, content, indent)
+	case bytes.Equal(trimmed, []byte("items:")):
+		s.head = string(s.buf) + "\n"
+		s.buf, s.inList, s.dash, s.blank = s.buf[:0], true, -1, true
+		return nil
+	}
+	s.add(text, content)
+	return nil
+}
+
+func (s *yamlSplitter) add(text, content []byte) {
+	if s.blank && (len(content) == 0 || content[0] == '#') {
+		return // nothing yet
+	}
+	if s.blank {
+		s.blank, s.start = false, s.line
+	}
+	s.buf = append(s.buf, text...)
+}
+
+func (s *yamlSplitter) takeInList(text, content []byte, indent int) error {
+	isDash := len(content) > 0 && content[0] == '-' && (len(content) == 1 || content[1] == ' ')
+	switch {
+	case len(content) == 0 || content[0] == '#' && indent <= max(s.dash, 0):
+		s.add(text, content)
+		return nil
+	case s.dash < 0 && isDash:
+		s.dash = indent
+	case s.dash < 0 || indent < s.dash || indent == s.dash && !isDash:
+		// The List's own fields go on.
+		if err := s.endItem(); err != nil {
+			return err
+		}
+		s.inList = false
+		s.blank = false
+		s.start = s.line
+		s.buf = append(s.buf, text...)
+		return nil
+	}
+	if isDash && indent == s.dash {
+		if err := s.endItem(); err != nil {
+			return err
+		}
+	}
+	s.add(text, content)
+	return nil
+}
+
+func (s *yamlSplitter) endItem() error {
+	if s.blank {
+		return nil
+	}
+	c := chunk{text: string(s.buf), line: s.start, item: true, head: s.head}
+	s.buf, s.blank = s.buf[:0], true
+	return s.emit(c)
+}
+
+func (s *yamlSplitter) endDocument() error {
+	isList := s.inList || len(s.head) > 0
+	if s.inList {
+		if err := s.endItem(); err != nil {
+			return err
+		}
+	}
+	c := chunk{text: string(s.buf), line: s.start}
+	s.buf, s.head, s.inList, s.blank = s.buf[:0], "", false, true
+	if isList || strings.TrimSpace(c.text) == "" {
+		return nil
+	}
+	return s.emit(c)
+}
+
+// jsonSplitter works by brackets. The items of a top-level "items" are cut
+// out; what is around them is not looked at.
+type jsonSplitter struct {
+	in   *bufio.Reader
+	emit func(chunk) error
+
+	line  int32
+	start int32
+	buf   []byte
+	depth int
+	word  []byte // the last string at depth 1
+	// items: the array under "items" is open, its elements are at depth 2.
+	items, wasList bool
+	head           string
+}
+
+func (s *jsonSplitter) run() error {
+	for {
+		c, err := s.in.ReadByte()
+		if errors.Is(err, io.EOF) {
+			return s.rest()
+		}
+		if err != nil {
+			return err
+		}
+		if s.depth == 0 && len(s.buf) == 0 && strings.IndexByte("{ \t\r\n", c) < 0 {
+			// Not JSON after all, but YAML that begins like it: it goes on as YAML.
+			if err := s.in.UnreadByte(); err != nil {
+				return err
+			}
+			rest := yamlSplitter{in: s.in, emit: s.emit, line: s.line - 1}
+			return rest.run()
+		}
+		switch {
+		case c == '"', c == '\'' && s.mayQuote():
+			if err := s.str(c); err != nil {
+				return err
+			}
+			continue
+		case s.items && s.depth == 2 && (c == ',' || c == ']'):
+			if err := s.flush(true); err != nil {
+				return err
+			}
+			if c == ']' {
+				s.depth--
+				s.items = false
+			}
+			continue
+		case c == '{' || c == '[':
+			s.depth++
+			if c == '[' && s.depth == 2 && string(s.word) == "items" {
+				s.items, s.wasList, s.head = true, true, string(s.buf)
+				s.buf = s.buf[:0]
+				continue
+			}
+		case c == '}' || c == ']':
+			s.depth--
+		}
+		s.put(c)
+		if c == '}' && s.depth == 0 {
+			if s.wasList {
+				s.buf, s.wasList = s.buf[:0], false
+			} else if err := s.flush(false); err != nil {
+				return err
+			}
+			s.word = s.word[:0]
+		}
+	}
+}
+
+func (s *jsonSplitter) put(c byte) {
+	if c == '\n' {
+		s.line++
+	}
+	if len(s.buf) == 0 {
+		if c == ' ' || c == '\n' || c == '\t' || c == '\r' {
+			return
+		}
+		s.start = s.line
+	}
+	s.buf = append(s.buf, c)
+}
+
+// mayQuote reports whether a single quote here begins a string, which it does
+// in YAML only: where a value or a key can begin.
+func (s *jsonSplitter) mayQuote() bool {
+	before := bytes.TrimRight(s.buf, " \t\r\n")
+	return len(before) > 0 && strings.IndexByte(",[{:", before[len(before)-1]) >= 0
+}
+
+// str takes a string up to the quote that ends it.
+func (s *jsonSplitter) str(quote byte) error {
+	s.put(quote)
+	begin := len(s.buf)
+	for {
+		c, err := s.in.ReadByte()
+		if err != nil {
+			return s.rest()
+		}
+		s.put(c)
+		switch {
+		case c == '\\' && quote == '"':
+			if c, err = s.in.ReadByte(); err != nil {
+				return s.rest()
+			}
+			s.put(c)
+		case c == quote:
+			if s.depth == 1 {
+				s.word = append(s.word[:0], s.buf[begin:len(s.buf)-1]...)
+			}
+			return nil
+		}
+	}
+}
+
+func (s *jsonSplitter) flush(item bool) error {
+	if len(s.buf) == 0 {
+		return nil
+	}
+	c := chunk{text: string(s.buf), line: s.start, json: true, item: item}
+	if item {
+		c.head = s.head
+	}
+	s.buf = s.buf[:0]
+	return s.emit(c)
+}
+
+// rest hands on what is left at the end of the file: nothing, or something
+// that is not closed, which whoever parses it will say.
+func (s *jsonSplitter) rest() error {
+	if len(s.buf) == 0 && s.depth > 0 {
+		s.buf = append(s.buf, '{')
+		s.start = s.line
+	}
+	return s.flush(false)
+}

@@ -1,0 +1,49 @@
+package manifest
+
+import (
+	"encoding/json"
+	"strconv"
+)
+
+// appendJSON writes a value as JSON, as kubectl hands YAML to the API server.
+func (t *tree) appendJSON(out []byte, n int32) []byte {
+	node := &t.nodes[n]
+	switch node.kind {
+	case mappingNode, sequenceNode:
+		open, end := byte('{'), byte('}')
+		if node.kind == sequenceNode {
+			open, end = '[', ']'
+		}
+		out = append(out, open)
+		for c := node.first; c != 0; c = t.nodes[c].next {
+			if c != node.first {
+				out = append(out, ',')
+			}
+			if node.kind == mappingNode {
+				out = append(appendString(out, t.nodes[c].key), ':')
+			}
+			out = t.appendJSON(out, c)
+		}
+		return append(out, end)
+	}
+	if node.quoted {
+		return appendString(out, node.text)
+	}
+	switch resolve(node.text) {
+	case nullScalar:
+		return append(out, "null"...)
+	case boolScalar:
+		return strconv.AppendBool(out, truth(node.text))
+	case intScalar, floatScalar:
+		return append(out, number(node.text)...)
+	}
+	return appendString(out, node.text)
+}
+
+func appendString(out []byte, text string) []byte {
+	quoted, err := json.Marshal(text)
+	if err != nil { // a string always marshals
+		return append(out, `""`...)
+	}
+	return append(out, quoted...)
+}

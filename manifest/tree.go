@@ -1,0 +1,121 @@
+package manifest
+
+import (
+	"strconv"
+	"strings"
+)
+
+type nodeKind uint8
+
+const (
+	scalarNode nodeKind = iota
+	mappingNode
+	sequenceNode
+)
+
+// node is one value of a document. Its children are a list: first, and from
+// there on next; none is 0, which is the root and so nobody's child.
+type node struct {
+	kind   nodeKind
+	quoted bool   // a scalar in quotes or a block: a string, whatever it looks like
+	line   int32  // where the value, or the key before it, stands in the file
+	key    string // in a mapping
+	text   string // of a scalar
+	first  int32
+	next   int32
+}
+
+// tree is a document. Texts are parts of the document's own text, so a tree
+// is filled and emptied again without a byte allocated. Its node 0 is the
+// root; without nodes the document is empty.
+type tree struct {
+	nodes []node
+}
+
+func (t *tree) reset() { t.nodes = t.nodes[:0] }
+
+func (t *tree) add(n node) int32 {
+	t.nodes = append(t.nodes, n)
+	return int32(len(t.nodes) - 1)
+}
+
+// appender adds children to one node, in order.
+type appender struct {
+	t            *tree
+	parent, last int32
+}
+
+func (t *tree) children(parent int32) appender { return appender{t: t, parent: parent} }
+
+func (a *appender) append(child int32) {
+	if a.last == 0 {
+		a.t.nodes[a.parent].first = child
+	} else {
+		a.t.nodes[a.last].next = child
+	}
+	a.last = child
+}
+
+// get returns the child of a mapping under the key, or 0.
+func (t *tree) get(n int32, key string) int32 {
+	if t.nodes[n].kind != mappingNode {
+		return 0
+	}
+	for c := t.nodes[n].first; c != 0; c = t.nodes[c].next {
+		if t.nodes[c].key == key {
+			return c
+		}
+	}
+	return 0
+}
+
+// text returns the scalar under a key of a mapping, or "".
+func (t *tree) text(n int32, key string) string {
+	if c := t.get(n, key); c != 0 && t.nodes[c].kind == scalarNode {
+		return t.nodes[c].text
+	}
+	return ""
+}
+
+// find follows a field path as validation writes it, spec.taints[0].effect or
+// limits[nvidia.com/gpu], as far as the document has it: what is missing is
+// reported where it is missing.
+func (t *tree) find(from int32, path string) int32 {
+	at := from
+	for path != "" {
+		var step string
+		child := int32(0)
+		switch {
+		case path[0] == '[':
+			end := strings.IndexByte(path, ']')
+			if end < 0 {
+				return at
+			}
+			step, path = path[1:end], path[end+1:]
+			if i, err := strconv.Atoi(step); err == nil && t.nodes[at].kind == sequenceNode {
+				for child = t.nodes[at].first; child != 0 && i > 0; i-- {
+					child = t.nodes[child].next
+				}
+			} else {
+				child = t.get(at, step)
+			}
+		default:
+			path = strings.TrimPrefix(path, ".")
+			// A key of a map may hold dots itself: status.capacity.example.com/gpu.
+			if child = t.get(at, path); child != 0 {
+				return child
+			}
+			end := strings.IndexAny(path, ".[")
+			if end < 0 {
+				end = len(path)
+			}
+			step, path = path[:end], path[end:]
+			child = t.get(at, step)
+		}
+		if child == 0 {
+			return at
+		}
+		at = child
+	}
+	return at
+}
