@@ -1,0 +1,150 @@
+// Package eventlog writes Kubernetes events behind the work that they tell of:
+// in order, at a bounded rate, never in its way. client-go's broadcaster drops
+// what comes in faster than it writes, from the thousandth event on; an
+// eviction of a whole zone must still leave its event on every pod.
+package eventlog
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/klog/v2"
+)
+
+const (
+	perSecond = 100 // events written, so that they take little of the API server
+	most      = 200_000
+	attempts  = 3
+)
+
+// Log is a queue of events and the goroutine that writes them.
+type Log struct {
+	client     kubernetes.Interface
+	source     string
+	correlator *record.EventCorrelator
+	limit      flowcontrol.RateLimiter
+
+	mu      sync.Mutex
+	waiting []*v1.Event
+	dropped int
+	more    chan struct{}
+}
+
+// New returns a log whose events say that they come from source.
+func New(client kubernetes.Interface, source string) *Log {
+	return &Log{
+		client: client,
+		source: source,
+		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{
+			BurstSize: 25, QPS: 1. / 300, // per object, as client-go's own
+		}),
+		limit: flowcontrol.NewTokenBucketRateLimiter(perSecond, perSecond),
+		more:  make(chan struct{}, 1),
+	}
+}
+
+// Add queues an event about an object; kind is "warning" or "normal" by type.
+func (l *Log) Add(about v1.ObjectReference, eventType, reason, message string) {
+	now := metav1.Now()
+	namespace := about.Namespace
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	event := &v1.Event{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      fmt.Sprintf("%s.%x", about.Name, now.UnixNano()),
+			Namespace: namespace,
+		},
+		InvolvedObject:      about,
+		Type:                eventType,
+		Reason:              reason,
+		Message:             message,
+		Source:              v1.EventSource{Component: l.source},
+		ReportingController: l.source,
+		FirstTimestamp:      now,
+		LastTimestamp:       now,
+		Count:               1,
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.waiting) >= most {
+		l.dropped++
+		return
+	}
+	l.waiting = append(l.waiting, event)
+	select {
+	case l.more <- struct{}{}:
+	default:
+	}
+}
+
+// Run writes events until the context ends.
+func (l *Log) Run(ctx context.Context) {
+	for {
+		for event := l.next(); event != nil; event = l.next() {
+			if l.limit.Wait(ctx) != nil {
+				return
+			}
+			l.write(ctx, event)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.more:
+		}
+	}
+}
+
+func (l *Log) next() *v1.Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.waiting) == 0 {
+		return nil
+	}
+	event := l.waiting[0]
+	l.waiting[0] = nil
+	l.waiting = l.waiting[1:]
+	return event
+}
+
+func (l *Log) write(ctx context.Context, event *v1.Event) {
+	result, err := l.correlator.EventCorrelate(event)
+	if err != nil || result.Skip {
+		return
+	}
+	for attempt := range attempts {
+		written, err := l.send(ctx, result)
+		if err == nil {
+			l.correlator.UpdateState(written)
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		klog.FromContext(ctx).V(2).Info("Event not written", "reason", event.Reason, "about", klog.KRef(event.InvolvedObject.Namespace, event.InvolvedObject.Name), "err", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Duration(attempt+1) * time.Second):
+		}
+	}
+}
+
+func (l *Log) send(ctx context.Context, result *record.EventCorrelateResult) (*v1.Event, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	events := l.client.CoreV1().Events(result.Event.Namespace)
+	if result.Event.Count > 1 && result.Event.ResourceVersion != "" {
+		return events.Patch(ctx, result.Event.Name, types.StrategicMergePatchType, result.Patch, metav1.PatchOptions{})
+	}
+	result.Event.ResourceVersion = ""
+	return events.Create(ctx, result.Event, metav1.CreateOptions{})
+}

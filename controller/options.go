@@ -1,0 +1,132 @@
+package controller
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/berth-k8s/berth/eviction"
+	evictionlive "github.com/berth-k8s/berth/eviction/live"
+	"github.com/berth-k8s/berth/nodehealth"
+	nodehealthlive "github.com/berth-k8s/berth/nodehealth/live"
+)
+
+// names of the controllers, as --controllers takes them.
+var names = []string{evictionlive.Name, nodehealthlive.Name}
+
+// Options are the command's flags. Those that kube-controller-manager has, have
+// its names, meanings and defaults.
+type Options struct {
+	Controllers []string
+	Health      string // address of the health and metrics endpoints; "" for none
+	Lead        LeaderElection
+	Eviction    eviction.Options
+	NodeHealth  nodehealth.Options
+}
+
+// LeaderElection is as kube-controller-manager's.
+type LeaderElection struct {
+	Elect                                     bool
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+	Namespace, Name                           string
+}
+
+// DefaultOptions returns the defaults of the flags.
+func DefaultOptions() Options {
+	return Options{
+		Controllers: []string{"*"},
+		Health:      "127.0.0.1:10357",
+		Lead: LeaderElection{
+			Elect:         true,
+			LeaseDuration: 15 * time.Second,
+			RenewDeadline: 10 * time.Second,
+			RetryPeriod:   2 * time.Second,
+			Namespace:     "kube-system",
+			Name:          "berth-controller",
+		},
+		Eviction:   eviction.Options{InFlight: 32},
+		NodeHealth: nodehealth.Defaults(),
+	}
+}
+
+// AddFlags adds the flags, with o as defaults.
+func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&o.Controllers, "controllers", o.Controllers,
+		"controllers to run: '*' all, 'foo' that one, '-foo' not that one; of "+strings.Join(names, ", "))
+	flags.StringVar(&o.Health, "health-bind-address", o.Health,
+		"address of /healthz, /livez, /readyz and /metrics, plain HTTP; port 0 takes a free one, empty is none")
+
+	lead := &o.Lead
+	flags.BoolVar(&lead.Elect, "leader-elect", lead.Elect, "have one of several replicas lead, by a Lease")
+	flags.DurationVar(&lead.LeaseDuration, "leader-elect-lease-duration", lead.LeaseDuration, "how long a leader that is not heard of is waited for")
+	flags.DurationVar(&lead.RenewDeadline, "leader-elect-renew-deadline", lead.RenewDeadline, "how long a leader tries to renew before it gives up")
+	flags.DurationVar(&lead.RetryPeriod, "leader-elect-retry-period", lead.RetryPeriod, "how long between tries to lead or to renew")
+	flags.StringVar(&lead.Name, "leader-elect-resource-name", lead.Name, "name of the Lease")
+	flags.StringVar(&lead.Namespace, "leader-elect-resource-namespace", lead.Namespace, "namespace of the Lease")
+
+	e := &o.Eviction
+	flags.IntVar(&e.InFlight, "concurrent-evictions", e.InFlight, "pods taken through their eviction at once")
+	flags.BoolVar(&e.Budgets, "evict-through-budgets", e.Budgets, "evict through the Eviction API, so that PodDisruptionBudgets count")
+	flags.DurationVar(&e.BudgetsFor, "eviction-deadline", e.BudgetsFor, "with --evict-through-budgets, delete a pod this long after it was due all the same; 0 is never")
+
+	n := &o.NodeHealth
+	flags.DurationVar(&n.MonitorPeriod, "node-monitor-period", n.MonitorPeriod, "how often nodes are looked at")
+	flags.DurationVar(&n.MonitorGracePeriod, "node-monitor-grace-period", n.MonitorGracePeriod, "how long a running node may be silent before it is marked unhealthy")
+	flags.DurationVar(&n.StartupGracePeriod, "node-startup-grace-period", n.StartupGracePeriod, "the same for a node that never reported")
+	flags.Float64Var(&n.EvictionRate, "node-eviction-rate", n.EvictionRate, "nodes per second that get a taint that evicts, in a zone that is healthy or wholly down")
+	flags.Float64Var(&n.SecondaryEvictionRate, "secondary-node-eviction-rate", n.SecondaryEvictionRate, "the same in a zone that is unhealthy; 0 if it has no more nodes than --large-cluster-size-threshold")
+	flags.Float64Var(&n.UnhealthyZoneThreshold, "unhealthy-zone-threshold", n.UnhealthyZoneThreshold, "fraction of a zone's nodes that are not ready (at least 3) from which the zone is unhealthy")
+	flags.IntVar(&n.LargeClusterSize, "large-cluster-size-threshold", n.LargeClusterSize, "nodes above which an unhealthy zone is still evicted, slowly")
+	flags.BoolVar(&n.MarkPodsAtZoneRate, "mark-pods-at-zone-rate", n.MarkPodsAtZoneRate, "mark the pods of silent nodes NotReady at their zone's eviction rate, and not while every zone is down")
+}
+
+// Validate says what is wrong with the options, by flag.
+func (o *Options) Validate() error {
+	for _, name := range o.Controllers {
+		if bare := strings.TrimPrefix(name, "-"); name != "*" && !slices.Contains(names, bare) {
+			return fmt.Errorf("--controllers: %q: must be *, or of %s, with - before it to leave it out", name, strings.Join(names, ", "))
+		}
+	}
+	if !o.enabled(evictionlive.Name) && !o.enabled(nodehealthlive.Name) {
+		return fmt.Errorf("--controllers: %v: selects none", o.Controllers)
+	}
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{
+		{"node-monitor-period", o.NodeHealth.MonitorPeriod},
+		{"node-monitor-grace-period", o.NodeHealth.MonitorGracePeriod},
+		{"node-startup-grace-period", o.NodeHealth.StartupGracePeriod},
+	} {
+		if d.value <= 0 {
+			return fmt.Errorf("--%s: %v: must be greater than zero", d.flag, d.value)
+		}
+	}
+	if t := o.NodeHealth.UnhealthyZoneThreshold; t <= 0 || t > 1 {
+		return fmt.Errorf("--unhealthy-zone-threshold: %v: must be above 0 and at most 1", t)
+	}
+	if o.NodeHealth.EvictionRate < 0 || o.NodeHealth.SecondaryEvictionRate < 0 {
+		return fmt.Errorf("--node-eviction-rate and --secondary-node-eviction-rate: must not be negative")
+	}
+	if o.Eviction.InFlight < 1 {
+		return fmt.Errorf("--concurrent-evictions: %d: must be at least 1", o.Eviction.InFlight)
+	}
+	if o.Eviction.BudgetsFor < 0 {
+		return fmt.Errorf("--eviction-deadline: %v: must not be negative", o.Eviction.BudgetsFor)
+	}
+	return nil
+}
+
+// enabled follows kube-controller-manager: what is named counts, else "*".
+func (o *Options) enabled(name string) bool {
+	switch {
+	case slices.Contains(o.Controllers, name):
+		return true
+	case slices.Contains(o.Controllers, "-"+name):
+		return false
+	}
+	return slices.Contains(o.Controllers, "*")
+}

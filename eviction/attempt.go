@@ -1,0 +1,315 @@
+package eviction
+
+import (
+	"container/heap"
+	"hash/fnv"
+	"time"
+)
+
+const (
+	// fresh is how old what was read may be when the delete is sent. A slow
+	// API doubles it within the attempt, so that it cannot stop an eviction.
+	fresh = time.Second
+	// confirmAfter is how long a watch may take to show that a pod whose
+	// delete was accepted is leaving, before it is looked at again.
+	confirmAfter = 30 * time.Second
+	// A pod that could not be deleted is tried again after firstRetry, then
+	// after twice as long, up to lastRetry. A budget is asked every budgetRetry.
+	firstRetry  = 100 * time.Millisecond
+	lastRetry   = 10 * time.Second
+	budgetRetry = 5 * time.Second
+	// While nothing can be read, nothing is tried; it is asked again after
+	// firstPause, then twice as long, up to lastPause.
+	firstPause = 50 * time.Millisecond
+	lastPause  = time.Second
+)
+
+// step is the request of an attempt that is waiting for its answer.
+type step int
+
+const (
+	readingNode   step = iota
+	markingUnread      // marks the pod only if it is still the one that the watch showed
+	readingPod
+	marking
+	deleting
+)
+
+// attempt is one try to evict one pod: read its node, read the pod, mark it,
+// delete it. Where the pod is still the one that the watch showed, marking it
+// on that condition reads it as well.
+type attempt struct {
+	pod     *pod // nil: gone since
+	step    step
+	evicts  bool      // through the Eviction API
+	readAt  time.Time // when the reading of the node began
+	rereads int
+	held    []Held // the node's taints as read, none if it is gone
+	live    Pod    // the pod as last known
+	unread  bool   // live is what a watch showed
+	asked   bool   // the mark was asked for: granted or not, the delete goes on
+}
+
+// begin starts as many tries as are due and may be in flight.
+func (c *Core) begin(now time.Time) {
+	for len(c.queue) > 0 && len(c.attempts) < c.options.InFlight && !now.Before(c.pausedUntil) {
+		p := c.queue[0]
+		if now.Before(p.next()) {
+			return
+		}
+		heap.Pop(&c.queue)
+		if p.tries > 0 {
+			c.stats.Retries++
+		}
+		a := &attempt{pod: p, live: p.Pod, unread: true, evicts: c.options.Budgets && !c.budgetsOver(now, p)}
+		p.attempt = a
+		if c.breakSafeguards.noLiveRead {
+			c.delete(now, a)
+			continue
+		}
+		c.readNode(now, a)
+	}
+}
+
+func (c *Core) budgetsOver(now time.Time, p *pod) bool {
+	return c.options.BudgetsFor > 0 && !now.Before(p.due.At.Add(c.options.BudgetsFor))
+}
+
+func (c *Core) await(a *attempt, step step) Ticket {
+	ticket := c.ticket()
+	a.step = step
+	c.attempts[ticket] = a
+	return ticket
+}
+
+func (c *Core) readNode(now time.Time, a *attempt) {
+	a.readAt = now
+	c.do(ReadNode{Ticket: c.await(a, readingNode), Node: a.pod.on.name})
+}
+
+func (c *Core) readPod(a *attempt) {
+	c.do(ReadPod{Ticket: c.await(a, readingPod), Name: a.pod.Name})
+}
+
+func (c *Core) mark(a *attempt, step step) {
+	a.asked = true
+	m := Mark{Ticket: c.await(a, step), Name: a.pod.Name, UID: a.pod.UID, Observed: a.live.Observed}
+	if step == markingUnread {
+		m.ResourceVersion = a.live.ResourceVersion
+	}
+	c.do(m)
+}
+
+func (c *Core) answered(now time.Time, answer Answered) {
+	if n, ok := c.noting[answer.Ticket]; ok {
+		delete(c.noting, answer.Ticket)
+		c.noted(now, n)
+		return
+	}
+	a := c.attempts[answer.Ticket]
+	delete(c.attempts, answer.Ticket)
+	if a == nil || a.pod == nil {
+		return
+	}
+	switch a.step {
+	case readingNode:
+		c.nodeRead(now, a, answer)
+	case markingUnread:
+		c.markedUnread(now, a, answer)
+	case readingPod:
+		c.podRead(now, a, answer)
+	case marking:
+		if answer.Outcome == OK && answer.Pod != nil {
+			a.live = *answer.Pod
+		}
+		if answer.Outcome == Gone {
+			c.accept(now, a)
+			return
+		}
+		c.delete(now, a)
+	case deleting:
+		c.deleted(now, a, answer)
+	}
+}
+
+func (c *Core) nodeRead(now time.Time, a *attempt, answer Answered) {
+	switch answer.Outcome {
+	case OK:
+		known := a.pod.on
+		if known.uid != answer.Node.UID {
+			known = &node{}
+		}
+		a.held = c.hold(now, known, *answer.Node, true)
+	case Gone:
+		a.held = nil
+	default:
+		c.unreadable(now, a, answer)
+		return
+	}
+	c.unanswered, c.pausedUntil = 0, time.Time{}
+	if !c.stillDue(a) {
+		c.avert(now, a)
+		return
+	}
+	if a.unread && !a.evicts && !a.asked && !a.live.Marked && a.live.ResourceVersion != "" && a.rereads == 0 {
+		c.mark(a, markingUnread)
+		return
+	}
+	c.readPod(a)
+}
+
+func (c *Core) markedUnread(now time.Time, a *attempt, answer Answered) {
+	switch answer.Outcome {
+	case OK:
+		a.live, a.unread = *answer.Pod, false
+		c.deleteIfDue(now, a)
+	case Gone:
+		c.accept(now, a)
+	case Conflict: // it changed since the watch showed it: to be asked again
+		a.asked = false
+		c.readPod(a)
+	default:
+		c.readPod(a)
+	}
+}
+
+func (c *Core) podRead(now time.Time, a *attempt, answer Answered) {
+	switch {
+	case answer.Outcome == Gone, answer.Outcome == OK && (answer.Pod.UID != a.pod.UID || answer.Pod.Terminating):
+		c.accept(now, a)
+		return
+	case answer.Outcome != OK:
+		c.unreadable(now, a, answer)
+		return
+	}
+	a.live, a.unread = *answer.Pod, false
+	if a.live.Marked || a.asked || a.evicts {
+		c.deleteIfDue(now, a)
+		return
+	}
+	if !c.stillDue(a) {
+		c.avert(now, a)
+		return
+	}
+	c.mark(a, marking)
+}
+
+// stillDue decides from the live state alone, and as of the reading of the
+// node: a deadline that came since may be one that the node no longer sets.
+func (c *Core) stillDue(a *attempt) bool {
+	return c.liveDue(a).By(a.readAt)
+}
+
+func (c *Core) liveDue(a *attempt) Due {
+	return Deadline(a.live.Tolerations, earlier(a.live.Bound, a.pod.seen), a.held)
+}
+
+func (c *Core) deleteIfDue(now time.Time, a *attempt) {
+	if !c.stillDue(a) {
+		c.avert(now, a)
+		return
+	}
+	c.delete(now, a)
+}
+
+// delete sends the delete if what was read is fresh, and else reads again.
+func (c *Core) delete(now time.Time, a *attempt) {
+	if now.Sub(a.readAt) > fresh<<min(a.rereads, 6) && !c.breakSafeguards.noLiveRead {
+		a.rereads++
+		c.readNode(now, a)
+		return
+	}
+	p := a.pod
+	if !p.marked {
+		p.marked = true
+		c.do(Record{Name: p.Name, UID: p.UID})
+	}
+	uid := p.UID
+	if c.breakSafeguards.noUID {
+		uid = ""
+	}
+	ticket := c.await(a, deleting)
+	if a.evicts {
+		c.do(Evict{Ticket: ticket, Name: p.Name, UID: uid, Due: p.due})
+		return
+	}
+	c.do(Delete{Ticket: ticket, Name: p.Name, UID: uid, Due: p.due})
+}
+
+func (c *Core) deleted(now time.Time, a *attempt, answer Answered) {
+	switch {
+	case answer.Outcome == OK, answer.Outcome == Gone, c.breakSafeguards.noRetry:
+		c.accept(now, a)
+	case a.evicts && answer.Outcome == Busy:
+		c.retry(now, a, max(answer.RetryAfter, budgetRetry))
+	default: // Conflict is another UID: the next try reads so
+		c.retry(now, a, answer.RetryAfter)
+	}
+}
+
+// accept ends an attempt after which the pod is leaving, or gone. The watch
+// will show it; if it does not, the pod is looked at again.
+func (c *Core) accept(now time.Time, a *attempt) {
+	p := a.pod
+	p.attempt, p.accepted, p.cancels = nil, true, false
+	p.notYet = now.Add(confirmAfter)
+	c.enqueue(p)
+}
+
+// avert ends an attempt that the live state stopped: the watch is behind, and
+// what it will show decides. What was read may be outdated by now as well, so it
+// is read again soon, and no later than it said itself.
+func (c *Core) avert(now time.Time, a *attempt) {
+	c.stats.Averted++
+	p := a.pod
+	p.tries++
+	at := now.Add(backOff(p.tries, firstRetry, lastRetry, string(p.UID)))
+	if due := c.liveDue(a); !due.Stays() && due.At.After(now) {
+		at = earlier(at, due.At)
+	}
+	c.settle(a, at)
+}
+
+// retry ends an attempt that did not get through.
+func (c *Core) retry(now time.Time, a *attempt, after time.Duration) {
+	p := a.pod
+	p.tries++
+	wait := max(after, backOff(p.tries, firstRetry, lastRetry, string(p.UID)))
+	at := now.Add(wait)
+	if over := p.due.At.Add(c.options.BudgetsFor); a.evicts && c.options.BudgetsFor > 0 && now.Before(over) {
+		at = earlier(at, over)
+	}
+	c.settle(a, at)
+}
+
+// unreadable ends an attempt that could not read: the API is in trouble, for
+// every pod alike. Nothing is tried for a moment.
+func (c *Core) unreadable(now time.Time, a *attempt, answer Answered) {
+	if !now.Before(c.pausedUntil) { // those under way together fail together: once
+		c.unanswered++
+		c.pausedUntil = now.Add(max(answer.RetryAfter, backOff(c.unanswered, firstPause, lastPause, "")))
+	}
+	p := a.pod
+	p.tries++
+	c.settle(a, now.Add(backOff(p.tries, firstPause, lastPause, string(p.UID))))
+}
+
+func (c *Core) settle(a *attempt, notYet time.Time) {
+	p := a.pod
+	p.attempt, p.notYet = nil, notYet
+	if p.cancels {
+		c.cancel(p)
+	}
+	c.enqueue(p)
+}
+
+// backOff is first for the first try, then twice as long each time up to last,
+// shortened by up to a fifth by name so that what failed together does not come
+// again together.
+func backOff(tries int, first, last time.Duration, name string) time.Duration {
+	wait := min(first<<min(tries-1, 20), last)
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	h.Write([]byte{byte(tries)})
+	return wait - wait*time.Duration(h.Sum32()%200)/1000
+}

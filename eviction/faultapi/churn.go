@@ -1,0 +1,183 @@
+package faultapi
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+const (
+	nodes = 3
+	names = 5
+	churn = 40 * time.Second // for how long things happen
+)
+
+// Churn runs a random life of a small cluster and says what went wrong in it.
+func Churn(w *World) []string {
+	w.Faults = randomFaults(w)
+	for i := range nodes {
+		w.AddNode(nodeName(i))
+	}
+	for i := range names {
+		w.AddPod(podName(i), nodeName(w.Rand.IntN(nodes)), randomTolerations(w))
+	}
+	w.DelayWatches(randomDelay(w), randomDelay(w))
+	w.Start()
+	for range 10 + w.Rand.IntN(30) {
+		w.After(w.between(0, churn), func() { happening(w) })
+	}
+	w.After(churn, func() {
+		w.DelayWatches(0, 0)
+		if !w.Running() {
+			w.Start()
+		}
+	})
+	w.Run(churn + 2*recovers + longest*time.Second)
+	return w.Check()
+}
+
+const longest = 45 // seconds that any toleration lasts, or for ever
+
+// Flap puts a taint on a node with one pod, takes it off and puts it on again,
+// with up to two seconds between, and now and then once more. At the end it is
+// on, and the pod has to be gone; off, and a pod that could stay is there.
+func Flap(w *World) []string {
+	w.AddNode("n1")
+	w.AddPod("p1", "n1", randomTolerations(w))
+	w.DelayWatches(randomDelay(w), randomDelay(w))
+	w.Start()
+	if w.chance(0.3) {
+		w.Faults = Faults{Until: Begin.Add(10 * time.Second), Lost: 0.2, Unanswered: 0.2, Refused: 0.2}
+		w.RefuseDeletes("p1", w.Rand.IntN(8))
+	}
+	w.Run(w.between(0, 2*time.Second))
+	for range 1 + w.Rand.IntN(3) {
+		w.Taint("n1", "a", "v", w.chance(0.2))
+		w.Run(w.between(0, 2*time.Second))
+		w.Untaint("n1", "a")
+		w.Run(w.between(0, 2*time.Second))
+	}
+	w.Taint("n1", "a", "v", w.chance(0.2))
+	if w.chance(0.2) {
+		w.Run(w.between(0, 2*time.Second))
+		w.Untaint("n1", "a")
+	}
+	w.Run(10*time.Second + recovers + longest*time.Second)
+	return w.Check()
+}
+
+func randomFaults(w *World) Faults {
+	f := Faults{Until: Begin.Add(churn)}
+	if w.chance(0.3) {
+		return f
+	}
+	f.Lost, f.Unanswered, f.Refused = w.Rand.Float64()*0.3, w.Rand.Float64()*0.3, w.Rand.Float64()*0.3
+	if w.chance(0.5) {
+		f.Slow, f.SlowChance = 300*time.Millisecond, 0.5
+		if w.chance(0.3) {
+			f.Slow = 3 * time.Second
+		}
+	}
+	if w.chance(0.3) {
+		f.DownFrom = Begin.Add(w.between(0, churn/2))
+		f.DownTo = f.DownFrom.Add(w.between(0, churn/2))
+	}
+	return f
+}
+
+func randomDelay(w *World) time.Duration {
+	return []time.Duration{0, 0, 100 * time.Millisecond, 2 * time.Second}[w.Rand.IntN(4)]
+}
+
+func nodeName(i int) string { return fmt.Sprintf("n%d", i+1) }
+func podName(i int) string  { return fmt.Sprintf("p%d", i+1) }
+
+func randomTolerations(w *World) []v1.Toleration {
+	var list []v1.Toleration
+	for range w.Rand.IntN(4) {
+		t := v1.Toleration{Operator: v1.TolerationOpExists, Key: string(rune('a' + w.Rand.IntN(3)))}
+		if w.chance(0.1) {
+			t.Key = ""
+		}
+		if !w.chance(0.2) {
+			seconds := int64([]int{-1, 0, 1, 2, 5, 15, 30, longest}[w.Rand.IntN(8)])
+			t.TolerationSeconds = &seconds
+			t.Effect = v1.TaintEffectNoExecute
+		}
+		list = append(list, t)
+	}
+	return list
+}
+
+// happening is one thing that happens to the cluster, or to its controller.
+func happening(w *World) {
+	node, pod, key := nodeName(w.Rand.IntN(nodes)), podName(w.Rand.IntN(names)), string(rune('a'+w.Rand.IntN(3)))
+	switch w.Rand.IntN(20) {
+	case 0, 1, 2, 3:
+		w.Taint(node, key, "v", w.chance(0.3))
+	case 4, 5:
+		w.Untaint(node, key)
+	case 6, 7:
+		flap(w, node, key)
+	case 8, 9:
+		if p := w.PodNamed(pod); p != nil {
+			w.Terminate(p)
+		}
+	case 10, 11, 12:
+		if p := w.AddPod(pod, node, randomTolerations(w)); p != nil && w.chance(0.5) {
+			p.Grace = w.between(0, 3*time.Second)
+		}
+	case 13:
+		w.Edit(pod, randomTolerations(w))
+	case 14:
+		w.Touch(pod)
+		w.Heartbeat(node)
+	case 15:
+		crash(w)
+	case 16:
+		w.CutPods(w.between(0, 3*time.Second), w.chance(0.5))
+	case 17:
+		w.CutNodes(w.between(0, 3*time.Second), w.chance(0.5))
+	case 18:
+		w.RefuseDeletes(pod, 1+w.Rand.IntN(8))
+	case 19:
+		w.RemoveNode(node)
+		w.After(w.between(0, time.Second), func() { w.AddNode(node) })
+	}
+	comeBack(w, pod)
+}
+
+// comeBack is a StatefulSet: a pod that is gone comes back under its name.
+func comeBack(w *World, pod string) {
+	if w.PodNamed(pod) == nil && w.chance(0.7) {
+		node, tolerations := nodeName(w.Rand.IntN(nodes)), randomTolerations(w)
+		w.After(w.between(0, 300*time.Millisecond), func() { w.AddPod(pod, node, tolerations) })
+	}
+}
+
+func flap(w *World, node, key string) {
+	wait := time.Duration(0)
+	for range 1 + w.Rand.IntN(3) {
+		w.After(wait, func() { w.Taint(node, key, "v", false) })
+		wait += w.between(0, 2*time.Second)
+		w.After(wait, func() { w.Untaint(node, key) })
+		wait += w.between(0, 2*time.Second)
+	}
+	if w.chance(0.7) {
+		w.After(wait, func() { w.Taint(node, key, "v", false) })
+	}
+}
+
+func crash(w *World) {
+	if !w.Running() {
+		return
+	}
+	w.Crash()
+	life := w.life
+	w.After(w.between(0, 5*time.Second), func() {
+		if w.life == life {
+			w.Start()
+		}
+	})
+}

@@ -1,0 +1,35 @@
+package live
+
+import (
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// tolerations lets pods with equal tolerations, as all of a workload are, share
+// one list in memory. It forgets all of them when they become many: then they
+// are not shared after all.
+type tolerations struct {
+	known map[string][]v1.Toleration
+}
+
+const mostShared = 10_000
+
+func (t *tolerations) shared(list []v1.Toleration) []v1.Toleration {
+	if len(list) == 0 {
+		return nil
+	}
+	var key strings.Builder
+	for i := range list {
+		key.WriteString(list[i].String())
+	}
+	if known, ok := t.known[key.String()]; ok {
+		return known
+	}
+	if t.known == nil || len(t.known) >= mostShared {
+		t.known = map[string][]v1.Toleration{}
+	}
+	t.known[key.String()] = slices.Clone(list)
+	return t.known[key.String()]
+}

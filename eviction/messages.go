@@ -1,0 +1,165 @@
+package eviction
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Event is something that happened: seen on a watch, answered by the API, or
+// only the time that passed.
+type Event interface{ event() }
+
+type (
+	// Tick only says that time has passed, as far as Wake asked for it.
+	Tick struct{}
+
+	// PodSeen is a pod that a watch or a list showed, new or changed.
+	PodSeen struct{ Pod Pod }
+	// PodGone is a pod that a watch showed to be deleted.
+	PodGone struct {
+		Name types.NamespacedName
+		UID  types.UID
+	}
+	// PodsListing begins a list: what PodSeen says until PodsListed is all
+	// there is, and every other pod is gone.
+	PodsListing struct{}
+	// PodsListed ends the list.
+	PodsListed struct{}
+
+	// NodeSeen is a node that a watch or a list showed, new or changed.
+	NodeSeen struct{ Node Node }
+	// NodeGone is a node that a watch showed to be deleted.
+	NodeGone struct{ Name string }
+	// NodesListing begins a list of nodes, as PodsListing does for pods. What
+	// it shows may have changed several times since it was last seen.
+	NodesListing struct{}
+	// NodesListed ends the list.
+	NodesListed struct{}
+
+	// Answered is what became of the request with that ticket.
+	Answered struct {
+		Ticket     Ticket
+		Outcome    Outcome
+		Pod        *Pod          // as read, or as it is after a Mark
+		Node       *Node         // as read
+		RetryAfter time.Duration // as the server asks, with Busy
+	}
+)
+
+func (Tick) event()         {}
+func (PodSeen) event()      {}
+func (PodGone) event()      {}
+func (PodsListing) event()  {}
+func (PodsListed) event()   {}
+func (NodeSeen) event()     {}
+func (NodeGone) event()     {}
+func (NodesListing) event() {}
+func (NodesListed) event()  {}
+func (Answered) event()     {}
+
+// Ticket names a request, so that its answer finds its way back. Every request
+// is answered exactly once, however late; Record is no request.
+type Ticket uint64
+
+// Outcome is what the API made of a request.
+type Outcome int
+
+const (
+	OK       Outcome = iota
+	Gone             // 404: no object of that name
+	Conflict         // 409: another UID or resource version than asked for
+	Busy             // 429: a budget, or the server itself, says not now
+	Refused          // another 4xx: a webhook, the quota of rights, validation
+	Failed           // 5xx, a time-out, no connection: it may have been done or not
+)
+
+func (o Outcome) String() string {
+	return [...]string{"OK", "Gone", "Conflict", "Busy", "Refused", "Failed"}[o]
+}
+
+// Action is something to do. All but Record are requests to the API.
+type Action interface {
+	action()
+	fmt.Stringer
+}
+
+type (
+	// ReadNode reads the node live.
+	ReadNode struct {
+		Ticket Ticket
+		Node   string
+	}
+	// ReadPod reads the pod live.
+	ReadPod struct {
+		Ticket Ticket
+		Name   types.NamespacedName
+	}
+	// Mark sets the condition DisruptionTarget on the pod of that UID; with a
+	// ResourceVersion, only if the pod is still exactly that one.
+	Mark struct {
+		Ticket          Ticket
+		Name            types.NamespacedName
+		UID             types.UID
+		ResourceVersion string
+		Observed        int64
+	}
+	// Delete deletes the pod of that UID, and no other of its name.
+	Delete struct {
+		Ticket Ticket
+		Name   types.NamespacedName
+		UID    types.UID
+		Due    Due
+	}
+	// Evict is Delete through the Eviction API, which budgets may refuse.
+	Evict struct {
+		Ticket Ticket
+		Name   types.NamespacedName
+		UID    types.UID
+		Due    Due
+	}
+	// Annotate sets NoteAnnotation on the node if it is still of that version;
+	// "" takes it away.
+	Annotate struct {
+		Ticket          Ticket
+		Node            string
+		ResourceVersion string
+		Note            string
+	}
+	// Record is an event on the pod, reason TaintManagerEviction.
+	Record struct {
+		Name    types.NamespacedName
+		UID     types.UID
+		Cancels bool
+	}
+)
+
+func (ReadNode) action() {}
+func (ReadPod) action()  {}
+func (Mark) action()     {}
+func (Delete) action()   {}
+func (Evict) action()    {}
+func (Annotate) action() {}
+func (Record) action()   {}
+
+func (a ReadNode) String() string { return "read node " + a.Node }
+func (a ReadPod) String() string  { return "read pod " + a.Name.String() }
+func (a Mark) String() string     { return "mark pod " + a.Name.String() }
+func (a Delete) String() string   { return fmt.Sprintf("delete pod %s uid %s", a.Name, a.UID) }
+func (a Evict) String() string    { return fmt.Sprintf("evict pod %s uid %s", a.Name, a.UID) }
+func (a Record) String() string   { return "event: " + a.Message() }
+func (a Annotate) String() string {
+	if a.Note == "" {
+		return "note on node " + a.Node + ": none"
+	}
+	return "note on node " + a.Node + ": " + a.Note
+}
+
+// Message is the event's text, as upstream words it.
+func (a Record) Message() string {
+	if a.Cancels {
+		return "Cancelling deletion of Pod " + a.Name.String()
+	}
+	return "Marking for deletion Pod " + a.Name.String()
+}

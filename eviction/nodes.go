@@ -1,0 +1,163 @@
+package eviction
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// node is a node that was seen, or that a pod names.
+type node struct {
+	name    string
+	pods    []*pod
+	known   bool // a watch showed it and has not shown it gone
+	uid     types.UID
+	version string    // its resource version, as last seen
+	list    uint32    // the last list that showed it
+	held    []Held    // its NoExecute taints
+	witness time.Time // Node.Witness as of held
+	note    string    // its annotation, as last seen or written
+
+	noting    bool // a write of the note is under way
+	noteTries int
+	noteAt    time.Time // no write before: back-off
+}
+
+func (c *Core) nodeNamed(name string) *node {
+	n := c.nodes[name]
+	if n == nil {
+		n = &node{name: name}
+		c.nodes[name] = n
+	}
+	return n
+}
+
+func (c *Core) nodeSeen(now time.Time, seen Node) {
+	n := c.nodeNamed(seen.Name)
+	missed := c.nodesAreListing || !n.known
+	if n.uid != seen.UID {
+		n.held, n.witness, missed = nil, time.Time{}, true
+	}
+	held := c.hold(now, n, seen, missed)
+	rewritten := !n.known || !seen.Witness.Equal(n.witness) || !sameTaints(held, n.held)
+	changed := !n.known || !sameTaints(held, n.held)
+	n.known, n.uid, n.version, n.list = true, seen.UID, seen.ResourceVersion, c.nodeList
+	n.held, n.witness, n.note = held, seen.Witness, seen.Note
+	if changed {
+		for _, p := range n.pods {
+			c.decide(now, p)
+		}
+	}
+	c.checkNote(now, n, rewritten)
+}
+
+// nodesListed lets go of the nodes that the list did not show, by name.
+func (c *Core) nodesListed(now time.Time) {
+	var gone []*node
+	for _, n := range c.nodes {
+		if n.known && n.list != c.nodeList {
+			gone = append(gone, n)
+		}
+	}
+	slices.SortFunc(gone, func(a, b *node) int { return cmp.Compare(a.name, b.name) })
+	for _, n := range gone {
+		c.nodeGone(now, n)
+	}
+}
+
+// nodeGone lets the pods of a node that is gone be: whoever collects them has
+// more to go by than taints that are gone, too.
+func (c *Core) nodeGone(now time.Time, n *node) {
+	n.known, n.uid, n.version, n.held, n.witness, n.note = false, "", "", nil, time.Time{}, ""
+	for _, p := range n.pods {
+		c.decide(now, p)
+	}
+	c.unnoted = drop(c.unnoted, n)
+	c.dropIfUnused(n)
+}
+
+// take and drop keep the node's pods in a list, so that a map's order decides
+// nothing; the last fills the gap of one that leaves.
+func (n *node) take(p *pod) {
+	p.among = len(n.pods)
+	n.pods = append(n.pods, p)
+}
+
+func (n *node) drop(p *pod) {
+	last := len(n.pods) - 1
+	n.pods[p.among] = n.pods[last]
+	n.pods[p.among].among = p.among
+	n.pods[last] = nil
+	n.pods = n.pods[:last]
+}
+
+func (c *Core) dropIfUnused(n *node) {
+	if !n.known && len(n.pods) == 0 {
+		delete(c.nodes, n.name)
+	}
+}
+
+// hold says since when the node has each of the taints seen on it.
+//
+// A taint's own timeAdded counts, but never a time to come: its writer's clock
+// is ahead then. A taint without one (kubectl writes none) was added when the
+// list of taints was written for the first time with it: the managed fields
+// tell the last writing, and the node's note what that time was if another
+// taint has been written since. A note counts only for the writing it was made
+// for. What the Core remembers counts as long as it missed nothing; where it
+// may have, it knows no more than one that starts: if the list was written
+// again, a taint may have been taken off and put on again, and counts as new.
+// So a pod may go late after such a coincidence, and never early.
+func (c *Core) hold(now time.Time, n *node, seen Node, missed bool) []Held {
+	if len(seen.Taints) == 0 {
+		return nil
+	}
+	noted, _ := parseNote(seen.Note)
+	if !missed || c.breakSafeguards.noNote || !noted.Of.Equal(seen.Witness) && !c.breakSafeguards.noWitness {
+		noted.Since = nil
+	}
+	remembers := !missed || n.known && seen.ResourceVersion == n.version && n.version != ""
+	held := make([]Held, 0, len(seen.Taints))
+	for _, taint := range seen.Taints {
+		h := Held{Taint: taint, Since: now}
+		before, had := find(n.held, &taint)
+		noted, isNoted := noted.Since[h.ID()]
+		switch {
+		case had && before.Taint.TimeAdded.Equal(taint.TimeAdded) && (!taint.TimeAdded.IsZero() || remembers):
+			h.Since = before.Since
+		case !taint.TimeAdded.IsZero():
+			h.Since = earlier(taint.TimeAdded.Time, now)
+		case isNoted:
+			h.Since = earlier(noted, now)
+		case !seen.Witness.IsZero() && !c.breakSafeguards.noWitness:
+			h.Since = earlier(seen.Witness, now)
+		}
+		held = append(held, h)
+	}
+	return held
+}
+
+// find returns the same taint, of whatever time, among those held.
+func find(held []Held, taint *v1.Taint) (Held, bool) {
+	for _, h := range held {
+		if h.Taint.MatchTaint(taint) && h.Taint.Value == taint.Value {
+			return h, true
+		}
+	}
+	return Held{}, false
+}
+
+func sameTaints(a, b []Held) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if h, ok := find(b, &a[i].Taint); !ok || !h.Since.Equal(a[i].Since) {
+			return false
+		}
+	}
+	return true
+}

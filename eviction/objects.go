@@ -1,0 +1,135 @@
+package eviction
+
+import (
+	"encoding/json"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// Reason and Message are what the pod's DisruptionTarget condition says,
+	// word for word as upstream says it.
+	Reason  = "DeletionByTaintManager"
+	Message = "Taint manager: deleting due to NoExecute taint"
+
+	// NoteAnnotation, on a node, is where Core notes since when the node has
+	// the taints that carry no timeAdded of their own.
+	NoteAnnotation = "berth.dev/taints-since"
+)
+
+// Pod is what eviction has to know of a pod.
+type Pod struct {
+	Name            types.NamespacedName
+	UID             types.UID
+	ResourceVersion string
+	Node            string // "": not bound yet, so not evicted
+	Tolerations     []v1.Toleration
+	Bound           time.Time // when it came to its node
+	Terminating     bool      // has a deletionTimestamp, which nothing takes back
+	Marked          bool      // carries the DisruptionTarget condition already
+	Observed        int64     // observedGeneration for that condition, 0: none
+}
+
+// PodOf reads a Pod from the API's.
+func PodOf(pod *v1.Pod) Pod {
+	return Pod{
+		Name:            types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name},
+		UID:             pod.UID,
+		ResourceVersion: pod.ResourceVersion,
+		Node:            pod.Spec.NodeName,
+		Tolerations:     pod.Spec.Tolerations,
+		Bound:           boundAt(pod),
+		Terminating:     pod.DeletionTimestamp != nil,
+		Marked:          isMarked(pod),
+		Observed:        observedGeneration(pod),
+	}
+}
+
+// boundAt is when the scheduler bound the pod; a pod bound by hand came to its
+// node when it was created.
+func boundAt(pod *v1.Pod) time.Time {
+	for i := range pod.Status.Conditions {
+		c := &pod.Status.Conditions[i]
+		if c.Type == v1.PodScheduled && c.Status == v1.ConditionTrue && !c.LastTransitionTime.IsZero() {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return pod.CreationTimestamp.Time
+}
+
+func isMarked(pod *v1.Pod) bool {
+	c := disruptionTarget(pod)
+	return c != nil && c.Status == v1.ConditionTrue && c.Reason == Reason && c.Message == Message
+}
+
+// observedGeneration is set only where the pod's status already uses it, as
+// upstream does: an older kubelet's status must not look newer than it is.
+func observedGeneration(pod *v1.Pod) int64 {
+	if c := disruptionTarget(pod); pod.Status.ObservedGeneration != 0 || c != nil && c.ObservedGeneration != 0 {
+		return pod.Generation
+	}
+	return 0
+}
+
+func disruptionTarget(pod *v1.Pod) *v1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if pod.Status.Conditions[i].Type == v1.DisruptionTarget {
+			return &pod.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// Node is what eviction has to know of a node.
+type Node struct {
+	Name            string
+	UID             types.UID
+	ResourceVersion string
+	Taints          []v1.Taint // NoExecute only
+	Note            string     // the annotation NoteAnnotation
+	// Witness is when, by the API server's managed fields, the list of taints
+	// was last written: whole seconds, and zero where nothing depends on it
+	// because every taint has its own time. No taint in the list is younger.
+	Witness time.Time
+}
+
+// NodeOf reads a Node from the API's.
+func NodeOf(node *v1.Node) Node {
+	n := Node{
+		Name:            node.Name,
+		UID:             node.UID,
+		ResourceVersion: node.ResourceVersion,
+		Note:            node.Annotations[NoteAnnotation],
+	}
+	timeless := false
+	for _, taint := range node.Spec.Taints {
+		if taint.Effect == v1.TaintEffectNoExecute {
+			n.Taints = append(n.Taints, taint)
+			timeless = timeless || taint.TimeAdded.IsZero()
+		}
+	}
+	if timeless {
+		n.Witness = witness(node.ManagedFields)
+	}
+	return n
+}
+
+func witness(entries []metav1.ManagedFieldsEntry) (latest time.Time) {
+	for _, entry := range entries {
+		if entry.Time == nil || entry.Subresource != "" || entry.FieldsV1 == nil || !entry.Time.After(latest) {
+			continue
+		}
+		var owned struct {
+			Spec struct {
+				Taints json.RawMessage `json:"f:taints"`
+			} `json:"f:spec"`
+		}
+		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &owned) == nil && owned.Spec.Taints != nil {
+			latest = entry.Time.Time
+		}
+	}
+	return latest
+}

@@ -1,0 +1,172 @@
+package eviction
+
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+	"time"
+)
+
+// pod is a pod on a node. It is in Core.queue exactly while it is to go, is not
+// leaving as far as watches show, and no attempt has it.
+type pod struct {
+	Pod
+	on       *node
+	list     uint32    // the last list that showed it
+	seen     time.Time // when first seen on its node
+	due      Due       // of the newest taints and tolerations that watches showed
+	place    int       // in Core.queue, -1: not there
+	number   uint64    // of its first sight: what is due together goes in this order
+	among    int       // in on.pods
+	attempt  *attempt  // the try under way, nil: none
+	tries    int       // tries for this deadline that did not get through
+	notYet   time.Time // no try before: back-off
+	marked   bool      // the event that it goes has been recorded
+	cancels  bool      // the event that it stays is owed, once the try is over
+	accepted bool      // the API took the delete, or says that the pod is gone
+}
+
+// next is when the pod's next try begins.
+func (p *pod) next() time.Time { return later(p.due.At, p.notYet) }
+
+// bound is the time from which tolerated seconds count. No clock but Core's own
+// can put it after the moment at which the pod was seen there.
+func (p *pod) bound() time.Time { return earlier(p.Bound, p.seen) }
+
+func (c *Core) podSeen(now time.Time, seen Pod) {
+	if seen.Node == "" {
+		return
+	}
+	if holder, ok := c.names[seen.Name]; ok && holder != seen.UID {
+		c.forget(c.pods[holder])
+	}
+	p := c.pods[seen.UID]
+	if p == nil {
+		p = &pod{Pod: seen, on: c.nodeNamed(seen.Node), seen: now, place: -1}
+		c.sights++
+		p.number = c.sights
+		p.on.take(p)
+		c.pods[seen.UID] = p
+		c.names[seen.Name] = seen.UID
+	}
+	p.Pod, p.list = seen, c.podList
+	c.decide(now, p)
+}
+
+// forget drops a pod that is gone. A request under way for it is answered into
+// the void.
+func (c *Core) forget(p *pod) {
+	c.leaveQueue(p)
+	c.setDue(p, Due{})
+	if p.attempt != nil {
+		p.attempt.pod = nil
+	}
+	delete(c.pods, p.UID)
+	if c.names[p.Name] == p.UID {
+		delete(c.names, p.Name)
+	}
+	p.on.drop(p)
+	c.dropIfUnused(p.on)
+}
+
+// podsListed forgets the pods that the list did not show, in the order in which
+// they were first seen.
+func (c *Core) podsListed() {
+	var gone []*pod
+	for _, p := range c.pods {
+		if p.list != c.podList {
+			gone = append(gone, p)
+		}
+	}
+	slices.SortFunc(gone, func(a, b *pod) int { return cmp.Compare(a.number, b.number) })
+	for _, p := range gone {
+		c.forget(p)
+	}
+}
+
+// decide computes the pod's deadline from what is known now. A deadline that
+// changed begins anew, without back-off.
+func (c *Core) decide(now time.Time, p *pod) {
+	due := Due{}
+	if p.on.known && !p.Terminating {
+		due = Deadline(p.Tolerations, p.bound(), p.on.held)
+	}
+	if !due.same(p.due) {
+		p.cancels = due.Stays() && !p.Terminating && !p.accepted && p.on.known
+		c.setDue(p, due)
+		p.tries = 0
+		if !p.accepted {
+			p.notYet = time.Time{}
+		}
+		if p.cancels && p.attempt == nil {
+			c.cancel(p)
+		}
+	}
+	c.enqueue(p)
+}
+
+// cancel records that the pod stays after all.
+func (c *Core) cancel(p *pod) {
+	p.cancels, p.marked = false, false
+	c.stats.Cancelled++
+	c.do(Record{Name: p.Name, UID: p.UID, Cancels: true})
+}
+
+func (c *Core) setDue(p *pod, due Due) {
+	if !p.due.Stays() {
+		key := label(p.due)
+		if c.pending[key]--; c.pending[key] == 0 {
+			delete(c.pending, key)
+		}
+	}
+	if !due.Stays() {
+		c.pending[label(due)]++
+	}
+	p.due = due
+}
+
+// label names a taint without its value, which users may choose without bound.
+func label(d Due) string { return d.Taint.Key + ":" + string(d.Taint.Effect) }
+
+// enqueue puts the pod where its deadline and back-off say, or takes it out.
+func (c *Core) enqueue(p *pod) {
+	switch {
+	case p.due.Stays() || p.attempt != nil:
+		c.leaveQueue(p)
+	case p.place < 0:
+		heap.Push(&c.queue, p)
+	default:
+		heap.Fix(&c.queue, p.place)
+	}
+}
+
+func (c *Core) leaveQueue(p *pod) {
+	if p.place >= 0 {
+		heap.Remove(&c.queue, p.place)
+	}
+}
+
+// queue is a heap of pods by the time of their next try.
+type queue []*pod
+
+func (q queue) Len() int { return len(q) }
+func (q queue) Less(i, j int) bool {
+	a, b := q[i].next(), q[j].next()
+	return a.Before(b) || a.Equal(b) && q[i].number < q[j].number
+}
+func (q queue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].place, q[j].place = i, j
+}
+func (q *queue) Push(x any) {
+	x.(*pod).place = len(*q)
+	*q = append(*q, x.(*pod))
+}
+func (q *queue) Pop() any {
+	old := *q
+	p := old[len(old)-1]
+	old[len(old)-1] = nil
+	*q = old[:len(old)-1]
+	p.place = -1
+	return p
+}

@@ -1,0 +1,227 @@
+package nodehealth
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Options are kube-controller-manager's flags for node health, and Berth's own.
+type Options struct {
+	MonitorPeriod          time.Duration // --node-monitor-period
+	MonitorGracePeriod     time.Duration // --node-monitor-grace-period
+	StartupGracePeriod     time.Duration // --node-startup-grace-period
+	EvictionRate           float64       // --node-eviction-rate
+	SecondaryEvictionRate  float64       // --secondary-node-eviction-rate
+	UnhealthyZoneThreshold float64       // --unhealthy-zone-threshold
+	LargeClusterSize       int           // --large-cluster-size-threshold
+	// MarkPodsAtZoneRate marks the pods of silent nodes NotReady node by node,
+	// at the rate at which the zone's nodes may be tainted, and not at all while
+	// every zone is down: a partition then leaves services their endpoints
+	// (kubernetes/kubernetes#105617).
+	MarkPodsAtZoneRate bool
+	// InFlight bounds the writes that are under way at once.
+	InFlight int
+}
+
+// Defaults are kube-controller-manager's.
+func Defaults() Options {
+	return Options{
+		MonitorPeriod:          5 * time.Second,
+		MonitorGracePeriod:     50 * time.Second,
+		StartupGracePeriod:     60 * time.Second,
+		EvictionRate:           0.1,
+		SecondaryEvictionRate:  0.01,
+		UnhealthyZoneThreshold: 0.55,
+		LargeClusterSize:       50,
+		InFlight:               16,
+	}
+}
+
+// Core decides what is written on nodes for their health. It belongs to one
+// goroutine; see Step.
+type Core struct {
+	options Options
+
+	nodes   map[string]*node
+	leases  map[string]lease // by node, also of nodes not seen yet
+	zones   map[string]*zone
+	dirty   []*node // may need a write, in the order in which that came up
+	asked   map[Ticket]request
+	tickets Ticket
+
+	nodeList uint32 // number of the current list
+	listing  bool
+	// Before everything was listed once, a zone would look smaller than it is.
+	nodesListed, leasesListed bool
+	nextPass                  time.Time // when all nodes are looked at again
+	blindSince                time.Time // zero: signs of life can be seen
+	allDown                   bool      // every zone is fully disrupted: nobody is evicted
+	actions                   []Action
+}
+
+// request is a write that waits for its answer.
+type request struct {
+	node  *node
+	marks bool // it is MarkPods
+}
+
+type lease struct {
+	renewed time.Time // as the node wrote it
+	seen    time.Time // when that was seen, by Core's clock
+}
+
+// node is a node and what is known of its life.
+type node struct {
+	Node
+	list   uint32
+	zone   *zone
+	sign   time.Time // the last sign of life, by Core's clock
+	silent bool      // none for the grace period, as of the last pass
+	known  bool      // a pass has seen it
+	evict  bool      // its zone has let it have the taint that evicts
+	mark   bool      // its pods are to be marked NotReady, now that they may be
+	gone   bool
+
+	queued  bool // in Core.dirty
+	writing bool // a write is under way
+	tries   int
+	notYet  time.Time // no write before: back-off
+}
+
+// New returns an empty Core.
+func New(options Options) *Core {
+	return &Core{
+		options: options,
+		nodes:   map[string]*node{},
+		leases:  map[string]lease{},
+		zones:   map[string]*zone{},
+		asked:   map[Ticket]request{},
+	}
+}
+
+// Step takes an event in and says what is to be done because of it, and of the
+// time that has come.
+func (c *Core) Step(now time.Time, event Event) []Action {
+	c.actions = nil
+	switch e := event.(type) {
+	case NodeSeen:
+		c.nodeSeen(now, e.Node)
+	case NodeGone:
+		if n := c.nodes[e.Name]; n != nil {
+			c.nodeGone(n)
+		}
+	case NodesListing:
+		c.nodeList++
+		c.listing = true
+	case NodesListed:
+		c.listing, c.nodesListed = false, true
+		for _, n := range c.sorted() {
+			if n.list != c.nodeList {
+				c.nodeGone(n)
+			}
+		}
+	case LeaseSeen:
+		c.leaseSeen(now, e)
+	case LeaseGone:
+		delete(c.leases, e.Name)
+	case LeasesListed:
+		c.leasesListed = true
+	case Blind:
+		if c.blindSince.IsZero() {
+			c.blindSince = now
+		}
+	case Sighted:
+		c.sighted(now)
+	case Answered:
+		c.answered(now, e)
+	case Tick:
+	}
+	if c.nodesListed && c.leasesListed && !now.Before(c.nextPass) {
+		c.pass(now)
+		c.nextPass = now.Add(c.options.MonitorPeriod)
+	}
+	c.releaseAll(now)
+	c.write(now)
+	return c.actions
+}
+
+// Wake is when the next Tick is due, if no event comes before.
+func (c *Core) Wake(now time.Time) time.Time {
+	at := later(now, c.nextPass)
+	if !c.nodesListed || !c.leasesListed {
+		at = now.Add(c.options.MonitorPeriod) // the lists come first
+	}
+	sooner := func(t time.Time) {
+		if t.Before(at) {
+			at = t
+		}
+	}
+	for _, z := range c.zones {
+		if next, ok := z.tainting.next(now); ok && len(z.toTaint) > 0 {
+			sooner(next)
+		}
+		if next, ok := z.marking.next(now); ok && len(z.toMark) > 0 {
+			sooner(next)
+		}
+	}
+	for _, n := range c.dirty {
+		if !n.writing && n.notYet.After(now) {
+			sooner(n.notYet)
+		}
+	}
+	return at
+}
+
+// sorted are the nodes by name, so that a map's order decides nothing.
+func (c *Core) sorted() []*node {
+	nodes := make([]*node, 0, len(c.nodes))
+	for _, n := range c.nodes {
+		nodes = append(nodes, n)
+	}
+	slices.SortFunc(nodes, func(a, b *node) int { return cmp.Compare(a.Name, b.Name) })
+	return nodes
+}
+
+func (c *Core) sortedZones() []*zone {
+	zones := make([]*zone, 0, len(c.zones))
+	for _, z := range c.zones {
+		zones = append(zones, z)
+	}
+	slices.SortFunc(zones, func(a, b *zone) int { return cmp.Compare(a.name, b.name) })
+	return zones
+}
+
+func (c *Core) do(action Action) { c.actions = append(c.actions, action) }
+
+// state is what the node counts as: what it says, unless it is silent.
+func (n *node) state() v1.ConditionStatus {
+	if n.silent {
+		return v1.ConditionUnknown
+	}
+	return n.ready()
+}
+
+// Zone is what there is to say of a zone.
+type Zone struct {
+	Name            string
+	State           State
+	Size, Unhealthy int
+	Rate            float64 // nodes per second that may get a taint that evicts
+	Waiting         int     // nodes that wait for it
+	Evictions       int     // nodes that got it
+}
+
+// Zones are the zones by name, as of the last pass.
+func (c *Core) Zones() []Zone {
+	var zones []Zone
+	for _, z := range c.sortedZones() {
+		zones = append(zones, Zone{
+			Name: z.name, State: z.state, Size: z.size, Unhealthy: z.unhealthy,
+			Rate: z.tainting.rate, Waiting: len(z.toTaint), Evictions: z.evictions,
+		})
+	}
+	return zones
+}

@@ -1,0 +1,56 @@
+package live
+
+import "k8s.io/component-base/metrics"
+
+const subsystem = "node_collector" // upstream's
+
+func perZone(name, help string) *metrics.GaugeVec {
+	return metrics.NewGaugeVec(&metrics.GaugeOpts{Subsystem: subsystem, Name: name, Help: help, StabilityLevel: metrics.ALPHA}, []string{"zone"})
+}
+
+var (
+	zoneHealth     = perZone("zone_health", "Gauge measuring percentage of healthy nodes per zone.")
+	zoneSize       = perZone("zone_size", "Gauge measuring number of registered Nodes per zones.")
+	unhealthyNodes = perZone("unhealthy_nodes_in_zone", "Gauge measuring number of not Ready Nodes per zones.")
+	evictionsTotal = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "evictions_total",
+		Help:           "Number of Node evictions that happened since current instance of NodeController started.",
+		StabilityLevel: metrics.STABLE,
+	}, []string{"zone"})
+
+	evictionRate = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Name:           "berth_node_health_eviction_rate_nodes_per_second",
+		Help:           "Nodes per second of the zone that may get a taint that evicts.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"zone"})
+	evictionsWaiting = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Name:           "berth_node_health_evictions_waiting",
+		Help:           "Nodes of the zone that are not ready and wait for a taint that evicts.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"zone"})
+)
+
+// Metrics are the package's, for the registry of the process that runs it.
+func Metrics() []metrics.Registerable {
+	return []metrics.Registerable{zoneHealth, zoneSize, unhealthyNodes, evictionsTotal, evictionRate, evictionsWaiting}
+}
+
+// tellMetrics brings the metrics up to what the Core knows.
+func (c *Controller) tellMetrics() {
+	for _, gauge := range []*metrics.GaugeVec{zoneHealth, zoneSize, unhealthyNodes, evictionRate, evictionsWaiting} {
+		gauge.Reset()
+	}
+	for _, z := range c.core.Zones() {
+		health := 100.
+		if z.Size > 0 {
+			health = float64(100*(z.Size-z.Unhealthy)) / float64(z.Size)
+		}
+		zoneHealth.WithLabelValues(z.Name).Set(health)
+		zoneSize.WithLabelValues(z.Name).Set(float64(z.Size))
+		unhealthyNodes.WithLabelValues(z.Name).Set(float64(z.Unhealthy))
+		evictionsTotal.WithLabelValues(z.Name).Add(float64(max(0, z.Evictions-c.told[z.Name])))
+		evictionRate.WithLabelValues(z.Name).Set(z.Rate)
+		evictionsWaiting.WithLabelValues(z.Name).Set(float64(z.Waiting))
+		c.told[z.Name] = z.Evictions
+	}
+}

@@ -1,0 +1,160 @@
+package nodehealth
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Event is something that happened: seen on a watch, answered by the API, or
+// only the time that passed.
+type Event interface{ event() }
+
+type (
+	// Tick only says that time has passed, as far as Wake asked for it.
+	Tick struct{}
+	// NodeSeen is a node that a watch or a list showed, new or changed.
+	NodeSeen struct{ Node Node }
+	// NodeGone is a node that a watch showed to be deleted.
+	NodeGone struct{ Name string }
+	// NodesListing begins a list, NodesListed ends it: nodes not seen between
+	// are gone.
+	NodesListing struct{}
+	NodesListed  struct{}
+	// LeaseSeen is a node's lease that a watch or a list showed. What counts is
+	// that Renewed is another time than before, not which.
+	LeaseSeen struct {
+		Name    string
+		Renewed time.Time
+	}
+	// LeaseGone is a lease that was deleted.
+	LeaseGone struct{ Name string }
+	// LeasesListed says that all leases have been seen.
+	LeasesListed struct{}
+	// Blind says that signs of life cannot be seen now: a watch is broken.
+	// Silence does not count until Sighted.
+	Blind struct{}
+	// Sighted says that they can be seen again.
+	Sighted struct{}
+	// Answered is what became of the request with that ticket.
+	Answered struct {
+		Ticket  Ticket
+		Outcome Outcome
+		Node    *Node // as it is now, if the answer or a reading after it tells
+	}
+)
+
+func (Tick) event()         {}
+func (NodeSeen) event()     {}
+func (NodeGone) event()     {}
+func (NodesListing) event() {}
+func (NodesListed) event()  {}
+func (LeaseSeen) event()    {}
+func (LeaseGone) event()    {}
+func (LeasesListed) event() {}
+func (Blind) event()        {}
+func (Sighted) event()      {}
+func (Answered) event()     {}
+
+// Ticket names a request, so that its answer finds its way back.
+type Ticket uint64
+
+// Outcome is what the API made of a request.
+type Outcome int
+
+const (
+	OK     Outcome = iota
+	Gone           // no such node any more
+	Stale          // the node has changed: decide anew, on Answered.Node
+	Failed         // anything else; it may have been done or not
+)
+
+// Action is something to do.
+type Action interface {
+	action()
+	fmt.Stringer
+}
+
+type (
+	// WriteStatus writes conditions on that version of the node.
+	WriteStatus struct {
+		Ticket          Ticket
+		Node            string
+		UID             types.UID
+		ResourceVersion string
+		Conditions      []v1.NodeCondition
+	}
+	// WriteNode replaces the list of taints, if SetTaints, and sets labels, on
+	// that version of the node.
+	WriteNode struct {
+		Ticket          Ticket
+		Node            string
+		UID             types.UID
+		ResourceVersion string
+		SetTaints       bool
+		Taints          []v1.Taint
+		Labels          map[string]string
+	}
+	// MarkPods sets Ready=False on the pods of the node.
+	MarkPods struct {
+		Ticket Ticket
+		Node   string
+	}
+	// Record is an event on the node.
+	Record struct {
+		Node            string
+		UID             types.UID
+		Reason, Message string
+	}
+	// ZoneChanged is for the log: a zone is in another state now.
+	ZoneChanged struct {
+		Zone     string
+		From, To State
+		Rate     float64 // nodes per second that may get a taint that evicts
+	}
+)
+
+func (WriteStatus) action() {}
+func (WriteNode) action()   {}
+func (MarkPods) action()    {}
+func (Record) action()      {}
+func (ZoneChanged) action() {}
+
+func (a WriteStatus) String() string {
+	var words []string
+	for _, c := range a.Conditions {
+		words = append(words, string(c.Type)+"="+string(c.Status))
+	}
+	return "status of " + a.Node + ": " + strings.Join(words, " ")
+}
+
+func (a WriteNode) String() string {
+	text := ""
+	if a.SetTaints {
+		words := []string{"none"}
+		if len(a.Taints) > 0 {
+			words = words[:0]
+		}
+		for i := range a.Taints {
+			words = append(words, a.Taints[i].ToString())
+		}
+		text = "taints of " + a.Node + ": " + strings.Join(words, " ")
+	}
+	if len(a.Labels) > 0 {
+		text += fmt.Sprintf(" labels of %s: %v", a.Node, a.Labels)
+	}
+	return strings.TrimSpace(text)
+}
+
+func (a MarkPods) String() string { return "pods of " + a.Node + ": Ready=False" }
+func (a Record) String() string   { return "event " + a.Reason + ": " + a.Message }
+func (a ZoneChanged) String() string {
+	return fmt.Sprintf("zone %q: %s, was %s; %g nodes/s", ZoneName(a.Zone), a.To, a.From, a.Rate)
+}
+
+// ZoneName is a zone's key as a person writes it, region:zone. The key itself,
+// which metrics carry as upstream's do, has a zero byte in it.
+func ZoneName(key string) string { return strings.ReplaceAll(key, ":\x00:", ":") }

@@ -1,0 +1,131 @@
+package nodehealth
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	nodetopology "k8s.io/component-helpers/node/topology"
+)
+
+// Node is what node health has to know of a node.
+type Node struct {
+	Name            string
+	UID             types.UID
+	ResourceVersion string
+	Created         time.Time
+	Zone            string // nodetopology.GetZoneKey: region and zone
+	Excluded        bool   // label node.kubernetes.io/exclude-disruption: not counted in its zone
+	Unschedulable   bool
+	Taints          []v1.Taint
+	Conditions      []v1.NodeCondition // of the types in watched
+	Labels          map[string]string  // of the keys in mirrored
+}
+
+// watched are the conditions that become taints.
+var watched = map[v1.NodeConditionType]map[v1.ConditionStatus]string{
+	v1.NodeReady: {
+		v1.ConditionFalse:   v1.TaintNodeNotReady,
+		v1.ConditionUnknown: v1.TaintNodeUnreachable,
+	},
+	v1.NodeMemoryPressure:     {v1.ConditionTrue: v1.TaintNodeMemoryPressure},
+	v1.NodeDiskPressure:       {v1.ConditionTrue: v1.TaintNodeDiskPressure},
+	v1.NodePIDPressure:        {v1.ConditionTrue: v1.TaintNodePIDPressure},
+	v1.NodeNetworkUnavailable: {v1.ConditionTrue: v1.TaintNodeNetworkUnavailable},
+}
+
+// mirrored are the labels that old clients know by their beta name; the stable
+// one is right where they differ.
+var mirrored = map[string]string{
+	v1.LabelOSStable:   "beta.kubernetes.io/os",
+	v1.LabelArchStable: "beta.kubernetes.io/arch",
+}
+
+const excludeDisruption = "node.kubernetes.io/exclude-disruption"
+
+// NodeOf reads a Node from the API's. It shares nothing with it that changes.
+func NodeOf(node *v1.Node) Node {
+	n := Node{
+		Name:            node.Name,
+		UID:             node.UID,
+		ResourceVersion: node.ResourceVersion,
+		Created:         node.CreationTimestamp.Time,
+		Zone:            nodetopology.GetZoneKey(node),
+		Unschedulable:   node.Spec.Unschedulable,
+		Taints:          node.Spec.Taints,
+		Labels:          map[string]string{},
+	}
+	_, n.Excluded = node.Labels[excludeDisruption]
+	for _, c := range node.Status.Conditions {
+		if _, ok := watched[c.Type]; ok {
+			n.Conditions = append(n.Conditions, c)
+		}
+	}
+	for stable, beta := range mirrored {
+		for _, key := range []string{stable, beta} {
+			if value, ok := node.Labels[key]; ok {
+				n.Labels[key] = value
+			}
+		}
+	}
+	return n
+}
+
+// condition returns the condition of that type, nil if there is none.
+func (n *Node) condition(t v1.NodeConditionType) *v1.NodeCondition {
+	for i := range n.Conditions {
+		if n.Conditions[i].Type == t {
+			return &n.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// ready is the status of the Ready condition, "" if there is none.
+func (n *Node) ready() v1.ConditionStatus {
+	if c := n.condition(v1.NodeReady); c != nil {
+		return c.Status
+	}
+	return ""
+}
+
+// unknown are the conditions to write for a node that is silent, nil if they
+// say so already. NetworkUnavailable is not the kubelet's to report.
+func (n *Node) unknown(now time.Time) []v1.NodeCondition {
+	if n.ready() == v1.ConditionUnknown {
+		return nil
+	}
+	var write []v1.NodeCondition
+	for _, t := range []v1.NodeConditionType{v1.NodeReady, v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure} {
+		switch c := n.condition(t); {
+		case c == nil:
+			write = append(write, v1.NodeCondition{
+				Type:               t,
+				Status:             v1.ConditionUnknown,
+				Reason:             "NodeStatusNeverUpdated",
+				Message:            "Kubelet never posted node status.",
+				LastHeartbeatTime:  atSeconds(n.Created),
+				LastTransitionTime: atSeconds(now),
+			})
+		case c.Status != v1.ConditionUnknown:
+			changed := *c
+			changed.Status = v1.ConditionUnknown
+			changed.Reason = "NodeStatusUnknown"
+			changed.Message = "Kubelet stopped posting node status."
+			changed.LastTransitionTime = atSeconds(now)
+			write = append(write, changed)
+		}
+	}
+	return write
+}
+
+// labels are those to write so that the beta labels say what the stable ones do.
+func (n *Node) labels() map[string]string {
+	write := map[string]string{}
+	for stable, beta := range mirrored {
+		if value, ok := n.Labels[stable]; ok && n.Labels[beta] != value {
+			write[beta] = value
+		}
+	}
+	return write
+}

@@ -1,0 +1,167 @@
+package nodehealth
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// pass looks at every node: who is silent, how each zone is, and who has to
+// wait for a taint that evicts.
+func (c *Core) pass(now time.Time) {
+	type count struct{ ready, notReady int }
+	counts := map[string]*count{}
+	for _, n := range c.sorted() {
+		c.settle(now, n)
+		c.judge(now, n)
+		k := counts[n.Zone]
+		if k == nil {
+			k = &count{}
+			counts[n.Zone] = k
+		}
+		switch {
+		case n.Excluded:
+		case n.state() == v1.ConditionTrue:
+			k.ready++
+		default:
+			k.notReady++
+		}
+		c.line(n)
+	}
+	states := map[*zone]State{}
+	for _, z := range c.sortedZones() {
+		k := counts[z.name]
+		if k == nil {
+			delete(c.zones, z.name)
+			continue
+		}
+		z.size, z.unhealthy = k.ready+k.notReady, k.notReady
+		states[z] = c.options.stateOf(k.ready, k.notReady)
+	}
+	c.disrupt(now, states)
+}
+
+// settle gives a node its zone, as its labels say now.
+func (c *Core) settle(now time.Time, n *node) {
+	z := c.zones[n.Node.Zone]
+	if z == nil {
+		rate := c.options.EvictionRate
+		z = &zone{name: n.Node.Zone, state: Initial, tainting: newBucket(now, rate), marking: newBucket(now, rate)}
+		c.zones[z.name] = z
+	}
+	if n.zone != z {
+		leave(n)
+		n.zone = z
+	}
+	if n.known {
+		return
+	}
+	n.known = true
+	c.do(Record{Node: n.Name, UID: n.UID, Reason: "RegisteredNode", Message: "Node " + n.Name + " event: Registered Node " + n.Name + " in Controller"})
+	if n.ready() == v1.ConditionUnknown {
+		c.toMark(n) // who wrote that may not have come to its pods
+	}
+}
+
+func leave(n *node) {
+	if n.zone != nil && len(n.zone.toTaint)+len(n.zone.toMark) > 0 {
+		is := func(other *node) bool { return other == n }
+		n.zone.toTaint = slices.DeleteFunc(n.zone.toTaint, is)
+		n.zone.toMark = slices.DeleteFunc(n.zone.toMark, is)
+	}
+}
+
+// line puts a node that is not ready in line for the taint that evicts, and
+// takes one that is ready out and the taint off.
+func (c *Core) line(n *node) {
+	switch n.state() {
+	case v1.ConditionTrue:
+		leave(n)
+		n.evict, n.mark = false, false
+		c.touch(n)
+	case v1.ConditionFalse, v1.ConditionUnknown:
+		if !n.evict && !slices.Contains(n.zone.toTaint, n) {
+			n.zone.toTaint = append(n.zone.toTaint, n)
+		}
+	}
+}
+
+// disrupt moves the zones to their new states and rates. When every zone is
+// down it is more likely that this controller is cut off than that all nodes
+// died: the taints that evict are taken off everywhere and none is added. When
+// that ends, every node has its full grace again.
+func (c *Core) disrupt(now time.Time, states map[*zone]State) {
+	counted, allDown := 0, true
+	for z, state := range states {
+		if z.size > 0 {
+			counted++
+			allDown = allDown && state == FullDisruption
+		}
+	}
+	if counted == 0 {
+		return
+	}
+	switch {
+	case allDown && !c.allDown:
+		for _, n := range c.sorted() {
+			n.evict = false
+			n.zone.toTaint = nil
+			c.touch(n)
+		}
+	case !allDown && c.allDown:
+		for _, n := range c.nodes {
+			n.sign, n.silent = now, n.silent && n.ready() == v1.ConditionUnknown
+		}
+	}
+	for _, z := range c.sortedZones() {
+		state, rate := states[z], c.options.rateOf(states[z], z.size)
+		if allDown {
+			rate = 0
+		}
+		if z.state != state || allDown != c.allDown {
+			z.tainting.limit(now, rate)
+			z.marking.limit(now, rate)
+			c.do(ZoneChanged{Zone: z.name, From: z.state, To: state, Rate: rate})
+			z.state = state
+		}
+	}
+	c.allDown = allDown
+}
+
+// toMark has the node's pods marked NotReady: at once, or in the zone's line.
+func (c *Core) toMark(n *node) {
+	if !c.options.MarkPodsAtZoneRate {
+		n.mark = true
+		c.touch(n)
+		return
+	}
+	if !slices.Contains(n.zone.toMark, n) {
+		n.zone.toMark = append(n.zone.toMark, n)
+	}
+}
+
+// releaseAll lets as many nodes as each zone's rate allows have the taint.
+func (c *Core) releaseAll(now time.Time) {
+	for _, z := range c.sortedZones() {
+		z.toTaint = c.release(now, &z.tainting, z.toTaint, func(n *node) {
+			n.evict = true
+			z.evictions++
+		})
+		z.toMark = c.release(now, &z.marking, z.toMark, func(n *node) { n.mark = true })
+	}
+}
+
+func (c *Core) release(now time.Time, b *bucket, line []*node, let func(*node)) []*node {
+	for len(line) > 0 {
+		if n := line[0]; !n.gone && n.state() != v1.ConditionTrue {
+			if !b.take(now) {
+				break
+			}
+			let(n)
+			c.touch(n)
+		}
+		line = line[1:]
+	}
+	return line
+}

@@ -1,0 +1,131 @@
+package nodehealth
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+)
+
+// nodeSeen takes in a node's newest state. A heartbeat in its status is a sign
+// of life at the moment it is seen.
+func (c *Core) nodeSeen(now time.Time, seen Node) {
+	n := c.nodes[seen.Name]
+	switch {
+	case n == nil || n.UID != seen.UID:
+		if n != nil {
+			c.nodeGone(n)
+		}
+		n = &node{sign: now}
+		if seen.ready() == "" {
+			n.sign = seen.Created // it has the longer grace from its creation
+		}
+		if l, ok := c.leases[seen.Name]; ok && l.seen.After(n.sign) {
+			n.sign = l.seen
+		}
+		c.nodes[seen.Name] = n
+	case isOlder(seen.ResourceVersion, n.ResourceVersion) && !c.listing:
+		return // a write of Berth's own has been answered ahead of the watch
+	case !sameHeartbeat(seen.condition(v1.NodeReady), n.condition(v1.NodeReady)):
+		c.alive(n, now)
+	}
+	if n.evict && n.hasEvicting() && !seen.hasEvicting() {
+		n.evict = false // somebody took it off: it has to wait in line again
+	}
+	n.Node, n.list = seen, c.nodeList
+	c.adopt(n)
+	c.touch(n)
+}
+
+// adopt takes over a taint that evicts and is already there, from a controller
+// before this one: a change of leader neither begins the countdown anew nor
+// spends the zone's rate again.
+func (c *Core) adopt(n *node) {
+	if c.allDown || n.evict {
+		return
+	}
+	n.evict = n.hasEvicting() && n.state() != v1.ConditionTrue
+}
+
+func (n *Node) hasEvicting() bool {
+	return slices.ContainsFunc(n.Taints, func(t v1.Taint) bool { return evicts(&t) })
+}
+
+func sameHeartbeat(a, b *v1.NodeCondition) bool {
+	return a == nil && b == nil || a != nil && b != nil && a.LastHeartbeatTime.Equal(&b.LastHeartbeatTime)
+}
+
+func isOlder(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && order < 0
+}
+
+func (c *Core) alive(n *node, now time.Time) {
+	n.sign = now
+	if n.silent {
+		n.silent = false
+		c.touch(n)
+	}
+}
+
+// leaseSeen takes in a renewed lease. Only that the time is another one counts;
+// which one is by the node's clock.
+func (c *Core) leaseSeen(now time.Time, seen LeaseSeen) {
+	if before, ok := c.leases[seen.Name]; ok && !seen.Renewed.After(before.renewed) {
+		return
+	}
+	c.leases[seen.Name] = lease{renewed: seen.Renewed, seen: now}
+	if n := c.nodes[seen.Name]; n != nil {
+		c.alive(n, now)
+	}
+}
+
+// sighted ends a time in which no sign of life could be seen. Silence does not
+// count for it.
+func (c *Core) sighted(now time.Time) {
+	if c.blindSince.IsZero() {
+		return
+	}
+	for _, n := range c.nodes {
+		if n.sign.Before(now) && !n.silent {
+			n.sign = n.sign.Add(now.Sub(later(c.blindSince, n.sign)))
+		}
+	}
+	c.blindSince = time.Time{}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+func (c *Core) nodeGone(n *node) {
+	delete(c.nodes, n.Name)
+	n.gone = true
+	if n.known {
+		c.do(Record{Node: n.Name, UID: n.UID, Reason: "RemovingNode", Message: "Node " + n.Name + " event: Removing Node " + n.Name + " from Controller"})
+	}
+}
+
+// judge decides whether the node is silent.
+func (c *Core) judge(now time.Time, n *node) {
+	grace := c.options.MonitorGracePeriod
+	if n.ready() == "" {
+		grace = c.options.StartupGracePeriod
+	}
+	if n.silent || !c.blindSince.IsZero() || !now.After(n.sign.Add(grace)) {
+		return
+	}
+	n.silent = true
+	if n.ready() == v1.ConditionUnknown {
+		return // it has been written, and its pods have been marked
+	}
+	c.touch(n)
+	if n.ready() == v1.ConditionTrue {
+		c.do(Record{Node: n.Name, UID: n.UID, Reason: "NodeNotReady", Message: "Node " + n.Name + " status is now: NodeNotReady"})
+	}
+	c.toMark(n)
+}

@@ -1,0 +1,83 @@
+package nodehealth
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// isOwn reports whether a taint is Berth's to put on and take off: those that
+// keep pods off for a condition or a cordon, and the two that evict.
+func isOwn(taint *v1.Taint) bool {
+	switch taint.Effect {
+	case v1.TaintEffectNoSchedule:
+		if taint.Key == v1.TaintNodeUnschedulable {
+			return true
+		}
+		for _, keys := range watched {
+			for _, key := range keys {
+				if taint.Key == key {
+					return true
+				}
+			}
+		}
+	case v1.TaintEffectNoExecute:
+		return taint.Key == v1.TaintNodeNotReady || taint.Key == v1.TaintNodeUnreachable
+	}
+	return false
+}
+
+// evicts reports whether a taint is one that evicts for the node's health.
+func evicts(taint *v1.Taint) bool {
+	return taint.Effect == v1.TaintEffectNoExecute && isOwn(taint)
+}
+
+// wanted are Berth's own taints as the node's state asks for them; evict says
+// that the node's zone has let it have the one that evicts.
+func (n *Node) wanted(evict bool) []v1.Taint {
+	var want []v1.Taint
+	for _, c := range n.Conditions {
+		if key, ok := watched[c.Type][c.Status]; ok {
+			want = append(want, v1.Taint{Key: key, Effect: v1.TaintEffectNoSchedule})
+		}
+	}
+	if n.Unschedulable {
+		want = append(want, v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule})
+	}
+	if key, ok := watched[v1.NodeReady][n.ready()]; ok && evict {
+		want = append(want, v1.Taint{Key: key, Effect: v1.TaintEffectNoExecute})
+	}
+	return want
+}
+
+// taints is the node's list of taints as it should be, and whether it is not.
+// Taints of others stay as and where they are; those that are right keep their
+// time, those that are new get the present one.
+func (n *Node) taints(now time.Time, evict bool) (list []v1.Taint, differs bool) {
+	want := n.wanted(evict)
+	for i := range n.Taints {
+		t := &n.Taints[i]
+		if !isOwn(t) {
+			list = append(list, *t)
+			continue
+		}
+		if at := slices.IndexFunc(want, func(w v1.Taint) bool { return w.MatchTaint(t) }); at >= 0 {
+			want = slices.Delete(want, at, at+1)
+			list = append(list, *t)
+		} else {
+			differs = true
+		}
+	}
+	for _, t := range want {
+		added := atSeconds(now)
+		t.TimeAdded = &added
+		list = append(list, t)
+		differs = true
+	}
+	return list, differs
+}
+
+// atSeconds is a time as the API keeps it.
+func atSeconds(t time.Time) metav1.Time { return metav1.Time{Time: t.Truncate(time.Second)} }

@@ -1,0 +1,104 @@
+package nodehealth
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+const (
+	firstRetry = 200 * time.Millisecond
+	lastRetry  = 5 * time.Second
+)
+
+// touch has the node looked at for something to write.
+func (c *Core) touch(n *node) {
+	if !n.queued {
+		n.queued = true
+		c.dirty = append(c.dirty, n)
+	}
+}
+
+// write sends what is to be written, one write at a time for each node.
+func (c *Core) write(now time.Time) {
+	var left []*node
+	for i, n := range c.dirty {
+		if len(c.asked) >= c.options.InFlight {
+			left = append(left, c.dirty[i:]...)
+			break
+		}
+		if n.gone {
+			n.queued = false
+			continue
+		}
+		if n.writing || now.Before(n.notYet) {
+			left = append(left, n)
+			continue
+		}
+		action := c.next(now, n)
+		if action == nil {
+			n.queued, n.tries = false, 0
+			continue
+		}
+		n.writing = true
+		c.do(action)
+		left = append(left, n)
+	}
+	c.dirty = left
+}
+
+// next is the node's next write, nil if it is as it should be. The condition
+// comes before what follows from it; pods come last, they take longest.
+func (c *Core) next(now time.Time, n *node) Action {
+	if n.silent {
+		if conditions := n.unknown(now); conditions != nil {
+			return WriteStatus{Ticket: c.ask(n), Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Conditions: conditions}
+		}
+	}
+	taints, differs := n.taints(now, n.evict && n.state() != v1.ConditionTrue && !c.allDown)
+	labels := n.labels()
+	if differs || len(labels) > 0 {
+		return WriteNode{
+			Ticket: c.ask(n), Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion,
+			SetTaints: differs, Taints: taints, Labels: labels,
+		}
+	}
+	if n.mark {
+		n.mark = false
+		ticket := c.ask(n)
+		c.asked[ticket] = request{node: n, marks: true}
+		return MarkPods{Ticket: ticket, Node: n.Name}
+	}
+	return nil
+}
+
+func (c *Core) ask(n *node) Ticket {
+	c.tickets++
+	c.asked[c.tickets] = request{node: n}
+	return c.tickets
+}
+
+func (c *Core) answered(now time.Time, answer Answered) {
+	asked, ok := c.asked[answer.Ticket]
+	delete(c.asked, answer.Ticket)
+	if !ok {
+		return
+	}
+	n := asked.node
+	n.writing, n.notYet = false, time.Time{}
+	if n.gone {
+		return
+	}
+	if answer.Outcome == Gone {
+		n.notYet = now.Add(lastRetry) // the watch will say so
+		return
+	}
+	if answer.Node != nil && answer.Node.UID == n.UID {
+		c.nodeSeen(now, *answer.Node)
+	}
+	if answer.Outcome == Failed || answer.Outcome == Stale && answer.Node == nil {
+		n.mark = n.mark || asked.marks
+		n.tries++
+		n.notYet = now.Add(min(firstRetry<<min(n.tries-1, 10), lastRetry))
+	}
+}

@@ -1,0 +1,108 @@
+package nodehealth
+
+import "time"
+
+// State is how much of a zone is disrupted.
+type State string
+
+const (
+	Initial           State = "Initial"
+	Normal            State = "Normal"
+	PartialDisruption State = "PartialDisruption" // enough of it is not ready to look like a partition
+	FullDisruption    State = "FullDisruption"    // nothing in it is ready
+)
+
+const fewestForPartial = 3 // fewer nodes that are not ready are no disruption of a zone
+
+// zone is a failure domain: its nodes may fail together, so taints that evict
+// are added to one after the other.
+type zone struct {
+	name      string
+	state     State
+	tainting  bucket
+	marking   bucket  // for Options.MarkPodsAtZoneRate
+	toTaint   []*node // wait for a taint that evicts, in this order
+	toMark    []*node // wait for their pods to be marked, if that is limited
+	size      int
+	unhealthy int
+	evictions int
+}
+
+// stateOf is the state of a zone with so many nodes ready and not.
+func (o *Options) stateOf(ready, notReady int) State {
+	switch {
+	case ready == 0 && notReady > 0:
+		return FullDisruption
+	case notReady >= fewestForPartial && float64(notReady)/float64(notReady+ready) >= o.UnhealthyZoneThreshold:
+		return PartialDisruption
+	}
+	return Normal
+}
+
+// rateOf is how many nodes per second may get a taint that evicts.
+func (o *Options) rateOf(state State, size int) float64 {
+	if state != PartialDisruption {
+		return o.EvictionRate
+	}
+	if size > o.LargeClusterSize {
+		return o.SecondaryEvictionRate
+	}
+	return 0
+}
+
+// bucket is a token bucket of one token, in virtual time.
+type bucket struct {
+	rate   float64 // tokens per second, 0: never
+	tokens float64 // at last
+	last   time.Time
+}
+
+func newBucket(now time.Time, rate float64) bucket { return bucket{rate: rate, tokens: 1, last: now} }
+
+func (b *bucket) fill(now time.Time) {
+	if passed := now.Sub(b.last).Seconds(); passed > 0 {
+		b.tokens = min(1, b.tokens+passed*b.rate)
+		b.last = now
+	}
+}
+
+// almost makes up for what is lost when times are rounded to nanoseconds.
+const almost = 1 - 1e-6
+
+func (b *bucket) take(now time.Time) bool {
+	if b.rate <= 0 {
+		return false
+	}
+	b.fill(now)
+	if b.tokens < almost {
+		return false
+	}
+	b.tokens = max(0, b.tokens-1)
+	return true
+}
+
+// next is when a token will be there.
+func (b *bucket) next(now time.Time) (time.Time, bool) {
+	if b.rate <= 0 {
+		return time.Time{}, false
+	}
+	b.fill(now)
+	if b.tokens >= almost {
+		return now, true
+	}
+	return now.Add(time.Duration((1 - b.tokens) / b.rate * float64(time.Second))), true
+}
+
+// limit changes the rate. A bucket that was empty or closed begins empty at the
+// new rate, one that had its token begins with it; as upstream's, so that a zone
+// that goes back and forth gains no evictions by it.
+func (b *bucket) limit(now time.Time, rate float64) {
+	if b.rate == rate {
+		return
+	}
+	empty := !b.take(now)
+	*b = newBucket(now, rate)
+	if empty {
+		b.tokens = 0
+	}
+}
