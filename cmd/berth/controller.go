@@ -1,0 +1,65 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/controller"
+)
+
+func newControllerCommand() *cobra.Command {
+	var to connection
+	options := controller.DefaultOptions()
+	cmd := &cobra.Command{
+		Use:     "controller",
+		GroupID: groupParts,
+		Short:   "Node health and taint eviction",
+		Long: `Run node health and taint eviction, in place of kube-controller-manager's
+node-lifecycle-controller and taint-eviction-controller: switch those off there
+(--controllers=*,-node-lifecycle-controller,-taint-eviction-controller) before.
+
+The flags that kube-controller-manager has, have their names, meanings and
+defaults. Several replicas elect a leader; another one goes on where it ended.`,
+		Example: `  berth controller
+  berth controller --controllers taint-eviction-controller --leader-elect=false
+  berth controller --node-monitor-grace-period 20s --mark-pods-at-zone-rate
+  berth controller --evict-through-budgets --eviction-deadline 10m`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := options.Validate(); err != nil {
+				return usagef("%w", err)
+			}
+			cfg, err := to.config("controller")
+			if err != nil {
+				return err
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			c, err := controller.New(cfg, options)
+			if err != nil {
+				return err
+			}
+			if address := c.Address(); address != "" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "health and metrics on http://%s\n", address)
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), "ready")
+			return c.Run(ctx)
+		},
+	}
+	to.addFlags(cmd.Flags())
+	options.AddFlags(cmd.Flags())
+	addVerbosity(cmd)
+	return cmd
+}
+
+// addVerbosity adds klog's -v.
+func addVerbosity(cmd *cobra.Command) {
+	all := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(all)
+	cmd.Flags().AddGoFlag(all.Lookup("v"))
+}

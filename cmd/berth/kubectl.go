@@ -1,0 +1,104 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	_ "k8s.io/client-go/plugin/pkg/client/auth"
+	"k8s.io/component-base/cli"
+	"k8s.io/component-base/logs"
+	kubectl "k8s.io/kubectl/pkg/cmd"
+	"k8s.io/kubectl/pkg/cmd/plugin"
+	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
+)
+
+func newKubectl() *cobra.Command {
+	return &cobra.Command{
+		Use:                "kubectl [--data-dir DIR] ...",
+		GroupID:            groupTry,
+		Short:              "kubectl, built in, for the cluster of berth up",
+		DisableFlagParsing: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dataDir, args, err := takeDataDir(args)
+			if err != nil {
+				return err
+			}
+			if err := pointAt(dataDir, args); err != nil {
+				return err
+			}
+			runKubectl(cmd.Root().DisplayName()+" kubectl", args)
+			return nil
+		},
+	}
+}
+
+// takeDataDir takes a leading --data-dir away; everything behind it is
+// kubectl's, untouched.
+func takeDataDir(args []string) (string, []string, error) {
+	if len(args) == 0 || !strings.HasPrefix(args[0], "--data-dir") {
+		return dataDirFromEnv(), args, nil
+	}
+	if dir, ok := strings.CutPrefix(args[0], "--data-dir="); ok && dir != "" {
+		return dir, args[1:], nil
+	}
+	if args[0] == "--data-dir" && len(args) > 1 {
+		return args[1], args[2:], nil
+	}
+	return "", nil, usagef("--data-dir: needs a directory")
+}
+
+// pointAt makes kubectl talk to the cluster in dataDir, unless the user chose
+// another. It never falls back to ~/.kube/config: a command meant for the
+// cluster on trial must not reach the one at work.
+func pointAt(dataDir string, args []string) error {
+	if os.Getenv("KUBECONFIG") != "" || names(args, "--kubeconfig") || names(args, "--server") || names(args, "-s") {
+		return nil
+	}
+	kubeconfig, err := filepath.Abs(filepath.Join(dataDir, "kubeconfig"))
+	if err != nil {
+		return err
+	}
+	if !exists(kubeconfig) && needsCluster(args) {
+		return fmt.Errorf("no cluster in %s: run `berth up` first, or name one with --data-dir, KUBECONFIG or --kubeconfig", dataDir)
+	}
+	return os.Setenv("KUBECONFIG", kubeconfig)
+}
+
+func names(args []string, flag string) bool {
+	return slices.ContainsFunc(args, func(a string) bool {
+		return a == flag || strings.HasPrefix(a, flag+"=")
+	})
+}
+
+// needsCluster is false for what kubectl does without one.
+func needsCluster(args []string) bool {
+	if len(args) == 0 || names(args, "--help") || names(args, "-h") || names(args, "--client") {
+		return false
+	}
+	offline := []string{"help", "options", "completion", "config", "kustomize", "plugin", "__complete", "__completeNoDesc"}
+	return !slices.Contains(offline, args[0])
+}
+
+// runKubectl is kubectl's own main with another name; it exits with kubectl's
+// code when a command fails.
+func runKubectl(name string, args []string) {
+	argv := append([]string{"kubectl"}, args...)
+	_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(argv))
+	cmd := kubectl.NewDefaultKubectlCommandWithArgs(kubectl.KubectlOptions{
+		PluginHandler: kubectl.NewDefaultPluginHandler(plugin.ValidPluginFilenamePrefixes),
+		Arguments:     argv,
+		ConfigFlags:   genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag().WithDiscoveryBurst(300).WithDiscoveryQPS(50),
+		IOStreams:     genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr},
+	})
+	cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: name}
+	cmd.SetArgs(args)
+	if err := cli.RunNoErrOutput(cmd); err != nil {
+		kubectlutil.CheckErr(err)
+	}
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// usageError marks an error as the caller's: wrong flag, argument or command.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error {
+	return usageError{fmt.Errorf(format, args...)}
+}
+
+func main() {
+	os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr))
+}
+
+func run(ctx context.Context, argv []string, stdout, stderr io.Writer) int {
+	name := displayName(argv[0])
+	root := newRoot(name)
+	root.SetArgs(argv[1:])
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(stderr, "%s: %s\n", name, oneLine(err))
+	var usage usageError
+	if errors.As(err, &usage) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// displayName is how the user called this binary: kubectl finds plugins by the
+// file name kubectl-berth, and help should repeat what was typed.
+func displayName(argv0 string) string {
+	base := strings.TrimSuffix(filepath.Base(argv0), ".exe")
+	if base == "kubectl-berth" {
+		return "kubectl berth"
+	}
+	return "berth"
+}
+
+// oneLine keeps the promise that an error is one line, also for errors of
+// libraries that list several causes.
+func oneLine(err error) string {
+	return strings.Join(strings.Fields(err.Error()), " ")
+}

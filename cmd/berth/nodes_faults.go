@@ -1,0 +1,193 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/berth-k8s/berth/simnodes"
+	"github.com/berth-k8s/berth/simnodes/kubelet"
+)
+
+func newNodesFail(to *connection) *cobra.Command {
+	var which simnodes.Selection
+	var forHow time.Duration
+	cmd := &cobra.Command{
+		Use:   "fail (--node NAME | --zone ZONE)... [--for DURATION]",
+		Short: "Stop the heartbeats of simulated nodes",
+		Long: `Stop the heartbeats of simulated nodes, as if they lost the network: no Lease is
+renewed, no status reported, and their pods freeze: none starts, none ends, no
+deletion is acknowledged. After the time given, or berth nodes recover, the nodes
+go on from there.
+
+It is an annotation on the nodes (` + kubelet.AnnotationHeartbeat + `), so it works on any cluster
+in which berth nodes runs, and outlasts its restarts.`,
+		Example: `  berth nodes fail --node node-1
+  berth nodes fail --zone z1 --for 2m`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := needsSelection(which); err != nil {
+				return err
+			}
+			if forHow < 0 || cmd.Flags().Changed("for") && forHow < time.Second {
+				return usagef("--for %s: must be 1s or more", forHow)
+			}
+			faults, err := newFaults(to)
+			if err != nil {
+				return err
+			}
+			names, err := faults.Fail(cmd.Context(), which, forHow)
+			if err != nil {
+				return err
+			}
+			until := "until berth nodes recover"
+			if forHow > 0 {
+				until = "for " + forHow.String()
+			}
+			say(cmd.OutOrStdout(), names, "heartbeats stopped "+until)
+			return nil
+		},
+	}
+	selectionFlags(cmd.Flags(), &which)
+	cmd.Flags().DurationVar(&forHow, "for", 0, "for how long (default: until berth nodes recover)")
+	return cmd
+}
+
+func newNodesRecover(to *connection) *cobra.Command {
+	var which simnodes.Selection
+	cmd := &cobra.Command{
+		Use:     "recover (--node NAME | --zone ZONE)...",
+		Short:   "Let failed simulated nodes speak again",
+		Long:    "Let simulated nodes that berth nodes fail has silenced speak again.",
+		Example: "  berth nodes recover --zone z1",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := needsSelection(which); err != nil {
+				return err
+			}
+			faults, err := newFaults(to)
+			if err != nil {
+				return err
+			}
+			names, err := faults.Recover(cmd.Context(), which)
+			if err != nil {
+				return err
+			}
+			say(cmd.OutOrStdout(), names, "recovered")
+			return nil
+		},
+	}
+	selectionFlags(cmd.Flags(), &which)
+	return cmd
+}
+
+func newNodesCondition(to *connection) *cobra.Command {
+	var which simnodes.Selection
+	cmd := &cobra.Command{
+		Use:   "condition [NODE]... TYPE=STATUS|TYPE-...",
+		Short: "Have simulated nodes report conditions",
+		Long: `Have simulated nodes report conditions: MemoryPressure, DiskPressure, PIDPressure,
+NetworkUnavailable, Ready, or one of your own, with status True, False or Unknown.
+TYPE-, or the status of a healthy node, takes it back.
+
+It is an annotation on the nodes (` + kubelet.AnnotationConditions + `).`,
+		Example: `  berth nodes condition node-3 MemoryPressure=True
+  berth nodes condition node-3 MemoryPressure-
+  berth nodes condition --zone z1 Ready=False`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			names, change, err := nodesAndConditions(args)
+			if err != nil {
+				return err
+			}
+			which.Names = append(which.Names, names...)
+			if err := needsSelection(which); err != nil {
+				return err
+			}
+			faults, err := newFaults(to)
+			if err != nil {
+				return err
+			}
+			done, err := faults.SetConditions(cmd.Context(), which, change)
+			if err != nil {
+				return err
+			}
+			say(cmd.OutOrStdout(), done, "conditions changed")
+			return nil
+		},
+	}
+	selectionFlags(cmd.Flags(), &which)
+	return cmd
+}
+
+// nodesAndConditions takes the arguments apart. The status of a healthy node
+// is the same as none asked for.
+func nodesAndConditions(args []string) ([]string, kubelet.Conditions, error) {
+	var names []string
+	change := kubelet.Conditions{}
+	for _, arg := range args {
+		text, remove := strings.CutSuffix(arg, "-")
+		switch {
+		case remove:
+			text += "=False"
+		case !strings.Contains(arg, "="):
+			names = append(names, arg)
+			continue
+		}
+		one, err := kubelet.ParseConditions(text)
+		if err != nil {
+			return nil, nil, usageError{err}
+		}
+		for kind, status := range one {
+			healthy := v1.ConditionFalse
+			if kind == v1.NodeReady {
+				healthy = v1.ConditionTrue
+			}
+			if remove || status == healthy {
+				status = ""
+			}
+			change[kind] = status
+		}
+	}
+	if len(change) == 0 {
+		return nil, nil, usagef("name a condition, such as MemoryPressure=True")
+	}
+	return names, change, nil
+}
+
+func selectionFlags(flags *pflag.FlagSet, which *simnodes.Selection) {
+	flags.StringSliceVar(&which.Names, "node", nil, "a node, by name (repeatable)")
+	flags.StringSliceVar(&which.Zones, "zone", nil, "all simulated nodes of a zone (repeatable)")
+}
+
+func needsSelection(which simnodes.Selection) error {
+	if len(which.Names)+len(which.Zones) == 0 {
+		return usagef("say which nodes: --node NAME or --zone ZONE")
+	}
+	return nil
+}
+
+func newFaults(to *connection) (simnodes.Faults, error) {
+	cfg, err := to.config("nodes")
+	if err != nil {
+		return simnodes.Faults{}, err
+	}
+	client, err := kubernetes.NewForConfig(reachable(cfg))
+	return simnodes.Faults{Client: client}, err
+}
+
+// say names up to ten nodes, and counts more.
+func say(out io.Writer, names []string, what string) {
+	if len(names) > 10 {
+		fmt.Fprintf(out, "%d nodes (%s ... %s): %s\n", len(names), names[0], names[len(names)-1], what)
+		return
+	}
+	for _, name := range names {
+		fmt.Fprintf(out, "%s: %s\n", name, what)
+	}
+}

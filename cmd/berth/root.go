@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+const (
+	groupTry    = "try"
+	groupParts  = "parts"
+	groupAsk    = "ask"
+	groupOthers = "others"
+)
+
+func newRoot(name string) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "berth",
+		Short: "Scheduling, preemption and eviction for Kubernetes",
+		Long: `Berth decides which node a pod runs on, who must make room for it, and who has
+to leave: scheduling, preemption and eviction for Kubernetes.
+
+  berth up         a whole cluster on this machine, in seconds
+  berth kubectl    kubectl for that cluster, built in`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          noUnknownCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: name},
+	}
+	root.AddGroup(
+		&cobra.Group{ID: groupTry, Title: "Try Berth:"},
+		&cobra.Group{ID: groupParts, Title: "Run in a cluster:"},
+		&cobra.Group{ID: groupAsk, Title: "Ask:"},
+		&cobra.Group{ID: groupOthers, Title: "Other:"},
+	)
+	root.AddCommand(
+		newUp(),
+		newKubectl(),
+		newNodes(),
+		newScheduler(),
+		newControllerCommand(),
+		newSimulateCommand(),
+		newVersion(),
+	)
+	root.SetHelpCommandGroupID(groupOthers)
+	root.SetCompletionCommandGroupID(groupOthers)
+	asUsage(root)
+	return root
+}
+
+// asUsage makes every error that cobra itself finds, in flags and arguments, a
+// wrong usage with a pointer to the command's help.
+func asUsage(cmd *cobra.Command) {
+	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usagef("%w (see %s --help)", err, c.CommandPath())
+	})
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(c *cobra.Command, args []string) error {
+			if err := check(c, args); err != nil {
+				return usagef("%w (see %s --help)", err, c.CommandPath())
+			}
+			return nil
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		asUsage(sub)
+	}
+}
+
+// noUnknownCommand is the argument check of a command that only has
+// subcommands: any argument is a mistyped one.
+func noUnknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
+		return fmt.Errorf("unknown command %q; did you mean %s?", args[0], strings.Join(similar, " or "))
+	}
+	return fmt.Errorf("unknown command %q", args[0])
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-k8s/berth/config"
+	"github.com/berth-k8s/berth/manifest"
+	"github.com/berth-k8s/berth/simulate"
+)
+
+// simulation is what the flags of berth simulate say.
+type simulation struct {
+	files     []string
+	recursive bool
+	config    string
+	seed      uint64
+	explain   bool
+	time      time.Duration
+	output    string
+}
+
+func newSimulateCommand() *cobra.Command {
+	var s simulation
+	cmd := &cobra.Command{
+		Use:     "simulate -f FILE|DIR|-",
+		GroupID: groupAsk,
+		Short:   "Where pods would go, off line, from manifests",
+		Long: `Say what would become of the pods in manifests: where each would go, who would
+have to make room for it, who would be evicted when and, for those that fit
+nowhere, why. The manifests are the cluster; none is asked.
+
+Reads any number of files, folders and, as -, standard input, as "kubectl get -o
+yaml" prints them or as people write them: nodes, pods, and what pods and nodes
+refer to. Workloads (Deployment, ReplicaSet, StatefulSet, DaemonSet, Job) are
+expanded into the pods that their controllers would make.
+
+Pods without a node are given what the API server would give them, and are then
+scheduled by priority and age, each once. Evictions are listed with the time at
+which they are due. With --for, time passes: due evictions happen, controllers
+make those pods again, and what waits is tried again.
+
+The same manifests and seed give the same bytes.`,
+		Example: `  berth simulate -f nodes.yaml -f app.yaml
+  kubectl get nodes,pods -A -o yaml | berth simulate -f - -f new.yaml
+  berth simulate -f cluster/ --explain -o json
+  berth simulate -f cluster/ --for 10m`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVarP(&s.files, "filename", "f", nil, "a file or folder of manifests, or - for standard input (repeatable)")
+	flags.BoolVarP(&s.recursive, "recursive", "R", false, "read the folders in folders, too")
+	flags.StringVar(&s.config, "config", "", "the scheduler's configuration file, as for kube-scheduler")
+	flags.Uint64Var(&s.seed, "seed", 1, "breaks ties between nodes that are equally good")
+	flags.BoolVar(&s.explain, "explain", false, "add what every plugin says of every node")
+	flags.DurationVar(&s.time, "for", 0, "let so much time pass after scheduling, as 10m")
+	flags.StringVarP(&s.output, "output", "o", "", "json or yaml; by default a table")
+	return cmd
+}
+
+func (s *simulation) run(cmd *cobra.Command) error {
+	switch {
+	case len(s.files) == 0:
+		return usagef("no manifests given: use -f FILE, -f DIR or -f -")
+	case s.output != "" && !slices.Contains(simulate.Formats, s.output):
+		return usagef("--output %q: must be %s", s.output, strings.Join(simulate.Formats, " or "))
+	case s.time < 0:
+		return usagef("--for %s: must not be negative", s.time)
+	}
+	configuration, err := s.configuration(cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	meter := startMeter(cmd.ErrOrStderr())
+	defer meter.stop()
+	set, err := readManifests(s.files, s.recursive, cmd)
+	if err != nil {
+		return err
+	}
+	answer, err := simulate.Run(set, simulate.Options{
+		Profiles: configuration.Profiles, Seed: s.seed, Explain: s.explain, For: s.time, Discard: true, Progress: meter.at,
+	})
+	if err != nil {
+		return err
+	}
+	meter.stop()
+	tellIgnored(cmd.ErrOrStderr(), set)
+	return answer.Write(cmd.OutOrStdout(), s.output)
+}
+
+func (s *simulation) configuration(stderr io.Writer) (*config.Config, error) {
+	if s.config == "" {
+		return config.Default(config.Options{})
+	}
+	c, err := config.Load(s.config, config.Options{})
+	if err != nil {
+		return nil, err
+	}
+	for _, note := range c.Notes {
+		fmt.Fprintf(stderr, "%s: %s\n", s.config, note)
+	}
+	return c, nil
+}
+
+// readManifests prints all errors but the last, which it returns: each is a line.
+func readManifests(files []string, recursive bool, cmd *cobra.Command) (*manifest.Set, error) {
+	set, err := manifest.Read(files, cmd.InOrStdin(), manifest.Options{Recursive: recursive})
+	var list manifest.Errors
+	if !errors.As(err, &list) || len(list) == 0 {
+		return set, err
+	}
+	for _, e := range list[:len(list)-1] {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v\n", cmd.Root().DisplayName(), e)
+	}
+	return nil, list[len(list)-1]
+}
+
+// tellIgnored names what was read and not used.
+func tellIgnored(stderr io.Writer, set *manifest.Set) {
+	for _, warning := range set.Warnings {
+		fmt.Fprintln(stderr, warning)
+	}
+	if len(set.Ignored) == 0 {
+		return
+	}
+	var list []string
+	for _, kind := range slices.Sorted(maps.Keys(set.Ignored)) {
+		list = append(list, fmt.Sprintf("%d %s", set.Ignored[kind], kind))
+	}
+	fmt.Fprintf(stderr, "not used: %s\n", strings.Join(list, ", "))
+}
+
+// meter shows on a terminal how far a simulation is, once it has taken a while.
+type meter struct {
+	decided, pods atomic.Int64
+	done          chan struct{}
+	ended         chan struct{}
+}
+
+const (
+	meterAfter = 2 * time.Second
+	meterEvery = 200 * time.Millisecond
+)
+
+func startMeter(stderr io.Writer) *meter {
+	m := &meter{done: make(chan struct{}), ended: make(chan struct{})}
+	if !isTerminal(stderr) {
+		close(m.ended)
+		return m
+	}
+	go m.show(&progress{out: stderr, terminal: true})
+	return m
+}
+
+func (m *meter) show(p *progress) {
+	defer close(m.ended)
+	next := time.NewTimer(meterAfter)
+	defer next.Stop()
+	for {
+		select {
+		case <-m.done:
+			p.finish("")
+			return
+		case <-next.C:
+			if pods := m.pods.Load(); pods > 0 {
+				p.step("simulate", fmt.Sprintf("%d of %d pods", m.decided.Load(), pods))
+			} else {
+				p.step("simulate", "reading manifests")
+			}
+			next.Reset(meterEvery)
+		}
+	}
+}
+
+func (m *meter) at(decided, pods int) {
+	m.decided.Store(int64(decided))
+	m.pods.Store(int64(pods))
+}
+
+// stop may be called again.
+func (m *meter) stop() {
+	select {
+	case <-m.done:
+	default:
+		close(m.done)
+	}
+	<-m.ended
+}

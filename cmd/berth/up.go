@@ -1,0 +1,196 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-k8s/berth/up/datadir"
+	"github.com/berth-k8s/berth/up/supervisor"
+)
+
+// cluster is what the user asked `berth up` for.
+type cluster struct {
+	dataDir      string
+	port         int
+	nodes, zones int
+	fresh        bool
+	controlplane string
+
+	berth      string // this executable
+	kubeconfig string // in the data directory
+}
+
+// parts are the processes of a cluster, in the order in which they start. Each
+// prints a line that begins with "ready" when it is.
+func (c *cluster) parts() []supervisor.Part {
+	return []supervisor.Part{
+		{Name: "controlplane", OwnLog: true, Argv: c.controlplaneArgv},
+		{Name: "scheduler", Argv: c.part("scheduler", "--compare-tolerations")},
+		{Name: "controller", Argv: c.part("controller", "--leader-elect=false", "--health-bind-address", "127.0.0.1:0")},
+		{Name: "nodes", Argv: c.part("nodes", "--count", strconv.Itoa(c.nodes), "--zones", strconv.Itoa(c.zones))},
+	}
+}
+
+// part is the command line of a part that is a subcommand of berth itself.
+func (c *cluster) part(subcommand string, flags ...string) func() []string {
+	return func() []string {
+		return append([]string{c.berth, subcommand, "--kubeconfig", c.kubeconfig}, flags...)
+	}
+}
+
+func (c *cluster) controlplaneArgv() []string {
+	argv := []string{c.controlplane, "--data-dir", filepath.Dir(c.kubeconfig)}
+	if c.port != 0 {
+		argv = append(argv, "--port", strconv.Itoa(c.port))
+	}
+	return argv
+}
+
+func newUp() *cobra.Command {
+	c := &cluster{}
+	cmd := &cobra.Command{
+		Use:     "up",
+		GroupID: groupTry,
+		Short:   "A whole cluster on this machine, in the foreground",
+		Long: `Start a whole cluster in the foreground: the Kubernetes API server and etcd
+(process berth-controlplane), Berth's scheduler and controllers, and simulated
+nodes.
+
+Everything is kept in the data directory, the kubeconfig too. Ctrl-C ends all of
+it; the next berth up goes on with the same state, or with --fresh begins anew.
+Each part writes its log there.`,
+		Example: `  berth up                       3 nodes in 3 zones
+  berth up --nodes 100 --zones 4
+  berth up --fresh               forget what was there
+  KUBECONFIG=.berth/kubeconfig kubectl get nodes`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := c.check(); err != nil {
+				return err
+			}
+			return c.run(cmd)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&c.dataDir, "data-dir", dataDirFromEnv(), "where the cluster is kept; the kubeconfig is written into it (or $"+envDataDir+")")
+	flags.IntVar(&c.port, "port", 0, "port of the API on 127.0.0.1 (default: the one used last here, or a free one)")
+	flags.IntVar(&c.nodes, "nodes", 3, "simulated nodes")
+	flags.IntVar(&c.zones, "zones", 3, "zones that the nodes are spread over")
+	flags.BoolVar(&c.fresh, "fresh", false, "begin anew: delete what is in the data directory, without asking")
+	flags.StringVar(&c.controlplane, "controlplane", "", "the berth-controlplane to run (default: beside this executable, then in PATH)")
+	return cmd
+}
+
+func (c *cluster) check() error {
+	shape := nodesShape{count: c.nodes, zones: c.zones}
+	if err := shape.checkCounts("--nodes"); err != nil {
+		return err
+	}
+	if c.port < 0 || c.port > 65535 {
+		return usagef("--port %d: must be between 1 and 65535", c.port)
+	}
+	if c.dataDir == "" {
+		return usagef("--data-dir: must name a directory")
+	}
+	return nil
+}
+
+func (c *cluster) run(cmd *cobra.Command) error {
+	ctx, stop := untilSignal(cmd.Context())
+	defer stop()
+	began := time.Now()
+	if err := c.findExecutables(); err != nil {
+		return err
+	}
+	dir, err := datadir.Open(c.dataDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if c.fresh {
+		if err := dir.Clear(); err != nil {
+			return err
+		}
+	}
+	c.kubeconfig = dir.Join("kubeconfig")
+	out := &progress{out: cmd.OutOrStdout(), terminal: isTerminal(cmd.OutOrStdout())}
+	s := &supervisor.Supervisor{Dir: dir.Path, Progress: out.step, Trouble: out.trouble}
+	err = s.Run(ctx, c.parts(), func() {
+		out.finish(c.welcome(time.Since(began)))
+	})
+	if err == nil {
+		out.finish("stopped; berth up goes on from here\n")
+	}
+	return err
+}
+
+// findExecutables finds this executable, for the parts that are its own, and
+// the control plane's, which is built apart.
+func (c *cluster) findExecutables() error {
+	var err error
+	if c.berth, err = os.Executable(); err != nil {
+		return fmt.Errorf("find this executable: %w", err)
+	}
+	if c.controlplane != "" {
+		if _, err := exec.LookPath(c.controlplane); err != nil {
+			return fmt.Errorf("--controlplane: %w", err)
+		}
+		return nil
+	}
+	const name = "berth-controlplane"
+	for _, candidate := range []string{filepath.Join(filepath.Dir(c.berth), name), name} {
+		if path, err := exec.LookPath(candidate); err == nil {
+			c.controlplane = path
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is neither beside %s nor in PATH: run `make build`, or name it with --controlplane", name, c.berth)
+}
+
+func (c *cluster) welcome(took time.Duration) string {
+	berth := "berth"
+	if filepath.Base(os.Args[0]) != os.Args[0] {
+		berth = os.Args[0]
+	}
+	if c.dataDir != defaultDataDir {
+		berth = envDataDir + "=" + shellWord(c.dataDir) + " " + berth
+	}
+	return fmt.Sprintf(`
+Berth is up: Kubernetes %s, %s (%.1fs)
+
+  kubeconfig  %s
+  logs        %s
+
+Try:
+  %s kubectl get nodes -L topology.kubernetes.io/zone
+  %s kubectl create deployment web --image=nginx --replicas=3
+  %s nodes fail --node node-1 --for 2m
+
+Ctrl-C stops it; the next berth up goes on from there.
+`, currentVersion().Kubernetes, describeNodes(c.nodes, c.zones), took.Seconds(),
+		c.kubeconfig, filepath.Join(filepath.Dir(c.kubeconfig), "*.log"), berth, berth, berth)
+}
+
+func describeNodes(nodes, zones int) string {
+	if nodes == 0 {
+		return "no simulated nodes"
+	}
+	s := plural(nodes, "simulated node")
+	if zones > 0 {
+		s += " in " + plural(min(zones, nodes), "zone")
+	}
+	return s
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}

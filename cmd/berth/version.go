@@ -1,0 +1,112 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+)
+
+// version is set at a release by -ldflags "-X main.version=v1.2.3"; otherwise
+// the module's build information answers.
+var version string
+
+type versionInfo struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Version    string `json:"version"`
+	Commit     string `json:"commit,omitempty"`
+	Modified   bool   `json:"modified,omitempty"`
+	Kubernetes string `json:"kubernetes"`
+	Go         string `json:"go"`
+	Platform   string `json:"platform"`
+}
+
+func newVersion() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:     "version",
+		GroupID: groupOthers,
+		Short:   "Print Berth's version and the Kubernetes version it follows",
+		Long: `Print Berth's own version and the Kubernetes version it follows, that is, the
+version of the Kubernetes libraries it was built with.`,
+		Example: "  berth version\n  berth version -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text, err := formatVersion(currentVersion(), output)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprint(cmd.OutOrStdout(), text)
+			return err
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json or yaml; by default lines for people")
+	return cmd
+}
+
+func formatVersion(v versionInfo, output string) (string, error) {
+	switch output {
+	case "":
+		commit := ""
+		if v.Commit != "" {
+			commit = " (" + v.Commit[:min(12, len(v.Commit))] + ")"
+		}
+		return fmt.Sprintf("Berth %s%s\nKubernetes %s\n%s %s\n", v.Version, commit, v.Kubernetes, v.Go, v.Platform), nil
+	case "json":
+		b, err := json.MarshalIndent(v, "", "  ")
+		return string(b) + "\n", err
+	case "yaml":
+		b, err := yaml.Marshal(v)
+		return string(b), err
+	}
+	return "", usagef("--output %q: must be json or yaml", output)
+}
+
+func currentVersion() versionInfo {
+	v := versionInfo{
+		APIVersion: "berth.dev/v1alpha1",
+		Kind:       "Version",
+		Version:    version,
+		Kubernetes: "unknown",
+		Go:         runtime.Version(),
+		Platform:   runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	if v.Version == "" {
+		v.Version = info.Main.Version
+	}
+	if v.Version == "" || v.Version == "(devel)" {
+		v.Version = "devel"
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			v.Commit = s.Value
+		case "vcs.modified":
+			v.Modified = s.Value == "true"
+		}
+	}
+	for _, m := range info.Deps {
+		if m.Path == "k8s.io/client-go" {
+			v.Kubernetes = kubernetesOf(m.Version)
+		}
+	}
+	return v
+}
+
+// kubernetesOf turns the version of a Kubernetes library into that of the
+// Kubernetes release it was published with: v0.36.3 belongs to v1.36.3.
+func kubernetesOf(library string) string {
+	if rest, ok := strings.CutPrefix(library, "v0."); ok {
+		return "v1." + rest
+	}
+	return library
+}

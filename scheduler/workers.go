@@ -1,0 +1,63 @@
+package scheduler
+
+import (
+	"context"
+	"sync"
+)
+
+// workers carry out requests, a bounded number at a time, in the order in which they were given where one is enough.
+type workers struct {
+	mu    sync.Mutex
+	tasks []func(context.Context)
+	more  *sync.Cond
+	ended bool
+}
+
+func newWorkers() *workers {
+	w := &workers{}
+	w.more = sync.NewCond(&w.mu)
+	return w
+}
+
+// do queues a task. After the end of run tasks are dropped.
+func (w *workers) do(task func(context.Context)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tasks = append(w.tasks, task)
+	w.more.Signal()
+}
+
+// run works with n goroutines until the context ends; what is under way is finished, what waits is dropped.
+func (w *workers) run(ctx context.Context, n int) {
+	stop := context.AfterFunc(ctx, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.ended = true
+		w.more.Broadcast()
+	})
+	defer stop()
+	var running sync.WaitGroup
+	for range n {
+		running.Go(func() {
+			for task := w.next(); task != nil; task = w.next() {
+				task(context.WithoutCancel(ctx))
+			}
+		})
+	}
+	running.Wait()
+}
+
+func (w *workers) next() func(context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(w.tasks) == 0 && !w.ended {
+		w.more.Wait()
+	}
+	if w.ended {
+		return nil
+	}
+	task := w.tasks[0]
+	w.tasks[0] = nil
+	w.tasks = w.tasks[1:]
+	return task
+}

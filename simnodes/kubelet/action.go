@@ -1,0 +1,85 @@
+package kubelet
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Kind of an action.
+type Kind int
+
+const (
+	// Register creates the node Object, or finds it there.
+	Register Kind = iota
+	// Renew creates or renews the node's Lease.
+	Renew
+	// PatchNode patches labels, or with Status the status, of the node.
+	PatchNode
+	// PatchPod patches the status of the pod.
+	PatchPod
+	// DeletePod removes the pod: its processes have ended.
+	DeletePod
+	// DeleteNode removes a node that an earlier, larger run left.
+	DeleteNode
+	// Report emits an event about the pod.
+	Report
+)
+
+func (k Kind) String() string {
+	return [...]string{"register", "renew", "patch-node", "patch-pod", "delete-pod", "delete-node", "report"}[k]
+}
+
+// Action is one request for the shell to carry out. At most one action for a
+// node's status, a Lease or a pod is under way at a time; Done ends it.
+// Reports are sent and forgotten.
+type Action struct {
+	Kind Kind
+	Node string
+	Pod  types.NamespacedName
+	UID  types.UID
+
+	Object *v1.Node // Register
+	Patch  []byte   // PatchNode, PatchPod
+	Status bool     // PatchNode: the patch is for the status subresource
+	Event  *Event   // Report
+}
+
+// Event is what a Report says.
+type Event struct{ Type, Reason, Message string }
+
+func (a Action) String() string {
+	what := a.Node
+	if a.Pod.Name != "" {
+		what = a.Pod.String()
+	}
+	switch {
+	case a.Event != nil:
+		return fmt.Sprintf("%s %s %s %s: %s", a.Kind, what, a.Event.Type, a.Event.Reason, a.Event.Message)
+	case a.Patch != nil:
+		return fmt.Sprintf("%s %s %s", a.Kind, what, a.Patch)
+	}
+	return fmt.Sprintf("%s %s", a.Kind, what)
+}
+
+// Outcome is how an action ended.
+type Outcome int
+
+const (
+	// OK: carried out.
+	OK Outcome = iota
+	// Gone: the object is not there any more, or another one of that name is.
+	Gone
+	// Failed: not carried out, may succeed later.
+	Failed
+	// Refused: the API server will never take it; try again only when
+	// something changed.
+	Refused
+)
+
+// retry is how long to wait after n failures in a row.
+func retry(failures int) time.Duration {
+	return min(200*time.Millisecond<<min(failures, 10), 30*time.Second)
+}

@@ -1,0 +1,60 @@
+package kubelet
+
+import "net/netip"
+
+// ipPool gives the addresses of a node's pod range to its pods, in turn, so
+// that an address is not used again right after it was freed.
+type ipPool struct {
+	prefix netip.Prefix
+	taken  map[netip.Addr]struct{}
+	last   netip.Addr
+}
+
+// in sets the range, which comes with the node's object and never changes.
+func (p *ipPool) in(cidr string) {
+	if prefix, err := netip.ParsePrefix(cidr); err == nil {
+		p.prefix = prefix.Masked()
+	}
+}
+
+// next takes a free address; "" when there is none. The first of the range is
+// left to the network, the second to the node.
+func (p *ipPool) next() string {
+	if !p.prefix.IsValid() {
+		return ""
+	}
+	first := p.prefix.Addr().Next().Next()
+	if !p.last.IsValid() {
+		p.last = first.Prev()
+	}
+	for a, wrapped := p.last.Next(), false; ; a = a.Next() {
+		if !p.prefix.Contains(a) {
+			if wrapped {
+				return ""
+			}
+			a, wrapped = first, true
+		}
+		if _, used := p.taken[a]; !used {
+			p.last = a
+			p.take(a.String())
+			return a.String()
+		}
+	}
+}
+
+func (p *ipPool) take(ip string) {
+	if a, err := netip.ParseAddr(ip); err == nil {
+		if p.taken == nil {
+			p.taken = map[netip.Addr]struct{}{}
+		}
+		p.taken[a] = struct{}{}
+	}
+}
+
+// free gives an address back and returns what its owner has then: none.
+func (p *ipPool) free(ip string) string {
+	if a, err := netip.ParseAddr(ip); err == nil {
+		delete(p.taken, a)
+	}
+	return ""
+}

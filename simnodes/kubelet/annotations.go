@@ -1,0 +1,153 @@
+package kubelet
+
+import (
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	prefix = "berth.dev/"
+
+	// LabelSimulated marks a node as one that no machine stands behind.
+	LabelSimulated = prefix + "simulated"
+
+	// On a node: HeartbeatStopped as value of AnnotationHeartbeat silences it,
+	// until the time in AnnotationHeartbeatUntil if there is one.
+	AnnotationHeartbeat      = prefix + "heartbeat"
+	AnnotationHeartbeatUntil = prefix + "heartbeat-until"
+	HeartbeatStopped         = "stopped"
+	// On a node: conditions to report, as in "MemoryPressure=True,Ready=False".
+	AnnotationConditions = prefix + "conditions"
+
+	// On a pod: how long containers run, with which code they end, how long
+	// they take to end after SIGTERM, how long each init container runs, and
+	// what every readiness probe answers.
+	AnnotationRunFor         = prefix + "run-for"
+	AnnotationExitCode       = prefix + "exit-code"
+	AnnotationTerminateAfter = prefix + "terminate-after"
+	AnnotationInitFor        = prefix + "init-for"
+	AnnotationReady          = prefix + "ready"
+)
+
+// forEver is the run time of a process that does not end by itself.
+const forEver time.Duration = -1
+
+// script is how a pod's processes behave.
+type script struct {
+	runFor         time.Duration
+	exitCode       int32
+	terminateAfter time.Duration
+	initFor        time.Duration
+	// ready overrides the readiness probes unless nil.
+	ready *bool
+	// bad names the first annotation that could not be read; it is ignored.
+	bad error
+}
+
+func (s *Shape) scriptOf(pod *v1.Pod) script {
+	sc := script{runFor: forEver, terminateAfter: s.TerminateAfter}
+	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "Job" {
+		sc.runFor = s.JobRunFor
+	}
+	sc.duration(pod, AnnotationRunFor, &sc.runFor)
+	sc.duration(pod, AnnotationTerminateAfter, &sc.terminateAfter)
+	sc.duration(pod, AnnotationInitFor, &sc.initFor)
+	if text, ok := pod.Annotations[AnnotationExitCode]; ok {
+		code, err := strconv.ParseInt(text, 10, 32)
+		if err != nil || code < 0 || code > 255 {
+			sc.fault(AnnotationExitCode, text, "must be a number from 0 to 255")
+		} else {
+			sc.exitCode = int32(code)
+		}
+	}
+	if text, ok := pod.Annotations[AnnotationReady]; ok {
+		ready, err := strconv.ParseBool(text)
+		if err != nil {
+			sc.fault(AnnotationReady, text, "must be true or false")
+		} else {
+			sc.ready = &ready
+		}
+	}
+	return sc
+}
+
+func (sc *script) duration(pod *v1.Pod, key string, into *time.Duration) {
+	text, ok := pod.Annotations[key]
+	if !ok {
+		return
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		sc.fault(key, text, "must be a duration such as 30s or 5m")
+		return
+	}
+	*into = d
+}
+
+func (sc *script) fault(key, value, allowed string) {
+	if sc.bad == nil {
+		sc.bad = fmt.Errorf("annotation %s: %q: %s", key, value, allowed)
+	}
+}
+
+// silentUntil says whether a node's heartbeat is stopped by annotation, and
+// when it resumes; the zero time is never.
+func silentUntil(node *v1.Node, now time.Time) (bool, time.Time) {
+	if node.Annotations[AnnotationHeartbeat] != HeartbeatStopped {
+		return false, time.Time{}
+	}
+	until, err := time.Parse(time.RFC3339, node.Annotations[AnnotationHeartbeatUntil])
+	if err != nil {
+		return true, time.Time{}
+	}
+	return now.Before(until), until
+}
+
+// Conditions are node conditions by type, as the annotation writes them.
+type Conditions map[v1.NodeConditionType]v1.ConditionStatus
+
+// ParseConditions reads "Type=Status[,Type=Status...]".
+func ParseConditions(text string) (Conditions, error) {
+	conditions := Conditions{}
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
+		kind, status, ok := strings.Cut(part, "=")
+		if !ok || !isConditionType(kind) {
+			return nil, fmt.Errorf("condition %q: must be TYPE=True, TYPE=False or TYPE=Unknown", part)
+		}
+		switch v1.ConditionStatus(status) {
+		case v1.ConditionTrue, v1.ConditionFalse, v1.ConditionUnknown:
+			conditions[v1.NodeConditionType(kind)] = v1.ConditionStatus(status)
+		default:
+			return nil, fmt.Errorf("condition %s: status %q: must be True, False or Unknown", kind, status)
+		}
+	}
+	return conditions, nil
+}
+
+func isConditionType(s string) bool {
+	for i, r := range s {
+		upper, lower := r >= 'A' && r <= 'Z', r >= 'a' && r <= 'z'
+		if i == 0 && !upper || !upper && !lower && (r < '0' || r > '9') {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func (c Conditions) String() string {
+	parts := make([]string, 0, len(c))
+	for kind, status := range c {
+		parts = append(parts, string(kind)+"="+string(status))
+	}
+	sort.Strings(parts)
+	return strings.Join(parts, ",")
+}

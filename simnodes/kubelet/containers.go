@@ -1,0 +1,259 @@
+package kubelet
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// play advances one pod's status to now: what has started, ended, restarted or
+// become ready since the status was written.
+type play struct {
+	pod    *v1.Pod
+	script script
+	now    time.Time
+	// status is changed in place.
+	status *v1.PodStatus
+	// wake is when the status changes next by itself; zero is never.
+	wake time.Time
+}
+
+// Exit codes of a process that a signal ended: 128 and the signal's number.
+const (
+	exitTerminated = 143
+	exitKilled     = 137
+)
+
+func (p *play) wakeAt(t time.Time) {
+	if p.wake.IsZero() || t.Before(p.wake) {
+		p.wake = t
+	}
+}
+
+// containers plays init containers in order, then the others beside the
+// sidecars, which end when all others have ended for good.
+func (p *play) containers() {
+	spec := &p.pod.Spec
+	p.status.InitContainerStatuses = p.known(spec.InitContainers, p.status.InitContainerStatuses)
+	p.status.ContainerStatuses = p.known(spec.Containers, p.status.ContainerStatuses)
+	if !p.initContainers() {
+		return
+	}
+	for i := range spec.Containers {
+		p.step(&spec.Containers[i], &p.status.ContainerStatuses[i], p.script.runFor, p.script.exitCode)
+	}
+	if p.endedForGood() {
+		p.stopAll(exitTerminated)
+	}
+}
+
+// initContainers is true once the containers proper may start.
+func (p *play) initContainers() bool {
+	for i := range p.pod.Spec.InitContainers {
+		c, cs := &p.pod.Spec.InitContainers[i], &p.status.InitContainerStatuses[i]
+		if isSidecar(c) {
+			p.step(c, cs, forEver, 0)
+			if cs.Started == nil || !*cs.Started {
+				return false
+			}
+			continue
+		}
+		if t := cs.State.Terminated; t != nil && t.ExitCode == 0 {
+			continue
+		}
+		p.step(c, cs, p.script.initFor, 0)
+		if cs.State.Terminated == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// known gives every container of the spec its status, in the spec's order; one
+// that has none yet is waiting.
+func (p *play) known(containers []v1.Container, have []v1.ContainerStatus) []v1.ContainerStatus {
+	if len(containers) == 0 {
+		return nil
+	}
+	out := make([]v1.ContainerStatus, len(containers))
+	for i := range containers {
+		c := &containers[i]
+		if j := slices.IndexFunc(have, func(cs v1.ContainerStatus) bool { return cs.Name == c.Name }); j >= 0 {
+			out[i] = have[j]
+			continue
+		}
+		started := false
+		out[i] = v1.ContainerStatus{Name: c.Name, Image: c.Image, Started: &started}
+		out[i].State.Waiting = &v1.ContainerStateWaiting{Reason: "PodInitializing"}
+	}
+	return out
+}
+
+// step plays one container until it has to wait for something.
+func (p *play) step(c *v1.Container, cs *v1.ContainerStatus, runFor time.Duration, exitCode int32) {
+	for {
+		switch state := &cs.State; {
+		case state.Running != nil && cs.Image != c.Image:
+			// The image of a running container was changed: out with the old.
+			p.end(cs, p.now, exitTerminated)
+			p.start(c, cs, cs.RestartCount+1)
+		case state.Running != nil:
+			if runFor == forEver {
+				p.probe(c, cs)
+				return
+			}
+			end := after(state.Running.StartedAt, runFor)
+			if p.now.Before(end) {
+				p.wakeAt(end)
+				p.probe(c, cs)
+				return
+			}
+			p.end(cs, end, exitCode)
+		case state.Terminated != nil || cs.LastTerminationState.Terminated != nil:
+			if !p.restart(c, cs) {
+				return
+			}
+		default:
+			p.start(c, cs, 0)
+		}
+	}
+}
+
+// restart starts a container that ended, or has it wait for that; false when
+// there is nothing to do now.
+func (p *play) restart(c *v1.Container, cs *v1.ContainerStatus) bool {
+	last := cs.State.Terminated
+	if last == nil {
+		last = cs.LastTerminationState.Terminated
+	}
+	if !p.restarts(c, last.ExitCode) {
+		return false
+	}
+	delay := backOff(cs.RestartCount)
+	if at := after(last.FinishedAt, delay); p.now.Before(at) {
+		p.wakeAt(at)
+		cs.LastTerminationState.Terminated = last
+		cs.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{
+			Reason: "CrashLoopBackOff",
+			Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
+				delay, c.Name, p.pod.Name, p.pod.Namespace, p.pod.UID),
+		}}
+		return false
+	}
+	cs.LastTerminationState.Terminated = last
+	p.start(c, cs, cs.RestartCount+1)
+	return true
+}
+
+// restarts says whether a container that ended with this code is started again.
+func (p *play) restarts(c *v1.Container, exitCode int32) bool {
+	policy := p.pod.Spec.RestartPolicy
+	if isInit := slices.ContainsFunc(p.pod.Spec.InitContainers, func(i v1.Container) bool { return i.Name == c.Name }); isInit && policy == v1.RestartPolicyAlways && !isSidecar(c) {
+		// An init container has to succeed once, not run for ever.
+		policy = v1.RestartPolicyOnFailure
+	}
+	if c.RestartPolicy != nil {
+		policy = v1.RestartPolicy(*c.RestartPolicy)
+	}
+	return policy == v1.RestartPolicyAlways || policy == v1.RestartPolicyOnFailure && exitCode != 0
+}
+
+// backOff is the kubelet's: the first restart at once, then 10 s, doubled up
+// to 5 min.
+func backOff(restarts int32) time.Duration {
+	if restarts == 0 {
+		return 0
+	}
+	return min(10*time.Second<<min(restarts-1, 10), 5*time.Minute)
+}
+
+func (p *play) start(c *v1.Container, cs *v1.ContainerStatus, restarts int32) {
+	cs.State = v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: stamp(p.now)}}
+	cs.RestartCount = restarts
+	cs.Image = c.Image
+	cs.ImageID = c.Image + "@sha256:" + digest(c.Image)
+	cs.ContainerID = "berth://" + digest(string(p.pod.UID), c.Name, strconv.Itoa(int(restarts)))
+	p.size(c, cs)
+}
+
+// size reports the container's resources as they are in the spec.
+func (p *play) size(c *v1.Container, cs *v1.ContainerStatus) {
+	cs.AllocatedResources = c.Resources.Requests.DeepCopy()
+	cs.Resources = &v1.ResourceRequirements{
+		Requests: c.Resources.Requests.DeepCopy(),
+		Limits:   c.Resources.Limits.DeepCopy(),
+	}
+}
+
+func (p *play) end(cs *v1.ContainerStatus, at time.Time, exitCode int32) {
+	reason := "Completed"
+	if exitCode != 0 {
+		reason = "Error"
+	}
+	ended := &v1.ContainerStateTerminated{
+		ExitCode:    exitCode,
+		Reason:      reason,
+		FinishedAt:  stamp(at),
+		ContainerID: cs.ContainerID,
+	}
+	if cs.State.Running != nil {
+		ended.StartedAt = cs.State.Running.StartedAt
+	}
+	cs.State = v1.ContainerState{Terminated: ended}
+	notStarted := false
+	cs.Started = &notStarted
+	// An init container that succeeded counts as ready, as the kubelet has it.
+	cs.Ready = exitCode == 0 && slices.ContainsFunc(p.pod.Spec.InitContainers, func(c v1.Container) bool {
+		return c.Name == cs.Name && !isSidecar(&c)
+	})
+}
+
+// endedForGood is true when no container proper runs or will run again.
+func (p *play) endedForGood() bool {
+	for i := range p.status.ContainerStatuses {
+		ended := p.status.ContainerStatuses[i].State.Terminated
+		if ended == nil || p.restarts(&p.pod.Spec.Containers[i], ended.ExitCode) {
+			return false
+		}
+	}
+	return true
+}
+
+// stopAll ends whatever still runs; what never ran is ended, too.
+func (p *play) stopAll(exitCode int32) {
+	for _, list := range [][]v1.ContainerStatus{p.status.InitContainerStatuses, p.status.ContainerStatuses} {
+		for i := range list {
+			if list[i].State.Terminated == nil {
+				p.end(&list[i], p.now, exitCode)
+			}
+		}
+	}
+}
+
+func isSidecar(c *v1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+}
+
+// after is when a duration that began at a stored time is over. The API keeps
+// whole seconds, cut off: a second is added so that it is never over too early.
+func after(t metav1.Time, d time.Duration) time.Time {
+	if d == 0 {
+		return t.Time
+	}
+	return t.Add(d + time.Second)
+}
+
+func digest(parts ...string) string {
+	h := sha256.New()
+	for _, part := range parts {
+		h.Write([]byte(part))
+		h.Write([]byte{0})
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}

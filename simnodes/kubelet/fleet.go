@@ -1,0 +1,342 @@
+package kubelet
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+)
+
+// Fleet is all simulated nodes of one process. It belongs to one goroutine.
+type Fleet struct {
+	shape Shape
+	// nodes by name: 1 to Count, from the beginning and for good, and gone ones
+	// of an earlier run that still have pods.
+	nodes map[string]*node
+	// pods that are bound to one of nodes.
+	pods   map[types.UID]*pod
+	timers timers
+	out    []Action
+	// live counts nodes that are registered.
+	live int
+}
+
+// node is one simulated node.
+type node struct {
+	// number counts from 1; 0 for one of an earlier, larger run.
+	number int
+	name   string
+	// object is the newest seen; nil before it is registered and after it is
+	// deleted.
+	object *v1.Node
+	// gone: deleted by somebody. It stays so until a Node of this name is seen
+	// again, which this process does not make.
+	gone bool
+	// silent: an annotation stops its heartbeat; its pods are frozen.
+	silent   bool
+	labelled bool // labels were checked once in this process
+	pods     map[types.UID]*pod
+	ips      ipPool
+
+	busy     bool // an action for the object or its status is under way
+	failures int
+	statusAt time.Time // next report with nothing new
+	reported time.Time // last report
+	status   timer
+	renewing bool
+	renew    timer
+}
+
+// New makes a fleet of shape's nodes, none registered.
+func New(shape Shape) *Fleet {
+	f := &Fleet{
+		shape: shape,
+		nodes: make(map[string]*node, shape.Count),
+		pods:  map[types.UID]*pod{},
+	}
+	for number := 1; number <= shape.Count; number++ {
+		n := &node{number: number, name: shape.Name(number), pods: map[types.UID]*pod{}}
+		n.status.fire = func(now time.Time) { f.checkNode(n, now) }
+		n.renew.fire = func(now time.Time) { f.renewLease(n, now) }
+		f.nodes[n.name] = n
+	}
+	return f
+}
+
+// Start registers the nodes that are not there; NodesListed has said which are.
+func (f *Fleet) Start(now time.Time) {
+	for number := 1; number <= f.shape.Count; number++ {
+		if n := f.nodes[f.shape.Name(number)]; n.object == nil && !n.busy {
+			f.register(n, now)
+		}
+	}
+}
+
+// NodesListed takes all nodes there are at a version: those that are not among
+// them are gone. Nodes of this shape beyond its count are removed.
+func (f *Fleet) NodesListed(list []*v1.Node, version string, now time.Time) {
+	there := make(map[string]bool, len(list))
+	for _, object := range list {
+		there[object.Name] = true
+		if f.shape.Beyond(object.Name) && object.Labels[LabelSimulated] != "" {
+			f.retire(object)
+			continue
+		}
+		f.NodeSeen(object, now)
+	}
+	for number := 1; number <= f.shape.Count; number++ {
+		// A node that was registered after the list was made is not in it.
+		n := f.nodes[f.shape.Name(number)]
+		if n.object != nil && !there[n.name] && newer(version, n.object.ResourceVersion) {
+			f.NodeGone(n.object, now)
+		}
+	}
+}
+
+// retire removes a node that an earlier, larger run left, and takes its pods as
+// a gone node's. Only one that was seen to be simulated: a machine may have a
+// name of this shape.
+func (f *Fleet) retire(object *v1.Node) {
+	if f.nodes[object.Name] == nil {
+		f.nodes[object.Name] = &node{name: object.Name, gone: true, pods: map[types.UID]*pod{}}
+		f.emit(Action{Kind: DeleteNode, Node: object.Name, UID: object.UID})
+	}
+}
+
+// Take hands over what is to be done.
+func (f *Fleet) Take() []Action {
+	out := f.out
+	f.out = nil
+	return out
+}
+
+// Next is when Tick has something to do; false is never.
+func (f *Fleet) Next() (time.Time, bool) { return f.timers.next() }
+
+// Tick does what is due.
+func (f *Fleet) Tick(now time.Time) { f.timers.fireDue(now) }
+
+// Live is how many nodes are registered.
+func (f *Fleet) Live() int { return f.live }
+
+// Pods is how many pods are on the nodes.
+func (f *Fleet) Pods() int { return len(f.pods) }
+
+func (f *Fleet) emit(a Action) { f.out = append(f.out, a) }
+
+// NodeSeen takes a node's newest object.
+func (f *Fleet) NodeSeen(object *v1.Node, now time.Time) {
+	n := f.nodes[object.Name]
+	if n == nil || n.number == 0 || object.Labels[LabelSimulated] == "" || n.object != nil && !newer(object.ResourceVersion, n.object.ResourceVersion) {
+		return
+	}
+	first := n.object == nil
+	n.object = object
+	n.gone = false
+	n.ips.in(object.Spec.PodCIDR)
+	if first {
+		f.live++
+		n.statusAt = now.Add(time.Duration(spread(n.name) * float64(f.shape.StatusInterval)))
+		n.silent, _ = silentUntil(object, now)
+		f.renewLease(n, now)
+	}
+	f.checkNode(n, now)
+	if first {
+		f.checkPods(n, now)
+	}
+}
+
+// NodeGone takes the deletion of a node: its pods go with it.
+func (f *Fleet) NodeGone(object *v1.Node, now time.Time) {
+	n := f.nodes[object.Name]
+	if n == nil || n.object == nil || n.object.UID != object.UID {
+		return
+	}
+	f.live--
+	n.object, n.gone, n.silent, n.failures = nil, true, false, 0
+	f.timers.clear(&n.status)
+	f.timers.clear(&n.renew)
+	f.checkPods(n, now)
+}
+
+// Done takes the outcome of an action, with the object that the API server
+// answered, if any.
+func (f *Fleet) Done(a Action, outcome Outcome, object any, now time.Time) {
+	n := f.nodes[a.Node]
+	if n == nil {
+		return
+	}
+	switch a.Kind {
+	case PatchPod, DeletePod:
+		f.podDone(a, outcome, object, now)
+	case Renew:
+		n.renewing = false
+		f.scheduleRenewal(n, outcome, now)
+	case Register, PatchNode:
+		n.busy = false
+		f.nodeDone(n, outcome, object, now)
+	}
+}
+
+func (f *Fleet) nodeDone(n *node, outcome Outcome, object any, now time.Time) {
+	switch outcome {
+	case OK:
+		n.failures = 0
+		if seen, ok := object.(*v1.Node); ok && seen != nil {
+			f.NodeSeen(seen, now)
+		}
+	case Failed:
+		n.failures++
+		f.timers.set(&n.status, now.Add(retry(n.failures)))
+	case Refused:
+		// The next report is due at its time; until then nothing changes.
+		f.timers.set(&n.status, now.Add(f.shape.StatusInterval))
+	case Gone:
+		// The watch will say so.
+	}
+}
+
+// register creates the node's object.
+func (f *Fleet) register(n *node, now time.Time) {
+	n.busy = true
+	f.emit(Action{Kind: Register, Node: n.name, Object: f.shape.Node(n.number, now)})
+}
+
+// checkNode reports what is new about the node, or that nothing is when a
+// report is due.
+func (f *Fleet) checkNode(n *node, now time.Time) {
+	if n.object == nil {
+		if !n.gone && !n.busy {
+			f.register(n, now)
+		}
+		return
+	}
+	if f.listen(n, now); n.silent || n.busy {
+		return
+	}
+	if f.addLabels(n) {
+		return
+	}
+	status := f.shape.nodeStatus(n.object, n.number, now)
+	due := !now.Before(n.statusAt)
+	if !due && same(&n.object.Status, &status) {
+		f.timers.set(&n.status, n.statusAt)
+		return
+	}
+	// Two writers that disagree about a field must not make a storm of it.
+	if soonest := n.reported.Add(time.Second); now.Before(soonest) {
+		f.timers.set(&n.status, soonest)
+		return
+	}
+	heartbeat(&status, now)
+	n.busy, n.reported = true, now
+	n.statusAt = now.Add(f.shape.StatusInterval)
+	f.timers.set(&n.status, n.statusAt)
+	f.emit(Action{Kind: PatchNode, Node: n.name, UID: n.object.UID, Status: true,
+		Patch: nodePatch(n.object.UID, nil, &n.object.Status, &status)})
+}
+
+// listen follows the heartbeat annotation: into silence and out of it.
+func (f *Fleet) listen(n *node, now time.Time) {
+	silent, until := silentUntil(n.object, now)
+	if silent {
+		f.timers.clear(&n.status)
+		f.timers.clear(&n.renew)
+		if !until.IsZero() {
+			f.timers.set(&n.status, until)
+		}
+	}
+	if n.silent == silent {
+		return
+	}
+	n.silent = silent
+	if !silent {
+		n.statusAt = now
+		f.renewLease(n, now)
+		f.checkPods(n, now)
+	}
+}
+
+// addLabels patches labels that are missing, once in a process; true when it
+// had to.
+func (f *Fleet) addLabels(n *node) bool {
+	if n.labelled {
+		return false
+	}
+	n.labelled = true
+	labels := f.shape.labelsToAdd(n.object, n.number)
+	if len(labels) == 0 {
+		return false
+	}
+	n.busy = true
+	f.emit(Action{Kind: PatchNode, Node: n.name, UID: n.object.UID,
+		Patch: nodePatch(n.object.UID, labels, &n.object.Status, &n.object.Status)})
+	return true
+}
+
+func (f *Fleet) renewLease(n *node, now time.Time) {
+	if n.object == nil || n.silent || n.renewing {
+		return
+	}
+	n.renewing = true
+	f.emit(Action{Kind: Renew, Node: n.name, UID: n.object.UID})
+}
+
+// scheduleRenewal sets the next renewal: the first one anywhere within the
+// interval, so that nodes that came together do not renew together, the others
+// an interval later, give or take what a kubelet does.
+func (f *Fleet) scheduleRenewal(n *node, outcome Outcome, now time.Time) {
+	if n.object == nil || n.silent {
+		return
+	}
+	interval := f.shape.RenewInterval
+	next := now.Add(interval + time.Duration((spread(n.name+now.String())-0.5)*0.08*float64(interval)))
+	if n.renew.at.IsZero() {
+		next = now.Add(time.Duration(spread(n.name) * float64(interval)))
+	}
+	if outcome == Failed {
+		next = now.Add(time.Second)
+	}
+	f.timers.set(&n.renew, next)
+}
+
+func (f *Fleet) checkPods(n *node, now time.Time) {
+	for _, p := range inOrder(n.pods) {
+		f.checkPod(p, now)
+	}
+}
+
+// inOrder is the order in which a kubelet looks at pods that it finds: those
+// that run first, since they are not asked again, then by age.
+func inOrder(pods map[types.UID]*pod) []*pod {
+	list := make([]*pod, 0, len(pods))
+	for _, p := range pods {
+		list = append(list, p)
+	}
+	slices.SortFunc(list, func(a, b *pod) int { return olderFirst(a.object, b.object) })
+	return list
+}
+
+func olderFirst(a, b *v1.Pod) int {
+	if started := a.Status.StartTime != nil; started != (b.Status.StartTime != nil) {
+		if started {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(
+		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		cmp.Compare(a.Namespace, b.Namespace),
+		cmp.Compare(a.Name, b.Name),
+	)
+}
+
+// newer compares versions of one object; what cannot be compared counts as
+// newer, since the watch has it in order.
+func newer(is, than string) bool {
+	order, err := resourceversion.CompareResourceVersion(is, than)
+	return err != nil || order > 0
+}

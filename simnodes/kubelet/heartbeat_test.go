@@ -1,0 +1,76 @@
+package kubelet
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// play1h plays a fleet for a while and counts what it does, by node and kind.
+func play1h(t *testing.T, count int) (renewals, reports map[string][]time.Duration) {
+	t.Helper()
+	shape := testShape()
+	shape.Count = count
+	shape.RenewInterval = RenewIntervalFor(count)
+	w := newWorld(shape)
+	w.start()
+	renewals, reports = map[string][]time.Duration{}, map[string][]time.Duration{}
+	for until := w.now.Add(time.Hour); ; {
+		at, ok := w.fleet.Next()
+		if !ok || at.After(until) {
+			return renewals, reports
+		}
+		w.now = at
+		w.fleet.Tick(at)
+		for actions := w.fleet.Take(); len(actions) > 0; actions = w.fleet.Take() {
+			for _, a := range actions {
+				switch a.Kind {
+				case Renew:
+					renewals[a.Node] = append(renewals[a.Node], at.Sub(w.began))
+				case PatchNode:
+					reports[a.Node] = append(reports[a.Node], at.Sub(w.began))
+				}
+				w.carryOut(a)
+			}
+		}
+	}
+}
+
+func TestStatusIsReportedEveryFiveMinutes(t *testing.T) {
+	_, reports := play1h(t, 1)
+	if n := len(reports["node-1"]); n < 12 || n > 13 {
+		t.Errorf("%d reports in an hour, want one every 5 min", n)
+	}
+}
+
+func TestLeasesAreRenewedInTimeAndSpreadEvenly(t *testing.T) {
+	const count = 2000
+	renewals, _ := play1h(t, count)
+	interval := RenewIntervalFor(count)
+	perSecond := make([]int, 3600)
+	for name, times := range renewals {
+		last := time.Duration(0)
+		for _, at := range times {
+			if gap := at - last; gap > interval*105/100 {
+				t.Fatalf("%s: %s without a renewal, want at most %s", name, gap, interval)
+			}
+			last = at
+			perSecond[min(int(at/time.Second), 3599)]++
+		}
+	}
+	average := count / int(interval/time.Second)
+	if busiest := slices.Max(perSecond[1:]); busiest > 2*average {
+		t.Errorf("%d renewals in one second, %d on average", busiest, average)
+	}
+}
+
+func TestRenewIntervalStaysWithinTheLease(t *testing.T) {
+	for count, want := range map[int]time.Duration{
+		0: 10 * time.Second, 3: 10 * time.Second, 1000: 10 * time.Second,
+		1500: 15 * time.Second, 5000: 20 * time.Second, 100000: 20 * time.Second,
+	} {
+		if got := RenewIntervalFor(count); got != want {
+			t.Errorf("%d nodes: every %s, want %s", count, got, want)
+		}
+	}
+}

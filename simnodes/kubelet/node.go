@@ -1,0 +1,185 @@
+package kubelet
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// reasonSimulated marks conditions that an annotation asked for, so that they
+// can be taken back when it no longer does.
+const reasonSimulated = "SimulatedByAnnotation"
+
+// Node is the object with which a node registers: already Ready, as a kubelet
+// whose runtime is up.
+func (s *Shape) Node(number int, now time.Time) *v1.Node {
+	name := s.Name(number)
+	podRange := s.podRange(number).String()
+	node := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        name,
+			Labels:      s.labels(number),
+			Annotations: map[string]string{"node.alpha.kubernetes.io/ttl": "0"},
+		},
+		Spec: v1.NodeSpec{
+			PodCIDR:  podRange,
+			PodCIDRs: []string{podRange},
+			Taints:   slices.Clone(s.Taints),
+		},
+	}
+	node.Status = s.nodeStatus(node, number, now)
+	return node
+}
+
+func (s *Shape) labels(number int) map[string]string {
+	labels := map[string]string{
+		v1.LabelHostname:           s.Name(number),
+		v1.LabelOSStable:           "linux",
+		v1.LabelArchStable:         "amd64",
+		"beta.kubernetes.io/os":    "linux",
+		"beta.kubernetes.io/arch":  "amd64",
+		v1.LabelInstanceTypeStable: "simulated",
+		LabelSimulated:             "true",
+	}
+	if s.Zones > 0 {
+		labels[v1.LabelTopologyZone] = s.zone(number)
+		labels[v1.LabelTopologyRegion] = s.Region
+	}
+	for k, v := range s.Labels {
+		labels[k] = v
+	}
+	return labels
+}
+
+// nodeStatus is what the node's kubelet has to say now, on top of what the API
+// holds: resources that others put into capacity stay, conditions keep their
+// transition times, and heartbeats are not touched (heartbeat does that).
+func (s *Shape) nodeStatus(node *v1.Node, number int, now time.Time) v1.NodeStatus {
+	st := node.Status.DeepCopy()
+	if st.Capacity == nil {
+		st.Capacity = v1.ResourceList{}
+	}
+	for name, quantity := range s.Capacity {
+		st.Capacity[name] = quantity
+	}
+	// Nothing is reserved for the system. A resource that vanished from
+	// capacity vanishes here too.
+	st.Allocatable = st.Capacity.DeepCopy()
+	ip := s.address(number).String()
+	st.Addresses = []v1.NodeAddress{
+		{Type: v1.NodeInternalIP, Address: ip},
+		{Type: v1.NodeHostName, Address: node.Name},
+	}
+	st.DaemonEndpoints.KubeletEndpoint.Port = 10250
+	st.NodeInfo = v1.NodeSystemInfo{
+		MachineID:               node.Name,
+		SystemUUID:              node.Name,
+		BootID:                  node.Name,
+		KernelVersion:           "simulated",
+		OSImage:                 "Berth simulated node",
+		ContainerRuntimeVersion: "berth://simulated",
+		KubeletVersion:          s.Version,
+		OperatingSystem:         "linux",
+		Architecture:            "amd64",
+	}
+	s.nodeConditions(node, st, now)
+	return *st
+}
+
+// nodeCondition is a condition with the words for its healthy and sick state.
+type nodeCondition struct {
+	kind                    v1.NodeConditionType
+	healthy                 v1.ConditionStatus
+	reason, message         string
+	sickReason, sickMessage string
+}
+
+// kubeletConditions are those that every kubelet reports, in its order: Ready
+// comes last.
+var kubeletConditions = []nodeCondition{
+	{v1.NodeMemoryPressure, v1.ConditionFalse,
+		"KubeletHasSufficientMemory", "kubelet has sufficient memory available",
+		"KubeletHasInsufficientMemory", "kubelet has insufficient memory available"},
+	{v1.NodeDiskPressure, v1.ConditionFalse,
+		"KubeletHasNoDiskPressure", "kubelet has no disk pressure",
+		"KubeletHasDiskPressure", "kubelet has disk pressure"},
+	{v1.NodePIDPressure, v1.ConditionFalse,
+		"KubeletHasSufficientPID", "kubelet has sufficient PID available",
+		"KubeletHasInsufficientPID", "kubelet has insufficient PID available"},
+	{v1.NodeReady, v1.ConditionTrue,
+		"KubeletReady", "kubelet is posting ready status",
+		"KubeletNotReady", "not ready because the annotation " + AnnotationConditions + " says so"},
+}
+
+func (s *Shape) nodeConditions(node *v1.Node, st *v1.NodeStatus, now time.Time) {
+	// An annotation that cannot be read asks for nothing; `berth nodes
+	// condition` does not write one.
+	asked, _ := ParseConditions(node.Annotations[AnnotationConditions])
+	for _, c := range kubeletConditions {
+		status, ok := asked[c.kind]
+		delete(asked, c.kind)
+		if !ok || status == c.healthy {
+			setNodeCondition(st, c.kind, c.healthy, c.reason, c.message, now)
+		} else {
+			setNodeCondition(st, c.kind, status, c.sickReason, c.sickMessage, now)
+		}
+	}
+	const message = "asked for by the annotation " + AnnotationConditions
+	for i := range st.Conditions {
+		c := &st.Conditions[i]
+		if _, still := asked[c.Type]; c.Reason == reasonSimulated && !still && c.Status != v1.ConditionFalse {
+			setNodeCondition(st, c.Type, v1.ConditionFalse, reasonSimulated, "no longer "+message, now)
+		}
+	}
+	for _, kind := range sortedKeys(asked) {
+		setNodeCondition(st, kind, asked[kind], reasonSimulated, message, now)
+	}
+}
+
+func setNodeCondition(st *v1.NodeStatus, kind v1.NodeConditionType, status v1.ConditionStatus, reason, message string, now time.Time) {
+	i := slices.IndexFunc(st.Conditions, func(c v1.NodeCondition) bool { return c.Type == kind })
+	if i < 0 {
+		i = len(st.Conditions)
+		st.Conditions = append(st.Conditions, v1.NodeCondition{
+			Type: kind, LastHeartbeatTime: stamp(now),
+		})
+	}
+	c := &st.Conditions[i]
+	if c.Status != status {
+		c.LastTransitionTime = stamp(now)
+		c.LastHeartbeatTime = stamp(now)
+	}
+	c.Status, c.Reason, c.Message = status, reason, message
+}
+
+// heartbeat renews the heartbeat times of the conditions that the node's
+// kubelet owns.
+func heartbeat(st *v1.NodeStatus, now time.Time) {
+	for i := range st.Conditions {
+		c := &st.Conditions[i]
+		own := slices.ContainsFunc(kubeletConditions, func(k nodeCondition) bool { return k.kind == c.Type })
+		if own || c.Reason == reasonSimulated {
+			c.LastHeartbeatTime = stamp(now)
+		}
+	}
+}
+
+// labelsToAdd are labels that the node should have and has not, or has with
+// another value: after a run with other zones or labels.
+func (s *Shape) labelsToAdd(node *v1.Node, number int) map[string]string {
+	missing := map[string]string{}
+	for k, v := range s.labels(number) {
+		if have, ok := node.Labels[k]; !ok || have != v {
+			missing[k] = v
+		}
+	}
+	return missing
+}
+
+func sameNodeStatus(a, b *v1.NodeStatus) bool { return equality.Semantic.DeepEqual(a, b) }
+
+// stamp is a time as the API stores it: whole seconds.
+func stamp(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }

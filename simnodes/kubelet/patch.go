@@ -1,0 +1,142 @@
+package kubelet
+
+import (
+	"encoding/json"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// The patches are strategic merge patches, as a kubelet sends them: only what
+// changed, conditions merged by type so that other writers' conditions stay,
+// and the UID as precondition so that a pod is never mistaken for its successor
+// of the same name. They are built directly: comparing two whole objects with
+// reflection costs more than everything else a simulated kubelet does.
+
+// podPatch is nil when nothing changed.
+func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {
+	status := map[string]any{}
+	set := func(key string, changed bool, value any) {
+		if changed {
+			status[key] = value
+		}
+	}
+	set("observedGeneration", was.ObservedGeneration != is.ObservedGeneration, is.ObservedGeneration)
+	set("phase", was.Phase != is.Phase, is.Phase)
+	set("reason", was.Reason != is.Reason, orNull(is.Reason))
+	set("message", was.Message != is.Message, orNull(is.Message))
+	set("hostIP", was.HostIP != is.HostIP, is.HostIP)
+	set("hostIPs", len(was.HostIPs) != len(is.HostIPs), is.HostIPs)
+	set("podIP", was.PodIP != is.PodIP, is.PodIP)
+	set("podIPs", len(was.PodIPs) != len(is.PodIPs), is.PodIPs)
+	set("startTime", was.StartTime == nil && is.StartTime != nil, is.StartTime)
+	set("initContainerStatuses", !same(was.InitContainerStatuses, is.InitContainerStatuses), is.InitContainerStatuses)
+	set("containerStatuses", !same(was.ContainerStatuses, is.ContainerStatuses), is.ContainerStatuses)
+	var conditions []any
+	for i := range is.Conditions {
+		c := &is.Conditions[i]
+		if old := podCondition(was, c.Type); old == nil || !same(old, c) {
+			conditions = append(conditions, conditionPatch{
+				Type: string(c.Type), Status: c.Status, Reason: orNull(c.Reason), Message: orNull(c.Message),
+				LastTransitionTime: c.LastTransitionTime, ObservedGeneration: c.ObservedGeneration,
+			})
+		}
+	}
+	for i := range was.Conditions {
+		if podCondition(is, was.Conditions[i].Type) == nil {
+			conditions = append(conditions, map[string]any{"type": was.Conditions[i].Type, "$patch": "delete"})
+		}
+	}
+	set("conditions", len(conditions) > 0, conditions)
+	if len(status) == 0 {
+		return nil
+	}
+	return marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
+}
+
+// nodePatch is nil when nothing changed.
+func nodePatch(uid types.UID, labels map[string]string, was, is *v1.NodeStatus) []byte {
+	status := map[string]any{}
+	set := func(key string, changed bool, value any) {
+		if changed {
+			status[key] = value
+		}
+	}
+	set("capacity", !same(was.Capacity, is.Capacity), resourcesPatch(was.Capacity, is.Capacity))
+	set("allocatable", !same(was.Allocatable, is.Allocatable), resourcesPatch(was.Allocatable, is.Allocatable))
+	set("addresses", !same(was.Addresses, is.Addresses), is.Addresses)
+	set("daemonEndpoints", was.DaemonEndpoints != is.DaemonEndpoints, is.DaemonEndpoints)
+	set("nodeInfo", !same(was.NodeInfo, is.NodeInfo), is.NodeInfo)
+	var conditions []conditionPatch
+	for i := range is.Conditions {
+		c := &is.Conditions[i]
+		if i < len(was.Conditions) && same(&was.Conditions[i], c) {
+			continue
+		}
+		conditions = append(conditions, conditionPatch{
+			Type: string(c.Type), Status: c.Status, Reason: orNull(c.Reason), Message: orNull(c.Message),
+			LastTransitionTime: c.LastTransitionTime, LastHeartbeatTime: &c.LastHeartbeatTime,
+		})
+	}
+	set("conditions", len(conditions) > 0, conditions)
+	if len(status) == 0 && len(labels) == 0 {
+		return nil
+	}
+	meta := map[string]any{"uid": uid}
+	if len(labels) > 0 {
+		meta["labels"] = labels
+	}
+	patch := map[string]any{"metadata": meta}
+	if len(status) > 0 {
+		patch["status"] = status
+	}
+	return marshal(patch)
+}
+
+// resourcesPatch names what is new or other, and what is gone as null.
+func resourcesPatch(was, is v1.ResourceList) map[v1.ResourceName]any {
+	patch := map[v1.ResourceName]any{}
+	for name, quantity := range is {
+		if old, ok := was[name]; !ok || !old.Equal(quantity) {
+			patch[name] = quantity
+		}
+	}
+	for name := range was {
+		if _, ok := is[name]; !ok {
+			patch[name] = nil
+		}
+	}
+	return patch
+}
+
+// conditionPatch writes null for an empty reason or message: in a merge a field
+// that is left out keeps its old value.
+type conditionPatch struct {
+	Type               string             `json:"type"`
+	Status             v1.ConditionStatus `json:"status"`
+	Reason             *string            `json:"reason"`
+	Message            *string            `json:"message"`
+	LastTransitionTime metav1.Time        `json:"lastTransitionTime"`
+	LastHeartbeatTime  *metav1.Time       `json:"lastHeartbeatTime,omitempty"`
+	ObservedGeneration int64              `json:"observedGeneration,omitempty"`
+}
+
+func orNull(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func same(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
+
+// marshal panics on types that JSON does not know, of which there are none here.
+func marshal(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}

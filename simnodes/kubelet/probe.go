@@ -1,0 +1,80 @@
+package kubelet
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// probe answers a running container's startup and readiness probes.
+func (p *play) probe(c *v1.Container, cs *v1.ContainerStatus) {
+	began := cs.State.Running.StartedAt.Time
+	up, upAt := answer(c.StartupProbe, began)
+	started := up && !p.now.Before(upAt)
+	ready := false
+	if up && !started {
+		p.wakeAt(upAt)
+	}
+	if ok, at := answer(c.ReadinessProbe, began); started && ok {
+		ready = !p.now.Before(at)
+		if !ready {
+			p.wakeAt(at)
+		}
+	}
+	if p.script.ready != nil {
+		ready = started && *p.script.ready
+	}
+	cs.Started = &started
+	cs.Ready = ready
+}
+
+// answer says whether a probe passes, and from when on. A command that can be
+// nothing but a failure fails for ever; any other probe passes after its
+// initial delay and as many periods as successes are wanted.
+func answer(probe *v1.Probe, began time.Time) (bool, time.Time) {
+	if probe == nil {
+		return true, began
+	}
+	if probe.Exec != nil && alwaysFails(probe.Exec.Command) {
+		return false, time.Time{}
+	}
+	wait := int64(probe.InitialDelaySeconds)
+	if more := int64(probe.SuccessThreshold) - 1; more > 0 {
+		wait += more * int64(max(probe.PeriodSeconds, 1))
+	}
+	if wait == 0 {
+		return true, began
+	}
+	// A second more, since the beginning was stored without its fraction.
+	return true, began.Add(time.Duration(wait+1) * time.Second)
+}
+
+// alwaysFails recognises `false` and `exit N`, alone or run by a shell.
+func alwaysFails(command []string) bool {
+	shells := []string{"sh", "/bin/sh", "bash", "/bin/bash", "ash", "/bin/ash"}
+	if len(command) == 3 && slices.Contains(shells, command[0]) && command[1] == "-c" {
+		command = strings.Fields(command[2])
+	}
+	switch {
+	case len(command) == 1:
+		return command[0] == "false" || command[0] == "/bin/false"
+	case len(command) == 2:
+		return command[0] == "exit" && command[1] != "0"
+	}
+	return false
+}
+
+// unhealthy is true when a readiness probe of a running container fails for
+// ever, which a kubelet reports.
+func (p *play) unhealthy() bool {
+	for i := range p.status.ContainerStatuses {
+		probe := p.pod.Spec.Containers[i].ReadinessProbe
+		if p.script.ready == nil && p.status.ContainerStatuses[i].State.Running != nil &&
+			probe != nil && probe.Exec != nil && alwaysFails(probe.Exec.Command) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,149 @@
+package kubelet
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"math/bits"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Shape is what all simulated nodes of one process have in common.
+type Shape struct {
+	// Prefix and a number from 1 to Count make the names: node-1, node-2, ...
+	Prefix string
+	Count  int
+	// Zones z1..zN are dealt out in turn; 0 leaves the labels away.
+	Zones  int
+	Region string
+
+	Labels map[string]string
+	// Taints are put on when a node is created, never again, as kubelet's
+	// --register-with-taints.
+	Taints []v1.Taint
+	// Capacity is what every node reports: cpu, memory, pods, ephemeral-storage
+	// and extended resources, as a device plugin would.
+	Capacity v1.ResourceList
+	// Version is the kubelet version that the nodes report.
+	Version string
+
+	// RenewInterval is the time between two renewals of a node's Lease.
+	RenewInterval time.Duration
+	// StatusInterval is the time between two status reports that say nothing
+	// new; what is new is reported at once.
+	StatusInterval time.Duration
+	// TerminateAfter is how long a process takes to end after SIGTERM; the
+	// pod's grace period is the most it gets.
+	TerminateAfter time.Duration
+	// JobRunFor is how long the containers of a Job's pod run when no
+	// annotation says otherwise.
+	JobRunFor time.Duration
+}
+
+const (
+	// LeaseDuration is the kubelet's default (nodeLeaseDurationSeconds).
+	LeaseDuration = 40 * time.Second
+	// MinRenewInterval is the kubelet's: a quarter of the lease's duration.
+	MinRenewInterval = 10 * time.Second
+	// maxRenewInterval leaves two renewals within a lease's duration, so that
+	// one that is late or lost never makes a node silent.
+	maxRenewInterval = 20 * time.Second
+	// cheapRenewals per second is what an API server on a core or two does not
+	// feel. Above 1,000 nodes the interval grows to keep to it.
+	cheapRenewals = 100
+)
+
+// RenewIntervalFor is the kubelet's interval for up to 1,000 nodes and a longer
+// one for more; it stays well under the node monitor's grace of 50 s.
+func RenewIntervalFor(count int) time.Duration {
+	interval := time.Duration(count) * time.Second / cheapRenewals
+	return min(max(interval, MinRenewInterval), maxRenewInterval)
+}
+
+// DefaultCapacity is a mid-sized machine with the kubelet's default of 110 pods.
+func DefaultCapacity() v1.ResourceList {
+	return v1.ResourceList{
+		v1.ResourceCPU:              resource.MustParse("32"),
+		v1.ResourceMemory:           resource.MustParse("64Gi"),
+		v1.ResourceEphemeralStorage: resource.MustParse("100Gi"),
+		v1.ResourcePods:             resource.MustParse("110"),
+	}
+}
+
+// Name of the node with this number, counted from 1.
+func (s *Shape) Name(number int) string { return s.Prefix + strconv.Itoa(number) }
+
+// Names is true for every name of this shape, whatever its number.
+func (s *Shape) Names(name string) bool {
+	_, ok := s.numberOf(name)
+	return ok
+}
+
+// Beyond is true for a name of this shape whose number is above the count: a
+// node of an earlier, larger run.
+func (s *Shape) Beyond(name string) bool {
+	number, ok := s.numberOf(name)
+	return ok && number > s.Count
+}
+
+func (s *Shape) numberOf(name string) (int, bool) {
+	digits, ok := strings.CutPrefix(name, s.Prefix)
+	if !ok {
+		return 0, false
+	}
+	number, err := strconv.Atoi(digits)
+	return number, err == nil && number >= 1 && s.Name(number) == name
+}
+
+func (s *Shape) zone(number int) string {
+	return fmt.Sprintf("z%d", (number-1)%s.Zones+1)
+}
+
+// Addresses: nodes live in 172.16.0.0/12, their pods in 10.128.0.0/9, which
+// leave the usual service ranges (10.0.0.0/16, 10.96.0.0/12) alone.
+var (
+	nodeNetwork = netip.MustParsePrefix("172.16.0.0/12")
+	podNetwork  = netip.MustParsePrefix("10.128.0.0/9")
+)
+
+// MaxCount is how many nodes the address ranges have room for.
+func (s *Shape) MaxCount() int {
+	return min(1<<(32-nodeNetwork.Bits()), 1<<(s.podRangeBits()-podNetwork.Bits())) - 1
+}
+
+// podRangeBits is the prefix length of a node's pod range: as small as its
+// pods allow, with a quarter to spare for pods that are on their way out.
+func (s *Shape) podRangeBits() int {
+	pods := s.Capacity[v1.ResourcePods]
+	wanted := uint64(max(pods.Value(), 1)*5/4 + 2)
+	return 32 - max(bits.Len64(wanted), 4)
+}
+
+func (s *Shape) address(number int) netip.Addr { return offset(nodeNetwork.Addr(), uint32(number)) }
+
+func (s *Shape) podRange(number int) netip.Prefix {
+	size := s.podRangeBits()
+	return netip.PrefixFrom(offset(podNetwork.Addr(), uint32(number)<<(32-size)), size)
+}
+
+func offset(a netip.Addr, n uint32) netip.Addr {
+	b := a.As4()
+	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+n)
+	return netip.AddrFrom4(b)
+}
+
+// spread is a number in [0,1) that belongs to a name: it deals heartbeats out
+// evenly over an interval, the same way in every run.
+func spread(name string) float64 {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	// FNV's high bits hardly differ between short names; fold them.
+	x := h.Sum64() * 0x9e3779b97f4a7c15
+	return float64(x>>11) / (1 << 53)
+}

@@ -1,0 +1,67 @@
+package kubelet
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Slim drops from a pod what a simulated kubelet never reads, so that 150,000
+// of them fit into memory. It changes its argument.
+func Slim(pod *v1.Pod) *v1.Pod {
+	meta := &pod.ObjectMeta
+	meta.ManagedFields = nil
+	meta.GenerateName = ""
+	meta.Labels = only(meta.Labels, func(k string) bool { return k == v1.LabelOSStable })
+	meta.Annotations = only(meta.Annotations, func(k string) bool { return strings.HasPrefix(k, prefix) })
+	if owner := metav1.GetControllerOfNoCopy(pod); owner == nil || owner.Kind != "Job" {
+		meta.OwnerReferences = nil
+	}
+	spec := &pod.Spec
+	spec.Volumes, spec.ImagePullSecrets, spec.TopologySpreadConstraints = nil, nil, nil
+	spec.SecurityContext, spec.DNSConfig, spec.HostAliases, spec.EphemeralContainers = nil, nil, nil, nil
+	if a := spec.Affinity; a != nil && a.NodeAffinity != nil {
+		spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution,
+		}}
+	} else {
+		spec.Affinity = nil
+	}
+	slimContainers(spec.InitContainers)
+	slimContainers(spec.Containers)
+	return pod
+}
+
+func slimContainers(containers []v1.Container) {
+	for i := range containers {
+		c := &containers[i]
+		c.Command, c.Args, c.Env, c.EnvFrom = nil, nil, nil, nil
+		c.VolumeMounts, c.VolumeDevices, c.SecurityContext, c.LivenessProbe = nil, nil, nil, nil
+		if c.Lifecycle != nil && c.Lifecycle.PreStop == nil {
+			c.Lifecycle = nil
+		}
+		ports := c.Ports[:0]
+		for _, p := range c.Ports {
+			if p.HostPort > 0 {
+				ports = append(ports, p)
+			}
+		}
+		if c.Ports = ports; len(ports) == 0 {
+			c.Ports = nil
+		}
+	}
+}
+
+func only(m map[string]string, keep func(string) bool) map[string]string {
+	var kept map[string]string
+	for k, v := range m {
+		if keep(k) {
+			if kept == nil {
+				kept = map[string]string{}
+			}
+			kept[k] = v
+		}
+	}
+	return kept
+}

@@ -1,0 +1,179 @@
+package kubelet
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// phase follows from the containers' states, as the kubelet derives it.
+func (p *play) phase() v1.PodPhase {
+	waiting, running, ended, failed, restarting := 0, 0, 0, 0, 0
+	for i := range p.pod.Spec.InitContainers {
+		c, cs := &p.pod.Spec.InitContainers[i], &p.status.InitContainerStatuses[i]
+		switch t := cs.State.Terminated; {
+		case isSidecar(c):
+		case t == nil:
+			waiting++
+		case t.ExitCode != 0 && !p.restarts(c, t.ExitCode):
+			return v1.PodFailed
+		}
+	}
+	for i := range p.status.ContainerStatuses {
+		c, cs := &p.pod.Spec.Containers[i], &p.status.ContainerStatuses[i]
+		last := cs.State.Terminated
+		if last == nil && cs.State.Waiting != nil {
+			last = cs.LastTerminationState.Terminated
+		}
+		switch {
+		case cs.State.Running != nil:
+			running++
+		case last == nil:
+			waiting++
+		default:
+			ended++
+			if last.ExitCode != 0 {
+				failed++
+			}
+			if p.restarts(c, last.ExitCode) {
+				restarting++
+			}
+		}
+	}
+	switch {
+	case waiting > 0:
+		return v1.PodPending
+	case running > 0 || restarting > 0:
+		return v1.PodRunning
+	case failed > 0:
+		return v1.PodFailed
+	}
+	return v1.PodSucceeded
+}
+
+// deadline ends a pod that was active for as long as it may be.
+func (p *play) deadline() {
+	seconds := p.pod.Spec.ActiveDeadlineSeconds
+	if seconds == nil || terminal(p.status.Phase) {
+		return
+	}
+	if at := after(*p.status.StartTime, time.Duration(*seconds)*time.Second); p.now.Before(at) {
+		p.wakeAt(at)
+		return
+	}
+	p.wake = time.Time{}
+	p.stopAll(exitTerminated)
+	p.status.Phase = v1.PodFailed
+	p.status.Reason = "DeadlineExceeded"
+	p.status.Message = "Pod was active on the node longer than the specified deadline"
+}
+
+// conditions are the kubelet's own, in its order; those of others stay.
+func (p *play) conditions() {
+	p.condition(v1.PodReadyToStartContainers, p.status.Phase == v1.PodPending || p.status.Phase == v1.PodRunning, "", "")
+	p.initialized()
+	ready, reason, message := p.containersReady()
+	if !ready {
+		p.condition(v1.PodReady, false, reason, message)
+	} else if message := p.gatesClosed(); message != "" {
+		p.condition(v1.PodReady, false, "ReadinessGatesNotReady", message)
+	} else {
+		p.condition(v1.PodReady, true, "", "")
+	}
+	p.condition(v1.ContainersReady, ready, reason, message)
+	p.condition(v1.PodScheduled, true, "", "")
+}
+
+func (p *play) initialized() {
+	var incomplete []string
+	for i := range p.pod.Spec.InitContainers {
+		c, cs := &p.pod.Spec.InitContainers[i], &p.status.InitContainerStatuses[i]
+		if done := cs.Ready || isSidecar(c) && cs.Started != nil && *cs.Started; !done {
+			incomplete = append(incomplete, c.Name)
+		}
+	}
+	begun := slices.ContainsFunc(p.status.ContainerStatuses, func(cs v1.ContainerStatus) bool {
+		return cs.State.Waiting == nil || cs.LastTerminationState.Terminated != nil
+	})
+	switch {
+	case p.status.Phase == v1.PodSucceeded:
+		p.condition(v1.PodInitialized, true, "PodCompleted", "")
+	case begun || len(incomplete) == 0:
+		p.condition(v1.PodInitialized, true, "", "")
+	default:
+		p.condition(v1.PodInitialized, false, "ContainersNotInitialized",
+			fmt.Sprintf("containers with incomplete status: %s", incomplete))
+	}
+}
+
+func (p *play) containersReady() (bool, string, string) {
+	switch p.status.Phase {
+	case v1.PodSucceeded:
+		return false, "PodCompleted", ""
+	case v1.PodFailed:
+		return false, "PodFailed", ""
+	}
+	var unready []string
+	for i := range p.pod.Spec.InitContainers {
+		if isSidecar(&p.pod.Spec.InitContainers[i]) && !p.status.InitContainerStatuses[i].Ready {
+			unready = append(unready, p.pod.Spec.InitContainers[i].Name)
+		}
+	}
+	for i := range p.status.ContainerStatuses {
+		if !p.status.ContainerStatuses[i].Ready {
+			unready = append(unready, p.status.ContainerStatuses[i].Name)
+		}
+	}
+	if len(unready) > 0 {
+		return false, "ContainersNotReady", fmt.Sprintf("containers with unready status: %s", unready)
+	}
+	return true, "", ""
+}
+
+// gatesClosed says which readiness gates keep the pod from being Ready.
+func (p *play) gatesClosed() string {
+	var closed []string
+	for _, gate := range p.pod.Spec.ReadinessGates {
+		switch c := podCondition(p.status, gate.ConditionType); {
+		case c == nil:
+			closed = append(closed, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
+		case c.Status != v1.ConditionTrue:
+			closed = append(closed, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", gate.ConditionType, c.Status))
+		}
+	}
+	return strings.Join(closed, ", ")
+}
+
+func (p *play) condition(kind v1.PodConditionType, is bool, reason, message string) {
+	setPodCondition(p.status, kind, is, reason, message, p.pod.Generation, p.now)
+}
+
+func setPodCondition(st *v1.PodStatus, kind v1.PodConditionType, is bool, reason, message string, generation int64, now time.Time) {
+	status := v1.ConditionFalse
+	if is {
+		status = v1.ConditionTrue
+	}
+	c := podCondition(st, kind)
+	if c == nil {
+		st.Conditions = append(st.Conditions, v1.PodCondition{Type: kind})
+		c = &st.Conditions[len(st.Conditions)-1]
+	}
+	if c.Status != status {
+		c.LastTransitionTime = stamp(now)
+	}
+	c.Status, c.Reason, c.Message, c.ObservedGeneration = status, reason, message, generation
+}
+
+func podCondition(st *v1.PodStatus, kind v1.PodConditionType) *v1.PodCondition {
+	for i := range st.Conditions {
+		if st.Conditions[i].Type == kind {
+			return &st.Conditions[i]
+		}
+	}
+	return nil
+}
+
+func terminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }

@@ -1,0 +1,147 @@
+package simulate
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/admission"
+	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/decide"
+	"github.com/berth-k8s/berth/eviction"
+	"github.com/berth-k8s/berth/manifest"
+	"github.com/berth-k8s/berth/plugins"
+)
+
+// Options say how to simulate. The zero value is the default profile and no time that passes.
+type Options struct {
+	// Profiles serve pods by their scheduler name; none: the default profile.
+	Profiles []*plugins.Profile
+	// Admission is what pods are given before they exist.
+	Admission admission.Config
+	// Seed breaks ties between nodes that are equally good.
+	Seed uint64
+	// Explain adds the word of every plugin on every node to every decision.
+	Explain bool
+	// For is how long time passes after all pods have been tried: evictions come due, their pods are made again by their
+	// controllers, and what waits is tried again whenever something changes. At 0 every pod is tried once.
+	For time.Duration
+	// Discard lets the set's pods go as they are taken in: half of the memory, but the set is of no use afterwards.
+	Discard bool
+	// Progress, if set, is called now and then with how many pods have been decided and how many there are.
+	Progress func(decided, pods int)
+}
+
+// Run simulates the set. Workloads are expanded first, in the set itself. A pod that the API server would refuse is an error, as
+// other faults of manifests are.
+func Run(set *manifest.Set, o Options) (*Simulation, error) {
+	set.Expand(int64(o.Seed))
+	w := newWorld(set, o)
+	if err := w.admit(set); err != nil {
+		return nil, err
+	}
+	w.budgets = newBudgets(w.c, w.created, w.unready)
+	w.begin()
+	return w.said, nil
+}
+
+// begin tries all pods, and lets time pass.
+func (w *world) begin() {
+	for _, s := range w.schedulers {
+		s.decider = decide.New(w.c, s.profile, w.options.Seed)
+	}
+	pods := w.created
+	w.created = nil
+	w.schedule(pods)
+	if w.options.For > 0 {
+		w.pass()
+	}
+	w.outlook()
+}
+
+func newWorld(set *manifest.Set, o Options) *world {
+	if o.Profiles == nil {
+		o.Profiles = []*plugins.Profile{plugins.Default()}
+	}
+	w := &world{
+		options: o, c: cluster.New(), schedulers: map[string]*scheduler{}, start: begins(set),
+		held: map[string][]eviction.Held{}, placed: map[types.UID]*pod{}, unready: map[*cluster.PodClass]int{},
+		templates: map[Name]*resourcev1.ResourceClaimTemplate{},
+		said:      &Simulation{APIVersion: APIVersion, Kind: Kind, Pods: []Pod{}, Evictions: []Eviction{}},
+	}
+	for _, profile := range o.Profiles {
+		w.schedulers[profile.SchedulerName] = &scheduler{profile: profile, hopeless: map[*cluster.PodClass]failure{}}
+	}
+	load(w.c, set)
+	for _, t := range set.ResourceClaimTemplates {
+		w.templates[Name{t.Namespace, t.Name}] = t
+	}
+	for _, n := range set.Nodes {
+		w.c.SetNode(n)
+		w.taints(n)
+	}
+	return w
+}
+
+// admit takes the pods in: as they are if an API server has had them, else as it would let them in. That is the same for each pod
+// whatever the others are, so it is done for many at a time.
+func (w *world) admit(set *manifest.Set) error {
+	catalog := admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses)
+	admitted, errs := make([]*v1.Pod, admittedAtATime), make([]error, admittedAtATime)
+	for first := 0; first < len(set.Pods); first += admittedAtATime {
+		pods := set.Pods[first:min(first+admittedAtATime, len(set.Pods))]
+		var workers sync.WaitGroup
+		n := runtime.GOMAXPROCS(0)
+		for worker := range n {
+			workers.Go(func() {
+				for i := worker; i < len(pods); i += n {
+					admitted[i], errs[i] = w.admitOne(catalog, pods[i])
+				}
+			})
+		}
+		workers.Wait()
+		for i := range pods {
+			if errs[i] != nil {
+				return refusal(set, first+i, errs[i])
+			}
+			w.enter(admitted[i])
+			if w.options.Discard {
+				pods[i] = nil
+			}
+		}
+	}
+	return nil
+}
+
+// refusal says where the pod stands that is not let in, and why.
+func refusal(set *manifest.Set, i int, err error) error {
+	file, line := set.PodAt(i)
+	e := &manifest.Error{File: file, Line: line, Text: fmt.Sprintf("pod %s/%s: %v", set.Pods[i].Namespace, set.Pods[i].Name, err)}
+	var refused *admission.Refusal
+	if errors.As(err, &refused) {
+		e.Field = refused.Field
+	}
+	return e
+}
+
+// admittedAtATime bounds how many pods are there twice: as they were given and as they were admitted.
+const admittedAtATime = 4096
+
+func (w *world) admitOne(catalog *admission.Catalog, p *v1.Pod) (*v1.Pod, error) {
+	if admission.Stored(p) {
+		p = p.DeepCopy()
+	} else {
+		var err error
+		if p, err = admission.Create(w.options.Admission, catalog, p); err != nil {
+			return nil, err
+		}
+	}
+	identify(p, w.start)
+	return p, nil
+}

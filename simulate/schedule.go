@@ -1,0 +1,187 @@
+package simulate
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/decide"
+	"github.com/berth-k8s/berth/plugins"
+)
+
+// schedule tries pods in queue order, each until it is placed or has to wait.
+func (w *world) schedule(pods []*pod) {
+	queued(pods)
+	for _, p := range pods {
+		w.try(p)
+		w.decided++
+		if w.options.Progress != nil && w.decided%progressEvery == 0 {
+			w.options.Progress(w.decided, w.entered)
+		}
+	}
+}
+
+// progressEvery is how many pods are decided between two calls of Options.Progress: some milliseconds' worth.
+const progressEvery = 1024
+
+// try decides a pod and lists what was decided. A pod that preempts is tried again right after.
+func (w *world) try(p *pod) {
+	s := w.schedulers[p.Spec().SchedulerName]
+	if s == nil {
+		w.list(p, Pod{Message: fmt.Sprintf("no profile serves the scheduler name %q", p.Spec().SchedulerName)})
+		return
+	}
+	if message := s.gate(w.c, p.Pod); message != "" {
+		w.list(p, Pod{Message: message})
+		return
+	}
+	for {
+		said, again := w.decide(s, p)
+		waits := said.Node == "" && !again
+		if !waits || !p.listed {
+			w.list(p, said)
+		}
+		switch {
+		case waits:
+			p.listed = true
+			w.waiting = append(w.waiting, p)
+			return
+		case !again:
+			return
+		}
+	}
+}
+
+// decide finds a node for the pod, places it there and says so, or says why there is none. If something was done to help the pod,
+// it is to be decided again.
+func (w *world) decide(s *scheduler, p *pod) (said Pod, again bool) {
+	if known, ok := s.hopeless[p.Class]; ok && known.log == w.c.Log.Len() && !w.options.Explain {
+		return Pod{Message: known.message}, false
+	}
+	said.Nodes = w.explain(s, p.Pod)
+	d := s.decider.Decide(p.Pod)
+	err := d.Err
+	if d.Node != nil {
+		err = w.place(s, p, d.Node)
+	}
+	switch {
+	case err != nil:
+		said.Message = err.Error()
+		return said, false
+	case d.Node != nil:
+		said.Node = d.Node.Name
+		return said, false
+	}
+	e := s.decider.Evaluate(p.Pod)
+	if e.Err != nil {
+		said.Message = e.Err.Error()
+		return said, false
+	}
+	freed, after := s.freeDevices(w.c, p.Pod)
+	said.NominatedNode = p.Nominated
+	if s.profile.Preemption {
+		preemption := decide.Preempt(w.c, s.profile, p.Pod, e)
+		if preemption.Node != nil {
+			w.preempt(p, preemption)
+			said.Message, said.NominatedNode, said.Victims = e.Message(""), preemption.Node.Name, names(preemption.Victims)
+			return said, true
+		}
+		after = append(after, "preemption: "+preemption.Message)
+	}
+	said.Message = e.Message(strings.Join(after, ", "))
+	if !freed && p.Nominated == "" {
+		s.hopeless[p.Class] = failure{w.c.Log.Len(), said.Message}
+	}
+	return said, freed
+}
+
+// gate says why the pod may not be tried yet.
+func (s *scheduler) gate(c *cluster.Cluster, p *cluster.Pod) string {
+	for _, gate := range s.profile.Gates {
+		if message := gate.Admit(p); message != "" {
+			return message
+		}
+	}
+	if devices := s.devices(plugins.PreEnqueue); devices != nil {
+		return devices.PreEnqueue(c, p)
+	}
+	return ""
+}
+
+// devices returns the plugin for device claims if the profile has it at the extension point.
+func (s *scheduler) devices(at plugins.Point) *plugins.DynamicResources {
+	for _, filter := range s.profile.Filters {
+		if devices, ok := filter.(*plugins.DynamicResources); ok && s.profile.Has(at, devices.Name()) {
+			return devices
+		}
+	}
+	return nil
+}
+
+// freeDevices takes allocated devices from the pod's claims that keep it off every node, and says so.
+func (s *scheduler) freeDevices(c *cluster.Cluster, p *cluster.Pod) (freed bool, said []string) {
+	devices := s.devices(plugins.PostFilter)
+	if devices == nil {
+		return false, nil
+	}
+	message, claim, remove := devices.PostFilter(c, p)
+	switch {
+	case remove:
+		c.ResourceClaims.Delete(claim.Namespace, claim.Name)
+	case claim != nil:
+		c.ResourceClaims.Set(claim)
+	}
+	return claim != nil, []string{message}
+}
+
+// place takes what the pod needs on the node, and counts it there.
+func (w *world) place(s *scheduler, p *pod, n *cluster.Node) error {
+	var undo []func()
+	for _, r := range s.profile.Reservers {
+		back, err := r.Reserve(w.c, p.Pod, n)
+		if err != nil {
+			for i := len(undo) - 1; i >= 0; i-- {
+				undo[i]()
+			}
+			return fmt.Errorf("running Reserve plugin %q: %w", r.Name(), err)
+		}
+		undo = append(undo, back)
+	}
+	w.c.Place(p.Pod, n)
+	w.settled(p, w.start.Add(w.now))
+	return nil
+}
+
+// preempt makes room: the victims leave at once, and pods of lower priority that were to come to the node no longer are.
+func (w *world) preempt(p *pod, preemption decide.Preemption) {
+	for _, g := range append([]*cluster.Pod(nil), preemption.Node.Nominated...) {
+		if g.Class.Priority < p.Class.Priority {
+			w.c.Nominate(g, "")
+		}
+	}
+	for _, victim := range preemption.Victims {
+		known := w.placed[victim.UID]
+		w.remove(victim)
+		if known != nil {
+			w.replace(known)
+		}
+	}
+	w.c.Nominate(p.Pod, preemption.Node.Name)
+}
+
+// list adds a decision about the pod to the answer.
+func (w *world) list(p *pod, said Pod) {
+	said.Namespace, said.Name, said.After = p.Namespace(), p.Name, Seconds(w.now)
+	if said.Victims == nil {
+		said.Victims = []Name{}
+	}
+	w.said.Pods = append(w.said.Pods, said)
+}
+
+func names(pods []*cluster.Pod) []Name {
+	list := make([]Name, len(pods))
+	for i, p := range pods {
+		list[i] = Name{p.Namespace(), p.Name}
+	}
+	return list
+}

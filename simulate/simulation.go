@@ -1,0 +1,117 @@
+package simulate
+
+import (
+	"strconv"
+	"time"
+)
+
+// The version and kind of answers. Fields may be added to it, none is renamed or taken away.
+const (
+	APIVersion = "berth.dev/v1alpha1"
+	Kind       = "Simulation"
+)
+
+// Simulation is what becomes of a set of manifests.
+type Simulation struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// Pods are those that had no node, in the order in which they were decided. One that preempts is listed with its victims,
+	// and again when it is placed.
+	Pods []Pod `json:"pods"`
+	// Evictions are those that NoExecute taints lead to, by when they are due; those that are due later than the time that
+	// was let pass have not happened yet.
+	Evictions []Eviction `json:"evictions"`
+}
+
+// Pod is a decision about one pod.
+type Pod struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// After is how much time had passed; left out at the beginning.
+	After Seconds `json:"after,omitempty"`
+	// Node is where the pod was placed; empty: it waits.
+	Node string `json:"node"`
+	// NominatedNode is where it has made room for itself by removing Victims.
+	NominatedNode string `json:"nominatedNode"`
+	Victims       []Name `json:"victims"`
+	// Message says why it waits, in the words of the FailedScheduling event.
+	Message string `json:"message"`
+	// Nodes has the word of every node, sorted by name, if it was asked for.
+	Nodes []Node `json:"nodes,omitempty"`
+}
+
+// Name names a pod.
+type Name struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// Node is what the plugins say of a pod on one node.
+type Node struct {
+	Name     string `json:"name"`
+	Feasible bool   `json:"feasible"`
+
+	// Plugin is the first in the profile's order to reject the node, for these Reasons; Code is the first reason's stable name.
+	Plugin  string   `json:"plugin,omitempty"`
+	Code    string   `json:"code,omitempty"`
+	Reasons []string `json:"reasons,omitempty"`
+
+	// Total is the sum of Scores: of each plugin that scored, the normalised score times its weight. Nothing is scored where
+	// only one node is feasible. Total is nil for nodes that are not.
+	Total  *int64           `json:"total,omitempty"`
+	Scores map[string]int64 `json:"scores,omitempty"`
+}
+
+// Eviction is a pod that a NoExecute taint removes from its node.
+type Eviction struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Node      string `json:"node"`
+	// After is when, counted from the beginning.
+	After Seconds `json:"after"`
+	// Taint is the one that asks for it first, as key=value:effect.
+	Taint string `json:"taint"`
+}
+
+// Seconds is a time that has passed, written as "300s".
+type Seconds time.Duration
+
+// String writes whole seconds without a fraction.
+func (s Seconds) String() string {
+	return strconv.FormatFloat(time.Duration(s).Seconds(), 'f', -1, 64) + "s"
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (s Seconds) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *Seconds) UnmarshalText(text []byte) error {
+	d, err := time.ParseDuration(string(text))
+	*s = Seconds(d)
+	return err
+}
+
+// Totals counts what a simulation lists.
+type Totals struct {
+	// Placed and Pending are pods, Victims those that had to make room, Evicted those that taints remove.
+	Placed, Pending, Victims, Evicted int
+}
+
+// Totals counts every pod once, by what became of it last.
+func (s *Simulation) Totals() Totals {
+	t := Totals{Evicted: len(s.Evictions)}
+	placed := make(map[Name]bool, len(s.Pods))
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		placed[Name{p.Namespace, p.Name}] = p.Node != ""
+		t.Victims += len(p.Victims)
+	}
+	for _, ok := range placed {
+		if ok {
+			t.Placed++
+		} else {
+			t.Pending++
+		}
+	}
+	return t
+}

@@ -1,0 +1,136 @@
+package simulate
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/decide"
+	"github.com/berth-k8s/berth/eviction"
+	"github.com/berth-k8s/berth/plugins"
+)
+
+// world is a cluster on its way through time, and what has been said of it so far.
+type world struct {
+	options    Options
+	c          *cluster.Cluster
+	schedulers map[string]*scheduler
+	budgets    budgets
+	said       *Simulation
+
+	start time.Time     // by the clock of the manifests
+	now   time.Duration // since then
+	// held has the NoExecute taints of the nodes that have any.
+	held map[string][]eviction.Held
+	// leaving are the pods that such taints remove, by when.
+	leaving departures
+	// placed has what is known of pods on nodes beside the cluster's own record, as far as it may be needed.
+	placed map[types.UID]*pod
+	// templates are those of device claims.
+	templates map[Name]*resourcev1.ResourceClaimTemplate
+	// unready counts the pods on nodes that say they are not ready, by class.
+	unready map[*cluster.PodClass]int
+	// waiting are the pods without a node that have been tried and may be tried again, and created those that have not been.
+	waiting, created []*pod
+	entered, decided int // how many pods there were so far
+}
+
+// scheduler serves the pods of one scheduler name.
+type scheduler struct {
+	profile *plugins.Profile
+	decider *decide.Decider
+	// hopeless are the classes of pods that found no node, and how the cluster's log stood then.
+	hopeless map[*cluster.PodClass]failure
+}
+
+type failure struct {
+	log     int
+	message string
+}
+
+// pod is a pod that waits, or that may have to leave its node.
+type pod struct {
+	*cluster.Pod
+	// number is its place in the order in which pods came.
+	number int
+	// object is the pod as the API server would have it; nil if nobody will need it.
+	object *v1.Pod
+	due    eviction.Due // when it has to leave
+	listed bool         // as waiting
+	gone   bool
+}
+
+// queued brings pods into the order in which the scheduler takes them: by priority, then by age, then as they came.
+func queued(pods []*pod) {
+	slices.SortStableFunc(pods, func(a, b *pod) int {
+		return cmp.Or(
+			cmp.Compare(b.Class.Priority, a.Class.Priority),
+			a.Created.Compare(b.Created),
+			cmp.Compare(a.number, b.number),
+		)
+	})
+}
+
+// enter takes in a pod as the API server has it.
+func (w *world) enter(object *v1.Pod) {
+	w.entered++
+	p := &pod{number: w.entered}
+	if w.options.For > 0 || len(w.held) > 0 {
+		p.object = object
+	}
+	if object.Spec.NodeName == "" {
+		if cluster.Terminal(object) || object.DeletionTimestamp != nil {
+			return // nobody will place it any more
+		}
+		w.claims(object)
+		p.Pod = w.c.Pending(object)
+		w.created = append(w.created, p)
+		if p.Nominated != "" {
+			w.c.Nominate(p.Pod, p.Nominated)
+		}
+		return
+	}
+	if p.Pod = w.c.SetPod(object); p.Pod != nil {
+		if saysNotReady(object) {
+			w.unready[p.Class]++
+		}
+		w.settled(p, eviction.PodOf(object).Bound)
+	}
+}
+
+// settled notes that a pod is on its node since then, and forgets what will not be asked of it.
+func (w *world) settled(p *pod, since time.Time) {
+	w.watch(p, since)
+	if p.due.Stays() && w.options.For == 0 {
+		p.object = nil
+		return
+	}
+	w.placed[p.UID] = p
+}
+
+// remove takes a pod out of the world, with what it held.
+func (w *world) remove(p *cluster.Pod) {
+	w.c.RemovePod(p.UID)
+	w.budgets.left(w.c, p)
+	plugins.ReleaseClaims(w.c, p)
+	if known := w.placed[p.UID]; known != nil {
+		known.gone = true
+		delete(w.placed, p.UID)
+	}
+}
+
+// saysNotReady tells of a pod that a kubelet has reported on. One in a manifest written by hand says nothing, and is taken to run
+// as it should.
+func saysNotReady(p *v1.Pod) bool {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == v1.PodReady {
+			return c.Status != v1.ConditionTrue
+		}
+	}
+	return false
+}

@@ -1,0 +1,153 @@
+// Package datadir is the directory in which `berth up` keeps a cluster: it
+// makes sure that only one `berth up` uses it at a time, and that what is
+// deleted or written over is Berth's own.
+//
+//	berth.lock   locked while a `berth up` runs here
+//	kubeconfig   the way in
+//	lock         the control plane's own
+//	*.log        what the parts have to say
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// lockName also marks a directory as Berth's.
+const lockName = "berth.lock"
+
+// Dir is a data directory that this process holds alone.
+type Dir struct {
+	Path string // absolute
+	lock *os.File
+}
+
+// Open makes or takes the directory. The kernel gives the lock back when the
+// process ends, however it ends.
+func Open(path string) (*Dir, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("data directory %s: %w", path, err)
+	}
+	if err := mayUse(abs); err != nil {
+		return nil, fmt.Errorf("data directory %s: %w: name another with --data-dir", path, err)
+	}
+	if err := os.MkdirAll(abs, 0o700); err != nil {
+		return nil, fmt.Errorf("data directory %s: %w: name one that you may write to with --data-dir", path, bare(err))
+	}
+	lock, err := os.OpenFile(filepath.Join(abs, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("data directory %s: %w: name one that you may write to with --data-dir", path, bare(err))
+	}
+	if err := insist(lock, ownWait); err != nil {
+		owner := make([]byte, 20)
+		n, _ := lock.ReadAt(owner, 0)
+		lock.Close()
+		return nil, fmt.Errorf("data directory %s: another berth up uses it (process %s): end that one or name another with --data-dir",
+			path, strings.TrimSpace(string(owner[:n])))
+	}
+	d := &Dir{Path: abs, lock: lock}
+	if err := d.sign(); err != nil {
+		d.Close()
+		return nil, err
+	}
+	d.awaitControlPlane()
+	return d, nil
+}
+
+// A process that was killed holds its locks until the kernel has taken it
+// apart, which takes a moment when it is large. Whoever starts right after a
+// kill -9 must not be told that the directory is in use.
+const (
+	ownWait          = 500 * time.Millisecond
+	controlPlaneWait = 10 * time.Second
+)
+
+// awaitControlPlane waits for the control plane of a berth up that was killed.
+// If it does not go, the new one will say whose it is.
+func (d *Dir) awaitControlPlane() {
+	lock, err := os.OpenFile(d.Join("lock"), os.O_RDWR, 0)
+	if err != nil {
+		return // nothing has run here
+	}
+	defer lock.Close()
+	_ = insist(lock, controlPlaneWait)
+}
+
+// insist tries for a while to get a lock.
+func insist(lock *os.File, within time.Duration) error {
+	for deadline := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
+		if err := acquire(lock); err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+// sign writes whose the lock is, for the message of the next one that wants it.
+func (d *Dir) sign() error {
+	if err := d.lock.Truncate(0); err != nil {
+		return fmt.Errorf("data directory %s: %w", d.Path, bare(err))
+	}
+	if _, err := d.lock.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
+		return fmt.Errorf("data directory %s: %w", d.Path, bare(err))
+	}
+	return nil
+}
+
+// Clear deletes everything in the directory but the lock.
+func (d *Dir) Clear() error {
+	entries, err := os.ReadDir(d.Path)
+	if err != nil {
+		return fmt.Errorf("data directory %s: %w", d.Path, bare(err))
+	}
+	for _, e := range entries {
+		if e.Name() == lockName {
+			continue
+		}
+		if err := os.RemoveAll(d.Join(e.Name())); err != nil {
+			return fmt.Errorf("data directory %s: %w", d.Path, err)
+		}
+	}
+	return nil
+}
+
+// Close gives the lock back.
+func (d *Dir) Close() error { return d.lock.Close() }
+
+// Join is the path of a file in the directory.
+func (d *Dir) Join(name string) string { return filepath.Join(d.Path, name) }
+
+// mayUse is nil for a directory that is not there, is empty, or is Berth's.
+// Anything else is somebody's, and --fresh must never empty it.
+func mayUse(path string) error {
+	entries, err := os.ReadDir(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return bare(err)
+	case len(entries) == 0:
+		return nil
+	}
+	for _, marker := range []string{lockName, filepath.Join("etcd", "member")} {
+		if _, err := os.Stat(filepath.Join(path, marker)); err == nil {
+			return nil
+		}
+	}
+	return errors.New("is not empty and was not made by Berth")
+}
+
+// bare drops the path from an error whose message names it already.
+func bare(err error) error {
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		return pathErr.Err
+	}
+	return err
+}

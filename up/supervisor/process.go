@@ -1,0 +1,166 @@
+package supervisor
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// process is one run of a part.
+type process struct {
+	cmd   *exec.Cmd
+	tail  *tail
+	ready chan struct{} // closed when the part said that it is ready
+	ended chan struct{} // closed when it has ended
+	err   error         // valid after ended
+}
+
+// launch starts the part; progress, if any, is told what it prints until it is
+// ready.
+func (s *Supervisor) launch(part Part, progress func(part, line string)) (*process, error) {
+	argv := part.Argv()
+	p := &process{
+		cmd:   exec.Command(argv[0], argv[1:]...),
+		tail:  &tail{},
+		ready: make(chan struct{}),
+		ended: make(chan struct{}),
+	}
+	p.cmd.Stderr = p.tail
+	var log io.WriteCloser
+	if !part.OwnLog {
+		var err error
+		if log, err = openLog(s.logPath(part)); err != nil {
+			return nil, fmt.Errorf("%s: %w", part.Name, err)
+		}
+		p.cmd.Stderr = io.MultiWriter(log, p.tail)
+	}
+	p.cmd.Stdout = &lines{each: func(line string) { p.heard(part, line, progress) }}
+	// A grandchild that keeps the pipes open must not keep Wait waiting.
+	p.cmd.WaitDelay = time.Second
+	isolate(p.cmd)
+	if err := spawn(p.cmd); err != nil {
+		return nil, fmt.Errorf("%s: %w", part.Name, err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		killGroup(p.cmd)
+		if log != nil {
+			log.Close()
+		}
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+func (p *process) heard(part Part, line string, progress func(part, line string)) {
+	if p.wasReady() {
+		return
+	}
+	if progress != nil {
+		progress(part.Name, line)
+	}
+	isReady := strings.HasPrefix(line, "ready")
+	if part.Ready != nil {
+		isReady = part.Ready(line)
+	}
+	if isReady {
+		close(p.ready)
+	}
+}
+
+func (p *process) wasReady() bool {
+	select {
+	case <-p.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// stop asks the process to end, and after a while ends it and whatever it has
+// started.
+func (p *process) stop(within time.Duration) {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.ended:
+	case <-time.After(within):
+		killGroup(p.cmd)
+		<-p.ended
+	}
+}
+
+// describe says how it ended, with its last words.
+func (p *process) describe() string {
+	how := "ended"
+	if p.err != nil {
+		how = "ended with " + p.err.Error()
+	}
+	if last := p.tail.last(); last != "" {
+		how += ": " + last
+	}
+	return how
+}
+
+// maxLog is when a log is put aside at a start, so that years of use do not
+// fill a disk.
+const maxLog = 10 << 20
+
+func openLog(path string) (*os.File, error) {
+	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
+		if err := os.Rename(path, path+".old"); err != nil {
+			return nil, err
+		}
+	}
+	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+}
+
+// tail remembers the end of what was written to it.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+const tailSize = 4 << 10
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, b...)
+	if over := len(t.text) - tailSize; over > 0 {
+		t.text = append(t.text[:0], t.text[over:]...)
+	}
+	return len(b), nil
+}
+
+// last is the last line that says something.
+func (t *tail) last() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text := strings.TrimSpace(string(t.text))
+	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
+}
+
+// lines cuts what is written to it into lines. exec.Cmd writes from one
+// goroutine.
+type lines struct {
+	each func(string)
+	rest []byte
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.rest = append(l.rest, b...)
+	for {
+		line, rest, found := bytes.Cut(l.rest, []byte("\n"))
+		if !found {
+			return len(b), nil
+		}
+		l.rest = rest
+		l.each(strings.TrimRight(string(line), "\r"))
+	}
+}

@@ -1,0 +1,36 @@
+package supervisor
+
+import (
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+)
+
+// isolate puts the process into a group of its own, so that Ctrl-C in the
+// terminal reaches only the supervisor, which then ends the parts in order; and
+// asks the kernel to kill it when its parent dies.
+func isolate(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// The kernel's parent is the thread that forked, not the process: all children
+// are started from one goroutine that holds its thread for good.
+var spawner = sync.OnceValue(func() chan<- func() {
+	starts := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for start := range starts {
+			start()
+		}
+	}()
+	return starts
+})
+
+func spawn(cmd *exec.Cmd) error {
+	result := make(chan error)
+	spawner() <- func() { result <- cmd.Start() }
+	return <-result
+}
+
+func killGroup(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

@@ -1,0 +1,167 @@
+package supervisor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Part is one process to keep running.
+type Part struct {
+	Name string
+	// Argv is the command; asked anew at every start.
+	Argv func() []string
+	// Ready recognises the line on standard output that says that the part can
+	// be used. Nil: a line that starts with "ready".
+	Ready func(line string) bool
+	// OwnLog: the part keeps a log of its own; only its last lines are
+	// remembered here. Otherwise standard error goes to <Dir>/<Name>.log.
+	OwnLog bool
+}
+
+// Supervisor runs parts.
+type Supervisor struct {
+	// Dir is where logs are written.
+	Dir string
+	// Progress is told what a part says on standard output while it starts.
+	Progress func(part, line string)
+	// Trouble is told when a part that was ready has died, and when it is back.
+	Trouble func(part, what string)
+	// StopWithin is how long a part may take to end after SIGTERM; 0: 10 s.
+	StopWithin time.Duration
+}
+
+const (
+	// startWithin bounds the wait for a part to become ready.
+	startWithin       = 2 * time.Minute
+	defaultStopWithin = 10 * time.Second
+	// A part that died is started again after restartMin, doubled each time up
+	// to restartMax, and restartMin again once it ran for steadyAfter.
+	restartMin  = 500 * time.Millisecond
+	restartMax  = 30 * time.Second
+	steadyAfter = time.Minute
+)
+
+// Run starts the parts in order, calls up when all are ready, keeps them
+// running until ctx ends, and stops them. A part that ends before it was ever
+// ready is an error: nothing would be gained by trying again.
+func (s *Supervisor) Run(ctx context.Context, parts []Part, up func()) error {
+	var keepers []*keeper
+	defer func() {
+		for _, k := range slices.Backward(keepers) {
+			k.stop()
+		}
+	}()
+	for _, part := range parts {
+		k, err := s.start(ctx, part)
+		if k != nil {
+			keepers = append(keepers, k)
+		}
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	up()
+	<-ctx.Done()
+	return nil
+}
+
+// keeper keeps one part running.
+type keeper struct {
+	part   Part
+	s      *Supervisor
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+func (k *keeper) stop() {
+	k.cancel()
+	k.wg.Wait()
+}
+
+// start starts a part and waits until it is ready. The keeper, if any, has to
+// be stopped also after an error.
+func (s *Supervisor) start(ctx context.Context, part Part) (*keeper, error) {
+	p, err := s.launch(part, s.Progress)
+	if err != nil {
+		return nil, err
+	}
+	// Not a child of ctx: parts are stopped one by one, not all at once.
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	k := &keeper{part: part, s: s, cancel: cancel}
+	died := make(chan error, 1)
+	k.wg.Go(func() { k.keep(own, p, died) })
+	timeout := time.NewTimer(startWithin)
+	defer timeout.Stop()
+	select {
+	case <-p.ready:
+		return k, nil
+	case err := <-died:
+		return k, err
+	case <-timeout.C:
+		return k, fmt.Errorf("%s: not ready after %s; see %s", part.Name, startWithin, s.logPath(part))
+	case <-ctx.Done():
+		return k, nil
+	}
+}
+
+// keep waits for the process to end and starts it again, until own ends.
+func (k *keeper) keep(own context.Context, p *process, died chan<- error) {
+	delay := restartMin
+	for {
+		began := time.Now()
+		select {
+		case <-own.Done():
+			p.stop(cmp.Or(k.s.StopWithin, defaultStopWithin))
+			return
+		case <-p.ended:
+		}
+		if !p.wasReady() && died != nil {
+			died <- k.failure(p)
+			return
+		}
+		died = nil
+		if time.Since(began) > steadyAfter {
+			delay = restartMin
+		}
+		k.s.Trouble(k.part.Name, fmt.Sprintf("%s; starting it again in %s", p.describe(), delay))
+		for p = nil; p == nil; delay = min(2*delay, restartMax) {
+			select {
+			case <-own.Done():
+				return
+			case <-time.After(delay):
+			}
+			var err error
+			if p, err = k.s.launch(k.part, nil); err != nil {
+				k.s.Trouble(k.part.Name, fmt.Sprintf("%v; trying again in %s", err, min(2*delay, restartMax)))
+			}
+		}
+		k.wg.Go(func() { k.announce(own, p) })
+	}
+}
+
+// announce says so when a part that was started again is ready.
+func (k *keeper) announce(own context.Context, p *process) {
+	select {
+	case <-p.ready:
+		k.s.Trouble(k.part.Name, "running again")
+	case <-p.ended:
+	case <-own.Done():
+	}
+}
+
+// failure is why a part never became ready: in its own words, if it has any.
+func (k *keeper) failure(p *process) error {
+	if own := p.tail.last(); own != "" {
+		return errors.New(strings.TrimPrefix(own, "Error: "))
+	}
+	return fmt.Errorf("%s %s; see %s", k.part.Name, p.describe(), k.s.logPath(k.part))
+}
+
+func (s *Supervisor) logPath(part Part) string { return filepath.Join(s.Dir, part.Name+".log") }
