@@ -1,0 +1,122 @@
+package bench
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Mode is one kind of cluster and of pods.
+type Mode struct {
+	Name string
+	// Goal is how many times faster than kube-scheduler's sampled decision Berth is to be, 5,000 nodes.
+	Goal float64
+	// Bound is within how many seconds 1,000,000 pods are to be placed on 1,000,000 nodes.
+	Bound float64
+
+	taint  bool
+	shapes int
+	shape  func(spec *v1.PodSpec, app string, i int)
+}
+
+// Modes are those of the goals: pods of 10 apps with 100m and 200Mi each, nodes of 32 CPU, 64Gi and 110 pods in 3 zones.
+var Modes = []Mode{
+	{Name: "plain", Goal: 300, Bound: 10},
+	{Name: "spread", Goal: 200, Bound: 30, shape: spread},
+	{Name: "affinity", Goal: 200, Bound: 30, shape: affinity},
+	{Name: "anti", Goal: 200, Bound: 30, shape: anti},
+	{Name: "taints", Goal: 300, Bound: 30, shape: tolerate, taint: true},
+	{Name: "shapes", Goal: 60, Bound: 30, shapes: 500},
+}
+
+const (
+	apps   = 10
+	groups = 5 // of nodes, in taints mode
+	zones  = 3
+)
+
+// Amounts that all objects share, as those read from an API would not; nobody changes them.
+var (
+	nodeAmounts = v1.ResourceList{
+		v1.ResourceCPU: resource.MustParse("32"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("110"),
+	}
+	podAmounts = amounts(100, 200)
+	zero       = int32(0)
+	high       = int32(1000)
+)
+
+func amounts(milliCPU, mebibytes int64) v1.ResourceList {
+	return v1.ResourceList{
+		v1.ResourceCPU:    *resource.NewMilliQuantity(milliCPU, resource.DecimalSI),
+		v1.ResourceMemory: *resource.NewQuantity(mebibytes<<20, resource.BinarySI),
+	}
+}
+
+// kinds is how many pods come before all kinds of them were there.
+func (m *Mode) kinds() int { return max(apps, m.shapes) }
+
+// node makes the i-th node.
+func (m *Mode) node(i int) *v1.Node {
+	name := fmt.Sprintf("node-%d", i)
+	n := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{
+			v1.LabelHostname: name, v1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%zones),
+		}},
+		Status: v1.NodeStatus{Allocatable: nodeAmounts},
+	}
+	if m.taint {
+		n.Spec.Taints = []v1.Taint{{Key: "dedicated", Value: group(i), Effect: v1.TaintEffectNoSchedule}}
+	}
+	return n
+}
+
+// pod makes the i-th pod, all parts of it its own, as they are when decoded.
+func (m *Mode) pod(i int) *v1.Pod {
+	app := fmt.Sprintf("app-%d", i%apps)
+	name := fmt.Sprintf("pod-%d", i)
+	requests := podAmounts.DeepCopy()
+	if m.shapes > 0 {
+		requests = amounts(int64(100+i%m.shapes), int64(200+i%m.shapes))
+	}
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Labels: map[string]string{"app": app}},
+		Spec: v1.PodSpec{
+			SchedulerName: v1.DefaultSchedulerName, Priority: &zero,
+			Containers: []v1.Container{{Name: "main", Image: "registry.k8s.io/pause:3.10", Resources: v1.ResourceRequirements{Requests: requests}}},
+		},
+	}
+	if m.shape != nil {
+		m.shape(&pod.Spec, app, i)
+	}
+	return pod
+}
+
+func group(i int) string { return fmt.Sprintf("group-%d", i%groups) }
+
+func of(app string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
+}
+
+func spread(spec *v1.PodSpec, app string, _ int) {
+	spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{
+		{MaxSkew: 5, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: of(app)},
+		{MaxSkew: 3, TopologyKey: v1.LabelHostname, WhenUnsatisfiable: v1.ScheduleAnyway, LabelSelector: of(app)},
+	}
+}
+
+func affinity(spec *v1.PodSpec, app string, _ int) {
+	spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []v1.WeightedPodAffinityTerm{{
+		Weight: 10, PodAffinityTerm: v1.PodAffinityTerm{LabelSelector: of(app), TopologyKey: v1.LabelTopologyZone}}}}}
+}
+
+func anti(spec *v1.PodSpec, app string, _ int) {
+	spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
+		{LabelSelector: of(app), TopologyKey: v1.LabelHostname}}}}
+}
+
+func tolerate(spec *v1.PodSpec, _ string, i int) {
+	spec.Tolerations = []v1.Toleration{{Key: "dedicated", Operator: v1.TolerationOpEqual, Value: group(i), Effect: v1.TaintEffectNoSchedule}}
+}

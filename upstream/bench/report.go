@@ -1,0 +1,156 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Write prints the report as Markdown tables.
+func (r *Report) Write(w io.Writer) {
+	r.writeCompared(w)
+	r.writeSizes(w)
+	r.writeFilled(w)
+}
+
+func (r *Report) writeCompared(w io.Writer) {
+	rows := slices.Clone(r.Compared)
+	if r.Preemption != nil {
+		rows = append(rows, *r.Preemption)
+	}
+	if len(rows) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n## One decision, %s nodes, from a pod to its node, without API\n\n", thousands(r.Nodes))
+	table := [][]string{{"mode", "kube-scheduler, sampled", "kube-scheduler, all nodes", "Berth, all nodes, one core", "times faster than sampled", "goal", "times faster than all"}}
+	for _, c := range rows {
+		ratio := float64(c.Sampled) / float64(c.Berth)
+		table = append(table, []string{c.Mode, short(c.Sampled), short(c.All), short(c.Berth), fmt.Sprintf("%.0f%s", ratio, mark(ratio >= c.Goal)),
+			fmt.Sprintf("%.0f", c.Goal), fmt.Sprintf("%.0f", float64(c.All)/float64(c.Berth))})
+	}
+	writeTable(w, table)
+	if r.Preemption != nil {
+		fmt.Fprintln(w, "\nPreemption: on full nodes with 10 lower pods each; sampled is a tenth of the candidates, all is every candidate.")
+	}
+}
+
+func (r *Report) writeSizes(w io.Writer) {
+	sizes := map[int]bool{}
+	cost := map[string]map[int]time.Duration{}
+	var modes []string
+	for _, s := range r.Sizes {
+		sizes[s.Nodes] = true
+		if cost[s.Mode] == nil {
+			cost[s.Mode] = map[int]time.Duration{}
+			modes = append(modes, s.Mode)
+		}
+		cost[s.Mode][s.Nodes] = s.Decision
+	}
+	if len(sizes) < 2 {
+		return
+	}
+	columns := sorted(sizes)
+	header := []string{"mode"}
+	for _, size := range columns {
+		header = append(header, thousands(size)+" nodes")
+	}
+	table := [][]string{append(header, "largest to "+thousands(r.Nodes), "goal")}
+	for _, mode := range modes {
+		row := []string{mode}
+		for _, size := range columns {
+			row = append(row, short(cost[mode][size]))
+		}
+		ratio := float64(cost[mode][columns[len(columns)-1]]) / float64(cost[mode][r.Nodes])
+		table = append(table, append(row, fmt.Sprintf("%.1f%s", ratio, mark(ratio <= 2)), "2"))
+	}
+	fmt.Fprint(w, "\n## Berth alone, one decision, one core\n\n")
+	writeTable(w, table)
+}
+
+func (r *Report) writeFilled(w io.Writer) {
+	if len(r.Filled) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n## Berth alone, as many pods onto as many empty nodes\n\n")
+	table := [][]string{{"mode", "nodes", "pods placed", "took", "goal", "first of each kind", "bytes a node", "goal", "bytes a pod", "goal"}}
+	for _, f := range r.Filled {
+		bound := goalOf(f.Mode).Bound * float64(f.Nodes) / 1e6
+		took := fmt.Sprintf("%.1f s%s", f.Took.Seconds(), mark(f.Complete && f.Took.Seconds() <= bound))
+		if !f.Complete {
+			took += " (given up)"
+		}
+		table = append(table, []string{f.Mode, thousands(f.Nodes), thousands(f.Pods), took, fmt.Sprintf("%.4g s", bound), short(f.First),
+			fmt.Sprintf("%d%s", f.NodeBytes, mark(f.NodeBytes <= 1024)), "1024", fmt.Sprintf("%d%s", f.PodBytes, mark(f.PodBytes <= 1024)), "1024"})
+	}
+	writeTable(w, table)
+}
+
+func goalOf(mode string) Mode {
+	for _, m := range Modes {
+		if m.Name == mode {
+			return m
+		}
+	}
+	return Mode{}
+}
+
+// mark shows whether a goal is reached.
+func mark(reached bool) string {
+	if reached {
+		return " ✓"
+	}
+	return " ✗"
+}
+
+func writeTable(w io.Writer, rows [][]string) {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], len([]rune(cell)))
+		}
+	}
+	for i, row := range rows {
+		for k, cell := range row {
+			fmt.Fprintf(w, "| %s%s ", cell, strings.Repeat(" ", widths[k]-len([]rune(cell))))
+		}
+		fmt.Fprintln(w, "|")
+		if i == 0 {
+			for k := range row {
+				fmt.Fprintf(w, "| %s ", strings.Repeat("-", widths[k]))
+			}
+			fmt.Fprintln(w, "|")
+		}
+	}
+}
+
+// short shows three digits and the unit.
+func short(d time.Duration) string {
+	switch {
+	case d < 10*time.Microsecond:
+		return fmt.Sprintf("%d ns", d.Nanoseconds())
+	case d < 10*time.Millisecond:
+		return fmt.Sprintf("%.3g µs", float64(d.Nanoseconds())/1e3)
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.3g ms", float64(d.Nanoseconds())/1e6)
+	}
+	return fmt.Sprintf("%.3g s", d.Seconds())
+}
+
+func thousands(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+func sorted(set map[int]bool) (list []int) {
+	for n := range set {
+		list = append(list, n)
+	}
+	slices.Sort(list)
+	return list
+}

@@ -1,0 +1,134 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// Options say what is measured.
+type Options struct {
+	// Modes are named; none means all. "preemption" is one, too.
+	Modes []string
+	// Nodes is the size at which both sides are compared.
+	Nodes int
+	// Sizes are those at which Berth is measured alone.
+	Sizes []int
+	// Large nodes are filled with as many pods; 0 leaves it out.
+	Large int
+	// Each measurement takes about so long.
+	Each time.Duration
+	// Progress is told what is being done.
+	Progress io.Writer
+}
+
+// Report is what was measured.
+type Report struct {
+	Nodes      int
+	Compared   []Comparison
+	Preemption *Comparison
+	Sizes      []Steady
+	Filled     []Filling
+}
+
+// Comparison is both sides' cost of one decision.
+type Comparison struct {
+	Mode string
+	Goal float64
+	// Sampled is kube-scheduler's default; All is with all nodes (or all candidates) looked at, as Berth does.
+	Sampled, All, Berth time.Duration
+}
+
+// Run measures.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	r := &Report{Nodes: o.Nodes}
+	for i := range Modes {
+		m := &Modes[i]
+		if !o.wants(m.Name) {
+			continue
+		}
+		if err := r.compare(ctx, o, m); err != nil {
+			return r, err
+		}
+	}
+	if o.wants(full.Name) {
+		if err := r.preemption(ctx, o); err != nil {
+			return r, err
+		}
+	}
+	for i := range Modes {
+		m := &Modes[i]
+		if !o.wants(m.Name) {
+			continue
+		}
+		if err := r.alone(o, m); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+func (o *Options) wants(mode string) bool { return len(o.Modes) == 0 || slices.Contains(o.Modes, mode) }
+
+func (o *Options) say(format string, args ...any) {
+	fmt.Fprintf(o.Progress, format+"\n", args...)
+}
+
+func (r *Report) compare(ctx context.Context, o Options, m *Mode) (err error) {
+	o.say("%s: kube-scheduler and Berth, %d nodes", m.Name, o.Nodes)
+	c := Comparison{Mode: m.Name, Goal: m.Goal}
+	most := 2 * o.Nodes // pods; with those there at the start, three on every node
+	if c.Sampled, err = measureUpstream(ctx, m, o.Nodes, 0, most, o.Each); err != nil {
+		return err
+	}
+	if c.All, err = measureUpstream(ctx, m, o.Nodes, 100, most, o.Each); err != nil {
+		return err
+	}
+	steady, err := measureBerth(m, o.Nodes, most, o.Each)
+	c.Berth = steady.Decision
+	r.Compared = append(r.Compared, c)
+	r.Sizes = append(r.Sizes, steady)
+	return err
+}
+
+func (r *Report) preemption(ctx context.Context, o Options) (err error) {
+	o.say("preemption: kube-scheduler and Berth, %d full nodes", o.Nodes)
+	c := Comparison{Mode: full.Name, Goal: PreemptionGoal}
+	most := max(2, o.Nodes/2)
+	if c.Sampled, err = preemptUpstream(ctx, o.Nodes, most, 10, o.Each); err != nil {
+		return err
+	}
+	if c.All, err = preemptUpstream(ctx, o.Nodes, most, 100, o.Each); err != nil {
+		return err
+	}
+	c.Berth, err = preemptBerth(o.Nodes, most, o.Each)
+	r.Preemption = &c
+	return err
+}
+
+func (r *Report) alone(o Options, m *Mode) error {
+	for _, size := range o.Sizes {
+		if size == r.Nodes {
+			continue // measured
+		}
+		o.say("%s: Berth alone, %d nodes", m.Name, size)
+		s, err := measureBerth(m, size, 2*size, o.Each)
+		if err != nil {
+			return err
+		}
+		r.Sizes = append(r.Sizes, s)
+	}
+	if o.Large == 0 {
+		return nil
+	}
+	o.say("%s: Berth alone, %d pods onto %d empty nodes", m.Name, o.Large, o.Large)
+	f, err := fill(m, o.Large, o.Large, 60*time.Second)
+	if err != nil {
+		return err
+	}
+	r.Filled = append(r.Filled, f)
+	r.Sizes = append(r.Sizes, f.Steady)
+	return nil
+}

@@ -1,0 +1,107 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/informers"
+	clientset "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/scheduler"
+	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+)
+
+// upstream is kube-scheduler without an API: its informers hold nothing and never run, its cache is filled by hand.
+type upstream struct {
+	scheduler *scheduler.Scheduler
+	framework framework.Framework
+	snapshot  *cache.Snapshot
+	logger    klog.Logger
+	stop      context.CancelFunc
+}
+
+// newUpstream brings it up; percentage is percentageOfNodesToScore, 0 for the default sampling.
+func newUpstream(ctx context.Context, nodes []*v1.Node, percentage int32) (*upstream, error) {
+	ctx, stop := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
+	client := clientset.NewClientset()
+	recorders := func(string) events.EventRecorderLogger { return events.NewFakeRecorder(0) }
+	s, err := scheduler.New(ctx, client, informers.NewSharedInformerFactory(client, 0), nil, recorders,
+		scheduler.WithPercentageOfNodesToScore(&percentage))
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	u := &upstream{scheduler: s, framework: s.Profiles[v1.DefaultSchedulerName], stop: stop}
+	snapshot, ok := u.framework.SnapshotSharedLister().(*cache.Snapshot)
+	if !ok {
+		stop()
+		return nil, fmt.Errorf("the scheduler's snapshot is a %T", u.framework.SnapshotSharedLister())
+	}
+	u.snapshot = snapshot
+	for _, n := range nodes {
+		s.Cache.AddNode(u.logger, n)
+	}
+	return u, s.Cache.UpdateSnapshot(u.logger, snapshot)
+}
+
+// place decides on a pod and assumes it there: a scheduling cycle without queue and binding.
+func (u *upstream) place(ctx context.Context, pod *v1.Pod) error {
+	info, err := framework.NewPodInfo(pod)
+	if err != nil {
+		return err
+	}
+	queued := &framework.QueuedPodInfo{PodInfo: info}
+	if err := u.scheduler.Cache.UpdateSnapshot(u.logger, u.snapshot); err != nil {
+		return err
+	}
+	result, err := u.scheduler.SchedulePod(ctx, u.framework, framework.NewCycleState(), queued)
+	if err != nil {
+		return err
+	}
+	assumed := queued.DeepCopy().Pod
+	assumed.Spec.NodeName = result.SuggestedHost
+	return u.scheduler.Cache.AssumePod(u.logger, assumed)
+}
+
+// measureUpstream decides on pods, at most so many and for at most so long, and returns what one takes.
+func measureUpstream(ctx context.Context, m *Mode, nodes int, percentage int32, most int, atMost time.Duration) (time.Duration, error) {
+	list := make([]*v1.Node, nodes)
+	for i := range list {
+		list[i] = m.node(i)
+	}
+	u, err := newUpstream(ctx, list, percentage)
+	if err != nil {
+		return 0, err
+	}
+	defer u.stop()
+	for i := range nodes { // a pod on every node, as on Berth's side
+		pod := m.pod(i)
+		pod.Spec.NodeName = list[i].Name
+		if err := u.scheduler.Cache.AddPod(u.logger, pod); err != nil {
+			return 0, err
+		}
+	}
+	pods := make([]*v1.Pod, most)
+	for i := range pods {
+		pods[i] = m.pod(nodes + i)
+	}
+	const warm = 20
+	clock := rounds{each: atMost}
+	for i, pod := range pods {
+		start := time.Now()
+		if err := u.place(ctx, pod); err != nil {
+			return 0, fmt.Errorf("%s, %s: %w", m.Name, pod.Name, err)
+		}
+		if i < warm {
+			continue
+		}
+		if clock.add(1, time.Since(start)); clock.done() {
+			break
+		}
+	}
+	return clock.one(), nil
+}

@@ -1,0 +1,101 @@
+// berth-controlplane runs etcd, the Kubernetes API server and the workload controllers in one process.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
+
+	"github.com/berth-k8s/berth/upstream/controlplane"
+)
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+func run(args []string) int {
+	var o controlplane.Options
+	flags := pflag.NewFlagSet("berth-controlplane", pflag.ContinueOnError)
+	flags.SortFlags = false
+	flags.Usage = func() {}
+	flags.StringVar(&o.DataDir, "data-dir", ".berth", "where all state is kept; the kubeconfig is written into it")
+	flags.IntVar(&o.Port, "port", 0, "port of the API on 127.0.0.1; 0: the one used last with this data directory, or a free one")
+	flags.Var(cliflag.NewMapStringBool(&o.FeatureGates), "feature-gates", "Kubernetes feature gates, as Name=true,Other=false")
+	flags.Var((*cliflag.ConfigurationMap)(&o.RuntimeConfig), "runtime-config", "API groups and versions on or off, as api/alpha=true")
+	flags.StringSliceVar(&o.Controllers, "controllers", []string{"*"}, "controllers to run: * for the default ones, name to add one, -name to leave one out")
+	flags.StringVar(&o.ServiceClusterIPRange, "service-cluster-ip-range", "10.96.0.0/12", "where Services get their addresses")
+	flags.DurationVar(&o.EventTTL, "event-ttl", 0, "how long Events are kept (default 1h0m0s)")
+	flags.BoolVar(&o.Profiling, "profiling", false, "serve /debug/pprof")
+	flags.IntVarP(&o.Verbosity, "v", "v", 0, "verbosity of the log")
+	logToStderr := flags.Bool("log-to-stderr", false, "log to standard error in place of <data-dir>/controlplane.log")
+	version := flags.Bool("version", false, "print the version of Kubernetes and end")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, pflag.ErrHelp):
+		fmt.Printf("berth-controlplane runs etcd, the Kubernetes API server and the workload controllers in one process.\n\nFlags:\n%s", flags.FlagUsages())
+		return 0
+	case err != nil:
+		return fail(2, err)
+	case flags.NArg() > 0:
+		return fail(2, fmt.Errorf("%q: takes flags only; see --help", flags.Arg(0)))
+	case *version:
+		fmt.Println("Kubernetes", controlplane.KubernetesVersion)
+		return 0
+	}
+	if err := o.Validate(); err != nil {
+		return fail(2, err)
+	}
+	if *logToStderr || flags.Changed("v") {
+		o.LogTo = os.Stderr
+	}
+	return serve(o)
+}
+
+// stopLimit is when whoever sent the signal should not have to wait any longer.
+const stopLimit = 4 * time.Second
+
+// serve runs until SIGTERM or SIGINT. A second one ends the process at once.
+func serve(o controlplane.Options) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	progress := &progress{Writer: os.Stdout}
+	context.AfterFunc(ctx, func() {
+		stop()
+		if !progress.complete.Load() {
+			// Nobody uses it yet, and state outlives the process at any moment.
+			os.Exit(0)
+		}
+		time.AfterFunc(stopLimit, func() {
+			os.Exit(fail(1, fmt.Errorf("did not stop within %v: ended anyway; what was acknowledged is on disk", stopLimit)))
+		})
+	})
+	if err := controlplane.Run(ctx, o, progress); err != nil {
+		return fail(1, err)
+	}
+	return 0
+}
+
+// progress passes lines on and notices the last one.
+type progress struct {
+	io.Writer
+	complete atomic.Bool
+}
+
+func (p *progress) Write(line []byte) (int, error) {
+	if bytes.HasPrefix(line, []byte("ready ")) {
+		p.complete.Store(true)
+	}
+	return p.Writer.Write(line)
+}
+
+func fail(code int, err error) int {
+	fmt.Fprintln(os.Stderr, "berth-controlplane:", err)
+	return code
+}

@@ -1,0 +1,217 @@
+package conformance
+
+import (
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+func (g *generator) affinity(pod *v1.Pod) {
+	if g.leans("node affinity") && g.chance(0.3) {
+		pod.Spec.NodeSelector = map[string]string{pick(g, "disk", "disk", v1.LabelTopologyZone): pick(g, "ssd", "z1", "")}
+		if g.chance(0.5) {
+			pod.Spec.NodeSelector = map[string]string{"disk": "ssd"}
+		}
+	}
+	a := &v1.Affinity{}
+	if g.leans("node affinity") {
+		a.NodeAffinity = g.nodeAffinity()
+	}
+	if g.leans("pod affinity") {
+		a.PodAffinity = &v1.PodAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution:  g.podTerms(pod, 0.35),
+			PreferredDuringSchedulingIgnoredDuringExecution: g.weightedPodTerms(pod),
+		}
+	}
+	if g.leans("pod affinity") {
+		a.PodAntiAffinity = &v1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution:  g.podTerms(pod, 0.4),
+			PreferredDuringSchedulingIgnoredDuringExecution: g.weightedPodTerms(pod),
+		}
+	}
+	if a.NodeAffinity != nil || a.PodAffinity != nil || a.PodAntiAffinity != nil || g.chance(0.05) {
+		pod.Spec.Affinity = a
+	}
+}
+
+func (g *generator) nodeAffinity() *v1.NodeAffinity {
+	a := &v1.NodeAffinity{}
+	if g.chance(0.5) {
+		a.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{}
+		fields := g.chance(0.15)
+		for range 1 + g.few(3) {
+			terms := &a.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+			*terms = append(*terms, g.nodeTerm(fields || g.chance(0.1)))
+		}
+	}
+	for range g.between(0, 3) {
+		a.PreferredDuringSchedulingIgnoredDuringExecution = append(a.PreferredDuringSchedulingIgnoredDuringExecution,
+			v1.PreferredSchedulingTerm{Weight: int32(pick(g, 1, 1, 10, 50, 100)), Preference: g.nodeTerm(g.chance(0.1))})
+	}
+	return a
+}
+
+func (g *generator) nodeTerm(fields bool) (t v1.NodeSelectorTerm) {
+	if fields {
+		for range g.between(1, 2) {
+			r := v1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn, Values: []string{pick(g, g.w.Nodes...).Name}}
+			switch g.IntN(8) {
+			case 0:
+				r.Operator = v1.NodeSelectorOpNotIn
+			case 1:
+				r.Values = []string{"unknown-node"}
+			}
+			t.MatchFields = append(t.MatchFields, r)
+			if g.chance(0.7) {
+				break
+			}
+		}
+		if g.chance(0.7) {
+			return t
+		}
+	}
+	for range g.between(0, 2) {
+		t.MatchExpressions = append(t.MatchExpressions, g.nodeRequirement())
+	}
+	if len(t.MatchExpressions) == 0 && g.chance(0.7) {
+		t.MatchExpressions = append(t.MatchExpressions, g.nodeRequirement())
+	}
+	return t
+}
+
+func (g *generator) nodeRequirement() v1.NodeSelectorRequirement {
+	r := v1.NodeSelectorRequirement{
+		Key:      pick(g, "disk", "rack", v1.LabelTopologyZone, v1.LabelHostname, "app", "nowhere"),
+		Operator: pick(g, v1.NodeSelectorOpIn, v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn, v1.NodeSelectorOpExists, v1.NodeSelectorOpDoesNotExist),
+	}
+	if g.chance(0.15) {
+		r.Key, r.Operator = "rack", pick(g, v1.NodeSelectorOpGt, v1.NodeSelectorOpLt)
+	}
+	switch r.Operator {
+	case v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn:
+		r.Values = g.valuesOf(r.Key)
+	case v1.NodeSelectorOpGt, v1.NodeSelectorOpLt:
+		r.Values = []string{pick(g, "0", "1", "2", "5")}
+		if g.leans("odd") && g.chance(0.2) {
+			r.Values = []string{"many"} // the API server lets it pass
+		}
+	}
+	return r
+}
+
+func (g *generator) valuesOf(key string) []string {
+	values := map[string][]string{
+		"disk": {"ssd", "hdd", ""}, "rack": {"1", "2", "10"}, v1.LabelTopologyZone: {"z1", "z2", "z3", ""},
+		v1.LabelHostname: {"node-00", "node-01", "node-02", "node-05"}, "app": {"web", "db", "cache", ""},
+	}[key]
+	if values == nil {
+		values = []string{"x", "y"}
+	}
+	if drawn := some(g, 0.5, values...); len(drawn) > 0 {
+		return drawn
+	}
+	return values[:1]
+}
+
+var topologyKeys = []string{v1.LabelHostname, v1.LabelHostname, v1.LabelTopologyZone, v1.LabelTopologyZone, v1.LabelTopologyRegion, "rack", "disk", "nowhere"}
+
+func (g *generator) podTerms(pod *v1.Pod, p float64) (terms []v1.PodAffinityTerm) {
+	for g.chance(p) && len(terms) < 3 {
+		terms = append(terms, g.podTerm(pod))
+	}
+	return terms
+}
+
+func (g *generator) weightedPodTerms(pod *v1.Pod) (terms []v1.WeightedPodAffinityTerm) {
+	for g.chance(0.5) && len(terms) < 3 {
+		terms = append(terms, v1.WeightedPodAffinityTerm{Weight: int32(pick(g, 1, 1, 10, 100)), PodAffinityTerm: g.podTerm(pod)})
+	}
+	return terms
+}
+
+func (g *generator) podTerm(pod *v1.Pod) v1.PodAffinityTerm {
+	t := v1.PodAffinityTerm{TopologyKey: pick(g, topologyKeys...), LabelSelector: g.selector()}
+	if g.chance(0.4) {
+		t.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": pod.Labels["app"]}}
+	}
+	if g.chance(0.05) {
+		t.LabelSelector = nil
+	}
+	if g.chance(0.2) {
+		t.Namespaces = some(g, 0.5, namespaceNames...)
+	}
+	if g.chance(0.2) {
+		t.NamespaceSelector = pick(g, &metav1.LabelSelector{}, &metav1.LabelSelector{MatchLabels: map[string]string{"team": pick(g, "a", "b")}},
+			&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "team", Operator: metav1.LabelSelectorOpDoesNotExist}}})
+	}
+	if rev, ok := pod.Labels["rev"]; ok && t.LabelSelector != nil && g.chance(0.3) {
+		// As the API server stores it: the key stays, its value is merged into the selector.
+		t.MatchLabelKeys = []string{"rev"}
+		t.LabelSelector = t.LabelSelector.DeepCopy()
+		t.LabelSelector.MatchExpressions = append(t.LabelSelector.MatchExpressions,
+			metav1.LabelSelectorRequirement{Key: "rev", Operator: metav1.LabelSelectorOpIn, Values: []string{rev}})
+	}
+	return t
+}
+
+// selector draws a selector of pods: of everything, by label, by expressions.
+func (g *generator) selector() *metav1.LabelSelector {
+	s := &metav1.LabelSelector{}
+	if g.chance(0.07) {
+		return s
+	}
+	if g.chance(0.65) {
+		s.MatchLabels = map[string]string{"app": pick(g, "web", "db", "cache", "")}
+		if g.chance(0.2) {
+			s.MatchLabels["tier"] = pick(g, "front", "back")
+		}
+		return s
+	}
+	for range g.between(1, 2) {
+		r := metav1.LabelSelectorRequirement{
+			Key: pick(g, "app", "tier", "rev"),
+			Operator: pick(g, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpExists,
+				metav1.LabelSelectorOpDoesNotExist),
+		}
+		if r.Operator == metav1.LabelSelectorOpIn || r.Operator == metav1.LabelSelectorOpNotIn {
+			r.Values = map[string][]string{"app": {"web", "cache"}, "tier": {"front"}, "rev": {"1", "3"}}[r.Key]
+		}
+		s.MatchExpressions = append(s.MatchExpressions, r)
+	}
+	return s
+}
+
+func (g *generator) spread(pod *v1.Pod) {
+	seen := map[string]bool{}
+	for g.leans("spread") && len(pod.Spec.TopologySpreadConstraints) < 4 {
+		c := v1.TopologySpreadConstraint{
+			MaxSkew: int32(pick(g, 1, 1, 2, 3, 5)), TopologyKey: pick(g, topologyKeys...),
+			WhenUnsatisfiable: pick(g, v1.DoNotSchedule, v1.ScheduleAnyway), LabelSelector: g.selector(),
+		}
+		if g.chance(0.6) {
+			c.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": pod.Labels["app"]}}
+		}
+		if g.chance(0.04) {
+			c.LabelSelector = nil
+		}
+		if c.WhenUnsatisfiable == v1.DoNotSchedule && g.chance(0.3) {
+			c.MinDomains = ptr.To(int32(g.between(1, 5)))
+		}
+		if g.chance(0.3) {
+			c.NodeAffinityPolicy = ptr.To(pick(g, v1.NodeInclusionPolicyHonor, v1.NodeInclusionPolicyIgnore))
+		}
+		if g.chance(0.3) {
+			c.NodeTaintsPolicy = ptr.To(pick(g, v1.NodeInclusionPolicyHonor, v1.NodeInclusionPolicyIgnore))
+		}
+		if c.LabelSelector != nil && g.chance(0.2) {
+			c.MatchLabelKeys = some(g, 0.5, "rev", "tier", "nowhere")
+			if _, both := c.LabelSelector.MatchLabels["tier"]; both {
+				c.MatchLabelKeys = nil // the API server refuses a key that is in both
+			}
+		}
+		if id := c.TopologyKey + string(c.WhenUnsatisfiable); !seen[id] {
+			seen[id] = true
+			pod.Spec.TopologySpreadConstraints = append(pod.Spec.TopologySpreadConstraints, c)
+		}
+	}
+}

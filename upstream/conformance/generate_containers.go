@@ -1,0 +1,137 @@
+package conformance
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+)
+
+func (g *generator) containers(pod *v1.Pod) {
+	for i := range 1 + g.few(2) {
+		pod.Spec.Containers = append(pod.Spec.Containers, g.container(fmt.Sprintf("main-%d", i)))
+	}
+	for i := range g.few(3) {
+		c := g.container(fmt.Sprintf("init-%d", i))
+		if g.chance(0.5) {
+			c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
+		}
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+	}
+	if g.chance(0.1) {
+		pod.Spec.Overhead = v1.ResourceList{}
+		g.put(pod.Spec.Overhead, v1.ResourceCPU, "", "0", "250m", "1")
+		g.put(pod.Spec.Overhead, v1.ResourceMemory, "", "120Mi", "1Gi")
+	}
+	if g.leans("pod level") {
+		g.podLevel(pod)
+	}
+}
+
+func (g *generator) container(name string) v1.Container {
+	c := v1.Container{Name: name, Image: pick(g, imageNames...), Resources: v1.ResourceRequirements{Requests: g.requests()}}
+	if g.chance(0.1) {
+		c.Image = pick(g, "unknown:v1", imageNames[0]+"-alias", "docker.io/library/db")
+	}
+	for g.leans("ports") && len(c.Ports) < 3 {
+		c.Ports = append(c.Ports, v1.ContainerPort{
+			ContainerPort: 80, HostPort: pick(g, int32(0), 0, 80, 80, 8080, 9090), HostIP: pick(g, "", "", "0.0.0.0", "127.0.0.1", "10.0.0.1", "::"),
+			Protocol: pick(g, v1.ProtocolTCP, v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP, ""),
+		})
+	}
+	if g.leans("features") {
+		c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyNever)
+		c.RestartPolicyRules = []v1.ContainerRestartRule{{Action: pick(g, v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers)}}
+	}
+	return c
+}
+
+func (g *generator) requests() v1.ResourceList {
+	if g.chance(0.15) {
+		return nil
+	}
+	list := v1.ResourceList{}
+	g.put(list, v1.ResourceCPU, "", "0", "1m", "50m", "100m", "100m", "200m", "500m", "1")
+	g.put(list, v1.ResourceMemory, "", "0", "1", "64Mi", "200Mi", "200Mi", "500Mi", "1Gi", "2Gi")
+	if g.chance(0.08) {
+		g.put(list, v1.ResourceEphemeralStorage, "0", "1Gi", "6Gi", "200Gi")
+	}
+	if g.chance(0.07) {
+		g.put(list, gpu, "0", "1", "1", "2", "9")
+	}
+	if g.chance(0.03) {
+		g.put(list, hugePages, "0", "2Mi", "64Mi")
+	}
+	if g.chance(0.03) {
+		g.put(list, "example.com/foo", "0", "1")
+	}
+	if g.chance(0.01) {
+		g.put(list, "example.com/nowhere", "0", "1")
+	}
+	return list
+}
+
+// podLevel gives the pod requests of its own, no less than its containers' (the API server refuses others).
+func (g *generator) podLevel(pod *v1.Pod) {
+	list := v1.ResourceList{}
+	g.put(list, v1.ResourceCPU, "", "8", "12")
+	g.put(list, v1.ResourceMemory, "", "16Gi", "24Gi")
+	if g.chance(0.5) { // leave room for small ones
+		for i := range pod.Spec.Containers {
+			pod.Spec.Containers[i].Resources.Requests = nil
+		}
+		for i := range pod.Spec.InitContainers {
+			pod.Spec.InitContainers[i].Resources.Requests = nil
+		}
+		g.put(list, v1.ResourceCPU, "", "0", "300m", "1")
+		g.put(list, v1.ResourceMemory, "", "0", "300Mi", "2Gi")
+	}
+	pod.Spec.Resources = &v1.ResourceRequirements{Requests: list}
+}
+
+// resize reports amounts in the status as a kubelet does that is changing, or has changed, a pod in place.
+func (g *generator) resize(pod *v1.Pod) {
+	report := func(containers []v1.Container, sidecarsOnly bool) (statuses []v1.ContainerStatus) {
+		for i := range containers {
+			c := &containers[i]
+			if sidecarsOnly && (c.RestartPolicy == nil || *c.RestartPolicy != v1.ContainerRestartPolicyAlways) || g.chance(0.2) {
+				continue
+			}
+			status := v1.ContainerStatus{Name: c.Name, Image: c.Image, AllocatedResources: g.moved(c.Resources.Requests)}
+			if g.chance(0.8) {
+				status.Resources = &v1.ResourceRequirements{Requests: g.moved(c.Resources.Requests)}
+			}
+			statuses = append(statuses, status)
+		}
+		return statuses
+	}
+	pod.Status.ContainerStatuses = report(pod.Spec.Containers, false)
+	pod.Status.InitContainerStatuses = report(pod.Spec.InitContainers, g.chance(0.8))
+	if g.chance(0.5) {
+		pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{
+			Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: pick(g, v1.PodReasonDeferred, v1.PodReasonInfeasible),
+		})
+	}
+	if pod.Spec.Resources != nil && g.chance(0.5) {
+		pod.Status.AllocatedResources = g.moved(pod.Spec.Resources.Requests)
+		pod.Status.Resources = &v1.ResourceRequirements{Requests: g.moved(pod.Spec.Resources.Requests)}
+	}
+}
+
+// moved are the amounts, some of them changed.
+func (g *generator) moved(list v1.ResourceList) v1.ResourceList {
+	out := v1.ResourceList{}
+	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, gpu, hugePages, "example.com/foo"} {
+		q, ok := list[name]
+		if !ok {
+			continue
+		}
+		if (name == v1.ResourceCPU || name == v1.ResourceMemory) && g.chance(0.5) {
+			factor := pick(g, int64(0), 1, 2, 3)
+			q = *resource.NewMilliQuantity(q.MilliValue()/2*factor, q.Format)
+		}
+		out[name] = q
+	}
+	return out
+}

@@ -1,0 +1,254 @@
+package conformance
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	gpuDriver = "gpu.example.com"
+	nicDriver = "nic.example.com"
+	fpga      = v1.ResourceName("example.com/fpga") // counted by devices where nodes do not count it themselves
+)
+
+// deviceID is a device that nobody has yet.
+type deviceID struct {
+	driver, pool, device string
+	node                 string // empty: not of one node
+}
+
+func (g *generator) devices() {
+	if g.leaning["devices"] == 0 {
+		return
+	}
+	g.deviceClasses()
+	for _, node := range some(g, 0.7, g.w.Nodes...) {
+		spec := resourcev1.ResourceSliceSpec{NodeName: ptr.To(node.Name)}
+		g.slice(spec, pick(g, gpuDriver, gpuDriver, nicDriver), node.Name)
+	}
+	if g.chance(0.4) {
+		g.slice(resourcev1.ResourceSliceSpec{NodeSelector: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+			MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn, Values: []string{"z1"}}}}}}}, nicDriver, "zonal")
+	}
+	if g.chance(0.3) {
+		g.slice(resourcev1.ResourceSliceSpec{AllNodes: ptr.To(true)}, nicDriver, "everywhere")
+	}
+	for range g.between(1, 6) {
+		g.deviceClaim(pick(g, "default", "default", "team-a"), g.next("device-claim"))
+	}
+}
+
+func (g *generator) deviceClasses() {
+	cel := func(expression string) []resourcev1.DeviceSelector {
+		return []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: expression}}}
+	}
+	for name, selectors := range pairs("gpu", cel(`device.driver == "gpu.example.com"`), "big",
+		cel(`device.attributes["gpu.example.com"].size == "big"`), "nic", cel(`device.driver == "nic.example.com"`), "any", nil) {
+		class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: g.time()}, Spec: resourcev1.DeviceClassSpec{Selectors: selectors}}
+		if name == "gpu" && g.chance(0.6) {
+			g.counted = pick(g, fpga, fpga, gpu)
+			class.Spec.ExtendedResourceName = ptr.To(string(g.counted))
+		}
+		if g.chance(0.93) {
+			g.add(class)
+		}
+	}
+}
+
+// pairs yields what is listed as name and selectors in turn, in that order.
+func pairs(list ...any) func(func(string, []resourcev1.DeviceSelector) bool) {
+	return func(yield func(string, []resourcev1.DeviceSelector) bool) {
+		for i := 0; i < len(list); i += 2 {
+			selectors, _ := list[i+1].([]resourcev1.DeviceSelector)
+			if !yield(list[i].(string), selectors) {
+				return
+			}
+		}
+	}
+}
+
+func (g *generator) slice(spec resourcev1.ResourceSliceSpec, driver, pool string) {
+	spec.Driver, spec.Pool = driver, resourcev1.ResourcePool{Name: pool, Generation: 1, ResourceSliceCount: 1}
+	if g.chance(0.05) {
+		spec.Pool.ResourceSliceCount = 2 // the other one is still to come
+	}
+	for i := range g.between(0, 4) {
+		d := g.device(driver, fmt.Sprintf("dev-%d", i))
+		spec.Devices = append(spec.Devices, d)
+		if d.AllowMultipleAllocations == nil {
+			g.free = append(g.free, deviceID{driver, pool, d.Name, ptr.Deref(spec.NodeName, "")})
+		}
+	}
+	g.add(&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: g.next("slice")}, Spec: spec})
+}
+
+func (g *generator) device(driver, name string) resourcev1.Device {
+	d := resourcev1.Device{Name: name, Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
+		"numa": {IntValue: ptr.To(int64(g.IntN(2)))},
+	}}
+	if g.chance(0.9) {
+		d.Attributes["size"] = resourcev1.DeviceAttribute{StringValue: ptr.To(pick(g, "big", "small"))}
+	}
+	if g.chance(0.15) {
+		d.Taints = []resourcev1.DeviceTaint{{Key: "broken", Value: pick(g, "", "a"), Effect: pick(g, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNone)}}
+	}
+	if g.chance(0.3) {
+		d.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{"memory": {Value: resource.MustParse(pick(g, "10Gi", "40Gi"))}}
+		if g.chance(0.5) {
+			d.AllowMultipleAllocations = ptr.To(true)
+		}
+	}
+	if g.chance(0.1) {
+		d.BindsToNode = ptr.To(true)
+		d.BindingConditions, d.BindingFailureConditions = []string{"attached"}, []string{"failed"}
+	}
+	return d
+}
+
+// deviceClaim draws a claim for devices, waiting or allocated.
+func (g *generator) deviceClaim(namespace, name string) *resourcev1.ResourceClaim {
+	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name)}}
+	for i := range 1 + g.few(2) {
+		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, g.deviceRequest(fmt.Sprintf("r%d", i)))
+	}
+	if g.chance(0.2) {
+		c := resourcev1.DeviceConstraint{}
+		attribute := resourcev1.FullyQualifiedName(gpuDriver + "/" + pick(g, "numa", "size"))
+		if g.chance(0.7) {
+			c.MatchAttribute = &attribute
+		} else {
+			c.DistinctAttribute = &attribute
+		}
+		claim.Spec.Devices.Constraints = []resourcev1.DeviceConstraint{c}
+	}
+	if g.chance(0.35) {
+		g.allocate(claim)
+	}
+	if g.chance(0.03) {
+		deleted := g.time()
+		claim.DeletionTimestamp = &deleted
+	}
+	g.add(claim)
+	g.deviceClaims[namespace] = append(g.deviceClaims[namespace], name)
+	return claim
+}
+
+func (g *generator) deviceRequest(name string) resourcev1.DeviceRequest {
+	r := resourcev1.DeviceRequest{Name: name}
+	if g.chance(0.2) {
+		for i := range g.between(1, 3) {
+			e := g.exactRequest()
+			r.FirstAvailable = append(r.FirstAvailable, resourcev1.DeviceSubRequest{Name: fmt.Sprintf("s%d", i), DeviceClassName: e.DeviceClassName,
+				Selectors: e.Selectors, AllocationMode: e.AllocationMode, Count: e.Count, Tolerations: e.Tolerations, Capacity: e.Capacity})
+		}
+		return r
+	}
+	r.Exactly = g.exactRequest()
+	if g.chance(0.05) {
+		r.Exactly.AdminAccess = ptr.To(true)
+	}
+	return r
+}
+
+func (g *generator) exactRequest() *resourcev1.ExactDeviceRequest {
+	e := &resourcev1.ExactDeviceRequest{DeviceClassName: pick(g, "gpu", "gpu", "big", "nic", "any"), AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: int64(pick(g, 1, 1, 1, 2, 3))}
+	if g.chance(0.03) {
+		e.DeviceClassName = "gone"
+	}
+	if g.chance(0.1) {
+		e.AllocationMode, e.Count = resourcev1.DeviceAllocationModeAll, 0
+	}
+	if g.chance(0.2) {
+		e.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: pick(g,
+			`device.attributes["gpu.example.com"].numa == 0`, `device.attributes["gpu.example.com"].size == "small"`,
+			`device.capacity["gpu.example.com"].memory.isGreaterThan(quantity("20Gi"))`)}}}
+	}
+	if g.chance(0.2) {
+		e.Tolerations = []resourcev1.DeviceToleration{{Key: "broken", Operator: resourcev1.DeviceTolerationOpExists}}
+	}
+	if g.chance(0.1) {
+		e.Capacity = &resourcev1.CapacityRequirements{Requests: map[resourcev1.QualifiedName]resource.Quantity{"memory": resource.MustParse(pick(g, "5Gi", "20Gi"))}}
+	}
+	return e
+}
+
+// allocate gives the claim a device that is free, if there is one, as a scheduler did before.
+func (g *generator) allocate(claim *resourcev1.ResourceClaim) {
+	if len(g.free) == 0 {
+		return
+	}
+	i := g.IntN(len(g.free))
+	d := g.free[i]
+	g.free = append(g.free[:i], g.free[i+1:]...)
+	allocation := &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
+		{Request: "r0", Driver: d.driver, Pool: d.pool, Device: d.device}}}}
+	if g.chance(0.9) {
+		at := g.time()
+		allocation.AllocationTimestamp = &at
+	}
+	if d.node != "" {
+		allocation.NodeSelector = &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+			MatchFields: []v1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn, Values: []string{d.node}}}}}}
+	}
+	claim.Status.Allocation = allocation
+	if g.chance(0.6) {
+		claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "someone", UID: "uid-someone"}}
+	}
+}
+
+// podClaims lets a pod ask for devices: by a claim that is there, by one made for it, or as an extended resource.
+func (g *generator) podClaims(pod *v1.Pod) {
+	if g.leaning["devices"] == 0 || !g.chance(min(0.3, g.leaning["devices"])) {
+		return
+	}
+	for i := range 1 + g.few(2) {
+		c := v1.PodResourceClaim{Name: fmt.Sprintf("c%d", i)}
+		if names := g.deviceClaims[pod.Namespace]; len(names) > 0 && g.chance(0.6) {
+			c.ResourceClaimName = ptr.To(pick(g, names...))
+		} else {
+			g.madeClaim(pod, &c)
+		}
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, c)
+	}
+	if g.chance(0.4) {
+		container := &pod.Spec.Containers[0]
+		if container.Resources.Requests == nil {
+			container.Resources.Requests = v1.ResourceList{}
+		}
+		g.put(container.Resources.Requests, pick(g, fpga, fpga, v1.ResourceName(resourcev1.ResourceDeviceClassPrefix+"gpu")), "0", "1", "1", "2")
+		if g.chance(0.7) {
+			pod.Spec.ResourceClaims = nil
+		}
+	}
+}
+
+// madeClaim is made from a template; it may not be there yet, or be another pod's.
+func (g *generator) madeClaim(pod *v1.Pod, c *v1.PodResourceClaim) {
+	c.ResourceClaimTemplateName = ptr.To("template")
+	status := v1.PodResourceClaimStatus{Name: c.Name}
+	switch g.IntN(10) {
+	case 0: // nothing is known of it
+		return
+	case 1: // none is needed
+	case 2:
+		status.ResourceClaimName = ptr.To("gone")
+	default:
+		claim := g.deviceClaim(pod.Namespace, pod.Name+"-"+c.Name)
+		uid := pod.UID
+		if g.chance(0.05) {
+			uid = "uid-other"
+		}
+		claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: uid, Controller: ptr.To(true)}}
+		if claim.Status.Allocation != nil && g.chance(0.5) {
+			claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: pod.Name, UID: pod.UID}}
+		}
+		status.ResourceClaimName = ptr.To(claim.Name)
+	}
+	pod.Status.ResourceClaimStatuses = append(pod.Status.ResourceClaimStatuses, status)
+}

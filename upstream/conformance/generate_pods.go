@@ -1,0 +1,234 @@
+package conformance
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+)
+
+// makeApps draws what some pods have in common: labels, namespace, a controller, a service.
+func (g *generator) makeApps() {
+	for i := range g.between(2, 5) {
+		a := app{name: fmt.Sprintf("app-%d", i), namespace: pick(g, "default", "default", "team-a", "team-b")}
+		a.labels = map[string]string{"app": pick(g, "web", "db", "cache", "")}
+		if g.chance(0.5) {
+			a.labels["tier"] = pick(g, "front", "back")
+		}
+		if g.chance(0.3) {
+			a.labels["rev"] = pick(g, "1", "2")
+		}
+		meta := metav1.ObjectMeta{Namespace: a.namespace, Name: a.name}
+		selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": a.labels["app"]}}
+		switch g.IntN(5) {
+		case 0:
+			g.add(&appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Selector: g.orOther(selector)}})
+			a.owner = owner("apps/v1", "ReplicaSet", a.name)
+		case 1:
+			g.add(&appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Selector: g.orOther(selector)}})
+			a.owner = owner("apps/v1", "StatefulSet", a.name)
+		case 2:
+			g.add(&v1.ReplicationController{ObjectMeta: meta, Spec: v1.ReplicationControllerSpec{Selector: a.labels}})
+			a.owner = owner("v1", "ReplicationController", a.name)
+		case 3:
+			a.owner = owner("apps/v1", pick(g, "ReplicaSet", "DaemonSet", "Job"), "gone")
+		}
+		if g.chance(0.5) {
+			g.add(&v1.Service{ObjectMeta: meta, Spec: v1.ServiceSpec{Selector: pick(g, a.labels, map[string]string{"app": "web"}, nil)}})
+		}
+		g.apps = append(g.apps, a)
+	}
+}
+
+func (g *generator) orOther(s *metav1.LabelSelector) *metav1.LabelSelector {
+	if g.chance(0.2) {
+		return g.selector()
+	}
+	return s
+}
+
+func owner(apiVersion, kind, name string) *metav1.OwnerReference {
+	return &metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID("uid-" + name), Controller: ptr.To(true)}
+}
+
+func (g *generator) placed() {
+	count := g.few(200)
+	if g.leans("full") {
+		count = min(200, 10*len(g.w.Nodes))
+	}
+	for range count {
+		pod := g.pod("run")
+		pod.Spec.NodeName = pick(g, g.w.Nodes...).Name
+		if g.chance(0.01) {
+			pod.Spec.NodeName = "unknown-node"
+		}
+		g.dropTakenPorts(pod)
+		g.dropTakenClaims(pod)
+		g.status(pod)
+		g.w.Placed = append(g.w.Placed, pod)
+	}
+}
+
+// dropTakenPorts takes those ports from the pod that another one on its node has. Such pods cannot both run, and upstream, which
+// keeps a node's ports as a set, holds the port to be free when one of them goes.
+func (g *generator) dropTakenPorts(pod *v1.Pod) {
+	for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			containers[i].Ports = slices.DeleteFunc(containers[i].Ports, func(p v1.ContainerPort) bool {
+				id := fmt.Sprint(pod.Spec.NodeName, p.HostPort, cmp.Or(p.HostIP, "0.0.0.0"), cmp.Or(p.Protocol, v1.ProtocolTCP))
+				taken := g.taken[id]
+				g.taken[id] = true
+				return taken
+			})
+		}
+	}
+}
+
+// dropTakenClaims takes volumes from the pod whose claims only one pod may use, and another one does.
+func (g *generator) dropTakenClaims(pod *v1.Pod) {
+	pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
+		if v.PersistentVolumeClaim == nil {
+			return false
+		}
+		id := "claim " + pod.Namespace + "/" + v.PersistentVolumeClaim.ClaimName
+		taken := g.taken[id]
+		g.taken[id] = true
+		return taken && g.single[id]
+	})
+}
+
+func (g *generator) status(pod *v1.Pod) {
+	pod.Status.Phase = v1.PodRunning
+	if g.chance(0.97) {
+		started := g.time()
+		pod.Status.StartTime = &started
+	} else {
+		pod.Status.Phase = v1.PodPending
+	}
+	if g.chance(0.06) {
+		deleted := g.time()
+		pod.DeletionTimestamp = &deleted
+		if g.chance(0.5) {
+			pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{
+				Type: v1.DisruptionTarget, Status: v1.ConditionTrue,
+				Reason: pick(g, v1.PodReasonPreemptionByScheduler, "DeletionByTaintManager"),
+			})
+		}
+	}
+	if g.leans("resized") {
+		g.resize(pod)
+	}
+}
+
+func (g *generator) nominated() {
+	for range g.few(6) {
+		if !g.leans("nominated") {
+			continue
+		}
+		pod := g.pod("nominated")
+		pod.Spec.Priority = ptr.To(pick(g, priorities[2:]...))
+		pod.Status.NominatedNodeName = pick(g, g.w.Nodes...).Name
+		g.w.Nominated = append(g.w.Nominated, pod)
+	}
+}
+
+func (g *generator) pending() {
+	for range g.between(2, 6) {
+		pod := g.pod("wait")
+		if g.chance(0.05) {
+			pod.Status.NominatedNodeName = pick(g, pick(g, g.w.Nodes...).Name, "unknown-node")
+		}
+		g.w.Pending = append(g.w.Pending, pod)
+	}
+	if g.w.Sequence = g.chance(0.5); !g.w.Sequence {
+		return
+	}
+	for range g.between(0, 8) { // replicas
+		pod := pick(g, g.w.Pending...).DeepCopy()
+		pod.Name = g.next("wait")
+		pod.UID = types.UID("uid-" + pod.Name)
+		g.w.Pending = append(g.w.Pending, pod)
+	}
+}
+
+var priorities = []int32{-10, 0, 0, 100, 1000, 2000001000}
+
+// pod draws a pod of one of the apps.
+func (g *generator) pod(kind string) *v1.Pod {
+	a := pick(g, g.apps...)
+	name := g.next(kind)
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: a.namespace, Name: name, UID: types.UID("uid-" + name), Labels: maps.Clone(a.labels), CreationTimestamp: g.time(),
+	}}
+	if a.owner != nil && g.chance(0.8) {
+		pod.OwnerReferences = []metav1.OwnerReference{*a.owner}
+	}
+	if g.chance(0.1) {
+		pod.Labels = pick(g, nil, map[string]string{"tier": "front"}, map[string]string{"app": "web", "rev": "2"})
+	}
+	pod.Spec.SchedulerName = v1.DefaultSchedulerName
+	if g.chance(0.9) {
+		pod.Spec.Priority = ptr.To(pick(g, priorities...))
+	}
+	if kind != "run" && g.chance(0.5) {
+		pod.Spec.Priority = ptr.To(int32(1000)) // above most, for preemption
+	}
+	if g.chance(0.1) {
+		pod.Spec.PreemptionPolicy = ptr.To(pick(g, v1.PreemptNever, v1.PreemptLowerPriority))
+	}
+	if g.chance(0.1) {
+		pod.Spec.HostNetwork = true
+		pod.Spec.HostUsers = pick(g, nil, ptr.To(true), ptr.To(false))
+	}
+	g.containers(pod)
+	g.tolerations(pod)
+	g.affinity(pod)
+	g.spread(pod)
+	g.podVolumes(pod)
+	g.podClaims(pod)
+	return pod
+}
+
+func (g *generator) tolerations(pod *v1.Pod) {
+	for (g.leans("taints") || g.chance(0.1)) && len(pod.Spec.Tolerations) < 5 {
+		t := v1.Toleration{Key: pick(g, taintKeys...), Operator: pick(g, "", v1.TolerationOpEqual, v1.TolerationOpExists)}
+		if t.Operator != v1.TolerationOpExists {
+			t.Value = pick(g, taintValues...)
+		} else if g.chance(0.15) {
+			t.Key = pick(g, "", v1.TaintNodeUnschedulable)
+		}
+		t.Effect = pick(g, append([]v1.TaintEffect{""}, taintEffects...)...)
+		if t.Effect == v1.TaintEffectNoExecute && g.chance(0.3) {
+			t.TolerationSeconds = ptr.To(int64(g.between(-1, 300)))
+		}
+		pod.Spec.Tolerations = append(pod.Spec.Tolerations, t)
+	}
+}
+
+func (g *generator) budgets() {
+	for range g.few(5) {
+		budget := &policyv1.PodDisruptionBudget{
+			ObjectMeta: metav1.ObjectMeta{Namespace: pick(g, "default", "default", "team-a"), Name: g.next("budget")},
+			Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(1)), Selector: g.selector()},
+			Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: int32(pick(g, 0, 0, 1, 2, 10))},
+		}
+		for _, pod := range some(g, 0.05, g.w.Placed...) {
+			if pod.Namespace != budget.Namespace {
+				continue
+			}
+			if budget.Status.DisruptedPods == nil {
+				budget.Status.DisruptedPods = map[string]metav1.Time{}
+			}
+			budget.Status.DisruptedPods[pod.Name] = g.time()
+		}
+		g.add(budget)
+	}
+}

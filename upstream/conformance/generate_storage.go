@@ -1,0 +1,241 @@
+package conformance
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	csiDriver    = "csi.example.com"
+	ebsDriver    = "ebs.csi.aws.com"
+	gceDriver    = "pd.csi.storage.gke.io"
+	azureDriver  = "disk.csi.azure.com"
+	gibi         = 1 << 30
+	bindComplete = "pv.kubernetes.io/bind-completed"
+	selectedNode = "volume.kubernetes.io/selected-node"
+)
+
+var classNames = []string{"manual", "immediate", "wait", "zonal", "ebs"}
+
+func (g *generator) storage() {
+	if g.leaning["volumes"] == 0 {
+		return
+	}
+	g.storageClasses()
+	g.csiNodes()
+	for range g.few(30) {
+		g.volume()
+	}
+	for range g.between(2, 20) {
+		g.claim(pick(g, "default", "default", "team-a"), g.next("claim"))
+	}
+	g.attachments()
+}
+
+func (g *generator) storageClasses() {
+	provisioner := map[string]string{"manual": "kubernetes.io/no-provisioner", "ebs": "kubernetes.io/aws-ebs"}
+	for _, name := range some(g, 0.9, classNames...) {
+		class := &storagev1.StorageClass{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: csiDriver, VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+		}
+		if p, ok := provisioner[name]; ok {
+			class.Provisioner = p
+		}
+		switch name {
+		case "immediate":
+			class.VolumeBindingMode = ptr.To(storagev1.VolumeBindingImmediate)
+		case "zonal":
+			class.AllowedTopologies = []v1.TopologySelectorTerm{{MatchLabelExpressions: []v1.TopologySelectorLabelRequirement{
+				{Key: v1.LabelTopologyZone, Values: some(g, 0.7, "z1", "z2", "z3")}}}}
+		}
+		g.add(class)
+	}
+	if g.chance(0.7) {
+		g.add(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: csiDriver}, Spec: storagev1.CSIDriverSpec{
+			StorageCapacity: pick(g, nil, ptr.To(true), ptr.To(true), ptr.To(false)), PreventPodSchedulingIfMissing: pick(g, nil, ptr.To(true), ptr.To(false)),
+		}})
+	}
+	for range g.few(6) {
+		g.capacity()
+	}
+}
+
+func (g *generator) capacity() {
+	capacity := &storagev1.CSIStorageCapacity{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: g.next("capacity")}, StorageClassName: pick(g, "wait", "zonal", "immediate"),
+		NodeTopology: pick(g, nil, &metav1.LabelSelector{}, &metav1.LabelSelector{MatchLabels: map[string]string{v1.LabelTopologyZone: pick(g, "z1", "z2")}}),
+	}
+	if g.chance(0.9) {
+		capacity.Capacity = resource.NewQuantity(int64(pick(g, 0, 2, 8, 50))*gibi, resource.BinarySI)
+	}
+	if g.chance(0.3) {
+		capacity.MaximumVolumeSize = resource.NewQuantity(int64(pick(g, 0, 2, 8))*gibi, resource.BinarySI)
+	}
+	g.add(capacity)
+}
+
+func (g *generator) csiNodes() {
+	for _, node := range some(g, 0.85, g.w.Nodes...) {
+		object := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
+		if g.chance(0.6) {
+			object.Annotations = map[string]string{"storage.alpha.kubernetes.io/migrated-plugins": pick(g,
+				"kubernetes.io/aws-ebs", "kubernetes.io/aws-ebs,kubernetes.io/gce-pd,kubernetes.io/azure-disk", "")}
+		}
+		for _, driver := range some(g, 0.7, csiDriver, ebsDriver, gceDriver, azureDriver) {
+			d := storagev1.CSINodeDriver{Name: driver, NodeID: node.Name, TopologyKeys: []string{v1.LabelTopologyZone}}
+			if g.chance(0.8) {
+				d.Allocatable = &storagev1.VolumeNodeResources{}
+				if g.chance(0.9) {
+					d.Allocatable.Count = ptr.To(int32(pick(g, 0, 1, 2, 3, 10)))
+				}
+			}
+			object.Spec.Drivers = append(object.Spec.Drivers, d)
+		}
+		g.add(object)
+	}
+}
+
+// volume draws a persistent volume without a claim, or with one in mind.
+func (g *generator) volume() *v1.PersistentVolume {
+	name := g.next("volume")
+	pv := &v1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}},
+		Spec: v1.PersistentVolumeSpec{
+			// No two sizes are alike: which of them is taken would be chance.
+			Capacity:    v1.ResourceList{v1.ResourceStorage: *resource.NewQuantity(int64(pick(g, 1, 5, 10))*gibi+int64(g.serial)*mebi, resource.BinarySI)},
+			AccessModes: pick(g, []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce, v1.ReadWriteMany}, []v1.PersistentVolumeAccessMode{v1.ReadOnlyMany}),
+			VolumeMode:  ptr.To(v1.PersistentVolumeFilesystem), StorageClassName: pick(g, "manual", "manual", "wait", "immediate", "", "ebs"),
+			PersistentVolumeSource: g.volumeSource(),
+		},
+		Status: v1.PersistentVolumeStatus{Phase: pick(g, v1.VolumeAvailable, v1.VolumeAvailable, v1.VolumeAvailable, v1.VolumePending, v1.VolumeReleased)},
+	}
+	if g.chance(0.3) {
+		pv.Labels["tier"] = pick(g, "front", "back")
+	}
+	if g.chance(0.25) {
+		pv.Labels[pick(g, v1.LabelTopologyZone, betaZone)] = pick(g, "z1", "z1", "z2", "z1__z2", "z3", "")
+	}
+	if g.chance(0.1) {
+		pv.Labels[pick(g, v1.LabelTopologyRegion, betaRegion)] = pick(g, "r1", "r2")
+	}
+	if g.chance(0.05) {
+		pv.Spec.VolumeMode = ptr.To(v1.PersistentVolumeBlock)
+	}
+	if pv.Spec.Local != nil || g.chance(0.3) {
+		pv.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+			MatchExpressions: []v1.NodeSelectorRequirement{pick(g,
+				v1.NodeSelectorRequirement{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{pick(g, g.w.Nodes...).Name}},
+				v1.NodeSelectorRequirement{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn, Values: []string{pick(g, "z1", "z2")}},
+				g.nodeRequirement())},
+		}}}}
+	}
+	g.add(pv)
+	return pv
+}
+
+func (g *generator) volumeSource() v1.PersistentVolumeSource {
+	id := fmt.Sprintf("disk-%d", g.IntN(4))
+	switch g.IntN(10) {
+	case 0, 1:
+		return v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: "/mnt"}}
+	case 2:
+		return v1.PersistentVolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: id, ReadOnly: g.chance(0.3)}}
+	case 3:
+		return v1.PersistentVolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: id, ReadOnly: g.chance(0.3)}}
+	case 4:
+		return v1.PersistentVolumeSource{AzureDisk: &v1.AzureDiskVolumeSource{DiskName: id, DataDiskURI: "/subscriptions/x/" + id}}
+	case 5:
+		return v1.PersistentVolumeSource{ISCSI: &v1.ISCSIPersistentVolumeSource{TargetPortal: "10.0.0.1", IQN: id}}
+	case 6:
+		return v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "nfs", Path: "/"}}
+	}
+	return v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: pick(g, csiDriver, csiDriver, ebsDriver, "other.example.com"), VolumeHandle: id}}
+}
+
+// claim draws a claim in one of the states that a claim can be in.
+func (g *generator) claim(namespace, name string) *v1.PersistentVolumeClaim {
+	g.serial++
+	claim := &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{}},
+		Spec: v1.PersistentVolumeClaimSpec{
+			AccessModes: pick(g, []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}, []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}),
+			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{
+				v1.ResourceStorage: *resource.NewQuantity(int64(pick(g, 1, 1, 4, 9))*gibi+int64(g.serial)*1024, resource.BinarySI)}},
+			StorageClassName: ptr.To(pick(g, append(classNames, "missing")...)), VolumeMode: ptr.To(v1.PersistentVolumeFilesystem),
+		},
+		Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending},
+	}
+	claim.UID = "uid-" + claimUID(namespace, name)
+	switch {
+	case g.chance(0.6):
+		g.bind(claim)
+	case g.chance(0.1):
+		claim.Spec.StorageClassName = pick(g, nil, ptr.To(""))
+	}
+	if g.chance(0.15) {
+		claim.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "front"}}
+	}
+	if g.chance(0.08) {
+		claim.Annotations[selectedNode] = pick(g, pick(g, g.w.Nodes...).Name, "unknown-node")
+	}
+	if g.chance(0.04) {
+		deleted := g.time()
+		claim.DeletionTimestamp = &deleted
+	}
+	if g.chance(0.03) {
+		claim.Status.Phase = v1.ClaimLost
+	}
+	g.add(claim)
+	g.claims[namespace] = append(g.claims[namespace], name)
+	g.single["claim "+namespace+"/"+name] = claim.Spec.AccessModes[0] == v1.ReadWriteOncePod
+	return claim
+}
+
+// bind binds the claim to a volume of its own; in some cases not quite.
+func (g *generator) bind(claim *v1.PersistentVolumeClaim) {
+	claim.Annotations[bindComplete] = "yes"
+	claim.Status.Phase = v1.ClaimBound
+	if g.chance(0.05) {
+		claim.Spec.VolumeName = "gone"
+		return
+	}
+	pv := g.volume()
+	claim.Spec.VolumeName = pv.Name
+	pv.Spec.ClaimRef = &v1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID}
+	pv.Status.Phase = v1.VolumeBound
+	if g.chance(0.5) {
+		pv.Spec.StorageClassName = ptr.Deref(claim.Spec.StorageClassName, "")
+	}
+	switch g.IntN(15) {
+	case 0: // the volume waits for the claim, the claim knows nothing of it
+		claim.Spec.VolumeName, claim.Status.Phase = "", v1.ClaimPending
+		delete(claim.Annotations, bindComplete)
+		pv.Status.Phase = v1.VolumeAvailable
+		pv.Spec.StorageClassName = ptr.Deref(claim.Spec.StorageClassName, "")
+	case 1: // chosen, not completed
+		delete(claim.Annotations, bindComplete)
+	case 2:
+		pv.Spec.ClaimRef = nil
+	}
+}
+
+func (g *generator) attachments() {
+	volumes := ofKind[*v1.PersistentVolume](g.w)
+	for range g.few(10) {
+		attachment := &storagev1.VolumeAttachment{
+			ObjectMeta: metav1.ObjectMeta{Name: g.next("attachment")},
+			Spec:       storagev1.VolumeAttachmentSpec{Attacher: pick(g, csiDriver, csiDriver, ebsDriver), NodeName: pick(g, g.w.Nodes...).Name},
+		}
+		if len(volumes) > 0 && g.chance(0.9) {
+			attachment.Spec.Source.PersistentVolumeName = ptr.To(pick(g, volumes...).Name)
+		} else {
+			attachment.Spec.Source.PersistentVolumeName = ptr.To("gone")
+		}
+		g.add(attachment)
+	}
+}

@@ -1,0 +1,163 @@
+package conformance
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// shrinker looks for the smallest world that shows a difference.
+type shrinker struct {
+	ctx  context.Context
+	only []string
+	// budget bounds how many smaller worlds are tried.
+	budget int
+
+	world *World
+	found Difference
+}
+
+// Shrink takes objects, and then parts of them, out of a world as long as a difference of the same kind stays. It returns what is
+// left, and the difference as it shows there.
+func Shrink(ctx context.Context, w *World, d Difference, only []string) (*World, Difference) {
+	if d.Plugin != "" {
+		only = []string{d.Plugin}
+	}
+	s := &shrinker{ctx: ctx, only: only, budget: 4000, world: w, found: d}
+	s.dropPending()
+	for again := true; again; {
+		again = s.dropObjects()
+		again = s.dropArguments() || again
+	}
+	for again := true; again; {
+		again = s.dropFields()
+	}
+	return s.world, s.found
+}
+
+// keeps makes a world the present one if it shows the difference, too.
+func (s *shrinker) keeps(smaller *World) bool {
+	if s.budget--; s.budget < 0 || len(smaller.Nodes) == 0 {
+		return false
+	}
+	_, found, err := Compare(s.ctx, smaller, s.only)
+	if err != nil {
+		return false
+	}
+	for _, d := range found {
+		if d.Plugin == s.found.Plugin && d.What == s.found.What && d.Pod == s.found.Pod {
+			s.world, s.found = smaller, d
+			return true
+		}
+	}
+	return false
+}
+
+// dropPending keeps the one pod that shows the difference; where pods are placed one after the other, those before it may matter.
+func (s *shrinker) dropPending() {
+	smaller := *s.world
+	smaller.Pending = slices.DeleteFunc(slices.Clone(smaller.Pending), func(p *v1.Pod) bool { return p.Name != s.found.Pod })
+	s.keeps(&smaller)
+}
+
+func (s *shrinker) dropObjects() (any bool) {
+	for _, object := range s.world.objects() {
+		if p, ok := object.(*v1.Pod); ok && p.Name == s.found.Pod {
+			continue
+		}
+		any = s.keeps(s.world.without(object)) || any
+	}
+	return any
+}
+
+func (s *shrinker) dropArguments() (any bool) {
+	for _, plugin := range slices.Sorted(maps.Keys(s.world.Args)) {
+		smaller := *s.world
+		smaller.Args = maps.Clone(smaller.Args)
+		delete(smaller.Args, plugin)
+		any = s.keeps(&smaller) || any
+	}
+	return any
+}
+
+// dropFields takes fields and list items out of every object.
+func (s *shrinker) dropFields() (any bool) {
+	for _, object := range s.world.objects() {
+		for again := true; again; {
+			again = false
+			fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+			if err != nil {
+				break
+			}
+			for _, path := range paths(nil, fields) {
+				smaller, ok := reduced(object, fields, path)
+				if ok && s.keeps(s.world.with(object, smaller)) {
+					object, again, any = smaller, true, true
+					break
+				}
+			}
+		}
+	}
+	return any
+}
+
+// needed are fields without which an object is none that the API server would take.
+var needed = map[any]bool{
+	"metadata": true, "name": true, "namespace": true, "uid": true, "topologyKey": true, "whenUnsatisfiable": true, "maxSkew": true, "operator": true,
+	"weight": true, "key": true, "creationTimestamp": true, "nodeName": true, "effect": true, "allocatable": true,
+}
+
+// paths lists the ways to all parts of an object, the largest first.
+func paths(to []any, part any) (list [][]any) {
+	switch p := part.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(p)) {
+			if !needed[key] {
+				list = append(list, append(slices.Clone(to), key))
+			}
+			list = append(list, paths(append(slices.Clone(to), key), p[key])...)
+		}
+	case []any:
+		for i := range p {
+			list = append(list, append(slices.Clone(to), i))
+			list = append(list, paths(append(slices.Clone(to), i), p[i])...)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b []any) int { return len(a) - len(b) })
+	return list
+}
+
+// reduced is the object without the part at the end of the path; ok is false if that changes nothing.
+func reduced(object runtime.Object, fields map[string]any, path []any) (smaller runtime.Object, ok bool) {
+	rest := runtime.DeepCopyJSON(fields)
+	remove(rest, path)
+	smaller = newOf(object)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(rest, smaller); err != nil {
+		return nil, false
+	}
+	return smaller, !equal(object, smaller)
+}
+
+func remove(part any, path []any) any {
+	switch p := part.(type) {
+	case map[string]any:
+		key := path[0].(string)
+		if len(path) == 1 {
+			delete(p, key)
+		} else {
+			p[key] = remove(p[key], path[1:])
+		}
+		return p
+	case []any:
+		i := path[0].(int)
+		if len(path) == 1 {
+			return slices.Delete(p, i, i+1)
+		}
+		p[i] = remove(p[i], path[1:])
+		return p
+	}
+	return part
+}

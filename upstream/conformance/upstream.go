@@ -1,0 +1,182 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	clientset "k8s.io/client-go/kubernetes/fake"
+	resourceslicetracker "k8s.io/dynamic-resource-allocation/resourceslice/tracker"
+	"k8s.io/klog/v2"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
+	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodevolumelimits"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
+	"k8s.io/kubernetes/pkg/scheduler/util/assumecache"
+)
+
+func init() {
+	metrics.Register()
+}
+
+// upstream is Kubernetes' scheduler looking at a world.
+type upstream struct {
+	framework framework.Framework
+	// plugins are the instances that the framework runs, by name.
+	plugins  map[string]fwk.Plugin
+	cache    cache.Cache
+	snapshot *cache.Snapshot
+	nodes    []fwk.NodeInfo
+	stop     context.CancelFunc
+}
+
+// newUpstream brings up the scheduler with the plugins named, or with all default ones if none is.
+func newUpstream(ctx context.Context, w *World, only []string) (*upstream, error) {
+	ctx, stop := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
+	u := &upstream{plugins: map[string]fwk.Plugin{}, stop: stop}
+	if err := u.takeSnapshot(ctx, w); err != nil {
+		return nil, err
+	}
+	profile, err := profileOf(w, only)
+	if err != nil {
+		return nil, err
+	}
+	if err := u.makeFramework(ctx, w, profile); err != nil {
+		return nil, err
+	}
+	nominations := nominator{}
+	for _, pod := range w.Nominated {
+		info, err := framework.NewPodInfo(pod)
+		if err != nil {
+			return nil, err
+		}
+		nominations[pod.Status.NominatedNodeName] = append(nominations[pod.Status.NominatedNodeName], info)
+	}
+	u.framework.SetPodNominator(nominations)
+	return u, nil
+}
+
+// takeSnapshot goes through the scheduler's real cache: only there is known which node was first to report an image.
+func (u *upstream) takeSnapshot(ctx context.Context, w *World) error {
+	logger := klog.FromContext(ctx)
+	u.cache = cache.New(ctx, nil, false)
+	for _, n := range w.Nodes {
+		u.cache.AddNode(logger, n)
+	}
+	for _, p := range w.Placed {
+		if err := u.cache.AddPod(logger, p); err != nil {
+			return fmt.Errorf("add pod %s: %w", p.Name, err)
+		}
+	}
+	u.snapshot = cache.NewEmptySnapshot()
+	if err := u.cache.UpdateSnapshot(logger, u.snapshot); err != nil {
+		return err
+	}
+	nodes, err := u.snapshot.NodeInfos().List()
+	u.nodes = slices.Clone(nodes)
+	return err
+}
+
+// place assumes that the pod, which has its node, is there.
+func (u *upstream) place(ctx context.Context, pod *v1.Pod) error {
+	if err := u.cache.AssumePod(klog.FromContext(ctx), pod); err != nil {
+		return err
+	}
+	return u.cache.UpdateSnapshot(klog.FromContext(ctx), u.snapshot)
+}
+
+func (u *upstream) remove(ctx context.Context, pod *v1.Pod) error {
+	if err := u.cache.RemovePod(klog.FromContext(ctx), pod); err != nil {
+		return err
+	}
+	return u.cache.UpdateSnapshot(klog.FromContext(ctx), u.snapshot)
+}
+
+func (u *upstream) makeFramework(ctx context.Context, w *World, profile *config.KubeSchedulerProfile) error {
+	logger := klog.FromContext(ctx)
+	informers := newFilled(w.objects())
+	slices, err := resourceslicetracker.StartTracker(ctx, resourceslicetracker.Options{SliceInformer: informers.Resource().V1().ResourceSlices()})
+	if err != nil {
+		return err
+	}
+	claims := assumecache.NewAssumeCache(logger, informers.Resource().V1().ResourceClaims().Informer(), "ResourceClaim", "", nil)
+	devices := dynamicresources.NewDRAManager(ctx, claims, slices, informers)
+	for _, class := range informers.Resource().V1().DeviceClasses().Informer().GetStore().List() {
+		devices.DeviceClassResolver().(interface{ OnAdd(any, bool) }).OnAdd(class, true)
+	}
+	u.framework, err = frameworkruntime.NewFramework(ctx, u.registry(), profile,
+		frameworkruntime.WithClientSet(u.client(w)),
+		frameworkruntime.WithInformerFactory(informers),
+		frameworkruntime.WithSharedDRAManager(devices),
+		frameworkruntime.WithSharedCSIManager(nodevolumelimits.NewCSIManager(informers.Storage().V1().CSINodes().Lister())),
+		frameworkruntime.WithSnapshotSharedLister(u.snapshot),
+		frameworkruntime.WithParallelism(1),
+		frameworkruntime.WithWaitingPods(frameworkruntime.NewWaitingPodsMap()),
+		frameworkruntime.WithPodsInPreBind(frameworkruntime.NewPodsInPreBindMap()),
+	)
+	return err
+}
+
+// client answers what plugins ask the API directly: only what they change is there.
+func (u *upstream) client(w *World) kubernetes.Interface {
+	if claims := resourceClaims(w); len(claims) > 0 {
+		return clientset.NewClientset(claims...)
+	}
+	return idleClient
+}
+
+// idleClient serves worlds in which no plugin talks to the API; making one takes longer than judging a pod.
+var idleClient = clientset.NewClientset()
+
+// registry notes the plugins as the framework makes them, so that each can be asked on its own.
+func (u *upstream) registry() frameworkruntime.Registry {
+	registry := frameworkruntime.Registry{}
+	for name, factory := range plugins.NewInTreeRegistry() {
+		registry[name] = func(ctx context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+			plugin, err := factory(ctx, args, h)
+			u.plugins[name] = plugin
+			return plugin, err
+		}
+	}
+	return registry
+}
+
+// profileOf is what the scheduler makes of a configuration file with the world's arguments, cut down to the plugins named.
+func profileOf(w *World, only []string) (*config.KubeSchedulerProfile, error) {
+	file := configv1.KubeSchedulerConfiguration{Profiles: []configv1.KubeSchedulerProfile{{}}}
+	for name, args := range w.Args {
+		file.Profiles[0].PluginConfig = append(file.Profiles[0].PluginConfig,
+			configv1.PluginConfig{Name: name, Args: runtime.RawExtension{Object: args.DeepCopyObject()}})
+	}
+	scheme.Scheme.Default(&file)
+	internal := config.KubeSchedulerConfiguration{}
+	if err := scheme.Scheme.Convert(&file, &internal, nil); err != nil {
+		return nil, err
+	}
+	profile := &internal.Profiles[0]
+	if len(only) > 0 {
+		profile.Plugins.MultiPoint.Enabled = slices.DeleteFunc(profile.Plugins.MultiPoint.Enabled, func(p config.Plugin) bool {
+			return p.Name != "PrioritySort" && p.Name != "DefaultBinder" && !slices.Contains(only, p.Name)
+		})
+	}
+	return profile, nil
+}
+
+// nominator holds nominations that do not change.
+type nominator map[string][]fwk.PodInfo
+
+func (n nominator) NominatedPodsForNode(node string) []fwk.PodInfo { return n[node] }
+
+func (n nominator) AddNominatedPod(klog.Logger, fwk.PodInfo, *fwk.NominatingInfo) {}
+func (n nominator) DeleteNominatedPodIfExists(*v1.Pod)                            {}
+func (n nominator) UpdateNominatedPod(klog.Logger, *v1.Pod, fwk.PodInfo)          {}

@@ -1,0 +1,104 @@
+package conformance
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+)
+
+// Filtering is what one plugin says of all nodes, whatever the other plugins say.
+type Filtering struct {
+	// All, if set, is said of every node before any is looked at.
+	All *Verdict
+	// Only, if not nil, are the nodes that come into question.
+	Only sets.Set[string]
+	// Nodes are the verdicts on the nodes that come into question; nil means that the pod may go there.
+	Nodes map[string]*Verdict
+}
+
+// Scoring is how one plugin ranks some nodes, normalised and without the weight.
+type Scoring struct {
+	Failed bool
+	Err    string
+	// Skipped: the plugin has nothing to say and is not listed.
+	Skipped bool
+	Scores  []int64
+}
+
+// filter asks one plugin, on its own, for its verdict on every node. The state is what its scoring goes on from.
+func (u *upstream) filter(ctx context.Context, name string, pod *v1.Pod) (Filtering, fwk.CycleState) {
+	state := framework.NewCycleState()
+	f := Filtering{Nodes: map[string]*Verdict{}}
+	plugin := u.plugins[name]
+	if pre, ok := plugin.(fwk.PreFilterPlugin); ok {
+		result, status := pre.PreFilter(ctx, state, pod, u.nodes)
+		if status.IsSkip() {
+			return f, state
+		}
+		if !status.IsSuccess() {
+			f.All = verdictOf(name, status)
+			return f, state
+		}
+		if !result.AllNodes() {
+			f.Only = result.NodeNames
+		}
+	}
+	filter, ok := plugin.(fwk.FilterPlugin)
+	if !ok {
+		return f, state
+	}
+	for _, node := range u.nodes {
+		if f.Only == nil || f.Only.Has(node.Node().Name) {
+			f.Nodes[node.Node().Name] = verdictOf(name, filter.Filter(ctx, state, pod, node))
+		}
+	}
+	return f, state
+}
+
+func verdictOf(plugin string, s *fwk.Status) *Verdict {
+	if s.IsSuccess() {
+		return nil
+	}
+	v := &Verdict{Plugin: plugin, Reasons: s.Reasons(), Unresolvable: s.Code() == fwk.UnschedulableAndUnresolvable}
+	if !s.IsRejected() {
+		v.Failed, v.Err = true, s.AsError().Error()
+	}
+	return v
+}
+
+// score asks one plugin, on its own, to rank the nodes given.
+func (u *upstream) score(ctx context.Context, name string, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) Scoring {
+	plugin := u.plugins[name]
+	if pre, ok := plugin.(fwk.PreScorePlugin); ok {
+		if status := pre.PreScore(ctx, state, pod, nodes); status.IsSkip() {
+			return Scoring{Skipped: true}
+		} else if !status.IsSuccess() {
+			return Scoring{Failed: true, Err: status.AsError().Error()}
+		}
+	}
+	scorer, ok := plugin.(fwk.ScorePlugin)
+	if !ok {
+		return Scoring{Skipped: true}
+	}
+	list := make(fwk.NodeScoreList, len(nodes))
+	for i, node := range nodes {
+		score, status := scorer.Score(ctx, state, pod, node)
+		if !status.IsSuccess() {
+			return Scoring{Failed: true, Err: status.AsError().Error()}
+		}
+		list[i] = fwk.NodeScore{Name: node.Node().Name, Score: score}
+	}
+	if scorer.ScoreExtensions() != nil {
+		if status := scorer.ScoreExtensions().NormalizeScore(ctx, state, pod, list); !status.IsSuccess() {
+			return Scoring{Failed: true, Err: status.AsError().Error()}
+		}
+	}
+	s := Scoring{Scores: make([]int64, len(list))}
+	for i := range list {
+		s.Scores[i] = list[i].Score
+	}
+	return s
+}

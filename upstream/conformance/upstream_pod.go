@@ -1,0 +1,213 @@
+package conformance
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
+)
+
+// attempt is upstream's whole word on one pod: what schedulePod does, with every node looked at.
+type attempt struct {
+	state fwk.CycleState
+	// failed: no decision was reached.
+	failed error
+	// all rejects the pod before any node is looked at.
+	all *Verdict
+	// nodes has a verdict on every node: nil if the pod may go there.
+	nodes    map[string]*Verdict
+	feasible []fwk.NodeInfo
+	scores   []fwk.NodePluginScores // of the feasible ones, when there are two or more
+	fit      *framework.FitError
+}
+
+// attempt goes the scheduler's way: PreFilter, Filter with nominated pods on every node, PreScore, Score.
+func (u *upstream) attempt(ctx context.Context, pod *v1.Pod) *attempt {
+	a := &attempt{state: framework.NewCycleState(), nodes: map[string]*Verdict{}}
+	a.fit = &framework.FitError{Pod: pod, NumAllNodes: len(u.nodes)}
+	diagnosis := &a.fit.Diagnosis
+	diagnosis.NodeToStatus = framework.NewDefaultNodeToStatus()
+	only, status, narrowing := u.framework.RunPreFilterPlugins(ctx, a.state, pod)
+	if !status.IsSuccess() {
+		if !status.IsRejected() {
+			a.failed = status.AsError()
+			return a
+		}
+		diagnosis.NodeToStatus.SetAbsentNodesStatus(status)
+		diagnosis.PreFilterMsg = status.Message()
+		a.all = verdictOf(status.Plugin(), status)
+		return a
+	}
+	outside := fwk.NewStatus(fwk.UnschedulableAndUnresolvable, fmt.Sprintf("node(s) didn't satisfy plugin(s) %v", sets.List(narrowing)))
+	if !only.AllNodes() {
+		diagnosis.NodeToStatus.SetAbsentNodesStatus(outside)
+	}
+	u.filterNodes(ctx, a, pod, only, outside)
+	if a.failed == nil && len(a.feasible) > 1 {
+		u.scoreNodes(ctx, a, pod)
+	}
+	return a
+}
+
+func (u *upstream) filterNodes(ctx context.Context, a *attempt, pod *v1.Pod, only *fwk.PreFilterResult, outside *fwk.Status) {
+	for _, node := range u.nodes {
+		name := node.Node().Name
+		if !only.AllNodes() && !only.NodeNames.Has(name) {
+			a.nodes[name] = verdictOf("", outside)
+			continue
+		}
+		status := u.framework.RunFilterPluginsWithNominatedPods(ctx, a.state, pod, node)
+		if status.IsSuccess() {
+			a.feasible = append(a.feasible, node)
+			a.nodes[name] = nil
+			continue
+		}
+		if !status.IsRejected() {
+			a.failed = status.AsError()
+			return
+		}
+		a.nodes[name] = verdictOf(status.Plugin(), status)
+		a.fit.Diagnosis.NodeToStatus.Set(name, status)
+	}
+}
+
+func (u *upstream) scoreNodes(ctx context.Context, a *attempt, pod *v1.Pod) {
+	status := u.framework.RunPreScorePlugins(ctx, a.state, pod, a.feasible)
+	if status.IsSuccess() {
+		a.scores, status = u.framework.RunScorePlugins(ctx, a.state, pod, a.feasible)
+	}
+	if !status.IsSuccess() {
+		a.failed = status.AsError()
+	}
+}
+
+// best names the nodes of which the scheduler picks one, and their total. A nominated node that still fits is taken at once.
+func (a *attempt) best(pod *v1.Pod) (names []string, total int64) {
+	if nominated := pod.Status.NominatedNodeName; nominated != "" {
+		for _, node := range a.feasible {
+			if node.Node().Name == nominated {
+				return []string{nominated}, 0
+			}
+		}
+	}
+	if len(a.feasible) == 1 {
+		return []string{a.feasible[0].Node().Name}, 0
+	}
+	total = math.MinInt64
+	for i := range a.scores {
+		s := &a.scores[i]
+		switch {
+		case s.TotalScore > total:
+			names, total = []string{s.Name}, s.TotalScore
+		case s.TotalScore == total:
+			names = append(names, s.Name)
+		}
+	}
+	return names, total
+}
+
+// victims is what preemption would remove on one node.
+type victims struct {
+	node       string
+	pods       []string // the most important first
+	violations int64
+	// ordinal is what candidates are compared by: the least is picked, one of several by chance.
+	ordinal []int64
+	// ambiguous: upstream's own order of the node's pods is chance.
+	ambiguous bool
+}
+
+// preempt lists every candidate for preemption. Nothing is evicted.
+func (u *upstream) preempt(ctx context.Context, w *World, a *attempt, pod *v1.Pod) ([]victims, error) {
+	plugin, ok := u.plugins[defaultpreemption.Name].(*defaultpreemption.DefaultPreemption)
+	if !ok || !u.framework.HasPostFilterPlugins() {
+		return nil, nil
+	}
+	return u.candidates(ctx, w, plugin, a, pod)
+}
+
+func (u *upstream) candidates(ctx context.Context, w *World, plugin *defaultpreemption.DefaultPreemption, a *attempt, pod *v1.Pod) ([]victims, error) {
+	statuses := a.fit.Diagnosis.NodeToStatus
+	if eligible, _ := plugin.PodEligibleToPreemptOthers(ctx, pod, statuses.Get(pod.Status.NominatedNodeName)); !eligible {
+		return nil, nil
+	}
+	potential, err := statuses.NodesForStatusCode(u.snapshot.NodeInfos(), fwk.Unschedulable)
+	if err != nil || len(potential) == 0 {
+		return nil, err
+	}
+	// Every candidate is asked for: with one more than there are, none of the search's own ends comes first.
+	candidates, _, err := plugin.Evaluator.DryRunPreemption(ctx, a.state, pod, potential, w.budgets(), 0, int32(len(potential)+1))
+	var list []victims
+	for _, c := range candidates {
+		list = append(list, victimsOf(c.Name(), c.Victims()))
+		list[len(list)-1].ambiguous = ambiguous(w, c.Name(), pod)
+	}
+	return list, err
+}
+
+func victimsOf(node string, v *extenderv1.Victims) victims {
+	out := victims{node: node, violations: v.NumPDBViolations}
+	highest, sum, earliest := corev1helpers.PodPriority(v.Pods[0]), int64(0), int64(math.MaxInt64)
+	for _, p := range v.Pods {
+		out.pods = append(out.pods, p.Name)
+		sum += int64(corev1helpers.PodPriority(p)) + math.MaxInt32 + 1
+		if corev1helpers.PodPriority(p) == highest && p.Status.StartTime != nil {
+			earliest = min(earliest, p.Status.StartTime.UnixNano())
+		}
+	}
+	out.ordinal = []int64{v.NumPDBViolations, int64(highest), sum, int64(len(v.Pods)), -earliest}
+	return out
+}
+
+// ambiguous tells whether the node has two pods of one priority that no kubelet has started: they count as started now, each at
+// the moment it is looked at, and which is the more important is chance.
+func ambiguous(w *World, node string, pod *v1.Pod) bool {
+	seen := map[int32]bool{}
+	for _, p := range w.Placed {
+		priority := corev1helpers.PodPriority(p)
+		if p.Spec.NodeName != node || p.Status.StartTime != nil || priority >= corev1helpers.PodPriority(pod) {
+			continue
+		}
+		if seen[priority] {
+			return true
+		}
+		seen[priority] = true
+	}
+	return false
+}
+
+// cheapest are the candidates that may be picked.
+func cheapest(list []victims) (best []victims) {
+	for _, v := range list {
+		order := -1
+		if len(best) > 0 {
+			order = slices.CompareFunc(v.ordinal, best[0].ordinal, cmp.Compare[int64])
+		}
+		switch {
+		case order < 0:
+			best = []victims{v}
+		case order == 0:
+			best = append(best, v)
+		}
+	}
+	return best
+}
+
+// message is the text of the FailedScheduling event. Where preemption finds candidates, it says nothing of itself; where it does
+// not, the plugins are asked in earnest, since then nothing is evicted.
+func (u *upstream) message(ctx context.Context, a *attempt, pod *v1.Pod, candidates []victims) string {
+	if len(candidates) == 0 && u.framework.HasPostFilterPlugins() {
+		_, status := u.framework.RunPostFilterPlugins(ctx, a.state, pod, a.fit.Diagnosis.NodeToStatus)
+		a.fit.Diagnosis.PostFilterMsg = status.Message()
+	}
+	return a.fit.Error()
+}

@@ -1,0 +1,64 @@
+package conformance
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Verdict is what one side says of one node: nil if the pod may go there.
+type Verdict struct {
+	Plugin       string
+	Reasons      []string
+	Unresolvable bool
+	// Failed: no verdict was reached. The error's text is each side's own and not compared.
+	Failed bool
+	Err    string
+}
+
+func (v *Verdict) String() string {
+	switch {
+	case v == nil:
+		return "passes"
+	case v.Failed:
+		return fmt.Sprintf("error in %s: %s", v.Plugin, v.Err)
+	case v.Unresolvable:
+		return fmt.Sprintf("rejected by %s, unresolvable: %q", v.Plugin, v.Reasons)
+	}
+	return fmt.Sprintf("rejected by %s: %q", v.Plugin, v.Reasons)
+}
+
+func (v *Verdict) equal(o *Verdict) bool {
+	if v == nil || o == nil {
+		return v == nil && o == nil
+	}
+	if v.Failed || o.Failed {
+		return v.Failed == o.Failed && v.Plugin == o.Plugin
+	}
+	// Upstream lists extended resources as a map gives them, so that the order of reasons means nothing.
+	return v.Plugin == o.Plugin && v.Unresolvable == o.Unresolvable && slices.Equal(slices.Sorted(slices.Values(v.Reasons)), slices.Sorted(slices.Values(o.Reasons)))
+}
+
+// Difference is one thing on which the sides do not agree.
+type Difference struct {
+	Seed   uint64
+	Pod    string
+	Node   string // empty when it is not about one node
+	Plugin string // empty when it is about all together
+	What   string // filter, score, message, ...
+	// Upstream and Berth are what each side says.
+	Upstream, Berth string
+}
+
+func (d Difference) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d: %s of pod %s", d.Seed, d.What, d.Pod)
+	if d.Plugin != "" {
+		fmt.Fprintf(&b, " by %s", d.Plugin)
+	}
+	if d.Node != "" {
+		fmt.Fprintf(&b, " on %s", d.Node)
+	}
+	fmt.Fprintf(&b, "\n  upstream: %s\n  berth:    %s\n", d.Upstream, d.Berth)
+	return b.String()
+}

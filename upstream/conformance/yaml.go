@@ -1,0 +1,78 @@
+package conformance
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
+)
+
+// YAML shows a world as documents that kubectl could apply, and the plugins' arguments behind them.
+func (w *World) YAML() string {
+	var b strings.Builder
+	for _, object := range w.objects() {
+		fmt.Fprintf(&b, "---\n%s", document(object))
+	}
+	for _, plugin := range slices.Sorted(maps.Keys(w.Args)) {
+		text, _ := yaml.Marshal(w.Args[plugin])
+		fmt.Fprintf(&b, "--- # arguments of %s\n%s", plugin, text)
+	}
+	return b.String()
+}
+
+// document leaves out what every object of its kind has empty.
+func document(object runtime.Object) []byte {
+	object = object.DeepCopyObject()
+	if kinds, _, err := clientscheme.Scheme.ObjectKinds(object); err == nil {
+		object.GetObjectKind().SetGroupVersionKind(kinds[0])
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return []byte("# " + err.Error() + "\n")
+	}
+	if status, ok := fields["status"].(map[string]any); ok {
+		delete(status, "nodeInfo")
+		delete(status, "daemonEndpoints")
+		if len(status) == 0 {
+			delete(fields, "status")
+		}
+	}
+	text, err := yaml.Marshal(fields)
+	if err != nil {
+		return []byte("# " + err.Error() + "\n")
+	}
+	return text
+}
+
+// with returns the world with one object in the place of another.
+func (w *World) with(old, other runtime.Object) *World {
+	changed := *w
+	changed.Others = replaced(w.Others, old, other)
+	changed.Nodes = replaced(w.Nodes, old, other)
+	changed.Placed = replaced(w.Placed, old, other)
+	changed.Nominated = replaced(w.Nominated, old, other)
+	changed.Pending = replaced(w.Pending, old, other)
+	return &changed
+}
+
+func replaced[T runtime.Object](list []T, old, other runtime.Object) []T {
+	list = slices.Clone(list)
+	for i := range list {
+		if runtime.Object(list[i]) == old {
+			list[i] = other.(T)
+		}
+	}
+	return list
+}
+
+func newOf(o runtime.Object) runtime.Object {
+	return reflect.New(reflect.TypeOf(o).Elem()).Interface().(runtime.Object)
+}
+
+func equal(a, b runtime.Object) bool { return equality.Semantic.DeepEqual(a, b) }

@@ -1,0 +1,240 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/server/egressselector"
+	"k8s.io/apiserver/pkg/server/options"
+	"k8s.io/client-go/rest"
+	aggregator "k8s.io/kube-aggregator/pkg/apiserver"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+	apioptions "k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+)
+
+// apiServer is upstream's, all three of it: core, extensions (CRDs) and aggregation.
+type apiServer struct {
+	config app.CompletedConfig
+	server *aggregator.APIAggregator
+	ended  chan struct{} // closed when the server ended, by itself or not
+	err    error         // why; valid once ended is closed
+}
+
+const (
+	// Clients are Berth's own, few and trusted; on two cores the CPU is the limit long before these are.
+	maxRequestsInflight, maxMutatingRequestsInflight = 1600, 800
+
+	// How long open connections may keep the end of the server up. Watches are ended before.
+	apiShutdownLimit = 2 * time.Second
+
+	// How long a stop waits for a start that is under way; see settle. A start takes about a second.
+	settleLimit = 2 * time.Second
+
+	authenticationFile = "authentication.yaml"
+)
+
+// anonymousHealth lets nobody in without credentials, except to ask how the server is.
+const anonymousHealth = `apiVersion: apiserver.config.k8s.io/v1
+kind: AuthenticationConfiguration
+anonymous:
+  enabled: true
+  conditions:
+  - path: /livez
+  - path: /readyz
+  - path: /healthz
+`
+
+// configureAPIServer does what needs no etcd yet, which is about half of the work.
+func configureAPIServer(ctx context.Context, o Options, d *dataDir, p *pki, e *etcd, l *net.TCPListener) (*apiServer, error) {
+	run, err := apiServerOptions(o, d, p, e, l)
+	if err != nil {
+		return nil, err
+	}
+	completed, err := run.Complete(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if errs := completed.Validate(); len(errs) > 0 {
+		return nil, utilerrors.NewAggregate(errs)
+	}
+	config, err := app.NewConfig(completed)
+	if err != nil {
+		return nil, err
+	}
+	if err := replaceBootstrapHooks(config.KubeAPIs.ControlPlane.Generic); err != nil {
+		return nil, err
+	}
+	complete, err := config.Complete()
+	if err != nil {
+		return nil, err
+	}
+	return &apiServer{config: complete, ended: make(chan struct{})}, nil
+}
+
+// start connects the server to etcd and runs it until ctx ends.
+func (s *apiServer) start(ctx context.Context) error {
+	server, err := app.CreateServerChain(s.config)
+	if err != nil {
+		return err
+	}
+	server.GenericAPIServer.ShutdownTimeout = apiShutdownLimit
+	prepared, err := server.PrepareRun()
+	if err != nil {
+		return err
+	}
+	s.server = server
+	go func() {
+		defer close(s.ended)
+		s.err = prepared.Run(ctx)
+	}()
+	return nil
+}
+
+// loopback is the server's own client: privileged, over TLS like any other.
+func (s *apiServer) loopback() *rest.Config {
+	return rest.CopyConfig(s.server.GenericAPIServer.LoopbackClientConfig)
+}
+
+// waitReady returns once /readyz is ok.
+func (s *apiServer) waitReady(ctx context.Context) error {
+	client, err := rest.HTTPClientFor(s.loopback())
+	if err != nil {
+		return err
+	}
+	url := s.loopback().Host + "/readyz"
+	return wait.PollUntilContextCancel(ctx, readyPoll, true, func(ctx context.Context) (bool, error) {
+		select {
+		case <-s.ended:
+			return false, errEnded
+		default:
+		}
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return false, err
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			return false, nil
+		}
+		response.Body.Close()
+		return response.StatusCode == http.StatusOK, nil
+	})
+}
+
+var errEnded = errors.New("the API server ended")
+
+// settle waits until the server may be stopped: one that is stopped while its hooks still run takes the process with
+// it. False: it did not get that far, and must be left to the end of the process.
+func (s *apiServer) settle() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), settleLimit)
+	defer cancel()
+	err := s.waitReady(ctx)
+	return err == nil || err == errEnded
+}
+
+// readyPoll is short, since every start waits for half of it; the check costs microseconds.
+const readyPoll = 10 * time.Millisecond
+
+// apiServerOptions are kube-apiserver's, given as its flags: whoever runs Kubernetes knows them by these names.
+func apiServerOptions(o Options, d *dataDir, p *pki, e *etcd, l *net.TCPListener) (*apioptions.ServerRunOptions, error) {
+	run := apioptions.NewServerRunOptions()
+	flags := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
+	for _, set := range run.Flags().FlagSets {
+		flags.AddFlagSet(set)
+	}
+	for name, value := range apiServerFlags(o, d, p) {
+		if err := flags.Set(name, value); err != nil {
+			return nil, fmt.Errorf("--%s=%s: %w", name, value, err)
+		}
+	}
+	run.SecureServing.Listener = l
+	run.SecureServing.BindPort = portOf(l)
+	run.Etcd.StorageConfig.Transport.EgressLookup = func(egressselector.NetworkContext) (utilnet.DialFunc, error) {
+		return e.dial, nil
+	}
+	installAdmission(run.Admission.GenericAdmission, o.Admission)
+	return run, nil
+}
+
+func apiServerFlags(o Options, d *dataDir, p *pki) map[string]string {
+	flags := map[string]string{
+		// The name is for logs; the connection is e.dial's.
+		"etcd-servers": "http://etcd.in.memory:2379",
+
+		"bind-address":      "127.0.0.1",
+		"advertise-address": "127.0.0.1",
+		// Endpoints of the Service "kubernetes" cannot be loopback addresses; a wrong one would be worse than none.
+		"endpoint-reconciler-type": "none",
+		"tls-cert-file":            p.path(apiServerCert),
+		"tls-private-key-file":     p.path(apiServerKey),
+
+		"client-ca-file":                     p.path(caCertFile),
+		"authentication-config":              d.path(authenticationFile),
+		"authorization-mode":                 "RBAC",
+		"service-account-issuer":             "https://kubernetes.default.svc.cluster.local",
+		"service-account-key-file":           p.path(tokenKeyFile),
+		"service-account-signing-key-file":   p.path(tokenKeyFile),
+		"requestheader-client-ca-file":       p.path(frontProxyCertFile),
+		"requestheader-allowed-names":        frontProxyUser,
+		"requestheader-username-headers":     "X-Remote-User",
+		"requestheader-group-headers":        "X-Remote-Group",
+		"requestheader-extra-headers-prefix": "X-Remote-Extra-",
+		"proxy-client-cert-file":             p.path(proxyClientCert),
+		"proxy-client-key-file":              p.path(proxyClientKey),
+
+		"kubelet-client-certificate": p.path(kubeletClientCert),
+		"kubelet-client-key":         p.path(kubeletClientKey),
+		// Names of simulated nodes and of a developer's machine do not resolve.
+		"kubelet-preferred-address-types": "InternalIP,ExternalIP,Hostname,InternalDNS,ExternalDNS",
+
+		"allow-privileged":               "true",
+		"service-cluster-ip-range":       o.ServiceClusterIPRange,
+		"enable-admission-plugins":       strings.Join(enabledAdmission, ","),
+		"event-ttl":                      o.EventTTL.String(),
+		"max-requests-inflight":          strconv.Itoa(maxRequestsInflight),
+		"max-mutating-requests-inflight": strconv.Itoa(maxMutatingRequestsInflight),
+		"profiling":                      strconv.FormatBool(o.Profiling),
+	}
+	if len(o.RuntimeConfig) > 0 {
+		var pairs []string
+		for _, name := range slices.Sorted(maps.Keys(o.RuntimeConfig)) {
+			pairs = append(pairs, name+"="+o.RuntimeConfig[name])
+		}
+		flags["runtime-config"] = strings.Join(pairs, ",")
+	}
+	return flags
+}
+
+// enabledAdmission is what Berth needs beyond the plugins that are on by default.
+var enabledAdmission = []string{"ExtendedResourceToleration", "PodTolerationRestriction"}
+
+// installAdmission registers plugins, puts each where the first it replaces stood, and switches those off.
+func installAdmission(admission *options.AdmissionOptions, plugins []AdmissionPlugin) {
+	// The list is a variable of upstream's package: it must not be written to.
+	order := slices.Clone(admission.RecommendedPluginOrder)
+	for _, plugin := range plugins {
+		admission.Plugins.Register(plugin.Name, plugin.New)
+		at := slices.IndexFunc(order, func(name string) bool { return slices.Contains(plugin.Replaces, name) })
+		if at < 0 {
+			at = slices.Index(order, "MutatingAdmissionPolicy")
+		}
+		order = slices.Insert(order, at, plugin.Name)
+		admission.DisablePlugins = append(admission.DisablePlugins, plugin.Replaces...)
+		admission.EnablePlugins = slices.DeleteFunc(admission.EnablePlugins, func(name string) bool {
+			return slices.Contains(plugin.Replaces, name)
+		})
+	}
+	admission.RecommendedPluginOrder = order
+}

@@ -1,0 +1,118 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-helpers/auth/rbac/reconciliation"
+	"k8s.io/klog/v2"
+	schedulingv1 "k8s.io/kubernetes/pkg/apis/scheduling/v1"
+	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
+	schedulingrest "k8s.io/kubernetes/pkg/registry/scheduling/rest"
+	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
+)
+
+// Upstream makes the default roles and the system's priority classes in two hooks that first sleep a second and then
+// make one object after the other. A start of Berth would mostly be that second, so here the same objects are made at
+// once and several at a time. (Upstream's hook also moves roles of clusters older than any Berth; there are none.)
+const bootstrapHook = "berth/bootstrap-policy"
+
+const (
+	bootstrapTimeout = 30 * time.Second // upstream's: then the server ends
+	bootstrapRetry   = 50 * time.Millisecond
+	bootstrapWorkers = 8
+)
+
+// replaceBootstrapHooks puts ours in the place of upstream's; readiness waits for it just the same.
+func replaceBootstrapHooks(config *genericapiserver.Config) error {
+	config.DisabledPostStartHooks.Insert(rbacrest.PostStartHookName, schedulingrest.PostStartHookName)
+	return config.AddPostStartHook(bootstrapHook, func(hook genericapiserver.PostStartHookContext) error {
+		client, err := kubernetes.NewForConfig(hook.LoopbackClientConfig)
+		if err != nil {
+			return err
+		}
+		var last error
+		err = wait.PollUntilContextTimeout(hook, bootstrapRetry, bootstrapTimeout, true, func(ctx context.Context) (bool, error) {
+			if last = bootstrap(ctx, client); last != nil {
+				klog.FromContext(ctx).Info("Default roles and priority classes not complete yet", "err", last)
+			}
+			return last == nil, nil
+		})
+		if err != nil {
+			return fmt.Errorf("default roles and priority classes: %w (%w)", err, last)
+		}
+		return nil
+	})
+}
+
+// bootstrap creates what is missing and adds permissions that are. What an administrator added stays.
+func bootstrap(ctx context.Context, client kubernetes.Interface) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(bootstrapWorkers)
+	bootstrapClusterRoles(group, client)
+	bootstrapNamespacedRoles(group, client)
+	for _, class := range schedulingv1.SystemPriorityClasses() {
+		group.Go(func() error {
+			classes := client.SchedulingV1().PriorityClasses()
+			_, err := classes.Get(ctx, class.Name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				_, err = classes.Create(ctx, class, metav1.CreateOptions{})
+			}
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+func bootstrapClusterRoles(group *errgroup.Group, client kubernetes.Interface) {
+	for _, role := range append(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles()...) {
+		reconcile(group, &reconciliation.ReconcileRoleOptions{
+			Role:    reconciliation.ClusterRoleRuleOwner{ClusterRole: &role},
+			Client:  reconciliation.ClusterRoleModifier{Client: client.RbacV1().ClusterRoles()},
+			Confirm: true,
+		})
+	}
+	for _, binding := range append(bootstrappolicy.ClusterRoleBindings(), bootstrappolicy.ControllerRoleBindings()...) {
+		reconcile(group, &reconciliation.ReconcileRoleBindingOptions{
+			RoleBinding: reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: &binding},
+			Client:      reconciliation.ClusterRoleBindingClientAdapter{Client: client.RbacV1().ClusterRoleBindings()},
+			Confirm:     true,
+		})
+	}
+}
+
+func bootstrapNamespacedRoles(group *errgroup.Group, client kubernetes.Interface) {
+	for _, roles := range bootstrappolicy.NamespaceRoles() {
+		for _, role := range roles {
+			reconcile(group, &reconciliation.ReconcileRoleOptions{
+				Role:    reconciliation.RoleRuleOwner{Role: &role},
+				Client:  reconciliation.RoleModifier{Client: client.RbacV1(), NamespaceClient: client.CoreV1().Namespaces()},
+				Confirm: true,
+			})
+		}
+	}
+	for _, bindings := range bootstrappolicy.NamespaceRoleBindings() {
+		for _, binding := range bindings {
+			reconcile(group, &reconciliation.ReconcileRoleBindingOptions{
+				RoleBinding: reconciliation.RoleBindingAdapter{RoleBinding: &binding},
+				Client:      reconciliation.RoleBindingClientAdapter{Client: client.RbacV1(), NamespaceClient: client.CoreV1().Namespaces()},
+				Confirm:     true,
+			})
+		}
+	}
+}
+
+// reconcile runs one of the package reconciliation's options.
+func reconcile[R any](group *errgroup.Group, options interface{ Run() (R, error) }) {
+	group.Go(func() error {
+		_, err := options.Run()
+		return err
+	})
+}

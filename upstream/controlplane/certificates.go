@@ -1,0 +1,66 @@
+package controlplane
+
+import (
+	"fmt"
+	"net"
+	"os"
+
+	netutils "k8s.io/utils/net"
+)
+
+// Files in pki/ that every start makes anew.
+const (
+	apiServerCert, apiServerKey         = "apiserver.crt", "apiserver.key"
+	proxyClientCert, proxyClientKey     = "front-proxy-client.crt", "front-proxy-client.key"
+	kubeletClientCert, kubeletClientKey = "apiserver-kubelet-client.crt", "apiserver-kubelet-client.key"
+
+	frontProxyUser = "front-proxy-client"
+	adminUser      = "berth-admin"
+	mastersGroup   = "system:masters"
+)
+
+// issueCertificates makes what the API server shows to clients, to nodes and to aggregated APIs.
+func (p *pki) issueCertificates(serviceRange string) error {
+	names, ips, err := apiServerNames(serviceRange)
+	if err != nil {
+		return err
+	}
+	serverCert, serverKey, err := p.cluster.issueServer("kube-apiserver", names, ips)
+	if err != nil {
+		return err
+	}
+	proxyCert, proxyKey, err := p.frontProxy.issueClient(frontProxyUser)
+	if err != nil {
+		return err
+	}
+	kubeletCert, kubeletKey, err := p.cluster.issueClient("kube-apiserver-kubelet-client", mastersGroup)
+	if err != nil {
+		return err
+	}
+	for name, content := range map[string][]byte{
+		apiServerCert: serverCert, apiServerKey: serverKey,
+		proxyClientCert: proxyCert, proxyClientKey: proxyKey,
+		kubeletClientCert: kubeletCert, kubeletClientKey: kubeletKey,
+	} {
+		if err := writeAtomically(p.path(name), content, 0o600, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func apiServerNames(serviceRange string) ([]string, []net.IP, error) {
+	_, network, err := netutils.ParseCIDRSloppy(serviceRange)
+	if err != nil {
+		return nil, nil, err
+	}
+	service, err := netutils.GetIndexedIP(network, 1)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--service-cluster-ip-range: %s: %w", serviceRange, err)
+	}
+	names := []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
+	if host, err := os.Hostname(); err == nil {
+		names = append(names, host)
+	}
+	return names, []net.IP{net.IPv4(127, 0, 0, 1), service}, nil
+}

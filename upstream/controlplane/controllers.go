@@ -1,0 +1,238 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/util/keyutil"
+	controllersmetrics "k8s.io/component-base/metrics/prometheus/controllers"
+	"k8s.io/controller-manager/pkg/clientbuilder"
+	"k8s.io/controller-manager/pkg/informerfactory"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	kcmoptions "k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+	kcmconfig "k8s.io/kubernetes/pkg/controller/apis/config"
+	"k8s.io/kubernetes/pkg/controller/garbagecollector"
+	gcconfig "k8s.io/kubernetes/pkg/controller/garbagecollector/config"
+	serviceaccountcontroller "k8s.io/kubernetes/pkg/controller/serviceaccount"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+)
+
+// DefaultControllers are upstream's controllers that run unless Options.Controllers says otherwise. Not among them:
+// what Berth does itself (node-lifecycle, taint-eviction) and what makes no sense without a cloud or real disks
+// (node-ipam, routes, load balancers, attach-detach).
+func DefaultControllers() []string {
+	return []string{
+		names.DeploymentController, names.ReplicaSetController, names.ReplicationControllerController,
+		names.StatefulSetController, names.DaemonSetController, names.JobController, names.CronJobController,
+		names.TTLAfterFinishedController, names.PodGarbageCollectorController, names.GarbageCollectorController,
+		names.NamespaceController, names.ServiceAccountController, names.ServiceAccountTokenController,
+		names.RootCACertificatePublisherController, names.ClusterRoleAggregationController,
+		names.EndpointsController, names.EndpointSliceController, names.EndpointSliceMirroringController,
+		names.ServiceCIDRController, names.DisruptionController, names.ResourceQuotaController,
+		names.PersistentVolumeBinderController, names.PersistentVolumeProtectionController,
+		names.PersistentVolumeClaimProtectionController, names.EphemeralVolumeController,
+		names.ResourceClaimController, names.ValidatingAdmissionPolicyStatusController,
+	}
+}
+
+func knownControllers() sets.Set[string] {
+	return sets.New(app.KnownControllers()...).Insert(names.ServiceAccountTokenController)
+}
+
+// selectControllers reads a list as kube-controller-manager's --controllers does.
+func selectControllers(list []string) sets.Set[string] {
+	selected := sets.New[string]()
+	for _, name := range list {
+		if name == "*" {
+			selected.Insert(DefaultControllers()...)
+		}
+	}
+	for _, name := range list {
+		if left, out := strings.CutPrefix(name, "-"); out {
+			selected.Delete(left)
+		} else if name != "*" {
+			selected.Insert(name)
+		}
+	}
+	return selected
+}
+
+// controllersStopLimit is how long controllers may take to end; what they left undone the next start does.
+const controllersStopLimit = 2 * time.Second
+
+// controllers are upstream's, put together as kube-controller-manager does, but without leader election, without a
+// server of their own, and so that they can be started more than once in a process.
+type controllers struct {
+	built   []app.Controller
+	context app.ControllerContext
+	done    chan struct{}
+}
+
+// startControllers builds the selected controllers and runs them until ctx ends.
+func startControllers(ctx context.Context, client *rest.Config, p *pki, selected sets.Set[string]) (*controllers, error) {
+	client = rest.AddUserAgent(rest.CopyConfig(client), "kube-controller-manager")
+	// No limit on this side: the API server is in the same process, and workers are few.
+	client.QPS, client.Burst = -1, -1
+	client.ContentType = "application/vnd.kubernetes.protobuf"
+	client.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	client.DisableCompression = true
+	client.WarningHandler = rest.NoWarnings{}
+	builder := clientbuilder.SimpleControllerClientBuilder{ClientConfig: client}
+
+	config, err := controllerConfig(p, selected)
+	if err != nil {
+		return nil, err
+	}
+	c := &controllers{done: make(chan struct{})}
+	if c.context, err = controllerContext(ctx, builder, config); err != nil {
+		return nil, err
+	}
+	descriptors := app.NewControllerDescriptors()
+	// Its descriptor works inside kube-controller-manager only; see newTokenController.
+	delete(descriptors, names.ServiceAccountTokenController)
+	if c.built, err = app.BuildControllers(ctx, c.context, descriptors, nil, noHealthChecks{}); err != nil {
+		return nil, err
+	}
+	if selected.Has(names.ServiceAccountTokenController) {
+		tokens, err := newTokenController(ctx, c.context, builder, p)
+		if err != nil {
+			return nil, err
+		}
+		c.built = append(c.built, tokens)
+	}
+	go c.run(ctx)
+	return c, nil
+}
+
+func (c *controllers) run(ctx context.Context) {
+	defer close(c.done)
+	c.context.InformerFactory.Start(ctx.Done())
+	c.context.ObjectOrMetadataInformerFactory.Start(ctx.Done())
+	close(c.context.InformersStarted)
+	if !app.RunControllers(ctx, c.context, c.built, 0, controllersStopLimit) {
+		klog.FromContext(ctx).Info("Controllers did not end in time", "limit", controllersStopLimit)
+	}
+	c.context.InformerFactory.Shutdown()
+}
+
+// controllerConfig is upstream's default with the keys of this cluster.
+func controllerConfig(p *pki, selected sets.Set[string]) (kcmconfig.KubeControllerManagerConfiguration, error) {
+	config, err := kcmoptions.NewDefaultComponentConfig()
+	if err != nil {
+		return config, err
+	}
+	config.Generic.Controllers = selected.UnsortedList()
+	config.SAController.RootCAFile = p.path(caCertFile)
+	config.SAController.ServiceAccountKeyFile = p.path(tokenKeyFile)
+	for r := range garbagecollector.DefaultIgnoredResources() {
+		config.GarbageCollectorController.GCIgnoredResources = append(config.GarbageCollectorController.GCIgnoredResources,
+			gcconfig.GroupResource{Group: r.Group, Resource: r.Resource})
+	}
+	return config, nil
+}
+
+func controllerContext(ctx context.Context, builder clientbuilder.ControllerClientBuilder, config kcmconfig.KubeControllerManagerConfiguration) (app.ControllerContext, error) {
+	resync := config.Generic.MinResyncPeriod.Duration
+	typed, err := kubernetes.NewForConfig(builder.ConfigOrDie("shared-informers"))
+	if err != nil {
+		return app.ControllerContext{}, err
+	}
+	partial, err := metadata.NewForConfig(builder.ConfigOrDie("metadata-informers"))
+	if err != nil {
+		return app.ControllerContext{}, err
+	}
+	discovered, err := discovery.NewDiscoveryClientForConfig(builder.ConfigOrDie("controller-discovery"))
+	if err != nil {
+		return app.ControllerContext{}, err
+	}
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(discovered))
+	// New CRDs must become known to quota and garbage collection.
+	go wait.Until(mapper.Reset, 30*time.Second, ctx.Done())
+
+	shared := informers.NewSharedInformerFactoryWithOptions(typed, resync, informers.WithTransform(withoutManagedFields))
+	partials := metadatainformer.NewSharedInformerFactoryWithOptions(partial, resync, metadatainformer.WithTransform(withoutManagedFields))
+	c := app.ControllerContext{
+		ClientBuilder:                   builder,
+		InformerFactory:                 shared,
+		ObjectOrMetadataInformerFactory: informerfactory.NewInformerFactory(shared, partials),
+		ComponentConfig:                 config,
+		RESTMapper:                      mapper,
+		InformersStarted:                make(chan struct{}),
+		ResyncPeriod:                    func() time.Duration { return wait.Jitter(resync, 1) },
+		ControllerManagerMetrics:        controllersmetrics.NewControllerManagerMetrics("kube-controller-manager"),
+	}
+	if config.GarbageCollectorController.EnableGarbageCollector {
+		ignored := map[schema.GroupResource]struct{}{}
+		for _, r := range config.GarbageCollectorController.GCIgnoredResources {
+			ignored[schema.GroupResource{Group: r.Group, Resource: r.Resource}] = struct{}{}
+		}
+		c.GraphBuilder = garbagecollector.NewDependencyGraphBuilder(ctx, partial, mapper, ignored, c.ObjectOrMetadataInformerFactory, c.InformersStarted)
+	}
+	return c, nil
+}
+
+// withoutManagedFields saves the larger part of many objects' memory; no controller reads them.
+func withoutManagedFields(object any) (any, error) {
+	if accessor, err := meta.Accessor(object); err == nil {
+		accessor.SetManagedFields(nil)
+	}
+	return object, nil
+}
+
+// tokenController fills Secrets of type service-account-token.
+type tokenController struct {
+	*serviceaccountcontroller.TokensController
+	workers int
+}
+
+func (c *tokenController) Name() string            { return names.ServiceAccountTokenController }
+func (c *tokenController) Run(ctx context.Context) { c.TokensController.Run(ctx, c.workers) }
+
+func newTokenController(ctx context.Context, c app.ControllerContext, builder clientbuilder.ControllerClientBuilder, p *pki) (app.Controller, error) {
+	key, err := keyutil.PrivateKeyFromFile(p.path(tokenKeyFile))
+	if err != nil {
+		return nil, err
+	}
+	generator, err := serviceaccount.JWTTokenGenerator(serviceaccount.LegacyIssuer, key)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.ReadFile(p.path(caCertFile))
+	if err != nil {
+		return nil, err
+	}
+	client, err := builder.Client("tokens-controller")
+	if err != nil {
+		return nil, err
+	}
+	tokens, err := serviceaccountcontroller.NewTokensController(klog.FromContext(ctx),
+		c.InformerFactory.Core().V1().ServiceAccounts(), c.InformerFactory.Core().V1().Secrets(), client,
+		serviceaccountcontroller.TokensControllerOptions{TokenGenerator: generator, RootCA: root})
+	if err != nil {
+		return nil, fmt.Errorf("service account tokens: %w", err)
+	}
+	return &tokenController{tokens, int(c.ComponentConfig.SAController.ConcurrentSATokenSyncs)}, nil
+}
+
+// noHealthChecks: controllers here live and die with the process.
+type noHealthChecks struct{}
+
+func (noHealthChecks) AddHealthChecker(...healthz.HealthChecker) {}

@@ -1,0 +1,264 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+)
+
+// KubernetesVersion is the version whose API server and controllers these are.
+const KubernetesVersion = "v1.36.3"
+
+// Run runs a control plane until ctx ends. Progress is told in lines: "etcd ready …", "api server ready …",
+// "controllers ready …", and last "ready kubeconfig=<path> after=<duration>".
+//
+// An error other than ctx's says what to do about it, in one line.
+func Run(ctx context.Context, o Options, progress io.Writer) error {
+	c, err := launch(ctx, o, progress)
+	if err != nil {
+		return err
+	}
+	defer c.stop()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-c.broken.Done():
+		return context.Cause(c.broken)
+	}
+}
+
+// controlPlane is one that runs. It is made of parts that are started in order and ended in the reverse order.
+type controlPlane struct {
+	options Options
+	began   time.Time
+	dir     *dataDir
+	pki     *pki
+	server  string // the API's URL
+	etcd    *etcd
+	api     *apiServer
+	workers *controllers
+
+	broken context.Context // ends when a part ended by itself, with that as its cause
+	fail   context.CancelCauseFunc
+
+	closers  []func() // in order of starting
+	stopOnce sync.Once
+}
+
+// launch starts a control plane and returns when it is ready, or has ended again.
+func launch(ctx context.Context, o Options, progress io.Writer) (_ *controlPlane, err error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	c := &controlPlane{options: o.withDefaults(), began: time.Now()}
+	c.broken, c.fail = context.WithCancelCause(context.Background())
+	c.onStop(func() { c.fail(nil) })
+	defer func() {
+		if err != nil {
+			c.stop()
+		}
+	}()
+	starting, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.broken, func() { cancel(context.Cause(c.broken)) })()
+
+	log, err := c.openState()
+	if err != nil {
+		return nil, err
+	}
+	listener, err := listen(c.options.Port, c.dir.path("port"))
+	if err != nil {
+		return nil, err
+	}
+	c.onStop(func() { listener.Close() })
+	c.server = fmt.Sprintf("https://127.0.0.1:%d", portOf(listener))
+	if err := c.startEtcdAndAPI(starting, listener, log, progress); err != nil {
+		return nil, err
+	}
+	c.say(progress, "api server ready "+c.server)
+	if err := c.startWorkers(starting); err != nil {
+		return nil, err
+	}
+	c.say(progress, "controllers ready")
+	fmt.Fprintf(progress, "ready kubeconfig=%s after=%s\n", c.kubeconfigPath(), c.age())
+	return c, nil
+}
+
+// stop ends all parts, in the reverse order of their start.
+func (c *controlPlane) stop() {
+	c.stopOnce.Do(func() {
+		for _, end := range slices.Backward(c.closers) {
+			end()
+		}
+	})
+}
+
+func (c *controlPlane) onStop(f func()) { c.closers = append(c.closers, f) }
+
+func (c *controlPlane) say(progress io.Writer, what string) {
+	fmt.Fprintf(progress, "%s (%s)\n", what, c.age())
+}
+
+func (c *controlPlane) age() time.Duration { return time.Since(c.began).Round(time.Millisecond) }
+
+func (c *controlPlane) kubeconfigPath() string { return c.dir.path("kubeconfig") }
+
+// openState takes the data directory, the log and the process's feature gates.
+func (c *controlPlane) openState() (log io.Writer, err error) {
+	if c.dir, err = openDataDir(c.options.DataDir); err != nil {
+		return nil, err
+	}
+	c.onStop(c.dir.close)
+	log = c.options.LogTo
+	if log == nil {
+		file, err := openLog(c.dir.path("controlplane.log"))
+		if err != nil {
+			return nil, err
+		}
+		c.onStop(func() { file.Close() })
+		log = file
+	}
+	c.onStop(sendLogs(log, c.options.Verbosity))
+	release, err := claimGates(c.options.FeatureGates)
+	if err != nil {
+		return nil, err
+	}
+	c.onStop(release)
+	c.pki, err = openPKI(c.dir.path("pki"))
+	return log, err
+}
+
+// startEtcdAndAPI starts both at once: etcd mostly waits for the disk, the API server mostly computes.
+func (c *controlPlane) startEtcdAndAPI(ctx context.Context, listener *net.TCPListener, log io.Writer, progress io.Writer) error {
+	c.etcd = newEtcd(c.fail)
+	etcdStarted := make(chan error, 1)
+	go func() {
+		err := c.etcd.start(c.dir.path("etcd"), etcdLog(log))
+		if err == nil {
+			c.say(progress, "etcd ready")
+		}
+		etcdStarted <- err
+	}()
+	c.onStop(c.etcd.stop)
+
+	// The server must outlive ctx, which ends with the start.
+	running, end := context.WithCancel(context.Background())
+	api, err := c.configureBeside(running, listener, etcdStarted)
+	if err == nil {
+		c.api = api
+		err = c.api.start(running)
+	}
+	if err != nil {
+		end()
+		return err
+	}
+	c.onStop(func() {
+		if c.api.settle() {
+			end()
+			<-c.api.ended
+		}
+	})
+	go func() {
+		<-c.api.ended
+		c.fail(fmt.Errorf("api server: ended: %v; see %s", c.api.err, c.dir.path("controlplane.log")))
+	}()
+	if err := c.api.waitReady(ctx); err != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// configureBeside configures the API server while etcd starts. If etcd does not, it does not wait for the server, parts
+// of which keep trying to reach etcd for a while.
+func (c *controlPlane) configureBeside(ctx context.Context, listener *net.TCPListener, etcdStarted <-chan error) (*apiServer, error) {
+	type result struct {
+		api *apiServer
+		err error
+	}
+	configured := make(chan result, 1)
+	go func() {
+		api, err := c.configureAPI(ctx, listener)
+		configured <- result{api, err}
+	}()
+	if err := <-etcdStarted; err != nil {
+		return nil, err
+	}
+	r := <-configured
+	if r.err != nil {
+		return nil, fmt.Errorf("api server: %w", r.err)
+	}
+	return r.api, nil
+}
+
+func (c *controlPlane) configureAPI(ctx context.Context, listener *net.TCPListener) (*apiServer, error) {
+	if err := c.pki.issueCertificates(c.options.ServiceClusterIPRange); err != nil {
+		return nil, err
+	}
+	if err := c.pki.writeAdminKubeconfig(c.kubeconfigPath(), c.server); err != nil {
+		return nil, err
+	}
+	if err := writeAtomically(c.dir.path(authenticationFile), []byte(anonymousHealth), 0o600, false); err != nil {
+		return nil, err
+	}
+	return configureAPIServer(ctx, c.options, c.dir, c.pki, c.etcd, listener)
+}
+
+// startWorkers starts the controllers and waits until pods can be made in the namespace "default".
+func (c *controlPlane) startWorkers(ctx context.Context) (err error) {
+	running, end := context.WithCancel(klog.NewContext(context.Background(), klog.Background()))
+	c.onStop(end)
+	selected := selectControllers(c.options.Controllers)
+	if c.workers, err = startControllers(running, c.api.loopback(), c.pki, selected); err != nil {
+		return fmt.Errorf("controllers: %w", err)
+	}
+	c.onStop(func() {
+		end()
+		<-c.workers.done
+	})
+	if !selected.Has(names.ServiceAccountController) {
+		return nil
+	}
+	if err := c.waitServiceAccount(ctx); err != nil {
+		return fmt.Errorf("controllers: no default service account: %w", err)
+	}
+	return nil
+}
+
+func (c *controlPlane) waitServiceAccount(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(c.api.loopback())
+	if err != nil {
+		return err
+	}
+	accounts := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault)
+	return wait.PollUntilContextCancel(ctx, readyPoll, true, func(ctx context.Context) (bool, error) {
+		_, err := accounts.Get(ctx, "default", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+}
+
+// clientConfig leads to the API in the given name.
+func (c *controlPlane) clientConfig(user string, groups ...string) (*rest.Config, error) {
+	cert, key, err := c.pki.cluster.issueClient(user, groups...)
+	if err != nil {
+		return nil, err
+	}
+	return &rest.Config{
+		Host:            c.server,
+		TLSClientConfig: rest.TLSClientConfig{CAData: c.pki.cluster.pem, CertData: cert, KeyData: key},
+	}, nil
+}

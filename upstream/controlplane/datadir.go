@@ -1,0 +1,195 @@
+package controlplane
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	utilversion "k8s.io/apimachinery/pkg/util/version"
+)
+
+// dataDir is a data directory that this process holds alone.
+//
+//	version         what wrote the directory; a newer one is refused
+//	lock            locked (flock) while a control plane runs on the directory
+//	kubeconfig      the administrator's way in
+//	controlplane.log
+//	port            the port used last
+//	pki/            authorities, the key that signs service account tokens, certificates
+//	etcd/           etcd's own
+type dataDir struct {
+	root string
+	lock *os.File
+}
+
+// dataFormat counts incompatible changes of the layout.
+const dataFormat = 1
+
+type dataVersion struct {
+	Format     int    `json:"format"`
+	Kubernetes string `json:"kubernetes"`
+}
+
+func (d *dataDir) path(elem ...string) string {
+	return filepath.Join(append([]string{d.root}, elem...)...)
+}
+
+// openDataDir creates or opens the directory, locks it, and makes sure that this version may write into it.
+func openDataDir(root string) (*dataDir, error) {
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return nil, fmt.Errorf("data directory %s: %w", root, err)
+	}
+	if info, err := os.Stat(root); err == nil && !info.IsDir() {
+		return nil, fmt.Errorf("data directory %s: is a file: name a directory with --data-dir", root)
+	}
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return nil, fmt.Errorf("data directory %s: %w: make it accessible or name another with --data-dir", root, bare(err))
+	}
+	d := &dataDir{root: root}
+	if err := d.acquire(); err != nil {
+		return nil, err
+	}
+	if err := d.checkVersion(); err != nil {
+		d.close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// acquire takes the lock. The kernel gives it back when the process ends, however it ends.
+func (d *dataDir) acquire() error {
+	lock, err := os.OpenFile(d.path("lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("data directory %s: %w: make it accessible or name another with --data-dir", d.root, bare(err))
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		holder := make([]byte, 20)
+		n, _ := lock.ReadAt(holder, 0)
+		lock.Close()
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return fmt.Errorf("data directory %s: cannot be locked: %w: name one on a local file system with --data-dir", d.root, err)
+		}
+		return fmt.Errorf("data directory %s: in use by process %s: end that one or name another with --data-dir",
+			d.root, strings.TrimSpace(string(holder[:n])))
+	}
+	d.lock = lock
+	// Only for the message above; what counts is the lock.
+	if err := lock.Truncate(0); err == nil {
+		_, _ = lock.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+	return nil
+}
+
+func (d *dataDir) close() { d.lock.Close() }
+
+// checkVersion refuses what a newer version wrote, since going back would misread it silently, and directories that
+// hold state but no version. It comes first of all that is written, so that a directory without it is a new one.
+func (d *dataDir) checkVersion() error {
+	path := d.path("version")
+	content, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		for _, state := range []string{"etcd", "pki"} {
+			if _, err := os.Lstat(d.path(state)); err == nil {
+				return fmt.Errorf("data directory %s: has %s but no version file: restore the file or name an empty directory with --data-dir", d.root, state)
+			}
+		}
+	case err != nil:
+		return fmt.Errorf("%s: %w: make it readable or name another directory with --data-dir", path, bare(err))
+	default:
+		var found dataVersion
+		if err := json.Unmarshal(content, &found); err != nil || found.Format < 1 {
+			return fmt.Errorf("%s: %q: not a version of Berth's data: restore the file or name an empty directory with --data-dir", path, firstLine(content))
+		}
+		if err := found.admits(d.root); err != nil {
+			return err
+		}
+		if found == (dataVersion{dataFormat, KubernetesVersion}) {
+			return nil
+		}
+	}
+	ours, err := json.Marshal(dataVersion{dataFormat, KubernetesVersion})
+	if err != nil {
+		return err
+	}
+	return writeDurably(path, append(ours, '\n'), 0o600)
+}
+
+// admits says whether this version may go on where v left off: the API server reads what older minors stored, not what
+// newer ones did.
+func (v dataVersion) admits(root string) error {
+	theirs, err := utilversion.ParseGeneric(v.Kubernetes)
+	if err != nil {
+		return fmt.Errorf("%s: kubernetes: %q: not a version: restore the file or name an empty directory with --data-dir", filepath.Join(root, "version"), v.Kubernetes)
+	}
+	ours := utilversion.MustParseGeneric(KubernetesVersion)
+	newer := theirs.Major() > ours.Major() || theirs.Major() == ours.Major() && theirs.Minor() > ours.Minor()
+	if v.Format > dataFormat || newer {
+		return fmt.Errorf("data directory %s: was written by a newer version (format %d, Kubernetes %s; this is format %d, Kubernetes %s): use that version or name another directory with --data-dir",
+			root, v.Format, v.Kubernetes, dataFormat, KubernetesVersion)
+	}
+	return nil
+}
+
+// writeDurably replaces a file in one step that outlives a crash at any moment: the old content or the new, never a part.
+func writeDurably(path string, content []byte, mode fs.FileMode) error {
+	if err := writeAtomically(path, content, mode, true); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// writeAtomically replaces a file in one step; without sync, what is made anew at every start anyway.
+func writeAtomically(path string, content []byte, mode fs.FileMode, sync bool) error {
+	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, bare(err))
+	}
+	defer os.Remove(temp.Name())
+	_, err = temp.Write(content)
+	err = errors.Join(err, temp.Chmod(mode))
+	if sync {
+		err = errors.Join(err, temp.Sync())
+	}
+	if err = errors.Join(err, temp.Close()); err == nil {
+		err = os.Rename(temp.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, bare(err))
+	}
+	return nil
+}
+
+// syncDir makes renames in a directory durable.
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+// bare strips the operation and path off an error whose message names the path already.
+func bare(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}
+
+func firstLine(content []byte) string {
+	line, _, _ := strings.Cut(string(content), "\n")
+	if len(line) > 80 {
+		line = line[:80]
+	}
+	return line
+}

@@ -1,0 +1,126 @@
+package controlplane
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apiserver/pkg/admission"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	netutils "k8s.io/utils/net"
+)
+
+// Options say where the state is, where to listen, and what differs from the defaults. The zero value but for DataDir
+// is a complete configuration.
+type Options struct {
+	// DataDir holds all state; it is created if missing, readable by its owner only.
+	DataDir string
+	// Port on 127.0.0.1 for the API. 0: the port this data directory used last, another one if that is taken now.
+	Port int
+	// FeatureGates of Kubernetes that differ from Berth's defaults (see DefaultFeatureGates). They are a property of the
+	// whole process: control planes running in one process at the same time must agree on them.
+	FeatureGates map[string]bool
+	// RuntimeConfig switches API groups and versions on or off ("api/alpha": "true"), as kube-apiserver's flag.
+	RuntimeConfig map[string]string
+	// Controllers selects as kube-controller-manager's flag does: "*" stands for DefaultControllers, "name" adds one,
+	// "-name" leaves one out. Empty: "*".
+	Controllers []string
+	// ServiceClusterIPRange is where Services get their addresses. Empty: 10.96.0.0/12.
+	ServiceClusterIPRange string
+	// EventTTL is how long Events are kept. 0: one hour, upstream's default.
+	EventTTL time.Duration
+	// Profiling serves /debug/pprof to those whom RBAC lets in.
+	Profiling bool
+	// Admission plugins compiled in beside upstream's, or in place of some of them.
+	Admission []AdmissionPlugin
+	// Verbosity of the log, as klog's -v.
+	Verbosity int
+	// LogTo receives the log in place of <data-dir>/controlplane.log.
+	LogTo io.Writer
+}
+
+// AdmissionPlugin is an admission plugin compiled into the API server.
+type AdmissionPlugin struct {
+	Name string
+	New  admission.Factory
+	// Replaces names upstream's plugins that are switched off; the plugin stands in the chain where the first of them
+	// stood. Empty: it stands just before the admission webhooks.
+	Replaces []string
+}
+
+// DefaultFeatureGates are the gates that Berth sets other than Kubernetes does.
+func DefaultFeatureGates() map[string]bool {
+	return map[string]bool{
+		// Gt and Lt in tolerations; the API refuses them without.
+		"TaintTolerationComparisonOperators": true,
+		// Lets API servers of several versions pass requests to each other; here is one.
+		"UnknownVersionInteroperabilityProxy": false,
+	}
+}
+
+const (
+	defaultServiceClusterIPRange = "10.96.0.0/12"
+	defaultEventTTL              = time.Hour
+)
+
+func (o Options) withDefaults() Options {
+	gates := DefaultFeatureGates()
+	maps.Copy(gates, o.FeatureGates)
+	o.FeatureGates = gates
+	if o.ServiceClusterIPRange == "" {
+		o.ServiceClusterIPRange = defaultServiceClusterIPRange
+	}
+	if o.EventTTL == 0 {
+		o.EventTTL = defaultEventTTL
+	}
+	if len(o.Controllers) == 0 {
+		o.Controllers = []string{"*"}
+	}
+	return o
+}
+
+// Validate reports the first option that cannot be: a mistake of the caller, whatever the state of the machine.
+func (o Options) Validate() error {
+	if o.DataDir == "" {
+		return fmt.Errorf("--data-dir: must not be empty")
+	}
+	if o.Port < 0 || o.Port > 65535 {
+		return fmt.Errorf("--port: %d: must be between 1 and 65535, or 0 to have one picked", o.Port)
+	}
+	if o.EventTTL < 0 {
+		return fmt.Errorf("--event-ttl: %v: must not be negative", o.EventTTL)
+	}
+	if o.ServiceClusterIPRange != "" {
+		if _, _, err := netutils.ParseCIDRSloppy(o.ServiceClusterIPRange); err != nil {
+			return fmt.Errorf("--service-cluster-ip-range: %q: must be a CIDR such as %s", o.ServiceClusterIPRange, defaultServiceClusterIPRange)
+		}
+	}
+	if err := validateFeatureGates(o.FeatureGates); err != nil {
+		return err
+	}
+	return validateControllers(o.Controllers)
+}
+
+func validateFeatureGates(gates map[string]bool) error {
+	// A copy, so that nothing is set for the process before everything is known to be right.
+	probe := utilfeature.DefaultMutableFeatureGate.DeepCopy()
+	for _, name := range slices.Sorted(maps.Keys(gates)) {
+		if err := probe.SetFromMap(map[string]bool{name: gates[name]}); err != nil {
+			return fmt.Errorf("--feature-gates: %s=%t: %w", name, gates[name], err)
+		}
+	}
+	return nil
+}
+
+func validateControllers(names []string) error {
+	known := knownControllers()
+	for _, name := range names {
+		if bare := strings.TrimPrefix(name, "-"); bare != "*" && !known.Has(bare) {
+			return fmt.Errorf("--controllers: %q: no such controller; there are %s", bare, strings.Join(known.UnsortedList(), ", "))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,222 @@
+package controlplane
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+)
+
+// pki is what the cluster trusts. The authorities and the token key are made once, all of them or none, and then belong
+// to the data directory: kubeconfigs and tokens handed out stay valid over restarts. Certificates below the authorities
+// are made anew at every start, so they need no renewal and cannot be missing.
+type pki struct {
+	dir        string
+	cluster    *authority // clients, and the API server itself
+	frontProxy *authority // the API server towards aggregated APIs; apart, since it may speak for any user
+}
+
+// authority issues certificates.
+type authority struct {
+	certificate *x509.Certificate
+	pem         []byte
+	key         crypto.Signer
+}
+
+const (
+	authorityLife   = 20 * 365 * 24 * time.Hour // outlives the data directory: there is no rotation
+	certificateLife = 10 * 365 * 24 * time.Hour // outlives the process, which makes new ones at its start
+	backdated       = 24 * time.Hour            // a clock set back does not make certificates invalid
+
+	caCertFile, caKeyFile                 = "ca.crt", "ca.key"
+	frontProxyCertFile, frontProxyKeyFile = "front-proxy-ca.crt", "front-proxy-ca.key"
+	tokenKeyFile                          = "sa.key"
+)
+
+func (p *pki) path(name string) string { return filepath.Join(p.dir, name) }
+
+// openPKI loads the authorities, or makes them if the directory has none yet.
+func openPKI(dir string) (*pki, error) {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		if err := createPKI(dir); err != nil {
+			return nil, err
+		}
+	}
+	p := &pki{dir: dir}
+	var err error
+	if p.cluster, err = loadAuthority(p.path(caCertFile), p.path(caKeyFile)); err != nil {
+		return nil, err
+	}
+	if p.frontProxy, err = loadAuthority(p.path(frontProxyCertFile), p.path(frontProxyKeyFile)); err != nil {
+		return nil, err
+	}
+	if _, err := loadKey(p.path(tokenKeyFile)); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// createPKI makes everything beside the final name and renames the directory, so that a crash leaves all or nothing.
+func createPKI(dir string) error {
+	temp := dir + ".new"
+	if err := os.RemoveAll(temp); err != nil {
+		return err
+	}
+	if err := os.Mkdir(temp, 0o700); err != nil {
+		return fmt.Errorf("create %s: %w", temp, bare(err))
+	}
+	files := map[string][]byte{}
+	for name, certFile := range map[string][2]string{"berth-ca": {caCertFile, caKeyFile}, "berth-front-proxy-ca": {frontProxyCertFile, frontProxyKeyFile}} {
+		cert, key, err := newAuthority(name)
+		if err != nil {
+			return err
+		}
+		files[certFile[0]], files[certFile[1]] = cert, key
+	}
+	_, tokenKey, err := newKey()
+	if err != nil {
+		return err
+	}
+	files[tokenKeyFile] = tokenKey
+	for name, content := range files {
+		if err := writeAtomically(filepath.Join(temp, name), content, 0o600, true); err != nil {
+			return err
+		}
+	}
+	if err := syncDir(temp); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, dir); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(dir))
+}
+
+func newKey() (*ecdsa.PrivateKey, []byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	encoded, err := keyutil.MarshalPrivateKeyToPEM(key)
+	return key, encoded, err
+}
+
+func newAuthority(name string) (certPEM, keyPEM []byte, err error) {
+	key, keyPEM, err := newKey()
+	if err != nil {
+		return nil, nil, err
+	}
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: name},
+		NotAfter:              time.Now().Add(authorityLife),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+	}
+	certPEM, err = sign(template, template, key.Public(), key)
+	return certPEM, keyPEM, err
+}
+
+// issue makes a key and a certificate for it.
+func (a *authority) issue(template *x509.Certificate) (certPEM, keyPEM []byte, err error) {
+	key, keyPEM, err := newKey()
+	if err != nil {
+		return nil, nil, err
+	}
+	template.NotAfter = time.Now().Add(certificateLife)
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	certPEM, err = sign(template, a.certificate, key.Public(), a.key)
+	return certPEM, keyPEM, err
+}
+
+func (a *authority) issueClient(user string, groups ...string) (certPEM, keyPEM []byte, err error) {
+	return a.issue(&x509.Certificate{
+		Subject:     pkix.Name{CommonName: user, Organization: groups},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+}
+
+func (a *authority) issueServer(name string, dns []string, ips []net.IP) (certPEM, keyPEM []byte, err error) {
+	return a.issue(&x509.Certificate{
+		Subject:     pkix.Name{CommonName: name},
+		DNSNames:    dns,
+		IPAddresses: ips,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+}
+
+func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) ([]byte, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, err
+	}
+	template.SerialNumber = serial.Add(serial, big.NewInt(1))
+	template.NotBefore = time.Now().Add(-backdated)
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key)
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, err
+	}
+	return certutil.EncodeCertificates(certificate)
+}
+
+func loadAuthority(certPath, keyPath string) (*authority, error) {
+	content, err := os.ReadFile(certPath)
+	if err != nil {
+		return nil, brokenPKI(certPath, bare(err))
+	}
+	certificates, err := certutil.ParseCertsPEM(content)
+	if err != nil {
+		return nil, brokenPKI(certPath, errors.New("not a certificate"))
+	}
+	certificate := certificates[0]
+	if now := time.Now(); now.After(certificate.NotAfter) || now.Before(certificate.NotBefore) {
+		return nil, brokenPKI(certPath, fmt.Errorf("valid from %s to %s only",
+			certificate.NotBefore.Format(time.DateOnly), certificate.NotAfter.Format(time.DateOnly)))
+	}
+	key, err := loadKey(keyPath)
+	if err != nil {
+		return nil, err
+	}
+	public, ok := key.Public().(*ecdsa.PublicKey)
+	if !ok || !public.Equal(certificate.PublicKey) {
+		return nil, brokenPKI(keyPath, fmt.Errorf("not the key of %s", filepath.Base(certPath)))
+	}
+	return &authority{certificate: certificate, pem: content, key: key}, nil
+}
+
+func loadKey(path string) (crypto.Signer, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, brokenPKI(path, bare(err))
+	}
+	parsed, err := keyutil.ParsePrivateKeyPEM(content)
+	if err != nil {
+		return nil, brokenPKI(path, errors.New("not a private key"))
+	}
+	key, ok := parsed.(crypto.Signer)
+	if !ok {
+		return nil, brokenPKI(path, errors.New("not a key that signs"))
+	}
+	return key, nil
+}
+
+func brokenPKI(path string, err error) error {
+	return fmt.Errorf("%s: %w: restore the file or name an empty directory with --data-dir", path, err)
+}

@@ -1,0 +1,181 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+)
+
+// cluster is a running `berth up`.
+type cluster struct {
+	dir    string
+	cmd    *exec.Cmd
+	out    *output
+	ended  chan error
+	client kubernetes.Interface
+}
+
+const startWithin = 60 * time.Second
+
+// launch starts `berth up` and waits until it says that it is up.
+func launch(dir string, flags ...string) (*cluster, error) {
+	c := begin(dir, flags...)
+	if err := c.out.awaitLine("Berth is up", c.ended); err != nil {
+		c.stop()
+		return nil, err
+	}
+	var err error
+	c.client, err = client(dir)
+	return c, err
+}
+
+// begin starts `berth up` and does not wait.
+func begin(dir string, flags ...string) *cluster {
+	c := &cluster{dir: dir, out: &output{}, ended: make(chan error, 1)}
+	c.cmd = exec.Command(filepath.Join(bin, "berth"), append([]string{"up", "--data-dir", dir}, flags...)...)
+	c.cmd.Stdout, c.cmd.Stderr = c.out, c.out
+	// If the test itself dies, so does the cluster.
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := c.cmd.Start(); err != nil {
+		c.ended <- err
+		return c
+	}
+	go func() { c.ended <- c.cmd.Wait() }()
+	return c
+}
+
+func start(t *testing.T, dir string, flags ...string) *cluster {
+	t.Helper()
+	c, err := launch(dir, flags...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.stop() })
+	return c
+}
+
+// stop is Ctrl-C, and the wait for the end.
+func (c *cluster) stop() error {
+	if c.cmd.Process == nil {
+		return nil
+	}
+	_ = c.cmd.Process.Signal(os.Interrupt)
+	select {
+	case err := <-c.ended:
+		c.ended <- err
+		return err
+	case <-time.After(30 * time.Second):
+		_ = c.cmd.Process.Kill()
+		return errors.New("berth up did not end within 30 s of SIGINT")
+	}
+}
+
+// child is the process of a part: the one whose command line has this word.
+func (c *cluster) child(t *testing.T, word string) int {
+	t.Helper()
+	for _, pid := range descendants(c.cmd.Process.Pid) {
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if bytes.Contains(line, []byte(word)) {
+			return pid
+		}
+	}
+	t.Fatalf("no child process %q of berth up", word)
+	return 0
+}
+
+// descendants are the processes below pid, at any depth.
+func descendants(pid int) []int {
+	var all []int
+	dirs, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range dirs {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		// pid (name) state ppid; the name may have anything in it.
+		rest := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if ppid, _ := strconv.Atoi(rest[1]); ppid == pid {
+			child, _ := strconv.Atoi(strings.Fields(string(stat))[0])
+			all = append(append(all, child), descendants(child)...)
+		}
+	}
+	return all
+}
+
+// running is false for processes that are gone, or only wait to be collected.
+func running(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	return strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))[0] != "Z"
+}
+
+// output collects what a process prints.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+func (o *output) awaitLine(text string, ended <-chan error) error {
+	return poll(startWithin, func() error {
+		if strings.Contains(o.String(), text) {
+			return nil
+		}
+		if len(ended) > 0 {
+			return fatal{fmt.Errorf("ended without %q:\n%s", text, o)}
+		}
+		return fmt.Errorf("no %q in:\n%s", text, o)
+	})
+}
+
+// fatal ends a poll at once.
+type fatal struct{ error }
+
+// poll asks until the answer is nil, and returns the last one otherwise.
+func poll(within time.Duration, ask func() error) error {
+	var last error
+	err := wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, within, true, func(context.Context) (bool, error) {
+		last = ask()
+		if stop, ok := last.(fatal); ok {
+			return false, stop
+		}
+		return last == nil, nil
+	})
+	if err != nil && last != nil {
+		return last
+	}
+	return err
+}
+
+func eventually(t *testing.T, within time.Duration, ask func() error) {
+	t.Helper()
+	if err := poll(within, ask); err != nil {
+		t.Fatalf("not within %s: %v", within, err)
+	}
+}
