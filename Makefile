@@ -16,6 +16,9 @@ help: ## list these targets
 up: build ## a whole cluster in the foreground; Ctrl-C ends it
 	$(BIN)/berth up
 
+demo: build ## a walk through taints, eviction, overhead and priorities on a cluster of its own
+	@demo/demo.sh
+
 build: ## bin/berth and bin/berth-controlplane (the first time: about five minutes, Kubernetes is compiled once)
 	@echo "==> building berth"
 	@go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/berth ./cmd/berth
