@@ -333,6 +333,18 @@ func (c *Cluster) Unnominate(uid types.UID) {
 	}
 }
 
+// Visit counts a waiting pod on a node as if it had been placed there, and returns what stands in for it until Leave. All else
+// that is known of the pod stays as it is.
+func (c *Cluster) Visit(p *Pod, n *Node) *Pod {
+	guest := *p
+	guest.NodeName = n.Name
+	c.attach(&guest, n)
+	return &guest
+}
+
+// Leave ends a visit.
+func (c *Cluster) Leave(guest *Pod) { c.detach(guest) }
+
 // Nominated returns the waiting pod of that UID if it is nominated to a node that is known, or nil.
 func (c *Cluster) Nominated(uid types.UID) *Pod { return c.nominated[uid] }
 

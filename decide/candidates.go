@@ -2,6 +2,7 @@ package decide
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/berth-k8s/berth/cluster"
@@ -9,12 +10,16 @@ import (
 )
 
 // candidates remembers, for the pods of one class, what making room on each node would cost. Most nodes stay as they are from
-// one preemption to the next; only those that changed are worked out anew.
+// one preemption to the next; only those that changed are worked out anew. Of every block of 64 nodes the cheapest is kept, so
+// that finding the cheapest of all compares blocks.
 type candidates struct {
 	seen    int    // of the log
 	budgets uint64 // version of the disruption budgets
 	shifted int    // how often the tallies that filter changed
-	byNode  []cost
+
+	byNode   []cost
+	unknown  []int32 // nodes to be worked out; may name one twice
+	cheapest []int32 // by block; none: it has no candidate
 }
 
 // cost is what victims cost, in the order in which it is compared. The lower the better.
@@ -65,31 +70,46 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 		defer func() { r.candidates.forget(n) }()
 	}
 	r.refreshCandidates(t)
-	best := none
-	ties := 0
-	for i := range r.candidates.byNode {
-		c := &r.candidates.byNode[i]
-		if !c.candidate {
-			continue
-		}
-		order := -1
-		if best != none {
-			order = c.compare(&r.candidates.byNode[best])
-		}
-		switch {
-		case order < 0:
-			best, ties = int32(i), 1
-		case order == 0:
-			if ties++; d.rng.IntN(ties) == 0 {
-				best = int32(i)
-			}
-		}
-	}
+	best := r.candidates.best(d.rng)
 	if best == none {
 		return Preemption{Message: noneAvailable(d.c.Len(), r.hopeless())}
 	}
 	found, _ := t.on(d.c.Nodes[best])
 	return Preemption{Node: found.node, Victims: found.victims, Violations: found.violations}
+}
+
+// best returns the cheapest node, one of them if several are, or none.
+func (c *candidates) best(rng *rand.Rand) int32 {
+	best, ties := none, 0
+	for _, node := range c.cheapest {
+		if node == none {
+			continue
+		}
+		order := -1
+		if best != none {
+			order = c.byNode[node].compare(&c.byNode[best])
+		}
+		switch {
+		case order < 0:
+			best, ties = node, 1
+		case order == 0:
+			if ties++; rng.IntN(ties) == 0 {
+				best = node
+			}
+		}
+	}
+	return best
+}
+
+// compareBlock finds the cheapest of the block that a node is in.
+func (c *candidates) compareBlock(block int) {
+	best := none
+	for i := block << 6; i < min(block<<6+64, len(c.byNode)); i++ {
+		if c.byNode[i].candidate && (best == none || c.byNode[i].compare(&c.byNode[best]) < 0) {
+			best = int32(i)
+		}
+	}
+	c.cheapest[block] = best
 }
 
 // hopeless counts why preemption does not help, by node.
@@ -112,33 +132,45 @@ func (r *ranking) hopeless() map[string]int {
 // refreshCandidates works out the nodes that changed since last time.
 func (r *ranking) refreshCandidates(t *trial) {
 	c, log := r.d.c, &r.d.c.Log
-	if r.candidates == nil || r.candidates.budgets != c.Budgets.Version || r.candidates.shifted != r.shifted || len(r.candidates.byNode) > len(c.Nodes) {
-		r.candidates = &candidates{budgets: c.Budgets.Version, shifted: r.shifted}
-	}
 	known := r.candidates
+	if known == nil || known.budgets != c.Budgets.Version || known.shifted != r.shifted {
+		known = &candidates{budgets: c.Budgets.Version, shifted: r.shifted}
+		r.candidates = known
+	}
 	changes, ok := log.Since(known.seen)
-	if !ok {
-		clear(known.byNode)
+	if !ok || len(known.byNode) < len(c.Nodes) {
+		known.byNode, known.unknown = make([]cost, len(c.Nodes)), known.unknown[:0]
+		known.cheapest = make([]int32, (len(c.Nodes)+63)/64)
+		for i := range c.Nodes {
+			known.unknown = append(known.unknown, int32(i))
+		}
+		changes = nil
 	}
 	for i := range changes {
-		if node := int(changes[i].Node); node < len(known.byNode) {
-			known.byNode[node] = cost{}
-		}
-	}
-	for len(known.byNode) < len(c.Nodes) {
-		known.byNode = append(known.byNode, cost{})
+		known.unknown = append(known.unknown, changes[i].Node)
 	}
 	known.seen = log.Len()
-	for i := range known.byNode {
-		if !known.byNode[i].known {
-			known.byNode[i] = t.cost(int32(i))
+	for _, node := range known.unknown {
+		known.byNode[node].known = false
+	}
+	for _, node := range known.unknown {
+		if !known.byNode[node].known {
+			known.byNode[node] = t.cost(node)
 		}
 	}
+	last := -1
+	for _, node := range known.unknown {
+		if block := int(node >> 6); block != last {
+			known.compareBlock(block)
+			last = block
+		}
+	}
+	known.unknown = known.unknown[:0]
 }
 
 func (c *candidates) forget(n *cluster.Node) {
 	if c != nil && int(n.Index) < len(c.byNode) {
-		c.byNode[n.Index] = cost{}
+		c.unknown = append(c.unknown, n.Index)
 	}
 }
 

@@ -243,8 +243,8 @@ func (j *judges) nodeWithNominated(n *cluster.Node) (string, *plugins.Rejection)
 		var plugin string
 		var rejection *plugins.Rejection
 		tryout(j.c, func() {
-			for _, g := range guests {
-				arrive(j.c, g, n)
+			for i, g := range guests {
+				guests[i] = j.c.Visit(g, n)
 			}
 			with := prepare(j.c, j.profile, j.p)
 			if with.err != nil {
@@ -254,7 +254,7 @@ func (j *judges) nodeWithNominated(n *cluster.Node) (string, *plugins.Rejection)
 			plugin, rejection = with.node(n)
 		}, func() {
 			for _, g := range guests {
-				leave(j.c, g)
+				j.c.Leave(g)
 			}
 		})
 		if rejection != nil {
@@ -274,16 +274,6 @@ func nominatedBefore(n *cluster.Node, p *cluster.Pod) []*cluster.Pod {
 	}
 	return guests
 }
-
-// arrive counts a nominated pod on the node as if it had been placed; leave takes it away again. A stand-in goes, so that the
-// nomination stays as it is.
-func arrive(c *cluster.Cluster, g *cluster.Pod, n *cluster.Node) {
-	standIn := *g
-	standIn.UID += "/nominated"
-	c.Place(&standIn, n)
-}
-
-func leave(c *cluster.Cluster, g *cluster.Pod) { c.RemovePod(g.UID + "/nominated") }
 
 // tryout changes the cluster, and changes it back. Nobody who reads the log learns of it.
 func tryout(c *cluster.Cluster, change, back func()) {

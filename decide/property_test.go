@@ -345,6 +345,7 @@ func (m *machine) retry(t *rapid.T) {
 	}
 	m.c.Place(m.waiting, decision.Node)
 	m.pods = append(m.pods, pod)
+	m.waiting = nil
 }
 
 func (m *machine) budget(t *rapid.T) {

@@ -120,10 +120,12 @@ func TestAllocatedDevicesAreFollowed(t *testing.T) {
 		}
 		c.ResourceSlices.Set(slice)
 	}
+	for i := range 7 {
+		c.ResourceClaims.Set(claimOfOne(fmt.Sprintf("pod-%d", i)))
+	}
 	taken := map[string]string{}
 	for i := range 6 {
 		name := fmt.Sprintf("pod-%d", i)
-		c.ResourceClaims.Set(claimOfOne(name))
 		p := waiting(t, c, fmt.Sprintf("kind: Pod\nmetadata: {name: %s}\nspec: {resourceClaims: [{name: r, resourceClaimName: %s}]}", name, name))
 		judge := d.Filter(c, p)
 		for _, n := range c.SortedNodes() {
@@ -145,8 +147,7 @@ func TestAllocatedDevicesAreFollowed(t *testing.T) {
 		}
 		taken[r.Pool+"/"+r.Device] = name
 	}
-	c.ResourceClaims.Set(claimOfOne("late"))
-	p := waiting(t, c, "kind: Pod\nmetadata: {name: late}\nspec: {resourceClaims: [{name: r, resourceClaimName: late}]}")
+	p := waiting(t, c, "kind: Pod\nmetadata: {name: late}\nspec: {resourceClaims: [{name: r, resourceClaimName: pod-6}]}")
 	if got := judged(c, d.Filter(c, p)); strings.Contains(got, "ok") {
 		t.Errorf("a seventh pod gets one of six devices:\n%s", got)
 	}

@@ -75,7 +75,7 @@ func (pl *NodeAffinity) ReadsFor(p *cluster.Pod) Part {
 	}
 	terms, _ := readPreferred(preferred)
 	for _, term := range append(terms, pl.addedPreferred...) {
-		if term.identifies() {
+		if term.identity {
 			parts |= Identity
 		}
 	}

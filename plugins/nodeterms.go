@@ -19,8 +19,8 @@ type nodeTerm struct {
 	fields []fieldRequirement
 	// broken terms match nothing.
 	broken bool
-	// byHostname: a requirement is on the label that every node has of its own.
-	byHostname bool
+	// identity: a requirement is on what every node has of its own, its name or its host name.
+	identity bool
 }
 
 type weightedNodeTerm struct {
@@ -59,19 +59,19 @@ func readNodeTerms(s *v1.NodeSelector) nodeTerms {
 }
 
 func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
-	var term nodeTerm
+	term := nodeTerm{identity: len(t.MatchFields) > 0}
 	if len(t.MatchExpressions) > 0 {
 		term.labels = labels.NewSelector()
 	}
 	for i := range t.MatchExpressions {
 		e := &t.MatchExpressions[i]
+		term.identity = term.identity || e.Key == v1.LabelHostname
 		requirement, err := labels.NewRequirement(e.Key, nodeOperators[e.Operator], e.Values)
 		if err != nil {
 			term.broken = true
 			continue
 		}
 		term.labels = term.labels.Add(*requirement)
-		term.byHostname = term.byHostname || e.Key == v1.LabelHostname
 	}
 	for i := range t.MatchFields {
 		f := &t.MatchFields[i]
@@ -114,11 +114,9 @@ func (t *nodeTerm) match(n *cluster.Node) bool {
 // identify tells whether the terms tell nodes apart that share their labels.
 func (terms nodeTerms) identify() bool {
 	for i := range terms {
-		if terms[i].identifies() {
+		if terms[i].identity {
 			return true
 		}
 	}
 	return false
 }
-
-func (t *nodeTerm) identifies() bool { return t.byHostname || len(t.fields) > 0 }

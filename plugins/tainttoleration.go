@@ -1,6 +1,8 @@
 package plugins
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/cluster"
@@ -61,15 +63,12 @@ func (t *TaintToleration) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster
 
 // counting leaves out the tolerations that do not count because their operator is switched off.
 func (t *TaintToleration) counting(tolerations []v1.Toleration) []v1.Toleration {
-	if t.Compare {
+	if t.Compare || !slices.ContainsFunc(tolerations, compares) {
 		return tolerations
 	}
-	var counting []v1.Toleration
-	for i := range tolerations {
-		if op := tolerations[i].Operator; op == v1.TolerationOpGt || op == v1.TolerationOpLt {
-			continue
-		}
-		counting = append(counting, tolerations[i])
-	}
-	return counting
+	return slices.DeleteFunc(slices.Clone(tolerations), compares)
+}
+
+func compares(t v1.Toleration) bool {
+	return t.Operator == v1.TolerationOpGt || t.Operator == v1.TolerationOpLt
 }

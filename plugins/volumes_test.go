@@ -42,14 +42,17 @@ func newVolumeBinding(t *testing.T) *VolumeBinding {
 }
 
 func init() {
-	// reserve on=NODE [undo]: lists what volumes and claims have become of it, and again after taking it back.
+	// reserve on=NODE [undo]: lists what volumes and claims have become of it, and again after taking it back. Objects behind the
+	// pod in the input come in between.
 	moreCommands["reserve"] = func(t *testing.T, d *datadriven.TestData, c *cluster.Cluster, plugin any) string {
 		var node string
 		d.ScanArgs(t, "on", &node)
-		undo, err := plugin.(Reserver).Reserve(c, waiting(t, c, d.Input), c.Node(node))
+		pod, meanwhile, _ := strings.Cut(d.Input, "\n---\n")
+		undo, err := plugin.(Reserver).Reserve(c, waiting(t, c, pod), c.Node(node))
 		if err != nil {
 			return fmt.Sprintf("error: %v\n", err)
 		}
+		load(t, c, meanwhile)
 		answer := listVolumes(c)
 		if d.HasArg("undo") {
 			undo()
