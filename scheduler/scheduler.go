@@ -33,6 +33,7 @@ type Scheduler struct {
 	queue    *queue.Queue
 	deciders map[string]*profile // by schedulerName
 	news     map[queue.Event]bool
+	binding  []*placement // pods whose volumes are being bound
 
 	binders, helpers *workers
 }
@@ -130,6 +131,9 @@ func (s *Scheduler) readInbox(spare []func()) []func() {
 	for event := range s.news {
 		s.queue.Happened(event, now)
 	}
+	if len(s.binding) > 0 {
+		s.checkVolumes(now)
+	}
 	clear(s.news)
 	return messages
 }
@@ -155,51 +159,47 @@ func (s *Scheduler) schedule(ctx context.Context, item *queue.Item) {
 	}
 }
 
-// assume counts the pod on the node and hands the binding over.
+// assume counts the pod on the node and has it bound, its volumes first.
 func (s *Scheduler) assume(ctx context.Context, profile *profile, item *queue.Item, p *cluster.Pod, n *cluster.Node) {
-	var undo []func()
-	for _, r := range profile.Reservers {
-		back, err := r.Reserve(s.cluster, p, n)
-		if back != nil {
-			undo = append(undo, back)
-		}
-		if err != nil {
-			giveBack(undo)
-			s.failed(item, fmt.Errorf("running Reserve plugin %q: %w", r.Name(), err))
-			return
-		}
+	b := &placement{item: item, p: p, node: n.Name}
+	if err := s.reserve(profile, b, n); err != nil {
+		b.giveBack()
+		s.failed(item, err)
+		return
 	}
 	s.cluster.Place(p, n)
 	s.happened(queue.PodPlaced)
 	klog.FromContext(ctx).V(2).Info("Decided", "pod", klog.KObj(item.Pod), "node", n.Name)
-	node, began := n.Name, time.Now()
+	if len(b.volumes.Volumes)+len(b.volumes.Claims) > 0 {
+		s.bindVolumes(b)
+		return
+	}
+	s.bindPod(b)
+}
+
+// bindPod hands a binding over.
+func (s *Scheduler) bindPod(b *placement) {
+	pod, node, began := b.item.Pod, b.node, time.Now()
 	s.binders.do(func(ctx context.Context) {
-		err := s.bind(ctx, item.Pod, node)
+		err := s.bind(ctx, pod, node)
 		if err == nil {
-			s.events.Add(reference(item.Pod), v1.EventTypeNormal, "Scheduled",
-				fmt.Sprintf("Successfully assigned %s/%s to %s", item.Pod.Namespace, item.Pod.Name, node))
-			klog.FromContext(ctx).V(2).Info("Bound", "pod", klog.KObj(item.Pod), "node", node, "took", time.Since(began))
+			s.events.Add(reference(pod), v1.EventTypeNormal, "Scheduled", fmt.Sprintf("Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, node))
+			klog.FromContext(ctx).V(2).Info("Bound", "pod", klog.KObj(pod), "node", node, "took", time.Since(began))
 		}
-		s.inbox.put(func() { s.bound(item, p, undo, err) })
+		s.inbox.put(func() { s.bound(b, err) })
 	})
 }
 
-func giveBack(undo []func()) {
-	for i := len(undo) - 1; i >= 0; i-- {
-		undo[i]()
-	}
-}
-
 // bound hears what came of a binding. A pod that was bound stays in the queue's books until the watch shows it on its node.
-func (s *Scheduler) bound(item *queue.Item, p *cluster.Pod, undo []func(), err error) {
+func (s *Scheduler) bound(b *placement, err error) {
 	if err == nil {
 		return
 	}
-	if s.cluster.Pod(p.UID) == p { // else a watch has shown the pod meanwhile, bound or gone, and is right
-		s.cluster.RemovePod(p.UID)
-		giveBack(undo)
+	if s.cluster.Pod(b.p.UID) == b.p { // else a watch has shown the pod meanwhile, bound or gone, and is right
+		s.cluster.RemovePod(b.p.UID)
+		b.giveBack()
 		s.happened(queue.PodRemoved)
-		s.failed(item, err)
+		s.failed(b.item, err)
 	}
 }
 

@@ -91,7 +91,7 @@ func kubectls(t *testing.T) map[string]func(args ...string) result {
 	return ways
 }
 
-// pod is a manifest of a pod that is bound by hand.
+// pod is a manifest of a pod; node is where it is bound by hand, or empty.
 func pod(name, node string, more ...string) string {
 	var annotations, spec, container, owner []string
 	for _, m := range more {
