@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/rules"
 )
 
 // Cluster is the state that decisions are made on. It has one owner: nothing here may be called from two goroutines at once.
@@ -181,7 +183,7 @@ func (c *Cluster) countImages(set *ImageSet, sign int) {
 // SetPod takes in a pod as the API has it. One with a node is counted there; one without is not counted, and forgotten if it
 // was; one that has ended is forgotten. The returned pod is nil for the latter.
 func (c *Cluster) SetPod(object *v1.Pod) *Pod {
-	if Terminal(object) {
+	if rules.IsTerminal(object) {
 		c.RemovePod(object.UID)
 		return nil
 	}

@@ -75,8 +75,3 @@ func preempted(pod *v1.Pod) bool {
 	}
 	return false
 }
-
-// Terminal tells whether the pod has ended for good and takes nothing of its node any more.
-func Terminal(pod *v1.Pod) bool {
-	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
-}

@@ -1,6 +1,10 @@
 package cluster
 
-import v1 "k8s.io/api/core/v1"
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/rules"
+)
 
 // Port is a port of the node that a pod takes. IP "0.0.0.0" is every address; nothing else is ("::" is not, as upstream).
 type Port struct {
@@ -11,32 +15,18 @@ type Port struct {
 
 const anyIP = "0.0.0.0"
 
-// portsOf lists the host ports of containers and sidecars; other init containers have gone when the pod runs.
+// portsOf lists the host ports of a pod.
 func portsOf(pod *v1.Pod) []Port {
 	var ports []Port
-	add := func(c *v1.Container) {
-		for i := range c.Ports {
-			p := &c.Ports[i]
-			if p.HostPort <= 0 {
-				continue
-			}
-			port := Port{p.HostIP, p.Protocol, p.HostPort}
-			if port.IP == "" {
-				port.IP = anyIP
-			}
-			if port.Protocol == "" {
-				port.Protocol = v1.ProtocolTCP
-			}
-			ports = append(ports, port)
+	for _, p := range rules.HostPorts(pod) {
+		port := Port{p.HostIP, p.Protocol, p.HostPort}
+		if port.IP == "" {
+			port.IP = anyIP
 		}
-	}
-	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
-			add(c)
+		if port.Protocol == "" {
+			port.Protocol = v1.ProtocolTCP
 		}
-	}
-	for i := range pod.Spec.Containers {
-		add(&pod.Spec.Containers[i])
+		ports = append(ports, port)
 	}
 	return ports
 }

@@ -4,9 +4,9 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/component-helpers/resource"
+
+	"github.com/berth-k8s/berth/rules"
 )
 
 // Resources are amounts as the scheduler counts them: CPU in thousandths, everything else in units.
@@ -72,39 +72,12 @@ func (r *Resources) add(o *Resources, sign int64) {
 	}
 }
 
-// Amounts that a container without a request counts for in scores, so that pods without requests spread, too.
-const (
-	DefaultMilliCPU = 100
-	DefaultMemory   = 200 << 20
-)
-
 // placedRequests are what a pod on a node counts for: its requests, and CPU and memory with defaults for containers that
-// have none. The resized amounts of a running pod are taken from its status.
+// have none.
 func placedRequests(pod *v1.Pod) (requests Resources, nonZeroCPU, nonZeroMemory int64) {
-	options := resource.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
-	list := resource.PodRequests(pod, options)
-	withDefaults := list
-	if missing := missingRequests(list, resource.IsPodLevelRequestsSet(pod)); len(missing) > 0 {
-		options.NonMissingContainerRequests = missing
-		withDefaults = resource.PodRequests(pod, options)
-	}
-	cpu, memory := withDefaults[v1.ResourceCPU], withDefaults[v1.ResourceMemory]
-	return NewResources(list), cpu.MilliValue(), memory.Value()
-}
-
-// missingRequests names the default amounts that containers without a request count for. In a pod with requests of its own, as
-// a whole, they count only for a resource that nobody in the pod requests.
-func missingRequests(requests v1.ResourceList, podLevel bool) v1.ResourceList {
-	missing := v1.ResourceList{
-		v1.ResourceCPU:    *apiresource.NewMilliQuantity(DefaultMilliCPU, apiresource.DecimalSI),
-		v1.ResourceMemory: *apiresource.NewQuantity(DefaultMemory, apiresource.DecimalSI),
-	}
-	if podLevel { // the amounts then come from the whole
-		for name := range requests {
-			delete(missing, name)
-		}
-	}
-	return missing
+	score := rules.ScoreRequestsPlaced(pod)
+	cpu, memory := score[v1.ResourceCPU], score[v1.ResourceMemory]
+	return NewResources(rules.RequestsPlaced(pod)), cpu.MilliValue(), memory.Value()
 }
 
 // IsScalar tells whether a resource other than CPU, memory and ephemeral storage is counted at all: extended resources, huge

@@ -38,6 +38,8 @@ type attempt struct {
 	// reachable has, for each claim that is allocated with one, the selector of the nodes that can reach its devices.
 	reachable []*nodeaffinity.NodeSelector
 	allocator structured.Allocator // nil when there is nothing to allocate
+	// local, if not nil, names the nodes that can give anything at all: all others give the same answer.
+	local map[string]bool
 
 	mutex sync.Mutex
 	// offers has what was found out about nodes.
@@ -115,6 +117,9 @@ func (d *DynamicResources) prepare(c *cluster.Cluster, p *cluster.Pod, of attemp
 	if unallocated {
 		a.allocator, a.err = structured.NewAllocator(context.Background(), allocatorFeatures, d.allocated.state(c), classLister{c},
 			d.slices.of(c), d.expressions())
+		if anywhere := !slices.ContainsFunc(a.reachable, func(s *nodeaffinity.NodeSelector) bool { return s != nil }); anywhere && !d.slices.shared {
+			a.local = d.slices.local
+		}
 	}
 	return a
 }
@@ -191,6 +196,9 @@ func checkClass(c *cluster.Cluster, class, request string) (*Rejection, error) {
 // at returns what the node can give the pod.
 func (a *attempt) at(n *cluster.Node) *offer {
 	where := site{n.Name, n.Labels, n.Size, n.Hostname, n.HasHostname}
+	if a.local != nil && !a.local[n.Name] {
+		where = site{size: n.Size}
+	}
 	a.mutex.Lock()
 	known, ok := a.offers[where]
 	a.mutex.Unlock()

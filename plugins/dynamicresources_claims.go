@@ -81,11 +81,22 @@ type sliceList struct {
 	c       *cluster.Cluster
 	version uint64
 	list    []*resourcev1.ResourceSlice
+	// local names the nodes with slices of their own; shared tells that there are slices which are not of one node alone.
+	local  map[string]bool
+	shared bool
 }
 
 func (s *sliceList) of(c *cluster.Cluster) []*resourcev1.ResourceSlice {
-	if s.c != c || s.version != c.ResourceSlices.Version {
-		*s = sliceList{c, c.ResourceSlices.Version, c.ResourceSlices.All()}
+	if s.c == c && s.version == c.ResourceSlices.Version {
+		return s.list
+	}
+	*s = sliceList{c: c, version: c.ResourceSlices.Version, list: c.ResourceSlices.All(), local: map[string]bool{}}
+	for _, slice := range s.list {
+		if name := slice.Spec.NodeName; name != nil && *name != "" && len(slice.Spec.SharedCounters) == 0 {
+			s.local[*name] = true
+		} else {
+			s.shared = true
+		}
 	}
 	return s.list
 }

@@ -2,8 +2,6 @@ package plugins
 
 import (
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	helper "k8s.io/component-helpers/resource"
 	config "k8s.io/kube-scheduler/config/v1"
 
 	"github.com/berth-k8s/berth/cluster"
@@ -70,9 +68,9 @@ func (r *resourceReader) roomOnly() bool {
 	return true
 }
 
-// requestsOf lists what the pod requests of each resource.
-func (s resourceSpecs) requestsOf(p *cluster.Pod, options helper.PodResourcesOptions) []int64 {
-	list := helper.PodRequests(&v1.Pod{Spec: *p.Spec()}, options)
+// requestsOf lists what the pod requests of each resource, counted by the rules of the scorer.
+func (s resourceSpecs) requestsOf(p *cluster.Pod, count func(*v1.Pod) v1.ResourceList) []int64 {
+	list := count(&v1.Pod{Spec: *p.Spec()})
 	wanted := make([]int64, len(s))
 	for i := range s {
 		quantity := list[v1.ResourceName(s[i].Name)]
@@ -94,17 +92,3 @@ func (s resourceSpecs) weight(name v1.ResourceName) (sum int64) {
 	}
 	return sum
 }
-
-// fitScoreOptions are those of the NodeResourcesFit score for the pod that waits: containers without a request count with a
-// default, and requests of the pod as a whole do not count at all, although they do for the filter and for placed pods.
-// Upstream means otherwise, but the scorer inside its plugin is never told that they exist; its scores depend on it.
-var fitScoreOptions = helper.PodResourcesOptions{
-	SkipPodLevelResources: true,
-	NonMissingContainerRequests: v1.ResourceList{
-		v1.ResourceCPU:    *resource.NewMilliQuantity(cluster.DefaultMilliCPU, resource.DecimalSI),
-		v1.ResourceMemory: *resource.NewQuantity(cluster.DefaultMemory, resource.DecimalSI),
-	},
-}
-
-// balancedOptions are those of NodeResourcesBalancedAllocation: the real requests.
-var balancedOptions = helper.PodResourcesOptions{}

@@ -7,6 +7,7 @@ import (
 	config "k8s.io/kube-scheduler/config/v1"
 
 	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/rules"
 )
 
 // NodeResourcesBalancedAllocation ranks nodes by how much evener the pod makes the shares of the resources that are requested.
@@ -55,7 +56,7 @@ func (b *NodeResourcesBalancedAllocation) Score(c *cluster.Cluster, p *cluster.P
 }
 
 func (b *NodeResourcesBalancedAllocation) reader(c *cluster.Cluster, p *cluster.Pod) (reader *resourceReader, skip bool) {
-	reader = &resourceReader{specs: b.specs, wanted: b.specs.requestsOf(p, balancedOptions), cluster: c}
+	reader = &resourceReader{specs: b.specs, wanted: b.specs.requestsOf(p, rules.Requests), cluster: c}
 	reader.devices = newDeviceCounts(c, b.specs, reader.wanted)
 	for _, amount := range reader.wanted {
 		if amount != 0 {

@@ -9,6 +9,7 @@ import (
 	config "k8s.io/kube-scheduler/config/v1"
 
 	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/rules"
 )
 
 // Codes of NodeResourcesFit. Other resources have CodeInsufficientResource.
@@ -169,7 +170,7 @@ func (f *NodeResourcesFit) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluste
 }
 
 func (f *NodeResourcesFit) reader(c *cluster.Cluster, p *cluster.Pod) *resourceReader {
-	reader := &resourceReader{specs: f.specs, wanted: f.specs.requestsOf(p, fitScoreOptions), nonZero: true, cluster: c}
+	reader := &resourceReader{specs: f.specs, wanted: f.specs.requestsOf(p, rules.ScoreRequests), nonZero: true, cluster: c}
 	reader.devices = newDeviceCounts(c, f.specs, reader.wanted)
 	return reader
 }

@@ -27,37 +27,27 @@ func RequestsPlaced(pod *v1.Pod) v1.ResourceList {
 // ScoreRequests is what a waiting pod asks for in the eyes of the
 // NodeResourcesFit score: each container, init container and sidecar that
 // says nothing about cpu or memory counts with 100m or 200Mi. An explicit 0
-// stays 0, and a pod-level request replaces all of it for its resource.
+// stays 0. Requests of the pod as a whole do not count here, although they do
+// for the filter and once the pod is placed: upstream's scorer is never told
+// that they exist, and scores depend on it.
 func ScoreRequests(pod *v1.Pod) v1.ResourceList {
-	opts := placed
-	opts.NonMissingContainerRequests = v1.ResourceList{
-		v1.ResourceCPU:    defaultCPU,
-		v1.ResourceMemory: defaultMemory,
-	}
-	return helper.PodRequests(pod, opts)
+	return helper.PodRequests(pod, helper.PodResourcesOptions{
+		SkipPodLevelResources:       true,
+		NonMissingContainerRequests: v1.ResourceList{v1.ResourceCPU: defaultCPU, v1.ResourceMemory: defaultMemory},
+	})
 }
 
 // ScoreRequestsPlaced is what a placed pod takes in the eyes of the
-// NodeResourcesFit score; only cpu and memory differ from RequestsPlaced.
-// Without pod-level requests the defaults are those of ScoreRequests. With
-// them, a container gets a default only for a resource that the whole pod
-// does not mention, so the same pod can count for less placed than waiting.
-// Upstream does this, and scores depend on it.
+// NodeResourcesFit score; only cpu and memory differ from RequestsPlaced, by
+// the defaults of ScoreRequests. With requests of the pod as a whole, a
+// container gets a default only for a resource that nobody in the pod mentions.
 func ScoreRequestsPlaced(pod *v1.Pod) v1.ResourceList {
-	if !helper.IsPodLevelRequestsSet(pod) {
-		return ScoreRequests(pod)
-	}
 	opts := placed
-	requests := helper.PodRequests(pod, opts)
-	opts.NonMissingContainerRequests = v1.ResourceList{}
-	if _, asked := requests[v1.ResourceCPU]; !asked {
-		opts.NonMissingContainerRequests[v1.ResourceCPU] = defaultCPU
-	}
-	if _, asked := requests[v1.ResourceMemory]; !asked {
-		opts.NonMissingContainerRequests[v1.ResourceMemory] = defaultMemory
-	}
-	if len(opts.NonMissingContainerRequests) == 0 {
-		return requests
+	opts.NonMissingContainerRequests = v1.ResourceList{v1.ResourceCPU: defaultCPU, v1.ResourceMemory: defaultMemory}
+	if helper.IsPodLevelRequestsSet(pod) {
+		for name := range RequestsPlaced(pod) {
+			delete(opts.NonMissingContainerRequests, name)
+		}
 	}
 	return helper.PodRequests(pod, opts)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/berth-k8s/berth/decide"
 	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/queue"
+	"github.com/berth-k8s/berth/rules"
 )
 
 // Scheduler schedules the pods of its profiles. All fields but the workers belong to the goroutine of Run.
@@ -205,7 +206,7 @@ func (s *Scheduler) bound(b *placement, err error) {
 
 // watchedPod takes in a pod that the API shows.
 func (s *Scheduler) watchedPod(pod *v1.Pod) {
-	if pod.Spec.NodeName != "" || cluster.Terminal(pod) {
+	if pod.Spec.NodeName != "" || rules.IsTerminal(pod) {
 		s.placedPod(pod)
 		return
 	}

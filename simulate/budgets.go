@@ -42,7 +42,9 @@ func newBudgets(c *cluster.Cluster, waiting []*pod, unready map[*cluster.PodClas
 		}
 	}
 	for _, p := range waiting {
-		expected[p.Class]++
+		if p.refused == "" {
+			expected[p.Class]++
+		}
 	}
 	for class, n := range unready {
 		healthy[class] -= n

@@ -3,6 +3,7 @@ package simulate
 import (
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -35,7 +36,35 @@ func (w *world) volumeClaim(p *v1.Pod, volume string, template *v1.PersistentVol
 		Spec:   template.Spec,
 		Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending},
 	}
+	if claim.Spec.StorageClassName == nil && w.storageClass != "" {
+		claim.Spec.StorageClassName = &w.storageClass
+	}
 	w.c.Claims.Set(claim)
+}
+
+// defaultStorageClass finds the class for claims that name none, the newest that is marked as default, and gives it to new ones.
+func (w *world) defaultStorageClass(classes []*storagev1.StorageClass) {
+	var best *storagev1.StorageClass
+	for _, class := range classes {
+		if class.Annotations["storageclass.kubernetes.io/is-default-class"] != "true" {
+			continue
+		}
+		if best == nil || best.CreationTimestamp.Before(&class.CreationTimestamp) ||
+			best.CreationTimestamp.Equal(&class.CreationTimestamp) && class.Name < best.Name {
+			best = class
+		}
+	}
+	if best == nil {
+		return
+	}
+	w.storageClass = best.Name
+	for _, claim := range w.c.Claims.All() {
+		if claim.UID == "" && claim.Spec.StorageClassName == nil && claim.Spec.VolumeName == "" {
+			claim = claim.DeepCopy()
+			claim.Spec.StorageClassName = &w.storageClass
+			w.c.Claims.Set(claim)
+		}
+	}
 }
 
 // deviceClaim makes the claim and notes its name in the pod's status. Without the template the pod waits for both.

@@ -2,13 +2,14 @@ package simulate
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"sigs.k8s.io/yaml"
 )
@@ -39,40 +40,64 @@ func (s *Simulation) Write(out io.Writer, format string) error {
 // table writes what people want to know: a line a decision, the evictions, and the sums.
 func (s *Simulation) table(out *bufio.Writer) {
 	timed := slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.After != 0 })
-	explained := slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.Nodes != nil })
-	columns := tabwriter.NewWriter(out, 0, 8, 3, ' ', tabwriter.StripEscape)
-	header := "NAMESPACE\tNAME\tNODE\tWHY\n"
-	if timed {
-		header = "AFTER\t" + header
-	}
-	if len(s.Pods) > 0 && !explained {
-		io.WriteString(columns, header)
-	}
-	for i := range s.Pods {
-		p := &s.Pods[i]
-		if explained {
-			p.explained(out, timed)
-			continue
+	if slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.Nodes != nil }) {
+		for i := range s.Pods {
+			s.Pods[i].explained(out, timed)
 		}
-		if timed {
-			fmt.Fprintf(columns, "%s\t", p.After)
+	} else if len(s.Pods) > 0 {
+		rows := [][]string{{"NAMESPACE", "NAME", "NODE", "WHY"}}
+		for i := range s.Pods {
+			p := &s.Pods[i]
+			rows = append(rows, []string{p.Namespace, p.Name, cmp.Or(p.Node, "<none>"), p.why()})
 		}
-		fmt.Fprintf(columns, "%s\t%s\t%s\t%s\n", p.Namespace, p.Name, cmp.Or(p.Node, "<none>"), p.why())
+		for i := range rows {
+			switch {
+			case !timed:
+			case i == 0:
+				rows[i] = slices.Insert(rows[i], 0, "AFTER")
+			default:
+				rows[i] = slices.Insert(rows[i], 0, s.Pods[i-1].After.String())
+			}
+		}
+		columns(out, "", rows)
 	}
-	columns.Flush()
 	if len(s.Evictions) > 0 {
-		io.WriteString(out, "\n")
-		io.WriteString(columns, "EVICTED AFTER\tNAMESPACE\tNAME\tNODE\tTAINT\n")
+		rows := [][]string{{"EVICTED AFTER", "NAMESPACE", "NAME", "NODE", "TAINT"}}
 		for _, e := range s.Evictions {
-			fmt.Fprintf(columns, "%s\t%s\t%s\t%s\t%s\n", e.After, e.Namespace, e.Name, e.Node, e.Taint)
+			rows = append(rows, []string{e.After.String(), e.Namespace, e.Name, e.Node, e.Taint})
 		}
-		columns.Flush()
+		io.WriteString(out, "\n")
+		columns(out, "", rows)
 	}
 	if len(s.Pods)+len(s.Evictions) > 0 {
 		io.WriteString(out, "\n")
 	}
 	t := s.Totals()
 	fmt.Fprintf(out, "%d placed, %d pending, %d preempted, %d evicted\n", t.Placed, t.Pending, t.Victims, t.Evicted)
+}
+
+// columns writes rows of equal length one below the other. (A tabwriter leaves spaces behind empty cells at the end.)
+func columns(out *bufio.Writer, indent string, rows [][]string) {
+	const gap = 3
+	var widths []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], len(cell))
+		}
+	}
+	var line []byte
+	for _, row := range rows {
+		line = append(line[:0], indent...)
+		for i, cell := range row {
+			line = append(line, cell...)
+			line = append(line, bytes.Repeat([]byte{' '}, widths[i]-len(cell)+gap)...)
+		}
+		out.Write(bytes.TrimRight(line, " "))
+		out.WriteByte('\n')
+	}
 }
 
 // why puts what is not in the columns into one line.
@@ -104,11 +129,11 @@ func (p *Pod) explained(out *bufio.Writer, timed bool) {
 	default:
 		fmt.Fprintf(out, ": <none>: %s\n", p.why())
 	}
-	columns := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+	var rows [][]string
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		if !n.Feasible {
-			fmt.Fprintf(columns, "  %s\tno\t%s\t%s\n", n.Name, cmp.Or(n.Plugin, "-"), strings.Join(n.Reasons, "; "))
+			rows = append(rows, []string{n.Name, "no", cmp.Or(n.Plugin, "-") + ": " + strings.Join(n.Reasons, "; ")})
 			continue
 		}
 		var scores []string
@@ -116,7 +141,7 @@ func (p *Pod) explained(out *bufio.Writer, timed bool) {
 			scores = append(scores, fmt.Sprintf("%s=%d", name, score))
 		}
 		slices.Sort(scores)
-		fmt.Fprintf(columns, "  %s\t%d\t%s\n", n.Name, *n.Total, strings.Join(scores, " "))
+		rows = append(rows, []string{n.Name, strconv.FormatInt(*n.Total, 10), strings.Join(scores, " ")})
 	}
-	columns.Flush()
+	columns(out, "  ", rows)
 }

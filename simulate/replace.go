@@ -28,7 +28,8 @@ func (w *world) replace(p *pod) {
 	if owner.Kind != "StatefulSet" {
 		next.Name = w.nameFor(next, owner)
 	}
-	w.enter(next)
+	w.claims(next)
+	w.enter(next, "")
 }
 
 // nameFor makes up a name as the API server would, the same every time.

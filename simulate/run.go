@@ -70,15 +70,16 @@ func newWorld(set *manifest.Set, o Options) *world {
 		o.Profiles = []*plugins.Profile{plugins.Default()}
 	}
 	w := &world{
-		options: o, c: cluster.New(), schedulers: map[string]*scheduler{}, start: begins(set),
+		options: o, c: cluster.New(), bounds: newBounds(set.ResourceQuotas, set.LimitRanges), schedulers: map[string]*scheduler{}, start: begins(set),
 		held: map[string][]eviction.Held{}, placed: map[types.UID]*pod{}, unready: map[*cluster.PodClass]int{},
 		templates: map[Name]*resourcev1.ResourceClaimTemplate{},
 		said:      &Simulation{APIVersion: APIVersion, Kind: Kind, Pods: []Pod{}, Evictions: []Eviction{}},
 	}
 	for _, profile := range o.Profiles {
-		w.schedulers[profile.SchedulerName] = &scheduler{profile: profile, hopeless: map[*cluster.PodClass]failure{}}
+		w.schedulers[profile.SchedulerName] = &scheduler{profile: profile, hopeless: map[*cluster.PodClass]attempt{}}
 	}
 	load(w.c, set)
+	w.defaultStorageClass(set.StorageClasses)
 	for _, t := range set.ResourceClaimTemplates {
 		w.templates[Name{t.Namespace, t.Name}] = t
 	}
@@ -110,7 +111,12 @@ func (w *world) admit(set *manifest.Set) error {
 			if errs[i] != nil {
 				return refusal(set, first+i, errs[i])
 			}
-			w.enter(admitted[i])
+			waits := admitted[i].Spec.NodeName == ""
+			isNew := waits && !admission.Stored(pods[i])
+			if isNew {
+				w.claims(admitted[i])
+			}
+			w.enter(admitted[i], w.bounds.charge(admitted[i], isNew))
 			if w.options.Discard {
 				pods[i] = nil
 			}
@@ -137,6 +143,10 @@ func (w *world) admitOne(catalog *admission.Catalog, p *v1.Pod) (*v1.Pod, error)
 	if admission.Stored(p) {
 		p = p.DeepCopy()
 	} else {
+		if len(w.bounds.ranges[p.Namespace]) > 0 {
+			p = p.DeepCopy()
+			w.bounds.fill(p)
+		}
 		var err error
 		if p, err = admission.Create(w.options.Admission, catalog, p); err != nil {
 			return nil, err

@@ -26,6 +26,10 @@ const progressEvery = 1024
 
 // try decides a pod and lists what was decided. A pod that preempts is tried again right after.
 func (w *world) try(p *pod) {
+	if p.refused != "" {
+		w.list(p, Pod{Message: p.refused})
+		return
+	}
 	s := w.schedulers[p.Spec().SchedulerName]
 	if s == nil {
 		w.list(p, Pod{Message: fmt.Sprintf("no profile serves the scheduler name %q", p.Spec().SchedulerName)})
@@ -55,7 +59,7 @@ func (w *world) try(p *pod) {
 // decide finds a node for the pod, places it there and says so, or says why there is none. If something was done to help the pod,
 // it is to be decided again.
 func (w *world) decide(s *scheduler, p *pod) (said Pod, again bool) {
-	if known, ok := s.hopeless[p.Class]; ok && known.log == w.c.Log.Len() && !w.options.Explain {
+	if known, ok := s.hopeless[p.Class]; ok && known.log == w.c.Log.Len() && p.Nominated == "" && !w.options.Explain {
 		return Pod{Message: known.message}, false
 	}
 	said.Nodes = w.explain(s, p.Pod)
@@ -72,25 +76,26 @@ func (w *world) decide(s *scheduler, p *pod) (said Pod, again bool) {
 		said.Node = d.Node.Name
 		return said, false
 	}
-	e := s.decider.Evaluate(p.Pod)
-	if e.Err != nil {
-		said.Message = e.Err.Error()
-		return said, false
-	}
+	return w.fail(s, p, said)
+}
+
+// fail says why no node can take the pod, and makes room for it or frees devices if that helps.
+func (w *world) fail(s *scheduler, p *pod, said Pod) (_ Pod, again bool) {
+	failure := s.decider.Diagnose(p.Pod)
 	freed, after := s.freeDevices(w.c, p.Pod)
 	said.NominatedNode = p.Nominated
 	if s.profile.Preemption {
-		preemption := decide.Preempt(w.c, s.profile, p.Pod, e)
+		preemption := s.decider.Preempt(p.Pod)
 		if preemption.Node != nil {
 			w.preempt(p, preemption)
-			said.Message, said.NominatedNode, said.Victims = e.Message(""), preemption.Node.Name, names(preemption.Victims)
+			said.Message, said.NominatedNode, said.Victims = failure.Message(""), preemption.Node.Name, names(preemption.Victims)
 			return said, true
 		}
 		after = append(after, "preemption: "+preemption.Message)
 	}
-	said.Message = e.Message(strings.Join(after, ", "))
+	said.Message = failure.Message(strings.Join(after, ", "))
 	if !freed && p.Nominated == "" {
-		s.hopeless[p.Class] = failure{w.c.Log.Len(), said.Message}
+		s.hopeless[p.Class] = attempt{w.c.Log.Len(), said.Message}
 	}
 	return said, freed
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/berth-k8s/berth/decide"
 	"github.com/berth-k8s/berth/eviction"
 	"github.com/berth-k8s/berth/plugins"
+	"github.com/berth-k8s/berth/rules"
 )
 
 // world is a cluster on its way through time, and what has been said of it so far.
@@ -20,6 +21,7 @@ type world struct {
 	options    Options
 	c          *cluster.Cluster
 	schedulers map[string]*scheduler
+	bounds     *bounds
 	budgets    budgets
 	said       *Simulation
 
@@ -31,6 +33,8 @@ type world struct {
 	leaving departures
 	// placed has what is known of pods on nodes beside the cluster's own record, as far as it may be needed.
 	placed map[types.UID]*pod
+	// storageClass is the one for claims that name none.
+	storageClass string
 	// templates are those of device claims.
 	templates map[Name]*resourcev1.ResourceClaimTemplate
 	// unready counts the pods on nodes that say they are not ready, by class.
@@ -45,10 +49,11 @@ type scheduler struct {
 	profile *plugins.Profile
 	decider *decide.Decider
 	// hopeless are the classes of pods that found no node, and how the cluster's log stood then.
-	hopeless map[*cluster.PodClass]failure
+	hopeless map[*cluster.PodClass]attempt
 }
 
-type failure struct {
+// attempt is one that found no node.
+type attempt struct {
 	log     int
 	message string
 }
@@ -60,9 +65,11 @@ type pod struct {
 	number int
 	// object is the pod as the API server would have it; nil if nobody will need it.
 	object *v1.Pod
-	due    eviction.Due // when it has to leave
-	listed bool         // as waiting
-	gone   bool
+	// refused says why the API server does not let it be created; empty for all others.
+	refused string
+	due     eviction.Due // when it has to leave
+	listed  bool         // as waiting
+	gone    bool
 }
 
 // queued brings pods into the order in which the scheduler takes them: by priority, then by age, then as they came.
@@ -76,18 +83,17 @@ func queued(pods []*pod) {
 	})
 }
 
-// enter takes in a pod as the API server has it.
-func (w *world) enter(object *v1.Pod) {
+// enter takes in a pod as the API server has it, or would have it if it did not refuse it.
+func (w *world) enter(object *v1.Pod, refusal string) {
 	w.entered++
-	p := &pod{number: w.entered}
+	p := &pod{number: w.entered, refused: refusal}
 	if w.options.For > 0 || len(w.held) > 0 {
 		p.object = object
 	}
 	if object.Spec.NodeName == "" {
-		if cluster.Terminal(object) || object.DeletionTimestamp != nil {
+		if rules.IsTerminal(object) || object.DeletionTimestamp != nil {
 			return // nobody will place it any more
 		}
-		w.claims(object)
 		p.Pod = w.c.Pending(object)
 		w.created = append(w.created, p)
 		if p.Nominated != "" {
