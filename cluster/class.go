@@ -35,6 +35,9 @@ type PodClass struct {
 	// TermError says why the terms above could not be read; such a pod is refused by InterPodAffinity.
 	TermError error
 
+	// Affinities stands for the four lists above: classes with the same ones treat other pods the same.
+	Affinities [2]uint64
+
 	// Status is kept only where it matters to deciding: pods with device claims, each a class of its own.
 	Status *v1.PodStatus
 
@@ -82,6 +85,10 @@ func newPodClass(pod *v1.Pod, key digest) *PodClass {
 	}
 	if a := pod.Spec.Affinity; a != nil {
 		c.readTerms(a)
+		h := hasher{}
+		h.string(pod.Namespace) // terms without namespaces mean this one
+		h.affinity(&v1.Affinity{PodAffinity: a.PodAffinity, PodAntiAffinity: a.PodAntiAffinity})
+		c.Affinities = h.sum()
 	}
 	return c
 }

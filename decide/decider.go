@@ -51,7 +51,7 @@ type Decision struct {
 func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 	d := &Decider{
 		c: c, profile: profile, rng: rand.New(rand.NewPCG(seed, 0)),
-		topologies: map[topologyKey]*topology{}, rankings: map[int32]*ranking{}, fewDomains: fewDomains, terms: terms{classes: map[int32]*cluster.PodClass{}},
+		topologies: map[topologyKey]*topology{}, rankings: map[int32]*ranking{}, fewDomains: fewDomains, terms: terms{known: map[[2]uint64]bool{}},
 	}
 	d.readAnew()
 	return d

@@ -7,22 +7,19 @@ import (
 	"github.com/berth-k8s/berth/plugins"
 )
 
-// terms knows the classes of placed pods that have pod affinity or anti-affinity, since these may reject or draw any waiting
-// pod. Classes are added when their first pod is placed.
+// terms knows the pod affinity and anti-affinity of placed pods, since these may reject or draw any waiting pod. Of classes that
+// have the same, one is known. They are added when their first pod is placed, and stay.
 type terms struct {
-	classes map[int32]*cluster.PodClass
+	known   map[[2]uint64]bool
 	order   []*cluster.PodClass
 	version int
 }
 
 func (t *terms) add(class *cluster.PodClass) {
-	if !class.HasAffinity() {
+	if !class.HasAffinity() || t.known[class.Affinities] {
 		return
 	}
-	if _, known := t.classes[class.ID]; known {
-		return
-	}
-	t.classes[class.ID] = class
+	t.known[class.Affinities] = true
 	t.order = append(t.order, class)
 	t.version++
 }
