@@ -8,7 +8,7 @@ LDFLAGS    := -s -w -X main.version=$(VERSION)
 export GOFLAGS := -mod=readonly -buildvcs=false
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-root test-upstream lint bench build clean
+.PHONY: help up demo test test-root test-fuzz test-upstream lint bench build clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -25,11 +25,21 @@ build: ## bin/berth and bin/berth-controlplane (the first time: about five minut
 	@echo "==> building berth-controlplane: the API server, etcd and the workload controllers"
 	@cd upstream && go build -trimpath -ldflags '$(LDFLAGS)' -o ../$(BIN)/berth-controlplane ./cmd/berth-controlplane
 
-test: test-root build test-upstream ## all tests: the cores, then those against upstream's code and live clusters
+test: test-root test-fuzz build test-upstream ## all tests: the cores, then those against upstream's code and live clusters
 
 test-root:
 	@echo "==> testing the cores, the shells and the commands"
 	@go test ./...
+
+# Every fuzzer for a moment, on top of its corpus, which test-root has run.
+# A number of inputs, not a time: go test ends timed fuzzing under load with a spurious "context deadline exceeded".
+FUZZTIME ?= 5000x
+test-fuzz:
+	@echo "==> fuzzing every parser ($(FUZZTIME))"
+	@grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z]*' . | sed 's/^\(.*\)\/[^/]*:func \(.*\)$$/\1 \2/' | sort | while read -r dir fuzz; do \
+		echo "    $$dir $$fuzz"; \
+		out=$$(go test "$$dir" -run '^$$' -fuzz "^$$fuzz\$$" -fuzztime $(FUZZTIME) 2>&1) || { echo "$$out"; exit 1; }; \
+	done
 
 test-upstream:
 	@echo "==> testing against upstream and live clusters: several minutes"
