@@ -115,29 +115,39 @@ func (c *Core) hold(now time.Time, n *node, seen Node, missed bool) []Held {
 	if len(seen.Taints) == 0 {
 		return nil
 	}
-	noted, _ := parseNote(seen.Note)
-	if !missed || c.breakSafeguards.noNote || !noted.Of.Equal(seen.Witness) && !c.breakSafeguards.noWitness {
-		noted.Since = nil
+	var noted map[string]time.Time
+	if missed {
+		noted = c.notedSince(seen)
 	}
 	remembers := !missed || n.known && seen.ResourceVersion == n.version && n.version != ""
 	held := make([]Held, 0, len(seen.Taints))
 	for _, taint := range seen.Taints {
 		h := Held{Taint: taint, Since: now}
 		before, had := find(n.held, &taint)
-		noted, isNoted := noted.Since[h.ID()]
+		since, isNoted := noted[h.ID()]
 		switch {
 		case had && before.Taint.TimeAdded.Equal(taint.TimeAdded) && (!taint.TimeAdded.IsZero() || remembers):
 			h.Since = before.Since
 		case !taint.TimeAdded.IsZero():
 			h.Since = earlier(taint.TimeAdded.Time, now)
 		case isNoted:
-			h.Since = earlier(noted, now)
+			h.Since = earlier(since, now)
 		case !seen.Witness.IsZero() && !c.breakSafeguards.noWitness:
 			h.Since = earlier(seen.Witness, now)
 		}
 		held = append(held, h)
 	}
 	return held
+}
+
+// notedSince is what the node's note says, nothing if it was made for another
+// writing of the taints.
+func (c *Core) notedSince(seen Node) map[string]time.Time {
+	n, ok := parseNote(seen.Note)
+	if !ok || c.breakSafeguards.noNote || !n.Of.Equal(seen.Witness) && !c.breakSafeguards.noWitness {
+		return nil
+	}
+	return n.Since
 }
 
 // find returns the same taint, of whatever time, among those held.

@@ -243,7 +243,7 @@ func fieldDecoder(field reflect.StructField) decodeFunc {
 // for case, or one slip away.
 func suggestion(key string, fields map[string]*fieldPlan) string {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if strings.EqualFold(name, key) || len(key) > 3 && oneSlip(strings.ToLower(name), strings.ToLower(key)) {
+		if strings.EqualFold(name, key) || len(key) > 2 && oneSlip(strings.ToLower(name), strings.ToLower(key)) {
 			return "; did you mean " + name + "?"
 		}
 	}

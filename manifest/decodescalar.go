@@ -62,8 +62,13 @@ func decodeInt(d *decoder, n int32, v reflect.Value) {
 	if typ == intScalar {
 		value, isInt = parseInt(text)
 	}
-	if !isInt || v.OverflowInt(value) {
+	if !isInt {
 		d.fail(n, "%s: must be a whole number", d.describe(n))
+		return
+	}
+	if v.OverflowInt(value) {
+		most := int64(1)<<(v.Type().Bits()-1) - 1
+		d.fail(n, "%s: must be from %d to %d", text, -most-1, most)
 		return
 	}
 	v.SetInt(value)

@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"fmt"
-	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -202,6 +201,3 @@ func suffix(order int32) string {
 	text := strconv.FormatInt(int64(order), 36)
 	return strings.Repeat("0", max(0, 5-len(text))) + text
 }
-
-// Kinds names what is read and not ignored, for messages and documents.
-func Kinds() []string { return slices.Sorted(maps.Keys(kinds)) }

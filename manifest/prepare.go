@@ -68,12 +68,20 @@ func prepareVolume(volume *v1.PersistentVolume) field.ErrorList {
 	return append(errs, rules.ValidateAmounts(volume.Spec.Capacity, field.NewPath("spec", "capacity"))...)
 }
 
+const bindCompleted = "pv.kubernetes.io/bind-completed"
+
 func prepareClaim(claim *v1.PersistentVolumeClaim) field.ErrorList {
 	setDefault(&claim.Spec.VolumeMode, v1.PersistentVolumeFilesystem)
 	if claim.Status.Phase == "" {
 		claim.Status.Phase = v1.ClaimPending
 		if claim.Spec.VolumeName != "" {
+			// Written by hand: a controller would have bound it by now, and
+			// left this note, without which no scheduler believes it.
 			claim.Status.Phase = v1.ClaimBound
+			if claim.Annotations == nil {
+				claim.Annotations = map[string]string{}
+			}
+			claim.Annotations[bindCompleted] = "yes"
 		}
 	}
 	errs := rules.ValidateMeta(&claim.ObjectMeta, true)

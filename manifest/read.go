@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/berth-k8s/berth/admission"
 )
 
 // Options say how to read. The zero value is strict.
@@ -48,6 +50,10 @@ func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 	}
 	if len(r.errs) > 0 {
 		return nil, r.errs[:min(len(r.errs), maxErrors)]
+	}
+	class := admission.DefaultStorageClass(r.set.StorageClasses)
+	for _, claim := range r.set.PersistentVolumeClaims {
+		admission.Claim(claim, class)
 	}
 	return r.set, nil
 }

@@ -2,7 +2,7 @@ package manifest
 
 import (
 	"bytes"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -71,188 +71,6 @@ func summary(s *Set) string {
 	return out.String()
 }
 
-// cluster prints nodes and pods as `kubectl get -o yaml` does.
-func cluster(nodes, pods int) []byte {
-	var out bytes.Buffer
-	out.WriteString("apiVersion: v1\nitems:\n")
-	for i := range nodes {
-		fmt.Fprintf(&out, nodeYAML, i, i, i%5, i)
-	}
-	for i := range pods {
-		fmt.Fprintf(&out, podYAML, i%500, i, i, i%max(nodes, 1), i%200, i%250)
-	}
-	out.WriteString("kind: List\nmetadata:\n  resourceVersion: \"\"\n")
-	return out.Bytes()
-}
-
-const nodeYAML = `- apiVersion: v1
-  kind: Node
-  metadata:
-    annotations:
-      csi.volume.kubernetes.io/nodeid: '{"ebs.csi.aws.com":"i-0123456789"}'
-      node.alpha.kubernetes.io/ttl: "0"
-    creationTimestamp: "2026-10-02T08:11:12Z"
-    labels:
-      beta.kubernetes.io/arch: amd64
-      kubernetes.io/arch: amd64
-      kubernetes.io/hostname: node-%d
-      kubernetes.io/os: linux
-    name: node-%d
-    resourceVersion: "123456"
-    uid: 1b1ec2c0-0000-4000-8000-000000000001
-  spec:
-    podCIDR: 10.1.%d.0/24
-    providerID: aws:///eu-central-1a/i-%d
-    taints:
-    - effect: NoSchedule
-      key: dedicated
-      value: batch
-  status:
-    addresses:
-    - address: 10.0.0.1
-      type: InternalIP
-    allocatable:
-      cpu: 15890m
-      ephemeral-storage: "95551679124"
-      hugepages-1Gi: "0"
-      memory: 62116536Ki
-      pods: "110"
-    capacity:
-      cpu: "16"
-      ephemeral-storage: 104845292Ki
-      hugepages-1Gi: "0"
-      memory: 65133240Ki
-      pods: "110"
-    conditions:
-    - lastHeartbeatTime: "2026-11-02T08:11:12Z"
-      lastTransitionTime: "2026-10-02T08:11:12Z"
-      message: kubelet has sufficient memory available
-      reason: KubeletHasSufficientMemory
-      status: "False"
-      type: MemoryPressure
-    - lastHeartbeatTime: "2026-11-02T08:11:12Z"
-      lastTransitionTime: "2026-10-02T08:11:12Z"
-      message: kubelet is posting ready status
-      reason: KubeletReady
-      status: "True"
-      type: Ready
-    images:
-    - names:
-      - registry.example.com/team/app@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
-      - registry.example.com/team/app:v1.2.3
-      sizeBytes: 123456789
-    nodeInfo:
-      architecture: amd64
-      bootID: 3b3f0000-0000-4000-8000-000000000001
-      containerRuntimeVersion: containerd://1.7.2
-      kernelVersion: 6.1.0
-      kubeletVersion: v1.36.3
-      machineID: ec20000000000000000000000000000
-      operatingSystem: linux
-      osImage: Debian GNU/Linux 12 (bookworm)
-      systemUUID: ec200000-0000-4000-8000-000000000001
-`
-
-const podYAML = `- apiVersion: v1
-  kind: Pod
-  metadata:
-    creationTimestamp: "2026-11-02T08:11:12Z"
-    generateName: web-7d4b9c6f5-
-    labels:
-      app: web-%d
-      pod-template-hash: 7d4b9c6f5
-    name: web-7d4b9c6f5-%06d
-    namespace: default
-    ownerReferences:
-    - apiVersion: apps/v1
-      blockOwnerDeletion: true
-      controller: true
-      kind: ReplicaSet
-      name: web-7d4b9c6f5
-      uid: 0a0a0a0a-0000-4000-8000-000000000001
-    resourceVersion: "1234567"
-    uid: 2c2c2c2c-0000-4000-8000-%012d
-  spec:
-    containers:
-    - image: registry.example.com/team/app:v1.2.3
-      imagePullPolicy: IfNotPresent
-      name: app
-      ports:
-      - containerPort: 8080
-        protocol: TCP
-      resources:
-        limits:
-          memory: 512Mi
-        requests:
-          cpu: 100m
-          memory: 256Mi
-      terminationMessagePath: /dev/termination-log
-      terminationMessagePolicy: File
-      volumeMounts:
-      - mountPath: /var/run/secrets/kubernetes.io/serviceaccount
-        name: kube-api-access-x
-        readOnly: true
-    dnsPolicy: ClusterFirst
-    enableServiceLinks: true
-    nodeName: node-%d
-    preemptionPolicy: PreemptLowerPriority
-    priority: 0
-    restartPolicy: Always
-    schedulerName: default-scheduler
-    securityContext: {}
-    serviceAccount: default
-    serviceAccountName: default
-    terminationGracePeriodSeconds: 30
-    tolerations:
-    - effect: NoExecute
-      key: node.kubernetes.io/not-ready
-      operator: Exists
-      tolerationSeconds: 300
-    - effect: NoExecute
-      key: node.kubernetes.io/unreachable
-      operator: Exists
-      tolerationSeconds: 300
-    volumes:
-    - name: kube-api-access-x
-      projected:
-        defaultMode: 420
-        sources:
-        - serviceAccountToken:
-            expirationSeconds: 3607
-            path: token
-        - configMap:
-            items:
-            - key: ca.crt
-              path: ca.crt
-            name: kube-root-ca.crt
-  status:
-    conditions:
-    - lastProbeTime: null
-      lastTransitionTime: "2026-11-02T08:11:20Z"
-      status: "True"
-      type: Ready
-    - lastProbeTime: null
-      lastTransitionTime: "2026-11-02T08:11:12Z"
-      status: "True"
-      type: PodScheduled
-    containerStatuses:
-    - containerID: containerd://0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
-      image: registry.example.com/team/app:v1.2.3
-      imageID: registry.example.com/team/app@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
-      name: app
-      ready: true
-      restartCount: 0
-      started: true
-      state:
-        running:
-          startedAt: "2026-11-02T08:11:19Z"
-    hostIP: 10.0.0.1
-    phase: Running
-    podIP: 10.1.%d.%d
-    qosClass: Burstable
-    startTime: "2026-11-02T08:11:12Z"
-`
-
 // BenchmarkRead reads clusters as kubectl prints them: a tenth of what has to
 // go in well under 10 seconds, and all of it.
 func BenchmarkRead(b *testing.B) {
@@ -274,48 +92,84 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// BenchmarkReadOtherwise reads the same pods in the forms that people and
-// other programs write: JSON, one document each, flow style, wrapped lines.
 func BenchmarkReadOtherwise(b *testing.B) {
-	block := cluster(0, 2000)
-	var list struct{ Items []map[string]any }
-	if err := yaml.Unmarshal(block, &list); err != nil {
-		b.Fatal(err)
-	}
-	forms := map[string]func() []byte{
-		"json": func() []byte {
-			data, _ := json.MarshalIndent(map[string]any{"apiVersion": "v1", "kind": "List", "items": list.Items}, "", "    ")
-			return data
-		},
-		"documents": func() (data []byte) {
-			for _, item := range list.Items {
-				text, _ := yaml.Marshal(item)
-				data = append(append(data, "---\n"...), text...)
-			}
-			return data
-		},
-		"flow": func() (data []byte) {
-			for _, item := range list.Items {
-				text, _ := json.Marshal(item)
-				data = append(append(append(data, "--- # flow\n"...), text...), '\n')
-			}
-			return data
-		},
-		"library": func() []byte {
-			return bytes.ReplaceAll(block, []byte("    dnsPolicy: ClusterFirst\n"), []byte("    dnsPolicy: \"Cluster\\\n      First\"\n"))
-		},
-	}
+	forms := otherForms(b, 2000)
 	for _, name := range slices.Sorted(maps.Keys(forms)) {
 		b.Run(name, func(b *testing.B) {
-			data := forms[name]()
-			b.SetBytes(int64(len(data)))
+			b.SetBytes(int64(len(forms[name])))
 			for b.Loop() {
-				set, err := Read([]string{"-"}, bytes.NewReader(data), Options{Lenient: true})
+				set, err := Read([]string{"-"}, bytes.NewReader(forms[name]), Options{Lenient: true})
 				if err != nil || len(set.Pods) != 2000 {
 					b.Fatal(err, len(set.Pods))
 				}
 			}
 		})
+	}
+}
+
+func TestTheFormDoesNotMatter(t *testing.T) {
+	const pods = 300 // more than a batch
+	var want []*v1.Pod
+	forms := otherForms(t, pods)
+	for _, name := range slices.Sorted(maps.Keys(forms)) {
+		set, err := Read([]string{"-"}, bytes.NewReader(forms[name]), Options{Lenient: true})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if want == nil {
+			want = set.Pods
+		}
+		if len(set.Pods) != pods || !apiequality.Semantic.DeepEqual(want, set.Pods) {
+			t.Fatalf("%s: other pods, or in another order", name)
+		}
+	}
+}
+
+func TestFoldersAndStandardInput(t *testing.T) {
+	dir := t.TempDir()
+	node := func(path, name string) {
+		t.Helper()
+		file := filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte("{apiVersion: v1, kind: Node, metadata: {name: "+name+"}}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	node("b.yaml", "b")
+	node("a.json", "a")
+	node("notes.txt", "not-read")
+	node("deeper/c.yml", "c")
+	names := func(options Options) string {
+		set, err := Read([]string{"-", dir}, strings.NewReader("{apiVersion: v1, kind: Node, metadata: {name: first}}"), options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(summary(set))
+	}
+	if got := names(Options{}); got != "Nodes: first a b" {
+		t.Errorf("got %q", got)
+	}
+	if got := names(Options{Recursive: true}); got != "Nodes: first a b c" {
+		t.Errorf("got %q", got)
+	}
+	for _, path := range []string{filepath.Join(dir, "absent.yaml"), filepath.Join(dir, "deeper", "..", "empty")} {
+		if _, err := Read([]string{path}, nil, Options{}); err == nil {
+			t.Errorf("%s: no error", path)
+		}
+	}
+}
+
+func TestAFileFullOfOneSlipIsNotReadToItsEnd(t *testing.T) {
+	text := strings.Repeat("{apiVersion: v1, kind: Node, metadata: {nam: x}}\n---\n", 100_000)
+	_, err := Read([]string{"-"}, strings.NewReader(text), Options{})
+	var wrong Errors
+	if !errors.As(err, &wrong) || len(wrong) != maxErrors {
+		t.Fatalf("%d errors, want %d", len(wrong), maxErrors)
+	}
+	if got := wrong[0].Error(); got != `<stdin>:1: metadata.nam: unknown field; did you mean name?` {
+		t.Fatal(got)
 	}
 }
 
@@ -343,5 +197,28 @@ func TestReadsAsTheLibraryDoes(t *testing.T) {
 		if !apiequality.Semantic.DeepEqual(&want, set.Pods[i]) {
 			t.Fatalf("want\n%+v\ngot\n%+v", want, set.Pods[i])
 		}
+	}
+}
+
+func TestClaimsGetTheDefaultStorageClass(t *testing.T) {
+	set, err := Read([]string{"-"}, strings.NewReader(`
+{kind: PersistentVolumeClaim, apiVersion: v1, metadata: {name: a}, spec: {resources: {requests: {storage: 1Gi}}}}
+---
+{kind: StatefulSet, apiVersion: apps/v1, metadata: {name: db}, spec: {selector: {matchLabels: {x: db}}, template: {metadata: {labels: {x: db}}, spec: {containers: [{name: c}]}},
+  volumeClaimTemplates: [{metadata: {name: data}, spec: {resources: {requests: {storage: 1Gi}}}}]}}
+---
+{kind: StorageClass, apiVersion: storage.k8s.io/v1, metadata: {name: fast, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}, provisioner: x}
+`), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set.Expand(1)
+	for _, claim := range set.PersistentVolumeClaims {
+		if claim.Spec.StorageClassName == nil || *claim.Spec.StorageClassName != "fast" {
+			t.Errorf("%s: class %v, want fast", claim.Name, claim.Spec.StorageClassName)
+		}
+	}
+	if len(set.PersistentVolumeClaims) != 2 {
+		t.Errorf("%d claims, want 2", len(set.PersistentVolumeClaims))
 	}
 }

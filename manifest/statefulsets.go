@@ -8,9 +8,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/admission"
 )
 
 func (e *expansion) statefulSets() {
+	class := admission.DefaultStorageClass(e.set.StorageClasses)
 	claims := map[types.NamespacedName]bool{}
 	for _, claim := range e.set.PersistentVolumeClaims {
 		claims[types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}] = true
@@ -35,6 +38,7 @@ func (e *expansion) statefulSets() {
 				id := types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
 				if !claims[id] {
 					claims[id] = true
+					admission.Claim(claim, class)
 					e.set.PersistentVolumeClaims = append(e.set.PersistentVolumeClaims, claim)
 					e.set.places["PersistentVolumeClaim"] = append(e.set.places["PersistentVolumeClaim"], w.at)
 				}

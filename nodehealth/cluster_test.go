@@ -42,7 +42,8 @@ type machine struct {
 	*v1.Node
 	silent bool
 	renews int
-	marked int // how often its pods were marked
+	marked int        // how often its pods were marked
+	others []v1.Taint // taints that others put on
 }
 
 func newCluster(options nodehealth.Options) *cluster {
@@ -198,6 +199,10 @@ func (c *cluster) carryOut(action nodehealth.Action) {
 		})
 	case nodehealth.MarkPods:
 		answer(a.Ticket, func() (nodehealth.Outcome, *nodehealth.Node) {
+			if c.failed > 0 {
+				c.failed--
+				return nodehealth.Failed, nil
+			}
 			if m := c.nodes[a.Node]; m != nil {
 				m.marked++
 			}

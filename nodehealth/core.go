@@ -51,6 +51,7 @@ type Core struct {
 	dirty   []*node // may need a write, in the order in which that came up
 	asked   map[Ticket]request
 	tickets Ticket
+	marking int // of asked, how many are MarkPods
 
 	nodeList uint32 // number of the current list
 	listing  bool

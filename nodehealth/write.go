@@ -36,19 +36,22 @@ func (c *Core) write(now time.Time) {
 			continue
 		}
 		action := c.next(now, n)
-		if action == nil {
+		if action == nil && !n.mark {
 			n.queued, n.tries = false, 0
 			continue
 		}
-		n.writing = true
-		c.do(action)
+		if action != nil {
+			n.writing = true
+			c.do(action)
+		}
 		left = append(left, n)
 	}
 	c.dirty = left
 }
 
-// next is the node's next write, nil if it is as it should be. The condition
-// comes before what follows from it; pods come last, they take longest.
+// next is the node's next write, nil if there is none now. The condition comes
+// before what follows from it. Pods come last: they take long, so that half of
+// what may be in flight is left to other nodes' conditions and taints.
 func (c *Core) next(now time.Time, n *node) Action {
 	if n.silent {
 		if conditions := n.unknown(now); conditions != nil {
@@ -63,8 +66,9 @@ func (c *Core) next(now time.Time, n *node) Action {
 			SetTaints: differs, Taints: taints, Labels: labels,
 		}
 	}
-	if n.mark {
+	if n.mark && c.marking < max(1, c.options.InFlight/2) {
 		n.mark = false
+		c.marking++
 		ticket := c.ask(n)
 		c.asked[ticket] = request{node: n, marks: true}
 		return MarkPods{Ticket: ticket, Node: n.Name}
@@ -83,6 +87,9 @@ func (c *Core) answered(now time.Time, answer Answered) {
 	delete(c.asked, answer.Ticket)
 	if !ok {
 		return
+	}
+	if asked.marks {
+		c.marking--
 	}
 	n := asked.node
 	n.writing, n.notYet = false, time.Time{}

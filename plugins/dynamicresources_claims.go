@@ -106,11 +106,18 @@ type classLister struct{ c *cluster.Cluster }
 
 func (l classLister) List() ([]*resourcev1.DeviceClass, error) { return l.c.DeviceClasses.All(), nil }
 
+// Get refuses a class with a selector of a kind that is not known here, as the allocator itself does for claims: it would crash.
 func (l classLister) Get(name string) (*resourcev1.DeviceClass, error) {
-	if class, ok := l.c.DeviceClasses.Get("", name); ok {
-		return class, nil
+	class, ok := l.c.DeviceClasses.Get("", name)
+	if !ok {
+		return nil, apierrors.NewNotFound(resourcev1.Resource("deviceclass"), name)
 	}
-	return nil, apierrors.NewNotFound(resourcev1.Resource("deviceclass"), name)
+	for i := range class.Spec.Selectors {
+		if class.Spec.Selectors[i].CEL == nil {
+			return nil, fmt.Errorf("class %s, selector #%d: CEL expression empty (unsupported selector type?)", name, i)
+		}
+	}
+	return class, nil
 }
 
 // Reserve allocates what the node can give to the pod's claims, and reserves these for the pod.
@@ -218,7 +225,9 @@ func (a *attempt) unreserve(changed []*resourcev1.ResourceClaim) {
 		if !ok || claim.UID != mine.UID {
 			continue
 		}
-		before := slices.IndexFunc(a.claims, func(b *resourcev1.ResourceClaim) bool { return b.UID == mine.UID })
+		before := slices.IndexFunc(a.claims, func(b *resourcev1.ResourceClaim) bool {
+			return b.UID == mine.UID && (b.Name == mine.Name || b.Name == inMemoryName)
+		})
 		release(a.c, claim, a.pod.UID, a.claims[before].Status.Allocation != nil)
 	}
 }

@@ -19,8 +19,9 @@ import (
 // Options of Run.
 type Options struct {
 	Shape kubelet.Shape
-	// Workers bounds the requests under way for pods; half as many again serve
-	// heartbeats, so that a wave of pods never makes a node look dead.
+	// Workers bounds the requests under way for pods, and apart from them those
+	// for heartbeats, which come first: a wave of pods must not make nodes look
+	// dead.
 	Workers int
 	// Ready is called once, when all nodes are registered.
 	Ready func(nodes int, took time.Duration)
@@ -45,6 +46,9 @@ func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 	if err != nil {
 		return err
 	}
+	if err := checkPlayer(existing, &opts.Shape); err != nil {
+		return err
+	}
 	r := &runner{
 		fleet:  kubelet.New(opts.Shape),
 		events: make(chan event, 1024),
@@ -53,15 +57,30 @@ func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 	}
 	send := &sender{client: client, leases: map[string]*knownLease{}, log: opts.Log}
 	group, ctx := errgroup.WithContext(ctx)
-	r.heartbeats = startLane(ctx, group, max(opts.Workers/2, 4), send, r.done)
-	r.podWrites = startLane(ctx, group, max(opts.Workers, 4), send, r.done)
-	r.reports = startLane(ctx, group, 2, send, r.done)
+	r.heartbeats = startLane(ctx, group, max(opts.Workers, 4), nil, send.send, r.done)
+	r.podWrites = startLane(ctx, group, max(opts.Workers, 4), r.heartbeats, send.send, r.done)
+	r.reports = startLane(ctx, group, 2, r.heartbeats, send.send, r.done)
 	watchNodes(ctx, group, client, &opts.Shape, r.events)
 	watchPods(ctx, group, client, &opts.Shape, r.events)
+	registered := make(chan struct{})
 	group.Go(func() error {
 		r.fleet.NodesListed(existing, version, time.Now())
 		r.fleet.Start(time.Now())
-		r.loop(ctx, opts.Shape.Count, func() { opts.Ready(opts.Shape.Count, time.Since(began)) })
+		r.loop(ctx, opts.Shape.Count, func() { close(registered) })
+		return nil
+	})
+	group.Go(func() error {
+		select {
+		case <-registered:
+		case <-ctx.Done():
+			return nil
+		}
+		if opts.Shape.Count > 0 {
+			if err := signAsPlayer(ctx, client, &opts.Shape); err != nil {
+				opts.Log.Warn("could not note who plays the nodes", "err", err)
+			}
+		}
+		opts.Ready(opts.Shape.Count, time.Since(began))
 		return nil
 	})
 	return group.Wait()

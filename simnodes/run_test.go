@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -120,6 +123,28 @@ func TestANodeThatIsNotSimulatedIsRefused(t *testing.T) {
 	}
 }
 
+func TestNodesThatAProcessPlaysAreNotPlayedTwice(t *testing.T) {
+	played := func(by string) *v1.Node {
+		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1",
+			Labels: map[string]string{kubelet.LabelSimulated: "true"}, Annotations: map[string]string{AnnotationPlayer: by}}}
+	}
+	err := Run(t.Context(), fake.NewClientset(played(playerOf(os.Getppid()))),
+		Options{Shape: testShape(1), Workers: 4, Log: slog.New(slog.DiscardHandler)})
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("played by process %d already", os.Getppid())) {
+		t.Errorf("error %v", err)
+	}
+	// A process that ended, one elsewhere, and one whose number was taken by another, do not count.
+	host, _ := os.Hostname()
+	for _, by := range []string{"", "elsewhere/1/1", host + "/999999999/1", fmt.Sprintf("%s/%d/1", host, os.Getppid()), player()} {
+		client := fake.NewClientset(played(by))
+		start(t, client, 1)
+		node, _ := client.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
+		if got := node.Annotations[AnnotationPlayer]; got != player() {
+			t.Errorf("after %q the nodes are played by %q", by, got)
+		}
+	}
+}
+
 // A Lease that somebody else wrote in between is read again, not lost.
 func TestALeaseIsRenewedAfterAConflict(t *testing.T) {
 	client := fake.NewClientset(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Namespace: v1.NamespaceNodeLease}})
@@ -141,8 +166,12 @@ func TestALeaseIsRenewedAfterAConflict(t *testing.T) {
 	if outcome, _ := s.send(t.Context(), renew); outcome != kubelet.Failed {
 		t.Errorf("a conflict is %v, want failed", outcome)
 	}
+	client.ClearActions()
 	if outcome, _ := s.send(t.Context(), renew); outcome != kubelet.OK {
 		t.Errorf("after a conflict: %v\n%s", outcome, &log)
+	}
+	if !slices.ContainsFunc(client.Actions(), func(a clienttesting.Action) bool { return a.Matches("get", "leases") }) {
+		t.Error("after a conflict the Lease is not read again")
 	}
 	lease, _ := client.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(t.Context(), "node-1", metav1.GetOptions{})
 	if *lease.Spec.LeaseDurationSeconds != 40 || *lease.Spec.HolderIdentity != "node-1" || lease.OwnerReferences[0].UID != "uid" {
@@ -172,24 +201,58 @@ func TestErrorsAreToldApart(t *testing.T) {
 	}
 }
 
+// A slow API server gets the Leases first: as long as one waits, most workers
+// for pods hold back, and one does not, so that pods are not forgotten.
+func TestHeartbeatsComeFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent [kubelet.Report + 1]atomic.Int32
+		send := func(_ context.Context, a kubelet.Action) (kubelet.Outcome, any) {
+			time.Sleep(time.Second)
+			sent[a.Kind].Add(1)
+			return kubelet.OK, nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		group, ctx := errgroup.WithContext(ctx)
+		done := make(chan result, 1000)
+		heartbeats := startLane(ctx, group, 1, nil, send, done)
+		for range 20 {
+			heartbeats.add(kubelet.Action{Kind: kubelet.Renew})
+		}
+		pods := startLane(ctx, group, 4, heartbeats, send, done)
+		for range 60 {
+			pods.add(kubelet.Action{Kind: kubelet.DeletePod})
+		}
+		for sent[kubelet.Renew].Load() < 19 {
+			<-done
+		}
+		if n := sent[kubelet.DeletePod].Load(); n < 15 || n > 25 {
+			t.Errorf("%d pods were served beside 19 Leases, want as many as one worker of four can", n)
+		}
+		for sent[kubelet.DeletePod].Load() < 60 {
+			<-done
+		}
+		cancel()
+		_ = group.Wait()
+	})
+}
+
 // However many actions wait, no more than the workers are under way, and none
 // is lost.
 func TestALaneIsBoundedAndLosesNothing(t *testing.T) {
 	const workers, actions = 3, 500
 	var underWay, most, sent atomic.Int32
-	client := fake.NewClientset()
-	client.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+	send := func(context.Context, kubelet.Action) (kubelet.Outcome, any) {
 		if n := underWay.Add(1); n > most.Load() {
 			most.Store(n)
 		}
 		sent.Add(1)
 		underWay.Add(-1)
-		return true, nil, nil
-	})
+		return kubelet.OK, nil
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	group, ctx := errgroup.WithContext(ctx)
 	done := make(chan result)
-	l := startLane(ctx, group, workers, &sender{client: client, log: slog.New(slog.DiscardHandler)}, done)
+	l := startLane(ctx, group, workers, nil, send, done)
 	for range actions {
 		l.add(kubelet.Action{Kind: kubelet.DeletePod, Node: "node-1"})
 	}

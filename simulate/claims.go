@@ -6,6 +6,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/admission"
 )
 
 // claims makes what controllers make for a pod before it can be scheduled: a claim for each volume that lives as long as the pod,
@@ -36,32 +38,19 @@ func (w *world) volumeClaim(p *v1.Pod, volume string, template *v1.PersistentVol
 		Spec:   template.Spec,
 		Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending},
 	}
-	if claim.Spec.StorageClassName == nil && w.storageClass != "" {
-		claim.Spec.StorageClassName = &w.storageClass
-	}
+	admission.Claim(claim, w.storageClass)
 	w.c.Claims.Set(claim)
 }
 
-// defaultStorageClass finds the class for claims that name none, the newest that is marked as default, and gives it to new ones.
+// defaultStorageClass gives new claims that name no class the one for them.
 func (w *world) defaultStorageClass(classes []*storagev1.StorageClass) {
-	var best *storagev1.StorageClass
-	for _, class := range classes {
-		if class.Annotations["storageclass.kubernetes.io/is-default-class"] != "true" {
-			continue
-		}
-		if best == nil || best.CreationTimestamp.Before(&class.CreationTimestamp) ||
-			best.CreationTimestamp.Equal(&class.CreationTimestamp) && class.Name < best.Name {
-			best = class
-		}
-	}
-	if best == nil {
+	if w.storageClass = admission.DefaultStorageClass(classes); w.storageClass == nil {
 		return
 	}
-	w.storageClass = best.Name
 	for _, claim := range w.c.Claims.All() {
-		if claim.UID == "" && claim.Spec.StorageClassName == nil && claim.Spec.VolumeName == "" {
+		if claim.UID == "" {
 			claim = claim.DeepCopy()
-			claim.Spec.StorageClassName = &w.storageClass
+			admission.Claim(claim, w.storageClass)
 			w.c.Claims.Set(claim)
 		}
 	}

@@ -35,9 +35,15 @@ func (w *world) try(p *pod) {
 		w.list(p, Pod{Message: fmt.Sprintf("no profile serves the scheduler name %q", p.Spec().SchedulerName)})
 		return
 	}
-	if message := s.gate(w.c, p.Pod); message != "" {
+	if message := s.gate(p.Pod); message != "" {
 		w.list(p, Pod{Message: message})
 		return
+	}
+	if devices := s.devices(plugins.PreEnqueue); devices != nil {
+		if message := devices.PreEnqueue(w.c, p.Pod); message != "" {
+			w.list(p, Pod{Message: message, Nodes: w.explain(s, p.Pod)})
+			return
+		}
 	}
 	for {
 		said, again := w.decide(s, p)
@@ -92,6 +98,10 @@ func (w *world) fail(s *scheduler, p *pod, said Pod) (_ Pod, again bool) {
 			return said, true
 		}
 		after = append(after, "preemption: "+preemption.Message)
+		if p.Nominated != "" && !strings.HasPrefix(preemption.Message, "not eligible") {
+			w.c.Nominate(p.Pod, "") // it was tried, and there is no hope there any more
+			said.NominatedNode = ""
+		}
 	}
 	said.Message = failure.Message(strings.Join(after, ", "))
 	if !freed && p.Nominated == "" {
@@ -100,15 +110,12 @@ func (w *world) fail(s *scheduler, p *pod, said Pod) (_ Pod, again bool) {
 	return said, freed
 }
 
-// gate says why the pod may not be tried yet.
-func (s *scheduler) gate(c *cluster.Cluster, p *cluster.Pod) string {
+// gate says why the pod may not be tried yet, as the pod itself tells.
+func (s *scheduler) gate(p *cluster.Pod) string {
 	for _, gate := range s.profile.Gates {
 		if message := gate.Admit(p); message != "" {
 			return message
 		}
-	}
-	if devices := s.devices(plugins.PreEnqueue); devices != nil {
-		return devices.PreEnqueue(c, p)
 	}
 	return ""
 }

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/cluster"
@@ -33,8 +34,8 @@ type world struct {
 	leaving departures
 	// placed has what is known of pods on nodes beside the cluster's own record, as far as it may be needed.
 	placed map[types.UID]*pod
-	// storageClass is the one for claims that name none.
-	storageClass string
+	// storageClass is the one for claims that name none, or nil.
+	storageClass *storagev1.StorageClass
 	// templates are those of device claims.
 	templates map[Name]*resourcev1.ResourceClaimTemplate
 	// unready counts the pods on nodes that say they are not ready, by class.

@@ -13,10 +13,11 @@ import (
 	"golang.org/x/term"
 )
 
-// untilSignal ends the context at the first SIGINT or SIGTERM. The second one
-// is not held back: it ends the process at once.
+// untilSignal ends the context at the first SIGINT or SIGTERM, or SIGHUP when
+// the terminal is closed. The second one is not held back: it ends the process
+// at once.
 func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop)
 	return ctx, stop
 }

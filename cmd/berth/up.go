@@ -21,6 +21,7 @@ type cluster struct {
 	nodes, zones int
 	fresh        bool
 	controlplane string
+	config       string // the scheduler's; may be empty
 
 	berth      string // this executable
 	kubeconfig string // in the data directory
@@ -31,7 +32,7 @@ type cluster struct {
 func (c *cluster) parts() []supervisor.Part {
 	return []supervisor.Part{
 		{Name: "controlplane", OwnLog: true, Argv: c.controlplaneArgv},
-		{Name: "scheduler", Argv: c.part("scheduler", "--compare-tolerations")},
+		{Name: "scheduler", Argv: c.part("scheduler", c.schedulerFlags()...)},
 		{Name: "controller", Argv: c.part("controller", "--leader-elect=false", "--health-bind-address", "127.0.0.1:0")},
 		{Name: "nodes", Argv: c.part("nodes", "--count", strconv.Itoa(c.nodes), "--zones", strconv.Itoa(c.zones))},
 	}
@@ -42,6 +43,14 @@ func (c *cluster) part(subcommand string, flags ...string) func() []string {
 	return func() []string {
 		return append([]string{c.berth, subcommand, "--kubeconfig", c.kubeconfig}, flags...)
 	}
+}
+
+func (c *cluster) schedulerFlags() []string {
+	flags := []string{"--compare-tolerations"}
+	if c.config != "" {
+		flags = append(flags, "--config", c.config)
+	}
+	return flags
 }
 
 func (c *cluster) controlplaneArgv() []string {
@@ -82,6 +91,7 @@ Each part writes its log there.`,
 	flags.IntVar(&c.port, "port", 0, "port of the API on 127.0.0.1 (default: the one used last here, or a free one)")
 	flags.IntVar(&c.nodes, "nodes", 3, "simulated nodes")
 	flags.IntVar(&c.zones, "zones", 3, "zones that the nodes are spread over")
+	flags.StringVar(&c.config, "config", "", "a KubeSchedulerConfiguration file for the scheduler (default: upstream's defaults)")
 	flags.BoolVar(&c.fresh, "fresh", false, "begin anew: delete what is in the data directory, without asking")
 	flags.StringVar(&c.controlplane, "controlplane", "", "the berth-controlplane to run (default: beside this executable, then in PATH)")
 	return cmd
@@ -97,6 +107,11 @@ func (c *cluster) check() error {
 	}
 	if c.dataDir == "" {
 		return usagef("--data-dir: must name a directory")
+	}
+	if c.config != "" {
+		if _, err := os.Stat(c.config); err != nil {
+			return fmt.Errorf("--config: %w", err)
+		}
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -51,7 +52,7 @@ func New(client kubernetes.Interface, source string) *Log {
 	}
 }
 
-// Add queues an event about an object; kind is "warning" or "normal" by type.
+// Add queues an event about an object.
 func (l *Log) Add(about v1.ObjectReference, eventType, reason, message string) {
 	now := metav1.Now()
 	namespace := about.Namespace
@@ -142,8 +143,11 @@ func (l *Log) send(ctx context.Context, result *record.EventCorrelateResult) (*v
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	events := l.client.CoreV1().Events(result.Event.Namespace)
-	if result.Event.Count > 1 && result.Event.ResourceVersion != "" {
-		return events.Patch(ctx, result.Event.Name, types.StrategicMergePatchType, result.Patch, metav1.PatchOptions{})
+	if result.Event.Count > 1 {
+		written, err := events.Patch(ctx, result.Event.Name, types.StrategicMergePatchType, result.Patch, metav1.PatchOptions{})
+		if !apierrors.IsNotFound(err) {
+			return written, err
+		} // it has expired: it is written anew
 	}
 	result.Event.ResourceVersion = ""
 	return events.Create(ctx, result.Event, metav1.CreateOptions{})

@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/controller/seldom"
 )
 
 const (
@@ -71,7 +73,7 @@ func Run(ctx context.Context, source Source, sink Sink) {
 			pause = firstPause
 		}
 		if err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).V(2).Info("Watch interrupted", "of", source.Name, "err", err)
+			f.complain(ctx, err)
 			f.tell(sink.Lost)
 		}
 		select {
@@ -86,6 +88,8 @@ type feed struct {
 	source  Source
 	sink    Sink
 	version string // up to which the sink has seen everything; "": it must list
+
+	complaint seldom.Line
 }
 
 // goOn lists if it must, and then watches until the watch ends.
@@ -105,6 +109,14 @@ func (f *feed) goOn(ctx context.Context) error {
 		return fmt.Errorf("watch %s: %w", f.source.Name, err)
 	}
 	return nil
+}
+
+func (f *feed) complain(ctx context.Context, err error) {
+	log := klog.FromContext(ctx)
+	if !f.complaint.Due() {
+		log = log.V(2)
+	}
+	log.Info("Watch interrupted, will go on", "of", f.source.Name, "err", err)
 }
 
 func (f *feed) list(ctx context.Context) error {

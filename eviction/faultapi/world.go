@@ -42,7 +42,6 @@ type World struct {
 	Deleted   int      // deletes carried out
 	Refusals  int      // requests that failed
 	Cancelled int
-	lastCore  eviction.Stats
 }
 
 // New returns a world without objects, whose controller is not started yet.

@@ -27,7 +27,7 @@ const longestSleep = 10 * time.Second
 
 // Evictor takes pods off tainted nodes.
 type Evictor struct {
-	requests requests
+	requests *requests
 	events   *eventlog.Log
 	core     *eviction.Core
 	seen     chan eviction.Event
@@ -41,7 +41,7 @@ type Evictor struct {
 // options bound what is in flight. events is where pods' events go.
 func New(client kubernetes.Interface, events *eventlog.Log, options eviction.Options) *Evictor {
 	return &Evictor{
-		requests: requests{client: client.CoreV1().RESTClient(), nodes: nodeReads{reads: map[string]*nodeRead{}}},
+		requests: newRequests(client.CoreV1().RESTClient()),
 		events:   events,
 		core:     eviction.New(options),
 		seen:     make(chan eviction.Event, 1024),

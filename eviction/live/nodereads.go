@@ -2,12 +2,7 @@ package live
 
 import (
 	"context"
-	"errors"
 	"sync"
-
-	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/rest"
 
 	"github.com/berth-k8s/berth/eviction"
 )
@@ -16,6 +11,7 @@ import (
 // a reading that began before: while one is under way, those who come share the
 // one that follows it.
 type nodeReads struct {
+	get   func(ctx context.Context, name string) (*eviction.Node, error)
 	mu    sync.Mutex
 	reads map[string]*nodeRead // the last one asked for, by node
 }
@@ -28,14 +24,14 @@ type nodeRead struct {
 	err   error
 }
 
-func (r *nodeReads) read(ctx context.Context, client rest.Interface, name string) (*eviction.Node, error) {
+func (r *nodeReads) read(ctx context.Context, name string) (*eviction.Node, error) {
 	r.mu.Lock()
 	last := r.reads[name]
 	if last == nil || last.begun {
 		read := &nodeRead{after: last, done: make(chan struct{})}
 		r.reads[name] = read
 		r.mu.Unlock()
-		r.carryOut(ctx, client, name, read)
+		r.carryOut(ctx, name, read)
 		return read.node, read.err
 	}
 	r.mu.Unlock()
@@ -47,7 +43,7 @@ func (r *nodeReads) read(ctx context.Context, client rest.Interface, name string
 	}
 }
 
-func (r *nodeReads) carryOut(ctx context.Context, client rest.Interface, name string, read *nodeRead) {
+func (r *nodeReads) carryOut(ctx context.Context, name string, read *nodeRead) {
 	if read.after != nil {
 		select {
 		case <-read.after.done:
@@ -58,11 +54,7 @@ func (r *nodeReads) carryOut(ctx context.Context, client rest.Interface, name st
 	read.begun, read.after = true, nil
 	r.mu.Unlock()
 
-	var node v1.Node
-	if read.err = client.Get().Resource("nodes").Name(name).MaxRetries(0).Do(ctx).Into(&node); read.err == nil {
-		seen := eviction.NodeOf(&node)
-		read.node = &seen
-	}
+	read.node, read.err = r.get(ctx, name)
 
 	r.mu.Lock()
 	if r.reads[name] == read {
@@ -71,5 +63,3 @@ func (r *nodeReads) carryOut(ctx context.Context, client rest.Interface, name st
 	r.mu.Unlock()
 	close(read.done)
 }
-
-func isStatus(err error, status *apierrors.APIStatus) bool { return errors.As(err, status) }

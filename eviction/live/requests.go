@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/berth-k8s/berth/controller/seldom"
 	"github.com/berth-k8s/berth/eviction"
 )
 
@@ -29,6 +31,14 @@ const fieldManager = "berth-eviction"
 type requests struct {
 	client rest.Interface
 	nodes  nodeReads
+
+	complaint seldom.Line
+}
+
+func newRequests(client rest.Interface) *requests {
+	r := &requests{client: client}
+	r.nodes = nodeReads{get: r.readNode, reads: map[string]*nodeRead{}}
+	return r
 }
 
 func (r *requests) carryOut(ctx context.Context, action eviction.Action) eviction.Answered {
@@ -39,7 +49,7 @@ func (r *requests) carryOut(ctx context.Context, action eviction.Action) evictio
 	switch a := action.(type) {
 	case eviction.ReadNode:
 		answer.Ticket = a.Ticket
-		answer.Node, err = r.nodes.read(ctx, r.client, a.Node)
+		answer.Node, err = r.nodes.read(ctx, a.Node)
 	case eviction.ReadPod:
 		answer.Ticket = a.Ticket
 		answer.Pod, err = r.readPod(ctx, a)
@@ -63,9 +73,18 @@ func (r *requests) carryOut(ctx context.Context, action eviction.Action) evictio
 		answer.RetryAfter = time.Duration(seconds) * time.Second
 	}
 	if err != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).V(3).Info("Request failed", "request", action, "outcome", answer.Outcome, "err", err)
+		r.complain(ctx, action, answer.Outcome, err)
 	}
 	return answer
+}
+
+// complain logs a failure. Gone and Conflict are in order.
+func (r *requests) complain(ctx context.Context, action eviction.Action, outcome eviction.Outcome, err error) {
+	log := klog.FromContext(ctx)
+	if outcome == eviction.Gone || outcome == eviction.Conflict || !r.complaint.Due() {
+		log = log.V(3)
+	}
+	log.Info("Request failed, will try again", "request", action, "outcome", outcome, "err", err)
 }
 
 func outcome(err error) eviction.Outcome {
@@ -79,10 +98,19 @@ func outcome(err error) eviction.Outcome {
 	case apierrors.IsTooManyRequests(err):
 		return eviction.Busy
 	}
-	if status := apierrors.APIStatus(nil); isStatus(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500 {
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500 {
 		return eviction.Refused
 	}
 	return eviction.Failed
+}
+
+func (r *requests) readNode(ctx context.Context, name string) (*eviction.Node, error) {
+	var node v1.Node
+	if err := r.client.Get().Resource("nodes").Name(name).MaxRetries(0).Do(ctx).Into(&node); err != nil {
+		return nil, err
+	}
+	read := eviction.NodeOf(&node)
+	return &read, nil
 }
 
 func (r *requests) readPod(ctx context.Context, a eviction.ReadPod) (*eviction.Pod, error) {

@@ -25,7 +25,7 @@ const Name = "node-lifecycle-controller"
 // Controller turns the state of nodes into taints.
 type Controller struct {
 	client   kubernetes.Interface
-	requests requests
+	requests *requests
 	events   *eventlog.Log // about nodes
 	core     *nodehealth.Core
 	seen     chan nodehealth.Event
@@ -41,7 +41,7 @@ type Controller struct {
 func New(client kubernetes.Interface, events *eventlog.Log, options nodehealth.Options) *Controller {
 	return &Controller{
 		client:   client,
-		requests: requests{client: client, events: events},
+		requests: &requests{client: client, events: events},
 		events:   events,
 		core:     nodehealth.New(options),
 		seen:     make(chan nodehealth.Event, 1024),

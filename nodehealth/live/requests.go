@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/controller/eventlog"
+	"github.com/berth-k8s/berth/controller/seldom"
 	"github.com/berth-k8s/berth/nodehealth"
 )
 
@@ -29,6 +30,8 @@ const (
 type requests struct {
 	client kubernetes.Interface
 	events *eventlog.Log
+
+	complaint seldom.Line
 }
 
 func (r *requests) carryOut(ctx context.Context, action nodehealth.Action) nodehealth.Answered {
@@ -71,7 +74,11 @@ func (r *requests) patchNode(ctx context.Context, ticket nodehealth.Ticket, name
 	if answer.Outcome == nodehealth.Stale {
 		node, err = r.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	} else if err != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).V(2).Info("Node not written, will try again", "node", klog.KRef("", name), "err", err)
+		log := klog.FromContext(ctx)
+		if answer.Outcome == nodehealth.Gone || !r.complaint.Due() {
+			log = log.V(2)
+		}
+		log.Info("Node not written, will try again", "node", klog.KRef("", name), "err", err)
 	}
 	if err == nil {
 		now := nodehealth.NodeOf(node)

@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"cmp"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -22,6 +23,8 @@ type Fleet struct {
 	out    []Action
 	// live counts nodes that are registered.
 	live int
+	// rand jitters heartbeats; seeded, so that a run can be repeated.
+	rand *rand.Rand
 }
 
 // node is one simulated node.
@@ -47,6 +50,7 @@ type node struct {
 	reported time.Time // last report
 	status   timer
 	renewing bool
+	asked    time.Time // when the last renewal was asked for
 	renew    timer
 }
 
@@ -56,6 +60,7 @@ func New(shape Shape) *Fleet {
 		shape: shape,
 		nodes: make(map[string]*node, shape.Count),
 		pods:  map[types.UID]*pod{},
+		rand:  rand.New(rand.NewPCG(1, uint64(shape.Count))),
 	}
 	for number := 1; number <= shape.Count; number++ {
 		n := &node{number: number, name: shape.Name(number), pods: map[types.UID]*pod{}}
@@ -90,7 +95,7 @@ func (f *Fleet) NodesListed(list []*v1.Node, version string, now time.Time) {
 	for number := 1; number <= f.shape.Count; number++ {
 		// A node that was registered after the list was made is not in it.
 		n := f.nodes[f.shape.Name(number)]
-		if n.object != nil && !there[n.name] && newer(version, n.object.ResourceVersion) {
+		if n.object != nil && !there[n.name] && olderThan(n.object.ResourceVersion, version) {
 			f.NodeGone(n.object, now)
 		}
 	}
@@ -281,19 +286,20 @@ func (f *Fleet) renewLease(n *node, now time.Time) {
 	if n.object == nil || n.silent || n.renewing {
 		return
 	}
-	n.renewing = true
+	n.renewing, n.asked = true, now
 	f.emit(Action{Kind: Renew, Node: n.name, UID: n.object.UID})
 }
 
 // scheduleRenewal sets the next renewal: the first one anywhere within the
 // interval, so that nodes that came together do not renew together, the others
-// an interval later, give or take what a kubelet does.
+// an interval after the last was asked for (a slow API server must not stretch
+// it), give or take what a kubelet does.
 func (f *Fleet) scheduleRenewal(n *node, outcome Outcome, now time.Time) {
 	if n.object == nil || n.silent {
 		return
 	}
 	interval := f.shape.RenewInterval
-	next := now.Add(interval + time.Duration((spread(n.name+now.String())-0.5)*0.08*float64(interval)))
+	next := n.asked.Add(interval + time.Duration((f.rand.Float64()-0.5)*0.08*float64(interval)))
 	if n.renew.at.IsZero() {
 		next = now.Add(time.Duration(spread(n.name) * float64(interval)))
 	}
@@ -339,4 +345,10 @@ func olderFirst(a, b *v1.Pod) int {
 func newer(is, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(is, than)
 	return err != nil || order > 0
+}
+
+// olderThan is true when a list at a version would have the object in it.
+func olderThan(object, list string) bool {
+	order, err := resourceversion.CompareResourceVersion(object, list)
+	return err == nil && order <= 0
 }

@@ -20,8 +20,8 @@ type pod struct {
 	// the node sees the deletion, and sooner by one with less grace.
 	stopBy    time.Time
 	stopGrace time.Duration
-	// refused is the version for which the API server took no status.
-	refused string
+	// refused: the API server took no status for this version of the object.
+	refused bool
 	// complained: something wrong with the pod was reported; once is enough.
 	complained bool
 	// deferred: a resize waits for room.
@@ -45,7 +45,7 @@ func (f *Fleet) PodsListed(list []*v1.Pod, version string, now time.Time) {
 		}
 	}
 	for uid, p := range f.pods {
-		if there[uid] == nil && newer(version, p.object.ResourceVersion) {
+		if there[uid] == nil && olderThan(p.object.ResourceVersion, version) {
 			f.PodGone(uid, now)
 		}
 	}
@@ -72,6 +72,7 @@ func (f *Fleet) PodSeen(object *v1.Pod, now time.Time) {
 	}
 	p.object = object
 	p.counted = nil
+	p.refused = false
 	p.admitted = p.admitted || object.Status.StartTime != nil
 	if ip := object.Status.PodIP; ip != "" && p.ip == "" && !object.Spec.HostNetwork && !terminal(object.Status.Phase) {
 		p.ip = ip
@@ -106,7 +107,7 @@ func (f *Fleet) roomMade(n *node, now time.Time) {
 func (f *Fleet) checkPod(p *pod, now time.Time) {
 	n := p.node
 	switch {
-	case p.busy || p.sent || p.refused == p.object.ResourceVersion || f.pods[p.object.UID] != p:
+	case p.busy || p.sent || p.refused || f.pods[p.object.UID] != p:
 	case n.gone:
 		f.remove(p)
 	case n.object == nil || n.silent:
@@ -341,6 +342,6 @@ func (f *Fleet) podDone(a Action, outcome Outcome, object any, now time.Time) {
 		p.failures++
 		f.timers.set(&p.timer, now.Add(retry(p.failures)))
 	case Refused:
-		p.refused = p.object.ResourceVersion
+		p.refused = true
 	}
 }

@@ -43,20 +43,22 @@ func (b *berth) place(pod *v1.Pod) error {
 
 // run places pods from the first on, made in batches beside the clock, until there are so many or the clock is done.
 func (b *berth) run(m *Mode, first, most int, clock *rounds) error {
-	const batch = 1000
-	pods := make([]*v1.Pod, 0, batch)
-	for placed := 0; placed < most && !clock.done(); placed += len(pods) {
+	const largest = 1000
+	var pods []*v1.Pod
+	for placed, batch := 0, 8; placed < most && !clock.done(); placed += len(pods) {
 		pods = pods[:0]
 		for range min(batch, most-placed) {
 			pods = append(pods, m.pod(first+placed+len(pods)))
 		}
-		start := time.Now()
+		clock.start()
 		for _, pod := range pods {
 			if err := b.place(pod); err != nil {
 				return fmt.Errorf("%s: %w", m.Name, err)
 			}
 		}
-		clock.add(len(pods), time.Since(start))
+		if clock.stop(len(pods)); time.Since(clock.started) < 10*time.Millisecond {
+			batch = min(2*batch, largest) // looking at the clock takes as long as a decision
+		}
 	}
 	return nil
 }
@@ -65,7 +67,7 @@ func (b *berth) run(m *Mode, first, most int, clock *rounds) error {
 type Steady struct {
 	Mode     string
 	Nodes    int
-	Decision time.Duration
+	Decision Cost
 	Pods     int
 }
 
@@ -76,7 +78,7 @@ func measureBerth(m *Mode, nodes, most int, atMost time.Duration) (Steady, error
 	for i := range nodes {
 		b.cluster.Place(b.cluster.Pending(m.pod(i)), b.cluster.Nodes[i])
 	}
-	if err := b.run(m, nodes, m.kinds(), &rounds{each: time.Minute}); err != nil {
+	if err := b.run(m, nodes, m.kinds(), &rounds{each: 15 * time.Second}); err != nil {
 		return Steady{}, err
 	}
 	runtime.GC()
@@ -90,7 +92,7 @@ type Filling struct {
 	Mode        string
 	Nodes, Pods int
 	// Took is the time for all pods, First that part of it in which the first pod of each kind was placed.
-	Took, First time.Duration
+	Took, First Cost
 	// NodeBytes counts with what is kept for each kind of pod, PodBytes what a pod adds.
 	NodeBytes, PodBytes int64
 	// Complete tells whether all pods were placed in the time there was.
@@ -113,12 +115,12 @@ func fill(m *Mode, nodes, pods int, atMost time.Duration) (Filling, error) {
 	if err := b.run(m, first.all, pods-first.all, &rest); err != nil {
 		return f, err
 	}
-	f.Pods, f.First, f.Took = first.all+rest.all, first.total, first.total+rest.total
+	f.Pods, f.First, f.Took = first.all+rest.all, first.total, first.total.plus(rest.total)
 	f.Complete = f.Pods == pods
 	f.PodBytes = (heap() - empty) / int64(max(rest.all, 1))
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	more := rounds{each: time.Second}
-	err := b.run(m, f.Pods, 50_000, &more)
+	err := b.run(m, f.Pods, min(50_000, pods), &more)
 	f.Steady = Steady{m.Name, nodes, more.one(), more.all}
 	return f, err
 }

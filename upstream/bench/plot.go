@@ -14,10 +14,10 @@ import (
 func (r *Report) Plot(path string) error {
 	p := plot.New()
 	p.Title.Text = "One decision, from a pod to its node"
-	p.X.Label.Text, p.X.Scale, p.X.Tick.Marker = "nodes", plot.LogScale{}, plot.LogTicks{Prec: -1}
-	p.Y.Label.Text, p.Y.Scale, p.Y.Tick.Marker = "microseconds", plot.LogScale{}, plot.LogTicks{Prec: -1}
+	p.X.Label.Text, p.X.Scale, p.X.Tick.Marker = "nodes", plot.LogScale{}, decades{}
+	p.Y.Label.Text, p.Y.Scale, p.Y.Tick.Marker = "microseconds", plot.LogScale{}, decades{}
 	p.Legend.Top, p.Legend.Left = true, true
-	p.Legend.YOffs = vg.Points(-6)
+	p.Legend.YOffs, p.Legend.XOffs, p.Legend.Padding = vg.Points(-6), vg.Points(6), vg.Points(2)
 	p.Add(plotter.NewGrid())
 	for i, m := range Modes {
 		if err := r.plotBerth(p, i, m.Name); err != nil {
@@ -38,8 +38,8 @@ func (r *Report) Plot(path string) error {
 func (r *Report) plotBerth(p *plot.Plot, i int, mode string) error {
 	var line plotter.XYs
 	for _, s := range r.Sizes {
-		if s.Mode == mode && s.Decision > 0 {
-			line = append(line, plotter.XY{X: float64(s.Nodes), Y: micros(s.Decision.Nanoseconds())})
+		if s.Mode == mode && s.Decision.Wall > 0 {
+			line = append(line, plotter.XY{X: float64(s.Nodes), Y: micros(s.Decision)})
 		}
 	}
 	if len(line) == 0 {
@@ -58,18 +58,36 @@ func (r *Report) plotBerth(p *plot.Plot, i int, mode string) error {
 
 func (r *Report) plotUpstream(p *plot.Plot) error {
 	for i, c := range r.Compared {
-		points, err := plotter.NewScatter(plotter.XYs{{X: float64(r.Nodes), Y: micros(c.Sampled.Nanoseconds())}, {X: float64(r.Nodes), Y: micros(c.All.Nanoseconds())}})
+		points, err := plotter.NewScatter(plotter.XYs{{X: float64(r.Nodes), Y: micros(c.Sampled)}, {X: float64(r.Nodes), Y: micros(c.All)}})
 		if err != nil {
 			return fmt.Errorf("plot %s: %w", c.Mode, err)
 		}
 		color := slices.IndexFunc(Modes, func(m Mode) bool { return m.Name == c.Mode })
 		points.Color, points.Shape, points.Radius = plotutil.Color(color), plotutil.Shape(color), vg.Points(4)
 		p.Add(points)
-		if i == 0 {
-			p.Legend.Add("kube-scheduler, sampled and all nodes", points)
+		if i > 0 {
+			continue
 		}
+		labels, err := plotter.NewLabels(plotter.XYLabels{XYs: points.XYs, Labels: []string{"   kube-scheduler, sampled", "   kube-scheduler, all nodes"}})
+		if err != nil {
+			return fmt.Errorf("plot %s: %w", c.Mode, err)
+		}
+		p.Add(labels)
 	}
 	return nil
 }
 
-func micros(nanoseconds int64) float64 { return float64(nanoseconds) / 1e3 }
+// decades labels powers of ten in full.
+type decades struct{}
+
+func (decades) Ticks(low, high float64) []plot.Tick {
+	ticks := plot.LogTicks{Prec: -1}.Ticks(low, high)
+	for i := range ticks {
+		if ticks[i].Label != "" && ticks[i].Value >= 1 {
+			ticks[i].Label = thousands(int(ticks[i].Value + 0.5))
+		}
+	}
+	return ticks
+}
+
+func micros(c Cost) float64 { return float64(c.Wall.Nanoseconds()) / 1e3 }

@@ -44,14 +44,14 @@ func highPod(i int) *v1.Pod {
 }
 
 // preemptUpstream decides that a pod fits nowhere and who must go, has them gone and the pod placed.
-func preemptUpstream(ctx context.Context, nodes, most int, percentage int32, atMost time.Duration) (time.Duration, error) {
+func preemptUpstream(ctx context.Context, nodes, most int, percentage int32, atMost time.Duration) (Cost, error) {
 	list := make([]*v1.Node, nodes)
 	for i := range list {
 		list[i] = full.node(i)
 	}
 	u, err := newUpstream(ctx, list, 0)
 	if err != nil {
-		return 0, err
+		return Cost{}, err
 	}
 	defer u.stop()
 	placed := map[string]*v1.Pod{}
@@ -60,14 +60,14 @@ func preemptUpstream(ctx context.Context, nodes, most int, percentage int32, atM
 			pod := lowPod(i, k)
 			placed[pod.Name] = pod
 			if err := u.scheduler.Cache.AddPod(u.logger, pod); err != nil {
-				return 0, err
+				return Cost{}, err
 			}
 		}
 	}
 	args := &config.DefaultPreemptionArgs{MinCandidateNodesPercentage: percentage, MinCandidateNodesAbsolute: 100}
 	plugin, err := defaultpreemption.New(ctx, args, u.framework, feature.Features{})
 	if err != nil {
-		return 0, err
+		return Cost{}, err
 	}
 	return preemptions(most, atMost, func(pod *v1.Pod) error { return u.preempt(ctx, plugin, pod, placed) })
 }
@@ -110,7 +110,7 @@ func (u *upstream) preempt(ctx context.Context, plugin *defaultpreemption.Defaul
 }
 
 // preemptBerth does the same.
-func preemptBerth(nodes, most int, atMost time.Duration) (time.Duration, error) {
+func preemptBerth(nodes, most int, atMost time.Duration) (Cost, error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	b := newBerth(&full, nodes)
 	for i := range nodes {
@@ -122,18 +122,18 @@ func preemptBerth(nodes, most int, atMost time.Duration) (time.Duration, error) 
 }
 
 // preemptions measures one after the other. The first reads the whole cluster and is not counted.
-func preemptions(most int, atMost time.Duration, preempt func(*v1.Pod) error) (time.Duration, error) {
+func preemptions(most int, atMost time.Duration, preempt func(*v1.Pod) error) (Cost, error) {
 	clock := rounds{each: atMost}
 	for i := range most {
 		pod := highPod(i)
-		start := time.Now()
+		clock.start()
 		if err := preempt(pod); err != nil {
-			return 0, err
+			return Cost{}, err
 		}
 		if i == 0 {
 			continue
 		}
-		if clock.add(1, time.Since(start)); clock.done() {
+		if clock.stop(1); clock.done() {
 			break
 		}
 	}

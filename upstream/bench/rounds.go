@@ -1,38 +1,71 @@
 package bench
 
-import "time"
+import (
+	"syscall"
+	"time"
+)
+
+// Cost is what one decision takes.
+type Cost struct {
+	// Wall is the time that passes, CPU what all threads of the process use in it, garbage collection included.
+	Wall, CPU time.Duration
+}
 
 // rounds divides a measurement into ten rounds and keeps the fastest: whatever else runs on the machine disturbs the others
 // more. A round is long enough to have its share of garbage collections.
 type rounds struct {
 	each time.Duration // of all rounds together
 
-	total, round time.Duration
+	started  time.Time
+	startCPU time.Duration
+
+	round, total Cost
 	steps, all   int
-	best         time.Duration // of one step
+	best         Cost // of one step
 }
 
-// add counts steps that took so long together.
-func (r *rounds) add(steps int, took time.Duration) {
-	r.total += took
-	r.round += took
+func (r *rounds) start() { r.started, r.startCPU = time.Now(), cpu() }
+
+// stop counts steps that were taken since start.
+func (r *rounds) stop(steps int) {
+	took := Cost{time.Since(r.started), cpu() - r.startCPU}
+	r.round, r.total = r.round.plus(took), r.total.plus(took)
 	r.steps += steps
 	r.all += steps
-	if r.round < r.each/10 {
+	if r.round.Wall < r.each/10 {
 		return
 	}
-	if one := r.round / time.Duration(r.steps); r.best == 0 || one < r.best {
-		r.best = one
+	one := r.round.over(r.steps)
+	if r.best.Wall == 0 || one.Wall < r.best.Wall {
+		r.best.Wall = one.Wall
 	}
-	r.round, r.steps = 0, 0
+	if r.best.CPU == 0 || one.CPU < r.best.CPU {
+		r.best.CPU = one.CPU
+	}
+	r.round, r.steps = Cost{}, 0
 }
 
-func (r *rounds) done() bool { return r.total >= r.each }
+func (r *rounds) done() bool { return r.total.Wall >= r.each }
 
 // one is what a step takes.
-func (r *rounds) one() time.Duration {
-	if r.best == 0 { // not even one round
-		return r.total / time.Duration(max(r.all, 1))
+func (r *rounds) one() Cost {
+	if r.best.Wall == 0 { // not even one round
+		return r.total.over(max(r.all, 1))
 	}
 	return r.best
+}
+
+func (c Cost) plus(o Cost) Cost { return Cost{c.Wall + o.Wall, c.CPU + o.CPU} }
+
+func (c Cost) over(steps int) Cost {
+	return Cost{c.Wall / time.Duration(steps), c.CPU / time.Duration(steps)}
+}
+
+// cpu is what the process has used so far.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0 // then the table shows nothing
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -38,7 +38,7 @@ type Comparison struct {
 	Mode string
 	Goal float64
 	// Sampled is kube-scheduler's default; All is with all nodes (or all candidates) looked at, as Berth does.
-	Sampled, All, Berth time.Duration
+	Sampled, All, Berth Cost
 }
 
 // Run measures.
@@ -120,7 +120,7 @@ func (r *Report) alone(o Options, m *Mode) error {
 		}
 		r.Sizes = append(r.Sizes, s)
 	}
-	if o.Large == 0 {
+	if o.Large == 0 || m.Bound == 0 {
 		return nil
 	}
 	o.say("%s: Berth alone, %d pods onto %d empty nodes", m.Name, o.Large, o.Large)

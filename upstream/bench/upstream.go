@@ -68,21 +68,21 @@ func (u *upstream) place(ctx context.Context, pod *v1.Pod) error {
 }
 
 // measureUpstream decides on pods, at most so many and for at most so long, and returns what one takes.
-func measureUpstream(ctx context.Context, m *Mode, nodes int, percentage int32, most int, atMost time.Duration) (time.Duration, error) {
+func measureUpstream(ctx context.Context, m *Mode, nodes int, percentage int32, most int, atMost time.Duration) (Cost, error) {
 	list := make([]*v1.Node, nodes)
 	for i := range list {
 		list[i] = m.node(i)
 	}
 	u, err := newUpstream(ctx, list, percentage)
 	if err != nil {
-		return 0, err
+		return Cost{}, err
 	}
 	defer u.stop()
 	for i := range nodes { // a pod on every node, as on Berth's side
 		pod := m.pod(i)
 		pod.Spec.NodeName = list[i].Name
 		if err := u.scheduler.Cache.AddPod(u.logger, pod); err != nil {
-			return 0, err
+			return Cost{}, err
 		}
 	}
 	pods := make([]*v1.Pod, most)
@@ -92,14 +92,14 @@ func measureUpstream(ctx context.Context, m *Mode, nodes int, percentage int32, 
 	const warm = 20
 	clock := rounds{each: atMost}
 	for i, pod := range pods {
-		start := time.Now()
+		clock.start()
 		if err := u.place(ctx, pod); err != nil {
-			return 0, fmt.Errorf("%s, %s: %w", m.Name, pod.Name, err)
+			return Cost{}, fmt.Errorf("%s, %s: %w", m.Name, pod.Name, err)
 		}
 		if i < warm {
 			continue
 		}
-		if clock.add(1, time.Since(start)); clock.done() {
+		if clock.stop(1); clock.done() {
 			break
 		}
 	}

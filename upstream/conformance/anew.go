@@ -21,12 +21,11 @@ import (
 // judgeAnew is what upstream says of one node in a world where the pods nominated to it have come, and if it says nothing
 // against that, in one where they will not.
 func judgeAnew(ctx context.Context, w *World, only []string, pod *v1.Pod, node string) (*Verdict, error) {
-	guests := slices.Clone(w.Nominated)
-	guests = slices.DeleteFunc(guests, func(g *v1.Pod) bool {
+	guests := slices.DeleteFunc(w.nominations(), func(g *v1.Pod) bool {
 		return g.Status.NominatedNodeName != node || g.UID == pod.UID || corev1helpers.PodPriority(g) < corev1helpers.PodPriority(pod)
 	})
 	supposed := *w
-	supposed.Nominated = nil
+	supposed.Nominated, supposed.Pending = nil, nil
 	if len(guests) > 0 {
 		arrived := supposed
 		arrived.Placed = slices.Clone(w.Placed)

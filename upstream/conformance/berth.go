@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -36,7 +37,7 @@ func newBerth(w *World, only []string) (*berth, error) {
 	for _, p := range w.Placed {
 		b.cluster.SetPod(p)
 	}
-	for _, p := range w.Nominated {
+	for _, p := range w.nominations() {
 		b.cluster.Nominate(b.cluster.Pending(p), p.Status.NominatedNodeName)
 	}
 	profile, err := berthProfile(w, only)
@@ -95,11 +96,18 @@ func berthProfile(w *World, only []string) (*plugins.Profile, error) {
 	for point, names := range defaults.At {
 		at[point] = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return len(only) > 0 && !slices.Contains(only, name) })
 	}
+	disable := func(point plugins.Point, gone []string) {
+		at[point] = slices.DeleteFunc(at[point], func(name string) bool { return slices.Contains(gone, name) })
+	}
+	disable(plugins.Score, w.Unscored)
+	disable(plugins.Filters, w.Unfiltered)
+	weights := maps.Clone(defaults.Weights)
+	maps.Copy(weights, w.Weights)
 	args := map[string]any{}
 	for name, a := range w.Args {
 		args[name] = a
 	}
-	return plugins.NewProfile(defaults.SchedulerName, at, defaults.Weights, args)
+	return plugins.NewProfile(defaults.SchedulerName, at, weights, args)
 }
 
 // Plugins names the plugins that can be compared one by one: those of the default profile that filter or score.
@@ -125,6 +133,28 @@ func present() (names []string) {
 		}
 	}
 	return names
+}
+
+// reserve asks all plugins to take what the pod needs beside room on its node.
+func (b *berth) reserve(placed *v1.Pod) (undo func(), err error) {
+	var taken []func()
+	undo = func() {
+		for _, giveBack := range slices.Backward(taken) {
+			giveBack()
+		}
+	}
+	waiting := placed.DeepCopy()
+	waiting.Spec.NodeName = ""
+	for _, r := range b.profile.Reservers {
+		giveBack, err := r.Reserve(b.cluster, b.cluster.Pending(waiting), b.cluster.Node(placed.Spec.NodeName))
+		if err != nil {
+			return undo, err
+		}
+		if giveBack != nil {
+			taken = append(taken, giveBack)
+		}
+	}
+	return undo, nil
 }
 
 func (b *berth) filter(name string, pod *cluster.Pod) Filtering {

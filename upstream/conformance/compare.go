@@ -88,16 +88,24 @@ func Compare(ctx context.Context, w *World, only []string) (Totals, []Difference
 	if err != nil {
 		return Totals{}, nil, fmt.Errorf("seed %d: berth: %w", w.Seed, err)
 	}
+	return compare(ctx, w, u, b, only)
+}
+
+func compare(ctx context.Context, w *World, u *upstream, b *berth, only []string) (Totals, []Difference, error) {
 	c := &comparison{world: w, only: only, upstream: u, berth: b, rand: rand.New(rand.NewPCG(w.Seed, 1))}
 	c.totals.Clusters, c.totals.Nodes = 1, len(w.Nodes)
-	names := slices.DeleteFunc(Plugins(), func(n string) bool { return !slices.Contains(only, n) })
+	names := slices.DeleteFunc(Plugins(), func(n string) bool {
+		return !slices.Contains(only, n) || slices.Contains(w.Unscored, n) || slices.Contains(w.Unfiltered, n)
+	})
 	for _, pod := range w.Pending {
 		c.totals.Pods++
+		c.gates(ctx, pod)
+		node, state := c.whole(ctx, pod)
+		// Alone, plugins look at nodes that they are not asked about when all are; what they then remember comes too late to count.
 		for _, name := range names {
 			c.plugin(ctx, name, pod)
 		}
-		node := c.whole(ctx, pod)
-		if err := c.advance(ctx, pod, node); err != nil {
+		if err := c.advance(ctx, pod, node, state); err != nil {
 			return Totals{}, nil, fmt.Errorf("seed %d: %w", w.Seed, err)
 		}
 	}
@@ -110,7 +118,7 @@ func (c *comparison) differ(pod *v1.Pod, node, plugin, what, upstream, berth str
 }
 
 // advance places the pod on both sides where Berth chose to, and takes away one that was there before.
-func (c *comparison) advance(ctx context.Context, pod *v1.Pod, node string) error {
+func (c *comparison) advance(ctx context.Context, pod *v1.Pod, node string, state fwk.CycleState) error {
 	if !c.world.Sequence {
 		return nil
 	}
@@ -118,6 +126,9 @@ func (c *comparison) advance(ctx context.Context, pod *v1.Pod, node string) erro
 	if node != "" {
 		placed := pod.DeepCopy()
 		placed.Spec.NodeName = node
+		if !c.reserve(ctx, placed, state) {
+			return nil
+		}
 		w.Placed = append(slices.Clone(w.Placed), placed)
 		if err := c.upstream.place(ctx, placed); err != nil {
 			return err
@@ -136,11 +147,32 @@ func (c *comparison) advance(ctx context.Context, pod *v1.Pod, node string) erro
 	return nil
 }
 
+// reserve takes volumes and devices for the pod on both sides; neither has them if one of them cannot.
+func (c *comparison) reserve(ctx context.Context, placed *v1.Pod, state fwk.CycleState) bool {
+	status := c.upstream.framework.RunReservePluginsReserve(ctx, state, placed, placed.Spec.NodeName)
+	undo, err := c.berth.reserve(placed)
+	if status.IsSuccess() && err == nil {
+		return true
+	}
+	if status.IsSuccess() != (err == nil) {
+		c.differ(placed, placed.Spec.NodeName, "", "reserve", status.Message(), fmt.Sprint(err))
+	}
+	if !status.IsSuccess() {
+		c.upstream.framework.RunReservePluginsUnreserve(ctx, state, placed, placed.Spec.NodeName)
+	}
+	undo()
+	return false
+}
+
 // plugin compares one plugin on its own: neither earlier rejections nor other scores hide what it says.
 func (c *comparison) plugin(ctx context.Context, name string, pod *v1.Pod) {
 	want, state := c.upstream.filter(ctx, name, pod)
 	waiting := c.berth.cluster.Pending(pod)
 	got := c.berth.filter(name, waiting)
+	if want.All.inFlight() {
+		c.totals.onPurpose(allocatedAtOnce, 1)
+		return
+	}
 	if !want.All.equal(got.All) {
 		c.differ(pod, "", name, "prefilter", "all "+want.All.String(), "all "+got.All.String())
 		return

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/berth-k8s/berth/cluster"
 	"github.com/berth-k8s/berth/decide"
@@ -19,11 +20,13 @@ const (
 	notFound      = "message not found"
 	nominatedAnew = "nominated pods judged anew"
 	victimsAnew   = "victims judged anew"
+
+	allocatedAtOnce = "devices allocated at once"
 )
 
 // whole compares all plugins together on one pod: verdicts, scores, the message or the choice, and preemption. It returns the
-// node that both sides may choose.
-func (c *comparison) whole(ctx context.Context, pod *v1.Pod) (node string) {
+// node that both sides may choose, and upstream's state for reserving it.
+func (c *comparison) whole(ctx context.Context, pod *v1.Pod) (node string, state fwk.CycleState) {
 	want := c.upstream.attempt(ctx, pod)
 	waiting := c.berth.cluster.Pending(pod)
 	got := decide.Evaluate(c.berth.cluster, c.berth.profile, waiting)
@@ -31,22 +34,26 @@ func (c *comparison) whole(ctx context.Context, pod *v1.Pod) (node string) {
 		if (want.failed == nil) != (got.Err == nil) {
 			c.differ(pod, "", "", "error", fmt.Sprint(want.failed), fmt.Sprint(got.Err))
 		}
+		// A pod with a nominated node may be placed there before anybody comes to the node that fails.
+		if d := c.berth.decider.Decide(waiting); d.Err == nil && pod.Status.NominatedNodeName == "" {
+			c.differ(pod, "", "", "error of the fast way", fmt.Sprint(want.failed), describeDecision(d))
+		}
 		c.totals.UpstreamErrors++
-		return ""
+		return "", nil
 	}
 	if !c.verdicts(ctx, pod, want, got) {
-		return ""
+		return "", nil
 	}
 	c.totalScores(pod, want, got)
 	decision := c.berth.decider.Decide(waiting)
 	if len(want.feasible) > 0 {
-		return c.choice(pod, want, decision)
+		return c.choice(pod, want, decision), want.state
 	}
 	if decision.Node != nil || decision.Err != nil {
 		c.differ(pod, "", "", "decision", "none", describeDecision(decision))
 	}
 	c.preemption(ctx, pod, waiting, want, got)
-	return ""
+	return "", nil
 }
 
 // verdicts reports whether both sides agree on every node.
@@ -55,6 +62,10 @@ func (c *comparison) verdicts(ctx context.Context, pod *v1.Pod, want *attempt, g
 	var all *Verdict
 	if got.Rejection != nil {
 		all = rejected(got.Rejector, got.Rejection)
+	}
+	if want.all.inFlight() {
+		c.totals.onPurpose(allocatedAtOnce, 1)
+		return false
 	}
 	if !want.all.equal(all) {
 		c.differ(pod, "", "", "prefilter", "all "+want.all.String(), "all "+all.String())
@@ -104,6 +115,9 @@ func (c *comparison) choice(pod *v1.Pod, want *attempt, got decide.Decision) (no
 	if got.Node == nil || got.Err != nil || !slices.Contains(best, got.Node.Name) || got.Total != total {
 		c.differ(pod, "", "", "decision", fmt.Sprintf("%v with %d", best, total), describeDecision(got))
 		return ""
+	}
+	if pod.Status.NominatedNodeName == "" && got.Feasible != len(want.feasible) {
+		c.differ(pod, "", "", "feasible nodes", fmt.Sprint(len(want.feasible)), fmt.Sprint(got.Feasible))
 	}
 	return got.Node.Name
 }
@@ -222,6 +236,11 @@ func (b *berth) afterword(pod *cluster.Pod, p decide.Preemption) string {
 	}
 	return strings.Join(parts, ", ")
 }
+
+var (
+	_ postFilter = (*plugins.DynamicResources)(nil)
+	_ preEnqueue = (*plugins.DynamicResources)(nil)
+)
 
 type postFilter interface {
 	PostFilter(*cluster.Cluster, *cluster.Pod) (message string, change *resourcev1.ResourceClaim, remove bool)

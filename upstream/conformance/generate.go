@@ -16,7 +16,7 @@ import (
 type generator struct {
 	*rand.Rand
 	w *World
-	// apps are labels, owner and a leaning to certain features that several pods of this world share.
+	// apps are labels, namespace and owner that several pods of this world share.
 	apps []app
 	// leaning makes worlds differ: a feature is likely in some worlds and rare in the others.
 	leaning map[string]float64
@@ -44,7 +44,8 @@ var epoch = time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
 // Generate makes the world of a seed, always the same.
 func Generate(seed uint64) *World {
 	g := &generator{
-		Rand: rand.New(rand.NewPCG(seed, 0x6265727468)), w: &World{Seed: seed, Args: map[string]runtime.Object{}}, claims: map[string][]string{}, taken: map[string]bool{}, single: map[string]bool{}, deviceClaims: map[string][]string{},
+		Rand: rand.New(rand.NewPCG(seed, 0x6265727468)), w: &World{Seed: seed, Args: map[string]runtime.Object{}},
+		claims: map[string][]string{}, taken: map[string]bool{}, single: map[string]bool{}, deviceClaims: map[string][]string{},
 	}
 	g.lean("node affinity", "pod affinity", "spread", "taints", "ports", "volumes", "devices", "sizes", "images", "odd", "nominated",
 		"features", "pod level", "resized", "full")

@@ -8,10 +8,19 @@ import (
 	"k8s.io/utils/ptr"
 )
 
+var scorers = []string{
+	"TaintToleration", "NodeAffinity", "NodeResourcesFit", "PodTopologySpread", "InterPodAffinity", "NodeResourcesBalancedAllocation", "ImageLocality",
+}
+
 // arguments gives some worlds a profile other than the default.
 func (g *generator) arguments() {
 	if g.chance(0.5) {
 		return
+	}
+	if g.chance(0.2) {
+		g.w.Weights = map[string]int64{pick(g, scorers...): int64(g.between(1, 10)), pick(g, scorers...): 100}
+		g.w.Unscored = some(g, 0.1, scorers...)
+		g.w.Unfiltered = some(g, 0.1, "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit", "PodTopologySpread", "InterPodAffinity")
 	}
 	if g.chance(0.6) {
 		g.w.Args["NodeResourcesFit"] = g.fitArgs()

@@ -143,8 +143,11 @@ func (g *generator) nominated() {
 func (g *generator) pending() {
 	for range g.between(2, 6) {
 		pod := g.pod("wait")
-		if g.chance(0.05) {
+		if g.chance(0.07) {
 			pod.Status.NominatedNodeName = pick(g, pick(g, g.w.Nodes...).Name, "unknown-node")
+		}
+		if g.chance(0.03) { // such a pod is not tried, but can be
+			pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/quota"}, {Name: "example.com/approval"}}
 		}
 		g.w.Pending = append(g.w.Pending, pod)
 	}
@@ -155,6 +158,7 @@ func (g *generator) pending() {
 		pod := pick(g, g.w.Pending...).DeepCopy()
 		pod.Name = g.next("wait")
 		pod.UID = types.UID("uid-" + pod.Name)
+		pod.Status.NominatedNodeName = ""
 		g.w.Pending = append(g.w.Pending, pod)
 	}
 }

@@ -11,8 +11,8 @@ import (
 
 // shrinker looks for the smallest world that shows a difference.
 type shrinker struct {
-	ctx  context.Context
-	only []string
+	// differences finds them in a world.
+	differences func(*World) []Difference
 	// budget bounds how many smaller worlds are tried.
 	budget int
 
@@ -26,7 +26,17 @@ func Shrink(ctx context.Context, w *World, d Difference, only []string) (*World,
 	if d.Plugin != "" {
 		only = []string{d.Plugin}
 	}
-	s := &shrinker{ctx: ctx, only: only, budget: 4000, world: w, found: d}
+	s := &shrinker{budget: 4000, world: w, found: d, differences: func(w *World) []Difference {
+		_, found, err := Compare(ctx, w, only)
+		if err != nil {
+			return nil // a part is missing that others need
+		}
+		return found
+	}}
+	return s.shrink()
+}
+
+func (s *shrinker) shrink() (*World, Difference) {
 	s.dropPending()
 	for again := true; again; {
 		again = s.dropObjects()
@@ -43,11 +53,7 @@ func (s *shrinker) keeps(smaller *World) bool {
 	if s.budget--; s.budget < 0 || len(smaller.Nodes) == 0 {
 		return false
 	}
-	_, found, err := Compare(s.ctx, smaller, s.only)
-	if err != nil {
-		return false
-	}
-	for _, d := range found {
+	for _, d := range s.differences(smaller) {
 		if d.Plugin == s.found.Plugin && d.What == s.found.What && d.Pod == s.found.Pod {
 			s.world, s.found = smaller, d
 			return true
@@ -79,6 +85,14 @@ func (s *shrinker) dropArguments() (any bool) {
 		smaller.Args = maps.Clone(smaller.Args)
 		delete(smaller.Args, plugin)
 		any = s.keeps(&smaller) || any
+	}
+	for _, drop := range []func(*World){
+		func(w *World) { w.Weights = nil }, func(w *World) { w.Unscored = nil }, func(w *World) { w.Unfiltered = nil },
+	} {
+		smaller := *s.world
+		if drop(&smaller); len(s.world.Weights)+len(s.world.Unscored)+len(s.world.Unfiltered) > len(smaller.Weights)+len(smaller.Unscored)+len(smaller.Unfiltered) {
+			any = s.keeps(&smaller) || any
+		}
 	}
 	return any
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	clientset "k8s.io/client-go/kubernetes/fake"
@@ -37,7 +38,9 @@ type upstream struct {
 	cache    cache.Cache
 	snapshot *cache.Snapshot
 	nodes    []fwk.NodeInfo
-	stop     context.CancelFunc
+
+	nominations nominator
+	stop        context.CancelFunc
 }
 
 // newUpstream brings up the scheduler with the plugins named, or with all default ones if none is.
@@ -54,15 +57,16 @@ func newUpstream(ctx context.Context, w *World, only []string) (*upstream, error
 	if err := u.makeFramework(ctx, w, profile); err != nil {
 		return nil, err
 	}
-	nominations := nominator{}
-	for _, pod := range w.Nominated {
+	u.nominations = nominator{}
+	for _, pod := range w.nominations() {
 		info, err := framework.NewPodInfo(pod)
 		if err != nil {
 			return nil, err
 		}
-		nominations[pod.Status.NominatedNodeName] = append(nominations[pod.Status.NominatedNodeName], info)
+		node := pod.Status.NominatedNodeName
+		u.nominations[node] = append(u.nominations[node], info)
 	}
-	u.framework.SetPodNominator(nominations)
+	u.framework.SetPodNominator(u.nominations)
 	return u, nil
 }
 
@@ -92,6 +96,7 @@ func (u *upstream) place(ctx context.Context, pod *v1.Pod) error {
 	if err := u.cache.AssumePod(klog.FromContext(ctx), pod); err != nil {
 		return err
 	}
+	u.nominations.DeleteNominatedPodIfExists(pod)
 	return u.cache.UpdateSnapshot(klog.FromContext(ctx), u.snapshot)
 }
 
@@ -129,10 +134,14 @@ func (u *upstream) makeFramework(ctx context.Context, w *World, profile *config.
 
 // client answers what plugins ask the API directly: only what they change is there.
 func (u *upstream) client(w *World) kubernetes.Interface {
-	if claims := resourceClaims(w); len(claims) > 0 {
-		return clientset.NewClientset(claims...)
+	var claims []runtime.Object
+	for _, claim := range ofKind[*resourcev1.ResourceClaim](w) {
+		claims = append(claims, claim)
 	}
-	return idleClient
+	if len(claims) == 0 {
+		return idleClient
+	}
+	return clientset.NewClientset(claims...)
 }
 
 // idleClient serves worlds in which no plugin talks to the API; making one takes longer than judging a pod.
@@ -164,6 +173,18 @@ func profileOf(w *World, only []string) (*config.KubeSchedulerProfile, error) {
 		return nil, err
 	}
 	profile := &internal.Profiles[0]
+	enabled := profile.Plugins.MultiPoint.Enabled
+	for i := range enabled {
+		if weight, ok := w.Weights[enabled[i].Name]; ok {
+			enabled[i].Weight = int32(weight)
+		}
+	}
+	for _, name := range w.Unscored {
+		profile.Plugins.Score.Disabled = append(profile.Plugins.Score.Disabled, config.Plugin{Name: name})
+	}
+	for _, name := range w.Unfiltered {
+		profile.Plugins.Filter.Disabled = append(profile.Plugins.Filter.Disabled, config.Plugin{Name: name})
+	}
 	if len(only) > 0 {
 		profile.Plugins.MultiPoint.Enabled = slices.DeleteFunc(profile.Plugins.MultiPoint.Enabled, func(p config.Plugin) bool {
 			return p.Name != "PrioritySort" && p.Name != "DefaultBinder" && !slices.Contains(only, p.Name)
@@ -172,11 +193,16 @@ func profileOf(w *World, only []string) (*config.KubeSchedulerProfile, error) {
 	return profile, nil
 }
 
-// nominator holds nominations that do not change.
+// nominator holds the pods nominated to each node.
 type nominator map[string][]fwk.PodInfo
 
 func (n nominator) NominatedPodsForNode(node string) []fwk.PodInfo { return n[node] }
 
 func (n nominator) AddNominatedPod(klog.Logger, fwk.PodInfo, *fwk.NominatingInfo) {}
-func (n nominator) DeleteNominatedPodIfExists(*v1.Pod)                            {}
-func (n nominator) UpdateNominatedPod(klog.Logger, *v1.Pod, fwk.PodInfo)          {}
+
+func (n nominator) DeleteNominatedPodIfExists(pod *v1.Pod) {
+	node := pod.Status.NominatedNodeName
+	n[node] = slices.DeleteFunc(n[node], func(p fwk.PodInfo) bool { return p.GetPod().UID == pod.UID })
+}
+
+func (n nominator) UpdateNominatedPod(klog.Logger, *v1.Pod, fwk.PodInfo) {}

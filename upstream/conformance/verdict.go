@@ -28,6 +28,11 @@ func (v *Verdict) String() string {
 	return fmt.Sprintf("rejected by %s: %q", v.Plugin, v.Reasons)
 }
 
+// inFlight tells whether upstream waits for devices that a pod before this one has reserved and not yet got written.
+func (v *Verdict) inFlight() bool {
+	return v != nil && v.Plugin == "DynamicResources" && len(v.Reasons) == 1 && strings.HasSuffix(v.Reasons[0], " is in the process of being allocated")
+}
+
 func (v *Verdict) equal(o *Verdict) bool {
 	if v == nil || o == nil {
 		return v == nil && o == nil

@@ -1,12 +1,10 @@
 package conformance
 
 import (
-	"fmt"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -29,6 +27,10 @@ type World struct {
 	// Args are the arguments of plugins that do not run with the defaults, by plugin: pointers to the types of
 	// k8s.io/kube-scheduler/config/v1, without defaults filled in.
 	Args map[string]runtime.Object
+	// Weights are those of plugins at Score that have another than the default.
+	Weights map[string]int64
+	// Unscored and Unfiltered are the plugins disabled at Score and at Filter alone.
+	Unscored, Unfiltered []string
 }
 
 func (w *World) budgets() []*policyv1.PodDisruptionBudget {
@@ -39,6 +41,18 @@ func ofKind[T runtime.Object](w *World) (list []T) {
 	for _, o := range w.Others {
 		if typed, ok := o.(T); ok {
 			list = append(list, typed)
+		}
+	}
+	return list
+}
+
+// nominations are the pods that wait for room on a node: those of the pending ones that did preempt, too.
+func (w *World) nominations() []*v1.Pod {
+	list := slices.Clone(w.Nominated)
+	for _, p := range w.Pending {
+		placed := func(o *v1.Pod) bool { return o.UID == p.UID }
+		if p.Status.NominatedNodeName != "" && !slices.ContainsFunc(w.Placed, placed) {
+			list = append(list, p)
 		}
 	}
 	return list
@@ -68,12 +82,4 @@ func (w *World) without(gone runtime.Object) *World {
 		*pods = slices.DeleteFunc(slices.Clone(*pods), func(p *v1.Pod) bool { return is(p) })
 	}
 	return &smaller
-}
-
-func name(o runtime.Object) string {
-	m := o.(metav1.Object)
-	if m.GetNamespace() == "" {
-		return fmt.Sprintf("%T %s", o, m.GetName())
-	}
-	return fmt.Sprintf("%T %s/%s", o, m.GetNamespace(), m.GetName())
 }

@@ -23,6 +23,9 @@ func (w *World) YAML() string {
 		text, _ := yaml.Marshal(w.Args[plugin])
 		fmt.Fprintf(&b, "--- # arguments of %s\n%s", plugin, text)
 	}
+	if len(w.Weights)+len(w.Unscored)+len(w.Unfiltered) > 0 {
+		fmt.Fprintf(&b, "--- # weights %v, not at score: %v, not at filter: %v\n", w.Weights, w.Unscored, w.Unfiltered)
+	}
 	return b.String()
 }
 

@@ -71,8 +71,8 @@ func admissionFillsIn(t *testing.T, c *cluster) {
 	}
 }
 
-// nothingEvictsOrTaints: both are Berth's.
-func nothingEvictsOrTaints(t *testing.T, c *cluster) {
+// evictionAndNodeHealthAreLeftToBerth looks at the list: that nothing happens cannot be waited for.
+func evictionAndNodeHealthAreLeftToBerth(t *testing.T, c *cluster) {
 	for _, name := range []string{"node-lifecycle-controller", "taint-eviction-controller", "device-taint-eviction-controller",
 		"node-ipam-controller", "service-lb-controller", "node-route-controller", "persistentvolume-attach-detach-controller"} {
 		if slices.Contains(controlplane.DefaultControllers(), name) {

@@ -55,7 +55,7 @@ func TestCluster(t *testing.T) {
 			"TokensOfServiceAccountsWork":                     tokensOfServiceAccountsWork,
 			"ServiceGetsEndpointSlices":                       serviceGetsEndpointSlices,
 			"ClaimIsBoundToAVolume":                           claimIsBoundToAVolume,
-			"PodsOfVanishedNodesAreCollected":                 podsOfVanishedNodesAreCollected,
+			"TerminatingPodsWithoutNodeAreCollected":          terminatingPodsWithoutNodeAreCollected,
 			"AggregatedClusterRolesAreFilled":                 aggregatedClusterRolesAreFilled,
 			"UserWithoutRightsIsRefused":                      userWithoutRightsIsRefused,
 			"AnonymousMayAskForHealthOnly":                    anonymousMayAskForHealthOnly,
@@ -63,7 +63,7 @@ func TestCluster(t *testing.T) {
 			"AdmissionFillsIn":                                admissionFillsIn,
 			"ComparisonInTolerationsIsAccepted":               comparisonInTolerationsIsAccepted,
 			"AllAPIGroupsAreDiscoveredAndAvailable":           allAPIGroupsAreDiscoveredAndAvailable,
-			"NothingEvictsOrTaints":                           nothingEvictsOrTaints,
+			"EvictionAndNodeHealthAreLeftToBerth":             evictionAndNodeHealthAreLeftToBerth,
 			"SystemPriorityClassesAndServiceOfTheAPIAreThere": systemObjectsAreThere,
 		} {
 			t.Run(name, func(t *testing.T) {

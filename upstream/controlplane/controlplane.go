@@ -30,12 +30,30 @@ func Run(ctx context.Context, o Options, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer c.stop()
 	select {
 	case <-ctx.Done():
+		c.stop()
 		return nil
 	case <-c.broken.Done():
-		return context.Cause(c.broken)
+		err := context.Cause(c.broken)
+		c.abandon()
+		return err
+	}
+}
+
+// abandonLimit is how long what still works gets to end in order when another part broke.
+const abandonLimit = 2 * time.Second
+
+// abandon stops what can be stopped: a broken part may never end.
+func (c *controlPlane) abandon() {
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		c.stop()
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(abandonLimit):
 	}
 }
 

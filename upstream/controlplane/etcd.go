@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
 	"time"
 
@@ -53,11 +56,14 @@ func (e *etcd) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 
 // start blocks until the member serves, or cannot.
 func (e *etcd) start(dir string, log zapcore.Core) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("%s: %w: make it accessible or name another --data-dir", dir, bare(err))
+	if err := prepareEtcdDir(dir); err != nil {
+		return err
 	}
 	if err := e.startMember(e.config(dir, log)); err != nil {
 		return fmt.Errorf("%s: etcd cannot start: %w: restore the directory or name an empty one with --data-dir", dir, err)
+	}
+	if err := finishEtcdDir(dir); err != nil {
+		return err
 	}
 	e.server = v3rpc.Server(e.member.Server, nil, nil)
 	go func() {
@@ -68,18 +74,60 @@ func (e *etcd) start(dir string, log zapcore.Core) error {
 	return nil
 }
 
+// unfinished beside etcd's directory says that etcd has never served from it. Killed between making its log and writing
+// itself into it as a member, etcd would wait for ever for the other members of a cluster of none.
+const unfinished = ".unfinished"
+
+// prepareEtcdDir makes the directory, in place of one in which etcd was never ready: nobody was promised anything yet.
+func prepareEtcdDir(dir string) error {
+	if _, err := os.Lstat(dir + unfinished); err == nil {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		if err := writeDurably(dir+unfinished, nil, 0o600); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("%s: %w: make it accessible or name another --data-dir", dir, bare(err))
+	}
+	return nil
+}
+
+// finishEtcdDir comes before the first request is served.
+func finishEtcdDir(dir string) error {
+	err := os.Remove(dir + unfinished)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, syncDir(filepath.Dir(dir)))
+}
+
+// startMember does not rely on StartEtcd to return: on broken files it may panic, or wait for a goroutine that gave up.
 func (e *etcd) startMember(config *embed.Config) error {
-	started := make(chan error, 1)
+	type result struct {
+		member *embed.Etcd
+		err    error
+	}
+	started := make(chan result, 1)
 	go func() {
-		// etcdEnd leaves this goroutine without a value; then gaveUp has the reason.
-		defer close(started)
-		var err error
-		e.member, err = embed.StartEtcd(config)
-		started <- err
+		defer func() {
+			if cause := recover(); cause != nil {
+				started <- result{err: fmt.Errorf("%v", cause)}
+			}
+		}()
+		member, err := embed.StartEtcd(config)
+		started <- result{member, err}
 	}()
-	if err, returned := <-started; !returned {
-		return <-e.gaveUp
-	} else if err != nil {
+	select {
+	case r := <-started:
+		if r.err != nil {
+			return r.err
+		}
+		e.member = r.member
+	case err := <-e.gaveUp:
 		return err
 	}
 	select {
@@ -103,6 +151,7 @@ func (e *etcd) config(dir string, log zapcore.Core) *embed.Config {
 	config.EnableGRPCGateway = false
 	config.WarningUnaryRequestDuration = etcdSlowRequest
 	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(log,
+		zap.ErrorOutput(zapcore.AddSync(io.Discard)), // a log that cannot be written is no news for standard error
 		zap.WithFatalHook(etcdEnd{e}), zap.WithPanicHook(etcdEnd{e})))
 	return config
 }
@@ -131,7 +180,7 @@ func (h etcdEnd) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 	}
 	select {
 	case h.etcd.gaveUp <- err:
-		h.etcd.fail(fmt.Errorf("etcd: %w", err))
+		h.etcd.fail(fmt.Errorf("etcd gave up: %w: start again when that is remedied; what was acknowledged is on disk", err))
 	default: // not the first
 	}
 	runtime.Goexit()

@@ -258,6 +258,28 @@ func TestBrokenEtcdIsAnErrorNotTheEndOfTheProcess(t *testing.T) {
 	}
 }
 
+func TestEtcdThatWasNeverReadyStartsAnew(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "etcd")
+	if err := os.MkdirAll(filepath.Join(dir, "member", "snap"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, left := range []string{filepath.Join(dir, "member", "snap", "db"), dir + unfinished} {
+		if err := os.WriteFile(left, []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		e := newEtcd(func(error) {})
+		if err := e.start(dir, zapcore.NewNopCore()); err != nil {
+			t.Fatal(err)
+		}
+		e.stop()
+		if _, err := os.Stat(dir + unfinished); !os.IsNotExist(err) {
+			t.Errorf("still marked as unfinished (%v)", err)
+		}
+	}
+}
+
 func enabled(gate string) bool {
 	return utilfeature.DefaultFeatureGate.Enabled(featuregate.Feature(gate))
 }

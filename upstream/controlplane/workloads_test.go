@@ -319,7 +319,7 @@ func claimIsBoundToAVolume(t *testing.T, c *cluster) {
 	})
 }
 
-func podsOfVanishedNodesAreCollected(t *testing.T, c *cluster) {
+func terminatingPodsWithoutNodeAreCollected(t *testing.T, c *cluster) {
 	ns := c.namespace(t)
 	// A terminating pod without a node is what pod garbage collection takes soonest.
 	c.createPod(t, ns, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod", Finalizers: []string{"berth.dev/test"}}})

@@ -70,9 +70,10 @@ func TestKilledAtAnyMomentNothingAcknowledgedIsLost(t *testing.T) {
 	t.Logf("seed %d", seed)
 
 	// The first kills hit a directory in the making.
-	for range 3 {
+	for range 6 {
 		p := start(t, "--data-dir", dir)
-		expire(p.ended, time.Duration(random.Int64N(int64(600*time.Millisecond))))
+		eventually(t, func(context.Context) error { return holds(dir, p.cmd.Process.Pid) })
+		expire(p.ended, time.Duration(random.Int64N(int64(150*time.Millisecond))))
 		p.kill()
 	}
 	p := start(t, "--data-dir", dir)
@@ -109,7 +110,7 @@ func TestKilledAtAnyMomentNothingAcknowledgedIsLost(t *testing.T) {
 	total := known.snapshot()
 	known.verify(t, client(t, dir), total)
 	t.Logf("%d kills of a running one, %d more during its start, %d objects acknowledged, slowest start %v",
-		*kills, inStart+3, len(total), slowest)
+		*kills, inStart+6, len(total), slowest)
 	if len(total) < *kills*writers {
 		t.Errorf("only %d objects were acknowledged in all: the test shows nothing", len(total))
 	}

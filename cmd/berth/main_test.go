@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// call runs the command as main would.
+func call(args ...string) (code int, stdout, stderr string) {
+	var out, err bytes.Buffer
+	code = run(context.Background(), append([]string{"berth"}, args...), &out, &err)
+	return code, out.String(), err.String()
+}
+
+func TestBerthAlonePrintsHelpByGroups(t *testing.T) {
+	code, stdout, stderr := call()
+	if code != 0 || stderr != "" {
+		t.Errorf("exit code %d, stderr %q", code, stderr)
+	}
+	for _, want := range []string{"Try Berth:", "up ", "kubectl ", "nodes ", "Other:", "version "} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in\n%s", want, stdout)
+		}
+	}
+}
+
+func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
+	for _, path := range []string{"up", "nodes", "nodes fail", "nodes recover", "nodes condition", "version"} {
+		code, stdout, _ := call(append(strings.Fields(path), "--help")...)
+		if code != 0 || !strings.Contains(stdout, "berth "+path) || !strings.Contains(stdout, "Examples:") {
+			t.Errorf("%s: exit code %d\n%s", path, code, stdout)
+		}
+	}
+}
+
+func TestATypoIsCorrected(t *testing.T) {
+	for typo, want := range map[string]string{"kubctl": "kubectl", "node": "nodes", "vesion": "version"} {
+		if code, _, stderr := call(typo); code != exitUsage || !strings.Contains(stderr, "did you mean "+want+"?") {
+			t.Errorf("%s: exit code %d, %q", typo, code, stderr)
+		}
+	}
+}
+
+func TestDisplayNameIsWhatWasTyped(t *testing.T) {
+	for argv0, want := range map[string]string{
+		"berth": "berth", "/usr/bin/berth": "berth", "./bin/berth": "berth",
+		"kubectl-berth": "kubectl berth", "/home/a/.krew/bin/kubectl-berth": "kubectl berth",
+	} {
+		if got := displayName(argv0); got != want {
+			t.Errorf("%s: %q, want %q", argv0, got, want)
+		}
+	}
+}
+
+func TestKubernetesVersionOfALibrary(t *testing.T) {
+	for library, want := range map[string]string{"v0.36.3": "v1.36.3", "v0.37.0-rc.1": "v1.37.0-rc.1", "v1.36.3": "v1.36.3"} {
+		if got := kubernetesOf(library); got != want {
+			t.Errorf("%s: %s, want %s", library, got, want)
+		}
+	}
+}
+
+func TestDataDirBeforeKubectlsOwnArguments(t *testing.T) {
+	t.Setenv(envDataDir, "")
+	for _, c := range []struct{ args, dir, rest string }{
+		{"get pods", ".berth", "get pods"},
+		{"--data-dir x get pods", "x", "get pods"},
+		{"--data-dir=x get pods", "x", "get pods"},
+		{"get pods --data-dir x", ".berth", "get pods --data-dir x"},
+		{"", ".berth", ""},
+	} {
+		dir, rest, err := takeDataDir(strings.Fields(c.args))
+		if err != nil || dir != c.dir || !slices.Equal(rest, strings.Fields(c.rest)) {
+			t.Errorf("%q: %q, %v, %v", c.args, dir, rest, err)
+		}
+	}
+	for _, wrong := range []string{"--data-dir", "--data-dir="} {
+		if _, _, err := takeDataDir([]string{wrong}); err == nil {
+			t.Errorf("%q is taken", wrong)
+		}
+	}
+}
+
+func TestKubectlTalksToNoOtherClusterThanBerths(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct {
+		name, env, args string
+		fails           bool
+		kubeconfig      string
+	}{
+		{name: "no cluster", args: "get pods", fails: true},
+		{name: "no cluster, deleting", args: "delete pods --all", fails: true},
+		{name: "KUBECONFIG", env: "/theirs", args: "get pods", kubeconfig: "/theirs"},
+		{name: "--kubeconfig", args: "get pods --kubeconfig /theirs"},
+		{name: "--kubeconfig=", args: "--kubeconfig=/theirs get pods"},
+		{name: "needs none", args: "kustomize .", kubeconfig: filepath.Join(dir, "kubeconfig")},
+		{name: "help", args: "get --help", kubeconfig: filepath.Join(dir, "kubeconfig")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv("KUBECONFIG", c.env)
+			err := pointAt(dir, strings.Fields(c.args))
+			if (err != nil) != c.fails || os.Getenv("KUBECONFIG") != c.kubeconfig {
+				t.Errorf("error %v, KUBECONFIG %q", err, os.Getenv("KUBECONFIG"))
+			}
+		})
+	}
+}
+
+func TestAnErrorOfSeveralLinesIsPrintedAsOne(t *testing.T) {
+	if got := oneLine(usagef("a:\n  b\n  c")); got != "a: b c" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestWordsAreQuotedForTheShell(t *testing.T) {
+	for word, want := range map[string]string{"/tmp/x": "/tmp/x", "a b": "'a b'", "it's": `'it'\''s'`, "": "''"} {
+		if got := shellWord(word); got != want {
+			t.Errorf("%q: %s, want %s", word, got, want)
+		}
+	}
+}

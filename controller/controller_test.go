@@ -1,0 +1,68 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+)
+
+func parse(t *testing.T, args ...string) Options {
+	t.Helper()
+	o := DefaultOptions()
+	flags := pflag.NewFlagSet("controller", pflag.ContinueOnError)
+	o.AddFlags(flags)
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestControllersAreSelectedAsInKubeControllerManager(t *testing.T) {
+	for _, row := range []struct {
+		arg              string
+		eviction, health bool
+		refused          string
+	}{
+		{"*", true, true, ""},
+		{"taint-eviction-controller", true, false, ""},
+		{"node-lifecycle-controller", false, true, ""},
+		{"*,-node-lifecycle-controller", true, false, ""},
+		{"-taint-eviction-controller,*", false, true, ""},
+		{"-taint-eviction-controller", false, false, "selects none"},
+		{"taint-eviction", false, false, `"taint-eviction": must be *, or of taint-eviction-controller, node-lifecycle-controller`},
+	} {
+		o := parse(t, "--controllers="+row.arg)
+		err := o.Validate()
+		if row.refused != "" {
+			if err == nil || !strings.Contains(err.Error(), row.refused) {
+				t.Errorf("%s: %v, want %q", row.arg, err, row.refused)
+			}
+			continue
+		}
+		if err != nil || o.enabled("taint-eviction-controller") != row.eviction || o.enabled("node-lifecycle-controller") != row.health {
+			t.Errorf("%s: %v, eviction %v, health %v", row.arg, err, o.enabled("taint-eviction-controller"), o.enabled("node-lifecycle-controller"))
+		}
+	}
+}
+
+func TestBadOptionsAreRefusedByFlag(t *testing.T) {
+	for _, row := range [][2]string{
+		{"--node-monitor-period=0s", "--node-monitor-period: 0s: must be greater than zero"},
+		{"--node-monitor-grace-period=-1s", "--node-monitor-grace-period: -1s"},
+		{"--unhealthy-zone-threshold=1.5", "--unhealthy-zone-threshold: 1.5"},
+		{"--node-eviction-rate=-1", "--node-eviction-rate"},
+		{"--concurrent-evictions=0", "--concurrent-evictions: 0"},
+		{"--eviction-deadline=-5m", "--eviction-deadline: -5m0s"},
+	} {
+		o := parse(t, row[0])
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), row[1]) {
+			t.Errorf("%s: %v, want %q", row[0], err, row[1])
+		}
+	}
+	o := parse(t, "--health-bind-address=nowhere:70000")
+	if _, err := New(&rest.Config{}, o); err == nil || !strings.Contains(err.Error(), "--health-bind-address") {
+		t.Errorf("bad address: %v", err)
+	}
+}

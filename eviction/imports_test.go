@@ -1,0 +1,21 @@
+package eviction_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestCoreHasNoClient keeps the core usable off line: what decides must not be
+// able to reach a cluster.
+func TestCoreHasNoClient(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".", "./faultapi", "../nodehealth").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for dep := range strings.Lines(string(out)) {
+		if strings.HasPrefix(dep, "k8s.io/client-go") {
+			t.Errorf("depends on %s", strings.TrimSpace(dep))
+		}
+	}
+}

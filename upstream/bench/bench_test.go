@@ -1,0 +1,82 @@
+package bench
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+func TestMain(m *testing.M) {
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
+	os.Exit(m.Run())
+}
+
+// TestEveryModeRuns measures on so few nodes that the numbers mean nothing, but every pod has to be placed on both sides.
+func TestEveryModeRuns(t *testing.T) {
+	report, err := Run(t.Context(), Options{Nodes: 60, Sizes: []int{20}, Large: 500, Each: 5 * time.Millisecond, Progress: io.Discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range append(report.Compared, *report.Preemption) {
+		if c.Sampled.Wall <= 0 || c.All.Wall <= 0 || c.Berth.Wall <= 0 {
+			t.Errorf("%s was not measured: %+v", c.Mode, c)
+		}
+	}
+	if len(report.Compared) != len(Modes) {
+		t.Errorf("%d of %d modes were compared", len(report.Compared), len(Modes))
+	}
+	for _, f := range report.Filled {
+		if !f.Complete || f.Pods != 500 {
+			t.Errorf("%s: %d pods of 500 were placed", f.Mode, f.Pods)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "plot.svg")
+	if err := report.Plot(path); err != nil {
+		t.Fatal(err)
+	}
+	if svg, err := os.ReadFile(path); err != nil || !bytes.Contains(svg, []byte("<svg")) {
+		t.Errorf("no plot was written: %v", err)
+	}
+}
+
+func TestReportShowsGoals(t *testing.T) {
+	wall := func(d time.Duration) Cost { return Cost{Wall: d, CPU: d} }
+	report := &Report{
+		Nodes:    5000,
+		Compared: []Comparison{{Mode: "plain", Goal: 300, Sampled: wall(637 * time.Microsecond), All: wall(4416 * time.Microsecond), Berth: wall(2 * time.Microsecond)}},
+		Sizes: []Steady{{Mode: "plain", Nodes: 5000, Decision: wall(2 * time.Microsecond)},
+			{Mode: "plain", Nodes: 1_000_000, Decision: wall(5 * time.Microsecond)}},
+		Filled: []Filling{{Mode: "plain", Nodes: 1_000_000, Pods: 1_000_000, Took: wall(8 * time.Second), NodeBytes: 300, PodBytes: 2000, Complete: true}},
+	}
+	var text strings.Builder
+	report.Write(&text)
+	for _, want := range []string{
+		"637 µs", "4,416 µs", "318 ✓", "2.5 ✗", "8.0 s ✓", "300 ✓", "2000 ✗", "1,000,000 nodes",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the report does not say %q:\n%s", want, &text)
+		}
+	}
+}
+
+// TestFastestRoundCounts: a measurement that was disturbed for a while still tells what a step takes.
+func TestFastestRoundCounts(t *testing.T) {
+	r := rounds{each: 100 * time.Millisecond}
+	for _, took := range []time.Duration{60, 11, 30} { // milliseconds for ten steps
+		r.started, r.startCPU = time.Now().Add(-took*time.Millisecond), cpu()
+		r.stop(10)
+	}
+	if got := r.one().Wall; got < 1100*time.Microsecond || got > 2*time.Millisecond {
+		t.Errorf("one step takes %v, want about 1.1ms", got)
+	}
+	if !r.done() {
+		t.Error("the measurement goes on though its time is up")
+	}
+}
