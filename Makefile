@@ -3,7 +3,10 @@
 SHELL      := /bin/bash
 BIN        := bin
 VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS    := -s -w -X main.version=$(VERSION)
+# Kubernetes' own libraries take the version that they report from here.
+KUBERNETES := v1.36.3
+K8SVERSION := k8s.io/component-base/version
+LDFLAGS    := -s -w -X main.version=$(VERSION) -X $(K8SVERSION).gitVersion=$(KUBERNETES) -X $(K8SVERSION).gitMajor=1 -X $(K8SVERSION).gitMinor=36
 # Modules are taken as they are: a missing line in go.mod is an error, not a download.
 export GOFLAGS := -mod=readonly -buildvcs=false
 

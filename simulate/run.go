@@ -90,8 +90,8 @@ func newWorld(set *manifest.Set, o Options) *world {
 	return w
 }
 
-// admit takes the pods in: as they are if an API server has had them, else as it would let them in. That is the same for each pod
-// whatever the others are, so it is done for many at a time.
+// admit takes the pods in as an API server would let them in, or has. That is the same for each pod whatever the others are, so it
+// is done for many at a time.
 func (w *world) admit(set *manifest.Set) error {
 	catalog := admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses)
 	admitted, errs := make([]*v1.Pod, admittedAtATime), make([]error, admittedAtATime)
@@ -139,9 +139,22 @@ func refusal(set *manifest.Set, i int, err error) error {
 // admittedAtATime bounds how many pods are there twice: as they were given and as they were admitted.
 const admittedAtATime = 4096
 
+// readmit takes in a pod that an API server has had. Admission changes nothing of one that it saw; a manifest that names a UID
+// and yet lacks what admission writes still gets it. A refusal does not count: it would be one by rules of another day.
+func (w *world) readmit(catalog *admission.Catalog, p *v1.Pod) *v1.Pod {
+	if p.Spec.NodeName == "" {
+		if again, err := admission.Create(w.options.Admission, catalog, p); err == nil {
+			return again
+		}
+	}
+	p = p.DeepCopy()
+	admission.Default(p)
+	return p
+}
+
 func (w *world) admitOne(catalog *admission.Catalog, p *v1.Pod) (*v1.Pod, error) {
 	if admission.Stored(p) {
-		p = p.DeepCopy()
+		p = w.readmit(catalog, p)
 	} else {
 		if len(w.bounds.ranges[p.Namespace]) > 0 {
 			p = p.DeepCopy()

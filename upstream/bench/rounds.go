@@ -32,9 +32,13 @@ func (r *rounds) stop(steps int) {
 	r.round, r.total = r.round.plus(took), r.total.plus(took)
 	r.steps += steps
 	r.all += steps
-	if r.round.Wall < r.each/10 {
-		return
+	if r.round.Wall >= r.each/10 {
+		r.finish()
 	}
+}
+
+// finish ends a round.
+func (r *rounds) finish() {
 	one := r.round.over(r.steps)
 	if r.best.Wall == 0 || one.Wall < r.best.Wall {
 		r.best.Wall = one.Wall
@@ -51,6 +55,9 @@ func (r *rounds) done() bool { return r.total.Wall >= r.each }
 func (r *rounds) one() Cost {
 	if r.best.Wall == 0 { // not even one round
 		return r.total.over(max(r.all, 1))
+	}
+	if r.round.Wall >= r.each/50 { // there was nothing left to do before the last round was over, but it is long enough
+		r.finish()
 	}
 	return r.best
 }

@@ -90,7 +90,6 @@ func massEviction(b *testing.B, who string, seconds int64) {
 		<-time.After(20 * time.Millisecond)
 	}
 	took := time.Since(began) - time.Duration(seconds)*time.Second
-	dumpRequests(client)
 	b.ReportMetric(float64(left.Load())/took.Seconds(), "evictions/s")
 	b.ReportMetric(first.Load().Sub(began).Seconds()-float64(seconds), "s-to-first")
 	b.ReportMetric(float64(due-left.Load()), "never")
