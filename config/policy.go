@@ -93,7 +93,7 @@ func (p *policy) validate() error {
 		if pr.Weight <= 0 || pr.Weight >= maxPriorityWeight {
 			list = append(list, field.Invalid(path.Child("weight"), pr.Weight, "should have a positive weight applied to it or it has overflown"))
 		}
-		if a := pr.Argument; a != nil && 1 != count(a.ServiceAntiAffinity != nil, a.LabelPreference != nil, a.RequestedToCapacityRatio != nil) {
+		if a := pr.Argument; a != nil && count(a.ServiceAntiAffinity != nil, a.LabelPreference != nil, a.RequestedToCapacityRatio != nil) != 1 {
 			list = append(list, field.Invalid(path.Child("argument"), pr.Name, "exactly 1 priority argument is required"))
 		}
 	}

@@ -83,9 +83,6 @@ type tallyPlan struct {
 	self       int64
 }
 
-// fixed are the parts of a node that do not change by placing pods.
-const fixed = plugins.Labels | plugins.Taints | plugins.Images | plugins.Features
-
 // newPlan asks every plugin of the profile what it has to say of the pod's class.
 func (d *Decider) newPlan(p *cluster.Pod) *plan {
 	pl := &plan{example: p}

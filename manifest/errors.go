@@ -45,7 +45,7 @@ func (e Errors) Error() string {
 // fromValidation puts a refusal of the API server into the form above: the
 // value first, then what is allowed.
 func fromValidation(t *tree, root int32, err *field.Error) problem {
-	text := err.Detail
+	var text string
 	switch err.Type {
 	case field.ErrorTypeRequired:
 		text = joined("required", err.Detail)

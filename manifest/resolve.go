@@ -69,7 +69,7 @@ func resolveNumber(text string) scalarType {
 	if isInfinite(text) {
 		return floatScalar
 	}
-	if strings.IndexFunc(text, func(r rune) bool { return strings.IndexRune("0123456789abcdefABCDEFxXoOpP+-._", r) < 0 }) >= 0 {
+	if strings.IndexFunc(text, func(r rune) bool { return !strings.ContainsRune("0123456789abcdefABCDEFxXoOpP+-._", r) }) >= 0 {
 		return stringScalar // most strings that begin with a digit: 100m, 1Gi, times
 	}
 	if isDate(text) {

@@ -173,17 +173,26 @@ func (r *requests) evict(ctx context.Context, a eviction.Evict) error {
 	}).Do(ctx).Error()
 }
 
+// annotate sets the note by server-side apply: on a node that was created
+// without any field that the API server tracks, it tracks none until the first
+// apply, and then nothing would tell when the taints were last written. The note
+// is taken away as any other annotation, whoever owns it.
 func (r *requests) annotate(ctx context.Context, a eviction.Annotate) error {
 	metadata := preconditions("", a.ResourceVersion)
-	metadata["annotations"] = map[string]any{eviction.NoteAnnotation: nil}
+	metadata["name"] = a.Node
+	kind, options := types.ApplyPatchType, metav1.PatchOptions{FieldManager: fieldManager}
 	if a.Note != "" {
+		force := true
+		options.Force = &force
 		metadata["annotations"] = map[string]any{eviction.NoteAnnotation: a.Note}
+	} else {
+		kind = types.MergePatchType
+		metadata["annotations"] = map[string]any{eviction.NoteAnnotation: nil}
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	patch, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": metadata})
 	if err != nil {
 		return err
 	}
-	return r.client.Patch(types.MergePatchType).Resource("nodes").Name(a.Node).
-		VersionedParams(&metav1.PatchOptions{FieldManager: fieldManager}, metav1.ParameterCodec).
-		MaxRetries(0).Body(patch).Do(ctx).Error()
+	return r.client.Patch(kind).Resource("nodes").Name(a.Node).
+		VersionedParams(&options, metav1.ParameterCodec).MaxRetries(0).Body(patch).Do(ctx).Error()
 }

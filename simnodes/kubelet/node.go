@@ -5,7 +5,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -178,8 +177,6 @@ func (s *Shape) labelsToAdd(node *v1.Node, number int) map[string]string {
 	}
 	return missing
 }
-
-func sameNodeStatus(a, b *v1.NodeStatus) bool { return equality.Semantic.DeepEqual(a, b) }
 
 // stamp is a time as the API stores it: whole seconds.
 func stamp(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }

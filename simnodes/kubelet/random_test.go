@@ -45,10 +45,7 @@ func TestAnyCourseOfEvents(t *testing.T) {
 
 func step(t *rapid.T, w *world, i int) {
 	node := fmt.Sprintf("node-%d", rapid.IntRange(1, 2).Draw(t, "node"))
-	var names []string
-	for _, name := range sortedKeys(w.pods) {
-		names = append(names, name)
-	}
+	names := sortedKeys(w.pods)
 	switch what := rapid.IntRange(0, 9).Draw(t, "what"); {
 	case what <= 3:
 		w.createPod(randomPod(t, i, node))
