@@ -50,12 +50,14 @@ type Queue struct {
 	items   map[types.UID]*Item
 	active  ordered
 	backoff ordered
+	waiting map[types.UID]*Item
 }
 
 // New returns an empty queue.
 func New() *Queue {
 	return &Queue{
 		items:   map[types.UID]*Item{},
+		waiting: map[types.UID]*Item{},
 		active:  ordered{before: moreUrgent},
 		backoff: ordered{before: func(a, b *Item) bool { return a.ready.Before(b.ready) }},
 	}
@@ -124,6 +126,7 @@ func (q *Queue) Rejected(item *Item, rejectors []string, now time.Time) {
 	item.Rejectors, item.entered = rejectors, now
 	q.fail(item, now)
 	item.place = waiting
+	q.waiting[item.Pod.UID] = item
 }
 
 // Failed puts back a pod whose attempt went wrong for a reason of its own: an API error, a node that vanished.
@@ -149,8 +152,8 @@ func (q *Queue) fail(item *Item, now time.Time) {
 
 // Happened wakes the pods that an event can help.
 func (q *Queue) Happened(event Event, now time.Time) {
-	for _, item := range q.items {
-		if item.place == waiting && event.helps(item.Rejectors) {
+	for _, item := range q.waiting {
+		if event.helps(item.Rejectors) {
 			q.wake(item, now)
 		}
 	}
@@ -158,6 +161,7 @@ func (q *Queue) Happened(event Event, now time.Time) {
 
 // wake makes a waiting pod active, when its back-off is over.
 func (q *Queue) wake(item *Item, now time.Time) {
+	delete(q.waiting, item.Pod.UID)
 	if item.ready.After(now) {
 		item.place = backingOff
 		heap.Push(&q.backoff, item)
@@ -178,6 +182,8 @@ func (q *Queue) leave(item *Item) {
 		heap.Remove(&q.active, item.index)
 	case backingOff:
 		heap.Remove(&q.backoff, item.index)
+	case waiting:
+		delete(q.waiting, item.Pod.UID)
 	}
 	item.place = taken
 }
@@ -193,8 +199,8 @@ func (q *Queue) advance(now time.Time) {
 
 // Flush wakes the pods that have waited for too long, in case an event was missed or a plugin is not told of what would help it.
 func (q *Queue) Flush(now time.Time) {
-	for _, item := range q.items {
-		if item.place == waiting && now.Sub(item.entered) >= MaxWait {
+	for _, item := range q.waiting {
+		if now.Sub(item.entered) >= MaxWait {
 			q.wake(item, now)
 		}
 	}
@@ -206,16 +212,6 @@ func (q *Queue) NextReady() (at time.Time, ok bool) {
 		return time.Time{}, false
 	}
 	return q.backoff.items[0].ready, true
-}
-
-// Counts returns how many pods are active, back off, and wait.
-func (q *Queue) Counts() (activePods, backoffPods, waitingPods int) {
-	for _, item := range q.items {
-		if item.place == waiting {
-			waitingPods++
-		}
-	}
-	return q.active.Len(), q.backoff.Len(), waitingPods
 }
 
 // Check returns an error if a pod is in no place or in two; tests call it after every step.
@@ -230,8 +226,9 @@ func (q *Queue) Check() error {
 	for uid, item := range q.items {
 		inActive := item.index < q.active.Len() && item.index >= 0 && q.active.items[item.index] == item
 		inBackoff := item.index < q.backoff.Len() && item.index >= 0 && q.backoff.items[item.index] == item
-		if (item.place == active) != inActive || (item.place == backingOff) != inBackoff {
-			return fmt.Errorf("pod %s says that it is %s; in active: %t, in backoff: %t", uid, item.place, inActive, inBackoff)
+		inWaiting := q.waiting[uid] == item
+		if (item.place == active) != inActive || (item.place == backingOff) != inBackoff || (item.place == waiting) != inWaiting {
+			return fmt.Errorf("pod %s says that it is %s; active: %t, backing off: %t, waiting: %t", uid, item.place, inActive, inBackoff, inWaiting)
 		}
 	}
 	return nil

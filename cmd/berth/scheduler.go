@@ -61,6 +61,9 @@ func (f *schedulerFlags) run(cmd *cobra.Command, to *connection) error {
 	if err != nil {
 		return err
 	}
+	for _, note := range read.Notes {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", f.file, note)
+	}
 	client, events, err := f.clients(to)
 	if err != nil {
 		return err
