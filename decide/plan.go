@@ -175,7 +175,7 @@ func (d *Decider) planFilter(pl *plan, f plugins.Filter) bool {
 		return false
 	case reads&plugins.Contents != 0:
 		pl.contents = append(pl.contents, named)
-	case len(pl.contents) == 0:
+	case len(pl.contents) == 0 && len(pl.hard) == 0 && !pl.filtersPods:
 		pl.early = append(pl.early, named)
 	default:
 		pl.late = append(pl.late, named)

@@ -98,6 +98,21 @@ func newRanking(d *Decider, p *plan) *ranking {
 	return r
 }
 
+// bytes is about what the ranking takes, without what is the same for every size of cluster.
+func (r *ranking) bytes() int {
+	n := 2*len(r.bucket) + 8*len(r.at) + len(r.counts)
+	if r.flat == nil {
+		n += 6*len(r.bucket) + 24*(r.plan.maxRoom+1)*len(r.groups) // the buckets, half as large again as what is in them
+	}
+	for _, t := range r.tallies {
+		n += 8*len(t.count) + 4*len(t.included)
+	}
+	if r.candidates != nil {
+		n += 72 * len(r.candidates.byNode)
+	}
+	return n
+}
+
 // rebuild reads the whole cluster anew.
 func (r *ranking) rebuild() {
 	c := r.d.c

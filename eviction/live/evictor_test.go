@@ -87,11 +87,11 @@ func TestGoesOnAfterAnOutage(t *testing.T) {
 	within(t, 15*time.Second, "all are gone", func() bool { return a.podsLeft() == 0 })
 }
 
-// TestRefusedDeleteHoldsUpNobodyElse has a webhook refuse one pod seven times.
+// TestRefusedDeleteHoldsUpNobodyElse has a webhook refuse one pod five times.
 func TestRefusedDeleteHoldsUpNobodyElse(t *testing.T) {
 	a := newAPI(t)
 	fill(a, "n1", 20)
-	a.refuse["n1-3"] = 7
+	a.refuse["n1-3"] = 5
 	e, _ := start(t, a, eviction.Options{InFlight: 2})
 	within(t, 10*time.Second, "synced", e.Synced)
 	a.addNode("n1", taint)

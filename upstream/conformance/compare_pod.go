@@ -148,26 +148,40 @@ func (c *comparison) preemption(ctx context.Context, pod *v1.Pod, waiting *clust
 		return
 	}
 	c.totals.Messages++
-	u := c.upstream.message(ctx, want, pod, candidates)
-	after := c.berth.afterword(waiting, got)
-	if want.all != nil && want.fit.Diagnosis.PostFilterMsg == "not found" {
-		// PreFilter came to no state for DynamicResources, which then fails at PostFilter. Berth says what it says of other pods.
-		c.totals.onPurpose(notFound, 1)
-		want.fit.Diagnosis.PostFilterMsg, after = "", ""
-		u = want.fit.Error()
-	}
-	if len(candidates) == 0 && u != evaluation.Message(after) {
-		if anew := c.upstream.messageAnew(ctx, c.world, c.only, want, pod); anew == evaluation.Message(after) {
-			c.totals.onPurpose(victimsAnew, 1)
-			u = anew
-		}
-	}
+	u, after := c.upstreamMessage(ctx, pod, want, candidates, evaluation, c.berth.afterword(waiting, got))
 	if b := evaluation.Message(after); u != b {
 		c.differ(pod, "", "", "message", u, b)
 	}
 	if b := c.berth.decider.Diagnose(waiting).Message(after); u != b {
 		c.differ(pod, "", "", "message of the fast way", u, b)
 	}
+}
+
+// upstreamMessage is upstream's message and what Berth's must end with to be the same, differences on purpose taken out.
+func (c *comparison) upstreamMessage(ctx context.Context, pod *v1.Pod, a *attempt, candidates []victims, e *decide.Evaluation, after string) (string, string) {
+	u := c.upstream.message(ctx, a, pod, candidates)
+	if a.all != nil && a.fit.Diagnosis.PostFilterMsg == "not found" {
+		// PreFilter came to no state for DynamicResources, which then fails at PostFilter. Berth says what it says of other pods.
+		c.totals.onPurpose(notFound, 1)
+		a.fit.Diagnosis.PostFilterMsg = ""
+		return a.fit.Error(), ""
+	}
+	b := e.Message(after)
+	if u == b {
+		return u, after
+	}
+	if kept := strings.Replace(u, "deallocation of ResourceClaim completed", "still not schedulable", 1); kept == b && c.world.Sequence {
+		// A pod that was placed a moment ago holds the claim; upstream does not know yet.
+		c.totals.onPurpose(allocatedAtOnce, 1)
+		return b, after
+	}
+	if len(candidates) == 0 {
+		if anew := c.upstream.messageAnew(ctx, c.world, c.only, a, pod); anew == b {
+			c.totals.onPurpose(victimsAnew, 1)
+			return b, after
+		}
+	}
+	return u, after
 }
 
 // victims reports whether both sides pick the same node and pods.
