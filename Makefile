@@ -24,9 +24,9 @@ demo: build ## a walk through taints, eviction, overhead and priorities on a clu
 
 build: ## bin/berth and bin/berth-controlplane (the first time: about five minutes, Kubernetes is compiled once)
 	@echo "==> building berth"
-	@go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/berth ./cmd/berth
+	@go build -ldflags '$(LDFLAGS)' -o $(BIN)/berth ./cmd/berth
 	@echo "==> building berth-controlplane: the API server, etcd and the workload controllers"
-	@cd upstream && go build -trimpath -ldflags '$(LDFLAGS)' -o ../$(BIN)/berth-controlplane ./cmd/berth-controlplane
+	@cd upstream && go build -ldflags '$(LDFLAGS)' -o ../$(BIN)/berth-controlplane ./cmd/berth-controlplane
 
 test: test-root test-fuzz build test-upstream ## all tests: the cores, then those against upstream's code and live clusters
 
@@ -46,7 +46,7 @@ test-fuzz:
 
 test-upstream:
 	@echo "==> testing against upstream and live clusters: several minutes"
-	@cd upstream && go test -p 1 -timeout 20m ./...
+	@cd upstream && BERTH_BIN=$(CURDIR)/$(BIN) go test -p 1 -timeout 20m ./...
 
 lint: ## gofmt, go vet and staticcheck
 	@echo "==> checking format"

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/upstream/controlplane"
 )
@@ -54,8 +56,22 @@ func run(args []string) int {
 	}
 	if *logToStderr || flags.Changed("v") {
 		o.LogTo = os.Stderr
+	} else {
+		muteLogs()
 	}
 	return serve(o)
+}
+
+// muteLogs is for what parts still log that end after the control plane, and its log, have: an error stays one line.
+func muteLogs() {
+	flags := flag.NewFlagSet("klog", flag.PanicOnError)
+	klog.InitFlags(flags)
+	for name, value := range map[string]string{"logtostderr": "false", "stderrthreshold": "FATAL"} {
+		if err := flags.Set(name, value); err != nil {
+			panic(err) // the names and values are klog's own
+		}
+	}
+	klog.SetOutput(io.Discard)
 }
 
 // stopLimit is when whoever sent the signal should not have to wait any longer.
@@ -66,7 +82,7 @@ func serve(o controlplane.Options) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	progress := &progress{Writer: os.Stdout}
-	context.AfterFunc(ctx, func() {
+	forget := context.AfterFunc(ctx, func() {
 		stop()
 		if !progress.complete.Load() {
 			// Nobody uses it yet, and state outlives the process at any moment.
@@ -76,6 +92,7 @@ func serve(o controlplane.Options) int {
 			os.Exit(fail(1, fmt.Errorf("did not stop within %v: ended anyway; what was acknowledged is on disk", stopLimit)))
 		})
 	})
+	defer forget() // or the end of ctx, which stop brings about, would be taken for a signal
 	if err := controlplane.Run(ctx, o, progress); err != nil {
 		return fail(1, err)
 	}
