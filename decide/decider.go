@@ -259,7 +259,7 @@ func (pl *plan) still(d *Decider, p *cluster.Pod, now *versions, r *ranking) boo
 // bytesPerNode is what rankings may take together, for each node of the cluster, and leastBytes what they may take at least:
 // enough for the rankings of 500 plain classes on 100,000 nodes.
 const (
-	bytesPerNode = 256
+	bytesPerNode = 512
 	leastBytes   = 128 << 20
 )
 
