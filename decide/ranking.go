@@ -1,9 +1,6 @@
 package decide
 
 import (
-	"math/bits"
-	"math/rand/v2"
-
 	"github.com/berth-k8s/berth/cluster"
 	"github.com/berth-k8s/berth/plugins"
 )
@@ -384,126 +381,6 @@ func (r *ranking) reasonOf(plugin string, rejection *plugins.Rejection) int16 {
 		r.byText[text] = id
 	}
 	return id
-}
-
-func (r *ranking) groupOf(key groupKey) int32 {
-	if index, ok := r.byKey[key]; ok {
-		return index
-	}
-	g := &group{key: key}
-	var index int32
-	if last := len(r.vacant) - 1; last >= 0 {
-		index, r.vacant = r.vacant[last], r.vacant[:last]
-		old := r.groups[index]
-		g.buckets, g.inUse = old.buckets, old.inUse // all empty
-		r.groups[index] = g
-	} else {
-		index = int32(len(r.groups))
-		r.groups = append(r.groups, g)
-	}
-	r.byKey[key] = index
-	return index
-}
-
-// release frees a group that has lost its last node.
-func (r *ranking) release(index int32) {
-	g := r.groups[index]
-	if g.ok > 0 {
-		return
-	}
-	for _, n := range g.rejected {
-		if n > 0 {
-			return
-		}
-	}
-	if at, ok := r.byKey[g.key]; ok && at == index {
-		delete(r.byKey, g.key)
-		r.vacant = append(r.vacant, index)
-		if r.flat != nil && r.live == index {
-			r.live = none
-		}
-	}
-}
-
-// put adds a node to a bucket of a group, or to those that it rejects.
-func (r *ranking) put(node, index int32, bucket int16) {
-	g, before := r.groups[index], r.bucket[node]
-	r.bucket[node] = bucket
-	if r.flat != nil {
-		r.flat.changed(node, before)
-	} else {
-		r.at[node].group = index
-	}
-	if bucket < 0 {
-		reason := reasonIn(bucket)
-		for reason >= len(g.rejected) {
-			g.rejected = append(g.rejected, 0)
-		}
-		g.rejected[reason]++
-		return
-	}
-	g.ok++
-	if r.flat != nil {
-		return
-	}
-	if g.buckets == nil {
-		g.buckets, g.inUse = make([][]int32, r.plan.maxRoom+1), make([]uint64, r.plan.maxRoom>>6+1)
-	}
-	r.at[node].place = int32(len(g.buckets[bucket]))
-	g.buckets[bucket] = append(g.buckets[bucket], node)
-	g.inUse[bucket>>6] |= 1 << (bucket & 63)
-}
-
-// take removes a node from where it stands.
-func (r *ranking) take(node int32) {
-	bucket := r.bucket[node]
-	g := r.groups[r.groupAt(node)]
-	if bucket < 0 {
-		g.rejected[reasonIn(bucket)]--
-		return
-	}
-	g.ok--
-	if r.flat != nil {
-		return
-	}
-	at := r.at[node]
-	b := g.buckets[bucket]
-	last := b[len(b)-1]
-	b[at.place], r.at[last].place = last, at.place
-	g.buckets[bucket] = b[:len(b)-1]
-	if len(b) == 1 {
-		g.inUse[bucket>>6] &^= 1 << (bucket & 63)
-	}
-}
-
-// reasonIn returns the reason that a bucket below zero stands for.
-func reasonIn(bucket int16) int { return int(^bucket) & (settled - 1) }
-
-// highest returns the highest bucket in use.
-func (g *group) highest() int {
-	for w := len(g.inUse) - 1; w >= 0; w-- {
-		if g.inUse[w] != 0 {
-			return w<<6 + 63 - bits.LeadingZeros64(g.inUse[w])
-		}
-	}
-	return -1
-}
-
-// pick returns one of the nodes in the highest buckets of the groups, each as likely as any other.
-func pick(groups []*group, rng *rand.Rand) int32 {
-	total := 0
-	for _, g := range groups {
-		total += len(g.buckets[g.highest()])
-	}
-	i := rng.IntN(total)
-	for _, g := range groups {
-		b := g.buckets[g.highest()]
-		if i < len(b) {
-			return b[i]
-		}
-		i -= len(b)
-	}
-	panic("unreachable: i is below the sum of the lengths")
 }
 
 // holdBack takes the nodes out of the ranking that cannot take the pod beside the pods nominated to them, and returns these. With
