@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/berth-k8s/berth/config"
-	"github.com/berth-k8s/berth/scheduler"
+	"github.com/berth-k8s/berth/scheduler/live"
 )
 
 // schedulerFlags are the flags of berth scheduler.
@@ -71,7 +71,7 @@ func (f *schedulerFlags) run(cmd *cobra.Command, to *connection) error {
 	ctx, stop := untilSignal(cmd.Context())
 	defer stop()
 	out := cmd.OutOrStdout()
-	s := scheduler.New(client, events, scheduler.Options{
+	s := live.New(client, events, live.Options{
 		Profiles: read.Profiles,
 		Ready:    func() { fmt.Fprintln(out, "ready") },
 	})

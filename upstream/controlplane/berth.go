@@ -12,7 +12,7 @@ import (
 
 	"github.com/berth-k8s/berth/controller"
 	"github.com/berth-k8s/berth/plugins"
-	"github.com/berth-k8s/berth/scheduler"
+	"github.com/berth-k8s/berth/scheduler/live"
 	"github.com/berth-k8s/berth/simnodes"
 	"github.com/berth-k8s/berth/simnodes/kubelet"
 )
@@ -42,7 +42,7 @@ func (c *Cluster) RunBerth(nodes int) {
 		return
 	}
 	run("controllers", controllers.Run)
-	s := scheduler.New(c.protobuf(), c.protobuf(), scheduler.Options{
+	s := live.New(c.protobuf(), c.protobuf(), live.Options{
 		Profiles: []*plugins.Profile{plugins.Default()}, Ready: func() { ready <- "scheduler" },
 	})
 	run("scheduler", func(ctx context.Context) error { return s.Run(ctx, binders) })
