@@ -9,10 +9,8 @@ import (
 
 // PodClass is what pods share that differ in name, place and times only. Its fields never change.
 type PodClass struct {
-	// ID is small, unique among the classes that live, and used again after a class is gone.
+	// ID is never used again.
 	ID int32
-	// Serial is never used again.
-	Serial uint64
 
 	Namespace string
 	Labels    labels.Set
@@ -37,6 +35,9 @@ type PodClass struct {
 
 	// Affinities stands for the four lists above: classes with the same ones treat other pods the same.
 	Affinities [2]uint64
+
+	// Needs stands for what the pods ask of a node, but for labels, volumes and device claims.
+	Needs [2]uint64
 
 	// Status is kept only where it matters to deciding: pods with device claims, each a class of its own.
 	Status *v1.PodStatus
@@ -80,6 +81,7 @@ func newPodClass(pod *v1.Pod, key digest) *PodClass {
 	}
 	c.Requests, c.NonZeroCPU, c.NonZeroMemory = placedRequests(pod)
 	c.Ports = portsOf(pod)
+	c.Needs = needsDigest(pod)
 	if len(pod.Spec.ResourceClaims) > 0 {
 		c.Status = &pod.Status
 	}

@@ -105,6 +105,7 @@ func (c *Cluster) SetNode(object *v1.Node) *Node {
 	}
 	room := &c.Rooms[n.Index]
 	room.CPU, room.Memory, room.MaxPods = n.Size.MilliCPU, n.Size.Memory, int32(min(n.Size.Pods, 1<<30))
+	room.PerCPU, room.PerMemory = float32(1/float64(room.CPU)), float32(1/float64(room.Memory))
 	c.Log.add(Change{Node: n.Index, Kind: NodeChanged})
 	if !known {
 		for _, p := range c.strays[n.Name] {

@@ -44,7 +44,8 @@ type Room struct {
 	RequestedMemory           int64
 	NonZeroCPU, NonZeroMemory int64 // requested, with defaults where a container requests nothing
 	Pods, MaxPods             int32
-	_                         int64
+	// PerCPU and PerMemory are what one unit is of all, about: a multiplication costs a fraction of a division.
+	PerCPU, PerMemory float32
 }
 
 // LabelSet are the labels that some nodes share, without the host name.

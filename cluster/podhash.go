@@ -10,7 +10,6 @@ import (
 // field of the API whether it is.
 func classDigest(pod *v1.Pod) digest {
 	var h hasher
-	spec := &pod.Spec
 	h.string(pod.Namespace)
 	h.stringMap(pod.Labels)
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
@@ -20,6 +19,21 @@ func classDigest(pod *v1.Pod) digest {
 	} else {
 		h.bool(false)
 	}
+	h.needs(pod)
+	h.volumes(pod)
+	return h.sum()
+}
+
+// needsDigest hashes what pods ask of nodes whatever they are called and labelled, and whatever their volumes and devices.
+func needsDigest(pod *v1.Pod) digest {
+	var h hasher
+	h.string(pod.Namespace)
+	h.needs(pod)
+	return h.sum()
+}
+
+func (h *hasher) needs(pod *v1.Pod) {
+	spec := &pod.Spec
 	h.string(spec.SchedulerName)
 	h.optionalInt32(spec.Priority)
 	h.bool(spec.PreemptionPolicy != nil && *spec.PreemptionPolicy == v1.PreemptNever)
@@ -41,9 +55,7 @@ func classDigest(pod *v1.Pod) digest {
 	for i := range spec.SchedulingGates {
 		h.string(spec.SchedulingGates[i].Name)
 	}
-	h.volumes(pod)
 	h.resized(&pod.Status)
-	return h.sum()
 }
 
 func (h *hasher) tolerations(list []v1.Toleration) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,9 +17,10 @@ import (
 // BenchmarkDecide measures from a *v1.Pod to its place on one of 5,000 nodes, bookkeeping included. `make bench` has the same
 // beside upstream.
 func BenchmarkDecide(b *testing.B) {
-	for _, mode := range []string{"plain", "spread", "affinity", "anti", "taints", "500 shapes"} {
+	for _, mode := range []string{"plain", "spread", "affinity", "anti", "taints", "500 shapes", "members", "volumes"} {
 		b.Run(mode, func(b *testing.B) {
 			c := benchCluster(5000, mode == "taints")
+			claims(c, 1000)
 			d := New(c, plugins.Default(), 1)
 			pods := make([]*v1.Pod, 1000)
 			for i := range pods {
@@ -103,16 +105,43 @@ func benchPod(i int, mode string) *v1.Pod {
 	case "anti":
 		term.TopologyKey = v1.LabelHostname
 		pod.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{term}}}
+	case "members": // of StatefulSets
+		pod.Labels["apps.kubernetes.io/pod-index"] = fmt.Sprint(i)
+	case "volumes":
+		pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{
+			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprintf("claim-%d", i)}}}}
 	case "taints":
 		pod.Spec.Tolerations = []v1.Toleration{{Key: "dedicated", Operator: v1.TolerationOpEqual, Value: fmt.Sprintf("g%d", i%5), Effect: v1.TaintEffectNoSchedule}}
 	}
 	return pod
 }
 
+// claims adds claims whose volumes are made where their pods go.
+func claims(c *cluster.Cluster, count int) {
+	later := storagev1.VolumeBindingWaitForFirstConsumer
+	c.StorageClasses.Set(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "made"}, Provisioner: "csi.example.com", VolumeBindingMode: &later})
+	for i := range count {
+		c.Claims.Set(&v1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("claim-%d", i)},
+			Spec: v1.PersistentVolumeClaimSpec{
+				AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: new("made"),
+				Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}},
+			},
+		})
+	}
+}
+
 // BenchmarkPreempt measures a pod that finds 5,000 nodes full of pods of lower priority, until its victim is gone and it is
 // nominated.
 func BenchmarkPreempt(b *testing.B) {
+	for _, mode := range []string{"plain", "volumes"} {
+		b.Run(mode, func(b *testing.B) { benchPreempt(b, mode) })
+	}
+}
+
+func benchPreempt(b *testing.B, mode string) {
 	c := benchCluster(5000, false)
+	claims(c, 1)
 	low := benchPod(0, "plain")
 	low.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("3200m"), v1.ResourceMemory: resource.MustParse("6Gi")}
 	for i := range 50_000 {
@@ -123,7 +152,7 @@ func BenchmarkPreempt(b *testing.B) {
 		c.SetPod(&pod)
 	}
 	d := New(c, plugins.Default(), 1)
-	high := benchPod(0, "plain")
+	high := benchPod(0, mode)
 	high.Spec.Priority = new(int32(100))
 	high.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("3"), v1.ResourceMemory: resource.MustParse("1Gi")}
 	i := 0

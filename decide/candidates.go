@@ -56,13 +56,22 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 	if pl.way != ranked {
 		return Preempt(d.c, d.profile, p, d.Evaluate(p))
 	}
-	t := &trial{r: r, p: p, budgets: newBudgets(d.c)}
+	t := &trial{r: r, p: p, budgets: newBudgets(d.c, d.profile, p)}
+	if len(pl.asked) > 0 {
+		var ok bool
+		if t.questions, ok = d.questions(p, pl); !ok {
+			return Preempt(d.c, d.profile, p, d.Evaluate(p))
+		}
+		t.plain = prepare(d.c, d.profile, p)
+		r.candidates = nil // what was found out for other pods need not hold for this one
+		defer func() { r.candidates = nil }()
+	}
 	var nominated *plugins.Rejection
 	if n := d.c.Node(p.Nominated); n != nil {
 		nominated = t.verdict(n)
 	}
 	if message := ineligible(d.c, p, nominated); message != "" {
-		return Preemption{Message: message}
+		return Preemption{Message: message, Ineligible: true}
 	}
 	if n := d.c.Node(p.Nominated); n != nil {
 		// To others of the class the pod itself is a guest there, to itself it is not.
@@ -193,6 +202,10 @@ func (t *trial) cost(node int32) cost {
 // verdict judges one node with nothing thought away.
 func (t *trial) verdict(n *cluster.Node) *plugins.Rejection {
 	r := t.r
+	if t.plain != nil {
+		_, rejection := t.plain.nodeWithNominated(n)
+		return rejection
+	}
 	if len(nominatedBefore(n, t.p)) > 0 {
 		t.begin(n)
 		return t.rejection()
@@ -209,6 +222,10 @@ type trial struct {
 	r       *ranking
 	p       *cluster.Pod
 	budgets *budgets
+
+	// What the asked filters say; nil where there are none. plain is all filters, prepared for the cluster as it is.
+	questions questions
+	plain     *judges
 
 	node     *cluster.Node // a copy
 	standing standing
@@ -245,6 +262,9 @@ func (t *trial) on(n *cluster.Node) (*candidate, *plugins.Rejection) {
 	}
 	if len(found.victims) == 0 {
 		return nil, needless(n)
+	}
+	if t.budgets.keep && found.violations > 0 {
+		return nil, budgetKept
 	}
 	slices.SortStableFunc(found.victims, byImportance)
 	return found, nil
@@ -302,6 +322,9 @@ func (t *trial) rejection() *plugins.Rejection {
 }
 
 func (t *trial) judge() *plugins.Rejection {
+	if t.questions != nil {
+		return t.judgeInOrder()
+	}
 	if t.static.early != nil {
 		return t.static.early.rejection
 	}
@@ -310,13 +333,39 @@ func (t *trial) judge() *plugins.Rejection {
 			return rejection
 		}
 	}
-	if len(t.r.tallies) > 0 {
-		if _, rejection := t.r.judgeTallies(&t.standing); rejection != nil {
-			return rejection
-		}
+	if rejection := t.judgeTallies(); rejection != nil {
+		return rejection
 	}
 	if t.static.late != nil {
 		return t.static.late.rejection
+	}
+	return nil
+}
+
+func (t *trial) judgeTallies() *plugins.Rejection {
+	if len(t.r.tallies) == 0 {
+		return nil
+	}
+	_, rejection := t.r.judgeTallies(&t.standing)
+	return rejection
+}
+
+// judgeInOrder is the same where filters are asked, which may stand anywhere between the others.
+func (t *trial) judgeInOrder() (rejection *plugins.Rejection) {
+	for _, step := range t.r.plan.steps {
+		switch {
+		case step.asked != none:
+			if judge := t.questions[step.asked]; judge != nil {
+				rejection = judge(t.node)
+			}
+		case step.judge != nil:
+			rejection = step.judge(t.node)
+		default:
+			rejection = t.judgeTallies()
+		}
+		if rejection != nil {
+			return rejection
+		}
 	}
 	return nil
 }

@@ -18,15 +18,20 @@ type Decider struct {
 	synced     int
 	topologies map[topologyKey]*topology
 	terms      terms
+	// balance is, by node, how even the requested shares of CPU and memory are: what a pod adds is measured against it.
+	balance []int8
 
 	fewDomains int // see the constant
 
-	rankings map[int32]*ranking // by class
-	clock    uint64             // counts decisions, to tell which rankings were used last
+	// Pods of classes that differ in nothing that matters share a ranking: members of a StatefulSet, pods with volumes of their own.
+	rankings map[rankingKey]*ranking
+	byClass  map[int32]member
+	clock    uint64 // counts decisions, to tell which rankings were used last
 
 	// Scratch space of one decision.
 	best     []*group
 	seen     []bool
+	asked    []int32
 	standing standing // its shifts are always zero
 }
 
@@ -51,7 +56,7 @@ type Decision struct {
 func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 	d := &Decider{
 		c: c, profile: profile, rng: rand.New(rand.NewPCG(seed, 0)),
-		topologies: map[topologyKey]*topology{}, rankings: map[int32]*ranking{}, fewDomains: fewDomains, terms: terms{known: map[[2]uint64]bool{}},
+		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]member{}, fewDomains: fewDomains, terms: terms{known: map[[2]uint64]bool{}},
 	}
 	d.readAnew()
 	return d
@@ -72,11 +77,20 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 	case scanned:
 		return d.scan(p)
 	}
-	held := r.holdBack(p, false)
-	choice := r.choose()
-	for _, node := range held {
-		r.reassess(node)
+	questions, ok := d.questions(p, pl)
+	if !ok {
+		return d.judge(p)
 	}
+	held := r.holdBack(p, false)
+	defer func() {
+		for _, node := range held {
+			r.reassess(node)
+		}
+	}()
+	if len(pl.asked)+len(pl.askedScores) > 0 {
+		return d.chooseAmong(r, p, pl, questions)
+	}
+	choice := r.choose()
 	if choice.node == none {
 		return Decision{}
 	}
@@ -97,6 +111,9 @@ func (d *Decider) nominated(p *cluster.Pod) *cluster.Node {
 		return nil
 	}
 	if _, rejection := j.nodeWithNominated(n); rejection != nil {
+		return nil
+	}
+	if rejected, err := extenderRejections(j, []*cluster.Node{n}); err != nil || len(rejected) > 0 {
 		return nil
 	}
 	return n
@@ -158,7 +175,9 @@ func (d *Decider) sync() {
 		return
 	}
 	for i := range changes {
-		switch change := &changes[i]; change.Kind {
+		change := &changes[i]
+		d.weigh(change.Node)
+		switch change.Kind {
 		case cluster.NodeChanged:
 			for _, t := range d.topologies {
 				t.update(d.c, change.Node)
@@ -177,6 +196,7 @@ func (d *Decider) sync() {
 func (d *Decider) readAnew() {
 	d.synced = d.c.Log.Len()
 	for i, n := range d.c.Nodes {
+		d.weigh(int32(i))
 		for _, t := range d.topologies {
 			t.update(d.c, int32(i))
 		}
@@ -185,6 +205,16 @@ func (d *Decider) readAnew() {
 		}
 		d.addTerms(n.Pods)
 		d.addTerms(n.Nominated)
+	}
+}
+
+// weigh works out a node's balance.
+func (d *Decider) weigh(node int32) {
+	for int(node) >= len(d.balance) {
+		d.balance = append(d.balance, 0)
+	}
+	if room := &d.c.Rooms[node]; room.CPU > 0 && room.Memory > 0 {
+		d.balance[node] = int8(plugins.BalanceScore(room.RequestedCPU, room.CPU, room.RequestedMemory, room.Memory))
 	}
 }
 
@@ -204,27 +234,60 @@ func (d *Decider) topology(label string, perNode bool) *topology {
 	return t
 }
 
+// rankingKey is what classes of pods share that are decided alike.
+type rankingKey struct {
+	needs     [2]uint64
+	signature string
+}
+
+// member is what a class was last found to be ranked by.
+type member struct {
+	*ranking
+	versions versions // what that was found from
+}
+
+// maxMembers bounds how many classes are remembered; many have one pod and never come back.
+const maxMembers = 1 << 14
+
 // rankingFor returns the plan for the pod's class and, if it is decided by one, its ranking, up to date.
 func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	d.clock++
-	versions := d.versions()
-	if r, known := d.rankings[p.Class.ID]; known {
-		if r.versions == versions || r.plan.still(d, p, &versions, r) {
-			r.used = d.clock
-			r.catchUp()
-			return r, r.plan
-		}
-		delete(d.rankings, p.Class.ID)
+	now := d.versions()
+	if m, known := d.byClass[p.Class.ID]; known && m.versions == now && !m.dropped {
+		m.used = d.clock
+		m.catchUp()
+		return m.ranking, m.plan
 	}
 	pl := d.newPlan(p)
 	if pl.way != ranked {
+		delete(d.byClass, p.Class.ID)
 		return nil, pl
 	}
-	r := newRanking(d, pl)
-	r.versions, r.used = versions, d.clock
-	d.makeRoom(r)
-	d.rankings[p.Class.ID] = r
+	key := rankingKey{p.Class.Needs, d.signature(pl)}
+	r, known := d.rankings[key]
+	if known && r.namespaces != now.namespaces && len(pl.tallies) > 0 {
+		d.drop(r) // other pods may be meant by the same words
+		known = false
+	}
+	if known {
+		r.catchUp()
+	} else {
+		r = newRanking(d, pl)
+		r.key = key
+		d.makeRoom(r)
+		d.rankings[key] = r
+	}
+	r.namespaces, r.used = now.namespaces, d.clock
+	if len(d.byClass) >= maxMembers {
+		clear(d.byClass)
+	}
+	d.byClass[p.Class.ID] = member{r, now}
 	return r, pl
+}
+
+func (d *Decider) drop(r *ranking) {
+	r.dropped = true
+	delete(d.rankings, r.key)
 }
 
 // versions are of everything beside nodes and pods that a plan is made from.
@@ -243,19 +306,6 @@ func (d *Decider) versions() versions {
 	}
 }
 
-// still tells whether a plan that was made from other versions is what would be made now, and if so takes note of these.
-func (pl *plan) still(d *Decider, p *cluster.Pod, now *versions, r *ranking) bool {
-	fresh := d.newPlan(p)
-	if fresh.way != ranked || fresh.signature() != pl.signature() {
-		return false
-	}
-	if r.versions.namespaces != now.namespaces && len(pl.tallies) > 0 {
-		return false // other pods may be meant by the same words
-	}
-	r.versions = *now
-	return true
-}
-
 // bytesPerNode is what rankings may take together, for each node of the cluster, and leastBytes what they may take at least:
 // enough for the rankings of 500 plain classes on 100,000 nodes.
 const (
@@ -270,14 +320,13 @@ func (d *Decider) makeRoom(r *ranking) {
 		total += other.bytes()
 	}
 	for total > limit && len(d.rankings) > 0 {
-		var oldest int32
-		least := d.clock + 1
-		for id, other := range d.rankings {
-			if other.used < least {
-				oldest, least = id, other.used
+		var oldest *ranking
+		for _, other := range d.rankings {
+			if oldest == nil || other.used < oldest.used {
+				oldest = other
 			}
 		}
-		total -= d.rankings[oldest].bytes()
-		delete(d.rankings, oldest)
+		total -= oldest.bytes()
+		d.drop(oldest)
 	}
 }

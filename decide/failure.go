@@ -66,7 +66,7 @@ func (e *Evaluation) Failure() *Failure {
 // Diagnose says why no node can take the pod. It is to be called right after Decide found none.
 func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
 	r, pl := d.rankingFor(p)
-	if pl.way != ranked {
+	if pl.way != ranked || len(pl.asked) > 0 {
 		return d.Evaluate(p).Failure()
 	}
 	f := &Failure{Nodes: d.c.Len(), Reasons: map[string]int{}}

@@ -67,11 +67,19 @@ func Evaluate(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *Eva
 	return e
 }
 
-// judgeNodes fills in who rejects each node.
+// judgeNodes fills in who rejects each node. Nodes that pods are nominated to are judged one after the other, since these are
+// placed there for it.
 func (e *Evaluation) judgeNodes(j *judges) {
+	parallel(len(e.Nodes), func(i int) {
+		if v := &e.Nodes[i]; len(v.Node.Nominated) == 0 {
+			v.Plugin, v.Rejection = j.node(v.Node)
+		}
+	})
 	for i := range e.Nodes {
 		v := &e.Nodes[i]
-		v.Plugin, v.Rejection = j.nodeWithNominated(v.Node)
+		if len(v.Node.Nominated) > 0 {
+			v.Plugin, v.Rejection = j.nodeWithNominated(v.Node)
+		}
 		switch {
 		case v.Rejection == nil:
 			e.Feasible++
@@ -80,6 +88,7 @@ func (e *Evaluation) judgeNodes(j *judges) {
 			return
 		}
 	}
+	e.askExtenders(j)
 }
 
 // Best returns the feasible verdicts with the highest total.
@@ -118,30 +127,20 @@ func (e *Evaluation) score(c *cluster.Cluster, profile *plugins.Profile, p *clus
 		}
 	}
 	for _, s := range profile.Scorers {
-		scoring := s.Scorer.Score(c, p, feasible)
-		if scoring.Err != nil {
-			*e = Evaluation{Err: scoring.Err}
+		scores, err := scoresOf(s.Scorer, c, p, feasible)
+		if err != nil {
+			*e = Evaluation{Err: err}
 			return
 		}
-		if scoring.Node == nil {
+		if scores == nil {
 			continue
-		}
-		scores := make([]int64, len(feasible))
-		for i, n := range feasible {
-			var err error
-			if scores[i], err = scoring.Node(n); err != nil {
-				*e = Evaluation{Err: fmt.Errorf("running Score plugins: plugin %q failed with: %w", s.Scorer.Name(), err)}
-				return
-			}
-		}
-		if scoring.Normalize != nil {
-			scoring.Normalize(feasible, scores)
 		}
 		for i, v := range verdicts {
 			v.Scores = append(v.Scores, Score{s.Scorer.Name(), scores[i] * s.Weight})
 			v.Total += scores[i] * s.Weight
 		}
 	}
+	addExtenderScores(c, profile, p, feasible, verdicts)
 }
 
 // judges are the judges of all filters of a profile, for one pod.

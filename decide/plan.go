@@ -45,7 +45,31 @@ type plan struct {
 	voteWeight     int64
 
 	tallies []tallyPlan
+
+	// What is asked anew for every pod, about the nodes that all else lets pass.
+	asked       []askedFilter
+	askedScores []plugins.Weighted
+
+	// steps are all filters in the order of the profile.
+	steps []step
 }
+
+// step is a filter: one of the asked, or a judge; neither: what is counted by domain.
+type step struct {
+	name  string
+	asked int32
+	judge judge
+}
+
+// stepOf returns the place of a filter among the steps.
+func (pl *plan) stepOf(name string) int {
+	return slices.IndexFunc(pl.steps, func(s step) bool {
+		return s.name == name || s.name == counted && (name == "PodTopologySpread" || name == "InterPodAffinity")
+	})
+}
+
+// counted is the name of the step of the filters that count pods by domain.
+const counted = ""
 
 // way is how a decision is come to.
 type way uint8
@@ -58,7 +82,7 @@ const (
 
 type namedJudge struct {
 	name  string
-	judge func(n *cluster.Node) *plugins.Rejection
+	judge judge
 }
 
 // rawScore is a plugin's score before normalising; node is nil where the plugin scores nothing.
@@ -86,6 +110,10 @@ type tallyPlan struct {
 // newPlan asks every plugin of the profile what it has to say of the pod's class.
 func (d *Decider) newPlan(p *cluster.Pod) *plan {
 	pl := &plan{example: p}
+	if interested(d.profile, p) {
+		pl.way = scanned
+		return pl
+	}
 	for _, f := range d.profile.Filters {
 		if !d.planFilter(pl, f) {
 			return pl
@@ -105,10 +133,10 @@ func (d *Decider) newPlan(p *cluster.Pod) *plan {
 	return pl
 }
 
-// unsuited finds the odd cases that groups do not express: devices that stand for extended resources, and soft constraints over
+// unsuited finds the odd cases that groups do not express: profiles that ask only a part of a plugin, devices that stand for extended resources, and soft constraints over
 // very many domains, or over domains with and without an empty name that count as one.
 func (d *Decider) unsuited(pl *plan) bool {
-	if pl.room == nil && d.c.DeviceClasses.Len() > 0 {
+	if pl.room == nil && plugins.WantsDevices(d.c, pl.example) {
 		return true
 	}
 	for i := range pl.soft {
@@ -122,18 +150,28 @@ func (d *Decider) unsuited(pl *plan) bool {
 	return false
 }
 
-// signature tells plans for one class apart by what API objects put into them.
-func (pl *plan) signature() string {
+// signature tells apart the plans of classes with the same needs: by what API objects, and the pods' own labels, put into them.
+func (d *Decider) signature(pl *plan) string {
 	var b strings.Builder
+	fmt.Fprintln(&b, pl.everyKey, len(pl.early), len(pl.late), len(pl.contents), pl.room != nil, pl.imageWorth)
+	for i := range pl.asked {
+		fmt.Fprintln(&b, pl.asked[i].filter.Name())
+	}
+	for i := range pl.askedScores {
+		fmt.Fprintln(&b, pl.askedScores[i].Name())
+	}
 	for i := range pl.tallies {
 		t := &pl.tallies[i]
 		fmt.Fprintf(&b, "%d %s", t.purpose, t.key)
 		if t.constraint != nil {
-			fmt.Fprintf(&b, " %s", t.constraint.Selector)
+			fmt.Fprintf(&b, " %T %s %d", t.constraint.Selector, t.constraint.Selector, t.self)
 		}
 		b.WriteByte('\n')
 	}
-	fmt.Fprintln(&b, pl.everyKey, len(pl.early), len(pl.late), len(pl.contents), pl.room != nil, pl.imageWorth)
+	if len(pl.tallies) > 0 {
+		fmt.Fprintln(&b, pl.attractsItself)
+		d.terms.describe(&b, pl.affinities, pl.hardWeight)
+	}
 	return b.String()
 }
 
@@ -150,6 +188,7 @@ func (d *Decider) planFilter(pl *plan, f plugins.Filter) bool {
 			return false
 		}
 		pl.hard = hard
+		pl.countHere()
 		return true
 	case *plugins.InterPodAffinity:
 		if pl.example.Class.TermError != nil {
@@ -157,6 +196,27 @@ func (d *Decider) planFilter(pl *plan, f plugins.Filter) bool {
 			return false
 		}
 		pl.filtersPods = true
+		pl.countHere()
+		return true
+	}
+	reads := readsOf(f, pl.example)
+	switch {
+	case reads&plugins.Others != 0:
+		judge := f.Filter(d.c, pl.example)
+		if judge.Err != nil || judge.All != nil || judge.Only != nil {
+			pl.way = judged
+			return false
+		}
+		if judge.Node == nil {
+			return true
+		}
+		pl.way = scanned
+		return false
+	case reads&plugins.Objects != 0:
+		if applies(f, d.c, pl.example) {
+			pl.asked = append(pl.asked, askedFilter{f, len(pl.steps)})
+			pl.steps = append(pl.steps, step{f.Name(), int32(len(pl.asked) - 1), nil})
+		}
 		return true
 	}
 	judge := f.Filter(d.c, pl.example)
@@ -167,12 +227,9 @@ func (d *Decider) planFilter(pl *plan, f plugins.Filter) bool {
 	case judge.Node == nil:
 		return true
 	}
-	reads := readsOf(f, pl.example)
 	named := namedJudge{f.Name(), judge.Node}
+	pl.steps = append(pl.steps, step{f.Name(), none, judge.Node})
 	switch {
-	case reads&plugins.Others != 0:
-		pl.way = scanned
-		return false
 	case reads&plugins.Contents != 0:
 		pl.contents = append(pl.contents, named)
 	case len(pl.contents) == 0 && len(pl.hard) == 0 && !pl.filtersPods:
@@ -182,6 +239,13 @@ func (d *Decider) planFilter(pl *plan, f plugins.Filter) bool {
 	}
 	pl.perNode = pl.perNode || reads&plugins.Identity != 0
 	return true
+}
+
+// countHere notes where what is counted by domain stands: all of it where the first such filter does.
+func (pl *plan) countHere() {
+	if pl.stepOf(counted) < 0 {
+		pl.steps = append(pl.steps, step{counted, none, nil})
+	}
 }
 
 // readsOf asks a filter what it reads for this pod, where it can tell more than for all.
@@ -205,6 +269,14 @@ func (d *Decider) planScorer(pl *plan, s plugins.Weighted) bool {
 		pl.scoresPods, pl.onlyOwnVotes, pl.hardWeight, pl.voteWeight = true, f.IgnoreOthers, f.HardWeight, s.Weight
 		return pl.example.Class.TermError == nil
 	}
+	switch s.Scorer.(type) {
+	case *plugins.TaintToleration, *plugins.NodeAffinity, plugins.ImageLocality, *plugins.NodeResourcesFit, *plugins.NodeResourcesBalancedAllocation:
+	default:
+		if applies(s.Scorer, d.c, pl.example) {
+			pl.askedScores = append(pl.askedScores, s)
+		}
+		return true
+	}
 	scoring := s.Scorer.Score(d.c, pl.example, nil)
 	if scoring.Err != nil {
 		return false
@@ -224,8 +296,6 @@ func (d *Decider) planScorer(pl *plan, s plugins.Weighted) bool {
 	case *plugins.NodeResourcesFit, *plugins.NodeResourcesBalancedAllocation:
 		pl.contentScores = append(pl.contentScores, raw)
 		pl.maxRoom += plugins.MaxScore * int(s.Weight)
-	default:
-		return false
 	}
 	return true
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/berth-k8s/berth/cluster"
 	"github.com/berth-k8s/berth/plugins"
+	"github.com/berth-k8s/berth/rules"
 )
 
 // Preemption is what removing pods of lower priority can do for a pod that fits nowhere.
@@ -25,6 +26,8 @@ type Preemption struct {
 	Violations int
 	// Message says why preemption does not help.
 	Message string
+	// Ineligible: no node was looked at, since the pod may not preempt now.
+	Ineligible bool
 }
 
 // Preempt looks at every node that the evaluation rejects for a reason that removing pods could change, and picks the one
@@ -37,11 +40,10 @@ func Preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Ev
 		}
 	}
 	if message := ineligible(c, p, nominated); message != "" {
-		return Preemption{Message: message}
+		return Preemption{Message: message, Ineligible: true}
 	}
-	budgets := newBudgets(c)
-	var best *candidate
-	var lowest cost
+	budgets := newBudgets(c, profile, p)
+	var places []*candidate
 	failed := map[string]int{}
 	tried := 0
 	for i := range e.Nodes {
@@ -57,12 +59,10 @@ func Preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Ev
 			}
 			continue
 		}
-		if c := found.cost(); best == nil || c.compare(&lowest) < 0 {
-			best, lowest = found, c
-		}
+		places = append(places, found)
 	}
-	if best != nil {
-		return Preemption{Node: best.node, Victims: best.victims, Violations: best.violations}
+	if len(places) > 0 {
+		return cheapest(c, profile, p, places)
 	}
 	if others := len(e.Nodes) - tried; others > 0 {
 		failed["Preemption is not helpful for scheduling"] += others
@@ -141,6 +141,9 @@ func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *
 	if len(found.victims) == 0 {
 		return nil, needless(n)
 	}
+	if b.keep && found.violations > 0 {
+		return nil, budgetKept
+	}
 	slices.SortStableFunc(found.victims, byImportance)
 	return found, nil
 }
@@ -159,6 +162,9 @@ func lowerThan(p *cluster.Pod, n *cluster.Node) (lower []*cluster.Pod) {
 func needless(n *cluster.Node) *plugins.Rejection {
 	return &plugins.Rejection{Reasons: []string{fmt.Sprintf("expected at least one victim pod on node %q", n.Name)}}
 }
+
+// budgetKept is said of a node where room could be made if a budget did not count.
+var budgetKept = &plugins.Rejection{Code: "BudgetKept", Reasons: []string{"preemption would break a PodDisruptionBudget"}}
 
 var noVictims = &plugins.Rejection{Code: "NoVictims", Unresolvable: true, Reasons: []string{"No preemption victims found for incoming pod"}}
 
@@ -211,10 +217,12 @@ type budgets struct {
 	list      []*policyv1.PodDisruptionBudget
 	selectors []labels.Selector
 	allowed   []int32 // reused for every node
+	keep      bool    // none may be broken
 }
 
-func newBudgets(c *cluster.Cluster) *budgets {
-	b := &budgets{}
+// newBudgets reads them for a pod that needs room.
+func newBudgets(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *budgets {
+	b := &budgets{keep: profile.KeepBudgets && p.Class.Priority < rules.SystemCritical}
 	for _, budget := range c.Budgets.All() {
 		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
 		if err != nil || selector.Empty() {

@@ -16,7 +16,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/berth-k8s/berth/cluster"
-	"github.com/berth-k8s/berth/plugins"
 )
 
 // TestMain asks for 10,000 sequences unless the command line says otherwise.
@@ -37,10 +36,10 @@ func TestMain(m *testing.M) {
 // TestFastWayAgreesWithPlainWay: whatever happened to the cluster before, the node that the fast way chooses is one of the best
 // of the plain evaluator, with the same total, out of the same number of feasible nodes.
 func TestFastWayAgreesWithPlainWay(t *testing.T) {
-	profile := plugins.Default()
+	profiles := profiles()
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{c: cluster.New(), nodes: map[string]bool{}}
-		m.d = New(m.c, profile, 1)
+		m.d = New(m.c, one(t, "profile", profiles...), 1)
 		m.d.fewDomains = one(t, "few domains", 0, 2, fewDomains)
 		for range rapid.IntRange(1, 6).Draw(t, "nodes") {
 			m.setNode(t)
@@ -50,6 +49,7 @@ func TestFastWayAgreesWithPlainWay(t *testing.T) {
 			"remove node": m.removeNode,
 			"place":       m.place,
 			"place again": m.placeAgain,
+			"place alike": m.placeAlike,
 			"bound":       m.bound,
 			"remove pod":  m.removePod,
 			"terminate":   m.terminate,
@@ -59,6 +59,7 @@ func TestFastWayAgreesWithPlainWay(t *testing.T) {
 			"budget":      m.budget,
 			"start":       m.start,
 			"retry":       m.retry,
+			"storage":     m.storage,
 		})
 	})
 }
@@ -152,6 +153,10 @@ func (m *machine) newPod(t *rapid.T) *v1.Pod {
 	if one(t, "selects", false, false, false, true) {
 		pod.Spec.NodeSelector = map[string]string{one(t, "label", "disk", v1.LabelTopologyZone): one(t, "is", "ssd", "z1")}
 	}
+	if one(t, "member", false, false, true) { // of a StatefulSet: no two have the same labels
+		pod.Labels["pod-name"] = name
+	}
+	m.volumes(t, pod)
 	m.affinity(t, pod)
 	for range one(t, "constraints", 0, 0, 0, 1, 2) {
 		m.spread(t, pod)
@@ -252,6 +257,20 @@ func (m *machine) placeAgain(t *rapid.T) {
 	m.decide(t, pod)
 }
 
+// placeAlike places a pod that asks for the same and is labelled otherwise: whether it may share the ranking depends on who looks
+// at labels.
+func (m *machine) placeAlike(t *rapid.T) {
+	if m.last == nil {
+		t.Skip("nothing was placed yet")
+	}
+	m.next++
+	pod := m.last.DeepCopy()
+	pod.Name = fmt.Sprintf("pod-%d", m.next)
+	pod.UID = types.UID(pod.Name)
+	pod.Labels = map[string]string{"app": one(t, "app", "x", "y"), "pod-name": pod.Name}
+	m.decide(t, pod)
+}
+
 // decide is what the test is about.
 func (m *machine) decide(t *rapid.T, pod *v1.Pod) {
 	p := m.c.Pending(pod)
@@ -291,7 +310,7 @@ func (m *machine) preempt(t *rapid.T, p *cluster.Pod, e *Evaluation) {
 	if fast.Node == nil {
 		return
 	}
-	same, _ := victimsOn(m.c, m.d.profile, p, fast.Node, newBudgets(m.c))
+	same, _ := victimsOn(m.c, m.d.profile, p, fast.Node, newBudgets(m.c, m.d.profile, p))
 	if same == nil || fmt.Sprint(namesOf(same.victims)) != fmt.Sprint(namesOf(fast.Victims)) {
 		t.Fatalf("%s: on %s the fast way removes %v, the plain way %+v", p.Name, fast.name(), namesOf(fast.Victims), same)
 	}

@@ -13,11 +13,14 @@ import (
 //
 // A ranking follows the cluster's log from the position seen on.
 type ranking struct {
-	d        *Decider
-	plan     *plan
-	seen     int
-	versions versions // what the plan was made from
-	used     uint64   // when, by the decider's clock
+	d    *Decider
+	plan *plan // of the class that the ranking was made for
+	seen int
+
+	key        rankingKey
+	namespaces uint64 // version
+	used       uint64 // when, by the decider's clock
+	dropped    bool   // it is no longer kept up to date
 
 	// Where each node stands, by index. The buckets are apart because they are all that is looked at when a node's pods
 	// change and it stays where it is, as it mostly does.
@@ -46,6 +49,7 @@ type ranking struct {
 
 	candidates *candidates // nil until a pod of the class preempts
 	shifted    int         // counts changes of the tallies that filter
+	touched    int16       // keeps touch from being left out
 }
 
 // A bucket is the sum of a node's scores for room. Values below zero are ^reason for which the node itself cannot take the pod;
@@ -223,7 +227,12 @@ func (r *ranking) catchUp() {
 		}
 	}
 	r.seen = log.Len()
-	for i := range changes {
+	for i := 0; i < len(changes); i++ {
+		if r.flat != nil && r.plan.onlyRoom() {
+			if i += r.followRooms(changes[i:]); i == len(changes) {
+				return
+			}
+		}
 		change := &changes[i]
 		switch change.Kind {
 		case cluster.PodAdded:
@@ -235,6 +244,49 @@ func (r *ranking) catchUp() {
 			r.reassess(change.Node)
 		}
 	}
+}
+
+// followRooms follows changes as long as they are pods that came and went, and returns how many. It does what follow does, for a
+// ranking without tallies that asks for room only: hundreds of these follow each placement.
+func (r *ranking) followRooms(changes []cluster.Change) int {
+	rooms, balance, buckets, flat, room := r.d.c.Rooms, r.d.balance, r.bucket, r.flat, r.plan.room
+	for i := range changes {
+		if i%ahead == 0 {
+			r.touch(changes[i:min(i+ahead, len(changes))])
+		}
+		change := &changes[i]
+		if change.Kind != cluster.PodAdded && change.Kind != cluster.PodRemoved {
+			return i
+		}
+		node := change.Node
+		before := buckets[node]
+		if before <= ^settled {
+			continue
+		}
+		switch now := room.score(&rooms[node], balance[node]); {
+		case now < 0 || before < 0:
+			r.rerank(node) // the reason may be another one
+		case now != before:
+			buckets[node] = now
+			flat.changed(node, before)
+		}
+	}
+	return len(changes)
+}
+
+// ahead is how many changes' buckets are read before they are needed.
+const ahead = 64
+
+// touch reads the buckets of changed nodes all at once. This ranking's are in no near cache, since other rankings had their turn
+// in between; one after the other, waiting for memory would take longer than all the rest.
+func (r *ranking) touch(changes []cluster.Change) {
+	all := int16(0)
+	for i := range changes {
+		if node := int(changes[i].Node); node < len(r.bucket) {
+			all |= r.bucket[node]
+		}
+	}
+	r.touched = all
 }
 
 // grow makes place for new nodes.
@@ -341,8 +393,8 @@ func (r *ranking) assess(n *cluster.Node) {
 
 // roomOf judges the pods on a node and the room they leave: the bucket, or ^reason.
 func (r *ranking) roomOf(node int32) int16 {
-	if r.plan.room != nil && len(r.plan.contents) == 1 {
-		if bucket := r.plan.room.score(&r.d.c.Rooms[node]); bucket >= 0 {
+	if r.plan.onlyRoom() {
+		if bucket := r.plan.room.score(&r.d.c.Rooms[node], r.d.balance[node]); bucket >= 0 {
 			return bucket
 		}
 	}
@@ -356,7 +408,7 @@ func (r *ranking) roomOf(node int32) int16 {
 		}
 	}
 	if r.plan.room != nil {
-		return r.plan.room.score(&r.d.c.Rooms[node])
+		return r.plan.room.score(&r.d.c.Rooms[node], r.d.balance[node])
 	}
 	var sum int64
 	for _, s := range r.plan.contentScores {

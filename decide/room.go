@@ -1,6 +1,8 @@
 package decide
 
 import (
+	"math"
+
 	"github.com/berth-k8s/berth/cluster"
 	"github.com/berth-k8s/berth/plugins"
 )
@@ -58,8 +60,11 @@ func (d *Decider) planRoom(pl *plan) {
 	pl.room = r
 }
 
-// score returns a node's bucket, or -1 if there is not enough room.
-func (r *room) score(room *cluster.Room) int16 {
+// onlyRoom tells whether the room that a node has is all that its changing parts are asked for.
+func (pl *plan) onlyRoom() bool { return pl.room != nil && len(pl.contents) == 1 }
+
+// score returns the bucket of a node with this balance (see Decider), or -1 if there is not enough room.
+func (r *room) score(room *cluster.Room, balance int8) int16 {
 	switch {
 	case room.Pods >= room.MaxPods,
 		r.cpu > 0 && r.cpu > room.CPU-room.RequestedCPU,
@@ -67,10 +72,7 @@ func (r *room) score(room *cluster.Room) int16 {
 		return -1
 	}
 	if r.usual && room.CPU > 0 && room.Memory > 0 {
-		least := (plugins.LeastAllocatedScore(room.NonZeroCPU+r.fitCPU, room.CPU) +
-			plugins.LeastAllocatedScore(room.NonZeroMemory+r.fitMemory, room.Memory)) / 2
-		even := plugins.EvennessScore(room.RequestedCPU, r.balanceCPU, room.CPU, room.RequestedMemory, r.balanceMemory, room.Memory)
-		return int16(least*r.fitWeight + even*r.balanceWeight)
+		return r.usualScore(room, balance)
 	}
 	var sum int64
 	if r.fit != nil {
@@ -81,3 +83,28 @@ func (r *room) score(room *cluster.Room) int16 {
 	}
 	return int16(sum)
 }
+
+// doubt is how near to a whole number a score may be worked out by multiplication and still be rounded the right way: some times
+// the error of Room.PerCPU and Room.PerMemory, for scores up to MaxScore.
+const doubt = 1.0 / (1 << 15)
+
+// usualScore scores by LeastAllocatedScore and EvennessScore. It multiplies where these divide, and lets them do it where the
+// result is so near to a whole number that rounding could go wrong.
+func (r *room) usualScore(room *cluster.Room, balance int8) int16 {
+	perCPU, perMemory := float64(room.PerCPU), float64(room.PerMemory)
+	freeCPU := float64(room.CPU-room.NonZeroCPU-r.fitCPU) * perCPU * plugins.MaxScore
+	freeMemory := float64(room.Memory-room.NonZeroMemory-r.fitMemory) * perMemory * plugins.MaxScore
+	usedCPU, usedMemory := float64(room.RequestedCPU+r.balanceCPU)*perCPU, float64(room.RequestedMemory+r.balanceMemory)*perMemory
+	with := (1 - math.Abs(usedCPU-usedMemory)/2) * plugins.MaxScore
+
+	a, b, c := int64(freeCPU), int64(freeMemory), int64(with)
+	if freeCPU < 0 || freeMemory < 0 || usedCPU > 1 || usedMemory > 1 || // there they are bounded
+		doubtful(freeCPU-float64(a)) || doubtful(freeMemory-float64(b)) || doubtful(with-float64(c)) {
+		a = plugins.LeastAllocatedScore(room.NonZeroCPU+r.fitCPU, room.CPU)
+		b = plugins.LeastAllocatedScore(room.NonZeroMemory+r.fitMemory, room.Memory)
+		c = plugins.BalanceScore(room.RequestedCPU+r.balanceCPU, room.CPU, room.RequestedMemory+r.balanceMemory, room.Memory)
+	}
+	return int16((a+b)/2*r.fitWeight + plugins.Evenness(c, int64(balance))*r.balanceWeight)
+}
+
+func doubtful(fraction float64) bool { return fraction < doubt || fraction > 1-doubt }

@@ -6,7 +6,7 @@ import (
 )
 
 // summit finds the highest of many numbers that change one at a time: it knows of every block of 64 numbers the highest and how
-// often it occurs, and the same of every 64 blocks. A change marks its block, if it can matter; looking reads marked blocks anew.
+// often it occurs, and the same of every 64 blocks. A block is read anew only when the last of its highest numbers has fallen.
 //
 // A ranking whose nodes are all of one group stands on it: it costs two bytes a node and touches little memory, so that the
 // rankings of hundreds of classes can follow the same changes.
@@ -14,10 +14,10 @@ type summit struct {
 	numbers []int16
 	blocks  []peak
 	above   []peak   // of 64 blocks each
-	marked  []uint64 // a bit for each block, a word for each of above
+	marked  []uint64 // a bit for each block that changed, a word for each of above
 }
 
-// peak is the highest of some numbers and how many of them are that high.
+// peak is the highest of some numbers and how many of them are that high. Where there are none so high, all are lower.
 type peak struct {
 	height int16
 	many   int32
@@ -39,16 +39,28 @@ func (s *summit) grow(numbers []int16) {
 	m := (n + 63) / 64
 	s.blocks, s.above, s.marked = make([]peak, n), make([]peak, m), make([]uint64, m)
 	for b := range s.blocks {
+		s.blocks[b].height = math.MaxInt16
 		s.marked[b>>6] |= 1 << (b & 63)
 	}
 }
 
 // changed notes that a number was another one before.
 func (s *summit) changed(i int32, before int16) {
-	b := i >> 6
-	if height := s.blocks[b].height; before >= height || s.numbers[i] >= height {
-		s.marked[b>>6] |= 1 << (b & 63)
+	b, now := i>>6, s.numbers[i]
+	p := &s.blocks[b]
+	if before < p.height && now < p.height {
+		return
 	}
+	if before == p.height {
+		p.many--
+	}
+	switch {
+	case now == p.height:
+		p.many++
+	case now > p.height:
+		*p = peak{now, 1}
+	}
+	s.marked[b>>6] |= 1 << (b & 63)
 }
 
 // highest returns the highest number and how often it occurs.
@@ -57,8 +69,9 @@ func (s *summit) highest() peak {
 	for a, marks := range s.marked {
 		if marks != 0 {
 			for ; marks != 0; marks &= marks - 1 {
-				b := a<<6 + bits.TrailingZeros64(marks)
-				s.blocks[b] = peakOf(s.numbers[b<<6 : min(b<<6+64, len(s.numbers))])
+				if b := a<<6 + bits.TrailingZeros64(marks); s.blocks[b].many == 0 {
+					s.blocks[b] = peakOf(s.numbers[b<<6 : min(b<<6+64, len(s.numbers))])
+				}
 			}
 			s.marked[a] = 0
 			s.above[a] = join(s.blocks[a<<6 : min(a<<6+64, len(s.blocks))])

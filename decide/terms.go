@@ -1,6 +1,8 @@
 package decide
 
 import (
+	"fmt"
+	"io"
 	"slices"
 
 	"github.com/berth-k8s/berth/cluster"
@@ -48,4 +50,14 @@ func (t *terms) voting(a *plugins.Affinities, hardWeight int32) (keys []string) 
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+// describe writes down what all classes have to say of the waiting pod.
+func (t *terms) describe(w io.Writer, a *plugins.Affinities, hardWeight int32) {
+	for i, class := range t.order {
+		repelled, votes := a.RepelledBy(class), a.Votes(class, hardWeight)
+		if len(repelled)+len(votes) > 0 {
+			fmt.Fprintln(w, i, repelled, votes)
+		}
+	}
 }

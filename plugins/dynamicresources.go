@@ -72,7 +72,12 @@ func NewDynamicResources(args *config.DynamicResourcesArgs) (*DynamicResources, 
 func (d *DynamicResources) Name() string { return "DynamicResources" }
 
 // Reads says that devices are anywhere: on the node, beside it, and taken by pods on other nodes.
-func (d *DynamicResources) Reads() Part { return Labels | Identity | Others }
+func (d *DynamicResources) Reads() Part { return Labels | Identity | Objects }
+
+// Applies implements [Selective]: most pods have nothing to do with claims.
+func (d *DynamicResources) Applies(c *cluster.Cluster, p *cluster.Pod) bool {
+	return needsDevices(c, p)
+}
 
 // Filter looks up the pod's claims and tries, node by node, to allocate what is not allocated yet.
 func (d *DynamicResources) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
@@ -117,11 +122,12 @@ func (d *DynamicResources) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluste
 	}
 }
 
-// needsDevices tells most pods, which have nothing to do with claims, from the others.
 func needsDevices(c *cluster.Cluster, p *cluster.Pod) bool {
-	if len(p.Spec().ResourceClaims) > 0 {
-		return true
-	}
+	return len(p.Spec().ResourceClaims) > 0 || WantsDevices(c, p)
+}
+
+// WantsDevices tells whether devices may stand for an extended resource that the pod requests.
+func WantsDevices(c *cluster.Cluster, p *cluster.Pod) bool {
 	if c.DeviceClasses.Len() == 0 {
 		return false
 	}

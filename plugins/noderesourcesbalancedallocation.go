@@ -51,7 +51,7 @@ func (b *NodeResourcesBalancedAllocation) Score(c *cluster.Cluster, p *cluster.P
 			with = append(with, fraction(a.allocated+reader.wanted[i], a.allocatable))
 			without = append(without, fraction(a.allocated, a.allocatable))
 		}
-		return improvement(balance(with), balance(without)), nil
+		return Evenness(balance(with), balance(without)), nil
 	}}
 }
 
@@ -85,7 +85,7 @@ func (b *NodeResourcesBalancedAllocation) ScoreRequests(c *cluster.Cluster, p *c
 // It allocates nothing.
 func (b *NodeResourcesBalancedAllocation) RoomScore(requestedCPU, podCPU, cpu, requestedMemory, podMemory, memory int64) int64 {
 	if cpu == 0 || memory == 0 || !b.cpu || !b.memory { // one resource at most: always even
-		return improvement(MaxScore, MaxScore)
+		return Evenness(MaxScore, MaxScore)
 	}
 	return EvennessScore(requestedCPU, podCPU, cpu, requestedMemory, podMemory, memory)
 }
@@ -124,8 +124,8 @@ func balanceOfTwo(a, b float64) int64 {
 	return int64((1 - math.Abs((a-b)/2)) * float64(MaxScore))
 }
 
-// improvement is between 50 (the pod makes the node's balance as bad as can be) and 100; 75 leaves it as it is.
-func improvement(with, without int64) int64 {
+// Evenness is between 50 (the pod makes the node's balance as bad as can be) and 100; 75 leaves it as it is.
+func Evenness(with, without int64) int64 {
 	return MaxScore/2 + (MaxScore/2+with-without)/2
 }
 
@@ -134,6 +134,10 @@ func (b *NodeResourcesBalancedAllocation) OfCPUAndMemory() bool { return b.cpu &
 
 // EvennessScore scores a node that has some of both resources.
 func EvennessScore(requestedCPU, podCPU, cpu, requestedMemory, podMemory, memory int64) int64 {
-	with := balanceOfTwo(fraction(requestedCPU+podCPU, cpu), fraction(requestedMemory+podMemory, memory))
-	return improvement(with, balanceOfTwo(fraction(requestedCPU, cpu), fraction(requestedMemory, memory)))
+	return Evenness(BalanceScore(requestedCPU+podCPU, cpu, requestedMemory+podMemory, memory), BalanceScore(requestedCPU, cpu, requestedMemory, memory))
+}
+
+// BalanceScore is how even the shares of both resources are, without regard to what a pod would change.
+func BalanceScore(requestedCPU, cpu, requestedMemory, memory int64) int64 {
+	return balanceOfTwo(fraction(requestedCPU, cpu), fraction(requestedMemory, memory))
 }

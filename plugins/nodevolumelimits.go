@@ -3,6 +3,7 @@ package plugins
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -34,67 +35,86 @@ type attachedSet map[attached]bool
 func (NodeVolumeLimits) Name() string { return "NodeVolumeLimits" }
 
 // Reads implements [Filter].
-func (NodeVolumeLimits) Reads() Part { return Identity | Contents | Others }
+func (NodeVolumeLimits) Reads() Part { return Identity | Contents | Objects }
+
+// Applies implements [Selective].
+func (NodeVolumeLimits) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
+	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool {
+		_, _, claims := claimOf(p, &v)
+		return claims || translator.IsInlineMigratable(&v)
+	})
+}
 
 // Filter implements [Filter].
 func (NodeVolumeLimits) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
-	counts := false
-	for i := range p.Spec().Volumes {
-		v := &p.Spec().Volumes[i]
-		_, _, claims := claimOf(p, v)
-		counts = counts || claims || translator.IsInlineMigratable(v)
-	}
-	if !counts {
+	if !(NodeVolumeLimits{}).Applies(c, p) {
 		return Judge{}
 	}
-	attachments := attachmentsByNode(c)
-	return Judge{Node: func(n *cluster.Node) *Rejection { return volumesFit(c, p, n, attachments[n.Name]) }}
+	l := &volumeLimits{c: c, attachments: attachmentsByNode(c)}
+	// Of a node only matters whether it has a CSINode at all: without one nothing is left to CSI drivers.
+	for i, csiNode := range [2]*storagev1.CSINode{nil, {}} {
+		l.wanted[i] = attachedSet{}
+		if err := l.wanted[i].addPod(c, csiNode, p, true); err != nil {
+			l.rejected[i] = &Rejection{Err: err}
+			if missing := (&claimMissing{}); errors.As(err, &missing) {
+				l.rejected[i] = &Rejection{Code: CodeClaimNotFound, Reasons: []string{err.Error()}, Unresolvable: true}
+			}
+		}
+	}
+	return Judge{Node: l.on}
 }
 
-func volumesFit(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node, attachments []*storagev1.VolumeAttachment) *Rejection {
-	csiNode, _ := c.CSINodes.Get("", n.Name)
-	wanted := attachedSet{}
-	if err := wanted.addPod(c, csiNode, p, true); err != nil {
-		if missing := (&claimMissing{}); errors.As(err, &missing) {
-			return &Rejection{Code: CodeClaimNotFound, Reasons: []string{err.Error()}, Unresolvable: true}
-		}
-		return &Rejection{Err: err}
+// volumeLimits is what a pod wants attached, on nodes without and with a CSINode, or why that cannot be told.
+type volumeLimits struct {
+	c           *cluster.Cluster
+	attachments map[string][]*storagev1.VolumeAttachment
+	wanted      [2]attachedSet
+	rejected    [2]*Rejection
+}
+
+func (l *volumeLimits) on(n *cluster.Node) *Rejection {
+	csiNode, ok := l.c.CSINodes.Get("", n.Name)
+	if !ok {
+		return l.rejected[0]
 	}
-	limits := limitsOf(csiNode)
-	if len(wanted) == 0 || len(limits) == 0 {
-		return nil
+	wanted := l.wanted[1]
+	if l.rejected[1] != nil || len(wanted) == 0 || !anyLimit(csiNode) {
+		return l.rejected[1]
 	}
 	present := attachedSet{}
 	for _, other := range n.Pods {
-		if err := present.addPod(c, csiNode, other, false); err != nil {
+		if err := present.addPod(l.c, csiNode, other, false); err != nil {
 			return &Rejection{Err: err}
 		}
 	}
-	for a := range present { // a volume that is used already takes no more
-		delete(wanted, a)
+	more := map[string]int{}
+	for a := range wanted {
+		if !present[a] { // a volume that is used already takes no more
+			more[a.driver]++
+		}
 	}
-	present.addAttachments(c, attachments)
-	count, more := present.byDriver(), wanted.byDriver()
+	present.addAttachments(l.c, l.attachments[n.Name])
+	count := present.byDriver()
 	for driver, n := range more {
-		if limit, ok := limits[driver]; ok && int64(count[driver]+n) > limit {
+		if limit, ok := limitOf(csiNode, driver); ok && int64(count[driver]+n) > limit {
 			return tooManyVolumes
 		}
 	}
 	return nil
 }
 
-// limitsOf reads how many volumes each driver can attach. A count of 0 is a limit; none is no limit.
-func limitsOf(csiNode *storagev1.CSINode) map[string]int64 {
-	limits := map[string]int64{}
-	if csiNode == nil {
-		return limits
-	}
-	for _, d := range csiNode.Spec.Drivers {
-		if d.Allocatable != nil && d.Allocatable.Count != nil {
-			limits[d.Name] = int64(*d.Allocatable.Count)
+func anyLimit(csiNode *storagev1.CSINode) bool {
+	return slices.ContainsFunc(csiNode.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Allocatable != nil && d.Allocatable.Count != nil })
+}
+
+// limitOf reads how many volumes a driver can attach; the last word counts. A count of 0 is a limit; none is no limit.
+func limitOf(csiNode *storagev1.CSINode, driver string) (limit int64, ok bool) {
+	for i := range csiNode.Spec.Drivers {
+		if d := &csiNode.Spec.Drivers[i]; d.Name == driver && d.Allocatable != nil && d.Allocatable.Count != nil {
+			limit, ok = int64(*d.Allocatable.Count), true
 		}
 	}
-	return limits
+	return limit, ok
 }
 
 func attachmentsByNode(c *cluster.Cluster) map[string][]*storagev1.VolumeAttachment {

@@ -16,6 +16,13 @@ type Filter interface {
 	Filter(c *cluster.Cluster, p *cluster.Pod) Judge
 }
 
+// Selective is implemented by filters and scorers that have nothing to say of most pods.
+type Selective interface {
+	// Applies tells whether the plugin may do anything but let every node pass, and score nothing, for pods of p's class. What it
+	// answers changes with device classes only.
+	Applies(c *cluster.Cluster, p *cluster.Pod) bool
+}
+
 // Part is a set of the parts of a node.
 type Part uint8
 
@@ -28,7 +35,12 @@ const (
 	Features
 	Identity // name and host name
 	Contents // the pods on it and the room they leave
-	Others   // other nodes, their pods, other API objects
+	// Objects are API objects beside nodes and pods: the filter is asked anew for every decision, after those that depend on
+	// nodes alone, and about the nodes that these let pass. In preemption its judge is asked about nodes from which pods are
+	// thought away.
+	Objects
+	// Others are other nodes and the pods there: the cluster as a whole is judged anew for all that is thought away.
+	Others
 )
 
 // Judge is a filter's answer for one pod. The zero value lets every node pass.
@@ -40,7 +52,9 @@ type Judge struct {
 	// Only, if not nil, names the nodes that can come into question at all; the others are rejected without a reason of their
 	// own (upstream: PreFilterResult).
 	Only map[string]bool
-	// Node judges one node: nil if it can take the pod. A nil func lets every node pass (upstream: Skip).
+	// Node judges one node: nil if it can take the pod. A nil func lets every node pass (upstream: Skip). The node may be a copy
+	// (cluster.Node.Copy) with other pods on it than the cluster has there: unless the filter reads Others, it is judged as it is
+	// handed in. The func is called from several goroutines at once.
 	Node func(n *cluster.Node) *Rejection
 }
 
@@ -52,6 +66,8 @@ type Rejection struct {
 	Reasons []string
 	// Unresolvable: no removal of pods would change it, so preemption need not try.
 	Unresolvable bool
+	// Pending: the pod waits for somebody to act on its being scheduled, and need not back off when it is woken.
+	Pending bool
 	// Err: the node could not be judged; the attempt fails as a whole.
 	Err error
 }
@@ -70,6 +86,8 @@ type Scoring struct {
 	Node func(n *cluster.Node) (int64, error)
 	// Normalize brings the scores of all feasible nodes, in their order, to 0..MaxScore; nil if they are there already.
 	Normalize func(feasible []*cluster.Node, scores []int64)
+	// Finish is Normalize for plugins that may fail at it.
+	Finish func(feasible []*cluster.Node, scores []int64) error
 }
 
 // Reserver is a plugin that takes something beside room on the node for a pod that is placed: a volume, a device.

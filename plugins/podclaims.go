@@ -187,39 +187,39 @@ func (u *unboundClaim) node() (name string, ok bool) {
 	return name, ok
 }
 
-// on decides what the claims get on a node, or why the pod cannot go there.
-func (claims *podClaims) on(n *cluster.Node) (volumeDecision, *Rejection) {
-	var r Rejection
-	reject := func(code, reason string) {
-		if r.Code == "" {
-			r.Code, r.Unresolvable = code, true
-		}
-		r.Reasons = append(r.Reasons, reason)
-	}
+// on decides what the claims get on a node, or why the pod cannot go there. The decision is written down if there is a place for
+// it: most nodes are only asked if.
+func (claims *podClaims) on(n *cluster.Node, decision *volumeDecision) *Rejection {
 	within, exist, err := claims.boundOn(n)
 	if err != nil {
-		return volumeDecision{}, &Rejection{Err: err}
+		return &Rejection{Err: err}
 	}
-	decision, found, enough, err := claims.unboundOn(n)
+	found, enough, err := claims.unboundOn(n, decision)
 	if err != nil {
-		return volumeDecision{}, &Rejection{Err: err}
+		return &Rejection{Err: err}
 	}
-	if !within {
-		reject(CodeVolumeNodeAffinity, "node(s) didn't match PersistentVolume's node affinity")
+	if within && found && enough && exist {
+		return nil
 	}
-	if !found {
-		reject(CodeNoVolumeToBind, "node(s) didn't find available persistent volumes to bind")
+	r := &Rejection{Unresolvable: true}
+	for _, fault := range [...]struct {
+		ok           bool
+		code, reason string
+	}{
+		{within, CodeVolumeNodeAffinity, "node(s) didn't match PersistentVolume's node affinity"},
+		{found, CodeNoVolumeToBind, "node(s) didn't find available persistent volumes to bind"},
+		{enough, CodeNotEnoughStorage, "node(s) did not have enough free storage"},
+		{exist, CodeVolumeMissing, "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"},
+	} {
+		if fault.ok {
+			continue
+		}
+		if r.Code == "" {
+			r.Code = fault.code
+		}
+		r.Reasons = append(r.Reasons, fault.reason)
 	}
-	if !enough {
-		reject(CodeNotEnoughStorage, "node(s) did not have enough free storage")
-	}
-	if !exist {
-		reject(CodeVolumeMissing, "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
-	}
-	if r.Code != "" {
-		return volumeDecision{}, &r
-	}
-	return decision, nil
+	return r
 }
 
 // boundOn looks for the first volume that is out of the node's reach, or does not exist.
@@ -250,17 +250,18 @@ func migratedOn(c *cluster.Cluster, n *cluster.Node, plugin string) bool {
 }
 
 // unboundOn gives the claims volumes that exist, and looks if those for which there is none can be made.
-func (claims *podClaims) unboundOn(n *cluster.Node) (decision volumeDecision, found, enough bool, err error) {
+func (claims *podClaims) unboundOn(n *cluster.Node, decision *volumeDecision) (found, enough bool, err error) {
 	for _, u := range claims.unbound {
 		if name, ok := u.node(); ok && name != n.Name {
-			return decision, false, true, nil
+			return false, true, nil
 		}
 	}
-	taken := map[string]bool{}
-	var toMake []*unboundClaim
+	var taken map[string]bool // made when needed: most pods have one claim
+	var few [4]*unboundClaim
+	toMake := few[:0]
 	for _, u := range claims.unbound {
 		if u.failure != nil {
-			return decision, false, true, u.failure
+			return false, true, u.failure
 		}
 		if u.candidates == nil {
 			toMake = append(toMake, u)
@@ -271,14 +272,21 @@ func (claims *podClaims) unboundOn(n *cluster.Node) (decision volumeDecision, fo
 			toMake = append(toMake, u)
 			continue
 		}
+		if taken == nil {
+			taken = map[string]bool{}
+		}
 		taken[volume.Name] = true
-		decision.matches = append(decision.matches, volumeMatch{u.PersistentVolumeClaim, volume})
+		if decision != nil {
+			decision.matches = append(decision.matches, volumeMatch{u.PersistentVolumeClaim, volume})
+		}
 	}
 	for _, u := range toMake {
 		if possible, enough := u.provision.on(n); !possible || !enough {
-			return decision, possible, enough, nil
+			return possible, enough, nil
 		}
-		decision.provision = append(decision.provision, u.PersistentVolumeClaim)
+		if decision != nil {
+			decision.provision = append(decision.provision, u.PersistentVolumeClaim)
+		}
 	}
-	return decision, true, true, nil
+	return true, true, nil
 }

@@ -13,8 +13,13 @@ type Profile struct {
 	Scorers []Weighted
 	// Reservers are asked in this order, and in the reverse order to give back.
 	Reservers []Reserver
+	// Extenders are asked one after the other, each about the nodes that those before it let pass.
+	Extenders []Extender
 	// Preemption lets a pod that fits nowhere make room for itself (DefaultPreemption at PostFilter).
 	Preemption bool
+	// KeepBudgets keeps preemption from taking pods whose disruption budget does not allow it, whatever comes of it, unless the
+	// pod that needs room is critical. Upstream takes them where nothing else helps.
+	KeepBudgets bool
 
 	// At names the plugins at each extension point in their order, with those that are not in this package: plugins from
 	// outside, and those whose work the scheduler does itself (PrioritySort, DefaultBinder).

@@ -50,7 +50,12 @@ func NewVolumeBinding(args *config.VolumeBindingArgs) (*VolumeBinding, error) {
 func (v *VolumeBinding) Name() string { return "VolumeBinding" }
 
 // Reads implements [Filter].
-func (v *VolumeBinding) Reads() Part { return Labels | Identity | Others }
+func (v *VolumeBinding) Reads() Part { return Labels | Identity | Objects }
+
+// Applies implements [Selective].
+func (v *VolumeBinding) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
+	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool { _, _, claims := claimOf(p, &v); return claims })
+}
 
 // Filter implements [Filter].
 func (v *VolumeBinding) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
@@ -63,10 +68,7 @@ func (v *VolumeBinding) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	case claims == nil:
 		return Judge{}
 	}
-	return Judge{Node: func(n *cluster.Node) *Rejection {
-		_, rejection := claims.on(n)
-		return rejection
-	}}
+	return Judge{Node: func(n *cluster.Node) *Rejection { return claims.on(n, nil) }}
 }
 
 // PodVolumes is what is to become of volumes and claims when a pod goes to a node: the objects as they must be written before the
@@ -86,7 +88,7 @@ func (v *VolumeBinding) PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluste
 	}
 	var decided volumeDecision
 	if rejection == nil {
-		decided, rejection = claims.on(n)
+		rejection = claims.on(n, &decided)
 	}
 	switch {
 	case rejection == nil:

@@ -31,7 +31,12 @@ var (
 func (VolumeRestrictions) Name() string { return "VolumeRestrictions" }
 
 // Reads implements [Filter].
-func (VolumeRestrictions) Reads() Part { return Contents | Others }
+func (VolumeRestrictions) Reads() Part { return Contents | Objects }
+
+// Applies implements [Selective].
+func (VolumeRestrictions) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
+	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || exclusive(&v) })
+}
 
 // Filter implements [Filter].
 func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
@@ -54,34 +59,45 @@ func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 			alone.Insert(name)
 		}
 	}
-	inUse := len(alone) > 0 && anyUses(c, p.Namespace(), alone)
-	if len(disks) == 0 && !inUse {
+	if len(disks)+len(alone) == 0 {
 		return Judge{}
+	}
+	uses := usersOf(p.Namespace(), alone)
+	used := map[int32]int{} // by node
+	total := 0
+	if len(alone) > 0 {
+		for _, n := range c.Nodes {
+			if n != nil {
+				if users := uses(n); users > 0 {
+					used[n.Index] = users
+					total += users
+				}
+			}
+		}
 	}
 	return Judge{Node: func(n *cluster.Node) *Rejection {
 		switch {
 		case anyConflicts(n, disks):
 			return diskConflict
-		case inUse:
+		case total > used[n.Index], len(alone) > 0 && uses(n) > 0:
 			return readWriteOncePodUsed
 		}
 		return nil
 	}}
 }
 
-// anyUses tells whether a pod on some node uses one of the claims.
-func anyUses(c *cluster.Cluster, namespace string, claims sets.Set[string]) bool {
-	uses := remember(func(class *cluster.PodClass) bool {
-		return class.Namespace == namespace && slices.ContainsFunc(class.Spec.Volumes, func(v v1.Volume) bool {
-			return v.PersistentVolumeClaim != nil && claims.Has(v.PersistentVolumeClaim.ClaimName)
-		})
-	})
-	for _, n := range c.Nodes {
-		if n != nil && slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return uses(p.Class) }) {
-			return true
+// usersOf counts the pods on a node that use one of the claims.
+func usersOf(namespace string, claims sets.Set[string]) func(n *cluster.Node) int {
+	return func(n *cluster.Node) (users int) {
+		for _, p := range n.Pods {
+			if p.Namespace() == namespace && slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool {
+				return v.PersistentVolumeClaim != nil && claims.Has(v.PersistentVolumeClaim.ClaimName)
+			}) {
+				users++
+			}
 		}
+		return users
 	}
-	return false
 }
 
 // exclusive tells the kinds of volumes that two pods on a node may not both have.

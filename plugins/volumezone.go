@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -47,7 +48,12 @@ type volumeZones struct {
 func (VolumeZone) Name() string { return "VolumeZone" }
 
 // Reads implements [Filter].
-func (VolumeZone) Reads() Part { return Labels | Others }
+func (VolumeZone) Reads() Part { return Labels | Objects }
+
+// Applies implements [Selective].
+func (VolumeZone) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
+	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil })
+}
 
 // Filter implements [Filter].
 func (VolumeZone) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
