@@ -47,7 +47,7 @@ func judgeNode(ctx context.Context, w *World, only []string, pod *v1.Pod, node s
 		return nil, err
 	}
 	defer u.stop()
-	a := u.attempt(ctx, pod)
+	a := u.judge(ctx, pod, slices.DeleteFunc(slices.Clone(u.nodes), func(n fwk.NodeInfo) bool { return n.Node().Name != node }))
 	if a.failed != nil {
 		return nil, a.failed
 	}

@@ -30,6 +30,10 @@ func (c *comparison) whole(ctx context.Context, pod *v1.Pod) (node string, state
 	want := c.upstream.attempt(ctx, pod)
 	waiting := c.berth.cluster.Pending(pod)
 	got := decide.Evaluate(c.berth.cluster, c.berth.profile, waiting)
+	if want.all.inFlight() { // whatever Berth says, upstream has not looked any further
+		c.totals.onPurpose(allocatedAtOnce, 1)
+		return "", nil
+	}
 	if want.failed != nil || got.Err != nil {
 		if (want.failed == nil) != (got.Err == nil) {
 			c.differ(pod, "", "", "error", fmt.Sprint(want.failed), fmt.Sprint(got.Err))
@@ -62,10 +66,6 @@ func (c *comparison) verdicts(ctx context.Context, pod *v1.Pod, want *attempt, g
 	var all *Verdict
 	if got.Rejection != nil {
 		all = rejected(got.Rejector, got.Rejection)
-	}
-	if want.all.inFlight() {
-		c.totals.onPurpose(allocatedAtOnce, 1)
-		return false
 	}
 	if !want.all.equal(all) {
 		c.differ(pod, "", "", "prefilter", "all "+want.all.String(), "all "+all.String())

@@ -32,6 +32,15 @@ type attempt struct {
 
 // attempt goes the scheduler's way: PreFilter, Filter with nominated pods on every node, PreScore, Score.
 func (u *upstream) attempt(ctx context.Context, pod *v1.Pod) *attempt {
+	a := u.judge(ctx, pod, u.nodes)
+	if a.failed == nil && a.all == nil && len(a.feasible) > 1 {
+		u.scoreNodes(ctx, a, pod)
+	}
+	return a
+}
+
+// judge goes it up to the verdicts on some nodes.
+func (u *upstream) judge(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo) *attempt {
 	a := &attempt{state: framework.NewCycleState(), nodes: map[string]*Verdict{}}
 	a.fit = &framework.FitError{Pod: pod, NumAllNodes: len(u.nodes)}
 	diagnosis := &a.fit.Diagnosis
@@ -51,15 +60,12 @@ func (u *upstream) attempt(ctx context.Context, pod *v1.Pod) *attempt {
 	if !only.AllNodes() {
 		diagnosis.NodeToStatus.SetAbsentNodesStatus(outside)
 	}
-	u.filterNodes(ctx, a, pod, only, outside)
-	if a.failed == nil && len(a.feasible) > 1 {
-		u.scoreNodes(ctx, a, pod)
-	}
+	u.filterNodes(ctx, a, pod, nodes, only, outside)
 	return a
 }
 
-func (u *upstream) filterNodes(ctx context.Context, a *attempt, pod *v1.Pod, only *fwk.PreFilterResult, outside *fwk.Status) {
-	for _, node := range u.nodes {
+func (u *upstream) filterNodes(ctx context.Context, a *attempt, pod *v1.Pod, nodes []fwk.NodeInfo, only *fwk.PreFilterResult, outside *fwk.Status) {
+	for _, node := range nodes {
 		name := node.Node().Name
 		if !only.AllNodes() && !only.NodeNames.Has(name) {
 			a.nodes[name] = verdictOf("", outside)
