@@ -235,8 +235,9 @@ func (c *Cluster) place(p *Pod) {
 	}
 	c.Unnominate(p.UID)
 	c.pods[p.UID] = p
-	p.Class.pods++
-	c.classes[p.Class.key] = p.Class
+	if p.Class.pods++; p.Class.pods == 1 {
+		c.classes[p.Class.key] = p.Class // it may have been dropped
+	}
 	if n, ok := c.nodes[p.NodeName]; ok {
 		c.attach(p, n)
 	} else {
