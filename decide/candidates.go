@@ -206,9 +206,10 @@ func (t *trial) verdict(n *cluster.Node) *plugins.Rejection {
 		_, rejection := t.plain.nodeWithNominated(n)
 		return rejection
 	}
-	if len(nominatedBefore(n, t.p)) > 0 {
+	if len(n.Nominated) > 0 { // the bucket knows of them all, be it of the pod itself
 		t.begin(n)
-		return t.rejection()
+		_, rejection := t.rejection()
+		return rejection
 	}
 	if bucket := r.bucket[n.Index]; bucket < 0 {
 		return r.reasons[reasonIn(bucket)].rejection
@@ -245,13 +246,13 @@ func (t *trial) on(n *cluster.Node) (*candidate, *plugins.Rejection) {
 	for _, o := range lower {
 		t.remove(o)
 	}
-	if rejection := t.rejection(); rejection != nil {
+	if _, rejection := t.rejection(); rejection != nil {
 		return nil, rejection
 	}
 	found := &candidate{node: n}
 	for i, o := range slices.Concat(violating, others) {
 		t.add(o)
-		if t.rejection() == nil {
+		if _, rejection := t.rejection(); rejection == nil {
 			continue
 		}
 		t.remove(o)
@@ -304,55 +305,52 @@ func (t *trial) count(o *cluster.Pod, sign int64) {
 	}
 }
 
-// rejection judges the node as it is thought to be, with the pods nominated to it and without them.
-func (t *trial) rejection() *plugins.Rejection {
+// rejection judges the node as it is thought to be, with the pods nominated to it and without them: the first plugin that
+// rejects it, and why.
+func (t *trial) rejection() (plugin string, rejection *plugins.Rejection) {
 	if len(t.guests) > 0 {
 		for _, g := range t.guests {
 			t.add(g)
 		}
-		rejection := t.judge()
+		plugin, rejection = t.judge()
 		for _, g := range t.guests {
 			t.remove(g)
 		}
 		if rejection != nil {
-			return rejection
+			return plugin, rejection
 		}
 	}
 	return t.judge()
 }
 
-func (t *trial) judge() *plugins.Rejection {
+func (t *trial) judge() (plugin string, rejection *plugins.Rejection) {
 	if t.questions != nil {
 		return t.judgeInOrder()
 	}
-	if t.static.early != nil {
-		return t.static.early.rejection
+	if early := t.static.early; early != nil {
+		return early.plugin, early.rejection
 	}
 	for _, f := range t.r.plan.contents {
 		if rejection := f.judge(t.node); rejection != nil {
-			return rejection
+			return f.name, rejection
 		}
 	}
-	if rejection := t.judgeTallies(); rejection != nil {
-		return rejection
+	if len(t.r.tallies) > 0 {
+		if plugin, rejection := t.r.judgeTallies(&t.standing); rejection != nil {
+			return plugin, rejection
+		}
 	}
-	if t.static.late != nil {
-		return t.static.late.rejection
+	if late := t.static.late; late != nil {
+		return late.plugin, late.rejection
 	}
-	return nil
-}
-
-func (t *trial) judgeTallies() *plugins.Rejection {
-	if len(t.r.tallies) == 0 {
-		return nil
-	}
-	_, rejection := t.r.judgeTallies(&t.standing)
-	return rejection
+	return "", nil
 }
 
 // judgeInOrder is the same where filters are asked, which may stand anywhere between the others.
-func (t *trial) judgeInOrder() (rejection *plugins.Rejection) {
-	for _, step := range t.r.plan.steps {
+func (t *trial) judgeInOrder() (plugin string, rejection *plugins.Rejection) {
+	for i := range t.r.plan.steps {
+		step := &t.r.plan.steps[i]
+		plugin = step.name
 		switch {
 		case step.asked != none:
 			if judge := t.questions[step.asked]; judge != nil {
@@ -360,14 +358,14 @@ func (t *trial) judgeInOrder() (rejection *plugins.Rejection) {
 			}
 		case step.judge != nil:
 			rejection = step.judge(t.node)
-		default:
-			rejection = t.judgeTallies()
+		case len(t.r.tallies) > 0:
+			plugin, rejection = t.r.judgeTallies(&t.standing)
 		}
 		if rejection != nil {
-			return rejection
+			return plugin, rejection
 		}
 	}
-	return nil
+	return "", nil
 }
 
 // startNegated makes later starts the lower cost.

@@ -18,7 +18,8 @@ type Decider struct {
 	synced     int
 	topologies map[topologyKey]*topology
 	terms      terms
-	// balance is, by node, how even the requested shares of CPU and memory are: what a pod adds is measured against it.
+	// balance is, by node, how even the requested shares of CPU and memory are: what a pod adds is measured against it. It is below
+	// zero where pods are nominated to the node.
 	balance []int8
 
 	fewDomains int // see the constant
@@ -32,6 +33,7 @@ type Decider struct {
 	best     []*group
 	seen     []bool
 	asked    []int32
+	copy     *cluster.Node
 	standing standing // its shifts are always zero
 }
 
@@ -65,12 +67,10 @@ func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 // Decide finds the best node for a pod that waits. It does not place it.
 func (d *Decider) Decide(p *cluster.Pod) Decision {
 	d.sync()
-	if p.Nominated != "" {
-		if n := d.nominated(p); n != nil {
-			return Decision{Node: n, Feasible: 1}
-		}
-	}
 	r, pl := d.rankingFor(p)
+	if n := d.nominated(p, r, pl); n != nil {
+		return Decision{Node: n, Feasible: 1}
+	}
 	switch pl.way {
 	case judged:
 		return d.judge(p)
@@ -81,7 +81,7 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 	if !ok {
 		return d.judge(p)
 	}
-	held := r.holdBack(p, false)
+	held := r.holdBack(p, questions, false)
 	defer func() {
 		for _, node := range held {
 			r.reassess(node)
@@ -101,10 +101,22 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 func (d *Decider) Evaluate(p *cluster.Pod) *Evaluation { return Evaluate(d.c, d.profile, p) }
 
 // nominated returns the node that the pod was nominated to if it can take the pod now: it is taken without a look at others.
-func (d *Decider) nominated(p *cluster.Pod) *cluster.Node {
+func (d *Decider) nominated(p *cluster.Pod, r *ranking, pl *plan) *cluster.Node {
 	n := d.c.Node(p.Nominated)
 	if n == nil {
 		return nil
+	}
+	if pl.way == ranked {
+		questions, ok := d.questions(p, pl)
+		if !ok {
+			return nil
+		}
+		t := &trial{r: r, p: p, questions: questions}
+		t.begin(n)
+		if _, rejection := t.rejection(); rejection != nil {
+			return nil
+		}
+		return n
 	}
 	j := prepare(d.c, d.profile, p)
 	if j.err != nil || j.all != nil {
@@ -113,7 +125,7 @@ func (d *Decider) nominated(p *cluster.Pod) *cluster.Node {
 	if _, rejection := j.nodeWithNominated(n); rejection != nil {
 		return nil
 	}
-	if rejected, err := extenderRejections(j, []*cluster.Node{n}); err != nil || len(rejected) > 0 {
+	if rejected, err := extenderRejections(j, []*cluster.Node{n}); err != nil || rejected[n] != nil {
 		return nil
 	}
 	return n
@@ -213,10 +225,17 @@ func (d *Decider) weigh(node int32) {
 	for int(node) >= len(d.balance) {
 		d.balance = append(d.balance, 0)
 	}
+	d.balance[node] = 0
 	if room := &d.c.Rooms[node]; room.CPU > 0 && room.Memory > 0 {
 		d.balance[node] = int8(plugins.BalanceScore(room.RequestedCPU, room.CPU, room.RequestedMemory, room.Memory))
 	}
+	if n := d.c.Nodes[node]; n != nil && len(n.Nominated) > 0 {
+		d.balance[node] |= hasGuests
+	}
 }
+
+// hasGuests is the sign of a node's balance.
+const hasGuests = -128
 
 func (d *Decider) addTerms(pods []*cluster.Pod) {
 	for _, p := range pods {

@@ -1,6 +1,8 @@
 package decide
 
 import (
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/berth-k8s/berth/cluster"
 	"github.com/berth-k8s/berth/plugins"
 )
@@ -242,6 +244,8 @@ func (r *ranking) catchUp() {
 		case cluster.NodeChanged:
 			r.grow(len(r.d.c.Nodes))
 			r.reassess(change.Node)
+		case cluster.Nomination:
+			r.rerank(change.Node)
 		}
 	}
 }
@@ -261,6 +265,10 @@ func (r *ranking) followRooms(changes []cluster.Change) int {
 		node := change.Node
 		before := buckets[node]
 		if before <= ^settled {
+			continue
+		}
+		if balance[node] < 0 { // pods are nominated to it
+			r.rerank(node)
 			continue
 		}
 		switch now := room.score(&rooms[node], balance[node]); {
@@ -340,9 +348,7 @@ func (r *ranking) rerank(node int32) {
 		r.bucket[node] = now
 		r.flat.changed(node, before)
 	default:
-		group := r.groupAt(node)
-		r.take(node)
-		r.put(node, group, now)
+		r.move(node, now)
 	}
 }
 
@@ -392,13 +398,21 @@ func (r *ranking) assess(n *cluster.Node) {
 }
 
 // roomOf judges the pods on a node and the room they leave: the bucket, or ^reason.
-func (r *ranking) roomOf(node int32) int16 {
-	if r.plan.onlyRoom() {
-		if bucket := r.plan.room.score(&r.d.c.Rooms[node], r.d.balance[node]); bucket >= 0 {
+func (r *ranking) roomOf(node int32) int16 { return r.roomBut(node, "") }
+
+// roomBut does so with one of the pods nominated to the node thought away.
+func (r *ranking) roomBut(node int32, but types.UID) int16 {
+	n, balance := r.d.c.Nodes[node], r.d.balance[node]
+	if balance < 0 && n != nil && r.plan.guestsInRoom() {
+		if rejected := r.crowded(n, but); rejected < 0 {
+			return rejected
+		}
+	}
+	if balance &^= hasGuests; r.plan.onlyRoom() {
+		if bucket := r.plan.room.score(&r.d.c.Rooms[node], balance); bucket >= 0 {
 			return bucket
 		}
 	}
-	n := r.d.c.Nodes[node]
 	if n == nil { // it has gone; the log will say so
 		return ^0
 	}
@@ -408,7 +422,7 @@ func (r *ranking) roomOf(node int32) int16 {
 		}
 	}
 	if r.plan.room != nil {
-		return r.plan.room.score(&r.d.c.Rooms[node], r.d.balance[node])
+		return r.plan.room.score(&r.d.c.Rooms[node], balance)
 	}
 	var sum int64
 	for _, s := range r.plan.contentScores {
@@ -435,27 +449,75 @@ func (r *ranking) reasonOf(plugin string, rejection *plugins.Rejection) int16 {
 	return id
 }
 
+// guestsInRoom tells whether the buckets take account of the pods nominated to nodes: so they can where nothing but the pods on a
+// node counts. Elsewhere see holdBack.
+func (pl *plan) guestsInRoom() bool { return len(pl.tallies)+len(pl.asked) == 0 }
+
+// crowded judges the pods on a node, those nominated to it among them but for one: ^reason, or 0 if all have room.
+func (r *ranking) crowded(n *cluster.Node, but types.UID) int16 {
+	d, guests := r.d, false
+	for _, g := range n.Nominated {
+		if g.Class.Priority < r.plan.example.Class.Priority || g.UID == but {
+			continue
+		}
+		if !guests {
+			d.copy, guests = n.Copy(d.copy), true
+		}
+		d.copy.Add(g)
+	}
+	if !guests {
+		return 0
+	}
+	for _, f := range r.plan.contents {
+		if rejection := f.judge(d.copy); rejection != nil {
+			return ^r.reasonOf(f.name, rejection)
+		}
+	}
+	return 0
+}
+
 // holdBack takes the nodes out of the ranking that cannot take the pod beside the pods nominated to them, and returns these. With
-// all, so it does with nodes that cannot take the pod anyway, which may have more reasons then.
-func (r *ranking) holdBack(p *cluster.Pod, all bool) (held []int32) {
+// all, so it does with nodes that cannot take the pod anyway, which may have more reasons then. Where the buckets know of nominated
+// pods, only the node changes that the pod itself is nominated to, since to itself it is no guest there.
+func (r *ranking) holdBack(p *cluster.Pod, q questions, all bool) (held []int32) {
 	c := r.d.c
 	if c.Nominations() == 0 {
 		return nil
 	}
-	var j *judges
+	if r.plan.guestsInRoom() {
+		own := c.Nominated(p.UID)
+		if own == nil {
+			return nil
+		}
+		n := c.Node(own.Nominated)
+		if n == nil {
+			return nil
+		}
+		if before := r.bucket[n.Index]; before > ^settled {
+			if now := r.roomBut(n.Index, p.UID); now != before {
+				r.move(n.Index, now)
+				held = append(held, n.Index)
+			}
+		}
+		return held
+	}
+	t := &trial{r: r, p: p, questions: q}
 	for _, n := range c.NominatedNodes() {
 		if b := r.bucket[n.Index]; b < 0 && !all || b <= ^settled || len(nominatedBefore(n, p)) == 0 {
 			continue
 		}
-		if j == nil {
-			j = prepare(c, r.d.profile, p)
-		}
-		if plugin, rejection := j.nodeWithNominated(n); rejection != nil {
-			group := r.groupAt(n.Index)
-			r.take(n.Index)
-			r.put(n.Index, group, ^r.reasonOf(plugin, rejection))
+		t.begin(n)
+		if plugin, rejection := t.rejection(); rejection != nil {
+			r.move(n.Index, ^r.reasonOf(plugin, rejection))
 			held = append(held, n.Index)
 		}
 	}
 	return held
+}
+
+// move puts a node to another bucket of its group.
+func (r *ranking) move(node int32, bucket int16) {
+	group := r.groupAt(node)
+	r.take(node)
+	r.put(node, group, bucket)
 }
