@@ -179,8 +179,13 @@ func (d *Decider) addScores(scorers []plugins.Weighted, p *cluster.Pod, nodes []
 // scoresOf returns a scorer's normalised scores; nil if it scores nothing.
 func scoresOf(s plugins.Scorer, c *cluster.Cluster, p *cluster.Pod, feasible []*cluster.Node) ([]int64, error) {
 	scoring := s.Score(c, p, feasible)
-	if scoring.Err != nil || scoring.Node == nil {
+	switch {
+	case scoring.Err != nil && s.Name() == plugins.PreScorers: // it has named the plugin
 		return nil, scoring.Err
+	case scoring.Err != nil:
+		return nil, fmt.Errorf("running PreScore plugin %q: %w", s.Name(), scoring.Err)
+	case scoring.Node == nil:
+		return nil, nil
 	}
 	scores := make([]int64, len(feasible))
 	errs := make([]error, len(feasible))

@@ -79,6 +79,9 @@ type Scorer interface {
 	Score(c *cluster.Cluster, p *cluster.Pod, feasible []*cluster.Node) Scoring
 }
 
+// PreScorers is the name of the scorer that stands for what plugins from outside do at PreScore. It scores nothing itself.
+const PreScorers = "PreScore"
+
 // Scoring is a scorer's answer for one pod. The zero value scores nothing (upstream: Skip) and is not listed.
 type Scoring struct {
 	Err error
