@@ -11,10 +11,10 @@ LDFLAGS    := -s -w -X main.version=$(VERSION) -X $(K8SVERSION).gitVersion=$(KUB
 export GOFLAGS := -mod=readonly -buildvcs=false
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-root test-fuzz test-upstream lint bench build clean
+.PHONY: help up demo test test-root test-fuzz test-upstream lint bench bench-live bench-eviction specs build clean
 
 help: ## list these targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 up: build ## a whole cluster in the foreground; Ctrl-C ends it
 	$(BIN)/berth up
@@ -22,9 +22,9 @@ up: build ## a whole cluster in the foreground; Ctrl-C ends it
 demo: build ## a walk through taints, eviction, overhead and priorities on a cluster of its own
 	@demo/demo.sh
 
-build: ## bin/berth and bin/berth-controlplane (the first time: about five minutes, Kubernetes is compiled once)
-	@echo "==> building berth"
-	@go build -ldflags '$(LDFLAGS)' -o $(BIN)/berth ./cmd/berth
+build: ## bin/berth, bin/berth-scheduler and bin/berth-controlplane (the first time: about five minutes, Kubernetes is compiled once)
+	@echo "==> building berth, and the scheduler alone"
+	@go build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/berth ./cmd/berth-scheduler
 	@echo "==> building berth-controlplane: the API server, etcd and the workload controllers"
 	@cd upstream && go build -ldflags '$(LDFLAGS)' -o ../$(BIN)/berth-controlplane ./cmd/berth-controlplane
 
@@ -59,6 +59,18 @@ lint: ## gofmt, go vet and staticcheck
 
 bench: ## upstream's scheduling core and Berth's side by side
 	@cd upstream && go run ./cmd/bench
+
+bench-live: build ## kube-scheduler and Berth against a real API server and etcd, in turn: about 10 minutes
+	@echo "==> building etcd, kube-apiserver and kube-scheduler"
+	@cd upstream && go build -ldflags '$(LDFLAGS)' -o ../$(BIN)/ ./cmd/benchlive ./cmd/benchlive/etcd k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-scheduler
+	@$(BIN)/benchlive -bin $(BIN) $(BENCHFLAGS)
+
+bench-eviction: ## kube-controller-manager's taint eviction and Berth's on the same cluster, in turn: about 8 minutes
+	@cd upstream && go run ./cmd/evictions $(BENCHFLAGS)
+
+specs: build ## upstream's own end-to-end specs on a cluster of their own: about an hour
+	@cd upstream/specs && go test -c -o ../../$(BIN)/specs.test .
+	@$(BIN)/specs.test -berth-bin $(BIN) $(SPECFLAGS)
 
 clean: ## remove what was built and the data of `make up`
 	rm -rf $(BIN) .berth

@@ -26,6 +26,9 @@ type Config struct {
 	// allow-list; empty bounds nothing.
 	DefaultTolerations []v1.Toleration
 	AllowedTolerations []v1.Toleration
+	// AfterAPIServer says that kube-apiserver's own plugins have seen a pod
+	// before the rules do, as before a webhook.
+	AfterAPIServer bool
 }
 
 // Objects finds what pods name. An object that does not exist is nil without
@@ -77,21 +80,50 @@ type request struct {
 	Config
 	Objects
 	pod       *v1.Pod
+	old       *v1.Pod       // the pod as it is stored; nil if it is created
 	namespace *v1.Namespace // never nil
 }
 
 // change may alter the pod, verdict only refuses it: verdicts see the pod as
-// all changes have left it.
+// all changes have left it, webhooks' included.
 type rule func(*request) error
 
 var (
-	changes  = []rule{priority, lostNodes, namespaceTolerations, memoryPressure, dedicatedNodes, extendedResources, runtimeClass}
-	verdicts = []rule{allowedTolerations, overhead}
+	changes  = []rule{startAnew, priority, lostNodes, namespaceTolerations, memoryPressure, extendedResources, dedicatedNodes, runtimeClass}
+	verdicts = []rule{allowedTolerations, overhead, onlyDedicatedNodes}
+
+	changesOfUpdates  = []rule{keepPriority, giveLater}
+	verdictsOfUpdates = []rule{allowedTolerations}
 )
 
-// Pod applies the rules to a new pod, in place. An error is a *Refusal, or
-// that of a lookup; the pod is then half changed and of no use.
+// Change applies to the pod, in place, the rules that alter it. Old is the pod
+// as it is stored, nil if it is created now. An error is a *Refusal, or that of
+// a lookup; the pod is then half changed and of no use.
+func Change(config Config, objects Objects, pod, old *v1.Pod) error {
+	if old != nil {
+		return apply(changesOfUpdates, config, objects, pod, old)
+	}
+	return apply(changes, config, objects, pod, nil)
+}
+
+// Judge says whether the pod may be stored as it is after all changes, those
+// of others included. It alters nothing.
+func Judge(config Config, objects Objects, pod, old *v1.Pod) error {
+	if old != nil {
+		return apply(verdictsOfUpdates, config, objects, pod, old)
+	}
+	return apply(verdicts, config, objects, pod, nil)
+}
+
+// Pod is both for a new pod: Change, then Judge.
 func Pod(config Config, objects Objects, pod *v1.Pod) error {
+	if err := Change(config, objects, pod, nil); err != nil {
+		return err
+	}
+	return Judge(config, objects, pod, nil)
+}
+
+func apply(rules []rule, config Config, objects Objects, pod, old *v1.Pod) error {
 	namespace, err := objects.Namespace(pod.Namespace)
 	if err != nil {
 		return fmt.Errorf("namespace %s: %w", pod.Namespace, err)
@@ -101,12 +133,10 @@ func Pod(config Config, objects Objects, pod *v1.Pod) error {
 		// refused the pod before it comes here.
 		namespace = &v1.Namespace{}
 	}
-	r := &request{Config: config, Objects: objects, pod: pod, namespace: namespace}
-	for _, rules := range [][]rule{changes, verdicts} {
-		for _, rule := range rules {
-			if err := rule(r); err != nil {
-				return err
-			}
+	r := &request{Config: config, Objects: objects, pod: pod, old: old, namespace: namespace}
+	for _, rule := range rules {
+		if err := rule(r); err != nil {
+			return err
 		}
 	}
 	return nil

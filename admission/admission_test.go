@@ -1,12 +1,14 @@
 package admission
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 	v1 "k8s.io/api/core/v1"
@@ -22,7 +24,9 @@ import (
 //	have    an object that pods can name: Namespace, PriorityClass, RuntimeClass
 //	config  what the administrator set
 //	create  a pod; prints the fields of it named by show=, or the refusal
-//	node    a new node; prints its taints
+//	update  a pod as it is stored (old) and as a client sends it (new); prints as create
+//	class   a priority class that is created; prints the refusal
+//	node    a new node, or at=SECONDS one that is written then, where it was (old); prints its taints
 func TestCases(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -40,11 +44,17 @@ func TestCases(t *testing.T) {
 				return ""
 			case "create":
 				return create(t, config, objects, d)
+			case "update":
+				return update(t, config, objects, d)
+			case "class":
+				class := &schedulingv1.PriorityClass{}
+				parse(t, d.Input, class)
+				if err := PriorityClass(objects, class, !d.HasArg("exists")); err != nil {
+					return err.Error() + "\n"
+				}
+				return ""
 			case "node":
-				var node v1.Node
-				parse(t, d.Input, &node)
-				Node(&node)
-				return show(t, node.Spec, []string{"taints"})
+				return node(t, d)
 			}
 			return "unknown command " + d.Cmd
 		})
@@ -99,13 +109,50 @@ func create(t *testing.T, config Config, objects Objects, d *datadriven.TestData
 		}
 		return "error: " + err.Error()
 	}
-	var fields []string
+	return show(t, stored.Spec, showing(d))
+}
+
+func update(t *testing.T, config Config, objects Objects, d *datadriven.TestData) string {
+	var pods struct{ Old, New v1.Pod }
+	parse(t, d.Input, &pods)
+	for _, pod := range []*v1.Pod{&pods.Old, &pods.New} {
+		pod.Name, pod.Namespace = "p", cmp.Or(pod.Namespace, "default")
+	}
+	err := Change(config, objects, &pods.New, &pods.Old)
+	if err == nil {
+		err = Judge(config, objects, &pods.New, &pods.Old)
+	}
+	if err != nil {
+		return StatusError(&pods.New, err).Error() + "\n"
+	}
+	return show(t, pods.New.Spec, showing(d))
+}
+
+func node(t *testing.T, d *datadriven.TestData) string {
+	if !d.HasArg("at") {
+		var node v1.Node
+		parse(t, d.Input, &node)
+		Node(&node)
+		return show(t, node.Spec, []string{"taints"})
+	}
+	var seconds int64
+	d.ScanArgs(t, "at", &seconds)
+	var nodes struct {
+		Old *v1.Node
+		New v1.Node
+	}
+	parse(t, d.Input, &nodes)
+	NoteTaintTimes(&nodes.New, nodes.Old, time.Unix(seconds, 5e8).UTC())
+	return show(t, nodes.New.Spec, []string{"taints"})
+}
+
+func showing(d *datadriven.TestData) []string {
 	for _, arg := range d.CmdArgs {
 		if arg.Key == "show" {
-			fields = arg.Vals
+			return arg.Vals
 		}
 	}
-	return show(t, stored.Spec, fields)
+	return nil
 }
 
 // show prints fields of a spec, lists one item a line.
@@ -178,6 +225,9 @@ func FuzzPod(f *testing.F) {
 		if err != nil {
 			return
 		}
+		for _, config := range []Config{{}, {AfterAPIServer: true}} {
+			nothingElseChanges(t, config, objects, first)
+		}
 		second, err := Create(Config{}, objects, first)
 		if err != nil {
 			t.Fatalf("accepted, then refused: %v", err)
@@ -188,4 +238,40 @@ func FuzzPod(f *testing.F) {
 			t.Fatalf("the second pass changed\n%s\ninto\n%s", a, b)
 		}
 	})
+}
+
+// nothingElseChanges applies the rules once and again, also as on an update: only
+// the fields of CopyChanges change, the second time none, and no update takes a
+// toleration away.
+func nothingElseChanges(t *testing.T, config Config, objects Objects, pod *v1.Pod) {
+	once := pod.DeepCopy()
+	if Pod(config, objects, once) != nil {
+		return
+	}
+	only := pod.DeepCopy()
+	CopyChanges(&only.Spec, &once.Spec)
+	if !apiequality.Semantic.DeepEqual(once, only) {
+		t.Fatalf("other fields than those of CopyChanges have changed: %+v, %+v", only, once)
+	}
+	twice := once.DeepCopy()
+	if err := Pod(config, objects, twice); err != nil {
+		t.Fatalf("accepted, then refused: %v", err)
+	}
+	if !apiequality.Semantic.DeepEqual(once, twice) {
+		a, _ := json.Marshal(once.Spec)
+		b, _ := json.Marshal(twice.Spec)
+		t.Fatalf("%+v: the second pass changed\n%s\ninto\n%s", config, a, b)
+	}
+	updated := once.DeepCopy()
+	if err := Change(config, objects, updated, once); err != nil {
+		t.Fatalf("created, then not to be updated: %v", err)
+	}
+	if err := Judge(config, objects, updated, once); err != nil {
+		t.Fatalf("created, then not to be updated: %v", err)
+	}
+	for _, toleration := range once.Spec.Tolerations {
+		if !contains(updated.Spec.Tolerations, toleration) {
+			t.Fatalf("an update took %v away", toleration)
+		}
+	}
 }

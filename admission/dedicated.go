@@ -18,20 +18,9 @@ import (
 const DedicatedNodesAnnotation = "berth.dev/dedicated-nodes"
 
 func dedicatedNodes(r *request) error {
-	group, field := r.pod.Annotations[DedicatedNodesAnnotation], "metadata.annotations["+DedicatedNodesAnnotation+"]"
-	if owned := r.namespace.Annotations[DedicatedNodesAnnotation]; owned != "" {
-		if group != "" && group != owned {
-			return refuse(field, "annotation %s: %q: namespace %s has its pods on the nodes %q", DedicatedNodesAnnotation, group, r.namespace.Name, owned)
-		}
-		group, field = owned, "metadata.namespace"
-	}
-	if group == "" {
-		return nil
-	}
-	key, value, found := strings.Cut(group, "=")
-	faults := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...)
-	if !found || len(faults) > 0 {
-		return refuse(field, "annotation %s: %q: must be key=value, the taint and the label of the nodes", DedicatedNodesAnnotation, group)
+	key, value, err := groupOf(r)
+	if key == "" || err != nil {
+		return err
 	}
 	spec := &r.pod.Spec
 	for _, effect := range rules.KeepsOff {
@@ -42,6 +31,45 @@ func dedicatedNodes(r *request) error {
 	}
 	requireLabel(spec, key, value)
 	return nil
+}
+
+// onlyDedicatedNodes refuses a pod that could run elsewhere, because somebody
+// took the affinity away again or admission was not asked.
+func onlyDedicatedNodes(r *request) error {
+	key, value, err := groupOf(r)
+	if key == "" || err != nil {
+		return err
+	}
+	affinity := r.pod.Spec.Affinity
+	if affinity != nil && affinity.NodeAffinity != nil && affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil &&
+		!slices.ContainsFunc(affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, func(term v1.NodeSelectorTerm) bool {
+			return !matchesNothing(&term) && !requires(&term, key, value)
+		}) {
+		return nil
+	}
+	return refuse("spec.affinity", "annotation %s: the pod belongs on the nodes %s=%s, but the node affinity for it is missing: another webhook may have taken it away; create the pod again",
+		DedicatedNodesAnnotation, key, value)
+}
+
+// groupOf is the label and taint of the nodes that the pod belongs on; an empty
+// key is none.
+func groupOf(r *request) (key, value string, err error) {
+	group, field := r.pod.Annotations[DedicatedNodesAnnotation], "metadata.annotations["+DedicatedNodesAnnotation+"]"
+	if owned := r.namespace.Annotations[DedicatedNodesAnnotation]; owned != "" {
+		if group != "" && group != owned {
+			return "", "", refuse(field, "annotation %s: %q: namespace %s has its pods on the nodes %q", DedicatedNodesAnnotation, group, r.namespace.Name, owned)
+		}
+		group, field = owned, "metadata.namespace"
+	}
+	if group == "" {
+		return "", "", nil
+	}
+	key, value, found := strings.Cut(group, "=")
+	faults := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...)
+	if !found || len(faults) > 0 {
+		return "", "", refuse(field, "annotation %s: %q: must be key=value, the taint and the label of the nodes", DedicatedNodesAnnotation, group)
+	}
+	return key, value, nil
 }
 
 // requireLabel narrows the pod's required node affinity to nodes with the
@@ -64,12 +92,18 @@ func requireLabel(spec *v1.PodSpec, key, value string) {
 	}
 	terms := affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	for i := range terms {
-		empty := len(terms[i].MatchExpressions) == 0 && len(terms[i].MatchFields) == 0
-		if empty || slices.ContainsFunc(terms[i].MatchExpressions, func(r v1.NodeSelectorRequirement) bool {
-			return r.Key == key && r.Operator == v1.NodeSelectorOpIn && slices.Equal(r.Values, label.Values)
-		}) {
-			continue
+		if !matchesNothing(&terms[i]) && !requires(&terms[i], key, value) {
+			terms[i].MatchExpressions = append(terms[i].MatchExpressions, label)
 		}
-		terms[i].MatchExpressions = append(terms[i].MatchExpressions, label)
 	}
+}
+
+func matchesNothing(term *v1.NodeSelectorTerm) bool {
+	return len(term.MatchExpressions) == 0 && len(term.MatchFields) == 0
+}
+
+func requires(term *v1.NodeSelectorTerm, key, value string) bool {
+	return slices.ContainsFunc(term.MatchExpressions, func(r v1.NodeSelectorRequirement) bool {
+		return r.Key == key && r.Operator == v1.NodeSelectorOpIn && len(r.Values) == 1 && r.Values[0] == value
+	})
 }

@@ -8,14 +8,14 @@ import (
 	helper "k8s.io/component-helpers/resource"
 )
 
-// Default fills in, in place, what the API server would while it decodes a
-// pod, as far as scheduling depends on it: requests from limits, restart
-// policy, grace period, scheduler name, ports, volumes without a source.
+// Default fills in, in place, what the API server does while it decodes a pod.
 func Default(pod *v1.Pod) {
-	containers := slices.Concat(pointers(pod.Spec.Containers), pointers(pod.Spec.InitContainers))
+	containers := slices.Concat(pointers(pod.Spec.InitContainers), pointers(pod.Spec.Containers))
 	for _, c := range containers {
 		defaultRequests(&c.Resources)
-		defaultPorts(c.Ports, pod.Spec.HostNetwork)
+		if pod.Spec.HostNetwork {
+			defaultHostPorts(c.Ports)
+		}
 	}
 	if pod.Spec.Resources != nil {
 		defaultHugePages(pod)
@@ -23,18 +23,17 @@ func Default(pod *v1.Pod) {
 		roundUp(pod.Spec.Resources.Limits)
 		roundUp(pod.Spec.Resources.Requests)
 	}
-	// After the sums over containers, which are taken before rounding.
+	for i := range pod.Spec.EphemeralContainers {
+		containers = append(containers, (*v1.Container)(&pod.Spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
 	for _, c := range containers {
-		roundUp(c.Resources.Limits)
-		roundUp(c.Resources.Requests)
+		defaultContainer(c) // rounds amounts, which have been added up by now
+	}
+	for i := range pod.Spec.Volumes {
+		defaultVolume(&pod.Spec.Volumes[i])
 	}
 	roundUp(pod.Spec.Overhead)
-	DefaultSpec(&pod.Spec)
-	for i := range pod.Spec.Volumes {
-		if pod.Spec.Volumes[i].VolumeSource == (v1.VolumeSource{}) {
-			pod.Spec.Volumes[i].EmptyDir = &v1.EmptyDirVolumeSource{}
-		}
-	}
+	defaultSpec(&pod.Spec)
 }
 
 func pointers[T any](list []T) []*T {
@@ -45,8 +44,7 @@ func pointers[T any](list []T) []*T {
 	return result
 }
 
-// DefaultSpec is the part of Default that pod templates get as well.
-func DefaultSpec(spec *v1.PodSpec) {
+func defaultSpec(spec *v1.PodSpec) {
 	if spec.DNSPolicy == "" {
 		spec.DNSPolicy = v1.DNSClusterFirst
 	}
@@ -56,9 +54,8 @@ func DefaultSpec(spec *v1.PodSpec) {
 	if spec.SecurityContext == nil {
 		spec.SecurityContext = &v1.PodSecurityContext{}
 	}
-	if spec.TerminationGracePeriodSeconds == nil {
-		spec.TerminationGracePeriodSeconds = ptrTo(int64(v1.DefaultTerminationGracePeriodSeconds))
-	}
+	setDefault(&spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
+	setDefault(&spec.EnableServiceLinks, v1.DefaultEnableServiceLinks)
 	if spec.SchedulerName == "" {
 		spec.SchedulerName = v1.DefaultSchedulerName
 	}
@@ -76,12 +73,9 @@ func defaultRequests(r *v1.ResourceRequirements) {
 	}
 }
 
-func defaultPorts(ports []v1.ContainerPort, hostNetwork bool) {
+func defaultHostPorts(ports []v1.ContainerPort) {
 	for i := range ports {
-		if ports[i].Protocol == "" {
-			ports[i].Protocol = v1.ProtocolTCP
-		}
-		if hostNetwork && ports[i].HostPort == 0 {
+		if ports[i].HostPort == 0 {
 			ports[i].HostPort = ports[i].ContainerPort
 		}
 	}

@@ -3,12 +3,13 @@
 // with field and reason.
 //
 // The rules run in the order of kube-apiserver's plugins: priority, tolerations
-// of lost nodes, tolerations of the namespace, memory pressure, dedicated nodes
-// (Berth's own), extended resources, runtime class; then what may refuse the
-// whole: the tolerations that the namespace allows, and the overhead. Each
-// rule is one file and one table of text cases.
+// of lost nodes, tolerations of the namespace, memory pressure, extended
+// resources, dedicated nodes (Berth's own), runtime class; then what may refuse
+// the whole: the tolerations that the namespace allows, the overhead, the
+// dedicated nodes. Each rule is one file and one table of text cases.
 //
 // All is pure and idempotent: applied twice, the second time changes nothing,
-// so it can run in the API server, behind a webhook, or both. Pod is for
-// these two; Create does for files what the API server does around it, too.
+// so it can run in the API server, behind a webhook, or both. Change and Judge
+// are for these two; Create does for files what the API server does around
+// them, too. Nodes and priority classes have rules of their own.
 package admission

@@ -32,25 +32,37 @@ func namespaceTolerations(r *request) error {
 
 // allowedTolerations refuses a pod with a toleration that goes beyond those
 // allowed in its namespace. Tolerations that admission itself added count,
-// too: a list has to allow those of lost nodes.
+// too: a list has to allow those of lost nodes. Those that a pod has already
+// stay, whatever the list says by now: of an update only what is new counts,
+// and of a pod that is leaving nothing.
 func allowedTolerations(r *request) error {
-	allowed, set, err := annotated(r.namespace, AllowedTolerationsAnnotation)
-	if err != nil {
-		return err
-	}
-	scope := "namespace"
-	if !set {
-		allowed, scope = r.AllowedTolerations, "cluster"
-	}
-	if len(allowed) == 0 {
+	if r.old != nil && r.pod.DeletionTimestamp != nil {
 		return nil
 	}
 	for i := range r.pod.Spec.Tolerations {
-		if !coveredByAny(&r.pod.Spec.Tolerations[i], allowed) {
+		t := &r.pod.Spec.Tolerations[i]
+		if r.old != nil && contains(r.old.Spec.Tolerations, *t) {
+			continue
+		}
+		allowed, scope, err := allowList(r)
+		if err != nil {
+			return err
+		}
+		if len(allowed) > 0 && !coveredByAny(t, allowed) {
 			return refuse("spec.tolerations", "pod tolerations (possibly merged with namespace default tolerations) conflict with its %s whitelist", scope)
 		}
 	}
 	return nil
+}
+
+// allowList is what bounds the tolerations of the pod, and who says so; an
+// empty list bounds nothing.
+func allowList(r *request) (allowed []v1.Toleration, scope string, err error) {
+	allowed, set, err := annotated(r.namespace, AllowedTolerationsAnnotation)
+	if !set {
+		return r.AllowedTolerations, "cluster", err
+	}
+	return allowed, "namespace", err
 }
 
 func annotated(namespace *v1.Namespace, annotation string) (tolerations []v1.Toleration, set bool, err error) {

@@ -2,8 +2,10 @@ package admission
 
 import (
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Node taints a new node, in place, so that no pod is placed on it before it
@@ -14,4 +16,35 @@ func Node(node *v1.Node) {
 	if !slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.MatchTaint(&taint) }) {
 		node.Spec.Taints = append(node.Spec.Taints, taint)
 	}
+}
+
+// NoteTaintTimes notes on taints that evict since when they are there, in
+// place, where whoever wrote them did not: kubectl does not, and pods count
+// their seconds from that time, also after a restart. A taint that the node had
+// before, old, keeps its time: a client that writes the whole list again, which
+// is one value to the API, neither loses the time nor starts it anew.
+func NoteTaintTimes(node, old *v1.Node, now time.Time) {
+	for i := range node.Spec.Taints {
+		taint := &node.Spec.Taints[i]
+		if taint.Effect != v1.TaintEffectNoExecute || taint.TimeAdded != nil {
+			continue
+		}
+		if known := timeOf(taint, old); known != nil {
+			taint.TimeAdded = known
+			continue
+		}
+		taint.TimeAdded = &metav1.Time{Time: now.Truncate(time.Second)}
+	}
+}
+
+func timeOf(taint *v1.Taint, node *v1.Node) *metav1.Time {
+	if node == nil {
+		return nil
+	}
+	for i := range node.Spec.Taints {
+		if had := &node.Spec.Taints[i]; had.MatchTaint(taint) && had.Value == taint.Value {
+			return had.TimeAdded
+		}
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -9,10 +10,12 @@ import (
 	"github.com/berth-k8s/berth/rules"
 )
 
-// prepare does, in place, what the API server does after admission: it merges
-// label keys into selectors and begins the status. It is not part of Pod: the
+// prepare does, in place, what else the API server does with a new pod: it
+// names the service account, merges label keys into selectors and begins the
+// status. It is not part of Pod: the
 // API server does it there, and refuses selectors that were merged before.
 func prepare(pod *v1.Pod) {
+	nameServiceAccount(&pod.Spec)
 	mergeLabelKeys(pod)
 	if pod.Status.Phase == "" {
 		pod.Status.Phase = v1.PodPending
@@ -20,6 +23,13 @@ func prepare(pod *v1.Pod) {
 	if pod.Status.QOSClass == "" {
 		pod.Status.QOSClass = rules.ComputeQOS(pod)
 	}
+}
+
+// nameServiceAccount names the account under both of its names, as the API
+// shows them. The account itself and its token are no concern of scheduling.
+func nameServiceAccount(spec *v1.PodSpec) {
+	name := cmp.Or(spec.ServiceAccountName, spec.DeprecatedServiceAccount, "default")
+	spec.ServiceAccountName, spec.DeprecatedServiceAccount = name, name
 }
 
 // mergeLabelKeys turns matchLabelKeys and mismatchLabelKeys into expressions

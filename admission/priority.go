@@ -1,34 +1,19 @@
 package admission
 
-import (
-	"fmt"
-
-	v1 "k8s.io/api/core/v1"
-)
+import v1 "k8s.io/api/core/v1"
 
 // priority resolves the class that the pod names, or the default class, to a
 // number. Nobody writes the number by hand: one that is there already, as on
 // a second pass, must be the class's own.
 func priority(r *request) error {
 	spec := &r.pod.Spec
+	class, err := classFor(r, spec.PriorityClassName)
+	if err != nil {
+		return err
+	}
 	value, policy := int32(0), ptrTo(v1.PreemptLowerPriority)
-	if spec.PriorityClassName == "" {
-		class, err := r.DefaultPriorityClass()
-		if err != nil {
-			return fmt.Errorf("default priority class: %w", err)
-		}
-		if class != nil {
-			spec.PriorityClassName, value, policy = class.Name, class.Value, class.PreemptionPolicy
-		}
-	} else {
-		class, err := r.PriorityClass(spec.PriorityClassName)
-		if err != nil {
-			return fmt.Errorf("priority class %s: %w", spec.PriorityClassName, err)
-		}
-		if class == nil {
-			return refuse("spec.priorityClassName", "no PriorityClass with name %s was found", spec.PriorityClassName)
-		}
-		value, policy = class.Value, class.PreemptionPolicy
+	if class != nil {
+		spec.PriorityClassName, value, policy = class.Name, class.Value, class.PreemptionPolicy
 	}
 	if policy == nil {
 		// The API server defaults it in the class; files may lack it.

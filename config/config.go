@@ -35,6 +35,10 @@ type Config struct {
 type Options struct {
 	// Outside are the plugins that are compiled in beside Berth's own, with the extension points that each extends.
 	Outside map[string]plugins.Point
+	// Probe, if set, is asked for every plugin that a profile enables and that is neither Berth's own nor in Outside: whether there is
+	// one, and which extension points it extends, with the arguments that the file gives it: nil, or a *runtime.Unknown, as
+	// upstream's plugin factories get them. Whoever answers may make the plugin for that.
+	Probe func(schedulerName, plugin string, args runtime.Object) (points plugins.Point, known bool, err error)
 	// CompareTolerations lets tolerations with the operators Gt and Lt count (upstream: the feature gate
 	// TaintTolerationComparisonOperators, off by default).
 	CompareTolerations bool

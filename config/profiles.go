@@ -2,8 +2,10 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	configv1 "k8s.io/kube-scheduler/config/v1"
@@ -20,7 +22,12 @@ func (c *Config) makeProfiles(options Options) error {
 	var errs []error
 	for i := range c.Spec.Profiles {
 		profile, path := &c.Spec.Profiles[i], field.NewPath("profiles").Index(i)
-		at, weights, err := resolve(path, profile, options.Outside)
+		outside, err := probe(path, profile, &options)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		at, weights, err := resolve(path, profile, outside)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -34,9 +41,64 @@ func (c *Config) makeProfiles(options Options) error {
 			continue
 		}
 		c.Profiles = append(c.Profiles, made)
-		c.noteIneffective(path, profile, made, options)
+		c.noteIneffective(path, profile, made, outside)
 	}
 	return flat(errs)
+}
+
+// probe lists the plugins from outside that the profile may enable, with their extension points.
+func probe(path *field.Path, profile *configv1.KubeSchedulerProfile, options *Options) (map[string]plugins.Point, error) {
+	if options.Probe == nil || profile.Plugins == nil {
+		return options.Outside, nil
+	}
+	outside := maps.Clone(options.Outside)
+	if outside == nil {
+		outside = map[string]plugins.Point{}
+	}
+	var errs []error
+	asked := sets.New[string]()
+	for _, name := range enabledNames(profile.Plugins) {
+		_, inTree := plugins.Lookup(name)
+		if _, known := outside[name]; known || inTree || asked.Has(name) {
+			continue
+		}
+		asked.Insert(name)
+		points, known, err := options.Probe(*profile.SchedulerName, name, outsideArgs(profile, name))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", path, err))
+		} else if known {
+			outside[name] = points
+		}
+	}
+	return outside, flat(errs)
+}
+
+func enabledNames(p *configv1.Plugins) (names []string) {
+	sets := []*configv1.PluginSet{&p.MultiPoint}
+	for _, point := range plugins.AllPoints {
+		sets = append(sets, pluginSet(p, point))
+	}
+	for _, set := range sets {
+		for _, plugin := range set.Enabled {
+			names = append(names, plugin.Name)
+		}
+	}
+	return names
+}
+
+// outsideArgs are the arguments that a profile gives a plugin that is not Berth's own, unread.
+func outsideArgs(profile *configv1.KubeSchedulerProfile, name string) runtime.Object {
+	for i := range profile.PluginConfig {
+		if args := &profile.PluginConfig[i].Args; profile.PluginConfig[i].Name == name {
+			if args.Object != nil {
+				return args.Object
+			}
+			if args.Raw != nil {
+				return &runtime.Unknown{Raw: args.Raw, ContentType: runtime.ContentTypeJSON}
+			}
+		}
+	}
+	return nil
 }
 
 // arguments are those of the plugins by name.
@@ -83,7 +145,7 @@ func (c *Config) note(path *field.Path, format string, args ...any) {
 }
 
 // noteIneffective tells what of a good profile has no effect: upstream is silent on it.
-func (c *Config) noteIneffective(path *field.Path, profile *configv1.KubeSchedulerProfile, made *plugins.Profile, options Options) {
+func (c *Config) noteIneffective(path *field.Path, profile *configv1.KubeSchedulerProfile, made *plugins.Profile, outside map[string]plugins.Point) {
 	if p := profile.PercentageOfNodesToScore; p != nil && *p > 0 {
 		c.note(path.Child("percentageOfNodesToScore"), "has no effect: every node is considered for every pod")
 	}
@@ -102,9 +164,9 @@ func (c *Config) noteIneffective(path *field.Path, profile *configv1.KubeSchedul
 	if profile.Plugins == nil {
 		return
 	}
-	c.noteUnknownDisabled(path.Child("plugins", "multiPoint", "disabled"), profile.Plugins.MultiPoint.Disabled, options)
+	c.noteUnknownDisabled(path.Child("plugins", "multiPoint", "disabled"), profile.Plugins.MultiPoint.Disabled, outside)
 	for _, point := range plugins.AllPoints {
-		c.noteUnknownDisabled(path.Child("plugins", point.String(), "disabled"), pluginSet(profile.Plugins, point).Disabled, options)
+		c.noteUnknownDisabled(path.Child("plugins", point.String(), "disabled"), pluginSet(profile.Plugins, point).Disabled, outside)
 	}
 	c.noteSplit(path.Child("plugins"), made)
 }
@@ -129,10 +191,10 @@ func (c *Config) noteSplit(path *field.Path, made *plugins.Profile) {
 	}
 }
 
-func (c *Config) noteUnknownDisabled(path *field.Path, disabled []configv1.Plugin, options Options) {
+func (c *Config) noteUnknownDisabled(path *field.Path, disabled []configv1.Plugin, outside map[string]plugins.Point) {
 	for i, plugin := range disabled {
 		_, inTree := plugins.Lookup(plugin.Name)
-		if _, outside := options.Outside[plugin.Name]; plugin.Name != "*" && !inTree && !outside {
+		if _, known := outside[plugin.Name]; plugin.Name != "*" && !inTree && !known {
 			c.note(path.Index(i), "there is no plugin %q", plugin.Name)
 		}
 	}

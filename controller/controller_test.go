@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -64,5 +66,32 @@ func TestBadOptionsAreRefusedByFlag(t *testing.T) {
 	o := parse(t, "--health-bind-address=nowhere:70000")
 	if _, err := New(&rest.Config{}, o); err == nil || !strings.Contains(err.Error(), "--health-bind-address") {
 		t.Errorf("bad address: %v", err)
+	}
+}
+
+func TestEndpointsTellTheConfiguration(t *testing.T) {
+	o := parse(t, "--health-bind-address=127.0.0.1:0", "--node-monitor-grace-period=20s", "--leader-elect=false")
+	c, err := New(&rest.Config{}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	endpoints := c.endpoints().Handler()
+	for path, want := range map[string]string{
+		"/configz": `"nodeMonitorGracePeriod":"20s"`,
+		"/flagz":   "node-monitor-grace-period=20s",
+		"/statusz": "berth-controller",
+		"/livez":   "ok",
+		"/metrics": "# TYPE berth_eviction_retries_total counter",
+	} {
+		answer := httptest.NewRecorder()
+		endpoints.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
+		if body := answer.Body.String(); answer.Code != http.StatusOK || !strings.Contains(strings.ReplaceAll(body, ": ", ":"), want) {
+			t.Errorf("%s: %d, no %s in\n%s", path, answer.Code, want, body)
+		}
+	}
+	answer := httptest.NewRecorder()
+	endpoints.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/debug/pprof/heap", nil))
+	if answer.Code == http.StatusOK {
+		t.Error("profiles are served without --profiling")
 	}
 }

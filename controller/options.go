@@ -10,6 +10,7 @@ import (
 
 	"github.com/berth-k8s/berth/eviction"
 	evictionlive "github.com/berth-k8s/berth/eviction/live"
+	"github.com/berth-k8s/berth/lead"
 	"github.com/berth-k8s/berth/nodehealth"
 	nodehealthlive "github.com/berth-k8s/berth/nodehealth/live"
 )
@@ -22,16 +23,12 @@ var names = []string{evictionlive.Name, nodehealthlive.Name}
 type Options struct {
 	Controllers []string
 	Health      string // address of the health and metrics endpoints; "" for none
-	Lead        LeaderElection
+	Profiling   bool   // also serve profiles there
+	Lead        lead.Options
 	Eviction    eviction.Options
 	NodeHealth  nodehealth.Options
-}
 
-// LeaderElection is as kube-controller-manager's.
-type LeaderElection struct {
-	Elect                                     bool
-	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
-	Namespace, Name                           string
+	flags *pflag.FlagSet // as they were given, for /flagz
 }
 
 // DefaultOptions returns the defaults of the flags.
@@ -39,33 +36,22 @@ func DefaultOptions() Options {
 	return Options{
 		Controllers: []string{"*"},
 		Health:      "127.0.0.1:10357",
-		Lead: LeaderElection{
-			Elect:         true,
-			LeaseDuration: 15 * time.Second,
-			RenewDeadline: 10 * time.Second,
-			RetryPeriod:   2 * time.Second,
-			Namespace:     "kube-system",
-			Name:          "berth-controller",
-		},
-		Eviction:   eviction.Options{InFlight: 32},
-		NodeHealth: nodehealth.Defaults(),
+		Lead:        lead.Defaults("berth-controller"),
+		Eviction:    eviction.Options{InFlight: eviction.DefaultInFlight},
+		NodeHealth:  nodehealth.Defaults(),
 	}
 }
 
 // AddFlags adds the flags, with o as defaults.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	o.flags = flags
 	flags.StringSliceVar(&o.Controllers, "controllers", o.Controllers,
 		"controllers to run: '*' all, 'foo' that one, '-foo' not that one; of "+strings.Join(names, ", "))
 	flags.StringVar(&o.Health, "health-bind-address", o.Health,
-		"address of /healthz, /livez, /readyz and /metrics, plain HTTP; port 0 takes a free one, empty is none")
+		"address of /healthz, /livez, /readyz, /metrics, /statusz, /configz and /flagz, plain HTTP; port 0 takes a free one, empty is none")
+	flags.BoolVar(&o.Profiling, "profiling", o.Profiling, "also serve /debug/pprof/ there, to everybody who reaches it")
 
-	lead := &o.Lead
-	flags.BoolVar(&lead.Elect, "leader-elect", lead.Elect, "have one of several replicas lead, by a Lease")
-	flags.DurationVar(&lead.LeaseDuration, "leader-elect-lease-duration", lead.LeaseDuration, "how long a leader that is not heard of is waited for")
-	flags.DurationVar(&lead.RenewDeadline, "leader-elect-renew-deadline", lead.RenewDeadline, "how long a leader tries to renew before it gives up")
-	flags.DurationVar(&lead.RetryPeriod, "leader-elect-retry-period", lead.RetryPeriod, "how long between tries to lead or to renew")
-	flags.StringVar(&lead.Name, "leader-elect-resource-name", lead.Name, "name of the Lease")
-	flags.StringVar(&lead.Namespace, "leader-elect-resource-namespace", lead.Namespace, "namespace of the Lease")
+	o.Lead.AddFlags(flags)
 
 	e := &o.Eviction
 	flags.IntVar(&e.InFlight, "concurrent-evictions", e.InFlight, "pods taken through their eviction at once")
@@ -92,6 +78,9 @@ func (o *Options) Validate() error {
 	}
 	if !o.enabled(evictionlive.Name) && !o.enabled(nodehealthlive.Name) {
 		return fmt.Errorf("--controllers: %v: selects none", o.Controllers)
+	}
+	if err := o.Lead.Validate(); err != nil {
+		return err
 	}
 	for _, d := range []struct {
 		flag  string
@@ -129,4 +118,28 @@ func (o *Options) enabled(name string) bool {
 		return false
 	}
 	return slices.Contains(o.Controllers, "*")
+}
+
+// configz is what /configz shows.
+func (o *Options) configz() map[string]any {
+	return map[string]any{"controller.berth.dev": map[string]any{
+		"controllers": o.Controllers,
+		"leaderElection": map[string]any{
+			"leaderElect": o.Lead.Elect, "resourceNamespace": o.Lead.Namespace, "resourceName": o.Lead.Name,
+			"leaseDuration": o.Lead.LeaseDuration.String(), "renewDeadline": o.Lead.RenewDeadline.String(), "retryPeriod": o.Lead.RetryPeriod.String(),
+		},
+		"taintEvictionController": map[string]any{
+			"concurrentEvictions": o.Eviction.InFlight, "evictThroughBudgets": o.Eviction.Budgets, "evictionDeadline": o.Eviction.BudgetsFor.String(),
+		},
+		"nodeLifecycleController": map[string]any{
+			"nodeMonitorPeriod":         o.NodeHealth.MonitorPeriod.String(),
+			"nodeMonitorGracePeriod":    o.NodeHealth.MonitorGracePeriod.String(),
+			"nodeStartupGracePeriod":    o.NodeHealth.StartupGracePeriod.String(),
+			"nodeEvictionRate":          o.NodeHealth.EvictionRate,
+			"secondaryNodeEvictionRate": o.NodeHealth.SecondaryEvictionRate,
+			"unhealthyZoneThreshold":    o.NodeHealth.UnhealthyZoneThreshold,
+			"largeClusterSizeThreshold": o.NodeHealth.LargeClusterSize,
+			"markPodsAtZoneRate":        o.NodeHealth.MarkPodsAtZoneRate,
+		},
+	}}
 }

@@ -41,8 +41,9 @@ const (
 type attempt struct {
 	pod     *pod // nil: gone since
 	step    step
-	evicts  bool      // through the Eviction API
-	readAt  time.Time // when the reading of the node began
+	also    []*attempt // began at the same moment on the same node: its reading serves them, too
+	evicts  bool       // through the Eviction API
+	readAt  time.Time  // when the reading of the node began
 	rereads int
 	held    []Held // the node's taints as read, none if it is gone
 	live    Pod    // the pod as last known
@@ -52,7 +53,8 @@ type attempt struct {
 
 // begin starts as many tries as are due and may be in flight.
 func (c *Core) begin(now time.Time) {
-	for len(c.queue) > 0 && len(c.attempts) < c.options.InFlight && !now.Before(c.pausedUntil) {
+	reading := map[*node]*attempt{}
+	for len(c.queue) > 0 && c.underway < c.options.InFlight && !now.Before(c.pausedUntil) {
 		p := c.queue[0]
 		if now.Before(p.next()) {
 			return
@@ -63,11 +65,17 @@ func (c *Core) begin(now time.Time) {
 		}
 		a := &attempt{pod: p, live: p.Pod, unread: true, evicts: c.options.Budgets && !c.budgetsOver(now, p)}
 		p.attempt = a
-		if c.breakSafeguards.noLiveRead {
+		c.underway++
+		switch first := reading[p.on]; {
+		case c.breakSafeguards.noLiveRead:
 			c.delete(now, a)
-			continue
+		case first != nil:
+			a.step, a.readAt = readingNode, now
+			first.also = append(first.also, a)
+		default:
+			c.readNode(now, a)
+			reading[p.on] = a
 		}
-		c.readNode(now, a)
 	}
 }
 
@@ -108,7 +116,21 @@ func (c *Core) answered(now time.Time, answer Answered) {
 	}
 	a := c.attempts[answer.Ticket]
 	delete(c.attempts, answer.Ticket)
-	if a == nil || a.pod == nil {
+	if a == nil {
+		return
+	}
+	others := a.also
+	a.also = nil
+	c.goOn(now, a, answer)
+	for _, other := range others {
+		c.goOn(now, other, answer)
+	}
+}
+
+// goOn takes an attempt one step further.
+func (c *Core) goOn(now time.Time, a *attempt, answer Answered) {
+	if a.pod == nil {
+		c.underway--
 		return
 	}
 	switch a.step {
@@ -201,7 +223,7 @@ func (c *Core) stillDue(a *attempt) bool {
 }
 
 func (c *Core) liveDue(a *attempt) Due {
-	return Deadline(a.live.Tolerations, earlier(a.live.Bound, a.pod.seen), a.held)
+	return Deadline(a.live.Tolerations, c.boundAt(a.readAt, a.pod, &a.live), a.held)
 }
 
 func (c *Core) deleteIfDue(now time.Time, a *attempt) {
@@ -250,6 +272,7 @@ func (c *Core) deleted(now time.Time, a *attempt, answer Answered) {
 // accept ends an attempt after which the pod is leaving, or gone. The watch
 // will show it; if it does not, the pod is looked at again.
 func (c *Core) accept(now time.Time, a *attempt) {
+	c.underway--
 	p := a.pod
 	p.attempt, p.accepted, p.cancels = nil, true, false
 	p.notYet = now.Add(confirmAfter)
@@ -295,6 +318,7 @@ func (c *Core) unreadable(now time.Time, a *attempt, answer Answered) {
 }
 
 func (c *Core) settle(a *attempt, notYet time.Time) {
+	c.underway--
 	p := a.pod
 	p.attempt, p.notYet = nil, notYet
 	if p.cancels {

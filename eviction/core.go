@@ -9,15 +9,22 @@ import (
 // Options are what a cluster's operator chooses.
 type Options struct {
 	// InFlight bounds the pods that are being taken through their eviction at
-	// once; each is one request at a time. Zero is 32: what saturates an API
-	// server of a few cores, and far below any limit of open files.
+	// once; each is one request at a time. Zero is DefaultInFlight.
 	InFlight int
 	// Budgets sends evictions through the Eviction API, so that
 	// PodDisruptionBudgets count; BudgetsFor after a pod is due it is deleted
 	// all the same (zero: never).
 	Budgets    bool
 	BudgetsFor time.Duration
+	// Wall is what clocks on walls, by which others write times into objects,
+	// show at a moment of the Core's own clock, which nobody sets. nil: the same.
+	Wall func(now time.Time) time.Time
 }
+
+// DefaultInFlight is enough to keep an API server busy whose answers take a
+// tenth of a second, and half of the writes that it does at once
+// (--max-mutating-requests-inflight). All go over one connection.
+const DefaultInFlight = 100
 
 // Core decides who is evicted when. It belongs to one goroutine; see Step.
 type Core struct {
@@ -29,6 +36,7 @@ type Core struct {
 
 	queue    queue               // pods that are to go and not under way, by next step
 	attempts map[Ticket]*attempt // tries that wait for an answer
+	underway int                 // tries that were begun and are not over
 	noting   map[Ticket]*node    // notes that wait for an answer
 	unnoted  []*node             // nodes whose note is not as it should be
 	tickets  Ticket              // the last one given out
@@ -46,7 +54,7 @@ type Core struct {
 
 // safeguards lists what tests may break, one at a time.
 type safeguards struct {
-	noUID, noLiveRead, noRetry, noNote, noWitness bool
+	noUID, noLiveRead, noRetry, noTimeAdded, noNote, noWitness bool
 }
 
 // Stats counts what only the Core knows.
@@ -59,7 +67,7 @@ type Stats struct {
 // New returns an empty Core, which learns the rest from lists and watches.
 func New(options Options) *Core {
 	if options.InFlight <= 0 {
-		options.InFlight = 32
+		options.InFlight = DefaultInFlight
 	}
 	return &Core{
 		options:  options,
@@ -110,7 +118,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 
 // Wake is when the next Tick is due, if no event comes before.
 func (c *Core) Wake() (at time.Time, ok bool) {
-	if len(c.queue) > 0 && len(c.attempts) < c.options.InFlight {
+	if len(c.queue) > 0 && c.underway < c.options.InFlight {
 		at, ok = later(c.queue[0].next(), c.pausedUntil), true
 	}
 	for _, n := range c.unnoted {
@@ -142,6 +150,20 @@ func (c *Core) ticket() Ticket {
 }
 
 func (c *Core) do(action Action) { c.actions = append(c.actions, action) }
+
+// wall is the time that others would write down now.
+func (c *Core) wall(now time.Time) time.Time {
+	if c.options.Wall == nil {
+		return now
+	}
+	return c.options.Wall(now)
+}
+
+// own is a time that somebody wrote down, by the Core's clock. What is counted
+// from it does not change when walls' clocks are set; it is never to come.
+func (c *Core) own(now, written time.Time) time.Time {
+	return earlier(now, now.Add(written.Sub(c.wall(now))))
+}
 
 func later(a, b time.Time) time.Time {
 	if a.Before(b) {

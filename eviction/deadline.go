@@ -13,6 +13,9 @@ import (
 type Held struct {
 	Taint v1.Taint
 	Since time.Time
+
+	written time.Time // Since by the clock of those who write times into objects
+	said    time.Time // what an object said of it, zero if none did
 }
 
 // ID names the taint within its node: key=value:NoExecute.

@@ -1,7 +1,7 @@
 package eviction
 
 // Safeguards names what a test can break, to show that something else notices.
-var Safeguards = []string{"UID", "live read", "retry", "note", "witness"}
+var Safeguards = []string{"UID", "live read", "retry", "timeAdded", "note", "witness"}
 
 // Break takes one safeguard out of a Core.
 func (c *Core) Break(safeguard string) *Core {
@@ -12,6 +12,8 @@ func (c *Core) Break(safeguard string) *Core {
 		c.breakSafeguards.noLiveRead = true
 	case "retry":
 		c.breakSafeguards.noRetry = true
+	case "timeAdded":
+		c.breakSafeguards.noTimeAdded = true
 	case "note":
 		c.breakSafeguards.noNote = true
 	case "witness":

@@ -122,22 +122,40 @@ func (c *Core) hold(now time.Time, n *node, seen Node, missed bool) []Held {
 	remembers := !missed || n.known && seen.ResourceVersion == n.version && n.version != ""
 	held := make([]Held, 0, len(seen.Taints))
 	for _, taint := range seen.Taints {
-		h := Held{Taint: taint, Since: now}
 		before, had := find(n.held, &taint)
-		since, isNoted := noted[h.ID()]
+		said := c.said(&taint, seen, noted)
 		switch {
-		case had && before.Taint.TimeAdded.Equal(taint.TimeAdded) && (!taint.TimeAdded.IsZero() || remembers):
-			h.Since = before.Since
-		case !taint.TimeAdded.IsZero():
-			h.Since = earlier(taint.TimeAdded.Time, now)
-		case isNoted:
-			h.Since = earlier(since, now)
-		case !seen.Witness.IsZero() && !c.breakSafeguards.noWitness:
-			h.Since = earlier(seen.Witness, now)
+		case had && before.Taint.TimeAdded.Equal(taint.TimeAdded) && (!taint.TimeAdded.IsZero() || remembers),
+			had && !said.IsZero() && said.Equal(before.said):
+			before.Taint = taint
+			held = append(held, before)
+		default:
+			held = append(held, c.newlyHeld(now, taint, said))
 		}
-		held = append(held, h)
 	}
 	return held
+}
+
+// said is since when the node has the taint by what is written on it.
+func (c *Core) said(taint *v1.Taint, seen Node, noted map[string]time.Time) time.Time {
+	if !taint.TimeAdded.IsZero() && !c.breakSafeguards.noTimeAdded {
+		return taint.TimeAdded.Time
+	}
+	if since, ok := noted[Held{Taint: *taint}.ID()]; ok {
+		return since
+	}
+	if c.breakSafeguards.noWitness {
+		return time.Time{}
+	}
+	return seen.Witness
+}
+
+func (c *Core) newlyHeld(now time.Time, taint v1.Taint, said time.Time) Held {
+	h := Held{Taint: taint, Since: now, written: c.wall(now), said: said}
+	if !said.IsZero() {
+		h.Since, h.written = c.own(now, said), earlier(said, h.written)
+	}
+	return h
 }
 
 // notedSince is what the node's note says, nothing if it was made for another

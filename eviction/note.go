@@ -41,8 +41,8 @@ func parseNote(text string) (n note, ok bool) {
 func (n *node) wantedNote() string {
 	since := map[string]time.Time{}
 	for _, h := range n.held {
-		if h.Taint.TimeAdded.IsZero() && !h.Since.Equal(n.witness) {
-			since[h.ID()] = h.Since
+		if h.Taint.TimeAdded.IsZero() && !h.written.Equal(n.witness) {
+			since[h.ID()] = h.written
 		}
 	}
 	if len(since) == 0 {

@@ -13,7 +13,7 @@ type pod struct {
 	Pod
 	on       *node
 	list     uint32    // the last list that showed it
-	seen     time.Time // when first seen on its node
+	bound    time.Time // Pod.Bound by the Core's clock: what is tolerated counts from then
 	due      Due       // of the newest taints and tolerations that watches showed
 	place    int       // in Core.queue, -1: not there
 	number   uint64    // of its first sight: what is due together goes in this order
@@ -29,10 +29,6 @@ type pod struct {
 // next is when the pod's next try begins.
 func (p *pod) next() time.Time { return later(p.due.At, p.notYet) }
 
-// bound is the time from which tolerated seconds count. No clock but Core's own
-// can put it after the moment at which the pod was seen there.
-func (p *pod) bound() time.Time { return earlier(p.Bound, p.seen) }
-
 func (c *Core) podSeen(now time.Time, seen Pod) {
 	if seen.Node == "" {
 		return
@@ -42,15 +38,25 @@ func (c *Core) podSeen(now time.Time, seen Pod) {
 	}
 	p := c.pods[seen.UID]
 	if p == nil {
-		p = &pod{Pod: seen, on: c.nodeNamed(seen.Node), seen: now, place: -1}
+		p = &pod{Pod: seen, on: c.nodeNamed(seen.Node), bound: c.own(now, seen.Bound), place: -1}
 		c.sights++
 		p.number = c.sights
 		p.on.take(p)
 		c.pods[seen.UID] = p
 		c.names[seen.Name] = seen.UID
 	}
+	p.bound = c.boundAt(now, p, &seen)
 	p.Pod, p.list = seen, c.podList
 	c.decide(now, p)
+}
+
+// boundAt is when a pod that is known, as it is seen now, came to its node: as
+// before, or now that its scheduler says so.
+func (c *Core) boundAt(now time.Time, p *pod, seen *Pod) time.Time {
+	if seen.Bound.Equal(p.Bound) {
+		return p.bound
+	}
+	return c.own(now, seen.Bound)
 }
 
 // forget drops a pod that is gone. A request under way for it is answered into
@@ -89,7 +95,7 @@ func (c *Core) podsListed() {
 func (c *Core) decide(now time.Time, p *pod) {
 	due := Due{}
 	if p.on.known && !p.Terminating {
-		due = Deadline(p.Tolerations, p.bound(), p.on.held)
+		due = Deadline(p.Tolerations, p.bound, p.on.held)
 	}
 	if !due.same(p.due) {
 		p.cancels = due.Stays() && !p.Terminating && !p.accepted && p.on.known

@@ -29,6 +29,8 @@ import (
 //	cut-pods for=D [list]          the watch breaks; then goes on, or lists again
 //	cut-nodes for=D [list]
 //	kill; start                    the controller
+//	clock ahead=DURATION           the clock on the controller's wall is set: by that ahead of the API's;
+//	                               accepted=DURATION: pods may go so much early for it
 //	run DURATION                   time passes; what happens is the answer
 //
 // With "reads" a run also shows what was read and marked.
@@ -52,7 +54,7 @@ type story struct {
 
 func (s *story) begin(t *testing.T, d *datadriven.TestData) {
 	s.world = faultapi.New(1)
-	options := eviction.Options{Budgets: d.HasArg("budgets"), BudgetsFor: argument(t, d, "budgets")}
+	options := eviction.Options{Budgets: d.HasArg("budgets"), BudgetsFor: argument(t, d, "budgets"), Wall: s.world.Wall}
 	s.world.NewCore = func() *eviction.Core { return eviction.New(options) }
 	s.world.Trace = func(at time.Time, what string) {
 		quiet := strings.HasPrefix(what, "read") || strings.HasPrefix(what, "mark")
@@ -117,6 +119,9 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 	case "start":
 		w.Faults.Until = w.Now // being down excuses being late
 		w.Start()
+	case "clock":
+		w.Ahead = argument(t, d, "ahead")
+		w.EarlyBy = argument(t, d, "accepted")
 	case "run":
 		s.reads = d.HasArg("reads")
 		w.Run(mustDuration(t, words[0]))

@@ -58,6 +58,7 @@ type Core struct {
 	// Before everything was listed once, a zone would look smaller than it is.
 	nodesListed, leasesListed bool
 	nextPass                  time.Time // when all nodes are looked at again
+	passes                    int       // how often they were
 	blindSince                time.Time // zero: signs of life can be seen
 	allDown                   bool      // every zone is fully disrupted: nobody is evicted
 	actions                   []Action
@@ -142,6 +143,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	}
 	if c.nodesListed && c.leasesListed && !now.Before(c.nextPass) {
 		c.pass(now)
+		c.passes++
 		c.nextPass = now.Add(c.options.MonitorPeriod)
 	}
 	c.releaseAll(now)
@@ -204,6 +206,9 @@ func (n *node) state() v1.ConditionStatus {
 	}
 	return n.ready()
 }
+
+// Passes is how often all nodes have been looked at.
+func (c *Core) Passes() int { return c.passes }
 
 // Zone is what there is to say of a zone.
 type Zone struct {

@@ -1,97 +1,106 @@
 package queue
 
 import (
-	"container/heap"
-	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/cluster"
 )
 
-// Item is a pod that waits for a node.
-type Item struct {
-	Pod *v1.Pod
-	// Since is when the pod was first seen waiting: its age in the queue.
-	Since time.Time
-	// Attempts counts how often the pod was taken from the queue.
-	Attempts int
-	// Rejectors are the plugins that rejected the pod last.
-	Rejectors []string
-
-	place   place
-	failed  int       // attempts that failed, for the back-off
-	ready   time.Time // end of the back-off
-	entered time.Time // when it began to wait
-	index   int       // in its heap
-}
-
-// place is where an item is.
-type place uint8
-
-const (
-	taken place = iota // being decided or bound
-	active
-	backingOff
-	waiting
-)
-
-func (p place) String() string { return [...]string{"taken", "active", "backoff", "unschedulable"}[p] }
-
-// Limits of waiting, as upstream's.
-const (
-	InitialBackoff = time.Second
-	MaxBackoff     = 10 * time.Second
-	MaxWait        = 5 * time.Minute
-)
-
-// Queue holds the pods that wait. The zero value is not ready; see New.
+// Queue holds the pods that wait. See New.
 type Queue struct {
+	// FirstBackoff and LastBackoff are the shortest and the longest back-off; MaxWait is the longest that a pod waits for an event.
+	FirstBackoff, LastBackoff, MaxWait time.Duration
+	// Admit, if set, names the plugin that keeps the pod out, or is empty. It is asked whenever a pod would come in.
+	Admit func(*Item) (gate string)
+	// Moved, if set, is told of every pod that comes to a place and the label of the event that brought it there.
+	Moved func(item *Item, label string)
+	// Counted, if set, is told that one pod more or fewer is kept by a plugin.
+	Counted func(plugin, schedulerName string, delta int)
+
+	// Asked, if set, is told of every hint.
+	Asked Asked
+
 	items   map[types.UID]*Item
 	active  ordered
-	backoff ordered
-	waiting map[types.UID]*Item
+	backing ordered // those that back off
+	groups  groups
+	counts  [Gated + 1]int
+	arrived uint64
+
+	interests map[string]Interests // by scheduler name
+	happened  history
 }
 
-// New returns an empty queue.
+// New returns an empty queue with upstream's limits.
 func New() *Queue {
-	return &Queue{
-		items:   map[types.UID]*Item{},
-		waiting: map[types.UID]*Item{},
-		active:  ordered{before: moreUrgent},
-		backoff: ordered{before: func(a, b *Item) bool { return a.ready.Before(b.ready) }},
+	q := &Queue{
+		FirstBackoff: InitialBackoff, LastBackoff: MaxBackoff, MaxWait: MaxWait,
+		items: map[types.UID]*Item{}, interests: map[string]Interests{}, groups: newGroups(),
+		backing: ordered{before: func(a, b *Item) bool { return a.ready.Before(b.ready) }},
+	}
+	q.OrderBy(nil)
+	return q
+}
+
+// OrderBy sets the order of active pods; nil is priority, then age.
+func (q *Queue) OrderBy(less func(a, b *Item) bool) {
+	if less == nil {
+		less = moreUrgent
+	}
+	q.active.before = func(a, b *Item) bool {
+		if less(a, b) {
+			return true
+		}
+		return !less(b, a) && a.order < b.order
+	}
+	q.active.reorder()
+}
+
+// SetInterests says what can help pods of a scheduler name. Pods that wait are asked about by the new word from now on.
+func (q *Queue) SetInterests(schedulerName string, interests Interests) {
+	q.interests[schedulerName] = interests
+	for _, item := range q.items {
+		if item.group != nil && item.Pod.Spec.SchedulerName == schedulerName {
+			rejectors := item.group.rejectors
+			q.groups.remove(item)
+			q.groups.add(item, rejectors, interests)
+		}
 	}
 }
 
-func moreUrgent(a, b *Item) bool {
-	if p, q := priority(a.Pod), priority(b.Pod); p != q {
-		return p > q
-	}
-	return a.Since.Before(b.Since)
+// Add takes in a pod that was not known.
+func (q *Queue) Add(pod *v1.Pod, class *cluster.PodClass, now time.Time) *Item {
+	q.arrived++
+	item := &Item{Pod: pod, Class: class, Since: now, order: q.arrived}
+	q.items[pod.UID] = item
+	q.counts[Taken]++
+	q.enter(item, Appeared, now)
+	return item
 }
 
-func priority(pod *v1.Pod) int32 {
-	if pod.Spec.Priority == nil {
-		return 0
-	}
-	return *pod.Spec.Priority
-}
-
-// Set adds a pod, or takes note of its newest state. A pod that waits and has changed may be tried again at once.
-func (q *Queue) Set(pod *v1.Pod, changed bool, now time.Time) {
-	item, known := q.items[pod.UID]
-	if !known {
-		item = &Item{Pod: pod, Since: now}
-		q.items[pod.UID] = item
-		q.activate(item)
-		return
-	}
+// Update takes note of a pod's newest state; actions is what of it can matter. A pod that waits is tried again if that can help.
+func (q *Queue) Update(item *Item, pod *v1.Pod, class *cluster.PodClass, actions Action, now time.Time) {
+	old := item.Pod
 	item.Pod = pod
-	switch {
-	case item.place == active:
-		heap.Fix(&q.active, item.index)
-	case item.place == waiting && changed:
-		q.wake(item, now)
+	if item.Class != class {
+		item.Class = class
+		if item.group != nil {
+			q.groups.regroup(item)
+		}
+	}
+	switch item.place {
+	case Active:
+		q.active.fix(item.index)
+	case Gated: // a gate may look at anything
+		q.wake(item, Changed, now)
+	case Waiting:
+		event := &Event{Resource: Pod, Action: actions, Label: Changed, Old: old, New: pod, Own: item}
+		if actions != 0 && item.group.helped(item, event, q.Asked) {
+			q.wake(item, Changed, now)
+		}
 	}
 }
 
@@ -99,12 +108,26 @@ func (q *Queue) Set(pod *v1.Pod, changed bool, now time.Time) {
 func (q *Queue) Remove(uid types.UID) {
 	if item, ok := q.items[uid]; ok {
 		q.leave(item)
+		q.count(item, nil)
+		q.counts[Taken]--
 		delete(q.items, uid)
 	}
 }
 
 // Get returns the item of a pod, or nil.
 func (q *Queue) Get(uid types.UID) *Item { return q.items[uid] }
+
+// Len returns how many pods are in a place.
+func (q *Queue) Len(p Place) int { return q.counts[p] }
+
+// Each yields all items in no order.
+func (q *Queue) Each(yield func(*Item) bool) {
+	for _, item := range q.items {
+		if !yield(item) {
+			return
+		}
+	}
+}
 
 // Pop takes the most urgent active pod, or returns nil.
 func (q *Queue) Pop(now time.Time) *Item {
@@ -114,19 +137,36 @@ func (q *Queue) Pop(now time.Time) *Item {
 	}
 	item := q.active.items[0]
 	q.leave(item)
+	q.count(item, nil)
 	item.Attempts++
+	item.seen = q.happened.events
 	return item
 }
 
-// Rejected puts a pod that fits nowhere where it waits for what can help against the plugins that rejected it.
-func (q *Queue) Rejected(item *Item, rejectors []string, now time.Time) {
+// Held says that the pod has been put on a node, but that a plugin may still reject it: what happens from now on is to be taken
+// into account if it does.
+func (q *Queue) Held(item *Item) { item.seen = q.happened.events }
+
+// Rejected puts a pod that fits nowhere where it waits for what can help against the plugins that rejected it. If that has
+// happened while it was decided, it is tried again after its back-off. A pod that is pending has none.
+func (q *Queue) Rejected(item *Item, rejectors []string, pending bool, now time.Time) {
 	if !q.returned(item) {
 		return
 	}
-	item.Rejectors, item.entered = rejectors, now
-	q.fail(item, now)
-	item.place = waiting
-	q.waiting[item.Pod.UID] = item
+	item.rejected++
+	item.failed = 0
+	item.ready = now.Add(q.backoff(item.rejected))
+	if pending {
+		item.ready = now
+	}
+	item.Rejectors, item.entered, item.Overdue = rejectors, now, false
+	q.count(item, rejectors)
+	q.wait(item, rejectors, Waiting)
+	if item.group.missed(&q.happened, item.seen) {
+		q.wake(item, AttemptFailed, now)
+		return
+	}
+	q.tell(item, AttemptFailed)
 }
 
 // Failed puts back a pod whose attempt went wrong for a reason of its own: an API error, a node that vanished.
@@ -134,128 +174,54 @@ func (q *Queue) Failed(item *Item, now time.Time) {
 	if !q.returned(item) {
 		return
 	}
-	item.Rejectors = nil
-	q.fail(item, now)
-	q.wake(item, now)
+	item.failed++
+	item.ready = now.Add(q.backoff(item.failed))
+	item.Rejectors, item.Overdue = nil, false
+	q.enter(item, AttemptFailed, now)
 }
 
 // returned tells whether the item is still the queue's: the pod may have been removed while it was decided.
 func (q *Queue) returned(item *Item) bool {
-	return q.items[item.Pod.UID] == item && item.place == taken
-}
-
-func (q *Queue) fail(item *Item, now time.Time) {
-	delay := InitialBackoff << min(item.failed, 4)
-	item.failed++
-	item.ready = now.Add(min(delay, MaxBackoff))
+	return q.items[item.Pod.UID] == item && item.place == Taken
 }
 
 // Happened wakes the pods that an event can help.
-func (q *Queue) Happened(event Event, now time.Time) {
-	for _, item := range q.waiting {
-		if event.helps(item.Rejectors) {
-			q.wake(item, now)
-		}
-	}
+func (q *Queue) Happened(event *Event, now time.Time) {
+	q.happened.note(event)
+	q.groups.each(event, q.Asked, func(item *Item) { q.wake(item, event.Label, now) })
 }
 
-// wake makes a waiting pod active, when its back-off is over.
-func (q *Queue) wake(item *Item, now time.Time) {
-	delete(q.waiting, item.Pod.UID)
-	if item.ready.After(now) {
-		item.place = backingOff
-		heap.Push(&q.backoff, item)
+// Activate lets a pod that waits or backs off be tried at once, whatever it waits for, unless a gate keeps it out.
+func (q *Queue) Activate(uid types.UID, now time.Time) {
+	item, ok := q.items[uid]
+	if !ok || item.place == Taken || item.place == Active {
 		return
 	}
-	q.activate(item)
+	item.ready = now
+	q.wake(item, ForceActivate, now)
 }
 
-func (q *Queue) activate(item *Item) {
-	item.place = active
-	heap.Push(&q.active, item)
-}
-
-// leave takes an item out of the heap that it is in.
-func (q *Queue) leave(item *Item) {
-	switch item.place {
-	case active:
-		heap.Remove(&q.active, item.index)
-	case backingOff:
-		heap.Remove(&q.backoff, item.index)
-	case waiting:
-		delete(q.waiting, item.Pod.UID)
-	}
-	item.place = taken
-}
-
-// advance moves what is due by now.
-func (q *Queue) advance(now time.Time) {
-	for q.backoff.Len() > 0 && !q.backoff.items[0].ready.After(now) {
-		item := q.backoff.items[0]
-		q.leave(item)
-		q.activate(item)
+// Wake has a pod tried again after its back-off.
+func (q *Queue) Wake(uid types.UID, label string, now time.Time) {
+	if item, ok := q.items[uid]; ok && item.group != nil {
+		q.wake(item, label, now)
 	}
 }
 
 // Flush wakes the pods that have waited for too long, in case an event was missed or a plugin is not told of what would help it.
 func (q *Queue) Flush(now time.Time) {
-	for _, item := range q.waiting {
-		if now.Sub(item.entered) >= MaxWait {
-			q.wake(item, now)
+	for _, item := range q.items {
+		if item.place == Waiting && now.Sub(item.entered) >= q.MaxWait {
+			item.Overdue = true
+			q.wake(item, WaitedForTooLong, now)
 		}
 	}
 }
 
 // NextReady returns when the next back-off ends.
 func (q *Queue) NextReady() (at time.Time, ok bool) {
-	if q.backoff.Len() == 0 {
+	if q.backing.Len() == 0 {
 		return time.Time{}, false
 	}
-	return q.backoff.items[0].ready, true
-}
-
-// Check returns an error if a pod is in no place or in two; tests call it after every step.
-func (q *Queue) Check() error {
-	for _, h := range []*ordered{&q.active, &q.backoff} {
-		for i, item := range h.items {
-			if item.index != i || q.items[item.Pod.UID] != item {
-				return fmt.Errorf("pod %s is in a heap but not in the queue", item.Pod.UID)
-			}
-		}
-	}
-	for uid, item := range q.items {
-		inActive := item.index < q.active.Len() && item.index >= 0 && q.active.items[item.index] == item
-		inBackoff := item.index < q.backoff.Len() && item.index >= 0 && q.backoff.items[item.index] == item
-		inWaiting := q.waiting[uid] == item
-		if (item.place == active) != inActive || (item.place == backingOff) != inBackoff || (item.place == waiting) != inWaiting {
-			return fmt.Errorf("pod %s says that it is %s; active: %t, backing off: %t, waiting: %t", uid, item.place, inActive, inBackoff, inWaiting)
-		}
-	}
-	return nil
-}
-
-// ordered is a heap of items.
-type ordered struct {
-	items  []*Item
-	before func(a, b *Item) bool
-}
-
-func (o *ordered) Len() int           { return len(o.items) }
-func (o *ordered) Less(i, j int) bool { return o.before(o.items[i], o.items[j]) }
-func (o *ordered) Swap(i, j int) {
-	o.items[i], o.items[j] = o.items[j], o.items[i]
-	o.items[i].index, o.items[j].index = i, j
-}
-func (o *ordered) Push(x any) {
-	item := x.(*Item)
-	item.index = len(o.items)
-	o.items = append(o.items, item)
-}
-func (o *ordered) Pop() any {
-	last := len(o.items) - 1
-	item := o.items[last]
-	o.items[last] = nil
-	o.items = o.items[:last]
-	item.index = -1
-	return item
+	return q.backing.items[0].ready, true
 }

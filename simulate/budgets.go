@@ -105,11 +105,36 @@ func (list budgets) left(c *cluster.Cluster, p *cluster.Pod) {
 		if !b.matches(p.Class) {
 			continue
 		}
-		if object, ok := c.Budgets.Get(b.namespace, b.name); ok && object.Status.DisruptionsAllowed > 0 {
+		if object, ok := c.Budgets.Get(b.namespace, b.name); ok {
 			object = object.DeepCopy()
-			object.Status.DisruptionsAllowed--
+			object.Status.DisruptionsAllowed = max(object.Status.DisruptionsAllowed-1, 0)
 			object.Status.CurrentHealthy--
 			c.Budgets.Set(object)
 		}
 	}
+}
+
+// joined notes that a pod has come, and is taken to be ready.
+func (list budgets) joined(c *cluster.Cluster, p *cluster.Pod) {
+	for _, b := range list {
+		if !b.matches(p.Class) {
+			continue
+		}
+		if object, ok := c.Budgets.Get(b.namespace, b.name); ok {
+			object = object.DeepCopy()
+			object.Status.CurrentHealthy++
+			object.Status.DisruptionsAllowed = max(object.Status.CurrentHealthy-object.Status.DesiredHealthy, 0)
+			c.Budgets.Set(object)
+		}
+	}
+}
+
+// of returns the budgets that cover a pod.
+func (list budgets) of(c *cluster.Cluster, p *cluster.Pod) (found []*policyv1.PodDisruptionBudget) {
+	for _, b := range list {
+		if object, ok := c.Budgets.Get(b.namespace, b.name); ok && b.matches(p.Class) {
+			found = append(found, object)
+		}
+	}
+	return found
 }

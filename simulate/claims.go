@@ -12,7 +12,7 @@ import (
 
 // claims makes what controllers make for a pod before it can be scheduled: a claim for each volume that lives as long as the pod,
 // and for each device claim that comes from a template. What is there already is left alone.
-func (w *world) claims(p *v1.Pod) {
+func (w *World) claims(p *v1.Pod) {
 	for i := range p.Spec.Volumes {
 		if ephemeral := p.Spec.Volumes[i].Ephemeral; ephemeral != nil && ephemeral.VolumeClaimTemplate != nil {
 			w.volumeClaim(p, p.Spec.Volumes[i].Name, ephemeral.VolumeClaimTemplate)
@@ -25,7 +25,7 @@ func (w *world) claims(p *v1.Pod) {
 	}
 }
 
-func (w *world) volumeClaim(p *v1.Pod, volume string, template *v1.PersistentVolumeClaimTemplate) {
+func (w *World) volumeClaim(p *v1.Pod, volume string, template *v1.PersistentVolumeClaimTemplate) {
 	name := p.Name + "-" + volume
 	if _, there := w.c.Claims.Get(p.Namespace, name); there {
 		return
@@ -43,7 +43,7 @@ func (w *world) volumeClaim(p *v1.Pod, volume string, template *v1.PersistentVol
 }
 
 // defaultStorageClass gives new claims that name no class the one for them.
-func (w *world) defaultStorageClass(classes []*storagev1.StorageClass) {
+func (w *World) defaultStorageClass(classes []*storagev1.StorageClass) {
 	if w.storageClass = admission.DefaultStorageClass(classes); w.storageClass == nil {
 		return
 	}
@@ -57,7 +57,7 @@ func (w *world) defaultStorageClass(classes []*storagev1.StorageClass) {
 }
 
 // deviceClaim makes the claim and notes its name in the pod's status. Without the template the pod waits for both.
-func (w *world) deviceClaim(p *v1.Pod, name, template string) {
+func (w *World) deviceClaim(p *v1.Pod, name, template string) {
 	for i := range p.Status.ResourceClaimStatuses {
 		if p.Status.ResourceClaimStatuses[i].Name == name {
 			return

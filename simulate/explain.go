@@ -9,7 +9,7 @@ import (
 )
 
 // explain asks every plugin about every node, if that is wanted.
-func (w *world) explain(s *scheduler, p *cluster.Pod) []Node {
+func (w *World) explain(s *scheduler, p *cluster.Pod) []Node {
 	if !w.options.Explain {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/yaml"
 )
@@ -31,6 +32,8 @@ func (s *Simulation) Write(out io.Writer, format string) error {
 			_, err = out.Write(text)
 		}
 		return err
+	case "svg":
+		return s.SVG(out, time.Duration(s.For))
 	}
 	buffered := bufio.NewWriter(out)
 	s.table(buffered)
@@ -39,6 +42,10 @@ func (s *Simulation) Write(out io.Writer, format string) error {
 
 // table writes what people want to know: a line a decision, the evictions, and the sums.
 func (s *Simulation) table(out *bufio.Writer) {
+	if s.Timeline != nil {
+		s.events(out)
+		return
+	}
 	timed := slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.After != 0 })
 	if slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.Nodes != nil }) {
 		for i := range s.Pods {
@@ -74,6 +81,52 @@ func (s *Simulation) table(out *bufio.Writer) {
 	}
 	t := s.Totals()
 	fmt.Fprintf(out, "%d placed, %d pending, %d preempted, %d evicted\n", t.Placed, t.Pending, t.Victims, t.Evicted)
+}
+
+// events writes the timeline: a line an event, where many of a kind do not happen at once.
+func (s *Simulation) events(out *bufio.Writer) {
+	const most = 5
+	rows := [][]string{{"AFTER", "EVENT", "WHERE", ""}}
+	for i := 0; i < len(s.Timeline); {
+		next := i
+		for next < len(s.Timeline) && s.Timeline[next].After == s.Timeline[i].After {
+			next++
+		}
+		for _, group := range byKind(s.Timeline[i:next]) {
+			shown := len(group)
+			if shown > most+1 {
+				shown = most
+			}
+			for _, e := range group[:shown] {
+				text := e.Message
+				if e.Name != "" && e.Node != "" {
+					text = strings.TrimSuffix(e.Node+": "+text, ": ")
+				}
+				rows = append(rows, []string{e.After.String(), e.Kind, e.Where(), text})
+			}
+			if shown < len(group) {
+				rows = append(rows, []string{group[0].After.String(), group[0].Kind, fmt.Sprintf("and %d more", len(group)-shown), ""})
+			}
+		}
+		i = next
+	}
+	columns(out, "", rows)
+	t := s.Totals()
+	fmt.Fprintf(out, "\n%d placed, %d pending, %d preempted, %d evicted\n", t.Placed, t.Pending, t.Victims, t.Evicted)
+}
+
+// byKind brings the events of one time together by kind, in the order in which the kinds came up.
+func byKind(events []Event) (groups [][]*Event) {
+	at := map[string]int{}
+	for i := range events {
+		e := &events[i]
+		if _, known := at[e.Kind]; !known {
+			at[e.Kind] = len(groups)
+			groups = append(groups, nil)
+		}
+		groups[at[e.Kind]] = append(groups[at[e.Kind]], e)
+	}
+	return groups
 }
 
 // columns writes rows of equal length one below the other. (A tabwriter leaves spaces behind empty cells at the end.)

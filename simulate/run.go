@@ -16,6 +16,7 @@ import (
 	"github.com/berth-k8s/berth/decide"
 	"github.com/berth-k8s/berth/eviction"
 	"github.com/berth-k8s/berth/manifest"
+	"github.com/berth-k8s/berth/nodehealth"
 	"github.com/berth-k8s/berth/plugins"
 )
 
@@ -34,6 +35,14 @@ type Options struct {
 	For time.Duration
 	// Discard lets the set's pods go as they are taken in: half of the memory, but the set is of no use afterwards.
 	Discard bool
+	// Now is when the world begins; by default the latest time in the manifests.
+	Now time.Time
+	// Scenario is what happens while time passes, beside what follows by itself; nil: nothing.
+	Scenario *Scenario
+	// Read reads the manifests that a scenario deploys.
+	Read func(files []string) (*manifest.Set, error)
+	// Health are the settings of node health; the zero value: kube-controller-manager's defaults.
+	Health nodehealth.Options
 	// Progress, if set, is called now and then with how many pods have been decided and how many there are.
 	Progress func(decided, pods int)
 }
@@ -42,38 +51,58 @@ type Options struct {
 // other faults of manifests are.
 func Run(set *manifest.Set, o Options) (*Simulation, error) {
 	set.Expand(int64(o.Seed))
-	w := newWorld(set, o)
-	if err := w.admit(set); err != nil {
+	w, err := open(set, o, o.For > 0)
+	if err != nil {
 		return nil, err
 	}
-	w.budgets = newBudgets(w.c, w.created, w.unready)
-	w.begin()
-	return w.said, nil
-}
-
-// begin tries all pods, and lets time pass.
-func (w *world) begin() {
-	for _, s := range w.schedulers {
-		s.decider = decide.New(w.c, s.profile, w.options.Seed)
+	if o.Scenario != nil {
+		if err := w.plan(o.Scenario); err != nil {
+			return nil, err
+		}
 	}
 	pods := w.created
 	w.created = nil
 	w.schedule(pods)
-	if w.options.For > 0 {
-		w.pass()
+	if o.For > 0 {
+		w.begin()
+		w.Advance(o.For)
 	}
 	w.outlook()
+	if o.Scenario != nil {
+		w.said.Timeline, w.said.Samples, w.said.For = w.timeline, w.samples, Seconds(o.For)
+	}
+	return w.said, w.failed
 }
 
-func newWorld(set *manifest.Set, o Options) *world {
+// Open makes a world of a set that lasts: operations can be done in it, and time can pass. Nothing has been scheduled yet.
+func Open(set *manifest.Set, o Options) (*World, error) { return open(set, o, true) }
+
+func open(set *manifest.Set, o Options, lasting bool) (*World, error) {
+	w := newWorld(set, o, lasting)
+	if err := w.admit(set); err != nil {
+		return nil, err
+	}
+	w.budgets = newBudgets(w.c, w.created, w.unready)
+	for _, s := range w.schedulers {
+		s.decider = decide.New(w.c, s.profile, w.options.Seed)
+	}
+	return w, nil
+}
+
+func newWorld(set *manifest.Set, o Options, lasting bool) *World {
 	if o.Profiles == nil {
 		o.Profiles = []*plugins.Profile{plugins.Default()}
 	}
-	w := &world{
-		options: o, c: cluster.New(), bounds: newBounds(set.ResourceQuotas, set.LimitRanges), schedulers: map[string]*scheduler{}, start: begins(set),
+	w := &World{
+		options: o, c: cluster.New(), set: set, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), schedulers: map[string]*scheduler{}, start: begins(set),
+		catalog: admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses), machines: map[string]*machine{},
 		held: map[string][]eviction.Held{}, placed: map[types.UID]*pod{}, unready: map[*cluster.PodClass]int{},
-		templates: map[Name]*resourcev1.ResourceClaimTemplate{},
-		said:      &Simulation{APIVersion: APIVersion, Kind: Kind, Pods: []Pod{}, Evictions: []Eviction{}},
+		templates: map[Name]*resourcev1.ResourceClaimTemplate{}, wants: map[types.UID]int32{}, pods: map[Name]*pod{},
+		said:    &Simulation{APIVersion: APIVersion, Kind: Kind, Pods: []Pod{}, Evictions: []Eviction{}},
+		lasting: lasting, evictedAt: -1,
+	}
+	if !o.Now.IsZero() {
+		w.start = o.Now
 	}
 	for _, profile := range o.Profiles {
 		w.schedulers[profile.SchedulerName] = &scheduler{profile: profile, hopeless: map[*cluster.PodClass]attempt{}}
@@ -84,16 +113,16 @@ func newWorld(set *manifest.Set, o Options) *world {
 		w.templates[Name{t.Namespace, t.Name}] = t
 	}
 	for _, n := range set.Nodes {
-		w.c.SetNode(n)
-		w.taints(n)
+		w.addMachine(n)
 	}
+	w.findDead(set.Leases)
 	return w
 }
 
 // admit takes the pods in as an API server would let them in, or has. That is the same for each pod whatever the others are, so it
 // is done for many at a time.
-func (w *world) admit(set *manifest.Set) error {
-	catalog := admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses)
+func (w *World) admit(set *manifest.Set) error {
+	catalog := w.catalog
 	admitted, errs := make([]*v1.Pod, admittedAtATime), make([]error, admittedAtATime)
 	for first := 0; first < len(set.Pods); first += admittedAtATime {
 		pods := set.Pods[first:min(first+admittedAtATime, len(set.Pods))]
@@ -141,7 +170,7 @@ const admittedAtATime = 4096
 
 // readmit takes in a pod that an API server has had. Admission changes nothing of one that it saw; a manifest that names a UID
 // and yet lacks what admission writes still gets it. A refusal does not count: it would be one by rules of another day.
-func (w *world) readmit(catalog *admission.Catalog, p *v1.Pod) *v1.Pod {
+func (w *World) readmit(catalog *admission.Catalog, p *v1.Pod) *v1.Pod {
 	if p.Spec.NodeName == "" {
 		if again, err := admission.Create(w.options.Admission, catalog, p); err == nil {
 			return again
@@ -152,7 +181,7 @@ func (w *world) readmit(catalog *admission.Catalog, p *v1.Pod) *v1.Pod {
 	return p
 }
 
-func (w *world) admitOne(catalog *admission.Catalog, p *v1.Pod) (*v1.Pod, error) {
+func (w *World) admitOne(catalog *admission.Catalog, p *v1.Pod) (*v1.Pod, error) {
 	if admission.Stored(p) {
 		p = w.readmit(catalog, p)
 	} else {

@@ -10,7 +10,7 @@ import (
 )
 
 // schedule tries pods in queue order, each until it is placed or has to wait.
-func (w *world) schedule(pods []*pod) {
+func (w *World) schedule(pods []*pod) {
 	queued(pods)
 	for _, p := range pods {
 		w.try(p)
@@ -25,7 +25,7 @@ func (w *world) schedule(pods []*pod) {
 const progressEvery = 1024
 
 // try decides a pod and lists what was decided. A pod that preempts is tried again right after.
-func (w *world) try(p *pod) {
+func (w *World) try(p *pod) {
 	if p.refused != "" {
 		w.list(p, Pod{Message: p.refused})
 		return
@@ -53,7 +53,7 @@ func (w *world) try(p *pod) {
 		}
 		switch {
 		case waits:
-			p.listed = true
+			p.listed, p.refusal = true, said.Message
 			w.waiting = append(w.waiting, p)
 			return
 		case !again:
@@ -64,7 +64,7 @@ func (w *world) try(p *pod) {
 
 // decide finds a node for the pod, places it there and says so, or says why there is none. If something was done to help the pod,
 // it is to be decided again.
-func (w *world) decide(s *scheduler, p *pod) (said Pod, again bool) {
+func (w *World) decide(s *scheduler, p *pod) (said Pod, again bool) {
 	if known, ok := s.hopeless[p.Class]; ok && known.log == w.c.Log.Len() && p.Nominated == "" && !w.options.Explain {
 		return Pod{Message: known.message}, false
 	}
@@ -86,7 +86,7 @@ func (w *world) decide(s *scheduler, p *pod) (said Pod, again bool) {
 }
 
 // fail says why no node can take the pod, and makes room for it or frees devices if that helps.
-func (w *world) fail(s *scheduler, p *pod, said Pod) (_ Pod, again bool) {
+func (w *World) fail(s *scheduler, p *pod, said Pod) (_ Pod, again bool) {
 	failure := s.decider.Diagnose(p.Pod)
 	freed, after := s.freeDevices(w.c, p.Pod)
 	said.NominatedNode = p.Nominated
@@ -147,7 +147,7 @@ func (s *scheduler) freeDevices(c *cluster.Cluster, p *cluster.Pod) (freed bool,
 }
 
 // place takes what the pod needs on the node, and counts it there.
-func (w *world) place(s *scheduler, p *pod, n *cluster.Node) error {
+func (w *World) place(s *scheduler, p *pod, n *cluster.Node) error {
 	var undo []func()
 	for _, r := range s.profile.Reservers {
 		back, err := r.Reserve(w.c, p.Pod, n)
@@ -161,33 +161,43 @@ func (w *world) place(s *scheduler, p *pod, n *cluster.Node) error {
 	}
 	w.c.Place(p.Pod, n)
 	w.settled(p, w.start.Add(w.now))
+	if w.lasting {
+		w.budgets.joined(w.c, p.Pod)
+	}
 	return nil
 }
 
 // preempt makes room: the victims leave at once, and pods of lower priority that were to come to the node no longer are.
-func (w *world) preempt(p *pod, preemption decide.Preemption) {
+func (w *World) preempt(p *pod, preemption decide.Preemption) {
 	for _, g := range append([]*cluster.Pod(nil), preemption.Node.Nominated...) {
 		if g.Class.Priority < p.Class.Priority {
 			w.c.Nominate(g, "")
 		}
 	}
 	for _, victim := range preemption.Victims {
-		known := w.placed[victim.UID]
-		w.remove(victim)
-		if known != nil {
-			w.replace(known)
+		if known := w.placed[victim.UID]; known != nil && w.lasting {
+			w.depart(known, ByPreemption, p.Namespace()+"/"+p.Name)
+		} else {
+			w.remove(victim)
 		}
 	}
 	w.c.Nominate(p.Pod, preemption.Node.Name)
 }
 
 // list adds a decision about the pod to the answer.
-func (w *world) list(p *pod, said Pod) {
+func (w *World) list(p *pod, said Pod) {
 	said.Namespace, said.Name, said.After = p.Namespace(), p.Name, Seconds(w.now)
 	if said.Victims == nil {
 		said.Victims = []Name{}
 	}
 	w.said.Pods = append(w.said.Pods, said)
+	p.refusal = said.Message
+	switch {
+	case said.Node != "":
+		w.tell(Event{Kind: "PodPlaced", Namespace: said.Namespace, Name: said.Name, Node: said.Node})
+	case len(said.Victims) == 0:
+		w.tell(Event{Kind: "PodPending", Namespace: said.Namespace, Name: said.Name, Message: said.Message})
+	}
 }
 
 func names(pods []*cluster.Pod) []Name {

@@ -21,6 +21,13 @@ type Simulation struct {
 	// Evictions are those that NoExecute taints lead to, by when they are due; those that are due later than the time that
 	// was let pass have not happened yet.
 	Evictions []Eviction `json:"evictions"`
+	// Timeline is what happened while time passed, and Samples how the cluster stood each time something had changed: where a
+	// scenario was played.
+	Timeline []Event  `json:"timeline,omitempty"`
+	Samples  []Sample `json:"samples,omitempty"`
+
+	// For is how long time passed.
+	For Seconds `json:"for,omitempty"`
 }
 
 // Pod is a decision about one pod.

@@ -10,17 +10,22 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/admission"
 	"github.com/berth-k8s/berth/cluster"
 	"github.com/berth-k8s/berth/decide"
 	"github.com/berth-k8s/berth/eviction"
+	"github.com/berth-k8s/berth/manifest"
 	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/rules"
 )
 
-// world is a cluster on its way through time, and what has been said of it so far.
-type world struct {
+// World is a cluster on its way through time, and what has been said of it so far. It has one owner.
+type World struct {
 	options    Options
 	c          *cluster.Cluster
+	set        *manifest.Set // where the world came from, and the workloads that can make pods
+	catalog    *admission.Catalog
+	machines   map[string]*machine // the nodes, by name
 	schedulers map[string]*scheduler
 	bounds     *bounds
 	budgets    budgets
@@ -43,6 +48,22 @@ type world struct {
 	// waiting are the pods without a node that have been tried and may be tried again, and created those that have not been.
 	waiting, created []*pod
 	entered, decided int // how many pods there were so far
+
+	// lasting: time may pass, so that pods and their objects are kept.
+	lasting bool
+	agenda  agenda  // what is to happen at a time to come
+	health  *health // nil: no node has anything to report
+	// pods are all that there are, by name, if the world lasts; order lists them as they came.
+	pods     map[Name]*pod
+	timeline []Event
+	departed []*Departure
+	wants    map[types.UID]int32 // replicas, of workloads that were scaled
+	failed   error               // an operation of the scenario could not be done
+	// evictedAt is when pods were last evicted; touched: something changed that is in no log.
+	evictedAt    time.Duration
+	touched      bool
+	appointments int
+	samples      []Sample
 }
 
 // scheduler serves the pods of one scheduler name.
@@ -69,8 +90,15 @@ type pod struct {
 	// refused says why the API server does not let it be created; empty for all others.
 	refused string
 	due     eviction.Due // when it has to leave
-	listed  bool         // as waiting
-	gone    bool
+	since   time.Time    // when it came to its node
+	refusal string       // why it could not be placed, the last time it was tried
+	unready bool         // counts in World.unready
+	// again: it was made in the place of one that a taint evicted.
+	again bool
+	// departure is set while the pod is stuck on a node that does not answer.
+	departure *Departure
+	listed    bool // as waiting
+	gone      bool
 }
 
 // queued brings pods into the order in which the scheduler takes them: by priority, then by age, then as they came.
@@ -85,35 +113,41 @@ func queued(pods []*pod) {
 }
 
 // enter takes in a pod as the API server has it, or would have it if it did not refuse it.
-func (w *world) enter(object *v1.Pod, refusal string) {
+func (w *World) enter(object *v1.Pod, refusal string) *pod {
 	w.entered++
 	p := &pod{number: w.entered, refused: refusal}
-	if w.options.For > 0 || len(w.held) > 0 {
+	if w.lasting || len(w.held) > 0 {
 		p.object = object
+	}
+	if w.lasting {
+		defer func() { w.know(p) }()
 	}
 	if object.Spec.NodeName == "" {
 		if rules.IsTerminal(object) || object.DeletionTimestamp != nil {
-			return // nobody will place it any more
+			return p // nobody will place it any more
 		}
 		p.Pod = w.c.Pending(object)
 		w.created = append(w.created, p)
 		if p.Nominated != "" {
 			w.c.Nominate(p.Pod, p.Nominated)
 		}
-		return
+		return p
 	}
 	if p.Pod = w.c.SetPod(object); p.Pod != nil {
 		if saysNotReady(object) {
 			w.unready[p.Class]++
+			p.unready = true
 		}
 		w.settled(p, eviction.PodOf(object).Bound)
 	}
+	return p
 }
 
 // settled notes that a pod is on its node since then, and forgets what will not be asked of it.
-func (w *world) settled(p *pod, since time.Time) {
+func (w *World) settled(p *pod, since time.Time) {
+	p.since = since
 	w.watch(p, since)
-	if p.due.Stays() && w.options.For == 0 {
+	if p.due.Stays() && !w.lasting {
 		p.object = nil
 		return
 	}
@@ -121,12 +155,18 @@ func (w *world) settled(p *pod, since time.Time) {
 }
 
 // remove takes a pod out of the world, with what it held.
-func (w *world) remove(p *cluster.Pod) {
+func (w *World) remove(p *cluster.Pod) {
 	w.c.RemovePod(p.UID)
-	w.budgets.left(w.c, p)
+	known := w.placed[p.UID]
+	if known != nil && known.unready {
+		w.unready[p.Class]--
+	} else {
+		w.budgets.left(w.c, p)
+	}
 	plugins.ReleaseClaims(w.c, p)
-	if known := w.placed[p.UID]; known != nil {
+	if known != nil {
 		known.gone = true
+		w.forget(known)
 		delete(w.placed, p.UID)
 	}
 }

@@ -43,6 +43,10 @@ func run(ctx context.Context, argv []string, stdout, stderr io.Writer) int {
 	if errors.As(err, &usage) {
 		return exitUsage
 	}
+	var held heldError
+	if errors.As(err, &held) {
+		return exitHeld
+	}
 	return exitFailed
 }
 

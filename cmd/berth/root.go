@@ -41,7 +41,11 @@ to leave: scheduling, preemption and eviction for Kubernetes.
 		newNodes(),
 		newScheduler(),
 		newControllerCommand(),
+		newWebhookCommand(),
 		newSimulateCommand(),
+		newExplainCommand(),
+		newWhatIfCommand(),
+		newRecordCommand(),
 		newVersion(),
 	)
 	root.SetHelpCommandGroupID(groupOthers)

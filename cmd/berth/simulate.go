@@ -7,13 +7,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/berth-k8s/berth/config"
 	"github.com/berth-k8s/berth/manifest"
+	"github.com/berth-k8s/berth/nodehealth"
 	"github.com/berth-k8s/berth/simulate"
 )
 
@@ -25,6 +24,8 @@ type simulation struct {
 	seed      uint64
 	explain   bool
 	time      time.Duration
+	scenario  string
+	grace     time.Duration
 	output    string
 }
 
@@ -46,13 +47,17 @@ expanded into the pods that their controllers would make.
 Pods without a node are given what the API server would give them, and are then
 scheduled by priority and age, each once. Evictions are listed with the time at
 which they are due. With --for, time passes: due evictions happen, controllers
-make those pods again, and what waits is tried again.
+make those pods again, and what waits is tried again; nodes that are silent or
+not ready are tainted as node health does it. With --scenario, things happen on
+the way: zones fail and recover, nodes are drained, manifests are deployed. The
+answer is then a timeline, with -o svg a picture of it.
 
 The same manifests and seed give the same bytes.`,
 		Example: `  berth simulate -f nodes.yaml -f app.yaml
   kubectl get nodes,pods -A -o yaml | berth simulate -f - -f new.yaml
   berth simulate -f cluster/ --explain -o json
-  berth simulate -f cluster/ --for 10m`,
+  berth simulate -f cluster/ --for 10m
+  berth simulate -f cluster/ --scenario outage.yaml -o svg > outage.svg`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
 	}
@@ -63,7 +68,9 @@ The same manifests and seed give the same bytes.`,
 	flags.Uint64Var(&s.seed, "seed", 1, "breaks ties between nodes that are equally good")
 	flags.BoolVar(&s.explain, "explain", false, "add what every plugin says of every node")
 	flags.DurationVar(&s.time, "for", 0, "let so much time pass after scheduling, as 10m")
-	flags.StringVarP(&s.output, "output", "o", "", "json or yaml; by default a table")
+	flags.StringVar(&s.scenario, "scenario", "", "a file that says what happens when, on the way")
+	flags.DurationVar(&s.grace, "node-monitor-grace-period", nodehealth.Defaults().MonitorGracePeriod, "how long a node may be silent before it counts as unreachable")
+	flags.StringVarP(&s.output, "output", "o", "", "json, yaml or, with --scenario, svg; by default a table")
 	return cmd
 }
 
@@ -71,12 +78,22 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	switch {
 	case len(s.files) == 0:
 		return usagef("no manifests given: use -f FILE, -f DIR or -f -")
-	case s.output != "" && !slices.Contains(simulate.Formats, s.output):
+	case s.output != "" && s.output != "svg" && !slices.Contains(simulate.Formats, s.output):
 		return usagef("--output %q: must be %s", s.output, strings.Join(simulate.Formats, " or "))
+	case s.output == "svg" && s.scenario == "":
+		return usagef("--output svg: draws what happens in a --scenario")
+	case s.grace < 20*time.Second:
+		return usagef("--node-monitor-grace-period %s: must be 20s or more, for nodes renew their leases every 10s", s.grace)
 	case s.time < 0:
 		return usagef("--for %s: must not be negative", s.time)
 	}
-	configuration, err := s.configuration(cmd.ErrOrStderr())
+	configuration, err := loadConfiguration(s.config, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	health := nodehealth.Defaults()
+	health.MonitorGracePeriod = s.grace
+	scenario, err := s.readScenario()
 	if err != nil {
 		return err
 	}
@@ -87,7 +104,8 @@ func (s *simulation) run(cmd *cobra.Command) error {
 		return err
 	}
 	answer, err := simulate.Run(set, simulate.Options{
-		Profiles: configuration.Profiles, Seed: s.seed, Explain: s.explain, For: s.time, Discard: true, Progress: meter.at,
+		Profiles: configuration.Profiles, Seed: s.seed, Explain: s.explain, For: s.time, Discard: scenario == nil,
+		Scenario: scenario, Health: health, Read: fileReader(cmd), Progress: meter.at,
 	})
 	if err != nil {
 		return err
@@ -97,23 +115,31 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	return answer.Write(cmd.OutOrStdout(), s.output)
 }
 
-func (s *simulation) configuration(stderr io.Writer) (*config.Config, error) {
-	if s.config == "" {
-		return config.Default(config.Options{})
+// readScenario reads what is to happen, and how long time is to pass for it if no flag says.
+func (s *simulation) readScenario() (*simulate.Scenario, error) {
+	if s.scenario == "" {
+		return nil, nil
 	}
-	c, err := config.Load(s.config, config.Options{})
+	scenario, err := simulate.ReadScenario(s.scenario)
 	if err != nil {
 		return nil, err
 	}
-	for _, note := range c.Notes {
-		fmt.Fprintf(stderr, "%s: %s\n", s.config, note)
+	switch {
+	case s.time > 0:
+	case scenario.For != nil && scenario.For.Duration > 0:
+		s.time = scenario.For.Duration
+	default:
+		s.time = scenario.Ends() + afterTheLast
 	}
-	return c, nil
+	return scenario, nil
 }
+
+// afterTheLast is how long time passes after the last step, if nothing else is said: evictions come 300 s after a node is lost.
+const afterTheLast = 10 * time.Minute
 
 // readManifests prints all errors but the last, which it returns: each is a line.
 func readManifests(files []string, recursive bool, cmd *cobra.Command) (*manifest.Set, error) {
-	set, err := manifest.Read(files, cmd.InOrStdin(), manifest.Options{Recursive: recursive})
+	set, err := manifest.Read(files, cmd.InOrStdin(), manifest.Options{Recursive: recursive, Lenient: recorded(files)})
 	var list manifest.Errors
 	if !errors.As(err, &list) || len(list) == 0 {
 		return set, err
@@ -137,61 +163,4 @@ func tellIgnored(stderr io.Writer, set *manifest.Set) {
 		list = append(list, fmt.Sprintf("%d %s", set.Ignored[kind], kind))
 	}
 	fmt.Fprintf(stderr, "not used: %s\n", strings.Join(list, ", "))
-}
-
-// meter shows on a terminal how far a simulation is, once it has taken a while.
-type meter struct {
-	decided, pods atomic.Int64
-	done          chan struct{}
-	ended         chan struct{}
-}
-
-const (
-	meterAfter = 2 * time.Second
-	meterEvery = 200 * time.Millisecond
-)
-
-func startMeter(stderr io.Writer) *meter {
-	m := &meter{done: make(chan struct{}), ended: make(chan struct{})}
-	if !isTerminal(stderr) {
-		close(m.ended)
-		return m
-	}
-	go m.show(&progress{out: stderr, terminal: true})
-	return m
-}
-
-func (m *meter) show(p *progress) {
-	defer close(m.ended)
-	next := time.NewTimer(meterAfter)
-	defer next.Stop()
-	for {
-		select {
-		case <-m.done:
-			p.finish("")
-			return
-		case <-next.C:
-			if pods := m.pods.Load(); pods > 0 {
-				p.step("simulate", fmt.Sprintf("%d of %d pods", m.decided.Load(), pods))
-			} else {
-				p.step("simulate", "reading manifests")
-			}
-			next.Reset(meterEvery)
-		}
-	}
-}
-
-func (m *meter) at(decided, pods int) {
-	m.decided.Store(int64(decided))
-	m.pods.Store(int64(pods))
-}
-
-// stop may be called again.
-func (m *meter) stop() {
-	select {
-	case <-m.done:
-	default:
-		close(m.done)
-	}
-	<-m.ended
 }

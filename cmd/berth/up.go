@@ -22,6 +22,8 @@ type cluster struct {
 	fresh        bool
 	controlplane string
 	config       string // the scheduler's; may be empty
+	// What admission gives pods that say nothing.
+	notReadySeconds, unreachableSeconds int64
 
 	berth      string // this executable
 	kubeconfig string // in the data directory
@@ -32,7 +34,7 @@ type cluster struct {
 func (c *cluster) parts() []supervisor.Part {
 	return []supervisor.Part{
 		{Name: "controlplane", OwnLog: true, Argv: c.controlplaneArgv},
-		{Name: "scheduler", Argv: c.part("scheduler", c.schedulerFlags()...)},
+		{Name: "scheduler", Argv: c.schedulerArgv},
 		{Name: "controller", Argv: c.part("controller", "--leader-elect=false", "--health-bind-address", "127.0.0.1:0")},
 		{Name: "nodes", Argv: c.part("nodes", "--count", strconv.Itoa(c.nodes), "--zones", strconv.Itoa(c.zones))},
 	}
@@ -45,8 +47,21 @@ func (c *cluster) part(subcommand string, flags ...string) func() []string {
 	}
 }
 
+// schedulerArgv prefers the scheduler alone, if it lies beside this executable:
+// it takes less memory.
+func (c *cluster) schedulerArgv() []string {
+	argv := []string{c.berth, "scheduler"}
+	if alone := filepath.Join(filepath.Dir(c.berth), "berth-scheduler"); exists(alone) {
+		argv = []string{alone}
+	}
+	return append(append(argv, "--kubeconfig", c.kubeconfig), c.schedulerFlags()...)
+}
+
 func (c *cluster) schedulerFlags() []string {
-	flags := []string{"--compare-tolerations"}
+	flags := []string{
+		"--leader-elect=false", "--secure-port", "0", "--health-bind-address", "127.0.0.1:0",
+		"--feature-gates", "TaintTolerationComparisonOperators=true",
+	}
 	if c.config != "" {
 		flags = append(flags, "--config", c.config)
 	}
@@ -58,7 +73,8 @@ func (c *cluster) controlplaneArgv() []string {
 	if c.port != 0 {
 		argv = append(argv, "--port", strconv.Itoa(c.port))
 	}
-	return argv
+	return append(argv, "--default-not-ready-toleration-seconds", strconv.FormatInt(c.notReadySeconds, 10),
+		"--default-unreachable-toleration-seconds", strconv.FormatInt(c.unreachableSeconds, 10))
 }
 
 func newUp() *cobra.Command {
@@ -92,6 +108,8 @@ Each part writes its log there.`,
 	flags.IntVar(&c.nodes, "nodes", 3, "simulated nodes")
 	flags.IntVar(&c.zones, "zones", 3, "zones that the nodes are spread over")
 	flags.StringVar(&c.config, "config", "", "a KubeSchedulerConfiguration file for the scheduler (default: upstream's defaults)")
+	flags.Int64Var(&c.notReadySeconds, "default-not-ready-toleration-seconds", 300, "how long a pod that says nothing stays on a node that is not ready")
+	flags.Int64Var(&c.unreachableSeconds, "default-unreachable-toleration-seconds", 300, "the same for a node that is unreachable")
 	flags.BoolVar(&c.fresh, "fresh", false, "begin anew: delete what is in the data directory, without asking")
 	flags.StringVar(&c.controlplane, "controlplane", "", "the berth-controlplane to run (default: beside this executable, then in PATH)")
 	return cmd
@@ -104,6 +122,9 @@ func (c *cluster) check() error {
 	}
 	if c.port < 0 || c.port > 65535 {
 		return usagef("--port %d: must be between 1 and 65535", c.port)
+	}
+	if c.notReadySeconds < 0 || c.unreachableSeconds < 0 {
+		return usagef("--default-not-ready-toleration-seconds and --default-unreachable-toleration-seconds: must be zero or more")
 	}
 	if c.dataDir == "" {
 		return usagef("--data-dir: must name a directory")

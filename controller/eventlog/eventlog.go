@@ -7,6 +7,7 @@ package eventlog
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"sync"
 	"time"
 
@@ -24,10 +25,19 @@ const (
 	perSecond = 100 // events written, so that they take little of the API server
 	most      = 200_000
 	attempts  = 3
+	writers   = 4 // where there is no limit
 )
 
-// Log is a queue of events and the goroutine that writes them.
+// Log is a queue of events and the goroutines that write them.
 type Log struct {
+	// Busy, if set before Run, tells whether there is work that events must not be in the way of. While there is none, they are
+	// written as fast as the API server takes them.
+	Busy func() bool
+	// Drain is how long Run goes on after the end of its context with what is queued.
+	Drain time.Duration
+	// Once is a reason that is given once for an object, so that nothing need be remembered of it.
+	Once string
+
 	client     kubernetes.Interface
 	source     string
 	correlator *record.EventCorrelator
@@ -89,12 +99,47 @@ func (l *Log) Add(about v1.ObjectReference, eventType, reason, message string) {
 
 // Run writes events until the context ends.
 func (l *Log) Run(ctx context.Context) {
+	write, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	context.AfterFunc(ctx, func() {
+		if l.Drain == 0 {
+			stop()
+			return
+		}
+		time.AfterFunc(l.Drain, stop)
+	})
+	n := 1
+	if l.Busy != nil {
+		n = writers
+	}
+	lanes := make([]chan *v1.Event, n)
+	var running sync.WaitGroup
+	for i := range lanes {
+		lanes[i] = make(chan *v1.Event)
+		running.Go(func() {
+			for event := range lanes[i] {
+				l.write(write, ctx, event)
+			}
+		})
+	}
+	l.hand(write, ctx, lanes)
+	for _, lane := range lanes {
+		close(lane)
+	}
+	running.Wait()
+}
+
+// hand gives every event to a writer, those of one object to one and the same, so that they are written in their order.
+func (l *Log) hand(write, ctx context.Context, lanes []chan *v1.Event) {
 	for {
 		for event := l.next(); event != nil; event = l.next() {
-			if l.limit.Wait(ctx) != nil {
+			h := fnv.New32a()
+			h.Write([]byte(event.InvolvedObject.UID))
+			select {
+			case lanes[h.Sum32()%uint32(len(lanes))] <- event:
+			case <-write.Done():
 				return
 			}
-			l.write(ctx, event)
 		}
 		select {
 		case <-ctx.Done():
@@ -116,18 +161,42 @@ func (l *Log) next() *v1.Event {
 	return event
 }
 
-func (l *Log) write(ctx context.Context, event *v1.Event) {
-	result, err := l.correlator.EventCorrelate(event)
-	if err != nil || result.Skip {
-		return
-	}
-	for attempt := range attempts {
-		written, err := l.send(ctx, result)
-		if err == nil {
-			l.correlator.UpdateState(written)
+// turn waits until the next event may be written. One that comes after the end of ctx need not wait.
+func (l *Log) turn(ctx context.Context) {
+	for l.Busy == nil || l.Busy() {
+		if l.Busy == nil {
+			_ = l.limit.Wait(ctx)
 			return
 		}
+		if l.limit.TryAccept() {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Second / perSecond):
+		}
+	}
+}
+
+func (l *Log) write(ctx, until context.Context, event *v1.Event) {
+	result := &record.EventCorrelateResult{Event: event}
+	if event.Reason != l.Once {
+		var err error
+		if result, err = l.correlator.EventCorrelate(event); err != nil || result.Skip {
+			return
+		}
+	}
+	l.turn(until)
+	for attempt := range attempts {
 		if ctx.Err() != nil {
+			return
+		}
+		written, err := l.send(ctx, result)
+		if err == nil {
+			if event.Reason != l.Once {
+				l.correlator.UpdateState(written)
+			}
 			return
 		}
 		klog.FromContext(ctx).V(2).Info("Event not written", "reason", event.Reason, "about", klog.KRef(event.InvolvedObject.Namespace, event.InvolvedObject.Name), "err", err)

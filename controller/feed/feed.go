@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/controller/seldom"
@@ -42,10 +43,29 @@ const (
 
 // Source is how one kind of object is listed and watched.
 type Source struct {
-	Name     string // for the log: "pods"
+	Name     string // of the resource: "pods"
 	Selector string // field selector
 	List     func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	Watch    func(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+// Of is a resource of a namespace, "" of all, as an API group's client shows it. client-go does not try
+// again by itself: how soon, and how often, is for the feed to say.
+func Of(client rest.Interface, namespace, resource string, newList func() runtime.Object) Source {
+	get := func(o *metav1.ListOptions) *rest.Request {
+		return client.Get().Namespace(namespace).Resource(resource).VersionedParams(o, metav1.ParameterCodec).MaxRetries(0)
+	}
+	return Source{
+		Name: resource,
+		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list := newList()
+			return list, get(&o).Do(ctx).Into(list)
+		},
+		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.Watch = true
+			return get(&o).Watch(ctx)
+		},
+	}
 }
 
 // Sink is told what there is. Between Listing and Listed all objects are Seen;

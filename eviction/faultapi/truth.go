@@ -47,7 +47,7 @@ func (w *World) justify(node string) {
 }
 
 func (w *World) justifyPod(p *Pod) {
-	if w.due(p, false).By(w.Now) {
+	if w.due(p, false).By(w.Now.Add(w.EarlyBy)) {
 		p.justified = w.Now
 	}
 }

@@ -22,6 +22,9 @@ type World struct {
 	Faults Faults
 	// NewCore makes the controller, at first and after each crash.
 	NewCore func() *eviction.Core
+	// Ahead is by how much the clock on the controller's wall is ahead of the
+	// API's; EarlyBy what a test accepts that pods go early for it.
+	Ahead, EarlyBy time.Duration
 	// Trace, if set, is told all that happens.
 	Trace func(at time.Time, what string)
 
@@ -47,16 +50,19 @@ type World struct {
 // New returns a world without objects, whose controller is not started yet.
 func New(seed uint64) *World {
 	w := &World{
-		Now:     Begin,
-		Rand:    rand.New(rand.NewPCG(seed, 0xbe47)),
-		nodes:   map[string]*Node{},
-		pods:    map[types.NamespacedName]*Pod{},
-		NewCore: func() *eviction.Core { return eviction.New(eviction.Options{}) },
+		Now:   Begin,
+		Rand:  rand.New(rand.NewPCG(seed, 0xbe47)),
+		nodes: map[string]*Node{},
+		pods:  map[types.NamespacedName]*Pod{},
 	}
+	w.NewCore = func() *eviction.Core { return eviction.New(eviction.Options{Wall: w.Wall}) }
 	w.podFeed.world, w.nodeFeed.world = w, w
 	w.podFeed.list, w.nodeFeed.list = w.listPods, w.listNodes
 	return w
 }
+
+// Wall is the clock on the controller's wall.
+func (w *World) Wall(now time.Time) time.Time { return now.Add(w.Ahead) }
 
 // After puts something on the agenda.
 func (w *World) After(wait time.Duration, do func()) {

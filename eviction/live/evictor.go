@@ -2,36 +2,32 @@ package live
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/controller/eventlog"
 	"github.com/berth-k8s/berth/controller/feed"
+	"github.com/berth-k8s/berth/controller/loop"
 	"github.com/berth-k8s/berth/eviction"
 )
 
 // Name is the component's, as in kube-controller-manager's --controllers.
 const Name = "taint-eviction-controller"
 
-// longestSleep bounds the wait for a deadline: should the wall clock be set
-// forward meanwhile, nothing is later than this by it.
-const longestSleep = 10 * time.Second
+// idle is how long nothing needs to be done while nothing is due.
+const idle = time.Hour
 
 // Evictor takes pods off tainted nodes.
 type Evictor struct {
+	*loop.Loop[eviction.Event, eviction.Action]
 	requests *requests
 	events   *eventlog.Log
 	core     *eviction.Core
-	seen     chan eviction.Event
-	answers  chan eviction.Answered
 
 	podsListed, nodesListed atomic.Bool
 	told                    eviction.Stats // what the metrics know
@@ -40,13 +36,23 @@ type Evictor struct {
 // New returns an evictor. The client should not be limited on its own side:
 // options bound what is in flight. events is where pods' events go.
 func New(client kubernetes.Interface, events *eventlog.Log, options eviction.Options) *Evictor {
-	return &Evictor{
+	// The Core is given times with a monotonic reading, which no setting of the
+	// clock changes; those that others write down are of the clock that is set.
+	options.Wall = func(time.Time) time.Time { return time.Now().Round(0) }
+	e := &Evictor{
+		Loop:     loop.New[eviction.Event, eviction.Action](Name),
 		requests: newRequests(client.CoreV1().RESTClient()),
 		events:   events,
 		core:     eviction.New(options),
-		seen:     make(chan eviction.Event, 1024),
-		answers:  make(chan eviction.Answered, 64),
 	}
+	e.Step, e.Tick, e.Tell, e.Do = e.core.Step, eviction.Tick{}, e.tellMetrics, e.do
+	e.Wake = func(now time.Time) time.Time {
+		if at, ok := e.core.Wake(); ok {
+			return at
+		}
+		return now.Add(idle)
+	}
+	return e
 }
 
 // Synced reports whether all pods and nodes have been seen.
@@ -55,129 +61,55 @@ func (e *Evictor) Synced() bool { return e.podsListed.Load() && e.nodesListed.Lo
 // Run evicts until the context ends, and returns when no request is under way
 // any more. What it knows is built from the API; an Evictor runs once.
 func (e *Evictor) Run(ctx context.Context) {
-	klog.FromContext(ctx).Info("Starting", "controller", Name)
-	var watches, asked sync.WaitGroup
-	ctx, cancel := context.WithCancel(ctx)
-	defer func() {
-		cancel()
-		watches.Wait()
-		asked.Wait()
-		klog.FromContext(ctx).Info("Stopped", "controller", Name)
-	}()
-	watches.Go(func() { feed.Run(ctx, e.podSource(), e.podSink(ctx)) })
-	watches.Go(func() { feed.Run(ctx, e.nodeSource(), e.nodeSink(ctx)) })
-
-	timer := time.NewTimer(0)
-	tell := time.NewTicker(time.Second)
-	defer timer.Stop()
-	defer tell.Stop()
-	for {
-		var event eviction.Event
-		select {
-		case <-ctx.Done():
-			return
-		case event = <-e.answers:
-		default:
-			select { // answers first: they free what is in flight
-			case <-ctx.Done():
-				return
-			case event = <-e.answers:
-			case event = <-e.seen:
-			case <-timer.C:
-				event = eviction.Tick{}
-			case <-tell.C:
-				e.tellMetrics()
-				continue
-			}
-		}
-		for _, action := range e.core.Step(time.Now(), event) {
-			e.carryOut(ctx, &asked, action)
-		}
-		sleep := longestSleep
-		if at, ok := e.core.Wake(); ok {
-			sleep = min(sleep, max(0, time.Until(at)))
-		}
-		timer.Reset(sleep)
-	}
+	e.Loop.Run(ctx,
+		func(ctx context.Context) { feed.Run(ctx, e.podSource(), e.podSink(ctx)) },
+		func(ctx context.Context) { feed.Run(ctx, e.nodeSource(), e.nodeSink(ctx)) },
+	)
 }
 
-func (e *Evictor) carryOut(ctx context.Context, asked *sync.WaitGroup, action eviction.Action) {
+func (e *Evictor) do(ctx context.Context, action eviction.Action) func(context.Context) eviction.Event {
 	if event, ok := action.(eviction.Record); ok {
 		klog.FromContext(ctx).V(2).Info(event.Message(), "pod", klog.KRef(event.Name.Namespace, event.Name.Name), "uid", event.UID)
 		e.events.Add(v1.ObjectReference{
 			Kind: "Pod", APIVersion: "v1", Namespace: event.Name.Namespace, Name: event.Name.Name, UID: event.UID,
 		}, v1.EventTypeNormal, "TaintManagerEviction", event.Message())
-		return
+		return nil
 	}
-	asked.Go(func() {
-		answer := e.requests.carryOut(ctx, action)
-		select {
-		case e.answers <- answer:
-		case <-ctx.Done():
-		}
-	})
-}
-
-func (e *Evictor) tell(ctx context.Context, event eviction.Event) {
-	select {
-	case e.seen <- event:
-	case <-ctx.Done():
-	}
+	return func(ctx context.Context) eviction.Event { return e.requests.carryOut(ctx, action) }
 }
 
 func (e *Evictor) podSource() feed.Source {
-	client := e.requests.client
-	return feed.Source{
-		Name:     "pods",
-		Selector: "spec.nodeName!=", // the others are nobody's to evict
-		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			pods := &v1.PodList{}
-			return pods, client.Get().Resource("pods").VersionedParams(&o, metav1.ParameterCodec).MaxRetries(0).Do(ctx).Into(pods)
-		},
-		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.Watch = true
-			return client.Get().Resource("pods").VersionedParams(&o, metav1.ParameterCodec).MaxRetries(0).Watch(ctx)
-		},
-	}
+	pods := feed.Of(e.requests.client, "", "pods", func() runtime.Object { return &v1.PodList{} })
+	pods.Selector = "spec.nodeName!=" // the others are nobody's to evict
+	return pods
+}
+
+func (e *Evictor) nodeSource() feed.Source {
+	return feed.Of(e.requests.client, "", "nodes", func() runtime.Object { return &v1.NodeList{} })
 }
 
 func (e *Evictor) podSink(ctx context.Context) feed.Sink {
 	var known tolerations
 	return feed.Sink{
-		Listing: func() { e.tell(ctx, eviction.PodsListing{}) },
-		Listed:  func() { e.tell(ctx, eviction.PodsListed{}); e.podsListed.Store(true) },
+		Listing: func() { e.See(ctx, eviction.PodsListing{}) },
+		Listed:  func() { e.See(ctx, eviction.PodsListed{}); e.podsListed.Store(true) },
 		Seen: func(o runtime.Object) {
 			pod := eviction.PodOf(o.(*v1.Pod))
 			pod.Tolerations = known.shared(pod.Tolerations)
-			e.tell(ctx, eviction.PodSeen{Pod: pod})
+			e.See(ctx, eviction.PodSeen{Pod: pod})
 		},
 		Gone: func(o runtime.Object) {
 			pod := eviction.PodOf(o.(*v1.Pod))
-			e.tell(ctx, eviction.PodGone{Name: pod.Name, UID: pod.UID})
-		},
-	}
-}
-
-func (e *Evictor) nodeSource() feed.Source {
-	client := e.requests.client
-	return feed.Source{
-		Name: "nodes",
-		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			nodes := &v1.NodeList{}
-			return nodes, client.Get().Resource("nodes").VersionedParams(&o, metav1.ParameterCodec).MaxRetries(0).Do(ctx).Into(nodes)
-		},
-		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.Watch = true
-			return client.Get().Resource("nodes").VersionedParams(&o, metav1.ParameterCodec).MaxRetries(0).Watch(ctx)
+			e.See(ctx, eviction.PodGone{Name: pod.Name, UID: pod.UID})
 		},
 	}
 }
 
 func (e *Evictor) nodeSink(ctx context.Context) feed.Sink {
 	return feed.Sink{
-		Listing: func() { e.tell(ctx, eviction.NodesListing{}) },
-		Listed:  func() { e.tell(ctx, eviction.NodesListed{}); e.nodesListed.Store(true) },
-		Seen:    func(o runtime.Object) { e.tell(ctx, eviction.NodeSeen{Node: eviction.NodeOf(o.(*v1.Node))}) },
-		Gone:    func(o runtime.Object) { e.tell(ctx, eviction.NodeGone{Name: o.(*v1.Node).Name}) },
+		Listing: func() { e.See(ctx, eviction.NodesListing{}) },
+		Listed:  func() { e.See(ctx, eviction.NodesListed{}); e.nodesListed.Store(true) },
+		Seen:    func(o runtime.Object) { e.See(ctx, eviction.NodeSeen{Node: eviction.NodeOf(o.(*v1.Node))}) },
+		Gone:    func(o runtime.Object) { e.See(ctx, eviction.NodeGone{Name: o.(*v1.Node).Name}) },
 	}
 }

@@ -17,6 +17,18 @@ var (
 		Help:           "Number of Node evictions that happened since current instance of NodeController started.",
 		StabilityLevel: metrics.STABLE,
 	}, []string{"zone"})
+	passDuration = metrics.NewHistogram(&metrics.HistogramOpts{
+		Subsystem: subsystem, Name: "update_all_nodes_health_duration_seconds",
+		Help:           "Duration in seconds for NodeController to update the health of all nodes.",
+		Buckets:        metrics.ExponentialBuckets(0.01, 4, 8),
+		StabilityLevel: metrics.ALPHA,
+	})
+	writeDuration = metrics.NewHistogram(&metrics.HistogramOpts{
+		Subsystem: subsystem, Name: "update_node_health_duration_seconds",
+		Help:           "Duration in seconds for NodeController to update the health of a single node.",
+		Buckets:        metrics.ExponentialBuckets(0.001, 4, 8),
+		StabilityLevel: metrics.ALPHA,
+	})
 
 	evictionRate = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Name:           "berth_node_health_eviction_rate_nodes_per_second",
@@ -32,7 +44,7 @@ var (
 
 // Metrics are the package's, for the registry of the process that runs it.
 func Metrics() []metrics.Registerable {
-	return []metrics.Registerable{zoneHealth, zoneSize, unhealthyNodes, evictionsTotal, evictionRate, evictionsWaiting}
+	return []metrics.Registerable{zoneHealth, zoneSize, unhealthyNodes, evictionsTotal, passDuration, writeDuration, evictionRate, evictionsWaiting}
 }
 
 // tellMetrics brings the metrics up to what the Core knows.

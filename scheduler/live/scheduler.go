@@ -1,88 +1,144 @@
 package live
 
 import (
+	"cmp"
 	"context"
-	"fmt"
-	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/cluster"
 	"github.com/berth-k8s/berth/controller/eventlog"
-	"github.com/berth-k8s/berth/decide"
-	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/queue"
-	"github.com/berth-k8s/berth/rules"
 )
 
-// Scheduler schedules the pods of its profiles. All fields but the workers belong to the goroutine of Run.
+// Scheduler schedules the pods of its profiles. Fields belong to the goroutine of Run unless it is said otherwise.
 type Scheduler struct {
-	client kubernetes.Interface
-	events *eventlog.Log
-
+	client   kubernetes.Interface
+	observer Observer
 	inbox    *inbox
 	feeds    []func(context.Context)
 	unsynced int // feeds that have not listed yet; nothing is decided before
 	ready    func()
+	lead     <-chan struct{}
+	objects  Objects
 
-	cluster  *cluster.Cluster
-	queue    *queue.Queue
-	deciders map[string]*profile // by schedulerName
-	news     map[queue.Event]bool
-	binding  []*placement // pods whose volumes are being bound
+	cluster       *cluster.Cluster
+	queue         *queue.Queue
+	profiles      map[string]*profile // by scheduler name
+	unserved      map[types.UID]waitingName
+	placements    map[types.UID]*placement // pods that are counted on a node and that no watch has shown there
+	held          int                      // of these, how many a plugin at Permit has wait
+	preempting    map[types.UID]int        // victims that are still to be told, by preemptor
+	victims       map[types.UID]bool       // pods that are being removed for others and that no watch has shown leaving
+	happenings    []queue.Event            // since pods were last woken
+	outside       bool                     // a plugin from outside wants to see the objects of events
+	conditions    map[*condition]struct{}  // what pods wait for before they are bound
+	conditionNews bool                     // an object that these may depend on has changed
+	claims        heldClaims
 
+	life             context.Context // ends when the scheduler is to stop; set before anything runs
 	binders, helpers *workers
+	post             func(context.Context, *v1.Binding) error // one binding
+
+	// Safe for all.
+	stages  sync.WaitGroup // goroutines of pods
+	waiting waitingPods
+	events  eventLogs
+	sizes   [7]atomic.Int64
+	synced  atomic.Bool
+	ended   chan struct{}
 }
 
-// profile is a profile with its decider.
-type profile struct {
-	*plugins.Profile
-	*decide.Decider
+// waitingName is a pod that waits for a scheduler of another name.
+type waitingName struct {
+	cluster.Name
+	scheduler string
 }
 
 // Options are what a scheduler is made of.
 type Options struct {
-	Profiles []*plugins.Profile
+	Profiles []Profile
 	// Ready, if set, is called once, when the cluster is known and scheduling begins.
 	Ready func()
+	// Observer, if set, is told what happens.
+	Observer Observer
+	// Lead, if set, is closed when this scheduler is to decide. Before, it only gets to know the cluster: pods queue up, and nothing is
+	// decided, written or said.
+	Lead <-chan struct{}
+	// Objects, if set, is shown the API objects of nodes and pods.
+	Objects Objects
+	// FirstBackoff, LastBackoff and MaxWait are the queue's; 0 stands for its default.
+	FirstBackoff, LastBackoff, MaxWait time.Duration
+}
+
+// Objects is shown the API objects of nodes and pods as they come and go, each before the cluster is told. On the owner.
+type Objects interface {
+	Pod(pod *v1.Pod) // seen or changed, waiting or placed
+	PodGone(uid types.UID)
+	Node(node *v1.Node) // every update, also those that change nothing for decisions
+	NodeGone(name string)
 }
 
 // Number of workers for what has time: status, victims.
-const helperCount = 8
+const helperCount = 32
 
 // New returns a scheduler for the cluster that client talks to. Events go through a client of their own, so that they are in
 // nobody's way.
-func New(client, eventClient kubernetes.Interface, o Options) *Scheduler {
+func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error) {
 	s := &Scheduler{
-		client: client, events: eventlog.New(eventClient, o.Profiles[0].SchedulerName), inbox: newInbox(), ready: o.Ready,
-		cluster: cluster.New(), queue: queue.New(), deciders: map[string]*profile{}, news: map[queue.Event]bool{},
-		binders: newWorkers(), helpers: newWorkers(),
+		client: client, observer: o.Observer, inbox: newInbox(), ready: o.Ready, lead: o.Lead, objects: o.Objects,
+		cluster: cluster.New(), queue: queue.New(), profiles: map[string]*profile{}, unserved: map[types.UID]waitingName{},
+		placements: map[types.UID]*placement{}, preempting: map[types.UID]int{}, victims: map[types.UID]bool{}, conditions: map[*condition]struct{}{},
+		claims: heldClaims{}, life: context.Background(),
+		binders: newWorkers(), helpers: newWorkers(), ended: make(chan struct{}),
 	}
-	for _, p := range o.Profiles {
-		s.deciders[p.SchedulerName] = &profile{p, decide.New(s.cluster, p, rand.Uint64())}
+	s.post = s.postBinding
+	if s.observer == nil {
+		s.observer = NoObserver{}
 	}
-	return s
+	s.waiting.pods = map[types.UID]*WaitingPod{}
+	s.events = eventLogs{client: eventClient, logs: map[string]*eventlog.Log{}, busy: s.binders.busy}
+	s.queue.Admit = s.admit
+	s.queue.FirstBackoff = cmp.Or(o.FirstBackoff, s.queue.FirstBackoff)
+	s.queue.LastBackoff = cmp.Or(o.LastBackoff, s.queue.LastBackoff)
+	s.queue.MaxWait = cmp.Or(o.MaxWait, s.queue.MaxWait)
+	s.queue.Moved = func(item *queue.Item, label string) { s.observer.Queued(item.Place(), label) }
+	s.queue.Counted = s.observer.Rejected
+	if o.Observer != nil {
+		s.queue.Asked = s.observer.Hinted
+	}
+	if err := s.use(o.Profiles); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
-// Run schedules until the context ends. Bindings under way are finished.
+// Run schedules until the context ends. Bindings under way are finished; those that were not begun are not.
 func (s *Scheduler) Run(ctx context.Context, binders int) error {
-	if err := s.watch(); err != nil {
+	defer close(s.ended)
+	s.life = ctx
+	if err := s.watch(ctx); err != nil {
 		return err
 	}
-	var running sync.WaitGroup
-	defer running.Wait()
+	var running, telling sync.WaitGroup
+	tellCtx, silence := context.WithCancel(context.WithoutCancel(ctx))
+	defer silence()
 	for _, f := range s.feeds {
 		running.Go(func() { f(ctx) })
 	}
 	running.Go(func() { s.binders.run(ctx, binders) })
 	running.Go(func() { s.helpers.run(ctx, helperCount) })
-	running.Go(func() { s.events.Run(ctx) })
-	s.own(ctx)
+	telling.Go(func() { s.events.run(tellCtx) })
+	s.own(ctx) // if it panics, nothing is waited for: the process is to end
+	s.stages.Wait()
+	running.Wait()
+	silence() // what is said comes behind what is done, to the end
+	telling.Wait()
 	return nil
 }
 
@@ -98,27 +154,59 @@ func (s *Scheduler) own(ctx context.Context) {
 	var spare []func()
 	for ctx.Err() == nil {
 		spare = s.readInbox(spare)
-		if s.unsynced == 0 {
-			if s.ready != nil {
-				s.ready()
-				s.ready = nil
-			}
-			if item := s.queue.Pop(time.Now()); item != nil {
-				s.schedule(ctx, item)
-				continue
-			}
+		if s.step(ctx) {
+			continue
 		}
+		s.measure()
 		if at, ok := s.queue.NextReady(); ok {
 			timer.Reset(time.Until(at))
 		}
 		select {
 		case <-ctx.Done():
 		case <-s.inbox.more:
+		case <-s.lead: // nil once it leads
 		case <-timer.C:
 		case <-flush.C:
 			s.queue.Flush(time.Now())
+			s.conditionNews = true
 		}
 	}
+}
+
+// step decides one pod, and returns false if there is none to decide.
+func (s *Scheduler) step(ctx context.Context) bool {
+	if !s.leads() {
+		return false
+	}
+	item := s.queue.Pop(time.Now())
+	if item == nil {
+		return false
+	}
+	s.schedule(ctx, item)
+	return true
+}
+
+// leads tells whether anything is to be decided yet.
+func (s *Scheduler) leads() bool {
+	if s.lead != nil {
+		select {
+		case <-s.lead:
+			s.lead = nil
+		default:
+		}
+	}
+	if s.unsynced > 0 {
+		return false
+	}
+	s.synced.Store(true)
+	if s.lead != nil {
+		return false
+	}
+	if s.ready != nil {
+		s.ready()
+		s.ready = nil
+	}
+	return true
 }
 
 // readInbox does what the messages say, and then wakes whom the events among them can help.
@@ -128,137 +216,73 @@ func (s *Scheduler) readInbox(spare []func()) []func() {
 		message()
 		messages[i] = nil
 	}
-	now := time.Now()
-	for event := range s.news {
-		s.queue.Happened(event, now)
+	s.wake()
+	if len(messages) > 0 {
+		s.measure()
 	}
-	if len(s.binding) > 0 {
-		s.checkVolumes(now)
+	if s.conditionNews {
+		s.conditionNews = false
+		s.checkConditions()
 	}
-	clear(s.news)
 	return messages
 }
 
-func (s *Scheduler) happened(event queue.Event) { s.news[event] = true }
-
-// schedule decides one pod.
-func (s *Scheduler) schedule(ctx context.Context, item *queue.Item) {
-	pod := item.Pod
-	profile := s.deciders[pod.Spec.SchedulerName]
-	p := s.cluster.Pending(pod)
-	if nominated := s.cluster.Nominated(p.UID); nominated != nil {
-		p.Nominated = nominated.Nominated
-	}
-	decision := profile.Decide(p)
-	switch {
-	case decision.Err != nil:
-		s.failed(item, fmt.Errorf("%w", decision.Err))
-	case decision.Node == nil:
-		s.rejected(ctx, profile, item, p)
-	default:
-		s.assume(ctx, profile, item, p, decision.Node)
+// measure notes the sizes of what is kept.
+func (s *Scheduler) measure() {
+	for i, n := range [...]int{
+		s.queue.Len(queue.Active), s.queue.Len(queue.Backoff), s.queue.Len(queue.Waiting), s.queue.Len(queue.Gated),
+		s.cluster.Len(), s.cluster.Pods(), len(s.placements),
+	} {
+		s.sizes[i].Store(int64(n))
 	}
 }
 
-// assume counts the pod on the node and has it bound, its volumes first.
-func (s *Scheduler) assume(ctx context.Context, profile *profile, item *queue.Item, p *cluster.Pod, n *cluster.Node) {
-	b := &placement{item: item, p: p, node: n.Name}
-	if err := s.reserve(profile, b, n); err != nil {
-		b.giveBack()
-		s.failed(item, err)
-		return
-	}
-	s.cluster.Place(p, n)
-	s.happened(queue.PodPlaced)
-	klog.FromContext(ctx).V(2).Info("Decided", "pod", klog.KObj(item.Pod), "node", n.Name)
-	if len(b.volumes.Volumes)+len(b.volumes.Claims) > 0 {
-		s.bindVolumes(b)
-		return
-	}
-	s.bindPod(b)
+// Sizes tells how many there are of what the scheduler keeps. Safe for all goroutines.
+func (s *Scheduler) Sizes() Sizes {
+	n := func(i int) int { return int(s.sizes[i].Load()) }
+	return Sizes{Active: n(0), Backoff: n(1), Unschedulable: n(2), Gated: n(3), Nodes: n(4), Pods: n(5), Assumed: n(6)}
 }
 
-// bindPod hands a binding over.
-func (s *Scheduler) bindPod(b *placement) {
-	pod, node, began := b.item.Pod, b.node, time.Now()
-	s.binders.do(func(ctx context.Context) {
-		err := s.bind(ctx, pod, node)
-		if err == nil {
-			s.events.Add(reference(pod), v1.EventTypeNormal, "Scheduled", fmt.Sprintf("Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, node))
-			klog.FromContext(ctx).V(2).Info("Bound", "pod", klog.KObj(pod), "node", node, "took", time.Since(began))
+// Synced tells whether the cluster is known, so that scheduling can begin. Safe for all goroutines.
+func (s *Scheduler) Synced() bool { return s.synced.Load() }
+
+// View is the state that the scheduler decides on. It may be read only while [Scheduler.Inspect] shows it.
+type View struct {
+	Cluster  *cluster.Cluster
+	Queue    *queue.Queue
+	Profiles map[string]Profile
+}
+
+// Inspect shows the scheduler's state between two decisions. Safe for all goroutines but the one that shows it.
+func (s *Scheduler) Inspect(ctx context.Context, look func(View)) error {
+	return s.ask(ctx, func() {
+		v := View{Cluster: s.cluster, Queue: s.queue, Profiles: map[string]Profile{}}
+		for name, p := range s.profiles {
+			v.Profiles[name] = p.Profile
 		}
-		s.inbox.put(func() { s.bound(b, err) })
+		look(v)
 	})
 }
 
-// bound hears what came of a binding. A pod that was bound stays in the queue's books until the watch shows it on its node.
-func (s *Scheduler) bound(b *placement, err error) {
-	if err == nil {
-		return
-	}
-	if s.cluster.Pod(b.p.UID) == b.p { // else a watch has shown the pod meanwhile, bound or gone, and is right
-		s.cluster.RemovePod(b.p.UID)
-		b.giveBack()
-		s.happened(queue.PodRemoved)
-		s.failed(b.item, err)
-	}
-}
-
-// watchedPod takes in a pod that the API shows.
-func (s *Scheduler) watchedPod(pod *v1.Pod) {
-	if pod.Spec.NodeName != "" || rules.IsTerminal(pod) {
-		s.placedPod(pod)
-		return
-	}
-	switch {
-	case pod.DeletionTimestamp != nil, len(pod.Spec.SchedulingGates) > 0, s.deciders[pod.Spec.SchedulerName] == nil:
-		s.queue.Remove(pod.UID)
-		s.cluster.Unnominate(pod.UID)
-		return
-	case s.cluster.Pod(pod.UID) != nil: // it is being bound
-		return
-	}
-	now, p := time.Now(), s.cluster.Pending(pod)
-	changed := false
-	if item := s.queue.Get(pod.UID); item != nil {
-		changed = s.cluster.Pending(item.Pod).Class != p.Class
-	}
-	if p.Nominated != "" && s.cluster.Nominated(p.UID) == nil {
-		s.cluster.Nominate(p, p.Nominated)
-	}
-	s.queue.Set(pod, changed, now)
-}
-
-func (s *Scheduler) placedPod(pod *v1.Pod) {
-	s.queue.Remove(pod.UID)
-	before := s.cluster.Pod(pod.UID)
-	after := s.cluster.SetPod(pod)
-	switch {
-	case before != nil && after == nil:
-		s.happened(queue.PodRemoved)
-	case before == nil && after != nil:
-		s.happened(queue.PodPlaced)
-	case before != after: // its labels or requests are others now
-		s.happened(queue.PodPlaced)
-		s.happened(queue.PodRemoved)
+// ask has the owner do something and waits until it is done.
+func (s *Scheduler) ask(ctx context.Context, what func()) error {
+	done := make(chan struct{})
+	s.inbox.put(func() { defer close(done); what() })
+	select {
+	case <-done:
+		return nil
+	case <-s.ended:
+		return context.Canceled
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
-func (s *Scheduler) gonePod(_ cluster.Name, uid types.UID) {
-	s.queue.Remove(uid)
-	if s.cluster.Pod(uid) != nil {
-		s.happened(queue.PodRemoved)
-	}
-	s.cluster.RemovePod(uid)
-}
-
-func (s *Scheduler) watchedNode(node *v1.Node) {
-	known, before := s.cluster.Node(node.Name) != nil, s.cluster.Log.Len()
-	s.cluster.SetNode(node)
-	switch {
-	case !known:
-		s.happened(queue.NodeAdded)
-	case s.cluster.Log.Len() > before:
-		s.happened(queue.NodeChanged)
-	}
+// Activate has pods that wait tried at once, whatever they wait for. Safe for all goroutines.
+func (s *Scheduler) Activate(pods ...types.UID) {
+	s.inbox.put(func() {
+		for _, uid := range pods {
+			s.queue.Activate(uid, time.Now())
+		}
+	})
 }

@@ -4,72 +4,55 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/cluster"
 	"github.com/berth-k8s/berth/plugins"
-	"github.com/berth-k8s/berth/queue"
 )
 
-// placement is a pod that is counted on a node and not bound yet.
-type placement struct {
-	item *queue.Item
-	p    *cluster.Pod
-	node string
-	undo []func() // what was reserved for it
-
-	volumes plugins.PodVolumes
-	until   time.Time // its volumes must be bound by then
+// volumeWork is what is to become of a pod's volumes before it is bound.
+type volumeWork struct {
+	plugins.PodVolumes
+	timeout time.Duration
 }
 
-// reserve takes what the pod needs beside room on the node.
-func (s *Scheduler) reserve(profile *profile, b *placement, n *cluster.Node) error {
-	for _, r := range profile.Reservers {
-		switch r := r.(type) {
-		case *plugins.VolumeBinding:
-			volumes, err := r.PodVolumes(s.cluster, b.p, n)
-			if err != nil {
-				return fmt.Errorf("running Reserve plugin %q: %w", r.Name(), err)
-			}
-			b.volumes, b.until = volumes, time.Now().Add(r.Timeout)
-			b.undo = append(b.undo, volumes.Assume(s.cluster))
-		case *plugins.DynamicResources:
-			if len(b.p.Spec().ResourceClaims) > 0 {
-				return errors.New("pods with resource claims are decided, but the allocation is not written to the API yet: use kube-scheduler for them")
-			}
-		}
+func (w *volumeWork) any() bool { return len(w.Volumes)+len(w.Claims) > 0 }
+
+// reserveVolumes takes them in the cluster's objects.
+func (s *Scheduler) reserveVolumes(b *placement, plugin *plugins.VolumeBinding, n *cluster.Node) (undo func(), err error) {
+	volumes, err := plugin.PodVolumes(s.cluster, b.Waiting, n)
+	if err != nil || len(volumes.Volumes)+len(volumes.Claims) == 0 {
+		return nil, err
 	}
-	return nil
+	b.volumes = volumeWork{volumes, plugin.Timeout}
+	return volumes.Assume(s.cluster), nil
 }
 
-func (b *placement) giveBack() {
-	for _, undo := range slices.Backward(b.undo) {
-		undo()
+// bindVolumes writes what is to become of them, and waits until it has become so.
+func (s *Scheduler) bindVolumes(ctx context.Context, b *placement) error {
+	if err := s.writeVolumes(ctx, &b.volumes); err != nil {
+		return err
 	}
-}
-
-// bindVolumes writes what is to become of the pod's volumes, and has the pod wait until it has become so.
-func (s *Scheduler) bindVolumes(b *placement) {
-	s.binding = append(s.binding, b)
-	s.helpers.do(func(ctx context.Context) {
-		if err := s.writeVolumes(ctx, b.volumes); err != nil {
-			s.inbox.put(func() { s.stopWaiting(b, err) })
+	return s.awaitObjects(ctx, b.volumes.timeout, errors.New("binding volumes: timed out waiting for the condition"), func() (bool, error) {
+		n := s.cluster.Node(b.Node)
+		if n == nil {
+			return false, errNodeGone
 		}
+		return b.volumes.Bound(s.cluster, n)
 	})
 }
 
-func (s *Scheduler) writeVolumes(ctx context.Context, volumes plugins.PodVolumes) error {
+func (s *Scheduler) writeVolumes(ctx context.Context, w *volumeWork) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	for _, volume := range volumes.Volumes {
+	for _, volume := range w.Volumes {
 		if _, err := s.client.CoreV1().PersistentVolumes().Update(ctx, volume, metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("bind volume %s: %w", volume.Name, err)
 		}
 	}
-	for _, claim := range volumes.Claims {
+	for _, claim := range w.Claims {
 		if _, err := s.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, claim, metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("have a volume made for claim %s: %w", claim.Name, err)
 		}
@@ -77,34 +60,35 @@ func (s *Scheduler) writeVolumes(ctx context.Context, volumes plugins.PodVolumes
 	return nil
 }
 
-// checkVolumes binds the pods whose volumes are bound by now, and gives up those whose never will be.
-func (s *Scheduler) checkVolumes(now time.Time) {
-	for _, b := range slices.Clone(s.binding) {
-		n := s.cluster.Node(b.node)
-		if n == nil || s.cluster.Pod(b.p.UID) != b.p {
-			s.stopWaiting(b, fmt.Errorf("node %s or the pod went while its volumes were bound", b.node))
-			continue
-		}
-		bound, err := b.volumes.Bound(s.cluster, n)
-		switch {
-		case err != nil:
-			s.stopWaiting(b, err)
-		case bound:
-			s.forgetBinding(b)
-			s.bindPod(b)
-		case now.After(b.until):
-			s.stopWaiting(b, errors.New("binding volumes: timed out waiting for the condition"))
-		}
+// condition is something that a pod waits for, and that is looked at whenever objects change on which it may depend.
+type condition struct {
+	met  func() (bool, error) // on the owner; an error says that it never will be
+	done chan error
+}
+
+// awaitObjects waits for a condition of the cluster's objects.
+func (s *Scheduler) awaitObjects(ctx context.Context, timeout time.Duration, timedOut error, met func() (bool, error)) error {
+	c := &condition{met, make(chan error, 1)}
+	s.inbox.put(func() { s.conditions[c], s.conditionNews = struct{}{}, true })
+	defer s.inbox.put(func() { delete(s.conditions, c) })
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case err := <-c.done:
+		return err
+	case <-timer.C:
+		return timedOut
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
-func (s *Scheduler) forgetBinding(b *placement) {
-	s.binding = slices.DeleteFunc(s.binding, func(o *placement) bool { return o == b })
-}
-
-func (s *Scheduler) stopWaiting(b *placement, err error) {
-	if slices.Contains(s.binding, b) {
-		s.forgetBinding(b)
-		s.bound(b, err)
+// checkConditions tells those whose condition is met, or never will be.
+func (s *Scheduler) checkConditions() {
+	for c := range s.conditions {
+		if met, err := c.met(); met || err != nil {
+			delete(s.conditions, c)
+			c.done <- err
+		}
 	}
 }

@@ -47,6 +47,13 @@ func (w *workers) run(ctx context.Context, n int) {
 	running.Wait()
 }
 
+// busy tells whether tasks wait.
+func (w *workers) busy() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.tasks) > 0
+}
+
 func (w *workers) next() func(context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -40,8 +40,10 @@ const forEver time.Duration = -1
 
 // script is how a pod's processes behave.
 type script struct {
+	// runFor and exitCode are those of containers whose command line does not say it; given: the annotations say it for all.
 	runFor         time.Duration
 	exitCode       int32
+	given          bool
 	terminateAfter time.Duration
 	initFor        time.Duration
 	// ready overrides the readiness probes unless nil.
@@ -58,6 +60,9 @@ func (s *Shape) scriptOf(pod *v1.Pod) script {
 	sc.duration(pod, AnnotationRunFor, &sc.runFor)
 	sc.duration(pod, AnnotationTerminateAfter, &sc.terminateAfter)
 	sc.duration(pod, AnnotationInitFor, &sc.initFor)
+	_, runFor := pod.Annotations[AnnotationRunFor]
+	_, exitCode := pod.Annotations[AnnotationExitCode]
+	sc.given = runFor || exitCode
 	if text, ok := pod.Annotations[AnnotationExitCode]; ok {
 		code, err := strconv.ParseInt(text, 10, 32)
 		if err != nil || code < 0 || code > 255 {
@@ -75,6 +80,25 @@ func (s *Shape) scriptOf(pod *v1.Pod) script {
 		}
 	}
 	return sc
+}
+
+// ending is how a container ends by itself.
+func (sc *script) ending(c *v1.Container) ending {
+	if e, known := endingOf(c); known && !sc.given {
+		return e
+	}
+	return ending{sc.runFor, sc.exitCode}
+}
+
+// initEnding is how an init container does: soon, and well, unless its command line says something else.
+func (sc *script) initEnding(c *v1.Container) ending {
+	if e, known := endingOf(c); known {
+		if e.runFor != forEver {
+			e.runFor = max(e.runFor, sc.initFor)
+		}
+		return e
+	}
+	return ending{runFor: sc.initFor}
 }
 
 func (sc *script) duration(pod *v1.Pod, key string, into *time.Duration) {

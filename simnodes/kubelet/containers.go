@@ -46,10 +46,30 @@ func (p *play) containers() {
 		return
 	}
 	for i := range spec.Containers {
-		p.step(&spec.Containers[i], &p.status.ContainerStatuses[i], p.script.runFor, p.script.exitCode)
+		p.step(&spec.Containers[i], &p.status.ContainerStatuses[i], p.script.ending(&spec.Containers[i]))
 	}
+	p.ephemeralContainers()
 	if p.endedForGood() {
 		p.stopAll(exitTerminated)
+	}
+}
+
+// ephemeralContainers are there for somebody to look around in: they run until the pod ends, unless their command line says
+// something else, and never again.
+func (p *play) ephemeralContainers() {
+	never := v1.ContainerRestartPolicyNever
+	containers := make([]v1.Container, len(p.pod.Spec.EphemeralContainers))
+	for i := range containers {
+		containers[i] = v1.Container(p.pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		containers[i].RestartPolicy = &never
+	}
+	p.status.EphemeralContainerStatuses = p.known(containers, p.status.EphemeralContainerStatuses)
+	for i := range containers {
+		e, known := endingOf(&containers[i])
+		if !known {
+			e = ending{runFor: forEver}
+		}
+		p.step(&containers[i], &p.status.EphemeralContainerStatuses[i], e)
 	}
 }
 
@@ -58,7 +78,7 @@ func (p *play) initContainers() bool {
 	for i := range p.pod.Spec.InitContainers {
 		c, cs := &p.pod.Spec.InitContainers[i], &p.status.InitContainerStatuses[i]
 		if isSidecar(c) {
-			p.step(c, cs, forEver, 0)
+			p.step(c, cs, ending{runFor: forEver})
 			if cs.Started == nil || !*cs.Started {
 				return false
 			}
@@ -67,12 +87,25 @@ func (p *play) initContainers() bool {
 		if t := cs.State.Terminated; t != nil && t.ExitCode == 0 {
 			continue
 		}
-		p.step(c, cs, p.script.initFor, 0)
-		if cs.State.Terminated == nil {
+		p.step(c, cs, p.script.initEnding(c))
+		switch t := cs.State.Terminated; {
+		case t == nil:
+			return false
+		case t.ExitCode != 0: // for good, or it would wait to be restarted
+			p.stopSidecars()
 			return false
 		}
 	}
 	return true
+}
+
+// stopSidecars ends those that run when an init container has failed for good. What has not begun is left waiting.
+func (p *play) stopSidecars() {
+	for i := range p.status.InitContainerStatuses {
+		if cs := &p.status.InitContainerStatuses[i]; cs.State.Running != nil {
+			p.end(cs, p.now, exitTerminated)
+		}
+	}
 }
 
 // known gives every container of the spec its status, in the spec's order; one
@@ -96,30 +129,36 @@ func (p *play) known(containers []v1.Container, have []v1.ContainerStatus) []v1.
 }
 
 // step plays one container until it has to wait for something.
-func (p *play) step(c *v1.Container, cs *v1.ContainerStatus, runFor time.Duration, exitCode int32) {
+func (p *play) step(c *v1.Container, cs *v1.ContainerStatus, e ending) {
 	for {
 		switch state := &cs.State; {
 		case state.Running != nil && cs.Image != c.Image:
 			// The image of a running container was changed: out with the old.
 			p.end(cs, p.now, exitTerminated)
+			if !p.pull(c, cs) {
+				return
+			}
 			p.start(c, cs, cs.RestartCount+1)
 		case state.Running != nil:
-			if runFor == forEver {
+			if e.runFor == forEver {
 				p.probe(c, cs)
 				return
 			}
-			end := after(state.Running.StartedAt, runFor)
+			end := after(state.Running.StartedAt, e.runFor)
 			if p.now.Before(end) {
 				p.wakeAt(end)
 				p.probe(c, cs)
 				return
 			}
-			p.end(cs, end, exitCode)
+			p.end(cs, end, e.exitCode)
 		case state.Terminated != nil || cs.LastTerminationState.Terminated != nil:
 			if !p.restart(c, cs) {
 				return
 			}
 		default:
+			if !p.pull(c, cs) {
+				return
+			}
 			p.start(c, cs, 0)
 		}
 	}
@@ -132,7 +171,7 @@ func (p *play) restart(c *v1.Container, cs *v1.ContainerStatus) bool {
 	if last == nil {
 		last = cs.LastTerminationState.Terminated
 	}
-	if !p.restarts(c, last.ExitCode) {
+	if !p.restarts(c, last.ExitCode) || !p.pull(c, cs) {
 		return false
 	}
 	delay := backOff(cs.RestartCount)
@@ -227,7 +266,7 @@ func (p *play) endedForGood() bool {
 
 // stopAll ends whatever still runs; what never ran is ended, too.
 func (p *play) stopAll(exitCode int32) {
-	for _, list := range [][]v1.ContainerStatus{p.status.InitContainerStatuses, p.status.ContainerStatuses} {
+	for _, list := range [][]v1.ContainerStatus{p.status.InitContainerStatuses, p.status.ContainerStatuses, p.status.EphemeralContainerStatuses} {
 		for i := range list {
 			if list[i].State.Terminated == nil {
 				p.end(&list[i], p.now, exitCode)

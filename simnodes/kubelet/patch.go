@@ -34,6 +34,7 @@ func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {
 	set("startTime", was.StartTime == nil && is.StartTime != nil, is.StartTime)
 	set("initContainerStatuses", !same(was.InitContainerStatuses, is.InitContainerStatuses), is.InitContainerStatuses)
 	set("containerStatuses", !same(was.ContainerStatuses, is.ContainerStatuses), is.ContainerStatuses)
+	set("ephemeralContainerStatuses", !same(was.EphemeralContainerStatuses, is.EphemeralContainerStatuses), is.EphemeralContainerStatuses)
 	var conditions []any
 	for i := range is.Conditions {
 		c := &is.Conditions[i]

@@ -20,7 +20,7 @@ func Slim(pod *v1.Pod) *v1.Pod {
 	}
 	spec := &pod.Spec
 	spec.Volumes, spec.ImagePullSecrets, spec.TopologySpreadConstraints = nil, nil, nil
-	spec.SecurityContext, spec.DNSConfig, spec.HostAliases, spec.EphemeralContainers = nil, nil, nil, nil
+	spec.SecurityContext, spec.DNSConfig, spec.HostAliases = nil, nil, nil
 	if a := spec.Affinity; a != nil && a.NodeAffinity != nil {
 		spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution: a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution,
@@ -28,28 +28,35 @@ func Slim(pod *v1.Pod) *v1.Pod {
 	} else {
 		spec.Affinity = nil
 	}
-	slimContainers(spec.InitContainers)
-	slimContainers(spec.Containers)
+	for i := range spec.InitContainers {
+		slimContainer(&spec.InitContainers[i])
+	}
+	for i := range spec.Containers {
+		slimContainer(&spec.Containers[i])
+	}
+	for i := range spec.EphemeralContainers {
+		slimContainer((*v1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
 	return pod
 }
 
-func slimContainers(containers []v1.Container) {
-	for i := range containers {
-		c := &containers[i]
-		c.Command, c.Args, c.Env, c.EnvFrom = nil, nil, nil, nil
-		c.VolumeMounts, c.VolumeDevices, c.SecurityContext, c.LivenessProbe = nil, nil, nil, nil
-		if c.Lifecycle != nil && c.Lifecycle.PreStop == nil {
-			c.Lifecycle = nil
+func slimContainer(c *v1.Container) {
+	if _, known := endingOf(c); !known {
+		c.Command, c.Args = nil, nil
+	}
+	c.Env, c.EnvFrom = nil, nil
+	c.VolumeMounts, c.VolumeDevices, c.SecurityContext, c.LivenessProbe = nil, nil, nil, nil
+	if c.Lifecycle != nil && c.Lifecycle.PreStop == nil {
+		c.Lifecycle = nil
+	}
+	ports := c.Ports[:0]
+	for _, p := range c.Ports {
+		if p.HostPort > 0 {
+			ports = append(ports, p)
 		}
-		ports := c.Ports[:0]
-		for _, p := range c.Ports {
-			if p.HostPort > 0 {
-				ports = append(ports, p)
-			}
-		}
-		if c.Ports = ports; len(ports) == 0 {
-			c.Ports = nil
-		}
+	}
+	if c.Ports = ports; len(ports) == 0 {
+		c.Ports = nil
 	}
 }
 

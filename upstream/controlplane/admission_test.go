@@ -93,6 +93,7 @@ func (stamp) Admit(_ context.Context, a admission.Attributes, _ admission.Object
 
 func TestAdmissionPluginTakesThePlaceOfUpstreams(t *testing.T) {
 	c := controlplane.Start(t, func(o *controlplane.Options) {
+		o.UpstreamAdmission = true
 		o.Admission = []controlplane.AdmissionPlugin{{
 			Name: "Stamp",
 			New: func(io.Reader) (admission.Interface, error) {

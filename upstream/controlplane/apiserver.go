@@ -17,7 +17,6 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/server/egressselector"
-	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/rest"
 	aggregator "k8s.io/kube-aggregator/pkg/apiserver"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
@@ -30,6 +29,7 @@ type apiServer struct {
 	server *aggregator.APIAggregator
 	ended  chan struct{} // closed when the server ended, by itself or not
 	err    error         // why; valid once ended is closed
+	ready  bool          // it was ready once: its hooks are done. Written while it starts, read when it is stopped
 }
 
 const (
@@ -129,15 +129,20 @@ func (s *apiServer) waitReady(ctx context.Context) error {
 			return false, nil
 		}
 		response.Body.Close()
-		return response.StatusCode == http.StatusOK, nil
+		s.ready = response.StatusCode == http.StatusOK
+		return s.ready, nil
 	})
 }
 
 var errEnded = errors.New("the API server ended")
 
 // settle waits until the server may be stopped: one that is stopped while its hooks still run takes the process with
-// it. False: it did not get that far, and must be left to the end of the process.
+// it. One that was ready once may always be, also when it is too busy to say so again. False: it did not get that far, and must be
+// left, with its listener, to the end of the process.
 func (s *apiServer) settle() bool {
+	if s.ready {
+		return true
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), settleLimit)
 	defer cancel()
 	err := s.waitReady(ctx)
@@ -164,7 +169,7 @@ func apiServerOptions(o Options, d *dataDir, p *pki, e *etcd, l *net.TCPListener
 	run.Etcd.StorageConfig.Transport.EgressLookup = func(egressselector.NetworkContext) (utilnet.DialFunc, error) {
 		return e.dial, nil
 	}
-	installAdmission(run.Admission.GenericAdmission, o.Admission)
+	installAdmission(run.Admission.GenericAdmission, o.admissionPlugins())
 	return run, nil
 }
 
@@ -199,9 +204,14 @@ func apiServerFlags(o Options, d *dataDir, p *pki) map[string]string {
 		// Names of simulated nodes and of a developer's machine do not resolve.
 		"kubelet-preferred-address-types": "InternalIP,ExternalIP,Hostname,InternalDNS,ExternalDNS",
 
-		"allow-privileged":               "true",
-		"service-cluster-ip-range":       o.ServiceClusterIPRange,
-		"enable-admission-plugins":       strings.Join(enabledAdmission, ","),
+		"allow-privileged":          "true",
+		"service-cluster-ip-range":  o.ServiceClusterIPRange,
+		"enable-admission-plugins":  strings.Join(o.EnableAdmission, ","),
+		"disable-admission-plugins": strings.Join(o.DisableAdmission, ","),
+		// Upstream keeps these once per process, so they are set even where Berth's rules stand for its plugin.
+		"default-not-ready-toleration-seconds":   secondsFlag(o.Rules.NotReadySeconds),
+		"default-unreachable-toleration-seconds": secondsFlag(o.Rules.UnreachableSeconds),
+
 		"event-ttl":                      o.EventTTL.String(),
 		"max-requests-inflight":          strconv.Itoa(maxRequestsInflight),
 		"max-mutating-requests-inflight": strconv.Itoa(maxMutatingRequestsInflight),
@@ -217,24 +227,9 @@ func apiServerFlags(o Options, d *dataDir, p *pki) map[string]string {
 	return flags
 }
 
-// enabledAdmission is what Berth needs beyond the plugins that are on by default.
-var enabledAdmission = []string{"ExtendedResourceToleration", "PodTolerationRestriction"}
-
-// installAdmission registers plugins, puts each where the first it replaces stood, and switches those off.
-func installAdmission(admission *options.AdmissionOptions, plugins []AdmissionPlugin) {
-	// The list is a variable of upstream's package: it must not be written to.
-	order := slices.Clone(admission.RecommendedPluginOrder)
-	for _, plugin := range plugins {
-		admission.Plugins.Register(plugin.Name, plugin.New)
-		at := slices.IndexFunc(order, func(name string) bool { return slices.Contains(plugin.Replaces, name) })
-		if at < 0 {
-			at = slices.Index(order, "MutatingAdmissionPolicy")
-		}
-		order = slices.Insert(order, at, plugin.Name)
-		admission.DisablePlugins = append(admission.DisablePlugins, plugin.Replaces...)
-		admission.EnablePlugins = slices.DeleteFunc(admission.EnablePlugins, func(name string) bool {
-			return slices.Contains(plugin.Replaces, name)
-		})
+func secondsFlag(seconds *int64) string {
+	if seconds == nil {
+		return "300"
 	}
-	admission.RecommendedPluginOrder = order
+	return strconv.FormatInt(*seconds, 10)
 }

@@ -42,9 +42,13 @@ func (c *Cluster) RunBerth(nodes int) {
 		return
 	}
 	run("controllers", controllers.Run)
-	s := live.New(c.protobuf(), c.protobuf(), live.Options{
-		Profiles: []*plugins.Profile{plugins.Default()}, Ready: func() { ready <- "scheduler" },
+	s, err := live.New(c.protobuf(), c.protobuf(), live.Options{
+		Profiles: []live.Profile{{Profile: plugins.Default()}}, Ready: func() { ready <- "scheduler" },
 	})
+	if err != nil {
+		c.t.Fatalf("scheduler: %v", err)
+		return
+	}
 	run("scheduler", func(ctx context.Context) error { return s.Run(ctx, binders) })
 	client := c.protobuf()
 	run("nodes", func(ctx context.Context) error {

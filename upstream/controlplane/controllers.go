@@ -49,7 +49,8 @@ func DefaultControllers() []string {
 		names.ServiceCIDRController, names.DisruptionController, names.ResourceQuotaController,
 		names.PersistentVolumeBinderController, names.PersistentVolumeProtectionController,
 		names.PersistentVolumeClaimProtectionController, names.EphemeralVolumeController,
-		names.ResourceClaimController, names.ValidatingAdmissionPolicyStatusController,
+		names.ResourceClaimController, names.VolumeAttributesClassProtectionController,
+		names.PodGroupProtectionController, names.ValidatingAdmissionPolicyStatusController,
 	}
 }
 

@@ -72,6 +72,7 @@ type controlPlane struct {
 	fail   context.CancelCauseFunc
 
 	closers  []func() // in order of starting
+	left     bool     // the API server could not be stopped and serves on; of use while closers run
 	stopOnce sync.Once
 }
 
@@ -100,7 +101,11 @@ func launch(ctx context.Context, o Options, progress io.Writer) (_ *controlPlane
 	if err != nil {
 		return nil, err
 	}
-	c.onStop(func() { listener.Close() })
+	c.onStop(func() {
+		if !c.left { // a server that finds its listener closed while nobody stops it takes the process with it
+			listener.Close()
+		}
+	})
 	c.server = fmt.Sprintf("https://127.0.0.1:%d", portOf(listener))
 	if err := c.startEtcdAndAPI(starting, listener, log, progress); err != nil {
 		return nil, err
@@ -183,10 +188,12 @@ func (c *controlPlane) startEtcdAndAPI(ctx context.Context, listener *net.TCPLis
 		return err
 	}
 	c.onStop(func() {
-		if c.api.settle() {
-			end()
-			<-c.api.ended
+		if !c.api.settle() {
+			c.left = true
+			return
 		}
+		end()
+		<-c.api.ended
 	})
 	go func() {
 		<-c.api.ended

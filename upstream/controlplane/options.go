@@ -8,9 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apiserver/pkg/admission"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	netutils "k8s.io/utils/net"
+
+	"github.com/berth-k8s/berth/admission"
 )
 
 // Options say where the state is, where to listen, and what differs from the defaults. The zero value but for DataDir
@@ -34,21 +35,18 @@ type Options struct {
 	EventTTL time.Duration
 	// Profiling serves /debug/pprof to those whom RBAC lets in.
 	Profiling bool
-	// Admission plugins compiled in beside upstream's, or in place of some of them.
+	// Rules are what Berth's admission rules are set to.
+	Rules admission.Config
+	// UpstreamAdmission leaves Berth's rules out: upstream's own plugins stand in their places, as they are by default.
+	UpstreamAdmission bool
+	// EnableAdmission and DisableAdmission name upstream's plugins that are on or off other than by default.
+	EnableAdmission, DisableAdmission []string
+	// Admission plugins compiled in beside these, or in place of some of upstream's.
 	Admission []AdmissionPlugin
 	// Verbosity of the log, as klog's -v.
 	Verbosity int
 	// LogTo receives the log in place of <data-dir>/controlplane.log.
 	LogTo io.Writer
-}
-
-// AdmissionPlugin is an admission plugin compiled into the API server.
-type AdmissionPlugin struct {
-	Name string
-	New  admission.Factory
-	// Replaces names upstream's plugins that are switched off; the plugin stands in the chain where the first of them
-	// stood. Empty: it stands just before the admission webhooks.
-	Replaces []string
 }
 
 // DefaultFeatureGates are the gates that Berth sets other than Kubernetes does.
@@ -97,6 +95,9 @@ func (o Options) Validate() error {
 		if _, _, err := netutils.ParseCIDRSloppy(o.ServiceClusterIPRange); err != nil {
 			return fmt.Errorf("--service-cluster-ip-range: %q: must be a CIDR such as %s", o.ServiceClusterIPRange, defaultServiceClusterIPRange)
 		}
+	}
+	if err := o.validateAdmission(); err != nil {
+		return err
 	}
 	if err := validateFeatureGates(o.FeatureGates); err != nil {
 		return err

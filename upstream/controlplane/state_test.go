@@ -15,6 +15,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/component-base/featuregate"
 	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
+
+	"github.com/berth-k8s/berth/upstream/controlplane/admissionplugin"
 )
 
 func newPKI(t *testing.T) *pki {
@@ -194,7 +196,7 @@ func TestControllersAreSelectedAsInUpstreamsFlag(t *testing.T) {
 func TestAdmissionPluginStandsWhereTheFirstItReplacesStood(t *testing.T) {
 	upstream := slices.Clone(kubeoptions.AllOrderedPlugins)
 	admission := kubeoptions.NewAdmissionOptions().GenericAdmission
-	admission.EnablePlugins = slices.Clone(enabledAdmission)
+	admission.EnablePlugins = []string{"ExtendedResourceToleration", "PodTolerationRestriction"}
 	installAdmission(admission, []AdmissionPlugin{
 		{Name: "Ours", Replaces: []string{"PodTolerationRestriction", "Priority"}},
 		{Name: "Another"},
@@ -215,6 +217,34 @@ func TestAdmissionPluginStandsWhereTheFirstItReplacesStood(t *testing.T) {
 	}
 	if errs := admission.Validate(); len(errs) > 0 {
 		t.Error(errs)
+	}
+}
+
+func TestBerthsRulesStandWhereUpstreamsDid(t *testing.T) {
+	chain := kubeoptions.NewAdmissionOptions().GenericAdmission
+	installAdmission(chain, Options{}.admissionPlugins())
+	at := func(name string) int {
+		t.Helper()
+		i := slices.Index(chain.RecommendedPluginOrder, name)
+		if i < 0 {
+			t.Fatalf("no plugin %s", name)
+		}
+		return i
+	}
+	for _, order := range [][]string{
+		{"NamespaceLifecycle", "LimitRanger", "NodeRestriction", "BerthNode", "PodSecurity"},
+		{"PodNodeSelector", "BerthPod", "BerthPriority", "MutatingAdmissionWebhook", "ValidatingAdmissionWebhook", "ResourceQuota"},
+	} {
+		for i := range order[1:] {
+			if at(order[i]) > at(order[i+1]) {
+				t.Errorf("%s stands behind %s", order[i], order[i+1])
+			}
+		}
+	}
+	for _, name := range append(admissionplugin.ReplacedByPod(), admissionplugin.ReplacedByNode()...) {
+		if !slices.Contains(chain.DisablePlugins, name) {
+			t.Errorf("upstream's %s is still on", name)
+		}
 	}
 }
 

@@ -2,17 +2,23 @@ package e2eeviction
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/berth-k8s/berth/upstream/controlplane"
 )
@@ -21,23 +27,46 @@ import (
 type cluster struct {
 	*testing.T
 	client     kubernetes.Interface
+	config     *rest.Config
 	kubeconfig string
 }
 
+// A control plane takes a second of both processors to start, and waits for the tests most of the time after.
+var (
+	starting sync.Mutex
+	running  = make(chan struct{}, 6)
+)
+
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
+	running <- struct{}{}
+	t.Cleanup(func() { <-running })
+	starting.Lock()
+	defer starting.Unlock()
 	plane := controlplane.Start(t)
-	c := &cluster{T: t, client: kubernetes.NewForConfigOrDie(plane.Config), kubeconfig: plane.Kubeconfig}
+	c := clusterOf(t, plane.Config, plane.Kubeconfig)
+	c.hasServiceAccount()
+	return c
+}
+
+func clusterOf(t *testing.T, config *rest.Config, kubeconfig string) *cluster {
+	config = rest.CopyConfig(config)
+	config.ContentType, config.QPS = runtime.ContentTypeProtobuf, -1
+	return &cluster{T: t, client: kubernetes.NewForConfigOrDie(config), config: config, kubeconfig: kubeconfig}
+}
+
+// hasServiceAccount waits until pods can be created.
+func (c *cluster) hasServiceAccount() {
+	c.Helper()
 	c.within(30*time.Second, "service account", func() bool {
-		_, err := c.client.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{})
+		_, err := c.client.CoreV1().ServiceAccounts("default").Get(c.Context(), "default", metav1.GetOptions{})
 		return err == nil
 	})
-	return c
 }
 
 // at is the same cluster for a subtest.
 func (c *cluster) at(t *testing.T) *cluster {
-	return &cluster{T: t, client: c.client, kubeconfig: c.kubeconfig}
+	return &cluster{T: t, client: c.client, config: c.config, kubeconfig: c.kubeconfig}
 }
 
 func (c *cluster) must(err error) {
@@ -58,28 +87,38 @@ func (c *cluster) within(limit time.Duration, what string, is func() bool) {
 	}
 }
 
+// kubectl is the stock one where there is one, else Berth's.
 func (c *cluster) kubectl(args ...string) string {
 	c.Helper()
-	binary, err := berth()
-	c.must(err)
-	cmd := exec.Command(binary, append([]string{"kubectl"}, args...)...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig)
-	out, err := cmd.CombinedOutput()
+	out, err := c.tryKubectl(args...)
 	if err != nil {
 		c.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
-	return string(out)
+	return out
 }
 
-// node creates a ready node; its lease is renewed each second until silent is
-// closed or the test ends.
-func (c *cluster) node(name string, silent <-chan struct{}) {
+func (c *cluster) tryKubectl(args ...string) (string, error) {
+	c.Helper()
+	binary, err := exec.LookPath("kubectl")
+	if err != nil {
+		binary, err = berth()
+		c.must(err)
+		args = append([]string{"kubectl"}, args...)
+	}
+	cmd := exec.CommandContext(c.Context(), binary, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// node creates a ready node in a zone of its own; its lease is renewed each second until silent is closed or the test
+// ends.
+func (c *cluster) node(name string, silent <-chan struct{}) { c.nodeIn("z-"+name, name, silent) }
+
+func (c *cluster) nodeIn(zone, name string, silent <-chan struct{}) {
 	c.Helper()
 	ctx := c.Context()
-	_, err := c.client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: name, Labels: map[string]string{v1.LabelTopologyZone: "z-" + name},
-	}}, metav1.CreateOptions{})
-	c.must(err)
+	c.must(c.createNode(name, zone))
 	c.condition(name, v1.NodeReady, v1.ConditionTrue)
 	lease, err := c.client.CoordinationV1().Leases(v1.NamespaceNodeLease).Create(ctx, &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -113,6 +152,7 @@ func (c *cluster) condition(node string, t v1.NodeConditionType, status v1.Condi
 		c.must(err)
 		n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(x v1.NodeCondition) bool { return x.Type == t })
 		n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: t, Status: status, LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()})
+		n.Status.Allocatable = v1.ResourceList{v1.ResourcePods: resource.MustParse("110"), v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi")}
 		if _, err = c.client.CoreV1().Nodes().UpdateStatus(c.Context(), n, metav1.UpdateOptions{}); err == nil {
 			return
 		}
@@ -133,22 +173,52 @@ func (c *cluster) taints(node string) []string {
 
 func (c *cluster) hasTaint(node, taint string) bool { return slices.Contains(c.taints(node), taint) }
 
-// pod creates a pod on the node, bound by hand.
-func (c *cluster) pod(name, node string, tolerations ...v1.Toleration) {
+// pod creates a pod on the node, bound by hand. Deleted, it goes on terminating: there is no kubelet to end it.
+func (c *cluster) pod(name, node string, tolerations ...v1.Toleration) *v1.Pod {
 	c.Helper()
-	_, err := c.client.CoreV1().Pods("default").Create(c.Context(), &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": node}},
-		Spec: v1.PodSpec{
-			NodeName:                     node,
-			Containers:                   []v1.Container{{Name: "c", Image: "none"}},
-			Tolerations:                  tolerations,
-			AutomountServiceAccountToken: new(bool),
-		},
+	spec := podSpec(node, tolerations...)
+	spec.TerminationGracePeriodSeconds = nil
+	pod, err := c.client.CoreV1().Pods("default").Create(c.Context(), &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": node}}, Spec: spec,
 	}, metav1.CreateOptions{})
 	c.must(err)
 	c.Cleanup(func() {
 		c.client.CoreV1().Pods("default").Delete(context.Background(), name, *metav1.NewDeleteOptions(0))
 	})
+	return pod
+}
+
+// createPod creates a pod on the node that is gone as soon as it is deleted.
+func (c *cluster) createPod(name, node string, tolerations ...v1.Toleration) (*v1.Pod, error) {
+	return c.client.CoreV1().Pods("default").Create(c.Context(), &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": node}},
+		Spec:       podSpec(node, tolerations...),
+	}, metav1.CreateOptions{})
+}
+
+func podSpec(node string, tolerations ...v1.Toleration) v1.PodSpec {
+	return v1.PodSpec{
+		NodeName:                      node,
+		Containers:                    []v1.Container{{Name: "c", Image: "none"}},
+		Tolerations:                   tolerations,
+		TerminationGracePeriodSeconds: new(int64),
+		AutomountServiceAccountToken:  new(bool),
+	}
+}
+
+// createNode creates a node that is only an object.
+func (c *cluster) createNode(name, zone string) error {
+	_, err := c.client.CoreV1().Nodes().Create(c.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{v1.LabelTopologyZone: zone},
+	}}, metav1.CreateOptions{})
+	return err
+}
+
+// clear deletes all pods and nodes.
+func (c *cluster) clear() {
+	c.Helper()
+	c.must(c.client.CoreV1().Pods("default").DeleteCollection(c.Context(), *metav1.NewDeleteOptions(0), metav1.ListOptions{}))
+	c.must(c.client.CoreV1().Nodes().DeleteCollection(c.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 }
 
 // leaves reports whether the pod is gone, or terminating.
@@ -191,4 +261,21 @@ func tolerates(key string, seconds ...int64) v1.Toleration {
 		t.TolerationSeconds = &seconds[0]
 	}
 	return t
+}
+
+const mergePatch = types.MergePatchType
+
+var kubectlTaint = metav1.PatchOptions{FieldManager: "kubectl-taint"}
+
+// taintPatch has a node have the NoExecute taints of these keys and no others, without times, as kubectl does.
+func taintPatch(keys ...string) []byte {
+	taints := []map[string]string{}
+	for _, key := range keys {
+		taints = append(taints, map[string]string{"key": key, "value": "x", "effect": string(v1.TaintEffectNoExecute)})
+	}
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"taints": taints}})
+	if err != nil {
+		panic(err) // strings can be encoded
+	}
+	return patch
 }

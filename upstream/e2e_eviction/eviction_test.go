@@ -1,15 +1,15 @@
 package e2eeviction
 
 import (
+	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const alone = "--leader-elect=false"
@@ -17,9 +17,18 @@ const alone = "--leader-elect=false"
 // TestTaintEviction is what a user of kubectl taint sees. The subtests share a
 // cluster and each has nodes of its own.
 func TestTaintEviction(t *testing.T) {
+	t.Parallel()
 	shared := newCluster(t)
-	startController(t, shared.kubeconfig, alone, "--controllers=taint-eviction-controller")
+	p := startController(t, shared.kubeconfig, alone, "--controllers=taint-eviction-controller")
+	t.Run("rows", func(t *testing.T) { eachRow(t, shared) })
+	shared.node("pending", nil)
+	shared.pod("pending", "pending", tolerates("pending", 600))
+	shared.kubectl("taint", "nodes", "pending", "pending=x:NoExecute")
+	scrape(shared, p, append(evictionMetrics, `berth_eviction_pending{taint="pending:NoExecute"} 1`)...)
+	p.stop()
+}
 
+func eachRow(t *testing.T, shared *cluster) {
 	for name, test := range map[string]func(*cluster){
 		"at once, with event and condition":   atOnce,
 		"after the tolerated seconds":         afterSeconds,
@@ -29,6 +38,9 @@ func TestTaintEviction(t *testing.T) {
 		"bound by hand to a tainted node":     boundByHand,
 		"a toleration added to a running pod": tolerationAdded,
 		"many pods at once":                   manyAtOnce,
+		"StatefulSet, no toleration":          setWithout,
+		"StatefulSet, tolerated for seconds":  setForSeconds,
+		"StatefulSet, tolerated for ever":     setForEver,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -144,89 +156,80 @@ func manyAtOnce(c *cluster) {
 	}
 }
 
-// TestCountdownSurvivesKill kills the controller with SIGKILL in mid-countdown,
-// twice. kubectl wrote no timeAdded. The API server tracks nothing of a node
-// that was created bare, so that nothing but Berth's note tells its taint's time.
-func TestCountdownSurvivesKill(t *testing.T) {
-	c := newCluster(t)
-	c.node("n", nil)
-	_, err := c.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bare"}}, metav1.CreateOptions{})
-	c.must(err)
-	c.pod("p", "n", tolerates("a", 14), tolerates("b"))
-	c.pod("q", "bare", tolerates("a", 14))
-	first := startController(t, c.kubeconfig, alone)
-	began := time.Now()
-	c.kubectl("taint", "nodes", "n", "bare", "a=x:NoExecute")
-	<-time.After(2 * time.Second)
-	// Another taint, so that the list's own time no longer tells.
-	c.kubectl("taint", "nodes", "n", "b=x:NoExecute")
-	for _, node := range []string{"n", "bare"} {
-		c.within(10*time.Second, "note on node "+node, func() bool {
-			n, err := c.client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
-			return err == nil && strings.Contains(n.Annotations["berth.dev/taints-since"], `"of":`)
-		})
-	}
-	first.kill()
-	<-time.After(time.Second)
-	startController(t, c.kubeconfig, alone).kill()
-	startController(t, c.kubeconfig, alone)
-	for _, pod := range []string{"p", "q"} {
-		c.within(20*time.Second, "evicted", func() bool { return c.leaves(pod) })
-		after := time.Since(began)
-		if after < 13*time.Second || after > 17*time.Second {
-			t.Errorf("%s evicted %v after the taint, want 14 s", pod, after)
-		}
-		t.Logf("%s evicted %v after the taint", pod, after)
-	}
-}
-
-// TestLeaderIsReplaced kills the leader of two; the other one evicts.
-func TestLeaderIsReplaced(t *testing.T) {
-	c := newCluster(t)
-	c.node("n", nil)
-	lead := []string{"--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=500ms"}
-	first := startController(t, c.kubeconfig, lead...)
-	c.within(10*time.Second, "a leader", func() bool {
-		lease, err := c.client.CoordinationV1().Leases("kube-system").Get(t.Context(), "berth-controller", metav1.GetOptions{})
-		return err == nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != ""
-	})
-	second := startController(t, c.kubeconfig, lead...)
-	c.pod("p", "n", tolerates("a", 5))
-	c.kubectl("taint", "nodes", "n", "a=x:NoExecute")
-	first.kill()
-	c.within(15*time.Second, "evicted by the other", func() bool { return c.leaves("p") })
-	second.stop()
-}
-
-// TestBudgetsAreRespected is H13: a budget holds evictions up until the deadline.
-func TestBudgetsAreRespected(t *testing.T) {
-	c := newCluster(t)
-	c.node("n", nil)
-	c.pod("p", "n")
-	one := intstr.FromInt32(1)
-	_, err := c.client.PolicyV1().PodDisruptionBudgets("default").Create(t.Context(), &policyv1.PodDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Name: "b"},
-		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: &one, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "n"}}},
+// set creates a StatefulSet whose pod is bound to the node by its template.
+func (c *cluster) set(name string, tolerations ...v1.Toleration) {
+	c.Helper()
+	c.node(name, nil)
+	labels := map[string]string{"set": name}
+	_, err := c.client.AppsV1().StatefulSets("default").Create(c.Context(), &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: new(int32(1)),
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: podSpec(name, tolerations...)},
+		},
 	}, metav1.CreateOptions{})
 	c.must(err)
-	pod, err := c.client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
-	c.must(err)
-	pod.Status.Phase = v1.PodRunning
-	pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{Type: v1.PodReady, Status: v1.ConditionTrue})
-	_, err = c.client.CoreV1().Pods("default").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
-	c.must(err)
-	c.within(10*time.Second, "budget counted", func() bool {
-		b, err := c.client.PolicyV1().PodDisruptionBudgets("default").Get(t.Context(), "b", metav1.GetOptions{})
-		return err == nil && b.Status.ObservedGeneration == b.Generation && b.Status.CurrentHealthy == 1
+	c.Cleanup(func() {
+		c.client.AppsV1().StatefulSets("default").Delete(context.Background(), name, metav1.DeleteOptions{})
 	})
-	startController(t, c.kubeconfig, alone, "--evict-through-budgets", "--eviction-deadline=6s")
-	c.kubectl("taint", "nodes", "n", "a=x:NoExecute")
-	tainted := time.Now()
-	c.within(15*time.Second, "evicted", func() bool { return c.leaves("p") })
-	if after := time.Since(tainted); after < 4*time.Second {
-		t.Errorf("evicted after %v in spite of the budget", after)
+	c.newPod(name+"-0", "")
+}
+
+// newPod waits until a pod of that name is another one than before, and returns which and when.
+func (c *cluster) newPod(name string, before types.UID) (types.UID, time.Time) {
+	c.Helper()
+	var uid types.UID
+	c.within(20*time.Second, "new pod "+name, func() bool {
+		pod, err := c.client.CoreV1().Pods("default").Get(c.Context(), name, metav1.GetOptions{})
+		if err == nil {
+			uid = pod.UID
+		}
+		return err == nil && uid != before
+	})
+	return uid, time.Now()
+}
+
+// setWithout: the pod goes, and so does each that comes back under its name, until the taint is gone.
+func setWithout(c *cluster) {
+	c.set("set-without")
+	uid, _ := c.newPod("set-without-0", "")
+	c.kubectl("taint", "nodes", "set-without", "a=x:NoExecute")
+	for range 3 {
+		uid, _ = c.newPod("set-without-0", uid)
 	}
-	if reason := c.podCondition("p", v1.DisruptionTarget).Reason; reason != "DeletionByTaintManager" {
-		t.Errorf("reason %q", reason)
+	c.kubectl("taint", "nodes", "set-without", "a=x:NoExecute-")
+	<-time.After(time.Second)
+	uid, _ = c.newPod("set-without-0", "")
+	<-time.After(2 * time.Second)
+	if now, _ := c.newPod("set-without-0", ""); now != uid {
+		c.Error("evicted after the taint was gone")
+	}
+}
+
+// setForSeconds: the pod goes after its seconds, and its successor has seconds of its own.
+func setForSeconds(c *cluster) {
+	c.set("set-seconds", tolerates("a", 3))
+	uid, _ := c.newPod("set-seconds-0", "")
+	c.kubectl("taint", "nodes", "set-seconds", "a=x:NoExecute")
+	began := time.Now()
+	for range 2 {
+		successor, at := c.newPod("set-seconds-0", uid)
+		if after := at.Sub(began); after < 1800*time.Millisecond || after > 6*time.Second {
+			c.Errorf("replaced after %v, want 3 s", after)
+		}
+		uid, began = successor, at
+	}
+}
+
+func setForEver(c *cluster) {
+	c.set("set-ever", tolerates("a"))
+	uid, _ := c.newPod("set-ever-0", "")
+	c.pod("set-ever-marker", "set-ever")
+	c.kubectl("taint", "nodes", "set-ever", "a=x:NoExecute")
+	c.within(10*time.Second, "taint seen", func() bool { return c.leaves("set-ever-marker") })
+	<-time.After(2 * time.Second)
+	if now, _ := c.newPod("set-ever-0", ""); now != uid {
+		c.Error("evicted in spite of its toleration")
 	}
 }

@@ -1,6 +1,7 @@
 package e2eeviction
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -20,25 +21,34 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/controller"
+	"github.com/berth-k8s/berth/upstream/controlplane"
 )
 
 // role is what this binary is when a test runs it as a process of its own.
 const role = "BERTH_TEST_ROLE"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(role) == "controller" {
-		if err := runController(os.Args[1:]); err != nil {
+	run := map[string]func([]string) error{"controller": runController, "controlplane": runControlPlane}[os.Getenv(role)]
+	if run != nil {
+		if err := run(os.Args[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		return
 	}
+	flag.Parse()
+	// Tests here wait more than they compute: more of them at once than there are processors.
+	if err := flag.Set("test.parallel", "32"); err != nil {
+		panic(err)
+	}
 	code := m.Run()
-	os.RemoveAll(built)
+	for _, dir := range temporary {
+		os.RemoveAll(dir)
+	}
 	os.Exit(code)
 }
 
-var built string // the folder of the binary, "" if none was built
+var temporary []string // folders of binaries that were built
 
 // berth is the binary whose kubectl is used, built once.
 var berth = sync.OnceValues(func() (string, error) {
@@ -49,7 +59,7 @@ var berth = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	built = dir
+	temporary = append(temporary, dir)
 	path := filepath.Join(dir, "berth")
 	if out, err := exec.Command("go", "build", "-C", "../..", "-o", path, "./cmd/berth").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build berth: %w\n%s", err, out)
@@ -84,39 +94,74 @@ func runController(args []string) error {
 	return c.Run(ctx)
 }
 
-// process is a controller that runs.
+// runControlPlane leaves the file "ready" in the folder when it is.
+func runControlPlane(args []string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	return controlplane.Run(ctx, controlplane.Options{DataDir: args[0]}, readyFile(filepath.Join(args[0], "ready")))
+}
+
+type readyFile string
+
+func (f readyFile) Write(line []byte) (int, error) {
+	if bytes.HasPrefix(line, []byte("ready ")) {
+		return len(line), os.WriteFile(string(f), nil, 0o600)
+	}
+	return len(line), nil
+}
+
+// process is a controller, or a control plane, that runs.
 type process struct {
 	t       testing.TB
 	cmd     *exec.Cmd
-	address string
+	address string // of its endpoints, if it says so
 	log     *strings.Builder
 	done    chan error
+}
+
+func newProcess(t testing.TB, cmd *exec.Cmd) *process {
+	p := &process{t: t, cmd: cmd, log: &strings.Builder{}, done: make(chan error, 1)}
+	p.cmd.Stderr = p.log
+	return p
+}
+
+// start runs it until it is killed, at the latest when the test ends.
+func (p *process) start() {
+	p.t.Helper()
+	if err := p.cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() {
+		p.kill()
+		if p.t.Failed() {
+			p.t.Logf("log of %s:\n%s", p.cmd.Path, lastLines(p.log.String(), 200))
+		}
+	})
+	go func() { p.done <- p.cmd.Wait() }()
+}
+
+func lastLines(text string, most int) string {
+	lines := strings.SplitAfter(text, "\n")
+	return strings.Join(lines[max(0, len(lines)-most):], "")
 }
 
 // startController runs a controller and returns when it has begun.
 func startController(t testing.TB, kubeconfig string, args ...string) *process {
 	t.Helper()
 	args = append([]string{"--kubeconfig", kubeconfig, "--health-bind-address", "127.0.0.1:0"}, args...)
-	p := &process{t: t, cmd: exec.Command(os.Args[0], args...), log: &strings.Builder{}, done: make(chan error, 1)}
+	p := newProcess(t, exec.Command(os.Args[0], args...))
 	p.cmd.Env = append(os.Environ(), role+"=controller")
-	p.cmd.Stderr = p.log
-	out, err := p.cmd.StdoutPipe()
+	out, in, err := os.Pipe() // not the command's own: Wait would close it while it is read
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	p.cmd.Stdout = in
+	p.start()
+	in.Close()
+	defer out.Close()
 	if _, err := fmt.Fscanln(out, &p.address); err != nil {
-		t.Fatalf("controller did not start: %v\n%s", err, p.log)
+		t.Fatalf("controller did not start: %v", err)
 	}
-	go func() { p.done <- p.cmd.Wait() }()
-	t.Cleanup(func() {
-		p.kill()
-		if t.Failed() {
-			t.Logf("log of the controller:\n%s", p.log)
-		}
-	})
 	return p
 }
 

@@ -3,6 +3,7 @@ package e2eeviction
 import (
 	"io"
 	"net/http"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -14,16 +15,18 @@ import (
 // TestNodeHealth is a controller with both parts, and periods short enough to
 // watch.
 func TestNodeHealth(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	silent := make(chan struct{})
 	c.node("n1", nil)
 	c.node("n2", silent)
 	c.pod("waits", "n2", tolerates("node.kubernetes.io/unreachable", 2))
 	c.pod("guards", "n2", tolerates("node.kubernetes.io/unreachable"), tolerates("node.kubernetes.io/not-ready"))
-	ready(c, "waits")
-	ready(c, "guards")
+	c.runs("waits")
+	c.runs("guards")
 	p := startController(t, c.kubeconfig, alone, "--node-monitor-period=500ms", "--node-monitor-grace-period=5s", "--node-eviction-rate=10")
 
+	t.Run("uninitialized", func(t *testing.T) { uninitialized(c.at(t)) })
 	conditionsBecomeTaints(c)
 	cordonBecomesTaint(c)
 
@@ -50,17 +53,8 @@ func TestNodeHealth(t *testing.T) {
 	c.condition("n2", v1.NodeReady, v1.ConditionTrue)
 	c.within(10*time.Second, "no taints", func() bool { return len(c.taints("n2")) == 0 })
 
-	scrape(c, p)
+	scrape(c, p, append(nodeHealthMetrics, "taint_eviction_controller_pod_deletions_total 1")...)
 	p.stop()
-}
-
-func ready(c *cluster, name string) {
-	c.Helper()
-	pod, err := c.client.CoreV1().Pods("default").Get(c.Context(), name, metav1.GetOptions{})
-	c.must(err)
-	pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{Type: v1.PodReady, Status: v1.ConditionTrue})
-	_, err = c.client.CoreV1().Pods("default").UpdateStatus(c.Context(), pod, metav1.UpdateOptions{})
-	c.must(err)
 }
 
 func conditionsBecomeTaints(c *cluster) {
@@ -97,27 +91,32 @@ func cordonBecomesTaint(c *cluster) {
 	}
 }
 
-func scrape(c *cluster, p *process) {
+var (
+	evictionMetrics = []string{
+		"taint_eviction_controller_pod_deletions_total ",
+		"taint_eviction_controller_pod_deletion_duration_seconds_bucket{le=\"0.5\"}",
+		"berth_eviction_retries_total", "berth_eviction_cancelled_total", "berth_eviction_averted_total",
+	}
+	nodeHealthMetrics = []string{
+		"node_collector_zone_health{", "node_collector_zone_size{", "node_collector_unhealthy_nodes_in_zone{", "node_collector_evictions_total{",
+		"node_collector_update_all_nodes_health_duration_seconds_count", "node_collector_update_node_health_duration_seconds_count",
+		"berth_node_health_eviction_rate_nodes_per_second{", "berth_node_health_evictions_waiting{",
+	}
+)
+
+// scrape asks the endpoints how the controller is, and for metrics.
+func scrape(c *cluster, p *process, names ...string) {
 	c.Helper()
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 		if status, body := get(c, p.address+path); status != http.StatusOK {
 			c.Errorf("%s: %d %s", path, status, body)
 		}
 	}
-	var body string
-	c.within(5*time.Second, "metrics", func() bool {
-		_, body = get(c, p.address+"/metrics")
-		return strings.Contains(body, "taint_eviction_controller_pod_deletions_total 1")
-	})
-	for _, name := range []string{
-		"taint_eviction_controller_pod_deletion_duration_seconds_count 1",
-		"berth_eviction_retries_total", "berth_eviction_cancelled_total", "berth_eviction_averted_total",
-		"node_collector_zone_health", "node_collector_zone_size", "node_collector_unhealthy_nodes_in_zone", "node_collector_evictions_total",
-		"berth_node_health_eviction_rate_nodes_per_second",
-	} {
-		if !strings.Contains(body, name) {
-			c.Errorf("no metric %s", name)
-		}
+	for _, name := range names {
+		c.within(5*time.Second, "metric "+name, func() bool {
+			_, body := get(c, p.address+"/metrics")
+			return strings.Contains(body, name)
+		})
 	}
 }
 
@@ -129,4 +128,31 @@ func get(c *cluster, url string) (int, string) {
 	body, err := io.ReadAll(response.Body)
 	c.must(err)
 	return response.StatusCode, string(body)
+}
+
+// uninitialized: a node whose cloud provider is not done has a taint that the scheduler heeds and
+// node health does not touch.
+func uninitialized(c *cluster) {
+	const taint = "node.cloudprovider.kubernetes.io/uninitialized=true:NoSchedule"
+	c.node("young", nil)
+	c.kubectl("taint", "nodes", "young", taint)
+	binary, err := berth()
+	c.must(err)
+	newProcess(c, exec.Command(binary, "scheduler", "--kubeconfig", c.kubeconfig)).start()
+	spec := podSpec("")
+	spec.NodeSelector = map[string]string{v1.LabelTopologyZone: "z-young"}
+	_, err = c.client.CoreV1().Pods("default").Create(c.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "homeless"}, Spec: spec}, metav1.CreateOptions{})
+	c.must(err)
+	c.condition("young", v1.NodeMemoryPressure, v1.ConditionTrue) // so that there is something to write
+	c.within(10*time.Second, "taint of the condition", func() bool { return c.hasTaint("young", "node.kubernetes.io/memory-pressure:NoSchedule") })
+	c.condition("young", v1.NodeMemoryPressure, v1.ConditionFalse)
+	c.within(10*time.Second, "only the provider's taint", func() bool { return len(c.taints("young")) == 1 && c.hasTaint("young", taint) })
+	c.within(20*time.Second, "the scheduler says why", func() bool {
+		return strings.Contains(c.podCondition("homeless", v1.PodScheduled).Message, "untolerated taint")
+	})
+	c.kubectl("taint", "nodes", "young", taint+"-")
+	c.within(20*time.Second, "placed", func() bool {
+		pod, err := c.client.CoreV1().Pods("default").Get(c.Context(), "homeless", metav1.GetOptions{})
+		return err == nil && pod.Spec.NodeName == "young"
+	})
 }

@@ -1,8 +1,10 @@
 package words
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +12,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	apiserver "k8s.io/apiserver/pkg/admission"
@@ -25,6 +28,7 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/admission/podtolerationrestriction"
 	"k8s.io/kubernetes/plugin/pkg/admission/priority"
 	"k8s.io/kubernetes/plugin/pkg/admission/runtimeclass"
+	"sigs.k8s.io/randfill"
 
 	tolerationconfig "k8s.io/kubernetes/plugin/pkg/admission/podtolerationrestriction/apis/podtolerationrestriction"
 
@@ -137,6 +141,7 @@ func TestAdmissionIsUpstreams(t *testing.T) {
 				pod.Spec.PreemptionPolicy = nil
 			}
 			legacyscheme.Scheme.Default(pod)
+			brought := pod.DeepCopy()
 			var theirs core.Pod
 			internal(t, pod, &theirs)
 			theirErr, ourErr := admit(plugins, &theirs), admission.Pod(admission.Config{}, catalog, pod)
@@ -160,9 +165,48 @@ func TestAdmissionIsUpstreams(t *testing.T) {
 				t.Fatalf("seed %d: accepted, then refused: %v", seed, err)
 			}
 			same(t, seed, &pod.Spec, &again.Spec)
+			behindUpstreams(t, seed, plugins, catalog, brought, pod)
 		}
 	}
 	t.Logf("%d pods accepted, %d refused", accepted, refused)
+}
+
+// behindUpstreams has the pod go through the plugins that are on by default and
+// then through the rules, as behind a webhook: it becomes the same, and the second
+// time nothing more. If its creator set tolerations, the order can differ.
+func behindUpstreams(t *testing.T, seed uint64, plugins []apiserver.Interface, catalog *admission.Catalog, brought, want *v1.Pod) {
+	t.Helper()
+	fields := `{"f:spec":{"f:containers":{}}}`
+	if len(brought.Spec.Tolerations) > 0 {
+		fields = `{"f:spec":{"f:tolerations":{}}}`
+	}
+	var theirs core.Pod
+	internal(t, brought, &theirs)
+	if err := admit([]apiserver.Interface{plugins[0], plugins[1], plugins[4]}, &theirs); err != nil {
+		t.Fatalf("seed %d: Berth takes what upstream's plugins refuse: %v", seed, err)
+	}
+	var pod v1.Pod
+	internal(t, &theirs, &pod)
+	pod.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}}
+	for range 2 {
+		if err := admission.Pod(admission.Config{AfterAPIServer: true}, catalog, &pod); err != nil {
+			t.Fatalf("seed %d: refused behind upstream's plugins: %v", seed, err)
+		}
+		got, want := pod.Spec.DeepCopy(), want.Spec.DeepCopy()
+		if len(brought.Spec.Tolerations) > 0 {
+			inOrder(got.Tolerations)
+			inOrder(want.Tolerations)
+		}
+		same(t, seed, want, got)
+	}
+}
+
+func inOrder(tolerations []v1.Toleration) {
+	slices.SortFunc(tolerations, func(a, b v1.Toleration) int {
+		x, _ := json.Marshal(a)
+		y, _ := json.Marshal(b)
+		return bytes.Compare(x, y)
+	})
 }
 
 func same(t *testing.T, seed uint64, want, got any) {
@@ -184,19 +228,44 @@ func TestDefaultsAreUpstreams(t *testing.T) {
 				pod.Spec.Containers[i].Ports[j].Protocol = pick(s, v1.ProtocolTCP, "")
 			}
 		}
+		// Fields that scheduling has nothing to do with.
+		var other v1.PodSpec
+		s.fill(seed, &other)
+		pod.Spec.Volumes, pod.Spec.EphemeralContainers, pod.Spec.Overhead = other.Volumes, other.EphemeralContainers, other.Overhead
+		for i, c := range slices.Concat(other.Containers, other.InitContainers) {
+			if i < len(pod.Spec.Containers) {
+				own := &pod.Spec.Containers[i]
+				own.Image, own.Env, own.Lifecycle, own.ImagePullPolicy = s.image(), c.Env, c.Lifecycle, c.ImagePullPolicy
+				own.LivenessProbe, own.ReadinessProbe, own.StartupProbe = c.LivenessProbe, c.ReadinessProbe, c.StartupProbe
+				own.TerminationMessagePath, own.TerminationMessagePolicy = c.TerminationMessagePath, c.TerminationMessagePolicy
+			}
+		}
 		theirs := pod.DeepCopy()
 		legacyscheme.Scheme.Default(theirs)
 		admission.Default(pod)
-		for _, spec := range []*v1.PodSpec{&theirs.Spec, &pod.Spec} {
-			spec.EnableServiceLinks = nil
-			for _, list := range [][]v1.Container{spec.Containers, spec.InitContainers} {
-				for i := range list {
-					list[i].ImagePullPolicy, list[i].TerminationMessagePath, list[i].TerminationMessagePolicy = "", "", ""
-				}
-			}
-		}
 		same(t, seed, &theirs.Spec, &pod.Spec)
 	}
+}
+
+// fill fills in anything, with many fields left empty.
+func (s source) fill(seed uint64, object any) {
+	randfill.NewWithSeed(int64(seed)).NilChance(0.6).NumElements(0, 3).Funcs(
+		func(q *resource.Quantity, c randfill.Continue) {
+			*q = *resource.NewMilliQuantity(c.Int63n(1e6), resource.DecimalSI)
+		},
+		func(text *string, c randfill.Continue) {
+			if *text = ""; c.Bool() {
+				*text = c.String(5)
+			}
+		},
+		func(number *int32, c randfill.Continue) { *number = c.Int31n(3) },
+	).Fill(object)
+}
+
+func (s source) image() string {
+	return pick(s, "", "nginx", "nginx:latest", "nginx:1", "registry:5000/a/b", "registry:5000/a/b:1", "UPPER", "a..b", "a:",
+		"a@sha256:0123456789012345678901234567890123456789012345678901234567890123",
+		"a:latest@sha256:0123456789012345678901234567890123456789012345678901234567890123")
 }
 
 func TestNewNodesAreUpstreams(t *testing.T) {

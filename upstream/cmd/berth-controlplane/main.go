@@ -24,7 +24,7 @@ import (
 func main() { os.Exit(run(os.Args[1:])) }
 
 func run(args []string) int {
-	var o controlplane.Options
+	o := controlplane.Options{RuntimeConfig: map[string]string{}} // its flag writes into the map
 	flags := pflag.NewFlagSet("berth-controlplane", pflag.ContinueOnError)
 	flags.SortFlags = false
 	flags.Usage = func() {}
@@ -35,6 +35,11 @@ func run(args []string) int {
 	flags.StringSliceVar(&o.Controllers, "controllers", []string{"*"}, "controllers to run: * for the default ones, name to add one, -name to leave one out")
 	flags.StringVar(&o.ServiceClusterIPRange, "service-cluster-ip-range", "10.96.0.0/12", "where Services get their addresses")
 	flags.DurationVar(&o.EventTTL, "event-ttl", 0, "how long Events are kept (default 1h0m0s)")
+	notReady := flags.Int64("default-not-ready-toleration-seconds", 300, "how long a pod that says nothing stays on a node that is not ready")
+	unreachable := flags.Int64("default-unreachable-toleration-seconds", 300, "the same for a node that is unreachable")
+	flags.BoolVar(&o.UpstreamAdmission, "upstream-admission", false, "leave Berth's admission rules out: Kubernetes' own plugins in their places")
+	flags.StringSliceVar(&o.EnableAdmission, "enable-admission-plugins", nil, "admission plugins of Kubernetes to run besides those that are on by default")
+	flags.StringSliceVar(&o.DisableAdmission, "disable-admission-plugins", nil, "admission plugins of Kubernetes to leave out")
 	flags.BoolVar(&o.Profiling, "profiling", false, "serve /debug/pprof")
 	flags.IntVarP(&o.Verbosity, "v", "v", 0, "verbosity of the log")
 	logToStderr := flags.Bool("log-to-stderr", false, "log to standard error in place of <data-dir>/controlplane.log")
@@ -51,6 +56,7 @@ func run(args []string) int {
 		fmt.Println("Kubernetes", controlplane.KubernetesVersion)
 		return 0
 	}
+	o.Rules.NotReadySeconds, o.Rules.UnreachableSeconds = notReady, unreachable
 	if err := o.Validate(); err != nil {
 		return fail(2, err)
 	}

@@ -191,6 +191,15 @@ func TestSIGTERMEndsItAndTheNextStartGoesOn(t *testing.T) {
 	})
 }
 
+func TestRuntimeConfigAndGatesSwitchAPIsOn(t *testing.T) {
+	dir := t.TempDir()
+	p := start(t, "--data-dir", dir, "--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1alpha2=true,api/beta=true")
+	p.waitReady(t)
+	if _, err := client(t, dir).Discovery().ServerResourcesForGroupVersion("scheduling.k8s.io/v1alpha2"); err != nil {
+		t.Errorf("the Workload API is not served: %v", err)
+	}
+}
+
 func expectProgress(t *testing.T, p *process, dir string) {
 	t.Helper()
 	want := []string{"etcd ready (", "api server ready https://127.0.0.1:" + apiPort(t, dir) + " (", "controllers ready (", "ready kubeconfig=" + filepath.Join(dir, "kubeconfig") + " after="}

@@ -1,0 +1,97 @@
+package admission
+
+import (
+	"github.com/distribution/reference"
+	v1 "k8s.io/api/core/v1"
+)
+
+func defaultContainer(c *v1.Container) {
+	if c.ImagePullPolicy == "" {
+		c.ImagePullPolicy = pullPolicy(c.Image)
+	}
+	if c.TerminationMessagePath == "" {
+		c.TerminationMessagePath = v1.TerminationMessagePathDefault
+	}
+	if c.TerminationMessagePolicy == "" {
+		c.TerminationMessagePolicy = v1.TerminationMessageReadFile
+	}
+	for i := range c.Ports {
+		if c.Ports[i].Protocol == "" {
+			c.Ports[i].Protocol = v1.ProtocolTCP
+		}
+	}
+	for i := range c.Env {
+		if from := c.Env[i].ValueFrom; from != nil {
+			defaultFieldRef(from.FieldRef)
+			if from.FileKeyRef != nil {
+				setDefault(&from.FileKeyRef.Optional, false)
+			}
+		}
+	}
+	roundUp(c.Resources.Limits)
+	roundUp(c.Resources.Requests)
+	for _, probe := range []*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+		defaultProbe(probe)
+	}
+	if c.Lifecycle != nil {
+		for _, handler := range []*v1.LifecycleHandler{c.Lifecycle.PostStart, c.Lifecycle.PreStop} {
+			if handler != nil {
+				defaultHTTPGet(handler.HTTPGet)
+			}
+		}
+	}
+}
+
+// pullPolicy is Always for what may change under its name. A name that cannot
+// be read is left to the node.
+func pullPolicy(image string) v1.PullPolicy {
+	name, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return v1.PullIfNotPresent
+	}
+	if tagged, ok := reference.TagNameOnly(name).(reference.Tagged); ok && tagged.Tag() == "latest" {
+		return v1.PullAlways
+	}
+	return v1.PullIfNotPresent
+}
+
+func defaultProbe(probe *v1.Probe) {
+	if probe == nil {
+		return
+	}
+	for field, value := range map[*int32]int32{
+		&probe.TimeoutSeconds: 1, &probe.PeriodSeconds: 10, &probe.SuccessThreshold: 1, &probe.FailureThreshold: 3,
+	} {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	defaultHTTPGet(probe.HTTPGet)
+	if probe.GRPC != nil {
+		setDefault(&probe.GRPC.Service, "")
+	}
+}
+
+func defaultHTTPGet(get *v1.HTTPGetAction) {
+	if get == nil {
+		return
+	}
+	if get.Path == "" {
+		get.Path = "/"
+	}
+	if get.Scheme == "" {
+		get.Scheme = v1.URISchemeHTTP
+	}
+}
+
+func defaultFieldRef(ref *v1.ObjectFieldSelector) {
+	if ref != nil && ref.APIVersion == "" {
+		ref.APIVersion = "v1"
+	}
+}
+
+func setDefault[T any](field **T, value T) {
+	if *field == nil {
+		*field = &value
+	}
+}

@@ -1,0 +1,86 @@
+package admission
+
+import v1 "k8s.io/api/core/v1"
+
+// fileMode is what files have that come from the API: secrets, config maps, the
+// pod's own fields.
+const fileMode int32 = 0o644
+
+func defaultVolume(volume *v1.Volume) {
+	if volume.VolumeSource == (v1.VolumeSource{}) {
+		volume.EmptyDir = &v1.EmptyDirVolumeSource{}
+	}
+	if volume.Image != nil && volume.Image.PullPolicy == "" {
+		volume.Image.PullPolicy = pullPolicy(volume.Image.Reference)
+	}
+	if volume.HostPath != nil {
+		setDefault(&volume.HostPath.Type, v1.HostPathUnset)
+	}
+	if volume.Secret != nil {
+		setDefault(&volume.Secret.DefaultMode, fileMode)
+	}
+	if volume.ConfigMap != nil {
+		setDefault(&volume.ConfigMap.DefaultMode, fileMode)
+	}
+	if volume.DownwardAPI != nil {
+		setDefault(&volume.DownwardAPI.DefaultMode, fileMode)
+		defaultItems(volume.DownwardAPI.Items)
+	}
+	if volume.Projected != nil {
+		defaultProjected(volume.Projected)
+	}
+	if volume.Ephemeral != nil && volume.Ephemeral.VolumeClaimTemplate != nil {
+		claim := &volume.Ephemeral.VolumeClaimTemplate.Spec
+		setDefault(&claim.VolumeMode, v1.PersistentVolumeFilesystem)
+		roundUp(claim.Resources.Limits)
+		roundUp(claim.Resources.Requests)
+	}
+	defaultOfOldKinds(volume)
+}
+
+func defaultProjected(projected *v1.ProjectedVolumeSource) {
+	const hour int64 = 3600
+	setDefault(&projected.DefaultMode, fileMode)
+	for i := range projected.Sources {
+		source := &projected.Sources[i]
+		if source.DownwardAPI != nil {
+			defaultItems(source.DownwardAPI.Items)
+		}
+		if source.ServiceAccountToken != nil {
+			setDefault(&source.ServiceAccountToken.ExpirationSeconds, hour)
+		}
+	}
+}
+
+func defaultItems(items []v1.DownwardAPIVolumeFile) {
+	for i := range items {
+		defaultFieldRef(items[i].FieldRef)
+	}
+}
+
+// defaultOfOldKinds is for volumes that CSI drivers serve by now.
+func defaultOfOldKinds(volume *v1.Volume) {
+	or := func(field *string, value string) {
+		if *field == "" {
+			*field = value
+		}
+	}
+	if volume.ISCSI != nil {
+		or(&volume.ISCSI.ISCSIInterface, "default")
+	}
+	if volume.RBD != nil {
+		or(&volume.RBD.RBDPool, "rbd")
+		or(&volume.RBD.RadosUser, "admin")
+		or(&volume.RBD.Keyring, "/etc/ceph/keyring")
+	}
+	if volume.ScaleIO != nil {
+		or(&volume.ScaleIO.StorageMode, "ThinProvisioned")
+		or(&volume.ScaleIO.FSType, "xfs")
+	}
+	if disk := volume.AzureDisk; disk != nil {
+		setDefault(&disk.CachingMode, v1.AzureDataDiskCachingReadWrite)
+		setDefault(&disk.FSType, "ext4")
+		setDefault(&disk.ReadOnly, false)
+		setDefault(&disk.Kind, v1.AzureSharedBlobDisk)
+	}
+}

@@ -1,0 +1,68 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+func filled(t *testing.T, objects ...runtime.Object) (*fake.Clientset, *Caches) {
+	client := fake.NewClientset(objects...)
+	factory := informers.NewSharedInformerFactory(client, 0)
+	caches := NewCaches(client, factory)
+	if _, err := caches.For(t.Context()).Namespace("default"); err != ErrCold {
+		t.Errorf("a cold cache answers: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() { cancel(); factory.Shutdown() })
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	return client, caches
+}
+
+// TestWhatTheCacheDoesNotKnowIsLookedUp has watches bring nothing any more.
+func TestWhatTheCacheDoesNotKnowIsLookedUp(t *testing.T) {
+	client, caches := filled(t, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
+	known := false
+	client.PrependReactor("get", "priorityclasses", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if name := action.(clienttesting.GetAction).GetName(); known && name == "new" {
+			return true, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: 7}, nil
+		}
+		return false, nil, nil
+	})
+	objects := caches.For(t.Context())
+	if class, err := objects.PriorityClass("new"); class != nil || err != nil {
+		t.Errorf("a class that is not there: %v, %v", class, err)
+	}
+	known = true
+	if class, err := objects.PriorityClass("new"); err != nil || class == nil || class.Value != 7 {
+		t.Errorf("a class that the cache has not seen yet: %v, %v", class, err)
+	}
+	before := len(client.Actions())
+	if namespace, err := objects.Namespace("default"); err != nil || namespace == nil || len(client.Actions()) != before {
+		t.Errorf("what the cache knows is looked up all the same: %v, %v", namespace, err)
+	}
+}
+
+func TestNobodyKnowsIsNotThereIsNone(t *testing.T) {
+	client, caches := filled(t)
+	down := errors.New("connection refused")
+	client.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, down })
+	if _, err := caches.For(t.Context()).RuntimeClass("kata"); !errors.Is(err, down) {
+		t.Errorf("a runtime class: %v", err)
+	}
+	if _, err := caches.Fresh(t.Context()).DefaultPriorityClass(); !errors.Is(err, down) {
+		t.Errorf("the default class, looked up: %v", err)
+	}
+	if class, err := caches.For(t.Context()).DefaultPriorityClass(); class != nil || err != nil {
+		t.Errorf("the default class, from the cache: %v, %v", class, err)
+	}
+}

@@ -1,0 +1,99 @@
+package admission
+
+import (
+	"encoding/json"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+)
+
+// startAnew takes from a pod what kube-apiserver's own plugins have given it
+// before a webhook sees it, and the rules would give as well: so they give it
+// in their order and with the seconds that are configured, and the pod becomes
+// the same as where the rules are compiled in. It never takes what nobody
+// gives again.
+//
+// What a user brought must stay. If the pod's managed fields say that its
+// creator set no tolerations, none are the user's. Else those are plugins' that
+// stand behind the tolerations for lost nodes, which plugins append to the
+// user's; and without these, those of the runtime class at the end. That can
+// only err in the order: seconds that may be the user's own are left alone.
+func startAnew(r *request) error {
+	list := r.pod.Spec.Tolerations
+	if !r.AfterAPIServer || len(list) == 0 {
+		return nil
+	}
+	given := givenToAny(r)
+	isGiven := func(t v1.Toleration) bool { return contains(given, t) }
+	switch marker := slices.IndexFunc(list, ofAPIServer); {
+	case broughtNoTolerations(r.pod):
+		list = slices.DeleteFunc(slices.Clone(list), func(t v1.Toleration) bool { return isGiven(t) || ofAPIServer(t) })
+	case marker >= 0:
+		kept := list[:marker:marker]
+		for _, t := range list[marker:] {
+			if ofAPIServer(t) || !isGiven(t) {
+				kept = append(kept, t)
+			}
+		}
+		list = kept
+	default:
+		class := tolerationsOfClass(r)
+		for len(list) > 0 && contains(class, list[len(list)-1]) {
+			list = list[:len(list)-1]
+		}
+	}
+	r.pod.Spec.Tolerations = list
+	return nil
+}
+
+// givenToAny is what the rules give a pod that brings no tolerations.
+func givenToAny(r *request) []v1.Toleration {
+	bare := *r
+	bare.pod = r.pod.DeepCopy()
+	bare.pod.Spec.Tolerations = nil
+	for _, rule := range []rule{lostNodes, namespaceTolerations, memoryPressure, extendedResources, dedicatedNodes, runtimeClass} {
+		if rule(&bare) != nil {
+			return nil // the pod is refused in a moment
+		}
+	}
+	return bare.pod.Spec.Tolerations
+}
+
+func tolerationsOfClass(r *request) []v1.Toleration {
+	class, err := classOf(r)
+	if err != nil || class == nil || class.Scheduling == nil {
+		return nil
+	}
+	return class.Scheduling.Tolerations
+}
+
+// ofAPIServer reports whether kube-apiserver's plugin DefaultTolerationSeconds
+// writes such a toleration, with the seconds that it has by default.
+func ofAPIServer(t v1.Toleration) bool {
+	return (t.Key == v1.TaintNodeNotReady || t.Key == v1.TaintNodeUnreachable) && t.Operator == v1.TolerationOpExists && t.Value == "" &&
+		t.Effect == v1.TaintEffectNoExecute && t.TolerationSeconds != nil && *t.TolerationSeconds == defaultSeconds
+}
+
+// broughtNoTolerations reports whether the pod's managed fields, which the API
+// server writes before admission, show that its creator set no tolerations.
+func broughtNoTolerations(pod *v1.Pod) bool {
+	if len(pod.ManagedFields) == 0 {
+		return false // not known
+	}
+	for _, entry := range pod.ManagedFields {
+		var fields struct {
+			Spec struct {
+				Tolerations json.RawMessage `json:"f:tolerations"`
+			} `json:"f:spec"`
+		}
+		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil || fields.Spec.Tolerations != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func contains(list []v1.Toleration, t v1.Toleration) bool {
+	return slices.ContainsFunc(list, func(one v1.Toleration) bool { return apiequality.Semantic.DeepEqual(one, t) })
+}

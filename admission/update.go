@@ -1,0 +1,61 @@
+package admission
+
+import (
+	"errors"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// keepPriority fills in what a client left out that sends the whole pod again:
+// the priority that the pod was created with stays.
+func keepPriority(r *request) error {
+	if r.pod.Spec.Priority == nil {
+		r.pod.Spec.Priority = r.old.Spec.Priority
+	}
+	if r.pod.Spec.PreemptionPolicy == nil {
+		r.pod.Spec.PreemptionPolicy = r.old.Spec.PreemptionPolicy
+	}
+	return nil
+}
+
+// giveLater gives a pod that exists the tolerations that it would be created
+// with: it may be older than the rules. The API lets tolerations be added only,
+// and a pod that could not be updated any more could not even be deleted if it
+// has a finalizer. So nothing is taken away here, nothing given that the
+// namespace does not allow, and a pod that is leaving is let go.
+func giveLater(r *request) error {
+	if r.pod.DeletionTimestamp != nil {
+		return nil
+	}
+	with := *r
+	pod := *r.pod
+	with.pod = &pod
+	for _, rule := range []rule{lostNodes, memoryPressure, extendedResources} {
+		if err := rule(&with); isRefusal(err) {
+			return nil // of no concern to a pod that was let in before
+		} else if err != nil {
+			return err
+		}
+	}
+	list := slices.Clip(r.pod.Spec.Tolerations)
+	for _, t := range pod.Spec.Tolerations {
+		if !contains(list, t) && allows(r, &t) {
+			list = append(list, t)
+		}
+	}
+	r.pod.Spec.Tolerations = list
+	return nil
+}
+
+// allows reports whether the namespace allows the toleration; not if its
+// allow-list cannot be read.
+func allows(r *request, t *v1.Toleration) bool {
+	allowed, _, err := allowList(r)
+	return err == nil && (len(allowed) == 0 || coveredByAny(t, allowed))
+}
+
+func isRefusal(err error) bool {
+	var refusal *Refusal
+	return errors.As(err, &refusal)
+}

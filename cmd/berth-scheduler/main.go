@@ -1,0 +1,12 @@
+// Command berth-scheduler is `berth scheduler` alone: for images and manifests
+// of the scheduler, where the rest of berth (kubectl, say) would only take
+// memory. `berth up` runs it when it lies beside berth.
+package main
+
+import (
+	"os"
+
+	"github.com/berth-k8s/berth/scheduler"
+)
+
+func main() { os.Exit(scheduler.Main()) }

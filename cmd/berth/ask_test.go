@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+// TestQuestions runs the text files of questions. The commands:
+//
+//	file NAME   writes a file
+//	berth       runs the command line that is given, in the folder of the files, and prints the exit code if it is not 0
+func TestQuestions(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no questions: %v", err)
+	}
+	for _, path := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) { ask(t, path) })
+	}
+}
+
+func ask(t *testing.T, path string) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	t.Setenv("KUBECONFIG", "/nowhere")
+	datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+		if d.Cmd == "file" {
+			if err := os.WriteFile(d.CmdArgs[0].Key, []byte(d.Input), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return ""
+		}
+		var out, errs bytes.Buffer
+		code := run(context.Background(), append([]string{d.Cmd}, strings.Fields(d.Input)...), &out, &errs)
+		text := out.String() + errs.String()
+		if code != 0 {
+			text += fmt.Sprintf("exit code %d\n", code)
+		}
+		return strings.ReplaceAll(text, "\n\n", "\n.\n") // a blank line would end the answer
+	})
+}
+
+func TestAnswersAreMachineReadable(t *testing.T) {
+	town := file(t, "town.yaml", smallTown)
+	for _, args := range []string{"explain pod/big", "explain pod/small --node node-1", "what-if drain node/node-1 --force", "what-if add-pods --max --like pod/big"} {
+		for _, format := range []string{"json", "yaml"} {
+			code, out, errs := command(t, append(strings.Fields(args), "-f", town, "-o", format)...)
+			if code != 0 {
+				t.Errorf("%s: exit code %d, %s", args, code, errs)
+			}
+			if format == "yaml" {
+				continue
+			}
+			var answer struct{ APIVersion, Kind string }
+			if err := json.Unmarshal([]byte(out), &answer); err != nil || answer.APIVersion != "berth.dev/v1alpha1" || answer.Kind == "" {
+				t.Errorf("%s: %v in\n%s", args, err, out)
+			}
+		}
+	}
+}
+
+// Started as kubectl-berth the command is kubectl's plugin: that is how it calls itself, and how kubectl asks it for completion
+// (by way of kubectl_complete-berth, which runs kubectl-berth __complete).
+func TestAsAPluginOfKubectl(t *testing.T) {
+	town := file(t, "town.yaml", smallTown)
+	plugin := func(args ...string) (string, string) {
+		var out, errs bytes.Buffer
+		run(context.Background(), append([]string{"/usr/local/bin/kubectl-berth"}, args...), &out, &errs)
+		return out.String(), errs.String()
+	}
+	for _, name := range []string{"explain", "what-if", "record"} {
+		if help, _ := plugin(name, "--help"); !strings.Contains(help, "kubectl berth "+name) {
+			t.Errorf("%s: the usage does not say kubectl berth:\n%s", name, help)
+		}
+	}
+	if _, errs := plugin("explain"); !strings.HasPrefix(errs, "kubectl berth: ") || !strings.Contains(errs, "kubectl berth explain --help") {
+		t.Errorf("an error says %q", errs)
+	}
+	for args, want := range map[string][]string{
+		"__complete ex": {"explain"},
+		"__complete explain -f " + town + " pod/":                   {"pod/big", "pod/small"},
+		"__complete explain -f " + town + " pod/b":                  {"pod/big"},
+		"__complete what-if unt":                                    {"untaint"},
+		"__complete what-if -f " + town + " drain node/":            {"node/node-1"},
+		"__complete what-if -f " + town + " add-pods --like pod/sm": {"pod/small"},
+	} {
+		out, _ := plugin(strings.Fields(args)...)
+		var got []string
+		for line := range strings.Lines(out) {
+			if word, _, _ := strings.Cut(strings.TrimSpace(line), "\t"); !strings.HasPrefix(word, ":") && word != "" {
+				got = append(got, word)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", filepath.Base(args), got, want)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/berth-k8s/berth/explain"
+)
+
+// explanation is what the flags of berth explain say.
+type explanation struct {
+	question
+	namespace string
+	node      string
+}
+
+func newExplainCommand() *cobra.Command {
+	e := explanation{question: question{userAgent: "berth-explain"}}
+	cmd := &cobra.Command{
+		Use:     "explain pod/NAME",
+		GroupID: groupAsk,
+		Short:   "Why a pod is where it is, or why it waits, and what would help",
+		Long: `Say why a pod is where it is: the scores of its node and of the next best ones.
+Or why it waits: the nodes by reason, whether preemption helps, its place in the
+queue and what will wake it, and the smallest changes that would let it run, each
+tried with the engine before it is printed. Or why it has to leave its node, when
+exactly, and what would let it stay.
+
+Asks the cluster of the kubeconfig, which is only read (get and list, never
+secrets), or with -f the one in manifests or in a recording.`,
+		Example: `  berth explain pod/web-1
+  berth explain pod/web-1 -n shop -o json
+  berth explain pod/web-1 --node node-3
+  berth explain pod/web-1 -f cluster/`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completePods(&e.question, &e.namespace),
+		RunE:              func(cmd *cobra.Command, args []string) error { return e.run(cmd, args[0]) },
+	}
+	flags := cmd.Flags()
+	e.addFlags(flags, "json, yaml or wide")
+	flags.StringVarP(&e.namespace, "namespace", "n", "", "the pod's namespace (default: the context's, or default)")
+	flags.StringVar(&e.node, "node", "", "add every plugin's word on this node")
+	return cmd
+}
+
+func (e *explanation) run(cmd *cobra.Command, arg string) error {
+	name, err := named(arg, podWords...)
+	if err != nil {
+		return err
+	}
+	if err := oneOf(e.output, append(explain.Formats, "wide")...); err != nil {
+		return err
+	}
+	node := e.node
+	if node != "" {
+		if node, err = named(node, nodeWords...); err != nil {
+			return err
+		}
+	}
+	w, source, err := e.world(cmd)
+	if err != nil {
+		return err
+	}
+	answer, err := explain.Of(w, explain.Options{Namespace: e.space(e.namespace), Name: name, Node: node, Source: source})
+	if err != nil {
+		return err
+	}
+	return answer.Write(cmd.OutOrStdout(), e.output, e.output == "wide")
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/berth-k8s/berth/record"
+	"github.com/berth-k8s/berth/snapshot"
+)
+
+// recording is what the flags of berth record say.
+type recording struct {
+	connection connection
+	dir        string
+	size       string
+	options    record.Options
+}
+
+func newRecordCommand() *cobra.Command {
+	r := recording{}
+	cmd := &cobra.Command{
+		Use:     "record -o DIR",
+		GroupID: groupAsk,
+		Short:   "Keep a live cluster's objects and changes in a folder, to ask about it later",
+		Long: `Record a live cluster into a folder: the objects of all kinds that decisions
+depend on, and what changes until Ctrl-C. The folder is read wherever -f is:
+
+  berth record -o monday --once
+  berth explain pod/web-1 -f monday
+
+The cluster is only read (get, list and watch, page by page). Secrets are never
+read, and environments, commands and arguments of containers are left out. A
+recording that was interrupted goes on when it is started again; its size is
+bounded by --max-size, for which the oldest changes give way.`,
+		Example: `  berth record -o monday
+  berth record -o monday --for 1h --max-size 200Mi
+  berth record -o monday --once`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&r.dir, "output", "o", "", "the folder to write to (required)")
+	flags.DurationVar(&r.options.For, "for", 0, "end after that time (default: at Ctrl-C)")
+	flags.BoolVar(&r.options.Once, "once", false, "take the objects as they are and end")
+	flags.StringVar(&r.size, "max-size", "1Gi", "how large the changes may become together")
+	flags.DurationVar(&r.options.Every, "every", time.Minute, "how often the objects in the folder are brought up to date")
+	r.connection.addFlags(flags)
+	return cmd
+}
+
+func (r *recording) run(cmd *cobra.Command) error {
+	size, err := resource.ParseQuantity(r.size)
+	switch {
+	case r.dir == "":
+		return usagef("no folder is named: use -o DIR")
+	case err != nil || size.Value() < 1<<20:
+		return usagef("--max-size %q: must be an amount of 1Mi or more, as 200Mi", r.size)
+	case r.options.Every <= 0:
+		return usagef("--every %s: must be positive", r.options.Every)
+	}
+	cfg, err := r.connection.config("berth-record")
+	if err != nil {
+		return err
+	}
+	client, err := snapshot.NewClient(cfg)
+	if err != nil {
+		return err
+	}
+	ctx, stop := untilSignal(cmd.Context())
+	defer stop()
+	var objects, changes int
+	r.options.Dir, r.options.MaxBytes = r.dir, size.Value()
+	terminal := &progress{out: cmd.ErrOrStderr(), terminal: isTerminal(cmd.ErrOrStderr())}
+	r.options.Progress = func(o, c int) {
+		if objects, changes = o, c; terminal.terminal {
+			terminal.step("record", fmt.Sprintf("%d objects, %d changes; Ctrl-C ends it", o, c))
+		}
+	}
+	if err := record.Run(ctx, client, r.options); err != nil {
+		terminal.finish("")
+		return err
+	}
+	terminal.finish("")
+	fmt.Fprintf(cmd.OutOrStdout(), "%s: %d objects, %d changes\n", r.dir, objects, changes)
+	return nil
+}

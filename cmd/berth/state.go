@@ -1,0 +1,218 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/berth-k8s/berth/config"
+	"github.com/berth-k8s/berth/manifest"
+	"github.com/berth-k8s/berth/record"
+	"github.com/berth-k8s/berth/simulate"
+	"github.com/berth-k8s/berth/snapshot"
+)
+
+// question is what the commands that ask about a cluster have in common: where its state comes from and how the answer is written.
+type question struct {
+	files      []string
+	recursive  bool
+	config     string
+	seed       uint64
+	at         string
+	output     string
+	connection connection
+	userAgent  string
+}
+
+func (q *question) addFlags(flags *pflag.FlagSet, formats string) {
+	flags.StringArrayVarP(&q.files, "filename", "f", nil, "ask about the cluster in these manifests or recordings instead of a live one: files, folders, or - (repeatable)")
+	flags.BoolVarP(&q.recursive, "recursive", "R", false, "read the folders in folders, too")
+	flags.StringVar(&q.at, "at", "", "of a recording, the time to ask about: as 2026-11-20T10:00:00Z, or -5m before its end")
+	flags.StringVar(&q.config, "config", "", "the scheduler's configuration file, as for kube-scheduler")
+	flags.Uint64Var(&q.seed, "seed", 1, "breaks ties between nodes that are equally good")
+	flags.StringVarP(&q.output, "output", "o", "", formats+"; by default a table")
+	q.connection.addFlags(flags)
+}
+
+// world reads the state: from files, or from a live cluster, which is only read.
+func (q *question) world(cmd *cobra.Command) (*simulate.World, simulate.Source, error) {
+	configuration, err := loadConfiguration(q.config, cmd.ErrOrStderr())
+	if err != nil {
+		return nil, simulate.Source{}, err
+	}
+	meter := startMeter(cmd.ErrOrStderr())
+	defer meter.stop()
+	options := simulate.Options{Profiles: configuration.Profiles, Seed: q.seed, Read: fileReader(cmd)}
+	var set *manifest.Set
+	var source simulate.Source
+	switch {
+	case q.at != "":
+		if set, options.Now, err = q.recording(); err != nil {
+			return nil, source, err
+		}
+		source = simulate.Source{From: q.files[0], AsOf: metav1.NewTime(options.Now)}
+	case len(q.files) > 0:
+		if set, err = readManifests(q.files, q.recursive, cmd); err != nil {
+			return nil, source, err
+		}
+		set.Expand(int64(q.seed))
+		source.From = strings.Join(q.files, ", ")
+		defer tellIgnored(cmd.ErrOrStderr(), set)
+	default:
+		s, err := q.live(cmd.Context(), meter)
+		if err != nil {
+			return nil, source, err
+		}
+		meter.stop()
+		for _, missing := range s.Missing {
+			fmt.Fprintf(cmd.ErrOrStderr(), "not read: %s\n", missing)
+		}
+		set, source, options.Now = s.Set, s.Source, s.AsOf.Time
+	}
+	w, err := simulate.Open(set, options)
+	if err != nil {
+		return nil, source, err
+	}
+	if source.AsOf.IsZero() {
+		source.AsOf = metav1.NewTime(w.Now())
+	}
+	return w, source, nil
+}
+
+func (q *question) live(ctx context.Context, meter *meter) (*snapshot.Snapshot, error) {
+	cfg, err := q.connection.config(q.userAgent)
+	if err != nil {
+		return nil, err
+	}
+	client, err := snapshot.NewClient(cfg)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	return client.Read(ctx, func(objects int) { meter.say(fmt.Sprintf("%d objects read", objects)) })
+}
+
+// recording reads a recording as of the time that was asked for.
+func (q *question) recording() (*manifest.Set, time.Time, error) {
+	if len(q.files) != 1 || !recorded(q.files) {
+		return nil, time.Time{}, usagef("--at %s: needs one recording, with -f DIR", q.at)
+	}
+	index, err := record.ReadIndex(q.files[0])
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	at, err := time.Parse(time.RFC3339, q.at)
+	if before, notDuration := time.ParseDuration(q.at); notDuration == nil && before <= 0 {
+		at, err = index.Source.AsOf.Add(before), nil
+	}
+	if err != nil {
+		return nil, time.Time{}, usagef("--at %q: must be a time as 2026-11-20T10:00:00Z, or one before the end as -5m", q.at)
+	}
+	set, err := record.At(q.files[0], at)
+	return set, at, err
+}
+
+// readWithin bounds how long a cluster may take to answer.
+const readWithin = 2 * time.Minute
+
+// fileReader reads what is applied in a scenario or a what-if.
+func fileReader(cmd *cobra.Command) func(files []string) (*manifest.Set, error) {
+	return func(files []string) (*manifest.Set, error) { return readManifests(files, false, cmd) }
+}
+
+func loadConfiguration(path string, stderr io.Writer) (*config.Config, error) {
+	if path == "" {
+		return config.Default(config.Options{})
+	}
+	c, err := config.Load(path, config.Options{})
+	if err != nil {
+		return nil, err
+	}
+	for _, note := range c.Notes {
+		fmt.Fprintf(stderr, "%s: %s\n", path, note)
+	}
+	return c, nil
+}
+
+// recorded tells whether one of the paths is a recording: what was taken from a cluster is read as it is.
+func recorded(files []string) bool {
+	return slices.ContainsFunc(files, func(path string) bool {
+		_, err := os.Stat(filepath.Join(path, record.IndexFile))
+		return err == nil
+	})
+}
+
+// oneOf checks an output format.
+func oneOf(output string, formats ...string) error {
+	if output != "" && !slices.Contains(formats, output) {
+		return usagef("--output %q: must be %s", output, strings.Join(formats, " or "))
+	}
+	return nil
+}
+
+// named splits pod/NAME; a name alone is of the kind that is expected.
+func named(arg string, kinds ...string) (name string, err error) {
+	kind, name, ok := strings.Cut(arg, "/")
+	switch {
+	case !ok && arg != "":
+		return arg, nil
+	case name == "" || !slices.Contains(kinds, strings.ToLower(kind)):
+		return "", usagef("%q: must be %s/NAME", arg, kinds[0])
+	}
+	return name, nil
+}
+
+var (
+	podWords  = []string{"pod", "pods", "po"}
+	nodeWords = []string{"node", "nodes", "no"}
+)
+
+// namespace is the one that is meant: the flag's, else the context's, else the default.
+func (q *question) space(flag string) string {
+	if flag != "" || len(q.files) > 0 {
+		return cmp.Or(flag, metav1.NamespaceDefault)
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.WarnIfAllMissing = false
+	rules.ExplicitPath = q.connection.to.Kubeconfig
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: q.connection.to.Context}
+	namespace, _, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).Namespace()
+	if err != nil {
+		return metav1.NamespaceDefault // the connection says what is wrong
+	}
+	return namespace
+}
+
+// completePods completes pod/NAME from the cluster, or from files.
+func completePods(q *question, namespace *string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		slices.Sort(q.files)
+		q.files = slices.Compact(q.files) // cobra reads the flags twice
+		w, _, err := q.world(cmd)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var names []string
+		for _, f := range w.Each() {
+			if name := "pod/" + f.Object.Name; f.Object.Namespace == q.space(*namespace) && strings.HasPrefix(name, toComplete) {
+				names = append(names, name)
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}

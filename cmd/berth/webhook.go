@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-k8s/berth/webhook"
+)
+
+// namespaceFile names the namespace of a process that runs in a pod.
+const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+func newWebhookCommand() *cobra.Command {
+	var to connection
+	var print bool
+	var image string
+	options := webhook.DefaultOptions()
+	if in, err := os.ReadFile(namespaceFile); err == nil {
+		options.Namespace = strings.TrimSpace(string(in))
+	}
+	cmd := &cobra.Command{
+		Use:     "webhook",
+		GroupID: groupParts,
+		Short:   "The admission rules, for a cluster that exists",
+		Long: `Apply Berth's admission rules to the pods of a cluster that exists: priorities,
+runtime classes and their overhead, tolerations of lost nodes, of namespaces and
+of special hardware, dedicated nodes.
+
+Certificates and webhook configurations are made and kept up to date. If no
+replica answers, pods are created without the rules (--failure-policy);
+kube-system, the webhook's own namespace, namespaces labelled
+berth.dev/webhook=disabled and nodes never depend on it.
+
+The cluster of berth up needs no webhook: its API server has the rules built in.`,
+		Example: `  berth webhook --print-manifests --image registry.example.com/berth:v1.0.0 | kubectl apply -f -
+  berth webhook --advertise-host 192.0.2.10        outside the cluster
+  berth webhook --default-unreachable-toleration-seconds 30`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := options.Validate(); err != nil {
+				return usagef("%w", err)
+			}
+			if print {
+				if err := options.WriteManifests(cmd.OutOrStdout(), image); err != nil {
+					return usagef("%w", err)
+				}
+				return nil
+			}
+			return runWebhook(cmd, &to, options)
+		},
+	}
+	to.addFlags(cmd.Flags())
+	options.AddFlags(cmd.Flags())
+	cmd.Flags().BoolVar(&print, "print-manifests", false, "print what runs the webhook in a cluster, for kubectl apply, and end")
+	cmd.Flags().StringVar(&image, "image", "", "image of berth in the manifests")
+	addVerbosity(cmd)
+	return cmd
+}
+
+func runWebhook(cmd *cobra.Command, to *connection, options webhook.Options) error {
+	cfg, err := to.config("webhook")
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	w, err := webhook.New(cfg, options)
+	if err != nil {
+		return err
+	}
+	if address := w.HealthAddress(); address != "" {
+		fmt.Fprintf(cmd.ErrOrStderr(), "health and metrics on http://%s\n", address)
+	}
+	go func() {
+		select {
+		case <-w.Ready():
+			fmt.Fprintf(cmd.OutOrStdout(), "ready https://%s\n", w.Address())
+		case <-ctx.Done():
+		}
+	}()
+	return w.Run(ctx)
+}

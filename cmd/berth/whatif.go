@@ -1,0 +1,126 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/berth-k8s/berth/whatif"
+)
+
+// exitHeld: what --fail-on names came true.
+const exitHeld = 3
+
+// heldError is not a failure of the command: the answer is that what --fail-on names would come true.
+type heldError struct{ error }
+
+// forecast is what the flags of berth what-if say.
+type forecast struct {
+	question
+	namespace string
+	time      time.Duration
+	failOn    []string
+	help      bool
+	path      string // of the command, for messages
+}
+
+func (f *forecast) addFlags(flags *pflag.FlagSet) {
+	f.question.addFlags(flags, "json, yaml or wide")
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "the namespace of pods and workloads that are named (default: the context's, or default)")
+	flags.DurationVar(&f.time, "for", 0, "let so much time pass (default: until nothing more is to happen, at most a day)")
+	flags.StringSliceVar(&f.failOn, "fail-on", nil, "exit with code 3 if a pod would be left pending, evicted, or a disruption budget hit: "+strings.Join(whatif.Conditions, ","))
+	flags.BoolVarP(&f.help, "help", "h", false, "help for what-if")
+}
+
+func newWhatIfCommand() *cobra.Command {
+	f := forecast{question: question{userAgent: "berth-what-if"}}
+	cmd := &cobra.Command{
+		Use:     "what-if OPERATION [OPERATION...]",
+		GroupID: groupAsk,
+		Short:   "What would come of taints, drains, new nodes and more, before doing it",
+		Long: `Say what would come of operations before they are done: who leaves when, where
+each goes, who is left pending and why, which disruption budgets are hit, how full
+the cluster is before and after. Nothing is written: the cluster of the kubeconfig
+is only read (get and list, never secrets), or with -f manifests or a recording.
+
+Operations, as many as wanted, done in their order; flags stand behind their
+operation, all others anywhere:
+
+  taint node/NAME... KEY=VALUE:EFFECT...   as kubectl taint; -l SELECTOR, --all
+  untaint node/NAME... KEY[:EFFECT][-]...
+  cordon | uncordon node/NAME...           -l SELECTOR
+  drain node/NAME...                       kubectl's --ignore-daemonsets,
+        --delete-emptydir-data, --force, --disable-eviction, --pod-selector,
+        --timeout, -l
+  drain --choose N                         the N nodes that cost least to lose
+  remove-node node/NAME...
+  add-nodes N --like node/NAME
+  add-pods N|--max --like pod/NAME         how many more fit, where, and what
+                                           stops the next (or deployment/NAME)
+  apply -f FILE...                         (-f behind apply is what is applied)
+  scale deployment/NAME --replicas N
+  delete pod/NAME | deployment/NAME | ...`,
+		Example: `  berth what-if drain node/node-1 --ignore-daemonsets
+  berth what-if taint node/node-1 key=value:NoExecute
+  berth what-if drain --choose 3 --fail-on pending,pdb
+  berth what-if add-nodes 2 --like node/node-1 add-pods --max --like pod/web-0
+  berth what-if -f cluster/ apply -f new.yaml -o json`,
+		// The flags of several operations in a row are told apart by where they stand, which cobra cannot do.
+		DisableFlagParsing: true,
+		ValidArgsFunction:  f.complete,
+		RunE:               func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+	}
+	f.addFlags(cmd.Flags())
+	return cmd
+}
+
+func (f *forecast) run(cmd *cobra.Command, args []string) error {
+	f.path = cmd.CommandPath()
+	steps, err := f.parse(args)
+	if err == pflag.ErrHelp || f.help {
+		return cmd.Help()
+	}
+	if err != nil {
+		return err
+	}
+	if err := oneOf(f.output, append(whatif.Formats, "wide")...); err != nil {
+		return err
+	}
+	for _, condition := range f.failOn {
+		if !slices.Contains(whatif.Conditions, condition) {
+			return usagef("--fail-on %q: must be of %s", condition, strings.Join(whatif.Conditions, ", "))
+		}
+	}
+	if len(steps) == 0 {
+		return usagef("no operation is named: such as drain node/NAME (see %s --help)", cmd.CommandPath())
+	}
+	space := f.space(f.namespace)
+	for i := range steps {
+		setNamespace(&steps[i], space)
+	}
+	w, source, err := f.world(cmd)
+	if err != nil {
+		return err
+	}
+	answer, err := whatif.Run(w, steps, whatif.Options{For: f.time, Source: source})
+	if err != nil {
+		return err
+	}
+	if err := answer.Write(cmd.OutOrStdout(), f.output, f.output == "wide"); err != nil {
+		return err
+	}
+	var held []string
+	for _, condition := range f.failOn {
+		if answer.Holds(condition) {
+			held = append(held, condition)
+		}
+	}
+	if len(held) > 0 {
+		return heldError{fmt.Errorf("--fail-on: %s came true", strings.Join(held, ", "))}
+	}
+	return nil
+}

@@ -1,0 +1,304 @@
+package main
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/rules"
+	"github.com/berth-k8s/berth/simulate"
+	"github.com/berth-k8s/berth/whatif"
+)
+
+// operations are the words that begin one.
+var operations = []string{"taint", "untaint", "cordon", "uncordon", "drain", "remove-node", "add-nodes", "add-pods", "apply", "scale", "delete"}
+
+// parse cuts the arguments at the words that begin operations, and reads each part with the flags that may stand there.
+func (f *forecast) parse(args []string) ([]whatif.Step, error) {
+	first := slices.IndexFunc(args, isOperation)
+	if first < 0 {
+		first = len(args)
+	}
+	flags := pflag.NewFlagSet("what-if", pflag.ContinueOnError)
+	f.addFlags(flags)
+	if err := flags.Parse(args[:first]); err != nil {
+		return nil, wrongUsage(err, f.path)
+	}
+	if flags.NArg() > 0 {
+		return nil, usagef("%q is no operation: must be %s", flags.Arg(0), strings.Join(operations, ", "))
+	}
+	var steps []whatif.Step
+	for first < len(args) {
+		next := first + 1
+		for next < len(args) && !isOperation(args[next]) {
+			next++
+		}
+		step, err := f.parseOne(args[first], args[first+1:next])
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, *step)
+		first = next
+	}
+	return steps, nil
+}
+
+func isOperation(word string) bool { return slices.Contains(operations, word) }
+
+func wrongUsage(err error, path string) error {
+	if errors.Is(err, pflag.ErrHelp) {
+		return err
+	}
+	return usagef("%w (see %s --help)", err, path)
+}
+
+// parts are what the flags and arguments of one operation say.
+type parts struct {
+	nodes    simulate.Nodes
+	rest     []string
+	like     string
+	max      bool
+	choose   int
+	replicas int
+	files    []string
+	drain    simulate.Drain
+	timeout  time.Duration
+}
+
+func (f *forecast) parseOne(word string, args []string) (*whatif.Step, error) {
+	flags := pflag.NewFlagSet(word, pflag.ContinueOnError)
+	p := &parts{replicas: -1}
+	// What may stand anywhere keeps what was said before.
+	now := *f
+	general := pflag.NewFlagSet(word, pflag.ContinueOnError)
+	f.addFlags(general)
+	*f = now
+	general.VisitAll(func(flag *pflag.Flag) {
+		if word != "apply" || flag.Name != "filename" {
+			flags.AddFlag(flag)
+		}
+	})
+	p.addFlags(word, flags)
+	if err := flags.Parse(args); err != nil {
+		return nil, wrongUsage(err, f.path)
+	}
+	if len(now.files) > 0 && word != "apply" && flags.Changed("filename") {
+		f.files = append(slices.Clone(now.files), f.files...)
+	}
+	for _, arg := range flags.Args() {
+		if kind, name, ok := strings.Cut(arg, "/"); ok && slices.Contains(nodeWords, kind) {
+			p.nodes.Nodes = append(p.nodes.Nodes, name)
+		} else {
+			p.rest = append(p.rest, arg)
+		}
+	}
+	step, err := p.step(word)
+	if err == nil {
+		step.Words = words(word, flags, general)
+	}
+	return step, err
+}
+
+// words are those of the operation, without the flags that may stand anywhere.
+func words(word string, flags, general *pflag.FlagSet) string {
+	list := append([]string{word}, flags.Args()...)
+	flags.Visit(func(flag *pflag.Flag) {
+		switch {
+		case general.Lookup(flag.Name) == flag:
+		case flag.Value.Type() == "bool":
+			list = append(list, "--"+flag.Name)
+		default:
+			list = append(list, "--"+flag.Name, strings.Trim(flag.Value.String(), "[]"))
+		}
+	})
+	return strings.Join(list, " ")
+}
+
+func (p *parts) addFlags(word string, flags *pflag.FlagSet) {
+	switch word {
+	case "taint", "untaint", "cordon", "uncordon", "drain":
+		flags.StringVarP(&p.nodes.Selector, "selector", "l", "", "the nodes with these labels")
+	}
+	switch word {
+	case "taint", "untaint":
+		flags.BoolVar(&p.nodes.All, "all", false, "all nodes")
+		flags.Bool("overwrite", false, "")
+	case "drain":
+		flags.IntVar(&p.choose, "choose", 0, "the nodes that cost least to lose")
+		flags.BoolVar(&p.drain.IgnoreDaemonSets, "ignore-daemonsets", false, "")
+		flags.BoolVar(&p.drain.DeleteEmptyDirData, "delete-emptydir-data", false, "")
+		flags.BoolVar(&p.drain.Force, "force", false, "")
+		flags.BoolVar(&p.drain.DisableEviction, "disable-eviction", false, "")
+		flags.StringVar(&p.drain.PodSelector, "pod-selector", "", "")
+		flags.DurationVar(&p.timeout, "timeout", 0, "")
+		flags.Int("grace-period", -1, "") // pods leave at once in a forecast
+		flags.Int64("chunk-size", 0, "")
+		flags.Int("skip-wait-for-delete-timeout", 0, "")
+	case "add-nodes":
+		flags.StringVar(&p.like, "like", "", "")
+	case "add-pods":
+		flags.StringVar(&p.like, "like", "", "")
+		flags.BoolVar(&p.max, "max", false, "")
+	case "apply":
+		flags.StringArrayVarP(&p.files, "filename", "f", nil, "")
+	case "scale":
+		flags.IntVar(&p.replicas, "replicas", -1, "")
+	}
+}
+
+// step makes the operation of what was said.
+func (p *parts) step(word string) (*whatif.Step, error) {
+	op := &simulate.Operation{}
+	switch word {
+	case "taint", "untaint", "cordon", "uncordon", "drain", "remove-node":
+		return p.onNodes(word, op)
+	case "add-nodes":
+		count, err := p.count(word)
+		if err != nil {
+			return nil, err
+		}
+		op.AddNodes = &simulate.AddNodes{Count: count, Like: strings.TrimPrefix(p.like, "node/")}
+	case "add-pods":
+		op.AddPods = &simulate.AddPods{Max: p.max, Like: p.like}
+		if p.like == "" {
+			return nil, usagef("add-pods: say which pod they are like: --like pod/NAME")
+		}
+		if !p.max {
+			count, err := p.count(word)
+			if err != nil {
+				return nil, err
+			}
+			op.AddPods.Count = count
+		}
+	case "apply":
+		if len(p.files) == 0 || len(p.rest) > 0 {
+			return nil, usagef("apply: say what: apply -f FILE")
+		}
+		op.Deploy = p.files
+	case "scale":
+		if len(p.rest) != 1 || p.replicas < 0 {
+			return nil, usagef("scale: write scale deployment/NAME --replicas N")
+		}
+		op.Scale = &simulate.Scale{Workload: p.rest[0], Replicas: p.replicas}
+	case "delete":
+		if len(p.rest) != 1 {
+			return nil, usagef("delete: write delete pod/NAME")
+		}
+		op.Delete = &simulate.Delete{Object: p.rest[0]}
+	}
+	return &whatif.Step{Operation: op}, nil
+}
+
+// count reads the number that stands alone.
+func (p *parts) count(word string) (int, error) {
+	if len(p.rest) != 1 || p.like == "" {
+		return 0, usagef("%s: write %s N --like %s/NAME", word, word, strings.TrimSuffix(strings.TrimPrefix(word, "add-"), "s"))
+	}
+	n, err := strconv.Atoi(p.rest[0])
+	if err != nil || n < 1 {
+		return 0, usagef("%s %q: must be a number from 1 on", word, p.rest[0])
+	}
+	return n, nil
+}
+
+func (p *parts) onNodes(word string, op *simulate.Operation) (*whatif.Step, error) {
+	if word != "taint" && word != "untaint" {
+		p.nodes.Nodes = append(p.nodes.Nodes, p.rest...) // kubectl takes bare names
+	} else if len(p.nodes.Nodes) == 0 && len(p.rest) > 1 && !strings.ContainsAny(p.rest[0], "=:") && p.nodes.Selector == "" && !p.nodes.All {
+		p.nodes.Nodes, p.rest = p.rest[:1], p.rest[1:]
+	}
+	if word == "drain" && p.choose > 0 {
+		if len(p.nodes.Nodes) > 0 {
+			return nil, usagef("drain: name nodes, or have them chosen with --choose")
+		}
+		return &whatif.Step{Choose: p.choose, Drain: &p.drain}, nil
+	}
+	if len(p.nodes.Nodes) == 0 && p.nodes.Selector == "" && !p.nodes.All {
+		return nil, usagef("%s: no node is named: write %s node/NAME", word, word)
+	}
+	switch word {
+	case "taint", "untaint":
+		tainting := &simulate.Tainting{Nodes: p.nodes, Taints: p.rest}
+		if op.Taint = tainting; word == "untaint" {
+			op.Taint, op.Untaint = nil, tainting
+		}
+		if len(p.rest) == 0 {
+			return nil, usagef("%s: no taint is named: write %s node/NAME key=value:NoExecute", word, word)
+		}
+		if _, err := rules.ParseTaintChange(p.rest); err != nil && word == "taint" {
+			return nil, usagef("%w", err)
+		}
+	case "cordon":
+		op.Cordon = &p.nodes
+	case "uncordon":
+		op.Uncordon = &p.nodes
+	case "remove-node":
+		op.RemoveNode = &p.nodes
+	case "drain":
+		p.drain.Nodes = p.nodes
+		if p.timeout > 0 {
+			p.drain.Timeout = &metav1.Duration{Duration: p.timeout}
+		}
+		op.Drain = &p.drain
+	}
+	return &whatif.Step{Operation: op}, nil
+}
+
+// setNamespace says where what is named without a namespace is.
+func setNamespace(step *whatif.Step, namespace string) {
+	if step.Operation == nil {
+		return
+	}
+	switch {
+	case step.AddPods != nil:
+		step.AddPods.Namespace = namespace
+	case step.Scale != nil:
+		step.Scale.Namespace = namespace
+	case step.Delete != nil:
+		step.Delete.Namespace = namespace
+	}
+}
+
+// complete completes the words that begin operations and, behind one, what is named: nodes, and pods for --like.
+func (f *forecast) complete(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	kind, _, named := strings.Cut(toComplete, "/")
+	if !named {
+		return slices.DeleteFunc(slices.Clone(operations), func(word string) bool { return !strings.HasPrefix(word, toComplete) }), cobra.ShellCompDirectiveNoFileComp
+	}
+	if len(args) > 0 && args[len(args)-1] == "--like" {
+		args = args[:len(args)-1]
+	}
+	first := slices.IndexFunc(args, isOperation)
+	if first < 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	if _, err := f.parse(args[:first]); err != nil { // for --filename, --kubeconfig and their like
+		return nil, cobra.ShellCompDirectiveError
+	}
+	slices.Sort(f.files)
+	f.files = slices.Compact(f.files) // cobra may have read the flags, too
+	w, _, err := f.world(cmd)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	switch {
+	case slices.Contains(nodeWords, kind):
+		for _, n := range w.Cluster().SortedNodes() {
+			names = append(names, kind+"/"+n.Name)
+		}
+	case slices.Contains(podWords, kind):
+		for _, p := range w.Each() {
+			if p.Object.Namespace == f.space(f.namespace) {
+				names = append(names, kind+"/"+p.Object.Name)
+			}
+		}
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, toComplete) }), cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,73 @@
+// Package datasets is an HTTP extender of a scheduler, as one would write it for kube-scheduler: it keeps pods on nodes that have the
+// dataset that they need, and prefers those that have more of it in their local cache.
+//
+// A pod names its dataset in the annotation example.com/dataset. Which node has how much of what stands in an [Inventory], which
+// in real life would be kept by an agent on the nodes.
+package datasets
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+
+	v1 "k8s.io/api/core/v1"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+)
+
+const annotation = "example.com/dataset"
+
+// Inventory says how much of a dataset a node has in its cache, 0 to 10, by dataset and node. A node that is not listed cannot reach
+// the dataset at all.
+type Inventory map[string]map[string]int64
+
+// Handler serves the verbs "filter" and "prioritize". It is told the names of nodes only (nodeCacheCapable).
+func (in Inventory) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /filter", func(w http.ResponseWriter, r *http.Request) { serve(w, r, in.filter) })
+	mux.HandleFunc("POST /prioritize", func(w http.ResponseWriter, r *http.Request) { serve(w, r, in.prioritize) })
+	return mux
+}
+
+// serve reads the question, and writes the answer.
+func serve[R any](w http.ResponseWriter, r *http.Request, answer func(pod *v1.Pod, nodes []string) R) {
+	var args extenderv1.ExtenderArgs
+	if err := json.NewDecoder(r.Body).Decode(&args); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if args.Pod == nil || args.NodeNames == nil {
+		http.Error(w, "want a pod and the names of nodes: configure the extender with nodeCacheCapable", http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(answer(args.Pod, *args.NodeNames)); err != nil {
+		slog.Error("Answer not written", "pod", args.Pod.Name, "err", err)
+	}
+}
+
+// filter lets those nodes pass that can reach the pod's dataset. No removal of pods would change that, so the others are reported as
+// unresolvable.
+func (in Inventory) filter(pod *v1.Pod, nodes []string) extenderv1.ExtenderFilterResult {
+	wanted, ok := pod.Annotations[annotation]
+	if !ok {
+		return extenderv1.ExtenderFilterResult{NodeNames: &nodes}
+	}
+	passed, failed := []string{}, extenderv1.FailedNodesMap{}
+	for _, node := range nodes {
+		if _, reaches := in[wanted][node]; reaches {
+			passed = append(passed, node)
+		} else {
+			failed[node] = "node(s) cannot reach dataset " + wanted
+		}
+	}
+	return extenderv1.ExtenderFilterResult{NodeNames: &passed, FailedAndUnresolvableNodes: failed}
+}
+
+// prioritize scores a node by how much of the dataset it has.
+func (in Inventory) prioritize(pod *v1.Pod, nodes []string) extenderv1.HostPriorityList {
+	list := extenderv1.HostPriorityList{}
+	for _, node := range nodes {
+		list = append(list, extenderv1.HostPriority{Host: node, Score: in[pod.Annotations[annotation]][node]})
+	}
+	return list
+}

@@ -1,0 +1,16 @@
+// Command power-scheduler is Berth's scheduler with a plugin of one's own compiled in. Flags and configuration files are those of
+// `berth scheduler`.
+package main
+
+import (
+	"os"
+
+	"github.com/berth-k8s/berth/examples/plugin/powerbudget"
+	"github.com/berth-k8s/berth/scheduler"
+)
+
+func main() {
+	if err := scheduler.NewCommand(scheduler.WithPlugin(powerbudget.Name, powerbudget.New)).Execute(); err != nil {
+		os.Exit(1)
+	}
+}

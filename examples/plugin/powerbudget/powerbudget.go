@@ -1,0 +1,209 @@
+// Package powerbudget is a scheduler plugin as one would write it for kube-scheduler: it imports nothing of Berth.
+//
+// Nodes stand in racks (label example.com/rack), a rack can draw so many watts (the plugin's arguments), and pods say how many they
+// draw (annotation example.com/watts). The plugin keeps pods out of racks that have no power left for them, and prefers the rack with
+// the most left. A pod of higher priority may preempt others for their power: AddPod and RemovePod keep count of what is supposed.
+package powerbudget
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// Name is what configuration files call the plugin.
+const Name = "PowerBudget"
+
+const (
+	rackLabel       = "example.com/rack"
+	wattsAnnotation = "example.com/watts"
+)
+
+// Args are the plugin's arguments.
+type Args struct {
+	// Racks says how many watts each rack can draw. Racks that are not listed can draw any amount.
+	Racks map[string]int64 `json:"racks"`
+}
+
+// PowerBudget is the plugin. It has no state of its own: all is in the snapshot, or in the pod's CycleState.
+type PowerBudget struct{ budgets map[string]int64 }
+
+var (
+	_ fwk.PreEnqueuePlugin  = &PowerBudget{}
+	_ fwk.PreFilterPlugin   = &PowerBudget{}
+	_ fwk.FilterPlugin      = &PowerBudget{}
+	_ fwk.ScorePlugin       = &PowerBudget{}
+	_ fwk.EnqueueExtensions = &PowerBudget{}
+	_ fwk.SignPlugin        = &PowerBudget{}
+)
+
+// New makes the plugin. It is a factory as kube-scheduler's registry takes it.
+func New(_ context.Context, args runtime.Object, _ fwk.Handle) (fwk.Plugin, error) {
+	var parsed Args
+	if unknown, ok := args.(*runtime.Unknown); ok {
+		if err := json.Unmarshal(unknown.Raw, &parsed); err != nil {
+			return nil, fmt.Errorf("read the arguments of %s: %w", Name, err)
+		}
+	}
+	return &PowerBudget{parsed.Racks}, nil
+}
+
+// Name implements fwk.Plugin.
+func (*PowerBudget) Name() string { return Name }
+
+// watts is what a pod says that it draws.
+func watts(pod *v1.Pod) (int64, error) {
+	text, ok := pod.Annotations[wattsAnnotation]
+	if !ok {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("annotation %s is %q: want a whole number of watts", wattsAnnotation, text)
+	}
+	return n, nil
+}
+
+// PreEnqueue keeps pods out that do not say in numbers what they draw.
+func (*PowerBudget) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
+	if _, err := watts(pod); err != nil {
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
+	}
+	return nil
+}
+
+const stateKey fwk.StateKey = Name
+
+// state is what the pod draws, and what every rack draws without it.
+type state struct {
+	wants int64
+	drawn map[string]int64
+}
+
+// Clone implements fwk.StateData.
+func (s *state) Clone() fwk.StateData { return &state{s.wants, maps.Clone(s.drawn)} }
+
+func stateOf(cycle fwk.CycleState) (*state, error) {
+	data, err := cycle.Read(stateKey)
+	if err != nil {
+		return nil, fmt.Errorf("read %q from the cycle state: %w", stateKey, err)
+	}
+	return data.(*state), nil
+}
+
+// PreFilter adds up what every rack draws. A pod that draws nothing is none of the plugin's business.
+func (p *PowerBudget) PreFilter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	wants, err := watts(pod)
+	switch {
+	case err != nil:
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
+	case wants == 0:
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	s := &state{wants: wants, drawn: map[string]int64{}}
+	for _, node := range nodes {
+		for _, there := range node.GetPods() {
+			s.count(node, there, 1)
+		}
+	}
+	cycle.Write(stateKey, s)
+	return nil, nil
+}
+
+func (s *state) count(node fwk.NodeInfo, pod fwk.PodInfo, sign int64) {
+	n, _ := watts(pod.GetPod()) // one that says nonsense draws nothing
+	s.drawn[node.Node().Labels[rackLabel]] += sign * n
+}
+
+// PreFilterExtensions says that the plugin keeps count of pods that are supposed to come and go.
+func (p *PowerBudget) PreFilterExtensions() fwk.PreFilterExtensions { return p }
+
+// AddPod implements fwk.PreFilterExtensions.
+func (*PowerBudget) AddPod(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, added fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+	return supposed(cycle, added, node, 1)
+}
+
+// RemovePod implements fwk.PreFilterExtensions.
+func (*PowerBudget) RemovePod(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, removed fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+	return supposed(cycle, removed, node, -1)
+}
+
+func supposed(cycle fwk.CycleState, pod fwk.PodInfo, node fwk.NodeInfo, sign int64) *fwk.Status {
+	s, err := stateOf(cycle)
+	if err != nil {
+		return fwk.AsStatus(err)
+	}
+	s.count(node, pod, sign)
+	return nil
+}
+
+// Filter rejects nodes whose rack has not enough power left.
+func (p *PowerBudget) Filter(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) *fwk.Status {
+	s, err := stateOf(cycle)
+	if err != nil {
+		return fwk.AsStatus(err)
+	}
+	rack := node.Node().Labels[rackLabel]
+	budget, limited := p.budgets[rack]
+	switch {
+	case !limited || s.drawn[rack]+s.wants <= budget:
+		return nil
+	case s.wants > budget:
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "rack(s) can never draw what the pod needs")
+	}
+	return fwk.NewStatus(fwk.Unschedulable, "rack(s) had not enough power left")
+}
+
+// Score is the share of the rack's power that is left, in percent.
+func (p *PowerBudget) Score(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
+	s, err := stateOf(cycle)
+	if err != nil {
+		return 0, nil // the pod draws nothing
+	}
+	rack := node.Node().Labels[rackLabel]
+	budget, limited := p.budgets[rack]
+	if !limited || budget == 0 {
+		return fwk.MaxScore, nil
+	}
+	return max(0, (budget-s.drawn[rack])*fwk.MaxScore/budget), nil
+}
+
+// ScoreExtensions is nil: scores are within 0 to 100 already.
+func (*PowerBudget) ScoreExtensions() fwk.ScoreExtensions { return nil }
+
+// SignPod says that pods which draw the same are judged alike.
+func (*PowerBudget) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
+	n, err := watts(pod)
+	if err != nil {
+		return nil, fwk.NewStatus(fwk.Unschedulable, err.Error())
+	}
+	return []fwk.SignFragment{{Key: Name + ".watts", Value: n}}, nil
+}
+
+// EventsToRegister says what can help a pod that the plugin rejected: a pod that drew power has gone, a node comes or moves to another
+// rack, or the pod itself asks for less.
+func (p *PowerBudget) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
+	return []fwk.ClusterEventWithHint{
+		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Delete}, QueueingHintFn: afterDeletion},
+		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Update}},
+		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeLabel}},
+	}, nil
+}
+
+func afterDeletion(_ klog.Logger, _ *v1.Pod, old, _ any) (fwk.QueueingHint, error) {
+	gone, ok := old.(*v1.Pod)
+	if !ok {
+		return fwk.Queue, fmt.Errorf("deleted object is a %T, not a pod", old)
+	}
+	if n, _ := watts(gone); n > 0 {
+		return fwk.Queue, nil
+	}
+	return fwk.QueueSkip, nil
+}

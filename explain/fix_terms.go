@@ -1,0 +1,190 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+)
+
+// unmet is the term of the required node affinity that a node comes closest to, and what of it it does not meet.
+type unmet struct {
+	term         int
+	requirements []v1.NodeSelectorRequirement
+}
+
+func (u *unmet) key() string {
+	if u == nil {
+		return ""
+	}
+	return fmt.Sprint(u.term) + u.text()
+}
+
+func (u *unmet) size() int {
+	if u == nil {
+		return 0
+	}
+	return 5 * len(u.requirements)
+}
+
+func (u *unmet) text() string {
+	var words []string
+	for i := range u.requirements {
+		r := &u.requirements[i]
+		word := r.Key + " " + string(r.Operator)
+		if len(r.Values) > 0 {
+			word += " " + strings.Join(r.Values, ",")
+		}
+		words = append(words, word)
+	}
+	return "not " + strings.Join(words, ", ")
+}
+
+// unmetTerm finds it; nil if the node meets a term, or comes into question by its name alone.
+func (s *search) unmetTerm(v verdict) *unmet {
+	a := s.pod.Spec().Affinity
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return nil
+	}
+	node := v.node.Object()
+	var best *unmet
+	for i, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		if len(term.MatchFields) > 0 || len(term.MatchExpressions) == 0 {
+			continue // a DaemonSet's pod is for its node
+		}
+		u := &unmet{term: i}
+		for _, r := range term.MatchExpressions {
+			if !meets(node, r) {
+				u.requirements = append(u.requirements, r)
+			}
+		}
+		if len(u.requirements) == 0 {
+			return nil
+		}
+		if best == nil || len(u.requirements) < len(best.requirements) {
+			best = u
+		}
+	}
+	return best
+}
+
+func meets(node *v1.Node, r v1.NodeSelectorRequirement) bool {
+	ok, err := nodeaffinity.NewLazyErrorNodeSelector(&v1.NodeSelector{
+		NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{r}}},
+	}).Match(node)
+	return ok && err == nil
+}
+
+// drop takes the requirements out of the term; a term that is left empty would match nothing, and goes with all of them.
+func (u *unmet) drop(p *v1.Pod) {
+	affinity := p.Spec.Affinity.NodeAffinity
+	required := affinity.RequiredDuringSchedulingIgnoredDuringExecution
+	term := &required.NodeSelectorTerms[u.term]
+	term.MatchExpressions = slices.DeleteFunc(term.MatchExpressions, func(r v1.NodeSelectorRequirement) bool {
+		return slices.ContainsFunc(u.requirements, func(o v1.NodeSelectorRequirement) bool {
+			return o.Key == r.Key && o.Operator == r.Operator && slices.Equal(o.Values, r.Values)
+		})
+	})
+	if len(term.MatchExpressions) == 0 {
+		affinity.RequiredDuringSchedulingIgnoredDuringExecution = nil
+	}
+}
+
+// spread proposes to relax the constraints on how the pod's like are spread.
+func (s *search) spread([]verdict) (edits []*edit) {
+	constraints := s.pod.Spec().TopologySpreadConstraints
+	for i := range constraints {
+		c := &constraints[i]
+		if c.WhenUnsatisfiable != v1.DoNotSchedule {
+			continue
+		}
+		name := "the spread over " + c.TopologyKey
+		if e := s.leastSkew(i, c); e != nil {
+			edits = append(edits, e)
+		}
+		if c.NodeTaintsPolicy == nil || *c.NodeTaintsPolicy != v1.NodeInclusionPolicyHonor {
+			honor := v1.NodeInclusionPolicyHonor
+			edits = append(edits, s.onPod("HonorTaints", name+": leave nodes that the pod does not tolerate out of the count (nodeTaintsPolicy: Honor)", 11,
+				func(p *v1.Pod) { p.Spec.TopologySpreadConstraints[i].NodeTaintsPolicy = &honor }))
+		}
+		if hash := "pod-template-hash"; s.object.Labels[hash] != "" && !slices.Contains(c.MatchLabelKeys, hash) {
+			edits = append(edits, s.onPod("CountRevision", name+": count the pods of this revision only (matchLabelKeys: pod-template-hash)", 11, func(p *v1.Pod) {
+				own := &p.Spec.TopologySpreadConstraints[i]
+				own.MatchLabelKeys = append(own.MatchLabelKeys, hash)
+			}))
+		}
+		edits = append(edits, s.onPod("SoftenSpread", name+": prefer it instead of requiring it (whenUnsatisfiable: ScheduleAnyway)", 20, func(p *v1.Pod) {
+			own := &p.Spec.TopologySpreadConstraints[i]
+			own.WhenUnsatisfiable, own.MinDomains = v1.ScheduleAnyway, nil
+		}))
+	}
+	return edits
+}
+
+// leastSkew finds the smallest skew that lets the pod run; nil if none does.
+func (s *search) leastSkew(i int, c *v1.TopologySpreadConstraint) *edit {
+	with := func(skew int32) *edit {
+		text := fmt.Sprintf("the spread over %s: raise maxSkew from %d to %d", c.TopologyKey, c.MaxSkew, skew)
+		return s.onPod("RaiseMaxSkew", text, 10+int(min(skew-c.MaxSkew, 9)), func(p *v1.Pod) { p.Spec.TopologySpreadConstraints[i].MaxSkew = skew })
+	}
+	low, high := c.MaxSkew, c.MaxSkew+1
+	const most = 1 << 16
+	for s.try(with(high)) == "" {
+		if low, high = high, 2*high; high > most {
+			return nil
+		}
+	}
+	for low+1 < high {
+		if mid := (low + high) / 2; s.try(with(mid)) == "" {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return with(high)
+}
+
+// podAffinity proposes to give up a term, to remove the pods in the way, or to start the one that is missed.
+func (s *search) podAffinity(nodes []verdict) (edits []*edit) {
+	if a := s.object.Spec.Affinity; a != nil {
+		if a.PodAffinity != nil {
+			for i, t := range a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+				text := fmt.Sprintf("prefer the pod affinity to %s over %s instead of requiring it", selectorText(t.LabelSelector), t.TopologyKey)
+				edits = append(edits, s.onPod("SoftenPodAffinity", text, 20, func(p *v1.Pod) {
+					own := p.Spec.Affinity.PodAffinity
+					own.PreferredDuringSchedulingIgnoredDuringExecution = append(own.PreferredDuringSchedulingIgnoredDuringExecution,
+						v1.WeightedPodAffinityTerm{Weight: 100, PodAffinityTerm: t})
+					own.RequiredDuringSchedulingIgnoredDuringExecution = slices.Delete(own.RequiredDuringSchedulingIgnoredDuringExecution, i, i+1)
+				}))
+				if e := s.companion(nodes, &t); e != nil {
+					edits = append(edits, e)
+				}
+			}
+		}
+		if a.PodAntiAffinity != nil {
+			for i, t := range a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+				text := fmt.Sprintf("prefer the pod anti-affinity to %s over %s instead of requiring it", selectorText(t.LabelSelector), t.TopologyKey)
+				edits = append(edits, s.onPod("SoftenPodAntiAffinity", text, 20, func(p *v1.Pod) {
+					own := p.Spec.Affinity.PodAntiAffinity
+					own.PreferredDuringSchedulingIgnoredDuringExecution = append(own.PreferredDuringSchedulingIgnoredDuringExecution,
+						v1.WeightedPodAffinityTerm{Weight: 100, PodAffinityTerm: t})
+					own.RequiredDuringSchedulingIgnoredDuringExecution = slices.Delete(own.RequiredDuringSchedulingIgnoredDuringExecution, i, i+1)
+				}))
+			}
+		}
+	}
+	return append(edits, s.repelling(nodes)...)
+}
+
+func selectorText(s *metav1.LabelSelector) string {
+	if s == nil {
+		return "no pods"
+	}
+	if text := metav1.FormatLabelSelector(s); text != "<none>" {
+		return text
+	}
+	return "all pods"
+}

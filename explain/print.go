@@ -1,0 +1,254 @@
+package explain
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Formats are those that Write knows beside the one for people.
+var Formats = []string{"json", "yaml"}
+
+// Write writes the explanation in a format; the empty one is for people. wide names all nodes of a group.
+func (e *Explanation) Write(out io.Writer, format string, wide bool) error {
+	switch format {
+	case "json":
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		encoder.SetEscapeHTML(false)
+		return encoder.Encode(e)
+	case "yaml":
+		text, err := yaml.Marshal(e)
+		if err == nil {
+			_, err = out.Write(text)
+		}
+		return err
+	}
+	buffered := bufio.NewWriter(out)
+	p := printer{buffered, wide}
+	p.explanation(e)
+	return buffered.Flush()
+}
+
+type printer struct {
+	*bufio.Writer
+	wide bool
+}
+
+func (p printer) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
+
+func (p printer) explanation(e *Explanation) {
+	p.line("pod %s/%s: %s", e.Pod.Namespace, e.Pod.Name, e.State)
+	p.line("%s", e.Summary)
+	if e.Eviction != nil {
+		p.eviction(e.Eviction)
+	}
+	if len(e.Scores) > 0 {
+		p.scores(e)
+	}
+	if len(e.Groups) > 0 {
+		p.groups(e)
+	}
+	if e.Preemption != nil {
+		p.preemption(e.Preemption)
+	}
+	if e.Queue != nil {
+		p.queue(e.Queue)
+	}
+	if len(e.Suggestions) > 0 {
+		p.suggestions(e)
+	}
+	if e.Node != nil {
+		p.node(e.Node)
+	}
+	if e.Message != "" {
+		p.line("\nThe scheduler's words: %s", e.Message)
+	}
+	if l := e.LastDecision; l != nil && !l.Holds && l.Message != "" && l.Message != e.Message {
+		p.line("It last said, %s: %s", l.At.UTC().Format("2006-01-02 15:04:05Z"), l.Message)
+	}
+	if e.Source.From != "" {
+		version := ""
+		if e.Source.ResourceVersion != "" {
+			version = ", resourceVersion " + e.Source.ResourceVersion
+		}
+		p.line("\nRead from %s as of %s%s.", e.Source.From, e.Source.AsOf.UTC().Format("2006-01-02 15:04:05Z"), version)
+	}
+}
+
+func (p printer) eviction(e *Eviction) {
+	p.line("\nIt has to leave at %s, in %s, because of the taint %s, there since %s%s.", e.Due.UTC().Format("2006-01-02 15:04:05Z"), e.In, e.Taint,
+		e.Since.UTC().Format("15:04:05Z"), tolerated(e.TolerationSeconds))
+	p.line("What would let it stay:")
+	for _, c := range e.Cancel {
+		p.change("  - ", &c)
+	}
+}
+
+func tolerated(seconds *int64) string {
+	if seconds == nil {
+		return ", which it does not tolerate"
+	}
+	return fmt.Sprintf(", which it tolerates for %d s", *seconds)
+}
+
+func (p printer) change(bullet string, c *Change) {
+	p.line("%s%s", bullet, c.Text)
+	if c.Command != "" {
+		p.line("%s%s", strings.Repeat(" ", len(bullet)), c.Command)
+	}
+}
+
+// scores prints a table of plugins by nodes.
+func (p printer) scores(e *Explanation) {
+	p.line("\nScores of the best of the %d nodes that can take it:", e.Feasible)
+	plugins := map[string]bool{}
+	for _, s := range e.Scores {
+		for name := range s.Scores {
+			plugins[name] = true
+		}
+	}
+	rows := [][]string{{"PLUGIN"}}
+	for _, s := range e.Scores {
+		name := s.Node
+		if s.Own {
+			name += "*"
+		}
+		rows[0] = append(rows[0], name)
+	}
+	for _, name := range sortedKeys(plugins) {
+		row := []string{name}
+		for _, s := range e.Scores {
+			row = append(row, fmt.Sprint(s.Scores[name]))
+		}
+		rows = append(rows, row)
+	}
+	total := []string{"TOTAL"}
+	for _, s := range e.Scores {
+		total = append(total, fmt.Sprint(s.Total))
+	}
+	if len(plugins) == 0 {
+		p.line("  %s: the only one, so nothing was scored", e.Scores[0].Node)
+		return
+	}
+	p.table(append(rows, total))
+}
+
+func (p printer) groups(e *Explanation) {
+	p.line("\nNodes that cannot take it (%d of %d):", e.Nodes-e.Feasible, e.Nodes)
+	rows := [][]string{{"COUNT", "PLUGIN", "CODE", "REASON", "NODES"}}
+	for _, g := range e.Groups {
+		reason := strings.Join(g.Reasons, ", ")
+		if len(g.Detail) > 0 {
+			reason += ": " + strings.Join(g.Detail, "; ")
+		}
+		rows = append(rows, []string{fmt.Sprint(g.Count), cmp.Or(g.Plugin, "-"), g.Code, reason, p.names(g.Nodes)})
+	}
+	p.table(rows)
+}
+
+func (p printer) names(nodes []string) string {
+	const most = 3
+	if !p.wide && len(nodes) > most {
+		return strings.Join(nodes[:most], ",") + ",..."
+	}
+	return strings.Join(nodes, ",")
+}
+
+func (p printer) preemption(found *Preemption) {
+	if !found.Helps {
+		p.line("\nPreemption does not help: %s", found.Message)
+		return
+	}
+	var names []string
+	const most = 10
+	for i, v := range found.Victims {
+		if i == most {
+			names = append(names, fmt.Sprintf("and %d more", len(found.Victims)-most))
+			break
+		}
+		names = append(names, v.Namespace+"/"+v.Name)
+	}
+	p.line("\nPreemption helps: on node %s, removing %s.", found.Node, strings.Join(names, ", "))
+	if found.Violations > 0 {
+		p.line("It breaks the disruption budget of %d of them.", found.Violations)
+	}
+}
+
+func (p printer) queue(q *Queue) {
+	p.line("\nPlace in the queue: %d of %d (%d ahead by priority, %d by age).", q.Position, q.Length, q.AheadByPriority, q.AheadByAge)
+	if len(q.Wakes) > 0 {
+		p.line("It is tried again when one of these happens, and after five minutes in any case:")
+	}
+	for _, w := range q.Wakes {
+		p.line("  - for %s: %s", w.Plugin, strings.Join(w.Events, "; "))
+	}
+}
+
+func (p printer) suggestions(e *Explanation) {
+	p.line("\nAny one of these would let it run, the smallest change first:")
+	for i, s := range e.Suggestions {
+		p.line("  %d. %s (then on %s)", i+1, s.Text, s.Node)
+		for _, c := range s.Changes {
+			if c.Command != "" {
+				p.line("     %s", c.Command)
+			}
+		}
+	}
+	if e.Pod.Controller != "" && slices.ContainsFunc(e.Suggestions, func(s Suggestion) bool { return s.Changes[0].Template != "" }) {
+		p.line("  Changes of the pod are to be made in the pod template of its controller, %s.", e.Pod.Controller)
+	}
+}
+
+func (p printer) node(n *NodeReport) {
+	verdict := "cannot take it"
+	if n.Feasible {
+		verdict = fmt.Sprintf("can take it: total %d, rank %d", *n.Total, n.Rank)
+	}
+	p.line("\nNode %s %s. Every plugin's word:", n.Name, verdict)
+	rows := [][]string{{"PLUGIN", "VERDICT", "SCORE", "WHY"}}
+	for _, w := range n.Plugins {
+		verdict, score, why := "ok", "-", ""
+		if w.Rejects {
+			verdict, why = "no", strings.Join(w.Reasons, ", ")
+			if w.Detail != "" {
+				why += ": " + w.Detail
+			}
+		}
+		if w.Score != nil {
+			score = fmt.Sprint(*w.Score)
+		}
+		rows = append(rows, []string{w.Plugin, verdict, score, why})
+	}
+	p.table(rows)
+	if n.Preempt != "" {
+		p.line("Preemption there: %s", n.Preempt)
+	}
+}
+
+func (p printer) table(rows [][]string) {
+	const gap = 3
+	var widths []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], len(cell))
+		}
+	}
+	for _, row := range rows {
+		var b strings.Builder
+		for i, cell := range row {
+			b.WriteString(cell)
+			b.WriteString(strings.Repeat(" ", widths[i]-len(cell)+gap))
+		}
+		p.line("  %s", strings.TrimRight(b.String(), " "))
+	}
+}

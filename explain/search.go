@@ -1,0 +1,183 @@
+package explain
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/berth-k8s/berth/cluster"
+)
+
+const (
+	// mostTries bounds how often the engine is asked, so that an answer takes less than a second on ten thousand nodes.
+	mostTries = 160
+	// mostSuggestions is how many are given: more is not read.
+	mostSuggestions = 12
+	// mostPairs is how many changes of each kind are combined with those of another.
+	mostPairs = 5
+)
+
+// search looks for what lets the pod run.
+type search struct {
+	*bench
+	judges   judges
+	verdicts []verdict
+	found    []Suggestion
+	seen     map[string]bool
+}
+
+// fixers propose changes against what a plugin says; nodes are those that it rejects.
+var fixers = map[string]func(s *search, nodes []verdict) []*edit{
+	"TaintToleration":      (*search).taints,
+	"NodeUnschedulable":    (*search).cordons,
+	"NodeAffinity":         (*search).nodeAffinity,
+	"NodePorts":            (*search).ports,
+	"NodeResourcesFit":     (*search).room,
+	"PodTopologySpread":    (*search).spread,
+	"InterPodAffinity":     (*search).podAffinity,
+	"VolumeBinding":        (*search).volumes,
+	"VolumeZone":           (*search).volumes,
+	"VolumeRestrictions":   (*search).volumes,
+	"NodeVolumeLimits":     (*search).volumes,
+	"DynamicResources":     (*search).devices,
+	"NodeDeclaredFeatures": (*search).nothing,
+}
+
+func (s *search) nothing([]verdict) []*edit { return nil }
+
+// suggest finds changes that let the pod run: single ones, and pairs where no single one does.
+func (s *search) suggest() []Suggestion {
+	s.seen = map[string]bool{}
+	for plugin, nodes := range s.alone() {
+		s.offer(fixers[plugin](s, nodes)...)
+	}
+	s.offer(s.newNodes()...)
+	s.offer(s.priority()...)
+	if len(s.found) == 0 || s.onlyBy("AddNode", "RaisePriority") {
+		s.combine()
+	}
+	slices.SortStableFunc(s.found, func(a, b Suggestion) int {
+		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Text, b.Text))
+	})
+	return s.found[:min(len(s.found), mostSuggestions)]
+}
+
+func (s *search) onlyBy(kinds ...string) bool {
+	return !slices.ContainsFunc(s.found, func(f Suggestion) bool { return !slices.Contains(kinds, f.Changes[0].Kind) })
+}
+
+// alone are the nodes that one plugin alone rejects, by plugin, in an order that is always the same.
+func (s *search) alone() func(yield func(string, []verdict) bool) {
+	by := s.by(1)
+	return func(yield func(string, []verdict) bool) {
+		for _, key := range sortedKeys(by) {
+			if fixers[key] != nil && !yield(key, by[key]) {
+				return
+			}
+		}
+	}
+}
+
+// by are the nodes that so many plugins reject, by these.
+func (s *search) by(count int) map[string][]verdict {
+	by := map[string][]verdict{}
+	for i := range s.verdicts {
+		v := &s.verdicts[i]
+		if names := v.plugins(s.pod); len(names) == count {
+			key := strings.Join(names, "+")
+			by[key] = append(by[key], *v)
+		}
+	}
+	return by
+}
+
+// offer keeps those edits that help.
+func (s *search) offer(edits ...*edit) {
+	for _, e := range edits {
+		s.keep(e)
+	}
+}
+
+// keep tries edits together, and notes them if the pod can run then.
+func (s *search) keep(edits ...*edit) bool {
+	var texts []string
+	for _, e := range edits {
+		texts = append(texts, e.Text)
+	}
+	text := strings.Join(texts, ", and ")
+	if s.seen[text] || s.tries >= mostTries {
+		return false
+	}
+	s.seen[text] = true
+	node := s.try(edits...)
+	if node == "" {
+		return false
+	}
+	f := Suggestion{Text: text, Node: node}
+	for _, e := range edits {
+		f.Size += e.size
+		f.Changes = append(f.Changes, e.Change)
+	}
+	if len(edits) > 1 {
+		f.Size += 20
+	}
+	s.found = append(s.found, f)
+	return true
+}
+
+// combine tries several changes at once: two for nodes that two plugins reject and, where that does not help either, one more for
+// each further plugin.
+func (s *search) combine() {
+	for count := 2; count <= len(fixers); count++ {
+		by := s.by(count)
+		before := len(s.found)
+		for _, key := range sortedKeys(by) {
+			s.product(nil, strings.Split(key, "+"), by[key])
+		}
+		if len(s.found) > before {
+			return
+		}
+	}
+}
+
+// product tries each of the smallest changes against one plugin with each of those against the others.
+func (s *search) product(chosen []*edit, plugins []string, nodes []verdict) {
+	if len(plugins) == 0 {
+		s.keep(chosen...)
+		return
+	}
+	fix := fixers[plugins[0]]
+	if fix == nil {
+		return
+	}
+	most := mostPairs
+	if len(chosen)+len(plugins) > 2 {
+		most = 2
+	}
+	for _, e := range smallest(fix(s, nodes), most) {
+		s.product(append(slices.Clone(chosen), e), plugins[1:], nodes)
+	}
+}
+
+func smallest(edits []*edit, most int) []*edit {
+	slices.SortStableFunc(edits, func(a, b *edit) int { return cmp.Compare(a.size, b.size) })
+	return edits[:min(len(edits), most)]
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// roomiest brings the nodes with the most CPU left to the front, so that what is proposed for a node has a chance.
+func roomiest(nodes []verdict) []verdict {
+	sorted := slices.Clone(nodes)
+	slices.SortStableFunc(sorted, func(a, b verdict) int { return cmp.Compare(left(b.node), left(a.node)) })
+	return sorted
+}
+
+func left(n *cluster.Node) int64 { return n.Size.MilliCPU - n.Requested.MilliCPU }

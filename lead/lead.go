@@ -1,0 +1,221 @@
+package lead
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo/leaderelection" // leader_election_master_status
+	"k8s.io/klog/v2"
+)
+
+// ErrLost ends Run when another replica leads or may lead. What this one knows
+// may be outdated, so the process should be started anew.
+var ErrLost = errors.New("leadership lost: the Lease could not be renewed in time or another replica has it; start again to stand by")
+
+// slack is how long after its end a Lease may be held without a renewal before
+// Alive says so; upstream's.
+const slack = 20 * time.Second
+
+// Elector decides whether this replica leads.
+type Elector struct {
+	options  Options
+	identity string
+	leases   coordinationv1.LeasesGetter
+	events   resourcelock.EventRecorder // may be nil
+
+	leading  atomic.Bool
+	watchdog *leaderelection.HealthzAdaptor
+}
+
+// New returns an elector on the cluster of config. Events about the Lease, if
+// they are wanted, go to events.
+func New(config *rest.Config, options Options, events resourcelock.EventRecorder) (*Elector, error) {
+	own := rest.CopyConfig(config)
+	// A request that hangs must leave time for another before the deadline.
+	own.Timeout = max(time.Second, options.RenewDeadline/2)
+	leases, err := coordinationv1.NewForConfig(own)
+	if err != nil {
+		return nil, fmt.Errorf("client for leader election: %w", err)
+	}
+	return newElector(leases, options, events)
+}
+
+func newElector(leases coordinationv1.LeasesGetter, options Options, events resourcelock.EventRecorder) (*Elector, error) {
+	if err := options.Validate(); err != nil {
+		return nil, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("name of this host, for leader election: %w", err)
+	}
+	return &Elector{
+		options:  options,
+		identity: host + "_" + string(uuid.NewUUID()),
+		leases:   leases,
+		events:   events,
+		watchdog: leaderelection.NewLeaderHealthzAdaptor(slack),
+	}, nil
+}
+
+// Leading is whether the work runs.
+func (e *Elector) Leading() bool { return e.leading.Load() }
+
+// Identity is this replica's, as the Lease names its holder.
+func (e *Elector) Identity() string { return e.identity }
+
+// Alive fails if this replica holds the Lease without renewing it.
+func (e *Elector) Alive(r *http.Request) error { return e.watchdog.Check(r) }
+
+// Run does the work while this replica leads: at once if there is no election.
+// When the context ends, the work is told so, and the Lease is given away after
+// it has ended. ErrLost says that leadership went before.
+func (e *Elector) Run(ctx context.Context, work func(context.Context) error) error {
+	if !e.options.Elect {
+		e.leading.Store(true)
+		defer e.leading.Store(false)
+		return work(ctx)
+	}
+	electing, stopElecting := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopElecting()
+	lease := e.newLease()
+	began, over := make(chan struct{}), make(chan struct{})
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock:            lease,
+		LeaseDuration:   e.options.LeaseDuration,
+		RenewDeadline:   e.options.RenewDeadline,
+		RetryPeriod:     e.options.RetryPeriod,
+		ReleaseOnCancel: true,
+		Name:            e.options.Name,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) { close(began) },
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("leader election: %w", err)
+	}
+	e.watchdog.SetLeaderElection(elector)
+	go func() {
+		defer close(over)
+		elector.Run(electing)
+	}()
+	select {
+	case <-ctx.Done():
+		stopElecting()
+		<-over
+		return nil
+	case <-began:
+	}
+	err = e.lead(ctx, lease, over, work)
+	stopElecting()
+	if !errors.Is(err, ErrLost) {
+		<-over // the Lease is given away
+	}
+	return err
+}
+
+// lead does the work until it ends by itself or must.
+func (e *Elector) lead(ctx context.Context, lease *lease, over <-chan struct{}, work func(context.Context) error) error {
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	e.leading.Store(true)
+	defer e.leading.Store(false)
+	ended := make(chan error, 1)
+	go func() { ended <- work(working) }()
+	good := e.options.good()
+	expired := time.NewTimer(good)
+	defer expired.Stop()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-expired.C:
+			if left := lease.left(good); left > 0 {
+				expired.Reset(left)
+				continue
+			}
+		case <-lease.taken:
+		case <-over:
+		}
+		break
+	}
+	klog.FromContext(ctx).Error(ErrLost, "Ending at once", "lease", klog.KRef(e.options.Namespace, e.options.Name))
+	stop()
+	// Nobody else leads before the Lease ends; what is not done by then must
+	// not be done by this process, which is to end.
+	select {
+	case <-ended:
+	case <-time.After(e.options.LeaseDuration - good):
+	}
+	return ErrLost
+}
+
+// lease is the lock, watched: when it was renewed and whether another has it.
+type lease struct {
+	resourcelock.Interface
+	renewed atomic.Pointer[time.Time]
+	leading *atomic.Bool
+	taken   chan struct{}
+}
+
+func (e *Elector) newLease() *lease {
+	return &lease{
+		Interface: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: e.options.Namespace, Name: e.options.Name},
+			Client:     e.leases,
+			LockConfig: resourcelock.ResourceLockConfig{Identity: e.identity, EventRecorder: e.events},
+		},
+		leading: &e.leading,
+		taken:   make(chan struct{}, 1),
+	}
+}
+
+// left is how long the lease is good for, for this long after its last renewal.
+func (l *lease) left(good time.Duration) time.Duration {
+	return good - time.Since(*l.renewed.Load())
+}
+
+// Get hears of another holder at once. client-go's elector would try to get the
+// lease back until the renew deadline, with the work going on.
+func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	if err == nil && l.leading.Load() && record.HolderIdentity != "" && record.HolderIdentity != l.Identity() {
+		select {
+		case l.taken <- struct{}{}:
+		default:
+		}
+	}
+	return record, raw, err
+}
+
+func (l *lease) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	at := time.Now()
+	err := l.Interface.Create(ctx, record)
+	l.note(at, err)
+	return err
+}
+
+func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	at := time.Now()
+	err := l.Interface.Update(ctx, record)
+	l.note(at, err)
+	return err
+}
+
+// note counts from before the request, as others may have seen it right then.
+func (l *lease) note(at time.Time, err error) {
+	if err == nil {
+		l.renewed.Store(&at)
+	}
+}

@@ -1,0 +1,228 @@
+package lead
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// replica is one process of several.
+type replica struct {
+	*Elector
+	cut     atomic.Bool // it does not reach the API server
+	robbed  atomic.Bool // another has the lease: the fake API would take outdated updates
+	slow    time.Duration
+	began   atomic.Pointer[time.Time]
+	told    atomic.Pointer[time.Time] // when its work was told to end
+	stop    context.CancelFunc
+	outcome chan error
+}
+
+var errCut = errors.New("no route to host")
+
+// replicas share the Leases of one cluster.
+func replicas(t *testing.T, n int) []*replica {
+	t.Helper()
+	shared := fake.NewClientset()
+	var all []*replica
+	for range n {
+		r := &replica{outcome: make(chan error, 1)}
+		client := &fake.Clientset{}
+		client.AddReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			switch {
+			case r.cut.Load():
+				return true, nil, errCut
+			case r.robbed.Load() && action.GetVerb() == "update":
+				return true, nil, apierrors.NewConflict(coordinationv1.Resource("leases"), "test", errors.New("the object has been modified"))
+			}
+			object, err := shared.Invokes(action, &coordinationv1.Lease{})
+			return true, object, err
+		})
+		var err error
+		if r.Elector, err = newElector(client.CoordinationV1(), Defaults("test"), nil); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+func (r *replica) start() {
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	go func() {
+		r.outcome <- r.Run(ctx, func(ctx context.Context) error {
+			now := time.Now()
+			r.began.Store(&now)
+			<-ctx.Done()
+			now = time.Now()
+			r.told.Store(&now)
+			time.Sleep(r.slow)
+			return nil
+		})
+	}()
+}
+
+// startBoth has the first lead and the second stand by.
+func startBoth(t *testing.T) (a, b *replica) {
+	t.Helper()
+	all := replicas(t, 2)
+	a, b = all[0], all[1]
+	a.start()
+	time.Sleep(time.Second)
+	b.start()
+	time.Sleep(time.Minute)
+	if !a.Leading() || a.began.Load() == nil || b.Leading() || b.began.Load() != nil {
+		t.Fatalf("leading: %v and %v; want only the first", a.Leading(), b.Leading())
+	}
+	return a, b
+}
+
+func TestTerminatedLeaderGivesTheLeaseAwayAfterItsWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := startBoth(t)
+		a.slow = 20 * time.Second
+		a.stop()
+		time.Sleep(19 * time.Second)
+		if b.began.Load() != nil {
+			t.Error("the second works while the first still ends its work")
+		}
+		if err := <-a.outcome; err != nil {
+			t.Errorf("the first ended with %v", err)
+		}
+		time.Sleep(5 * time.Second) // two retries, and not the lease's 15 s
+		if !b.Leading() {
+			t.Error("the lease was not given away")
+		}
+		b.stop()
+		<-b.outcome
+	})
+}
+
+func TestCutOffLeaderEndsBeforeAnotherBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := startBoth(t)
+		a.cut.Store(true)
+		if err := <-a.outcome; !errors.Is(err, ErrLost) {
+			t.Errorf("the first ended with %v, want %v", err, ErrLost)
+		}
+		time.Sleep(20 * time.Second)
+		if b.began.Load() == nil {
+			t.Fatal("the second did not take over")
+		}
+		if gap := b.began.Load().Sub(*a.told.Load()); gap < 2*time.Second {
+			t.Errorf("the first was told to end %v before the second began: want the 3 s between 2 s + 10 s and the lease's 15 s, less a moment", gap)
+		}
+		b.stop()
+		<-b.outcome
+		time.Sleep(time.Minute) // the first's last try to give the lease away
+	})
+}
+
+func TestWorkThatDoesNotEndDoesNotHoldTheProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := startBoth(t)
+		a.slow = time.Hour
+		began := time.Now()
+		a.cut.Store(true)
+		if err := <-a.outcome; !errors.Is(err, ErrLost) {
+			t.Errorf("ended with %v", err)
+		}
+		if took := time.Since(began); took > 15*time.Second {
+			t.Errorf("ended after %v, when the lease was over", took)
+		}
+		b.stop()
+		<-b.outcome
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+func TestLeaseThatAnotherHasTakenEndsTheWorkAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := replicas(t, 1)[0]
+		a.start()
+		time.Sleep(31 * time.Second) // between two renewals
+		ctx := context.Background()
+		leases := a.leases.Leases("kube-system")
+		lease, err := leases.Get(ctx, "test", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, now := "other", metav1.NowMicro()
+		lease.Spec.HolderIdentity, lease.Spec.RenewTime = &other, &now
+		taken := time.Now()
+		if _, err := leases.Update(ctx, lease, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		a.robbed.Store(true)
+		if err := <-a.outcome; !errors.Is(err, ErrLost) {
+			t.Errorf("ended with %v", err)
+		}
+		if took := time.Since(taken); took > 5*time.Second {
+			t.Errorf("ended %v after another took the lease", took)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestTerminatedWhileStandingByEndsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := startBoth(t)
+		began := time.Now()
+		b.stop()
+		if err := <-b.outcome; err != nil || time.Since(began) > time.Second {
+			t.Errorf("ended with %v after %v", err, time.Since(began))
+		}
+		a.stop()
+		<-a.outcome
+	})
+}
+
+func TestWithoutElectionTheWorkRunsAtOnce(t *testing.T) {
+	o := Defaults("test")
+	o.Elect = false
+	e, err := newElector(nil, o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	failure := errors.New("broken")
+	if err := e.Run(context.Background(), func(context.Context) error {
+		if !e.Leading() {
+			t.Error("does not lead")
+		}
+		return failure
+	}); err != failure {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestBadOptionsAreRefusedByFlag(t *testing.T) {
+	for want, change := range map[string]func(*Options){
+		"--leader-elect-lease-duration 10s: must be greater than --leader-elect-renew-deadline 10s": func(o *Options) { o.LeaseDuration = 10 * time.Second },
+		"--leader-elect-lease-duration 500ms: must be 1s or more":                                   func(o *Options) { o.LeaseDuration = 500 * time.Millisecond },
+		"--leader-elect-retry-period 0s: must be greater than zero":                                 func(o *Options) { o.RetryPeriod = 0 },
+		"--leader-elect-renew-deadline 10s: must be greater than 1.2 times":                         func(o *Options) { o.RetryPeriod = 9 * time.Second },
+		"must not be empty": func(o *Options) { o.Name = "" },
+	} {
+		o := Defaults("test")
+		change(&o)
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		o.Elect = false
+		if err := o.Validate(); err != nil {
+			t.Errorf("refused without election: %v", err)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package lead
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Options say whether to elect and on what terms.
+type Options struct {
+	Elect                                     bool
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+	Namespace, Name                           string // of the Lease
+}
+
+// Defaults are upstream's, for a Lease of the name in kube-system.
+func Defaults(name string) Options {
+	return Options{
+		Elect:         true,
+		LeaseDuration: 15 * time.Second,
+		RenewDeadline: 10 * time.Second,
+		RetryPeriod:   2 * time.Second,
+		Namespace:     "kube-system",
+		Name:          name,
+	}
+}
+
+// AddFlags adds upstream's flags, with o as defaults.
+func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	flags.BoolVar(&o.Elect, "leader-elect", o.Elect, "have one of several replicas lead, by a Lease")
+	flags.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", o.LeaseDuration, "how long a leader that is not heard of is waited for")
+	flags.DurationVar(&o.RenewDeadline, "leader-elect-renew-deadline", o.RenewDeadline, "how long a leader tries to renew before it gives up")
+	flags.DurationVar(&o.RetryPeriod, "leader-elect-retry-period", o.RetryPeriod, "how long between tries to lead or to renew")
+	flags.StringVar(&o.Name, "leader-elect-resource-name", o.Name, "name of the Lease")
+	flags.StringVar(&o.Namespace, "leader-elect-resource-namespace", o.Namespace, "namespace of the Lease")
+}
+
+// jitter is by how much client-go's elector stretches the retry period.
+const jitter = 1.2
+
+// Validate says what is wrong, by flag.
+func (o *Options) Validate() error {
+	if !o.Elect {
+		return nil
+	}
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{
+		{"lease-duration", o.LeaseDuration},
+		{"renew-deadline", o.RenewDeadline},
+		{"retry-period", o.RetryPeriod},
+	} {
+		if d.value < time.Second && d.flag == "lease-duration" {
+			return fmt.Errorf("--leader-elect-lease-duration %v: must be 1s or more: a Lease counts in whole seconds", d.value)
+		}
+		if d.value <= 0 {
+			return fmt.Errorf("--leader-elect-%s %v: must be greater than zero", d.flag, d.value)
+		}
+	}
+	if o.LeaseDuration <= o.RenewDeadline {
+		return fmt.Errorf("--leader-elect-lease-duration %v: must be greater than --leader-elect-renew-deadline %v", o.LeaseDuration, o.RenewDeadline)
+	}
+	if o.RenewDeadline <= time.Duration(jitter*float64(o.RetryPeriod)) {
+		return fmt.Errorf("--leader-elect-renew-deadline %v: must be greater than %v times --leader-elect-retry-period %v", o.RenewDeadline, jitter, o.RetryPeriod)
+	}
+	if o.Name == "" || o.Namespace == "" {
+		return fmt.Errorf("--leader-elect-resource-name and --leader-elect-resource-namespace: must not be empty")
+	}
+	return nil
+}
+
+// good is how long leadership is good for after a renewal: until the next one
+// was tried for the renew deadline, and not so long that the work has no time
+// left to end before another replica may lead.
+func (o *Options) good() time.Duration {
+	return min(o.RetryPeriod+o.RenewDeadline, (o.RenewDeadline+o.LeaseDuration)/2)
+}

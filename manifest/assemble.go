@@ -1,0 +1,29 @@
+package manifest
+
+import (
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Assemble makes a set of objects that an API server has: nothing is checked
+// or defaulted. Objects of kinds that Berth has no use for are counted.
+// from is how messages call the place that they come from.
+func Assemble(from string, objects []metav1.Object) *Set {
+	s := &Set{Ignored: map[string]int{}, places: map[string][]place{}, files: []string{from}}
+	byType := make(map[reflect.Type]*kind, len(kinds))
+	for _, k := range kinds {
+		byType[k.typ] = k
+	}
+	for i, object := range objects {
+		t := reflect.TypeOf(object).Elem()
+		k := byType[t]
+		if k == nil {
+			s.Ignored[t.Name()]++
+			continue
+		}
+		k.add(s, object)
+		s.places[k.name] = append(s.places[k.name], place{order: int32(i)})
+	}
+	return s
+}

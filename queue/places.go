@@ -1,0 +1,149 @@
+package queue
+
+import (
+	"container/heap"
+	"fmt"
+	"time"
+)
+
+// wake lets an item in that waits, backs off or was kept out.
+func (q *Queue) wake(item *Item, label string, now time.Time) {
+	if item.place == Gated && q.gate(item) == item.Gate {
+		return // it stays where it is
+	}
+	q.leave(item)
+	q.enter(item, label, now)
+}
+
+func (q *Queue) gate(item *Item) string {
+	if q.Admit == nil {
+		return ""
+	}
+	return q.Admit(item)
+}
+
+// enter puts an item that is nowhere where it belongs: outside, backing off, or active.
+func (q *Queue) enter(item *Item, label string, now time.Time) {
+	if item.Gate = q.gate(item); item.Gate != "" {
+		item.entered = now
+		q.count(item, append([]string{item.Gate}, item.Rejectors...))
+		q.wait(item, []string{item.Gate}, Gated)
+		q.tell(item, label)
+		return
+	}
+	if item.Admitted.IsZero() {
+		item.Admitted = now
+	}
+	if item.ready.After(now) {
+		q.put(item, Backoff)
+		heap.Push(&q.backing, item)
+	} else {
+		q.put(item, Active)
+		heap.Push(&q.active, item)
+	}
+	q.tell(item, label)
+}
+
+// wait puts an item where it waits for what can help against these plugins.
+func (q *Queue) wait(item *Item, plugins []string, place Place) {
+	q.put(item, place)
+	q.groups.add(item, plugins, q.interests[item.Pod.Spec.SchedulerName])
+}
+
+// leave takes an item out of the place that it is in.
+func (q *Queue) leave(item *Item) {
+	switch item.place {
+	case Active:
+		heap.Remove(&q.active, item.index)
+	case Backoff:
+		heap.Remove(&q.backing, item.index)
+	case Waiting, Gated:
+		q.groups.remove(item)
+		item.Gate = ""
+	}
+	q.put(item, Taken)
+}
+
+func (q *Queue) put(item *Item, place Place) {
+	q.counts[item.place]--
+	q.counts[place]++
+	item.place = place
+}
+
+func (q *Queue) tell(item *Item, label string) {
+	if q.Moved != nil {
+		q.Moved(item, label)
+	}
+}
+
+// count counts an item for the plugins that keep it, and for no others.
+func (q *Queue) count(item *Item, plugins []string) {
+	if q.Counted != nil {
+		for _, name := range item.counted {
+			q.Counted(name, item.Pod.Spec.SchedulerName, -1)
+		}
+		for _, name := range plugins {
+			q.Counted(name, item.Pod.Spec.SchedulerName, 1)
+		}
+	}
+	item.counted = plugins
+}
+
+// advance makes those active whose back-off is over.
+func (q *Queue) advance(now time.Time) {
+	for q.backing.Len() > 0 && !q.backing.items[0].ready.After(now) {
+		item := q.backing.items[0]
+		q.leave(item)
+		q.enter(item, BackoffComplete, now)
+	}
+}
+
+// Check returns an error if a pod is in no place or in two; tests call it after every step.
+func (q *Queue) Check() error {
+	seen := map[*Item]Place{}
+	note := func(item *Item, place Place) error {
+		if q.items[item.Pod.UID] != item {
+			return fmt.Errorf("pod %s is in a place but not in the queue", item.Pod.UID)
+		}
+		if other, twice := seen[item]; twice {
+			return fmt.Errorf("pod %s is in two places, %s and %s", item.Pod.UID, other, place)
+		}
+		seen[item] = place
+		return nil
+	}
+	var err error
+	for place, h := range map[Place]*ordered{Active: &q.active, Backoff: &q.backing} {
+		for i, item := range h.items {
+			if item.index != i {
+				err = fmt.Errorf("pod %s has a wrong index", item.Pod.UID)
+			}
+			if e := note(item, place); e != nil {
+				err = e
+			}
+		}
+	}
+	for key, g := range q.groups.byKey {
+		for i, item := range g.items {
+			if item.index != i || item.group != g || key.class != item.Class {
+				err = fmt.Errorf("pod %s is in a group that is not its own", item.Pod.UID)
+			}
+			if e := note(item, item.place); e != nil {
+				err = e
+			}
+		}
+	}
+	var counts [Gated + 1]int
+	for uid, item := range q.items {
+		counts[item.place]++
+		if seen[item] != item.place { // the place of those that are nowhere is Taken
+			err = fmt.Errorf("pod %s says that it is %s, but is %s", uid, item.place, seen[item])
+		}
+		if (item.Gate != "") != (item.place == Gated) {
+			err = fmt.Errorf("pod %s is %s with gate %q", uid, item.place, item.Gate)
+		}
+	}
+	if counts != q.counts {
+		err = fmt.Errorf("counted %v, want %v", q.counts, counts)
+	}
+	return err
+}

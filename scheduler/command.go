@@ -1,0 +1,126 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	logsapi "k8s.io/component-base/logs/api/v1"
+
+	"github.com/berth-k8s/berth/scheduler/options"
+	"github.com/berth-k8s/berth/scheduler/outside"
+)
+
+// PluginFactory makes a plugin, as for kube-scheduler: args are those of the
+// plugin in the profile's pluginConfig, *runtime.Unknown with the JSON of the
+// file.
+type PluginFactory = outside.Factory
+
+// Option is something that is compiled in.
+type Option func(*command)
+
+// WithPlugin adds a plugin that is written against
+// k8s.io/kube-scheduler/framework. Configuration files enable it by the name.
+func WithPlugin(name string, factory PluginFactory) Option {
+	return func(c *command) { c.add(name, factory) }
+}
+
+// UsageError is an error of the command line: exit code 2.
+type UsageError struct{ error }
+
+// Unwrap returns what is wrong.
+func (e UsageError) Unwrap() error { return e.error }
+
+func usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return UsageError{err}
+}
+
+// command is what is compiled in and what was said on the command line.
+type command struct {
+	flags     *options.Flags
+	factories map[string]PluginFactory
+	wrong     error // of the options
+	out, err  io.Writer
+}
+
+// NewCommand returns the command `scheduler`. A main of one's own, with plugins
+// compiled in, runs it as it is.
+func NewCommand(opts ...Option) *cobra.Command {
+	c := &command{factories: map[string]PluginFactory{}}
+	for _, option := range opts {
+		option(c)
+	}
+	cmd := &cobra.Command{
+		Use:   "scheduler",
+		Short: "The scheduler, in place of kube-scheduler",
+		Long: `Decide where waiting pods run, and bind them: every pod gets the best of all
+nodes. A pod that fits nowhere says why (event FailedScheduling, condition
+PodScheduled), makes room for itself if its priority allows it, and is tried
+again when something happens that can help.
+
+Configuration files and flags are kube-scheduler's. The file is followed while
+the scheduler runs: a good change takes effect between two pods, a bad one is
+refused with an event. Of several replicas one leads, and another takes over.`,
+		Example: `  berth scheduler
+  berth scheduler --config scheduler.yaml --leader-elect=false
+  berth scheduler --policy-config-file policy.json --write-config-to -
+  berth scheduler --secure-port 0 --health-bind-address 127.0.0.1:10251`,
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE:         func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
+	}
+	c.flags = options.Add(cmd.Flags())
+	return cmd
+}
+
+func (c *command) add(name string, factory PluginFactory) {
+	switch _, twice := c.factories[name]; {
+	case name == "" || factory == nil:
+		c.wrong = errors.New("WithPlugin: needs a name and a factory")
+	case twice:
+		c.wrong = fmt.Errorf("a plugin named %s already exists", name)
+	case ownPlugin(name):
+		c.wrong = fmt.Errorf("a plugin named %s already exists: it is one of Berth's own", name)
+	}
+	c.factories[name] = factory
+}
+
+func (c *command) run(cmd *cobra.Command) error {
+	c.out, c.err = cmd.OutOrStdout(), cmd.ErrOrStderr()
+	if c.wrong != nil {
+		return usage(c.wrong)
+	}
+	if err := c.flags.Validate(); err != nil {
+		return usage(err)
+	}
+	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged
+	if err := logsapi.ValidateAndApply(c.flags.Logs, nil); err != nil {
+		return usage(err)
+	}
+	if c.flags.MetricsChosen() {
+		c.flags.Metrics.Apply()
+	}
+	for _, note := range c.flags.Notes() {
+		fmt.Fprintln(c.err, note)
+	}
+	ctx, stop := untilSignal(cmd.Context())
+	defer stop()
+	return c.schedule(ctx)
+}
+
+// untilSignal ends the context at the first SIGINT or SIGTERM, or SIGHUP when
+// the terminal is closed. The second one is not held back: it ends the process
+// at once.
+func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
+}

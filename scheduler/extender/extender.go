@@ -1,0 +1,258 @@
+package extender
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// DefaultTimeout bounds a request where the configuration does not.
+const DefaultTimeout = 5 * time.Second
+
+// Extender is an HTTP extender. It may be asked from several goroutines at once.
+type Extender struct {
+	config configv1.Extender
+	client *http.Client
+}
+
+var _ fwk.Extender = &Extender{}
+
+// New returns the extender that the configuration describes. Nothing is sent before it is asked.
+func New(config configv1.Extender) (*Extender, error) {
+	transport, err := transportFor(&config)
+	if err != nil {
+		return nil, fmt.Errorf("extender %s: %w", config.URLPrefix, err)
+	}
+	timeout := cmp.Or(config.HTTPTimeout.Duration, DefaultTimeout)
+	return &Extender{config, &http.Client{Transport: transport, Timeout: timeout}}, nil
+}
+
+// transportFor reads the TLS settings. As upstream, enableHTTPS without a certificate authority means that any certificate will do.
+func transportFor(config *configv1.Extender) (http.RoundTripper, error) {
+	var c rest.Config
+	if t := config.TLSConfig; t != nil {
+		c.TLSClientConfig = rest.TLSClientConfig{
+			Insecure: t.Insecure, ServerName: t.ServerName, CertFile: t.CertFile, KeyFile: t.KeyFile, CAFile: t.CAFile,
+			CertData: t.CertData, KeyData: t.KeyData, CAData: t.CAData,
+		}
+	}
+	if config.EnableHTTPS && c.CAFile == "" && len(c.CAData) == 0 {
+		c.Insecure = true
+	}
+	tlsConfig, err := rest.TLSConfigFor(&c)
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{}
+	if tlsConfig != nil {
+		transport.TLSClientConfig = tlsConfig
+	}
+	return utilnet.SetTransportDefaults(transport), nil
+}
+
+// Name is the address.
+func (e *Extender) Name() string { return e.config.URLPrefix }
+
+// IsIgnorable tells whether pods are scheduled without the extender when it fails.
+func (e *Extender) IsIgnorable() bool { return e.config.Ignorable }
+
+// IsFilter and its siblings tell what the extender is configured for.
+func (e *Extender) IsFilter() bool           { return e.config.FilterVerb != "" }
+func (e *Extender) IsPrioritizer() bool      { return e.config.PrioritizeVerb != "" }
+func (e *Extender) IsBinder() bool           { return e.config.BindVerb != "" }
+func (e *Extender) SupportsPreemption() bool { return e.config.PreemptVerb != "" }
+
+// IsInterested tells whether the pod asks for a resource that the extender manages. One that manages none is interested in all pods.
+func (e *Extender) IsInterested(pod *v1.Pod) bool {
+	if len(e.config.ManagedResources) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(pod.Spec.Containers, e.manages) || slices.ContainsFunc(pod.Spec.InitContainers, e.manages)
+}
+
+func (e *Extender) manages(c v1.Container) bool {
+	return slices.ContainsFunc(e.config.ManagedResources, func(r configv1.ExtenderManagedResource) bool {
+		_, requests := c.Resources.Requests[v1.ResourceName(r.Name)]
+		_, limits := c.Resources.Limits[v1.ResourceName(r.Name)]
+		return requests || limits
+	})
+}
+
+// Filter returns the nodes that the extender lets pass, and why it does not let the others.
+func (e *Extender) Filter(pod *v1.Pod, nodes []fwk.NodeInfo) (passed []fwk.NodeInfo, failed, unresolvable extenderv1.FailedNodesMap, err error) {
+	if !e.IsFilter() {
+		return nodes, extenderv1.FailedNodesMap{}, extenderv1.FailedNodesMap{}, nil
+	}
+	var result extenderv1.ExtenderFilterResult
+	if err := e.send(e.config.FilterVerb, e.args(pod, nodes), &result); err != nil {
+		return nil, nil, nil, err
+	}
+	if result.Error != "" {
+		return nil, nil, nil, errors.New(result.Error)
+	}
+	passed, err = e.known(nodes, &result)
+	return passed, result.FailedNodes, result.FailedAndUnresolvableNodes, err
+}
+
+// args tells of the nodes as the extender wants to be told.
+func (e *Extender) args(pod *v1.Pod, nodes []fwk.NodeInfo) *extenderv1.ExtenderArgs {
+	args := &extenderv1.ExtenderArgs{Pod: pod}
+	if e.config.NodeCacheCapable {
+		names := make([]string, 0, len(nodes))
+		for _, n := range nodes {
+			names = append(names, n.Node().Name)
+		}
+		args.NodeNames = &names
+		return args
+	}
+	args.Nodes = &v1.NodeList{Items: make([]v1.Node, 0, len(nodes))}
+	for _, n := range nodes {
+		args.Nodes.Items = append(args.Nodes.Items, *n.Node())
+	}
+	return args
+}
+
+// known looks up the nodes that an answer names.
+func (e *Extender) known(nodes []fwk.NodeInfo, result *extenderv1.ExtenderFilterResult) ([]fwk.NodeInfo, error) {
+	var names []string
+	switch {
+	case e.config.NodeCacheCapable && result.NodeNames != nil:
+		names = *result.NodeNames
+	case result.Nodes != nil:
+		for i := range result.Nodes.Items {
+			names = append(names, result.Nodes.Items[i].Name)
+		}
+	}
+	byName := make(map[string]fwk.NodeInfo, len(nodes))
+	for _, n := range nodes {
+		byName[n.Node().Name] = n
+	}
+	passed := make([]fwk.NodeInfo, 0, len(names))
+	for _, name := range names {
+		n, ok := byName[name]
+		if !ok {
+			return nil, fmt.Errorf("extender %q claims a filtered node %q which is not found in the input node list", e.Name(), name)
+		}
+		passed = append(passed, n)
+	}
+	return passed, nil
+}
+
+// Prioritize returns the extender's scores, 0 to 10 each, and their weight. One that does not score gives 0 to all.
+func (e *Extender) Prioritize(pod *v1.Pod, nodes []fwk.NodeInfo) (*extenderv1.HostPriorityList, int64, error) {
+	var result extenderv1.HostPriorityList
+	if !e.IsPrioritizer() {
+		for _, n := range nodes {
+			result = append(result, extenderv1.HostPriority{Host: n.Node().Name})
+		}
+		return &result, 0, nil
+	}
+	if err := e.send(e.config.PrioritizeVerb, e.args(pod, nodes), &result); err != nil {
+		return nil, 0, err
+	}
+	return &result, e.config.Weight, nil
+}
+
+// Bind has the extender bind a pod.
+func (e *Extender) Bind(binding *v1.Binding) error {
+	if !e.IsBinder() {
+		return errors.New("unexpected empty bindVerb in extender")
+	}
+	var result extenderv1.ExtenderBindingResult
+	args := &extenderv1.ExtenderBindingArgs{PodName: binding.Name, PodNamespace: binding.Namespace, PodUID: binding.UID, Node: binding.Target.Name}
+	if err := e.send(e.config.BindVerb, args, &result); err != nil {
+		return err
+	}
+	if result.Error != "" {
+		return errors.New(result.Error)
+	}
+	return nil
+}
+
+// ProcessPreemption shows the extender where preemption could make room, and returns what it leaves of that.
+func (e *Extender) ProcessPreemption(pod *v1.Pod, victims map[string]*extenderv1.Victims, nodes fwk.NodeInfoLister) (map[string]*extenderv1.Victims, error) {
+	if !e.SupportsPreemption() {
+		return nil, fmt.Errorf("preempt verb is not defined for extender %v but run into ProcessPreemption", e.Name())
+	}
+	args := &extenderv1.ExtenderPreemptionArgs{Pod: pod}
+	if e.config.NodeCacheCapable {
+		args.NodeNameToMetaVictims = metaVictims(victims)
+	} else {
+		args.NodeNameToVictims = victims
+	}
+	var result extenderv1.ExtenderPreemptionResult
+	if err := e.send(e.config.PreemptVerb, args, &result); err != nil {
+		return nil, err
+	}
+	left := make(map[string]*extenderv1.Victims, len(result.NodeNameToMetaVictims))
+	for name, meta := range result.NodeNameToMetaVictims {
+		node, err := nodes.Get(name)
+		if err != nil {
+			return nil, err
+		}
+		if left[name], err = e.victimsOn(node, meta); err != nil {
+			return nil, err
+		}
+	}
+	return left, nil
+}
+
+func metaVictims(victims map[string]*extenderv1.Victims) map[string]*extenderv1.MetaVictims {
+	meta := make(map[string]*extenderv1.MetaVictims, len(victims))
+	for node, v := range victims {
+		m := &extenderv1.MetaVictims{Pods: []*extenderv1.MetaPod{}, NumPDBViolations: v.NumPDBViolations}
+		for _, pod := range v.Pods {
+			m.Pods = append(m.Pods, &extenderv1.MetaPod{UID: string(pod.UID)})
+		}
+		meta[node] = m
+	}
+	return meta
+}
+
+// victimsOn finds the pods that an answer names.
+func (e *Extender) victimsOn(node fwk.NodeInfo, meta *extenderv1.MetaVictims) (*extenderv1.Victims, error) {
+	if meta == nil {
+		return nil, nil
+	}
+	victims := &extenderv1.Victims{NumPDBViolations: meta.NumPDBViolations}
+	for _, m := range meta.Pods {
+		i := slices.IndexFunc(node.GetPods(), func(p fwk.PodInfo) bool { return string(p.GetPod().UID) == m.UID })
+		if i < 0 {
+			return nil, fmt.Errorf("extender: %v claims to preempt pod (UID: %v) on node: %v, but the pod is not found on that node",
+				e.Name(), m.UID, node.Node().Name)
+		}
+		victims.Pods = append(victims.Pods, node.GetPods()[i].GetPod())
+	}
+	return victims, nil
+}
+
+// send asks one question.
+func (e *Extender) send(verb string, args, result any) error {
+	body, err := json.Marshal(args)
+	if err != nil {
+		return err
+	}
+	url := strings.TrimRight(e.config.URLPrefix, "/") + "/" + verb
+	response, err := e.client.Post(url, "application/json", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("failed %v with extender at URL %v, code %v", verb, url, response.StatusCode)
+	}
+	return json.NewDecoder(response.Body).Decode(result)
+}

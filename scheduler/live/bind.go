@@ -1,0 +1,152 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/plugins"
+)
+
+// requestTimeout bounds one request to the API server.
+const requestTimeout = 30 * time.Second
+
+// Pauses between tries, and how many there are of a binding that the API server was not able to take.
+const (
+	firstPause = 100 * time.Millisecond
+	lastPause  = 5 * time.Second
+	bindTries  = 3
+)
+
+func reference(pod *v1.Pod) v1.ObjectReference {
+	return v1.ObjectReference{
+		Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+	}
+}
+
+// bind gives the pod its node. Without an error it has it. With one it has not: where the answer to a binding leaves that open, the
+// pod is looked at before its room is given to others.
+func (s *Scheduler) bind(ctx context.Context, b *placement) error {
+	began := time.Now()
+	for try := 1; ; try++ {
+		own, err := s.tryToBind(ctx, b)
+		if err != nil {
+			s.observer.BindRefused(string(apierrors.ReasonForError(err)))
+		}
+		if err != nil && own {
+			err = fmt.Errorf("binding rejected: %w", err)
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			has, lookErr := s.hasNode(ctx, b)
+			if lookErr != nil {
+				err = lookErr
+			}
+			if has {
+				err = nil
+			}
+			if !has && lookErr == nil && own && !answered(err) && try < bindTries && s.pause(firstPause<<try) {
+				continue
+			}
+		}
+		s.observer.Ran(b.Profile, plugins.Bind, err == nil, time.Since(began))
+		klog.FromContext(ctx).V(2).Info("Bound", "pod", klog.KObj(b.Pod), "node", b.Node, "took", time.Since(began), "err", err)
+		return err
+	}
+}
+
+// tryToBind asks the plugins that bind, in their order; own tells that none from outside did.
+func (s *Scheduler) tryToBind(ctx context.Context, b *placement) (own bool, err error) {
+	for _, binder := range b.profile.bind {
+		passed, err := binder.Bind(ctx, &b.Attempt)
+		if !passed || err != nil {
+			return false, err
+		}
+	}
+	if !b.profile.hasBinder {
+		return false, errors.New("no plugin binds the pod")
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return true, s.post(ctx, &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: b.Pod.Namespace, Name: b.Pod.Name, UID: b.Pod.UID},
+		Target:     v1.ObjectReference{Kind: "Node", Name: b.Node},
+	})
+}
+
+// postBinding is what Pods(…).Bind does, without reading what the API server says beside that it was done: it is the request that
+// there are most of.
+func (s *Scheduler) postBinding(ctx context.Context, b *v1.Binding) error {
+	return s.client.CoreV1().RESTClient().Post().AbsPath("/api/v1/namespaces", b.Namespace, "pods", b.Name, "binding").Body(b).Do(ctx).Error()
+}
+
+// hasNode looks whether the pod has its node in spite of an error. An error says that it will not get it; while the API server
+// cannot be asked, nothing is known, and the room is kept.
+func (s *Scheduler) hasNode(ctx context.Context, b *placement) (has bool, err error) {
+	err = errors.New("the scheduler stops")
+	s.insist(ctx, func(ctx context.Context) bool {
+		pod, failed := s.client.CoreV1().Pods(b.Pod.Namespace).Get(ctx, b.Pod.Name, metav1.GetOptions{})
+		if failed != nil && !apierrors.IsNotFound(failed) {
+			return false
+		}
+		switch {
+		case failed != nil, pod.UID != b.Pod.UID:
+			err = errGone
+		case pod.Spec.NodeName == b.Node:
+			has, err = true, nil
+		case pod.Spec.NodeName != "":
+			err = errBoundElsewhere
+			s.inbox.put(func() {
+				if s.placements[pod.UID] == b {
+					s.watchedPod(pod)
+				}
+			})
+		case pod.DeletionTimestamp != nil:
+			err = errGone
+		default:
+			err = nil
+		}
+		return true
+	})
+	return has, err
+}
+
+// answered tells whether the API server has done what it was asked for, or will not do it.
+func answered(err error) bool {
+	if err == nil {
+		return true
+	}
+	switch apierrors.ReasonForError(err) {
+	case metav1.StatusReasonUnknown, metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout, metav1.StatusReasonTooManyRequests,
+		metav1.StatusReasonInternalError, metav1.StatusReasonServiceUnavailable:
+		return false
+	}
+	return true
+}
+
+// insist tries until it works or the scheduler stops.
+func (s *Scheduler) insist(ctx context.Context, try func(context.Context) bool) {
+	once := func() bool {
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		return try(ctx)
+	}
+	for pause := firstPause; !once() && s.pause(pause); pause = min(2*pause, lastPause) {
+	}
+}
+
+// pause waits for about so long, and returns false if the scheduler stops.
+func (s *Scheduler) pause(d time.Duration) bool {
+	select {
+	case <-s.life.Done():
+		return false
+	case <-time.After(d/2 + rand.N(d)):
+		return true
+	}
+}

@@ -1,0 +1,169 @@
+package live
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/scheduler/live/fakeapi"
+)
+
+// aDriver is a class of devices and a slice of them on a node.
+func aDriver(node string, devices ...string) []fakeapi.Object {
+	slice := &resourcev1.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: "slice-" + node},
+		Spec: resourcev1.ResourceSliceSpec{
+			Driver: "gpu.example.com", NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1},
+		},
+	}
+	for _, name := range devices {
+		slice.Spec.Devices = append(slice.Spec.Devices, resourcev1.Device{Name: name})
+	}
+	class := &resourcev1.DeviceClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "gpu"},
+		Spec: resourcev1.DeviceClassSpec{Selectors: []resourcev1.DeviceSelector{{
+			CEL: &resourcev1.CELDeviceSelector{Expression: `device.driver == "gpu.example.com"`},
+		}}},
+	}
+	return []fakeapi.Object{slice, class}
+}
+
+func aClaim(name string) *resourcev1.ResourceClaim {
+	return &resourcev1.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
+			Name: "one", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1},
+		}}}},
+	}
+}
+
+func claiming(pod *v1.Pod, claim string) *v1.Pod {
+	pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu", ResourceClaimName: &claim}}
+	return pod
+}
+
+func (w *world) claim(name string) *resourcev1.ResourceClaim {
+	for _, c := range fakeapi.All(w.api, &resourcev1.ResourceClaim{}) {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// TestClaimIsWrittenBeforeTheBinding: allocation, reservation and finalizer are there when the pod is bound, and nobody else gets
+// the device; a pod whose claim does not exist yet is kept out until it does.
+func TestClaimIsWrittenBeforeTheBinding(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.api.Put(aNode("n", "9"), aNode("m", "9"))
+		w.api.Put(aDriver("n", "gpu-0")...)
+		w.api.Put(aClaim("c1"), claiming(aPod("a", "1"), "c1"))
+		w.start(Options{})
+		w.untilBound("a")
+		claim := w.claim("c1")
+		if w.nodeOf("a") != "n" || claim.Status.Allocation == nil || claim.Status.Allocation.Devices.Results[0].Device != "gpu-0" ||
+			claim.Status.Allocation.AllocationTimestamp == nil || len(claim.Status.ReservedFor) != 1 || claim.Status.ReservedFor[0].UID != "uid-a" ||
+			!slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
+			t.Errorf("a on %s, claim %+v %+v", w.nodeOf("a"), claim.Finalizers, claim.Status)
+		}
+		w.api.Put(claiming(aPod("b", "1"), "c2"))
+		w.pass(time.Minute)
+		if s := w.s.Sizes(); s.Gated != 1 {
+			t.Errorf("%+v, want b to be kept out", s)
+		}
+		w.api.Put(aClaim("c2"))
+		w.until("b is turned down", func() bool { return strings.Contains(w.condition("b"), "cannot allocate all claims") })
+		w.api.Delete(aPod("a", "1"))
+		fakeapi.Change(w.api, claim, func(c *resourcev1.ResourceClaim) { c.Status = resourcev1.ResourceClaimStatus{} }) // as its controller does
+		w.untilBound("b")
+		if len(w.s.claims) != 0 {
+			t.Errorf("%d claims held", len(w.s.claims))
+		}
+	})
+}
+
+// TestClaimIsGivenBack when the pod is not bound after all.
+func TestClaimIsGivenBack(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Status: http.StatusForbidden}))
+		w.api.Put(aNode("n", "9"))
+		w.api.Put(aDriver("n", "gpu-0")...)
+		w.api.Put(aClaim("c"), claiming(aPod("a", "1"), "c"))
+		w.start(Options{})
+		w.until("a was refused", func() bool { return strings.Contains(w.condition("a"), "binding rejected") })
+		w.pass(100 * time.Millisecond)
+		if reserved := w.claim("c").Status.ReservedFor; len(reserved) != 0 {
+			t.Errorf("still reserved for %v", reserved)
+		}
+		w.untilBound("a")
+		if reserved := w.claim("c").Status.ReservedFor; len(reserved) != 1 {
+			t.Errorf("reserved for %v", reserved)
+		}
+	})
+}
+
+// TestLateWatchDoesNotGiveADeviceTwice: while the claims' watch shows the state before the allocation, the device stays taken.
+func TestLateWatchDoesNotGiveADeviceTwice(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.api.Put(aNode("n", "9"), aNode("m", "9"))
+		w.api.Put(aDriver("n", "gpu-0")...)
+		w.api.Put(aClaim("c1"), aClaim("c2"))
+		w.start(Options{})
+		w.until("begun", w.s.Synced)
+		w.api.Hold("resourceclaims")
+		w.api.Put(claiming(aPod("a", "1"), "c1"))
+		w.untilBound("a")
+		fakeapi.Change(w.api, aClaim("c2"), func(c *resourcev1.ResourceClaim) { c.Labels = map[string]string{"x": "y"} })
+		w.api.Put(claiming(aPod("b", "1"), "c2"))
+		w.pass(time.Minute)
+		w.api.Release("resourceclaims")
+		w.pass(time.Minute)
+		if c := w.claim("c2"); w.nodeOf("b") != "" || c.Status.Allocation != nil {
+			t.Errorf("b on %q with %+v", w.nodeOf("b"), c.Status)
+		}
+	})
+}
+
+// TestExtendedResourceFromDevices: a claim is made for the pod, and its status tells the kubelet which.
+func TestExtendedResourceFromDevices(t *testing.T) {
+	inWorld(t, func(w *world) {
+		name := "example.com/gpu"
+		objects := aDriver("n", "gpu-0", "gpu-1")
+		objects[1].(*resourcev1.DeviceClass).Spec.ExtendedResourceName = &name
+		w.api.Put(objects...)
+		w.api.Put(aNode("n", "9"), aNode("m", "9"))
+		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Status: http.StatusForbidden}))
+		for _, pod := range []string{"a", "b", "c"} {
+			p := aPod(pod, "1")
+			p.Spec.Containers[0].Resources.Requests[v1.ResourceName(name)] = *oneOf()
+			w.api.Put(p)
+		}
+		w.start(Options{})
+		w.pass(5 * time.Minute)
+		bound := 0
+		for _, p := range w.api.Pods() {
+			status := p.Status.ExtendedResourceClaimStatus
+			if p.Spec.NodeName == "" {
+				continue
+			}
+			bound++
+			if p.Spec.NodeName != "n" || status == nil || len(status.RequestMappings) != 1 {
+				t.Errorf("%s on %s: %+v", p.Name, p.Spec.NodeName, status)
+				continue
+			}
+			claim := w.claim(status.ResourceClaimName)
+			if claim == nil || claim.Status.Allocation == nil || len(claim.Status.ReservedFor) != 1 || claim.Status.ReservedFor[0].UID != p.UID {
+				t.Errorf("claim %s of %s: %+v", status.ResourceClaimName, p.Name, claim)
+			}
+		}
+		if n := len(fakeapi.All(w.api, &resourcev1.ResourceClaim{})); bound != 2 || n != 2 {
+			t.Errorf("%d bound, %d claims; want two of each", bound, n)
+		}
+	})
+}

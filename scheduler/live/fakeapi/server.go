@@ -1,0 +1,282 @@
+package fakeapi
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+)
+
+// Server is the API server.
+type Server struct {
+	mu       sync.Mutex
+	fault    func(r *http.Request) Fault
+	version  int
+	tables   map[string]*table // by resource
+	watchers map[*watcher]bool
+	events   int
+	bound    []Bound
+}
+
+// Fault is what goes wrong with a request. The zero value: nothing.
+type Fault struct {
+	// Late is how long the request takes to arrive, Slow how long the answer takes.
+	Late, Slow time.Duration
+	// Status, if not 0, is answered instead of carrying the request out.
+	Status int
+	// Lost: the connection breaks before the request arrives; Unanswered: after it was carried out.
+	Lost, Unanswered bool
+}
+
+// Bound is a binding that was carried out.
+type Bound struct {
+	Pod  types.NamespacedName
+	UID  types.UID
+	Node string
+}
+
+// Object is an API object.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// table is all of one resource.
+type table struct {
+	kind    schema.GroupVersionKind
+	objects map[types.NamespacedName]Object
+	log     []change
+	floor   int // versions up to it are forgotten
+	held    int // changes behind it are not shown yet; -1: all are
+}
+
+type change struct {
+	version int
+	kind    string
+	object  Object
+}
+
+// kinds are those that the server has, by resource.
+var kinds = map[string]schema.GroupVersionKind{
+	"pods": gvk("", "v1", "Pod"), "nodes": gvk("", "v1", "Node"), "namespaces": gvk("", "v1", "Namespace"),
+	"services": gvk("", "v1", "Service"), "replicationcontrollers": gvk("", "v1", "ReplicationController"),
+	"persistentvolumes": gvk("", "v1", "PersistentVolume"), "persistentvolumeclaims": gvk("", "v1", "PersistentVolumeClaim"),
+	"replicasets": gvk("apps", "v1", "ReplicaSet"), "statefulsets": gvk("apps", "v1", "StatefulSet"),
+	"poddisruptionbudgets": gvk("policy", "v1", "PodDisruptionBudget"),
+	"storageclasses":       gvk("storage.k8s.io", "v1", "StorageClass"), "csinodes": gvk("storage.k8s.io", "v1", "CSINode"),
+	"csidrivers": gvk("storage.k8s.io", "v1", "CSIDriver"), "csistoragecapacities": gvk("storage.k8s.io", "v1", "CSIStorageCapacity"),
+	"volumeattachments": gvk("storage.k8s.io", "v1", "VolumeAttachment"),
+	"resourceslices":    gvk("resource.k8s.io", "v1", "ResourceSlice"), "resourceclaims": gvk("resource.k8s.io", "v1", "ResourceClaim"),
+	"deviceclasses": gvk("resource.k8s.io", "v1", "DeviceClass"),
+}
+
+func gvk(group, version, kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: group, Version: version, Kind: kind}
+}
+
+// New returns an empty server.
+func New() *Server {
+	s := &Server{version: 1, tables: map[string]*table{}, watchers: map[*watcher]bool{}}
+	for resource, kind := range kinds {
+		s.tables[resource] = &table{kind: kind, objects: map[types.NamespacedName]Object{}, held: -1}
+	}
+	return s
+}
+
+// Client returns a client without limits of its own.
+func (s *Server) Client() kubernetes.Interface {
+	client, err := kubernetes.NewForConfig(&rest.Config{
+		Host: "http://fake", Transport: s, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"},
+	})
+	if err != nil {
+		panic(err)
+	}
+	return client
+}
+
+func (s *Server) tableOf(object Object) *table {
+	list, _, err := scheme.Scheme.ObjectKinds(object)
+	if err != nil {
+		panic(err)
+	}
+	for _, t := range s.tables {
+		if slices.Contains(list, t.kind) {
+			return t
+		}
+	}
+	panic(fmt.Sprintf("no table for %T", object))
+}
+
+func nameOf(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// SetFault sets what says what goes wrong with a request; nil: nothing does. Watches are requests, too.
+func (s *Server) SetFault(fault func(r *http.Request) Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = fault
+}
+
+// Put creates or changes an object, as somebody else would.
+func (s *Server) Put(objects ...Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range objects {
+		s.store(s.tableOf(o), o.DeepCopyObject().(Object))
+	}
+}
+
+// Change changes an object that there is.
+func Change[T Object](s *Server, example T, change func(T)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.tableOf(example)
+	if o, ok := t.objects[nameOf(example)]; ok {
+		changed := o.DeepCopyObject().(T)
+		change(changed)
+		s.store(t, changed)
+	}
+}
+
+// Delete removes an object at once.
+func (s *Server) Delete(o Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.tableOf(o)
+	if current, ok := t.objects[nameOf(o)]; ok {
+		s.remove(t, current)
+	}
+}
+
+// Pods returns all pods.
+func (s *Server) Pods() []*v1.Pod { return All[*v1.Pod](s, &v1.Pod{}) }
+
+// All returns all objects of a kind, in the order of their names.
+func All[T Object](s *Server, example T) []T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []T
+	for _, o := range s.tableOf(example).sorted() {
+		all = append(all, o.DeepCopyObject().(T))
+	}
+	return all
+}
+
+// Bindings returns those that were carried out, in their order.
+func (s *Server) Bindings() []Bound {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.bound)
+}
+
+// Events returns how many events were written.
+func (s *Server) Events() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.events
+}
+
+func (t *table) sorted() []Object {
+	var list []Object
+	for _, o := range t.objects {
+		list = append(list, o)
+	}
+	slices.SortFunc(list, func(a, b Object) int {
+		if x, y := nameOf(a).String(), nameOf(b).String(); x < y {
+			return -1
+		}
+		return 1
+	})
+	return list
+}
+
+func (s *Server) store(t *table, o Object) {
+	kind := "ADDED"
+	if _, ok := t.objects[nameOf(o)]; ok {
+		kind = "MODIFIED"
+	}
+	s.stamp(o)
+	o.GetObjectKind().SetGroupVersionKind(t.kind)
+	t.objects[nameOf(o)] = o
+	s.record(t, kind, o)
+}
+
+func (s *Server) stamp(o Object) {
+	s.version++
+	o.SetResourceVersion(strconv.Itoa(s.version))
+	if o.GetUID() == "" {
+		o.SetUID(types.UID(fmt.Sprintf("uid-%d", s.version)))
+	}
+	if created := o.GetCreationTimestamp(); created.IsZero() {
+		o.SetCreationTimestamp(metav1.Now())
+	}
+}
+
+func (s *Server) remove(t *table, o Object) {
+	delete(t.objects, nameOf(o))
+	last := o.DeepCopyObject().(Object)
+	s.version++
+	last.SetResourceVersion(strconv.Itoa(s.version))
+	s.record(t, "DELETED", last)
+}
+
+// keep is how many changes of a resource are kept for watches.
+const keep = 2000
+
+func (s *Server) record(t *table, kind string, o Object) {
+	t.log = append(t.log, change{s.version, kind, o})
+	if len(t.log) > 2*keep {
+		t.floor = t.log[keep-1].version
+		t.log = slices.Clone(t.log[keep:])
+	}
+	for w := range s.watchers {
+		if w.table == t {
+			w.poke()
+		}
+	}
+}
+
+// Hold has the watches of a resource show nothing more until Release.
+func (s *Server) Hold(resource string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tables[resource].held = s.version
+}
+
+// Release shows what was held.
+func (s *Server) Release(resource string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tables[resource].held = -1
+	for w := range s.watchers {
+		w.poke()
+	}
+}
+
+// Cut ends all watches of a resource. If it forgets, they cannot go on where they were.
+func (s *Server) Cut(resource string, forget bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.tables[resource]
+	if forget {
+		s.version++
+		t.floor, t.log = s.version, nil
+	}
+	for w := range s.watchers {
+		if w.table == t {
+			w.end()
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package fakeapi
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// watcher is a watch that is open.
+type watcher struct {
+	table *table
+	more  chan struct{} // has one element when there may be something to show
+	over  chan struct{}
+	ended bool
+}
+
+func (w *watcher) poke() {
+	select {
+	case w.more <- struct{}{}:
+	default:
+	}
+}
+
+// end is called with the server's lock held.
+func (w *watcher) end() {
+	if !w.ended {
+		w.ended = true
+		close(w.over)
+	}
+}
+
+func (s *Server) watch(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.tables[parse(r.URL.Path).resource]
+	from, err := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+	if err != nil || from < t.floor {
+		return failure(r, apierrors.NewResourceExpired("too old resource version")), nil
+	}
+	w := &watcher{table: t, more: make(chan struct{}, 1), over: make(chan struct{})}
+	s.watchers[w] = true
+	timeout := time.Hour
+	if seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds")); err == nil {
+		timeout = time.Duration(seconds) * time.Second
+	}
+	reader, writer := io.Pipe()
+	go s.show(r, w, writer, from, timeout)
+	w.poke()
+	return &http.Response{
+		StatusCode: http.StatusOK, Status: "200", Request: r, Header: http.Header{"Content-Type": {"application/json"}}, Body: reader, ContentLength: -1,
+	}, nil
+}
+
+// show writes all changes from a version on until the watch ends.
+func (s *Server) show(r *http.Request, w *watcher, into *io.PipeWriter, from int, timeout time.Duration) {
+	defer into.Close()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.watchers, w)
+	}()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	for {
+		select {
+		case <-w.more:
+		case <-w.over:
+			return
+		case <-timer.C:
+			return
+		case <-r.Context().Done():
+			return
+		}
+		for _, c := range s.since(w, from) {
+			line, err := json.Marshal(map[string]any{"type": c.kind, "object": c.object})
+			if err != nil {
+				panic(err)
+			}
+			if _, err := into.Write(append(line, '\n')); err != nil {
+				return
+			}
+			from = c.version
+		}
+	}
+}
+
+// since returns what there is to show from a version on. A watch that was ended shows nothing more: what it would have shown before
+// may be forgotten.
+func (s *Server) since(w *watcher, version int) []change {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := w.table
+	if w.ended {
+		return nil
+	}
+	first, _ := slices.BinarySearchFunc(t.log, version+1, func(c change, v int) int { return c.version - v })
+	changes := t.log[first:]
+	if t.held >= 0 {
+		last, _ := slices.BinarySearchFunc(changes, t.held+1, func(c change, v int) int { return c.version - v })
+		changes = changes[:last]
+	}
+	return slices.Clone(changes)
+}
+
+// assign makes an object what another one of its type is.
+func assign(into, from Object) error {
+	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(from).Elem())
+	return nil
+}

@@ -1,0 +1,164 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/config"
+	"github.com/berth-k8s/berth/plugins"
+	"github.com/berth-k8s/berth/scheduler/live"
+	"github.com/berth-k8s/berth/scheduler/options"
+	"github.com/berth-k8s/berth/scheduler/outside"
+	"github.com/berth-k8s/berth/scheduler/reload"
+)
+
+// loaded is a configuration that was read and found good, with the plugins from
+// outside that it made.
+type loaded struct {
+	data     []byte
+	config   *config.Config
+	profiles []live.Profile
+	set      *outside.Set
+}
+
+// close ends the plugins, when no pod needs them any more.
+func (l *loaded) close() { l.set.Close() }
+
+// load reads a configuration and makes its plugins.
+func (p *process) load(ctx context.Context, data []byte) (*loaded, error) {
+	l := &loaded{data: data, set: outside.New(context.WithoutCancel(ctx), outside.Options{
+		Factories: p.factories, Store: p.store, Client: p.client, KubeConfig: p.rest,
+	})}
+	read := config.Options{CompareTolerations: p.flags.CompareTolerations(), Probe: l.set.Probe}
+	if p.client != nil {
+		read.PolicyFromConfigMap = options.PolicyFromConfigMap(p.client)
+	}
+	var err error
+	if l.config, err = p.source.Parse(data, read); err == nil {
+		l.profiles, err = l.set.Profiles(l.config)
+	}
+	if err == nil {
+		err = p.flags.KeepBudgets(l.pure())
+	}
+	if err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// pure are the profiles without what the live scheduler adds to them.
+func (l *loaded) pure() (all []*plugins.Profile) {
+	for _, profile := range l.profiles {
+		all = append(all, profile.Profile)
+	}
+	return all
+}
+
+// use makes the plugins ready for the scheduler that is to ask them.
+func (l *loaded) use(ctx context.Context, s *live.Scheduler) error {
+	if err := l.set.Start(ctx); err != nil {
+		return err
+	}
+	l.set.Attach(s)
+	return nil
+}
+
+// follower has changes of the file take effect.
+func (p *process) follower(ctx context.Context) *reload.Follower {
+	return &reload.Follower{Read: p.source.Read, Apply: func(data []byte) error { return p.apply(ctx, data) }, Tell: p.tell}
+}
+
+// apply has the scheduler go on with the configuration in data, from the next
+// pod on.
+func (p *process) apply(ctx context.Context, data []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, applyWithin)
+	defer cancel()
+	next, err := p.load(ctx, data)
+	if err != nil {
+		return err
+	}
+	settings, err := p.flags.Settings(next.config, data)
+	if err == nil {
+		err = next.use(ctx, p.scheduler)
+	}
+	if err == nil {
+		err = p.scheduler.SetProfiles(ctx, next.profiles)
+	}
+	if err != nil {
+		next.close()
+		return err
+	}
+	before := p.inUse.Swap(next)
+	before.close()
+	log := klog.FromContext(ctx)
+	for _, note := range next.config.Notes {
+		log.Info("Note on the configuration", "file", p.source.Name, "note", note)
+	}
+	for _, field := range p.settings.Changed(settings) {
+		log.Info("A change takes effect when the scheduler is started anew", "file", p.source.Name, "field", field)
+	}
+	return nil
+}
+
+// applyWithin bounds how long plugins from outside may take to become ready.
+const applyWithin = 2 * time.Minute
+
+// Reasons of the events about the configuration.
+const (
+	reasonApplied = "ConfigurationApplied"
+	reasonRefused = "ConfigurationRefused"
+)
+
+// tell says what became of a change, for all to see.
+func (p *process) tell(err error) {
+	p.recorder.Reloaded(err == nil)
+	log := klog.Background()
+	where, _ := os.Hostname()
+	if err == nil {
+		log.Info("Configuration applied", "file", p.source.Name)
+		p.say(v1.EventTypeNormal, reasonApplied, fmt.Sprintf("%s on %s is in effect", filepath.Base(p.source.Name), where))
+		return
+	}
+	log.Error(err, "Configuration refused, the last good one stays in effect", "file", p.source.Name)
+	reason := strings.TrimPrefix(err.Error(), p.source.Name+": ")
+	p.say(v1.EventTypeWarning, reasonRefused,
+		fmt.Sprintf("%s on %s is refused, the last good one stays in effect: %s", filepath.Base(p.source.Name), where, reason))
+}
+
+// longest is how long an event's message may be; the API refuses longer ones.
+const longest = 1024
+
+// say writes an event about the Lease that replicas share: the one object that
+// stands for the scheduler wherever it runs.
+func (p *process) say(eventType, reason, message string) {
+	about := v1.ObjectReference{
+		APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: p.settings.Lead.Namespace, Name: p.settings.Lead.Name,
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if lease, err := p.client.CoordinationV1().Leases(about.Namespace).Get(ctx, about.Name, metav1.GetOptions{}); err == nil {
+		about.UID = lease.UID // kubectl describe finds events by it
+	}
+	if len(message) > longest {
+		message = strings.ToValidUTF8(message[:longest-3], "") + "..."
+	}
+	p.events.Add(about, eventType, reason, message)
+}
+
+// leaseEvents are the election's events.
+type leaseEvents struct{ *process }
+
+// Eventf writes one.
+func (e leaseEvents) Eventf(_ runtime.Object, eventType, reason, format string, args ...any) {
+	go e.say(eventType, reason, fmt.Sprintf(format, args...)) // the election does not wait
+}

@@ -1,0 +1,42 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Main is the main of a program that is the scheduler, with plugins compiled in
+// or without. It returns the exit code: 0 if it was asked to end, 1 if it could
+// not go on, 2 for wrong usage. What went wrong is one line on standard error.
+func Main(opts ...Option) int {
+	cmd := NewCommand(opts...)
+	cmd.Use = filepath.Base(os.Args[0])
+	cmd.Example = strings.ReplaceAll(cmd.Example, "berth scheduler", cmd.Use)
+	return execute(cmd, os.Args[1:], os.Stdout, os.Stderr)
+}
+
+func execute(cmd *cobra.Command, args []string, stdout, stderr io.Writer) int {
+	cmd.SetArgs(args)
+	cmd.SetOut(stdout)
+	cmd.SetErr(stderr)
+	cmd.SilenceErrors = true
+	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usage(fmt.Errorf("%w (see %s --help)", err, c.CommandPath()))
+	})
+	err := cmd.ExecuteContext(context.Background())
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(stderr, "%s: %s\n", cmd.Name(), strings.Join(strings.Fields(err.Error()), " "))
+	if wrong := (UsageError{}); errors.As(err, &wrong) {
+		return 2
+	}
+	return 1
+}

@@ -1,0 +1,162 @@
+package metrics
+
+import (
+	"k8s.io/component-base/metrics"
+)
+
+// recorded are the metrics. What kube-scheduler has beside these has no
+// equivalent: see docs/metrics.md.
+type recorded struct {
+	attempts          *metrics.CounterVec
+	attemptDuration   *metrics.HistogramVec
+	algorithmDuration *metrics.Histogram
+	extensionPoints   *metrics.HistogramVec
+	events            *metrics.HistogramVec
+	hints             *metrics.HistogramVec
+
+	pending       *metrics.GaugeVec
+	incoming      *metrics.CounterVec
+	unschedulable *metrics.GaugeVec
+	cacheSize     *metrics.GaugeVec
+	goroutines    *metrics.GaugeVec
+
+	sliDuration         *metrics.HistogramVec
+	attemptsPerPod      *metrics.Histogram
+	scheduledAfterFlush *metrics.Counter
+	permitWait          *metrics.HistogramVec
+
+	preemptionAttempts *metrics.Counter
+	preemptionVictims  *metrics.Histogram
+	removalDuration    *metrics.HistogramVec
+	removals           *metrics.CounterVec
+
+	reloads         *metrics.CounterVec
+	reloadSucceeded *metrics.Gauge
+	reloadTime      *metrics.Gauge
+	refusedBindings *metrics.CounterVec
+}
+
+const subsystem = "scheduler"
+
+// millis are the buckets of what takes from a millisecond to many seconds.
+var millis = metrics.ExponentialBuckets(0.001, 2, 15)
+
+func counter(name, help string, level metrics.StabilityLevel, labels ...string) *metrics.CounterVec {
+	return metrics.NewCounterVec(&metrics.CounterOpts{Subsystem: subsystem, Name: name, Help: help, StabilityLevel: level}, labels)
+}
+
+func gauge(name, help string, level metrics.StabilityLevel, labels ...string) *metrics.GaugeVec {
+	return metrics.NewGaugeVec(&metrics.GaugeOpts{Subsystem: subsystem, Name: name, Help: help, StabilityLevel: level}, labels)
+}
+
+func histogram(name, help string, buckets []float64, level metrics.StabilityLevel, labels ...string) *metrics.HistogramVec {
+	return metrics.NewHistogramVec(&metrics.HistogramOpts{Subsystem: subsystem, Name: name, Help: help, Buckets: buckets, StabilityLevel: level}, labels)
+}
+
+func plainHistogram(name, help string, buckets []float64, level metrics.StabilityLevel) *metrics.Histogram {
+	return metrics.NewHistogram(&metrics.HistogramOpts{Subsystem: subsystem, Name: name, Help: help, Buckets: buckets, StabilityLevel: level})
+}
+
+func plainCounter(name, help string, level metrics.StabilityLevel) *metrics.Counter {
+	return metrics.NewCounter(&metrics.CounterOpts{Subsystem: subsystem, Name: name, Help: help, StabilityLevel: level})
+}
+
+func newRecorded() *recorded {
+	r := &recorded{}
+	r.ofAttempts()
+	r.ofQueue()
+	r.ofPods()
+	r.ofPreemption()
+	r.own()
+	return r
+}
+
+func (r *recorded) ofAttempts() {
+	r.attempts = counter("schedule_attempts_total",
+		"Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while 'error' means an internal scheduler problem.",
+		metrics.STABLE, "result", "profile")
+	r.attemptDuration = histogram("scheduling_attempt_duration_seconds",
+		"Scheduling attempt latency in seconds (scheduling algorithm + binding)", millis, metrics.STABLE, "result", "profile")
+	r.algorithmDuration = plainHistogram("scheduling_algorithm_duration_seconds",
+		"Scheduling algorithm latency in seconds", millis, metrics.ALPHA)
+	r.extensionPoints = histogram("framework_extension_point_duration_seconds",
+		"Latency for running all plugins of a specific extension point.", metrics.ExponentialBuckets(0.0001, 2, 12),
+		metrics.STABLE, "extension_point", "status", "profile")
+	r.events = histogram("event_handling_duration_seconds",
+		"Event handling latency in seconds.", metrics.ExponentialBuckets(0.0001, 2, 12), metrics.ALPHA, "event")
+	r.hints = histogram("queueing_hint_execution_duration_seconds",
+		"Duration for running a queueing hint function of a plugin.", metrics.ExponentialBuckets(0.00001, 1.5, 20),
+		metrics.ALPHA, "plugin", "event", "hint")
+}
+
+func (r *recorded) ofQueue() {
+	r.pending = gauge("pending_pods",
+		"Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number of pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler attempted to schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to schedule because they are gated.",
+		metrics.STABLE, "queue")
+	r.incoming = counter("queue_incoming_pods_total",
+		"Number of pods added to scheduling queues by event and queue type.", metrics.STABLE, "queue", "event")
+	r.unschedulable = gauge("unschedulable_pods",
+		"The number of unschedulable pods broken down by plugin name. A pod will increment the gauge for all plugins that caused it to not schedule and so this metric have meaning only when broken down by plugin.",
+		metrics.BETA, "plugin", "profile")
+	r.cacheSize = gauge("cache_size",
+		"Number of nodes, pods, and assumed (bound) pods in the scheduler cache.", metrics.ALPHA, "type")
+	r.goroutines = gauge("goroutines",
+		"Number of running goroutines split by the work they do such as binding.", metrics.BETA, "operation")
+}
+
+func (r *recorded) ofPods() {
+	r.sliDuration = histogram("pod_scheduling_sli_duration_seconds",
+		"E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve multiple scheduling attempts.",
+		metrics.ExponentialBuckets(0.01, 2, 20), metrics.BETA, "attempts")
+	r.attemptsPerPod = plainHistogram("pod_scheduling_attempts",
+		"Number of attempts to successfully schedule a pod.", metrics.ExponentialBuckets(1, 2, 5), metrics.STABLE)
+	r.scheduledAfterFlush = plainCounter("pod_scheduled_after_flush_total",
+		"Number of pods that were successfully scheduled after being flushed from unschedulablePods due to timeout. This metric helps detect potential queueing hint misconfigurations or event handling issues.",
+		metrics.ALPHA)
+	r.permitWait = histogram("permit_wait_duration_seconds",
+		"Duration of waiting on permit.", millis, metrics.BETA, "result")
+}
+
+func (r *recorded) ofPreemption() {
+	r.preemptionAttempts = plainCounter("preemption_attempts_total", "Total preemption attempts in the cluster till now", metrics.STABLE)
+	r.preemptionVictims = plainHistogram("preemption_victims",
+		"Number of selected preemption victims", metrics.ExponentialBuckets(1, 2, 7), metrics.STABLE)
+	r.removalDuration = histogram("preemption_goroutines_duration_seconds",
+		"Duration in seconds for running goroutines for the preemption.", metrics.ExponentialBuckets(0.01, 2, 20), metrics.ALPHA, "result")
+	r.removals = counter("preemption_goroutines_execution_total", "Number of preemption goroutines executed.", metrics.ALPHA, "result")
+}
+
+// own are those that kube-scheduler has no equivalent of.
+func (r *recorded) own() {
+	r.reloads = metrics.NewCounterVec(&metrics.CounterOpts{
+		Name:           "berth_scheduler_config_reloads_total",
+		Help:           "Changes of the configuration file, by what became of them: applied or refused.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"result"})
+	r.reloadSucceeded = metrics.NewGauge(&metrics.GaugeOpts{
+		Name:           "berth_scheduler_config_last_reload_successful",
+		Help:           "1 if the configuration file as it is now is in use, 0 if it was refused and an earlier one is.",
+		StabilityLevel: metrics.ALPHA,
+	})
+	r.reloadTime = metrics.NewGauge(&metrics.GaugeOpts{
+		Name:           "berth_scheduler_config_last_reload_success_timestamp_seconds",
+		Help:           "When the configuration that is in use was taken, in seconds since 1970.",
+		StabilityLevel: metrics.ALPHA,
+	})
+	r.refusedBindings = metrics.NewCounterVec(&metrics.CounterOpts{
+		Name:           "berth_scheduler_bindings_refused_total",
+		Help:           "Bindings that were not taken, by the API server's reason: Conflict is a pod that had a node already, NotFound one that was gone, Unknown no answer.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"reason"})
+}
+
+// all lists the metrics in the order of the documentation.
+func (r *recorded) all() []metrics.Registerable {
+	return []metrics.Registerable{
+		r.attempts, r.attemptDuration, r.algorithmDuration, r.extensionPoints, r.events, r.hints,
+		r.pending, r.incoming, r.unschedulable, r.cacheSize, r.goroutines,
+		r.sliDuration, r.attemptsPerPod, r.scheduledAfterFlush, r.permitWait,
+		r.preemptionAttempts, r.preemptionVictims, r.removalDuration, r.removals,
+		r.reloads, r.reloadSucceeded, r.reloadTime, r.refusedBindings,
+	}
+}

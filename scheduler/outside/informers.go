@@ -1,0 +1,114 @@
+package outside
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/informers/core"
+	corev1 "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+)
+
+// informerFactory makes the informers that plugins ask for, and no others. As upstream's, that of pods leaves out those that have
+// ended, and no object has managed fields.
+type informerFactory struct {
+	informers.SharedInformerFactory
+}
+
+func newInformerFactory(client kubernetes.Interface) *informerFactory {
+	return &informerFactory{informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagedFields))}
+}
+
+func withoutManagedFields(object any) (any, error) {
+	if accessor, err := meta.Accessor(object); err == nil && accessor.GetManagedFields() != nil {
+		accessor.SetManagedFields(nil)
+	}
+	return object, nil
+}
+
+// start starts what was asked for so far, for the life of life, and waits until ctx ends for it to be in step.
+func (f *informerFactory) start(ctx, life context.Context) error {
+	f.Start(life.Done())
+	for kind, ok := range f.WaitForCacheSync(ctx.Done()) {
+		if !ok {
+			return fmt.Errorf("informer of %s for plugins: not in step: %w", kind, context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// Core is the way to the informer of pods.
+func (f *informerFactory) Core() core.Interface { return coreGroup{f.SharedInformerFactory.Core(), f} }
+
+type coreGroup struct {
+	core.Interface
+	f *informerFactory
+}
+
+func (g coreGroup) V1() corev1.Interface { return coreV1{g.Interface.V1(), g.f} }
+
+type coreV1 struct {
+	corev1.Interface
+	f *informerFactory
+}
+
+// Pods sees to it that the informer of pods is made here before client-go makes it its way.
+func (g coreV1) Pods() corev1.PodInformer {
+	g.f.InformerFor(&v1.Pod{}, newPodInformer)
+	return g.Interface.Pods()
+}
+
+func newPodInformer(client kubernetes.Interface, _ time.Duration) cache.SharedIndexInformer {
+	living := fields.ParseSelectorOrDie("status.phase!=" + string(v1.PodSucceeded) + ",status.phase!=" + string(v1.PodFailed)).String()
+	informer := corev1.NewFilteredPodInformer(client, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) { o.FieldSelector = living })
+	if err := informer.SetTransform(withoutManagedFields); err != nil {
+		panic(err) // only of an informer that was started
+	}
+	return informer
+}
+
+// recorders write the events of plugins, one for each scheduler name.
+type recorders struct {
+	mu      sync.Mutex
+	byName  map[string]events.EventRecorderLogger
+	writers []events.EventBroadcaster
+}
+
+// recorder returns the one of the scheduler name.
+func (s *Set) recorder(name string) events.EventRecorderLogger {
+	r := &s.recorders
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if made, ok := r.byName[name]; ok {
+		return made
+	}
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: s.options.Client.EventsV1()})
+	if err := broadcaster.StartRecordingToSinkWithContext(s.ctx); err != nil {
+		runtime.HandleErrorWithContext(s.ctx, err, "Events of plugins are not written", "scheduler", name)
+	}
+	if r.byName == nil {
+		r.byName = map[string]events.EventRecorderLogger{}
+	}
+	r.writers = append(r.writers, broadcaster)
+	r.byName[name] = broadcaster.NewRecorder(scheme.Scheme, name)
+	return r.byName[name]
+}
+
+func (r *recorders) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, writer := range r.writers {
+		writer.Shutdown()
+	}
+}

@@ -1,0 +1,125 @@
+package outside
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// preBinding is a pod between its first PreBind and its binding: until it is about to be bound it can be given up, for instance to a
+// pod that preempts it.
+type preBinding struct {
+	cancel context.CancelCauseFunc
+	forget func()
+
+	mu       sync.Mutex
+	about    bool // to be bound
+	canceled error
+}
+
+var _ fwk.PodInPreBind = &preBinding{}
+
+// preBinding returns the context of PreBind, which ends when the pod is given up.
+func (y *cycle) preBinding(ctx context.Context) (context.Context, error) {
+	if y.prebind == nil {
+		y.prebind = &preBinding{}
+		if y.f.handle != nil {
+			uid := y.pod.UID
+			y.f.handle.preBinding.add(uid, y.prebind)
+			y.prebind.forget = func() { y.f.handle.preBinding.remove(uid) }
+		}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	return ctx, y.prebind.begin(cancel)
+}
+
+func (b *preBinding) begin(cancel context.CancelCauseFunc) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cancel = cancel
+	return b.canceled
+}
+
+// CancelPod implements fwk.PodInPreBind.
+func (b *preBinding) CancelPod(reason string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.about {
+		return false
+	}
+	if b.canceled == nil {
+		b.canceled = errors.New(reason)
+	}
+	if b.cancel != nil {
+		b.cancel(b.canceled)
+	}
+	return true
+}
+
+// MarkPrebound implements fwk.PodInPreBind.
+func (b *preBinding) MarkPrebound() bool { return b.mark() }
+
+// mark says that the pod is about to be bound, unless it was given up. Without PreBind there is nothing to give up.
+func (b *preBinding) mark() bool {
+	if b == nil {
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.canceled != nil {
+		return false
+	}
+	b.about = true
+	return true
+}
+
+func (b *preBinding) cause() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.canceled
+}
+
+// end forgets it.
+func (b *preBinding) end() {
+	if b == nil {
+		return
+	}
+	if b.forget != nil {
+		b.forget()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cancel != nil {
+		b.cancel(context.Canceled)
+	}
+}
+
+// preBindings are the pods in that state, by UID.
+type preBindings struct {
+	mu   sync.Mutex
+	pods map[types.UID]*preBinding
+}
+
+func (p *preBindings) add(uid types.UID, b *preBinding) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pods == nil {
+		p.pods = map[types.UID]*preBinding{}
+	}
+	p.pods[uid] = b
+}
+
+func (p *preBindings) get(uid types.UID) *preBinding {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pods[uid]
+}
+
+func (p *preBindings) remove(uid types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.pods, uid)
+}

@@ -1,0 +1,85 @@
+package outside
+
+import (
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// State is what plugins keep of one pod from PreFilter to PostBind (upstream: CycleState).
+type State struct {
+	data                               sync.Map // fwk.StateKey to fwk.StateData
+	skipFilter, skipScore, skipPreBind sets.Set[string]
+	parallelPreBind                    sets.Set[string]
+	group                              fwk.PodGroupCycleState
+
+	// moves are the pods that a plugin supposes to have come or gone (RunPreFilterExtensionAddPod and RemovePod): Berth's own
+	// filters are asked as if they had.
+	moves []move
+}
+
+// move is a pod that is supposed to be on a node, or not to be there.
+type move struct {
+	pod   *v1.Pod
+	node  string
+	there bool
+}
+
+var _ fwk.CycleState = &State{}
+
+// NewState returns an empty state, for tests of plugins.
+func NewState() *State { return &State{} }
+
+// Read implements fwk.CycleState.
+func (s *State) Read(key fwk.StateKey) (fwk.StateData, error) {
+	if value, ok := s.data.Load(key); ok {
+		return value.(fwk.StateData), nil
+	}
+	return nil, fwk.ErrNotFound
+}
+
+// Write and Delete implement fwk.CycleState.
+func (s *State) Write(key fwk.StateKey, value fwk.StateData) { s.data.Store(key, value) }
+func (s *State) Delete(key fwk.StateKey)                     { s.data.Delete(key) }
+
+// Clone returns a copy in which pods can be supposed to come and go.
+func (s *State) Clone() fwk.CycleState {
+	if s == nil {
+		return nil
+	}
+	return s.clone()
+}
+
+func (s *State) clone() *State {
+	c := &State{
+		skipFilter: s.skipFilter, skipScore: s.skipScore, skipPreBind: s.skipPreBind, parallelPreBind: s.parallelPreBind, group: s.group,
+		moves: s.moves[:len(s.moves):len(s.moves)],
+	}
+	s.data.Range(func(key, value any) bool {
+		c.data.Store(key, value.(fwk.StateData).Clone())
+		return true
+	})
+	return c
+}
+
+// ShouldRecordPluginMetrics is false: what plugins take is measured by extension point.
+func (s *State) ShouldRecordPluginMetrics() bool { return false }
+
+// GetSkipFilterPlugins and its siblings implement fwk.CycleState.
+func (s *State) GetSkipFilterPlugins() sets.Set[string]           { return s.skipFilter }
+func (s *State) SetSkipFilterPlugins(plugins sets.Set[string])    { s.skipFilter = plugins }
+func (s *State) GetSkipScorePlugins() sets.Set[string]            { return s.skipScore }
+func (s *State) SetSkipScorePlugins(plugins sets.Set[string])     { s.skipScore = plugins }
+func (s *State) GetSkipPreBindPlugins() sets.Set[string]          { return s.skipPreBind }
+func (s *State) SetSkipPreBindPlugins(plugins sets.Set[string])   { s.skipPreBind = plugins }
+func (s *State) GetParallelPreBindPlugins() sets.Set[string]      { return s.parallelPreBind }
+func (s *State) SetParallelPreBindPlugins(names sets.Set[string]) { s.parallelPreBind = names }
+func (s *State) ShouldSkipAllPostFilterPlugins() bool             { return false }
+
+// IsPodGroupSchedulingCycle and its siblings implement fwk.CycleState. Groups are not scheduled as one (feature gate GenericWorkload,
+// alpha), so it is false unless a plugin sets it.
+func (s *State) IsPodGroupSchedulingCycle() bool                     { return s.group != nil }
+func (s *State) GetPodGroupSchedulingCycle() fwk.PodGroupCycleState  { return s.group }
+func (s *State) SetPodGroupSchedulingCycle(g fwk.PodGroupCycleState) { s.group = g }

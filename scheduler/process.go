@@ -1,0 +1,237 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	goruntime "runtime"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/berth-k8s/berth/controller/eventlog"
+	"github.com/berth-k8s/berth/lead"
+	"github.com/berth-k8s/berth/plugins"
+	"github.com/berth-k8s/berth/scheduler/live"
+	"github.com/berth-k8s/berth/scheduler/metrics"
+	"github.com/berth-k8s/berth/scheduler/options"
+	"github.com/berth-k8s/berth/scheduler/outside"
+	"github.com/berth-k8s/berth/serve"
+)
+
+// process is a scheduler with all that is around it.
+type process struct {
+	*command
+	source   options.Source
+	settings options.Settings
+
+	client   kubernetes.Interface
+	rest     *rest.Config
+	events   *eventlog.Log // of this process, about its Lease
+	recorder *metrics.Recorder
+	store    *outside.Store
+
+	elector   *lead.Elector
+	server    *serve.Server
+	scheduler *live.Scheduler
+	inUse     atomic.Pointer[loaded]
+	ending    atomic.Bool
+}
+
+func ownPlugin(name string) bool {
+	_, own := plugins.Lookup(name)
+	return own
+}
+
+// schedule runs the scheduler until the context ends or leadership is lost.
+func (c *command) schedule(ctx context.Context) error {
+	p := &process{command: c, source: c.flags.Source(), recorder: metrics.New(), store: outside.NewStore()}
+	data, err := p.source.Read()
+	if err != nil {
+		return err
+	}
+	connecting := p.connect(data)
+	if connecting != nil && len(c.factories) > 0 {
+		return connecting // plugins from outside may ask the cluster while they are made
+	}
+	first, err := p.load(ctx, data)
+	if err != nil {
+		return err // told before that there is no cluster: it is the file that is to be mended
+	}
+	if p.settings, err = p.flags.Settings(first.config, data); err != nil {
+		if p.flags.ElectionGiven() {
+			return usage(err)
+		}
+		return fmt.Errorf("%s: %w", p.source.Name, err)
+	}
+	for _, note := range first.config.Notes {
+		fmt.Fprintf(c.err, "%s: %s\n", p.source.Name, note)
+	}
+	if c.flags.WriteConfigTo != "" {
+		return p.write(first)
+	}
+	if first.config.Legacy {
+		fmt.Fprintf(c.err, "%s: is translated; the same flags and --write-config-to - print it as a file of today\n", p.source.Name)
+	}
+	if connecting != nil {
+		return connecting
+	}
+	return p.start(ctx, first)
+}
+
+// connect makes the client that schedules.
+func (p *process) connect(data []byte) (err error) {
+	settings := p.flags.Connection(data)
+	if p.rest, err = settings.Rest("scheduler"); err != nil {
+		return err
+	}
+	p.client, err = kubernetes.NewForConfig(p.rest)
+	return err
+}
+
+// write writes the configuration with all that is in effect.
+func (p *process) write(l *loaded) error {
+	text, err := options.YAML(p.settings.Full(l.config))
+	if err != nil {
+		return err
+	}
+	if p.flags.WriteConfigTo == "-" {
+		_, err := p.out.Write(text)
+		return err
+	}
+	return os.WriteFile(p.flags.WriteConfigTo, text, 0o600)
+}
+
+// start makes the parts from what was read, and runs them.
+func (p *process) start(ctx context.Context, first *loaded) error {
+	// Events go through a client of their own, so that they are in nobody's way.
+	config, err := p.settings.Rest("scheduler-events")
+	if err != nil {
+		return err
+	}
+	events, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	p.events = eventlog.New(events, first.profiles[0].SchedulerName)
+	election, err := p.settings.Rest("leader-election")
+	if err != nil {
+		return err
+	}
+	election.QPS, election.Burst = -1, 0
+	if p.elector, err = lead.New(election, p.settings.Lead, leaseEvents{p}); err != nil {
+		return err
+	}
+	if p.server, err = serve.Listen(p.flags.Serving); err != nil {
+		return err
+	}
+	return p.run(ctx, first, events)
+}
+
+// run has all parts run, and ends them in the order that leaves nothing half
+// done: scheduling, with its bindings and the Lease; then what tells of it.
+func (p *process) run(ctx context.Context, first *loaded, events kubernetes.Interface) error {
+	p.inUse.Store(first)
+	defer func() { p.inUse.Load().close() }()
+	telling, stopTelling := context.WithCancel(context.WithoutCancel(ctx))
+	var tellers sync.WaitGroup
+	defer func() { stopTelling(); tellers.Wait() }()
+	if p.settings.ContentionProfiling {
+		goruntime.SetBlockProfileRate(1)
+		defer goruntime.SetBlockProfileRate(0)
+	}
+	leads := make(chan struct{})
+	var err error
+	p.scheduler, err = live.New(p.client, events, live.Options{
+		Profiles: first.profiles, Observer: p.recorder, Objects: p.store, Lead: leads,
+		Ready:        func() { fmt.Fprintln(p.out, "ready") },
+		FirstBackoff: p.settings.FirstBackoff, LastBackoff: p.settings.LastBackoff, MaxWait: p.flags.MaxUnschedulable,
+	})
+	if err != nil {
+		return err
+	}
+	if err := first.use(ctx, p.scheduler); err != nil {
+		return err
+	}
+	p.recorder.Watch(p.scheduler.Sizes)
+	p.recorder.Configured()
+	for _, url := range p.server.URLs() {
+		fmt.Fprintf(p.err, "health and metrics on %s\n", url)
+	}
+	tellers.Go(func() { p.server.Run(telling, p.endpoints(), p.client) })
+	tellers.Go(func() { p.events.Run(telling) })
+	if p.source.Follow {
+		following, stop := context.WithCancel(ctx)
+		defer stop()
+		tellers.Go(func() { p.follower(following).Run(following, first.data) })
+	}
+	defer p.ending.Store(true)
+	context.AfterFunc(ctx, func() { p.ending.Store(true) })
+	return p.lead(ctx, leads)
+}
+
+// lead has the scheduler watch the cluster from now on, and decide from when
+// this replica leads.
+func (p *process) lead(ctx context.Context, leads chan struct{}) error {
+	scheduling, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	failed, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- p.scheduler.Run(scheduling, p.flags.Binders)
+		cancel() // a scheduler that ends by itself is no reason to stand by
+	}()
+	var led atomic.Bool
+	err := p.elector.Run(failed, func(leading context.Context) error {
+		led.Store(true)
+		close(leads)
+		defer context.AfterFunc(leading, stop)()
+		return <-ended
+	})
+	if led.Load() || errors.Is(err, lead.ErrLost) {
+		return err
+	}
+	stop()
+	return errors.Join(err, <-ended)
+}
+
+// endpoints are what the scheduler tells of itself.
+func (p *process) endpoints() serve.Handlers {
+	e := &serve.Endpoints{
+		Component: "berth-scheduler",
+		Live:      []serve.Check{{Name: "leaderElection", Failed: p.elector.Alive}},
+		Ready: []serve.Check{
+			{Name: "leaderElection", Failed: p.elector.Alive},
+			{Name: "shutdown", Failed: func(*http.Request) error { return p.notEnding() }},
+			{Name: "sched-handler-sync", Failed: func(*http.Request) error { return p.synced() }},
+		},
+		Metrics: p.recorder,
+		Config: func() map[string]any {
+			return map[string]any{"componentconfig": p.settings.Full(p.inUse.Load().config)}
+		},
+		Flags: p.flags.Set,
+	}
+	e.Profiling = p.settings.PlainProfiling
+	plain := e.Handler()
+	e.Profiling = p.settings.Profiling
+	return serve.Handlers{Secure: e.Handler(), Plain: plain}
+}
+
+func (p *process) notEnding() error {
+	if p.ending.Load() {
+		return errors.New("process is shutting down")
+	}
+	return nil
+}
+
+func (p *process) synced() error {
+	if !p.scheduler.Synced() {
+		return errors.New("the cluster's nodes, pods and other objects are not all known yet")
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package reload
+
+import (
+	"bytes"
+	"context"
+	"time"
+)
+
+const (
+	// every is how often the file is read: a few kilobytes, from memory.
+	every = 250 * time.Millisecond
+	// still is how long a change must have stood still to count.
+	still = time.Second
+	// atLatest is when one counts that does not stand still.
+	atLatest = 10 * time.Second
+)
+
+// Follower follows a file.
+type Follower struct {
+	// Read reads it.
+	Read func() ([]byte, error)
+	// Apply puts the content into effect, or says why it cannot be.
+	Apply func(data []byte) error
+	// Tell hears what became of each change; err is nil if it is in effect.
+	Tell func(err error)
+}
+
+// content is what one reading of the file gave.
+type content struct {
+	data []byte
+	err  string
+}
+
+func (c content) equal(other content) bool {
+	return bytes.Equal(c.data, other.data) && c.err == other.err
+}
+
+// Run follows the file until the context ends. inUse is the content that is in
+// effect when it begins.
+func (f *Follower) Run(ctx context.Context, inUse []byte) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	judged := content{data: inUse} // the last content that was applied or refused
+	seen := judged                 // what the last reading gave
+	var since, changed time.Time   // since when it is so; when it became other than judged
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now, read := time.Now(), f.read()
+		if !read.equal(seen) {
+			if changed.IsZero() {
+				changed = now
+			}
+			seen, since = read, now
+		}
+		switch {
+		case seen.equal(judged):
+			changed = time.Time{}
+		case now.Sub(since) >= still, now.Sub(changed) >= atLatest:
+			changed, judged = time.Time{}, seen
+			inUse = f.judge(seen, inUse)
+		}
+	}
+}
+
+func (f *Follower) read() content {
+	data, err := f.Read()
+	if err != nil {
+		return content{err: err.Error()}
+	}
+	return content{data: data}
+}
+
+// judge applies or refuses the content, and returns what is in use then. What
+// is in use already is in effect as it is.
+func (f *Follower) judge(c content, inUse []byte) []byte {
+	switch {
+	case c.err != "":
+		f.Tell(unreadable(c.err))
+		return inUse
+	case bytes.Equal(c.data, inUse):
+		f.Tell(nil)
+		return inUse
+	}
+	if err := f.Apply(c.data); err != nil {
+		f.Tell(err)
+		return inUse
+	}
+	f.Tell(nil)
+	return c.data
+}
+
+type unreadable string
+
+func (u unreadable) Error() string { return string(u) }

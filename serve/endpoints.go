@@ -1,0 +1,180 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/pprof"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/component-base/logs"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+	_ "k8s.io/component-base/metrics/prometheus/restclient" // rest_client_*
+	"k8s.io/component-base/metrics/prometheus/slis"
+	_ "k8s.io/component-base/metrics/prometheus/version" // kubernetes_build_info
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Check is one condition of health.
+type Check struct {
+	Name string
+	// Failed returns what is wrong, nil if nothing is. It may be read by
+	// everybody who reaches the port.
+	Failed func(*http.Request) error
+}
+
+// Endpoints are what a part tells of itself.
+type Endpoints struct {
+	Component   string  // as statusz and flagz name it
+	Live, Ready []Check // /healthz and /livez are the first, /readyz the second
+	// Metrics are the part's own. Those of the process and of Kubernetes'
+	// libraries are served, too.
+	Metrics prometheus.Gatherer
+	// Config is what /configz shows, as upstream keys it; nil for no /configz.
+	Config func() map[string]any
+	Flags  *pflag.FlagSet
+	// Profiling adds /debug/pprof/ and /debug/flags/v.
+	Profiling bool
+}
+
+// Handler answers on all paths.
+func (e *Endpoints) Handler() http.Handler {
+	mux := &listing{ServeMux: http.NewServeMux()}
+	mux.health("/healthz", e.Live)
+	mux.health("/livez", e.Live)
+	mux.health("/readyz", e.Ready)
+	mux.Handle("/metrics", e.metrics())
+	slis.SLIMetricsWithReset{}.Install(mux)
+	if e.Config != nil {
+		mux.Handle("/configz", http.HandlerFunc(e.configz))
+	}
+	if e.Flags != nil {
+		mux.Handle("/flagz", http.HandlerFunc(e.flagz))
+	}
+	if e.Profiling {
+		mux.Handle("/debug/pprof/", http.HandlerFunc(pprof.Index))
+		mux.Handle("/debug/pprof/cmdline", http.HandlerFunc(pprof.Cmdline))
+		mux.Handle("/debug/pprof/profile", http.HandlerFunc(pprof.Profile))
+		mux.Handle("/debug/pprof/symbol", http.HandlerFunc(pprof.Symbol))
+		mux.Handle("/debug/pprof/trace", http.HandlerFunc(pprof.Trace))
+		mux.Handle("/debug/flags/v", http.HandlerFunc(setVerbosity))
+	}
+	paths := slices.Clone(mux.paths)
+	mux.Handle("/statusz", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { e.statusz(w, r, paths) }))
+	mux.ServeMux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, map[string]any{"paths": mux.paths})
+	})
+	return readOnly(mux)
+}
+
+// readOnly refuses what is not a question. The verbosity is the one thing that
+// can be set.
+func readOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		put := r.Method == http.MethodPut && r.URL.Path == "/debug/flags/v"
+		if r.Method != http.MethodGet && r.Method != http.MethodHead && !put && !strings.HasPrefix(r.URL.Path, "/debug/pprof/symbol") {
+			http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+			return
+		}
+		w.Header().Set("Cache-Control", "no-cache, private")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// listing is a mux that knows its paths.
+type listing struct {
+	*http.ServeMux
+	paths []string
+}
+
+func (m *listing) Handle(path string, handler http.Handler) {
+	m.ServeMux.Handle(path, handler)
+	i, _ := slices.BinarySearch(m.paths, path)
+	m.paths = slices.Insert(m.paths, i, path)
+}
+
+// health serves the checks together, and each at a path of its own.
+func (m *listing) health(path string, checks []Check) {
+	checks = append([]Check{{Name: "ping", Failed: func(*http.Request) error { return nil }}}, checks...)
+	m.Handle(path, all(strings.TrimPrefix(path, "/"), checks))
+	for _, c := range checks {
+		m.Handle(path+"/"+c.Name, all(strings.TrimPrefix(path, "/"), []Check{c}))
+	}
+}
+
+// all answers as Kubernetes' components do, ?verbose and ?exclude=CHECK
+// included; a failure says its reason, too.
+func all(kind string, checks []Check) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var lines strings.Builder
+		failed := false
+		for _, c := range checks {
+			if slices.Contains(r.URL.Query()["exclude"], c.Name) {
+				fmt.Fprintf(&lines, "[+]%s excluded: ok\n", c.Name)
+				continue
+			}
+			if err := c.Failed(r); err != nil {
+				failed = true
+				_ = slis.ObserveHealthcheck(context.Background(), c.Name, kind, slis.Error)
+				fmt.Fprintf(&lines, "[-]%s failed: %v\n", c.Name, err)
+				continue
+			}
+			_ = slis.ObserveHealthcheck(context.Background(), c.Name, kind, slis.Success)
+			fmt.Fprintf(&lines, "[+]%s ok\n", c.Name)
+		}
+		switch _, verbose := r.URL.Query()["verbose"]; {
+		case failed:
+			http.Error(w, lines.String()+kind+" check failed", http.StatusInternalServerError)
+		case verbose:
+			fmt.Fprintf(w, "%s%s check passed\n", lines.String(), kind)
+		default:
+			fmt.Fprint(w, "ok")
+		}
+	})
+}
+
+// metrics are the part's own and those of the registry that Kubernetes'
+// libraries share. The part's are not in there: beside an upstream component in
+// one process, which tests have, they would clash.
+func (e *Endpoints) metrics() http.Handler {
+	gatherers := prometheus.Gatherers{legacyregistry.DefaultGatherer}
+	if e.Metrics != nil {
+		gatherers = append(gatherers, e.Metrics)
+	}
+	return metrics.HandlerFor(gatherers, metrics.HandlerOpts{ErrorHandling: metrics.ContinueOnError})
+}
+
+func (e *Endpoints) configz(w http.ResponseWriter, _ *http.Request) { writeJSON(w, e.Config()) }
+
+func writeJSON(w http.ResponseWriter, value any) {
+	encoded, err := json.Marshal(value)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(encoded, '\n'))
+}
+
+// setVerbosity sets klog's -v while the process runs: curl -X PUT -d 4.
+func setVerbosity(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPut {
+		http.Error(w, "want PUT with the verbosity as body", http.StatusMethodNotAllowed)
+		return
+	}
+	body := make([]byte, 16)
+	n, _ := r.Body.Read(body)
+	answer, err := logs.GlogSetter(strings.TrimSpace(string(body[:n])))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	fmt.Fprintln(w, cmp.Or(answer, "ok"))
+}

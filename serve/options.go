@@ -1,0 +1,97 @@
+package serve
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"strconv"
+
+	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
+)
+
+// Options say where the endpoints are, and who gets in. The flags that
+// kube-scheduler has, have its names and meanings.
+type Options struct {
+	// HTTPS.
+	BindAddress   string
+	SecurePort    int // 0 for none
+	CertFile      string
+	KeyFile       string
+	MinTLSVersion string
+	CipherSuites  []string
+	ClientCAFile  string
+	AlwaysAllow   []string // paths that are not asked about
+	// Plain HTTP, "host:port"; "" for none, port 0 for a free one.
+	Plain string
+
+	// moves says that a default port that is taken may be replaced by a free one.
+	moves bool
+}
+
+// Defaults are those of an upstream component with this secure port.
+func Defaults(securePort int) Options {
+	return Options{
+		BindAddress: "0.0.0.0",
+		SecurePort:  securePort,
+		AlwaysAllow: []string{"/healthz", "/readyz", "/livez"},
+	}
+}
+
+// AddFlags adds all flags, with o as defaults.
+func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "IP address that --secure-port listens on")
+	flags.IntVar(&o.SecurePort, "secure-port", o.SecurePort,
+		"port of the endpoints by HTTPS, with authentication and authorization by the API server; 0 is none (not given: if it is taken, a free one)")
+	flags.StringVar(&o.CertFile, "tls-cert-file", o.CertFile, "certificate for HTTPS, read again when it changes (default: one made in memory, signed by itself)")
+	flags.StringVar(&o.KeyFile, "tls-private-key-file", o.KeyFile, "key of --tls-cert-file")
+	flags.StringVar(&o.MinTLSVersion, "tls-min-version", o.MinTLSVersion, "VersionTLS12 or VersionTLS13")
+	flags.StringSliceVar(&o.CipherSuites, "tls-cipher-suites", o.CipherSuites, "cipher suites for HTTPS by their Go names (default: Go's)")
+	flags.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile, "who has a client certificate signed by one of these is the user of its common name")
+	flags.StringSliceVar(&o.AlwaysAllow, "authorization-always-allow-paths", o.AlwaysAllow, "paths that --secure-port serves to everybody")
+	o.AddPlainFlag(flags)
+}
+
+// AddPlainFlag adds the flag of the plain listener only.
+func (o *Options) AddPlainFlag(flags *pflag.FlagSet) {
+	flags.StringVar(&o.Plain, "health-bind-address", o.Plain,
+		"address of /healthz, /livez, /readyz and /metrics, plain HTTP, no questions asked; port 0 takes a free one, empty is none")
+}
+
+// Parsed tells the options which flags were given.
+func (o *Options) Parsed(flags *pflag.FlagSet) { o.moves = !flags.Changed("secure-port") }
+
+// Validate says what is wrong, by flag.
+func (o *Options) Validate() error {
+	if o.Plain != "" {
+		if _, _, err := net.SplitHostPort(o.Plain); err != nil {
+			return fmt.Errorf("--health-bind-address %q: must be host:port", o.Plain)
+		}
+	}
+	if o.SecurePort == 0 {
+		return nil
+	}
+	if o.SecurePort < 0 || o.SecurePort > 65535 {
+		return fmt.Errorf("--secure-port %d: must be between 0 and 65535", o.SecurePort)
+	}
+	if net.ParseIP(o.BindAddress) == nil {
+		return fmt.Errorf("--bind-address %q: must be an IP address", o.BindAddress)
+	}
+	if (o.CertFile == "") != (o.KeyFile == "") {
+		return fmt.Errorf("--tls-cert-file and --tls-private-key-file: must be given together")
+	}
+	if _, err := cliflag.TLSVersion(o.MinTLSVersion); err != nil {
+		return fmt.Errorf("--tls-min-version %q: must be VersionTLS12 or VersionTLS13", o.MinTLSVersion)
+	}
+	if v, _ := cliflag.TLSVersion(o.MinTLSVersion); v < tls.VersionTLS12 {
+		return fmt.Errorf("--tls-min-version %q: must be VersionTLS12 or VersionTLS13", o.MinTLSVersion)
+	}
+	if _, err := cliflag.TLSCipherSuites(o.CipherSuites); err != nil {
+		return fmt.Errorf("--tls-cipher-suites: %w", err)
+	}
+	return nil
+}
+
+func (o *Options) secureAddress() string {
+	return net.JoinHostPort(o.BindAddress, strconv.Itoa(o.SecurePort))
+}

@@ -1,0 +1,126 @@
+package kubelet
+
+import (
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// ending is how a process ends by itself.
+type ending struct {
+	runFor   time.Duration
+	exitCode int32
+}
+
+// endingOf tells from a container's command line how it ends, where that is plain without running anything: true, false, sleep, and shell
+// lines of these with exit and echo. Whoever tries a Job that fails, or a pod that restarts, writes just that.
+func endingOf(c *v1.Container) (ending, bool) {
+	argv := slices.Concat(c.Command, c.Args)
+	if len(c.Command) == 0 {
+		// Its arguments go to a program that only the image knows.
+		return ending{runFor: forEver}, imageName(c.Image) == "pause"
+	}
+	switch name := path.Base(argv[0]); {
+	case len(argv) == 3 && argv[1] == "-c" && (name == "sh" || name == "bash" || name == "ash"):
+		return endingOfScript(argv[2])
+	case name == "exit" || name == ":":
+		return ending{}, false // a shell's own words, which are no programs
+	default:
+		var e ending
+		_, known := e.statement(append([]string{name}, argv[1:]...))
+		return e, known
+	}
+}
+
+// endingOfScript reads a shell script of plain statements.
+func endingOfScript(text string) (ending, bool) {
+	var e ending
+	// What a shell would expand, pipe or group is not plain; neither is & alone.
+	text = strings.ReplaceAll(text, "&&", "\x00")
+	if strings.ContainsAny(text, "$`|&<>()[]{}*?!\\") {
+		return e, false
+	}
+	for _, line := range strings.FieldsFunc(text, func(r rune) bool { return r == ';' || r == '\n' }) {
+		for _, words := range strings.Split(line, "\x00") {
+			fields := strings.Fields(words)
+			if len(fields) == 0 {
+				continue
+			}
+			last, known := e.statement(fields)
+			if !known || last {
+				return e, known
+			}
+			if e.exitCode != 0 {
+				break // what stands behind && is left out
+			}
+		}
+	}
+	return e, true
+}
+
+// statement takes one command into account; last: none runs after it.
+func (e *ending) statement(words []string) (last, known bool) {
+	switch words[0] {
+	case "true", ":", "echo":
+		e.exitCode = 0
+	case "false":
+		e.exitCode = 1
+	case "exit":
+		if len(words) == 1 {
+			return true, true
+		}
+		code, err := strconv.ParseUint(words[1], 10, 8)
+		e.exitCode = int32(code)
+		return true, err == nil && len(words) == 2
+	case "sleep":
+		if len(words) != 2 {
+			return false, false
+		}
+		d, known := sleepOf(words[1])
+		e.exitCode = 0
+		if d == forEver || e.runFor+d > mostSleep {
+			e.runFor = forEver
+			return true, known
+		}
+		e.runFor += d
+		return false, known
+	default:
+		return false, false
+	}
+	return false, true
+}
+
+// mostSleep is for ever, for a simulated process; sums of a script's sleeps then stay within what a duration can hold.
+const mostSleep = 365 * 24 * time.Hour
+
+func sleepOf(text string) (time.Duration, bool) {
+	if text == "infinity" || text == "inf" {
+		return forEver, true
+	}
+	unit := time.Second
+	if n := len(text) - 1; n > 0 {
+		if u, ok := map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}[text[n]]; ok {
+			unit, text = u, text[:n]
+		}
+	}
+	amount, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(amount >= 0) {
+		return 0, false
+	}
+	if amount*unit.Seconds() >= mostSleep.Seconds() {
+		return forEver, true
+	}
+	return time.Duration(amount * float64(unit)), true
+}
+
+// imageName is the last part of an image's path, without tag and digest.
+func imageName(image string) string {
+	name := path.Base(image)
+	name, _, _ = strings.Cut(name, "@")
+	name, _, _ = strings.Cut(name, ":")
+	return name
+}

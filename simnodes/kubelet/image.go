@@ -1,0 +1,45 @@
+package kubelet
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// What nobody calls an image that is there: who writes it wants to see what happens when it is not.
+var missing = []string{"non-existent", "nonexistent", "does-not-exist", "doesnt-exist"}
+
+// pullable is false for an image that says that it does not exist: in the last part of its name, by the tag 404, or by a registry
+// called invalid.
+func pullable(image string) bool {
+	image, _, _ = strings.Cut(image, "@")
+	registry, rest, qualified := strings.Cut(image, "/")
+	if !qualified {
+		registry, rest = "", image
+	}
+	if registry == "invalid" || strings.HasPrefix(registry, "invalid.") || strings.HasSuffix(registry, ".invalid") {
+		return false
+	}
+	name := path.Base(rest)
+	_, tag, _ := strings.Cut(name, ":")
+	return tag != "404" && !slices.ContainsFunc(missing, func(word string) bool { return strings.Contains(name, word) })
+}
+
+// pull has a container wait for an image that cannot be had.
+func (p *play) pull(c *v1.Container, cs *v1.ContainerStatus) bool {
+	if pullable(c.Image) {
+		return true
+	}
+	if ended := cs.State.Terminated; ended != nil {
+		cs.LastTerminationState.Terminated = ended
+	}
+	cs.Image, cs.ImageID = c.Image, ""
+	cs.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{
+		Reason:  "ImagePullBackOff",
+		Message: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s: not found", c.Image, c.Image),
+	}}
+	return false
+}

@@ -1,0 +1,227 @@
+package simulate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Drain empties nodes as kubectl drain does; its fields are kubectl's flags.
+type Drain struct {
+	Nodes
+	IgnoreDaemonSets   bool             `json:"ignoreDaemonsets,omitempty"`
+	DeleteEmptyDirData bool             `json:"deleteEmptydirData,omitempty"`
+	Force              bool             `json:"force,omitempty"`
+	DisableEviction    bool             `json:"disableEviction,omitempty"`
+	PodSelector        string           `json:"podSelector,omitempty"`
+	Timeout            *metav1.Duration `json:"timeout,omitempty"`
+}
+
+// Drained is what came of a drain.
+type Drained struct {
+	Nodes []string
+	// Refused are the pods that keep kubectl from beginning, with the flag that would let it go on.
+	Refused []Blocked
+	// Ignored are pods that a drain leaves where they are.
+	Ignored []Blocked
+	// Blocked are pods that a disruption budget kept on their node to the end; Waited are those that it kept for some time only.
+	Blocked, Waited []Blocked
+}
+
+// Blocked is a pod that stays, and why.
+type Blocked struct {
+	Namespace string  `json:"namespace"`
+	Name      string  `json:"name"`
+	Node      string  `json:"node"`
+	Budget    string  `json:"budget,omitempty"`
+	Message   string  `json:"message"`
+	For       Seconds `json:"for,omitempty"` // how long, if it was let go then
+}
+
+const (
+	// drainRetries is how often kubectl tries again what a budget does not allow.
+	drainRetry = 5 * time.Second
+	// drainPatience is how long a drain without a time-out goes on without getting any further before it is called blocked.
+	drainPatience = 5 * time.Minute
+)
+
+// draining is a drain under way: node by node, as kubectl does it.
+type draining struct {
+	*Drain
+	done     *Drained
+	nodes    []string
+	pods     []*pod // of the first of nodes, that are to go
+	selector labels.Selector
+	began    time.Duration
+	progress time.Duration // when a pod went last
+	blocked  map[*pod]Blocked
+	asked    map[*pod]time.Duration
+}
+
+func (w *World) drain(op *Drain) (*Done, error) {
+	names, err := op.resolve(w)
+	if err != nil {
+		return nil, err
+	}
+	selector, err := labels.Parse(op.PodSelector)
+	if err != nil {
+		return nil, fmt.Errorf("pod selector %q: %w", op.PodSelector, err)
+	}
+	d := &draining{
+		Drain: op, done: &Drained{Nodes: names}, nodes: names, selector: selector, began: w.now, progress: w.now,
+		blocked: map[*pod]Blocked{}, asked: map[*pod]time.Duration{},
+	}
+	for _, name := range names {
+		w.setCordon(name, true)
+	}
+	d.next(w)
+	return &Done{Drain: d.done}, nil
+}
+
+// next begins with the first node that is left.
+func (d *draining) next(w *World) {
+	for len(d.nodes) > 0 {
+		d.pods = nil
+		refused := len(d.done.Refused)
+		for _, p := range w.podsOn(d.nodes[0]) {
+			d.sort(w, p)
+		}
+		if len(d.done.Refused) > refused {
+			w.tell(Event{Kind: "DrainRefused", Node: d.nodes[0], Message: d.done.Refused[refused].Message})
+		} else if len(d.pods) > 0 {
+			d.try(w)
+			return
+		} else {
+			w.tell(Event{Kind: "NodeDrained", Node: d.nodes[0]})
+		}
+		d.nodes = d.nodes[1:]
+	}
+}
+
+// sort decides whether the pod goes, by kubectl's rules.
+func (d *draining) sort(w *World, p *pod) {
+	if !d.selector.Matches(labels.Set(p.object.Labels)) {
+		return
+	}
+	say := func(message string) Blocked {
+		return Blocked{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, Message: message}
+	}
+	owner := metav1.GetControllerOfNoCopy(p.object)
+	local := slices.ContainsFunc(p.object.Spec.Volumes, func(v v1.Volume) bool { return v.EmptyDir != nil })
+	_, mirror := p.object.Annotations[v1.MirrorPodAnnotationKey]
+	switch {
+	case owner != nil && owner.Kind == "DaemonSet" && !d.IgnoreDaemonSets:
+		d.done.Refused = append(d.done.Refused, say("cannot delete DaemonSet-managed Pods (use --ignore-daemonsets to ignore)"))
+	case owner != nil && owner.Kind == "DaemonSet":
+		d.done.Ignored = append(d.done.Ignored, say("ignoring DaemonSet-managed Pods"))
+	case mirror:
+		d.done.Ignored = append(d.done.Ignored, say("a static pod of its node"))
+	case local && !d.DeleteEmptyDirData:
+		d.done.Refused = append(d.done.Refused, say("cannot delete Pods with local storage (use --delete-emptydir-data to override)"))
+	case owner == nil && !d.Force:
+		d.done.Refused = append(d.done.Refused, say("cannot delete Pods that declare no controller (use --force to override)"))
+	default:
+		d.pods = append(d.pods, p)
+	}
+}
+
+// try evicts what can go now, and comes back for the rest.
+func (d *draining) try(w *World) {
+	var left []*pod
+	for _, p := range d.pods {
+		if p.gone {
+			continue
+		}
+		if budget, message := d.forbidden(w, p); message != "" {
+			if _, known := d.asked[p]; !known {
+				d.asked[p] = w.now
+				w.tell(Event{Kind: "DrainBlocked", Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, Message: message})
+			}
+			d.blocked[p] = Blocked{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, Budget: budget, Message: message}
+			left = append(left, p)
+			continue
+		}
+		d.progress = w.now
+		if since, waited := d.asked[p]; waited {
+			b := d.blocked[p]
+			b.For = Seconds(w.now - since)
+			d.done.Waited = append(d.done.Waited, b)
+			delete(d.blocked, p)
+		}
+		w.depart(p, ByDrain, d.nodes[0])
+	}
+	d.pods = left
+	patient := w.now-d.progress < drainPatience
+	if d.Timeout != nil && d.Timeout.Duration > 0 {
+		patient = w.now-d.began < d.Timeout.Duration
+	}
+	switch {
+	case len(left) == 0:
+		w.tell(Event{Kind: "NodeDrained", Node: d.nodes[0]})
+		d.nodes = d.nodes[1:]
+		d.next(w)
+	case patient:
+		w.at(w.now+drainRetry, func() { d.try(w) })
+	default:
+		for _, p := range left {
+			d.done.Blocked = append(d.done.Blocked, d.blocked[p])
+		}
+		w.tell(Event{Kind: "DrainGaveUp", Node: d.nodes[0], Message: fmt.Sprintf("%d pods are held by disruption budgets", len(left))})
+	}
+}
+
+// forbidden asks the pod's disruption budget, as the Eviction API does.
+func (d *draining) forbidden(w *World, p *pod) (budget, message string) {
+	if d.DisableEviction {
+		return "", ""
+	}
+	covering := w.budgets.of(w.c, p.Pod)
+	switch {
+	case len(covering) == 0:
+		return "", ""
+	case len(covering) > 1:
+		return covering[0].Name, "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+	}
+	b := covering[0]
+	if p.unready {
+		always := b.Spec.UnhealthyPodEvictionPolicy != nil && *b.Spec.UnhealthyPodEvictionPolicy == policyv1.AlwaysAllow
+		if always || b.Status.CurrentHealthy >= b.Status.DesiredHealthy && b.Status.DesiredHealthy > 0 {
+			return "", ""
+		}
+	}
+	if b.Status.DisruptionsAllowed > 0 {
+		return "", ""
+	}
+	return b.Name, fmt.Sprintf("Cannot evict pod as it would violate the pod's disruption budget. The disruption budget %s needs %d healthy pods and has %d currently",
+		b.Name, b.Status.DesiredHealthy, b.Status.CurrentHealthy)
+}
+
+// Cost is what it costs to lose a node, the most important first.
+type Cost struct {
+	Node string `json:"node"`
+	// Lost are pods that nobody makes again, Blocked those whose budget does not let them go now, Pending those that would find no
+	// other place.
+	Lost    int `json:"lost"`
+	Blocked int `json:"blocked"`
+	Pending int `json:"pending"`
+	// Evicted are the pods that would have to move, and Priority the sum of their priorities.
+	Evicted  int   `json:"evicted"`
+	Priority int64 `json:"priority"`
+}
+
+func (a *Cost) compare(b *Cost) int {
+	return cmp.Or(
+		cmp.Compare(a.Lost, b.Lost), cmp.Compare(a.Blocked, b.Blocked), cmp.Compare(a.Pending, b.Pending),
+		cmp.Compare(a.Evicted, b.Evicted), cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Node, b.Node),
+	)
+}
+
+// ErrTooFew says that there are not as many nodes to choose from.
+var ErrTooFew = errors.New("there are not as many nodes to choose from")

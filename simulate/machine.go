@@ -1,0 +1,191 @@
+package simulate
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// machine is a node and the kubelet on it.
+type machine struct {
+	object *v1.Node // never changed in place
+	// dead: its kubelet does not answer; nothing ends there and nothing is reported.
+	dead bool
+	// silent is since when, from the beginning, a node that was dead from the beginning has renewed no lease.
+	silent time.Duration
+	// stuck are pods that were told to go while it was dead, and whose controllers wait until they have.
+	stuck []*pod
+	// gaps are DaemonSets' pods that it is without because of a taint.
+	gaps []*v1.Pod
+}
+
+// addMachine takes in a node, new or in place of the one of its name.
+func (w *World) addMachine(object *v1.Node) {
+	if object.UID == "" {
+		object = object.DeepCopy()
+		object.UID = types.UID("node/" + object.Name)
+	}
+	w.machines[object.Name] = &machine{object: object, dead: readyOf(object) == v1.ConditionUnknown}
+	w.c.SetNode(object)
+	w.hold(object)
+}
+
+// findDead tells from leases which nodes have fallen silent: those whose lease is older than its duration, by the newest of all, since
+// clocks differ.
+func (w *World) findDead(leases []*coordinationv1.Lease) {
+	var newest time.Time
+	for _, l := range leases {
+		if l.Namespace == v1.NamespaceNodeLease && l.Spec.RenewTime != nil && l.Spec.RenewTime.After(newest) {
+			newest = l.Spec.RenewTime.Time
+		}
+	}
+	for _, l := range leases {
+		m := w.machines[l.Name]
+		if m == nil || l.Namespace != v1.NamespaceNodeLease || l.Spec.RenewTime == nil {
+			continue
+		}
+		lasts := defaultLease
+		if l.Spec.LeaseDurationSeconds != nil {
+			lasts = time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
+		}
+		if age := newest.Sub(l.Spec.RenewTime.Time); age > lasts {
+			m.dead, m.silent = true, -age
+		}
+	}
+}
+
+// defaultLease is how long a node's lease is good for where it does not say: the kubelet's default.
+const defaultLease = 40 * time.Second
+
+// change alters a node, and sees to what follows from its taints.
+func (w *World) change(name string, alter func(n *v1.Node)) {
+	m := w.machines[name]
+	m.object = m.object.DeepCopy()
+	alter(m.object)
+	w.changed(m)
+	if w.health != nil {
+		w.health.see(w, m)
+	}
+}
+
+func (w *World) changed(m *machine) {
+	n := w.c.SetNode(m.object)
+	w.touched = true
+	held := len(w.held[m.object.Name])
+	w.hold(m.object)
+	if held > 0 || len(w.held[m.object.Name]) > 0 {
+		for _, p := range n.Pods {
+			if known := w.placed[p.UID]; known != nil {
+				w.watch(known, known.since)
+			}
+		}
+	}
+	gaps := m.gaps
+	m.gaps = nil
+	for _, p := range gaps {
+		if w.runsDaemon(p, m.object) {
+			w.makeAgain(p)
+		} else {
+			m.gaps = append(m.gaps, p)
+		}
+	}
+}
+
+// removeMachine takes a node away, and the pods on it with it.
+func (w *World) removeMachine(name string) {
+	m := w.machines[name]
+	for _, p := range w.podsOn(name) {
+		w.depart(p, ByNodeRemoval, name)
+	}
+	for _, p := range m.stuck {
+		w.comeBack(p)
+	}
+	delete(w.machines, name)
+	delete(w.held, name)
+	w.c.RemoveNode(name)
+	w.touched = true
+	if w.health != nil {
+		w.health.gone(w, name)
+	}
+	w.tell(Event{Kind: "NodeRemoved", Node: name})
+}
+
+// podsOn lists the pods on a node by name.
+func (w *World) podsOn(name string) []*pod {
+	n := w.c.Node(name)
+	if n == nil {
+		return nil
+	}
+	var list []*pod
+	for _, p := range n.Pods {
+		if known := w.placed[p.UID]; known != nil {
+			list = append(list, known)
+		}
+	}
+	slices.SortFunc(list, func(a, b *pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace(), b.Namespace()), cmp.Compare(a.Name, b.Name))
+	})
+	return list
+}
+
+// Nodes names nodes: by name, by zone or by labels. What is given is added up.
+type Nodes struct {
+	Node     string   `json:"node,omitempty"`
+	Nodes    []string `json:"nodes,omitempty"`
+	Zone     string   `json:"zone,omitempty"`
+	Selector string   `json:"selector,omitempty"`
+	All      bool     `json:"all,omitempty"`
+}
+
+// resolve lists the nodes that are meant, by name. None is an error.
+func (n Nodes) resolve(w *World) ([]string, error) {
+	found := map[string]bool{}
+	names := n.Nodes
+	if n.Node != "" {
+		names = append(slices.Clone(names), n.Node)
+	}
+	for _, name := range names {
+		if w.machines[name] == nil {
+			return nil, fmt.Errorf("there is no node %q", name)
+		}
+		found[name] = true
+	}
+	selector, err := labels.Parse(n.Selector)
+	if err != nil {
+		return nil, fmt.Errorf("selector %q: %w", n.Selector, err)
+	}
+	for name, m := range w.machines {
+		inZone := n.Zone != "" && m.object.Labels[v1.LabelTopologyZone] == n.Zone
+		if n.All || inZone || n.Selector != "" && selector.Matches(labels.Set(m.object.Labels)) {
+			found[name] = true
+		}
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("no node is in %s", n)
+	}
+	return slices.Sorted(maps.Keys(found)), nil
+}
+
+// String says which nodes are meant.
+func (n Nodes) String() string {
+	switch {
+	case n.All:
+		return "all nodes"
+	case n.Zone != "":
+		return fmt.Sprintf("zone %q", n.Zone)
+	case n.Selector != "":
+		return fmt.Sprintf("selector %q", n.Selector)
+	case n.Node != "" && len(n.Nodes) == 0:
+		return "node " + n.Node
+	case len(n.Nodes) > 0:
+		return fmt.Sprintf("nodes %v", n.Nodes)
+	}
+	return "an empty choice: give node, nodes, zone, selector or all"
+}

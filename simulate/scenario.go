@@ -1,0 +1,153 @@
+package simulate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// ScenarioKind is the kind of scenario files.
+const ScenarioKind = "Scenario"
+
+// Scenario is what happens to a cluster while time passes.
+type Scenario struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// For is how long time passes; the flag of the same name goes before it.
+	For *metav1.Duration `json:"for,omitempty"`
+	// Steps are done at their times; those of one time as they stand.
+	Steps []Step `json:"steps"`
+}
+
+// Step is an operation and when it is done.
+type Step struct {
+	At metav1.Duration `json:"at"`
+	Operation
+}
+
+// ReadScenario reads a scenario file. The names of files in it are relative to it.
+func ReadScenario(path string) (*Scenario, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	s, err := ParseScenario(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	for i := range s.Steps {
+		for j, file := range s.Steps[i].Deploy {
+			if !filepath.IsAbs(file) {
+				s.Steps[i].Deploy[j] = filepath.Join(filepath.Dir(path), file)
+			}
+		}
+	}
+	return s, nil
+}
+
+// ParseScenario reads a scenario. Unknown fields are errors.
+func ParseScenario(text []byte) (*Scenario, error) {
+	s := &Scenario{}
+	if err := yaml.UnmarshalStrict(text, s); err != nil {
+		return nil, errors.New(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error unmarshaling JSON: "), "while decoding JSON: "))
+	}
+	if s.APIVersion != APIVersion || s.Kind != ScenarioKind {
+		return nil, fmt.Errorf("apiVersion %q, kind %q: must be %s and %s", s.APIVersion, s.Kind, APIVersion, ScenarioKind)
+	}
+	for i := range s.Steps {
+		step := &s.Steps[i]
+		if step.At.Duration < 0 {
+			return nil, fmt.Errorf("steps[%d].at: %s: must not be negative", i, step.At.Duration)
+		}
+		if named := step.named(); len(named) != 1 {
+			return nil, fmt.Errorf("steps[%d]: one operation is needed beside at, not %d: %s", i, len(named), strings.Join(named, ", "))
+		}
+	}
+	return s, nil
+}
+
+// named lists the operations that are set.
+func (op *Operation) named() (list []string) {
+	value := reflect.ValueOf(op).Elem()
+	for i := range value.NumField() {
+		if field := value.Field(i); !field.IsNil() {
+			name, _, _ := strings.Cut(value.Type().Field(i).Tag.Get("json"), ",")
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// UnmarshalJSON takes a string or a list.
+func (f *Files) UnmarshalJSON(text []byte) error {
+	var one string
+	if json.Unmarshal(text, &one) == nil {
+		*f = Files{one}
+		return nil
+	}
+	return json.Unmarshal(text, (*[]string)(f))
+}
+
+// UnmarshalJSON reads a step. It is needed since that of Operation would take the time for one of its fields.
+func (s *Step) UnmarshalJSON(text []byte) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return err
+	}
+	if at, ok := fields["at"]; ok {
+		if err := json.Unmarshal(at, &s.At); err != nil {
+			return fmt.Errorf("at: %w", err)
+		}
+		delete(fields, "at")
+	}
+	rest, err := json.Marshal(fields)
+	if err != nil {
+		return err
+	}
+	return strictly(rest, &s.Operation)
+}
+
+func strictly(text []byte, into any) error {
+	decoder := json.NewDecoder(strings.NewReader(string(text)))
+	decoder.DisallowUnknownFields()
+	return decoder.Decode(into)
+}
+
+// plan puts the steps on the agenda.
+func (w *World) plan(s *Scenario) error {
+	for i := range s.Steps {
+		step := &s.Steps[i]
+		if named := step.named(); len(named) != 1 {
+			return fmt.Errorf("steps[%d]: one operation is needed beside at, not %d", i, len(named))
+		}
+		w.at(step.At.Duration, func() {
+			done, err := w.Do(&step.Operation)
+			switch {
+			case err != nil && w.failed == nil:
+				w.failed = fmt.Errorf("steps[%d], at %s: %w", i, step.At.Duration, err)
+				w.agenda = nil
+			case err == nil:
+				for _, note := range done.Notes {
+					w.tell(Event{Kind: "Note", Message: note})
+				}
+			}
+		})
+	}
+	return nil
+}
+
+// Ends is when the last step of the scenario is done.
+func (s *Scenario) Ends() (last time.Duration) {
+	for i := range s.Steps {
+		last = max(last, s.Steps[i].At.Duration)
+	}
+	return last
+}

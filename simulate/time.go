@@ -1,0 +1,118 @@
+package simulate
+
+import (
+	"container/heap"
+	"slices"
+	"time"
+)
+
+// agenda is what is to happen, by when: a heap.
+type agenda []appointment
+
+type appointment struct {
+	at     time.Duration
+	number int // those of one time happen as they were made
+	do     func()
+}
+
+func (a agenda) Len() int { return len(a) }
+func (a agenda) Less(i, j int) bool {
+	return a[i].at < a[j].at || a[i].at == a[j].at && a[i].number < a[j].number
+}
+func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
+
+// Push and Pop are for package heap.
+func (a *agenda) Push(x any) { *a = append(*a, x.(appointment)) }
+
+// Pop takes the last one.
+func (a *agenda) Pop() any {
+	last := (*a)[len(*a)-1]
+	*a = (*a)[:len(*a)-1]
+	return last
+}
+
+// at has something happen at a time from the beginning.
+func (w *World) at(at time.Duration, do func()) {
+	w.appointments++
+	heap.Push(&w.agenda, appointment{max(at, w.now), w.appointments, do})
+}
+
+// upcoming is when something happens next.
+func (w *World) upcoming() (at time.Duration, ok bool) {
+	sooner := func(t time.Duration, there bool) {
+		if there && (!ok || t < at) {
+			at, ok = t, true
+		}
+	}
+	if len(w.agenda) > 0 {
+		sooner(w.agenda[0].at, true)
+	}
+	sooner(w.nextEviction())
+	if w.health != nil {
+		sooner(w.health.next(w))
+	}
+	return at, ok
+}
+
+// Advance lets time pass until then, from the beginning: what is due happens, controllers make pods again that went, and these and
+// all that wait are tried.
+func (w *World) Advance(until time.Duration) {
+	w.settle()
+	for {
+		at, ok := w.upcoming()
+		if !ok || at > until {
+			break
+		}
+		w.step(at)
+	}
+	w.now = max(w.now, until)
+}
+
+// step lets happen what happens at one time.
+func (w *World) step(at time.Duration) {
+	w.now = max(w.now, at)
+	log := w.c.Log.Len()
+	for len(w.agenda) > 0 && w.agenda[0].at <= w.now {
+		heap.Pop(&w.agenda).(appointment).do()
+	}
+	if w.health != nil {
+		w.health.step(w)
+	}
+	w.evictDue()
+	if log != w.c.Log.Len() || len(w.created) > 0 || w.touched {
+		w.touched = false
+		w.settle()
+		w.sample()
+	}
+}
+
+// AdvanceUntilQuiet lets time pass until nothing is left to happen but that pods go which have come back to where they may not stay,
+// at most until then. It returns whether it came to that.
+func (w *World) AdvanceUntilQuiet(until time.Duration) bool {
+	w.settle()
+	for {
+		at, ok := w.upcoming()
+		onlyAgain := len(w.agenda) == 0 && !slices.ContainsFunc(w.leaving, func(l leaving) bool { return l.counts() && !l.again })
+		switch {
+		case !ok || onlyAgain:
+			return true
+		case at > until:
+			return false
+		}
+		w.step(at)
+	}
+}
+
+// settle tries what waits until nothing changes any more. A pod that has to go on waiting is not listed again.
+func (w *World) settle() {
+	for {
+		before := len(w.said.Pods)
+		log := w.c.Log.Len()
+		pods := append(w.waiting, w.created...)
+		w.waiting, w.created = nil, nil
+		w.schedule(pods)
+		if log == w.c.Log.Len() && before == len(w.said.Pods) && len(w.created) == 0 {
+			return
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package simulate
+
+import "strings"
+
+// Event is something that happened while time passed.
+type Event struct {
+	After Seconds `json:"after"`
+	// Kind is a stable CamelCase name, such as NodeFailed, TaintAdded, PodEvicted, PodPlaced, PodPending.
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"` // of the pod
+	Node      string `json:"node,omitempty"`
+	Zone      string `json:"zone,omitempty"`
+	Message   string `json:"message,omitempty"`
+}
+
+// Sample is how the cluster stood after something had happened.
+type Sample struct {
+	After Seconds `json:"after"`
+	// Nodes are all; NotReady those whose Ready condition is not True, as the API shows it; Tainted those with a taint that keeps
+	// pods off.
+	Nodes    int `json:"nodes"`
+	NotReady int `json:"notReady"`
+	Tainted  int `json:"tainted"`
+	Running  int `json:"running"` // pods on nodes
+	Pending  int `json:"pending"`
+	Evicted  int `json:"evicted"` // so far
+}
+
+// tell adds to the timeline.
+func (w *World) tell(e Event) {
+	if !w.lasting {
+		return
+	}
+	e.After = Seconds(w.now)
+	w.timeline = append(w.timeline, e)
+}
+
+// Timeline is what has happened so far.
+func (w *World) Timeline() []Event { return w.timeline }
+
+// sample notes how the cluster stands, in place of what was noted at the same time.
+func (w *World) sample() {
+	s := Sample{
+		After: Seconds(w.now), Nodes: len(w.machines), Running: w.c.Pods(), Pending: len(w.waiting), Evicted: len(w.said.Evictions),
+	}
+	for _, n := range w.c.Nodes {
+		if n == nil {
+			continue
+		}
+		m := w.machines[n.Name]
+		if notReady(m.object) {
+			s.NotReady++
+		}
+		if n.Taints.Unschedulable || keepsOff(m.object) {
+			s.Tainted++
+		}
+	}
+	if last := len(w.samples) - 1; last >= 0 {
+		switch before := w.samples[last]; {
+		case before.After == s.After:
+			w.samples = w.samples[:last]
+		default:
+			before.After = s.After
+			if before == s {
+				return
+			}
+		}
+	}
+	w.samples = append(w.samples, s)
+}
+
+// Where writes what an event is about: a pod, a node or a zone.
+func (e *Event) Where() string {
+	switch {
+	case e.Name != "":
+		return "pod/" + strings.TrimPrefix(e.Namespace+"/", "default/") + e.Name
+	case e.Node != "":
+		return "node/" + e.Node
+	case e.Zone != "":
+		return "zone/" + e.Zone
+	}
+	return "-"
+}

@@ -1,0 +1,62 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// bound watches the pods of a namespace that have a node: of each the API server sends one event, when it gets it.
+type bound struct {
+	watch watch.Interface
+}
+
+func (b *bench) watchBound(ctx context.Context, namespace, version string) (*bound, error) {
+	w, err := b.client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{
+		ResourceVersion: version,
+		FieldSelector:   fields.OneTermNotEqualSelector("spec.nodeName", "").String(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &bound{w}, nil
+}
+
+func (w *bound) stop() { w.watch.Stop() }
+
+// errIdle says that no pod was bound for a long time.
+var errIdle = errors.New("no pod was bound any more")
+
+// next returns the name of the next pod that is bound.
+func (w *bound) next(ctx context.Context, scheduler *process, patience time.Duration) (string, error) {
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for {
+		select {
+		case e, ok := <-w.watch.ResultChan():
+			switch {
+			case !ok:
+				return "", errors.New("the watch on bound pods ended")
+			case e.Type == watch.Error:
+				return "", apierrors.FromObject(e.Object)
+			case e.Type == watch.Added:
+				if pod, is := e.Object.(*v1.Pod); is {
+					return pod.Name, nil
+				}
+			}
+		case <-scheduler.ended:
+			return "", scheduler.gone()
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-timeout.C:
+			return "", fmt.Errorf("%w for %v", errIdle, patience)
+		}
+	}
+}

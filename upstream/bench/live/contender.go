@@ -1,0 +1,66 @@
+package live
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// Contender is a scheduler to be measured.
+type Contender struct {
+	Name string // as in the tables
+	Key  string // as in names of namespaces, and in Options
+	// start starts it with a configuration file.
+	start func(b *bench, config string) (*process, error)
+}
+
+// Contenders in the order in which they are measured.
+var Contenders = []Contender{
+	{Name: "kube-scheduler", Key: "upstream", start: func(b *bench, config string) (*process, error) {
+		return b.launch("kube-scheduler", "--config", config, "--secure-port", "0")
+	}},
+	{Name: "Berth", Key: "berth", start: func(b *bench, config string) (*process, error) {
+		return b.launch(b.Berth[0], slices.Concat(b.Berth[1:], []string{"--config", config, "--kubeconfig", b.kubeconfig, "--secure-port", "0"})...)
+	}},
+}
+
+// berthScheduler is the program that has the scheduler alone, if it is there, as berth up prefers it, or else berth itself.
+func berthScheduler(binaries string) []string {
+	const alone = "berth-scheduler"
+	if _, err := os.Stat(filepath.Join(binaries, alone)); err == nil {
+		return []string{alone}
+	}
+	return []string{"berth", "scheduler"}
+}
+
+// contenders are the chosen ones.
+func (b *bench) contenders() (list []*Contender) {
+	for i := range Contenders {
+		if len(b.Schedulers) == 0 || slices.Contains(b.Schedulers, Contenders[i].Key) {
+			list = append(list, &Contenders[i])
+		}
+	}
+	return list
+}
+
+// schedulerConfig is the configuration of both: the defaults, but for the rate of requests, since the default of 50 a second
+// would be all that is measured, and for leader election, which would only delay the start.
+const schedulerConfig = `apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection:
+  kubeconfig: %s
+  qps: 100000
+  burst: 100000
+leaderElection:
+  leaderElect: false
+`
+
+// startScheduler starts a contender.
+func (b *bench) startScheduler(c *Contender) (*process, error) {
+	file := filepath.Join(b.dir, "scheduler.yaml")
+	if err := os.WriteFile(file, fmt.Appendf(nil, schedulerConfig, b.kubeconfig), 0o600); err != nil {
+		return nil, err
+	}
+	return c.start(b, file)
+}

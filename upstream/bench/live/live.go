@@ -1,0 +1,100 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+)
+
+// Options say what is measured.
+type Options struct {
+	// Binaries is the folder with etcd, kube-apiserver, kube-scheduler and berth.
+	Binaries string
+	// Dir is where etcd keeps its data and everybody's log goes; emptied first.
+	Dir string
+
+	Nodes      int
+	Pods       int      // pending in each mode but preemption
+	Preemptors int      // pending in preemption mode
+	Modes      []string // names; none: all
+	Latency    int      // pods created one at a time; 0 to leave it out
+	Schedulers []string // names of Contenders; none: both
+	Berth      []string // the command that is Berth's scheduler, in Binaries; none: what berth up would run
+
+	Progress io.Writer
+}
+
+// bench is a run.
+type bench struct {
+	Options
+	dir        string
+	kubeconfig string
+	client     kubernetes.Interface
+	servers    []*process // etcd, then the API server
+	began      time.Time
+	report     *Report
+}
+
+// Run measures and returns what is known, also where it ends early with an error.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if len(o.Berth) == 0 {
+		o.Berth = berthScheduler(o.Binaries)
+	}
+	b := &bench{Options: o, dir: dir, began: time.Now(), report: &Report{Nodes: o.Nodes, Began: time.Now(), Load: loadAverage()}}
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
+		return b.report, err
+	}
+	defer b.stopServers()
+	err = b.run(ctx)
+	b.report.Took = time.Since(b.began)
+	return b.report, err
+}
+
+func (b *bench) run(ctx context.Context) error {
+	b.say("starting etcd and the API server")
+	if err := b.startAPI(ctx); err != nil {
+		return err
+	}
+	b.say("registering %s nodes", thousands(b.Nodes))
+	if err := b.register(ctx); err != nil {
+		return fmt.Errorf("nodes: %w", err)
+	}
+	if err := b.ceiling(ctx); err != nil {
+		return fmt.Errorf("bindings alone: %w", err)
+	}
+	if err := b.latencies(ctx); err != nil {
+		return fmt.Errorf("latency: %w", err)
+	}
+	for _, m := range b.modes() {
+		if err := b.mode(ctx, m); err != nil {
+			return fmt.Errorf("%s: %w", m.Name, err)
+		}
+	}
+	return nil
+}
+
+// modes are the chosen ones.
+func (b *bench) modes() (modes []*Mode) {
+	for i := range Modes {
+		if len(b.Modes) == 0 || slices.Contains(b.Modes, Modes[i].Name) {
+			modes = append(modes, &Modes[i])
+		}
+	}
+	return modes
+}
+
+// say reports progress.
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(b.Progress, "%6.1fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
+}

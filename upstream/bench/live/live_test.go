@@ -1,0 +1,116 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+func round(scheduler string, bound int, took, cpu time.Duration, mib int64) Round {
+	return Round{Scheduler: scheduler, Pods: 1001, Bound: bound, First: time.Second, Took: took, Usage: usage{CPU: cpu, Peak: mib << 20}}
+}
+
+func TestReportMarksGoalsThatAreReachedAndThoseThatAreNot(t *testing.T) {
+	r := &Report{Nodes: 5000, Ceiling: 1250, Modes: []*ModeResult{
+		{Mode: &Modes[0], Rounds: []Round{round("kube-scheduler", 1001, 4*time.Second, 2002*time.Millisecond, 280), round("Berth", 1001, time.Second, 200200*time.Microsecond, 141)}},
+		{Mode: &Mode{Name: "spread", Times: 7}, Rounds: []Round{round("kube-scheduler", 1001, 6*time.Second, time.Second, 280), round("Berth", 900, time.Second, time.Second, 140)}},
+	}}
+	var out strings.Builder
+	r.writeModes(&out)
+	r.writeGoals(&out)
+	for _, want := range []string{
+		"| plain  | kube-scheduler | 1,001 | 1,001          | 250    | 1.0 s       | 2 ms      | 280 MiB     |",
+		"| spread | Berth          | 1,001 | 900 (given up) | 899    |",
+		"| plain  | 4.0 ✓            | 4    | 80 %                                      | 0.10 ✓                 | 0.1  | 0.50 ✗              | 0.5  |",
+		"| spread | 5.4 ✗            | 7    | 72 %                                      | 1.11 ✗                 | 0.1  | 0.50 ✓              | 0.5  |",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no line\n%s\nin\n%s", want, &out)
+		}
+	}
+}
+
+// Where room has to be made, all of it is made before the first pod is bound: that time must count.
+func TestRateOfPreemptingPodsCountsFromTheStart(t *testing.T) {
+	r := Round{Bound: 1000, First: 9 * time.Second, Took: time.Second, preempts: true}
+	if got := r.PerSecond(); got != 100 {
+		t.Errorf("%v pods/s, want 100", got)
+	}
+}
+
+func TestQuantiles(t *testing.T) {
+	l := &Latency{}
+	if got := l.Quantile(0.99); got != 0 {
+		t.Errorf("p99 of nothing is %v", got)
+	}
+	for i := range 500 {
+		l.Sorted = append(l.Sorted, time.Duration(i+1))
+	}
+	for q, want := range map[float64]time.Duration{0.5: 251, 0.99: 496, 1: 500} {
+		if got := l.Quantile(q); got != want {
+			t.Errorf("quantile %v is the %d-th, want %d", q, got, want)
+		}
+	}
+}
+
+// The lower pods must fill a node so far that a preempting pod finds no room, and one of them must be what it needs.
+func TestPreemptingPodNeedsOneVictim(t *testing.T) {
+	var high *Mode
+	for i := range Modes {
+		if Modes[i].preempts {
+			high = &Modes[i]
+		}
+	}
+	low, need := lower(0, 10).Spec.Containers[0].Resources.Requests.Cpu(), high.pod(0).Spec.Containers[0].Resources.Requests.Cpu()
+	free := nodeAmounts.Cpu().DeepCopy()
+	for range lowerPerNode {
+		free.Sub(*low)
+	}
+	if free.Sign() < 0 || free.Cmp(*need) >= 0 {
+		t.Errorf("%v CPUs are free on a full node, a preempting pod needs %v", &free, need)
+	}
+	free.Add(*low)
+	if free.Cmp(*need) < 0 {
+		t.Errorf("%v CPUs are free after one victim, a preempting pod needs %v", &free, need)
+	}
+}
+
+func TestShapesAreAsManyAsPromised(t *testing.T) {
+	seen := map[string]bool{}
+	for i := range 2 * shapeCount {
+		requests := (&Mode{shape: shapes}).pod(i).Spec.Containers[0].Resources.Requests
+		seen[requests.Cpu().String()+requests.Memory().String()] = true
+	}
+	if len(seen) != shapeCount {
+		t.Errorf("%d shapes, want %d", len(seen), shapeCount)
+	}
+	if least := resource.MustParse("100m"); (&Mode{}).pod(0).Spec.Containers[0].Resources.Requests.Cpu().Cmp(least) != 0 {
+		t.Errorf("a plain pod does not ask for %v", &least)
+	}
+}
+
+func TestEachDoesAllOnceAndEndsAtAnError(t *testing.T) {
+	var done [1000]atomic.Int32
+	if err := each(t.Context(), len(done), func(_ context.Context, i int) error { done[i].Add(1); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for i := range done {
+		if n := done[i].Load(); n != 1 {
+			t.Fatalf("%d was done %d times", i, n)
+		}
+	}
+	broken := errors.New("broken")
+	if err := each(t.Context(), len(done), func(_ context.Context, i int) error {
+		if i == 5 {
+			return broken
+		}
+		return nil
+	}); !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,131 @@
+package live
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Mode is one kind of pods.
+type Mode struct {
+	Name string
+	// Times is how many times kube-scheduler's pods per second are the goal; 0 where none is set.
+	Times float64
+
+	shape func(spec *v1.PodSpec, app string, i int)
+	// preempts: the nodes are full, and each pod has to make room for itself.
+	preempts bool
+}
+
+// Modes are those of the goals: pods of 10 apps with 100m and 200Mi each, nodes of 32 CPUs, 64Gi and 110 pods in 3 zones.
+var Modes = []Mode{
+	{Name: "plain", Times: 4},
+	{Name: "shapes", shape: shapes},
+	{Name: "spread", Times: 7, shape: spread},
+	{Name: "affinity", shape: affinity},
+	{Name: "anti", shape: anti},
+	{Name: "preemption", shape: preempt, preempts: true},
+}
+
+const (
+	apps       = 10
+	shapeCount = 500
+	zones      = 3
+	highClass  = "bench-high"
+	// lowerPerNode pods fill a node in the preemption mode; one of them is what a preempting pod needs.
+	lowerPerNode = 2
+)
+
+var (
+	nodeAmounts = v1.ResourceList{
+		v1.ResourceCPU: resource.MustParse("32"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("110"),
+	}
+	// A pod that is deleted must go at once: there is no kubelet to end it.
+	noGrace int64
+)
+
+func amounts(milliCPU, mebibytes int64) v1.ResourceList {
+	return v1.ResourceList{
+		v1.ResourceCPU:    *resource.NewMilliQuantity(milliCPU, resource.DecimalSI),
+		v1.ResourceMemory: *resource.NewQuantity(mebibytes<<20, resource.BinarySI),
+	}
+}
+
+func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
+
+// node makes the i-th node, as a kubelet that has just reported would have left it.
+func node(i int) *v1.Node {
+	now := metav1.Now()
+	return &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: nodeName(i), Labels: map[string]string{
+			v1.LabelHostname: nodeName(i), v1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%zones),
+			v1.LabelOSStable: "linux", v1.LabelArchStable: "amd64",
+		}},
+		Status: v1.NodeStatus{
+			Capacity: nodeAmounts, Allocatable: nodeAmounts,
+			Conditions: []v1.NodeCondition{{
+				Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status",
+				LastHeartbeatTime: now, LastTransitionTime: now,
+			}},
+		},
+	}
+}
+
+// pod makes the i-th pod of a mode.
+func (m *Mode) pod(i int) *v1.Pod {
+	app := fmt.Sprintf("app-%d", i%apps)
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pod-%d", i), Labels: map[string]string{"app": app}},
+		Spec: v1.PodSpec{
+			TerminationGracePeriodSeconds: &noGrace,
+			Containers: []v1.Container{{
+				Name: "main", Image: "registry.k8s.io/pause:3.10", Resources: v1.ResourceRequirements{Requests: amounts(100, 200)},
+			}},
+		},
+	}
+	if m.shape != nil {
+		m.shape(&pod.Spec, app, i)
+	}
+	return pod
+}
+
+// lower makes the i-th of the pods that fill the nodes of the preemption mode.
+func lower(i, nodes int) *v1.Pod {
+	pod := (&Mode{}).pod(i)
+	pod.Spec.NodeName = nodeName(i % nodes)
+	pod.Spec.Containers[0].Resources.Requests = amounts(nodeAmounts.Cpu().MilliValue()/lowerPerNode, 200)
+	return pod
+}
+
+func of(app string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
+}
+
+func shapes(spec *v1.PodSpec, _ string, i int) {
+	spec.Containers[0].Resources.Requests = amounts(int64(100+i%shapeCount), int64(200+i%shapeCount))
+}
+
+func spread(spec *v1.PodSpec, app string, _ int) {
+	spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{
+		{MaxSkew: 5, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: of(app)},
+		{MaxSkew: 3, TopologyKey: v1.LabelHostname, WhenUnsatisfiable: v1.ScheduleAnyway, LabelSelector: of(app)},
+	}
+}
+
+func affinity(spec *v1.PodSpec, app string, _ int) {
+	spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []v1.WeightedPodAffinityTerm{{
+		Weight: 10, PodAffinityTerm: v1.PodAffinityTerm{LabelSelector: of(app), TopologyKey: v1.LabelTopologyZone}}}}}
+}
+
+func anti(spec *v1.PodSpec, app string, _ int) {
+	spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
+		{LabelSelector: of(app), TopologyKey: v1.LabelHostname}}}}
+}
+
+// preempt asks for as much as one lower pod has.
+func preempt(spec *v1.PodSpec, _ string, _ int) {
+	spec.PriorityClassName = highClass
+	spec.Containers[0].Resources.Requests = amounts(nodeAmounts.Cpu().MilliValue()/lowerPerNode, 200)
+}

@@ -1,0 +1,99 @@
+package live
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// writers is how many requests of the bench itself are under way at once.
+const writers = 32
+
+// each does something for 0 to n-1, many at a time.
+func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	var next atomic.Int64
+	for range min(writers, n) {
+		group.Go(func() error {
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				if err := do(ctx, i); err != nil {
+					return err
+				}
+			}
+			return ctx.Err()
+		})
+	}
+	return group.Wait()
+}
+
+// register makes the nodes and the priority class.
+func (b *bench) register(ctx context.Context) error {
+	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: highClass}, Value: 1000}
+	if _, err := b.client.SchedulingV1().PriorityClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	return each(ctx, b.Nodes, func(ctx context.Context, i int) error {
+		_, err := b.client.CoreV1().Nodes().Create(ctx, node(i), metav1.CreateOptions{})
+		return err
+	})
+}
+
+// namespace makes a namespace and returns the version of the API's data at which it is empty.
+func (b *bench) namespace(ctx context.Context, name string) (version string, err error) {
+	ns, err := b.client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	if err != nil {
+		return "", err
+	}
+	return ns.ResourceVersion, nil
+}
+
+// create makes n pods.
+func (b *bench) create(ctx context.Context, namespace string, n int, pod func(i int) *v1.Pod) error {
+	return each(ctx, n, func(ctx context.Context, i int) error {
+		_, err := b.client.CoreV1().Pods(namespace).Create(ctx, pod(i), metav1.CreateOptions{})
+		return err
+	})
+}
+
+// cleanLimit is for deleting all pods of a namespace.
+const cleanLimit = 5 * time.Minute
+
+// clean deletes the pods of a namespace and returns when they are gone.
+func (b *bench) clean(ctx context.Context, namespace string) error {
+	pods := b.client.CoreV1().Pods(namespace)
+	return b.until(ctx, "the pods of "+namespace+" to go", cleanLimit, func() (bool, error) {
+		// On a slow machine it takes longer than the API server lets a request take: it is cut off, and goes on with the next one.
+		if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &noGrace}, metav1.ListOptions{}); err != nil {
+			b.say("%s: not all pods are deleted yet: %v", namespace, err)
+		}
+		left, err := b.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+		return err == nil && len(left.Items) == 0, err
+	})
+}
+
+// fill sees to it that every node is full of lower pods.
+func (b *bench) fill(ctx context.Context) error {
+	there, err := b.client.CoreV1().Pods(fillNamespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	for i := range there.Items {
+		known[there.Items[i].Name] = true
+	}
+	var missing []*v1.Pod
+	for i := range b.Nodes * lowerPerNode {
+		if pod := lower(i, b.Nodes); !known[pod.Name] {
+			missing = append(missing, pod)
+		}
+	}
+	return b.create(ctx, fillNamespace, len(missing), func(i int) *v1.Pod { return missing[i] })
+}
+
+// fillNamespace has the lower pods of the preemption mode.
+const fillNamespace = "bench-fill"

@@ -1,0 +1,55 @@
+// Etcd is a single member with etcd's own defaults, in a process of its own: what benchlive gives the API server. etcd's
+// program itself would bring the modules of its gRPC proxy along.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"net/url"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"go.etcd.io/etcd/server/v3/embed"
+)
+
+func main() {
+	config := embed.NewConfig()
+	flag.StringVar(&config.Dir, "data-dir", "", "where the data is kept")
+	flag.StringVar(&config.LogLevel, "log-level", "warn", "what is logged")
+	flag.Int64Var(&config.QuotaBackendBytes, "quota-backend-bytes", 0, "how large the data may become")
+	clients := flag.String("listen-client-urls", "", "where clients connect")
+	peers := flag.String("listen-peer-urls", "", "where other members would")
+	flag.Parse()
+	if err := run(config, *clients, *peers); err != nil {
+		fmt.Fprintln(os.Stderr, "etcd:", err)
+		os.Exit(1)
+	}
+}
+
+func run(config *embed.Config, clients, peers string) error {
+	client, err := url.Parse(clients)
+	if err != nil {
+		return err
+	}
+	peer, err := url.Parse(peers)
+	if err != nil {
+		return err
+	}
+	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{*client}, []url.URL{*client}
+	config.ListenPeerUrls, config.AdvertisePeerUrls = []url.URL{*peer}, []url.URL{*peer}
+	config.InitialCluster = config.InitialClusterFromName(config.Name)
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, os.Interrupt, syscall.SIGTERM)
+	member, err := embed.StartEtcd(config)
+	if err != nil {
+		return err
+	}
+	defer member.Close()
+	select {
+	case <-asked:
+		return nil
+	case err := <-member.Err():
+		return err
+	}
+}

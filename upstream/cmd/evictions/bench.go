@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+	"time"
+)
+
+// scenario is how much is evicted from how large a cluster.
+type scenario struct {
+	nodes, perNode int
+	tainted        int
+	seconds        int // tolerated; 0: none
+}
+
+// scenarios are those of the goals, in an order in which the cluster only grows.
+var scenarios = []scenario{
+	{nodes: 1000, perNode: 30, tainted: 300},
+	{nodes: 1000, perNode: 30, tainted: 300, seconds: 15},
+	{nodes: 5000, perNode: 30, tainted: 100},
+}
+
+func (s scenario) due() int { return s.tainted * s.perNode }
+
+func (s scenario) String() string {
+	when := "at once"
+	if s.seconds > 0 {
+		when = fmt.Sprintf("after %d s", s.seconds)
+	}
+	return fmt.Sprintf("NoExecute on %d of %d nodes, %d of %d pods due %s", s.tainted, s.nodes, s.due(), s.nodes*s.perNode, when)
+}
+
+// result is what one side did with one scenario.
+type result struct {
+	scenario    scenario
+	side        string
+	first, last time.Duration // from when the pods were due to when a watch showed the delete
+	gone        int
+	cpu         time.Duration
+	peak        int64 // bytes
+}
+
+type bench struct {
+	short, profile bool
+	only, sides    []string
+	bin            string
+	flags          []string // of berth controller
+	out            io.Writer
+	began          time.Time
+}
+
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%4.0fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (b *bench) run(ctx context.Context) error {
+	b.began = time.Now()
+	dir, err := os.MkdirTemp("", "berth-evictions-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	programs := programsIn(b.bin)
+	if b.bin == "" {
+		b.say("building what runs")
+		if programs, err = build(dir); err != nil {
+			return err
+		}
+	}
+	c, err := startCluster(ctx, programs, dir)
+	if err != nil {
+		return err
+	}
+	c.flags = b.flags
+	defer c.stop()
+	if len(b.sides) == 0 {
+		b.sides = []string{"berth", "upstream"}
+	}
+	var results []result
+	for i, s := range scenarios {
+		if len(b.only) > 0 && !slices.Contains(b.only, strconv.Itoa(i+1)) {
+			continue
+		}
+		if b.short {
+			s.nodes, s.tainted = s.nodes/10, s.tainted/10
+		}
+		for _, side := range b.sides {
+			b.say("%v: %s: filling", s, side)
+			if err := c.fill(ctx, s); err != nil {
+				return err
+			}
+			r, err := b.measure(ctx, c, s, side)
+			if err != nil {
+				return fmt.Errorf("%v: %s: %w", s, side, err)
+			}
+			b.say("%s: %d of %d gone, the first after %v, the last after %v", side, r.gone, s.due(), r.first.Round(time.Millisecond), r.last.Round(time.Millisecond))
+			results = append(results, r)
+		}
+	}
+	return b.table(results)
+}
+
+// patience is how long nothing may happen before a side is taken to have done all that it will.
+const patience = 25 * time.Second
+
+// measure taints the nodes and waits until all pods that are due are gone, or no more go.
+func (b *bench) measure(ctx context.Context, c *cluster, s scenario, side string) (result, error) {
+	p, err := c.startSide(ctx, side)
+	if err != nil {
+		return result{}, err
+	}
+	defer p.kill()
+	if err := c.atWork(ctx); err != nil {
+		return result{}, fmt.Errorf("%w\n%s", err, p.lastLog())
+	}
+	seen := c.observe(ctx)
+	defer seen.stop()
+	before := p.cpu()
+	due := time.Now().Add(time.Duration(s.seconds) * time.Second)
+	if err := c.taint(ctx, s); err != nil {
+		return result{}, err
+	}
+	first, last, gone := seen.wait(ctx, s.due(), due.Add(patience))
+	if b.profile && side == "berth" {
+		b.say("profile: %v", p.profile("evictions-"+strconv.Itoa(s.nodes)))
+	}
+	return result{scenario: s, side: side, first: first.Sub(due), last: last.Sub(due), gone: gone, cpu: p.cpu() - before, peak: p.peak()}, nil
+}
+
+func (b *bench) table(results []result) error {
+	out := tabwriter.NewWriter(b.out, 0, 0, 2, ' ', 0)
+	var before scenario
+	for _, r := range results {
+		if r.scenario != before {
+			fmt.Fprintf(out, "\n%v\n", r.scenario)
+			fmt.Fprintln(out, "\tfirst after\tlast after\tevictions/s\tnever gone\tCPU each\tpeak memory")
+			before = r.scenario
+		}
+		rate := float64(r.gone) / max(r.last, time.Millisecond).Seconds()
+		fmt.Fprintf(out, "%s\t%.2f s\t%.1f s\t%.0f\t%d\t%.2f ms\t%d MiB\n", name(r.side), r.first.Seconds(), r.last.Seconds(), rate,
+			r.scenario.due()-r.gone, float64(r.cpu.Microseconds())/1000/float64(max(1, r.gone)), r.peak>>20)
+	}
+	return out.Flush()
+}
+
+func name(side string) string {
+	if side == "upstream" {
+		return "kube-controller-manager"
+	}
+	return "Berth"
+}

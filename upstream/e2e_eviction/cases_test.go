@@ -1,0 +1,188 @@
+package e2eeviction
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// scene is a cluster, a controller, and the network between them.
+type scene struct {
+	*stage
+	network *proxy
+}
+
+// situation is what is easily got wrong. Its play returns what went wrong, "" if nothing did; nodes and pods of a
+// situation have its number in their names, so that those of one group play at the same time.
+type situation struct {
+	name string
+	play func(s *scene, id string) (wrong string)
+}
+
+// situations come in groups that share what is wrong with the network.
+var situations = []struct {
+	network string
+	list    []situation
+}{
+	{"single requests fail", slices.Concat(failures, recomputed, byTolerations)},
+	{"the watch of nodes is late", lateNodes},
+	{"watches break", brokenWatches},
+	{"the API is away", outages},
+}
+
+// TestSituations plays every situation against Berth. Beside upstream's controller, with a table of what goes wrong there:
+//
+//	go test ./e2e_eviction -run 'TestSituations$' -beside -v
+func TestSituations(t *testing.T) {
+	t.Parallel()
+	sides := []side{berthSide}
+	if *beside {
+		sides = append(sides, upstreamSide)
+	}
+	wrong := map[string]string{} // by side and situation
+	var mu sync.Mutex
+	t.Run("play", func(t *testing.T) {
+		for _, s := range sides {
+			for _, group := range situations {
+				t.Run(s.name+"/"+group.network, func(t *testing.T) {
+					t.Parallel()
+					playAll(t, s, group.list, func(name, what string) {
+						t.Logf("%s: %s", name, cmp.Or(what, "right"))
+						mu.Lock()
+						defer mu.Unlock()
+						wrong[s.name+name] = what
+					})
+				})
+			}
+		}
+	})
+	for _, group := range situations {
+		for _, one := range group.list {
+			if what := wrong[berthSide.name+one.name]; what != "" {
+				t.Errorf("%s: %s", one.name, what)
+			}
+			if *beside {
+				t.Logf("%-75s upstream: %s", one.name, cmp.Or(wrong[upstreamSide.name+one.name], "right"))
+			}
+		}
+	}
+}
+
+func playAll(t *testing.T, s side, list []situation, report func(name, wrong string)) {
+	c := newCluster(t)
+	network, kubeconfig := newProxy(t, c.config)
+	stage := &stage{cluster: c, diary: newDiary(t, c.client)}
+	s.start(t, stage, kubeconfig)
+	var playing sync.WaitGroup
+	for i, one := range list {
+		playing.Go(func() { report(one.name, one.play(&scene{stage, network}, fmt.Sprintf("s%d", i))) })
+	}
+	playing.Wait()
+}
+
+// taint has a node have the taints of these keys and no others, from the moment on that it returns.
+func (s *stage) taint(node string, keys ...string) time.Time {
+	s.Helper()
+	began := time.Now()
+	_, err := s.client.CoreV1().Nodes().Patch(s.Context(), node, mergePatch, taintPatch(keys...), kubectlTaint)
+	if err != nil {
+		s.Errorf("taint %s: %v", node, err)
+	}
+	s.timed(began)
+	return began
+}
+
+// on creates a node, and a pod there of the same name.
+func (s *stage) on(name string, tolerations ...v1.Toleration) *v1.Pod {
+	s.Helper()
+	if err := s.createNode(name, "z"); err != nil {
+		s.Errorf("node %s: %v", name, err)
+	}
+	return s.again(name, name, tolerations...)
+}
+
+// again creates a pod, as soon as the name is free. If it does not become so, its owner deletes the one that has it.
+func (s *stage) again(name, node string, tolerations ...v1.Toleration) *v1.Pod {
+	s.Helper()
+	for began := time.Now(); ; {
+		pod, err := s.createPod(name, node, tolerations...)
+		if !apierrors.IsAlreadyExists(err) {
+			if err != nil {
+				s.Errorf("pod %s: %v", name, err)
+			}
+			return pod
+		}
+		if time.Since(began) > 10*time.Second {
+			s.remove(name)
+			began = time.Now()
+		}
+		<-time.After(2 * time.Millisecond)
+	}
+}
+
+// goesAt says what is wrong if the pod does not leave between a second before that moment and two after it.
+func (s *stage) goesAt(pod *v1.Pod, at time.Time) string {
+	if !s.leavesBy(pod.UID, at.Add(6*time.Second)) {
+		return "the pod never goes"
+	}
+	left, _ := s.when(pod.UID)
+	switch after := left.Sub(at); {
+	case after < -1200*time.Millisecond:
+		return fmt.Sprintf("the pod goes %.1f s early", -after.Seconds())
+	case after > s.punctual():
+		return fmt.Sprintf("the pod goes %.1f s late", after.Seconds())
+	}
+	return ""
+}
+
+// goesBy says what is wrong if the pod has not left by then, or right after.
+func (s *stage) goesBy(pod *v1.Pod, end time.Time) string {
+	end = end.Add(s.punctual())
+	if s.leavesBy(pod.UID, end) {
+		return ""
+	}
+	if s.leavesBy(pod.UID, end.Add(6*time.Second)) {
+		left, _ := s.when(pod.UID)
+		return fmt.Sprintf("the pod goes %.1f s late", left.Sub(end).Seconds())
+	}
+	return "the pod never goes"
+}
+
+// staysUntil says what is wrong if the pod leaves before.
+func (s *stage) staysUntil(pod *v1.Pod, end time.Time) string {
+	if s.leavesBy(pod.UID, end) {
+		return "the pod goes and must not"
+	}
+	return ""
+}
+
+func (s *stage) remove(pod string) {
+	s.Helper()
+	if err := s.client.CoreV1().Pods("default").Delete(s.Context(), pod, *metav1.NewDeleteOptions(0)); err != nil {
+		s.Errorf("delete %s: %v", pod, err)
+	}
+}
+
+// tolerate sets the seconds of all tolerations of taint a.
+func (s *stage) tolerate(pod string, seconds int64) {
+	s.Helper()
+	p, err := s.client.CoreV1().Pods("default").Get(s.Context(), pod, metav1.GetOptions{})
+	if err == nil {
+		for i := range p.Spec.Tolerations {
+			if p.Spec.Tolerations[i].Key == "a" {
+				p.Spec.Tolerations[i].TolerationSeconds = &seconds
+			}
+		}
+		_, err = s.client.CoreV1().Pods("default").Update(s.Context(), p, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		s.Errorf("tolerations of %s: %v", pod, err)
+	}
+}

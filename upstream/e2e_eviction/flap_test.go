@@ -1,0 +1,264 @@
+package e2eeviction
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// flap is a script: the taint of a node goes on, off and on again, and perhaps off at the end. Two pods run there: one
+// tolerates the taint for some seconds; one does not, and comes back under its name when it is gone, as a StatefulSet's.
+type flap struct {
+	*stage
+	name    string
+	waits   []time.Duration // between the switchings
+	seconds int64           // that the pod that tolerates it does
+	again   time.Duration   // after its end, the other one comes back
+
+	mu       sync.Mutex // guards what follows
+	switched []switching
+	lives    []*life
+	notes    []string // what went wrong with the script itself
+}
+
+// switching is a taint put on or taken off, at some moment between two.
+type switching struct {
+	on         bool
+	begin, end time.Time
+}
+
+// life is a pod from its creation, at some moment between two, to its end.
+type life struct {
+	uid        types.UID
+	name       string
+	seconds    int64 // 0: it does not tolerate the taint
+	begin, end time.Time
+	left       time.Time // zero: it is still there
+}
+
+// stage is where flaps are played.
+type stage struct {
+	*cluster
+	*diary
+	excuse time.Time     // until then nothing has to be punctual
+	late   time.Duration // by which anything may be late
+	slow   atomic.Int64  // the longest that a request of the test itself took
+}
+
+// timed remembers how slow the cluster is, with all else that runs on the machine: an eviction is three requests, and
+// may wait for others'.
+func (s *stage) timed(begin time.Time) {
+	took := int64(time.Since(begin))
+	for slow := s.slow.Load(); took > slow && !s.slow.CompareAndSwap(slow, took); slow = s.slow.Load() {
+	}
+}
+
+// crossing is by how much a delete and the end of its reason may cross on their ways.
+func (s *stage) crossing() time.Duration {
+	return time.Second/2 + 3*time.Duration(s.slow.Load())
+}
+
+// punctual is within what time after it was due a pod goes.
+func (s *stage) punctual() time.Duration {
+	return 2*time.Second + s.late + 6*time.Duration(s.slow.Load())
+}
+
+// spacings are the steps between two switchings: close together where requests cross, then coarser.
+var spacings = []time.Duration{
+	0, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 40 * time.Millisecond, 60 * time.Millisecond, 80 * time.Millisecond,
+	100 * time.Millisecond, 150 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond, 400 * time.Millisecond, 500 * time.Millisecond,
+	650 * time.Millisecond, 800 * time.Millisecond, time.Second, 1200 * time.Millisecond, 1400 * time.Millisecond,
+	1600 * time.Millisecond, 1800 * time.Millisecond, 2 * time.Second,
+}
+
+// flapNumber is the script of that number: consecutive ones go through all pairs of the first spacings.
+func flapNumber(s *stage, prefix string, i, steps int) *flap {
+	r := rand.New(rand.NewPCG(uint64(i), 15))
+	f := &flap{stage: s, name: fmt.Sprintf("%s-%d", prefix, i), again: spacings[r.IntN(12)]}
+	f.waits = []time.Duration{spacings[i%steps], spacings[i/steps%steps]}
+	longest := spacings[steps-1]
+	f.seconds = 2 + int64(longest/time.Second)
+	if i%3 == 0 { // it ends off
+		f.waits = append(f.waits, spacings[r.IntN(steps)])
+	}
+	return f
+}
+
+const flapKey = "flap"
+
+func (f *flap) prepare() {
+	if err := f.createNode(f.name, "z"); err != nil {
+		f.note("node: %v", err)
+		return
+	}
+	f.create("waits", f.seconds)
+	f.create("quick", 0)
+}
+
+func (f *flap) note(format string, args ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.notes = append(f.notes, fmt.Sprintf(format, args...))
+}
+
+func (f *flap) create(which string, seconds int64) *life {
+	l := &life{name: which + "-" + f.name, seconds: seconds, begin: time.Now()}
+	var tolerations []v1.Toleration
+	if seconds > 0 {
+		tolerations = append(tolerations, tolerates(flapKey, seconds))
+	}
+	pod, err := f.createPod(l.name, f.name, tolerations...)
+	for apierrors.IsAlreadyExists(err) && time.Since(l.begin) < 5*time.Second { // its predecessor is just going
+		<-time.After(2 * time.Millisecond)
+		pod, err = f.createPod(l.name, f.name, tolerations...)
+	}
+	if err != nil {
+		f.note("pod: %v", err)
+		return l
+	}
+	l.uid, l.end = pod.UID, time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lives = append(f.lives, l)
+	return l
+}
+
+// play switches the taint and has the quick pod come back, and returns when nothing is to be expected any more, or
+// patience has run out.
+func (f *flap) play(patience time.Duration) {
+	if len(f.lives) != 2 {
+		return
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f.comeBack(f.lives[1])
+	}()
+	f.turn(true)
+	for i, wait := range f.waits {
+		<-time.After(wait)
+		f.turn(i%2 == 1)
+	}
+	f.mu.Lock()
+	last := f.switched[len(f.switched)-1]
+	f.mu.Unlock()
+	settled := func() time.Time { // later when the cluster turns out to be slow
+		if !last.on { // as long as a countdown of the past could still run
+			return later(last.end.Add(time.Duration(f.seconds+1)*time.Second), f.excuse.Add(time.Second))
+		}
+		return later(last.end, f.excuse).Add(time.Duration(f.seconds)*time.Second + f.punctual() + patience)
+	}
+	<-ended
+	f.mu.Lock()
+	lives := f.lives
+	f.mu.Unlock()
+	for _, l := range lives {
+		for !f.leavesBy(l.uid, settled()) && time.Now().Before(settled()) {
+		}
+		l.left, _ = f.when(l.uid)
+	}
+}
+
+// comeBack creates the quick pod anew, twice, each time it leaves before the taint is last switched.
+func (f *flap) comeBack(l *life) {
+	total := 2 * time.Second
+	for _, wait := range f.waits {
+		total += wait
+	}
+	end := later(time.Now(), f.excuse).Add(total)
+	for range 2 {
+		if !f.leavesBy(l.uid, end) {
+			return
+		}
+		<-time.After(f.again)
+		l = f.create("quick", 0)
+	}
+}
+
+func (f *flap) turn(on bool) {
+	var keys []string
+	if on {
+		keys = append(keys, flapKey)
+	}
+	s := switching{on: on, begin: time.Now()}
+	_, err := f.client.CoreV1().Nodes().Patch(f.Context(), f.name, mergePatch, taintPatch(keys...), kubectlTaint)
+	s.end = time.Now()
+	f.timed(s.begin)
+	if err != nil {
+		f.note("taint: %v", err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.switched = append(f.switched, s)
+}
+
+// verdict is what a life's end was.
+type verdict string
+
+const (
+	right   verdict = ""
+	stays   verdict = "there, though it had to go"
+	goes    verdict = "gone, though it must not"
+	tooLate verdict = "late"
+)
+
+// judge compares the life's end with what the switchings asked for. The API server keeps times in whole seconds, so a
+// countdown may end up to a second early.
+func (f *flap) judge(l *life) verdict {
+	for i, s := range f.switched {
+		if !s.on {
+			continue
+		}
+		least, most := later(s.begin, l.begin), later(s.end, l.end)
+		if l.seconds > 0 {
+			least = least.Add(time.Duration(l.seconds-1) * time.Second)
+			most = most.Add(time.Duration(l.seconds) * time.Second)
+		}
+		if i+1 < len(f.switched) { // it was taken off again
+			off := f.switched[i+1].end
+			if !l.left.IsZero() && !least.After(off) && !l.left.Before(least) && l.left.Before(off.Add(f.crossing())) {
+				return right
+			}
+			continue
+		}
+		switch limit := later(most, f.excuse).Add(f.punctual()); {
+		case l.left.IsZero():
+			return stays
+		case l.left.Before(least):
+			return goes
+		case l.left.After(limit):
+			return tooLate
+		}
+		return right
+	}
+	if l.left.IsZero() {
+		return right
+	}
+	return goes
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// tell is the story of a life, for the message of a failure.
+func (f *flap) tell(l *life) string {
+	begin := f.switched[0].begin
+	text := fmt.Sprintf("%s (tolerates %d s) created %v", l.name, l.seconds, l.end.Sub(begin).Round(time.Millisecond))
+	for _, s := range f.switched {
+		text += fmt.Sprintf(", on=%t %v", s.on, s.end.Sub(begin).Round(time.Millisecond))
+	}
+	if l.left.IsZero() {
+		return text + ", still there"
+	}
+	return text + fmt.Sprintf(", gone %v", l.left.Sub(begin).Round(time.Millisecond))
+}

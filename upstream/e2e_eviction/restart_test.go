@@ -1,0 +1,163 @@
+package e2eeviction
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// TestCountdownSurvivesKills kills the controller with SIGKILL in mid-countdown, six times. kubectl wrote no timeAdded.
+// The list of one node's taints is written again meanwhile; of the other, which was created bare, the API server tracks
+// nothing: there, nothing but Berth's note tells the taint's time.
+func TestCountdownSurvivesKills(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.node("n", nil)
+	_, err := c.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bare"}}, metav1.CreateOptions{})
+	c.must(err)
+	c.pod("p", "n", tolerates("a", 16), tolerates("b"))
+	c.pod("q", "bare", tolerates("a", 16))
+	c.pod("stays", "n", tolerates("a", 12), tolerates("b"))
+	p := startController(t, c.kubeconfig, alone)
+	began := time.Now()
+	c.kubectl("taint", "nodes", "n", "bare", "a=x:NoExecute")
+	<-time.After(1500 * time.Millisecond)
+	c.kubectl("taint", "nodes", "n", "b=x:NoExecute")
+	for _, node := range []string{"n", "bare"} {
+		c.within(10*time.Second, "note on node "+node, func() bool {
+			n, err := c.client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+			return err == nil && strings.Contains(n.Annotations["berth.dev/taints-since"], `"of":`)
+		})
+	}
+	for i := range 6 {
+		p.kill()
+		if i == 1 { // an edit that nobody is there to see
+			stageOf(c).tolerate("stays", 3600)
+		}
+		<-time.After(200 * time.Millisecond)
+		p = startController(t, c.kubeconfig, alone)
+		<-time.After(600 * time.Millisecond)
+	}
+	for _, pod := range []string{"p", "q"} {
+		c.within(20*time.Second, "evicted", func() bool { return c.leaves(pod) })
+		after := time.Since(began)
+		if after < 15*time.Second || after > 18*time.Second {
+			t.Errorf("%s evicted %v after the taint, want 16 s", pod, after)
+		}
+		t.Logf("%s evicted %v after the taint", pod, after)
+	}
+	c.stays("stays")
+}
+
+func stageOf(c *cluster) *stage { return &stage{cluster: c} }
+
+// TestLeaderIsReplaced kills the leader of two in mid-countdown; the other one evicts, at the time.
+func TestLeaderIsReplaced(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.node("n", nil)
+	lead := []string{"--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=500ms"}
+	first := startController(t, c.kubeconfig, lead...)
+	c.within(10*time.Second, "a leader", func() bool {
+		lease, err := c.client.CoordinationV1().Leases("kube-system").Get(t.Context(), "berth-controller", metav1.GetOptions{})
+		return err == nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != ""
+	})
+	second := startController(t, c.kubeconfig, lead...)
+	c.pod("p", "n", tolerates("a", 9))
+	c.pod("stays", "n", tolerates("a"))
+	c.kubectl("taint", "nodes", "n", "a=x:NoExecute")
+	began := time.Now()
+	<-time.After(2 * time.Second)
+	first.kill()
+	c.within(20*time.Second, "evicted by the other", func() bool { return c.leaves("p") })
+	if after := time.Since(began); after < 7500*time.Millisecond || after > 12*time.Second {
+		t.Errorf("evicted %v after the taint, want 9 s", after)
+	}
+	c.stays("stays")
+	second.stop()
+}
+
+// TestControlPlaneGoesAway stops the API server's process for ten seconds, as a machine that swaps does, and then kills
+// it and starts it again ten seconds later. Pods come due meanwhile, and right after.
+func TestControlPlaneGoesAway(t *testing.T) {
+	t.Parallel()
+	running <- struct{}{}
+	t.Cleanup(func() { <-running })
+	dir := t.TempDir()
+	plane := startControlPlane(t, dir)
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := clusterOf(t, config, kubeconfig)
+	c.hasServiceAccount()
+	s := stageOf(c)
+	s.diary = newDiary(t, c.client)
+	p := startController(t, kubeconfig, alone, "--controllers=taint-eviction-controller")
+	s.evicts(30 * time.Second)
+
+	during, after := s.on("stopped-during", tolerates("a", 5)), s.on("stopped-after", tolerates("a", 14))
+	s.taint("stopped-during", "a")
+	tainted := s.taint("stopped-after", "a")
+	<-time.After(time.Second)
+	plane.signal(syscall.SIGSTOP)
+	<-time.After(outage)
+	plane.signal(syscall.SIGCONT)
+	s.report("due while the API server is stopped", s.goesBy(during, time.Now()))
+	s.report("due right after", s.goesAt(after, tainted.Add(14*time.Second)))
+
+	during, after = s.on("killed-during", tolerates("a", 5)), s.on("killed-after", tolerates("a", 18))
+	s.taint("killed-during", "a")
+	tainted = s.taint("killed-after", "a")
+	plane.kill()
+	<-time.After(outage)
+	plane = startControlPlane(t, dir)
+	s.report("due while the API server is dead", s.goesBy(during, time.Now().Add(time.Second)))
+	s.report("due after", s.goesAt(after, tainted.Add(18*time.Second)))
+	p.stop()
+}
+
+func (s *stage) report(what, wrong string) {
+	if wrong != "" {
+		s.Errorf("%s: %s", what, wrong)
+	}
+}
+
+// startControlPlane runs a control plane as a process of its own, on the port that it had before if there was one.
+func startControlPlane(t *testing.T, dir string) *process {
+	t.Helper()
+	p := newProcess(t, exec.Command(os.Args[0], dir))
+	p.cmd.Env = append(os.Environ(), role+"=controlplane")
+	p.start()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, err := os.Stat(filepath.Join(dir, "ready")); err != nil; _, err = os.Stat(filepath.Join(dir, "ready")) {
+		select {
+		case <-ctx.Done():
+			t.Fatal("control plane not ready within a minute")
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, "ready")); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(fmt.Errorf("signal %v: %w", s, err))
+	}
+}

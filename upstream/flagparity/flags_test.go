@@ -1,0 +1,37 @@
+// Package flagparity holds Berth's command lines against those of the components whose place they take.
+package flagparity
+
+import (
+	"testing"
+
+	"github.com/spf13/pflag"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app"
+
+	"github.com/berth-k8s/berth/scheduler"
+)
+
+// TestEveryFlagOfKubeSchedulerIsTaken: a manifest of kube-scheduler's starts Berth's scheduler, too.
+func TestEveryFlagOfKubeSchedulerIsTaken(t *testing.T) {
+	berth := scheduler.NewCommand().Flags()
+	differ := map[string]bool{ // on purpose: see docs/scheduler.md
+		"kube-api-qps": true, "kube-api-burst": true, "contention-profiling": true,
+	}
+	n := 0
+	app.NewSchedulerCommand().Flags().VisitAll(func(theirs *pflag.Flag) {
+		n++
+		switch ours := berth.Lookup(theirs.Name); {
+		case theirs.Name == "help" || theirs.Name == "version":
+		case ours == nil:
+			t.Errorf("--%s is not taken", theirs.Name)
+		case ours.NoOptDefVal != theirs.NoOptDefVal:
+			t.Errorf("--%s alone means %q, and %q to kube-scheduler", theirs.Name, ours.NoOptDefVal, theirs.NoOptDefVal)
+		case !ours.Hidden && !differ[theirs.Name] && ours.DefValue != theirs.DefValue:
+			t.Errorf("--%s is %q by default, %q with kube-scheduler", theirs.Name, ours.DefValue, theirs.DefValue)
+		case ours.Shorthand != theirs.Shorthand:
+			t.Errorf("--%s: shorthand %q, and %q with kube-scheduler", theirs.Name, ours.Shorthand, theirs.Shorthand)
+		}
+	})
+	if n < 50 {
+		t.Errorf("kube-scheduler has only %d flags: are these all?", n)
+	}
+}

@@ -1,0 +1,35 @@
+package kcm
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+const command = "k8s.io/kubernetes/cmd/kube-controller-manager"
+
+// Build compiles kube-controller-manager into the folder and returns its path. It has to be called within this module,
+// as tests and "go run" are.
+func Build(dir string) (string, error) {
+	path := filepath.Join(dir, "kube-controller-manager")
+	if out, err := exec.Command("go", "build", "-o", path, command).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w\n%s", command, err, out)
+	}
+	return path, nil
+}
+
+// never is a grace period that no run outlasts: objects that stand for nodes send no heartbeats.
+const never = 24 * time.Hour
+
+// Args run the taint-eviction controller. The node-lifecycle controller runs beside it because without that one it lacks
+// an index and evicts nothing; it is given no reason to do anything.
+func Args(kubeconfig string) []string {
+	return []string{
+		"--kubeconfig=" + kubeconfig,
+		"--controllers=taint-eviction-controller,node-lifecycle-controller",
+		"--leader-elect=false", "--secure-port=0", "--profiling=false",
+		"--kube-api-qps=10000", "--kube-api-burst=10000",
+		"--node-monitor-grace-period=" + never.String(), "--node-startup-grace-period=" + never.String(),
+	}
+}

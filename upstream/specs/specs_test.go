@@ -1,0 +1,181 @@
+package specs
+
+import (
+	"bufio"
+	"context"
+	_ "embed"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/gomega"
+	"k8s.io/component-base/logs"
+	_ "k8s.io/kubernetes/test/e2e" // what is done before and after the suite
+	"k8s.io/kubernetes/test/e2e/framework"
+	"k8s.io/kubernetes/test/e2e/framework/config"
+	"k8s.io/kubernetes/test/e2e/framework/testfiles"
+	manifests "k8s.io/kubernetes/test/e2e/testing-manifests"
+	fixtures "k8s.io/kubernetes/test/fixtures"
+
+	_ "k8s.io/kubernetes/test/e2e/apimachinery"
+	_ "k8s.io/kubernetes/test/e2e/apps"
+	_ "k8s.io/kubernetes/test/e2e/common/node"
+	_ "k8s.io/kubernetes/test/e2e/node"
+	_ "k8s.io/kubernetes/test/e2e/scheduling"
+
+	_ "k8s.io/kubernetes/test/e2e/feature"
+	_ "k8s.io/kubernetes/test/e2e/framework/debug/init"
+	_ "k8s.io/kubernetes/test/e2e/framework/metrics/init"
+	_ "k8s.io/kubernetes/test/e2e/framework/node/init"
+	_ "k8s.io/kubernetes/test/utils/format"
+)
+
+var (
+	binaries = flag.String("berth-bin", os.Getenv("BERTH_BIN"), "folder with berth and berth-controlplane, for a cluster of the run's own")
+	nodes    = flag.Int("berth-nodes", 3, "simulated nodes of that cluster")
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	config.CopyFlags(config.Flags, flag.CommandLine)
+	framework.RegisterCommonFlags(flag.CommandLine)
+	framework.RegisterClusterFlags(flag.CommandLine)
+	for name, value := range map[string]string{"provider": "local", "dump-logs-on-failure": "false", "ginkgo.timeout": "4h"} {
+		if err := flag.Set(name, value); err != nil {
+			return fail(err)
+		}
+	}
+	// Without a kubeconfig that is named, whatever $KUBECONFIG leads to must be left alone: specs taint and fill nodes.
+	framework.TestContext.KubeConfig = ""
+	flag.Parse()
+	if framework.TestContext.KubeConfig == "" && !dryRun() {
+		kubeconfig, stop, err := up(*binaries, *nodes)
+		if err != nil {
+			return fail(err)
+		}
+		defer stop()
+		framework.TestContext.KubeConfig = kubeconfig
+	}
+	testfiles.AddFileSource(manifests.GetE2ETestingManifestsFS())
+	testfiles.AddFileSource(fixtures.GetTestFixturesFS())
+	framework.AfterReadingAllFlags(&framework.TestContext)
+	return m.Run()
+}
+
+func dryRun() bool {
+	suite, _ := ginkgo.GinkgoConfiguration()
+	return suite.DryRun
+}
+
+func fail(err error) int {
+	fmt.Fprintln(os.Stderr, "specs:", err)
+	return 1
+}
+
+// TestSpecs runs the chosen specs: those of specs.txt, or of --ginkgo.focus and --ginkgo.skip.
+func TestSpecs(t *testing.T) {
+	logs.InitLogs()
+	defer logs.FlushLogs()
+	gomega.RegisterFailHandler(framework.Fail)
+	choice, err := read(chosen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	suite, reporter := ginkgo.GinkgoConfiguration()
+	suite.RandomizeAllSpecs = true
+	if len(suite.FocusStrings) == 0 {
+		suite.FocusStrings, suite.SkipStrings = choice.run, append(choice.leave, suite.SkipStrings...)
+	}
+	ginkgo.RunSpecs(t, "upstream's specs on Berth", suite, reporter)
+}
+
+//go:embed specs.txt
+var chosen string
+
+// choice is what specs.txt says: regular expressions over the full name of a spec.
+type choice struct{ run, leave []string }
+
+func read(text string) (c choice, err error) {
+	for i, line := range strings.Split(text, "\n") {
+		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch word {
+		case "run":
+			c.run = append(c.run, strings.TrimSpace(rest))
+		case "leave":
+			expression, reason, found := strings.Cut(rest, " # ")
+			if !found || strings.TrimSpace(reason) == "" {
+				return c, fmt.Errorf("specs.txt:%d: no reason: must be leave EXPRESSION # REASON", i+1)
+			}
+			c.leave = append(c.leave, strings.TrimSpace(expression))
+		case "", "#":
+		default:
+			return c, fmt.Errorf("specs.txt:%d: %q: must be run or leave", i+1, word)
+		}
+	}
+	return c, nil
+}
+
+// upLimit is for berth up to say that the cluster is there.
+const upLimit = 2 * time.Minute
+
+// up starts a cluster with `berth up`.
+func up(binaries string, nodes int) (kubeconfig string, stop func(), err error) {
+	if binaries == "" {
+		return "", nil, fmt.Errorf("-berth-bin or $BERTH_BIN must name the folder with berth and berth-controlplane, or --kubeconfig a cluster that may be taken apart")
+	}
+	dir, err := os.MkdirTemp("", "berth-specs-")
+	if err != nil {
+		return "", nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "berth"), "up", "--data-dir", dir, "--nodes", strconv.Itoa(nodes))
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 30 * time.Second
+	cmd.Stderr = os.Stderr
+	stop = func() {
+		cancel()
+		_ = cmd.Wait() // it was asked to end
+		_ = os.RemoveAll(dir)
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		cancel()
+		return "", nil, err
+	}
+	if err := said(out, "Berth is up"); err != nil {
+		stop()
+		return "", nil, err
+	}
+	return filepath.Join(dir, "kubeconfig"), stop, nil
+}
+
+// said waits until a line begins with the words, and reads on behind that, so that the writer never has to wait.
+func said(r io.Reader, words string) error {
+	ready := make(chan struct{})
+	go func() {
+		for lines := bufio.NewScanner(r); lines.Scan(); {
+			if strings.HasPrefix(lines.Text(), words) {
+				close(ready)
+			}
+		}
+	}()
+	select {
+	case <-ready:
+		return nil
+	case <-time.After(upLimit):
+		return fmt.Errorf("berth up did not say %q within %v", words, upLimit)
+	}
+}

@@ -1,0 +1,237 @@
+package webhook
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"slices"
+	"time"
+)
+
+// certificates are what replicas share: authorities, the oldest first, and the
+// certificate with which the webhook serves. They are values; renewed returns
+// others.
+type certificates struct {
+	authorities []keyPair
+	serving     keyPair
+}
+
+// keyPair is a certificate with its key. The zero value is none.
+type keyPair struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// validity is how long certificates last. All else follows from it.
+type validity struct {
+	// Serving is the serving certificate's; it is renewed when two thirds are over.
+	serving time.Duration
+}
+
+func (v validity) authority() time.Duration { return 8 * v.serving }
+
+// settling is how long API servers have known an authority before it signs:
+// they learn of it by a watch, each in its own time.
+func (v validity) settling() time.Duration { return min(time.Hour, v.serving/10) }
+
+// skew is by how much the clocks of API servers may be behind.
+const skew = 5 * time.Minute
+
+// renewed returns what should be in use now for these names, and whether that
+// is anything else than before. An authority that is old gets a successor, which
+// signs only when it has settled; until then both are trusted, so that at no
+// moment an API server meets a certificate that it does not trust.
+func (c certificates) renewed(names []string, v validity, now time.Time) (certificates, bool, error) {
+	next := certificates{serving: c.serving}
+	for _, authority := range c.authorities {
+		if now.Before(authority.cert.NotAfter) {
+			next.authorities = append(next.authorities, authority)
+		}
+	}
+	changed := len(next.authorities) != len(c.authorities)
+	if n := len(next.authorities); n == 0 || isOld(next.authorities[n-1].cert, now) {
+		authority, err := newAuthority(v.authority(), now)
+		if err != nil {
+			return c, false, err
+		}
+		next.authorities, changed = append(next.authorities, authority), true
+	}
+	if !next.serves(names, now) {
+		serving, err := next.signer(v, now).sign(names, v.serving, now)
+		if err != nil {
+			return c, false, err
+		}
+		next.serving, changed = serving, true
+	}
+	return next, changed, nil
+}
+
+// serves reports whether the serving certificate is good for the names, for a
+// good while.
+func (c certificates) serves(names []string, now time.Time) bool {
+	cert := c.serving.cert
+	if cert == nil || now.Before(cert.NotBefore) || isOld(cert, now) {
+		return false
+	}
+	if slices.ContainsFunc(names, func(name string) bool { return cert.VerifyHostname(name) != nil }) {
+		return false
+	}
+	return slices.ContainsFunc(c.authorities, func(a keyPair) bool { return cert.CheckSignatureFrom(a.cert) == nil })
+}
+
+// signer is the newest authority that has settled, or the oldest.
+func (c certificates) signer(v validity, now time.Time) keyPair {
+	for _, authority := range slices.Backward(c.authorities) {
+		if now.Sub(authority.cert.NotBefore) >= skew+v.settling() {
+			return authority
+		}
+	}
+	return c.authorities[0]
+}
+
+func isOld(cert *x509.Certificate, now time.Time) bool {
+	life := cert.NotAfter.Sub(cert.NotBefore.Add(skew))
+	return !now.Before(cert.NotAfter.Add(-life / 3))
+}
+
+func newAuthority(life time.Duration, now time.Time) (keyPair, error) {
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: "berth-webhook-ca"},
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+	}
+	return issue(template, keyPair{}, life, now)
+}
+
+func (k keyPair) sign(names []string, life time.Duration, now time.Time) (keyPair, error) {
+	template := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: names[0]},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	for _, name := range names {
+		if ip := net.ParseIP(name); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, name)
+		}
+	}
+	return issue(template, k, life, now)
+}
+
+// issue makes a key and a certificate for it; without a parent it signs itself.
+func issue(template *x509.Certificate, parent keyPair, life time.Duration, now time.Time) (keyPair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return keyPair{}, fmt.Errorf("make a key: %w", err)
+	}
+	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)); err != nil {
+		return keyPair{}, fmt.Errorf("make a serial number: %w", err)
+	}
+	template.NotBefore, template.NotAfter = now.Add(-skew), now.Add(life)
+	if parent.cert == nil {
+		parent = keyPair{template, key}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent.cert, key.Public(), parent.key)
+	if err != nil {
+		return keyPair{}, fmt.Errorf("make a certificate: %w", err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	return keyPair{cert, key}, err
+}
+
+// The keys of the Secret. The first two hold all authorities, one after the
+// other in the same order.
+const (
+	authoritiesKey    = "ca.crt"
+	authorityKeysKey  = "ca.key"
+	servingKey        = "tls.crt"
+	servingPrivateKey = "tls.key"
+)
+
+// bundle is what API servers are to trust.
+func (c certificates) bundle() []byte {
+	var all []byte
+	for _, authority := range c.authorities {
+		all = append(all, encode("CERTIFICATE", authority.cert.Raw)...)
+	}
+	return all
+}
+
+func (c certificates) tls() *tls.Certificate {
+	return &tls.Certificate{Certificate: [][]byte{c.serving.cert.Raw}, PrivateKey: c.serving.key, Leaf: c.serving.cert}
+}
+
+func (c certificates) data() (map[string][]byte, error) {
+	var keys []byte
+	for _, authority := range c.authorities {
+		der, err := x509.MarshalECPrivateKey(authority.key)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, encode("EC PRIVATE KEY", der)...)
+	}
+	der, err := x509.MarshalECPrivateKey(c.serving.key)
+	if err != nil {
+		return nil, err
+	}
+	return map[string][]byte{
+		authoritiesKey: c.bundle(), authorityKeysKey: keys,
+		servingKey: encode("CERTIFICATE", c.serving.cert.Raw), servingPrivateKey: encode("EC PRIVATE KEY", der),
+	}, nil
+}
+
+// parseCertificates is the reverse of data.
+func parseCertificates(data map[string][]byte) (certificates, error) {
+	authorities, err := parsePairs(data[authoritiesKey], data[authorityKeysKey])
+	if err != nil {
+		return certificates{}, fmt.Errorf("%s and %s: %w", authoritiesKey, authorityKeysKey, err)
+	}
+	serving, err := parsePairs(data[servingKey], data[servingPrivateKey])
+	if err != nil || len(serving) != 1 {
+		return certificates{}, fmt.Errorf("%s and %s: %w", servingKey, servingPrivateKey, errors.Join(err, errNotOne))
+	}
+	return certificates{authorities, serving[0]}, nil
+}
+
+var errNotOne = errors.New("must be one certificate and its key")
+
+func parsePairs(certs, keys []byte) ([]keyPair, error) {
+	var pairs []keyPair
+	for {
+		var cert, key *pem.Block
+		cert, certs = pem.Decode(certs)
+		key, keys = pem.Decode(keys)
+		if cert == nil && key == nil {
+			return pairs, nil
+		}
+		if cert == nil || key == nil {
+			return nil, errors.New("not as many keys as certificates")
+		}
+		parsed, err := x509.ParseCertificate(cert.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		private, err := x509.ParseECPrivateKey(key.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		if !private.PublicKey.Equal(parsed.PublicKey) {
+			return nil, errors.New("the key is another certificate's")
+		}
+		pairs = append(pairs, keyPair{parsed, private})
+	}
+}
+
+func encode(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}

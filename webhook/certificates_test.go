@@ -1,0 +1,115 @@
+package webhook
+
+import (
+	"crypto/x509"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestAPIServersAlwaysTrustTheWebhook lets years go by in steps of any length,
+// with looks at the certificates at any time, now and then from what the Secret
+// holds. An API server that heard of the authorities one settling ago, or just
+// now, trusts the certificate with which the webhook serves.
+func TestAPIServersAlwaysTrustTheWebhook(t *testing.T) {
+	names := []string{"berth-webhook.berth-system.svc", "192.0.2.1"}
+	rapid.Check(t, func(t *rapid.T) {
+		v := validity{serving: rapid.SampledFrom([]time.Duration{shortestLifetime, time.Hour, 90 * 24 * time.Hour}).Draw(t, "lifetime")}
+		now := time.Unix(1_800_000_000, 0)
+		type told struct {
+			at     time.Time
+			bundle string
+		}
+		var history []told
+		var certs certificates
+		for step := range 90 {
+			next, changed, err := certs.renewed(names, v, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if changed {
+				if again, more, err := next.renewed(names, v, now); err != nil || more || again.serving != next.serving {
+					t.Fatalf("a second look at the same time changes something: %v", err)
+				}
+			}
+			if !changed && string(next.bundle()) != string(certs.bundle()) {
+				t.Fatal("another bundle, but not changed")
+			}
+			certs = next
+			history = append(history, told{now, string(certs.bundle())})
+			// An API server that heard nothing for longer than that has no watch.
+			history = slices.DeleteFunc(history, func(h told) bool { return now.Sub(h.at) > v.settling() })
+			checked := map[string]bool{}
+			for _, h := range history {
+				if !checked[h.bundle] && (changed || step%8 == 0) {
+					trusts(t, h.bundle, certs.serving.cert, names, now)
+				}
+				checked[h.bundle] = true
+			}
+			if rapid.IntRange(0, 7).Draw(t, "restart") == 7 {
+				certs = stored(t, certs)
+			}
+			now = now.Add(v.serving / rapid.SampledFrom([]time.Duration{3, 4, 6, 11, 30}).Draw(t, "ahead"))
+		}
+	})
+}
+
+func trusts(t *rapid.T, bundle string, cert *x509.Certificate, names []string, now time.Time) {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(bundle))
+	for _, name := range names {
+		if _, err := cert.Verify(x509.VerifyOptions{DNSName: name, Roots: roots, CurrentTime: now}); err != nil {
+			t.Fatalf("%s at %v: %v", name, now, err)
+		}
+	}
+}
+
+func stored(t *rapid.T, certs certificates) certificates {
+	data, err := certs.data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := parseCertificates(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(read.bundle()) != string(certs.bundle()) || !read.serving.cert.Equal(certs.serving.cert) {
+		t.Fatal("read other certificates than were written")
+	}
+	return read
+}
+
+func TestOtherNamesNeedAnotherCertificate(t *testing.T) {
+	v, now := validity{time.Hour}, time.Now()
+	certs, _, err := certificates{}.renewed([]string{"a.b.svc"}, v, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, changed, err := certs.renewed([]string{"a.b.svc", "127.0.0.1"}, v, now)
+	if err != nil || !changed || next.serving.cert.VerifyHostname("127.0.0.1") != nil {
+		t.Fatalf("changed %t, %v", changed, err)
+	}
+	if string(next.bundle()) != string(certs.bundle()) {
+		t.Error("the authority is another one, too")
+	}
+}
+
+func TestBrokenSecretsAreErrors(t *testing.T) {
+	good, _, err := certificates{}.renewed([]string{"a"}, validity{time.Hour}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, _, _ := certificates{}.renewed([]string{"a"}, validity{time.Hour}, time.Now())
+	for _, key := range []string{authoritiesKey, authorityKeysKey, servingKey, servingPrivateKey} {
+		data, _ := good.data()
+		foreign, _ := other.data()
+		for _, value := range [][]byte{nil, []byte("x"), foreign[key]} {
+			data[key] = value
+			if _, err := parseCertificates(data); err == nil {
+				t.Errorf("%s: %q is taken", key, value)
+			}
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package webhook
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// OptOutLabel on a namespace, with the value disabled, keeps the webhook away
+// from its pods: a way out that needs nobody's help.
+const OptOutLabel = "berth.dev/webhook"
+
+// The webhooks' names: within a configuration, and in the API server's messages
+// and metrics.
+const (
+	podsName            = "pods.admission.berth.dev"
+	nodesName           = "nodes.admission.berth.dev"
+	priorityClassesName = "priorityclasses.admission.berth.dev"
+	nameSuffix          = ".admission.berth.dev"
+)
+
+const (
+	mutatePath   = "/mutate"
+	validatePath = "/validate"
+)
+
+// nodeTimeout is short: a node that registers or is tainted must not wait for a
+// webhook that is not there.
+const nodeTimeout = 1
+
+var (
+	createAndUpdate = []v1.OperationType{v1.Create, v1.Update}
+
+	// A pod that is leaving is let go, as are its finalizers.
+	staying = v1.MatchCondition{Name: "staying", Expression: `request.operation == "CREATE" || !has(object.metadata.deletionTimestamp)`}
+	// Node updates are many; few have a taint whose time is to be noted.
+	taintWithoutTime = v1.MatchCondition{Name: "taint-without-time", Expression: `request.operation == "CREATE" ||
+(has(object.spec.taints) && object.spec.taints.exists(t, t.effect == "NoExecute" && !has(t.timeAdded)))`}
+	isDefault = v1.MatchCondition{Name: "is-default", Expression: `has(object.globalDefault) && object.globalDefault`}
+)
+
+// mutating is the configuration as it should be. All fields are set that the
+// API server would default, so that it can be compared with what is stored.
+func (o *Options) mutating(port int, bundle []byte) *v1.MutatingWebhookConfiguration {
+	pods, nodes := v1.MutatingWebhook{
+		Name: podsName, Rules: rule("", "pods", v1.NamespacedScope), FailurePolicy: new(v1.FailurePolicyType(o.FailurePolicy)),
+		NamespaceSelector: o.namespaces(), TimeoutSeconds: o.timeoutSeconds(), MatchConditions: []v1.MatchCondition{staying},
+	}, v1.MutatingWebhook{
+		Name: nodesName, Rules: rule("", "nodes", v1.ClusterScope), FailurePolicy: new(v1.Ignore),
+		NamespaceSelector: &metav1.LabelSelector{}, TimeoutSeconds: new(int32(nodeTimeout)), MatchConditions: []v1.MatchCondition{taintWithoutTime},
+	}
+	configuration := &v1.MutatingWebhookConfiguration{ObjectMeta: o.meta(), Webhooks: []v1.MutatingWebhook{pods, nodes}}
+	for i := range configuration.Webhooks {
+		w := &configuration.Webhooks[i]
+		w.ClientConfig = o.client(mutatePath, port, bundle)
+		w.AdmissionReviewVersions, w.SideEffects, w.MatchPolicy = []string{"v1"}, new(v1.SideEffectClassNone), new(v1.Equivalent)
+		w.ObjectSelector = &metav1.LabelSelector{}
+		// What webhooks that come later add is looked at as well.
+		w.ReinvocationPolicy = new(v1.IfNeededReinvocationPolicy)
+	}
+	return configuration
+}
+
+func (o *Options) validating(port int, bundle []byte) *v1.ValidatingWebhookConfiguration {
+	pods, classes := v1.ValidatingWebhook{
+		Name: podsName, Rules: rule("", "pods", v1.NamespacedScope), FailurePolicy: new(v1.FailurePolicyType(o.FailurePolicy)),
+		NamespaceSelector: o.namespaces(), TimeoutSeconds: o.timeoutSeconds(), MatchConditions: []v1.MatchCondition{staying},
+	}, v1.ValidatingWebhook{
+		Name: priorityClassesName, Rules: rule("scheduling.k8s.io", "priorityclasses", v1.ClusterScope), FailurePolicy: new(v1.Ignore),
+		NamespaceSelector: &metav1.LabelSelector{}, TimeoutSeconds: o.timeoutSeconds(), MatchConditions: []v1.MatchCondition{isDefault},
+	}
+	configuration := &v1.ValidatingWebhookConfiguration{ObjectMeta: o.meta(), Webhooks: []v1.ValidatingWebhook{pods, classes}}
+	for i := range configuration.Webhooks {
+		w := &configuration.Webhooks[i]
+		w.ClientConfig = o.client(validatePath, port, bundle)
+		w.AdmissionReviewVersions, w.SideEffects, w.MatchPolicy = []string{"v1"}, new(v1.SideEffectClassNone), new(v1.Equivalent)
+		w.ObjectSelector = &metav1.LabelSelector{}
+	}
+	return configuration
+}
+
+func (o *Options) meta() metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: o.Service, Labels: map[string]string{
+		"app.kubernetes.io/name": "berth", "app.kubernetes.io/component": "webhook", "app.kubernetes.io/part-of": "berth",
+	}}
+}
+
+func rule(group, resource string, scope v1.ScopeType) []v1.RuleWithOperations {
+	return []v1.RuleWithOperations{{
+		Operations: createAndUpdate,
+		Rule:       v1.Rule{APIGroups: []string{group}, APIVersions: []string{"v1"}, Resources: []string{resource}, Scope: &scope},
+	}}
+}
+
+func (o *Options) timeoutSeconds() *int32 { return new(int32(o.Timeout.Seconds())) }
+
+// namespaces leaves out those that a cluster needs to come up, the webhook's
+// own, and those that opted out.
+func (o *Options) namespaces() *metav1.LabelSelector {
+	excluded := append(slices.Clone(o.ExcludeNamespaces), o.Namespace)
+	slices.Sort(excluded)
+	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+		{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: slices.Compact(excluded)},
+		{Key: OptOutLabel, Operator: metav1.LabelSelectorOpNotIn, Values: []string{"disabled"}},
+	}}
+}
+
+func (o *Options) client(path string, port int, bundle []byte) v1.WebhookClientConfig {
+	if o.AdvertiseHost != "" {
+		return v1.WebhookClientConfig{URL: new(fmt.Sprintf("https://%s%s", net.JoinHostPort(o.AdvertiseHost, strconv.Itoa(port)), path)), CABundle: bundle}
+	}
+	return v1.WebhookClientConfig{CABundle: bundle, Service: &v1.ServiceReference{
+		Namespace: o.Namespace, Name: o.Service, Path: &path, Port: new(int32(443)),
+	}}
+}
+
+func isOurs(webhook string) bool { return strings.HasSuffix(webhook, nameSuffix) }

@@ -1,0 +1,30 @@
+package webhook
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+// endpoints are health and metrics. A replica is alive as long as it answers
+// here: what it lacks, it waits for, and a restart would bring nothing.
+func (w *Webhook) endpoints() http.Handler {
+	mux := http.NewServeMux()
+	alive := func(out http.ResponseWriter, _ *http.Request) { fmt.Fprintln(out, "ok") }
+	mux.HandleFunc("GET /healthz", alive)
+	mux.HandleFunc("GET /livez", alive)
+	mux.HandleFunc("GET /readyz", func(out http.ResponseWriter, _ *http.Request) {
+		if what := w.NotReady(); what != "" {
+			http.Error(out, what, http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(out, "ok")
+	})
+	mux.Handle("GET /metrics", metrics.HandlerFor(
+		prometheus.Gatherers{w.metrics.registry, legacyregistry.DefaultGatherer},
+		metrics.HandlerOpts{ErrorHandling: metrics.ContinueOnError}))
+	return mux
+}

@@ -1,0 +1,215 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// How often certificates and configurations are looked at without a reason.
+	keepPeriod = time.Minute
+	// How soon again after a failure, as another replica's write in between.
+	keepRetry = time.Second
+	// How long one look may take.
+	keepLimit = 20 * time.Second
+)
+
+// keep sees to it, until ctx ends, that the certificates are fresh and the
+// configurations trust them. It looks when somebody changes one of them, and
+// now and then.
+func (w *Webhook) keep(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	touched := w.watch(ctx)
+	period := min(keepPeriod, w.options.CertificateLifetime/10)
+	for first := true; ; {
+		wait := period
+		if err := w.look(ctx, first); err == nil {
+			if first {
+				logger.Info("Registered", "configurations", w.options.Service, "written", w.options.Register)
+				close(w.ready)
+			}
+			first = false
+		} else if wait = keepRetry; ctx.Err() == nil {
+			logger.Error(err, "Certificates or webhook configurations are not as they should be; trying again")
+		}
+		timer := w.clock.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-touched:
+		case <-timer.C():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// look does what is to be done now. The first time the configurations are
+// written as a whole, and not before the webhook can answer; from then on only
+// what went missing, so that replicas of two versions do not write by turns.
+func (w *Webhook) look(ctx context.Context, first bool) error {
+	ctx, cancel := context.WithTimeout(ctx, keepLimit)
+	defer cancel()
+	certs, err := w.certificates(ctx)
+	if err != nil {
+		return err
+	}
+	w.serving.Store(certs.tls())
+	w.metrics.expiry.Set(float64(certs.serving.cert.NotAfter.Unix()))
+	select {
+	case <-w.warm:
+	case <-ctx.Done():
+		return fmt.Errorf("caches are not filled: %w", ctx.Err())
+	}
+	if err := w.keepMutating(ctx, certs.bundle(), first); err != nil {
+		return fmt.Errorf("mutating webhook configuration %s: %w", w.options.Service, err)
+	}
+	if err := w.keepValidating(ctx, certs.bundle(), first); err != nil {
+		return fmt.Errorf("validating webhook configuration %s: %w", w.options.Service, err)
+	}
+	return nil
+}
+
+// certificates are those that all replicas share, renewed if need be. Of two
+// replicas that renew at once one is refused, and takes the other's.
+func (w *Webhook) certificates(ctx context.Context) (certificates, error) {
+	secrets := w.client.CoreV1().Secrets(w.options.Namespace)
+	secret, err := secrets.Get(ctx, w.options.Service, metav1.GetOptions{})
+	isNew := apierrors.IsNotFound(err)
+	if err != nil && !isNew {
+		return certificates{}, fmt.Errorf("secret %s/%s: %w", w.options.Namespace, w.options.Service, err)
+	}
+	var current certificates
+	if !isNew {
+		if current, err = parseCertificates(secret.Data); err != nil {
+			klog.FromContext(ctx).Error(err, "The Secret with the certificates cannot be read; making new ones", "secret", klog.KObj(secret))
+			current = certificates{}
+		}
+	}
+	certs, changed, err := current.renewed(w.options.names(), validity{w.options.CertificateLifetime}, w.clock.Now())
+	if err != nil || !changed {
+		return certs, err
+	}
+	data, err := certs.data()
+	if err != nil {
+		return certificates{}, err
+	}
+	if isNew {
+		secret = &corev1.Secret{ObjectMeta: w.options.meta(), Type: corev1.SecretTypeOpaque, Data: data}
+		_, err = secrets.Create(ctx, secret, metav1.CreateOptions{})
+	} else {
+		secret = secret.DeepCopy()
+		secret.Data = data
+		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return certificates{}, fmt.Errorf("secret %s/%s: %w", w.options.Namespace, w.options.Service, err)
+	}
+	w.metrics.renewals.Inc()
+	klog.FromContext(ctx).Info("Certificates renewed", "secret", klog.KObj(secret), "until", certs.serving.cert.NotAfter)
+	return certs, nil
+}
+
+func (w *Webhook) keepMutating(ctx context.Context, bundle []byte, whole bool) error {
+	api := w.client.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	wanted := w.options.mutating(w.port(), bundle)
+	current, err := api.Get(ctx, wanted.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		if !w.options.Register {
+			return nil
+		}
+		_, err = api.Create(ctx, wanted, metav1.CreateOptions{})
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	next := current.DeepCopy()
+	if w.options.Register && whole {
+		next.Labels, next.Webhooks = wanted.Labels, wanted.Webhooks
+	}
+	for i := range next.Webhooks {
+		trust(next.Webhooks[i].Name, &next.Webhooks[i].ClientConfig, bundle)
+	}
+	if apiequality.Semantic.DeepEqual(current, next) {
+		return nil
+	}
+	_, err = api.Update(ctx, next, metav1.UpdateOptions{})
+	return err
+}
+
+func (w *Webhook) keepValidating(ctx context.Context, bundle []byte, whole bool) error {
+	api := w.client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	wanted := w.options.validating(w.port(), bundle)
+	current, err := api.Get(ctx, wanted.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		if !w.options.Register {
+			return nil
+		}
+		_, err = api.Create(ctx, wanted, metav1.CreateOptions{})
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	next := current.DeepCopy()
+	if w.options.Register && whole {
+		next.Labels, next.Webhooks = wanted.Labels, wanted.Webhooks
+	}
+	for i := range next.Webhooks {
+		trust(next.Webhooks[i].Name, &next.Webhooks[i].ClientConfig, bundle)
+	}
+	if apiequality.Semantic.DeepEqual(current, next) {
+		return nil
+	}
+	_, err = api.Update(ctx, next, metav1.UpdateOptions{})
+	return err
+}
+
+func trust(webhook string, client *admissionregistrationv1.WebhookClientConfig, bundle []byte) {
+	if isOurs(webhook) && !bytes.Equal(client.CABundle, bundle) {
+		client.CABundle = bundle
+	}
+}
+
+// watch tells of every change of the Secret and the configurations.
+func (w *Webhook) watch(ctx context.Context) <-chan struct{} {
+	touched := make(chan struct{}, 1)
+	touch := func(any) {
+		select {
+		case touched <- struct{}{}:
+		default:
+		}
+	}
+	// Only these objects by name, which the webhook's role need not exceed.
+	factory := informers.NewSharedInformerFactoryWithOptions(w.client, 0, informers.WithNamespace(w.options.Namespace),
+		informers.WithTweakListOptions(func(list *metav1.ListOptions) {
+			list.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, w.options.Service).String()
+		}))
+	for _, informer := range []cache.SharedIndexInformer{
+		factory.Core().V1().Secrets().Informer(),
+		factory.Admissionregistration().V1().MutatingWebhookConfigurations().Informer(),
+		factory.Admissionregistration().V1().ValidatingWebhookConfigurations().Informer(),
+	} {
+		// It can only fail on an informer that has ended.
+		_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: touch, UpdateFunc: func(_, _ any) { touch(nil) }, DeleteFunc: touch,
+		})
+	}
+	factory.Start(ctx.Done())
+	context.AfterFunc(ctx, factory.Shutdown)
+	return touched
+}

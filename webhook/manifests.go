@@ -1,0 +1,72 @@
+package webhook
+
+import (
+	_ "embed"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"text/template"
+)
+
+//go:embed manifests.yaml
+var manifestsText string
+
+var manifests = template.Must(template.New("manifests").Parse(manifestsText))
+
+// WriteManifests writes what a cluster needs to run the webhook with these
+// options: a Deployment of two replicas and what goes with it.
+func (o *Options) WriteManifests(out io.Writer, image string) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	if image == "" {
+		return fmt.Errorf("--image: must name the image of berth to run")
+	}
+	port, err := portOf(o.Address, "--bind-address")
+	if err != nil {
+		return err
+	}
+	health, err := portOf(o.Health, "--health-bind-address")
+	if err != nil {
+		return err
+	}
+	defaults := DefaultOptions()
+	args := []string{"--namespace=" + o.Namespace, "--health-bind-address=0.0.0.0:" + health}
+	differs := func(flag, value, usual string) {
+		if value != usual {
+			args = append(args, "--"+flag+"="+value)
+		}
+	}
+	differs("bind-address", o.Address, defaults.Address)
+	differs("service", o.Service, defaults.Service)
+	differs("failure-policy", o.FailurePolicy, defaults.FailurePolicy)
+	differs("timeout", o.Timeout.String(), defaults.Timeout.String())
+	differs("exclude-namespaces", join(o.ExcludeNamespaces), join(defaults.ExcludeNamespaces))
+	differs("certificate-lifetime", o.CertificateLifetime.String(), defaults.CertificateLifetime.String())
+	differs("shutdown-delay", o.ShutdownDelay.String(), defaults.ShutdownDelay.String())
+	differs("register", strconv.FormatBool(o.Register), strconv.FormatBool(defaults.Register))
+	differs("default-not-ready-toleration-seconds", seconds(o.Rules.NotReadySeconds), seconds(defaults.Rules.NotReadySeconds))
+	differs("default-unreachable-toleration-seconds", seconds(o.Rules.UnreachableSeconds), seconds(defaults.Rules.UnreachableSeconds))
+	return manifests.Execute(out, map[string]any{
+		"Namespace": o.Namespace, "Service": o.Service, "Image": image, "Args": args, "Port": port, "HealthPort": health,
+	})
+}
+
+func portOf(address, flag string) (string, error) {
+	_, port, err := net.SplitHostPort(address)
+	if n, bad := strconv.Atoi(port); err != nil || bad != nil || n < 1 {
+		return "", fmt.Errorf("%s: %q: must have a fixed port, so that the Service finds it", flag, address)
+	}
+	return port, nil
+}
+
+func join(list []string) string { return strings.Join(list, ",") }
+
+func seconds(n *int64) string {
+	if n == nil {
+		return ""
+	}
+	return strconv.FormatInt(*n, 10)
+}

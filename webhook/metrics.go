@@ -1,0 +1,64 @@
+package webhook
+
+import (
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/component-base/metrics"
+)
+
+// instruments are the webhook's metrics. They are a webhook's own and not the
+// process's, so that a process may have several, as tests do.
+type instruments struct {
+	registry metrics.KubeRegistry
+	reviews  *metrics.CounterVec
+	duration *metrics.HistogramVec
+	expiry   *metrics.Gauge
+	renewals *metrics.Counter
+}
+
+func newInstruments() *instruments {
+	m := &instruments{
+		registry: metrics.NewKubeRegistry(),
+		reviews: metrics.NewCounterVec(&metrics.CounterOpts{
+			Name: "berth_webhook_reviews_total", StabilityLevel: metrics.ALPHA,
+			Help: "Reviews by path, resource, operation and result: allowed, changed, refused, or failed, which is no answer.",
+		}, []string{"path", "resource", "operation", "result"}),
+		duration: metrics.NewHistogramVec(&metrics.HistogramOpts{
+			Name: "berth_webhook_review_duration_seconds", StabilityLevel: metrics.ALPHA,
+			Help: "How long a review took in the webhook.",
+			// From what a pod takes, some 100 µs, to the longest that an API server waits.
+			Buckets: metrics.ExponentialBuckets(0.0001, 2, 19),
+		}, []string{"path"}),
+		expiry: metrics.NewGauge(&metrics.GaugeOpts{
+			Name: "berth_webhook_certificate_expiration_timestamp_seconds", StabilityLevel: metrics.ALPHA,
+			Help: "When the serving certificate expires.",
+		}),
+		renewals: metrics.NewCounter(&metrics.CounterOpts{
+			Name: "berth_webhook_certificate_renewals_total", StabilityLevel: metrics.ALPHA,
+			Help: "Certificates that this replica made.",
+		}),
+	}
+	m.registry.MustRegister(m.reviews, m.duration, m.expiry, m.renewals)
+	return m
+}
+
+func (m *instruments) reviewed(path string, request *admissionv1.AdmissionRequest, response *admissionv1.AdmissionResponse, err error, took time.Duration) {
+	resource, operation, result := "", "", "allowed"
+	if request != nil {
+		// Of a closed set: anybody can send a review.
+		if resource = resourceOf(request); resource != "" {
+			operation = string(request.Operation)
+		}
+	}
+	switch {
+	case err != nil:
+		result = "failed"
+	case !response.Allowed:
+		result = "refused"
+	case response.Patch != nil:
+		result = "changed"
+	}
+	m.reviews.WithLabelValues(path, resource, operation, result).Inc()
+	m.duration.WithLabelValues(path).Observe(took.Seconds())
+}
