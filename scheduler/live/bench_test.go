@@ -57,13 +57,12 @@ func benchOwner(b *testing.B, shapes int) {
 		for s.step(ctx) {
 		}
 		spare = s.readInbox(spare)
-		for uid, p := range s.placements {
+		for _, p := range s.placements {
 			if p.isBound {
 				onNode := *p.Pod
 				onNode.Spec.NodeName = p.Node
 				s.watchedPod(&onNode)
 				shown++
-				_ = uid
 			}
 		}
 	}

@@ -80,9 +80,6 @@ func (w *world) end() {
 		<-w.ended
 		w.stop = nil
 	}
-	for resource := range map[string]bool{"pods": true} {
-		w.api.Cut(resource, false)
-	}
 }
 
 // pass lets time pass until all that follows from it has happened.

@@ -1,7 +1,7 @@
 // partition draws how many nodes of each zone may evict in a partition, minute by minute, as nodehealth's test of it ran:
 //
-//	go test ./nodehealth -run Partition -partition /tmp/partition.csv
-//	cd upstream && go run ./cmd/partition /tmp/partition.csv ../docs/pictures/partition.svg
+//	go test ./nodehealth -run Partition -partition partition.csv
+//	cd upstream && go run ./cmd/partition partition.csv ../docs/pictures/partition.svg
 package main
 
 import (
