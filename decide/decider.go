@@ -332,10 +332,17 @@ const (
 	leastBytes   = 128 << 20
 )
 
-// makeRoom drops the rankings that were used least recently until a new one fits.
+// idle is after how many decisions a ranking is dropped that none of them asked for.
+const idle = 1 << 14
+
+// makeRoom drops the rankings that were not used lately, and those that were used least recently until a new one fits.
 func (d *Decider) makeRoom(r *ranking) {
 	limit, total := max(leastBytes, bytesPerNode*len(d.c.Nodes)), r.bytes()
 	for _, other := range d.rankings {
+		if d.clock-other.used > idle {
+			d.drop(other)
+			continue
+		}
 		total += other.bytes()
 	}
 	for total > limit && len(d.rankings) > 0 {

@@ -101,9 +101,10 @@ func newRanking(d *Decider, p *plan) *ranking {
 	return r
 }
 
-// bytes is about what the ranking takes, without what is the same for every size of cluster.
+// bytes is about what the ranking takes.
 func (r *ranking) bytes() int {
-	n := 2*len(r.bucket) + 8*len(r.at) + len(r.counts)
+	const alone = 8 << 10 // whatever the size of the cluster
+	n := alone + 2*len(r.bucket) + 8*len(r.at) + len(r.counts)
 	if r.flat == nil {
 		n += 6*len(r.bucket) + 24*(r.plan.maxRoom+1)*len(r.groups) // the buckets, half as large again as what is in them
 	}
@@ -192,6 +193,9 @@ func (r *ranking) count() {
 func (r *ranking) effectsOf(class *cluster.PodClass) []effect {
 	effects, known := r.effects[class.ID]
 	if !known {
+		if len(r.effects) >= maxMembers { // many classes have one pod, and are gone
+			clear(r.effects)
+		}
 		effects = r.plan.effects(class)
 		r.effects[class.ID] = effects
 	}

@@ -37,13 +37,20 @@ var (
 	running  = make(chan struct{}, 6)
 )
 
+// newCluster starts a control plane as clusters have it: nothing but upstream's admission, so that taints which kubectl
+// puts on have no time.
 func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	return newClusterWith(t, func(o *controlplane.Options) { o.UpstreamAdmission = true })
+}
+
+func newClusterWith(t *testing.T, options ...func(*controlplane.Options)) *cluster {
 	t.Helper()
 	running <- struct{}{}
 	t.Cleanup(func() { <-running })
 	starting.Lock()
 	defer starting.Unlock()
-	plane := controlplane.Start(t)
+	plane := controlplane.Start(t, options...)
 	c := clusterOf(t, plane.Config, plane.Kubeconfig)
 	c.hasServiceAccount()
 	return c

@@ -18,7 +18,7 @@ const alone = "--leader-elect=false"
 // cluster and each has nodes of its own.
 func TestTaintEviction(t *testing.T) {
 	t.Parallel()
-	shared := newCluster(t)
+	shared := newClusterWith(t) // Berth's admission gives taints their times
 	p := startController(t, shared.kubeconfig, alone, "--controllers=taint-eviction-controller")
 	t.Run("rows", func(t *testing.T) { eachRow(t, shared) })
 	shared.node("pending", nil)
@@ -215,7 +215,7 @@ func setForSeconds(c *cluster) {
 	began := time.Now()
 	for range 2 {
 		successor, at := c.newPod("set-seconds-0", uid)
-		if after := at.Sub(began); after < 1800*time.Millisecond || after > 6*time.Second {
+		if after := at.Sub(began); after < time.Second || after > 6*time.Second { // a second early by whole seconds, and seen late
 			c.Errorf("replaced after %v, want 3 s", after)
 		}
 		uid, began = successor, at

@@ -129,6 +129,9 @@ func (b *bench) measure(ctx context.Context, c *cluster, s scenario, side string
 	if b.profile && side == "berth" {
 		b.say("profile: %v", p.profile("evictions-"+strconv.Itoa(s.nodes)))
 	}
+	if gone == 0 {
+		return result{}, fmt.Errorf("nothing evicted within %v", begins)
+	}
 	return result{scenario: s, side: side, first: first.Sub(due), last: last.Sub(due), gone: gone, cpu: p.cpu() - before, peak: p.peak()}, nil
 }
 

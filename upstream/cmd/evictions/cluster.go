@@ -253,13 +253,20 @@ func (o *observer) count() {
 	o.gone++
 }
 
+// begins is how long the first may take: upstream's takes a quarter of a minute on an idle machine.
+const begins = 90 * time.Second
+
 // wait waits for so many, at least until the end, and while they go on going.
 func (o *observer) wait(ctx context.Context, due int, end time.Time) (first, last time.Time, gone int) {
 	for ctx.Err() == nil {
 		o.mu.Lock()
 		first, last, gone = o.first, o.last, o.gone
 		o.mu.Unlock()
-		if gone >= due || time.Now().After(end) && time.Since(last) > patience {
+		over := time.Now().After(end) && time.Since(last) > patience
+		if gone == 0 {
+			over = time.Now().After(end.Add(begins))
+		}
+		if gone >= due || over {
 			return first, last, gone
 		}
 		<-time.After(20 * time.Millisecond)
