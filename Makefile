@@ -46,7 +46,7 @@ test-fuzz:
 
 test-upstream:
 	@echo "==> testing against upstream and live clusters: several minutes"
-	@cd upstream && BERTH_BIN=$(CURDIR)/$(BIN) go test -p 1 -timeout 20m ./...
+	@cd upstream && BERTH_BIN=$(CURDIR)/$(BIN) go test -p 2 -timeout 20m ./...
 
 lint: ## gofmt, go vet and staticcheck
 	@echo "==> checking format"
