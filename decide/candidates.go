@@ -26,7 +26,7 @@ type candidates struct {
 type cost struct {
 	known      bool
 	candidate  bool
-	why        *plugins.Rejection // it is no candidate though it might have been
+	why        *refusal
 	violations int32
 	highest    int32
 	victims    int32
@@ -81,7 +81,8 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 	r.refreshCandidates(t)
 	best := r.candidates.best(d.rng)
 	if best == none {
-		return Preemption{Message: noneAvailable(d.c.Len(), r.hopeless())}
+		reasons, names := r.hopeless()
+		return Preemption{Message: noneAvailable(d.c.Len(), reasons), Plugins: names}
 	}
 	found, _ := t.on(d.c.Nodes[best])
 	return Preemption{Node: found.node, Victims: found.victims, Violations: found.violations}
@@ -121,21 +122,23 @@ func (c *candidates) compareBlock(block int) {
 	c.cheapest[block] = best
 }
 
-// hopeless counts why preemption does not help, by node.
-func (r *ranking) hopeless() map[string]int {
-	reasons, others := map[string]int{}, r.d.c.Len()
+// hopeless counts why preemption does not help, by node, and names the plugins that say so.
+func (r *ranking) hopeless() (reasons map[string]int, names []string) {
+	reasons = map[string]int{}
+	others := r.d.c.Len()
 	for i := range r.candidates.byNode {
 		if why := r.candidates.byNode[i].why; why != nil {
 			others--
-			for _, reason := range why.Reasons {
+			for _, reason := range why.rejection.Reasons {
 				reasons[reason]++
 			}
+			names = why.named(names)
 		}
 	}
 	if others > 0 {
 		reasons["Preemption is not helpful for scheduling"] += others
 	}
-	return reasons
+	return reasons, names
 }
 
 // refreshCandidates works out the nodes that changed since last time.
@@ -235,10 +238,10 @@ type trial struct {
 }
 
 // on finds the pods that would have to leave a node for the waiting one, as few and as unimportant as possible.
-func (t *trial) on(n *cluster.Node) (*candidate, *plugins.Rejection) {
+func (t *trial) on(n *cluster.Node) (*candidate, *refusal) {
 	lower := lowerThan(t.p, n)
 	if len(lower) == 0 {
-		return nil, noVictims
+		return nil, &refusal{rejection: noVictims}
 	}
 	t.begin(n)
 	slices.SortStableFunc(lower, byImportance)
@@ -246,8 +249,8 @@ func (t *trial) on(n *cluster.Node) (*candidate, *plugins.Rejection) {
 	for _, o := range lower {
 		t.remove(o)
 	}
-	if _, rejection := t.rejection(); rejection != nil {
-		return nil, rejection
+	if plugin, rejection := t.rejection(); rejection != nil {
+		return nil, &refusal{plugin, rejection}
 	}
 	found := &candidate{node: n}
 	for i, o := range slices.Concat(violating, others) {
@@ -262,10 +265,10 @@ func (t *trial) on(n *cluster.Node) (*candidate, *plugins.Rejection) {
 		}
 	}
 	if len(found.victims) == 0 {
-		return nil, needless(n)
+		return nil, &refusal{rejection: needless(n)}
 	}
 	if t.budgets.keep && found.violations > 0 {
-		return nil, budgetKept
+		return nil, &refusal{rejection: budgetKept}
 	}
 	slices.SortStableFunc(found.victims, byImportance)
 	return found, nil

@@ -24,8 +24,9 @@ type Preemption struct {
 	Victims []*cluster.Pod
 	// Violations counts the victims whose disruption budget does not allow it.
 	Violations int
-	// Message says why preemption does not help.
+	// Message says why preemption does not help, and Plugins are those that reject nodes even with the victims gone, sorted.
 	Message string
+	Plugins []string
 	// Ineligible: no node was looked at, since the pod may not preempt now.
 	Ineligible bool
 }
@@ -45,6 +46,7 @@ func Preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Ev
 	budgets := newBudgets(c, profile, p)
 	var places []*candidate
 	failed := map[string]int{}
+	var names []string
 	tried := 0
 	for i := range e.Nodes {
 		v := &e.Nodes[i]
@@ -52,11 +54,12 @@ func Preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Ev
 			continue
 		}
 		tried++
-		found, rejection := victimsOn(c, profile, p, v.Node, budgets)
-		if rejection != nil {
-			for _, reason := range rejection.Reasons {
+		found, why := victimsOn(c, profile, p, v.Node, budgets)
+		if why != nil {
+			for _, reason := range why.rejection.Reasons {
 				failed[reason]++
 			}
+			names = why.named(names)
 			continue
 		}
 		places = append(places, found)
@@ -67,7 +70,7 @@ func Preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Ev
 	if others := len(e.Nodes) - tried; others > 0 {
 		failed["Preemption is not helpful for scheduling"] += others
 	}
-	return Preemption{Message: noneAvailable(len(e.Nodes), failed)}
+	return Preemption{Message: noneAvailable(len(e.Nodes), failed), Plugins: names}
 }
 
 func noneAvailable(nodes int, reasons map[string]int) string {
@@ -92,6 +95,20 @@ func ineligible(c *cluster.Cluster, p *cluster.Pod, nominated *plugins.Rejection
 	return ""
 }
 
+// refusal is why a node is no candidate though it might have been; plugin rejects it with the victims gone, if one does.
+type refusal struct {
+	plugin    string
+	rejection *plugins.Rejection
+}
+
+// named adds the plugin to a sorted list.
+func (r *refusal) named(names []string) []string {
+	if i, found := slices.BinarySearch(names, r.plugin); !found && r.plugin != "" {
+		return slices.Insert(names, i, r.plugin)
+	}
+	return names
+}
+
 // candidate is a node with the pods that would have to leave it.
 type candidate struct {
 	node       *cluster.Node
@@ -101,25 +118,26 @@ type candidate struct {
 
 // victimsOn removes all pods of lower priority from the node and, if p fits then, lets as many as possible stay: first those
 // whose budget allows no disruption, the most important first. The cluster is left as it was.
-func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, b *budgets) (*candidate, *plugins.Rejection) {
+func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, b *budgets) (*candidate, *refusal) {
 	lower := lowerThan(p, n)
 	if len(lower) == 0 {
-		return nil, noVictims
+		return nil, &refusal{rejection: noVictims}
 	}
 	slices.SortStableFunc(lower, byImportance)
 	violating, others := b.split(lower)
 	found := &candidate{node: n}
+	var plugin string
 	var rejection *plugins.Rejection
 	tryout(c, func() {
 		for _, o := range lower {
 			c.RemovePod(o.UID)
 		}
-		if rejection = fits(c, profile, p, n); rejection != nil {
+		if plugin, rejection = fits(c, profile, p, n); rejection != nil {
 			return
 		}
 		for i, o := range slices.Concat(violating, others) {
 			c.Place(o, n)
-			if fits(c, profile, p, n) == nil {
+			if _, rejection := fits(c, profile, p, n); rejection == nil {
 				continue
 			}
 			c.RemovePod(o.UID)
@@ -136,13 +154,13 @@ func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *
 		}
 	})
 	if rejection != nil {
-		return nil, rejection
+		return nil, &refusal{plugin, rejection}
 	}
 	if len(found.victims) == 0 {
-		return nil, needless(n)
+		return nil, &refusal{rejection: needless(n)}
 	}
 	if b.keep && found.violations > 0 {
-		return nil, budgetKept
+		return nil, &refusal{rejection: budgetKept}
 	}
 	slices.SortStableFunc(found.victims, byImportance)
 	return found, nil
@@ -168,17 +186,16 @@ var budgetKept = &plugins.Rejection{Code: "BudgetKept", Reasons: []string{"preem
 
 var noVictims = &plugins.Rejection{Code: "NoVictims", Unresolvable: true, Reasons: []string{"No preemption victims found for incoming pod"}}
 
-// fits judges one node anew, as it is now.
-func fits(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node) *plugins.Rejection {
+// fits judges one node anew, as it is now: the plugin that rejects it, and why.
+func fits(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node) (string, *plugins.Rejection) {
 	j := prepare(c, profile, p)
 	switch {
 	case j.err != nil:
-		return &plugins.Rejection{Err: j.err}
+		return "", &plugins.Rejection{Err: j.err}
 	case j.all != nil:
-		return j.all
+		return j.rejector, j.all
 	}
-	_, rejection := j.nodeWithNominated(n)
-	return rejection
+	return j.nodeWithNominated(n)
 }
 
 // byImportance puts higher priority first and, within one, who has run longer. A pod that no kubelet has started yet counts as

@@ -304,7 +304,7 @@ func (m *machine) preempt(t *rapid.T, p *cluster.Pod, e *Evaluation) {
 		t.Fatalf("%s: the fast way says\n%s\nthe plain way\n%s", p.Name, fast, plain)
 	}
 	fast, plain := m.d.Preempt(p), Preempt(m.c, m.d.profile, p, e)
-	if (fast.Node == nil) != (plain.Node == nil) || fast.Message != plain.Message {
+	if (fast.Node == nil) != (plain.Node == nil) || fast.Message != plain.Message || !slices.Equal(fast.Plugins, plain.Plugins) {
 		t.Fatalf("%s: the fast way says %s %q, the plain way %s %q", p.Name, fast.name(), fast.Message, plain.name(), plain.Message)
 	}
 	if fast.Node == nil {

@@ -98,7 +98,7 @@ func (w *World) fail(s *scheduler, p *pod, said Pod) (_ Pod, again bool) {
 			return said, true
 		}
 		after = append(after, "preemption: "+preemption.Message)
-		if p.Nominated != "" && !strings.HasPrefix(preemption.Message, "not eligible") {
+		if p.Nominated != "" && !preemption.Ineligible {
 			w.c.Nominate(p.Pod, "") // it was tried, and there is no hope there any more
 			said.NominatedNode = ""
 		}

@@ -58,10 +58,12 @@ func (s *Scheduler) newPlacement(p *profile, item *queue.Item) *placement {
 func (s *Scheduler) unplaced(ctx context.Context, b *placement) {
 	failure := b.profile.Diagnose(b.Waiting)
 	var nominate *string
-	var messages []string
+	var messages, more []string
 	var failed error
 	if failure.Nodes > 0 {
-		nominate, messages, failed = s.rescue(ctx, b, failure)
+		s.rescuing = true // a victim that was not bound yet goes at once, before this pod waits for it
+		nominate, messages, more, failed = s.rescue(ctx, b, failure)
+		s.rescuing = false
 	}
 	if failure.Nodes == 0 || len(b.profile.rescue) == 0 {
 		none := ""
@@ -76,13 +78,18 @@ func (s *Scheduler) unplaced(ctx context.Context, b *placement) {
 	if failure.Rejector != "" {
 		rejectors = append(rejectors, failure.Rejector)
 	}
+	for _, name := range more {
+		if !slices.Contains(rejectors, name) {
+			rejectors = append(rejectors, name)
+		}
+	}
 	message := failure.Message(strings.Join(messages, ", "))
 	s.remember(b, nominate, rejectors, message)
 	s.reject(b, rejectors, message, nominate, failure.Rejection != nil && failure.Rejection.Pending)
 }
 
 // rescue asks one after the other until one has the last word.
-func (s *Scheduler) rescue(ctx context.Context, b *placement, failure *decide.Failure) (nominate *string, messages []string, err error) {
+func (s *Scheduler) rescue(ctx context.Context, b *placement, failure *decide.Failure) (nominate *string, messages, rejectors []string, err error) {
 	began := time.Now()
 	helped := false
 	for _, rescue := range b.profile.rescue {
@@ -90,9 +97,10 @@ func (s *Scheduler) rescue(ctx context.Context, b *placement, failure *decide.Fa
 		if r.Nominate != nil {
 			nominate = r.Nominate
 		}
+		rejectors = append(rejectors, r.Rejectors...)
 		switch {
 		case r.Err != nil:
-			return nominate, []string{r.Err.Error()}, r.Err
+			return nominate, []string{r.Err.Error()}, rejectors, r.Err
 		case r.Final:
 			helped = r.Nominate != nil && *r.Nominate != ""
 			messages = nil
@@ -109,7 +117,7 @@ func (s *Scheduler) rescue(ctx context.Context, b *placement, failure *decide.Fa
 	if len(b.profile.rescue) > 0 {
 		s.observer.Ran(b.Profile, plugins.PostFilter, helped, time.Since(began))
 	}
-	return nominate, messages, nil
+	return nominate, messages, rejectors, nil
 }
 
 // reject puts a pod that cannot be placed where it waits, and says why. One that is pending need not back off when it is woken.

@@ -74,6 +74,8 @@ type Rescuer interface {
 type Rescue struct {
 	// Nominate, if not nil, becomes the pod's nominated node; an empty name takes the nomination away.
 	Nominate *string
+	// Rejectors are plugins that keep the pod waiting beside those that rejected nodes as they are.
+	Rejectors []string
 	// Message is added to why the pod is not scheduled.
 	Message string
 	// Final: nobody is asked after it, because it helped (upstream: Success), or because nobody can (UnschedulableAndUnresolvable).

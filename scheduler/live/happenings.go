@@ -19,7 +19,7 @@ func (s *Scheduler) happened(e queue.Event) {
 }
 
 func (s *Scheduler) listening() bool {
-	return s.queue.Len(queue.Waiting)+s.queue.Len(queue.Gated)+s.held > 0
+	return s.rescuing || s.queue.Len(queue.Waiting)+s.queue.Len(queue.Gated)+s.held > 0
 }
 
 // wake wakes whom the events since the last time can help.

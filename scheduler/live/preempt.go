@@ -26,7 +26,7 @@ func (s *Scheduler) preempt(_ context.Context, b *placement, _ *decide.Failure) 
 	found := b.profile.Preempt(b.Waiting)
 	s.observer.Preempted(len(found.Victims))
 	if found.Node == nil {
-		r := Rescue{Message: "preemption: " + found.Message}
+		r := Rescue{Message: "preemption: " + found.Message, Rejectors: found.Plugins}
 		if !found.Ineligible {
 			none := ""
 			r.Nominate = &none

@@ -33,6 +33,7 @@ type Scheduler struct {
 	unserved      map[types.UID]waitingName
 	placements    map[types.UID]*placement // pods that are counted on a node and that no watch has shown there
 	held          int                      // of these, how many a plugin at Permit has wait
+	rescuing      bool                     // room is being made for a pod that is not in the queue's hands yet
 	preempting    map[types.UID]int        // victims that are still to be told, by preemptor
 	victims       map[types.UID]bool       // pods that are being removed for others and that no watch has shown leaving
 	happenings    []queue.Event            // since pods were last woken

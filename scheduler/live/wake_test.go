@@ -18,17 +18,11 @@ import (
 	"github.com/berth-k8s/berth/scheduler/live/fakeapi"
 )
 
-var (
-	wakeRuns       = flag.Int("wake", 20, "runs of TestNoPodSleepsThroughWhatHelpsIt")
-	wakePreemption = flag.Bool("wake-preemption", false, "with pods of several priorities in it; docs/scheduling-cycle.md says what is known to fail")
-)
+var wakeRuns = flag.Int("wake", 20, "runs of TestNoPodSleepsThroughWhatHelpsIt")
 
 // TestNoPodSleepsThroughWhatHelpsIt: after every change, when the longest back-off is over, no pod waits that the plain evaluator
 // would place, or that could make room for itself. Nobody is woken for having waited too long.
 func TestNoPodSleepsThroughWhatHelpsIt(t *testing.T) {
-	if *wakePreemption {
-		features = append(features, "priority")
-	}
 	for seed := range uint64(*wakeRuns) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -52,7 +46,7 @@ type sleepers struct {
 	last     string
 }
 
-var features = []string{"room", "devices", "labels", "taints", "ports", "spread", "affinity", "anti", "gates"}
+var features = []string{"room", "devices", "labels", "taints", "ports", "spread", "affinity", "anti", "gates", "priority"}
 
 func (s *sleepers) has(feature string, one int) bool { return s.features[feature] && s.chance(one) }
 
