@@ -81,12 +81,15 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 	if !ok {
 		return d.judge(p)
 	}
-	held := r.holdBack(p, questions, false)
+	held, failed := r.holdBack(p, questions, false)
 	defer func() {
 		for _, node := range held {
 			r.reassess(node)
 		}
 	}()
+	if failed {
+		return d.scan(p) // which says whose error comes first
+	}
 	if len(pl.asked)+len(pl.askedScores) > 0 {
 		return d.chooseAmong(r, p, pl, questions)
 	}

@@ -70,7 +70,7 @@ func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
 		return d.Evaluate(p).Failure()
 	}
 	f := &Failure{Nodes: d.c.Len(), Reasons: map[string]int{}}
-	held := r.holdBack(p, nil, true)
+	held, _ := r.holdBack(p, nil, true)
 	for _, g := range r.groups {
 		for reason, nodes := range g.rejected {
 			if nodes > 0 {

@@ -35,20 +35,21 @@ func (r *ranking) crowded(n *cluster.Node, but types.UID) int16 {
 
 // holdBack takes the nodes out of the ranking that cannot take the pod beside the pods nominated to them, and returns these. With
 // all, so it does with nodes that cannot take the pod anyway, which may have more reasons then. Where the buckets know of nominated
-// pods, only the node changes that the pod itself is nominated to, since to itself it is no guest there.
-func (r *ranking) holdBack(p *cluster.Pod, q questions, all bool) (held []int32) {
+// pods, only the node changes that the pod itself is nominated to, since to itself it is no guest there. It tells whether a plugin
+// failed at that.
+func (r *ranking) holdBack(p *cluster.Pod, q questions, all bool) (held []int32, failed bool) {
 	c := r.d.c
 	if c.Nominations() == 0 {
-		return nil
+		return nil, false
 	}
 	if r.plan.guestsInRoom() {
 		own := c.Nominated(p.UID)
 		if own == nil {
-			return nil
+			return nil, false
 		}
 		n := c.Node(own.Nominated)
 		if n == nil {
-			return nil
+			return nil, false
 		}
 		if before := r.bucket[n.Index]; before > ^settled {
 			if now := r.roomBut(n.Index, p.UID); now != before {
@@ -56,7 +57,7 @@ func (r *ranking) holdBack(p *cluster.Pod, q questions, all bool) (held []int32)
 				held = append(held, n.Index)
 			}
 		}
-		return held
+		return held, false
 	}
 	t := &trial{r: r, p: p, questions: q}
 	for _, n := range c.NominatedNodes() {
@@ -67,7 +68,8 @@ func (r *ranking) holdBack(p *cluster.Pod, q questions, all bool) (held []int32)
 		if plugin, rejection := t.rejection(); rejection != nil {
 			r.move(n.Index, ^r.reasonOf(plugin, rejection))
 			held = append(held, n.Index)
+			failed = failed || rejection.Err != nil
 		}
 	}
-	return held
+	return held, failed
 }

@@ -232,7 +232,7 @@ func (d *Decider) planFilter(pl *plan, f plugins.Filter) bool {
 	switch {
 	case reads&plugins.Contents != 0:
 		pl.contents = append(pl.contents, named)
-	case len(pl.contents) == 0 && len(pl.hard) == 0 && !pl.filtersPods:
+	case len(pl.contents)+len(pl.hard)+len(pl.asked) == 0 && !pl.filtersPods:
 		pl.early = append(pl.early, named)
 	default:
 		pl.late = append(pl.late, named)

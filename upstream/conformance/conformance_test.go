@@ -37,6 +37,9 @@ func TestSameAsUpstream(t *testing.T) {
 	t.Logf("plugins: %s", strings.Join(withDefault(only), ", "))
 	t.Log(total)
 	slices.SortStableFunc(found, func(a, b Difference) int { return int(a.Seed) - int(b.Seed) })
+	for _, d := range found[:min(len(found), 50)] {
+		t.Log(d) // as they are: making them small may go wrong
+	}
 	byKind := map[string]int{}
 	for _, d := range found {
 		byKind[d.Plugin+" "+d.What]++
