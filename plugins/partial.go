@@ -30,3 +30,16 @@ func (f filterOnly) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	judge.Only = nil
 	return judge
 }
+
+// preScoreOnly is a scorer that a profile enables at PreScore and not at Score: it can still fail.
+type preScoreOnly struct{ whole Scorer }
+
+func (s preScoreOnly) Name() string { return s.whole.Name() }
+
+func (s preScoreOnly) Applies(c *cluster.Cluster, p *cluster.Pod) bool {
+	return s.whole.Score(c, p, nil).Err != nil
+}
+
+func (s preScoreOnly) Score(c *cluster.Cluster, p *cluster.Pod, feasible []*cluster.Node) Scoring {
+	return Scoring{Err: s.whole.Score(c, p, feasible).Err}
+}

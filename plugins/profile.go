@@ -100,6 +100,11 @@ func (p *Profile) assemble(made map[string]any) {
 			p.Filters = append(p.Filters, p.partOf(filter))
 		}
 	}
+	for _, name := range p.At[PreScore] {
+		if scorer, ok := made[name].(Scorer); ok && !p.Has(Score, name) {
+			p.Scorers = append(p.Scorers, Weighted{Scorer: preScoreOnly{scorer}})
+		}
+	}
 	for _, name := range p.At[Score] {
 		if scorer, ok := made[name].(Scorer); ok {
 			p.Scorers = append(p.Scorers, Weighted{scorer, p.Weights[name]})
