@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/berth-k8s/berth/admission"
 	"github.com/berth-k8s/berth/manifest"
 	"github.com/berth-k8s/berth/simulate"
 )
@@ -133,6 +134,11 @@ func (w *World) seen(set *manifest.Set) *World {
 	seen.Nodes, seen.Placed, seen.Pending = set.Nodes, nil, nil
 	for _, p := range set.Pods {
 		if p.Namespace == w.Pending[0].Namespace && p.Name == w.Pending[0].Name {
+			// What admission gives a pod (a toleration of memory pressure, say) is not what is compared here.
+			catalog := admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses)
+			if admitted, err := admission.Create(admission.Config{}, catalog, p); err == nil {
+				p = admitted
+			}
 			seen.Pending = append(seen.Pending, p)
 		} else {
 			seen.Placed = append(seen.Placed, p)

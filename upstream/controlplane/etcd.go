@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
@@ -24,7 +25,8 @@ import (
 // certificates, and nobody else on the machine can reach it. Offline, its directory is an ordinary one for etcdutl.
 type etcd struct {
 	fail     context.CancelCauseFunc // told when etcd gives up
-	gaveUp   chan error              // the same, for start; at most one
+	gaveUp   chan error              // the same, for start, told afterwards; at most one
+	once     sync.Once               // of both
 	listener *bufconn.Listener
 	member   *embed.Etcd
 	server   *grpc.Server
@@ -178,10 +180,9 @@ func (h etcdEnd) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 			err = fmt.Errorf("%s: %w", entry.Message, cause)
 		}
 	}
-	select {
-	case h.etcd.gaveUp <- err:
+	h.etcd.once.Do(func() {
 		h.etcd.fail(fmt.Errorf("etcd gave up: %w: start again when that is remedied; what was acknowledged is on disk", err))
-	default: // not the first
-	}
+		h.etcd.gaveUp <- err
+	})
 	runtime.Goexit()
 }
