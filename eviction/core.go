@@ -44,12 +44,12 @@ type Core struct {
 	pending  map[string]int      // pods that are to go, by taint key and effect
 	stats    Stats
 
-	podList, nodeList uint32 // number of the current list
-	nodesAreListing   bool
-	unanswered        int       // reads that failed in a row: the API is in trouble
-	pausedUntil       time.Time // no try begins before, because of it
-	actions           []Action
-	breakSafeguards   safeguards // for tests, which show that each is needed
+	podList, nodeList               uint32 // number of the current list
+	podsAreListing, nodesAreListing bool
+	unanswered                      int       // reads that failed in a row: the API is in trouble
+	pausedUntil                     time.Time // no try begins before, because of it
+	actions                         []Action
+	breakSafeguards                 safeguards // for tests, which show that each is needed
 }
 
 // safeguards lists what tests may break, one at a time.
@@ -93,7 +93,9 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		}
 	case PodsListing:
 		c.podList++
+		c.podsAreListing = true
 	case PodsListed:
+		c.podsAreListing = false
 		c.podsListed()
 	case NodeSeen:
 		c.nodeSeen(now, e.Node)
@@ -163,6 +165,16 @@ func (c *Core) wall(now time.Time) time.Time {
 // from it does not change when walls' clocks are set; it is never to come.
 func (c *Core) own(now, written time.Time) time.Time {
 	return earlier(now, now.Add(written.Sub(c.wall(now))))
+}
+
+// since is own for what just happened, unless it may have been missed. Times in
+// objects have whole seconds: what came about within the second written, before
+// it was seen, is counted from the end of that time, so that no pod goes early.
+func (c *Core) since(now, written time.Time, missed bool) time.Time {
+	if missed {
+		return c.own(now, written)
+	}
+	return c.own(now, written.Add(time.Second))
 }
 
 func later(a, b time.Time) time.Time {

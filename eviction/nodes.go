@@ -130,7 +130,7 @@ func (c *Core) hold(now time.Time, n *node, seen Node, missed bool) []Held {
 			before.Taint = taint
 			held = append(held, before)
 		default:
-			held = append(held, c.newlyHeld(now, taint, said))
+			held = append(held, c.newlyHeld(now, taint, said, missed))
 		}
 	}
 	return held
@@ -150,10 +150,10 @@ func (c *Core) said(taint *v1.Taint, seen Node, noted map[string]time.Time) time
 	return seen.Witness
 }
 
-func (c *Core) newlyHeld(now time.Time, taint v1.Taint, said time.Time) Held {
+func (c *Core) newlyHeld(now time.Time, taint v1.Taint, said time.Time, missed bool) Held {
 	h := Held{Taint: taint, Since: now, written: c.wall(now), said: said}
 	if !said.IsZero() {
-		h.Since, h.written = c.own(now, said), earlier(said, h.written)
+		h.Since, h.written = c.since(now, said, missed), earlier(said, h.written)
 	}
 	return h
 }

@@ -38,7 +38,7 @@ func (c *Core) podSeen(now time.Time, seen Pod) {
 	}
 	p := c.pods[seen.UID]
 	if p == nil {
-		p = &pod{Pod: seen, on: c.nodeNamed(seen.Node), bound: c.own(now, seen.Bound), place: -1}
+		p = &pod{Pod: seen, on: c.nodeNamed(seen.Node), bound: c.since(now, seen.Bound, c.podsAreListing), place: -1}
 		c.sights++
 		p.number = c.sights
 		p.on.take(p)
@@ -56,7 +56,7 @@ func (c *Core) boundAt(now time.Time, p *pod, seen *Pod) time.Time {
 	if seen.Bound.Equal(p.Bound) {
 		return p.bound
 	}
-	return c.own(now, seen.Bound)
+	return c.since(now, seen.Bound, c.podsAreListing)
 }
 
 // forget drops a pod that is gone. A request under way for it is answered into
