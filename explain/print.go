@@ -3,37 +3,19 @@ package explain
 import (
 	"bufio"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
-	"sigs.k8s.io/yaml"
+	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// Formats are those that Write knows beside the one for people.
-var Formats = []string{"json", "yaml"}
-
-// Write writes the explanation in a format; the empty one is for people. wide names all nodes of a group.
+// Write writes the explanation in one of answer.Formats; any other is for people. wide names all nodes of a group.
 func (e *Explanation) Write(out io.Writer, format string, wide bool) error {
-	switch format {
-	case "json":
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		encoder.SetEscapeHTML(false)
-		return encoder.Encode(e)
-	case "yaml":
-		text, err := yaml.Marshal(e)
-		if err == nil {
-			_, err = out.Write(text)
-		}
-		return err
-	}
-	buffered := bufio.NewWriter(out)
-	p := printer{buffered, wide}
-	p.explanation(e)
-	return buffered.Flush()
+	return answer.Write(out, format, e, func(text *bufio.Writer) {
+		printer{text, wide}.explanation(e)
+	})
 }
 
 type printer struct {
@@ -42,6 +24,8 @@ type printer struct {
 }
 
 func (p printer) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
+
+func (p printer) columns(rows [][]string) { answer.Columns(p.Writer, "  ", rows) }
 
 func (p printer) explanation(e *Explanation) {
 	p.line("pod %s/%s: %s", e.Pod.Namespace, e.Pod.Name, e.State)
@@ -74,11 +58,7 @@ func (p printer) explanation(e *Explanation) {
 		p.line("It last said, %s: %s", l.At.UTC().Format("2006-01-02 15:04:05Z"), l.Message)
 	}
 	if e.Source.From != "" {
-		version := ""
-		if e.Source.ResourceVersion != "" {
-			version = ", resourceVersion " + e.Source.ResourceVersion
-		}
-		p.line("\nRead from %s as of %s%s.", e.Source.From, e.Source.AsOf.UTC().Format("2006-01-02 15:04:05Z"), version)
+		p.line("\n%s.", e.Source)
 	}
 }
 
@@ -137,7 +117,7 @@ func (p printer) scores(e *Explanation) {
 		p.line("  %s: the only one, so nothing was scored", e.Scores[0].Node)
 		return
 	}
-	p.table(append(rows, total))
+	p.columns(append(rows, total))
 }
 
 func (p printer) groups(e *Explanation) {
@@ -150,7 +130,7 @@ func (p printer) groups(e *Explanation) {
 		}
 		rows = append(rows, []string{fmt.Sprint(g.Count), cmp.Or(g.Plugin, "-"), g.Code, reason, p.names(g.Nodes)})
 	}
-	p.table(rows)
+	p.columns(rows)
 }
 
 func (p printer) names(nodes []string) string {
@@ -166,16 +146,8 @@ func (p printer) preemption(found *Preemption) {
 		p.line("\nPreemption does not help: %s", found.Message)
 		return
 	}
-	var names []string
-	const most = 10
-	for i, v := range found.Victims {
-		if i == most {
-			names = append(names, fmt.Sprintf("and %d more", len(found.Victims)-most))
-			break
-		}
-		names = append(names, v.Namespace+"/"+v.Name)
-	}
-	p.line("\nPreemption helps: on node %s, removing %s.", found.Node, strings.Join(names, ", "))
+	names := answer.List(len(found.Victims), func(i int) string { return found.Victims[i].Namespace + "/" + found.Victims[i].Name })
+	p.line("\nPreemption helps: on node %s, removing %s.", found.Node, names)
 	if found.Violations > 0 {
 		p.line("It breaks the disruption budget of %d of them.", found.Violations)
 	}
@@ -226,29 +198,8 @@ func (p printer) node(n *NodeReport) {
 		}
 		rows = append(rows, []string{w.Plugin, verdict, score, why})
 	}
-	p.table(rows)
+	p.columns(rows)
 	if n.Preempt != "" {
 		p.line("Preemption there: %s", n.Preempt)
-	}
-}
-
-func (p printer) table(rows [][]string) {
-	const gap = 3
-	var widths []int
-	for _, row := range rows {
-		for i, cell := range row {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], len(cell))
-		}
-	}
-	for _, row := range rows {
-		var b strings.Builder
-		for i, cell := range row {
-			b.WriteString(cell)
-			b.WriteString(strings.Repeat(" ", widths[i]-len(cell)+gap))
-		}
-		p.line("  %s", strings.TrimRight(b.String(), " "))
 	}
 }

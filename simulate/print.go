@@ -2,9 +2,7 @@ package simulate
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -12,32 +10,15 @@ import (
 	"strings"
 	"time"
 
-	"sigs.k8s.io/yaml"
+	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// Formats are those that Write knows; the empty one is for people.
-var Formats = []string{"json", "yaml"}
-
-// Write writes the answer in a format.
+// Write writes the answer in one of answer.Formats, or drawn as svg; any other format is for people.
 func (s *Simulation) Write(out io.Writer, format string) error {
-	switch format {
-	case "json":
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		encoder.SetEscapeHTML(false)
-		return encoder.Encode(s)
-	case "yaml":
-		text, err := yaml.Marshal(s)
-		if err == nil {
-			_, err = out.Write(text)
-		}
-		return err
-	case "svg":
+	if format == "svg" {
 		return s.SVG(out, time.Duration(s.For))
 	}
-	buffered := bufio.NewWriter(out)
-	s.table(buffered)
-	return buffered.Flush()
+	return answer.Write(out, format, s, s.table)
 }
 
 // table writes what people want to know: a line a decision, the evictions, and the sums.
@@ -66,7 +47,7 @@ func (s *Simulation) table(out *bufio.Writer) {
 				rows[i] = slices.Insert(rows[i], 0, s.Pods[i-1].After.String())
 			}
 		}
-		columns(out, "", rows)
+		answer.Columns(out, "", rows)
 	}
 	if len(s.Evictions) > 0 {
 		rows := [][]string{{"EVICTED AFTER", "NAMESPACE", "NAME", "NODE", "TAINT"}}
@@ -74,7 +55,7 @@ func (s *Simulation) table(out *bufio.Writer) {
 			rows = append(rows, []string{e.After.String(), e.Namespace, e.Name, e.Node, e.Taint})
 		}
 		io.WriteString(out, "\n")
-		columns(out, "", rows)
+		answer.Columns(out, "", rows)
 	}
 	if len(s.Pods)+len(s.Evictions) > 0 {
 		io.WriteString(out, "\n")
@@ -110,7 +91,7 @@ func (s *Simulation) events(out *bufio.Writer) {
 		}
 		i = next
 	}
-	columns(out, "", rows)
+	answer.Columns(out, "", rows)
 	t := s.Totals()
 	fmt.Fprintf(out, "\n%d placed, %d pending, %d preempted, %d evicted\n", t.Placed, t.Pending, t.Victims, t.Evicted)
 }
@@ -129,45 +110,13 @@ func byKind(events []Event) (groups [][]*Event) {
 	return groups
 }
 
-// columns writes rows of equal length one below the other. (A tabwriter leaves spaces behind empty cells at the end.)
-func columns(out *bufio.Writer, indent string, rows [][]string) {
-	const gap = 3
-	var widths []int
-	for _, row := range rows {
-		for i, cell := range row {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], len(cell))
-		}
-	}
-	var line []byte
-	for _, row := range rows {
-		line = append(line[:0], indent...)
-		for i, cell := range row {
-			line = append(line, cell...)
-			line = append(line, bytes.Repeat([]byte{' '}, widths[i]-len(cell)+gap)...)
-		}
-		out.Write(bytes.TrimRight(line, " "))
-		out.WriteByte('\n')
-	}
-}
-
 // why puts what is not in the columns into one line.
 func (p *Pod) why() string {
 	if len(p.Victims) == 0 {
 		return p.Message
 	}
-	const most = 10
-	var list []string
-	for i, v := range p.Victims {
-		if i == most {
-			list = append(list, fmt.Sprintf("and %d more", len(p.Victims)-most))
-			break
-		}
-		list = append(list, v.Namespace+"/"+v.Name)
-	}
-	return fmt.Sprintf("preempts on %s: %s", p.NominatedNode, strings.Join(list, ", "))
+	victims := answer.List(len(p.Victims), func(i int) string { return p.Victims[i].Namespace + "/" + p.Victims[i].Name })
+	return fmt.Sprintf("preempts on %s: %s", p.NominatedNode, victims)
 }
 
 // explained writes a pod with what is said of every node.
@@ -196,5 +145,5 @@ func (p *Pod) explained(out *bufio.Writer, timed bool) {
 		slices.Sort(scores)
 		rows = append(rows, []string{n.Name, strconv.FormatInt(*n.Total, 10), strings.Join(scores, " ")})
 	}
-	columns(out, "  ", rows)
+	answer.Columns(out, "  ", rows)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/manifest"
 	"github.com/berth-k8s/berth/simulate"
 )
@@ -217,7 +218,7 @@ spec: {priorityClassName: high, containers: [{name: c, image: i, resources: {req
     {"namespace": "default", "name": "web-0", "node": "node-1", "after": "300s", "taint": "node.kubernetes.io/unreachable:NoExecute"}
   ]
 }`
-	for _, format := range simulate.Formats {
+	for _, format := range answer.Formats {
 		var b bytes.Buffer
 		if err := s.Write(&b, format); err != nil {
 			t.Fatal(err)

@@ -10,3 +10,12 @@ type Source struct {
 	// ResourceVersion is the newest of the lists that were read; empty for files.
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 }
+
+// String is the last line of what people read.
+func (s Source) String() string {
+	text := "Read from " + s.From + " as of " + s.AsOf.UTC().Format("2006-01-02 15:04:05Z")
+	if s.ResourceVersion != "" {
+		text += ", resourceVersion " + s.ResourceVersion
+	}
+	return text
+}

@@ -3,40 +3,22 @@ package whatif
 import (
 	"bufio"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
-	"sigs.k8s.io/yaml"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/simulate"
 )
 
-// Formats are those that Write knows beside the one for people.
-var Formats = []string{"json", "yaml"}
-
-// Write writes the forecast in a format; the empty one is for people. wide lists every pod where the other sums up.
+// Write writes the forecast in one of answer.Formats; any other is for people. wide lists every pod where the other sums up.
 func (f *Forecast) Write(out io.Writer, format string, wide bool) error {
-	switch format {
-	case "json":
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		encoder.SetEscapeHTML(false)
-		return encoder.Encode(f)
-	case "yaml":
-		text, err := yaml.Marshal(f)
-		if err == nil {
-			_, err = out.Write(text)
-		}
-		return err
-	}
-	buffered := bufio.NewWriter(out)
-	p := printer{buffered, wide}
-	p.forecast(f)
-	return buffered.Flush()
+	return answer.Write(out, format, f, func(text *bufio.Writer) {
+		printer{text, wide}.forecast(f)
+	})
 }
 
 type printer struct {
@@ -45,9 +27,11 @@ type printer struct {
 }
 
 // most is how many pods are listed before the rest is summed up.
-const most = 10
+const most = answer.Most
 
 func (p printer) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
+
+func (p printer) columns(rows [][]string) { answer.Columns(p.Writer, "  ", rows) }
 
 func (p printer) forecast(f *Forecast) {
 	for _, words := range f.Operations {
@@ -69,11 +53,7 @@ func (p printer) forecast(f *Forecast) {
 		p.line("note: %s", note)
 	}
 	if f.Source.From != "" {
-		version := ""
-		if f.Source.ResourceVersion != "" {
-			version = ", resourceVersion " + f.Source.ResourceVersion
-		}
-		p.line("\nRead from %s as of %s%s. Nothing was written.", f.Source.From, f.Source.AsOf.UTC().Format("2006-01-02 15:04:05Z"), version)
+		p.line("\n%s. Nothing was written.", f.Source)
 	}
 }
 
@@ -122,7 +102,7 @@ func (p printer) leaving(all []Leaving) {
 		rows = append(rows, []string{l.After.String(), l.Namespace + "/" + l.Name, l.Node, because, l.then()})
 	}
 	p.line("")
-	p.table(rows)
+	p.columns(rows)
 	if len(list) > most && !p.wide {
 		p.line("  and %d more (-o wide lists them all): %s", len(list)-most, byController(list[most:]))
 	}
@@ -183,7 +163,7 @@ func (p printer) placed(list []Placed) {
 		rows = append(rows, []string{placed.After.String(), placed.Namespace + "/" + placed.Name, placed.Node, note})
 	}
 	p.line("")
-	p.table(rows)
+	p.columns(rows)
 	if len(list) > most && !p.wide {
 		p.line("  and %d more", len(list)-most)
 	}
@@ -205,7 +185,7 @@ func (p printer) pending(list []Waiting) {
 		rows = append(rows, []string{w.Namespace + "/" + w.Name, note, w.Message})
 	}
 	p.line("")
-	p.table(rows)
+	p.columns(rows)
 	if len(list) > most && !p.wide {
 		p.line("  and %d more", len(list)-most)
 	}
@@ -232,11 +212,11 @@ func (p printer) blocked(title string, list []simulate.Blocked) {
 			p.line("  and %d more", len(list)-most)
 			break
 		}
-		for_ := ""
+		held := ""
 		if b.For > 0 {
-			for_ = " (" + b.For.String() + ")"
+			held = " (" + b.For.String() + ")"
 		}
-		p.line("  %s/%s on %s: %s%s", b.Namespace, b.Name, b.Node, b.Message, for_)
+		p.line("  %s/%s on %s: %s%s", b.Namespace, b.Name, b.Node, b.Message, held)
 	}
 }
 
@@ -249,7 +229,7 @@ func (p printer) chosen(list []simulate.Cost) {
 		rows = append(rows, []string{c.Node, fmt.Sprint(c.Evicted), fmt.Sprint(c.Lost), fmt.Sprint(c.Blocked), fmt.Sprint(c.Pending), fmt.Sprint(c.Priority)})
 	}
 	p.line("")
-	p.table(rows)
+	p.columns(rows)
 }
 
 func (p printer) fills(list []simulate.Fill) {
@@ -280,15 +260,8 @@ func (p printer) budgets(list []Budget) {
 		if b.Broken {
 			what = "is broken by the loss of"
 		}
-		p.line("\nDisruption budget %s/%s %s %s.", b.Namespace, b.Name, what, strings.Join(shortened(b.Pods), ", "))
+		p.line("\nDisruption budget %s/%s %s %s.", b.Namespace, b.Name, what, answer.List(len(b.Pods), func(i int) string { return b.Pods[i] }))
 	}
-}
-
-func shortened(names []string) []string {
-	if len(names) <= most {
-		return names
-	}
-	return append(slices.Clone(names[:most]), fmt.Sprintf("and %d more", len(names)-most))
 }
 
 func (p printer) utilisation(f *Forecast) {
@@ -301,30 +274,9 @@ func (p printer) utilisation(f *Forecast) {
 		})
 	}
 	p.line("")
-	p.table(rows)
+	p.columns(rows)
 }
 
 func (a *Amount) text(write func(int64) string) string {
 	return fmt.Sprintf("%s of %s (%.1f%%)", write(a.Requested), write(a.Allocatable), a.Percent)
-}
-
-func (p printer) table(rows [][]string) {
-	const gap = 3
-	var widths []int
-	for _, row := range rows {
-		for i, cell := range row {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], len(cell))
-		}
-	}
-	for _, row := range rows {
-		var b strings.Builder
-		for i, cell := range row {
-			b.WriteString(cell)
-			b.WriteString(strings.Repeat(" ", widths[i]-len(cell)+gap))
-		}
-		p.line("  %s", strings.TrimRight(b.String(), " "))
-	}
 }

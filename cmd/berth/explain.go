@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-k8s/berth/explain"
+	"github.com/berth-k8s/berth/internal/answer"
 )
 
 // explanation is what the flags of berth explain say.
@@ -47,7 +48,7 @@ func (e *explanation) run(cmd *cobra.Command, arg string) error {
 	if err != nil {
 		return err
 	}
-	if err := oneOf(e.output, append(explain.Formats, "wide")...); err != nil {
+	if err := oneOf(e.output, append(answer.Formats, "wide")...); err != nil {
 		return err
 	}
 	node := e.node

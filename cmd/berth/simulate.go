@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/manifest"
 	"github.com/berth-k8s/berth/nodehealth"
 	"github.com/berth-k8s/berth/simulate"
@@ -78,8 +79,8 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	switch {
 	case len(s.files) == 0:
 		return usagef("no manifests given: use -f FILE, -f DIR or -f -")
-	case s.output != "" && s.output != "svg" && !slices.Contains(simulate.Formats, s.output):
-		return usagef("--output %q: must be %s", s.output, strings.Join(simulate.Formats, " or "))
+	case s.output != "" && s.output != "svg" && !slices.Contains(answer.Formats, s.output):
+		return usagef("--output %q: must be %s", s.output, strings.Join(answer.Formats, " or "))
 	case s.output == "svg" && s.scenario == "":
 		return usagef("--output svg: draws what happens in a --scenario")
 	case s.grace < 20*time.Second:

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/whatif"
 )
 
@@ -87,7 +88,7 @@ func (f *forecast) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := oneOf(f.output, append(whatif.Formats, "wide")...); err != nil {
+	if err := oneOf(f.output, append(answer.Formats, "wide")...); err != nil {
 		return err
 	}
 	for _, condition := range f.failOn {
