@@ -193,12 +193,27 @@ func (w *World) silence(name string) {
 	m.dead = true
 	w.tell(Event{Kind: "NodeFailed", Node: name})
 	if !m.watched() {
-		w.change(name, func(n *v1.Node) { setReady(n, v1.ConditionTrue, w.clock()) })
+		w.reportReady(name)
 	}
 	if w.health != nil {
 		w.health.lease(w, name, lastRenewal(name, w.now))
 		w.health.alert(w)
 		w.health.unsettled = true
+	}
+}
+
+// reportReady lets all nodes that report nothing, as in a manifest written by hand, report that they are ready, but for those whose taints
+// say otherwise: when one falls silent, it is to be seen that the others do not.
+func (w *World) reportReady(failing string) {
+	for _, name := range w.nodeNames() {
+		m := w.machines[name]
+		if m.watched() || name != failing && slices.ContainsFunc(m.object.Spec.Taints, func(t v1.Taint) bool { return OfState(&t) }) {
+			continue
+		}
+		w.change(name, func(n *v1.Node) { setReady(n, v1.ConditionTrue, w.clock()) })
+		if w.health != nil && !m.dead {
+			w.health.lease(w, name, lastRenewal(name, w.now))
+		}
 	}
 }
 

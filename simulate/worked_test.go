@@ -21,6 +21,7 @@ import (
 //	cluster   the manifests that the following ones are added to
 //	config    the scheduler's configuration from here on
 //	simulate  with manifests of its own: what becomes of the pods; explain adds every node's word, for=10m lets time pass
+//	scenario  with steps: the timeline as people see it; kinds=(A,B) leaves out all other events, counts sums up
 func TestWorkedCases(t *testing.T) {
 	for _, dir := range []string{"../testdata/worked", "testdata"} {
 		files, err := filepath.Glob(dir + "/*.txt")
@@ -49,27 +50,81 @@ func workedCase(t *testing.T, file string) {
 			profiles = c.Profiles
 			return strings.Join(append(c.Notes, ""), "\n")
 		case "simulate":
-			set, err := manifest.Read([]string{"-"}, strings.NewReader(cluster+d.Input), manifest.Options{})
-			if err != nil {
-				return "error: " + err.Error() + "\n"
-			}
-			options := simulate.Options{Profiles: profiles, Seed: 1, Explain: d.HasArg("explain")}
-			if d.HasArg("for") {
-				var text string
-				d.ScanArgs(t, "for", &text)
-				if options.For, err = time.ParseDuration(text); err != nil {
-					d.Fatalf(t, "%v", err)
-				}
-			}
-			s, err := simulate.Run(set, options)
-			if err != nil {
-				return "error: " + err.Error() + "\n"
-			}
-			return described(s)
+			return simulated(t, cluster+d.Input, simulate.Options{
+				Profiles: profiles, Seed: 1, Explain: d.HasArg("explain"), For: argument(t, d, "for"),
+			}, described)
+		case "scenario":
+			return simulated(t, cluster, simulate.Options{
+				Profiles: profiles, Seed: 1, Scenario: scenario(t, d.Input), For: argument(t, d, "for"),
+			}, func(s *simulate.Simulation) string { return timeline(d, s) })
 		}
 		d.Fatalf(t, "unknown command %q", d.Cmd)
 		return ""
 	})
+}
+
+func argument(t *testing.T, d *datadriven.TestData, name string) (value time.Duration) {
+	t.Helper()
+	if !d.HasArg(name) {
+		return 0
+	}
+	var text string
+	d.ScanArgs(t, name, &text)
+	value, err := time.ParseDuration(text)
+	if err != nil {
+		d.Fatalf(t, "%v", err)
+	}
+	return value
+}
+
+func simulated(t *testing.T, manifests string, options simulate.Options, describe func(*simulate.Simulation) string) string {
+	t.Helper()
+	set, err := manifest.Read([]string{"-"}, strings.NewReader(manifests), manifest.Options{})
+	if err != nil {
+		return "error: " + err.Error() + "\n"
+	}
+	s, err := simulate.Run(set, options)
+	if err != nil {
+		return "error: " + err.Error() + "\n"
+	}
+	return describe(s)
+}
+
+func timeline(d *datadriven.TestData, s *simulate.Simulation) string {
+	if kinds, ok := d.Arg("kinds"); ok {
+		s.Timeline = slices.DeleteFunc(s.Timeline, func(e simulate.Event) bool { return !slices.Contains(kinds.Vals, e.Kind) })
+	}
+	if d.HasArg("counts") {
+		return counts(s.Timeline)
+	}
+	var b strings.Builder
+	if err := s.Write(&b, ""); err != nil {
+		return "error: " + err.Error() + "\n"
+	}
+	table, _, _ := strings.Cut(b.String(), "\n\n")
+	return table + "\n"
+}
+
+// counts sums events up by what they say.
+func counts(events []simulate.Event) string {
+	type sum struct {
+		n           int
+		first, last simulate.Seconds
+	}
+	sums, order := map[string]*sum{}, []string{}
+	for _, e := range events {
+		what := strings.TrimSpace(e.Kind + " " + e.Message)
+		if sums[what] == nil {
+			sums[what] = &sum{first: e.After}
+			order = append(order, what)
+		}
+		sums[what].n, sums[what].last = sums[what].n+1, e.After
+	}
+	var b strings.Builder
+	for _, what := range order {
+		fmt.Fprintf(&b, "%d times from %s to %s: %s\n", sums[what].n, sums[what].first, sums[what].last, what)
+	}
+	return b.String()
 }
 
 // described writes a simulation a line a fact.
