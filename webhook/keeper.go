@@ -124,39 +124,49 @@ func (w *Webhook) certificates(ctx context.Context) (certificates, error) {
 }
 
 func (w *Webhook) keepMutating(ctx context.Context, bundle []byte, whole bool) error {
-	api := w.client.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	wanted := w.options.mutating(w.port(), bundle)
-	current, err := api.Get(ctx, wanted.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		if !w.options.Register {
-			return nil
+	return keepOne(ctx, w.client.AdmissionregistrationV1().MutatingWebhookConfigurations(), wanted, w.options.Register, func(next *mutating) {
+		if w.options.Register && whole {
+			next.Labels, next.Webhooks = wanted.Labels, wanted.Webhooks
 		}
-		_, err = api.Create(ctx, wanted, metav1.CreateOptions{})
-		return err
-	}
-	if err != nil {
-		return err
-	}
-	next := current.DeepCopy()
-	if w.options.Register && whole {
-		next.Labels, next.Webhooks = wanted.Labels, wanted.Webhooks
-	}
-	for i := range next.Webhooks {
-		trust(next.Webhooks[i].Name, &next.Webhooks[i].ClientConfig, bundle)
-	}
-	if apiequality.Semantic.DeepEqual(current, next) {
-		return nil
-	}
-	_, err = api.Update(ctx, next, metav1.UpdateOptions{})
-	return err
+		for i := range next.Webhooks {
+			trust(next.Webhooks[i].Name, &next.Webhooks[i].ClientConfig, bundle)
+		}
+	})
 }
 
 func (w *Webhook) keepValidating(ctx context.Context, bundle []byte, whole bool) error {
-	api := w.client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	wanted := w.options.validating(w.port(), bundle)
-	current, err := api.Get(ctx, wanted.Name, metav1.GetOptions{})
+	return keepOne(ctx, w.client.AdmissionregistrationV1().ValidatingWebhookConfigurations(), wanted, w.options.Register, func(next *validating) {
+		if w.options.Register && whole {
+			next.Labels, next.Webhooks = wanted.Labels, wanted.Webhooks
+		}
+		for i := range next.Webhooks {
+			trust(next.Webhooks[i].Name, &next.Webhooks[i].ClientConfig, bundle)
+		}
+	})
+}
+
+type (
+	mutating   = admissionregistrationv1.MutatingWebhookConfiguration
+	validating = admissionregistrationv1.ValidatingWebhookConfiguration
+)
+
+// configurations is the API of one kind.
+type configurations[C any] interface {
+	Get(context.Context, string, metav1.GetOptions) (C, error)
+	Create(context.Context, C, metav1.CreateOptions) (C, error)
+	Update(context.Context, C, metav1.UpdateOptions) (C, error)
+}
+
+// keepOne makes a configuration if it may and there is none, and writes it if mend changes it.
+func keepOne[C interface {
+	metav1.Object
+	DeepCopy() C
+}](ctx context.Context, api configurations[C], wanted C, make bool, mend func(next C)) error {
+	current, err := api.Get(ctx, wanted.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		if !w.options.Register {
+		if !make {
 			return nil
 		}
 		_, err = api.Create(ctx, wanted, metav1.CreateOptions{})
@@ -166,13 +176,7 @@ func (w *Webhook) keepValidating(ctx context.Context, bundle []byte, whole bool)
 		return err
 	}
 	next := current.DeepCopy()
-	if w.options.Register && whole {
-		next.Labels, next.Webhooks = wanted.Labels, wanted.Webhooks
-	}
-	for i := range next.Webhooks {
-		trust(next.Webhooks[i].Name, &next.Webhooks[i].ClientConfig, bundle)
-	}
-	if apiequality.Semantic.DeepEqual(current, next) {
+	if mend(next); apiequality.Semantic.DeepEqual(current, next) {
 		return nil
 	}
 	_, err = api.Update(ctx, next, metav1.UpdateOptions{})
