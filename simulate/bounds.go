@@ -35,8 +35,7 @@ func newBounds(quotas []*v1.ResourceQuota, ranges []*v1.LimitRange) *bounds {
 	return b
 }
 
-// fill gives the containers of a new pod the requests and limits that its namespace has for those that set none. The bounds of a
-// limit range themselves are not enforced.
+// fill gives the containers of a new pod the requests and limits that its namespace has for those that set none.
 func (b *bounds) fill(p *v1.Pod) {
 	for _, r := range b.ranges[p.Namespace] {
 		for i := range r.Spec.Limits {
@@ -73,9 +72,14 @@ func orElse(list, other v1.ResourceList) v1.ResourceList {
 	return all
 }
 
-// charge counts a pod against the quotas of its namespace. A new pod that does not fit into all of them is refused, in the API
-// server's words.
+// charge counts a pod against the quotas of its namespace. A new pod that does not fit into all of them, or is outside the limit
+// ranges, is refused, in the API server's words.
 func (b *bounds) charge(p *v1.Pod, isNew bool) (refusal string) {
+	if isNew {
+		if refusal = b.outside(p); refusal != "" {
+			return refusal
+		}
+	}
 	quotas := b.quotas[p.Namespace]
 	if len(quotas) == 0 || rules.IsTerminal(p) {
 		return ""

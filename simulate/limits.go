@@ -1,0 +1,95 @@
+package simulate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/component-helpers/resource"
+)
+
+// outside says why the limit ranges of its namespace do not let a new pod in, in the API server's words.
+func (b *bounds) outside(p *v1.Pod) (refusal string) {
+	for _, r := range b.ranges[p.Namespace] {
+		var faults []string
+		for i := range r.Spec.Limits {
+			item := &r.Spec.Limits[i]
+			switch item.Type {
+			case v1.LimitTypeContainer:
+				for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
+					for j := range list {
+						faults = append(faults, amounts{list[j].Resources.Requests, list[j].Resources.Limits}.outside(item)...)
+					}
+				}
+			case v1.LimitTypePod: // what the class adds is not the pod's doing
+				options := resource.PodResourcesOptions{ExcludeOverhead: true}
+				faults = append(faults, amounts{resource.PodRequests(p, options), resource.PodLimits(p, options)}.outside(item)...)
+			}
+		}
+		slices.Sort(faults)
+		switch faults = slices.Compact(faults); len(faults) {
+		case 0:
+		case 1:
+			return fmt.Sprintf("pods %q is forbidden: %s", p.Name, faults[0])
+		default:
+			return fmt.Sprintf("pods %q is forbidden: [%s]", p.Name, strings.Join(faults, ", "))
+		}
+	}
+	return ""
+}
+
+// amounts are what a container, or a pod, asks for and may use.
+type amounts struct{ requests, limits v1.ResourceList }
+
+// outside lists in what way they break a rule.
+func (a amounts) outside(rule *v1.LimitRangeItem) (faults []string) {
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	for name, least := range rule.Min {
+		request, requested := a.requests[name]
+		limit, limited := a.limits[name]
+		text := fmt.Sprintf("minimum %s usage per %s is %s", name, rule.Type, least.String())
+		switch {
+		case !requested:
+			fault("%s.  No request is specified", text)
+		case request.Cmp(least) < 0:
+			fault("%s, but request is %s", text, request.String())
+		case limited && limit.Cmp(least) < 0:
+			fault("%s, but limit is %s", text, limit.String())
+		}
+	}
+	for name, most := range rule.Max {
+		request, requested := a.requests[name]
+		limit, limited := a.limits[name]
+		text := fmt.Sprintf("maximum %s usage per %s is %s", name, rule.Type, most.String())
+		switch {
+		case !limited:
+			fault("%s.  No limit is specified", text)
+		case limit.Cmp(most) > 0:
+			fault("%s, but limit is %s", text, limit.String())
+		case requested && request.Cmp(most) > 0:
+			fault("%s, but request is %s", text, request.String())
+		}
+	}
+	for name, most := range rule.MaxLimitRequestRatio {
+		request, limit := a.requests[name], a.limits[name]
+		text := fmt.Sprintf("%s max limit to request ratio per %s is %s", name, rule.Type, most.String())
+		switch ratio := ratioOf(limit, request); {
+		case request.IsZero():
+			fault("%s, but no request is specified or request is 0", text)
+		case limit.IsZero():
+			fault("%s, but no limit is specified or limit is 0", text)
+		case ratio > most.AsApproximateFloat64():
+			fault("%s, but provided ratio is %f", text, ratio)
+		}
+	}
+	return faults
+}
+
+func ratioOf(limit, request apiresource.Quantity) float64 {
+	if request.IsZero() {
+		return 0
+	}
+	return limit.AsApproximateFloat64() / request.AsApproximateFloat64()
+}
