@@ -14,6 +14,7 @@ import (
 	"github.com/berth-k8s/berth/decide"
 	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/rules"
+	"github.com/berth-k8s/berth/scheduler/decision"
 	"github.com/berth-k8s/berth/simulate"
 )
 
@@ -24,6 +25,8 @@ type Options struct {
 	Node string
 	// Source is where the world was read from.
 	Source simulate.Source
+	// Decided is what the live scheduler says of the pod; nil if it was not asked.
+	Decided *decision.Decision
 }
 
 // ErrNoPod says that there is no pod of that name.
@@ -84,6 +87,7 @@ func (e *explainer) explain(found simulate.Found) error {
 	out := e.out
 	profile := e.w.Profile(e.object.Spec.SchedulerName)
 	e.lastDecision()
+	e.decided()
 	switch {
 	case rules.IsTerminal(e.object):
 		out.State = Completed
@@ -171,9 +175,7 @@ func (e *explainer) placed(profile *plugins.Profile) error {
 		out.Summary = fmt.Sprintf("The pod is on node %s with a score of %d; today %s would be chosen with %d. The cluster has changed since it was placed, or it was bound otherwise.",
 			node, own.Total, best[0].Node.Name, best[0].Total)
 	}
-	if out.LastDecision != nil {
-		out.LastDecision.Holds = holds
-	}
+	e.holds(holds)
 	return nil
 }
 
@@ -225,9 +227,7 @@ func (e *explainer) pending(profile *plugins.Profile) error {
 	}
 	after := e.preemption(profile, waiting)
 	out.Message = cmp.Or(gate, evaluation.Message(after))
-	if out.LastDecision != nil {
-		out.LastDecision.Holds = out.LastDecision.Message == out.Message
-	}
+	e.holds(out.LastDecision != nil && out.LastDecision.Message == out.Message)
 	e.suggest(profile, object, waiting)
 	out.Summary = e.pendingSummary(gate)
 	return nil

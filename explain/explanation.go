@@ -5,6 +5,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-k8s/berth/scheduler/decision"
 	"github.com/berth-k8s/berth/simulate"
 )
 
@@ -37,8 +38,10 @@ type Explanation struct {
 	Summary string `json:"summary"`
 	// Message is what the FailedScheduling event says of the pod, in the scheduler's words.
 	Message string `json:"message,omitempty"`
-	// LastDecision is what the scheduler wrote into the pod's status.
+	// LastDecision is what the scheduler wrote into the pod's status, or says itself.
 	LastDecision *LastDecision `json:"lastDecision,omitempty"`
+	// Decision is all that the live scheduler says of the pod, if it was asked.
+	Decision *decision.Decision `json:"decision,omitempty"`
 	// Scores has the pod's node and the next best ones, of all that could take it.
 	Scores   []Score `json:"scores,omitempty"`
 	Feasible int     `json:"feasible"`
@@ -66,7 +69,7 @@ type Pod struct {
 	Controller string `json:"controller,omitempty"`
 }
 
-// LastDecision is the scheduler's own word, from the pod's condition PodScheduled.
+// LastDecision is the scheduler's own word, from its memory or else from the pod's condition PodScheduled.
 type LastDecision struct {
 	At      metav1.Time `json:"at"`
 	Reason  string      `json:"reason,omitempty"`

@@ -42,8 +42,11 @@ func (p printer) explanation(e *Explanation) {
 	if e.Preemption != nil {
 		p.preemption(e.Preemption)
 	}
-	if e.Queue != nil {
+	if e.Queue != nil && (e.Decision == nil || e.Decision.Queue == nil) {
 		p.queue(e.Queue)
+	}
+	if e.Decision != nil {
+		p.decided(e)
 	}
 	if len(e.Suggestions) > 0 {
 		p.suggestions(e)
@@ -54,7 +57,7 @@ func (p printer) explanation(e *Explanation) {
 	if e.Message != "" {
 		p.line("\nThe scheduler's words: %s", e.Message)
 	}
-	if l := e.LastDecision; l != nil && !l.Holds && l.Message != "" && l.Message != e.Message {
+	if l := e.LastDecision; l != nil && e.Decision == nil && !l.Holds && l.Message != "" && l.Message != e.Message {
 		p.line("It last said, %s: %s", l.At.UTC().Format("2006-01-02 15:04:05Z"), l.Message)
 	}
 	if e.Source.From != "" {

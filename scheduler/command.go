@@ -68,12 +68,16 @@ again when something happens that can help.
 
 Configuration files and flags are kube-scheduler's. The file is followed while
 the scheduler runs: a good change takes effect between two pods, a bad one is
-refused with an event. Of several replicas one leads, and another takes over.`,
+refused with an event. Of several replicas one leads, and another takes over.
+
+With --shadow nothing is decided and nothing written: what another scheduler
+chooses for the same pods is compared with the best node, and reported.`,
 		Example: `  berth scheduler
   berth scheduler --config scheduler.yaml --leader-elect=false
   berth scheduler --policy-config-file policy.json --write-config-to -
+  berth scheduler --shadow --shadow-report report.json
   berth scheduler --secure-port 0 --health-bind-address 127.0.0.1:10251`,
-		Args:         cobra.NoArgs,
+		Args:         func(cmd *cobra.Command, args []string) error { return usage(cobra.NoArgs(cmd, args)) },
 		SilenceUsage: true,
 		RunE:         func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 	}

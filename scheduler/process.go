@@ -9,6 +9,7 @@ import (
 	goruntime "runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -20,6 +21,7 @@ import (
 	"github.com/berth-k8s/berth/scheduler/metrics"
 	"github.com/berth-k8s/berth/scheduler/options"
 	"github.com/berth-k8s/berth/scheduler/outside"
+	"github.com/berth-k8s/berth/scheduler/shadow"
 	"github.com/berth-k8s/berth/serve"
 )
 
@@ -38,6 +40,7 @@ type process struct {
 	elector   *lead.Elector
 	server    *serve.Server
 	scheduler *live.Scheduler
+	shadow    *shadow.Recorder // with --shadow
 	inUse     atomic.Pointer[loaded]
 	ending    atomic.Bool
 }
@@ -108,11 +111,13 @@ func (p *process) write(l *loaded) error {
 
 // start makes the parts from what was read, and runs them.
 func (p *process) start(ctx context.Context, first *loaded) error {
-	// Events go through a client of their own, so that they are in nobody's way.
+	// Events go through a client of their own, so that they are in nobody's way. Over HTTP/1.1 a small request takes a third less of
+	// the CPU than over HTTP/2: no frames, and no goroutine for each.
 	config, err := p.settings.Rest("scheduler-events")
 	if err != nil {
 		return err
 	}
+	config.NextProtos = []string{"http/1.1"}
 	events, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
@@ -146,11 +151,17 @@ func (p *process) run(ctx context.Context, first *loaded, events kubernetes.Inte
 	}
 	leads := make(chan struct{})
 	var err error
-	p.scheduler, err = live.New(p.client, events, live.Options{
+	options := live.Options{
 		Profiles: first.profiles, Observer: p.recorder, Objects: p.store, Lead: leads,
+		ContentType:  p.settings.ContentType,
 		Ready:        func() { fmt.Fprintln(p.out, "ready") },
 		FirstBackoff: p.settings.FirstBackoff, LastBackoff: p.settings.LastBackoff, MaxWait: p.flags.MaxUnschedulable,
-	})
+	}
+	if p.flags.Shadow {
+		p.shadow = shadow.New(time.Now())
+		options.Shadow = p.shadow
+	}
+	p.scheduler, err = live.New(p.client, events, options)
 	if err != nil {
 		return err
 	}
@@ -162,6 +173,9 @@ func (p *process) run(ctx context.Context, first *loaded, events kubernetes.Inte
 	for _, url := range p.server.URLs() {
 		fmt.Fprintf(p.err, "health and metrics on %s\n", url)
 	}
+	if err := p.writeAddresses(); err != nil {
+		return err
+	}
 	tellers.Go(func() { p.server.Run(telling, p.endpoints(), p.client) })
 	tellers.Go(func() { p.events.Run(telling) })
 	if p.source.Follow {
@@ -171,6 +185,9 @@ func (p *process) run(ctx context.Context, first *loaded, events kubernetes.Inte
 	}
 	defer p.ending.Store(true)
 	context.AfterFunc(ctx, func() { p.ending.Store(true) })
+	if p.flags.Shadow {
+		return p.follow(ctx)
+	}
 	return p.lead(ctx, leads)
 }
 
@@ -218,8 +235,11 @@ func (p *process) endpoints() serve.Handlers {
 	}
 	e.Profiling = p.settings.PlainProfiling
 	plain := e.Handler()
+	if loopback(p.server.PlainAddress()) {
+		plain = p.withDecisions(plain)
+	}
 	e.Profiling = p.settings.Profiling
-	return serve.Handlers{Secure: e.Handler(), Plain: plain}
+	return serve.Handlers{Secure: p.withDecisions(e.Handler()), Plain: plain}
 }
 
 func (p *process) notEnding() error {

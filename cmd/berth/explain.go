@@ -12,6 +12,8 @@ type explanation struct {
 	question
 	namespace string
 	node      string
+
+	schedulerURL string
 }
 
 func newExplainCommand() *cobra.Command {
@@ -27,7 +29,9 @@ tried with the engine before it is printed. Or why it has to leave its node, whe
 exactly, and what would let it stay.
 
 Asks the cluster of the kubeconfig, which is only read (get and list, never
-secrets), or with -f the one in manifests or in a recording.`,
+secrets), or with -f the one in manifests or in a recording. A live scheduler of
+Berth is asked, too, what it decided last, and whether that still holds is said:
+that of berth up, or the one of --scheduler-url.`,
 		Example: `  berth explain pod/web-1
   berth explain pod/web-1 -n shop -o json
   berth explain pod/web-1 --node node-3
@@ -39,6 +43,7 @@ secrets), or with -f the one in manifests or in a recording.`,
 	flags := cmd.Flags()
 	e.addFlags(flags, "json, yaml or wide")
 	flags.StringVarP(&e.namespace, "namespace", "n", "", "the pod's namespace (default: the context's, or default)")
+	flags.StringVar(&e.schedulerURL, "scheduler-url", "", "the scheduler's endpoints, as http://127.0.0.1:10251, to ask what it decided (default: those of berth up)")
 	flags.StringVar(&e.node, "node", "", "add every plugin's word on this node")
 	return cmd
 }
@@ -61,7 +66,10 @@ func (e *explanation) run(cmd *cobra.Command, arg string) error {
 	if err != nil {
 		return err
 	}
-	answer, err := explain.Of(w, explain.Options{Namespace: e.space(e.namespace), Name: name, Node: node, Source: source})
+	namespace := e.space(e.namespace)
+	answer, err := explain.Of(w, explain.Options{
+		Namespace: namespace, Name: name, Node: node, Source: source, Decided: e.decided(cmd, namespace, name),
+	})
 	if err != nil {
 		return err
 	}

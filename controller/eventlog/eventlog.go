@@ -35,8 +35,6 @@ type Log struct {
 	Busy func() bool
 	// Drain is how long Run goes on after the end of its context with what is queued.
 	Drain time.Duration
-	// Once is a reason that is given once for an object, so that nothing need be remembered of it.
-	Once string
 
 	client     kubernetes.Interface
 	source     string
@@ -180,12 +178,9 @@ func (l *Log) turn(ctx context.Context) {
 }
 
 func (l *Log) write(ctx, until context.Context, event *v1.Event) {
-	result := &record.EventCorrelateResult{Event: event}
-	if event.Reason != l.Once {
-		var err error
-		if result, err = l.correlator.EventCorrelate(event); err != nil || result.Skip {
-			return
-		}
+	result, err := l.correlator.EventCorrelate(event)
+	if err != nil || result.Skip {
+		return
 	}
 	l.turn(until)
 	for attempt := range attempts {
@@ -194,9 +189,7 @@ func (l *Log) write(ctx, until context.Context, event *v1.Event) {
 		}
 		written, err := l.send(ctx, result)
 		if err == nil {
-			if event.Reason != l.Once {
-				l.correlator.UpdateState(written)
-			}
+			l.correlator.UpdateState(written)
 			return
 		}
 		klog.FromContext(ctx).V(2).Info("Event not written", "reason", event.Reason, "about", klog.KRef(event.InvolvedObject.Namespace, event.InvolvedObject.Name), "err", err)

@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/berth-k8s/berth/decide"
 	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/queue"
+	"github.com/berth-k8s/berth/scheduler/decision"
 )
 
 // schedule decides one pod.
@@ -21,29 +23,30 @@ func (s *Scheduler) schedule(ctx context.Context, item *queue.Item) {
 	p := s.profiles[item.Pod.Spec.SchedulerName]
 	b := s.newPlacement(p, item)
 	if s.knownToFail(b) {
-		s.reject(b, p.failed.rejectors, p.failed.message, nil, false)
+		s.reject(b, p.failed.why, nil, false)
 		return
 	}
 	for _, e := range p.begin {
 		e.Begin(&b.Attempt)
 	}
-	decision := p.Decide(b.Waiting)
+	found := p.Decide(b.Waiting)
 	switch {
-	case decision.Err != nil:
+	case found.Err != nil:
 		s.observer.Decided(time.Since(b.began))
 		s.end(b, false)
-		s.fail(b, decision.Err)
-	case decision.Node == nil:
+		s.fail(b, found.Err)
+	case found.Node == nil:
 		s.unplaced(ctx, b)
 	default:
 		s.observer.Decided(time.Since(b.began))
-		s.assume(b, decision.Node)
+		s.decidedPlace(b, found.Node.Name, found.Total, found.Feasible)
+		s.assume(b, found.Node)
 	}
 }
 
 func (s *Scheduler) newPlacement(p *profile, item *queue.Item) *placement {
 	pod := item.Pod
-	b := &placement{profile: p, item: item, began: time.Now()}
+	b := &placement{profile: p, item: item, began: time.Now(), sampled: rand.N(100) < sampled}
 	b.waiting = cluster.Pod{
 		Class: item.Class, Name: pod.Name, UID: pod.UID, Nominated: pod.Status.NominatedNodeName, Created: pod.CreationTimestamp.Time,
 	}
@@ -52,6 +55,18 @@ func (s *Scheduler) newPlacement(p *profile, item *queue.Item) *placement {
 	}
 	b.Attempt = Attempt{Pod: pod, Waiting: &b.waiting, Profile: pod.Spec.SchedulerName, Cluster: s.cluster}
 	return b
+}
+
+// sampled is for how many attempts in a hundred the time of each plugin is taken; upstream's.
+const sampled = 10
+
+// timing returns what is to be called when the plugin has been asked.
+func (s *Scheduler) timing(b *placement, plugin string, point plugins.Point) func(ok bool) {
+	if !b.sampled {
+		return func(bool) {}
+	}
+	began := time.Now()
+	return func(ok bool) { s.observer.RanPlugin(plugin, point, ok, time.Since(began)) }
 }
 
 // unplaced asks who can help a pod that fits nowhere, and puts it where it waits.
@@ -83,9 +98,9 @@ func (s *Scheduler) unplaced(ctx context.Context, b *placement) {
 			rejectors = append(rejectors, name)
 		}
 	}
-	message := failure.Message(strings.Join(messages, ", "))
-	s.remember(b, nominate, rejectors, message)
-	s.reject(b, rejectors, message, nominate, failure.Rejection != nil && failure.Rejection.Pending)
+	w := &why{failure.Message(strings.Join(messages, ", ")), rejectors, failure.Reasons}
+	s.remember(b, nominate, w)
+	s.reject(b, w, nominate, failure.Rejection != nil && failure.Rejection.Pending)
 }
 
 // rescue asks one after the other until one has the last word.
@@ -93,7 +108,9 @@ func (s *Scheduler) rescue(ctx context.Context, b *placement, failure *decide.Fa
 	began := time.Now()
 	helped := false
 	for _, rescue := range b.profile.rescue {
-		r := rescue(ctx, b, failure)
+		done := s.timing(b, rescue.plugin, plugins.PostFilter)
+		r := rescue.ask(ctx, b, failure)
+		done(r.Nominate != nil && *r.Nominate != "")
 		if r.Nominate != nil {
 			nominate = r.Nominate
 		}
@@ -121,22 +138,24 @@ func (s *Scheduler) rescue(ctx context.Context, b *placement, failure *decide.Fa
 }
 
 // reject puts a pod that cannot be placed where it waits, and says why. One that is pending need not back off when it is woken.
-func (s *Scheduler) reject(b *placement, rejectors []string, message string, nominate *string, pending bool) {
+func (s *Scheduler) reject(b *placement, w *why, nominate *string, pending bool) {
 	s.observer.Attempted(b.Profile, Unschedulable, time.Since(b.began))
-	s.queue.Rejected(b.item, rejectors, pending, time.Now())
+	s.queue.Rejected(b.item, w.plugins, pending, time.Now())
+	s.decidedNot(b, decision.Unschedulable, w)
 	s.nominate(b, nominate)
-	s.report(b.item, v1.PodReasonUnschedulable, message, nominate)
+	s.report(b.item, v1.PodReasonUnschedulable, w.message, nominate)
 }
 
 // fail puts a pod back whose attempt went wrong, and says so.
 func (s *Scheduler) fail(b *placement, err error) {
-	result, reason := Errored, v1.PodReasonSchedulerError
+	result, reason, told := Errored, v1.PodReasonSchedulerError, decision.Failed
 	if refused := (unschedulable)(nil); errors.As(err, &refused) && refused.Unschedulable() {
-		result, reason = Unschedulable, v1.PodReasonUnschedulable
+		result, reason, told = Unschedulable, v1.PodReasonUnschedulable, decision.Unschedulable
 	}
 	s.observer.Attempted(b.Profile, result, time.Since(b.began))
 	klog.Background().V(2).Info("Attempt failed", "pod", klog.KObj(b.Pod), "err", err)
 	s.queue.Failed(b.item, time.Now())
+	s.decidedNot(b, told, &why{message: err.Error()})
 	none := ""
 	s.nominate(b, &none)
 	s.report(b.item, reason, err.Error(), &none)
@@ -174,21 +193,20 @@ func (s *Scheduler) end(b *placement, bound bool) {
 // failure is an attempt that came to nothing, and what it looked at: the next pod of the class need not be decided while that is
 // the same.
 type failure struct {
-	class     *cluster.PodClass
-	position  int // of the cluster's log
-	versions  uint64
-	rejectors []string
-	message   string
+	class    *cluster.PodClass
+	position int // of the cluster's log
+	versions uint64
+	why      *why
 }
 
 // remember keeps a failure that holds for every pod of the class.
-func (s *Scheduler) remember(b *placement, nominate *string, rejectors []string, message string) {
+func (s *Scheduler) remember(b *placement, nominate *string, w *why) {
 	p, spec := b.profile, b.item.Class.Spec
 	if nominate != nil && *nominate != "" || b.Waiting.Nominated != "" || len(p.Outside) > 0 || len(p.Extenders) > 0 || len(spec.ResourceClaims) > 0 ||
 		slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.Ephemeral != nil }) {
 		return
 	}
-	p.failed = failure{b.item.Class, s.cluster.Log.Len(), s.versions(), rejectors, message}
+	p.failed = failure{b.item.Class, s.cluster.Log.Len(), s.versions(), w}
 }
 
 func (s *Scheduler) knownToFail(b *placement) bool {

@@ -24,7 +24,8 @@ func BenchmarkOwner(b *testing.B) {
 
 func benchOwner(b *testing.B, shapes int) {
 	const nodes = 5000
-	s, err := New(fakeapi.New().Client(), nil, Options{Profiles: []Profile{{Profile: plugins.Default()}}})
+	client := fakeapi.New().Client()
+	s, err := New(client, client, Options{Profiles: []Profile{{Profile: plugins.Default()}}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -64,7 +64,9 @@ func (s *Scheduler) bind(ctx context.Context, b *placement) error {
 // tryToBind asks the plugins that bind, in their order; own tells that none from outside did.
 func (s *Scheduler) tryToBind(ctx context.Context, b *placement) (own bool, err error) {
 	for _, binder := range b.profile.bind {
+		done := s.timing(b, binder.Name(), plugins.Bind)
 		passed, err := binder.Bind(ctx, &b.Attempt)
+		done(err == nil)
 		if !passed || err != nil {
 			return false, err
 		}
@@ -74,16 +76,13 @@ func (s *Scheduler) tryToBind(ctx context.Context, b *placement) (own bool, err 
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return true, s.post(ctx, &v1.Binding{
+	done := s.timing(b, "DefaultBinder", plugins.Bind)
+	err = s.post(ctx, &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: b.Pod.Namespace, Name: b.Pod.Name, UID: b.Pod.UID},
 		Target:     v1.ObjectReference{Kind: "Node", Name: b.Node},
 	})
-}
-
-// postBinding is what Pods(…).Bind does, without reading what the API server says beside that it was done: it is the request that
-// there are most of.
-func (s *Scheduler) postBinding(ctx context.Context, b *v1.Binding) error {
-	return s.client.CoreV1().RESTClient().Post().AbsPath("/api/v1/namespaces", b.Namespace, "pods", b.Name, "binding").Body(b).Do(ctx).Error()
+	done(err == nil)
+	return true, err
 }
 
 // hasNode looks whether the pod has its node in spite of an error. An error says that it will not get it; while the API server

@@ -48,7 +48,28 @@ type chaos struct {
 	rng   *rand.Rand
 	nodes map[string]bool
 	pods  int
+
+	// More than pods and nodes: what else is watched, what pods get, who else is at work, and what must hold of it in the end.
+	resources []string
+	adorn     func(*v1.Pod)
+	others    func()
+	more      func(truth *cluster.Cluster)
 }
+
+// pass lets the others do their work, too.
+func (c *chaos) pass(d time.Duration) {
+	if c.others == nil {
+		c.world.pass(d)
+		return
+	}
+	const often = 5 * time.Second
+	for ; d > 0; d -= often {
+		c.world.pass(min(d, often))
+		c.others()
+	}
+}
+
+func (c *chaos) resource() string { return c.resources[c.n(len(c.resources))] }
 
 func (c *chaos) n(below int) int {
 	c.mu.Lock()
@@ -82,6 +103,7 @@ func (c *chaos) fault(r *http.Request) (f fakeapi.Fault) {
 
 func (c *chaos) run() {
 	c.nodes = map[string]bool{}
+	c.resources = append([]string{"pods", "nodes"}, c.resources...)
 	for range 6 {
 		c.addNode()
 	}
@@ -92,7 +114,7 @@ func (c *chaos) run() {
 		c.pass(time.Duration(c.n(3000)) * time.Millisecond)
 	}
 	c.api.SetFault(nil)
-	for _, resource := range []string{"pods", "nodes"} {
+	for _, resource := range c.resources {
 		c.api.Release(resource)
 	}
 	c.calm()
@@ -108,11 +130,11 @@ func (c *chaos) something() {
 	case 2, 3:
 		c.removePod()
 	case 4:
-		c.api.Cut([]string{"pods", "nodes"}[c.n(2)], c.n(2) == 0)
+		c.api.Cut(c.resource(), c.n(2) == 0)
 	case 5:
-		c.api.Hold([]string{"pods", "nodes"}[c.n(2)])
+		c.api.Hold(c.resource())
 	case 6, 7:
-		c.api.Release([]string{"pods", "nodes"}[c.n(2)])
+		c.api.Release(c.resource())
 	case 8:
 		if c.kills && c.n(4) == 0 {
 			c.end()
@@ -163,6 +185,9 @@ func (c *chaos) addPod(name string) {
 		p.Spec.NodeSelector = map[string]string{v1.LabelTopologyZone: string(rune('a' + c.n(3)))}
 	}
 	withPriority(p, int32(c.n(3)/2*10))
+	if c.adorn != nil {
+		c.adorn(p)
+	}
 	c.api.Put(p)
 }
 
@@ -208,6 +233,9 @@ func (c *chaos) judge() {
 	truth := cluster.New()
 	for _, n := range fakeapi.All(c.api, &v1.Node{}) {
 		truth.SetNode(n)
+	}
+	if c.more != nil {
+		c.more(truth)
 	}
 	waiting := 0
 	for _, p := range pods {

@@ -105,8 +105,15 @@ type PreBinder interface {
 	Extension
 	// Needed says quickly whether PreBind has work to do (PreBindPreFlight). Then, or when a permitter has the pod wait, the node is
 	// written to the pod as nominated.
-	Needed(ctx context.Context, a *Attempt) (bool, error)
+	Needed(ctx context.Context, a *Attempt) (PreBindWork, error)
+	// PreBind does it. Plugins that said so do it at the same time.
 	PreBind(ctx context.Context, a *Attempt) error
+}
+
+// PreBindWork is what a plugin has to do before a pod is bound.
+type PreBindWork struct {
+	Needed   bool // anything
+	Parallel bool // and others may do theirs meanwhile
 }
 
 // Binder binds the pod in place of DefaultBinder (Bind). The first that does not pass is the last that is asked. On a goroutine

@@ -31,6 +31,8 @@ type outsider struct {
 	binds   bool
 	bind    func(a *Attempt) error
 	desired []queue.Interest
+
+	parallel bool // at PreBind
 }
 
 func (o *outsider) say(what string, a *Attempt) {
@@ -69,7 +71,9 @@ func (o *outsider) Permit(a *Attempt) (*plugins.Rejection, time.Duration) {
 	o.say("permit", a)
 	return o.rejects("permit"), o.wait
 }
-func (o *outsider) Needed(context.Context, *Attempt) (bool, error) { return o.slow > 0, nil }
+func (o *outsider) Needed(context.Context, *Attempt) (PreBindWork, error) {
+	return PreBindWork{Needed: o.slow > 0, Parallel: o.parallel}, nil
+}
 func (o *outsider) PreBind(ctx context.Context, a *Attempt) error {
 	o.say("prebind", a)
 	if o.refuse == "prebind" {

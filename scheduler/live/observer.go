@@ -17,6 +17,8 @@ type Observer interface {
 	// Ran: all plugins of an extension point were asked for one pod. Only for points that the shell runs: PreEnqueue, PostFilter,
 	// Reserve, Permit, PreBind, Bind, PostBind.
 	Ran(profile string, point plugins.Point, ok bool, took time.Duration)
+	// RanPlugin: one plugin was asked at such a point; heard of one attempt in ten.
+	RanPlugin(plugin string, point plugins.Point, ok bool, took time.Duration)
 	// Queued: a pod came into one of the queues, because of the event of that label.
 	Queued(place queue.Place, event string)
 	// Bound: a pod was scheduled at last, after so many attempts and so long since it was first seen, gates apart. afterFlush: it
@@ -60,18 +62,19 @@ type Sizes struct {
 type NoObserver struct{}
 
 // Attempted and all others do nothing.
-func (NoObserver) Attempted(string, Result, time.Duration)             {}
-func (NoObserver) Decided(time.Duration)                               {}
-func (NoObserver) Ran(string, plugins.Point, bool, time.Duration)      {}
-func (NoObserver) Queued(queue.Place, string)                          {}
-func (NoObserver) Bound(int, time.Duration, bool)                      {}
-func (NoObserver) Rejected(string, string, int)                        {}
-func (NoObserver) Preempted(int)                                       {}
-func (NoObserver) RemovedVictims(bool, time.Duration)                  {}
-func (NoObserver) Permitted(string, time.Duration)                     {}
-func (NoObserver) Handled(queue.Resource, queue.Action, time.Duration) {}
-func (NoObserver) Hinted(string, string, bool, time.Duration)          {}
-func (NoObserver) BindRefused(string)                                  {}
-func (NoObserver) Binding(int)                                         {}
+func (NoObserver) RanPlugin(string, plugins.Point, bool, time.Duration) {}
+func (NoObserver) Attempted(string, Result, time.Duration)              {}
+func (NoObserver) Decided(time.Duration)                                {}
+func (NoObserver) Ran(string, plugins.Point, bool, time.Duration)       {}
+func (NoObserver) Queued(queue.Place, string)                           {}
+func (NoObserver) Bound(int, time.Duration, bool)                       {}
+func (NoObserver) Rejected(string, string, int)                         {}
+func (NoObserver) Preempted(int)                                        {}
+func (NoObserver) RemovedVictims(bool, time.Duration)                   {}
+func (NoObserver) Permitted(string, time.Duration)                      {}
+func (NoObserver) Handled(queue.Resource, queue.Action, time.Duration)  {}
+func (NoObserver) Hinted(string, string, bool, time.Duration)           {}
+func (NoObserver) BindRefused(string)                                   {}
+func (NoObserver) Binding(int)                                          {}
 
 var _ Observer = NoObserver{}

@@ -115,7 +115,9 @@ func (s *Scheduler) permitted(b *placement) error {
 	began := time.Now()
 	waits := map[string]time.Duration{}
 	for _, p := range b.profile.permit {
+		done := s.timing(b, p.Name(), plugins.Permit)
 		refused, wait := p.Permit(&b.Attempt)
+		done(refused == nil)
 		switch {
 		case refused != nil && refused.Err != nil:
 			return fmt.Errorf("running Permit plugin %q: %w", p.Name(), refused.Err)

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/berth-k8s/berth/decide"
 	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/queue"
+	"github.com/berth-k8s/berth/scheduler/decision"
 )
 
 // placement is a pod on its way from the queue to its node.
@@ -25,10 +25,12 @@ type placement struct {
 	item    *queue.Item
 	waiting cluster.Pod // what Attempt.Waiting points to
 	began   time.Time
+	sampled bool // each plugin's time is taken
 
 	undo    []func() // what was reserved for it, by Berth's own plugins
 	asked   bool     // reservers from outside were asked
 	permit  *WaitingPod
+	victims []decision.Name // that leave for it
 	volumes volumeWork
 	devices deviceWork
 
@@ -112,6 +114,7 @@ func (s *Scheduler) reserveOwn(b *placement, n *cluster.Node) (undo []func(), er
 	}
 	for _, r := range b.profile.Reservers {
 		var give func()
+		done := s.timing(b, r.Name(), plugins.Reserve)
 		switch r := r.(type) {
 		case *plugins.VolumeBinding:
 			give, err = s.reserveVolumes(b, r, n)
@@ -123,6 +126,7 @@ func (s *Scheduler) reserveOwn(b *placement, n *cluster.Node) (undo []func(), er
 		if give != nil {
 			undo = append(undo, give)
 		}
+		done(err == nil)
 		if err != nil {
 			return undo, fmt.Errorf("running Reserve plugin %q: %w", r.Name(), err)
 		}
@@ -137,7 +141,10 @@ func (s *Scheduler) reserveOutside(b *placement) error {
 	began := time.Now()
 	b.asked = true
 	for _, r := range b.profile.reserve {
-		if refused := r.Reserve(&b.Attempt); refused != nil {
+		done := s.timing(b, r.Name(), plugins.Reserve)
+		refused := r.Reserve(&b.Attempt)
+		done(refused == nil)
+		if refused != nil {
 			s.observer.Ran(b.Profile, plugins.Reserve, false, time.Since(began))
 			if refused.Err != nil {
 				return fmt.Errorf("running Reserve plugin %q: %w", r.Name(), refused.Err)
@@ -184,7 +191,7 @@ func (s *Scheduler) takeBack(b *placement, err error) {
 	s.end(b, false)
 	if refused := (*rejection)(nil); errors.As(err, &refused) {
 		none := ""
-		s.reject(b, []string{refused.plugin}, refused.Error(), &none, refused.Pending)
+		s.reject(b, &why{message: refused.Error(), plugins: []string{refused.plugin}}, &none, refused.Pending)
 		return
 	}
 	s.fail(b, err)
@@ -262,10 +269,11 @@ func (s *Scheduler) bindPod(b *placement) {
 		err := s.bind(ctx, b)
 		s.observer.Binding(-1)
 		if err == nil {
-			s.events.add(b.Profile, reference(b.Pod), v1.EventTypeNormal, scheduled,
-				fmt.Sprintf("Successfully assigned %s/%s to %s", b.Pod.Namespace, b.Pod.Name, b.Node))
+			s.announcing.add(announcement{b.Profile, reference(b.Pod), b.Node, time.Now()})
 			for _, p := range b.profile.postBind {
+				done := s.timing(b, p.Name(), plugins.PostBind)
 				p.PostBind(ctx, &b.Attempt)
+				done(true)
 			}
 		}
 		s.inbox.put(func() { s.bound(b, err) })

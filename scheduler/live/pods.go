@@ -32,7 +32,7 @@ func (s *Scheduler) watchedPod(pod *v1.Pod) {
 		s.unserved[pod.UID] = waitingName{nameOf(pod), pod.Spec.SchedulerName}
 	case s.cluster.Pod(pod.UID) != nil: // it is on its way to its node
 		if item := s.queue.Get(pod.UID); item != nil {
-			item.Pod = pod
+			item.Pod = s.kept(pod, item.Class)
 		}
 	default:
 		delete(s.unserved, pod.UID)
@@ -43,6 +43,7 @@ func (s *Scheduler) watchedPod(pod *v1.Pod) {
 // waitingPod takes in a pod that is to be scheduled.
 func (s *Scheduler) waitingPod(pod *v1.Pod) {
 	now, p := time.Now(), s.cluster.Pending(pod)
+	pod = s.kept(pod, p.Class)
 	item := s.queue.Get(pod.UID)
 	if item == nil {
 		if p.Nominated != "" {
@@ -51,25 +52,30 @@ func (s *Scheduler) waitingPod(pod *v1.Pod) {
 		s.queue.Add(pod, p.Class, now)
 		return
 	}
-	s.followNomination(item.Pod, pod, p)
+	taken := s.followNomination(item.Pod, pod, p)
 	s.queue.Update(item, pod, p.Class, changes(item.Pod, pod, p.Class != item.Class), now)
+	if taken {
+		s.queue.Wake(pod.UID, queue.Changed, now)
+	}
 }
 
 // followNomination takes a nomination over that somebody else has made or taken away. What this scheduler thinks different of
-// already stays: its own word is on its way.
-func (s *Scheduler) followNomination(old, pod *v1.Pod, p *cluster.Pod) {
+// already stays: its own word is on its way. A pod that is nominated now is to be tried: it goes there, or gives up the room that is
+// kept for it. It may be a word of this scheduler's own, shown late, that could not be taken back.
+func (s *Scheduler) followNomination(old, pod *v1.Pod, p *cluster.Pod) (nominated bool) {
 	was, is := old.Status.NominatedNodeName, pod.Status.NominatedNodeName
 	current := ""
 	if nominated := s.cluster.Nominated(pod.UID); nominated != nil {
 		current = nominated.Nominated
 	}
 	if was == is || current != was {
-		return
+		return false
 	}
 	s.unnominate(pod.UID)
 	if is != "" {
 		s.cluster.Nominate(p, is)
 	}
+	return is != ""
 }
 
 // changes says what of a waiting pod has changed that may matter. Nothing: what the scheduler itself writes.
@@ -110,6 +116,7 @@ func lessRequested(old, pod *v1.Pod) bool {
 // dismiss takes a pod out of the queue, and out of the books as one that waits.
 func (s *Scheduler) dismiss(uid types.UID) {
 	s.queue.Remove(uid)
+	delete(s.decided.waiting, uid)
 	s.unnominate(uid)
 	delete(s.unserved, uid)
 }
@@ -124,6 +131,7 @@ func (s *Scheduler) unnominate(uid types.UID) {
 
 // placedPod takes in a pod that has a node, or has ended.
 func (s *Scheduler) placedPod(pod *v1.Pod) {
+	s.compare(pod)
 	if b := s.placements[pod.UID]; b != nil {
 		if pod.Spec.NodeName == b.Node && !rules.IsTerminal(pod) {
 			s.confirm(b)

@@ -17,6 +17,7 @@ import (
 	"github.com/berth-k8s/berth/cluster"
 	"github.com/berth-k8s/berth/decide"
 	"github.com/berth-k8s/berth/queue"
+	"github.com/berth-k8s/berth/scheduler/decision"
 )
 
 var errPreempted = errors.New("preempted by DefaultPreemption")
@@ -47,6 +48,7 @@ func (s *Scheduler) makeRoom(b *placement, found decide.Preemption) {
 	}
 	began, failed := time.Now(), &atomic.Bool{}
 	for _, victim := range found.Victims {
+		b.victims = append(b.victims, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})
 		if victim.Terminating {
 			continue
 		}

@@ -181,3 +181,25 @@ func TestBudgetsThatPreemptionMustNotBreak(t *testing.T) {
 		})
 	}
 }
+
+// TestANominationThatIsOfNoUseIsGivenUp, whoever made it: the room that is kept for the pod would be nobody's for minutes.
+func TestANominationThatIsOfNoUseIsGivenUp(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start(Options{})
+		big := withPriority(aPod("big", "4"), 10)
+		w.api.Put(aNode("n1", "2"), big)
+		w.until("big waits", func() bool { return w.condition("big") != "" })
+		fakeapi.Change(w.api, big, func(p *v1.Pod) { p.Status.NominatedNodeName = "n1" })
+		w.pass(time.Second)
+		w.api.Put(aPod("small", "1"))
+		w.pass(20 * time.Second)
+		if n := w.nodeOf("small"); n != "n1" {
+			t.Errorf("small is on %q", n)
+		}
+		for _, p := range w.api.Pods() {
+			if p.Status.NominatedNodeName != "" {
+				t.Errorf("%s is still nominated to %s", p.Name, p.Status.NominatedNodeName)
+			}
+		}
+	})
+}

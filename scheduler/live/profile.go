@@ -40,7 +40,10 @@ type profile struct {
 }
 
 // rescuer is what is asked when no node can take a pod.
-type rescuer func(ctx context.Context, b *placement, failure *decide.Failure) Rescue
+type rescuer struct {
+	plugin string
+	ask    func(ctx context.Context, b *placement, failure *decide.Failure) Rescue
+}
 
 func (s *Scheduler) newProfile(p Profile) (*profile, error) {
 	made := &profile{Profile: p, Decider: decide.New(s.cluster, p.Profile, rand.Uint64())}
@@ -119,7 +122,12 @@ func (s *Scheduler) addGates(p *profile, byName map[string]Extension) {
 			continue
 		}
 		p.gates = append(p.gates, func(item *queue.Item) string {
-			if rejects(item) {
+			began := time.Now()
+			rejected := rejects(item)
+			if rand.N(100) < sampled {
+				s.observer.RanPlugin(name, plugins.PreEnqueue, !rejected, time.Since(began))
+			}
+			if rejected {
 				return name
 			}
 			return ""
@@ -131,13 +139,13 @@ func (s *Scheduler) addRescuers(p *profile, byName map[string]Extension) {
 	for _, name := range p.At[plugins.PostFilter] {
 		switch rescue, ok := byName[name].(Rescuer); {
 		case ok:
-			p.rescue = append(p.rescue, func(ctx context.Context, b *placement, _ *decide.Failure) Rescue {
+			p.rescue = append(p.rescue, rescuer{name, func(ctx context.Context, b *placement, _ *decide.Failure) Rescue {
 				return rescue.Rescue(ctx, &b.Attempt, func() *decide.Evaluation { return p.Evaluate(b.Waiting) })
-			})
+			}})
 		case name == "DynamicResources":
-			p.rescue = append(p.rescue, s.giveBackDevices)
+			p.rescue = append(p.rescue, rescuer{name, s.giveBackDevices})
 		case name == "DefaultPreemption":
-			p.rescue = append(p.rescue, s.preempt)
+			p.rescue = append(p.rescue, rescuer{name, s.preempt})
 		}
 	}
 }
@@ -183,8 +191,9 @@ func (s *Scheduler) use(list []Profile) error {
 		}
 		profiles[p.SchedulerName] = made
 	}
-	interests := map[string]queue.Interests{}
+	interests, whole := map[string]queue.Interests{}, false
 	for name, p := range profiles {
+		whole = whole || p.looksAtPods()
 		of, err := s.interests(p)
 		if err != nil {
 			return err
@@ -192,6 +201,7 @@ func (s *Scheduler) use(list []Profile) error {
 		interests[name] = of
 	}
 	s.profiles = profiles
+	s.keepWhole(whole)
 	for name, of := range interests {
 		s.events.open(name)
 		s.queue.SetInterests(name, of)

@@ -38,13 +38,18 @@ type Scheduler struct {
 	victims       map[types.UID]bool       // pods that are being removed for others and that no watch has shown leaving
 	happenings    []queue.Event            // since pods were last woken
 	outside       bool                     // a plugin from outside wants to see the objects of events
+	whole         bool                     // one may look at anything of a pod that waits
 	conditions    map[*condition]struct{}  // what pods wait for before they are bound
 	conditionNews bool                     // an object that these may depend on has changed
 	claims        heldClaims
+	decided       decided
+	shadow        Shadow
+	podNames      map[cluster.Name]types.UID // of all pods
 
 	life             context.Context // ends when the scheduler is to stop; set before anything runs
 	binders, helpers *workers
 	post             func(context.Context, *v1.Binding) error // one binding
+	announcing       announcing
 
 	// Safe for all.
 	stages  sync.WaitGroup // goroutines of pods
@@ -73,6 +78,11 @@ type Options struct {
 	Lead <-chan struct{}
 	// Objects, if set, is shown the API objects of nodes and pods.
 	Objects Objects
+	// Shadow, if set, is told what others choose for the pods of the profiles, with what is said of all nodes as they were before. It
+	// goes with a Lead that is never given.
+	Shadow Shadow
+	// ContentType is that of bindings and of the events that tell of them; protobuf if it is empty.
+	ContentType string
 	// FirstBackoff, LastBackoff and MaxWait are the queue's; 0 stands for its default.
 	FirstBackoff, LastBackoff, MaxWait time.Duration
 }
@@ -83,27 +93,38 @@ type Objects interface {
 	PodGone(uid types.UID)
 	Node(node *v1.Node) // every update, also those that change nothing for decisions
 	NodeGone(name string)
+	// Shown is a pod as it was shown last, if it is kept.
+	Shown(uid types.UID) *v1.Pod
 }
 
 // Number of workers for what has time: status, victims.
 const helperCount = 32
 
-// New returns a scheduler for the cluster that client talks to. Events go through a client of their own, so that they are in
-// nobody's way.
+// New returns a scheduler for the cluster that client talks to. Events go through a client of their own, at a rate of their own, so
+// that they are in nobody's way. Bindings take its connections, too: what is best for many small requests is best for both.
 func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error) {
+	bindings, err := newPoster(eventClient, client, o.ContentType)
+	if err != nil {
+		return nil, err
+	}
+	announcements, err := newPoster(eventClient, eventClient, o.ContentType)
+	if err != nil {
+		return nil, err
+	}
 	s := &Scheduler{
-		client: client, observer: o.Observer, inbox: newInbox(), ready: o.Ready, lead: o.Lead, objects: o.Objects,
+		client: client, observer: o.Observer, inbox: newInbox(), ready: o.Ready, lead: o.Lead, objects: o.Objects, shadow: o.Shadow,
 		cluster: cluster.New(), queue: queue.New(), profiles: map[string]*profile{}, unserved: map[types.UID]waitingName{},
 		placements: map[types.UID]*placement{}, preempting: map[types.UID]int{}, victims: map[types.UID]bool{}, conditions: map[*condition]struct{}{},
-		claims: heldClaims{}, life: context.Background(),
+		claims: heldClaims{}, decided: decided{waiting: map[types.UID]outcome{}}, life: context.Background(),
 		binders: newWorkers(), helpers: newWorkers(), ended: make(chan struct{}),
 	}
-	s.post = s.postBinding
+	s.post = bindings.bind
 	if s.observer == nil {
 		s.observer = NoObserver{}
 	}
 	s.waiting.pods = map[types.UID]*WaitingPod{}
 	s.events = eventLogs{client: eventClient, logs: map[string]*eventlog.Log{}, busy: s.binders.busy}
+	s.announcing = announcing{write: announcements.event, busy: s.binders.busy, more: make(chan struct{}, 1)}
 	s.queue.Admit = s.admit
 	s.queue.FirstBackoff = cmp.Or(o.FirstBackoff, s.queue.FirstBackoff)
 	s.queue.LastBackoff = cmp.Or(o.LastBackoff, s.queue.LastBackoff)
@@ -135,6 +156,7 @@ func (s *Scheduler) Run(ctx context.Context, binders int) error {
 	running.Go(func() { s.binders.run(ctx, binders) })
 	running.Go(func() { s.helpers.run(ctx, helperCount) })
 	telling.Go(func() { s.events.run(tellCtx) })
+	telling.Go(func() { s.announcing.run(tellCtx) })
 	s.own(ctx) // if it panics, nothing is waited for: the process is to end
 	s.stages.Wait()
 	running.Wait()

@@ -98,9 +98,6 @@ func (s *Scheduler) writeStatus(ctx context.Context, pod *v1.Pod, c *v1.PodCondi
 // drain is how long a scheduler that stops goes on writing events.
 const drain = 2 * time.Second
 
-// scheduled is the reason of the event that there is one of for every pod.
-const scheduled = "Scheduled"
-
 // eventLogs writes events, each in the name of the profile that it is of.
 type eventLogs struct {
 	client kubernetes.Interface
@@ -118,7 +115,7 @@ func (e *eventLogs) open(profile string) {
 	defer e.mu.Unlock()
 	if e.logs[profile] == nil {
 		log := eventlog.New(e.client, profile)
-		log.Busy, log.Drain, log.Once = e.busy, drain, scheduled
+		log.Busy, log.Drain = e.busy, drain
 		e.logs[profile] = log
 		if e.begin != nil {
 			e.begin(log)

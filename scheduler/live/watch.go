@@ -23,6 +23,7 @@ func (s *Scheduler) watch(ctx context.Context) error {
 		s.watchedPod(pod)
 	},
 		func(_ cluster.Name, uid types.UID, last *v1.Pod) { s.gonePod(last, uid) })
+	s.podNames = pods.known
 	pods.single = func(pod *v1.Pod) *v1.Pod { own := *pod; return &own } // its spec stands for its class
 	o := &s.cluster.Objects
 	followTable(s, "namespaces", core.Namespaces(), &o.Namespaces, queue.Namespace)

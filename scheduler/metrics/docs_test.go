@@ -34,7 +34,7 @@ Each part also serves those of the libraries that it shares with Kubernetes' com
 
 | metric | why |
 | --- | --- |
-| ` + "`scheduler_plugin_execution_duration_seconds`, `scheduler_plugin_evaluation_total`" + ` | plugins are not asked node by node: classes of nodes and rankings answer, and there is nothing to measure a plugin by |
+| ` + "`scheduler_plugin_evaluation_total`" + `, and ` + "`scheduler_plugin_execution_duration_seconds`" + ` of PreFilter to Score | plugins are not asked node by node: classes of nodes and rankings answer, and there is nothing to measure a plugin by |
 | ` + "`scheduler_batch_attempts_total`, `scheduler_batch_cache_flushed_total`, `scheduler_get_node_hint_duration_seconds`, `scheduler_store_schedule_results_duration_seconds`" + ` | of kube-scheduler's batching, which rankings take the place of |
 | ` + "`scheduler_inflight_events`" + ` | events are taken in between two pods; none is in flight |
 | ` + "`scheduler_async_api_call_*`, `scheduler_pending_async_api_calls`" + ` | of a queue that Berth does not have |

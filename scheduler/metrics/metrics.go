@@ -11,6 +11,7 @@ type recorded struct {
 	attemptDuration   *metrics.HistogramVec
 	algorithmDuration *metrics.Histogram
 	extensionPoints   *metrics.HistogramVec
+	plugins           *metrics.HistogramVec
 	events            *metrics.HistogramVec
 	hints             *metrics.HistogramVec
 
@@ -82,6 +83,9 @@ func (r *recorded) ofAttempts() {
 	r.extensionPoints = histogram("framework_extension_point_duration_seconds",
 		"Latency for running all plugins of a specific extension point.", metrics.ExponentialBuckets(0.0001, 2, 12),
 		metrics.STABLE, "extension_point", "status", "profile")
+	r.plugins = histogram("plugin_execution_duration_seconds",
+		"Duration for running a plugin at a specific extension point.", metrics.ExponentialBuckets(0.00001, 1.5, 20),
+		metrics.ALPHA, "plugin", "extension_point", "status")
 	r.events = histogram("event_handling_duration_seconds",
 		"Event handling latency in seconds.", metrics.ExponentialBuckets(0.0001, 2, 12), metrics.ALPHA, "event")
 	r.hints = histogram("queueing_hint_execution_duration_seconds",
@@ -153,7 +157,7 @@ func (r *recorded) own() {
 // all lists the metrics in the order of the documentation.
 func (r *recorded) all() []metrics.Registerable {
 	return []metrics.Registerable{
-		r.attempts, r.attemptDuration, r.algorithmDuration, r.extensionPoints, r.events, r.hints,
+		r.attempts, r.attemptDuration, r.algorithmDuration, r.extensionPoints, r.plugins, r.events, r.hints,
 		r.pending, r.incoming, r.unschedulable, r.cacheSize, r.goroutines,
 		r.sliDuration, r.attemptsPerPod, r.scheduledAfterFlush, r.permitWait,
 		r.preemptionAttempts, r.preemptionVictims, r.removalDuration, r.removals,

@@ -70,8 +70,18 @@ func (r *Recorder) Decided(took time.Duration) { r.algorithmDuration.Observe(too
 
 // Ran measures an extension point.
 func (r *Recorder) Ran(profile string, point plugins.Point, ok bool, took time.Duration) {
+	r.extensionPoints.WithLabelValues(title(point), status(point, ok), profile).Observe(took.Seconds())
+}
+
+// RanPlugin measures a plugin.
+func (r *Recorder) RanPlugin(plugin string, point plugins.Point, ok bool, took time.Duration) {
+	r.plugins.WithLabelValues(plugin, title(point), status(point, ok)).Observe(took.Seconds())
+}
+
+// title is the extension point as upstream's metrics write it.
+func title(point plugins.Point) string {
 	name := point.String()
-	r.extensionPoints.WithLabelValues(strings.ToUpper(name[:1])+name[1:], status(point, ok), profile).Observe(took.Seconds())
+	return strings.ToUpper(name[:1]) + name[1:]
 }
 
 // status is what upstream's plugins say at the point when all goes well, and

@@ -32,6 +32,7 @@ func TestNamesAndLabelsAreKubeSchedulers(t *testing.T) {
 	r.Decided(time.Millisecond)
 	r.Ran("default-scheduler", plugins.Permit, true, time.Millisecond)
 	r.Ran("default-scheduler", plugins.PreBind, false, time.Millisecond)
+	r.RanPlugin("VolumeBinding", plugins.PreBind, true, time.Millisecond)
 	r.Queued(queue.Active, "UnscheduledPodAdd")
 	r.Queued(queue.Waiting, "ScheduleAttemptFailure")
 	r.Bound(1, 20*time.Millisecond, false)
@@ -61,6 +62,7 @@ func TestNamesAndLabelsAreKubeSchedulers(t *testing.T) {
 		`scheduler_scheduling_algorithm_duration_seconds_count 1`,
 		`scheduler_framework_extension_point_duration_seconds_count{extension_point="Permit",profile="default-scheduler",status="Success"} 1`,
 		`scheduler_framework_extension_point_duration_seconds_count{extension_point="PreBind",profile="default-scheduler",status="Error"} 1`,
+		`scheduler_plugin_execution_duration_seconds_count{extension_point="PreBind",plugin="VolumeBinding",status="Success"} 1`,
 		`scheduler_queue_incoming_pods_total{event="UnscheduledPodAdd",queue="active"} 1`,
 		`scheduler_queue_incoming_pods_total{event="ScheduleAttemptFailure",queue="unschedulable"} 1`,
 		`scheduler_pod_scheduling_sli_duration_seconds_count{attempts="1"} 1`,

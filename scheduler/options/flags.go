@@ -42,9 +42,12 @@ type Flags struct {
 	contentType                    string
 	profiling, contentionProfiling bool
 	MaxUnschedulable               time.Duration
+	AddressFile                    string
 	Binders                        int
 	resourceLock                   string
 	keepBudgets                    []string
+	Shadow                         bool
+	ShadowReport                   string
 }
 
 // legacyFlags are those of kube-scheduler before it had configuration files.
@@ -80,13 +83,16 @@ func Add(set *pflag.FlagSet) *Flags {
 	f.lead.AddFlags(set)
 	set.StringVar(&f.resourceLock, "leader-elect-resource-lock", "leases", "leases, nothing else")
 	f.Serving.AddFlags(set)
+	set.StringVar(&f.AddressFile, "address-file", "", "write the URLs of the endpoints to this file, one a line; berth explain finds them beside the kubeconfig, as scheduler.url")
 	set.BoolVar(&f.profiling, "profiling", true,
 		"serve /debug/pprof/ and /debug/flags/v on --secure-port; on --health-bind-address only if this flag is given")
 	set.BoolVar(&f.contentionProfiling, "contention-profiling", false, "record where goroutines wait, for /debug/pprof/block; costs speed")
 	set.DurationVar(&f.MaxUnschedulable, "pod-max-in-unschedulable-pods-duration", 5*time.Minute, "how long a pod waits at most before it is tried again without an event that could help it")
 	set.StringSliceVar(&f.keepBudgets, "preemption-respects-budgets", nil,
-		"scheduler names of profiles whose preemption never takes a pod that a PodDisruptionBudget protects, system-critical pods excepted; without a value: all")
+		"scheduler names of profiles whose preemption never takes a pod that a PodDisruptionBudget protects, system-critical pods excepted; without =NAME: all")
 	set.Lookup("preemption-respects-budgets").NoOptDefVal = "*"
+	set.BoolVar(&f.Shadow, "shadow", false, "decide nothing and write nothing: compare what another scheduler chooses for the pods of the profiles with the best node of all")
+	set.StringVar(&f.ShadowReport, "shadow-report", "", "with --shadow: write the comparison to this file as JSON, every minute and at the end")
 	set.IntVar(&f.Binders, "binders", 64, "bindings that may be under way at once")
 	f.Metrics.AddFlags(set)
 	logsapi.AddFlags(f.Logs, set)
@@ -133,6 +139,8 @@ func (f *Flags) Validate() error {
 		return fmt.Errorf("--kube-api-qps %v: must not be negative", f.qps)
 	case f.burst < 0:
 		return fmt.Errorf("--kube-api-burst %d: must not be negative", f.burst)
+	case f.ShadowReport != "" && !f.Shadow:
+		return fmt.Errorf("--shadow-report: goes with --shadow")
 	case f.MaxUnschedulable <= 0:
 		return fmt.Errorf("--pod-max-in-unschedulable-pods-duration %v: must be greater than zero", f.MaxUnschedulable)
 	}

@@ -164,19 +164,22 @@ func (x *extension) Permit(a *live.Attempt) (*plugins.Rejection, time.Duration) 
 }
 
 // Needed implements live.PreBinder. A plugin that passes is not asked at PreBind.
-func (x *extension) Needed(ctx context.Context, a *live.Attempt) (bool, error) {
+func (x *extension) Needed(ctx context.Context, a *live.Attempt) (work live.PreBindWork, err error) {
 	y := x.cycleOf(a)
-	_, status := x.plugin.(fwk.PreBindPlugin).PreBindPreFlight(ctx, y.state, y.onNode(a.Node), a.Node)
+	result, status := x.plugin.(fwk.PreBindPlugin).PreBindPreFlight(ctx, y.state, y.onNode(a.Node), a.Node)
+	work.Parallel = result != nil && result.AllowParallel
 	switch {
 	case status.IsSuccess():
-		return true, nil
+		work.Needed = true
+		y.toPreBind()
+		return work, nil
 	case status.IsSkip():
 		y.skipPreBind(x.plugin.Name())
-		return false, nil
+		return work, nil
 	case status.IsError():
-		return false, statusError(status, "PreBindPreFlight")
+		return work, statusError(status, "PreBindPreFlight")
 	}
-	return false, fmt.Errorf("PreBindPreFlight %s returned %q, which is unsupported. It is supposed to return Success, Skip, or Error status", x.name, status.Code())
+	return work, fmt.Errorf("PreBindPreFlight %s returned %q, which is unsupported. It is supposed to return Success, Skip, or Error status", x.name, status.Code())
 }
 
 func (y *cycle) skipPreBind(plugin string) {
@@ -192,7 +195,7 @@ func (x *extension) PreBind(ctx context.Context, a *live.Attempt) error {
 	if y.state.skipPreBind.Has(x.plugin.Name()) {
 		return nil
 	}
-	ctx, err := y.preBinding(ctx)
+	ctx, err := y.prebind.begin(ctx)
 	if err != nil {
 		return err
 	}

@@ -130,12 +130,12 @@ func TestStatusesOfPreBind(t *testing.T) {
 }
 
 func preBind(t *testing.T, x live.PreBinder, a *live.Attempt) string {
-	needed, err := x.Needed(t.Context(), a)
+	work, err := x.Needed(t.Context(), a)
 	if err != nil {
 		return err.Error()
 	}
 	told := "not needed, "
-	if needed {
+	if work.Needed {
 		told = "needed, "
 	}
 	refusal := (*Refusal)(nil)

@@ -91,7 +91,7 @@ func (p waitingPod) Preempt(plugin, message string) bool { return p.w.Preempt(pl
 
 // AddPodInPreBind is for schedulers that run the binding themselves; Berth notes such pods by itself.
 func (h *handle) AddPodInPreBind(uid types.UID, cancel context.CancelCauseFunc) {
-	h.preBinding.add(uid, &preBinding{cancel: cancel})
+	h.preBinding.add(uid, &preBinding{cancels: []context.CancelCauseFunc{cancel}})
 }
 
 // GetPodInPreBind returns a pod that is about to be bound and can still be given up, or nil.

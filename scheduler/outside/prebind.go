@@ -12,35 +12,42 @@ import (
 // preBinding is a pod between its first PreBind and its binding: until it is about to be bound it can be given up, for instance to a
 // pod that preempts it.
 type preBinding struct {
-	cancel context.CancelCauseFunc
 	forget func()
 
 	mu       sync.Mutex
-	about    bool // to be bound
+	cancels  []context.CancelCauseFunc // of the plugins' contexts; several may be at work at once
+	about    bool                      // to be bound
 	canceled error
 }
 
 var _ fwk.PodInPreBind = &preBinding{}
 
-// preBinding returns the context of PreBind, which ends when the pod is given up.
-func (y *cycle) preBinding(ctx context.Context) (context.Context, error) {
-	if y.prebind == nil {
-		y.prebind = &preBinding{}
-		if y.f.handle != nil {
-			uid := y.pod.UID
-			y.f.handle.preBinding.add(uid, y.prebind)
-			y.prebind.forget = func() { y.f.handle.preBinding.remove(uid) }
-		}
+// toPreBind says that there will be PreBind. From then on plugins may be at it at the same time, and change nothing of the cycle.
+func (y *cycle) toPreBind() {
+	if y.prebind != nil {
+		return
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	return ctx, y.prebind.begin(cancel)
+	y.prebind = &preBinding{}
+	if y.f.handle != nil {
+		uid := y.pod.UID
+		y.f.handle.preBinding.add(uid, y.prebind)
+		y.prebind.forget = func() { y.f.handle.preBinding.remove(uid) }
+	}
 }
 
-func (b *preBinding) begin(cancel context.CancelCauseFunc) error {
+// begin returns the context of a plugin's PreBind, which ends when the pod is given up.
+func (b *preBinding) begin(ctx context.Context) (context.Context, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.cancel = cancel
-	return b.canceled
+	b.cancels = append(b.cancels, cancel)
+	return ctx, b.canceled
+}
+
+func (b *preBinding) cancel(why error) {
+	for _, cancel := range b.cancels {
+		cancel(why)
+	}
 }
 
 // CancelPod implements fwk.PodInPreBind.
@@ -53,9 +60,7 @@ func (b *preBinding) CancelPod(reason string) bool {
 	if b.canceled == nil {
 		b.canceled = errors.New(reason)
 	}
-	if b.cancel != nil {
-		b.cancel(b.canceled)
-	}
+	b.cancel(b.canceled)
 	return true
 }
 
@@ -92,9 +97,7 @@ func (b *preBinding) end() {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.cancel != nil {
-		b.cancel(context.Canceled)
-	}
+	b.cancel(context.Canceled)
 }
 
 // preBindings are the pods in that state, by UID.

@@ -57,6 +57,16 @@ func (s *Store) Pod(pod *v1.Pod) {
 	}
 }
 
+// Shown is a pod as it was shown last, if it is kept.
+func (s *Store) Shown(uid types.UID) *v1.Pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.pods[uid]; k != nil {
+		return k.info.pod
+	}
+	return nil
+}
+
 // PodGone forgets a pod.
 func (s *Store) PodGone(uid types.UID) {
 	s.mu.Lock()

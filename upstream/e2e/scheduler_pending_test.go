@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -10,20 +11,11 @@ import (
 // of it.
 func TestPendingPodsSayWhy(t *testing.T) {
 	simulate(t, "why-", "--count", "2", "--cpu", "2", "--label", "pool=why")
-	elsewhere := fmt.Sprintf("%d node(s) didn't match Pod's node affinity/selector", len(strings.Fields(kubectl(t, "get", "nodes", "-l", "pool!=why", "-o", "name"))))
-	all := len(strings.Fields(kubectl(t, "get", "nodes", "-o", "name")))
+	w := wordsOf(t, "why")
+	elsewhere, all := w.elsewhere, w.all
 	const there, half = "spec nodeSelector: {pool: why}", "container resources: {requests: {cpu: 1}}"
 	const taken = "container ports: [{containerPort: 80, hostPort: 80}]"
-	// No pod of the cluster has less priority than these, so that preemption is of no use to them.
-	says := func(own, preemption string, before bool) string {
-		parts := own + ", " + elsewhere
-		if !before {
-			parts = elsewhere + ", " + own
-		}
-		return fmt.Sprintf("Unschedulable: 0/%d nodes are available: %s. no new claims to deallocate, preemption: 0/%d nodes are available: %s.", all, parts, all, preemption)
-	}
-	useless := fmt.Sprintf("%d Preemption is not helpful for scheduling", all)
-	noVictims := fmt.Sprintf("2 No preemption victims found for incoming pod, %d Preemption is not helpful for scheduling", all-2)
+	useless, noVictims := w.useless, w.noVictims(2)
 
 	apply(t, pod("why-port", "", there, taken, half))
 	apply(t, pod("why-port2", "", there, taken, half))
@@ -31,19 +23,19 @@ func TestPendingPodsSayWhy(t *testing.T) {
 	awaits(t, decidesIn, "pod/why-port2", "{.status.phase}", "Running")
 	for _, c := range []struct{ name, manifest, want string }{
 		{"port", pod("pending-port", "", there, taken),
-			says("2 node(s) didn't have free ports for the requested pod ports", noVictims, true)},
+			w.says("2 node(s) didn't have free ports for the requested pod ports", noVictims)},
 		{"room", pod("pending-room", "", there, "container resources: {requests: {cpu: 1900m}}"),
-			says("2 Insufficient cpu", noVictims, true)},
+			w.says("2 Insufficient cpu", noVictims)},
 		{"size", pod("pending-size", "", there, "container resources: {requests: {cpu: 20}}"),
-			says("2 Insufficient cpu", useless, true)},
+			w.says("2 Insufficient cpu", useless)},
 		{"device", pod("pending-device", "", there, "container resources: {limits: {example.com/gpu: 1}}"),
-			says("2 Insufficient example.com/gpu", useless, true)},
+			w.says("2 Insufficient example.com/gpu", useless)},
 		{"affinity", pod("pending-affinity", "", there, "spec affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: nobody}}}]}}"),
-			says("2 node(s) didn't match pod affinity rules", useless, true)},
+			w.says("2 node(s) didn't match pod affinity rules", useless)},
 		{"anti", pod("pending-anti", "", there, "spec affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: why}}}]}}"),
-			says("2 node(s) didn't match pod anti-affinity rules", noVictims, true)},
+			w.says("2 node(s) didn't match pod anti-affinity rules", noVictims)},
 		{"spread", pod("pending-spread", "", there, "spec topologySpreadConstraints: [{maxSkew: 1, topologyKey: example.com/rack, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: why}}}]"),
-			says("2 node(s) didn't match pod topology spread constraints (missing required label)", useless, true)},
+			w.says("2 node(s) didn't match pod topology spread constraints (missing required label)", useless)},
 		{"claim", pod("pending-claim", "", there, "spec volumes: [{name: v, persistentVolumeClaim: {claimName: nowhere}}]"),
 			fmt.Sprintf(`Unschedulable: 0/%d nodes are available: persistentvolumeclaim "nowhere" not found. no new claims to deallocate, preemption: 0/%d nodes are available: %s.`, all, all, useless)},
 	} {
@@ -65,6 +57,111 @@ func TestPendingPodsSayWhy(t *testing.T) {
 		kubectl(t, "delete", "pod", "pending-taint", "--now")
 	})
 	kubectl(t, "delete", "pod", "why-port", "why-port2", "--now")
+}
+
+// words are what kube-scheduler would write of pods that are for a pool of nodes. No pod of the cluster has less priority than these,
+// so that preemption is of no use to them.
+type words struct {
+	all                int // nodes
+	elsewhere, useless string
+}
+
+func wordsOf(t *testing.T, pool string) words {
+	count := func(selector string) int {
+		return len(strings.Fields(kubectl(t, "get", "nodes", "-l", selector, "-o", "name")))
+	}
+	others := count("pool!=" + pool)
+	w := words{all: others + count("pool="+pool)}
+	w.elsewhere = fmt.Sprintf("%d node(s) didn't match Pod's node affinity/selector", others)
+	w.useless = fmt.Sprintf("%d Preemption is not helpful for scheduling", w.all)
+	return w
+}
+
+// noVictims is what preemption says where so many nodes have nobody to go.
+func (w words) noVictims(nodes int) string {
+	return fmt.Sprintf("%d No preemption victims found for incoming pod, %d Preemption is not helpful for scheduling", nodes, w.all-nodes)
+}
+
+func (w words) says(own, preemption string) string {
+	parts := []string{own, w.elsewhere}
+	slices.Sort(parts)
+	return fmt.Sprintf("Unschedulable: 0/%d nodes are available: %s. no new claims to deallocate, preemption: 0/%d nodes are available: %s.",
+		w.all, strings.Join(parts, ", "), w.all, preemption)
+}
+
+// TestPendingPodsSayWhyOfVolumesAndFeatures: the same of the plugins that look at volumes, and at what kubelets can do.
+func TestPendingPodsSayWhyOfVolumesAndFeatures(t *testing.T) {
+	simulate(t, "store-", "--count", "1", "--cpu", "8", "--label", "pool=store")
+	kubectl(t, "label", "node", "store-1", "topology.kubernetes.io/zone=here", "--overwrite")
+	w := wordsOf(t, "store")
+	const there = "spec nodeSelector: {pool: store}"
+	const iscsi = "{name: v, iscsi: {targetPortal: 10.0.0.1, iqn: iqn.2026-11.com.example:disk, lun: 0}}"
+	claim := func(name string) string {
+		return "spec volumes: [{name: v, persistentVolumeClaim: {claimName: " + name + "}}]"
+	}
+	apply(t, `
+apiVersion: storage.k8s.io/v1
+kind: CSINode
+metadata: {name: store-1}
+spec: {drivers: [{name: store.example.com, nodeID: store-1, allocatable: {count: 1}}]}
+`)
+	apply(t, volume("far", "ReadWriteOnce", "far.example.com", "topology.kubernetes.io/zone: there"))
+	apply(t, volume("first", "ReadWriteOnce", "store.example.com", ""))
+	apply(t, volume("second", "ReadWriteOnce", "store.example.com", ""))
+	apply(t, volume("single", "ReadWriteOncePod", "other.example.com", ""))
+	for _, name := range []string{"far", "first", "second", "single"} {
+		awaits(t, decidesIn, "pvc/"+name, "{.status.phase}", "Bound")
+	}
+	apply(t, pod("store-first", "", there, claim("first")))
+	apply(t, pod("store-single", "", there, claim("single")))
+	apply(t, pod("store-disk", "", there, "spec volumes: ["+iscsi+"]"))
+	for _, name := range []string{"first", "single", "disk"} {
+		awaits(t, decidesIn, "pod/store-"+name, "{.status.phase}", "Running")
+	}
+	for _, c := range []struct{ name, manifest, want string }{
+		{"zone", pod("pending-zone", "", there, claim("far")), w.says("1 node(s) had no available volume zone", w.useless)},
+		{"limit", pod("pending-limit", "", there, claim("second")), w.says("1 node(s) exceed max volume count", w.noVictims(1))},
+		{"once", pod("pending-once", "", there, claim("single")),
+			w.says("1 node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod", w.noVictims(1))},
+		{"disk", pod("pending-disk", "", there, "spec volumes: ["+iscsi+"]"), w.says("1 node(s) had no available disk", w.noVictims(1))},
+		{"feature", pod("pending-feature", "", there,
+			"container restartPolicy: Never, restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [42]}}]"),
+			w.says("1 node(s) didn't match Pod's required features", w.useless)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			apply(t, c.manifest)
+			awaits(t, decidesIn, "pod/pending-"+c.name, whyNot, c.want)
+			kubectl(t, "delete", "pod", "pending-"+c.name, "--now")
+		})
+	}
+	kubectl(t, "delete", "pod", "store-first", "store-single", "store-disk", "--now")
+	kubectl(t, "delete", "pvc", "far", "first", "second", "single")
+	kubectl(t, "delete", "pv", "far", "first", "second", "single")
+	kubectl(t, "delete", "csinode", "store-1")
+}
+
+// volume is a volume of a CSI driver and the claim that it is for.
+func volume(name, mode, driver, label string) string {
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: %[1]s, labels: {%[4]s}}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [%[2]s]
+  storageClassName: ""
+  claimRef: {namespace: default, name: %[1]s}
+  csi: {driver: %[3]s, volumeHandle: %[1]s}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: %[1]s}
+spec:
+  accessModes: [%[2]s]
+  storageClassName: ""
+  volumeName: %[1]s
+  resources: {requests: {storage: 1Gi}}
+`, name, mode, driver, label)
 }
 
 // TestAWaitingPodWakesForWhatHelps it within seconds, and not for what does not.

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -127,6 +128,7 @@ func (s *Server) answer(r *http.Request) *http.Response {
 	var body []byte
 	if r.Body != nil {
 		body, _ = io.ReadAll(r.Body)
+		body = asJSON(r.Header.Get("Content-Type"), body)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,6 +137,21 @@ func (s *Server) answer(r *http.Request) *http.Response {
 		return failure(r, err)
 	}
 	return encoded(r, http.StatusOK, o)
+}
+
+// asJSON is the object of a request as the server reads it.
+func asJSON(contentType string, body []byte) []byte {
+	if contentType != runtime.ContentTypeProtobuf {
+		return body
+	}
+	o, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+	if err == nil {
+		body, err = json.Marshal(o)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return body
 }
 
 func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) {

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+
+	"github.com/berth-k8s/berth/internal/connect"
+	"github.com/berth-k8s/berth/scheduler/decision"
+)
+
+// addressFile is where a scheduler leaves its URLs, beside the kubeconfig of its cluster.
+const addressFile = "scheduler.url"
+
+// schedulerAnswersWithin bounds how long the scheduler may take to say what it decided; the explanation does without.
+const schedulerAnswersWithin = 5 * time.Second
+
+// decided asks the live scheduler what it decided of the pod last; nil if there is none to ask, or it does not know. That it could
+// not be asked is said, and no error: the engine's word on the pod needs no scheduler.
+func (e *explanation) decided(cmd *cobra.Command, namespace, name string) *decision.Decision {
+	where := e.schedulerURL
+	if where == "" && len(e.files) == 0 {
+		where = e.addressBesideKubeconfig()
+	}
+	if where == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), schedulerAnswersWithin)
+	defer cancel()
+	d, err := e.askScheduler(ctx, where, namespace, name)
+	if err != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "not asked: the scheduler: %v\n", err)
+	}
+	return d
+}
+
+// addressBesideKubeconfig is the URL that the scheduler of berth up has left in the data directory; by plain HTTP, if it is there.
+func (e *explanation) addressBesideKubeconfig() string {
+	dir := connect.DataDirFromEnv()
+	if file := e.connection.to.Kubeconfig; file != "" {
+		dir = filepath.Dir(file)
+	} else if file := os.Getenv("KUBECONFIG"); file != "" {
+		dir = filepath.Dir(filepath.SplitList(file)[0])
+	}
+	text, err := os.ReadFile(filepath.Join(dir, addressFile))
+	if err != nil {
+		return ""
+	}
+	for _, line := range strings.Fields(string(text)) {
+		if strings.HasPrefix(line, "http://") {
+			return line
+		}
+	}
+	return ""
+}
+
+func (e *explanation) askScheduler(ctx context.Context, where, namespace, name string) (*decision.Decision, error) {
+	client, err := e.schedulerClient(where)
+	if err != nil {
+		return nil, err
+	}
+	at, err := url.JoinPath(where, decision.Path, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	const longest = 4 << 20
+	text, err := io.ReadAll(io.LimitReader(response.Body, longest))
+	switch {
+	case err != nil:
+		return nil, err
+	case response.StatusCode == http.StatusNotFound && strings.HasPrefix(string(text), "pod "):
+		return nil, nil // it knows nothing of the pod
+	case response.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("%s: %s: %s", at, response.Status, strings.TrimSpace(firstLine(string(text))))
+	}
+	d := &decision.Decision{}
+	if err := json.Unmarshal(text, d); err != nil {
+		return nil, fmt.Errorf("%s: %w", at, err)
+	}
+	if d.Kind != decision.Kind {
+		return nil, fmt.Errorf("%s: is no %s", at, decision.Kind)
+	}
+	return d, nil
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
+
+// schedulerClient shows the kubeconfig's credentials to a scheduler that proves by HTTPS to be the cluster's, and to no other.
+func (e *explanation) schedulerClient(where string) (*http.Client, error) {
+	to, err := url.Parse(where)
+	if err != nil {
+		return nil, err
+	}
+	switch to.Scheme {
+	case "http":
+		return &http.Client{}, nil
+	case "https":
+		config, err := e.connection.config(e.userAgent)
+		if err != nil {
+			return nil, err
+		}
+		if config.Insecure {
+			return nil, errors.New("the kubeconfig does not verify servers (insecure-skip-tls-verify), so no credentials are sent to " + where)
+		}
+		return rest.HTTPClientFor(config)
+	}
+	return nil, usagef("--scheduler-url %q: must begin with http:// or https://", where)
+}

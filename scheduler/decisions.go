@@ -1,0 +1,63 @@
+package scheduler
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/berth-k8s/berth/scheduler/decision"
+)
+
+// withDecisions adds what the scheduler decided of each pod last.
+func (p *process) withDecisions(next http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", next)
+	mux.HandleFunc("GET "+decision.Path+"{namespace}/{name}", p.tellDecision)
+	return mux
+}
+
+func (p *process) tellDecision(w http.ResponseWriter, r *http.Request) {
+	namespace, name := r.PathValue("namespace"), r.PathValue("name")
+	d, err := p.scheduler.Decision(r.Context(), namespace, name)
+	switch {
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	case d == nil:
+		http.Error(w, fmt.Sprintf("pod %s/%s does not wait, and was not among the last to be placed by this scheduler", namespace, name), http.StatusNotFound)
+		return
+	}
+	encoded, err := json.Marshal(d)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = w.Write(append(encoded, '\n'))
+}
+
+// loopback tells whether only this machine reaches an address.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}
+
+// writeAddresses leaves the endpoints' URLs where others look for them.
+func (p *process) writeAddresses() error {
+	file := p.flags.AddressFile
+	if file == "" {
+		return nil
+	}
+	if err := replaceFile(file, []byte(strings.Join(p.server.URLs(), "\n")+"\n"), 0o600); err != nil {
+		return fmt.Errorf("--address-file: %w", err)
+	}
+	return nil
+}

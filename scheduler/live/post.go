@@ -1,0 +1,148 @@
+package live
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/metrics"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// poster creates the objects that there is one of for every pod: its binding, and the event that it was bound. These two requests
+// are most of what a scheduler costs. What client-go does for requests of any kind (to put each URL together from its parts, and
+// take it apart again for metrics; to read answers that nobody looks at) doubles that. Limits, Retry-After and metrics are as with
+// client-go.
+type poster struct {
+	client     *http.Client
+	server     *url.URL
+	namespaces string                  // their URL
+	limit      flowcontrol.RateLimiter // nil: none
+	serializer runtime.Serializer
+	header     http.Header // of all requests; not changed
+}
+
+const (
+	// mostTries is how often a request is sent, as the API server says when to come back.
+	mostTries = 10
+	// longestAnswer bounds what is read of a refusal.
+	longestAnswer = 64 << 10
+)
+
+// newPoster sends through the connections of one client, at the rate of another.
+func newPoster(through, limited kubernetes.Interface, contentType string) (*poster, error) {
+	contentType = cmp.Or(contentType, runtime.ContentTypeProtobuf)
+	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), contentType)
+	if !ok {
+		return nil, fmt.Errorf("content type %s: there are %s and %s", contentType, runtime.ContentTypeProtobuf, runtime.ContentTypeJSON)
+	}
+	client, ok := through.CoreV1().RESTClient().(*rest.RESTClient)
+	if !ok {
+		return nil, fmt.Errorf("a client that sends requests is needed, not %T", through)
+	}
+	server := client.Post().AbsPath("/").URL()
+	return &poster{
+		client: cmp.Or(client.Client, http.DefaultClient), server: server, namespaces: server.JoinPath("api/v1/namespaces").String(),
+		limit: limited.CoreV1().RESTClient().GetRateLimiter(), serializer: info.Serializer,
+		header: http.Header{"Content-Type": {contentType}, "Accept": {contentType + ", " + runtime.ContentTypeJSON}},
+	}, nil
+}
+
+// bind has a pod bound.
+func (p *poster) bind(ctx context.Context, b *v1.Binding) error {
+	b.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Binding"}
+	return p.post(ctx, b.Namespace, "pods/"+b.Name+"/binding", b)
+}
+
+// event writes an event.
+func (p *poster) event(ctx context.Context, e *v1.Event) error {
+	e.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Event"}
+	return p.post(ctx, e.Namespace, "events", e)
+}
+
+func (p *poster) post(ctx context.Context, namespace, resource string, object runtime.Object) error {
+	var body bytes.Buffer
+	if err := p.serializer.Encode(object, &body); err != nil {
+		return err
+	}
+	to := p.namespaces + "/" + namespace + "/" + resource
+	for try := 1; ; try++ {
+		if p.limit != nil {
+			if err := p.limit.Wait(ctx); err != nil {
+				return err
+			}
+		}
+		comeBack, err := p.send(ctx, to, body.Bytes())
+		if comeBack == 0 || try == mostTries {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(comeBack):
+		}
+	}
+}
+
+// send sends one request. Where the API server says after what time to come back, so does send.
+func (p *poster) send(ctx context.Context, to string, body []byte) (comeBack time.Duration, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	request.Header = p.header
+	began, code := time.Now(), "<error>"
+	response, err := p.client.Do(request)
+	if err == nil {
+		code = strconv.Itoa(response.StatusCode)
+		defer response.Body.Close()
+	}
+	metrics.RequestLatency.Observe(ctx, http.MethodPost, *p.server, time.Since(began))
+	metrics.RequestSize.Observe(ctx, http.MethodPost, p.server.Host, float64(len(body)))
+	metrics.RequestResult.Increment(ctx, code, http.MethodPost, p.server.Host)
+	switch {
+	case err != nil:
+		return 0, err
+	case response.StatusCode < http.StatusMultipleChoices:
+		_, _ = io.Copy(io.Discard, response.Body) // to its end, so that the connection can be used again
+		return 0, nil
+	}
+	return comeBackAfter(response), refusal(response)
+}
+
+// comeBackAfter is when the request may be sent again; 0: not at all.
+func comeBackAfter(r *http.Response) time.Duration {
+	if r.StatusCode != http.StatusTooManyRequests && r.StatusCode < http.StatusInternalServerError {
+		return 0
+	}
+	seconds, err := strconv.Atoi(r.Header.Get("Retry-After"))
+	if err != nil || seconds < 0 {
+		return 0
+	}
+	return time.Duration(seconds)*time.Second + time.Millisecond
+}
+
+// refusal is what the API server says, or whoever answers in its place.
+func refusal(r *http.Response) error {
+	text, _ := io.ReadAll(io.LimitReader(r.Body, longestAnswer))
+	if said, _, err := scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil); err == nil {
+		if status, ok := said.(*metav1.Status); ok && status.Status != metav1.StatusSuccess {
+			return &apierrors.StatusError{ErrStatus: *status}
+		}
+	}
+	return apierrors.NewGenericServerResponse(r.StatusCode, http.MethodPost, schema.GroupResource{}, "", string(text), 0, true)
+}

@@ -1,0 +1,61 @@
+package scheduler
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// reportEvery is how often a shadow says what it has seen.
+const reportEvery = time.Minute
+
+// follow has the scheduler watch what another one does, until the context ends.
+func (p *process) follow(ctx context.Context) error {
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- p.scheduler.Run(watching, p.flags.Binders) }()
+	tick := time.NewTicker(reportEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-ctx.Done():
+			stop()
+			return errors.Join(<-ended, p.shadow.Report(time.Now()).Write(p.out, ""), p.writeReport())
+		case <-tick.C:
+			fmt.Fprintln(p.err, p.shadow.Report(time.Now()).Line())
+			if err := p.writeReport(); err != nil {
+				fmt.Fprintln(p.err, err)
+			}
+		}
+	}
+}
+
+func (p *process) writeReport() error {
+	path := p.flags.ShadowReport
+	if path == "" {
+		return nil
+	}
+	var text bytes.Buffer
+	if err := p.shadow.Report(time.Now()).Write(&text, "json"); err != nil {
+		return err
+	}
+	if err := replaceFile(path, text.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("--shadow-report: %w", err)
+	}
+	return nil
+}
+
+// replaceFile puts a file in place as a whole: who reads it meanwhile sees the old one or the new one.
+func replaceFile(path string, text []byte, mode os.FileMode) error {
+	next := path + ".new"
+	if err := os.WriteFile(next, text, mode); err != nil {
+		return err
+	}
+	return os.Rename(next, path)
+}

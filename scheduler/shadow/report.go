@@ -1,0 +1,139 @@
+package shadow
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/answer"
+)
+
+// Outcome is how a choice compares with the best.
+type Outcome string
+
+const (
+	Best     Outcome = "Best"     // one of the nodes with the highest total
+	Worse    Outcome = "Worse"    // another node had a higher one
+	Rejected Outcome = "Rejected" // the node could not take the pod, by then
+)
+
+// Comparison is one pod that the other scheduler bound.
+type Comparison struct {
+	Namespace string  `json:"namespace"`
+	Name      string  `json:"name"`
+	Node      string  `json:"node"`
+	Outcome   Outcome `json:"outcome"`
+	// Best is a node with the highest total, where the chosen one has a lower one.
+	Best string `json:"best,omitempty"`
+	// Total and BestTotal are the sums of the plugins' scores times their weights.
+	Total     int64 `json:"total"`
+	BestTotal int64 `json:"bestTotal"`
+	// Feasible is how many nodes could take the pod.
+	Feasible int `json:"feasible"`
+	// Why the node could not take it.
+	Why string `json:"why,omitempty"`
+}
+
+// Gain is how many points the best node has more.
+func (c *Comparison) Gain() int64 {
+	if c.Outcome != Worse {
+		return 0
+	}
+	return c.BestTotal - c.Total
+}
+
+// Report is what came of all comparisons.
+type Report struct {
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"`
+	Since      time.Time `json:"since"`
+	Until      time.Time `json:"until"`
+	Pods       int       `json:"pods"`
+	Best       int       `json:"best"`
+	Worse      int       `json:"worse"`
+	Rejected   int       `json:"rejected"`
+	// MeanGain is the mean over the pods that were judged, also those that were placed best; MeanGainWorse over the others alone.
+	MeanGain      float64 `json:"meanGain"`
+	MeanGainWorse float64 `json:"meanGainWorse"`
+	MaxGain       int64   `json:"maxGain"`
+	// MeanTotal is of the nodes chosen, MeanBestTotal of the best ones.
+	MeanTotal     float64 `json:"meanTotal"`
+	MeanBestTotal float64 `json:"meanBestTotal"`
+	// Widest are the comparisons with the largest gains, Refused the first with a node that could not take the pod.
+	Widest  []Comparison `json:"widest,omitempty"`
+	Refused []Comparison `json:"refused,omitempty"`
+}
+
+// Line says it in one line.
+func (r *Report) Line() string {
+	return fmt.Sprintf("%d pods bound by others: %d on a best node, %d not (%.1f points below the best on average, at most %d), %d on a node that could not take them by then",
+		r.Pods, r.Best, r.Worse, r.MeanGainWorse, r.MaxGain, r.Rejected)
+}
+
+// Write writes the report in one of answer.Formats; any other is for people.
+func (r *Report) Write(out io.Writer, format string) error {
+	return answer.Write(out, format, r, r.text)
+}
+
+func (r *Report) text(out *bufio.Writer) {
+	fmt.Fprintf(out, "%s.\n", r.Line())
+	if r.Pods == 0 {
+		return
+	}
+	answer.Columns(out, "  ", [][]string{
+		{"", "THE OTHER SCHEDULER", "BERTH"},
+		{"on a best node", share(r.Best, r.Pods), share(r.Best+r.Worse, r.Pods)},
+		{"mean total of the node", fmt.Sprintf("%.1f", r.MeanTotal), fmt.Sprintf("%.1f", r.MeanBestTotal)},
+	})
+	list(out, "The widest gaps:", r.Widest)
+	list(out, "Nodes that could not take their pod by then:", r.Refused)
+}
+
+func share(part, whole int) string {
+	return fmt.Sprintf("%d of %d (%.1f%%)", part, whole, 100*float64(part)/float64(whole))
+}
+
+func list(out *bufio.Writer, title string, all []Comparison) {
+	if len(all) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "\n%s\n", title)
+	rows := [][]string{{"POD", "NODE", "TOTAL", "BEST NODE", "TOTAL", "FEASIBLE", "WHY"}}
+	for i := range all {
+		c := &all[i]
+		rows = append(rows, []string{
+			c.Namespace + "/" + c.Name, c.Node, fmt.Sprint(c.Total), orDash(c.Best), fmt.Sprint(c.BestTotal), fmt.Sprint(c.Feasible), c.Why,
+		})
+	}
+	answer.Columns(out, "  ", rows)
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// widest keeps the comparisons with the largest gains, the first of equal ones before later ones.
+func widest(list []Comparison, c Comparison) []Comparison {
+	if c.Gain() == 0 {
+		return list
+	}
+	at, _ := slices.BinarySearchFunc(list, c, func(a, b Comparison) int {
+		if a.Gain() >= b.Gain() {
+			return -1
+		}
+		return 1
+	})
+	if at >= answer.Most {
+		return list
+	}
+	list = slices.Insert(list, at, c)
+	return list[:min(len(list), answer.Most)]
+}
+
+func reasons(list []string) string { return strings.Join(list, ", ") }
