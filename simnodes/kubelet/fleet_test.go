@@ -91,6 +91,9 @@ func command(t *testing.T, w *world, d *datadriven.TestData) string {
 				d.ScanArgs(t, "grace", &grace)
 			case "keep":
 				w.pods[name].Finalizers = []string{"example.com/keep"}
+			case "left":
+				w.leavePod(name)
+				return w.told()
 			}
 		}
 		w.deletePod(name, grace)

@@ -20,6 +20,9 @@ type pod struct {
 	// the node sees the deletion, and sooner by one with less grace.
 	stopBy    time.Time
 	stopGrace time.Duration
+	// leftAt is when a pod that the API server was to remove by itself counts as
+	// left behind; see patience.
+	leftAt time.Time
 	// refused: the API server took no status for this version of the object.
 	refused bool
 	// complained: something wrong with the pod was reported; once is enough.
@@ -245,8 +248,22 @@ func (f *Fleet) stop(p *pod, now time.Time) {
 	}
 	if grace > 0 || object.DeletionGracePeriodSeconds == nil {
 		f.remove(p)
+		return
 	}
+	if p.leftAt.IsZero() {
+		p.leftAt = now.Add(patience)
+	}
+	if now.Before(p.leftAt) {
+		f.timers.set(&p.timer, p.leftAt)
+		return
+	}
+	f.remove(p)
 }
+
+// patience is how long a pod that has no grace left may be there. The API
+// server writes that and then removes it, in two steps: one that fails between
+// them leaves the pod to whoever asks again.
+const patience = 5 * time.Second
 
 func graceOf(pod *v1.Pod) time.Duration {
 	if pod.DeletionGracePeriodSeconds == nil {

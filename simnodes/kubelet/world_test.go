@@ -239,6 +239,15 @@ func (w *world) deletePod(name string, grace int64) {
 	w.settle()
 }
 
+// leavePod is an API server that fails between the two steps of removing a pod.
+func (w *world) leavePod(name string) {
+	pod, at := w.pods[name].DeepCopy(), stamp(w.now)
+	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &at, new(int64)
+	w.storePod(pod)
+	w.fleet.PodSeen(Slim(pod.DeepCopy()), w.now)
+	w.settle()
+}
+
 func (w *world) say(format string, args ...any) {
 	at := w.now.Sub(w.began).Round(100 * time.Millisecond)
 	w.trace = append(w.trace, fmt.Sprintf("%-5s ", at)+fmt.Sprintf(format, args...))
