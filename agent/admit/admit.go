@@ -1,0 +1,156 @@
+package admit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+	"k8s.io/kubectl/pkg/util/qos"
+)
+
+// Input of one question.
+type Input struct {
+	Pod  *v1.Pod
+	Node *v1.Node
+	// Taken are the pods that the node runs or is about to run, without the one asked about.
+	Taken []*v1.Pod
+	// Pressure are the conditions of the node that keep pods away, as it sees them itself.
+	Pressure []v1.NodeConditionType
+}
+
+// Refusal of a pod, in the kubelet's words.
+type Refusal struct{ Reason, Message string }
+
+// Answer: taken, refused, or taken once the victims have gone.
+type Answer struct {
+	Refused *Refusal
+	Victims []*v1.Pod
+}
+
+// Ask whether the node takes the pod.
+func Ask(in Input) Answer {
+	if r := underPressure(in); r != nil {
+		return Answer{Refused: r}
+	}
+	if r := sysctls(in.Pod); r != nil {
+		return Answer{Refused: r}
+	}
+	if r := otherSystem(in.Pod); r != nil {
+		return Answer{Refused: r}
+	}
+	short := lacking(in)
+	if r := misfit(in); r != nil {
+		if len(short) > 0 && !Critical(in.Pod) {
+			return Answer{Refused: short[0].refusal()}
+		}
+		return Answer{Refused: r}
+	}
+	if len(short) == 0 {
+		return Answer{}
+	}
+	if !Critical(in.Pod) {
+		return Answer{Refused: short[0].refusal()}
+	}
+	victims, err := makeRoom(in.Pod, in.Taken, short)
+	if err != nil {
+		return Answer{Refused: &Refusal{"UnexpectedAdmissionError",
+			fmt.Sprintf("Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: %v", err)}}
+	}
+	return Answer{Victims: victims}
+}
+
+// Static pods come from a file on the machine.
+func Static(pod *v1.Pod) bool {
+	source := pod.Annotations["kubernetes.io/config.source"]
+	return source != "" && source != "api"
+}
+
+// systemCritical is the least priority of pods that the cluster cannot do without.
+const systemCritical = 2_000_000_000
+
+// Critical pods are not turned away for want of room or under pressure.
+func Critical(pod *v1.Pod) bool {
+	_, mirror := pod.Annotations[v1.MirrorPodAnnotationKey]
+	return mirror || Static(pod) || pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
+}
+
+// underPressure: a node short of memory takes no more pods that promise no limit to their appetite, one short of anything else none.
+func underPressure(in Input) *Refusal {
+	if len(in.Pressure) == 0 || Critical(in.Pod) {
+		return nil
+	}
+	if len(in.Pressure) == 1 && in.Pressure[0] == v1.NodeMemoryPressure {
+		taint := &v1.Taint{Key: v1.TaintNodeMemoryPressure, Effect: v1.TaintEffectNoSchedule}
+		if qos.GetPodQOS(in.Pod) != v1.PodQOSBestEffort || corev1.TolerationsTolerateTaint(klog.Logger{}, in.Pod.Spec.Tolerations, taint, true) {
+			return nil
+		}
+	}
+	return &Refusal{"Evicted", fmt.Sprintf("The node had condition: %v. ", in.Pressure)}
+}
+
+// safeSysctls are those that belong to the pod alone and touch no other.
+var safeSysctls = []string{
+	"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.tcp_syncookies", "net.ipv4.ping_group_range",
+	"net.ipv4.ip_unprivileged_port_start", "net.ipv4.ip_local_reserved_ports", "net.ipv4.tcp_keepalive_time",
+	"net.ipv4.tcp_fin_timeout", "net.ipv4.tcp_keepalive_intvl", "net.ipv4.tcp_keepalive_probes", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem",
+}
+
+func sysctls(pod *v1.Pod) *Refusal {
+	if pod.Spec.SecurityContext == nil {
+		return nil
+	}
+	for _, s := range pod.Spec.SecurityContext.Sysctls {
+		name := strings.ReplaceAll(s.Name, "/", ".")
+		switch {
+		case !slices.Contains(safeSysctls, name):
+			return &Refusal{"SysctlForbidden", fmt.Sprintf("forbidden sysctl: %q not allowlisted", s.Name)}
+		case strings.HasPrefix(name, "net.") && pod.Spec.HostNetwork:
+			return &Refusal{"SysctlForbidden", fmt.Sprintf("forbidden sysctl: %q not allowed with host net enabled", s.Name)}
+		case strings.HasPrefix(name, "kernel.shm") && pod.Spec.HostIPC:
+			return &Refusal{"SysctlForbidden", fmt.Sprintf("forbidden sysctl: %q not allowed with host ipc enabled", s.Name)}
+		}
+	}
+	return nil
+}
+
+func otherSystem(pod *v1.Pod) *Refusal {
+	// Upstream looks at the pod's label of this name, not at its selector.
+	if os, ok := pod.Labels[v1.LabelOSStable]; ok && os != "linux" {
+		return &Refusal{"PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
+	}
+	if pod.Spec.OS != nil && pod.Spec.OS.Name != v1.Linux {
+		return &Refusal{"PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"}
+	}
+	return nil
+}
+
+// misfit is what keeps the pod from this node apart from room.
+func misfit(in Input) *Refusal {
+	if matches, _ := nodeaffinity.GetRequiredNodeAffinity(in.Pod).Match(in.Node); !matches {
+		return predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
+	}
+	if in.Pod.Spec.NodeName != "" && in.Pod.Spec.NodeName != in.Node.Name {
+		return predicate("NodeName", "node(s) didn't match the requested node name")
+	}
+	wanted := hostPorts(in.Pod)
+	for _, other := range in.Taken {
+		for _, taken := range hostPorts(other) {
+			if slices.ContainsFunc(wanted, taken.conflicts) {
+				return predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports")
+			}
+		}
+	}
+	noExecute := func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }
+	if _, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Logger{}, in.Node.Spec.Taints, in.Pod.Spec.Tolerations, noExecute, true); untolerated && !Static(in.Pod) {
+		return predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate")
+	}
+	return nil
+}
+
+func predicate(name, why string) *Refusal {
+	return &Refusal{name, fmt.Sprintf("Predicate %s failed: %s", name, why)}
+}

@@ -1,0 +1,80 @@
+package agent
+
+import (
+	"net"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/agent/pressure"
+)
+
+// Config of an agent. Fields are named as the kubelet's flags are.
+type Config struct {
+	NodeName string
+	// NodeIPs are the node's addresses; the primary first. Empty: those of the interface with the default route.
+	NodeIPs []net.IP
+	Labels  map[string]string
+	Taints  []v1.Taint
+
+	RuntimeEndpoint string
+	RootDir         string
+	PodLogDir       string
+	StaticPodPath   string
+	FileCheck       time.Duration
+	SeccompDir      string
+
+	Address net.IP
+	Port    int
+	// TLSCert and TLSKey are files; empty: a certificate of its own is made below RootDir.
+	TLSCert, TLSKey string
+	ClientCA        string
+
+	MaxPods int
+	// CPUs that the node says it has; 0: those of the machine.
+	CPUs           int
+	PodPIDs        int64
+	KubeReserved   v1.ResourceList
+	SystemReserved v1.ResourceList
+	CgroupRoot     string
+	CgroupDriver   string
+
+	ClusterDNS    []string
+	ClusterDomain string
+	ResolvConf    string
+
+	// Eviction is when the node is under pressure.
+	Eviction pressure.Config
+
+	StatusUpdate  time.Duration
+	StatusReport  time.Duration
+	LeaseDuration time.Duration
+	LogMaxSize    int64
+	LogMaxFiles   int
+
+	// Version that the node reports as the kubelet's.
+	Version string
+}
+
+// DefaultConfig is the kubelet's, but for folders, which are Berth's own, so that both can have been on a machine.
+func DefaultConfig() Config {
+	return Config{
+		RuntimeEndpoint: "unix:///run/containerd/containerd.sock",
+		RootDir:         "/var/lib/berth-agent",
+		PodLogDir:       "/var/log/pods",
+		FileCheck:       time.Second,
+		SeccompDir:      "/var/lib/berth-agent/seccomp",
+		Port:            10250,
+		MaxPods:         110,
+		PodPIDs:         -1,
+		CgroupDriver:    "cgroupfs",
+		ClusterDomain:   "cluster.local",
+		ResolvConf:      "/etc/resolv.conf",
+		Eviction:        pressure.DefaultConfig(),
+		StatusUpdate:    10 * time.Second,
+		StatusReport:    5 * time.Minute,
+		LeaseDuration:   40 * time.Second,
+		LogMaxSize:      10 << 20,
+		LogMaxFiles:     5,
+	}
+}

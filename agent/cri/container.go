@@ -1,0 +1,65 @@
+package cri
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Process is what a container gets from elsewhere: its command line, its environment, its mounts, its share of the machine.
+type Process struct {
+	ImageRef      string
+	Command, Args []string
+	Env           []*runtimeapi.KeyValue
+	Mounts        []*runtimeapi.Mount
+	Resources     *runtimeapi.LinuxContainerResources
+	// SeccompDir is where profiles named Localhost are.
+	SeccompDir string
+	// Target is the container whose processes an ephemeral container is to see.
+	Target string
+}
+
+// LogPath of a container's run, below the folder of its pod's logs.
+func LogPath(container string, attempt int) string {
+	return filepath.Join(container, strconv.Itoa(attempt)+".log")
+}
+
+// ContainerConfig of a container in its attempt-th run.
+func (r *Runtime) ContainerConfig(pod *v1.Pod, c *v1.Container, attempt int, image *runtimeapi.Image, p Process) (*runtimeapi.ContainerConfig, error) {
+	security, err := containerSecurity(pod, c, image, p)
+	if err != nil {
+		return nil, err
+	}
+	config := &runtimeapi.ContainerConfig{
+		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(attempt)},
+		Image:       &runtimeapi.ImageSpec{Image: p.ImageRef, UserSpecifiedImage: c.Image},
+		Command:     p.Command,
+		Args:        p.Args,
+		WorkingDir:  c.WorkingDir,
+		Envs:        p.Env,
+		Mounts:      p.Mounts,
+		Labels:      containerLabels(pod, c),
+		Annotations: containerAnnotations(pod, c, attempt),
+		LogPath:     LogPath(c.Name, attempt),
+		Stdin:       c.Stdin,
+		StdinOnce:   c.StdinOnce,
+		Tty:         c.TTY,
+		Linux:       &runtimeapi.LinuxContainerConfig{Resources: p.Resources, SecurityContext: security},
+	}
+	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
+		config.StopSignal = runtimeapi.Signal(runtimeapi.Signal_value[string(*c.Lifecycle.StopSignal)])
+	}
+	return config, nil
+}
+
+// MakeLogs makes the folder that a container's logs go to.
+func MakeLogs(logDir string, pod *v1.Pod, container string) error {
+	if err := os.MkdirAll(filepath.Join(PodLogs(logDir, pod), container), 0o755); err != nil {
+		return fmt.Errorf("create container log directory for container %s failed: %w", container, err)
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package env
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// expand replaces each $(NAME) by what value gives for NAME. $$ is a dollar sign, so that $$(NAME) comes out as $(NAME); all other
+// dollar signs stay as they are.
+func expand(input string, value func(name string) string) string {
+	var out strings.Builder
+	for {
+		dollar := strings.IndexByte(input, '$')
+		if dollar < 0 || dollar == len(input)-1 {
+			out.WriteString(input)
+			return out.String()
+		}
+		out.WriteString(input[:dollar])
+		rest := input[dollar+1:]
+		switch rest[0] {
+		case '$':
+			out.WriteByte('$')
+			input = rest[1:]
+		case '(':
+			end := strings.IndexByte(rest, ')')
+			if end < 0 { // never closed: it is text
+				out.WriteString("$(")
+				input = rest[1:]
+				continue
+			}
+			out.WriteString(value(rest[1:end]))
+			input = rest[end+1:]
+		default:
+			_, size := utf8.DecodeRuneInString(rest)
+			out.WriteString("$" + rest[:size])
+			input = rest[size:]
+		}
+	}
+}
+
+// known looks a name up in one list after the other; a name that is in none stays as it was written.
+func known(lists ...map[string]string) func(string) string {
+	return func(name string) string {
+		for _, list := range lists {
+			if value, ok := list[name]; ok {
+				return value
+			}
+		}
+		return "$(" + name + ")"
+	}
+}
+
+func expandAll(words []string, value func(string) string) []string {
+	var out []string
+	for _, word := range words {
+		out = append(out, expand(word, value))
+	}
+	return out
+}
+
+// ExpandStatic expands the command of an exec probe, for which only those variables count that have their value in the pod's spec.
+func ExpandStatic(command []string, vars []v1.EnvVar) []string {
+	values := map[string]string{}
+	for _, variable := range vars {
+		values[variable.Name] = variable.Value
+	}
+	return expandAll(command, known(values))
+}
+
+// SubPath is where in its volume a mount begins: its subPath, or its subPathExpr expanded, which may name no variable that is empty.
+func SubPath(mount v1.VolumeMount, vars []Variable) (string, error) {
+	if mount.SubPathExpr == "" {
+		return mount.SubPath, nil
+	}
+	values := map[string]string{}
+	for _, variable := range vars {
+		values[variable.Name] = variable.Value
+	}
+	missing := sets.New[string]()
+	path := expand(mount.SubPathExpr, func(name string) string {
+		if values[name] == "" {
+			missing.Insert(name)
+		}
+		return values[name]
+	})
+	if len(missing) > 0 {
+		return "", fmt.Errorf("missing value for %s", strings.Join(slices.Sorted(slices.Values(missing.UnsortedList())), ", "))
+	}
+	return path, nil
+}

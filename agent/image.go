@@ -1,0 +1,84 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/distribution/reference"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// image makes sure that a container's image is there, by its pull policy.
+func (a *Agent) image(ctx context.Context, pod *v1.Pod, c *v1.Container, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
+	name, err := withTag(c.Image)
+	if err != nil {
+		message := fmt.Sprintf("Failed to apply default image tag %q: %v", c.Image, err)
+		return nil, &refusal{reason: "InvalidImageName", message: message, event: "InspectFailed", said: message}
+	}
+	spec := &runtimeapi.ImageSpec{Image: name, Annotations: pod.Annotations}
+	if c.ImagePullPolicy != v1.PullAlways {
+		image, err := a.present(ctx, spec)
+		if err != nil {
+			message := fmt.Sprintf("Failed to inspect image %q: %v", c.Image, err)
+			return nil, &refusal{reason: "ImageInspectError", message: message, event: "InspectFailed", said: message}
+		}
+		if image != nil {
+			a.containerEvent(pod, c.Name, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine", c.Image))
+			return image, nil
+		}
+		if c.ImagePullPolicy == v1.PullNever {
+			message := fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image)
+			return nil, &refusal{reason: "ErrImageNeverPull", message: message, event: "ErrImageNeverPull", said: message}
+		}
+	}
+	return a.pull(ctx, pod, c, spec, sandbox)
+}
+
+func (a *Agent) present(ctx context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
+	response, err := a.runtime.Images.ImageStatus(ctx, spec, false)
+	if err != nil {
+		return nil, err
+	}
+	return response.GetImage(), nil
+}
+
+func (a *Agent) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
+	a.containerEvent(pod, c.Name, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
+	began := time.Now()
+	var err error
+	for _, auth := range a.credentials(pod, spec.Image) {
+		if _, err = a.runtime.Images.PullImage(ctx, spec, auth, sandbox); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		message := status.Convert(err).Message()
+		return nil, &refusal{
+			reason: "ErrImagePull", message: message, event: "Failed", said: fmt.Sprintf("Failed to pull image %q: %v", c.Image, message),
+			pull: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", c.Image, message),
+		}
+	}
+	image, err := a.present(ctx, spec)
+	if err != nil || image == nil {
+		return nil, &refusal{reason: "ImageInspectError", message: fmt.Sprintf("image %q is not there after it was pulled: %v", c.Image, err)}
+	}
+	a.containerEvent(pod, c.Name, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v. Image size: %d bytes.",
+		c.Image, time.Since(began).Truncate(time.Millisecond), image.Size))
+	return image, nil
+}
+
+// withTag gives an image that names neither tag nor digest the tag latest.
+func withTag(image string) (string, error) {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return "", fmt.Errorf("couldn't parse image name %q: %w", image, err)
+	}
+	if !reference.IsNameOnly(named) || strings.Contains(image, "@") {
+		return image, nil
+	}
+	return image + ":latest", nil
+}

@@ -1,0 +1,62 @@
+package lifecycle
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Output is what to do, in order, and what to report.
+type Output struct {
+	Status  v1.PodStatus
+	Actions []Action
+	// Wake is when to decide again if nothing happens until then; zero: never.
+	Wake time.Time
+	// Done: the pod has ended, and nothing of it runs.
+	Done bool
+}
+
+// Kind of an action.
+type Kind string
+
+const (
+	CreateSandbox   Kind = "create-sandbox"
+	StopSandbox     Kind = "stop-sandbox"
+	RemoveSandbox   Kind = "remove-sandbox"
+	StartContainer  Kind = "start"
+	PreStop         Kind = "pre-stop"
+	StopContainer   Kind = "stop"
+	RemoveContainer Kind = "remove"
+)
+
+type Action struct {
+	Kind Kind
+	// ID of the sandbox or container; for StartContainer the sandbox it is started in.
+	ID string
+	// Name of the container.
+	Name string
+	// Container is its spec, for StartContainer, PreStop and StopContainer (nil there if the pod knows none of this name).
+	Container *v1.Container
+	// Attempt of the sandbox or container to be made.
+	Attempt int
+	// By is when a container that is stopped is killed.
+	By time.Time
+	// Message of the event that tells of it.
+	Message string
+}
+
+// String is what text cases show.
+func (a Action) String() string {
+	switch a.Kind {
+	case CreateSandbox:
+		return fmt.Sprintf("%s attempt=%d", a.Kind, a.Attempt)
+	case StartContainer:
+		return fmt.Sprintf("%s %s attempt=%d in=%s", a.Kind, a.Name, a.Attempt, a.ID)
+	case StopContainer, PreStop:
+		return fmt.Sprintf("%s %s (%s) by=%s", a.Kind, a.Name, a.ID, a.By.UTC().Format("15:04:05"))
+	case RemoveContainer:
+		return fmt.Sprintf("%s %s (%s)", a.Kind, a.Name, a.ID)
+	}
+	return fmt.Sprintf("%s %s", a.Kind, a.ID)
+}

@@ -1,0 +1,252 @@
+package lifecycle
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// decision is one look at a pod.
+type decision struct {
+	Input
+	out Output
+	// sandbox that containers are started in; nil when there is none that can be used.
+	sandbox *Sandbox
+	// waiting says why a container is not running though it is to, by name.
+	waiting map[string]v1.ContainerStateWaiting
+	// finished: no container runs or will run again.
+	finished bool
+}
+
+// Decide says what to do next for a pod and what its status is. It changes in.Memory only.
+func Decide(in Input) Output {
+	if in.Memory == nil {
+		in.Memory = &Memory{}
+	}
+	d := &decision{Input: in, waiting: map[string]v1.ContainerStateWaiting{}}
+	if d.ended() && d.Seen.Empty() {
+		// Nothing can change any more, least of all what was said of a pod that never ran.
+		st := d.Old
+		if !Terminal(st.Phase) {
+			st = d.Pod.Status
+		}
+		return Output{Status: st, Done: true}
+	}
+	d.sandbox = d.usable()
+	d.deadline()
+	switch {
+	case d.Ending != nil:
+		d.end(d.Ending.By)
+	case d.ended():
+		d.end(d.finishBy())
+	default:
+		d.run()
+	}
+	d.out.Status = d.status()
+	return d.out
+}
+
+// ended: the API, or we, said that the pod is over. That is for ever.
+func (d *decision) ended() bool {
+	return Terminal(d.Old.Phase) || !d.Static && Terminal(d.Pod.Status.Phase)
+}
+
+// Terminal phases are for ever.
+func Terminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
+
+// deadline ends a pod that was active for as long as it may be.
+func (d *decision) deadline() {
+	seconds := d.Pod.Spec.ActiveDeadlineSeconds
+	if seconds == nil || d.Old.StartTime == nil || d.Ending != nil || d.ended() {
+		return
+	}
+	at := d.Old.StartTime.Add(time.Duration(*seconds) * time.Second)
+	if d.Now.Before(at) {
+		d.wakeAt(at)
+		return
+	}
+	d.Ending = &Ending{
+		Phase: v1.PodFailed, Reason: "DeadlineExceeded", Message: "Pod was active on the node longer than the specified deadline",
+		By: at.Add(GraceOf(d.Pod)),
+	}
+}
+
+// GraceOf a pod: that of its deletion, or its own.
+func GraceOf(pod *v1.Pod) time.Duration {
+	seconds := int64(v1.DefaultTerminationGracePeriodSeconds)
+	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {
+		seconds = *own
+	}
+	if deletion := pod.DeletionGracePeriodSeconds; pod.DeletionTimestamp != nil && deletion != nil {
+		seconds = *deletion
+	}
+	return time.Duration(max(seconds, 0)) * time.Second
+}
+
+// usable is the newest sandbox, if it is ready and the only one that is.
+func (d *decision) usable() *Sandbox {
+	ready := 0
+	for i := range d.Seen.Sandboxes {
+		if d.Seen.Sandboxes[i].Ready {
+			ready++
+		}
+	}
+	if ready != 1 || !d.Seen.Sandboxes[0].Ready {
+		return nil
+	}
+	s := &d.Seen.Sandboxes[0]
+	if s.HostNetwork != d.Pod.Spec.HostNetwork || !s.HostNetwork && len(s.IPs) == 0 {
+		return nil
+	}
+	return s
+}
+
+// run brings a pod nearer to what it is to be.
+func (d *decision) run() {
+	if d.sandbox == nil {
+		d.renew()
+		return
+	}
+	d.dropOldSandboxes()
+	d.ephemeral()
+	initialized, failed := d.initContainers()
+	switch {
+	case failed:
+		d.finish()
+	case initialized:
+		d.mainContainers()
+	}
+}
+
+// renew makes the sandbox that a pod needs: its first, or the next after one that was lost with all that ran in it.
+func (d *decision) renew() {
+	next := 0
+	for _, s := range d.Seen.Sandboxes {
+		next = max(next, int(s.Attempt)+1)
+	}
+	if !d.wanted() {
+		d.finish()
+		return
+	}
+	if running := d.Seen.running(); len(running) > 0 {
+		for _, c := range running {
+			d.stop(c, d.Now.Add(minimumGrace), "")
+		}
+		return
+	}
+	stopping := false
+	for _, s := range d.Seen.Sandboxes {
+		if s.Ready {
+			d.do(Action{Kind: StopSandbox, ID: s.ID})
+			stopping = true
+		}
+	}
+	if !stopping && d.notYet() {
+		return
+	}
+	d.do(Action{Kind: CreateSandbox, Attempt: next})
+}
+
+// wanted: there is something left to run in a new sandbox. A pod that never restarts has none once it began.
+func (d *decision) wanted() bool {
+	if !d.ran() {
+		return true
+	}
+	if d.Pod.Spec.RestartPolicy == v1.RestartPolicyNever {
+		return false
+	}
+	for i := range d.Pod.Spec.Containers {
+		c := &d.Pod.Spec.Containers[i]
+		code, known := d.exitCode(c.Name, d.Seen.newest(c.Name))
+		if !known || Restarts(d.Pod, c, code) {
+			return true
+		}
+	}
+	return false
+}
+
+// ran: the API knows of a container that ran, though the runtime may not.
+func (d *decision) ran() bool {
+	for _, cs := range d.Old.ContainerStatuses {
+		if cs.State.Running != nil || cs.State.Terminated != nil || cs.LastTerminationState.Terminated != nil {
+			return true
+		}
+	}
+	return len(d.Seen.Containers) > 0
+}
+
+// exitCode of a container that is not running; one that ran with a sandbox that is lost counts as killed.
+func (d *decision) exitCode(name string, seen *Container) (int32, bool) {
+	switch {
+	case seen == nil:
+		if old := statusOf(d.Old.ContainerStatuses, name); old != nil && (old.State.Running != nil || old.State.Terminated != nil) {
+			if old.State.Terminated != nil {
+				return old.State.Terminated.ExitCode, true
+			}
+			return exitKilled, true
+		}
+		return 0, false
+	case seen.State == Exited:
+		return seen.ExitCode, true
+	case seen.State == Created:
+		return 0, false
+	}
+	return exitKilled, true
+}
+
+const exitKilled = 137
+
+// dropOldSandboxes removes what a lost sandbox left; its containers stay, for their logs and exit codes, until newer ones replace them.
+func (d *decision) dropOldSandboxes() {
+	for _, s := range d.Seen.Sandboxes[1:] {
+		if d.inUse(s.ID) {
+			continue
+		}
+		d.do(Action{Kind: RemoveSandbox, ID: s.ID})
+	}
+	d.dropOldContainers()
+}
+
+func (d *decision) inUse(sandbox string) bool {
+	for _, c := range d.Seen.Containers {
+		if c.SandboxID == sandbox {
+			return true
+		}
+	}
+	return false
+}
+
+// kept is how many containers of a name stay in the runtime: the one that counts, and the one before it for its log.
+const kept = 2
+
+func (d *decision) dropOldContainers() {
+	count := map[string]int{}
+	for i := range d.Seen.Containers {
+		c := &d.Seen.Containers[i]
+		if count[c.Name]++; count[c.Name] > kept && c.State == Exited {
+			d.do(Action{Kind: RemoveContainer, ID: c.ID, Name: c.Name})
+		}
+	}
+}
+
+// notYet: something that every container needs could not be had just now.
+func (d *decision) notYet() bool {
+	if d.Now.Before(d.Memory.NotBefore) {
+		d.wakeAt(d.Memory.NotBefore)
+		return true
+	}
+	return false
+}
+
+func (d *decision) do(a Action) { d.out.Actions = append(d.out.Actions, a) }
+
+func (d *decision) wakeAt(t time.Time) {
+	if d.out.Wake.IsZero() || t.Before(d.out.Wake) {
+		d.out.Wake = t
+	}
+}
+
+func (d *decision) podName() string {
+	return fmt.Sprintf("%s_%s(%s)", d.Pod.Name, d.Pod.Namespace, d.Pod.UID)
+}

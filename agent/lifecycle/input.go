@@ -1,0 +1,132 @@
+package lifecycle
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Input is all that a decision about a pod depends on.
+type Input struct {
+	Pod *v1.Pod
+	// Old is the status that was reported last, or the API's if none was since the start.
+	Old  v1.PodStatus
+	Seen Seen
+	// Verdicts of the probes, by container ID. A container without one has no result yet.
+	Verdicts map[string]Verdict
+	// PreStop hooks that were begun, by container ID.
+	PreStop map[string]HookState
+	// Ending is why the pod has to end; nil while it is to run.
+	Ending *Ending
+	// Memory of this pod; Decide changes it.
+	Memory *Memory
+	// HostIPs of the node, the primary first.
+	HostIPs []string
+	// Static pods come from a file: their mirror in the API tells of them, but does not decide.
+	Static bool
+	Now    time.Time
+}
+
+// Seen is what the runtime shows of a pod: newest first.
+type Seen struct {
+	Sandboxes  []Sandbox
+	Containers []Container
+}
+
+type Sandbox struct {
+	ID        string
+	Attempt   uint32
+	Ready     bool
+	CreatedAt time.Time
+	// IPs are empty on the host's network.
+	IPs         []string
+	HostNetwork bool
+}
+
+// State of a container as the runtime has it.
+type State string
+
+const (
+	Created State = "created"
+	Running State = "running"
+	Exited  State = "exited"
+	Unknown State = "unknown"
+)
+
+type Container struct {
+	ID, SandboxID, Name string
+	// Attempt is how often the container was started before.
+	Attempt int
+	State   State
+	// Hash is that of the container's spec when it was created.
+	Hash                             string
+	Image, ImageRef                  string
+	CreatedAt, StartedAt, FinishedAt time.Time
+	ExitCode                         int32
+	Reason, Message                  string
+}
+
+// Verdict of a container's probes.
+type Verdict struct {
+	// Started: the startup probe has passed, or there is none.
+	Started bool
+	Ready   bool
+	// Failed probes have the container killed.
+	LivenessFailed, StartupFailed bool
+	// Grace of the probe that failed, if it has its own.
+	Grace *int64
+}
+
+type HookState int
+
+const (
+	HookRunning HookState = iota + 1
+	HookDone
+)
+
+// Ending is why a pod has to end.
+type Ending struct {
+	// Phase, Reason and Message are set once no container runs; an empty Phase follows from how the containers ended.
+	Phase           v1.PodPhase
+	Reason, Message string
+	// Condition to be set at once, if any (DisruptionTarget).
+	Condition *v1.PodCondition
+	// By is when containers that still run are killed.
+	By time.Time
+	// Gone: the pod is deleted, so that nothing of it is to be kept; else logs and exit codes stay to be looked at.
+	Gone bool
+}
+
+// minimumGrace is what every container is given between SIGTERM and SIGKILL, whatever is left.
+const minimumGrace = 2 * time.Second
+
+// newest container of that name; nil when there is none.
+func (s *Seen) newest(name string) *Container {
+	if i := slices.IndexFunc(s.Containers, func(c Container) bool { return c.Name == name }); i >= 0 {
+		return &s.Containers[i]
+	}
+	return nil
+}
+
+// in is the newest container of that name in a sandbox.
+func (s *Seen) in(sandbox, name string) *Container {
+	i := slices.IndexFunc(s.Containers, func(c Container) bool { return c.Name == name && c.SandboxID == sandbox })
+	if i < 0 {
+		return nil
+	}
+	return &s.Containers[i]
+}
+
+func (s *Seen) running() []*Container {
+	var out []*Container
+	for i := range s.Containers {
+		if c := &s.Containers[i]; c.State == Running || c.State == Unknown {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// Empty: nothing of the pod is left in the runtime.
+func (s *Seen) Empty() bool { return len(s.Sandboxes) == 0 && len(s.Containers) == 0 }

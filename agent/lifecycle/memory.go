@@ -1,0 +1,117 @@
+package lifecycle
+
+import (
+	"time"
+)
+
+const (
+	backOffFirst = 10 * time.Second
+	backOffMost  = 5 * time.Minute
+	// forgetAfter: a container that ran this long before it ended is given a new start.
+	forgetAfter = 2 * backOffMost
+	// pullTold is how long a failed pull is reported as such, before it is reported as waiting for the next one.
+	pullTold = 3 * time.Second
+)
+
+// Memory is what is kept about a pod from decision to decision. All of it can be lost.
+type Memory struct {
+	// Restarts of containers, for the back-off, by name.
+	restarts map[string]*restart
+	// failures to start a container, by name.
+	failures map[string]*Failure
+	// NotBefore: something that all containers need could not be had; nothing is started until then.
+	NotBefore time.Time
+	// finishBy is the end of the grace period of what still runs of a pod that is done.
+	finishBy time.Time
+}
+
+type restart struct {
+	delay time.Duration
+	at    time.Time
+}
+
+// Failure is why a container could not be started, in the words of the status.
+type Failure struct {
+	Reason, Message string
+	At              time.Time
+	// Pull: the image could not be pulled, so that there is a back-off, and a word for it.
+	Pull, Image string
+	tries       int
+	retry       time.Time
+}
+
+// Failed notes that a container could not be started. The same failure again is tried again later.
+func (m *Memory) Failed(container string, f Failure) {
+	if m.failures == nil {
+		m.failures = map[string]*Failure{}
+	}
+	if before := m.failures[container]; before != nil && before.Image == f.Image {
+		f.tries = before.tries
+	}
+	f.retry = f.At.Add(min(backOffFirst<<min(f.tries, 10), backOffMost))
+	if f.Pull == "" {
+		// Other failures mostly wait for somebody to make what is missing; the kubelet looks every ten seconds or so.
+		f.retry = f.At.Add(backOffFirst)
+	}
+	f.tries++
+	m.failures[container] = &f
+}
+
+// Started notes that a container was started: at once the first time it ended, later and later after that.
+func (m *Memory) Started(container string, previous *Container, now time.Time) {
+	delete(m.failures, container)
+	if previous == nil || previous.State != Exited {
+		return
+	}
+	if m.restarts == nil {
+		m.restarts = map[string]*restart{}
+	}
+	delay := backOffFirst
+	if r := m.restarts[container]; r != nil && !r.forgotten(previous) {
+		delay = min(2*r.delay, backOffMost)
+	} else if r == nil {
+		// Memory was lost: the number of restarts tells as much.
+		delay = max(delay, delayAfter(previous.Attempt+1))
+		if previous.FinishedAt.Sub(previous.StartedAt) > forgetAfter {
+			delay = backOffFirst
+		}
+	}
+	m.restarts[container] = &restart{delay: delay, at: now}
+}
+
+func (r *restart) forgotten(ended *Container) bool { return ended.FinishedAt.Sub(r.at) > forgetAfter }
+
+// delayAfter is the back-off after so many restarts.
+func delayAfter(restarts int) time.Duration {
+	if restarts <= 0 {
+		return 0
+	}
+	return min(backOffFirst<<min(restarts-1, 10), backOffMost)
+}
+
+// backOff of a container that ended: how long it has to wait since then.
+func (m *Memory) backOff(c *Container) time.Duration {
+	r := m.restarts[c.Name]
+	switch {
+	case r == nil && c.FinishedAt.Sub(c.StartedAt) > forgetAfter:
+		return 0
+	case r == nil:
+		return delayAfter(c.Attempt)
+	case r.forgotten(c):
+		return 0
+	}
+	return r.delay
+}
+
+// failing is what keeps a container from being started now.
+func (m *Memory) failing(container, image string, now time.Time) (f Failure, retry time.Time, waits bool) {
+	known := m.failures[container]
+	if known == nil || known.Image != image {
+		return Failure{}, time.Time{}, false
+	}
+	f = *known
+	if f.Pull != "" && !now.Before(f.At.Add(pullTold)) {
+		f.Reason, f.Message = "ImagePullBackOff", f.Pull
+	}
+	return f, f.retry, now.Before(f.retry)
+}

@@ -1,0 +1,242 @@
+package lifecycle
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Sidecar is an init container that runs as long as the pod does.
+func Sidecar(c *v1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+}
+
+// Hash of what, if it changes, has a container replaced.
+func Hash(c *v1.Container) string {
+	h := fnv.New32a()
+	h.Write([]byte(c.Name + "\x00" + c.Image))
+	return strconv.FormatUint(uint64(h.Sum32()), 16)
+}
+
+// Restarts says whether a container that ended with this code is started again: by its own rules and policy, or by the pod's. An
+// init container that failed is asked with its code, which is never 0.
+func Restarts(pod *v1.Pod, c *v1.Container, code int32) bool {
+	policy := v1.ContainerRestartPolicy(pod.Spec.RestartPolicy)
+	if c.RestartPolicy != nil {
+		for _, rule := range c.RestartPolicyRules {
+			if rule.Action == v1.ContainerRestartRuleActionRestart && matches(rule.ExitCodes, code) {
+				return true
+			}
+		}
+		policy = *c.RestartPolicy
+	}
+	switch policy {
+	case v1.ContainerRestartPolicyNever:
+		return false
+	case v1.ContainerRestartPolicyOnFailure:
+		return code != 0
+	}
+	return true
+}
+
+func matches(codes *v1.ContainerRestartRuleOnExitCodes, code int32) bool {
+	if codes == nil {
+		return false
+	}
+	within := slices.Contains(codes.Values, code)
+	return within == (codes.Operator == v1.ContainerRestartRuleOnExitCodesOpIn)
+}
+
+// initContainers goes on with the chain: each starts when the one before has succeeded, or, if that is a sidecar, has started.
+// What is behind the furthest that was begun is done, whether or not the runtime still remembers it.
+func (d *decision) initContainers() (initialized, failed bool) {
+	inits := d.Pod.Spec.InitContainers
+	furthest := d.furthest()
+	for i := range inits {
+		c := &inits[i]
+		switch {
+		case Sidecar(c) && i <= furthest:
+			if up := d.keepSidecar(c); i == furthest && !up {
+				return false, false
+			}
+		case i == furthest:
+			done, failed := d.initContainer(c)
+			if !done || failed {
+				return false, failed
+			}
+		case i == furthest+1:
+			d.start(c)
+			return false, false
+		}
+	}
+	return true, false
+}
+
+// furthest init container that was begun in this sandbox; all of them once a main container was.
+func (d *decision) furthest() int {
+	for i := range d.Pod.Spec.Containers {
+		if d.Seen.in(d.sandbox.ID, d.Pod.Spec.Containers[i].Name) != nil {
+			return len(d.Pod.Spec.InitContainers)
+		}
+	}
+	for i := len(d.Pod.Spec.InitContainers) - 1; i >= 0; i-- {
+		if d.Seen.in(d.sandbox.ID, d.Pod.Spec.InitContainers[i].Name) != nil {
+			return i
+		}
+	}
+	return -1
+}
+
+func (d *decision) initContainer(c *v1.Container) (done, failed bool) {
+	seen := d.Seen.in(d.sandbox.ID, c.Name)
+	switch seen.State {
+	case Running:
+		return false, false
+	case Exited:
+		if seen.ExitCode == 0 {
+			return true, false
+		}
+		if !Restarts(d.Pod, c, seen.ExitCode) {
+			return false, true
+		}
+	case Unknown:
+		d.stop(seen, d.Now.Add(minimumGrace), "")
+		return false, false
+	}
+	d.start(c)
+	return false, false
+}
+
+// keepSidecar keeps a sidecar running; true when it has started, so that the chain may go on.
+func (d *decision) keepSidecar(c *v1.Container) bool {
+	seen := d.Seen.in(d.sandbox.ID, c.Name)
+	if seen == nil || seen.State != Running {
+		if seen != nil && seen.State == Unknown {
+			d.stop(seen, d.Now.Add(minimumGrace), "")
+			return false
+		}
+		d.start(c)
+		return false
+	}
+	if d.replaced(c, seen, "Init container") {
+		return false
+	}
+	return c.StartupProbe == nil || d.Verdicts[seen.ID].Started
+}
+
+// replaced stops a running container that is not the one wanted any more or that a probe found to be ill.
+func (d *decision) replaced(c *v1.Container, seen *Container, what string) bool {
+	verdict := d.Verdicts[seen.ID]
+	var message string
+	grace := GraceOf(d.Pod)
+	restarts := c.RestartPolicy == nil && d.Pod.Spec.RestartPolicy != v1.RestartPolicyNever || c.RestartPolicy != nil && *c.RestartPolicy != v1.ContainerRestartPolicyNever
+	switch {
+	case seen.Hash != "" && seen.Hash != Hash(c):
+		message, restarts = fmt.Sprintf("%s %s definition changed", what, c.Name), true
+	case verdict.LivenessFailed:
+		message = fmt.Sprintf("%s %s failed liveness probe", what, c.Name)
+	case verdict.StartupFailed:
+		message = fmt.Sprintf("%s %s failed startup probe", what, c.Name)
+	default:
+		return false
+	}
+	if (verdict.LivenessFailed || verdict.StartupFailed) && verdict.Grace != nil {
+		grace = time.Duration(*verdict.Grace) * time.Second
+	}
+	if restarts {
+		message += ", will be restarted"
+	}
+	d.stop(seen, d.Now.Add(grace), message)
+	return true
+}
+
+// mainContainers keeps them as their restart policies say, and ends the pod when none runs or will again.
+func (d *decision) mainContainers() {
+	alive := false
+	for i := range d.Pod.Spec.Containers {
+		c := &d.Pod.Spec.Containers[i]
+		seen := d.Seen.newest(c.Name)
+		switch {
+		case seen == nil:
+			old := statusOf(d.Old.ContainerStatuses, c.Name)
+			if old != nil && old.State.Terminated != nil && !Restarts(d.Pod, c, old.State.Terminated.ExitCode) {
+				continue
+			}
+			d.start(c)
+		case seen.State == Running:
+			d.replaced(c, seen, "Container")
+		case seen.State == Unknown:
+			d.stop(seen, d.Now.Add(minimumGrace), "")
+		case seen.State == Exited:
+			changed := seen.Hash != "" && seen.Hash != Hash(c)
+			if !changed && !Restarts(d.Pod, c, seen.ExitCode) {
+				continue
+			}
+			d.start(c)
+		default:
+			d.start(c)
+		}
+		alive = true
+	}
+	if !alive {
+		d.finish()
+	}
+}
+
+// ephemeral containers are there for somebody to look around in: started once, whatever the pod is at, and never again.
+func (d *decision) ephemeral() {
+	for i := range d.Pod.Spec.EphemeralContainers {
+		c := (*v1.Container)(&d.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		if d.Seen.newest(c.Name) == nil && statusTerminated(d.Old.EphemeralContainerStatuses, c.Name) == nil {
+			d.start(c)
+		}
+	}
+}
+
+// start a container now, or have it wait for the end of a back-off.
+func (d *decision) start(c *v1.Container) {
+	last := d.Seen.newest(c.Name)
+	if f, retry, waits := d.Memory.failing(c.Name, c.Image, d.Now); f.Reason != "" {
+		d.waiting[c.Name] = v1.ContainerStateWaiting{Reason: f.Reason, Message: f.Message}
+		if waits {
+			d.wakeAt(retry)
+			if told := f.At.Add(pullTold); f.Pull != "" && d.Now.Before(told) {
+				d.wakeAt(told)
+			}
+			return
+		}
+	}
+	if last != nil && last.State == Exited && last.SandboxID == d.sandbox.ID {
+		delay := d.Memory.backOff(last)
+		if at := last.FinishedAt.Add(delay); d.Now.Before(at) {
+			d.waiting[c.Name] = v1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: fmt.Sprintf(
+				"back-off %s restarting failed container=%s pod=%s", delay, c.Name, d.podName())}
+			d.wakeAt(at)
+			return
+		}
+	}
+	if d.notYet() {
+		return
+	}
+	attempt := 0
+	if last != nil {
+		attempt = last.Attempt
+		if last.State == Created {
+			// Made but never begun, by an agent that was killed in between: it is made again under the same number.
+			d.do(Action{Kind: RemoveContainer, ID: last.ID, Name: c.Name})
+		} else {
+			attempt++
+		}
+	} else if old := d.oldStatus(c.Name); old != nil {
+		// The runtime has forgotten it. Once that was told, the run that was lost is counted already.
+		attempt = int(old.RestartCount)
+		if old.State.Waiting == nil {
+			attempt++
+		}
+	}
+	d.do(Action{Kind: StartContainer, ID: d.sandbox.ID, Name: c.Name, Container: c, Attempt: attempt})
+}

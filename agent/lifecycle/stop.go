@@ -1,0 +1,113 @@
+package lifecycle
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// finish ends what still runs of a pod whose containers have ended by themselves: its sidecars.
+func (d *decision) finish() {
+	d.finished = true
+	d.out.Actions = nil
+	d.end(d.finishBy())
+}
+
+// finishBy is when the grace period is over that began when the pod was first seen to be done.
+func (d *decision) finishBy() time.Time {
+	if d.Memory.finishBy.IsZero() {
+		d.Memory.finishBy = d.Now.Add(GraceOf(d.Pod))
+	}
+	return d.Memory.finishBy
+}
+
+// end stops all that runs: preStop hooks at once, main containers with their SIGTERM as soon as their hook is done, sidecars when
+// all that came after them has ended. Who still runs at the end of the grace period is killed.
+func (d *decision) end(by time.Time) {
+	d.out.Wake = time.Time{}
+	running := d.Seen.running()
+	for _, c := range running {
+		if hook := d.PreStop[c.ID]; d.hasPreStop(c) && hook != HookDone && d.Now.Before(by) {
+			d.wakeAt(by)
+			if hook == 0 {
+				d.do(Action{Kind: PreStop, ID: c.ID, Name: c.Name, Container: d.spec(c.Name), By: by})
+			}
+			continue
+		}
+		if d.Now.Before(by) && d.hasToWait(c, running) {
+			d.wakeAt(by)
+			continue
+		}
+		d.stop(c, by, "")
+	}
+	if len(running) > 0 {
+		return
+	}
+	for _, s := range d.Seen.Sandboxes {
+		if s.Ready {
+			d.do(Action{Kind: StopSandbox, ID: s.ID})
+		}
+	}
+	if len(d.out.Actions) > 0 {
+		return
+	}
+	d.out.Done = true
+	if d.Ending != nil && d.Ending.Gone {
+		d.removeAll()
+	}
+}
+
+// removeAll leaves nothing of a pod that is deleted in the runtime.
+func (d *decision) removeAll() {
+	for _, c := range d.Seen.Containers {
+		d.do(Action{Kind: RemoveContainer, ID: c.ID, Name: c.Name})
+	}
+	for _, s := range d.Seen.Sandboxes {
+		d.do(Action{Kind: RemoveSandbox, ID: s.ID})
+	}
+}
+
+// hasToWait: sidecars outlive what was started after them.
+func (d *decision) hasToWait(c *Container, running []*Container) bool {
+	at := d.place(c.Name)
+	return at >= 0 && slices.ContainsFunc(running, func(other *Container) bool {
+		after := d.place(other.Name)
+		return after > at || after < 0
+	})
+}
+
+// place of a sidecar in the chain; -1 for all other containers.
+func (d *decision) place(name string) int {
+	return slices.IndexFunc(d.Pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name && Sidecar(&c) })
+}
+
+func (d *decision) hasPreStop(c *Container) bool {
+	spec := d.spec(c.Name)
+	return c.State == Running && spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil
+}
+
+// stop a container, with the hook first when it is not the whole pod that ends.
+func (d *decision) stop(c *Container, by time.Time, message string) {
+	if latest := d.Now.Add(minimumGrace); by.Before(latest) {
+		by = latest
+	}
+	d.do(Action{Kind: StopContainer, ID: c.ID, Name: c.Name, Container: d.spec(c.Name), By: by, Message: message})
+}
+
+// spec of a container; nil for one that the pod does not know.
+func (d *decision) spec(name string) *v1.Container {
+	for _, list := range [][]v1.Container{d.Pod.Spec.Containers, d.Pod.Spec.InitContainers} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	for i := range d.Pod.Spec.EphemeralContainers {
+		if c := &d.Pod.Spec.EphemeralContainers[i]; c.Name == name {
+			return (*v1.Container)(&c.EphemeralContainerCommon)
+		}
+	}
+	return nil
+}

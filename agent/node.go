@@ -1,0 +1,229 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+)
+
+// nodeSeen takes the node's newest object.
+func (a *Agent) nodeSeen(node *v1.Node) {
+	a.mu.Lock()
+	a.node = node
+	a.mu.Unlock()
+}
+
+// Node is the node as it was seen last, or as it will register.
+func (a *Agent) Node() *v1.Node {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.node
+}
+
+// register the node, or take up its object from an earlier run. It is tried until it is done.
+func (a *Agent) register(ctx context.Context) bool {
+	told := ""
+	for {
+		err := a.tryRegister(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err == nil
+		}
+		if told != err.Error() {
+			told = err.Error()
+			klog.InfoS("Cannot register the node; it is tried again every second", "node", a.config.NodeName, "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func (a *Agent) tryRegister(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	nodes := a.client.CoreV1().Nodes()
+	have, err := nodes.Get(ctx, a.config.NodeName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		have, err = nodes.Create(ctx, a.newNode(ctx), metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("create node: %w", err)
+		}
+		klog.InfoS("Registered the node", "node", have.Name)
+	}
+	if err != nil {
+		return fmt.Errorf("get node: %w", err)
+	}
+	if changed := a.relabel(have); changed {
+		if have, err = nodes.Update(ctx, have, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("update the node's labels: %w", err)
+		}
+	}
+	a.nodeSeen(have)
+	return a.updateNode(ctx, true)
+}
+
+// newNode is the object that the node registers with. Taints are given then only: later they are the cluster's business.
+func (a *Agent) newNode(ctx context.Context) *v1.Node {
+	node := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: a.config.NodeName, Labels: a.labels()},
+		Spec:       v1.NodeSpec{Taints: slices.Clone(a.config.Taints)},
+	}
+	node.Status = a.nodeStatus(ctx, node, time.Now())
+	return node
+}
+
+func (a *Agent) labels() map[string]string {
+	labels := map[string]string{
+		v1.LabelHostname: a.config.NodeName, v1.LabelOSStable: "linux", v1.LabelArchStable: a.machine.arch,
+		"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": a.machine.arch,
+	}
+	for k, v := range a.config.Labels {
+		labels[k] = v
+	}
+	return labels
+}
+
+func (a *Agent) relabel(node *v1.Node) bool {
+	changed := false
+	for k, v := range a.labels() {
+		if have, ok := node.Labels[k]; !ok || have != v {
+			if node.Labels == nil {
+				node.Labels = map[string]string{}
+			}
+			node.Labels[k], changed = v, true
+		}
+	}
+	return changed
+}
+
+// keepNode keeps the node's status in the API: what changed at once, all of it every few minutes.
+func (a *Agent) keepNode(ctx context.Context) {
+	reported := time.Now()
+	ticker := time.NewTicker(a.config.StatusUpdate)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-a.nodeChanged:
+		}
+		due := time.Since(reported) >= a.config.StatusReport
+		request, cancel := context.WithTimeout(ctx, requestTimeout)
+		err := a.updateNode(request, due)
+		cancel()
+		if err != nil {
+			klog.InfoS("Cannot report the node's status; it is tried again", "node", a.config.NodeName, "err", err)
+			continue
+		}
+		if due {
+			reported = time.Now()
+		}
+	}
+}
+
+// updateNode writes the node's status if it has changed, or anyway.
+func (a *Agent) updateNode(ctx context.Context, anyway bool) error {
+	nodes := a.client.CoreV1().Nodes()
+	node := a.Node()
+	for {
+		status := a.nodeStatus(ctx, node, time.Now())
+		if !anyway && apiequality.Semantic.DeepEqual(withoutHeartbeat(status), withoutHeartbeat(node.Status)) {
+			return nil
+		}
+		next := node.DeepCopy()
+		next.Status = status
+		updated, err := nodes.UpdateStatus(ctx, next, metav1.UpdateOptions{})
+		if err == nil {
+			a.nodeSeen(updated)
+			return nil
+		}
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		if node, err = nodes.Get(ctx, a.config.NodeName, metav1.GetOptions{}); err != nil {
+			return err
+		}
+	}
+}
+
+func withoutHeartbeat(st v1.NodeStatus) v1.NodeStatus {
+	out := *st.DeepCopy()
+	for i := range out.Conditions {
+		out.Conditions[i].LastHeartbeatTime = metav1.Time{}
+	}
+	return out
+}
+
+// nodeStatus is what the agent has to say of the node, on top of what the API holds: resources and conditions of others stay.
+func (a *Agent) nodeStatus(ctx context.Context, node *v1.Node, now time.Time) v1.NodeStatus {
+	st := *node.Status.DeepCopy()
+	if st.Capacity == nil {
+		st.Capacity = v1.ResourceList{}
+	}
+	for name, quantity := range a.capacity() {
+		st.Capacity[name] = quantity
+	}
+	st.Allocatable = a.allocatable(st.Capacity)
+	st.Addresses = nil
+	for _, ip := range a.config.NodeIPs {
+		st.Addresses = append(st.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip.String()})
+	}
+	st.Addresses = append(st.Addresses, v1.NodeAddress{Type: v1.NodeHostName, Address: a.machine.hostname})
+	st.DaemonEndpoints.KubeletEndpoint.Port = int32(a.port.Load())
+	st.NodeInfo = a.machine.info
+	st.NodeInfo.KubeletVersion = a.config.Version
+	if r := a.runtime; r != nil {
+		st.NodeInfo.ContainerRuntimeVersion = r.Name + "://" + r.Version
+	}
+	st.Images = a.images.list(ctx)
+	ready := a.readyCondition(ctx)
+	if i := slices.IndexFunc(st.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady }); i >= 0 && st.Conditions[i].Status != ready.Status {
+		a.nodeEvent(map[bool]string{true: "NodeReady", false: "NodeNotReady"}[ready.Status == v1.ConditionTrue])
+	}
+	for _, c := range append(a.pressureConditions(node), ready) {
+		setCondition(&st, c, now)
+	}
+	return st
+}
+
+// readyCondition of the node: the runtime answers, and the agent looks at it.
+func (a *Agent) readyCondition(ctx context.Context) v1.NodeCondition {
+	var wrong error
+	if a.runtime == nil {
+		wrong = errors.New("container runtime status check may not have completed yet")
+	} else {
+		wrong = a.runtime.Ready(ctx)
+	}
+	if wrong == nil && a.glanced.Load() != 0 && time.Since(time.Unix(0, a.glanced.Load())) > 3*time.Minute {
+		wrong = errors.New("PLEG is not healthy: pleg was last seen active more than 3m0s ago")
+	}
+	if wrong != nil {
+		return v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "KubeletNotReady", Message: wrong.Error()}
+	}
+	return v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
+}
+
+func setCondition(st *v1.NodeStatus, c v1.NodeCondition, now time.Time) {
+	stamp := metav1.NewTime(now.Truncate(time.Second))
+	c.LastHeartbeatTime, c.LastTransitionTime = stamp, stamp
+	i := slices.IndexFunc(st.Conditions, func(have v1.NodeCondition) bool { return have.Type == c.Type })
+	if i < 0 {
+		st.Conditions = append(st.Conditions, c)
+		return
+	}
+	if st.Conditions[i].Status == c.Status {
+		c.LastTransitionTime = st.Conditions[i].LastTransitionTime
+	}
+	st.Conditions[i] = c
+}

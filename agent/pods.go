@@ -1,0 +1,151 @@
+package agent
+
+import (
+	"context"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// pods are all pods that this node has to do with, by UID: a pod that takes another's name is another one.
+type pods struct {
+	mu      sync.Mutex
+	workers map[types.UID]*worker
+	// mirrors in the API of static pods, by namespace and name.
+	mirrors map[types.NamespacedName]*v1.Pod
+	running sync.WaitGroup
+}
+
+func newPods() *pods {
+	return &pods{workers: map[types.UID]*worker{}, mirrors: map[types.NamespacedName]*v1.Pod{}}
+}
+
+func (p *pods) get(uid types.UID) *worker {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.workers[uid]
+}
+
+func (p *pods) all() []*worker {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make([]*worker, 0, len(p.workers))
+	for _, w := range p.workers {
+		out = append(out, w)
+	}
+	return out
+}
+
+// start a worker, unless the pod has one.
+func (p *pods) start(ctx context.Context, w *worker) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.workers[w.uid] != nil {
+		return
+	}
+	p.workers[w.uid] = w
+	p.running.Go(func() { w.run(ctx) })
+}
+
+func (p *pods) drop(w *worker) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.workers[w.uid] == w {
+		delete(p.workers, w.uid)
+	}
+}
+
+func (p *pods) mirror(name types.NamespacedName) *v1.Pod {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mirrors[name]
+}
+
+func (p *pods) setMirror(name types.NamespacedName, pod *v1.Pod) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if pod == nil {
+		delete(p.mirrors, name)
+		return
+	}
+	p.mirrors[name] = pod
+}
+
+// podSeen takes a pod of the API as it is now.
+func (a *Agent) podSeen(ctx context.Context, pod *v1.Pod) {
+	if isMirror(pod) {
+		a.mirrorSeen(pod)
+		return
+	}
+	w := a.pods.get(pod.UID)
+	if w == nil {
+		w = a.newWorker(pod, false)
+		w.takenUp = !a.listed.Load()
+		w.admitted = pod.Status.StartTime != nil && !terminal(pod) // taken before, by the agent that was here before
+		a.objects.Use(pod)
+		a.volumes.Update(pod)
+		a.pods.start(ctx, w)
+		return
+	}
+	a.objects.Use(pod)
+	a.volumes.Update(pod)
+	w.mu.Lock()
+	w.pod = pod
+	w.mu.Unlock()
+	if pod.DeletionTimestamp != nil {
+		w.breakOff()
+	}
+	w.wake()
+}
+
+// podGone takes it that the API has a pod no more: it was deleted without the agent being asked.
+func (a *Agent) podGone(pod *v1.Pod) {
+	if isMirror(pod) {
+		a.mirrorGone(pod)
+		return
+	}
+	if w := a.pods.get(pod.UID); w != nil {
+		w.end(pod)
+	}
+}
+
+// end the pod: nobody wants it any more.
+func (w *worker) end(last *v1.Pod) {
+	w.mu.Lock()
+	w.gone = true
+	if last != nil {
+		w.pod = last // it may have been deleted with less grace than the agent knows of
+	}
+	w.mu.Unlock()
+	w.agent.statuses.drop(w)
+	w.breakOff()
+}
+
+// Pods of this node, with their statuses as the agent knows them.
+func (a *Agent) Pods() []*v1.Pod {
+	workers := a.pods.all()
+	out := make([]*v1.Pod, 0, len(workers))
+	for _, w := range workers {
+		out = append(out, w.known())
+	}
+	return out
+}
+
+// ActivePods are those that the node took and that have not ended.
+func (a *Agent) ActivePods() []*v1.Pod {
+	var out []*v1.Pod
+	for _, w := range a.pods.all() {
+		w.mu.Lock()
+		active := w.admitted && !w.over
+		w.mu.Unlock()
+		if pod := w.known(); active && !terminal(pod) {
+			out = append(out, pod)
+		}
+	}
+	return out
+}
+
+func terminal(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+}

@@ -1,0 +1,123 @@
+package pressure
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Core remembers since when which threshold is met. It is not safe for concurrent use.
+type Core struct {
+	thresholds []Threshold
+	transition time.Duration
+	maxGrace   int64
+	// since when each threshold has been met without a break; zero: it is not.
+	since []time.Time
+	// due: it has been met for its grace period, and what it asks to be freed has not been freed yet.
+	due []bool
+	// seen is when each condition was last true of itself. Conditions that were never are not in it.
+	seen map[v1.NodeConditionType]time.Time
+}
+
+// NewCore begins without pressure.
+func NewCore(config Config) (*Core, error) {
+	thresholds, err := config.Thresholds()
+	if err != nil {
+		return nil, err
+	}
+	return &Core{
+		thresholds: thresholds, transition: config.Transition, maxGrace: int64(config.MaxPodGrace),
+		since: make([]time.Time, len(thresholds)), due: make([]bool, len(thresholds)), seen: map[v1.NodeConditionType]time.Time{},
+	}, nil
+}
+
+// Verdict of one step.
+type Verdict struct {
+	// Conditions that are true now, sorted.
+	Conditions []v1.NodeConditionType
+	// Starved is what must be freed now; nil: nothing.
+	Starved *Starved
+}
+
+// Starved is a resource that is short, and how that was seen.
+type Starved struct {
+	Signal   Signal
+	Resource v1.ResourceName
+	// hard: by a hard threshold, so that there is no time to end in.
+	hard bool
+	// Threshold and available as the eviction's message names them.
+	threshold, available resource.Quantity
+	imagesApart          bool
+	maxGrace             int64
+}
+
+// Step takes what was observed now.
+func (c *Core) Step(levels Levels, now time.Time) Verdict {
+	first := -1
+	for i, threshold := range c.thresholds {
+		level, observed := levels.Signals[threshold.Signal]
+		if !observed || !met(threshold, level, c.due[i]) {
+			c.since[i], c.due[i] = time.Time{}, false
+			continue
+		}
+		if c.since[i].IsZero() {
+			c.since[i] = now
+		}
+		c.seen[meanings[threshold.Signal].condition] = now
+		c.due[i] = now.Sub(c.since[i]) >= threshold.Grace
+		if c.due[i] && first < 0 {
+			first = i
+		}
+	}
+	verdict := Verdict{Conditions: c.conditions(now)}
+	if first >= 0 {
+		verdict.Starved = c.starved(first, levels)
+	}
+	return verdict
+}
+
+// met: less is there than the threshold says; once it was due, than that and what is to be freed beyond it.
+func met(threshold Threshold, level Level, due bool) bool {
+	needed := threshold.amount.of(level.Capacity)
+	if due {
+		needed.Add(threshold.reclaim.of(level.Capacity))
+	}
+	return needed.CmpInt64(level.Available) > 0
+}
+
+// conditions hold for the transition period, so that a node whose pressure comes and goes is not taken for a good one in between.
+func (c *Core) conditions(now time.Time) []v1.NodeConditionType {
+	maps.DeleteFunc(c.seen, func(_ v1.NodeConditionType, last time.Time) bool {
+		return now.Sub(last) >= c.transition && !now.Equal(last)
+	})
+	return slices.Sorted(maps.Keys(c.seen))
+}
+
+func (c *Core) starved(first int, levels Levels) *Starved {
+	threshold := c.thresholds[first]
+	meaning := meanings[threshold.Signal]
+	level := levels.Signals[threshold.Signal]
+	return &Starved{
+		Signal:      threshold.Signal,
+		Resource:    meaning.resource,
+		hard:        threshold.hard(),
+		threshold:   threshold.amount.of(level.Capacity),
+		available:   *resource.NewQuantity(level.Available, meaning.format),
+		imagesApart: levels.ImagesApart,
+		maxGrace:    c.maxGrace,
+	}
+}
+
+// Relieved: with these levels no threshold is met, nor is what it asks to be freed still missing. So it is after images and dead
+// containers were removed, and then no pod has to go.
+func (c *Core) Relieved(levels Levels) bool {
+	for _, threshold := range c.thresholds {
+		if level, observed := levels.Signals[threshold.Signal]; observed && met(threshold, level, true) {
+			return false
+		}
+	}
+	return true
+}

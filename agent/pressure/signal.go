@@ -1,0 +1,81 @@
+package pressure
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Signal is something of which a node can run out, by the name that thresholds have.
+type Signal string
+
+const (
+	Memory Signal = "memory.available"
+	// AllocatableMemory is what all pods together may still take. Its threshold is the hard one of memory, always.
+	AllocatableMemory Signal = "allocatableMemory.available"
+	NodeFs            Signal = "nodefs.available"
+	NodeFsInodes      Signal = "nodefs.inodesFree"
+	ImageFs           Signal = "imagefs.available"
+	ImageFsInodes     Signal = "imagefs.inodesFree"
+	PIDs              Signal = "pid.available"
+
+	// Containers' writable layers are with the images here, so their thresholds are those of imagefs or nodefs, whatever is written.
+	containerFs       Signal = "containerfs.available"
+	containerFsInodes Signal = "containerfs.inodesFree"
+)
+
+// Resources that are not the API's.
+const (
+	inodes v1.ResourceName = "inodes"
+	pids   v1.ResourceName = "pids"
+)
+
+type meaning struct {
+	resource  v1.ResourceName
+	condition v1.NodeConditionType
+	format    resource.Format
+}
+
+var meanings = map[Signal]meaning{
+	Memory:            {v1.ResourceMemory, v1.NodeMemoryPressure, resource.BinarySI},
+	AllocatableMemory: {v1.ResourceMemory, v1.NodeMemoryPressure, resource.BinarySI},
+	NodeFs:            {v1.ResourceEphemeralStorage, v1.NodeDiskPressure, resource.BinarySI},
+	NodeFsInodes:      {inodes, v1.NodeDiskPressure, resource.DecimalSI},
+	ImageFs:           {v1.ResourceEphemeralStorage, v1.NodeDiskPressure, resource.BinarySI},
+	ImageFsInodes:     {inodes, v1.NodeDiskPressure, resource.DecimalSI},
+	containerFs:       {v1.ResourceEphemeralStorage, v1.NodeDiskPressure, resource.BinarySI},
+	containerFsInodes: {inodes, v1.NodeDiskPressure, resource.DecimalSI},
+	PIDs:              {pids, v1.NodePIDPressure, resource.DecimalSI},
+}
+
+func (s Signal) isMemory() bool { return s == Memory || s == AllocatableMemory }
+func (s Signal) isDisk() bool   { return meanings[s].condition == v1.NodeDiskPressure }
+
+// Level is how much there is of what a signal is about.
+type Level struct{ Available, Capacity int64 }
+
+// Levels are what was observed at one time. A signal that is missing could not be read: nothing is concluded from it.
+type Levels struct {
+	Signals map[Signal]Level
+	// ImagesApart: the runtime has a filesystem of its own for images and containers, which is not that of volumes and logs.
+	ImagesApart bool
+}
+
+// Texts of a node condition: reason and message in the node's status, and the reason of the event when it changes.
+type Texts struct{ Reason, Message, Event string }
+
+// Condition has the kubelet's texts.
+func Condition(kind v1.NodeConditionType, pressed bool) Texts {
+	switch {
+	case kind == v1.NodeMemoryPressure && pressed:
+		return Texts{"KubeletHasInsufficientMemory", "kubelet has insufficient memory available", "NodeHasInsufficientMemory"}
+	case kind == v1.NodeMemoryPressure:
+		return Texts{"KubeletHasSufficientMemory", "kubelet has sufficient memory available", "NodeHasSufficientMemory"}
+	case kind == v1.NodeDiskPressure && pressed:
+		return Texts{"KubeletHasDiskPressure", "kubelet has disk pressure", "NodeHasDiskPressure"}
+	case kind == v1.NodeDiskPressure:
+		return Texts{"KubeletHasNoDiskPressure", "kubelet has no disk pressure", "NodeHasNoDiskPressure"}
+	case pressed:
+		return Texts{"KubeletHasInsufficientPID", "kubelet has insufficient PID available", "NodeHasInsufficientPID"}
+	}
+	return Texts{"KubeletHasSufficientPID", "kubelet has sufficient PID available", "NodeHasSufficientPID"}
+}

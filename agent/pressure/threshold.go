@@ -1,0 +1,244 @@
+package pressure
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
+	cliflag "k8s.io/component-base/cli/flag"
+)
+
+// Config is what the kubelet's --eviction-* flags say, by signal.
+type Config struct {
+	Hard, Soft, SoftGrace, MinimumReclaim map[string]string
+	// Transition is how long a condition stays after it was last true, so that it does not flap.
+	Transition time.Duration
+	// MaxPodGrace is the most, in seconds, that a pod gets to end after a soft threshold. After a hard one it gets one second.
+	MaxPodGrace int32
+}
+
+// DefaultConfig is the kubelet's.
+func DefaultConfig() Config {
+	return Config{
+		Hard: map[string]string{
+			"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%",
+		},
+		Transition: 5 * time.Minute,
+	}
+}
+
+// AddFlags gives a command the kubelet's flags.
+func (c *Config) AddFlags(flags *pflag.FlagSet) {
+	flags.Var(cliflag.NewLangleSeparatedMapStringString(&c.Hard), "eviction-hard", "thresholds that evict at once, such as memory.available<1Gi; in place of the default ones")
+	flags.Var(cliflag.NewLangleSeparatedMapStringString(&c.Soft), "eviction-soft", "thresholds that evict when met for their grace period, such as memory.available<1.5Gi")
+	flags.Var(cliflag.NewMapStringString(&c.SoftGrace), "eviction-soft-grace-period", "how long a soft threshold must be met, such as memory.available=1m30s")
+	flags.Var(cliflag.NewMapStringString(&c.MinimumReclaim), "eviction-minimum-reclaim", "how much more than the threshold is freed, such as imagefs.available=2Gi")
+	flags.DurationVar(&c.Transition, "eviction-pressure-transition-period", c.Transition, "how long the node stays under pressure after it was last so")
+	flags.Int32Var(&c.MaxPodGrace, "eviction-max-pod-grace-period", c.MaxPodGrace, "the most, in seconds, that a pod gets to end when a soft threshold evicts it")
+}
+
+// amount is a quantity or a part of the capacity.
+type amount struct {
+	quantity *resource.Quantity
+	fraction float32 // of the capacity; float32 as in the kubelet, so that thresholds in messages are the same to the byte
+}
+
+// of the capacity: the quantity that is meant.
+func (a amount) of(capacity int64) resource.Quantity {
+	if a.quantity != nil {
+		return a.quantity.DeepCopy()
+	}
+	return *resource.NewQuantity(int64(float64(capacity)*float64(a.fraction)), resource.BinarySI)
+}
+
+// Threshold is met while less than its amount is available.
+type Threshold struct {
+	Signal Signal
+	// Grace is how long it must be met before a pod goes; 0: it is a hard one.
+	Grace   time.Duration
+	amount  amount
+	reclaim amount // how much beyond it is freed once it has been met
+}
+
+func (t Threshold) hard() bool { return t.Grace == 0 }
+
+// Thresholds reads the configuration. Memory comes before all else, and hard ones before soft ones.
+func (c Config) Thresholds() ([]Threshold, error) {
+	if c.Transition < 0 {
+		return nil, fmt.Errorf("--eviction-pressure-transition-period: %s must not be negative", c.Transition)
+	}
+	if c.MaxPodGrace < 0 {
+		return nil, fmt.Errorf("--eviction-max-pod-grace-period: %d must not be negative", c.MaxPodGrace)
+	}
+	reclaims, err := c.reclaims()
+	if err != nil {
+		return nil, err
+	}
+	all, err := thresholds("--eviction-hard", c.Hard, reclaims)
+	if err != nil {
+		return nil, err
+	}
+	if i := slices.IndexFunc(all, func(t Threshold) bool { return t.Signal == Memory }); i >= 0 {
+		pods := all[i]
+		pods.Signal = AllocatableMemory
+		all = slices.Insert(all, i+1, pods)
+	}
+	soft, err := thresholds("--eviction-soft", c.Soft, reclaims)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.addGraces(soft); err != nil {
+		return nil, err
+	}
+	all = append(all, soft...)
+	memory := func(t Threshold) bool { return t.Signal.isMemory() }
+	return append(only(all, memory), only(all, func(t Threshold) bool { return !memory(t) })...), nil
+}
+
+func only(all []Threshold, keep func(Threshold) bool) []Threshold {
+	return slices.DeleteFunc(slices.Clone(all), func(t Threshold) bool { return !keep(t) })
+}
+
+// thresholds of one flag, in an order that does not change.
+func thresholds(flag string, statements map[string]string, reclaims map[Signal]amount) (all []Threshold, err error) {
+	for _, signal := range signals(statements) {
+		value, some, err := threshold(flag, signal, statements[string(signal)])
+		if err != nil {
+			return nil, err
+		}
+		if some && signal != containerFs && signal != containerFsInodes {
+			all = append(all, Threshold{Signal: signal, amount: value, reclaim: reclaims[signal]})
+		}
+	}
+	return all, nil
+}
+
+func (c Config) addGraces(soft []Threshold) error {
+	graces, err := c.graces()
+	if err != nil {
+		return err
+	}
+	for i := range soft {
+		grace, found := graces[soft[i].Signal]
+		if !found {
+			return fmt.Errorf("grace period must be specified for the soft eviction threshold %s: add it to --eviction-soft-grace-period", soft[i].Signal)
+		}
+		soft[i].Grace = grace
+	}
+	return nil
+}
+
+func signals(statements map[string]string) []Signal {
+	var all []Signal
+	for _, name := range slices.Sorted(maps.Keys(statements)) {
+		all = append(all, Signal(name))
+	}
+	return all
+}
+
+func known(flag string, signal Signal) error {
+	if _, found := meanings[signal]; found {
+		return nil
+	}
+	names := slices.Sorted(maps.Keys(meanings))
+	return fmt.Errorf("%s: unsupported eviction signal %q: must be one of %v", flag, string(signal), names)
+}
+
+// threshold reads one statement. 0% and 100% switch a threshold off.
+func threshold(flag string, signal Signal, text string) (value amount, some bool, err error) {
+	if err := known(flag, signal); err != nil {
+		return amount{}, false, err
+	}
+	if text == "0%" || text == "100%" {
+		return amount{}, false, nil
+	}
+	if value, err = parse(text); err != nil {
+		return amount{}, false, fmt.Errorf("%s: %s: %w", flag, signal, err)
+	}
+	switch {
+	case value.quantity == nil && (value.fraction < 0 || value.fraction > 1):
+		return amount{}, false, fmt.Errorf("%s: %s: %s must be from 0%% to 100%%", flag, signal, text)
+	case value.quantity != nil && value.quantity.Sign() <= 0:
+		return amount{}, false, fmt.Errorf("%s: %s: %s must be positive", flag, signal, text)
+	}
+	return value, true, nil
+}
+
+func (c Config) graces() (map[Signal]time.Duration, error) {
+	const flag = "--eviction-soft-grace-period"
+	all := map[Signal]time.Duration{}
+	for _, signal := range signals(c.SoftGrace) {
+		if err := known(flag, signal); err != nil {
+			return nil, err
+		}
+		grace, err := time.ParseDuration(c.SoftGrace[string(signal)])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", flag, signal, err)
+		}
+		if grace < 0 {
+			return nil, fmt.Errorf("%s: %s: %s must not be negative", flag, signal, grace)
+		}
+		all[signal] = grace
+	}
+	return all, nil
+}
+
+func (c Config) reclaims() (map[Signal]amount, error) {
+	const flag = "--eviction-minimum-reclaim"
+	all := map[Signal]amount{}
+	for _, signal := range signals(c.MinimumReclaim) {
+		if err := known(flag, signal); err != nil {
+			return nil, err
+		}
+		text := c.MinimumReclaim[string(signal)]
+		value, err := parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", flag, signal, err)
+		}
+		if value.quantity == nil && value.fraction <= 0 || value.quantity != nil && value.quantity.Sign() < 0 {
+			return nil, fmt.Errorf("%s: %s: %s must be positive", flag, signal, text)
+		}
+		all[signal] = value
+	}
+	return all, nil
+}
+
+func parse(text string) (amount, error) {
+	if number, percent := strings.CutSuffix(text, "%"); percent {
+		value, err := strconv.ParseFloat(number, 32)
+		if err != nil || math.IsNaN(value) || math.IsInf(value, 0) {
+			return amount{}, fmt.Errorf("%q is not a percentage", text)
+		}
+		return amount{fraction: float32(value) / 100}, nil
+	}
+	quantity, err := resource.ParseQuantity(text)
+	if err != nil {
+		return amount{}, fmt.Errorf("%q is neither a quantity nor a percentage", text)
+	}
+	return amount{quantity: &quantity}, nil
+}
+
+// String is the threshold as flags have it.
+func (t Threshold) String() string {
+	text := fmt.Sprintf("%s<%s", t.Signal, t.amount)
+	if !t.hard() {
+		text += fmt.Sprintf(" for %s", t.Grace)
+	}
+	if t.reclaim != (amount{}) {
+		text += fmt.Sprintf(", then %s more", t.reclaim)
+	}
+	return text
+}
+
+func (a amount) String() string {
+	if a.quantity != nil {
+		return a.quantity.String()
+	}
+	return fmt.Sprintf("%g%%", math.Round(float64(a.fraction)*1e4)/1e2)
+}

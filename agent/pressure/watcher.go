@@ -1,0 +1,254 @@
+package pressure
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+const (
+	// glance is how often the signals are read: a few small files.
+	glance = time.Second
+	// look is how often pods' own limits are checked, and how long to wait after having found nobody to evict: measuring pods means to
+	// walk through their volumes. It is the kubelet's interval.
+	look = 10 * time.Second
+	// cleanup is how long an evicted pod may take to go before the next one is evicted.
+	cleanup = 30 * time.Second
+)
+
+// Stats is what the node and its pods use.
+type Stats interface {
+	Levels(ctx context.Context) (Levels, error)
+	// Summary measures pods; with all, their disks, too.
+	Summary(ctx context.Context, cpuAndMemory bool) (*stats.Summary, error)
+}
+
+// Node is what the watcher reads and acts on.
+type Node struct {
+	Stats Stats
+	// Pods that are neither done nor failed.
+	Pods func() []*v1.Pod
+	// Evict kills the pod and fails it. It returns when that is under way.
+	Evict func(context.Context, Eviction) error
+	// Gone: nothing of the pod runs any more, and its volumes are freed.
+	Gone func(types.UID) bool
+	// Images and Containers remove images that no container uses, and dead containers. Nil: not possible.
+	Images, Containers func(context.Context) error
+	// Event about the pod, or about the node if pod is nil.
+	Event func(pod *v1.Pod, annotations map[string]string, kind, reason, message string)
+	// Changed: Conditions says something else now.
+	Changed func()
+}
+
+// Watcher relieves a node's pressure.
+type Watcher struct {
+	node Node
+	core *Core
+	// Of Run's goroutine: when the next look is due, and the next attempt to free what is starved.
+	nextLook, nextAttempt time.Time
+
+	mu         sync.Mutex
+	conditions []v1.NodeConditionType
+}
+
+// New reads the configuration; Run begins to watch.
+func New(config Config, node Node) (*Watcher, error) {
+	core, err := NewCore(config)
+	if err != nil {
+		return nil, err
+	}
+	return &Watcher{node: node, core: core}, nil
+}
+
+// Conditions that are true now: MemoryPressure, DiskPressure, PIDPressure.
+func (w *Watcher) Conditions() []v1.NodeConditionType {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.conditions)
+}
+
+// Run watches until ctx ends.
+func (w *Watcher) Run(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	ticker := time.NewTicker(glance)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		if err := w.step(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			logger.Error(err, "Cannot see whether the node is under pressure")
+		}
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		}
+	}
+}
+
+func (w *Watcher) step(ctx context.Context, now time.Time) error {
+	levels, verdict, err := w.observe(ctx, now)
+	if err != nil {
+		return err
+	}
+	if !now.Before(w.nextLook) {
+		w.nextLook = now.Add(look)
+		if evicted, err := w.enforceLimits(ctx, levels); evicted || err != nil {
+			return err
+		}
+	}
+	if verdict.Starved == nil || now.Before(w.nextAttempt) {
+		return nil
+	}
+	evicted, err := w.relieve(ctx, verdict.Starved)
+	if !evicted {
+		w.nextAttempt = now.Add(look)
+	}
+	return err
+}
+
+// observe reads the signals and makes known what follows for the conditions.
+func (w *Watcher) observe(ctx context.Context, now time.Time) (Levels, Verdict, error) {
+	levels, err := w.node.Stats.Levels(ctx)
+	if err != nil {
+		return levels, Verdict{}, fmt.Errorf("read the signals: %w", err)
+	}
+	verdict := w.core.Step(levels, now)
+	w.publish(ctx, verdict.Conditions)
+	return levels, verdict, nil
+}
+
+func (w *Watcher) publish(ctx context.Context, conditions []v1.NodeConditionType) {
+	w.mu.Lock()
+	changed := !slices.Equal(conditions, w.conditions)
+	w.conditions = conditions
+	w.mu.Unlock()
+	if changed {
+		klog.FromContext(ctx).Info("The node's pressure has changed", "conditions", conditions)
+		w.node.Changed()
+	}
+}
+
+// enforceLimits evicts the pods that use more disk than their own limits allow.
+func (w *Watcher) enforceLimits(ctx context.Context, levels Levels) (evicted bool, err error) {
+	pods := slices.DeleteFunc(w.node.Pods(), func(pod *v1.Pod) bool { return !diskLimited(pod) })
+	if len(pods) == 0 {
+		return false, nil
+	}
+	candidates, err := w.measure(ctx, pods, false)
+	if err != nil {
+		return false, err
+	}
+	evictions := OverLimits(candidates, levels.ImagesApart)
+	for _, eviction := range evictions {
+		w.evict(ctx, eviction)
+	}
+	for _, eviction := range evictions {
+		w.await(ctx, eviction.Pod.UID)
+	}
+	return len(evictions) > 0, nil
+}
+
+// diskLimited pods are those that are worth measuring.
+func diskLimited(pod *v1.Pod) bool {
+	for _, volume := range pod.Spec.Volumes {
+		if volume.EmptyDir != nil && volume.EmptyDir.SizeLimit != nil {
+			return true
+		}
+	}
+	for _, container := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
+		if _, limited := container.Resources.Limits[v1.ResourceEphemeralStorage]; limited {
+			return true
+		}
+	}
+	return false
+}
+
+// relieve frees what is starved, at the cost of one pod at most.
+func (w *Watcher) relieve(ctx context.Context, starved *Starved) (evicted bool, err error) {
+	logger := klog.FromContext(ctx)
+	w.node.Event(nil, nil, v1.EventTypeWarning, "EvictionThresholdMet", fmt.Sprintf("Attempting to reclaim %s", starved.Resource))
+	if w.reclaim(ctx, starved) {
+		logger.Info("Freed enough without evicting pods", "resource", starved.Resource)
+		return false, nil
+	}
+	candidates, err := w.measure(ctx, w.node.Pods(), starved.Signal.isMemory() || starved.Signal == PIDs)
+	if err != nil {
+		return false, err
+	}
+	victim := Victim(starved, Rank(starved, candidates))
+	if victim == nil {
+		logger.Info("Must free a resource, and there is no pod that may be evicted for it", "signal", starved.Signal, "pods", len(candidates))
+		return false, nil
+	}
+	w.evict(ctx, *victim)
+	w.await(ctx, victim.Pod.UID)
+	return true, nil
+}
+
+// reclaim removes dead containers and unused images where they are on the disk that is full, and sees whether that is enough.
+func (w *Watcher) reclaim(ctx context.Context, starved *Starved) bool {
+	ofImages := starved.Signal == ImageFs || starved.Signal == ImageFsInodes
+	if !starved.Signal.isDisk() || starved.imagesApart && !ofImages {
+		return false
+	}
+	for _, remove := range []func(context.Context) error{w.node.Containers, w.node.Images} {
+		if remove == nil {
+			continue
+		}
+		if err := remove(ctx); err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot free what no pod needs", "resource", starved.Resource)
+		}
+	}
+	levels, err := w.node.Stats.Levels(ctx)
+	return err == nil && w.core.Relieved(levels)
+}
+
+// measure pairs pods with what they use.
+func (w *Watcher) measure(ctx context.Context, pods []*v1.Pod, cpuAndMemory bool) ([]Candidate, error) {
+	summary, err := w.node.Stats.Summary(ctx, cpuAndMemory)
+	if err != nil {
+		return nil, fmt.Errorf("measure the pods: %w", err)
+	}
+	usages := map[string]*stats.PodStats{}
+	for i := range summary.Pods {
+		usages[summary.Pods[i].PodRef.UID] = &summary.Pods[i]
+	}
+	candidates := make([]Candidate, len(pods))
+	for i, pod := range pods {
+		candidates[i] = Candidate{pod, usages[string(pod.UID)]}
+	}
+	return candidates, nil
+}
+
+func (w *Watcher) evict(ctx context.Context, eviction Eviction) {
+	logger := klog.FromContext(ctx)
+	logger.Info("Evicting a pod", "pod", klog.KObj(eviction.Pod), "podUID", eviction.Pod.UID, "message", eviction.Message)
+	w.node.Event(eviction.Pod, eviction.Annotations, v1.EventTypeWarning, Reason, eviction.Message)
+	if err := w.node.Evict(ctx, eviction); err != nil {
+		logger.Error(err, "Cannot evict the pod", "pod", klog.KObj(eviction.Pod))
+	}
+}
+
+// await waits until what the pod had is free, so that another is not evicted for what is on its way. Conditions are kept up to date
+// meanwhile.
+func (w *Watcher) await(ctx context.Context, uid types.UID) {
+	ctx, cancel := context.WithTimeout(ctx, cleanup)
+	defer cancel()
+	ticker := time.NewTicker(glance / 5)
+	defer ticker.Stop()
+	for !w.node.Gone(uid) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			if _, _, err := w.observe(ctx, time.Now()); err != nil && ctx.Err() == nil {
+				klog.FromContext(ctx).Error(err, "Cannot see whether the node is under pressure")
+			}
+		}
+	}
+}

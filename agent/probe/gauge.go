@@ -1,0 +1,142 @@
+package probe
+
+import (
+	"cmp"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Kind is what a probe is asked for.
+type Kind int
+
+const (
+	Startup Kind = iota
+	Readiness
+	Liveness
+)
+
+func (k Kind) String() string { return [...]string{"Startup", "Readiness", "Liveness"}[k] }
+
+// Result is what a probe, or so many of them in a row, say.
+type Result int
+
+const (
+	Unknown Result = iota
+	Success
+	Failure
+)
+
+func (r Result) String() string { return [...]string{"unknown", "success", "failure"}[r] }
+
+// Sight is what is known of a probe's container.
+type Sight struct {
+	ID        string // empty: there is none yet
+	Running   bool
+	StartedAt time.Time
+	// Started: its startup probe has succeeded, or it has none.
+	Started bool
+	// Leaving: the pod is being deleted.
+	Leaving bool
+}
+
+// Step is what a gauge wants done.
+type Step struct {
+	Probe bool      // now
+	At    time.Time // else look again then; zero: when there is something new
+	End   bool      // else never again
+}
+
+// Gauge follows one probe of one container of a pod, through its restarts. It does nothing by itself and knows no clock.
+type Gauge struct {
+	kind Kind
+	spec v1.Probe
+
+	id      string    // the container that the rest is about
+	verdict Result    // what holds now
+	last    Result    // of the last probe
+	run     int       // how often in a row it was the last
+	final   bool      // the verdict stands until there is another container
+	due     time.Time // no probe begins before
+}
+
+// NewGauge is a gauge for a probe. What its spec leaves out is as the API's defaults have it.
+func NewGauge(kind Kind, spec *v1.Probe) *Gauge {
+	g := &Gauge{kind: kind, spec: *spec}
+	g.spec.TimeoutSeconds = cmp.Or(spec.TimeoutSeconds, 1)
+	g.spec.PeriodSeconds = cmp.Or(spec.PeriodSeconds, 10)
+	g.spec.SuccessThreshold = cmp.Or(spec.SuccessThreshold, 1)
+	g.spec.FailureThreshold = cmp.Or(spec.FailureThreshold, 3)
+	return g
+}
+
+// first is what holds for a container before its first result: it is not ready, and it lives.
+func first(kind Kind) Result {
+	return map[Kind]Result{Startup: Unknown, Readiness: Failure, Liveness: Success}[kind]
+}
+
+// Take turns the gauge to another container. held is what is known of it already, if the agent comes back to it after a restart of
+// its own: it then waits for a moment that lot decides, so that not all probes of a node begin at once; Unknown if it is a new one.
+func (g *Gauge) Take(id string, held Result, now time.Time, wait time.Duration) {
+	*g = Gauge{kind: g.kind, spec: g.spec, id: id, verdict: first(g.kind)}
+	if held != Unknown {
+		g.verdict = held
+		g.final = g.kind == Startup && held == Success
+		g.due = now.Add(wait)
+	}
+}
+
+// See is what to do about the container as it is seen now.
+func (g *Gauge) See(sight Sight, now time.Time) Step {
+	switch {
+	case sight.ID == "" || sight.ID != g.id || g.final:
+		return Step{}
+	case !sight.Running:
+		if g.kind == Readiness {
+			g.verdict = Failure
+		}
+		return Step{}
+	case sight.Leaving && g.kind != Readiness:
+		// It ends. Nothing is to come in between; whether it gets requests still matters.
+		g.verdict, g.final = Success, true
+		return Step{End: true}
+	case (g.kind == Startup) == sight.Started: // the startup probe has done its work, or the others wait for it
+		return Step{}
+	}
+	due := sight.StartedAt.Add(time.Duration(g.spec.InitialDelaySeconds) * time.Second)
+	if due.Before(g.due) {
+		due = g.due
+	}
+	if now.Before(due) {
+		return Step{At: due}
+	}
+	g.due = now.Add(time.Duration(g.spec.PeriodSeconds) * time.Second)
+	return Step{Probe: true}
+}
+
+// Answer takes the result of the probe that See asked for, and tells whether the verdict is another one now. Unknown: the probe could
+// not be made; it does not count.
+func (g *Gauge) Answer(result Result) (changed bool) {
+	if result == Unknown || g.final {
+		return false
+	}
+	if g.last != result {
+		g.last, g.run = result, 0
+	}
+	g.run++
+	enough := g.spec.SuccessThreshold
+	if result == Failure {
+		enough = g.spec.FailureThreshold
+	}
+	if g.run < int(enough) {
+		return false
+	}
+	changed = g.verdict != result
+	g.verdict = result
+	// Who is killed is not asked again: an exec in a container that is being stopped can do harm. And a start is one.
+	g.final = g.kind == Startup || g.kind == Liveness && result == Failure
+	return changed
+}
+
+// Verdict is what holds for the container.
+func (g *Gauge) Verdict() Result { return g.verdict }

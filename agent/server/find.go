@@ -1,0 +1,161 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// refusal is an answer other than what was asked for.
+type refusal struct {
+	code    int
+	message string
+}
+
+func (r *refusal) Error() string { return r.message }
+
+func refuse(code int, format string, values ...any) error {
+	return &refusal{code: code, message: fmt.Sprintf(format, values...)}
+}
+
+// fail tells an error by the code that it has, or by that which fits what the runtime says.
+func fail(w http.ResponseWriter, err error) {
+	if r, ok := err.(*refusal); ok {
+		http.Error(w, r.message, r.code)
+		return
+	}
+	code := http.StatusInternalServerError
+	switch status.Code(err) {
+	case codes.NotFound:
+		code = http.StatusNotFound
+	case codes.InvalidArgument:
+		code = http.StatusBadRequest
+	case codes.Unavailable:
+		code = http.StatusServiceUnavailable
+	case codes.ResourceExhausted:
+		w.Header().Set("Retry-After", "1")
+		code = http.StatusTooManyRequests
+	}
+	http.Error(w, err.Error(), code)
+}
+
+// pod is the one of this name; the UID, if given, must be its own.
+func (s *Server) pod(r route) (*v1.Pod, error) {
+	pods := s.options.Pods()
+	i := slices.IndexFunc(pods, func(p *v1.Pod) bool { return p.Namespace == r.namespace && p.Name == r.pod })
+	if i < 0 {
+		return nil, refuse(http.StatusNotFound, "pod %q does not exist", r.pod)
+	}
+	if r.uid != "" && string(pods[i].UID) != r.uid {
+		return nil, refuse(http.StatusNotFound, "pod %q has another UID than %s", r.pod, r.uid)
+	}
+	return pods[i], nil
+}
+
+// container finds a container of the pod by name, of whatever kind; its terminal matters to attach.
+func container(pod *v1.Pod, name string) (tty bool, err error) {
+	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			if list[i].Name == name {
+				return list[i].TTY, nil
+			}
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if c := &pod.Spec.EphemeralContainers[i]; c.Name == name {
+			return c.TTY, nil
+		}
+	}
+	return false, refuse(http.StatusNotFound, "container %q not found in pod %q", name, pod.Name)
+}
+
+func containerStatus(pod *v1.Pod, name string) *v1.ContainerStatus {
+	for _, list := range [][]v1.ContainerStatus{
+		pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses, pod.Status.EphemeralContainerStatuses,
+	} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
+
+// running is the runtime's ID of a container in which something can be run.
+func running(pod *v1.Pod, name string) (string, error) {
+	c := containerStatus(pod, name)
+	if c == nil || c.State.Running == nil {
+		return "", refuse(http.StatusNotFound, "container not found (%q)", name)
+	}
+	return bare(c.ContainerID), nil
+}
+
+// logged is the ID of the container whose log is meant: the one that runs or, if none does, the one that ran last. The
+// words of what there is no log of are upstream's, since people search for them.
+func logged(pod *v1.Pod, name string, previous bool) (string, error) {
+	c := containerStatus(pod, name)
+	if c == nil {
+		return "", refuse(http.StatusBadRequest, "container %q in pod %q is not available", name, pod.Name)
+	}
+	last := ""
+	if c.LastTerminationState.Terminated != nil {
+		last = bare(c.LastTerminationState.Terminated.ContainerID)
+	}
+	state := c.State
+	switch {
+	case previous && last == "":
+		return "", refuse(http.StatusBadRequest, "previous terminated container %q in pod %q not found", name, pod.Name)
+	case previous:
+		return last, nil
+	case state.Running != nil:
+		return bare(c.ContainerID), nil
+	case state.Terminated != nil && state.Terminated.ContainerID != "":
+		return bare(state.Terminated.ContainerID), nil
+	case last != "":
+		return last, nil
+	case state.Terminated != nil, c.LastTerminationState.Terminated != nil:
+		return "", refuse(http.StatusBadRequest, "container %q in pod %q is terminated", name, pod.Name)
+	case state.Waiting == nil:
+		return "", refuse(http.StatusBadRequest, "container %q in pod %q is waiting to start - no logs yet", name, pod.Name)
+	}
+	why := state.Waiting.Reason
+	switch why {
+	case "ErrImagePull":
+		why = "image can't be pulled"
+	case "ImagePullBackOff":
+		why = "trying and failing to pull image"
+	}
+	return "", refuse(http.StatusBadRequest, "container %q in pod %q is waiting to start: %s", name, pod.Name, why)
+}
+
+// bare leaves the name of the runtime out of a container's ID: containerd://0123 is 0123.
+func bare(id string) string {
+	if _, after, ok := strings.Cut(id, "://"); ok {
+		return after
+	}
+	return id
+}
+
+// sandbox is the ID of the pod's sandbox that is ready.
+func (s *Server) sandbox(ctx context.Context, name string, uid types.UID) (string, error) {
+	found, err := s.options.Runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{
+		LabelSelector: map[string]string{"io.kubernetes.pod.uid": string(uid)},
+		State:         &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY},
+	})
+	if err != nil {
+		return "", err
+	}
+	if len(found) == 0 {
+		return "", refuse(http.StatusNotFound, "pod %q does not run", name)
+	}
+	return found[0].Id, nil
+}

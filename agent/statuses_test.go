@@ -1,0 +1,142 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+func podNamed(name string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "u"}}
+}
+
+// writer is a status writer for one pod on a fake API.
+func writer(t *testing.T, pod *v1.Pod) (*fake.Clientset, *statuses, *worker) {
+	client := fake.NewClientset(pod)
+	s := newStatuses(client, func(w *worker) *v1.Pod { return w.object() })
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { s.run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return client, s, &worker{uid: pod.UID, pod: pod}
+}
+
+func await(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !so(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("not so: " + what)
+		}
+	}
+}
+
+func statusIn(t *testing.T, client *fake.Clientset, name string) v1.PodStatus {
+	t.Helper()
+	pod, err := client.CoreV1().Pods("default").Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pod.Status
+}
+
+// Somebody else's condition, written in between, is not lost, and neither is the node's word.
+func TestConflictingStatusIsWrittenOnTop(t *testing.T) {
+	client, s, w := writer(t, podNamed("p"))
+	conflicted := false
+	client.PrependReactor("update", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if conflicted {
+			return false, nil, nil
+		}
+		conflicted = true
+		other := podNamed("p")
+		other.Status.Conditions = []v1.PodCondition{{Type: "example.com/gate", Status: v1.ConditionTrue}}
+		if err := client.Tracker().Update(schema.GroupVersionResource{Version: "v1", Resource: "pods"}, other, "default"); err != nil {
+			t.Error(err)
+		}
+		return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "p", errors.New("changed"))
+	})
+	s.set(w, v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}})
+	await(t, "both conditions are there", func() bool {
+		st := statusIn(t, client, "p")
+		return st.Phase == v1.PodRunning && len(st.Conditions) == 2
+	})
+}
+
+// While the API is away, only the newest status is kept; it is written when the API is back.
+func TestStatusWaitsForTheAPI(t *testing.T) {
+	client, s, w := writer(t, podNamed("p"))
+	away := make(chan struct{})
+	tried := make(chan struct{}, 100)
+	client.PrependReactor("update", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		select {
+		case <-away:
+			return false, nil, nil
+		default:
+			tried <- struct{}{}
+			return true, nil, errors.New("connection refused")
+		}
+	})
+	s.set(w, v1.PodStatus{Phase: v1.PodPending})
+	<-tried
+	s.set(w, v1.PodStatus{Phase: v1.PodRunning})
+	<-tried
+	close(away)
+	await(t, "the newest status is there", func() bool { return statusIn(t, client, "p").Phase == v1.PodRunning })
+}
+
+// A pod that is over is removed after its last status, with its UID as a condition.
+func TestPodIsRemovedAfterItsLastStatus(t *testing.T) {
+	client, s, w := writer(t, podNamed("p"))
+	s.set(w, v1.PodStatus{Phase: v1.PodFailed})
+	s.remove(w)
+	await(t, "the pod is gone", func() bool {
+		_, err := client.CoreV1().Pods("default").Get(context.Background(), "p", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	var verbs []string
+	for _, action := range client.Actions() {
+		switch a := action.(type) {
+		case clienttesting.UpdateAction:
+			verbs = append(verbs, "update")
+		case clienttesting.DeleteActionImpl:
+			verbs = append(verbs, "delete "+string(*a.DeleteOptions.Preconditions.UID))
+		}
+	}
+	if len(verbs) != 2 || verbs[0] != "update" || verbs[1] != "delete u" {
+		t.Errorf("requests: %v", verbs)
+	}
+}
+
+func TestMergedStatus(t *testing.T) {
+	have := v1.PodStatus{
+		Phase: v1.PodFailed, Reason: "Gone", NominatedNodeName: "n",
+		Conditions: []v1.PodCondition{
+			{Type: "example.com/gate", Status: v1.ConditionTrue}, {Type: v1.PodReady, Status: v1.ConditionTrue},
+			{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "PreemptionByScheduler"},
+		},
+	}
+	want := v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{
+		{Type: v1.PodReady, Status: v1.ConditionFalse}, {Type: "example.com/gate", Status: v1.ConditionFalse},
+		{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "PreemptionByScheduler"},
+	}}
+	got := mergeStatus(have, want)
+	if got.Phase != v1.PodFailed || got.Reason != "Gone" || got.NominatedNodeName != "n" {
+		t.Errorf("a phase that is for ever was left: %+v", got)
+	}
+	said := map[v1.PodConditionType]v1.ConditionStatus{}
+	for _, c := range got.Conditions {
+		said[c.Type] = c.Status
+	}
+	if len(got.Conditions) != 3 || said["example.com/gate"] != v1.ConditionTrue || said[v1.PodReady] != v1.ConditionFalse {
+		t.Errorf("conditions: %+v", got.Conditions)
+	}
+}

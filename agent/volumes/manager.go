@@ -1,0 +1,291 @@
+package volumes
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+)
+
+// Objects are the configMaps and secrets of the cluster. One that is not there is an error that IsNotFound.
+type Objects interface {
+	ConfigMap(namespace, name string) (*v1.ConfigMap, error)
+	Secret(namespace, name string) (*v1.Secret, error)
+}
+
+// Options are what a Manager works with.
+type Options struct {
+	// Dir is the agent's own folder. Pods are below pods/<uid> in it.
+	Dir     string
+	Objects Objects
+	// Tokens asks the API for a token of a service account.
+	Tokens func(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
+	// Allocatable is what the node has for pods: the most that a volume in memory may take, and what stands for a limit not set.
+	Allocatable func() v1.ResourceList
+}
+
+// Manager has the volumes of all pods of the node.
+type Manager struct {
+	options Options
+	root    string // Dir/pods, without a symbolic link in it
+	tokens  tokens
+	stale   chan struct{} // there is something in changed
+
+	mu      sync.Mutex
+	pods    map[types.UID]*podVolumes
+	changed map[types.UID]bool // to be refreshed by Run
+}
+
+// podVolumes are those of one pod. Whoever works on them holds work.
+type podVolumes struct {
+	work sync.Mutex
+	gone bool            // unmounted: it is in no map any more; guarded by work, and so is
+	done map[string]bool // which of them were set up once
+
+	pod *v1.Pod // as it was seen last; guarded by Manager.mu
+}
+
+// New is a Manager for the pods below a folder, which is made if there is none.
+func New(options Options) (*Manager, error) {
+	root := filepath.Join(options.Dir, "pods")
+	if err := os.MkdirAll(root, 0o750); err != nil {
+		return nil, fmt.Errorf("folder for pods: %w", err)
+	}
+	root, err := filepath.EvalSymlinks(root)
+	if err == nil {
+		root, err = filepath.Abs(root)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("folder for pods: %w", err)
+	}
+	return &Manager{
+		options: options, root: root,
+		tokens: tokens{request: options.Tokens, cache: map[string]*authenticationv1.TokenRequest{}},
+		stale:  make(chan struct{}, 1),
+		pods:   map[types.UID]*podVolumes{}, changed: map[types.UID]bool{},
+	}, nil
+}
+
+// SetUpError is why one volume is not as it should be. Its text is that of the FailedMount event.
+type SetUpError struct {
+	Volume string
+	Err    error
+	// Stale: the volume is there with what was in it before. Containers need not wait for it.
+	Stale bool
+}
+
+func (e *SetUpError) Error() string {
+	return fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", e.Volume, e.Err)
+}
+
+func (e *SetUpError) Unwrap() error { return e.Err }
+
+// SetUpErrors are those of a pod, at least one.
+type SetUpErrors struct{ List []*SetUpError }
+
+func (e *SetUpErrors) Error() string {
+	var texts []string
+	for _, one := range e.List {
+		texts = append(texts, one.Error())
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Blocking tells whether a container has to wait: a volume has never been set up.
+func (e *SetUpErrors) Blocking() bool {
+	return slices.ContainsFunc(e.List, func(one *SetUpError) bool { return !one.Stale })
+}
+
+// Mount brings the pod's volumes to what they should be now. Called again it changes only what has to change, and never what a
+// container has written. Its error is a *SetUpErrors, or that the pod's folder cannot be made.
+func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) error {
+	if err := validName("pod UID", string(pod.UID)); err != nil {
+		return err
+	}
+	volumes := m.lock(pod.UID)
+	defer volumes.work.Unlock()
+	m.mu.Lock()
+	volumes.pod = pod
+	m.mu.Unlock()
+	return m.mount(ctx, volumes, pod)
+}
+
+// Update tells how a pod is now that may have been mounted, by this Manager or by the one of an agent before: Run brings what there
+// is of its volumes to that. It does not wait for it.
+func (m *Manager) Update(pod *v1.Pod) {
+	m.mu.Lock()
+	m.entry(pod.UID).pod = pod
+	m.mu.Unlock()
+	m.Changed(pod.UID)
+}
+
+func (m *Manager) mount(ctx context.Context, volumes *podVolumes, pod *v1.Pod) error {
+	if err := os.MkdirAll(filepath.Join(m.PodDir(pod.UID), "volumes"), 0o750); err != nil {
+		return fmt.Errorf("folder of pod %s: %w", klog.KObj(pod), err)
+	}
+	used := usedVolumes(pod)
+	var failed []*SetUpError
+	for _, volume := range pod.Spec.Volumes {
+		done := volumes.done[volume.Name]
+		if !used[volume.Name] || done && kindOf(volume) == hostPath { // what becomes of it afterwards is the host's business
+			continue
+		}
+		if err := m.setUp(ctx, pod, volume); err != nil {
+			failed = append(failed, &SetUpError{Volume: volume.Name, Err: err, Stale: done || m.hasFiles(pod.UID, volume)})
+			continue
+		}
+		volumes.done[volume.Name] = true
+	}
+	if len(failed) > 0 {
+		return &SetUpErrors{failed}
+	}
+	return nil
+}
+
+// setUp makes one volume, or brings it to what it should be now.
+func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, volume v1.Volume) error {
+	if err := validName("volume name", volume.Name); err != nil {
+		return err
+	}
+	dir := m.volumeDir(pod.UID, volume)
+	switch kind := kindOf(volume); kind {
+	case emptyDir:
+		return m.setUpEmptyDir(pod, volume, dir)
+	case hostPath:
+		return checkHostPath(volume.HostPath)
+	case unsupported:
+		return fmt.Errorf("this node's agent has no volumes of this type (%s)", typeName(volume))
+	default:
+		files, err := m.filesOf(ctx, pod, volume)
+		if err != nil {
+			return err
+		}
+		if err := m.folderForFiles(pod, dir, kind); err != nil {
+			return err
+		}
+		if err := nestedMountPoints(pod, volume.Name, dir); err != nil {
+			return err
+		}
+		return writeAtomically(dir, files, func() error { return giveToGroup(dir, groupOf(pod), true) })
+	}
+}
+
+// hasFiles tells whether a volume of files was written at least once, perhaps by an agent before this one.
+func (m *Manager) hasFiles(uid types.UID, volume v1.Volume) bool {
+	if kind := kindOf(volume); kind == hostPath || kind == emptyDir {
+		return false
+	}
+	_, err := os.Lstat(filepath.Join(m.volumeDir(uid, volume), dataLink))
+	return err == nil
+}
+
+// PodDir is the folder that holds all of the pod, and nothing else.
+func (m *Manager) PodDir(uid types.UID) string { return filepath.Join(m.root, string(uid)) }
+
+// OnDisk lists the pods that have a folder, mounted by this Manager or left by one before it.
+func (m *Manager) OnDisk() ([]types.UID, error) {
+	entries, err := os.ReadDir(m.root)
+	if err != nil {
+		return nil, fmt.Errorf("folder for pods: %w", err)
+	}
+	var uids []types.UID
+	for _, entry := range entries {
+		if entry.IsDir() {
+			uids = append(uids, types.UID(entry.Name()))
+		}
+	}
+	return uids, nil
+}
+
+// Changed lets Run refresh the volumes of the pod at once: something that they show is not what it was.
+func (m *Manager) Changed(uid types.UID) {
+	m.mu.Lock()
+	m.changed[uid] = true
+	m.mu.Unlock()
+	select {
+	case m.stale <- struct{}{}:
+	default: // it is to look already, and will find this one too
+	}
+}
+
+// refreshEvery is far below the two minutes that are left of the shortest token (10 min) when it is due to be replaced.
+const refreshEvery = 30 * time.Second
+
+// Run keeps the volumes of mounted pods as they should be, until the context ends: at once after Changed, and from time to time for
+// tokens that grow old.
+func (m *Manager) Run(ctx context.Context) {
+	tick := time.NewTicker(refreshEvery)
+	defer tick.Stop()
+	for {
+		var uids []types.UID
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.stale:
+			m.mu.Lock()
+			uids = slices.Collect(maps.Keys(m.changed))
+			clear(m.changed)
+			m.mu.Unlock()
+		case <-tick.C:
+			m.mu.Lock()
+			uids = slices.Collect(maps.Keys(m.pods))
+			m.mu.Unlock()
+		}
+		for _, uid := range uids {
+			m.refresh(ctx, uid)
+		}
+	}
+}
+
+// refresh brings the volumes of a pod to what they should be, if it has any: what never was mounted, or is not any more, stays so.
+func (m *Manager) refresh(ctx context.Context, uid types.UID) {
+	m.mu.Lock()
+	known := m.pods[uid] != nil
+	m.mu.Unlock()
+	if !known || ctx.Err() != nil || validName("pod UID", string(uid)) != nil {
+		return
+	}
+	volumes := m.lock(uid)
+	defer volumes.work.Unlock()
+	m.mu.Lock()
+	pod := volumes.pod
+	m.mu.Unlock()
+	if _, err := os.Lstat(m.PodDir(uid)); err != nil || pod == nil {
+		return
+	}
+	if err := m.mount(ctx, volumes, pod); err != nil {
+		klog.FromContext(ctx).V(2).Info("Volumes could not be refreshed; the next try is in a moment", "pod", klog.KObj(pod), "err", err)
+	}
+}
+
+// lock answers the pod's volumes, to be worked on.
+func (m *Manager) lock(uid types.UID) *podVolumes {
+	for {
+		m.mu.Lock()
+		volumes := m.entry(uid)
+		m.mu.Unlock()
+		volumes.work.Lock()
+		if !volumes.gone {
+			return volumes
+		}
+		volumes.work.Unlock() // unmounted while this waited for it
+	}
+}
+
+// entry is the pod's in the map, whose lock is held.
+func (m *Manager) entry(uid types.UID) *podVolumes {
+	if m.pods[uid] == nil {
+		m.pods[uid] = &podVolumes{done: map[string]bool{}}
+	}
+	return m.pods[uid]
+}

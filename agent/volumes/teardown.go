@@ -1,0 +1,63 @@
+package volumes
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Unmount takes away all that was made for the pod. It is to be called when nothing of the pod runs any more, and again if it fails.
+//
+// Whatever is mounted below the pod's folder is unmounted first, also what a container has mounted there; nothing is removed before
+// that is done, so that no other filesystem is emptied by it. Links are removed, not followed.
+func (m *Manager) Unmount(uid types.UID) error {
+	if err := validName("pod UID", string(uid)); err != nil {
+		return err
+	}
+	volumes := m.lock(uid)
+	defer volumes.work.Unlock()
+	if err := removeFolder(m.PodDir(uid)); err != nil {
+		return fmt.Errorf("volumes of pod %s: %w", uid, err)
+	}
+	volumes.gone = true
+	m.tokens.forget(uid)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.pods, uid)
+	delete(m.changed, uid)
+	return nil
+}
+
+// removeFolder removes a folder of the agent's and all in it that is of the same filesystem tree.
+func removeFolder(dir string) error {
+	info, err := os.Lstat(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() { // were it a link, all below would be somewhere else
+		return fmt.Errorf("%s is not a folder; it is left alone", dir)
+	}
+	points, err := mountsBelow(dir)
+	if err != nil {
+		return err
+	}
+	for i := len(points) - 1; i >= 0; i-- { // what was mounted last lies on top, or deeper
+		if err := unix.Unmount(points[i], unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("unmounting %s: %w", points[i], err)
+		}
+	}
+	if points, err = mountsBelow(dir); err != nil {
+		return err
+	}
+	if len(points) > 0 {
+		return fmt.Errorf("still mounted: %v", points)
+	}
+	return os.RemoveAll(filepath.Clean(dir))
+}

@@ -1,0 +1,93 @@
+package volumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+)
+
+// tokens are those of service accounts that pods have been given, until they are to be replaced.
+type tokens struct {
+	request func(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
+
+	mu    sync.Mutex
+	cache map[string]*authenticationv1.TokenRequest // by tokenKey
+}
+
+// get is a token as requested: the one that there is, as long as it is young; a new one after that. If there is no getting one, the
+// old one serves until it ends.
+func (t *tokens) get(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (string, error) {
+	key := tokenKey(namespace, serviceAccount, request)
+	t.mu.Lock()
+	held := t.cache[key]
+	t.mu.Unlock()
+	if held != nil && !isOld(held, time.Now()) {
+		return held.Status.Token, nil
+	}
+	if t.request == nil {
+		return "", errors.New("cannot use TokenManager when kubelet is in standalone mode")
+	}
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	fresh, err := t.request(limited, namespace, serviceAccount, request)
+	switch {
+	case err == nil:
+		t.mu.Lock()
+		t.cache[key] = fresh
+		t.mu.Unlock()
+		return fresh.Status.Token, nil
+	case held == nil:
+		return "", fmt.Errorf("failed to fetch token: %w", err)
+	case time.Now().After(held.Status.ExpirationTimestamp.Time):
+		return "", fmt.Errorf("token %s expired and refresh failed: %w", key, err)
+	}
+	klog.FromContext(ctx).Error(err, "A token could not be renewed; the old one serves on until it ends", "token", key, "ends", held.Status.ExpirationTimestamp)
+	return held.Status.Token, nil
+}
+
+// forget drops what a pod that is gone was given.
+func (t *tokens) forget(uid types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key, token := range t.cache {
+		if token.Spec.BoundObjectRef != nil && token.Spec.BoundObjectRef.UID == uid {
+			delete(t.cache, key)
+		}
+	}
+}
+
+// patience with the API: the pod's volumes are locked meanwhile.
+const patience = 10 * time.Second
+
+const (
+	oldest = 24 * time.Hour   // no token is kept longer, whatever it says
+	jitter = 10 * time.Second // so that not all pods of a Deployment ask at once
+)
+
+// isOld tells whether it is time for a new token: four fifths of its life are over, or a day.
+func isOld(token *authenticationv1.TokenRequest, now time.Time) bool {
+	if token.Spec.ExpirationSeconds == nil {
+		return false
+	}
+	life := time.Duration(*token.Spec.ExpirationSeconds) * time.Second
+	end := token.Status.ExpirationTimestamp.Time
+	early := now.Add(rand.N(jitter))
+	return early.After(end.Add(-life/5)) || early.After(end.Add(oldest-life))
+}
+
+// tokenKey names a request, without anything secret.
+func tokenKey(namespace, serviceAccount string, request *authenticationv1.TokenRequest) string {
+	var seconds int64
+	if request.Spec.ExpirationSeconds != nil {
+		seconds = *request.Spec.ExpirationSeconds
+	}
+	return fmt.Sprintf("%s/%s for pod %s, audiences [%s], %ds", namespace, serviceAccount, request.Spec.BoundObjectRef.UID, strings.Join(request.Spec.Audiences, " "), seconds)
+}

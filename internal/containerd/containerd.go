@@ -1,0 +1,195 @@
+package containerd
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+//go:embed containerd.sh
+var script []byte
+
+// Images that every instance has.
+const (
+	// Busybox is a root file system with busybox and its applets; it runs sh. It is tagged docker.io/library/busybox:latest, too.
+	Busybox = "berth.local/busybox:1"
+	// Pause is the image of the sandboxes. As process 1 of a shared PID namespace it reaps no orphans: zombies stay until their pod goes.
+	Pause = "berth.local/pause:1"
+)
+
+// Handler is a runtime handler other than the default, for RuntimeClasses; runc is behind it, too.
+const Handler = "kata-fc"
+
+// patience with the runtime: on a busy machine containerd alone needs seconds to start.
+const patience = 2 * time.Minute
+
+// Containerd is a running instance.
+type Containerd struct {
+	// Dir holds all that belongs to it. What is put or mounted below it goes when it ends, also if the process that started it is killed.
+	Dir string
+	// CgroupRoot is a cgroup for its pods (--cgroup-root of the agent), not made yet. It goes with the instance, and with it all processes in it.
+	CgroupRoot string
+
+	command *exec.Cmd
+	owner   io.Closer // its end of the script's standard input
+	stderr  lockedBuffer
+	stop    sync.Once
+	stopped error
+}
+
+// Install gets what is missing on this machine: containerd, runc, a static busybox and the CNI plugins.
+func Install(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, "sh", "-c", string(script), "containerd.sh", "install").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("install containerd: %w: %s", err, lastLine(string(out)))
+	}
+	return nil
+}
+
+// Run starts an instance in dir, which must not be in use, and returns when it answers. It ends by Stop, or with this process.
+func Run(ctx context.Context, dir string) (*Containerd, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, "containerd.sh")
+	if err := os.WriteFile(path, script, 0o755); err != nil {
+		return nil, err
+	}
+	c := &Containerd{Dir: dir, command: exec.Command("sh", path, "run", dir, "--owned")}
+	// A group of its own: Ctrl-C in the terminal is for the process that started it, which then stops it in order.
+	c.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.command.Stderr = &c.stderr
+	if c.owner, err = c.command.StdinPipe(); err != nil {
+		return nil, err
+	}
+	stdout, err := c.command.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.command.Start(); err != nil {
+		return nil, fmt.Errorf("start containerd: %w", err)
+	}
+	abort := context.AfterFunc(ctx, func() { c.owner.Close() })
+	_, err = bufio.NewReader(stdout).ReadString('\n')
+	if !abort() || err != nil {
+		return nil, fmt.Errorf("start containerd: %w: %s", errors.Join(c.Stop(), ctx.Err()), lastLine(c.stderr.String()))
+	}
+	name, err := os.ReadFile(filepath.Join(dir, "name"))
+	if err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	c.CgroupRoot = "/" + strings.TrimSpace(string(name))
+	return c, nil
+}
+
+// Socket is the path at which CRI is served.
+func (c *Containerd) Socket() string { return filepath.Join(c.Dir, "containerd.sock") }
+
+// Endpoint is the socket as --container-runtime-endpoint takes it.
+func (c *Containerd) Endpoint() string { return "unix://" + c.Socket() }
+
+// Stop ends it and removes everything that it and its pods left. It may be called again.
+func (c *Containerd) Stop() error {
+	c.stop.Do(func() {
+		c.owner.Close()
+		if err := c.command.Wait(); err != nil {
+			c.stopped = fmt.Errorf("stop containerd: %w: %s", err, lastLine(c.stderr.String()))
+		}
+	})
+	return c.stopped
+}
+
+// Log is what containerd has logged.
+func (c *Containerd) Log() string {
+	log, _ := os.ReadFile(filepath.Join(c.Dir, "containerd.log"))
+	return string(log)
+}
+
+// Kill ends containerd, and nothing else, by SIGKILL; it stays away until Revive. Its containers go on.
+func (c *Containerd) Kill() error {
+	if err := os.WriteFile(c.down(), nil, 0o644); err != nil {
+		return err
+	}
+	pid, err := c.pid()
+	if err != nil {
+		return err
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("kill containerd: %w", err)
+	}
+	return wait("containerd is still there", func() bool { return !c.serves() })
+}
+
+// Revive starts it again after Kill, and returns when it answers.
+func (c *Containerd) Revive() error {
+	if err := os.Remove(c.down()); err != nil {
+		return fmt.Errorf("revive containerd: it was not killed: %w", err)
+	}
+	return wait("containerd does not come back", c.serves)
+}
+
+func (c *Containerd) down() string { return filepath.Join(c.Dir, "down") }
+
+func (c *Containerd) pid() (int, error) {
+	text, err := os.ReadFile(filepath.Join(c.Dir, "containerd.pid"))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(text)))
+}
+
+func (c *Containerd) serves() bool {
+	conn, err := net.Dial("unix", c.Socket())
+	if err == nil {
+		conn.Close()
+	}
+	return err == nil
+}
+
+func wait(otherwise string, until func() bool) error {
+	for end := time.Now().Add(patience); !until(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			return errors.New(otherwise)
+		}
+	}
+	return nil
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}
+
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
