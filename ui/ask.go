@@ -1,0 +1,240 @@
+package ui
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/berth-k8s/berth/explain"
+	"github.com/berth-k8s/berth/manifest"
+	"github.com/berth-k8s/berth/simulate"
+	"github.com/berth-k8s/berth/snapshot"
+	"github.com/berth-k8s/berth/whatif"
+)
+
+const (
+	// askWithin bounds a question: reading 50,000 pods takes seconds, a long forecast of them minutes.
+	askWithin = 3 * time.Minute
+	// sendWithin bounds how long a page may take to send one.
+	sendWithin = 30 * time.Second
+	// mostWaiting bounds the questions that wait for their turn.
+	mostWaiting = 16
+	// mostManifest bounds what may be applied in a forecast.
+	mostManifest = 1 << 20
+)
+
+// asker answers questions, one at a time: each reads the whole cluster, and holds it in memory while it is thought about.
+type asker struct {
+	client  *snapshot.Client
+	options *Options
+	turn    chan struct{} // holds one token
+	waiting chan struct{} // who waits for it
+}
+
+func newAsker(config *rest.Config, o *Options) (*asker, error) {
+	client, err := snapshot.NewClient(config)
+	if err != nil {
+		return nil, err
+	}
+	return &asker{client: client, options: o, turn: make(chan struct{}, 1), waiting: make(chan struct{}, mostWaiting)}, nil
+}
+
+var errBusy = errors.New("too many questions wait already: try again in a moment")
+
+// ask reads the cluster and has the question answered.
+func (a *asker) ask(ctx context.Context, read func([]string) (*manifest.Set, error),
+	answer func(w *simulate.World, source simulate.Source) (any, error)) (any, []string, error) {
+	select {
+	case a.waiting <- struct{}{}:
+		defer func() { <-a.waiting }()
+	default:
+		return nil, nil, errBusy
+	}
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	select {
+	case a.turn <- struct{}{}:
+		defer func() { <-a.turn }()
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+	s, err := a.client.Read(ctx, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(s.Pods) > 10_000 {
+		// Hundreds of megabytes that the next question may be a day away from needing again.
+		defer func() { s = nil; debug.FreeOSMemory() }()
+	}
+	w, err := simulate.Open(s.Set, simulate.Options{Profiles: a.options.Profiles, Seed: 1, Now: s.AsOf.Time, Read: read})
+	if err != nil {
+		return nil, nil, err
+	}
+	said, err := answer(w, s.Source)
+	return said, s.Missing, err
+}
+
+// explain answers GET /api/explain?namespace=&name=&node=.
+func (a *asker) explain(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	o := explain.Options{Namespace: cmp.Or(query.Get("namespace"), metav1.NamespaceDefault), Name: query.Get("name"), Node: query.Get("node")}
+	unasked := ""
+	said, missing, err := a.ask(r.Context(), nil, func(w *simulate.World, source simulate.Source) (any, error) {
+		o.Source = source
+		if a.options.Decided != nil {
+			var err error
+			if o.Decided, err = a.options.Decided(r.Context(), o.Namespace, o.Name); err != nil {
+				unasked = "the scheduler's own word: " + err.Error() // the engine's needs no scheduler
+			}
+		}
+		return explain.Of(w, o)
+	})
+	if unasked != "" {
+		missing = append(missing, unasked)
+	}
+	a.reply(w, said, missing, err)
+}
+
+// question is what /api/what-if is sent.
+type question struct {
+	// Operations are the words of berth what-if.
+	Operations []string `json:"operations"`
+	// Manifest is what "apply -f -" applies.
+	Manifest  string `json:"manifest"`
+	Namespace string `json:"namespace"`
+}
+
+// Foreseen is a forecast, and what the map shows of it.
+type Foreseen struct {
+	*whatif.Forecast
+	// Then has the nodes as they would be, if they would be different.
+	Then []NodeThen `json:"then"`
+	// Removed are nodes that would be gone.
+	Removed []string `json:"removed"`
+}
+
+// NodeThen is a node as it would be.
+type NodeThen struct {
+	Name     string   `json:"name"`
+	Zone     string   `json:"zone"`
+	New      bool     `json:"new,omitempty"`
+	Cordoned bool     `json:"cordoned"`
+	Taints   []string `json:"taints"`
+	CPU      [2]int64 `json:"cpu"`
+	Memory   [2]int64 `json:"memory"`
+	Pods     [2]int64 `json:"pods"`
+}
+
+// whatIf answers POST /api/what-if.
+func (a *asker) whatIf(w http.ResponseWriter, r *http.Request) {
+	var q question
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(sendWithin)) // a recorder in a test has none
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostManifest))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&q); err != nil {
+		refuse(w, http.StatusBadRequest, fmt.Sprintf("the question cannot be read: %v", err))
+		return
+	}
+	_ = control.SetReadDeadline(time.Time{}) // the answer may take longer
+	steps, err := a.options.Parse(q.Operations, cmp.Or(q.Namespace, metav1.NamespaceDefault))
+	if err == nil {
+		err = bounded(steps)
+	}
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	said, missing, err := a.ask(r.Context(), q.read, func(w *simulate.World, source simulate.Source) (any, error) {
+		before := nodesOf(w)
+		forecast, err := whatif.Run(w, steps, whatif.Options{Source: source})
+		if err != nil {
+			return nil, err
+		}
+		return foreseen(forecast, before, nodesOf(w)), nil
+	})
+	a.reply(w, said, missing, err)
+}
+
+// mostAdded bounds what a slip of the finger can add.
+const mostAdded = 100_000
+
+func bounded(steps []whatif.Step) error {
+	for _, s := range steps {
+		switch {
+		case s.Operation == nil:
+		case s.AddNodes != nil && s.AddNodes.Count > mostAdded, s.AddPods != nil && s.AddPods.Count > mostAdded, s.Scale != nil && s.Scale.Replicas > mostAdded:
+			return fmt.Errorf("%s: at most %d", s.Words, mostAdded)
+		}
+	}
+	return nil
+}
+
+// read gives the manifest for "-": no file of this machine is read for a page.
+func (q *question) read(files []string) (*manifest.Set, error) {
+	if slices.ContainsFunc(files, func(name string) bool { return name != "-" }) {
+		return nil, errors.New("on the page, apply -f - is the manifest that was entered: no file is read")
+	}
+	return manifest.Read([]string{"-"}, bytes.NewReader([]byte(q.Manifest)), manifest.Options{})
+}
+
+func (a *asker) reply(w http.ResponseWriter, said any, missing []string, err error) {
+	switch {
+	case errors.Is(err, errBusy):
+		refuse(w, http.StatusServiceUnavailable, err.Error())
+	case errors.Is(err, explain.ErrNoPod):
+		refuse(w, http.StatusNotFound, err.Error())
+	case err != nil:
+		refuse(w, http.StatusUnprocessableEntity, err.Error())
+	default:
+		answer(w, http.StatusOK, map[string]any{"answer": said, "missing": missing})
+	}
+}
+
+// nodesOf are the nodes of a world, by name.
+func nodesOf(w *simulate.World) map[string]NodeThen {
+	nodes := make(map[string]NodeThen, w.Cluster().Len())
+	for _, n := range w.Cluster().SortedNodes() {
+		object := w.Node(n.Name)
+		then := NodeThen{
+			Name: n.Name, Zone: object.Labels["topology.kubernetes.io/zone"], Cordoned: object.Spec.Unschedulable, Taints: []string{},
+			CPU:    [2]int64{n.Requested.MilliCPU, n.Size.MilliCPU},
+			Memory: [2]int64{n.Requested.Memory, n.Size.Memory},
+			Pods:   [2]int64{int64(len(n.Pods)), object.Status.Allocatable.Pods().Value()},
+		}
+		for i := range object.Spec.Taints {
+			then.Taints = append(then.Taints, object.Spec.Taints[i].ToString())
+		}
+		nodes[n.Name] = then
+	}
+	return nodes
+}
+
+func foreseen(forecast *whatif.Forecast, before, after map[string]NodeThen) *Foreseen {
+	f := &Foreseen{Forecast: forecast, Then: []NodeThen{}, Removed: []string{}}
+	for name, then := range after {
+		was, known := before[name]
+		then.New = !known
+		if !known || was.Cordoned != then.Cordoned || was.CPU != then.CPU || was.Memory != then.Memory || was.Pods != then.Pods || !slices.Equal(was.Taints, then.Taints) {
+			f.Then = append(f.Then, then)
+		}
+	}
+	for name := range before {
+		if _, still := after[name]; !still {
+			f.Removed = append(f.Removed, name)
+		}
+	}
+	slices.Sort(f.Removed)
+	slices.SortFunc(f.Then, func(a, b NodeThen) int { return cmp.Compare(a.Name, b.Name) })
+	return f
+}

@@ -1,0 +1,27 @@
+package ui
+
+import (
+	"embed"
+	"net/http"
+	"path"
+)
+
+//go:embed page
+var page embed.FS
+
+// types are those of the page's files: what is not among them is not served.
+var types = map[string]string{
+	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
+}
+
+func serveFile(w http.ResponseWriter, name string, status int) {
+	data, err := page.ReadFile("page/" + path.Base(name))
+	kind := types[path.Ext(name)]
+	if err != nil || kind == "" {
+		http.Error(w, "there is nothing here", http.StatusNotFound)
+		return
+	}
+	w.Header().Set("Content-Type", kind)
+	w.WriteHeader(status)
+	_, _ = w.Write(data)
+}

@@ -1,0 +1,133 @@
+package ui
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// policy lets the page load what this server serves and nothing else. Trusted Types make the browser refuse any text that is turned
+// into markup, whatever the code of the page does.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; " +
+	"base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// guard lets requests in that come from the page itself, and with a token only from those who have it.
+type guard struct {
+	next   http.Handler
+	token  string   // "": none is needed
+	cookie string   // name of the cookie
+	secure bool     // by HTTPS
+	names  []string // beside loopback and, with a token, addresses
+}
+
+// newToken makes one that cannot be guessed.
+func newToken() string {
+	random := make([]byte, 24)
+	_, _ = rand.Read(random) // never fails
+	return base64.RawURLEncoding.EncodeToString(random)
+}
+
+// ServeHTTP implements http.Handler.
+func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "same-origin") // with none, browsers hide where a form comes from
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	switch {
+	case !g.knownHost(r.Host):
+		http.Error(w, "this page is not served under that name; see --allowed-host", http.StatusMisdirectedRequest)
+	case !g.sameOrigin(r):
+		http.Error(w, "requests from other sites are refused", http.StatusForbidden)
+	case g.token == "" || g.allowed(r):
+		g.next.ServeHTTP(w, r)
+	case r.URL.Path == "/" && r.URL.Query().Has("token"):
+		g.logIn(w, r, r.URL.Query().Get("token"))
+	case r.URL.Path == "/login" && r.Method == http.MethodPost:
+		r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
+		g.logIn(w, r, r.PostFormValue("token"))
+	case slices.Contains(open, r.URL.Path):
+		g.next.ServeHTTP(w, r)
+	case r.URL.Path == "/":
+		serveFile(w, "login.html", http.StatusUnauthorized)
+	default:
+		http.Error(w, "a token is needed: open the address that berth ui printed", http.StatusUnauthorized)
+	}
+}
+
+// open is what everybody may load: how the page that asks for the token looks.
+var open = []string{"/style.css", "/icon.svg"}
+
+// knownHost refuses names that a foreign site may have pointed at this server, by which its scripts would be of the same origin.
+// What is asked for by address was not reached through a foreign name.
+func (g *guard) knownHost(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = host // without a port
+		if v6, ok := strings.CutPrefix(host, "["); ok {
+			name = strings.TrimSuffix(v6, "]")
+		}
+	}
+	if strings.EqualFold(name, "localhost") || slices.ContainsFunc(g.names, func(own string) bool { return strings.EqualFold(own, name) }) {
+		return true
+	}
+	ip := net.ParseIP(name)
+	return ip != nil && (ip.IsLoopback() || g.token != "")
+}
+
+// sameOrigin refuses what another site has a browser send. The document itself may be linked to.
+func (g *guard) sameOrigin(r *http.Request) bool {
+	if origin := r.Header.Get("Origin"); origin != "" {
+		from, err := url.Parse(origin)
+		if err != nil || from.Host != r.Host || (from.Scheme == "https") != g.secure {
+			return false
+		}
+	}
+	site := r.Header.Get("Sec-Fetch-Site")
+	linked := r.URL.Path == "/" && r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate"
+	return site == "" || site == "same-origin" || site == "none" || linked
+}
+
+// allowed tells whether the request brings the token, or the cookie that was given for it.
+func (g *guard) allowed(r *http.Request) bool {
+	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+		return equal(bearer, g.token)
+	}
+	cookie, err := r.Cookie(g.cookie)
+	return err == nil && equal(cookie.Value, g.session())
+}
+
+// equal compares in a time that says nothing about either.
+func equal(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+// session is what the cookie holds: not the token, and of no use with another one.
+func (g *guard) session() string {
+	mac := hmac.New(sha256.New, []byte(g.token))
+	mac.Write([]byte("berth ui session"))
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// logIn gives the cookie, and sends on to an address that holds no token.
+func (g *guard) logIn(w http.ResponseWriter, r *http.Request, token string) {
+	if !equal(token, g.token) {
+		serveFile(w, "login.html", http.StatusUnauthorized)
+		return
+	}
+	http.SetCookie(w, &http.Cookie{
+		Name: g.cookie, Value: g.session(), Path: "/", HttpOnly: true, Secure: g.secure, SameSite: http.SameSiteStrictMode,
+	})
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}

@@ -1,0 +1,44 @@
+package live
+
+import "slices"
+
+// Frame is a state or a change, as it is sent.
+type Frame struct {
+	Seq   uint64
+	Fresh bool
+	Data  []byte // a model.Delta as JSON
+}
+
+// The log has what changed in the last minutes: a page whose connection was lost for so long goes on where it was.
+const (
+	mostFrames = 3000
+	mostBytes  = 16 << 20
+)
+
+// log is the last frames, in their order and without a gap.
+type log struct {
+	frames []Frame
+	bytes  int
+	next   uint64 // the number of the frame to come; the first is 1
+}
+
+func (l *log) add(data []byte) {
+	l.frames = append(l.frames, Frame{Seq: l.next, Data: data})
+	l.bytes += len(data)
+	l.next++
+	drop := 0
+	for len(l.frames)-drop > mostFrames || l.bytes > mostBytes && len(l.frames)-drop > 1 {
+		l.bytes -= len(l.frames[drop].Data)
+		drop++
+	}
+	l.frames = slices.Delete(l.frames, 0, drop)
+}
+
+// after returns the frames after a number, and whether none is missing between.
+func (l *log) after(seq uint64) (frames []Frame, ok bool) {
+	first := l.next - uint64(len(l.frames))
+	if seq >= l.next || seq+1 < first {
+		return nil, false
+	}
+	return slices.Clone(l.frames[seq+1-first:]), true
+}

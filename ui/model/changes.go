@@ -1,0 +1,166 @@
+package model
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// mostRows bounds the rows of a kind in one answer of Changes, so that a flood comes in pieces that a page can draw between.
+const mostRows = 4000
+
+// Changes is what differs from what was shown last, nil if nothing does. What is too much for one answer is left for the next.
+func (c *Cluster) Changes(now time.Time) *Delta {
+	if len(c.dirtyNodes) == 0 && len(c.dirtyPods) == 0 && c.unshown == 0 {
+		return nil
+	}
+	d := &Delta{Now: now.UnixMilli(), Queue: &Set[Waiting]{}, Evictions: &Set[Leaving]{}, Nodes: &Set[Node]{}}
+	rows := 0
+	for uid := range c.dirtyPods {
+		if rows++; rows > mostRows {
+			break
+		}
+		delete(c.dirtyPods, uid)
+		c.showPod(uid, d)
+	}
+	rows = 0
+	for name := range c.dirtyNodes {
+		if rows++; rows > mostRows {
+			break
+		}
+		delete(c.dirtyNodes, name)
+		c.showNode(name, d.Nodes)
+	}
+	if len(c.events) > mostEvents {
+		c.trim()
+	}
+	d.Events = slices.Clone(c.events[len(c.events)-c.unshown:])
+	c.unshown = 0
+	d.Nodes, d.Queue, d.Evictions = d.Nodes.orNil(), d.Queue.orNil(), d.Evictions.orNil()
+	d.Summary = c.summary()
+	if d.Nodes == nil && d.Queue == nil && d.Evictions == nil && len(d.Events) == 0 && d.Summary == c.told {
+		return nil
+	}
+	c.told = d.Summary
+	return d
+}
+
+// More tells whether Changes left something.
+func (c *Cluster) More() bool { return len(c.dirtyNodes) > 0 || len(c.dirtyPods) > 0 }
+
+func (c *Cluster) showPod(uid types.UID, d *Delta) {
+	p := c.pods[uid]
+	was, shown := c.queue[uid]
+	switch waits := p != nil && p.waits(); {
+	case waits:
+		if row := p.waiting(); !shown || row != was {
+			c.queue[uid] = row
+			d.Queue.Rows = append(d.Queue.Rows, row)
+		}
+	case shown:
+		delete(c.queue, uid)
+		d.Queue.Gone = append(d.Queue.Gone, string(uid))
+	}
+	before, shown := c.evictions[uid]
+	row, leaves := c.leaving(p)
+	switch {
+	case leaves && (!shown || row != before):
+		c.evictions[uid] = row
+		d.Evictions.Rows = append(d.Evictions.Rows, row)
+	case !leaves && shown:
+		delete(c.evictions, uid)
+		d.Evictions.Gone = append(d.Evictions.Gone, string(uid))
+	}
+	if leaves != shown {
+		c.countLeaving(cmp.Or(row.Node, before.Node), leaves)
+	}
+}
+
+func (c *Cluster) countLeaving(name string, leaves bool) {
+	n := c.nodeNamed(name)
+	if leaves {
+		n.leaving++
+	} else {
+		n.leaving--
+	}
+	c.dirtyNodes[name] = true
+}
+
+// leaving says whether a pod has to go, or is going.
+func (c *Cluster) leaving(p *Pod) (row Leaving, leaves bool) {
+	if p == nil || !p.takesRoom() {
+		return Leaving{}, false
+	}
+	row = Leaving{UID: string(p.uid()), Namespace: p.eviction.Name.Namespace, Name: p.eviction.Name.Name, Node: p.eviction.Node}
+	if p.going != 0 {
+		row.Due, row.Going, row.Cause = p.going, true, p.cause
+		return row, true
+	}
+	due, _ := c.core.Due(p.uid())
+	if due.Stays() {
+		return row, false
+	}
+	row.Due, row.Taint = due.At.UnixMilli(), due.Taint.ToString()
+	return row, true
+}
+
+func (c *Cluster) showNode(name string, set *Set[Node]) {
+	n := c.nodes[name]
+	switch {
+	case n == nil:
+	case n.info == nil:
+		if n.shown != nil {
+			n.shown = nil
+			set.Gone = append(set.Gone, name)
+		}
+		if len(n.pods) == 0 && n.leaving == 0 {
+			delete(c.nodes, name)
+		}
+	default:
+		if row := n.row(); n.shown == nil || !row.same(n.shown) {
+			n.shown = &row
+			set.Rows = append(set.Rows, row)
+		}
+	}
+}
+
+func (c *Cluster) summary() Summary {
+	s := Summary{Pending: len(c.queue), Leaving: len(c.evictions)}
+	for _, n := range c.nodes {
+		s.Pods += int(n.count)
+		if n.shown == nil {
+			continue
+		}
+		s.Nodes++
+		if n.shown.Ready == "True" {
+			s.Ready++
+		}
+		for i := range 2 {
+			s.CPU[i] += n.shown.CPU[i]
+			s.Memory[i] += n.shown.Memory[i]
+		}
+	}
+	return s
+}
+
+// State is all that has been shown, as of the last Changes.
+func (c *Cluster) State(now time.Time) *Delta {
+	d := &Delta{
+		Now: now.UnixMilli(), Fresh: true, Summary: c.summary(),
+		Nodes: &Set[Node]{}, Queue: &Set[Waiting]{}, Evictions: &Set[Leaving]{}, Events: slices.Clone(c.events[:len(c.events)-c.unshown]),
+	}
+	for _, n := range c.nodes {
+		if n.shown != nil {
+			d.Nodes.Rows = append(d.Nodes.Rows, *n.shown)
+		}
+	}
+	for _, row := range c.queue {
+		d.Queue.Rows = append(d.Queue.Rows, row)
+	}
+	for _, row := range c.evictions {
+		d.Evictions.Rows = append(d.Evictions.Rows, row)
+	}
+	return d
+}

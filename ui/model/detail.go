@@ -1,0 +1,221 @@
+package model
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// NodeDetail is all there is to say of a node.
+type NodeDetail struct {
+	Node
+	Created    int64             `json:"created"`
+	Labels     map[string]string `json:"labels"`
+	TaintList  []Taint           `json:"taintList"`
+	Conditions []Condition       `json:"conditions"`
+	Resources  []Resource        `json:"resources"`
+	System     System            `json:"system"`
+	PodList    []OnNode          `json:"podList"`
+}
+
+// Taint is one taint of a node, and since when, if it says so.
+type Taint struct {
+	Key    string `json:"key"`
+	Value  string `json:"value"`
+	Effect string `json:"effect"`
+	Since  int64  `json:"since"`
+}
+
+// Condition is what a node says of itself.
+type Condition struct {
+	Type    string `json:"type"`
+	Status  string `json:"status"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+	Since   int64  `json:"since"`
+	Good    bool   `json:"good"`
+}
+
+// Resource is how much of a resource is requested and how much there is, as people write it; the share is of what is allocatable.
+type Resource struct {
+	Name        string  `json:"name"`
+	Requested   string  `json:"requested"`
+	Overhead    string  `json:"overhead"` // how much of that is pod overhead, empty if none is
+	Allocatable string  `json:"allocatable"`
+	Capacity    string  `json:"capacity"`
+	Share       float64 `json:"share"`
+	OverShare   float64 `json:"overShare"`
+}
+
+// System is what the machine is.
+type System struct {
+	Kubelet string `json:"kubelet"`
+	OS      string `json:"os"`
+	Kernel  string `json:"kernel"`
+	Runtime string `json:"runtime"`
+	Arch    string `json:"arch"`
+}
+
+// OnNode is a pod of a node.
+type OnNode struct {
+	UID            string `json:"uid"`
+	Namespace      string `json:"namespace"`
+	Name           string `json:"name"`
+	Node           string `json:"node,omitempty"` // in lists that are not of one node
+	Status         string `json:"status"`
+	Owner          string `json:"owner"`
+	Priority       int32  `json:"priority"`
+	Created        int64  `json:"created"`
+	CPU            int64  `json:"cpu"`
+	Memory         int64  `json:"memory"`
+	OverheadCPU    int64  `json:"overheadCPU"`
+	OverheadMemory int64  `json:"overheadMemory"`
+	Due            int64  `json:"due"` // 0: it may stay
+	Taint          string `json:"taint"`
+	Going          bool   `json:"going"`
+}
+
+// Node returns the details of a node.
+func (c *Cluster) Node(name string) (*NodeDetail, bool) {
+	n := c.nodes[name]
+	if n == nil || n.info == nil {
+		return nil, false
+	}
+	d := &NodeDetail{
+		Node: n.row(), Created: n.info.created, Labels: n.info.labels, TaintList: []Taint{}, Conditions: []Condition{}, PodList: []OnNode{},
+		System: System{
+			Kubelet: n.info.system.KubeletVersion, OS: n.info.system.OSImage, Kernel: n.info.system.KernelVersion,
+			Runtime: n.info.system.ContainerRuntimeVersion, Arch: n.info.system.Architecture,
+		},
+	}
+	for i := range n.info.taints {
+		t := &n.info.taints[i]
+		taint := Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)}
+		if t.TimeAdded != nil {
+			taint.Since = t.TimeAdded.UnixMilli()
+		}
+		d.TaintList = append(d.TaintList, taint)
+	}
+	for i := range n.info.conditions {
+		x := &n.info.conditions[i]
+		d.Conditions = append(d.Conditions, Condition{
+			Type: string(x.Type), Status: string(x.Status), Reason: x.Reason, Message: x.Message, Since: x.LastTransitionTime.UnixMilli(),
+			Good: (x.Type == v1.NodeReady) == (x.Status == v1.ConditionTrue) && x.Status != v1.ConditionUnknown,
+		})
+	}
+	d.Resources = n.resources()
+	for _, p := range n.pods {
+		d.PodList = append(d.PodList, c.onNode(p))
+	}
+	slices.SortFunc(d.PodList, OnNode.compare)
+	return d, true
+}
+
+func (p OnNode) compare(o OnNode) int {
+	return cmp.Or(cmp.Compare(p.Namespace, o.Namespace), cmp.Compare(p.Name, o.Name))
+}
+
+func (c *Cluster) onNode(p *Pod) OnNode {
+	row := OnNode{
+		UID: string(p.uid()), Namespace: p.eviction.Name.Namespace, Name: p.eviction.Name.Name, Status: p.status, Owner: p.owner,
+		Priority: p.priority, Created: p.created, CPU: p.cpu, Memory: p.memory, OverheadCPU: p.overheadCPU, OverheadMemory: p.overheadMemory,
+	}
+	if leaving, leaves := c.leaving(p); leaves {
+		row.Due, row.Taint, row.Going = leaving.Due, leaving.Taint, leaving.Going
+	}
+	return row
+}
+
+// resources are CPU, memory and pods, and then whatever else the node has.
+func (n *node) resources() []Resource {
+	var overheadCPU, overheadMemory int64
+	others := map[v1.ResourceName]resource.Quantity{}
+	for _, p := range n.pods {
+		if !p.takesRoom() {
+			continue
+		}
+		overheadCPU += p.overheadCPU
+		overheadMemory += p.overheadMemory
+		for name, quantity := range p.others {
+			sum := others[name]
+			sum.Add(quantity)
+			others[name] = sum
+		}
+	}
+	list := []Resource{
+		n.resource(v1.ResourceCPU, *resource.NewMilliQuantity(n.cpu, resource.DecimalSI), *resource.NewMilliQuantity(overheadCPU, resource.DecimalSI)),
+		n.resource(v1.ResourceMemory, *resource.NewQuantity(n.memory, resource.BinarySI), *resource.NewQuantity(overheadMemory, resource.BinarySI)),
+		n.resource(v1.ResourcePods, *resource.NewQuantity(n.count, resource.DecimalSI), resource.Quantity{}),
+	}
+	for _, name := range sortedNames(n.info.allocatable) {
+		if name != v1.ResourceCPU && name != v1.ResourceMemory && name != v1.ResourcePods {
+			list = append(list, n.resource(name, others[name], resource.Quantity{}))
+		}
+	}
+	return list
+}
+
+func (n *node) resource(name v1.ResourceName, requested, overhead resource.Quantity) Resource {
+	allocatable, capacity := n.info.allocatable[name], n.info.capacity[name]
+	r := Resource{Name: string(name), Requested: requested.String(), Allocatable: allocatable.String(), Capacity: capacity.String()}
+	if !overhead.IsZero() {
+		r.Overhead = overhead.String()
+	}
+	if all := allocatable.AsApproximateFloat64(); all > 0 {
+		r.Share, r.OverShare = requested.AsApproximateFloat64()/all, overhead.AsApproximateFloat64()/all
+	}
+	return r
+}
+
+// Find lists nodes and pods whose names contain the text, at most so many of each; those that begin with it come first. Pods may be
+// named with their namespace before a slash.
+func (c *Cluster) Find(text string, most int) (nodes []string, pods []OnNode) {
+	text = strings.ToLower(text)
+	for name, n := range c.nodes {
+		if n.info != nil && strings.Contains(name, text) {
+			nodes = append(nodes, name)
+		}
+	}
+	sortFound(nodes, text, func(name string) string { return name })
+	var found []*Pod
+	for _, p := range c.pods {
+		if strings.Contains(p.searched(text), text) {
+			found = append(found, p)
+		}
+	}
+	sortFound(found, text, func(p *Pod) string { return p.searched(text) })
+	for _, p := range found[:min(most, len(found))] {
+		row := c.onNode(p)
+		row.Node = p.eviction.Node
+		pods = append(pods, row)
+	}
+	return nodes[:min(most, len(nodes))], pods
+}
+
+// searched is what a text is looked for in.
+func (p *Pod) searched(text string) string {
+	if strings.Contains(text, "/") {
+		return p.eviction.Name.Namespace + "/" + p.eviction.Name.Name
+	}
+	return p.eviction.Name.Name
+}
+
+func sortFound[T any](list []T, text string, name func(T) string) {
+	slices.SortFunc(list, func(a, b T) int {
+		x, y := name(a), name(b)
+		return cmp.Or(-compareBool(strings.HasPrefix(x, text), strings.HasPrefix(y, text)), cmp.Compare(len(x), len(y)), cmp.Compare(x, y))
+	})
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}

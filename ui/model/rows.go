@@ -1,0 +1,91 @@
+package model
+
+// Node is a node as the map and the table of nodes show it. Amounts are what is requested, and what there is.
+type Node struct {
+	Name     string   `json:"name"`
+	Zone     string   `json:"zone"`
+	Ready    string   `json:"ready"` // True, False, Unknown, or empty: it has not said
+	Cordoned bool     `json:"cordoned"`
+	Taints   []string `json:"taints"`  // as key=value:Effect
+	Trouble  []string `json:"trouble"` // conditions, other than Ready, that are as they should not be
+	CPU      [2]int64 `json:"cpu"`     // in thousandths
+	Memory   [2]int64 `json:"memory"`  // in bytes
+	Pods     [2]int64 `json:"pods"`
+	Leaving  int      `json:"leaving"` // pods that have to go, or are going
+}
+
+// Waiting is a pod without a node.
+type Waiting struct {
+	UID       string `json:"uid"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Priority  int32  `json:"priority"`
+	Created   int64  `json:"created"`
+	// Reason and Message are those of the pod's condition PodScheduled; empty if no scheduler has tried it yet.
+	Reason    string `json:"reason"`
+	Message   string `json:"message"`
+	Nominated string `json:"nominated"`
+	Scheduler string `json:"scheduler"`
+	CPU       int64  `json:"cpu"`
+	Memory    int64  `json:"memory"`
+}
+
+// Leaving is a pod that has to leave its node, or is leaving.
+type Leaving struct {
+	UID       string `json:"uid"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Node      string `json:"node"`
+	Taint     string `json:"taint"` // the one that asks for it first; empty if Going
+	Due       int64  `json:"due"`   // when it has to go; if Going, when its grace ends
+	Going     bool   `json:"going"` // it has been told to
+	Cause     string `json:"cause"` // if Going, the reason of its condition DisruptionTarget
+}
+
+// Event is something that happened: an event of the API, or a change of a node, which the API has no events for.
+type Event struct {
+	UID       string `json:"uid"`
+	At        int64  `json:"at"`
+	Warning   bool   `json:"warning"`
+	Reason    string `json:"reason"`
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Message   string `json:"message"`
+	Count     int32  `json:"count"`
+}
+
+// Summary is the cluster in a few numbers.
+type Summary struct {
+	Nodes   int      `json:"nodes"`
+	Ready   int      `json:"ready"`
+	Pods    int      `json:"pods"` // on nodes
+	Pending int      `json:"pending"`
+	Leaving int      `json:"leaving"`
+	CPU     [2]int64 `json:"cpu"`
+	Memory  [2]int64 `json:"memory"`
+}
+
+// Delta is what changed, or with Fresh all there is. Times are in milliseconds since 1970.
+type Delta struct {
+	Now       int64         `json:"now"`
+	Fresh     bool          `json:"fresh,omitempty"`
+	Summary   Summary       `json:"summary"`
+	Nodes     *Set[Node]    `json:"nodes,omitempty"`
+	Queue     *Set[Waiting] `json:"queue,omitempty"`
+	Evictions *Set[Leaving] `json:"evictions,omitempty"`
+	Events    []Event       `json:"events,omitempty"`
+}
+
+// Set is rows that are new or different, and the keys of those that are gone: nodes by name, pods by UID.
+type Set[T any] struct {
+	Rows []T      `json:"rows,omitempty"`
+	Gone []string `json:"gone,omitempty"`
+}
+
+func (s *Set[T]) orNil() *Set[T] {
+	if len(s.Rows) == 0 && len(s.Gone) == 0 {
+		return nil
+	}
+	return s
+}

@@ -1,0 +1,66 @@
+// Colours of nodes, and what they mean. All scales are told apart by those who do not see red or green: fills by lightness alone,
+// kinds by hues of Okabe and Ito, and by a sign wherever there is room for one.
+
+const fills = {
+  light: ['#eef2f7', '#cfe3ee', '#9ccbdd', '#5fa9c6', '#2f7fab', '#235a8c', '#1b3564'],
+  dark: ['#1d2738', '#1f3f59', '#22607a', '#2b8793', '#58ae96', '#a3d08a', '#f3ea8b'],
+};
+
+const hues = ['#0072b2', '#e69f00', '#009e73', '#cc79a7', '#56b4e9', '#d55e00', '#a39a1a', '#7a68b8', '#8c6d4f', '#5c8a8a'];
+
+const kinds = {
+  light: {free: '#dde4ee', prefer: '#7fc4ee', noSchedule: '#e69f00', noExecute: '#c8500a', cordoned: '#b879a0', unready: '#59616f'},
+  dark: {free: '#2b3750', prefer: '#56a9dc', noSchedule: '#e0a125', noExecute: '#e8692c', cordoned: '#c78ab0', unready: '#8a93a6'},
+};
+
+export const kindNames = {
+  free: 'no taint', prefer: 'PreferNoSchedule', noSchedule: 'NoSchedule', noExecute: 'NoExecute', cordoned: 'cordoned', unready: 'not ready',
+};
+
+// signs are drawn into cells that have room.
+export const signs = {free: '', prefer: '~', noSchedule: '–', noExecute: '×', cordoned: '/', unready: '!'};
+
+let dark = false;
+export function setDark(on) { dark = on; }
+export const isDark = () => dark;
+
+const hex = (s) => [1, 3, 5].map((i) => parseInt(s.slice(i, i + 2), 16));
+const ramps = {};
+
+// fill is the colour of a share from 0 to 1.
+export function fill(share) {
+  const theme = dark ? 'dark' : 'light';
+  ramps[theme] ||= Array.from({length: 101}, (_, i) => {
+    const stops = fills[theme], at = i / 100 * (stops.length - 1), below = Math.min(Math.floor(at), stops.length - 2);
+    const a = hex(stops[below]), b = hex(stops[below + 1]);
+    return 'rgb(' + a.map((c, k) => Math.round(c + (b[k] - c) * (at - below))).join(' ') + ')';
+  });
+  return ramps[theme][Math.max(0, Math.min(100, Math.round(share * 100)))];
+}
+
+// kindOf is what matters most of a node: that it is not ready, that it sends pods away, that it takes none.
+export function kindOf(node) {
+  if (node.ready !== undefined && node.ready !== 'True') return 'unready';
+  const has = (effect) => node.taints.some((t) => t.endsWith(':' + effect) && !t.startsWith('node.kubernetes.io/unschedulable'));
+  if (has('NoExecute')) return 'noExecute';
+  if (has('NoSchedule')) return 'noSchedule';
+  if (node.cordoned) return 'cordoned';
+  return has('PreferNoSchedule') ? 'prefer' : 'free';
+}
+
+export const kindColour = (kind) => kinds[dark ? 'dark' : 'light'][kind];
+
+export const zoneColour = (index) => hues[index % hues.length];
+
+// Text and lines on the map, which CSS does not reach.
+export function inks() {
+  return dark
+    ? {text: '#e6eaf2', quiet: '#93a0b8', line: '#34415a', card: '#182131', mark: '#ff8f4d', come: '#63b3ff', focus: '#ffffff', track: '#263145'}
+    : {text: '#1b2333', quiet: '#5d6880', line: '#d5dce8', card: '#ffffff', mark: '#c8500a', come: '#0b62b8', focus: '#101828', track: '#e8edf4'};
+}
+
+// contrast is black or white, whichever can be read on a colour.
+export function contrast(colour) {
+  const [r, g, b] = colour.startsWith('#') ? hex(colour) : colour.match(/\d+/g).map(Number);
+  return 0.299 * r + 0.587 * g + 0.114 * b > 150 ? '#10151f' : '#ffffff';
+}

@@ -1,0 +1,83 @@
+// Elements are made here and nowhere else. Children are nodes or text, never markup.
+
+// h makes an element: h('a', {class: 'x', href: '#/y', onclick: f}, 'text', node, null, [more]).
+export function h(tag, attributes, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
+    else if (name === 'style') for (const [k, v] of Object.entries(value)) element.style.setProperty(k, v);
+    else element.setAttribute(name, value === true ? '' : String(value));
+  }
+  append(element, children);
+  return element;
+}
+
+function append(element, children) {
+  for (const child of children) {
+    if (child === null || child === undefined || child === false) continue;
+    if (Array.isArray(child)) append(element, child);
+    else element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+}
+
+export function replace(element, ...children) {
+  element.replaceChildren();
+  append(element, children);
+}
+
+// text sets the text of an element if it differs: what does not change is not laid out again.
+export function text(element, value) {
+  if (element.textContent !== value) element.textContent = value;
+}
+
+// radios makes a group of buttons of which one is chosen; arrow keys move the choice.
+export function radios(group, options, chosen, choose) {
+  const buttons = options.map(([value, label]) => h('button', {
+    type: 'button', role: 'radio', 'data-value': value, onclick: () => set(value, true),
+  }, label));
+  function set(value, tell) {
+    for (const b of buttons) {
+      const on = b.dataset.value === value;
+      b.setAttribute('aria-checked', String(on));
+      b.tabIndex = on ? 0 : -1;
+    }
+    if (tell) choose(value);
+  }
+  group.addEventListener('keydown', (event) => {
+    const step = {ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1}[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const at = buttons.findIndex((b) => b.getAttribute('aria-checked') === 'true');
+    const next = buttons[(at + step + buttons.length) % buttons.length];
+    next.focus();
+    set(next.dataset.value, true);
+  });
+  replace(group, buttons);
+  set(chosen, false);
+  return set;
+}
+
+// link is the address of a view within the page.
+export function link(...parts) {
+  return '#/' + parts.map(encodeURIComponent).join('/');
+}
+
+export function podLink(namespace, name, words) {
+  return h('a', {href: link('pod', namespace, name), class: 'name'},
+    namespace === 'default' ? null : h('span', {class: 'space'}, namespace + '/'), words || name);
+}
+
+export function nodeLink(name) {
+  return h('a', {href: link('node', name), class: 'name'}, name);
+}
+
+// remembered is a choice that lasts on this machine. Without storage it lasts as long as the page.
+export const remembered = {
+  get(key, fallback) {
+    try { return localStorage.getItem('berth.' + key) || fallback; } catch { return fallback; }
+  },
+  set(key, value) {
+    try { localStorage.setItem('berth.' + key, value); } catch { /* a private window */ }
+  },
+};

@@ -1,0 +1,119 @@
+// A table of any length: only the rows that can be seen are in the document, and a row stays the same element while it is.
+
+import {h, replace} from './dom.js';
+
+const headHeight = 32; // which stays at the top, above the rows
+
+export class List {
+  // columns: {key, title, width, cell(row) → text or node, sort(row), end, tick(row, element)}; open(row) is where Enter leads.
+  constructor({label, columns, key, height = 34, sort = '', descending = false, open, empty, classOf}) {
+    Object.assign(this, {columns, key, height, sort, descending, open, empty, classOf});
+    this.rows = [];
+    this.shown = new Map(); // by key: {element, row, cells}
+    this.heads = columns.map((c) => this.#head(c));
+    this.inner = h('div', {role: 'rowgroup', class: 'rows'});
+    this.blank = h('div', {class: 'blank small', hidden: true});
+    const heads = h('div', {role: 'rowgroup', class: 'heads'}, h('div', {role: 'row', class: 'row head'}, this.heads));
+    this.scroller = h('div', {class: 'list-scroll', tabindex: '0', role: 'presentation'}, heads, this.inner, this.blank);
+    this.element = h('div', {role: 'table', class: 'list', 'aria-label': label}, this.scroller);
+    this.element.style.setProperty('--columns', columns.map((c) => c.width || '1fr').join(' '));
+    this.scroller.addEventListener('scroll', () => this.draw(), {passive: true});
+    this.scroller.addEventListener('keydown', (e) => this.#key(e));
+    new ResizeObserver(() => this.draw()).observe(this.scroller);
+  }
+
+  #head(column) {
+    const head = h('div', {role: 'columnheader', class: column.end ? 'cell end' : 'cell'});
+    if (!column.sort) { replace(head, column.title); return head; }
+    head.append(h('button', {type: 'button', onclick: () => {
+      this.descending = this.sort === column.key ? !this.descending : Boolean(column.end);
+      this.sort = column.key;
+      this.set(this.rows);
+    }}, column.title));
+    return head;
+  }
+
+  // Up and down go from link to link; Page keys, Home and End scroll as everywhere.
+  #key(event) {
+    const step = {ArrowDown: 1, ArrowUp: -1}[event.key];
+    if (!step || !this.rows.length) return;
+    event.preventDefault();
+    const focused = document.activeElement?.closest?.('.row')?.dataset.at;
+    const at = focused === undefined ? Math.floor(this.scroller.scrollTop / this.height) : Math.max(0, Math.min(this.rows.length - 1, Number(focused) + step));
+    const top = at * this.height;
+    const room = this.scroller.clientHeight - headHeight;
+    if (top < this.scroller.scrollTop) this.scroller.scrollTop = top;
+    else if (top + this.height > this.scroller.scrollTop + room) this.scroller.scrollTop = top + this.height - room;
+    this.draw();
+    const focus = this.shown.get(this.key(this.rows[at]))?.element.querySelector('a, button');
+    (focus || this.scroller).focus({preventScroll: true});
+  }
+
+  // set shows these rows, sorted as the reader chose.
+  set(rows) {
+    const column = this.columns.find((c) => c.key === this.sort && c.sort);
+    if (column) {
+      const sign = this.descending ? -1 : 1, by = column.compare || ((a, b) => (a < b ? -1 : a > b ? 1 : 0));
+      rows = [...rows].sort((a, b) => sign * by(column.sort(a), column.sort(b)));
+    }
+    this.columns.forEach((c, i) => {
+      if (c === column) this.heads[i].setAttribute('aria-sort', this.descending ? 'descending' : 'ascending');
+      else this.heads[i].removeAttribute('aria-sort');
+    });
+    this.rows = rows;
+    this.element.setAttribute('aria-rowcount', String(rows.length + 1));
+    this.element.dataset.rows = String(rows.length);
+    this.inner.style.setProperty('height', rows.length * this.height + 'px');
+    this.blank.hidden = rows.length > 0;
+    if (!rows.length && this.empty) replace(this.blank, this.empty());
+    this.draw();
+  }
+
+  draw() {
+    const from = Math.max(0, Math.floor(this.scroller.scrollTop / this.height) - 6);
+    const to = Math.min(this.rows.length, Math.ceil((this.scroller.scrollTop + (this.scroller.clientHeight || 600)) / this.height) + 6);
+    const keep = new Set();
+    for (let i = from; i < to; i++) {
+      const row = this.rows[i], key = this.key(row);
+      keep.add(key);
+      let shown = this.shown.get(key);
+      if (!shown) {
+        shown = {element: h('div', {role: 'row', class: 'row'}), cells: this.columns.map((c) => h('div', {role: 'cell', class: c.end ? 'cell end' : 'cell'}))};
+        shown.element.append(...shown.cells);
+        this.shown.set(key, shown);
+        this.inner.append(shown.element);
+      }
+      if (shown.at !== i) {
+        shown.at = i;
+        shown.element.style.setProperty('transform', `translateY(${i * this.height}px)`);
+        shown.element.setAttribute('aria-rowindex', String(i + 2));
+        shown.element.dataset.at = String(i);
+      }
+      if (shown.row !== row) {
+        shown.row = row;
+        shown.element.className = 'row' + (this.classOf ? ' ' + this.classOf(row) : '');
+        this.columns.forEach((c, k) => this.#fill(shown.cells[k], c.cell(row)));
+      }
+    }
+    for (const [key, shown] of this.shown) {
+      if (keep.has(key)) continue;
+      shown.element.remove();
+      this.shown.delete(key);
+    }
+    this.tick();
+  }
+
+  #fill(cell, value) {
+    if (value instanceof Node) { cell.replaceChildren(value); cell.removeAttribute('title'); return; }
+    const words = value === null || value === undefined ? '' : String(value);
+    if (cell.textContent !== words) cell.textContent = words;
+    cell.title = words.length > 12 ? words : '';
+  }
+
+  // tick brings what depends on the time up to date, in the rows that can be seen.
+  tick() {
+    for (const {row, cells} of this.shown.values()) {
+      this.columns.forEach((c, k) => c.tick?.(row, cells[k]));
+    }
+  }
+}

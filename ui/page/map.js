@@ -1,0 +1,206 @@
+// The map of nodes: a canvas that draws only what changed, and beside it, for keyboards and screen readers, a list box of which the
+// canvas is the picture.
+
+import {h, text} from './dom.js';
+import {inks, isDark} from './colours.js';
+import {layout, at, step} from './layout.js';
+import {drawCell, drawTally, drawTitle} from './cell.js';
+import {drawFlows} from './flows.js';
+import {describe} from './describe.js';
+
+export class Map2D {
+  // view says how to colour: {colour, metric, plan, marked}.
+  constructor(element, store, view, {open, hover}) {
+    Object.assign(this, {element, store, view, open, hover});
+    this.dirty = new Set();
+    this.all = true; // everything has to be drawn
+    this.stale = true; // the layout has to be made
+    this.active = -1; this.over = -1;
+    this.base = h('canvas', {'aria-hidden': 'true'});
+    this.top = h('canvas', {'aria-hidden': 'true', class: 'top'});
+    this.spacer = h('div', {class: 'spacer'});
+    this.option = h('div', {role: 'option', id: 'map-option', class: 'hidden', 'aria-selected': 'true'});
+    this.box = h('div', {class: 'scroller', tabindex: '0', role: 'listbox', id: 'map-box',
+      'aria-label': 'Nodes by zone. Arrow keys move from node to node, Enter opens one.'}, h('div', {class: 'canvases'}, this.base, this.top), this.spacer, this.option);
+    element.append(this.box);
+    element.map = this; // for tests: where a node is drawn
+    this.listen();
+  }
+
+  listen() {
+    this.box.addEventListener('scroll', () => { this.all = true; this.plan(); }, {passive: true});
+    this.box.addEventListener('pointermove', (e) => this.point(e));
+    this.box.addEventListener('pointerleave', () => this.point(null));
+    this.box.addEventListener('click', (e) => {
+      const i = this.at(e);
+      if (i >= 0) { this.activate(i); this.open(this.layout.cells[i].name); }
+    });
+    this.box.addEventListener('keydown', (e) => this.key(e));
+    this.box.addEventListener('focus', () => { this.overlay(); });
+    this.box.addEventListener('blur', () => this.overlay());
+    new ResizeObserver(() => { this.stale = true; this.plan(); }).observe(this.box);
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.altKey || event.metaKey || !this.layout?.cells.length) return;
+    if (event.key === 'Enter' || event.key === ' ') {
+      event.preventDefault();
+      if (this.active >= 0) this.open(this.layout.cells[this.active].name);
+      return;
+    }
+    const next = step(this.layout, this.active, event.key);
+    if (next < 0) return;
+    event.preventDefault();
+    this.activate(next);
+  }
+
+  // settle makes a node the active one.
+  settle(i) {
+    this.active = i;
+    this.activeName = this.layout.cells[i].name;
+    this.option.setAttribute('aria-posinset', String(i + 1));
+    this.option.setAttribute('aria-setsize', String(this.layout.cells.length));
+    this.box.setAttribute('aria-activedescendant', 'map-option');
+    this.say();
+  }
+
+  // activate does so and brings it into sight.
+  activate(i) {
+    const cell = this.layout?.cells[i];
+    if (!cell) return;
+    this.settle(i);
+    const margin = 30, top = cell.y - margin, bottom = cell.y + this.layout.size.h + margin;
+    if (top < this.box.scrollTop) this.box.scrollTop = top;
+    else if (bottom > this.box.scrollTop + this.box.clientHeight) this.box.scrollTop = bottom - this.box.clientHeight;
+    this.overlay();
+  }
+
+  // say describes the active node to screen readers.
+  say() {
+    const node = this.node(this.activeName);
+    if (node) text(this.option, describe(node, this.view.plan?.of(node.name)));
+  }
+
+  // node is the row of a name; nodes that only a plan has are in the plan.
+  node(name) { return this.store.nodes.get(name) || this.view.plan?.added.get(name); }
+
+  point(event) {
+    const i = event ? this.at(event) : -1;
+    if (i === this.over && event === null) return;
+    this.over = i;
+    this.box.classList.toggle('over', i >= 0);
+    this.hover(i >= 0 ? this.node(this.layout.cells[i].name) : null, event);
+    this.overlay();
+  }
+
+  at(event) {
+    if (!this.layout) return -1;
+    const r = this.box.getBoundingClientRect();
+    return at(this.layout, event.clientX - r.left, event.clientY - r.top + this.box.scrollTop);
+  }
+
+  // changed says which nodes are to be drawn again; shape: that some came or went.
+  changed(names, shape) {
+    if (shape) this.stale = true;
+    else if (names.size > 500) this.all = true;
+    else for (const name of names) this.dirty.add(name);
+    if (names.has(this.activeName)) this.say();
+    this.plan();
+  }
+
+  redraw() { this.all = true; this.plan(); }
+  relayout() { this.stale = true; this.plan(); }
+
+  plan() {
+    if (this.planned) return;
+    this.planned = requestAnimationFrame(() => { this.planned = 0; this.draw(); });
+  }
+
+  draw() {
+    const width = this.box.clientWidth, height = this.box.clientHeight;
+    if (!width || !height) return;
+    if (this.stale) this.arrange(width, height);
+    const pen = this.base.getContext('2d', {alpha: true});
+    const from = this.box.scrollTop;
+    pen.setTransform(this.ratio, 0, 0, this.ratio, 0, -from * this.ratio);
+    const ink = inks();
+    if (this.all) {
+      pen.clearRect(0, from, width, height);
+      this.layout.groups.forEach((group, i) => { if (group.y + 30 > from && group.y < from + height) drawTitle(pen, group, this.zoneText(group), width, i, ink, this.view); });
+      for (const cell of this.layout.cells) this.cell(pen, cell, from, height, ink);
+    } else {
+      for (const name of this.dirty) {
+        const cell = this.layout.cells[this.layout.index.get(name)];
+        if (!cell) continue;
+        pen.clearRect(cell.x - 1, cell.y - 1, this.layout.size.w + 2, this.layout.size.h + 2);
+        this.cell(pen, cell, from, height, ink);
+      }
+    }
+    this.all = false;
+    this.dirty.clear();
+    this.overlay();
+  }
+
+  cell(pen, cell, from, height, ink) {
+    if (cell.y + this.layout.size.h < from || cell.y > from + height) return;
+    drawCell(pen, cell, this.layout.size, this.node(cell.name), this.view, ink);
+  }
+
+  arrange(width, height) {
+    const nodes = [...this.store.nodes.values()];
+    if (this.view.plan) for (const node of this.view.plan.added.values()) nodes.push(node);
+    this.layout = layout(nodes, width, height);
+    this.ratio = Math.min(devicePixelRatio || 1, 3);
+    for (const canvas of [this.base, this.top]) {
+      canvas.width = width * this.ratio;
+      canvas.height = height * this.ratio;
+      canvas.style.setProperty('width', width + 'px');
+      canvas.style.setProperty('height', height + 'px');
+    }
+    this.spacer.style.setProperty('height', this.layout.height + 'px');
+    this.active = this.layout.index.get(this.activeName) ?? -1;
+    this.option.hidden = !this.layout.cells.length;
+    if (this.active < 0 && this.layout.cells.length) this.settle(0);
+    this.element.dataset.nodes = String(this.layout.cells.length);
+    this.stale = false;
+    this.all = true;
+  }
+
+  zoneText(group) {
+    return (group.name || (this.layout.groups.length > 1 ? 'no zone' : 'all nodes')) + '  ·  ' + group.count;
+  }
+
+  drawPlan(pen, ink) {
+    drawFlows(pen, this.layout, this.view.plan, ink);
+    for (const [name, change] of this.view.plan.changes) {
+      const cell = this.layout.cells[this.layout.index.get(name)];
+      if (cell) drawTally(pen, cell, this.layout.size, change, ink);
+    }
+  }
+
+  // overlay draws what is above the cells: the one with the focus, the one under the pointer, and where pods would go.
+  overlay() {
+    if (!this.layout) return;
+    const pen = this.top.getContext('2d'), from = this.box.scrollTop, size = this.layout.size, ink = inks();
+    pen.setTransform(1, 0, 0, 1, 0, 0);
+    pen.clearRect(0, 0, this.top.width, this.top.height);
+    pen.setTransform(this.ratio, 0, 0, this.ratio, 0, -from * this.ratio);
+    if (this.view.plan) this.drawPlan(pen, ink);
+    const ring = (i, width, colour) => {
+      const cell = this.layout.cells[i];
+      if (!cell) return;
+      pen.lineWidth = width;
+      pen.strokeStyle = colour;
+      pen.beginPath();
+      pen.roundRect(cell.x - width / 2 - 1, cell.y - width / 2 - 1, size.w + width + 2, size.h + width + 2, size.kind === 'dot' ? 3 : 8);
+      pen.stroke();
+    };
+    const chosen = this.layout.index.get(this.view.chosen);
+    if (chosen !== undefined) ring(chosen, 2, ink.come);
+    ring(this.over, 1.5, ink.quiet);
+    if (document.activeElement === this.box) {
+      ring(this.active, 2.5, ink.focus);
+      ring(this.active, 1, isDark() ? '#10151f' : '#ffffff');
+    }
+  }
+}

@@ -1,0 +1,179 @@
+// One pod: why it is where it is, or why it waits, or when it has to go; and what would help.
+
+import {h, nodeLink, podLink, replace, text} from './dom.js';
+import {clock, count, moment, plural, span} from './format.js';
+import {section} from './node.js';
+import {ask} from './stream.js';
+
+export class PodView {
+  constructor(store, namespace, name, {back, whatIf, mark}) {
+    Object.assign(this, {store, namespace, name, whatIf, mark});
+    this.title = h('h2', {}, h('span', {class: 'space'}, namespace + '/'), name);
+    this.stale = h('div', {class: 'stale', role: 'status', hidden: true}, 'The pod has changed since. ',
+      h('button', {type: 'button', class: 'small', onclick: () => this.load()}, 'Explain again'));
+    this.answer = h('div', {class: 'facts', 'aria-live': 'polite'});
+    this.element = h('div', {class: 'view detail scrolls'}, h('div', {class: 'crumb'}, back, h('span', {class: 'quiet'}, 'Pod')),
+      h('div', {class: 'detail-head'}, this.title), this.stale, this.answer);
+    this.load();
+  }
+
+  async load(node) {
+    this.asking?.abort();
+    this.asking = new AbortController();
+    this.stale.hidden = true;
+    if (!this.said) replace(this.answer, h('p', {class: 'thinking'}, 'Reading the cluster and asking every plugin about every node …'));
+    try {
+      const {answer, missing} = await ask('/api/explain?' + new URLSearchParams({namespace: this.namespace, name: this.name, node: node || ''}), undefined, this.asking.signal);
+      if (!this.closed) this.show(answer, missing);
+    } catch (error) {
+      if (this.closed || error.name === 'AbortError') return;
+      replace(this.answer, h('p', {class: 'fault'}, error.message),
+        h('button', {type: 'button', class: 'small', onclick: () => this.load()}, 'Try again'));
+    }
+  }
+
+  show(e, missing) {
+    this.said = e;
+    this.rows = this.#rows();
+    this.marks(null);
+    replace(this.answer,
+      h('div', {class: 'chips'},
+        h('span', {class: 'chip strong state-' + e.state.toLowerCase()}, e.state),
+        e.pod.node ? h('span', {class: 'chip'}, 'on ', nodeLink(e.pod.node)) : null,
+        e.pod.controller ? h('span', {class: 'chip'}, e.pod.controller) : null,
+        h('span', {class: 'chip'}, 'priority ' + count(e.pod.priority))),
+      h('p', {class: 'summary-line'}, e.summary),
+      e.eviction ? this.eviction(e.eviction) : null,
+      e.suggestions?.length ? section('What would let it run', suggestions(e.suggestions)) : null,
+      e.groups?.length ? this.groups(e) : null,
+      e.preemption ? section('Preemption', preemption(e.preemption)) : null,
+      e.scores?.length ? section(`The best of the ${plural(e.feasible, 'node')} that can take it`, scores(e.scores)) : null,
+      e.queue ? section('In the queue', queue(e.queue)) : null,
+      e.decision?.at ? section('What the scheduler decided last', decided(e.decision, e.lastDecision?.holds)) : null,
+      e.message ? section('The scheduler’s words', h('p', {class: 'words'}, e.message)) : null,
+      h('p', {class: 'source'}, `Read as of ${moment(Date.parse(e.source.asOf))}.`, missing?.length ? ' Not read: ' + missing.join('; ') : ''));
+  }
+
+  eviction(e) {
+    this.due = Date.parse(e.due);
+    this.left = h('b', {class: 'countdown big'});
+    this.tick();
+    return section('It has to leave', h('p', {}, this.left, ' ', h('span', {class: 'quiet'}, 'at ' + moment(this.due))),
+      h('p', {}, 'Taint ', h('code', {}, e.taint), ', there since ' + moment(Date.parse(e.since)) +
+        (e.tolerationSeconds === undefined ? ', which it does not tolerate.' : `, which it tolerates for ${span(e.tolerationSeconds * 1000)}.`)),
+      e.cancel?.length ? [h('p', {class: 'quiet'}, 'What would let it stay:'), h('ul', {class: 'plain'}, e.cancel.map((c) => h('li', {}, c.text, command(c.command))))] : null);
+  }
+
+  // groups are the nodes that cannot take it, by reason; one can be shown on the map.
+  groups(e) {
+    return section(`Why not: ${plural(e.nodes - e.feasible, 'node')} of ${count(e.nodes)}`, h('ul', {class: 'groups'}, e.groups.map((g) => {
+      const button = h('button', {type: 'button', class: 'group', 'aria-pressed': 'false', onclick: () => {
+        const on = button.getAttribute('aria-pressed') !== 'true';
+        for (const other of button.closest('ul').querySelectorAll('.group')) other.setAttribute('aria-pressed', 'false');
+        button.setAttribute('aria-pressed', String(on));
+        this.marks(on ? g.nodes : null);
+      }}, h('b', {}, count(g.count)),
+      h('span', {class: 'why-text'}, h('span', {}, g.reasons.join(', ')), g.detail?.length ? h('span', {class: 'quiet'}, g.detail.join('; ')) : null,
+        h('span', {class: 'quiet small'}, g.plugin || '', g.preemptionHelps ? ' · removing pods of lower priority could help' : '')),
+      h('span', {class: 'meter', 'aria-hidden': 'true'}, h('i', {style: {width: 100 * g.count / e.nodes + '%'}})));
+      button.title = 'Show these nodes on the map';
+      return h('li', {}, button);
+    })));
+  }
+
+  marks(nodes) {
+    if (!nodes && !this.marked) return;
+    this.marked = nodes;
+    this.mark(nodes ? new Set(nodes) : null);
+  }
+
+  // changed says that the explanation may be outdated: the pod's own rows came, went or changed, or its node did.
+  changed(detail) {
+    if (!this.said) return;
+    const own = (row) => row.name === this.name && row.namespace === this.namespace;
+    const rows = this.#rows();
+    if (detail.fresh || rows !== this.rows || detail.touched.queue?.rows?.some(own) || detail.nodes.has(this.said.pod.node)) this.stale.hidden = false;
+    this.rows = rows;
+  }
+
+  // #rows tells in which lists the pod is.
+  #rows() {
+    const own = (row) => row.name === this.name && row.namespace === this.namespace;
+    return [this.store.queue, this.store.evictions].map((table) => [...table.values()].find(own)?.uid || '').join(' ');
+  }
+
+  tick() {
+    if (this.left) text(this.left, this.due > this.store.now() ? 'in ' + clock(this.due - this.store.now()) : 'now');
+  }
+
+  close() {
+    this.closed = true;
+    this.asking?.abort();
+    this.marks(null);
+  }
+}
+
+const most = 4; // changes that are seen at once: they come smallest first
+
+function suggestions(list) {
+  const rest = list.slice(most);
+  return [h('ol', {class: 'suggestions'}, list.slice(0, most).map((s) => suggestion(s))),
+    rest.length ? h('details', {}, h('summary', {}, count(rest.length) + ' more'), h('ol', {class: 'suggestions', start: most + 1}, rest.map((s) => suggestion(s)))) : null];
+}
+
+function suggestion(s) {
+  return h('li', {}, h('span', {}, s.text), h('span', {class: 'quiet'}, ' · then on ', nodeLink(s.node)), s.changes.map((c) => command(c.command)));
+}
+
+// command is one that can be copied.
+export function command(words) {
+  if (!words) return null;
+  const button = h('button', {type: 'button', class: 'copy', 'aria-label': 'Copy the command', onclick: async () => {
+    try {
+      await navigator.clipboard.writeText(words);
+      text(button, 'Copied');
+    } catch {
+      getSelection().selectAllChildren(code); // without rights to the clipboard, ready to be copied by hand
+    }
+    setTimeout(() => text(button, 'Copy'), 1500);
+  }}, 'Copy');
+  const code = h('code', {}, words);
+  return h('div', {class: 'command'}, code, button);
+}
+
+function preemption(p) {
+  if (!p.helps) return h('p', {}, 'It does not help: ' + p.message.replace(/\.+$/, '') + '.');
+  return h('p', {}, 'It helps on ', nodeLink(p.node), `: ${plural(p.victims.length, 'pod')} would have to go: `,
+    p.victims.slice(0, 10).flatMap((v, i) => [i ? ', ' : '', podLink(v.namespace, v.name)]), p.victims.length > 10 ? ` and ${p.victims.length - 10} more` : '',
+    p.violations ? `. The disruption budget of ${p.violations} of them would be broken.` : '.');
+}
+
+// scores is plugins by nodes, as explain prints it.
+function scores(list) {
+  const plugins = [...new Set(list.flatMap((s) => Object.keys(s.scores || {})))].sort();
+  const best = Math.max(...list.map((s) => s.total));
+  return h('div', {class: 'wide-table'}, h('table', {class: 'scores'},
+    h('thead', {}, h('tr', {}, h('th', {scope: 'col'}, 'Plugin'), list.map((s) => h('th', {scope: 'col', class: s.own ? 'own' : ''}, nodeLink(s.node), s.own ? h('span', {class: 'quiet'}, ' (its own)') : null)))),
+    h('tbody', {}, plugins.map((p) => h('tr', {}, h('th', {scope: 'row'}, p), list.map((s) => h('td', {class: s.own ? 'own' : ''}, count(s.scores?.[p] ?? 0)))))),
+    h('tfoot', {}, h('tr', {}, h('th', {scope: 'row'}, 'Total'), list.map((s) => h('td', {class: (s.own ? 'own' : '') + (s.total === best ? ' best' : '')}, count(s.total)))))));
+}
+
+// decided is the live scheduler's own memory of the pod.
+function decided(d, holds) {
+  const took = d.took ? `, in ${d.took < 0.001 ? Math.round(d.took * 1e6) + ' µs' : (d.took * 1000).toFixed(1) + ' ms'}` : '';
+  const what = d.result === 'Placed'
+    ? ['it chose ', nodeLink(d.node), d.feasible ? `, one of ${plural(d.feasible, 'node')} of ${count(d.nodes)} that could take it` : '', d.score ? `, with a score of ${count(d.score)}` : '']
+    : ['it put the pod back: ' + (d.message || '').replace(/\.+$/, '')];
+  const q = d.queue;
+  return [
+    h('p', {}, `At ${moment(Date.parse(d.at))}${took}, `, what, '. ', h('span', {class: 'quiet'}, holds ? 'This still holds.' : 'The cluster has changed since; what is said above is as of now.')),
+    d.victims?.length ? h('p', {}, `It had room made on ${d.nominatedNode || 'a node'}: `, d.victims.slice(0, 10).flatMap((v, i) => [i ? ', ' : '', podLink(v.namespace, v.name)]), ' had to leave.') : null,
+    q ? h('p', {class: 'quiet'}, `In its queue since ${moment(Date.parse(q.since))}, ${plural(q.attempts, 'attempt')}` + (q.notAfter ? `; tried again by ${moment(Date.parse(q.notAfter))} in any case` : '') + '.') : null,
+  ];
+}
+
+function queue(q) {
+  return [h('p', {}, `Place ${count(q.position)} of ${count(q.length)}: ${count(q.aheadByPriority)} come before it by priority, ${count(q.aheadByAge)} by age.`),
+    q.wakes?.length ? [h('p', {class: 'quiet'}, 'It is tried again when one of these happens, and after five minutes in any case:'),
+      h('ul', {class: 'plain'}, q.wakes.map((w) => h('li', {}, h('b', {}, w.plugin), ': ' + w.events.join('; '))))] : null];
+}

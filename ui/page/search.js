@@ -1,0 +1,73 @@
+// The search field: nodes and pods by a part of their name.
+
+import {h, link, replace} from './dom.js';
+
+export class Search {
+  constructor(input, box, {ask, open}) {
+    Object.assign(this, {input, box, ask, open});
+    this.at = -1;
+    input.addEventListener('input', () => { clearTimeout(this.timer); this.timer = setTimeout(() => this.find(), 120); });
+    input.addEventListener('focus', () => { if (input.value) this.find(); });
+    input.addEventListener('blur', () => setTimeout(() => this.close(), 150));
+    input.addEventListener('keydown', (e) => this.key(e));
+  }
+
+  async find() {
+    const words = this.input.value.trim();
+    this.asking?.abort();
+    if (!words) { this.close(); return; }
+    this.asking = new AbortController();
+    let found;
+    try {
+      found = await this.ask('/api/find?' + new URLSearchParams({q: words}), undefined, this.asking.signal);
+    } catch { return; }
+    const entries = [
+      ...(found.nodes || []).slice(0, 8).map((name) => ({href: link('node', name), name, note: 'node'})),
+      ...(found.pods || []).slice(0, 12).map((p) => ({href: link('pod', p.namespace, p.name), name: p.namespace === 'default' ? p.name : p.namespace + '/' + p.name, note: p.node ? 'pod on ' + p.node : 'pod, ' + (p.status || 'waiting')})),
+    ];
+    this.entries = entries;
+    this.at = entries.length ? 0 : -1;
+    replace(this.box, entries.map((e, i) => h('div', {role: 'option', id: 'found-' + i, onpointerdown: (event) => { event.preventDefault(); this.take(i); }}, h('span', {class: 'name'}, e.name), h('span', {class: 'quiet'}, e.note))),
+      entries.length ? null : h('div', {class: 'none'}, 'Nothing of that name'));
+    this.box.hidden = false;
+    this.input.setAttribute('aria-expanded', 'true');
+    this.choose();
+  }
+
+  choose() {
+    [...this.box.querySelectorAll('[role=option]')].forEach((o, i) => {
+      o.setAttribute('aria-selected', String(i === this.at));
+      if (i === this.at) o.scrollIntoView({block: 'nearest'});
+    });
+    if (this.at >= 0) this.input.setAttribute('aria-activedescendant', 'found-' + this.at);
+    else this.input.removeAttribute('aria-activedescendant');
+  }
+
+  key(event) {
+    const step = {ArrowDown: 1, ArrowUp: -1}[event.key];
+    if (step && this.entries?.length) {
+      event.preventDefault();
+      this.at = (this.at + step + this.entries.length) % this.entries.length;
+      this.choose();
+    } else if (event.key === 'Enter') {
+      event.preventDefault();
+      if (!this.box.hidden && this.at >= 0) this.take(this.at);
+    } else if (event.key === 'Escape') {
+      if (this.box.hidden) this.input.blur();
+      this.close();
+    }
+  }
+
+  take(i) {
+    this.open(this.entries[i].href);
+    this.input.value = '';
+    this.close();
+    this.input.blur();
+  }
+
+  close() {
+    this.box.hidden = true;
+    this.input.setAttribute('aria-expanded', 'false');
+    this.input.removeAttribute('aria-activedescendant');
+  }
+}

@@ -1,0 +1,71 @@
+// What the page knows of the cluster: rows by key, kept up to date by the server's deltas.
+
+export class Store extends EventTarget {
+  constructor() {
+    super();
+    this.nodes = new Map();
+    this.queue = new Map();
+    this.evictions = new Map();
+    this.events = []; // the newest first
+    this.summary = null;
+    this.ahead = 0; // by how much this machine's clock is ahead of the server's
+    this.words = new Map(); // long messages, each kept once
+  }
+
+  // now is the server's time: deadlines are by that clock.
+  now() { return Date.now() - this.ahead; }
+
+  tick(serverNow) { this.ahead = Date.now() - serverNow; }
+
+  // apply takes in a delta and tells the views: {fresh, nodes: Set of names or null, queue: bool, evictions: bool, events: bool}.
+  apply(delta) {
+    this.tick(delta.now);
+    this.summary = delta.summary;
+    const fresh = Boolean(delta.fresh);
+    if (fresh) {
+      this.nodes.clear(); this.queue.clear(); this.evictions.clear(); this.words.clear(); this.events = [];
+    }
+    const nodes = new Set();
+    let shape = fresh; // nodes came, went or moved
+    for (const row of delta.nodes?.rows || []) {
+      const before = this.nodes.get(row.name);
+      shape ||= !before || before.zone !== row.zone;
+      this.nodes.set(row.name, row);
+      nodes.add(row.name);
+    }
+    for (const name of delta.nodes?.gone || []) {
+      this.nodes.delete(name);
+      nodes.add(name);
+      shape = true;
+    }
+    this.#rows(this.queue, delta.queue);
+    this.#rows(this.evictions, delta.evictions);
+    this.#happened(delta.events || []);
+    this.dispatchEvent(new CustomEvent('change', {detail: {
+      fresh, shape, nodes, queue: fresh || Boolean(delta.queue), evictions: fresh || Boolean(delta.evictions), events: fresh || Boolean(delta.events?.length),
+      touched: delta,
+    }}));
+  }
+
+  #rows(table, set) {
+    for (const row of set?.rows || []) {
+      if (row.message) row.message = this.#once(row.message);
+      table.set(row.uid, row);
+    }
+    for (const uid of set?.gone || []) table.delete(uid);
+  }
+
+  #once(words) {
+    if (this.words.size > 20000) this.words.clear();
+    const known = this.words.get(words);
+    if (known !== undefined) return known;
+    this.words.set(words, words);
+    return words;
+  }
+
+  #happened(events) {
+    if (!events.length) return;
+    const seen = new Set(events.map((e) => e.uid));
+    this.events = [...events, ...this.events.filter((e) => !seen.has(e.uid))].sort((a, b) => b.at - a.at).slice(0, 300);
+  }
+}

@@ -1,0 +1,183 @@
+// What would happen if: operations in the words of berth what-if, put together in a form or typed, and the answer, which is drawn on
+// the map, too.
+
+import {h, nodeLink, podLink, replace} from './dom.js';
+import {count, cpu, memory, moment, percent, plural, span} from './format.js';
+import {Plan} from './flows.js';
+import {List} from './list.js';
+import {blank} from './lists.js';
+import {ask} from './stream.js';
+import {command} from './pod.js';
+
+// Operations and what is asked about each: fields are [name, label, example]; words makes the operation of them.
+const operations = {
+  drain: {title: 'Drain nodes', nodes: true, flags: ['--ignore-daemonsets', '--force', '--delete-emptydir-data', '--disable-eviction'], on: ['--ignore-daemonsets']},
+  taint: {title: 'Taint nodes', nodes: true, fields: [['taint', 'Taint', 'maintenance=now:NoExecute']]},
+  untaint: {title: 'Take a taint off nodes', nodes: true, fields: [['taint', 'Taint', 'maintenance:NoExecute']]},
+  cordon: {title: 'Cordon nodes', nodes: true},
+  uncordon: {title: 'Uncordon nodes', nodes: true},
+  'remove-node': {title: 'Lose nodes', nodes: true},
+  choose: {title: 'Drain the nodes that cost least to lose', fields: [['n', 'How many', '1']], words: (f) => `drain --choose ${f.n} --ignore-daemonsets --force`},
+  'add-nodes': {title: 'Add nodes', fields: [['n', 'How many', '3'], ['like', 'Like node', 'node-1']], words: (f) => `add-nodes ${f.n} --like node/${f.like}`},
+  'add-pods': {title: 'Add pods', fields: [['n', 'How many, or max', 'max'], ['like', 'Like', 'deployment/web']], words: (f) => `add-pods ${f.n === 'max' ? '--max' : f.n} --like ${f.like}`},
+  scale: {title: 'Scale a workload', fields: [['what', 'Workload', 'deployment/web'], ['n', 'Replicas', '10']], words: (f) => `scale ${f.what} --replicas ${f.n}`},
+  delete: {title: 'Delete a pod or workload', fields: [['what', 'What', 'deployment/web']], words: (f) => `delete ${f.what}`},
+  apply: {title: 'Apply a manifest', manifest: true, words: () => 'apply -f -'},
+};
+
+export class WhatIf {
+  constructor(store, view, {planned}) {
+    Object.assign(this, {store, view, planned});
+    this.kind = h('select', {id: 'wi-kind', onchange: () => this.fields()}, Object.entries(operations).map(([value, o]) => h('option', {value}, o.title)));
+    this.inputs = h('div', {class: 'inputs'});
+    this.words = h('textarea', {id: 'wi-words', rows: '2', spellcheck: 'false', autocomplete: 'off', placeholder: 'drain node/node-1 --ignore-daemonsets', oninput: () => this.typed()});
+    this.namespace = h('input', {id: 'wi-namespace', value: 'default', spellcheck: 'false', autocomplete: 'off'});
+    this.manifest = h('textarea', {id: 'wi-manifest', rows: '6', spellcheck: 'false', placeholder: 'apiVersion: apps/v1\nkind: Deployment\n…'});
+    this.manifestBox = h('div', {class: 'field', hidden: true}, h('label', {for: 'wi-manifest'}, 'Manifest for apply -f -'), this.manifest);
+    this.go = h('button', {type: 'submit', class: 'primary'}, 'Show what would happen');
+    this.answer = h('div', {class: 'answer', 'aria-live': 'polite'});
+    this.form = h('form', {class: 'form', onsubmit: (e) => { e.preventDefault(); this.ask(); }},
+      h('p', {class: 'quiet'}, 'Nothing is done to the cluster. It is read, and the operations are played through with the engine that decides for it.'),
+      this.builder = h('details', {class: 'builder', open: true}, h('summary', {}, 'Put an operation together'), h('div', {class: 'field'}, h('label', {for: 'wi-kind'}, 'If I were to'), this.kind), this.inputs,
+        h('button', {type: 'button', onclick: () => this.add()}, 'Add')),
+      h('div', {class: 'field'}, h('label', {for: 'wi-words'}, 'Operations, as for ', h('code', {}, 'berth what-if')), this.words),
+      this.manifestBox,
+      h('div', {class: 'row-fields'}, h('div', {class: 'field short'}, h('label', {for: 'wi-namespace'}, 'Namespace'), this.namespace), h('span', {class: 'grow'}), this.go));
+    this.element = h('div', {class: 'view scrolls what-if'}, this.form, this.answer);
+    this.fields();
+  }
+
+  // preset puts an operation in and asks.
+  preset(words) {
+    this.words.value = words;
+    this.typed();
+    this.ask();
+  }
+
+  fields() {
+    const o = operations[this.kind.value];
+    const nodes = o.nodes && h('div', {class: 'field'}, h('label', {for: 'wi-nodes'}, 'Nodes'),
+      h('input', {id: 'wi-nodes', name: 'nodes', placeholder: 'node-1 node-2', value: this.view.chosen || '', spellcheck: 'false', autocomplete: 'off'}));
+    const fields = (o.fields || []).map(([name, label, example]) => h('div', {class: 'field'}, h('label', {for: 'wi-' + name}, label),
+      h('input', {id: 'wi-' + name, name, placeholder: example, spellcheck: 'false', autocomplete: 'off'})));
+    const flags = (o.flags || []).map((flag) => h('label', {class: 'check'}, h('input', {type: 'checkbox', name: flag, checked: o.on?.includes(flag)}), flag));
+    replace(this.inputs, nodes, fields, flags.length ? h('div', {class: 'checks'}, flags) : null);
+  }
+
+  // add puts what the fields say behind what is there.
+  add() {
+    const o = operations[this.kind.value], f = {};
+    for (const input of this.inputs.querySelectorAll('input:not([type=checkbox])')) f[input.name] = input.value.trim() || input.placeholder;
+    let words;
+    if (o.words) words = o.words(f);
+    else {
+      const nodes = f.nodes.split(/[\s,]+/).map((n) => (n.includes('/') ? n : 'node/' + n)).join(' ');
+      const flags = [...this.inputs.querySelectorAll('input:checked')].map((c) => c.name).join(' ');
+      words = [this.kind.value, nodes, f.taint, flags].filter(Boolean).join(' ');
+    }
+    this.words.value = [this.words.value.trim(), words].filter(Boolean).join('\n');
+    this.typed();
+    this.words.focus();
+  }
+
+  typed() { this.manifestBox.hidden = !/\bapply\b/.test(this.words.value); }
+
+  async ask() {
+    this.asking?.abort();
+    this.asking = new AbortController();
+    const operations = split(this.words.value);
+    replace(this.answer, h('p', {class: 'thinking'}, 'Reading the cluster and playing it through …'));
+    this.go.disabled = true;
+    this.builder.open = false; // the answer needs the room
+    try {
+      const {answer, missing} = await ask('/api/what-if', {operations, manifest: this.manifest.value, namespace: this.namespace.value.trim()}, this.asking.signal);
+      this.show(answer, missing);
+    } catch (error) {
+      if (error.name !== 'AbortError') replace(this.answer, h('p', {class: 'fault', role: 'alert'}, error.message));
+    }
+    this.go.disabled = false;
+  }
+
+  show(f, missing) {
+    this.planned(new Plan(f));
+    const fresh = f.pending.filter((p) => !p.before);
+    replace(this.answer,
+      h('div', {class: 'verdict'},
+        figure(f.leaving.length, 'leave', f.leaving.length ? 'mark' : ''), figure(f.leaving.filter((l) => l.next?.node).length + f.placed.length, 'find a place', 'come'),
+        figure(fresh.length, 'left pending', fresh.length ? 'bad' : ''), figure(f.budgets.length, f.budgets.length === 1 ? 'budget hit' : 'budgets hit', f.budgets.length ? 'bad' : '')),
+      utilisation(f.utilisation),
+      (f.drains || []).flatMap((d) => [blocked('kubectl drain would refuse to begin', d.refused), blocked('Held by a disruption budget to the end', d.blocked), blocked('Held by a disruption budget for a while', d.waited)]),
+      f.budgets.length ? part('Disruption budgets', h('ul', {class: 'plain'}, f.budgets.map((b) => h('li', {}, h('b', {}, b.namespace + '/' + b.name),
+        (b.broken ? ' is broken by the loss of ' : ' stands in the way of ') + some(b.pods || []))))) : null,
+      f.chosen?.length ? part('Cheapest to lose', h('ul', {class: 'plain'}, f.chosen.map((c) => h('li', {}, nodeLink(c.node), `: ${plural(c.evicted, 'pod')} to move, ${c.pending} left pending`)))) : null,
+      (f.fills || []).map((fill) => part(`${count(fill.placed)} like ${fill.like} find room`, h('p', {}, fill.stops ? 'The next one does not: ' + fill.stops : `On ${plural(Object.keys(fill.nodes || {}).length, 'node')}.`))),
+      table('Who leaves', f.leaving, leavingColumns), table('Left without a node', f.pending, pendingColumns), table('Placed', f.placed, placedColumns),
+      f.notes?.length ? h('ul', {class: 'plain quiet'}, f.notes.map((n) => h('li', {}, n))) : null,
+      h('div', {class: 'same'}, h('span', {class: 'quiet'}, 'The same on the command line'), command('berth what-if ' + f.operations.join(' '))),
+      h('p', {class: 'source'}, `Read as of ${moment(Date.parse(f.source.asOf))}; ${f.settled ? 'nothing more happens after ' : 'looked ahead '}${after(f.for)}.`, missing?.length ? ' Not read: ' + missing.join('; ') : ''));
+  }
+
+  update() {}
+  tick() {}
+  changed() {}
+}
+
+// split cuts into words as a shell does, quotes included.
+export function split(line) {
+  return [...line.matchAll(/(?:[^\s"']+|"[^"]*"|'[^']*')+/g)].map((m) => m[0].replace(/"([^"]*)"|'([^']*)'/g, (_, a, b) => a ?? b));
+}
+
+// after writes a length of time as Go does: 5m0s.
+function after(written) {
+  let ms = 0;
+  for (const [, n, unit] of String(written).matchAll(/([\d.]+)(h|ms|m|s)/g)) ms += Number(n) * {h: 3600000, m: 60000, s: 1000, ms: 1}[unit];
+  return ms ? span(ms) : 'at once';
+}
+
+function figure(n, words, kind) {
+  return h('div', {class: 'figure ' + kind}, h('b', {}, count(n)), h('span', {}, words));
+}
+
+function utilisation({before, after: then}) {
+  const row = (label, u) => h('tr', {}, h('th', {scope: 'row'}, label), h('td', {}, count(u.nodes)), h('td', {}, count(u.empty)), h('td', {}, count(u.pods)), h('td', {}, count(u.pending)),
+    h('td', {title: `${cpu(u.cpu.requested)} of ${cpu(u.cpu.allocatable)}`}, percent(u.cpu.percent / 100)), h('td', {title: `${memory(u.memory.requested)} of ${memory(u.memory.allocatable)}`}, percent(u.memory.percent / 100)));
+  return h('div', {class: 'wide-table'}, h('table', {class: 'scores'},
+    h('thead', {}, h('tr', {}, ['', 'Nodes', 'Empty', 'Pods', 'Pending', 'CPU', 'Memory'].map((t) => h('th', {scope: 'col'}, t)))),
+    h('tbody', {}, row('Now', before), row('Then', then))));
+}
+
+function part(title, ...children) { return h('section', {class: 'fact'}, h('h3', {}, title), children); }
+
+function some(names) { return names.slice(0, 5).join(', ') + (names.length > 5 ? ` and ${names.length - 5} more` : ''); }
+
+function blocked(title, list) {
+  if (!list?.length) return null;
+  return part(title, h('ul', {class: 'plain'}, list.slice(0, 10).map((b) => h('li', {}, podLink(b.namespace, b.name), ' on ' + b.node + ': ' + b.message)),
+    list.length > 10 ? h('li', {class: 'quiet'}, `and ${list.length - 10} more`) : null));
+}
+
+function table(title, rows, columns) {
+  if (!rows?.length) return null;
+  const list = new List({label: title, key: (r) => r.key, height: 44, columns, empty: () => blank('None', '')});
+  list.element.style.setProperty('height', Math.min(rows.length, 8) * 44 + 34 + 'px');
+  list.set(rows.map((r, i) => ({...r, key: String(i)})));
+  return part(`${title} (${count(rows.length)})`, list.element);
+}
+
+const two = (top, below) => h('div', {class: 'two'}, h('div', {class: 'line'}, top), h('div', {class: 'line why', title: below}, below));
+
+const leavingColumns = [
+  {key: 'pod', title: 'Pod', width: 'minmax(0, 1.2fr)', cell: (l) => two(podLink(l.namespace, l.name), [l.cause, l.detail].filter(Boolean).join(': '))},
+  {key: 'from', title: 'From', width: 'minmax(0, 0.7fr)', cell: (l) => nodeLink(l.node)},
+  {key: 'to', title: 'To', width: 'minmax(0, 1fr)', cell: (l) => (l.next?.node ? nodeLink(l.next.node) : l.next ? h('span', {class: 'bad', title: l.next.message}, 'pending: ' + l.next.message) : l.fate === 'Returns' ? '' : l.fate.toLowerCase())},
+  {key: 'after', title: 'After', width: '76px', end: true, cell: (l) => after(l.after)},
+];
+const pendingColumns = [
+  {key: 'pod', title: 'Pod', width: 'minmax(0, 1fr)', cell: (p) => two(podLink(p.namespace, p.name), p.message)},
+  {key: 'before', title: '', width: '72px', end: true, cell: (p) => (p.before ? 'as now' : 'new')},
+];
+const placedColumns = [
+  {key: 'pod', title: 'Pod', width: 'minmax(0, 1fr)', cell: (p) => two(podLink(p.namespace, p.name), p.before ? 'waits now' : 'new')},
+  {key: 'on', title: 'On', width: 'minmax(0, 0.7fr)', cell: (p) => nodeLink(p.node)},
+  {key: 'after', title: 'After', width: '76px', end: true, cell: (p) => after(p.after)},
+];

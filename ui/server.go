@@ -1,0 +1,190 @@
+package ui
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/berth-k8s/berth/plugins"
+	"github.com/berth-k8s/berth/scheduler/decision"
+	"github.com/berth-k8s/berth/ui/live"
+	"github.com/berth-k8s/berth/whatif"
+)
+
+// Options say where the page is served, and to whom.
+type Options struct {
+	Address string // host:port; port 0 takes a free one
+	// Token is what one has to have who opens the page; empty: on a loopback address nobody needs one, elsewhere one is made.
+	Token string
+	// Names are host names under which the page may be asked for.
+	Names             []string
+	CertFile, KeyFile string
+	// Profiles are the scheduler's, for explanations and forecasts.
+	Profiles []*plugins.Profile
+	// Parse reads the operations of a forecast as they are written on the command line; what is named without a namespace is in this one.
+	Parse func(args []string, namespace string) ([]whatif.Step, error)
+	// Decided asks the live scheduler what it decided of a pod; nil if there is none to ask, or it does not know. May be nil.
+	Decided func(ctx context.Context, namespace, name string) (*decision.Decision, error)
+	// Version is Berth's.
+	Version string
+}
+
+// Server serves the page of a cluster.
+type Server struct {
+	options  Options
+	cluster  string // the API server's address
+	watcher  *live.Watcher
+	asker    *asker
+	listener net.Listener
+	epoch    string // tells the numbers of this process's frames from those of another
+	streams  chan struct{}
+}
+
+// mostStreams bounds the pages that are open at a time: each is a connection and a goroutine.
+const mostStreams = 200
+
+// Listen returns a server for the cluster of config. It listens already, so that URL is known.
+func Listen(config *rest.Config, o Options) (*Server, error) {
+	watcher, err := live.New(config)
+	if err != nil {
+		return nil, err
+	}
+	asker, err := newAsker(config, &o)
+	if err != nil {
+		return nil, err
+	}
+	if o.CertFile != "" || o.KeyFile != "" {
+		if _, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile); err != nil {
+			return nil, fmt.Errorf("--tls-cert-file and --tls-private-key-file: %w", err)
+		}
+	}
+	listener, err := net.Listen("tcp", o.Address)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", o.Address, err)
+	}
+	if o.Token == "" && !listener.Addr().(*net.TCPAddr).IP.IsLoopback() {
+		o.Token = newToken()
+	}
+	random := make([]byte, 6)
+	_, _ = rand.Read(random) // never fails
+	return &Server{
+		options: o, cluster: config.Host, watcher: watcher, asker: asker, listener: listener, epoch: hex.EncodeToString(random),
+		streams: make(chan struct{}, mostStreams),
+	}, nil
+}
+
+func (s *Server) secure() bool { return s.options.CertFile != "" }
+
+// URL is where the page is, with the token if it needs one.
+func (s *Server) URL() string {
+	address := s.listener.Addr().(*net.TCPAddr)
+	host := address.IP.String()
+	switch {
+	case len(s.options.Names) > 0:
+		host = s.options.Names[0]
+	case address.IP.IsUnspecified():
+		host = "localhost"
+	}
+	url := fmt.Sprintf("http://%s/", net.JoinHostPort(host, fmt.Sprint(address.Port)))
+	if s.secure() {
+		url = "https" + strings.TrimPrefix(url, "http")
+	}
+	if s.options.Token != "" {
+		url += "?token=" + s.options.Token
+	}
+	return url
+}
+
+// Run follows the cluster and serves the page until the context ends.
+func (s *Server) Run(ctx context.Context) error {
+	server := &http.Server{
+		Handler:           s.handler(),
+		ReadHeaderTimeout: 10 * time.Second, // and no ReadTimeout: it would end streams, and questions that take long
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+	watching, stop := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		s.watcher.Run(watching)
+	}()
+	defer func() { stop(); <-watched }()
+	ended := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer ended()
+	var err error
+	if s.secure() {
+		err = server.ServeTLS(s.listener, s.options.CertFile, s.options.KeyFile)
+	} else {
+		err = server.Serve(s.listener)
+	}
+	if ctx.Err() != nil && errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { serveFile(w, "index.html", http.StatusOK) })
+	mux.HandleFunc("GET /{file}", func(w http.ResponseWriter, r *http.Request) { serveFile(w, r.PathValue("file"), http.StatusOK) })
+	mux.HandleFunc("GET /api/about", s.about)
+	mux.HandleFunc("GET /api/stream", s.stream)
+	mux.HandleFunc("GET /api/nodes/{name}", s.node)
+	mux.HandleFunc("GET /api/find", s.find)
+	mux.HandleFunc("GET /api/explain", s.asker.explain)
+	mux.HandleFunc("POST /api/what-if", s.asker.whatIf)
+	return &guard{
+		next: mux, token: s.options.Token, secure: s.secure(), names: s.options.Names,
+		// Cookies do not tell ports apart.
+		cookie: fmt.Sprintf("berth-ui-%d", s.listener.Addr().(*net.TCPAddr).Port),
+	}
+}
+
+func (s *Server) about(w http.ResponseWriter, _ *http.Request) {
+	answer(w, http.StatusOK, map[string]any{"cluster": s.cluster, "version": s.options.Version})
+}
+
+func (s *Server) node(w http.ResponseWriter, r *http.Request) {
+	detail, ok := s.watcher.Node(r.PathValue("name"))
+	if !ok {
+		refuse(w, http.StatusNotFound, "there is no node of that name")
+		return
+	}
+	answer(w, http.StatusOK, detail)
+}
+
+// mostFound is how many nodes and pods a search lists: more is not read.
+const mostFound = 20
+
+func (s *Server) find(w http.ResponseWriter, r *http.Request) {
+	nodes, pods := s.watcher.Find(r.URL.Query().Get("q"), mostFound)
+	answer(w, http.StatusOK, map[string]any{"nodes": nodes, "pods": pods})
+}
+
+func answer(w http.ResponseWriter, status int, document any) {
+	data, err := json.Marshal(document)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(data)
+}
+
+// refuse says in one line what is wrong.
+func refuse(w http.ResponseWriter, status int, message string) {
+	answer(w, status, map[string]string{"error": message})
+}
