@@ -1,0 +1,49 @@
+package check
+
+import (
+	"bufio"
+	"io"
+
+	"github.com/berth-k8s/berth/internal/answer"
+)
+
+// Answer is the document that `berth check -o json` prints.
+type Answer struct {
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"`
+	Version    string    `json:"version"` // of the API server
+	Findings   []Finding `json:"findings"`
+}
+
+// NewAnswer is about a cluster.
+func NewAnswer(version string, findings []Finding) *Answer {
+	return &Answer{APIVersion: "berth.dev/v1alpha1", Kind: "Check", Version: version, Findings: findings}
+}
+
+// Write writes a line for each finding, or the document in a format.
+func (a *Answer) Write(out io.Writer, format string) error {
+	return answer.Write(out, format, a, func(people *bufio.Writer) {
+		var rows [][]string
+		for _, f := range a.Findings {
+			text := f.Message
+			if f.Action != "" {
+				text += " -> " + f.Action
+			}
+			rows = append(rows, []string{string(f.Level), f.Topic, text})
+		}
+		answer.Columns(people, "", rows)
+	})
+}
+
+// Held are the findings of a level or a graver one.
+func (a *Answer) Held(level Level) int {
+	held := 0
+	for _, f := range a.Findings {
+		if gravity[f.Level] >= gravity[level] {
+			held++
+		}
+	}
+	return held
+}
+
+var gravity = map[Level]int{OK: 0, Note: 1, Warning: 2, Problem: 3}

@@ -1,0 +1,158 @@
+package check
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/berth-k8s/berth/deploy"
+)
+
+// UpstreamLease is the Lease by which kube-scheduler elects.
+const UpstreamLease = "kube-system/kube-scheduler"
+
+// evicting are the controllers in whose place Berth's controller runs.
+var evicting = []string{"node-lifecycle-controller", "taint-eviction-controller"}
+
+func (j *judge) schedulers() {
+	upstream := j.processes("kube-scheduler")
+	for _, p := range upstream {
+		if image := imageVersion(p.Image); minorOf(image) >= 0 && minorOf(j.Version) >= 0 && minorOf(image) != minorOf(j.Version) {
+			j.say(Note, "kube-scheduler", "", "%s is %s, the API server %s", p.Where, image, j.Version)
+		}
+		if config := p.flag("config"); config != "" {
+			j.say(Note, "kube-scheduler", "give Berth the same file: berth scheduler --config takes it as it is, --write-config-to - shows what comes of it", "%s has a configuration, %s", p.Where, config)
+		}
+		for _, old := range []string{"policy-config-file", "policy-configmap", "algorithm-provider"} {
+			if p.flag(old) != "" {
+				j.say(Note, "kube-scheduler", "berth scheduler --"+old+" ... --write-config-to - translates it", "%s has --%s, which kube-scheduler has given up", p.Where, old)
+			}
+		}
+		if p.flag("leader-elect") == "false" && j.SchedulerLease == UpstreamLease {
+			j.say(Problem, "kube-scheduler", "let it elect, or end it before Berth begins", "%s runs without leader election: it and Berth would both schedule", p.Where)
+		}
+		if gates := p.flag("feature-gates"); gates != "" {
+			j.say(Note, "kube-scheduler", "compare with docs/scheduler.md", "%s has --feature-gates=%s", p.Where, gates)
+		}
+	}
+	holder := j.Leases[UpstreamLease]
+	switch {
+	case len(upstream) == 0 && j.SchedulerLease == UpstreamLease && holder != "":
+		j.say(OK, "kube-scheduler", "", "none runs; by its Lease %s leads", holder)
+	case len(upstream) == 0 && holder == "":
+		j.say(Note, "kube-scheduler", "", "no pod and no Lease of it is to be seen")
+	case len(upstream) == 0:
+		j.say(Note, "kube-scheduler", "on a managed control plane Berth runs beside it: docs/how-to/managed-clusters.md", "its Lease is held by %s, and no pod of it is to be seen", holder)
+	case j.SchedulerLease == UpstreamLease && holder != "":
+		j.say(Note, "kube-scheduler", "", "it and Berth stand by for each other; %s leads", holder)
+	default:
+		j.say(OK, "kube-scheduler", "", "runs as %s", places(upstream))
+	}
+	if slices.Contains(j.SchedulerNames, "default-scheduler") && j.SchedulerLease != UpstreamLease && (len(upstream) > 0 || holder != "") {
+		j.say(Problem, "kube-scheduler", "have Berth elect by kube-system/kube-scheduler, or serve another name", "Berth serves default-scheduler by a Lease of its own: it and kube-scheduler would bind the same pods")
+	}
+}
+
+func (j *judge) controllers() {
+	managers := j.processes("kube-controller-manager")
+	ours := j.installed(deploy.Controller)
+	for _, p := range managers {
+		var on []string
+		for _, controller := range evicting {
+			if runs(p.flag("controllers"), controller) {
+				on = append(on, controller)
+			}
+		}
+		switch {
+		case len(on) > 0 && ours:
+			j.say(Problem, "kube-controller-manager", "add to its flags: --controllers=*,-"+strings.Join(evicting, ",-"), "%s runs %s, and so does Berth's controller", p.Where, strings.Join(on, " and "))
+		case len(on) < len(evicting) && !ours:
+			j.say(Problem, "kube-controller-manager", "install Berth's controller, or take --controllers away", "%s runs without %s, and nobody does their work", p.Where, strings.Join(without(evicting, on), " and "))
+		case ours:
+			j.say(OK, "kube-controller-manager", "", "%s leaves nodes and evictions to Berth", p.Where)
+		default:
+			j.say(OK, "kube-controller-manager", "", "%s sees to nodes and evictions", p.Where)
+		}
+		var keep []string
+		for _, flag := range []string{"node-monitor-period", "node-monitor-grace-period", "node-startup-grace-period", "node-eviction-rate",
+			"secondary-node-eviction-rate", "unhealthy-zone-threshold", "large-cluster-size-threshold"} {
+			if value := p.flag(flag); value != "" {
+				keep = append(keep, "--"+flag+"="+value)
+			}
+		}
+		if len(keep) > 0 {
+			j.say(Note, "kube-controller-manager", "give them to berth controller, too", "%s has %s", p.Where, strings.Join(keep, " "))
+		}
+	}
+	if len(managers) == 0 && ours {
+		j.say(Warning, "kube-controller-manager", "make sure that node-lifecycle-controller and taint-eviction-controller are off; where that cannot be, take Berth's controller away", "it cannot be seen, and Berth's controller is installed")
+	}
+}
+
+// runs follows kube-controller-manager's --controllers: what is named counts, else "*".
+func runs(flag, controller string) bool {
+	selected := strings.Split(flag, ",")
+	switch {
+	case flag == "" || slices.Contains(selected, controller):
+		return true
+	case slices.Contains(selected, "-"+controller):
+		return false
+	}
+	return slices.Contains(selected, "*")
+}
+
+// names looks for pods that nobody schedules.
+func (j *judge) names() {
+	var counts []string
+	for _, name := range slices.Sorted(maps.Keys(j.Pods)) {
+		counts = append(counts, fmt.Sprintf("%s %d", name, j.Pods[name].All))
+	}
+	if len(counts) > 0 {
+		j.say(Note, "pods", "", "by scheduler: %s", strings.Join(counts, ", "))
+	}
+	for _, name := range slices.Sorted(maps.Keys(j.Pods)) {
+		waiting := j.Pods[name].Waiting
+		if waiting == 0 || name == "default-scheduler" || slices.Contains(j.SchedulerNames, name) || j.held(name) {
+			continue
+		}
+		j.say(Warning, "pods", "correct spec.schedulerName, or add a profile of that name", "%d wait for scheduler %s, of which nothing is to be seen", waiting, name)
+	}
+}
+
+// held tells whether some Lease has a scheduler's name.
+func (j *judge) held(name string) bool {
+	for lease := range j.Leases {
+		if strings.HasSuffix(lease, "/"+name) {
+			return true
+		}
+	}
+	return false
+}
+
+func (j *judge) processes(name string) []Process {
+	var found []Process
+	for _, p := range j.Processes {
+		if p.Name == name {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+func places(processes []Process) string {
+	var where []string
+	for _, p := range processes {
+		where = append(where, p.Where)
+	}
+	return list(where)
+}
+
+func without(all, some []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(some, s) })
+}
+
+func imageVersion(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	return image[strings.LastIndexByte(image, ':')+1:]
+}

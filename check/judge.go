@@ -1,0 +1,168 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/berth-k8s/berth/deploy"
+)
+
+// Level is how much a finding matters.
+type Level string
+
+const (
+	OK      Level = "ok"      // as it should be
+	Note    Level = "note"    // worth knowing
+	Warning Level = "warning" // works, and something is to be done
+	Problem Level = "problem" // does not work as it is
+)
+
+// Finding is one line of the answer.
+type Finding struct {
+	Level   Level  `json:"level"`
+	Topic   string `json:"topic"`
+	Message string `json:"message"`
+	// Action is what to do, if anything.
+	Action string `json:"action,omitempty"`
+}
+
+// Supported are the minors of Kubernetes 1 that Berth is made for: that of its libraries and the two before.
+const (
+	oldestMinor = 34
+	newestMinor = 36
+)
+
+// Judge says what is to be said about a cluster, in a fixed order.
+func Judge(f *Facts) []Finding {
+	j := &judge{Facts: f}
+	for _, look := range []func(){
+		j.version, j.nodes, j.rights, j.schedulers, j.controllers, j.names, j.webhooks, j.ownWebhook, j.budgets, j.priorities, j.neighbours, j.unread,
+	} {
+		look()
+	}
+	return j.findings
+}
+
+type judge struct {
+	*Facts
+	findings []Finding
+}
+
+func (j *judge) say(level Level, topic, action, message string, args ...any) {
+	j.findings = append(j.findings, Finding{level, topic, fmt.Sprintf(message, args...), action})
+}
+
+func (j *judge) installed(part deploy.Part) bool { return slices.Contains(j.Installed, part) }
+
+// minorOf is 36 of v1.36.3-gke.1; negative if it says none, as builds that are no release (v0.0.0-master).
+func minorOf(version string) int {
+	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	if major != "1" {
+		return -1
+	}
+	digits := rest
+	if end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {
+		digits = rest[:end]
+	}
+	minor, err := strconv.Atoi(digits)
+	if err != nil {
+		return -1
+	}
+	return minor
+}
+
+func (j *judge) version() {
+	switch minor := minorOf(j.Version); {
+	case minor < 0:
+		j.say(Warning, "version", "compare it with the table in docs/install.md", "the API server's version %q says no minor", j.Version)
+	case minor < oldestMinor:
+		j.say(Problem, "version", fmt.Sprintf("upgrade to v1.%d or later first", oldestMinor), "the API server is %s; Berth follows v1.%d and is made for v1.%d to v1.%d", j.Version, newestMinor, oldestMinor, newestMinor)
+	case minor > newestMinor:
+		j.say(Warning, "version", "look for a newer Berth; until then only as a second scheduler", "the API server is %s, newer than v1.%d, which Berth follows", j.Version, newestMinor)
+	default:
+		j.say(OK, "version", "", "the API server is %s", j.Version)
+	}
+	if !slices.Contains(j.Groups, "resource.k8s.io") && len(j.Groups) > 0 {
+		j.say(Note, "version", "", "the API has no resource.k8s.io: pods cannot claim devices here")
+	}
+}
+
+func (j *judge) nodes() {
+	var old, away, uninitialized []string
+	server := minorOf(j.Version)
+	for i := range j.Nodes {
+		node := &j.Nodes[i]
+		if kubelet := minorOf(node.Status.NodeInfo.KubeletVersion); kubelet >= 0 && server >= 0 && (kubelet > server || kubelet < server-3) {
+			old = append(old, node.Name+" "+node.Status.NodeInfo.KubeletVersion)
+		}
+		ready := false
+		for _, condition := range node.Status.Conditions {
+			ready = ready || condition.Type == "Ready" && condition.Status == "True"
+		}
+		if !ready {
+			away = append(away, node.Name)
+		}
+		for _, taint := range node.Spec.Taints {
+			if taint.Key == "node.cloudprovider.kubernetes.io/uninitialized" {
+				uninitialized = append(uninitialized, node.Name)
+			}
+		}
+	}
+	if len(old) > 0 {
+		j.say(Warning, "nodes", "bring the kubelets to at most three minors behind the API server", "version skew that Kubernetes does not support: %s", list(old))
+	}
+	if len(uninitialized) > 0 {
+		j.say(Note, "nodes", "see whether the cloud controller manager runs", "not initialized, and so without pods: %s", list(uninitialized))
+	}
+	if len(away) > 0 {
+		j.say(Note, "nodes", "", "%d of %d are not ready: %s", len(away), len(j.Nodes), list(away))
+	} else if len(j.Nodes) > 0 {
+		j.say(OK, "nodes", "", "all %d are ready", len(j.Nodes))
+	}
+}
+
+func (j *judge) rights() {
+	for _, part := range j.Installed {
+		denied, asked := j.Denied[part]
+		switch {
+		case !asked:
+			j.say(Note, "rights", fmt.Sprintf("ask with that account's token: berth check --for %s", part), "berth-%s: it could not be asked what it may do", part)
+		case len(denied) > 0:
+			j.say(Problem, "rights", "apply the roles of the manifests again", "berth-%s may not: %s", part, list(denied))
+		default:
+			j.say(OK, "rights", "", "berth-%s may do all that it needs", part)
+		}
+	}
+}
+
+// list names at most ten.
+func list(names []string) string {
+	const most = 10
+	if len(names) > most {
+		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+func cutPrefixes(text string, prefixes ...string) (string, bool) {
+	for _, prefix := range prefixes {
+		if rest, ok := strings.CutPrefix(text, prefix); ok {
+			return rest, true
+		}
+	}
+	return "", false
+}
+
+// RightsOf says whether the caller has the rights of a part.
+func RightsOf(part string, denied []string) []Finding {
+	if len(denied) == 0 {
+		return []Finding{{OK, "rights", "you may do all that " + part + " needs", ""}}
+	}
+	var findings []Finding
+	for _, right := range denied {
+		findings = append(findings, Finding{Problem, "rights", "you may not " + right, ""})
+	}
+	return findings
+}

@@ -1,0 +1,174 @@
+package check
+
+import (
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/deploy"
+)
+
+// hook is what both kinds of webhooks have in common.
+type hook struct {
+	configuration, name string
+	policy              *admissionregistrationv1.FailurePolicyType
+	timeout             *int32
+	namespaces          *metav1.LabelSelector
+	rules               []admissionregistrationv1.RuleWithOperations
+}
+
+func (j *judge) hooks() []hook {
+	var all []hook
+	for _, c := range j.Mutating {
+		for _, w := range c.Webhooks {
+			all = append(all, hook{c.Name, w.Name, w.FailurePolicy, w.TimeoutSeconds, w.NamespaceSelector, w.Rules})
+		}
+	}
+	for _, c := range j.Validating {
+		for _, w := range c.Webhooks {
+			all = append(all, hook{c.Name, w.Name, w.FailurePolicy, w.TimeoutSeconds, w.NamespaceSelector, w.Rules})
+		}
+	}
+	return all
+}
+
+func (j *judge) webhooks() {
+	for _, h := range j.hooks() {
+		if strings.HasSuffix(h.name, ".admission.berth.dev") {
+			continue
+		}
+		required := h.policy == nil || *h.policy == admissionregistrationv1.Fail
+		switch {
+		case h.matches("pods/binding", admissionregistrationv1.Create):
+			j.say(Warning, "webhooks", "exclude pods/binding, or know that it decides about every placement and its time counts for each", "%s is asked about every binding%s", h.title(), ifSo(required, "; without its answer no pod is placed"))
+		case required && h.matches("pods", admissionregistrationv1.Delete):
+			j.say(Warning, "webhooks", "take DELETE out of its rules, or set failurePolicy: Ignore", "%s must answer before a pod is deleted: while it does not, nothing is evicted or preempted", h.title())
+		case required && h.matches("pods", admissionregistrationv1.Create) && h.selects("kube-system"):
+			j.say(Warning, "webhooks", "exclude kube-system by its namespaceSelector", "%s must answer before a pod of kube-system is created: a cluster that is down may not come up", h.title())
+		case required && h.matches("nodes", admissionregistrationv1.Update):
+			j.say(Warning, "webhooks", "set failurePolicy: Ignore for nodes", "%s must answer before a node is tainted", h.title())
+		}
+		if h.timeout != nil && *h.timeout > 10 && h.matches("pods", admissionregistrationv1.Create) {
+			j.say(Note, "webhooks", "", "%s may hold up the creation of a pod for %d s", h.title(), *h.timeout)
+		}
+	}
+}
+
+func ifSo(so bool, text string) string {
+	if so {
+		return text
+	}
+	return ""
+}
+
+func (h *hook) title() string { return h.configuration + " (" + h.name + ")" }
+
+func (h *hook) matches(resource string, operation admissionregistrationv1.OperationType) bool {
+	parent, sub, _ := strings.Cut(resource, "/")
+	return slices.ContainsFunc(h.rules, func(r admissionregistrationv1.RuleWithOperations) bool {
+		return (slices.Contains(r.APIGroups, "") || slices.Contains(r.APIGroups, "*")) &&
+			(slices.Contains(r.Operations, operation) || slices.Contains(r.Operations, admissionregistrationv1.OperationAll)) &&
+			slices.ContainsFunc(r.Resources, func(have string) bool {
+				if sub == "" {
+					return have == resource || have == "*" || have == "*/*"
+				}
+				return have == resource || have == "*/*" || have == parent+"/*" || have == "*/"+sub
+			})
+	})
+}
+
+// selects tells whether the webhook is asked about a namespace that has no labels but its name.
+func (h *hook) selects(namespace string) bool {
+	selector, err := metav1.LabelSelectorAsSelector(h.namespaces)
+	return h.namespaces == nil || err == nil && selector.Matches(labels.Set{v1.LabelMetadataName: namespace})
+}
+
+// ownWebhook looks whether Berth's can answer.
+func (j *judge) ownWebhook() {
+	registered := slices.ContainsFunc(j.hooks(), func(h hook) bool { return strings.HasSuffix(h.name, ".admission.berth.dev") })
+	trusted := true
+	for _, c := range j.Mutating {
+		for _, w := range c.Webhooks {
+			trusted = trusted && (!strings.HasSuffix(w.Name, ".admission.berth.dev") || len(w.ClientConfig.CABundle) > 0)
+		}
+	}
+	switch {
+	case registered && !j.installed(deploy.Webhook) && j.WebhookEndpoints <= 0:
+		j.say(Warning, "berth-webhook", "delete its webhook configurations, or install it", "its configurations are there, and nobody answers: pods are created later, and without the rules")
+	case registered && j.WebhookEndpoints == 0:
+		j.say(Problem, "berth-webhook", "see why its pods are not ready", "no replica answers")
+	case registered && !trusted:
+		j.say(Problem, "berth-webhook", "see its log: it writes the authority itself", "its configurations name no certificate authority")
+	case registered:
+		j.say(OK, "berth-webhook", "", "registered and answered for by %d replicas", j.WebhookEndpoints)
+	case j.installed(deploy.Webhook):
+		j.say(Problem, "berth-webhook", "see its log: it registers itself when it is ready", "is installed, and not registered")
+	}
+}
+
+func (j *judge) budgets() {
+	var blocking []string
+	for _, b := range j.Budgets {
+		if b.Status.ExpectedPods > 0 && b.Status.DisruptionsAllowed == 0 {
+			blocking = append(blocking, b.Namespace+"/"+b.Name)
+		}
+	}
+	if len(blocking) > 0 {
+		j.say(Note, "budgets", "berth what-if drain shows what that means for a node", "%d of %d let no pod go now: %s", len(blocking), len(j.Budgets), list(blocking))
+	} else if len(j.Budgets) > 0 {
+		j.say(OK, "budgets", "", "each of %d lets a pod go", len(j.Budgets))
+	}
+}
+
+func (j *judge) priorities() {
+	var own, never, standard []string
+	for _, class := range j.PriorityClasses {
+		if strings.HasPrefix(class.Name, "system-") {
+			continue
+		}
+		own = append(own, class.Name)
+		if class.PreemptionPolicy != nil && *class.PreemptionPolicy == v1.PreemptNever {
+			never = append(never, class.Name)
+		}
+		if class.GlobalDefault {
+			standard = append(standard, class.Name)
+		}
+	}
+	switch {
+	case len(standard) > 1:
+		j.say(Warning, "priorities", "leave globalDefault to one class", "several classes are the default, and the lowest of them counts: %s", list(standard))
+	case len(own) == 0 && len(j.PriorityClasses) > 0:
+		j.say(Note, "priorities", "", "no classes but the system's: nothing will be preempted but for system pods")
+	case len(own) > 0:
+		j.say(OK, "priorities", "", "classes: %s%s%s", list(own), ifSo(len(standard) == 1, "; by default "+strings.Join(standard, "")), ifSo(len(never) > 0, "; that never preempt: "+list(never)))
+	}
+}
+
+// neighbours are extensions that have to do with where pods run, by API group.
+var neighbours = map[string]string{
+	"kueue.x-k8s.io":            "Kueue holds pods by gates or suspends jobs; Berth places what it lets go",
+	"scheduling.volcano.sh":     "Volcano schedules pods of its scheduler name itself; its PodGroups mean nothing to Berth",
+	"scheduling.x-k8s.io":       "the PodGroups and ElasticQuotas of scheduler-plugins mean nothing to Berth",
+	"scheduling.koordinator.sh": "Koordinator schedules pods of its scheduler name itself",
+	"karpenter.sh":              "Karpenter makes nodes for pods that Berth says are unschedulable, in upstream's words",
+	"autoscaling.k8s.io":        "the vertical autoscaler evicts pods by the Eviction API; budgets count",
+	"remediation.medik8s.io":    "node remediation may taint nodes out-of-service, which Berth takes for any NoExecute taint",
+}
+
+func (j *judge) neighbours() {
+	for _, group := range slices.Sorted(slices.Values(j.Groups)) {
+		if says, known := neighbours[group]; known {
+			j.say(Note, "extensions", "", "%s: %s", group, says)
+		}
+	}
+}
+
+func (j *judge) unread() {
+	for _, what := range j.Unread {
+		j.say(Note, "not read", "bind yourself to a role that may read it, as berth-view", "%s", what)
+	}
+}

@@ -1,0 +1,169 @@
+package deploy
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/berth-k8s/berth/snapshot"
+	"github.com/berth-k8s/berth/webhook"
+)
+
+// TestRightsArePlain: no right is for all verbs, groups or resources, and each says what it is for.
+func TestRightsArePlain(t *testing.T) {
+	for _, part := range Parts() {
+		rights, err := RightsOf(part)
+		if err != nil || len(rights) < 10 {
+			t.Fatalf("%s: %v (%v)", part, rights, err)
+		}
+		seen := map[Right]bool{}
+		for _, right := range rights {
+			if strings.Contains(right.Verb+right.Group+right.Resource, "*") || seen[right] {
+				t.Errorf("%s: %v", part, right)
+			}
+			seen[right] = true
+		}
+		text, err := manifests.ReadFile(files[part])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, rules := range regexp.MustCompile(`(?m)^rules:\n(.*)\n`).FindAllStringSubmatch(string(text), -1) {
+			if !strings.HasPrefix(rules[1], "# ") {
+				t.Errorf("%s: nothing says what the rule %q is for", files[part], rules[1])
+			}
+		}
+	}
+	if _, err := RightsOf("nobody"); err == nil {
+		t.Error("there are rights of nobody")
+	}
+}
+
+func TestRightsReadAsASentence(t *testing.T) {
+	for want, right := range map[string]Right{
+		"get pods": {Verb: "get", Resource: "pods"},
+		"update leases.coordination.k8s.io x in ns":   {Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Name: "x", Namespace: "ns"},
+		"patch resourceclaims.resource.k8s.io/status": {Verb: "patch", Group: "resource.k8s.io", Resource: "resourceclaims/status"},
+	} {
+		if right.String() != want {
+			t.Errorf("%q, want %q", right, want)
+		}
+	}
+}
+
+// TestViewIsWhatTheCommandsRead: berth-view has every kind that explain, what-if and record read, the events of the page, and no other.
+func TestViewIsWhatTheCommandsRead(t *testing.T) {
+	rights, err := RightsOf(View)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var have, want []string
+	for _, right := range rights {
+		if right.Verb == "list" {
+			have = append(have, right.Group+"/"+right.Resource)
+		}
+	}
+	for _, kind := range snapshot.Kinds() {
+		want = append(want, kind.GroupVersion.Group+"/"+kind.Resource)
+	}
+	want = append(want, "/events")
+	slices.Sort(have)
+	slices.Sort(want)
+	if !slices.Equal(have, want) {
+		t.Errorf("it may list\n%v, and what is read is\n%v", have, want)
+	}
+}
+
+// TestPrintedWebhookHasTheSameRights: `berth webhook --print-manifests` is another way to the same.
+func TestPrintedWebhookHasTheSameRights(t *testing.T) {
+	options := webhook.DefaultOptions()
+	var printed strings.Builder
+	if err := options.WriteManifests(&printed, "registry.example.com/berth:v1"); err != nil {
+		t.Fatal(err)
+	}
+	there, err := Granted(printed.String(), Namespace, "berth-webhook")
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, err := RightsOf(Webhook)
+	if err != nil {
+		t.Fatal(err)
+	}
+	byText := func(a, b Right) int { return strings.Compare(a.String(), b.String()) }
+	slices.SortFunc(there, byText)
+	slices.SortFunc(here, byText)
+	if !slices.Equal(here, there) {
+		t.Errorf("the manifests grant\n%v, what is printed\n%v", here, there)
+	}
+}
+
+var metricName = regexp.MustCompile(`\b(?:scheduler|berth|taint_eviction_controller|node_collector|leader_election|rest_client|process)_[a-z0-9_]+`)
+
+// TestMetricsExist: what the dashboard shows and alerts look at are metrics that the documentation, which is made from the code, knows.
+func TestMetricsExist(t *testing.T) {
+	var documented string
+	for _, page := range []string{"metrics.md", "admission.md"} {
+		text, err := os.ReadFile(filepath.Join("../docs", page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		documented += string(text)
+	}
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	text, err := os.ReadFile("kustomize/components/monitoring/dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	var alerts struct {
+		Spec struct {
+			Groups []struct {
+				Rules []struct{ Alert, Expr string }
+			}
+		}
+	}
+	if text, err = os.ReadFile("kustomize/components/monitoring/alerts.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, &alerts); err != nil {
+		t.Fatal(err)
+	}
+	looked := 0
+	look := func(where, expression string) {
+		for _, name := range metricName.FindAllString(expression, -1) {
+			looked++
+			base := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "")
+			switch {
+			case strings.Contains(documented, "`"+name+"`"), strings.Contains(documented, "`"+base+"`"):
+			case strings.HasPrefix(name, "process_") && strings.Contains(documented, "`process_*`"):
+			default:
+				t.Errorf("%s: there is no metric %s", where, name)
+			}
+		}
+	}
+	for _, panel := range dashboard.Panels {
+		for _, target := range panel.Targets {
+			look(panel.Title, target.Expr)
+		}
+	}
+	for _, group := range alerts.Spec.Groups {
+		for _, rule := range group.Rules {
+			look(rule.Alert, rule.Expr)
+		}
+	}
+	if looked < 30 {
+		t.Errorf("only %d metrics were looked at", looked)
+	}
+}

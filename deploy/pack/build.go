@@ -1,0 +1,29 @@
+package pack
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// kubernetes is the version that Kubernetes' libraries report of themselves, as in the Makefile.
+const kubernetes = "v1.36.3"
+
+// Build compiles the programs for an architecture into a folder. The paths of this machine are not in them, nor is a build id.
+func Build(root, architecture, version, folder string) error {
+	const variables = "k8s.io/component-base/version"
+	flags := fmt.Sprintf("-s -w -buildid= -X main.version=%s -X %s.gitVersion=%s -X %[2]s.gitMajor=1 -X %[2]s.gitMinor=36", version, variables, kubernetes)
+	arguments := []string{"build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", flags, "-o", folder + string(filepath.Separator)}
+	for _, program := range programs {
+		arguments = append(arguments, "./cmd/"+program)
+	}
+	build := exec.Command("go", arguments...)
+	build.Dir = root
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+architecture, "GOWORK=off", "GOFLAGS=")
+	build.Stdout, build.Stderr = os.Stderr, os.Stderr
+	if err := build.Run(); err != nil {
+		return fmt.Errorf("go build for %s: %w", architecture, err)
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+package pack
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v4/pkg/chart/v2/lint"
+	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+)
+
+var update = flag.Bool("update", false, "write the renders in testdata anew")
+
+// cases are values of the chart and the kustomization that says the same.
+var cases = []struct {
+	name       string
+	values     string
+	overlay    string
+	components []string
+}{
+	{"second-scheduler", "{}", "second-scheduler", nil},
+	{"replace-default", "mode: replace-default", "replace-default", nil},
+	{"everything", `
+mode: replace-default
+webhook: {enabled: true}
+ui: {enabled: true}
+serviceMonitor: {enabled: true}
+alerts: {enabled: true}
+dashboard: {enabled: true}
+`, "replace-default", []string{"webhook", "ui", "monitoring"}},
+	{"second-scheduler-with-webhook", "webhook: {enabled: true}", "second-scheduler", []string{"webhook"}},
+}
+
+// TestChartAndKustomizationAreTheSame, but for what Helm adds to everything, and for the namespace, which is `helm install
+// --create-namespace`'s.
+func TestChartAndKustomizationAreTheSame(t *testing.T) {
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			fromChart := withoutHelms(t, mustRender(t, c.values))
+			fromKustomization := withoutNamespace(t, kustomized(t, c.overlay, c.components...))
+			if len(fromChart) < 10 {
+				t.Errorf("only %d objects", len(fromChart))
+			}
+			if diff := cmp.Diff(asYAML(t, fromKustomization), asYAML(t, fromChart)); diff != "" {
+				t.Errorf("- of the kustomization, + of the chart:\n%s", diff)
+			}
+		})
+	}
+}
+
+func withoutHelms(t *testing.T, objects []object) []object {
+	var out []object
+	for _, o := range objects {
+		o = clone(t, o)
+		labels := o["metadata"].(map[string]any)["labels"].(map[string]any)
+		for _, label := range []string{"helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/version"} {
+			if labels[label] == nil {
+				t.Errorf("%s: has no label %s", o.id(), label)
+			}
+			delete(labels, label)
+		}
+		if o["kind"] == "Deployment" { // it is what Kubernetes takes by itself
+			container := o["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)
+			if container["imagePullPolicy"] == "IfNotPresent" {
+				delete(container, "imagePullPolicy")
+			}
+		}
+		out = append(out, o)
+	}
+	return sameText(out)
+}
+
+func withoutNamespace(t *testing.T, objects []object) []object {
+	var out []object
+	for _, o := range objects {
+		if o["kind"] != "Namespace" {
+			out = append(out, clone(t, o))
+		}
+	}
+	return sameText(out)
+}
+
+// sameText leaves out what a block of text ends with.
+func sameText(objects []object) []object {
+	for _, o := range objects {
+		if data, ok := o["data"].(map[string]any); ok {
+			for key, text := range data {
+				data[key] = strings.TrimSpace(text.(string))
+			}
+		}
+	}
+	return objects
+}
+
+// TestRendersAreKnown compares with what is kept, so that every change of what users install is seen in review.
+func TestRendersAreKnown(t *testing.T) {
+	for _, c := range cases {
+		file := filepath.Join("testdata", c.name+".yaml")
+		got := asYAML(t, mustRender(t, c.values))
+		if *update {
+			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), got); diff != "" {
+			t.Errorf("%s (go test . -update writes it):\n%s", file, diff)
+		}
+	}
+}
+
+func TestChartIsLinted(t *testing.T) {
+	for _, message := range lint.RunAll(chartFolder, nil, "berth-system").Messages {
+		if message.Severity > support.InfoSev {
+			t.Error(message)
+		}
+	}
+}
+
+// TestWrongValuesAreRefused before anything reaches a cluster.
+func TestWrongValuesAreRefused(t *testing.T) {
+	for _, c := range []struct {
+		values map[string]any
+		says   string
+	}{
+		{map[string]any{"mode": "beside"}, "/mode"},
+		{map[string]any{"image": map[string]any{"tag": "latest"}}, "/image/tag"},
+		{map[string]any{"image": map[string]any{"digest": "sha256:short"}}, "/image/digest"},
+		{map[string]any{"scheduler": map[string]any{"replicas": 0}}, "/scheduler/replicas"},
+		{map[string]any{"scheduler": map[string]any{"args": []any{"v=2"}}}, "/scheduler/args"},
+		{map[string]any{"webhok": map[string]any{"enabled": true}}, "webhok"},
+	} {
+		if _, err := render("berth", "berth-system", c.values); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%v: says %v, want something about %s", c.values, err, c.says)
+		}
+	}
+}
+
+// TestValuesHaveEffect, each where it should, under another release's name and namespace.
+func TestValuesHaveEffect(t *testing.T) {
+	objects, err := render("blue", "team", map[string]any{
+		"image":             map[string]any{"repository": "registry.example.org/b", "digest": "sha256:" + strings.Repeat("a", 64)},
+		"imagePullSecrets":  []any{map[string]any{"name": "pull"}},
+		"priorityClassName": "",
+		"podLabels":         map[string]any{"team": "a"},
+		"podAnnotations":    map[string]any{"note": "b"},
+		"controller":        map[string]any{"enabled": true},
+		"webhook":           map[string]any{"enabled": true, "podDisruptionBudget": map[string]any{"enabled": false, "maxUnavailable": 1}},
+		"networkPolicy":     map[string]any{"enabled": false},
+		"serviceMonitor":    map[string]any{"enabled": true},
+		"alerts":            map[string]any{"enabled": true},
+		"scheduler": map[string]any{
+			"args": []any{"--v=2"}, "nodeSelector": map[string]any{"a": "b"}, "affinity": map[string]any{"podAffinity": map[string]any{}},
+			"configuration": map[string]any{
+				"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+				"leaderElection": map[string]any{"resourceNamespace": "elsewhere", "resourceName": "mine"},
+			},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := asYAML(t, objects)
+	for _, want := range []string{
+		"image: registry.example.org/b@sha256:aaaa", "- name: pull", "team: a", "note: b", "- --v=2", "a: b", "podAffinity: {}",
+		"name: blue-berth-scheduler", "--service=blue-berth-webhook", "--namespace=team", "--leader-elect-resource-name=blue-berth-controller",
+		"resourceNames:\n  - mine", "namespace: elsewhere", `job="blue-berth-scheduler-metrics"`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("nothing says %q", want)
+		}
+	}
+	for _, other := range []string{"priorityClassName", "kind: NetworkPolicy", "berth-system", "\n  name: berth-"} {
+		if strings.Contains(text, other) {
+			t.Errorf("something says %q", other)
+		}
+	}
+	if n := strings.Count(text, "kind: PodDisruptionBudget"); n != 2 {
+		t.Errorf("%d budgets, want those of scheduler and controller", n)
+	}
+}
+
+// TestVersionsAgree: what the chart runs is what the kustomization runs.
+func TestVersionsAgree(t *testing.T) {
+	chart, err := loader.LoadDir(chartFolder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := "image: registry.example.com/berth:" + chart.Metadata.AppVersion + "\n"
+	if text := asYAML(t, kustomized(t, "replace-default", "webhook")); strings.Count(text, image) != 3 {
+		t.Errorf("not all three images of the kustomization are %s", image)
+	}
+}

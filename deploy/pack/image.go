@@ -1,0 +1,235 @@
+package pack
+
+import (
+	"archive/tar"
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// User is whom the processes run as: nobody's account on any machine, by the number that distroless images use.
+const User = "65532"
+
+// Image is what an image is made of.
+type Image struct {
+	// Reference is its name, with a tag: registry.example.com/berth:v1.0.0.
+	Reference string
+	Version   string
+	// Revision is the commit, and Created its time, so that the same commit gives the same bytes.
+	Revision string
+	Created  time.Time
+	// License is the text, which goes into the image as /LICENSE.
+	License []byte
+	// Binaries are folders by architecture (amd64, arm64), each with the binaries that become /berth and /berth-scheduler.
+	Binaries map[string]string
+}
+
+// programs are what is in the image; the first is what it runs.
+var programs = []string{"berth", "berth-scheduler"}
+
+// Write writes the image as an OCI layout in a tar file: an index of one image for each architecture.
+func (i *Image) Write(file string) error {
+	index, err := i.index()
+	if err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp(filepath.Dir(file), ".image-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	folder := filepath.Join(work, "layout")
+	path, err := layout.Write(folder, empty.Index)
+	if err != nil {
+		return fmt.Errorf("write layout: %w", err)
+	}
+	if err := path.AppendIndex(index, layout.WithAnnotations(map[string]string{
+		"org.opencontainers.image.ref.name": i.tag(),
+		"io.containerd.image.name":          i.Reference,
+	})); err != nil {
+		return fmt.Errorf("write layout: %w", err)
+	}
+	archive := filepath.Join(work, "tar")
+	if err := i.archive(folder, archive); err != nil {
+		return err
+	}
+	return os.Rename(archive, file)
+}
+
+func (i *Image) tag() string { return i.Reference[strings.LastIndexByte(i.Reference, ':')+1:] }
+
+func (i *Image) index() (v1.ImageIndex, error) {
+	if name, tag, ok := strings.Cut(filepath.Base(i.Reference), ":"); !ok || name == "" || tag == "" || tag == "latest" {
+		return nil, fmt.Errorf("image %q: must have a tag, and not latest, as registry.example.com/berth:v1.0.0", i.Reference)
+	}
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, architecture := range slices.Sorted(maps.Keys(i.Binaries)) {
+		image, err := i.image(architecture)
+		if err != nil {
+			return nil, fmt.Errorf("image for %s: %w", architecture, err)
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{
+			Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: architecture}},
+		})
+	}
+	return mutate.Annotations(index, i.labels()).(v1.ImageIndex), nil
+}
+
+// labels are on the image, its manifest and the index.
+func (i *Image) labels() map[string]string {
+	return map[string]string{
+		"org.opencontainers.image.title":         "berth",
+		"org.opencontainers.image.description":   "Scheduling, preemption and eviction for Kubernetes",
+		"org.opencontainers.image.source":        "https://github.com/berth-k8s/berth",
+		"org.opencontainers.image.documentation": "https://github.com/berth-k8s/berth/blob/main/docs/install.md",
+		"org.opencontainers.image.licenses":      "Apache-2.0",
+		"org.opencontainers.image.version":       i.Version,
+		"org.opencontainers.image.revision":      i.Revision,
+		"org.opencontainers.image.created":       i.Created.UTC().Format(time.RFC3339),
+	}
+}
+
+func (i *Image) image(architecture string) (v1.Image, error) {
+	content, err := i.files(architecture)
+	if err != nil {
+		return nil, err
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil },
+		tarball.WithMediaType(types.OCILayer))
+	if err != nil {
+		return nil, err
+	}
+	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	image, err := mutate.Append(base, mutate.Addendum{
+		Layer: layer, MediaType: types.OCILayer, History: v1.History{Created: v1.Time{Time: i.Created.UTC()}, CreatedBy: "make image"},
+	})
+	if err != nil {
+		return nil, err
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture, config.Created = "linux", architecture, v1.Time{Time: i.Created.UTC()}
+	config.Config = v1.Config{
+		User: User + ":" + User, Entrypoint: []string{"/" + programs[0]}, WorkingDir: "/", Env: []string{"PATH=/"}, Labels: i.labels(),
+	}
+	if image, err = mutate.ConfigFile(image, config); err != nil {
+		return nil, err
+	}
+	return mutate.Annotations(image, i.labels()).(v1.Image), nil
+}
+
+// files is the one layer, as a tar.
+func (i *Image) files(architecture string) ([]byte, error) {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	add := func(name string, mode int64, content []byte) error {
+		err := w.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(content)), ModTime: i.Created.UTC(), Format: tar.FormatPAX})
+		if err == nil {
+			_, err = w.Write(content)
+		}
+		return err
+	}
+	for _, program := range programs {
+		path := filepath.Join(i.Binaries[architecture], program)
+		if err := checkStatic(path, architecture); err != nil {
+			return nil, err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		if err := add(program, 0o755, content); err != nil {
+			return nil, err
+		}
+	}
+	if err := add("LICENSE", 0o644, i.License); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), w.Close()
+}
+
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+
+// checkStatic refuses what would not start in an image that has nothing else.
+func checkStatic(path, architecture string) error {
+	file, err := elf.Open(path)
+	if err != nil {
+		return fmt.Errorf("%s: must be a Linux binary: %w", path, err)
+	}
+	defer file.Close()
+	if machine, known := machines[architecture]; !known || file.Machine != machine {
+		return fmt.Errorf("%s: is for %v, not for %s", path, file.Machine, architecture)
+	}
+	for _, segment := range file.Progs {
+		if segment.Type == elf.PT_INTERP {
+			return fmt.Errorf("%s: is linked dynamically; build it with CGO_ENABLED=0", path)
+		}
+	}
+	return nil
+}
+
+// archive puts a folder into a tar file, the same bytes for the same content.
+func (i *Image) archive(folder, file string) error {
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	w := tar.NewWriter(out)
+	if err := filepath.WalkDir(folder, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || path == folder {
+			return err
+		}
+		name, err := filepath.Rel(folder, path)
+		if err != nil {
+			return err
+		}
+		header := &tar.Header{Name: filepath.ToSlash(name), ModTime: i.Created.UTC(), Mode: 0o644, Format: tar.FormatPAX}
+		if entry.IsDir() {
+			header.Typeflag, header.Mode, header.Name = tar.TypeDir, 0o755, header.Name+"/"
+			return w.WriteHeader(header)
+		}
+		return copyInto(w, header, path)
+	}); err != nil {
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+func copyInto(w *tar.Writer, header *tar.Header, path string) error {
+	in, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	header.Size = info.Size()
+	if err := w.WriteHeader(header); err != nil {
+		return err
+	}
+	_, err = io.Copy(w, in)
+	return err
+}

@@ -1,0 +1,167 @@
+package deploy
+
+import (
+	"embed"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed kustomize/base/*.yaml kustomize/components/*/*.yaml
+var manifests embed.FS
+
+// Part is one of Berth's processes, or the role of those who ask it questions.
+type Part string
+
+const (
+	Scheduler  Part = "scheduler"
+	Controller Part = "controller"
+	Webhook    Part = "webhook"
+	View       Part = "view"
+)
+
+// Parts are all of them.
+func Parts() []Part { return []Part{Scheduler, Controller, Webhook, View} }
+
+// files are where a part's roles are.
+var files = map[Part]string{
+	Scheduler:  "kustomize/base/scheduler-rbac.yaml",
+	Controller: "kustomize/components/controller/controller-rbac.yaml",
+	Webhook:    "kustomize/components/webhook/webhook-rbac.yaml",
+	View:       "kustomize/base/view.yaml",
+}
+
+// Namespace is where Berth is installed.
+const Namespace = "berth-system"
+
+// Right is one thing that a part may do.
+type Right struct {
+	// Namespace is where; empty: everywhere.
+	Namespace string
+	Verb      string
+	Group     string
+	// Resource, with its subresource behind a slash.
+	Resource string
+	// Name is of the one object that it is for; empty: all.
+	Name string
+}
+
+func (r Right) String() string {
+	resource := r.Resource
+	if r.Group != "" {
+		name, sub, _ := strings.Cut(r.Resource, "/")
+		if resource = name + "." + r.Group; sub != "" {
+			resource += "/" + sub
+		}
+	}
+	text := r.Verb + " " + resource
+	if r.Name != "" {
+		text += " " + r.Name
+	}
+	if r.Namespace != "" {
+		text += " in " + r.Namespace
+	}
+	return text
+}
+
+// RightsOf are a part's, as the manifests grant them.
+func RightsOf(part Part) ([]Right, error) {
+	file, ok := files[part]
+	if !ok {
+		return nil, fmt.Errorf("there is no part %q", part)
+	}
+	text, err := manifests.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var all roles
+	if err := all.read(string(text)); err != nil {
+		return nil, fmt.Errorf("%s: %w", path.Base(file), err)
+	}
+	if part == View { // people are bound to it, not an account of Berth's
+		return flat("", all.rules["ClusterRole//berth-view"]), nil
+	}
+	return all.grantedTo(Namespace, "berth-"+string(part)), nil
+}
+
+// Granted are the rights that manifests grant to a ServiceAccount: what bindings among them give.
+func Granted(manifests, namespace, account string) ([]Right, error) {
+	var all roles
+	if err := all.read(manifests); err != nil {
+		return nil, err
+	}
+	return all.grantedTo(namespace, account), nil
+}
+
+// roles are those in manifests, and who has them.
+type roles struct {
+	rules    map[string][]rbacv1.PolicyRule // by kind, namespace and name
+	bindings []rbacv1.RoleBinding           // without a namespace: a ClusterRoleBinding
+}
+
+func (r *roles) read(manifests string) error {
+	r.rules = map[string][]rbacv1.PolicyRule{}
+	for _, document := range strings.Split("\n"+manifests, "\n---") {
+		var kind metav1.TypeMeta
+		if err := yaml.Unmarshal([]byte(document), &kind); err != nil {
+			return err
+		}
+		switch kind.Kind {
+		case "Role", "ClusterRole":
+			var role rbacv1.Role
+			if err := yaml.Unmarshal([]byte(document), &role); err != nil {
+				return err
+			}
+			r.rules[kind.Kind+"/"+role.Namespace+"/"+role.Name] = role.Rules
+		case "RoleBinding", "ClusterRoleBinding":
+			var binding rbacv1.RoleBinding
+			if err := yaml.Unmarshal([]byte(document), &binding); err != nil {
+				return err
+			}
+			r.bindings = append(r.bindings, binding)
+		}
+	}
+	return nil
+}
+
+func (r *roles) grantedTo(namespace, account string) []Right {
+	var rights []Right
+	for _, binding := range r.bindings {
+		if !slices.ContainsFunc(binding.Subjects, func(s rbacv1.Subject) bool {
+			return s.Kind == rbacv1.ServiceAccountKind && s.Namespace == namespace && s.Name == account
+		}) {
+			continue
+		}
+		role := binding.RoleRef.Kind + "//" + binding.RoleRef.Name
+		if binding.RoleRef.Kind == "Role" {
+			role = "Role/" + binding.Namespace + "/" + binding.RoleRef.Name
+		}
+		rights = append(rights, flat(binding.Namespace, r.rules[role])...)
+	}
+	return rights
+}
+
+func flat(namespace string, rules []rbacv1.PolicyRule) []Right {
+	var rights []Right
+	for _, rule := range rules {
+		names := rule.ResourceNames
+		if len(names) == 0 {
+			names = []string{""}
+		}
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					for _, name := range names {
+						rights = append(rights, Right{Namespace: namespace, Verb: verb, Group: group, Resource: resource, Name: name})
+					}
+				}
+			}
+		}
+	}
+	return rights
+}
