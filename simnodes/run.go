@@ -43,7 +43,10 @@ func Client(cfg *rest.Config) (kubernetes.Interface, error) {
 func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 	began := time.Now()
 	existing, version, err := listNodes(ctx, client, &opts.Shape)
-	if err != nil {
+	switch {
+	case ctx.Err() != nil: // asked to end before it began
+		return nil
+	case err != nil:
 		return err
 	}
 	if err := checkPlayer(existing, &opts.Shape); err != nil {

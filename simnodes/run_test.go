@@ -109,6 +109,18 @@ func TestAnEndLeavesNothingRunning(t *testing.T) {
 	goleak.VerifyNone(t, before)
 }
 
+func TestAskedToEndWhileItStartsIsNoError(t *testing.T) {
+	client := fake.NewClientset()
+	ctx, cancel := context.WithCancel(t.Context())
+	client.PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		cancel()
+		return true, nil, context.Canceled
+	})
+	if err := Run(ctx, client, Options{Shape: testShape(1), Workers: 1, Log: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestANodeThatIsNotSimulatedIsRefused(t *testing.T) {
 	client := fake.NewClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}})
 	err := Run(t.Context(), client, Options{Shape: testShape(1), Workers: 4, Log: slog.New(slog.DiscardHandler)})
