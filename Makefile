@@ -11,7 +11,7 @@ LDFLAGS    := -s -w -X main.version=$(VERSION) -X $(K8SVERSION).gitVersion=$(KUB
 export GOFLAGS := -mod=readonly -buildvcs=false
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-root test-fuzz test-upstream lint bench bench-live bench-eviction specs build clean
+.PHONY: help up demo test test-root test-fuzz test-upstream lint bench bench-live bench-eviction soak specs image pictures build clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -33,6 +33,7 @@ test: test-root test-fuzz build test-upstream ## all tests: the cores, then thos
 test-root:
 	@echo "==> testing the cores, the shells and the commands"
 	@go test ./...
+	@cd deploy/pack && go test ./...
 
 # Every fuzzer for a moment, on top of its corpus, which test-root has run.
 # A number of inputs, not a time: go test ends timed fuzzing under load with a spurious "context deadline exceeded".
@@ -54,6 +55,7 @@ lint: ## gofmt, go vet and staticcheck
 	@echo "==> go vet"
 	@go vet ./...
 	@cd upstream && go vet ./...
+	@cd deploy/pack && go vet ./...
 	@echo "==> staticcheck"
 	@go tool -modfile=tools/go.mod staticcheck ./...
 
@@ -68,9 +70,19 @@ bench-live: build ## kube-scheduler and Berth against a real API server and etcd
 bench-eviction: ## kube-controller-manager's taint eviction and Berth's on the same cluster, in turn: about 8 minutes
 	@cd upstream && go run ./cmd/evictions $(BENCHFLAGS)
 
+soak: build ## an hour of everything that can go wrong, on a cluster of its own (SOAKFLAGS='--for 10m --seed 7')
+	@cd upstream && go build -o ../$(BIN)/soak ./cmd/soak
+	@$(BIN)/soak --bin $(BIN) $(SOAKFLAGS)
+
 specs: build ## upstream's own end-to-end specs on a cluster of their own: about an hour
 	@cd upstream/specs && go test -c -o ../../$(BIN)/specs.test .
 	@$(BIN)/specs.test -berth-bin $(BIN) $(SPECFLAGS)
+
+image: ## the image as an OCI tar file, without Docker (IMAGEFLAGS='-arch amd64,arm64 -image REGISTRY/berth:v1')
+	@cd deploy/pack && go run ./cmd/image -root ../.. -o ../../berth-image.tar $(IMAGEFLAGS)
+
+pictures: build ## the pictures of the page in README and docs, from a real run
+	@cd upstream && go run ./cmd/pictures -bin $(CURDIR)/$(BIN) -out $(CURDIR)/docs/pictures
 
 clean: ## remove what was built and the data of `make up`
 	rm -rf $(BIN) .berth

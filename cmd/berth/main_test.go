@@ -30,7 +30,7 @@ func TestBerthAlonePrintsHelpByGroups(t *testing.T) {
 }
 
 func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
-	for _, path := range []string{"up", "nodes", "nodes fail", "nodes recover", "nodes condition", "version"} {
+	for _, path := range []string{"up", "nodes", "nodes fail", "nodes recover", "nodes condition", "ui", "version"} {
 		code, stdout, _ := call(append(strings.Fields(path), "--help")...)
 		if code != 0 || !strings.Contains(stdout, "berth "+path) || !strings.Contains(stdout, "Examples:") {
 			t.Errorf("%s: exit code %d\n%s", path, code, stdout)

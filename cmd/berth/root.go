@@ -42,10 +42,13 @@ to leave: scheduling, preemption and eviction for Kubernetes.
 		newScheduler(),
 		newControllerCommand(),
 		newWebhookCommand(),
+		newAgentCommand(),
 		newSimulateCommand(),
 		newExplainCommand(),
 		newWhatIfCommand(),
 		newRecordCommand(),
+		newCheckCommand(),
+		newUICommand(),
 		newVersion(),
 	)
 	root.SetHelpCommandGroupID(groupOthers)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,7 +20,9 @@ type cluster struct {
 	dataDir      string
 	port         int
 	nodes, zones int
+	uiPort       int // of the page; noPage: there is none
 	fresh        bool
+	own          ownNode
 	controlplane string
 	config       string // the scheduler's; may be empty
 	// What admission gives pods that say nothing.
@@ -27,17 +30,25 @@ type cluster struct {
 
 	berth      string // this executable
 	kubeconfig string // in the data directory
+	page       string // where the page is, once it is there
 }
 
 // parts are the processes of a cluster, in the order in which they start. Each
 // prints a line that begins with "ready" when it is.
 func (c *cluster) parts() []supervisor.Part {
-	return []supervisor.Part{
+	parts := []supervisor.Part{
 		{Name: "controlplane", OwnLog: true, Argv: c.controlplaneArgv},
 		{Name: "scheduler", Argv: c.schedulerArgv},
 		{Name: "controller", Argv: c.part("controller", "--leader-elect=false", "--health-bind-address", "127.0.0.1:0")},
 		{Name: "nodes", Argv: c.part("nodes", "--count", strconv.Itoa(c.nodes), "--zones", strconv.Itoa(c.zones))},
 	}
+	if c.own.wanted {
+		parts = append(parts, c.own.part(c))
+	}
+	if c.uiPort != noPage {
+		parts = append(parts, c.pagePart())
+	}
+	return parts
 }
 
 // part is the command line of a part that is a subcommand of berth itself.
@@ -61,6 +72,7 @@ func (c *cluster) schedulerFlags() []string {
 	flags := []string{
 		"--leader-elect=false", "--secure-port", "0", "--health-bind-address", "127.0.0.1:0",
 		"--feature-gates", "TaintTolerationComparisonOperators=true",
+		"--address-file", filepath.Join(filepath.Dir(c.kubeconfig), addressFile),
 	}
 	if c.config != "" {
 		flags = append(flags, "--config", c.config)
@@ -84,8 +96,8 @@ func newUp() *cobra.Command {
 		GroupID: groupTry,
 		Short:   "A whole cluster on this machine, in the foreground",
 		Long: `Start a whole cluster in the foreground: the Kubernetes API server and etcd
-(process berth-controlplane), Berth's scheduler and controllers, and simulated
-nodes.
+(process berth-controlplane), Berth's scheduler and controllers, simulated nodes,
+and a page that shows it live.
 
 Everything is kept in the data directory, the kubeconfig too. Ctrl-C ends all of
 it; the next berth up goes on with the same state, or with --fresh begins anew.
@@ -110,6 +122,9 @@ Each part writes its log there.`,
 	flags.StringVar(&c.config, "config", "", "a KubeSchedulerConfiguration file for the scheduler (default: upstream's defaults)")
 	flags.Int64Var(&c.notReadySeconds, "default-not-ready-toleration-seconds", 300, "how long a pod that says nothing stays on a node that is not ready")
 	flags.Int64Var(&c.unreachableSeconds, "default-unreachable-toleration-seconds", 300, "the same for a node that is unreachable")
+	flags.IntVar(&c.uiPort, "ui-port", anyPagePort, "port of the page on 127.0.0.1; 0 takes a free one, -1 is no page (default: "+strconv.Itoa(uiPort)+", or if it is taken, a free one)")
+	flags.Lookup("ui-port").DefValue = "0" // said in words
+	c.own.addFlags(flags)
 	flags.BoolVar(&c.fresh, "fresh", false, "begin anew: delete what is in the data directory, without asking")
 	flags.StringVar(&c.controlplane, "controlplane", "", "the berth-controlplane to run (default: beside this executable, then in PATH)")
 	return cmd
@@ -122,6 +137,9 @@ func (c *cluster) check() error {
 	}
 	if c.port < 0 || c.port > 65535 {
 		return usagef("--port %d: must be between 1 and 65535", c.port)
+	}
+	if c.uiPort != anyPagePort && (c.uiPort < noPage || c.uiPort > 65535) {
+		return usagef("--ui-port %d: must be between -1 and 65535", c.uiPort)
 	}
 	if c.notReadySeconds < 0 || c.unreachableSeconds < 0 {
 		return usagef("--default-not-ready-toleration-seconds and --default-unreachable-toleration-seconds: must be zero or more")
@@ -155,11 +173,15 @@ func (c *cluster) run(cmd *cobra.Command) error {
 		}
 	}
 	c.kubeconfig = dir.Join("kubeconfig")
+	if err := c.own.start(ctx); err != nil {
+		return err
+	}
 	out := &progress{out: cmd.OutOrStdout(), terminal: isTerminal(cmd.OutOrStdout())}
 	s := &supervisor.Supervisor{Dir: dir.Path, Progress: out.step, Trouble: out.trouble}
 	err = s.Run(ctx, c.parts(), func() {
 		out.finish(c.welcome(time.Since(began)))
 	})
+	err = errors.Join(err, c.own.stop())
 	if err == nil {
 		out.finish("stopped; berth up goes on from here\n")
 	}
@@ -202,7 +224,7 @@ Berth is up: Kubernetes %s, %s (%.1fs)
 
   kubeconfig  %s
   logs        %s
-
+%s
 Try:
   %s kubectl get nodes -L topology.kubernetes.io/zone
   %s kubectl create deployment web --image=nginx --replicas=3
@@ -210,7 +232,7 @@ Try:
 
 Ctrl-C stops it; the next berth up goes on from there.
 `, currentVersion().Kubernetes, describeNodes(c.nodes, c.zones), took.Seconds(),
-		c.kubeconfig, filepath.Join(filepath.Dir(c.kubeconfig), "*.log"), berth, berth, berth)
+		c.kubeconfig, filepath.Join(filepath.Dir(c.kubeconfig), "*.log"), c.own.line()+c.pageLine(), berth, berth, berth)
 }
 
 func describeNodes(nodes, zones int) string {

@@ -85,7 +85,10 @@ func launch(ctx context.Context, o Options, progress io.Writer) (_ *controlPlane
 	c.broken, c.fail = context.WithCancelCause(context.Background())
 	c.onStop(func() { c.fail(nil) })
 	defer func() {
-		if err != nil {
+		switch {
+		case err != nil && c.broken.Err() != nil:
+			c.abandon() // such as on a disk that is full: an etcd that gave up while it started may never end
+		case err != nil:
 			c.stop()
 		}
 	}()

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/berth-k8s/berth/agent"
+)
+
+// agentFlags are those of the kubelet, by its names, that have to be put together.
+type agentFlags struct {
+	config         agent.Config
+	labels         map[string]string
+	taints         []string
+	address        string
+	nodeIP         string
+	kubeReserved   map[string]string
+	systemReserved map[string]string
+	logMaxSize     string
+}
+
+func newAgentCommand() *cobra.Command {
+	f := &agentFlags{config: agent.DefaultConfig()}
+	var to connection
+	cmd := &cobra.Command{
+		Use:     "agent",
+		GroupID: groupParts,
+		Short:   "Make this machine a node of the cluster",
+		Long: `Run the node agent: it registers this machine as a node and runs the pods that
+are bound to it in a container runtime, through CRI. Flags are the kubelet's.
+
+It must be root. Ended, it leaves its pods running, and takes them up again when
+it is started again. Static pods are read from --pod-manifest-path.`,
+		Example: `  berth agent --kubeconfig .berth/kubeconfig
+  berth agent --container-runtime-endpoint unix:///run/containerd/containerd.sock \
+    --register-with-taints dedicated=lab:NoSchedule --kube-reserved cpu=200m,memory=500Mi`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd, &to) },
+	}
+	to.addFlags(cmd.Flags())
+	f.addFlags(cmd.Flags())
+	return cmd
+}
+
+func (f *agentFlags) addFlags(flags *pflag.FlagSet) {
+	c := &f.config
+	flags.StringVar(&c.NodeName, "hostname-override", "", "the node's name (default: this machine's host name)")
+	flags.StringVar(&f.nodeIP, "node-ip", "", "the node's address, or two separated by a comma for both families (default: that of the interface with the default route)")
+	flags.StringToStringVar(&f.labels, "node-labels", nil, "labels of the node, as key=value,...")
+	flags.StringSliceVar(&f.taints, "register-with-taints", nil, "taints that the node is registered with, as key=value:NoSchedule,...; an existing node keeps its own")
+	flags.StringVar(&c.RuntimeEndpoint, "container-runtime-endpoint", c.RuntimeEndpoint, "the container runtime's socket")
+	flags.StringVar(&c.RootDir, "root-dir", c.RootDir, "where the agent keeps what it needs, volumes first of all")
+	flags.StringVar(&c.PodLogDir, "pod-log-dir", c.PodLogDir, "where containers' logs go")
+	flags.StringVar(&c.StaticPodPath, "pod-manifest-path", "", "a folder of static pods, or the file of one")
+	flags.DurationVar(&c.FileCheck, "file-check-frequency", c.FileCheck, "how often that folder is looked at")
+	flags.StringVar(&f.address, "address", "0.0.0.0", "the address that the kubelet's API (logs, exec, metrics, ...) is served on")
+	flags.IntVar(&c.Port, "port", c.Port, "its port; 0: any that is free")
+	flags.StringVar(&c.TLSCert, "tls-cert-file", "", "its certificate (default: one that the agent makes itself)")
+	flags.StringVar(&c.TLSKey, "tls-private-key-file", "", "the key of that certificate")
+	flags.StringVar(&c.ClientCA, "client-ca-file", "", "who signs the certificates of clients of that API (default: the cluster's, as the API server tells it)")
+	flags.IntVar(&c.MaxPods, "max-pods", c.MaxPods, "how many pods the node takes")
+	flags.IntVar(&c.CPUs, "cpus", 0, "how many CPUs the node says it has, if more pods are to share this machine's than ask for them")
+	flags.Int64Var(&c.PodPIDs, "pod-max-pids", c.PodPIDs, "how many processes a pod may have; -1: as many as the node")
+	flags.StringToStringVar(&f.kubeReserved, "kube-reserved", nil, "what is kept from pods for Kubernetes' own parts, as cpu=200m,memory=500Mi,ephemeral-storage=1Gi")
+	flags.StringToStringVar(&f.systemReserved, "system-reserved", nil, "what is kept from pods for the rest of the system")
+	c.Eviction.AddFlags(flags)
+	flags.StringVar(&c.CgroupRoot, "cgroup-root", "", "the cgroup that the pods' cgroups are made below (default: the root)")
+	flags.StringVar(&c.CgroupDriver, "cgroup-driver", c.CgroupDriver, "how cgroups are named: cgroupfs or systemd, as the container runtime has it")
+	flags.StringSliceVar(&c.ClusterDNS, "cluster-dns", nil, "addresses of the cluster's DNS (default: pods use this machine's)")
+	flags.StringVar(&c.ClusterDomain, "cluster-domain", c.ClusterDomain, "the cluster's DNS domain")
+	flags.StringVar(&c.ResolvConf, "resolv-conf", c.ResolvConf, "this machine's resolver configuration")
+	flags.DurationVar(&c.StatusUpdate, "node-status-update-frequency", c.StatusUpdate, "how often the node looks whether its status has changed")
+	flags.StringVar(&f.logMaxSize, "container-log-max-size", "10Mi", "at this size a container's log is rotated")
+	flags.IntVar(&c.LogMaxFiles, "container-log-max-files", c.LogMaxFiles, "how many files a container's log has at most")
+}
+
+func (f *agentFlags) run(cmd *cobra.Command, to *connection) error {
+	if err := f.complete(); err != nil {
+		return err
+	}
+	cfg, err := to.config("agent")
+	if err != nil {
+		return err
+	}
+	a, err := agent.New(f.config, cfg)
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	a.Ready = func(node string, took time.Duration) {
+		fmt.Fprintf(out, "ready node %s (%.1fs)\n", node, took.Seconds())
+	}
+	ctx, stop := untilSignal(cmd.Context())
+	defer stop()
+	return a.Run(ctx)
+}
+
+func (f *agentFlags) complete() (err error) {
+	c := &f.config
+	c.Version = currentVersion().Kubernetes
+	if c.Labels, err = checkLabels(f.labels); err != nil {
+		return err
+	}
+	if c.Taints, err = parseTaintFlag("--register-with-taints", f.taints); err != nil {
+		return err
+	}
+	if c.KubeReserved, err = quantities("--kube-reserved", f.kubeReserved); err != nil {
+		return err
+	}
+	if c.SystemReserved, err = quantities("--system-reserved", f.systemReserved); err != nil {
+		return err
+	}
+	if c.NodeIPs, err = addresses(f.nodeIP); err != nil {
+		return err
+	}
+	if c.Address = net.ParseIP(f.address); c.Address == nil {
+		return usagef("--address %q: must be an IP address", f.address)
+	}
+	size, err := resource.ParseQuantity(f.logMaxSize)
+	if err != nil || size.Sign() <= 0 {
+		return usagef("--container-log-max-size %q: must be a size such as 10Mi", f.logMaxSize)
+	}
+	c.LogMaxSize = size.Value()
+	return f.check()
+}
+
+func (f *agentFlags) check() error {
+	c := &f.config
+	switch {
+	case c.NodeName != "" && len(validation.IsDNS1123Subdomain(c.NodeName)) > 0:
+		return usagef("--hostname-override %q: %s", c.NodeName, validation.IsDNS1123Subdomain(c.NodeName)[0])
+	case c.Port < 0 || c.Port > 65535:
+		return usagef("--port %d: must be between 0 and 65535", c.Port)
+	case c.MaxPods < 1:
+		return usagef("--max-pods %d: must be 1 or more", c.MaxPods)
+	case c.CPUs < 0:
+		return usagef("--cpus %d: must be 0 or more", c.CPUs)
+	case c.LogMaxFiles < 2:
+		return usagef("--container-log-max-files %d: must be 2 or more", c.LogMaxFiles)
+	case c.FileCheck <= 0:
+		return usagef("--file-check-frequency %s: must be more than 0", c.FileCheck)
+	case c.StatusUpdate <= 0:
+		return usagef("--node-status-update-frequency %s: must be more than 0", c.StatusUpdate)
+	case c.CgroupDriver != "cgroupfs" && c.CgroupDriver != "systemd":
+		return usagef("--cgroup-driver %q: must be cgroupfs or systemd", c.CgroupDriver)
+	case (c.TLSCert == "") != (c.TLSKey == ""):
+		return usagef("--tls-cert-file and --tls-private-key-file: must be given together")
+	}
+	return nil
+}
+
+func checkLabels(labels map[string]string) (map[string]string, error) {
+	for key, value := range labels {
+		if errs := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(errs) > 0 {
+			return nil, usagef("--node-labels %q: %s", key+"="+value, errs[0])
+		}
+	}
+	return labels, nil
+}
+
+func parseTaintFlag(flag string, texts []string) ([]v1.Taint, error) {
+	taints, err := parseTaints(texts)
+	if err != nil {
+		return nil, usagef("%s", strings.Replace(err.Error(), "--taint", flag, 1))
+	}
+	return taints, nil
+}
+
+func quantities(flag string, texts map[string]string) (v1.ResourceList, error) {
+	out := v1.ResourceList{}
+	for name, text := range texts {
+		switch v1.ResourceName(name) {
+		case v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, "pid":
+		default:
+			return nil, usagef("%s %s: must be cpu, memory, ephemeral-storage or pid", flag, name)
+		}
+		amount, err := resource.ParseQuantity(text)
+		if err != nil || amount.Sign() < 0 {
+			return nil, usagef("%s %s=%s: must be a quantity such as 200m or 500Mi", flag, name, text)
+		}
+		out[v1.ResourceName(name)] = amount
+	}
+	return out, nil
+}
+
+func addresses(text string) ([]net.IP, error) {
+	var out []net.IP
+	for one := range strings.SplitSeq(text, ",") {
+		if one == "" {
+			continue
+		}
+		ip := net.ParseIP(strings.TrimSpace(one))
+		if ip == nil {
+			return nil, usagef("--node-ip %q: must be an IP address, or two", text)
+		}
+		out = append(out, ip)
+	}
+	if len(out) > 2 {
+		return nil, usagef("--node-ip %q: at most two addresses, one of each family", text)
+	}
+	return out, nil
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/berth-k8s/berth/scheduler/decision"
+	"github.com/berth-k8s/berth/ui"
+	"github.com/berth-k8s/berth/up/supervisor"
+	"github.com/berth-k8s/berth/whatif"
+)
+
+// uiPort is where the page is if nothing else is said, so that a bookmark, and a page that is open, find it again.
+const uiPort = 8422
+
+// pageFlags are what the flags of berth ui say.
+type pageFlags struct {
+	to        connection
+	address   string
+	port      int
+	tokenFile string
+	config    string
+	scheduler string
+	options   ui.Options
+}
+
+func newUICommand() *cobra.Command {
+	p := pageFlags{}
+	cmd := &cobra.Command{
+		Use:     "ui",
+		GroupID: groupAsk,
+		Short:   "The page: the cluster live in a browser",
+		Long: `Serve a page that shows the cluster live: nodes as a map by fill, taint or zone,
+the queue with reasons, evictions with a countdown, events as they happen, why a
+pod is where it is, and what would happen if.
+
+The cluster is only read (get, list and watch, never secrets). On a loopback
+address everybody on this machine may open the page; on any other a token is
+needed, which is part of the address that is printed.`,
+		Example: `  berth ui
+  berth ui --port 9000
+  berth ui --address 0.0.0.0 --tls-cert-file ui.crt --tls-private-key-file ui.key --allowed-host ui.example.com`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return p.run(cmd) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&p.address, "address", "127.0.0.1", "IP address to listen on")
+	flags.IntVar(&p.port, "port", uiPort, "port to listen on; 0 takes a free one (not given: if it is taken, a free one)")
+	flags.StringVar(&p.tokenFile, "token-file", "", "file with the token that the page asks for, 16 characters or more (default: none on a loopback address, else one is made)")
+	flags.StringSliceVar(&p.options.Names, "allowed-host", nil, "host name under which the page may be asked for, beside localhost (repeatable)")
+	flags.StringVar(&p.options.CertFile, "tls-cert-file", "", "certificate for HTTPS (default: plain HTTP)")
+	flags.StringVar(&p.options.KeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
+	flags.StringVar(&p.config, "config", "", "the scheduler's configuration file, for explanations and forecasts")
+	flags.StringVar(&p.scheduler, "scheduler-url", "", "the scheduler's endpoints, as http://127.0.0.1:10251, to ask what it decided (default: those of berth up)")
+	p.to.addFlags(flags)
+	return cmd
+}
+
+func (p *pageFlags) run(cmd *cobra.Command) error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	configuration, err := loadConfiguration(p.config, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	cfg, err := p.to.config("berth-ui")
+	if err != nil {
+		return err
+	}
+	p.options.Profiles, p.options.Parse, p.options.Version = configuration.Profiles, parseOnPage, currentVersion().Version
+	p.options.Decided = p.decided
+	p.options.Address = net.JoinHostPort(p.address, strconv.Itoa(p.port))
+	server, err := ui.Listen(cfg, p.options)
+	if err != nil && !cmd.Flags().Changed("port") {
+		p.options.Address = net.JoinHostPort(p.address, "0")
+		server, err = ui.Listen(cfg, p.options)
+	}
+	if err != nil {
+		return err
+	}
+	ctx, stop := untilSignal(cmd.Context())
+	defer stop()
+	fmt.Fprintf(cmd.OutOrStdout(), "ready %s\n", server.URL())
+	return server.Run(ctx)
+}
+
+// decided asks the scheduler as berth explain does. Its address is looked for every time: it may have been started anew.
+func (p *pageFlags) decided(ctx context.Context, namespace, name string) (*decision.Decision, error) {
+	e := explanation{question: question{connection: p.to, userAgent: "berth-ui"}, schedulerURL: p.scheduler}
+	where := e.schedulerURL
+	if where == "" {
+		where = e.addressBesideKubeconfig()
+	}
+	if where == "" {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, schedulerAnswersWithin)
+	defer cancel()
+	return e.askScheduler(ctx, where, namespace, name)
+}
+
+func (p *pageFlags) check() error {
+	if net.ParseIP(p.address) == nil {
+		return usagef("--address %q: must be an IP address", p.address)
+	}
+	if p.port < 0 || p.port > 65535 {
+		return usagef("--port %d: must be between 0 and 65535", p.port)
+	}
+	if (p.options.CertFile == "") != (p.options.KeyFile == "") {
+		return usagef("--tls-cert-file and --tls-private-key-file: must be given together")
+	}
+	if p.tokenFile == "" {
+		return nil
+	}
+	text, err := os.ReadFile(p.tokenFile)
+	if err != nil {
+		return fmt.Errorf("--token-file: %w", err)
+	}
+	p.options.Token = strings.TrimSpace(string(text))
+	if len(p.options.Token) < 16 || strings.ContainsAny(p.options.Token, " \t\r\n") {
+		return usagef("--token-file %s: must hold one word of 16 characters or more", p.tokenFile)
+	}
+	return nil
+}
+
+// parseOnPage reads operations as berth what-if does. The flags that say where a cluster is read from, or how an answer is written, are
+// not for those who look at the page: it has its cluster, and must not be talked into reading files.
+func parseOnPage(args []string, namespace string) ([]whatif.Step, error) {
+	f := forecast{path: "berth what-if"}
+	steps, err := f.parse(args)
+	switch {
+	case errors.Is(err, pflag.ErrHelp), f.help:
+		return nil, usagef("for help see berth what-if --help")
+	case err != nil:
+		return nil, err
+	case len(steps) == 0:
+		return nil, usagef("no operation is named: such as drain node/NAME")
+	}
+	var meant forecast
+	meant.addFlags(pflag.NewFlagSet("", pflag.ContinueOnError))
+	if len(f.files) > 0 || f.recursive || f.at != "" || f.config != "" || f.output != "" || f.connection != meant.connection || f.seed != meant.seed || f.time != 0 || len(f.failOn) > 0 {
+		return nil, usagef("on the page only operations can be given, and --namespace")
+	}
+	if f.namespace != "" {
+		namespace = f.namespace
+	}
+	for i := range steps {
+		setNamespace(&steps[i], namespace)
+	}
+	return steps, nil
+}
+
+// How the page is wished for in berth up, beside by its port.
+const (
+	noPage      = -1
+	anyPagePort = -2 // the usual one, or a free one
+)
+
+// pagePart is the page as a part of berth up. Started again it takes the port that it had, so that a page that is open goes on.
+func (c *cluster) pagePart() supervisor.Part {
+	return supervisor.Part{
+		Name: "ui",
+		Argv: func() []string {
+			argv := []string{c.berth, "ui", "--kubeconfig", c.kubeconfig}
+			if c.config != "" {
+				argv = append(argv, "--config", c.config)
+			}
+			switch address, err := url.Parse(c.page); {
+			case c.page != "" && err == nil:
+				argv = append(argv, "--port", address.Port())
+			case c.uiPort >= 0:
+				argv = append(argv, "--port", strconv.Itoa(c.uiPort))
+			}
+			return argv
+		},
+		Ready: func(line string) bool {
+			address, ready := strings.CutPrefix(line, "ready ")
+			if ready {
+				c.page = address
+			}
+			return ready
+		},
+	}
+}
+
+// pageLine says where the page is.
+func (c *cluster) pageLine() string {
+	if c.page == "" {
+		return ""
+	}
+	return "  the page    " + c.page + "\n"
+}

@@ -1,0 +1,136 @@
+package e2edeploy
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// check runs `berth check` and returns what it says and its exit code.
+func (c *cluster) check(kubeconfig string, args ...string) (string, int) {
+	c.Helper()
+	out, err := exec.Command(filepath.Join(bin, "berth"), append([]string{"check", "--kubeconfig", kubeconfig}, args...)...).CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		c.Fatal(err)
+	}
+	if exit != nil {
+		return string(out), exit.ExitCode()
+	}
+	return string(out), 0
+}
+
+// says looks for a line that begins with a level and has words in it.
+func says(out, level, words string) bool {
+	for line := range strings.Lines(out) {
+		if strings.HasPrefix(line, level+" ") && strings.Contains(line, words) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestCheckSeesWhatIsThere(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	out, code := c.check(c.Kubeconfig, "--fail-on", "problem")
+	if code != 0 || !says(out, "note", "no classes but the system's") || says(out, "problem", "") || strings.Contains(out, "not read") {
+		t.Errorf("of an empty cluster, with exit code %d:\n%s", code, out)
+	}
+	c.install("everything")
+	c.staticPod("kube-controller-manager", "--controllers=*")
+	c.staticPod("kube-scheduler", "--leader-elect=false")
+	c.kubectl("run", "misspelt", "--image=nginx", "--overrides", `{"spec": {"schedulerName": "berht"}}`)
+	eventually(t, func() error {
+		out, code = c.check(c.Kubeconfig, "--fail-on", "problem")
+		for level, words := range map[string]string{
+			"ok": "berth-controller may do all that it needs", "problem": "kube-scheduler-cp runs without leader election", "warning": "1 wait for scheduler berht",
+		} {
+			if !says(out, level, words) || code != 3 {
+				return fmt.Errorf("no %s %q, or exit code %d, in\n%s", level, words, code, out)
+			}
+		}
+		return nil
+	})
+	if !says(out, "problem", "add to its flags: --controllers=*,-node-lifecycle-controller,-taint-eviction-controller") || !says(out, "problem", "berth-webhook") {
+		t.Errorf("it overlooks what is wrong:\n%s", out)
+	}
+	// A right that is taken away is missed.
+	c.kubectl("delete", "role", "berth-controller", "-n", "kube-node-lease")
+	eventually(t, func() error {
+		if out, _ := c.check(c.Kubeconfig); !says(out, "problem", "berth-controller may not: list leases.coordination.k8s.io in kube-node-lease") {
+			return errors.New(out)
+		}
+		return nil
+	})
+}
+
+// staticPod is one as a kubelet shows it.
+func (c *cluster) staticPod(name string, args ...string) {
+	c.Helper()
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name + "-cp", Namespace: metav1.NamespaceSystem},
+		Spec: v1.PodSpec{NodeName: "cp", HostNetwork: true, Containers: []v1.Container{{
+			Name: name, Image: "registry.k8s.io/" + name + ":v1.36.3", Command: append([]string{name}, args...),
+		}}},
+	}
+	eventually(c.T, func() error {
+		_, err := c.api.CoreV1().Pods(pod.Namespace).Create(c.T.Context(), pod, metav1.CreateOptions{})
+		return err
+	})
+}
+
+// TestCheckAsksAboutTheCaller: the rights that Kubernetes gives to kube-scheduler are enough for Berth's, and those of others are not; who may
+// read little is told what was not read.
+func TestCheckAsksAboutTheCaller(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	if out, code := c.check(c.user("system:kube-scheduler"), "--for", "scheduler", "--fail-on", "problem"); code != 0 {
+		t.Errorf("as kube-scheduler, with exit code %d:\n%s", code, out)
+	}
+	if out, code := c.check(c.user("jane"), "--for", "scheduler", "--fail-on", "problem"); code != 3 || !says(out, "problem", "you may not create pods/binding") {
+		t.Errorf("as nobody, with exit code %d:\n%s", code, out)
+	}
+	if out, code := c.check(c.user("jane")); code != 0 || !says(out, "note", "pods is forbidden") {
+		t.Errorf("as nobody, with exit code %d:\n%s", code, out)
+	}
+	if out, code := c.check(c.user("jane"), "--for", "everything"); code != 2 {
+		t.Errorf("about a part that is none, with exit code %d:\n%s", code, out)
+	}
+	c.install("everything")
+	own := record(t, c.Config)
+	if out, code := c.check(kubeconfig(t, own, c.token("berth-webhook")), "--for", "webhook"); code != 0 || !says(out, "ok", "you may do all that webhook needs") {
+		t.Errorf("as the webhook, with exit code %d:\n%s", code, out)
+	}
+	for _, verb := range []string{"update", "patch", "delete"} {
+		for used := range own.used {
+			if used.Verb == verb {
+				t.Errorf("it only asks, and yet: %v", used)
+			}
+		}
+	}
+}
+
+// user writes a kubeconfig of somebody with a certificate of that name.
+func (c *cluster) user(name string) string {
+	c.Helper()
+	config := c.ConfigFor(name)
+	file := clientcmdapi.NewConfig()
+	file.Clusters["c"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData, CertificateAuthority: config.CAFile}
+	file.AuthInfos["u"] = &clientcmdapi.AuthInfo{ClientCertificateData: config.CertData, ClientKeyData: config.KeyData, ClientCertificate: config.CertFile, ClientKey: config.KeyFile}
+	file.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	file.CurrentContext = "c"
+	path := filepath.Join(c.T.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*file, path); err != nil {
+		c.Fatal(err)
+	}
+	return path
+}

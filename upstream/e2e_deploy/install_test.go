@@ -1,0 +1,115 @@
+package e2edeploy
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/deploy"
+)
+
+// TestTheAPIServerTakesEveryManifest: each render, and the kustomizations as stock kubectl makes them, are applied for a try. Nothing is
+// warned about: no deprecated version, no unknown field, nothing that the restricted pod security standard forbids.
+func TestTheAPIServerTakesEveryManifest(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.prepare()
+	renders, err := filepath.Glob("../../deploy/pack/testdata/*.yaml")
+	if err != nil || len(renders) < 4 {
+		t.Fatalf("renders: %v (%v)", renders, err)
+	}
+	tries := map[string][]string{}
+	for _, file := range renders {
+		tries[file] = []string{"-f", file}
+	}
+	for _, overlay := range []string{"second-scheduler", "replace-default"} {
+		folder := filepath.Join("../../deploy/kustomize/overlays", overlay)
+		tries[folder] = []string{"-k", folder}
+	}
+	for name, from := range tries {
+		out, err := c.tryKubectl("", append([]string{"apply", "--server-side", "--dry-run=server", "--validate=strict"}, from...)...)
+		if err != nil || strings.Contains(out, "Warning") {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
+}
+
+// TestInstalledAndTakenAway: applied, changed from beside kube-scheduler to in its place, and back, and deleted, by stock kubectl;
+// nothing is left.
+func TestInstalledAndTakenAway(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	before := c.everything()
+	overlay := func(name string) string { return filepath.Join("../../deploy/kustomize/overlays", name) }
+	c.kubectl("apply", "-k", overlay("second-scheduler"))
+	c.kubectl("apply", "-k", overlay("replace-default"))
+	lease := func() string {
+		return c.kubectl("get", "configmap", "-n", deploy.Namespace, "berth-scheduler", "-o", "yaml")
+	}
+	if !strings.Contains(lease(), "schedulerName: default-scheduler") {
+		t.Errorf("the configuration is not that of the overlay:\n%s", lease())
+	}
+	c.kubectl("apply", "-k", overlay("second-scheduler"))
+	if !strings.Contains(lease(), "schedulerName: berth-scheduler") {
+		t.Errorf("the configuration has not gone back:\n%s", lease())
+	}
+	c.kubectl("delete", "-k", overlay("replace-default"), "--ignore-not-found")
+	c.kubectl("delete", "-k", overlay("second-scheduler"), "--ignore-not-found", "--timeout=90s")
+	eventually(t, func() error {
+		if left := strings.TrimSpace(strings.ReplaceAll(c.everything(), before, "")); left != "" {
+			return fmt.Errorf("is left: %s (there was %s)", left, before)
+		}
+		return nil
+	})
+}
+
+// everything are the names of what an installation may leave.
+func (c *cluster) everything() string {
+	c.Helper()
+	return c.kubectl("get", "clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts,configmaps,deployments,poddisruptionbudgets,networkpolicies,services,mutatingwebhookconfigurations,validatingwebhookconfigurations,namespaces",
+		"-A", "-o", "name", "-l", "app.kubernetes.io/part-of=berth")
+}
+
+// TestWhatTheManifestsSayOfPods holds for all of them, whatever the chart's values were.
+func TestWhatTheManifestsSayOfPods(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.install("everything")
+	deployments, err := c.api.AppsV1().Deployments(deploy.Namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(deployments.Items) != 4 {
+		t.Fatalf("%d deployments (%v)", len(deployments.Items), err)
+	}
+	policies, err := c.api.NetworkingV1().NetworkPolicies(deploy.Namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(policies.Items) != 4 {
+		t.Errorf("%d network policies, want one for each (%v)", len(policies.Items), err)
+	}
+	for _, d := range deployments.Items {
+		spec := d.Spec.Template.Spec
+		container := spec.Containers[0]
+		security := container.SecurityContext
+		switch {
+		case len(spec.Containers) != 1, spec.ServiceAccountName != d.Name,
+			!*spec.SecurityContext.RunAsNonRoot, spec.SecurityContext.SeccompProfile.Type != "RuntimeDefault",
+			!*security.ReadOnlyRootFilesystem, *security.AllowPrivilegeEscalation, fmt.Sprint(security.Capabilities.Drop) != "[ALL]",
+			spec.HostNetwork, spec.HostPID, container.ReadinessProbe == nil, container.Resources.Requests.Cpu().IsZero(), container.Resources.Requests.Memory().IsZero():
+			t.Errorf("%s: %+v", d.Name, spec)
+		}
+		for _, volume := range spec.Volumes {
+			if volume.ConfigMap == nil {
+				t.Errorf("%s has a volume that is no ConfigMap: %+v", d.Name, volume)
+			}
+		}
+		if d.Name == "berth-ui" {
+			continue
+		}
+		if *d.Spec.Replicas != 2 || spec.PriorityClassName != "system-cluster-critical" || container.LivenessProbe == nil {
+			t.Errorf("%s: %d replicas, priority %q, liveness %v", d.Name, *d.Spec.Replicas, spec.PriorityClassName, container.LivenessProbe)
+		}
+		if budget, err := c.api.PolicyV1().PodDisruptionBudgets(deploy.Namespace).Get(t.Context(), d.Name, metav1.GetOptions{}); err != nil || budget.Spec.MaxUnavailable.IntValue() != 1 {
+			t.Errorf("%s: budget %+v (%v)", d.Name, budget, err)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package e2edeploy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestPages runs the blocks of commands of the how-tos and of the page about installing, as written: each page in one shell of its own, one
+// page after the other, beside a cluster as `berth up` starts it. Each page leaves the cluster as it found it.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob(filepath.Join(root, "docs/how-to/*.md"))
+	if err != nil || len(pages) < 7 {
+		t.Fatalf("pages: %v (%v)", pages, err)
+	}
+	pages = append(pages, filepath.Join(root, "docs/install.md"))
+	work := t.TempDir()
+	berthUp(t, filepath.Join(work, ".berth"))
+	for _, page := range pages {
+		t.Run(strings.TrimSuffix(filepath.Base(page), ".md"), func(t *testing.T) {
+			own := filepath.Join(work, filepath.Base(page))
+			if err := os.Mkdir(own, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			// It looks like the folder of the sources, where the reader is.
+			for link, to := range map[string]string{"deploy": filepath.Join(root, "deploy"), ".berth": filepath.Join(work, ".berth")} {
+				if err := os.Symlink(to, filepath.Join(own, link)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			blocks := shellBlocks(t, page)
+			if len(blocks) == 0 {
+				t.Fatal("no block of commands is marked as sh")
+			}
+			script := "set -euo pipefail\nkubectl() { berth kubectl \"$@\"; }\n" + strings.Join(blocks, "\n")
+			ctx, cancel := context.WithTimeout(t.Context(), pageLimit)
+			defer cancel()
+			shell := exec.CommandContext(ctx, "bash", "-c", script)
+			shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with all that it has started
+			shell.Cancel = func() error { return syscall.Kill(-shell.Process.Pid, syscall.SIGKILL) }
+			shell.Dir = own
+			shell.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+			shell.WaitDelay = 10 * time.Second
+			out, err := shell.CombinedOutput()
+			_ = syscall.Kill(-shell.Process.Pid, syscall.SIGKILL) // what a page that failed has left running
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// pageLimit is for a page that waits for what never comes; pages take seconds.
+const pageLimit = 3 * time.Minute
+
+// berthUp starts `berth up` and returns when it is up; it ends with the test.
+func berthUp(t *testing.T, data string) {
+	t.Helper()
+	out := &text{}
+	cmd := exec.Command(filepath.Join(bin, "berth"), "up", "--data-dir", data, "--nodes", "3")
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		select {
+		case <-ended:
+		case <-time.After(30 * time.Second):
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+			t.Error("berth up did not end within 30 s of SIGINT")
+		}
+		if t.Failed() {
+			t.Logf("berth up said:\n%s", out)
+		}
+	})
+	eventually(t, func() error {
+		if len(ended) > 0 {
+			t.Fatal("berth up has ended")
+		}
+		if !strings.Contains(out.String(), "Berth is up") {
+			return errors.New("berth up does not say that it is up")
+		}
+		return nil
+	})
+}
+
+// shellBlocks returns the blocks marked as sh, each line echoed before it runs, so that a failure shows where.
+func shellBlocks(t *testing.T, file string) (blocks []string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var block []string
+	inside := false
+	for in := bufio.NewScanner(bytes.NewReader(text)); in.Scan(); {
+		switch line := in.Text(); {
+		case line == "```sh":
+			inside, block = true, []string{"set -x"}
+		case line == "```" && inside:
+			inside = false
+			blocks = append(blocks, strings.Join(block, "\n"))
+		case inside:
+			block = append(block, line)
+		}
+	}
+	return blocks
+}

@@ -1,0 +1,269 @@
+package e2edeploy
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/berth-k8s/berth/deploy"
+)
+
+// part is one of Berth's processes, with a token of its own ServiceAccount and a recorder before the API server.
+type part struct {
+	t       *testing.T
+	what    deploy.Part
+	granted []deploy.Right
+	seen    *recorder
+	out     *text
+	kill    func() // at once
+}
+
+// begin starts `berth WHAT` with the rights of the manifests.
+func (c *cluster) begin(what deploy.Part, seen *recorder, args ...string) *part {
+	c.Helper()
+	account := "berth-" + string(what)
+	granted, err := deploy.Granted(rendered(c.T, "everything"), deploy.Namespace, account)
+	if err != nil || len(granted) == 0 {
+		c.Fatalf("%s is granted %v (%v)", account, granted, err)
+	}
+	p := &part{t: c.T, what: what, granted: granted, seen: seen, out: &text{}}
+	cmd := exec.Command(filepath.Join(bin, "berth"), append([]string{string(what), "--kubeconfig", kubeconfig(c.T, seen, c.token(account))}, args...)...)
+	cmd.Stdout, cmd.Stderr = p.out, p.out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		c.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	p.kill = sync.OnceFunc(func() {
+		_ = cmd.Process.Kill()
+		<-ended
+	})
+	c.T.Cleanup(func() {
+		p.kill()
+		if c.T.Failed() {
+			c.T.Logf("%s said:\n%s", what, p.out)
+		}
+	})
+	return p
+}
+
+// says waits for something in what the process prints, and returns what the pattern's first group is.
+func (p *part) says(pattern string) string {
+	p.t.Helper()
+	expression := regexp.MustCompile(pattern)
+	var found []string
+	eventually(p.t, func() error {
+		if found = expression.FindStringSubmatch(p.out.String()); found == nil {
+			return fmt.Errorf("%s has not said %q", p.what, pattern)
+		}
+		return nil
+	})
+	return found[len(found)-1]
+}
+
+// check waits until every right was asked for, and complains about what was refused.
+func (p *part) check(exempt func(deploy.Right) bool) {
+	p.t.Helper()
+	rights := slices.DeleteFunc(slices.Clone(p.granted), exempt)
+	if len(rights) < len(p.granted)/2 {
+		p.t.Errorf("%s: of %d rights only %d are looked at", p.what, len(p.granted), len(rights))
+	}
+	eventually(p.t, func() error {
+		if left := p.seen.left(rights); len(left) > 0 {
+			return fmt.Errorf("%s has not used what it is granted:\n%s", p.what, strings.Join(left, "\n"))
+		}
+		return nil
+	})
+	for _, refusal := range p.seen.refused() {
+		p.t.Errorf("%s needs what it is not granted: %s", p.what, refusal)
+	}
+	p.t.Logf("%s: %d rights, all of them used", p.what, len(p.granted))
+}
+
+// TestVerbsAreThoseUsed runs each part with the rights that its manifests grant through all that it does: no right may be missing,
+// and none too many. What a right is for stands beside it in the manifests.
+func TestVerbsAreThoseUsed(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.simulate(3)
+	c.install("everything")
+	c.kubectl("label", "node", "--all", "node-role.kubernetes.io/control-plane=")
+	controller := c.beginController() // first: nodes are tainted until it has seen them
+	t.Run("scheduler", func(t *testing.T) { c.at(t).schedulerUsesItsRights() })
+	t.Run("controller", func(t *testing.T) { c.at(t).controllerUsesItsRights(controller) })
+	t.Run("webhook", func(t *testing.T) { c.at(t).webhookUsesItsRights() })
+	t.Run("view", func(t *testing.T) { c.at(t).viewIsEnough() })
+}
+
+func (c *cluster) at(t *testing.T) *cluster { return &cluster{T: t, Cluster: c.Cluster, api: c.api} }
+
+// schedulerConfiguration writes the configuration that is in the manifests.
+func schedulerConfiguration(t *testing.T) string {
+	t.Helper()
+	var configuration string
+	for _, document := range strings.Split(rendered(t, "everything"), "\n---\n") {
+		var found v1.ConfigMap
+		if err := yaml.Unmarshal([]byte(document), &found); err == nil && found.Name == "berth-scheduler" && found.Kind == "ConfigMap" {
+			configuration = found.Data["scheduler.yaml"]
+		}
+	}
+	path := filepath.Join(t.TempDir(), "scheduler.yaml")
+	if err := os.WriteFile(path, []byte(configuration), 0o600); err != nil || configuration == "" {
+		t.Fatalf("the manifests have no scheduler.yaml (%v)", err)
+	}
+	return path
+}
+
+func (c *cluster) schedulerUsesItsRights() {
+	conflict := func(verb, resource, name string) *fault {
+		return &fault{verb: verb, resource: resource, name: name, status: 409, reason: metav1.StatusReasonConflict, times: 1}
+	}
+	seen := record(c.T, c.Config,
+		conflict("patch", "pods/status", "nowhere"),     // reads the pod anew
+		conflict("update", "resourceclaims/status", ""), // reads the claim anew
+		conflict("create", "pods/binding", "claims"),    // gives its devices back
+		conflict("create", "pods/binding", "extended"),  // and the claim that was made for it
+	)
+	file := schedulerConfiguration(c.T)
+	p := c.begin(deploy.Scheduler, seen, "--config", file, "--bind-address=127.0.0.1", "--health-bind-address=127.0.0.1:0")
+	p.says("(?m)^ready$")
+	configuration, err := os.ReadFile(file)
+	if err != nil {
+		c.Fatal(err)
+	}
+	plain := p.says(`health and metrics on (http://\S+)`)
+	for n := 1; n <= 2; n++ { // the same event twice is one that is counted
+		if configuration = append(configuration, '\n'); os.WriteFile(file, configuration, 0o600) != nil {
+			c.Fatal("the configuration cannot be changed")
+		}
+		eventually(c.T, func() error {
+			return shows(plain, fmt.Sprintf(`berth_scheduler_config_reloads_total\{result="applied"\} %d`, n))
+		})
+	}
+	c.apply(schedulerWork)
+	for _, pod := range []string{"volume", "claims", "extended"} {
+		c.kubectl("wait", "--for=condition=PodScheduled", "pod/"+pod, "--timeout=90s")
+	}
+	c.kubectl("wait", "--for=condition=Ready", "pod/victim", "--timeout=90s")
+	c.apply(preemptor)
+	c.kubectl("wait", "--for=condition=Ready", "pod/preemptor", "--timeout=90s")
+	c.scrape(p.says(`health and metrics on (https://\S+)`))
+	p.check(func(r deploy.Right) bool { return r.Resource == "resourceclaims/binding" }) // see TestClaimsNeedTheRightToBind
+	// Berth's own pods were waiting, too: it is installed by its manifests, and places itself.
+	c.kubectl("wait", "-n", deploy.Namespace, "--for=condition=Available", "deployment", "--all", "--timeout=90s")
+}
+
+func (c *cluster) beginController() *part {
+	c.Helper()
+	seen := record(c.T, c.Config,
+		&fault{verb: "patch", resource: "pods/status", name: "leaves", status: 409, reason: metav1.StatusReasonConflict, times: 1}) // reads the pod anew
+	p := c.begin(deploy.Controller, seen, "--leader-elect-resource-namespace=berth-system", "--health-bind-address=127.0.0.1:0",
+		"--node-monitor-period=500ms", "--node-startup-grace-period=1s", "--node-monitor-grace-period=10m",
+		"--evict-through-budgets", "--eviction-deadline=2s")
+	p.says("(?m)^ready$")
+	return p
+}
+
+func (c *cluster) controllerUsesItsRights(p *part) {
+	p.t = c.T
+	c.apply(controllerWork)
+	for _, pod := range []string{"leaves", "held"} {
+		c.kubectl("wait", "--for=condition=Ready", "pod/"+pod, "--timeout=90s")
+	}
+	eventually(c.T, func() error { // the budget has counted its pod
+		b, err := c.api.PolicyV1().PodDisruptionBudgets("default").Get(c.T.Context(), "held", metav1.GetOptions{})
+		if err == nil && b.Status.CurrentHealthy != 1 {
+			err = fmt.Errorf("%+v", b.Status)
+		}
+		return err
+	})
+	c.kubectl("taint", "nodes", "node-3", "maintenance=now:NoExecute")
+	c.kubectl("wait", "--for=delete", "pod/leaves", "pod/held", "--timeout=90s")
+	c.kubectl("taint", "nodes", "node-3", "maintenance-")
+	plain := p.says(`health and metrics on (http://\S+)`)
+	for n := 1; n <= 2; n++ { // the same event twice is one that is counted
+		c.kubectl("taint", "nodes", "node-1", "wavers=x:NoExecute")
+		eventually(c.T, func() error { return shows(plain, `berth_eviction_pending\{taint="wavers.*"\} 1`) })
+		c.kubectl("taint", "nodes", "node-1", "wavers-")
+		eventually(c.T, func() error {
+			events, err := c.api.CoreV1().Events("default").List(c.T.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=wavers,reason=TaintManagerEviction"})
+			if err == nil && (len(events.Items) == 0 || events.Items[0].Count < int32(n)) {
+				err = fmt.Errorf("%d: no such event", n)
+			}
+			return err
+		})
+	}
+	p.check(func(deploy.Right) bool { return false })
+}
+
+// shows looks for a line, a pattern, among the metrics of a part.
+func shows(url, line string) error {
+	body, err := getAs(url+"/metrics", "")
+	if err == nil && !regexp.MustCompile(`(?m)^`+line+`$`).MatchString(body) {
+		err = fmt.Errorf("the metrics do not show %s", line)
+	}
+	return err
+}
+
+func (c *cluster) webhookUsesItsRights() {
+	// Lists by watching are refused, as by API servers that do not know them: the webhook has to list.
+	seen := record(c.T, c.Config,
+		&fault{verb: "watch", resource: "namespaces", query: "sendInitialEvents", status: 422, reason: metav1.StatusReasonInvalid, times: -1},
+		&fault{verb: "watch", resource: "priorityclasses", query: "sendInitialEvents", status: 422, reason: metav1.StatusReasonInvalid, times: -1},
+		&fault{verb: "watch", resource: "runtimeclasses", query: "sendInitialEvents", status: 422, reason: metav1.StatusReasonInvalid, times: -1},
+		&fault{verb: "watch", resource: "secrets", query: "sendInitialEvents", status: 422, reason: metav1.StatusReasonInvalid, times: -1},
+		&fault{verb: "watch", resource: "mutatingwebhookconfigurations", query: "sendInitialEvents", status: 422, reason: metav1.StatusReasonInvalid, times: -1},
+		&fault{verb: "watch", resource: "validatingwebhookconfigurations", query: "sendInitialEvents", status: 422, reason: metav1.StatusReasonInvalid, times: -1})
+	p := c.begin(deploy.Webhook, seen, "--namespace=berth-system", "--bind-address=127.0.0.1:0", "--health-bind-address=127.0.0.1:0",
+		"--advertise-host=127.0.0.1", "--shutdown-delay=0s")
+	url := p.says(`ready (https://\S+)`)
+	// What is named and not known yet is looked for: a namespace, a priority class, a runtime class.
+	for namespace, spec := range map[string]v1.PodSpec{"nowhere": {PriorityClassName: "none"}, "default": {RuntimeClassName: new("none")}} {
+		if err := c.review(url, namespace, spec); err != nil {
+			c.Error(err)
+		}
+	}
+	// What somebody spoils is put right.
+	c.kubectl("patch", "secret", "-n", deploy.Namespace, "berth-webhook", "--type=merge", `-p={"data": {"tls.crt": ""}}`)
+	p.check(func(deploy.Right) bool { return false })
+}
+
+// viewIsEnough runs the commands that ask questions with the role that is for them.
+func (c *cluster) viewIsEnough() {
+	granted, err := deploy.RightsOf(deploy.View)
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.kubectl("create", "serviceaccount", "asks")
+	c.kubectl("create", "clusterrolebinding", "asks", "--clusterrole=berth-view", "--serviceaccount=default:asks")
+	seen := record(c.T, c.Config)
+	own := kubeconfig(c.T, seen, c.tokenIn("default", "asks"))
+	c.kubectl("run", "asked", "--image=nginx", "--overrides", `{"spec": {"schedulerName": "nobody"}}`)
+	for _, command := range [][]string{
+		{"explain", "pod/asked"},
+		{"what-if", "drain", "node/node-1", "--ignore-daemonsets", "--force"},
+		{"record", "-o", filepath.Join(c.T.TempDir(), "recording"), "--for", "2s"},
+		{"kubectl", "get", "events", "--watch-only", "--request-timeout=1s"},
+		{"kubectl", "get", "events"},
+	} {
+		cmd := exec.Command(filepath.Join(bin, "berth"), append(command, "--kubeconfig", own)...)
+		if out, err := cmd.CombinedOutput(); err != nil && !slices.Contains(command, "--watch-only") {
+			c.Errorf("berth %s: %v\n%s", strings.Join(command, " "), err, out)
+		}
+	}
+	p := &part{t: c.T, what: deploy.View, granted: granted, seen: seen}
+	// Who may list all may get each: people do, with kubectl.
+	p.check(func(r deploy.Right) bool { return r.Verb == "get" && r.Resource != "namespaces" })
+}

@@ -1,0 +1,117 @@
+package stage
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Process is a berth that runs.
+type Process struct {
+	// URL is where its page is.
+	URL   string
+	cmd   *exec.Cmd
+	ended chan struct{}
+}
+
+// startWithin is how long it may take until the page is there.
+const startWithin = 2 * time.Minute
+
+// Run starts berth with these arguments and waits until it says where its page is.
+func Run(bin string, args ...string) (*Process, error) {
+	p := &Process{cmd: exec.Command(filepath.Join(bin, "berth"), args...), ended: make(chan struct{})}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.cmd.Stderr = os.Stderr
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	found := make(chan string, 1)
+	go func() {
+		defer close(p.ended)
+		lines := bufio.NewScanner(out)
+		url := ""
+		for lines.Scan() {
+			if i := strings.Index(lines.Text(), "ready http"); i >= 0 && !strings.HasPrefix(lines.Text(), "controlplane:") {
+				url = strings.TrimSpace(lines.Text()[i+len("ready "):])
+			}
+			// berth up is up when it says so; berth ui when it says where.
+			if url != "" && (args[0] != "up" || strings.Contains(lines.Text(), "Ctrl-C")) && len(found) == 0 {
+				found <- url
+			}
+		}
+		_, _ = io.Copy(io.Discard, out)
+		_ = p.cmd.Wait()
+	}()
+	select {
+	case p.URL = <-found:
+		return p, nil
+	case <-p.ended:
+		return nil, fmt.Errorf("berth %s ended", strings.Join(args, " "))
+	case <-time.After(startWithin):
+		p.Stop()
+		return nil, fmt.Errorf("berth %s is not up within %s", strings.Join(args, " "), startWithin)
+	}
+}
+
+// Stop is Ctrl-C, and the wait for the end.
+func (p *Process) Stop() {
+	_ = p.cmd.Process.Signal(os.Interrupt)
+	select {
+	case <-p.ended:
+	case <-time.After(30 * time.Second):
+		p.Kill()
+	}
+}
+
+// Kill is kill -9, and the wait for the end.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.ended
+}
+
+// Memory is the resident memory of the process, in bytes.
+func (p *Process) Memory() int64 {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	for line := range strings.Lines(string(status)) {
+		var kib int64
+		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &kib); err == nil {
+			return kib << 10
+		}
+	}
+	return 0
+}
+
+// Binaries is the folder of berth and berth-controlplane: the one that BERTH_BIN names, or they are built into work.
+func Binaries(work, root string) (string, error) {
+	if dir := os.Getenv("BERTH_BIN"); dir != "" {
+		return filepath.Abs(dir)
+	}
+	for _, b := range [][2]string{{".", "./cmd/berth"}, {"upstream", "./cmd/berth-controlplane"}} {
+		out, err := exec.Command("go", "build", "-C", filepath.Join(root, b[0]), "-o", work+string(filepath.Separator), b[1]).CombinedOutput()
+		if err != nil {
+			return "", fmt.Errorf("build %s: %w\n%s", b[1], err, out)
+		}
+	}
+	return work, nil
+}
+
+// Kubectl runs the built-in kubectl on the cluster of a data directory.
+func Kubectl(bin, dataDir, stdin string, args ...string) (string, error) {
+	cmd := exec.Command(filepath.Join(bin, "berth"), append([]string{"kubectl", "--data-dir", dataDir}, args...)...)
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out), nil
+}
