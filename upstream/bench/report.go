@@ -6,8 +6,9 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/berth-k8s/berth/upstream/bench/table"
 )
 
 // Write prints the report as Markdown tables.
@@ -26,15 +27,15 @@ func (r *Report) writeCompared(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "\n## One decision, %s nodes, from a pod to its node, without API\n\n", thousands(r.Nodes))
-	table := [][]string{{"mode", "kube-scheduler, sampled", "kube-scheduler, all nodes", "Berth, all nodes, one core", "times faster than sampled", "goal",
+	lines := [][]string{{"mode", "kube-scheduler, sampled", "kube-scheduler, all nodes", "Berth, all nodes, one core", "times faster than sampled", "goal",
 		"times faster than all", "CPU sampled", "CPU Berth", "times less CPU"}}
 	for _, c := range rows {
 		ratio := times(c.Sampled.Wall, c.Berth.Wall)
-		table = append(table, []string{c.Mode, short(c.Sampled.Wall), short(c.All.Wall), short(c.Berth.Wall),
-			fmt.Sprintf("%.0f%s", ratio, mark(ratio >= c.Goal)), fmt.Sprintf("%.0f", c.Goal), fmt.Sprintf("%.0f", times(c.All.Wall, c.Berth.Wall)),
+		lines = append(lines, []string{c.Mode, short(c.Sampled.Wall), short(c.All.Wall), short(c.Berth.Wall),
+			fmt.Sprintf("%.0f%s", ratio, table.Mark(ratio >= c.Goal)), fmt.Sprintf("%.0f", c.Goal), fmt.Sprintf("%.0f", times(c.All.Wall, c.Berth.Wall)),
 			short(c.Sampled.CPU), short(c.Berth.CPU), fmt.Sprintf("%.0f", times(c.Sampled.CPU, c.Berth.CPU))})
 	}
-	writeTable(w, table)
+	table.Write(w, lines)
 	if r.Preemption != nil {
 		fmt.Fprintln(w, "\nPreemption: on full nodes with 10 lower pods each; sampled is a tenth of the candidates, all is every candidate.")
 	}
@@ -60,7 +61,7 @@ func (r *Report) writeSizes(w io.Writer) {
 	for _, size := range columns {
 		header = append(header, thousands(size)+" nodes")
 	}
-	table := [][]string{append(header, "largest to "+thousands(r.Nodes), "goal")}
+	lines := [][]string{append(header, "largest to "+thousands(r.Nodes), "goal")}
 	for _, mode := range modes {
 		row := []string{mode}
 		for _, size := range columns {
@@ -72,10 +73,10 @@ func (r *Report) writeSizes(w io.Writer) {
 		}
 		largest := slices.Max(slices.Collect(maps.Keys(cost[mode])))
 		ratio := times(cost[mode][largest], cost[mode][r.Nodes])
-		table = append(table, append(row, fmt.Sprintf("%.1f%s", ratio, mark(ratio <= 2)), "2"))
+		lines = append(lines, append(row, fmt.Sprintf("%.1f%s", ratio, table.Mark(ratio <= 2)), "2"))
 	}
 	fmt.Fprint(w, "\n## Berth alone, one decision, one core (CPU time)\n\n")
-	writeTable(w, table)
+	table.Write(w, lines)
 }
 
 func (r *Report) writeFilled(w io.Writer) {
@@ -83,17 +84,17 @@ func (r *Report) writeFilled(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "\n## Berth alone, as many pods onto as many empty nodes\n\n")
-	table := [][]string{{"mode", "nodes", "pods placed", "took", "goal", "CPU", "of it first of each kind", "bytes a node", "goal", "bytes a pod", "goal"}}
+	lines := [][]string{{"mode", "nodes", "pods placed", "took", "goal", "CPU", "of it first of each kind", "bytes a node", "goal", "bytes a pod", "goal"}}
 	for _, f := range r.Filled {
 		bound := goalOf(f.Mode).Bound * float64(f.Nodes) / 1e6
-		took := fmt.Sprintf("%.1f s%s", f.Took.Wall.Seconds(), mark(f.Complete && f.Took.Wall.Seconds() <= bound))
+		took := fmt.Sprintf("%.1f s%s", f.Took.Wall.Seconds(), table.Mark(f.Complete && f.Took.Wall.Seconds() <= bound))
 		if !f.Complete {
 			took += " (given up)"
 		}
-		table = append(table, []string{f.Mode, thousands(f.Nodes), thousands(f.Pods), took, fmt.Sprintf("%.4g s", bound), short(f.Took.CPU), short(f.First.CPU),
-			fmt.Sprintf("%d%s", f.NodeBytes, mark(f.NodeBytes <= 1024)), "1024", fmt.Sprintf("%d%s", f.PodBytes, mark(f.PodBytes <= 1024)), "1024"})
+		lines = append(lines, []string{f.Mode, thousands(f.Nodes), thousands(f.Pods), took, fmt.Sprintf("%.4g s", bound), short(f.Took.CPU), short(f.First.CPU),
+			fmt.Sprintf("%d%s", f.NodeBytes, table.Mark(f.NodeBytes <= 1024)), "1024", fmt.Sprintf("%d%s", f.PodBytes, table.Mark(f.PodBytes <= 1024)), "1024"})
 	}
-	writeTable(w, table)
+	table.Write(w, lines)
 }
 
 func goalOf(mode string) Mode {
@@ -106,35 +107,6 @@ func goalOf(mode string) Mode {
 }
 
 func times(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }
-
-// mark shows whether a goal is reached.
-func mark(reached bool) string {
-	if reached {
-		return " ✓"
-	}
-	return " ✗"
-}
-
-func writeTable(w io.Writer, rows [][]string) {
-	widths := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], len([]rune(cell)))
-		}
-	}
-	for i, row := range rows {
-		for k, cell := range row {
-			fmt.Fprintf(w, "| %s%s ", cell, strings.Repeat(" ", widths[k]-len([]rune(cell))))
-		}
-		fmt.Fprintln(w, "|")
-		if i == 0 {
-			for k := range row {
-				fmt.Fprintf(w, "| %s ", strings.Repeat("-", widths[k]))
-			}
-			fmt.Fprintln(w, "|")
-		}
-	}
-}
 
 // short shows three digits and the unit.
 func short(d time.Duration) string {

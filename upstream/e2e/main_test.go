@@ -4,12 +4,13 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/berth-k8s/berth/upstream/internal/binaries"
 )
 
 // shared is the cluster that most tests use.
@@ -33,7 +34,7 @@ func setUp(m *testing.M) (int, error) {
 		return 0, err
 	}
 	defer os.RemoveAll(work)
-	if bin, err = build(work); err != nil {
+	if bin, err = binaries.In(work, "../.."); err != nil {
 		return 0, err
 	}
 	// Nothing of the user's may be reached: not their cluster, not their cache.
@@ -45,22 +46,6 @@ func setUp(m *testing.M) (int, error) {
 	}
 	defer shared.stop()
 	return m.Run(), nil
-}
-
-func build(work string) (string, error) {
-	if dir := os.Getenv("BERTH_BIN"); dir != "" {
-		return filepath.Abs(dir)
-	}
-	for _, b := range [][]string{
-		{"../..", "./cmd/berth", "berth"},
-		{"..", "./cmd/berth-controlplane", "berth-controlplane"},
-	} {
-		out, err := exec.Command("go", "build", "-C", b[0], "-o", filepath.Join(work, b[2]), b[1]).CombinedOutput()
-		if err != nil {
-			return "", fmt.Errorf("build %s: %w\n%s", b[1], err, out)
-		}
-	}
-	return work, nil
 }
 
 // client talks to the cluster whose data directory this is.

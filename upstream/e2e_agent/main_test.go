@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -13,6 +12,8 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/berth-k8s/berth/upstream/internal/binaries"
 )
 
 // long has the tests do more of the same: all ten moments of a kill, 110 pods at once, the whole curve of a back-off.
@@ -93,26 +94,10 @@ func startCluster(name string) (*cluster, error) {
 	return c, err
 }
 
-var build = sync.OnceValue(buildOnce)
-
-func buildOnce() error {
-	if dir := os.Getenv("BERTH_BIN"); dir != "" {
-		var err error
-		bin, err = filepath.Abs(dir)
-		return err
-	}
-	bin = work
-	for _, b := range [][]string{
-		{"../..", "./cmd/berth", "berth"},
-		{"..", "./cmd/berth-controlplane", "berth-controlplane"},
-	} {
-		out, err := exec.Command("go", "build", "-C", b[0], "-o", filepath.Join(work, b[2]), b[1]).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("build %s: %w\n%s", b[1], err, out)
-		}
-	}
-	return nil
-}
+var build = sync.OnceValue(func() (err error) {
+	bin, err = binaries.In(work, "../..")
+	return err
+})
 
 // patience with everything: the machine may be busy with other tests.
 const patience = 2 * time.Minute

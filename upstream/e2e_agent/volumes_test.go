@@ -96,7 +96,7 @@ spec:
     - {name: password, mountPath: /password}
     - {name: info, mountPath: /info}
     - {name: memory, mountPath: /memory}
-    - {name: work, mountPath: /work}
+    - {name: work, mountPath: /room}
     - {name: work, mountPath: /part, subPathExpr: parts/$(NAME)}
     - {name: host, mountPath: /host}
 `, "$HOST", host))
@@ -110,9 +110,9 @@ spec:
 		"cat /info/labels":                            `colour="red"`,
 		"cat /info/cpu":                               "250",
 		"stat -f -c %T /memory /password":             "tmpfs\ntmpfs\n",
-		"stat -c %a,%g /work":                         "2777,2002\n",
+		"stat -c %a,%g /room":                         "2777,2002\n",
 		"touch /settings/x 2>&1 || true":              "touch: /settings/x: Read-only file system\n",
-		"echo x > /part/file; cat /work/parts/v/file": "x\n",
+		"echo x > /part/file; cat /room/parts/v/file": "x\n",
 		"echo x > /host/file":                         "",
 		"dd if=/dev/zero of=/memory/f bs=1M count=2 2>/dev/null || echo full": "full\n",
 		"cat /var/run/secrets/kubernetes.io/serviceaccount/namespace":         ns,
@@ -355,9 +355,9 @@ spec:
   - name: c
     image: $IMAGE
     imagePullPolicy: IfNotPresent
-    command: [sh, -c, "echo m > /memory/f; echo w > /work/f; sleep 10000"]
-    readinessProbe: {exec: {command: [cat, /work/f]}, periodSeconds: 1, timeoutSeconds: 30}
-    volumeMounts: [{name: settings, mountPath: /settings}, {name: memory, mountPath: /memory}, {name: work, mountPath: /work}, {name: info, mountPath: /info}]
+    command: [sh, -c, "echo m > /memory/f; echo w > /room/f; sleep 10000"]
+    readinessProbe: {exec: {command: [cat, /room/f]}, periodSeconds: 1, timeoutSeconds: 30}
+    volumeMounts: [{name: settings, mountPath: /settings}, {name: memory, mountPath: /memory}, {name: work, mountPath: /room}, {name: info, mountPath: /info}]
 `)
 	before := n.awaitPod(t, ns, "v", "ready", ready)
 	n.agent.kill()
@@ -368,7 +368,7 @@ spec:
 	}
 	n.awaitPrints(t, ns, "v", "two", "cat", "/settings/a")
 	n.awaitPrints(t, ns, "v", `colour="blue"`, "cat", "/info/labels")
-	if got := n.prints(t, ns, "v", "cat", "/memory/f", "/work/f"); got != "m\nw\n" {
+	if got := n.prints(t, ns, "v", "cat", "/memory/f", "/room/f"); got != "m\nw\n" {
 		t.Errorf("got %q", got)
 	}
 	after := n.pod(t, ns, "v")

@@ -25,6 +25,7 @@ import (
 	"github.com/berth-k8s/berth/simnodes"
 	"github.com/berth-k8s/berth/simnodes/kubelet"
 	"github.com/berth-k8s/berth/upstream/controlplane"
+	"github.com/berth-k8s/berth/upstream/internal/binaries"
 )
 
 // bin is the folder of the binaries under test.
@@ -45,7 +46,7 @@ func run(m *testing.M) (int, error) {
 		return 0, err
 	}
 	defer os.RemoveAll(work)
-	if bin, err = build(work); err != nil {
+	if bin, err = binaries.In(work, "../.."); err != nil {
 		return 0, err
 	}
 	// Nothing of the user's may be reached: not their cluster, not their cache.
@@ -53,19 +54,6 @@ func run(m *testing.M) (int, error) {
 	os.Unsetenv("BERTH_DATA_DIR")
 	os.Setenv("HOME", work)
 	return m.Run(), nil
-}
-
-func build(work string) (string, error) {
-	if dir := os.Getenv("BERTH_BIN"); dir != "" {
-		return filepath.Abs(dir)
-	}
-	for _, b := range [][]string{{"../..", "./cmd/berth", "berth"}, {"..", "./cmd/berth-controlplane", "berth-controlplane"}} {
-		out, err := exec.Command("go", "build", "-C", b[0], "-o", filepath.Join(work, b[2]), b[1]).CombinedOutput()
-		if err != nil {
-			return "", fmt.Errorf("build %s: %w\n%s", b[1], err, out)
-		}
-	}
-	return work, nil
 }
 
 // cluster is a control plane with Kubernetes' own admission, as most clusters have.

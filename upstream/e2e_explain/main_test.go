@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/berth-k8s/berth/upstream/internal/binaries"
 )
 
 var (
@@ -48,7 +50,7 @@ func setUp(m *testing.M) (int, error) {
 		return 0, err
 	}
 	defer os.RemoveAll(work)
-	if bin, err = build(work); err != nil {
+	if bin, err = binaries.In(work, "../.."); err != nil {
 		return 0, err
 	}
 	os.Unsetenv("KUBECONFIG")
@@ -68,22 +70,6 @@ func setUp(m *testing.M) (int, error) {
 		return 0, err
 	}
 	return m.Run(), nil
-}
-
-func build(work string) (string, error) {
-	if dir := os.Getenv("BERTH_BIN"); dir != "" {
-		return filepath.Abs(dir)
-	}
-	for _, b := range [][]string{
-		{"../..", "./cmd/berth", "berth"},
-		{"..", "./cmd/berth-controlplane", "berth-controlplane"},
-	} {
-		out, err := exec.Command("go", "build", "-C", b[0], "-o", filepath.Join(work, b[2]), b[1]).CombinedOutput()
-		if err != nil {
-			return "", fmt.Errorf("build %s: %w\n%s", b[1], err, out)
-		}
-	}
-	return work, nil
 }
 
 // up starts the cluster, and returns how to end it.

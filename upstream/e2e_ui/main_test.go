@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/berth-k8s/berth/upstream/e2e_ui/stage"
+	"github.com/berth-k8s/berth/upstream/internal/binaries"
 )
 
 // shared is what most tests use: one browser, one cluster of three nodes.
@@ -45,7 +46,7 @@ func setUp(m *testing.M) (int, error) {
 	os.Unsetenv("KUBECONFIG")
 	os.Unsetenv("BERTH_DATA_DIR")
 	os.Setenv("HOME", work)
-	if shared.bin, err = stage.Binaries(work, "../.."); err != nil {
+	if shared.bin, err = binaries.In(work, "../.."); err != nil {
 		return 0, err
 	}
 	browser, end, err := stage.Launch(path)

@@ -5,6 +5,8 @@ import (
 	"io"
 	"runtime"
 	"time"
+
+	"github.com/berth-k8s/berth/upstream/bench/table"
 )
 
 // Report is what a run has found so far.
@@ -45,19 +47,19 @@ func (r *Report) writeModes(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "\n## Live: %s nodes\n\n", thousands(r.Nodes))
-	table := [][]string{{"mode", "scheduler", "pods", "bound", "pods/s", "first after", "CPU a pod", "peak memory", "events", "victims"}}
+	lines := [][]string{{"mode", "scheduler", "pods", "bound", "pods/s", "first after", "CPU a pod", "peak memory", "events", "victims"}}
 	for _, m := range r.Modes {
 		for _, round := range m.Rounds {
 			victims := ""
 			if m.Mode.preempts {
 				victims = thousands(round.Victims)
 			}
-			table = append(table, []string{m.Mode.Name, round.Scheduler, thousands(round.Pods), thousands(round.Bound) + gaveUp(round),
+			lines = append(lines, []string{m.Mode.Name, round.Scheduler, thousands(round.Pods), thousands(round.Bound) + gaveUp(round),
 				fmt.Sprintf("%.0f", round.PerSecond()), fmt.Sprintf("%.1f s", round.First.Seconds()), short(round.CPUPerPod()),
 				mebibytes(round.Usage.Peak), thousands(round.Events), victims})
 		}
 	}
-	writeTable(w, table)
+	table.Write(w, lines)
 	if r.Ceiling > 0 {
 		fmt.Fprintf(w, "\nBindings alone, %d at a time and nobody deciding: %s/s.\n", writers, thousands(int(r.Ceiling)))
 	}
@@ -71,7 +73,7 @@ func gaveUp(round Round) string {
 }
 
 func (r *Report) writeGoals(w io.Writer) {
-	table := [][]string{{"mode", "times the pods/s", "goal", "of the bindings that the API server takes", "share of the CPU a pod", "goal",
+	lines := [][]string{{"mode", "times the pods/s", "goal", "of the bindings that the API server takes", "share of the CPU a pod", "goal",
 		"share of the memory", "goal"}}
 	for _, m := range r.Modes {
 		if len(m.Rounds) != 2 {
@@ -83,17 +85,17 @@ func (r *Report) writeGoals(w io.Writer) {
 		memory := float64(berth.Usage.Peak) / float64(max(upstream.Usage.Peak, 1))
 		speed, goal, ceiling := fmt.Sprintf("%.1f", faster), "", ""
 		if m.Mode.Times > 0 {
-			speed, goal = speed+mark(faster >= m.Mode.Times), fmt.Sprintf("%.0f", m.Mode.Times)
+			speed, goal = speed+table.Mark(faster >= m.Mode.Times), fmt.Sprintf("%.0f", m.Mode.Times)
 		}
 		if r.Ceiling > 0 && !m.Mode.preempts {
 			ceiling = fmt.Sprintf("%.0f %%", 100*berth.PerSecond()/r.Ceiling)
 		}
-		table = append(table, []string{m.Mode.Name, speed, goal, ceiling, fmt.Sprintf("%.2f%s", cpu, mark(cpu <= cpuGoal)),
-			fmt.Sprint(cpuGoal), fmt.Sprintf("%.2f%s", memory, mark(memory <= memoryGoal)), fmt.Sprint(memoryGoal)})
+		lines = append(lines, []string{m.Mode.Name, speed, goal, ceiling, fmt.Sprintf("%.2f%s", cpu, table.Mark(cpu <= cpuGoal)),
+			fmt.Sprint(cpuGoal), fmt.Sprintf("%.2f%s", memory, table.Mark(memory <= memoryGoal)), fmt.Sprint(memoryGoal)})
 	}
-	if len(table) > 1 {
+	if len(lines) > 1 {
 		fmt.Fprint(w, "\n## Live: Berth beside kube-scheduler\n\n")
-		writeTable(w, table)
+		table.Write(w, lines)
 	}
 }
 
@@ -102,14 +104,14 @@ func (r *Report) writeLatencies(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "\n## Live: one pod at a time, %s nodes, created to bound\n\n", thousands(r.Nodes))
-	table := [][]string{{"scheduler", "pods", "p50", "p90", "p99", "slowest"}}
+	lines := [][]string{{"scheduler", "pods", "p50", "p90", "p99", "slowest"}}
 	for i := range r.Latencies {
 		l := &r.Latencies[i]
 		p99 := short(l.Quantile(0.99))
 		if i > 0 {
-			p99 += mark(l.Quantile(0.99) <= r.Latencies[0].Quantile(0.99))
+			p99 += table.Mark(l.Quantile(0.99) <= r.Latencies[0].Quantile(0.99))
 		}
-		table = append(table, []string{l.Scheduler, thousands(len(l.Sorted)), short(l.Quantile(0.5)), short(l.Quantile(0.9)), p99, short(l.Quantile(1))})
+		lines = append(lines, []string{l.Scheduler, thousands(len(l.Sorted)), short(l.Quantile(0.5)), short(l.Quantile(0.9)), p99, short(l.Quantile(1))})
 	}
-	writeTable(w, table)
+	table.Write(w, lines)
 }

@@ -2,40 +2,9 @@ package live
 
 import (
 	"fmt"
-	"io"
 	"strconv"
-	"strings"
 	"time"
 )
-
-// mark shows whether a goal is reached.
-func mark(reached bool) string {
-	if reached {
-		return " ✓"
-	}
-	return " ✗"
-}
-
-func writeTable(w io.Writer, rows [][]string) {
-	widths := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], len([]rune(cell)))
-		}
-	}
-	for i, row := range rows {
-		for k, cell := range row {
-			fmt.Fprintf(w, "| %s%s ", cell, strings.Repeat(" ", widths[k]-len([]rune(cell))))
-		}
-		fmt.Fprintln(w, "|")
-		if i == 0 {
-			for k := range row {
-				fmt.Fprintf(w, "| %s ", strings.Repeat("-", widths[k]))
-			}
-			fmt.Fprintln(w, "|")
-		}
-	}
-}
 
 // short shows three digits and the unit.
 func short(d time.Duration) string {

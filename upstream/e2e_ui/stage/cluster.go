@@ -91,20 +91,6 @@ func (p *Process) Memory() int64 {
 	return 0
 }
 
-// Binaries is the folder of berth and berth-controlplane: the one that BERTH_BIN names, or they are built into work.
-func Binaries(work, root string) (string, error) {
-	if dir := os.Getenv("BERTH_BIN"); dir != "" {
-		return filepath.Abs(dir)
-	}
-	for _, b := range [][2]string{{".", "./cmd/berth"}, {"upstream", "./cmd/berth-controlplane"}} {
-		out, err := exec.Command("go", "build", "-C", filepath.Join(root, b[0]), "-o", work+string(filepath.Separator), b[1]).CombinedOutput()
-		if err != nil {
-			return "", fmt.Errorf("build %s: %w\n%s", b[1], err, out)
-		}
-	}
-	return work, nil
-}
-
 // Kubectl runs the built-in kubectl on the cluster of a data directory.
 func Kubectl(bin, dataDir, stdin string, args ...string) (string, error) {
 	cmd := exec.Command(filepath.Join(bin, "berth"), append([]string{"kubectl", "--data-dir", dataDir}, args...)...)
