@@ -1,0 +1,24 @@
+package soak
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// checkBound: a pod gets its node once, and then has room there.
+func (w *witness) checkBound(p *podSeen, before *v1.Pod, now time.Time) {
+	node := p.pod.Spec.NodeName
+	if node != "" && p.boundAt.IsZero() {
+		p.boundAt = now
+	}
+	if before != nil && before.Spec.NodeName != "" {
+		w.checks.add(boundOnce)
+		if before.Spec.NodeName != node {
+			w.report(boundOnce, key(p.pod), "pod %s went from node %s to %q", key(p.pod), before.Spec.NodeName, node)
+		}
+	}
+	if node != "" && (before == nil || before.Spec.NodeName == "") {
+		w.checkRoom(node, p)
+	}
+}

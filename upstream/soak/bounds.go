@@ -1,0 +1,123 @@
+package soak
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// mostMemory and mostGoroutines bound a part of Berth on a cluster of this size, with room: one that leaks comes to them.
+	mostMemory     = 400 << 20
+	mostGoroutines = 1500
+	// A process that was measured at rest may grow by so much more, whatever comes: a leak that is slow.
+	moreMemory     = 80 << 20
+	moreGoroutines = 300
+)
+
+// size is what a process takes.
+type size struct{ memory, goroutines int64 }
+
+// sizes are those of all parts at rest.
+type sizes struct {
+	mu    sync.Mutex
+	first map[int]size // by process, when it was first measured
+	most  map[string]size
+}
+
+func newSizes() *sizes { return &sizes{first: map[int]size{}, most: map[string]size{}} }
+
+// note compares with the bounds, and says what is over them.
+func (s *sizes) note(name string, pid int, now size) (over []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	most := s.most[name]
+	s.most[name] = size{max(most.memory, now.memory), max(most.goroutines, now.goroutines)}
+	first, known := s.first[pid]
+	if !known {
+		s.first[pid] = now
+		first = now
+	}
+	check := func(what string, now, first, most, more int64) {
+		switch {
+		case now > most:
+			over = append(over, fmt.Sprintf("%s has %d %s, more than %d", name, now, what, most))
+		case now > first+first/2+more:
+			over = append(over, fmt.Sprintf("%s has grown from %d to %d %s", name, first, now, what))
+		}
+	}
+	check("bytes of memory", now.memory, first.memory, mostMemory, moreMemory)
+	check("goroutines", now.goroutines, first.goroutines, mostGoroutines, moreGoroutines)
+	return over
+}
+
+// measure looks at all parts of Berth. The control plane is measured, and not judged: it is Kubernetes' own.
+func (c *campaign) measure() {
+	for _, p := range c.parts {
+		pid := p.pid()
+		now := size{memory: residentMemory(pid)}
+		if body, err := p.get("/metrics"); err == nil {
+			now.goroutines = metric(body, "go_goroutines")
+		}
+		if pid == 0 || now.memory == 0 {
+			continue
+		}
+		over := c.sizes.note(p.name, pid, now)
+		if p == c.plane {
+			continue
+		}
+		c.witness.checks.add(bounded)
+		for _, what := range over {
+			c.found(bounded, what, p.name)
+		}
+	}
+}
+
+// residentMemory is the process's, 0 if it is gone.
+func residentMemory(pid int) int64 {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kib, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			return kib << 10
+		}
+	}
+	return 0
+}
+
+func metric(page, name string) int64 {
+	lines := bufio.NewScanner(strings.NewReader(page))
+	for lines.Scan() {
+		if rest, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+			value, _ := strconv.ParseFloat(rest, 64)
+			return int64(value)
+		}
+	}
+	return 0
+}
+
+var endpoints = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
+// get reads one of the part's endpoints.
+func (p *part) get(path string) (string, error) {
+	address := p.journal.endpoints()
+	if address == "" {
+		return "", fmt.Errorf("it has not said where its endpoints are")
+	}
+	response, err := endpoints.Get(address + path)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return string(body), err
+}

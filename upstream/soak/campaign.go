@@ -1,0 +1,291 @@
+package soak
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// campaign is one that runs.
+type campaign struct {
+	Options
+	began time.Time
+
+	parts   []*part // the control plane first; complete once the rounds begin, under mu before
+	plane   *part
+	disk    *disk // nil: none can be mounted, or is wanted
+	noDisk  string
+	client  kubernetes.Interface
+	witness *witness
+	churn   *churn
+	keeping sync.WaitGroup
+	release context.CancelFunc // ends the keeping of parts
+
+	faults, requests, deeds, ends *counts
+	sizes                         *sizes
+
+	enough context.CancelFunc // ends the rounds
+
+	mu         sync.Mutex // guards what follows
+	violations []Violation
+	phase      string
+	rounds     int
+	rests      []time.Duration
+}
+
+// Run plays a campaign. The error says that it could not be played; what it found is in the report.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	c := &campaign{Options: o, began: time.Now(), phase: "start", faults: newCounts(), requests: newCounts(), deeds: newCounts(), ends: newCounts(), sizes: newSizes()}
+	c.witness = newWitness(c.Silence, c.found)
+	defer c.clear()
+	if err := c.start(ctx); err != nil {
+		return nil, err
+	}
+	playing, enough := context.WithCancel(ctx)
+	defer enough()
+	c.enough = enough
+	watching, stop := context.WithCancel(ctx)
+	var witnesses sync.WaitGroup
+	for _, f := range followers(c.client, c.witness) {
+		witnesses.Go(func() { f.run(watching) })
+	}
+	witnesses.Go(func() { c.look(watching) })
+	witnesses.Go(func() { c.ask(watching) })
+	witnesses.Go(func() { c.tell(watching) })
+	c.play(playing)
+	stop()
+	witnesses.Wait()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	c.end()
+	return c.report(), nil
+}
+
+// seeded is a source of chance of its own for one purpose.
+func (c *campaign) seeded(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(c.Seed, purpose)) }
+
+const (
+	forStorm = iota + 1
+	forChurn
+	forNetworks // and a number for each
+)
+
+// play goes through the rounds.
+func (c *campaign) play(ctx context.Context) {
+	c.setPhase("first rest")
+	if !c.rest(ctx) {
+		return // there is nothing to be disturbed
+	}
+	storm := &storm{c: c, rng: c.seeded(forStorm), counts: c.faults}
+	for ctx.Err() == nil && (c.rounds == 0 || time.Since(c.began) < c.For) {
+		c.setPhase("storm")
+		storm.targets = c.parts
+		if c.rounds%2 == 1 {
+			storm.targets = c.networked()
+		}
+		raging, over := context.WithTimeout(ctx, c.Storm)
+		var both sync.WaitGroup
+		both.Go(func() { storm.run(raging) })
+		both.Go(func() { c.churn.run(raging) })
+		both.Wait()
+		over()
+		c.setPhase("faults over")
+		c.settle(ctx)
+		c.setPhase("rest")
+		c.rest(ctx)
+		c.mu.Lock()
+		c.rounds++
+		c.mu.Unlock()
+	}
+}
+
+func (c *campaign) setPhase(phase string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.phase = phase
+	for _, p := range c.parts {
+		p.journal.note("phase: %s", phase)
+	}
+}
+
+// start brings up the control plane, and all other parts, each behind a network of its own.
+func (c *campaign) start(ctx context.Context) error {
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return err
+	}
+	data := filepath.Join(c.Dir, "cluster")
+	switch {
+	case !c.Disk:
+		c.noDisk = "not wanted"
+	default:
+		var err error
+		if c.disk, err = newDisk(data); err != nil {
+			c.noDisk = err.Error()
+		}
+	}
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	keeping, release := context.WithCancel(context.Background())
+	c.release = release
+	c.plane, err = c.newPart("controlplane", nil, func(string) []string {
+		return []string{filepath.Join(c.Bin, "berth-controlplane"), "--data-dir", data, "--port", strconv.Itoa(port), "--log-to-stderr",
+			"--default-not-ready-toleration-seconds", strconv.Itoa(lostFor), "--default-unreachable-toleration-seconds", strconv.Itoa(lostFor)}
+	})
+	if err != nil {
+		return err
+	}
+	c.keeping.Go(func() { c.plane.keep(keeping) })
+	config, err := c.connect(ctx, filepath.Join(data, "kubeconfig"))
+	if err != nil {
+		return err
+	}
+	if c.client, err = kubernetes.NewForConfig(config); err != nil {
+		return err
+	}
+	c.churn = &churn{client: c.client, rng: c.seeded(forChurn), nodes: c.Nodes, counts: c.deeds}
+	if err := c.startParts(config); err != nil {
+		return err
+	}
+	for _, p := range c.networked() {
+		c.keeping.Go(func() { p.keep(keeping) })
+	}
+	return nil
+}
+
+// connect waits for the API server.
+func (c *campaign) connect(ctx context.Context, kubeconfig string) (*rest.Config, error) {
+	for end := time.Now().Add(2 * time.Minute); ; {
+		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+		if err == nil {
+			config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+			config.QPS, config.UserAgent = -1, "berth-soak"
+			var client *kubernetes.Clientset
+			if client, err = kubernetes.NewForConfig(config); err == nil {
+				_, err = client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Raw()
+			}
+		}
+		switch {
+		case err == nil:
+			return config, nil
+		case time.Now().After(end):
+			return nil, fmt.Errorf("the control plane did not start: %w: see %s", err, c.Dir)
+		case !pause(ctx, 100*time.Millisecond):
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// networked are the parts that reach the API server through a network: all but the control plane.
+func (c *campaign) networked() []*part {
+	return slices.DeleteFunc(slices.Clone(c.parts), func(p *part) bool { return p.network == nil })
+}
+
+func (c *campaign) controllers() []*part {
+	return slices.DeleteFunc(slices.Clone(c.parts), func(p *part) bool { return p.kind() != "controller" })
+}
+
+// look asks again and again what time alone brings about.
+func (c *campaign) look(ctx context.Context) {
+	last := time.Now()
+	for pause(ctx, 500*time.Millisecond) {
+		now, passed := time.Now(), time.Duration(0)
+		fair := c.plane.well(now, recovers)
+		for _, p := range c.controllers() {
+			fair = fair && p.well(now, recovers)
+		}
+		if fair && now.Sub(last) < 2*time.Second { // else this process itself got no time to see what happened
+			passed = now.Sub(last)
+		}
+		last = now
+		c.witness.checkLate(now, passed)
+	}
+}
+
+// ask asks the API server again and again whether it is ready: one that runs and does not answer is in trouble, too.
+func (c *campaign) ask(ctx context.Context) {
+	for pause(ctx, 500*time.Millisecond) {
+		if err := c.answers(ctx); err != nil {
+			c.plane.ails()
+		}
+	}
+}
+
+func (c *campaign) answers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	_, err := c.client.Discovery().RESTClient().Get().AbsPath("/readyz").MaxRetries(0).Do(ctx).Raw()
+	return err
+}
+
+// end asks every part to end, the control plane last.
+func (c *campaign) end() {
+	c.setPhase("end")
+	c.release() // none is started again
+	for _, p := range slices.Backward(c.parts) {
+		code, ran := p.terminate(time.Minute)
+		if !ran {
+			continue
+		}
+		c.witness.checks.add(cleanEnd)
+		if code != 0 {
+			c.found(cleanEnd, fmt.Sprintf("%s was asked to end and did so with exit code %d", p.name, code), p.name)
+		}
+	}
+}
+
+// clear leaves nothing running and nothing mounted.
+func (c *campaign) clear() {
+	if c.release != nil {
+		c.release()
+	}
+	ended := make(chan struct{})
+	go func() { c.keeping.Wait(); close(ended) }()
+	for over := false; !over; { // one may just have been starting
+		for _, p := range slices.Backward(c.parts) {
+			p.kill(0)
+		}
+		select {
+		case <-ended:
+			over = true
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	for _, p := range c.parts {
+		if p.network != nil {
+			p.network.close()
+		}
+		p.journal.file.Close()
+	}
+	if c.disk != nil {
+		if err := c.disk.remove(); err != nil {
+			fmt.Fprintln(c.Out, "soak: remove the disk:", err)
+		}
+	}
+}

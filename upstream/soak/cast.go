@@ -1,0 +1,127 @@
+package soak
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// schedulerConfig serves two names: one as upstream's, one whose preemption keeps budgets.
+var schedulerConfig = fmt.Sprintf(`apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {leaseDuration: %s, renewDeadline: %s, retryPeriod: %s}
+profiles:
+- schedulerName: default-scheduler
+- schedulerName: %s
+`, leaseDuration, renewDeadline, retryPeriod, careful)
+
+// startParts makes two schedulers, two controllers and the nodes.
+func (c *campaign) startParts(api *rest.Config) error {
+	config := filepath.Join(c.Dir, "scheduler.yaml")
+	if err := os.WriteFile(config, []byte(schedulerConfig), 0o600); err != nil {
+		return err
+	}
+	berth := filepath.Join(c.Bin, "berth")
+	scheduler := []string{berth, "scheduler"}
+	if alone := filepath.Join(c.Bin, "berth-scheduler"); exists(alone) {
+		scheduler = []string{alone}
+	}
+	endpoints := []string{"--health-bind-address", "127.0.0.1:0", "-v", "2"}
+	roles := map[string][]string{
+		"scheduler": append(append(scheduler, "--config", config, "--secure-port", "0", "--preemption-respects-budgets="+careful), endpoints...),
+		"controller": append([]string{berth, "controller", "--node-monitor-grace-period", c.Silence.String(), "--node-eviction-rate", "2",
+			"--leader-elect-lease-duration", leaseDuration.String(), "--leader-elect-renew-deadline", renewDeadline.String(), "--leader-elect-retry-period", retryPeriod.String()}, endpoints...),
+		"nodes": {berth, "nodes", "--count", strconv.Itoa(c.Nodes), "--zones", "3", "--cpu", strconv.Itoa(nodeCPU), "--memory", "16Gi",
+			"--pods", strconv.Itoa(nodePods), "--resource", fmt.Sprintf("%s=%d", widget, nodeWidgets), "--lease-renew-interval", (c.Silence / 5).String()},
+	}
+	for i, name := range []string{"scheduler-1", "scheduler-2", "controller-1", "controller-2", "nodes"} {
+		kind, _, _ := strings.Cut(name, "-")
+		network, err := newNetwork(api, c.seeded(forNetworks+uint64(i)), c.requests, func(pod string) {
+			if kind == "controller" {
+				c.witness.noteDeletion(pod, time.Now())
+			}
+		})
+		if err != nil {
+			return err
+		}
+		if _, err := c.newPart(name, network, func(kubeconfig string) []string {
+			return append(append([]string{}, roles[kind]...), "--kubeconfig", kubeconfig)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// newPart makes a part with a log in the campaign's folder.
+func (c *campaign) newPart(name string, network *network, argv func(kubeconfig string) []string) (*part, error) {
+	file, err := os.Create(filepath.Join(c.Dir, name+".log"))
+	if err != nil {
+		return nil, err
+	}
+	p := &part{name: name, network: network, excused: c.excused, ended: c.partEnded}
+	p.journal = newJournal(name, file, func(line string) {
+		c.found(noPanic, fmt.Sprintf("%s: %s", name, line), name)
+	})
+	kubeconfig := filepath.Join(c.Dir, name+".kubeconfig")
+	if network != nil {
+		if err := network.writeKubeconfig(kubeconfig); err != nil {
+			return nil, err
+		}
+	}
+	p.argv = argv(kubeconfig)
+	c.mu.Lock()
+	c.parts = append(c.parts, p)
+	c.mu.Unlock()
+	return p, nil
+}
+
+// kind is what the part is, without its number.
+func (p *part) kind() string {
+	kind, _, _ := strings.Cut(p.name, "-")
+	return kind
+}
+
+// excused names the ends that are as documented: a leader that may be none any more, a part that does not reach the API server when it
+// starts or is refused by it, and a control plane without room for its state.
+func (c *campaign) excused(p *part, words string) (string, bool) {
+	switch {
+	case strings.Contains(words, "leadership lost"):
+		return "leadership lost", true
+	case strings.Contains(words, "cannot be reached"), strings.Contains(words, "no answer"):
+		return "the API server could not be reached", true
+	case p.kind() == "nodes" && strings.Contains(words, "berth: "+refusal):
+		return "the API server refused its first request", true
+	case c.disk != nil && c.disk.filled.Load() && strings.Contains(words, "no space left"):
+		return "no room for the state of etcd", true
+	}
+	return "", false
+}
+
+// partEnded hears that a part ended without being asked to.
+func (c *campaign) partEnded(p *part, why string, excused bool) {
+	c.witness.checks.add(noPanic)
+	c.ends.add(p.kind() + ": " + why)
+	if !excused {
+		c.found(noPanic, fmt.Sprintf("%s ended by itself: %s: %s", p.name, why, firstOf(p.journal.last(3))), p.name)
+	}
+}
+
+func firstOf(lines []string) string {
+	for _, l := range lines {
+		if !strings.HasPrefix(l, "---- ") {
+			return l
+		}
+	}
+	return ""
+}

@@ -1,0 +1,86 @@
+package soak
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+)
+
+// diskSize is room for an hour of etcd: it keeps seven logs of 64 MiB, and the database.
+const diskSize = 1 << 30
+
+// disk is a file system of its own for the data of the control plane, that can be filled.
+type disk struct {
+	dir    string
+	filled atomic.Bool // now, or lately
+	mu     sync.Mutex
+	file   *os.File
+}
+
+// newDisk mounts it; the error says why that cannot be done here.
+func newDisk(dir string) (*disk, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d,mode=0700", diskSize)); err != nil {
+		return nil, fmt.Errorf("no file system can be mounted here (tmpfs: %w)", err)
+	}
+	return &disk{dir: dir}, nil
+}
+
+// fill takes all that is free.
+func (d *disk) fill() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.file != nil {
+		return false
+	}
+	file, err := os.Create(filepath.Join(d.dir, "filler"))
+	if err != nil {
+		return false
+	}
+	d.file = file
+	d.filled.Store(true)
+	zeros := make([]byte, 64<<10)
+	for size := int64(64 << 20); size >= int64(len(zeros)); {
+		info, err := file.Stat()
+		if err != nil {
+			break
+		}
+		if err := syscall.Fallocate(int(file.Fd()), 0, info.Size(), size); err != nil {
+			size /= 2
+		}
+	}
+	for err == nil { // to the last page
+		_, err = file.WriteAt(zeros, fileSize(file))
+	}
+	return true
+}
+
+func fileSize(f *os.File) int64 {
+	if info, err := f.Stat(); err == nil {
+		return info.Size()
+	}
+	return 0
+}
+
+func (d *disk) free() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.file == nil {
+		return
+	}
+	d.file.Close()
+	os.Remove(d.file.Name())
+	d.file = nil
+}
+
+// remove unmounts it; nothing of it is left.
+func (d *disk) remove() error {
+	d.free()
+	return errors.Join(syscall.Unmount(d.dir, 0), os.Remove(d.dir))
+}

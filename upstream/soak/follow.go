@@ -1,0 +1,149 @@
+package soak
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// follower shows a witness all objects of a resource. It is not one of Berth's own, nor an informer: it knows when it may have missed
+// something, and says so.
+type follower struct {
+	resource string
+	client   rest.Interface
+	list     func() runtime.Object
+	witness  *witness
+
+	version string
+	newest  uint64    // version that was ever seen
+	seenAll time.Time // until when nothing was missed
+}
+
+func followers(client kubernetes.Interface, w *witness) []*follower {
+	core, policy := client.CoreV1().RESTClient(), client.PolicyV1().RESTClient()
+	return []*follower{
+		{resource: "nodes", client: core, list: func() runtime.Object { return &v1.NodeList{} }, witness: w},
+		{resource: "pods", client: core, list: func() runtime.Object { return &v1.PodList{} }, witness: w},
+		{resource: "poddisruptionbudgets", client: policy, list: func() runtime.Object { return &policyv1.PodDisruptionBudgetList{} }, witness: w},
+	}
+}
+
+func (f *follower) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if f.version == "" {
+			if err := f.all(ctx); err != nil {
+				pause(ctx, 100*time.Millisecond)
+				continue
+			}
+		}
+		if err := f.changes(ctx); err != nil {
+			f.version = ""
+		}
+		pause(ctx, 20*time.Millisecond)
+	}
+}
+
+// all lists.
+func (f *follower) all(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	list := f.list()
+	if err := f.client.Get().Resource(f.resource).MaxRetries(0).Do(ctx).Into(list); err != nil {
+		return err
+	}
+	now := time.Now()
+	var gap *span
+	if !f.seenAll.IsZero() {
+		gap = &span{f.seenAll, now}
+	}
+	present := map[types.UID]bool{}
+	_ = meta.EachListItem(list, func(o runtime.Object) error { // the function fails never
+		present[o.(metav1.Object).GetUID()] = true
+		f.witness.sees(o, now, gap)
+		return nil
+	})
+	f.witness.listed(f.resource, present, now, gap)
+	accessor, err := meta.ListAccessor(list)
+	if err != nil {
+		return err
+	}
+	f.reached(accessor.GetResourceVersion())
+	f.seenAll = now
+	return nil
+}
+
+// reached notes the version; the API server may never go back behind one that it has shown.
+func (f *follower) reached(version string) {
+	f.version = version
+	n, err := strconv.ParseUint(version, 10, 64)
+	if err != nil {
+		return
+	}
+	f.witness.checks.add(stateKept)
+	if n < f.newest {
+		f.witness.found(stateKept, fmt.Sprintf("%s were at version %d, and are at %d", f.resource, f.newest, n), f.resource)
+	}
+	f.newest = max(n, f.newest)
+}
+
+// changes watches. Without an error the next watch goes on where this one ended.
+func (f *follower) changes(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	options := metav1.ListOptions{Watch: true, ResourceVersion: f.version, AllowWatchBookmarks: true}
+	watching, err := f.client.Get().Resource(f.resource).VersionedParams(&options, metav1.ParameterCodec).MaxRetries(0).Watch(ctx)
+	if err != nil {
+		if f.gone(err) {
+			return err
+		}
+		pause(ctx, 100*time.Millisecond)
+		return nil // not reached: what is missed is still to be had
+	}
+	defer watching.Stop()
+	for event := range watching.ResultChan() {
+		now := time.Now()
+		switch event.Type {
+		case watch.Added, watch.Modified:
+			f.witness.sees(event.Object, now, nil)
+		case watch.Deleted:
+			f.witness.misses(event.Object, now)
+		case watch.Error:
+			return fmt.Errorf("watch %s: %v", f.resource, event.Object)
+		}
+		if o, ok := event.Object.(metav1.Object); ok {
+			f.version = o.GetResourceVersion()
+			if n, err := strconv.ParseUint(f.version, 10, 64); err == nil {
+				f.newest = max(n, f.newest)
+			}
+		}
+		f.seenAll = now
+	}
+	return nil
+}
+
+// gone tells whether the version cannot be watched from any more.
+func (f *follower) gone(err error) bool {
+	status, ok := err.(interface{ Status() metav1.Status })
+	return ok && status.Status().Code == 410 || ok && status.Status().Code == 504
+}
+
+// pause waits, and reports whether it was let.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}

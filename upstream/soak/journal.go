@@ -1,0 +1,136 @@
+package soak
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// keptLines is how much of a log is at hand for a report; all of it is in the file.
+const keptLines = 20_000
+
+// journal is the log of a part: kept in a file, and read as it is written.
+type journal struct {
+	name  string
+	panic func(line string)
+
+	mu      sync.Mutex
+	file    io.WriteCloser
+	lines   []line // a ring
+	next    int
+	partial []byte
+	address string // of the part's endpoints, as it last said
+}
+
+type line struct {
+	at   time.Time
+	text string
+}
+
+var (
+	addressPattern = regexp.MustCompile(`health and metrics on (http://\S+)`)
+	panicPattern   = regexp.MustCompile(`^panic: |^fatal error: |DATA RACE|Observed a panic|^unexpected fault address`)
+)
+
+func newJournal(name string, file io.WriteCloser, panic func(string)) *journal {
+	return &journal{name: name, file: file, panic: panic}
+}
+
+// Write takes in what a part says.
+func (j *journal) Write(text []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.partial = append(j.partial, text...)
+	for {
+		end := bytes.IndexByte(j.partial, '\n')
+		if end < 0 {
+			break
+		}
+		j.take(string(j.partial[:end]))
+		j.partial = j.partial[end+1:]
+	}
+	return j.file.Write(text)
+}
+
+// take is called under mu.
+func (j *journal) take(text string) {
+	if found := addressPattern.FindStringSubmatch(text); found != nil {
+		j.address = found[1]
+	}
+	if panicPattern.MatchString(text) && j.panic != nil {
+		go j.panic(text) // it will ask for the lines around
+	}
+	one := line{time.Now(), text}
+	if len(j.lines) < keptLines {
+		j.lines = append(j.lines, one)
+		return
+	}
+	j.lines[j.next] = one
+	j.next = (j.next + 1) % keptLines
+}
+
+// note writes a line of the campaign's own.
+func (j *journal) note(format string, args ...any) {
+	fmt.Fprintf(j, "---- "+format+"\n", args...)
+}
+
+func (j *journal) endpoints() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.address
+}
+
+// forget the endpoints: the part is started anew.
+func (j *journal) forget() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.address = ""
+}
+
+// about returns the last lines, at most so many, that have one of the words in them.
+func (j *journal) about(most int, words ...string) []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var found []string
+	for i := range j.lines {
+		l := j.lines[(j.next+len(j.lines)-1-i)%len(j.lines)]
+		for _, word := range words {
+			if word != "" && strings.Contains(l.text, word) {
+				found = append(found, fmt.Sprintf("%s %s: %s", l.at.Format("15:04:05.000"), j.name, l.text))
+				break
+			}
+		}
+		if len(found) == most {
+			break
+		}
+	}
+	return found
+}
+
+const started = "---- started"
+
+// ofThis returns what the process that was started last has said lately.
+func (j *journal) ofThis() string {
+	said := j.last(20)
+	if i := slices.Index(said, started); i >= 0 {
+		said = said[:i]
+	}
+	slices.Reverse(said)
+	return strings.Join(said, "\n")
+}
+
+// last returns the last lines, the newest first.
+func (j *journal) last(most int) []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var found []string
+	for i := range min(most, len(j.lines)) {
+		found = append(found, j.lines[(j.next+len(j.lines)-1-i)%len(j.lines)].text)
+	}
+	return found
+}

@@ -1,0 +1,133 @@
+package soak
+
+import (
+	"context"
+	"io"
+	"log"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// quiet takes what net/http says of connections that were broken on purpose.
+var quiet = log.New(io.Discard, "", 0)
+
+// gate lets through, or holds up until it is opened.
+type gate struct {
+	mu     sync.Mutex
+	closed chan struct{} // nil: open; closed when it opens
+}
+
+func (g *gate) shut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed == nil {
+		g.closed = make(chan struct{})
+	}
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed != nil {
+		close(g.closed)
+		g.closed = nil
+	}
+}
+
+// pass waits until the gate is open; false: over was closed before.
+func (g *gate) pass(over <-chan struct{}) bool {
+	for {
+		g.mu.Lock()
+		closed := g.closed
+		g.mu.Unlock()
+		if closed == nil {
+			return true
+		}
+		select {
+		case <-closed:
+		case <-over:
+			return false
+		}
+	}
+}
+
+type watchKey struct{}
+
+// serveWatch passes a watch on until it is cut.
+func (n *network) serveWatch(w http.ResponseWriter, r *http.Request, resource string) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	one := &watching{resource: resource, cancel: cancel}
+	n.mu.Lock()
+	n.number++
+	id := n.number
+	n.watches[id] = one
+	n.mu.Unlock()
+	defer func() {
+		n.mu.Lock()
+		delete(n.watches, id)
+		n.mu.Unlock()
+	}()
+	n.forward.ServeHTTP(w, r.WithContext(context.WithValue(ctx, watchKey{}, one)))
+	if ctx.Err() != nil {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// gated has what a watch shows pass its gate.
+func (n *network) gated(answer *http.Response) error {
+	if one, ok := answer.Request.Context().Value(watchKey{}).(*watching); ok {
+		answer.Body = &gatedBody{answer.Body, one, answer.Request.Context().Done()}
+	}
+	return nil
+}
+
+type gatedBody struct {
+	io.ReadCloser
+	watch *watching
+	over  <-chan struct{}
+}
+
+func (b *gatedBody) Read(into []byte) (int, error) {
+	n, err := b.ReadCloser.Read(into)
+	if !b.watch.gate.pass(b.over) {
+		return 0, context.Canceled
+	}
+	return n, err
+}
+
+// some are the watches of a resource, "" is all.
+func (n *network) some(resource string) []*watching {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.DeleteFunc(slices.Collect(maps.Values(n.watches)), func(w *watching) bool {
+		return resource != "" && w.resource != resource
+	})
+}
+
+// cut breaks watches; relist has the next one of each resource told that its version is forgotten.
+func (n *network) cut(resource string, relist bool) {
+	for _, w := range n.some(resource) {
+		if relist {
+			n.mu.Lock()
+			n.forget[w.resource] = true
+			n.mu.Unlock()
+		}
+		w.cancel()
+	}
+}
+
+// stall has watches show nothing for a time, and then all at once.
+func (n *network) stall(ctx context.Context, resource string, d time.Duration) {
+	watches := n.some(resource)
+	for _, w := range watches {
+		w.gate.shut()
+	}
+	pause(ctx, d)
+	for _, w := range watches {
+		w.gate.open()
+	}
+}

@@ -1,0 +1,181 @@
+package soak
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// part is a process of the cluster. Whatever ends it, it is started again, as a kubelet does.
+type part struct {
+	name    string
+	argv    []string
+	journal *journal
+	network *network // between it and the API server; nil for the control plane
+	// excused says that an end like this, with these last words, is as it should be.
+	excused func(p *part, words string) (string, bool)
+	ended   func(p *part, why string, excused bool) // told of ends that nobody asked for
+
+	mu       sync.Mutex // guards what follows
+	process  *os.Process
+	gone     chan struct{} // closed when the process has ended
+	struck   bool          // the end of this process was asked for
+	downFor  time.Duration // before it is started again
+	asleep   bool
+	cut      bool
+	troubled time.Time // when something hard was last done to it, or ended
+	exit     error     // of the last process
+}
+
+// keep runs the part until the context ends.
+func (p *part) keep(ctx context.Context) {
+	runtime.LockOSThread() // a child is told of the death of the thread that made it, not of the process
+	defer runtime.UnlockOSThread()
+	for ctx.Err() == nil {
+		p.run(ctx)
+		p.mu.Lock()
+		pause := p.downFor
+		p.downFor = 0
+		p.mu.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// run starts a process and waits for its end.
+func (p *part) run(ctx context.Context) {
+	p.journal.forget()
+	fmt.Fprintln(p.journal, started)
+	cmd := exec.Command(p.argv[0], p.argv[1:]...)
+	cmd.Stdout, cmd.Stderr = p.journal, p.journal
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.Env = append(os.Environ(), "KUBECONFIG=", "BERTH_DATA_DIR=")
+	gone := make(chan struct{})
+	p.mu.Lock()
+	err := cmd.Start()
+	p.process, p.gone, p.struck, p.asleep, p.troubled = cmd.Process, gone, false, false, time.Now()
+	p.mu.Unlock()
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if p.network != nil {
+		p.network.reset() // what it has sent and nobody has read dies with it
+	}
+	p.mu.Lock()
+	asked := p.struck || ctx.Err() != nil
+	p.process, p.troubled, p.exit = nil, time.Now(), err
+	if !asked {
+		p.downFor = time.Second
+	}
+	p.mu.Unlock()
+	close(gone)
+	p.journal.note("ended: %v", err)
+	if !asked {
+		why := fmt.Sprint(err)
+		named, excused := p.excused(p, p.journal.ofThis())
+		if excused {
+			why = named
+		}
+		p.ended(p, why, excused)
+	}
+}
+
+// kill is kill -9; it returns when the process has ended.
+func (p *part) kill(downFor time.Duration) bool {
+	p.mu.Lock()
+	process, gone := p.process, p.gone
+	if process == nil {
+		p.mu.Unlock()
+		return false
+	}
+	p.struck, p.downFor = true, downFor
+	p.mu.Unlock()
+	_ = process.Kill() // it may have ended by itself
+	<-gone
+	return true
+}
+
+// sleep is SIGSTOP; wake, SIGCONT.
+func (p *part) sleep() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.process == nil || p.asleep {
+		return false
+	}
+	p.asleep, p.troubled = true, time.Now()
+	return p.process.Signal(syscall.SIGSTOP) == nil
+}
+
+func (p *part) wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.process != nil && p.asleep {
+		_ = p.process.Signal(syscall.SIGCONT) // it may have been killed
+	}
+	p.asleep, p.troubled = false, time.Now()
+}
+
+// setCut notes that the part is cut off, or no longer.
+func (p *part) setCut(cut bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut, p.troubled = cut, time.Now()
+}
+
+// ails notes that something is hard for the part just now.
+func (p *part) ails() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.troubled = time.Now()
+}
+
+// well says that nothing hard has been done to the part for a while.
+func (p *part) well(now time.Time, forAWhile time.Duration) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.process != nil && !p.asleep && !p.cut && now.Sub(p.troubled) > forAWhile
+}
+
+func (p *part) pid() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.process == nil {
+		return 0
+	}
+	return p.process.Pid
+}
+
+// terminate is SIGTERM, and the exit code: -1 if it did not end in time.
+func (p *part) terminate(within time.Duration) (code int, ran bool) {
+	p.mu.Lock()
+	process, gone := p.process, p.gone
+	p.struck = true
+	p.mu.Unlock()
+	if process == nil {
+		return 0, false
+	}
+	_ = process.Signal(syscall.SIGTERM) // it may have ended by itself
+	select {
+	case <-gone:
+	case <-time.After(within):
+		_ = process.Kill()
+		<-gone
+		return -1, true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.exit == nil {
+		return 0, true
+	}
+	if ended, ok := p.exit.(*exec.ExitError); ok {
+		return ended.ExitCode(), true
+	}
+	return -1, true
+}

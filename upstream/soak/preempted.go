@@ -1,0 +1,104 @@
+package soak
+
+import (
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// waitedPod is a pod that waited for a node until then.
+type waitedPod struct {
+	priority int32
+	until    time.Time
+}
+
+// lets notes that a pod waits no longer.
+func (w *witness) lets(p *podSeen, now time.Time) {
+	if waits(p.pod) {
+		w.waited = append(w.waited, waitedPod{priority(p.pod), now})
+	}
+}
+
+func priority(pod *v1.Pod) int32 {
+	if pod.Spec.Priority == nil {
+		return 0
+	}
+	return *pod.Spec.Priority
+}
+
+// checkPreemption: who is preempted matters less than somebody who waited, and no budget that was to be kept forbade it.
+func (w *witness) checkPreemption(p *podSeen, message string, now time.Time) {
+	if !w.sawAll(now.Add(-window), "pods") {
+		w.checks.add(victimJust + " (not judged: changes may have been missed)")
+		return
+	}
+	w.checks.add(victimJust)
+	just := false
+	for _, other := range w.pods {
+		just = just || waits(other.pod) && priority(other.pod) > priority(p.pod)
+	}
+	for _, other := range w.waited {
+		just = just || other.priority > priority(p.pod) && now.Sub(other.until) < window
+	}
+	if !just {
+		w.report(victimJust, key(p.pod), "pod %s of priority %d was preempted, and no pod of a higher one waited in the last %s", key(p.pod), priority(p.pod), window)
+	}
+	if strings.HasPrefix(message, careful+":") {
+		w.checkBudgets(p, "the preemption of "+careful, now)
+	}
+}
+
+// budgetSeen is a budget, and since when it allows nothing.
+type budgetSeen struct {
+	budget   *policyv1.PodDisruptionBudget
+	selector labels.Selector
+	spent    time.Time // zero: it allows something
+}
+
+func (w *witness) seesBudget(budget *policyv1.PodDisruptionBudget, now time.Time, gap *span) {
+	b := w.budgets[budget.UID]
+	if b == nil {
+		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
+		if err != nil {
+			return
+		}
+		b = &budgetSeen{selector: selector}
+		w.budgets[budget.UID] = b
+	}
+	b.budget = budget
+	switch {
+	case budget.Status.DisruptionsAllowed > 0 || budget.Status.ObservedGeneration == 0:
+		b.spent = time.Time{}
+	case b.spent.IsZero() || gap != nil && budget.Spec.MaxUnavailable == nil:
+		b.spent = now // it may have allowed something while nobody looked; one that never does cannot
+	}
+}
+
+// checkBudgets: no budget of the pod has said for as long as the window that it allows nothing.
+func (w *witness) checkBudgets(p *podSeen, by string, now time.Time) {
+	if !ready(p.pod) {
+		return // a pod that is not healthy may go if its budget is met
+	}
+	for _, b := range w.budgets {
+		if b.budget.Namespace != p.pod.Namespace || !b.selector.Matches(labels.Set(p.pod.Labels)) {
+			continue
+		}
+		w.checks.add(budgetsKept)
+		if !b.spent.IsZero() && now.Sub(b.spent) > window {
+			w.report(budgetsKept, key(p.pod), "pod %s was made to leave by %s; its budget %s has allowed no disruption for %s", key(p.pod), by, b.budget.Name, now.Sub(b.spent).Round(time.Second))
+		}
+	}
+}
+
+func ready(pod *v1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == v1.PodReady {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}

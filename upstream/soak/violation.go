@@ -1,0 +1,66 @@
+package soak
+
+import (
+	"maps"
+	"sync"
+	"time"
+)
+
+// Violation is a promise that was not kept.
+type Violation struct {
+	At      time.Time
+	After   time.Duration // from the beginning of the campaign
+	Promise string
+	What    string
+	About   []string // the names that it is about
+	Lines   []string // of the logs
+}
+
+// The promises.
+const (
+	boundOnce    = "no pod is bound to two nodes"
+	roomKept     = "no node is given more than it can take"
+	evictionDone = "no eviction is lost"
+	evictionJust = "no eviction is wrongful"
+	victimJust   = "no pod is preempted for one that matters less"
+	budgetsKept  = "no budget is broken where it was promised"
+	noneForgot   = "no pod is forgotten"
+	silenceSeen  = "no silent node is taken for a live one"
+	comesToRest  = "the cluster comes to rest when faults end"
+	stateKept    = "nothing that was acknowledged is lost"
+	bounded      = "memory and goroutines are bounded"
+	noPanic      = "no part panics or ends by itself without reason"
+	cleanEnd     = "every part ends cleanly when asked to"
+)
+
+var promises = []string{boundOnce, roomKept, evictionDone, evictionJust, victimJust, budgetsKept, noneForgot, silenceSeen, comesToRest,
+	stateKept, bounded, noPanic, cleanEnd}
+
+// counts counts things by name.
+type counts struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+func newCounts() *counts { return &counts{of: map[string]int{}} }
+
+func (c *counts) add(name string) { c.more(name, 1) }
+
+func (c *counts) more(name string, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.of[name] += n
+}
+
+func (c *counts) all() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.of)
+}
+
+func (c *counts) sum() (sum int) {
+	for _, n := range c.all() {
+		sum += n
+	}
+	return sum
+}

@@ -1,0 +1,222 @@
+package soak
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// window is how old what a part acts on may be: what was done to it may have lasted so long, and its request, too.
+	window = longestTrouble + 2*longestDelay + 10*time.Second
+	// remembers is how long the witness keeps what is over.
+	remembers = 3 * window
+	// inexact is by how much times may differ that were seen on two watches, or are written in whole seconds.
+	inexact = 3 * time.Second
+)
+
+// witness sees all nodes, pods and budgets, straight from the API server, and judges. It is told what comes, and when; so that tests
+// can tell it.
+type witness struct {
+	found  func(promise, what string, about ...string)
+	checks *counts
+	// silence is how long a node may give no sign of life before it is to be tainted.
+	silence time.Duration
+
+	mu      sync.Mutex // guards what follows
+	nodes   map[string]*nodeSeen
+	pods    map[types.UID]*podSeen
+	budgets map[types.UID]*budgetSeen
+	// deleted has when a controller last sent a deletion or an eviction of a pod, by namespace/name.
+	deleted map[string]time.Time
+	// blind has, by resource, when the last time ended in which changes may have been missed, and when it began.
+	blind map[string]span
+	// waited are pods that waited for a node, with their priority, until when.
+	waited []waitedPod
+	// fair is how long, in all, the controllers have been well: only then can they be late. See evicted.go.
+	fair time.Duration
+	told map[string]bool // what was reported, once each
+}
+
+type span struct{ from, to time.Time }
+
+type podSeen struct {
+	pod     *v1.Pod
+	demand  demand
+	boundAt time.Time // seen
+	late    struct {
+		due  bool
+		fair time.Duration // when it came due
+	}
+	wasLeaving bool
+}
+
+func newWitness(silence time.Duration, found func(promise, what string, about ...string)) *witness {
+	return &witness{
+		found: found, checks: newCounts(), silence: silence,
+		nodes: map[string]*nodeSeen{}, pods: map[types.UID]*podSeen{}, budgets: map[types.UID]*budgetSeen{},
+		deleted: map[string]time.Time{}, blind: map[string]span{}, told: map[string]bool{},
+	}
+}
+
+// report tells of a violation, once for each thing that it is about.
+func (w *witness) report(promise string, about string, format string, args ...any) {
+	if w.told[promise+about] {
+		return
+	}
+	w.told[promise+about] = true
+	w.found(promise, fmt.Sprintf(format, args...), about)
+}
+
+func (w *witness) noteDeletion(pod string, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deleted[pod] = now
+}
+
+// sees takes in an object as it is now. Between listing and listed it may differ in more than one change from what was seen before.
+func (w *witness) sees(object any, now time.Time, gap *span) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch o := object.(type) {
+	case *v1.Node:
+		w.seesNode(o, now, gap)
+	case *v1.Pod:
+		w.seesPod(o, now)
+	case *policyv1.PodDisruptionBudget:
+		w.seesBudget(o, now, gap)
+	}
+}
+
+// misses takes in that an object is gone.
+func (w *witness) misses(object any, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch o := object.(type) {
+	case *v1.Node:
+		delete(w.nodes, o.Name)
+	case *v1.Pod:
+		w.missesPod(o, now)
+	case *policyv1.PodDisruptionBudget:
+		delete(w.budgets, o.UID)
+	}
+}
+
+// listed takes in that a list was seen as a whole, after changes may have been missed; present are the UIDs that are there.
+func (w *witness) listed(resource string, present map[types.UID]bool, now time.Time, gap *span) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if gap != nil {
+		w.blind[resource] = *gap
+	}
+	for uid, p := range w.pods {
+		if resource == "pods" && !present[uid] {
+			w.lets(p, now)
+			delete(w.pods, uid)
+		}
+	}
+	for name, n := range w.nodes {
+		if resource == "nodes" && !present[n.node.UID] {
+			delete(w.nodes, name)
+		}
+	}
+	for uid := range w.budgets {
+		if resource == "poddisruptionbudgets" && !present[uid] {
+			delete(w.budgets, uid)
+		}
+	}
+}
+
+// sawAll tells whether nothing of these can have been missed since then.
+func (w *witness) sawAll(since time.Time, resources ...string) bool {
+	for _, resource := range resources {
+		if w.blind[resource].to.After(since) {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *witness) seesPod(pod *v1.Pod, now time.Time) {
+	p := w.pods[pod.UID]
+	if p == nil {
+		p = &podSeen{demand: demandOf(pod)}
+		w.pods[pod.UID] = p
+	}
+	before := p.pod
+	p.pod = pod
+	w.checkBound(p, before, now)
+	if before != nil && waits(before) && !waits(pod) {
+		w.lets(&podSeen{pod: before}, now)
+	}
+	leaves := pod.DeletionTimestamp != nil
+	if leaves && !p.wasLeaving && before != nil {
+		w.checkLeaving(p, now)
+	}
+	p.wasLeaving = leaves
+}
+
+func (w *witness) missesPod(pod *v1.Pod, now time.Time) {
+	p := w.pods[pod.UID]
+	if p == nil {
+		return
+	}
+	p.pod = pod
+	if !p.wasLeaving {
+		w.checkLeaving(p, now)
+	}
+	w.lets(p, now)
+	delete(w.pods, pod.UID)
+}
+
+// waits tells whether a pod waits for a node.
+func waits(pod *v1.Pod) bool {
+	return pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) == 0
+}
+
+// checkLeaving judges who makes a pod leave, once.
+func (w *witness) checkLeaving(p *podSeen, now time.Time) {
+	switch reason, message := disruption(p.pod); reason {
+	case "DeletionByTaintManager":
+		w.checkJust(p, now)
+	case v1.PodReasonPreemptionByScheduler:
+		w.checkPreemption(p, message, now)
+	case "EvictionByEvictionAPI":
+		w.checkBudgets(p, "the Eviction API", now)
+	}
+}
+
+// disruption is why a pod leaves, as its condition says. It may have been marked and kept before, and leave for another reason.
+func disruption(pod *v1.Pod) (reason, message string) {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue {
+			return c.Reason, c.Message
+		}
+	}
+	return "", ""
+}
+
+// tidy forgets what is long over.
+func (w *witness) tidy(now time.Time) {
+	for _, n := range w.nodes {
+		n.forget(now.Add(-remembers))
+	}
+	for pod, at := range w.deleted {
+		if now.Sub(at) > remembers {
+			delete(w.deleted, pod)
+		}
+	}
+	kept := w.waited[:0]
+	for _, one := range w.waited {
+		if now.Sub(one.until) < remembers {
+			kept = append(kept, one)
+		}
+	}
+	w.waited = kept
+}
+
+func key(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }
