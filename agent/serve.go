@@ -34,7 +34,7 @@ func (a *Agent) serve(ctx context.Context, listener net.Listener) error {
 		Healthy: map[string]func() error{"syncloop": a.healthy},
 		Config:  a.configz,
 		Stats:   a.collector,
-		Metrics: map[string]prometheus.Gatherer{"/metrics": a.metrics(), "/metrics/resource": a.collector.Resource()},
+		Metrics: map[string]prometheus.Gatherer{"/metrics": a.metrics(), "/metrics/resource": a.collector.Resource(), "/metrics/probes": a.prober.Metrics()},
 	})
 	if err != nil {
 		return err

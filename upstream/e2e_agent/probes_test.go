@@ -64,6 +64,11 @@ spec:
 	n.do(t, "-n", ns, "exec", "p", "-c", "c", "--", "rm", "/www/yes")
 	pod := n.awaitPod(t, ns, "p", "others ready", is(map[string]bool{"c": false, "tcp": true, "exec": true, "grpc": false}))
 	n.awaitEvent(t, ns, "p", "Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 404")
+	for _, want := range []string{`container="tcp",namespace="` + ns + `",pod="p",`, `probe_type="Readiness",result="successful"`} {
+		if counts := n.do(t, "get", "--raw", "/api/v1/nodes/"+n.name+"/proxy/metrics/probes"); !strings.Contains(counts, want) {
+			t.Errorf("/metrics/probes has no %s:\n%s", want, counts)
+		}
+	}
 	for _, cs := range pod.Status.ContainerStatuses {
 		if cs.RestartCount > 0 {
 			t.Errorf("%s was restarted because it was not ready", cs.Name)
