@@ -161,9 +161,13 @@ func (n *node) checkSteady(t *testing.T, ns string, before map[string]string) {
 	if after := n.steady(t, ns); !maps.Equal(before, after) {
 		t.Errorf("before:\n%v\nafter:\n%v", before, after)
 	}
-	if out := n.do(t, "-n", ns, "exec", "chain", "-c", "c", "--", "cat", "/v/order"); out != "one\n" {
-		t.Errorf("its volume has %q", out)
-	}
+	eventually(t, "its volume has what was written", func() error { // a runtime that has just begun answers that it is not ready
+		out, err := n.kubectl("-n", ns, "exec", "chain", "-c", "c", "--", "cat", "/v/order")
+		if err == nil && out != "one\n" {
+			err = fmt.Errorf("it has %q", out)
+		}
+		return err
+	})
 }
 
 // checkNothingElse: the runtime has one sandbox of each pod that there is, with each of its containers once, and nothing else; nor
