@@ -18,6 +18,12 @@ func (c *Config) makeProfiles(options Options) error {
 	if p := *c.Spec.PercentageOfNodesToScore; p > 0 {
 		c.note(field.NewPath("percentageOfNodesToScore"), "has no effect: every node is considered for every pod")
 	}
+	if c.written.Parallelism != nil {
+		c.note(field.NewPath("parallelism"), "has an effect on plugins from outside only")
+	}
+	if c.Spec.DelayCacheUntilActive {
+		c.note(field.NewPath("delayCacheUntilActive"), "has no effect: a replica that stands by watches, so that it can take over at once")
+	}
 	ignored := c.ignoredByExtenders()
 	var errs []error
 	for i := range c.Spec.Profiles {
@@ -152,6 +158,11 @@ func (c *Config) noteIneffective(path *field.Path, profile *configv1.KubeSchedul
 	enabled := sets.New[string]()
 	for _, names := range made.At {
 		enabled.Insert(names...)
+	}
+	for _, name := range sets.List(enabled) {
+		if entry, inTree := plugins.Lookup(name); inTree && entry.Optional {
+			c.note(path.Child("plugins"), "plugin %q does nothing: Berth has no pod groups", name)
+		}
 	}
 	for i := range profile.PluginConfig {
 		if name := profile.PluginConfig[i].Name; !enabled.Has(name) {

@@ -7,13 +7,17 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/component-base/metrics"
 
+	agentmetrics "github.com/berth-k8s/berth/agent/metrics"
+	"github.com/berth-k8s/berth/agent/probe"
 	"github.com/berth-k8s/berth/controller"
+	"github.com/berth-k8s/berth/webhook"
 )
 
 var update = flag.Bool("update", false, "write docs/metrics.md anew")
@@ -26,9 +30,10 @@ code: ` + "`go test ./scheduler/metrics -update`" + ` writes it, and a test fail
 Where kube-scheduler or kube-controller-manager v1.36 has a metric of the same meaning, the name, the labels, the buckets and the stability are
 theirs. Metrics that begin with ` + "`berth_`" + ` are Berth's own.
 
-Each part also serves those of the libraries that it shares with Kubernetes' components: ` + "`leader_election_master_status`" + `
+Scheduler and controller also serve those of the libraries that they share with Kubernetes' components: ` + "`leader_election_master_status`" + `
 (1 for the replica that leads), ` + "`rest_client_requests_total`, `rest_client_request_duration_seconds`" + ` and the other ` + "`rest_client_*`" + `,
-` + "`kubernetes_build_info`, `process_*`, `go_*`; and `kubernetes_healthcheck`, `kubernetes_healthchecks_total` at `/metrics/slis`" + `.
+` + "`kubernetes_build_info`, `process_*`, `go_*`; and `kubernetes_healthcheck`, `kubernetes_healthchecks_total` at `/metrics/slis`" + `. The webhook
+serves them without those of the election and without ` + "`/metrics/slis`" + `, the agent ` + "`process_*` and `go_*`" + `.
 
 ## What kube-scheduler has and Berth has not
 
@@ -42,21 +47,77 @@ Each part also serves those of the libraries that it shares with Kubernetes' com
 | ` + "`kube_pod_resource_request`, `kube_pod_resource_limit` at `/metrics/resources`" + ` | kube-state-metrics tells them |
 `
 
-// description is what Prometheus' library says of a metric; it has no other way
-// to ask.
-var description = regexp.MustCompile(`^Desc\{fqName: "(.*)", help: "\[(\w+)\] (.*)", constLabels: \{\}, variableLabels: \{(.*)\}\}$`)
+const head = "| metric | type | labels | stability | |\n| --- | --- | --- | --- | --- |\n"
 
-func row(t *testing.T, m metrics.Registerable) string {
+const agentsPreface = `
+## berth agent
+
+On the port of [the node's API](node-api.md), which asks who wants to know. Names, labels and texts are the kubelet's, and of the pod's overhead
+kube-state-metrics'.
+`
+
+// description is what Prometheus' library says of a metric; it has no other way
+// to ask. Metrics of kube-state-metrics name no stability.
+var description = regexp.MustCompile(`^Desc\{fqName: "(.*)", help: "(?:\[(\w+)\] )?(.*)", constLabels: \{\}, variableLabels: \{(.*)\}\}$`)
+
+func row(t *testing.T, kind string, d *prometheus.Desc) string {
 	t.Helper()
-	descriptions := make(chan *prometheus.Desc, 1)
-	m.Describe(descriptions)
-	parts := description.FindStringSubmatch((<-descriptions).String())
+	parts := description.FindStringSubmatch(d.String())
 	if parts == nil {
-		t.Fatalf("%s: its description is not understood", m.FQName())
+		t.Fatalf("%s: this description is not understood", d)
 	}
-	kind := strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%T", m), "*metrics."), "Vec"))
 	labels := strings.ReplaceAll(parts[4], ",", ", ")
 	return fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", parts[1], kind, labels, parts[2], strings.ReplaceAll(parts[3], `\"`, `"`))
+}
+
+// kindOf a metric is the name of its type.
+func kindOf(m metrics.Registerable) string {
+	return strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%T", m), "*metrics."), "Vec"))
+}
+
+// described lists what a collector may collect.
+func described(c prometheus.Collector) (all []*prometheus.Desc) {
+	descriptions := make(chan *prometheus.Desc)
+	go func() {
+		defer close(descriptions)
+		c.Describe(descriptions)
+	}()
+	for d := range descriptions {
+		all = append(all, d)
+	}
+	return all
+}
+
+// served is what is at a path of the agent's.
+type served struct {
+	path    string
+	metrics []*prometheus.Desc
+}
+
+// agentMetrics are what the agent collects when it is asked, by path. The kinds are not in descriptions.
+func agentMetrics(t *testing.T) []served {
+	t.Helper()
+	gathered := func(g prometheus.Gatherer) []*prometheus.Desc {
+		all := described(g.(*prometheus.Registry))
+		slices.SortFunc(all, func(a, b *prometheus.Desc) int { return strings.Compare(a.String(), b.String()) })
+		return all
+	}
+	return []served{
+		{"/metrics", described(agentmetrics.Overhead(nil))},
+		{"/metrics/probes", gathered(probe.New(t.Context(), probe.Options{}).Metrics())},
+		{"/metrics/resource", gathered(agentmetrics.New(agentmetrics.Options{}).Resource())},
+	}
+}
+
+// kindOfAgents follows Prometheus' custom for names, which the kubelet's and kube-state-metrics' keep to.
+func kindOfAgents(d *prometheus.Desc) string {
+	switch name := description.FindStringSubmatch(d.String())[1]; {
+	case name == "prober_probe_duration_seconds":
+		return "histogram"
+	case strings.HasSuffix(name, "_total"):
+		return "counter"
+	}
+	return "gauge"
 }
 
 func TestMetricsPageIsCurrent(t *testing.T) {
@@ -68,11 +129,19 @@ func TestMetricsPageIsCurrent(t *testing.T) {
 	}{
 		{"berth scheduler", newRecorded().all()},
 		{"berth controller", controller.Metrics()},
+		{"berth webhook", webhook.Metrics()},
 	} {
 		metrics.NewKubeRegistry().MustRegister(part.metrics...)
-		fmt.Fprintf(&page, "\n## %s\n\n| metric | type | labels | stability | |\n| --- | --- | --- | --- | --- |\n", part.title)
+		fmt.Fprintf(&page, "\n## %s\n\n%s", part.title, head)
 		for _, m := range part.metrics {
-			page.WriteString(row(t, m))
+			page.WriteString(row(t, kindOf(m), described(m)[0]))
+		}
+	}
+	page.WriteString(agentsPreface)
+	for _, part := range agentMetrics(t) {
+		fmt.Fprintf(&page, "\n### %s\n\n%s", part.path, head)
+		for _, d := range part.metrics {
+			page.WriteString(row(t, kindOfAgents(d), d))
 		}
 	}
 	file := filepath.Join("..", "..", "docs", "metrics.md")

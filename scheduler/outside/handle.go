@@ -33,7 +33,7 @@ func (h *handle) KubeConfig() *rest.Config                               { retur
 func (h *handle) EventRecorder() events.EventRecorderLogger              { return h.f.set.recorder(h.f.name) }
 func (h *handle) SharedInformerFactory() informers.SharedInformerFactory { return h.f.set.informers }
 func (h *handle) Extenders() []fwk.Extender                              { return h.f.set.extenders }
-func (h *handle) Parallelizer() fwk.Parallelizer                         { return parallelizer(h.f.set.options.Parallelism) }
+func (h *handle) Parallelizer() fwk.Parallelizer                         { return parallelizer{h.f.set} }
 func (h *handle) ProfileName() string                                    { return h.f.name }
 
 // SnapshotSharedLister shows the cluster as it was when the turn of the pod came that is being scheduled.
@@ -136,11 +136,12 @@ func (h *handle) SignPod(ctx context.Context, pod *v1.Pod) fwk.PodSignature {
 	return signature
 }
 
-// parallelizer runs as many pieces at once as its value says.
-type parallelizer int
+// parallelizer runs as many pieces at once as the configuration says.
+type parallelizer struct{ set *Set }
 
 // Until implements fwk.Parallelizer.
 func (p parallelizer) Until(ctx context.Context, pieces int, piece workqueue.DoWorkPieceFunc, _ string) {
-	chunk := max(1, min(int(math.Sqrt(float64(pieces))), pieces/int(p)+1))
-	workqueue.ParallelizeUntil(ctx, int(p), pieces, piece, workqueue.WithChunkSize(chunk))
+	workers := int(p.set.parallelism.Load())
+	chunk := max(1, min(int(math.Sqrt(float64(pieces))), pieces/workers+1))
+	workqueue.ParallelizeUntil(ctx, workers, pieces, piece, workqueue.WithChunkSize(chunk))
 }

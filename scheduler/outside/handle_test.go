@@ -5,13 +5,17 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
 	corev1 "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/berth-k8s/berth/config"
 	"github.com/berth-k8s/berth/decide"
 	"github.com/berth-k8s/berth/scheduler/live"
 )
@@ -255,4 +259,32 @@ func (signing) Filter(context.Context, fwk.CycleState, *v1.Pod, fwk.NodeInfo) *f
 
 func (signing) SignPod(_ context.Context, p *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
 	return []fwk.SignFragment{{Key: "sign", Value: p.Labels["sign"]}}, nil
+}
+
+// TestParallelismIsTheConfigurations: a plugin has as many nodes looked at together as the file says, also if it asked for the Parallelizer
+// when it was made, which is before the whole file is read.
+func TestParallelismIsTheConfigurations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := New(t.Context(), Options{Client: fake.NewClientset()})
+		defer set.Close()
+		early := (&handle{f: set.framework("default-scheduler")}).Parallelizer()
+		c, err := config.Parse("file", []byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nparallelism: 3\n"), config.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := set.Profiles(c); err != nil {
+			t.Fatal(err)
+		}
+		var at, most atomic.Int32
+		early.Until(t.Context(), 30, func(int) {
+			now := at.Add(1)
+			for before := most.Load(); now > before && !most.CompareAndSwap(before, now); before = most.Load() {
+			}
+			time.Sleep(time.Second)
+			at.Add(-1)
+		}, "test")
+		if most.Load() != 3 {
+			t.Errorf("%d at once", most.Load())
+		}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -32,8 +33,6 @@ type Options struct {
 	// Client and KubeConfig are handed to plugins.
 	Client     kubernetes.Interface
 	KubeConfig *rest.Config
-	// Parallelism is how many nodes a plugin may look at at once; 0 is 16.
-	Parallelism int
 }
 
 // Set is the plugins from outside and the extenders of one configuration. They live until Close.
@@ -44,6 +43,8 @@ type Set struct {
 	cancel    context.CancelFunc
 	informers *informerFactory
 	extenders []fwk.Extender
+	// parallelism is how many nodes a plugin may look at at once.
+	parallelism atomic.Int32
 
 	mu         sync.Mutex
 	frameworks map[string]*framework // by scheduler name
@@ -62,18 +63,16 @@ type Host interface {
 	Inspect(ctx context.Context, look func(live.View)) error
 }
 
-// defaultParallelism is upstream's.
+// defaultParallelism is upstream's; it holds until the configuration is read.
 const defaultParallelism = 16
 
 // New returns a set without plugins. These are made as a configuration asks for them (Probe, Profiles); ctx is theirs.
 func New(ctx context.Context, options Options) *Set {
-	if options.Parallelism == 0 {
-		options.Parallelism = defaultParallelism
-	}
 	if options.Store == nil {
 		options.Store = NewStore()
 	}
 	s := &Set{options: options, store: options.Store, frameworks: map[string]*framework{}, customs: map[fwk.EventResource]bool{}}
+	s.parallelism.Store(defaultParallelism)
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	s.informers = newInformerFactory(options.Client)
 	return s
@@ -115,6 +114,7 @@ func (s *Set) framework(schedulerName string) *framework {
 
 // Profiles returns the profiles of the configuration with the plugins from outside and the extenders at their places.
 func (s *Set) Profiles(c *config.Config) ([]live.Profile, error) {
+	s.parallelism.Store(*c.Spec.Parallelism)
 	for i := range c.Spec.Extenders {
 		made, err := extender.New(c.Spec.Extenders[i])
 		if err != nil {
