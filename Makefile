@@ -40,10 +40,9 @@ test-root:
 FUZZTIME ?= 5000x
 test-fuzz:
 	@echo "==> fuzzing every parser ($(FUZZTIME))"
-	@grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z]*' . | sed 's/^\(.*\)\/[^/]*:func \(.*\)$$/\1 \2/' | sort | while read -r dir fuzz; do \
-		echo "    $$dir $$fuzz"; \
-		out=$$(go test "$$dir" -run '^$$' -fuzz "^$$fuzz\$$" -fuzztime $(FUZZTIME) 2>&1) || { echo "$$out"; exit 1; }; \
-	done
+	@grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z]*' . | sed 's/^\(.*\)\/[^/]*:func \(.*\)$$/\1 \2/' | sort | xargs -n 2 -P 2 bash -c '\
+		echo "    $$0 $$1"; \
+		out=$$(go test "$$0" -run "^$$" -fuzz "^$$1\$$" -fuzztime $(FUZZTIME) -parallel 1 2>&1) || { echo "$$out"; exit 255; }'
 
 test-upstream:
 	@echo "==> testing against upstream and live clusters: several minutes"

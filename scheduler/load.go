@@ -139,8 +139,11 @@ func (p *process) tell(err error) {
 const longest = 1024
 
 // say writes an event about the Lease that replicas share: the one object that
-// stands for the scheduler wherever it runs.
+// stands for the scheduler wherever it runs. A shadow writes nothing.
 func (p *process) say(eventType, reason, message string) {
+	if p.flags.Shadow {
+		return
+	}
 	about := v1.ObjectReference{
 		APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: p.settings.Lead.Namespace, Name: p.settings.Lead.Name,
 	}

@@ -39,9 +39,17 @@ func newInstruments() *instruments {
 			Help: "Certificates that this replica made.",
 		}),
 	}
-	m.registry.MustRegister(m.reviews, m.duration, m.expiry, m.renewals)
+	m.registry.MustRegister(m.all()...)
 	return m
 }
+
+// all lists the metrics in the order of the documentation.
+func (m *instruments) all() []metrics.Registerable {
+	return []metrics.Registerable{m.reviews, m.duration, m.expiry, m.renewals}
+}
+
+// Metrics are those of a webhook, for the documentation: without values.
+func Metrics() []metrics.Registerable { return newInstruments().all() }
 
 func (m *instruments) reviewed(path string, request *admissionv1.AdmissionRequest, response *admissionv1.AdmissionResponse, err error, took time.Duration) {
 	resource, operation, result := "", "", "allowed"

@@ -56,10 +56,16 @@ leaderElection:
   leaderElect: false
 `
 
+// schedulerFile has the configuration.
+func (b *bench) schedulerFile() (string, error) {
+	file := filepath.Join(b.dir, "scheduler.yaml")
+	return file, os.WriteFile(file, fmt.Appendf(nil, schedulerConfig, b.kubeconfig), 0o600)
+}
+
 // startScheduler starts a contender.
 func (b *bench) startScheduler(c *Contender) (*process, error) {
-	file := filepath.Join(b.dir, "scheduler.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, schedulerConfig, b.kubeconfig), 0o600); err != nil {
+	file, err := b.schedulerFile()
+	if err != nil {
 		return nil, err
 	}
 	return c.start(b, file)

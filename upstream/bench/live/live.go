@@ -26,6 +26,7 @@ type Options struct {
 	Modes      []string // names; none: all
 	Latency    int      // pods created one at a time; 0 to leave it out
 	Schedulers []string // names of Contenders; none: both
+	Shadow     bool     // Berth looks on while each scheduler works, and compares its choices with the best
 	Berth      []string // the command that is Berth's scheduler, in Binaries; none: what berth up would run
 
 	Progress io.Writer

@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/scheduler/shadow"
 )
 
 // Round is one mode with one scheduler.
@@ -19,6 +21,9 @@ type Round struct {
 	Events    int           // written by the end; kube-scheduler drops some when they queue up
 	Victims   int           // in preemption mode
 	Usage     usage         // of the process, from its start until its events are written
+
+	// Shadow is what Berth thought of the choices, if it was to look.
+	Shadow *shadow.Report
 
 	preempts bool
 }
@@ -109,6 +114,13 @@ func (b *bench) schedule(ctx context.Context, m *Mode, c *Contender, namespace, 
 	}
 	defer w.stop()
 	r := &Round{Scheduler: c.Name, Pods: pods, preempts: m.preempts}
+	var s *shade
+	if b.Shadow {
+		if s, err = b.startShade(ctx); err != nil {
+			return r, err
+		}
+		defer func() { _, _ = s.stop() }() // where this returns early
+	}
 	began := time.Now()
 	p, err := b.startScheduler(c)
 	if err != nil {
@@ -133,7 +145,9 @@ func (b *bench) schedule(ctx context.Context, m *Mode, c *Contender, namespace, 
 	if r.Events, err = b.events(ctx, namespace, r.Bound); err != nil {
 		return r, err
 	}
-	r.Usage, err = p.stop()
+	if r.Usage, err = p.stop(); err == nil && s != nil {
+		r.Shadow, err = s.compared()
+	}
 	return r, err
 }
 

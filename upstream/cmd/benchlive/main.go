@@ -28,6 +28,7 @@ func main() {
 	flag.IntVar(&o.Latency, "latency-pods", 500, "pods created one at a time; 0 to leave it out")
 	modes := flag.String("modes", "", "modes, separated by commas: plain, shapes, spread, affinity, anti, preemption (default all), or none")
 	schedulers := flag.String("schedulers", "", "upstream or berth, to measure one alone (default both)")
+	flag.BoolVar(&o.Shadow, "shadow", false, "have berth scheduler --shadow look on, and print how the choices compare with the best of all nodes; the other figures then include what it takes")
 	berth := flag.String("berth", "", "the command that is Berth's scheduler, in the folder of -bin (default: berth-scheduler if it is there, else berth scheduler)")
 	flag.Parse()
 	o.Berth = strings.Fields(*berth)

@@ -1,0 +1,4 @@
+// Package docs holds the documentation to what is true: README.md and the pages of docs/. Its tests read every manifest and
+// configuration on them, follow every link, and compare the pages of docs/reference that are written by hand with the code. The
+// command lines on the pages are read in cmd/berth, where the commands are. Only tests use this package.
+package docs
