@@ -11,7 +11,7 @@ LDFLAGS    := -s -w -X main.version=$(VERSION) -X $(K8SVERSION).gitVersion=$(KUB
 export GOFLAGS := -mod=readonly -buildvcs=false
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-root test-fuzz test-upstream lint bench bench-live bench-eviction soak specs image pictures build clean
+.PHONY: help up demo test test-root test-fuzz race test-upstream lint bench bench-live bench-eviction soak specs image pictures build clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ test-fuzz:
 	@grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z]*' . | sed 's/^\(.*\)\/[^/]*:func \(.*\)$$/\1 \2/' | sort | xargs -n 2 -P 2 bash -c '\
 		echo "    $$0 $$1"; \
 		out=$$(go test "$$0" -run "^$$" -fuzz "^$$1\$$" -fuzztime $(FUZZTIME) -parallel 1 2>&1) || { echo "$$out"; exit 255; }'
+
+race: ## the cores and the shells under the race detector (needs a C compiler)
+	@go test -race -short $$(go list ./... | grep -v -e /internal/containerd -e /internal/layout)
 
 test-upstream:
 	@echo "==> testing against upstream and live clusters: several minutes"

@@ -205,7 +205,7 @@ func scoresOf(s plugins.Scorer, c *cluster.Cluster, p *cluster.Pod, feasible []*
 }
 
 // worthwhile is from how many nodes on it pays to ask on all cores.
-const worthwhile = 256
+var worthwhile = 256
 
 // parallel calls f for 0..n-1, on all cores if that pays.
 func parallel(n int, f func(i int)) {

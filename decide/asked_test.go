@@ -180,3 +180,37 @@ func TestSummitKnowsTheHighest(t *testing.T) {
 		}
 	})
 }
+
+// TestNodesAreScoredTogether: scorers are asked about several nodes at once. Here each node has pods of classes that no other has, so
+// that what a scorer remembers of a class is written all the time.
+func TestNodesAreScoredTogether(t *testing.T) {
+	c := cluster.New()
+	alike := func(name, extra string) *v1.Pod {
+		return &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Labels: map[string]string{"app": "a", "of": extra}},
+			Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}, TopologySpreadConstraints: []v1.TopologySpreadConstraint{
+				{MaxSkew: 1, TopologyKey: v1.LabelHostname, WhenUnsatisfiable: v1.ScheduleAnyway, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}},
+			}},
+		}
+	}
+	const nodes, empty = 2000, 1234
+	for i := range nodes {
+		name := fmt.Sprintf("node-%d", i)
+		c.SetNode(&v1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1.LabelHostname: name}},
+			Status:     v1.NodeStatus{Allocatable: v1.ResourceList{v1.ResourcePods: resource.MustParse("10")}},
+		})
+		for j := range 4 {
+			if i == empty {
+				break
+			}
+			p := alike(fmt.Sprintf("p-%d-%d", i, j), fmt.Sprintf("%d-%d", i, j))
+			p.Spec.NodeName = name
+			c.SetPod(p)
+		}
+	}
+	e := Evaluate(c, plugins.Default(), c.Pending(alike("new", "new")))
+	if best := e.Best(); e.Err != nil || e.Feasible != nodes || len(best) != 1 || best[0].Node.Name != fmt.Sprintf("node-%d", empty) {
+		t.Errorf("%v, %d feasible, best %v", e.Err, e.Feasible, best)
+	}
+}

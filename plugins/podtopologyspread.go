@@ -3,6 +3,7 @@ package plugins
 import (
 	"fmt"
 	"math"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	config "k8s.io/kube-scheduler/config/v1"
@@ -157,33 +158,29 @@ func countHard(c *cluster.Cluster, p *cluster.Pod, constraints []SpreadConstrain
 	return domains
 }
 
-// spreadCounter counts the pods of a node that a constraint means, and remembers what it found of a class.
+// spreadCounter counts the pods of a node that a constraint means, and remembers what it found of a class. It may be asked about
+// several nodes at once.
 type spreadCounter struct {
 	constraints []SpreadConstraint
 	namespace   string
-	counts      []map[*cluster.PodClass]bool
+	counts      []sync.Map // by constraint: *cluster.PodClass to bool
 }
 
 func newSpreadCounter(p *cluster.Pod, constraints []SpreadConstraint) *spreadCounter {
-	counts := make([]map[*cluster.PodClass]bool, len(constraints))
-	for i := range counts {
-		counts[i] = map[*cluster.PodClass]bool{}
-	}
-	return &spreadCounter{constraints, p.Namespace(), counts}
+	return &spreadCounter{constraints, p.Namespace(), make([]sync.Map, len(constraints))}
 }
 
 func (s *spreadCounter) count(constraint int, n *cluster.Node) (count int64) {
-	known := s.counts[constraint]
 	for _, p := range n.Pods {
 		if p.Terminating {
 			continue
 		}
-		counts, ok := known[p.Class]
-		if !ok {
+		counts, known := s.counts[constraint].Load(p.Class)
+		if !known {
 			counts = s.constraints[constraint].Counts(p.Class, s.namespace)
-			known[p.Class] = counts
+			s.counts[constraint].Store(p.Class, counts)
 		}
-		if counts {
+		if counts.(bool) {
 			count++
 		}
 	}
