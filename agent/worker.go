@@ -49,8 +49,8 @@ type worker struct {
 	killBy time.Time
 	errors int // of the runtime, in a row
 	misses int // of what is needed to start, in a row
-	// brokenOff are containers whose start ended with the agent that asked for it; nil before the first look.
-	brokenOff map[string]bool
+	// earlier are the containers that another agent made, before this one; nil before the first look.
+	earlier map[string]bool
 }
 
 func (a *Agent) newWorker(pod *v1.Pod, static bool) *worker {
@@ -156,19 +156,18 @@ func (w *worker) sync(ctx context.Context) (wait time.Duration, done bool) {
 	return w.until(out.Wake), false
 }
 
-// setRight what the end of another agent looks like: a runtime that is asked to start a container by somebody who is killed gives up
-// and calls it a failure of the container, which has never run. It is made again, and that is no restart.
+// setRight what the end of another agent looks like: a runtime that is asked to start a container by somebody who is killed gives up,
+// now or a moment later, and calls it a failure of the container, which has never run. It is made again, and that is no restart.
 func (w *worker) setRight(seen *lifecycle.Seen) {
-	first := w.brokenOff == nil
-	if first {
-		w.brokenOff = map[string]bool{}
+	if w.earlier == nil {
+		w.earlier = map[string]bool{}
+		for i := range seen.Containers {
+			w.earlier[seen.Containers[i].ID] = w.takenUp
+		}
 	}
 	for i := range seen.Containers {
 		c := &seen.Containers[i]
-		if first && w.takenUp && c.State == lifecycle.Exited && c.Reason == "StartError" && c.StartedAt.UnixNano() <= 0 {
-			w.brokenOff[c.ID] = true
-		}
-		if w.brokenOff[c.ID] {
+		if w.earlier[c.ID] && c.State == lifecycle.Exited && c.Reason == "StartError" && c.StartedAt.UnixNano() <= 0 {
 			c.State = lifecycle.Created
 		}
 	}
