@@ -184,7 +184,7 @@ func validFilePath(path string) error {
 			return fmt.Errorf("invalid path: filenames must be less than or equal to %d characters", longestName)
 		}
 	}
-	if strings.HasPrefix(names[0], "..") {
+	if strings.HasPrefix(filepath.Clean(path), "..") { // "./..data" as well
 		return fmt.Errorf("invalid path: must not start with '..': %s", path)
 	}
 	return nil
