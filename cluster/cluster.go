@@ -30,11 +30,11 @@ type Cluster struct {
 	nextClass   int32
 	classesKept int // how many stood when classes were last dropped
 
-	labels      map[digest]*LabelSet
-	taints      map[digest]*TaintSet
-	images      map[digest]*ImageSet
-	features    map[digest]*FeatureSet
-	sizes       map[digest]*Size
+	labels      interned[LabelSet]
+	taints      interned[TaintSet]
+	images      interned[ImageSet]
+	features    interned[FeatureSet]
+	sizes       interned[Size]
 	imageStates map[string]*ImageState
 
 	// ImagesVersion grows when some image's size, or the share of the nodes that have it, may have changed.
@@ -51,8 +51,8 @@ type ImageState struct {
 func New() *Cluster {
 	return &Cluster{
 		nodes: map[string]*Node{}, pods: map[types.UID]*Pod{}, strays: map[string]map[types.UID]*Pod{}, nominated: map[types.UID]*Pod{},
-		classes: map[digest]*PodClass{}, labels: map[digest]*LabelSet{}, taints: map[digest]*TaintSet{},
-		images: map[digest]*ImageSet{}, features: map[digest]*FeatureSet{}, sizes: map[digest]*Size{}, imageStates: map[string]*ImageState{},
+		classes: map[digest]*PodClass{}, labels: newInterned[LabelSet](), taints: newInterned[TaintSet](),
+		images: newInterned[ImageSet](), features: newInterned[FeatureSet](), sizes: newInterned[Size](), imageStates: map[string]*ImageState{},
 	}
 }
 
@@ -99,6 +99,7 @@ func (c *Cluster) SetNode(object *v1.Node) *Node {
 	if known && n.same(&before) {
 		return n
 	}
+	c.dropParts()
 	if n.Images != before.Images {
 		c.countImages(before.Images, -1)
 		c.countImages(n.Images, 1)

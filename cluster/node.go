@@ -115,14 +115,49 @@ func (n *Node) Object() *v1.Node {
 	}
 }
 
-// intern returns the one value that stands for all with the same digest, made by make when there is none.
-func intern[T any](table map[digest]*T, key digest, make func(id int32) *T) *T {
-	if value, ok := table[key]; ok {
+// interned has the one value that stands for all with the same digest. Numbers are never given twice.
+type interned[T any] struct {
+	values map[digest]*T
+	next   int32
+	kept   int // how many stood when values were last dropped
+}
+
+func newInterned[T any]() interned[T] { return interned[T]{values: map[digest]*T{}} }
+
+// get returns the value, made by make when there is none.
+func (t *interned[T]) get(key digest, make func(id int32) *T) *T {
+	if value, ok := t.values[key]; ok {
 		return value
 	}
-	value := make(int32(len(table)))
-	table[key] = value
+	value := make(t.next)
+	t.next++
+	t.values[key] = value
 	return value
+}
+
+// dropParts forgets the parts of nodes that no node has any more, when they are the greater part of many: lists of images, for
+// instance, change all the time.
+func (c *Cluster) dropParts() {
+	dropUnused(c, &c.labels, func(n *Node) *LabelSet { return n.Labels })
+	dropUnused(c, &c.taints, func(n *Node) *TaintSet { return n.Taints })
+	dropUnused(c, &c.images, func(n *Node) *ImageSet { return n.Images })
+	dropUnused(c, &c.features, func(n *Node) *FeatureSet { return n.Features })
+	dropUnused(c, &c.sizes, func(n *Node) *Size { return n.Size })
+}
+
+// fewParts are not worth the trouble.
+const fewParts = 1024
+
+func dropUnused[T any](c *Cluster, t *interned[T], of func(*Node) *T) {
+	if len(t.values) < fewParts || len(t.values) < 2*t.kept {
+		return
+	}
+	used := make(map[*T]bool, len(t.values))
+	for _, n := range c.nodes {
+		used[of(n)] = true
+	}
+	maps.DeleteFunc(t.values, func(_ digest, value *T) bool { return !used[value] })
+	t.kept = len(t.values)
 }
 
 func (c *Cluster) internLabels(labels map[string]string) *LabelSet {
@@ -132,7 +167,7 @@ func (c *Cluster) internLabels(labels map[string]string) *LabelSet {
 	}
 	var h hasher
 	h.stringMap(labels)
-	return intern(c.labels, h.sum(), func(id int32) *LabelSet { return &LabelSet{ID: id, Map: labels} })
+	return c.labels.get(h.sum(), func(id int32) *LabelSet { return &LabelSet{ID: id, Map: labels} })
 }
 
 func (c *Cluster) internTaints(spec *v1.NodeSpec) *TaintSet {
@@ -144,7 +179,7 @@ func (c *Cluster) internTaints(spec *v1.NodeSpec) *TaintSet {
 		h.string(t.Value)
 		h.string(string(t.Effect))
 	}
-	return intern(c.taints, h.sum(), func(id int32) *TaintSet {
+	return c.taints.get(h.sum(), func(id int32) *TaintSet {
 		s := &TaintSet{ID: id, Unschedulable: spec.Unschedulable}
 		for _, t := range spec.Taints {
 			t.TimeAdded = nil
@@ -160,19 +195,19 @@ func (c *Cluster) internImages(list []v1.ContainerImage) *ImageSet {
 		h.strings(list[i].Names)
 		h.int(list[i].SizeBytes)
 	}
-	return intern(c.images, h.sum(), func(id int32) *ImageSet { return &ImageSet{ID: id, Images: list} })
+	return c.images.get(h.sum(), func(id int32) *ImageSet { return &ImageSet{ID: id, Images: list} })
 }
 
 func (c *Cluster) internFeatures(names []string) *FeatureSet {
 	var h hasher
 	h.strings(names)
-	return intern(c.features, h.sum(), func(id int32) *FeatureSet { return &FeatureSet{ID: id, Names: names} })
+	return c.features.get(h.sum(), func(id int32) *FeatureSet { return &FeatureSet{ID: id, Names: names} })
 }
 
 func (c *Cluster) internSize(list v1.ResourceList) *Size {
 	var h hasher
 	h.resources(list)
-	return intern(c.sizes, h.sum(), func(id int32) *Size {
+	return c.sizes.get(h.sum(), func(id int32) *Size {
 		return &Size{ID: id, Resources: NewResources(list), List: list}
 	})
 }

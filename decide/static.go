@@ -40,6 +40,9 @@ func (r *ranking) staticOf(n *cluster.Node) int32 {
 		return index
 	}
 	index := r.internStatic(n)
+	if len(r.byParts) > 2*len(r.d.c.Nodes)+1024 { // of parts that no node has any more, most of them
+		clear(r.byParts)
+	}
 	r.byParts[key] = index
 	return index
 }

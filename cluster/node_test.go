@@ -1,0 +1,47 @@
+package cluster
+
+import (
+	"fmt"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestPartsThatNoNodeHasAreForgotten: nodes change for as long as a cluster lives. What is kept of them is bounded by what they have,
+// nodes that are alike share it all the while, and no number comes twice.
+func TestPartsThatNoNodeHasAreForgotten(t *testing.T) {
+	c := New()
+	node := func(name string, n int) *v1.Node {
+		return &v1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"n": fmt.Sprint(n)}},
+			Spec:       v1.NodeSpec{Taints: []v1.Taint{{Key: fmt.Sprint(n), Effect: v1.TaintEffectNoSchedule}}},
+			Status: v1.NodeStatus{
+				Images:      []v1.ContainerImage{{Names: []string{fmt.Sprint("image-", n)}, SizeBytes: 1}},
+				Allocatable: v1.ResourceList{v1.ResourceCPU: *resource.NewQuantity(int64(n), resource.DecimalSI)},
+			},
+		}
+	}
+	seen := map[int32]*LabelSet{}
+	for n := range 20 * fewParts {
+		a, b := c.SetNode(node("a", n)), c.SetNode(node("b", n))
+		still := c.SetNode(node(fmt.Sprint("still-", n%100), n%100))
+		if a.Labels != b.Labels || a.Taints != b.Taints || a.Images != b.Images || a.Size != b.Size {
+			t.Fatalf("change %d: two nodes that are alike do not share their parts", n)
+		}
+		for _, set := range []*LabelSet{a.Labels, still.Labels} {
+			if other := seen[set.ID]; other != nil && other.Map["n"] != set.Map["n"] {
+				t.Fatalf("number %d is that of %v and of %v", set.ID, other.Map, set.Map)
+			}
+			seen[set.ID] = set
+		}
+	}
+	for what, size := range map[string]int{
+		"labels": len(c.labels.values), "taints": len(c.taints.values), "images": len(c.images.values), "sizes": len(c.sizes.values),
+	} {
+		if size > fewParts {
+			t.Errorf("%d %s are kept", size, what)
+		}
+	}
+}
