@@ -97,7 +97,7 @@ func TestNothingIsLeftOfAKilledOwner(t *testing.T) {
 		if words := strings.Fields(lines.Text()); len(words) == 3 && words[0] == "ready" {
 			dir, cgroup = words[1], words[2]
 		} else if strings.Contains(lines.Text(), "SKIP") {
-			t.Skip("no containers here")
+			t.Skipf("the test that was to be killed ran no containers: %s", lines.Text())
 		}
 	}
 	if dir == "" {
