@@ -111,7 +111,9 @@ func (c *Controller) clients(name, source string) (kubernetes.Interface, *eventl
 }
 
 func (c *Controller) client(agent string, qps float32) (kubernetes.Interface, error) {
-	client, err := kubernetes.NewForConfig(c.clientConfig(agent, qps))
+	config := c.clientConfig(agent, qps)
+	lead.Guard(config, c.elector.Over)
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("client for %s: %w", agent, err)
 	}

@@ -35,6 +35,7 @@ type Elector struct {
 	events   resourcelock.EventRecorder // may be nil
 
 	leading  atomic.Bool
+	led      atomic.Pointer[lease] // by which this replica leads or has led
 	watchdog *leaderelection.HealthzAdaptor
 }
 
@@ -70,6 +71,13 @@ func newElector(leases coordinationv1.LeasesGetter, options Options, events reso
 
 // Leading is whether the work runs.
 func (e *Elector) Leading() bool { return e.leading.Load() }
+
+// Over is whether this replica has led and may not any more: from when its Lease has not been renewed for too long, whether or not Run
+// has come to notice. For Guard.
+func (e *Elector) Over() bool {
+	lease := e.led.Load()
+	return lease != nil && (lease.lost.Load() || lease.left(e.options.good()) <= 0)
+}
 
 // Identity is this replica's, as the Lease names its holder.
 func (e *Elector) Identity() string { return e.identity }
@@ -129,6 +137,7 @@ func (e *Elector) Run(ctx context.Context, work func(context.Context) error) err
 func (e *Elector) lead(ctx context.Context, lease *lease, over <-chan struct{}, work func(context.Context) error) error {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
+	e.led.Store(lease)
 	e.leading.Store(true)
 	defer e.leading.Store(false)
 	ended := make(chan error, 1)
@@ -167,6 +176,7 @@ type lease struct {
 	renewed atomic.Pointer[time.Time]
 	leading *atomic.Bool
 	taken   chan struct{}
+	lost    atomic.Bool // another has it
 }
 
 func (e *Elector) newLease() *lease {
@@ -191,6 +201,7 @@ func (l *lease) left(good time.Duration) time.Duration {
 func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	if err == nil && l.leading.Load() && record.HolderIdentity != "" && record.HolderIdentity != l.Identity() {
+		l.lost.Store(true)
 		select {
 		case l.taken <- struct{}{}:
 		default:

@@ -3,6 +3,8 @@ package lead
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 )
 
@@ -172,6 +175,55 @@ func TestLeaseThatAnotherHasTakenEndsTheWorkAtOnce(t *testing.T) {
 		if took := time.Since(taken); took > 5*time.Second {
 			t.Errorf("ended %v after another took the lease", took)
 		}
+		if !a.Over() {
+			t.Error("what it has begun may still be sent")
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// A process that slept runs on where it was: nothing of what it has begun may be sent.
+func TestNothingIsSentWhenTheLeaseIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := startBoth(t)
+		config := &rest.Config{Dial: func(context.Context, string, string) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			go func() { _, _ = io.Copy(io.Discard, theirs) }()
+			return ours, nil
+		}}
+		Guard(config, a.Over)
+		conn, err := config.Dial(t.Context(), "tcp", "api:443")
+		if err != nil {
+			t.Fatal(err)
+		}
+		send := func() error { _, err := conn.Write([]byte("bind")); return err }
+		cutAt := time.Now()
+		a.cut.Store(true)
+		var refused time.Duration
+		for refused == 0 && b.began.Load() == nil {
+			time.Sleep(100 * time.Millisecond)
+			if err := send(); errors.Is(err, ErrLost) {
+				refused = time.Since(cutAt)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if refused == 0 {
+			t.Fatal("another began while the first could still send")
+		}
+		if refused < 8*time.Second {
+			t.Errorf("refused after %v: the Lease was renewed at most 2 s before and good for 12", refused)
+		}
+		if err := send(); err == nil {
+			t.Error("sent once more")
+		}
+		if b.Over() {
+			t.Error("who has never led has nothing to lose")
+		}
+		<-a.outcome
+		time.Sleep(20 * time.Second)
+		b.stop()
+		<-b.outcome
 		time.Sleep(time.Minute)
 	})
 }

@@ -37,7 +37,7 @@ type process struct {
 	recorder *metrics.Recorder
 	store    *outside.Store
 
-	elector   *lead.Elector
+	elector   atomic.Pointer[lead.Elector] // nil until it is known by which Lease
 	server    *serve.Server
 	scheduler *live.Scheduler
 	shadow    *shadow.Recorder // with --shadow
@@ -92,8 +92,15 @@ func (p *process) connect(data []byte) (err error) {
 	if p.rest, err = settings.Rest("scheduler"); err != nil {
 		return err
 	}
+	lead.Guard(p.rest, p.over)
 	p.client, err = kubernetes.NewForConfig(p.rest)
 	return err
+}
+
+// over is whether this process has led and may not any more.
+func (p *process) over() bool {
+	elector := p.elector.Load()
+	return elector != nil && elector.Over()
 }
 
 // write writes the configuration with all that is in effect.
@@ -118,6 +125,7 @@ func (p *process) start(ctx context.Context, first *loaded) error {
 		return err
 	}
 	config.NextProtos = []string{"http/1.1"}
+	lead.Guard(config, p.over)
 	events, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
@@ -128,9 +136,11 @@ func (p *process) start(ctx context.Context, first *loaded) error {
 		return err
 	}
 	election.QPS, election.Burst = -1, 0
-	if p.elector, err = lead.New(election, p.settings.Lead, leaseEvents{p}); err != nil {
+	elector, err := lead.New(election, p.settings.Lead, leaseEvents{p})
+	if err != nil {
 		return err
 	}
+	p.elector.Store(elector)
 	if p.server, err = serve.Listen(p.flags.Serving); err != nil {
 		return err
 	}
@@ -204,7 +214,7 @@ func (p *process) lead(ctx context.Context, leads chan struct{}) error {
 		cancel() // a scheduler that ends by itself is no reason to stand by
 	}()
 	var led atomic.Bool
-	err := p.elector.Run(failed, func(leading context.Context) error {
+	err := p.elector.Load().Run(failed, func(leading context.Context) error {
 		led.Store(true)
 		close(leads)
 		defer context.AfterFunc(leading, stop)()
@@ -221,9 +231,9 @@ func (p *process) lead(ctx context.Context, leads chan struct{}) error {
 func (p *process) endpoints() serve.Handlers {
 	e := &serve.Endpoints{
 		Component: "berth-scheduler",
-		Live:      []serve.Check{{Name: "leaderElection", Failed: p.elector.Alive}},
+		Live:      []serve.Check{{Name: "leaderElection", Failed: p.elector.Load().Alive}},
 		Ready: []serve.Check{
-			{Name: "leaderElection", Failed: p.elector.Alive},
+			{Name: "leaderElection", Failed: p.elector.Load().Alive},
 			{Name: "shutdown", Failed: func(*http.Request) error { return p.notEnding() }},
 			{Name: "sched-handler-sync", Failed: func(*http.Request) error { return p.synced() }},
 		},
