@@ -39,21 +39,23 @@ func Ask(in Input) Answer {
 	if r := sysctls(in.Pod); r != nil {
 		return Answer{Refused: r}
 	}
+	taken := make([]Demand, len(in.Taken))
+	for i, pod := range in.Taken {
+		taken[i] = DemandOf(pod, true)
+	}
+	if !Critical(in.Pod) {
+		return Answer{Refused: Fit(in.Pod, in.Node, taken)}
+	}
 	if r := otherSystem(in.Pod); r != nil {
 		return Answer{Refused: r}
 	}
-	short := lacking(in)
-	if r := misfit(in); r != nil {
-		if len(short) > 0 && !Critical(in.Pod) {
-			return Answer{Refused: short[0].refusal()}
-		}
+	wants := DemandOf(in.Pod, false)
+	if r := misfit(in.Pod, wants, in.Node, taken); r != nil {
 		return Answer{Refused: r}
 	}
+	short := lacking(wants, in.Node, taken)
 	if len(short) == 0 {
 		return Answer{}
-	}
-	if !Critical(in.Pod) {
-		return Answer{Refused: short[0].refusal()}
 	}
 	victims, err := makeRoom(in.Pod, in.Taken, short)
 	if err != nil {
@@ -61,6 +63,18 @@ func Ask(in Input) Answer {
 			fmt.Sprintf("Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: %v", err)}}
 	}
 	return Answer{Victims: victims}
+}
+
+// Fit is what Ask asks of the pod and the node alone, whatever the state of the machine: for nodes that have none.
+func Fit(pod *v1.Pod, node *v1.Node, taken []Demand) *Refusal {
+	if r := otherSystem(pod); r != nil {
+		return r
+	}
+	wants := DemandOf(pod, false)
+	if r := Room(wants, node, taken); r != nil {
+		return r
+	}
+	return misfit(pod, wants, node, taken)
 }
 
 // Static pods come from a file on the machine.
@@ -129,23 +143,22 @@ func otherSystem(pod *v1.Pod) *Refusal {
 }
 
 // misfit is what keeps the pod from this node apart from room.
-func misfit(in Input) *Refusal {
-	if matches, _ := nodeaffinity.GetRequiredNodeAffinity(in.Pod).Match(in.Node); !matches {
+func misfit(pod *v1.Pod, wants Demand, node *v1.Node, taken []Demand) *Refusal {
+	if matches, _ := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); !matches {
 		return predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
 	}
-	if in.Pod.Spec.NodeName != "" && in.Pod.Spec.NodeName != in.Node.Name {
+	if pod.Spec.NodeName != "" && pod.Spec.NodeName != node.Name {
 		return predicate("NodeName", "node(s) didn't match the requested node name")
 	}
-	wanted := hostPorts(in.Pod)
-	for _, other := range in.Taken {
-		for _, taken := range hostPorts(other) {
-			if slices.ContainsFunc(wanted, taken.conflicts) {
+	for _, other := range taken {
+		for _, port := range other.ports {
+			if slices.ContainsFunc(wants.ports, port.conflicts) {
 				return predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports")
 			}
 		}
 	}
 	noExecute := func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }
-	if _, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Logger{}, in.Node.Spec.Taints, in.Pod.Spec.Tolerations, noExecute, true); untolerated && !Static(in.Pod) {
+	if _, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Logger{}, node.Spec.Taints, pod.Spec.Tolerations, noExecute, true); untolerated && !Static(pod) {
 		return predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate")
 	}
 	return nil

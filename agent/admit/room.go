@@ -10,6 +10,15 @@ import (
 	"k8s.io/component-helpers/resource"
 )
 
+// Demand is what a pod takes of a node: quantities, overhead included, and ports of the node.
+type Demand struct {
+	amounts map[v1.ResourceName]int64
+	ports   []hostPort
+}
+
+// DemandOf a pod; of one that is placed, with what its containers have been given.
+func DemandOf(pod *v1.Pod, placed bool) Demand { return Demand{requests(pod, placed), hostPorts(pod)} }
+
 type hostPort struct {
 	ip       string
 	protocol v1.Protocol
@@ -84,30 +93,37 @@ func (s shortage) refusal() *Refusal {
 
 // lacking is what there is not enough of, in the kubelet's order: pods, cpu, memory, ephemeral storage, then everything else by
 // name. An extended resource that the node does not know at all is not its business.
-func lacking(in Input) []shortage {
-	room, wants := amounts(in.Node.Status.Allocatable), requests(in.Pod, false)
-	used := map[v1.ResourceName]int64{}
-	for _, pod := range in.Taken {
-		for name, n := range requests(pod, true) {
+func lacking(wants Demand, node *v1.Node, taken []Demand) []shortage {
+	room, used := amounts(node.Status.Allocatable), map[v1.ResourceName]int64{}
+	for _, demand := range taken {
+		for name, n := range demand.amounts {
 			used[name] += n
 		}
 	}
 	var out []shortage
-	if pods := room[v1.ResourcePods]; int64(len(in.Taken))+1 > pods {
-		out = append(out, shortage{v1.ResourcePods, 1, int64(len(in.Taken)), pods})
+	if pods := room[v1.ResourcePods]; int64(len(taken))+1 > pods {
+		out = append(out, shortage{v1.ResourcePods, 1, int64(len(taken)), pods})
 	}
 	first := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}
-	rest := slices.DeleteFunc(slices.Sorted(maps.Keys(wants)), func(n v1.ResourceName) bool { return slices.Contains(first, n) })
+	rest := slices.DeleteFunc(slices.Sorted(maps.Keys(wants.amounts)), func(n v1.ResourceName) bool { return slices.Contains(first, n) })
 	for _, name := range append(first, rest...) {
 		capacity, known := room[name]
-		if wants[name] == 0 || !known && extended(name) {
+		if wants.amounts[name] == 0 || !known && extended(name) {
 			continue
 		}
-		if wants[name] > capacity-used[name] {
-			out = append(out, shortage{name, wants[name], used[name], capacity})
+		if wants.amounts[name] > capacity-used[name] {
+			out = append(out, shortage{name, wants.amounts[name], used[name], capacity})
 		}
 	}
 	return out
+}
+
+// Room says what there is not enough of first.
+func Room(wants Demand, node *v1.Node, taken []Demand) *Refusal {
+	if short := lacking(wants, node, taken); len(short) > 0 {
+		return short[0].refusal()
+	}
+	return nil
 }
 
 func extended(name v1.ResourceName) bool {

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -133,7 +134,7 @@ func (s *Shape) nodeConditions(node *v1.Node, st *v1.NodeStatus, now time.Time) 
 			setNodeCondition(st, c.Type, v1.ConditionFalse, reasonSimulated, "no longer "+message, now)
 		}
 	}
-	for _, kind := range sortedKeys(asked) {
+	for _, kind := range slices.Sorted(maps.Keys(asked)) {
 		setNodeCondition(st, kind, asked[kind], reasonSimulated, message, now)
 	}
 }

@@ -5,6 +5,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/agent/admit"
 )
 
 // pod is a pod on one of the fleet's nodes.
@@ -35,7 +37,7 @@ type pod struct {
 	failures int
 	timer    timer
 
-	counted *demand // cache of demandOf(object); nil when stale
+	counted *admit.Demand // of object; nil when stale
 }
 
 // PodsListed takes all pods there are at a version: what is not among them is
@@ -119,7 +121,7 @@ func (f *Fleet) checkPod(p *pod, now time.Time) {
 	case terminal(p.object.Status.Phase):
 		p.ip = n.ips.free(p.ip)
 	case !p.admitted:
-		if r := admit(p.object, n.object, n.demands(p)); r != nil {
+		if r := admit.Fit(p.object, n.object, n.demands(p)); r != nil {
 			f.reject(p, r, now)
 			return
 		}
@@ -132,14 +134,14 @@ func (f *Fleet) checkPod(p *pod, now time.Time) {
 
 // demands of the pods that the node has taken and that have not ended, without
 // one of them.
-func (n *node) demands(without *pod) []demand {
-	list := make([]demand, 0, len(n.pods))
+func (n *node) demands(without *pod) []admit.Demand {
+	list := make([]admit.Demand, 0, len(n.pods))
 	for _, p := range n.pods {
 		if p == without || !p.admitted || terminal(p.object.Status.Phase) {
 			continue
 		}
 		if p.counted == nil {
-			d := demandOf(p.object, true)
+			d := admit.DemandOf(p.object, true)
 			p.counted = &d
 		}
 		list = append(list, *p.counted)
@@ -147,13 +149,13 @@ func (n *node) demands(without *pod) []demand {
 	return list
 }
 
-func (f *Fleet) reject(p *pod, r *rejection, now time.Time) {
+func (f *Fleet) reject(p *pod, r *admit.Refusal, now time.Time) {
 	status := p.object.Status.DeepCopy()
 	started := stamp(now)
-	status.Phase, status.Reason, status.Message = v1.PodFailed, r.reason, "Pod was rejected: "+r.message
+	status.Phase, status.Reason, status.Message = v1.PodFailed, r.Reason, "Pod was rejected: "+r.Message
 	status.StartTime = &started
 	status.ObservedGeneration = p.object.Generation
-	f.report(p, v1.EventTypeWarning, r.reason, r.message)
+	f.report(p, v1.EventTypeWarning, r.Reason, r.Message)
 	f.write(p, status)
 }
 

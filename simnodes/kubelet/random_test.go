@@ -2,6 +2,8 @@ package kubelet
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -45,7 +47,7 @@ func TestAnyCourseOfEvents(t *testing.T) {
 
 func step(t *rapid.T, w *world, i int) {
 	node := fmt.Sprintf("node-%d", rapid.IntRange(1, 2).Draw(t, "node"))
-	names := sortedKeys(w.pods)
+	names := slices.Sorted(maps.Keys(w.pods))
 	switch what := rapid.IntRange(0, 9).Draw(t, "what"); {
 	case what <= 3:
 		w.createPod(randomPod(t, i, node))

@@ -2,6 +2,8 @@ package kubelet
 
 import (
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/agent/admit"
 )
 
 // resize follows a change of the pod's resources in place: done at once if the
@@ -22,13 +24,13 @@ func (f *Fleet) resize(p *pod, pl *play) {
 		dropCondition(pl.status, v1.PodResizePending)
 		return
 	}
-	wants := demandOf(p.object, false)
-	if r := fits(wants.amounts, p.node.object, p.node.demands(p)); r != nil {
+	wants := admit.DemandOf(p.object, false)
+	if r := admit.Room(wants, p.node.object, p.node.demands(p)); r != nil {
 		p.deferred = true
-		if never := fits(wants.amounts, p.node.object, nil); never != nil {
-			pl.condition(v1.PodResizePending, true, v1.PodReasonInfeasible, never.message)
+		if never := admit.Room(wants, p.node.object, nil); never != nil {
+			pl.condition(v1.PodResizePending, true, v1.PodReasonInfeasible, never.Message)
 		} else {
-			pl.condition(v1.PodResizePending, true, v1.PodReasonDeferred, r.message)
+			pl.condition(v1.PodResizePending, true, v1.PodReasonDeferred, r.Message)
 		}
 		return
 	}

@@ -3,6 +3,7 @@ package kubelet
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,13 +45,13 @@ func newWorld(shape Shape) *world {
 func (w *world) start() {
 	w.fleet = New(w.shape)
 	var nodes []*v1.Node
-	for _, name := range sortedKeys(w.nodes) {
+	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
 		nodes = append(nodes, w.nodes[name].DeepCopy())
 	}
 	w.fleet.NodesListed(nodes, strconv.Itoa(w.version), w.now)
 	w.fleet.Start(w.now)
 	var pods []*v1.Pod
-	for _, name := range sortedKeys(w.pods) {
+	for _, name := range slices.Sorted(maps.Keys(w.pods)) {
 		pods = append(pods, Slim(w.pods[name].DeepCopy()))
 	}
 	w.settle()
@@ -309,19 +310,19 @@ func nodeNews(was, is *v1.Node) string {
 			news = append(news, fmt.Sprintf("%s=%s (%s)", c.Type, c.Status, c.Reason))
 		}
 	}
-	for _, name := range sortedKeys(is.Status.Allocatable) {
+	for _, name := range slices.Sorted(maps.Keys(is.Status.Allocatable)) {
 		q, old := is.Status.Allocatable[name], was.Status.Allocatable[name]
 		if !q.Equal(old) {
 			news = append(news, fmt.Sprintf("allocatable %s=%s", name, q.String()))
 		}
 	}
-	for _, name := range sortedKeys(is.Status.Capacity) {
+	for _, name := range slices.Sorted(maps.Keys(is.Status.Capacity)) {
 		q, old := is.Status.Capacity[name], was.Status.Capacity[name]
 		if !q.Equal(old) {
 			news = append(news, fmt.Sprintf("capacity %s=%s", name, q.String()))
 		}
 	}
-	for _, key := range sortedKeys(is.Labels) {
+	for _, key := range slices.Sorted(maps.Keys(is.Labels)) {
 		if was.Labels[key] != is.Labels[key] {
 			news = append(news, fmt.Sprintf("label %s=%s", key, is.Labels[key]))
 		}
