@@ -18,7 +18,7 @@ var evicting = []string{"node-lifecycle-controller", "taint-eviction-controller"
 func (j *judge) schedulers() {
 	upstream := j.processes("kube-scheduler")
 	for _, p := range upstream {
-		if image := imageVersion(p.Image); minorOf(image) >= 0 && minorOf(j.Version) >= 0 && minorOf(image) != minorOf(j.Version) {
+		if image := imageVersion(p.Image); MinorOf(image) >= 0 && MinorOf(j.Version) >= 0 && MinorOf(image) != MinorOf(j.Version) {
 			j.say(Note, "kube-scheduler", "", "%s is %s, the API server %s", p.Where, image, j.Version)
 		}
 		if config := p.flag("config"); config != "" {

@@ -56,8 +56,8 @@ func (j *judge) say(level Level, topic, action, message string, args ...any) {
 
 func (j *judge) installed(part deploy.Part) bool { return slices.Contains(j.Installed, part) }
 
-// minorOf is 36 of v1.36.3-gke.1; negative if it says none, as builds that are no release (v0.0.0-master).
-func minorOf(version string) int {
+// MinorOf is 36 of v1.36.3-gke.1; negative if it says none, as builds that are no release (v0.0.0-master).
+func MinorOf(version string) int {
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	if major != "1" {
 		return -1
@@ -74,7 +74,7 @@ func minorOf(version string) int {
 }
 
 func (j *judge) version() {
-	switch minor := minorOf(j.Version); {
+	switch minor := MinorOf(j.Version); {
 	case minor < 0:
 		j.say(Warning, "version", "compare it with the table in docs/install.md", "the API server's version %q says no minor", j.Version)
 	case minor < oldestMinor:
@@ -91,10 +91,10 @@ func (j *judge) version() {
 
 func (j *judge) nodes() {
 	var old, away, uninitialized []string
-	server := minorOf(j.Version)
+	server := MinorOf(j.Version)
 	for i := range j.Nodes {
 		node := &j.Nodes[i]
-		if kubelet := minorOf(node.Status.NodeInfo.KubeletVersion); kubelet >= 0 && server >= 0 && (kubelet > server || kubelet < server-3) {
+		if kubelet := MinorOf(node.Status.NodeInfo.KubeletVersion); kubelet >= 0 && server >= 0 && (kubelet > server || kubelet < server-3) {
 			old = append(old, node.Name+" "+node.Status.NodeInfo.KubeletVersion)
 		}
 		ready := false

@@ -49,7 +49,7 @@ func FuzzMinor(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, version string) {
-		if minor := minorOf(version); minor < -1 {
+		if minor := MinorOf(version); minor < -1 {
 			t.Errorf("%q has minor %d", version, minor)
 		}
 	})

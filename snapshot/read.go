@@ -52,7 +52,9 @@ func (c *Client) Read(ctx context.Context, progress func(objects int)) (*Snapsho
 				if k.Needed || !Optional(err) {
 					return fmt.Errorf("list %s: %w", k.Resource, err)
 				}
-				s.Missing = append(s.Missing, fmt.Sprintf("%s: %v", k.Resource, err))
+				if !apierrors.IsNotFound(err) { // of what is not served there are no objects
+					s.Missing = append(s.Missing, fmt.Sprintf("%s: %v", k.Resource, err))
+				}
 				return nil
 			}
 			s.ResourceVersion = newer(s.ResourceVersion, version)

@@ -141,8 +141,8 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /{file}", func(w http.ResponseWriter, r *http.Request) { serveFile(w, r.PathValue("file"), http.StatusOK) })
 	mux.HandleFunc("GET /api/about", s.about)
 	mux.HandleFunc("GET /api/stream", s.stream)
-	mux.HandleFunc("GET /api/nodes/{name}", s.node)
-	mux.HandleFunc("GET /api/find", s.find)
+	mux.HandleFunc("GET /api/nodes/{name}", s.whenListed(s.node))
+	mux.HandleFunc("GET /api/find", s.whenListed(s.find))
 	mux.HandleFunc("GET /api/explain", s.asker.explain)
 	mux.HandleFunc("POST /api/what-if", s.asker.whatIf)
 	return &guard{
@@ -154,6 +154,22 @@ func (s *Server) handler() http.Handler {
 
 func (s *Server) about(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, map[string]any{"cluster": s.cluster, "version": s.options.Version})
+}
+
+// listedWithin is how long a question waits for a cluster that is being read.
+const listedWithin = 10 * time.Second
+
+// whenListed has questions wait until the cluster has been read: before, nothing that is there is known.
+func (s *Server) whenListed(then http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), listedWithin)
+		defer cancel()
+		if !s.watcher.Listed(ctx) {
+			refuse(w, http.StatusServiceUnavailable, "the cluster has not been read yet")
+			return
+		}
+		then(w, r)
+	}
 }
 
 func (s *Server) node(w http.ResponseWriter, r *http.Request) {

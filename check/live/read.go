@@ -150,7 +150,7 @@ func (r *reader) installation(ctx context.Context) {
 	}
 	r.configuration(ctx)
 	for _, part := range r.facts.Installed {
-		if denied, err := Denied(ctx, Of(r.client, "system:serviceaccount:"+deploy.Namespace+":berth-"+string(part)), part, r.facts.SchedulerLease); err == nil {
+		if denied, err := Denied(ctx, Of(r.client, "system:serviceaccount:"+deploy.Namespace+":berth-"+string(part)), part, r.facts.Version, r.facts.SchedulerLease); err == nil {
 			r.facts.Denied[part] = denied
 		}
 	}

@@ -94,10 +94,10 @@ func (c *checking) ask(cmd *cobra.Command, client kubernetes.Interface) (*check.
 	if err != nil {
 		return nil, err
 	}
-	denied, err := checklive.Denied(cmd.Context(), checklive.Mine(client), deploy.Part(c.part), "")
+	denied, err := checklive.Denied(cmd.Context(), checklive.Mine(client), deploy.Part(c.part), version.GitVersion, "")
 	if err == nil && len(denied) > 0 { // it may be meant to elect by kube-scheduler's Lease
 		var other []string
-		if other, err = checklive.Denied(cmd.Context(), checklive.Mine(client), deploy.Part(c.part), check.UpstreamLease); len(other) < len(denied) {
+		if other, err = checklive.Denied(cmd.Context(), checklive.Mine(client), deploy.Part(c.part), version.GitVersion, check.UpstreamLease); len(other) < len(denied) {
 			denied = other
 		}
 	}

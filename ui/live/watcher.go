@@ -239,6 +239,23 @@ func (w *Watcher) Read(after uint64) (frames []Frame, watches Watches, changed <
 	return []Frame{*w.state}, watches, w.changed
 }
 
+// Listed returns true when nodes and pods have been read once, and false if the context ends before.
+func (w *Watcher) Listed(ctx context.Context) bool {
+	for {
+		w.mu.Lock()
+		listed, changed := w.watches.Listed, w.changed
+		w.mu.Unlock()
+		if listed {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-changed:
+		}
+	}
+}
+
 // Node returns the details of a node.
 func (w *Watcher) Node(name string) (*model.NodeDetail, bool) {
 	w.mu.Lock()
