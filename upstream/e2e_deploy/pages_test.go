@@ -117,6 +117,8 @@ func shellBlocks(t *testing.T, file string) (blocks []string) {
 		case line == "```" && inside:
 			inside = false
 			blocks = append(blocks, strings.Join(block, "\n"))
+		case inside && strings.HasPrefix(line, "! "):
+			block = append(block, line+" || false") // set -e heeds nothing that is negated
 		case inside:
 			block = append(block, line)
 		}

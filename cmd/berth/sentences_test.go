@@ -1,0 +1,49 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/berth-k8s/berth/internal/docs"
+)
+
+// TestCommandsInSentencesExist reads the commands of berth that stand within sentences on pages: their names and flags. Arguments may
+// be left out there.
+func TestCommandsInSentencesExist(t *testing.T) {
+	neutral(t)
+	pages, err := docs.Pages(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := 0
+	for _, page := range pages {
+		for _, code := range page.Spans() {
+			for _, line := range commandLines(docs.Block{Language: "sh", Lines: []string{code.Text}}) {
+				if strings.ContainsAny(code.Text, "…|") {
+					continue // shortened, or a choice
+				}
+				known, err := understood(line.words)
+				if err != nil && !leftOut(err) {
+					t.Errorf("%s:%d: `%s`: %v", page.Path, code.Line, code.Text, err)
+				}
+				if known {
+					read++
+				}
+			}
+		}
+	}
+	if read < 50 {
+		t.Errorf("only %d commands were found", read)
+	}
+}
+
+// leftOut tells whether all that is wrong is that an argument is not there. Help is nothing wrong.
+func leftOut(err error) bool {
+	for _, words := range []string{"accepts 1 arg", "requires at least", "no operation", "flag needs an argument", ": write ", "help requested"} {
+		if strings.Contains(err.Error(), words) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,115 @@
+package docs
+
+import (
+	"regexp"
+	"strings"
+)
+
+// Command is one that a page shows and that is in no script: behind a prompt of a console, in an indented block, or within a sentence.
+type Command struct {
+	Line int    // from 1
+	Text string // without the prompt; lines that go on are one
+}
+
+// typed is what an indented line begins with that is a command and not what one prints.
+var typed = regexp.MustCompile(`^(\$ )?(sudo )?(bin/)?(berth|kubectl|make|go|cd|helm|curl|sh) `)
+
+// Commands are those of a block that is shown and is no script.
+func (b Block) Commands() (all []Command) {
+	goesOn := false
+	for i, line := range b.Lines {
+		begins := b.Language == "console" && (strings.HasPrefix(line, "$ ") || strings.HasPrefix(line, "# ")) ||
+			b.Language == "" && typed.MatchString(line)
+		if !begins && !goesOn {
+			continue
+		}
+		text := strings.TrimSpace(strings.TrimSuffix(line, `\`))
+		if goesOn {
+			all[len(all)-1].Text += " " + text
+		} else {
+			all = append(all, Command{b.Line + i, strings.TrimPrefix(strings.TrimPrefix(text, "$ "), "# ")})
+		}
+		goesOn = strings.HasSuffix(line, `\`)
+	}
+	return all
+}
+
+// Fence is the line that opens a block, without its backticks: the language and what stands behind it. Of an indented block it is empty.
+func (p *Page) Fence(b Block) string {
+	if b.Language == "" {
+		return ""
+	}
+	return strings.TrimLeft(strings.TrimSpace(p.Lines[b.Line-2]), "`")
+}
+
+var span = regexp.MustCompile("`([^`]+)`")
+
+// Spans are pieces of code within sentences, in one line each.
+func (p *Page) Spans() (all []Command) {
+	prose := p.Prose()
+	for i, line := range prose {
+		if fence, _ := fenceOf(line); fence != "" {
+			prose[i] = ""
+		}
+	}
+	text := strings.Join(prose, "\n")
+	for _, at := range span.FindAllStringSubmatchIndex(text, -1) {
+		line := 1 + strings.Count(text[:at[0]], "\n")
+		all = append(all, Command{line, strings.Join(strings.Fields(text[at[2]:at[3]]), " ")})
+	}
+	return all
+}
+
+// Unrun are the commands that pages show and no test runs as they stand, by how they begin, each with the reason. All others of a
+// console go on until Ctrl-C, and upstream/e2e runs them until they say that they are ready.
+var Unrun = []struct{ Page, Begins, Why string }{
+	{"README.md", "make up", "all live tests start what it starts"},
+	{"README.md", "make test", "the tests cannot be a part of themselves"},
+	{"README.md", "kubectl apply -k deploy/kustomize/overlays/second-scheduler", "docs/install.md has it in a script"},
+	{"README.md", "helm install", needsHelm},
+	{"docs/install.md", "helm install", needsHelm},
+	{"docs/how-to/replace-kube-scheduler.md", "helm install", needsHelm},
+	{"docs/install.md", "make image", "minutes; deploy/pack makes the image from small binaries"},
+	{"docs/install.md", "ctr ", "a node with containerd"},
+	{"docs/install.md", "skopeo copy", "a registry"},
+	{"docs/how-to/replace-kube-scheduler.md", "mv /etc/kubernetes/", needsKubeadm},
+	{"docs/how-to/replace-kube-scheduler.md", "sed -i ", needsKubeadm},
+	{"docs/install.md", "berth up --agent", needsRoot + ": upstream/e2e_agent goes the same way"},
+	{"docs/install.md", "berth kubectl get pods,leases", needsRoot + ": upstream/e2e_agent goes the same way"},
+	{"docs/agent.md", "berth up --agent", needsRoot + ": upstream/e2e_agent runs the README's block, which has it"},
+	{"docs/agent.md", "berth kubectl ", needsRoot + ": upstream/e2e_agent runs the README's block, which has most of them"},
+	{"docs/agent.md", "berth agent --kubeconfig", needsRoot},
+	{"docs/agent.md", "kubectl get pod greedy", needsRoot + ": upstream/e2e_agent compares the message"},
+	{"docs/admission.md", "cd upstream && go test ./e2e_admission", measures},
+	{"docs/ui.md", "cd upstream && go test ./e2e_ui", measures},
+	{"docs/live-benchmark.md", "make bench-live", measures},
+	{"docs/eviction.md", "cd upstream && go run ./cmd/evictions", measures},
+	{"docs/eviction.md", "cd upstream && go test ./e2e_eviction", longer},
+	{"docs/plugins.md", "cd upstream && go test ./outside", longer},
+	{"docs/what-if.md", "cd upstream && go test ./e2e_explain", longer},
+	{"docs/node-health.md", "go test ./nodehealth", "writes a picture of this tree; the test is part of make test"},
+	{"docs/node-health.md", "cd upstream && go run ./cmd/partition", "writes a picture of this tree"},
+	{"docs/upstream-specs.md", "make specs", "an hour"},
+	{"docs/soak.md", "make soak", "an hour; make test plays a short round"},
+}
+
+const (
+	needsHelm    = "helm; deploy/pack renders the chart by Helm's library, and upstream/e2e_deploy applies what it renders"
+	needsKubeadm = "a control plane node of kubeadm's: TestFilesOfKubeadm does it to a copy of the files"
+	needsRoot    = "root and containerd"
+	measures     = "minutes, and alone on the machine"
+	longer       = "minutes: make test has it with less"
+)
+
+// Unruns tells whether a command of the page is one that no test runs as it stands.
+func (p *Page) Unruns(c Command) bool { return p.entry(c) >= 0 }
+
+// entry is the place in Unrun; -1 for none.
+func (p *Page) entry(c Command) int {
+	for i, u := range Unrun {
+		if u.Page == p.Path && strings.HasPrefix(c.Text, u.Begins) {
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,61 @@
+package docs
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestEveryCommandIsRun: scripts (sh) are run by upstream/e2e, e2e_deploy and e2e_agent; of what is only shown, Unrun has all that no test
+// runs. A new command that is neither, and an entry whose command is gone, are found here.
+func TestEveryCommandIsRun(t *testing.T) {
+	shown := map[int]bool{}
+	for _, page := range pages(t) {
+		for _, block := range page.Blocks {
+			if fence := page.Fence(block); !slices.Contains(fences, fence) && !(fence == "sh agent" && page.Path == "README.md") {
+				t.Errorf("%s:%d: nothing runs or reads a block of %q: use one of %q", page.Path, block.Line-1, fence, fences)
+			}
+			commands := block.Commands()
+			if block.Language == "console" && len(commands) == 0 {
+				t.Errorf("%s:%d: nothing is typed on this console: begin a command with $, or # for root", page.Path, block.Line-1)
+			}
+			for _, command := range commands {
+				switch i := page.entry(command); {
+				case i >= 0:
+					shown[i] = true
+				case block.Language != "console":
+					t.Errorf("%s:%d: %s: mark it as sh, which is run, or as console", page.Path, command.Line, command.Text)
+				case untilCtrlC[page.Path] == "" || !strings.HasPrefix(command.Text, untilCtrlC[page.Path]):
+					t.Errorf("%s:%d: %s: mark it as sh, which is run, or say in Unrun why it is not", page.Path, command.Line, command.Text)
+				}
+			}
+		}
+	}
+	for i, u := range Unrun {
+		if !shown[i] {
+			t.Errorf("%s shows nothing any more that begins with %q", u.Page, u.Begins)
+		}
+	}
+}
+
+// fences are the kinds of blocks that something runs or reads; an indented one has none. The README has one of `sh agent`, too, which
+// upstream/e2e_agent runs.
+var fences = []string{"", "sh", "console", "yaml", "json", "go", "text"}
+
+// untilCtrlC are commands that say that they are ready, and go on, by page. upstream/e2e runs them.
+var untilCtrlC = map[string]string{"docs/ui.md": "berth ui", "docs/simulated-nodes.md": "berth nodes --count"}
+
+func TestCommandsThatAreShownAreFound(t *testing.T) {
+	page := Read("p.md", strings.Join([]string{
+		"```console", "$ a b \\", "    --c", "says d", "# e", "```", "", "    berth f", "    says g", "    $ kubectl h", "", "```sh agent", "berth i", "```",
+	}, "\n"))
+	var got []string
+	for _, block := range page.Blocks {
+		got = append(got, fmt.Sprintf("%q %v", page.Fence(block), block.Commands()))
+	}
+	want := []string{`"console" [{2 a b --c} {5 e}]`, `"" [{8 berth f} {10 kubectl h}]`, `"sh agent" []`}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
