@@ -2,6 +2,7 @@ package agent
 
 import (
 	"net"
+	"net/netip"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -38,6 +39,9 @@ type Config struct {
 	SystemReserved v1.ResourceList
 	CgroupRoot     string
 	CgroupDriver   string
+
+	// PodAPIServer is where pods find the API server. Zero: at the address of the Service kubernetes.
+	PodAPIServer netip.AddrPort
 
 	ClusterDNS    []string
 	ClusterDomain string

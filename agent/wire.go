@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"net/netip"
 	"os"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -136,6 +138,24 @@ func (a *Agent) listServices(pod *v1.Pod) func() ([]*v1.Service, error) {
 		if !known {
 			return nil, env.ErrServicesUnread
 		}
-		return a.services.List(labels.Everything())
+		services, err := a.services.List(labels.Everything())
+		if a.config.PodAPIServer.IsValid() {
+			services = elsewhere(services, a.config.PodAPIServer)
+		}
+		return services, err
 	}
+}
+
+// elsewhere has the Service kubernetes lead to another address than its own, to which no way may lead from pods.
+func elsewhere(services []*v1.Service, apiServer netip.AddrPort) []*v1.Service {
+	out := slices.Clone(services)
+	for i, service := range out {
+		if service.Namespace != metav1.NamespaceDefault || service.Name != "kubernetes" || len(service.Spec.Ports) == 0 {
+			continue
+		}
+		service = service.DeepCopy()
+		service.Spec.ClusterIP, service.Spec.Ports[0].Port = apiServer.Addr().String(), int32(apiServer.Port())
+		out[i] = service
+	}
+	return out
 }

@@ -3,6 +3,7 @@ package deploy
 import (
 	"embed"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
@@ -12,8 +13,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-//go:embed kustomize/base/*.yaml kustomize/components/*/*.yaml
+//go:embed kustomize
 var manifests embed.FS
+
+// Manifests are the kustomizations, below kustomize/.
+func Manifests() fs.FS { return manifests }
 
 // Part is one of Berth's processes, or the role of those who ask it questions.
 type Part string

@@ -55,7 +55,7 @@ func (o *Options) mutating(port int, bundle []byte) *v1.MutatingWebhookConfigura
 		Name: nodesName, Rules: rule("", "nodes", v1.ClusterScope), FailurePolicy: new(v1.Ignore),
 		NamespaceSelector: &metav1.LabelSelector{}, TimeoutSeconds: new(int32(nodeTimeout)), MatchConditions: []v1.MatchCondition{taintWithoutTime},
 	}
-	configuration := &v1.MutatingWebhookConfiguration{ObjectMeta: o.meta(), Webhooks: []v1.MutatingWebhook{pods, nodes}}
+	configuration := &v1.MutatingWebhookConfiguration{ObjectMeta: o.meta(nil), Webhooks: []v1.MutatingWebhook{pods, nodes}}
 	for i := range configuration.Webhooks {
 		w := &configuration.Webhooks[i]
 		w.ClientConfig = o.client(mutatePath, port, bundle)
@@ -75,7 +75,7 @@ func (o *Options) validating(port int, bundle []byte) *v1.ValidatingWebhookConfi
 		Name: priorityClassesName, Rules: rule("scheduling.k8s.io", "priorityclasses", v1.ClusterScope), FailurePolicy: new(v1.Ignore),
 		NamespaceSelector: &metav1.LabelSelector{}, TimeoutSeconds: o.timeoutSeconds(), MatchConditions: []v1.MatchCondition{isDefault},
 	}
-	configuration := &v1.ValidatingWebhookConfiguration{ObjectMeta: o.meta(), Webhooks: []v1.ValidatingWebhook{pods, classes}}
+	configuration := &v1.ValidatingWebhookConfiguration{ObjectMeta: o.meta(nil), Webhooks: []v1.ValidatingWebhook{pods, classes}}
 	for i := range configuration.Webhooks {
 		w := &configuration.Webhooks[i]
 		w.ClientConfig = o.client(validatePath, port, bundle)
@@ -85,8 +85,8 @@ func (o *Options) validating(port int, bundle []byte) *v1.ValidatingWebhookConfi
 	return configuration
 }
 
-func (o *Options) meta() metav1.ObjectMeta {
-	return metav1.ObjectMeta{Name: o.Service, Labels: map[string]string{
+func (o *Options) meta(owners []metav1.OwnerReference) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: o.Service, OwnerReferences: owners, Labels: map[string]string{
 		"app.kubernetes.io/name": "berth", "app.kubernetes.io/component": "webhook", "app.kubernetes.io/part-of": "berth",
 	}}
 }

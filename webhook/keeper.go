@@ -63,7 +63,11 @@ func (w *Webhook) keep(ctx context.Context) {
 func (w *Webhook) look(ctx context.Context, first bool) error {
 	ctx, cancel := context.WithTimeout(ctx, keepLimit)
 	defer cancel()
-	certs, err := w.certificates(ctx)
+	owners, err := w.owners(ctx)
+	if err != nil {
+		return err
+	}
+	certs, err := w.certificates(ctx, owners)
 	if err != nil {
 		return err
 	}
@@ -74,18 +78,31 @@ func (w *Webhook) look(ctx context.Context, first bool) error {
 	case <-ctx.Done():
 		return fmt.Errorf("caches are not filled: %w", ctx.Err())
 	}
-	if err := w.keepMutating(ctx, certs.bundle(), first); err != nil {
+	if err := w.keepMutating(ctx, owners, certs.bundle(), first); err != nil {
 		return fmt.Errorf("mutating webhook configuration %s: %w", w.options.Service, err)
 	}
-	if err := w.keepValidating(ctx, certs.bundle(), first); err != nil {
+	if err := w.keepValidating(ctx, owners, certs.bundle(), first); err != nil {
 		return fmt.Errorf("validating webhook configuration %s: %w", w.options.Service, err)
 	}
 	return nil
 }
 
+// owners of what the webhook makes: its own role, if there is one of its name. What takes the role away takes the rest along, and so
+// an installation that is deleted leaves nothing behind, least of all a configuration that asks a webhook that is gone.
+func (w *Webhook) owners(ctx context.Context) ([]metav1.OwnerReference, error) {
+	role, err := w.client.RbacV1().ClusterRoles().Get(ctx, w.options.Service, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // it runs with other rights than the manifests give
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("clusterrole %s: %w", w.options.Service, err)
+	}
+	return []metav1.OwnerReference{{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole", Name: role.Name, UID: role.UID}}, nil
+}
+
 // certificates are those that all replicas share, renewed if need be. Of two
 // replicas that renew at once one is refused, and takes the other's.
-func (w *Webhook) certificates(ctx context.Context) (certificates, error) {
+func (w *Webhook) certificates(ctx context.Context, owners []metav1.OwnerReference) (certificates, error) {
 	secrets := w.client.CoreV1().Secrets(w.options.Namespace)
 	secret, err := secrets.Get(ctx, w.options.Service, metav1.GetOptions{})
 	isNew := apierrors.IsNotFound(err)
@@ -108,7 +125,7 @@ func (w *Webhook) certificates(ctx context.Context) (certificates, error) {
 		return certificates{}, err
 	}
 	if isNew {
-		secret = &corev1.Secret{ObjectMeta: w.options.meta(), Type: corev1.SecretTypeOpaque, Data: data}
+		secret = &corev1.Secret{ObjectMeta: w.options.meta(owners), Type: corev1.SecretTypeOpaque, Data: data}
 		_, err = secrets.Create(ctx, secret, metav1.CreateOptions{})
 	} else {
 		secret = secret.DeepCopy()
@@ -123,11 +140,12 @@ func (w *Webhook) certificates(ctx context.Context) (certificates, error) {
 	return certs, nil
 }
 
-func (w *Webhook) keepMutating(ctx context.Context, bundle []byte, whole bool) error {
+func (w *Webhook) keepMutating(ctx context.Context, owners []metav1.OwnerReference, bundle []byte, whole bool) error {
 	wanted := w.options.mutating(w.port(), bundle)
+	wanted.OwnerReferences = owners
 	return keepOne(ctx, w.client.AdmissionregistrationV1().MutatingWebhookConfigurations(), wanted, w.options.Register, func(next *mutating) {
 		if w.options.Register && whole {
-			next.Labels, next.Webhooks = wanted.Labels, wanted.Webhooks
+			next.Labels, next.OwnerReferences, next.Webhooks = wanted.Labels, wanted.OwnerReferences, wanted.Webhooks
 		}
 		for i := range next.Webhooks {
 			trust(next.Webhooks[i].Name, &next.Webhooks[i].ClientConfig, bundle)
@@ -135,11 +153,12 @@ func (w *Webhook) keepMutating(ctx context.Context, bundle []byte, whole bool) e
 	})
 }
 
-func (w *Webhook) keepValidating(ctx context.Context, bundle []byte, whole bool) error {
+func (w *Webhook) keepValidating(ctx context.Context, owners []metav1.OwnerReference, bundle []byte, whole bool) error {
 	wanted := w.options.validating(w.port(), bundle)
+	wanted.OwnerReferences = owners
 	return keepOne(ctx, w.client.AdmissionregistrationV1().ValidatingWebhookConfigurations(), wanted, w.options.Register, func(next *validating) {
 		if w.options.Register && whole {
-			next.Labels, next.Webhooks = wanted.Labels, wanted.Webhooks
+			next.Labels, next.OwnerReferences, next.Webhooks = wanted.Labels, wanted.OwnerReferences, wanted.Webhooks
 		}
 		for i := range next.Webhooks {
 			trust(next.Webhooks[i].Name, &next.Webhooks[i].ClientConfig, bundle)

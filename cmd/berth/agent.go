@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -22,6 +23,7 @@ type agentFlags struct {
 	taints         []string
 	address        string
 	nodeIP         string
+	podAPIServer   string
 	kubeReserved   map[string]string
 	systemReserved map[string]string
 	logMaxSize     string
@@ -74,6 +76,7 @@ func (f *agentFlags) addFlags(flags *pflag.FlagSet) {
 	c.Eviction.AddFlags(flags)
 	flags.StringVar(&c.CgroupRoot, "cgroup-root", "", "the cgroup that the pods' cgroups are made below (default: the root)")
 	flags.StringVar(&c.CgroupDriver, "cgroup-driver", c.CgroupDriver, "how cgroups are named: cgroupfs or systemd, as the container runtime has it")
+	flags.StringVar(&f.podAPIServer, "pod-api-server", "", "where pods find the API server, as address:port (default: at the address of the Service kubernetes)")
 	flags.StringSliceVar(&c.ClusterDNS, "cluster-dns", nil, "addresses of the cluster's DNS (default: pods use this machine's)")
 	flags.StringVar(&c.ClusterDomain, "cluster-domain", c.ClusterDomain, "the cluster's DNS domain")
 	flags.StringVar(&c.ResolvConf, "resolv-conf", c.ResolvConf, "this machine's resolver configuration")
@@ -129,6 +132,11 @@ func (f *agentFlags) complete() (err error) {
 		return usagef("--container-log-max-size %q: must be a size such as 10Mi", f.logMaxSize)
 	}
 	c.LogMaxSize = size.Value()
+	if f.podAPIServer != "" {
+		if c.PodAPIServer, err = netip.ParseAddrPort(f.podAPIServer); err != nil {
+			return usagef("--pod-api-server %q: must be an address and a port, such as 10.0.0.1:6443", f.podAPIServer)
+		}
+	}
 	return f.check()
 }
 

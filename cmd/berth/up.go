@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -38,10 +39,13 @@ type cluster struct {
 func (c *cluster) parts() []supervisor.Part {
 	parts := []supervisor.Part{
 		{Name: "controlplane", OwnLog: true, Argv: c.controlplaneArgv},
-		{Name: "scheduler", Argv: c.schedulerArgv},
-		{Name: "controller", Argv: c.part("controller", "--leader-elect=false", "--health-bind-address", "127.0.0.1:0")},
-		{Name: "nodes", Argv: c.part("nodes", "--count", strconv.Itoa(c.nodes), "--zones", strconv.Itoa(c.zones))},
 	}
+	if !c.own.berth.wanted() {
+		parts = append(parts,
+			supervisor.Part{Name: "scheduler", Argv: c.schedulerArgv},
+			supervisor.Part{Name: "controller", Argv: c.part("controller", "--leader-elect=false", "--health-bind-address", "127.0.0.1:0")})
+	}
+	parts = append(parts, supervisor.Part{Name: "nodes", Argv: c.part("nodes", "--count", strconv.Itoa(c.nodes), "--zones", strconv.Itoa(c.zones))})
 	if c.own.wanted {
 		parts = append(parts, c.own.part(c))
 	}
@@ -68,10 +72,13 @@ func (c *cluster) schedulerArgv() []string {
 	return append(append(argv, "--kubeconfig", c.kubeconfig), c.schedulerFlags()...)
 }
 
+// featureGates are on in the control plane, so the scheduler has to know of them.
+const featureGates = "TaintTolerationComparisonOperators=true"
+
 func (c *cluster) schedulerFlags() []string {
 	flags := []string{
 		"--leader-elect=false", "--secure-port", "0", "--health-bind-address", "127.0.0.1:0",
-		"--feature-gates", "TaintTolerationComparisonOperators=true",
+		"--feature-gates", featureGates,
 		"--address-file", filepath.Join(filepath.Dir(c.kubeconfig), addressFile),
 	}
 	if c.config != "" {
@@ -85,6 +92,7 @@ func (c *cluster) controlplaneArgv() []string {
 	if c.port != 0 {
 		argv = append(argv, "--port", strconv.Itoa(c.port))
 	}
+	argv = append(argv, c.own.controlplaneFlags()...)
 	return append(argv, "--default-not-ready-toleration-seconds", strconv.FormatInt(c.notReadySeconds, 10),
 		"--default-unreachable-toleration-seconds", strconv.FormatInt(c.unreachableSeconds, 10))
 }
@@ -105,6 +113,7 @@ Each part writes its log there.`,
 		Example: `  berth up                       3 nodes in 3 zones
   berth up --nodes 100 --zones 4
   berth up --fresh               forget what was there
+  berth up --agent --nodes 0     this machine is the node: pods really run
   KUBECONFIG=.berth/kubeconfig kubectl get nodes`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -152,7 +161,7 @@ func (c *cluster) check() error {
 			return fmt.Errorf("--config: %w", err)
 		}
 	}
-	return nil
+	return c.own.check(c)
 }
 
 func (c *cluster) run(cmd *cobra.Command) error {
@@ -173,15 +182,24 @@ func (c *cluster) run(cmd *cobra.Command) error {
 		}
 	}
 	c.kubeconfig = dir.Join("kubeconfig")
-	if err := c.own.start(ctx); err != nil {
+	out := &progress{out: cmd.OutOrStdout(), terminal: isTerminal(cmd.OutOrStdout())}
+	if err := c.own.start(ctx, c, out); err != nil {
 		return err
 	}
-	out := &progress{out: cmd.OutOrStdout(), terminal: isTerminal(cmd.OutOrStdout())}
 	s := &supervisor.Supervisor{Dir: dir.Path, Progress: out.step, Trouble: out.trouble}
-	err = s.Run(ctx, c.parts(), func() {
+	running, end := context.WithCancel(ctx)
+	defer end()
+	var installed error
+	err = s.Run(running, c.parts(), func() {
+		if c.own.berth.wanted() {
+			if installed = c.own.berth.install(ctx, c, out); installed != nil || ctx.Err() != nil {
+				end()
+				return
+			}
+		}
 		out.finish(c.welcome(time.Since(began)))
 	})
-	err = errors.Join(err, c.own.stop())
+	err = errors.Join(err, installed, c.own.stop())
 	if err == nil {
 		out.finish("stopped; berth up goes on from here\n")
 	}
@@ -232,7 +250,7 @@ Try:
 
 Ctrl-C stops it; the next berth up goes on from there.
 `, currentVersion().Kubernetes, describeNodes(c.nodes, c.zones), took.Seconds(),
-		c.kubeconfig, filepath.Join(filepath.Dir(c.kubeconfig), "*.log"), c.own.line()+c.pageLine(), berth, berth, berth)
+		c.kubeconfig, filepath.Join(filepath.Dir(c.kubeconfig), "*.log"), c.own.line(c)+c.pageLine(), berth, berth, berth)
 }
 
 func describeNodes(nodes, zones int) string {

@@ -4,11 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/berth-k8s/berth/agent"
 	"github.com/berth-k8s/berth/internal/containerd"
@@ -19,49 +25,131 @@ import (
 type ownNode struct {
 	wanted   bool
 	endpoint string // of the container runtime
-	// private containerd, where the machine runs none; nil otherwise.
+	// private containerd, where the machine runs none, or none is to be touched; nil otherwise.
 	private *containerd.Containerd
+	// door is where pods on the private one find the API server.
+	door net.Listener
+	// berth is Berth itself as pods of this node.
+	berth selfHosted
 }
 
 func (n *ownNode) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&n.wanted, "agent", false, "make this machine a node, too: its pods really run; needs root and containerd")
 	flags.StringVar(&n.endpoint, "container-runtime-endpoint", agent.DefaultConfig().RuntimeEndpoint,
 		"with --agent: the container runtime's socket; if there is none at the default place, a containerd is started for as long as berth up runs")
+	flags.StringVar(&n.berth.file, "from-image", "",
+		"with --agent: run Berth itself as other clusters do, as pods on this machine, from this image (made by make image) and the manifests; on a containerd of its own")
+}
+
+// check what was asked for.
+func (n *ownNode) check(c *cluster) error {
+	switch {
+	case !n.berth.wanted():
+		return nil
+	case !n.wanted:
+		return usagef("--from-image: needs --agent")
+	case n.endpoint != agent.DefaultConfig().RuntimeEndpoint:
+		return usagef("--from-image: runs on a containerd of its own; leave --container-runtime-endpoint out")
+	case c.config != "":
+		return usagef("--config: has no effect with --from-image; the configuration is the ConfigMap berth-scheduler in the namespace berth-system")
+	}
+	return n.berth.read()
 }
 
 // start what the node needs before the cluster is started: nothing, or a containerd of its own.
-func (n *ownNode) start(ctx context.Context) error {
+func (n *ownNode) start(ctx context.Context, c *cluster, out *progress) error {
 	if !n.wanted {
 		return nil
 	}
 	if reason := containerd.Impossible(); reason != "" {
 		return fmt.Errorf("--agent: no containers can be run here: %s", reason)
 	}
-	path, isPath := agent.SocketPath(n.endpoint)
-	if !isPath || exists(path) {
-		return nil
-	}
-	if n.endpoint != agent.DefaultConfig().RuntimeEndpoint {
-		return fmt.Errorf("--container-runtime-endpoint: there is no %s", path)
+	if path, isPath := agent.SocketPath(n.endpoint); !n.berth.wanted() {
+		if !isPath || exists(path) {
+			return nil
+		}
+		if n.endpoint != agent.DefaultConfig().RuntimeEndpoint {
+			return fmt.Errorf("--container-runtime-endpoint: there is no %s", path)
+		}
 	}
 	for _, tool := range []string{"containerd", "runc", "busybox"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			return fmt.Errorf("--agent: no container runtime at %s, and no %s to start one with: install containerd, runc, busybox-static and containernetworking-plugins, "+
-				"or name another runtime's socket with --container-runtime-endpoint", path, tool)
+			return fmt.Errorf("--agent: no %s to start a container runtime with: install containerd, runc, busybox-static and containernetworking-plugins, "+
+				"or name a runtime's socket with --container-runtime-endpoint", tool)
 		}
 	}
 	dir, err := os.MkdirTemp("", "berth-containerd-")
 	if err != nil {
 		return err
 	}
+	out.step("agent", "starting a containerd of its own")
 	if n.private, err = containerd.Run(ctx, dir); err != nil {
 		return errors.Join(fmt.Errorf("--agent: %w", err), os.RemoveAll(dir))
 	}
 	n.endpoint = n.private.Endpoint()
+	if n.berth.wanted() {
+		out.step("berth", "importing "+n.berth.image)
+		if err := n.private.Import(ctx, n.berth.file); err != nil {
+			return errors.Join(fmt.Errorf("--from-image: %w", err), n.stop())
+		}
+	}
+	if err := n.openDoor(c); err != nil {
+		return errors.Join(fmt.Errorf("--agent: %w", err), n.stop())
+	}
 	return nil
 }
 
+// openDoor lets the pods in to the API server, which listens on loopback only: at the machine's address in their network.
+func (n *ownNode) openDoor(c *cluster) error {
+	gateway, err := n.private.Gateway()
+	if err != nil {
+		return err
+	}
+	if n.door, err = net.Listen("tcp", net.JoinHostPort(gateway.String(), "0")); err != nil {
+		return err
+	}
+	go func() {
+		for {
+			pod, err := n.door.Accept()
+			if err != nil {
+				return
+			}
+			go passOn(pod, c)
+		}
+	}()
+	return nil
+}
+
+// passOn connects a pod with the API server until either has had enough.
+func passOn(pod net.Conn, c *cluster) {
+	defer pod.Close()
+	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	if err != nil {
+		return
+	}
+	address, err := url.Parse(config.Host)
+	if err != nil {
+		return
+	}
+	server, err := net.Dial("tcp", address.Host)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	var both errgroup.Group
+	for _, way := range [][2]net.Conn{{pod, server}, {server, pod}} {
+		both.Go(func() error {
+			_, err := io.Copy(way[1], way[0])
+			return errors.Join(err, way[1].(*net.TCPConn).CloseWrite())
+		})
+	}
+	_ = both.Wait() // a connection that breaks is the end of it
+}
+
 func (n *ownNode) stop() error {
+	if n.door != nil {
+		n.door.Close()
+	}
 	if n.private == nil {
 		return nil
 	}
@@ -76,18 +164,34 @@ func (n *ownNode) part(c *cluster) supervisor.Part {
 	flags := []string{"--container-runtime-endpoint", n.endpoint, "--port", "0", "--eviction-hard", thresholds}
 	if n.private != nil {
 		root := filepath.Join(n.private.Dir, "agent")
-		flags = append(flags, "--cgroup-root", n.private.CgroupRoot, "--root-dir", root, "--pod-log-dir", filepath.Join(root, "logs"))
+		flags = append(flags, "--cgroup-root", n.private.CgroupRoot, "--root-dir", root, "--pod-log-dir", filepath.Join(root, "logs"),
+			"--pod-api-server", n.door.Addr().String())
+	}
+	if n.berth.wanted() {
+		flags = append(flags, "--node-labels", controlPlaneLabel+"=")
 	}
 	return supervisor.Part{Name: "agent", Argv: c.part("agent", flags...)}
 }
 
+// controlplaneFlags are what the API server has to know of this node.
+func (n *ownNode) controlplaneFlags() (flags []string) {
+	if n.door != nil {
+		host, _, _ := strings.Cut(n.door.Addr().String(), ":")
+		flags = append(flags, "--tls-san", host)
+	}
+	if n.berth.wanted() { // the webhook is what admits
+		flags = append(flags, "--upstream-admission")
+	}
+	return flags
+}
+
 // line of the welcome.
-func (n *ownNode) line() string {
+func (n *ownNode) line(c *cluster) string {
 	switch {
 	case !n.wanted:
 		return ""
 	case n.private != nil:
-		return "  node        this machine, on a containerd of its own; it has the image busybox\n"
+		return "  node        this machine, on a containerd of its own, " + n.endpoint + "; it has the image busybox\n" + n.berth.line(c)
 	}
 	return "  node        this machine, on " + n.endpoint + "\n"
 }

@@ -105,6 +105,33 @@ func (c *Containerd) Socket() string { return filepath.Join(c.Dir, "containerd.s
 // Endpoint is the socket as --container-runtime-endpoint takes it.
 func (c *Containerd) Endpoint() string { return "unix://" + c.Socket() }
 
+// Import takes an image in from a tar file.
+func (c *Containerd) Import(ctx context.Context, file string) error {
+	out, err := exec.CommandContext(ctx, "ctr", "--address", c.Socket(), "--namespace", "k8s.io", "images", "import", file).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("import %s: %w: %s", file, err, lastLine(string(out)))
+	}
+	return nil
+}
+
+// Gateway is this machine's address in the network of the pods.
+func (c *Containerd) Gateway() (net.IP, error) {
+	bridge, err := net.InterfaceByName(strings.TrimPrefix(c.CgroupRoot, "/")) // one name for both
+	if err != nil {
+		return nil, fmt.Errorf("network of the pods: %w", err)
+	}
+	addresses, err := bridge.Addrs()
+	if err != nil {
+		return nil, fmt.Errorf("network of the pods: %w", err)
+	}
+	for _, address := range addresses {
+		if network, ok := address.(*net.IPNet); ok && network.IP.To4() != nil {
+			return network.IP, nil
+		}
+	}
+	return nil, fmt.Errorf("network of the pods: %s has no address", bridge.Name)
+}
+
 // Stop ends it and removes everything that it and its pods left. It may be called again.
 func (c *Containerd) Stop() error {
 	c.stop.Do(func() {

@@ -204,8 +204,10 @@ func apiServerFlags(o Options, d *dataDir, p *pki) map[string]string {
 		// Names of simulated nodes and of a developer's machine do not resolve.
 		"kubelet-preferred-address-types": "InternalIP,ExternalIP,Hostname,InternalDNS,ExternalDNS",
 
-		"allow-privileged":          "true",
-		"service-cluster-ip-range":  o.ServiceClusterIPRange,
+		"allow-privileged":         "true",
+		"service-cluster-ip-range": o.ServiceClusterIPRange,
+		// No addresses of Services lead anywhere from this process; those of the pods behind them do, where pods really run.
+		"enable-aggregator-routing": "true",
 		"enable-admission-plugins":  strings.Join(o.EnableAdmission, ","),
 		"disable-admission-plugins": strings.Join(o.DisableAdmission, ","),
 		// Upstream keeps these once per process, so they are set even where Berth's rules stand for its plugin.
@@ -216,6 +218,9 @@ func apiServerFlags(o Options, d *dataDir, p *pki) map[string]string {
 		"max-requests-inflight":          strconv.Itoa(maxRequestsInflight),
 		"max-mutating-requests-inflight": strconv.Itoa(maxMutatingRequestsInflight),
 		"profiling":                      strconv.FormatBool(o.Profiling),
+	}
+	if o.EtcdCompaction > 0 {
+		flags["etcd-compaction-interval"] = o.EtcdCompaction.String()
 	}
 	if len(o.RuntimeConfig) > 0 {
 		var pairs []string

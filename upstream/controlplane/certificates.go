@@ -20,10 +20,17 @@ const (
 )
 
 // issueCertificates makes what the API server shows to clients, to nodes and to aggregated APIs.
-func (p *pki) issueCertificates(serviceRange string) error {
+func (p *pki) issueCertificates(serviceRange string, more []string) error {
 	names, ips, err := apiServerNames(serviceRange)
 	if err != nil {
 		return err
+	}
+	for _, name := range more {
+		if ip := net.ParseIP(name); ip != nil {
+			ips = append(ips, ip)
+		} else {
+			names = append(names, name)
+		}
 	}
 	serverCert, serverKey, err := p.cluster.issueServer("kube-apiserver", names, ips)
 	if err != nil {

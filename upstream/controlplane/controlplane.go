@@ -42,7 +42,7 @@ func Run(ctx context.Context, o Options, progress io.Writer) error {
 }
 
 // abandonLimit is how long what still works gets to end in order when another part broke.
-const abandonLimit = 2 * time.Second
+const abandonLimit = 4 * time.Second
 
 // abandon stops what can be stopped: a broken part may never end.
 func (c *controlPlane) abandon() {
@@ -85,11 +85,8 @@ func launch(ctx context.Context, o Options, progress io.Writer) (_ *controlPlane
 	c.broken, c.fail = context.WithCancelCause(context.Background())
 	c.onStop(func() { c.fail(nil) })
 	defer func() {
-		switch {
-		case err != nil && c.broken.Err() != nil:
-			c.abandon() // such as on a disk that is full: an etcd that gave up while it started may never end
-		case err != nil:
-			c.stop()
+		if err != nil {
+			c.abandon() // such as on a disk that is full: an etcd that gave up, now or while it is stopped, may never end
 		}
 	}()
 	starting, cancel := context.WithCancelCause(ctx)
@@ -231,7 +228,7 @@ func (c *controlPlane) configureBeside(ctx context.Context, listener *net.TCPLis
 }
 
 func (c *controlPlane) configureAPI(ctx context.Context, listener *net.TCPListener) (*apiServer, error) {
-	if err := c.pki.issueCertificates(c.options.ServiceClusterIPRange); err != nil {
+	if err := c.pki.issueCertificates(c.options.ServiceClusterIPRange, c.options.TLSNames); err != nil {
 		return nil, err
 	}
 	if err := c.pki.writeAdminKubeconfig(c.kubeconfigPath(), c.server); err != nil {

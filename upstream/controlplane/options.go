@@ -31,8 +31,13 @@ type Options struct {
 	Controllers []string
 	// ServiceClusterIPRange is where Services get their addresses. Empty: 10.96.0.0/12.
 	ServiceClusterIPRange string
+	// TLSNames are names and addresses by which clients reach the API other than directly: the certificate is for them, too.
+	TLSNames []string
 	// EventTTL is how long Events are kept. 0: one hour, upstream's default.
 	EventTTL time.Duration
+	// EtcdCompaction is how often old versions of objects are given up. 0: every 5 minutes, upstream's default. An API server does it for
+	// the first time after two of these.
+	EtcdCompaction time.Duration
 	// Profiling serves /debug/pprof to those whom RBAC lets in.
 	Profiling bool
 	// Rules are what Berth's admission rules are set to.
@@ -90,6 +95,9 @@ func (o Options) Validate() error {
 	}
 	if o.EventTTL < 0 {
 		return fmt.Errorf("--event-ttl: %v: must not be negative", o.EventTTL)
+	}
+	if o.EtcdCompaction < 0 {
+		return fmt.Errorf("--etcd-compaction-interval: %v: must not be negative", o.EtcdCompaction)
 	}
 	if o.ServiceClusterIPRange != "" {
 		if _, _, err := netutils.ParseCIDRSloppy(o.ServiceClusterIPRange); err != nil {

@@ -71,7 +71,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	stop()
 	witnesses.Wait()
 	if ctx.Err() != nil {
-		return nil, ctx.Err()
+		return c.report(), ctx.Err() // what is known so far
 	}
 	c.end()
 	return c.report(), nil
@@ -147,6 +147,8 @@ func (c *campaign) start(ctx context.Context) error {
 	c.release = release
 	c.plane, err = c.newPart("controlplane", nil, func(string) []string {
 		return []string{filepath.Join(c.Bin, "berth-controlplane"), "--data-dir", data, "--port", strconv.Itoa(port), "--log-to-stderr",
+			// One that is killed every other minute would never come to do it, and its disk fill up.
+			"--etcd-compaction-interval", "20s",
 			"--default-not-ready-toleration-seconds", strconv.Itoa(lostFor), "--default-unreachable-toleration-seconds", strconv.Itoa(lostFor)}
 	})
 	if err != nil {

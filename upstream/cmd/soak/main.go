@@ -58,10 +58,12 @@ func play(o soak.Options, temporary bool) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	report, err := soak.Run(ctx, o)
+	if report != nil {
+		report.Print(o.Out)
+	}
 	if err != nil {
 		return fail(1, err)
 	}
-	report.Print(o.Out)
 	if len(report.Violations) == 0 {
 		if temporary {
 			os.RemoveAll(o.Dir)

@@ -191,6 +191,9 @@ tolerations:
 {{- else if $controlPlane }}
 tolerations:
 - {key: node-role.kubernetes.io/control-plane, operator: Exists, effect: NoSchedule}
+- {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 300}
+- {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 300}
+- {operator: Exists, effect: NoExecute}
 {{- end }}
 {{- end }}
 

@@ -27,6 +27,7 @@ func run() error {
 	out := flag.String("o", "berth-image.tar", "the tar file to write")
 	reference := flag.String("image", "", "name and tag of the image (default registry.example.com/berth:VERSION)")
 	architectures := flag.String("arch", runtime.GOARCH, "architectures, with commas between: amd64, arm64")
+	binaries := flag.String("binaries", "", "a folder of programs that are built already, for the one architecture; they must be static")
 	version := flag.String("version", "", "version (default: by git)")
 	flag.Parse()
 
@@ -48,6 +49,9 @@ func run() error {
 	defer os.RemoveAll(work)
 	source.Binaries = map[string]string{}
 	for _, architecture := range strings.Split(*architectures, ",") {
+		if source.Binaries[architecture] = *binaries; *binaries != "" {
+			continue
+		}
 		folder := filepath.Join(work, architecture)
 		if err := os.Mkdir(folder, 0o755); err != nil {
 			return err

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"archive/tar"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/berth-k8s/berth/deploy"
+	"github.com/berth-k8s/berth/up/supervisor"
+)
+
+// selfHosted is Berth as other clusters have it: pods on this machine, from an image and the manifests of deploy/, in place of
+// processes beside the cluster.
+type selfHosted struct {
+	file  string // the image, as `make image` makes it; empty: not wanted
+	image string // its name
+}
+
+func (s *selfHosted) wanted() bool { return s.file != "" }
+
+// read finds the name under which a container runtime will know the image.
+func (s *selfHosted) read() (err error) {
+	if s.image, err = imageName(s.file); err != nil {
+		return fmt.Errorf("--from-image: %w", err)
+	}
+	return nil
+}
+
+// imageName is that of the image in an OCI layout in a tar file.
+func imageName(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	for archive := tar.NewReader(file); ; {
+		header, err := archive.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return "", fmt.Errorf("%s: has no index.json: must be an image as `make image` makes it", path)
+		case err != nil:
+			return "", fmt.Errorf("%s: must be an image as `make image` makes it: %w", path, err)
+		case filepath.Clean(header.Name) != "index.json":
+			continue
+		}
+		var index struct {
+			Manifests []struct {
+				Annotations map[string]string `json:"annotations"`
+			} `json:"manifests"`
+		}
+		if err := json.NewDecoder(archive).Decode(&index); err != nil {
+			return "", fmt.Errorf("%s: index.json: %w", path, err)
+		}
+		for _, manifest := range index.Manifests {
+			if name := manifest.Annotations["io.containerd.image.name"]; strings.Contains(filepath.Base(name), ":") {
+				return name, nil
+			}
+		}
+		return "", fmt.Errorf("%s: its image has no name and tag: must be one as `make image` makes it", path)
+	}
+}
+
+// kustomization is what is installed.
+func (s *selfHosted) kustomization() string {
+	at := strings.LastIndexByte(s.image, ':')
+	return fmt.Sprintf(`# Berth in place of kube-scheduler and of the controllers of node health and taint eviction, with its webhook, on this machine's node.
+# Every berth up --from-image writes this anew.
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [../kustomize/overlays/replace-default]
+components: [../kustomize/components/webhook]
+images:
+- {name: registry.example.com/berth, newName: %q, newTag: %q}
+patches:
+- target: {kind: Deployment, name: berth-webhook}
+  patch: |
+    - {op: add, path: /spec/template/spec/nodeSelector, value: {%s: ""}}
+- target: {kind: Deployment, name: berth-scheduler}
+  patch: |
+    - {op: add, path: /spec/template/spec/containers/0/args/-, value: --feature-gates=%s}
+`, s.image[:at], s.image[at+1:], controlPlaneLabel, featureGates)
+}
+
+// controlPlaneLabel is on the node that Berth's pods run on.
+const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
+
+// folder of the manifests.
+func (s *selfHosted) folder(c *cluster) string {
+	return filepath.Join(filepath.Dir(c.kubeconfig), "manifests", "here")
+}
+
+// install applies the manifests and waits until the pods run. Nobody but Berth would place them, so it stands in for itself until
+// then, by the Leases that the pods go by: they take over when it ends.
+func (s *selfHosted) install(ctx context.Context, c *cluster, out *progress) error {
+	out.step("berth", "applying the manifests")
+	if err := s.write(c); err != nil {
+		return err
+	}
+	client, err := s.client(c)
+	if err != nil {
+		return err
+	}
+	if err := s.forgetEarlier(ctx, client); err != nil {
+		return err
+	}
+	if said, err := exec.CommandContext(ctx, c.berth, "kubectl", "--kubeconfig", c.kubeconfig, "apply", "-k", s.folder(c)).CombinedOutput(); err != nil {
+		return fmt.Errorf("apply the manifests: %w: %s", err, strings.TrimSpace(string(said)))
+	}
+	standing, end := context.WithCancel(ctx)
+	defer end()
+	waited := make(chan error, 1)
+	go func() {
+		waited <- s.awaitPods(standing, client, out)
+		end()
+	}()
+	standIns := &supervisor.Supervisor{Dir: filepath.Dir(c.kubeconfig), Progress: func(string, string) {}, Trouble: out.trouble}
+	if err := standIns.Run(standing, s.standIns(c), func() {}); err != nil {
+		return err
+	}
+	return <-waited
+}
+
+// standIns are the scheduler and the controllers as processes.
+func (s *selfHosted) standIns(c *cluster) []supervisor.Part {
+	return []supervisor.Part{
+		{Name: "controller", Argv: c.part("controller", "--leader-elect-resource-namespace", deploy.Namespace, "--health-bind-address", "127.0.0.1:0")},
+		{Name: "scheduler", Argv: c.part("scheduler", "--leader-elect-resource-namespace", metav1.NamespaceSystem, "--leader-elect-resource-name", "kube-scheduler",
+			"--secure-port", "0", "--health-bind-address", "127.0.0.1:0", "--feature-gates", featureGates)},
+	}
+}
+
+// write the manifests into the data directory, where users can look at them and delete by them.
+func (s *selfHosted) write(c *cluster) error {
+	here := s.folder(c)
+	all := filepath.Dir(here)
+	if err := os.RemoveAll(all); err != nil {
+		return err
+	}
+	if err := os.CopyFS(all, deploy.Manifests()); err != nil {
+		return err
+	}
+	if err := os.Mkdir(here, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(here, "kustomization.yaml"), []byte(s.kustomization()), 0o644)
+}
+
+func (s *selfHosted) client(c *cluster) (kubernetes.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(config)
+}
+
+// forgetEarlier removes what an earlier run left in the data directory: pods that ended with it, and Leases that they held.
+func (s *selfHosted) forgetEarlier(ctx context.Context, client kubernetes.Interface) error {
+	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
+	err := client.CoreV1().Pods(deploy.Namespace).DeleteCollection(ctx, now, metav1.ListOptions{LabelSelector: partOfBerth})
+	for _, lease := range [][2]string{{metav1.NamespaceSystem, "kube-scheduler"}, {deploy.Namespace, "berth-controller"}} {
+		gone := client.CoordinationV1().Leases(lease[0]).Delete(ctx, lease[1], metav1.DeleteOptions{})
+		if !apierrors.IsNotFound(gone) {
+			err = errors.Join(err, gone)
+		}
+	}
+	return err
+}
+
+const partOfBerth = "app.kubernetes.io/part-of=berth"
+
+// podsWithin is long for a machine that has other things to do.
+const podsWithin = 3 * time.Minute
+
+// awaitPods returns when all pods of all Deployments are ready.
+func (s *selfHosted) awaitPods(ctx context.Context, client kubernetes.Interface, out *progress) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, podsWithin, fmt.Errorf("not all of its pods are ready after %v", podsWithin))
+	defer cancel()
+	said := -1
+	for {
+		ready, want, waiting, err := s.pods(ctx, client)
+		switch {
+		case err == nil && want > 0 && ready >= want:
+			return nil
+		case err == nil && ready != said:
+			out.step("berth", fmt.Sprintf("%d of %d pods ready", ready, want))
+			said = ready
+		}
+		select {
+		case <-ctx.Done():
+			if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+				return fmt.Errorf("berth in the cluster: %w: %w", cause, errors.Join(err, errors.New(waiting)))
+			}
+			return nil
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// pods counts them, and says of one that is not ready why.
+func (s *selfHosted) pods(ctx context.Context, client kubernetes.Interface) (ready, want int, waiting string, err error) {
+	deployments, err := client.AppsV1().Deployments(deploy.Namespace).List(ctx, metav1.ListOptions{LabelSelector: partOfBerth})
+	if err != nil {
+		return 0, 0, "", err
+	}
+	for _, d := range deployments.Items {
+		want += int(*d.Spec.Replicas)
+	}
+	pods, err := client.CoreV1().Pods(deploy.Namespace).List(ctx, metav1.ListOptions{LabelSelector: partOfBerth})
+	if err != nil {
+		return 0, want, "", err
+	}
+	for _, pod := range pods.Items {
+		isReady := slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue })
+		switch {
+		case pod.DeletionTimestamp != nil:
+		case isReady:
+			ready++
+		default:
+			waiting = pod.Name + " is " + string(pod.Status.Phase)
+			for _, status := range pod.Status.ContainerStatuses {
+				if w := status.State.Waiting; w != nil {
+					waiting = fmt.Sprintf("%s: %s: %s", pod.Name, w.Reason, w.Message)
+				}
+			}
+		}
+	}
+	return ready, want, waiting, nil
+}
+
+// line of the welcome.
+func (s *selfHosted) line(c *cluster) string {
+	if !s.wanted() {
+		return ""
+	}
+	return fmt.Sprintf("  berth       pods in %s, from %s; manifests in %s\n", deploy.Namespace, s.image, s.folder(c))
+}
