@@ -13,7 +13,7 @@ export GOFLAGS := -mod=readonly -buildvcs=false
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-root test-fuzz race test-upstream lint bench bench-live bench-eviction soak specs image pictures build clean
+.PHONY: help up demo test test-root test-fuzz race test-upstream lint bench bench-live bench-eviction soak specs versions image pictures build clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -81,6 +81,9 @@ soak: build ## an hour of everything that can go wrong, on a cluster of its own 
 specs: build ## upstream's own end-to-end specs on a cluster of their own: about an hour
 	@cd upstream/specs && go test -c -o ../../$(BIN)/specs.test .
 	@$(BIN)/specs.test -berth-bin $(BIN) $(SPECFLAGS)
+
+versions: build ## Berth on API servers of the two minors before: compiles them (the first time: about half an hour)
+	@cd upstream && BERTH_BIN=$(CURDIR)/$(BIN) go test ./versions -run TestVersions -count=1 -timeout 2h -v -versions 1.34,1.35 $(VERSIONSFLAGS)
 
 image: ## the image as an OCI tar file, without Docker (IMAGEFLAGS='-arch amd64,arm64 -image REGISTRY/berth:v1')
 	@cd deploy/pack && go run ./cmd/image -root ../.. -o ../../berth-image.tar $(IMAGEFLAGS)

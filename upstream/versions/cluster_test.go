@@ -1,0 +1,232 @@
+package versions
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/keyutil"
+)
+
+// cluster is the control plane of a release as processes, with Berth in place of its scheduler and of two of its controllers.
+// A promise gets a copy with a test and a namespace of its own.
+type cluster struct {
+	*testing.T
+	release   string
+	bin       string // folder of the release's programs
+	berth     string // folder of Berth's
+	dir       string // logs, keys, kubeconfigs
+	namespace string // of the check; none while the cluster starts
+	note      func(string)
+
+	server, authority string
+	kubeconfig        string // the administrator's
+	client            kubernetes.Interface
+	processes         *[]*process // all that were begun, in this order
+	parts             *parts
+}
+
+const (
+	administrator     = "administrator"
+	controllerManager = "system:kube-controller-manager"
+	kubeScheduler     = "system:kube-scheduler"
+)
+
+// start starts etcd, the API server and the controllers but those that Berth stands for.
+func start(t *testing.T, release, bin, berth, dir string, flags ...string) *cluster {
+	t.Helper()
+	c := &cluster{T: t, release: release, bin: bin, berth: berth, dir: dir, processes: &[]*process{}, parts: &parts{}}
+	t.Cleanup(c.stop)
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c.startAPI(flags)
+	c.begin("kube-controller-manager", filepath.Join(bin, "kube-controller-manager"),
+		"--kubeconfig", c.kubeconfigOf(controllerManager, c.token(controllerManager)), "--leader-elect=false", "--secure-port=0",
+		"--controllers=*,-node-lifecycle-controller,-taint-eviction-controller", "--use-service-account-credentials",
+		"--service-account-private-key-file", c.path("service-accounts.key"), "--root-ca-file", c.authority)
+	c.eventually(func() error { // no pod can be created before
+		_, err := c.client.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{})
+		return err
+	})
+	return c
+}
+
+func (c *cluster) path(name string) string { return filepath.Join(c.dir, name) }
+
+// startAPI starts etcd and the API server, with RBAC, users by tokens, and a certificate that it makes for itself.
+func (c *cluster) startAPI(flags []string) {
+	c.Helper()
+	ports := c.freePorts(3)
+	store := "http://127.0.0.1:" + ports[0]
+	c.begin("etcd", filepath.Join(c.bin, "etcd"), "--data-dir", c.path("etcd"), "--listen-client-urls", store, "--listen-peer-urls", "http://127.0.0.1:"+ports[1])
+	c.writeTokens(administrator+`,1,"system:masters"`, controllerManager+",2", kubeScheduler+",3")
+	key, err := keyutil.MakeEllipticPrivateKeyPEM()
+	if err != nil {
+		c.Fatal(err)
+	}
+	keys := c.path("service-accounts.key")
+	c.write(keys, key)
+	c.server, c.authority = "https://127.0.0.1:"+ports[2], c.path("certificates/apiserver.crt")
+	apiServer := c.begin("kube-apiserver", filepath.Join(c.bin, "kube-apiserver"), append([]string{
+		"--etcd-servers", store, "--bind-address", "127.0.0.1", "--secure-port", ports[2], "--cert-dir", c.path("certificates"),
+		// Loopback is refused as the address to be advertised; nobody asks for this one, which is reserved for documentation.
+		"--advertise-address", "192.0.2.1", "--endpoint-reconciler-type", "none",
+		"--service-cluster-ip-range", "10.96.0.0/24", "--authorization-mode", "RBAC", "--token-auth-file", c.path("tokens.csv"),
+		"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", keys, "--service-account-signing-key-file", keys,
+	}, flags...)...)
+	c.kubeconfig = c.kubeconfigOf(administrator, c.token(administrator))
+	c.eventually(func() error {
+		select {
+		case <-apiServer.ended:
+			return fatal{fmt.Errorf("kube-apiserver has ended:\n%s", last(apiServer.said(), 20))}
+		default:
+		}
+		return c.connect()
+	})
+}
+
+// connect makes the client. The server's certificate is not there from the beginning.
+func (c *cluster) connect() error {
+	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+	if err != nil {
+		return err
+	}
+	config.QPS = -1
+	if c.client, err = kubernetes.NewForConfig(config); err != nil {
+		return err
+	}
+	status := 0
+	if err := c.client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(c.Context()).StatusCode(&status).Error(); status != http.StatusOK {
+		return errors.Join(err, fmt.Errorf("/readyz: %d", status))
+	}
+	return nil
+}
+
+// writeTokens gives each user a token.
+func (c *cluster) writeTokens(users ...string) {
+	c.Helper()
+	var lines strings.Builder
+	for _, user := range users {
+		name, rest, _ := strings.Cut(user, ",")
+		secret := make([]byte, 16)
+		_, _ = rand.Read(secret) // never fails
+		fmt.Fprintf(&lines, "%s,%s,%s\n", hex.EncodeToString(secret), name, rest)
+	}
+	c.write(c.path("tokens.csv"), []byte(lines.String()))
+}
+
+// token is that of a user of the API server's file.
+func (c *cluster) token(user string) string {
+	c.Helper()
+	text, err := os.ReadFile(c.path("tokens.csv"))
+	if err != nil {
+		c.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Split(line, ","); fields[1] == user {
+			return fields[0]
+		}
+	}
+	c.Fatalf("%s has no token", user)
+	return ""
+}
+
+func (c *cluster) kubeconfigOf(user, token string) string {
+	c.Helper()
+	path := c.path(strings.ReplaceAll(user, ":", "-") + ".kubeconfig")
+	if err := clientcmd.WriteToFile(api.Config{
+		Clusters:       map[string]*api.Cluster{"c": {Server: c.server, CertificateAuthority: c.authority}},
+		AuthInfos:      map[string]*api.AuthInfo{"u": {Token: token}},
+		Contexts:       map[string]*api.Context{"c": {Cluster: "c", AuthInfo: "u"}},
+		CurrentContext: "c",
+	}, path); err != nil {
+		c.Fatal(err)
+	}
+	return path
+}
+
+func (c *cluster) write(path string, content []byte) {
+	c.Helper()
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// stop ends all processes, the last one first.
+func (c *cluster) stop() {
+	for i := len(*c.processes) - 1; i >= 0; i-- {
+		(*c.processes)[i].stop()
+	}
+	*c.processes = nil
+}
+
+// in is the same cluster for a check, with a namespace of its own that goes with it.
+func (c *cluster) in(t *testing.T, namespace string) *cluster {
+	t.Helper()
+	at := *c
+	at.T, at.namespace = t, namespace
+	at.kubectl("create", "namespace", namespace)
+	t.Cleanup(func() {
+		_, _ = at.tryKubectl("", "delete", "pods", "--all", "--now", "--wait=false")
+		_, _ = at.tryKubectl("", "delete", "namespace", namespace, "--wait=false")
+	})
+	at.eventually(func() error {
+		_, err := at.client.CoreV1().ServiceAccounts(namespace).Get(t.Context(), "default", metav1.GetOptions{})
+		return err
+	})
+	return &at
+}
+
+func (c *cluster) freePorts(n int) (ports []string) {
+	c.Helper()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			c.Fatal(err)
+		}
+		defer l.Close()
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		ports = append(ports, port)
+	}
+	return ports
+}
+
+// patience is for what takes a moment on a machine that has other things to do.
+const patience = 90 * time.Second
+
+// fatal ends eventually at once.
+type fatal struct{ error }
+
+// eventually waits until ask has no complaint any more.
+func (c *cluster) eventually(ask func() error) {
+	c.Helper()
+	var complaint error
+	err := wait.PollUntilContextTimeout(c.Context(), 100*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		complaint = ask()
+		if end, ok := complaint.(fatal); ok {
+			return false, end
+		}
+		return complaint == nil, nil
+	})
+	if err != nil {
+		c.Fatalf("after %v still: %v", patience, complaint)
+	}
+}

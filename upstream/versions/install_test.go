@@ -1,0 +1,147 @@
+package versions
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/deploy"
+)
+
+// parts are Berth's processes that lead, and where they answer.
+type parts struct {
+	scheduler, controller *process
+	schedulerURL          string // by HTTPS
+	all                   []*process
+}
+
+const manifests = "../../deploy/kustomize"
+
+// install installs Berth as docs/install.md tells it, in place of kube-scheduler, with components of the kustomization, and runs the parts
+// with the tokens of their ServiceAccounts: the pods of the manifests are simulated.
+func (c *cluster) install(components ...string) {
+	c.Helper()
+	folder := c.path("mine")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		c.Fatal(err)
+	}
+	deployed, err := filepath.Abs(manifests)
+	if err == nil {
+		deployed, err = filepath.Rel(folder, deployed) // kustomize takes no other
+	}
+	if err != nil {
+		c.Fatal(err)
+	}
+	text := fmt.Sprintf(`
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [%s/overlays/replace-default]
+components:
+`, deployed)
+	for _, component := range components {
+		text += fmt.Sprintf("- %s/components/%s\n", deployed, component)
+	}
+	c.write(filepath.Join(folder, "kustomization.yaml"), []byte(text))
+	c.kubectl("apply", "-k", folder)
+	c.write(c.path("scheduler.yaml"), []byte(c.kubectl("get", "configmap", "-n", deploy.Namespace, "berth-scheduler", "-o", `jsonpath={.data.scheduler\.yaml}`)))
+
+	c.parts.controller = c.beginController("controller-1")
+	nodes := c.part("nodes", "nodes", c.kubeconfig, "--count", "6", "--cpu", "4", "--memory", "8Gi", "--lease-renew-interval", "1s")
+	nodes.says(`(?m)^ready`)
+	c.kubectl("label", "node", controlPlaneNode, "node-role.kubernetes.io/control-plane=")
+	c.parts.scheduler = c.beginScheduler("scheduler-1")
+	c.parts.schedulerURL = c.parts.scheduler.says(`health and metrics on (https://\S+)`)
+	c.parts.scheduler.says(`(?m)^ready`)
+}
+
+// beginWebhook starts one that registers itself.
+func (c *cluster) beginWebhook() {
+	c.Helper()
+	c.part("webhook", "webhook", c.accountOf(deploy.Webhook), "--namespace", deploy.Namespace, "--bind-address=127.0.0.1:0", "--health-bind-address=127.0.0.1:0",
+		"--advertise-host=127.0.0.1", "--shutdown-delay=0s").says(`ready https://\S+`)
+}
+
+// controlPlaneNode is the node that Berth's own pods are for.
+const controlPlaneNode = "node-6"
+
+// part starts a part of Berth.
+func (c *cluster) part(name, command, kubeconfig string, args ...string) *process {
+	c.Helper()
+	p := c.begin(name, filepath.Join(c.berth, "berth"), append([]string{command, "--kubeconfig", kubeconfig}, args...)...)
+	c.parts.all = append(c.parts.all, p)
+	return p
+}
+
+// accountOf writes a kubeconfig with a token of a part's ServiceAccount.
+func (c *cluster) accountOf(what deploy.Part) string {
+	c.Helper()
+	account := "berth-" + string(what)
+	lasts := int64(7200)
+	request, err := c.client.CoreV1().ServiceAccounts(deploy.Namespace).CreateToken(c.Context(), account,
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &lasts}}, metav1.CreateOptions{})
+	if err != nil {
+		c.Fatal(err)
+	}
+	return c.kubeconfigOf(account, request.Status.Token)
+}
+
+// beginScheduler starts one with the configuration of the manifests, as its own ServiceAccount.
+func (c *cluster) beginScheduler(name string) *process {
+	c.Helper()
+	return c.beginSchedulerAs(name, c.accountOf(deploy.Scheduler))
+}
+
+func (c *cluster) beginSchedulerAs(name, kubeconfig string) *process {
+	c.Helper()
+	return c.part(name, "scheduler", kubeconfig, "--config", c.path("scheduler.yaml"), "--bind-address=127.0.0.1", "--health-bind-address=127.0.0.1:0")
+}
+
+// beginController starts one that is soon sure of a node's silence, and whose Lease another soon takes.
+func (c *cluster) beginController(name string) *process {
+	c.Helper()
+	p := c.part(name, "controller", c.accountOf(deploy.Controller), "--leader-elect-resource-namespace", deploy.Namespace, "--health-bind-address=127.0.0.1:0",
+		"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms",
+		"--node-monitor-period=500ms", "--node-monitor-grace-period=10s", "--node-eviction-rate=10")
+	p.says(`health and metrics on http://\S+`)
+	return p
+}
+
+func (c *cluster) takesEveryManifest() {
+	for _, overlay := range []string{"second-scheduler", "replace-default"} {
+		out, code := c.tryBerth("", "kubectl", "apply", "--dry-run=server", "--validate=strict", "-k", filepath.Join(manifests, "overlays", overlay))
+		if code != 0 || strings.Contains(out, "Warning") {
+			c.Errorf("%s: exit code %d\n%s", overlay, code, out)
+		}
+	}
+}
+
+// placesItself: the pods of Berth's manifests are placed by Berth, those that replace the control plane's where that is.
+func (c *cluster) placesItself() {
+	c.kubectl("wait", "-n", deploy.Namespace, "--for=condition=Available", "deployment", "--all", "--timeout=90s")
+	const replacing = "app.kubernetes.io/component in (scheduler, controller)"
+	for node := range strings.FieldsSeq(c.kubectl("get", "pods", "-n", deploy.Namespace, "-l", replacing, "-o", "jsonpath={.items[*].spec.nodeName}")) {
+		if node != controlPlaneNode {
+			c.Errorf("a pod of Berth's is on %s", node)
+		}
+	}
+}
+
+// noErrors looks through the logs of Berth's parts: what an API server does not know, refuses or warns of is there.
+func (c *cluster) noErrors() {
+	for _, p := range c.parts.all {
+		for line := range strings.Lines(p.said()) {
+			if troubled.MatchString(line) {
+				c.Errorf("%s says: %s", p.name, strings.TrimSpace(line))
+			}
+		}
+	}
+}
+
+// troubled are errors by klog and slog, warnings that came with an answer of the API server, and its refusals, of which Berth tells in
+// passing: it tries again.
+var troubled = regexp.MustCompile(`^[EF]\d{4} |level=ERROR|^panic|^W\d{4} .* warnings\.go|is forbidden|could not find the requested resource|unknown field`)

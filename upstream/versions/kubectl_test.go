@@ -1,0 +1,171 @@
+package versions
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// environment keeps what is the user's out of reach: their cluster, their cache.
+func (c *cluster) environment() []string {
+	return append(os.Environ(), "HOME="+c.dir, "KUBECONFIG="+c.kubeconfig, "BERTH_DATA_DIR="+c.path("none"))
+}
+
+// tryBerth runs a command of berth as the administrator, and returns what it prints, errors last, and its exit code.
+func (c *cluster) tryBerth(input string, args ...string) (string, int) {
+	c.Helper()
+	out, errs, code := c.execute(input, args...)
+	return out + errs, code
+}
+
+func (c *cluster) execute(input string, args ...string) (stdout, stderr string, code int) {
+	c.Helper()
+	var out, errs strings.Builder
+	cmd := exec.Command(filepath.Join(c.berth, "berth"), args...)
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = c.environment(), strings.NewReader(input), &out, &errs
+	err := cmd.Run()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		c.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+func (c *cluster) berthSays(args ...string) string {
+	c.Helper()
+	out, code := c.tryBerth("", args...)
+	if code != 0 {
+		c.Fatalf("berth %s: exit code %d\n%s", strings.Join(args, " "), code, out)
+	}
+	return out
+}
+
+// answers decodes what a command of berth prints as JSON.
+func (c *cluster) answers(into any, args ...string) {
+	c.Helper()
+	out, errs, code := c.execute("", append(args, "-o", "json")...)
+	if err := json.Unmarshal([]byte(out), into); err != nil || code != 0 {
+		c.Fatalf("berth %s: exit code %d, %v\n%s%s", strings.Join(args, " "), code, err, out, errs)
+	}
+}
+
+// tryKubectl is the one that is built in, in the check's namespace.
+func (c *cluster) tryKubectl(input string, args ...string) (string, int) {
+	c.Helper()
+	if c.namespace != "" {
+		args = append([]string{"-n", c.namespace}, args...)
+	}
+	return c.tryBerth(input, append([]string{"kubectl"}, args...)...)
+}
+
+func (c *cluster) kubectl(args ...string) string {
+	c.Helper()
+	out, code := c.tryKubectl("", args...)
+	if code != 0 {
+		c.Fatalf("kubectl %s: exit code %d\n%s", strings.Join(args, " "), code, out)
+	}
+	return out
+}
+
+func (c *cluster) apply(manifests string, args ...string) {
+	c.Helper()
+	if out, code := c.tryKubectl(manifests, append([]string{"apply", "-f", "-"}, args...)...); code != 0 {
+		c.Fatalf("kubectl apply %s: exit code %d\n%s", strings.Join(args, " "), code, out)
+	}
+}
+
+// get is fields of an object; of one that is not there, what kubectl says of it.
+func (c *cluster) get(object, jsonpath string, args ...string) string {
+	c.Helper()
+	out, _ := c.tryKubectl("", append([]string{"get", object, "-o", "jsonpath=" + jsonpath}, args...)...)
+	return out
+}
+
+// awaits waits until fields of an object are so.
+func (c *cluster) awaits(object, jsonpath, want string) {
+	c.Helper()
+	c.eventually(func() error {
+		if got := c.get(object, jsonpath); got != want {
+			return fmt.Errorf("%s of %s is %q, want %q", jsonpath, object, got, want)
+		}
+		return nil
+	})
+}
+
+func (c *cluster) gone(object string) {
+	c.Helper()
+	c.eventually(func() error {
+		if out := c.kubectl("get", object, "--ignore-not-found", "-o", "name"); out != "" {
+			return fmt.Errorf("%s is still there", strings.TrimSpace(out))
+		}
+		return nil
+	})
+}
+
+// event waits for one of an object.
+func (c *cluster) event(object, reason, words string) {
+	c.Helper()
+	c.eventually(func() error {
+		said := c.kubectl("get", "events", "--field-selector", "involvedObject.name="+object+",reason="+reason, "-o", "jsonpath={.items[*].message}")
+		if !strings.Contains(said, words) {
+			return fmt.Errorf("%s: no event %s %q, but %q", object, reason, words, said)
+		}
+		return nil
+	})
+}
+
+// What is asked of pods.
+const (
+	phase    = "{.status.phase}"
+	placedOn = "{.spec.nodeName}"
+	leaving  = "{.metadata.deletionTimestamp}"
+	whyNot   = `{.status.conditions[?(@.type=="PodScheduled")].message}`
+	mayGo    = `{.status.conditions[?(@.type=="DisruptionTarget")].reason}`
+)
+
+func (c *cluster) runs(pods ...string) {
+	c.Helper()
+	for _, pod := range pods {
+		c.awaits("pod/"+pod, phase, "Running")
+	}
+}
+
+// waits is for a pod that is not placed: it says these words.
+func (c *cluster) waits(pod, words string) {
+	c.Helper()
+	c.eventually(func() error {
+		if said := c.get("pod/"+pod, whyNot); !strings.Contains(said, words) || c.get("pod/"+pod, placedOn) != "" {
+			return fmt.Errorf("%s is on %q and says %q, want %q", pod, c.get("pod/"+pod, placedOn), said, words)
+		}
+		return nil
+	})
+}
+
+// stays says of a pod that it is not about to go.
+func (c *cluster) stays(pod string) {
+	c.Helper()
+	if got := c.get("pod/"+pod, phase+leaving); got != "Running" {
+		c.Errorf("%s does not stay: %s", pod, got)
+	}
+}
+
+// pod is a manifest; more are fields of its spec.
+func pod(name, labels string, more ...string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s, labels: {%s}}\nspec: {%s}\n---\n", name, labels,
+		strings.Join(append([]string{"containers: [{name: c, image: nginx}]"}, more...), ", "))
+}
+
+// on is the part of a pod's spec that wants a node.
+func on(node string) string { return "nodeSelector: {kubernetes.io/hostname: " + node + "}" }
+
+// tainted puts taints on a node until the check ends.
+func (c *cluster) tainted(node string, taints ...string) {
+	c.Helper()
+	c.kubectl(append([]string{"taint", "nodes", node}, taints...)...)
+	for _, taint := range taints {
+		c.T.Cleanup(func() { _, _ = c.tryKubectl("", "taint", "nodes", node, taint+"-") })
+	}
+}
