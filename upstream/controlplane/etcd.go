@@ -10,7 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
@@ -62,7 +64,11 @@ func (e *etcd) start(dir string, log zapcore.Core) error {
 		return err
 	}
 	if err := e.startMember(e.config(dir, log)); err != nil {
-		return fmt.Errorf("%s: etcd cannot start: %w: restore the directory or name an empty one with --data-dir", dir, err)
+		advice := "restore the directory or name an empty one with --data-dir"
+		if strings.Contains(err.Error(), syscall.ENOSPC.Error()) { // etcd tells by its words only
+			advice = "make room on its disk and start again; what was acknowledged is there"
+		}
+		return fmt.Errorf("%s: etcd cannot start: %w: %s", dir, err, advice)
 	}
 	if err := finishEtcdDir(dir); err != nil {
 		return err
