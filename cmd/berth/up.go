@@ -237,6 +237,10 @@ func (c *cluster) welcome(took time.Duration) string {
 	if c.dataDir != defaultDataDir {
 		berth = envDataDir + "=" + shellWord(c.dataDir) + " " + berth
 	}
+	try := []string{"kubectl get nodes -L topology.kubernetes.io/zone", "kubectl create deployment web --image=nginx --replicas=3", "nodes fail --node node-1 --for 2m"}
+	if c.nodes == 0 && c.own.private != nil { // which can pull nothing
+		try = []string{"kubectl get nodes,pods -A", "kubectl run hello --image=busybox:1 -- sleep 1000", "kubectl exec hello -- hostname"}
+	}
 	return fmt.Sprintf(`
 Berth is up: Kubernetes %s, %s (%.1fs)
 
@@ -244,13 +248,13 @@ Berth is up: Kubernetes %s, %s (%.1fs)
   logs        %s
 %s
 Try:
-  %s kubectl get nodes -L topology.kubernetes.io/zone
-  %s kubectl create deployment web --image=nginx --replicas=3
-  %s nodes fail --node node-1 --for 2m
+  %s %s
+  %[7]s %[9]s
+  %[7]s %[10]s
 
 Ctrl-C stops it; the next berth up goes on from there.
 `, currentVersion().Kubernetes, describeNodes(c.nodes, c.zones), took.Seconds(),
-		c.kubeconfig, filepath.Join(filepath.Dir(c.kubeconfig), "*.log"), c.own.line(c)+c.pageLine(), berth, berth, berth)
+		c.kubeconfig, filepath.Join(filepath.Dir(c.kubeconfig), "*.log"), c.own.line(c)+c.pageLine(), berth, try[0], try[1], try[2])
 }
 
 func describeNodes(nodes, zones int) string {

@@ -191,7 +191,7 @@ func (n *ownNode) line(c *cluster) string {
 	case !n.wanted:
 		return ""
 	case n.private != nil:
-		return "  node        this machine, on a containerd of its own, " + n.endpoint + "; it has the image busybox\n" + n.berth.line(c)
+		return "  node        this machine, on a containerd of its own, " + n.endpoint + "; it has the image busybox:1\n" + n.berth.line(c)
 	}
 	return "  node        this machine, on " + n.endpoint + "\n"
 }

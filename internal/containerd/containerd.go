@@ -24,7 +24,7 @@ var script []byte
 
 // Images that every instance has.
 const (
-	// Busybox is a root file system with busybox and its applets; it runs sh. It is tagged docker.io/library/busybox:latest, too.
+	// Busybox is a root file system with busybox and its applets; it runs sh. It is tagged docker.io/library/busybox:1 and :latest, too.
 	Busybox = "berth.local/busybox:1"
 	// Pause is the image of the sandboxes. As process 1 of a shared PID namespace it reaps no orphans: zombies stay until their pod goes.
 	Pause = "berth.local/pause:1"

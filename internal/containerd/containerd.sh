@@ -150,7 +150,8 @@ images() {
 	image berth.local/pause:1 "$dir/pause.tar" sleep 2147483647
 	image berth.local/busybox:1 "$dir/busybox.tar" sh
 	for tar in pause busybox; do ctr --address "$socket" --namespace k8s.io images import "$dir/$tar.tar" >/dev/null; done
-	ctr --address "$socket" --namespace k8s.io images tag berth.local/busybox:1 docker.io/library/busybox:latest >/dev/null
+	# The second for pods that name no tag; those pull always, unless they say otherwise.
+	for tag in 1 latest; do ctr --address "$socket" --namespace k8s.io images tag berth.local/busybox:1 "docker.io/library/busybox:$tag" >/dev/null; done
 	rm -f "$dir/pause.tar" "$dir/busybox.tar"
 }
 
