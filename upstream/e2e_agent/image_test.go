@@ -27,15 +27,7 @@ import (
 // back, and taken away, with nothing left.
 func TestFromImageAndManifests(t *testing.T) {
 	t.Parallel()
-	if reason := containerd.Impossible(); reason != "" {
-		t.Skip("no containers can be run here: " + reason)
-	}
-	if err := containerd.Install(t.Context()); err != nil {
-		t.Skip("what runs containers cannot be installed here: " + err.Error())
-	}
-	if err := build(); err != nil {
-		t.Fatal(err)
-	}
+	mustRunContainers(t)
 	h := &hosted{T: t, dir: filepath.Join(t.TempDir(), "data")}
 	first, next := h.pack("v1.0.0"), h.pack("v1.1.0")
 	h.up(first)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/berth-k8s/berth/internal/containerd"
 	"github.com/berth-k8s/berth/upstream/internal/binaries"
 )
 
@@ -98,6 +99,20 @@ var build = sync.OnceValue(func() (err error) {
 	bin, err = binaries.In(work, "../..")
 	return err
 })
+
+// mustRunContainers is for tests of `berth up --agent`, which starts a containerd of its own: it skips them where that cannot be.
+func mustRunContainers(t *testing.T) {
+	t.Helper()
+	if reason := containerd.Impossible(); reason != "" {
+		t.Skip("no containers can be run here: " + reason)
+	}
+	if err := containerd.Install(t.Context()); err != nil {
+		t.Skip("what runs containers cannot be installed here: " + err.Error())
+	}
+	if err := build(); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // patience with everything: the machine may be busy with other tests.
 const patience = 2 * time.Minute

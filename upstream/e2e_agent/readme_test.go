@@ -9,22 +9,12 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/berth-k8s/berth/internal/containerd"
 )
 
 // TestReadme runs the README's block about the agent as written, in a folder that looks like the tree after `make build`.
 func TestReadme(t *testing.T) {
 	t.Parallel()
-	if reason := containerd.Impossible(); reason != "" {
-		t.Skip("no containers can be run here: " + reason)
-	}
-	if err := containerd.Install(t.Context()); err != nil {
-		t.Skip("what runs containers cannot be installed here: " + err.Error())
-	}
-	if err := build(); err != nil {
-		t.Fatal(err)
-	}
+	mustRunContainers(t)
 	commands := agentBlock(t, "../../README.md")
 	if len(commands) < 5 {
 		t.Fatalf("%d commands in the README's block: is it marked as `sh agent`?", len(commands))
