@@ -189,6 +189,13 @@ func (c *comparison) victims(ctx context.Context, pod *v1.Pod, a *attempt, candi
 	want := cheapest(candidates)
 	if slices.ContainsFunc(candidates, func(v victims) bool { return v.ambiguous }) {
 		c.totals.Ambiguous++
+		if got.Node != nil {
+			return true
+		}
+		if anew, err := c.upstream.preemptAnew(ctx, c.world, c.only, a, pod); err == nil && len(anew) == 0 {
+			c.totals.onPurpose(victimsAnew, 1)
+			return false // and so the message ends otherwise
+		}
 		return true
 	}
 	if picked(want, got) {
