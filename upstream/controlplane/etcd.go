@@ -9,9 +9,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -29,6 +29,7 @@ type etcd struct {
 	fail     context.CancelCauseFunc // told when etcd gives up
 	gaveUp   chan error              // the same, for start, told afterwards; at most one
 	once     sync.Once               // of both
+	over     atomic.Bool             // it gave up
 	listener *bufconn.Listener
 	member   *embed.Etcd
 	server   *grpc.Server
@@ -170,13 +171,13 @@ func (e *etcd) stop() {
 		e.server.Stop()
 	}
 	e.listener.Close()
-	if e.member != nil {
+	if e.member != nil && !e.over.Load() { // or it would wait for what goes no further
 		e.member.Close()
 	}
 }
 
 // etcdEnd takes the place of os.Exit and panic where etcd gives up, such as on a broken file or a full disk: the
-// goroutine ends, and the control plane learns why.
+// goroutine goes no further, and the control plane learns why.
 type etcdEnd struct{ etcd *etcd }
 
 func (h etcdEnd) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
@@ -187,8 +188,10 @@ func (h etcdEnd) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 		}
 	}
 	h.etcd.once.Do(func() {
+		h.etcd.over.Store(true)
 		h.etcd.fail(fmt.Errorf("etcd gave up: %w: start again when that is remedied; what was acknowledged is on disk", err))
 		h.etcd.gaveUp <- err
 	})
-	runtime.Goexit()
+	// It does not end either: what it has deferred would have others of etcd's go on as if all were well, or panic.
+	select {}
 }
