@@ -1,5 +1,7 @@
 package plugins
 
+import "slices"
+
 // Profile is how pods of one scheduler name are scheduled. Profiles come from a configuration file (package config) or from
 // [Default], and do not change afterwards.
 type Profile struct {
@@ -133,13 +135,19 @@ func (p *Profile) Has(point Point, name string) bool {
 // HasDevices tells whether claims are looked at when a pod fits nowhere, which upstream says in every message.
 func (p *Profile) HasDevices() bool { return p.Has(PostFilter, "DynamicResources") }
 
-// filters lists the plugins at Filter, and behind them those at PreFilter alone.
+// filters lists the plugins at Filter, and those at PreFilter alone where they stand there: which of two rejects a pod first matters.
 func (p *Profile) filters() []string {
-	names := append([]string(nil), p.At[Filters]...)
-	for _, name := range p.At[PreFilter] {
-		if !p.Has(Filters, name) {
-			names = append(names, name)
+	names := slices.Clone(p.At[Filters])
+	next := ""
+	for _, name := range slices.Backward(p.At[PreFilter]) {
+		if !slices.Contains(names, name) {
+			at := slices.Index(names, next)
+			if at < 0 {
+				at = len(names)
+			}
+			names = slices.Insert(names, at, name)
 		}
+		next = name
 	}
 	return names
 }
