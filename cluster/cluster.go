@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -297,19 +298,45 @@ func (c *Cluster) detach(p *Pod) {
 	c.Log.add(Change{Node: n.Index, Kind: PodRemoved, Class: p.Class, Terminating: p.Terminating})
 }
 
-func (c *Cluster) count(n *Node, p *Pod, sign int64) {
+// count counts a pod that was added to the node's, or is no longer among them.
+func (c *Cluster) count(n *Node, p *Pod, sign int32) {
 	class, room := p.Class, &c.Rooms[n.Index]
-	n.Requested.add(&class.Requests, sign)
+	switch {
+	case sign > 0:
+		n.Requested.add(&class.Requests)
+		room.addNonZero(class)
+	case !n.Requested.take(&class.Requests):
+		n.addUp()
+		fallthrough
+	case !room.takeNonZero(class):
+		room.NonZeroCPU, room.NonZeroMemory = 0, 0
+		for _, p := range n.Pods {
+			room.addNonZero(p.Class)
+		}
+	}
 	room.RequestedCPU, room.RequestedMemory = n.Requested.MilliCPU, n.Requested.Memory
-	room.NonZeroCPU += sign * class.NonZeroCPU
-	room.NonZeroMemory += sign * class.NonZeroMemory
 	room.Pods = int32(len(n.Pods))
 	if class.HasAffinity() {
-		n.Affine += int32(sign)
+		n.Affine += sign
 	}
 	if len(class.RequiredAntiAffinity) > 0 {
-		n.AntiAffine += int32(sign)
+		n.AntiAffine += sign
 	}
+}
+
+func (r *Room) addNonZero(class *PodClass) {
+	r.NonZeroCPU = rules.Sum(r.NonZeroCPU, class.NonZeroCPU)
+	r.NonZeroMemory = rules.Sum(r.NonZeroMemory, class.NonZeroMemory)
+}
+
+// takeNonZero returns false where a sum may have been too large; see Resources.take.
+func (r *Room) takeNonZero(class *PodClass) bool {
+	if r.NonZeroCPU == math.MaxInt64 || r.NonZeroMemory == math.MaxInt64 {
+		return false
+	}
+	r.NonZeroCPU -= class.NonZeroCPU
+	r.NonZeroMemory -= class.NonZeroMemory
+	return true
 }
 
 // Nominate notes that a waiting pod preempted others to go to the node of that name; an empty name takes the note away.

@@ -5,8 +5,9 @@ import (
 	"math/bits"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/rules"
 )
 
 // digest is 128 bits, enough to stand for the contents hashed: two different ones never meet in practice.
@@ -96,7 +97,7 @@ func (h *hasher) resources(list v1.ResourceList) {
 		quantity, ok := list[name]
 		h.bool(ok)
 		if ok {
-			h.int(amount(name, &quantity))
+			h.int(rules.Amount(name, quantity))
 			left--
 		}
 	}
@@ -110,17 +111,10 @@ func (h *hasher) resources(list v1.ResourceList) {
 		}
 		var one hasher
 		one.string(string(name))
-		one.int(amount(name, &quantity))
+		one.int(rules.Amount(name, quantity))
 		all.add(one)
 	}
 	h.set(left, all)
-}
-
-func amount(name v1.ResourceName, q *resource.Quantity) int64 {
-	if name == v1.ResourceCPU {
-		return q.MilliValue()
-	}
-	return q.Value()
 }
 
 func (h *hasher) labelSelector(s *metav1.LabelSelector) {

@@ -227,7 +227,7 @@ func (n *Node) Copy(into *Node) *Node {
 // Add counts a pod on a copy.
 func (n *Node) Add(p *Pod) {
 	n.Pods = append(n.Pods, p)
-	n.Requested.add(&p.Class.Requests, 1)
+	n.Requested.add(&p.Class.Requests)
 }
 
 // Take removes a pod from a copy.
@@ -236,6 +236,16 @@ func (n *Node) Take(p *Pod) {
 		last := len(n.Pods) - 1
 		n.Pods[i] = n.Pods[last]
 		n.Pods = n.Pods[:last]
-		n.Requested.add(&p.Class.Requests, -1)
+		if !n.Requested.take(&p.Class.Requests) {
+			n.addUp()
+		}
+	}
+}
+
+// addUp adds up the pods' requests anew, where too much was requested for one of them to be taken from the sum.
+func (n *Node) addUp() {
+	n.Requested = Resources{}
+	for _, p := range n.Pods {
+		n.Requested.add(&p.Class.Requests)
 	}
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"math"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -25,19 +26,19 @@ func NewResources(list v1.ResourceList) Resources {
 	for name, quantity := range list {
 		switch name {
 		case v1.ResourceCPU:
-			r.MilliCPU = quantity.MilliValue()
+			r.MilliCPU = rules.Amount(name, quantity)
 		case v1.ResourceMemory:
-			r.Memory = quantity.Value()
+			r.Memory = rules.Amount(name, quantity)
 		case v1.ResourceEphemeralStorage:
-			r.EphemeralStorage = quantity.Value()
+			r.EphemeralStorage = rules.Amount(name, quantity)
 		case v1.ResourcePods:
-			r.Pods = quantity.Value()
+			r.Pods = rules.Amount(name, quantity)
 		default:
 			if IsScalar(name) {
 				if r.Scalars == nil {
 					r.Scalars = make(map[v1.ResourceName]int64)
 				}
-				r.Scalars[name] = quantity.Value()
+				r.Scalars[name] = rules.Amount(name, quantity)
 			}
 		}
 	}
@@ -59,17 +60,35 @@ func (r *Resources) Of(name v1.ResourceName) int64 {
 	return r.Scalars[name]
 }
 
-// add counts sign times o into r; Pods is a limit and never summed.
-func (r *Resources) add(o *Resources, sign int64) {
-	r.MilliCPU += sign * o.MilliCPU
-	r.Memory += sign * o.Memory
-	r.EphemeralStorage += sign * o.EphemeralStorage
+// add counts o into r; Pods is a limit and never summed. Sums that are too large for an int64 stay at the most that it holds.
+func (r *Resources) add(o *Resources) {
+	r.MilliCPU = rules.Sum(r.MilliCPU, o.MilliCPU)
+	r.Memory = rules.Sum(r.Memory, o.Memory)
+	r.EphemeralStorage = rules.Sum(r.EphemeralStorage, o.EphemeralStorage)
 	for name, amount := range o.Scalars {
 		if r.Scalars == nil {
 			r.Scalars = make(map[v1.ResourceName]int64)
 		}
-		r.Scalars[name] += sign * amount
+		r.Scalars[name] = rules.Sum(r.Scalars[name], amount)
 	}
+}
+
+// take takes o, which was added, from r. It returns false where a sum may have been too large, so that what is left of it is not
+// known: it has to be added up anew then.
+func (r *Resources) take(o *Resources) bool {
+	if r.MilliCPU == math.MaxInt64 || r.Memory == math.MaxInt64 || r.EphemeralStorage == math.MaxInt64 {
+		return false
+	}
+	r.MilliCPU -= o.MilliCPU
+	r.Memory -= o.Memory
+	r.EphemeralStorage -= o.EphemeralStorage
+	for name, amount := range o.Scalars {
+		if r.Scalars[name] == math.MaxInt64 {
+			return false
+		}
+		r.Scalars[name] -= amount
+	}
+	return true
 }
 
 // placedRequests are what a pod on a node counts for: its requests, and CPU and memory with defaults for containers that
@@ -77,7 +96,7 @@ func (r *Resources) add(o *Resources, sign int64) {
 func placedRequests(pod *v1.Pod) (requests Resources, nonZeroCPU, nonZeroMemory int64) {
 	score := rules.ScoreRequestsPlaced(pod)
 	cpu, memory := score[v1.ResourceCPU], score[v1.ResourceMemory]
-	return NewResources(rules.RequestsPlaced(pod)), cpu.MilliValue(), memory.Value()
+	return NewResources(rules.RequestsPlaced(pod)), rules.Amount(v1.ResourceCPU, cpu), rules.Amount(v1.ResourceMemory, memory)
 }
 
 // IsScalar tells whether a resource other than CPU, memory and ephemeral storage is counted at all: extended resources, huge

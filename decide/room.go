@@ -5,6 +5,7 @@ import (
 
 	"github.com/berth-k8s/berth/cluster"
 	"github.com/berth-k8s/berth/plugins"
+	"github.com/berth-k8s/berth/rules"
 )
 
 // room judges and scores nodes for a pod that needs nothing of a node's changing parts but CPU, memory and a place, as nearly
@@ -22,6 +23,10 @@ type room struct {
 	balance                   *plugins.NodeResourcesBalancedAllocation // nil: not scored
 	balanceWeight             int64
 	balanceCPU, balanceMemory int64
+
+	// fitted and balanced are the amounts of both scorers once more: floating point numbers cannot wrap around when they are added
+	// to what is requested, however much that is.
+	fitted, balanced struct{ cpu, memory float64 }
 }
 
 // planRoom sees whether the pod's class is of that kind.
@@ -57,6 +62,8 @@ func (d *Decider) planRoom(pl *plan) {
 		}
 	}
 	r.usual = r.fit != nil && r.balance != nil && r.fit.LeastOfCPUAndMemory() && r.balance.OfCPUAndMemory()
+	r.fitted.cpu, r.fitted.memory = float64(r.fitCPU), float64(r.fitMemory)
+	r.balanced.cpu, r.balanced.memory = float64(r.balanceCPU), float64(r.balanceMemory)
 	pl.room = r
 }
 
@@ -76,7 +83,7 @@ func (r *room) score(room *cluster.Room, balance int8) int16 {
 	}
 	var sum int64
 	if r.fit != nil {
-		sum += r.fitWeight * r.fit.RoomScore(room.NonZeroCPU+r.fitCPU, room.CPU, room.NonZeroMemory+r.fitMemory, room.Memory)
+		sum += r.fitWeight * r.fit.RoomScore(rules.Sum(room.NonZeroCPU, r.fitCPU), room.CPU, rules.Sum(room.NonZeroMemory, r.fitMemory), room.Memory)
 	}
 	if r.balance != nil {
 		sum += r.balanceWeight * r.balance.RoomScore(room.RequestedCPU, r.balanceCPU, room.CPU, room.RequestedMemory, r.balanceMemory, room.Memory)
@@ -92,17 +99,17 @@ const doubt = 1.0 / (1 << 15)
 // result is so near to a whole number that rounding could go wrong.
 func (r *room) usualScore(room *cluster.Room, balance int8) int16 {
 	perCPU, perMemory := float64(room.PerCPU), float64(room.PerMemory)
-	freeCPU := float64(room.CPU-room.NonZeroCPU-r.fitCPU) * perCPU * plugins.MaxScore
-	freeMemory := float64(room.Memory-room.NonZeroMemory-r.fitMemory) * perMemory * plugins.MaxScore
-	usedCPU, usedMemory := float64(room.RequestedCPU+r.balanceCPU)*perCPU, float64(room.RequestedMemory+r.balanceMemory)*perMemory
+	freeCPU := (float64(room.CPU-room.NonZeroCPU) - r.fitted.cpu) * perCPU * plugins.MaxScore
+	freeMemory := (float64(room.Memory-room.NonZeroMemory) - r.fitted.memory) * perMemory * plugins.MaxScore
+	usedCPU, usedMemory := (float64(room.RequestedCPU)+r.balanced.cpu)*perCPU, (float64(room.RequestedMemory)+r.balanced.memory)*perMemory
 	with := (1 - math.Abs(usedCPU-usedMemory)/2) * plugins.MaxScore
 
 	a, b, c := int64(freeCPU), int64(freeMemory), int64(with)
 	if freeCPU < 0 || freeMemory < 0 || usedCPU > 1 || usedMemory > 1 || // there they are bounded
 		doubtful(freeCPU-float64(a)) || doubtful(freeMemory-float64(b)) || doubtful(with-float64(c)) {
-		a = plugins.LeastAllocatedScore(room.NonZeroCPU+r.fitCPU, room.CPU)
-		b = plugins.LeastAllocatedScore(room.NonZeroMemory+r.fitMemory, room.Memory)
-		c = plugins.BalanceScore(room.RequestedCPU+r.balanceCPU, room.CPU, room.RequestedMemory+r.balanceMemory, room.Memory)
+		a = plugins.LeastAllocatedScore(rules.Sum(room.NonZeroCPU, r.fitCPU), room.CPU)
+		b = plugins.LeastAllocatedScore(rules.Sum(room.NonZeroMemory, r.fitMemory), room.Memory)
+		c = plugins.BalanceScore(rules.Sum(room.RequestedCPU, r.balanceCPU), room.CPU, rules.Sum(room.RequestedMemory, r.balanceMemory), room.Memory)
 	}
 	return int16((a+b)/2*r.fitWeight + plugins.Evenness(c, int64(balance))*r.balanceWeight)
 }

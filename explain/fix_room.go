@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/rules"
 )
 
 // room proposes to ask for less, or to make room.
@@ -68,7 +69,7 @@ func (s *search) lowerRequests(nodes []verdict) (edits []*edit) {
 func (s *search) lower(short shortage) (text string, do func(*v1.Pod)) {
 	excess := short.wanted - short.free
 	if requests := podLevel(s.object); requests != nil {
-		if have := amount(requests[short.name], short.name); have > excess {
+		if have := rules.Amount(short.name, requests[short.name]); have > excess {
 			to := rounded(short.name, have-excess)
 			return fmt.Sprintf("lower the pod's %s request from %s to %s", short.name, short.text(have), to), func(p *v1.Pod) {
 				setAmount(p.Spec.Resources, short.name, *to)
@@ -78,7 +79,7 @@ func (s *search) lower(short shortage) (text string, do func(*v1.Pod)) {
 	}
 	which, most := -1, int64(0)
 	for i := range s.object.Spec.Containers {
-		if have := amount(s.object.Spec.Containers[i].Resources.Requests[short.name], short.name); have > most {
+		if have := rules.Amount(short.name, s.object.Spec.Containers[i].Resources.Requests[short.name]); have > most {
 			which, most = i, have
 		}
 	}
@@ -98,13 +99,6 @@ func podLevel(p *v1.Pod) v1.ResourceList {
 		return nil
 	}
 	return p.Spec.Resources.Requests
-}
-
-func amount(q resource.Quantity, name v1.ResourceName) int64 {
-	if name == v1.ResourceCPU {
-		return q.MilliValue()
-	}
-	return q.Value()
 }
 
 // setAmount sets a request, and the limit where the two have to be the same.
@@ -171,7 +165,7 @@ func (s *search) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 	pods := slices.DeleteFunc(slices.Clone(n.Pods), func(p *cluster.Pod) bool { return !s.removable(p) })
 	helps := func(p *cluster.Pod) (part float64) {
 		for i := range short {
-			part += min(1, float64(p.Class.Requests.Of(short[i].name))/float64(short[i].wanted-short[i].free))
+			part += min(1, float64(p.Class.Requests.Of(short[i].name))/(float64(short[i].wanted)-float64(short[i].free)))
 		}
 		return part
 	}
@@ -191,7 +185,7 @@ func (s *search) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 		for i := range short {
 			free := short[i].free
 			for _, o := range going {
-				free += o.Class.Requests.Of(short[i].name)
+				free = rules.Sum(free, o.Class.Requests.Of(short[i].name))
 			}
 			enough = enough && free >= short[i].wanted
 		}

@@ -49,7 +49,7 @@ func (ImageLocality) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node
 		var sum int64
 		for name, times := range uses {
 			if hasImage(n.Images, name) {
-				sum += times * worth[name]
+				sum = min(sum+times*worth[name], imageCeiling*int64(containers)) // more counts no more
 			}
 		}
 		return imageScore(sum, containers), nil
@@ -57,10 +57,10 @@ func (ImageLocality) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node
 }
 
 // imageWorth is an image's size, scaled by the share of all nodes that have it, so that pods are not drawn to the one node
-// that happened to pull it first.
+// that happened to pull it first. Whatever size a node reports, an image is not worth more than all that counts.
 func imageWorth(state *cluster.ImageState, nodes int) int64 {
 	share := float64(state.Nodes) / float64(nodes)
-	return int64(float64(state.Size) * share)
+	return int64(max(0, min(float64(state.Size)*share, 1<<45)))
 }
 
 func imageScore(sum int64, containers int) int64 {

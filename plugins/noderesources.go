@@ -5,6 +5,7 @@ import (
 	config "k8s.io/kube-scheduler/config/v1"
 
 	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/rules"
 )
 
 // resourceSpecs are the resources that a scorer weighs, as configured.
@@ -73,12 +74,8 @@ func (s resourceSpecs) requestsOf(p *cluster.Pod, count func(*v1.Pod) v1.Resourc
 	list := count(&v1.Pod{Spec: *p.Spec()})
 	wanted := make([]int64, len(s))
 	for i := range s {
-		quantity := list[v1.ResourceName(s[i].Name)]
-		if s[i].Name == string(v1.ResourceCPU) {
-			wanted[i] = quantity.MilliValue()
-		} else {
-			wanted[i] = quantity.Value()
-		}
+		name := v1.ResourceName(s[i].Name)
+		wanted[i] = rules.Amount(name, list[name])
 	}
 	return wanted
 }

@@ -48,7 +48,7 @@ func (b *NodeResourcesBalancedAllocation) Score(c *cluster.Cluster, p *cluster.P
 			if a.allocatable == 0 {
 				continue
 			}
-			with = append(with, fraction(a.allocated+reader.wanted[i], a.allocatable))
+			with = append(with, fraction(rules.Sum(a.allocated, reader.wanted[i]), a.allocatable))
 			without = append(without, fraction(a.allocated, a.allocatable))
 		}
 		return Evenness(balance(with), balance(without)), nil
@@ -134,7 +134,7 @@ func (b *NodeResourcesBalancedAllocation) OfCPUAndMemory() bool { return b.cpu &
 
 // EvennessScore scores a node that has some of both resources.
 func EvennessScore(requestedCPU, podCPU, cpu, requestedMemory, podMemory, memory int64) int64 {
-	return Evenness(BalanceScore(requestedCPU+podCPU, cpu, requestedMemory+podMemory, memory), BalanceScore(requestedCPU, cpu, requestedMemory, memory))
+	return Evenness(BalanceScore(rules.Sum(requestedCPU, podCPU), cpu, rules.Sum(requestedMemory, podMemory), memory), BalanceScore(requestedCPU, cpu, requestedMemory, memory))
 }
 
 // BalanceScore is how even the shares of both resources are, without regard to what a pod would change.

@@ -163,7 +163,7 @@ func (f *NodeResourcesFit) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluste
 		var sum, weights int64
 		for i := range reader.specs {
 			a := reader.amounts(i, n)
-			f.add(&sum, &weights, f.specs[i].Weight, a.allocated+reader.wanted[i], a.allocatable)
+			f.add(&sum, &weights, f.specs[i].Weight, rules.Sum(a.allocated, reader.wanted[i]), a.allocatable)
 		}
 		return f.mean(sum, weights), nil
 	}}

@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"math"
+	"math/bits"
 
 	config "k8s.io/kube-scheduler/config/v1"
 )
@@ -11,7 +12,7 @@ func LeastAllocatedScore(requested, allocatable int64) int64 {
 	if allocatable == 0 || requested > allocatable {
 		return 0
 	}
-	return (allocatable - requested) * MaxScore / allocatable
+	return share(allocatable-requested, allocatable)
 }
 
 // MostAllocatedScore is the share of a resource that is requested, in 0..MaxScore. Defaults for containers without a request
@@ -20,7 +21,17 @@ func MostAllocatedScore(requested, allocatable int64) int64 {
 	if allocatable == 0 {
 		return 0
 	}
-	return min(requested, allocatable) * MaxScore / allocatable
+	return share(min(requested, allocatable), allocatable)
+}
+
+// share is part*MaxScore/whole, also where the product is larger than an int64. The part is at most the whole.
+func share(part, whole int64) int64 {
+	if part <= math.MaxInt64/MaxScore {
+		return part * MaxScore / whole
+	}
+	high, low := bits.Mul64(uint64(part), MaxScore)
+	quotient, _ := bits.Div64(high, low, uint64(whole))
+	return int64(quotient)
 }
 
 // shape is a line through points of utilisation (in per cent) and score, level beyond its ends.
@@ -59,7 +70,7 @@ func (s shape) ratio(requested, allocatable int64) int64 {
 	if allocatable == 0 || requested > allocatable {
 		return s.at(100)
 	}
-	return s.at(requested * 100 / allocatable)
+	return s.at(share(requested, allocatable))
 }
 
 // add takes a resource into the weighted sum, if the node has it.

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/rules"
 )
 
 // provision is where a volume can be made for a claim.
@@ -38,7 +39,7 @@ func readProvision(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) provisio
 	}
 	p.tracked = true
 	for _, capacity := range c.CSICapacities.All() {
-		if capacity.StorageClassName == class.Name && largest(capacity) >= size.Value() && capacity.NodeTopology != nil {
+		if capacity.StorageClassName == class.Name && largest(capacity) >= rules.Amount(v1.ResourceStorage, size) && capacity.NodeTopology != nil {
 			if segment, err := metav1.LabelSelectorAsSelector(capacity.NodeTopology); err == nil {
 				p.segments = append(p.segments, segment)
 			}
@@ -51,9 +52,9 @@ func readProvision(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) provisio
 func largest(capacity *storagev1.CSIStorageCapacity) int64 {
 	switch {
 	case capacity.MaximumVolumeSize != nil: // more precise: the room may be in pieces
-		return capacity.MaximumVolumeSize.Value()
+		return rules.Amount(v1.ResourceStorage, *capacity.MaximumVolumeSize)
 	case capacity.Capacity != nil:
-		return capacity.Capacity.Value()
+		return rules.Amount(v1.ResourceStorage, *capacity.Capacity)
 	}
 	return -1
 }

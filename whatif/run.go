@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/berth-k8s/berth/rules"
 	"github.com/berth-k8s/berth/simulate"
 )
 
@@ -169,10 +170,10 @@ func utilisation(w *simulate.World) Utilisation {
 		if len(n.Pods) == 0 {
 			u.Empty++
 		}
-		u.CPU.Requested += n.Requested.MilliCPU
-		u.CPU.Allocatable += n.Size.MilliCPU
-		u.Memory.Requested += n.Requested.Memory
-		u.Memory.Allocatable += n.Size.Memory
+		u.CPU.Requested = rules.Sum(u.CPU.Requested, n.Requested.MilliCPU)
+		u.CPU.Allocatable = rules.Sum(u.CPU.Allocatable, n.Size.MilliCPU)
+		u.Memory.Requested = rules.Sum(u.Memory.Requested, n.Requested.Memory)
+		u.Memory.Allocatable = rules.Sum(u.Memory.Allocatable, n.Size.Memory)
 	}
 	u.CPU.percent()
 	u.Memory.percent()

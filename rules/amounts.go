@@ -1,0 +1,40 @@
+package rules
+
+import (
+	"math"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Amount is a quantity as decisions count it: CPU in thousandths, everything else in ones, rounded up. More than an int64 holds
+// is the most that it holds: no node has more. (Quantity.Value and MilliValue give 0 or wrap around there, so that a pod that
+// asks for too much would seem to ask for nothing.)
+func Amount(name v1.ResourceName, quantity resource.Quantity) int64 {
+	most := int64(math.MaxInt64)
+	if name == v1.ResourceCPU {
+		most /= 1000
+	}
+	switch {
+	case quantity.CmpInt64(most) > 0:
+		return math.MaxInt64
+	case quantity.CmpInt64(-most) < 0:
+		return -math.MaxInt64
+	case name == v1.ResourceCPU:
+		return quantity.MilliValue()
+	}
+	return quantity.Value()
+}
+
+// Sum adds amounts; more than an int64 holds is the most that it holds. What such a sum was made from cannot be taken from it
+// again: whoever keeps one has to add up what is left anew.
+func Sum(a, b int64) int64 {
+	sum := a + b
+	switch {
+	case b > 0 && sum < a:
+		return math.MaxInt64
+	case b < 0 && sum > a:
+		return -math.MaxInt64
+	}
+	return sum
+}
