@@ -292,6 +292,9 @@ func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 		known = false
 	}
 	if known {
+		// The class that the ranking was made for may have left it: a term that came later may mean that one and not this one. What
+		// is counted from now on is counted for a class that has its place here.
+		r.plan = pl
 		r.catchUp()
 	} else {
 		r = newRanking(d, pl)
