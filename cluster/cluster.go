@@ -27,6 +27,7 @@ type Cluster struct {
 	pods        map[types.UID]*Pod            // those with a node, known or not
 	strays      map[string]map[types.UID]*Pod // of pods, those whose node is not known, by its name
 	nominated   map[types.UID]*Pod
+	absent      map[string][]*Pod // of nominated, those whose node is not known, by its name
 	classes     map[digest]*PodClass
 	nextClass   int32
 	classesKept int // how many stood when classes were last dropped
@@ -51,7 +52,7 @@ type ImageState struct {
 // New returns an empty cluster.
 func New() *Cluster {
 	return &Cluster{
-		nodes: map[string]*Node{}, pods: map[types.UID]*Pod{}, strays: map[string]map[types.UID]*Pod{}, nominated: map[types.UID]*Pod{},
+		nodes: map[string]*Node{}, pods: map[types.UID]*Pod{}, strays: map[string]map[types.UID]*Pod{}, nominated: map[types.UID]*Pod{}, absent: map[string][]*Pod{},
 		classes: map[digest]*PodClass{}, labels: newInterned[LabelSet](), taints: newInterned[TaintSet](),
 		images: newInterned[ImageSet](), features: newInterned[FeatureSet](), sizes: newInterned[Size](), imageStates: map[string]*ImageState{},
 	}
@@ -114,6 +115,7 @@ func (c *Cluster) SetNode(object *v1.Node) *Node {
 			c.attach(p, n)
 		}
 		delete(c.strays, n.Name)
+		c.expect(n)
 	}
 	return n
 }
@@ -139,7 +141,7 @@ func (c *Cluster) addNode(name string) *Node {
 	return n
 }
 
-// RemoveNode forgets a node. Its pods are kept until they are removed, or until the node comes back.
+// RemoveNode forgets a node. Its pods, and those nominated to it, are kept until they are removed, or until the node comes back.
 func (c *Cluster) RemoveNode(name string) {
 	n, ok := c.nodes[name]
 	if !ok {
@@ -149,6 +151,9 @@ func (c *Cluster) RemoveNode(name string) {
 		p := n.Pods[len(n.Pods)-1]
 		c.detach(p)
 		c.stray(p)
+	}
+	if len(n.Nominated) > 0 {
+		c.absent[name], n.Nominated = n.Nominated, nil
 	}
 	c.countImages(n.Images, -1)
 	delete(c.nodes, name)
@@ -339,32 +344,6 @@ func (r *Room) takeNonZero(class *PodClass) bool {
 	return true
 }
 
-// Nominate notes that a waiting pod preempted others to go to the node of that name; an empty name takes the note away.
-func (c *Cluster) Nominate(p *Pod, node string) {
-	c.Unnominate(p.UID)
-	p.Nominated = node
-	n, ok := c.nodes[node]
-	if !ok {
-		return
-	}
-	c.nominated[p.UID] = p
-	n.Nominated = append(n.Nominated, p)
-	c.Log.add(Change{Node: n.Index, Kind: Nomination})
-}
-
-// Unnominate takes the note away. The pod's own field is left as it is.
-func (c *Cluster) Unnominate(uid types.UID) {
-	p, ok := c.nominated[uid]
-	if !ok {
-		return
-	}
-	delete(c.nominated, uid)
-	if n, ok := c.nodes[p.Nominated]; ok {
-		n.Nominated = slices.DeleteFunc(n.Nominated, func(o *Pod) bool { return o.UID == uid })
-		c.Log.add(Change{Node: n.Index, Kind: Nomination})
-	}
-}
-
 // Visit counts a waiting pod on a node as if it had been placed there, and returns what stands in for it until Leave. All else
 // that is known of the pod stays as it is.
 func (c *Cluster) Visit(p *Pod, n *Node) *Pod {
@@ -376,24 +355,6 @@ func (c *Cluster) Visit(p *Pod, n *Node) *Pod {
 
 // Leave ends a visit.
 func (c *Cluster) Leave(guest *Pod) { c.detach(guest) }
-
-// Nominated returns the waiting pod of that UID if it is nominated to a node that is known, or nil.
-func (c *Cluster) Nominated(uid types.UID) *Pod { return c.nominated[uid] }
-
-// NominatedNodes lists the nodes that pods are nominated to, by index.
-func (c *Cluster) NominatedNodes() []*Node {
-	var nodes []*Node
-	for _, p := range c.nominated {
-		if n, ok := c.nodes[p.Nominated]; ok && !slices.Contains(nodes, n) {
-			nodes = append(nodes, n)
-		}
-	}
-	slices.SortFunc(nodes, func(a, b *Node) int { return int(a.Index - b.Index) })
-	return nodes
-}
-
-// Nominations returns how many pods are nominated to a node.
-func (c *Cluster) Nominations() int { return len(c.nominated) }
 
 func (c *Cluster) class(pod *v1.Pod) *PodClass {
 	key := classDigest(pod)

@@ -73,10 +73,12 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 	if message := ineligible(d.c, p, nominated); message != "" {
 		return Preemption{Message: message, Ineligible: true}
 	}
-	if n := d.c.Node(p.Nominated); n != nil {
+	if own := d.c.Nominated(p.UID); own != nil {
 		// To others of the class the pod itself is a guest there, to itself it is not.
-		r.candidates.forget(n)
-		defer func() { r.candidates.forget(n) }()
+		if n := d.c.Node(own.Nominated); n != nil {
+			r.candidates.forget(n)
+			defer func() { r.candidates.forget(n) }()
+		}
 	}
 	r.refreshCandidates(t)
 	best := r.candidates.best(d.rng)

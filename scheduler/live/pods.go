@@ -53,6 +53,7 @@ func (s *Scheduler) waitingPod(pod *v1.Pod) {
 		return
 	}
 	taken := s.followNomination(item.Pod, pod, p)
+	s.cluster.Renew(p)
 	s.queue.Update(item, pod, p.Class, changes(item.Pod, pod, p.Class != item.Class), now)
 	if taken {
 		s.queue.Wake(pod.UID, queue.Changed, now)

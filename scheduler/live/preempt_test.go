@@ -135,6 +135,25 @@ func TestNominationEnds(t *testing.T) {
 	})
 }
 
+// TestNominatedPodIsAGuestAsItIsNow: its labels, as they were changed while it waits for its room, are what others go by.
+func TestNominatedPodIsAGuestAsItIsNow(t *testing.T) {
+	inWorld(t, func(w *world) {
+		p := withPriority(aPod("p", "1"), 5)
+		w.api.Put(aNode("n", "1"), on(slow(aPod("v", "1")), "n"), p)
+		w.start(Options{})
+		w.until("p is nominated", func() bool { return w.pod("p").Status.NominatedNodeName == "n" })
+		fakeapi.Change(w.api, p, func(p *v1.Pod) { p.Labels = map[string]string{"app": "changed"} })
+		w.until("the change is known", func() bool {
+			known := false
+			w.do(func() {
+				guests := w.s.cluster.Node("n").Nominated
+				known = len(guests) == 1 && guests[0].Class.Labels["app"] == "changed"
+			})
+			return known
+		})
+	})
+}
+
 // TestPodOnItsWayIsPreemptedInMemory: one that waits at Permit goes back to the queue instead of being deleted.
 func TestPodOnItsWayIsPreemptedInMemory(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -1,0 +1,89 @@
+package cluster
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Nominate notes that a waiting pod preempted others to go to the node of that name, be the node known or not; an empty name takes
+// the note away.
+func (c *Cluster) Nominate(p *Pod, node string) {
+	c.Unnominate(p.UID)
+	p.Nominated = node
+	if node == "" {
+		return
+	}
+	c.nominated[p.UID] = p
+	if n, ok := c.nodes[node]; ok {
+		n.Nominated = append(n.Nominated, p)
+		c.Log.add(Change{Node: n.Index, Kind: Nomination})
+	} else {
+		c.absent[node] = append(c.absent[node], p)
+	}
+}
+
+// Unnominate takes the note away. The pod's own field is left as it is.
+func (c *Cluster) Unnominate(uid types.UID) {
+	p, ok := c.nominated[uid]
+	if !ok {
+		return
+	}
+	delete(c.nominated, uid)
+	if n, ok := c.nodes[p.Nominated]; ok {
+		n.Nominated = exceptFor(n.Nominated, uid)
+		c.Log.add(Change{Node: n.Index, Kind: Nomination})
+		return
+	}
+	if c.absent[p.Nominated] = exceptFor(c.absent[p.Nominated], uid); len(c.absent[p.Nominated]) == 0 {
+		delete(c.absent, p.Nominated)
+	}
+}
+
+func exceptFor(pods []*Pod, uid types.UID) []*Pod {
+	return slices.DeleteFunc(pods, func(o *Pod) bool { return o.UID == uid })
+}
+
+// Renew takes in that a nominated pod has become another one, by its labels or by what it requests. It keeps its nomination; a pod
+// that is not nominated is left alone.
+func (c *Cluster) Renew(p *Pod) {
+	old, ok := c.nominated[p.UID]
+	if !ok || old.Class == p.Class {
+		return
+	}
+	renewed := *p
+	renewed.Nominated = old.Nominated
+	c.nominated[p.UID] = &renewed
+	nominees := c.absent[old.Nominated]
+	if n, ok := c.nodes[old.Nominated]; ok {
+		nominees = n.Nominated
+		c.Log.add(Change{Node: n.Index, Kind: Nomination})
+	}
+	nominees[slices.Index(nominees, old)] = &renewed
+}
+
+// expect tells a node that has come which pods are nominated to it.
+func (c *Cluster) expect(n *Node) {
+	if n.Nominated = c.absent[n.Name]; len(n.Nominated) > 0 {
+		delete(c.absent, n.Name)
+		c.Log.add(Change{Node: n.Index, Kind: Nomination})
+	}
+}
+
+// Nominated returns the waiting pod of that UID if it is nominated to a node, known or not, or nil.
+func (c *Cluster) Nominated(uid types.UID) *Pod { return c.nominated[uid] }
+
+// NominatedNodes lists the nodes that pods are nominated to, by index.
+func (c *Cluster) NominatedNodes() []*Node {
+	var nodes []*Node
+	for _, p := range c.nominated {
+		if n, ok := c.nodes[p.Nominated]; ok {
+			nodes = append(nodes, n)
+		}
+	}
+	slices.SortFunc(nodes, func(a, b *Node) int { return int(a.Index - b.Index) })
+	return slices.Compact(nodes)
+}
+
+// Nominations returns how many pods are nominated to a node, known or not.
+func (c *Cluster) Nominations() int { return len(c.nominated) }
