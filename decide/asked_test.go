@@ -15,15 +15,6 @@ import (
 	"github.com/berth-k8s/berth/plugins"
 )
 
-// profiles are the one that everybody has, and one with a plugin from outside in which budgets are kept.
-func profiles() []*plugins.Profile {
-	odd := plugins.Default()
-	odd.Filters = append([]plugins.Filter{crowded{}}, odd.Filters...)
-	odd.Scorers = append(odd.Scorers, plugins.Weighted{Scorer: crowded{}, Weight: 3})
-	odd.KeepBudgets = true
-	return []*plugins.Profile{plugins.Default(), odd}
-}
-
 // crowded is a plugin that has to be asked: it lets no more than two pods of an app onto a node, and likes those with many pods.
 type crowded struct{}
 
@@ -65,57 +56,57 @@ func (c crowded) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) pl
 }
 
 // storage gives the cluster classes of volumes, volumes in zones and on hosts, and claims in all states.
-func (m *machine) storage(t *rapid.T) {
+func (m *machine) storage(t *draw) {
 	later, now := storagev1.VolumeBindingWaitForFirstConsumer, storagev1.VolumeBindingImmediate
 	m.c.StorageClasses.Set(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "made"}, Provisioner: "csi.example.com", VolumeBindingMode: &later})
 	m.c.StorageClasses.Set(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "found"}, Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: &later})
 	m.c.StorageClasses.Set(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "early"}, Provisioner: "csi.example.com", VolumeBindingMode: &now})
-	name := one(t, "volume", "v1", "v2", "v3")
+	name := one(t, "v1", "v2", "v3")
 	volume := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}},
 		Spec: v1.PersistentVolumeSpec{
-			StorageClassName: "found", Capacity: v1.ResourceList{v1.ResourceStorage: resource.MustParse(one(t, "size", "1Gi", "2Gi"))},
+			StorageClassName: "found", Capacity: v1.ResourceList{v1.ResourceStorage: resource.MustParse(one(t, "1Gi", "2Gi"))},
 			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "csi.example.com", VolumeHandle: name}},
 		},
 		Status: v1.PersistentVolumeStatus{Phase: v1.VolumeAvailable},
 	}
-	if host := one(t, "on", "", "a", "b"); host != "" {
+	if host := one(t, "", "a", "b"); host != "" {
 		volume.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
 			MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{host}}}}}}}
 	}
-	if one(t, "zoned", false, true) {
-		volume.Labels[v1.LabelTopologyZone] = one(t, "zone", "z1", "z2")
+	if one(t, false, true) {
+		volume.Labels[v1.LabelTopologyZone] = one(t, "z1", "z2")
 	}
 	m.c.Volumes.Set(volume)
 	claim := &v1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: one(t, "claim", "c1", "c2", "c3")},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: one(t, "c1", "c2", "c3")},
 		Spec: v1.PersistentVolumeClaimSpec{
-			AccessModes:      []v1.PersistentVolumeAccessMode{one(t, "mode", v1.ReadWriteOnce, v1.ReadWriteOncePod)},
-			StorageClassName: new(one(t, "class", "made", "found", "found", "early")),
+			AccessModes:      []v1.PersistentVolumeAccessMode{one(t, v1.ReadWriteOnce, v1.ReadWriteOncePod)},
+			StorageClassName: new(one(t, "made", "found", "found", "early")),
 			Resources:        v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}},
 		},
 	}
-	if one(t, "bound", false, true) {
+	if one(t, false, true) {
 		claim.Spec.VolumeName = name
 		claim.Annotations = map[string]string{"pv.kubernetes.io/bind-completed": "yes"}
 	}
 	m.c.Claims.Set(claim)
-	count := int32(one(t, "limit", 0, 1, 2))
-	m.c.CSINodes.Set(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: one(t, "node", "a", "b", "c")}, Spec: storagev1.CSINodeSpec{
+	count := int32(one(t, 0, 1, 2))
+	m.c.CSINodes.Set(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: one(t, "a", "b", "c")}, Spec: storagev1.CSINodeSpec{
 		Drivers: []storagev1.CSINodeDriver{{Name: "csi.example.com", NodeID: "n", Allocatable: &storagev1.VolumeNodeResources{Count: &count}}},
 	}})
 }
 
 // volumes gives some pods claims and disks.
-func (m *machine) volumes(t *rapid.T, pod *v1.Pod) {
-	for i := range one(t, "claims", 0, 0, 0, 0, 1, 1, 2) {
+func (m *machine) volumes(t *draw, pod *v1.Pod) {
+	for i := range one(t, 0, 0, 0, 0, 1, 1, 2) {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: fmt.Sprintf("claim-%d", i), VolumeSource: v1.VolumeSource{
-			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: one(t, "claim", "c1", "c2", "c3")},
+			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: one(t, "c1", "c2", "c3")},
 		}})
 	}
-	if one(t, "disk", false, false, false, false, true) {
+	if one(t, false, false, false, false, true) {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "disk", VolumeSource: v1.VolumeSource{
-			GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: one(t, "disk", "d1", "d2")},
+			GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: one(t, "d1", "d2")},
 		}})
 	}
 }
@@ -161,7 +152,7 @@ func TestPodsThatOthersTellApartAreRankedApart(t *testing.T) {
 // TestSummitKnowsTheHighest of many numbers, and how many there are, whatever changes.
 func TestSummitKnowsTheHighest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		numbers := make([]int16, one(t, "numbers", 1, 64, 65, 300, 4096, 4200))
+		numbers := make([]int16, rapid.SampledFrom([]int{1, 64, 65, 300, 4096, 4200}).Draw(t, "numbers"))
 		s := newSummit(numbers)
 		for range rapid.IntRange(1, 8).Draw(t, "rounds") {
 			for range rapid.IntRange(0, 12).Draw(t, "changes") {

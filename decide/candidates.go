@@ -216,11 +216,19 @@ func (t *trial) verdict(n *cluster.Node) *plugins.Rejection {
 		_, rejection := t.rejection()
 		return rejection
 	}
+	plugin, rejection := r.judgeGroup(r.groups[r.groupAt(n.Index)])
 	if bucket := r.bucket[n.Index]; bucket < 0 {
-		return r.reasons[reasonIn(bucket)].rejection
+		if own := &r.reasons[reasonIn(bucket)]; !r.precedes(plugin, own) {
+			return own.rejection
+		}
 	}
-	_, rejection := r.judgeGroup(r.groups[r.groupAt(n.Index)])
 	return rejection
+}
+
+// precedes tells whether a plugin that rejects a group of nodes is asked before the one that rejects some of them for what is on
+// them.
+func (r *ranking) precedes(plugin string, own *reason) bool {
+	return plugin != "" && !r.plan.usualOrder && r.plan.stepOf(plugin) < r.plan.stepOf(own.plugin)
 }
 
 // trial is one node with some of its pods thought away.
@@ -329,7 +337,7 @@ func (t *trial) rejection() (plugin string, rejection *plugins.Rejection) {
 }
 
 func (t *trial) judge() (plugin string, rejection *plugins.Rejection) {
-	if t.questions != nil {
+	if t.questions != nil || !t.r.plan.usualOrder {
 		return t.judgeInOrder()
 	}
 	if early := t.static.early; early != nil {
@@ -351,7 +359,8 @@ func (t *trial) judge() (plugin string, rejection *plugins.Rejection) {
 	return "", nil
 }
 
-// judgeInOrder is the same where filters are asked, which may stand anywhere between the others.
+// judgeInOrder is the same where filters stand in another order than the usual one, or some are asked, which may stand anywhere
+// between the others.
 func (t *trial) judgeInOrder() (plugin string, rejection *plugins.Rejection) {
 	for i := range t.r.plan.steps {
 		step := &t.r.plan.steps[i]
@@ -363,8 +372,10 @@ func (t *trial) judgeInOrder() (plugin string, rejection *plugins.Rejection) {
 			}
 		case step.judge != nil:
 			rejection = step.judge(t.node)
-		case len(t.r.tallies) > 0:
-			plugin, rejection = t.r.judgeTallies(&t.standing)
+		case plugin == spreadPlugin:
+			rejection = t.r.judgeSpread(&t.standing)
+		case plugin == affinityPlugin:
+			rejection = t.r.judgeAffinity(&t.standing)
 		}
 		if rejection != nil {
 			return plugin, rejection

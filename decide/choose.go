@@ -65,22 +65,20 @@ func (r *ranking) feasible() (nodes int) {
 	return nodes
 }
 
-// judgeGroup judges what nodes of a group have in common beside their room, in the order of the plugins. Tallies stand in that
-// order, too.
+// judgeGroup judges what nodes of a group have in common beside their room: the first plugin that rejects them, in the order of the
+// profile.
 func (r *ranking) judgeGroup(g *group) (plugin string, rejection *plugins.Rejection) {
 	s := r.statics[g.key.static]
 	if s.early != nil {
 		return s.early.plugin, s.early.rejection
 	}
 	if len(r.tallies) > 0 {
-		if plugin, rejection := r.judgeTallies(r.standingOf(g)); rejection != nil {
-			return plugin, rejection
-		}
+		plugin, rejection = r.judgeTallies(r.standingOf(g))
 	}
-	if s.late != nil {
+	if s.late != nil && (rejection == nil || !r.plan.usualOrder && r.plan.stepOf(s.late.plugin) < r.plan.stepOf(plugin)) {
 		return s.late.plugin, s.late.rejection
 	}
-	return "", nil
+	return plugin, rejection
 }
 
 // standing is what the tallies count where a node is.
@@ -101,11 +99,15 @@ func (r *ranking) standingOf(g *group) *standing {
 
 // judgeTallies judges what the pods in a node's domains have to say.
 func (r *ranking) judgeTallies(s *standing) (plugin string, rejection *plugins.Rejection) {
-	if rejection := r.judgeSpread(s); rejection != nil {
-		return "PodTopologySpread", rejection
+	spread := r.judgeSpread(s)
+	if spread != nil && (r.plan.usualOrder || r.plan.spreadStep < r.plan.affinityStep) {
+		return spreadPlugin, spread
 	}
 	if rejection := r.judgeAffinity(s); rejection != nil {
-		return "InterPodAffinity", rejection
+		return affinityPlugin, rejection
+	}
+	if spread != nil {
+		return spreadPlugin, spread
 	}
 	return "", nil
 }

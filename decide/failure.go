@@ -71,20 +71,46 @@ func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
 	}
 	f := &Failure{Nodes: d.c.Len(), Reasons: map[string]int{}}
 	held, _ := r.holdBack(p, nil, true)
-	for _, g := range r.groups {
-		for reason, nodes := range g.rejected {
+	said := r.saidOf(held)
+	for i, g := range r.groups {
+		plugin, rejection := r.judgeGroup(g)
+		for id, nodes := range g.rejected {
+			if nodes == 0 {
+				continue
+			}
+			own := &r.reasons[id]
+			if final := said[groupReason{int32(i), id}]; final < int(nodes) && r.precedes(plugin, own) {
+				f.add(plugin, rejection, int(nodes)-final)
+				nodes = int32(final)
+			}
 			if nodes > 0 {
-				f.add(r.reasons[reason].plugin, r.reasons[reason].rejection, int(nodes))
+				f.add(own.plugin, own.rejection, int(nodes))
 			}
 		}
-		if g.ok > 0 {
-			if plugin, rejection := r.judgeGroup(g); rejection != nil {
-				f.add(plugin, rejection, int(g.ok))
-			}
+		if g.ok > 0 && rejection != nil {
+			f.add(plugin, rejection, int(g.ok))
 		}
 	}
 	for _, node := range held {
 		r.reassess(node)
 	}
 	return f
+}
+
+type groupReason struct {
+	group  int32
+	reason int
+}
+
+// saidOf counts the nodes that are held back by group and reason: they have been judged by all plugins, with the pods nominated to
+// them, and what their group is rejected for without these does not count.
+func (r *ranking) saidOf(held []int32) map[groupReason]int {
+	if r.plan.guestsInRoom() || len(held) == 0 {
+		return nil
+	}
+	said := map[groupReason]int{}
+	for _, node := range held {
+		said[groupReason{r.groupAt(node), reasonIn(r.bucket[node])}]++
+	}
+	return said
 }

@@ -50,11 +50,15 @@ type plan struct {
 	asked       []askedFilter
 	askedScores []plugins.Weighted
 
-	// steps are all filters in the order of the profile.
-	steps []step
+	// steps are all filters in the order of the profile. spreadStep and affinityStep are the places of those that count pods by
+	// domain. usualOrder: what depends on the pods on a node alone stands before these, the former before the latter, and no other
+	// filter between them, as by default.
+	steps                    []step
+	spreadStep, affinityStep int
+	usualOrder               bool
 }
 
-// step is a filter: one of the asked, or a judge; neither: what is counted by domain.
+// step is a filter: one of the asked, or a judge; neither: one that counts pods by domain.
 type step struct {
 	name  string
 	asked int32
@@ -63,13 +67,34 @@ type step struct {
 
 // stepOf returns the place of a filter among the steps.
 func (pl *plan) stepOf(name string) int {
-	return slices.IndexFunc(pl.steps, func(s step) bool {
-		return s.name == name || s.name == counted && (name == "PodTopologySpread" || name == "InterPodAffinity")
-	})
+	return slices.IndexFunc(pl.steps, func(s step) bool { return s.name == name })
 }
 
-// counted is the name of the step of the filters that count pods by domain.
-const counted = ""
+// planOrder finds out whether the filters stand in the usual order: first the early ones, then those of contents (and the asked
+// ones), then spread, affinity, and the late ones.
+func (pl *plan) planOrder() {
+	const (
+		contents = iota
+		spread
+		affinity
+		late
+	)
+	is := map[string]int{spreadPlugin: spread, affinityPlugin: affinity}
+	for _, f := range pl.late {
+		is[f.name] = late
+	}
+	for _, f := range pl.contents {
+		is[f.name] = contents
+	}
+	pl.usualOrder = slices.IsSortedFunc(pl.steps[len(pl.early):], func(a, b step) int { return is[a.name] - is[b.name] })
+	pl.spreadStep, pl.affinityStep = pl.stepOf(spreadPlugin), pl.stepOf(affinityPlugin)
+}
+
+// The filters that count pods by domain.
+const (
+	spreadPlugin   = "PodTopologySpread"
+	affinityPlugin = "InterPodAffinity"
+)
 
 // way is how a decision is come to.
 type way uint8
@@ -125,6 +150,7 @@ func (d *Decider) newPlan(p *cluster.Pod) *plan {
 			return pl
 		}
 	}
+	pl.planOrder()
 	d.planRoom(pl)
 	d.planTallies(pl)
 	if len(pl.tallies) > maxTallies || pl.maxRoom >= maxBuckets || d.unsuited(pl) {
@@ -188,7 +214,7 @@ func (d *Decider) planFilter(pl *plan, f plugins.Filter) bool {
 			return false
 		}
 		pl.hard = hard
-		pl.countHere()
+		pl.steps = append(pl.steps, step{spreadPlugin, none, nil})
 		return true
 	case *plugins.InterPodAffinity:
 		if pl.example.Class.TermError != nil {
@@ -196,7 +222,7 @@ func (d *Decider) planFilter(pl *plan, f plugins.Filter) bool {
 			return false
 		}
 		pl.filtersPods = true
-		pl.countHere()
+		pl.steps = append(pl.steps, step{affinityPlugin, none, nil})
 		return true
 	}
 	reads := readsOf(f, pl.example)
@@ -239,13 +265,6 @@ func (d *Decider) planFilter(pl *plan, f plugins.Filter) bool {
 	}
 	pl.perNode = pl.perNode || reads&plugins.Identity != 0
 	return true
-}
-
-// countHere notes where what is counted by domain stands: all of it where the first such filter does.
-func (pl *plan) countHere() {
-	if pl.stepOf(counted) < 0 {
-		pl.steps = append(pl.steps, step{counted, none, nil})
-	}
 }
 
 // readsOf asks a filter what it reads for this pod, where it can tell more than for all.

@@ -1,0 +1,116 @@
+package decide
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// sequence is a history of a cluster: what it begins with, and what happens to it. Every step draws from a seed of its own, so that
+// a sequence that shows a fault can be shortened step by step and the rest stays what it was.
+type sequence struct {
+	seed  uint64
+	steps []event
+}
+
+// event is one thing that happens.
+type event struct {
+	what int // index into happenings
+	seed uint64
+}
+
+// newSequence draws a sequence. Draws are even: a library whose draws favour the first values of a list never gets to some states.
+func newSequence(seed uint64) sequence {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	total := 0
+	for _, h := range happenings {
+		total += h.weight
+	}
+	s := sequence{seed: seed}
+	for range 5 + rng.IntN(60) {
+		at := rng.IntN(total)
+		what := slices.IndexFunc(happenings, func(h happening) bool { at -= h.weight; return at < 0 })
+		s.steps = append(s.steps, event{what, rng.Uint64()})
+	}
+	return s
+}
+
+// run plays the sequence and returns what was wrong, "" if nothing, and what happened until then.
+func (s sequence) run() (fault string, story []string) {
+	d := &draw{Rand: rand.New(rand.NewPCG(s.seed, 2))}
+	m := newMachine(d)
+	defer func() {
+		story = d.story
+		switch r := recover().(type) {
+		case nil:
+		case found:
+			fault = string(r)
+		default:
+			fault = fmt.Sprintf("panic: %v\n%s", r, debug.Stack())
+		}
+	}()
+	for _, step := range s.steps {
+		d.Rand = rand.New(rand.NewPCG(step.seed, 3))
+		d.say("%s", happenings[step.what].name)
+		happenings[step.what].happen(m, d)
+	}
+	return "", nil
+}
+
+// shortened leaves out what is not needed to show a fault.
+func (s sequence) shortened() sequence {
+	for size := len(s.steps) / 2; size > 0; {
+		shorter := false
+		for from := 0; from+size <= len(s.steps); {
+			less := sequence{s.seed, slices.Concat(s.steps[:from], s.steps[from+size:])}
+			if fault, _ := less.run(); fault != "" {
+				s, shorter = less, true
+			} else {
+				from += size
+			}
+		}
+		if !shorter || size > len(s.steps) {
+			size /= 2
+		}
+	}
+	return s
+}
+
+// check plays many sequences.
+func checkSequences(t *testing.T, first uint64, count int) {
+	for seed := first; seed < first+uint64(count); seed++ {
+		s := newSequence(seed)
+		if fault, _ := s.run(); fault == "" {
+			continue
+		}
+		s = s.shortened()
+		fault, story := s.run()
+		t.Fatalf("sequence %d (go test ./decide -run %s -sequence=%d -sequences=1), shortened to %d steps:\n%s\n%s",
+			seed, t.Name(), seed, len(s.steps), strings.Join(story, "\n"), fault)
+	}
+}
+
+// draw draws, and tells the story of what was drawn.
+type draw struct {
+	*rand.Rand
+	story []string
+}
+
+// found is a fault.
+type found string
+
+// Fatalf ends the sequence with a fault.
+func (d *draw) Fatalf(format string, args ...any) { panic(found(fmt.Sprintf(format, args...))) }
+
+func (d *draw) say(format string, args ...any) {
+	d.story = append(d.story, fmt.Sprintf(format, args...))
+}
+
+// chance is true that often.
+func (d *draw) chance(p float64) bool { return d.Float64() < p }
+
+// one draws one of some values, each as likely.
+func one[T any](d *draw, of ...T) T { return of[d.IntN(len(of))] }
