@@ -159,12 +159,14 @@ type judges struct {
 	judges  []func(n *cluster.Node) *plugins.Rejection
 }
 
-// prepare asks all filters for their judges. As upstream, it stops at the first plugin that rejects the pod for good, but goes
-// on after one that removing pods might change, and then reports the last of these.
+// prepare asks all filters for their judges, in the order in which they stand at PreFilter. As upstream, it stops at the first
+// plugin that rejects the pod for good, but goes on after one that removing pods might change, and then reports the last of these.
 func prepare(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *judges {
 	j := &judges{c: c, profile: profile, p: p}
 	var narrowing []string
-	for _, f := range profile.Filters {
+	asked := make([]judge, len(profile.Filters))
+	for _, i := range profile.PreFilterOrder() {
+		f := profile.Filters[i]
 		judge := f.Filter(c, p)
 		if judge.Err != nil {
 			j.err = fmt.Errorf("running PreFilter plugin %q: %w", f.Name(), judge.Err)
@@ -184,8 +186,11 @@ func prepare(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *judg
 				return j
 			}
 		}
-		if judge.Node != nil {
-			j.names, j.judges = append(j.names, f.Name()), append(j.judges, judge.Node)
+		asked[i] = judge.Node
+	}
+	for i, judge := range asked {
+		if judge != nil {
+			j.names, j.judges = append(j.names, profile.Filters[i].Name()), append(j.judges, judge)
 		}
 	}
 	if j.only != nil {

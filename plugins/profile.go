@@ -152,6 +152,23 @@ func (p *Profile) filters() []string {
 	return names
 }
 
+// PreFilterOrder lists the indices of Filters in the order in which the plugins stand at PreFilter, where one may reject a pod before
+// any node is looked at. Those that do not stand there follow.
+func (p *Profile) PreFilterOrder() []int {
+	order, last := make([]int, 0, len(p.Filters)), make([]int, 0, len(p.Filters))
+	for _, name := range p.At[PreFilter] {
+		if i := slices.IndexFunc(p.Filters, func(f Filter) bool { return f.Name() == name }); i >= 0 {
+			order = append(order, i)
+		}
+	}
+	for i := range p.Filters {
+		if !slices.Contains(order, i) {
+			last = append(last, i)
+		}
+	}
+	return append(order, last...)
+}
+
 // partOf cuts a filter down to the extension points that it is enabled at.
 func (p *Profile) partOf(f Filter) Filter {
 	entry, _ := Lookup(f.Name())
