@@ -99,6 +99,9 @@ func berthProfile(w *World, only []string) (*plugins.Profile, error) {
 	disable := func(point plugins.Point, gone []string) {
 		at[point] = slices.DeleteFunc(at[point], func(name string) bool { return slices.Contains(gone, name) })
 	}
+	if len(w.FilterOrder) > 0 {
+		at[plugins.Filters] = slices.DeleteFunc(slices.Clone(w.FilterOrder), func(name string) bool { return !slices.Contains(at[plugins.Filters], name) })
+	}
 	disable(plugins.Score, w.Unscored)
 	disable(plugins.Filters, w.Unfiltered)
 	weights := maps.Clone(defaults.Weights)

@@ -48,7 +48,7 @@ func Generate(seed uint64) *World {
 		claims: map[string][]string{}, taken: map[string]bool{}, single: map[string]bool{}, deviceClaims: map[string][]string{},
 	}
 	g.lean("node affinity", "pod affinity", "spread", "taints", "ports", "volumes", "devices", "sizes", "images", "odd", "nominated",
-		"features", "pod level", "resized", "full")
+		"features", "pod level", "resized", "full", "unique", "keys", "huge")
 	g.namespaces()
 	g.nodes()
 	g.makeApps()

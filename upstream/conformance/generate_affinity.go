@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"fmt"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -115,6 +117,16 @@ func (g *generator) valuesOf(key string) []string {
 
 var topologyKeys = []string{v1.LabelHostname, v1.LabelHostname, v1.LabelTopologyZone, v1.LabelTopologyZone, v1.LabelTopologyRegion, "rack", "disk", "nowhere"}
 
+// moreKeys are labels of nodes in some worlds; pods there may ask by all of them.
+var moreKeys = []string{"k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8", "k9"}
+
+func (g *generator) topologyKey() string {
+	if g.leans("keys") {
+		return pick(g, moreKeys...)
+	}
+	return pick(g, topologyKeys...)
+}
+
 func (g *generator) podTerms(pod *v1.Pod, p float64) (terms []v1.PodAffinityTerm) {
 	for g.chance(p) && len(terms) < 3 {
 		terms = append(terms, g.podTerm(pod))
@@ -126,11 +138,18 @@ func (g *generator) weightedPodTerms(pod *v1.Pod) (terms []v1.WeightedPodAffinit
 	for g.chance(0.5) && len(terms) < 3 {
 		terms = append(terms, v1.WeightedPodAffinityTerm{Weight: int32(pick(g, 1, 1, 10, 100)), PodAffinityTerm: g.podTerm(pod)})
 	}
+	if g.leans("keys") && g.chance(0.2) {
+		for _, key := range moreKeys {
+			term := v1.WeightedPodAffinityTerm{Weight: int32(pick(g, 1, 1, 10, 100)), PodAffinityTerm: g.podTerm(pod)}
+			term.PodAffinityTerm.TopologyKey = key
+			terms = append(terms, term)
+		}
+	}
 	return terms
 }
 
 func (g *generator) podTerm(pod *v1.Pod) v1.PodAffinityTerm {
-	t := v1.PodAffinityTerm{TopologyKey: pick(g, topologyKeys...), LabelSelector: g.selector()}
+	t := v1.PodAffinityTerm{TopologyKey: g.topologyKey(), LabelSelector: g.selector()}
 	if g.chance(0.4) {
 		t.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": pod.Labels["app"]}}
 	}
@@ -157,6 +176,10 @@ func (g *generator) podTerm(pod *v1.Pod) v1.PodAffinityTerm {
 // selector draws a selector of pods: of everything, by label, by expressions.
 func (g *generator) selector() *metav1.LabelSelector {
 	s := &metav1.LabelSelector{}
+	if g.leans("unique") && g.serial > 0 { // one pod that is, or is still to come
+		s.MatchLabels = map[string]string{"pod": fmt.Sprintf("%s-%d", pick(g, "run", "wait"), 1+g.IntN(g.serial+3))}
+		return s
+	}
 	if g.chance(0.07) {
 		return s
 	}
@@ -185,7 +208,7 @@ func (g *generator) spread(pod *v1.Pod) {
 	seen := map[string]bool{}
 	for g.leans("spread") && len(pod.Spec.TopologySpreadConstraints) < 4 {
 		c := v1.TopologySpreadConstraint{
-			MaxSkew: int32(pick(g, 1, 1, 2, 3, 5)), TopologyKey: pick(g, topologyKeys...),
+			MaxSkew: int32(pick(g, 1, 1, 2, 3, 5)), TopologyKey: g.topologyKey(),
 			WhenUnsatisfiable: pick(g, v1.DoNotSchedule, v1.ScheduleAnyway), LabelSelector: g.selector(),
 		}
 		if g.chance(0.6) {

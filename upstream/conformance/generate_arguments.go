@@ -6,6 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	config "k8s.io/kube-scheduler/config/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/plugins"
 )
 
 var scorers = []string{
@@ -21,6 +23,12 @@ func (g *generator) arguments() {
 		g.w.Weights = map[string]int64{pick(g, scorers...): int64(g.between(1, 10)), pick(g, scorers...): 100}
 		g.w.Unscored = some(g, 0.1, scorers...)
 		g.w.Unfiltered = some(g, 0.1, "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit", "PodTopologySpread", "InterPodAffinity")
+	}
+	if g.chance(0.15) {
+		g.w.FilterOrder = slices.Clone(plugins.Default().At[plugins.Filters])
+		g.Shuffle(len(g.w.FilterOrder), func(i, j int) {
+			g.w.FilterOrder[i], g.w.FilterOrder[j] = g.w.FilterOrder[j], g.w.FilterOrder[i]
+		})
 	}
 	if g.chance(0.6) {
 		g.w.Args["NodeResourcesFit"] = g.fitArgs()

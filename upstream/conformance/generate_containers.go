@@ -72,6 +72,22 @@ func (g *generator) requests() v1.ResourceList {
 	return list
 }
 
+// hugeRequest makes the pod ask for nearly as much as 64 bits hold. Only pods that wait do, and only one of their containers: sums that
+// are larger wrap around upstream.
+func (g *generator) hugeRequest(pod *v1.Pod) {
+	pod.Spec.Containers, pod.Spec.InitContainers, pod.Spec.Overhead, pod.Spec.Resources = pod.Spec.Containers[:1], nil, nil, nil
+	list := v1.ResourceList{}
+	switch g.IntN(3) {
+	case 0:
+		g.put(list, v1.ResourceCPU, "4611686018427387", "9223372036854775")
+	case 1:
+		g.put(list, v1.ResourceMemory, "4611686018427387904", "9223372036854775806", "9223372036854775807")
+	case 2:
+		g.put(list, pick(g, v1.ResourceEphemeralStorage, gpu, "example.com/foo"), "9223372036854775806", "9223372036854775807")
+	}
+	pod.Spec.Containers[0].Resources.Requests = list
+}
+
 // podLevel gives the pod requests of its own, no less than its containers' (the API server refuses others).
 func (g *generator) podLevel(pod *v1.Pod) {
 	list := v1.ResourceList{}

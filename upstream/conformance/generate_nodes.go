@@ -60,6 +60,13 @@ func (g *generator) nodeLabels(name string) map[string]string {
 	if g.chance(0.3) {
 		labels["app"] = pick(g, "web", "db")
 	}
+	if g.leans("keys") {
+		for _, key := range moreKeys {
+			if g.chance(0.7) {
+				labels[key] = pick(g, "1", "2", "3")
+			}
+		}
+	}
 	return labels
 }
 

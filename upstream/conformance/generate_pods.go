@@ -158,6 +158,9 @@ func (g *generator) pending() {
 		pod := pick(g, g.w.Pending...).DeepCopy()
 		pod.Name = g.next("wait")
 		pod.UID = types.UID("uid-" + pod.Name)
+		if _, unique := pod.Labels["pod"]; unique {
+			pod.Labels["pod"] = pod.Name
+		}
 		pod.Status.NominatedNodeName = ""
 		g.w.Pending = append(g.w.Pending, pod)
 	}
@@ -178,6 +181,12 @@ func (g *generator) pod(kind string) *v1.Pod {
 	if g.chance(0.1) {
 		pod.Labels = pick(g, nil, map[string]string{"tier": "front"}, map[string]string{"app": "web", "rev": "2"})
 	}
+	if g.leans("unique") {
+		if pod.Labels == nil {
+			pod.Labels = map[string]string{}
+		}
+		pod.Labels["pod"] = name
+	}
 	pod.Spec.SchedulerName = v1.DefaultSchedulerName
 	if g.chance(0.9) {
 		pod.Spec.Priority = ptr.To(pick(g, priorities...))
@@ -193,6 +202,9 @@ func (g *generator) pod(kind string) *v1.Pod {
 		pod.Spec.HostUsers = pick(g, nil, ptr.To(true), ptr.To(false))
 	}
 	g.containers(pod)
+	if kind == "wait" && g.leans("huge") {
+		g.hugeRequest(pod)
+	}
 	g.tolerations(pod)
 	g.affinity(pod)
 	g.spread(pod)

@@ -87,10 +87,10 @@ func (s *shrinker) dropArguments() (any bool) {
 		any = s.keeps(&smaller) || any
 	}
 	for _, drop := range []func(*World){
-		func(w *World) { w.Weights = nil }, func(w *World) { w.Unscored = nil }, func(w *World) { w.Unfiltered = nil },
+		func(w *World) { w.Weights = nil }, func(w *World) { w.Unscored = nil }, func(w *World) { w.Unfiltered = nil }, func(w *World) { w.FilterOrder = nil },
 	} {
 		smaller := *s.world
-		if drop(&smaller); len(s.world.Weights)+len(s.world.Unscored)+len(s.world.Unfiltered) > len(smaller.Weights)+len(smaller.Unscored)+len(smaller.Unfiltered) {
+		if drop(&smaller); settings(s.world) > settings(&smaller) {
 			any = s.keeps(&smaller) || any
 		}
 	}
@@ -174,4 +174,9 @@ func remove(part any, path []any) any {
 		return p
 	}
 	return part
+}
+
+// settings counts what a world's profile has beside the default.
+func settings(w *World) int {
+	return len(w.Weights) + len(w.Unscored) + len(w.Unfiltered) + len(w.FilterOrder)
 }

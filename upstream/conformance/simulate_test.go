@@ -23,7 +23,7 @@ func TestSimulateSaysTheSame(t *testing.T) {
 	worlds, pods, nodes, refused := 0, 0, 0, map[string]int{}
 	for seed := *first; worlds < max(1, *clusters/100) && seed < *first+uint64(*clusters); seed++ {
 		w := Generate(seed)
-		w.Nominated, w.Sequence, w.Args, w.Weights, w.Unscored, w.Unfiltered = nil, false, nil, nil, nil, nil
+		w.Nominated, w.Sequence, w.Args, w.Weights, w.Unscored, w.Unfiltered, w.FilterOrder = nil, false, nil, nil, nil, nil, nil
 		worlds++
 		for _, pod := range w.Pending {
 			if len(pod.Spec.SchedulingGates) > 0 {

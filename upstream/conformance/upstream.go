@@ -185,6 +185,11 @@ func profileOf(w *World, only []string) (*config.KubeSchedulerProfile, error) {
 	for _, name := range w.Unfiltered {
 		profile.Plugins.Filter.Disabled = append(profile.Plugins.Filter.Disabled, config.Plugin{Name: name})
 	}
+	for _, name := range w.FilterOrder { // what is named here comes first, in this order
+		if !slices.Contains(w.Unfiltered, name) && (len(only) == 0 || slices.Contains(only, name)) {
+			profile.Plugins.Filter.Enabled = append(profile.Plugins.Filter.Enabled, config.Plugin{Name: name})
+		}
+	}
 	if len(only) > 0 {
 		profile.Plugins.MultiPoint.Enabled = slices.DeleteFunc(profile.Plugins.MultiPoint.Enabled, func(p config.Plugin) bool {
 			return p.Name != "PrioritySort" && p.Name != "DefaultBinder" && !slices.Contains(only, p.Name)

@@ -31,6 +31,8 @@ type World struct {
 	Weights map[string]int64
 	// Unscored and Unfiltered are the plugins disabled at Score and at Filter alone.
 	Unscored, Unfiltered []string
+	// FilterOrder is the order of the plugins at Filter; nil for the default one.
+	FilterOrder []string
 }
 
 func (w *World) budgets() []*policyv1.PodDisruptionBudget {

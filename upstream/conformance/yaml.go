@@ -23,8 +23,8 @@ func (w *World) YAML() string {
 		text, _ := yaml.Marshal(w.Args[plugin])
 		fmt.Fprintf(&b, "--- # arguments of %s\n%s", plugin, text)
 	}
-	if len(w.Weights)+len(w.Unscored)+len(w.Unfiltered) > 0 {
-		fmt.Fprintf(&b, "--- # weights %v, not at score: %v, not at filter: %v\n", w.Weights, w.Unscored, w.Unfiltered)
+	if len(w.Weights)+len(w.Unscored)+len(w.Unfiltered)+len(w.FilterOrder) > 0 {
+		fmt.Fprintf(&b, "--- # weights %v, not at score: %v, not at filter: %v, order at filter: %v\n", w.Weights, w.Unscored, w.Unfiltered, w.FilterOrder)
 	}
 	return b.String()
 }
