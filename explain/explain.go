@@ -45,6 +45,9 @@ func Of(w *simulate.World, o Options) (*Explanation, error) {
 	if found.Pod != nil && found.Object.Spec.NodeName == "" && !simulate.Stored(found.Object) {
 		w.UntilTurn(o.Namespace, o.Name)
 	}
+	if err := w.Err(); err != nil {
+		return nil, err
+	}
 	e := &explainer{w: w, c: w.Cluster(), object: found.Object, pod: found.Pod, options: o}
 	e.out = &Explanation{
 		APIVersion: simulate.APIVersion, Kind: Kind, Source: o.Source, Nodes: w.Cluster().Len(),

@@ -125,6 +125,9 @@ func (w *World) UntilTurn(namespace, name string) {
 			w.waiting = append(w.waiting, pods[i:]...)
 			return
 		}
+		if w.halted() {
+			return
+		}
 		w.try(p)
 	}
 }

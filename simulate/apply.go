@@ -47,6 +47,9 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 	w.set.Jobs = append(w.set.Jobs, set.Jobs...)
 	for _, set := range set.DaemonSets { // on the nodes that only the world has
 		for _, name := range w.nodeNames() {
+			if w.halted() {
+				return nil, w.Err()
+			}
 			if manifest.RunsDaemon(set, w.machines[name].object) {
 				p := w.podOf(set, "DaemonSet", &set.Spec.Template)
 				pinTo(p, name)
@@ -58,6 +61,9 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 	for _, p := range set.Pods {
 		if ref := metav1.GetControllerOfNoCopy(p); ref != nil && known[ref.UID] {
 			continue
+		}
+		if w.halted() {
+			return nil, w.Err()
 		}
 		if w.pods[Name{p.Namespace, p.Name}] != nil {
 			done.Notes = append(done.Notes, fmt.Sprintf("pod %s/%s is there already and is left as it is", p.Namespace, p.Name))

@@ -44,13 +44,16 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 	limit := op.Count
 	if op.Max {
 		limit = mostPods
+		if w.allowed.pods > 0 {
+			limit = min(limit, max(0, w.allowed.pods-len(w.pods)))
+		}
 	}
 	s := w.schedulers[model.Spec.SchedulerName]
 	if s == nil {
 		return nil, fmt.Errorf("no profile serves the scheduler name %q", model.Spec.SchedulerName)
 	}
 	w.settle() // what waits already goes first
-	for fill.Placed < limit {
+	for fill.Placed < limit && !w.halted() {
 		p := w.copyOf(model, fill.Placed+1)
 		if fill.Stops = w.bounds.charge(p.object, true); fill.Stops == "" {
 			p.Pod = w.c.Pending(p.object)
@@ -63,13 +66,13 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 		fill.Placed++
 		fill.Nodes[p.NodeName]++
 	}
-	for i := fill.Placed + 1; i <= op.Count; i++ { // the others wait, or make room for themselves
+	for i := fill.Placed + 1; i <= op.Count && !w.halted(); i++ { // the others wait, or make room for themselves
 		p := w.copyOf(model, i)
 		w.claims(p.object)
 		w.enter(p.object, w.bounds.charge(p.object, true))
 	}
 	if fill.Placed == limit && op.Max {
-		fill.Stops = fmt.Sprintf("not tried beyond %d pods", mostPods)
+		fill.Stops = fmt.Sprintf("not tried beyond %d pods", limit)
 	}
 	w.tell(Event{Kind: "PodsAdded", Message: fmt.Sprintf("%d like %s", fill.Placed, op.Like)})
 	return &Done{Fill: fill}, nil
@@ -165,7 +168,7 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 		}
 		candidates = append(candidates, w.bound(name))
 	}
-	for len(chosen) < count {
+	for len(chosen) < count && !w.halted() {
 		if len(candidates) == 0 {
 			return nil, nil, fmt.Errorf("%w that are not cordoned: %d of %d", ErrTooFew, count, len(w.machines))
 		}
@@ -186,7 +189,7 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 			candidates[i] = w.bound(candidates[i].Node)
 		}
 	}
-	return chosen, drains, nil
+	return chosen, drains, w.Err()
 }
 
 // cheapest is the first of the candidates, sorted by their bounds, that no other can be cheaper than once its pods' new places are
@@ -195,7 +198,7 @@ func (w *World) cheapest(candidates []Cost) int {
 	const most = 64 // pods that find no place are rare; where they are not, the best of so many will do
 	best := -1
 	for i := range candidates[:min(most, len(candidates))] {
-		if best >= 0 && candidates[best].compare(&candidates[i]) <= 0 {
+		if best >= 0 && (candidates[best].compare(&candidates[i]) <= 0 || w.halted()) {
 			break
 		}
 		candidates[i].Pending = w.homeless(candidates[i].Node)

@@ -85,6 +85,14 @@ type Done struct {
 
 // Do does an operation now. What follows from it takes its course when time passes, at once or later.
 func (w *World) Do(op *Operation) (*Done, error) {
+	done, err := w.do(op)
+	if err == nil && w.halted() {
+		err = w.Err()
+	}
+	return done, err
+}
+
+func (w *World) do(op *Operation) (*Done, error) {
 	w.touched = true
 	switch {
 	case op.Taint != nil:
@@ -122,6 +130,9 @@ func (w *World) Do(op *Operation) (*Done, error) {
 func (w *World) each(nodes *Nodes, do func(name string)) error {
 	names, err := nodes.resolve(w)
 	for _, name := range names {
+		if w.halted() {
+			return w.Err()
+		}
 		do(name)
 	}
 	return err
@@ -204,7 +215,7 @@ func (w *World) addNodes(a *AddNodes) error {
 	case a.Count < 1:
 		return fmt.Errorf("%d nodes: must be 1 or more", a.Count)
 	}
-	for range a.Count {
+	for i := 0; i < a.Count && !w.halted(); i++ {
 		w.addNode(like.object)
 	}
 	return nil

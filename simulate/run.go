@@ -43,6 +43,8 @@ type Options struct {
 	Read func(files []string) (*manifest.Set, error)
 	// Health are the settings of node health; the zero value: kube-controller-manager's defaults.
 	Health nodehealth.Options
+	// Allowance bounds what the world may cost.
+	Allowance Allowance
 	// Progress, if set, is called now and then with how many pods have been decided and how many there are.
 	Progress func(decided, pods int)
 }
@@ -68,6 +70,9 @@ func Run(set *manifest.Set, o Options) (*Simulation, error) {
 		w.Advance(o.For)
 	}
 	w.outlook()
+	if err := w.Err(); err != nil {
+		return nil, err
+	}
 	if o.Scenario != nil {
 		w.said.Timeline, w.said.Samples, w.said.For = w.timeline, w.samples, Seconds(o.For)
 	}
@@ -82,6 +87,7 @@ func open(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	if err := w.admit(set); err != nil {
 		return nil, err
 	}
+	w.allowed.count(len(w.pods), len(w.machines))
 	w.budgets = newBudgets(w.c, w.created, w.unready)
 	for _, s := range w.schedulers {
 		s.decider = decide.New(w.c, s.profile, w.options.Seed)
@@ -99,7 +105,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) *World {
 		held: map[string][]eviction.Held{}, placed: map[types.UID]*pod{}, unready: map[*cluster.PodClass]int{},
 		templates: map[Name]*resourcev1.ResourceClaimTemplate{}, wants: map[types.UID]int32{}, pods: map[Name]*pod{},
 		said:    &Simulation{APIVersion: APIVersion, Kind: Kind, Pods: []Pod{}, Evictions: []Eviction{}},
-		lasting: lasting, evictedAt: -1,
+		lasting: lasting, evictedAt: -1, allowed: allowed{Allowance: o.Allowance},
 	}
 	if !o.Now.IsZero() {
 		w.start = o.Now
@@ -125,6 +131,9 @@ func (w *World) admit(set *manifest.Set) error {
 	catalog := w.catalog
 	admitted, errs := make([]*v1.Pod, admittedAtATime), make([]error, admittedAtATime)
 	for first := 0; first < len(set.Pods); first += admittedAtATime {
+		if w.halted() {
+			return w.Err()
+		}
 		pods := set.Pods[first:min(first+admittedAtATime, len(set.Pods))]
 		var workers sync.WaitGroup
 		n := runtime.GOMAXPROCS(0)

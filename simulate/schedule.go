@@ -13,6 +13,9 @@ import (
 func (w *World) schedule(pods []*pod) {
 	queued(pods)
 	for _, p := range pods {
+		if w.halted() {
+			return
+		}
 		w.try(p)
 		w.decided++
 		if w.options.Progress != nil && w.decided%progressEvery == 0 {

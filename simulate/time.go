@@ -58,7 +58,7 @@ func (w *World) upcoming() (at time.Duration, ok bool) {
 // all that wait are tried.
 func (w *World) Advance(until time.Duration) {
 	w.settle()
-	for {
+	for !w.halted() {
 		at, ok := w.upcoming()
 		if !ok || at > until {
 			break
@@ -90,7 +90,7 @@ func (w *World) step(at time.Duration) {
 // at most until then. It returns whether it came to that.
 func (w *World) AdvanceUntilQuiet(until time.Duration) bool {
 	w.settle()
-	for {
+	for !w.halted() {
 		at, ok := w.upcoming()
 		onlyAgain := len(w.agenda) == 0 && !slices.ContainsFunc(w.leaving, func(l leaving) bool { return l.counts() && !l.again })
 		switch {
@@ -101,11 +101,12 @@ func (w *World) AdvanceUntilQuiet(until time.Duration) bool {
 		}
 		w.step(at)
 	}
+	return false
 }
 
 // settle tries what waits until nothing changes any more. A pod that has to go on waiting is not listed again.
 func (w *World) settle() {
-	for {
+	for !w.halted() {
 		before := len(w.said.Pods)
 		log := w.c.Log.Len()
 		pods := append(w.waiting, w.created...)

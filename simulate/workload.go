@@ -183,7 +183,7 @@ func (w *World) setReplicas(l *workload, replicas int) {
 		w.drop(p, ByScaling, l.kind+"/"+l.object.GetName())
 	}
 	makers := w.makers(l)
-	for i := len(pods); i < replicas && len(makers) > 0; i++ {
+	for i := len(pods); i < replicas && len(makers) > 0 && !w.halted(); i++ {
 		maker, kind, template := makers[len(makers)-1], l.kind, l.template
 		if r, ok := maker.(*appsv1.ReplicaSet); ok {
 			kind, template = "ReplicaSet", &r.Spec.Template

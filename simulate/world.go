@@ -64,6 +64,7 @@ type World struct {
 	touched      bool
 	appointments int
 	samples      []Sample
+	allowed      allowed
 }
 
 // scheduler serves the pods of one scheduler name.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"runtime/debug"
 	"slices"
@@ -25,12 +26,8 @@ import (
 const (
 	// askWithin bounds a question: reading 50,000 pods takes seconds, a long forecast of them minutes.
 	askWithin = 3 * time.Minute
-	// sendWithin bounds how long a page may take to send one.
-	sendWithin = 30 * time.Second
-	// mostWaiting bounds the questions that wait for their turn.
-	mostWaiting = 16
-	// mostManifest bounds what may be applied in a forecast.
-	mostManifest = 1 << 20
+	// mostAsked bounds the questions that are answered, wait for their turn or are still being sent.
+	mostAsked = 16
 )
 
 // asker answers questions, one at a time: each reads the whole cluster, and holds it in memory while it is thought about.
@@ -38,7 +35,7 @@ type asker struct {
 	client  *snapshot.Client
 	options *Options
 	turn    chan struct{} // holds one token
-	waiting chan struct{} // who waits for it
+	asked   chan struct{} // one for each question that is there
 }
 
 func newAsker(config *rest.Config, o *Options) (*asker, error) {
@@ -46,20 +43,25 @@ func newAsker(config *rest.Config, o *Options) (*asker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &asker{client: client, options: o, turn: make(chan struct{}, 1), waiting: make(chan struct{}, mostWaiting)}, nil
+	return &asker{client: client, options: o, turn: make(chan struct{}, 1), asked: make(chan struct{}, mostAsked)}, nil
 }
 
-var errBusy = errors.New("too many questions wait already: try again in a moment")
+// bounded lets in as many questions as are answered in a reasonable time, and refuses those beyond before anything of them is read.
+func (a *asker) bounded(then http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case a.asked <- struct{}{}:
+			defer func() { <-a.asked }()
+			then(w, r)
+		default:
+			refuse(w, http.StatusServiceUnavailable, "too many questions are being answered: try again in a moment")
+		}
+	}
+}
 
-// ask reads the cluster and has the question answered.
+// ask reads the cluster and has the question answered. When the context ends, so does the work.
 func (a *asker) ask(ctx context.Context, read func([]string) (*manifest.Set, error),
 	answer func(w *simulate.World, source simulate.Source) (any, error)) (any, []string, error) {
-	select {
-	case a.waiting <- struct{}{}:
-		defer func() { <-a.waiting }()
-	default:
-		return nil, nil, errBusy
-	}
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
 	select {
@@ -76,7 +78,7 @@ func (a *asker) ask(ctx context.Context, read func([]string) (*manifest.Set, err
 		// Hundreds of megabytes that the next question may be a day away from needing again.
 		defer func() { s = nil; debug.FreeOSMemory() }()
 	}
-	w, err := simulate.Open(s.Set, simulate.Options{Profiles: a.options.Profiles, Seed: 1, Now: s.AsOf.Time, Read: read})
+	w, err := simulate.Open(s.Set, simulate.Options{Profiles: a.options.Profiles, Seed: 1, Now: s.AsOf.Time, Read: read, Allowance: allowance(ctx)})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -112,6 +114,8 @@ type question struct {
 	// Manifest is what "apply -f -" applies.
 	Manifest  string `json:"manifest"`
 	Namespace string `json:"namespace"`
+
+	applied int // how often the manifest was read so far
 }
 
 // Foreseen is a forecast, and what the map shows of it.
@@ -138,18 +142,21 @@ type NodeThen struct {
 // whatIf answers POST /api/what-if.
 func (a *asker) whatIf(w http.ResponseWriter, r *http.Request) {
 	var q question
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(sendWithin)) // a recorder in a test has none
-	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostManifest))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&q); err != nil {
+	// Read to the end: only then does the server notice that the browser goes away.
+	text, err := io.ReadAll(r.Body)
+	if err == nil {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the answer may take longer
+		decoder := json.NewDecoder(bytes.NewReader(text))
+		decoder.DisallowUnknownFields()
+		err = decoder.Decode(&q)
+	}
+	if err != nil {
 		refuse(w, http.StatusBadRequest, fmt.Sprintf("the question cannot be read: %v", err))
 		return
 	}
-	_ = control.SetReadDeadline(time.Time{}) // the answer may take longer
 	steps, err := a.options.Parse(q.Operations, cmp.Or(q.Namespace, metav1.NamespaceDefault))
 	if err == nil {
-		err = bounded(steps)
+		err = affordable(steps)
 	}
 	if err != nil {
 		refuse(w, http.StatusBadRequest, err.Error())
@@ -166,32 +173,10 @@ func (a *asker) whatIf(w http.ResponseWriter, r *http.Request) {
 	a.reply(w, said, missing, err)
 }
 
-// mostAdded bounds what a slip of the finger can add.
-const mostAdded = 100_000
-
-func bounded(steps []whatif.Step) error {
-	for _, s := range steps {
-		switch {
-		case s.Operation == nil:
-		case s.AddNodes != nil && s.AddNodes.Count > mostAdded, s.AddPods != nil && s.AddPods.Count > mostAdded, s.Scale != nil && s.Scale.Replicas > mostAdded:
-			return fmt.Errorf("%s: at most %d", s.Words, mostAdded)
-		}
-	}
-	return nil
-}
-
-// read gives the manifest for "-": no file of this machine is read for a page.
-func (q *question) read(files []string) (*manifest.Set, error) {
-	if slices.ContainsFunc(files, func(name string) bool { return name != "-" }) {
-		return nil, errors.New("on the page, apply -f - is the manifest that was entered: no file is read")
-	}
-	return manifest.Read([]string{"-"}, bytes.NewReader([]byte(q.Manifest)), manifest.Options{})
-}
-
 func (a *asker) reply(w http.ResponseWriter, said any, missing []string, err error) {
 	switch {
-	case errors.Is(err, errBusy):
-		refuse(w, http.StatusServiceUnavailable, err.Error())
+	case errors.Is(err, context.DeadlineExceeded):
+		refuse(w, http.StatusGatewayTimeout, fmt.Sprintf("not answered within %s: ask for less at a time", askWithin))
 	case errors.Is(err, explain.ErrNoPod):
 		refuse(w, http.StatusNotFound, err.Error())
 	case err != nil:

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 )
 
 // policy lets the page load what this server serves and nothing else. Trusted Types make the browser refuse any text that is turned
@@ -25,7 +26,12 @@ type guard struct {
 	cookie string   // name of the cookie
 	secure bool     // by HTTPS
 	names  []string // beside loopback and, with a token, addresses
+	// patience is how long a body may take to arrive.
+	patience time.Duration
 }
+
+// sendWithin is that for browsers: whoever sends a megabyte more slowly is on no network that the stream could be followed on.
+const sendWithin = 15 * time.Second
 
 // newToken makes one that cannot be guessed.
 func newToken() string {
@@ -44,6 +50,10 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
+	if r.ContentLength != 0 { // also of requests that should have none: the server reads what it is sent before it goes on
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.patience)) // a recorder in a test has none
+		r.Body = http.MaxBytesReader(w, r.Body, mostBody)
+	}
 	switch {
 	case !g.knownHost(r.Host):
 		http.Error(w, "this page is not served under that name; see --allowed-host", http.StatusMisdirectedRequest)

@@ -143,10 +143,11 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /api/stream", s.stream)
 	mux.HandleFunc("GET /api/nodes/{name}", s.whenListed(s.node))
 	mux.HandleFunc("GET /api/find", s.whenListed(s.find))
-	mux.HandleFunc("GET /api/explain", s.asker.explain)
-	mux.HandleFunc("POST /api/what-if", s.asker.whatIf)
+	mux.HandleFunc("GET /api/explain", s.asker.bounded(s.asker.explain))
+	mux.HandleFunc("POST /api/what-if", s.asker.bounded(s.asker.whatIf))
 	return &guard{
 		next: mux, token: s.options.Token, secure: s.secure(), names: s.options.Names,
+		patience: sendWithin,
 		// Cookies do not tell ports apart.
 		cookie: fmt.Sprintf("berth-ui-%d", s.listener.Addr().(*net.TCPAddr).Port),
 	}

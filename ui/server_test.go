@@ -45,7 +45,8 @@ func cordonOnly(args []string, _ string) ([]whatif.Step, error) {
 	case len(args) == 2 && args[0] == "apply":
 		return []whatif.Step{{Words: "apply", Operation: &simulate.Operation{Deploy: args[1:]}}}, nil
 	case len(args) == 1 && args[0] == "flood":
-		return []whatif.Step{{Words: "flood", Operation: &simulate.Operation{AddNodes: &simulate.AddNodes{Count: mostAdded + 1, Like: "node-1"}}}}, nil
+		half := whatif.Step{Words: "flood", Operation: &simulate.Operation{AddNodes: &simulate.AddNodes{Count: mostAddedNodes/2 + 1, Like: "node-1"}}}
+		return []whatif.Step{half, half}, nil
 	}
 	return nil, fmt.Errorf("what is %v?", args)
 }
@@ -231,7 +232,7 @@ func TestQuestionsThatMayNotBeAsked(t *testing.T) {
 		{"POST", "api/what-if", `{"operations": ["dance"]}`, 400, "what is [dance]?"},
 		{"POST", "api/what-if", `nonsense`, 400, "cannot be read"},
 		{"POST", "api/what-if", `{"other": 1}`, 400, "cannot be read"},
-		{"POST", "api/what-if", `{"manifest": "` + strings.Repeat("x", mostManifest) + `"}`, 400, "cannot be read"},
+		{"POST", "api/what-if", `{"manifest": "` + strings.Repeat("x", mostBody) + `"}`, 400, "cannot be read"},
 		{"GET", "api/what-if", "", 405, ""},
 		{"DELETE", "api/nodes/node-1", "", 405, ""},
 		{"GET", "guard.go", "", 404, ""},

@@ -34,6 +34,9 @@ const longest = 24 * time.Hour
 // down to the steps.
 func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	w.Settle()
+	if err := w.Err(); err != nil {
+		return nil, err
+	}
 	f := &Forecast{
 		APIVersion: simulate.APIVersion, Kind: Kind, Source: o.Source,
 		Leaving: []Leaving{}, Pending: []Waiting{}, Placed: []Placed{}, Budgets: []Budget{}, Operations: []string{},
@@ -65,6 +68,9 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 		}
 	}
 	f.Settled = w.AdvanceUntilQuiet(w.Elapsed() + cmp.Or(o.For, longest))
+	if err := w.Err(); err != nil {
+		return nil, err
+	}
 	f.For = simulate.Seconds(cmp.Or(o.For, w.Elapsed()))
 	f.Later = w.Outlook()
 	f.leavings(w.Departures()[departed:])
