@@ -10,8 +10,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxNodes bounds what aliases can blow a document up to.
+// maxNodes bounds what aliases can blow a document up to, however long it is.
 const maxNodes = 1 << 20
+
+// mostRepeated bounds the values, and the keys of merged mappings, that aliases repeat in a document: some for any, and so many for
+// each byte of it. A template that a hundred containers share is far below; a document made to cost more than its length is not.
+func mostRepeated(text string) int { return 4096 + 16*len(text) }
 
 // fault is what is wrong at one line.
 type fault struct {
@@ -32,7 +36,7 @@ func parseLibrary(t *tree, text string, line int32) *fault {
 	if len(document.Content) == 0 {
 		return nil
 	}
-	c := converter{t: t, base: line - 1, last: last}
+	c := converter{t: t, base: line - 1, last: last, repeats: mostRepeated(text)}
 	if err := c.convert(document.Content[0], "", 0); err != nil {
 		return &fault{c.at, err.Error()}
 	}
@@ -59,6 +63,19 @@ type converter struct {
 	base int32
 	last int32 // of the text; the library also counts breaks that no editor shows
 	at   int32 // the line being converted
+
+	repeats int // that are left
+	inAlias int // how many aliases the value being converted is in
+}
+
+var errRepeats = errors.New("aliases (*name, <<) repeat too much: write the values out, or split the document")
+
+// repeat counts a value, or a merged key, that stands there for another.
+func (c *converter) repeat() error {
+	if c.repeats--; c.repeats < 0 {
+		return errRepeats
+	}
+	return nil
 }
 
 func (c *converter) lineOf(y *yaml.Node) int32 { return min(c.base+int32(y.Line), c.last) }
@@ -68,8 +85,15 @@ func (c *converter) convert(y *yaml.Node, key string, depth int) error {
 	if depth > maxDepth || len(c.t.nodes) > maxNodes {
 		return errors.New("nested too deeply")
 	}
+	if c.inAlias > 0 {
+		if err := c.repeat(); err != nil {
+			return err
+		}
+	}
 	switch y.Kind {
 	case yaml.AliasNode:
+		c.inAlias++
+		defer func() { c.inAlias-- }()
 		return c.convert(y.Alias, key, depth+1)
 	case yaml.ScalarNode:
 		isString := y.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0
@@ -144,19 +168,35 @@ func mergedMappings(y *yaml.Node) []*yaml.Node {
 // merge adds the keys that the mapping does not have itself; the first
 // mapping that has one gives it.
 func (c *converter) merge(self int32, children *appender, merged []*yaml.Node, depth int) error {
+	if len(merged) == 0 {
+		return nil
+	}
+	has := map[string]bool{}
+	for n := c.t.nodes[self].first; n != 0; n = c.t.nodes[n].next {
+		has[c.t.nodes[n].key] = true
+	}
+	c.inAlias++
+	defer func() { c.inAlias-- }()
 	for _, from := range merged {
+		if err := c.repeat(); err != nil {
+			return err
+		}
 		if from.Kind != yaml.MappingNode {
 			return errors.New("<<: must be a mapping")
 		}
 		for i := 0; i+1 < len(from.Content); i += 2 {
+			if err := c.repeat(); err != nil {
+				return err
+			}
 			name := from.Content[i]
-			if name.Kind != yaml.ScalarNode || name.Tag == "!!merge" || c.t.get(self, name.Value) != 0 {
+			if name.Kind != yaml.ScalarNode || name.Tag == "!!merge" || has[name.Value] {
 				continue
 			}
 			child := int32(len(c.t.nodes))
 			if err := c.convert(from.Content[i+1], name.Value, depth+1); err != nil {
 				return err
 			}
+			has[name.Value] = true
 			children.append(child)
 		}
 	}
