@@ -13,9 +13,13 @@ import (
 type Held struct {
 	Taint v1.Taint
 	Since time.Time
+	// Turned is set if the taint is not-ready or unreachable and took the
+	// other's place: when it did. Since is then when the first of them came.
+	Turned time.Time
 
-	written time.Time // Since by the clock of those who write times into objects
-	said    time.Time // what an object said of it, zero if none did
+	written    time.Time // Since by the clock of those who write times into objects
+	said       time.Time // what an object said of it, zero if none did
+	saidTurned time.Time // what an object said of Turned
 }
 
 // ID names the taint within its node: key=value:NoExecute.
@@ -55,25 +59,45 @@ func (d Due) same(o Due) bool {
 func Deadline(tolerations []v1.Toleration, bound time.Time, taints []Held) Due {
 	var least Due
 	for _, held := range taints {
-		from := held.Since
-		if bound.After(from) {
-			from = bound
+		stay, ends := tolerated(&held.Taint, tolerations)
+		if !ends {
+			continue
 		}
-		stay := time.Duration(0)
-		if toleration := rules.TolerationOf(&held.Taint, tolerations); toleration != nil {
-			if toleration.TolerationSeconds == nil {
-				continue
-			}
-			var ends bool
-			if stay, ends = duration(*toleration.TolerationSeconds); !ends {
-				continue
+		at := later(held.Since, bound).Add(stay)
+		if held.Turned.After(held.Since) {
+			at = later(held.Turned, bound).Add(stay)
+			if before, ends := tolerated(opposite(&held.Taint), tolerations); ends {
+				at = earlier(at, later(held.Since, bound).Add(max(stay, before)))
 			}
 		}
-		if at := from.Add(stay); least.Stays() || at.Before(least.At) {
+		if least.Stays() || at.Before(least.At) {
 			least = Due{At: at, Taint: held.Taint}
 		}
 	}
 	return least
+}
+
+// tolerated is for how long a pod stays in spite of the taint, if that ends.
+func tolerated(taint *v1.Taint, tolerations []v1.Toleration) (stay time.Duration, ends bool) {
+	toleration := rules.TolerationOf(taint, tolerations)
+	switch {
+	case toleration == nil:
+		return 0, true
+	case toleration.TolerationSeconds == nil:
+		return 0, false
+	}
+	return duration(*toleration.TolerationSeconds)
+}
+
+// opposite is unreachable for not-ready and the reverse, nil for other taints.
+func opposite(taint *v1.Taint) *v1.Taint {
+	switch taint.Key {
+	case v1.TaintNodeNotReady:
+		return &v1.Taint{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoExecute}
+	case v1.TaintNodeUnreachable:
+		return &v1.Taint{Key: v1.TaintNodeNotReady, Effect: v1.TaintEffectNoExecute}
+	}
+	return nil
 }
 
 // duration turns tolerationSeconds into a time to stay. Zero and less is at

@@ -16,11 +16,16 @@ import (
 
 // TestDeadlines runs testdata/deadline.txt: taints with the second they were
 // added, as "0s key=value:NoExecute"; then, after "pod tolerates", the pod's tolerations.
-// The pod is bound at the second that the argument says.
+// The pod is bound at the second that the argument says; the taints took
+// their opposites' place at the second that "turned" says.
 func TestDeadlines(t *testing.T) {
 	datadriven.RunTest(t, "testdata/deadline.txt", func(t *testing.T, d *datadriven.TestData) string {
 		taintLines, tolerations, _ := strings.Cut(d.Input, "pod tolerates")
 		var held []eviction.Held
+		var at time.Time
+		if turned := ""; d.MaybeScanArgs(t, "turned", &turned) {
+			at = start.Add(mustDuration(t, turned))
+		}
 		for line := range strings.Lines(taintLines) {
 			words := strings.Fields(line)
 			taint, err := rules.ParseTaint(words[1])
@@ -28,7 +33,7 @@ func TestDeadlines(t *testing.T) {
 				return err.Error()
 			}
 			if taint.Effect == v1.TaintEffectNoExecute {
-				held = append(held, eviction.Held{Taint: taint, Since: start.Add(mustDuration(t, words[0]))})
+				held = append(held, eviction.Held{Taint: taint, Since: start.Add(mustDuration(t, words[0])), Turned: at})
 			}
 		}
 		bound := "0s"

@@ -128,10 +128,16 @@ func (c *Core) hold(now time.Time, n *node, seen Node, missed bool) []Held {
 		case had && before.Taint.TimeAdded.Equal(taint.TimeAdded) && (!taint.TimeAdded.IsZero() || remembers),
 			had && !said.IsZero() && said.Equal(before.said):
 			before.Taint = taint
-			held = append(held, before)
 		default:
-			held = append(held, c.newlyHeld(now, taint, said, missed))
+			before = c.newlyHeld(now, taint, said, missed)
 		}
+		if said := seen.Turned; opposite(&taint) != nil && !said.Equal(before.saidTurned) {
+			before.saidTurned, before.Turned = said, time.Time{}
+			if !said.IsZero() {
+				before.Turned = c.since(now, said, missed)
+			}
+		}
+		held = append(held, before)
 	}
 	return held
 }
@@ -183,7 +189,7 @@ func sameTaints(a, b []Held) bool {
 		return false
 	}
 	for i := range a {
-		if h, ok := find(b, &a[i].Taint); !ok || !h.Since.Equal(a[i].Since) {
+		if h, ok := find(b, &a[i].Taint); !ok || !h.Since.Equal(a[i].Since) || !h.Turned.Equal(a[i].Turned) {
 			return false
 		}
 	}

@@ -94,6 +94,9 @@ type Node struct {
 	// was last written: whole seconds, and zero where nothing depends on it
 	// because every taint has its own time. No taint in the list is younger.
 	Witness time.Time
+	// Turned is when the node last became not-ready, or unreachable: the time of
+	// the NoSchedule taint that says so. Zero if it has none, or both.
+	Turned time.Time
 }
 
 // NodeOf reads a Node from the API's.
@@ -105,6 +108,7 @@ func NodeOf(node *v1.Node) Node {
 		Note:            node.Annotations[NoteAnnotation],
 	}
 	timeless := false
+	n.Turned = turned(node.Spec.Taints)
 	for _, taint := range node.Spec.Taints {
 		if taint.Effect == v1.TaintEffectNoExecute {
 			n.Taints = append(n.Taints, taint)
@@ -115,6 +119,20 @@ func NodeOf(node *v1.Node) Node {
 		n.Witness = witness(node.ManagedFields)
 	}
 	return n
+}
+
+func turned(taints []v1.Taint) (at time.Time) {
+	for i := range taints {
+		t := &taints[i]
+		if t.Effect != v1.TaintEffectNoSchedule || t.TimeAdded.IsZero() || opposite(t) == nil {
+			continue
+		}
+		if !at.IsZero() {
+			return time.Time{}
+		}
+		at = t.TimeAdded.Time
+	}
+	return at
 }
 
 func witness(entries []metav1.ManagedFieldsEntry) (latest time.Time) {

@@ -54,9 +54,14 @@ func (n *Node) wanted(evict bool) []v1.Taint {
 
 // taints is the node's list of taints as it should be, and whether it is not.
 // Taints of others stay as and where they are; those that are right keep their
-// time, those that are new get the present one.
+// time, those that are new get the present one. One that evicts and replaces the
+// other gets the other's: the node has been lost to its pods since then, and one
+// that alternates between not-ready and unreachable must not begin their
+// countdown again each time. When it turned from one to the other is told by the
+// NoSchedule taint, whose time is always that of its own coming.
 func (n *Node) taints(now time.Time, evict bool) (list []v1.Taint, differs bool) {
 	want := n.wanted(evict)
+	evictingSince := atSeconds(now)
 	for i := range n.Taints {
 		t := &n.Taints[i]
 		if !isOwn(t) {
@@ -68,10 +73,16 @@ func (n *Node) taints(now time.Time, evict bool) (list []v1.Taint, differs bool)
 			list = append(list, *t)
 		} else {
 			differs = true
+			if evicts(t) && t.TimeAdded != nil && t.TimeAdded.Time.Before(evictingSince.Time) {
+				evictingSince = *t.TimeAdded
+			}
 		}
 	}
 	for _, t := range want {
 		added := atSeconds(now)
+		if evicts(&t) {
+			added = evictingSince
+		}
 		t.TimeAdded = &added
 		list = append(list, t)
 		differs = true

@@ -59,6 +59,42 @@ func TestCountdownSurvivesKills(t *testing.T) {
 	c.stays("stays")
 }
 
+// TestAlternatingNodeLosesItsPods turns a node from not-ready to unreachable and back every 2 s, with a change of the
+// controller in between. Its pods go when it has been either for as long as they tolerate.
+func TestAlternatingNodeLosesItsPods(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.node("well", nil)
+	c.node("n", nil)
+	c.pod("p", "n", tolerates(v1.TaintNodeNotReady, 12), tolerates(v1.TaintNodeUnreachable, 12))
+	c.pod("stays", "n", tolerates(v1.TaintNodeNotReady), tolerates(v1.TaintNodeUnreachable, 6))
+	args := []string{alone, "--node-monitor-period=200ms", "--node-eviction-rate=10"}
+	p := startController(t, c.kubeconfig, args...)
+	c.condition("n", v1.NodeReady, v1.ConditionFalse)
+	c.within(10*time.Second, "a taint that evicts", func() bool { return c.hasTaint("n", v1.TaintNodeNotReady+":NoExecute") })
+	began := time.Now()
+	for turn := 1; !c.leaves("p"); turn++ {
+		if time.Since(began) > 30*time.Second {
+			t.Fatalf("still there after %d turns and 30 s", turn)
+		}
+		<-time.After(2 * time.Second)
+		if turn == 3 {
+			p.kill()
+			p = startController(t, c.kubeconfig, args...)
+		}
+		key, status := v1.TaintNodeUnreachable, v1.ConditionUnknown
+		if turn%2 == 0 {
+			key, status = v1.TaintNodeNotReady, v1.ConditionFalse
+		}
+		c.condition("n", v1.NodeReady, status)
+		c.within(10*time.Second, key, func() bool { return c.hasTaint("n", key+":NoExecute") })
+	}
+	if after := time.Since(began); after < 10500*time.Millisecond || after > 16*time.Second {
+		t.Errorf("evicted %v after the first taint, want 12 s", after)
+	}
+	c.stays("stays")
+}
+
 func stageOf(c *cluster) *stage { return &stage{cluster: c} }
 
 // TestLeaderIsReplaced kills the leader of two in mid-countdown; the other one evicts, at the time.
