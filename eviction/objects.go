@@ -30,7 +30,7 @@ type Pod struct {
 	Bound           time.Time // when it came to its node
 	Terminating     bool      // has a deletionTimestamp, which nothing takes back
 	Marked          bool      // carries the DisruptionTarget condition already
-	Observed        int64     // observedGeneration for that condition, 0: none
+	Observed        int64     // its generation, as observed by who writes that condition
 }
 
 // PodOf reads a Pod from the API's.
@@ -44,7 +44,7 @@ func PodOf(pod *v1.Pod) Pod {
 		Bound:           boundAt(pod),
 		Terminating:     pod.DeletionTimestamp != nil,
 		Marked:          isMarked(pod),
-		Observed:        observedGeneration(pod),
+		Observed:        pod.Generation,
 	}
 }
 
@@ -63,15 +63,6 @@ func boundAt(pod *v1.Pod) time.Time {
 func isMarked(pod *v1.Pod) bool {
 	c := disruptionTarget(pod)
 	return c != nil && c.Status == v1.ConditionTrue && c.Reason == Reason && c.Message == Message
-}
-
-// observedGeneration is set only where the pod's status already uses it, as
-// upstream does: an older kubelet's status must not look newer than it is.
-func observedGeneration(pod *v1.Pod) int64 {
-	if c := disruptionTarget(pod); pod.Status.ObservedGeneration != 0 || c != nil && c.ObservedGeneration != 0 {
-		return pod.Generation
-	}
-	return 0
 }
 
 func disruptionTarget(pod *v1.Pod) *v1.PodCondition {

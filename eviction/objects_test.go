@@ -73,7 +73,8 @@ func TestMarkedIsOurConditionOnly(t *testing.T) {
 	if p := set(v1.ConditionTrue, eviction.Reason, 2); !p.Marked || p.Observed != 3 {
 		t.Errorf("marked %v, observed generation %d, want true and 3", p.Marked, p.Observed)
 	}
-	if p := set(v1.ConditionTrue, eviction.Reason, 0); p.Observed != 0 {
-		t.Error("observedGeneration written where the pod's status does not use it")
+	pod.Status.Conditions = nil
+	if p := eviction.PodOf(pod); p.Observed != 3 {
+		t.Errorf("observed generation %d of a pod whose status has none yet, want 3", p.Observed)
 	}
 }

@@ -41,6 +41,7 @@ type cluster struct {
 type machine struct {
 	*v1.Node
 	silent bool
+	skew   time.Duration // its own clock's, beside the cluster's
 	renews int
 	marked int        // how often its pods were marked
 	others []v1.Taint // taints that others put on
@@ -105,7 +106,7 @@ func (c *cluster) beats(m *machine) {
 
 func (c *cluster) showLease(m *machine) {
 	if !c.cut {
-		c.step(nodehealth.LeaseSeen{Name: m.Name, Renewed: begin.Add(c.skew + time.Duration(m.renews)*beat)})
+		c.step(nodehealth.LeaseSeen{Name: m.Name, Renewed: begin.Add(c.skew + m.skew + time.Duration(m.renews)*beat)})
 	}
 }
 

@@ -72,6 +72,7 @@ type request struct {
 
 type lease struct {
 	renewed time.Time // as the node wrote it
+	version string    // of the lease, as the API server counts
 	seen    time.Time // when that was seen, by Core's clock
 }
 

@@ -27,8 +27,9 @@ type (
 	// LeaseSeen is a node's lease that a watch or a list showed. What counts is
 	// that Renewed is another time than before, not which.
 	LeaseSeen struct {
-		Name    string
-		Renewed time.Time
+		Name            string
+		ResourceVersion string
+		Renewed         time.Time
 	}
 	// LeaseGone is a lease that was deleted.
 	LeaseGone struct{ Name string }

@@ -18,8 +18,10 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 			c.nodeGone(n)
 		}
 		n = &node{sign: now}
-		if seen.ready() == "" {
-			n.sign = seen.Created // it has the longer grace from its creation
+		if seen.ready() == "" && c.listing {
+			// It has the longer grace from its creation. Whose clock tells that may be
+			// ahead; one that is seen to come, comes now.
+			n.sign = earlier(now, seen.Created)
 		}
 		if l, ok := c.leases[seen.Name]; ok && l.seen.After(n.sign) {
 			n.sign = l.seen
@@ -69,13 +71,16 @@ func (c *Core) alive(n *node, now time.Time) {
 	}
 }
 
-// leaseSeen takes in a renewed lease. Only that the time is another one counts;
-// which one is by the node's clock.
+// leaseSeen takes in a renewed lease. Only that the time is another one counts:
+// which one is by the node's clock, and a clock that was ahead and is set right
+// goes backwards. Upstream takes such a node for silent until its clock is where
+// it was. What is older in the API's order is no news, whatever its time.
 func (c *Core) leaseSeen(now time.Time, seen LeaseSeen) {
-	if before, ok := c.leases[seen.Name]; ok && !seen.Renewed.After(before.renewed) {
+	before, ok := c.leases[seen.Name]
+	if ok && (seen.Renewed.Equal(before.renewed) || isOlder(seen.ResourceVersion, before.version)) {
 		return
 	}
-	c.leases[seen.Name] = lease{renewed: seen.Renewed, seen: now}
+	c.leases[seen.Name] = lease{renewed: seen.Renewed, version: seen.ResourceVersion, seen: now}
 	if n := c.nodes[seen.Name]; n != nil {
 		c.alive(n, now)
 	}
@@ -93,6 +98,13 @@ func (c *Core) sighted(now time.Time) {
 		}
 	}
 	c.blindSince = time.Time{}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func later(a, b time.Time) time.Time {

@@ -26,7 +26,7 @@ import (
 //	label NAME KEY=VALUE
 //	stale N; fail N                        the next writes find the node changed; fail
 //	cut; back                              the controller sees nothing; sees again
-//	skew DURATION                          the nodes' clocks are ahead by that
+//	skew DURATION [NAME]                   the nodes' clocks, or that node's, are ahead by that
 //	restart                                a controller that knows nothing takes over
 //	run DURATION [each DURATION]           time passes: what is done, or a table each so often
 //	show NAME                              the node as it is
@@ -84,7 +84,11 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 	case "cut", "back":
 		s.see(d.Cmd == "cut")
 	case "skew":
-		s.skew = duration(t, word(0))
+		if at := duration(t, word(0)); len(d.CmdArgs) > 1 {
+			s.nodes[word(1)].skew = at
+		} else {
+			s.skew = at
+		}
 	case "restart":
 		s.start()
 	case "run":

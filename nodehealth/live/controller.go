@@ -118,7 +118,7 @@ func (c *Controller) leaseSink(ctx context.Context) feed.Sink {
 		Listed:  func() { c.See(ctx, nodehealth.LeasesListed{}); c.leasesListed.Store(true) },
 		Seen: func(o runtime.Object) {
 			if lease := o.(*coordinationv1.Lease); lease.Spec.RenewTime != nil {
-				c.See(ctx, nodehealth.LeaseSeen{Name: lease.Name, Renewed: lease.Spec.RenewTime.Time})
+				c.See(ctx, nodehealth.LeaseSeen{Name: lease.Name, ResourceVersion: lease.ResourceVersion, Renewed: lease.Spec.RenewTime.Time})
 			}
 		},
 		Gone: func(o runtime.Object) { c.See(ctx, nodehealth.LeaseGone{Name: o.(*coordinationv1.Lease).Name}) },

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -94,11 +95,19 @@ func runController(args []string) error {
 	return c.Run(ctx)
 }
 
+// deviceRules has a control plane serve DeviceTaintRules. Gates are a property of a process.
+const deviceRules = "device-taint-rules"
+
 // runControlPlane leaves the file "ready" in the folder when it is.
 func runControlPlane(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	return controlplane.Run(ctx, controlplane.Options{DataDir: args[0]}, readyFile(filepath.Join(args[0], "ready")))
+	options := controlplane.Options{DataDir: args[0]}
+	if slices.Contains(args, deviceRules) {
+		options.FeatureGates = map[string]bool{"DRADeviceTaintRules": true}
+		options.RuntimeConfig = map[string]string{"resource.k8s.io/v1beta2": "true"}
+	}
+	return controlplane.Run(ctx, options, readyFile(filepath.Join(args[0], "ready")))
 }
 
 type readyFile string

@@ -171,9 +171,9 @@ func (s *stage) report(what, wrong string) {
 }
 
 // startControlPlane runs a control plane as a process of its own, on the port that it had before if there was one.
-func startControlPlane(t *testing.T, dir string) *process {
+func startControlPlane(t *testing.T, dir string, more ...string) *process {
 	t.Helper()
-	p := newProcess(t, exec.Command(os.Args[0], dir))
+	p := newProcess(t, exec.Command(os.Args[0], append([]string{dir}, more...)...))
 	p.cmd.Env = append(os.Environ(), role+"=controlplane")
 	p.start()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
