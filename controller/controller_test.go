@@ -32,6 +32,8 @@ func TestControllersAreSelectedAsInKubeControllerManager(t *testing.T) {
 		{"node-lifecycle-controller", false, true, ""},
 		{"*,-node-lifecycle-controller", true, false, ""},
 		{"-taint-eviction-controller,*", false, true, ""},
+		{"*,-nodelifecycle", true, false, ""}, // its former name
+		{"nodelifecycle", false, true, ""},
 		{"-taint-eviction-controller", false, false, "selects none"},
 		{"taint-eviction", false, false, `"taint-eviction": must be *, or of taint-eviction-controller, node-lifecycle-controller`},
 	} {
@@ -53,8 +55,7 @@ func TestBadOptionsAreRefusedByFlag(t *testing.T) {
 	for _, row := range [][2]string{
 		{"--node-monitor-period=0s", "--node-monitor-period: 0s: must be greater than zero"},
 		{"--node-monitor-grace-period=-1s", "--node-monitor-grace-period: -1s"},
-		{"--unhealthy-zone-threshold=1.5", "--unhealthy-zone-threshold: 1.5"},
-		{"--node-eviction-rate=-1", "--node-eviction-rate"},
+		{"--unhealthy-zone-threshold=NaN", "--unhealthy-zone-threshold: NaN"},
 		{"--concurrent-evictions=0", "--concurrent-evictions: 0"},
 		{"--eviction-deadline=-5m", "--eviction-deadline: -5m0s"},
 	} {

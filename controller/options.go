@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,9 @@ import (
 // names of the controllers, as --controllers takes them.
 var names = []string{evictionlive.Name, nodehealthlive.Name}
 
+// former are older names that kube-controller-manager still takes.
+var former = map[string]string{"nodelifecycle": nodehealthlive.Name}
+
 // Options are the command's flags. Those that kube-controller-manager has, have
 // its names, meanings and defaults.
 type Options struct {
@@ -25,6 +29,7 @@ type Options struct {
 	Health      string // address of the health and metrics endpoints; "" for none
 	Profiling   bool   // also serve profiles there
 	Lead        lead.Options
+	Lock        string // kind of Lead's object
 	Eviction    eviction.Options
 	NodeHealth  nodehealth.Options
 
@@ -37,6 +42,7 @@ func DefaultOptions() Options {
 		Controllers: []string{"*"},
 		Health:      "127.0.0.1:10357",
 		Lead:        lead.Defaults("berth-controller"),
+		Lock:        "leases",
 		Eviction:    eviction.Options{InFlight: eviction.DefaultInFlight},
 		NodeHealth:  nodehealth.Defaults(),
 	}
@@ -52,6 +58,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.Profiling, "profiling", o.Profiling, "also serve /debug/pprof/ there, to everybody who reaches it")
 
 	o.Lead.AddFlags(flags)
+	flags.StringVar(&o.Lock, "leader-elect-resource-lock", o.Lock, "kind of object that is the lock: leases")
 
 	e := &o.Eviction
 	flags.IntVar(&e.InFlight, "concurrent-evictions", e.InFlight, "pods taken through their eviction at once")
@@ -64,7 +71,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&n.StartupGracePeriod, "node-startup-grace-period", n.StartupGracePeriod, "the same for a node that never reported")
 	flags.Float64Var(&n.EvictionRate, "node-eviction-rate", n.EvictionRate, "nodes per second that get a taint that evicts, in a zone that is healthy or wholly down")
 	flags.Float64Var(&n.SecondaryEvictionRate, "secondary-node-eviction-rate", n.SecondaryEvictionRate, "the same in a zone that is unhealthy; 0 if it has no more nodes than --large-cluster-size-threshold")
-	flags.Float64Var(&n.UnhealthyZoneThreshold, "unhealthy-zone-threshold", n.UnhealthyZoneThreshold, "fraction of a zone's nodes that are not ready (at least 3) from which the zone is unhealthy")
+	flags.Float64Var(&n.UnhealthyZoneThreshold, "unhealthy-zone-threshold", n.UnhealthyZoneThreshold, "fraction of a zone's nodes that are not ready (at least 3) from which the zone is unhealthy; above 1 is never")
 	flags.IntVar(&n.LargeClusterSize, "large-cluster-size-threshold", n.LargeClusterSize, "nodes above which an unhealthy zone is still evicted, slowly")
 	flags.BoolVar(&n.MarkPodsAtZoneRate, "mark-pods-at-zone-rate", n.MarkPodsAtZoneRate, "mark the pods of silent nodes NotReady at their zone's eviction rate, and not while every zone is down")
 }
@@ -72,12 +79,16 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 // Validate says what is wrong with the options, by flag.
 func (o *Options) Validate() error {
 	for _, name := range o.Controllers {
-		if bare := strings.TrimPrefix(name, "-"); name != "*" && !slices.Contains(names, bare) {
+		bare := strings.TrimPrefix(name, "-")
+		if name != "*" && !slices.Contains(names, bare) && former[bare] == "" {
 			return fmt.Errorf("--controllers: %q: must be *, or of %s, with - before it to leave it out", name, strings.Join(names, ", "))
 		}
 	}
 	if !o.enabled(evictionlive.Name) && !o.enabled(nodehealthlive.Name) {
 		return fmt.Errorf("--controllers: %v: selects none", o.Controllers)
+	}
+	if o.Lead.Elect && o.Lock != "leases" {
+		return fmt.Errorf("--leader-elect-resource-lock: %q: must be leases", o.Lock)
 	}
 	if err := o.Lead.Validate(); err != nil {
 		return err
@@ -94,11 +105,19 @@ func (o *Options) Validate() error {
 			return fmt.Errorf("--%s: %v: must be greater than zero", d.flag, d.value)
 		}
 	}
-	if t := o.NodeHealth.UnhealthyZoneThreshold; t <= 0 || t > 1 {
-		return fmt.Errorf("--unhealthy-zone-threshold: %v: must be above 0 and at most 1", t)
-	}
-	if o.NodeHealth.EvictionRate < 0 || o.NodeHealth.SecondaryEvictionRate < 0 {
-		return fmt.Errorf("--node-eviction-rate and --secondary-node-eviction-rate: must not be negative")
+	// Any number has its meaning, as upstream: a threshold of 0 has every zone
+	// with three nodes down unhealthy, one above 1 none; a rate of 0 or less is never.
+	for _, f := range []struct {
+		flag  string
+		value float64
+	}{
+		{"unhealthy-zone-threshold", o.NodeHealth.UnhealthyZoneThreshold},
+		{"node-eviction-rate", o.NodeHealth.EvictionRate},
+		{"secondary-node-eviction-rate", o.NodeHealth.SecondaryEvictionRate},
+	} {
+		if math.IsNaN(f.value) {
+			return fmt.Errorf("--%s: %v: must be a number", f.flag, f.value)
+		}
 	}
 	if o.Eviction.InFlight < 1 {
 		return fmt.Errorf("--concurrent-evictions: %d: must be at least 1", o.Eviction.InFlight)
@@ -111,10 +130,16 @@ func (o *Options) Validate() error {
 
 // enabled follows kube-controller-manager: what is named counts, else "*".
 func (o *Options) enabled(name string) bool {
+	given := func(prefix string) bool {
+		return slices.ContainsFunc(o.Controllers, func(listed string) bool {
+			bare, ok := strings.CutPrefix(listed, prefix)
+			return ok && (bare == name || former[bare] == name)
+		})
+	}
 	switch {
-	case slices.Contains(o.Controllers, name):
+	case given(""):
 		return true
-	case slices.Contains(o.Controllers, "-"+name):
+	case given("-"):
 		return false
 	}
 	return slices.Contains(o.Controllers, "*")

@@ -55,7 +55,7 @@ func (e *Endpoints) Handler() http.Handler {
 		mux.Handle("/configz", http.HandlerFunc(e.configz))
 	}
 	if e.Flags != nil {
-		mux.Handle("/flagz", http.HandlerFunc(e.flagz))
+		mux.Handle("/flagz", e.flagz())
 	}
 	if e.Profiling {
 		mux.Handle("/debug/pprof/", http.HandlerFunc(pprof.Index))
@@ -66,7 +66,7 @@ func (e *Endpoints) Handler() http.Handler {
 		mux.Handle("/debug/flags/v", http.HandlerFunc(setVerbosity))
 	}
 	paths := slices.Clone(mux.paths)
-	mux.Handle("/statusz", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { e.statusz(w, r, paths) }))
+	mux.Handle("/statusz", e.statusz(paths))
 	mux.ServeMux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, map[string]any{"paths": mux.paths})
 	})

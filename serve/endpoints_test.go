@@ -96,7 +96,7 @@ func TestPagesForPeopleAndForPrograms(t *testing.T) {
 	handler := endpoints(t).Handler()
 	for path, want := range map[string]string{
 		"/flagz":   "answer=42\n",
-		"/statusz": "Paths: /configz /flagz /healthz /healthz/ping",
+		"/statusz": "Paths: /configz /flagz /healthz /livez /metrics /readyz\n",
 		"/configz": `{"componentconfig":{"kind":"Settings"}}`,
 		"/":        `"/metrics"`,
 	} {

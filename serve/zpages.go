@@ -2,76 +2,141 @@ package serve
 
 import (
 	"fmt"
+	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	flagzv1alpha1 "k8s.io/apiserver/pkg/server/flagz/api/v1alpha1"
+	flagzv1beta1 "k8s.io/apiserver/pkg/server/flagz/api/v1beta1"
+	statuszv1alpha1 "k8s.io/apiserver/pkg/server/statusz/api/v1alpha1"
+	statuszv1beta1 "k8s.io/apiserver/pkg/server/statusz/api/v1beta1"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/version"
 )
-
-// zpages is the version of the structured answers; upstream's.
-const zpages = "config.k8s.io/v1beta1"
 
 const header = `
 %s %s
 Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.
 `
 
-func wantsJSON(r *http.Request) bool {
-	return strings.Contains(r.Header.Get("Accept"), "application/json")
-}
-
-func (e *Endpoints) object(kind string, more map[string]any) map[string]any {
-	more["apiVersion"], more["kind"] = zpages, kind
-	more["metadata"] = map[string]any{"name": e.Component}
-	return more
+// zpage is a page for people, and the same as an object for programs that ask
+// for one by kind and version. The kinds are upstream's; its handlers are not
+// used because they bring the API server's tracing and auditing with them.
+type zpage struct {
+	kind    string
+	text    func(io.Writer)
+	objects map[string]func() runtime.Object // by version
 }
 
 // flagz tells every flag's value, given or default.
-func (e *Endpoints) flagz(w http.ResponseWriter, r *http.Request) {
-	values := map[string]string{}
-	var lines strings.Builder
-	e.Flags.VisitAll(func(f *pflag.Flag) {
-		if f.Hidden && !f.Changed {
-			return
-		}
-		values[f.Name] = f.Value.String()
-		fmt.Fprintf(&lines, "%s=%s\n", f.Name, f.Value)
-	})
-	if wantsJSON(r) {
-		writeJSON(w, e.object("Flagz", map[string]any{"flags": values}))
-		return
+func (e *Endpoints) flagz() *zpage {
+	values := func() map[string]string {
+		values := map[string]string{}
+		e.Flags.VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden || f.Changed {
+				values[f.Name] = shown(f)
+			}
+		})
+		return values
 	}
-	fmt.Fprintf(w, header, e.Component, "flagz")
-	fmt.Fprint(w, lines.String())
+	meta := metav1.ObjectMeta{Name: e.Component}
+	return &zpage{
+		kind: "Flagz",
+		text: func(w io.Writer) {
+			fmt.Fprintf(w, header, e.Component, "flagz")
+			e.Flags.VisitAll(func(f *pflag.Flag) {
+				if !f.Hidden || f.Changed {
+					fmt.Fprintf(w, "%s=%s\n", f.Name, shown(f))
+				}
+			})
+		},
+		objects: map[string]func() runtime.Object{
+			"v1alpha1": func() runtime.Object {
+				return &flagzv1alpha1.Flagz{TypeMeta: typeMeta("Flagz", "v1alpha1"), ObjectMeta: meta, Flags: values()}
+			},
+			"v1beta1": func() runtime.Object {
+				return &flagzv1beta1.Flagz{TypeMeta: typeMeta("Flagz", "v1beta1"), ObjectMeta: meta, Flags: values()}
+			},
+		},
+	}
+}
+
+// shown is a flag's value, unless it is marked as a secret, in upstream's way.
+func shown(f *pflag.Flag) string {
+	if len(f.Annotations["classified"]) > 0 {
+		return "CLASSIFIED"
+	}
+	return f.Value.String()
 }
 
 // statusz tells what runs here, and since when.
-func (e *Endpoints) statusz(w http.ResponseWriter, r *http.Request, paths []string) {
-	seconds, _ := metrics.GetProcessStart()
-	started := time.Unix(int64(seconds), 0)
-	up := time.Since(started)
-	v := version.Get()
-	if wantsJSON(r) {
-		writeJSON(w, e.object("Statusz", map[string]any{
-			"startTime":     metav1.NewTime(started),
-			"uptimeSeconds": int64(up.Seconds()),
-			"goVersion":     v.GoVersion,
-			"binaryVersion": strings.TrimPrefix(v.GitVersion, "v"),
-			"paths":         paths,
-		}))
+func (e *Endpoints) statusz(paths []string) *zpage {
+	status := func() statuszv1beta1.Statusz {
+		seconds, _ := metrics.GetProcessStart()
+		started := time.Unix(int64(seconds), 0)
+		v := version.Get()
+		return statuszv1beta1.Statusz{
+			TypeMeta: typeMeta("Statusz", "v1beta1"), ObjectMeta: metav1.ObjectMeta{Name: e.Component},
+			StartTime: metav1.NewTime(started), UptimeSeconds: max(0, int64(time.Since(started).Seconds())),
+			GoVersion: v.GoVersion, BinaryVersion: strings.TrimPrefix(v.GitVersion, "v"), Paths: topLevel(paths),
+		}
+	}
+	return &zpage{
+		kind: "Statusz",
+		text: func(w io.Writer) {
+			s := status()
+			up := s.UptimeSeconds
+			fmt.Fprintf(w, header, e.Component, "statusz")
+			fmt.Fprintf(w, "\nStarted: %s\nUp: %d hr %02d min %02d sec\nGo version: %s\nBinary version: %s\nPaths: %s\n",
+				s.StartTime.Format(time.UnixDate), up/3600, up/60%60, up%60, s.GoVersion, s.BinaryVersion, strings.Join(s.Paths, " "))
+		},
+		objects: map[string]func() runtime.Object{
+			"v1alpha1": func() runtime.Object {
+				s := statuszv1alpha1.Statusz(status())
+				s.TypeMeta = typeMeta("Statusz", "v1alpha1")
+				return &s
+			},
+			"v1beta1": func() runtime.Object { s := status(); return &s },
+		},
+	}
+}
+
+// topLevel are the paths' first elements, as upstream lists them.
+func topLevel(paths []string) []string {
+	var top []string
+	for _, path := range paths {
+		if first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/"); first != "" {
+			top = append(top, "/"+first)
+		}
+	}
+	slices.Sort(top)
+	return slices.Compact(top)
+}
+
+func typeMeta(kind, version string) metav1.TypeMeta {
+	return metav1.TypeMeta{Kind: kind, APIVersion: zpagesGroup + "/" + version}
+}
+
+func (p *zpage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	wanted, ok := p.negotiate(r.Header.Get("Accept"))
+	if !ok {
+		notAcceptable(w)
 		return
 	}
-	fmt.Fprintf(w, header, e.Component, "statusz")
-	fmt.Fprintf(w, `
-Started: %s
-Up: %d hr %02d min %02d sec
-Go version: %s
-Binary version: %s
-Paths: %s
-`, started.Format(time.UnixDate), int(up.Hours()), int(up.Minutes())%60, int(up.Seconds())%60,
-		v.GoVersion, strings.TrimPrefix(v.GitVersion, "v"), strings.Join(paths, " "))
+	if wanted.version == "" {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		p.text(w)
+		return
+	}
+	if wanted.version == "v1alpha1" {
+		w.Header().Set("Warning", `299 - "This version of the `+strings.ToLower(p.kind)+` endpoint is deprecated. Please use a newer version."`)
+	}
+	w.Header().Set("Content-Type", wanted.format.MediaType+";g="+zpagesGroup+";v="+wanted.version+";as="+p.kind)
+	// What is left to fail is the connection, which nobody can be told about.
+	_ = wanted.encoder(r).Encode(p.objects[wanted.version](), w)
 }

@@ -1,0 +1,113 @@
+package serve
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/munnerz/goautoneg"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
+	"k8s.io/apiserver/pkg/features"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+)
+
+const zpagesGroup = "config.k8s.io"
+
+// representation is how a page was asked for: as text, or as an object of that
+// version in that format.
+type representation struct {
+	version string // "" is text
+	format  runtime.SerializerInfo
+	pretty  bool
+}
+
+// formats are text, which has no serializer, and those that objects are written
+// in. CBOR has the gate that it has in every component of Kubernetes.
+func formats() []runtime.SerializerInfo {
+	text := func(runtime.ObjectCreater, runtime.ObjectTyper) runtime.SerializerInfo {
+		return runtime.SerializerInfo{MediaType: "text/plain", MediaTypeType: "text", MediaTypeSubType: "plain"}
+	}
+	more := []serializer.CodecFactoryOptionsMutator{serializer.WithSerializer(text)}
+	if utilfeature.DefaultFeatureGate.Enabled(features.CBORServingAndStorage) {
+		more = append(more, serializer.WithSerializer(cbor.NewSerializerInfo))
+	}
+	all := serializer.NewCodecFactory(runtime.NewScheme(), more...).SupportedMediaTypes()
+	return slices.DeleteFunc(slices.Clone(all), func(s runtime.SerializerInfo) bool { return s.MediaType == runtime.ContentTypeProtobuf })
+}
+
+// negotiate finds the first representation that the header accepts, in the
+// header's order of preference. As upstream's, a page is an object only if its
+// group, version and kind are named, and text only if none is.
+func (p *zpage) negotiate(accept string) (representation, bool) {
+	if strings.TrimSpace(accept) == "" {
+		return representation{}, true
+	}
+	available := formats()
+	for _, clause := range goautoneg.ParseAccept(accept) {
+		for _, format := range available {
+			exactly := clause.Type == format.MediaTypeType && clause.SubType == format.MediaTypeSubType
+			if !exactly && (clause.SubType != "*" || clause.Type != "*" && clause.Type != format.MediaTypeType) {
+				continue
+			}
+			if wanted, ok := p.accepted(clause.Params, format); ok {
+				return wanted, true
+			}
+		}
+	}
+	return representation{}, false
+}
+
+func (p *zpage) accepted(params map[string]string, format runtime.SerializerInfo) (representation, bool) {
+	if params["stream"] != "" || params["sv"] != "" {
+		return representation{}, false
+	}
+	named := false
+	for _, key := range []string{"g", "v", "as"} {
+		_, given := params[key]
+		named = named || given
+	}
+	if format.MediaTypeType == "text" {
+		return representation{}, !named
+	}
+	version := params["v"]
+	known := params["g"] == zpagesGroup && params["as"] == p.kind && p.objects[version] != nil
+	return representation{version: version, format: format, pretty: params["pretty"] == "1"}, known
+}
+
+// encoder is the format's, its lines broken for people.
+func (a representation) encoder(r *http.Request) runtime.Encoder {
+	pretty, err := strconv.ParseBool(r.URL.Query().Get("pretty"))
+	if err != nil {
+		agent := r.UserAgent()
+		pretty = strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
+	}
+	if (pretty || a.pretty) && a.format.PrettySerializer != nil {
+		return a.format.PrettySerializer
+	}
+	return a.format.Serializer
+}
+
+// notAcceptable answers as an API server does.
+func notAcceptable(w http.ResponseWriter) {
+	var types []string
+	for _, format := range formats() {
+		types = append(types, format.MediaType)
+	}
+	status := metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
+		Message: "only the following media types are accepted: " + strings.Join(types, ", "),
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusNotAcceptable)
+	encoded, err := json.Marshal(status)
+	if err != nil {
+		return // strings and a number: cannot be
+	}
+	_, _ = w.Write(append(encoded, '\n'))
+}
