@@ -240,20 +240,7 @@ func (a *Agent) listen() (net.Listener, error) {
 
 // connectParts makes the parts that others wrote, each with what it needs of the node.
 func (a *Agent) connectParts(ctx context.Context) (err error) {
-	a.objects = objects.New(ctx, a.client, func(uid types.UID) {
-		a.volumes.Changed(uid)
-		if w := a.pods.get(uid); w != nil {
-			w.wake()
-		}
-	})
-	a.volumes, err = volumes.New(volumes.Options{
-		Dir: a.config.RootDir, Objects: a.objects,
-		Tokens: func(ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
-			return a.client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, request, metav1.CreateOptions{})
-		},
-		Allocatable: func() v1.ResourceList { return a.allocatable(a.capacity()) },
-	})
-	if err != nil {
+	if err := a.openVolumes(ctx); err != nil {
 		return err
 	}
 	if a.cgroups, err = openGroups(a.config); err != nil {
@@ -267,6 +254,24 @@ func (a *Agent) connectParts(ctx context.Context) (err error) {
 	}
 	a.wire(ctx)
 	return nil
+}
+
+// openVolumes makes what follows the objects that pods use, and what shows them as files.
+func (a *Agent) openVolumes(ctx context.Context) (err error) {
+	a.objects = objects.New(ctx, a.client, func(uid types.UID) {
+		a.volumes.Changed(uid)
+		if w := a.pods.get(uid); w != nil {
+			w.wake()
+		}
+	})
+	a.volumes, err = volumes.New(volumes.Options{
+		Dir: a.config.RootDir, Objects: a.objects,
+		Tokens: func(ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+			return a.client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, request, metav1.CreateOptions{})
+		},
+		Allocatable: func() v1.ResourceList { return a.allocatable(a.capacity()) },
+	})
+	return err
 }
 
 func (a *Agent) keepLease(ctx context.Context) {
@@ -305,7 +310,7 @@ func (a *Agent) target(w *worker) *v1.Pod {
 	case w.gone:
 		return nil
 	}
-	return w.pod
+	return w.inAPI
 }
 
 func (a *Agent) logsOf(pod *v1.Pod) string { return cri.PodLogs(a.config.PodLogDir, pod) }

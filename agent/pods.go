@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -80,19 +81,18 @@ func (a *Agent) podSeen(ctx context.Context, pod *v1.Pod) {
 	}
 	w := a.pods.get(pod.UID)
 	if w == nil {
-		w = a.newWorker(pod, false)
-		w.takenUp = !a.listed.Load()
+		own := fromAPI(pod, firstSeen(time.Now()))
+		w = a.newWorker(own, false)
+		w.inAPI, w.takenUp = pod, !a.listed.Load()
 		w.admitted = pod.Status.StartTime != nil && !terminal(pod) // taken before, by the agent that was here before
-		a.objects.Use(pod)
-		a.volumes.Update(pod)
+		a.objects.Use(own)
+		a.volumes.Update(own)
 		a.pods.start(ctx, w)
 		return
 	}
-	a.objects.Use(pod)
-	a.volumes.Update(pod)
-	w.mu.Lock()
-	w.pod = pod
-	w.mu.Unlock()
+	own := w.told(pod)
+	a.objects.Use(own)
+	a.volumes.Update(own)
 	if pod.DeletionTimestamp != nil {
 		w.breakOff()
 	}
@@ -106,17 +106,23 @@ func (a *Agent) podGone(pod *v1.Pod) {
 		return
 	}
 	if w := a.pods.get(pod.UID); w != nil {
-		w.end(pod)
+		w.told(pod) // it may have been deleted with less grace than the agent knows of
+		w.end()
 	}
 }
 
+// told takes the API's newest object of the worker's pod, and returns it as the node has it.
+func (w *worker) told(pod *v1.Pod) *v1.Pod {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pod, w.inAPI = fromAPI(pod, w.pod.Annotations[annotationConfigSeen]), pod
+	return w.pod
+}
+
 // end the pod: nobody wants it any more.
-func (w *worker) end(last *v1.Pod) {
+func (w *worker) end() {
 	w.mu.Lock()
 	w.gone = true
-	if last != nil {
-		w.pod = last // it may have been deleted with less grace than the agent knows of
-	}
 	w.mu.Unlock()
 	w.agent.statuses.drop(w)
 	w.breakOff()

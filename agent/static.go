@@ -22,18 +22,6 @@ import (
 	"github.com/berth-k8s/berth/admission"
 )
 
-// The kubelet's annotations of pods from files.
-const (
-	annotationConfigHash   = "kubernetes.io/config.hash"
-	annotationConfigSource = "kubernetes.io/config.source"
-	annotationConfigSeen   = "kubernetes.io/config.seen"
-)
-
-func isMirror(pod *v1.Pod) bool {
-	_, is := pod.Annotations[v1.MirrorPodAnnotationKey]
-	return is
-}
-
 func nameOf(pod *v1.Pod) types.NamespacedName {
 	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 }
@@ -159,7 +147,8 @@ func readPod(path, node string) (*v1.Pod, error) {
 		pod.Annotations = map[string]string{}
 	}
 	pod.Annotations[annotationConfigHash] = string(pod.UID)
-	pod.Annotations[annotationConfigSource] = "file"
+	pod.Annotations[annotationConfigSource] = sourceFile
+	delete(pod.Annotations, v1.MirrorPodAnnotationKey) // the mirror's, which is made of this pod
 	pod.Annotations[annotationFile] = path
 	admission.Default(pod)
 	pod.Spec.NodeName = node
@@ -203,7 +192,7 @@ func (a *Agent) runStatic(ctx context.Context, wanted map[types.UID]*v1.Pod) {
 		gone := w.gone
 		w.mu.Unlock()
 		if wanted[w.uid] == nil && !gone {
-			w.end(nil)
+			w.end()
 		}
 	}
 	for uid, pod := range wanted {
@@ -211,7 +200,7 @@ func (a *Agent) runStatic(ctx context.Context, wanted map[types.UID]*v1.Pod) {
 			continue
 		}
 		busy[nameOf(pod)] = true
-		pod.Annotations[annotationConfigSeen] = time.Now().Format(time.RFC3339Nano)
+		pod.Annotations[annotationConfigSeen] = firstSeen(time.Now())
 		klog.InfoS("Running a static pod", "pod", klog.KObj(pod), "file", pod.Annotations[annotationFile])
 		w := a.newWorker(pod, true)
 		w.takenUp = !a.filesKnown.Load()

@@ -21,8 +21,10 @@ type worker struct {
 	woken chan struct{}
 
 	mu sync.Mutex
-	// pod is the newest object: from the API, or from a file.
-	pod    *v1.Pod
+	// pod is the newest object, from the API or from a file, with the node's own annotations.
+	pod *v1.Pod
+	// inAPI is the newest object of the API, as it is there: statuses are written on top of it. Nil for a static pod.
+	inAPI  *v1.Pod
 	static bool
 	// gone: the API, or the folder, has it no more.
 	gone bool

@@ -53,6 +53,9 @@ func Ask(in Input) Answer {
 	if r := misfit(in.Pod, wants, in.Node, taken); r != nil {
 		return Answer{Refused: r}
 	}
+	if r := expelled(in.Pod, in.Node); r != nil && !Static(in.Pod) {
+		return Answer{Refused: r}
+	}
 	short := lacking(wants, in.Node, taken)
 	if len(short) == 0 {
 		return Answer{}
@@ -65,7 +68,8 @@ func Ask(in Input) Answer {
 	return Answer{Victims: victims}
 }
 
-// Fit is what Ask asks of the pod and the node alone, whatever the state of the machine: for nodes that have none.
+// Fit is what Ask asks of the pod and the node alone, whatever the state of the machine: for nodes that have none. The pod is one of
+// the API, whatever its annotations say.
 func Fit(pod *v1.Pod, node *v1.Node, taken []Demand) *Refusal {
 	if r := otherSystem(pod); r != nil {
 		return r
@@ -74,10 +78,13 @@ func Fit(pod *v1.Pod, node *v1.Node, taken []Demand) *Refusal {
 	if r := Room(wants, node, taken); r != nil {
 		return r
 	}
-	return misfit(pod, wants, node, taken)
+	if r := misfit(pod, wants, node, taken); r != nil {
+		return r
+	}
+	return expelled(pod, node)
 }
 
-// Static pods come from a file on the machine.
+// Static pods come from a file on the machine. The annotation is the node's: it overwrites what a pod of the API says there.
 func Static(pod *v1.Pod) bool {
 	source := pod.Annotations["kubernetes.io/config.source"]
 	return source != "" && source != "api"
@@ -157,8 +164,13 @@ func misfit(pod *v1.Pod, wants Demand, node *v1.Node, taken []Demand) *Refusal {
 			}
 		}
 	}
+	return nil
+}
+
+// expelled: a taint of the node would end the pod at once.
+func expelled(pod *v1.Pod, node *v1.Node) *Refusal {
 	noExecute := func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }
-	if _, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Logger{}, node.Spec.Taints, pod.Spec.Tolerations, noExecute, true); untolerated && !Static(pod) {
+	if _, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Logger{}, node.Spec.Taints, pod.Spec.Tolerations, noExecute, true); untolerated {
 		return predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate")
 	}
 	return nil

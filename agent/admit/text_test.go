@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestCases asks a node about pods. The commands: "node" and "taken" (a pod that it has) with YAML, "forget" those taken, and "ask"
-// with a pod, under the pressure that its argument names.
+// TestCases asks a node about pods. The commands: "node" and "taken" (a pod that it has) with YAML, "forget" those taken, "ask"
+// with a pod, under the pressure that its argument names, and "fit" with a pod of the API, which is asked of the node alone.
 func TestCases(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var in Input
@@ -37,6 +37,10 @@ func TestCases(t *testing.T) {
 					in.Pressure = append(in.Pressure, v1.NodeConditionType(a.Key))
 				}
 				return answerText(Ask(in))
+			case "fit":
+				in.Pod = &v1.Pod{}
+				read(t, d, in.Pod)
+				return answerText(Answer{Refused: Fit(in.Pod, in.Node, nil)})
 			}
 			return ""
 		})
