@@ -1,90 +1,64 @@
 package agent
 
 import (
-	"encoding/base64"
-	"encoding/json"
+	"fmt"
+	"os"
 	"strings"
 
 	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/agent/keyring"
 )
 
-// credentials to try for an image, from the pod's imagePullSecrets; without any that fits, none.
-func (a *Agent) credentials(pod *v1.Pod, image string) []*runtimeapi.AuthConfig {
-	var out []*runtimeapi.AuthConfig
-	for _, ref := range pod.Spec.ImagePullSecrets {
-		secret, err := a.objects.Secret(pod.Namespace, ref.Name)
-		if err != nil {
-			a.event(pod, v1.EventTypeWarning, "FailedToRetrieveImagePullSecret", "Unable to retrieve some image pull secrets ("+ref.Name+
-				"); attempting to pull the image may not succeed.")
-			continue
-		}
-		fitting, err := loginsFor(secret, image)
-		if err != nil {
-			klog.ErrorS(err, "Cannot read an image pull secret", "pod", klog.KObj(pod), "secret", ref.Name)
-		}
-		out = append(out, fitting...)
-	}
-	if len(out) == 0 {
-		return []*runtimeapi.AuthConfig{nil}
-	}
-	return out
-}
-
-// login of a registry, as Docker's configuration files have it.
-type login struct {
-	Username      string `json:"username"`
-	Password      string `json:"password"`
-	Auth          string `json:"auth"`
-	IdentityToken string `json:"identitytoken"`
-}
-
-// loginsFor an image in a secret of one of the two kinds.
-func loginsFor(secret *v1.Secret, image string) ([]*runtimeapi.AuthConfig, error) {
-	logins := map[string]login{}
-	switch secret.Type {
-	case v1.SecretTypeDockerConfigJson:
-		var config struct {
-			Auths map[string]login `json:"auths"`
-		}
-		if err := json.Unmarshal(secret.Data[v1.DockerConfigJsonKey], &config); err != nil {
-			return nil, err
-		}
-		logins = config.Auths
-	case v1.SecretTypeDockercfg:
-		if err := json.Unmarshal(secret.Data[v1.DockerConfigKey], &logins); err != nil {
-			return nil, err
-		}
-	}
+// credentials to try for an image, in this order: the pod's, then the node's; nil alone if none is for its registry.
+func (a *Agent) credentials(pod *v1.Pod, image string) ([]*runtimeapi.AuthConfig, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
 		return nil, err
 	}
+	ofPod, err := keyring.FromSecrets(a.pullSecrets(pod))
+	if err != nil {
+		return nil, err
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = "/"
+	}
 	var out []*runtimeapi.AuthConfig
-	for registry, l := range logins {
-		if !isRegistryOf(registry, named) {
-			continue
+	for _, k := range []*keyring.Keyring{ofPod, keyring.Node(a.config.RootDir, home)} {
+		for _, login := range k.For(named.Name()) {
+			// Without a server address the runtime uses it for the registry that it pulls from. Containerd would parse one as a URL, and
+			// finds no host in "localhost:5000".
+			out = append(out, &runtimeapi.AuthConfig{Username: login.Username, Password: login.Password, IdentityToken: login.IdentityToken})
 		}
-		if text, err := base64.StdEncoding.DecodeString(l.Auth); err == nil && l.Username == "" {
-			l.Username, l.Password, _ = strings.Cut(string(text), ":")
-		}
-		out = append(out, &runtimeapi.AuthConfig{
-			Username: l.Username, Password: l.Password, IdentityToken: l.IdentityToken, ServerAddress: registry,
-		})
+	}
+	if len(out) == 0 {
+		return []*runtimeapi.AuthConfig{nil}, nil
 	}
 	return out, nil
 }
 
-// isRegistryOf an image: a host, perhaps with the beginning of a path, as people write it.
-func isRegistryOf(registry string, image reference.Named) bool {
-	registry = strings.TrimPrefix(strings.TrimPrefix(registry, "https://"), "http://")
-	for _, ending := range []string{"/", "/v1", "/v2"} {
-		registry = strings.TrimSuffix(registry, ending)
+// pullSecrets of the pod that there are. Of those that are missing an event tells; the image may be had without them.
+func (a *Agent) pullSecrets(pod *v1.Pod) (secrets []*v1.Secret) {
+	var missing []string
+	for _, ref := range pod.Spec.ImagePullSecrets {
+		if ref.Name == "" {
+			continue
+		}
+		secret, err := a.objects.Secret(pod.Namespace, ref.Name)
+		if err != nil {
+			klog.InfoS("Cannot read an image pull secret", "pod", klog.KObj(pod), "secret", ref.Name, "err", err)
+			missing = append(missing, ref.Name)
+			continue
+		}
+		secrets = append(secrets, secret)
 	}
-	if registry == "index.docker.io" {
-		registry = "docker.io"
+	if len(missing) > 0 {
+		a.event(pod, v1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf(
+			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", ")))
 	}
-	return image.Name() == registry || strings.HasPrefix(image.Name(), registry+"/")
+	return secrets
 }

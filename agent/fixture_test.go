@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -103,5 +104,18 @@ func boundPod(name string) *v1.Pod {
 			Containers: []v1.Container{{Name: "c", Image: "example.com/c:1", ImagePullPolicy: v1.PullIfNotPresent}},
 		},
 		Status: v1.PodStatus{Phase: v1.PodPending},
+	}
+}
+
+// allEvents that were told until now.
+func allEvents(n *node) string {
+	var out strings.Builder
+	for {
+		select {
+		case event := <-n.events.Events:
+			out.WriteString(event + "\n")
+		default:
+			return out.String()
+		}
 	}
 }

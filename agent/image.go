@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/distribution/reference"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -49,17 +51,10 @@ func (a *Agent) present(ctx context.Context, spec *runtimeapi.ImageSpec) (*runti
 func (a *Agent) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
 	a.containerEvent(pod, c.Name, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
 	began := time.Now()
-	var err error
-	for _, auth := range a.credentials(pod, spec.Image) {
-		if _, err = a.runtime.Images.PullImage(ctx, spec, auth, sandbox); err == nil {
-			break
-		}
-	}
-	if err != nil {
-		message := status.Convert(err).Message()
+	if err := a.tryPull(ctx, pod, spec, sandbox); err != nil {
 		return nil, &refusal{
-			reason: "ErrImagePull", message: message, event: "Failed", said: fmt.Sprintf("Failed to pull image %q: %v", c.Image, message),
-			pull: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", c.Image, message),
+			reason: "ErrImagePull", message: err.Error(), event: "Failed", said: fmt.Sprintf("Failed to pull image %q: %v", c.Image, err),
+			pull: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %v", c.Image, err),
 		}
 	}
 	image, err := a.present(ctx, spec)
@@ -69,6 +64,26 @@ func (a *Agent) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *ru
 	a.containerEvent(pod, c.Name, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v. Image size: %d bytes.",
 		c.Image, time.Since(began).Truncate(time.Millisecond), image.Size))
 	return image, nil
+}
+
+// tryPull with one set of credentials after the other, until one of them is taken.
+func (a *Agent) tryPull(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) error {
+	credentials, err := a.credentials(pod, spec.Image)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, auth := range credentials {
+		_, err := a.runtime.Images.PullImage(ctx, spec, auth, sandbox)
+		if err == nil {
+			return nil
+		}
+		failed = append(failed, errors.New(status.Convert(err).Message()))
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return utilerrors.NewAggregate(failed)
 }
 
 // withTag gives an image that names neither tag nor digest the tag latest.
