@@ -67,8 +67,8 @@ type Agent struct {
 
 	// listed: all pods that are to run here are known, from the API and from files, so that others can be told from them.
 	listed, apiKnown, filesKnown atomic.Bool
-	// glanced is when the runtime was last seen to answer, in nanoseconds.
-	glanced atomic.Int64
+	// health of the container runtime.
+	health health
 	// port of the kubelet's API.
 	port atomic.Int64
 	// nodeChanged has the node's status looked at now.
@@ -117,7 +117,6 @@ func New(config Config, cfg *rest.Config) (*Agent, error) {
 		Ready: func(string, time.Duration) {},
 	}
 	a.statuses = newStatuses(client, a.target)
-	a.images.runtime = func() *cri.Runtime { return a.runtime }
 	for _, ip := range config.NodeIPs {
 		a.hostAddresses = append(a.hostAddresses, ip.String())
 	}
@@ -162,7 +161,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	// Pods are looked after from the beginning, whether or not the API can be reached.
 	for _, part := range []func(context.Context){
-		a.statuses.run, a.watchPods, a.watchNode, a.staticPods, a.glanceAround, a.sweepAround, a.volumes.Run, a.runPressure, a.rotateLogs,
+		a.askRuntime, a.listImages, a.statuses.run, a.watchPods, a.watchNode, a.staticPods, a.glanceAround, a.sweepAround, a.volumes.Run, a.runPressure, a.rotateLogs,
 	} {
 		parts.Go(func() { part(ctx) })
 	}
@@ -194,6 +193,11 @@ func (a *Agent) prepare(ctx context.Context) error {
 		return err
 	}
 	a.runtime = runtime
+	// Asked once before the node registers, so that it is not called unready for a moment first.
+	a.health.begin(time.Now())
+	if complaint, err := runtime.Ready(ctx); err == nil {
+		a.health.answer(time.Now(), complaint)
+	}
 	return nil
 }
 

@@ -58,7 +58,6 @@ func newNode(t *testing.T, objects ...runtime.Object) (*node, context.Context) {
 	}
 	n.Agent = a
 	a.statuses = newStatuses(n.api, a.target)
-	a.images.runtime = func() *cri.Runtime { return a.runtime }
 	a.node = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: config.NodeName}, Status: v1.NodeStatus{Allocatable: v1.ResourceList{
 		v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),
 	}}}

@@ -32,7 +32,7 @@ func (a *Agent) glanceAround(ctx context.Context) {
 			klog.V(2).InfoS("Cannot list what is in the container runtime", "err", err)
 			continue
 		}
-		a.glanced.Store(time.Now().UnixNano())
+		a.health.list(time.Now())
 		known := a.listed.Load()
 		for uid, g := range now {
 			w := a.pods.get(uid)

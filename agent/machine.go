@@ -2,24 +2,18 @@ package agent
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-
-	"github.com/berth-k8s/berth/agent/cri"
 )
 
 // machine is what does not change while it is up.
@@ -187,45 +181,4 @@ func threshold(text string, of resource.Quantity) resource.Quantity {
 		return q
 	}
 	return resource.Quantity{}
-}
-
-// imageList is what images the node has, asked now and then.
-type imageList struct {
-	runtime func() *cri.Runtime
-	mu      sync.Mutex
-	asked   time.Time
-	known   []v1.ContainerImage
-}
-
-// Limits of upstream's for the images in a node's status.
-const (
-	mostImages     = 50
-	mostImageNames = 5
-	imagesEvery    = 30 * time.Second
-)
-
-func (l *imageList) list(ctx context.Context) []v1.ContainerImage {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r := l.runtime()
-	if r == nil || time.Since(l.asked) < imagesEvery {
-		return l.known
-	}
-	images, err := r.Images.ListImages(ctx, nil)
-	if err != nil {
-		return l.known
-	}
-	l.asked, l.known = time.Now(), nil
-	for _, image := range images {
-		names := append(slices.Clone(image.RepoDigests), image.RepoTags...)
-		l.known = append(l.known, v1.ContainerImage{Names: names[:min(len(names), mostImageNames)], SizeBytes: int64(image.Size)})
-	}
-	slices.SortFunc(l.known, func(x, y v1.ContainerImage) int {
-		if x.SizeBytes != y.SizeBytes {
-			return int(min(max(y.SizeBytes-x.SizeBytes, -1), 1))
-		}
-		return slices.Compare(x.Names, y.Names)
-	})
-	l.known = l.known[:min(len(l.known), mostImages)]
-	return l.known
 }

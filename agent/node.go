@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -54,7 +53,7 @@ func (a *Agent) tryRegister(ctx context.Context) error {
 	nodes := a.client.CoreV1().Nodes()
 	have, err := nodes.Get(ctx, a.config.NodeName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		have, err = nodes.Create(ctx, a.newNode(ctx), metav1.CreateOptions{})
+		have, err = nodes.Create(ctx, a.newNode(), metav1.CreateOptions{})
 		if err != nil {
 			return fmt.Errorf("create node: %w", err)
 		}
@@ -73,12 +72,12 @@ func (a *Agent) tryRegister(ctx context.Context) error {
 }
 
 // newNode is the object that the node registers with. Taints are given then only: later they are the cluster's business.
-func (a *Agent) newNode(ctx context.Context) *v1.Node {
+func (a *Agent) newNode() *v1.Node {
 	node := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: a.config.NodeName, Labels: a.labels()},
 		Spec:       v1.NodeSpec{Taints: slices.Clone(a.config.Taints)},
 	}
-	node.Status = a.nodeStatus(ctx, node, time.Now())
+	node.Status = a.nodeStatus(node, time.Now())
 	return node
 }
 
@@ -137,7 +136,7 @@ func (a *Agent) updateNode(ctx context.Context, anyway bool) error {
 	nodes := a.client.CoreV1().Nodes()
 	node := a.Node()
 	for {
-		status := a.nodeStatus(ctx, node, time.Now())
+		status := a.nodeStatus(node, time.Now())
 		if !anyway && apiequality.Semantic.DeepEqual(withoutHeartbeat(status), withoutHeartbeat(node.Status)) {
 			return nil
 		}
@@ -166,7 +165,7 @@ func withoutHeartbeat(st v1.NodeStatus) v1.NodeStatus {
 }
 
 // nodeStatus is what the agent has to say of the node, on top of what the API holds: resources and conditions of others stay.
-func (a *Agent) nodeStatus(ctx context.Context, node *v1.Node, now time.Time) v1.NodeStatus {
+func (a *Agent) nodeStatus(node *v1.Node, now time.Time) v1.NodeStatus {
 	st := *node.Status.DeepCopy()
 	if st.Capacity == nil {
 		st.Capacity = v1.ResourceList{}
@@ -186,8 +185,8 @@ func (a *Agent) nodeStatus(ctx context.Context, node *v1.Node, now time.Time) v1
 	if r := a.runtime; r != nil {
 		st.NodeInfo.ContainerRuntimeVersion = r.Name + "://" + r.Version
 	}
-	st.Images = a.images.list(ctx)
-	ready := a.readyCondition(ctx)
+	st.Images = a.images.all()
+	ready := a.readyCondition(now)
 	if i := slices.IndexFunc(st.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady }); i >= 0 && st.Conditions[i].Status != ready.Status {
 		a.nodeEvent(map[bool]string{true: "NodeReady", false: "NodeNotReady"}[ready.Status == v1.ConditionTrue])
 	}
@@ -197,18 +196,9 @@ func (a *Agent) nodeStatus(ctx context.Context, node *v1.Node, now time.Time) v1
 	return st
 }
 
-// readyCondition of the node: the runtime answers, and the agent looks at it.
-func (a *Agent) readyCondition(ctx context.Context) v1.NodeCondition {
-	var wrong error
-	if a.runtime == nil {
-		wrong = errors.New("container runtime status check may not have completed yet")
-	} else {
-		wrong = a.runtime.Ready(ctx)
-	}
-	if wrong == nil && a.glanced.Load() != 0 && time.Since(time.Unix(0, a.glanced.Load())) > 3*time.Minute {
-		wrong = errors.New("PLEG is not healthy: pleg was last seen active more than 3m0s ago")
-	}
-	if wrong != nil {
+// readyCondition of the node: the runtime answers, and the agent sees what goes on in it.
+func (a *Agent) readyCondition(now time.Time) v1.NodeCondition {
+	if wrong := a.health.wrong(now); wrong != nil {
 		return v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "KubeletNotReady", Message: wrong.Error()}
 	}
 	return v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}

@@ -2,10 +2,8 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"net"
 	"path/filepath"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -31,7 +29,7 @@ func (a *Agent) serve(ctx context.Context, listener net.Listener) error {
 	s, err := server.New(server.Options{
 		NodeName: a.config.NodeName, Client: a.client, Authorities: authorities, Certificate: certificate,
 		Pods: a.Pods, Runtime: a.runtime.Runtime, LogDir: a.config.PodLogDir,
-		Healthy: map[string]func() error{"syncloop": a.healthy},
+		Healthy: a.health.checks(),
 		Config:  a.configz,
 		Stats:   a.collector,
 		Metrics: map[string]prometheus.Gatherer{"/metrics": a.metrics(), "/metrics/resource": a.collector.Resource(), "/metrics/probes": a.prober.Metrics()},
@@ -40,14 +38,6 @@ func (a *Agent) serve(ctx context.Context, listener net.Listener) error {
 		return err
 	}
 	return s.Serve(ctx, listener)
-}
-
-// healthy as long as the agent sees what goes on in the runtime.
-func (a *Agent) healthy() error {
-	if last := a.glanced.Load(); last == 0 || time.Since(time.Unix(0, last)) > 2*time.Minute {
-		return errors.New("the container runtime has not been looked at for two minutes")
-	}
-	return nil
 }
 
 // configz is the configuration by the kubelet's names.

@@ -37,12 +37,7 @@ func (a *Agent) measure() (err error) {
 			}
 			a.recorder.AnnotatedEventf(about, annotations, kind, reason, "%s", message)
 		},
-		Changed: func() {
-			select {
-			case a.nodeChanged <- struct{}{}:
-			default:
-			}
-		},
+		Changed: a.reportNode,
 	})
 	return err
 }

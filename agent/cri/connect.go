@@ -50,13 +50,16 @@ func (r *Runtime) Close(ctx context.Context) {
 	r.Images.Close(ctx)
 }
 
-// Ready says what keeps the runtime from running pods, in the words of the node's Ready condition; nil when nothing does.
-func (r *Runtime) Ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+// questionTimeout is how long any question may take that changes nothing. One that was lost with its connection is asked again then.
+const questionTimeout = 30 * time.Second
+
+// Ready asks what keeps the runtime from running pods, in the words of the node's Ready condition; empty: nothing does.
+func (r *Runtime) Ready(ctx context.Context) (complaint string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
 	defer cancel()
 	response, err := r.Runtime.Status(ctx, false)
 	if err != nil {
-		return fmt.Errorf("container runtime is down: %w", err)
+		return "", err
 	}
 	for _, c := range response.GetStatus().GetConditions() {
 		if c.Status {
@@ -64,10 +67,10 @@ func (r *Runtime) Ready(ctx context.Context) error {
 		}
 		switch c.Type {
 		case runtimeapi.RuntimeReady:
-			return fmt.Errorf("container runtime not ready: RuntimeReady=false reason:%s message:%s", c.Reason, c.Message)
+			return fmt.Sprintf("container runtime not ready: RuntimeReady=false reason:%s message:%s", c.Reason, c.Message), nil
 		case runtimeapi.NetworkReady:
-			return fmt.Errorf("container runtime network not ready: NetworkReady=false reason:%s message:%s", c.Reason, c.Message)
+			return fmt.Sprintf("container runtime network not ready: NetworkReady=false reason:%s message:%s", c.Reason, c.Message), nil
 		}
 	}
-	return nil
+	return "", nil
 }

@@ -32,6 +32,8 @@ type Glance struct {
 
 // Glances at all pods.
 func (r *Runtime) Glances(ctx context.Context) (map[types.UID]Glance, error) {
+	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
+	defer cancel()
 	sandboxes, err := r.Runtime.ListPodSandbox(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -70,6 +72,8 @@ func (r *Runtime) Glances(ctx context.Context) (map[types.UID]Glance, error) {
 
 // Seen of one pod, newest first.
 func (r *Runtime) Seen(ctx context.Context, uid types.UID) (lifecycle.Seen, error) {
+	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
+	defer cancel()
 	var seen lifecycle.Seen
 	selector := map[string]string{LabelPodUID: string(uid)}
 	sandboxes, err := r.Runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: selector})

@@ -154,12 +154,8 @@ func (c *Containerd) Kill() error {
 	if err := os.WriteFile(c.down(), nil, 0o644); err != nil {
 		return err
 	}
-	pid, err := c.pid()
-	if err != nil {
+	if err := c.signal(syscall.SIGKILL); err != nil {
 		return err
-	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		return fmt.Errorf("kill containerd: %w", err)
 	}
 	return wait("containerd is still there", func() bool { return !c.serves() })
 }
@@ -170,6 +166,23 @@ func (c *Containerd) Revive() error {
 		return fmt.Errorf("revive containerd: it was not killed: %w", err)
 	}
 	return wait("containerd does not come back", c.serves)
+}
+
+// Hang has containerd stand still with its socket open, by SIGSTOP, until GoOn. Its containers go on.
+func (c *Containerd) Hang() error { return c.signal(syscall.SIGSTOP) }
+
+// GoOn has it go on after Hang.
+func (c *Containerd) GoOn() error { return c.signal(syscall.SIGCONT) }
+
+func (c *Containerd) signal(s syscall.Signal) error {
+	pid, err := c.pid()
+	if err != nil {
+		return err
+	}
+	if err := syscall.Kill(pid, s); err != nil {
+		return fmt.Errorf("%s to containerd: %w", s, err)
+	}
+	return nil
 }
 
 func (c *Containerd) down() string { return filepath.Join(c.Dir, "down") }

@@ -3,7 +3,9 @@ package e2eagent
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -90,6 +92,59 @@ func TestAPIServerAway(t *testing.T) {
 		t.Error(err)
 	}
 	n.checkNothingElse(t, ns)
+}
+
+// A containerd that hangs with its socket open is told of by the node within a minute; what runs goes on, and all is well again when it is.
+func TestHungContainerd(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "hangs")
+	ns := n.namespace(t)
+	n.apply(t, ns, steadyPods)
+	n.awaitPod(t, ns, "steady", "ready", ready)
+	steady := n.runningOf(t, n.runtime(t), "steady")
+	condition := func() (c v1.NodeCondition) {
+		node, err := n.client.CoreV1().Nodes().Get(context.Background(), n.name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c = range node.Status.Conditions {
+			if c.Type == v1.NodeReady {
+				break
+			}
+		}
+		return c
+	}
+	if err := n.containerd.Hang(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.containerd.GoOn() })
+	hung := time.Now()
+	eventually(t, "the node is not ready", func() error {
+		if c := condition(); c.Status == v1.ConditionTrue {
+			return errNotYet
+		}
+		return nil
+	})
+	if c, took := condition(), time.Since(hung); took < 20*time.Second || took > time.Minute || c.Reason != "KubeletNotReady" ||
+		!strings.HasPrefix(c.Message, "container runtime is down: it has not answered since ") {
+		t.Errorf("after %s: %+v", took, c)
+	} else {
+		t.Logf("not ready after %s: %s", took.Round(100*time.Millisecond), c.Message)
+	}
+	if err := n.containerd.GoOn(); err != nil {
+		t.Fatal(err)
+	}
+	well := time.Now()
+	eventually(t, "the node is ready again", func() error {
+		if c := condition(); c.Status != v1.ConditionTrue {
+			return errNotYet
+		}
+		return nil
+	})
+	t.Logf("ready again after %s", time.Since(well).Round(100*time.Millisecond))
+	if now := n.runningOf(t, n.runtime(t), "steady"); fmt.Sprint(now) != fmt.Sprint(steady) {
+		t.Errorf("steady: %v, then %v", steady, now)
+	}
 }
 
 // runningOf a pod: the IDs of its containers by name.

@@ -1,0 +1,148 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+const (
+	// silence is how long the runtime may leave a question unanswered before the node is not ready, as with the kubelet. It outlasts
+	// a restart.
+	silence = 30 * time.Second
+	// listSilence is the same for the list of its pods, which takes longer the more there are; the kubelet's threshold of its PLEG.
+	listSilence = 3 * time.Minute
+	// askEvery is how often the runtime is asked how it is.
+	askEvery = 5 * time.Second
+)
+
+// health is what is known of the container runtime. Nobody who wants to know it waits for the runtime: questions are asked by a
+// goroutine of their own, which may hang for as long as it likes.
+type health struct {
+	mu sync.Mutex
+	// began is when the first question was asked; zero: none was.
+	began time.Time
+	// answered is when the runtime last said how it is, and complaint what it said that keeps it from running pods.
+	answered  time.Time
+	complaint string
+	// listed is when its pods were last listed.
+	listed time.Time
+}
+
+func (h *health) begin(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.began.IsZero() {
+		h.began = now
+	}
+}
+
+func (h *health) answer(now time.Time, complaint string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.answered, h.complaint = now, complaint
+}
+
+func (h *health) list(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.listed = now
+}
+
+// wrong says why the node cannot run pods; nil if it can. The words name moments, not durations, so that they stay the same for as
+// long as nothing changes.
+func (h *health) wrong(now time.Time) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.answered.IsZero() && (h.began.IsZero() || now.Sub(h.began) < silence) {
+		return errors.New("container runtime status check may not have completed yet")
+	}
+	if err := h.unanswered(now); err != nil {
+		return err
+	}
+	if h.complaint != "" {
+		return errors.New(h.complaint)
+	}
+	return h.unlisted(now)
+}
+
+func (h *health) unanswered(now time.Time) error {
+	if last := later(h.answered, h.began); !h.began.IsZero() && now.Sub(last) >= silence {
+		return fmt.Errorf("container runtime is down: it has not answered since %s", last.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+func (h *health) unlisted(now time.Time) error {
+	if last := later(h.listed, h.began); !h.began.IsZero() && now.Sub(last) >= listSilence {
+		return fmt.Errorf("PLEG is not healthy: pleg was last seen active at %s; threshold is %s", last.UTC().Format(time.RFC3339), listSilence)
+	}
+	return nil
+}
+
+// checks of /healthz. What the runtime itself complains of is no reason to start the agent again.
+func (h *health) checks() map[string]func() error {
+	check := func(of func(time.Time) error) func() error {
+		return func() error {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return of(time.Now())
+		}
+	}
+	return map[string]func() error{"runtime": check(h.unanswered), "pleg": check(h.unlisted), "syncloop": check(h.unlisted)}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// askRuntime how it is, again and again, and has the node's status written when the verdict has changed.
+func (a *Agent) askRuntime(ctx context.Context) {
+	a.health.begin(time.Now())
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	asking.Go(func() {
+		for ctx.Err() == nil {
+			complaint, err := a.runtime.Ready(ctx)
+			if err == nil {
+				a.health.answer(time.Now(), complaint)
+			} else if ctx.Err() == nil {
+				klog.InfoS("The container runtime does not say how it is; it is asked again", "err", err)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(askEvery):
+			}
+		}
+	})
+	told := ""
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		verdict := fmt.Sprint(a.health.wrong(time.Now()))
+		if verdict != told {
+			told = verdict
+			a.reportNode()
+		}
+	}
+}
+
+// reportNode has the node's status looked at now.
+func (a *Agent) reportNode() {
+	select {
+	case a.nodeChanged <- struct{}{}:
+	default:
+	}
+}
