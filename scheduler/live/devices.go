@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -25,29 +24,11 @@ import (
 // deviceWork is what is to be written of a pod's devices before it is bound.
 type deviceWork struct {
 	plugins.ReservedClaims
+	uses    []claimUse                  // of Claims, in their order; nil once the pod has left them
 	written []*resourcev1.ResourceClaim // what has been, as the API server answered
 }
 
 func (w *deviceWork) any() bool { return len(w.Claims) > 0 }
-
-// heldClaims are allocations that are decided and that no watch has shown yet. What the watch shows meanwhile of such a claim must
-// not give its devices to others.
-type heldClaims map[cluster.Name]*resourcev1.ResourceClaim
-
-// watchedClaim takes in a claim that the API shows.
-func (s *Scheduler) watchedClaim(claim *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
-	held, ok := s.claims[nameOf(claim)]
-	if !ok {
-		return claim
-	}
-	if held.UID != claim.UID || claim.Status.Allocation != nil || claim.DeletionTimestamp != nil {
-		delete(s.claims, nameOf(claim))
-		return claim
-	}
-	claim = claim.DeepCopy()
-	claim.Status = *held.Status.DeepCopy()
-	return claim
-}
 
 // reserveDevices takes them in the cluster's objects.
 func (s *Scheduler) reserveDevices(b *placement, plugin *plugins.DynamicResources, n *cluster.Node) (undo func(), err error) {
@@ -57,9 +38,7 @@ func (s *Scheduler) reserveDevices(b *placement, plugin *plugins.DynamicResource
 	}
 	b.devices.ReservedClaims = claims
 	for i := range claims.Claims {
-		if c := &claims.Claims[i]; c.Allocated && c.Before != nil {
-			s.claims[nameOf(c.Claim)] = c.Claim
-		}
+		b.devices.uses = append(b.devices.uses, s.claims.join(&claims.Claims[i]))
 	}
 	return func() { s.unreserveDevices(b, give) }, nil
 }
@@ -70,13 +49,8 @@ func (s *Scheduler) unreserveDevices(b *placement, give func(func(*resourcev1.Re
 	for _, claim := range b.devices.written {
 		written[claim.UID] = true
 	}
-	for i := range b.devices.Claims {
-		c := &b.devices.Claims[i]
-		if held := s.claims[nameOf(c.Claim)]; held == c.Claim && !written[c.Claim.UID] {
-			delete(s.claims, nameOf(c.Claim))
-		}
-	}
 	give(func(c *resourcev1.ResourceClaim) bool { return written[c.UID] })
+	s.leaveClaims(b)
 	for _, claim := range b.devices.written {
 		s.helpers.do(func(ctx context.Context) {
 			if err := s.releaseClaim(ctx, claim, b.Pod.UID); err != nil {
@@ -133,12 +107,13 @@ func (s *Scheduler) deleteClaim(ctx context.Context, claim *resourcev1.ResourceC
 
 // bindDevices writes the claims, and waits until their devices are ready.
 func (s *Scheduler) bindDevices(ctx context.Context, b *placement) error {
-	for i := range b.devices.Claims {
+	defer s.inbox.put(func() { s.leaveClaims(b) })
+	for i, use := range b.devices.uses {
 		reserved := &b.devices.Claims[i]
-		if reserved.Before != nil && !reserved.Allocated && resourceclaim.IsReservedForPod(b.Pod, reserved.Before, false) {
+		if reserved.Before != nil && !use.decided && resourceclaim.IsReservedForPod(b.Pod, reserved.Before, false) {
 			continue
 		}
-		claim, err := s.writeClaim(ctx, b, reserved)
+		claim, err := s.writeClaim(ctx, b, reserved, use)
 		if claim != nil {
 			b.devices.written = append(b.devices.written, claim)
 		}
@@ -177,27 +152,39 @@ func (s *Scheduler) devicesReady(b *placement) (bool, error) {
 
 // writeClaim writes allocation and reservation of a claim, with the finalizer first, as it must be. What it returns in spite of an
 // error is a claim that was made and must be deleted.
-func (s *Scheduler) writeClaim(ctx context.Context, b *placement, reserved *plugins.ReservedClaim) (made *resourcev1.ResourceClaim, err error) {
+func (s *Scheduler) writeClaim(ctx context.Context, b *placement, reserved *plugins.ReservedClaim, use claimUse) (
+	made *resourcev1.ResourceClaim, err error,
+) {
 	claims, current := s.client.ResourceV1().ResourceClaims(b.Pod.Namespace), reserved.Before
 	if current == nil {
-		if made, err = s.createClaim(ctx, reserved); err != nil {
+		if made, err = s.createClaim(ctx, reserved, use.sharedClaim); err != nil {
 			return nil, err
 		}
 		current = made
 	}
 	name := current.Name
+	if err := use.await(ctx); err != nil {
+		return made, err
+	}
+	defer use.pass()
+	switch {
+	case use.newest != nil:
+		current = use.newest
+	case use.decided && !reserved.Allocated: // what is known of it was never in the API
+		current = nil
+	}
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
 		if current == nil {
 			if current, err = claims.Get(ctx, name, metav1.GetOptions{}); err != nil {
-				return fmt.Errorf("read claim %s again after a conflict: %w", name, err)
+				return fmt.Errorf("read claim %s: %w", name, err)
 			}
 		}
 		claim := current.DeepCopy()
 		current = nil
-		if err := fill(claim, reserved, b.Pod); err != nil {
+		if err := use.fill(claim, reserved, b.Pod); err != nil {
 			return err
 		}
-		if reserved.Allocated && !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
+		if !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
 			status := claim.Status
 			claim.Finalizers = append(claim.Finalizers, resourcev1.Finalizer)
 			if claim, err = claims.Update(ctx, claim, metav1.UpdateOptions{}); err != nil {
@@ -207,41 +194,20 @@ func (s *Scheduler) writeClaim(ctx context.Context, b *placement, reserved *plug
 			claim.Status = status
 		}
 		updated, err := claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{})
+		if err == nil || !answered(err) {
+			use.written.Store(true)
+		}
 		if err != nil {
 			return fmt.Errorf("add allocation and reservation to claim %s: %w", name, err)
 		}
-		made = updated
+		made, use.newest = updated, updated
 		return nil
 	})
 	return made, err
 }
 
-// fill puts allocation and reservation into a claim.
-func fill(claim *resourcev1.ResourceClaim, reserved *plugins.ReservedClaim, pod *v1.Pod) error {
-	switch {
-	case claim.DeletionTimestamp != nil:
-		return fmt.Errorf("claim %s got deleted in the meantime", klog.KObj(claim))
-	case reserved.Allocated && claim.Status.Allocation != nil:
-		return fmt.Errorf("claim %s got allocated elsewhere in the meantime", klog.KObj(claim))
-	case reserved.Allocated:
-		claim.Status.Allocation = reserved.Claim.Status.Allocation.DeepCopy()
-	case claim.Status.Allocation == nil:
-		return fmt.Errorf("claim %s got deallocated elsewhere in the meantime", klog.KObj(claim))
-	}
-	if claim.Status.Allocation.AllocationTimestamp == nil {
-		now := metav1.NewTime(time.Now())
-		claim.Status.Allocation.AllocationTimestamp = &now
-	}
-	if !resourceclaim.IsReservedForPod(pod, claim, false) {
-		claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{
-			Resource: "pods", Name: pod.Name, UID: pod.UID,
-		})
-	}
-	return nil
-}
-
 // createClaim makes the claim for a pod's extended resources, and has it take the place of what stood in for it.
-func (s *Scheduler) createClaim(ctx context.Context, reserved *plugins.ReservedClaim) (*resourcev1.ResourceClaim, error) {
+func (s *Scheduler) createClaim(ctx context.Context, reserved *plugins.ReservedClaim, shared *sharedClaim) (*resourcev1.ResourceClaim, error) {
 	standIn := reserved.Claim
 	claim := standIn.DeepCopy()
 	claim.Name, claim.UID, claim.Finalizers, claim.Status = "", "", nil, resourcev1.ResourceClaimStatus{}
@@ -255,7 +221,8 @@ func (s *Scheduler) createClaim(ctx context.Context, reserved *plugins.ReservedC
 	s.inbox.put(func() {
 		s.cluster.ResourceClaims.Delete(standIn.Namespace, standIn.Name)
 		if current, ok := s.cluster.ResourceClaims.Get(held.Namespace, held.Name); !ok || current.Status.Allocation == nil {
-			s.claims[nameOf(held)] = held
+			shared.name, shared.uid = nameOf(held), held.UID
+			s.claims[shared.name] = shared
 			s.cluster.ResourceClaims.Set(held)
 		}
 	})

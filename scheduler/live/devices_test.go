@@ -1,9 +1,12 @@
 package live
 
 import (
+	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -166,4 +169,134 @@ func TestExtendedResourceFromDevices(t *testing.T) {
 			t.Errorf("%d bound, %d claims; want two of each", bound, n)
 		}
 	})
+}
+
+// attempts counts how attempts end.
+type attempts struct {
+	NoObserver
+	mutex sync.Mutex
+	ended map[Result]int
+}
+
+func (a *attempts) Attempted(_ string, result Result, _ time.Duration) {
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	if a.ended == nil {
+		a.ended = map[Result]int{}
+	}
+	a.ended[result]++
+}
+
+// TestSharedClaimIsProtected: pods that share a claim that was only decided do not get ahead of its finalizer, whoever of them is
+// ready first, and none of them takes the allocation of another for one made elsewhere.
+func TestSharedClaimIsProtected(t *testing.T) {
+	const pods = 30
+	for name, late := range map[string]func(*http.Request) bool{
+		"the first is ready first": func(r *http.Request) bool { return isClaimWrite(r, "c") },
+		"the first is ready last":  func(r *http.Request) bool { return isPodPatch(r, "p00") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.api.SetFault(times(1, late, fakeapi.Fault{Late: 3 * time.Second}))
+				w.api.Put(aNode("n", "64"), aNode("m", "64"), aClaim("c"))
+				w.api.Put(aDriver("n", "gpu-0")...)
+				var seen attempts
+				w.start(Options{Observer: &seen})
+				w.until("begun", w.s.Synced)
+				for i := range pods {
+					w.api.Put(claiming(aPod(fmt.Sprintf("p%02d", i), "1"), "c"))
+				}
+				w.pass(time.Minute)
+				claim := w.claim("c")
+				if claim.Status.Allocation == nil || !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
+					t.Errorf("allocation %v, finalizers %v", claim.Status.Allocation, claim.Finalizers)
+				}
+				if got := len(claim.Status.ReservedFor); got != pods {
+					t.Errorf("reserved for %d pods of %d", got, pods)
+				}
+				if want := map[Result]int{Scheduled: pods}; !maps.Equal(seen.ended, want) {
+					t.Errorf("attempts %v, want %v", seen.ended, want)
+				}
+				if len(w.s.claims) != 0 {
+					t.Errorf("%d claims held", len(w.s.claims))
+				}
+			})
+		})
+	}
+}
+
+// TestSharedClaimOutlivesItsFirstPod: what was decided for a pod that then goes away holds for those who share it, and for
+// nobody when they are gone, too.
+func TestSharedClaimOutlivesItsFirstPod(t *testing.T) {
+	for _, both := range []bool{false, true} {
+		t.Run(fmt.Sprintf("both gone %t", both), func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				waits := fakeapi.Fault{Late: 10 * time.Second}
+				w.api.SetFault(times(2, func(r *http.Request) bool { return isPodPatch(r, "a") || isPodPatch(r, "b") }, waits))
+				w.api.Put(aNode("n", "64"), aClaim("c"), aClaim("other"))
+				w.api.Put(aDriver("n", "gpu-0")...)
+				w.start(Options{})
+				w.until("begun", w.s.Synced)
+				w.api.Put(claiming(aPod("a", "1"), "c"))
+				w.pass(time.Second)
+				w.api.Put(claiming(aPod("b", "1"), "c"))
+				w.pass(time.Second)
+				w.api.Delete(aPod("a", "1"))
+				w.pass(time.Second)
+				if both {
+					w.api.Delete(aPod("b", "1"))
+					w.pass(time.Second)
+				}
+				w.api.Put(claiming(aPod("late", "1"), "other"))
+				if both {
+					w.untilBound("late")
+					return
+				}
+				w.untilBound("b")
+				w.pass(time.Minute)
+				claim := w.claim("c")
+				if claim.Status.Allocation == nil || !slices.Contains(claim.Finalizers, resourcev1.Finalizer) || len(claim.Status.ReservedFor) != 1 {
+					t.Errorf("finalizers %v, status %+v", claim.Finalizers, claim.Status)
+				}
+				if on := w.nodeOf("late"); on != "" {
+					t.Errorf("late got the device, too: on %s", on)
+				}
+			})
+		})
+	}
+}
+
+// TestAllocationTakenBackIsNotWrittenAgain: whoever shares a claim that was allocated, and of which the devices were given up
+// meanwhile, has no right to them.
+func TestAllocationTakenBackIsNotWrittenAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.api.SetFault(times(1, func(r *http.Request) bool { return isPodPatch(r, "b") }, fakeapi.Fault{Late: 10 * time.Second}))
+		w.api.Put(aNode("n", "64"), aClaim("c"))
+		w.api.Put(aDriver("n", "gpu-0", "gpu-1")...)
+		var seen attempts
+		w.start(Options{Observer: &seen})
+		w.until("begun", w.s.Synced)
+		w.api.Hold("resourceclaims")
+		w.api.Put(claiming(aPod("a", "1"), "c"), claiming(aPod("b", "1"), "c"))
+		w.untilBound("a")
+		w.api.Delete(aPod("a", "1"))
+		fakeapi.Change(w.api, aClaim("c"), func(c *resourcev1.ResourceClaim) { c.Status = resourcev1.ResourceClaimStatus{} }) // as its controller does
+		w.pass(20 * time.Second)
+		if c := w.claim("c"); w.nodeOf("b") != "" || c.Status.Allocation != nil {
+			t.Errorf("b on %q with %+v", w.nodeOf("b"), c.Status)
+		}
+		w.api.Release("resourceclaims")
+		w.untilBound("b")
+		if c := w.claim("c"); len(c.Status.ReservedFor) != 1 || c.Status.Allocation == nil || seen.ended[Errored] == 0 {
+			t.Errorf("attempts %v, %+v", seen.ended, c.Status)
+		}
+	})
+}
+
+func isClaimWrite(r *http.Request, claim string) bool {
+	return r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/resourceclaims/"+claim)
+}
+
+func isPodPatch(r *http.Request, pod string) bool {
+	return r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/pods/"+pod+"/status")
 }

@@ -41,7 +41,7 @@ type Scheduler struct {
 	whole         bool                     // one may look at anything of a pod that waits
 	conditions    map[*condition]struct{}  // what pods wait for before they are bound
 	conditionNews bool                     // an object that these may depend on has changed
-	claims        heldClaims
+	claims        sharedClaims
 	decided       decided
 	shadow        Shadow
 	podNames      map[cluster.Name]types.UID // of all pods
@@ -115,7 +115,7 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 		client: client, observer: o.Observer, inbox: newInbox(), ready: o.Ready, lead: o.Lead, objects: o.Objects, shadow: o.Shadow,
 		cluster: cluster.New(), queue: queue.New(), profiles: map[string]*profile{}, unserved: map[types.UID]waitingName{},
 		placements: map[types.UID]*placement{}, preempting: map[types.UID]int{}, victims: map[types.UID]bool{}, conditions: map[*condition]struct{}{},
-		claims: heldClaims{}, decided: decided{waiting: map[types.UID]outcome{}}, life: context.Background(),
+		claims: sharedClaims{}, decided: decided{waiting: map[types.UID]outcome{}}, life: context.Background(),
 		binders: newWorkers(), helpers: newWorkers(), ended: make(chan struct{}),
 	}
 	s.post = bindings.bind
