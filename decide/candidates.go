@@ -289,6 +289,7 @@ func (t *trial) begin(n *cluster.Node) {
 	t.node = n.Copy(t.node)
 	t.static = r.statics[r.groups[r.groupAt(n.Index)].key.static]
 	t.guests = nominatedBefore(n, t.p)
+	t.standing.fit(len(r.tallies))
 	for k, tally := range r.tallies {
 		domain := tally.topology.domain[n.Index]
 		t.standing.none[k], t.standing.count[k], t.standing.shift[k] = domain == none, 0, 0

@@ -19,7 +19,7 @@ func (r *ranking) choose() choice {
 	if feasible == 0 {
 		return choice{node: none}
 	}
-	r.weighSpread()
+	r.weighSpread(nil)
 	b := r.bounds()
 	if r.flat != nil {
 		top := r.flat.highest()
@@ -83,15 +83,23 @@ func (r *ranking) judgeGroup(g *group) (plugin string, rejection *plugins.Reject
 
 // standing is what the tallies count where a node is.
 type standing struct {
-	count [maxTallies]int64 // in the node's domain
-	none  [maxTallies]bool  // it is in no domain
-	shift [maxTallies]int64 // by how much count is taken as other than it is
+	count []int64 // in the node's domain
+	none  []bool  // it is in no domain
+	shift []int64 // by how much count is taken as other than it is
+}
+
+// fit makes room for that many tallies.
+func (s *standing) fit(tallies int) {
+	for len(s.count) < tallies {
+		s.count, s.none, s.shift = append(s.count, 0), append(s.none, false), append(s.shift, 0)
+	}
 }
 
 func (r *ranking) standingOf(g *group) *standing {
 	s := &r.d.standing
+	s.fit(len(r.tallies))
 	for k, t := range r.tallies {
-		value := g.key.values[k]
+		value := g.values[k]
 		s.count[k], s.none[k] = t.of(value), value == none && t.purpose != vote
 	}
 	return s
@@ -174,7 +182,7 @@ func (r *ranking) bounds() bounds {
 		g.votes = 0
 		for k, t := range r.tallies {
 			if t.purpose == vote {
-				g.votes += t.of(g.key.values[k])
+				g.votes += t.of(g.values[k])
 			}
 		}
 		b.votesLow, b.votesHigh = min(b.votesLow, g.votes), max(b.votesHigh, g.votes)
@@ -201,15 +209,15 @@ func (r *ranking) fixedScore(g *group, b *bounds) (sum int64) {
 	return sum
 }
 
-// weighSpread works out the raw spread scores of the feasible groups.
-func (r *ranking) weighSpread() {
+// weighSpread works out the raw spread scores of the feasible groups. among are their nodes that count; nil: all.
+func (r *ranking) weighSpread(among []int32) {
 	if len(r.plan.soft) == 0 {
 		return
 	}
-	var weights [maxTallies]float64
+	var weights [maxSpread]float64
 	for k, t := range r.tallies {
 		if t.purpose == spreadSoft {
-			weights[k] = t.constraint.Weight(r.domainsScored(k, t))
+			weights[k] = t.constraint.Weight(r.domainsScored(k, t, among))
 		}
 	}
 	for _, g := range r.groups {
@@ -218,8 +226,8 @@ func (r *ranking) weighSpread() {
 		}
 		var sum float64
 		for k, t := range r.tallies {
-			if t.purpose == spreadSoft && g.key.values[k] != none {
-				sum += t.constraint.Part(t.of(g.key.values[k]), weights[k])
+			if t.purpose == spreadSoft && g.values[k] != none {
+				sum += t.constraint.Part(t.of(g.values[k]), weights[k])
 			}
 		}
 		g.spread = plugins.SpreadScore(sum)
@@ -227,24 +235,53 @@ func (r *ranking) weighSpread() {
 }
 
 // domainsScored counts the domains of the feasible nodes that are scored. Those without the label are one domain together.
-func (r *ranking) domainsScored(k int, t *tally) (n int) {
+func (r *ranking) domainsScored(k int, t *tally, among []int32) (n int) {
 	clear(r.d.seen)
+	if t.byCount && !t.constraint.PerNode() {
+		return r.domainsOf(t, among)
+	}
 	for _, g := range r.groups {
-		if g.ok == 0 || !g.feasible || !r.statics[g.key.static].scored {
-			continue
-		}
-		if t.constraint.PerNode() {
+		switch {
+		case !r.scores(g):
+		case t.constraint.PerNode():
 			n += int(g.ok)
-			continue
-		}
-		value := int(g.key.values[k]) + 1
-		for value >= len(r.d.seen) {
-			r.d.seen = append(r.d.seen, false)
-		}
-		if !r.d.seen[value] {
-			r.d.seen[value] = true
+		case r.d.sees(g.values[k]):
 			n++
 		}
 	}
 	return n
+}
+
+// scores tells whether nodes of the group are scored for how pods are spread.
+func (r *ranking) scores(g *group) bool {
+	return g.ok > 0 && g.feasible && r.statics[g.key.static].scored
+}
+
+// domainsOf counts the domains node by node, where groups do not tell them apart.
+func (r *ranking) domainsOf(t *tally, among []int32) (n int) {
+	count := func(node int32) {
+		if r.bucket[node] >= 0 && r.scores(r.groups[r.at[node].group]) && r.d.sees(t.topology.domain[node]) {
+			n++
+		}
+	}
+	for _, node := range among {
+		count(node)
+	}
+	if among == nil {
+		for node := range r.bucket {
+			count(int32(node))
+		}
+	}
+	return n
+}
+
+// sees marks a domain, which may be none, and tells whether it was not marked yet.
+func (d *Decider) sees(domain int32) bool {
+	at := int(domain) + 1
+	for at >= len(d.seen) {
+		d.seen = append(d.seen, false)
+	}
+	before := d.seen[at]
+	d.seen[at] = true
+	return !before
 }

@@ -17,12 +17,14 @@ type Decider struct {
 	// What is known of the cluster beside the cluster itself, up to date with the log at position synced.
 	synced     int
 	topologies map[topologyKey]*topology
+	keys       labelKeys
 	terms      terms
+	guests     map[int32][]*cluster.PodClass // of the pods nominated to each node, as terms counts them
 	// balance is, by node, how even the requested shares of CPU and memory are: what a pod adds is measured against it. It is below
 	// zero where pods are nominated to the node.
 	balance []int8
 
-	fewDomains int // see the constant
+	fewDomains, manyDomains, manyGroups int // see the constants
 
 	// Pods of classes that differ in nothing that matters share a ranking: members of a StatefulSet, pods with volumes of their own.
 	rankings map[rankingKey]*ranking
@@ -58,7 +60,8 @@ type Decision struct {
 func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 	d := &Decider{
 		c: c, profile: profile, rng: rand.New(rand.NewPCG(seed, 0)),
-		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]member{}, fewDomains: fewDomains, terms: terms{known: map[[2]uint64]bool{}},
+		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]member{}, fewDomains: fewDomains, manyDomains: manyDomains, manyGroups: manyGroups,
+		keys: labelKeys{nodes: map[string]int{}}, guests: map[int32][]*cluster.PodClass{},
 	}
 	d.readAnew()
 	return d
@@ -194,15 +197,14 @@ func (d *Decider) sync() {
 		d.weigh(change.Node)
 		switch change.Kind {
 		case cluster.NodeChanged:
-			for _, t := range d.topologies {
-				t.update(d.c, change.Node)
-			}
+			d.readNode(change.Node)
+			d.expect(change.Node)
 		case cluster.PodAdded:
 			d.terms.add(change.Class)
-		case cluster.Nomination: // in case they arrive
-			if n := d.c.Nodes[change.Node]; n != nil {
-				d.addTerms(n.Nominated)
-			}
+		case cluster.PodRemoved:
+			d.terms.remove(change.Class)
+		case cluster.Nomination:
+			d.expect(change.Node)
 		}
 	}
 	d.synced = d.c.Log.Len()
@@ -210,16 +212,46 @@ func (d *Decider) sync() {
 
 func (d *Decider) readAnew() {
 	d.synced = d.c.Log.Len()
+	d.terms.clear()
+	clear(d.guests)
 	for i, n := range d.c.Nodes {
 		d.weigh(int32(i))
-		for _, t := range d.topologies {
-			t.update(d.c, int32(i))
-		}
+		d.readNode(int32(i))
+		d.expect(int32(i))
 		if n == nil {
 			continue
 		}
-		d.addTerms(n.Pods)
-		d.addTerms(n.Nominated)
+		for _, p := range n.Pods {
+			d.terms.add(p.Class)
+		}
+	}
+}
+
+// readNode reads a node's labels anew.
+func (d *Decider) readNode(node int32) {
+	d.keys.update(d.c, node)
+	for _, t := range d.topologies {
+		t.update(d.c, node)
+	}
+}
+
+// expect takes in which pods are nominated to a node: their terms count, in case they arrive.
+func (d *Decider) expect(node int32) {
+	before := d.guests[node]
+	var now []*cluster.PodClass
+	if n := d.c.Nodes[node]; n != nil {
+		for _, p := range n.Nominated {
+			d.terms.add(p.Class)
+			now = append(now, p.Class)
+		}
+	}
+	for _, class := range before {
+		d.terms.remove(class)
+	}
+	if len(now) > 0 {
+		d.guests[node] = now
+	} else {
+		delete(d.guests, node)
 	}
 }
 
@@ -239,12 +271,6 @@ func (d *Decider) weigh(node int32) {
 
 // hasGuests is the sign of a node's balance.
 const hasGuests = -128
-
-func (d *Decider) addTerms(pods []*cluster.Pod) {
-	for _, p := range pods {
-		d.terms.add(p.Class)
-	}
-}
 
 func (d *Decider) topology(label string, perNode bool) *topology {
 	key := topologyKey{label, perNode}
@@ -319,7 +345,7 @@ func (d *Decider) drop(r *ranking) {
 type versions struct {
 	namespaces, services, controllers, devices uint64
 	images                                     uint64
-	terms                                      int
+	terms, keys                                int
 }
 
 func (d *Decider) versions() versions {
@@ -327,7 +353,7 @@ func (d *Decider) versions() versions {
 	return versions{
 		namespaces: c.Namespaces.Version, services: c.Services.Version,
 		controllers: c.ReplicationControllers.Version + c.ReplicaSets.Version + c.StatefulSets.Version,
-		devices:     c.DeviceClasses.Version, images: c.ImagesVersion, terms: d.terms.version,
+		devices:     c.DeviceClasses.Version, images: c.ImagesVersion, terms: d.terms.version, keys: d.keys.version,
 	}
 }
 
@@ -361,4 +387,5 @@ func (d *Decider) makeRoom(r *ranking) {
 		total -= oldest.bytes()
 		d.drop(oldest)
 	}
+	d.dropTopologies(r)
 }

@@ -4,11 +4,14 @@ import (
 	"github.com/berth-k8s/berth/cluster"
 )
 
+// manyReasons is how many a ranking remembers before it is made anew: some name what may be gone. A bucket has room for more.
+const manyReasons = 1 << 12
+
 // catchUp follows the log to its end.
 func (r *ranking) catchUp() {
 	log := &r.d.c.Log
 	changes, known := log.Since(r.seen)
-	if !known || len(changes) > len(r.bucket)/2+64 && len(r.tallies) == 0 {
+	if !known || len(r.reasons) > manyReasons || len(changes) > len(r.bucket)/2+64 && len(r.tallies) == 0 {
 		r.rebuild()
 		return
 	}

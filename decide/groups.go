@@ -1,16 +1,27 @@
 package decide
 
 import (
+	"encoding/binary"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 )
 
-// groupOf returns the group of a key, made if there is none.
-func (r *ranking) groupOf(key groupKey) int32 {
-	if index, ok := r.byKey[key]; ok {
-		return index
+// groupOf returns the group of nodes with that static and those values, made if there is none.
+func (r *ranking) groupOf(static int32, values []int32) int32 {
+	key, long := groupKey{static: static}, ""
+	if len(values) <= inKey {
+		copy(key.values[:], values)
+		if index, ok := r.byKey[key]; ok {
+			return index
+		}
+	} else {
+		long = longKey(static, values)
+		if index, ok := r.byLong[long]; ok {
+			return index
+		}
 	}
-	g := &group{key: key}
+	g := &group{key: key, long: long, values: slices.Clone(values)}
 	var index int32
 	if last := len(r.vacant) - 1; last >= 0 {
 		index, r.vacant = r.vacant[last], r.vacant[:last]
@@ -21,8 +32,20 @@ func (r *ranking) groupOf(key groupKey) int32 {
 		index = int32(len(r.groups))
 		r.groups = append(r.groups, g)
 	}
-	r.byKey[key] = index
+	if g.long != "" {
+		r.byLong[g.long] = index
+	} else {
+		r.byKey[g.key] = index
+	}
 	return index
+}
+
+func longKey(static int32, values []int32) string {
+	key := binary.NativeEndian.AppendUint32(make([]byte, 0, 4+4*len(values)), uint32(static))
+	for _, v := range values {
+		key = binary.NativeEndian.AppendUint32(key, uint32(v))
+	}
+	return string(key)
 }
 
 // release frees a group that has lost its last node.
@@ -36,12 +59,21 @@ func (r *ranking) release(index int32) {
 			return
 		}
 	}
-	if at, ok := r.byKey[g.key]; ok && at == index {
+	at, ok := r.byKey[g.key]
+	if g.long != "" {
+		at, ok = r.byLong[g.long]
+	}
+	if !ok || at != index {
+		return
+	}
+	if g.long != "" {
+		delete(r.byLong, g.long)
+	} else {
 		delete(r.byKey, g.key)
-		r.vacant = append(r.vacant, index)
-		if r.flat != nil && r.live == index {
-			r.live = none
-		}
+	}
+	r.vacant = append(r.vacant, index)
+	if r.flat != nil && r.live == index {
+		r.live = none
 	}
 }
 

@@ -45,7 +45,7 @@ func newMachine(t *draw) *machine {
 		}
 	}
 	m.d = New(m.c, newProfile(t), t.Uint64())
-	m.d.fewDomains = one(t, 0, 2, fewDomains)
+	m.d.fewDomains, m.d.manyDomains, m.d.manyGroups = one(t, 0, 2, fewDomains), one(t, 1, manyDomains), one(t, 1, 4, manyGroups)
 	for range 1 + t.IntN(6) {
 		m.setNode(t)
 	}

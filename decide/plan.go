@@ -153,22 +153,22 @@ func (d *Decider) newPlan(p *cluster.Pod) *plan {
 	pl.planOrder()
 	d.planRoom(pl)
 	d.planTallies(pl)
-	if len(pl.tallies) > maxTallies || pl.maxRoom >= maxBuckets || d.unsuited(pl) {
+	if pl.maxRoom >= maxBuckets || d.unsuited(pl) {
 		pl.way = scanned
 	}
 	return pl
 }
 
-// unsuited finds the odd cases that groups do not express: profiles that ask only a part of a plugin, devices that stand for extended resources, and soft constraints over
-// very many domains, or over domains with and without an empty name that count as one.
+// unsuited finds the odd cases that groups do not express: devices that stand for extended resources, very many spread constraints,
+// and soft ones over domains with and without an empty name that count as one.
 func (d *Decider) unsuited(pl *plan) bool {
-	if pl.room == nil && plugins.WantsDevices(d.c, pl.example) {
+	if len(pl.hard)+len(pl.soft) > maxSpread || pl.room == nil && plugins.WantsDevices(d.c, pl.example) {
 		return true
 	}
 	for i := range pl.soft {
 		if c := &pl.soft[i]; !c.PerNode() {
 			t := d.topology(c.TopologyKey, false)
-			if _, empty := t.values[""]; empty && !pl.everyKey || t.domains() > manyDomains {
+			if _, empty := t.values[""]; empty && !pl.everyKey {
 				return true
 			}
 		}
@@ -196,7 +196,7 @@ func (d *Decider) signature(pl *plan) string {
 	}
 	if len(pl.tallies) > 0 {
 		fmt.Fprintln(&b, pl.attractsItself)
-		d.terms.describe(&b, pl.affinities, pl.hardWeight)
+		d.terms.describe(&b, pl.affinities, pl.hardWeight, &d.keys)
 	}
 	return b.String()
 }

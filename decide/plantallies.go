@@ -31,27 +31,27 @@ func (d *Decider) planTallies(pl *plan) {
 			pl.tallies = append(pl.tallies, tallyPlan{purpose: attract, key: key})
 		}
 		for i := range own.RequiredAntiAffinity {
-			pl.addTally(repel, own.RequiredAntiAffinity[i].TopologyKey)
+			d.addTally(pl, repel, own.RequiredAntiAffinity[i].TopologyKey)
 		}
 		for _, key := range d.terms.repelling(pl.affinities) {
-			pl.addTally(repelledBy, key)
+			d.addTally(pl, repelledBy, key)
 		}
 	}
 	if pl.scoresPods && !(pl.onlyOwnVotes && !pl.affinities.Prefers()) {
 		for _, list := range [][]cluster.WeightedTerm{own.PreferredAffinity, own.PreferredAntiAffinity} {
 			for i := range list {
-				pl.addTally(vote, list[i].TopologyKey)
+				d.addTally(pl, vote, list[i].TopologyKey)
 			}
 		}
 		for _, key := range d.terms.voting(pl.affinities, pl.hardWeight) {
-			pl.addTally(vote, key)
+			d.addTally(pl, vote, key)
 		}
 	}
 }
 
-// addTally lists a purpose once for a key.
-func (pl *plan) addTally(purpose purpose, key string) {
-	if !slices.ContainsFunc(pl.tallies, func(t tallyPlan) bool { return t.purpose == purpose && t.key == key }) {
+// addTally lists a purpose once for a key, if a node has the key.
+func (d *Decider) addTally(pl *plan, purpose purpose, key string) {
+	if d.keys.has(key) && !slices.ContainsFunc(pl.tallies, func(t tallyPlan) bool { return t.purpose == purpose && t.key == key }) {
 		pl.tallies = append(pl.tallies, tallyPlan{purpose: purpose, key: key})
 	}
 }
@@ -65,12 +65,33 @@ func (t *tallyPlan) start(d *Decider) *tally {
 	if perNode {
 		made.byCount = true
 	} else if t.purpose == spreadSoft {
-		made.byCount = false // the domains of the feasible nodes must be told apart
+		made.byCount = n > d.manyDomains // else the domains of the feasible nodes are told apart by their groups
 	}
 	if t.purpose == spreadHard {
 		made.included = make([]int32, n)
 	}
 	return made
+}
+
+// limitGroups makes nodes be grouped by count instead of by domain in some tallies, where there would be a group for each of too many
+// combinations of domains.
+func limitGroups(tallies []*tally, manyGroups int) {
+	for {
+		groups, most := 1, (*tally)(nil)
+		for _, t := range tallies {
+			if t.byCount {
+				continue
+			}
+			groups = min(groups*max(1, t.topology.domains()), 1<<30)
+			if t.purpose != spreadSoft && (most == nil || t.topology.domains() > most.topology.domains()) {
+				most = t
+			}
+		}
+		if groups <= manyGroups || most == nil {
+			return
+		}
+		most.byCount = true
+	}
 }
 
 // countsPodsOf tells by a bit for each spread tally whether it counts the pods of a node.

@@ -45,7 +45,9 @@ type ranking struct {
 
 	groups  []*group
 	byKey   map[groupKey]int32
-	vacant  []int32 // indices in groups that are free
+	byLong  map[string]int32 // instead of byKey, where there are more tallies than a groupKey holds
+	values  []int32          // scratch space
+	vacant  []int32          // indices in groups that are free
 	reasons []reason
 	byText  map[string]int16
 
@@ -67,17 +69,23 @@ type position struct {
 	place int32
 }
 
-// maxTallies bounds what a group's key holds; a class that needs more is decided the plain way.
-const maxTallies = 8
+// maxSpread bounds the spread constraints of a pod: there is a bit for each in ranking.counts. A pod with more is decided the plain
+// way.
+const maxSpread = 8
+
+// inKey is how many tallies a groupKey holds. More make a key of another kind, which costs more to look up.
+const inKey = 8
 
 type groupKey struct {
 	static int32
-	values [maxTallies]int32
+	values [inKey]int32
 }
 
 // group is the nodes that agree in their key.
 type group struct {
 	key      groupKey
+	long     string    // the key where it is too long for a groupKey, which then has the static alone
+	values   []int32   // by tally
 	ok       int32     // nodes in buckets
 	rejected []int32   // nodes by reason
 	buckets  [][]int32 // by score
@@ -111,11 +119,15 @@ func (r *ranking) bytes() int {
 	for _, t := range r.tallies {
 		n += 8*len(t.count) + 4*len(t.included)
 	}
+	n += effectBytes * len(r.effects)
 	if r.candidates != nil {
 		n += 72 * len(r.candidates.byNode)
 	}
 	return n
 }
+
+// effectBytes is about what is kept of a class in ranking.effects.
+const effectBytes = 64
 
 // rebuild reads the whole cluster anew.
 func (r *ranking) rebuild() {
@@ -123,7 +135,7 @@ func (r *ranking) rebuild() {
 	r.seen, r.candidates = c.Log.Len(), nil
 	r.at, r.bucket = nil, make([]int16, len(c.Nodes))
 	r.byParts, r.byStatic, r.statics = map[parts]int32{}, map[staticKey]int32{}, nil
-	r.groups, r.byKey, r.vacant = nil, map[groupKey]int32{}, nil
+	r.groups, r.byKey, r.byLong, r.vacant = nil, map[groupKey]int32{}, map[string]int32{}, nil
 	r.reasons, r.byText = nil, map[string]int16{}
 	r.count()
 	for i := range r.bucket {
@@ -170,6 +182,7 @@ func (r *ranking) count() {
 	for i := range r.plan.tallies {
 		r.tallies = append(r.tallies, r.plan.tallies[i].start(r.d))
 	}
+	limitGroups(r.tallies, r.d.manyGroups)
 	for _, n := range r.d.c.Nodes {
 		if n == nil {
 			continue
@@ -294,17 +307,21 @@ func (r *ranking) reassess(node int32) {
 
 // assess finds the group and the bucket of a node that stands nowhere.
 func (r *ranking) assess(n *cluster.Node) {
-	key := groupKey{static: r.staticOf(n)}
+	static := r.staticOf(n)
+	for len(r.values) < len(r.tallies) {
+		r.values = append(r.values, 0)
+	}
+	clear(r.values)
 	bucket := int16(0)
-	if s := r.statics[key.static]; s.early != nil {
+	if s := r.statics[static]; s.early != nil {
 		bucket = s.bucket
 	} else {
 		bucket = r.roomOf(n.Index)
 		for k, t := range r.tallies {
-			key.values[k] = t.value(t.topology.domain[n.Index])
+			r.values[k] = t.value(t.topology.domain[n.Index])
 		}
 	}
-	group := r.groupOf(key)
+	group := r.groupOf(static, r.values)
 	if r.flat != nil {
 		switch {
 		case bucket <= ^settled:

@@ -41,8 +41,10 @@ const (
 // every decision would look at too many groups. Tests lower it.
 const fewDomains = 32
 
-// manyDomains is up to how many domains a soft constraint may have whose domains have to be told apart among the feasible nodes.
-const manyDomains = 512
+// manyDomains is up to how many domains nodes are grouped by the domain of a soft constraint, since the domains of the feasible nodes
+// have to be counted. With more, every decision counts them node by node, which takes less time than to look at so many groups.
+// manyGroups is how many combinations of domains there may be. Tests lower both.
+const manyDomains, manyGroups = 512, 1024
 
 // value is what nodes of the domain are grouped by.
 func (t *tally) value(domain int32) int32 {

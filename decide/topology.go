@@ -1,6 +1,8 @@
 package decide
 
 import (
+	"maps"
+
 	"github.com/berth-k8s/berth/cluster"
 )
 
@@ -11,6 +13,8 @@ type topology struct {
 
 	domain []int32 // by node; none where the node has no such label or does not exist
 	values map[string]int32
+	names  []string // the values, by domain
+	vacant []int32  // domains that lost their last node, for the next values: whoever counts by domain counts anew when nodes change
 	// The nodes of a domain are a chain: first by domain, next by node.
 	first, next []int32
 }
@@ -25,7 +29,7 @@ func newTopology(c *cluster.Cluster, key string, perNode bool) *topology {
 	return t
 }
 
-// domains returns how many domains there are or have been.
+// domains returns how many domains there are, those included that are vacant.
 func (t *topology) domains() int {
 	if t.perNode {
 		return len(t.domain)
@@ -60,11 +64,17 @@ func (t *topology) read(n *cluster.Node, node int32) int32 {
 		return none
 	}
 	domain, known := t.values[value]
-	if !known {
-		domain = int32(len(t.first))
-		t.values[value] = domain
-		t.first = append(t.first, none)
+	if known {
+		return domain
 	}
+	if last := len(t.vacant) - 1; last >= 0 {
+		domain, t.vacant = t.vacant[last], t.vacant[:last]
+		t.names[domain] = value
+	} else {
+		domain = int32(len(t.first))
+		t.first, t.names = append(t.first, none), append(t.names, value)
+	}
+	t.values[value] = domain
 	return domain
 }
 
@@ -81,7 +91,11 @@ func (t *topology) unlink(node, domain int32) {
 		return
 	}
 	if t.first[domain] == node {
-		t.first[domain] = t.next[node]
+		if t.first[domain] = t.next[node]; t.first[domain] == none {
+			delete(t.values, t.names[domain])
+			t.names[domain] = ""
+			t.vacant = append(t.vacant, domain)
+		}
 		return
 	}
 	for before := t.first[domain]; before != none; before = t.next[before] {
@@ -101,4 +115,22 @@ func (t *topology) each(domain int32, f func(node int32)) {
 	for node := t.first[domain]; node != none; node = t.next[node] {
 		f(node)
 	}
+}
+
+// dropTopologies forgets those that no ranking counts by any more, the given one included.
+func (d *Decider) dropTopologies(r *ranking) {
+	const few = 8 // not worth the trouble
+	if len(d.topologies) <= few {
+		return
+	}
+	used := map[*topology]bool{}
+	for _, t := range r.tallies {
+		used[t.topology] = true
+	}
+	for _, other := range d.rankings {
+		for _, t := range other.tallies {
+			used[t.topology] = true
+		}
+	}
+	maps.DeleteFunc(d.topologies, func(_ topologyKey, t *topology) bool { return !used[t] })
 }

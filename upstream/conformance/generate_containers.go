@@ -72,20 +72,30 @@ func (g *generator) requests() v1.ResourceList {
 	return list
 }
 
-// hugeRequest makes the pod ask for nearly as much as 64 bits hold. Only pods that wait do, and only one of their containers: sums that
-// are larger wrap around upstream.
+// hugeRequest makes the pod ask for nearly as much as 64 bits hold. Only pods that wait do, in one container, and with what is
+// requested on any node it still fits into 64 bits: larger sums wrap around upstream.
 func (g *generator) hugeRequest(pod *v1.Pod) {
 	pod.Spec.Containers, pod.Spec.InitContainers, pod.Spec.Overhead, pod.Spec.Resources = pod.Spec.Containers[:1], nil, nil, nil
 	list := v1.ResourceList{}
 	switch g.IntN(3) {
 	case 0:
-		g.put(list, v1.ResourceCPU, "4611686018427387", "9223372036854775")
+		g.put(list, v1.ResourceCPU, "4611686018427387", "9000000000000000")
 	case 1:
-		g.put(list, v1.ResourceMemory, "4611686018427387904", "9223372036854775806", "9223372036854775807")
+		g.put(list, v1.ResourceMemory, "4611686018427387904", "9000000000000000000")
 	case 2:
-		g.put(list, pick(g, v1.ResourceEphemeralStorage, gpu, "example.com/foo"), "9223372036854775806", "9223372036854775807")
+		g.put(list, pick(g, v1.ResourceEphemeralStorage, gpu, "example.com/foo"), "4611686018427387904", "9000000000000000000")
 	}
 	pod.Spec.Containers[0].Resources.Requests = list
+}
+
+// asksForHuge tells whether hugeRequest has had its way.
+func asksForHuge(pod *v1.Pod) bool {
+	for _, quantity := range pod.Spec.Containers[0].Resources.Requests {
+		if quantity.Value() > 1<<50 {
+			return true
+		}
+	}
+	return false
 }
 
 // podLevel gives the pod requests of its own, no less than its containers' (the API server refuses others).

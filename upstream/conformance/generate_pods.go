@@ -143,7 +143,7 @@ func (g *generator) nominated() {
 func (g *generator) pending() {
 	for range g.between(2, 6) {
 		pod := g.pod("wait")
-		if g.chance(0.07) {
+		if g.chance(0.07) && !asksForHuge(pod) { // two guests of a node would be too much to add up
 			pod.Status.NominatedNodeName = pick(g, pick(g, g.w.Nodes...).Name, "unknown-node")
 		}
 		if g.chance(0.03) { // such a pod is not tried, but can be
