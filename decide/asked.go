@@ -90,26 +90,31 @@ func (d *Decider) chooseAmong(r *ranking, p *cluster.Pod, pl *plan, q questions)
 func (r *ranking) left(q questions) (left []int32, failed bool) {
 	nodes := r.d.asked[:0]
 	for i, bucket := range r.bucket {
-		if bucket >= 0 {
+		if bucket >= 0 || bucket > ^settled && r.plan.asksEarly {
 			nodes = append(nodes, int32(i))
 		}
 	}
 	r.d.asked = nodes
 	before := make([]int, len(r.groups))
 	for i, g := range r.groups {
-		if before[i] = len(r.plan.steps); g.ok > 0 && !g.feasible {
-			plugin, _ := r.judgeGroup(g)
-			before[i] = r.plan.stepOf(plugin)
+		if before[i] = len(r.plan.steps); g.ok > 0 && !g.feasible || g.ok == 0 && r.plan.asksEarly {
+			if plugin, rejection := r.judgeGroup(g); rejection != nil {
+				before[i] = r.plan.stepOf(plugin)
+			}
 		}
 	}
 	verdicts := make([]verdict, len(nodes))
 	parallel(len(nodes), func(i int) {
-		group := r.groupAt(nodes[i])
-		rejection := q.ask(r.plan, before[group], r.d.c.Nodes[nodes[i]])
+		group, bucket := r.groupAt(nodes[i]), r.bucket[nodes[i]]
+		step := before[group]
+		if bucket < 0 {
+			step = min(step, r.plan.stepOf(r.reasons[reasonIn(bucket)].plugin))
+		}
+		rejection := q.ask(r.plan, step, r.d.c.Nodes[nodes[i]])
 		switch {
 		case rejection != nil && rejection.Err != nil:
 			verdicts[i] = fails
-		case rejection == nil && r.groups[group].feasible:
+		case rejection == nil && bucket >= 0 && r.groups[group].feasible:
 			verdicts[i] = passes
 		}
 	})

@@ -1,7 +1,12 @@
 package decide
 
 import (
+	"errors"
+	"slices"
 	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/berth-k8s/berth/cluster"
 	"github.com/berth-k8s/berth/plugins"
@@ -36,6 +41,44 @@ func TestPodIsRejectedInTheOrderAtPreFilter(t *testing.T) {
 		d.Decide(p)
 		if f := d.Diagnose(p); f.Rejector != first {
 			t.Errorf("the fast way: %s rejects the pod, want %s", f.Rejector, first)
+		}
+	}
+}
+
+// failing cannot judge one node.
+type failing struct{}
+
+func (failing) Name() string        { return "Failing" }
+func (failing) Reads() plugins.Part { return plugins.Contents | plugins.Objects }
+func (failing) Filter(*cluster.Cluster, *cluster.Pod) plugins.Judge {
+	return plugins.Judge{Node: func(n *cluster.Node) *plugins.Rejection {
+		if n.Name == "node-0" {
+			return &plugins.Rejection{Err: errors.New("it cannot be judged")}
+		}
+		return nil
+	}}
+}
+
+// TestPluginFailsOnNodeThatAnotherRejects: the attempt fails if the plugin that fails is asked before the one that rejects the node,
+// and only then.
+func TestPluginFailsOnNodeThatAnotherRejects(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		profile := plugins.Default()
+		if before {
+			profile.Filters = append([]plugins.Filter{failing{}}, profile.Filters...)
+		} else {
+			profile.Filters = append(slices.Clone(profile.Filters), failing{})
+		}
+		c := benchCluster(3, false)
+		full := benchPod(0, "plain")
+		full.UID, full.Spec.NodeName = "full", "node-0"
+		full.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("32")}
+		c.SetPod(full)
+		d := New(c, profile, 1)
+		p := c.Pending(benchPod(1, "plain"))
+		fast, plain := d.Decide(p), Evaluate(c, profile, p)
+		if (fast.Err != nil) != before || (plain.Err != nil) != before {
+			t.Errorf("asked before: %t; the fast way fails with %v, the plain way with %v", before, fast.Err, plain.Err)
 		}
 	}
 }

@@ -56,6 +56,7 @@ type plan struct {
 	steps                    []step
 	spreadStep, affinityStep int
 	usualOrder               bool
+	asksEarly                bool // one of the asked stands before a filter of contents
 }
 
 // step is a filter: one of the asked, or a judge; neither: one that counts pods by domain.
@@ -87,6 +88,9 @@ func (pl *plan) planOrder() {
 		is[f.name] = contents
 	}
 	pl.usualOrder = slices.IsSortedFunc(pl.steps[len(pl.early):], func(a, b step) int { return is[a.name] - is[b.name] })
+	for _, f := range pl.contents {
+		pl.asksEarly = pl.asksEarly || len(pl.asked) > 0 && pl.asked[0].step < pl.stepOf(f.name)
+	}
 	pl.spreadStep, pl.affinityStep = pl.stepOf(spreadPlugin), pl.stepOf(affinityPlugin)
 }
 
