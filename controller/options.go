@@ -32,6 +32,7 @@ type Options struct {
 	Lock        string // kind of Lead's object
 	Eviction    eviction.Options
 	NodeHealth  nodehealth.Options
+	Shadow      ShadowOptions
 
 	flags *pflag.FlagSet // as they were given, for /flagz
 }
@@ -56,6 +57,11 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Health, "health-bind-address", o.Health,
 		"address of /healthz, /livez, /readyz, /metrics, /statusz, /configz and /flagz, plain HTTP; port 0 takes a free one, empty is none")
 	flags.BoolVar(&o.Profiling, "profiling", o.Profiling, "also serve /debug/pprof/ there, to everybody who reaches it")
+
+	s := &o.Shadow
+	flags.BoolVar(&s.On, "shadow", s.On, "decide nothing and write nothing: compare what kube-controller-manager's controllers do with what Berth's would have done; /shadow tells, and berth shadow report")
+	flags.StringVar(&s.Report, "shadow-report", s.Report, "with --shadow: write the comparison to this file as JSON, every minute and at the end")
+	flags.StringVar(&s.Scheduler, "shadow-scheduler-report", s.Scheduler, "with --shadow: file that berth scheduler --shadow writes its report to, to be told beside this one")
 
 	o.Lead.AddFlags(flags)
 	flags.StringVar(&o.Lock, "leader-elect-resource-lock", o.Lock, "kind of object that is the lock: leases")
@@ -86,6 +92,9 @@ func (o *Options) Validate() error {
 	}
 	if !o.enabled(evictionlive.Name) && !o.enabled(nodehealthlive.Name) {
 		return fmt.Errorf("--controllers: %v: selects none", o.Controllers)
+	}
+	if !o.Shadow.On && (o.Shadow.Report != "" || o.Shadow.Scheduler != "") {
+		return fmt.Errorf("--shadow-report and --shadow-scheduler-report: go with --shadow")
 	}
 	if o.Lead.Elect && o.Lock != "leases" {
 		return fmt.Errorf("--leader-elect-resource-lock: %q: must be leases", o.Lock)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/berth-k8s/berth/controller/eventlog"
+	"github.com/berth-k8s/berth/controller/shadow"
 	evictionlive "github.com/berth-k8s/berth/eviction/live"
 	"github.com/berth-k8s/berth/lead"
 	nodehealthlive "github.com/berth-k8s/berth/nodehealth/live"
@@ -29,6 +31,8 @@ type Controller struct {
 	server  *serve.Server
 	evictor atomic.Pointer[evictionlive.Evictor]
 	health  atomic.Pointer[nodehealthlive.Controller]
+
+	follower *shadow.Follower // with --shadow, and then nothing of the above but the server
 }
 
 // ErrLeadershipLost ends Run when another replica leads: what this one knows
@@ -43,7 +47,12 @@ func New(config *rest.Config, options Options) (*Controller, error) {
 	}
 	c := &Controller{options: options, config: config}
 	var err error
-	if c.elector, err = lead.New(c.clientConfig("berth-controller/leader-election", 20), options.Lead, nil); err != nil {
+	if options.Shadow.On {
+		err = c.newShadow()
+	} else {
+		c.elector, err = lead.New(c.clientConfig("berth-controller/leader-election", 20), options.Lead, nil)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if c.server, err = serve.Listen(serve.Options{Plain: options.Health}); err != nil {
@@ -61,10 +70,24 @@ func (c *Controller) Run(ctx context.Context) error {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		c.server.Run(serving, serve.Handlers{Plain: c.endpoints().Handler()}, nil)
+		c.server.Run(serving, serve.Handlers{Plain: c.handler()}, nil)
 	}()
 	defer func() { stopServing(); <-served }()
+	if c.follower != nil {
+		return c.runShadow(ctx)
+	}
 	return c.elector.Run(ctx, c.lead)
+}
+
+// handler serves the endpoints and, of a shadow, its reports.
+func (c *Controller) handler() http.Handler {
+	if c.follower == nil {
+		return c.endpoints().Handler()
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", c.endpoints().Handler())
+	mux.HandleFunc("/shadow", c.serveShadow)
+	return mux
 }
 
 // lead runs the controllers until the context ends.
@@ -133,9 +156,13 @@ func (c *Controller) clientConfig(agent string, qps float32) *rest.Config {
 func (c *Controller) endpoints() *serve.Endpoints {
 	own := metrics.NewKubeRegistry()
 	own.MustRegister(Metrics()...)
+	var live []serve.Check
+	if c.elector != nil {
+		live = []serve.Check{{Name: "leaderElection", Failed: c.elector.Alive}}
+	}
 	return &serve.Endpoints{
 		Component: "berth-controller",
-		Live:      []serve.Check{{Name: "leaderElection", Failed: c.elector.Alive}},
+		Live:      live,
 		Ready:     []serve.Check{{Name: "watches", Failed: func(*http.Request) error { return c.notReady() }}},
 		Metrics:   own,
 		Config:    c.options.configz,
@@ -146,11 +173,17 @@ func (c *Controller) endpoints() *serve.Endpoints {
 
 // Metrics are those of all controllers.
 func Metrics() []metrics.Registerable {
-	return append(evictionlive.Metrics(), nodehealthlive.Metrics()...)
+	return slices.Concat(evictionlive.Metrics(), nodehealthlive.Metrics(), shadow.Metrics())
 }
 
 // notReady says what is missing. A replica that stands by is ready to.
 func (c *Controller) notReady() error {
+	if c.follower != nil {
+		if !c.follower.Synced() {
+			return errors.New("shadow: not all pods, nodes and leases have been seen yet")
+		}
+		return nil
+	}
 	if !c.elector.Leading() {
 		if c.options.Lead.Elect {
 			return nil

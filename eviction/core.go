@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"iter"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +17,8 @@ type Options struct {
 	// all the same (zero: never).
 	Budgets    bool
 	BudgetsFor time.Duration
+	// Watches has the Core keep deadlines and ask for nothing.
+	Watches bool
 	// Wall is what clocks on walls, by which others write times into objects,
 	// show at a moment of the Core's own clock, which nobody sets. nil: the same.
 	Wall func(now time.Time) time.Time
@@ -113,8 +116,10 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		c.answered(now, e)
 	case Tick:
 	}
-	c.note(now)
-	c.begin(now)
+	if !c.options.Watches {
+		c.note(now)
+		c.begin(now)
+	}
 	return c.actions
 }
 
@@ -137,6 +142,21 @@ func (c *Core) Pending() map[string]int { return c.pending }
 
 // Stats returns the counts since New.
 func (c *Core) Stats() Stats { return c.stats }
+
+// Going are the pods that are to go, now or at a time to come, and that no try
+// is under way for; in no order.
+func (c *Core) Going() iter.Seq2[Pod, Due] {
+	return func(yield func(Pod, Due) bool) {
+		for _, p := range c.queue {
+			if !yield(p.Pod, p.due) {
+				return
+			}
+		}
+	}
+}
+
+// Pods is how many pods on nodes there are.
+func (c *Core) Pods() int { return len(c.pods) }
 
 // Due is when the pod has to go, as far as the watches have shown.
 func (c *Core) Due(uid types.UID) (Due, bool) {

@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// isOwn reports whether a taint is Berth's to put on and take off: those that
+// IsOwn reports whether a taint is node health's to put on and take off: those that
 // keep pods off for a condition or a cordon, and the two that evict.
-func isOwn(taint *v1.Taint) bool {
+func IsOwn(taint *v1.Taint) bool {
 	switch taint.Effect {
 	case v1.TaintEffectNoSchedule:
 		if taint.Key == v1.TaintNodeUnschedulable {
@@ -31,7 +31,7 @@ func isOwn(taint *v1.Taint) bool {
 
 // evicts reports whether a taint is one that evicts for the node's health.
 func evicts(taint *v1.Taint) bool {
-	return taint.Effect == v1.TaintEffectNoExecute && isOwn(taint)
+	return taint.Effect == v1.TaintEffectNoExecute && IsOwn(taint)
 }
 
 // wanted are Berth's own taints as the node's state asks for them; evict says
@@ -64,7 +64,7 @@ func (n *Node) taints(now time.Time, evict bool) (list []v1.Taint, differs bool)
 	evictingSince := atSeconds(now)
 	for i := range n.Taints {
 		t := &n.Taints[i]
-		if !isOwn(t) {
+		if !IsOwn(t) {
 			list = append(list, *t)
 			continue
 		}

@@ -48,6 +48,7 @@ to leave: scheduling, preemption and eviction for Kubernetes.
 		newWhatIfCommand(),
 		newRecordCommand(),
 		newCheckCommand(),
+		newShadowCommand(),
 		newUICommand(),
 		newVersion(),
 	)

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-k8s/berth/controller/shadow"
+	"github.com/berth-k8s/berth/internal/answer"
+)
+
+func newShadowCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "shadow",
+		GroupID: groupAsk,
+		Short:   "What Berth would have done beside kube-scheduler and kube-controller-manager",
+		Args:    noUnknownCommand,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newShadowReport())
+	return cmd
+}
+
+func newShadowReport() *cobra.Command {
+	format := "markdown"
+	cmd := &cobra.Command{
+		Use:   "report FILE|URL|-...",
+		Short: "Make a page of what shadows found",
+		Long: `Make a page of what berth scheduler --shadow and berth controller --shadow
+found: for how long, how often both decided the same, where they differed, and
+what would have been otherwise with Berth in charge.
+
+Each argument is a report: the file of --shadow-report, the address of the
+controller's /shadow, which tells both, or - for standard input.`,
+		Example: `  berth shadow report controller.json scheduler.json
+  berth shadow report -o html http://127.0.0.1:10357/shadow > shadow.html
+  kubectl get --raw /api/v1/namespaces/berth-system/services/http:berth-shadow:http/proxy/shadow | berth shadow report -`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var all shadow.Reports
+			for _, from := range args {
+				text, err := readReport(cmd.Context(), from, cmd.InOrStdin())
+				if err != nil {
+					return err
+				}
+				read, err := shadow.Read(text)
+				if err != nil {
+					return fmt.Errorf("%s: not a shadow's report: %w", from, err)
+				}
+				all.Merge(read)
+			}
+			if all.Controller == nil && all.Scheduler == nil {
+				return fmt.Errorf("%s: no shadow's report in it", strings.Join(args, ", "))
+			}
+			switch out := cmd.OutOrStdout(); format {
+			case "markdown":
+				return all.WriteMarkdown(out)
+			case "html":
+				return all.WriteHTML(out)
+			case "json", "yaml":
+				return answer.Write(out, format, all, nil)
+			}
+			return usagef("--output: %q: must be markdown, html, json or yaml", format)
+		},
+	}
+	cmd.Flags().StringVarP(&format, "output", "o", format, "markdown, html (one page that needs nothing beside itself), json or yaml")
+	return cmd
+}
+
+// longestReport bounds what is read: a report is a few kilobytes.
+const longestReport = 16 << 20
+
+func readReport(ctx context.Context, from string, in io.Reader) ([]byte, error) {
+	switch {
+	case from == "-":
+		return io.ReadAll(io.LimitReader(in, longestReport))
+	case strings.HasPrefix(from, "http://"), strings.HasPrefix(from, "https://"):
+		return fetchReport(ctx, from)
+	}
+	return os.ReadFile(from)
+}
+
+func fetchReport(ctx context.Context, url string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s: want the /shadow of berth controller --shadow", url, response.Status)
+	}
+	return io.ReadAll(io.LimitReader(response.Body, longestReport))
+}

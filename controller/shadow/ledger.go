@@ -1,0 +1,188 @@
+package shadow
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// Same is how far apart two decisions may be and count as made at the same
+	// moment: watches, passes and whole seconds in objects account for as much.
+	Same = 5 * time.Second
+	// Patience is how long one side waits for the other before they differ. A
+	// zone's rate lets a node be tainted each 10 s, in an order that may differ.
+	Patience = time.Minute
+	// most is how many differences a report lists, the widest first.
+	most = 50
+)
+
+// Kind is what was decided.
+type Kind string
+
+const (
+	Eviction Kind = "eviction" // a pod goes for a NoExecute taint
+	Taint    Kind = "taint"    // a taint for a node's health comes or goes
+)
+
+// Outcome is how the two sides compare.
+type Outcome string
+
+const (
+	AtOnce    Outcome = "same"       // both, within Same
+	Later     Outcome = "later"      // both, the other controller later
+	Earlier   Outcome = "earlier"    // both, the other controller earlier
+	OnlyBerth Outcome = "only-berth" // the other controller did not, within Patience
+	OnlyOther Outcome = "only-other" // Berth would not have
+)
+
+// Outcomes are all there are.
+var Outcomes = []Outcome{AtOnce, Later, Earlier, OnlyBerth, OnlyOther}
+
+// Decision is one thing that at least one side decided.
+type Decision struct {
+	Kind    Kind      `json:"kind"`
+	Object  string    `json:"object"` // "node-1", "default/web-0"
+	What    string    `json:"what"`   // "node.kubernetes.io/unreachable:NoExecute added"
+	Outcome Outcome   `json:"outcome"`
+	At      time.Time `json:"at"`
+	// LagSeconds is by how much the other controller was later. Of what only
+	// one side decided it is how long it was waited for.
+	LagSeconds float64 `json:"lagSeconds"`
+	Why        string  `json:"why,omitempty"`
+}
+
+// Tally sums the decisions of a kind up.
+type Tally struct {
+	Decisions int             `json:"decisions"`
+	Outcomes  map[Outcome]int `json:"outcomes"`
+	// LateSeconds is by how much the other controller was later in all, of the
+	// decisions that it made later; MaxLateSeconds the largest.
+	LateSeconds    float64 `json:"lateSeconds"`
+	MaxLateSeconds float64 `json:"maxLateSeconds"`
+}
+
+// Agreement is the fraction of decisions that both made, at whatever time.
+func (t *Tally) Agreement() float64 {
+	if t == nil || t.Decisions == 0 {
+		return 1
+	}
+	return 1 - float64(t.Outcomes[OnlyBerth]+t.Outcomes[OnlyOther])/float64(t.Decisions)
+}
+
+// Report is what came of the comparison until now.
+type Report struct {
+	APIVersion  string          `json:"apiVersion"`
+	Kind        string          `json:"kind"`
+	Since       time.Time       `json:"since"`
+	Until       time.Time       `json:"until"`
+	Nodes       int             `json:"nodes"`
+	Pods        int             `json:"pods"`
+	Tallies     map[Kind]*Tally `json:"tallies"`
+	Differences []Decision      `json:"differences,omitempty"`
+}
+
+// Ledger collects decisions. It is safe for concurrent use.
+type Ledger struct {
+	// Told, if set before use, is called with each decision.
+	Told func(Decision)
+
+	mu     sync.Mutex
+	report Report
+}
+
+// NewLedger returns a ledger that begins now.
+func NewLedger(now time.Time) *Ledger {
+	tallies := map[Kind]*Tally{}
+	for _, kind := range []Kind{Eviction, Taint} {
+		tallies[kind] = &Tally{Outcomes: map[Outcome]int{}}
+	}
+	return &Ledger{report: Report{APIVersion: "berth.dev/v1alpha1", Kind: "ControllerShadow", Since: now.UTC(), Tallies: tallies}}
+}
+
+// both takes in what both sides decided, the other controller later by lag.
+func (l *Ledger) both(d Decision, lag time.Duration) {
+	switch {
+	case lag > Same:
+		d.Outcome = Later
+	case lag < -Same:
+		d.Outcome = Earlier
+	default:
+		d.Outcome = AtOnce
+	}
+	d.LagSeconds = lag.Seconds()
+	l.add(d)
+}
+
+// one takes in what only one side decided, and how long the other was waited for.
+func (l *Ledger) one(d Decision, outcome Outcome, waited time.Duration) {
+	d.Outcome, d.LagSeconds = outcome, waited.Seconds()
+	l.add(d)
+}
+
+func (l *Ledger) add(d Decision) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d.At = d.At.UTC().Truncate(time.Millisecond)
+	t := l.report.Tallies[d.Kind]
+	t.Decisions++
+	t.Outcomes[d.Outcome]++
+	if d.Outcome == Later {
+		t.LateSeconds += d.LagSeconds
+		t.MaxLateSeconds = max(t.MaxLateSeconds, d.LagSeconds)
+	}
+	if d.Outcome != AtOnce {
+		l.report.Differences = widest(append(l.report.Differences, d))
+	}
+	if l.Told != nil {
+		l.Told(d)
+	}
+}
+
+// widest keeps the differences that matter most: first those of one side alone,
+// then by how far apart the two were. Among equals the older ones stay.
+func widest(list []Decision) []Decision {
+	alone := func(d *Decision) int {
+		if d.Outcome == OnlyBerth || d.Outcome == OnlyOther {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(list, func(a, b Decision) int {
+		return cmp.Or(cmp.Compare(alone(&a), alone(&b)), cmp.Compare(abs(b.LagSeconds), abs(a.LagSeconds)))
+	})
+	return list[:min(len(list), most)]
+}
+
+func abs(x float64) float64 { return max(x, -x) }
+
+// Report is what came of it until now.
+func (l *Ledger) Report(now time.Time) *Report {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	report := l.report
+	report.Until = now.UTC()
+	report.Differences = slices.Clone(report.Differences)
+	report.Tallies = map[Kind]*Tally{}
+	for kind, t := range l.report.Tallies {
+		copied := *t
+		copied.Outcomes = map[Outcome]int{}
+		for outcome, n := range t.Outcomes {
+			copied.Outcomes[outcome] = n
+		}
+		report.Tallies[kind] = &copied
+	}
+	return &report
+}
+
+// seen says how many nodes and pods there are.
+func (l *Ledger) seen(kind Kind, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if kind == Taint {
+		l.report.Nodes = n
+	} else {
+		l.report.Pods = n
+	}
+}

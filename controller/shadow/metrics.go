@@ -1,0 +1,40 @@
+package shadow
+
+import "k8s.io/component-base/metrics"
+
+var (
+	decisions = metrics.NewCounterVec(&metrics.CounterOpts{
+		Name:           "berth_shadow_decisions_total",
+		Help:           "Decisions of kube-controller-manager's node-lifecycle and taint-eviction controllers, or of Berth's in their place, by how the two compare: same, later and earlier are of the other controller; only-berth and only-other were not followed within a minute.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"kind", "outcome"})
+	lag = metrics.NewHistogramVec(&metrics.HistogramOpts{
+		Name:           "berth_shadow_lag_seconds",
+		Help:           "By how much the other controller decided later than Berth would have, of decisions that both make.",
+		Buckets:        []float64{-60, -10, -5, -1, 0, 1, 5, 10, 30, 60, 120, 300, 600},
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"kind"})
+	agreement = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Name:           "berth_shadow_agreement_ratio",
+		Help:           "Fraction of decisions that both make, at whatever time, since the start.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"kind"})
+	placements = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Name:           "berth_shadow_placements",
+		Help:           "Pods that another scheduler bound, by how Berth's scheduler judges the node, as its report of --shadow-report says.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"outcome"})
+)
+
+// Metrics are the package's, for the registry of the process that runs it.
+func Metrics() []metrics.Registerable {
+	return []metrics.Registerable{decisions, lag, agreement, placements}
+}
+
+// count takes a decision into the metrics.
+func count(d Decision) {
+	decisions.WithLabelValues(string(d.Kind), string(d.Outcome)).Inc()
+	if d.Outcome != OnlyBerth && d.Outcome != OnlyOther {
+		lag.WithLabelValues(string(d.Kind)).Observe(d.LagSeconds)
+	}
+}

@@ -1,0 +1,196 @@
+package shadow
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+	"time"
+)
+
+// page is what a report says, in sentences and tables, before it is markdown or
+// HTML.
+type page struct {
+	Title    string
+	Lead     []string
+	Sections []section
+}
+
+type section struct {
+	Title string
+	Text  []string
+	Head  []string
+	Rows  [][]string
+}
+
+//go:embed page.html
+var pageHTML string
+
+var asHTML = template.Must(template.New("page").Parse(pageHTML))
+
+// WriteHTML writes a page that needs nothing beside itself.
+func (r Reports) WriteHTML(out io.Writer) error { return asHTML.Execute(out, r.page()) }
+
+// WriteMarkdown writes the same as markdown.
+func (r Reports) WriteMarkdown(out io.Writer) error {
+	var text strings.Builder
+	p := r.page()
+	fmt.Fprintf(&text, "# %s\n", p.Title)
+	for _, line := range p.Lead {
+		fmt.Fprintf(&text, "\n%s\n", line)
+	}
+	for _, s := range p.Sections {
+		fmt.Fprintf(&text, "\n## %s\n", s.Title)
+		for _, line := range s.Text {
+			fmt.Fprintf(&text, "\n%s\n", line)
+		}
+		if len(s.Rows) == 0 {
+			continue
+		}
+		fmt.Fprintf(&text, "\n| %s |\n|%s\n", strings.Join(s.Head, " | "), strings.Repeat(" --- |", len(s.Head)))
+		for _, row := range s.Rows {
+			cells := make([]string, len(row))
+			for i, cell := range row {
+				cells[i] = strings.ReplaceAll(cell, "|", `\|`)
+			}
+			fmt.Fprintf(&text, "| %s |\n", strings.Join(cells, " | "))
+		}
+	}
+	_, err := io.WriteString(out, text.String())
+	return err
+}
+
+func (r Reports) page() page {
+	p := page{Title: "Berth in shadow"}
+	if c := r.Controller; c != nil {
+		p.Lead = append(p.Lead, fmt.Sprintf("Node health and taint eviction were compared %s, on %d nodes with %d pods at the end. Berth wrote nothing.",
+			between(c.Since, c.Until), c.Nodes, c.Pods))
+	}
+	if s := r.Scheduler; s != nil {
+		p.Lead = append(p.Lead, fmt.Sprintf("Placements were compared %s: %d pods. Berth wrote nothing.", between(s.Since, s.Until), s.Pods))
+	}
+	p.Sections = append(p.Sections, r.saved())
+	if r.Scheduler != nil {
+		p.Sections = append(p.Sections, r.Scheduler.sections()...)
+	}
+	if r.Controller != nil {
+		p.Sections = append(p.Sections, r.Controller.sections()...)
+	}
+	return p
+}
+
+func between(since, until time.Time) string {
+	return fmt.Sprintf("for %s, from %s to %s", span(until.Sub(since)), since.Format("2006-01-02 15:04 MST"), until.Format("2006-01-02 15:04 MST"))
+}
+
+// span is a duration as people say it.
+func span(d time.Duration) string {
+	switch {
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%.1f days", d.Hours()/24)
+	case d >= 2*time.Hour:
+		return fmt.Sprintf("%.1f hours", d.Hours())
+	case d >= 2*time.Minute:
+		return fmt.Sprintf("%.0f minutes", d.Minutes())
+	}
+	return fmt.Sprintf("%.0f s", d.Seconds())
+}
+
+// saved is what would have been otherwise with Berth in charge.
+func (r Reports) saved() section {
+	s := section{Title: "What Berth would have done otherwise", Head: []string{"", ""}}
+	add := func(what string, value string) { s.Rows = append(s.Rows, []string{what, value}) }
+	if c := r.Controller; c != nil {
+		e, t := c.Tallies[Eviction], c.Tallies[Taint]
+		add("pods that were evicted without a reason at that moment", fmt.Sprint(count0(e, OnlyOther)))
+		add("pods that had to go and were still there a minute later", fmt.Sprint(count0(e, OnlyBerth)))
+		add("pods that were evicted late", fmt.Sprintf("%d, %s in all, %s at most", count0(e, Later), span(late(e)), span(latest(e))))
+		add("pods that were evicted too early", fmt.Sprint(count0(e, Earlier)))
+		add("taints for a node's health that came or went late", fmt.Sprintf("%d, %s at most", count0(t, Later), span(latest(t))))
+		add("taints that only Berth would have added or removed", fmt.Sprint(count0(t, OnlyBerth)))
+		add("taints that only the other controller added or removed", fmt.Sprint(count0(t, OnlyOther)))
+	}
+	if p := r.Scheduler; p != nil {
+		add("pods that were placed on a node that was not the best", fmt.Sprintf("%s, %.1f points below it on average, %d at most", share(p.Worse, p.Pods), p.MeanGainWorse, p.MaxGain))
+		add("pods that were placed on a node that Berth's filters refuse", share(p.Rejected, p.Pods))
+	}
+	if len(s.Rows) == 0 {
+		s.Text = []string{"Nothing was compared."}
+	}
+	return s
+}
+
+func count0(t *Tally, outcome Outcome) int {
+	if t == nil {
+		return 0
+	}
+	return t.Outcomes[outcome]
+}
+
+func late(t *Tally) time.Duration {
+	if t == nil {
+		return 0
+	}
+	return time.Duration(t.LateSeconds * float64(time.Second))
+}
+
+func latest(t *Tally) time.Duration {
+	if t == nil {
+		return 0
+	}
+	return time.Duration(t.MaxLateSeconds * float64(time.Second))
+}
+
+func share(part, whole int) string {
+	if whole == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%d of %d (%.1f %%)", part, whole, 100*float64(part)/float64(whole))
+}
+
+var saysOutcome = map[Outcome]string{
+	AtOnce: "both, within " + Same.String(), Later: "both, kube-controller-manager later", Earlier: "both, kube-controller-manager earlier",
+	OnlyBerth: "only Berth", OnlyOther: "only kube-controller-manager",
+}
+
+func (r *Report) sections() []section {
+	sums := section{Title: "Node health and evictions", Head: []string{"decisions", "evictions", "taints"}}
+	for _, outcome := range Outcomes {
+		sums.Rows = append(sums.Rows, []string{saysOutcome[outcome], fmt.Sprint(count0(r.Tallies[Eviction], outcome)), fmt.Sprint(count0(r.Tallies[Taint], outcome))})
+	}
+	sums.Rows = append(sums.Rows, []string{"both, of all",
+		fmt.Sprintf("%.2f %%", 100*r.Tallies[Eviction].Agreement()), fmt.Sprintf("%.2f %%", 100*r.Tallies[Taint].Agreement())})
+	if len(r.Differences) == 0 {
+		return []section{sums}
+	}
+	list := section{
+		Title: "Where they differed", Head: []string{"when", "what", "", "decided by", "kube-controller-manager later by", "why"},
+		Text: []string{fmt.Sprintf("The widest %d, those of one side alone first.", len(r.Differences))},
+	}
+	for _, d := range r.Differences {
+		lag := ""
+		if d.Outcome == Later || d.Outcome == Earlier {
+			lag = fmt.Sprintf("%.1f s", d.LagSeconds)
+		}
+		list.Rows = append(list.Rows, []string{d.At.Format("01-02 15:04:05"), d.Object, d.What, saysOutcome[d.Outcome], lag, d.Why})
+	}
+	return []section{sums, list}
+}
+
+func (p *Placements) sections() []section {
+	sums := section{Title: "Placements", Head: []string{"", "the other scheduler", "Berth"}, Rows: [][]string{
+		{"pods on a node with the highest total", share(p.Best, p.Pods), share(p.Best+p.Worse, p.Pods)},
+		{"mean total of the node", fmt.Sprintf("%.1f", p.MeanTotal), fmt.Sprintf("%.1f", p.MeanBestTotal)},
+	}}
+	list := section{Title: "The widest gaps", Head: []string{"pod", "node", "total", "best node", "total", "why"}}
+	for _, all := range [][]Placement{p.Widest, p.Refused} {
+		for _, c := range all {
+			list.Rows = append(list.Rows, []string{c.Namespace + "/" + c.Name, c.Node, fmt.Sprint(c.Total), c.Best, fmt.Sprint(c.BestTotal), c.Why})
+		}
+	}
+	if len(list.Rows) == 0 {
+		return []section{sums}
+	}
+	return []section{sums, list}
+}
