@@ -69,6 +69,8 @@ var Unrun = []struct{ Page, Begins, Why string }{
 	{"README.md", "helm install", needsHelm},
 	{"docs/install.md", "helm install", needsHelm},
 	{"docs/how-to/replace-kube-scheduler.md", "helm install", needsHelm},
+	{"docs/how-to/shadow.md", "kubectl get --raw", "the pods of a simulated node do not answer: upstream/e2e_eviction asks a shadow that runs"},
+	{"docs/how-to/shadow.md", "berth shadow report", "the command before makes its file; cmd/berth has tests of it"},
 	{"docs/install.md", "make image", "minutes; deploy/pack makes the image from small binaries"},
 	{"docs/install.md", "ctr ", "a node with containerd"},
 	{"docs/install.md", "skopeo copy", "a registry"},
