@@ -167,3 +167,44 @@ func TestMetricsExist(t *testing.T) {
 		t.Errorf("only %d metrics were looked at", looked)
 	}
 }
+
+// TestEveryAlertHasARunbook, which says what to do, and no section is about an alert that is gone.
+func TestEveryAlertHasARunbook(t *testing.T) {
+	var alerts struct {
+		Spec struct {
+			Groups []struct {
+				Rules []struct {
+					Alert       string
+					Annotations map[string]string
+				}
+			}
+		}
+	}
+	text, err := os.ReadFile("kustomize/components/monitoring/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, &alerts); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../docs/runbooks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := map[string]bool{}
+	for _, title := range regexp.MustCompile(`(?m)^## (.+)$`).FindAllStringSubmatch(string(page), -1) {
+		sections[title[1]] = true
+	}
+	const runbooks = "https://github.com/berth-k8s/berth/blob/main/docs/runbooks.md#"
+	for _, group := range alerts.Spec.Groups {
+		for _, rule := range group.Rules {
+			if link := rule.Annotations["runbook_url"]; link != runbooks+strings.ToLower(rule.Alert) || !sections[rule.Alert] {
+				t.Errorf("%s: runbook_url %q, and a section of docs/runbooks.md: %v", rule.Alert, link, sections[rule.Alert])
+			}
+			delete(sections, rule.Alert)
+		}
+	}
+	for section := range sections {
+		t.Errorf("docs/runbooks.md has a section %q and there is no such alert", section)
+	}
+}
