@@ -23,6 +23,7 @@ type watched struct {
 	dueAt  time.Time    // when that look was; zero: it never was to go
 	left   time.Time    // when it was seen to be leaving, zero: it is there
 	marked bool         // by the other controller, for a taint
+	said   bool         // what there is to say of a pod that left has been said
 	gone   bool         // from the API: forgotten once it is judged
 	missed bool         // it stayed beyond Patience, and has been counted
 }
@@ -105,10 +106,10 @@ func (e *Evictions) judged(now time.Time, uid types.UID, w *watched) bool {
 	if now.Before(w.left.Add(Same)) {
 		return false
 	}
-	if !w.dueAt.IsZero() || w.marked {
+	if !w.said {
+		w.said = true
 		e.judgeLeft(uid, w)
 	}
-	w.dueAt, w.marked = time.Time{}, false
 	if w.gone {
 		e.core.Step(now, eviction.PodGone{Name: w.name, UID: uid})
 	}

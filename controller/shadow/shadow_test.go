@@ -154,6 +154,22 @@ func TestEvictionsOfBothAreCompared(t *testing.T) {
 	}
 }
 
+// TestALeavingPodIsJudgedOnce, however long it terminates, and is written and listed again meanwhile.
+func TestALeavingPodIsJudgedOnce(t *testing.T) {
+	w := newWorld(t, "n", "other")
+	right, wrong := w.pod("right", "n", 10), w.pod("wrong", "other", 10)
+	w.taints("n", "maintenance")
+	w.run(11 * time.Second)
+	for range 10 {
+		for _, pod := range []eviction.Pod{right, wrong} {
+			pod.Terminating, pod.Marked = true, true
+			w.evictions.Step(w.now, eviction.PodSeen{Pod: pod})
+		}
+		w.run(10 * time.Second)
+	}
+	w.wants(Eviction, map[Outcome]int{AtOnce: 1, OnlyOther: 1})
+}
+
 // TestWatchesMayCross shows a pod's end just before, and just after, the taint that is its reason.
 func TestWatchesMayCross(t *testing.T) {
 	w := newWorld(t, "n")
