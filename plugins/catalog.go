@@ -74,7 +74,7 @@ func Catalog() []Entry {
 		{Name: "PodTopologySpread", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: with(NewPodTopologySpread)},
 		{Name: "InterPodAffinity", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: with(NewInterPodAffinity)},
 		{Name: "DynamicResources", Points: PreEnqueue | PreFilter | Filters | PostFilter | Score | Reserve | PreBind, Weight: 2, New: with(NewDynamicResources)},
-		{Name: "DefaultPreemption", Points: PreEnqueue | PostFilter},
+		{Name: "DefaultPreemption", Points: PreEnqueue | PostFilter, New: plain(DefaultPreemption{})},
 		{Name: "NodeResourcesBalancedAllocation", Points: PreScore | Score, Weight: 1, New: with(NewNodeResourcesBalancedAllocation)},
 		{Name: "ImageLocality", Points: Score, Weight: 1, New: plain(ImageLocality{})},
 		{Name: "DefaultBinder", Points: Bind},

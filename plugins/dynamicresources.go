@@ -2,13 +2,17 @@ package plugins
 
 import (
 	"fmt"
+	"reflect"
 	"sync"
 	"time"
 
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	config "k8s.io/kube-scheduler/config/v1"
 
 	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/queue"
 )
 
 // DynamicResources keeps pods with ResourceClaims, and pods that request extended resources which a DeviceClass stands for, to
@@ -141,4 +145,34 @@ func WantsDevices(c *cluster.Cluster, p *cluster.Pod) bool {
 
 func unresolvable(code, format string, args ...any) *Rejection {
 	return &Rejection{Code: code, Reasons: []string{fmt.Sprintf(format, args...)}, Unresolvable: true}
+}
+
+// Interests implements Requeuer.
+func (*DynamicResources) Interests(Setting) []queue.Interest {
+	return []queue.Interest{
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel | queue.UpdateNodeAllocatable},
+		{Resource: queue.ResourceClaim, Action: queue.All, Hint: ofResourceClaim, PerPod: true},
+		{Resource: queue.Pod, Action: queue.UpdatePodGeneratedResourceClaim, Hint: own},
+		{Resource: queue.DeviceClass, Action: queue.Add | queue.Update},
+		{Resource: queue.ResourceSlice, Action: queue.Add | queue.Update | queue.Delete}, // a pool is complete without an outdated slice
+	}
+}
+
+// ofResourceClaim tells whether a claim gives devices back, or is the pod's own and has changed.
+func ofResourceClaim(item *queue.Item, e *queue.Event) bool {
+	was, _ := e.Old.(*resourcev1.ResourceClaim)
+	is, _ := e.New.(*resourcev1.ResourceClaim)
+	if was != nil && was.Status.Allocation != nil && (is == nil || is.Status.Allocation == nil || is.UID != was.UID) {
+		return true
+	}
+	if is == nil || item.Pod.Namespace != is.Namespace {
+		return false
+	}
+	for i := range item.Pod.Spec.ResourceClaims {
+		name, _, err := resourceclaim.Name(item.Pod, &item.Pod.Spec.ResourceClaims[i])
+		if err == nil && name != nil && *name == is.Name {
+			return was == nil || was.UID != is.UID || !reflect.DeepEqual(was.Status, is.Status)
+		}
+	}
+	return false
 }

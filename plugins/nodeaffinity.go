@@ -10,6 +10,7 @@ import (
 	config "k8s.io/kube-scheduler/config/v1"
 
 	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/queue"
 )
 
 // Codes of NodeAffinity.
@@ -204,4 +205,9 @@ func readPreferred(list []v1.PreferredSchedulingTerm) ([]weightedNodeTerm, error
 		terms = append(terms, weightedNodeTerm{readNodeTerm(&list[i].Preference), int64(list[i].Weight)})
 	}
 	return terms, nil
+}
+
+// Interests implements Requeuer.
+func (*NodeAffinity) Interests(in Setting) []queue.Interest {
+	return []queue.Interest{{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.nodeNowPasses}}
 }

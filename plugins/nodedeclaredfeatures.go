@@ -5,6 +5,7 @@ import (
 	features "k8s.io/component-helpers/nodedeclaredfeatures"
 
 	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/queue"
 )
 
 // CodeMissingFeature is the code of NodeDeclaredFeatures.
@@ -43,4 +44,12 @@ func (NodeDeclaredFeatures) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 		}
 		return nil
 	}}
+}
+
+// Interests implements Requeuer.
+func (NodeDeclaredFeatures) Interests(in Setting) []queue.Interest {
+	return []queue.Interest{
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeDeclaredFeature, Hint: in.nodeNowPasses},
+		{Resource: queue.Pod, Action: queue.Update, Hint: ownSpec},
+	}
 }

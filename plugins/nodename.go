@@ -1,6 +1,9 @@
 package plugins
 
-import "github.com/berth-k8s/berth/cluster"
+import (
+	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/queue"
+)
 
 // NodeName keeps a pod that names its node off all others.
 type NodeName struct{}
@@ -24,4 +27,9 @@ func (NodeName) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 		}
 		return nil
 	}}
+}
+
+// Interests implements Requeuer.
+func (NodeName) Interests(in Setting) []queue.Interest {
+	return []queue.Interest{{Resource: queue.Node, Action: queue.Add, Hint: in.nodeNowPasses}}
 }

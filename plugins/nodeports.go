@@ -1,6 +1,9 @@
 package plugins
 
-import "github.com/berth-k8s/berth/cluster"
+import (
+	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/queue"
+)
 
 // CodePortTaken is the code of NodePorts.
 const CodePortTaken = "HostPortTaken"
@@ -41,4 +44,14 @@ func conflict(wanted, taken []cluster.Port) bool {
 		}
 	}
 	return false
+}
+
+// Interests implements Requeuer.
+func (NodePorts) Interests(Setting) []queue.Interest {
+	return []queue.Interest{
+		{Resource: queue.Node, Action: queue.Add},
+		{Resource: queue.Pod, Action: queue.Delete, Hint: func(item *queue.Item, e *queue.Event) bool {
+			return e.PodBefore != nil && conflict(item.Class.Ports, e.PodBefore.Class.Ports)
+		}},
+	}
 }

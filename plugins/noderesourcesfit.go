@@ -9,6 +9,7 @@ import (
 	config "k8s.io/kube-scheduler/config/v1"
 
 	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/queue"
 	"github.com/berth-k8s/berth/rules"
 )
 
@@ -202,4 +203,83 @@ func (f *NodeResourcesFit) RoomScore(requestedCPU, cpu, requestedMemory, memory 
 // LeastOfCPUAndMemory tells whether the score is the plain mean of LeastAllocatedScore of CPU and of memory, as by default.
 func (f *NodeResourcesFit) LeastOfCPUAndMemory() bool {
 	return f.strategy == config.LeastAllocated && f.cpuWeight == f.memoryWeight && f.cpuWeight > 0
+}
+
+// Interests implements Requeuer. What helps is room on the node that the event is of, enough for the pod. A pod that may preempt
+// others is also helped by room that is enough once those have left, unless it could have had them leave before, too.
+func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
+	interests := []queue.Interest{
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeAllocatable, Hint: func(item *queue.Item, e *queue.Event) bool {
+			return e.Node != nil && (e.NodeBefore == nil || grew(&item.Class.Requests, e)) && (in.fits(item, e.Node) || in.fitsWithoutLower(item, e.Node))
+		}},
+		{Resource: queue.Pod, Action: queue.Delete | queue.UpdatePodScaleDown, Hint: func(item *queue.Item, e *queue.Event) bool {
+			switch {
+			case !others(e):
+				return own(item, e)
+			case e.Node == nil || e.PodBefore == nil || !frees(&item.Class.Requests, e):
+				return false
+			case in.fits(item, e.Node):
+				return true
+			}
+			return e.PodBefore.Class.Priority >= item.Class.Priority && in.fitsWithoutLower(item, e.Node)
+		}},
+		{Resource: queue.DeviceClass, Action: queue.Add | queue.Update, Hint: func(item *queue.Item, _ *queue.Event) bool {
+			return len(item.Class.Requests.Scalars) > 0
+		}},
+	}
+	if in.Profile.KeepBudgets { // victims that a budget kept may go now
+		interests = append(interests, queue.Interest{Resource: queue.Budget, Action: queue.All})
+	}
+	return interests
+}
+
+// fitsWithoutLower tells whether the pod could go to the node if all pods of lower priority left it.
+func (in Setting) fitsWithoutLower(item *queue.Item, n *cluster.Node) bool {
+	if !in.mayPreempt(item) {
+		return false
+	}
+	var without *cluster.Node
+	for _, p := range n.Pods {
+		if p.Class.Priority < item.Class.Priority {
+			if without == nil {
+				without = n.Copy(nil)
+			}
+			without.Take(p)
+		}
+	}
+	return without != nil && in.fits(item, without)
+}
+
+func (in Setting) mayPreempt(item *queue.Item) bool {
+	policy := item.Class.Spec.PreemptionPolicy
+	return in.Profile.Preemption && (policy == nil || *policy != v1.PreemptNever)
+}
+
+// grew tells whether the node has more of something that is wanted than it had.
+func grew(wanted *cluster.Resources, e *queue.Event) bool {
+	was, is := e.NodeBefore.Size, e.Node.Size
+	return is.Pods > was.Pods || more(wanted, &was.Resources, &is.Resources)
+}
+
+// frees tells whether the pod takes less of something that is wanted than it did.
+func frees(wanted *cluster.Resources, e *queue.Event) bool {
+	if e.Pod == nil {
+		return true // its place among the pods at least
+	}
+	return more(wanted, &e.Pod.Class.Requests, &e.PodBefore.Class.Requests)
+}
+
+// more tells whether b has more than a of something that is wanted.
+func more(wanted, a, b *cluster.Resources) bool {
+	if wanted.MilliCPU > 0 && b.MilliCPU > a.MilliCPU || wanted.Memory > 0 && b.Memory > a.Memory ||
+		wanted.EphemeralStorage > 0 && b.EphemeralStorage > a.EphemeralStorage {
+		return true
+	}
+	for name, amount := range wanted.Scalars {
+		// A resource that the node no longer has may be left to devices.
+		if amount > 0 && (b.Scalars[name] > a.Scalars[name] || b.Scalars[name] == 0 && a.Scalars[name] > 0) {
+			return true
+		}
+	}
+	return false
 }

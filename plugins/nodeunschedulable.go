@@ -4,6 +4,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/queue"
 	"github.com/berth-k8s/berth/rules"
 )
 
@@ -37,4 +38,12 @@ func (NodeUnschedulable) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 		}
 		return nil
 	}}
+}
+
+// Interests implements Requeuer.
+func (NodeUnschedulable) Interests(in Setting) []queue.Interest {
+	return []queue.Interest{
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeTaint, Hint: in.nodeNowPasses},
+		{Resource: queue.Pod, Action: queue.UpdatePodToleration, Hint: own},
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/queue"
 )
 
 // NodeVolumeLimits keeps pods off nodes whose CSI drivers can attach no more volumes, as their CSINode says. Volumes count that
@@ -269,4 +270,50 @@ func migrated(plugin string) bool {
 		return true
 	}
 	return false
+}
+
+// Interests implements Requeuer.
+func (NodeVolumeLimits) Interests(Setting) []queue.Interest {
+	return []queue.Interest{
+		{Resource: queue.Node, Action: queue.Add}, // of a driver that has told its limit before the node
+		{Resource: queue.CSINode, Action: queue.Add | queue.Delete},
+		{Resource: queue.CSINode, Action: queue.Update, Hint: limitGrew},
+		{Resource: queue.Pod, Action: queue.Delete, Hint: func(_ *queue.Item, e *queue.Event) bool {
+			return e.PodBefore != nil && slices.ContainsFunc(e.PodBefore.Class.Spec.Volumes, attachable)
+		}},
+		{Resource: queue.Claim, Action: queue.Add | queue.Update, Hint: ofClaim, PerPod: true},
+		{Resource: queue.VolumeAttachment, Action: queue.Delete},
+	}
+}
+
+// attachable leaves out the volumes that every node can give.
+func attachable(v v1.Volume) bool {
+	return v.ConfigMap == nil && v.Secret == nil && v.Projected == nil && v.EmptyDir == nil && v.DownwardAPI == nil && v.HostPath == nil
+}
+
+func limitGrew(_ *queue.Item, e *queue.Event) bool {
+	was, isOld := e.Old.(*storagev1.CSINode)
+	is, isNew := e.New.(*storagev1.CSINode)
+	if !isOld || !isNew {
+		return true
+	}
+	limits := map[string]int32{}
+	for _, d := range was.Spec.Drivers {
+		if d.Allocatable != nil && d.Allocatable.Count != nil {
+			limits[d.Name] = *d.Allocatable.Count
+		}
+	}
+	for _, d := range is.Spec.Drivers {
+		limit, limited := limits[d.Name]
+		delete(limits, d.Name)
+		switch {
+		case d.Allocatable == nil || d.Allocatable.Count == nil:
+			if limited {
+				return true
+			}
+		case limited && *d.Allocatable.Count > limit:
+			return true
+		}
+	}
+	return len(limits) > 0 // a driver that is gone limits nothing
 }

@@ -3,12 +3,14 @@ package plugins
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	config "k8s.io/kube-scheduler/config/v1"
 
 	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/queue"
 )
 
 // PodTopologySpread keeps pods that are alike spread over the values of node labels. Hard constraints (DoNotSchedule) reject
@@ -281,4 +283,99 @@ func normalizeSpread(feasible []*cluster.Node, scores []int64, ignored func(*clu
 			scores[i] = SpreadNormalized(scores[i], lowest, highest)
 		}
 	}
+}
+
+// wantedSpread is what a class wants of PodTopologySpread.
+type wantedSpread struct {
+	constraints []SpreadConstraint
+	own         bool // they stand in the pod, and are no defaults
+	err         error
+}
+
+// keep is how many classes something is kept for between two hints.
+const keep = 512
+
+// Interests implements Requeuer. What helps is whatever changes a count, or which nodes are counted.
+func (s *PodTopologySpread) Interests(in Setting) []queue.Interest {
+	known := map[*cluster.PodClass]*wantedSpread{}
+	of := func(class *cluster.PodClass) *wantedSpread {
+		if w, ok := known[class]; ok {
+			return w
+		}
+		w := &wantedSpread{own: len(class.Spec.TopologySpreadConstraints) > 0}
+		w.constraints, w.err = s.Hard(in.Cluster, &cluster.Pod{Class: class})
+		if w.own && len(known) < keep { // defaults depend on services and owners
+			known[class] = w
+		}
+		return w
+	}
+	return []queue.Interest{
+		{
+			Resource: queue.Pod, Action: queue.Add | queue.Delete | queue.Update,
+			Hint: func(item *queue.Item, e *queue.Event) bool { return of(item.Class).podMatters(item, e) },
+		},
+		{
+			Resource: queue.Node, Action: queue.Add | queue.Delete | queue.UpdateNodeLabel | queue.UpdateNodeTaint,
+			Hint: func(item *queue.Item, e *queue.Event) bool { return of(item.Class).nodeMatters(item.Class, e) },
+		},
+		{
+			Resource: queue.Owner, Action: queue.All,
+			Hint: func(item *queue.Item, _ *queue.Event) bool { return !of(item.Class).own },
+		},
+	}
+}
+
+func (s *wantedSpread) podMatters(item *queue.Item, e *queue.Event) bool {
+	if s.err != nil {
+		return true
+	}
+	if !others(e) {
+		return own(item, e) && (e.Action&queue.UpdatePodLabel != 0 || e.Action&queue.UpdatePodToleration != 0 && s.honoursTaints())
+	}
+	for i := range s.constraints {
+		if countsPod(&s.constraints[i], item, e.PodBefore) != countsPod(&s.constraints[i], item, e.Pod) {
+			return true
+		}
+	}
+	return false
+}
+
+// countsPod tells whether a constraint counts the pod, wherever it is.
+func countsPod(c *SpreadConstraint, item *queue.Item, p *cluster.Pod) bool {
+	return p != nil && !p.Terminating && c.Counts(p.Class, item.Class.Namespace)
+}
+
+func (s *wantedSpread) honoursTaints() bool {
+	return slices.ContainsFunc(s.constraints, func(c SpreadConstraint) bool {
+		return c.NodeTaintsPolicy == v1.NodeInclusionPolicyHonor
+	})
+}
+
+func (s *wantedSpread) nodeMatters(class *cluster.PodClass, e *queue.Event) bool {
+	if s.err != nil {
+		return true
+	}
+	was, is := s.counted(e.NodeBefore), s.counted(e.Node)
+	switch {
+	case was != is:
+		return true
+	case !is:
+		return false
+	}
+	for i := range s.constraints {
+		if e.Node.Get(s.constraints[i].TopologyKey) != e.NodeBefore.Get(s.constraints[i].TopologyKey) {
+			return true
+		}
+	}
+	if e.Node.Taints != e.NodeBefore.Taints && s.honoursTaints() {
+		return true
+	}
+	selects := len(class.Spec.NodeSelector) > 0 || class.Spec.Affinity != nil && class.Spec.Affinity.NodeAffinity != nil
+	relabelled := e.Node.Labels != e.NodeBefore.Labels || e.Node.Hostname != e.NodeBefore.Hostname
+	return selects && relabelled // the node may be left out of the counts now, or no longer
+}
+
+// counted tells whether a node has all keys, without which it does not count.
+func (s *wantedSpread) counted(n *cluster.Node) bool {
+	return n != nil && !slices.ContainsFunc(s.constraints, func(c SpreadConstraint) bool { return !n.Has(c.TopologyKey) })
 }

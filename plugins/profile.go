@@ -30,6 +30,8 @@ type Profile struct {
 	Weights map[string]int64
 	// Outside names the plugins among them that no catalog entry stands for. They are asked by the live scheduler.
 	Outside []string
+
+	made map[string]any // the plugins by name; nil for those that no catalog entry makes
 }
 
 // Weighted is a scorer and what its normalised score is multiplied by.
@@ -87,33 +89,34 @@ func NewProfile(schedulerName string, at map[Point][]string, weights map[string]
 			made[name] = plugin
 		}
 	}
-	p.assemble(made)
+	p.made = made
+	p.assemble()
 	return p, nil
 }
 
-func (p *Profile) assemble(made map[string]any) {
+func (p *Profile) assemble() {
 	for _, name := range p.At[PreEnqueue] {
-		if gate, ok := made[name].(Gate); ok {
+		if gate, ok := p.made[name].(Gate); ok {
 			p.Gates = append(p.Gates, gate)
 		}
 	}
 	for _, name := range p.filters() {
-		if filter, ok := made[name].(Filter); ok {
+		if filter, ok := p.made[name].(Filter); ok {
 			p.Filters = append(p.Filters, p.partOf(filter))
 		}
 	}
 	for _, name := range p.At[PreScore] {
-		if scorer, ok := made[name].(Scorer); ok && !p.Has(Score, name) {
+		if scorer, ok := p.made[name].(Scorer); ok && !p.Has(Score, name) {
 			p.Scorers = append(p.Scorers, Weighted{Scorer: preScoreOnly{scorer}})
 		}
 	}
 	for _, name := range p.At[Score] {
-		if scorer, ok := made[name].(Scorer); ok {
+		if scorer, ok := p.made[name].(Scorer); ok {
 			p.Scorers = append(p.Scorers, Weighted{scorer, p.Weights[name]})
 		}
 	}
 	for _, name := range p.At[Reserve] {
-		if reserver, ok := made[name].(Reserver); ok {
+		if reserver, ok := p.made[name].(Reserver); ok {
 			p.Reservers = append(p.Reservers, reserver)
 		}
 	}

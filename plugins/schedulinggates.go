@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/queue"
 )
 
 // SchedulingGates keeps pods out of the queue while they carry scheduling gates.
@@ -23,4 +24,9 @@ func (SchedulingGates) Admit(p *cluster.Pod) string {
 		names = append(names, gates[i].Name)
 	}
 	return fmt.Sprintf("waiting for scheduling gates: %v", names)
+}
+
+// Interests implements Requeuer.
+func (SchedulingGates) Interests(Setting) []queue.Interest {
+	return []queue.Interest{{Resource: queue.Pod, Action: queue.UpdatePodSchedulingGatesEliminated, Hint: own}}
 }

@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/queue"
 	"github.com/berth-k8s/berth/rules"
 )
 
@@ -71,4 +72,12 @@ func (t *TaintToleration) counting(tolerations []v1.Toleration) []v1.Toleration 
 
 func compares(t v1.Toleration) bool {
 	return t.Operator == v1.TolerationOpGt || t.Operator == v1.TolerationOpLt
+}
+
+// Interests implements Requeuer.
+func (*TaintToleration) Interests(in Setting) []queue.Interest {
+	return []queue.Interest{
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeTaint, Hint: in.nodeNowPasses},
+		{Resource: queue.Pod, Action: queue.UpdatePodToleration, Hint: own},
+	}
 }

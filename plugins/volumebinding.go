@@ -7,10 +7,12 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	config "k8s.io/kube-scheduler/config/v1"
 
 	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/queue"
 )
 
 // VolumeBinding keeps pods on nodes that can reach the volumes of their claims, and decides together with the node which volumes the
@@ -201,4 +203,26 @@ func (v *VolumeBinding) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.N
 		return nil, err
 	}
 	return volumes.Assume(c), nil
+}
+
+// Interests implements Requeuer.
+func (*VolumeBinding) Interests(in Setting) []queue.Interest {
+	return []queue.Interest{
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel},
+		{Resource: queue.Claim, Action: queue.All, Hint: ofClaim, PerPod: true},
+		{Resource: queue.Volume, Action: queue.All, Hint: in.ofVolume, PerPod: true},
+		{Resource: queue.StorageClass, Action: queue.Add | queue.Update, Hint: in.ofStorageClass, PerPod: true},
+		{Resource: queue.CSINode, Action: queue.All, Hint: func(_ *queue.Item, e *queue.Event) bool {
+			was, isOld := e.Old.(*storagev1.CSINode)
+			is, isNew := e.New.(*storagev1.CSINode)
+			return !isOld || !isNew || was.Annotations[v1.MigratedPluginsAnnotationKey] != is.Annotations[v1.MigratedPluginsAnnotationKey]
+		}},
+		{Resource: queue.CSIDriver, Action: queue.All, Hint: func(_ *queue.Item, e *queue.Event) bool {
+			was, isOld := e.Old.(*storagev1.CSIDriver)
+			is, isNew := e.New.(*storagev1.CSIDriver)
+			tracks := func(d *storagev1.CSIDriver) bool { return d.Spec.StorageCapacity != nil && *d.Spec.StorageCapacity }
+			return isOld && tracks(was) && !(isNew && tracks(is))
+		}},
+		{Resource: queue.CSIStorageCapacity, Action: queue.Add | queue.Update, Hint: in.ofCapacity, PerPod: true},
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/queue"
 )
 
 // VolumeRestrictions keeps pods from using at once what only one can use: disks that the pod itself names, on the same node, and
@@ -134,6 +135,37 @@ func disksConflict(a, b *v1.Volume) bool {
 		a, b := a.RBD, b.RBD
 		return a.RBDPool == b.RBDPool && a.RBDImage == b.RBDImage && !(a.ReadOnly && b.ReadOnly) &&
 			slices.ContainsFunc(a.CephMonitors, func(m string) bool { return slices.Contains(b.CephMonitors, m) })
+	}
+	return false
+}
+
+// Interests implements Requeuer.
+func (VolumeRestrictions) Interests(Setting) []queue.Interest {
+	return []queue.Interest{
+		{Resource: queue.Node, Action: queue.Add},
+		{Resource: queue.Node, Action: queue.Delete, Hint: func(item *queue.Item, e *queue.Event) bool {
+			return slices.ContainsFunc(e.NodeBefore.Pods, func(p *cluster.Pod) bool { return sharesVolume(item.Class, p.Class) })
+		}},
+		{Resource: queue.Pod, Action: queue.Delete, Hint: func(item *queue.Item, e *queue.Event) bool {
+			return e.PodBefore != nil && sharesVolume(item.Class, e.PodBefore.Class)
+		}},
+		{Resource: queue.Claim, Action: queue.Add, Hint: ofClaim, PerPod: true},
+	}
+}
+
+// sharesVolume tells whether two pods use a disk of the same kind, or the same claim.
+func sharesVolume(a, b *cluster.PodClass) bool {
+	for i := range a.Spec.Volumes {
+		for j := range b.Spec.Volumes {
+			x, y := &a.Spec.Volumes[i], &b.Spec.Volumes[j]
+			switch {
+			case disksConflict(x, y):
+				return true
+			case x.PersistentVolumeClaim != nil && y.PersistentVolumeClaim != nil && a.Namespace == b.Namespace &&
+				x.PersistentVolumeClaim.ClaimName == y.PersistentVolumeClaim.ClaimName:
+				return true
+			}
+		}
 	}
 	return false
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/queue"
 )
 
 // VolumeZone keeps pods on nodes in the zones and regions that the labels of their bound volumes name. It looks at volumes that
@@ -156,4 +157,14 @@ func (z *volumeZones) has(n *cluster.Node) bool {
 		value, ok = n.Lookup(stable)
 	}
 	return ok && z.values.Has(value)
+}
+
+// Interests implements Requeuer.
+func (VolumeZone) Interests(in Setting) []queue.Interest {
+	return []queue.Interest{
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel},
+		{Resource: queue.Claim, Action: queue.Add | queue.Update, Hint: ofClaim, PerPod: true},
+		{Resource: queue.Volume, Action: queue.Add | queue.Update, Hint: in.ofVolume, PerPod: true},
+		{Resource: queue.StorageClass, Action: queue.Add | queue.Update, Hint: in.ofStorageClass, PerPod: true},
+	}
 }

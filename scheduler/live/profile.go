@@ -14,7 +14,6 @@ import (
 	"github.com/berth-k8s/berth/decide"
 	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/queue"
-	"github.com/berth-k8s/berth/queue/hints"
 )
 
 // profile is a profile with its decider and its plugins from outside, each list in the order of the extension point.
@@ -218,10 +217,7 @@ func (s *Scheduler) use(list []Profile) error {
 
 // interests are those of Berth's own plugins and of those from outside.
 func (s *Scheduler) interests(p *profile) (queue.Interests, error) {
-	all := hints.For(s.cluster, p.Profile.Profile)
-	if p.KeepBudgets {
-		all["NodeResourcesFit"] = append(all["NodeResourcesFit"], queue.Interest{Resource: queue.Budget, Action: queue.All})
-	}
+	all := p.Profile.Interests(s.cluster)
 	for _, e := range p.Extensions {
 		i, ok := e.(Interested)
 		if !ok {

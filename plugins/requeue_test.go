@@ -1,6 +1,7 @@
-package hints
+package plugins_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -68,7 +69,7 @@ type world struct {
 func waits(t *testing.T, w *world, waiting *v1.Pod, plugin string, happens func(c *cluster.Cluster) queue.Event) bool {
 	t.Helper()
 	w.q = queue.New()
-	w.q.SetInterests(v1.DefaultSchedulerName, For(w.c, plugins.Default()))
+	w.q.SetInterests(v1.DefaultSchedulerName, plugins.Default().Interests(w.c))
 	item := w.q.Add(waiting, w.c.Pending(waiting).Class, epoch)
 	w.q.Rejected(w.q.Pop(epoch), []string{plugin}, false, epoch)
 	e := happens(w.c)
@@ -159,5 +160,44 @@ func TestWhatWakesWhom(t *testing.T) {
 				t.Errorf("wakes: %t, want %t", got, c.wakes)
 			}
 		})
+	}
+}
+
+func TestAPluginThatRejectsNobodyAnyMoreKeepsNobody(t *testing.T) {
+	at := map[plugins.Point][]string{plugins.Filters: {"NodeName"}, plugins.Score: {"NodeResourcesFit"}, plugins.PreEnqueue: {"DynamicResources"}}
+	profile, err := plugins.NewProfile("s", at, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := profile.Interests(cluster.New())
+	for name, listed := range map[string]bool{"NodeName": true, "NodeResourcesFit": false, "DynamicResources": true, "TaintToleration": false} {
+		if _, ok := all[name]; ok != listed {
+			t.Errorf("%s: listed %t, want %t", name, ok, listed)
+		}
+	}
+}
+
+// Every filter of the default profile states what can help: a plugin that is forgotten would retry its pods after every event.
+func TestEveryFilterStatesWhatCanHelp(t *testing.T) {
+	profile := plugins.Default()
+	all := profile.Interests(cluster.New())
+	for _, f := range profile.Filters {
+		if len(all[f.Name()]) == 0 {
+			t.Errorf("%s states nothing", f.Name())
+		}
+	}
+	if list, ok := all["DefaultPreemption"]; !ok || len(list) > 0 {
+		t.Errorf("DefaultPreemption: %v, %t; want a list without entries", list, ok)
+	}
+}
+
+func TestKeptBudgetsWakeWhoWantsRoom(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		profile := plugins.Default()
+		profile.KeepBudgets = keep
+		listed := slices.ContainsFunc(profile.Interests(cluster.New())["NodeResourcesFit"], func(i queue.Interest) bool { return i.Resource == queue.Budget })
+		if listed != keep {
+			t.Errorf("KeepBudgets %t: budgets listed %t", keep, listed)
+		}
 	}
 }
