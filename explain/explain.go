@@ -222,7 +222,7 @@ func (e *explainer) pending(profile *plugins.Profile) error {
 		return err
 	}
 	if out.State == Pending {
-		e.queue(evaluation)
+		e.queue(profile, evaluation)
 	}
 	if evaluation.Feasible > 0 {
 		e.schedulable(evaluation, gate)
@@ -270,8 +270,8 @@ func (e *explainer) suggest(profile *plugins.Profile, object *v1.Pod, waiting *c
 		return // said by the evaluation
 	}
 	s := &search{
-		bench:  &bench{w: e.w, c: e.c, object: object, pod: waiting, classes: e.w.PriorityClasses()},
-		judges: list, verdicts: list.verdicts(e.c),
+		bench:   &bench{w: e.w, c: e.c, object: object, pod: waiting, classes: e.w.PriorityClasses()},
+		profile: profile, judges: list, verdicts: list.verdicts(e.c),
 	}
 	e.out.Suggestions = s.suggest()
 }
@@ -325,7 +325,7 @@ func (e *explainer) preemption(profile *plugins.Profile, waiting *cluster.Pod) (
 }
 
 // queue finds the pod's place.
-func (e *explainer) queue(evaluation *decide.Evaluation) {
+func (e *explainer) queue(profile *plugins.Profile, evaluation *decide.Evaluation) {
 	q := &Queue{}
 	pods := e.w.Queue()
 	q.Length = len(pods)
@@ -347,7 +347,11 @@ func (e *explainer) queue(evaluation *decide.Evaluation) {
 			names = append(names, failure.Rejector)
 		}
 		for _, name := range names {
-			q.Wakes = append(q.Wakes, Wake{Plugin: name, Events: wakes[name]})
+			wake := Wake{Plugin: name}
+			if w, ok := profile.Plugin(name).(plugins.Waker); ok {
+				wake.Events = w.Wakes()
+			}
+			q.Wakes = append(q.Wakes, wake)
 		}
 	}
 	e.out.Queue = q

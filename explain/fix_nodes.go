@@ -8,11 +8,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/simulate"
 )
 
 // taints proposes to tolerate what keeps the pod off, or to take it off a node.
-func (s *search) taints(nodes []verdict) (edits []*edit) {
+func (s *search) taints(_ string, nodes []verdict) (edits []*edit) {
 	type set struct {
 		taints []taint
 		nodes  []verdict
@@ -84,7 +85,7 @@ func (s *search) untaint(v verdict, taints []taint) *edit {
 }
 
 // cordons proposes to uncordon a node.
-func (s *search) cordons(nodes []verdict) (edits []*edit) {
+func (s *search) cordons(_ string, nodes []verdict) (edits []*edit) {
 	const tried = 3
 	for _, v := range roomiest(nodes)[:min(tried, len(nodes))] {
 		name := v.node.Name
@@ -134,10 +135,10 @@ func (s *search) newNodes() (edits []*edit) {
 }
 
 // nodeAffinity proposes to drop what a node does not meet, or to label it.
-func (s *search) nodeAffinity(nodes []verdict) (edits []*edit) {
+func (s *search) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 	seen := map[string]bool{}
 	for _, v := range roomiest(nodes) {
-		missing := missingLabels(s.pod, v.node)
+		missing := plugins.MissingLabels(s.pod, v.node)
 		terms := s.unmetTerm(v)
 		key := strings.Join(missing, ",") + "|" + terms.key()
 		if seen[key] || len(missing) == 0 && terms == nil {

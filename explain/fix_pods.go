@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/plugins"
 )
 
 // oneGone proposes, for some of the nodes, the least important pod whose removal satisfies the plugin there.
@@ -56,15 +57,15 @@ func (s *search) without(plugin string, n *cluster.Node, pods ...*cluster.Pod) b
 }
 
 // ports proposes to free a port that is taken, or not to want it.
-func (s *search) ports(nodes []verdict) (edits []*edit) {
+func (s *search) ports(_ string, nodes []verdict) (edits []*edit) {
 	taken := s.takenPorts(nodes)
 	best := slices.Clone(nodes)
 	slices.SortStableFunc(best, func(a, b verdict) int {
-		return cmp.Compare(len(portHolders(s.pod, a.node)), len(portHolders(s.pod, b.node)))
+		return cmp.Compare(len(plugins.PortHolders(s.pod, a.node)), len(plugins.PortHolders(s.pod, b.node)))
 	})
 	const tried = 3
 	for _, v := range best[:min(tried, len(best))] {
-		holders := portHolders(s.pod, v.node)
+		holders := plugins.PortHolders(s.pod, v.node)
 		if slices.ContainsFunc(holders, func(o *cluster.Pod) bool { return !s.removable(o) }) {
 			continue
 		}
@@ -94,7 +95,7 @@ func (s *search) ports(nodes []verdict) (edits []*edit) {
 func (s *search) takenPorts(nodes []verdict) map[int32]bool {
 	taken := map[int32]bool{}
 	for _, v := range nodes {
-		for _, o := range portHolders(s.pod, v.node) {
+		for _, o := range plugins.PortHolders(s.pod, v.node) {
 			for _, p := range o.Class.Ports {
 				if slices.ContainsFunc(s.pod.Class.Ports, p.Conflicts) {
 					taken[p.Port] = true
@@ -106,7 +107,7 @@ func (s *search) takenPorts(nodes []verdict) map[int32]bool {
 }
 
 // repelling proposes to remove pods that the waiting one must not be near, or that do not want it near.
-func (s *search) repelling(nodes []verdict) (edits []*edit) {
+func (s *search) repelling(plugin string, nodes []verdict) (edits []*edit) {
 	const tried, most = 4, 4
 	type option struct {
 		node *cluster.Node
@@ -114,7 +115,7 @@ func (s *search) repelling(nodes []verdict) (edits []*edit) {
 	}
 	var options []option
 	for _, v := range nodes {
-		if !slices.ContainsFunc(v.rejections, func(r rejection) bool { return r.plugin == "InterPodAffinity" && !r.Unresolvable }) {
+		if !slices.ContainsFunc(v.rejections, func(r rejection) bool { return r.plugin == plugin && !r.Unresolvable }) {
 			continue
 		}
 		if pods := s.inTheWay(v.node, most); len(pods) > 0 {

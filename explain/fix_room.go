@@ -10,18 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/rules"
 )
 
-// room proposes to ask for less, or to make room.
-func (s *search) room(nodes []verdict) (edits []*edit) {
-	return append(s.lowerRequests(nodes), s.makeRoom(nodes)...)
-}
-
 // lowerRequests proposes, for every set of resources that nodes lack, what asks for the least less.
-func (s *search) lowerRequests(nodes []verdict) (edits []*edit) {
+func (s *search) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 	type option struct {
-		short []shortage
+		short []plugins.Shortage
 		part  float64 // of the requests that has to go
 	}
 	best := map[string]option{}
@@ -29,13 +25,13 @@ func (s *search) lowerRequests(nodes []verdict) (edits []*edit) {
 		if int64(len(v.node.Pods)) >= v.node.Size.Pods {
 			continue
 		}
-		o := option{short: shortages(s.pod, v.node)}
+		o := option{short: plugins.Shortages(s.pod, v.node)}
 		var names []string
 		possible := len(o.short) > 0
 		for _, short := range o.short {
-			names = append(names, string(short.name))
-			o.part += float64(short.wanted-short.free) / float64(short.wanted)
-			possible = possible && short.free > 0
+			names = append(names, string(short.Name))
+			o.part += float64(short.Wanted-short.Free) / float64(short.Wanted)
+			possible = possible && short.Free > 0
 		}
 		key := strings.Join(names, ",")
 		if known, ok := best[key]; possible && (!ok || o.part < known.part) {
@@ -66,32 +62,32 @@ func (s *search) lowerRequests(nodes []verdict) (edits []*edit) {
 }
 
 // lower takes what is too much from the container that requests most. It returns nil if that one does not request as much.
-func (s *search) lower(short shortage) (text string, do func(*v1.Pod)) {
-	excess := short.wanted - short.free
+func (s *search) lower(short plugins.Shortage) (text string, do func(*v1.Pod)) {
+	excess := short.Wanted - short.Free
 	if requests := podLevel(s.object); requests != nil {
-		if have := rules.Amount(short.name, requests[short.name]); have > excess {
-			to := rounded(short.name, have-excess)
-			return fmt.Sprintf("lower the pod's %s request from %s to %s", short.name, short.text(have), to), func(p *v1.Pod) {
-				setAmount(p.Spec.Resources, short.name, *to)
+		if have := rules.Amount(short.Name, requests[short.Name]); have > excess {
+			to := rounded(short.Name, have-excess)
+			return fmt.Sprintf("lower the pod's %s request from %s to %s", short.Name, short.Text(have), to), func(p *v1.Pod) {
+				setAmount(p.Spec.Resources, short.Name, *to)
 			}
 		}
 		return "", nil
 	}
 	which, most := -1, int64(0)
 	for i := range s.object.Spec.Containers {
-		if have := rules.Amount(short.name, s.object.Spec.Containers[i].Resources.Requests[short.name]); have > most {
+		if have := rules.Amount(short.Name, s.object.Spec.Containers[i].Resources.Requests[short.Name]); have > most {
 			which, most = i, have
 		}
 	}
 	if which < 0 || most <= excess {
 		return "", nil
 	}
-	to := rounded(short.name, most-excess)
-	text = fmt.Sprintf("lower the %s request from %s to %s", short.name, short.text(most), to)
+	to := rounded(short.Name, most-excess)
+	text = fmt.Sprintf("lower the %s request from %s to %s", short.Name, short.Text(most), to)
 	if len(s.object.Spec.Containers) > 1 {
 		text += " (container " + s.object.Spec.Containers[which].Name + ")"
 	}
-	return text, func(p *v1.Pod) { setAmount(&p.Spec.Containers[which].Resources, short.name, *to) }
+	return text, func(p *v1.Pod) { setAmount(&p.Spec.Containers[which].Resources, short.Name, *to) }
 }
 
 func podLevel(p *v1.Pod) v1.ResourceList {
@@ -115,11 +111,11 @@ func rounded(name v1.ResourceName, n int64) *resource.Quantity {
 	if (name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage) && n > mi {
 		n -= n % mi
 	}
-	return quantity(name, n)
+	return plugins.Quantity(name, n)
 }
 
 // makeRoom proposes the fewest and least important pods to delete from a node so that this one fits.
-func (s *search) makeRoom(nodes []verdict) (edits []*edit) {
+func (s *search) makeRoom(_ string, nodes []verdict) (edits []*edit) {
 	const tried, most = 3, 8
 	type option struct {
 		node    *cluster.Node
@@ -155,17 +151,17 @@ func byPriority(a, b *cluster.Pod) int { return cmp.Compare(a.Class.Priority, b.
 // leastToGo picks pods of the node whose removal makes room, lower priorities first and of these the largest; nil if it takes more
 // than most.
 func (s *search) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
-	short := shortages(s.pod, n)
+	short := plugins.Shortages(s.pod, n)
 	slots := int64(len(n.Pods)) - n.Size.Pods + 1
 	for i := range short {
-		if short[i].wanted > short[i].size {
+		if short[i].Wanted > short[i].Size {
 			return nil
 		}
 	}
 	pods := slices.DeleteFunc(slices.Clone(n.Pods), func(p *cluster.Pod) bool { return !s.removable(p) })
 	helps := func(p *cluster.Pod) (part float64) {
 		for i := range short {
-			part += min(1, float64(p.Class.Requests.Of(short[i].name))/(float64(short[i].wanted)-float64(short[i].free)))
+			part += min(1, float64(p.Class.Requests.Of(short[i].Name))/(float64(short[i].Wanted)-float64(short[i].Free)))
 		}
 		return part
 	}
@@ -183,11 +179,11 @@ func (s *search) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 		}
 		enough := int64(len(going)) >= slots
 		for i := range short {
-			free := short[i].free
+			free := short[i].Free
 			for _, o := range going {
-				free = rules.Sum(free, o.Class.Requests.Of(short[i].name))
+				free = rules.Sum(free, o.Class.Requests.Of(short[i].Name))
 			}
-			enough = enough && free >= short[i].wanted
+			enough = enough && free >= short[i].Wanted
 		}
 		if enough {
 			return going

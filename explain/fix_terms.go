@@ -94,7 +94,7 @@ func (u *unmet) drop(p *v1.Pod) {
 }
 
 // spread proposes to relax the constraints on how the pod's like are spread.
-func (s *search) spread([]verdict) (edits []*edit) {
+func (s *search) spread(string, []verdict) (edits []*edit) {
 	constraints := s.pod.Spec().TopologySpreadConstraints
 	for i := range constraints {
 		c := &constraints[i]
@@ -148,7 +148,7 @@ func (s *search) leastSkew(i int, c *v1.TopologySpreadConstraint) *edit {
 }
 
 // podAffinity proposes to give up a term, to remove the pods in the way, or to start the one that is missed.
-func (s *search) podAffinity(nodes []verdict) (edits []*edit) {
+func (s *search) podAffinity(plugin string, nodes []verdict) (edits []*edit) {
 	if a := s.object.Spec.Affinity; a != nil {
 		if a.PodAffinity != nil {
 			for i, t := range a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
@@ -176,7 +176,7 @@ func (s *search) podAffinity(nodes []verdict) (edits []*edit) {
 			}
 		}
 	}
-	return append(edits, s.repelling(nodes)...)
+	return append(edits, s.repelling(plugin, nodes)...)
 }
 
 func selectorText(s *metav1.LabelSelector) string {

@@ -12,29 +12,35 @@ import (
 	"github.com/berth-k8s/berth/cluster"
 )
 
-// volumes proposes to create or bind what claims need, or to remove the pod that has the volume.
-func (s *search) volumes(nodes []verdict) (edits []*edit) {
+// provideVolumes proposes to create or bind what claims need.
+func (s *search) provideVolumes(string, []verdict) []*edit { return s.forClaims(s.missing) }
+
+// moveVolumes proposes to have the data where more nodes reach it.
+func (s *search) moveVolumes(string, []verdict) []*edit { return s.forClaims(s.farAway) }
+
+func (s *search) forClaims(propose func(claim string) *edit) (edits []*edit) {
 	for i := range s.object.Spec.Volumes {
 		if name := claimName(s.object, &s.object.Spec.Volumes[i]); name != "" {
-			if e := s.claim(name, nodes); e != nil {
+			if e := propose(name); e != nil {
 				edits = append(edits, e)
 			}
 		}
 	}
-	for _, plugin := range []string{"VolumeRestrictions", "NodeVolumeLimits"} {
-		rejected := slices.DeleteFunc(slices.Clone(nodes), func(v verdict) bool {
-			return !slices.ContainsFunc(v.rejections, func(r rejection) bool { return r.plugin == plugin })
-		})
-		if len(rejected) == 0 {
-			continue
-		}
-		holders := s.holders(plugin)
-		if len(holders) == 0 {
-			holders = s.oneGone(plugin, rejected, ", for its volume")
-		}
-		edits = append(edits, holders...)
-	}
 	return edits
+}
+
+// freeClaim proposes to remove the pods that use a claim which only one pod may, or a disk.
+func (s *search) freeClaim(plugin string, nodes []verdict) []*edit {
+	if edits := s.holders(); len(edits) > 0 {
+		return edits
+	}
+	return s.freeAttachment(plugin, nodes)
+}
+
+// freeAttachment proposes to remove a pod for its volume.
+func (s *search) freeAttachment(plugin string, nodes []verdict) []*edit {
+	rejected := slices.DeleteFunc(slices.Clone(nodes), func(v verdict) bool { return !v.rejectedBy(plugin) })
+	return s.oneGone(plugin, rejected, ", for its volume")
 }
 
 func claimName(p *v1.Pod, v *v1.Volume) string {
@@ -47,8 +53,8 @@ func claimName(p *v1.Pod, v *v1.Volume) string {
 	return ""
 }
 
-// claim proposes that a claim is created, bound, or finds a volume.
-func (s *search) claim(name string, nodes []verdict) *edit {
+// missing proposes that a claim is created, bound, or finds its volume; nil if nothing is missing.
+func (s *search) missing(name string) *edit {
 	namespace := s.object.Namespace
 	claim, there := s.c.Claims.Get(namespace, name)
 	ref := "persistentvolumeclaim/" + namespace + "/" + name
@@ -68,17 +74,24 @@ func (s *search) claim(name string, nodes []verdict) *edit {
 			size:   15, set: s.bound(claim),
 		}
 	}
-	volume, ok := s.c.Volumes.Get("", claim.Spec.VolumeName)
-	if !ok {
+	if _, there := s.c.Volumes.Get("", claim.Spec.VolumeName); !there {
 		return &edit{
 			Change: Change{Kind: "CreateVolume", Object: "persistentvolume/" + claim.Spec.VolumeName, Text: fmt.Sprintf("create the volume %s, which the claim %s is bound to", claim.Spec.VolumeName, name)},
 			size:   20, set: s.bound(claim),
 		}
 	}
-	if !slices.ContainsFunc(nodes, func(v verdict) bool {
-		return slices.ContainsFunc(v.rejections, func(r rejection) bool { return r.plugin == "VolumeBinding" || r.plugin == "VolumeZone" })
-	}) {
-		return nil // it is within reach
+	return nil
+}
+
+// farAway proposes that a claim has its data on another volume; nil if it has none.
+func (s *search) farAway(name string) *edit {
+	claim, there := s.c.Claims.Get(s.object.Namespace, name)
+	if !there || claim.Spec.VolumeName == "" {
+		return nil
+	}
+	volume, there := s.c.Volumes.Get("", claim.Spec.VolumeName)
+	if !there {
+		return nil
 	}
 	return &edit{
 		Change: Change{Kind: "MoveVolume", Object: "persistentvolume/" + volume.Name, Text: fmt.Sprintf("move the data of the claim %s to a volume that more nodes can reach than %s", name, volume.Name)},
@@ -122,10 +135,7 @@ func (s *search) bound(claim *v1.PersistentVolumeClaim) func() func() {
 }
 
 // holders proposes to delete the pods that use a claim which only one pod may.
-func (s *search) holders(plugin string) (edits []*edit) {
-	if plugin != "VolumeRestrictions" {
-		return nil
-	}
+func (s *search) holders() (edits []*edit) {
 	mine := map[string]bool{}
 	for i := range s.object.Spec.Volumes {
 		name := claimName(s.object, &s.object.Spec.Volumes[i])
@@ -153,7 +163,7 @@ func (s *search) holders(plugin string) (edits []*edit) {
 }
 
 // devices proposes to delete a pod that holds devices which the waiting one could have.
-func (s *search) devices([]verdict) (edits []*edit) {
+func (s *search) devices(string, []verdict) (edits []*edit) {
 	const tried = 16
 	var claims []*resourcev1.ResourceClaim
 	for _, claim := range s.c.ResourceClaims.All() {

@@ -45,7 +45,7 @@ func (e *explainer) evaluated(evaluation *decide.Evaluation, own string) {
 }
 
 func (e *explainer) detail(n *cluster.Node, plugin string) string {
-	return details(e.c, e.pod, n, plugin)
+	return details(e.w.Profile(e.object.Spec.SchedulerName), e.pod, n, plugin)
 }
 
 // commonest lists what is behind a group, with how many nodes have it, the commonest first.
@@ -110,7 +110,7 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 		word := Word{Plugin: list[i].name}
 		if r := list[i].on(n); r != nil {
 			word.Rejects, word.Code, word.Reasons = true, r.Code, r.Reasons
-			word.Detail = details(e.c, waiting, n, word.Plugin)
+			word.Detail = details(profile, waiting, n, word.Plugin)
 		}
 		report.Plugins = append(report.Plugins, word)
 	}

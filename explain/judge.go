@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/berth-k8s/berth/cluster"
 	"github.com/berth-k8s/berth/plugins"
-	"github.com/berth-k8s/berth/rules"
 )
 
 // judges are all filters of a profile, for one pod: where the scheduler stops at the first that rejects a node, an explanation asks
@@ -78,87 +76,40 @@ func (list judges) verdicts(c *cluster.Cluster) []verdict {
 	return all
 }
 
-// plugins lists who rejects the node. A cordon counts once, though it is a taint, too; and so does
-// a claim, which several plugins look at.
-func (v *verdict) plugins(p *cluster.Pod) []string {
+// rejectedBy tells whether the plugin is one of those that reject the node.
+func (v *verdict) rejectedBy(plugin string) bool {
+	return slices.ContainsFunc(v.rejections, func(r rejection) bool { return r.plugin == plugin })
+}
+
+// causes lists the plugins that reject the node. Those that share their causes, as a cordon that is a taint, too, count once.
+func (v *verdict) causes(profile *plugins.Profile, p *cluster.Pod) []string {
 	var names []string
 	for _, r := range v.rejections {
-		name := r.plugin
-		if strings.HasPrefix(name, "Volume") {
-			name = "VolumeBinding" // they all speak of the same claims
-		}
-		if !slices.Contains(names, name) {
+		if name, _ := cause(profile, p, v.node, r.plugin); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
-	}
-	if len(names) == 2 && names[0] == "NodeUnschedulable" && names[1] == "TaintToleration" && len(untolerated(p, v.node)) == 1 {
-		return names[:1]
 	}
 	return names
 }
 
+// cause names the plugin that stands for what a plugin rejects the node for: itself, or a filter of the profile that it shares
+// with. own tells whether the fixes of the plugin itself are to be tried.
+func cause(profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, plugin string) (name string, own bool) {
+	s, ok := profile.Plugin(plugin).(plugins.Sharer)
+	if !ok {
+		return plugin, true
+	}
+	name, own = s.Shares(p, n)
+	if !slices.ContainsFunc(profile.Filters, func(f plugins.Filter) bool { return f.Name() == name }) {
+		return plugin, true
+	}
+	return name, own
+}
+
 // details says what is behind a rejection, in words of the objects that are involved.
-func details(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node, plugin string) string {
-	switch plugin {
-	case "TaintToleration":
-		var list []string
-		for _, t := range untolerated(p, n) {
-			list = append(list, t.ToString())
-		}
-		return strings.Join(list, ", ")
-	case "NodeResourcesFit":
-		var list []string
-		for _, s := range shortages(p, n) {
-			list = append(list, fmt.Sprintf("%s: wants %s, %s free of %s", s.name, s.text(s.wanted), s.text(max(s.free, 0)), s.text(s.size)))
-		}
-		if int64(len(n.Pods)) >= n.Size.Pods {
-			list = append(list, fmt.Sprintf("%d pods of %d", len(n.Pods), n.Size.Pods))
-		}
-		return strings.Join(list, "; ")
-	case "NodePorts":
-		var list []string
-		for _, o := range portHolders(p, n) {
-			list = append(list, o.Namespace()+"/"+o.Name)
-		}
-		return "taken by " + strings.Join(list, ", ")
-	case "NodeAffinity":
-		if missing := missingLabels(p, n); len(missing) > 0 {
-			return "lacks " + strings.Join(missing, ", ")
-		}
+func details(profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, plugin string) string {
+	if d, ok := profile.Plugin(plugin).(plugins.Detailer); ok {
+		return d.Detail(p, n)
 	}
 	return ""
-}
-
-func portHolders(p *cluster.Pod, n *cluster.Node) (list []*cluster.Pod) {
-	for _, o := range n.Pods {
-		if slices.ContainsFunc(p.Class.Ports, func(w cluster.Port) bool {
-			return slices.ContainsFunc(o.Class.Ports, w.Conflicts)
-		}) {
-			list = append(list, o)
-		}
-	}
-	return list
-}
-
-// missingLabels are the labels of the pod's node selector that the node does not have.
-func missingLabels(p *cluster.Pod, n *cluster.Node) (list []string) {
-	for key, value := range p.Spec().NodeSelector {
-		if have, ok := n.Lookup(key); !ok || have != value {
-			list = append(list, key+"="+value)
-		}
-	}
-	slices.Sort(list)
-	return list
-}
-
-// untolerated are the taints that keep the pod off the node.
-func untolerated(p *cluster.Pod, n *cluster.Node) []taint {
-	var list []taint
-	for i := range n.Taints.Taints {
-		t := &n.Taints.Taints[i]
-		if rules.KeepsOff.Has(t.Effect) && rules.TolerationOf(t, p.Spec().Tolerations) == nil {
-			list = append(list, taint{t})
-		}
-	}
-	return list
 }

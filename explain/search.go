@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/plugins"
 )
 
 const (
@@ -20,36 +21,90 @@ const (
 // search looks for what lets the pod run.
 type search struct {
 	*bench
+	profile  *plugins.Profile
 	judges   judges
 	verdicts []verdict
 	found    []Suggestion
 	seen     map[string]bool
 }
 
-// fixers propose changes against what a plugin says; nodes are those that it rejects.
-var fixers = map[string]func(s *search, nodes []verdict) []*edit{
-	"TaintToleration":      (*search).taints,
-	"NodeUnschedulable":    (*search).cordons,
-	"NodeAffinity":         (*search).nodeAffinity,
-	"NodePorts":            (*search).ports,
-	"NodeResourcesFit":     (*search).room,
-	"PodTopologySpread":    (*search).spread,
-	"InterPodAffinity":     (*search).podAffinity,
-	"VolumeBinding":        (*search).volumes,
-	"VolumeZone":           (*search).volumes,
-	"VolumeRestrictions":   (*search).volumes,
-	"NodeVolumeLimits":     (*search).volumes,
-	"DynamicResources":     (*search).devices,
-	"NodeDeclaredFeatures": (*search).nothing,
+// fixers work out the changes that plugins name as their fixes. nodes are those that the plugin rejects.
+var fixers = map[plugins.Fix]func(s *search, plugin string, nodes []verdict) []*edit{
+	plugins.Tolerate:       (*search).taints,
+	plugins.Uncordon:       (*search).cordons,
+	plugins.RelaxSelection: (*search).nodeAffinity,
+	plugins.FreePort:       (*search).ports,
+	plugins.AskForLess:     (*search).lowerRequests,
+	plugins.MakeRoom:       (*search).makeRoom,
+	plugins.RelaxSpread:    (*search).spread,
+	plugins.RelaxAffinity:  (*search).podAffinity,
+	plugins.ProvideVolumes: (*search).provideVolumes,
+	plugins.MoveVolumes:    (*search).moveVolumes,
+	plugins.FreeClaim:      (*search).freeClaim,
+	plugins.FreeAttachment: (*search).freeAttachment,
+	plugins.FreeDevices:    (*search).devices,
 }
 
-func (s *search) nothing([]verdict) []*edit { return nil }
+// fixes works out the changes against a cause: those that the plugins name which reject some of the nodes for it.
+func (s *search) fixes(causedBy string, nodes []verdict) (edits []*edit) {
+	type fix struct {
+		plugins.Fix
+		plugin string
+	}
+	var fixes []fix
+	for i := range s.judges {
+		name := s.judges[i].name
+		rejected := s.rejectedFor(causedBy, name, nodes)
+		if len(rejected) == 0 {
+			continue
+		}
+		plugin := s.profile.Plugin(name)
+		if f, ok := plugin.(plugins.Fixer); ok {
+			for _, kind := range f.Fixes() {
+				if !slices.ContainsFunc(fixes, func(o fix) bool { return o.Fix == kind }) {
+					fixes = append(fixes, fix{kind, name})
+				}
+			}
+		}
+		if p, ok := plugin.(plugins.Proposer); ok {
+			edits = append(edits, s.proposed(p, rejected)...)
+		}
+	}
+	slices.SortStableFunc(fixes, func(a, b fix) int { return cmp.Compare(a.Fix, b.Fix) })
+	for _, f := range fixes {
+		edits = append(edits, fixers[f.Fix](s, f.plugin, nodes)...)
+	}
+	return edits
+}
+
+// rejectedFor are those of the nodes that a plugin rejects for a cause, and has fixes of its own for.
+func (s *search) rejectedFor(causedBy, plugin string, nodes []verdict) (list []*cluster.Node) {
+	for i := range nodes {
+		v := &nodes[i]
+		if name, own := cause(s.profile, s.pod, v.node, plugin); own && name == causedBy && v.rejectedBy(plugin) {
+			list = append(list, v.node)
+		}
+	}
+	return list
+}
+
+// proposed takes over what a plugin works out itself.
+func (s *search) proposed(by plugins.Proposer, nodes []*cluster.Node) (edits []*edit) {
+	for _, p := range by.Propose(s.pod, s.object, nodes) {
+		if p.Pod != nil {
+			edits = append(edits, s.onPod(p.Kind, p.Text, p.Size, p.Pod))
+		} else if p.Node != nil && s.w.Node(p.NodeName) != nil {
+			edits = append(edits, s.onNode(p.Kind, p.NodeName, p.Text, p.Command, p.Size, p.Node))
+		}
+	}
+	return edits
+}
 
 // suggest finds changes that let the pod run: single ones, and pairs where no single one does.
 func (s *search) suggest() []Suggestion {
 	s.seen = map[string]bool{}
 	for plugin, nodes := range s.alone() {
-		s.offer(fixers[plugin](s, nodes)...)
+		s.offer(s.fixes(plugin, nodes)...)
 	}
 	s.offer(s.newNodes()...)
 	s.offer(s.priority()...)
@@ -71,7 +126,7 @@ func (s *search) alone() func(yield func(string, []verdict) bool) {
 	by := s.by(1)
 	return func(yield func(string, []verdict) bool) {
 		for _, key := range sortedKeys(by) {
-			if fixers[key] != nil && !yield(key, by[key]) {
+			if !yield(key, by[key]) {
 				return
 			}
 		}
@@ -83,7 +138,7 @@ func (s *search) by(count int) map[string][]verdict {
 	by := map[string][]verdict{}
 	for i := range s.verdicts {
 		v := &s.verdicts[i]
-		if names := v.plugins(s.pod); len(names) == count {
+		if names := v.causes(s.profile, s.pod); len(names) == count {
 			key := strings.Join(names, "+")
 			by[key] = append(by[key], *v)
 		}
@@ -128,7 +183,7 @@ func (s *search) keep(edits ...*edit) bool {
 // combine tries several changes at once: two for nodes that two plugins reject and, where that does not help either, one more for
 // each further plugin.
 func (s *search) combine() {
-	for count := 2; count <= len(fixers); count++ {
+	for count := 2; count <= len(s.judges); count++ {
 		by := s.by(count)
 		before := len(s.found)
 		for _, key := range sortedKeys(by) {
@@ -141,21 +196,17 @@ func (s *search) combine() {
 }
 
 // product tries each of the smallest changes against one plugin with each of those against the others.
-func (s *search) product(chosen []*edit, plugins []string, nodes []verdict) {
-	if len(plugins) == 0 {
+func (s *search) product(chosen []*edit, causes []string, nodes []verdict) {
+	if len(causes) == 0 {
 		s.keep(chosen...)
 		return
 	}
-	fix := fixers[plugins[0]]
-	if fix == nil {
-		return
-	}
 	most := mostPairs
-	if len(chosen)+len(plugins) > 2 {
+	if len(chosen)+len(causes) > 2 {
 		most = 2
 	}
-	for _, e := range smallest(fix(s, nodes), most) {
-		s.product(append(slices.Clone(chosen), e), plugins[1:], nodes)
+	for _, e := range smallest(s.fixes(causes[0], nodes), most) {
+		s.product(append(slices.Clone(chosen), e), causes[1:], nodes)
 	}
 }
 

@@ -59,26 +59,26 @@ func (e *Entry) make(args any) (any, error) {
 // Catalog lists the plugins in upstream's default order, which is also the order in which filters are asked.
 func Catalog() []Entry {
 	return []Entry{
-		{Name: "SchedulingGates", Points: PreEnqueue, New: plain(SchedulingGates{})},
+		{Name: "SchedulingGates", Points: PreEnqueue, New: Plain(SchedulingGates{})},
 		{Name: "PrioritySort", Points: QueueSort},
-		{Name: "NodeUnschedulable", Points: Filters, New: plain(NodeUnschedulable{})},
-		{Name: "NodeName", Points: Filters, New: plain(NodeName{})},
+		{Name: "NodeUnschedulable", Points: Filters, New: Plain(NodeUnschedulable{})},
+		{Name: "NodeName", Points: Filters, New: Plain(NodeName{})},
 		{Name: "TaintToleration", Points: Filters | PreScore | Score, Weight: 3, New: with(NewTaintToleration)},
 		{Name: "NodeAffinity", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: with(NewNodeAffinity)},
-		{Name: "NodePorts", Points: PreFilter | Filters, New: plain(NodePorts{})},
+		{Name: "NodePorts", Points: PreFilter | Filters, New: Plain(NodePorts{})},
 		{Name: "NodeResourcesFit", Points: PreFilter | Filters | PreScore | Score | PlacementScore, Weight: 1, New: with(NewNodeResourcesFit)},
-		{Name: "VolumeRestrictions", Points: PreFilter | Filters, New: plain(VolumeRestrictions{})},
-		{Name: "NodeVolumeLimits", Points: PreFilter | Filters, New: plain(NodeVolumeLimits{})},
+		{Name: "VolumeRestrictions", Points: PreFilter | Filters, New: Plain(VolumeRestrictions{})},
+		{Name: "NodeVolumeLimits", Points: PreFilter | Filters, New: Plain(NodeVolumeLimits{})},
 		{Name: "VolumeBinding", Points: PreFilter | Filters | PreScore | Score | Reserve | PreBind, Weight: 1, New: with(NewVolumeBinding)},
-		{Name: "VolumeZone", Points: PreFilter | Filters, New: plain(VolumeZone{})},
+		{Name: "VolumeZone", Points: PreFilter | Filters, New: Plain(VolumeZone{})},
 		{Name: "PodTopologySpread", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: with(NewPodTopologySpread)},
 		{Name: "InterPodAffinity", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: with(NewInterPodAffinity)},
 		{Name: "DynamicResources", Points: PreEnqueue | PreFilter | Filters | PostFilter | Score | Reserve | PreBind, Weight: 2, New: with(NewDynamicResources)},
-		{Name: "DefaultPreemption", Points: PreEnqueue | PostFilter, New: plain(DefaultPreemption{})},
+		{Name: "DefaultPreemption", Points: PreEnqueue | PostFilter, New: Plain(DefaultPreemption{})},
 		{Name: "NodeResourcesBalancedAllocation", Points: PreScore | Score, Weight: 1, New: with(NewNodeResourcesBalancedAllocation)},
-		{Name: "ImageLocality", Points: Score, Weight: 1, New: plain(ImageLocality{})},
+		{Name: "ImageLocality", Points: Score, Weight: 1, New: Plain(ImageLocality{})},
 		{Name: "DefaultBinder", Points: Bind},
-		{Name: "NodeDeclaredFeatures", Points: PreFilter | Filters, New: plain(NodeDeclaredFeatures{})},
+		{Name: "NodeDeclaredFeatures", Points: PreFilter | Filters, New: Plain(NodeDeclaredFeatures{})},
 		{Name: "GangScheduling", Points: PreEnqueue | Permit, Optional: true},
 		{Name: "TopologyPlacementGenerator", Points: PlacementGenerate, Optional: true},
 		{Name: "PodGroupPodsCount", Points: PlacementScore, Weight: 1, Optional: true},
@@ -86,8 +86,10 @@ func Catalog() []Entry {
 }
 
 // Lookup returns the entry of that name.
-func Lookup(name string) (Entry, bool) {
-	for _, entry := range Catalog() {
+func Lookup(name string) (Entry, bool) { return lookup(Catalog(), name) }
+
+func lookup(catalog []Entry, name string) (Entry, bool) {
+	for _, entry := range catalog {
 		if entry.Name == name {
 			return entry, true
 		}
@@ -95,8 +97,8 @@ func Lookup(name string) (Entry, bool) {
 	return Entry{}, false
 }
 
-// plain is for plugins without arguments and state.
-func plain(plugin any) func(any) (any, error) {
+// Plain is the New of plugins without arguments and state.
+func Plain(plugin any) func(any) (any, error) {
 	return func(any) (any, error) { return plugin, nil }
 }
 

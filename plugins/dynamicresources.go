@@ -152,7 +152,7 @@ func (*DynamicResources) Interests(Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel | queue.UpdateNodeAllocatable},
 		{Resource: queue.ResourceClaim, Action: queue.All, Hint: ofResourceClaim, PerPod: true},
-		{Resource: queue.Pod, Action: queue.UpdatePodGeneratedResourceClaim, Hint: own},
+		{Resource: queue.Pod, Action: queue.UpdatePodGeneratedResourceClaim, Hint: Own},
 		{Resource: queue.DeviceClass, Action: queue.Add | queue.Update},
 		{Resource: queue.ResourceSlice, Action: queue.Add | queue.Update | queue.Delete}, // a pool is complete without an outdated slice
 	}
@@ -176,3 +176,11 @@ func ofResourceClaim(item *queue.Item, e *queue.Event) bool {
 	}
 	return false
 }
+
+// Wakes implements Waker.
+func (*DynamicResources) Wakes() []string {
+	return []string{"a resource claim or slice is added or changes", "a node is added", "a pod leaves its node"}
+}
+
+// Fixes implements Fixer.
+func (*DynamicResources) Fixes() []Fix { return []Fix{FreeDevices} }

@@ -257,7 +257,7 @@ func (h *affinityHints) of(class *cluster.PodClass) *Affinities {
 // or that other pod, wants to be away from.
 func (h *affinityHints) podMatters(item *queue.Item, e *queue.Event) bool {
 	if !others(e) {
-		return own(item, e)
+		return Own(item, e)
 	}
 	a := h.of(item.Class)
 	switch {
@@ -327,3 +327,11 @@ func (h *affinityHints) repelledBy(a *Affinities, is func(key string) bool) bool
 	}
 	return false
 }
+
+// Wakes implements Waker.
+func (*InterPodAffinity) Wakes() []string {
+	return []string{"a node is added or changes its labels", "a pod that matches is placed or leaves", "a namespace's labels change"}
+}
+
+// Fixes implements Fixer.
+func (*InterPodAffinity) Fixes() []Fix { return []Fix{RelaxAffinity} }

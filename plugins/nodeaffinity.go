@@ -2,6 +2,8 @@ package plugins
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -209,5 +211,33 @@ func readPreferred(list []v1.PreferredSchedulingTerm) ([]weightedNodeTerm, error
 
 // Interests implements Requeuer.
 func (*NodeAffinity) Interests(in Setting) []queue.Interest {
-	return []queue.Interest{{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.nodeNowPasses}}
+	return []queue.Interest{{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.NodeNowPasses}}
+}
+
+// Wakes implements Waker.
+func (*NodeAffinity) Wakes() []string {
+	return []string{"a node is added", "a node's labels change"}
+}
+
+// Fixes implements Fixer.
+func (*NodeAffinity) Fixes() []Fix { return []Fix{RelaxSelection} }
+
+// Detail implements Detailer: the labels that the node lacks.
+func (*NodeAffinity) Detail(p *cluster.Pod, n *cluster.Node) string {
+	missing := MissingLabels(p, n)
+	if len(missing) == 0 {
+		return ""
+	}
+	return "lacks " + strings.Join(missing, ", ")
+}
+
+// MissingLabels returns the labels of the pod's node selector that the node does not have, as key=value.
+func MissingLabels(p *cluster.Pod, n *cluster.Node) (list []string) {
+	for key, value := range p.Spec().NodeSelector {
+		if have, ok := n.Lookup(key); !ok || have != value {
+			list = append(list, key+"="+value)
+		}
+	}
+	slices.Sort(list)
+	return list
 }

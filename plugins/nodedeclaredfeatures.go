@@ -49,7 +49,12 @@ func (NodeDeclaredFeatures) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 // Interests implements Requeuer.
 func (NodeDeclaredFeatures) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
-		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeDeclaredFeature, Hint: in.nodeNowPasses},
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeDeclaredFeature, Hint: in.NodeNowPasses},
 		{Resource: queue.Pod, Action: queue.Update, Hint: ownSpec},
 	}
+}
+
+// Wakes implements Waker.
+func (NodeDeclaredFeatures) Wakes() []string {
+	return []string{"a node is added", "a node declares a feature"}
 }

@@ -31,5 +31,10 @@ func (NodeName) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 
 // Interests implements Requeuer.
 func (NodeName) Interests(in Setting) []queue.Interest {
-	return []queue.Interest{{Resource: queue.Node, Action: queue.Add, Hint: in.nodeNowPasses}}
+	return []queue.Interest{{Resource: queue.Node, Action: queue.Add, Hint: in.NodeNowPasses}}
+}
+
+// Wakes implements Waker.
+func (NodeName) Wakes() []string {
+	return []string{"a node is added"}
 }

@@ -1,6 +1,8 @@
 package plugins
 
 import (
+	"strings"
+
 	"github.com/berth-k8s/berth/cluster"
 	"github.com/berth-k8s/berth/queue"
 )
@@ -54,4 +56,31 @@ func (NodePorts) Interests(Setting) []queue.Interest {
 			return e.PodBefore != nil && conflict(item.Class.Ports, e.PodBefore.Class.Ports)
 		}},
 	}
+}
+
+// Wakes implements Waker.
+func (NodePorts) Wakes() []string {
+	return []string{"a node is added", "a pod leaves its node"}
+}
+
+// Fixes implements Fixer.
+func (NodePorts) Fixes() []Fix { return []Fix{FreePort} }
+
+// Detail implements Detailer: who has the port.
+func (NodePorts) Detail(p *cluster.Pod, n *cluster.Node) string {
+	var list []string
+	for _, o := range PortHolders(p, n) {
+		list = append(list, o.Namespace()+"/"+o.Name)
+	}
+	return "taken by " + strings.Join(list, ", ")
+}
+
+// PortHolders returns the pods of the node that have a host port which the pod wants.
+func PortHolders(p *cluster.Pod, n *cluster.Node) (list []*cluster.Pod) {
+	for _, o := range n.Pods {
+		if conflict(p.Class.Ports, o.Class.Ports) {
+			list = append(list, o)
+		}
+	}
+	return list
 }

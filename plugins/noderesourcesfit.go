@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -215,7 +216,7 @@ func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
 		{Resource: queue.Pod, Action: queue.Delete | queue.UpdatePodScaleDown, Hint: func(item *queue.Item, e *queue.Event) bool {
 			switch {
 			case !others(e):
-				return own(item, e)
+				return Own(item, e)
 			case e.Node == nil || e.PodBefore == nil || !frees(&item.Class.Requests, e):
 				return false
 			case in.fits(item, e.Node):
@@ -282,4 +283,24 @@ func more(wanted, a, b *cluster.Resources) bool {
 		}
 	}
 	return false
+}
+
+// Wakes implements Waker.
+func (*NodeResourcesFit) Wakes() []string {
+	return []string{"a node is added", "a node's allocatable grows", "a pod leaves its node or is resized", "the pod asks for less"}
+}
+
+// Fixes implements Fixer.
+func (*NodeResourcesFit) Fixes() []Fix { return []Fix{AskForLess, MakeRoom} }
+
+// Detail implements Detailer: what is short, and by how much.
+func (*NodeResourcesFit) Detail(p *cluster.Pod, n *cluster.Node) string {
+	var list []string
+	for _, s := range Shortages(p, n) {
+		list = append(list, fmt.Sprintf("%s: wants %s, %s free of %s", s.Name, s.Text(s.Wanted), s.Text(max(s.Free, 0)), s.Text(s.Size)))
+	}
+	if int64(len(n.Pods)) >= n.Size.Pods {
+		list = append(list, fmt.Sprintf("%d pods of %d", len(n.Pods), n.Size.Pods))
+	}
+	return strings.Join(list, "; ")
 }

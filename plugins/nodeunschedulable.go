@@ -43,7 +43,15 @@ func (NodeUnschedulable) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 // Interests implements Requeuer.
 func (NodeUnschedulable) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
-		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeTaint, Hint: in.nodeNowPasses},
-		{Resource: queue.Pod, Action: queue.UpdatePodToleration, Hint: own},
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeTaint, Hint: in.NodeNowPasses},
+		{Resource: queue.Pod, Action: queue.UpdatePodToleration, Hint: Own},
 	}
 }
+
+// Wakes implements Waker.
+func (NodeUnschedulable) Wakes() []string {
+	return []string{"a node is added", "a node is uncordoned"}
+}
+
+// Fixes implements Fixer.
+func (NodeUnschedulable) Fixes() []Fix { return []Fix{Uncordon} }

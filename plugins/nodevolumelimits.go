@@ -317,3 +317,11 @@ func limitGrew(_ *queue.Item, e *queue.Event) bool {
 	}
 	return len(limits) > 0 // a driver that is gone limits nothing
 }
+
+// Wakes implements Waker.
+func (NodeVolumeLimits) Wakes() []string {
+	return []string{"a node or CSINode is added or changes", "a pod leaves its node", "a volume is detached"}
+}
+
+// Fixes implements Fixer.
+func (NodeVolumeLimits) Fixes() []Fix { return []Fix{ProvideVolumes, FreeAttachment} }

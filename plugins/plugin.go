@@ -12,7 +12,8 @@ type Filter interface {
 	Name() string
 	// Reads tells what of a node the verdict depends on.
 	Reads() Part
-	// Filter looks at a pod and the cluster and answers with a judge of nodes.
+	// Filter looks at a pod and the cluster and answers with a judge of nodes. Of the pod it may look at the spec, not at the labels:
+	// pods that differ in labels alone share what was worked out for one of them.
 	Filter(c *cluster.Cluster, p *cluster.Pod) Judge
 }
 

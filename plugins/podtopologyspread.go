@@ -330,7 +330,7 @@ func (s *wantedSpread) podMatters(item *queue.Item, e *queue.Event) bool {
 		return true
 	}
 	if !others(e) {
-		return own(item, e) && (e.Action&queue.UpdatePodLabel != 0 || e.Action&queue.UpdatePodToleration != 0 && s.honoursTaints())
+		return Own(item, e) && (e.Action&queue.UpdatePodLabel != 0 || e.Action&queue.UpdatePodToleration != 0 && s.honoursTaints())
 	}
 	for i := range s.constraints {
 		if countsPod(&s.constraints[i], item, e.PodBefore) != countsPod(&s.constraints[i], item, e.Pod) {
@@ -379,3 +379,11 @@ func (s *wantedSpread) nodeMatters(class *cluster.PodClass, e *queue.Event) bool
 func (s *wantedSpread) counted(n *cluster.Node) bool {
 	return n != nil && !slices.ContainsFunc(s.constraints, func(c SpreadConstraint) bool { return !n.Has(c.TopologyKey) })
 }
+
+// Wakes implements Waker.
+func (*PodTopologySpread) Wakes() []string {
+	return []string{"a node is added or changes its labels or taints", "a pod that counts is placed, leaves or changes its labels"}
+}
+
+// Fixes implements Fixer.
+func (*PodTopologySpread) Fixes() []Fix { return []Fix{RelaxSpread} }

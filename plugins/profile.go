@@ -31,7 +31,8 @@ type Profile struct {
 	// Outside names the plugins among them that no catalog entry stands for. They are asked by the live scheduler.
 	Outside []string
 
-	made map[string]any // the plugins by name; nil for those that no catalog entry makes
+	made   map[string]any   // the plugins by name; nil for those that no catalog entry makes
+	points map[string]Point // that the plugins of the catalog extend
 }
 
 // Weighted is a scorer and what its normalised score is multiplied by.
@@ -44,9 +45,12 @@ type Weighted struct {
 const DefaultSchedulerName = "default-scheduler"
 
 // Default returns the profile that is used when nothing is configured.
-func Default() *Profile {
+func Default() *Profile { return DefaultOf(Catalog()) }
+
+// DefaultOf is Default with the plugins of a catalog.
+func DefaultOf(catalog []Entry) *Profile {
 	at, weights := map[Point][]string{}, map[string]int64{}
-	for _, entry := range Catalog() {
+	for _, entry := range catalog {
 		if entry.Optional {
 			continue
 		}
@@ -59,7 +63,7 @@ func Default() *Profile {
 			weights[entry.Name] = entry.Weight
 		}
 	}
-	p, err := NewProfile(DefaultSchedulerName, at, weights, nil)
+	p, err := NewProfileOf(catalog, DefaultSchedulerName, at, weights, nil)
 	if err != nil { // without arguments there is nothing to refuse
 		panic(err)
 	}
@@ -69,16 +73,20 @@ func Default() *Profile {
 // NewProfile makes the plugins that are named at the extension points. args holds the arguments of those that have some, as
 // pointers to the types of k8s.io/kube-scheduler/config/v1.
 func NewProfile(schedulerName string, at map[Point][]string, weights map[string]int64, args map[string]any) (*Profile, error) {
-	p := &Profile{SchedulerName: schedulerName, At: at, Weights: weights}
-	made := map[string]any{}
+	return NewProfileOf(Catalog(), schedulerName, at, weights, args)
+}
+
+// NewProfileOf is NewProfile with the plugins of a catalog.
+func NewProfileOf(catalog []Entry, schedulerName string, at map[Point][]string, weights map[string]int64, args map[string]any) (*Profile, error) {
+	p := &Profile{SchedulerName: schedulerName, At: at, Weights: weights, made: map[string]any{}, points: map[string]Point{}}
 	for _, point := range AllPoints {
 		for _, name := range at[point] {
-			if _, ok := made[name]; ok {
+			if _, ok := p.made[name]; ok {
 				continue
 			}
-			entry, ok := Lookup(name)
+			entry, ok := lookup(catalog, name)
 			if !ok {
-				made[name] = nil
+				p.made[name] = nil
 				p.Outside = append(p.Outside, name)
 				continue
 			}
@@ -86,10 +94,9 @@ func NewProfile(schedulerName string, at map[Point][]string, weights map[string]
 			if err != nil {
 				return nil, err
 			}
-			made[name] = plugin
+			p.made[name], p.points[name] = plugin, entry.Points
 		}
 	}
-	p.made = made
 	p.assemble()
 	return p, nil
 }
@@ -174,8 +181,7 @@ func (p *Profile) PreFilterOrder() []int {
 
 // partOf cuts a filter down to the extension points that it is enabled at.
 func (p *Profile) partOf(f Filter) Filter {
-	entry, _ := Lookup(f.Name())
-	if entry.Points&PreFilter == 0 {
+	if p.points[f.Name()]&PreFilter == 0 {
 		return f
 	}
 	switch {

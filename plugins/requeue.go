@@ -55,13 +55,13 @@ func (p *Profile) filter(name string) Filter {
 	return nil
 }
 
-// own is the hint for events of the waiting pod itself.
-func own(item *queue.Item, e *queue.Event) bool { return e.Own == item }
+// Own is the hint for events of the waiting pod itself.
+func Own(item *queue.Item, e *queue.Event) bool { return e.Own == item }
 
 // ownSpec is the hint for changes of the waiting pod's spec.
 func ownSpec(item *queue.Item, e *queue.Event) bool {
 	old, known := e.Old.(*v1.Pod)
-	return own(item, e) && !(known && old.Generation == item.Pod.Generation && old.Generation > 0)
+	return Own(item, e) && !(known && old.Generation == item.Pod.Generation && old.Generation > 0)
 }
 
 // others tells whether an event is of a pod that has its place.
@@ -72,8 +72,8 @@ func asked(item *queue.Item) *cluster.Pod {
 	return &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID}
 }
 
-// nodeNowPasses is the hint of a filter that looks at the node alone: it lets the pod pass now and did not before.
-func (in Setting) nodeNowPasses(item *queue.Item, e *queue.Event) bool {
+// NodeNowPasses is the hint of a filter that looks at the node alone: it lets the pod pass now and did not before.
+func (in Setting) NodeNowPasses(item *queue.Item, e *queue.Event) bool {
 	if e.Node == nil {
 		return false
 	}

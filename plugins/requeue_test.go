@@ -185,6 +185,9 @@ func TestEveryFilterStatesWhatCanHelp(t *testing.T) {
 		if len(all[f.Name()]) == 0 {
 			t.Errorf("%s states nothing", f.Name())
 		}
+		if w, ok := f.(plugins.Waker); !ok || len(w.Wakes()) == 0 {
+			t.Errorf("%s does not say in words what its pods wait for", f.Name())
+		}
 	}
 	if list, ok := all["DefaultPreemption"]; !ok || len(list) > 0 {
 		t.Errorf("DefaultPreemption: %v, %t; want a list without entries", list, ok)

@@ -28,5 +28,5 @@ func (SchedulingGates) Admit(p *cluster.Pod) string {
 
 // Interests implements Requeuer.
 func (SchedulingGates) Interests(Setting) []queue.Interest {
-	return []queue.Interest{{Resource: queue.Pod, Action: queue.UpdatePodSchedulingGatesEliminated, Hint: own}}
+	return []queue.Interest{{Resource: queue.Pod, Action: queue.UpdatePodSchedulingGatesEliminated, Hint: Own}}
 }

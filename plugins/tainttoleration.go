@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -77,7 +78,43 @@ func compares(t v1.Toleration) bool {
 // Interests implements Requeuer.
 func (*TaintToleration) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
-		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeTaint, Hint: in.nodeNowPasses},
-		{Resource: queue.Pod, Action: queue.UpdatePodToleration, Hint: own},
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeTaint, Hint: in.NodeNowPasses},
+		{Resource: queue.Pod, Action: queue.UpdatePodToleration, Hint: Own},
 	}
+}
+
+// Wakes implements Waker.
+func (*TaintToleration) Wakes() []string {
+	return []string{"a node is added", "a node loses a taint", "the pod gets a toleration"}
+}
+
+// Fixes implements Fixer.
+func (*TaintToleration) Fixes() []Fix { return []Fix{Tolerate} }
+
+// Shares implements Sharer: a cordon is a taint, too, and counts once.
+func (t *TaintToleration) Shares(p *cluster.Pod, n *cluster.Node) (plugin string, own bool) {
+	if n.Taints.Unschedulable && len(Untolerated(p, n)) == 1 {
+		return NodeUnschedulable{}.Name(), false
+	}
+	return t.Name(), true
+}
+
+// Detail implements Detailer: the taints.
+func (*TaintToleration) Detail(p *cluster.Pod, n *cluster.Node) string {
+	var list []string
+	for _, t := range Untolerated(p, n) {
+		list = append(list, t.ToString())
+	}
+	return strings.Join(list, ", ")
+}
+
+// Untolerated returns the taints that keep the pod off the node.
+func Untolerated(p *cluster.Pod, n *cluster.Node) (list []*v1.Taint) {
+	for i := range n.Taints.Taints {
+		t := &n.Taints.Taints[i]
+		if rules.KeepsOff.Has(t.Effect) && rules.TolerationOf(t, p.Spec().Tolerations) == nil {
+			list = append(list, t)
+		}
+	}
+	return list
 }

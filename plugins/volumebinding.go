@@ -226,3 +226,11 @@ func (*VolumeBinding) Interests(in Setting) []queue.Interest {
 		{Resource: queue.CSIStorageCapacity, Action: queue.Add | queue.Update, Hint: in.ofCapacity, PerPod: true},
 	}
 }
+
+// Wakes implements Waker.
+func (*VolumeBinding) Wakes() []string {
+	return []string{"a claim, volume, storage class or storage capacity is added or changes", "a node is added or changes its labels"}
+}
+
+// Fixes implements Fixer.
+func (*VolumeBinding) Fixes() []Fix { return []Fix{ProvideVolumes, MoveVolumes} }

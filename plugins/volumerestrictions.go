@@ -169,3 +169,16 @@ func sharesVolume(a, b *cluster.PodClass) bool {
 	}
 	return false
 }
+
+// Wakes implements Waker.
+func (VolumeRestrictions) Wakes() []string {
+	return []string{"a pod leaves its node", "a claim changes"}
+}
+
+// Fixes implements Fixer.
+func (VolumeRestrictions) Fixes() []Fix { return []Fix{ProvideVolumes, FreeClaim} }
+
+// Shares implements Sharer: the plugins that look at volumes speak of the same claims.
+func (VolumeRestrictions) Shares(*cluster.Pod, *cluster.Node) (plugin string, own bool) {
+	return (*VolumeBinding)(nil).Name(), true
+}

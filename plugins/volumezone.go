@@ -168,3 +168,16 @@ func (VolumeZone) Interests(in Setting) []queue.Interest {
 		{Resource: queue.StorageClass, Action: queue.Add | queue.Update, Hint: in.ofStorageClass, PerPod: true},
 	}
 }
+
+// Wakes implements Waker.
+func (VolumeZone) Wakes() []string {
+	return []string{"a claim, volume or storage class is added or changes", "a node is added or changes its labels"}
+}
+
+// Fixes implements Fixer.
+func (VolumeZone) Fixes() []Fix { return []Fix{ProvideVolumes, MoveVolumes} }
+
+// Shares implements Sharer: the plugins that look at volumes speak of the same claims.
+func (VolumeZone) Shares(*cluster.Pod, *cluster.Node) (plugin string, own bool) {
+	return (*VolumeBinding)(nil).Name(), true
+}

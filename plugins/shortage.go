@@ -1,4 +1,4 @@
-package explain
+package plugins
 
 import (
 	"slices"
@@ -7,25 +7,19 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/berth-k8s/berth/cluster"
-	"github.com/berth-k8s/berth/simulate"
 )
 
-// taint is one that keeps a pod off a node.
-type taint struct{ *v1.Taint }
-
-// ofState tells whether the taint comes and goes with the node's state.
-func (t taint) ofState() bool { return simulate.OfState(t.Taint) }
-
-// shortage is a resource that a node has too little of.
-type shortage struct {
-	name               v1.ResourceName
-	wanted, free, size int64 // CPU in thousandths
+// Shortage is a resource that a node has too little of.
+type Shortage struct {
+	Name               v1.ResourceName
+	Wanted, Free, Size int64 // CPU in thousandths
 }
 
-// text writes an amount of it as people do.
-func (s *shortage) text(amount int64) string { return quantity(s.name, amount).String() }
+// Text writes an amount of it as people do.
+func (s *Shortage) Text(amount int64) string { return Quantity(s.Name, amount).String() }
 
-func quantity(name v1.ResourceName, amount int64) *resource.Quantity {
+// Quantity writes an amount of a resource as people do; CPU is in thousandths.
+func Quantity(name v1.ResourceName, amount int64) *resource.Quantity {
 	switch name {
 	case v1.ResourceCPU:
 		return resource.NewMilliQuantity(amount, resource.DecimalSI)
@@ -35,12 +29,12 @@ func quantity(name v1.ResourceName, amount int64) *resource.Quantity {
 	return resource.NewQuantity(amount, resource.DecimalSI)
 }
 
-// shortages are all resources that the pod wants more of than the node has left.
-func shortages(p *cluster.Pod, n *cluster.Node) []shortage {
-	var list []shortage
+// Shortages returns the resources that the pod wants more of than the node has left.
+func Shortages(p *cluster.Pod, n *cluster.Node) []Shortage {
+	var list []Shortage
 	check := func(name v1.ResourceName, wanted, size, requested int64) {
 		if wanted > 0 && wanted > size-requested {
-			list = append(list, shortage{name, wanted, size - requested, size})
+			list = append(list, Shortage{name, wanted, size - requested, size})
 		}
 	}
 	r := &p.Class.Requests

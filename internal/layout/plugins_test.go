@@ -1,0 +1,108 @@
+package layout
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/berth-k8s/berth/plugins"
+)
+
+// pluginsFolder is where plugins may know each other.
+const pluginsFolder = "plugins"
+
+// namesPlugins are the folders that may name a plugin or its type, and why.
+var namesPlugins = map[string]string{
+	"config":         "the names in configuration files of before, and what they stand for now",
+	"agent/admit":    "the kubelet's reasons for refusing a pod, which are named as the plugins are",
+	"decide":         "how constraints that count pods by domain, and room, are planned; to go behind interfaces",
+	"simulate":       "gives device claims the clock of the simulation; goes with its second cycle",
+	"scheduler/live": "what the scheduler itself does for DefaultBinder, DefaultPreemption, VolumeBinding and DynamicResources; to go behind interfaces",
+}
+
+// What the engine, the queue and explain have to know of a plugin stands in the plugin's file, behind the interfaces of package
+// plugins. Nobody else asks which plugin it is.
+func TestNobodyAsksWhichPluginItIs(t *testing.T) {
+	names := map[string]bool{}
+	for _, entry := range plugins.Catalog() {
+		names[entry.Name] = true
+	}
+	named := map[string]bool{}
+	for _, file := range sources(t) {
+		folder := filepath.ToSlash(filepath.Dir(file))
+		if folder == pluginsFolder {
+			continue
+		}
+		for _, place := range pluginsIn(t, filepath.Join(root, file), names) {
+			named[folder] = true
+			if namesPlugins[folder] == "" {
+				t.Errorf("%s: let the plugin say it itself, behind an interface of package plugins", place)
+			}
+		}
+	}
+	for folder := range namesPlugins {
+		if !named[folder] {
+			t.Logf("%s names no plugin any more: take it out of namesPlugins", folder)
+		}
+	}
+}
+
+const root = "../.."
+
+// sources lists the Go files of the root module without tests and without examples, which have plugins of their own.
+func sources(t *testing.T) (files []string) {
+	t.Helper()
+	nested := []string{"upstream", "deploy/pack", "tools", "examples"}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(root, path)
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (slices.Contains(nested, filepath.ToSlash(relative)) || strings.HasPrefix(d.Name(), ".") && path != root):
+			return filepath.SkipDir
+		case strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go"):
+			files = append(files, relative)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 100 {
+		t.Fatalf("only %d files found", len(files))
+	}
+	return files
+}
+
+// pluginsIn lists where a file names a plugin, as a string or as a type.
+func pluginsIn(t *testing.T, path string, names map[string]bool) (places []string) {
+	t.Helper()
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, path, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.BasicLit:
+			if text, err := strconv.Unquote(n.Value); err == nil && names[text] {
+				places = append(places, set.Position(n.Pos()).String()+": "+text)
+			}
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok && x.Name == "plugins" && names[n.Sel.Name] {
+				places = append(places, set.Position(n.Pos()).String()+": plugins."+n.Sel.Name)
+			}
+		}
+		return true
+	})
+	return places
+}
