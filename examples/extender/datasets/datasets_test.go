@@ -13,7 +13,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/berth-k8s/berth/scheduler/extender"
-	"github.com/berth-k8s/berth/scheduler/outside"
+	"github.com/berth-k8s/berth/scheduler/plugintest"
 )
 
 // TestTheSchedulerIsAnswered: over the wire, by what asks extenders in Berth.
@@ -26,7 +26,7 @@ func TestTheSchedulerIsAnswered(t *testing.T) {
 	}
 	var nodes []fwk.NodeInfo
 	for _, name := range []string{"n1", "n2", "n3"} {
-		nodes = append(nodes, outside.NewNodeInfo(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+		nodes = append(nodes, plugintest.NodeInfo(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	}
 	for dataset, want := range map[string]string{
 		"genomes": "pass [n1 n2], never map[n3:node(s) cannot reach dataset genomes], scores [{n1 10} {n2 2} {n3 0}]",

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/berth-k8s/berth/scheduler/outside"
+	"github.com/berth-k8s/berth/scheduler/plugintest"
 )
 
 func drawing(name, watts string) *v1.Pod {
@@ -23,7 +23,7 @@ func drawing(name, watts string) *v1.Pod {
 }
 
 func inRack(name, rack string, pods ...*v1.Pod) fwk.NodeInfo {
-	return outside.NewNodeInfo(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{rackLabel: rack}}}, pods...)
+	return plugintest.NodeInfo(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{rackLabel: rack}}}, pods...)
 }
 
 func made(t *testing.T) *PowerBudget {
@@ -52,7 +52,7 @@ func TestARackIsNotOverdrawn(t *testing.T) {
 
 // judge asks the plugin as a scheduler does.
 func judge(t *testing.T, p *PowerBudget, pod *v1.Pod, nodes []fwk.NodeInfo) string {
-	state := outside.NewState()
+	state := plugintest.CycleState()
 	_, status := p.PreFilter(t.Context(), state, pod, nodes)
 	if status.IsSkip() {
 		return "skipped"
@@ -77,7 +77,7 @@ func judge(t *testing.T, p *PowerBudget, pod *v1.Pod, nodes []fwk.NodeInfo) stri
 func TestPowerOfVictimsCounts(t *testing.T) {
 	p, victim := made(t), drawing("victim", "900")
 	node := inRack("n1", "r1", victim)
-	state, pod := outside.NewState(), drawing("p", "500")
+	state, pod := plugintest.CycleState(), drawing("p", "500")
 	if _, status := p.PreFilter(t.Context(), state, pod, []fwk.NodeInfo{node}); !status.IsSuccess() {
 		t.Fatal(status)
 	}

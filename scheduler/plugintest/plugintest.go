@@ -1,0 +1,16 @@
+// Package plugintest makes what a plugin is shown, for the tests of plugins: nodes with pods on them, and the state of a scheduling
+// cycle. Both are the scheduler's own, so that a plugin is tested against what it will see.
+package plugintest
+
+import (
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/scheduler/outside"
+)
+
+// NodeInfo returns a node with pods on it that is in no cluster.
+func NodeInfo(node *v1.Node, pods ...*v1.Pod) fwk.NodeInfo { return outside.NewNodeInfo(node, pods...) }
+
+// CycleState returns an empty state.
+func CycleState() fwk.CycleState { return outside.NewState() }
