@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -17,7 +18,7 @@ import (
 // BenchmarkDecide measures from a *v1.Pod to its place on one of 5,000 nodes, bookkeeping included. `make bench` has the same
 // beside upstream.
 func BenchmarkDecide(b *testing.B) {
-	for _, mode := range []string{"plain", "spread", "affinity", "anti", "taints", "500 shapes", "members", "volumes"} {
+	for _, mode := range []string{"plain", "spread", "affinity", "anti", "taints", "500 shapes", "members", "volumes", "1000 apps, spread", "1000 apps, affinity", "1000 apps, anti"} {
 		b.Run(mode, func(b *testing.B) {
 			c := benchCluster(5000, mode == "taints")
 			claims(c, 1000)
@@ -79,6 +80,9 @@ func benchCluster(nodes int, tainted bool) *cluster.Cluster {
 
 func benchPod(i int, mode string) *v1.Pod {
 	app := fmt.Sprintf("app-%d", i%10)
+	if many, of := strings.CutPrefix(mode, "1000 apps, "); of {
+		app, mode = fmt.Sprintf("app-%d", i), many
+	}
 	cpu, memory := int64(100), int64(200<<20)
 	if mode == "500 shapes" {
 		cpu, memory = cpu+int64(i%500), memory+int64(i%500)<<20

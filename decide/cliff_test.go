@@ -143,8 +143,8 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 		c.RemovePod(p.UID)
 	}
 	d.Decide(c.Pending(benchPod(0, "plain")))
-	if n := len(d.terms.order); n > 2*fewUnused+2 || len(d.terms.known) != n {
-		t.Errorf("%d terms are known, %d of them listed", len(d.terms.known), n)
+	if n := len(d.terms.known); n > 2*fewUnused+2 || len(d.terms.byLabel) > n {
+		t.Errorf("%d terms are known, by %d labels", n, len(d.terms.byLabel))
 	}
 	if n := len(d.guests); n > 0 {
 		t.Errorf("%d nodes are waited for", n)
@@ -176,7 +176,7 @@ func TestTermsAreCountedByPod(t *testing.T) {
 	d := New(c, plugins.Default(), 1)
 	pods := func() (n int) {
 		d.sync()
-		for _, users := range d.terms.order {
+		for _, users := range d.terms.known {
 			n += users.pods
 		}
 		return n
@@ -209,4 +209,44 @@ func TestTermsAreCountedByPod(t *testing.T) {
 	want(4, "read anew")
 	c.Unnominate("waiting")
 	want(3, "no longer nominated")
+}
+
+// TestTermsConcernThoseTheyMayMean: a plan stays what it is when terms come and go that cannot mean its pods, and is made anew when
+// one may.
+func TestTermsConcernThoseTheyMayMean(t *testing.T) {
+	c := benchCluster(3, false)
+	d := New(c, plugins.Default(), 1)
+	web := benchPod(1, "anti") // of app-1
+	p := c.Pending(web)
+	planOf := func() *plan {
+		d.sync()
+		_, pl := d.rankingFor(p)
+		return pl
+	}
+	place := func(uid string, about *metav1.LabelSelector) {
+		pod := benchPod(2, "anti")
+		pod.UID, pod.Spec.NodeName = types.UID(uid), "node-2"
+		pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector = about
+		c.SetPod(pod)
+	}
+	in := func(values ...string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: values}}}
+	}
+	first := planOf()
+	place("other", in("app-2", "app-3"))
+	place("nobody", nil)
+	if planOf() != first {
+		t.Error("the plan was made anew for terms that mean other pods")
+	}
+	for i, about := range []*metav1.LabelSelector{
+		in("app-3", "app-1"), {MatchLabels: map[string]string{"app": "app-1"}}, {}, // everybody
+		{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}},
+	} {
+		before := planOf()
+		place(fmt.Sprint("about it ", i), about)
+		if planOf() == before {
+			t.Errorf("the plan is the same after a term came that selects %s", metav1.FormatLabelSelector(about))
+		}
+		holds(t, c, d, p, d.Decide(p))
+	}
 }

@@ -212,7 +212,7 @@ func (d *Decider) sync() {
 
 func (d *Decider) readAnew() {
 	d.synced = d.c.Log.Len()
-	d.terms.clear()
+	d.terms = newTerms(d.terms.version + 1)
 	clear(d.guests)
 	for i, n := range d.c.Nodes {
 		d.weigh(int32(i))
@@ -292,6 +292,13 @@ type rankingKey struct {
 type member struct {
 	*ranking
 	versions versions // what that was found from
+	terms    int      // version of all terms up to which versions.terms is known to hold
+}
+
+// seesFor tells whether what comes to the cluster now is counted as it is to be for the class: the plan is its own, or no term has
+// come since another class of the ranking made its plan.
+func (m *member) seesFor(class *cluster.PodClass) bool {
+	return m.plan.example.Class == class || m.ranking.terms == m.d.terms.version
 }
 
 // maxMembers bounds how many classes are remembered; many have one pod and never come back.
@@ -300,8 +307,17 @@ const maxMembers = 1 << 14
 // rankingFor returns the plan for the pod's class and, if it is decided by one, its ranking, up to date.
 func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	d.clock++
-	now := d.versions()
-	if m, known := d.byClass[p.Class.ID]; known && m.versions == now && !m.dropped {
+	now, m := d.versions(), d.byClass[p.Class.ID]
+	if m.ranking != nil && m.terms == d.terms.version {
+		now.terms = m.versions.terms
+	} else {
+		now.terms = d.terms.versionFor(p.Class.Labels)
+	}
+	if m.ranking != nil && m.versions == now && !m.dropped && m.seesFor(p.Class) {
+		if m.terms != d.terms.version {
+			m.terms = d.terms.version
+			d.byClass[p.Class.ID] = m
+		}
 		m.used = d.clock
 		m.catchUp()
 		return m.ranking, m.plan
@@ -321,10 +337,11 @@ func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 		// The class that the ranking was made for may have left it: a term that came later may mean that one and not this one. What
 		// is counted from now on is counted for a class that has its place here.
 		r.plan = pl
+		r.terms = d.terms.version
 		r.catchUp()
 	} else {
 		r = newRanking(d, pl)
-		r.key = key
+		r.key, r.terms = key, d.terms.version
 		d.makeRoom(r)
 		d.rankings[key] = r
 	}
@@ -332,7 +349,7 @@ func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	if len(d.byClass) >= maxMembers {
 		clear(d.byClass)
 	}
-	d.byClass[p.Class.ID] = member{r, now}
+	d.byClass[p.Class.ID] = member{r, now, d.terms.version}
 	return r, pl
 }
 
@@ -345,7 +362,8 @@ func (d *Decider) drop(r *ranking) {
 type versions struct {
 	namespaces, services, controllers, devices uint64
 	images                                     uint64
-	terms, keys                                int
+	keys                                       int
+	terms                                      int // that may mean the pod
 }
 
 func (d *Decider) versions() versions {
@@ -353,7 +371,7 @@ func (d *Decider) versions() versions {
 	return versions{
 		namespaces: c.Namespaces.Version, services: c.Services.Version,
 		controllers: c.ReplicationControllers.Version + c.ReplicaSets.Version + c.StatefulSets.Version,
-		devices:     c.DeviceClasses.Version, images: c.ImagesVersion, terms: d.terms.version, keys: d.keys.version,
+		devices:     c.DeviceClasses.Version, images: c.ImagesVersion, keys: d.keys.version,
 	}
 }
 

@@ -44,6 +44,8 @@ type plan struct {
 	hardWeight     int32
 	voteWeight     int64
 
+	others said // by the terms of other pods
+
 	tallies []tallyPlan
 
 	// What is asked anew for every pod, about the nodes that all else lets pass.
@@ -200,7 +202,7 @@ func (d *Decider) signature(pl *plan) string {
 	}
 	if len(pl.tallies) > 0 {
 		fmt.Fprintln(&b, pl.attractsItself)
-		d.terms.describe(&b, pl.affinities, pl.hardWeight, &d.keys)
+		pl.others.describe(&b)
 	}
 	return b.String()
 }

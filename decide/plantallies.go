@@ -26,6 +26,9 @@ func (d *Decider) planTallies(pl *plan) {
 	}
 	pl.affinities = plugins.NewAffinities(d.c, own)
 	pl.attractsItself = pl.affinities.AttractsItself()
+	if pl.filtersPods || pl.scoresPods {
+		pl.others = d.terms.of(pl.affinities, own.Labels, pl.hardWeight, &d.keys)
+	}
 	if pl.filtersPods {
 		for _, key := range pl.affinities.Required() {
 			pl.tallies = append(pl.tallies, tallyPlan{purpose: attract, key: key})
@@ -33,7 +36,7 @@ func (d *Decider) planTallies(pl *plan) {
 		for i := range own.RequiredAntiAffinity {
 			d.addTally(pl, repel, own.RequiredAntiAffinity[i].TopologyKey)
 		}
-		for _, key := range d.terms.repelling(pl.affinities) {
+		for _, key := range pl.others.repelling {
 			d.addTally(pl, repelledBy, key)
 		}
 	}
@@ -43,7 +46,7 @@ func (d *Decider) planTallies(pl *plan) {
 				d.addTally(pl, vote, list[i].TopologyKey)
 			}
 		}
-		for _, key := range d.terms.voting(pl.affinities, pl.hardWeight) {
+		for _, key := range pl.others.voting {
 			d.addTally(pl, vote, key)
 		}
 	}

@@ -21,6 +21,7 @@ type ranking struct {
 
 	key        rankingKey
 	namespaces uint64 // version
+	terms      int    // version of all terms when the plan was made
 	used       uint64 // when, by the decider's clock
 	dropped    bool   // it is no longer kept up to date
 

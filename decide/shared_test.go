@@ -51,8 +51,10 @@ func TestSharedRankingAfterTermThatTellsApart(t *testing.T) {
 			placed(pod("y", "y", anti("app", "web")), "node-0")
 			placed(pod("v", "v", preferred("app", "web", 1)), "node-1") // so that votes are counted, too
 
-			web1 := c.Pending(pod("web-1", "web", nil))
-			holds(t, c, d, web1, d.Decide(web1))
+			for _, name := range []string{"web-0", "web-1"} { // it is web-1 then that the ranking counts for
+				p := c.Pending(pod(name, "web", nil))
+				holds(t, c, d, p, d.Decide(p))
+			}
 			if later.nominated {
 				c.Nominate(c.Pending(pod("x", "x", later.affinity)), "node-2")
 			} else {

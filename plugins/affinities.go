@@ -144,6 +144,11 @@ func (a *Affinities) Votes(class *cluster.PodClass, hardWeight int32) (votes []V
 			votes = append(votes, Vote{t.TopologyKey, -int64(t.Weight)})
 		}
 	}
+	return append(votes, a.VotesOf(class, hardWeight)...)
+}
+
+// VotesOf are those of the votes that are for the preferences of the class.
+func (a *Affinities) VotesOf(class *cluster.PodClass, hardWeight int32) (votes []Vote) {
 	if hardWeight > 0 {
 		for i := range class.RequiredAffinity {
 			if t := &class.RequiredAffinity[i]; t.Matches(a.own, a.namespace) {
