@@ -39,6 +39,9 @@ type PodClass struct {
 	// Needs stands for what the pods ask of a node, but for labels, volumes and device claims.
 	Needs [2]uint64
 
+	// Shape stands for the same without the namespace and what the pods mean by their selectors.
+	Shape [2]uint64
+
 	// Status is kept only where it matters to deciding: pods with device claims, each a class of its own.
 	Status *v1.PodStatus
 
@@ -81,7 +84,7 @@ func newPodClass(pod *v1.Pod, key digest) *PodClass {
 	}
 	c.Requests, c.NonZeroCPU, c.NonZeroMemory = placedRequests(pod)
 	c.Ports = portsOf(pod)
-	c.Needs = needsDigest(pod)
+	c.Needs, c.Shape = needsDigest(pod), shapeDigest(pod)
 	if len(pod.Spec.ResourceClaims) > 0 {
 		c.Status = &pod.Status
 	}

@@ -32,15 +32,32 @@ func needsDigest(pod *v1.Pod) digest {
 	return h.sum()
 }
 
+// shapeDigest hashes what pods ask of nodes, but for the rules about other pods.
+func shapeDigest(pod *v1.Pod) digest {
+	var h hasher
+	h.shape(pod)
+	return h.sum()
+}
+
 func (h *hasher) needs(pod *v1.Pod) {
+	h.shape(pod)
+	if a := pod.Spec.Affinity; a != nil {
+		h.affinity(&v1.Affinity{PodAffinity: a.PodAffinity, PodAntiAffinity: a.PodAntiAffinity})
+	}
+	h.spread(pod.Spec.TopologySpreadConstraints)
+}
+
+func (h *hasher) shape(pod *v1.Pod) {
 	spec := &pod.Spec
 	h.string(spec.SchedulerName)
 	h.optionalInt32(spec.Priority)
 	h.bool(spec.PreemptionPolicy != nil && *spec.PreemptionPolicy == v1.PreemptNever)
 	h.stringMap(spec.NodeSelector)
 	h.tolerations(spec.Tolerations)
-	h.affinity(spec.Affinity)
-	h.spread(spec.TopologySpreadConstraints)
+	h.bool(spec.Affinity != nil)
+	if spec.Affinity != nil {
+		h.nodeAffinity(spec.Affinity.NodeAffinity)
+	}
 	h.bool(spec.HostNetwork)
 	h.bool(spec.HostUsers != nil && !*spec.HostUsers)
 	h.resources(spec.Overhead)

@@ -29,6 +29,7 @@ type Decider struct {
 	// Pods of classes that differ in nothing that matters share a ranking: members of a StatefulSet, pods with volumes of their own.
 	rankings map[rankingKey]*ranking
 	byClass  map[int32]member
+	bases    bases
 	clock    uint64 // counts decisions, to tell which rankings were used last
 
 	// Scratch space of one decision.
@@ -60,7 +61,7 @@ type Decision struct {
 func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 	d := &Decider{
 		c: c, profile: profile, rng: rand.New(rand.NewPCG(seed, 0)),
-		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]member{}, fewDomains: fewDomains, manyDomains: manyDomains, manyGroups: manyGroups,
+		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]member{}, bases: bases{map[baseKey]*ranking{}, map[baseKey]bool{}}, fewDomains: fewDomains, manyDomains: manyDomains, manyGroups: manyGroups,
 		keys: labelKeys{nodes: map[string]int{}}, guests: map[int32][]*cluster.PodClass{},
 	}
 	d.readAnew()
@@ -340,7 +341,7 @@ func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 		r.terms = d.terms.version
 		r.catchUp()
 	} else {
-		r = newRanking(d, pl)
+		r = d.firstLook(p.Class, pl)
 		r.key, r.terms = key, d.terms.version
 		d.makeRoom(r)
 		d.rankings[key] = r
@@ -394,6 +395,9 @@ func (d *Decider) makeRoom(r *ranking) {
 			continue
 		}
 		total += other.bytes()
+	}
+	for _, base := range d.bases.rankings {
+		total += base.bytes()
 	}
 	for total > limit && len(d.rankings) > 0 {
 		var oldest *ranking

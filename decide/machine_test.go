@@ -64,6 +64,7 @@ var happenings = []happening{
 	{"place", 30, (*machine).place},
 	{"place again", 15, (*machine).placeAgain},
 	{"place alike", 15, (*machine).placeAlike},
+	{"place similar", 15, (*machine).placeSimilar},
 	{"set node", 8, (*machine).setNode},
 	{"change node", 4, (*machine).changeNode},
 	{"remove node", 4, (*machine).removeNode},
@@ -106,6 +107,36 @@ func (m *machine) placeAlike(t *draw) {
 	pod := m.another(model)
 	pod.Labels = m.podLabels(t, pod.Name)
 	m.decide(t, pod)
+}
+
+// placeSimilar places a pod that asks for the same as one before, and means others by its selectors.
+func (m *machine) placeSimilar(t *draw) {
+	if m.last == nil {
+		return
+	}
+	pod := m.another(one(t, append(slices.Clone(m.placed), m.last)...))
+	pod.Labels = m.podLabels(t, pod.Name)
+	for i := range pod.Spec.TopologySpreadConstraints {
+		pod.Spec.TopologySpreadConstraints[i].LabelSelector = labelSelector(m, t)
+	}
+	if a := pod.Spec.Affinity; a != nil {
+		if a.PodAffinity != nil {
+			m.meanOthers(t, a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+		}
+		if a.PodAntiAffinity != nil {
+			m.meanOthers(t, a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+		}
+	}
+	m.decide(t, pod)
+}
+
+func (m *machine) meanOthers(t *draw, required []v1.PodAffinityTerm, preferred []v1.WeightedPodAffinityTerm) {
+	for i := range required {
+		required[i].LabelSelector = labelSelector(m, t)
+	}
+	for i := range preferred {
+		preferred[i].PodAffinityTerm.LabelSelector = labelSelector(m, t)
+	}
 }
 
 // another is a pod like the given one, not placed yet.
@@ -380,6 +411,9 @@ func (m *machine) fallBehind(*draw) {
 	m.d.synced = -1
 	for _, r := range m.d.rankings {
 		r.seen = -1
+	}
+	for _, base := range m.d.bases.rankings {
+		base.seen = -1
 	}
 }
 

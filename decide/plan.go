@@ -46,7 +46,8 @@ type plan struct {
 
 	others said // by the terms of other pods
 
-	tallies []tallyPlan
+	tallies      []tallyPlan
+	countsNobody bool // it is of a base: no pod counts in the tallies
 
 	// What is asked anew for every pod, about the nodes that all else lets pass.
 	asked       []askedFilter

@@ -195,6 +195,19 @@ func (r *ranking) count() {
 				t.include(t.topology.domain[n.Index])
 			}
 		}
+	}
+	r.countPods()
+}
+
+// countPods counts the pods that have their place.
+func (r *ranking) countPods() {
+	if r.plan.countsNobody {
+		return
+	}
+	for _, n := range r.d.c.Nodes {
+		if n == nil {
+			continue
+		}
 		for _, p := range n.Pods {
 			for _, e := range r.effectsOf(p.Class) {
 				r.tally(n.Index, e, 1, p.Terminating)
@@ -260,7 +273,7 @@ func (r *ranking) groupAt(node int32) int32 {
 }
 
 func (r *ranking) follow(change *cluster.Change, sign int64) {
-	if len(r.tallies) > 0 {
+	if len(r.tallies) > 0 && !r.plan.countsNobody {
 		for _, e := range r.effectsOf(change.Class) {
 			if domain, regroup := r.tally(change.Node, e, sign, change.Terminating); regroup {
 				r.tallies[e.tally].topology.each(domain, r.reassess)

@@ -132,5 +132,10 @@ func (d *Decider) dropTopologies(r *ranking) {
 			used[t.topology] = true
 		}
 	}
+	for _, base := range d.bases.rankings {
+		for _, t := range base.tallies {
+			used[t.topology] = true
+		}
+	}
 	maps.DeleteFunc(d.topologies, func(_ topologyKey, t *topology) bool { return !used[t] })
 }
