@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-k8s/berth/admission"
+	"github.com/berth-k8s/berth/agent/validation"
 )
 
 func nameOf(pod *v1.Pod) types.NamespacedName {
@@ -76,6 +77,7 @@ func (a *Agent) readStatic(complained map[string]string) (map[types.UID]*v1.Pod,
 			if complained[path] != err.Error() {
 				complained[path] = err.Error()
 				klog.ErrorS(err, "Cannot run a static pod")
+				a.recorder.Event(a.nodeReference(), v1.EventTypeWarning, "FailedValidation", "Static pod refused: "+err.Error())
 			}
 			// What it was before runs on until the file says something sensible, or is gone.
 			for _, w := range a.pods.all() {
@@ -114,20 +116,19 @@ func readPod(path, node string) (*v1.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
+	var kind metav1.TypeMeta
+	if err := yaml.Unmarshal(text, &kind); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if kind.Kind != "Pod" || kind.APIVersion != "v1" {
+		return nil, fmt.Errorf("%s: kind %q of %q: must be Pod of v1", path, kind.Kind, kind.APIVersion)
+	}
 	pod := &v1.Pod{}
 	if err := yaml.UnmarshalStrict(text, pod); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	switch {
-	case pod.Kind != "Pod" || pod.APIVersion != "v1":
-		return nil, fmt.Errorf("%s: kind %q of %q: must be Pod of v1", path, pod.Kind, pod.APIVersion)
-	case pod.Name == "":
+	if pod.Name == "" {
 		return nil, fmt.Errorf("%s: metadata.name: must be set", path)
-	case len(pod.Spec.Containers) == 0:
-		return nil, fmt.Errorf("%s: spec.containers: must not be empty", path)
-	}
-	if what := refersToAPI(pod); what != "" {
-		return nil, fmt.Errorf("%s: static pods may not reference %s", path, what)
 	}
 	if pod.UID == "" {
 		described, err := json.Marshal(pod)
@@ -153,27 +154,76 @@ func readPod(path, node string) (*v1.Pod, error) {
 	admission.Default(pod)
 	pod.Spec.NodeName = node
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
-	pod.Status.Phase = v1.PodPending
+	pod.Status = v1.PodStatus{Phase: v1.PodPending}
+	if errs := validation.Pod(pod); len(errs) > 0 {
+		return nil, fmt.Errorf("%s: %w", path, errs.ToAggregate())
+	}
+	if what := refersToAPI(pod); what != "" {
+		return nil, fmt.Errorf("%s: static pods may not reference %s", path, what)
+	}
 	return pod, nil
 }
 
 // refersToAPI: a pod that runs without the API cannot depend on what is in it.
 func refersToAPI(pod *v1.Pod) string {
-	if name := pod.Spec.ServiceAccountName; name != "" {
+	switch {
+	case pod.Spec.ServiceAccountName != "":
 		return "serviceaccounts"
-	}
-	if len(pod.Spec.ResourceClaims) > 0 {
+	case len(pod.Spec.ImagePullSecrets) > 0:
+		return "secrets"
+	case len(pod.Spec.ResourceClaims) > 0:
 		return "resourceclaims"
 	}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		for _, from := range c.EnvFrom {
+			if what := ofTheAPI(from.SecretRef != nil, from.ConfigMapRef != nil); what != "" {
+				return what
+			}
+		}
+		for _, e := range c.Env {
+			if from := e.ValueFrom; from != nil {
+				if what := ofTheAPI(from.SecretKeyRef != nil, from.ConfigMapKeyRef != nil); what != "" {
+					return what
+				}
+			}
+		}
+	}
 	for i := range pod.Spec.Volumes {
-		switch v := &pod.Spec.Volumes[i]; {
-		case v.ConfigMap != nil:
-			return "configmaps"
-		case v.Secret != nil:
-			return "secrets"
-		case v.PersistentVolumeClaim != nil:
+		v := &pod.Spec.Volumes[i]
+		if what := ofTheAPI(v.Secret != nil, v.ConfigMap != nil); what != "" {
+			return what
+		}
+		if v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
 			return "persistentvolumeclaims"
 		}
+		if v.CSI != nil {
+			return "csidrivers"
+		}
+		if v.Projected == nil {
+			continue
+		}
+		for _, from := range v.Projected.Sources {
+			switch what := ofTheAPI(from.Secret != nil, from.ConfigMap != nil); {
+			case what != "":
+				return what
+			case from.ServiceAccountToken != nil:
+				return "serviceaccounts"
+			case from.ClusterTrustBundle != nil:
+				return "clustertrustbundles"
+			case from.PodCertificate != nil:
+				return "podcertificates"
+			}
+		}
+	}
+	return ""
+}
+
+func ofTheAPI(secret, configMap bool) string {
+	switch {
+	case secret:
+		return "secrets"
+	case configMap:
+		return "configmaps"
 	}
 	return ""
 }

@@ -1,12 +1,16 @@
 package agent
 
 import (
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 func readText(t *testing.T, text string) (*v1.Pod, error) {
@@ -38,19 +42,82 @@ func TestStaticPodGetsDefaultsAndANameOfItsNode(t *testing.T) {
 	}
 }
 
+// Each is refused with its file, the field and what is wrong with it.
 func TestFilesThatAreNoStaticPods(t *testing.T) {
+	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n"
+	one := func(container string) string {
+		return pod + "spec: {containers: [{name: c, image: i" + container + "}]}\n"
+	}
+	probe := func(probe string) string {
+		return one(", livenessProbe: {tcpSocket: {port: 80}, " + probe + "}")
+	}
 	for text, why := range map[string]string{
-		"apiVersion: v1\nkind: Service\nmetadata: {name: x}\n":                                                                             "unknown field", // strict: a Service has no place in it
-		"apiVersion: v2\nkind: Pod\nmetadata: {name: x}\n":                                                                                 `kind "Pod" of "v2": must be Pod of v1`,
-		"apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c}]}\n":                                                                     "metadata.name: must be set",
-		"apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n":                                                                                 "spec.containers: must not be empty",
-		"apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {kontainers: []}\n":                                                         `unknown field "kontainers"`,
-		"apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {serviceAccountName: a, containers: [{name: c}]}\n":                         "static pods may not reference serviceaccounts",
-		"apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: c}], volumes: [{name: v, secret: {secretName: s}}]}\n": "static pods may not reference secrets",
+		"apiVersion: v1\nkind: Service\nmetadata: {name: x}\n":         `kind "Service" of "v1": must be Pod of v1`,
+		"apiVersion: v2\nkind: Pod\nmetadata: {name: x}\n":             `kind "Pod" of "v2": must be Pod of v1`,
+		"apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c}]}\n": "metadata.name: must be set",
+		pod:                              "spec.containers: Required value",
+		pod + "spec: {kontainers: []}\n": `unknown field "kontainers"`,
+		pod + "spec: {serviceAccountName: a, containers: [{name: c, image: i}]}\n":                         "static pods may not reference serviceaccounts",
+		pod + "spec: {containers: [{name: c, image: i}], volumes: [{name: v, secret: {secretName: s}}]}\n": "static pods may not reference secrets",
+		one(", envFrom: [{configMapRef: {name: m}}]"):                                                      "static pods may not reference configmaps",
+		pod + "spec: {containers: [{image: i}]}\n":                                                         "spec.containers[0].name: Required value",
+		pod + "spec: {containers: [{name: c}]}\n":                                                          "spec.containers[0].image: Required value",
+		pod + "spec: {containers: [{name: c, image: i}, {name: c, image: i}]}\n":                           `spec.containers[1].name: Duplicate value: "c"`,
+		pod + "spec: {containers: [{name: ../c, image: i}]}\n":                                             `spec.containers[0].name: Invalid value: "../c"`,
+		pod + "spec: {containers: [{name: c, image: i}], initContainers: [{name: c, image: i}]}\n":         `spec.initContainers[0].name: Duplicate value: "c"`,
+		pod + "spec: {restartPolicy: Sometimes, containers: [{name: c, image: i}]}\n":                      `spec.restartPolicy: Unsupported value: "Sometimes"`,
+		strings.Replace(one(""), "name: x", "name: ../../etc", 1):                                          `metadata.name: Invalid value: "../../etc-node-1"`,
+		strings.Replace(one(""), "name: x", "name: x, namespace: ../y", 1):                                 `metadata.namespace: Invalid value: "../y"`,
+		strings.Replace(one(""), "name: x", "name: x, uid: ../../y", 1):                                    `metadata.uid: Invalid value: "../../y"`,
+		probe("periodSeconds: -1"):                                                                         "spec.containers[0].livenessProbe.periodSeconds: Invalid value: -1",
+		probe("successThreshold: 3"):                                                                       "spec.containers[0].livenessProbe.successThreshold: Invalid value: 3",
+		probe("exec: {command: [x]}"):                                                                      "spec.containers[0].livenessProbe: Forbidden: may not specify more than 1 handler type",
+		one(", readinessProbe: {}"):                                                                        "spec.containers[0].readinessProbe: Required value: must specify a handler type",
+		one(", resources: {requests: {cpu: 2}, limits: {cpu: 1}}"):                                         `spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1`,
+		one(", volumeMounts: [{name: v, mountPath: /v}]"):                                                  `spec.containers[0].volumeMounts[0].name: Not found: "v"`,
+		one(", ports: [{containerPort: 70000}]"):                                                           "spec.containers[0].ports[0].containerPort: Invalid value: 70000",
+		one(", securityContext: {runAsUser: -1}"):                                                          "spec.containers[0].securityContext.runAsUser: Invalid value: -1",
 	} {
-		if _, err := readText(t, text); err == nil || why != "unknown field" && !strings.Contains(err.Error(), why) {
-			t.Errorf("%s: %v", text, err)
+		_, err := readText(t, text)
+		if err == nil || !strings.Contains(err.Error(), "pod.yaml: ") || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v; want %s", text, err, why)
 		}
+	}
+}
+
+// A file that is refused is told of once, by an event of the node; what ran from it before runs on.
+func TestRefusedFileLeavesWhatRan(t *testing.T) {
+	n, ctx := newNode(t)
+	n.config.StaticPodPath = t.TempDir()
+	complained := map[string]string{}
+	path := filepath.Join(n.config.StaticPodPath, "web.yaml")
+	write := func(image string) map[types.UID]*v1.Pod {
+		t.Helper()
+		text := "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c" + image + "}]}\n"
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		wanted, err := n.readStatic(complained)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.runStatic(ctx, wanted)
+		return wanted
+	}
+	first := write(", image: i")
+	if len(first) != 1 {
+		t.Fatalf("wanted at first: %v", first)
+	}
+	allEvents(n)
+	for range 3 {
+		if wanted := write(""); len(wanted) != 1 || fmt.Sprint(slices.Collect(maps.Keys(wanted))) != fmt.Sprint(slices.Collect(maps.Keys(first))) {
+			t.Errorf("wanted of a file that is refused: %v", wanted)
+		}
+	}
+	events := strings.Split(strings.TrimSpace(allEvents(n)), "\n")
+	events = slices.DeleteFunc(events, func(e string) bool { return !strings.Contains(e, "FailedValidation") })
+	if len(events) != 1 || events[0] != "Warning FailedValidation Static pod refused: "+path+": spec.containers[0].image: Required value" {
+		t.Errorf("events: %q", events)
 	}
 }
 
