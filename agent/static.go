@@ -152,6 +152,9 @@ func readPod(path, node string) (*v1.Pod, error) {
 	delete(pod.Annotations, v1.MirrorPodAnnotationKey) // the mirror's, which is made of this pod
 	pod.Annotations[annotationFile] = path
 	admission.Default(pod)
+	if grace := pod.Spec.TerminationGracePeriodSeconds; grace != nil && *grace < 0 {
+		*grace = 1 // as the API server makes of it
+	}
 	pod.Spec.NodeName = node
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
 	pod.Status = v1.PodStatus{Phase: v1.PodPending}

@@ -36,9 +36,6 @@ func spec(s *v1.PodSpec, path *field.Path) (errs field.ErrorList) {
 	errs = append(errs, metav1validation.ValidateLabels(s.NodeSelector, path.Child("nodeSelector"))...)
 	errs = append(errs, podSecurity(s, path)...)
 	errs = append(errs, tolerations(s.Tolerations, path.Child("tolerations"))...)
-	if grace := s.TerminationGracePeriodSeconds; grace != nil && *grace < 0 {
-		errs = append(errs, field.Invalid(path.Child("terminationGracePeriodSeconds"), *grace, "must be 0 or more"))
-	}
 	if deadline := s.ActiveDeadlineSeconds; deadline != nil && (*deadline < 1 || *deadline > math.MaxInt32) {
 		errs = append(errs, field.Invalid(path.Child("activeDeadlineSeconds"), *deadline, "must be between 1 and 2147483647"))
 	}
