@@ -78,6 +78,8 @@ type Agent struct {
 
 	mu   sync.Mutex
 	node *v1.Node // as it was seen last
+	// missing: somebody has deleted the node's object; it is to register again.
+	missing bool
 
 	// Ready is called when the node is registered.
 	Ready func(node string, took time.Duration)

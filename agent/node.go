@@ -16,8 +16,22 @@ import (
 // nodeSeen takes the node's newest object.
 func (a *Agent) nodeSeen(node *v1.Node) {
 	a.mu.Lock()
-	a.node = node
+	a.node, a.missing = node, false
 	a.mu.Unlock()
+}
+
+// nodeGone: the API has the node no more. While the agent runs, it is a node: its object is made again.
+func (a *Agent) nodeGone() {
+	a.mu.Lock()
+	a.missing = true
+	a.mu.Unlock()
+	a.reportNode()
+}
+
+func (a *Agent) isMissing() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.missing
 }
 
 // Node is the node as it was seen last, or as it will register.
@@ -116,6 +130,14 @@ func (a *Agent) keepNode(ctx context.Context) {
 			return
 		case <-ticker.C:
 		case <-a.nodeChanged:
+		}
+		if a.isMissing() {
+			klog.InfoS("The node was deleted while its agent runs; it registers again", "node", a.config.NodeName)
+			if !a.register(ctx) {
+				return
+			}
+			reported = time.Now()
+			continue
 		}
 		due := time.Since(reported) >= a.config.StatusReport
 		request, cancel := context.WithTimeout(ctx, requestTimeout)

@@ -226,6 +226,12 @@ remove_network() {
 		chain=${rule##*-j }
 		eval "iptables -w -t nat -D $rule" && iptables -w -t nat -F "$chain" && iptables -w -t nat -X "$chain"
 	done 2>/dev/null || true
+	# The chain that leads to those of all host ports, if nobody has one left; the plugin makes it again when it needs it.
+	[ "$(iptables -w -t nat -S CNI-HOSTPORT-DNAT 2>/dev/null)" = "-N CNI-HOSTPORT-DNAT" ] || return 0
+	for hook in PREROUTING OUTPUT; do
+		iptables -w -t nat -D "$hook" -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT 2>/dev/null || true
+	done
+	iptables -w -t nat -X CNI-HOSTPORT-DNAT 2>/dev/null || true
 }
 
 unmount() {
