@@ -23,7 +23,6 @@ type Config struct {
 	PodLogDir       string
 	StaticPodPath   string
 	FileCheck       time.Duration
-	SeccompDir      string
 
 	Address net.IP
 	Port    int
@@ -33,7 +32,9 @@ type Config struct {
 
 	MaxPods int
 	// CPUs that the node says it has; 0: those of the machine.
-	CPUs           int
+	CPUs int
+	// Memory that the node says it has, in bytes; 0: that of the machine, or of CgroupRoot.
+	Memory         int64
 	PodPIDs        int64
 	KubeReserved   v1.ResourceList
 	SystemReserved v1.ResourceList
@@ -67,7 +68,6 @@ func DefaultConfig() Config {
 		RootDir:         "/var/lib/berth-agent",
 		PodLogDir:       "/var/log/pods",
 		FileCheck:       time.Second,
-		SeccompDir:      "/var/lib/berth-agent/seccomp",
 		Port:            10250,
 		MaxPods:         110,
 		PodPIDs:         -1,

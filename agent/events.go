@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// component that events come from.
-const component = "berth-agent"
+// component that events come from: what tools select a node's events by.
+const component = "kubelet"
 
 // event about a pod. A static pod's is told of its mirror, which is what people see.
 func (a *Agent) event(pod *v1.Pod, kind, reason, message string) {

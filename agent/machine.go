@@ -97,8 +97,11 @@ func address() (net.IP, error) {
 	return nil, fmt.Errorf("this machine has no address that others could reach: give one with --node-ip")
 }
 
-// memory of the machine, or of the cgroup that pods are kept in, if that has less.
+// memory that was asked for, or that of the machine, or of the cgroup that pods are kept in, if that has less.
 func (a *Agent) memory() int64 {
+	if a.config.Memory > 0 {
+		return a.config.Memory
+	}
 	if a.cgroups != nil {
 		if memory, _, err := a.cgroups.tree.Capacity(); err == nil && memory > 0 {
 			return min(memory, a.machine.memory)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -57,7 +58,7 @@ func (w *worker) startContainer(ctx context.Context, pod *v1.Pod, seen lifecycle
 	if err != nil {
 		return err
 	}
-	w.memory.Started(c.Name, seenBefore(seen, c.Name), time.Now())
+	w.memory.Started(c, seenBefore(seen, c.Name), time.Now())
 	klog.V(2).InfoS("Started a container", "pod", klog.KObj(pod), "uid", pod.UID, "container", c.Name, "id", id)
 	return w.postStart(ctx, whole, pod, seen, c, id)
 }
@@ -118,7 +119,7 @@ func (a *Agent) containerConfig(pod *v1.Pod, c *v1.Container, seen lifecycle.See
 	}
 	p := cri.Process{
 		ImageRef: image.Id, Command: process.Command, Args: process.Args, Mounts: mounts,
-		Resources: a.cgroups.container(pod, c), SeccompDir: a.config.SeccompDir, Target: targetOf(pod, c.Name, seen),
+		Resources: a.cgroups.container(pod, c), SeccompDir: filepath.Join(a.config.RootDir, "seccomp"), Target: targetOf(pod, c.Name, seen),
 	}
 	for _, v := range process.Env {
 		p.Env = append(p.Env, &runtimeapi.KeyValue{Key: v.Name, Value: []byte(v.Value)})

@@ -2,6 +2,8 @@ package lifecycle
 
 import (
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 const (
@@ -58,9 +60,18 @@ func (m *Memory) Failed(container string, f Failure) {
 }
 
 // Started notes that a container was started: at once the first time it ended, later and later after that.
-func (m *Memory) Started(container string, previous *Container, now time.Time) {
+// One of another spec begins anew.
+func (m *Memory) Started(c *v1.Container, previous *Container, now time.Time) {
+	container := c.Name
 	delete(m.failures, container)
 	if previous == nil || previous.State != Exited {
+		return
+	}
+	if previous.changed(c) {
+		if m.restarts == nil {
+			m.restarts = map[string]*restart{}
+		}
+		m.restarts[container] = &restart{at: now}
 		return
 	}
 	if m.restarts == nil {
@@ -68,7 +79,7 @@ func (m *Memory) Started(container string, previous *Container, now time.Time) {
 	}
 	delay := backOffFirst
 	if r := m.restarts[container]; r != nil && !r.forgotten(previous) {
-		delay = min(2*r.delay, backOffMost)
+		delay = min(max(2*r.delay, backOffFirst), backOffMost)
 	} else if r == nil {
 		// Memory was lost: the number of restarts tells as much.
 		delay = max(delay, delayAfter(previous.Attempt+1))

@@ -22,6 +22,9 @@ func Hash(c *v1.Container) string {
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
+// changed: the container was made of another spec than it is to have now.
+func (c *Container) changed(spec *v1.Container) bool { return c.Hash != "" && c.Hash != Hash(spec) }
+
 // Restarts says whether a container that ended with this code is started again: by its own rules and policy, or by the pod's. An
 // init container that failed is asked with its code, which is never 0.
 func Restarts(pod *v1.Pod, c *v1.Container, code int32) bool {
@@ -135,7 +138,7 @@ func (d *decision) replaced(c *v1.Container, seen *Container, what string) bool 
 	grace := GraceOf(d.Pod)
 	restarts := c.RestartPolicy == nil && d.Pod.Spec.RestartPolicy != v1.RestartPolicyNever || c.RestartPolicy != nil && *c.RestartPolicy != v1.ContainerRestartPolicyNever
 	switch {
-	case seen.Hash != "" && seen.Hash != Hash(c):
+	case seen.changed(c):
 		message, restarts = fmt.Sprintf("%s %s definition changed", what, c.Name), true
 	case verdict.LivenessFailed:
 		message = fmt.Sprintf("%s %s failed liveness probe", what, c.Name)
@@ -172,8 +175,7 @@ func (d *decision) mainContainers() {
 		case seen.State == Unknown:
 			d.stop(seen, d.Now.Add(minimumGrace), "")
 		case seen.State == Exited:
-			changed := seen.Hash != "" && seen.Hash != Hash(c)
-			if !changed && !Restarts(d.Pod, c, seen.ExitCode) {
+			if !seen.changed(c) && !Restarts(d.Pod, c, seen.ExitCode) {
 				continue
 			}
 			d.start(c)
@@ -210,7 +212,7 @@ func (d *decision) start(c *v1.Container) {
 			return
 		}
 	}
-	if last != nil && last.State == Exited && last.SandboxID == d.sandbox.ID {
+	if last != nil && last.State == Exited && last.SandboxID == d.sandbox.ID && !last.changed(c) {
 		delay := d.Memory.backOff(last)
 		if at := last.FinishedAt.Add(delay); d.Now.Before(at) {
 			d.waiting[c.Name] = v1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: fmt.Sprintf(

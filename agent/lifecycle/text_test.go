@@ -251,7 +251,7 @@ func (w *world) do(a Action) {
 			w.memory.Failed(a.Name, f)
 			return
 		}
-		w.memory.Started(a.Name, w.seen.newest(a.Name), w.now)
+		w.memory.Started(a.Container, w.seen.newest(a.Name), w.now)
 		w.made++
 		w.seen.Containers = slices.Insert(w.seen.Containers, 0, Container{
 			ID: fmt.Sprintf("c%d", w.made), SandboxID: a.ID, Name: a.Name, Attempt: a.Attempt, State: Running, Hash: Hash(a.Container),

@@ -27,6 +27,7 @@ type agentFlags struct {
 	kubeReserved   map[string]string
 	systemReserved map[string]string
 	logMaxSize     string
+	memory         string
 }
 
 func newAgentCommand() *cobra.Command {
@@ -70,6 +71,7 @@ func (f *agentFlags) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.ClientCA, "client-ca-file", "", "who signs the certificates of clients of that API (default: the cluster's, as the API server tells it)")
 	flags.IntVar(&c.MaxPods, "max-pods", c.MaxPods, "how many pods the node takes")
 	flags.IntVar(&c.CPUs, "cpus", 0, "how many CPUs the node says it has, if more pods are to share this machine's than ask for them")
+	flags.StringVar(&f.memory, "memory", "", "how much memory the node says it has, such as 8Gi (default: the machine's, or that of --cgroup-root)")
 	flags.Int64Var(&c.PodPIDs, "pod-max-pids", c.PodPIDs, "how many processes a pod may have; -1: as many as the node")
 	flags.StringToStringVar(&f.kubeReserved, "kube-reserved", nil, "what is kept from pods for Kubernetes' own parts, as cpu=200m,memory=500Mi,ephemeral-storage=1Gi")
 	flags.StringToStringVar(&f.systemReserved, "system-reserved", nil, "what is kept from pods for the rest of the system")
@@ -132,12 +134,27 @@ func (f *agentFlags) complete() (err error) {
 		return usagef("--container-log-max-size %q: must be a size such as 10Mi", f.logMaxSize)
 	}
 	c.LogMaxSize = size.Value()
+	if c.Memory, err = memorySize(f.memory); err != nil {
+		return err
+	}
 	if f.podAPIServer != "" {
 		if c.PodAPIServer, err = netip.ParseAddrPort(f.podAPIServer); err != nil {
 			return usagef("--pod-api-server %q: must be an address and a port, such as 10.0.0.1:6443", f.podAPIServer)
 		}
 	}
 	return f.check()
+}
+
+// memorySize of --memory; 0 if it is not given.
+func memorySize(text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	size, err := resource.ParseQuantity(text)
+	if err != nil || size.Sign() <= 0 {
+		return 0, usagef("--memory %q: must be a size such as 8Gi", text)
+	}
+	return size.Value(), nil
 }
 
 func (f *agentFlags) check() error {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -25,6 +26,9 @@ import (
 type ownNode struct {
 	wanted   bool
 	endpoint string // of the container runtime
+	// cpus and memory that the node says it has; zero: the machine's.
+	cpus   int
+	memory string
 	// private containerd, where the machine runs none, or none is to be touched; nil otherwise.
 	private *containerd.Containerd
 	// door is where pods on the private one find the API server.
@@ -37,13 +41,22 @@ func (n *ownNode) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&n.wanted, "agent", false, "make this machine a node, too: its pods really run; needs root and containerd")
 	flags.StringVar(&n.endpoint, "container-runtime-endpoint", agent.DefaultConfig().RuntimeEndpoint,
 		"with --agent: the container runtime's socket; if there is none at the default place, a containerd is started for as long as berth up runs")
+	flags.IntVar(&n.cpus, "cpus", 0, "with --agent: how many CPUs the node says it has, if more pods are to share this machine's than ask for them")
+	flags.StringVar(&n.memory, "memory", "", "with --agent: how much memory the node says it has, such as 8Gi (default: the machine's)")
 	flags.StringVar(&n.berth.file, "from-image", "",
 		"with --agent: run Berth itself as other clusters do, as pods on this machine, from this image (made by make image) and the manifests; on a containerd of its own")
 }
 
 // check what was asked for.
 func (n *ownNode) check(c *cluster) error {
+	if _, err := memorySize(n.memory); err != nil {
+		return err
+	}
 	switch {
+	case n.cpus < 0:
+		return usagef("--cpus %d: must be 0 or more", n.cpus)
+	case !n.wanted && (n.cpus > 0 || n.memory != ""):
+		return usagef("--cpus, --memory: need --agent; what simulated nodes have is said by `berth nodes add`")
 	case !n.berth.wanted():
 		return nil
 	case !n.wanted:
@@ -166,6 +179,12 @@ func (n *ownNode) part(c *cluster) supervisor.Part {
 		root := filepath.Join(n.private.Dir, "agent")
 		flags = append(flags, "--cgroup-root", n.private.CgroupRoot, "--root-dir", root, "--pod-log-dir", filepath.Join(root, "logs"),
 			"--pod-api-server", n.door.Addr().String())
+	}
+	if n.cpus > 0 {
+		flags = append(flags, "--cpus", strconv.Itoa(n.cpus))
+	}
+	if n.memory != "" {
+		flags = append(flags, "--memory", n.memory)
 	}
 	if n.berth.wanted() {
 		flags = append(flags, "--node-labels", controlPlaneLabel+"=")
