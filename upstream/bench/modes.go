@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -14,11 +15,14 @@ type Mode struct {
 	Name string
 	// Goal is how many times faster than kube-scheduler's sampled decision Berth is to be, 5,000 nodes.
 	Goal float64
+	// Within is what a decision of Berth's may take, the first looks at new kinds of pods included; 0 where the ratio is the goal.
+	Within time.Duration
 	// Bound is within how many seconds 1,000,000 pods are to be placed on 1,000,000 nodes; 0 where that is no goal.
 	Bound float64
 
 	taint  bool
 	shapes int
+	apps   int // 0: as in most modes
 	shape  func(spec *v1.PodSpec, app string, i int)
 }
 
@@ -30,11 +34,23 @@ var Modes = []Mode{
 	{Name: "anti", Goal: 200, Bound: 30, shape: anti},
 	{Name: "taints", Goal: 300, Bound: 30, shape: tolerate, taint: true},
 	{Name: "shapes", Goal: 60, shapes: 500},
+
+	// Diverse clusters: workloads with selectors of their own, pods of as many sizes.
+	{Name: "apps-1000-spread", Within: diverse, apps: 1000, shape: spread},
+	{Name: "apps-1000-affinity", Within: diverse, apps: 1000, shape: affinity},
+	{Name: "apps-1000-anti", Within: diverse, apps: 1000, shape: anti},
+	{Name: "apps-10000-spread", Within: diverse, apps: 10_000, shape: spread},
+	{Name: "apps-10000-affinity", Within: diverse, apps: 10_000, shape: affinity},
+	{Name: "apps-10000-anti", Within: diverse, apps: 10_000, shape: anti},
+	{Name: "sizes-10000", Within: diverse, shapes: 10_000},
 }
 
+// diverse is the goal for clusters where much is new.
+const diverse = 12 * time.Microsecond
+
 const (
-	apps   = 10
-	groups = 5 // of nodes, in taints mode
+	few    = 10 // apps, in most modes
+	groups = 5  // of nodes, in taints mode
 	zones  = 3
 )
 
@@ -55,8 +71,13 @@ func amounts(milliCPU, mebibytes int64) v1.ResourceList {
 	}
 }
 
-// kinds is how many pods come before all kinds of them were there.
-func (m *Mode) kinds() int { return max(apps, m.shapes) }
+// kinds is how many pods come before all kinds of them were there. Where there are ever new ones, they belong to what is measured.
+func (m *Mode) kinds() int {
+	if m.Within > 0 {
+		return few
+	}
+	return max(few, m.shapes)
+}
 
 // node makes the i-th node.
 func (m *Mode) node(i int) *v1.Node {
@@ -75,7 +96,7 @@ func (m *Mode) node(i int) *v1.Node {
 
 // pod makes the i-th pod, all parts of it its own, as they are when decoded.
 func (m *Mode) pod(i int) *v1.Pod {
-	app := fmt.Sprintf("app-%d", i%apps)
+	app := fmt.Sprintf("app-%d", i%max(few, m.apps))
 	name := fmt.Sprintf("pod-%d", i)
 	requests := podAmounts.DeepCopy()
 	if m.shapes > 0 {

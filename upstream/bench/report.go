@@ -31,8 +31,12 @@ func (r *Report) writeCompared(w io.Writer) {
 		"times faster than all", "CPU sampled", "CPU Berth", "times less CPU"}}
 	for _, c := range rows {
 		ratio := times(c.Sampled.Wall, c.Berth.Wall)
+		reached, goal := table.Mark(ratio >= c.Goal), fmt.Sprintf("%.0f", c.Goal)
+		if c.Within > 0 {
+			reached, goal = table.Mark(c.Berth.Wall <= c.Within), "Berth within "+short(c.Within)
+		}
 		lines = append(lines, []string{c.Mode, short(c.Sampled.Wall), short(c.All.Wall), short(c.Berth.Wall),
-			fmt.Sprintf("%.0f%s", ratio, table.Mark(ratio >= c.Goal)), fmt.Sprintf("%.0f", c.Goal), fmt.Sprintf("%.0f", times(c.All.Wall, c.Berth.Wall)),
+			fmt.Sprintf("%.0f%s", ratio, reached), goal, fmt.Sprintf("%.0f", times(c.All.Wall, c.Berth.Wall)),
 			short(c.Sampled.CPU), short(c.Berth.CPU), fmt.Sprintf("%.0f", times(c.Sampled.CPU, c.Berth.CPU))})
 	}
 	table.Write(w, lines)

@@ -37,6 +37,8 @@ type Report struct {
 type Comparison struct {
 	Mode string
 	Goal float64
+	// Within is the goal instead where it is not 0; see Mode.
+	Within time.Duration
 	// Sampled is kube-scheduler's default; All is with all nodes (or all candidates) looked at, as Berth does.
 	Sampled, All, Berth Cost
 }
@@ -78,7 +80,7 @@ func (o *Options) say(format string, args ...any) {
 
 func (r *Report) compare(ctx context.Context, o Options, m *Mode) (err error) {
 	o.say("%s: kube-scheduler and Berth, %d nodes", m.Name, o.Nodes)
-	c := Comparison{Mode: m.Name, Goal: m.Goal}
+	c := Comparison{Mode: m.Name, Goal: m.Goal, Within: m.Within}
 	most := 2 * o.Nodes // pods; with those there at the start, three on every node
 	if c.Sampled, err = measureUpstream(ctx, m, o.Nodes, 0, most, o.Each); err != nil {
 		return err
@@ -89,7 +91,9 @@ func (r *Report) compare(ctx context.Context, o Options, m *Mode) (err error) {
 	steady, err := measureBerth(m, o.Nodes, most, o.Each)
 	c.Berth = steady.Decision
 	r.Compared = append(r.Compared, c)
-	r.Sizes = append(r.Sizes, steady)
+	if m.Within == 0 {
+		r.Sizes = append(r.Sizes, steady)
+	}
 	return err
 }
 
@@ -109,6 +113,9 @@ func (r *Report) preemption(ctx context.Context, o Options) (err error) {
 }
 
 func (r *Report) alone(o Options, m *Mode) error {
+	if m.Within > 0 {
+		return nil // what is new costs more the fewer pods follow: other numbers of them cannot be compared
+	}
 	for _, size := range o.Sizes {
 		if size == r.Nodes {
 			continue // measured
