@@ -69,3 +69,24 @@ func TestFirstLookFromBaseIsTheSame(t *testing.T) {
 		})
 	}
 }
+
+// TestPodsAreFoundByWhatSelectsThem: a first look counts the pods of classes that the selectors and terms can mean, and no others.
+func TestPodsAreFoundByWhatSelectsThem(t *testing.T) {
+	c := benchCluster(10, false)
+	d := New(c, plugins.Default(), 1)
+	for i := range 40 {
+		pod := benchPod(i, "1000 apps, anti")
+		pod.UID, pod.Spec.NodeName = types.UID(fmt.Sprint(i)), fmt.Sprint("node-", i%10)
+		c.SetPod(pod)
+	}
+	p := c.Pending(benchPod(7, "1000 apps, anti"))
+	d.sync()
+	pl := d.newPlan(p)
+	classes, all := d.counted(pl)
+	if all || len(classes) != 1 {
+		t.Errorf("%d classes may count (all: %t), want the one of the app", len(classes), all)
+	}
+	if n := len(newRanking(d, pl).effects); n != 1 {
+		t.Errorf("%d classes were looked at, want 1", n)
+	}
+}

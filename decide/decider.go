@@ -19,6 +19,7 @@ type Decider struct {
 	topologies map[topologyKey]*topology
 	keys       labelKeys
 	terms      terms
+	placed     placed
 	guests     map[int32][]*cluster.PodClass // of the pods nominated to each node, as terms counts them
 	// balance is, by node, how even the requested shares of CPU and memory are: what a pod adds is measured against it. It is below
 	// zero where pods are nominated to the node.
@@ -70,7 +71,6 @@ func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 
 // Decide finds the best node for a pod that waits. It does not place it.
 func (d *Decider) Decide(p *cluster.Pod) Decision {
-	d.sync()
 	r, pl := d.rankingFor(p)
 	if n := d.nominated(p, r, pl); n != nil {
 		return Decision{Node: n, Feasible: 1}
@@ -202,8 +202,10 @@ func (d *Decider) sync() {
 			d.expect(change.Node)
 		case cluster.PodAdded:
 			d.terms.add(change.Class)
+			d.placed.count(change.Class, change.Node, change.Terminating, 1)
 		case cluster.PodRemoved:
 			d.terms.remove(change.Class)
+			d.placed.count(change.Class, change.Node, change.Terminating, -1)
 		case cluster.Nomination:
 			d.expect(change.Node)
 		}
@@ -214,6 +216,7 @@ func (d *Decider) sync() {
 func (d *Decider) readAnew() {
 	d.synced = d.c.Log.Len()
 	d.terms = newTerms(d.terms.version + 1)
+	d.placed = newPlaced()
 	clear(d.guests)
 	for i, n := range d.c.Nodes {
 		d.weigh(int32(i))
@@ -224,6 +227,7 @@ func (d *Decider) readAnew() {
 		}
 		for _, p := range n.Pods {
 			d.terms.add(p.Class)
+			d.placed.count(p.Class, n.Index, p.Terminating, 1)
 		}
 	}
 }
@@ -307,6 +311,7 @@ const maxMembers = 1 << 14
 
 // rankingFor returns the plan for the pod's class and, if it is decided by one, its ranking, up to date.
 func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
+	d.sync() // what a ranking is made from must be as new as the ranking
 	d.clock++
 	now, m := d.versions(), d.byClass[p.Class.ID]
 	if m.ranking != nil && m.terms == d.terms.version {

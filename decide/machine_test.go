@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -433,4 +434,38 @@ func sortedKeys(rankings map[rankingKey]*ranking) []rankingKey {
 	}
 	slices.SortFunc(keys, func(a, b rankingKey) int { return int(rankings[a].used) - int(rankings[b].used) })
 	return keys
+}
+
+// recount holds what the decider knows of pods and terms against the cluster.
+func (m *machine) recount(t *draw) {
+	m.d.sync()
+	known, counted := m.d.placed, newPlaced()
+	terms := map[[2]uint64]int{}
+	for _, n := range m.c.Nodes {
+		if n == nil {
+			continue
+		}
+		for _, p := range n.Pods {
+			counted.count(p.Class, n.Index, p.Terminating, 1)
+		}
+		for _, p := range slices.Concat(n.Pods, n.Nominated) {
+			if p.Class.HasAffinity() {
+				terms[p.Class.Affinities]++
+			}
+		}
+	}
+	for id, pods := range counted.classes {
+		if known.classes[id] == nil || !maps.Equal(known.classes[id].nodes, pods.nodes) {
+			t.Fatalf("of class %v %+v are known, want %+v", pods.class.Labels, known.classes[id], pods)
+		}
+	}
+	if len(known.classes) != len(counted.classes) || len(known.byLabel) != len(counted.byLabel) || len(known.byTerms) != len(counted.byTerms) {
+		t.Fatalf("%d classes, %d labels and %d terms are known, want %d, %d and %d", len(known.classes), len(known.byLabel), len(known.byTerms),
+			len(counted.classes), len(counted.byLabel), len(counted.byTerms))
+	}
+	for at, users := range m.d.terms.known {
+		if users.pods != terms[at] {
+			t.Fatalf("%d pods have the terms of %v, want %d", users.pods, users.class.Labels, terms[at])
+		}
+	}
 }

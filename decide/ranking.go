@@ -204,6 +204,17 @@ func (r *ranking) countPods() {
 	if r.plan.countsNobody {
 		return
 	}
+	if classes, all := r.d.counted(r.plan); !all {
+		for pods := range classes {
+			for _, e := range r.effectsOf(pods.class) {
+				for node, n := range pods.nodes {
+					r.tally(node, e, int64(n.staying), false)
+					r.tally(node, e, int64(n.leaving), true)
+				}
+			}
+		}
+		return
+	}
 	for _, n := range r.d.c.Nodes {
 		if n == nil {
 			continue

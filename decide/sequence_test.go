@@ -57,6 +57,7 @@ func (s sequence) run() (fault string, story []string) {
 		d.say("%s", happenings[step.what].name)
 		happenings[step.what].happen(m, d)
 	}
+	m.recount(d)
 	return "", nil
 }
 

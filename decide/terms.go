@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/berth-k8s/berth/cluster"
 	"github.com/berth-k8s/berth/plugins"
@@ -85,24 +84,16 @@ func (t *terms) list(users *termUsers) {
 }
 
 func (t *terms) listBy(users *termUsers, selector labels.Selector) {
-	requirements, selects := selector.Requirements()
-	if !selects {
-		return // it means nobody
+	of, everybody := requiredLabels(selector)
+	if everybody {
+		t.others.add(users, t.version)
 	}
-	for i := range requirements {
-		switch r := &requirements[i]; r.Operator() {
-		case selection.In, selection.Equals, selection.DoubleEquals:
-			for _, value := range r.ValuesUnsorted() {
-				at := label{r.Key(), value}
-				if t.byLabel[at] == nil {
-					t.byLabel[at] = &termList{}
-				}
-				t.byLabel[at].add(users, t.version)
-			}
-			return
+	for _, at := range of {
+		if t.byLabel[at] == nil {
+			t.byLabel[at] = &termList{}
 		}
+		t.byLabel[at].add(users, t.version)
 	}
-	t.others.add(users, t.version)
 }
 
 func (l *termList) add(users *termUsers, version int) {
