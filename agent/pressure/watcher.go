@@ -2,6 +2,7 @@ package pressure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -53,6 +54,8 @@ type Watcher struct {
 	core *Core
 	// Of Run's goroutine: when the next look is due, and the next attempt to free what is starved.
 	nextLook, nextAttempt time.Time
+	// walk is the measuring of disks that is under way; nil: none is. Never are there two.
+	walk chan walked
 
 	mu         sync.Mutex
 	conditions []v1.NodeConditionType
@@ -97,7 +100,12 @@ func (w *Watcher) step(ctx context.Context, now time.Time) error {
 	}
 	if !now.Before(w.nextLook) {
 		w.nextLook = now.Add(look)
-		if evicted, err := w.enforceLimits(ctx, levels); evicted || err != nil {
+		switch evicted, err := w.enforceLimits(ctx, levels); {
+		case errors.Is(err, errShortMeanwhile):
+			if _, verdict, err = w.observe(ctx, time.Now()); err != nil {
+				return err
+			}
+		case evicted || err != nil:
 			return err
 		}
 	}
@@ -176,7 +184,10 @@ func (w *Watcher) relieve(ctx context.Context, starved *Starved) (evicted bool, 
 		logger.Info("Freed enough without evicting pods", "resource", starved.Resource)
 		return false, nil
 	}
-	candidates, err := w.measure(ctx, w.node.Pods(), starved.Signal.isMemory() || starved.Signal == PIDs)
+	candidates, err := w.measure(ctx, w.node.Pods(), !starved.Signal.isDisk())
+	if errors.Is(err, errShortMeanwhile) {
+		return true, nil // what is short now comes first, at the next look
+	}
 	if err != nil {
 		return false, err
 	}
@@ -210,7 +221,10 @@ func (w *Watcher) reclaim(ctx context.Context, starved *Starved) bool {
 
 // measure pairs pods with what they use.
 func (w *Watcher) measure(ctx context.Context, pods []*v1.Pod, cpuAndMemory bool) ([]Candidate, error) {
-	summary, err := w.node.Stats.Summary(ctx, cpuAndMemory)
+	summary, err := w.summary(ctx, cpuAndMemory)
+	if errors.Is(err, errShortMeanwhile) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, fmt.Errorf("measure the pods: %w", err)
 	}
@@ -223,6 +237,49 @@ func (w *Watcher) measure(ctx context.Context, pods []*v1.Pod, cpuAndMemory bool
 		candidates[i] = Candidate{pod, usages[string(pod.UID)]}
 	}
 	return candidates, nil
+}
+
+// errShortMeanwhile: something that does not wait for disks has become short while they were measured.
+var errShortMeanwhile = errors.New("memory or PIDs are short")
+
+type walked struct {
+	summary *stats.Summary
+	err     error
+}
+
+// summary of the pods. Disks are measured aside: to walk through hundreds of thousands of files takes longer than memory lasts. While
+// that goes on the signals are read as ever, and if anything else becomes short, it is not waited for: the next call takes it up.
+func (w *Watcher) summary(ctx context.Context, cpuAndMemory bool) (*stats.Summary, error) {
+	if cpuAndMemory {
+		return w.node.Stats.Summary(ctx, true)
+	}
+	if w.walk == nil {
+		done := make(chan walked, 1)
+		w.walk = done
+		go func() {
+			summary, err := w.node.Stats.Summary(ctx, false)
+			done <- walked{summary, err}
+		}()
+	}
+	ticker := time.NewTicker(glance)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case found := <-w.walk:
+			w.walk = nil
+			return found.summary, found.err
+		case <-ticker.C:
+			_, verdict, err := w.observe(ctx, time.Now())
+			if err != nil {
+				return nil, err
+			}
+			if verdict.Starved != nil && !verdict.Starved.Signal.isDisk() {
+				return nil, errShortMeanwhile
+			}
+		}
+	}
 }
 
 func (w *Watcher) evict(ctx context.Context, eviction Eviction) {

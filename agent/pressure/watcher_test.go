@@ -27,6 +27,7 @@ type fakeNode struct {
 	takes    time.Duration // to go
 	images   int64         // what removing images frees
 	unread   error
+	walk     time.Duration // to measure disks
 	measured int
 	log      []string
 	began    time.Time
@@ -58,7 +59,16 @@ func (n *fakeNode) Levels(context.Context) (Levels, error) {
 	return Levels{Signals: map[Signal]Level{n.signal: {n.available(), 1000}}}, n.unread
 }
 
-func (n *fakeNode) Summary(context.Context, bool) (*stats.Summary, error) {
+func (n *fakeNode) Summary(ctx context.Context, cpuAndMemory bool) (*stats.Summary, error) {
+	if !cpuAndMemory {
+		select {
+		case <-time.After(n.walk):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.measured++
 	summary := &stats.Summary{}
 	for _, c := range n.pods {
@@ -206,4 +216,14 @@ func TestPodsAreMeasuredOnlyIfNeeded(t *testing.T) {
 	if n.measured != 1 {
 		t.Errorf("measured %d times, want once: afterwards there was no pod left with limits", n.measured)
 	}
+}
+
+// Memory that runs short while disks are being measured, which takes longer than it lasts, is seen within a second, and a pod goes for it.
+func TestMemoryDoesNotWaitForDisks(t *testing.T) {
+	limited := user("greedy", 600)
+	limit := resource.MustParse("1Gi")
+	limited.Pod.Spec.Volumes = []v1.Volume{{Name: "files", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}}
+	n := &fakeNode{signal: Memory, free: 1000, pods: []Candidate{limited}, takes: time.Second, walk: 22 * time.Second}
+	got := watch(t, n, Config{Hard: map[string]string{"memory.available": "100"}}, 11*time.Second, func() { n.free = 650 })
+	expect(t, got, "6s conditions [MemoryPressure]", "6s event EvictionThresholdMet", "6s evict greedy", "7s conditions []")
 }
