@@ -129,10 +129,3 @@ func texts(path *field.Path, value any, wrong []string) (errs field.ErrorList) {
 	}
 	return errs
 }
-
-func deref(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
-}

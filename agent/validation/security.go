@@ -91,7 +91,7 @@ func profiles(seccomp *v1.SeccompProfile, appArmor *v1.AppArmorProfile, at *fiel
 
 func local(wanted bool, profile *string, at *field.Path) field.ErrorList {
 	switch {
-	case wanted && deref(profile) == "":
+	case wanted && profile == nil:
 		return field.ErrorList{field.Required(at, "must be set when the type is Localhost")}
 	case !wanted && profile != nil:
 		return field.ErrorList{field.Invalid(at, *profile, "can only be set when the type is Localhost")}
