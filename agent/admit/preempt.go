@@ -29,7 +29,7 @@ func (n need) without(pods ...*v1.Pod) need {
 	var out need
 	for _, one := range n {
 		for _, pod := range pods {
-			one.amount -= frees(pod, one.name)
+			one.amount = max(one.amount-frees(pod, one.name), 0)
 		}
 		if one.amount > 0 {
 			out = append(out, one)

@@ -3,6 +3,7 @@ package admit
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -84,7 +85,15 @@ type shortage struct {
 	requested, used, capacity int64
 }
 
-func (s shortage) missing() int64 { return s.requested - (s.capacity - s.used) }
+func (s shortage) missing() int64 { return sum(s.requested, s.used) - s.capacity }
+
+// sum of two amounts, neither negative; of what no machine has, the most that can be said.
+func sum(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
 
 func (s shortage) refusal() *Refusal {
 	return &Refusal{"OutOf" + string(s.name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
@@ -97,7 +106,7 @@ func lacking(wants Demand, node *v1.Node, taken []Demand) []shortage {
 	room, used := amounts(node.Status.Allocatable), map[v1.ResourceName]int64{}
 	for _, demand := range taken {
 		for name, n := range demand.amounts {
-			used[name] += n
+			used[name] = sum(used[name], n)
 		}
 	}
 	var out []shortage
