@@ -1,7 +1,6 @@
 package check
 
 import (
-	"bufio"
 	"io"
 
 	"github.com/berth-k8s/berth/internal/answer"
@@ -22,7 +21,7 @@ func NewAnswer(version string, findings []Finding) *Answer {
 
 // Write writes a line for each finding, or the document in a format.
 func (a *Answer) Write(out io.Writer, format string) error {
-	return answer.Write(out, format, a, func(people *bufio.Writer) {
+	return answer.Write(out, format, a, func(people *answer.Page) {
 		var rows [][]string
 		for _, f := range a.Findings {
 			text := f.Message
@@ -31,7 +30,7 @@ func (a *Answer) Write(out io.Writer, format string) error {
 			}
 			rows = append(rows, []string{string(f.Level), f.Topic, text})
 		}
-		answer.Columns(people, "", rows)
+		people.Table("", rows)
 	})
 }
 

@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"bufio"
 	"cmp"
 	"fmt"
 	"io"
@@ -13,19 +12,19 @@ import (
 
 // Write writes the explanation in one of answer.Formats; any other is for people. wide names all nodes of a group.
 func (e *Explanation) Write(out io.Writer, format string, wide bool) error {
-	return answer.Write(out, format, e, func(text *bufio.Writer) {
+	return answer.Write(out, format, e, func(text *answer.Page) {
 		printer{text, wide}.explanation(e)
 	})
 }
 
 type printer struct {
-	*bufio.Writer
+	*answer.Page
 	wide bool
 }
 
 func (p printer) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
 
-func (p printer) columns(rows [][]string) { answer.Columns(p.Writer, "  ", rows) }
+func (p printer) columns(rows [][]string) { p.Page.Table("  ", rows) }
 
 func (p printer) explanation(e *Explanation) {
 	p.line("pod %s/%s: %s", e.Pod.Namespace, e.Pod.Name, e.State)

@@ -37,6 +37,9 @@ func newBudgets(c *cluster.Cluster, waiting []*pod, unready map[*cluster.PodClas
 			continue
 		}
 		for _, p := range n.Pods {
+			if p.Terminating { // on its way out: neither healthy nor one that its controller counts
+				continue
+			}
 			expected[p.Class]++
 			healthy[p.Class]++
 		}

@@ -31,6 +31,8 @@ type Drained struct {
 	Refused []Blocked
 	// Ignored are pods that a drain leaves where they are.
 	Ignored []Blocked
+	// Terminating are pods whose deletion was under way already.
+	Terminating []Blocked
 	// Blocked are pods that a disruption budget kept on their node to the end; Waited are those that it kept for some time only.
 	Blocked, Waited []Blocked
 }
@@ -117,6 +119,8 @@ func (d *draining) sort(w *World, p *pod) {
 	local := slices.ContainsFunc(p.object.Spec.Volumes, func(v v1.Volume) bool { return v.EmptyDir != nil })
 	_, mirror := p.object.Annotations[v1.MirrorPodAnnotationKey]
 	switch {
+	case p.Terminating: // kubectl waits for its end, which the drain neither causes nor hastens
+		d.done.Terminating = append(d.done.Terminating, say("its deletion is under way"))
 	case owner != nil && owner.Kind == "DaemonSet" && !d.IgnoreDaemonSets:
 		d.done.Refused = append(d.done.Refused, say("cannot delete DaemonSet-managed Pods (use --ignore-daemonsets to ignore)"))
 	case owner != nil && owner.Kind == "DaemonSet":

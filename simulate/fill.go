@@ -215,7 +215,7 @@ func (w *World) bound(name string) Cost {
 	allowed := map[string]int32{}
 	for _, cp := range w.c.Node(name).Pods {
 		p := w.placed[cp.UID]
-		if p == nil {
+		if p == nil || p.Terminating {
 			continue
 		}
 		owner := metav1.GetControllerOfNoCopy(p.object)
@@ -247,7 +247,7 @@ func (w *World) homeless(name string) (count int) {
 	var moving, moved []*cluster.Pod
 	for _, p := range w.podsOn(name) {
 		owner := metav1.GetControllerOfNoCopy(p.object)
-		if owner != nil && owner.Kind != "DaemonSet" && owner.Kind != "Node" {
+		if owner != nil && owner.Kind != "DaemonSet" && owner.Kind != "Node" && !p.Terminating {
 			moving = append(moving, p.Pod)
 		}
 	}

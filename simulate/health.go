@@ -236,10 +236,13 @@ func (w *World) revive(name string) {
 	if w.health != nil {
 		w.health.lease(w, name, w.now)
 	}
-	stuck := m.stuck
-	m.stuck = nil
+	stuck, ending := m.stuck, m.ending
+	m.stuck, m.ending = nil, nil
 	for _, p := range stuck {
 		w.comeBack(p)
+	}
+	for _, p := range ending {
+		w.terminated(p)
 	}
 }
 

@@ -22,6 +22,8 @@ type machine struct {
 	silent time.Duration
 	// stuck are pods that were told to go while it was dead, and whose controllers wait until they have.
 	stuck []*pod
+	// ending are pods whose deletion was under way when it fell silent.
+	ending []*pod
 	// gaps are DaemonSets' pods that it is without because of a taint.
 	gaps []*v1.Pod
 }

@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"bufio"
 	"cmp"
 	"fmt"
 	"io"
@@ -22,7 +21,7 @@ func (s *Simulation) Write(out io.Writer, format string) error {
 }
 
 // table writes what people want to know: a line a decision, the evictions, and the sums.
-func (s *Simulation) table(out *bufio.Writer) {
+func (s *Simulation) table(out *answer.Page) {
 	if s.Timeline != nil {
 		s.events(out)
 		return
@@ -47,7 +46,7 @@ func (s *Simulation) table(out *bufio.Writer) {
 				rows[i] = slices.Insert(rows[i], 0, s.Pods[i-1].After.String())
 			}
 		}
-		answer.Columns(out, "", rows)
+		out.Table("", rows)
 	}
 	if len(s.Evictions) > 0 {
 		rows := [][]string{{"EVICTED AFTER", "NAMESPACE", "NAME", "NODE", "TAINT"}}
@@ -55,7 +54,7 @@ func (s *Simulation) table(out *bufio.Writer) {
 			rows = append(rows, []string{e.After.String(), e.Namespace, e.Name, e.Node, e.Taint})
 		}
 		io.WriteString(out, "\n")
-		answer.Columns(out, "", rows)
+		out.Table("", rows)
 	}
 	if len(s.Pods)+len(s.Evictions) > 0 {
 		io.WriteString(out, "\n")
@@ -65,7 +64,7 @@ func (s *Simulation) table(out *bufio.Writer) {
 }
 
 // events writes the timeline: a line an event, where many of a kind do not happen at once.
-func (s *Simulation) events(out *bufio.Writer) {
+func (s *Simulation) events(out *answer.Page) {
 	const most = 5
 	rows := [][]string{{"AFTER", "EVENT", "WHERE", ""}}
 	for i := 0; i < len(s.Timeline); {
@@ -91,7 +90,7 @@ func (s *Simulation) events(out *bufio.Writer) {
 		}
 		i = next
 	}
-	answer.Columns(out, "", rows)
+	out.Table("", rows)
 	t := s.Totals()
 	fmt.Fprintf(out, "\n%d placed, %d pending, %d preempted, %d evicted\n", t.Placed, t.Pending, t.Victims, t.Evicted)
 }
@@ -120,7 +119,7 @@ func (p *Pod) why() string {
 }
 
 // explained writes a pod with what is said of every node.
-func (p *Pod) explained(out *bufio.Writer, timed bool) {
+func (p *Pod) explained(out *answer.Page, timed bool) {
 	fmt.Fprintf(out, "%s/%s", p.Namespace, p.Name)
 	if timed {
 		fmt.Fprintf(out, " after %s", p.After)
@@ -145,5 +144,5 @@ func (p *Pod) explained(out *bufio.Writer, timed bool) {
 		slices.Sort(scores)
 		rows = append(rows, []string{n.Name, strconv.FormatInt(*n.Total, 10), strings.Join(scores, " ")})
 	}
-	answer.Columns(out, "  ", rows)
+	out.Table("  ", rows)
 }

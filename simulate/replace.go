@@ -25,6 +25,7 @@ const (
 	ByDeletion    Cause = "Deleted"
 	ByScaling     Cause = "Scaled"
 	ByRollout     Cause = "RolledOut"
+	ByTermination Cause = "Terminated" // its deletion was under way from the beginning
 )
 
 // Fate is what becomes of a pod that left.
@@ -78,6 +79,8 @@ func (w *World) depart(p *pod, cause Cause, detail string) *Departure {
 	switch {
 	case cause == ByScaling || cause == ByRollout:
 		d.Fate = Ends
+	case p.Terminating && !w.awaitsEnd(owner, m, p.object, cause):
+		d.Fate = Ends // a pod in its place has been made when its deletion began, if any is wanted
 	case owner == nil || owner.Kind == "Node": // a bare pod, or one that its node makes
 		d.Fate = Lost
 	case cause == ByNodeRemoval && owner.Kind == "DaemonSet":
@@ -96,9 +99,33 @@ func (w *World) depart(p *pod, cause Cause, detail string) *Departure {
 	return d
 }
 
+// awaitsEnd tells whether the controller of a terminating pod makes another one only once it has ended. Those of StatefulSets and
+// DaemonSets do; all others made it when the deletion began.
+func (w *World) awaitsEnd(owner *metav1.OwnerReference, m *machine, object *v1.Pod, cause Cause) bool {
+	switch {
+	case owner == nil:
+		return false
+	case owner.Kind == "StatefulSet":
+		return true
+	}
+	return owner.Kind == "DaemonSet" && cause != ByNodeRemoval && m != nil && w.runsDaemon(object, m.object)
+}
+
+// terminated ends a pod whose grace period is over, or once its node answers.
+func (w *World) terminated(p *pod) {
+	m := w.machines[p.NodeName]
+	switch {
+	case p.gone || len(p.object.Finalizers) > 0:
+	case m != nil && m.dead:
+		m.ending = append(m.ending, p)
+	default:
+		w.depart(p, ByTermination, "")
+	}
+}
+
 var eventOf = map[Cause]string{
 	ByTaint: "PodEvicted", ByDrain: "PodDrained", ByPreemption: "PodPreempted", ByNodeRemoval: "PodRemoved", ByDeletion: "PodDeleted",
-	ByScaling: "PodScaledDown", ByRollout: "PodRolledOut",
+	ByScaling: "PodScaledDown", ByRollout: "PodRolledOut", ByTermination: "PodTerminated",
 }
 
 // comeBack has a pod made again that was stuck on a node, now that it has ended there.

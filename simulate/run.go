@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -82,8 +83,29 @@ func Run(set *manifest.Set, o Options) (*Simulation, error) {
 // Open makes a world of a set that lasts: operations can be done in it, and time can pass. Nothing has been scheduled yet.
 func Open(set *manifest.Set, o Options) (*World, error) { return open(set, o, true) }
 
+// Twin is the world as it was when it was opened: what is done in one leaves the other alone. What came by Apply before is not in it.
+func (w *World) Twin() (*World, error) { return open(&w.origin, w.options, true) }
+
+// Uneventful tells whether nothing comes of itself: no eviction is due, and nothing stands on the agenda.
+func (w *World) Uneventful() bool {
+	_, upcoming := w.upcoming()
+	return !upcoming
+}
+
+// original is the set with lists of its own, which operations do not change. The objects in them are never changed in place.
+func original(set *manifest.Set) manifest.Set {
+	s := *set
+	s.Deployments, s.ReplicaSets, s.StatefulSets = slices.Clone(s.Deployments), slices.Clone(s.ReplicaSets), slices.Clone(s.StatefulSets)
+	s.DaemonSets, s.Jobs, s.Namespaces = slices.Clone(s.DaemonSets), slices.Clone(s.Jobs), slices.Clone(s.Namespaces)
+	s.PriorityClasses, s.RuntimeClasses = slices.Clone(s.PriorityClasses), slices.Clone(s.RuntimeClasses)
+	return s
+}
+
 func open(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	w := newWorld(set, o, lasting)
+	if lasting {
+		w.origin = original(set)
+	}
 	if err := w.admit(set); err != nil {
 		return nil, err
 	}

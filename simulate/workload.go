@@ -96,7 +96,7 @@ func (w *World) podsOf(l *workload) []*pod {
 	var list []*pod
 	together := map[string]int{} // pods of the workload by node
 	for _, p := range w.pods {
-		if ref := metav1.GetControllerOfNoCopy(p.object); ref != nil && owners[ref.UID] && p.Pod != nil {
+		if ref := metav1.GetControllerOfNoCopy(p.object); ref != nil && owners[ref.UID] && p.Pod != nil && !p.Terminating {
 			list = append(list, p)
 			together[p.NodeName]++
 		}

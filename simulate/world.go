@@ -24,6 +24,7 @@ type World struct {
 	options    Options
 	c          *cluster.Cluster
 	set        *manifest.Set // where the world came from, and the workloads that can make pods
+	origin     manifest.Set  // the same as it was, for a twin
 	catalog    *admission.Catalog
 	machines   map[string]*machine // the nodes, by name
 	schedulers map[string]*scheduler
@@ -129,19 +130,28 @@ func (w *World) enter(object *v1.Pod, refusal string) *pod {
 		}
 		p.Pod = w.c.Pending(object)
 		w.created = append(w.created, p)
-		if p.Nominated != "" {
+		if w.nominates(p) {
 			w.c.Nominate(p.Pod, p.Nominated)
 		}
 		return p
 	}
 	if p.Pod = w.c.SetPod(object); p.Pod != nil {
-		if saysNotReady(object) {
+		if saysNotReady(object) && !p.Terminating {
 			w.unready[p.Class]++
 			p.unready = true
 		}
 		w.settled(p, eviction.PodOf(object).Bound)
+		if w.lasting && p.Terminating {
+			w.at(object.DeletionTimestamp.Sub(w.start), func() { w.terminated(p) })
+		}
 	}
 	return p
+}
+
+// nominates tells whether the pod keeps room for itself on the node that its status names: as in kube-scheduler, only while a scheduler
+// of this world may try it.
+func (w *World) nominates(p *pod) bool {
+	return p.Nominated != "" && p.refused == "" && w.schedulers[p.Spec().SchedulerName] != nil && w.Gate(p.Pod) == ""
 }
 
 // settled notes that a pod is on its node since then, and forgets what will not be asked of it.
@@ -159,9 +169,10 @@ func (w *World) settled(p *pod, since time.Time) {
 func (w *World) remove(p *cluster.Pod) {
 	w.c.RemovePod(p.UID)
 	known := w.placed[p.UID]
-	if known != nil && known.unready {
+	switch {
+	case known != nil && known.unready:
 		w.unready[p.Class]--
-	} else {
+	case !p.Terminating: // one that was on its way out did not count
 		w.budgets.left(w.c, p)
 	}
 	plugins.ReleaseClaims(w.c, p)

@@ -15,8 +15,11 @@ type Forecast struct {
 	Kind       string          `json:"kind"`
 	Source     simulate.Source `json:"source"`
 	Operations []string        `json:"operations"`
-	// Leaving are the pods that would leave their nodes, in their order.
+	// Leaving are the pods that leave their nodes because of the operations, in their order; Anyway those that leave without them, too,
+	// and Spared those that leave only without them.
 	Leaving []Leaving `json:"leaving"`
+	Anyway  []Leaving `json:"anyway,omitempty"`
+	Spared  []Leaving `json:"spared,omitempty"`
 	// Pending are the pods that would be left without a node at the end.
 	Pending []Waiting `json:"pending"`
 	// Placed are pods that would get a node, other than those that only return: new ones, and ones that wait now.
@@ -27,7 +30,7 @@ type Forecast struct {
 	Chosen []simulate.Cost `json:"chosen,omitempty"`
 	// Budgets are the disruption budgets that stand in the way or are broken.
 	Budgets []Budget `json:"budgets"`
-	// Later are evictions that are due after the time that was looked at.
+	// Later are evictions that the operations cause and that are due after the time that was looked at.
 	Later []simulate.Eviction `json:"later,omitempty"`
 	// For is how long time was let pass; Settled tells that nothing more was to happen then.
 	For         simulate.Seconds `json:"for"`
@@ -35,6 +38,8 @@ type Forecast struct {
 	Utilisation struct {
 		Before Utilisation `json:"before"`
 		After  Utilisation `json:"after"`
+		// Without is at the same time without the operations, where anything happens without them.
+		Without *Utilisation `json:"without,omitempty"`
 	} `json:"utilisation"`
 	Notes []string `json:"notes,omitempty"`
 }
@@ -55,6 +60,15 @@ type Leaving struct {
 	// Again: the pod had come back in the place of one that was evicted, to where it may not stay either.
 	Again bool  `json:"again,omitempty"`
 	Next  *Next `json:"next,omitempty"`
+	// Otherwise is how the pod leaves without the operations: later, or for another cause.
+	Otherwise *Otherwise `json:"otherwise,omitempty"`
+}
+
+// Otherwise is when and why a pod leaves without the operations.
+type Otherwise struct {
+	After  simulate.Seconds `json:"after"`
+	Cause  simulate.Cause   `json:"cause"`
+	Detail string           `json:"detail,omitempty"`
 }
 
 // Next is the pod that is made in the place of one that left.
@@ -69,8 +83,9 @@ type Waiting struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Message   string `json:"message"`
-	// Before: it waits now already.
+	// Before: it is pending now already. Anyway: it, or another replacement of its workload, is pending without the operations, too.
 	Before bool `json:"before,omitempty"`
+	Anyway bool `json:"anyway,omitempty"`
 }
 
 // Placed is a pod that gets a node.
@@ -79,8 +94,9 @@ type Placed struct {
 	Name      string           `json:"name"`
 	Node      string           `json:"node"`
 	After     simulate.Seconds `json:"after"`
-	// Before: it waits now.
+	// Before: it is pending now. Anyway: it is placed without the operations, too.
 	Before bool `json:"before,omitempty"`
+	Anyway bool `json:"anyway,omitempty"`
 }
 
 // Drain is what came of a drain.
@@ -89,6 +105,8 @@ type Drain struct {
 	// Refused are pods that keep kubectl from beginning; nothing has been drained then.
 	Refused []simulate.Blocked `json:"refused,omitempty"`
 	Ignored []simulate.Blocked `json:"ignored,omitempty"`
+	// Terminating are pods whose deletion was under way already: kubectl waits until they have ended.
+	Terminating []simulate.Blocked `json:"terminating,omitempty"`
 	// Blocked are pods that a budget kept to the end, Waited those that it kept for a while.
 	Blocked []simulate.Blocked `json:"blocked,omitempty"`
 	Waited  []simulate.Blocked `json:"waited,omitempty"`
@@ -123,17 +141,27 @@ type Amount struct {
 }
 
 // Conditions are what --fail-on can name.
-var Conditions = []string{"pending", "evicted", "pdb"}
+var Conditions = []string{"pending", "evicted", "pdb", "refused"}
 
-// Holds tells whether a condition came true.
+// Refused are the pods for which kubectl drain would not begin.
+func (f *Forecast) Refused() (list []simulate.Blocked) {
+	for _, d := range f.Drains {
+		list = append(list, d.Refused...)
+	}
+	return list
+}
+
+// Holds tells whether a condition came true because of the operations.
 func (f *Forecast) Holds(condition string) bool {
 	switch condition {
 	case "pending":
-		return slices.ContainsFunc(f.Pending, func(w Waiting) bool { return !w.Before })
+		return slices.ContainsFunc(f.Pending, func(w Waiting) bool { return !w.Anyway })
 	case "evicted":
 		return slices.ContainsFunc(f.Leaving, func(l Leaving) bool { return l.Cause != simulate.ByScaling && l.Cause != simulate.ByRollout }) || len(f.Later) > 0
 	case "pdb":
 		return len(f.Budgets) > 0
+	case "refused":
+		return len(f.Refused()) > 0
 	}
 	return false
 }

@@ -1,12 +1,13 @@
 package whatif
 
 import (
-	"bufio"
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -16,72 +17,144 @@ import (
 
 // Write writes the forecast in one of answer.Formats; any other is for people. wide lists every pod where the other sums up.
 func (f *Forecast) Write(out io.Writer, format string, wide bool) error {
-	return answer.Write(out, format, f, func(text *bufio.Writer) {
+	return answer.Write(out, format, f, func(text *answer.Page) {
 		printer{text, wide}.forecast(f)
 	})
 }
 
 type printer struct {
-	*bufio.Writer
+	*answer.Page
 	wide bool
 }
 
 // most is how many pods are listed before the rest is summed up.
 const most = answer.Most
 
-func (p printer) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
-
-func (p printer) columns(rows [][]string) { answer.Columns(p.Writer, "  ", rows) }
-
 func (p printer) forecast(f *Forecast) {
 	for _, words := range f.Operations {
-		p.line("what if: %s", words)
+		p.Heading("what if: %s", words)
 	}
-	p.line("%s", f.Summary())
+	p.refused(f.Refused())
+	p.Line("%s", f.Summary())
 	p.chosen(f.Chosen)
 	p.fills(f.Fills)
 	p.leaving(f.Leaving)
 	p.drains(f.Drains)
-	p.placed(f.Placed)
+	p.placed(f.placedByThis())
 	p.pending(f.Pending)
 	p.budgets(f.Budgets)
 	if len(f.Later) > 0 {
-		p.line("\n%s, the first after %s.", f.later(), f.Later[0].After)
+		p.Line("\n%s, the first after %s.", f.later(), told(f.Later[0].After))
 	}
+	p.aside("Pods that leave anyway, with or without this:", f.Anyway)
+	p.aside("Pods that stay because of this, and leave without it:", f.Spared)
 	p.utilisation(f)
 	for _, note := range f.Notes {
-		p.line("note: %s", note)
+		p.Line("note: %s", note)
 	}
 	if f.Source.From != "" {
-		p.line("\n%s. Nothing was written.", f.Source)
+		p.Line("\n%s. Nothing was written.", f.Source)
 	}
 }
 
-// Summary says it in one line.
+func told(after simulate.Seconds) string { return answer.Duration(time.Duration(after)) }
+
+// refused says first what makes all the rest moot.
+func (p printer) refused(list []simulate.Blocked) {
+	if len(list) == 0 {
+		return
+	}
+	nodes := map[string]bool{}
+	for _, b := range list {
+		nodes[b.Node] = true
+	}
+	names := slices.Sorted(maps.Keys(nodes))
+	p.Alarm("kubectl drain refuses to begin on %s: %s in the way. The nodes are cordoned, and nothing is drained.",
+		answer.List(len(names), func(i int) string { return names[i] }), answer.Count(len(list), "pod"))
+	byMessage := map[string][]string{}
+	for _, b := range list {
+		byMessage[b.Message] = append(byMessage[b.Message], b.Namespace+"/"+b.Name+" on "+b.Node)
+	}
+	for _, message := range slices.Sorted(maps.Keys(byMessage)) {
+		p.Line("  %s:", message)
+		p.names(byMessage[message])
+	}
+	p.Line("")
+}
+
+// names lists some, and counts the rest.
+func (p printer) names(list []string) {
+	for i, name := range list {
+		if i == most && !p.wide {
+			p.Line("    and %d more (-o wide lists them all)", len(list)-most)
+			return
+		}
+		p.Line("    %s", name)
+	}
+}
+
+// Summary says it in one line: what the operations cause, and how much happens anyway.
 func (f *Forecast) Summary() string {
-	var leaving, lost, returning, waits int
-	for _, l := range f.Leaving {
+	count := map[string]int{}
+	leaving, pending := 0, 0
+	for i := range f.Leaving {
+		l := &f.Leaving[i]
 		if l.Again {
 			continue
 		}
 		leaving++
 		switch {
 		case l.Fate == simulate.Lost:
-			lost++
-		case l.Next != nil && l.Next.Node != "":
-			returning++
+			count["lost"]++
+		case l.Fate == simulate.Stays:
+			count["stuck"]++
+		case l.Next == nil:
+			count["ended"]++
+		case l.Next.Node != "":
+			count["rescheduled"]++
+		default:
+			count["pending"]++
 		}
 	}
 	for _, w := range f.Pending {
-		if !w.Before {
-			waits++
+		if !w.Anyway {
+			pending++
 		}
 	}
-	text := fmt.Sprintf("Leaving their nodes: %d (finding another place: %d, lost: %d). Newly left pending: %d.", leaving, returning, lost, waits)
-	if len(f.Placed) > 0 {
-		text += fmt.Sprintf(" Placed beside these: %d.", len(f.Placed))
+	text := "No pod leaves its node"
+	if leaving > 0 {
+		text = answer.Count(leaving, "pod") + " " + verb(leaving, "leaves its node", "leave their nodes") + ": "
+		var words []string
+		for _, fate := range []string{"rescheduled", "pending", "lost", "stuck", "ended"} {
+			if count[fate] > 0 {
+				words = append(words, fmt.Sprintf("%d %s", count[fate], fate))
+			}
+		}
+		text += strings.Join(words, ", ")
+	}
+	text += fmt.Sprintf(". Newly pending: %d.", pending)
+	if n := len(f.placedByThis()); n > 0 {
+		text += fmt.Sprintf(" Placed besides: %d.", n)
+	}
+	if len(f.Anyway) > 0 {
+		text += fmt.Sprintf(" Leaving anyway: %d.", len(f.Anyway))
+	}
+	if len(f.Spared) > 0 {
+		text += fmt.Sprintf(" Spared: %d.", len(f.Spared))
 	}
 	return text
+}
+
+// placedByThis are the pods that find a node only with the operations.
+func (f *Forecast) placedByThis() []Placed {
+	return slices.DeleteFunc(slices.Clone(f.Placed), func(p Placed) bool { return p.Anyway })
+}
+
+func verb(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
 }
 
 func (p printer) leaving(all []Leaving) {
@@ -89,7 +162,13 @@ func (p printer) leaving(all []Leaving) {
 	if len(list) == 0 {
 		return
 	}
-	rows := [][]string{{"AFTER", "LEAVES", "FROM", "BECAUSE", "THEN"}}
+	p.Line("")
+	p.leavings(list)
+}
+
+// leavings is a table of pods that leave, or of the first of them.
+func (p printer) leavings(list []Leaving) {
+	rows := [][]string{{"AFTER", "POD", "FROM", "BECAUSE", "THEN"}}
 	for i := range list {
 		if i == most && !p.wide {
 			break
@@ -99,30 +178,46 @@ func (p printer) leaving(all []Leaving) {
 		if l.Detail != "" && l.Cause != simulate.ByDrain && l.Cause != simulate.ByNodeRemoval {
 			because += " " + l.Detail
 		}
-		rows = append(rows, []string{l.After.String(), l.Namespace + "/" + l.Name, l.Node, because, l.then()})
+		rows = append(rows, []string{told(l.After), l.Namespace + "/" + l.Name, l.Node, because, l.then()})
 	}
-	p.line("")
-	p.columns(rows)
+	p.Table("  ", rows)
 	if len(list) > most && !p.wide {
-		p.line("  and %d more (-o wide lists them all): %s", len(list)-most, byController(list[most:]))
+		p.Line("  and %d more (-o wide lists them all): %s", len(list)-most, byController(list[most:]))
 	}
+}
+
+func (p printer) aside(title string, list []Leaving) {
+	if len(list) == 0 {
+		return
+	}
+	p.Line("\n%s", title)
+	p.leavings(list)
 }
 
 // later says who is still to go when the forecast ends.
 func (f *Forecast) later() string {
+	n := len(f.Later)
 	if f.Settled {
-		return fmt.Sprintf("%d pods have come back to where they may not stay, and would go again", len(f.Later))
+		return answer.Count(n, "pod") + " " + verb(n, "has", "have") + " come back to where " + verb(n, "it", "they") + " may not stay, and would leave again"
 	}
-	return fmt.Sprintf("%d more are to be evicted later", len(f.Later))
+	return answer.Count(n, "more pod") + " " + verb(n, "is", "are") + " evicted later"
 }
 
 // then says what becomes of the pod.
 func (l *Leaving) then() string {
+	text := l.fate()
+	if o := l.Otherwise; o != nil {
+		text += fmt.Sprintf(" (leaves anyway after %s: %s)", told(o.After), strings.TrimSpace(string(o.Cause)+" "+o.Detail))
+	}
+	return text
+}
+
+func (l *Leaving) fate() string {
 	switch {
 	case l.Fate == simulate.Lost:
-		return "is lost: nothing makes it again"
+		return "lost: no controller replaces it"
 	case l.Fate == simulate.Stays:
-		return "stays Terminating until its node answers or is removed"
+		return "Terminating until its node answers or is removed"
 	case l.Next == nil:
 		return "ends"
 	case l.Next.Node == "":
@@ -137,7 +232,7 @@ func (l *Leaving) then() string {
 func byController(list []Leaving) string {
 	counts := map[string]int{}
 	for i := range list {
-		counts[cmp.Or(list[i].Controller, "without a controller")]++
+		counts[cmp.Or(list[i].Controller, "no controller")]++
 	}
 	var words []string
 	for name, n := range counts {
@@ -158,46 +253,50 @@ func (p printer) placed(list []Placed) {
 		}
 		note := "new"
 		if placed.Before {
-			note = "waits now"
+			note = "pending now"
 		}
-		rows = append(rows, []string{placed.After.String(), placed.Namespace + "/" + placed.Name, placed.Node, note})
+		rows = append(rows, []string{told(placed.After), placed.Namespace + "/" + placed.Name, placed.Node, note})
 	}
-	p.line("")
-	p.columns(rows)
+	p.Line("")
+	p.Table("  ", rows)
 	if len(list) > most && !p.wide {
-		p.line("  and %d more", len(list)-most)
+		p.Line("  and %d more", len(list)-most)
 	}
 }
 
+// pending lists the pods that are pending at the end, those of one reason together.
 func (p printer) pending(list []Waiting) {
-	if len(list) == 0 {
-		return
-	}
-	rows := [][]string{{"PENDING", "", "WHY"}}
-	for i, w := range list {
-		if i == most && !p.wide {
-			break
+	var messages []string
+	byMessage := map[string][]string{}
+	for _, w := range list {
+		if byMessage[w.Message] == nil {
+			messages = append(messages, w.Message)
 		}
-		note := "new"
-		if w.Before {
-			note = "as now"
+		note := ""
+		switch {
+		case w.Before && w.Anyway:
+			note = " (as now)"
+		case w.Anyway:
+			note = " (anyway)"
 		}
-		rows = append(rows, []string{w.Namespace + "/" + w.Name, note, w.Message})
+		byMessage[w.Message] = append(byMessage[w.Message], w.Namespace+"/"+w.Name+note)
 	}
-	p.line("")
-	p.columns(rows)
-	if len(list) > most && !p.wide {
-		p.line("  and %d more", len(list)-most)
+	for _, message := range messages {
+		p.Warning("\nPending: %s", answer.Count(len(byMessage[message]), "pod"))
+		p.Line("  %s", cmp.Or(message, "not tried yet"))
+		p.names(byMessage[message])
 	}
 }
 
 func (p printer) drains(list []Drain) {
 	for _, d := range list {
-		p.blocked("kubectl drain would refuse to begin:", d.Refused)
 		p.blocked("Held by a disruption budget to the end:", d.Blocked)
 		p.blocked("Held by a disruption budget for a while:", d.Waited)
-		if len(d.Ignored) > 0 {
-			p.line("\n%d pods stay where they are: of DaemonSets, or static.", len(d.Ignored))
+		if n := len(d.Ignored); n > 0 {
+			p.Line("\n%s: of DaemonSets, or static.", answer.Count(n, "pod")+" "+verb(n, "stays where it is", "stay where they are"))
+		}
+		if n := len(d.Terminating); n > 0 {
+			p.Line("\n%s already: kubectl waits until %s ended.", answer.Count(n, "pod")+" "+verb(n, "is terminating", "are terminating"), verb(n, "it has", "they have"))
 		}
 	}
 }
@@ -206,17 +305,17 @@ func (p printer) blocked(title string, list []simulate.Blocked) {
 	if len(list) == 0 {
 		return
 	}
-	p.line("\n%s", title)
+	p.Line("\n%s", title)
 	for i, b := range list {
 		if i == most && !p.wide {
-			p.line("  and %d more", len(list)-most)
+			p.Line("  and %d more", len(list)-most)
 			break
 		}
 		held := ""
 		if b.For > 0 {
-			held = " (" + b.For.String() + ")"
+			held = " (" + told(b.For) + ")"
 		}
-		p.line("  %s/%s on %s: %s%s", b.Namespace, b.Name, b.Node, b.Message, held)
+		p.Line("  %s/%s on %s: %s%s", b.Namespace, b.Name, b.Node, b.Message, held)
 	}
 }
 
@@ -228,14 +327,14 @@ func (p printer) chosen(list []simulate.Cost) {
 	for _, c := range list {
 		rows = append(rows, []string{c.Node, fmt.Sprint(c.Evicted), fmt.Sprint(c.Lost), fmt.Sprint(c.Blocked), fmt.Sprint(c.Pending), fmt.Sprint(c.Priority)})
 	}
-	p.line("")
-	p.columns(rows)
+	p.Line("")
+	p.Table("  ", rows)
 }
 
 func (p printer) fills(list []simulate.Fill) {
 	for i := range list {
 		f := &list[i]
-		p.line("\n%d pods like %s find room, on %d nodes:", f.Placed, f.Like, len(f.Nodes))
+		p.Line("\n%s like %s %s room, on %s:", answer.Count(f.Placed, "pod"), f.Like, verb(f.Placed, "finds", "find"), answer.Count(len(f.Nodes), "node"))
 		names := make([]string, 0, len(f.Nodes))
 		for name := range f.Nodes {
 			names = append(names, name)
@@ -243,38 +342,41 @@ func (p printer) fills(list []simulate.Fill) {
 		slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(f.Nodes[b], f.Nodes[a]), cmp.Compare(a, b)) })
 		for i, name := range names {
 			if i == most && !p.wide {
-				p.line("  and %d more nodes", len(names)-most)
+				p.Line("  and %s", answer.Count(len(names)-most, "more node"))
 				break
 			}
-			p.line("  %5d  %s", f.Nodes[name], name)
+			p.Line("  %5d  %s", f.Nodes[name], name)
 		}
 		if f.Stops != "" {
-			p.line("The next one does not: %s", f.Stops)
+			p.Line("The next one finds none: %s", f.Stops)
 		}
 	}
 }
 
 func (p printer) budgets(list []Budget) {
 	for _, b := range list {
-		what := "stands in the way of"
+		what := "holds back"
 		if b.Broken {
-			what = "is broken by the loss of"
+			what = "is violated by the loss of"
 		}
-		p.line("\nDisruption budget %s/%s %s %s.", b.Namespace, b.Name, what, answer.List(len(b.Pods), func(i int) string { return b.Pods[i] }))
+		p.Line("\nDisruption budget %s/%s %s %s.", b.Namespace, b.Name, what, answer.List(len(b.Pods), func(i int) string { return b.Pods[i] }))
 	}
 }
 
 func (p printer) utilisation(f *Forecast) {
 	rows := [][]string{{"", "NODES", "EMPTY", "PODS", "PENDING", "CPU", "MEMORY"}}
-	for i, u := range []*Utilisation{&f.Utilisation.Before, &f.Utilisation.After} {
+	for i, u := range []*Utilisation{&f.Utilisation.Before, f.Utilisation.Without, &f.Utilisation.After} {
+		if u == nil {
+			continue
+		}
 		rows = append(rows, []string{
-			[]string{"now", "then"}[i], fmt.Sprint(u.Nodes), fmt.Sprint(u.Empty), fmt.Sprint(u.Pods), fmt.Sprint(u.Pending),
+			[]string{"now", "without", "then"}[i], fmt.Sprint(u.Nodes), fmt.Sprint(u.Empty), fmt.Sprint(u.Pods), fmt.Sprint(u.Pending),
 			u.CPU.text(func(n int64) string { return resource.NewMilliQuantity(n, resource.DecimalSI).String() }),
 			u.Memory.text(func(n int64) string { return resource.NewQuantity(n&^(1<<20-1), resource.BinarySI).String() }),
 		})
 	}
-	p.line("")
-	p.columns(rows)
+	p.Line("")
+	p.Table("  ", rows)
 }
 
 func (a *Amount) text(write func(int64) string) string {

@@ -30,12 +30,20 @@ type Options struct {
 // longest is how far a forecast looks when nothing else is said: pods that come and go for ever have no end.
 const longest = 24 * time.Hour
 
-// Run does the steps in the world and says what comes of them. What waits is tried first, so that what would happen anyway is not put
-// down to the steps.
+// Run does the steps in the world and says what comes of them, compared with the same time without them: what happens anyway is told
+// apart. Pending pods are tried first, for the same reason.
 func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	w.Settle()
 	if err := w.Err(); err != nil {
 		return nil, err
+	}
+	var without *simulate.World // nil: nothing happens there
+	if !w.Uneventful() {
+		var err error
+		if without, err = w.Twin(); err != nil {
+			return nil, err
+		}
+		without.Settle()
 	}
 	f := &Forecast{
 		APIVersion: simulate.APIVersion, Kind: Kind, Source: o.Source,
@@ -72,15 +80,44 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 		return nil, err
 	}
 	f.For = simulate.Seconds(cmp.Or(o.For, w.Elapsed()))
-	f.Later = w.Outlook()
-	f.leavings(w.Departures()[departed:])
-	f.outcome(w, waited, decided)
-	for _, d := range drains {
-		f.Drains = append(f.Drains, Drain{d.Nodes, d.Refused, d.Ignored, d.Blocked, d.Waited})
+	var base *baseline
+	if without != nil {
+		before, placed := len(without.Departures()), len(without.Pods())
+		without.Advance(max(w.Elapsed(), o.For))
+		if err := without.Err(); err != nil {
+			return nil, err
+		}
+		base = baselineOf(without, waited, before, placed)
+		f.Utilisation.Without = base.full
 	}
-	f.budgets(drains, w.Departures()[departed:])
+	f.compare(w, base, departed, drains)
+	f.outcome(w, base, waited, decided)
 	f.Utilisation.After = utilisation(w)
 	return f, nil
+}
+
+// compare sorts what left, and what is to leave, by whether it would without the operations.
+func (f *Forecast) compare(w *simulate.World, base *baseline, departed int, drains []*simulate.Drained) {
+	departures := w.Departures()[departed:]
+	f.Spared = base.spared(w, departures)
+	var caused []*simulate.Departure
+	for _, d := range departures {
+		l := leavingOf(d)
+		if base.takes(d) {
+			f.Anyway = append(f.Anyway, l)
+			continue
+		}
+		l.Otherwise = base.otherwise(d)
+		caused = append(caused, d)
+		f.Leaving = append(f.Leaving, l)
+	}
+	f.Later = base.later(w)
+	for _, d := range drains {
+		f.Drains = append(f.Drains, Drain{
+			Nodes: d.Nodes, Refused: d.Refused, Ignored: d.Ignored, Terminating: d.Terminating, Blocked: d.Blocked, Waited: d.Waited,
+		})
+	}
+	f.budgets(drains, caused)
 }
 
 // waiting are the pods without a node.
@@ -94,25 +131,23 @@ func waiting(w *simulate.World) map[simulate.Name]string {
 	return list
 }
 
-func (f *Forecast) leavings(list []*simulate.Departure) {
-	for _, d := range list {
-		l := Leaving{
-			Namespace: d.Namespace, Name: d.Name, Node: d.Node, After: d.After, Cause: d.Cause, Detail: d.Detail, Controller: d.Owner, Fate: d.Fate, Again: d.Again,
-		}
-		if name, node, message, ok := d.Next(); ok {
-			l.Next = &Next{Name: name.Name, Node: node, Message: message}
-			if node != "" {
-				l.Next.Message = ""
-			}
-		}
-		f.Leaving = append(f.Leaving, l)
+func leavingOf(d *simulate.Departure) Leaving {
+	l := Leaving{
+		Namespace: d.Namespace, Name: d.Name, Node: d.Node, After: d.After, Cause: d.Cause, Detail: d.Detail, Controller: d.Owner, Fate: d.Fate, Again: d.Again,
 	}
+	if name, node, message, ok := d.Next(); ok {
+		l.Next = &Next{Name: name.Name, Node: node, Message: message}
+		if node != "" {
+			l.Next.Message = ""
+		}
+	}
+	return l
 }
 
-// outcome lists who got a node, and who waits.
-func (f *Forecast) outcome(w *simulate.World, waited map[simulate.Name]string, decided int) {
+// outcome lists who got a node, and who is pending.
+func (f *Forecast) outcome(w *simulate.World, base *baseline, waited map[simulate.Name]string, decided int) {
 	returned := map[simulate.Name]bool{}
-	for _, l := range f.Leaving {
+	for _, l := range slices.Concat(f.Leaving, f.Anyway) {
 		if l.Next != nil {
 			returned[simulate.Name{Namespace: l.Namespace, Name: l.Next.Name}] = true
 		}
@@ -120,7 +155,9 @@ func (f *Forecast) outcome(w *simulate.World, waited map[simulate.Name]string, d
 	for _, p := range w.Pods()[decided:] {
 		name := simulate.Name{Namespace: p.Namespace, Name: p.Name}
 		if _, before := waited[name]; p.Node != "" && !returned[name] {
-			f.Placed = append(f.Placed, Placed{Namespace: p.Namespace, Name: p.Name, Node: p.Node, After: p.After, Before: before})
+			f.Placed = append(f.Placed, Placed{
+				Namespace: p.Namespace, Name: p.Name, Node: p.Node, After: p.After, Before: before, Anyway: base != nil && base.placed[name],
+			})
 		}
 	}
 	for _, p := range w.Each() {
@@ -128,7 +165,9 @@ func (f *Forecast) outcome(w *simulate.World, waited map[simulate.Name]string, d
 			continue
 		}
 		_, before := waited[simulate.Name{Namespace: p.Object.Namespace, Name: p.Object.Name}]
-		f.Pending = append(f.Pending, Waiting{Namespace: p.Object.Namespace, Name: p.Object.Name, Message: cmp.Or(p.Refused, p.Message), Before: before})
+		f.Pending = append(f.Pending, Waiting{
+			Namespace: p.Object.Namespace, Name: p.Object.Name, Message: cmp.Or(p.Refused, p.Message), Before: before, Anyway: base.waits(p, before),
+		})
 	}
 }
 

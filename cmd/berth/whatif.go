@@ -33,7 +33,7 @@ func (f *forecast) addFlags(flags *pflag.FlagSet) {
 	f.question.addFlags(flags, "json, yaml or wide")
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "the namespace of pods and workloads that are named (default: the context's, or default)")
 	flags.DurationVar(&f.time, "for", 0, "let so much time pass (default: until nothing more is to happen, at most a day)")
-	flags.StringSliceVar(&f.failOn, "fail-on", nil, "exit with code 3 if a pod would be left pending, evicted, or a disruption budget hit: "+strings.Join(whatif.Conditions, ","))
+	flags.StringSliceVar(&f.failOn, "fail-on", nil, "exit with code 3 if the operations leave a pod pending, evict one or hit a disruption budget, or if kubectl refuses a drain: "+strings.Join(whatif.Conditions, ","))
 	flags.BoolVarP(&f.help, "help", "h", false, "help for what-if")
 }
 
@@ -114,12 +114,17 @@ func (f *forecast) run(cmd *cobra.Command, args []string) error {
 	if err := answer.Write(cmd.OutOrStdout(), f.output, f.output == "wide"); err != nil {
 		return err
 	}
-	var held []string
-	for _, condition := range f.failOn {
-		if answer.Holds(condition) {
-			held = append(held, condition)
-		}
+	return f.held(answer)
+}
+
+// held tells which conditions of --fail-on came true. A refused drain is one of them whatever is named: of a drain that does not begin
+// the others say nothing.
+func (f *forecast) held(answer *whatif.Forecast) error {
+	conditions := f.failOn
+	if len(conditions) > 0 && !slices.Contains(conditions, "refused") {
+		conditions = append(slices.Clone(conditions), "refused")
 	}
+	held := slices.DeleteFunc(slices.Clone(conditions), func(condition string) bool { return !answer.Holds(condition) })
 	if len(held) > 0 {
 		return heldError{fmt.Errorf("--fail-on: %s came true", strings.Join(held, ", "))}
 	}

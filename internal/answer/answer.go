@@ -2,13 +2,10 @@
 package answer
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
-	"unicode/utf8"
 
 	"sigs.k8s.io/yaml"
 )
@@ -17,7 +14,7 @@ import (
 var Formats = []string{"json", "yaml"}
 
 // Write writes a document in one of the formats, or with any other lets people write it.
-func Write(out io.Writer, format string, document any, people func(*bufio.Writer)) error {
+func Write(out io.Writer, format string, document any, people func(*Page)) error {
 	switch format {
 	case "json":
 		encoder := json.NewEncoder(out)
@@ -31,33 +28,9 @@ func Write(out io.Writer, format string, document any, people func(*bufio.Writer
 		}
 		return err
 	}
-	buffered := bufio.NewWriter(out)
-	people(buffered)
-	return buffered.Flush()
-}
-
-// Columns writes rows one below the other. (A tabwriter leaves spaces behind empty cells at the end.)
-func Columns(out *bufio.Writer, indent string, rows [][]string) {
-	const gap = 3
-	var widths []int
-	for _, row := range rows {
-		for i, cell := range row {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	var line []byte
-	for _, row := range rows {
-		line = append(line[:0], indent...)
-		for i, cell := range row {
-			line = append(line, cell...)
-			line = append(line, bytes.Repeat([]byte{' '}, widths[i]-utf8.RuneCountInString(cell)+gap)...)
-		}
-		out.Write(bytes.TrimRight(line, " "))
-		out.WriteByte('\n')
-	}
+	page := NewPage(out)
+	people(page)
+	return page.Flush()
 }
 
 // Most is how many of many things are named before the rest is only counted.

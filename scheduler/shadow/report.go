@@ -1,7 +1,6 @@
 package shadow
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"slices"
@@ -78,12 +77,12 @@ func (r *Report) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, r, r.text)
 }
 
-func (r *Report) text(out *bufio.Writer) {
+func (r *Report) text(out *answer.Page) {
 	fmt.Fprintf(out, "%s.\n", r.Line())
 	if r.Pods == 0 {
 		return
 	}
-	answer.Columns(out, "  ", [][]string{
+	out.Table("  ", [][]string{
 		{"", "THE OTHER SCHEDULER", "BERTH"},
 		{"on a best node", share(r.Best, r.Pods), share(r.Best+r.Worse, r.Pods)},
 		{"mean total of the node", fmt.Sprintf("%.1f", r.MeanTotal), fmt.Sprintf("%.1f", r.MeanBestTotal)},
@@ -96,7 +95,7 @@ func share(part, whole int) string {
 	return fmt.Sprintf("%d of %d (%.1f%%)", part, whole, 100*float64(part)/float64(whole))
 }
 
-func list(out *bufio.Writer, title string, all []Comparison) {
+func list(out *answer.Page, title string, all []Comparison) {
 	if len(all) == 0 {
 		return
 	}
@@ -108,7 +107,7 @@ func list(out *bufio.Writer, title string, all []Comparison) {
 			c.Namespace + "/" + c.Name, c.Node, fmt.Sprint(c.Total), orDash(c.Best), fmt.Sprint(c.BestTotal), fmt.Sprint(c.Feasible), c.Why,
 		})
 	}
-	answer.Columns(out, "  ", rows)
+	out.Table("  ", rows)
 }
 
 func orDash(text string) string {

@@ -1,0 +1,232 @@
+package answer
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// Terminal is where a person reads: text is wrapped at its width, and headings stand out. What is piped or written to a file is not
+// wrapped, so that a line stays a line.
+type Terminal struct {
+	io.Writer
+	// Width is in columns; 0 does not wrap.
+	Width int
+	// Styled allows bold and colours.
+	Styled bool
+}
+
+// TerminalOf is the terminal that is written to; of anything else the zero value around it.
+func TerminalOf(out io.Writer) Terminal {
+	switch to := out.(type) {
+	case Terminal:
+		return to
+	case *os.File:
+		if width, _, err := term.GetSize(int(to.Fd())); err == nil && term.IsTerminal(int(to.Fd())) {
+			styled := os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+			return Terminal{Writer: out, Width: width, Styled: styled}
+		}
+	}
+	return Terminal{Writer: out}
+}
+
+// Page is what people read of an answer.
+type Page struct {
+	*bufio.Writer
+	width  int
+	styled bool
+}
+
+// narrowest is the width below which wrapping makes nothing easier to read.
+const narrowest = 40
+
+// NewPage begins a page. It is to be flushed.
+func NewPage(out io.Writer) *Page {
+	to := TerminalOf(out)
+	if to.Width > 0 {
+		to.Width = max(to.Width, narrowest)
+	}
+	return &Page{bufio.NewWriter(to.Writer), to.Width, to.Styled}
+}
+
+const (
+	bold   = "\x1b[1m"
+	yellow = "\x1b[33m"
+	red    = "\x1b[31m"
+	plain  = "\x1b[0m"
+)
+
+// Line writes a line, wrapped where it is too long. What wraps is indented by two columns more.
+func (p *Page) Line(format string, args ...any) { p.lines("", fmt.Sprintf(format, args...)) }
+
+// Heading writes a line in bold, Warning one in yellow, and Alarm one in red.
+func (p *Page) Heading(format string, args ...any) { p.lines(bold, fmt.Sprintf(format, args...)) }
+
+// Warning writes a line that asks for attention.
+func (p *Page) Warning(format string, args ...any) { p.lines(yellow, fmt.Sprintf(format, args...)) }
+
+// Alarm writes a line that says that something cannot be done.
+func (p *Page) Alarm(format string, args ...any) { p.lines(bold+red, fmt.Sprintf(format, args...)) }
+
+func (p *Page) lines(style, text string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		indent := len(line) - len(strings.TrimLeft(line, " "))
+		for i, part := range wrap(line[indent:], p.room(indent), p.room(indent+2)) {
+			if i == 1 {
+				indent += 2
+			}
+			p.styledLine(style, strings.Repeat(" ", indent)+part)
+		}
+	}
+}
+
+func (p *Page) styledLine(style, text string) {
+	text = strings.TrimRight(text, " ")
+	if p.styled && style != "" && text != "" {
+		text = style + text + plain
+	}
+	p.WriteString(text)
+	p.WriteByte('\n')
+}
+
+// room is how many columns are left behind an indent; 0: as many as wanted.
+func (p *Page) room(indent int) int {
+	if p.width == 0 {
+		return 0
+	}
+	return max(p.width-indent, narrowest/2)
+}
+
+// wrap cuts a text between words so that its first line is at most first and the others at most rest columns wide. A longer word stays
+// whole, for it is a name that somebody may want to copy.
+func wrap(text string, first, rest int) (lines []string) {
+	if first == 0 || utf8.RuneCountInString(text) <= first {
+		return []string{text}
+	}
+	line, room := "", first
+	for word := range strings.SplitSeq(text, " ") {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) <= room:
+			line += " " + word
+		default:
+			lines, line, room = append(lines, line), word, rest
+		}
+	}
+	return append(lines, line)
+}
+
+// gap stands between the columns of a table.
+const gap = 3
+
+// Table writes rows one below the other, the first as their heading. Where they are too wide, the last column is wrapped, or stands
+// below the others. (A tabwriter leaves spaces behind empty cells at the end.)
+func (p *Page) Table(indent string, rows [][]string) {
+	var widths []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	offset := len(indent) // of the last column
+	for _, width := range widths[:max(0, len(widths)-1)] {
+		offset += width + gap
+	}
+	last := len(widths) - 1
+	fits := p.width == 0 || last < 0 || offset+widths[last] <= p.width
+	beside := fits || offset <= p.width/2 // the last column is worth reading in what is left
+	for i, row := range rows {
+		style := ""
+		if i == 0 {
+			style = bold
+		}
+		switch {
+		case fits || len(row) <= last || row[last] == "":
+			p.row(style, indent, row, widths)
+		case beside:
+			lines := wrap(row[last], p.width-offset, p.width-offset)
+			p.row(style, indent, append(row[:last:last], lines[0]), widths)
+			for _, line := range lines[1:] {
+				p.styledLine(style, strings.Repeat(" ", offset)+line)
+			}
+		default:
+			p.row(style, indent, row[:last], widths)
+			p.lines(style, indent+"    "+row[last])
+		}
+	}
+}
+
+// row writes cells at their columns. Those for which the line has no room go on below, indented.
+func (p *Page) row(style, indent string, row []string, widths []int) {
+	line := []byte(indent)
+	at := len(indent)
+	for i, cell := range row {
+		width := utf8.RuneCountInString(cell)
+		if p.width > 0 && at+width > p.width && at > len(indent)+4 {
+			p.styledLine(style, string(line))
+			line, at = []byte(indent+"    "), len(indent)+4
+		}
+		line = append(line, cell...)
+		for range widths[i] - width + gap {
+			line = append(line, ' ')
+		}
+		at += widths[i] + gap
+	}
+	p.styledLine(style, string(line))
+}
+
+// Count writes a number and what it counts, which is given for one: 1 pod, 2 pods, 3 classes, 2 policies.
+func Count(n int, one string) string {
+	if n == 1 || n == -1 {
+		return strconv.Itoa(n) + " " + one
+	}
+	return strconv.Itoa(n) + " " + Plural(one)
+}
+
+// Plural is the plural of an English noun that has a regular one.
+func Plural(one string) string {
+	switch {
+	case strings.HasSuffix(one, "y") && !strings.ContainsAny(one[len(one)-2:len(one)-1], "aeou"):
+		return one[:len(one)-1] + "ies"
+	case strings.HasSuffix(one, "s") || strings.HasSuffix(one, "x"):
+		return one + "es"
+	}
+	return one + "s"
+}
+
+// Duration writes a duration as people say it: 45s, 5m, 1h30m, 2d3h. Of a day or more minutes are left out, of an hour or more seconds.
+func Duration(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d < 0:
+		return "-" + Duration(-d)
+	case d < time.Second && d > 0:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return strconv.FormatFloat(d.Round(time.Second/10).Seconds(), 'f', -1, 64) + "s"
+	case d < time.Hour:
+		return units(d.Round(time.Second), time.Minute, "m", time.Second, "s")
+	case d < day:
+		return units(d.Round(time.Minute), time.Hour, "h", time.Minute, "m")
+	}
+	return units(d.Round(time.Hour), day, "d", time.Hour, "h")
+}
+
+func units(d, large time.Duration, one string, small time.Duration, other string) string {
+	text := strconv.Itoa(int(d/large)) + one
+	if rest := d % large / small; rest > 0 {
+		text += strconv.Itoa(int(rest)) + other
+	}
+	return text
+}

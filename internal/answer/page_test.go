@@ -1,0 +1,79 @@
+package answer
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+)
+
+func page(width int, styled bool, write func(*Page)) string {
+	var out bytes.Buffer
+	p := NewPage(Terminal{&out, width, styled})
+	write(p)
+	_ = p.Flush()
+	return out.String()
+}
+
+var wide = [][]string{
+	{"NAME", "NODE", "WHY"},
+	{"default/web-1", "<none>", "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint(s). preemption: not eligible."},
+	{"default/a-pod-with-quite-a-long-name-5d9f7", "node-1", ""},
+}
+
+// Nothing that can be wrapped is off the screen, and in a pipe every row stays a line.
+func TestTablesKeepToTheWidth(t *testing.T) {
+	for _, width := range []int{60, 80, 100, 120} {
+		text := page(width, false, func(p *Page) { p.Table("  ", wide) })
+		for line := range strings.Lines(text) {
+			if len(line) > width+1 {
+				t.Errorf("%d columns: %d in %q", width, len(line), line)
+			}
+		}
+		if got, want := strings.Join(strings.Fields(text), " "), "not eligible."; !strings.Contains(got, want) {
+			t.Errorf("%d columns: no %q in\n%s", width, want, text)
+		}
+	}
+	if text := page(0, false, func(p *Page) { p.Table("", wide) }); strings.Count(text, "\n") != len(wide) {
+		t.Errorf("in a pipe:\n%s", text)
+	}
+}
+
+func TestLinesWrapUnderTheirIndent(t *testing.T) {
+	got := page(40, false, func(p *Page) { p.Line("  %s", "one two three four five six seven eight nine ten") })
+	if want := "  one two three four five six seven\n    eight nine ten\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// Styles are written to terminals alone, and do not count as width.
+func TestStyles(t *testing.T) {
+	write := func(p *Page) { p.Heading("Pods"); p.Table("", [][]string{{"A", "B"}, {"1", "2"}}) }
+	if got := page(0, false, write); strings.Contains(got, "\x1b") {
+		t.Errorf("without styles: %q", got)
+	}
+	if got, want := page(80, true, write), "\x1b[1mPods\x1b[0m\n\x1b[1mA   B\x1b[0m\n1   2\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestDurationsAsPeopleSayThem(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 300 * time.Millisecond: "300ms", 1500 * time.Millisecond: "1.5s", 45 * time.Second: "45s", 300 * time.Second: "5m", 330 * time.Second: "5m30s",
+		5400 * time.Second: "1h30m", 2 * time.Hour: "2h", 51 * time.Hour: "2d3h", 48 * time.Hour: "2d", -time.Minute: "-1m",
+	} {
+		if got := Duration(d); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestCounts(t *testing.T) {
+	for want, got := range map[string]string{
+		"1 pod": Count(1, "pod"), "0 pods": Count(0, "pod"), "2 policies": Count(2, "policy"), "3 classes": Count(3, "class"), "2 days": Count(2, "day"),
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
