@@ -13,10 +13,10 @@ import (
 	"github.com/berth-k8s/berth/rules"
 )
 
-// check finds what is wrong between objects: two of one name, a pod on a node
-// that is not there, a class that is not there.
-func (s *Set) check() Errors {
-	c := checker{set: s, nodes: map[string]bool{}, priorities: map[string]bool{}, runtimes: map[string]bool{}}
+// check finds what is wrong between objects: two of one name, a class that is
+// not there and, if it is strict, a pod on a node that is not there.
+func (s *Set) check(strict bool) Errors {
+	c := checker{set: s, strict: strict, nodes: map[string]bool{}, priorities: map[string]bool{}, runtimes: map[string]bool{}}
 	duplicates(&c, "Node", s.Nodes)
 	duplicates(&c, "Pod", s.Pods)
 	duplicates(&c, "Namespace", s.Namespaces)
@@ -57,6 +57,7 @@ func (s *Set) check() Errors {
 
 type checker struct {
 	set                         *Set
+	strict                      bool
 	nodes, priorities, runtimes map[string]bool
 	errs                        []*located
 }
@@ -100,7 +101,7 @@ func (c *checker) references() {
 		at := s.places["Pod"][i]
 		// A pod that ended may outlive its node for a while.
 		if name := pod.Spec.NodeName; name != "" && !c.nodes[name] && !rules.IsTerminal(pod) {
-			c.fail(at, at.nodeName, "spec.nodeName", "%q: must be a node of the input", name)
+			c.elsewhere(at, name)
 		}
 		// A stored pod has its priority and overhead already.
 		if !admission.Stored(pod) {
@@ -115,6 +116,19 @@ func (c *checker) references() {
 			}
 		}
 	}
+}
+
+// elsewhere notes a pod whose node the input does not have, as dumps of one
+// namespace or of kubectl get all hold them.
+func (c *checker) elsewhere(at place, node string) {
+	if c.strict {
+		c.fail(at, at.nodeName, "spec.nodeName", "%q: must be a node of the input (without --strict the pod is kept as bound elsewhere)", node)
+		return
+	}
+	if c.set.Elsewhere == nil {
+		c.set.Elsewhere = map[string]int{}
+	}
+	c.set.Elsewhere[node]++
 }
 
 func (c *checker) classes(at place, spec *v1.PodSpec, prefix string) {

@@ -18,6 +18,9 @@ import (
 type Error struct {
 	File string
 	Line int
+	// Object names the one that is at fault where the line does not: many
+	// stand on one line of JSON.
+	Object string
 	// Field is the path of the field, "" if the fault is no field's.
 	Field string
 	// Text is the value and what is allowed.
@@ -25,10 +28,16 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	if e.Field == "" {
-		return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Text)
+	text := e.Text
+	for _, where := range []string{e.Field, e.Object} {
+		if where != "" {
+			text = where + ": " + text
+		}
 	}
-	return fmt.Sprintf("%s:%d: %s: %s", e.File, e.Line, e.Field, e.Text)
+	if e.File == "" {
+		return text
+	}
+	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, text)
 }
 
 // Errors are all that is wrong with the input, in its order, one a line.

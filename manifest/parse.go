@@ -18,6 +18,7 @@ type found struct {
 	object   metav1.Object
 	place    place
 	ignored  string
+	name     string // for messages, where the line does not tell which object it is
 	problems []problem
 	unknown  []problem // fields to warn of
 }
@@ -45,7 +46,33 @@ func (p *parser) parse(c chunk, order int32) []found {
 			return nil
 		}
 	}
-	return p.objects(root, c.head, order)
+	all := p.objects(root, c.head, order)
+	if c.json && c.item && !strings.Contains(c.text, "\n") {
+		for i := range all {
+			if len(all[i].problems) > 0 {
+				all[i].name = p.nameOf(root, c.head)
+			}
+		}
+	}
+	return all
+}
+
+// nameOf is kind and name of an object, as far as it has them.
+func (p *parser) nameOf(n int32, head string) string {
+	t := &p.tree
+	kindName := t.text(n, "kind")
+	if kindName == "" {
+		kindName, _ = ofList(head)
+	}
+	metadata := t.get(n, "metadata")
+	if metadata == 0 {
+		return kindName
+	}
+	name := t.text(metadata, "name")
+	if namespace := t.text(metadata, "namespace"); namespace != "" {
+		name = namespace + "/" + name
+	}
+	return strings.TrimSpace(kindName + " " + name)
 }
 
 func (p *parser) read(c chunk) bool {

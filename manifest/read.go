@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/berth-k8s/berth/admission"
 )
@@ -25,12 +24,14 @@ type Options struct {
 	// that others name and that are not there: for what was taken from a
 	// cluster in part.
 	Lenient bool
+	// Strict refuses pods that are bound to a node that the input does not have. Without it they are kept as bound elsewhere.
+	Strict bool
 	// Workers is how many objects are read at a time; 0 is one per CPU.
 	Workers int
 }
 
-// maxErrors is how many errors are reported; a file full of one slip needs no
-// more to be put right.
+// maxErrors is how many errors are reported one by one, before the rest is
+// counted; a file full of one slip needs no more to be put right.
 const maxErrors = 20
 
 // Read reads manifests: files, folders (their .yaml, .yml and .json files),
@@ -46,10 +47,15 @@ func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 	}
 	r.set.Warnings = r.warnings.lines()
 	if len(r.errs) == 0 && !options.Lenient {
-		r.errs = r.set.check()
+		for _, e := range r.set.check(options.Strict) {
+			r.fail(e)
+		}
+	}
+	if r.more > 0 {
+		r.errs = append(r.errs, &Error{Text: fmt.Sprintf("and %d more errors", r.more)})
 	}
 	if len(r.errs) > 0 {
-		return nil, r.errs[:min(len(r.errs), maxErrors)]
+		return nil, r.errs
 	}
 	class := admission.DefaultStorageClass(r.set.StorageClasses)
 	for _, claim := range r.set.PersistentVolumeClaims {
@@ -101,8 +107,16 @@ type reader struct {
 	options  Options
 	set      *Set
 	errs     Errors
+	more     int // errors beyond maxErrors
 	warnings warnings
-	enough   atomic.Bool // no need to read on: too many errors
+}
+
+func (r *reader) fail(e *Error) {
+	if len(r.errs) == maxErrors {
+		r.more++
+		return
+	}
+	r.errs = append(r.errs, e)
 }
 
 // batch is some chunks of one file, and what they turned out to be.
@@ -121,8 +135,6 @@ const (
 	batchBytes  = 1 << 20
 	inFlight    = 8
 )
-
-var errEnough = errors.New("enough errors")
 
 func (r *reader) run(files []string, stdin io.Reader) error {
 	workers := cmp.Or(r.options.Workers, runtime.GOMAXPROCS(0))
@@ -154,7 +166,7 @@ func (r *reader) run(files []string, stdin io.Reader) error {
 		r.collect(b)
 	}
 	running.Wait()
-	if len(r.errs) > 0 || errors.Is(failed, errEnough) {
+	if len(r.errs) > 0 {
 		return nil // the errors in the input come first
 	}
 	return failed
@@ -176,9 +188,6 @@ func (r *reader) cut(files []string, stdin io.Reader, emit func(*batch)) error {
 			size += len(c.text)
 			if order++; len(b.chunks) == batchChunks || size > batchBytes {
 				send()
-			}
-			if r.enough.Load() {
-				return errEnough
 			}
 			return nil
 		})
@@ -208,9 +217,6 @@ func (r *reader) splitFile(file string, stdin io.Reader, emit func(chunk) error)
 		return errors.New("-: there is no standard input to read")
 	}
 	if err := split(in, emit); err != nil {
-		if errors.Is(err, errEnough) {
-			return err
-		}
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	return nil
@@ -222,10 +228,7 @@ func (r *reader) collect(b *batch) {
 	for i := range b.found {
 		f := &b.found[i]
 		for _, p := range f.problems {
-			r.errs = append(r.errs, &Error{File: file, Line: int(p.line), Field: p.path, Text: p.text})
-		}
-		if len(r.errs) >= maxErrors {
-			r.enough.Store(true)
+			r.fail(&Error{File: file, Line: int(p.line), Object: f.name, Field: p.path, Text: p.text})
 		}
 		switch {
 		case len(f.problems) > 0:

@@ -34,7 +34,7 @@ func TestReadCases(t *testing.T) {
 			if err := os.WriteFile(path, []byte(d.Input+"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			set, err := Read([]string{path}, nil, Options{Lenient: d.HasArg("lenient")})
+			set, err := Read([]string{path}, nil, Options{Lenient: d.HasArg("lenient"), Strict: d.HasArg("strict")})
 			if err != nil {
 				return strings.ReplaceAll(err.Error(), path, "in.yaml") + "\n"
 			}
@@ -161,12 +161,12 @@ func TestFoldersAndStandardInput(t *testing.T) {
 	}
 }
 
-func TestAFileFullOfOneSlipIsNotReadToItsEnd(t *testing.T) {
+func TestOfAFileFullOfOneSlipTheFirstAreNamed(t *testing.T) {
 	text := strings.Repeat("{apiVersion: v1, kind: Node, metadata: {nam: x}}\n---\n", 100_000)
 	_, err := Read([]string{"-"}, strings.NewReader(text), Options{})
 	var wrong Errors
-	if !errors.As(err, &wrong) || len(wrong) != maxErrors {
-		t.Fatalf("%d errors, want %d", len(wrong), maxErrors)
+	if !errors.As(err, &wrong) || len(wrong) != maxErrors+1 || wrong[maxErrors].Error() != "and 99980 more errors" {
+		t.Fatalf("%d errors, want %d", len(wrong), maxErrors+1)
 	}
 	if got := wrong[0].Error(); got != `<stdin>:1: metadata.nam: unknown field; did you mean name?` {
 		t.Fatal(got)

@@ -47,6 +47,9 @@ type Set struct {
 	// Ignored counts the objects of kinds that Berth has no use for, by kind
 	// or kind.group.
 	Ignored map[string]int
+	// Elsewhere counts the pods that are bound to nodes that the input does
+	// not have, by node.
+	Elsewhere map[string]int
 	// Warnings are fields that were ignored because a newer API server wrote
 	// them, one line each.
 	Warnings []string

@@ -25,7 +25,7 @@ type chunk struct {
 // emit for each, in order. Lists are cut into their items, so that a file of
 // a million pods needs the memory of one.
 func split(r io.Reader, emit func(chunk) error) error {
-	in := bufio.NewReaderSize(r, 1<<16)
+	in := inUTF8(bufio.NewReaderSize(r, 1<<16))
 	first, err := firstByte(in)
 	if errors.Is(err, io.EOF) {
 		return nil

@@ -37,47 +37,6 @@ func all[T metav1.Object](list []T, table *cluster.Table[T]) {
 	}
 }
 
-// begins is when the simulation begins: the latest time in the manifests. What was recorded of a cluster has its own time, and the
-// answer must not depend on when it is asked for. Without any time it begins at an arbitrary one.
-func begins(set *manifest.Set) time.Time {
-	var latest time.Time
-	see := func(t time.Time) {
-		if t.After(latest) {
-			latest = t
-		}
-	}
-	for _, n := range set.Nodes {
-		see(n.CreationTimestamp.Time)
-		for i := range n.Spec.Taints {
-			if added := n.Spec.Taints[i].TimeAdded; added != nil {
-				see(added.Time)
-			}
-		}
-		for i := range n.Status.Conditions {
-			see(n.Status.Conditions[i].LastHeartbeatTime.Time)
-			see(n.Status.Conditions[i].LastTransitionTime.Time)
-		}
-	}
-	for _, p := range set.Pods {
-		see(p.CreationTimestamp.Time)
-		if p.Status.StartTime != nil {
-			see(p.Status.StartTime.Time)
-		}
-		for i := range p.Status.Conditions {
-			see(p.Status.Conditions[i].LastTransitionTime.Time)
-		}
-	}
-	for _, l := range set.Leases {
-		if l.Spec.RenewTime != nil {
-			see(l.Spec.RenewTime.Time)
-		}
-	}
-	if latest.IsZero() {
-		return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	}
-	return latest
-}
-
 // identify gives a pod what the API server gives to every object: a UID, and the time at which it was created.
 func identify(p *v1.Pod, now time.Time) {
 	if p.UID == "" {

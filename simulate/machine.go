@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -37,30 +36,6 @@ func (w *World) addMachine(object *v1.Node) {
 	w.machines[object.Name] = &machine{object: object, dead: readyOf(object) == v1.ConditionUnknown}
 	w.c.SetNode(object)
 	w.hold(object)
-}
-
-// findDead tells from leases which nodes have fallen silent: those whose lease is older than its duration, by the newest of all, since
-// clocks differ.
-func (w *World) findDead(leases []*coordinationv1.Lease) {
-	var newest time.Time
-	for _, l := range leases {
-		if l.Namespace == v1.NamespaceNodeLease && l.Spec.RenewTime != nil && l.Spec.RenewTime.After(newest) {
-			newest = l.Spec.RenewTime.Time
-		}
-	}
-	for _, l := range leases {
-		m := w.machines[l.Name]
-		if m == nil || l.Namespace != v1.NamespaceNodeLease || l.Spec.RenewTime == nil {
-			continue
-		}
-		lasts := defaultLease
-		if l.Spec.LeaseDurationSeconds != nil {
-			lasts = time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
-		}
-		if age := newest.Sub(l.Spec.RenewTime.Time); age > lasts {
-			m.dead, m.silent = true, -age
-		}
-	}
 }
 
 // defaultLease is how long a node's lease is good for where it does not say: the kubelet's default.

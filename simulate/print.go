@@ -59,6 +59,24 @@ func (s *Simulation) table(out *answer.Page) {
 	if len(s.Pods)+len(s.Evictions) > 0 {
 		io.WriteString(out, "\n")
 	}
+	if len(s.Pods) == 0 {
+		fmt.Fprintf(out, "nothing to place: %s\n", s.bound())
+	}
+	s.sums(out)
+}
+
+// bound says why there is nothing to place.
+func (s *Simulation) bound() string {
+	switch {
+	case s.Bound == 1:
+		return "the one pod has a node"
+	case s.Bound > 1:
+		return fmt.Sprintf("all %d pods have nodes", s.Bound)
+	}
+	return "there is no pod"
+}
+
+func (s *Simulation) sums(out io.Writer) {
 	t := s.Totals()
 	fmt.Fprintf(out, "%d placed, %d pending, %d preempted, %d evicted\n", t.Placed, t.Pending, t.Victims, t.Evicted)
 }
@@ -91,8 +109,8 @@ func (s *Simulation) events(out *answer.Page) {
 		i = next
 	}
 	out.Table("", rows)
-	t := s.Totals()
-	fmt.Fprintf(out, "\n%d placed, %d pending, %d preempted, %d evicted\n", t.Placed, t.Pending, t.Victims, t.Evicted)
+	io.WriteString(out, "\n")
+	s.sums(out)
 }
 
 // byKind brings the events of one time together by kind, in the order in which the kinds came up.

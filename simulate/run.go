@@ -121,8 +121,9 @@ func newWorld(set *manifest.Set, o Options, lasting bool) *World {
 	if o.Profiles == nil {
 		o.Profiles = []*plugins.Profile{plugins.Default()}
 	}
+	clocks := clocksOf(set)
 	w := &World{
-		options: o, c: cluster.New(), set: set, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), schedulers: map[string]*scheduler{}, start: begins(set),
+		options: o, c: cluster.New(), set: set, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), schedulers: map[string]*scheduler{}, start: clocks.begins(set),
 		catalog: admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses), machines: map[string]*machine{},
 		held: map[string][]eviction.Held{}, placed: map[types.UID]*pod{}, unready: map[*cluster.PodClass]int{},
 		templates: map[Name]*resourcev1.ResourceClaimTemplate{}, wants: map[types.UID]int32{}, pods: map[Name]*pod{},
@@ -143,7 +144,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) *World {
 	for _, n := range set.Nodes {
 		w.addMachine(n)
 	}
-	w.findDead(set.Leases)
+	w.findDead(set.Leases, clocks)
 	return w
 }
 

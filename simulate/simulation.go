@@ -26,6 +26,8 @@ type Simulation struct {
 	Timeline []Event  `json:"timeline,omitempty"`
 	Samples  []Sample `json:"samples,omitempty"`
 
+	// Bound is how many pods had a node at the beginning.
+	Bound int `json:"bound,omitempty"`
 	// For is how long time passed.
 	For Seconds `json:"for,omitempty"`
 }

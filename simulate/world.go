@@ -136,6 +136,7 @@ func (w *World) enter(object *v1.Pod, refusal string) *pod {
 		return p
 	}
 	if p.Pod = w.c.SetPod(object); p.Pod != nil {
+		w.said.Bound++
 		if saysNotReady(object) && !p.Terminating {
 			w.unready[p.Class]++
 			p.unready = true

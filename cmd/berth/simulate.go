@@ -21,6 +21,7 @@ import (
 type simulation struct {
 	files     []string
 	recursive bool
+	strict    bool
 	config    string
 	seed      uint64
 	explain   bool
@@ -65,6 +66,7 @@ The same manifests and seed give the same bytes.`,
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&s.files, "filename", "f", nil, "a file or folder of manifests, or - for standard input (repeatable)")
 	flags.BoolVarP(&s.recursive, "recursive", "R", false, "read the folders in folders, too")
+	flags.BoolVar(&s.strict, "strict", false, "refuse pods that are bound to a node that the manifests do not have")
 	flags.StringVar(&s.config, "config", "", "the scheduler's configuration file, as for kube-scheduler")
 	flags.Uint64Var(&s.seed, "seed", 1, "breaks ties between nodes that are equally good")
 	flags.BoolVar(&s.explain, "explain", false, "add what every plugin says of every node")
@@ -100,7 +102,7 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	}
 	meter := startMeter(cmd.ErrOrStderr())
 	defer meter.stop()
-	set, err := readManifests(s.files, s.recursive, cmd)
+	set, err := readManifests(s.files, s.reading(), cmd)
 	if err != nil {
 		return err
 	}
@@ -138,11 +140,18 @@ func (s *simulation) readScenario() (*simulate.Scenario, error) {
 // afterTheLast is how long time passes after the last step, if nothing else is said: evictions come 300 s after a node is lost.
 const afterTheLast = 10 * time.Minute
 
+func (s *simulation) reading() manifest.Options {
+	return manifest.Options{Recursive: s.recursive, Lenient: recorded(s.files), Strict: s.strict}
+}
+
 // readManifests prints all errors but the last, which it returns: each is a line.
-func readManifests(files []string, recursive bool, cmd *cobra.Command) (*manifest.Set, error) {
-	set, err := manifest.Read(files, cmd.InOrStdin(), manifest.Options{Recursive: recursive, Lenient: recorded(files)})
+func readManifests(files []string, options manifest.Options, cmd *cobra.Command) (*manifest.Set, error) {
+	set, err := manifest.Read(files, cmd.InOrStdin(), options)
 	var list manifest.Errors
 	if !errors.As(err, &list) || len(list) == 0 {
+		if err == nil {
+			tellClocks(cmd.ErrOrStderr(), set)
+		}
 		return set, err
 	}
 	for _, e := range list[:len(list)-1] {
@@ -151,8 +160,29 @@ func readManifests(files []string, recursive bool, cmd *cobra.Command) (*manifes
 	return nil, list[len(list)-1]
 }
 
-// tellIgnored names what was read and not used.
+// tellClocks names the nodes whose times are not believed. It is to be asked before the set is used up.
+func tellClocks(stderr io.Writer, set *manifest.Set) {
+	if ahead := simulate.ClocksAhead(set); len(ahead) > 0 {
+		fmt.Fprintf(stderr, "times beyond the other nodes' clocks, not believed: those of %s\n", answer.List(len(ahead), func(i int) string { return ahead[i] }))
+	}
+}
+
+// tellElsewhere says in one line that pods are bound to nodes that the input does not have.
+func tellElsewhere(stderr io.Writer, set *manifest.Set) {
+	if len(set.Elsewhere) == 0 {
+		return
+	}
+	nodes, pods := slices.Sorted(maps.Keys(set.Elsewhere)), 0
+	for _, n := range set.Elsewhere {
+		pods += n
+	}
+	fmt.Fprintf(stderr, "bound to nodes that the input does not have, kept as bound elsewhere (--strict refuses): %s on %s\n",
+		answer.Count(pods, "pod"), answer.List(len(nodes), func(i int) string { return nodes[i] }))
+}
+
+// tellIgnored names what was read and not used, or not as it stands.
 func tellIgnored(stderr io.Writer, set *manifest.Set) {
+	tellElsewhere(stderr, set)
 	for _, warning := range set.Warnings {
 		fmt.Fprintln(stderr, warning)
 	}

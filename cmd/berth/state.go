@@ -27,6 +27,7 @@ import (
 type question struct {
 	files      []string
 	recursive  bool
+	strict     bool
 	config     string
 	seed       uint64
 	at         string
@@ -38,6 +39,7 @@ type question struct {
 func (q *question) addFlags(flags *pflag.FlagSet, formats string) {
 	flags.StringArrayVarP(&q.files, "filename", "f", nil, "ask about the cluster in these manifests or recordings instead of a live one: files, folders, or - (repeatable)")
 	flags.BoolVarP(&q.recursive, "recursive", "R", false, "read the folders in folders, too")
+	flags.BoolVar(&q.strict, "strict", false, "with -f, refuse pods that are bound to a node that the manifests do not have")
 	flags.StringVar(&q.at, "at", "", "of a recording, the time to ask about: as 2026-11-20T10:00:00Z, or -5m before its end")
 	flags.StringVar(&q.config, "config", "", "the scheduler's configuration file, as for kube-scheduler")
 	flags.Uint64Var(&q.seed, "seed", 1, "breaks ties between nodes that are equally good")
@@ -63,7 +65,7 @@ func (q *question) world(cmd *cobra.Command) (*simulate.World, simulate.Source, 
 		}
 		source = simulate.Source{From: q.files[0], AsOf: metav1.NewTime(options.Now)}
 	case len(q.files) > 0:
-		if set, err = readManifests(q.files, q.recursive, cmd); err != nil {
+		if set, err = readManifests(q.files, manifest.Options{Recursive: q.recursive, Lenient: recorded(q.files), Strict: q.strict}, cmd); err != nil {
 			return nil, source, err
 		}
 		set.Expand(int64(q.seed))
@@ -129,7 +131,7 @@ const readWithin = 2 * time.Minute
 
 // fileReader reads what is applied in a scenario or a what-if.
 func fileReader(cmd *cobra.Command) func(files []string) (*manifest.Set, error) {
-	return func(files []string) (*manifest.Set, error) { return readManifests(files, false, cmd) }
+	return func(files []string) (*manifest.Set, error) { return readManifests(files, manifest.Options{}, cmd) }
 }
 
 func loadConfiguration(path string, stderr io.Writer) (*config.Config, error) {

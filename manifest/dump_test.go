@@ -1,0 +1,84 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf16"
+)
+
+// all is what kubectl get all -A -o yaml prints, in short: no nodes, and pods that are bound to some.
+const all = `apiVersion: v1
+items:
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: web-1, namespace: shop, uid: p1, resourceVersion: "1"}
+  spec: {nodeName: node-7, containers: [{name: c, image: i}]}
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: web-2, namespace: shop, uid: p2, resourceVersion: "1"}
+  spec: {nodeName: node-7, containers: [{name: c, image: i}]}
+- apiVersion: v1
+  kind: Service
+  metadata: {name: web, namespace: shop}
+  spec: {selector: {app: web}}
+kind: List
+`
+
+func TestPodsOfNodesThatAreNotThereAreKept(t *testing.T) {
+	set, err := Read([]string{"-"}, strings.NewReader(all), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(set.Pods) != 2 || set.Elsewhere["node-7"] != 2 {
+		t.Errorf("%d pods, elsewhere %v", len(set.Pods), set.Elsewhere)
+	}
+	if _, err := Read([]string{"-"}, strings.NewReader(all), Options{Strict: true}); err == nil || !strings.Contains(err.Error(), `<stdin>:6: spec.nodeName: "node-7"`) {
+		t.Errorf("strictly: %v", err)
+	}
+}
+
+// PowerShell's > writes UTF-16: every document is read, with a byte order mark or without, in both orders of bytes.
+func TestUTF16(t *testing.T) {
+	text := "# Größe: 𝄞\r\napiVersion: v1\r\nkind: Node\r\nmetadata: {name: a}\r\n---\r\napiVersion: v1\r\nkind: Node\r\nmetadata: {name: b}\r\n"
+	for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
+		for _, mark := range []string{"\ufeff", ""} {
+			var data []byte
+			for _, unit := range utf16.Encode([]rune(mark + text)) {
+				data = order.AppendUint16(data, unit)
+			}
+			set, err := Read([]string{"-"}, bytes.NewReader(data), Options{})
+			if err != nil || len(set.Nodes) != 2 {
+				t.Errorf("%v, mark %q: %v, %+v", order, mark, err, set)
+			}
+			if _, err = Read([]string{"-"}, bytes.NewReader(data[:len(data)-1]), Options{}); err == nil && len(data)%2 != 0 {
+				t.Errorf("%v: half a letter is read", order)
+			}
+		}
+	}
+}
+
+func TestErrorsPastTwentyAreCounted(t *testing.T) {
+	var text strings.Builder
+	for i := range 53 {
+		fmt.Fprintf(&text, "---\napiVersion: v1\nkind: Node\nmetadata: {name: n%d}\nspec: {taints: [{key: a, effect: No}]}\n", i)
+	}
+	_, err := Read([]string{"-"}, strings.NewReader(text.String()), Options{})
+	var list Errors
+	if !errors.As(err, &list) || len(list) != maxErrors+1 || list[maxErrors].Error() != "and 33 more errors" {
+		t.Errorf("%v", err)
+	}
+}
+
+// The line does not tell which of the items of a one-line List is meant; its name does.
+func TestItemsOfOneLineAreNamed(t *testing.T) {
+	text := `{"kind":"List","apiVersion":"v1","items":[{"apiVersion":"v1","kind":"Node","metadata":{"name":"good"}},` +
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"bad","namespace":"shop"},"spec":{"nodename":"x","containers":[{"name":"c","image":"i"}]}}]}`
+	_, err := Read([]string{"-"}, strings.NewReader(text), Options{})
+	if err == nil || !strings.HasPrefix(err.Error(), "<stdin>:1: Pod shop/bad: spec.nodename: ") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,79 @@
+package manifest
+
+import (
+	"bufio"
+	"io"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// inUTF8 is the text of a file in UTF-8, also of one that a shell of Windows has written in UTF-16, with a byte order mark or without.
+func inUTF8(in *bufio.Reader) *bufio.Reader {
+	ahead, _ := in.Peek(2)
+	if len(ahead) < 2 {
+		return in
+	}
+	var low, high int // where a unit has its low and its high byte
+	marked := false
+	switch first, second := ahead[0], ahead[1]; {
+	case first == 0xff && second == 0xfe:
+		low, high, marked = 0, 1, true
+	case first == 0xfe && second == 0xff:
+		low, high, marked = 1, 0, true
+	case first != 0 && second == 0: // of manifests the first letter is in ASCII
+		low, high = 0, 1
+	case first == 0 && second != 0:
+		low, high = 1, 0
+	default:
+		return in
+	}
+	if marked {
+		_, _ = in.Discard(2) // which Peek has shown to be there
+	}
+	return bufio.NewReaderSize(&utf16Reader{in: in, low: low, high: high}, 1<<16)
+}
+
+type utf16Reader struct {
+	in        *bufio.Reader
+	low, high int
+	rest      []byte // of the last rune, in UTF-8
+}
+
+// Read implements io.Reader.
+func (r *utf16Reader) Read(into []byte) (n int, err error) {
+	for n < len(into) {
+		if len(r.rest) > 0 {
+			copied := copy(into[n:], r.rest)
+			r.rest = r.rest[copied:]
+			n += copied
+			continue
+		}
+		unit, err := r.unit()
+		if err != nil {
+			if n > 0 {
+				return n, nil
+			}
+			return 0, err
+		}
+		if utf16.IsSurrogate(unit) {
+			second, err := r.unit()
+			if err != nil {
+				second = utf8.RuneError
+			}
+			unit = utf16.DecodeRune(unit, second)
+		}
+		r.rest = utf8.AppendRune(r.rest[:0], unit)
+	}
+	return n, nil
+}
+
+func (r *utf16Reader) unit() (rune, error) {
+	var bytes [2]byte
+	if _, err := io.ReadFull(r.in, bytes[:]); err != nil {
+		if err == io.ErrUnexpectedEOF {
+			return utf8.RuneError, nil // half a unit, and then the end
+		}
+		return 0, err
+	}
+	return rune(bytes[r.high])<<8 | rune(bytes[r.low]), nil
+}
