@@ -26,6 +26,8 @@ type Options struct {
 	Lenient bool
 	// Strict refuses pods that are bound to a node that the input does not have. Without it they are kept as bound elsewhere.
 	Strict bool
+	// Stdin is how messages call the standard input; by default <stdin>.
+	Stdin string
 	// Workers is how many objects are read at a time; 0 is one per CPU.
 	Workers int
 }
@@ -41,7 +43,7 @@ func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{options: options, set: &Set{Ignored: map[string]int{}, places: map[string][]place{}, files: files}}
+	r := &reader{options: options, set: &Set{Ignored: map[string]int{}, places: map[string][]place{}, files: files, stdin: cmp.Or(options.Stdin, "<stdin>")}}
 	if err := r.run(files, stdin); err != nil {
 		return nil, err
 	}
@@ -248,7 +250,7 @@ func (r *reader) collect(b *batch) {
 // name is how messages call a file.
 func (s *Set) name(file int32) string {
 	if s.files[file] == "-" {
-		return "<stdin>"
+		return s.stdin
 	}
 	return s.files[file]
 }

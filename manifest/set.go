@@ -58,6 +58,7 @@ type Set struct {
 	// the input: the order across kinds, and the lines to name in errors.
 	places map[string][]place
 	files  []string
+	stdin  string // how messages call "-" of files
 }
 
 // place is where an object stands in the input.

@@ -2,18 +2,16 @@ package record
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/berth-k8s/berth/manifest"
 	"github.com/berth-k8s/berth/snapshot"
@@ -34,20 +32,21 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 	if session == nil || session.Until.Add(time.Second).Before(at) {
 		return nil, fmt.Errorf("%s: nothing was recorded at %s; there is %s", dir, at.UTC().Format(time.RFC3339), spans(index))
 	}
-	folder := filepath.Join(dir, session.Folder)
-	objects := map[string]metav1.Object{}
-	var order []string
+	folder, err := sessionIn(dir, session.Folder)
+	if err != nil {
+		return nil, err
+	}
+	objects := map[identity]json.RawMessage{}
+	var order []identity
 	set := func(text []byte) error {
-		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil)
+		key, err := identityOf(text)
 		if err != nil {
 			return err
 		}
-		o := object.(metav1.Object)
-		key := keyOf(object, o)
 		if objects[key] == nil {
 			order = append(order, key)
 		}
-		objects[key] = o
+		objects[key] = slices.Clone(text)
 		return nil
 	}
 	for _, k := range snapshot.Kinds() {
@@ -59,27 +58,60 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 		if c.Type == "Set" {
 			return set(c.Object)
 		}
-		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(c.Object, nil, nil)
+		key, err := identityOf(c.Object)
 		if err == nil {
-			delete(objects, keyOf(object, object.(metav1.Object)))
+			delete(objects, key)
 		}
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	list := make([]metav1.Object, 0, len(objects))
+	list := make([]json.RawMessage, 0, len(objects))
 	for _, key := range order {
 		if o := objects[key]; o != nil {
 			list = append(list, o)
 			delete(objects, key)
 		}
 	}
-	return manifest.Assemble(dir, list), nil
+	return assemble(dir, list)
 }
 
-func keyOf(object runtime.Object, o metav1.Object) string {
-	return object.GetObjectKind().GroupVersionKind().Kind + "/" + o.GetNamespace() + "/" + o.GetName()
+// sessionIn is the session's folder, which an index made by somebody else may not put outside of the recording.
+func sessionIn(dir, folder string) (string, error) {
+	if !filepath.IsLocal(folder) {
+		return "", fmt.Errorf("%s: sessions: folder %q: must be within the recording", filepath.Join(dir, IndexFile), folder)
+	}
+	return filepath.Join(dir, folder), nil
+}
+
+// assemble reads objects as any others are read from files: a recording may have been made by somebody else.
+func assemble(dir string, list []json.RawMessage) (*manifest.Set, error) {
+	var text bytes.Buffer
+	text.WriteString(`{"apiVersion":"v1","kind":"List","items":[`)
+	for i, object := range list {
+		if i > 0 {
+			text.WriteByte(',')
+		}
+		text.WriteByte('\n')
+		text.Write(object)
+	}
+	text.WriteString("\n]}\n")
+	return manifest.Read([]string{"-"}, &text, manifest.Options{Lenient: true, Stdin: dir})
+}
+
+// identity is what tells objects apart.
+type identity struct{ kind, namespace, name string }
+
+func identityOf(text []byte) (identity, error) {
+	var object struct {
+		Kind     string
+		Metadata struct{ Namespace, Name string }
+	}
+	if err := json.Unmarshal(text, &object); err != nil {
+		return identity{}, err
+	}
+	return identity{object.Kind, object.Metadata.Namespace, object.Metadata.Name}, nil
 }
 
 func spans(index *Index) string {
@@ -160,5 +192,3 @@ func lines(r *bufio.Reader, take func([]byte) error) error {
 		}
 	}
 }
-
-func cutLast(key string) (namespace, name string, ok bool) { return strings.Cut(key, "/") }

@@ -52,6 +52,7 @@ const (
 	sessionsFolder = "sessions"
 	changesPrefix  = "changes-"
 	changesSuffix  = ".jsonl"
+	writingPrefix  = ".writing-"
 )
 
 // ReadIndex reads the index of a recording.
@@ -72,7 +73,7 @@ func ReadIndex(dir string) (*Index, error) {
 
 // replaceFile writes a file so that it is never seen half written.
 func replaceFile(path string, write func(w *bufio.Writer) error) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".writing-*")
+	f, err := os.CreateTemp(filepath.Dir(path), writingPrefix+"*")
 	if err != nil {
 		return err
 	}

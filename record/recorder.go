@@ -56,6 +56,11 @@ type recorder struct {
 func Run(ctx context.Context, client *snapshot.Client, o Options) error {
 	o.MaxBytes, o.Every = cmp.Or(o.MaxBytes, 1<<30), cmp.Or(o.Every, time.Minute)
 	r := &recorder{options: o, client: client, kinds: map[string]map[string]json.RawMessage{}, listed: map[string]bool{}, ready: make(chan struct{})}
+	release, err := claim(o.Dir)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if err := r.open(ctx); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package record
 
 import (
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,7 +58,7 @@ func (s *sink) Replace(list []any, version string) error {
 	var gone []metav1.ObjectMeta
 	for name := range s.kinds[s.kind.Resource] {
 		if !there[name] {
-			namespace, name, _ := cutLast(name)
+			namespace, name, _ := strings.Cut(name, "/")
 			gone = append(gone, metav1.ObjectMeta{Namespace: namespace, Name: name})
 		}
 	}

@@ -38,7 +38,7 @@ func (s *Supervisor) launch(part Part, progress func(part, line string)) (*proce
 		if log, err = openLog(s.logPath(part)); err != nil {
 			return nil, fmt.Errorf("%s: %w", part.Name, err)
 		}
-		p.cmd.Stderr = io.MultiWriter(log, p.tail)
+		p.cmd.Stderr = io.MultiWriter(p.tail, &lossy{to: log, trouble: func(what string) { s.Trouble(part.Name, what) }})
 	}
 	p.cmd.Stdout = &lines{each: func(line string) { p.heard(part, line, progress) }}
 	// A grandchild that keeps the pipes open must not keep Wait waiting.
@@ -105,6 +105,29 @@ func (p *process) describe() string {
 		how += ": " + last
 	}
 	return how
+}
+
+// lossy writes to a log as far as that goes. A write that fails, on a full disk, is no error: it would end the copying, and with the pipe
+// the process that writes into it, which is well.
+type lossy struct {
+	to      io.Writer
+	trouble func(what string)
+	lost    int64 // bytes since the log could last be written
+}
+
+func (l *lossy) Write(b []byte) (int, error) {
+	n, err := l.to.Write(b)
+	switch {
+	case err != nil:
+		if l.lost == 0 {
+			l.trouble(fmt.Sprintf("its log cannot be written and has gaps from here on: %v", err))
+		}
+		l.lost += int64(len(b) - n)
+	case l.lost > 0:
+		l.trouble(fmt.Sprintf("its log is written again; %d bytes are missing", l.lost))
+		l.lost = 0
+	}
+	return len(b), nil
 }
 
 // maxLog is when a log is put aside at a start, so that years of use do not

@@ -205,3 +205,19 @@ func TestLargeLogsArePutAside(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A log on a disk that is full is lost; the process that writes it is well and stays.
+func TestAFullDiskEndsNobodyThroughItsLog(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("there is no /dev/full to stand for a full disk")
+	}
+	s, d := supervise(t)
+	if err := os.Symlink("/dev/full", filepath.Join(s.Dir, "talker.log")); err != nil {
+		t.Fatal(err)
+	}
+	stop := runUntilUp(t, s, script("talker", `i=0; while [ $i -lt 300 ]; do echo "line $i" >&2; i=$((i+1)); done; echo ready; exec sleep 100`))
+	d.await(t, "its log cannot be written")
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
