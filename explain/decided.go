@@ -47,14 +47,14 @@ func (e *explainer) holds(same bool) {
 func (p printer) decided(e *Explanation) {
 	d := e.Decision
 	if d.At != nil {
-		p.line("\n%s", decidedLine(d, e.LastDecision != nil && e.LastDecision.Holds))
+		p.Line("\n%s", decidedLine(d, e.LastDecision != nil && e.LastDecision.Holds))
 	}
 	if len(d.Victims) > 0 {
 		var names []string
 		for _, v := range d.Victims {
 			names = append(names, v.Namespace+"/"+v.Name)
 		}
-		p.line("It had room made on %s: %s had to leave.", cmp.Or(d.NominatedNode, "a node"), strings.Join(names, ", "))
+		p.Line("It had room made on %s: %s had to leave.", cmp.Or(d.NominatedNode, "a node"), strings.Join(names, ", "))
 	}
 	if d.Queue != nil {
 		p.schedulersQueue(d.Queue)
@@ -97,8 +97,8 @@ func (p printer) schedulersQueue(q *decision.Queue) {
 	if q.NotAfter != nil {
 		text += fmt.Sprintf(", tried again by %s in any case", q.NotAfter.UTC().Format("15:04:05Z"))
 	}
-	p.line("%s.", text)
+	p.Line("%s.", text)
 	for _, w := range q.Wakes {
-		p.line("  - for %s: %s", w.Plugin, strings.Join(w.Events, "; "))
+		p.Line("  - for %s: %s", w.Plugin, strings.Join(w.Events, "; "))
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/berth-k8s/berth/cluster"
 	"github.com/berth-k8s/berth/decide"
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/rules"
 	"github.com/berth-k8s/berth/scheduler/decision"
@@ -273,13 +274,19 @@ func (e *explainer) suggest(profile *plugins.Profile, object *v1.Pod, waiting *c
 		bench:   &bench{w: e.w, c: e.c, object: object, pod: waiting, classes: e.w.PriorityClasses()},
 		profile: profile, judges: list, verdicts: list.verdicts(e.c),
 	}
+	e.out.Decisive = s.decisive()
 	e.out.Suggestions = s.suggest()
 }
 
 func (e *explainer) pendingSummary(gate string) string {
 	out := e.out
-	text := fmt.Sprintf("None of %d nodes can take the pod", out.Nodes)
-	if len(out.Groups) == 1 {
+	text := fmt.Sprintf("None of %s can take the pod", answer.Count(out.Nodes, "node"))
+	missing := e.unknownResources()
+	out.NoNodeHas = missing
+	switch {
+	case len(missing) > 0:
+		text += ": no node has " + strings.Join(missing, " or ")
+	case len(out.Groups) == 1:
 		text += ": " + strings.Join(out.Groups[0].Reasons, ", ")
 	}
 	text += "."
@@ -287,7 +294,7 @@ func (e *explainer) pendingSummary(gate string) string {
 		text = "The pod may not be scheduled yet: " + gate + ". And none of the nodes could take it."
 	}
 	if p := out.Preemption; p != nil && p.Helps {
-		text += fmt.Sprintf(" It can make room on %s by removing %d pods.", p.Node, len(p.Victims))
+		text += fmt.Sprintf(" It can make room on %s by removing %s.", p.Node, answer.Count(len(p.Victims), "pod"))
 	}
 	if len(out.Suggestions) > 0 {
 		text += " Smallest change: " + out.Suggestions[0].Text + "."

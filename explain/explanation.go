@@ -47,7 +47,11 @@ type Explanation struct {
 	Feasible int     `json:"feasible"`
 	Nodes    int     `json:"nodes"`
 	// Groups are the nodes that cannot take the pod, by reason.
-	Groups     []Group     `json:"groups,omitempty"`
+	Groups []Group `json:"groups,omitempty"`
+	// NoNodeHas are resources that the pod requests and no node has.
+	NoNodeHas []string `json:"noNodeHas,omitempty"`
+	// Decisive is the plugin that keeps the pod off the most nodes, of all plugins asked about all nodes.
+	Decisive   *Decisive   `json:"decisive,omitempty"`
 	Preemption *Preemption `json:"preemption,omitempty"`
 	Queue      *Queue      `json:"queue,omitempty"`
 	// Suggestions are changes that let the pod run, the smallest first. Each has been tried.
@@ -99,6 +103,13 @@ type Group struct {
 	Detail []string `json:"detail,omitempty"`
 	// PreemptionHelps: removing pods of lower priority could change it.
 	PreemptionHelps bool `json:"preemptionHelps"`
+}
+
+// Decisive is what has to change before anything else: a plugin that rejects all nodes, or else most of them.
+type Decisive struct {
+	Plugin  string   `json:"plugin"`
+	Reasons []string `json:"reasons"` // the commonest that it gives
+	Nodes   int      `json:"nodes"`   // that it rejects, for whatever reason
 }
 
 // Preemption is whether removing pods of lower priority helps.

@@ -33,7 +33,8 @@ func (s *search) taints(_ string, nodes []verdict) (edits []*edit) {
 	}
 	for _, key := range sortedKeys(sets) {
 		set := sets[key]
-		size := 10 * len(set.taints)
+		// Somebody keeps pods off these nodes on purpose: to get around that is what is thought of last.
+		size := 50 + 10*len(set.taints)
 		if slices.ContainsFunc(set.taints, taint.ofState) {
 			size += 30 // the node is in trouble
 		}
@@ -81,7 +82,7 @@ func (s *search) untaint(v verdict, taints []taint) *edit {
 		return s.onNode("RecoverNode", name, text, "", 45, alter)
 	}
 	text := fmt.Sprintf("remove the taint %s from %s", strings.Join(names, ", "), name)
-	return s.onNode("RemoveTaint", name, text, "kubectl taint nodes "+name+" "+strings.Join(removals, " "), 2+10*len(taints), alter)
+	return s.onNode("RemoveTaint", name, text, "kubectl taint nodes "+name+" "+strings.Join(removals, " "), 40+10*len(taints), alter)
 }
 
 // cordons proposes to uncordon a node.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/berth-k8s/berth/cluster"
 	"github.com/berth-k8s/berth/decide"
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/plugins"
 )
 
@@ -141,7 +142,7 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 			report.Victims = append(report.Victims, victim.Namespace()+"/"+victim.Name)
 		}
 		if preemption.Node != nil {
-			report.Preempt = fmt.Sprintf("removing %d pods of lower priority makes room", len(preemption.Victims))
+			report.Preempt = "removing " + answer.Count(len(preemption.Victims), "pod") + " of lower priority makes room"
 		}
 	}
 	e.out.Node = report

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/berth-k8s/berth/internal/answer"
 )
@@ -22,13 +23,11 @@ type printer struct {
 	wide bool
 }
 
-func (p printer) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
-
-func (p printer) columns(rows [][]string) { p.Page.Table("  ", rows) }
+func (p printer) columns(rows [][]string) { p.Table("  ", rows) }
 
 func (p printer) explanation(e *Explanation) {
-	p.line("pod %s/%s: %s", e.Pod.Namespace, e.Pod.Name, e.State)
-	p.line("%s", e.Summary)
+	p.Heading("pod %s/%s: %s", e.Pod.Namespace, e.Pod.Name, e.State)
+	p.Line("%s", e.Summary)
 	if e.Eviction != nil {
 		p.eviction(e.Eviction)
 	}
@@ -39,7 +38,7 @@ func (p printer) explanation(e *Explanation) {
 		p.groups(e)
 	}
 	if e.Preemption != nil {
-		p.preemption(e.Preemption)
+		p.preemption(e)
 	}
 	if e.Queue != nil && (e.Decision == nil || e.Decision.Queue == nil) {
 		p.queue(e.Queue)
@@ -53,21 +52,21 @@ func (p printer) explanation(e *Explanation) {
 	if e.Node != nil {
 		p.node(e.Node)
 	}
-	if e.Message != "" {
-		p.line("\nThe scheduler's words: %s", e.Message)
+	if e.Message != "" && !strings.Contains(e.Summary, e.Message) {
+		p.Line("\nThe scheduler's message: %s", e.Message)
 	}
 	if l := e.LastDecision; l != nil && e.Decision == nil && !l.Holds && l.Message != "" && l.Message != e.Message {
-		p.line("It last said, %s: %s", l.At.UTC().Format("2006-01-02 15:04:05Z"), l.Message)
+		p.Line("It last said, %s: %s", l.At.UTC().Format("2006-01-02 15:04:05Z"), l.Message)
 	}
 	if e.Source.From != "" {
-		p.line("\n%s.", e.Source)
+		p.Line("\n%s.", e.Source)
 	}
 }
 
 func (p printer) eviction(e *Eviction) {
-	p.line("\nIt has to leave at %s, in %s, because of the taint %s, there since %s%s.", e.Due.UTC().Format("2006-01-02 15:04:05Z"), e.In, e.Taint,
+	p.Line("\nIt has to leave at %s, in %s, because of the taint %s, there since %s%s.", e.Due.UTC().Format("2006-01-02 15:04:05Z"), answer.Duration(e.In.Duration()), e.Taint,
 		e.Since.UTC().Format("15:04:05Z"), tolerated(e.TolerationSeconds))
-	p.line("What would let it stay:")
+	p.Line("What would let it stay:")
 	for _, c := range e.Cancel {
 		p.change("  - ", &c)
 	}
@@ -77,19 +76,19 @@ func tolerated(seconds *int64) string {
 	if seconds == nil {
 		return ", which it does not tolerate"
 	}
-	return fmt.Sprintf(", which it tolerates for %d s", *seconds)
+	return ", which it tolerates for " + answer.Duration(time.Duration(*seconds)*time.Second)
 }
 
 func (p printer) change(bullet string, c *Change) {
-	p.line("%s%s", bullet, c.Text)
+	p.Line("%s%s", bullet, c.Text)
 	if c.Command != "" {
-		p.line("%s%s", strings.Repeat(" ", len(bullet)), c.Command)
+		p.Line("%s%s", strings.Repeat(" ", len(bullet)), c.Command)
 	}
 }
 
 // scores prints a table of plugins by nodes.
 func (p printer) scores(e *Explanation) {
-	p.line("\nScores of the best of the %d nodes that can take it:", e.Feasible)
+	p.Line("\nScores of the best of the %d nodes that can take it:", e.Feasible)
 	plugins := map[string]bool{}
 	for _, s := range e.Scores {
 		for name := range s.Scores {
@@ -116,14 +115,14 @@ func (p printer) scores(e *Explanation) {
 		total = append(total, fmt.Sprint(s.Total))
 	}
 	if len(plugins) == 0 {
-		p.line("  %s: the only one, so nothing was scored", e.Scores[0].Node)
+		p.Line("  %s: the only one, so nothing was scored", e.Scores[0].Node)
 		return
 	}
 	p.columns(append(rows, total))
 }
 
 func (p printer) groups(e *Explanation) {
-	p.line("\nNodes that cannot take it (%d of %d):", e.Nodes-e.Feasible, e.Nodes)
+	p.Line("\nNodes that cannot take it (%d of %d):", e.Nodes-e.Feasible, e.Nodes)
 	rows := [][]string{{"COUNT", "PLUGIN", "CODE", "REASON", "NODES"}}
 	for _, g := range e.Groups {
 		reason := strings.Join(g.Reasons, ", ")
@@ -143,40 +142,45 @@ func (p printer) names(nodes []string) string {
 	return strings.Join(nodes, ",")
 }
 
-func (p printer) preemption(found *Preemption) {
-	if !found.Helps {
-		p.line("\nPreemption does not help: %s", found.Message)
+func (p printer) preemption(e *Explanation) {
+	found := e.Preemption
+	switch {
+	case !found.Helps && strings.Contains(e.Message, found.Message):
+		p.Line("\nPreemption does not help.") // the scheduler's message says why
+		return
+	case !found.Helps:
+		p.Line("\nPreemption does not help: %s", found.Message)
 		return
 	}
 	names := answer.List(len(found.Victims), func(i int) string { return found.Victims[i].Namespace + "/" + found.Victims[i].Name })
-	p.line("\nPreemption helps: on node %s, removing %s.", found.Node, names)
+	p.Line("\nPreemption helps: on node %s, removing %s.", found.Node, names)
 	if found.Violations > 0 {
-		p.line("It breaks the disruption budget of %d of them.", found.Violations)
+		p.Line("It violates the disruption budget of %d of them.", found.Violations)
 	}
 }
 
 func (p printer) queue(q *Queue) {
-	p.line("\nPlace in the queue: %d of %d (%d ahead by priority, %d by age).", q.Position, q.Length, q.AheadByPriority, q.AheadByAge)
+	p.Line("\nPlace in the queue: %d of %d (%d ahead by priority, %d by age).", q.Position, q.Length, q.AheadByPriority, q.AheadByAge)
 	if len(q.Wakes) > 0 {
-		p.line("It is tried again when one of these happens, and after five minutes in any case:")
+		p.Line("It is tried again when one of these happens, and after five minutes in any case:")
 	}
 	for _, w := range q.Wakes {
-		p.line("  - for %s: %s", w.Plugin, strings.Join(w.Events, "; "))
+		p.Line("  - for %s: %s", w.Plugin, strings.Join(w.Events, "; "))
 	}
 }
 
 func (p printer) suggestions(e *Explanation) {
-	p.line("\nAny one of these would let it run, the smallest change first:")
+	p.Line("\nAny one of these would let it run, the smallest change first:")
 	for i, s := range e.Suggestions {
-		p.line("  %d. %s (then on %s)", i+1, s.Text, s.Node)
+		p.Line("  %d. %s (then on %s)", i+1, s.Text, s.Node)
 		for _, c := range s.Changes {
 			if c.Command != "" {
-				p.line("     %s", c.Command)
+				p.Line("     %s", c.Command)
 			}
 		}
 	}
 	if e.Pod.Controller != "" && slices.ContainsFunc(e.Suggestions, func(s Suggestion) bool { return s.Changes[0].Template != "" }) {
-		p.line("  Changes of the pod are to be made in the pod template of its controller, %s.", e.Pod.Controller)
+		p.Line("  Changes of the pod are to be made in the pod template of its controller, %s.", e.Pod.Controller)
 	}
 }
 
@@ -185,7 +189,7 @@ func (p printer) node(n *NodeReport) {
 	if n.Feasible {
 		verdict = fmt.Sprintf("can take it: total %d, rank %d", *n.Total, n.Rank)
 	}
-	p.line("\nNode %s %s. Every plugin's word:", n.Name, verdict)
+	p.Line("\nNode %s %s. What every plugin says:", n.Name, verdict)
 	rows := [][]string{{"PLUGIN", "VERDICT", "SCORE", "WHY"}}
 	for _, w := range n.Plugins {
 		verdict, score, why := "ok", "-", ""
@@ -202,6 +206,6 @@ func (p printer) node(n *NodeReport) {
 	}
 	p.columns(rows)
 	if n.Preempt != "" {
-		p.line("Preemption there: %s", n.Preempt)
+		p.Line("Preemption there: %s", n.Preempt)
 	}
 }

@@ -117,6 +117,28 @@ func (s *search) suggest() []Suggestion {
 	return s.found[:min(len(s.found), mostSuggestions)]
 }
 
+// decisive is the plugin that rejects the most nodes; of those that reject as many, the one that is asked first.
+func (s *search) decisive() *Decisive {
+	count, reasons := map[string]int{}, map[string]map[string]int{}
+	var order []string
+	for i := range s.verdicts {
+		for _, r := range s.verdicts[i].rejections {
+			if count[r.plugin] == 0 {
+				order, reasons[r.plugin] = append(order, r.plugin), map[string]int{}
+			}
+			count[r.plugin]++
+			reasons[r.plugin][strings.Join(r.Reasons, ", ")]++
+		}
+	}
+	if len(order) == 0 {
+		return nil
+	}
+	best := slices.MaxFunc(order, func(a, b string) int { return cmp.Compare(count[a], count[b]) })
+	texts := sortedKeys(reasons[best])
+	commonest := slices.MaxFunc(texts, func(a, b string) int { return cmp.Compare(reasons[best][a], reasons[best][b]) })
+	return &Decisive{Plugin: best, Nodes: count[best], Reasons: []string{commonest}}
+}
+
 func (s *search) onlyBy(kinds ...string) bool {
 	return !slices.ContainsFunc(s.found, func(f Suggestion) bool { return !slices.Contains(kinds, f.Changes[0].Kind) })
 }
@@ -156,6 +178,7 @@ func (s *search) offer(edits ...*edit) {
 // keep tries edits together, and notes them if the pod can run then.
 func (s *search) keep(edits ...*edit) bool {
 	var texts []string
+	edits = distinct(edits)
 	for _, e := range edits {
 		texts = append(texts, e.Text)
 	}
@@ -178,6 +201,16 @@ func (s *search) keep(edits ...*edit) bool {
 	}
 	s.found = append(s.found, f)
 	return true
+}
+
+// distinct leaves out an edit that is there already: two plugins may ask for the same one, such as a claim.
+func distinct(edits []*edit) (list []*edit) {
+	for _, e := range edits {
+		if !slices.ContainsFunc(list, func(o *edit) bool { return o.Text == e.Text }) {
+			list = append(list, e)
+		}
+	}
+	return list
 }
 
 // combine tries several changes at once: two for nodes that two plugins reject and, where that does not help either, one more for

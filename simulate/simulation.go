@@ -90,6 +90,9 @@ func (s Seconds) String() string {
 	return strconv.FormatFloat(time.Duration(s).Seconds(), 'f', -1, 64) + "s"
 }
 
+// Duration is the same for arithmetic.
+func (s Seconds) Duration() time.Duration { return time.Duration(s) }
+
 // MarshalText implements encoding.TextMarshaler.
 func (s Seconds) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 

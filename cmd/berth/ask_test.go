@@ -10,14 +10,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/berth-k8s/berth/internal/answer"
 )
 
 // TestQuestions runs the text files of questions. The commands:
 //
 //	file NAME   writes a file
-//	berth       runs the command line that is given, in the folder of the files, and prints the exit code if it is not 0
+//	berth       runs the command line that is given, in the folder of the files, and prints the exit code if it is not 0;
+//	            with width=N as on a terminal of so many columns
 func TestQuestions(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -43,7 +47,14 @@ func ask(t *testing.T, path string) {
 			return ""
 		}
 		var out, errs bytes.Buffer
-		code := run(context.Background(), append([]string{d.Cmd}, strings.Fields(d.Input)...), &out, &errs)
+		screen := answer.Terminal{Writer: &out}
+		d.MaybeScanArgs(t, "width", &screen.Width)
+		code := run(context.Background(), append([]string{d.Cmd}, strings.Fields(d.Input)...), screen, &errs)
+		for line := range strings.Lines(out.String()) {
+			if screen.Width > 0 && utf8.RuneCountInString(line) > screen.Width+1 {
+				t.Errorf("%s: %s: wider than %d columns: %s", d.Pos, d.Input, screen.Width, line)
+			}
+		}
 		text := out.String() + errs.String()
 		if code != 0 {
 			text += fmt.Sprintf("exit code %d\n", code)

@@ -124,8 +124,12 @@ func wrap(text string, first, rest int) (lines []string) {
 	return append(lines, line)
 }
 
-// gap stands between the columns of a table.
-const gap = 3
+const (
+	// gap stands between the columns of a table.
+	gap = 3
+	// besides is how much room the last column needs to be read beside the others.
+	besides = 30
+)
 
 // Table writes rows one below the other, the first as their heading. Where they are too wide, the last column is wrapped, or stands
 // below the others. (A tabwriter leaves spaces behind empty cells at the end.)
@@ -145,7 +149,7 @@ func (p *Page) Table(indent string, rows [][]string) {
 	}
 	last := len(widths) - 1
 	fits := p.width == 0 || last < 0 || offset+widths[last] <= p.width
-	beside := fits || offset <= p.width/2 // the last column is worth reading in what is left
+	beside := fits || p.width-offset >= besides
 	for i, row := range rows {
 		style := ""
 		if i == 0 {

@@ -11,14 +11,14 @@ import (
 const module = "github.com/berth-k8s/berth/"
 
 // pure packages decide; they see no client, no network, no process. Not even through others.
-var pure = []string{"rules", "cluster", "plugins", "decide", "queue", "admission", "manifest", "simulate", "eviction", "nodehealth", "explain", "whatif",
+var pure = []string{"rules", "cluster", "plugins", "decide", "queue", "admission", "manifest", "simulate", "eviction", "nodehealth", "explain", "whatif", "survey",
 	"agent/lifecycle", "agent/admit", "agent/env", "agent/cgroups", "agent/pressure", "agent/metrics", "check", "deploy", "ui/model"}
 
 func TestPurePackagesKnowNoClient(t *testing.T) {
 	for _, name := range pure {
 		for _, dep := range dependencies(t, module+name) {
 			switch {
-			case dep == "os/exec" && name == "explain": // comes with the library of strategic merge patches, and is not used
+			case dep == "os/exec" && (name == "explain" || name == "survey"): // comes with the library of strategic merge patches, and is not used
 			case strings.HasPrefix(dep, "k8s.io/client-go"), strings.HasPrefix(dep, module+"cmd"), dep == "os/exec":
 				t.Errorf("%s is to be pure, but imports %s", name, dep)
 			}

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/simulate"
+	"github.com/berth-k8s/berth/survey"
+)
+
+// inquiry is what berth pending, berth evictions and berth capacity have in common.
+type inquiry struct {
+	question
+	namespace     string
+	allNamespaces bool
+	selector      string
+	watch         bool
+	every         time.Duration
+	failOn        string
+}
+
+// written is an answer that can be written, and whether what --fail-on names came true.
+type written struct {
+	write func(out io.Writer, format string) error
+	held  bool
+	// changes is the format in which an answer differs from the one before if anything but the time does.
+	changes string
+}
+
+// mostOften is how often a cluster may be read anew: a question lists everything.
+const mostOften = time.Second
+
+func (q *inquiry) addFlags(cmd *cobra.Command, condition string) {
+	flags := cmd.Flags()
+	q.question.addFlags(flags, "json, yaml, wide or name")
+	if condition != "" {
+		flags.StringVarP(&q.namespace, "namespace", "n", "", "the namespace to ask about (default: the context's, or default)")
+		flags.BoolVarP(&q.allNamespaces, "all-namespaces", "A", false, "ask about all namespaces")
+		flags.StringVarP(&q.selector, "selector", "l", "", "only pods with these labels")
+		flags.StringVar(&q.failOn, "fail-on", "", "exit with code 3 if there is any: "+condition)
+	}
+	flags.BoolVarP(&q.watch, "watch", "w", false, "ask again and again, and print the answer when it has changed, until Ctrl-C")
+	flags.DurationVar(&q.every, "every", 5*time.Second, "with --watch, how often the cluster is read, 1s at least")
+}
+
+func (q *inquiry) scope() (survey.Scope, error) {
+	scope := survey.Scope{}
+	if !q.allNamespaces {
+		scope.Namespace = q.space(q.namespace)
+	}
+	selector, err := labels.Parse(q.selector)
+	if err != nil {
+		return scope, usagef("--selector %q: %w", q.selector, err)
+	}
+	scope.Selector = selector
+	return scope, nil
+}
+
+// run reads the cluster, has the question answered and writes the answer; with --watch it goes on.
+func (q *inquiry) run(cmd *cobra.Command, condition string, ask func(*simulate.World, simulate.Source) (*written, error)) error {
+	switch {
+	case q.failOn != "" && q.failOn != condition:
+		return usagef("--fail-on %q: must be %s", q.failOn, condition)
+	case q.watch && len(q.files) > 0:
+		return usagef("--watch: files do not change; leave it out, or -f")
+	case q.every < mostOften:
+		return usagef("--every %s: must be %s or more", q.every, mostOften)
+	}
+	if err := oneOf(q.output, survey.Formats...); err != nil {
+		return err
+	}
+	if !q.watch {
+		return q.once(cmd, ask)
+	}
+	return q.again(cmd, ask)
+}
+
+func (q *inquiry) once(cmd *cobra.Command, ask func(*simulate.World, simulate.Source) (*written, error)) error {
+	w, source, err := q.world(cmd)
+	if err != nil {
+		return err
+	}
+	said, err := ask(w, source)
+	if err != nil {
+		return err
+	}
+	if err := said.write(cmd.OutOrStdout(), q.output); err != nil {
+		return err
+	}
+	if said.held && q.failOn != "" {
+		return heldError{fmt.Errorf("--fail-on: %s came true", q.failOn)}
+	}
+	return nil
+}
+
+// again asks until Ctrl-C. What is the same but for the time is not printed again.
+func (q *inquiry) again(cmd *cobra.Command, ask func(*simulate.World, simulate.Source) (*written, error)) error {
+	ctx, stop := untilSignal(cmd.Context())
+	defer stop()
+	before := ""
+	for {
+		w, source, err := q.world(cmd)
+		if err != nil {
+			return err
+		}
+		said, err := ask(w, simulate.Source{From: source.From})
+		if err != nil {
+			return err
+		}
+		var text bytes.Buffer
+		if err := said.write(&text, said.changes); err != nil {
+			return err
+		}
+		if text.String() != before {
+			before = text.String()
+			if said, err = ask(w, source); err != nil {
+				return err
+			}
+			if err := said.write(cmd.OutOrStdout(), q.output); err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout())
+		}
+		if !pause(ctx, q.every) {
+			return nil
+		}
+	}
+}
+
+// pause waits; false if the context ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+func newPendingCommand() *cobra.Command {
+	q := inquiry{question: question{userAgent: "berth-pending"}}
+	cmd := &cobra.Command{
+		Use:     "pending",
+		GroupID: groupAsk,
+		Short:   "Which workloads are pending, since when, why, and what would help",
+		Long: `List the pending pods by workload: how many, since when, the decisive reason
+(the plugin that rejects the most nodes), and the smallest change that lets one
+of them run, tried with the engine. Read-only: get and list, never secrets.`,
+		Example: `  berth pending -A
+  berth pending -n shop -l app=web -o wide
+  berth pending -A --watch
+  berth pending -A -f cluster/ --fail-on pending`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			scope, err := q.scope()
+			if err != nil {
+				return err
+			}
+			return q.run(cmd, "pending", func(w *simulate.World, source simulate.Source) (*written, error) {
+				p, err := survey.PendingOf(w, scope, source)
+				if err != nil {
+					return nil, err
+				}
+				return &written{p.Write, p.Pods > 0, "name"}, nil
+			})
+		},
+	}
+	q.addFlags(cmd, "pending")
+	return cmd
+}
+
+func newEvictionsCommand() *cobra.Command {
+	q := inquiry{question: question{userAgent: "berth-evictions"}}
+	cmd := &cobra.Command{
+		Use:     "evictions",
+		GroupID: groupAsk,
+		Short:   "Which pods have to leave their nodes, when, and because of which taint",
+		Long: `List the pods that NoExecute taints evict, in the order in which they are due:
+tolerationSeconds are counted from when the taint was added. Read-only: get and
+list, never secrets.`,
+		Example: `  berth evictions -A
+  berth evictions -n shop -o json
+  berth evictions -A --watch
+  berth evictions -A -f cluster/ --fail-on evicted`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			scope, err := q.scope()
+			if err != nil {
+				return err
+			}
+			return q.run(cmd, "evicted", func(w *simulate.World, source simulate.Source) (*written, error) {
+				e := survey.EvictionsOf(w, scope, source)
+				return &written{e.Write, len(e.Evictions) > 0, "name"}, nil
+			})
+		},
+	}
+	q.addFlags(cmd, "evicted")
+	return cmd
+}
+
+func newCapacityCommand() *cobra.Command {
+	q := inquiry{question: question{userAgent: "berth-capacity"}}
+	by, like := "node", ""
+	cmd := &cobra.Command{
+		Use:     "capacity",
+		GroupID: groupAsk,
+		Short:   "What still fits where: by node, zone or shape of node",
+		Long: `Show requested and allocatable CPU, memory and pods, the largest pod that still
+fits, and stranded room: what no pod of median size can use, for the node is
+closed, has no pod left, or too little of the other resource. With --like, how
+many more pods of a kind fit, placed by the engine. Read-only: get and list,
+never secrets.`,
+		Example: `  berth capacity
+  berth capacity --by zone
+  berth capacity --by shape --like deployment/web -n shop
+  berth capacity -f cluster/ --like pod/web-0`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains(survey.Ways, by) {
+				return usagef("--by %q: must be %s", by, strings.Join(survey.Ways, ", "))
+			}
+			return q.run(cmd, "", func(w *simulate.World, source simulate.Source) (*written, error) {
+				c := survey.CapacityOf(w, by, source)
+				if like != "" {
+					done, err := w.Do(&simulate.Operation{AddPods: &simulate.AddPods{Max: true, Like: like, Namespace: q.space(q.namespace)}})
+					if err != nil {
+						return nil, err
+					}
+					c.Fill = done.Fill
+				}
+				return &written{c.Write, false, "json"}, nil
+			})
+		},
+	}
+	q.addFlags(cmd, "")
+	flags := cmd.Flags()
+	flags.StringVar(&by, "by", by, strings.Join(survey.Ways, ", ")+": what nodes are grouped by")
+	flags.StringVar(&like, "like", "", "also, how many more pods like this one fit: pod/NAME, deployment/NAME, ...")
+	flags.StringVarP(&q.namespace, "namespace", "n", "", "of what --like names (default: the context's, or default)")
+	return cmd
+}

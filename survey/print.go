@@ -1,0 +1,229 @@
+package survey
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/berth-k8s/berth/internal/answer"
+)
+
+// Formats are those that answers can be written in, beside the one for people.
+var Formats = append(slices.Clone(answer.Formats), "wide", "name")
+
+// Write writes who is pending, for people or in one of Formats. wide adds the pods and the scheduler's message.
+func (p *Pending) Write(out io.Writer, format string) error {
+	if format == "name" {
+		return names(out, func(yield func(string)) {
+			for i := range p.Workloads {
+				for _, name := range p.Workloads[i].Pods {
+					yield("pod/" + name)
+				}
+			}
+		})
+	}
+	return answer.Write(out, format, p, func(page *answer.Page) { p.people(page, format == "wide") })
+}
+
+func names(out io.Writer, each func(yield func(string))) (err error) {
+	each(func(name string) {
+		if err == nil {
+			_, err = fmt.Fprintln(out, name)
+		}
+	})
+	return err
+}
+
+func (p *Pending) people(page *answer.Page, wide bool) {
+	if len(p.Workloads) == 0 {
+		page.Line("No pod is pending.")
+		page.Line("\n%s.", p.Source)
+		return
+	}
+	rows := [][]string{{"NAMESPACE", "WORKLOAD", "PENDING", "SINCE", "WHY"}}
+	for i := range p.Workloads {
+		w := &p.Workloads[i]
+		rows = append(rows, []string{w.Namespace, w.Name, fmt.Sprint(len(w.Pods)), answer.Duration(w.For.Duration()), w.why()})
+	}
+	page.Table("", rows)
+	p.helps(page)
+	if wide {
+		for i := range p.Workloads {
+			w := &p.Workloads[i]
+			page.Line("\n%s %s: %s", w.Namespace, w.Name, strings.Join(w.Pods, ", "))
+			if w.Message != "" {
+				page.Line("  %s", w.Message)
+			}
+		}
+	}
+	page.Line("\n%s pending, of %s. %s.", answer.Count(p.Pods, "pod"), answer.Count(len(p.Workloads), "workload"), p.Source)
+}
+
+// helps says what would help, once for all workloads that it helps.
+func (p *Pending) helps(page *answer.Page) {
+	var texts []string
+	whom, commands := map[string][]string{}, map[string]string{}
+	for i := range p.Workloads {
+		w := &p.Workloads[i]
+		if w.Help == "" {
+			continue
+		}
+		if whom[w.Help] == nil {
+			texts = append(texts, w.Help)
+		}
+		whom[w.Help] = append(whom[w.Help], w.Namespace+"/"+w.Name)
+		commands[w.Help] = w.Command
+	}
+	if len(texts) == 0 {
+		return
+	}
+	page.Line("")
+	page.Heading("What would help, the smallest change that lets one pod run:")
+	for _, text := range texts {
+		list := whom[text]
+		page.Line("  %s: %s", answer.List(len(list), func(i int) string { return list[i] }), text)
+		if commands[text] != "" {
+			page.Line("    %s", commands[text])
+		}
+	}
+}
+
+func (w *Workload) why() string {
+	if w.Nodes > 0 {
+		return fmt.Sprintf("%d of %s: %s", w.Nodes, answer.Count(w.Of, "node"), w.Reason)
+	}
+	return w.Reason
+}
+
+// Write writes who has to leave, for people or in one of Formats.
+func (e *Evictions) Write(out io.Writer, format string) error {
+	if format == "name" {
+		return names(out, func(yield func(string)) {
+			for i := range e.Evictions {
+				yield("pod/" + e.Evictions[i].Name)
+			}
+		})
+	}
+	return answer.Write(out, format, e, func(page *answer.Page) { e.people(page, format == "wide") })
+}
+
+func (e *Evictions) people(page *answer.Page, wide bool) {
+	if len(e.Evictions) == 0 {
+		page.Line("No pod has to leave its node.")
+		page.Line("\n%s.", e.Source)
+		return
+	}
+	rows := [][]string{{"IN", "NAMESPACE", "POD", "NODE", "WORKLOAD", "TAINT"}}
+	for i := range e.Evictions {
+		if i == answer.Most && !wide {
+			break
+		}
+		v := &e.Evictions[i]
+		in := answer.Duration(v.After.Duration())
+		if v.After == 0 {
+			in = "now"
+		}
+		workload := v.Workload
+		if v.Lost {
+			workload = "none: lost"
+		}
+		rows = append(rows, []string{in, v.Namespace, v.Name, v.Node, workload, v.Taint})
+	}
+	page.Table("", rows)
+	if more := len(e.Evictions) - answer.Most; more > 0 && !wide {
+		page.Line("and %d more (-o wide lists them all)", more)
+	}
+	page.Line("\n%s to leave. %s.", answer.Count(len(e.Evictions), "pod"), e.Source)
+}
+
+// Write writes what fits where, for people or in one of Formats.
+func (c *Capacity) Write(out io.Writer, format string) error {
+	if format == "name" {
+		return names(out, func(yield func(string)) {
+			for i := range c.Groups {
+				yield(c.By + "/" + c.Groups[i].Name)
+			}
+		})
+	}
+	return answer.Write(out, format, c, func(page *answer.Page) { c.people(page, format == "wide") })
+}
+
+// mostGroups is how many lines are read at a sitting.
+const mostGroups = 20
+
+func (c *Capacity) people(page *answer.Page, wide bool) {
+	single := c.By == Ways[0]
+	rows := [][]string{{strings.ToUpper(c.By), "NODES", "CPU", "MEMORY", "PODS", "LARGEST POD", "STRANDED"}}
+	if single {
+		rows[0][1] = "TAKES PODS"
+	}
+	list := c.Groups
+	if !wide && len(list) > mostGroups { // the roomiest
+		list = slices.Clone(list)
+		slices.SortStableFunc(list, func(a, b Group) int { return cmp.Compare(b.Largest.CPU, a.Largest.CPU) })
+		list = list[:mostGroups]
+	}
+	for i := range list {
+		row := list[i].row()
+		if single {
+			row[1] = state(&list[i])
+		}
+		rows = append(rows, row)
+	}
+	if len(c.Groups) > 1 {
+		rows = append(rows, c.Total.row())
+	}
+	page.Table("", rows)
+	if more := len(c.Groups) - len(list); more > 0 {
+		page.Line("and %d more with less room (-o wide lists them all)", more)
+	}
+	page.Line("\nCPU, memory and pods are requested of allocatable. Stranded is room that the median pod (%s CPU, %s) cannot use.", cpu(c.Typical.CPU), memory(c.Typical.Memory))
+	if f := c.Fill; f != nil {
+		page.Heading("%s like %s %s.", answer.Count(f.Placed, "more pod"), f.Like, fitsOn(f.Placed, len(f.Nodes)))
+		if f.Stops != "" {
+			page.Line("The next one finds no room: %s", f.Stops)
+		}
+	}
+	page.Line("%s.", c.Source)
+}
+
+func fitsOn(pods, nodes int) string {
+	if pods == 1 {
+		return "fits"
+	}
+	return "fit, on " + answer.Count(nodes, "node")
+}
+
+// state says whether a single node takes new pods.
+func state(g *Group) string {
+	if g.Closed > 0 {
+		return "closed"
+	}
+	return "open"
+}
+
+func (g *Group) row() []string {
+	nodes := fmt.Sprint(g.Nodes)
+	if g.Closed > 0 {
+		nodes += fmt.Sprintf(" (%d closed)", g.Closed)
+	}
+	largest := "none"
+	if g.LargestNode != "" {
+		largest = cpu(g.Largest.CPU) + ", " + memory(g.Largest.Memory)
+	}
+	return []string{
+		g.Name, nodes, cpu(g.Requested.CPU) + " of " + cpu(g.Allocatable.CPU), memory(g.Requested.Memory) + " of " + memory(g.Allocatable.Memory),
+		fmt.Sprintf("%d of %d", g.Requested.Pods, g.Allocatable.Pods), largest, cpu(g.Stranded.CPU) + ", " + memory(g.Stranded.Memory),
+	}
+}
+
+func cpu(milli int64) string { return resource.NewMilliQuantity(milli, resource.DecimalSI).String() }
+
+// memory is in whole mebibytes.
+func memory(bytes int64) string {
+	return resource.NewQuantity(bytes&^(1<<20-1), resource.BinarySI).String()
+}
