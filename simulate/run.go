@@ -74,6 +74,9 @@ func Run(set *manifest.Set, o Options) (*Simulation, error) {
 	if err := w.Err(); err != nil {
 		return nil, err
 	}
+	if len(w.said.Pods) == 0 {
+		w.said.Bound = w.homed
+	}
 	if o.Scenario != nil {
 		w.said.Timeline, w.said.Samples, w.said.For = w.timeline, w.samples, Seconds(o.For)
 	}

@@ -26,7 +26,7 @@ type Simulation struct {
 	Timeline []Event  `json:"timeline,omitempty"`
 	Samples  []Sample `json:"samples,omitempty"`
 
-	// Bound is how many pods had a node at the beginning.
+	// Bound is how many pods have a node already, where there is none to place.
 	Bound int `json:"bound,omitempty"`
 	// For is how long time passed.
 	For Seconds `json:"for,omitempty"`

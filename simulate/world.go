@@ -49,6 +49,7 @@ type World struct {
 	// waiting are the pods without a node that have been tried and may be tried again, and created those that have not been.
 	waiting, created []*pod
 	entered, decided int // how many pods there were so far
+	homed            int // how many had a node
 
 	// lasting: time may pass, so that pods and their objects are kept.
 	lasting bool
@@ -136,7 +137,7 @@ func (w *World) enter(object *v1.Pod, refusal string) *pod {
 		return p
 	}
 	if p.Pod = w.c.SetPod(object); p.Pod != nil {
-		w.said.Bound++
+		w.homed++
 		if saysNotReady(object) && !p.Terminating {
 			w.unready[p.Class]++
 			p.unready = true
