@@ -40,6 +40,9 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 	if op.Max == (op.Count > 0) {
 		return nil, errors.New("give a number of pods, or max for as many as fit")
 	}
+	if op.Count < 0 || op.Count > mostPods {
+		return nil, fmt.Errorf("%d pods: must be from 1 to %d", op.Count, mostPods)
+	}
 	fill := &Fill{Like: op.Like, Wanted: op.Count, Nodes: map[string]int{}}
 	limit := op.Count
 	if op.Max {

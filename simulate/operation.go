@@ -157,13 +157,9 @@ func (w *World) taint(t *Tainting, off bool) error {
 		return err
 	}
 	for _, name := range names {
+		before := w.machines[name].object.Spec.Taints
 		w.change(name, func(n *v1.Node) { n.Spec.Taints = applied(n.Spec.Taints, change) })
-		for i := range change.Add {
-			w.tell(Event{Kind: "TaintAdded", Node: name, Message: change.Add[i].ToString()})
-		}
-		for i := range change.Remove {
-			w.tell(Event{Kind: "TaintRemoved", Node: name, Message: change.Remove[i].ToString()})
-		}
+		w.tellTaints(name, before, w.machines[name].object.Spec.Taints)
 	}
 	return nil
 }
@@ -206,14 +202,17 @@ func (w *World) setCordon(name string, on bool) {
 	w.tell(Event{Kind: kind, Node: name})
 }
 
+// mostNodes bounds how many nodes are added at once: a slip of the finger would take all memory.
+const mostNodes = 100_000
+
 // addNodes makes nodes like another: fresh, healthy, without the taints and conditions that it has for its own state.
 func (w *World) addNodes(a *AddNodes) error {
 	like := w.machines[a.Like]
 	switch {
 	case like == nil:
 		return fmt.Errorf("there is no node %q to take as a model", a.Like)
-	case a.Count < 1:
-		return fmt.Errorf("%d nodes: must be 1 or more", a.Count)
+	case a.Count < 1 || a.Count > mostNodes:
+		return fmt.Errorf("%d nodes: must be from 1 to %d", a.Count, mostNodes)
 	}
 	for i := 0; i < a.Count && !w.halted(); i++ {
 		w.addNode(like.object)

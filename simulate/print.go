@@ -43,7 +43,7 @@ func (s *Simulation) table(out *answer.Page) {
 			case i == 0:
 				rows[i] = slices.Insert(rows[i], 0, "AFTER")
 			default:
-				rows[i] = slices.Insert(rows[i], 0, s.Pods[i-1].After.String())
+				rows[i] = slices.Insert(rows[i], 0, answer.Duration(s.Pods[i-1].After.Duration()))
 			}
 		}
 		out.Table("", rows)
@@ -51,7 +51,7 @@ func (s *Simulation) table(out *answer.Page) {
 	if len(s.Evictions) > 0 {
 		rows := [][]string{{"EVICTED AFTER", "NAMESPACE", "NAME", "NODE", "TAINT"}}
 		for _, e := range s.Evictions {
-			rows = append(rows, []string{e.After.String(), e.Namespace, e.Name, e.Node, e.Taint})
+			rows = append(rows, []string{answer.Duration(e.After.Duration()), e.Namespace, e.Name, e.Node, e.Taint})
 		}
 		io.WriteString(out, "\n")
 		out.Table("", rows)
@@ -78,7 +78,11 @@ func (s *Simulation) bound() string {
 
 func (s *Simulation) sums(out io.Writer) {
 	t := s.Totals()
-	fmt.Fprintf(out, "%d placed, %d pending, %d preempted, %d evicted\n", t.Placed, t.Pending, t.Victims, t.Evicted)
+	fmt.Fprintf(out, "%d placed, %d pending, %d preempted, %d evicted", t.Placed, t.Pending, t.Victims, t.Evicted)
+	if t.Drained > 0 {
+		fmt.Fprintf(out, ", %d drained", t.Drained)
+	}
+	io.WriteString(out, "\n")
 }
 
 // events writes the timeline: a line an event, where many of a kind do not happen at once.
@@ -100,10 +104,10 @@ func (s *Simulation) events(out *answer.Page) {
 				if e.Name != "" && e.Node != "" {
 					text = strings.TrimSuffix(e.Node+": "+text, ": ")
 				}
-				rows = append(rows, []string{e.After.String(), e.Kind, e.Where(), text})
+				rows = append(rows, []string{answer.Duration(e.After.Duration()), e.Kind, e.Where(), text})
 			}
 			if shown < len(group) {
-				rows = append(rows, []string{group[0].After.String(), group[0].Kind, fmt.Sprintf("and %d more", len(group)-shown), ""})
+				rows = append(rows, []string{answer.Duration(group[0].After.Duration()), group[0].Kind, fmt.Sprintf("and %d more", len(group)-shown), ""})
 			}
 		}
 		i = next
@@ -111,6 +115,9 @@ func (s *Simulation) events(out *answer.Page) {
 	out.Table("", rows)
 	io.WriteString(out, "\n")
 	s.sums(out)
+	for _, note := range s.Notes {
+		out.Warning("note: %s", note)
+	}
 }
 
 // byKind brings the events of one time together by kind, in the order in which the kinds came up.
@@ -140,7 +147,7 @@ func (p *Pod) why() string {
 func (p *Pod) explained(out *answer.Page, timed bool) {
 	fmt.Fprintf(out, "%s/%s", p.Namespace, p.Name)
 	if timed {
-		fmt.Fprintf(out, " after %s", p.After)
+		fmt.Fprintf(out, " after %s", answer.Duration(p.After.Duration()))
 	}
 	switch {
 	case p.Node != "":

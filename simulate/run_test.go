@@ -262,7 +262,7 @@ default     urgent   node-2
 team-a      big      <none>   0/2 nodes are available: 2 Insufficient cpu.
 
 EVICTED AFTER   NAMESPACE   NAME    NODE     TAINT
-300s            default     web-0   node-1   gone:NoExecute
+5m              default     web-0   node-1   gone:NoExecute
 
 1 placed, 1 pending, 1 preempted, 1 evicted
 `

@@ -12,6 +12,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/berth-k8s/berth/internal/answer"
 )
 
 // ScenarioKind is the kind of scenario files.
@@ -128,8 +130,14 @@ func (w *World) plan(s *Scenario) error {
 		if named := step.named(); len(named) != 1 {
 			return fmt.Errorf("steps[%d]: one operation is needed beside at, not %d", i, len(named))
 		}
+		if step.At.Duration > w.options.For {
+			w.said.Notes = append(w.said.Notes, fmt.Sprintf("steps[%d], at %s: not done, for time ends after %s", i, answer.Duration(step.At.Duration), answer.Duration(w.options.For)))
+			continue
+		}
 		w.at(step.At.Duration, func() {
+			w.stepping = true
 			done, err := w.Do(&step.Operation)
+			w.stepping = false
 			switch {
 			case err != nil && w.failed == nil:
 				w.failed = fmt.Errorf("steps[%d], at %s: %w", i, step.At.Duration, err)

@@ -174,7 +174,7 @@ func TestScenariosThatAreWrongAreRefused(t *testing.T) {
 		"- {at: 1m, drain: {node: none}}\n":                            `no node "none"`,
 		"- {at: 1m, taint: {node: node-1, taints: [a:NoRun]}}\n":       "NoRun",
 		"- {at: 1m, scale: {workload: deployment/x, replicas: 1}}\n":   "deployment default/x",
-		"- {at: 1m, addNodes: {count: 0, like: node-1}}\n":             "must be 1 or more",
+		"- {at: 1m, addNodes: {count: 0, like: node-1}}\n":             "must be from 1 to 100000",
 		"- {at: 1m, condition: {node: node-1, condition: Pressure}}\n": "TYPE=True",
 	} {
 		_, err := simulate.Run(read(t, district(3)), simulate.Options{For: time.Hour, Scenario: scenario(t, steps)})
@@ -255,6 +255,55 @@ func TestANodeWhoseLeaseIsOldIsLost(t *testing.T) {
 	for _, e := range s.Evictions {
 		if at := time.Duration(e.After); e.Node != "node-2" || at < 5*time.Minute || at > 5*time.Minute+15*time.Second {
 			t.Errorf("%+v: want those of node-2, 50 s after its last lease and the 300 s that pods tolerate it for", e)
+		}
+	}
+}
+
+// A taint that was not there is not removed, a step beyond the end is said, drained pods are counted, and the picture has a mark for
+// every step and times that can be read.
+func TestWhatATimelineSays(t *testing.T) {
+	scenario, err := simulate.ParseScenario([]byte(`
+apiVersion: berth.dev/v1alpha1
+kind: Scenario
+for: 30m
+steps:
+- {at: 1m, untaint: {node: node-1, taints: [never]}}
+- {at: 2m, taint: {node: node-1, taints: ["soft:PreferNoSchedule"]}}
+- {at: 3m, drain: {node: node-1, force: true}}
+- {at: 2h, uncordon: {node: node-1}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := run(t, `
+apiVersion: v1
+kind: Node
+metadata: {name: node-1}
+status: {allocatable: {cpu: "2", memory: 8Gi, pods: "110"}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: bare}
+spec: {nodeName: node-1, containers: [{name: c, image: i}]}
+`, simulate.Options{For: 30 * time.Minute, Scenario: scenario})
+	for _, e := range s.Timeline {
+		if e.Kind == "TaintRemoved" {
+			t.Errorf("removed: %+v", e)
+		}
+	}
+	if len(s.Notes) != 1 || !strings.Contains(s.Notes[0], "steps[3], at 2h: not done") {
+		t.Errorf("notes: %q", s.Notes)
+	}
+	if s.Totals().Drained != 1 {
+		t.Errorf("%+v", s.Totals())
+	}
+	var picture bytes.Buffer
+	if err := s.Write(&picture, "svg"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{">30m<", ">7m30s<", ">TaintAdded<", ">NodeCordoned<", `d="M70 `} {
+		if !strings.Contains(picture.String(), want) {
+			t.Errorf("no %s in the picture", want)
 		}
 	}
 }

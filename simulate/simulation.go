@@ -28,6 +28,8 @@ type Simulation struct {
 
 	// Bound is how many pods have a node already, where there is none to place.
 	Bound int `json:"bound,omitempty"`
+	// Notes are things that a user should know, such as steps beyond the time that passed.
+	Notes []string `json:"notes,omitempty"`
 	// For is how long time passed.
 	For Seconds `json:"for,omitempty"`
 }
@@ -105,8 +107,8 @@ func (s *Seconds) UnmarshalText(text []byte) error {
 
 // Totals counts what a simulation lists.
 type Totals struct {
-	// Placed and Pending are pods, Victims those that had to make room, Evicted those that taints remove.
-	Placed, Pending, Victims, Evicted int
+	// Placed and Pending are pods, Victims those that had to make room, Evicted those that taints remove, Drained those that drains do.
+	Placed, Pending, Victims, Evicted, Drained int
 }
 
 // Totals counts every pod once, by what became of it last.
@@ -117,6 +119,11 @@ func (s *Simulation) Totals() Totals {
 		p := &s.Pods[i]
 		placed[Name{p.Namespace, p.Name}] = p.Node != ""
 		t.Victims += len(p.Victims)
+	}
+	for i := range s.Timeline {
+		if s.Timeline[i].Kind == eventOf[ByDrain] {
+			t.Drained++
+		}
 	}
 	for _, ok := range placed {
 		if ok {

@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"html"
 	"io"
-	"strings"
 	"time"
+
+	"github.com/berth-k8s/berth/internal/answer"
 )
 
 // picture is the geometry of the drawn timeline, in pixels.
@@ -81,7 +82,7 @@ func (s *Simulation) marks(b *bufio.Writer, until time.Duration, height int) {
 	var ends [markRows]float64 // where the text of each row ends
 	for i := range s.Timeline {
 		e := &s.Timeline[i]
-		if !byHand[e.Kind] || e.After == last {
+		if !e.Step || e.After == last {
 			continue
 		}
 		last = e.After
@@ -100,12 +101,6 @@ func (s *Simulation) marks(b *bufio.Writer, until time.Duration, height int) {
 	}
 }
 
-// byHand are the kinds of events that are steps of a scenario.
-var byHand = map[string]bool{
-	"NodeFailed": true, "NodeRecovered": true, "NodeCordoned": true, "NodeUncordoned": true, "NodeAdded": true, "NodeRemoved": true,
-	"Scaled": true, "PodsAdded": true, "ConditionChanged": true,
-}
-
 func (s *Simulation) panel(b *bufio.Writer, p *panel, top int, until time.Duration) {
 	highest := 1
 	for i := range s.Samples {
@@ -121,7 +116,7 @@ func (s *Simulation) panel(b *bufio.Writer, p *panel, top int, until time.Durati
 	}
 	for i := range 5 {
 		at := until * time.Duration(i) / 4
-		fmt.Fprintf(b, `<text x="%.1f" y="%d" text-anchor="middle" font-size="10">%s</text>`+"\n", x(at, until), top+panelHeight+13, strings.TrimSuffix(strings.TrimSuffix(at.Round(time.Second).String(), "0s"), "0m"))
+		fmt.Fprintf(b, `<text x="%.1f" y="%d" text-anchor="middle" font-size="10">%s</text>`+"\n", x(at, until), top+panelHeight+13, answer.Duration(at.Round(time.Second)))
 	}
 	for i, l := range p.lines {
 		fmt.Fprintf(b, `<path fill="none" stroke="%s" stroke-width="1.8" d="`, l.colour)
@@ -130,8 +125,11 @@ func (s *Simulation) panel(b *bufio.Writer, p *panel, top int, until time.Durati
 			sample := &s.Samples[j]
 			n, at := l.value(sample), x(time.Duration(sample.After), until)
 			switch {
-			case j == 0:
-				fmt.Fprintf(b, "M%.1f %.1f", at, y(n))
+			case j == 0: // what is first known of has been so from the beginning
+				fmt.Fprintf(b, "M%d %.1f", marginLeft, y(n))
+				if at > marginLeft {
+					fmt.Fprintf(b, "H%.1f", at)
+				}
 			case n != previous:
 				fmt.Fprintf(b, "H%.1fV%.1f", at, y(n))
 			}

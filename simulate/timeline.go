@@ -12,6 +12,8 @@ type Event struct {
 	Node      string `json:"node,omitempty"`
 	Zone      string `json:"zone,omitempty"`
 	Message   string `json:"message,omitempty"`
+	// Step: a step of the scenario did it, and it did not follow from others.
+	Step bool `json:"step,omitempty"`
 }
 
 // Sample is how the cluster stood after something had happened.
@@ -32,7 +34,7 @@ func (w *World) tell(e Event) {
 	if !w.lasting {
 		return
 	}
-	e.After = Seconds(w.now)
+	e.After, e.Step = Seconds(w.now), w.stepping
 	w.timeline = append(w.timeline, e)
 }
 

@@ -169,8 +169,8 @@ func (w *World) scale(op *Scale) error {
 		return err
 	case l.replicas == nil:
 		return fmt.Errorf("%s has no replicas to set", op.Workload)
-	case op.Replicas < 0:
-		return fmt.Errorf("%d replicas: must be 0 or more", op.Replicas)
+	case op.Replicas < 0 || op.Replicas > mostPods:
+		return fmt.Errorf("%d replicas: must be from 0 to %d", op.Replicas, mostPods)
 	}
 	w.setReplicas(l, op.Replicas)
 	return nil

@@ -66,6 +66,7 @@ type World struct {
 	touched      bool
 	appointments int
 	samples      []Sample
+	stepping     bool // a step of the scenario is being done
 	allowed      allowed
 }
 

@@ -124,3 +124,29 @@ func TestWordsAreQuotedForTheShell(t *testing.T) {
 		}
 	}
 }
+
+func TestVersionFlag(t *testing.T) {
+	if code, stdout, stderr := call("--version"); code != 0 || !strings.HasPrefix(stdout, "Berth ") || strings.Count(stdout, "\n") != 1 {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+	}
+}
+
+// Numbers that are out of bounds are refused before anything is read.
+func TestNumbersHaveBounds(t *testing.T) {
+	town := file(t, "town.yaml", smallTown)
+	for args, want := range map[string]string{
+		"what-if --for -5s drain node/node-1":            "must not be negative",
+		"what-if drain --choose -1":                      "must be 1 or more",
+		"what-if drain node/node-1 --timeout -1s":        "must not be negative",
+		"what-if add-nodes 1000000000 --like node-1":     "from 1 to 100000",
+		"what-if add-pods 1000000000 --like pod/small":   "from 1 to 200000",
+		"pending --every 1ms":                            "must be 1s or more",
+		"what-if drain node node-1 --ignore-daemonsets ": "", // kubectl's own way to name one
+		"what-if taint nodes node-1 a=b:NoSchedule":      "",
+	} {
+		code, _, errs := command(t, append(strings.Fields(args), "-f", town)...)
+		if (code != 0) != (want != "") || !strings.Contains(errs, want) {
+			t.Errorf("%s: exit code %d, %s", args, code, errs)
+		}
+	}
+}

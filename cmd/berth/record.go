@@ -48,6 +48,7 @@ bounded by --max-size, for which the oldest changes give way.`,
 	flags.StringVar(&r.size, "max-size", "1Gi", "how large the changes may become together")
 	flags.DurationVar(&r.options.Every, "every", time.Minute, "how often the objects in the folder are brought up to date")
 	r.connection.addFlags(flags)
+	r.connection.to.AddKubectlFlags(flags)
 	return cmd
 }
 
@@ -58,6 +59,8 @@ func (r *recording) run(cmd *cobra.Command) error {
 		return usagef("no folder is named: use -o DIR")
 	case err != nil || size.Value() < 1<<20:
 		return usagef("--max-size %q: must be an amount of 1Mi or more, as 200Mi", r.size)
+	case r.options.For < 0:
+		return usagef("--for %s: must not be negative", r.options.For)
 	case r.options.Every <= 0:
 		return usagef("--every %s: must be positive", r.options.Every)
 	}

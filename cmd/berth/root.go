@@ -28,7 +28,9 @@ to leave: scheduling, preemption and eviction for Kubernetes.
 		Args:          noUnknownCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: name},
+		Version:       currentVersion().Version, // for --version; "berth version" says more
 	}
+	root.SetVersionTemplate("Berth {{.Version}}\n")
 	root.AddGroup(
 		&cobra.Group{ID: groupTry, Title: "Try Berth:"},
 		&cobra.Group{ID: groupParts, Title: "Run in a cluster:"},

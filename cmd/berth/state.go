@@ -45,6 +45,7 @@ func (q *question) addFlags(flags *pflag.FlagSet, formats string) {
 	flags.Uint64Var(&q.seed, "seed", 1, "breaks ties between nodes that are equally good")
 	flags.StringVarP(&q.output, "output", "o", "", formats+"; by default a table")
 	q.connection.addFlags(flags)
+	q.connection.to.AddKubectlFlags(flags)
 }
 
 // world reads the state: from files, or from a live cluster, which is only read.

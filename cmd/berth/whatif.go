@@ -96,6 +96,9 @@ func (f *forecast) run(cmd *cobra.Command, args []string) error {
 			return usagef("--fail-on %q: must be of %s", condition, strings.Join(whatif.Conditions, ", "))
 		}
 	}
+	if f.time < 0 {
+		return usagef("--for %s: must not be negative", f.time)
+	}
 	if len(steps) == 0 {
 		return usagef("no operation is named: such as drain node/NAME (see %s --help)", cmd.CommandPath())
 	}

@@ -49,6 +49,11 @@ func (f *forecast) parse(args []string) ([]whatif.Step, error) {
 	return steps, nil
 }
 
+// ofNodes tells whether an operation names nodes and nothing else.
+func ofNodes(word string) bool {
+	return slices.Contains([]string{"taint", "untaint", "cordon", "uncordon", "drain", "remove-node"}, word)
+}
+
 func isOperation(word string) bool { return slices.Contains(operations, word) }
 
 func wrongUsage(err error, path string) error {
@@ -91,7 +96,10 @@ func (f *forecast) parseOne(word string, args []string) (*whatif.Step, error) {
 	if len(now.files) > 0 && word != "apply" && flags.Changed("filename") {
 		f.files = append(slices.Clone(now.files), f.files...)
 	}
-	for _, arg := range flags.Args() {
+	for i, arg := range flags.Args() {
+		if i == 0 && ofNodes(word) && slices.Contains(nodeWords, arg) && flags.NArg() > 1 {
+			continue // kubectl's own way: taint nodes n1 k=v:NoExecute
+		}
 		if kind, name, ok := strings.Cut(arg, "/"); ok && slices.Contains(nodeWords, kind) {
 			p.nodes.Nodes = append(p.nodes.Nodes, name)
 		} else {
@@ -212,6 +220,12 @@ func (p *parts) onNodes(word string, op *simulate.Operation) (*whatif.Step, erro
 		p.nodes.Nodes = append(p.nodes.Nodes, p.rest...) // kubectl takes bare names
 	} else if len(p.nodes.Nodes) == 0 && len(p.rest) > 1 && !strings.ContainsAny(p.rest[0], "=:") && p.nodes.Selector == "" && !p.nodes.All {
 		p.nodes.Nodes, p.rest = p.rest[:1], p.rest[1:]
+	}
+	switch {
+	case p.choose < 0:
+		return nil, usagef("drain --choose %d: must be 1 or more", p.choose)
+	case p.timeout < 0:
+		return nil, usagef("drain --timeout %s: must not be negative", p.timeout)
 	}
 	if word == "drain" && p.choose > 0 {
 		if len(p.nodes.Nodes) > 0 {

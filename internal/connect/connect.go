@@ -3,10 +3,12 @@
 package connect
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
@@ -26,6 +28,22 @@ type Flags struct {
 	Kubeconfig string
 	Context    string
 	Master     string // the API server's address, whatever the kubeconfig says
+
+	// As kubectl's flags of the same names.
+	Server         string
+	Token          string
+	As             string
+	Insecure       bool
+	RequestTimeout time.Duration
+}
+
+// AddKubectlFlags adds those that kubectl has beside the two of AddFlags.
+func (f *Flags) AddKubectlFlags(flags *pflag.FlagSet) {
+	flags.StringVarP(&f.Server, "server", "s", f.Server, "the API server's address, whatever the kubeconfig says")
+	flags.StringVar(&f.Token, "token", f.Token, "bearer token for the API server")
+	flags.StringVar(&f.As, "as", f.As, "user to impersonate")
+	flags.BoolVar(&f.Insecure, "insecure-skip-tls-verify", f.Insecure, "do not verify the API server's certificate: the connection is not safe")
+	flags.DurationVar(&f.RequestTimeout, "request-timeout", f.RequestTimeout, "how long one request may take, as 10s; 0 is unbounded")
 }
 
 // AddFlags adds --kubeconfig and --context.
@@ -42,6 +60,17 @@ func (f *Flags) Config(userAgent string) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	if f.RequestTimeout < 0 {
+		return nil, fmt.Errorf("--request-timeout %s: must not be negative", f.RequestTimeout)
+	}
+	cfg.Timeout = f.RequestTimeout
+	if f.As != "" {
+		cfg.Impersonate = rest.ImpersonationConfig{UserName: f.As}
+	}
+	if f.Token != "" {
+		cfg.BearerToken, cfg.BearerTokenFile = f.Token, ""
+		cfg.Username, cfg.Password, cfg.ExecProvider, cfg.AuthProvider = "", "", nil, nil
+	}
 	cfg.UserAgent = rest.DefaultKubernetesUserAgent() + "/" + userAgent
 	return cfg, nil
 }
@@ -55,13 +84,14 @@ func (f *Flags) find() (*rest.Config, error) {
 	case os.Getenv("KUBECONFIG") != "":
 	case exists(own):
 		rules.ExplicitPath = own
-	case f.Context == "" && f.Master == "":
+	case f.Context == "" && f.address() == "":
 		if cfg, err := rest.InClusterConfig(); !errors.Is(err, rest.ErrNotInCluster) {
 			return cfg, err
 		}
 	}
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: f.Context}
-	overrides.ClusterInfo.Server = f.Master
+	overrides.ClusterInfo.Server = f.address()
+	overrides.ClusterInfo.InsecureSkipTLSVerify = f.Insecure
 	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
@@ -71,6 +101,9 @@ func (f *Flags) find() (*rest.Config, error) {
 	}
 	return cfg, nil
 }
+
+// address is the API server's, if a flag names it.
+func (f *Flags) address() string { return cmp.Or(f.Server, f.Master) }
 
 // DataDirFromEnv is the data directory that commands take when none is named.
 func DataDirFromEnv() string {

@@ -1,0 +1,46 @@
+package connect
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+const kubeconfig = `apiVersion: v1
+kind: Config
+current-context: a
+clusters: [{name: a, cluster: {server: "https://file:6443", certificate-authority-data: "YQ=="}}]
+users: [{name: a, user: {username: u, password: p}}]
+contexts: [{name: a, context: {cluster: a, user: a}}]
+`
+
+// Flags that kubectl has, too, mean the same: they go before what the kubeconfig says.
+func TestKubectlsFlags(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(file, []byte(kubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var f Flags
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	f.AddFlags(flags)
+	f.AddKubectlFlags(flags)
+	err := flags.Parse([]string{"--kubeconfig", file, "-s", "https://other:1", "--token", "t", "--as", "jane", "--request-timeout", "7s", "--insecure-skip-tls-verify"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := f.Config("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Host != "https://other:1" || cfg.BearerToken != "t" || cfg.Password != "" || cfg.Impersonate.UserName != "jane" || cfg.Timeout != 7*time.Second || !cfg.Insecure || len(cfg.CAData) > 0 {
+		t.Errorf("%+v", cfg)
+	}
+	if f.RequestTimeout = -1; true {
+		if _, err := f.Config("test"); err == nil {
+			t.Error("a negative time is taken")
+		}
+	}
+}
