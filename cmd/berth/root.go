@@ -18,10 +18,13 @@ func newRoot(name string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "berth",
 		Short: "Scheduling, preemption and eviction for Kubernetes",
-		Long: `Berth decides which node a pod runs on, who must make room for it, and who has
-to leave: scheduling, preemption and eviction for Kubernetes.
+		Long: `Berth decides which node a pod runs on, which pods are preempted for it, and which
+have to leave: scheduling, preemption and eviction for Kubernetes.
 
-  berth up         a whole cluster on this machine, in seconds
+explain, pending, evictions, capacity, what-if, record and ui work on any cluster:
+they only read it, and install nothing.
+
+  berth up         start a cluster on this machine, in seconds
   berth kubectl    kubectl for that cluster, built in`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
