@@ -208,3 +208,41 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 		t.Errorf("docs/runbooks.md has a section %q and there is no such alert", section)
 	}
 }
+
+// TestShadowReadsWhatTheOthersRead: the overlay's account can list and watch whatever scheduler and controller list and watch, and has no
+// verb that writes.
+func TestShadowReadsWhatTheOthersRead(t *testing.T) {
+	text, err := manifests.ReadFile("kustomize/overlays/shadow/shadow-rbac.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	have, err := Granted(string(text), Namespace, "berth-shadow")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reads := []string{"get", "list", "watch"}
+	for _, right := range have {
+		if !slices.Contains(reads, right.Verb) {
+			t.Errorf("a shadow may %v", right)
+		}
+	}
+	wanted := 0
+	for _, part := range []Part{Scheduler, Controller} {
+		rights, err := RightsOf(part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, right := range rights {
+			if right.Verb != "list" && right.Verb != "watch" {
+				continue
+			}
+			wanted++
+			if !slices.Contains(have, right) {
+				t.Errorf("%s may %v, and a shadow may not", part, right)
+			}
+		}
+	}
+	if wanted < 20 {
+		t.Errorf("only %d rights to read: are these all?", wanted)
+	}
+}
