@@ -1,0 +1,33 @@
+package controller
+
+import (
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+// TestLibrariesMetricsAreRegistered: what docs/reference/metrics-parity.md says is served by the libraries that Berth shares with
+// Kubernetes' components is registered in the process; kubernetes_healthcheck*, at /metrics/slis, have a registry of their own. A registry takes no second metric of a name with another description.
+func TestLibrariesMetricsAreRegistered(t *testing.T) {
+	registered := func(name string) (is bool) {
+		defer func() { is = recover() != nil }()
+		legacyregistry.RawMustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: "Is the name taken?"}))
+		return false
+	}
+	for _, name := range []string{
+		"rest_client_request_duration_seconds", "rest_client_requests_total", "rest_client_rate_limiter_duration_seconds", "rest_client_request_retries_total",
+		"rest_client_request_size_bytes", "rest_client_response_size_bytes", "rest_client_transport_cache_entries", "rest_client_transport_create_calls_total",
+		"rest_client_exec_plugin_call_total", "rest_client_exec_plugin_certificate_rotation_age",
+		"rest_client_exec_plugin_ttl_seconds", "leader_election_master_status", "leader_election_slowpath_total",
+		"kubernetes_build_info", "disabled_metrics_total", "hidden_metrics_total", "registered_metrics_total",
+		"kubernetes_feature_enabled",
+	} {
+		if !registered(name) {
+			t.Errorf("%s is not registered", name)
+		}
+	}
+	if registered("berth_no_such_metric") {
+		t.Error("any name counts as registered")
+	}
+}
