@@ -142,6 +142,7 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /api/about", s.about)
 	mux.HandleFunc("GET /api/stream", s.stream)
 	mux.HandleFunc("GET /api/nodes/{name}", s.whenListed(s.node))
+	mux.HandleFunc("GET /api/select", s.whenListed(s.selected))
 	mux.HandleFunc("GET /api/find", s.whenListed(s.find))
 	mux.HandleFunc("GET /api/explain", s.asker.bounded(s.asker.explain))
 	mux.HandleFunc("POST /api/what-if", s.asker.bounded(s.asker.whatIf))
@@ -186,8 +187,16 @@ func (s *Server) node(w http.ResponseWriter, r *http.Request) {
 const mostFound = 20
 
 func (s *Server) find(w http.ResponseWriter, r *http.Request) {
-	nodes, pods := s.watcher.Find(r.URL.Query().Get("q"), mostFound)
-	answer(w, http.StatusOK, map[string]any{"nodes": nodes, "pods": pods})
+	answer(w, http.StatusOK, s.watcher.Find(r.URL.Query().Get("q"), mostFound))
+}
+
+func (s *Server) selected(w http.ResponseWriter, r *http.Request) {
+	nodes, err := s.watcher.Select(r.URL.Query().Get("labels"), r.URL.Query().Get("taint"))
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	answer(w, http.StatusOK, map[string]any{"nodes": nodes})
 }
 
 func answer(w http.ResponseWriter, status int, document any) {

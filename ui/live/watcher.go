@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"sync"
 	"time"
 
@@ -41,6 +42,8 @@ type Watches struct {
 	Read   int  `json:"read"` // objects, until then
 	// Lost names the kinds whose changes are not seen at the moment, each with why.
 	Lost map[string]string `json:"lost,omitempty"`
+	// Since is from when on, in milliseconds since 1970.
+	Since map[string]int64 `json:"since,omitempty"`
 
 	nodes, pods bool
 }
@@ -55,7 +58,7 @@ func New(config *rest.Config) (*Watcher, error) {
 	}
 	return &Watcher{
 		client: clients.CoreV1().RESTClient(), cluster: model.New(), log: log{next: 1}, changed: make(chan struct{}),
-		watches: Watches{Lost: map[string]string{}}, wake: make(chan struct{}, 1),
+		watches: Watches{Lost: map[string]string{}, Since: map[string]int64{}}, wake: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -85,6 +88,9 @@ func (w *Watcher) lost(resource, why string) {
 	}
 	if w.watches.Lost[resource] = why; why == "" {
 		delete(w.watches.Lost, resource)
+		delete(w.watches.Since, resource)
+	} else if w.watches.Since[resource] == 0 { // the reason may become known later
+		w.watches.Since[resource] = time.Now().UnixMilli()
 	}
 	w.tell()
 }
@@ -219,10 +225,7 @@ func (w *Watcher) Read(after uint64) (frames []Frame, watches Watches, changed <
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	watches = w.watches
-	watches.Lost = make(map[string]string, len(w.watches.Lost))
-	for resource, why := range w.watches.Lost {
-		watches.Lost[resource] = why
-	}
+	watches.Lost, watches.Since = maps.Clone(w.watches.Lost), maps.Clone(w.watches.Since)
 	if !watches.Listed {
 		return nil, watches, w.changed
 	}
@@ -263,8 +266,15 @@ func (w *Watcher) Node(name string) (*model.NodeDetail, bool) {
 	return w.cluster.Node(name)
 }
 
-// Find lists nodes and pods by a part of their name.
-func (w *Watcher) Find(text string, most int) ([]string, []model.OnNode) {
+// Select lists the nodes of a label selector and a taint.
+func (w *Watcher) Select(selector, taint string) ([]string, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cluster.Select(selector, taint)
+}
+
+// Find looks for a text in what nodes and pods are named and marked with.
+func (w *Watcher) Find(text string, most int) model.Found {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.cluster.Find(text, most)

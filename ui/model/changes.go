@@ -38,9 +38,11 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 	}
 	d.Events = slices.Clone(c.events[len(c.events)-c.unshown:])
 	c.unshown = 0
+	c.history.waiting(now, len(c.queue))
+	d.History = c.history.news()
 	d.Nodes, d.Queue, d.Evictions = d.Nodes.orNil(), d.Queue.orNil(), d.Evictions.orNil()
 	d.Summary = c.summary()
-	if d.Nodes == nil && d.Queue == nil && d.Evictions == nil && len(d.Events) == 0 && d.Summary == c.told {
+	if d.Nodes == nil && d.Queue == nil && d.Evictions == nil && len(d.Events) == 0 && len(d.History) == 0 && d.Summary == c.told {
 		return nil
 	}
 	c.told = d.Summary
@@ -93,7 +95,8 @@ func (c *Cluster) leaving(p *Pod) (row Leaving, leaves bool) {
 	if p == nil || !p.takesRoom() {
 		return Leaving{}, false
 	}
-	row = Leaving{UID: string(p.uid()), Namespace: p.eviction.Name.Namespace, Name: p.eviction.Name.Name, Node: p.eviction.Node}
+	row = Leaving{UID: string(p.uid()), Namespace: p.eviction.Name.Namespace, Name: p.eviction.Name.Name, Node: p.eviction.Node,
+		Workload: p.workload, Priority: p.priority}
 	if p.going != 0 {
 		row.Due, row.Going, row.Cause = p.going, true, p.cause
 		return row, true
@@ -127,7 +130,7 @@ func (c *Cluster) showNode(name string, set *Set[Node]) {
 }
 
 func (c *Cluster) summary() Summary {
-	s := Summary{Pending: len(c.queue), Leaving: len(c.evictions)}
+	s := Summary{Pending: len(c.queue), Leaving: len(c.evictions), Marked: c.marked}
 	for _, n := range c.nodes {
 		s.Pods += int(n.count)
 		if n.shown == nil {
@@ -150,6 +153,7 @@ func (c *Cluster) State(now time.Time) *Delta {
 	d := &Delta{
 		Now: now.UnixMilli(), Fresh: true, Summary: c.summary(),
 		Nodes: &Set[Node]{}, Queue: &Set[Waiting]{}, Evictions: &Set[Leaving]{}, Events: slices.Clone(c.events[:len(c.events)-c.unshown]),
+		History: slices.Clone(c.history.last()),
 	}
 	for _, n := range c.nodes {
 		if n.shown != nil {

@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -35,6 +36,8 @@ type Cluster struct {
 	events    []Event // the last ones, as they came
 	unshown   int     // how many of them have not been in Changes
 	told      Summary // the last one
+	marked    int     // see Summary.Marked
+	history   history
 }
 
 // New returns an empty cluster.
@@ -68,6 +71,12 @@ func (c *Cluster) NodesListed(now time.Time) {
 // NodeSeen takes in a node, new or changed.
 func (c *Cluster) NodeSeen(now time.Time, info *NodeInfo) {
 	n := c.nodeNamed(info.eviction.Name)
+	if n.info == nil || !maps.Equal(n.info.labels, info.labels) || !slices.Equal(taintTexts(n.info.taints), taintTexts(info.taints)) {
+		c.marked++
+	}
+	if n.info != nil && n.info.ready == string(v1.ConditionTrue) && info.ready != string(v1.ConditionTrue) {
+		c.history.count(now, failures)
+	}
 	switch {
 	case n.info != nil:
 		for _, e := range happened(n.info, info) {
@@ -93,6 +102,7 @@ func (c *Cluster) NodeGone(now time.Time, name string) {
 	}
 	c.note(now, name, Event{Warning: true, Reason: "NodeRemoved", Message: "node removed"})
 	n.info = nil
+	c.marked++
 	c.core.Step(now, eviction.NodeGone{Name: name})
 	c.dirtyNodes[name] = true
 	c.touch(n)
@@ -135,6 +145,15 @@ func (c *Cluster) PodSeen(now time.Time, p *Pod) {
 		c.PodGone(now, holder)
 	}
 	c.names[p.eviction.Name] = uid
+	if was := c.pods[uid]; was != nil && was.cause == "" {
+		switch p.cause {
+		case "":
+		case v1.PodReasonPreemptionByScheduler:
+			c.history.count(now, preemptions)
+		case "DeletionByTaintManager", "EvictionByEvictionAPI", v1.PodReasonTerminationByKubelet, "DeletionByDeviceTaintManager":
+			c.history.count(now, evictions)
+		}
+	}
 	c.leave(c.pods[uid])
 	p.list = c.podList
 	c.pods[uid] = p

@@ -212,11 +212,12 @@ func TestTheDetailsOfANode(t *testing.T) {
 func TestFindingByAPartOfTheName(t *testing.T) {
 	c := model.New()
 	see(c, noon, node("web-node", "z1"), pod("web-1", "web-node"), pod("my-web", "web-node"), pod("other", "web-node"))
-	nodes, pods := c.Find("WEB", 10)
+	found := c.Find("WEB", 10)
+	nodes, pods := found.Nodes, found.Pods
 	if !slices.Equal(nodes, []string{"web-node"}) || len(pods) != 2 || pods[0].Name != "web-1" || pods[1].Name != "my-web" {
 		t.Errorf("%v, %+v", nodes, pods)
 	}
-	if _, pods := c.Find("default/o", 10); len(pods) != 1 || pods[0].Name != "other" {
+	if pods := c.Find("default/o", 10).Pods; len(pods) != 1 || pods[0].Name != "other" {
 		t.Errorf("%+v", pods)
 	}
 }
@@ -316,6 +317,7 @@ func (f *follower) take(d *model.Delta) {
 		return
 	}
 	f.summary = d.Summary
+	f.summary.Marked = 0 // counts what happened, and is not what is
 	merge(f.nodes, d.Nodes, func(n model.Node) string { return n.Name })
 	merge(f.queue, d.Queue, func(w model.Waiting) string { return w.UID })
 	merge(f.evictions, d.Evictions, func(l model.Leaving) string { return l.UID })

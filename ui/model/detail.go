@@ -3,7 +3,6 @@ package model
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -151,7 +150,7 @@ func (n *node) resources() []Resource {
 		n.resource(v1.ResourcePods, *resource.NewQuantity(n.count, resource.DecimalSI), resource.Quantity{}),
 	}
 	for _, name := range sortedNames(n.info.allocatable) {
-		if name != v1.ResourceCPU && name != v1.ResourceMemory && name != v1.ResourcePods {
+		if !basic[name] {
 			list = append(list, n.resource(name, others[name], resource.Quantity{}))
 		}
 	}
@@ -168,54 +167,4 @@ func (n *node) resource(name v1.ResourceName, requested, overhead resource.Quant
 		r.Share, r.OverShare = requested.AsApproximateFloat64()/all, overhead.AsApproximateFloat64()/all
 	}
 	return r
-}
-
-// Find lists nodes and pods whose names contain the text, at most so many of each; those that begin with it come first. Pods may be
-// named with their namespace before a slash.
-func (c *Cluster) Find(text string, most int) (nodes []string, pods []OnNode) {
-	text = strings.ToLower(text)
-	for name, n := range c.nodes {
-		if n.info != nil && strings.Contains(name, text) {
-			nodes = append(nodes, name)
-		}
-	}
-	sortFound(nodes, text, func(name string) string { return name })
-	var found []*Pod
-	for _, p := range c.pods {
-		if strings.Contains(p.searched(text), text) {
-			found = append(found, p)
-		}
-	}
-	sortFound(found, text, func(p *Pod) string { return p.searched(text) })
-	for _, p := range found[:min(most, len(found))] {
-		row := c.onNode(p)
-		row.Node = p.eviction.Node
-		pods = append(pods, row)
-	}
-	return nodes[:min(most, len(nodes))], pods
-}
-
-// searched is what a text is looked for in.
-func (p *Pod) searched(text string) string {
-	if strings.Contains(text, "/") {
-		return p.eviction.Name.Namespace + "/" + p.eviction.Name.Name
-	}
-	return p.eviction.Name.Name
-}
-
-func sortFound[T any](list []T, text string, name func(T) string) {
-	slices.SortFunc(list, func(a, b T) int {
-		x, y := name(a), name(b)
-		return cmp.Or(-compareBool(strings.HasPrefix(x, text), strings.HasPrefix(y, text)), cmp.Compare(len(x), len(y)), cmp.Compare(x, y))
-	})
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
 }

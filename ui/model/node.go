@@ -60,6 +60,7 @@ type node struct {
 	pods map[types.UID]*Pod
 
 	cpu, memory, count int64 // of the pods that take room
+	others             map[v1.ResourceName]int64
 	leaving            int
 	shown              *Node // nil: not at all
 }
@@ -70,6 +71,14 @@ func (n *node) move(p *Pod, sign int64) {
 		n.cpu += sign * p.cpu
 		n.memory += sign * p.memory
 		n.count += sign
+		for name, quantity := range p.others {
+			if n.others == nil {
+				n.others = map[v1.ResourceName]int64{}
+			}
+			if n.others[name] += sign * quantity.Value(); n.others[name] == 0 {
+				delete(n.others, name)
+			}
+		}
 	}
 }
 
@@ -81,8 +90,20 @@ func (n *node) row() Node {
 		Pods:    [2]int64{n.count, n.info.allocatable.Pods().Value()},
 		Leaving: n.leaving,
 	}
+	for name, quantity := range n.info.allocatable {
+		if basic[name] || quantity.IsZero() {
+			continue
+		}
+		if row.Others == nil {
+			row.Others = map[string][2]int64{}
+		}
+		row.Others[string(name)] = [2]int64{n.others[name], quantity.Value()}
+	}
 	return row
 }
+
+// basic are the resources that every node has.
+var basic = map[v1.ResourceName]bool{v1.ResourceCPU: true, v1.ResourceMemory: true, v1.ResourcePods: true}
 
 func taintTexts(taints []v1.Taint) []string {
 	list := make([]string, len(taints))
@@ -94,7 +115,8 @@ func taintTexts(taints []v1.Taint) []string {
 
 func (n *Node) same(o *Node) bool {
 	return n.Name == o.Name && n.Zone == o.Zone && n.Ready == o.Ready && n.Cordoned == o.Cordoned && n.CPU == o.CPU && n.Memory == o.Memory &&
-		n.Pods == o.Pods && n.Leaving == o.Leaving && slices.Equal(n.Taints, o.Taints) && slices.Equal(n.Trouble, o.Trouble)
+		n.Pods == o.Pods && n.Leaving == o.Leaving && slices.Equal(n.Taints, o.Taints) && slices.Equal(n.Trouble, o.Trouble) &&
+		maps.Equal(n.Others, o.Others)
 }
 
 // happened says what changed between two sights of a node, which no event of the API tells.

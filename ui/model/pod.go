@@ -1,8 +1,10 @@
 package model
 
 import (
+	"strings"
 	"unique"
 
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +20,7 @@ type Pod struct {
 	status    string // as kubectl get says it
 	ended     bool
 	owner     string // Kind/name of its controller
+	workload  string // Kind/name of what people know it by: the Deployment of its ReplicaSet
 	scheduler string
 	priority  int32
 	created   int64
@@ -45,6 +48,7 @@ func PodOf(object *v1.Pod) *Pod {
 	p.eviction.ResourceVersion = "" // nothing is ever written
 	if owner := metav1.GetControllerOfNoCopy(object); owner != nil {
 		p.owner = shared(owner.Kind + "/" + owner.Name)
+		p.workload = shared(workloadOf(owner, object.Labels))
 	}
 	p.takeRequests(object)
 	for i := range object.Status.Conditions {
@@ -59,6 +63,15 @@ func PodOf(object *v1.Pod) *Pod {
 		p.going = object.DeletionTimestamp.UnixMilli()
 	}
 	return p
+}
+
+// workloadOf is a pod's workload by its controller. A ReplicaSet that bears its template's hash is a Deployment's.
+func workloadOf(owner *metav1.OwnerReference, labels map[string]string) string {
+	hash := labels[appsv1.DefaultDeploymentUniqueLabelKey]
+	if name, ok := strings.CutSuffix(owner.Name, "-"+hash); ok && owner.Kind == "ReplicaSet" && hash != "" {
+		return "Deployment/" + name
+	}
+	return owner.Kind + "/" + owner.Name
 }
 
 // shared makes equal strings one: pods have few namespaces, nodes, owners and messages.
@@ -112,6 +125,6 @@ func (p *Pod) takesRoom() bool { return p.eviction.Node != "" && !p.ended }
 func (p *Pod) waiting() Waiting {
 	return Waiting{
 		UID: string(p.uid()), Namespace: p.eviction.Name.Namespace, Name: p.eviction.Name.Name, Priority: p.priority, Created: p.created,
-		Reason: p.reason, Message: p.message, Nominated: p.nominated, Scheduler: p.scheduler, CPU: p.cpu, Memory: p.memory,
+		Reason: p.reason, Message: p.message, Nominated: p.nominated, Workload: p.workload, Scheduler: p.scheduler, CPU: p.cpu, Memory: p.memory,
 	}
 }

@@ -11,7 +11,9 @@ type Node struct {
 	CPU      [2]int64 `json:"cpu"`     // in thousandths
 	Memory   [2]int64 `json:"memory"`  // in bytes
 	Pods     [2]int64 `json:"pods"`
-	Leaving  int      `json:"leaving"` // pods that have to go, or are going
+	// Others has the other resources of which the node has any, in whole units.
+	Others  map[string][2]int64 `json:"others,omitempty"`
+	Leaving int                 `json:"leaving"` // pods that have to go, or are going
 }
 
 // Waiting is a pod without a node.
@@ -26,8 +28,10 @@ type Waiting struct {
 	Message   string `json:"message"`
 	Nominated string `json:"nominated"`
 	Scheduler string `json:"scheduler"`
-	CPU       int64  `json:"cpu"`
-	Memory    int64  `json:"memory"`
+	// Workload is Kind/name of what made it; empty: nothing did.
+	Workload string `json:"workload"`
+	CPU      int64  `json:"cpu"`
+	Memory   int64  `json:"memory"`
 }
 
 // Leaving is a pod that has to leave its node, or is leaving.
@@ -39,6 +43,8 @@ type Leaving struct {
 	Taint     string `json:"taint"` // the one that asks for it first; empty if Going
 	Due       int64  `json:"due"`   // when it has to go; if Going, when its grace ends
 	Going     bool   `json:"going"` // it has been told to
+	Workload  string `json:"workload"`
+	Priority  int32  `json:"priority"`
 	Cause     string `json:"cause"` // if Going, the reason of its condition DisruptionTarget
 }
 
@@ -64,6 +70,8 @@ type Summary struct {
 	Leaving int      `json:"leaving"`
 	CPU     [2]int64 `json:"cpu"`
 	Memory  [2]int64 `json:"memory"`
+	// Marked changes whenever a node comes, goes or gets other labels or taints: what was selected by these has to be looked up anew.
+	Marked int `json:"marked"`
 }
 
 // Delta is what changed, or with Fresh all there is. Times are in milliseconds since 1970.
@@ -75,6 +83,7 @@ type Delta struct {
 	Queue     *Set[Waiting] `json:"queue,omitempty"`
 	Evictions *Set[Leaving] `json:"evictions,omitempty"`
 	Events    []Event       `json:"events,omitempty"`
+	History   []Moment      `json:"history,omitempty"`
 }
 
 // Set is rows that are new or different, and the keys of those that are gone: nodes by name, pods by UID.

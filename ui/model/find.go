@@ -1,0 +1,137 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Found is what a text was found in. Those that begin with it come first.
+type Found struct {
+	Nodes      []string `json:"nodes"`
+	Pods       []OnNode `json:"pods"`
+	Labels     []Tally  `json:"labels"` // of nodes, as key=value
+	Taints     []Tally  `json:"taints"`
+	Namespaces []Tally  `json:"namespaces"`
+	Workloads  []Tally  `json:"workloads"` // as namespace/Kind/name
+}
+
+// Tally is a text and how many nodes, or pods, have it.
+type Tally struct {
+	Text  string `json:"text"`
+	Count int    `json:"count"`
+}
+
+// Find looks for a text in the names of nodes, pods, namespaces and workloads and in labels and taints of nodes, and lists at most so
+// many of each. Pods may be named with their namespace before a slash.
+func (c *Cluster) Find(text string, most int) Found {
+	text = strings.ToLower(text)
+	var nodes []string
+	labelled, tainted, spaces, workloads := map[string]int{}, map[string]int{}, map[string]int{}, map[[2]string]int{}
+	for name, n := range c.nodes {
+		if n.info == nil {
+			continue
+		}
+		if strings.Contains(name, text) {
+			nodes = append(nodes, name)
+		}
+		for key, value := range n.info.labels {
+			if key != v1.LabelHostname { // the node's name once more
+				labelled[key+"="+value]++
+			}
+		}
+		for i := range n.info.taints {
+			tainted[n.info.taints[i].ToString()]++
+		}
+	}
+	var found []*Pod
+	for _, p := range c.pods {
+		if strings.Contains(p.searched(text), text) {
+			found = append(found, p)
+		}
+		spaces[p.eviction.Name.Namespace]++
+		if p.workload != "" {
+			workloads[[2]string{p.eviction.Name.Namespace, p.workload}]++
+		}
+	}
+	sortFound(nodes, text, func(name string) string { return name })
+	sortFound(found, text, func(p *Pod) string { return p.searched(text) })
+	all := Found{Nodes: nodes[:min(most, len(nodes))], Labels: tallies(labelled, text, most), Taints: tallies(tainted, text, most), Namespaces: tallies(spaces, text, most)}
+	for _, p := range found[:min(most, len(found))] {
+		row := c.onNode(p)
+		row.Node = p.eviction.Node
+		all.Pods = append(all.Pods, row)
+	}
+	named := map[string]int{}
+	for key, n := range workloads {
+		if _, name, _ := strings.Cut(key[1], "/"); strings.Contains(strings.ToLower(key[1]), text) || strings.Contains(name, text) {
+			named[key[0]+"/"+key[1]] = n
+		}
+	}
+	all.Workloads = tallies(named, "", most)
+	return all
+}
+
+// tallies are those that contain the text, the most frequent first.
+func tallies(counts map[string]int, text string, most int) []Tally {
+	var list []Tally
+	for words, n := range counts {
+		if strings.Contains(strings.ToLower(words), text) {
+			list = append(list, Tally{words, n})
+		}
+	}
+	slices.SortFunc(list, func(a, b Tally) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Text, b.Text)) })
+	return list[:min(most, len(list))]
+}
+
+// Select lists the nodes that a label selector matches, as kubectl writes it, and that have the taint, as key[=value][:Effect]. What is
+// empty selects all.
+func (c *Cluster) Select(selector, taint string) ([]string, error) {
+	matches, err := labels.Parse(selector)
+	if err != nil {
+		return nil, fmt.Errorf("selector %q: %w", selector, err)
+	}
+	names := []string{}
+	for _, name := range sortedNames(c.nodes) {
+		n := c.nodes[name]
+		if n.info != nil && matches.Matches(labels.Set(n.info.labels)) && (taint == "" || slices.ContainsFunc(n.info.taints, func(t v1.Taint) bool { return isTaint(&t, taint) })) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+func isTaint(t *v1.Taint, words string) bool {
+	rest, effect, hasEffect := strings.Cut(words, ":")
+	key, value, hasValue := strings.Cut(rest, "=")
+	return t.Key == key && (!hasEffect || string(t.Effect) == effect) && (!hasValue || t.Value == value)
+}
+
+// searched is what a text is looked for in.
+func (p *Pod) searched(text string) string {
+	if strings.Contains(text, "/") {
+		return p.eviction.Name.Namespace + "/" + p.eviction.Name.Name
+	}
+	return p.eviction.Name.Name
+}
+
+func sortFound[T any](list []T, text string, name func(T) string) {
+	slices.SortFunc(list, func(a, b T) int {
+		x, y := name(a), name(b)
+		return cmp.Or(-compareBool(strings.HasPrefix(x, text), strings.HasPrefix(y, text)), cmp.Compare(len(x), len(y)), cmp.Compare(x, y))
+	})
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
