@@ -14,12 +14,13 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/berth-k8s/berth/explain"
 	"github.com/berth-k8s/berth/manifest"
+	"github.com/berth-k8s/berth/record"
 	"github.com/berth-k8s/berth/simulate"
 	"github.com/berth-k8s/berth/snapshot"
+	"github.com/berth-k8s/berth/ui/live"
 	"github.com/berth-k8s/berth/whatif"
 )
 
@@ -32,18 +33,41 @@ const (
 
 // asker answers questions, one at a time: each reads the whole cluster, and holds it in memory while it is thought about.
 type asker struct {
-	client  *snapshot.Client
+	cluster clusterReader
 	options *Options
 	turn    chan struct{} // holds one token
 	asked   chan struct{} // one for each question that is there
 }
 
-func newAsker(config *rest.Config, o *Options) (*asker, error) {
-	client, err := snapshot.NewClient(config)
+func newAsker(cluster clusterReader, o *Options) *asker {
+	return &asker{cluster: cluster, options: o, turn: make(chan struct{}, 1), asked: make(chan struct{}, mostAsked)}
+}
+
+// clusterReader reads the cluster that questions are about, as it is or as it was at a time. What it could not read, it names.
+type clusterReader interface {
+	read(ctx context.Context, at time.Time) (set *manifest.Set, source simulate.Source, missing []string, err error)
+}
+
+// following reads a live cluster, of now.
+type following struct{ client *snapshot.Client }
+
+func (f following) read(ctx context.Context, _ time.Time) (*manifest.Set, simulate.Source, []string, error) {
+	s, err := f.client.Read(ctx, nil)
 	if err != nil {
-		return nil, err
+		return nil, simulate.Source{}, nil, err
 	}
-	return &asker{client: client, options: o, turn: make(chan struct{}, 1), asked: make(chan struct{}, mostAsked)}, nil
+	return s.Set, s.Source, s.Missing, nil
+}
+
+// recorded reads a recording.
+type recorded struct{ *live.Recording }
+
+func (r recorded) read(_ context.Context, at time.Time) (*manifest.Set, simulate.Source, []string, error) {
+	if at.After(r.Until) {
+		at = r.Until
+	}
+	set, err := record.At(r.Dir, at)
+	return set, simulate.Source{From: r.Dir, AsOf: metav1.NewTime(at)}, nil, err
 }
 
 // bounded lets in as many questions as are answered in a reasonable time, and refuses those beyond before anything of them is read.
@@ -60,7 +84,7 @@ func (a *asker) bounded(then http.HandlerFunc) http.HandlerFunc {
 }
 
 // ask reads the cluster and has the question answered. When the context ends, so does the work.
-func (a *asker) ask(ctx context.Context, read func([]string) (*manifest.Set, error),
+func (a *asker) ask(ctx context.Context, at time.Time, read func([]string) (*manifest.Set, error),
 	answer func(w *simulate.World, source simulate.Source) (any, error)) (any, []string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
@@ -70,20 +94,20 @@ func (a *asker) ask(ctx context.Context, read func([]string) (*manifest.Set, err
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
 	}
-	s, err := a.client.Read(ctx, nil)
+	set, source, missing, err := a.cluster.read(ctx, at)
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(s.Pods) > 10_000 {
+	if len(set.Pods) > 10_000 {
 		// Hundreds of megabytes that the next question may be a day away from needing again.
-		defer func() { s = nil; debug.FreeOSMemory() }()
+		defer func() { set = nil; debug.FreeOSMemory() }()
 	}
-	w, err := simulate.Open(s.Set, simulate.Options{Profiles: a.options.Profiles, Seed: 1, Now: s.AsOf.Time, Read: read, Allowance: allowance(ctx)})
+	w, err := simulate.Open(set, simulate.Options{Profiles: a.options.Profiles, Seed: 1, Now: source.AsOf.Time, Read: read, Allowance: allowance(ctx)})
 	if err != nil {
 		return nil, nil, err
 	}
-	said, err := answer(w, s.Source)
-	return said, s.Missing, err
+	said, err := answer(w, source)
+	return said, missing, err
 }
 
 // explain answers GET /api/explain?namespace=&name=&node=.
@@ -91,9 +115,9 @@ func (a *asker) explain(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	o := explain.Options{Namespace: cmp.Or(query.Get("namespace"), metav1.NamespaceDefault), Name: query.Get("name"), Node: query.Get("node")}
 	unasked := ""
-	said, missing, err := a.ask(r.Context(), nil, func(w *simulate.World, source simulate.Source) (any, error) {
+	said, missing, err := a.ask(r.Context(), momentOf(r), nil, func(w *simulate.World, source simulate.Source) (any, error) {
 		o.Source = source
-		if a.options.Decided != nil {
+		if a.options.Decided != nil && a.options.Recording == "" {
 			var err error
 			if o.Decided, err = a.options.Decided(r.Context(), o.Namespace, o.Name); err != nil {
 				unasked = "the scheduler's own word: " + err.Error() // the engine's needs no scheduler
@@ -162,7 +186,7 @@ func (a *asker) whatIf(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	said, missing, err := a.ask(r.Context(), q.read, func(w *simulate.World, source simulate.Source) (any, error) {
+	said, missing, err := a.ask(r.Context(), momentOf(r), q.read, func(w *simulate.World, source simulate.Source) (any, error) {
 		before := nodesOf(w)
 		forecast, err := whatif.Run(w, steps, whatif.Options{Source: source})
 		if err != nil {

@@ -68,7 +68,7 @@ func TestAManifestIsRefusedBeforeItIsExpanded(t *testing.T) {
 func TestAQuestionEndsWithItsRequest(t *testing.T) {
 	s, _ := serving(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, _, err := s.asker.ask(ctx, nil, func(w *simulate.World, source simulate.Source) (any, error) {
+	_, _, err := s.asker.ask(ctx, time.Time{}, nil, func(w *simulate.World, source simulate.Source) (any, error) {
 		cancel() // the browser goes away while the question is thought about
 		return whatif.Run(w, []whatif.Step{{Words: "pods", Operation: &simulate.Operation{AddPods: &simulate.AddPods{Count: 10, Like: "pod/web-1"}}}}, whatif.Options{Source: source})
 	})
@@ -76,7 +76,7 @@ func TestAQuestionEndsWithItsRequest(t *testing.T) {
 		t.Errorf("a forecast that nobody waits for: %v", err)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
-	_, _, err = s.asker.ask(ctx, nil, func(w *simulate.World, _ simulate.Source) (any, error) {
+	_, _, err = s.asker.ask(ctx, time.Time{}, nil, func(w *simulate.World, _ simulate.Source) (any, error) {
 		cancel()
 		w.Settle()
 		return explain.Of(w, explain.Options{Namespace: "default", Name: "web-1"})

@@ -8,8 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,7 +19,9 @@ import (
 
 	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/scheduler/decision"
+	"github.com/berth-k8s/berth/snapshot"
 	"github.com/berth-k8s/berth/ui/live"
+	"github.com/berth-k8s/berth/ui/model"
 	"github.com/berth-k8s/berth/whatif"
 )
 
@@ -35,31 +39,32 @@ type Options struct {
 	Parse func(args []string, namespace string) ([]whatif.Step, error)
 	// Decided asks the live scheduler what it decided of a pod; nil if there is none to ask, or it does not know. May be nil.
 	Decided func(ctx context.Context, namespace, name string) (*decision.Decision, error)
+	// Recording is the folder of one, which is shown in the place of a live cluster.
+	Recording string
 	// Version is Berth's.
 	Version string
 }
 
 // Server serves the page of a cluster.
 type Server struct {
-	options  Options
-	cluster  string // the API server's address
-	watcher  *live.Watcher
-	asker    *asker
-	listener net.Listener
-	epoch    string // tells the numbers of this process's frames from those of another
-	streams  chan struct{}
+	options Options
+	cluster string // the API server's address, or the recording's folder
+	watcher *live.Watcher
+	// recording is shown if it is not nil; then there is no watcher.
+	recording *live.Recording
+	asker     *asker
+	listener  net.Listener
+	epoch     string // tells the numbers of this process's frames from those of another
+	streams   chan struct{}
 }
 
 // mostStreams bounds the pages that are open at a time: each is a connection and a goroutine.
 const mostStreams = 200
 
-// Listen returns a server for the cluster of config. It listens already, so that URL is known.
+// Listen returns a server for the cluster of config, or for a recording, to which config is nothing. It listens already, so that URL
+// is known.
 func Listen(config *rest.Config, o Options) (*Server, error) {
-	watcher, err := live.New(config)
-	if err != nil {
-		return nil, err
-	}
-	asker, err := newAsker(config, &o)
+	s, err := showing(config, &o)
 	if err != nil {
 		return nil, err
 	}
@@ -77,10 +82,29 @@ func Listen(config *rest.Config, o Options) (*Server, error) {
 	}
 	random := make([]byte, 6)
 	_, _ = rand.Read(random) // never fails
-	return &Server{
-		options: o, cluster: config.Host, watcher: watcher, asker: asker, listener: listener, epoch: hex.EncodeToString(random),
-		streams: make(chan struct{}, mostStreams),
-	}, nil
+	s.options, s.listener, s.epoch, s.streams = o, listener, hex.EncodeToString(random), make(chan struct{}, mostStreams)
+	return s, nil
+}
+
+// showing is a server that knows what it shows, and does not listen yet.
+func showing(config *rest.Config, o *Options) (s *Server, err error) {
+	if o.Recording != "" {
+		s = &Server{cluster: o.Recording}
+		if s.recording, err = live.Open(o.Recording); err == nil {
+			s.asker = newAsker(recorded{s.recording}, o)
+		}
+		return s, err
+	}
+	s = &Server{cluster: config.Host}
+	if s.watcher, err = live.New(config); err != nil {
+		return nil, err
+	}
+	client, err := snapshot.NewClient(config)
+	if err != nil {
+		return nil, err
+	}
+	s.asker = newAsker(following{client}, o)
+	return s, nil
 }
 
 func (s *Server) secure() bool { return s.options.CertFile != "" }
@@ -118,7 +142,9 @@ func (s *Server) Run(ctx context.Context) error {
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		s.watcher.Run(watching)
+		if s.watcher != nil {
+			s.watcher.Run(watching)
+		}
 	}()
 	defer func() { stop(); <-watched }()
 	ended := context.AfterFunc(ctx, func() { _ = server.Close() })
@@ -140,7 +166,11 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { serveFile(w, "index.html", http.StatusOK) })
 	mux.HandleFunc("GET /{file}", func(w http.ResponseWriter, r *http.Request) { serveFile(w, r.PathValue("file"), http.StatusOK) })
 	mux.HandleFunc("GET /api/about", s.about)
-	mux.HandleFunc("GET /api/stream", s.stream)
+	if s.recording != nil {
+		mux.HandleFunc("GET /api/state", s.state)
+	} else {
+		mux.HandleFunc("GET /api/stream", s.stream)
+	}
 	mux.HandleFunc("GET /api/nodes/{name}", s.whenListed(s.node))
 	mux.HandleFunc("GET /api/select", s.whenListed(s.selected))
 	mux.HandleFunc("GET /api/find", s.whenListed(s.find))
@@ -155,7 +185,43 @@ func (s *Server) handler() http.Handler {
 }
 
 func (s *Server) about(w http.ResponseWriter, _ *http.Request) {
-	answer(w, http.StatusOK, map[string]any{"cluster": s.cluster, "version": s.options.Version})
+	about := map[string]any{"cluster": s.cluster, "version": s.options.Version}
+	if s.recording != nil {
+		about["recording"] = map[string]int64{"from": s.recording.From.UnixMilli(), "until": s.recording.Until.UnixMilli()}
+	}
+	answer(w, http.StatusOK, about)
+}
+
+// momentOf is the time that a question about a recording is about, in milliseconds since 1970; the end if it says none.
+func momentOf(r *http.Request) time.Time {
+	at, err := strconv.ParseInt(r.URL.Query().Get("at"), 10, 64)
+	if err != nil {
+		return time.UnixMilli(math.MaxInt64 / 2)
+	}
+	return time.UnixMilli(at)
+}
+
+// state is the cluster at a time of the recording.
+func (s *Server) state(w http.ResponseWriter, r *http.Request) {
+	state, err := s.recording.State(momentOf(r))
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	answer(w, http.StatusOK, state)
+}
+
+// look has the cluster looked at that the question is about.
+func (s *Server) look(w http.ResponseWriter, r *http.Request, look func(c *model.Cluster)) bool {
+	if s.recording == nil {
+		s.watcher.Look(look)
+		return true
+	}
+	err := s.recording.Look(momentOf(r), look)
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, err.Error())
+	}
+	return err == nil
 }
 
 // listedWithin is how long a question waits for a cluster that is being read.
@@ -166,7 +232,7 @@ func (s *Server) whenListed(then http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), listedWithin)
 		defer cancel()
-		if !s.watcher.Listed(ctx) {
+		if s.watcher != nil && !s.watcher.Listed(ctx) {
 			refuse(w, http.StatusServiceUnavailable, "the cluster has not been read yet")
 			return
 		}
@@ -175,28 +241,37 @@ func (s *Server) whenListed(then http.HandlerFunc) http.HandlerFunc {
 }
 
 func (s *Server) node(w http.ResponseWriter, r *http.Request) {
-	detail, ok := s.watcher.Node(r.PathValue("name"))
-	if !ok {
+	var detail *model.NodeDetail
+	ok := false
+	switch looked := s.look(w, r, func(c *model.Cluster) { detail, ok = c.Node(r.PathValue("name")) }); {
+	case !looked:
+	case !ok:
 		refuse(w, http.StatusNotFound, "there is no node of that name")
-		return
+	default:
+		answer(w, http.StatusOK, detail)
 	}
-	answer(w, http.StatusOK, detail)
 }
 
 // mostFound is how many nodes and pods a search lists: more is not read.
 const mostFound = 20
 
 func (s *Server) find(w http.ResponseWriter, r *http.Request) {
-	answer(w, http.StatusOK, s.watcher.Find(r.URL.Query().Get("q"), mostFound))
+	var found model.Found
+	if s.look(w, r, func(c *model.Cluster) { found = c.Find(r.URL.Query().Get("q"), mostFound) }) {
+		answer(w, http.StatusOK, found)
+	}
 }
 
 func (s *Server) selected(w http.ResponseWriter, r *http.Request) {
-	nodes, err := s.watcher.Select(r.URL.Query().Get("labels"), r.URL.Query().Get("taint"))
-	if err != nil {
+	var nodes []string
+	var err error
+	switch looked := s.look(w, r, func(c *model.Cluster) { nodes, err = c.Select(r.URL.Query().Get("labels"), r.URL.Query().Get("taint")) }); {
+	case !looked:
+	case err != nil:
 		refuse(w, http.StatusBadRequest, err.Error())
-		return
+	default:
+		answer(w, http.StatusOK, map[string]any{"nodes": nodes})
 	}
-	answer(w, http.StatusOK, map[string]any{"nodes": nodes})
 }
 
 func answer(w http.ResponseWriter, status int, document any) {

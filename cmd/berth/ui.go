@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
 
 	"github.com/berth-k8s/berth/scheduler/decision"
 	"github.com/berth-k8s/berth/ui"
@@ -30,6 +31,7 @@ type pageFlags struct {
 	tokenFile string
 	config    string
 	scheduler string
+	recording string
 	options   ui.Options
 }
 
@@ -48,6 +50,7 @@ address everybody on this machine may open the page; on any other a token is
 needed, which is part of the address that is printed.`,
 		Example: `  berth ui
   berth ui --port 9000
+  berth ui -f recording
   berth ui --address 0.0.0.0 --tls-cert-file ui.crt --tls-private-key-file ui.key --allowed-host ui.example.com`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.run(cmd) },
@@ -59,6 +62,7 @@ needed, which is part of the address that is printed.`,
 	flags.StringSliceVar(&p.options.Names, "allowed-host", nil, "host name under which the page may be asked for, beside localhost (repeatable)")
 	flags.StringVar(&p.options.CertFile, "tls-cert-file", "", "certificate for HTTPS (default: plain HTTP)")
 	flags.StringVar(&p.options.KeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
+	flags.StringVarP(&p.recording, "filename", "f", "", "folder of a recording, as berth record makes it, shown in the place of a live cluster, with a slider through its time")
 	flags.StringVar(&p.config, "config", "", "the scheduler's configuration file, for explanations and forecasts")
 	flags.StringVar(&p.scheduler, "scheduler-url", "", "the scheduler's endpoints, as http://127.0.0.1:10251, to ask what it decided (default: those of berth up)")
 	p.to.addFlags(flags)
@@ -73,12 +77,14 @@ func (p *pageFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := p.to.config("berth-ui")
-	if err != nil {
-		return err
+	var cfg *rest.Config // a recording needs no cluster
+	if p.recording == "" {
+		if cfg, err = p.to.config("berth-ui"); err != nil {
+			return err
+		}
 	}
 	p.options.Profiles, p.options.Parse, p.options.Version = configuration.Profiles, parseOnPage, currentVersion().Version
-	p.options.Decided = p.decided
+	p.options.Decided, p.options.Recording = p.decided, p.recording
 	p.options.Address = net.JoinHostPort(p.address, strconv.Itoa(p.port))
 	server, err := ui.Listen(cfg, p.options)
 	if err != nil && !cmd.Flags().Changed("port") {

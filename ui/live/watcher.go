@@ -259,23 +259,9 @@ func (w *Watcher) Listed(ctx context.Context) bool {
 	}
 }
 
-// Node returns the details of a node.
-func (w *Watcher) Node(name string) (*model.NodeDetail, bool) {
+// Look shows the cluster as it is.
+func (w *Watcher) Look(look func(c *model.Cluster)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.cluster.Node(name)
-}
-
-// Select lists the nodes of a label selector and a taint.
-func (w *Watcher) Select(selector, taint string) ([]string, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.cluster.Select(selector, taint)
-}
-
-// Find looks for a text in what nodes and pods are named and marked with.
-func (w *Watcher) Find(text string, most int) model.Found {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.cluster.Find(text, most)
+	look(w.cluster)
 }

@@ -167,6 +167,18 @@ func (c *Cluster) PodSeen(now time.Time, p *Pod) {
 	c.core.Step(now, eviction.PodSeen{Pod: p.eviction})
 }
 
+// PodGoneNamed takes out the pod of a name.
+func (c *Cluster) PodGoneNamed(now time.Time, name types.NamespacedName) {
+	if uid, ok := c.names[name]; ok {
+		c.PodGone(now, uid)
+	}
+}
+
+// Lasting has what happened in so long a time kept as a whole, the longer it is, the coarser.
+func (c *Cluster) Lasting(length time.Duration) {
+	c.history.every = max(Every, (length/(mostMoments-1)).Truncate(Every)+Every)
+}
+
 // PodGone takes a pod out.
 func (c *Cluster) PodGone(now time.Time, uid types.UID) {
 	p := c.pods[uid]

@@ -1,0 +1,84 @@
+package record
+
+import (
+	"errors"
+	"iter"
+	"path/filepath"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// Step is one thing that a recording tells.
+type Step struct {
+	At time.Time
+	// Begins: a session begins. What is told until Began is all there was then.
+	Begins, Began bool
+	// Object is a Node or a Pod as it was from then on; with Gone, of what went, the name.
+	Object metav1.Object
+	Gone   bool
+}
+
+var errEnough = errors.New("enough")
+
+// Play tells of the nodes and pods of sessions what a watch would have told, in the order of time.
+func Play(dir string, sessions []Session) iter.Seq2[Step, error] {
+	return func(yield func(Step, error) bool) {
+		for i := range sessions {
+			if err := playSession(filepath.Join(dir, sessions[i].Folder), &sessions[i], yield); err != nil {
+				if !errors.Is(err, errEnough) {
+					yield(Step{}, err)
+				}
+				return
+			}
+		}
+	}
+}
+
+func playSession(folder string, s *Session, yield func(Step, error) bool) error {
+	tell := func(step Step) error {
+		if !yield(step, nil) {
+			return errEnough
+		}
+		return nil
+	}
+	if err := tell(Step{At: s.Began.Time, Begins: true}); err != nil {
+		return err
+	}
+	for _, resource := range []string{"nodes", "pods"} {
+		err := readList(filepath.Join(folder, resource+".json"), func(text []byte) error {
+			o, _, err := decoded(text)
+			if err != nil {
+				return err
+			}
+			return tell(Step{At: s.Began.Time, Object: o})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := tell(Step{At: s.Began.Time, Began: true}); err != nil {
+		return err
+	}
+	return replay(folder, s.Until.Add(time.Hour), func(c *Change) error {
+		o, kind, err := decoded(c.Object)
+		if err != nil || kind != "Node" && kind != "Pod" {
+			return err
+		}
+		return tell(Step{At: c.At.Time, Object: o, Gone: c.Type != "Set"})
+	})
+}
+
+func decoded(text []byte) (o metav1.Object, kind string, err error) {
+	var object runtime.Object
+	if object, _, err = scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil); err != nil {
+		return nil, "", err
+	}
+	o, ok := object.(metav1.Object)
+	if !ok {
+		return nil, "", errors.New("an object without a name")
+	}
+	return o, object.GetObjectKind().GroupVersionKind().Kind, nil
+}
