@@ -1,7 +1,8 @@
 // How a node is drawn.
 
-import {contrast, fill, isDark, kindColour, kindOf, signs, zoneColour} from './colours.js';
-import {percent, share} from './format.js';
+import {contrast, fill, isDark, kindColour, kindOf, mixed, signsOf, zoneColour} from './colours.js';
+import {count, percent, pairOf, share, stranded} from './format.js';
+import {without} from './names.js';
 
 const font = 'system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif';
 
@@ -11,8 +12,11 @@ export function colourOf(node, view, zone) {
     case 'taint': return kindColour(kindOf(node));
     case 'zone': return zoneColour(zone);
   }
-  return fill(share(node[view.metric]));
+  return fill(partOf(node, view));
 }
+
+// partOf is the share that the view shows of a node.
+const partOf = (node, view) => (view.colour === 'stranded' ? stranded(node).part : share(pairOf(node, view.metric)));
 
 export function drawTitle(pen, group, words, width, index, ink, view) {
   pen.clearRect(0, group.y, width, 24);
@@ -35,41 +39,78 @@ export function drawCell(pen, cell, size, row, view, ink) {
   if (!row) return;
   const change = view.plan?.of(cell.name);
   const node = change?.then ? {...row, ...change.then} : row;
-  const faded = view.marked ? !view.marked.has(cell.name) : view.plan ? !change : false;
-  pen.globalAlpha = faded ? 0.22 : 1;
-  const colour = colourOf(node, view, cell.zone);
-  if (size.kind === 'card') card(pen, cell, size, node, colour, view, ink);
-  else tile(pen, cell, size, node, colour, view);
+  const faded = view.marked ? !view.marked.has(cell.name) : view.selected ? !view.selected.has(cell.name) : view.plan ? !change : false;
+  let colour = colourOf(node, view, cell.zone);
+  if (faded) colour = mixed(colour, ink.ground, 0.2); // not by transparency: what is written stays readable
+  if (size.kind === 'card') card(pen, cell, size, node, colour, view, ink, faded);
+  else if (size.kind === 'tile') tile(pen, cell, size, node, colour, view, ink);
+  else dot(pen, cell, size, node, colour, view, ink);
   marks(pen, cell, size, node, change, ink);
-  pen.globalAlpha = 1;
 }
 
-function tile(pen, cell, size, node, colour, view) {
-  const radius = size.kind === 'tile' ? 5 : size.w > 12 ? 3 : size.w > 8 ? 2 : 1;
+function ground(pen, cell, size, colour, radius, view) {
   pen.fillStyle = colour;
   pen.beginPath();
   pen.roundRect(cell.x, cell.y, size.w, size.h, radius);
   pen.fill();
-  if (view.colour === 'fill') { // the palest must be seen on its ground
+  if (view.colour === 'fill' || view.colour === 'stranded') { // the palest must be seen on its ground
     pen.strokeStyle = isDark() ? 'rgb(255 255 255 / 0.10)' : 'rgb(20 40 70 / 0.14)';
     pen.lineWidth = 1;
     pen.stroke();
   }
-  if (size.kind === 'dot') {
-    const sign = view.colour === 'taint' ? signs[kindOf(node)] : '';
-    if (sign && size.w >= 12) centred(pen, sign, cell, size, contrast(colour), size.w - 2);
-    return;
+}
+
+// dot has no words, and one sign at most: what matters most of the node.
+function dot(pen, cell, size, node, colour, view, ink) {
+  ground(pen, cell, size, colour, size.w > 12 ? 3 : size.w > 8 ? 2 : 1, view);
+  if (!isReady(node)) { hatch(pen, cell.x, cell.y, size.w, size.h, contrast(colour)); return; }
+  const [sign] = signsOf(node);
+  if (!sign) return;
+  if (size.w >= 13) centred(pen, sign, cell, size, contrast(colour), size.w - 3);
+  else if (view.colour !== 'taint') { // too small for a sign: a bar for a taint or cordon, a corner for pressure
+    pen.fillStyle = contrast(colour);
+    const thick = Math.max(2, Math.round(size.h / 4));
+    if (sign === '▲') corner(pen, cell.x, cell.y + size.h, -Math.ceil(size.w * 0.7), pen.fillStyle);
+    else pen.fillRect(cell.x + 1, cell.y + (size.h - thick) / 2, size.w - 2, thick);
+  }
+}
+
+// tile has the name, the share, and signs; a node that is not ready has a hatched edge, where nothing is written.
+function tile(pen, cell, size, node, colour, view, ink) {
+  ground(pen, cell, size, colour, 5, view);
+  let right = cell.x + size.w - 5;
+  if (!isReady(node)) {
+    pen.save();
+    pen.beginPath();
+    pen.roundRect(cell.x, cell.y, size.w, size.h, 5);
+    pen.clip();
+    hatch(pen, cell.x + size.w - 11, cell.y, 11, size.h, contrast(colour));
+    pen.restore();
+    right -= 11;
   }
   pen.fillStyle = contrast(colour);
   pen.textBaseline = 'alphabetic';
   pen.textAlign = 'left';
   pen.font = '600 11px ' + font;
-  pen.fillText(clip(pen, node.name, size.w - 10), cell.x + 6, cell.y + (size.h > 40 ? 17 : 14));
+  const top = node.leaving > 0 ? Math.min(right, cell.x + size.w - 14) : right;
+  pen.fillText(clip(pen, named(node, view), top - cell.x - 6), cell.x + 6, cell.y + (size.h > 40 ? 17 : 14));
   pen.font = '10px ' + font;
-  pen.globalAlpha *= 0.85;
-  pen.fillText(percent(share(node[view.metric])), cell.x + 6, cell.y + size.h - 7);
-  pen.globalAlpha /= 0.85;
+  const words = percent(partOf(node, view));
+  pen.fillText(words, cell.x + 6, cell.y + size.h - 7);
+  const from = cell.x + 6 + pen.measureText(words).width + 4;
+  pen.font = '700 11px ' + font;
+  pen.textAlign = 'right';
+  for (const sign of signsOf(node)) {
+    if (right - 9 < from) break;
+    pen.fillText(sign, right, cell.y + size.h - 6);
+    right -= 11;
+  }
 }
+
+const isReady = (node) => node.ready === undefined || node.ready === 'True';
+
+// named is a node's name without what all have in common, where names do not fit as they are.
+const named = (node, view) => (view.common ? without(node.name, view.common) : node.name);
 
 function centred(pen, sign, cell, size, colour, height) {
   pen.fillStyle = colour;
@@ -80,7 +121,7 @@ function centred(pen, sign, cell, size, colour, height) {
 }
 
 // card has the node's name, bars for CPU and memory, and what there is to say of it in a line.
-function card(pen, cell, size, node, colour, view, ink) {
+function card(pen, cell, size, node, colour, view, ink, faded) {
   const {x, y} = cell;
   pen.fillStyle = ink.card;
   pen.strokeStyle = ink.line;
@@ -95,6 +136,7 @@ function card(pen, cell, size, node, colour, view, ink) {
   pen.clip();
   pen.fillStyle = colour;
   pen.fillRect(x, y, 7, size.h);
+  if (!isReady(node)) hatch(pen, x, y, 7, size.h, contrast(colour));
   pen.restore();
   const left = x + 17, right = x + size.w - 12;
   pen.textBaseline = 'alphabetic';
@@ -107,13 +149,17 @@ function card(pen, cell, size, node, colour, view, ink) {
   pen.textAlign = 'left';
   pen.font = '600 13px ' + font;
   pen.fillStyle = ink.text;
-  pen.fillText(clip(pen, node.name, room), left, y + 21);
-  bar(pen, 'CPU', share(node.cpu), left, right, y + 38, ink);
-  bar(pen, 'Mem', share(node.memory), left, right, y + 54, ink);
+  pen.fillText(clip(pen, named(node, view), room), left, y + 21);
+  const other = node.others && view.metric in node.others ? view.metric : null; // in the place of memory
+  bar(pen, 'CPU', share(node.cpu), left, right, y + 38, ink, faded);
+  bar(pen, other ? short(other) : 'Mem', share(other ? node.others[other] : node.memory), left, right, y + 54, ink, faded);
   note(pen, node, left, right, y + size.h - 12, ink);
 }
 
-function bar(pen, label, part, left, right, y, ink) {
+// short is a resource's name in three letters or so: nvidia.com/gpu is gpu.
+const short = (name) => name.replace(/^.*\//, '').slice(0, 4);
+
+function bar(pen, label, part, left, right, y, ink, faded) {
   pen.font = '10px ' + font;
   pen.textAlign = 'left';
   pen.fillStyle = ink.quiet;
@@ -126,7 +172,8 @@ function bar(pen, label, part, left, right, y, ink) {
   pen.roundRect(from, y - 7, to - from, 6, 3);
   pen.fill();
   if (part <= 0) return;
-  pen.fillStyle = fill(Math.max(0.35, part));
+  const colour = fill(Math.max(0.35, part));
+  pen.fillStyle = faded ? mixed(colour, ink.card, 0.2) : colour;
   pen.beginPath();
   pen.roundRect(from, y - 7, Math.max(4, (to - from) * Math.min(1, part)), 6, 3);
   pen.fill();
@@ -138,6 +185,7 @@ function note(pen, node, left, right, y, ink) {
   if (kind === 'unready') words.push(node.ready === undefined ? 'new node' : 'not ready');
   if (node.cordoned) words.push('cordoned');
   words.push(...(node.trouble || []), ...node.taints.filter((t) => !t.startsWith('node.kubernetes.io/')));
+  for (const [name, [requested, all]] of Object.entries(node.others || {})) if (/gpu|accelerator|tpu/i.test(name)) words.push(`${short(name).toUpperCase()} ${count(requested)}/${count(all)}`);
   pen.font = '11px ' + font;
   pen.textAlign = 'left';
   if (!words.length) return;
@@ -149,14 +197,12 @@ function note(pen, node, left, right, y, ink) {
     left += 13;
   }
   pen.fillStyle = ink.text;
-  pen.fillText(clip(pen, words.join('  '), right - left), left, y);
+  pen.fillText(clipEnd(pen, words.join('  '), right - left), left, y);
 }
 
 // marks say what must be seen whatever the colours stand for.
 function marks(pen, cell, size, node, change, ink) {
   const {x, y} = cell;
-  if (node.ready !== undefined && node.ready !== 'True' && size.kind !== 'card') hatch(pen, x, y, size, ink);
-  else if (node.cordoned && size.kind !== 'card') line(pen, x, y + size.h, x + size.w, y, 1.25);
   if (node.leaving > 0 || change?.out > 0) corner(pen, x + size.w, y, Math.max(4, Math.min(12, size.w / 2.5)), ink.mark);
   if (change?.in > 0) corner(pen, x, y + size.h, -Math.max(4, Math.min(12, size.w / 2.5)), ink.come);
   if (change?.removed) {
@@ -182,11 +228,12 @@ export function drawTally(pen, cell, size, change, ink) {
   pen.font = '700 12px ' + font;
   const width = pen.measureText(label).width + 12;
   const x = cell.x + size.w - width - 4, y = cell.y + size.h - 22;
-  pen.fillStyle = change.in && !change.out ? ink.come : ink.mark;
+  const colour = change.in && !change.out ? ink.come : ink.mark;
+  pen.fillStyle = colour;
   pen.beginPath();
   pen.roundRect(x, y, width, 18, 9);
   pen.fill();
-  pen.fillStyle = contrast(pen.fillStyle);
+  pen.fillStyle = contrast(colour);
   pen.textAlign = 'center';
   pen.textBaseline = 'middle';
   pen.fillText(label, x + width / 2, y + 9.5);
@@ -201,12 +248,12 @@ function corner(pen, x, y, side, colour) {
   pen.fill();
 }
 
-function hatch(pen, x, y, size, ink) {
+function hatch(pen, x, y, width, height, colour) {
   pen.save();
   pen.beginPath();
-  pen.roundRect(x, y, size.w, size.h, 2);
+  pen.rect(x, y, width, height);
   pen.clip();
-  for (let i = -size.h; i < size.w; i += 5) line(pen, x + i, y + size.h, x + i + size.h, y, 1.2, ink.text);
+  for (let i = -height; i < width; i += 5) line(pen, x + i, y + height, x + i + height, y, 1.2, colour);
   pen.restore();
 }
 
@@ -219,8 +266,16 @@ function line(pen, x1, y1, x2, y2, width, colour) {
   pen.stroke();
 }
 
-// clip shortens a text to a width.
+// clip shortens a text to a width. Names differ at their end, which is kept.
 function clip(pen, words, width) {
+  if (pen.measureText(words).width <= width) return words;
+  let n = words.length;
+  while (n > 1 && pen.measureText('…' + words.slice(-n)).width > width) n--;
+  return '…' + words.slice(-n);
+}
+
+// clipEnd shortens a text that is read from its beginning.
+function clipEnd(pen, words, width) {
   if (pen.measureText(words).width <= width) return words;
   let n = words.length;
   while (n > 1 && pen.measureText(words.slice(0, n) + '…').width > width) n--;

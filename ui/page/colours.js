@@ -17,8 +17,21 @@ export const kindNames = {
   free: 'no taint', prefer: 'PreferNoSchedule', noSchedule: 'NoSchedule', noExecute: 'NoExecute', cordoned: 'cordoned', unready: 'not ready',
 };
 
-// signs are drawn into cells that have room.
-export const signs = {free: '', prefer: '~', noSchedule: '–', noExecute: '×', cordoned: '/', unready: '!'};
+// signs are drawn into cells that have room, whatever the colours stand for.
+export const signs = {free: '', prefer: '~', noSchedule: '–', noExecute: '×', cordoned: '/', unready: '!', pressure: '▲'};
+
+// signsOf are those of a node, what matters most first.
+export function signsOf(node) {
+  const kind = kindOf(node), list = [];
+  if (node.trouble?.length) list.push(signs.pressure);
+  if (kind !== 'free' && kind !== 'unready') list.push(signs[kind]);
+  if (node.cordoned && kind !== 'cordoned') list.push(signs.cordoned);
+  if (kind === 'unready') {
+    const taints = kindOf({...node, ready: 'True', cordoned: false, taints: node.taints.filter((t) => !t.startsWith('node.kubernetes.io/'))});
+    if (taints !== 'free') list.push(signs[taints]);
+  }
+  return list;
+}
 
 let dark = false;
 export function setDark(on) { dark = on; }
@@ -55,12 +68,32 @@ export const zoneColour = (index) => hues[index % hues.length];
 // Text and lines on the map, which CSS does not reach.
 export function inks() {
   return dark
-    ? {text: '#e6eaf2', quiet: '#93a0b8', line: '#34415a', card: '#182131', mark: '#ff8f4d', come: '#63b3ff', focus: '#ffffff', track: '#263145'}
-    : {text: '#1b2333', quiet: '#5d6880', line: '#d5dce8', card: '#ffffff', mark: '#c8500a', come: '#0b62b8', focus: '#101828', track: '#e8edf4'};
+    ? {text: '#e6eaf2', quiet: '#93a0b8', line: '#34415a', card: '#182131', ground: '#0d131d', mark: '#ff8f4d', come: '#63b3ff', focus: '#ffffff', track: '#263145'}
+    : {text: '#1b2333', quiet: '#5d6880', line: '#d5dce8', card: '#ffffff', ground: '#f3f5f9', mark: '#b5480a', come: '#0b62b8', focus: '#101828', track: '#e8edf4'};
 }
 
-// contrast is black or white, whichever can be read on a colour.
+// parts are the red, green and blue of a colour as CSS writes it.
+const parts = (colour) => (colour.startsWith('#') ? hex(colour) : colour.match(/[\d.]+/g).slice(0, 3).map(Number));
+
+// luminance is as WCAG defines it, from 0 to 1.
+function luminance(colour) {
+  const [r, g, b] = parts(colour).map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+
+// ratio is the contrast of two colours, from 1 to 21.
+export function ratio(a, b) {
+  const [x, y] = [luminance(a), luminance(b)].sort((p, q) => q - p);
+  return (x + 0.05) / (y + 0.05);
+}
+
+// contrast is black or white, whichever is read better on a colour: one of them has 4.5 to 1 on any.
 export function contrast(colour) {
-  const [r, g, b] = colour.startsWith('#') ? hex(colour) : colour.match(/\d+/g).map(Number);
-  return 0.299 * r + 0.587 * g + 0.114 * b > 150 ? '#10151f' : '#ffffff';
+  return ratio(colour, '#000000') > ratio(colour, '#ffffff') ? '#000000' : '#ffffff';
+}
+
+// mixed is a colour of which so much is seen on its ground.
+export function mixed(colour, ground, share) {
+  const a = parts(colour), b = parts(ground);
+  return 'rgb(' + a.map((c, i) => Math.round(c * share + b[i] * (1 - share))).join(' ') + ')';
 }

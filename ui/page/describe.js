@@ -1,15 +1,18 @@
 // A node in a sentence, for those who do not see the map.
 
-import {cpu, memory, percent, plural, share} from './format.js';
+import {count, cpu, memory, percent, plural, share, stranded} from './format.js';
 
 export function describe(node, change) {
   const words = [node.name, node.zone ? 'zone ' + node.zone : 'no zone'];
   words.push(node.ready === 'True' ? 'ready' : node.ready === undefined ? 'new' : 'not ready');
   if (node.cordoned) words.push('cordoned');
-  words.push(`CPU ${percent(share(node.cpu))} of ${cpu(node.cpu[1])}`, `memory ${percent(share(node.memory))} of ${memory(node.memory[1])}`);
+  words.push(`CPU ${percent(share(node.cpu))} of ${cpu(node.cpu[1])} requested`, `memory ${percent(share(node.memory))} of ${memory(node.memory[1])} requested`);
+  for (const [name, [requested, all]] of Object.entries(node.others || {})) words.push(`${name} ${count(requested)} of ${count(all)} requested`);
   words.push(plural(node.pods[0], 'pod') + ' of ' + node.pods[1]);
   words.push(node.taints.length ? 'taints ' + node.taints.join(' and ') : 'no taints');
   if (node.trouble?.length) words.push('conditions ' + node.trouble.join(' and '));
+  const room = stranded(node);
+  if (room.part >= 0.25) words.push(room.cpu > 0 ? `${cpu(room.cpu)} CPU stranded` : `${memory(room.memory)} of memory stranded`);
   if (node.leaving) words.push(plural(node.leaving, 'pod') + ' leaving');
   if (change) {
     if (change.removed) words.push('in the forecast: removed');

@@ -22,7 +22,18 @@ export function memory(bytes) {
   return String(bytes);
 }
 
-export const share = ([used, all]) => (all > 0 ? used / all : 0);
+export const share = ([requested, all]) => (all > 0 ? requested / all : 0);
+
+// pairOf is what is requested and what there is of a resource: cpu, memory, pods, or one of the others.
+export const pairOf = (node, metric) => (['cpu', 'memory', 'pods'].includes(metric) ? node[metric] : node.others?.[metric] || [0, 0]);
+
+// stranded is the room that is left of CPU and memory but that no pod can get, because there is less of another resource: what goes
+// beyond the smallest share that is left of any. {part, cpu, memory}; part is the larger share of the two.
+export function stranded(node) {
+  const left = (pair) => (pair?.[1] > 0 ? Math.max(0, 1 - pair[0] / pair[1]) : 1);
+  const cpuLeft = left(node.cpu), memoryLeft = left(node.memory), least = Math.min(cpuLeft, memoryLeft, left(node.pods));
+  return {part: Math.max(cpuLeft, memoryLeft) - least, cpu: (cpuLeft - least) * (node.cpu?.[1] || 0), memory: (memoryLeft - least) * (node.memory?.[1] || 0)};
+}
 
 export function percent(fraction) {
   const p = fraction * 100;

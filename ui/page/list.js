@@ -6,16 +6,17 @@ const headHeight = 32; // which stays at the top, above the rows
 
 export class List {
   // columns: {key, title, width, cell(row) → text or node, sort(row), end, tick(row, element)}; open(row) is where Enter leads.
-  constructor({label, columns, key, height = 34, sort = '', descending = false, open, empty, classOf}) {
-    Object.assign(this, {columns, key, height, sort, descending, open, empty, classOf});
+  // arrange(rows, column, sign), if given, sorts in the place of the list: column is undefined where the reader has chosen none.
+  constructor({label, columns, key, height = 34, sort = '', descending = false, open, empty, classOf, arrange}) {
+    Object.assign(this, {columns, key, height, sort, descending, open, empty, classOf, arrange});
     this.rows = [];
     this.shown = new Map(); // by key: {element, row, cells}
     this.heads = columns.map((c) => this.#head(c));
     this.inner = h('div', {role: 'rowgroup', class: 'rows'});
     this.blank = h('div', {class: 'blank small', hidden: true});
     const heads = h('div', {role: 'rowgroup', class: 'heads'}, h('div', {role: 'row', class: 'row head'}, this.heads));
-    this.scroller = h('div', {class: 'list-scroll', tabindex: '0', role: 'presentation'}, heads, this.inner, this.blank);
-    this.element = h('div', {role: 'table', class: 'list', 'aria-label': label}, this.scroller);
+    this.scroller = h('div', {class: 'list-scroll', tabindex: '0', role: 'table', 'aria-label': label}, heads, this.inner);
+    this.element = h('div', {class: 'list'}, this.scroller, this.blank);
     this.element.style.setProperty('--columns', columns.map((c) => c.width || '1fr').join(' '));
     this.scroller.addEventListener('scroll', () => this.draw(), {passive: true});
     this.scroller.addEventListener('keydown', (e) => this.#key(e));
@@ -28,7 +29,7 @@ export class List {
     head.append(h('button', {type: 'button', onclick: () => {
       this.descending = this.sort === column.key ? !this.descending : Boolean(column.end);
       this.sort = column.key;
-      this.set(this.rows);
+      this.set(this.given);
     }}, column.title));
     return head;
   }
@@ -51,9 +52,12 @@ export class List {
 
   // set shows these rows, sorted as the reader chose.
   set(rows) {
+    this.given = rows = [...rows];
     const column = this.columns.find((c) => c.key === this.sort && c.sort);
-    if (column) {
-      const sign = this.descending ? -1 : 1, by = column.compare || ((a, b) => (a < b ? -1 : a > b ? 1 : 0));
+    const sign = this.descending ? -1 : 1;
+    if (this.arrange) rows = this.arrange(rows, column, sign);
+    else if (column) {
+      const by = column.compare || ((a, b) => (a < b ? -1 : a > b ? 1 : 0));
       rows = [...rows].sort((a, b) => sign * by(column.sort(a), column.sort(b)));
     }
     this.columns.forEach((c, i) => {
@@ -61,10 +65,11 @@ export class List {
       else this.heads[i].removeAttribute('aria-sort');
     });
     this.rows = rows;
-    this.element.setAttribute('aria-rowcount', String(rows.length + 1));
+    this.scroller.setAttribute('aria-rowcount', String(rows.length + 1));
     this.element.dataset.rows = String(rows.length);
     this.inner.style.setProperty('height', rows.length * this.height + 'px');
     this.blank.hidden = rows.length > 0;
+    this.element.classList.toggle('empty', !rows.length);
     if (!rows.length && this.empty) replace(this.blank, this.empty());
     this.draw();
   }

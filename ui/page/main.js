@@ -1,40 +1,77 @@
 // The page: what is where, and what follows from what.
 
 import {h, link, radios, remembered, replace, text} from './dom.js';
-import {count, cpu, memory, natural, percent, plural, share} from './format.js';
-import {contrast, fill, kindColour, kindNames, kindOf, setDark, signs, zoneColour} from './colours.js';
+import {count, natural, plural, span, time} from './format.js';
+import {setDark} from './colours.js';
 import {describe} from './describe.js';
-import {Events, Evictions, NodeTable, Queue, blank, tabs} from './lists.js';
+import {Filters} from './filters.js';
+import {Keys} from './keys.js';
+import {drawLegend} from './legend.js';
+import {Events, Evictions, NodeTable, blank, tabs} from './lists.js';
 import {Map2D} from './map.js';
 import {NodeView} from './node.js';
 import {PodView} from './pod.js';
+import {Player} from './player.js';
+import {Queue} from './queue.js';
+import {read, write} from './address.js';
 import {Search} from './search.js';
 import {Store} from './store.js';
+import {Strip} from './strip.js';
+import {drawSummary} from './summary.js';
 import {WhatIf} from './whatif.js';
 import {ask, follow} from './stream.js';
 
 const $ = (id) => document.getElementById(id);
 const store = new Store();
-const view = {colour: remembered.get('colour', 'fill'), metric: remembered.get('metric', 'cpu'), shape: remembered.get('shape', 'map'), plan: null, marked: null, chosen: ''};
+const choices = {colour: 'fill', metric: 'cpu', shape: 'map'};
+const view = {plan: null, marked: null, selected: null, chosen: ''};
+for (const [key, usual] of Object.entries(choices)) view[key] = read(key) || remembered.get(key, usual);
 
-const map = new Map2D($('map'), store, view, {open: (name) => { location.hash = link('node', name); }, hover: tip});
-const table = new NodeTable(store, view);
+const filters = new Filters(store);
+const map = new Map2D($('map'), store, view, {open: (name) => { location.hash = link('node', name); }, hover: tip, named: () => legend()});
+const table = new NodeTable(store, view, filters);
 $('nodes').append(table.element);
+$('node-filter').append(filters.nodeBar);
+const strip = new Strip($('strip'), store);
+const keys = new Keys();
 const whatIf = new WhatIf(store, view, {planned});
-const lists = {queue: new Queue(store), evictions: new Evictions(store), events: new Events(store), 'what-if': whatIf};
-let shown, shownTab, route = '';
+const lists = {queue: new Queue(store, filters), evictions: new Evictions(store, filters), events: new Events(store, filters), 'what-if': whatIf};
+let shown, shownTab, route = '', cluster = '';
 
 // The stage: map or table, and what colours mean.
 
-radios($('colour'), [['fill', 'Fill'], ['taint', 'Taints'], ['zone', 'Zones']], view.colour, (value) => { choose('colour', value); });
-radios($('metric'), [['cpu', 'CPU'], ['memory', 'Memory'], ['pods', 'Pods']], view.metric, (value) => { choose('metric', value); });
+radios($('colour'), [['fill', 'Requested'], ['stranded', 'Stranded'], ['taint', 'Taints'], ['zone', 'Zones']], view.colour, (value) => { choose('colour', value); });
+const setMetric = radios($('metric'), [['cpu', 'CPU'], ['memory', 'Memory'], ['pods', 'Pods']], view.metric, (value) => { choose('metric', value); });
 radios($('shape'), [['map', 'Map'], ['table', 'Table']], view.shape, (value) => { choose('shape', value); });
 
 function choose(what, value) {
   view[what] = value;
   remembered.set(what, value);
+  write({[what]: value === choices[what] ? '' : value});
   stage();
 }
+
+// others offers the resources beside CPU, memory and pods that any node has.
+function others() {
+  const names = new Set();
+  for (const node of store.nodes.values()) for (const name of Object.keys(node.others || {})) names.add(name);
+  const list = [...names].sort(natural), box = $('others');
+  box.hidden = !list.length || $('metric').hidden;
+  const drawn = JSON.stringify([list, view.metric]);
+  if (drawn === box.dataset.drawn) return;
+  box.dataset.drawn = drawn;
+  replace(box, h('option', {value: ''}, 'Others'), list.map((name) => h('option', {value: name, selected: name === view.metric}, name)));
+  box.classList.toggle('on', names.has(view.metric));
+  setMetric(view.metric, false);
+}
+$('others').addEventListener('change', (event) => choose('metric', event.target.value || 'cpu'));
+
+filters.addEventListener('change', () => {
+  view.selected = filters.nodes;
+  shown?.update?.();
+  table.update();
+  map.redraw();
+});
 
 function stage() {
   const known = store.summary !== null, empty = known && store.nodes.size === 0;
@@ -42,6 +79,7 @@ function stage() {
   $('nodes').hidden = !known || empty || view.shape !== 'table';
   $('blank').hidden = known && !empty;
   $('metric').hidden = view.colour !== 'fill' || view.shape !== 'map';
+  others();
   $('colour').hidden = view.shape !== 'map';
   if (empty) replace($('blank'), blank('No nodes yet', 'They appear here as they register. On a machine to try: berth nodes --count 3'));
   legend();
@@ -49,24 +87,7 @@ function stage() {
   map.redraw();
 }
 
-function legend() {
-  const box = $('legend');
-  box.hidden = view.shape !== 'map' || !store.nodes.size;
-  if (box.hidden) return;
-  const entry = (colour, words, sign) => h('span', {class: 'entry'}, h('i', {class: 'swatch', style: {background: colour, color: contrast(colour)}}, sign || ''), words);
-  const also = [h('span', {class: 'entry'}, h('i', {class: 'swatch corner'}), 'pods leaving'), h('span', {class: 'entry'}, h('i', {class: 'swatch hatched'}), 'not ready'), h('span', {class: 'entry'}, h('i', {class: 'swatch struck'}), 'cordoned')];
-  if (view.colour === 'fill') {
-    const ramp = Array.from({length: 24}, (_, i) => h('i', {style: {background: fill(i / 23)}}));
-    replace(box, h('span', {class: 'entry'}, '0 %', h('span', {class: 'ramp', 'aria-hidden': 'true'}, ramp), '100 % requested'), also);
-  } else if (view.colour === 'taint') {
-    const counts = new Map();
-    for (const node of store.nodes.values()) counts.set(kindOf(node), (counts.get(kindOf(node)) || 0) + 1);
-    replace(box, Object.entries(kindNames).map(([kind, words]) => entry(kindColour(kind), `${words} ${count(counts.get(kind) || 0)}`, signs[kind])), also[0]);
-  } else {
-    const zones = [...new Set([...store.nodes.values()].map((n) => n.zone))].sort(natural);
-    replace(box, zones.slice(0, 12).map((zone, i) => entry(zoneColour(i), zone || 'no zone')), zones.length > 12 ? h('span', {class: 'entry'}, `and ${zones.length - 12} more`) : null, also);
-  }
-}
+function legend() { drawLegend($('legend'), store, view); }
 
 function tip(node, event) {
   const box = $('tip');
@@ -87,7 +108,7 @@ function planned(plan) {
   box.hidden = !plan;
   if (plan) {
     replace(box, h('b', {}, 'What if'), h('code', {}, plan.forecast.operations.join('; ')), h('span', {class: 'grow'}),
-      h('button', {type: 'button', class: 'small', onclick: () => planned(null)}, 'Back to now'));
+      h('button', {type: 'button', class: 'small', onclick: () => { write({forecast: '', in: ''}); whatIf.asked = ''; planned(null); }}, 'Back to now'));
   }
   map.relayout();
 }
@@ -108,12 +129,23 @@ function go() {
     shownTab = lists[kind] ? kind : 'queue';
     shown = lists[shownTab];
   }
-  replace($('body'), shown.element);
+  replace($('body'), kind in lists && kind !== 'what-if' || !rest.length && shownTab !== 'what-if' ? filters.bar : null, shown.element);
+  if (shown === whatIf) whatIf.load();
   if (shown.update && store.summary) shown.update();
   drawTabs();
   if (route.length > 2) pane('panel');
   map.overlay();
-  document.title = (rest.length ? rest[rest.length - 1] + ' · ' : '') + 'Berth';
+  title();
+}
+
+// title says where one is: what is shown, of which cluster.
+function title() {
+  const [kind = '', ...rest] = location.hash.replace(/^#\/?/, '').split('/').map(decoded);
+  const n = {queue: store.summary?.pending, evictions: store.summary?.leaving}[shownTab];
+  const what = kind === 'node' && rest[0] ? 'Node ' + rest[0] : kind === 'pod' && rest[1] ? `Pod ${rest[0]}/${rest[1]}`
+    : (tabs(store).find((t) => t.id === shownTab)?.title || '') + (n ? ` (${count(n)})` : '');
+  const words = [what, cluster, 'Berth'].filter(Boolean).join(' · ');
+  if (document.title !== words) document.title = words;
 }
 
 function decoded(words) {
@@ -163,31 +195,6 @@ function pane(which) {
 }
 for (const b of document.querySelectorAll('.panes button')) b.addEventListener('click', () => pane(b.dataset.to));
 
-// Numbers at the top.
-
-function summary() {
-  const s = store.summary;
-  const tiles = [
-    ['Nodes', count(s.nodes), s.ready === s.nodes ? 'all ready' : count(s.nodes - s.ready) + ' not ready', s.ready === s.nodes ? '' : 'bad'],
-    ['Pods', count(s.pods), 'on nodes', ''],
-    ['Waiting', count(s.pending), s.pending ? 'without a node' : 'none', s.pending ? 'warn' : ''],
-    ['Leaving', count(s.leaving), s.leaving ? 'have to go' : 'none', s.leaving ? 'warn' : ''],
-    ['CPU', percent(share(s.cpu)), `${cpu(s.cpu[0])} of ${cpu(s.cpu[1])}`, '', share(s.cpu)],
-    ['Memory', percent(share(s.memory)), `${memory(s.memory[0])} of ${memory(s.memory[1])}`, '', share(s.memory)],
-  ];
-  const box = $('summary');
-  while (box.children.length < tiles.length) {
-    box.append(h('div', {class: 'tile'}, h('span', {class: 'label'}), h('b', {}), h('span', {class: 'note'}), h('span', {class: 'meter', 'aria-hidden': 'true'}, h('i', {}))));
-  }
-  tiles.forEach(([label, value, note, kind, part], i) => {
-    const [l, v, n, m] = box.children[i].children;
-    text(l, label); text(v, value); text(n, note);
-    box.children[i].className = 'tile ' + kind;
-    m.hidden = part === undefined;
-    if (part !== undefined) m.firstChild.style.setProperty('width', Math.min(100, part * 100) + '%');
-  });
-}
-
 // What comes from the server.
 
 let refresh = 0;
@@ -198,11 +205,12 @@ store.addEventListener('change', ({detail}) => {
     document.body.dataset.states = String(Number(document.body.dataset.states || 0) + 1); // how often all had to be read anew
     stage();
   }
-  summary();
+  drawSummary($('summary'), store.summary);
   map.changed(detail.nodes, detail.shape);
   shown?.changed?.(detail);
   due.lists ||= detail[shownTab === 'what-if' ? 'none' : shownTab] && lists[shownTab] === shown;
   due.table ||= detail.nodes.size > 0;
+  due.others ||= detail.shape || detail.nodes.size > 0 && store.nodes.size < 500;
   due.legend ||= detail.nodes.size > 0 && view.colour !== 'fill' || detail.shape;
   if (detail.shape && !detail.fresh) stage();
   // Long lists are sorted anew twice a second at most, short ones at once.
@@ -215,10 +223,15 @@ function update() {
   if (due.table && view.shape === 'table') table.update();
   if (due.legend) legend();
   due.lists = due.table = due.legend = false;
+  filters.update();
+  if (due.others) others();
+  due.others = false;
+  strip.plan();
   drawTabs();
+  title();
 }
 
-let connected = false, watches = null;
+let connected = false, watches = null, heard = 0, since = 0;
 
 function status() {
   const box = $('status');
@@ -226,29 +239,61 @@ function status() {
   const state = !connected ? (store.summary ? 'lost' : 'connecting') : !watches?.listed ? 'reading' : blind ? 'lost' : 'live';
   box.dataset.state = state;
   text(box, {lost: connected ? 'Cluster not seen' : 'Connection lost', connecting: 'Connecting', reading: `Reading ${count(watches?.read || 0)}`, live: 'Live'}[state]);
-  const notice = $('notice');
-  notice.hidden = true;
-  if (!connected && store.summary) say(notice, 'The connection to berth is lost. What is shown may be outdated; it goes on by itself as soon as berth answers.');
-  else if (lost.length && connected) say(notice, lost.map(([what, why]) => `No changes of ${what} are seen: ${why}.`).join(' '));
+  const out = !connected && store.summary ? 'berth' : connected && lost.length ? 'cluster' : '';
+  $('notice').hidden = !out;
+  if (out === 'berth') say(heard, 'The connection to berth is lost. What is shown may be outdated; it goes on by itself as soon as berth answers.');
+  else if (out) say(Math.min(...lost.map(([what]) => watches.since?.[what] || store.now())), lost.map(([what, why]) => `No changes of ${what} are seen: ${why}.`).join(' '));
   if (!store.summary) {
     $('blank').hidden = false;
     replace($('blank'), state === 'reading' ? blank('Reading the cluster', plural(watches?.read || 0, 'object') + ' so far') : blank('Connecting', 'to the server of this page'));
   }
 }
 
-function say(notice, words) {
-  notice.hidden = false;
-  text(notice, words);
+// say says what is not seen, and since when.
+function say(from, words) {
+  since = from;
+  text($('notice-words'), `Since ${time(from)}: ${words}`);
+  outage();
 }
 
-follow({
-  onDelta: (delta) => store.apply(delta),
-  onWatch: (w) => { watches = w; status(); },
-  onBeat: (now) => store.tick(now),
-  onStatus: (on) => { if (on !== connected) { connected = on; status(); } },
-});
+function outage() {
+  if (!$('notice').hidden && store.frozen === null) text($('notice-age'), `(${span(Date.now() - since)})`);
+}
 
-setInterval(() => { if (!document.hidden) shown?.tick?.(); }, 250);
+// begin follows the live cluster, or opens the recording that is shown in its place.
+async function begin() {
+  let about;
+  for (let wait = 500; !about; wait = Math.min(2 * wait, 10000)) {
+    about = await ask('/api/about').catch(() => null);
+    if (!about) await new Promise((done) => setTimeout(done, wait));
+  }
+  cluster = about.cluster.replace(/^https?:\/\//, '');
+  text($('where'), cluster);
+  title();
+  if (!about.recording) {
+    follow({
+      onDelta: (delta) => store.apply(delta),
+      onWatch: (w) => { watches = w; status(); },
+      onBeat: (now) => store.tick(now),
+      onStatus: (on, last) => { if (on !== connected) { connected = on; heard = last || Date.now(); status(); } },
+    });
+    return;
+  }
+  $('status').dataset.state = 'recording';
+  text($('status'), 'Recording');
+  const player = new Player($('player'), store, about.recording, {failed: (why) => {
+    $('notice').hidden = !why;
+    text($('notice-words'), why ? 'This time cannot be shown: ' + why : '');
+    text($('notice-age'), '');
+  }});
+  strip.until = about.recording.until;
+  strip.go = (at) => player.seek(at);
+  strip.wide(about.recording.until - about.recording.from);
+}
+
+
+setInterval(() => { if (!document.hidden) { shown?.tick?.(); outage(); } }, 250);
+setInterval(() => { if (!document.hidden) strip.plan(); }, 5000);
 
 // Light and dark.
 
@@ -263,6 +308,7 @@ function theme() {
   button.title = button.getAttribute('aria-label');
   legend();
   map.redraw();
+  strip.plan();
 }
 $('theme').addEventListener('click', () => {
   const order = ['system', 'light', 'dark'];
@@ -272,19 +318,30 @@ $('theme').addEventListener('click', () => {
 system.addEventListener('change', theme);
 
 addEventListener('hashchange', go);
+// The way back may lead to another forecast or filter.
+addEventListener('popstate', () => {
+  filters.load();
+  if (shown === whatIf) whatIf.load();
+});
 const elsewhere = (event) => event.target.closest?.('input, textarea, select') || event.ctrlKey || event.metaKey || event.altKey;
 // On release, so that the key itself is not typed into the field.
 addEventListener('keyup', (event) => { if (event.key === '/' && !elsewhere(event)) $('search').focus(); });
 addEventListener('keydown', (event) => {
   if (elsewhere(event)) return;
+  if (event.key === '?') keys.open();
   if (event.key === 'm') { pane('stage'); $('map').querySelector('.scroller')?.focus(); }
   if (event.key === 'Escape' && (route.startsWith('#/node/') || route.startsWith('#/pod/'))) location.hash = link(shownTab);
 });
 
-new Search($('search'), $('found'), {ask, open: (hash) => { location.hash = hash; }});
+$('help').addEventListener('click', () => keys.open());
+new Search($('search'), $('found'), {ask, open: (hash) => { location.hash = hash; }, filter: (values) => {
+  filters.set(values);
+  if (!values.labels && !values.taint && !['queue', 'evictions', 'events'].includes(shownTab)) location.hash = link('queue');
+}});
 shownTab = 'queue';
 theme();
 status();
 go();
+if (read('forecast') && shown !== whatIf) whatIf.load();
 pane(location.hash.length > 2 && innerWidth < 900 ? 'panel' : 'stage');
-ask('/api/about').then((about) => text($('where'), about.cluster.replace(/^https?:\/\//, ''))).catch(() => {});
+begin();

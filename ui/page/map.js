@@ -6,12 +6,13 @@ import {inks, isDark} from './colours.js';
 import {layout, at, step} from './layout.js';
 import {drawCell, drawTally, drawTitle} from './cell.js';
 import {drawFlows} from './flows.js';
+import {common} from './names.js';
 import {describe} from './describe.js';
 
 export class Map2D {
   // view says how to colour: {colour, metric, plan, marked}.
-  constructor(element, store, view, {open, hover}) {
-    Object.assign(this, {element, store, view, open, hover});
+  constructor(element, store, view, {open, hover, named}) {
+    Object.assign(this, {element, store, view, open, hover, named});
     this.dirty = new Set();
     this.all = true; // everything has to be drawn
     this.stale = true; // the layout has to be made
@@ -151,6 +152,7 @@ export class Map2D {
     if (this.view.plan) for (const node of this.view.plan.added.values()) nodes.push(node);
     this.layout = layout(nodes, width, height);
     this.ratio = Math.min(devicePixelRatio || 1, 3);
+    this.names(nodes);
     for (const canvas of [this.base, this.top]) {
       canvas.width = width * this.ratio;
       canvas.height = height * this.ratio;
@@ -164,6 +166,17 @@ export class Map2D {
     this.element.dataset.nodes = String(this.layout.cells.length);
     this.stale = false;
     this.all = true;
+  }
+
+  // names decides whether names fit as they are, or are written without what all have in common.
+  names(nodes) {
+    const {kind, w} = this.layout.size, room = kind === 'card' ? w - 92 : w - 12;
+    const pen = this.base.getContext('2d');
+    pen.font = `600 ${kind === 'card' ? 13 : 11}px system-ui, sans-serif`;
+    const longest = nodes.reduce((a, n) => (n.name.length > a.length ? n.name : a), '');
+    const short = kind !== 'dot' && pen.measureText(longest).width > room;
+    this.view.common = short ? common(nodes.map((n) => n.name)) : null;
+    this.named?.();
   }
 
   zoneText(group) {

@@ -1,10 +1,11 @@
-// The search field: nodes and pods by a part of their name.
+// The search field: nodes, pods and workloads by a part of their name, and namespaces, labels and taints to filter by.
 
 import {h, link, replace} from './dom.js';
+import {plural} from './format.js';
 
 export class Search {
-  constructor(input, box, {ask, open}) {
-    Object.assign(this, {input, box, ask, open});
+  constructor(input, box, {ask, open, filter}) {
+    Object.assign(this, {input, box, ask, open, filter});
     this.at = -1;
     input.addEventListener('input', () => { clearTimeout(this.timer); this.timer = setTimeout(() => this.find(), 120); });
     input.addEventListener('focus', () => { if (input.value) this.find(); });
@@ -21,14 +22,19 @@ export class Search {
     try {
       found = await this.ask('/api/find?' + new URLSearchParams({q: words}), undefined, this.asking.signal);
     } catch { return; }
+    const tally = (kind, list, values) => (list || []).slice(0, 4).map((t) => ({name: t.text, note: `${kind}, ${plural(t.count, kind === 'label' || kind === 'taint' ? 'node' : 'pod')}`, filter: values(t.text)}));
     const entries = [
       ...(found.nodes || []).slice(0, 8).map((name) => ({href: link('node', name), name, note: 'node'})),
-      ...(found.pods || []).slice(0, 12).map((p) => ({href: link('pod', p.namespace, p.name), name: p.namespace === 'default' ? p.name : p.namespace + '/' + p.name, note: p.node ? 'pod on ' + p.node : 'pod, ' + (p.status || 'waiting')})),
+      ...tally('workload', found.workloads, (w) => ({workload: w.replace(/^default\//, '')})),
+      ...(found.pods || []).slice(0, 8).map((p) => ({href: link('pod', p.namespace, p.name), name: p.namespace === 'default' ? p.name : p.namespace + '/' + p.name, note: p.node ? 'pod on ' + p.node : 'pod, ' + (p.status || 'pending')})),
+      ...tally('namespace', found.namespaces, (namespace) => ({namespace})),
+      ...tally('label', found.labels, (labels) => ({labels})),
+      ...tally('taint', found.taints, (taint) => ({taint})),
     ];
     this.entries = entries;
     this.at = entries.length ? 0 : -1;
     replace(this.box, entries.map((e, i) => h('div', {role: 'option', id: 'found-' + i, onpointerdown: (event) => { event.preventDefault(); this.take(i); }}, h('span', {class: 'name'}, e.name), h('span', {class: 'quiet'}, e.note))),
-      entries.length ? null : h('div', {class: 'none'}, 'Nothing of that name'));
+      entries.length ? null : h('div', {class: 'none'}, 'Nothing is called or marked like that'));
     this.box.hidden = false;
     this.input.setAttribute('aria-expanded', 'true');
     this.choose();
@@ -59,7 +65,9 @@ export class Search {
   }
 
   take(i) {
-    this.open(this.entries[i].href);
+    const entry = this.entries[i];
+    if (entry.href) this.open(entry.href);
+    else this.filter(entry.filter);
     this.input.value = '';
     this.close();
     this.input.blur();

@@ -7,13 +7,15 @@ export class Store extends EventTarget {
     this.queue = new Map();
     this.evictions = new Map();
     this.events = []; // the newest first
+    this.history = []; // moments, the oldest first: [at, evictions, preemptions, nodes failed, pending]
     this.summary = null;
+    this.frozen = null; // the time that is looked at in a recording
     this.ahead = 0; // by how much this machine's clock is ahead of the server's
     this.words = new Map(); // long messages, each kept once
   }
 
   // now is the server's time: deadlines are by that clock.
-  now() { return Date.now() - this.ahead; }
+  now() { return this.frozen ?? Date.now() - this.ahead; }
 
   tick(serverNow) { this.ahead = Date.now() - serverNow; }
 
@@ -23,7 +25,7 @@ export class Store extends EventTarget {
     this.summary = delta.summary;
     const fresh = Boolean(delta.fresh);
     if (fresh) {
-      this.nodes.clear(); this.queue.clear(); this.evictions.clear(); this.words.clear(); this.events = [];
+      this.nodes.clear(); this.queue.clear(); this.evictions.clear(); this.words.clear(); this.events = []; this.history = [];
     }
     const nodes = new Set();
     let shape = fresh; // nodes came, went or moved
@@ -41,6 +43,7 @@ export class Store extends EventTarget {
     this.#rows(this.queue, delta.queue);
     this.#rows(this.evictions, delta.evictions);
     this.#happened(delta.events || []);
+    this.#passed(delta.history || []);
     this.dispatchEvent(new CustomEvent('change', {detail: {
       fresh, shape, nodes, queue: fresh || Boolean(delta.queue), evictions: fresh || Boolean(delta.evictions), events: fresh || Boolean(delta.events?.length),
       touched: delta,
@@ -61,6 +64,14 @@ export class Store extends EventTarget {
     if (known !== undefined) return known;
     this.words.set(words, words);
     return words;
+  }
+
+  // #passed takes in moments, of which the first may be one that is known already.
+  #passed(moments) {
+    if (!moments.length) return;
+    while (this.history.length && this.history[this.history.length - 1][0] >= moments[0][0]) this.history.pop();
+    this.history.push(...moments);
+    if (this.history.length > 4320) this.history.splice(0, this.history.length - 2160);
   }
 
   #happened(events) {

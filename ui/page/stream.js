@@ -16,7 +16,7 @@ export function follow({onDelta, onWatch, onBeat, onStatus}) {
     source.addEventListener('watch', data(onWatch));
     source.addEventListener('beat', data((beat) => onBeat(beat.now)));
     source.addEventListener('error', () => {
-      onStatus(false);
+      onStatus(false, heard);
       // The browser comes back by itself unless the server refused: a token, or too many pages.
       if (source.readyState === EventSource.CLOSED) again();
     });
@@ -41,7 +41,7 @@ export function follow({onDelta, onWatch, onBeat, onStatus}) {
 
   setInterval(() => {
     if (Date.now() - heard < silence) return;
-    onStatus(false); // a connection that died unnoticed, or a machine that slept
+    onStatus(false, heard); // a connection that died unnoticed, or a machine that slept
     source.close();
     open();
   }, 2000);
@@ -63,8 +63,12 @@ async function send(path, options) {
   }
 }
 
+let moment = null; // of a recording, that questions are about
+export function setMoment(at) { moment = at; }
+
 // ask puts a question to the server; what it refuses is an Error with its words.
 export async function ask(path, body, signal) {
+  if (moment !== null) path += (path.includes('?') ? '&' : '?') + 'at=' + moment;
   const answer = await send(path, body === undefined ? {signal} : {
     method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(body), signal,
   });

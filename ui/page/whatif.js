@@ -6,6 +6,7 @@ import {count, cpu, memory, moment, percent, plural, span} from './format.js';
 import {Plan} from './flows.js';
 import {List} from './list.js';
 import {blank} from './lists.js';
+import {read, write} from './address.js';
 import {ask} from './stream.js';
 import {command} from './pod.js';
 
@@ -47,6 +48,18 @@ export class WhatIf {
     this.fields();
   }
 
+  // load puts in, and asks, what the address says.
+  load() {
+    const words = read('forecast');
+    if (words === this.asked || !words && !this.asked) return;
+    this.asked = words;
+    this.words.value = words;
+    this.namespace.value = read('in') || 'default';
+    this.typed();
+    if (words) this.ask();
+    else { replace(this.answer); this.planned(null); }
+  }
+
   // preset puts an operation in and asks.
   preset(words) {
     this.words.value = words;
@@ -86,6 +99,8 @@ export class WhatIf {
     this.asking?.abort();
     this.asking = new AbortController();
     const operations = split(this.words.value);
+    this.asked = this.words.value.trim();
+    write({forecast: this.asked, in: this.namespace.value.trim() === 'default' ? '' : this.namespace.value.trim()});
     replace(this.answer, h('p', {class: 'thinking'}, 'Reading the cluster and playing it through …'));
     this.go.disabled = true;
     this.builder.open = false; // the answer needs the room
@@ -111,7 +126,7 @@ export class WhatIf {
         (b.broken ? ' is broken by the loss of ' : ' stands in the way of ') + some(b.pods || []))))) : null,
       f.chosen?.length ? part('Cheapest to lose', h('ul', {class: 'plain'}, f.chosen.map((c) => h('li', {}, nodeLink(c.node), `: ${plural(c.evicted, 'pod')} to move, ${c.pending} left pending`)))) : null,
       (f.fills || []).map((fill) => part(`${count(fill.placed)} like ${fill.like} find room`, h('p', {}, fill.stops ? 'The next one does not: ' + fill.stops : `On ${plural(Object.keys(fill.nodes || {}).length, 'node')}.`))),
-      table('Who leaves', f.leaving, leavingColumns), table('Left without a node', f.pending, pendingColumns), table('Placed', f.placed, placedColumns),
+      table('Who leaves', f.leaving, leavingColumns), table('Left pending', f.pending, pendingColumns), table('Placed', f.placed, placedColumns),
       f.notes?.length ? h('ul', {class: 'plain quiet'}, f.notes.map((n) => h('li', {}, n))) : null,
       h('div', {class: 'same'}, h('span', {class: 'quiet'}, 'The same on the command line'), command('berth what-if ' + f.operations.join(' '))),
       h('p', {class: 'source'}, `Read as of ${moment(Date.parse(f.source.asOf))}; ${f.settled ? 'nothing more happens after ' : 'looked ahead '}${after(f.for)}.`, missing?.length ? ' Not read: ' + missing.join('; ') : ''));
@@ -177,7 +192,7 @@ const pendingColumns = [
   {key: 'before', title: '', width: '72px', end: true, cell: (p) => (p.before ? 'as now' : 'new')},
 ];
 const placedColumns = [
-  {key: 'pod', title: 'Pod', width: 'minmax(0, 1fr)', cell: (p) => two(podLink(p.namespace, p.name), p.before ? 'waits now' : 'new')},
+  {key: 'pod', title: 'Pod', width: 'minmax(0, 1fr)', cell: (p) => two(podLink(p.namespace, p.name), p.before ? 'pending now' : 'new')},
   {key: 'on', title: 'On', width: 'minmax(0, 0.7fr)', cell: (p) => nodeLink(p.node)},
   {key: 'after', title: 'After', width: '76px', end: true, cell: (p) => after(p.after)},
 ];

@@ -171,6 +171,7 @@ func TestALostConnectionIsSaidAndTakenUpWhereItWas(t *testing.T) {
 	wire.set(true)
 	p.wait("document.querySelector('#status').dataset.state === 'lost'")
 	p.shows("#notice", "The connection to berth is lost")
+	p.wait(`/^Since \d\d:\d\d:\d\d: /.test(document.querySelector('#notice').textContent) && / s\)$/.test(document.querySelector('#notice').textContent)`)
 	c.SetNode(1, func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "meanwhile", Effect: v1.TaintEffectNoSchedule}} })
 	wire.set(false)
 	p.wait("document.querySelector('#status').dataset.state === 'live' && document.querySelector('#notice').hidden")

@@ -57,7 +57,7 @@ func TestTheQueueSaysWhyAndThePodIsExplained(t *testing.T) {
 
 func TestEvictionsAreCountedDown(t *testing.T) {
 	p := ofCluster(t, "#/evictions", desk)
-	p.shows("#body", "Nobody has to leave")
+	p.shows("#body", "No pod has to leave")
 	apply(t, podManifest("guest", "  nodeName: node-2\n  tolerations: [{key: leave, operator: Exists, effect: NoExecute, tolerationSeconds: 3000}]\n"))
 	kubectl(t, "taint", "nodes", "node-2", "leave=soon:NoExecute")
 	p.shows("#body .row:not(.head)", "guest")
@@ -71,7 +71,7 @@ func TestEvictionsAreCountedDown(t *testing.T) {
 	p.wait(`/^in 4\d:\d\d$/.test(document.querySelector('#body .countdown.big').textContent)`)
 	kubectl(t, "taint", "nodes", "node-2", "leave-")
 	p.click("#tabs [data-tab=evictions]")
-	p.shows("#body", "Nobody has to leave")
+	p.shows("#body", "No pod has to leave")
 }
 
 func TestANodeAndItsPods(t *testing.T) {
