@@ -1,0 +1,20 @@
+package model
+
+import (
+	"testing"
+	"time"
+)
+
+// What is kept, not only what is told, is bounded.
+func TestWhatIsKeptOfHistoryIsBounded(t *testing.T) {
+	var h history
+	for i := range 20 * mostMoments {
+		h.count(time.Unix(int64(i)*10, 0), evictions)
+	}
+	if len(h.moments) > 2*mostMoments || len(h.last()) != mostMoments {
+		t.Errorf("%d moments are kept, %d told", len(h.moments), len(h.last()))
+	}
+	if last := h.last()[mostMoments-1]; last[momentAt] != int64(20*mostMoments-1)*10_000 || last[evictions] != 1 {
+		t.Errorf("the last is %v", last)
+	}
+}
