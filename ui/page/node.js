@@ -68,7 +68,7 @@ export class NodeView {
         h('span', {class: 'chip'}, age(this.store.now() - node.created) + ' old'),
         h('button', {type: 'button', class: 'small', onclick: () => this.whatIf(`drain node/${node.name} --ignore-daemonsets --force`)}, 'What if it were drained?')));
     replace(this.facts,
-      section('Room', h('div', {class: 'rooms'}, node.resources.filter((r) => r.allocatable !== '0' || r.requested !== '0').map((r) => room(r, node)))),
+      section('Requested', h('div', {class: 'rooms'}, node.resources.filter((r) => r.allocatable !== '0' || r.requested !== '0').map((r) => room(r, node)))),
       section('Taints', node.taintList.length ? h('ul', {class: 'plain'}, node.taintList.map((t) => this.#taint(t))) : h('p', {class: 'quiet'}, 'None: every pod may come.')),
       section('Conditions', h('ul', {class: 'plain'}, node.conditions.map((c) => condition(c)))),
       this.#more('Labels', Object.entries(node.labels || {}).sort((a, b) => natural(a[0], b[0])).map(([k, v]) => [k, v])),
@@ -109,13 +109,13 @@ function section(title, ...children) {
 
 // room is how much of a resource is requested; what of it is pod overhead is hatched.
 function room(r, node) {
-  const used = Math.min(1, r.share), over = Math.min(used, r.overShare);
+  const requested = Math.min(1, r.share), over = Math.min(requested, r.overShare);
   const [write, key] = {cpu: [cpu, 'CPU'], memory: [memory, 'Memory']}[r.name] || [];
   const overhead = write && node.podList.reduce((sum, p) => sum + p['overhead' + key], 0);
   const amounts = write ? node[r.name].map(write) : [r.requested, r.allocatable];
   return [
     h('span', {class: 'label', title: r.name}, r.name),
-    h('span', {class: 'meter wide', 'aria-hidden': 'true'}, h('i', {style: {width: (used - over) * 100 + '%'}}), over ? h('i', {class: 'over', style: {width: over * 100 + '%'}}) : null),
+    h('span', {class: 'meter wide', 'aria-hidden': 'true'}, h('i', {style: {width: (requested - over) * 100 + '%'}}), over ? h('i', {class: 'over', style: {width: over * 100 + '%'}}) : null),
     h('span', {class: 'amount'}, `${amounts[0]} of ${amounts[1]}`),
     h('span', {class: 'quiet'}, percent(r.share) + (overhead ? `, ${write(overhead)} overhead` : '')),
   ];

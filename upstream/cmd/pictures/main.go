@@ -48,7 +48,7 @@ var (
 
 func ofScene(trainer string) []picture {
 	return []picture{
-		{name: "page", view: desk, when: "document.querySelector('#body .list').dataset.rows >= 3"},
+		{name: "page", view: desk, when: "document.querySelector('#body .list').dataset.pods >= 3"},
 		{name: "page-evictions", hash: "#/evictions", view: dark, do: []string{"document.querySelector('#colour [data-value=taint]').click()"}, when: "document.querySelector('#body .countdown')"},
 		{name: "page-explain", hash: "#/pod/default/" + trainer, view: desk, when: "document.querySelector('.suggestions')"},
 		{name: "page-node", hash: "#/node/node-4", view: dark, when: "document.querySelector('#body .list').dataset.rows > 5"},
