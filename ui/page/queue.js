@@ -8,7 +8,8 @@ import {List} from './list.js';
 import {decisive, reasonOf} from './reasons.js';
 import {read, write} from './address.js';
 
-const before = (a, b) => b.priority - a.priority || a.created - b.created || natural(a.name, b.name);
+// Names come last and decide often: a plain comparison, since that of numbers in them takes ten times as long.
+const before = (a, b) => b.priority - a.priority || a.created - b.created || (a.name < b.name ? -1 : a.name > b.name ? 1 : 0);
 
 export class Queue {
   constructor(store, filters) {

@@ -33,6 +33,7 @@ export function decisive(p) {
 // reasonOf is what a message has in common with others: the decisive reason, without numbers and names.
 export function reasonOf(p) {
   if (!p.message) return p.reason || 'not tried yet';
-  const {list} = reasonsOf(p.message);
-  return (list.length ? list[0].words : p.message).replace(/\{[^}]*\}/g, '').replace(/\s+/g, ' ').replace(/[.\s]+$/, '').trim();
+  const known = reasonsOf(p.message);
+  known.common ??= (known.list.length ? known.list[0].words : p.message).replace(/\{[^}]*\}/g, '').replace(/\s+/g, ' ').replace(/[.\s]+$/, '').trim();
+  return known.common;
 }
