@@ -112,17 +112,19 @@ func (p *player) until(at time.Time) error {
 			case err != nil:
 				return err
 			case !more:
+				p.show(p.at)
 				p.show(at)
 				return nil
 			}
 			p.ahead = &step
 		}
 		if p.ahead.At.After(at) {
+			p.show(p.at)
 			p.show(at)
 			return nil
 		}
-		if p.ahead.At.Sub(p.at) >= model.Every { // what was pending meanwhile is part of what happened
-			p.show(p.ahead.At)
+		if p.ahead.At.Sub(p.at) >= time.Second { // what was pending meanwhile is part of what happened, from when on it was
+			p.show(p.at)
 		}
 		p.take(p.ahead)
 		p.at = p.ahead.At

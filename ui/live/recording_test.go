@@ -94,7 +94,7 @@ func TestARecordingIsShownAsItWasAtAnyTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	evicted := slices.IndexFunc(state.History, func(m model.Moment) bool { return m[1] == 1 && m[0] == noon.Add(30*time.Second).UnixMilli() })
-	pending := slices.IndexFunc(state.History, func(m model.Moment) bool { return m[4] == 1 })
+	pending := slices.IndexFunc(state.History, func(m model.Moment) bool { return m[4] == 1 && m[0] == noon.Add(40*time.Second).UnixMilli() })
 	if evicted < 0 || pending < 0 {
 		t.Errorf("what happens in all of the recording is known at its beginning: %v", state.History)
 	}

@@ -75,7 +75,7 @@ export class Strip {
     const sum = [0, 0, 0, 0];
     let before = 0;
     for (const m of this.store.history) {
-      if (m[0] >= to) break;
+      if (m[0] > to) break;
       before = m[4];
       if (m[0] < from) continue;
       for (let k = 0; k < 3; k++) sum[k] += m[k + 1];
