@@ -29,7 +29,7 @@ func podText(name, on, conditions string) string {
 }
 
 // recording is a folder with two sessions: from 0 to 100 s and from 200 to 300 s. In the first a pod is evicted and another comes; the
-// second has another node.
+// second has another node, and a pod that is pending to the end.
 func recording(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -59,6 +59,7 @@ func recording(t *testing.T) string {
 		change(40, "Set", podText("web-2", "", ""))+change(60, "Set", nodeText("node-1", `{"key":"late","effect":"NoSchedule"}`)))
 	write("sessions/b/nodes.json", list(nodeText("node-2", "")))
 	write("sessions/b/pods.json", list())
+	write("sessions/b/changes-000001.jsonl", change(250, "Set", podText("web-3", "", "")))
 	return dir
 }
 
@@ -82,7 +83,7 @@ func TestARecordingIsShownAsItWasAtAnyTime(t *testing.T) {
 	// Forward, back, and across the break: a time is always the same.
 	times := map[int]string{
 		-50: "1 pods, 0 pending: node-1[]", 0: "1 pods, 0 pending: node-1[]", 30: "1 pods, 0 pending: node-1[]", 35: "0 pods, 0 pending: node-1[]", 45: "0 pods, 1 pending: node-1[]",
-		60: "0 pods, 1 pending: node-1[late:NoSchedule]", 150: "0 pods, 1 pending: node-1[late:NoSchedule]", 200: "0 pods, 0 pending: node-2[]", 999: "0 pods, 0 pending: node-2[]",
+		60: "0 pods, 1 pending: node-1[late:NoSchedule]", 150: "0 pods, 1 pending: node-1[late:NoSchedule]", 200: "0 pods, 0 pending: node-2[]", 999: "0 pods, 1 pending: node-2[]",
 	}
 	for _, at := range []int{-50, 0, 30, 35, 45, 60, 150, 200, 999, 45, 200, 0, 150, 35, 30} {
 		if got := describe(at); got != times[at] {
@@ -95,7 +96,8 @@ func TestARecordingIsShownAsItWasAtAnyTime(t *testing.T) {
 	}
 	evicted := slices.IndexFunc(state.History, func(m model.Moment) bool { return m[1] == 1 && m[0] == noon.Add(30*time.Second).UnixMilli() })
 	pending := slices.IndexFunc(state.History, func(m model.Moment) bool { return m[4] == 1 && m[0] == noon.Add(40*time.Second).UnixMilli() })
-	if evicted < 0 || pending < 0 {
+	last := state.History[len(state.History)-1]
+	if evicted < 0 || pending < 0 || last != (model.Moment{noon.Add(250 * time.Second).UnixMilli(), 0, 0, 0, 1}) {
 		t.Errorf("what happens in all of the recording is known at its beginning: %v", state.History)
 	}
 }
