@@ -30,7 +30,7 @@ var changes = map[string]func(*rapid.T, *v1.Pod){
 	"label": func(t *rapid.T, p *v1.Pod) {
 		p.Labels = map[string]string{pick(t, "key", odd...): pick(t, "value", odd...)}
 	},
-	"container": func(t *rapid.T, p *v1.Pod) { p.Spec.Containers[0].Name = pick(t, "name", odd...) },
+	"container": func(t *rapid.T, p *v1.Pod) { first(p).Name = pick(t, "name", odd...) },
 	"second": func(t *rapid.T, p *v1.Pod) {
 		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: pick(t, "name", "c", "d"), Image: pick(t, "image", "", "i")})
 	},
