@@ -40,9 +40,15 @@ type Name struct{ Namespace, Name string }
 // Table holds the objects of one kind by name. The zero value is empty and ready.
 type Table[T metav1.Object] struct {
 	byName map[Name]T
-	// Version grows with every change.
+	// Version grows by one with every change.
 	Version uint64
+	// changed has the names of what changed last, up to Version; followed says that somebody asks for them.
+	changed  []Name
+	followed bool
 }
+
+// mostChanges is how many changes of a table are remembered. Who comes later reads the table anew.
+const mostChanges = 4096
 
 // Get returns the object of that name; ok tells whether there is one.
 func (t *Table[T]) Get(namespace, name string) (object T, ok bool) {
@@ -55,14 +61,37 @@ func (t *Table[T]) Set(object T) {
 	if t.byName == nil {
 		t.byName = make(map[Name]T)
 	}
-	t.byName[Name{object.GetNamespace(), object.GetName()}] = object
-	t.Version++
+	name := Name{object.GetNamespace(), object.GetName()}
+	t.byName[name] = object
+	t.note(name)
 }
 
 // Delete forgets the object of that name.
 func (t *Table[T]) Delete(namespace, name string) {
 	delete(t.byName, Name{namespace, name})
+	t.note(Name{namespace, name})
+}
+
+func (t *Table[T]) note(name Name) {
 	t.Version++
+	if !t.followed {
+		return
+	}
+	if len(t.changed) == mostChanges {
+		t.changed = t.changed[:copy(t.changed, t.changed[mostChanges/2:])]
+	}
+	t.changed = append(t.changed, name)
+}
+
+// Since returns the names of the objects that changed after a version, in order, some more than once. It is not known of versions of
+// long ago, nor of those before somebody asked for the first time. The names are valid until the next change.
+func (t *Table[T]) Since(version uint64) (names []Name, known bool) {
+	t.followed = true
+	count := t.Version - version
+	if count > uint64(len(t.changed)) {
+		return nil, false
+	}
+	return t.changed[uint64(len(t.changed))-count:], true
 }
 
 // Len returns how many there are.

@@ -25,14 +25,14 @@ type DynamicResources struct {
 	// Now tells the time, to find out whether a claimed device has taken too long to become ready. Without it, none has.
 	Now func() time.Time
 
-	filterTimeout  time.Duration // for the search on one node; 0: none
+	filterTimeout  time.Duration // for the search on all nodes together; 0: none
 	bindingTimeout time.Duration
 	expressions    func() *cel.Cache // made when first needed: that takes a while
 
-	mutex     sync.Mutex
-	last      *attempt // the pod asked about last: Filter, Score and Reserve ask about the same one
-	allocated allocated
-	slices    sliceList
+	mutex  sync.Mutex
+	last   *attempt // the pod asked about last: Filter, Score and Reserve ask about the same one
+	index  deviceIndex
+	shapes deviceShapes
 }
 
 // The codes of DynamicResources.
@@ -97,6 +97,7 @@ func (d *DynamicResources) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	case len(a.claims) == 0:
 		return Judge{}
 	}
+	a.limit.begin()
 	return Judge{Node: func(n *cluster.Node) *Rejection { return a.at(n).rejection }}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -36,16 +37,23 @@ type attempt struct {
 	// classes are those that stand for the pod's extended resources; nil for a resource that none stands for.
 	classes map[v1.ResourceName]*resourcev1.DeviceClass
 	// reachable has, for each claim that is allocated with one, the selector of the nodes that can reach its devices.
-	reachable []*nodeaffinity.NodeSelector
-	allocator structured.Allocator // nil when there is nothing to allocate
-	// local, if not nil, names the nodes that can give anything at all: all others give the same answer.
-	local map[string]bool
+	reachable []nodeTerms
+	// open are the claims to be allocated, shape is what they ask for. With extended resources both depend on the node's size.
+	open   []*resourcev1.ResourceClaim
+	shape  *deviceShape
+	bySize map[*cluster.Size]*extendedOffer
+	limit  searchLimit
 
-	mutex sync.Mutex
-	// offers has what was found out about nodes.
-	offers map[site]*offer
+	mutex     sync.Mutex
+	allocator structured.Allocator // of all slices; made when needed
+	failures  map[site]*gift       // of nodes for which there is an error
 	// unavailable are the allocated claims that some node cannot reach, by index.
-	unavailable map[int]bool
+	unavailable []atomic.Bool
+}
+
+type site struct {
+	name   string
+	labels *cluster.LabelSet
 }
 
 // attemptKey tells whether an attempt still holds.
@@ -54,15 +62,6 @@ type attemptKey struct {
 	uid                     types.UID
 	class                   *cluster.PodClass
 	claims, slices, classes uint64
-}
-
-// site is what an offer depends on of a node, apart from claims, slices and classes.
-type site struct {
-	name        string
-	labels      *cluster.LabelSet
-	size        *cluster.Size
-	hostname    string
-	hasHostname bool
 }
 
 // offer is what a node can give the pod.
@@ -87,26 +86,24 @@ func (d *DynamicResources) attempt(c *cluster.Cluster, p *cluster.Pod) *attempt 
 }
 
 func (d *DynamicResources) prepare(c *cluster.Cluster, p *cluster.Pod, of attemptKey) *attempt {
-	a := &attempt{d: d, c: c, of: of, pod: p.Object(), offers: map[site]*offer{}, unavailable: map[int]bool{}}
+	a := &attempt{d: d, c: c, of: of, pod: p.Object(), limit: searchLimit{most: d.filterTimeout}}
 	if a.claims, a.rejection = claimsOf(c, a.pod); a.rejection != nil {
 		return a
 	}
+	d.index.follow(c)
 	a.classes = extendedRequests(c, a.pod)
-	if a.extended = extendedClaim(c, a.pod, a.classes); a.extended != nil {
+	if a.extended = d.extendedClaim(a.pod, a.classes); a.extended != nil {
 		a.claims = append(a.claims, a.extended)
 	}
-	unallocated := false
-	a.reachable = make([]*nodeaffinity.NodeSelector, len(a.claims))
+	a.reachable, a.unavailable = make([]nodeTerms, len(a.claims)), make([]atomic.Bool, len(a.claims))
 	for i, claim := range a.claims {
 		if allocation := claim.Status.Allocation; allocation != nil {
-			if allocation.NodeSelector != nil {
-				if a.reachable[i], a.err = nodeaffinity.NewNodeSelector(allocation.NodeSelector); a.err != nil {
-					return a
-				}
+			if a.reachable[i], a.err = reachOfAllocation(allocation); a.err != nil {
+				return a
 			}
 			continue
 		}
-		unallocated = true
+		a.open = append(a.open, claim)
 		if claim == a.extended {
 			continue
 		}
@@ -114,14 +111,24 @@ func (d *DynamicResources) prepare(c *cluster.Cluster, p *cluster.Pod, of attemp
 			return a
 		}
 	}
-	if unallocated {
-		a.allocator, a.err = structured.NewAllocator(context.Background(), allocatorFeatures, d.allocated.state(c), classLister{c},
-			d.slices.of(c), d.expressions())
-		if anywhere := !slices.ContainsFunc(a.reachable, func(s *nodeaffinity.NodeSelector) bool { return s != nil }); anywhere && !d.slices.shared {
-			a.local = d.slices.local
-		}
+	switch {
+	case a.extended != nil:
+		a.bySize = map[*cluster.Size]*extendedOffer{}
+	case len(a.open) > 0:
+		a.shape = d.shapes.of(c, a.open)
 	}
 	return a
+}
+
+// reachOfAllocation returns the terms of the nodes that can reach the devices; nil stands for all.
+func reachOfAllocation(allocation *resourcev1.AllocationResult) (nodeTerms, error) {
+	if allocation.NodeSelector == nil {
+		return nil, nil
+	}
+	if _, err := nodeaffinity.NewNodeSelector(allocation.NodeSelector); err != nil {
+		return nil, err
+	}
+	return readNodeTerms(allocation.NodeSelector), nil
 }
 
 // allocatorFeatures are those that Kubernetes v1.36 has on by default.
@@ -193,64 +200,48 @@ func checkClass(c *cluster.Cluster, class, request string) (*Rejection, error) {
 	return nil, nil
 }
 
-// at returns what the node can give the pod.
-func (a *attempt) at(n *cluster.Node) *offer {
-	where := site{n.Name, n.Labels, n.Size, n.Hostname, n.HasHostname}
-	if a.local != nil && !a.local[n.Name] {
-		where = site{size: n.Size}
-	}
-	a.mutex.Lock()
-	known, ok := a.offers[where]
-	a.mutex.Unlock()
-	if ok {
-		return known
-	}
-	found, unavailable := a.ask(n)
-	a.mutex.Lock()
-	defer a.mutex.Unlock()
-	a.offers[where] = found
-	for _, i := range unavailable {
-		a.unavailable[i] = true
-	}
-	return found
-}
-
-// ask finds out what the node can give. What is not allocated yet is tried first, as upstream does: its reason goes before that
+// at finds out what the node can give. What is not allocated yet is tried first, as upstream does: its reason goes before that
 // of an allocated claim which the node cannot reach.
-func (a *attempt) ask(n *cluster.Node) (*offer, []int) {
-	o := &offer{}
+func (a *attempt) at(n *cluster.Node) (o offer) {
+	open, shape := a.open, a.shape
 	if a.extended != nil {
-		if o.extended, o.mappings, o.rejection = a.extendedOn(n); o.rejection != nil {
-			return o, nil
+		x := a.extendedAt(n)
+		if o.extended, o.mappings, o.rejection = x.claim, x.mappings, x.rejection; o.rejection != nil {
+			return o
 		}
 		if o.extended == nil && len(a.claims) == 1 { // a device plugin of the node has it all
-			return o, nil
+			return o
+		}
+		open, shape = x.open, x.shape
+	}
+	if len(open) > 0 {
+		found := a.find(n, open, shape)
+		if o.results, o.rejection = found.results, found.rejection; o.rejection != nil {
+			return o
 		}
 	}
-	object := n.Object()
-	unavailable := a.outOfReach(object)
-	if a.allocator != nil {
-		if o.results, o.rejection = a.allocate(object, o.extended); o.rejection != nil {
-			return o, nil
-		}
+	if !a.withinReach(n) {
+		return offer{rejection: outOfReach}
 	}
-	if len(unavailable) > 0 {
-		return &offer{rejection: unresolvable(codeClaimUnavailable, "resourceclaim not available on the node")}, unavailable
-	}
-	return o, nil
+	return o
 }
 
-// outOfReach lists the allocated claims whose devices the node cannot use.
-func (a *attempt) outOfReach(node *v1.Node) []int {
-	var list []int
+// outOfReach is said of nodes that cannot use the devices of an allocated claim.
+var outOfReach = unresolvable(codeClaimUnavailable, "resourceclaim not available on the node")
+
+// withinReach tells whether the node can use the devices of all claims that are allocated, and notes those of which it cannot.
+func (a *attempt) withinReach(n *cluster.Node) bool {
+	within := true
 	for i, claim := range a.claims {
-		switch {
-		case claim.Status.Allocation == nil:
-		case a.reachable[i] != nil && !a.reachable[i].Match(node), a.d.givenUp(claim):
-			list = append(list, i)
+		if claim.Status.Allocation == nil || (a.reachable[i] == nil || a.reachable[i].match(n)) && !a.d.givenUp(claim) {
+			continue
+		}
+		within = false
+		if !a.unavailable[i].Load() {
+			a.unavailable[i].Store(true)
 		}
 	}
-	return list
+	return within
 }
 
 // givenUp tells whether a device of the claim failed to become ready, or has not become so in time.
@@ -298,37 +289,82 @@ func isTrue(conditions []metav1.Condition, name string) bool {
 	return slices.ContainsFunc(conditions, func(c metav1.Condition) bool { return c.Type == name && c.Status == metav1.ConditionTrue })
 }
 
-// allocate tries to find devices on the node for all claims without an allocation. The search may try all combinations of
-// devices, so it is given up after a time, by the clock, as upstream's.
-func (a *attempt) allocate(node *v1.Node, extended *resourcev1.ResourceClaim) ([]resourcev1.AllocationResult, *Rejection) {
-	ctx := context.Background()
-	if a.d.filterTimeout > 0 {
-		bounded, cancel := context.WithTimeout(ctx, a.d.filterTimeout)
-		defer cancel()
-		ctx = bounded
-	}
-	var open []*resourcev1.ResourceClaim
-	for _, claim := range a.claims {
-		switch {
-		case claim.Status.Allocation != nil:
-		case claim == a.extended && extended != nil:
-			open = append(open, extended)
-		default:
-			open = append(open, claim)
+// find returns what the node can give to the claims: as it is known for claims of their shape, or by a search.
+func (a *attempt) find(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape) *gift {
+	if shape != nil {
+		if known := shape.at(n, &a.d.index); known != nil {
+			return known
 		}
 	}
-	results, err := a.allocator.Allocate(ctx, node, open)
+	where := site{n.Name, n.Labels}
+	a.mutex.Lock()
+	failed := a.failures[where]
+	a.mutex.Unlock()
+	if failed != nil {
+		return failed
+	}
+	found, final := a.search(n, open)
+	failure := found.rejection != nil && found.rejection.Err != nil
+	switch {
+	case failure && final:
+		a.mutex.Lock()
+		if a.failures == nil {
+			a.failures = map[site]*gift{}
+		}
+		a.failures[where] = found
+		a.mutex.Unlock()
+	case !failure && shape != nil:
+		shape.keep(n, &a.d.index, found)
+	}
+	return found
+}
+
+// search tries to find devices on the node for all claims without an allocation. It may try all combinations of devices, so it is
+// given up after a time, by the clock, as upstream's; then its answer is not final.
+func (a *attempt) search(n *cluster.Node, open []*resourcev1.ResourceClaim) (found *gift, final bool) {
+	ctx, done := a.limit.context()
+	defer done()
+	allocator, err := a.allocatorFor(n)
+	if err != nil {
+		return &gift{rejection: &Rejection{Err: err}}, true
+	}
+	results, err := allocator.Allocate(ctx, n.Object(), open)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, &Rejection{Err: fmt.Errorf("node %s: timed out trying to allocate devices", node.Name)}
+		return &gift{rejection: &Rejection{Err: fmt.Errorf("node %s: timed out trying to allocate devices", n.Name)}}, false
 	case errors.Is(err, structured.ErrFailedAllocationOnNode):
-		return nil, unresolvable(codeDevicesNotAllocatable, "%v", err)
+		return &gift{rejection: unresolvable(codeDevicesNotAllocatable, "%v", err)}, true
 	case err != nil:
-		return nil, &Rejection{Err: err}
+		return &gift{rejection: &Rejection{Err: err}}, true
 	case len(results) != len(open):
-		return nil, unresolvable(codeDevicesNotAllocatable, "cannot allocate all claims")
+		return noDevices, true
 	}
-	return results, nil
+	return &gift{results: results}, true
+}
+
+// noDevices is what nodes have to give that cannot serve all claims.
+var noDevices = &gift{rejection: unresolvable(codeDevicesNotAllocatable, "cannot allocate all claims")}
+
+// allocatorFor returns an allocator that knows the slices which matter to the node.
+func (a *attempt) allocatorFor(n *cluster.Node) (structured.Allocator, error) {
+	x := &a.d.index
+	if x.sharedPools == 0 {
+		return a.newAllocator(x.slicesFor(n.Name))
+	}
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	if a.allocator == nil {
+		allocator, err := a.newAllocator(a.c.ResourceSlices.All())
+		if err != nil {
+			return nil, err
+		}
+		a.allocator = allocator
+	}
+	return a.allocator, nil
+}
+
+func (a *attempt) newAllocator(slices []*resourcev1.ResourceSlice) (structured.Allocator, error) {
+	return structured.NewAllocator(context.Background(), allocatorFeatures, a.d.index.taken, classLister{a.c}, slices, a.d.expressions())
 }
 
 // score counts, for every request that is met by one of its alternatives, how early that one stands.

@@ -11,95 +11,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
-	"k8s.io/dynamic-resource-allocation/structured"
 
 	"github.com/berth-k8s/berth/cluster"
 )
-
-// allocated is the devices that claims hold, as of some version of the cluster's claims.
-type allocated struct {
-	c       *cluster.Cluster
-	version uint64
-	devices structured.AllocatedState
-}
-
-// state brings the record up to date. Only changes made by this plugin itself are followed one by one.
-func (r *allocated) state(c *cluster.Cluster) structured.AllocatedState {
-	if r.c == c && r.version == c.ResourceClaims.Version {
-		return r.devices
-	}
-	r.c, r.version = c, c.ResourceClaims.Version
-	r.devices = structured.AllocatedState{
-		AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-		AggregatedCapacity: structured.NewConsumedCapacityCollection(),
-	}
-	for claim := range c.ResourceClaims.Each {
-		r.add(claim)
-	}
-	return r.devices
-}
-
-// set changes a claim in the cluster from having no allocation, or the same one, and counts its devices.
-func (r *allocated) set(c *cluster.Cluster, claim *resourcev1.ResourceClaim) {
-	current := r.c == c && r.version == c.ResourceClaims.Version
-	before, _ := c.ResourceClaims.Get(claim.Namespace, claim.Name)
-	c.ResourceClaims.Set(claim)
-	if current {
-		if before == nil || before.Status.Allocation == nil {
-			r.add(claim)
-		}
-		r.version = c.ResourceClaims.Version
-	}
-}
-
-// add counts the devices of a claim. One with admin access takes nothing from others.
-func (r *allocated) add(claim *resourcev1.ResourceClaim) {
-	if claim.Status.Allocation == nil {
-		return
-	}
-	for i := range claim.Status.Allocation.Devices.Results {
-		result := &claim.Status.Allocation.Devices.Results[i]
-		if result.AdminAccess != nil && *result.AdminAccess {
-			continue
-		}
-		device := structured.MakeDeviceID(result.Driver, result.Pool, result.Device)
-		if result.ShareID == nil {
-			r.devices.AllocatedDevices.Insert(device)
-			continue
-		}
-		r.devices.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(device, result.ShareID))
-		if result.ConsumedCapacity != nil {
-			r.devices.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(device, result.ConsumedCapacity))
-		}
-	}
-}
-
-// sliceList is all resource slices by name, as of some version.
-type sliceList struct {
-	c       *cluster.Cluster
-	version uint64
-	list    []*resourcev1.ResourceSlice
-	// local names the nodes with slices of their own; shared tells that there are slices which are not of one node alone.
-	local  map[string]bool
-	shared bool
-}
-
-func (s *sliceList) of(c *cluster.Cluster) []*resourcev1.ResourceSlice {
-	if s.c == c && s.version == c.ResourceSlices.Version {
-		return s.list
-	}
-	*s = sliceList{c: c, version: c.ResourceSlices.Version, list: c.ResourceSlices.All(), local: map[string]bool{}}
-	for _, slice := range s.list {
-		if name := slice.Spec.NodeName; name != nil && *name != "" && len(slice.Spec.SharedCounters) == 0 {
-			s.local[*name] = true
-		} else {
-			s.shared = true
-		}
-	}
-	return s.list
-}
 
 // classLister shows the allocator the cluster's device classes.
 type classLister struct{ c *cluster.Cluster }
@@ -141,14 +56,12 @@ func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluste
 		}
 		return nil, fmt.Errorf("claim allocation not found for node %s: %s", n.Name, o.rejection.Reasons[0])
 	}
-	changed, err := d.reserved(a, o)
+	changed, err := d.reserved(a, &o)
 	if err != nil {
 		return nil, err
 	}
-	d.mutex.Lock()
-	defer d.mutex.Unlock()
 	for _, claim := range changed {
-		d.allocated.set(c, claim)
+		c.ResourceClaims.Set(claim)
 	}
 	return func() { a.unreserve(changed) }, nil
 }
@@ -286,10 +199,8 @@ func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod) (messa
 		return noClaims, nil, false
 	}
 	stale := a.extended != nil && a.extended.Name != inMemoryName
-	a.mutex.Lock()
-	defer a.mutex.Unlock()
 	for i, claim := range a.claims {
-		if !a.unavailable[i] || claim == a.extended {
+		if !a.unavailable[i].Load() || claim == a.extended {
 			continue
 		}
 		reserved := claim.Status.ReservedFor

@@ -72,7 +72,7 @@ func extendedRequests(c *cluster.Cluster, pod *v1.Pod) map[v1.ResourceName]*reso
 
 // extendedClaim returns the claim for the extended resources of the pod that classes stand for: the one left behind by an
 // earlier attempt, or a new one without requests, since these depend on the node. It is nil if the pod has no such resources.
-func extendedClaim(c *cluster.Cluster, pod *v1.Pod, classes map[v1.ResourceName]*resourcev1.DeviceClass) *resourcev1.ResourceClaim {
+func (d *DynamicResources) extendedClaim(pod *v1.Pod, classes map[v1.ResourceName]*resourcev1.DeviceClass) *resourcev1.ResourceClaim {
 	wanted := false
 	for _, class := range classes {
 		wanted = wanted || class != nil
@@ -80,10 +80,8 @@ func extendedClaim(c *cluster.Cluster, pod *v1.Pod, classes map[v1.ResourceName]
 	if !wanted {
 		return nil
 	}
-	for claim := range c.ResourceClaims.Each {
-		if claim.Namespace == pod.Namespace && isExtendedClaimOf(claim, pod.Name, pod.UID) {
-			return claim
-		}
+	if claim := d.index.extendedClaim(pod.Namespace, pod.Name, pod.UID); claim != nil {
+		return claim
 	}
 	isController := true
 	return &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
@@ -100,6 +98,41 @@ func isExtendedClaimOf(claim *resourcev1.ResourceClaim, name string, uid types.U
 	}
 	owner := metav1.GetControllerOfNoCopy(claim)
 	return owner != nil && owner.Name == name && owner.UID == uid
+}
+
+// extendedOffer is what nodes of one size make of the pod's extended resources.
+type extendedOffer struct {
+	claim     *resourcev1.ResourceClaim
+	mappings  []v1.ContainerExtendedResourceRequest
+	rejection *Rejection
+	open      []*resourcev1.ResourceClaim // all claims to be allocated, with this one
+	shape     *deviceShape
+}
+
+// extendedAt returns what the node makes of them.
+func (a *attempt) extendedAt(n *cluster.Node) *extendedOffer {
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	x := a.bySize[n.Size]
+	if x != nil {
+		return x
+	}
+	x = &extendedOffer{}
+	a.bySize[n.Size] = x
+	if x.claim, x.mappings, x.rejection = a.extendedOn(n); x.rejection != nil {
+		return x
+	}
+	x.open = a.open
+	if x.claim != nil {
+		x.open = slices.Clone(a.open)
+		if i := slices.Index(x.open, a.extended); i >= 0 {
+			x.open[i] = x.claim
+		}
+	}
+	if len(x.open) > 0 {
+		x.shape = a.d.shapes.of(a.c, x.open)
+	}
+	return x
 }
 
 // extendedOn works out which extended resources have to come from devices on this node, and returns the claim for them; nil if a

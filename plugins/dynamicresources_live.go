@@ -58,7 +58,7 @@ func (d *DynamicResources) ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *
 		}
 		return ReservedClaims{}, nil, fmt.Errorf("claim allocation not found for node %s: %s", n.Name, o.rejection.Reasons[0])
 	}
-	changed, err := d.reserved(a, o)
+	changed, err := d.reserved(a, &o)
 	if err != nil {
 		return ReservedClaims{}, nil, err
 	}
@@ -67,15 +67,13 @@ func (d *DynamicResources) ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *
 	for _, claim := range a.claims {
 		before[cluster.Name{Namespace: claim.Namespace, Name: claim.Name}] = claim
 	}
-	d.mutex.Lock()
-	defer d.mutex.Unlock()
 	for _, claim := range changed {
 		was := before[cluster.Name{Namespace: claim.Namespace, Name: claim.Name}]
 		all.Claims = append(all.Claims, ReservedClaim{
 			Claim: claim, Before: was, Allocated: was == nil || was.Status.Allocation == nil,
 			Extended: was == nil || a.extended != nil && was == a.extended,
 		})
-		d.allocated.set(c, claim)
+		c.ResourceClaims.Set(claim)
 	}
 	return all, func(is func(*resourcev1.ResourceClaim) bool) { a.unreserve(slices.DeleteFunc(changed, is)) }, nil
 }

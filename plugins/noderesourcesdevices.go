@@ -73,8 +73,8 @@ func newDeviceCounts(c *cluster.Cluster, specs resourceSpecs, wanted []int64) *d
 }
 
 func (d *deviceCounts) selectDevices(c *cluster.Cluster, class *resourcev1.DeviceClass) *classDevices {
-	var record allocated
-	taken := record.state(c)
+	var index deviceIndex
+	index.follow(c)
 	devices := &classDevices{selected: make([][]selectedDevice, len(d.slices))}
 	for i, slice := range d.slices {
 		devices.selected[i] = make([]selectedDevice, len(slice.Spec.Devices))
@@ -82,7 +82,7 @@ func (d *deviceCounts) selectDevices(c *cluster.Cluster, class *resourcev1.Devic
 			device := &slice.Spec.Devices[j]
 			s := &devices.selected[i][j]
 			s.matches, s.err = selects(class, slice.Spec.Driver, device)
-			s.taken = structured.IsDeviceAllocated(structured.MakeDeviceID(slice.Spec.Driver, slice.Spec.Pool.Name, device.Name), &taken)
+			s.taken = structured.IsDeviceAllocated(structured.MakeDeviceID(slice.Spec.Driver, slice.Spec.Pool.Name, device.Name), &index.taken)
 		}
 	}
 	return devices

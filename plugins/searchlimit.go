@@ -1,0 +1,41 @@
+package plugins
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// searchLimit bounds how long all searches for devices take together that a pod is decided with. A limit for each node would let a
+// claim that is hard to serve hold up everybody for that long times the nodes.
+type searchLimit struct {
+	most time.Duration // 0: none
+
+	mutex sync.Mutex
+	until time.Time // zero until the first search
+}
+
+// pauseOfAttempts is less than what lies between two attempts of a pod, and more than between two questions of one attempt.
+const pauseOfAttempts = 500 * time.Millisecond
+
+// begin gives a pod that comes back later time anew.
+func (l *searchLimit) begin() {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	if !l.until.IsZero() && time.Since(l.until) > pauseOfAttempts {
+		l.until = time.Time{}
+	}
+}
+
+// context returns one that ends when the time is over.
+func (l *searchLimit) context() (ctx context.Context, done context.CancelFunc) {
+	if l.most <= 0 {
+		return context.Background(), func() {}
+	}
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	if l.until.IsZero() {
+		l.until = time.Now().Add(l.most)
+	}
+	return context.WithDeadline(context.Background(), l.until)
+}
