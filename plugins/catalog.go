@@ -68,7 +68,7 @@ func Catalog() []Entry {
 		{Name: "NodePorts", Points: PreFilter | Filters, New: Plain(NodePorts{})},
 		{Name: "NodeResourcesFit", Points: PreFilter | Filters | PreScore | Score | PlacementScore, Weight: 1, New: with(NewNodeResourcesFit)},
 		{Name: "VolumeRestrictions", Points: PreFilter | Filters, New: Plain(VolumeRestrictions{})},
-		{Name: "NodeVolumeLimits", Points: PreFilter | Filters, New: Plain(NodeVolumeLimits{})},
+		{Name: "NodeVolumeLimits", Points: PreFilter | Filters, New: with(newNodeVolumeLimits)},
 		{Name: "VolumeBinding", Points: PreFilter | Filters | PreScore | Score | Reserve | PreBind, Weight: 1, New: with(NewVolumeBinding)},
 		{Name: "VolumeZone", Points: PreFilter | Filters, New: Plain(VolumeZone{})},
 		{Name: "PodTopologySpread", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: with(NewPodTopologySpread)},

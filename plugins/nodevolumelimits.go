@@ -17,7 +17,10 @@ import (
 
 // NodeVolumeLimits keeps pods off nodes whose CSI drivers can attach no more volumes, as their CSINode says. Volumes count that
 // pods on the node use, and those that are attached to it though no pod uses them (any more).
-type NodeVolumeLimits struct{}
+type NodeVolumeLimits struct{ uses volumeUses }
+
+// newNodeVolumeLimits makes the plugin, which has no arguments.
+func newNodeVolumeLimits(*struct{}) (*NodeVolumeLimits, error) { return &NodeVolumeLimits{}, nil }
 
 // CodeMaxVolumeCount is NodeVolumeLimits' only code of its own.
 const CodeMaxVolumeCount = "MaxVolumeCount"
@@ -33,13 +36,13 @@ type attached struct {
 type attachedSet map[attached]bool
 
 // Name implements [Filter].
-func (NodeVolumeLimits) Name() string { return "NodeVolumeLimits" }
+func (*NodeVolumeLimits) Name() string { return "NodeVolumeLimits" }
 
 // Reads implements [Filter].
-func (NodeVolumeLimits) Reads() Part { return Identity | Contents | Objects }
+func (*NodeVolumeLimits) Reads() Part { return Identity | Contents | Objects }
 
 // Applies implements [Selective].
-func (NodeVolumeLimits) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
+func (*NodeVolumeLimits) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
 	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool {
 		_, _, claims := claimOf(p, &v)
 		return claims || translator.IsInlineMigratable(&v)
@@ -47,11 +50,12 @@ func (NodeVolumeLimits) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
 }
 
 // Filter implements [Filter].
-func (NodeVolumeLimits) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
-	if !(NodeVolumeLimits{}).Applies(c, p) {
+func (v *NodeVolumeLimits) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
+	if !v.Applies(c, p) {
 		return Judge{}
 	}
-	l := &volumeLimits{c: c, attachments: attachmentsByNode(c)}
+	v.uses.follow(c)
+	l := &volumeLimits{c: c, uses: &v.uses}
 	// Of a node only matters whether it has a CSINode at all: without one nothing is left to CSI drivers.
 	for i, csiNode := range [2]*storagev1.CSINode{nil, {}} {
 		l.wanted[i] = attachedSet{}
@@ -67,37 +71,40 @@ func (NodeVolumeLimits) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 
 // volumeLimits is what a pod wants attached, on nodes without and with a CSINode, or why that cannot be told.
 type volumeLimits struct {
-	c           *cluster.Cluster
-	attachments map[string][]*storagev1.VolumeAttachment
-	wanted      [2]attachedSet
-	rejected    [2]*Rejection
+	c        *cluster.Cluster
+	uses     *volumeUses
+	wanted   [2]attachedSet
+	rejected [2]*Rejection
 }
 
 func (l *volumeLimits) on(n *cluster.Node) *Rejection {
-	csiNode, ok := l.c.CSINodes.Get("", n.Name)
-	if !ok {
+	csiNode := l.uses.csiNode(n)
+	if csiNode == nil {
 		return l.rejected[0]
 	}
 	wanted := l.wanted[1]
 	if l.rejected[1] != nil || len(wanted) == 0 || !anyLimit(csiNode) {
 		return l.rejected[1]
 	}
-	present := attachedSet{}
-	for _, other := range n.Pods {
-		if err := present.addPod(l.c, csiNode, other, false); err != nil {
-			return &Rejection{Err: err}
-		}
+	use := l.uses.on(n, csiNode)
+	if use.err != nil {
+		return use.err
 	}
-	more := map[string]int{}
+	var few [4]string
+	drivers := few[:0] // of the volumes that are not used there already and take more
 	for a := range wanted {
-		if !present[a] { // a volume that is used already takes no more
-			more[a.driver]++
+		if !use.present[a] {
+			drivers = append(drivers, a.driver)
 		}
 	}
-	present.addAttachments(l.c, l.attachments[n.Name])
-	count := present.byDriver()
-	for driver, n := range more {
-		if limit, ok := limitOf(csiNode, driver); ok && int64(count[driver]+n) > limit {
+	for _, driver := range drivers {
+		more := 0
+		for _, other := range drivers {
+			if other == driver {
+				more++
+			}
+		}
+		if limit, ok := limitOf(csiNode, driver); ok && int64(use.count[driver]+more) > limit {
 			return tooManyVolumes
 		}
 	}
@@ -118,16 +125,8 @@ func limitOf(csiNode *storagev1.CSINode, driver string) (limit int64, ok bool) {
 	return limit, ok
 }
 
-func attachmentsByNode(c *cluster.Cluster) map[string][]*storagev1.VolumeAttachment {
-	byNode := map[string][]*storagev1.VolumeAttachment{}
-	for _, a := range c.VolumeAttachments.All() {
-		byNode[a.Spec.NodeName] = append(byNode[a.Spec.NodeName], a)
-	}
-	return byNode
-}
-
 // addAttachments adds what is attached to a node. Attachments of volumes in a pod, and of volumes that are not of CSI, do not count.
-func (s attachedSet) addAttachments(c *cluster.Cluster, attachments []*storagev1.VolumeAttachment) {
+func (s attachedSet) addAttachments(c *cluster.Cluster, attachments map[string]*storagev1.VolumeAttachment) {
 	for _, a := range attachments {
 		name := a.Spec.Source.PersistentVolumeName
 		if a.Spec.Attacher == "" || name == nil {

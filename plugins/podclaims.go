@@ -246,7 +246,15 @@ func (b *boundClaim) on(c *cluster.Cluster, n *cluster.Node) (bool, error) {
 // migratedOn tells whether the node itself leaves a plugin's volumes to a CSI driver.
 func migratedOn(c *cluster.Cluster, n *cluster.Node, plugin string) bool {
 	csiNode, ok := c.CSINodes.Get("", n.Name)
-	return ok && slices.Contains(strings.Split(csiNode.Annotations[v1.MigratedPluginsAnnotationKey], ","), plugin)
+	if !ok {
+		return false
+	}
+	for name := range strings.SplitSeq(csiNode.Annotations[v1.MigratedPluginsAnnotationKey], ",") {
+		if name == plugin {
+			return true
+		}
+	}
+	return false
 }
 
 // unboundOn gives the claims volumes that exist, and looks if those for which there is none can be made.

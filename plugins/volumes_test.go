@@ -25,7 +25,8 @@ func TestVolumeRestrictionsCases(t *testing.T) {
 }
 
 func TestNodeVolumeLimitsCases(t *testing.T) {
-	runCases(t, "testdata/nodevolumelimits.txt", func(*testing.T, *datadriven.TestData) any { return NodeVolumeLimits{} })
+	plugin := &NodeVolumeLimits{}
+	runCases(t, "testdata/nodevolumelimits.txt", func(*testing.T, *datadriven.TestData) any { return plugin })
 }
 
 func TestVolumeBindingCases(t *testing.T) {
