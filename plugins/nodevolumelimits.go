@@ -272,7 +272,7 @@ func migrated(plugin string) bool {
 }
 
 // Interests implements Requeuer.
-func (NodeVolumeLimits) Interests(Setting) []queue.Interest {
+func (*NodeVolumeLimits) Interests(Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add}, // of a driver that has told its limit before the node
 		{Resource: queue.CSINode, Action: queue.Add | queue.Delete},
@@ -318,9 +318,9 @@ func limitGrew(_ *queue.Item, e *queue.Event) bool {
 }
 
 // Wakes implements Waker.
-func (NodeVolumeLimits) Wakes() []string {
+func (*NodeVolumeLimits) Wakes() []string {
 	return []string{"a node or CSINode is added or changes", "a pod leaves its node", "a volume is detached"}
 }
 
 // Fixes implements Fixer.
-func (NodeVolumeLimits) Fixes() []Fix { return []Fix{ProvideVolumes, FreeAttachment} }
+func (*NodeVolumeLimits) Fixes() []Fix { return []Fix{ProvideVolumes, FreeAttachment} }
