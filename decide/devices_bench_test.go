@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	config "k8s.io/kube-scheduler/config/v1"
 
 	"github.com/berth-k8s/berth/cluster"
 	"github.com/berth-k8s/berth/plugins"
@@ -16,9 +17,10 @@ import (
 
 // BenchmarkDevices measures pods with device claims on 500 nodes of ten devices each, from the claim's creation to its reservation,
 // the claim's way through the API included. The objects are as those of scheduler_perf's dra workloads. half: half of the devices
-// are taken at first; full: all but ten are, and pods come and go.
+// are taken at first; full: all but ten are, and pods come and go; shapes: no two claims ask for the same;
+// weighed: the devices are an extended resource that counts in the score.
 func BenchmarkDevices(b *testing.B) {
-	for _, mode := range []string{"template", "half", "full", "shared", "selectors", "extended"} {
+	for _, mode := range []string{"template", "half", "full", "shared", "selectors", "extended", "weighed", "shapes"} {
 		b.Run(mode, func(b *testing.B) { benchDevices(b, mode) })
 	}
 }
@@ -36,7 +38,7 @@ func benchDevices(b *testing.B, mode string) {
 	first, most := 0, benchPodsAtOnce
 	begin := func() {
 		c, came = deviceCluster(), came[:0]
-		d = New(c, plugins.Default(), 1)
+		d = New(c, deviceProfile(b, mode), 1)
 		first, most = 0, benchPodsAtOnce
 		switch mode {
 		case "half":
@@ -78,6 +80,22 @@ func benchDevices(b *testing.B, mode string) {
 		came = append(came, p)
 		i++
 	}
+}
+
+func deviceProfile(b *testing.B, mode string) *plugins.Profile {
+	profile := plugins.Default()
+	if mode != "weighed" {
+		return profile
+	}
+	profile, err := plugins.NewProfile(plugins.DefaultSchedulerName, profile.At, profile.Weights, map[string]any{
+		"NodeResourcesFit": &config.NodeResourcesFitArgs{ScoringStrategy: &config.ScoringStrategy{
+			Type: config.LeastAllocated, Resources: []config.ResourceSpec{{Name: "example.com/gpu", Weight: 1}},
+		}},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return profile
 }
 
 func reserveDevices(d *Decider, p *cluster.Pod, n *cluster.Node) error {
@@ -139,9 +157,13 @@ func benchClaim(name, mode string) *resourcev1.ResourceClaim {
 			Expression: `device.attributes["dra.example.com"].numa >= 2 && device.capacity["test-driver.cdi.k8s.io"].memory.compareTo(quantity("1Gi")) >= 0`,
 		}}}
 	}
+	called := "req-0"
+	if mode == "shapes" {
+		called = name
+	}
 	return &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)},
-		Spec:       resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "req-0", Exactly: request}}}},
+		Spec:       resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: called, Exactly: request}}}},
 	}
 }
 
@@ -156,7 +178,7 @@ func claimOfPod(i int, mode string) string {
 func devicePod(c *cluster.Cluster, i int, mode string) *v1.Pod {
 	pod := benchPod(0, "plain")
 	pod.Name, pod.UID = fmt.Sprintf("pod-%d", i), types.UID(fmt.Sprint(i))
-	if mode == "extended" {
+	if mode == "extended" || mode == "weighed" {
 		pod.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("1")
 		return pod
 	}

@@ -177,8 +177,8 @@ func (x *deviceIndex) rebuild(id poolID) {
 	}
 	pool.nodes, pool.shared = map[string]bool{}, false
 	for _, slice := range pool.slices {
-		if name := slice.Spec.NodeName; name != nil && *name != "" && len(slice.Spec.SharedCounters) == 0 {
-			pool.nodes[*name] = true
+		if isLocal(slice) {
+			pool.nodes[*slice.Spec.NodeName] = true
 		} else {
 			pool.shared = true
 		}
@@ -197,6 +197,16 @@ func (x *deviceIndex) rebuild(id poolID) {
 	if len(pool.slices) == 0 {
 		delete(x.pools, id)
 	}
+}
+
+// isLocal tells whether the slice's devices are of one node alone.
+func isLocal(slice *resourcev1.ResourceSlice) bool {
+	return slice.Spec.NodeName != nil && *slice.Spec.NodeName != "" && len(slice.Spec.SharedCounters) == 0
+}
+
+// isTaken tells whether a claim has the device, or a share of it.
+func (x *deviceIndex) isTaken(device structured.DeviceID) bool {
+	return x.holders[device] > 0 || len(x.shares[device]) > 0
 }
 
 // touch notes that the pool's devices, or who has them, changed.

@@ -40,9 +40,10 @@ func TestDevicesAreFollowed(t *testing.T) {
 // deviceWorld is a small cluster to which anything happens.
 type deviceWorld struct {
 	*rapid.T
-	c    *cluster.Cluster
-	d    *DynamicResources
-	undo []func()
+	c     *cluster.Cluster
+	d     *DynamicResources
+	stock deviceStock
+	undo  []func()
 }
 
 func (w *deviceWorld) pick(what string, n int) int { return rapid.IntRange(0, n-1).Draw(w.T, what) }
@@ -101,6 +102,7 @@ func (w *deviceWorld) setNode(i int) {
 
 func (w *deviceWorld) setClass() {
 	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}
+	class.Spec.ExtendedResourceName = new("example.com/gpu")
 	if w.chance("selective") {
 		class.Spec.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: `device.attributes["d"].i > 0`}}}
 	}
@@ -164,6 +166,13 @@ func (w *deviceWorld) pod() *cluster.Pod {
 func (w *deviceWorld) compare() {
 	anew, _ := NewDynamicResources(nil)
 	anew.expressions = w.d.expressions
+	specs, wanted := resourceSpecs{{Name: "example.com/gpu", Weight: 1}}, []int64{1}
+	known, fresh := w.stock.counts(w.c, specs, wanted), new(deviceStock).counts(w.c, specs, wanted)
+	for _, n := range w.c.SortedNodes() {
+		if got, want := known.on(n, "example.com/gpu"), fresh.on(n, "example.com/gpu"); got != want {
+			w.Fatalf("node %s: counted %v, want %v", n.Name, got, want)
+		}
+	}
 	for range 3 {
 		p := w.pod()
 		a, b := w.d.attempt(w.c, p), anew.attempt(w.c, p)

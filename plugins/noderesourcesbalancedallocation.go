@@ -14,6 +14,7 @@ import (
 type NodeResourcesBalancedAllocation struct {
 	specs       resourceSpecs
 	cpu, memory bool // whether they count
+	stock       deviceStock
 }
 
 // NewNodeResourcesBalancedAllocation returns the plugin; nil stands for the defaults.
@@ -57,7 +58,7 @@ func (b *NodeResourcesBalancedAllocation) Score(c *cluster.Cluster, p *cluster.P
 
 func (b *NodeResourcesBalancedAllocation) reader(c *cluster.Cluster, p *cluster.Pod) (reader *resourceReader, skip bool) {
 	reader = &resourceReader{specs: b.specs, wanted: b.specs.requestsOf(p, rules.Requests), cluster: c}
-	reader.devices = newDeviceCounts(c, b.specs, reader.wanted)
+	reader.devices = b.stock.counts(c, b.specs, reader.wanted)
 	for _, amount := range reader.wanted {
 		if amount != 0 {
 			return reader, false

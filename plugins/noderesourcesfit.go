@@ -32,6 +32,7 @@ type NodeResourcesFit struct {
 	shape         shape
 	cpuWeight     int64
 	memoryWeight  int64
+	stock         deviceStock
 }
 
 // NewNodeResourcesFit returns the plugin; nil stands for the defaults.
@@ -173,7 +174,7 @@ func (f *NodeResourcesFit) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluste
 
 func (f *NodeResourcesFit) reader(c *cluster.Cluster, p *cluster.Pod) *resourceReader {
 	reader := &resourceReader{specs: f.specs, wanted: f.specs.requestsOf(p, rules.ScoreRequests), nonZero: true, cluster: c}
-	reader.devices = newDeviceCounts(c, f.specs, reader.wanted)
+	reader.devices = f.stock.counts(c, f.specs, reader.wanted)
 	return reader
 }
 
