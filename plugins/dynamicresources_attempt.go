@@ -43,6 +43,8 @@ type attempt struct {
 	shape  *deviceShape
 	bySize map[*cluster.Size]*extendedOffer
 	limit  searchLimit
+	// alternatives: a request can be met by one of several, which nodes are scored by.
+	alternatives bool
 
 	mutex     sync.Mutex
 	allocator structured.Allocator // of all slices; made when needed
@@ -97,6 +99,8 @@ func (d *DynamicResources) prepare(c *cluster.Cluster, p *cluster.Pod, of attemp
 	}
 	a.reachable, a.unavailable = make([]nodeTerms, len(a.claims)), make([]atomic.Bool, len(a.claims))
 	for i, claim := range a.claims {
+		a.alternatives = a.alternatives || slices.ContainsFunc(claim.Spec.Devices.Requests,
+			func(r resourcev1.DeviceRequest) bool { return r.Exactly == nil })
 		if allocation := claim.Status.Allocation; allocation != nil {
 			if a.reachable[i], a.err = reachOfAllocation(allocation); a.err != nil {
 				return a
@@ -369,6 +373,9 @@ func (a *attempt) newAllocator(slices []*resourcev1.ResourceSlice) (structured.A
 
 // score counts, for every request that is met by one of its alternatives, how early that one stands.
 func (a *attempt) score(n *cluster.Node) (int64, error) {
+	if !a.alternatives {
+		return 0, nil
+	}
 	o := a.at(n)
 	if o.results == nil {
 		return 0, nil
