@@ -251,10 +251,10 @@ func TestFilterTimesOutOnce(t *testing.T) {
 	d.filterTimeout = 400 * time.Millisecond
 	c.DeviceClasses.Set(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
 	for _, node := range []string{"a", "b"} {
-		c.ResourceSlices.Set(sliceOfUnlike(node, 30))
+		c.ResourceSlices.Set(sliceOfUnlike(node, 60))
 	}
 	claim := claimOfOne("c")
-	claim.Spec.Devices.Requests[0].Exactly.Count = 20
+	claim.Spec.Devices.Requests[0].Exactly.Count = 32
 	claim.Spec.Devices.Constraints = []resourcev1.DeviceConstraint{{MatchAttribute: new(resourcev1.FullyQualifiedName("gpu.example.com/half"))}}
 	c.ResourceClaims.Set(claim)
 	p := waiting(t, c, "kind: Pod\nmetadata: {name: p}\nspec: {resourceClaims: [{name: r, resourceClaimName: c}]}")
