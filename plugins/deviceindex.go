@@ -30,8 +30,10 @@ type deviceIndex struct {
 	sharedPools int
 	sharedAt    uint64
 
-	mutex sync.Mutex // of nodes: those without devices are added while they are judged
-	nodes map[string]*nodeDevices
+	// mutex is of nodes and contents: those without devices are added while they are judged, and what they are alike in is found out.
+	mutex    sync.Mutex
+	nodes    map[string]*nodeDevices
+	contents map[string]*deviceContent
 
 	// held is what each claim's allocation is counted with. holders counts the claims that have a device as a whole, shares are what
 	// claims have of one; taken says the same to the allocator.
@@ -58,6 +60,7 @@ type devicePool struct {
 type nodeDevices struct {
 	pools   map[poolID]*devicePool
 	slices  []*resourcev1.ResourceSlice // of all its pools, by name; nil until needed
+	content *nodeContent                // of these; nil until needed
 	changed uint64                      // when they, or who has them, changed last
 }
 
@@ -67,7 +70,8 @@ func (x *deviceIndex) follow(c *cluster.Cluster) {
 		*x = deviceIndex{
 			c: c, now: x.now + 1, claims: c.ResourceClaims.Version - 1, slices: c.ResourceSlices.Version - 1,
 			sliceOf: map[string]*resourcev1.ResourceSlice{}, pools: map[poolID]*devicePool{}, nodes: map[string]*nodeDevices{},
-			held: map[cluster.Name]*resourcev1.AllocationResult{}, holders: map[structured.DeviceID]int{},
+			contents: map[string]*deviceContent{},
+			held:     map[cluster.Name]*resourcev1.AllocationResult{}, holders: map[structured.DeviceID]int{},
 			shares: map[structured.DeviceID]map[structured.SharedDeviceID]*resourcev1.DeviceRequestAllocationResult{},
 			taken: structured.AllocatedState{
 				AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
@@ -170,7 +174,7 @@ func (x *deviceIndex) rebuild(id poolID) {
 	x.touch(pool)
 	for node := range pool.nodes {
 		delete(x.node(node).pools, id)
-		x.node(node).slices = nil
+		x.node(node).slices, x.node(node).content = nil, nil
 	}
 	if pool.shared {
 		x.sharedPools--
@@ -191,7 +195,7 @@ func (x *deviceIndex) rebuild(id poolID) {
 		if of.pools == nil {
 			of.pools = map[poolID]*devicePool{}
 		}
-		of.pools[id], of.slices = pool, nil
+		of.pools[id], of.slices, of.content = pool, nil, nil
 	}
 	x.touch(pool)
 	if len(pool.slices) == 0 {

@@ -115,7 +115,7 @@ func (w *deviceWorld) setSlice() {
 	slice.Spec.Pool = resourcev1.ResourcePool{
 		Name: fmt.Sprintf("pool-%d", w.pick("pool", 4)), ResourceSliceCount: 1 + int64(w.pick("count", 2)), Generation: int64(w.pick("generation", 2)),
 	}
-	switch w.pick("reach", 5) {
+	switch w.pick("reach", 4+6*w.pick("mostly local", 2)) {
 	case 0:
 		slice.Spec.AllNodes = new(true)
 	case 1:
@@ -124,12 +124,16 @@ func (w *deviceWorld) setSlice() {
 	default:
 		slice.Spec.NodeName = new(fmt.Sprintf("n%d", w.pick("node", 4)))
 	}
+	prefix := slice.Name
+	if w.chance("alike") { // to those of other nodes
+		prefix = "device"
+	}
 	for i := range 1 + w.pick("devices", 3) {
 		device := resourcev1.Device{
-			Name:       fmt.Sprintf("%s-%d", slice.Name, i),
+			Name:       fmt.Sprintf("%s-%d", prefix, i),
 			Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"i": {IntValue: new(int64(i))}},
 		}
-		if w.chance("divisible") {
+		if w.pick("divisible", 4) == 0 {
 			device.AllowMultipleAllocations = new(true)
 			device.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{"memory": {Value: resource.MustParse("4")}}
 		}
@@ -183,7 +187,8 @@ func (w *deviceWorld) compare() {
 			continue
 		}
 		for _, n := range w.c.SortedNodes() {
-			got, want := a.at(n), b.at(n)
+			anew.last, anew.index, anew.shapes = nil, deviceIndex{}, deviceShapes{} // so that it has seen no other node
+			got, want := a.at(n), anew.attempt(w.c, p).at(n)
 			if told(got) != told(want) || !apiequality.Semantic.DeepEqual(unshared(got.results), unshared(want.results)) {
 				w.Fatalf("node %s: got %s %v\nwant %s %v", n.Name, told(got), got.results, told(want), want.results)
 			}
@@ -282,4 +287,65 @@ func sliceOfUnlike(node string, devices int) *resourcev1.ResourceSlice {
 		})
 	}
 	return slice
+}
+
+// TestNodesAlikeGiveTheSame: of nodes whose devices are alike one is searched, and the others have the same to give by their own names.
+func TestNodesAlikeGiveTheSame(t *testing.T) {
+	c, d := cluster.New(), newDynamicResources(t)
+	load(t, c, "node a\nnode b\nnode c\nnode d\nnode e")
+	c.DeviceClasses.Set(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
+	for _, node := range []string{"a", "b", "c", "d"} {
+		slice := sliceOfUnlike(node, 3)
+		if node == "d" { // whoever has a part of a device has it by a name of its own
+			for i := range slice.Spec.Devices {
+				slice.Spec.Devices[i].AllowMultipleAllocations = new(true)
+			}
+		}
+		second := slice.DeepCopy()
+		second.Name, second.Spec.Pool.Name = slice.Name+"-2", slice.Name+"-second"
+		c.ResourceSlices.Set(slice)
+		c.ResourceSlices.Set(second)
+	}
+	for i := range 9 {
+		claim := claimOfOne(fmt.Sprintf("claim-%d", i))
+		claim.Spec.Devices.Requests[0].Exactly.Count = 4
+		c.ResourceClaims.Set(claim)
+		p := waiting(t, c, fmt.Sprintf("kind: Pod\nmetadata: {name: p%d}\nspec: {resourceClaims: [{name: r, resourceClaimName: %s}]}", i, claim.Name))
+		anew := newDynamicResources(t)
+		for _, n := range c.SortedNodes() {
+			got := d.attempt(c, p).at(n)
+			anew.last, anew.index, anew.shapes = nil, deviceIndex{}, deviceShapes{}
+			want := anew.attempt(c, p).at(n)
+			if told(got) != told(want) || !apiequality.Semantic.DeepEqual(unshared(got.results), unshared(want.results)) {
+				t.Fatalf("claim %d, node %s: got %s %v\nwant %s %v", i, n.Name, told(got), got.results, told(want), want.results)
+			}
+		}
+		for _, n := range c.SortedNodes() { // one by one they come to be unlike, and alike again
+			if d.attempt(c, p).at(n).rejection == nil && (i%3 == 0 || n.Name != "a") {
+				if _, err := d.Reserve(c, p, n); err != nil {
+					t.Fatal(err)
+				}
+				break
+			}
+		}
+	}
+	shares := map[types.UID]bool{}
+	for claim := range c.ResourceClaims.Each {
+		if claim.Status.Allocation == nil {
+			continue
+		}
+		for _, r := range claim.Status.Allocation.Devices.Results {
+			if r.ShareID != nil && shares[*r.ShareID] {
+				t.Errorf("two claims have the share %s", *r.ShareID)
+			} else if r.ShareID != nil {
+				shares[*r.ShareID] = true
+			}
+		}
+	}
+	// a, b and c with none, some or all of their devices taken, d and e.
+	for _, shape := range d.shapes.byKey {
+		if len(shape.examples) == 0 || len(shape.examples) > 6 {
+			t.Errorf("%d examples of nodes", len(shape.examples))
+		}
+	}
 }

@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"encoding/binary"
+	"sync"
 	"sync/atomic"
 
 	resourcev1 "k8s.io/api/resource/v1"
@@ -21,6 +22,9 @@ type deviceShapes struct {
 type deviceShape struct {
 	nodes []atomic.Pointer[nodeGift] // by the nodes' numbers
 	used  uint64
+
+	mutex    sync.Mutex
+	examples map[likeness]exampleGift
 }
 
 // nodeGift is what a node can give, and what that was found out from.

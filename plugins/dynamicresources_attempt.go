@@ -299,7 +299,24 @@ func (a *attempt) find(n *cluster.Node, open []*resourcev1.ResourceClaim, shape 
 		if known := shape.at(n, &a.d.index); known != nil {
 			return known
 		}
+		like, pools, alike := a.d.index.likenessOf(n)
+		if alike {
+			if known := shape.like(n, like, pools); known != nil {
+				shape.keep(n, &a.d.index, known)
+				return known
+			}
+			found := a.searchOnce(n, open, shape)
+			if found.rejection == nil || found.rejection.Err == nil {
+				shape.keepExample(like, pools, found)
+			}
+			return found
+		}
 	}
+	return a.searchOnce(n, open, shape)
+}
+
+// searchOnce searches the node, unless that has failed, and keeps what it finds.
+func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape) *gift {
 	where := site{n.Name, n.Labels}
 	a.mutex.Lock()
 	failed := a.failures[where]
