@@ -36,6 +36,7 @@ type Item struct {
 	rejected int    // how often it was rejected, for the back-off
 	failed   int    // how many attempts in a row went wrong, for the back-off
 	ready    time.Time
+	returned time.Time // when it came, or came back from an attempt
 	entered  time.Time // when it began to wait
 	seen     uint64    // the newest event that the attempt under way takes into account
 	counted  []string  // plugins that it is counted for as being kept by them
@@ -85,12 +86,13 @@ func (q *Queue) backoff(times int) time.Duration {
 	return min(delay, q.LastBackoff)
 }
 
-// moreUrgent is the order of active pods if no other is set: priority, then age.
+// moreUrgent is the order of active pods if no other is set: priority, then who came, or came back from an attempt, first. So pods
+// that keep failing do not keep others of their priority from their first attempt.
 func moreUrgent(a, b *Item) bool {
 	if p, q := priority(a.Pod), priority(b.Pod); p != q {
 		return p > q
 	}
-	return a.Since.Before(b.Since)
+	return a.returned.Before(b.returned)
 }
 
 func priority(pod *v1.Pod) int32 {

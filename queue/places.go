@@ -36,7 +36,7 @@ func (q *Queue) enter(item *Item, label string, now time.Time) {
 	}
 	if item.ready.After(now) {
 		q.put(item, Backoff)
-		heap.Push(&q.backing, item)
+		heap.Push(q.backoffOf(item), item)
 	} else {
 		q.put(item, Active)
 		heap.Push(&q.active, item)
@@ -56,7 +56,7 @@ func (q *Queue) leave(item *Item) {
 	case Active:
 		heap.Remove(&q.active, item.index)
 	case Backoff:
-		heap.Remove(&q.backing, item.index)
+		heap.Remove(q.backoffOf(item), item.index)
 	case Waiting, Gated:
 		q.groups.remove(item)
 		item.Gate = ""
@@ -91,11 +91,21 @@ func (q *Queue) count(item *Item, plugins []string) {
 
 // advance makes those active whose back-off is over.
 func (q *Queue) advance(now time.Time) {
-	for q.backing.Len() > 0 && !q.backing.items[0].ready.After(now) {
-		item := q.backing.items[0]
-		q.leave(item)
-		q.enter(item, BackoffComplete, now)
+	for _, from := range []*ordered{&q.backing, &q.erring} {
+		for from.Len() > 0 && !from.items[0].ready.After(now) {
+			item := from.items[0]
+			q.leave(item)
+			q.enter(item, BackoffComplete, now)
+		}
 	}
+}
+
+// backoffOf is where an item backs off. It is the same until its next attempt.
+func (q *Queue) backoffOf(item *Item) *ordered {
+	if item.failed > 0 {
+		return &q.erring
+	}
+	return &q.backing
 }
 
 // Check returns an error if a pod is in no place or in two; tests call it after every step.
@@ -112,7 +122,7 @@ func (q *Queue) Check() error {
 		return nil
 	}
 	var err error
-	for place, h := range map[Place]*ordered{Active: &q.active, Backoff: &q.backing} {
+	for h, place := range map[*ordered]Place{&q.active: Active, &q.backing: Backoff, &q.erring: Backoff} {
 		for i, item := range h.items {
 			if item.index != i {
 				err = fmt.Errorf("pod %s has a wrong index", item.Pod.UID)

@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -25,7 +27,8 @@ type Queue struct {
 
 	items   map[types.UID]*Item
 	active  ordered
-	backing ordered // those that back off
+	backing ordered // those that back off after a rejection
+	erring  ordered // those that back off after an attempt that went wrong
 	groups  groups
 	counts  [Gated + 1]int
 	arrived uint64
@@ -39,7 +42,7 @@ func New() *Queue {
 	q := &Queue{
 		FirstBackoff: InitialBackoff, LastBackoff: MaxBackoff, MaxWait: MaxWait,
 		items: map[types.UID]*Item{}, interests: map[string]Interests{}, groups: newGroups(),
-		backing: ordered{before: func(a, b *Item) bool { return a.ready.Before(b.ready) }},
+		erring: ordered{before: func(a, b *Item) bool { return a.ready.Before(b.ready) }},
 	}
 	q.OrderBy(nil)
 	return q
@@ -57,12 +60,22 @@ func (q *Queue) OrderBy(less func(a, b *Item) bool) {
 		return !less(b, a) && a.order < b.order
 	}
 	q.active.reorder()
+	q.backing.before = func(a, b *Item) bool {
+		if w, v := a.ready.Truncate(window), b.ready.Truncate(window); !w.Equal(v) {
+			return w.Before(v)
+		}
+		return q.active.before(a, b)
+	}
+	q.backing.reorder()
 }
+
+// window is how long back-offs end together: within it, what is more urgent goes first, as upstream.
+const window = time.Second
 
 // SetInterests says what can help pods of a scheduler name. Pods that wait are asked about by the new word from now on.
 func (q *Queue) SetInterests(schedulerName string, interests Interests) {
 	q.interests[schedulerName] = interests
-	for _, item := range q.items {
+	for _, item := range q.Sorted() {
 		if item.group != nil && item.Pod.Spec.SchedulerName == schedulerName {
 			rejectors := item.group.rejectors
 			q.groups.remove(item)
@@ -74,7 +87,7 @@ func (q *Queue) SetInterests(schedulerName string, interests Interests) {
 // Add takes in a pod that was not known.
 func (q *Queue) Add(pod *v1.Pod, class *cluster.PodClass, now time.Time) *Item {
 	q.arrived++
-	item := &Item{Pod: pod, Class: class, Since: now, order: q.arrived}
+	item := &Item{Pod: pod, Class: class, Since: now, returned: now, order: q.arrived}
 	q.items[pod.UID] = item
 	q.counts[Taken]++
 	q.enter(item, Appeared, now)
@@ -129,13 +142,25 @@ func (q *Queue) Each(yield func(*Item) bool) {
 	}
 }
 
-// Pop takes the most urgent active pod, or returns nil.
+// Sorted returns all items in the order in which they came.
+func (q *Queue) Sorted() []*Item {
+	return slices.SortedFunc(q.Each, func(a, b *Item) int { return cmp.Compare(a.order, b.order) })
+}
+
+// Pop takes the most urgent active pod. If there is none, it does not stay idle: it takes one that was rejected before its back-off
+// is over, as upstream since v1.33 (SchedulerPopFromBackoffQ). Pods whose attempts went wrong back off to the end: what went wrong
+// may need the rest.
 func (q *Queue) Pop(now time.Time) *Item {
 	q.advance(now)
-	if q.active.Len() == 0 {
+	var item *Item
+	switch {
+	case q.active.Len() > 0:
+		item = q.active.items[0]
+	case q.backing.Len() > 0:
+		item = q.backing.items[0]
+	default:
 		return nil
 	}
-	item := q.active.items[0]
 	q.leave(item)
 	q.count(item, nil)
 	item.Attempts++
@@ -154,7 +179,7 @@ func (q *Queue) Rejected(item *Item, rejectors []string, pending bool, now time.
 		return
 	}
 	item.rejected++
-	item.failed = 0
+	item.failed, item.returned = 0, now
 	item.ready = now.Add(q.backoff(item.rejected))
 	if pending {
 		item.ready = now
@@ -175,6 +200,7 @@ func (q *Queue) Failed(item *Item, now time.Time) {
 		return
 	}
 	item.failed++
+	item.returned = now
 	item.ready = now.Add(q.backoff(item.failed))
 	item.Rejectors, item.Overdue = nil, false
 	q.enter(item, AttemptFailed, now)
@@ -208,20 +234,39 @@ func (q *Queue) Wake(uid types.UID, label string, now time.Time) {
 	}
 }
 
+// Retry has a pod tried again whose rejection was to be helped, which then went wrong: it backs off to the end.
+func (q *Queue) Retry(uid types.UID, label string, now time.Time) {
+	item, ok := q.items[uid]
+	if !ok || item.group == nil || item.place == Gated && q.gate(item) == item.Gate {
+		return
+	}
+	q.leave(item)
+	item.failed++
+	q.enter(item, label, now)
+}
+
 // Flush wakes the pods that have waited for too long, in case an event was missed or a plugin is not told of what would help it.
 func (q *Queue) Flush(now time.Time) {
+	var overdue []*Item
 	for _, item := range q.items {
 		if item.place == Waiting && now.Sub(item.entered) >= q.MaxWait {
-			item.Overdue = true
-			q.wake(item, WaitedForTooLong, now)
+			overdue = append(overdue, item)
 		}
+	}
+	slices.SortFunc(overdue, func(a, b *Item) int { return cmp.Compare(a.order, b.order) })
+	for _, item := range overdue {
+		item.Overdue = true
+		q.wake(item, WaitedForTooLong, now)
 	}
 }
 
-// NextReady returns when the next back-off ends.
+// NextReady returns from when on Pop returns a pod, if nothing happens; zero is at once.
 func (q *Queue) NextReady() (at time.Time, ok bool) {
-	if q.backing.Len() == 0 {
-		return time.Time{}, false
+	switch {
+	case q.active.Len()+q.backing.Len() > 0:
+		return time.Time{}, true
+	case q.erring.Len() > 0:
+		return q.erring.items[0].ready, true
 	}
-	return q.backing.items[0].ready, true
+	return time.Time{}, false
 }

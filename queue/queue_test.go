@@ -134,10 +134,45 @@ func TestBackoffGrowsToTenSeconds(t *testing.T) {
 		if item.Place() != Backoff {
 			t.Fatalf("woken during its back-off, the pod is %s", item.Place())
 		}
-		pop(t, q, now.Add(time.Duration(seconds)*time.Second-time.Millisecond), "nothing")
 		now = now.Add(time.Duration(seconds) * time.Second)
+		if !item.Ready().Equal(now) {
+			t.Fatalf("it backs off until %v, want %v", item.Ready(), now)
+		}
 	}
 	pop(t, q, now, "p")
+}
+
+// TestIdleQueueTakesRejectedPods: back-off keeps those that were rejected behind others, not from an idle scheduler; those whose
+// attempts went wrong it keeps from being tried.
+func TestIdleQueueTakesRejectedPods(t *testing.T) {
+	q, now := newQueue(), epoch
+	q.Add(pod("rejected", 0), class, now)
+	q.Rejected(pop(t, q, now, "rejected"), []string{"Pods"}, false, now)
+	q.Add(pod("failed", 10), class, now)
+	q.Failed(pop(t, q, now, "failed"), now)
+	q.Happened(podGone, now)
+	q.Add(pod("new", 0), class, now)
+	pop(t, q, now, "new")
+	if at, ok := q.NextReady(); !ok || at.After(now) {
+		t.Errorf("a pod can be taken at %v, %t; want at once", at, ok)
+	}
+	pop(t, q, now, "rejected")
+	pop(t, q, now, "nothing")
+	if at, ok := q.NextReady(); !ok || !at.Equal(now.Add(time.Second)) {
+		t.Errorf("a pod can be taken at %v, %t; want after a second", at, ok)
+	}
+	pop(t, q, now.Add(time.Second), "failed")
+}
+
+// TestPodsThatKeepFailingQueueBehindNewOnes of their priority, so that these have their first attempt.
+func TestPodsThatKeepFailingQueueBehindNewOnes(t *testing.T) {
+	q, now := newQueue(), epoch
+	q.Add(pod("old", 0), class, now)
+	q.Failed(pop(t, q, now, "old"), now.Add(time.Second))
+	q.Add(pod("new", 0), class, now.Add(500*time.Millisecond))
+	now = now.Add(time.Minute)
+	pop(t, q, now, "new")
+	pop(t, q, now, "old")
 }
 
 // TestErrorsBackOffByThemselves: an API server that stumbles costs a pod that was rejected often one second, not ten.

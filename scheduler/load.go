@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/config"
+	"github.com/berth-k8s/berth/cycle"
 	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/scheduler/live"
 	"github.com/berth-k8s/berth/scheduler/options"
@@ -26,7 +27,7 @@ import (
 type loaded struct {
 	data     []byte
 	config   *config.Config
-	profiles []live.Profile
+	profiles []cycle.Profile
 	set      *outside.Set
 }
 
@@ -91,8 +92,12 @@ func (p *process) apply(ctx context.Context, data []byte) error {
 	if err == nil {
 		err = next.use(ctx, p.scheduler)
 	}
+	var source []byte
 	if err == nil {
-		err = p.scheduler.SetProfiles(ctx, next.profiles)
+		source, err = options.YAML(settings.Full(next.config))
+	}
+	if err == nil {
+		err = p.scheduler.SetProfiles(ctx, next.profiles, source)
 	}
 	if err != nil {
 		next.close()

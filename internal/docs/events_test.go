@@ -24,7 +24,7 @@ func (e event) String() string { return fmt.Sprintf("%s: %s (%s)", e.part, e.rea
 
 // parts are the commands whose events the code of a folder writes.
 var parts = map[string]string{
-	"scheduler": "berth scheduler", "eviction": "berth controller", "nodehealth": "berth controller", "agent": "berth agent", "simnodes": "berth nodes",
+	"scheduler": "berth scheduler", "cycle": "berth scheduler", "eviction": "berth controller", "nodehealth": "berth controller", "agent": "berth agent", "simnodes": "berth nodes",
 }
 
 // carriers are structs that take a reason from where it is known to where the event is written, by the expression that reads it there.

@@ -11,7 +11,7 @@ import (
 const module = "github.com/berth-k8s/berth/"
 
 // pure packages decide; they see no client, no network, no process. Not even through others.
-var pure = []string{"rules", "cluster", "plugins", "decide", "queue", "admission", "manifest", "simulate", "eviction", "nodehealth", "explain", "whatif", "survey",
+var pure = []string{"rules", "cluster", "plugins", "decide", "queue", "cycle", "journal", "admission", "manifest", "simulate", "eviction", "nodehealth", "explain", "whatif", "survey",
 	"agent/lifecycle", "agent/admit", "agent/env", "agent/cgroups", "agent/pressure", "agent/metrics", "check", "deploy", "ui/model"}
 
 func TestPurePackagesKnowNoClient(t *testing.T) {

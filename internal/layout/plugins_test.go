@@ -23,7 +23,8 @@ var namesPlugins = map[string]string{
 	"agent/admit":    "the kubelet's reasons for refusing a pod, which are named as the plugins are",
 	"decide":         "how constraints that count pods by domain, and room, are planned; to go behind interfaces",
 	"simulate":       "gives device claims the clock of the simulation; goes with its second cycle",
-	"scheduler/live": "what the scheduler itself does for DefaultBinder, DefaultPreemption, VolumeBinding and DynamicResources; to go behind interfaces",
+	"scheduler/live": "which plugin's time is measured while it binds or writes for a pod",
+	"cycle":          "what the scheduler itself does for DefaultBinder, DefaultPreemption, VolumeBinding and DynamicResources; to go behind interfaces",
 }
 
 // What the engine, the queue and explain have to know of a plugin stands in the plugin's file, behind the interfaces of package

@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"fmt"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/cycle"
 	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/scheduler/live/fakeapi"
 )
@@ -25,22 +27,23 @@ func BenchmarkOwner(b *testing.B) {
 func benchOwner(b *testing.B, shapes int) {
 	const nodes = 5000
 	client := fakeapi.New().Client()
-	s, err := New(client, client, Options{Profiles: []Profile{{Profile: plugins.Default()}}})
+	s, err := New(client, client, Options{Profiles: []cycle.Profile{{Profile: plugins.Default()}}})
 	if err != nil {
 		b.Fatal(err)
 	}
-	s.post = func(context.Context, *v1.Binding) error { return nil }
+	var mu sync.Mutex
+	byUID := map[types.UID]*v1.Pod{}
 	for i := range nodes {
 		n := aNode(fmt.Sprintf("n%d", i), "100000")
 		n.Status.Allocatable[v1.ResourceMemory] = *many()
 		n.Status.Allocatable[v1.ResourcePods] = *many()
-		s.watchedNode(n, nil)
+		s.step(cycle.Seen{Kind: cycle.Nodes, Object: n})
 	}
 	pods := make([]*v1.Pod, b.N)
 	for i := range pods {
 		p := aPod(fmt.Sprintf("p%d", i), "100m")
 		p.UID, p.Labels = types.UID(p.Name), map[string]string{"app": fmt.Sprint(i % shapes)}
-		pods[i] = p
+		pods[i], byUID[p.UID] = p, p
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s.life = ctx
@@ -49,23 +52,34 @@ func benchOwner(b *testing.B, shapes int) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	began, cpu, shown := time.Now(), cpuTime(b), 0
-	var spare []func()
+	s.step(cycle.Follows{})
+	s.step(cycle.Led{})
+	var spare []message
+	bound := map[types.UID]string{}
+	s.post = func(_ context.Context, b *v1.Binding) error {
+		mu.Lock()
+		defer mu.Unlock()
+		bound[b.UID] = b.Target.Name
+		return nil
+	}
 	for i := 0; shown < b.N; {
 		for k := 0; k < 64 && i < b.N; k++ {
-			s.watchedPod(pods[i])
+			s.step(cycle.Seen{Kind: cycle.Pods, Object: pods[i]})
 			i++
 		}
-		for s.step(ctx) {
+		for now := time.Now(); !s.core.Wake(now).After(now); now = time.Now() {
+			s.step(cycle.Tick{})
 		}
 		spare = s.readInbox(spare)
-		for _, p := range s.placements {
-			if p.isBound {
-				onNode := *p.Pod
-				onNode.Spec.NodeName = p.Node
-				s.watchedPod(&onNode)
-				shown++
-			}
+		mu.Lock()
+		for uid, node := range bound {
+			onNode := *byUID[uid]
+			onNode.Spec.NodeName = node
+			s.step(cycle.Seen{Kind: cycle.Pods, Object: &onNode})
+			delete(bound, uid)
+			shown++
 		}
+		mu.Unlock()
 	}
 	b.ReportMetric(float64(b.N)/time.Since(began).Seconds(), "pods/s")
 	b.ReportMetric(float64(cpuTime(b)-cpu)/float64(b.N)/1e3, "cpu-µs/pod") // garbage collection and the worker included

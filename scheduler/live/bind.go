@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/berth-k8s/berth/cycle"
 	"github.com/berth-k8s/berth/plugins"
 )
 
@@ -25,18 +26,44 @@ const (
 	bindTries  = 3
 )
 
-func reference(pod *v1.Pod) v1.ObjectReference {
-	return v1.ObjectReference{
-		Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+// bindPod gives the pod its node, and tells the plugins at PostBind.
+func (s *Scheduler) bindPod(ctx context.Context, a cycle.Bind) cycle.Outcome {
+	s.observer.Binding(1)
+	err := s.bind(ctx, a)
+	s.observer.Binding(-1)
+	if err != nil {
+		return outcome(err)
 	}
+	for _, p := range a.By.PostBind {
+		done := s.timing(a.Attempt, p.Name(), plugins.PostBind)
+		p.PostBind(ctx, a.Attempt)
+		done(true)
+	}
+	return cycle.Outcome{}
 }
+
+// timing returns what is to be called when the plugin has been asked.
+func (s *Scheduler) timing(a *cycle.Attempt, plugin string, point plugins.Point) func(ok bool) {
+	if !a.Sampled {
+		return func(bool) {}
+	}
+	began := time.Now()
+	return func(ok bool) { s.observer.RanPlugin(plugin, point, ok, time.Since(began)) }
+}
+
+// Why a binding is not carried out, or was not.
+var (
+	errGone           = errors.New("the pod was deleted")
+	errBoundElsewhere = errors.New("the pod was bound by somebody else")
+)
 
 // bind gives the pod its node. Without an error it has it. With one it has not: where the answer to a binding leaves that open, the
 // pod is looked at before its room is given to others.
-func (s *Scheduler) bind(ctx context.Context, b *placement) error {
+func (s *Scheduler) bind(ctx context.Context, a cycle.Bind) error {
+	b := a.Attempt
 	began := time.Now()
 	for try := 1; ; try++ {
-		own, err := s.tryToBind(ctx, b)
+		own, err := s.tryToBind(ctx, a)
 		if err != nil {
 			s.observer.BindRefused(string(apierrors.ReasonForError(err)))
 		}
@@ -62,16 +89,17 @@ func (s *Scheduler) bind(ctx context.Context, b *placement) error {
 }
 
 // tryToBind asks the plugins that bind, in their order; own tells that none from outside did.
-func (s *Scheduler) tryToBind(ctx context.Context, b *placement) (own bool, err error) {
-	for _, binder := range b.profile.bind {
+func (s *Scheduler) tryToBind(ctx context.Context, a cycle.Bind) (own bool, err error) {
+	b := a.Attempt
+	for _, binder := range a.By.Bind {
 		done := s.timing(b, binder.Name(), plugins.Bind)
-		passed, err := binder.Bind(ctx, &b.Attempt)
+		passed, err := binder.Bind(ctx, b)
 		done(err == nil)
 		if !passed || err != nil {
 			return false, err
 		}
 	}
-	if !b.profile.hasBinder {
+	if !a.By.Default {
 		return false, errors.New("no plugin binds the pod")
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -87,7 +115,7 @@ func (s *Scheduler) tryToBind(ctx context.Context, b *placement) (own bool, err 
 
 // hasNode looks whether the pod has its node in spite of an error. An error says that it will not get it; while the API server
 // cannot be asked, nothing is known, and the room is kept.
-func (s *Scheduler) hasNode(ctx context.Context, b *placement) (has bool, err error) {
+func (s *Scheduler) hasNode(ctx context.Context, b *cycle.Attempt) (has bool, err error) {
 	err = errors.New("the scheduler stops")
 	s.insist(ctx, func(ctx context.Context) bool {
 		pod, failed := s.client.CoreV1().Pods(b.Pod.Namespace).Get(ctx, b.Pod.Name, metav1.GetOptions{})
@@ -101,11 +129,7 @@ func (s *Scheduler) hasNode(ctx context.Context, b *placement) (has bool, err er
 			has, err = true, nil
 		case pod.Spec.NodeName != "":
 			err = errBoundElsewhere
-			s.inbox.put(func() {
-				if s.placements[pod.UID] == b {
-					s.watchedPod(pod)
-				}
-			})
+			s.inbox.see(cycle.Read{Pod: pod})
 		case pod.DeletionTimestamp != nil:
 			err = errGone
 		default:

@@ -253,27 +253,27 @@ func (c *chaos) judge() {
 		}
 	}
 	c.do(func() {
-		if err := c.s.queue.Check(); err != nil {
+		if err := c.s.core.View().Queue.Check(); err != nil {
 			c.Error(err)
 		}
-		if len(c.s.placements) != 0 || c.s.cluster.Pods() != truth.Pods() || c.s.cluster.Len() != truth.Len() {
-			c.Errorf("%d on their way, %d on nodes (want %d), %d nodes (want %d)", len(c.s.placements), c.s.cluster.Pods(), truth.Pods(), c.s.cluster.Len(), truth.Len())
+		if len(c.s.core.Books().Assumed) != 0 || c.s.core.View().Cluster.Pods() != truth.Pods() || c.s.core.View().Cluster.Len() != truth.Len() {
+			c.Errorf("%d on their way, %d on nodes (want %d), %d nodes (want %d)", len(c.s.core.Books().Assumed), c.s.core.View().Cluster.Pods(), truth.Pods(), c.s.core.View().Cluster.Len(), truth.Len())
 		}
-		if n := c.s.queue.Len(queue.Waiting) + c.s.queue.Len(queue.Backoff); n != waiting || c.s.queue.Len(queue.Active) != 0 || c.s.queue.Len(queue.Taken) != 0 {
-			c.Errorf("%d wait in the queue, %d active, %d taken; want %d, 0, 0", n, c.s.queue.Len(queue.Active), c.s.queue.Len(queue.Taken), waiting)
+		if n := c.s.core.View().Queue.Len(queue.Waiting) + c.s.core.View().Queue.Len(queue.Backoff); n != waiting || c.s.core.View().Queue.Len(queue.Active) != 0 || c.s.core.View().Queue.Len(queue.Taken) != 0 {
+			c.Errorf("%d wait in the queue, %d active, %d taken; want %d, 0, 0", n, c.s.core.View().Queue.Len(queue.Active), c.s.core.View().Queue.Len(queue.Taken), waiting)
 		}
 		if c.Failed() {
 			c.dump()
 		}
-		if len(c.s.preempting)+len(c.s.victims)+c.s.held != 0 {
-			c.Errorf("left over: %v, %v, %d", c.s.preempting, c.s.victims, c.s.held)
+		if len(c.s.core.Books().Preemptor)+len(c.s.core.Books().Leaving)+len(c.s.core.Books().Held) != 0 {
+			c.Errorf("left over: %v, %v, %d", c.s.core.Books().Preemptor, c.s.core.Books().Leaving, len(c.s.core.Books().Held))
 		}
 	})
 }
 
 // dump shows what the scheduler thinks. On its owner.
 func (c *chaos) dump() {
-	for _, n := range c.s.cluster.SortedNodes() {
+	for _, n := range c.s.core.View().Cluster.SortedNodes() {
 		c.Logf("%s: %d of %d", n.Name, n.Requested.MilliCPU, n.Size.MilliCPU)
 		for _, p := range n.Pods {
 			c.Logf("  has %s, %d, priority %d, leaves: %t", p.UID, p.Class.Requests.MilliCPU, p.Class.Priority, p.Terminating)
@@ -282,7 +282,7 @@ func (c *chaos) dump() {
 			c.Logf("  kept for %s, %d, priority %d", p.UID, p.Class.Requests.MilliCPU, p.Class.Priority)
 		}
 	}
-	for item := range c.s.queue.Each {
+	for item := range c.s.core.View().Queue.Each {
 		c.Logf("%s is %s by %s %v, after %d attempts, ready %v", item.Pod.UID, item.Place(), item.Gate, item.Rejectors, item.Attempts, item.Ready())
 	}
 }

@@ -178,7 +178,7 @@ func (v *volumeChaos) judgeVolumes(truth *cluster.Cluster) {
 }
 
 func (v *volumeChaos) sameObjects(truth *cluster.Cluster) {
-	known := &v.s.cluster.Objects
+	known := &v.s.core.View().Cluster.Objects
 	for _, volume := range truth.Objects.Volumes.All() {
 		has, _ := known.Volumes.Get("", volume.Name)
 		if has == nil || has.ResourceVersion != volume.ResourceVersion || (has.Spec.ClaimRef == nil) != (volume.Spec.ClaimRef == nil) {

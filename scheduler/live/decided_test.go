@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/berth-k8s/berth/cycle"
 	"github.com/berth-k8s/berth/scheduler/decision"
 )
 
@@ -54,7 +55,7 @@ func TestAPodThatWaitsIsTold(t *testing.T) {
 			t.Errorf("in the end told %+v", d)
 		}
 		w.do(func() {
-			if n := len(w.s.decided.waiting); n != 0 {
+			if n := w.s.core.Books().Decisions; n != 0 {
 				t.Errorf("%d pods are remembered that wait no more", n)
 			}
 		})
@@ -107,19 +108,19 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 		node.Status.Allocatable[v1.ResourcePods] = *many()
 		w.api.Put(node)
 		const more = 50
-		for i := range mostPlaced + more {
+		for i := range cycle.MostPlaced + more {
 			w.api.Put(aPod(fmt.Sprint("p", i), "1"))
 		}
-		w.until("all are bound", func() bool { return len(w.api.Bindings()) == mostPlaced+more })
+		w.until("all are bound", func() bool { return len(w.api.Bindings()) == cycle.MostPlaced+more })
 		w.pass(time.Second)
 		known := 0
-		for i := range mostPlaced + more {
+		for i := range cycle.MostPlaced + more {
 			if w.decided(fmt.Sprint("p", i)) != nil {
 				known++
 			}
 		}
-		if known != mostPlaced {
-			t.Errorf("%d of %d are remembered, want %d", known, mostPlaced+more, mostPlaced)
+		if known != cycle.MostPlaced {
+			t.Errorf("%d of %d are remembered, want %d", known, cycle.MostPlaced+more, cycle.MostPlaced)
 		}
 	})
 }
@@ -128,7 +129,7 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 func TestABindingThatIsTakenBackIsTold(t *testing.T) {
 	inWorld(t, func(w *world) {
 		o := &outsider{name: "A", refuse: "permit"}
-		w.start(Options{Profiles: []Profile{with(w.T, o)}})
+		w.start(Options{Profiles: []cycle.Profile{with(w.T, o)}})
 		w.api.Put(aNode("n1", "2"), aPod("p", "1"))
 		w.until("it was refused", func() bool { return w.condition("p") != "" })
 		d := w.decided("p")

@@ -3,9 +3,10 @@ package live
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -17,48 +18,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/cluster"
-	"github.com/berth-k8s/berth/decide"
+	"github.com/berth-k8s/berth/cycle"
 	"github.com/berth-k8s/berth/plugins"
 )
-
-// deviceWork is what is to be written of a pod's devices before it is bound.
-type deviceWork struct {
-	plugins.ReservedClaims
-	uses    []claimUse                  // of Claims, in their order; nil once the pod has left them
-	written []*resourcev1.ResourceClaim // what has been, as the API server answered
-}
-
-func (w *deviceWork) any() bool { return len(w.Claims) > 0 }
-
-// reserveDevices takes them in the cluster's objects.
-func (s *Scheduler) reserveDevices(b *placement, plugin *plugins.DynamicResources, n *cluster.Node) (undo func(), err error) {
-	claims, give, err := plugin.ReserveClaims(s.cluster, b.Waiting, n)
-	if err != nil || len(claims.Claims) == 0 {
-		return nil, err
-	}
-	b.devices.ReservedClaims = claims
-	for i := range claims.Claims {
-		b.devices.uses = append(b.devices.uses, s.claims.join(&claims.Claims[i]))
-	}
-	return func() { s.unreserveDevices(b, give) }, nil
-}
-
-// unreserveDevices gives back what was decided, and what was written already.
-func (s *Scheduler) unreserveDevices(b *placement, give func(func(*resourcev1.ResourceClaim) bool)) {
-	written := map[types.UID]bool{}
-	for _, claim := range b.devices.written {
-		written[claim.UID] = true
-	}
-	give(func(c *resourcev1.ResourceClaim) bool { return written[c.UID] })
-	s.leaveClaims(b)
-	for _, claim := range b.devices.written {
-		s.helpers.do(func(ctx context.Context) {
-			if err := s.releaseClaim(ctx, claim, b.Pod.UID); err != nil {
-				klog.FromContext(ctx).Error(err, "Claim not given back", "claim", klog.KObj(claim), "pod", klog.KObj(b.Pod))
-			}
-		})
-	}
-}
 
 // releaseClaim takes the pod off a claim, or deletes one that was made for it.
 func (s *Scheduler) releaseClaim(ctx context.Context, claim *resourcev1.ResourceClaim, pod types.UID) error {
@@ -105,72 +67,107 @@ func (s *Scheduler) deleteClaim(ctx context.Context, claim *resourcev1.ResourceC
 	return err
 }
 
-// bindDevices writes the claims, and waits until their devices are ready.
-func (s *Scheduler) bindDevices(ctx context.Context, b *placement) error {
-	defer s.inbox.put(func() { s.leaveClaims(b) })
-	for i, use := range b.devices.uses {
-		reserved := &b.devices.Claims[i]
-		if reserved.Before != nil && !use.decided && resourceclaim.IsReservedForPod(b.Pod, reserved.Before, false) {
+// claimTurn is what those who write the same claim share.
+type claimTurn struct {
+	users int // guarded by claimTurns
+	// turn holds one token: who has it writes. newest is the claim as the API server answered last, and written tells that the
+	// allocation is in the API, or may be; both belong to who writes.
+	turn    chan struct{}
+	newest  *resourcev1.ResourceClaim
+	written bool
+}
+
+// claimTurns are those of the claims that are being written, by cycle.ClaimUse.Shared.
+type claimTurns struct {
+	mu    sync.Mutex
+	turns map[uint64]*claimTurn
+}
+
+func (l *claimTurns) join(uses []cycle.ClaimUse) (turns []*claimTurn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, use := range uses {
+		t := l.turns[use.Shared]
+		if t == nil {
+			t = &claimTurn{turn: make(chan struct{}, 1), written: use.Written}
+			t.turn <- struct{}{}
+			l.turns[use.Shared] = t
+		}
+		t.users++
+		turns = append(turns, t)
+	}
+	return turns
+}
+
+func (l *claimTurns) leave(uses []cycle.ClaimUse) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, use := range uses {
+		if t := l.turns[use.Shared]; t != nil {
+			if t.users--; t.users == 0 {
+				delete(l.turns, use.Shared)
+			}
+		}
+	}
+}
+
+// await waits for the turn to write.
+func (t *claimTurn) await(ctx context.Context) error {
+	select {
+	case <-t.turn:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (t *claimTurn) pass() { t.turn <- struct{}{} }
+
+// writeClaims writes the pod's claims one after the other.
+func (s *Scheduler) writeClaims(ctx context.Context, a cycle.WriteClaims, turns []*claimTurn) (o cycle.Outcome) {
+	o.Written = make([]bool, len(a.Claims.Claims))
+	for i := range a.Claims.Claims {
+		reserved, use := &a.Claims.Claims[i], a.Uses[i]
+		if reserved.Before != nil && !use.Decided && resourceclaim.IsReservedForPod(a.Attempt.Pod, reserved.Before, false) {
 			continue
 		}
-		claim, err := s.writeClaim(ctx, b, reserved, use)
+		claim, written, err := s.writeClaim(ctx, a, reserved, use, turns[i])
+		o.Written[i] = written
 		if claim != nil {
-			b.devices.written = append(b.devices.written, claim)
+			o.Claims = append(o.Claims, claim)
 		}
 		if err == nil && reserved.Extended {
-			err = s.nameClaim(ctx, b, claim)
+			err = s.nameClaim(ctx, a, claim)
 		}
 		if err != nil {
-			return err
+			o.Fault = outcome(err).Fault
+			return o
 		}
 	}
-	if !slices.ContainsFunc(b.devices.Claims, awaitsDevices) {
-		return nil
-	}
-	return s.awaitObjects(ctx, b.devices.Timeout, errors.New("device binding timeout"), func() (bool, error) { return s.devicesReady(b) })
-}
-
-func awaitsDevices(c plugins.ReservedClaim) bool {
-	return c.Claim.Status.Allocation != nil && slices.ContainsFunc(c.Claim.Status.Allocation.Devices.Results,
-		func(r resourcev1.DeviceRequestAllocationResult) bool { return len(r.BindingConditions) > 0 })
-}
-
-// devicesReady looks at the claims as they are now. On the owner.
-func (s *Scheduler) devicesReady(b *placement) (bool, error) {
-	for i := range b.devices.Claims {
-		name := b.devices.Claims[i].Claim
-		claim, ok := s.cluster.ResourceClaims.Get(name.Namespace, name.Name)
-		if !ok {
-			return false, fmt.Errorf("resourceclaim %q not found", name.Name)
-		}
-		if ready, err := plugins.Ready(claim); !ready || err != nil {
-			return false, err
-		}
-	}
-	return true, nil
+	return o
 }
 
 // writeClaim writes allocation and reservation of a claim, with the finalizer first, as it must be. What it returns in spite of an
 // error is a claim that was made and must be deleted.
-func (s *Scheduler) writeClaim(ctx context.Context, b *placement, reserved *plugins.ReservedClaim, use claimUse) (
-	made *resourcev1.ResourceClaim, err error,
+func (s *Scheduler) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *plugins.ReservedClaim, use cycle.ClaimUse, t *claimTurn) (
+	made *resourcev1.ResourceClaim, written bool, err error,
 ) {
-	claims, current := s.client.ResourceV1().ResourceClaims(b.Pod.Namespace), reserved.Before
+	claims, current := s.client.ResourceV1().ResourceClaims(a.Attempt.Pod.Namespace), reserved.Before
 	if current == nil {
-		if made, err = s.createClaim(ctx, reserved, use.sharedClaim); err != nil {
-			return nil, err
+		if made, err = s.createClaim(ctx, a.Ticket, reserved); err != nil {
+			return nil, false, err
 		}
 		current = made
 	}
 	name := current.Name
-	if err := use.await(ctx); err != nil {
-		return made, err
+	if err := t.await(ctx); err != nil {
+		return made, false, err
 	}
-	defer use.pass()
+	defer t.pass()
 	switch {
-	case use.newest != nil:
-		current = use.newest
-	case use.decided && !reserved.Allocated: // what is known of it was never in the API
+	case t.newest != nil:
+		current = t.newest
+	case use.Decided && (!reserved.Allocated || t.written): // what is known of it is not what is in the API
 		current = nil
 	}
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
@@ -181,7 +178,7 @@ func (s *Scheduler) writeClaim(ctx context.Context, b *placement, reserved *plug
 		}
 		claim := current.DeepCopy()
 		current = nil
-		if err := use.fill(claim, reserved, b.Pod); err != nil {
+		if err := t.fill(claim, reserved, use, a.Attempt.Pod); err != nil {
 			return err
 		}
 		if !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
@@ -194,20 +191,49 @@ func (s *Scheduler) writeClaim(ctx context.Context, b *placement, reserved *plug
 			claim.Status = status
 		}
 		updated, err := claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{})
-		if err == nil || !answered(err) {
-			use.written.Store(true)
-		}
+		t.written = t.written || err == nil || !answered(err)
 		if err != nil {
 			return fmt.Errorf("add allocation and reservation to claim %s: %w", name, err)
 		}
-		made, use.newest = updated, updated
+		made, t.newest = updated, updated
 		return nil
 	})
-	return made, err
+	return made, t.written, err
+}
+
+// fill puts allocation and reservation into a claim, as it is in the API.
+func (t *claimTurn) fill(claim *resourcev1.ResourceClaim, reserved *plugins.ReservedClaim, use cycle.ClaimUse, pod *v1.Pod) error {
+	decided := reserved.Claim.Status.Allocation
+	switch {
+	case claim.DeletionTimestamp != nil:
+		return fmt.Errorf("claim %s got deleted in the meantime", klog.KObj(claim))
+	case claim.Status.Allocation == nil && use.Decided && !t.written:
+		claim.Status.Allocation = decided.DeepCopy()
+	case claim.Status.Allocation == nil:
+		return fmt.Errorf("claim %s got deallocated elsewhere in the meantime", klog.KObj(claim))
+	case use.Decided && !slices.EqualFunc(claim.Status.Allocation.Devices.Results, decided.Devices.Results, sameDevice):
+		return fmt.Errorf("claim %s got allocated elsewhere in the meantime", klog.KObj(claim))
+	default:
+		t.written = true
+	}
+	if claim.Status.Allocation.AllocationTimestamp == nil {
+		now := metav1.NewTime(time.Now())
+		claim.Status.Allocation.AllocationTimestamp = &now
+	}
+	if !resourceclaim.IsReservedForPod(pod, claim, false) {
+		claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{
+			Resource: "pods", Name: pod.Name, UID: pod.UID,
+		})
+	}
+	return nil
+}
+
+func sameDevice(a, b resourcev1.DeviceRequestAllocationResult) bool {
+	return a.Request == b.Request && a.Driver == b.Driver && a.Pool == b.Pool && a.Device == b.Device
 }
 
 // createClaim makes the claim for a pod's extended resources, and has it take the place of what stood in for it.
-func (s *Scheduler) createClaim(ctx context.Context, reserved *plugins.ReservedClaim, shared *sharedClaim) (*resourcev1.ResourceClaim, error) {
+func (s *Scheduler) createClaim(ctx context.Context, ticket cycle.Ticket, reserved *plugins.ReservedClaim) (*resourcev1.ResourceClaim, error) {
 	standIn := reserved.Claim
 	claim := standIn.DeepCopy()
 	claim.Name, claim.UID, claim.Finalizers, claim.Status = "", "", nil, resourcev1.ResourceClaimStatus{}
@@ -215,59 +241,36 @@ func (s *Scheduler) createClaim(ctx context.Context, reserved *plugins.ReservedC
 	if err != nil {
 		return nil, fmt.Errorf("create claim for extended resources of pod: %w", err)
 	}
-	held := made.DeepCopy()
-	held.Status = *standIn.Status.DeepCopy()
-	reserved.Claim = held
-	s.inbox.put(func() {
-		s.cluster.ResourceClaims.Delete(standIn.Namespace, standIn.Name)
-		if current, ok := s.cluster.ResourceClaims.Get(held.Namespace, held.Name); !ok || current.Status.Allocation == nil {
-			shared.name, shared.uid = nameOf(held), held.UID
-			s.claims[shared.name] = shared
-			s.cluster.ResourceClaims.Set(held)
-		}
-	})
+	s.inbox.see(cycle.ClaimMade{Ticket: ticket, StandIn: cluster.Name{Namespace: standIn.Namespace, Name: standIn.Name}, Claim: made})
 	return made, nil
 }
 
 // nameClaim tells the kubelet in the pod's status which claim has its extended resources.
-func (s *Scheduler) nameClaim(ctx context.Context, b *placement, claim *resourcev1.ResourceClaim) error {
+func (s *Scheduler) nameClaim(ctx context.Context, a cycle.WriteClaims, claim *resourcev1.ResourceClaim) error {
+	pod := a.Attempt.Pod
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": b.Pod.UID},
+		"metadata": map[string]any{"uid": pod.UID},
 		"status": map[string]any{"extendedResourceClaimStatus": v1.PodExtendedResourceClaimStatus{
-			RequestMappings: b.devices.Mappings, ResourceClaimName: claim.Name,
+			RequestMappings: a.Claims.Mappings, ResourceClaimName: claim.Name,
 		}},
 	})
 	if err != nil {
 		return err
 	}
-	_, err = s.client.CoreV1().Pods(b.Pod.Namespace).Patch(ctx, b.Pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = s.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
-		return fmt.Errorf("update pod %s/%s ExtendedResourceClaimStatus: %w", b.Pod.Namespace, b.Pod.Name, err)
+		return fmt.Errorf("update pod %s/%s ExtendedResourceClaimStatus: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil
 }
 
-// giveBackDevices helps a pod that fits nowhere because a claim of its own holds devices that it cannot use: the claim gives them up.
-func (s *Scheduler) giveBackDevices(_ context.Context, b *placement, _ *decide.Failure) Rescue {
-	if b.profile.devices == nil {
-		return Rescue{Message: "no new claims to deallocate"}
+// giveBackClaim frees the devices of a claim.
+func (s *Scheduler) giveBackClaim(ctx context.Context, a cycle.GiveBackClaim) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if a.Delete {
+		return s.deleteClaim(ctx, a.Claim)
 	}
-	message, change, remove := b.profile.devices.PostFilter(s.cluster, b.Waiting)
-	if change != nil {
-		s.helpers.do(func(ctx context.Context) {
-			ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-			defer cancel()
-			var err error
-			if remove {
-				err = s.deleteClaim(ctx, change)
-			} else {
-				_, err = s.client.ResourceV1().ResourceClaims(change.Namespace).UpdateStatus(ctx, change, metav1.UpdateOptions{})
-			}
-			if err != nil {
-				klog.FromContext(ctx).Error(err, "Claim not given back", "claim", klog.KObj(change), "pod", klog.KObj(b.Pod))
-				s.Activate(b.Pod.UID)
-			}
-		})
-	}
-	return Rescue{Message: message}
+	_, err := s.client.ResourceV1().ResourceClaims(a.Claim.Namespace).UpdateStatus(ctx, a.Claim, metav1.UpdateOptions{})
+	return err
 }

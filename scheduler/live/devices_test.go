@@ -14,6 +14,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-k8s/berth/cycle"
 	"github.com/berth-k8s/berth/scheduler/live/fakeapi"
 )
 
@@ -85,8 +86,8 @@ func TestClaimIsWrittenBeforeTheBinding(t *testing.T) {
 		w.api.Delete(aPod("a", "1"))
 		fakeapi.Change(w.api, claim, func(c *resourcev1.ResourceClaim) { c.Status = resourcev1.ResourceClaimStatus{} }) // as its controller does
 		w.untilBound("b")
-		if len(w.s.claims) != 0 {
-			t.Errorf("%d claims held", len(w.s.claims))
+		if w.s.core.Books().Claims != 0 {
+			t.Errorf("%d claims held", w.s.core.Books().Claims)
 		}
 	})
 }
@@ -173,16 +174,16 @@ func TestExtendedResourceFromDevices(t *testing.T) {
 
 // attempts counts how attempts end.
 type attempts struct {
-	NoObserver
+	cycle.NoObserver
 	mutex sync.Mutex
-	ended map[Result]int
+	ended map[cycle.Result]int
 }
 
-func (a *attempts) Attempted(_ string, result Result, _ time.Duration) {
+func (a *attempts) Attempted(_ string, result cycle.Result, _ time.Duration) {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
 	if a.ended == nil {
-		a.ended = map[Result]int{}
+		a.ended = map[cycle.Result]int{}
 	}
 	a.ended[result]++
 }
@@ -214,11 +215,11 @@ func TestSharedClaimIsProtected(t *testing.T) {
 				if got := len(claim.Status.ReservedFor); got != pods {
 					t.Errorf("reserved for %d pods of %d", got, pods)
 				}
-				if want := map[Result]int{Scheduled: pods}; !maps.Equal(seen.ended, want) {
+				if want := map[cycle.Result]int{cycle.Scheduled: pods}; !maps.Equal(seen.ended, want) {
 					t.Errorf("attempts %v, want %v", seen.ended, want)
 				}
-				if len(w.s.claims) != 0 {
-					t.Errorf("%d claims held", len(w.s.claims))
+				if w.s.core.Books().Claims != 0 {
+					t.Errorf("%d claims held", w.s.core.Books().Claims)
 				}
 			})
 		})
@@ -287,7 +288,7 @@ func TestAllocationTakenBackIsNotWrittenAgain(t *testing.T) {
 		}
 		w.api.Release("resourceclaims")
 		w.untilBound("b")
-		if c := w.claim("c"); len(c.Status.ReservedFor) != 1 || c.Status.Allocation == nil || seen.ended[Errored] == 0 {
+		if c := w.claim("c"); len(c.Status.ReservedFor) != 1 || c.Status.Allocation == nil || seen.ended[cycle.Errored] == 0 {
 			t.Errorf("attempts %v, %+v", seen.ended, c.Status)
 		}
 	})

@@ -1,13 +1,11 @@
-// Package live is the live scheduler: it watches a cluster, decides where waiting pods go, and sees to it that they get
-// there.
+// Package live runs the scheduling cycle (package cycle) against an API server. It decides nothing.
 //
-// One goroutine owns what is known of the cluster, the queue and the deciders. Watches and workers never touch these; they leave
-// messages in its inbox. It takes all messages, wakes the pods that what happened can help, decides one pod, and so on.
+// One goroutine owns the core. Watches and workers never touch it; they leave events in its inbox. The owner takes in all events,
+// then lets time take effect, which decides one pod at most, and so on; each action that the core asks for is handed to whoever
+// carries it out, and what comes of it returns as an event with the action's ticket.
 //
-// A pod that has been decided is counted on its node at once (a placement). Most are then bound by one of a bounded number of
-// workers. One with something to be done or awaited before, volumes, devices, plugins from outside, goes through it on a goroutine of
-// its own. What comes of it returns as a message: a pod that was not bound is taken off its node, gives back what was reserved for
-// it, and goes back to the queue. Where it is not known whether a binding was carried out, the API server is asked until it is.
-//
-// Victims are deleted, status and events are written by workers behind all that.
+// Bindings go to a bounded number of workers, which are sent in their order and can be withdrawn until one begins them. What a pod
+// needs before (volumes, device claims, out-of-tree plugins at PreBind) runs on a goroutine of its own. Where it is not known
+// whether a binding was carried out, the API server is asked until it is. Victims are deleted, and status and events written, by
+// workers behind all that; what is written to one pod is written in the order in which the core said it.
 package live

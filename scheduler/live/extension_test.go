@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/berth-k8s/berth/cycle"
 	"github.com/berth-k8s/berth/decide"
 	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/queue"
@@ -29,13 +30,13 @@ type outsider struct {
 	closed  bool          // its gate
 	slow    time.Duration // at PreBind
 	binds   bool
-	bind    func(a *Attempt) error
+	bind    func(a *cycle.Attempt) error
 	desired []queue.Interest
 
 	parallel bool // at PreBind
 }
 
-func (o *outsider) say(what string, a *Attempt) {
+func (o *outsider) say(what string, a *cycle.Attempt) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.said = append(o.said, o.name+" "+what+" "+a.Pod.Name)
@@ -51,9 +52,9 @@ func (o *outsider) rejects(point string) *plugins.Rejection {
 	return nil
 }
 
-func (o *outsider) Name() string           { return o.name }
-func (o *outsider) Begin(a *Attempt)       { o.say("begin", a) }
-func (o *outsider) End(a *Attempt, b bool) { o.say(fmt.Sprintf("end %t", b), a) }
+func (o *outsider) Name() string                 { return o.name }
+func (o *outsider) Begin(a *cycle.Attempt)       { o.say("begin", a) }
+func (o *outsider) End(a *cycle.Attempt, b bool) { o.say(fmt.Sprintf("end %t", b), a) }
 func (o *outsider) Admit(*v1.Pod) *plugins.Rejection {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -62,19 +63,19 @@ func (o *outsider) Admit(*v1.Pod) *plugins.Rejection {
 	}
 	return nil
 }
-func (o *outsider) Reserve(a *Attempt) *plugins.Rejection {
+func (o *outsider) Reserve(a *cycle.Attempt) *plugins.Rejection {
 	o.say("reserve", a)
 	return o.rejects("reserve")
 }
-func (o *outsider) Unreserve(a *Attempt) { o.say("unreserve", a) }
-func (o *outsider) Permit(a *Attempt) (*plugins.Rejection, time.Duration) {
+func (o *outsider) Unreserve(a *cycle.Attempt) { o.say("unreserve", a) }
+func (o *outsider) Permit(a *cycle.Attempt) (*plugins.Rejection, time.Duration) {
 	o.say("permit", a)
 	return o.rejects("permit"), o.wait
 }
-func (o *outsider) Needed(context.Context, *Attempt) (PreBindWork, error) {
-	return PreBindWork{Needed: o.slow > 0, Parallel: o.parallel}, nil
+func (o *outsider) Needed(context.Context, *cycle.Attempt) (cycle.PreBindWork, error) {
+	return cycle.PreBindWork{Needed: o.slow > 0, Parallel: o.parallel}, nil
 }
-func (o *outsider) PreBind(ctx context.Context, a *Attempt) error {
+func (o *outsider) PreBind(ctx context.Context, a *cycle.Attempt) error {
 	o.say("prebind", a)
 	if o.refuse == "prebind" {
 		return fmt.Errorf("not now")
@@ -86,17 +87,17 @@ func (o *outsider) PreBind(ctx context.Context, a *Attempt) error {
 		return context.Cause(ctx)
 	}
 }
-func (o *outsider) Bind(_ context.Context, a *Attempt) (bool, error) {
+func (o *outsider) Bind(_ context.Context, a *cycle.Attempt) (bool, error) {
 	o.say("bind", a)
 	if !o.binds {
 		return true, nil
 	}
 	return false, o.bind(a)
 }
-func (o *outsider) PostBind(_ context.Context, a *Attempt) { o.say("postbind", a) }
-func (o *outsider) Rescue(_ context.Context, a *Attempt, evaluate func() *decide.Evaluation) Rescue {
+func (o *outsider) PostBind(_ context.Context, a *cycle.Attempt) { o.say("postbind", a) }
+func (o *outsider) Rescue(a *cycle.Attempt, evaluate func() *decide.Evaluation) cycle.Rescue {
 	o.say(fmt.Sprintf("rescue with %d verdicts", len(evaluate().Nodes)), a)
-	return Rescue{Message: "nothing to be done"}
+	return cycle.Rescue{Message: "nothing to be done"}
 }
 func (o *outsider) Interests() ([]queue.Interest, error) { return o.desired, nil }
 
@@ -113,14 +114,14 @@ func (o *outsider) set(change func()) {
 }
 
 // with puts plugins from outside at every point of the default profile.
-func with(t *testing.T, outside ...*outsider) Profile {
+func with(t *testing.T, outside ...*outsider) cycle.Profile {
 	t.Helper()
 	d := plugins.Default()
 	at := map[plugins.Point][]string{}
 	for _, point := range plugins.AllPoints {
 		at[point] = slices.Clone(d.At[point])
 	}
-	p := Profile{}
+	p := cycle.Profile{}
 	for _, o := range outside {
 		p.Extensions = append(p.Extensions, o)
 		for _, point := range []plugins.Point{plugins.PreEnqueue, plugins.PostFilter, plugins.Reserve, plugins.Permit, plugins.PreBind, plugins.PostBind} {
@@ -152,7 +153,7 @@ func TestPluginIsAskedAtEveryPoint(t *testing.T) {
 	inWorld(t, func(w *world) {
 		o := &outsider{name: "O", slow: time.Second}
 		w.api.Put(aNode("n", "1"), aPod("a", "1"))
-		w.start(Options{Profiles: []Profile{with(t, o)}})
+		w.start(Options{Profiles: []cycle.Profile{with(t, o)}})
 		w.untilBound("a")
 		w.pass(time.Second)
 		w.saidInOrder(o.words(), "begin a", "reserve a", "permit a", "prebind a", "bind a", "postbind a", "end true a")
@@ -180,7 +181,7 @@ func TestFailureIsTakenBackInReverse(t *testing.T) {
 			inWorld(t, func(w *world) {
 				a, b := &outsider{name: "A", slow: time.Second}, &outsider{name: "B", slow: time.Second, refuse: point}
 				w.api.Put(aNode("n", "1"), aPod("p", "1"))
-				w.start(Options{Profiles: []Profile{with(t, a, b)}})
+				w.start(Options{Profiles: []cycle.Profile{with(t, a, b)}})
 				w.until("p is turned down", func() bool { return w.condition("p") != "" })
 				if got := w.condition("p"); got != told {
 					t.Errorf("told %q, want %q", got, told)
@@ -188,8 +189,8 @@ func TestFailureIsTakenBackInReverse(t *testing.T) {
 				w.saidInOrder(b.words(), "unreserve p", "end false p")
 				w.saidInOrder(a.words(), "reserve p", "unreserve p")
 				w.do(func() {
-					if w.s.cluster.Pods() != 0 || len(w.s.placements) != 0 {
-						t.Errorf("%d still counted", w.s.cluster.Pods())
+					if w.s.core.View().Cluster.Pods() != 0 || len(w.s.core.Books().Assumed) != 0 {
+						t.Errorf("%d still counted", w.s.core.View().Cluster.Pods())
 					}
 				})
 				b.set(func() { b.refuse = "" })
@@ -212,14 +213,14 @@ func TestPermitHoldsAPod(t *testing.T) {
 	told := map[string]string{
 		"rejected": "Unschedulable: 0/1 nodes are available: 1 no.", "preempted": "SchedulerError: waiting on permit for pod: another one",
 		"timed out": "Unschedulable: 0/1 nodes are available: 1 rejected due to timeout after waiting 30s at plugin O.",
-		"node gone": "SchedulerError: " + errNodeGone.Error(),
+		"node gone": "SchedulerError: the node was removed before the pod was bound to it",
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				o := &outsider{name: "O", wait: 30 * time.Second, desired: []queue.Interest{}}
 				w.api.Put(aNode("n", "1"), aPod("p", "1"))
-				w.start(Options{Profiles: []Profile{with(t, o)}})
+				w.start(Options{Profiles: []cycle.Profile{with(t, o)}})
 				w.until("it waits", func() bool { return w.s.WaitingPod("uid-p") != nil })
 				w.pass(time.Second)
 				if got := w.api.Pods()[0].Status.NominatedNodeName; got != "n" {
@@ -241,8 +242,8 @@ func TestPermitHoldsAPod(t *testing.T) {
 					t.Error("it waits still")
 				}
 				w.do(func() {
-					if w.s.held != 0 && name != "preempted" {
-						t.Errorf("%d held", w.s.held)
+					if len(w.s.core.Books().Held) != 0 && name != "preempted" {
+						t.Errorf("%d held", len(w.s.core.Books().Held))
 					}
 				})
 			})
@@ -253,12 +254,12 @@ func TestPermitHoldsAPod(t *testing.T) {
 func TestPluginThatBinds(t *testing.T) {
 	inWorld(t, func(w *world) {
 		o := &outsider{name: "O", binds: true}
-		o.bind = func(a *Attempt) error {
+		o.bind = func(a *cycle.Attempt) error {
 			fakeapi.Change(w.api, a.Pod, func(p *v1.Pod) { p.Spec.NodeName = a.Node })
 			return nil
 		}
 		w.api.Put(aNode("n", "1"), aPod("a", "1"))
-		w.start(Options{Profiles: []Profile{with(t, o)}})
+		w.start(Options{Profiles: []cycle.Profile{with(t, o)}})
 		w.untilBound("a")
 		if n := len(w.api.Bindings()); n != 0 {
 			t.Errorf("%d bindings beside the plugin's own", n)
@@ -271,7 +272,7 @@ func TestGateFromOutside(t *testing.T) {
 		o := &outsider{name: "O", closed: true, desired: []queue.Interest{{Resource: queue.Node, Action: queue.UpdateNodeAnnotation}}}
 		n := aNode("n", "1")
 		w.api.Put(n, aPod("a", "1"))
-		w.start(Options{Profiles: []Profile{with(t, o)}})
+		w.start(Options{Profiles: []cycle.Profile{with(t, o)}})
 		w.pass(time.Hour)
 		if s := w.s.Sizes(); s.Gated != 1 || w.condition("a") != "" {
 			t.Errorf("%+v, told %q", s, w.condition("a"))
@@ -304,19 +305,19 @@ func TestProfilesChangeUnderLoad(t *testing.T) {
 			t.Fatalf("a pod of another scheduler is on %s", n)
 		}
 		w.do(func() {
-			if w.s.queue.Len(queue.Waiting) != 1 {
-				t.Errorf("%d wait", w.s.queue.Len(queue.Waiting))
+			if w.s.core.View().Queue.Len(queue.Waiting) != 1 {
+				t.Errorf("%d wait", w.s.core.View().Queue.Len(queue.Waiting))
 			}
 		})
 		blind := plugins.Default()
 		blind.Filters = slices.DeleteFunc(blind.Filters, func(f plugins.Filter) bool { return f.Name() == "TaintToleration" })
 		second := *blind
 		second.SchedulerName = "other"
-		if err := w.s.SetProfiles(context.Background(), []Profile{{Profile: blind}, {Profile: &second}}); err != nil {
+		if err := w.s.SetProfiles(context.Background(), []cycle.Profile{{Profile: blind}, {Profile: &second}}, nil); err != nil {
 			t.Fatal(err)
 		}
 		w.untilBound("a", "b", "other")
-		if err := w.s.SetProfiles(context.Background(), []Profile{{Profile: &second}}); err != nil {
+		if err := w.s.SetProfiles(context.Background(), []cycle.Profile{{Profile: &second}}, nil); err != nil {
 			t.Fatal(err)
 		}
 		w.api.Put(aPod("late", "100m"))
@@ -324,11 +325,11 @@ func TestProfilesChangeUnderLoad(t *testing.T) {
 		if n := w.nodeOf("late"); n != "" {
 			t.Errorf("nobody serves its name, and it is on %s", n)
 		}
-		if err := w.s.SetProfiles(context.Background(), []Profile{{Profile: blind}}); err != nil {
+		if err := w.s.SetProfiles(context.Background(), []cycle.Profile{{Profile: blind}}, nil); err != nil {
 			t.Fatal(err)
 		}
 		w.untilBound("late")
-		if err := w.s.SetProfiles(context.Background(), nil); err == nil {
+		if err := w.s.SetProfiles(context.Background(), nil, nil); err == nil {
 			t.Error("no profile at all was taken")
 		}
 	})

@@ -38,8 +38,8 @@ func TestBindingThatFails(t *testing.T) {
 					t.Errorf("%d bindings, want 1", n)
 				}
 				w.do(func() {
-					if len(w.s.placements) != 0 || w.s.cluster.Pods() != 1 || w.s.queue.Get("uid-a") != nil {
-						t.Errorf("%d on their way, %d on nodes, in the queue: %v", len(w.s.placements), w.s.cluster.Pods(), w.s.queue.Get("uid-a"))
+					if len(w.s.core.Books().Assumed) != 0 || w.s.core.View().Cluster.Pods() != 1 || w.s.core.View().Queue.Get("uid-a") != nil {
+						t.Errorf("%d on their way, %d on nodes, in the queue: %v", len(w.s.core.Books().Assumed), w.s.core.View().Cluster.Pods(), w.s.core.View().Queue.Get("uid-a"))
 					}
 				})
 			})
@@ -73,7 +73,7 @@ func TestRoomIsKeptWhileABindingIsInDoubt(t *testing.T) {
 			t.Errorf("a on %q, b on %q", w.nodeOf("a"), w.nodeOf("b"))
 		}
 		w.do(func() {
-			if len(w.s.placements) != 0 {
+			if len(w.s.core.Books().Assumed) != 0 {
 				t.Error("a is still on its way")
 			}
 		})
@@ -92,8 +92,8 @@ func TestPodDeletedWhileItIsBound(t *testing.T) {
 		w.untilBound("b")
 		w.pass(time.Minute)
 		w.do(func() {
-			if len(w.s.placements) != 0 || w.s.cluster.Pods() != 1 {
-				t.Errorf("%d on their way, %d on nodes", len(w.s.placements), w.s.cluster.Pods())
+			if len(w.s.core.Books().Assumed) != 0 || w.s.core.View().Cluster.Pods() != 1 {
+				t.Errorf("%d on their way, %d on nodes", len(w.s.core.Books().Assumed), w.s.core.View().Cluster.Pods())
 			}
 		})
 	})
@@ -117,8 +117,8 @@ func TestPodMadeAnewUnderItsName(t *testing.T) {
 		}
 		w.pass(time.Minute)
 		w.do(func() {
-			if len(w.s.placements) != 0 || w.s.cluster.Pods() != 1 {
-				t.Errorf("%d on their way, %d on nodes", len(w.s.placements), w.s.cluster.Pods())
+			if len(w.s.core.Books().Assumed) != 0 || w.s.core.View().Cluster.Pods() != 1 {
+				t.Errorf("%d on their way, %d on nodes", len(w.s.core.Books().Assumed), w.s.core.View().Cluster.Pods())
 			}
 		})
 	})
@@ -169,7 +169,7 @@ func TestLostWatches(t *testing.T) {
 				}
 				w.pass(time.Minute)
 				w.do(func() {
-					if w.s.cluster.Node("n") != nil || w.s.cluster.Pod("uid-x") != nil {
+					if w.s.core.View().Cluster.Node("n") != nil || w.s.core.View().Cluster.Pod("uid-x") != nil {
 						t.Error("what went meanwhile is still there")
 					}
 				})
@@ -276,8 +276,8 @@ func TestPodBoundBySomebodyElse(t *testing.T) {
 		w.pass(time.Minute)
 		w.checkRoom()
 		w.do(func() {
-			if len(w.s.placements) != 0 || w.s.cluster.Pod("uid-a").NodeName != "m" {
-				t.Errorf("%d on their way, a on %s", len(w.s.placements), w.s.cluster.Pod("uid-a").NodeName)
+			if len(w.s.core.Books().Assumed) != 0 || w.s.core.View().Cluster.Pod("uid-a").NodeName != "m" {
+				t.Errorf("%d on their way, a on %s", len(w.s.core.Books().Assumed), w.s.core.View().Cluster.Pod("uid-a").NodeName)
 			}
 		})
 	})
@@ -296,8 +296,8 @@ func TestBindingThatNoWatchShows(t *testing.T) {
 		w.untilBound("a")
 		w.pass(10 * time.Minute)
 		w.do(func() {
-			if len(w.s.placements) != 1 || w.s.cluster.Pods() != 1 {
-				t.Errorf("%d on their way, %d on nodes", len(w.s.placements), w.s.cluster.Pods())
+			if len(w.s.core.Books().Assumed) != 1 || w.s.core.View().Cluster.Pods() != 1 {
+				t.Errorf("%d on their way, %d on nodes", len(w.s.core.Books().Assumed), w.s.core.View().Cluster.Pods())
 			}
 		})
 		w.api.Delete(a)
@@ -306,7 +306,7 @@ func TestBindingThatNoWatchShows(t *testing.T) {
 		w.api.Release("pods")
 		w.untilBound("b")
 		w.do(func() {
-			if w.s.cluster.Pod("uid-a") != nil {
+			if w.s.core.View().Cluster.Pod("uid-a") != nil {
 				t.Error("a is still counted")
 			}
 		})
@@ -326,7 +326,7 @@ func TestStandby(t *testing.T) {
 		fakeapi.Change(w.api, aPod("a", "1"), func(p *v1.Pod) { p.Spec.NodeName = "n" })
 		w.pass(time.Second)
 		w.do(func() {
-			if w.s.queue.Get("uid-a") != nil || w.s.queue.Len(queue.Active) != 1 {
+			if w.s.core.View().Queue.Get("uid-a") != nil || w.s.core.View().Queue.Len(queue.Active) != 1 {
 				t.Error("a was bound by the one that leads")
 			}
 		})

@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"net/http"
@@ -17,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/berth-k8s/berth/cycle"
+	"github.com/berth-k8s/berth/journal"
 	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/scheduler/live/fakeapi"
 )
@@ -42,6 +45,9 @@ type world struct {
 	s     *Scheduler
 	stop  context.CancelFunc
 	ended chan struct{}
+
+	journal string // the folder of the journal of this run; empty: it has plugins that are not written down
+	writer  *journal.Writer
 }
 
 func inWorld(t *testing.T, test func(w *world)) {
@@ -56,8 +62,10 @@ func inWorld(t *testing.T, test func(w *world)) {
 // start runs a scheduler; what the options leave out is the default.
 func (w *world) start(o Options) {
 	w.Helper()
+	w.journal, w.writer = "", nil
 	if o.Profiles == nil {
-		o.Profiles = []Profile{{Profile: plugins.Default()}}
+		o.Profiles = []cycle.Profile{{Profile: plugins.Default()}}
+		w.record(&o)
 	}
 	s, err := New(w.api.Client(), w.api.Client(), o)
 	if err != nil {
@@ -79,6 +87,61 @@ func (w *world) end() {
 		w.stop()
 		<-w.ended
 		w.stop = nil
+		w.replay()
+	}
+}
+
+var errOtherProfiles = errors.New("other profiles")
+
+// record has a journal written of the run.
+func (w *world) record(o *Options) {
+	w.Helper()
+	w.journal, o.Seed = w.TempDir(), 7
+	var err error
+	w.writer, err = journal.Create(w.journal, journal.Header{
+		Began: time.Now(), Seed: o.Seed, FirstBackoff: o.FirstBackoff, LastBackoff: o.LastBackoff, MaxWait: o.MaxWait, Shadow: o.Shadow != nil,
+	}, 1<<30)
+	if err != nil {
+		w.Fatal(err)
+	}
+	o.Journal = w.writer
+}
+
+// replay plays the journal to another core, which is to say the same, byte for byte.
+func (w *world) replay() {
+	w.Helper()
+	if w.writer == nil {
+		return
+	}
+	if err := w.writer.Close(context.Background()); err != nil {
+		w.Errorf("journal: %v", err)
+		return
+	}
+	files, err := journal.Files(w.journal)
+	if err != nil || len(files) != 1 {
+		w.Fatalf("journals %q: %v", files, err)
+	}
+	f, err := os.Open(files[0])
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer f.Close()
+	r, err := journal.NewReader(f)
+	if err != nil {
+		w.Fatal(err)
+	}
+	result, err := journal.Replay(r, journal.Options{Profiles: func(_ journal.Header, configuration []byte) ([]cycle.Profile, error) {
+		if configuration == nil {
+			return nil, errOtherProfiles
+		}
+		return []cycle.Profile{{Profile: plugins.Default()}}, nil
+	}})
+	switch {
+	case errors.Is(err, errOtherProfiles): // the test knows them, the journal does not
+	case err != nil:
+		w.Errorf("replay after %d events: %v", result.Events, err)
+	case result.Parting != nil:
+		w.Errorf("replayed, event %d at %v says\n%s\nand was recorded with\n%s", result.Parting.Event, result.Parting.At, result.Parting.Replayed, result.Parting.Recorded)
 	}
 }
 

@@ -1,20 +1,29 @@
 package live
 
-import "sync"
+import (
+	"sync"
 
-// inbox holds what happened until the owner of the state looks. It never blocks those who write.
+	"github.com/berth-k8s/berth/cycle"
+)
+
+// message is for the owner of the core: an event, or a look at its state between two steps.
+type message struct {
+	event cycle.Event
+	look  func()
+}
+
+// inbox holds messages until the owner takes them. It never blocks those who write.
 type inbox struct {
 	mu       sync.Mutex
-	messages []func()
+	messages []message
 	more     chan struct{} // has one element when there are messages
 }
 
 func newInbox() *inbox { return &inbox{more: make(chan struct{}, 1)} }
 
-// put leaves a message: what the owner is to do.
-func (b *inbox) put(message func()) {
+func (b *inbox) put(m message) {
 	b.mu.Lock()
-	b.messages = append(b.messages, message)
+	b.messages = append(b.messages, m)
 	b.mu.Unlock()
 	select {
 	case b.more <- struct{}{}:
@@ -22,8 +31,11 @@ func (b *inbox) put(message func()) {
 	}
 }
 
+// see leaves an event.
+func (b *inbox) see(e cycle.Event) { b.put(message{event: e}) }
+
 // take returns all messages in their order; spare is used for those that come meanwhile.
-func (b *inbox) take(spare []func()) []func() {
+func (b *inbox) take(spare []message) []message {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	messages := b.messages

@@ -5,47 +5,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"pgregory.net/rapid"
 
-	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/cycle"
 	"github.com/berth-k8s/berth/plugins"
 )
-
-// TestWhatIsKeptOfAPodIsDecidedTheSame: a pod of which little is kept is of the same class, and has a place in the same queue.
-func TestWhatIsKeptOfAPodIsDecidedTheSame(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		c := cluster.New()
-		s := &Scheduler{cluster: c}
-		for i := range 8 {
-			pod := aPod(rapid.StringN(1, 5, 5).Draw(t, "name"), rapid.SampledFrom([]string{"1", "2"}).Draw(t, "cpu"))
-			pod.UID = types.UID(string(rune('a' + i)))
-			pod.Labels = map[string]string{"app": rapid.SampledFrom([]string{"a", "b"}).Draw(t, "app")}
-			pod.Annotations = map[string]string{"note": pod.Name}
-			pod.Spec.Containers[0].Name = rapid.SampledFrom([]string{"c", "d"}).Draw(t, "container")
-			pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "OWN", Value: pod.Name}}
-			if rapid.Bool().Draw(t, "volume") {
-				pod.Spec.Volumes = []v1.Volume{{Name: "token-" + pod.Name, VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{}}}}
-			}
-			if rapid.Bool().Draw(t, "claim") {
-				pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}})
-			}
-			if rapid.Bool().Draw(t, "gated") {
-				pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "g"}}
-			}
-			p := c.Pending(pod)
-			kept := s.kept(pod, p.Class)
-			if again := c.Pending(kept); again.Class != p.Class || again.Name != p.Name || again.UID != p.UID {
-				t.Fatalf("%v is decided as %v", pod, kept)
-			}
-			if kept.Spec.Containers[0].Name != pod.Spec.Containers[0].Name || len(kept.Spec.Volumes) != len(pod.Spec.Volumes) {
-				t.Fatalf("%v is kept as %v", pod, kept)
-			}
-			if a := changes(pod, kept, false); a != 0 {
-				t.Fatalf("what is kept of %v is taken for a change: %b", pod, a)
-			}
-		}
-	})
-}
 
 // shownPods is somebody from outside who keeps pods.
 type shownPods map[types.UID]*v1.Pod
@@ -78,7 +41,7 @@ func TestPluginsFromOutsideSeePodsAsTheyAre(t *testing.T) {
 		o := &onlooker{map[string]string{}}
 		profile := plugins.Default()
 		profile.At[plugins.PreEnqueue] = append(profile.At[plugins.PreEnqueue], o.Name())
-		if err := w.s.SetProfiles(w.Context(), []Profile{{Profile: profile, Extensions: []Extension{o}}}); err != nil {
+		if err := w.s.SetProfiles(w.Context(), []cycle.Profile{{Profile: profile, Extensions: []cycle.Extension{o}}}, nil); err != nil {
 			t.Fatal(err)
 		}
 		w.api.Put(withEnv(aPod("p3", "1"), "three"))

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/berth-k8s/berth/cycle"
 )
 
 // TestPluginsThatMayShareTheirTimeDo: those that stand beside each other in the profile, and no further.
@@ -28,7 +30,7 @@ func TestPluginsThatMayShareTheirTimeDo(t *testing.T) {
 					name := string(rune('A' + i))
 					all = append(all, &outsider{name: name, slow: slow, parallel: !strings.Contains(c.alone, name)})
 				}
-				w.start(Options{Profiles: []Profile{with(w.T, all...)}})
+				w.start(Options{Profiles: []cycle.Profile{with(w.T, all...)}})
 				w.api.Put(aNode("n1", "4"), aPod("p", "1"))
 				began := time.Now()
 				w.pass(c.takes - second/2)
@@ -49,7 +51,7 @@ func TestOneThatFailsEndsTheWorkOfTheOthers(t *testing.T) {
 	inWorld(t, func(w *world) {
 		fails := &outsider{name: "A", slow: time.Second, parallel: true, refuse: "prebind"}
 		slow := &outsider{name: "B", slow: time.Hour, parallel: true}
-		w.start(Options{Profiles: []Profile{with(w.T, fails, slow)}})
+		w.start(Options{Profiles: []cycle.Profile{with(w.T, fails, slow)}})
 		w.api.Put(aNode("n1", "4"), aPod("p", "1"))
 		w.pass(100 * time.Millisecond)
 		if got, want := w.condition("p"), `SchedulerError: running PreBind plugin "A": not now`; got != want {

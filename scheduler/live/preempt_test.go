@@ -11,6 +11,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-k8s/berth/cycle"
 	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/scheduler/live/fakeapi"
 )
@@ -85,8 +86,8 @@ func TestVictimsAreRemovedOnce(t *testing.T) {
 			t.Errorf("p is on %s", w.nodeOf("p"))
 		}
 		w.do(func() {
-			if w.s.cluster.Nominations() != 0 || len(w.s.victims)+len(w.s.preempting) != 0 {
-				t.Errorf("%d nominated, %v, %v", w.s.cluster.Nominations(), w.s.victims, w.s.preempting)
+			if w.s.core.View().Cluster.Nominations() != 0 || len(w.s.core.Books().Leaving)+len(w.s.core.Books().Preemptor) != 0 {
+				t.Errorf("%d nominated, %v, %v", w.s.core.View().Cluster.Nominations(), w.s.core.Books().Leaving, w.s.core.Books().Preemptor)
 			}
 		})
 	})
@@ -128,7 +129,7 @@ func TestNominationEnds(t *testing.T) {
 		w.api.Delete(aPod("v", "1"))
 		w.until("p is not nominated", func() bool { return w.pod("p").Status.NominatedNodeName == "" })
 		w.do(func() {
-			if w.s.cluster.Nominations() != 0 {
+			if w.s.core.View().Cluster.Nominations() != 0 {
 				t.Error("the node is still kept for it")
 			}
 		})
@@ -146,7 +147,7 @@ func TestNominatedPodIsAGuestAsItIsNow(t *testing.T) {
 		w.until("the change is known", func() bool {
 			known := false
 			w.do(func() {
-				guests := w.s.cluster.Node("n").Nominated
+				guests := w.s.core.View().Cluster.Node("n").Nominated
 				known = len(guests) == 1 && guests[0].Class.Labels["app"] == "changed"
 			})
 			return known
@@ -159,7 +160,7 @@ func TestPodOnItsWayIsPreemptedInMemory(t *testing.T) {
 	inWorld(t, func(w *world) {
 		o := &outsider{name: "O", wait: time.Hour}
 		w.api.Put(aNode("n", "1"), aPod("v", "1"))
-		w.start(Options{Profiles: []Profile{with(t, o)}})
+		w.start(Options{Profiles: []cycle.Profile{with(t, o)}})
 		w.until("v waits", func() bool { return w.s.WaitingPod("uid-v") != nil })
 		o.set(func() { o.wait = 0 })
 		w.api.Put(withPriority(aPod("p", "1"), 10))
@@ -183,7 +184,7 @@ func TestBudgetsThatPreemptionMustNotBreak(t *testing.T) {
 			w.api.Put(aNode("n", "1"), victim, budget, withPriority(aPod("p", "1"), 10))
 			profile := plugins.Default()
 			profile.KeepBudgets = keep
-			w.start(Options{Profiles: []Profile{{Profile: profile}}})
+			w.start(Options{Profiles: []cycle.Profile{{Profile: profile}}})
 			if !keep {
 				w.untilBound("p")
 				return

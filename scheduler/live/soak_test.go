@@ -82,11 +82,11 @@ func TestSoak(t *testing.T) {
 		w.pass(10 * time.Minute)
 		w.do(func() {
 			s := w.s
-			if n := len(s.placements) + len(s.preempting) + len(s.victims) + len(s.unserved) + len(s.conditions) + s.cluster.Pods() + s.cluster.Nominations(); n != 0 {
-				t.Errorf("kept of what is gone: %d on their way, %v, %v, %v, %d on nodes, %d nominated", len(s.placements), s.preempting, s.victims, s.unserved, s.cluster.Pods(), s.cluster.Nominations())
+			if n := len(s.core.Books().Assumed) + len(s.core.Books().Preemptor) + len(s.core.Books().Leaving) + len(s.core.Books().Unserved) + s.core.Books().Awaiting + s.core.View().Cluster.Pods() + s.core.View().Cluster.Nominations(); n != 0 {
+				t.Errorf("kept of what is gone: %d on their way, %v, %v, %v, %d on nodes, %d nominated", len(s.core.Books().Assumed), s.core.Books().Preemptor, s.core.Books().Leaving, s.core.Books().Unserved, s.core.View().Cluster.Pods(), s.core.View().Cluster.Nominations())
 			}
 			items := 0
-			for range s.queue.Each {
+			for range s.core.View().Queue.Each {
 				items++
 			}
 			if items != 0 {

@@ -14,68 +14,92 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/controller/eventlog"
-	"github.com/berth-k8s/berth/queue"
+	"github.com/berth-k8s/berth/cycle"
 )
 
-// sayAgain is after what time the same is said of a pod again. A pod that waits with many others is tried whenever one of them
-// could go; to say each time that it could not would bury what is new.
-const sayAgain = 30 * time.Second
+// statuses writes what the core says of pods, of each pod one thing at a time and in the order in which it was said: an older
+// message must not end up over a newer one.
+type statuses struct {
+	write func(context.Context, cycle.WriteStatus) error
+	inbox *inbox
 
-// report writes why the pod is not placed: as an event and, if it is news, as its condition.
-func (s *Scheduler) report(item *queue.Item, reason, message string, nominate *string) {
-	pod, now := item.Pod, time.Now()
-	if item.Message != message || now.Sub(item.MessageAt) >= sayAgain {
-		item.Message, item.MessageAt = message, now
-		s.events.add(pod.Spec.SchedulerName, reference(pod), v1.EventTypeWarning, "FailedScheduling", truncated(message))
+	mu    sync.Mutex
+	under map[types.UID]*statusWrite // pods that are being written, and what is to be written next; nil: nothing yet
+}
+
+// statusWrite is one write, and who waits for it.
+type statusWrite struct {
+	cycle.WriteStatus
+	tickets []cycle.Ticket
+}
+
+// add has workers write.
+func (w *statuses) add(by *workers, a cycle.WriteStatus) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	one := &statusWrite{WriteStatus: a}
+	if a.Ticket != 0 {
+		one.tickets = append(one.tickets, a.Ticket)
 	}
-	condition := &v1.PodCondition{
-		Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: pod.Generation,
-	}
-	isNews := news(pod, condition)
-	if !isNews && (nominate == nil || *nominate == pod.Status.NominatedNodeName) {
+	next, busy := w.under[a.Pod.UID]
+	if busy {
+		if next != nil {
+			one.WriteStatus, one.tickets = merged(next.WriteStatus, a), append(next.tickets, one.tickets...)
+		}
+		w.under[a.Pod.UID] = one
 		return
 	}
-	s.helpers.do(func(ctx context.Context) {
-		if err := s.writeStatus(ctx, pod, condition, nominate); err != nil {
-			klog.FromContext(ctx).V(2).Info("Status not written", "pod", klog.KObj(pod), "err", err)
-		}
-	})
+	w.under[a.Pod.UID] = nil
+	by.do(func(ctx context.Context) { w.all(ctx, one) })
 }
 
-// truncated cuts a message to what an event may say.
-func truncated(message string) string {
-	const longest, rest = 1024, " ..."
-	if len(message) <= longest {
-		return message
+// merged is one write that leaves what two leave.
+func merged(older, newer cycle.WriteStatus) cycle.WriteStatus {
+	if newer.Condition == nil {
+		newer.Condition = older.Condition
 	}
-	return message[:longest-len(rest)] + rest
+	if newer.Nominate == nil {
+		newer.Nominate = older.Nominate
+	}
+	return newer
 }
 
-func news(pod *v1.Pod, c *v1.PodCondition) bool {
-	c.LastTransitionTime = metav1.Now()
-	for i := range pod.Status.Conditions {
-		if old := &pod.Status.Conditions[i]; old.Type == c.Type {
-			if old.Status == c.Status {
-				c.LastTransitionTime = old.LastTransitionTime
-			}
-			return old.Status != c.Status || old.Reason != c.Reason || old.Message != c.Message
+// all writes until there is nothing more to be written of the pod.
+func (w *statuses) all(ctx context.Context, a *statusWrite) {
+	for {
+		err := w.write(ctx, a.WriteStatus)
+		if err != nil {
+			klog.FromContext(ctx).V(2).Info("Status not written", "pod", klog.KObj(a.Pod), "err", err)
 		}
+		for _, ticket := range a.tickets {
+			w.inbox.see(cycle.Answered{Ticket: ticket, Outcome: outcome(err)})
+		}
+		w.mu.Lock()
+		next := w.under[a.Pod.UID]
+		if next == nil {
+			delete(w.under, a.Pod.UID)
+			w.mu.Unlock()
+			return
+		}
+		w.under[a.Pod.UID] = nil
+		w.mu.Unlock()
+		a = next
 	}
-	return true
 }
 
 // writeStatus patches the state of the pod that was decided: a condition, its nominated node, or both. If the pod has changed, the
 // newest state is patched as long as it still waits: the patch must never undo what a binding wrote.
-func (s *Scheduler) writeStatus(ctx context.Context, pod *v1.Pod, c *v1.PodCondition, nominate *string) error {
+func (s *Scheduler) writeStatus(ctx context.Context, a cycle.WriteStatus) error {
+	pod := a.Pod
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	pods := s.client.CoreV1().Pods(pod.Namespace)
 	status := map[string]any{}
-	if c != nil {
-		status["conditions"] = []v1.PodCondition{*c}
+	if a.Condition != nil {
+		status["conditions"] = []v1.PodCondition{*a.Condition}
 	}
-	if nominate != nil {
-		status["nominatedNodeName"] = *nominate
+	if a.Nominate != nil {
+		status["nominatedNodeName"] = *a.Nominate
 	}
 	version := pod.ResourceVersion
 	for {

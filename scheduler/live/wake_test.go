@@ -256,10 +256,10 @@ func (s *sleepers) judge() {
 		}
 	}
 	s.do(func() {
-		if err := s.s.queue.Check(); err != nil {
+		if err := s.s.core.View().Queue.Check(); err != nil {
 			s.Error(err)
 		}
-		for item := range s.s.queue.Each {
+		for item := range s.s.core.View().Queue.Each {
 			if s.Failed() {
 				s.Logf("%s %s %v gate %s attempts %d", item.Pod.Name, item.Place(), item.Rejectors, item.Gate, item.Attempts)
 			}

@@ -4,41 +4,34 @@ import (
 	"context"
 	"fmt"
 
-	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/berth-k8s/berth/cluster"
-	"github.com/berth-k8s/berth/queue"
+	"github.com/berth-k8s/berth/controller/feed"
+	"github.com/berth-k8s/berth/cycle"
 )
 
-// watch says what is followed and what becomes of it.
+// watch says what is followed.
 func (s *Scheduler) watch(ctx context.Context) error {
 	core, apps, storage := s.client.CoreV1(), s.client.AppsV1(), s.client.StorageV1()
-	follow[*v1.Node](s, "nodes", queue.Node, core.Nodes(), s.watchedNode,
-		func(n cluster.Name, _ types.UID, last *v1.Node) { s.goneNode(n.Name, last) })
-	pods := follow[*v1.Pod](s, "pods", queue.Pod, core.Pods(""), func(pod, _ *v1.Pod) {
-		pod.ManagedFields = nil // as long as all the rest, and of no use here
-		s.watchedPod(pod)
-	},
-		func(_ cluster.Name, uid types.UID, last *v1.Pod) { s.gonePod(last, uid) })
-	s.podNames = pods.known
-	pods.single = func(pod *v1.Pod) *v1.Pod { own := *pod; return &own } // its spec stands for its class
-	o := &s.cluster.Objects
-	followTable(s, "namespaces", core.Namespaces(), &o.Namespaces, queue.Namespace)
-	followTable(s, "services", core.Services(""), &o.Services, queue.Owner)
-	followTable(s, "replicationcontrollers", core.ReplicationControllers(""), &o.ReplicationControllers, queue.Owner)
-	followTable(s, "replicasets", apps.ReplicaSets(""), &o.ReplicaSets, queue.Owner)
-	followTable(s, "statefulsets", apps.StatefulSets(""), &o.StatefulSets, queue.Owner)
-	followTable(s, "poddisruptionbudgets", s.client.PolicyV1().PodDisruptionBudgets(""), &o.Budgets, queue.Budget)
-	followTable(s, "persistentvolumes", core.PersistentVolumes(), &o.Volumes, queue.Volume)
-	followTable(s, "persistentvolumeclaims", core.PersistentVolumeClaims(""), &o.Claims, queue.Claim)
-	followTable(s, "storageclasses", storage.StorageClasses(), &o.StorageClasses, queue.StorageClass)
-	followTable(s, "csinodes", storage.CSINodes(), &o.CSINodes, queue.CSINode)
-	followTable(s, "csidrivers", storage.CSIDrivers(), &o.CSIDrivers, queue.CSIDriver)
-	followTable(s, "csistoragecapacities", storage.CSIStorageCapacities(""), &o.CSICapacities, queue.CSIStorageCapacity)
-	followTable(s, "volumeattachments", storage.VolumeAttachments(), &o.VolumeAttachments, queue.VolumeAttachment)
+	follow(s, cycle.Nodes, core.Nodes())
+	follow(s, cycle.Pods, core.Pods(""))
+	follow(s, cycle.Namespaces, core.Namespaces())
+	follow(s, cycle.Services, core.Services(""))
+	follow(s, cycle.ReplicationControllers, core.ReplicationControllers(""))
+	follow(s, cycle.ReplicaSets, apps.ReplicaSets(""))
+	follow(s, cycle.StatefulSets, apps.StatefulSets(""))
+	follow(s, cycle.DisruptionBudgets, s.client.PolicyV1().PodDisruptionBudgets(""))
+	follow(s, cycle.Volumes, core.PersistentVolumes())
+	follow(s, cycle.Claims, core.PersistentVolumeClaims(""))
+	follow(s, cycle.StorageClasses, storage.StorageClasses())
+	follow(s, cycle.CSINodes, storage.CSINodes())
+	follow(s, cycle.CSIDrivers, storage.CSIDrivers())
+	follow(s, cycle.CSICapacities, storage.CSIStorageCapacities(""))
+	follow(s, cycle.VolumeAttachments, storage.VolumeAttachments())
 	return s.watchDevices(ctx)
 }
 
@@ -55,9 +48,41 @@ func (s *Scheduler) watchDevices(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("ask the API server for %s: %w", resourcev1.SchemeGroupVersion, err)
 	}
-	devices, o := s.client.ResourceV1(), &s.cluster.Objects
-	followTable(s, "resourceslices", devices.ResourceSlices(), &o.ResourceSlices, queue.ResourceSlice)
-	followTableAs(s, "resourceclaims", devices.ResourceClaims(""), &o.ResourceClaims, queue.ResourceClaim, s.watchedClaim)
-	followTable(s, "deviceclasses", devices.DeviceClasses(), &o.DeviceClasses, queue.DeviceClass)
+	devices := s.client.ResourceV1()
+	follow(s, cycle.ResourceSlices, devices.ResourceSlices())
+	follow(s, cycle.ResourceClaims, devices.ResourceClaims(""))
+	follow(s, cycle.DeviceClasses, devices.DeviceClasses())
 	return nil
+}
+
+// listable is a typed client of one kind.
+type listable[L runtime.Object] interface {
+	List(ctx context.Context, options metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
+}
+
+// follow adds a kind to those that are watched.
+func follow[L runtime.Object](s *Scheduler, kind cycle.Kind, client listable[L]) {
+	source := feed.Source{
+		Name:  string(kind),
+		List:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
+		Watch: client.Watch,
+	}
+	s.kinds = append(s.kinds, kind)
+	s.feeds = append(s.feeds, func(ctx context.Context) {
+		feed.Run(ctx, source, feed.Sink{
+			Listing: func() { s.inbox.see(cycle.Listing{Kind: kind}) },
+			Listed:  func() { s.inbox.see(cycle.Listed{Kind: kind}) },
+			Seen: func(o runtime.Object) {
+				if object, ok := o.(metav1.Object); ok {
+					s.inbox.see(cycle.Seen{Kind: kind, Object: object})
+				}
+			},
+			Gone: func(o runtime.Object) {
+				if object, ok := o.(metav1.Object); ok {
+					s.inbox.see(cycle.Gone{Kind: kind, Object: object})
+				}
+			},
+		})
+	})
 }

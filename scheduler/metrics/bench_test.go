@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berth-k8s/berth/cycle"
 	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/queue"
-	"github.com/berth-k8s/berth/scheduler/live"
 )
 
 // BenchmarkPod is what one pod that is placed at once costs.
@@ -20,7 +20,7 @@ func BenchmarkPod(b *testing.B) {
 		r.Binding(1)
 		r.Ran("default-scheduler", plugins.Bind, true, time.Millisecond)
 		r.Binding(-1)
-		r.Attempted("default-scheduler", live.Scheduled, time.Millisecond)
+		r.Attempted("default-scheduler", cycle.Scheduled, time.Millisecond)
 		r.Bound(1, time.Millisecond, false)
 		r.Handled(queue.Pod, queue.UpdatePodLabel, time.Microsecond)
 	}

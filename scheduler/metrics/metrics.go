@@ -20,6 +20,7 @@ type recorded struct {
 	unschedulable *metrics.GaugeVec
 	cacheSize     *metrics.GaugeVec
 	goroutines    *metrics.GaugeVec
+	panics        *metrics.Counter
 
 	sliDuration         *metrics.HistogramVec
 	attemptsPerPod      *metrics.Histogram
@@ -152,6 +153,11 @@ func (r *recorded) own() {
 		Help:           "Bindings that were not taken, by the API server's reason: Conflict is a pod that had a node already, NotFound one that was gone, Unknown no answer.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"reason"})
+	r.panics = metrics.NewCounter(&metrics.CounterOpts{
+		Name:           "berth_scheduler_panics_total",
+		Help:           "Decisions that panicked. Each cost its pod the attempt, and nobody else anything; the log has the stack, which belongs into a bug report.",
+		StabilityLevel: metrics.ALPHA,
+	})
 }
 
 // all lists the metrics in the order of the documentation.
@@ -161,6 +167,6 @@ func (r *recorded) all() []metrics.Registerable {
 		r.pending, r.incoming, r.unschedulable, r.cacheSize, r.goroutines,
 		r.sliDuration, r.attemptsPerPod, r.scheduledAfterFlush, r.permitWait,
 		r.preemptionAttempts, r.preemptionVictims, r.removalDuration, r.removals,
-		r.reloads, r.reloadSucceeded, r.reloadTime, r.refusedBindings,
+		r.reloads, r.reloadSucceeded, r.reloadTime, r.refusedBindings, r.panics,
 	}
 }

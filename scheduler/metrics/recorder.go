@@ -12,16 +12,16 @@ import (
 	"k8s.io/component-base/metrics"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/berth-k8s/berth/cycle"
 	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/queue"
-	"github.com/berth-k8s/berth/scheduler/live"
 )
 
 // Recorder keeps the metrics of one scheduler.
 type Recorder struct {
 	*recorded
 	registry metrics.KubeRegistry
-	sizes    atomic.Pointer[func() live.Sizes]
+	sizes    atomic.Pointer[func() cycle.Sizes]
 	labels   sync.Map // of what is handled, to its label: a string that takes long to make
 }
 
@@ -30,20 +30,20 @@ type handled struct {
 	queue.Action
 }
 
-var _ live.Observer = (*Recorder)(nil)
+var _ cycle.Observer = (*Recorder)(nil)
 
 // New returns a recorder that has heard nothing yet.
 func New() *Recorder {
 	r := &Recorder{recorded: newRecorded(), registry: metrics.NewKubeRegistry()}
 	r.registry.MustRegister(r.all()...)
-	for _, result := range []live.Result{live.Scheduled, live.Unschedulable, live.Errored} {
+	for _, result := range []cycle.Result{cycle.Scheduled, cycle.Unschedulable, cycle.Errored} {
 		r.attempts.WithLabelValues(string(result), "default-scheduler").Add(0)
 	}
 	return r
 }
 
 // Watch has the sizes asked for at every scrape.
-func (r *Recorder) Watch(sizes func() live.Sizes) { r.sizes.Store(&sizes) }
+func (r *Recorder) Watch(sizes func() cycle.Sizes) { r.sizes.Store(&sizes) }
 
 // Gather is for scraping.
 func (r *Recorder) Gather() ([]*dto.MetricFamily, error) {
@@ -60,7 +60,7 @@ func (r *Recorder) Gather() ([]*dto.MetricFamily, error) {
 }
 
 // Attempted counts an attempt.
-func (r *Recorder) Attempted(profile string, result live.Result, took time.Duration) {
+func (r *Recorder) Attempted(profile string, result cycle.Result, took time.Duration) {
 	r.attempts.WithLabelValues(string(result), profile).Inc()
 	r.attemptDuration.WithLabelValues(string(result), profile).Observe(took.Seconds())
 }
@@ -175,6 +175,9 @@ func (r *Recorder) Hinted(plugin, event string, wake bool, took time.Duration) {
 func (r *Recorder) BindRefused(reason string) {
 	r.refusedBindings.WithLabelValues(cmp.Or(reason, "Unknown")).Inc()
 }
+
+// Panicked counts decisions that panicked.
+func (r *Recorder) Panicked() { r.panics.Inc() }
 
 // Binding counts bindings under way.
 func (r *Recorder) Binding(delta int) { r.goroutines.WithLabelValues("binding").Add(float64(delta)) }

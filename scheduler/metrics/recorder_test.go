@@ -10,9 +10,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"k8s.io/component-base/metrics"
 
+	"github.com/berth-k8s/berth/cycle"
 	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/queue"
-	"github.com/berth-k8s/berth/scheduler/live"
 )
 
 // scrape is what Prometheus gets.
@@ -27,8 +27,8 @@ func scrape(t *testing.T, r *Recorder) string {
 // look for.
 func TestNamesAndLabelsAreKubeSchedulers(t *testing.T) {
 	r := New()
-	r.Attempted("default-scheduler", live.Scheduled, 3*time.Millisecond)
-	r.Attempted("default-scheduler", live.Unschedulable, time.Millisecond)
+	r.Attempted("default-scheduler", cycle.Scheduled, 3*time.Millisecond)
+	r.Attempted("default-scheduler", cycle.Unschedulable, time.Millisecond)
 	r.Decided(time.Millisecond)
 	r.Ran("default-scheduler", plugins.Permit, true, time.Millisecond)
 	r.Ran("default-scheduler", plugins.PreBind, false, time.Millisecond)
@@ -49,8 +49,8 @@ func TestNamesAndLabelsAreKubeSchedulers(t *testing.T) {
 	r.Binding(2)
 	r.BindRefused("Conflict")
 	r.BindRefused("")
-	r.Watch(func() live.Sizes {
-		return live.Sizes{Active: 1, Backoff: 2, Unschedulable: 3, Gated: 4, Nodes: 5, Pods: 6, Assumed: 7}
+	r.Watch(func() cycle.Sizes {
+		return cycle.Sizes{Active: 1, Backoff: 2, Unschedulable: 3, Gated: 4, Nodes: 5, Pods: 6, Assumed: 7}
 	})
 	r.Reloaded(false)
 	got := scrape(t, r)

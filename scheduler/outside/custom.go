@@ -2,7 +2,6 @@ package outside
 
 import (
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
@@ -12,7 +11,6 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/berth-k8s/berth/queue"
-	"github.com/berth-k8s/berth/scheduler/live"
 )
 
 // watchCustom watches a custom resource that a plugin is interested in, and tells the queue of its events.
@@ -59,7 +57,5 @@ func (s *Set) happened(name fwk.EventResource, action fwk.ActionType, old, now a
 		return
 	}
 	event := &queue.Event{Resource: queue.Resource(name), Action: queue.Action(action), Label: fwk.ClusterEvent{Resource: name, ActionType: action}.Label(), Old: old, New: now}
-	if err := host.Inspect(s.ctx, func(v live.View) { v.Queue.Happened(event, time.Now()) }); err != nil {
-		klog.FromContext(s.ctx).V(4).Info("Event of a custom resource came too late", "event", event.Label, "err", err)
-	}
+	host.Happened(event)
 }

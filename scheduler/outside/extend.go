@@ -13,8 +13,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/berth-k8s/berth/cluster"
+	"github.com/berth-k8s/berth/cycle"
 	"github.com/berth-k8s/berth/plugins"
-	"github.com/berth-k8s/berth/scheduler/live"
 )
 
 // extended is an extender as decisions ask it.
@@ -24,9 +24,9 @@ type extended struct {
 
 	// What it last said, so that to decide and to say why not are one request.
 	last struct {
-		cycle *cycle
-		nodes []*cluster.Node
-		said  map[*cluster.Node]*plugins.Rejection
+		session *session
+		nodes   []*cluster.Node
+		said    map[*cluster.Node]*plugins.Rejection
 	}
 }
 
@@ -44,8 +44,8 @@ func (e *extended) Filter(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.N
 	if !e.x.IsFilter() {
 		return nil, nil
 	}
-	y := e.f.cycleOf(c, p)
-	if e.last.cycle == y && slices.Equal(e.last.nodes, nodes) {
+	y := e.f.sessionOf(c, p)
+	if e.last.session == y && slices.Equal(e.last.nodes, nodes) {
 		return e.last.said, nil
 	}
 	passed, failed, unresolvable, err := e.x.Filter(y.pod, y.infos(nodes))
@@ -65,7 +65,7 @@ func (e *extended) Filter(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.N
 			said[n] = extenderRejection(n.Name, failed, unresolvable)
 		}
 	}
-	e.last.cycle, e.last.nodes, e.last.said = y, slices.Clone(nodes), said
+	e.last.session, e.last.nodes, e.last.said = y, slices.Clone(nodes), said
 	return said, nil
 }
 
@@ -86,7 +86,7 @@ func (e *extended) Score(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.No
 	if !e.x.IsPrioritizer() {
 		return nil
 	}
-	y := e.f.cycleOf(c, p)
+	y := e.f.sessionOf(c, p)
 	list, weight, err := e.x.Prioritize(y.pod, y.infos(nodes))
 	if err != nil {
 		klog.FromContext(y.ctx).V(5).Info("Failed to run extender's priority function. No score given by this extender.", "error", err, "extender", e.Name())
@@ -108,7 +108,7 @@ func (e *extended) Spare(c *cluster.Cluster, p *cluster.Pod, places []plugins.Pl
 	if !e.x.SupportsPreemption() {
 		return places, nil
 	}
-	y := e.f.cycleOf(c, p)
+	y := e.f.sessionOf(c, p)
 	victims := make(map[string]*extenderv1.Victims, len(places))
 	for _, place := range places {
 		v := &extenderv1.Victims{NumPDBViolations: int64(place.Violations)}
@@ -157,7 +157,7 @@ func (e *extended) ignore(ctx context.Context, err error, words string) bool {
 }
 
 // infos are the nodes as the snapshot shows them.
-func (y *cycle) infos(nodes []*cluster.Node) []fwk.NodeInfo {
+func (y *session) infos(nodes []*cluster.Node) []fwk.NodeInfo {
 	infos := make([]fwk.NodeInfo, len(nodes))
 	for i, n := range nodes {
 		infos[i] = y.snapshot.infos[n.Index]
@@ -171,12 +171,12 @@ type extenderBinder struct {
 	x   fwk.Extender
 }
 
-var _ live.Binder = &extenderBinder{}
+var _ cycle.Binder = &extenderBinder{}
 
 func (b *extenderBinder) Name() string { return b.x.Name() }
 
-// Bind implements live.Binder.
-func (b *extenderBinder) Bind(ctx context.Context, a *live.Attempt) (passed bool, err error) {
+// Bind implements cycle.Binder.
+func (b *extenderBinder) Bind(ctx context.Context, a *cycle.Attempt) (passed bool, err error) {
 	if !b.x.IsInterested(a.Pod) {
 		return true, nil
 	}

@@ -12,9 +12,9 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/berth-k8s/berth/config"
+	"github.com/berth-k8s/berth/cycle"
 	"github.com/berth-k8s/berth/decide"
 	"github.com/berth-k8s/berth/plugins"
-	"github.com/berth-k8s/berth/scheduler/live"
 )
 
 // fakeExtender is an HTTP extender whose answers are functions; a nil one answers with status 500.
@@ -249,7 +249,7 @@ func TestAnExtenderBinds(t *testing.T) {
 			if at := f.profile.At[plugins.Bind]; len(at) != 2 || at[0] != name || at[1] != "DefaultBinder" {
 				t.Errorf("binders: %v", at)
 			}
-			passed, err := extensionOf[live.Binder](f, name).Bind(t.Context(), a)
+			passed, err := extensionOf[cycle.Binder](f, name).Bind(t.Context(), a)
 			if passed != c.passed || (err == nil) != (c.err == "") || err != nil && err.Error() != c.err {
 				t.Errorf("got %t, %v", passed, err)
 			}

@@ -12,25 +12,25 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/berth-k8s/berth/cycle"
 	"github.com/berth-k8s/berth/decide"
 	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/queue"
-	"github.com/berth-k8s/berth/scheduler/live"
 )
 
 // keeper begins and ends the cycles of a profile.
 type keeper struct{ f *framework }
 
 var (
-	_ live.Beginner = keeper{}
-	_ live.Ender    = keeper{}
+	_ cycle.Beginner = keeper{}
+	_ cycle.Ender    = keeper{}
 )
 
 func (keeper) Name() string { return "plugins from outside" }
 
 // Begin opens the cycle that all extension points of the attempt share.
-func (k keeper) Begin(a *live.Attempt) {
-	y := newCycle(k.f, k.f.set.ctx, a.Pod, a.Waiting)
+func (k keeper) Begin(a *cycle.Attempt) {
+	y := newSession(k.f, k.f.set.ctx, a.Pod, a.Waiting)
 	k.f.set.attempted(1, false)
 	a.State, k.f.current = y, y
 	if a.Cluster != nil {
@@ -39,8 +39,8 @@ func (k keeper) Begin(a *live.Attempt) {
 }
 
 // End forgets it.
-func (k keeper) End(a *live.Attempt, _ bool) {
-	if y, ok := a.State.(*cycle); ok {
+func (k keeper) End(a *cycle.Attempt, _ bool) {
+	if y, ok := a.State.(*session); ok {
 		y.prebind.end()
 		if k.f.current == y {
 			k.f.current = nil
@@ -59,35 +59,35 @@ type extension struct {
 }
 
 var (
-	_ live.Sorter     = &extension{}
-	_ live.Gate       = &extension{}
-	_ live.Rescuer    = &extension{}
-	_ live.Reserver   = &extension{}
-	_ live.Permitter  = &extension{}
-	_ live.PreBinder  = &extension{}
-	_ live.Binder     = &extension{}
-	_ live.PostBinder = &extension{}
-	_ live.Interested = &extension{}
+	_ cycle.Sorter     = &extension{}
+	_ cycle.Gate       = &extension{}
+	_ cycle.Rescuer    = &extension{}
+	_ cycle.Reserver   = &extension{}
+	_ cycle.Permitter  = &extension{}
+	_ cycle.PreBinder  = &extension{}
+	_ cycle.Binder     = &extension{}
+	_ cycle.PostBinder = &extension{}
+	_ cycle.Interested = &extension{}
 )
 
 func (x *extension) Name() string { return x.name }
 
-// cycleOf returns the attempt's cycle.
-func (x *extension) cycleOf(a *live.Attempt) *cycle {
-	if y, ok := a.State.(*cycle); ok {
+// sessionOf returns the attempt's cycle.
+func (x *extension) sessionOf(a *cycle.Attempt) *session {
+	if y, ok := a.State.(*session); ok {
 		return y
 	}
-	y := newCycle(x.f, x.f.set.ctx, a.Pod, a.Waiting)
+	y := newSession(x.f, x.f.set.ctx, a.Pod, a.Waiting)
 	a.State = y
 	return y
 }
 
-// Less implements live.Sorter.
+// Less implements cycle.Sorter.
 func (x *extension) Less(a, b *queue.Item) bool {
 	return x.plugin.(fwk.QueueSortPlugin).Less(queued{a}, queued{b})
 }
 
-// Admit implements live.Gate. As upstream, an error keeps the pod out like a rejection.
+// Admit implements cycle.Gate. As upstream, an error keeps the pod out like a rejection.
 func (x *extension) Admit(pod *v1.Pod) *plugins.Rejection {
 	status := x.plugin.(fwk.PreEnqueuePlugin).PreEnqueue(x.f.set.ctx, pod)
 	if status.IsSuccess() {
@@ -99,14 +99,14 @@ func (x *extension) Admit(pod *v1.Pod) *plugins.Rejection {
 	return rejection(status, x.name)
 }
 
-// Rescue implements live.Rescuer.
-func (x *extension) Rescue(_ context.Context, a *live.Attempt, evaluate func() *decide.Evaluation) live.Rescue {
-	y := x.cycleOf(a)
+// Rescue implements cycle.Rescuer.
+func (x *extension) Rescue(a *cycle.Attempt, evaluate func() *decide.Evaluation) cycle.Rescue {
+	y := x.sessionOf(a)
 	var result *fwk.PostFilterResult
 	var status *fwk.Status
 	verdicts := newVerdicts(evaluate())
 	y.whileOpen(func() { result, status = x.plugin.(fwk.PostFilterPlugin).PostFilter(y.ctx, y.state, y.pod, verdicts) })
-	answer := live.Rescue{Message: status.Message()}
+	answer := cycle.Rescue{Message: status.Message()}
 	if result != nil && result.Mode() == fwk.ModeOverride {
 		node := result.NominatedNodeName
 		answer.Nominate = &node
@@ -120,9 +120,9 @@ func (x *extension) Rescue(_ context.Context, a *live.Attempt, evaluate func() *
 	return answer
 }
 
-// Reserve implements live.Reserver.
-func (x *extension) Reserve(a *live.Attempt) *plugins.Rejection {
-	y := x.cycleOf(a)
+// Reserve implements cycle.Reserver.
+func (x *extension) Reserve(a *cycle.Attempt) *plugins.Rejection {
+	y := x.sessionOf(a)
 	var status *fwk.Status
 	y.whileOpen(func() {
 		status = x.plugin.(fwk.ReservePlugin).Reserve(y.ctx, y.state, y.onNode(a.Node), a.Node)
@@ -130,9 +130,9 @@ func (x *extension) Reserve(a *live.Attempt) *plugins.Rejection {
 	return x.refusal(status, "Reserve")
 }
 
-// Unreserve implements live.Reserver.
-func (x *extension) Unreserve(a *live.Attempt) {
-	y := x.cycleOf(a)
+// Unreserve implements cycle.Reserver.
+func (x *extension) Unreserve(a *cycle.Attempt) {
+	y := x.sessionOf(a)
 	x.plugin.(fwk.ReservePlugin).Unreserve(y.ctx, y.state, y.onNode(a.Node), a.Node)
 }
 
@@ -149,9 +149,9 @@ func (x *extension) refusal(status *fwk.Status, point string) *plugins.Rejection
 // maxWait is the longest that a pod is held at Permit.
 const maxWait = 15 * time.Minute
 
-// Permit implements live.Permitter.
-func (x *extension) Permit(a *live.Attempt) (*plugins.Rejection, time.Duration) {
-	y := x.cycleOf(a)
+// Permit implements cycle.Permitter.
+func (x *extension) Permit(a *cycle.Attempt) (*plugins.Rejection, time.Duration) {
+	y := x.sessionOf(a)
 	var status *fwk.Status
 	var wait time.Duration
 	y.whileOpen(func() {
@@ -163,9 +163,9 @@ func (x *extension) Permit(a *live.Attempt) (*plugins.Rejection, time.Duration) 
 	return x.refusal(status, "Permit"), 0
 }
 
-// Needed implements live.PreBinder. A plugin that passes is not asked at PreBind.
-func (x *extension) Needed(ctx context.Context, a *live.Attempt) (work live.PreBindWork, err error) {
-	y := x.cycleOf(a)
+// Needed implements cycle.PreBinder. A plugin that passes is not asked at PreBind.
+func (x *extension) Needed(ctx context.Context, a *cycle.Attempt) (work cycle.PreBindWork, err error) {
+	y := x.sessionOf(a)
 	result, status := x.plugin.(fwk.PreBindPlugin).PreBindPreFlight(ctx, y.state, y.onNode(a.Node), a.Node)
 	work.Parallel = result != nil && result.AllowParallel
 	switch {
@@ -182,16 +182,16 @@ func (x *extension) Needed(ctx context.Context, a *live.Attempt) (work live.PreB
 	return work, fmt.Errorf("PreBindPreFlight %s returned %q, which is unsupported. It is supposed to return Success, Skip, or Error status", x.name, status.Code())
 }
 
-func (y *cycle) skipPreBind(plugin string) {
+func (y *session) skipPreBind(plugin string) {
 	if y.state.skipPreBind == nil {
 		y.state.skipPreBind = sets.New[string]()
 	}
 	y.state.skipPreBind.Insert(plugin)
 }
 
-// PreBind implements live.PreBinder.
-func (x *extension) PreBind(ctx context.Context, a *live.Attempt) error {
-	y := x.cycleOf(a)
+// PreBind implements cycle.PreBinder.
+func (x *extension) PreBind(ctx context.Context, a *cycle.Attempt) error {
+	y := x.sessionOf(a)
 	if y.state.skipPreBind.Has(x.plugin.Name()) {
 		return nil
 	}
@@ -212,9 +212,9 @@ func (x *extension) PreBind(ctx context.Context, a *live.Attempt) error {
 	return err
 }
 
-// Bind implements live.Binder.
-func (x *extension) Bind(ctx context.Context, a *live.Attempt) (passed bool, err error) {
-	y := x.cycleOf(a)
+// Bind implements cycle.Binder.
+func (x *extension) Bind(ctx context.Context, a *cycle.Attempt) (passed bool, err error) {
+	y := x.sessionOf(a)
 	if !y.prebind.mark() {
 		return false, y.prebind.cause()
 	}
@@ -235,9 +235,9 @@ func (x *extension) refuse(status *fwk.Status) error {
 	return &Refusal{Plugin: x.name, Reasons: slices.Clone(status.Reasons())}
 }
 
-// PostBind implements live.PostBinder.
-func (x *extension) PostBind(ctx context.Context, a *live.Attempt) {
-	y := x.cycleOf(a)
+// PostBind implements cycle.PostBinder.
+func (x *extension) PostBind(ctx context.Context, a *cycle.Attempt) {
+	y := x.sessionOf(a)
 	x.plugin.(fwk.PostBindPlugin).PostBind(ctx, y.state, y.onNode(a.Node), a.Node)
 }
 

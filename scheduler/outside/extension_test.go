@@ -11,9 +11,9 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/berth-k8s/berth/cycle"
 	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/queue"
-	"github.com/berth-k8s/berth/scheduler/live"
 )
 
 // told is how a rejection reads in a table.
@@ -55,7 +55,7 @@ func TestStatusesOfReserve(t *testing.T) {
 			f.node("n1", 4)
 			a, _ := f.decide(pod("p", "1"))
 			f.taken()
-			x := extensionOf[live.Reserver](f, "A")
+			x := extensionOf[cycle.Reserver](f, "A")
 			f.expect("reserve", told(x.Reserve(a)), c.told)
 			x.Unreserve(a)
 			f.expect("calls", f.taken(), "A Reserve p on n1; A Unreserve p on n1")
@@ -79,7 +79,7 @@ func TestStatusesOfPermit(t *testing.T) {
 			f := newFixture(t, &fakePlugin{name: "A", permit: func(*v1.Pod, string) (*fwk.Status, time.Duration) { return c.status, time.Hour }})
 			f.node("n1", 4)
 			a, _ := f.decide(pod("p", "1"))
-			r, wait := extensionOf[live.Permitter](f, "A").Permit(a)
+			r, wait := extensionOf[cycle.Permitter](f, "A").Permit(a)
 			got := told(r)
 			if wait > 0 {
 				got = "waits 1h0m0s, " + wait.String() + " at most"
@@ -93,7 +93,7 @@ func TestStatusesOfPreEnqueue(t *testing.T) {
 	for _, c := range statuses {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFixture(t, &fakePlugin{name: "A", enqueue: func(*v1.Pod) *fwk.Status { return c.status }})
-			got := extensionOf[live.Gate](f, "A").Admit(pod("p", "1"))
+			got := extensionOf[cycle.Gate](f, "A").Admit(pod("p", "1"))
 			if (got == nil) != (c.status == nil) {
 				t.Errorf("got %v", got)
 			}
@@ -123,13 +123,13 @@ func TestStatusesOfPreBind(t *testing.T) {
 			f.node("n1", 4)
 			a, _ := f.decide(pod("p", "1"))
 			f.taken()
-			f.expect("outcome", preBind(t, extensionOf[live.PreBinder](f, "A"), a), c.want)
+			f.expect("outcome", preBind(t, extensionOf[cycle.PreBinder](f, "A"), a), c.want)
 			f.expect("calls", f.taken(), c.calls)
 		})
 	}
 }
 
-func preBind(t *testing.T, x live.PreBinder, a *live.Attempt) string {
+func preBind(t *testing.T, x cycle.PreBinder, a *cycle.Attempt) string {
 	work, err := x.Needed(t.Context(), a)
 	if err != nil {
 		return err.Error()
@@ -161,25 +161,25 @@ func TestAPodBetweenPreBindAndBindingCanBeGivenUp(t *testing.T) {
 		return fwk.AsStatus(ctx.Err())
 	}
 	attempt, _ := f.decide(pod("p", "1"))
-	f.expect("a pod that is given up", preBind(t, extensionOf[live.PreBinder](f, "A"), attempt), "needed, for somebody else")
-	if _, err := extensionOf[live.Binder](f, "A").Bind(t.Context(), attempt); err == nil || err.Error() != "for somebody else" {
+	f.expect("a pod that is given up", preBind(t, extensionOf[cycle.PreBinder](f, "A"), attempt), "needed, for somebody else")
+	if _, err := extensionOf[cycle.Binder](f, "A").Bind(t.Context(), attempt); err == nil || err.Error() != "for somebody else" {
 		t.Errorf("it is bound all the same: %v", err)
 	}
 
 	a.preBind = nil
 	attempt, _ = f.decide(pod("q", "1"))
-	preBind(t, extensionOf[live.PreBinder](f, "A"), attempt)
+	preBind(t, extensionOf[cycle.PreBinder](f, "A"), attempt)
 	a.bind = func(p *v1.Pod, _ string) *fwk.Status {
 		if f.handle().GetPodInPreBind(p.UID).CancelPod("too late") {
 			t.Error("a pod that is being bound is given up")
 		}
 		return nil
 	}
-	if _, err := extensionOf[live.Binder](f, "A").Bind(t.Context(), attempt); err != nil {
+	if _, err := extensionOf[cycle.Binder](f, "A").Bind(t.Context(), attempt); err != nil {
 		t.Error(err)
 	}
 	for _, e := range f.profile.Extensions {
-		if ender, ok := e.(live.Ender); ok {
+		if ender, ok := e.(cycle.Ender); ok {
 			ender.End(attempt, true)
 		}
 	}
@@ -204,7 +204,7 @@ func TestStatusesOfBind(t *testing.T) {
 				binding{&fakePlugin{name: "A", bind: func(*v1.Pod, string) *fwk.Status { return c.status }}})
 			f.node("n1", 4)
 			a, _ := f.decide(pod("p", "1"))
-			passed, err := extensionOf[live.Binder](f, "A").Bind(t.Context(), a)
+			passed, err := extensionOf[cycle.Binder](f, "A").Bind(t.Context(), a)
 			got := "bound"
 			switch {
 			case err != nil:
@@ -225,12 +225,12 @@ func TestStatusesOfPostFilter(t *testing.T) {
 		name   string
 		result *fwk.PostFilterResult
 		status *fwk.Status
-		want   live.Rescue
+		want   cycle.Rescue
 	}{
-		{"success", there, nil, live.Rescue{Nominate: &there.NominatedNodeName, Final: true}},
-		{"no help", nil, fwk.NewStatus(fwk.Unschedulable, "sorry"), live.Rescue{Message: "sorry"}},
-		{"no help for anybody", nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "sorry"), live.Rescue{Message: "sorry", Final: true}},
-		{"no word on the node", &fwk.PostFilterResult{NominatingInfo: &fwk.NominatingInfo{NominatingMode: fwk.ModeNoop}}, fwk.NewStatus(fwk.Unschedulable), live.Rescue{}},
+		{"success", there, nil, cycle.Rescue{Nominate: &there.NominatedNodeName, Final: true}},
+		{"no help", nil, fwk.NewStatus(fwk.Unschedulable, "sorry"), cycle.Rescue{Message: "sorry"}},
+		{"no help for anybody", nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "sorry"), cycle.Rescue{Message: "sorry", Final: true}},
+		{"no word on the node", &fwk.PostFilterResult{NominatingInfo: &fwk.NominatingInfo{NominatingMode: fwk.ModeNoop}}, fwk.NewStatus(fwk.Unschedulable), cycle.Rescue{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFixture(t, &fakePlugin{name: "A", quiet: true, post: func(*v1.Pod, fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
@@ -253,8 +253,8 @@ func TestStatusesOfPostFilter(t *testing.T) {
 	}
 }
 
-func rescue(f *fixture, a *live.Attempt) live.Rescue {
-	return extensionOf[live.Rescuer](f, "A").Rescue(f.Context(), a, evaluation(f, a))
+func rescue(f *fixture, a *cycle.Attempt) cycle.Rescue {
+	return extensionOf[cycle.Rescuer](f, "A").Rescue(a, evaluation(f, a))
 }
 
 // TestPostFilterReadsWhatFiltersSaid of every node, Berth's own and those from outside.
@@ -284,7 +284,7 @@ func TestPostFilterReadsWhatFiltersSaid(t *testing.T) {
 
 func TestQueueSortComparesByThePlugin(t *testing.T) {
 	f := newConfigured(t, "plugins: {queueSort: {enabled: [{name: Sort}], disabled: [{name: '*'}]}}", byName{})
-	x := extensionOf[live.Sorter](f, "Sort")
+	x := extensionOf[cycle.Sorter](f, "Sort")
 	a, b := &queue.Item{Pod: pod("a", "1"), Attempts: 3}, &queue.Item{Pod: pod("b", "1")}
 	if !x.Less(a, b) || x.Less(b, a) {
 		t.Error("pods are not in the order of the plugin")
@@ -318,7 +318,7 @@ func TestQueueingHints(t *testing.T) {
 		}, nil
 	}}
 	f := newFixture(t, a)
-	interests, err := extensionOf[live.Interested](f, "A").Interests()
+	interests, err := extensionOf[cycle.Interested](f, "A").Interests()
 	if err != nil || len(interests) != 4 {
 		t.Fatalf("got %v, %v", interests, err)
 	}
@@ -334,11 +334,11 @@ func TestQueueingHints(t *testing.T) {
 		t.Errorf("got %+v for an event without a hint", interests[3])
 	}
 	a.events = func() ([]fwk.ClusterEventWithHint, error) { return nil, errors.New("broken") }
-	if _, err := extensionOf[live.Interested](f, "A").Interests(); err == nil {
+	if _, err := extensionOf[cycle.Interested](f, "A").Interests(); err == nil {
 		t.Error("a plugin that cannot say its events is taken")
 	}
 	silent := newConfigured(t, "plugins: {queueSort: {enabled: [{name: Sort}], disabled: [{name: '*'}]}}", byName{})
-	interests, _ = extensionOf[live.Interested](silent, "Sort").Interests()
+	interests, _ = extensionOf[cycle.Interested](silent, "Sort").Interests()
 	if len(interests) != 1 || interests[0].Resource != queue.AnyResource || interests[0].Hint != nil {
 		t.Errorf("a plugin that says nothing can be helped by %+v", interests)
 	}

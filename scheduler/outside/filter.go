@@ -32,7 +32,7 @@ func (p *filter) Reads() plugins.Part {
 // are supposed to have come or gone: then, as upstream, PreFilter is not, and its word on the pod as a whole does not count any
 // more; what it said of nodes by name holds.
 func (p *filter) Filter(c *cluster.Cluster, waiting *cluster.Pod) plugins.Judge {
-	y := p.f.cycleOf(c, waiting)
+	y := p.f.sessionOf(c, waiting)
 	judge, asked := y.narrowed[p.name]
 	if !asked {
 		judge = p.preFilter(y)
@@ -47,7 +47,7 @@ func (p *filter) Filter(c *cluster.Cluster, waiting *cluster.Pod) plugins.Judge 
 	return judge
 }
 
-func (p *filter) preFilter(y *cycle) plugins.Judge {
+func (p *filter) preFilter(y *session) plugins.Judge {
 	if p.pre == nil || len(y.snapshot.list) == 0 { // as upstream, nobody is asked where there is no node
 		return plugins.Judge{}
 	}
@@ -73,7 +73,7 @@ func (p *filter) preFilter(y *cycle) plugins.Judge {
 }
 
 // judge judges nodes; as they are, each once a cycle.
-func (p *filter) judge(y *cycle) func(n *cluster.Node) *plugins.Rejection {
+func (p *filter) judge(y *session) func(n *cluster.Node) *plugins.Rejection {
 	if len(y.verdicts[p.name]) < len(y.c.Nodes) {
 		y.verdicts[p.name] = make([]verdict, len(y.c.Nodes))
 	}
@@ -95,7 +95,7 @@ func (p *filter) judge(y *cycle) func(n *cluster.Node) *plugins.Rejection {
 	}
 }
 
-func (p *filter) ask(y *cycle, v *view) *plugins.Rejection {
+func (p *filter) ask(y *session, v *view) *plugins.Rejection {
 	if v.err != nil {
 		return &plugins.Rejection{Err: v.err}
 	}

@@ -19,9 +19,9 @@ import (
 
 	"github.com/berth-k8s/berth/cluster"
 	"github.com/berth-k8s/berth/config"
+	"github.com/berth-k8s/berth/cycle"
 	"github.com/berth-k8s/berth/decide"
 	"github.com/berth-k8s/berth/plugins"
-	"github.com/berth-k8s/berth/scheduler/live"
 )
 
 // fixture is a cluster, a profile with plugins from outside, and what these were asked.
@@ -30,7 +30,7 @@ type fixture struct {
 	cluster *cluster.Cluster
 	store   *Store
 	set     *Set
-	profile live.Profile
+	profile cycle.Profile
 	decider *decide.Decider
 	*record
 }
@@ -154,11 +154,11 @@ func (f *fixture) has(p *v1.Pod) {
 }
 
 // begin begins an attempt, as the live scheduler does.
-func (f *fixture) begin(p *v1.Pod) *live.Attempt {
+func (f *fixture) begin(p *v1.Pod) *cycle.Attempt {
 	f.store.Pod(p)
-	a := &live.Attempt{Pod: p, Waiting: f.cluster.Pending(p), Profile: "default-scheduler", Cluster: f.cluster}
+	a := &cycle.Attempt{Pod: p, Waiting: f.cluster.Pending(p), Profile: "default-scheduler", Cluster: f.cluster}
 	for _, e := range f.profile.Extensions {
-		if b, ok := e.(live.Beginner); ok {
+		if b, ok := e.(cycle.Beginner); ok {
 			b.Begin(a)
 		}
 	}
@@ -166,7 +166,7 @@ func (f *fixture) begin(p *v1.Pod) *live.Attempt {
 }
 
 // decide begins an attempt and decides it: the node, or why there is none.
-func (f *fixture) decide(p *v1.Pod) (*live.Attempt, string) {
+func (f *fixture) decide(p *v1.Pod) (*cycle.Attempt, string) {
 	a := f.begin(p)
 	d := f.decider.Decide(a.Waiting)
 	switch {
@@ -180,7 +180,7 @@ func (f *fixture) decide(p *v1.Pod) (*live.Attempt, string) {
 }
 
 // extension returns a plugin as the live scheduler asks it.
-func extensionOf[T live.Extension](f *fixture, name string) T {
+func extensionOf[T cycle.Extension](f *fixture, name string) T {
 	f.Helper()
 	for _, e := range f.profile.Extensions {
 		if e.Name() == name {

@@ -26,13 +26,13 @@ type framework struct {
 	preScores  []fwk.PreScorePlugin
 
 	// current is the cycle of the pod that is being decided. It belongs to the goroutine that decides.
-	current *cycle
+	current *session
 
 	// asking is held by a plugin that asks back (RunFilterPlugins), which changes the cluster for a moment. It may do so while it is
 	// itself asked at a point where nobody else is asked beside it: open is the cycle then, else nil.
 	asking sync.Mutex
 	mu     sync.Mutex
-	open   *cycle
+	open   *session
 }
 
 // at lists the plugins from outside at an extension point.
@@ -45,17 +45,17 @@ func at[T fwk.Plugin](f *framework, point plugins.Point) (list []T) {
 	return list
 }
 
-// cycleOf returns the cycle of the pod, a new one if the current one is another pod's.
-func (f *framework) cycleOf(c *cluster.Cluster, waiting *cluster.Pod) *cycle {
+// sessionOf returns the cycle of the pod, a new one if the current one is another pod's.
+func (f *framework) sessionOf(c *cluster.Cluster, waiting *cluster.Pod) *session {
 	if f.current == nil || f.current.waiting != waiting {
-		f.current = newCycle(f, f.set.ctx, f.set.store.waiting(waiting).pod, waiting)
+		f.current = newSession(f, f.set.ctx, f.set.store.waiting(waiting).pod, waiting)
 	}
 	f.current.look(c)
 	return f.current
 }
 
 // whileOpen asks a plugin that may ask back.
-func (y *cycle) whileOpen(ask func()) {
+func (y *session) whileOpen(ask func()) {
 	y.f.setOpen(y)
 	defer func() {
 		y.f.asking.Lock() // what it left behind, asking
@@ -65,14 +65,14 @@ func (y *cycle) whileOpen(ask func()) {
 	ask()
 }
 
-func (f *framework) setOpen(y *cycle) {
+func (f *framework) setOpen(y *session) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.open = y
 }
 
 // opened returns the cycle in which plugins may ask back now, or nil.
-func (f *framework) opened() *cycle {
+func (f *framework) opened() *session {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.open == nil || f.open.c == nil {

@@ -22,7 +22,7 @@ var errClosed = errors.New("the plugins of the profile can be asked from PreFilt
 type askingBack struct{}
 
 // askBack waits for the plugin's turn to ask back; the cycle is nil where it must not.
-func (f *framework) askBack(ctx context.Context) (y *cycle, done func()) {
+func (f *framework) askBack(ctx context.Context) (y *session, done func()) {
 	if ctx.Value(askingBack{}) != nil {
 		return nil, nil
 	}
@@ -69,7 +69,7 @@ func (h *handle) RunFilterPlugins(ctx context.Context, state fwk.CycleState, pod
 }
 
 // askFilters asks Berth's filters about the cluster as it is supposed to be, and those from outside about info, in their order.
-func (y *cycle) askFilters(ctx context.Context, state *State, pod *v1.Pod, waiting *cluster.Pod, info fwk.NodeInfo, n *cluster.Node) *fwk.Status {
+func (y *session) askFilters(ctx context.Context, state *State, pod *v1.Pod, waiting *cluster.Pod, info fwk.NodeInfo, n *cluster.Node) *fwk.Status {
 	for _, filter := range y.f.profile.Filters {
 		var status *fwk.Status
 		if outside, ok := filter.(*fromOutside); ok {

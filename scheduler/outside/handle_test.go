@@ -16,11 +16,11 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/berth-k8s/berth/config"
+	"github.com/berth-k8s/berth/cycle"
 	"github.com/berth-k8s/berth/decide"
-	"github.com/berth-k8s/berth/scheduler/live"
 )
 
-func evaluation(f *fixture, a *live.Attempt) func() *decide.Evaluation {
+func evaluation(f *fixture, a *cycle.Attempt) func() *decide.Evaluation {
 	return func() *decide.Evaluation { return f.decider.Evaluate(a.Waiting) }
 }
 
@@ -172,7 +172,7 @@ func TestScorersCanBeAsked(t *testing.T) {
 	f.node("n1", 4)
 	f.node("n2", 4)
 	attempt, _ := f.decide(pod("p", "1"))
-	f.expect("reserve", told(extensionOf[live.Reserver](f, "A").Reserve(attempt)), "passes")
+	f.expect("reserve", told(extensionOf[cycle.Reserver](f, "A").Reserve(attempt)), "passes")
 	if len(scores) != 2 || scores[0].TotalScore != 0 || scores[1].TotalScore != 300 || scores[1].Scores[0].Name != "A" {
 		t.Errorf("got %+v", scores)
 	}

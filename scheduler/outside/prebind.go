@@ -23,7 +23,7 @@ type preBinding struct {
 var _ fwk.PodInPreBind = &preBinding{}
 
 // toPreBind says that there will be PreBind. From then on plugins may be at it at the same time, and change nothing of the cycle.
-func (y *cycle) toPreBind() {
+func (y *session) toPreBind() {
 	if y.prebind != nil {
 		return
 	}

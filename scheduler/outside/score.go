@@ -18,7 +18,7 @@ type preScorer struct{ f *framework }
 func (preScorer) Name() string { return plugins.PreScorers }
 
 func (s preScorer) Score(c *cluster.Cluster, waiting *cluster.Pod, feasible []*cluster.Node) plugins.Scoring {
-	y := s.f.cycleOf(c, waiting)
+	y := s.f.sessionOf(c, waiting)
 	infos := y.infos(feasible)
 	var status *fwk.Status
 	y.whileOpen(func() { status = s.f.preScore(y.ctx, y.state, y.pod, infos) })
@@ -34,7 +34,7 @@ type scorer struct {
 func (s *scorer) Name() string { return s.plugin.Name() }
 
 func (s *scorer) Score(c *cluster.Cluster, waiting *cluster.Pod, feasible []*cluster.Node) plugins.Scoring {
-	y := s.f.cycleOf(c, waiting)
+	y := s.f.sessionOf(c, waiting)
 	if y.state.skipScore.Has(s.Name()) {
 		return plugins.Scoring{}
 	}

@@ -16,7 +16,9 @@ import (
 
 	"github.com/berth-k8s/berth/cluster"
 	"github.com/berth-k8s/berth/config"
+	"github.com/berth-k8s/berth/cycle"
 	"github.com/berth-k8s/berth/plugins"
+	"github.com/berth-k8s/berth/queue"
 	"github.com/berth-k8s/berth/scheduler/extender"
 	"github.com/berth-k8s/berth/scheduler/live"
 )
@@ -60,7 +62,8 @@ type Host interface {
 	WaitingPod(uid types.UID) *live.WaitingPod
 	EachWaitingPod(func(*live.WaitingPod))
 	Activate(pods ...types.UID)
-	Inspect(ctx context.Context, look func(live.View)) error
+	Happened(e *queue.Event)
+	Inspect(ctx context.Context, look func(cycle.View)) error
 }
 
 // defaultParallelism is upstream's; it holds until the configuration is read.
@@ -113,7 +116,7 @@ func (s *Set) framework(schedulerName string) *framework {
 }
 
 // Profiles returns the profiles of the configuration with the plugins from outside and the extenders at their places.
-func (s *Set) Profiles(c *config.Config) ([]live.Profile, error) {
+func (s *Set) Profiles(c *config.Config) ([]cycle.Profile, error) {
 	s.parallelism.Store(*c.Spec.Parallelism)
 	for i := range c.Spec.Extenders {
 		made, err := extender.New(c.Spec.Extenders[i])
@@ -122,7 +125,7 @@ func (s *Set) Profiles(c *config.Config) ([]live.Profile, error) {
 		}
 		s.extenders = append(s.extenders, made)
 	}
-	var profiles []live.Profile
+	var profiles []cycle.Profile
 	for _, p := range c.Profiles {
 		made, err := s.profile(p)
 		if err != nil {
@@ -133,10 +136,10 @@ func (s *Set) Profiles(c *config.Config) ([]live.Profile, error) {
 	return profiles, nil
 }
 
-func (s *Set) profile(p *plugins.Profile) (live.Profile, error) {
+func (s *Set) profile(p *plugins.Profile) (cycle.Profile, error) {
 	f := s.framework(p.SchedulerName)
 	f.profile = p
-	made := live.Profile{Profile: p}
+	made := cycle.Profile{Profile: p}
 	if len(p.Outside)+len(s.extenders) == 0 {
 		return made, nil
 	}
@@ -227,7 +230,7 @@ func (s *Set) onOwner(f *framework, change func(c *cluster.Cluster)) {
 		return
 	}
 	go func() {
-		if err := host.Inspect(s.ctx, func(v live.View) { change(v.Cluster) }); err != nil {
+		if err := host.Inspect(s.ctx, func(v cycle.View) { change(v.Cluster) }); err != nil {
 			klog.FromContext(s.ctx).V(4).Info("A plugin's nomination came too late", "err", err)
 		}
 	}()

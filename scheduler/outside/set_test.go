@@ -12,8 +12,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/berth-k8s/berth/config"
+	"github.com/berth-k8s/berth/cycle"
 	"github.com/berth-k8s/berth/plugins"
-	"github.com/berth-k8s/berth/scheduler/live"
 )
 
 func parse(set *Set, profiles string) (*config.Config, error) {
@@ -137,9 +137,9 @@ func TestPluginsLiveUntilTheLastPodThatTheyWereAskedAboutIsDone(t *testing.T) {
 	}
 }
 
-func (f *fixture) end(a *live.Attempt) {
+func (f *fixture) end(a *cycle.Attempt) {
 	for _, e := range f.profile.Extensions {
-		if ender, ok := e.(live.Ender); ok {
+		if ender, ok := e.(cycle.Ender); ok {
 			ender.End(a, true)
 		}
 	}

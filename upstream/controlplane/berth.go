@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/berth-k8s/berth/controller"
+	"github.com/berth-k8s/berth/cycle"
 	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/scheduler/live"
 	"github.com/berth-k8s/berth/simnodes"
@@ -43,7 +44,7 @@ func (c *Cluster) RunBerth(nodes int) {
 	}
 	run("controllers", controllers.Run)
 	s, err := live.New(c.protobuf(), c.protobuf(), live.Options{
-		Profiles: []live.Profile{{Profile: plugins.Default()}}, Ready: func() { ready <- "scheduler" },
+		Profiles: []cycle.Profile{{Profile: plugins.Default()}}, Ready: func() { ready <- "scheduler" },
 	})
 	if err != nil {
 		c.t.Fatalf("scheduler: %v", err)

@@ -15,9 +15,9 @@ import (
 
 	"github.com/berth-k8s/berth/cluster"
 	"github.com/berth-k8s/berth/config"
+	"github.com/berth-k8s/berth/cycle"
 	"github.com/berth-k8s/berth/decide"
 	"github.com/berth-k8s/berth/examples/plugin/powerbudget"
-	"github.com/berth-k8s/berth/scheduler/live"
 	"github.com/berth-k8s/berth/scheduler/outside"
 	"github.com/berth-k8s/berth/upstream/conformance"
 )
@@ -116,7 +116,7 @@ type berth struct {
 	set     *outside.Set
 	cluster *cluster.Cluster
 	store   *outside.Store
-	profile live.Profile
+	profile cycle.Profile
 	decider *decide.Decider
 }
 
@@ -156,9 +156,9 @@ func newBerth(ctx context.Context, w *conformance.World) (*berth, error) {
 
 func (b *berth) begin(pod *v1.Pod) *cluster.Pod {
 	b.store.Pod(pod)
-	a := &live.Attempt{Pod: pod, Waiting: b.cluster.Pending(pod), Cluster: b.cluster}
+	a := &cycle.Attempt{Pod: pod, Waiting: b.cluster.Pending(pod), Cluster: b.cluster}
 	for _, e := range b.profile.Extensions {
-		if begins, ok := e.(live.Beginner); ok {
+		if begins, ok := e.(cycle.Beginner); ok {
 			begins.Begin(a)
 		}
 	}

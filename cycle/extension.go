@@ -1,10 +1,11 @@
-package live
+package cycle
 
 import (
 	"context"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/cluster"
 	"github.com/berth-k8s/berth/decide"
@@ -20,7 +21,7 @@ type Profile struct {
 	Extensions []Extension
 }
 
-// Extension is a plugin from outside that is asked by the live scheduler itself: it implements one or more of the interfaces
+// Extension is an out-of-tree plugin that the cycle itself asks. It implements one or more of the interfaces
 // below. What is asked on the goroutine that owns the state must not block; what may is asked on a goroutine of the pod's own.
 type Extension interface{ Name() string }
 
@@ -33,6 +34,8 @@ type Attempt struct {
 	// Cluster is what decisions are made on; to be looked at on the owner alone.
 	Cluster *cluster.Cluster
 	Node    string // the node that was chosen; empty before
+	// Sampled: the time of each plugin is taken.
+	Sampled bool
 	// State is free for the plugins of a profile: what they keep between extension points.
 	State any
 }
@@ -67,7 +70,7 @@ type Gate interface {
 type Rescuer interface {
 	Extension
 	// Rescue may look at every node's verdict; evaluate computes them when it is first called.
-	Rescue(ctx context.Context, a *Attempt, evaluate func() *decide.Evaluation) Rescue
+	Rescue(a *Attempt, evaluate func() *decide.Evaluation) Rescue
 }
 
 // Rescue is what a rescuer did.
@@ -93,7 +96,7 @@ type Reserver interface {
 }
 
 // Permitter may hold the pod up before it is bound (Permit). A wait above zero holds it for so long at most; every permitter
-// that said so must allow it (see Scheduler.WaitingPod), and a single one can reject it. On the owner.
+// that said so must allow it (PermitAllowed), and a single one can reject it. On the owner.
 type Permitter interface {
 	Extension
 	Permit(a *Attempt) (rejection *plugins.Rejection, wait time.Duration)
@@ -134,4 +137,14 @@ type PostBinder interface {
 type Interested interface {
 	Extension
 	Interests() ([]queue.Interest, error)
+}
+
+// Objects is shown the API objects of nodes and pods as they come and go, each before the cluster is told.
+type Objects interface {
+	Pod(pod *v1.Pod) // seen or changed, pending or placed
+	PodGone(uid types.UID)
+	Node(node *v1.Node) // every update, also those that change nothing for decisions
+	NodeGone(name string)
+	// Shown is a pod as it was shown last, if it is kept.
+	Shown(uid types.UID) *v1.Pod
 }

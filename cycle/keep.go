@@ -1,4 +1,4 @@
-package live
+package cycle
 
 import (
 	v1 "k8s.io/api/core/v1"
@@ -10,8 +10,8 @@ import (
 
 // kept is what is kept of a pod while it waits. Pods of a class share what the class stands for: ten thousand replicas would be two
 // thirds of the scheduler's memory otherwise. Plugins from outside may look at anything, and are shown the pod as it is.
-func (s *Scheduler) kept(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
-	if s.whole {
+func (c *Core) kept(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
+	if c.whole {
 		return pod
 	}
 	m, spec := &pod.ObjectMeta, *class.Spec
@@ -44,17 +44,17 @@ func sameNames(a, b []v1.Container) bool {
 }
 
 // keepWhole says whether pods are to be kept as they are. Those that wait already are taken from where objects are kept.
-func (s *Scheduler) keepWhole(whole bool) {
-	if whole && !s.whole && s.objects != nil {
-		for item := range s.queue.Each {
-			s.restore(item)
+func (c *Core) keepWhole(whole bool) {
+	if whole && !c.whole && c.options.Objects != nil {
+		for item := range c.queue.Each {
+			c.restore(item)
 		}
 	}
-	s.whole = whole
+	c.whole = whole
 }
 
-func (s *Scheduler) restore(item *queue.Item) {
-	if pod := s.objects.Shown(item.Pod.UID); pod != nil {
+func (c *Core) restore(item *queue.Item) {
+	if pod := c.options.Objects.Shown(item.Pod.UID); pod != nil {
 		item.Pod = pod
 	}
 }

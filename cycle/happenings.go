@@ -1,8 +1,7 @@
-package live
+package cycle
 
 import (
 	"maps"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,59 +10,58 @@ import (
 	"github.com/berth-k8s/berth/queue"
 )
 
-// happened notes an event for the pods that wait. Where none does, it is nobody's.
-func (s *Scheduler) happened(e queue.Event) {
-	if s.listening() {
-		s.happenings = append(s.happenings, e)
+// happenings are events that pending pods were not asked about yet.
+type happenings struct{ events []queue.Event }
+
+// happened notes an event for pending pods. While nobody listens, it is dropped.
+func (c *Core) happened(e queue.Event) {
+	if c.listening() {
+		c.news.events = append(c.news.events, e)
 	}
 }
 
-func (s *Scheduler) listening() bool {
-	return s.rescuing || s.queue.Len(queue.Waiting)+s.queue.Len(queue.Gated)+s.held > 0
+func (c *Core) listening() bool {
+	return c.preemptions.rescuing || c.queue.Len(queue.Waiting)+c.queue.Len(queue.Gated)+len(c.placements.held) > 0
 }
 
 // wake wakes whom the events since the last time can help.
-func (s *Scheduler) wake() {
-	if len(s.happenings) == 0 {
-		return
+func (c *Core) wake() {
+	for i := range c.news.events {
+		c.queue.Happened(&c.news.events[i], c.now)
 	}
-	now := time.Now()
-	for i := range s.happenings {
-		s.queue.Happened(&s.happenings[i], now)
-	}
-	clear(s.happenings)
-	s.happenings = s.happenings[:0]
+	clear(c.news.events)
+	c.news.events = c.news.events[:0]
 }
 
 // came says that a pod has its place now.
-func (s *Scheduler) came(p *cluster.Pod, object *v1.Pod) {
-	if s.listening() {
-		s.happened(queue.Event{
-			Resource: queue.Pod, Action: queue.Add, Label: "AssignedPodAdd", Pod: p, Node: p.Node, New: s.podObject(p, object),
+func (c *Core) came(p *cluster.Pod, object *v1.Pod) {
+	if c.listening() {
+		c.happened(queue.Event{
+			Resource: queue.Pod, Action: queue.Add, Label: "AssignedPodAdd", Pod: p, Node: p.Node, New: c.podObject(p, object),
 		})
 	}
 }
 
 // left says that a pod no longer takes room on a node, or no longer claims it.
-func (s *Scheduler) left(p *cluster.Pod, n *cluster.Node, object *v1.Pod) {
-	if !s.listening() && (n == nil || len(n.Nominated) == 0) {
+func (c *Core) left(p *cluster.Pod, n *cluster.Node, object *v1.Pod) {
+	if !c.listening() && (n == nil || len(n.Nominated) == 0) {
 		return
 	}
-	s.happened(queue.Event{
-		Resource: queue.Pod, Action: queue.Delete, Label: "AssignedPodDelete", PodBefore: p, Node: n, Old: s.podObject(p, object),
+	c.happened(queue.Event{
+		Resource: queue.Pod, Action: queue.Delete, Label: "AssignedPodDelete", PodBefore: p, Node: n, Old: c.podObject(p, object),
 	})
 	if n != nil { // those that had others leave this very node need not back off: it is what they wait for
 		for _, waiting := range n.Nominated {
-			s.queue.Activate(waiting.UID, time.Now())
+			c.queue.Activate(waiting.UID, c.now)
 		}
 	}
 }
 
 // changedPlaced says that a pod that has its place is another one in something that matters.
-func (s *Scheduler) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluster.Pod, object *v1.Pod) {
+func (c *Core) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluster.Pod, object *v1.Pod) {
 	if was.NodeName != p.NodeName {
-		s.left(was, at, nil)
-		s.came(p, object)
+		c.left(was, at, nil)
+		c.came(p, object)
 		return
 	}
 	var actions queue.Action
@@ -76,9 +74,9 @@ func (s *Scheduler) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluster
 	if actions == 0 || was.Terminating != p.Terminating {
 		actions = queue.Update
 	}
-	s.happened(queue.Event{
+	c.happened(queue.Event{
 		Resource: queue.Pod, Action: actions, Label: "AssignedPodUpdate", PodBefore: was, Pod: p, Node: p.Node,
-		Old: s.podObject(was, nil), New: s.podObject(p, object),
+		Old: c.podObject(was, nil), New: c.podObject(p, object),
 	})
 }
 
@@ -95,22 +93,22 @@ func takesLess(was, is *cluster.Resources) bool {
 }
 
 // podObject is what plugins from outside see of a pod: the object, or if there is none what is left of it.
-func (s *Scheduler) podObject(p *cluster.Pod, object *v1.Pod) any {
+func (c *Core) podObject(p *cluster.Pod, object *v1.Pod) any {
 	switch {
 	case object != nil:
 		return object
-	case s.outside:
+	case c.outside:
 		return p.Object()
 	}
 	return nil
 }
 
 // nodeChanged says what of a node is new.
-func (s *Scheduler) nodeChanged(before, n *cluster.Node, old, object *v1.Node) {
+func (c *Core) nodeChanged(before, n *cluster.Node, old, object *v1.Node) {
 	e := queue.Event{Resource: queue.Node, Label: "NodeAdd", Action: queue.Add, NodeBefore: before, Node: n, New: object}
 	if before != nil {
 		e.Action, e.Label = nodeActions(before, n), "NodeUpdate"
-		if s.outside {
+		if c.outside {
 			e.Action |= otherNodeActions(old, object)
 			e.Old = orNil(old)
 			if old == nil {
@@ -118,10 +116,10 @@ func (s *Scheduler) nodeChanged(before, n *cluster.Node, old, object *v1.Node) {
 			}
 		}
 	} else {
-		s.conditionNews = true
+		c.conditions.news = true
 	}
 	if e.Action != 0 {
-		s.happened(e)
+		c.happened(e)
 	}
 }
 
@@ -149,16 +147,16 @@ func otherNodeActions(old, is *v1.Node) (actions queue.Action) {
 	if !maps.Equal(old.Annotations, is.Annotations) {
 		actions |= queue.UpdateNodeAnnotation
 	}
-	if !maps.Equal(conditions(old), conditions(is)) {
+	if !maps.Equal(statuses(old), statuses(is)) {
 		actions |= queue.UpdateNodeCondition
 	}
 	return actions
 }
 
-func conditions(n *v1.Node) map[v1.NodeConditionType]v1.ConditionStatus {
+func statuses(n *v1.Node) map[v1.NodeConditionType]v1.ConditionStatus {
 	all := map[v1.NodeConditionType]v1.ConditionStatus{}
-	for _, c := range n.Status.Conditions {
-		all[c.Type] = c.Status
+	for _, is := range n.Status.Conditions {
+		all[is.Type] = is.Status
 	}
 	return all
 }

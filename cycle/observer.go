@@ -1,4 +1,4 @@
-package live
+package cycle
 
 import (
 	"time"
@@ -40,6 +40,8 @@ type Observer interface {
 	BindRefused(reason string)
 	// Binding: one binding more (delta 1) or fewer (-1) is under way.
 	Binding(delta int)
+	// Panicked: a decision panicked.
+	Panicked()
 }
 
 // Result is how an attempt ended.
@@ -52,7 +54,7 @@ const (
 	Errored       Result = "error"
 )
 
-// Sizes are how many there are of what the scheduler keeps; see [Scheduler.Sizes].
+// Sizes are how many there are of what the scheduler keeps; see [Core.Sizes].
 type Sizes struct {
 	Active, Backoff, Unschedulable, Gated int // pods in the queue
 	Nodes, Pods, Assumed                  int // in what is known of the cluster
@@ -76,5 +78,6 @@ func (NoObserver) Handled(queue.Resource, queue.Action, time.Duration)  {}
 func (NoObserver) Hinted(string, string, bool, time.Duration)           {}
 func (NoObserver) BindRefused(string)                                   {}
 func (NoObserver) Binding(int)                                          {}
+func (NoObserver) Panicked()                                            {}
 
 var _ Observer = NoObserver{}

@@ -16,10 +16,10 @@ import (
 	"github.com/berth-k8s/berth/plugins"
 )
 
-// cycle is one try to schedule a pod, as its plugins see it. Decisions ask the same question several times: to decide, to say why
+// session is one try to schedule a pod, as its plugins see it. Decisions ask the same question several times: to decide, to say why
 // not, to see whether preemption helps. Plugins are asked as kube-scheduler would ask them: PreFilter once, and then, for what is
 // only supposed, AddPod and RemovePod on copies of the state.
-type cycle struct {
+type session struct {
 	f       *framework
 	ctx     context.Context
 	pod     *v1.Pod
@@ -56,17 +56,17 @@ type view struct {
 	verdicts map[string]*plugins.Rejection // by plugin; not where the node is as it is
 }
 
-func newCycle(f *framework, ctx context.Context, pod *v1.Pod, waiting *cluster.Pod) *cycle {
+func newSession(f *framework, ctx context.Context, pod *v1.Pod, waiting *cluster.Pod) *session {
 	state := NewState()
 	state.skipFilter, state.skipScore = sets.New[string](), sets.New[string]()
-	return &cycle{
+	return &session{
 		f: f, ctx: klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "pod", klog.KObj(pod))),
 		pod: pod, waiting: waiting, state: state, narrowed: map[string]plugins.Judge{}, verdicts: map[string][]verdict{}, supposed: map[int32]*view{},
 	}
 }
 
 // look takes the snapshot that the cycle goes by.
-func (y *cycle) look(c *cluster.Cluster) {
+func (y *session) look(c *cluster.Cluster) {
 	if y.c == nil {
 		y.c, y.position, y.snapshot = c, c.Log.Len(), y.f.set.store.snapshot(c)
 	}
@@ -74,12 +74,12 @@ func (y *cycle) look(c *cluster.Cluster) {
 
 // unchanged tells whether the node is as the snapshot shows it: nobody supposes that pods came or went, in the cluster itself or on
 // a copy of the node.
-func (y *cycle) unchanged(n *cluster.Node) bool {
+func (y *session) unchanged(n *cluster.Node) bool {
 	return y.c.Nodes[n.Index] == n && y.c.Log.Len() == y.position
 }
 
 // view returns a node as it is handed in. Different nodes may be asked about at once.
-func (y *cycle) view(n *cluster.Node) *view {
+func (y *session) view(n *cluster.Node) *view {
 	asItIs := &view{state: y.state, info: y.snapshot.infos[n.Index]}
 	if y.unchanged(n) || same(asItIs.info, n) {
 		return asItIs
@@ -98,7 +98,7 @@ func (y *cycle) view(n *cluster.Node) *view {
 }
 
 // derive makes the view of a node from one of what it held before.
-func (y *cycle) derive(from *view, n *cluster.Node) *view {
+func (y *session) derive(from *view, n *cluster.Node) *view {
 	gone, come := difference(from.info, n)
 	if len(gone)+len(come) == 0 {
 		return from
@@ -109,7 +109,7 @@ func (y *cycle) derive(from *view, n *cluster.Node) *view {
 }
 
 // suppose has pods leave a node and others come to it.
-func (y *cycle) suppose(state *State, info *nodeInfo, gone []fwk.PodInfo, come []*cluster.Pod) error {
+func (y *session) suppose(state *State, info *nodeInfo, gone []fwk.PodInfo, come []*cluster.Pod) error {
 	for _, p := range gone {
 		if err := info.RemovePod(klog.FromContext(y.ctx), p.GetPod()); err != nil {
 			return err
@@ -130,7 +130,7 @@ func (y *cycle) suppose(state *State, info *nodeInfo, gone []fwk.PodInfo, come [
 
 // podOf returns the object of a pod that comes to a node: one that was there in the snapshot, or one that is nominated to it. The
 // latter has no node in its spec, as upstream.
-func (y *cycle) podOf(p *cluster.Pod, node string) fwk.PodInfo {
+func (y *session) podOf(p *cluster.Pod, node string) fwk.PodInfo {
 	for _, there := range y.snapshot.infos[y.snapshot.index[node]].pods {
 		if there.GetPod().UID == p.UID {
 			return there
@@ -170,7 +170,7 @@ func difference(info *nodeInfo, n *cluster.Node) (gone []fwk.PodInfo, come []*cl
 }
 
 // onNode is the pod with the node that was chosen, from Reserve on.
-func (y *cycle) onNode(node string) *v1.Pod {
+func (y *session) onNode(node string) *v1.Pod {
 	if y.assumed == nil || y.assumed.Spec.NodeName != node {
 		y.assumed = y.pod.DeepCopy()
 		y.assumed.Spec.NodeName = node
@@ -179,7 +179,7 @@ func (y *cycle) onNode(node string) *v1.Pod {
 }
 
 // meanwhile changes the cluster in the course of the cycle: it still goes by its snapshot.
-func (y *cycle) meanwhile(change func(c *cluster.Cluster)) {
+func (y *session) meanwhile(change func(c *cluster.Cluster)) {
 	current := y.c.Log.Len() == y.position
 	change(y.c)
 	if current {

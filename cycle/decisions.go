@@ -1,7 +1,6 @@
-package live
+package cycle
 
 import (
-	"context"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,13 +11,13 @@ import (
 	"github.com/berth-k8s/berth/scheduler/decision"
 )
 
-// mostPlaced is of how many pods that were placed the decision is remembered.
-const mostPlaced = 1000
+// MostPlaced is of how many pods that were placed the decision is remembered.
+const MostPlaced = 1000
 
-// decided remembers the last decision of every pod that waits, and of those placed last.
-type decided struct {
+// decisions remembers the last decision of every pod that waits, and of those placed last.
+type decisions struct {
 	waiting map[types.UID]outcome
-	placed  [mostPlaced]outcome // a ring
+	placed  [MostPlaced]outcome // a ring
 	next    int
 }
 
@@ -45,43 +44,40 @@ type why struct {
 }
 
 // decidedPlace notes where a pod goes.
-func (s *Scheduler) decidedPlace(b *placement, node string, score int64, feasible int) {
-	o := s.outcomeOf(b, decision.Placed)
+func newDecisions() decisions { return decisions{waiting: map[types.UID]outcome{}} }
+
+func (c *Core) decidedPlace(b *placement, node string, score int64, feasible int) {
+	o := c.outcomeOf(b, decision.Placed)
 	o.node, o.score, o.feasible = node, score, feasible
-	d := &s.decided
+	d := &c.decisions
 	delete(d.waiting, o.uid)
 	d.placed[d.next] = o
-	d.next = (d.next + 1) % mostPlaced
+	d.next = (d.next + 1) % MostPlaced
 }
 
 // decidedNot notes why a pod goes nowhere, or back to the queue.
-func (s *Scheduler) decidedNot(b *placement, result decision.Result, w *why) {
-	if s.queue.Get(b.Pod.UID) != b.item {
+func (c *Core) decidedNot(b *placement, result decision.Result, w *why) {
+	if c.queue.Get(b.Pod.UID) != b.item {
 		return
 	}
-	o := s.outcomeOf(b, result)
+	o := c.outcomeOf(b, result)
 	o.why, o.victims = w, b.victims
-	s.decided.waiting[o.uid] = o
+	c.decisions.waiting[o.uid] = o
 }
 
-func (s *Scheduler) outcomeOf(b *placement, result decision.Result) outcome {
+func (c *Core) outcomeOf(b *placement, result decision.Result) outcome {
 	return outcome{
-		name: nameOf(b.Pod), uid: b.Pod.UID, at: b.began, took: time.Since(b.began), nodes: s.cluster.Len(), result: result,
+		name: nameOf(b.Pod), uid: b.Pod.UID, at: b.began, took: c.clock().Sub(b.watch), nodes: c.cluster.Len(), result: result,
 	}
 }
 
-// Decision is what was decided of a pod last; nil if nothing is known of it (any more). Safe for all goroutines but the owner.
-func (s *Scheduler) Decision(ctx context.Context, namespace, name string) (d *decision.Decision, err error) {
-	err = s.ask(ctx, func() { d = s.decision(cluster.Name{Namespace: namespace, Name: name}) })
-	return d, err
-}
-
-func (s *Scheduler) decision(name cluster.Name) *decision.Decision {
-	uid, known := s.podNames[name]
-	item := s.queue.Get(uid)
-	o, ok := s.decided.waiting[uid]
+// Decision is what was decided of a pod last; nil if nothing is known of it (any more).
+func (c *Core) Decision(name cluster.Name) *decision.Decision {
+	uid, known := c.podNames[name]
+	item := c.queue.Get(uid)
+	o, ok := c.decisions.waiting[uid]
 	if !ok {
-		o, ok = s.decided.lastPlaced(name, uid)
+		o, ok = c.decisions.lastPlaced(name, uid)
 	}
 	if !known && !ok || item == nil && !ok {
 		return nil
@@ -93,18 +89,18 @@ func (s *Scheduler) decision(name cluster.Name) *decision.Decision {
 		o.tell(d)
 	}
 	if item != nil {
-		d.Queue = s.placeInQueue(item)
+		d.Queue = c.placeInQueue(item)
 	}
-	if p := s.cluster.Nominated(uid); p != nil {
+	if p := c.cluster.Nominated(uid); p != nil {
 		d.NominatedNode = p.Nominated
 	}
 	return d
 }
 
 // lastPlaced finds a pod; without a UID the last one of the name.
-func (d *decided) lastPlaced(name cluster.Name, uid types.UID) (outcome, bool) {
-	for i := range mostPlaced {
-		o := &d.placed[(d.next+2*mostPlaced-1-i)%mostPlaced]
+func (d *decisions) lastPlaced(name cluster.Name, uid types.UID) (outcome, bool) {
+	for i := range MostPlaced {
+		o := &d.placed[(d.next+2*MostPlaced-1-i)%MostPlaced]
 		if o.name == name && (uid == "" || o.uid == uid) {
 			return *o, true
 		}
@@ -120,17 +116,17 @@ func (o *outcome) tell(d *decision.Decision) {
 	}
 }
 
-func (s *Scheduler) placeInQueue(item *queue.Item) *decision.Queue {
+func (c *Core) placeInQueue(item *queue.Item) *decision.Queue {
 	q := &decision.Queue{
-		Place: item.Place().String(), Ahead: s.queue.Ahead(item), Gate: item.Gate, Attempts: item.Attempts, Since: metav1.NewTime(item.Since),
+		Place: item.Place().String(), Ahead: c.queue.Ahead(item), Gate: item.Gate, Attempts: item.Attempts, Since: metav1.NewTime(item.Since),
 	}
-	if at := item.Ready(); at.After(time.Now()) {
+	if at := item.Ready(); at.After(c.now) {
 		q.NotBefore = &metav1.Time{Time: at}
 	}
 	if item.Place() == queue.Waiting {
-		q.NotAfter = &metav1.Time{Time: item.Entered().Add(s.queue.MaxWait)}
+		q.NotAfter = &metav1.Time{Time: item.Entered().Add(c.queue.MaxWait)}
 	}
-	for _, a := range s.queue.Awaits(item) {
+	for _, a := range c.queue.Awaits(item) {
 		q.Wakes = append(q.Wakes, decision.Wake{Plugin: a.Plugin, Events: a.Events})
 	}
 	return q

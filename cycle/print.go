@@ -1,0 +1,114 @@
+package cycle
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// The strings of actions are what stories and journals compare: they name everything that was decided.
+
+func (Ready) String() string { return "ready" }
+
+func (a Bind) String() string {
+	return fmt.Sprintf("bind %s to %s #%d", a.Attempt, a.Attempt.Node, a.Ticket)
+}
+
+func (a Cancel) String() string { return fmt.Sprintf("cancel #%d: %s", a.Ticket, a.Reason) }
+
+func (a Preflight) String() string { return fmt.Sprintf("preflight %s #%d", a.Attempt, a.Ticket) }
+
+func (a Hold) String() string {
+	var waits []string
+	for _, plugin := range slices.Sorted(maps.Keys(a.Waits)) {
+		waits = append(waits, fmt.Sprintf("%s %s", plugin, a.Waits[plugin]))
+	}
+	return fmt.Sprintf("hold %s on %s #%d: %s", podName(a.Pod), a.Node, a.Ticket, strings.Join(waits, ", "))
+}
+
+func (a Release) String() string {
+	return fmt.Sprintf("release #%d: %s after %s", a.Ticket, a.How, a.Took.Round(time.Millisecond))
+}
+
+func (a PreBind) String() string {
+	return fmt.Sprintf("prebind %s by %s #%d", a.Attempt, a.Plugin.Name(), a.Ticket)
+}
+
+func (a WriteVolumes) String() string {
+	var names []string
+	for _, volume := range a.Volumes.Volumes {
+		names = append(names, volume.Name)
+	}
+	for _, claim := range a.Volumes.Claims {
+		names = append(names, claim.Namespace+"/"+claim.Name)
+	}
+	return fmt.Sprintf("write volumes of %s #%d: %s", a.Attempt, a.Ticket, strings.Join(names, ", "))
+}
+
+func (a WriteClaims) String() string {
+	var names []string
+	for i := range a.Claims.Claims {
+		c := &a.Claims.Claims[i]
+		name := c.Claim.Name
+		if c.Allocated && c.Claim.Status.Allocation != nil {
+			for _, r := range c.Claim.Status.Allocation.Devices.Results {
+				name += fmt.Sprintf(" %s=%s/%s/%s", r.Request, r.Driver, r.Pool, r.Device)
+			}
+		}
+		names = append(names, name)
+	}
+	return fmt.Sprintf("write claims of %s #%d: %s", a.Attempt, a.Ticket, strings.Join(names, ", "))
+}
+
+func (a ReleaseClaim) String() string {
+	return fmt.Sprintf("release claim %s/%s of %s", a.Claim.Namespace, a.Claim.Name, a.Pod)
+}
+
+func (a GiveBackClaim) String() string {
+	how := "deallocate"
+	if a.Delete {
+		how = "delete"
+	}
+	return fmt.Sprintf("%s claim %s/%s #%d", how, a.Claim.Namespace, a.Claim.Name, a.Ticket)
+}
+
+func (a Remove) String() string {
+	return fmt.Sprintf("remove %s/%s (%s) for %s #%d", a.Victim.Namespace, a.Victim.Name, a.Victim.UID, a.For, a.Ticket)
+}
+
+func (a WriteStatus) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "write status of %s", podName(a.Pod))
+	if a.Ticket != 0 {
+		fmt.Fprintf(&b, " #%d", a.Ticket)
+	}
+	if a.Nominate != nil {
+		fmt.Fprintf(&b, ", nominated %q", *a.Nominate)
+	}
+	if c := a.Condition; c != nil {
+		fmt.Fprintf(&b, ", %s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message)
+	}
+	return b.String()
+}
+
+func (a Tell) String() string {
+	return fmt.Sprintf("tell %s %s of %s/%s: %s", a.Type, a.Reason, a.About.Namespace, a.About.Name, a.Message)
+}
+
+func (a Announce) String() string {
+	return fmt.Sprintf("announce %s on %s", a.Attempt, a.Attempt.Node)
+}
+
+func (a ReadPod) String() string { return fmt.Sprintf("read %s/%s", a.Name.Namespace, a.Name.Name) }
+
+func (a Compared) String() string { return fmt.Sprintf("compared %s on %s", podName(a.Pod), a.Node) }
+
+func (a Panicked) String() string {
+	return fmt.Sprintf("panic while %s/%s was decided: %s", a.Pod.Namespace, a.Pod.Name, a.Value)
+}
+
+func podName(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }

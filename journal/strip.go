@@ -1,0 +1,95 @@
+package journal
+
+import (
+	"fmt"
+	"hash/fnv"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// stripped is an object without what may be secret and has no part in decisions. The object itself is not changed.
+func stripped(o object) object {
+	switch o := o.(type) {
+	case *v1.Pod:
+		return strippedPod(o)
+	case *v1.Node:
+		n := *o
+		n.ObjectMeta = strippedMeta(n.ObjectMeta, false)
+		return &n
+	}
+	if len(o.GetManagedFields()) == 0 && o.GetAnnotations()[v1.LastAppliedConfigAnnotation] == "" {
+		return o
+	}
+	other := o.(runtime.Object).DeepCopyObject().(object)
+	other.SetManagedFields(nil)
+	if annotations := other.GetAnnotations(); annotations[v1.LastAppliedConfigAnnotation] != "" {
+		annotations[v1.LastAppliedConfigAnnotation] = hashed(annotations[v1.LastAppliedConfigAnnotation])
+	}
+	return other
+}
+
+func strippedMeta(m metav1.ObjectMeta, all bool) metav1.ObjectMeta {
+	m.ManagedFields = nil
+	if !all && m.Annotations[v1.LastAppliedConfigAnnotation] == "" || len(m.Annotations) == 0 {
+		return m
+	}
+	annotations := make(map[string]string, len(m.Annotations))
+	for key, value := range m.Annotations {
+		if all || key == v1.LastAppliedConfigAnnotation {
+			value = hashed(value)
+		}
+		annotations[key] = value
+	}
+	m.Annotations = annotations
+	return m
+}
+
+// hashed stands for a value, so that it can be seen whether it changed.
+func hashed(value string) string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(value))
+	return fmt.Sprintf("%016x", h.Sum64())
+}
+
+func strippedPod(pod *v1.Pod) *v1.Pod {
+	p := *pod
+	p.ObjectMeta = strippedMeta(p.ObjectMeta, true)
+	p.Spec.Containers, p.Spec.InitContainers = strippedContainers(p.Spec.Containers), strippedContainers(p.Spec.InitContainers)
+	p.Spec.EphemeralContainers = nil
+	whole := len(p.Spec.ResourceClaims) > 0 // then all of the status is part of what sets a pod apart
+	p.Status.ContainerStatuses = strippedStatuses(p.Status.ContainerStatuses, whole)
+	p.Status.InitContainerStatuses = strippedStatuses(p.Status.InitContainerStatuses, whole)
+	p.Status.EphemeralContainerStatuses = nil
+	return &p
+}
+
+// strippedStatuses keeps what decisions look at: amounts that were changed in place.
+func strippedStatuses(list []v1.ContainerStatus, whole bool) []v1.ContainerStatus {
+	if len(list) == 0 {
+		return list
+	}
+	all := make([]v1.ContainerStatus, len(list))
+	for i, s := range list {
+		all[i] = v1.ContainerStatus{Name: s.Name, Resources: s.Resources, AllocatedResources: s.AllocatedResources}
+		if bytes, err := s.Marshal(); whole && err == nil {
+			all[i].ContainerID = hashed(string(bytes))
+		}
+	}
+	return all
+}
+
+func strippedContainers(list []v1.Container) []v1.Container {
+	if len(list) == 0 {
+		return list
+	}
+	all := make([]v1.Container, len(list))
+	for i, c := range list {
+		c.Env, c.EnvFrom, c.Command, c.Args = nil, nil, nil, nil
+		c.LivenessProbe, c.ReadinessProbe, c.StartupProbe, c.Lifecycle = nil, nil, nil, nil
+		c.TerminationMessagePath, c.WorkingDir = "", ""
+		all[i] = c
+	}
+	return all
+}
