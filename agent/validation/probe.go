@@ -40,6 +40,9 @@ func (v visitor) hook(hook *v1.LifecycleHandler, at *field.Path) (errs field.Err
 		grace := int64(0)
 		if g := v.spec.TerminationGracePeriodSeconds; g != nil {
 			grace = *g
+			if grace < 0 {
+				grace = 1 // as the API server makes of it
+			}
 		}
 		if s := hook.Sleep.Seconds; s < 0 || s > grace {
 			errs = append(errs, field.Invalid(at.Child("sleep"), s, "must be non-negative and less than terminationGracePeriodSeconds"))
