@@ -8,8 +8,8 @@ import {List} from './list.js';
 import {decisive, reasonOf} from './reasons.js';
 import {read, write} from './address.js';
 
-// Names come last and decide often: a plain comparison, since that of numbers in them takes ten times as long.
-const before = (a, b) => b.priority - a.priority || a.created - b.created || (a.name < b.name ? -1 : a.name > b.name ? 1 : 0);
+// Names come last and decide often: those of pods are compared plainly, since minding numbers in them takes ten times as long.
+const before = (a, b) => b.priority - a.priority || a.created - b.created || (a.pods && b.pods ? natural(a.name, b.name) : a.name < b.name ? -1 : a.name > b.name ? 1 : 0);
 
 export class Queue {
   constructor(store, filters) {
