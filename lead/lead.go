@@ -36,6 +36,7 @@ type Elector struct {
 
 	leading  atomic.Bool
 	led      atomic.Pointer[lease] // by which this replica leads or has led
+	wall     func() time.Time      // of the machine's calendar; see renewal
 	watchdog *leaderelection.HealthzAdaptor
 }
 
@@ -65,6 +66,7 @@ func newElector(leases coordinationv1.LeasesGetter, options Options, events reso
 		identity: host + "_" + string(uuid.NewUUID()),
 		leases:   leases,
 		events:   events,
+		wall:     time.Now,
 		watchdog: leaderelection.NewLeaderHealthzAdaptor(slack),
 	}, nil
 }
@@ -173,10 +175,26 @@ func (e *Elector) lead(ctx context.Context, lease *lease, over <-chan struct{}, 
 // lease is the lock, watched: when it was renewed and whether another has it.
 type lease struct {
 	resourcelock.Interface
-	renewed atomic.Pointer[time.Time]
+	renewed atomic.Pointer[renewal]
+	wall    func() time.Time
 	leading *atomic.Bool
 	taken   chan struct{}
 	lost    atomic.Bool // another has it
+}
+
+// renewal is when the Lease was renewed last, by both clocks of the machine. The monotonic one stands
+// still while the machine is suspended; the wall clock may be set back. The one by which more time has
+// passed counts, so that neither fault lets a write out after the Lease has ended. A wall clock that
+// is set forward keeps writes back until the next renewal, a retry period at most.
+type renewal struct{ monotonic, wall time.Time }
+
+func (l *lease) now() renewal {
+	// Round strips the monotonic reading, without which Sub compares wall time.
+	return renewal{time.Now(), l.wall().Round(0)}
+}
+
+func (r renewal) since(before renewal) time.Duration {
+	return max(r.monotonic.Sub(before.monotonic), r.wall.Sub(before.wall))
 }
 
 func (e *Elector) newLease() *lease {
@@ -186,6 +204,7 @@ func (e *Elector) newLease() *lease {
 			Client:     e.leases,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: e.identity, EventRecorder: e.events},
 		},
+		wall:    e.wall,
 		leading: &e.leading,
 		taken:   make(chan struct{}, 1),
 	}
@@ -193,7 +212,7 @@ func (e *Elector) newLease() *lease {
 
 // left is how long the lease is good for, for this long after its last renewal.
 func (l *lease) left(good time.Duration) time.Duration {
-	return good - time.Since(*l.renewed.Load())
+	return good - l.now().since(*l.renewed.Load())
 }
 
 // Get hears of another holder at once. client-go's elector would try to get the
@@ -211,21 +230,21 @@ func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 }
 
 func (l *lease) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	at := time.Now()
+	at := l.now()
 	err := l.Interface.Create(ctx, record)
 	l.note(at, err)
 	return err
 }
 
 func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	at := time.Now()
+	at := l.now()
 	err := l.Interface.Update(ctx, record)
 	l.note(at, err)
 	return err
 }
 
 // note counts from before the request, as others may have seen it right then.
-func (l *lease) note(at time.Time, err error) {
+func (l *lease) note(at renewal, err error) {
 	if err == nil {
 		l.renewed.Store(&at)
 	}

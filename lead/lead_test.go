@@ -228,6 +228,41 @@ func TestNothingIsSentWhenTheLeaseIsOver(t *testing.T) {
 	})
 }
 
+// The monotonic clock of a machine that was suspended has not moved when it runs again.
+func TestNothingIsSentByAMachineThatWasSuspended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := replicas(t, 1)
+		a := all[0]
+		var suspended atomic.Int64
+		a.wall = func() time.Time { return time.Now().Add(time.Duration(suspended.Load())) }
+		a.start()
+		time.Sleep(31 * time.Second) // between two renewals
+		if a.Over() {
+			t.Fatal("over while it renews")
+		}
+		a.cut.Store(true)
+		suspended.Store(int64(time.Hour))
+		if !a.Over() {
+			t.Error("resumed an hour later, what was begun before may still be sent")
+		}
+		// A clock that somebody sets is no suspension: the next renewal ends it.
+		a.cut.Store(false)
+		time.Sleep(3 * time.Second)
+		if a.Over() || !a.Leading() {
+			t.Error("renewed, and still over")
+		}
+		// Set back, the wall clock says nothing; the other one does.
+		suspended.Store(-int64(time.Hour))
+		a.cut.Store(true)
+		time.Sleep(12 * time.Second)
+		if !a.Over() {
+			t.Error("not renewed for 12 s, and a wall clock set back keeps it alive")
+		}
+		<-a.outcome
+		time.Sleep(time.Minute)
+	})
+}
+
 func TestTerminatedWhileStandingByEndsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := startBoth(t)
