@@ -16,6 +16,8 @@ import (
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubectl/pkg/cmd/plugin"
 	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
+
+	"github.com/berth-k8s/berth/internal/connect"
 )
 
 func newKubectl() *cobra.Command {
@@ -60,12 +62,17 @@ func pointAt(dataDir string, args []string) error {
 	if os.Getenv("KUBECONFIG") != "" || names(args, "--kubeconfig") || names(args, "--server") || names(args, "-s") {
 		return nil
 	}
-	kubeconfig, err := filepath.Abs(filepath.Join(dataDir, "kubeconfig"))
+	kubeconfig, err := connect.Found(dataDir)
 	if err != nil {
 		return err
 	}
-	if !exists(kubeconfig) && needsCluster(args) {
-		return fmt.Errorf("no cluster in %s: run `berth up` first, or name one with --data-dir, KUBECONFIG or --kubeconfig", dataDir)
+	if kubeconfig == "" {
+		if needsCluster(args) {
+			return fmt.Errorf("no cluster in %s: run `berth up` first, or name one with --data-dir, KUBECONFIG or --kubeconfig", dataDir)
+		}
+		if kubeconfig, err = filepath.Abs(filepath.Join(dataDir, "kubeconfig")); err != nil {
+			return err
+		}
 	}
 	return os.Setenv("KUBECONFIG", kubeconfig)
 }

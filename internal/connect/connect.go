@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -78,15 +77,21 @@ func (f *Flags) Config(userAgent string) (*rest.Config, error) {
 func (f *Flags) find() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.WarnIfAllMissing = false
-	switch own := filepath.Join(DataDirFromEnv(), "kubeconfig"); {
+	switch {
 	case f.Kubeconfig != "":
 		rules.ExplicitPath = f.Kubeconfig
 	case os.Getenv("KUBECONFIG") != "":
-	case exists(own):
-		rules.ExplicitPath = own
-	case f.Context == "" && f.address() == "":
-		if cfg, err := rest.InClusterConfig(); !errors.Is(err, rest.ErrNotInCluster) {
-			return cfg, err
+	default:
+		own, err := Found(DataDirFromEnv())
+		switch {
+		case err != nil:
+			return nil, err
+		case own != "":
+			rules.ExplicitPath = own
+		case f.Context == "" && f.address() == "":
+			if cfg, err := rest.InClusterConfig(); !errors.Is(err, rest.ErrNotInCluster) {
+				return cfg, err
+			}
 		}
 	}
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: f.Context}
@@ -111,9 +116,4 @@ func DataDirFromEnv() string {
 		return dir
 	}
 	return DefaultDataDir
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }

@@ -17,6 +17,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/berth-k8s/berth/internal/owned"
 )
 
 // lockName also marks a directory as Berth's.
@@ -40,6 +42,10 @@ func Open(path string) (*Dir, error) {
 	}
 	if err := os.MkdirAll(abs, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w: name one that you may write to with --data-dir", path, bare(err))
+	}
+	// Who may write here chooses what the cluster's programs trust, its keys included.
+	if err := owned.Check(abs, owned.Writable); err != nil {
+		return nil, fmt.Errorf("data directory %s: %w: name one of your own with --data-dir", path, err)
 	}
 	lock, err := os.OpenFile(filepath.Join(abs, lockName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

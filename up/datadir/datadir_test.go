@@ -62,6 +62,17 @@ func TestOnlyBerthsOwnDirectoryIsUsedAndCleared(t *testing.T) {
 	}
 }
 
+func TestADirectoryThatOthersMayWriteIsNotTaken(t *testing.T) {
+	path := t.TempDir()
+	write(t, filepath.Join(path, lockName))
+	if err := os.Chmod(path, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "has mode 0777, which lets others in (chmod 0755)") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestWhatCannotBeADataDirectorySaysSo(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	write(t, file)

@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	utilversion "k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/berth-k8s/berth/internal/owned"
 )
 
 // dataDir is a data directory that this process holds alone.
@@ -51,6 +53,10 @@ func openDataDir(root string) (*dataDir, error) {
 	}
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w: make it accessible or name another with --data-dir", root, bare(err))
+	}
+	// Who may write here chooses the authorities that the cluster trusts.
+	if err := owned.Check(root, owned.Writable); err != nil {
+		return nil, fmt.Errorf("data directory %s: %w: name one of your own with --data-dir", root, err)
 	}
 	d := &dataDir{root: root}
 	if err := d.acquire(); err != nil {

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What somebody has left as .berth in a folder decides nothing for who works there: no program of theirs
+// runs, and no command goes to a cluster of theirs.
+func TestABerthFolderOfSomebodyElsesIsRefused(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	t.Setenv(envDataDir, "")
+	ran := filepath.Join(t.TempDir(), "ran")
+	exec := fmt.Sprintf("{exec: {apiVersion: client.authentication.k8s.io/v1, command: touch, args: [%q], interactiveMode: Never}}", ran)
+	for name, c := range map[string]struct {
+		user  string
+		mode  os.FileMode
+		owner int
+		want  string
+	}{
+		"an exec plugin":   {exec, 0o600, os.Geteuid(), `user "u" runs a program (exec: touch)`},
+		"as git leaves it": {"{token: x}", 0o644, os.Geteuid(), "has mode 0644"},
+		"another owner":    {"{token: x}", 0o600, 12345, "belongs to user 12345"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			if err := os.Mkdir(".berth", 0o700); err != nil {
+				t.Fatal(err)
+			}
+			content := "{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}], users: [{name: u, user: " + c.user +
+				"}], contexts: [{name: x, context: {cluster: c, user: u}}], current-context: x}"
+			if err := os.WriteFile(".berth/kubeconfig", []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chmod(".berth/kubeconfig", c.mode); err != nil {
+				t.Fatal(err)
+			}
+			if c.owner != os.Geteuid() {
+				if err := os.Chown(".berth", c.owner, -1); err != nil {
+					t.Skipf("only root gives a folder away: %v", err)
+				}
+			}
+			for _, command := range [][]string{{"check"}, {"kubectl", "get", "pods"}, {"kubectl", "__complete", "get", "pods", ""}} {
+				code, out, err := call(command...)
+				if code == 0 || !strings.Contains(err, c.want) || !strings.Contains(err, ".berth/kubeconfig is not trusted") || strings.Count(strings.TrimSpace(err), "\n") > 0 {
+					t.Errorf("berth %v: %d, %s%s, want %q in one line", command, code, out, err, c.want)
+				}
+			}
+			if _, err := os.Stat(ran); err == nil {
+				t.Error("the program has run")
+			}
+		})
+	}
+}

@@ -1,0 +1,73 @@
+package connect
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"path/filepath"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/berth-k8s/berth/internal/owned"
+)
+
+// Found is the kubeconfig that berth up wrote into a data directory, "" if there is none. Nobody has
+// named the file: it is used because it lies there. So it must be the user's own, and say no more than
+// berth up writes: a kubeconfig can run programs, and send any file of the user's to its server.
+func Found(dataDir string) (string, error) {
+	path, err := filepath.Abs(filepath.Join(dataDir, "kubeconfig"))
+	if err != nil {
+		return "", err
+	}
+	err = owned.Check(filepath.Dir(path), owned.Writable)
+	if err == nil {
+		err = owned.Check(path, owned.Accessible)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err == nil {
+		var config *clientcmdapi.Config
+		if config, err = clientcmd.LoadFromFile(path); err == nil {
+			err = harmless(config)
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s is not trusted: %w: remove it, or name the cluster that you mean with --kubeconfig or KUBECONFIG",
+			filepath.Join(dataDir, "kubeconfig"), err)
+	}
+	return path, nil
+}
+
+// harmless refuses what runs programs, reads files, or leads elsewhere than to this machine.
+func harmless(config *clientcmdapi.Config) error {
+	for name, user := range config.AuthInfos {
+		switch {
+		case user.Exec != nil:
+			return fmt.Errorf("user %q runs a program (exec: %s)", name, user.Exec.Command)
+		case user.AuthProvider != nil:
+			return fmt.Errorf("user %q has an auth-provider (%s)", name, user.AuthProvider.Name)
+		case user.TokenFile != "" || user.ClientCertificate != "" || user.ClientKey != "":
+			return fmt.Errorf("user %q names a file as its credentials", name)
+		}
+	}
+	current := config.Contexts[config.CurrentContext]
+	if current == nil {
+		return nil
+	}
+	cluster := config.Clusters[current.Cluster]
+	if cluster == nil {
+		return nil
+	}
+	server, err := url.Parse(cluster.Server)
+	if err != nil {
+		return fmt.Errorf("cluster %q: %w", current.Cluster, err)
+	}
+	if host := server.Hostname(); host != "localhost" && !net.ParseIP(host).IsLoopback() || cluster.ProxyURL != "" {
+		return fmt.Errorf("cluster %q is not on this machine (%s)", current.Cluster, cluster.Server)
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package connect
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// lying writes a kubeconfig as berth up does, with another user and server.
+func lying(t *testing.T, dir, server, user string) string {
+	t.Helper()
+	path := filepath.Join(dir, "kubeconfig")
+	content := fmt.Sprintf(`
+apiVersion: v1
+kind: Config
+clusters: [{name: berth, cluster: {server: %q}}]
+users: [{name: berth, user: %s}]
+contexts: [{name: berth, context: {cluster: berth, user: berth}}]
+current-context: berth
+`, server, user)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestAKubeconfigThatIsOnlyFoundIsNotTrustedWithMoreThanBerthUpWrites(t *testing.T) {
+	const here = "https://127.0.0.1:6443"
+	for _, c := range []struct{ name, server, user, want string }{
+		{"berth up's", here, "{token: x}", ""},
+		{"exec", here, "{exec: {apiVersion: client.authentication.k8s.io/v1, command: evil, interactiveMode: Never}}", `user "berth" runs a program (exec: evil)`},
+		{"auth-provider", here, "{auth-provider: {name: evil}}", "auth-provider"},
+		{"a file as token", here, "{tokenFile: /etc/hostname}", "names a file"},
+		{"a file as key", here, "{client-certificate: /a, client-key: /b}", "names a file"},
+		{"another machine", "https://10.1.2.3:6443", "{token: x}", "is not on this machine"},
+		{"another machine by name", "https://api.example.com", "{token: x}", "is not on this machine"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := lying(t, dir, c.server, c.user)
+			t.Setenv("KUBECONFIG", "")
+			t.Setenv(EnvDataDir, dir)
+			config, err := (&Flags{}).Config("test")
+			if c.want == "" {
+				if err != nil || config.Host != here {
+					t.Errorf("%v, %v", config, err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), path) {
+				t.Errorf("%v, want %q in one line with the path", err, c.want)
+			}
+			// Who names the file means it.
+			if _, err := (&Flags{Kubeconfig: path}).Config("test"); err != nil && strings.Contains(err.Error(), "trusted") {
+				t.Errorf("named by --kubeconfig: %v", err)
+			}
+		})
+	}
+}
+
+func TestAKubeconfigThatOthersCanReachIsNotTrusted(t *testing.T) {
+	dir := t.TempDir()
+	path := lying(t, dir, "https://127.0.0.1:6443", "{token: x}")
+	for _, c := range []struct{ dir, file os.FileMode }{{0o777, 0o600}, {0o770, 0o600}, {0o700, 0o644}, {0o700, 0o660}} {
+		if err := os.Chmod(dir, c.dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, c.file); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Found(dir); err == nil || !strings.Contains(err.Error(), "lets others in (chmod 0") {
+			t.Errorf("%o %o: %v", c.dir, c.file, err)
+		}
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := Found(dir); err != nil || found != path {
+		t.Errorf("%q, %v", found, err)
+	}
+	if found, err := Found(filepath.Join(dir, "none")); err != nil || found != "" {
+		t.Errorf("none: %q, %v", found, err)
+	}
+}
