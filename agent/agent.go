@@ -113,6 +113,9 @@ func New(config Config, cfg *rest.Config) (*Agent, error) {
 		}
 		config.NodeIPs = []net.IP{ip}
 	}
+	if config.Address == nil {
+		config.Address = config.NodeIPs[0]
+	}
 	a := &Agent{
 		config: config, rest: cfg, client: client, machine: m, pods: newPods(),
 		nodeChanged: make(chan struct{}, 1), starts: make(gate, max(4, 2*stdruntime.NumCPU())),
@@ -232,11 +235,7 @@ func SocketPath(endpoint string) (string, bool) {
 }
 
 func (a *Agent) listen() (net.Listener, error) {
-	ip := a.config.Address
-	if ip == nil {
-		ip = net.IPv4zero
-	}
-	listener, err := net.Listen("tcp", net.JoinHostPort(ip.String(), fmt.Sprint(a.config.Port)))
+	listener, err := net.Listen("tcp", net.JoinHostPort(a.config.Address.String(), fmt.Sprint(a.config.Port)))
 	if err != nil {
 		return nil, fmt.Errorf("serve the kubelet's API: %w: choose another --port, or 0 for any that is free", err)
 	}

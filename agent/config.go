@@ -24,6 +24,7 @@ type Config struct {
 	StaticPodPath   string
 	FileCheck       time.Duration
 
+	// Address is where the kubelet's API is served. Nil: at the primary of NodeIPs, which is the one that others use.
 	Address net.IP
 	Port    int
 	// TLSCert and TLSKey are files; empty: a certificate of its own is made below RootDir.

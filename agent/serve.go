@@ -11,6 +11,7 @@ import (
 	"github.com/berth-k8s/berth/agent/metrics"
 	"github.com/berth-k8s/berth/agent/server"
 	"github.com/berth-k8s/berth/agent/server/logfile"
+	"github.com/berth-k8s/berth/internal/guard"
 )
 
 // serve the kubelet's API until ctx ends.
@@ -26,8 +27,12 @@ func (a *Agent) serve(ctx context.Context, listener net.Listener) error {
 	if err != nil {
 		return err
 	}
+	asking, err := guard.Client(a.rest)
+	if err != nil {
+		return err
+	}
 	s, err := server.New(server.Options{
-		NodeName: a.config.NodeName, Client: a.client, Authorities: authorities, Certificate: certificate,
+		NodeName: a.config.NodeName, Client: asking, Authorities: authorities, Certificate: certificate,
 		Pods: a.Pods, Runtime: a.runtime.Runtime, LogDir: a.config.PodLogDir,
 		Healthy: a.health.checks(),
 		Config:  a.configz,

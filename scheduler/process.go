@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/berth-k8s/berth/controller/eventlog"
+	"github.com/berth-k8s/berth/internal/guard"
 	"github.com/berth-k8s/berth/lead"
 	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/scheduler/live"
@@ -32,6 +33,7 @@ type process struct {
 	settings options.Settings
 
 	client   kubernetes.Interface
+	asking   kubernetes.Interface // who those are that come to the endpoints
 	rest     *rest.Config
 	events   *eventlog.Log // of this process, about its Lease
 	recorder *metrics.Recorder
@@ -131,6 +133,12 @@ func (p *process) start(ctx context.Context, first *loaded) error {
 		return err
 	}
 	p.events = eventlog.New(events, first.profiles[0].SchedulerName)
+	if config, err = p.settings.Rest("scheduler-guard"); err != nil {
+		return err
+	}
+	if p.asking, err = guard.Client(config); err != nil {
+		return err
+	}
 	election, err := p.settings.Rest("leader-election")
 	if err != nil {
 		return err
@@ -186,7 +194,7 @@ func (p *process) run(ctx context.Context, first *loaded, events kubernetes.Inte
 	if err := p.writeAddresses(); err != nil {
 		return err
 	}
-	tellers.Go(func() { p.server.Run(telling, p.endpoints(), p.client) })
+	tellers.Go(func() { p.server.Run(telling, p.endpoints(), p.asking) })
 	tellers.Go(func() { p.events.Run(telling) })
 	if p.source.Follow {
 		following, stop := context.WithCancel(ctx)

@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/guard"
 )
 
 // Server is the listeners. They are open before anything is served, so that
@@ -21,6 +24,7 @@ type Server struct {
 	secure, plain net.Listener // nil if there is none
 	tls           *tls.Config
 	options       Options
+	bounds        guard.Bounds
 }
 
 // Listen opens the listeners.
@@ -28,7 +32,7 @@ func Listen(o Options) (*Server, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{options: o}
+	s := &Server{options: o, bounds: guard.Ports}
 	var err error
 	if o.SecurePort != 0 {
 		if s.tls, err = o.tlsConfig(); err != nil {
@@ -88,25 +92,36 @@ func (s *Server) Close() {
 type Handlers struct{ Secure, Plain http.Handler }
 
 // Run serves until the context ends. The client is for asking the API server
-// who may read what; the plain listener does without.
+// who may read what, and for nothing else (see guard.Client); the plain listener
+// does without.
 func (s *Server) Run(ctx context.Context, handlers Handlers, client kubernetes.Interface) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	if s.secure != nil {
-		guarded := newGuard(client, s.options.AlwaysAllow).wrap(handlers.Secure)
-		running.Go(func() { run(ctx, tls.NewListener(s.secure, s.tls), guarded) })
+		guarded := newGate(client, s.options.AlwaysAllow).wrap(handlers.Secure)
+		running.Go(func() { run(ctx, tls.NewListener(guard.Bound(s.secure, s.bounds), s.tls), guarded) })
 	}
 	if s.plain != nil {
-		running.Go(func() { run(ctx, s.plain, handlers.Plain) })
+		running.Go(func() { run(ctx, guard.Bound(s.plain, s.bounds), handlers.Plain) })
 	}
 }
 
+const (
+	// sendTime and takeTime bound how long a caller may take to send what
+	// belongs to a question, and to take the answer.
+	sendTime = 10 * time.Second
+	takeTime = 30 * time.Second
+	// profileTime is the longest profile.
+	profileTime = 10 * time.Minute
+)
+
 func run(ctx context.Context, l net.Listener, handler http.Handler) {
 	server := &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: 10 * time.Second,
+		Handler:           inTime(handler),
+		ReadHeaderTimeout: sendTime,
 		IdleTimeout:       90 * time.Second,
 		MaxHeaderBytes:    64 << 10,
+		ConnContext:       guard.ConnContext,
 		ErrorLog:          klog.NewStandardLogger("INFO"),
 	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
@@ -114,4 +129,21 @@ func run(ctx context.Context, l net.Listener, handler http.Handler) {
 	if err := server.Serve(l); err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "Endpoints ended", "address", l.Addr())
 	}
+}
+
+// inTime gives every request its deadlines. The server has none for all alike:
+// a profile takes as long as was asked for.
+func inTime(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		connection, now := http.NewResponseController(w), time.Now()
+		if r.Body != nil && r.Body != http.NoBody {
+			_ = connection.SetReadDeadline(now.Add(sendTime))
+		}
+		take := takeTime
+		if strings.HasPrefix(r.URL.Path, "/debug/pprof/") {
+			take = profileTime
+		}
+		_ = connection.SetWriteDeadline(now.Add(take))
+		next.ServeHTTP(w, r)
+	})
 }

@@ -66,7 +66,7 @@ func TestOnlyThoseWhomTheAPIServerAllowsReadMoreThanHealth(t *testing.T) {
 	who := newAuthority()
 	e := endpoints(t)
 	e.Profiling = true
-	handler := newGuard(who, Defaults(0).AlwaysAllow).wrap(e.Handler())
+	handler := newGate(who, Defaults(0).AlwaysAllow).wrap(e.Handler())
 	for _, row := range []struct {
 		path, token string
 		code        int
@@ -100,7 +100,7 @@ func TestOnlyThoseWhomTheAPIServerAllowsReadMoreThanHealth(t *testing.T) {
 }
 
 func TestPathsThatAreOpenCanBeNamed(t *testing.T) {
-	handler := newGuard(newAuthority(), []string{"/metrics", "/debug/*"}).wrap(endpoints(t).Handler())
+	handler := newGate(newAuthority(), []string{"/metrics", "/debug/*"}).wrap(endpoints(t).Handler())
 	for path, want := range map[string]int{"/metrics": 200, "/debug/pprof/": 404, "/livez": 403, "/metrics/slis": 403} {
 		if code, _ := get(handler, path); code != want {
 			t.Errorf("%s: %d, want %d", path, code, want)

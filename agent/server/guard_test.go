@@ -1,21 +1,23 @@
 package server
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/berth-k8s/berth/internal/guard"
 )
 
 func TestOnlyKnownCallersGetIn(t *testing.T) {
@@ -45,7 +47,7 @@ func TestOnlyKnownCallersGetIn(t *testing.T) {
 		{"a token", nil, "good", 200},
 		{"a token of somebody who may not", nil, "other", 403},
 		{"a token that is nobody's", nil, "bad", 401},
-		{"a token that is much too long", nil, strings.Repeat("x", maxToken+1), 401},
+		{"a token that is much too long", nil, strings.Repeat("x", guard.MaxToken+1), 401},
 		{"a wrong certificate and a good token", newAuthority(t).client(t, "kube-apiserver"), "good", 200},
 	} {
 		code, body := w.get(t, c.certificate, c.token, "GET", "/pods")
@@ -107,17 +109,17 @@ func TestAnswersAreRememberedForAMoment(t *testing.T) {
 		}
 		// The token is revoked, and the right is taken away.
 		w.policy.set(func() { delete(w.policy.tokens, "good") })
-		time.Sleep(remember + time.Second)
+		time.Sleep(guard.Remember + time.Second)
 		if code := w.direct("GET", "/pods", "good").Code; code != 401 {
 			t.Errorf("with a token that was revoked: %d", code)
 		}
 		w.policy.set(func() { w.policy.tokens["bad"] = "reader"; w.policy.allowed = nil })
-		time.Sleep(remember + time.Second)
+		time.Sleep(guard.Remember + time.Second)
 		if code := w.direct("GET", "/pods", "bad").Code; code != 403 {
 			t.Errorf("without the right: %d", code)
 		}
 		w.policy.set(func() { w.policy.allowed = everything })
-		time.Sleep(remember + time.Second)
+		time.Sleep(guard.Remember + time.Second)
 		if code := w.direct("GET", "/pods", "bad").Code; code != 200 {
 			t.Errorf("with the right: %d", code)
 		}
@@ -138,52 +140,6 @@ func TestAnAPIServerThatFailsLetsNobodyIn(t *testing.T) {
 	if out := w.direct("GET", "/stats/summary", "good"); out.Code != 500 || strings.Contains(out.Body.String(), "down") {
 		t.Errorf("not asked what may be done: %d %s", out.Code, out.Body)
 	}
-}
-
-// A flood of made-up tokens is a queue here, not a flood at the API server, and does not grow without bound.
-func TestAFloodOfTokensIsBounded(t *testing.T) {
-	w := newWorld(t)
-	synctest.Test(t, func(t *testing.T) {
-		g := newGuard(nil, nodeName, w.authority)
-		underWay := 0
-		var mu sync.Mutex
-		answer := make(chan struct{})
-		for i := range 3 * remembered {
-			go func() {
-				_, _ = ask(t.Context(), g, g.users, [32]byte{byte(i), byte(i >> 8)}, func(context.Context) (bool, error) {
-					mu.Lock()
-					underWay++
-					mu.Unlock()
-					<-answer
-					return false, nil
-				})
-			}()
-		}
-		synctest.Wait()
-		if underWay != asking {
-			t.Errorf("%d questions at once", underWay)
-		}
-		close(answer)
-		synctest.Wait()
-		if kept := len(g.users.Keys()); kept != remembered || underWay != 3*remembered {
-			t.Errorf("%d answers of %d are kept", kept, underWay)
-		}
-	})
-}
-
-// Who cannot be asked about within the time is not let in.
-func TestAQuestionThatWaitsTooLongIsGivenUp(t *testing.T) {
-	w := newWorld(t)
-	synctest.Test(t, func(t *testing.T) {
-		g := newGuard(nil, nodeName, w.authority)
-		for range asking {
-			g.questions <- struct{}{}
-		}
-		_, err := ask(t.Context(), g, g.users, [32]byte{}, func(context.Context) (bool, error) { return true, nil })
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v", err)
-		}
-	})
 }
 
 // The text cases: what the API server is asked for a request, and what comes of it.
@@ -215,4 +171,65 @@ func (w *world) answerTo(r *http.Request) *httptest.ResponseRecorder {
 	out := httptest.NewRecorder()
 	w.ServeHTTP(out, r)
 	return out
+}
+
+// Whoever was not let in keeps no connection: 512 of them, as many as the server holds at all, must not keep the API
+// server from the logs of its pods.
+func TestRefusedCallersDoNotStandInTheWay(t *testing.T) {
+	w := newWorld(t, func(o *Options) {
+		o.limits.connections = guard.Bounds{Strangers: 8, PerSource: 8, Admitted: 2}
+		o.limits.idle, o.limits.headerTime = time.Hour, time.Hour
+	}).serve(t)
+	w.policy.tokens["other"] = "nobody-special"
+	w.policy.allowed = func(user, _ string) bool { return user == "kube-apiserver" || user == "reader" }
+	for i := range 32 {
+		conn, err := tls.Dial("tcp", w.address, &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+		token := []string{"bad", "other"}[i%2]
+		if _, err := fmt.Fprintf(conn, "GET /pods HTTP/1.1\r\nHost: node\r\nAuthorization: Bearer %s\r\n\r\n", token); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := io.ReadAll(conn)
+		if err != nil || !strings.Contains(string(answer), "Connection: close") {
+			t.Fatalf("with the token %s the connection is kept: %v %q", token, err, answer)
+		}
+	}
+	// Nor does who says nothing at all, in TLS or beneath it.
+	for i := range 32 {
+		conn, err := net.Dial("tcp", w.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if i%2 == 0 {
+			_ = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).Handshake()
+		}
+	}
+	if code, body := w.get(t, w.authority.client(t, "kube-apiserver"), "", "GET", "/pods"); code != 200 {
+		t.Errorf("the API server is told %d %s", code, body)
+	}
+}
+
+func TestWhoAsksTooMuchIsToldSo(t *testing.T) {
+	w := newWorld(t)
+	synctest.Test(t, func(t *testing.T) {
+		busy := 0
+		for i := range 200 {
+			out := w.direct("GET", "/pods", fmt.Sprint("made up ", i))
+			switch out.Code {
+			case http.StatusTooManyRequests:
+				busy++
+			case http.StatusUnauthorized:
+			default:
+				t.Fatal(out.Code)
+			}
+		}
+		if asked := len(w.policy.questions()); busy < 100 || asked > 100 {
+			t.Errorf("of 200 made-up tokens %d were refused unasked, and the API server was asked %d times", busy, asked)
+		}
+	})
 }

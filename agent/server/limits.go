@@ -1,10 +1,14 @@
 package server
 
-import "time"
+import (
+	"time"
+
+	"github.com/berth-k8s/berth/internal/guard"
+)
 
 // limits bound what a client may hold open. Zero values stand for the defaults.
 type limits struct {
-	connections int           // at once; more wait to be accepted
+	connections guard.Bounds  // at once
 	header      int           // bytes of a request's line and headers
 	headerTime  time.Duration // from the connection to the end of the headers
 	requestTime time.Duration // to send and to take what is no stream
@@ -14,9 +18,9 @@ type limits struct {
 }
 
 func (l limits) withDefaults() limits {
-	if l.connections == 0 {
-		// Four for every pod of a full node, and some.
-		l.connections = 512
+	if l.connections == (guard.Bounds{}) {
+		// Admitted are four for every pod of a full node, and some. All calls of the API server come from one source.
+		l.connections = guard.Bounds{Strangers: 256, PerSource: 128, Admitted: 512}
 	}
 	if l.header == 0 {
 		// The command of kubectl exec is in the URL: Linux takes 128 KiB in an argument, which escaped are up to 384.

@@ -18,6 +18,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/berth-k8s/berth/internal/guard"
+
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
@@ -115,20 +117,41 @@ func TestLargeHeadersAndURLsAreRefused(t *testing.T) {
 }
 
 func TestConnectionsAreCounted(t *testing.T) {
-	w := newWorld(t, func(o *Options) { o.limits.connections = 3 }).serve(t)
-	for range 3 {
+	w := newWorld(t, func(o *Options) { o.limits.connections = guard.Bounds{Strangers: 3, PerSource: 3, Admitted: 2} }).serve(t)
+	ask := func(conn *tls.Conn) int {
+		if _, err := io.WriteString(conn, "GET /pods HTTP/1.1\r\nHost: node\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, response.Body); err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode
+	}
+	// Who was let in stays, whoever else comes.
+	in := []*tls.Conn{w.dial(t), w.dial(t)}
+	for _, conn := range in {
+		if code := ask(conn); code != 200 {
+			t.Fatal(code)
+		}
+	}
+	for range 20 {
 		w.dial(t)
 	}
-	fourth, err := net.Dial("tcp", w.address)
-	if err != nil {
-		t.Fatal(err)
+	eventually(t, "two that are let in and three strangers are left", func() bool { return w.connections.Load() == 5 })
+	if code := ask(w.dial(t)); code != http.StatusServiceUnavailable {
+		t.Errorf("a third was let in: %d", code)
 	}
-	defer fourth.Close()
-	eventually(t, "three are accepted", func() bool { return w.connections.Load() == 3 })
-	_ = fourth.SetDeadline(time.Now().Add(200 * time.Millisecond))
-	if err := tls.Client(fourth, &tls.Config{InsecureSkipVerify: true}).Handshake(); !isTimeout(err) {
-		t.Errorf("a fourth was served: %v", err)
+	for _, conn := range in {
+		if code := ask(conn); code != 200 {
+			t.Errorf("who was let in is told %d", code)
+		}
 	}
+	_ = in[0].Close()
+	eventually(t, "there is room for another", func() bool { return ask(w.dial(t)) == 200 })
 }
 
 func TestOldTLSAndHTTP2AreNotSpoken(t *testing.T) {

@@ -8,16 +8,17 @@ import (
 	"net"
 	"net/http"
 
-	"golang.org/x/net/netutil"
 	"k8s.io/klog/v2"
 	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/berth-k8s/berth/internal/guard"
 )
 
 // Server is the node's API.
 type Server struct {
 	options Options
 	limits  limits
-	guard   *guard
+	gate    *gate
 	streams *streams
 }
 
@@ -28,7 +29,7 @@ func New(o Options) (*Server, error) {
 	}
 	return &Server{
 		options: o, limits: o.limits.withDefaults(),
-		guard:   newGuard(o.Client, o.NodeName, o.Authorities),
+		gate:    newGate(o.Client, o.NodeName, o.Authorities),
 		streams: &streams{},
 	}, nil
 }
@@ -50,6 +51,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		WriteTimeout:      s.limits.requestTime,
 		IdleTimeout:       s.limits.idle,
 		MaxHeaderBytes:    s.limits.header,
+		ConnContext:       guard.ConnContext,
 		ErrorLog:          klog.NewStandardLogger("INFO"),
 	}
 	ended := make(chan struct{})
@@ -61,7 +63,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 			_ = server.Close()
 		}
 	})
-	err := server.Serve(tls.NewListener(netutil.LimitListener(l, s.limits.connections), s.tls()))
+	err := server.Serve(tls.NewListener(guard.Bound(l, s.limits.connections), s.tls()))
 	if stop() {
 		_ = server.Close() // it was the listener that failed
 	} else {
@@ -87,33 +89,42 @@ func (s *Server) tls() *tls.Config {
 	}
 }
 
-// ServeHTTP lets nobody learn anything, not even whether a path exists, who is not known.
+// ServeHTTP lets nobody learn anything, not even whether a path exists, who is not known. Whoever is refused before
+// it is clear that they may do what they ask for loses the connection, too.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	log := klog.FromContext(r.Context())
-	who, err := s.guard.who(r)
+	who, err := s.gate.who(r)
+	if errors.Is(err, guard.ErrBusy) {
+		guard.Refuse(w, http.StatusTooManyRequests, err.Error())
+		return
+	}
 	if err != nil {
 		log.Error(err, "A caller could not be identified", "from", r.RemoteAddr)
 	}
 	if err != nil || who == nil {
-		http.Error(w, "Unauthorized", http.StatusUnauthorized)
+		guard.Refuse(w, http.StatusUnauthorized, "Unauthorized")
 		return
 	}
 	route, err := parse(r.URL.Path, r.URL.EscapedPath())
 	if err != nil {
-		http.Error(w, err.Error(), statusOf(err))
+		guard.Refuse(w, statusOf(err), err.Error())
 		return
 	}
 	verb := route.verb(r.Method)
-	allowed, err := s.guard.may(r.Context(), who, verb, route.subresources())
+	allowed, err := s.gate.may(r, who, verb, route.subresources())
 	switch {
+	case errors.Is(err, guard.ErrBusy):
+		guard.Refuse(w, http.StatusTooManyRequests, err.Error())
 	case err != nil:
 		log.Error(err, "The API server could not be asked", "user", who.GetName(), "path", route.path)
-		http.Error(w, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource(s)=%v)",
-			who.GetName(), verb, route.subresources()), http.StatusInternalServerError)
+		guard.Refuse(w, http.StatusInternalServerError, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource(s)=%v)",
+			who.GetName(), verb, route.subresources()))
 	case !allowed:
 		log.V(2).Info("Forbidden", "user", who.GetName(), "verb", verb, "path", route.path)
-		http.Error(w, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)",
-			who.GetName(), verb, route.subresources()), http.StatusForbidden)
+		guard.Refuse(w, http.StatusForbidden, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource(s)=%v)",
+			who.GetName(), verb, route.subresources()))
+	case !guard.Admit(r):
+		guard.Refuse(w, http.StatusServiceUnavailable, "too many connections are open")
 	case route.kind != unknown && !route.takes(r.Method):
 		http.Error(w, "Method Not Allowed", http.StatusMethodNotAllowed)
 	case route.streams() && !httpstream.IsUpgradeRequest(r):

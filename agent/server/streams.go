@@ -169,11 +169,14 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, to string, opti
 	handler.ServeHTTP(taken, r)
 }
 
+// dialTime is long for a socket of the same machine.
+const dialTime = 10 * time.Second
+
 // dialFor connects to the runtime for a request, no longer than the request lasts: the libraries wait for the
 // runtime's answer without a limit, also for a client that is gone.
 func dialFor(request context.Context) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		dialer := net.Dialer{Timeout: askTimeout}
+		dialer := net.Dialer{Timeout: dialTime}
 		conn, err := dialer.DialContext(ctx, network, address)
 		if err == nil {
 			context.AfterFunc(request, func() { _ = conn.Close() })

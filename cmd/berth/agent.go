@@ -64,7 +64,7 @@ func (f *agentFlags) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.PodLogDir, "pod-log-dir", c.PodLogDir, "where containers' logs go")
 	flags.StringVar(&c.StaticPodPath, "pod-manifest-path", "", "a folder of static pods, or the file of one")
 	flags.DurationVar(&c.FileCheck, "file-check-frequency", c.FileCheck, "how often that folder is looked at")
-	flags.StringVar(&f.address, "address", "0.0.0.0", "the address that the kubelet's API (logs, exec, metrics, ...) is served on")
+	flags.StringVar(&f.address, "address", "", "the address that the kubelet's API (logs, exec, metrics, ...) is served on; 0.0.0.0 is all of the machine's (default: the primary of --node-ip)")
 	flags.IntVar(&c.Port, "port", c.Port, "its port; 0: any that is free")
 	flags.StringVar(&c.TLSCert, "tls-cert-file", "", "its certificate (default: one that the agent makes itself)")
 	flags.StringVar(&c.TLSKey, "tls-private-key-file", "", "the key of that certificate")
@@ -126,7 +126,7 @@ func (f *agentFlags) complete() (err error) {
 	if c.NodeIPs, err = addresses(f.nodeIP); err != nil {
 		return err
 	}
-	if c.Address = net.ParseIP(f.address); c.Address == nil {
+	if c.Address = net.ParseIP(f.address); c.Address == nil && f.address != "" {
 		return usagef("--address %q: must be an IP address", f.address)
 	}
 	size, err := resource.ParseQuantity(f.logMaxSize)

@@ -1,0 +1,176 @@
+package guard
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// Remember is how long an answer of the API server is good for: how long somebody gets in whose token was
+	// revoked, and how long somebody does not who was just allowed to. As kube-scheduler's.
+	Remember = 10 * time.Second
+	// Remembered is of how many questions of a kind the answer is known, those that let in and those that
+	// refuse each.
+	Remembered = 1024
+	// AskTimeout bounds a question to the API server, the wait for its turn included.
+	AskTimeout = 10 * time.Second
+	// MaxToken is longer than any token; those of service accounts have some 1,200 bytes.
+	MaxToken = 16 << 10
+)
+
+// ErrBusy says that a caller asks too much. It is no answer, and not remembered.
+var ErrBusy = errors.New("too many questions to the API server from here; try again in a second")
+
+// Guard knows who somebody is and what they may do. Any goroutine may use it.
+type Guard struct {
+	client   kubernetes.Interface
+	users    answers[user.Info]
+	verdicts answers[bool]
+}
+
+// New returns a guard that asks through the client; see Client.
+func New(client kubernetes.Interface) *Guard {
+	return &Guard{
+		client:   client,
+		users:    newAnswers(func(u user.Info) bool { return u != nil }),
+		verdicts: newAnswers(func(allowed bool) bool { return allowed }),
+	}
+}
+
+// Client is one for the guard alone: with connections, a rate and a deadline of its own, so that what
+// strangers have asked holds up nothing else of this process.
+func Client(config *rest.Config) (kubernetes.Interface, error) {
+	own := rest.CopyConfig(config)
+	// Connections are shared by clients that dial alike.
+	own.Dial = (&net.Dialer{Timeout: AskTimeout, KeepAlive: 30 * time.Second}).DialContext
+	own.QPS, own.Burst, own.RateLimiter = 50, 100, nil
+	own.Timeout = AskTimeout
+	client, err := kubernetes.NewForConfig(own)
+	if err != nil {
+		return nil, fmt.Errorf("client that asks who callers are: %w", err)
+	}
+	return client, nil
+}
+
+// Bearer is the token of a request, "" if it has none that could be one.
+func Bearer(r *http.Request) string {
+	scheme, token, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
+	token = strings.TrimSpace(token)
+	if !strings.EqualFold(scheme, "bearer") || len(token) > MaxToken {
+		return ""
+	}
+	return token
+}
+
+// Who has the token; nil is nobody. The source is who gets blamed for asking; see Source.
+func (g *Guard) Who(ctx context.Context, source, token string) (user.Info, error) {
+	return g.users.ask(ctx, source, sha256.Sum256([]byte(token)), func(ctx context.Context) (user.Info, error) {
+		review, err := g.client.AuthenticationV1().TokenReviews().Create(ctx,
+			&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("review the token: %w", err)
+		}
+		said := review.Status.User
+		if !review.Status.Authenticated || said.Username == "" {
+			return nil, nil
+		}
+		// A fault of the API server, which says at once yes and why not, is a no.
+		if review.Status.Error != "" {
+			return nil, errors.New("review the token: " + review.Status.Error)
+		}
+		extra := map[string][]string{}
+		for k, v := range said.Extra {
+			extra[k] = v
+		}
+		return &user.DefaultInfo{Name: said.Username, UID: said.UID, Groups: said.Groups, Extra: extra}, nil
+	})
+}
+
+// May says whether the user may do what the spec names, which is either of a resource or of a path. A user
+// who is known is blamed for asking by name, and the anonymous by their source.
+func (g *Guard) May(ctx context.Context, source string, u user.Info, spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+	spec.User, spec.UID, spec.Groups = u.GetName(), u.GetUID(), u.GetGroups()
+	spec.Extra = map[string]authorizationv1.ExtraValue{}
+	for k, v := range u.GetExtra() {
+		spec.Extra[k] = v
+	}
+	if !slices.Contains(u.GetGroups(), user.AllUnauthenticated) {
+		source = "user " + u.GetName()
+	}
+	return g.verdicts.ask(ctx, source, sha256.Sum256([]byte(spec.String())), func(ctx context.Context) (bool, error) {
+		review, err := g.client.AuthorizationV1().SubjectAccessReviews().Create(ctx,
+			&authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+		if err != nil {
+			return false, fmt.Errorf("review the access: %w", err)
+		}
+		return review.Status.Allowed && !review.Status.Denied, nil
+	})
+}
+
+// answers to one kind of question.
+type answers[A any] struct {
+	yes func(A) bool // whether an answer lets somebody in
+	// By hash of the question. Refusals stand apart: made-up tokens must not displace those of callers who are known.
+	granted, refused *cache.LRUExpireCache
+	turns            *turns
+}
+
+func newAnswers[A any](yes func(A) bool) answers[A] {
+	return answers[A]{yes: yes, granted: cache.NewLRUExpireCache(Remembered), refused: cache.NewLRUExpireCache(Remembered), turns: newTurns()}
+}
+
+// box holds an answer that may be nil.
+type box[A any] struct{ answer A }
+
+func (k answers[A]) known(key [sha256.Size]byte) (answer A, ok bool) {
+	for _, known := range []*cache.LRUExpireCache{k.granted, k.refused} {
+		if found, ok := known.Get(key); ok {
+			return found.(box[A]).answer, true
+		}
+	}
+	return answer, false
+}
+
+// ask gives the answer that is known, or asks for it; faults are not remembered.
+func (k answers[A]) ask(ctx context.Context, source string, key [sha256.Size]byte, question func(context.Context) (A, error)) (A, error) {
+	var none A
+	if answer, ok := k.known(key); ok {
+		return answer, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
+	defer cancel()
+	done, err := k.turns.take(ctx, source)
+	if err != nil {
+		return none, err
+	}
+	defer done()
+	// While this one waited, another may have asked the same.
+	if answer, ok := k.known(key); ok {
+		return answer, nil
+	}
+	answer, err := question(ctx)
+	if err != nil {
+		return none, err
+	}
+	if k.yes(answer) {
+		k.granted.Add(key, box[A]{answer}, Remember)
+	} else {
+		k.refused.Add(key, box[A]{answer}, Remember)
+	}
+	return answer, nil
+}

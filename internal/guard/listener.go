@@ -1,0 +1,162 @@
+package guard
+
+import (
+	"container/list"
+	"context"
+	"net"
+	"net/http"
+	"sync"
+)
+
+// Bounds are how many connections a listener holds. More are accepted, at the cost of older ones.
+type Bounds struct {
+	Strangers int // whose caller was not let in yet, from everywhere
+	PerSource int // of those, from one source
+	Admitted  int // whose caller was let in
+}
+
+// Ports are the bounds of ports that serve a few callers a few answers.
+var Ports = Bounds{Strangers: 256, PerSource: 64, Admitted: 128}
+
+// Listener is bounded; see Bounds. Its zero value is of no use, see Bound.
+type Listener struct {
+	net.Listener
+	bounds Bounds
+
+	mu        sync.Mutex
+	strangers map[string]*list.List // of *conn, by source, the oldest first; none is empty
+	waiting   int                   // sum of their lengths
+	admitted  int
+}
+
+// Bound returns the listener with bounds.
+func Bound(l net.Listener, bounds Bounds) *Listener {
+	return &Listener{Listener: l, bounds: bounds, strangers: map[string]*list.List{}}
+}
+
+// conn is one that counts: in strangers as long as place is set, in admitted while admitted is.
+type conn struct {
+	net.Conn
+	listener *Listener
+	source   string
+	place    *list.Element
+	admitted bool
+	closed   bool
+}
+
+// Accept closes what is too much, never what it has just accepted.
+func (l *Listener) Accept() (net.Conn, error) {
+	accepted, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: accepted, listener: l, source: Source(accepted.RemoteAddr().String())}
+	if victim := l.enter(c); victim != nil {
+		_ = victim.Close()
+	}
+	return c, nil
+}
+
+// enter returns the connection that has to go for it.
+func (l *Listener) enter(c *conn) *conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	own := l.strangers[c.source]
+	if own == nil {
+		own = list.New()
+		l.strangers[c.source] = own
+	}
+	c.place = own.PushBack(c)
+	l.waiting++
+	switch {
+	case own.Len() > l.bounds.PerSource:
+		return own.Front().Value.(*conn)
+	case l.waiting > l.bounds.Strangers:
+		return l.largest().Front().Value.(*conn)
+	}
+	return nil
+}
+
+func (l *Listener) largest() (largest *list.List) {
+	for _, each := range l.strangers {
+		if largest == nil || each.Len() > largest.Len() {
+			largest = each
+		}
+	}
+	return largest
+}
+
+// leave takes a connection out of the strangers.
+func (l *Listener) leave(c *conn) {
+	if c.place == nil {
+		return
+	}
+	own := l.strangers[c.source]
+	own.Remove(c.place)
+	c.place = nil
+	l.waiting--
+	if own.Len() == 0 {
+		delete(l.strangers, c.source)
+	}
+}
+
+func (c *conn) Close() error {
+	l := c.listener
+	l.mu.Lock()
+	l.leave(c)
+	if c.admitted && !c.closed {
+		l.admitted--
+	}
+	c.closed = true
+	l.mu.Unlock()
+	return c.Conn.Close()
+}
+
+func (c *conn) admit() bool {
+	l := c.listener
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.admitted || c.closed {
+		return true
+	}
+	if l.admitted >= l.bounds.Admitted {
+		return false
+	}
+	l.leave(c)
+	c.admitted = true
+	l.admitted++
+	return true
+}
+
+// bounded is the key of a request's connection in its context.
+type bounded struct{}
+
+// ConnContext is http.Server's, and has Admit know a request's connection.
+func ConnContext(ctx context.Context, c net.Conn) context.Context {
+	for {
+		switch under := c.(type) {
+		case *conn:
+			return context.WithValue(ctx, bounded{}, under)
+		case interface{ NetConn() net.Conn }: // *tls.Conn
+			c = under.NetConn()
+		default:
+			return ctx
+		}
+	}
+}
+
+// Admit says that the caller of a request was let in, and is no stranger any more. False is that too many
+// are in already. A request that came by no Listener is fine.
+func Admit(r *http.Request) bool {
+	c, ok := r.Context().Value(bounded{}).(*conn)
+	return !ok || c.admit()
+}
+
+// Refuse answers and closes the connection: who was refused has no reason to keep one.
+func Refuse(w http.ResponseWriter, code int, why string) {
+	w.Header().Set("Connection", "close")
+	if code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	http.Error(w, why, code)
+}

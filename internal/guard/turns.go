@@ -1,0 +1,93 @@
+package guard
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+const (
+	// asking is how many questions of a kind are under way at once; a flood of tokens must not become one
+	// at the API server.
+	asking = 8
+	// askingEach is how many of them one source has, so that one cannot have all.
+	askingEach = 2
+	// rate and burst are how many questions a source may ask, per second and at first. Whoever scrapes has
+	// one token, and asks once in Remember.
+	rate, burst = 10, 40
+	// sources is of how many sources it is known what they have asked, and forget for how long.
+	sources = 4096
+	forget  = time.Minute
+)
+
+// turns says whose question is asked when.
+type turns struct {
+	all chan struct{} // has room for those under way
+
+	mu      sync.Mutex
+	sources *cache.LRUExpireCache // by source: *turn
+}
+
+// turn is one source's.
+type turn struct {
+	rate flowcontrol.RateLimiter
+	own  chan struct{}
+}
+
+func newTurns() *turns {
+	return &turns{all: make(chan struct{}, asking), sources: cache.NewLRUExpireCache(sources)}
+}
+
+func (t *turns) of(source string) *turn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if known, ok := t.sources.Get(source); ok {
+		return known.(*turn)
+	}
+	s := &turn{rate: flowcontrol.NewTokenBucketRateLimiter(rate, burst), own: make(chan struct{}, askingEach)}
+	t.sources.Add(source, s, forget)
+	return s
+}
+
+// take waits for the source's turn. Who has asked too much is refused at once: waiting would hold their
+// connection, and memory with it.
+func (t *turns) take(ctx context.Context, source string) (done func(), err error) {
+	s := t.of(source)
+	if !s.rate.TryAccept() {
+		return nil, ErrBusy
+	}
+	select {
+	case s.own <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ErrBusy
+	}
+	select {
+	case t.all <- struct{}{}:
+	case <-ctx.Done():
+		<-s.own
+		return nil, ErrBusy
+	}
+	return func() { <-t.all; <-s.own }, nil
+}
+
+// Source is who a remote address counts as: the host, for which IPv6 gives out networks of /64.
+func Source(remote string) string {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		host = remote
+	}
+	address, err := netip.ParseAddr(host)
+	if err != nil {
+		return host
+	}
+	address = address.Unmap().WithZone("")
+	if address.Is6() {
+		return netip.PrefixFrom(address, 64).Masked().String()
+	}
+	return address.String()
+}
