@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
@@ -106,44 +104,11 @@ func (s *Server) Run(ctx context.Context, handlers Handlers, client kubernetes.I
 	}
 }
 
-const (
-	// sendTime and takeTime bound how long a caller may take to send what
-	// belongs to a question, and to take the answer.
-	sendTime = 10 * time.Second
-	takeTime = 30 * time.Second
-	// profileTime is the longest profile.
-	profileTime = 10 * time.Minute
-)
-
 func run(ctx context.Context, l net.Listener, handler http.Handler) {
-	server := &http.Server{
-		Handler:           inTime(handler),
-		ReadHeaderTimeout: sendTime,
-		IdleTimeout:       90 * time.Second,
-		MaxHeaderBytes:    64 << 10,
-		ConnContext:       guard.ConnContext,
-		ErrorLog:          klog.NewStandardLogger("INFO"),
-	}
+	server := guard.Server(handler)
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	if err := server.Serve(l); err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "Endpoints ended", "address", l.Addr())
 	}
-}
-
-// inTime gives every request its deadlines. The server has none for all alike:
-// a profile takes as long as was asked for.
-func inTime(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		connection, now := http.NewResponseController(w), time.Now()
-		if r.Body != nil && r.Body != http.NoBody {
-			_ = connection.SetReadDeadline(now.Add(sendTime))
-		}
-		take := takeTime
-		if strings.HasPrefix(r.URL.Path, "/debug/pprof/") {
-			take = profileTime
-		}
-		_ = connection.SetWriteDeadline(now.Add(take))
-		next.ServeHTTP(w, r)
-	})
 }

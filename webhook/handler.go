@@ -11,10 +11,9 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
-)
 
-// largestReview is above two objects of the size that etcd takes, as JSON.
-const largestReview = 16 << 20
+	"github.com/berth-k8s/berth/internal/guard"
+)
 
 // answer is mutate or validate of a reviewer.
 type answer func(context.Context, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
@@ -32,11 +31,11 @@ func (w *Webhook) handler(r *reviewer) http.Handler {
 func (w *Webhook) reviews(kind string, answer answer) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
 		began := time.Now()
-		review, response, err := w.review(in, answer)
+		review, response, err := w.review(out, in, answer)
 		w.metrics.reviewed(kind, review.Request, response, err, time.Since(began))
 		if err != nil {
 			klog.FromContext(in.Context()).Error(err, "Review not answered", "kind", kind, "request", describe(review.Request))
-			http.Error(out, err.Error(), statusOf(err))
+			guard.Refuse(out, statusOf(err), err.Error())
 			return
 		}
 		out.Header().Set("Content-Type", "application/json")
@@ -49,27 +48,39 @@ func (w *Webhook) reviews(kind string, answer answer) http.Handler {
 	})
 }
 
-func (w *Webhook) review(in *http.Request, answer answer) (review admissionv1.AdmissionReview, _ *admissionv1.AdmissionResponse, _ error) {
+func (w *Webhook) review(out http.ResponseWriter, in *http.Request, answer answer) (review admissionv1.AdmissionReview, _ *admissionv1.AdmissionResponse, _ error) {
 	ctx, cancel := withTimeoutOf(in)
 	defer cancel()
-	body, err := io.ReadAll(io.LimitReader(in.Body, largestReview+1))
+	// A cold cache knows of no class and no annotation: what it would say is wrong.
+	select {
+	case <-w.warm:
+	case <-ctx.Done():
+		return review, nil, errCold
+	}
+	lane, longest := w.lanes.of(in.ContentLength)
+	leave, err := lane.take(ctx, guard.Source(in.RemoteAddr))
+	if err != nil {
+		return review, nil, err
+	}
+	defer leave()
+	// Nobody waits for the answer to a body that comes later than that.
+	if deadline, ok := ctx.Deadline(); ok {
+		connection := http.NewResponseController(out)
+		_ = connection.SetReadDeadline(deadline)
+		_ = connection.SetWriteDeadline(deadline.Add(answerEarly))
+	}
+	body, err := io.ReadAll(io.LimitReader(in.Body, longest+1))
 	if err != nil {
 		return review, nil, badRequest{fmt.Errorf("read the review: %w", err)}
 	}
-	if len(body) > largestReview {
-		return review, nil, badRequest{fmt.Errorf("review of more than %d bytes", largestReview)}
+	if int64(len(body)) > longest {
+		return review, nil, badRequest{fmt.Errorf("review of more than %d bytes", longest)}
 	}
 	if err := json.Unmarshal(body, &review); err != nil {
 		return review, nil, badRequest{fmt.Errorf("read the review: %w", err)}
 	}
 	if review.Request == nil || review.APIVersion != "admission.k8s.io/v1" {
 		return review, nil, badRequest{fmt.Errorf("%q: must be an AdmissionReview of admission.k8s.io/v1 with a request", review.APIVersion)}
-	}
-	// A cold cache knows of no class and no annotation: what it would say is wrong.
-	select {
-	case <-w.warm:
-	case <-ctx.Done():
-		return review, nil, errCold
 	}
 	response, err := answer(ctx, review.Request)
 	if err != nil {
@@ -101,7 +112,7 @@ var errCold = fmt.Errorf("not yet ready to handle request: the caches are not fi
 
 func statusOf(err error) int {
 	switch {
-	case err == errCold:
+	case err == errCold, err == errBusy:
 		return http.StatusServiceUnavailable
 	case isBadRequest(err):
 		return http.StatusBadRequest

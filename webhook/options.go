@@ -17,6 +17,11 @@ type Options struct {
 	Address string // of the webhook, HTTPS; port 0 takes a free one
 	Health  string // of the health and metrics endpoints, plain HTTP; "" for none
 
+	// ClientCAFile has who signed the certificates of those that may ask for
+	// reviews; "" lets everybody. API servers show one only if their
+	// --admission-control-config-file says which.
+	ClientCAFile string
+
 	// Namespace holds the Secret with the certificates and the Service; no
 	// webhook is called for pods in it.
 	Namespace string
@@ -68,6 +73,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Address, "bind-address", o.Address, "address of the webhook, HTTPS; port 0 takes a free one")
 	flags.StringVar(&o.Health, "health-bind-address", o.Health,
 		"address of /healthz, /livez, /readyz and /metrics, plain HTTP; port 0 takes a free one, empty is none")
+	flags.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile,
+		"answer only who has a client certificate signed by one of these; API servers show one if their --admission-control-config-file names it (default: everybody who reaches the port)")
 	flags.StringVarP(&o.Namespace, "namespace", "n", o.Namespace, "namespace of the webhook's Service and of the Secret with its certificates; pods in it are left alone")
 	flags.StringVar(&o.Service, "service", o.Service, "name of the Service, of the Secret and of the webhook configurations")
 	flags.StringVar(&o.AdvertiseHost, "advertise-host", o.AdvertiseHost, "name or address at which API servers reach a webhook outside the cluster, instead of the Service")

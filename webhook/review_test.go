@@ -162,7 +162,7 @@ func FuzzReview(f *testing.F) {
 }
 
 func testWebhook() *Webhook {
-	return &Webhook{options: DefaultOptions(), metrics: newInstruments(), warm: make(chan struct{}), ready: make(chan struct{})}
+	return &Webhook{options: DefaultOptions(), metrics: newInstruments(), lanes: newLanes(), warm: make(chan struct{}), ready: make(chan struct{})}
 }
 
 func post(handler http.Handler, path, body string) *httptest.ResponseRecorder {

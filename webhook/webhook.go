@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log"
@@ -17,10 +18,12 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/berth-k8s/berth/admission/live"
+	"github.com/berth-k8s/berth/internal/guard"
 )
 
 // Webhook is one replica.
@@ -29,6 +32,10 @@ type Webhook struct {
 	client  kubernetes.Interface
 	clock   clock.WithTicker
 	metrics *instruments
+	// lookups is a client for what strangers may cause to be looked up: it is in nobody's way.
+	lookups kubernetes.Interface
+	lanes   *lanes
+	clients *x509.CertPool // who may ask for reviews; nil is everybody
 
 	listener net.Listener
 	health   net.Listener // nil for none
@@ -54,7 +61,17 @@ func New(config *rest.Config, options Options) (*Webhook, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}
-	w := &Webhook{options: options, client: client, clock: options.Clock, metrics: newInstruments(), warm: make(chan struct{}), ready: make(chan struct{})}
+	lookups, err := guard.Client(config)
+	if err != nil {
+		return nil, err
+	}
+	w := &Webhook{options: options, client: client, lookups: lookups, lanes: newLanes(), clock: options.Clock, metrics: newInstruments(),
+		warm: make(chan struct{}), ready: make(chan struct{})}
+	if options.ClientCAFile != "" {
+		if w.clients, err = cert.NewPool(options.ClientCAFile); err != nil {
+			return nil, fmt.Errorf("--client-ca-file: %w", err)
+		}
+	}
 	if w.clock == nil {
 		w.clock = clock.RealClock{}
 	}
@@ -113,7 +130,7 @@ func (w *Webhook) Run(ctx context.Context) error {
 	defer end()
 
 	factory := informers.NewSharedInformerFactory(w.client, 0)
-	reviewer := &reviewer{rules: w.options.Rules, caches: live.NewCaches(w.client, factory), now: w.clock.Now}
+	reviewer := &reviewer{rules: w.options.Rules, caches: live.NewCaches(w.lookups, factory), now: w.clock.Now}
 	factory.Start(running.Done())
 	defer factory.Shutdown()
 	defer end()
@@ -127,10 +144,10 @@ func (w *Webhook) Run(ctx context.Context) error {
 
 	servers := []*http.Server{w.server(w.handler(reviewer))}
 	failed := make(chan error, 2)
-	parts.Go(func() { failed <- servers[0].ServeTLS(w.listener, "", "") })
+	parts.Go(func() { failed <- servers[0].ServeTLS(guard.Bound(w.listener, connections), "", "") })
 	if w.health != nil {
-		servers = append(servers, &http.Server{Handler: w.endpoints(), ReadHeaderTimeout: 10 * time.Second})
-		parts.Go(func() { failed <- servers[1].Serve(w.health) })
+		servers = append(servers, guard.Server(w.endpoints()))
+		parts.Go(func() { failed <- servers[1].Serve(guard.Bound(w.health, guard.Ports)) })
 	}
 
 	var err error
@@ -153,23 +170,42 @@ func (w *Webhook) Run(ctx context.Context) error {
 }
 
 func (w *Webhook) server(handler http.Handler) *http.Server {
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			if serving := w.serving.Load(); serving != nil {
+				return serving, nil
+			}
+			return nil, errors.New("no certificate yet")
+		},
+	}
+	if w.clients != nil {
+		config.ClientCAs, config.ClientAuth = w.clients, tls.RequireAndVerifyClientCert
+		handler = admitted(handler)
+	}
 	return &http.Server{
 		Handler:           handler,
-		ReadHeaderTimeout: 10 * time.Second,
+		ReadHeaderTimeout: guard.SendTime,
 		IdleTimeout:       5 * time.Minute,
-		TLSConfig: &tls.Config{
-			MinVersion: tls.VersionTLS12,
-			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-				if serving := w.serving.Load(); serving != nil {
-					return serving, nil
-				}
-				return nil, errors.New("no certificate yet")
-			},
-		},
+		MaxHeaderBytes:    64 << 10,
+		ConnContext:       guard.ConnContext,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: streams, MaxReceiveBufferPerConnection: buffered, MaxReceiveBufferPerStream: buffered},
+		TLSConfig:         config,
 		// Handshakes that fail are of interest when certificates are, and noise
 		// from port scans else.
 		ErrorLog: log.New(logWriter{}, "", 0),
 	}
+}
+
+// admitted callers have shown a certificate, and are no strangers.
+func admitted(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
+		if !guard.Admit(in) {
+			guard.Refuse(out, http.StatusServiceUnavailable, "too many connections are open")
+			return
+		}
+		next.ServeHTTP(out, in)
+	})
 }
 
 type logWriter struct{}

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -29,6 +30,19 @@ var ErrCold = errors.New("not yet ready to handle request: the caches of namespa
 // waits for.
 const lookupLimit = 2 * time.Second
 
+const (
+	// lookups is how many looks are under way at once.
+	lookups = 4
+	// absent is for how long what was not there is not looked for again. What comes into being is known
+	// by the watch at the latest a moment later.
+	absent = time.Second
+	// absentees is how many of them are remembered.
+	absentees = 1024
+)
+
+// ErrBusy says that too many look for what the caches do not know. It is no answer.
+var ErrBusy = errors.New("too many requests name objects that are not known; try again in a second")
+
 // Caches are what watches have brought of the objects that pods name. Any
 // goroutine may use them.
 type Caches struct {
@@ -37,15 +51,21 @@ type Caches struct {
 	priorities schedulinglisters.PriorityClassLister
 	runtimes   nodelisters.RuntimeClassLister
 	synced     []cache.InformerSynced
+
+	// Anybody can make up names, and have each looked for. So looks are few, and what is not there is remembered.
+	looking chan struct{}
+	absent  *utilcache.LRUExpireCache // by kind and name
 }
 
-// NewCaches are caches of the factory, which its owner starts.
+// NewCaches are caches of the factory, which its owner starts. The client is for looking up what they do not
+// know yet.
 func NewCaches(client kubernetes.Interface, factory informers.SharedInformerFactory) *Caches {
 	namespaces := factory.Core().V1().Namespaces()
 	priorities := factory.Scheduling().V1().PriorityClasses()
 	runtimes := factory.Node().V1().RuntimeClasses()
 	return &Caches{
-		client:     client,
+		client:  client,
+		looking: make(chan struct{}, lookups), absent: utilcache.NewLRUExpireCache(absentees),
 		namespaces: namespaces.Lister(), priorities: priorities.Lister(), runtimes: runtimes.Lister(),
 		synced: []cache.InformerSynced{namespaces.Informer().HasSynced, priorities.Informer().HasSynced, runtimes.Informer().HasSynced},
 	}
@@ -76,15 +96,27 @@ type objects struct {
 }
 
 // find asks the cache and, if it knows of no such object, the API server.
-func find[T any](o objects, cached func(name string) (*T, error), get func(context.Context, string, metav1.GetOptions) (*T, error), name string) (*T, error) {
+func find[T any](o objects, cached func(name string) (*T, error), get func(context.Context, string, metav1.GetOptions) (*T, error), kind, name string) (*T, error) {
 	if !o.HasSynced() {
 		return nil, ErrCold
 	}
 	object, err := cached(name)
 	if apierrors.IsNotFound(err) {
-		ctx, cancel := context.WithTimeout(o.ctx, lookupLimit)
-		defer cancel()
-		object, err = get(ctx, name, metav1.GetOptions{})
+		key := kind + "/" + name
+		if _, known := o.absent.Get(key); known {
+			return nil, nil
+		}
+		err = o.look(func(ctx context.Context) (err error) {
+			// While this one waited, the watch may have brought it.
+			if object, err = cached(name); !apierrors.IsNotFound(err) {
+				return err
+			}
+			object, err = get(ctx, name, metav1.GetOptions{})
+			return err
+		})
+		if apierrors.IsNotFound(err) {
+			o.absent.Add(key, true, absent)
+		}
 	}
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -95,16 +127,29 @@ func find[T any](o objects, cached func(name string) (*T, error), get func(conte
 	return object, nil
 }
 
+// look asks the API server when it is its turn.
+func (o objects) look(question func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(o.ctx, lookupLimit)
+	defer cancel()
+	select {
+	case o.looking <- struct{}{}:
+		defer func() { <-o.looking }()
+		return question(ctx)
+	case <-ctx.Done():
+		return ErrBusy
+	}
+}
+
 func (o objects) Namespace(name string) (*v1.Namespace, error) {
-	return find(o, o.namespaces.Get, o.client.CoreV1().Namespaces().Get, name)
+	return find(o, o.namespaces.Get, o.client.CoreV1().Namespaces().Get, "namespaces", name)
 }
 
 func (o objects) PriorityClass(name string) (*schedulingv1.PriorityClass, error) {
-	return find(o, o.priorities.Get, o.client.SchedulingV1().PriorityClasses().Get, name)
+	return find(o, o.priorities.Get, o.client.SchedulingV1().PriorityClasses().Get, "priorityclasses", name)
 }
 
 func (o objects) RuntimeClass(name string) (*nodev1.RuntimeClass, error) {
-	return find(o, o.runtimes.Get, o.client.NodeV1().RuntimeClasses().Get, name)
+	return find(o, o.runtimes.Get, o.client.NodeV1().RuntimeClasses().Get, "runtimeclasses", name)
 }
 
 func (o objects) DefaultPriorityClass() (*schedulingv1.PriorityClass, error) {
@@ -118,9 +163,11 @@ func (o objects) DefaultPriorityClass() (*schedulingv1.PriorityClass, error) {
 type fresh struct{ objects }
 
 func (f fresh) DefaultPriorityClass() (*schedulingv1.PriorityClass, error) {
-	ctx, cancel := context.WithTimeout(f.ctx, lookupLimit)
-	defer cancel()
-	list, err := f.client.SchedulingV1().PriorityClasses().List(ctx, metav1.ListOptions{})
+	var list *schedulingv1.PriorityClassList
+	err := f.look(func(ctx context.Context) (err error) {
+		list, err = f.client.SchedulingV1().PriorityClasses().List(ctx, metav1.ListOptions{})
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list priority classes: %w", err)
 	}

@@ -3,6 +3,9 @@ package live
 import (
 	"context"
 	"errors"
+	"fmt"
+	goruntime "runtime"
+	"sync/atomic"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -42,7 +45,12 @@ func TestWhatTheCacheDoesNotKnowIsLookedUp(t *testing.T) {
 	if class, err := objects.PriorityClass("new"); class != nil || err != nil {
 		t.Errorf("a class that is not there: %v, %v", class, err)
 	}
+	asked := len(client.Actions())
+	if class, err := objects.PriorityClass("new"); class != nil || err != nil || len(client.Actions()) != asked {
+		t.Errorf("looked for at once again: %v, %v", class, err)
+	}
 	known = true
+	caches.absent.Remove("priorityclasses/new") // as after a second
 	if class, err := objects.PriorityClass("new"); err != nil || class == nil || class.Value != 7 {
 		t.Errorf("a class that the cache has not seen yet: %v, %v", class, err)
 	}
@@ -64,5 +72,60 @@ func TestNobodyKnowsIsNotThereIsNone(t *testing.T) {
 	}
 	if class, err := caches.For(t.Context()).DefaultPriorityClass(); class != nil || err != nil {
 		t.Errorf("the default class, from the cache: %v, %v", class, err)
+	}
+}
+
+// A flood of made-up names is few questions at once; what the caches know is answered beside it.
+func TestMadeUpNamesAreFewQuestionsAtOnce(t *testing.T) {
+	client, caches := filled(t, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
+	answer := make(chan struct{})
+	var underWay, most atomic.Int64
+	look := func(ctx context.Context) error {
+		return caches.For(ctx).(objects).look(func(context.Context) error {
+			most.Store(max(most.Load(), underWay.Add(1)))
+			<-answer
+			underWay.Add(-1)
+			return nil
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	for range 100 {
+		go func() { ended <- look(ctx) }()
+	}
+	for underWay.Load() < lookups {
+		goruntime.Gosched()
+	}
+	before := len(client.Actions())
+	if namespace, err := caches.For(t.Context()).Namespace("default"); err != nil || namespace == nil || len(client.Actions()) != before {
+		t.Errorf("what is known: %v, %v", namespace, err)
+	}
+	cancel()
+	busy := 0
+	for range 100 - lookups {
+		if errors.Is(<-ended, ErrBusy) {
+			busy++
+		}
+	}
+	close(answer)
+	for range lookups {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	if most.Load() != lookups || busy != 100-lookups {
+		t.Errorf("%d looks at once, and %d of 100 were refused as too many", most.Load(), busy)
+	}
+}
+
+func TestWhatIsNotThereIsRememberedWithinBounds(t *testing.T) {
+	_, caches := filled(t)
+	for i := range 2 * absentees {
+		if class, err := caches.For(t.Context()).RuntimeClass(fmt.Sprint("made-up-", i)); class != nil || err != nil {
+			t.Fatal(class, err)
+		}
+	}
+	if kept := len(caches.absent.Keys()); kept > absentees {
+		t.Errorf("%d names are remembered", kept)
 	}
 }

@@ -1,0 +1,47 @@
+package guard
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+const (
+	// SendTime and takeTime bound how long a caller may take to send what belongs to a question, and to
+	// take the answer.
+	SendTime = 10 * time.Second
+	takeTime = 30 * time.Second
+	// profileTime is the longest profile.
+	profileTime = 10 * time.Minute
+)
+
+// Server serves questions that are answered at once, for a Listener.
+func Server(handler http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           inTime(handler),
+		ReadHeaderTimeout: SendTime,
+		IdleTimeout:       90 * time.Second,
+		MaxHeaderBytes:    64 << 10,
+		ConnContext:       ConnContext,
+		ErrorLog:          klog.NewStandardLogger("INFO"),
+	}
+}
+
+// inTime gives every request its deadlines. The server has none for all alike: a profile takes as long as
+// was asked for.
+func inTime(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		connection, now := http.NewResponseController(w), time.Now()
+		if r.Body != nil && r.Body != http.NoBody {
+			_ = connection.SetReadDeadline(now.Add(SendTime))
+		}
+		take := takeTime
+		if strings.HasPrefix(r.URL.Path, "/debug/pprof/") {
+			take = profileTime
+		}
+		_ = connection.SetWriteDeadline(now.Add(take))
+		next.ServeHTTP(w, r)
+	})
+}
