@@ -78,7 +78,7 @@ func (e *Elector) Leading() bool { return e.leading.Load() }
 // has come to notice. For Guard.
 func (e *Elector) Over() bool {
 	lease := e.led.Load()
-	return lease != nil && (lease.lost.Load() || lease.left(e.options.good()) <= 0)
+	return lease != nil && (lease.lost.Load() || lease.now().since(*lease.renewed.Load()) >= e.options.good())
 }
 
 // Identity is this replica's, as the Lease names its holder.
@@ -210,9 +210,10 @@ func (e *Elector) newLease() *lease {
 	}
 }
 
-// left is how long the lease is good for, for this long after its last renewal.
+// left is how long the work may go on without a renewal, for this long after the last one. It goes by the
+// monotonic clock alone: a wall clock that somebody sets must not end a leader who renews in time.
 func (l *lease) left(good time.Duration) time.Duration {
-	return good - l.now().since(*l.renewed.Load())
+	return good - time.Since(l.renewed.Load().monotonic)
 }
 
 // Get hears of another holder at once. client-go's elector would try to get the
