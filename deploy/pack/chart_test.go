@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -117,6 +118,79 @@ func TestRendersAreKnown(t *testing.T) {
 			t.Errorf("%s (go test . -update writes it):\n%s", file, diff)
 		}
 	}
+}
+
+// TestMemoryIsLimited: a component that grows is ended by itself, and not its neighbours, and Go knows of the limit before the kernel does.
+func TestMemoryIsLimited(t *testing.T) {
+	for _, c := range cases {
+		for name, objects := range map[string][]object{"chart": mustRender(t, c.values), "kustomization": kustomized(t, c.overlay, c.components...)} {
+			deployments := 0
+			for _, o := range objects {
+				if o["kind"] != "Deployment" {
+					continue
+				}
+				deployments++
+				limit, goLimit := memory(t, o)
+				if limit == 0 || goLimit < limit*85/100 || goLimit > limit*95/100 {
+					t.Errorf("%s of %s: %s: the limit is %d MiB, and GOMEMLIMIT %d", name, c.name, o.id(), limit, goLimit)
+				}
+			}
+			if deployments == 0 {
+				t.Errorf("%s of %s: no deployments", name, c.name)
+			}
+		}
+	}
+	for given, want := range map[string]int{"700Mi": 700, "3Gi": 3072} {
+		for _, o := range mustRender(t, "scheduler: {resources: {limits: {memory: "+given+"}}}") {
+			if o["kind"] == "Deployment" {
+				if limit, goLimit := memory(t, o); limit != want || goLimit < limit*85/100 || goLimit > limit*95/100 {
+					t.Errorf("%s: the limit is %d MiB, and GOMEMLIMIT %d", given, limit, goLimit)
+				}
+			}
+		}
+	}
+	// In another unit it is handed on by the kubelet; without a limit there is none.
+	if text := asYAML(t, mustRender(t, "scheduler: {resources: {limits: {memory: 2G}}}")); !strings.Contains(text, "resource: limits.memory") {
+		t.Errorf("2G:\n%s", text)
+	}
+	if text := asYAML(t, mustRender(t, "scheduler: {resources: {limits: null}}")); strings.Contains(text, "GOMEMLIMIT") {
+		t.Errorf("no limit:\n%s", text)
+	}
+}
+
+// memory is a deployment's limit, and what Go is told, in MiB.
+func memory(t *testing.T, o object) (limit, goLimit int) {
+	t.Helper()
+	of := func(value any, keys ...string) any {
+		for _, key := range keys {
+			fields, _ := value.(map[string]any)
+			value = fields[key]
+		}
+		return value
+	}
+	containers, _ := of(map[string]any(o), "spec", "template", "spec", "containers").([]any)
+	environment, _ := of(containers[0], "env").([]any)
+	for _, env := range environment {
+		if of(env, "name") == "GOMEMLIMIT" {
+			goLimit = mebibytes(t, of(env, "value"))
+		}
+	}
+	return mebibytes(t, of(containers[0], "resources", "limits", "memory")), goLimit
+}
+
+func mebibytes(t *testing.T, amount any) int {
+	t.Helper()
+	text, _ := amount.(string)
+	for unit, each := range map[string]int{"Gi": 1024, "Mi": 1, "MiB": 1} {
+		if number, ok := strings.CutSuffix(text, unit); ok {
+			n, err := strconv.Atoi(number)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n * each
+		}
+	}
+	return 0
 }
 
 func TestChartIsLinted(t *testing.T) {

@@ -270,3 +270,21 @@ spec:
   {{- end }}
 {{- end }}
 {{- end }}
+
+{{/* Nine tenths of the memory limit, for Go, which collects more eagerly then, before the kernel ends the process: .Values.scheduler. A limit that
+is not in whole Mi or Gi is handed on as it is. */}}
+{{- define "berth.memory" -}}
+{{- $limit := dig "limits" "memory" "" .resources | toString -}}
+{{- if $limit -}}
+env:
+{{- if regexMatch "^[0-9]+Gi$" $limit }}
+- {name: GOMEMLIMIT, value: {{ div (mul (trimSuffix "Gi" $limit | atoi) 1024 9) 10 }}MiB}
+{{- else if regexMatch "^[0-9]+Mi$" $limit }}
+- {name: GOMEMLIMIT, value: {{ div (mul (trimSuffix "Mi" $limit | atoi) 9) 10 }}MiB}
+{{- else }}
+- name: GOMEMLIMIT
+  valueFrom:
+    resourceFieldRef: {resource: limits.memory}
+{{- end }}
+{{- end }}
+{{- end }}
