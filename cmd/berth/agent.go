@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -12,8 +15,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/rest"
 
 	"github.com/berth-k8s/berth/agent"
+	"github.com/berth-k8s/berth/agent/identity"
 )
 
 // agentFlags are those of the kubelet, by its names, that have to be put together.
@@ -22,6 +27,8 @@ type agentFlags struct {
 	labels         map[string]string
 	taints         []string
 	address        string
+	bootstrap      string
+	certDir        string
 	nodeIP         string
 	podAPIServer   string
 	kubeReserved   map[string]string
@@ -55,6 +62,9 @@ it is started again. Static pods are read from --pod-manifest-path.`,
 
 func (f *agentFlags) addFlags(flags *pflag.FlagSet) {
 	c := &f.config
+	flags.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "",
+		"a kubeconfig with a bootstrap token: the agent asks for the certificate of its node with it, and renews it; --kubeconfig is then not used")
+	flags.StringVar(&f.certDir, "cert-dir", "", "where that certificate is kept (default: pki in --root-dir)")
 	flags.StringVar(&c.NodeName, "hostname-override", "", "the node's name (default: this machine's host name)")
 	flags.StringVar(&f.nodeIP, "node-ip", "", "the node's address, or two separated by a comma for both families (default: that of the interface with the default route)")
 	flags.StringToStringVar(&f.labels, "node-labels", nil, "labels of the node, as key=value,...")
@@ -91,10 +101,13 @@ func (f *agentFlags) run(cmd *cobra.Command, to *connection) error {
 	if err := f.complete(); err != nil {
 		return err
 	}
-	cfg, err := to.config("agent")
+	ctx, stop := untilSignal(cmd.Context())
+	defer stop()
+	cfg, leave, err := f.identity(ctx, to)
 	if err != nil {
 		return err
 	}
+	defer leave()
 	a, err := agent.New(f.config, cfg)
 	if err != nil {
 		return err
@@ -103,9 +116,33 @@ func (f *agentFlags) run(cmd *cobra.Command, to *connection) error {
 	a.Ready = func(node string, took time.Duration) {
 		fmt.Fprintf(out, "ready node %s (%.1fs)\n", node, took.Seconds())
 	}
-	ctx, stop := untilSignal(cmd.Context())
-	defer stop()
 	return a.Run(ctx)
+}
+
+// identity is in whose name the agent talks to the API server: the node's own, if it has a bootstrap kubeconfig to ask for it with,
+// or that of the kubeconfig it was given.
+func (f *agentFlags) identity(ctx context.Context, to *connection) (cfg *rest.Config, leave func(), err error) {
+	if f.bootstrap == "" {
+		cfg, err := to.config("agent")
+		return cfg, func() {}, err
+	}
+	name := f.config.NodeName
+	if name == "" {
+		if name, err = os.Hostname(); err != nil {
+			return nil, nil, fmt.Errorf("hostname: %w: name the node with --hostname-override", err)
+		}
+		name = strings.ToLower(name)
+	}
+	dir := f.certDir
+	if dir == "" {
+		dir = filepath.Join(f.config.RootDir, "pki")
+	}
+	own, err := identity.Obtain(ctx, identity.Options{Bootstrap: f.bootstrap, Dir: dir, Node: name})
+	if err != nil {
+		return nil, nil, err
+	}
+	own.Config.UserAgent = rest.DefaultKubernetesUserAgent() + "/agent"
+	return own.Config, own.Stop, nil
 }
 
 func (f *agentFlags) complete() (err error) {

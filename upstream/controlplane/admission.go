@@ -43,6 +43,16 @@ func (o Options) admissionPlugins() []AdmissionPlugin {
 	return slices.Concat(berthAdmission(o.Rules), o.Admission)
 }
 
+// enabledAdmission are upstream's plugins that are on beside its defaults: NodeRestriction, without which a node
+// could change others, unless it is switched off.
+func (o Options) enabledAdmission() []string {
+	const restriction = "NodeRestriction"
+	if slices.Contains(o.DisableAdmission, restriction) || slices.Contains(o.EnableAdmission, restriction) {
+		return o.EnableAdmission
+	}
+	return append([]string{restriction}, o.EnableAdmission...)
+}
+
 func (o Options) validateAdmission() error {
 	for _, list := range []struct {
 		flag  string

@@ -187,7 +187,8 @@ func apiServerFlags(o Options, d *dataDir, p *pki) map[string]string {
 
 		"client-ca-file":                     p.path(caCertFile),
 		"authentication-config":              d.path(authenticationFile),
-		"authorization-mode":                 "RBAC",
+		"authorization-mode":                 "Node,RBAC",
+		"enable-bootstrap-token-auth":        "true",
 		"service-account-issuer":             "https://kubernetes.default.svc.cluster.local",
 		"service-account-key-file":           p.path(tokenKeyFile),
 		"service-account-signing-key-file":   p.path(tokenKeyFile),
@@ -208,7 +209,7 @@ func apiServerFlags(o Options, d *dataDir, p *pki) map[string]string {
 		"service-cluster-ip-range": o.ServiceClusterIPRange,
 		// No addresses of Services lead anywhere from this process; those of the pods behind them do, where pods really run.
 		"enable-aggregator-routing": "true",
-		"enable-admission-plugins":  strings.Join(o.EnableAdmission, ","),
+		"enable-admission-plugins":  strings.Join(o.enabledAdmission(), ","),
 		"disable-admission-plugins": strings.Join(o.DisableAdmission, ","),
 		// Upstream keeps these once per process, so they are set even where Berth's rules stand for its plugin.
 		"default-not-ready-toleration-seconds":   secondsFlag(o.Rules.NotReadySeconds),

@@ -40,7 +40,7 @@ func (p *pki) issueCertificates(serviceRange string, more []string) error {
 	if err != nil {
 		return err
 	}
-	kubeletCert, kubeletKey, err := p.cluster.issueClient("kube-apiserver-kubelet-client", mastersGroup)
+	kubeletCert, kubeletKey, err := p.cluster.issueClient(kubeletClientUser)
 	if err != nil {
 		return err
 	}

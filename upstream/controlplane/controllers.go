@@ -52,6 +52,8 @@ func DefaultControllers() []string {
 		names.PersistentVolumeClaimProtectionController, names.EphemeralVolumeController,
 		names.ResourceClaimController, names.DeviceTaintEvictionController, names.VolumeAttributesClassProtectionController,
 		names.PodGroupProtectionController, names.ValidatingAdmissionPolicyStatusController,
+		names.CertificateSigningRequestApprovingController, names.CertificateSigningRequestSigningController,
+		names.CertificateSigningRequestCleanerController, names.TokenCleanerController,
 	}
 }
 
@@ -142,6 +144,9 @@ func controllerConfig(p *pki, selected sets.Set[string]) (kcmconfig.KubeControll
 		return config, err
 	}
 	config.Generic.Controllers = selected.UnsortedList()
+	config.CSRSigningController.ClusterSigningCertFile = p.path(caCertFile)
+	config.CSRSigningController.ClusterSigningKeyFile = p.path(caKeyFile)
+	config.CSRSigningController.ClusterSigningDuration.Duration = certificateLife
 	config.SAController.RootCAFile = p.path(caCertFile)
 	config.SAController.ServiceAccountKeyFile = p.path(tokenKeyFile)
 	for r := range garbagecollector.DefaultIgnoredResources() {

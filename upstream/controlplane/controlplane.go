@@ -114,6 +114,11 @@ func launch(ctx context.Context, o Options, progress io.Writer) (_ *controlPlane
 	if err := c.startWorkers(starting); err != nil {
 		return nil, err
 	}
+	if c.options.NodeBootstrap {
+		if err := c.writeNodeBootstrap(starting); err != nil {
+			return nil, err
+		}
+	}
 	c.say(progress, "controllers ready")
 	fmt.Fprintf(progress, "ready kubeconfig=%s after=%s\n", c.kubeconfigPath(), c.age())
 	return c, nil

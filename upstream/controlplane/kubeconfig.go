@@ -68,8 +68,8 @@ func (p *pki) leadsTo(config *clientcmdapi.Config, server string) bool {
 		return false
 	}
 	pair, err := tls.X509KeyPair(user.ClientCertificateData, user.ClientKeyData)
-	if err != nil {
-		return false
+	if err != nil || time.Until(pair.Leaf.NotAfter) > certificateLife {
+		return false // older versions made them for ten years
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(p.cluster.certificate)

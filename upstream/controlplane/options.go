@@ -38,6 +38,8 @@ type Options struct {
 	// EtcdCompaction is how often old versions of objects are given up. 0: every 5 minutes, upstream's default. An API server does it for
 	// the first time after two of these.
 	EtcdCompaction time.Duration
+	// NodeBootstrap writes DataDir/node-bootstrap.kubeconfig, with which a machine can ask for the certificate of a node.
+	NodeBootstrap bool
 	// Profiling serves /debug/pprof to those whom RBAC lets in.
 	Profiling bool
 	// Rules are what Berth's admission rules are set to.

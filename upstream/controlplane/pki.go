@@ -38,7 +38,7 @@ type authority struct {
 
 const (
 	authorityLife   = 20 * 365 * 24 * time.Hour // outlives the data directory: there is no rotation
-	certificateLife = 10 * 365 * 24 * time.Hour // outlives the process, which makes new ones at its start
+	certificateLife = 365 * 24 * time.Hour      // a start makes new ones, and the administrator's in its last month
 	backdated       = 24 * time.Hour            // a clock set back does not make certificates invalid
 
 	caCertFile, caKeyFile                 = "ca.crt", "ca.key"

@@ -2,17 +2,21 @@ package controlplane
 
 import (
 	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/zap/zapcore"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/component-base/featuregate"
 	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
 
@@ -94,6 +98,43 @@ func TestKubeconfigThatDoesNotLeadInIsReplaced(t *testing.T) {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v, want mode 0600", name, info, err)
 		}
+	}
+}
+
+func TestCertificatesAreForAYearAtMost(t *testing.T) {
+	p, path := newPKI(t), filepath.Join(t.TempDir(), "kubeconfig")
+	if err := p.issueCertificates("10.96.0.0/12", nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{apiServerCert, proxyClientCert, kubeletClientCert} {
+		certificates, err := certutil.ParseCertsPEM([]byte(readFile(t, p.path(name))))
+		if err != nil || time.Until(certificates[0].NotAfter) > 366*24*time.Hour {
+			t.Errorf("%s: %v, until %v", name, err, certificates[0].NotAfter)
+		}
+		if slices.Contains(certificates[0].Subject.Organization, mastersGroup) {
+			t.Errorf("%s is of %s", name, mastersGroup)
+		}
+	}
+	// The administrator's of a version that made them for ten years is replaced.
+	config, err := p.kubeconfig("https://127.0.0.1:1", adminUser, mastersGroup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, keyPEM, err := newKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := sign(&x509.Certificate{Subject: pkix.Name{CommonName: adminUser}, NotAfter: time.Now().AddDate(10, 0, 0),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, p.cluster.certificate, key.Public(), p.cluster.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.AuthInfos[kubeconfigName].ClientCertificateData, config.AuthInfos[kubeconfigName].ClientKeyData = old, keyPEM
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	if p.leadsTo(config, "https://127.0.0.1:1") {
+		t.Error("a certificate for ten years is kept")
 	}
 }
 

@@ -42,6 +42,7 @@ func run(args []string) int {
 	flags.BoolVar(&o.UpstreamAdmission, "upstream-admission", false, "leave Berth's admission rules out: Kubernetes' own plugins in their places")
 	flags.StringSliceVar(&o.EnableAdmission, "enable-admission-plugins", nil, "admission plugins of Kubernetes to run besides those that are on by default")
 	flags.StringSliceVar(&o.DisableAdmission, "disable-admission-plugins", nil, "admission plugins of Kubernetes to leave out")
+	flags.BoolVar(&o.NodeBootstrap, "node-bootstrap", false, "write <data-dir>/node-bootstrap.kubeconfig, with which a machine can become a node (berth agent --bootstrap-kubeconfig); good for a day")
 	flags.BoolVar(&o.Profiling, "profiling", false, "serve /debug/pprof")
 	flags.IntVarP(&o.Verbosity, "v", "v", 0, "verbosity of the log")
 	logToStderr := flags.Bool("log-to-stderr", false, "log to standard error in place of <data-dir>/controlplane.log")

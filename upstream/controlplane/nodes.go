@@ -1,0 +1,103 @@
+package controlplane
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"math/big"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
+)
+
+const (
+	// nodeBootstrapFile is a kubeconfig with which a machine asks for a node's certificate, and no more.
+	nodeBootstrapFile = "node-bootstrap.kubeconfig"
+	// nodeBootstrapLife is how long it is good for; the next start writes another.
+	nodeBootstrapLife = 24 * time.Hour
+	// bootstrappers is the group of those that have such a token.
+	bootstrappers = bootstrapapi.BootstrapDefaultGroup + ":berth"
+
+	// kubeletClientUser is the API server towards nodes.
+	kubeletClientUser = "kube-apiserver-kubelet-client"
+)
+
+// identityBindings let machines become nodes, nodes renew their certificates, and the API server use nodes.
+// Which certificates there are the controllers of upstream decide that approve and sign.
+func identityBindings() []rbacv1.ClusterRoleBinding {
+	bind := func(name, role, kind, subject string) rbacv1.ClusterRoleBinding {
+		return rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: kind, Name: subject}},
+		}
+	}
+	return []rbacv1.ClusterRoleBinding{
+		bind("berth:node-bootstrapper", "system:node-bootstrapper", rbacv1.GroupKind, bootstrappers),
+		bind("berth:node-autoapprove-bootstrap", "system:certificates.k8s.io:certificatesigningrequests:nodeclient", rbacv1.GroupKind, bootstrappers),
+		bind("berth:node-autoapprove-renewal", "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", rbacv1.GroupKind, user.NodesGroup),
+		bind("berth:kubelet-api-admin", "system:kubelet-api-admin", rbacv1.UserKind, kubeletClientUser),
+	}
+}
+
+// writeNodeBootstrap makes a bootstrap token and writes the kubeconfig that has it.
+func (c *controlPlane) writeNodeBootstrap(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(c.api.loopback())
+	if err != nil {
+		return err
+	}
+	id, err := randomWord(6)
+	if err != nil {
+		return err
+	}
+	secret, err := randomWord(16)
+	if err != nil {
+		return err
+	}
+	_, err = client.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: bootstrapapi.BootstrapTokenSecretPrefix + id},
+		Type:       bootstrapapi.SecretTypeBootstrapToken,
+		StringData: map[string]string{
+			bootstrapapi.BootstrapTokenIDKey:               id,
+			bootstrapapi.BootstrapTokenSecretKey:           secret,
+			bootstrapapi.BootstrapTokenExpirationKey:       time.Now().Add(nodeBootstrapLife).UTC().Format(time.RFC3339),
+			bootstrapapi.BootstrapTokenUsageAuthentication: "true",
+			bootstrapapi.BootstrapTokenExtraGroupsKey:      bootstrappers,
+			bootstrapapi.BootstrapTokenDescriptionKey:      "for nodes of berth up",
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("bootstrap token: %w", err)
+	}
+	config := clientcmdapi.NewConfig()
+	config.Clusters[kubeconfigName] = &clientcmdapi.Cluster{Server: c.server, CertificateAuthorityData: c.pki.cluster.pem}
+	config.AuthInfos[kubeconfigName] = &clientcmdapi.AuthInfo{Token: id + "." + secret}
+	config.Contexts[kubeconfigName] = &clientcmdapi.Context{Cluster: kubeconfigName, AuthInfo: kubeconfigName}
+	config.CurrentContext = kubeconfigName
+	content, err := clientcmd.Write(*config)
+	if err != nil {
+		return err
+	}
+	return writeAtomically(c.dir.path(nodeBootstrapFile), content, 0o600, false)
+}
+
+// randomWord is of letters and digits, as bootstrap tokens are.
+func randomWord(length int) (string, error) {
+	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+	word := make([]byte, length)
+	for i := range word {
+		n, err := rand.Int(rand.Reader, big.NewInt(int64(len(letters))))
+		if err != nil {
+			return "", err
+		}
+		word[i] = letters[n.Int64()]
+	}
+	return string(word), nil
+}
