@@ -130,9 +130,10 @@ func TestMemoryIsLimited(t *testing.T) {
 					continue
 				}
 				deployments++
-				limit, goLimit := memory(t, o)
-				if limit == 0 || goLimit < limit*85/100 || goLimit > limit*95/100 {
-					t.Errorf("%s of %s: %s: the limit is %d MiB, and GOMEMLIMIT %d", name, c.name, o.id(), limit, goLimit)
+				for container, m := range memory(t, o) {
+					if m.limit == 0 || !m.fits() {
+						t.Errorf("%s of %s: %s: %s: %+v MiB", name, c.name, o.id(), container, m)
+					}
 				}
 			}
 			if deployments == 0 {
@@ -143,8 +144,8 @@ func TestMemoryIsLimited(t *testing.T) {
 	for given, want := range map[string]int{"700Mi": 700, "3Gi": 3072} {
 		for _, o := range mustRender(t, "scheduler: {resources: {limits: {memory: "+given+"}}}") {
 			if o["kind"] == "Deployment" {
-				if limit, goLimit := memory(t, o); limit != want || goLimit < limit*85/100 || goLimit > limit*95/100 {
-					t.Errorf("%s: the limit is %d MiB, and GOMEMLIMIT %d", given, limit, goLimit)
+				if m := memory(t, o)["scheduler"]; m.limit != want || !m.fits() {
+					t.Errorf("%s: %+v MiB", given, m)
 				}
 			}
 		}
@@ -158,8 +159,13 @@ func TestMemoryIsLimited(t *testing.T) {
 	}
 }
 
-// memory is a deployment's limit, and what Go is told, in MiB.
-func memory(t *testing.T, o object) (limit, goLimit int) {
+// limits are a container's, and what Go is told, in MiB.
+type limits struct{ limit, goLimit int }
+
+func (l limits) fits() bool { return l.goLimit >= l.limit*85/100 && l.goLimit <= l.limit*95/100 }
+
+// memory is what the containers of a deployment have.
+func memory(t *testing.T, o object) map[string]limits {
 	t.Helper()
 	of := func(value any, keys ...string) any {
 		for _, key := range keys {
@@ -168,14 +174,23 @@ func memory(t *testing.T, o object) (limit, goLimit int) {
 		}
 		return value
 	}
+	all := map[string]limits{}
 	containers, _ := of(map[string]any(o), "spec", "template", "spec", "containers").([]any)
-	environment, _ := of(containers[0], "env").([]any)
-	for _, env := range environment {
-		if of(env, "name") == "GOMEMLIMIT" {
-			goLimit = mebibytes(t, of(env, "value"))
+	for _, container := range containers {
+		own := limits{limit: mebibytes(t, of(container, "resources", "limits", "memory"))}
+		environment, _ := of(container, "env").([]any)
+		for _, env := range environment {
+			if of(env, "name") == "GOMEMLIMIT" {
+				own.goLimit = mebibytes(t, of(env, "value"))
+			}
 		}
+		name, _ := of(container, "name").(string)
+		all[name] = own
 	}
-	return mebibytes(t, of(containers[0], "resources", "limits", "memory")), goLimit
+	if len(all) == 0 {
+		t.Errorf("%s: no containers", o.id())
+	}
+	return all
 }
 
 func mebibytes(t *testing.T, amount any) int {
