@@ -187,21 +187,13 @@ func (n *ownNode) part(c *cluster) supervisor.Part {
 		flags = append(flags, "--memory", n.memory)
 	}
 	if n.berth.wanted() {
-		// A node may not give itself this label. So it is the administrator who does.
 		flags = append(flags, "--node-labels", controlPlaneLabel+"=")
-		return supervisor.Part{Name: "agent", Argv: c.part("agent", flags...)}
 	}
-	// The node's certificate is of this cluster: it lies where the cluster does.
-	dir := filepath.Dir(c.kubeconfig)
-	flags = append(flags, "--bootstrap-kubeconfig", filepath.Join(dir, "node-bootstrap.kubeconfig"), "--cert-dir", filepath.Join(dir, "node"))
-	return supervisor.Part{Name: "agent", Argv: func() []string { return append([]string{c.berth, "agent"}, flags...) }}
+	return supervisor.Part{Name: "agent", Argv: c.part("agent", flags...)}
 }
 
 // controlplaneFlags are what the API server has to know of this node.
 func (n *ownNode) controlplaneFlags() (flags []string) {
-	if n.wanted && !n.berth.wanted() {
-		flags = append(flags, "--node-bootstrap")
-	}
 	if n.door != nil {
 		host, _, _ := strings.Cut(n.door.Addr().String(), ":")
 		flags = append(flags, "--tls-san", host)
