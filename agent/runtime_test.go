@@ -23,7 +23,6 @@ type memoryRuntime struct {
 	containers map[string]*memoryContainer
 	made       int
 	updates    []containerUpdate
-	refuse     error // what UpdateContainerResources answers
 }
 
 type memoryContainer struct {

@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	chaosRuns = flag.Int("chaos", 1000, "runs of TestChaos")
+	chaosRuns = flag.Int("chaos", 500, "runs of TestChaos")
 	chaosSeed = flag.Uint64("chaos-seed", 1, "seed of the first run of TestChaos")
 )
 

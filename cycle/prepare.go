@@ -15,7 +15,6 @@ type preparation struct {
 	running map[Ticket]string
 	waiting int // plugins of the group whose objects are written and must become ready
 	began   time.Time
-	fault   *Fault // the first of the group
 }
 
 // prepare brings a pod that has its node and its reservations to its binding.

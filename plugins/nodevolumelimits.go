@@ -138,14 +138,6 @@ func (s attachedSet) addAttachments(c *cluster.Cluster, attachments map[string]*
 	}
 }
 
-func (s attachedSet) byDriver() map[string]int {
-	counts := map[string]int{}
-	for a := range s {
-		counts[a.driver]++
-	}
-	return counts
-}
-
 type claimMissing struct{ namespace, name string }
 
 func (e *claimMissing) Error() string {

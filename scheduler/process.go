@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-k8s/berth/controller/eventlog"
 	"github.com/berth-k8s/berth/internal/guard"
+	"github.com/berth-k8s/berth/journal"
 	"github.com/berth-k8s/berth/lead"
 	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/scheduler/live"
@@ -43,6 +44,7 @@ type process struct {
 	server    *serve.Server
 	scheduler *live.Scheduler
 	shadow    *shadow.Recorder // with --shadow
+	journal   *journal.Writer  // with --journal
 	inUse     atomic.Pointer[loaded]
 	ending    atomic.Bool
 }
@@ -178,6 +180,12 @@ func (p *process) run(ctx context.Context, first *loaded, events kubernetes.Inte
 	if p.flags.Shadow {
 		p.shadow = shadow.New(time.Now())
 		options.Shadow = p.shadow
+	}
+	if p.flags.Journal != "" {
+		if err := p.record(first, &options); err != nil {
+			return err
+		}
+		defer p.endRecord()
 	}
 	p.scheduler, err = live.New(p.client, events, options)
 	if err != nil {

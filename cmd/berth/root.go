@@ -55,6 +55,7 @@ they only read it, and install nothing.
 		newCapacityCommand(),
 		newWhatIfCommand(),
 		newRecordCommand(),
+		newReplayCommand(),
 		newCheckCommand(),
 		newShadowCommand(),
 		newUICommand(),

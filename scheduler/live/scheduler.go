@@ -206,7 +206,12 @@ func (s *Scheduler) finish() {
 		if _, ok := m.event.(cycle.Answered); !ok {
 			continue
 		}
-		for _, action := range s.core.Step(time.Now(), m.event) {
+		now := time.Now()
+		actions := s.core.Step(now, m.event)
+		if s.journal != nil {
+			s.journal.Add(now, m.event, actions)
+		}
+		for _, action := range actions {
 			switch action.(type) {
 			case cycle.Announce, cycle.Tell:
 				s.carryOut(action)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -13,6 +14,7 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"github.com/berth-k8s/berth/internal/connect"
+	"github.com/berth-k8s/berth/journal"
 	"github.com/berth-k8s/berth/lead"
 	"github.com/berth-k8s/berth/plugins"
 	"github.com/berth-k8s/berth/serve"
@@ -47,6 +49,9 @@ type Flags struct {
 	resourceLock                   string
 	keepBudgets                    []string
 	Shadow                         bool
+	Journal                        string
+	JournalSize                    int64 // in bytes, once validated
+	journalSize                    string
 	ShadowReport                   string
 }
 
@@ -93,6 +98,8 @@ func Add(set *pflag.FlagSet) *Flags {
 	set.Lookup("preemption-respects-budgets").NoOptDefVal = "*"
 	set.BoolVar(&f.Shadow, "shadow", false, "decide nothing and write nothing: compare what another scheduler chooses for the pods of the profiles with the best node of all")
 	set.StringVar(&f.ShadowReport, "shadow-report", "", "with --shadow: write the comparison to this file as JSON, every minute and at the end")
+	set.StringVar(&f.Journal, "journal", "", "write what the scheduler is told, and what it decides, to a file in this folder, for berth replay; without environments, commands and values of annotations")
+	set.StringVar(&f.journalSize, "journal-size", "1Gi", "how large the journals of --journal may become; older ones are removed, and one that has half of this ends")
 	set.IntVar(&f.Binders, "binders", 64, "bindings that may be under way at once")
 	f.Metrics.AddFlags(set)
 	logsapi.AddFlags(f.Logs, set)
@@ -141,13 +148,27 @@ func (f *Flags) Validate() error {
 		return fmt.Errorf("--kube-api-burst %d: must not be negative", f.burst)
 	case f.ShadowReport != "" && !f.Shadow:
 		return fmt.Errorf("--shadow-report: goes with --shadow")
+	case f.Journal == "" && f.given("journal-size"):
+		return fmt.Errorf("--journal-size: goes with --journal")
 	case f.MaxUnschedulable <= 0:
 		return fmt.Errorf("--pod-max-in-unschedulable-pods-duration %v: must be greater than zero", f.MaxUnschedulable)
 	}
 	for _, err := range f.Metrics.Validate() {
 		return err
 	}
+	size, err := resource.ParseQuantity(f.journalSize)
+	if f.JournalSize = size.Value(); err != nil || f.JournalSize < leastJournal {
+		return fmt.Errorf("--journal-size %s: must be an amount of bytes of at least 1Mi, such as 512Mi", f.journalSize)
+	}
 	return nil
+}
+
+// leastJournal is the least that is worth it.
+const leastJournal = 1 << 20
+
+// JournalHeader is what of the flags a journal has to say.
+func (f *Flags) JournalHeader() journal.Header {
+	return journal.Header{CompareTolerations: f.CompareTolerations(), KeepBudgets: f.keepBudgets, MaxWait: f.MaxUnschedulable, Shadow: f.Shadow}
 }
 
 // MetricsChosen tells whether there is anything in Metrics to apply: applying

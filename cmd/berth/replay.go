@@ -1,0 +1,210 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-k8s/berth/config"
+	"github.com/berth-k8s/berth/cycle"
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/journal"
+	"github.com/berth-k8s/berth/plugins"
+)
+
+// replay is what the flags of berth replay say.
+type replay struct {
+	pod    string
+	goOn   bool
+	output string
+}
+
+func newReplayCommand() *cobra.Command {
+	var r replay
+	cmd := &cobra.Command{
+		Use:     "replay DIR|FILE...",
+		GroupID: groupAsk,
+		Short:   "Play a journal of the scheduler again",
+		Long: `Play what "berth scheduler --journal DIR" has written to another scheduler in
+memory: told the same at the same times, it must decide the same. Where it does
+not, the first event with another outcome is printed, and the exit code is 3:
+this build decides otherwise than the one that wrote the journal.
+
+With --pod, the story of one pod is printed: when it was seen, each attempt, and
+what was said of it.`,
+		Example: `  berth replay /var/lib/berth/journal
+  berth replay /var/lib/berth/journal --pod shop/web-0
+  berth replay 20261121T080000.000.journal -o json`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return r.run(cmd, args) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&r.pod, "pod", "", "print the story of this pod: NAMESPACE/NAME, or NAME in the namespace default")
+	flags.BoolVar(&r.goOn, "keep-going", false, "go on after the first event with another outcome")
+	flags.StringVarP(&r.output, "output", "o", "", "json or yaml; by default a line for each journal")
+	return cmd
+}
+
+// replayed is the answer for one journal.
+type replayed struct {
+	File string `json:"file"`
+	journal.Result
+	Took time.Duration `json:"took"`
+}
+
+func (r *replay) run(cmd *cobra.Command, args []string) error {
+	if r.output != "" && r.output != "json" && r.output != "yaml" {
+		return usageError{fmt.Errorf("--output %s: must be json or yaml", r.output)}
+	}
+	if r.pod != "" && r.output != "" {
+		return usageError{errors.New("--pod: goes without --output")}
+	}
+	files, err := journals(args)
+	if err != nil {
+		return err
+	}
+	var all []replayed
+	parted := false
+	for _, file := range files {
+		one, err := r.file(cmd.OutOrStdout(), file)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		all = append(all, one)
+		parted = parted || one.Parting != nil
+	}
+	if r.pod == "" {
+		if err := answer.Write(cmd.OutOrStdout(), r.output, all, func(p *answer.Page) { tellReplayed(p, all) }); err != nil {
+			return err
+		}
+	}
+	if parted {
+		return heldError{errors.New("this build decides otherwise than the one that wrote the journal")}
+	}
+	return nil
+}
+
+// journals are the files that the arguments name, those of a folder the oldest first.
+func journals(args []string) (files []string, err error) {
+	for _, arg := range args {
+		info, err := os.Stat(arg)
+		if err != nil {
+			return nil, err
+		}
+		if !info.IsDir() {
+			files = append(files, arg)
+			continue
+		}
+		of, err := journal.Files(arg)
+		if err != nil {
+			return nil, err
+		}
+		if len(of) == 0 {
+			return nil, fmt.Errorf("%s: no journal there; berth scheduler --journal %s writes one", arg, arg)
+		}
+		files = append(files, of...)
+	}
+	return files, nil
+}
+
+func (r *replay) file(out io.Writer, file string) (one replayed, err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return one, err
+	}
+	defer f.Close()
+	in, err := journal.NewReader(f)
+	if err != nil {
+		return one, err
+	}
+	o := journal.Options{Profiles: profilesOf, On: r.goOn || r.pod != ""}
+	if r.pod != "" {
+		namespace, name, given := strings.Cut(r.pod, "/")
+		if !given {
+			namespace, name = "default", r.pod
+		}
+		o.Each = story{out: out, pod: namespace + "/" + name, namespace: namespace, name: name}.tell
+	}
+	began := time.Now()
+	result, err := journal.Replay(in, o)
+	return replayed{File: file, Result: result, Took: time.Since(began)}, err
+}
+
+// profilesOf makes the profiles of a configuration that stands in a journal.
+func profilesOf(h journal.Header, text []byte) (profiles []cycle.Profile, err error) {
+	options := config.Options{CompareTolerations: h.CompareTolerations, Outside: map[string]plugins.Point{}}
+	c, err := config.Parse("journal", text, options)
+	if err != nil {
+		return nil, err
+	}
+	for _, profile := range c.Profiles {
+		for _, name := range h.KeepBudgets {
+			profile.KeepBudgets = profile.KeepBudgets || name == "*" || name == profile.SchedulerName
+		}
+		profiles = append(profiles, cycle.Profile{Profile: profile})
+	}
+	return profiles, nil
+}
+
+func tellReplayed(page *answer.Page, all []replayed) {
+	for i := range all {
+		r := &all[i]
+		speed := ""
+		if seconds := r.Took.Seconds(); seconds > 0 {
+			speed = fmt.Sprintf(", %.0f times as fast as it happened", r.Lasted.Seconds()/seconds)
+		}
+		page.Line("%s: %d events, %d actions, %d pods bound in %v; replayed in %v%s",
+			r.File, r.Events, r.Actions, r.Bound, r.Lasted.Round(time.Second), r.Took.Round(time.Millisecond), speed)
+		if r.Cut {
+			page.Line("  its last record is not complete, as a kill leaves it")
+		}
+		p := r.Parting
+		if p == nil {
+			page.Line("  the same actions, byte for byte")
+			continue
+		}
+		page.Alarm("  parts at event %d, %s", p.Event, p.At.Format(time.RFC3339Nano))
+		page.Line("  recorded: %s", cmp.Or(p.Recorded, "nothing"))
+		page.Line("  replayed: %s", cmp.Or(p.Replayed, "nothing"))
+	}
+}
+
+// story tells of one pod.
+type story struct {
+	out             io.Writer
+	pod             string
+	namespace, name string
+}
+
+func (s story) tell(_ int, r journal.Record, _ *cycle.Core) {
+	at := r.At.Format("2006-01-02T15:04:05.000Z07:00")
+	if line := s.event(r.Event); line != "" {
+		fmt.Fprintf(s.out, "%s  %s\n", at, line)
+	}
+	for line := range strings.SplitSeq(r.Actions, "\n") {
+		if strings.Contains(line+" ", " "+s.pod+" ") || strings.Contains(line, " "+s.pod+":") || strings.Contains(line, " "+s.pod+",") {
+			fmt.Fprintf(s.out, "%s    %s\n", at, line)
+		}
+	}
+}
+
+// event says what the API showed of the pod.
+func (s story) event(e cycle.Event) string {
+	switch e := e.(type) {
+	case cycle.Seen:
+		if e.Kind == cycle.Pods && e.Object.GetNamespace() == s.namespace && e.Object.GetName() == s.name {
+			return "seen, version " + e.Object.GetResourceVersion()
+		}
+	case cycle.Gone:
+		if e.Kind == cycle.Pods && e.Object.GetNamespace() == s.namespace && e.Object.GetName() == s.name {
+			return "gone"
+		}
+	}
+	return ""
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/cycle"
+	"github.com/berth-k8s/berth/journal"
+)
+
+const replayedConfiguration = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+
+// writeJournal has a pod placed and writes that down, with the actions that edit makes of them.
+func writeJournal(t *testing.T, edit func(string) string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	h := journal.Header{Began: began, Seed: 3, Configuration: replayedConfiguration}
+	profiles, err := profilesOf(h, []byte(h.Configuration))
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, err := journal.Core(h, profiles)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := journal.Create(dir, h, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	amounts := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("2Gi"), v1.ResourcePods: resource.MustParse("9")}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0", UID: "u"}, Spec: v1.PodSpec{
+		SchedulerName: v1.DefaultSchedulerName, Containers: []v1.Container{{Name: "c", Image: "i"}},
+	}}
+	for i, e := range []cycle.Event{
+		cycle.Follows{Kinds: []cycle.Kind{cycle.Nodes}}, cycle.Listing{Kind: cycle.Nodes},
+		cycle.Seen{Kind: cycle.Nodes, Object: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: v1.NodeStatus{Allocatable: amounts}}},
+		cycle.Listed{Kind: cycle.Nodes}, cycle.Led{}, cycle.Seen{Kind: cycle.Pods, Object: pod}, cycle.Tick{}, cycle.Answered{Ticket: 1},
+	} {
+		at := began.Add(time.Duration(i) * time.Second)
+		var said []cycle.Action
+		for _, action := range core.Step(at, e) {
+			said = append(said, edited{action, edit(action.String())})
+		}
+		w.Add(at, e, said)
+	}
+	if err := w.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// edited is an action that says something else of itself.
+type edited struct {
+	cycle.Action
+	text string
+}
+
+func (e edited) String() string { return e.text }
+
+func runReplay(args ...string) (code int, out, errors string) {
+	var stdout, stderr bytes.Buffer
+	code = run(context.Background(), append([]string{"berth", "replay"}, args...), &stdout, &stderr)
+	return code, stdout.String(), stderr.String()
+}
+
+func TestReplayFindsTheSame(t *testing.T) {
+	dir := writeJournal(t, func(s string) string { return s })
+	code, out, errors := runReplay(dir)
+	if code != 0 || !strings.Contains(out, "8 events, 3 actions, 1 pods bound in 7s") || !strings.Contains(out, "the same actions, byte for byte") {
+		t.Errorf("exit code %d\n%s%s", code, out, errors)
+	}
+	code, out, _ = runReplay(dir, "--pod", "shop/web-0")
+	want := `2026-01-01T00:00:05.000Z  seen, version ` + `
+2026-01-01T00:00:06.000Z    bind shop/web-0 to n #1
+2026-01-01T00:00:07.000Z    announce shop/web-0 on n
+`
+	if code != 0 || out != want {
+		t.Errorf("exit code %d\n%s\nwant\n%s", code, out, want)
+	}
+}
+
+func TestReplayTellsWhereItParts(t *testing.T) {
+	dir := writeJournal(t, func(s string) string { return strings.Replace(s, "to n ", "to m ", 1) })
+	code, out, _ := runReplay(dir)
+	for _, want := range []string{"parts at event 6, 2026-01-01T00:00:06Z", "recorded: ready bind shop/web-0 to m #1", "replayed: ready bind shop/web-0 to n #1"} {
+		if !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
+			t.Errorf("does not say %q:\n%s", want, out)
+		}
+	}
+	if code != exitHeld {
+		t.Errorf("exit code %d, want %d", code, exitHeld)
+	}
+}
+
+func TestReplayOfWhatIsNoJournal(t *testing.T) {
+	for args, want := range map[string]string{
+		t.TempDir():                        "no journal there",
+		filepath.Join(t.TempDir(), "none"): "no such file",
+		"replay_test.go":                   "not a journal",
+	} {
+		if code, _, errors := runReplay(args); code != exitFailed || !strings.Contains(errors, want) {
+			t.Errorf("%s: exit code %d, %s", args, code, errors)
+		}
+	}
+}

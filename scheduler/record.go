@@ -1,0 +1,49 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"k8s.io/component-base/version"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/cycle"
+	"github.com/berth-k8s/berth/journal"
+	"github.com/berth-k8s/berth/scheduler/live"
+	"github.com/berth-k8s/berth/scheduler/options"
+)
+
+// record has a journal written of what the scheduler is told and what it decides.
+func (p *process) record(first *loaded, o *live.Options) error {
+	text, err := options.YAML(p.settings.Full(first.config))
+	if err != nil {
+		return err
+	}
+	o.Seed = rand.Uint64()
+	h := p.flags.JournalHeader()
+	h.Build, h.Began, h.Seed, h.Configuration = version.Get().GitVersion, time.Now(), o.Seed, string(text)
+	h.FirstBackoff, h.LastBackoff = o.FirstBackoff, o.LastBackoff
+	h.Outside = slices.ContainsFunc(first.profiles, func(profile cycle.Profile) bool {
+		return len(profile.Extensions)+len(profile.Outside)+len(profile.Extenders) > 0
+	})
+	if p.journal, err = journal.Create(p.flags.Journal, h, p.flags.JournalSize); err != nil {
+		return fmt.Errorf("--journal: %w", err)
+	}
+	if h.Outside {
+		fmt.Fprintln(p.err, "--journal: out-of-tree plugins and extenders take part, whose answers are not written down; berth replay may part from it")
+	}
+	o.Journal = p.journal
+	return nil
+}
+
+// endRecord writes what is left of the journal.
+func (p *process) endRecord() {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := p.journal.Close(ctx); err != nil {
+		klog.Background().Error(err, "Journal ended before the scheduler", "folder", p.flags.Journal)
+	}
+}
