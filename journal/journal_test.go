@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -139,15 +140,22 @@ func TestSecretsAreNotWritten(t *testing.T) {
 		}}},
 	}
 	service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s", Annotations: map[string]string{v1.LastAppliedConfigAnnotation: "TOPSECRET"}}}
+	template := v1.PodTemplateSpec{Spec: pod.Spec}
+	owners := []cycle.Event{
+		cycle.Seen{Kind: cycle.ReplicaSets, Object: &appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Template: template}}},
+		cycle.Seen{Kind: cycle.StatefulSets, Object: &appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{Template: template}}},
+		cycle.Seen{Kind: cycle.ReplicationControllers, Object: &v1.ReplicationController{Spec: v1.ReplicationControllerSpec{Template: &template}}},
+	}
 	before := pod.DeepCopy()
 	dir := t.TempDir()
-	if err := write(t, dir, Header{}, 1<<20, cycle.Seen{Kind: cycle.Pods, Object: pod}, cycle.Seen{Kind: cycle.Services, Object: service}); err != nil {
+	seen := append(owners, cycle.Seen{Kind: cycle.Pods, Object: pod}, cycle.Seen{Kind: cycle.Services, Object: service})
+	if err := write(t, dir, Header{}, 1<<20, seen...); err != nil {
 		t.Fatal(err)
 	}
 	if data := onlyFile(t, dir); bytes.Contains(data, []byte("TOPSECRET")) {
 		t.Errorf("a secret was written:\n%q", data)
 	}
-	if !reflect.DeepEqual(pod, before) || service.Annotations[v1.LastAppliedConfigAnnotation] != "TOPSECRET" {
+	if !reflect.DeepEqual(pod, before) || service.Annotations[v1.LastAppliedConfigAnnotation] != "TOPSECRET" || len(template.Spec.Containers) == 0 {
 		t.Error("the object itself was changed")
 	}
 }

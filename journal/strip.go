@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,15 +20,31 @@ func stripped(o object) object {
 		n.ObjectMeta = strippedMeta(n.ObjectMeta, false)
 		return &n
 	}
-	if len(o.GetManagedFields()) == 0 && o.GetAnnotations()[v1.LastAppliedConfigAnnotation] == "" {
-		return o
+	other := o
+	if _, templated := templates(o); templated || len(o.GetManagedFields()) > 0 || o.GetAnnotations()[v1.LastAppliedConfigAnnotation] != "" {
+		other = o.(runtime.Object).DeepCopyObject().(object)
+		other.SetManagedFields(nil)
+		if template, ok := templates(other); ok {
+			*template = v1.PodTemplateSpec{} // decisions look at selectors
+		}
 	}
-	other := o.(runtime.Object).DeepCopyObject().(object)
-	other.SetManagedFields(nil)
 	if annotations := other.GetAnnotations(); annotations[v1.LastAppliedConfigAnnotation] != "" {
 		annotations[v1.LastAppliedConfigAnnotation] = hashed(annotations[v1.LastAppliedConfigAnnotation])
 	}
 	return other
+}
+
+// templates is the pod template of an owner of pods.
+func templates(o object) (*v1.PodTemplateSpec, bool) {
+	switch o := o.(type) {
+	case *appsv1.ReplicaSet:
+		return &o.Spec.Template, true
+	case *appsv1.StatefulSet:
+		return &o.Spec.Template, true
+	case *v1.ReplicationController:
+		return o.Spec.Template, o.Spec.Template != nil
+	}
+	return nil, false
 }
 
 func strippedMeta(m metav1.ObjectMeta, all bool) metav1.ObjectMeta {
