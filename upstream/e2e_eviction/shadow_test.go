@@ -63,7 +63,8 @@ func TestShadowAgreesWithUpstream(t *testing.T) {
 	}
 	c.within(30*time.Second, "both evictions and both taints are compared", func() bool {
 		report := told().Controller
-		return report.Tallies[shadow.Eviction].Decisions == 2 && report.Tallies[shadow.Taint].Decisions == 2
+		return report.Tallies[shadow.Eviction].Decisions == 2 &&
+			report.Tallies[shadow.Taint].Decisions >= 2 // a node that is new may be tainted for a moment, by both
 	})
 	report := told().Controller
 	for kind, tally := range report.Tallies {
