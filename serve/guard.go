@@ -45,7 +45,7 @@ func (g *gate) wrap(next http.Handler) http.Handler {
 	})
 }
 
-// refuses returns the status for who is not let in, and 0 for who is.
+// refuses returns the HTTP status with which a caller is refused, and 0 if the caller is let in.
 func (g *gate) refuses(r *http.Request) (code int, why string) {
 	ctx, cancel := context.WithTimeout(r.Context(), guard.AskTimeout)
 	defer cancel()

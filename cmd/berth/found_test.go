@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// What somebody has left as .berth in a folder decides nothing for who works there: no program of theirs
-// runs, and no command goes to a cluster of theirs.
+// A .berth that another user left in the current folder is refused: no program that it names runs, and no
+// command reaches the cluster that it names.
 func TestABerthFolderOfSomebodyElsesIsRefused(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	t.Setenv(envDataDir, "")

@@ -74,7 +74,7 @@ func (e *Evictions) leaving(now time.Time, pod *eviction.Pod) {
 	w.marked = w.marked || pod.Marked
 }
 
-// look notes who is to go, and judges those about whom no more is to come.
+// look notes the pods that have to leave, and judges those whose record is complete.
 func (e *Evictions) look(now time.Time) {
 	for pod, due := range e.core.Going() {
 		if !due.By(now) {
