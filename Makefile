@@ -22,13 +22,13 @@ up: build ## a whole cluster in the foreground; Ctrl-C ends it
 	$(BIN)/berth up
 
 demo: build ## a walk through taints, eviction, overhead and priorities on a cluster of its own
-	@demo/demo.sh
+	@examples/demo/demo.sh
 
 build: ## bin/berth, bin/berth-scheduler and bin/berth-controlplane (the first time: about five minutes, Kubernetes is compiled once)
 	@echo "==> building berth, and the scheduler alone"
 	@go build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/berth ./cmd/berth-scheduler
 	@echo "==> building berth-controlplane: the API server, etcd and the workload controllers"
-	@cd upstream && go build -ldflags '$(LDFLAGS)' -o ../$(BIN)/berth-controlplane ./cmd/berth-controlplane
+	@cd controlplane && go build -ldflags '$(LDFLAGS)' -o ../$(BIN)/berth-controlplane ./cmd/berth-controlplane
 
 test: test-root test-fuzz build test-upstream ## all tests: the cores, then those against upstream's code and live clusters
 
@@ -51,45 +51,47 @@ race: ## the cores and the shells under the race detector (needs a C compiler)
 
 test-upstream:
 	@echo "==> testing against upstream and live clusters: several minutes"
-	@cd upstream && BERTH_BIN=$(CURDIR)/$(BIN) go test -p 2 -timeout 20m ./...
+	@cd controlplane && BERTH_BIN=$(CURDIR)/$(BIN) go test -p 2 -timeout 20m ./...
+	@cd test && BERTH_BIN=$(CURDIR)/$(BIN) go test -p 2 -timeout 20m ./...
 
 lint: ## gofmt, go vet and staticcheck
 	@echo "==> checking format"
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not formatted (gofmt -w):"; echo "$$out"; exit 1; fi
 	@echo "==> go vet"
 	@go vet ./...
-	@cd upstream && go vet ./...
+	@cd controlplane && go vet ./...
+	@cd test && go vet ./...
 	@cd deploy/pack && go vet ./...
 	@echo "==> staticcheck"
-	@go tool -modfile=tools/go.mod staticcheck ./...
+	@go tool -modfile=hack/tools/go.mod staticcheck ./...
 
 bench: ## upstream's scheduling core and Berth's side by side
-	@cd upstream && go run ./cmd/bench
+	@cd test && go run ./cmd/bench
 
 bench-live: build ## kube-scheduler and Berth against a real API server and etcd, in turn: about 10 minutes
 	@echo "==> building etcd, kube-apiserver and kube-scheduler"
-	@cd upstream && go build -ldflags '$(LDFLAGS)' -o ../$(BIN)/ ./cmd/benchlive ./cmd/benchlive/etcd k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-scheduler
+	@cd test && go build -ldflags '$(LDFLAGS)' -o ../$(BIN)/ ./cmd/benchlive ./cmd/benchlive/etcd k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-scheduler
 	@$(BIN)/benchlive -bin $(BIN) $(BENCHFLAGS)
 
 bench-eviction: ## kube-controller-manager's taint eviction and Berth's on the same cluster, in turn: about 8 minutes
-	@cd upstream && go run ./cmd/evictions $(BENCHFLAGS)
+	@cd test && go run ./cmd/evictions $(BENCHFLAGS)
 
 soak: build ## an hour of everything that can go wrong, on a cluster of its own (SOAKFLAGS='--for 10m --seed 7')
-	@cd upstream && go build -o ../$(BIN)/soak ./cmd/soak
+	@cd test && go build -o ../$(BIN)/soak ./cmd/soak
 	@$(BIN)/soak --bin $(BIN) $(SOAKFLAGS)
 
 specs: build ## upstream's own end-to-end specs on a cluster of their own: about an hour
-	@cd upstream/specs && go test -c -o ../../$(BIN)/specs.test .
+	@cd test/specs && go test -c -o ../../$(BIN)/specs.test .
 	@$(BIN)/specs.test -berth-bin $(BIN) $(SPECFLAGS)
 
 versions: build ## Berth on API servers of the two minors before: compiles them (the first time: about half an hour)
-	@cd upstream && BERTH_BIN=$(CURDIR)/$(BIN) go test ./versions -run TestVersions -count=1 -timeout 2h -v -versions 1.34,1.35 $(VERSIONSFLAGS)
+	@cd test && BERTH_BIN=$(CURDIR)/$(BIN) go test ./versions -run TestVersions -count=1 -timeout 2h -v -versions 1.34,1.35 $(VERSIONSFLAGS)
 
 image: ## the image as an OCI tar file, without Docker (IMAGEFLAGS='-arch amd64,arm64 -image REGISTRY/berth:v1')
 	@cd deploy/pack && go run ./cmd/image -root ../.. -o ../../berth-image.tar $(IMAGEFLAGS)
 
 pictures: build ## the pictures of the page in README and docs, from a real run
-	@cd upstream && go run ./cmd/pictures -bin $(CURDIR)/$(BIN) -out $(CURDIR)/docs/pictures
+	@cd test && go run ./cmd/pictures -bin $(CURDIR)/$(BIN) -out $(CURDIR)/docs/pictures
 
 clean: ## remove what was built and the data of `make up`
 	rm -rf $(BIN) .berth

@@ -11,8 +11,8 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/berth-k8s/berth/snapshot"
-	"github.com/berth-k8s/berth/webhook"
+	"github.com/berth-k8s/berth/internal/admission/webhook"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 )
 
 // TestRightsArePlain: no right is for all verbs, groups or resources, and each says what it is for.

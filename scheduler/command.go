@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
-	"github.com/berth-k8s/berth/scheduler/options"
-	"github.com/berth-k8s/berth/scheduler/outside"
+	"github.com/berth-k8s/berth/internal/scheduler/options"
+	"github.com/berth-k8s/berth/internal/scheduler/outside"
 )
 
 // PluginFactory makes a plugin, as for kube-scheduler: args are those of the

@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/berth-k8s/berth/scheduler/decision"
+	"github.com/berth-k8s/berth/internal/engine/decision"
 )
 
 // withDecisions adds what the scheduler decided of each pod last.

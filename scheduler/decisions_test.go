@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/berth-k8s/berth/scheduler/options"
-	"github.com/berth-k8s/berth/serve"
+	"github.com/berth-k8s/berth/internal/kube/serve"
+	"github.com/berth-k8s/berth/internal/scheduler/options"
 )
 
 // TestDecisionsAreForThisMachine: by plain HTTP nobody is asked who they are.

@@ -4,7 +4,7 @@
 //
 // Plugins that are written against k8s.io/kube-scheduler/framework are compiled
 // in as with kube-scheduler: a main that calls [NewCommand] with one
-// [WithPlugin] each. What schedules is in scheduler/live, what makes such
-// plugins fit is in scheduler/outside; here is what surrounds them: what is
+// [WithPlugin] each. What schedules is in internal/scheduler/live, what makes such
+// plugins fit is in internal/scheduler/outside; here is what surrounds them: what is
 // read, from where, and when a change of it takes effect.
 package scheduler

@@ -13,13 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 
-	"github.com/berth-k8s/berth/config"
-	"github.com/berth-k8s/berth/cycle"
-	"github.com/berth-k8s/berth/plugins"
-	"github.com/berth-k8s/berth/scheduler/live"
-	"github.com/berth-k8s/berth/scheduler/options"
-	"github.com/berth-k8s/berth/scheduler/outside"
-	"github.com/berth-k8s/berth/scheduler/reload"
+	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/scheduler/live"
+	"github.com/berth-k8s/berth/internal/scheduler/options"
+	"github.com/berth-k8s/berth/internal/scheduler/outside"
+	"github.com/berth-k8s/berth/internal/scheduler/reload"
 )
 
 // loaded is a configuration that was read and found good, with the plugins from

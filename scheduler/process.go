@@ -14,17 +14,17 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/berth-k8s/berth/controller/eventlog"
-	"github.com/berth-k8s/berth/internal/guard"
-	"github.com/berth-k8s/berth/journal"
-	"github.com/berth-k8s/berth/lead"
-	"github.com/berth-k8s/berth/plugins"
-	"github.com/berth-k8s/berth/scheduler/live"
-	"github.com/berth-k8s/berth/scheduler/metrics"
-	"github.com/berth-k8s/berth/scheduler/options"
-	"github.com/berth-k8s/berth/scheduler/outside"
-	"github.com/berth-k8s/berth/scheduler/shadow"
-	"github.com/berth-k8s/berth/serve"
+	"github.com/berth-k8s/berth/internal/engine/journal"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
+	"github.com/berth-k8s/berth/internal/kube/guard"
+	"github.com/berth-k8s/berth/internal/kube/lead"
+	"github.com/berth-k8s/berth/internal/kube/serve"
+	"github.com/berth-k8s/berth/internal/scheduler/live"
+	"github.com/berth-k8s/berth/internal/scheduler/metrics"
+	"github.com/berth-k8s/berth/internal/scheduler/options"
+	"github.com/berth-k8s/berth/internal/scheduler/outside"
+	"github.com/berth-k8s/berth/internal/scheduler/shadow"
 )
 
 // process is a scheduler with all that is around it.

@@ -10,10 +10,10 @@ import (
 	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
 
-	"github.com/berth-k8s/berth/cycle"
-	"github.com/berth-k8s/berth/journal"
-	"github.com/berth-k8s/berth/scheduler/live"
-	"github.com/berth-k8s/berth/scheduler/options"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/journal"
+	"github.com/berth-k8s/berth/internal/scheduler/live"
+	"github.com/berth-k8s/berth/internal/scheduler/options"
 )
 
 // record has a journal written of what the scheduler is told and what it decides.

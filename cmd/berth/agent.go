@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
-	"github.com/berth-k8s/berth/agent"
-	"github.com/berth-k8s/berth/agent/identity"
+	"github.com/berth-k8s/berth/internal/node/agent"
+	"github.com/berth-k8s/berth/internal/node/agent/identity"
 )
 
 // agentFlags are those of the kubelet, by its names, that have to be put together.

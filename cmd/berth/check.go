@@ -7,10 +7,10 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/berth-k8s/berth/check"
-	checklive "github.com/berth-k8s/berth/check/live"
 	"github.com/berth-k8s/berth/deploy"
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/inspect/check"
+	checklive "github.com/berth-k8s/berth/internal/inspect/check/live"
 )
 
 // checking is what the flags of berth check say.

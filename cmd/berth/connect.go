@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 
-	"github.com/berth-k8s/berth/internal/connect"
+	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
-	"github.com/berth-k8s/berth/controller"
+	"github.com/berth-k8s/berth/internal/controller"
 )
 
 func newControllerCommand() *cobra.Command {

@@ -3,8 +3,8 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/berth-k8s/berth/explain"
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/inspect/explain"
 )
 
 // explanation is what the flags of berth explain say.

@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
-	"github.com/berth-k8s/berth/internal/connect"
-	"github.com/berth-k8s/berth/scheduler/decision"
+	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
 // addressFile is where a scheduler leaves its URLs, beside the kubeconfig of its cluster.

@@ -17,7 +17,7 @@ import (
 	"k8s.io/kubectl/pkg/cmd/plugin"
 	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 
-	"github.com/berth-k8s/berth/internal/connect"
+	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
 func newKubectl() *cobra.Command {

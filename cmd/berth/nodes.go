@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/berth-k8s/berth/simnodes"
-	"github.com/berth-k8s/berth/simnodes/kubelet"
+	"github.com/berth-k8s/berth/internal/node/simnodes"
+	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
 
 // nodesShape is the shape of simulated nodes as flags give it.

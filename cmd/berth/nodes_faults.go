@@ -11,8 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/berth-k8s/berth/simnodes"
-	"github.com/berth-k8s/berth/simnodes/kubelet"
+	"github.com/berth-k8s/berth/internal/node/simnodes"
+	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
 
 func newNodesFail(to *connection) *cobra.Command {

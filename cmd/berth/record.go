@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/berth-k8s/berth/record"
-	"github.com/berth-k8s/berth/snapshot"
+	"github.com/berth-k8s/berth/internal/inspect/record"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 )
 
 // recording is what the flags of berth record say.

@@ -17,8 +17,8 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/component-base/metrics"
 
+	"github.com/berth-k8s/berth/internal/admission/webhook"
 	"github.com/berth-k8s/berth/scheduler"
-	"github.com/berth-k8s/berth/webhook"
 )
 
 var update = flag.Bool("update", false, "write docs/reference/flags.md anew")

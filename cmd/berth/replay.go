@@ -11,11 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/berth-k8s/berth/config"
-	"github.com/berth-k8s/berth/cycle"
 	"github.com/berth-k8s/berth/internal/answer"
-	"github.com/berth-k8s/berth/journal"
-	"github.com/berth-k8s/berth/plugins"
+	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/journal"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
 // replay is what the flags of berth replay say.

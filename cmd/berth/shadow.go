@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/berth-k8s/berth/controller/shadow"
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/controller/shadow"
 )
 
 func newShadowCommand() *cobra.Command {

@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-k8s/berth/internal/answer"
-	"github.com/berth-k8s/berth/manifest"
-	"github.com/berth-k8s/berth/nodehealth"
-	"github.com/berth-k8s/berth/simulate"
+	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
 // simulation is what the flags of berth simulate say.

@@ -16,11 +16,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/berth-k8s/berth/config"
-	"github.com/berth-k8s/berth/manifest"
-	"github.com/berth-k8s/berth/record"
-	"github.com/berth-k8s/berth/simulate"
-	"github.com/berth-k8s/berth/snapshot"
+	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/record"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 )
 
 // question is what the commands that ask about a cluster have in common: where its state comes from and how the answer is written.

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/berth-k8s/berth/simulate"
-	"github.com/berth-k8s/berth/survey"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/inspect/survey"
 )
 
 // inquiry is what berth pending, berth evictions and berth capacity have in common.

@@ -14,10 +14,10 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 
-	"github.com/berth-k8s/berth/scheduler/decision"
-	"github.com/berth-k8s/berth/ui"
-	"github.com/berth-k8s/berth/up/supervisor"
-	"github.com/berth-k8s/berth/whatif"
+	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/inspect/whatif"
+	"github.com/berth-k8s/berth/internal/ui"
+	"github.com/berth-k8s/berth/internal/up/supervisor"
 )
 
 // uiPort is where the page is if nothing else is said, so that a bookmark, and a page that is open, find it again.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/berth-k8s/berth/up/datadir"
-	"github.com/berth-k8s/berth/up/supervisor"
+	"github.com/berth-k8s/berth/internal/up/datadir"
+	"github.com/berth-k8s/berth/internal/up/supervisor"
 )
 
 // cluster is what the user asked `berth up` for.

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/berth-k8s/berth/agent"
 	"github.com/berth-k8s/berth/internal/containerd"
-	"github.com/berth-k8s/berth/up/supervisor"
+	"github.com/berth-k8s/berth/internal/node/agent"
+	"github.com/berth-k8s/berth/internal/up/supervisor"
 )
 
 // ownNode is this machine as a node of the cluster that `berth up` starts.

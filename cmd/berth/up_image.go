@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/berth-k8s/berth/deploy"
-	"github.com/berth-k8s/berth/up/supervisor"
+	"github.com/berth-k8s/berth/internal/up/supervisor"
 )
 
 // selfHosted is Berth as other clusters have it: pods on this machine, from an image and the manifests of deploy/, in place of

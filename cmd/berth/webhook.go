@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/berth-k8s/berth/webhook"
+	"github.com/berth-k8s/berth/internal/admission/webhook"
 )
 
 // namespaceFile names the namespace of a process that runs in a pod.

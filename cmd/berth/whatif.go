@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/berth-k8s/berth/internal/answer"
-	"github.com/berth-k8s/berth/whatif"
+	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
 // exitHeld: what --fail-on names came true.

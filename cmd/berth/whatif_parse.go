@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/berth-k8s/berth/rules"
-	"github.com/berth-k8s/berth/simulate"
-	"github.com/berth-k8s/berth/whatif"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
 // operations are the words that begin one.

@@ -61,7 +61,7 @@ func (p *Page) Spans() (all []Command) {
 }
 
 // Unrun are the commands that pages show and no test runs as they stand, by how they begin, each with the reason. All others of a
-// console go on until Ctrl-C, and upstream/e2e runs them until they say that they are ready.
+// console go on until Ctrl-C, and test/e2e runs them until they say that they are ready.
 var Unrun = []struct{ Page, Begins, Why string }{
 	{"README.md", "make up", "all live tests start what it starts"},
 	{"README.md", "make test", "the tests cannot be a part of themselves"},
@@ -69,37 +69,37 @@ var Unrun = []struct{ Page, Begins, Why string }{
 	{"README.md", "helm install", needsHelm},
 	{"docs/install.md", "helm install", needsHelm},
 	{"docs/how-to/replace-kube-scheduler.md", "helm install", needsHelm},
-	{"docs/how-to/shadow.md", "kubectl get --raw", "the pods of a simulated node do not answer: upstream/e2e_eviction asks a shadow that runs"},
+	{"docs/how-to/shadow.md", "kubectl get --raw", "the pods of a simulated node do not answer: test/e2e_eviction asks a shadow that runs"},
 	{"docs/how-to/shadow.md", "berth shadow report", "the command before makes its file; cmd/berth has tests of it"},
 	{"docs/install.md", "make image", "minutes; deploy/pack makes the image from small binaries"},
 	{"docs/install.md", "ctr ", "a node with containerd"},
 	{"docs/install.md", "skopeo copy", "a registry"},
 	{"docs/how-to/replace-kube-scheduler.md", "mv /etc/kubernetes/", needsKubeadm},
 	{"docs/how-to/replace-kube-scheduler.md", "sed -i ", needsKubeadm},
-	{"docs/install.md", "berth up --agent", needsRoot + ": upstream/e2e_agent goes the same way"},
-	{"docs/install.md", "berth kubectl get pods,leases", needsRoot + ": upstream/e2e_agent goes the same way"},
-	{"docs/agent.md", "berth up --agent", needsRoot + ": upstream/e2e_agent runs the README's block, which has it"},
-	{"docs/agent.md", "berth kubectl ", needsRoot + ": upstream/e2e_agent runs the README's block, which has most of them"},
+	{"docs/install.md", "berth up --agent", needsRoot + ": test/e2e_agent goes the same way"},
+	{"docs/install.md", "berth kubectl get pods,leases", needsRoot + ": test/e2e_agent goes the same way"},
+	{"docs/agent.md", "berth up --agent", needsRoot + ": test/e2e_agent runs the README's block, which has it"},
+	{"docs/agent.md", "berth kubectl ", needsRoot + ": test/e2e_agent runs the README's block, which has most of them"},
 	{"docs/agent.md", "TOKEN=$(kubeadm", needsRoot + ", and a cluster of kubeadm"},
 	{"docs/agent.md", "kubectl config view", needsRoot + ", and a cluster of kubeadm"},
 	{"docs/agent.md", "kubectl --kubeconfig bootstrap.conf", needsRoot + ", and a cluster of kubeadm"},
-	{"docs/agent.md", "berth agent --bootstrap-kubeconfig", needsRoot + ": upstream/controlplane asks for the certificate"},
-	{"docs/agent.md", "kubectl get pod greedy", needsRoot + ": upstream/e2e_agent compares the message"},
-	{"docs/admission.md", "cd upstream && go test ./e2e_admission", measures},
-	{"docs/ui.md", "cd upstream && go test ./e2e_ui", measures},
+	{"docs/agent.md", "berth agent --bootstrap-kubeconfig", needsRoot + ": controlplane asks for the certificate"},
+	{"docs/agent.md", "kubectl get pod greedy", needsRoot + ": test/e2e_agent compares the message"},
+	{"docs/admission.md", "cd test && go test ./e2e_admission", measures},
+	{"docs/ui.md", "cd test && go test ./e2e_ui", measures},
 	{"docs/live-benchmark.md", "make bench-live", measures},
-	{"docs/eviction.md", "cd upstream && go run ./cmd/evictions", measures},
-	{"docs/eviction.md", "cd upstream && go test ./e2e_eviction", longer},
-	{"docs/plugins.md", "cd upstream && go test ./outside", longer},
-	{"docs/what-if.md", "cd upstream && go test ./e2e_explain", longer},
-	{"docs/node-health.md", "go test ./nodehealth", "writes a picture of this tree; the test is part of make test"},
-	{"docs/node-health.md", "cd upstream && go run ./cmd/partition", "writes a picture of this tree"},
+	{"docs/eviction.md", "cd test && go run ./cmd/evictions", measures},
+	{"docs/eviction.md", "cd test && go test ./e2e_eviction", longer},
+	{"docs/plugins.md", "cd test && go test ./outside", longer},
+	{"docs/what-if.md", "cd test && go test ./e2e_explain", longer},
+	{"docs/node-health.md", "go test ./internal/controller/nodehealth", "writes a picture of this tree; the test is part of make test"},
+	{"docs/node-health.md", "cd test && go run ./cmd/partition", "writes a picture of this tree"},
 	{"docs/upstream-specs.md", "make specs", "an hour"},
 	{"docs/soak.md", "make soak", "an hour; make test plays a short round"},
 }
 
 const (
-	needsHelm    = "helm; deploy/pack renders the chart by Helm's library, and upstream/e2e_deploy applies what it renders"
+	needsHelm    = "helm; deploy/pack renders the chart by Helm's library, and test/e2e_deploy applies what it renders"
 	needsKubeadm = "a control plane node of kubeadm's: TestFilesOfKubeadm does it to a copy of the files"
 	needsRoot    = "root and containerd"
 	measures     = "minutes, and alone on the machine"

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestEveryCommandIsRun: scripts (sh) are run by upstream/e2e, e2e_deploy and e2e_agent; of what is only shown, Unrun has all that no test
+// TestEveryCommandIsRun: scripts (sh) are run by test/e2e, e2e_deploy and e2e_agent; of what is only shown, Unrun has all that no test
 // runs. A new command that is neither, and an entry whose command is gone, are found here.
 func TestEveryCommandIsRun(t *testing.T) {
 	shown := map[int]bool{}
@@ -40,10 +40,10 @@ func TestEveryCommandIsRun(t *testing.T) {
 }
 
 // fences are the kinds of blocks that something runs or reads; an indented one has none. The README has one of `sh agent`, too, which
-// upstream/e2e_agent runs.
+// test/e2e_agent runs.
 var fences = []string{"", "sh", "console", "yaml", "json", "go", "text"}
 
-// untilCtrlC are commands that say that they are ready, and go on, by page. upstream/e2e runs them.
+// untilCtrlC are commands that say that they are ready, and go on, by page. test/e2e runs them.
 var untilCtrlC = map[string]string{"docs/ui.md": "berth ui", "docs/simulated-nodes.md": "berth nodes --count"}
 
 func TestCommandsThatAreShownAreFound(t *testing.T) {

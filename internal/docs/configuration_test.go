@@ -18,10 +18,10 @@ import (
 	componentbase "k8s.io/component-base/config/v1alpha1"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
-	"github.com/berth-k8s/berth/config"
-	"github.com/berth-k8s/berth/plugins"
-	"github.com/berth-k8s/berth/scheduler/extender"
-	"github.com/berth-k8s/berth/scheduler/options"
+	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/scheduler/extender"
+	"github.com/berth-k8s/berth/internal/scheduler/options"
 )
 
 // entry is a row of the page: a field, what it is if it is left out, and what becomes of it.

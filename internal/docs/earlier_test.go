@@ -21,7 +21,7 @@ var legacyTypes = map[string][]string{
 // that they become.
 func TestEarlierFilesAreOnThePage(t *testing.T) {
 	page := configurationPage(t)
-	code := searchOf(t, "config")
+	code := searchOf(t, "internal/engine/config")
 	for _, title := range slices.Sorted(maps.Keys(legacyTypes)) {
 		var want []string
 		for _, name := range legacyTypes[title] {

@@ -24,20 +24,21 @@ func (e event) String() string { return fmt.Sprintf("%s: %s (%s)", e.part, e.rea
 
 // parts are the commands whose events the code of a folder writes.
 var parts = map[string]string{
-	"scheduler": "berth scheduler", "cycle": "berth scheduler", "eviction": "berth controller", "nodehealth": "berth controller", "agent": "berth agent", "simnodes": "berth nodes",
+	"internal/scheduler": "berth scheduler", "scheduler": "berth scheduler", "internal/engine/cycle": "berth scheduler", "internal/controller": "berth controller",
+	"internal/node/agent": "berth agent", "internal/node/simnodes": "berth nodes",
 }
 
 // carriers are structs that take a reason from where it is known to where the event is written, by the expression that reads it there.
 var carriers = map[string]carrier{
-	"nodehealth/live: a.Reason":  {"nodehealth", "Record", "Reason"},
-	"agent: why.Reason":          {"agent/admit", "Refusal", "Reason"},
-	"agent: warning.Reason":      {"agent/env", "Warning", "Reason"},
-	"agent: r.event":             {"agent", "refusal", "event"},
-	"agent: texts.Event":         {"agent/pressure", "Texts", "Event"},
-	"simnodes/kubelet: r.Reason": {"agent/admit", "Refusal", "Reason"},
+	"internal/controller/nodehealth/live: a.Reason": {"internal/controller/nodehealth", "Record", "Reason"},
+	"internal/node/agent: why.Reason":               {"internal/node/admit", "Refusal", "Reason"},
+	"internal/node/agent: warning.Reason":           {"internal/node/agent/env", "Warning", "Reason"},
+	"internal/node/agent: r.event":                  {"internal/node/agent", "refusal", "event"},
+	"internal/node/agent: texts.Event":              {"internal/node/agent/pressure", "Texts", "Event"},
+	"internal/node/simnodes/kubelet: r.Reason":      {"internal/node/admit", "Refusal", "Reason"},
 }
 
-// onlyAMachine refuses pods like this: simulated nodes ask the rest of package agent/admit.
+// onlyAMachine refuses pods like this: simulated nodes ask the rest of package admit.
 var onlyAMachine = []string{"Evicted", "NodeName", "SysctlForbidden", "UnexpectedAdmissionError"}
 
 // TestEventsPageIsComplete compares the page with the code, in both directions.
@@ -45,7 +46,7 @@ func TestEventsPageIsComplete(t *testing.T) {
 	code := eventsOfCode(t, root, carriers)
 	code[leaderElection] = "client-go's leader election"
 	for _, reason := range onlyAMachine {
-		delete(code, event{parts["simnodes"], reason, v1.EventTypeWarning})
+		delete(code, event{parts["internal/node/simnodes"], reason, v1.EventTypeWarning})
 	}
 	page := eventsOfPage(t)
 	for _, e := range slices.SortedFunc(maps.Keys(code), compareEvents) {

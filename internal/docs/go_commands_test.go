@@ -30,14 +30,14 @@ func TestCommandsOfGoAndMakeExist(t *testing.T) {
 
 func TestCommandsOfGoAndMakeThatDoNotExistAreFound(t *testing.T) {
 	for _, row := range []struct{ line, want string }{
-		{"go test ./nodehealth -run Partition -partition /tmp/partition.csv", ""},
-		{"go test ./nodehealth -run Partitions", "no test or benchmark"},
-		{"go test ./nodehealth -bench 'Nothing|None'", "no test or benchmark"},
-		{"go test ./nodehealth -partitions x", "no flag -partitions"},
+		{"go test ./internal/controller/nodehealth -run Partition -partition /tmp/partition.csv", ""},
+		{"go test ./internal/controller/nodehealth -run Partitions", "no test or benchmark"},
+		{"go test ./internal/controller/nodehealth -bench 'Nothing|None'", "no test or benchmark"},
+		{"go test ./internal/controller/nodehealth -partitions x", "no flag -partitions"},
 		{"go test ./nodesickness", "no folder"},
-		{"cd upstream && go test ./e2e_ui -run Crowd -crowd.nodes 5000 -v", ""},
+		{"cd test && go test ./e2e_ui -run Crowd -crowd.nodes 5000 -v", ""},
 		{"cd downstream && go test .", "no folder"},
-		{"cd upstream && go run ./cmd/nothing", "no folder"},
+		{"cd test && go run ./cmd/nothing", "no folder"},
 		{"make specs SPECFLAGS='--ginkgo.v'", ""},
 		{"make nothing", "no target"},
 		{"make specs FLAGS=1", "no variable FLAGS"},
@@ -80,8 +80,10 @@ func exists(line string) error {
 		return existsIn(filepath.Join(root, strings.TrimPrefix(change, "cd ")), command)
 	}
 	err := existsIn(root, line)
-	if err != nil && existsIn(filepath.Join(root, "upstream"), line) == nil {
-		return nil
+	for _, module := range []string{"test", "controlplane"} {
+		if err != nil && existsIn(filepath.Join(root, module), line) == nil {
+			return nil
+		}
 	}
 	return err
 }

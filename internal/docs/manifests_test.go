@@ -11,10 +11,10 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 
-	"github.com/berth-k8s/berth/config"
-	"github.com/berth-k8s/berth/manifest"
-	"github.com/berth-k8s/berth/plugins"
-	"github.com/berth-k8s/berth/simulate"
+	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
 // examplePlugins are those that pages name as plugins of one's own.

@@ -118,10 +118,11 @@ func (s *search) event(dir string, in *ast.FuncDecl, stack []ast.Node) {
 		return
 	}
 	for _, name := range s.reasons(dir, in, reason) {
-		folder, _, _ := strings.Cut(dir, "/")
-		part := parts[folder]
-		if part == "" {
-			part = folder
+		part := dir
+		for folder, name := range parts {
+			if dir == folder || strings.HasPrefix(dir, folder+"/") {
+				part = name
+			}
 		}
 		s.found[event{part, name, strings.TrimPrefix(kind.Sel.Name, "EventType")}] = s.set.Position(kind.Pos()).String()
 	}

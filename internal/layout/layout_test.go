@@ -11,14 +11,19 @@ import (
 const module = "github.com/berth-k8s/berth/"
 
 // pure packages decide; they see no client, no network, no process. Not even through others.
-var pure = []string{"rules", "cluster", "plugins", "decide", "queue", "cycle", "journal", "admission", "manifest", "simulate", "eviction", "nodehealth", "explain", "whatif", "survey",
-	"agent/lifecycle", "agent/admit", "agent/env", "agent/cgroups", "agent/pressure", "agent/metrics", "check", "deploy", "ui/model"}
+var pure = []string{
+	"internal/engine/rules", "internal/engine/cluster", "internal/engine/plugins", "internal/engine/decide", "internal/engine/queue", "internal/engine/cycle",
+	"internal/engine/journal", "internal/admission", "internal/controller/eviction", "internal/controller/nodehealth",
+	"internal/inspect/manifest", "internal/inspect/simulate", "internal/inspect/explain", "internal/inspect/whatif", "internal/inspect/survey", "internal/inspect/check",
+	"internal/node/admit", "internal/node/agent/lifecycle", "internal/node/agent/env", "internal/node/agent/cgroups", "internal/node/agent/pressure", "internal/node/agent/metrics",
+	"internal/ui/model", "deploy",
+}
 
 func TestPurePackagesKnowNoClient(t *testing.T) {
 	for _, name := range pure {
 		for _, dep := range dependencies(t, module+name) {
 			switch {
-			case dep == "os/exec" && (name == "explain" || name == "survey"): // comes with the library of strategic merge patches, and is not used
+			case dep == "os/exec" && (name == "internal/inspect/explain" || name == "internal/inspect/survey"): // comes with the library of strategic merge patches, and is not used
 			case strings.HasPrefix(dep, "k8s.io/client-go"), strings.HasPrefix(dep, module+"cmd"), dep == "os/exec":
 				t.Errorf("%s is to be pure, but imports %s", name, dep)
 			}
@@ -33,7 +38,7 @@ func TestRootModuleDoesWithoutKubernetesItself(t *testing.T) {
 	}
 	for _, path := range strings.Fields(string(out)) {
 		if path == "k8s.io/kubernetes" {
-			t.Error("the root module requires k8s.io/kubernetes; what needs it belongs into upstream/")
+			t.Error("the root module requires k8s.io/kubernetes; what needs it belongs into controlplane/ or test/")
 		}
 	}
 }

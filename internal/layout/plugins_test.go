@@ -11,20 +11,20 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berth-k8s/berth/plugins"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
 // pluginsFolder is where plugins may know each other.
-const pluginsFolder = "plugins"
+const pluginsFolder = "internal/engine/plugins"
 
 // namesPlugins are the folders that may name a plugin or its type, and why.
 var namesPlugins = map[string]string{
-	"config":         "the names in configuration files of before, and what they stand for now",
-	"agent/admit":    "the kubelet's reasons for refusing a pod, which are named as the plugins are",
-	"decide":         "how constraints that count pods by domain, and room, are planned; to go behind interfaces",
-	"simulate":       "gives device claims the clock of the simulation; goes with its second cycle",
-	"scheduler/live": "which plugin's time is measured while it binds or writes for a pod",
-	"cycle":          "what the scheduler itself does for DefaultBinder, DefaultPreemption, VolumeBinding and DynamicResources; to go behind interfaces",
+	"internal/engine/config":    "the names in configuration files of before, and what they stand for now",
+	"internal/node/admit":       "the kubelet's reasons for refusing a pod, which are named as the plugins are",
+	"internal/engine/decide":    "how constraints that count pods by domain, and room, are planned; to go behind interfaces",
+	"internal/inspect/simulate": "gives device claims the clock of the simulation; goes with its second cycle",
+	"internal/scheduler/live":   "which plugin's time is measured while it binds or writes for a pod",
+	"internal/engine/cycle":     "what the scheduler itself does for DefaultBinder, DefaultPreemption, VolumeBinding and DynamicResources; to go behind interfaces",
 }
 
 // What the engine, the queue and explain have to know of a plugin stands in the plugin's file, behind the interfaces of package
@@ -59,7 +59,7 @@ const root = "../.."
 // sources lists the Go files of the root module without tests and without examples, which have plugins of their own.
 func sources(t *testing.T) (files []string) {
 	t.Helper()
-	nested := []string{"upstream", "deploy/pack", "tools", "examples"}
+	nested := []string{"controlplane", "test", "deploy/pack", "hack", "examples"}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/berth-k8s/berth/scheduler/outside"
+	"github.com/berth-k8s/berth/internal/scheduler/outside"
 )
 
 // NodeInfo returns a node with pods on it that is in no cluster.

@@ -7,9 +7,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/berth-k8s/berth/cluster"
-	"github.com/berth-k8s/berth/plugins"
-	"github.com/berth-k8s/berth/queue"
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
 // Prefix begins the label of a node that has the handler of a runtime class: sandbox.example.com/gvisor for the class gvisor.

@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/berth-k8s/berth/cluster"
-	"github.com/berth-k8s/berth/decide"
 	"github.com/berth-k8s/berth/examples/builtin/sandbox"
-	"github.com/berth-k8s/berth/explain"
-	"github.com/berth-k8s/berth/manifest"
-	"github.com/berth-k8s/berth/plugins"
-	"github.com/berth-k8s/berth/queue"
-	"github.com/berth-k8s/berth/simulate"
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/inspect/explain"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
 // profile is the default one with the plugin's line in the catalog.

@@ -12,7 +12,7 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/berth-k8s/berth/scheduler/extender"
+	"github.com/berth-k8s/berth/internal/scheduler/extender"
 	"github.com/berth-k8s/berth/scheduler/plugintest"
 )
 

@@ -1,0 +1,95 @@
+package controlplane
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	apiserver "k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/server/options"
+	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
+
+	"github.com/berth-k8s/berth/controlplane/admissionplugin"
+	"github.com/berth-k8s/berth/internal/admission"
+)
+
+// AdmissionPlugin is an admission plugin compiled into the API server.
+type AdmissionPlugin struct {
+	Name string
+	New  apiserver.Factory
+	// Replaces names upstream's plugins that are switched off; the plugin stands in the chain where the first of them
+	// stood. Empty: it stands just before the admission webhooks.
+	Replaces []string
+}
+
+// berthAdmission are Berth's rules, in place of upstream's plugins that do the same.
+func berthAdmission(rules admission.Config) []AdmissionPlugin {
+	plugin := func(name string, replaces []string, make func() apiserver.Interface) AdmissionPlugin {
+		return AdmissionPlugin{Name: name, Replaces: replaces, New: func(io.Reader) (apiserver.Interface, error) { return make(), nil }}
+	}
+	return []AdmissionPlugin{
+		plugin(admissionplugin.NodeName, admissionplugin.ReplacedByNode(), admissionplugin.NewNode),
+		plugin(admissionplugin.PodName, admissionplugin.ReplacedByPod(), func() apiserver.Interface { return admissionplugin.NewPod(rules) }),
+		plugin(admissionplugin.PriorityName, admissionplugin.ReplacedByPriority(), admissionplugin.NewPriority),
+	}
+}
+
+// admissionPlugins are all that are compiled in besides upstream's.
+func (o Options) admissionPlugins() []AdmissionPlugin {
+	if o.UpstreamAdmission {
+		return o.Admission
+	}
+	return slices.Concat(berthAdmission(o.Rules), o.Admission)
+}
+
+// enabledAdmission are upstream's plugins that are on beside its defaults: NodeRestriction, without which a node
+// could change others, unless it is switched off.
+func (o Options) enabledAdmission() []string {
+	const restriction = "NodeRestriction"
+	if slices.Contains(o.DisableAdmission, restriction) || slices.Contains(o.EnableAdmission, restriction) {
+		return o.EnableAdmission
+	}
+	return append([]string{restriction}, o.EnableAdmission...)
+}
+
+func (o Options) validateAdmission() error {
+	for _, list := range []struct {
+		flag  string
+		names []string
+	}{{"enable-admission-plugins", o.EnableAdmission}, {"disable-admission-plugins", o.DisableAdmission}} {
+		for _, name := range list.names {
+			if !slices.Contains(kubeoptions.AllOrderedPlugins, name) {
+				return fmt.Errorf("--%s: %q: no such plugin; there are %s", list.flag, name, strings.Join(kubeoptions.AllOrderedPlugins, ", "))
+			}
+		}
+	}
+	for _, of := range []struct {
+		state   string
+		seconds *int64
+	}{{"not-ready", o.Rules.NotReadySeconds}, {"unreachable", o.Rules.UnreachableSeconds}} {
+		if of.seconds != nil && *of.seconds < 0 {
+			return fmt.Errorf("--default-%s-toleration-seconds: %d: must be zero or more", of.state, *of.seconds)
+		}
+	}
+	return nil
+}
+
+// installAdmission registers plugins, puts each where the first it replaces stood, and switches those off.
+func installAdmission(chain *options.AdmissionOptions, plugins []AdmissionPlugin) {
+	// The list is a variable of upstream's package: it must not be written to.
+	order := slices.Clone(chain.RecommendedPluginOrder)
+	for _, plugin := range plugins {
+		chain.Plugins.Register(plugin.Name, plugin.New)
+		at := slices.IndexFunc(order, func(name string) bool { return slices.Contains(plugin.Replaces, name) })
+		if at < 0 {
+			at = slices.Index(order, "MutatingAdmissionPolicy")
+		}
+		order = slices.Insert(order, at, plugin.Name)
+		chain.DisablePlugins = append(chain.DisablePlugins, plugin.Replaces...)
+		chain.EnablePlugins = slices.DeleteFunc(chain.EnablePlugins, func(name string) bool {
+			return slices.Contains(plugin.Replaces, name)
+		})
+	}
+	chain.RecommendedPluginOrder = order
+}

@@ -1,0 +1,78 @@
+package admissionplugin
+
+import (
+	"context"
+	"fmt"
+
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apiserver "k8s.io/apiserver/pkg/admission"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/kubernetes/pkg/apis/scheduling"
+	conversion "k8s.io/kubernetes/pkg/apis/scheduling/v1"
+	"k8s.io/kubernetes/pkg/features"
+
+	"github.com/berth-k8s/berth/internal/admission"
+)
+
+// PriorityName is the name of the plugin for priority classes and pod groups.
+const PriorityName = "BerthPriority"
+
+// ReplacedByPriority are upstream's plugins that do what PriorityName does.
+func ReplacedByPriority() []string { return []string{"Priority"} }
+
+// priorities refuses a second default among the priority classes and gives new
+// pod groups their priority where Kubernetes has that switched on.
+type priorities struct{ informed }
+
+var (
+	_ apiserver.MutationInterface   = &priorities{}
+	_ apiserver.ValidationInterface = &priorities{}
+)
+
+// NewPriority returns the plugin for priority classes and pod groups.
+func NewPriority() apiserver.Interface {
+	return &priorities{informed{Handler: apiserver.NewHandler(apiserver.Create, apiserver.Update)}}
+}
+
+// Validate implements apiserver.ValidationInterface. Who asks for a default is
+// made to wait for the API server's own answer; the caches may be behind.
+func (p *priorities) Validate(ctx context.Context, a apiserver.Attributes, _ apiserver.ObjectInterfaces) error {
+	if !isAbout(a, scheduling.Resource("priorityclasses")) {
+		return nil
+	}
+	internal, ok := a.GetObject().(*scheduling.PriorityClass)
+	if !ok {
+		return apierrors.NewBadRequest(fmt.Sprintf("expected *scheduling.PriorityClass but got %T", a.GetObject()))
+	}
+	var class schedulingv1.PriorityClass
+	if err := conversion.Convert_scheduling_PriorityClass_To_v1_PriorityClass(internal, &class, nil); err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	return admission.PriorityClass(p.caches.Fresh(ctx), &class, a.GetOperation() == apiserver.Create)
+}
+
+// Admit implements apiserver.MutationInterface.
+func (p *priorities) Admit(ctx context.Context, a apiserver.Attributes, _ apiserver.ObjectInterfaces) error {
+	if !isAbout(a, scheduling.Resource("podgroups")) || a.GetOperation() != apiserver.Create ||
+		!utilfeature.DefaultFeatureGate.Enabled(features.WorkloadAwarePreemption) {
+		return nil
+	}
+	group, ok := a.GetObject().(*scheduling.PodGroup)
+	if !ok {
+		return apierrors.NewBadRequest(fmt.Sprintf("expected *scheduling.PodGroup but got %T", a.GetObject()))
+	}
+	if err := p.await(a); err != nil {
+		return err
+	}
+	class, priority, err := admission.ResolvePriority(p.caches.For(ctx), group.Spec.PriorityClassName)
+	if err != nil {
+		return refused(a, err)
+	}
+	if given := group.Spec.Priority; given != nil && *given != priority {
+		return apiserver.NewForbidden(a, fmt.Errorf(
+			"priority set in the pod group (%d) must match the priority computed (%d) based on the priority class set in the spec", *given, priority))
+	}
+	group.Spec.PriorityClassName, group.Spec.Priority = class, &priority
+	return nil
+}

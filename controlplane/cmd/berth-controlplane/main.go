@@ -1,0 +1,127 @@
+// berth-controlplane runs etcd, the Kubernetes API server and the workload controllers in one process.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/controlplane"
+)
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+func run(args []string) int {
+	o := controlplane.Options{RuntimeConfig: map[string]string{}} // its flag writes into the map
+	flags := pflag.NewFlagSet("berth-controlplane", pflag.ContinueOnError)
+	flags.SortFlags = false
+	flags.Usage = func() {}
+	flags.StringVar(&o.DataDir, "data-dir", ".berth", "where all state is kept; the kubeconfig is written into it")
+	flags.IntVar(&o.Port, "port", 0, "port of the API on 127.0.0.1; 0: the one used last with this data directory, or a free one")
+	flags.Var(cliflag.NewMapStringBool(&o.FeatureGates), "feature-gates", "Kubernetes feature gates, as Name=true,Other=false")
+	flags.Var((*cliflag.ConfigurationMap)(&o.RuntimeConfig), "runtime-config", "API groups and versions on or off, as api/alpha=true")
+	flags.StringSliceVar(&o.Controllers, "controllers", []string{"*"}, "controllers to run: * for the default ones, name to add one, -name to leave one out")
+	flags.StringVar(&o.ServiceClusterIPRange, "service-cluster-ip-range", "10.96.0.0/12", "where Services get their addresses")
+	flags.StringSliceVar(&o.TLSNames, "tls-san", nil, "names and addresses that the API's certificate is for, besides this machine's own")
+	flags.DurationVar(&o.EventTTL, "event-ttl", 0, "how long Events are kept (default 1h0m0s)")
+	flags.DurationVar(&o.EtcdCompaction, "etcd-compaction-interval", 0, "how often old versions of objects are given up (default 5m0s)")
+	notReady := flags.Int64("default-not-ready-toleration-seconds", 300, "how long a pod that says nothing stays on a node that is not ready")
+	unreachable := flags.Int64("default-unreachable-toleration-seconds", 300, "the same for a node that is unreachable")
+	flags.BoolVar(&o.UpstreamAdmission, "upstream-admission", false, "leave Berth's admission rules out: Kubernetes' own plugins in their places")
+	flags.StringSliceVar(&o.EnableAdmission, "enable-admission-plugins", nil, "admission plugins of Kubernetes to run besides those that are on by default")
+	flags.StringSliceVar(&o.DisableAdmission, "disable-admission-plugins", nil, "admission plugins of Kubernetes to leave out")
+	flags.BoolVar(&o.NodeBootstrap, "node-bootstrap", false, "write <data-dir>/node-bootstrap.kubeconfig, with which a machine can become a node (berth agent --bootstrap-kubeconfig); good for a day")
+	flags.BoolVar(&o.Profiling, "profiling", false, "serve /debug/pprof")
+	flags.IntVarP(&o.Verbosity, "v", "v", 0, "verbosity of the log")
+	logToStderr := flags.Bool("log-to-stderr", false, "log to standard error in place of <data-dir>/controlplane.log")
+	version := flags.Bool("version", false, "print the version of Kubernetes and end")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, pflag.ErrHelp):
+		fmt.Printf("berth-controlplane runs etcd, the Kubernetes API server and the workload controllers in one process.\n\nFlags:\n%s", flags.FlagUsages())
+		return 0
+	case err != nil:
+		return fail(2, err)
+	case flags.NArg() > 0:
+		return fail(2, fmt.Errorf("%q: takes flags only; see --help", flags.Arg(0)))
+	case *version:
+		fmt.Println("Kubernetes", controlplane.KubernetesVersion)
+		return 0
+	}
+	o.Rules.NotReadySeconds, o.Rules.UnreachableSeconds = notReady, unreachable
+	if err := o.Validate(); err != nil {
+		return fail(2, err)
+	}
+	if *logToStderr || flags.Changed("v") {
+		o.LogTo = os.Stderr
+	} else {
+		muteLogs()
+	}
+	return serve(o)
+}
+
+// muteLogs is for what parts still log that end after the control plane, and its log, have: an error stays one line.
+func muteLogs() {
+	flags := flag.NewFlagSet("klog", flag.PanicOnError)
+	klog.InitFlags(flags)
+	for name, value := range map[string]string{"logtostderr": "false", "stderrthreshold": "FATAL"} {
+		if err := flags.Set(name, value); err != nil {
+			panic(err) // the names and values are klog's own
+		}
+	}
+	klog.SetOutput(io.Discard)
+}
+
+// stopLimit is when whoever sent the signal should not have to wait any longer.
+const stopLimit = 4 * time.Second
+
+// serve runs until SIGTERM or SIGINT. A second one ends the process at once.
+func serve(o controlplane.Options) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	progress := &progress{Writer: os.Stdout}
+	forget := context.AfterFunc(ctx, func() {
+		stop()
+		if !progress.complete.Load() {
+			// Nobody uses it yet, and state outlives the process at any moment.
+			os.Exit(0)
+		}
+		time.AfterFunc(stopLimit, func() {
+			os.Exit(fail(1, fmt.Errorf("did not stop within %v: ended anyway; what was acknowledged is on disk", stopLimit)))
+		})
+	})
+	defer forget() // or the end of ctx, which stop brings about, would be taken for a signal
+	if err := controlplane.Run(ctx, o, progress); err != nil {
+		return fail(1, err)
+	}
+	return 0
+}
+
+// progress passes lines on and notices the last one.
+type progress struct {
+	io.Writer
+	complete atomic.Bool
+}
+
+func (p *progress) Write(line []byte) (int, error) {
+	if bytes.HasPrefix(line, []byte("ready ")) {
+		p.complete.Store(true)
+	}
+	return p.Writer.Write(line)
+}
+
+func fail(code int, err error) int {
+	fmt.Fprintln(os.Stderr, "berth-controlplane:", err)
+	return code
+}

@@ -1,0 +1,143 @@
+package controlplane
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/controlplane/internal/etcdlog"
+)
+
+// logLimit is where the log is rotated while it runs: with the one before it, what a glance at trouble needs.
+const logLimit = 64 << 20
+
+// logFile is the log of this run; the one before it is kept as <name>.1.
+type logFile struct {
+	path string
+
+	mu   sync.Mutex
+	file *os.File
+	size int64
+}
+
+func openLog(path string) (*logFile, error) {
+	l := &logFile{path: path}
+	if err := l.rotate(); err != nil {
+		return nil, fmt.Errorf("log %s: %w: make it writable or name another --data-dir", path, bare(err))
+	}
+	return l, nil
+}
+
+func (l *logFile) rotate() error {
+	if l.file != nil {
+		l.file.Close()
+	}
+	if err := os.Rename(l.path, l.path+".1"); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	file, err := os.OpenFile(l.path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	l.file, l.size = file, 0
+	return nil
+}
+
+func (l *logFile) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.size > logLimit {
+		if err := l.rotate(); err != nil {
+			return 0, err
+		}
+	}
+	n, err := l.file.Write(line)
+	l.size += int64(n)
+	return n, err
+}
+
+func (l *logFile) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.file.Close()
+}
+
+// processLog is where klog and etcd's client, which are one for the process, write: to the control plane that was
+// started last of those that still run. Without any, klog is as it was before.
+type processLog struct {
+	mu      sync.Mutex
+	targets []io.Writer
+	restore func()
+}
+
+var processLogs processLog
+
+// sendLogs makes the process's logs go to w, and returns what undoes that.
+func sendLogs(w io.Writer, verbosity int) (undo func()) {
+	l := &processLogs
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.targets) == 0 {
+		l.restore = l.capture()
+	}
+	l.targets = append(l.targets, w)
+	setKlog("v", strconv.Itoa(verbosity))
+	return sync.OnceFunc(func() {
+		klog.Flush()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.targets = slices.DeleteFunc(l.targets, func(other io.Writer) bool { return other == w })
+		if len(l.targets) == 0 {
+			l.restore()
+		}
+	})
+}
+
+func (l *processLog) capture() (restore func()) {
+	klogBefore := klog.CaptureState()
+	setKlog("logtostderr", "false")
+	setKlog("alsologtostderr", "false")
+	setKlog("one_output", "true")
+	// What ends the process must not be found in a file only.
+	setKlog("stderrthreshold", "FATAL")
+	klog.SetOutput(l)
+	restoreEtcd := etcdlog.SendTo(l)
+	return func() {
+		restoreEtcd()
+		klogBefore.Restore()
+	}
+}
+
+// Write never fails: a log that cannot be written is no reason to stop.
+func (l *processLog) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := len(l.targets); n > 0 {
+		_, _ = l.targets[n-1].Write(line)
+	}
+	return len(line), nil
+}
+
+// setKlog sets one of klog's flags, the only way to some of its settings.
+func setKlog(name, value string) {
+	flags := flag.NewFlagSet("klog", flag.PanicOnError)
+	klog.InitFlags(flags)
+	if err := flags.Set(name, value); err != nil {
+		panic(err) // the names and values are klog's own
+	}
+}
+
+// etcdLog writes what etcd warns of into the same log.
+func etcdLog(w io.Writer) zapcore.Core {
+	encoder := zap.NewProductionEncoderConfig()
+	encoder.EncodeTime = zapcore.ISO8601TimeEncoder
+	return zapcore.NewCore(zapcore.NewConsoleEncoder(encoder), zapcore.Lock(zapcore.AddSync(w)), zapcore.WarnLevel)
+}

@@ -1,0 +1,145 @@
+package controlplane_test
+
+import (
+	"context"
+	"crypto/tls"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/berth-k8s/berth/controlplane"
+	"github.com/berth-k8s/berth/internal/node/agent/identity"
+)
+
+// A machine with the bootstrap kubeconfig becomes one node, and what it then has is good for that node: who steals it can do
+// what is tried here, and cannot what is refused.
+func TestANodeIsOneNode(t *testing.T) {
+	dir := t.TempDir()
+	cluster := controlplane.Start(t, func(o *controlplane.Options) { o.DataDir, o.NodeBootstrap = dir, true })
+	admin, ctx := clientFor(t, cluster.Config), t.Context()
+	bootstrap := filepath.Join(dir, "node-bootstrap.kubeconfig")
+	options := identity.Options{Bootstrap: bootstrap, Dir: t.TempDir(), Node: "mine"}
+	own, err := identity.Obtain(ctx, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Stop()
+	pair, err := tls.LoadX509KeyPair(own.Config.CertFile, own.Config.KeyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if life := pair.Leaf.NotAfter.Sub(time.Now()); pair.Leaf.Subject.CommonName != "system:node:mine" || life > 366*24*time.Hour || life < 24*time.Hour {
+		t.Errorf("the certificate is %v's, for %v", pair.Leaf.Subject, life)
+	}
+	// The one that is kept is taken again; that of another cluster would not be.
+	again, err := identity.Obtain(ctx, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Stop()
+	if kept, err := tls.LoadX509KeyPair(own.Config.CertFile, own.Config.KeyFile); err != nil || !kept.Leaf.Equal(pair.Leaf) {
+		t.Errorf("asked anew for what is there: %v", err)
+	}
+
+	secret := func(name string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	}
+	for _, name := range []string{"ours", "theirs"} {
+		if _, err := admin.CoreV1().Secrets("default").Create(ctx, secret(name), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for node, uses := range map[string]string{"mine": "ours", "other": "theirs"} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "on-" + node}, Spec: corev1.PodSpec{
+			NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i", EnvFrom: []corev1.EnvFromSource{{
+				SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: uses}}}}}},
+		}}
+		if _, err := admin.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	node := clientFor(t, own.Config)
+	deeds := []struct {
+		name string
+		may  bool
+		do   func() error
+	}{
+		{"register itself", true, func() error {
+			_, err := node.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}, metav1.CreateOptions{})
+			return err
+		}},
+		{"register another", false, func() error {
+			_, err := node.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "third"}}, metav1.CreateOptions{})
+			return err
+		}},
+		{"change another's status", false, func() error {
+			_, err := node.CoreV1().Nodes().Patch(ctx, "other", types.MergePatchType, []byte(`{"status":{"phase":"Running"}}`), metav1.PatchOptions{}, "status")
+			return err
+		}},
+		{"give itself a role", false, func() error {
+			_, err := node.CoreV1().Nodes().Patch(ctx, "mine", types.MergePatchType, []byte(`{"metadata":{"labels":{"node-restriction.kubernetes.io/a":"b"}}}`), metav1.PatchOptions{})
+			return err
+		}},
+		{"read a secret of its own pod", true, func() error { return get(node, "ours") }},
+		{"read a secret of another's pod", false, func() error { return get(node, "theirs") }},
+		{"list secrets", false, func() error {
+			_, err := node.CoreV1().Secrets("default").List(ctx, metav1.ListOptions{})
+			return err
+		}},
+		{"evict a pod of another", false, func() error {
+			return node.CoreV1().Pods("default").EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "on-other"}})
+		}},
+		{"change the status of a pod of another", false, func() error {
+			_, err := node.CoreV1().Pods("default").Patch(ctx, "on-other", types.MergePatchType, []byte(`{"status":{"message":"x"}}`), metav1.PatchOptions{}, "status")
+			return err
+		}},
+		{"change the status of its own pod", true, func() error {
+			_, err := node.CoreV1().Pods("default").Patch(ctx, "on-mine", types.MergePatchType, []byte(`{"status":{"message":"x"}}`), metav1.PatchOptions{}, "status")
+			return err
+		}},
+		{"make a pod that the scheduler places", false, func() error {
+			_, err := node.CoreV1().Pods("default").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "new"},
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}, metav1.CreateOptions{})
+			return err
+		}},
+	}
+	for _, deed := range deeds {
+		err := deed.do()
+		// What a pod refers to is known to the authorizer a moment after the pod.
+		for end := time.Now().Add(10 * time.Second); deed.may && apierrors.IsForbidden(err) && time.Now().Before(end); {
+			err = deed.do()
+		}
+		if deed.may && err != nil || !deed.may && !apierrors.IsForbidden(err) {
+			t.Errorf("%s: %v", deed.name, err)
+		}
+	}
+
+	// The bootstrap token asks for certificates of nodes, and for nothing else.
+	config, err := clientcmd.BuildConfigFromFlags("", bootstrap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := clientFor(t, config)
+	if _, err := token.CoreV1().Nodes().List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("the bootstrap token lists nodes: %v", err)
+	}
+	if err := get(token, "ours"); !apierrors.IsForbidden(err) {
+		t.Errorf("the bootstrap token reads a secret: %v", err)
+	}
+}
+
+func get(client kubernetes.Interface, secret string) error {
+	_, err := client.CoreV1().Secrets("default").Get(context.Background(), secret, metav1.GetOptions{})
+	return err
+}

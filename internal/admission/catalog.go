@@ -1,0 +1,78 @@
+package admission
+
+import (
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// Catalog is Objects from plain data, for files and tests. The two priority
+// classes that every cluster has are in it without being added.
+type Catalog struct {
+	Namespaces      map[string]*v1.Namespace
+	PriorityClasses map[string]*schedulingv1.PriorityClass
+	RuntimeClasses  map[string]*nodev1.RuntimeClass
+}
+
+// NewCatalog makes a catalog of lists.
+func NewCatalog(namespaces []*v1.Namespace, priorities []*schedulingv1.PriorityClass, runtimes []*nodev1.RuntimeClass) *Catalog {
+	c := &Catalog{
+		Namespaces:      make(map[string]*v1.Namespace, len(namespaces)),
+		PriorityClasses: make(map[string]*schedulingv1.PriorityClass, len(priorities)),
+		RuntimeClasses:  make(map[string]*nodev1.RuntimeClass, len(runtimes)),
+	}
+	for _, namespace := range namespaces {
+		c.Namespaces[namespace.Name] = namespace
+	}
+	for _, class := range priorities {
+		c.PriorityClasses[class.Name] = class
+	}
+	for _, class := range runtimes {
+		c.RuntimeClasses[class.Name] = class
+	}
+	return c
+}
+
+// Namespace implements Objects.
+func (c *Catalog) Namespace(name string) (*v1.Namespace, error) { return c.Namespaces[name], nil }
+
+// RuntimeClass implements Objects.
+func (c *Catalog) RuntimeClass(name string) (*nodev1.RuntimeClass, error) {
+	return c.RuntimeClasses[name], nil
+}
+
+// PriorityClass implements Objects.
+func (c *Catalog) PriorityClass(name string) (*schedulingv1.PriorityClass, error) {
+	if class := c.PriorityClasses[name]; class != nil {
+		return class, nil
+	}
+	if value, known := rules.SystemPriority(name); known {
+		return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, nil
+	}
+	return nil, nil
+}
+
+// DefaultPriorityClass implements Objects.
+func (c *Catalog) DefaultPriorityClass() (*schedulingv1.PriorityClass, error) {
+	var found *schedulingv1.PriorityClass
+	for _, class := range c.PriorityClasses {
+		found = LowerDefault(found, class)
+	}
+	return found, nil
+}
+
+// LowerDefault picks the default of two priority classes: the one marked as
+// such, and of two the one with the lower value; the name decides between
+// equals, so that the answer does not depend on an order. Nil is none.
+func LowerDefault(a, b *schedulingv1.PriorityClass) *schedulingv1.PriorityClass {
+	switch {
+	case b == nil || !b.GlobalDefault:
+		return a
+	case a == nil || b.Value < a.Value || b.Value == a.Value && b.Name < a.Name:
+		return b
+	}
+	return a
+}

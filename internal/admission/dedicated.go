@@ -1,0 +1,109 @@
+package admission
+
+import (
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// DedicatedNodesAnnotation, with key=value on a namespace, makes it the owner
+// of the nodes that carry key=value both as taint and as label: its pods get
+// the toleration and the node affinity, so they run there and nowhere else.
+// On a pod it does the same for that pod; it cannot name another group than
+// the namespace does.
+const DedicatedNodesAnnotation = "berth.dev/dedicated-nodes"
+
+func dedicatedNodes(r *request) error {
+	key, value, err := groupOf(r)
+	if key == "" || err != nil {
+		return err
+	}
+	spec := &r.pod.Spec
+	for _, effect := range rules.KeepsOff {
+		taint := v1.Taint{Key: key, Value: value, Effect: effect}
+		if rules.TolerationOf(&taint, spec.Tolerations) == nil {
+			spec.Tolerations = append(spec.Tolerations, v1.Toleration{Key: key, Operator: v1.TolerationOpEqual, Value: value, Effect: effect})
+		}
+	}
+	requireLabel(spec, key, value)
+	return nil
+}
+
+// onlyDedicatedNodes refuses a pod that could run elsewhere, because somebody
+// took the affinity away again or admission was not asked.
+func onlyDedicatedNodes(r *request) error {
+	key, value, err := groupOf(r)
+	if key == "" || err != nil {
+		return err
+	}
+	affinity := r.pod.Spec.Affinity
+	if affinity != nil && affinity.NodeAffinity != nil && affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil &&
+		!slices.ContainsFunc(affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, func(term v1.NodeSelectorTerm) bool {
+			return !matchesNothing(&term) && !requires(&term, key, value)
+		}) {
+		return nil
+	}
+	return refuse("spec.affinity", "annotation %s: the pod belongs on the nodes %s=%s, but the node affinity for it is missing: another webhook may have taken it away; create the pod again",
+		DedicatedNodesAnnotation, key, value)
+}
+
+// groupOf is the label and taint of the nodes that the pod belongs on; an empty
+// key is none.
+func groupOf(r *request) (key, value string, err error) {
+	group, field := r.pod.Annotations[DedicatedNodesAnnotation], "metadata.annotations["+DedicatedNodesAnnotation+"]"
+	if owned := r.namespace.Annotations[DedicatedNodesAnnotation]; owned != "" {
+		if group != "" && group != owned {
+			return "", "", refuse(field, "annotation %s: %q: namespace %s has its pods on the nodes %q", DedicatedNodesAnnotation, group, r.namespace.Name, owned)
+		}
+		group, field = owned, "metadata.namespace"
+	}
+	if group == "" {
+		return "", "", nil
+	}
+	key, value, found := strings.Cut(group, "=")
+	faults := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...)
+	if !found || len(faults) > 0 {
+		return "", "", refuse(field, "annotation %s: %q: must be key=value, the taint and the label of the nodes", DedicatedNodesAnnotation, group)
+	}
+	return key, value, nil
+}
+
+// requireLabel narrows the pod's required node affinity to nodes with the
+// label. Terms are alternatives, so each of them gets the condition. A term
+// without conditions matches no node and must not begin to.
+func requireLabel(spec *v1.PodSpec, key, value string) {
+	label := v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: []string{value}}
+	if spec.Affinity == nil {
+		spec.Affinity = &v1.Affinity{}
+	}
+	if spec.Affinity.NodeAffinity == nil {
+		spec.Affinity.NodeAffinity = &v1.NodeAffinity{}
+	}
+	affinity := spec.Affinity.NodeAffinity
+	if affinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		affinity.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{
+			NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{label}}},
+		}
+		return
+	}
+	terms := affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	for i := range terms {
+		if !matchesNothing(&terms[i]) && !requires(&terms[i], key, value) {
+			terms[i].MatchExpressions = append(terms[i].MatchExpressions, label)
+		}
+	}
+}
+
+func matchesNothing(term *v1.NodeSelectorTerm) bool {
+	return len(term.MatchExpressions) == 0 && len(term.MatchFields) == 0
+}
+
+func requires(term *v1.NodeSelectorTerm, key, value string) bool {
+	return slices.ContainsFunc(term.MatchExpressions, func(r v1.NodeSelectorRequirement) bool {
+		return r.Key == key && r.Operator == v1.NodeSelectorOpIn && len(r.Values) == 1 && r.Values[0] == value
+	})
+}

@@ -1,0 +1,101 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/berth-k8s/berth/internal/kube/guard"
+)
+
+const (
+	// largestReview is above two objects of the size that etcd takes, as JSON.
+	largestReview = 16 << 20
+	// smallReview is above nearly every pod's.
+	smallReview = 256 << 10
+	// streams are those of one connection. An API server that needs more opens another.
+	streams = 100
+	// buffered is what a connection may send ahead of being read, in bytes.
+	buffered = 256 << 10
+)
+
+// connections of API servers are few and stay; so do those of strangers, until others come.
+var connections = guard.Bounds{Strangers: 256, PerSource: 64, Admitted: 256}
+
+var errBusy = errors.New("too many reviews are under way; try again in a second")
+
+// lanes bound how many reviews are read and answered at once, and so the memory that they take: small ones
+// and large ones apart, so that a few large ones, or slow ones, do not hold up pods. The sum of the bodies
+// under way is at most 128 × 256 KiB and 4 × 16 MiB.
+type lanes struct{ small, large *lane }
+
+func newLanes() *lanes { return &lanes{small: newLane(128, 64), large: newLane(4, 2)} }
+
+// of the review that was announced, and how long it may be. One of unknown length is a large one.
+func (l *lanes) of(announced int64) (*lane, int64) {
+	if announced >= 0 && announced <= smallReview {
+		return l.small, smallReview
+	}
+	return l.large, largestReview
+}
+
+// lane has room for so many reviews, and for fewer of one source.
+type lane struct {
+	all  chan struct{}
+	each int
+
+	mu      sync.Mutex
+	sources map[string]*place // of those that read or wait
+}
+
+type place struct {
+	own   chan struct{}
+	users int
+}
+
+func newLane(all, each int) *lane {
+	return &lane{all: make(chan struct{}, all), each: each, sources: map[string]*place{}}
+}
+
+// take waits for room, as long as the API server waits for an answer.
+func (l *lane) take(ctx context.Context, source string) (leave func(), err error) {
+	p := l.arrive(source)
+	select {
+	case p.own <- struct{}{}:
+	case <-ctx.Done():
+		l.depart(source, p)
+		return nil, errBusy
+	}
+	select {
+	case l.all <- struct{}{}:
+	case <-ctx.Done():
+		<-p.own
+		l.depart(source, p)
+		return nil, errBusy
+	}
+	return func() {
+		<-l.all
+		<-p.own
+		l.depart(source, p)
+	}, nil
+}
+
+func (l *lane) arrive(source string) *place {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.sources[source]
+	if p == nil {
+		p = &place{own: make(chan struct{}, l.each)}
+		l.sources[source] = p
+	}
+	p.users++
+	return p
+}
+
+func (l *lane) depart(source string, p *place) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p.users--; p.users == 0 {
+		delete(l.sources, source)
+	}
+}

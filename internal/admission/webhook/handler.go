@@ -1,0 +1,138 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/kube/guard"
+)
+
+// answer is mutate or validate of a reviewer.
+type answer func(context.Context, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
+
+// handler speaks the API server's protocol around answers: /mutate, /validate.
+func (w *Webhook) handler(r *reviewer) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("POST "+mutatePath, w.reviews("mutate", r.mutate))
+	mux.Handle("POST "+validatePath, w.reviews("validate", r.validate))
+	return mux
+}
+
+// reviews answers every review, or fails with a status that the API server
+// takes for "no answer".
+func (w *Webhook) reviews(kind string, answer answer) http.Handler {
+	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
+		began := time.Now()
+		review, response, err := w.review(out, in, answer)
+		w.metrics.reviewed(kind, review.Request, response, err, time.Since(began))
+		if err != nil {
+			klog.FromContext(in.Context()).Error(err, "Review not answered", "kind", kind, "request", describe(review.Request))
+			guard.Refuse(out, statusOf(err), err.Error())
+			return
+		}
+		out.Header().Set("Content-Type", "application/json")
+		reply := admissionv1.AdmissionReview{
+			TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Response: response,
+		}
+		if err := json.NewEncoder(out).Encode(&reply); err != nil {
+			klog.FromContext(in.Context()).V(2).Info("Answer not sent", "kind", kind, "err", err)
+		}
+	})
+}
+
+func (w *Webhook) review(out http.ResponseWriter, in *http.Request, answer answer) (review admissionv1.AdmissionReview, _ *admissionv1.AdmissionResponse, _ error) {
+	ctx, cancel := withTimeoutOf(in)
+	defer cancel()
+	// A cold cache knows of no class and no annotation: what it would say is wrong.
+	select {
+	case <-w.warm:
+	case <-ctx.Done():
+		return review, nil, errCold
+	}
+	lane, longest := w.lanes.of(in.ContentLength)
+	leave, err := lane.take(ctx, guard.Source(in.RemoteAddr))
+	if err != nil {
+		return review, nil, err
+	}
+	defer leave()
+	// Nobody waits for the answer to a body that comes later than that.
+	if deadline, ok := ctx.Deadline(); ok {
+		connection := http.NewResponseController(out)
+		_ = connection.SetReadDeadline(deadline)
+		_ = connection.SetWriteDeadline(deadline.Add(answerEarly))
+	}
+	body, err := io.ReadAll(io.LimitReader(in.Body, longest+1))
+	if err != nil {
+		return review, nil, badRequest{fmt.Errorf("read the review: %w", err)}
+	}
+	if int64(len(body)) > longest {
+		return review, nil, badRequest{fmt.Errorf("review of more than %d bytes", longest)}
+	}
+	if err := json.Unmarshal(body, &review); err != nil {
+		return review, nil, badRequest{fmt.Errorf("read the review: %w", err)}
+	}
+	if review.Request == nil || review.APIVersion != "admission.k8s.io/v1" {
+		return review, nil, badRequest{fmt.Errorf("%q: must be an AdmissionReview of admission.k8s.io/v1 with a request", review.APIVersion)}
+	}
+	response, err := answer(ctx, review.Request)
+	if err != nil {
+		return review, nil, err
+	}
+	response.UID = review.Request.UID
+	if !response.Allowed {
+		klog.FromContext(ctx).V(2).Info("Refused", "request", describe(review.Request), "reason", response.Result.Message)
+	}
+	return review, response, nil
+}
+
+// answerEarly is how long before the API server gives up an answer is given up.
+const answerEarly = 100 * time.Millisecond
+
+// withTimeoutOf is the request's context, ended shortly before the API server,
+// which says how long it waits, stops to.
+func withTimeoutOf(in *http.Request) (context.Context, context.CancelFunc) {
+	timeout, err := time.ParseDuration(in.URL.Query().Get("timeout"))
+	if err != nil || timeout > 30*time.Second {
+		timeout = 10 * time.Second
+	}
+	return context.WithTimeout(in.Context(), max(timeout-answerEarly, timeout/2))
+}
+
+type badRequest struct{ error }
+
+var errCold = fmt.Errorf("not yet ready to handle request: the caches are not filled")
+
+func statusOf(err error) int {
+	switch {
+	case err == errCold, err == errBusy:
+		return http.StatusServiceUnavailable
+	case isBadRequest(err):
+		return http.StatusBadRequest
+	}
+	return http.StatusInternalServerError
+}
+
+func isBadRequest(err error) bool {
+	_, bad := err.(badRequest)
+	return bad
+}
+
+// describe is for the log.
+func describe(request *admissionv1.AdmissionRequest) string {
+	if request == nil {
+		return "unreadable"
+	}
+	name := request.Name
+	if request.Namespace != "" {
+		name = request.Namespace + "/" + name
+	}
+	return fmt.Sprintf("%s %s %s", request.Operation, request.Resource.Resource, name)
+}

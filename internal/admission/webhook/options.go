@@ -1,0 +1,135 @@
+package webhook
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/spf13/pflag"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/berth-k8s/berth/internal/admission"
+)
+
+// Options are the command's flags. DefaultOptions are complete.
+type Options struct {
+	Address string // of the webhook, HTTPS; port 0 takes a free one
+	Health  string // of the health and metrics endpoints, plain HTTP; "" for none
+
+	// ClientCAFile has who signed the certificates of those that may ask for
+	// reviews; "" lets everybody. API servers show one only if their
+	// --admission-control-config-file says which.
+	ClientCAFile string
+
+	// Namespace holds the Secret with the certificates and the Service; no
+	// webhook is called for pods in it.
+	Namespace string
+	Service   string
+	// AdvertiseHost is where API servers reach the webhook if not through the
+	// Service; the port is Address's. For a webhook outside the cluster.
+	AdvertiseHost string
+
+	// Register writes the webhook configurations; else those that are there get
+	// the certificate authority only.
+	Register bool
+	// FailurePolicy is what becomes of a pod when no replica answers.
+	FailurePolicy string
+	// Timeout is how long an API server waits, in whole seconds.
+	Timeout time.Duration
+	// ExcludeNamespaces besides Namespace.
+	ExcludeNamespaces []string
+
+	// CertificateLifetime is the serving certificate's.
+	CertificateLifetime time.Duration
+	// ShutdownDelay is how long the webhook still serves when it is not ready
+	// any more, until nobody asks it.
+	ShutdownDelay time.Duration
+
+	Rules admission.Config
+	// Clock is for tests; nil is the machine's.
+	Clock clock.WithTicker
+}
+
+// DefaultOptions returns the defaults of the flags.
+func DefaultOptions() Options {
+	return Options{
+		Address:             "0.0.0.0:9443",
+		Health:              "127.0.0.1:10360",
+		Namespace:           "berth-system",
+		Service:             "berth-webhook",
+		Register:            true,
+		FailurePolicy:       string(admissionregistrationv1.Ignore),
+		Timeout:             2 * time.Second,
+		ExcludeNamespaces:   []string{"kube-system", "kube-node-lease"},
+		CertificateLifetime: 90 * 24 * time.Hour,
+		ShutdownDelay:       5 * time.Second,
+		Rules:               admission.Config{NotReadySeconds: new(int64(300)), UnreachableSeconds: new(int64(300))},
+	}
+}
+
+// AddFlags adds the flags, with o as defaults.
+func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.Address, "bind-address", o.Address, "address of the webhook, HTTPS; port 0 takes a free one")
+	flags.StringVar(&o.Health, "health-bind-address", o.Health,
+		"address of /healthz, /livez, /readyz and /metrics, plain HTTP; port 0 takes a free one, empty is none")
+	flags.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile,
+		"answer only who has a client certificate signed by one of these; API servers show one if their --admission-control-config-file names it (default: everybody who reaches the port)")
+	flags.StringVarP(&o.Namespace, "namespace", "n", o.Namespace, "namespace of the webhook's Service and of the Secret with its certificates; pods in it are left alone")
+	flags.StringVar(&o.Service, "service", o.Service, "name of the Service, of the Secret and of the webhook configurations")
+	flags.StringVar(&o.AdvertiseHost, "advertise-host", o.AdvertiseHost, "name or address at which API servers reach a webhook outside the cluster, instead of the Service")
+	flags.BoolVar(&o.Register, "register", o.Register, "write the webhook configurations; else only keep the certificate authority in those that are there")
+	flags.StringVar(&o.FailurePolicy, "failure-policy", o.FailurePolicy, "what becomes of a pod when the webhook does not answer: Ignore creates it without the rules, Fail refuses it")
+	flags.DurationVar(&o.Timeout, "timeout", o.Timeout, "how long an API server waits for the webhook, 1s to 30s")
+	flags.StringSliceVar(&o.ExcludeNamespaces, "exclude-namespaces", o.ExcludeNamespaces, "further namespaces whose pods are left alone")
+	flags.DurationVar(&o.CertificateLifetime, "certificate-lifetime", o.CertificateLifetime, "how long a serving certificate is valid; it is renewed when two thirds are over")
+	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", o.ShutdownDelay, "how long to go on serving after SIGTERM, not ready, until no API server asks this replica any more")
+	flags.Int64Var(o.Rules.NotReadySeconds, "default-not-ready-toleration-seconds", *o.Rules.NotReadySeconds, "how long a pod that says nothing stays on a node that is not ready")
+	flags.Int64Var(o.Rules.UnreachableSeconds, "default-unreachable-toleration-seconds", *o.Rules.UnreachableSeconds, "the same for a node that is unreachable")
+}
+
+// shortestLifetime leaves time to renew, whatever the clocks say.
+const shortestLifetime = 10 * time.Second
+
+// Validate says what is wrong with the options, by flag.
+func (o *Options) Validate() error {
+	if _, _, err := net.SplitHostPort(o.Address); err != nil {
+		return fmt.Errorf("--bind-address: %q: must be address:port", o.Address)
+	}
+	if o.Namespace == "" || o.Service == "" {
+		return fmt.Errorf("--namespace and --service: must not be empty")
+	}
+	switch admissionregistrationv1.FailurePolicyType(o.FailurePolicy) {
+	case admissionregistrationv1.Ignore, admissionregistrationv1.Fail:
+	default:
+		return fmt.Errorf("--failure-policy: %q: must be Ignore or Fail", o.FailurePolicy)
+	}
+	if o.Timeout < time.Second || o.Timeout > 30*time.Second || o.Timeout%time.Second != 0 {
+		return fmt.Errorf("--timeout: %v: must be whole seconds, 1s to 30s", o.Timeout)
+	}
+	if o.CertificateLifetime < shortestLifetime {
+		return fmt.Errorf("--certificate-lifetime: %v: must be at least %v", o.CertificateLifetime, shortestLifetime)
+	}
+	if o.ShutdownDelay < 0 {
+		return fmt.Errorf("--shutdown-delay: %v: must not be negative", o.ShutdownDelay)
+	}
+	if n := o.Rules.NotReadySeconds; n != nil && *n < 0 {
+		return fmt.Errorf("--default-not-ready-toleration-seconds: %d: must be zero or more", *n)
+	}
+	if u := o.Rules.UnreachableSeconds; u != nil && *u < 0 {
+		return fmt.Errorf("--default-unreachable-toleration-seconds: %d: must be zero or more", *u)
+	}
+	return nil
+}
+
+// names are those at which API servers reach the webhook, for its certificate.
+func (o *Options) names() []string {
+	names := []string{
+		o.Service + "." + o.Namespace + ".svc",
+		o.Service + "." + o.Namespace + ".svc.cluster.local",
+	}
+	if o.AdvertiseHost != "" {
+		names = append(names, o.AdvertiseHost)
+	}
+	return names
+}

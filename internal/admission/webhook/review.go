@@ -1,0 +1,216 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/admission/live"
+)
+
+// reviewer answers reviews: it brings what the API server sent to the rules,
+// and what they changed back as a patch. An error is no answer: the API server
+// then does what the failure policy says.
+type reviewer struct {
+	rules  admission.Config
+	caches *live.Caches
+	now    func() time.Time
+}
+
+// mutate applies the rules that change an object.
+func (r *reviewer) mutate(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	switch resourceOf(request) {
+	case "pods":
+		pod, old, err := pods(request)
+		if err != nil {
+			return nil, err
+		}
+		before, err := podFields(pod)
+		if err != nil {
+			return nil, err
+		}
+		if err := admission.Change(r.rules, r.caches.For(ctx), pod, old); err != nil {
+			return refusal(pod, err)
+		}
+		after, err := podFields(pod)
+		if err != nil {
+			return nil, err
+		}
+		return patched(before, after)
+	case "nodes":
+		return r.mutateNode(request)
+	}
+	return allowed(), nil
+}
+
+func (r *reviewer) mutateNode(request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	var node corev1.Node
+	var old *corev1.Node
+	if err := json.Unmarshal(request.Object.Raw, &node); err != nil {
+		return nil, fmt.Errorf("read node: %w", err)
+	}
+	before, err := nodeFields(&node)
+	if err != nil {
+		return nil, err
+	}
+	if request.Operation == admissionv1.Create {
+		admission.Node(&node)
+	} else {
+		old = &corev1.Node{}
+		if err := json.Unmarshal(request.OldObject.Raw, old); err != nil {
+			return nil, fmt.Errorf("read stored node: %w", err)
+		}
+	}
+	admission.NoteTaintTimes(&node, old, r.now())
+	after, err := nodeFields(&node)
+	if err != nil {
+		return nil, err
+	}
+	return patched(before, after)
+}
+
+// validate asks the rules that only refuse.
+func (r *reviewer) validate(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	switch resourceOf(request) {
+	case "pods":
+		pod, old, err := pods(request)
+		if err != nil {
+			return nil, err
+		}
+		if err := admission.Judge(r.rules, r.caches.For(ctx), pod, old); err != nil {
+			return refusal(pod, err)
+		}
+	case "priorityclasses":
+		var class schedulingv1.PriorityClass
+		if err := json.Unmarshal(request.Object.Raw, &class); err != nil {
+			return nil, fmt.Errorf("read priority class: %w", err)
+		}
+		err := admission.PriorityClass(r.caches.Fresh(ctx), &class, request.Operation == admissionv1.Create)
+		if status := apierrors.APIStatus(nil); errors.As(err, &status) && apierrors.IsForbidden(err) {
+			return denied(status.Status()), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return allowed(), nil
+}
+
+// resourceOf is what the request is about; "" for what is no concern of the
+// webhook's, subresources among it.
+func resourceOf(request *admissionv1.AdmissionRequest) string {
+	if request.SubResource != "" || request.Operation != admissionv1.Create && request.Operation != admissionv1.Update {
+		return ""
+	}
+	switch request.Resource {
+	case metav1.GroupVersionResource{Version: "v1", Resource: "pods"}, metav1.GroupVersionResource{Version: "v1", Resource: "nodes"},
+		metav1.GroupVersionResource{Group: "scheduling.k8s.io", Version: "v1", Resource: "priorityclasses"}:
+		return request.Resource.Resource
+	}
+	return ""
+}
+
+// pods are the pod of the request and, of an update, the one that is stored.
+func pods(request *admissionv1.AdmissionRequest) (pod, old *corev1.Pod, err error) {
+	pod = &corev1.Pod{}
+	if err := json.Unmarshal(request.Object.Raw, pod); err != nil {
+		return nil, nil, fmt.Errorf("read pod: %w", err)
+	}
+	pod.Namespace = request.Namespace
+	if request.Operation == admissionv1.Update {
+		old = &corev1.Pod{}
+		if err := json.Unmarshal(request.OldObject.Raw, old); err != nil {
+			return nil, nil, fmt.Errorf("read stored pod: %w", err)
+		}
+	}
+	return pod, old, nil
+}
+
+func refusal(pod *corev1.Pod, err error) (*admissionv1.AdmissionResponse, error) {
+	var refused *admission.Refusal
+	if !errors.As(err, &refused) {
+		return nil, err
+	}
+	return denied(admission.StatusError(pod, err).Status()), nil
+}
+
+func denied(status metav1.Status) *admissionv1.AdmissionResponse {
+	return &admissionv1.AdmissionResponse{Result: &status}
+}
+
+func allowed() *admissionv1.AdmissionResponse { return &admissionv1.AdmissionResponse{Allowed: true} }
+
+// fieldValues are those that the rules may change, by their path, as they are sent.
+type fieldValues []struct {
+	path  string
+	value json.RawMessage // nil if it is absent
+}
+
+func podFields(pod *corev1.Pod) (fieldValues, error) {
+	spec := &pod.Spec
+	return encoded(map[string]any{
+		"affinity": spec.Affinity, "nodeSelector": spec.NodeSelector, "overhead": spec.Overhead, "preemptionPolicy": spec.PreemptionPolicy,
+		"priority": spec.Priority, "priorityClassName": spec.PriorityClassName, "tolerations": spec.Tolerations,
+	}, "affinity", "nodeSelector", "overhead", "preemptionPolicy", "priority", "priorityClassName", "tolerations")
+}
+
+func nodeFields(node *corev1.Node) (fieldValues, error) {
+	return encoded(map[string]any{"taints": node.Spec.Taints}, "taints")
+}
+
+func encoded(values map[string]any, order ...string) (fieldValues, error) {
+	result := make(fieldValues, len(order))
+	for i, name := range order {
+		data, err := json.Marshal(values[name])
+		if err != nil {
+			return nil, err
+		}
+		result[i].path = "/spec/" + name
+		if text := string(data); text != "null" && text != `""` && text != "[]" && text != "{}" {
+			result[i].value = data
+		}
+	}
+	return result, nil
+}
+
+type operation struct {
+	Op    string          `json:"op"`
+	Path  string          `json:"path"`
+	Value json.RawMessage `json:"value,omitempty"`
+}
+
+// patched is the answer that turns before into after. It names no field that
+// is to stay as it is, so that it can be applied to an object of any version of
+// the API, with fields that this program does not know.
+func patched(before, after fieldValues) (*admissionv1.AdmissionResponse, error) {
+	var patch []operation
+	for i, field := range after {
+		switch was := before[i].value; {
+		case bytes.Equal(was, field.value):
+		case field.value == nil:
+			patch = append(patch, operation{Op: "remove", Path: field.path})
+		default: // add replaces a member that is there
+			patch = append(patch, operation{Op: "add", Path: field.path, Value: field.value})
+		}
+	}
+	response := allowed()
+	if len(patch) == 0 {
+		return response, nil
+	}
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return nil, err
+	}
+	response.Patch, response.PatchType = data, new(admissionv1.PatchTypeJSONPatch)
+	return response, nil
+}

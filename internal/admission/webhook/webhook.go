@@ -1,0 +1,234 @@
+package webhook
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/berth-k8s/berth/internal/admission/live"
+	"github.com/berth-k8s/berth/internal/kube/guard"
+)
+
+// Webhook is one replica.
+type Webhook struct {
+	options Options
+	client  kubernetes.Interface
+	clock   clock.WithTicker
+	metrics *instruments
+	// lookups is a client for what strangers may cause to be looked up: it is in nobody's way.
+	lookups kubernetes.Interface
+	lanes   *lanes
+	clients *x509.CertPool // who may ask for reviews; nil is everybody
+
+	listener net.Listener
+	health   net.Listener // nil for none
+
+	serving atomic.Pointer[tls.Certificate]
+	warm    chan struct{} // closed when the caches are filled
+
+	ready   chan struct{} // closed when all is there and the configurations are written
+	leaving atomic.Bool   // shutting down
+}
+
+// New returns a webhook for the cluster of config. It listens already, so that
+// its addresses are known.
+func New(config *rest.Config, options Options) (*Webhook, error) {
+	if err := options.Validate(); err != nil {
+		return nil, err
+	}
+	options.Rules.AfterAPIServer = true
+	config = rest.CopyConfig(config)
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	lookups, err := guard.Client(config)
+	if err != nil {
+		return nil, err
+	}
+	w := &Webhook{options: options, client: client, lookups: lookups, lanes: newLanes(), clock: options.Clock, metrics: newInstruments(),
+		warm: make(chan struct{}), ready: make(chan struct{})}
+	if options.ClientCAFile != "" {
+		if w.clients, err = cert.NewPool(options.ClientCAFile); err != nil {
+			return nil, fmt.Errorf("--client-ca-file: %w", err)
+		}
+	}
+	if w.clock == nil {
+		w.clock = clock.RealClock{}
+	}
+	if w.listener, err = net.Listen("tcp", options.Address); err != nil {
+		return nil, fmt.Errorf("--bind-address: %w", err)
+	}
+	if options.Health != "" {
+		if w.health, err = net.Listen("tcp", options.Health); err != nil {
+			w.listener.Close()
+			return nil, fmt.Errorf("--health-bind-address: %w", err)
+		}
+	}
+	return w, nil
+}
+
+// Address is where reviews are answered.
+func (w *Webhook) Address() string { return w.listener.Addr().String() }
+
+// HealthAddress is that of the health and metrics endpoints, "" if there are none.
+func (w *Webhook) HealthAddress() string {
+	if w.health == nil {
+		return ""
+	}
+	return w.health.Addr().String()
+}
+
+func (w *Webhook) port() int { return w.listener.Addr().(*net.TCPAddr).Port }
+
+// Ready is closed when reviews are answered for the first time.
+func (w *Webhook) Ready() <-chan struct{} { return w.ready }
+
+// NotReady says what is missing before reviews are answered, "" if nothing is.
+func (w *Webhook) NotReady() string {
+	switch {
+	case w.leaving.Load():
+		return "shutting down"
+	case w.serving.Load() == nil:
+		return "no certificate yet"
+	case !isClosed(w.warm):
+		return "namespaces, priority classes and runtime classes are not known yet"
+	case !isClosed(w.ready):
+		return "the webhook configurations are not written yet"
+	}
+	return ""
+}
+
+// endLimit bounds how long reviews under way are waited for at the end: longer
+// than an API server waits for them.
+const endLimit = 30 * time.Second
+
+// Run serves until ctx ends, and then still for the shutdown delay.
+func (w *Webhook) Run(ctx context.Context) error {
+	running, end := context.WithCancel(context.WithoutCancel(ctx))
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	defer end()
+
+	factory := informers.NewSharedInformerFactory(w.client, 0)
+	reviewer := &reviewer{rules: w.options.Rules, caches: live.NewCaches(w.lookups, factory), now: w.clock.Now}
+	factory.Start(running.Done())
+	defer factory.Shutdown()
+	defer end()
+	parts.Go(func() {
+		factory.WaitForCacheSync(running.Done())
+		if running.Err() == nil {
+			close(w.warm)
+		}
+	})
+	parts.Go(func() { w.keep(running) })
+
+	servers := []*http.Server{w.server(w.handler(reviewer))}
+	failed := make(chan error, 2)
+	parts.Go(func() { failed <- servers[0].ServeTLS(guard.Bound(w.listener, connections), "", "") })
+	if w.health != nil {
+		servers = append(servers, guard.Server(w.endpoints()))
+		parts.Go(func() { failed <- servers[1].Serve(guard.Bound(w.health, guard.Ports)) })
+	}
+
+	var err error
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+		w.leaving.Store(true)
+		klog.FromContext(ctx).Info("Shutting down: not ready any more", "delay", w.options.ShutdownDelay)
+		select {
+		case <-time.After(w.options.ShutdownDelay):
+		case err = <-failed:
+		}
+	}
+	ending, cancel := context.WithTimeout(running, endLimit)
+	defer cancel()
+	for _, server := range servers {
+		err = errors.Join(err, server.Shutdown(ending))
+	}
+	return err
+}
+
+func (w *Webhook) server(handler http.Handler) *http.Server {
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			if serving := w.serving.Load(); serving != nil {
+				return serving, nil
+			}
+			return nil, errors.New("no certificate yet")
+		},
+	}
+	if w.clients != nil {
+		config.ClientCAs, config.ClientAuth = w.clients, tls.RequireAndVerifyClientCert
+		handler = admitted(handler)
+	}
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: guard.SendTime,
+		IdleTimeout:       5 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ConnContext:       guard.ConnContext,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: streams, MaxReceiveBufferPerConnection: buffered, MaxReceiveBufferPerStream: buffered},
+		TLSConfig:         config,
+		// Handshakes that fail are of interest when certificates are, and noise
+		// from port scans else.
+		ErrorLog: log.New(logWriter{}, "", 0),
+	}
+}
+
+// admitted callers have shown a certificate, and are no strangers.
+func admitted(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
+		if !guard.Admit(in) {
+			guard.Refuse(out, http.StatusServiceUnavailable, "too many connections are open")
+			return
+		}
+		next.ServeHTTP(out, in)
+	})
+}
+
+type logWriter struct{}
+
+func (logWriter) Write(line []byte) (int, error) {
+	klog.V(2).InfoS("Connection failed", "err", string(line))
+	return len(line), nil
+}
+
+func isClosed(channel <-chan struct{}) bool {
+	select {
+	case <-channel:
+		return true
+	default:
+		return false
+	}
+}
+
+// Fingerprint is the serving certificate's, "" if there is none yet.
+func (w *Webhook) Fingerprint() string {
+	serving := w.serving.Load()
+	if serving == nil {
+		return ""
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(serving.Certificate[0]))
+}

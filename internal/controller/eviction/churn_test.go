@@ -1,0 +1,107 @@
+package eviction_test
+
+import (
+	"flag"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/controller/eviction/faultapi"
+)
+
+var (
+	seeds = flag.Int("eviction.seeds", 10_000, "number of random lives of a cluster to run")
+	seed  = flag.Uint64("eviction.seed", 0, "run only this seed, and tell what happens")
+)
+
+// TestEveryLifeEndsRight runs lives of a small cluster in which everything
+// fails that can: at the end no pod is there that had to go, none went without
+// a reason, and none went later than the faults excuse.
+func TestEveryLifeEndsRight(t *testing.T) {
+	if *seed != 0 {
+		w := faultapi.New(*seed)
+		w.Trace = func(at time.Time, what string) { t.Logf("%9.3fs %s", at.Sub(faultapi.Begin).Seconds(), what) }
+		for _, wrong := range faultapi.Churn(w) {
+			t.Error(wrong)
+		}
+		return
+	}
+	var deleted, refused, averted atomic.Int64
+	eachSeed(*seeds, func(seed uint64) bool {
+		w := faultapi.New(seed)
+		wrong := faultapi.Churn(w)
+		deleted.Add(int64(w.Deleted))
+		refused.Add(int64(w.Refusals))
+		averted.Add(int64(w.Core().Stats().Averted))
+		if len(wrong) > 0 {
+			t.Errorf("seed %d: %s\n  again with: go test ./eviction -run %s -v -eviction.seed=%d", seed, wrong[0], t.Name(), seed)
+		}
+		return !t.Failed()
+	})
+	t.Logf("%d lives: %d pods evicted, %d requests failed, %d evictions averted by the live state",
+		*seeds, deleted.Load(), refused.Load(), averted.Load())
+	if deleted.Load() == 0 || refused.Load() == 0 || averted.Load() == 0 {
+		t.Error("the lives are too quiet to show anything")
+	}
+}
+
+// TestFlappingTaintEndsRight is W15 at every spacing, with late watches and
+// deletes that fail.
+func TestFlappingTaintEndsRight(t *testing.T) {
+	var deleted atomic.Int64
+	eachSeed(100_000, func(seed uint64) bool {
+		w := faultapi.New(seed)
+		wrong := faultapi.Flap(w)
+		deleted.Add(int64(w.Deleted))
+		if len(wrong) > 0 {
+			t.Errorf("seed %d: %s", seed, wrong[0])
+		}
+		return !t.Failed()
+	})
+	t.Logf("of 100000 pods %d were evicted", deleted.Load())
+}
+
+// TestEachSafeguardIsNeeded takes the safeguards out one by one; among the same
+// lives at least one must then end wrong.
+func TestEachSafeguardIsNeeded(t *testing.T) {
+	for _, safeguard := range eviction.Safeguards {
+		t.Run(safeguard, func(t *testing.T) {
+			var found atomic.Uint64
+			eachSeed(10_000, func(seed uint64) bool {
+				w := faultapi.New(seed)
+				w.NewCore = func() *eviction.Core { return eviction.New(eviction.Options{}).Break(safeguard) }
+				if wrong := faultapi.Churn(w); len(wrong) > 0 && found.CompareAndSwap(0, seed) {
+					t.Logf("seed %d: %s", seed, wrong[0])
+				}
+				return found.Load() == 0
+			})
+			if found.Load() == 0 {
+				t.Error("nothing went wrong without it")
+			}
+		})
+	}
+}
+
+// eachSeed runs the seeds from 1 on on all processors until one says stop.
+func eachSeed(n int, run func(seed uint64) (goOn bool)) {
+	var next atomic.Uint64
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for !stop.Load() {
+				seed := next.Add(1)
+				if seed > uint64(n) {
+					return
+				}
+				if !run(seed) {
+					stop.Store(true)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,114 @@
+package eviction
+
+import (
+	"math"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// Held is a NoExecute taint that a node has, and since when.
+type Held struct {
+	Taint v1.Taint
+	Since time.Time
+	// Turned is set if the taint is not-ready or unreachable and took the
+	// other's place: when it did. Since is then when the first of them came.
+	Turned time.Time
+
+	written    time.Time // Since by the clock of those who write times into objects
+	said       time.Time // what an object said of it, zero if none did
+	saidTurned time.Time // what an object said of Turned
+}
+
+// ID names the taint within its node: key=value:NoExecute.
+func (h Held) ID() string { return h.Taint.ToString() }
+
+// Due says when a pod has to go. The zero Due is a pod that may stay.
+type Due struct {
+	At    time.Time
+	Taint v1.Taint // the taint that asks for it first
+}
+
+// Stays reports that no taint asks the pod to go.
+func (d Due) Stays() bool { return d.Taint.Key == "" }
+
+// By reports that the pod has to go now or earlier.
+func (d Due) By(now time.Time) bool { return !d.Stays() && !d.At.After(now) }
+
+func (d Due) String() string {
+	if d.Stays() {
+		return "stays"
+	}
+	return "due " + d.At.UTC().Format(time.TimeOnly) + " for " + d.Taint.ToString()
+}
+
+// same reports whether two deadlines ask for the same thing.
+func (d Due) same(o Due) bool {
+	return d.Stays() == o.Stays() && d.At.Equal(o.At) && d.Taint.MatchTaint(&o.Taint) && d.Taint.Value == o.Taint.Value
+}
+
+// Deadline is when a pod with these tolerations, bound to its node at that
+// time, has to go because of these taints.
+//
+// Per taint the first toleration that matches counts, not the longest (as
+// upstream): none means at once, one without seconds for ever, else that many
+// seconds after the taint was added or the pod was bound, whichever was later.
+// Over all taints the earliest deadline counts.
+func Deadline(tolerations []v1.Toleration, bound time.Time, taints []Held) Due {
+	var least Due
+	for _, held := range taints {
+		stay, ends := tolerated(&held.Taint, tolerations)
+		if !ends {
+			continue
+		}
+		at := later(held.Since, bound).Add(stay)
+		if held.Turned.After(held.Since) {
+			at = later(held.Turned, bound).Add(stay)
+			if before, ends := tolerated(opposite(&held.Taint), tolerations); ends {
+				at = earlier(at, later(held.Since, bound).Add(max(stay, before)))
+			}
+		}
+		if least.Stays() || at.Before(least.At) {
+			least = Due{At: at, Taint: held.Taint}
+		}
+	}
+	return least
+}
+
+// tolerated is for how long a pod stays in spite of the taint, if that ends.
+func tolerated(taint *v1.Taint, tolerations []v1.Toleration) (stay time.Duration, ends bool) {
+	toleration := rules.TolerationOf(taint, tolerations)
+	switch {
+	case toleration == nil:
+		return 0, true
+	case toleration.TolerationSeconds == nil:
+		return 0, false
+	}
+	return duration(*toleration.TolerationSeconds)
+}
+
+// opposite is unreachable for not-ready and the reverse, nil for other taints.
+func opposite(taint *v1.Taint) *v1.Taint {
+	switch taint.Key {
+	case v1.TaintNodeNotReady:
+		return &v1.Taint{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoExecute}
+	case v1.TaintNodeUnreachable:
+		return &v1.Taint{Key: v1.TaintNodeNotReady, Effect: v1.TaintEffectNoExecute}
+	}
+	return nil
+}
+
+// duration turns tolerationSeconds into a time to stay. Zero and less is at
+// once. More than a Duration holds (292 years) has no end: upstream lets it
+// overflow into "at once".
+func duration(seconds int64) (stay time.Duration, ends bool) {
+	if seconds <= 0 {
+		return 0, true
+	}
+	if seconds > math.MaxInt64/int64(time.Second) {
+		return 0, false
+	}
+	return time.Duration(seconds) * time.Second, true
+}

@@ -1,0 +1,140 @@
+package faultapi
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+)
+
+// feed is a watch: it shows every change in order, later or at once, until it
+// is cut; then it goes on where it was, or lists again.
+type feed struct {
+	world *World
+	list  func()
+
+	cut       int       // how often it was cut: what was under way then is lost
+	broken    bool      // between a cut and what follows it
+	last      time.Time // when the last change is shown
+	unshown   []change  // changes not shown yet
+	Delay     time.Duration
+	HoldUntil time.Time // nothing is shown before
+}
+
+type change struct {
+	show func()
+}
+
+func (f *feed) show(do func()) {
+	if f.world.core == nil {
+		return
+	}
+	f.unshown = append(f.unshown, change{do})
+	if !f.broken {
+		f.schedule()
+	}
+}
+
+// schedule has the next unshown change shown when its time comes.
+func (f *feed) schedule() {
+	w := f.world
+	at := w.Now.Add(time.Millisecond)
+	if f.Delay > 0 {
+		at = at.Add(w.between(0, f.Delay))
+	}
+	at = latest(at, f.last, f.HoldUntil)
+	f.last = at
+	cut := f.cut
+	w.After(at.Sub(w.Now), func() {
+		if f.cut == cut && len(f.unshown) > 0 {
+			next := f.unshown[0]
+			f.unshown = f.unshown[1:]
+			next.show()
+		}
+	})
+}
+
+// Cut breaks the watch. It comes back after a while: with the changes that it
+// missed, or with a list.
+func (f *feed) Cut(wait time.Duration, lists bool) {
+	w := f.world
+	if w.core == nil || f.broken {
+		return
+	}
+	f.broken = true
+	f.cut++
+	f.last = time.Time{}
+	cut := f.cut
+	w.After(wait, func() {
+		if f.cut != cut || w.core == nil {
+			return
+		}
+		if lists {
+			f.relist()
+			return
+		}
+		f.broken = false
+		for range f.unshown {
+			f.schedule()
+		}
+	})
+}
+
+func (f *feed) lose() {
+	f.cut++
+	f.unshown, f.last, f.broken = nil, time.Time{}, false
+}
+
+func (f *feed) relist() {
+	f.lose()
+	f.list()
+}
+
+// CutPods and CutNodes break a watch.
+func (w *World) CutPods(wait time.Duration, lists bool)  { w.podFeed.Cut(wait, lists) }
+func (w *World) CutNodes(wait time.Duration, lists bool) { w.nodeFeed.Cut(wait, lists) }
+
+// DelayWatches has each change shown up to that much later.
+func (w *World) DelayWatches(pods, nodes time.Duration) {
+	w.podFeed.Delay, w.nodeFeed.Delay = pods, nodes
+}
+
+// HoldNodes shows no change of a node until then.
+func (w *World) HoldNodes(until time.Time) { w.nodeFeed.HoldUntil = until }
+
+func (w *World) listPods() {
+	w.step(eviction.PodsListing{})
+	for _, p := range sorted(w.pods, byName) {
+		w.step(eviction.PodSeen{Pod: p.Pod})
+	}
+	w.step(eviction.PodsListed{})
+}
+
+func (w *World) listNodes() {
+	w.step(eviction.NodesListing{})
+	for _, n := range sorted(w.nodes, cmp.Compare[string]) {
+		n.becomesDoubtful(w.Now)
+		n.unseen = false
+		w.step(eviction.NodeSeen{Node: n.Node})
+	}
+	w.step(eviction.NodesListed{})
+}
+
+func byName(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }
+
+// sorted keeps the order of a map out of what happens.
+func sorted[K comparable, V any](m map[K]V, order func(a, b K) int) []V {
+	var values []V
+	for _, k := range slices.SortedFunc(maps.Keys(m), order) {
+		values = append(values, m[k])
+	}
+	return values
+}
+
+func latest(times ...time.Time) time.Time {
+	return slices.MaxFunc(times, time.Time.Compare)
+}

@@ -1,0 +1,233 @@
+package faultapi
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+)
+
+// Node is a node with the truth about its taints.
+type Node struct {
+	eviction.Node
+	since       map[string]time.Time // when each taint really came
+	doubtful    map[string]time.Time // no later than this a controller may think it came
+	written     time.Time            // when the list of taints was last written
+	unseen      bool                 // the list was written since a controller last saw it
+	noteTrouble time.Time            // when a note was last prevented, or became necessary
+}
+
+// Pod is a pod with the truth about its end.
+type Pod struct {
+	eviction.Pod
+	Grace time.Duration
+	// justified is the last moment at which it had to go, if that is past.
+	justified time.Time
+	refuse    int // deletes of it that a webhook will refuse
+}
+
+func (w *World) touch() string {
+	w.rev++
+	return strconv.Itoa(w.rev)
+}
+
+// AddNode creates a node without taints.
+func (w *World) AddNode(name string) {
+	if w.nodes[name] != nil {
+		return
+	}
+	n := &Node{since: map[string]time.Time{}, doubtful: map[string]time.Time{}}
+	n.Name, n.UID = name, w.nextUID(name)
+	n.written = w.Now
+	w.nodes[name] = n
+	w.showNode(n)
+}
+
+// RemoveNode deletes a node; its pods stay until somebody collects them.
+func (w *World) RemoveNode(name string) {
+	n := w.nodes[name]
+	if n == nil {
+		return
+	}
+	w.justify(name)
+	delete(w.nodes, name)
+	w.nodeFeed.show(func() { w.step(eviction.NodeGone{Name: name}) })
+}
+
+// HasTaint reports whether the node is there and has a taint of that key.
+func (w *World) HasTaint(node, key string) bool {
+	n := w.nodes[node]
+	return n != nil && slices.ContainsFunc(n.Taints, func(t v1.Taint) bool { return t.Key == key })
+}
+
+// Taint puts a NoExecute taint on a node; stamped writes its timeAdded, as a
+// controller does and kubectl does not.
+func (w *World) Taint(node, key, value string, stamped bool) {
+	n := w.nodes[node]
+	if n == nil || w.HasTaint(node, key) {
+		return
+	}
+	w.justify(node)
+	taint := v1.Taint{Key: key, Value: value, Effect: v1.TaintEffectNoExecute}
+	if stamped {
+		taint.TimeAdded = &metav1.Time{Time: w.Now.Truncate(time.Second)}
+	}
+	n.since[taint.ToString()] = w.Now
+	n.doubtful[taint.ToString()] = w.Now
+	w.write(n, append(slices.Clone(n.Taints), taint))
+}
+
+// Untaint takes the taint of that key off a node.
+func (w *World) Untaint(node, key string) {
+	n := w.nodes[node]
+	if n == nil || !w.HasTaint(node, key) {
+		return
+	}
+	w.justify(node)
+	w.write(n, slices.DeleteFunc(slices.Clone(n.Taints), func(t v1.Taint) bool { return t.Key == key }))
+}
+
+func (w *World) write(n *Node, taints []v1.Taint) {
+	w.trace("node %s taints: %s", n.Name, describe(taints))
+	n.Taints, n.written, n.unseen, n.noteTrouble = taints, w.Now, true, w.Now
+	// The API server keeps this time in whole seconds.
+	n.Witness = w.Now.Truncate(time.Second)
+	if w.core == nil {
+		n.becomesDoubtful(w.Now)
+	}
+	w.showNode(n)
+}
+
+func describe(taints []v1.Taint) string {
+	if len(taints) == 0 {
+		return "none"
+	}
+	var words []string
+	for _, t := range taints {
+		words = append(words, t.ToString())
+	}
+	return strings.Join(words, " ")
+}
+
+// becomesDoubtful is what happens to what a controller may know when it did
+// not see the list being written, or died before it could leave a note of it:
+// then every taint without a time of its own may be as young as that writing.
+func (n *Node) becomesDoubtful(now time.Time) {
+	if !n.unseen && now.Sub(n.noteTrouble) > 10*time.Second {
+		return
+	}
+	for _, t := range n.Taints {
+		if t.TimeAdded.IsZero() {
+			n.doubtful[t.ToString()] = n.written
+		}
+	}
+}
+
+func (w *World) showNode(n *Node) {
+	n.ResourceVersion = w.touch()
+	seen, written := n.Node, n.written
+	w.nodeFeed.show(func() {
+		if n.written.Equal(written) {
+			n.unseen = false
+		}
+		w.step(eviction.NodeSeen{Node: seen})
+	})
+}
+
+// Heartbeat writes a node's status, which changes nothing here.
+func (w *World) Heartbeat(node string) {
+	if n := w.nodes[node]; n != nil {
+		w.showNode(n)
+	}
+}
+
+// AddPod creates a pod on a node, unless its name is taken.
+func (w *World) AddPod(name, node string, tolerations []v1.Toleration) *Pod {
+	key := types.NamespacedName{Namespace: "default", Name: name}
+	if w.pods[key] != nil {
+		return nil
+	}
+	p := &Pod{}
+	p.Name, p.UID, p.Node, p.Tolerations = key, w.nextUID(name), node, tolerations
+	p.Bound, p.ResourceVersion = w.Now.Truncate(time.Second), w.touch()
+	w.pods[key] = p
+	w.trace("pod %s created on %s, tolerates %s", p.UID, node, tolerates(tolerations))
+	w.showPod(p)
+	return p
+}
+
+// PodNamed returns the pod that has the name now.
+func (w *World) PodNamed(name string) *Pod {
+	return w.pods[types.NamespacedName{Namespace: "default", Name: name}]
+}
+
+// Edit replaces a pod's tolerations.
+func (w *World) Edit(name string, tolerations []v1.Toleration) {
+	if p := w.PodNamed(name); p != nil {
+		w.justifyPod(p)
+		w.trace("pod %s tolerates %s", p.UID, tolerates(tolerations))
+		p.Tolerations, p.ResourceVersion = tolerations, w.touch()
+		w.showPod(p)
+	}
+}
+
+// Touch writes a pod's status, which changes nothing here.
+func (w *World) Touch(name string) {
+	if p := w.PodNamed(name); p != nil {
+		p.ResourceVersion = w.touch()
+		w.showPod(p)
+	}
+}
+
+// RefuseDeletes has a webhook refuse that many deletes of the pod.
+func (w *World) RefuseDeletes(name string, times int) {
+	if p := w.PodNamed(name); p != nil {
+		p.refuse = times
+	}
+}
+
+func (w *World) showPod(p *Pod) {
+	seen := p.Pod
+	w.podFeed.show(func() { w.step(eviction.PodSeen{Pod: seen}) })
+}
+
+// Terminate is a delete carried out: the pod is leaving, then gone.
+func (w *World) Terminate(p *Pod) {
+	if p.Terminating {
+		return
+	}
+	p.Terminating, p.ResourceVersion = true, w.touch()
+	w.showPod(p)
+	w.After(p.Grace, func() { w.remove(p) })
+}
+
+func (w *World) remove(p *Pod) {
+	if w.pods[p.Name] != p {
+		return
+	}
+	delete(w.pods, p.Name)
+	w.trace("pod %s gone", p.UID)
+	name, uid := p.Name, p.UID
+	w.podFeed.show(func() { w.step(eviction.PodGone{Name: name, UID: uid}) })
+}
+
+func tolerates(tolerations []v1.Toleration) string {
+	if len(tolerations) == 0 {
+		return "nothing"
+	}
+	var words []string
+	for _, t := range tolerations {
+		word := t.Key + ":" + string(t.Effect)
+		if t.TolerationSeconds != nil {
+			word += " " + strconv.FormatInt(*t.TolerationSeconds, 10) + "s"
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, ", ")
+}

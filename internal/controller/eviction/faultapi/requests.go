@@ -1,0 +1,198 @@
+package faultapi
+
+import (
+	"time"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+)
+
+// Faults says what fails, and until when.
+type Faults struct {
+	Until time.Time
+	// Lost, Unanswered and Refused are how likely a request is lost before it
+	// is carried out, is carried out and never answered, or is turned down.
+	Lost, Unanswered, Refused float64
+	// Slow is how late a request may arrive, and its answer; SlowChance how
+	// likely it is late at all.
+	Slow       time.Duration
+	SlowChance float64
+	// Down is an outage: no request arrives.
+	DownFrom, DownTo time.Time
+	// LostAnswers is the number of deletes whose answers are lost.
+	LostAnswers int
+}
+
+const timeout = 2 * time.Second // after which the controller gives a request up
+
+func (w *World) faulty() bool { return w.Now.Before(w.Faults.Until) }
+
+func (w *World) down() bool {
+	return !w.Now.Before(w.Faults.DownFrom) && w.Now.Before(w.Faults.DownTo)
+}
+
+// carryOut sends a request on its way.
+func (w *World) carryOut(action eviction.Action) {
+	if w.Trace != nil {
+		w.trace("%s", action)
+	}
+	switch a := action.(type) {
+	case eviction.Record:
+		if a.Cancels {
+			w.Cancelled++
+		}
+	case eviction.ReadNode:
+		w.send(a.Ticket, func() eviction.Answered { return w.readNode(a) })
+	case eviction.ReadPod:
+		w.send(a.Ticket, func() eviction.Answered { return w.readPod(a) })
+	case eviction.Mark:
+		w.send(a.Ticket, func() eviction.Answered { return w.mark(a) })
+	case eviction.Delete:
+		w.checkSent(a.Name, a.UID)
+		if w.Faults.LostAnswers > 0 {
+			w.Faults.LostAnswers--
+			w.After(time.Millisecond, func() { w.delete(a) })
+			w.fails(a.Ticket, timeout, eviction.Failed)
+			return
+		}
+		w.send(a.Ticket, func() eviction.Answered { return w.delete(a) })
+	case eviction.Evict:
+		w.checkSent(a.Name, a.UID)
+		w.send(a.Ticket, func() eviction.Answered { return eviction.Answered{Outcome: eviction.Busy} })
+	case eviction.Annotate:
+		w.send(a.Ticket, func() eviction.Answered { return w.annotate(a) })
+	}
+}
+
+// send has the request carried out and answered, or not. A request that is
+// given up may still arrive.
+func (w *World) send(ticket eviction.Ticket, do func() eviction.Answered) {
+	there, back := w.between(500*time.Microsecond, 2*time.Millisecond), w.between(500*time.Microsecond, 2*time.Millisecond)
+	outcome := eviction.OK
+	if w.down() {
+		outcome = eviction.Failed
+		w.answer(ticket, there, func() eviction.Answered { return eviction.Answered{Outcome: outcome} })
+		return
+	}
+	if w.faulty() {
+		if w.chance(w.Faults.SlowChance) {
+			there += w.between(0, w.Faults.Slow)
+		}
+		if w.chance(w.Faults.SlowChance) {
+			back += w.between(0, w.Faults.Slow)
+		}
+		switch {
+		case w.chance(w.Faults.Lost):
+			outcome = eviction.Failed
+			w.fails(ticket, there+back, outcome)
+			return
+		case w.chance(w.Faults.Refused):
+			outcome = []eviction.Outcome{eviction.Refused, eviction.Busy, eviction.Conflict, eviction.Failed}[w.Rand.IntN(4)]
+			w.fails(ticket, there+back, outcome)
+			return
+		case w.chance(w.Faults.Unanswered):
+			w.After(there, func() { do() })
+			w.fails(ticket, back+w.between(0, timeout), eviction.Failed)
+			return
+		}
+	}
+	life := w.life
+	w.After(there, func() {
+		answer := do()
+		if w.life == life {
+			w.answer(ticket, back, func() eviction.Answered { return answer })
+		}
+	})
+}
+
+func (w *World) fails(ticket eviction.Ticket, wait time.Duration, outcome eviction.Outcome) {
+	w.Refusals++
+	w.noteFailed()
+	w.answer(ticket, wait, func() eviction.Answered { return eviction.Answered{Outcome: outcome} })
+}
+
+// noteFailed makes every node's note doubtful for a while: which request
+// failed is not asked.
+func (w *World) noteFailed() {
+	for _, n := range w.nodes {
+		n.noteTrouble = w.Now
+	}
+}
+
+func (w *World) answer(ticket eviction.Ticket, wait time.Duration, of func() eviction.Answered) {
+	life := w.life
+	w.After(wait, func() {
+		if w.life == life {
+			answer := of()
+			answer.Ticket = ticket
+			w.step(answer)
+		}
+	})
+}
+
+func (w *World) readNode(a eviction.ReadNode) eviction.Answered {
+	n := w.nodes[a.Node]
+	if n == nil {
+		return eviction.Answered{Outcome: eviction.Gone}
+	}
+	read := n.Node
+	return eviction.Answered{Node: &read}
+}
+
+func (w *World) readPod(a eviction.ReadPod) eviction.Answered {
+	p := w.pods[a.Name]
+	if p == nil {
+		return eviction.Answered{Outcome: eviction.Gone}
+	}
+	read := p.Pod
+	return eviction.Answered{Pod: &read}
+}
+
+func (w *World) mark(a eviction.Mark) eviction.Answered {
+	p := w.pods[a.Name]
+	switch {
+	case p == nil:
+		return eviction.Answered{Outcome: eviction.Gone}
+	case p.UID != a.UID, a.ResourceVersion != "" && a.ResourceVersion != p.ResourceVersion:
+		return eviction.Answered{Outcome: eviction.Conflict}
+	}
+	if !p.Marked {
+		p.Marked, p.ResourceVersion = true, w.touch()
+		w.showPod(p)
+	}
+	read := p.Pod
+	return eviction.Answered{Pod: &read}
+}
+
+func (w *World) delete(a eviction.Delete) eviction.Answered {
+	p := w.pods[a.Name]
+	switch {
+	case p == nil:
+		return eviction.Answered{Outcome: eviction.Gone}
+	case a.UID != "" && p.UID != a.UID:
+		return eviction.Answered{Outcome: eviction.Conflict}
+	case p.refuse > 0 && !p.Terminating && w.faulty():
+		p.refuse--
+		w.trace("webhook refuses the delete of %s", p.UID)
+		return eviction.Answered{Outcome: eviction.Refused}
+	}
+	if !p.Terminating {
+		w.checkCarriedOut(p, a.UID)
+		w.Deleted++
+		w.trace("pod %s deleted", p.UID)
+		w.Terminate(p)
+	}
+	return eviction.Answered{}
+}
+
+func (w *World) annotate(a eviction.Annotate) eviction.Answered {
+	n := w.nodes[a.Node]
+	switch {
+	case n == nil:
+		return eviction.Answered{Outcome: eviction.Gone}
+	case n.ResourceVersion != a.ResourceVersion:
+		return eviction.Answered{Outcome: eviction.Conflict}
+	}
+	n.Note = a.Note
+	w.showNode(n)
+	return eviction.Answered{}
+}

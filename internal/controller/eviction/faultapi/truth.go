@@ -1,0 +1,106 @@
+package faultapi
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+)
+
+const (
+	// outdated is how long before a delete is sent its reason may have ended:
+	// what the attempt read is at most that old, unless answers are slow.
+	outdated = time.Second
+	// soon is within what time a pod that is due goes when nothing fails.
+	soon = 3 * time.Second
+	// recovers is within what time all that is due has gone after faults end:
+	// the longest back-off and a few tries.
+	recovers = 25 * time.Second
+)
+
+// due is when the pod really has to go; at the latest, when a controller that
+// missed things may think so.
+func (w *World) due(p *Pod, atTheLatest bool) eviction.Due {
+	n := w.nodes[p.Node]
+	if n == nil {
+		return eviction.Due{}
+	}
+	var held []eviction.Held
+	for _, t := range n.Taints {
+		since := n.since[t.ToString()].Truncate(time.Second)
+		if doubtful := n.doubtful[t.ToString()]; atTheLatest && doubtful.After(since) {
+			since = doubtful
+		}
+		held = append(held, eviction.Held{Taint: t, Since: since})
+	}
+	return eviction.Deadline(p.Tolerations, p.Bound, held)
+}
+
+// justify remembers, before a node's taints change, which pods had to go.
+func (w *World) justify(node string) {
+	for _, p := range w.pods {
+		if p.Node == node {
+			w.justifyPod(p)
+		}
+	}
+}
+
+func (w *World) justifyPod(p *Pod) {
+	if w.due(p, false).By(w.Now.Add(w.EarlyBy)) {
+		p.justified = w.Now
+	}
+}
+
+// checkSent judges a delete when it is sent.
+func (w *World) checkSent(name types.NamespacedName, uid types.UID) {
+	p := w.pods[name]
+	if p == nil || uid != "" && p.UID != uid || p.Terminating {
+		return // it can do no harm
+	}
+	w.justifyPod(p)
+	window := outdated
+	if w.Faults.Slow > outdated {
+		window = 64 * outdated
+	}
+	if p.justified.IsZero() || w.Now.Sub(p.justified) > window {
+		w.wrong("delete of %s sent without a reason: %v", p.UID, w.due(p, false))
+	}
+}
+
+// checkCarriedOut judges a delete when it takes its pod.
+func (w *World) checkCarriedOut(p *Pod, asked types.UID) {
+	if asked == "" {
+		w.justifyPod(p)
+		if w.Now.Sub(p.justified) > w.Faults.Slow+outdated {
+			w.wrong("delete without UID took %s, which had no reason to go: %v", p.UID, w.due(p, false))
+		}
+	}
+	if late := w.lateness(p); late > 0 {
+		w.wrong("%s went %v late: %v", p.UID, late, w.due(p, true))
+	}
+}
+
+// lateness is by how much a pod that goes now, or is still there, is later than
+// faults excuse.
+func (w *World) lateness(p *Pod) time.Duration {
+	due := w.due(p, true)
+	if due.Stays() {
+		return 0
+	}
+	limit := due.At.Add(soon)
+	if excuse := w.Faults.Until.Add(recovers); excuse.After(limit) && due.At.Before(w.Faults.Until.Add(recovers-soon)) {
+		limit = excuse
+	}
+	return w.Now.Sub(limit)
+}
+
+// Check judges what is left at the end.
+func (w *World) Check() []string {
+	for _, p := range sorted(w.pods, byName) {
+		if !p.Terminating && w.lateness(p) > 0 {
+			w.wrong("%s is still there: %v", p.UID, w.due(p, true))
+		}
+	}
+	return w.Wrong
+}

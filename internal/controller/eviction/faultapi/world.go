@@ -1,0 +1,184 @@
+package faultapi
+
+import (
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+)
+
+// Begin is when every World begins.
+var Begin = time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
+
+// World is the API, the controller before it, and the clock of both.
+type World struct {
+	Now    time.Time
+	Rand   *rand.Rand
+	Faults Faults
+	// NewCore makes the controller, at first and after each crash.
+	NewCore func() *eviction.Core
+	// Ahead is by how much the clock on the controller's wall is ahead of the
+	// API's; EarlyBy what a test accepts that pods go early for it.
+	Ahead, EarlyBy time.Duration
+	// Trace, if set, is told all that happens.
+	Trace func(at time.Time, what string)
+
+	nodes  map[string]*Node
+	pods   map[types.NamespacedName]*Pod
+	rev    int
+	uids   int
+	agenda agenda
+	order  int
+
+	core     *eviction.Core // nil: crashed
+	life     int            // number of the controller's life; what is meant for an earlier one is lost
+	wakeAt   time.Time
+	podFeed  feed
+	nodeFeed feed
+
+	Wrong     []string // what should not have happened
+	Deleted   int      // deletes carried out
+	Refusals  int      // requests that failed
+	Cancelled int
+}
+
+// New returns a world without objects, whose controller is not started yet.
+func New(seed uint64) *World {
+	w := &World{
+		Now:   Begin,
+		Rand:  rand.New(rand.NewPCG(seed, 0xbe47)),
+		nodes: map[string]*Node{},
+		pods:  map[types.NamespacedName]*Pod{},
+	}
+	w.NewCore = func() *eviction.Core { return eviction.New(eviction.Options{Wall: w.Wall}) }
+	w.podFeed.world, w.nodeFeed.world = w, w
+	w.podFeed.list, w.nodeFeed.list = w.listPods, w.listNodes
+	return w
+}
+
+// Wall is the clock on the controller's wall.
+func (w *World) Wall(now time.Time) time.Time { return now.Add(w.Ahead) }
+
+// After puts something on the agenda.
+func (w *World) After(wait time.Duration, do func()) {
+	w.order++
+	heap.Push(&w.agenda, item{at: w.Now.Add(wait), order: w.order, do: do})
+}
+
+// RunUntil lets time pass and everything happen that it brings.
+func (w *World) RunUntil(end time.Time) {
+	for len(w.agenda) > 0 && !w.agenda[0].at.After(end) {
+		next := heap.Pop(&w.agenda).(item)
+		w.Now = next.at
+		next.do()
+	}
+	w.Now = end
+}
+
+// Run lets that much time pass.
+func (w *World) Run(d time.Duration) { w.RunUntil(w.Now.Add(d)) }
+
+// Start starts a controller that knows nothing.
+func (w *World) Start() {
+	w.life++
+	w.core, w.wakeAt = w.NewCore(), time.Time{}
+	w.trace("controller started")
+	w.podFeed.relist()
+	w.nodeFeed.relist()
+}
+
+// Crash kills the controller: what it knew, what it was told and what it waits
+// for is lost; what it asked of the API happens all the same.
+func (w *World) Crash() {
+	if w.core == nil {
+		return
+	}
+	w.trace("controller killed")
+	w.life++
+	w.core = nil
+	w.podFeed.lose()
+	w.nodeFeed.lose()
+	for _, n := range w.nodes {
+		n.becomesDoubtful(w.Now)
+	}
+}
+
+// Running reports whether there is a controller.
+func (w *World) Running() bool { return w.core != nil }
+
+// Core is the controller's, nil while there is none.
+func (w *World) Core() *eviction.Core { return w.core }
+
+// step hands the controller an event and carries out what it answers.
+func (w *World) step(event eviction.Event) {
+	if w.core == nil {
+		return
+	}
+	for _, action := range w.core.Step(w.Now, event) {
+		w.carryOut(action)
+	}
+	if at, ok := w.core.Wake(); ok && !at.Equal(w.wakeAt) {
+		w.wakeAt = at
+		life := w.life
+		w.After(max(0, at.Sub(w.Now)), func() {
+			if w.life == life && w.wakeAt.Equal(at) {
+				w.wakeAt = time.Time{}
+				w.step(eviction.Tick{})
+			}
+		})
+	}
+}
+
+func (w *World) trace(format string, args ...any) {
+	if w.Trace != nil {
+		w.Trace(w.Now, fmt.Sprintf(format, args...))
+	}
+}
+
+func (w *World) wrong(format string, args ...any) {
+	what := fmt.Sprintf("%s: ", w.Now.Sub(Begin)) + fmt.Sprintf(format, args...)
+	w.trace("WRONG %s", what)
+	w.Wrong = append(w.Wrong, what)
+}
+
+// between draws a duration.
+func (w *World) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(w.Rand.Int64N(int64(most-least)+1))
+}
+
+func (w *World) chance(p float64) bool { return p > 0 && w.Rand.Float64() < p }
+
+func (w *World) nextUID(of string) types.UID {
+	w.uids++
+	return types.UID(fmt.Sprintf("%s#%d", of, w.uids))
+}
+
+// Tolerating is shorthand for the tolerations of a test's pod.
+func Tolerating(tolerations ...v1.Toleration) []v1.Toleration { return tolerations }
+
+type item struct {
+	at    time.Time
+	order int
+	do    func()
+}
+
+// agenda is a heap of what is to happen, in the order of time, then of asking.
+type agenda []item
+
+func (a agenda) Len() int { return len(a) }
+func (a agenda) Less(i, j int) bool {
+	return a[i].at.Before(a[j].at) || a[i].at.Equal(a[j].at) && a[i].order < a[j].order
+}
+func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
+func (a *agenda) Push(x any)   { *a = append(*a, x.(item)) }
+func (a *agenda) Pop() any {
+	old := *a
+	last := old[len(old)-1]
+	*a = old[:len(old)-1]
+	return last
+}

@@ -1,0 +1,115 @@
+package live
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
+	"github.com/berth-k8s/berth/internal/kube/feed"
+	"github.com/berth-k8s/berth/internal/kube/loop"
+)
+
+// Name is the component's, as in kube-controller-manager's --controllers.
+const Name = "taint-eviction-controller"
+
+// idle is how long nothing needs to be done while nothing is due.
+const idle = time.Hour
+
+// Evictor takes pods off tainted nodes.
+type Evictor struct {
+	*loop.Loop[eviction.Event, eviction.Action]
+	requests *requests
+	events   *eventlog.Log
+	core     *eviction.Core
+
+	podsListed, nodesListed atomic.Bool
+	told                    eviction.Stats // what the metrics know
+}
+
+// New returns an evictor. The client should not be limited on its own side:
+// options bound what is in flight. events is where pods' events go.
+func New(client kubernetes.Interface, events *eventlog.Log, options eviction.Options) *Evictor {
+	// The Core is given times with a monotonic reading, which no setting of the
+	// clock changes; those that others write down are of the clock that is set.
+	options.Wall = func(time.Time) time.Time { return time.Now().Round(0) }
+	e := &Evictor{
+		Loop:     loop.New[eviction.Event, eviction.Action](Name),
+		requests: newRequests(client.CoreV1().RESTClient()),
+		events:   events,
+		core:     eviction.New(options),
+	}
+	e.Step, e.Tick, e.Tell, e.Do = e.core.Step, eviction.Tick{}, e.tellMetrics, e.do
+	e.Wake = func(now time.Time) time.Time {
+		if at, ok := e.core.Wake(); ok {
+			return at
+		}
+		return now.Add(idle)
+	}
+	return e
+}
+
+// Synced reports whether all pods and nodes have been seen.
+func (e *Evictor) Synced() bool { return e.podsListed.Load() && e.nodesListed.Load() }
+
+// Run evicts until the context ends, and returns when no request is under way
+// any more. What it knows is built from the API; an Evictor runs once.
+func (e *Evictor) Run(ctx context.Context) {
+	e.Loop.Run(ctx,
+		func(ctx context.Context) { feed.Run(ctx, e.podSource(), e.podSink(ctx)) },
+		func(ctx context.Context) { feed.Run(ctx, e.nodeSource(), e.nodeSink(ctx)) },
+	)
+}
+
+func (e *Evictor) do(ctx context.Context, action eviction.Action) func(context.Context) eviction.Event {
+	if event, ok := action.(eviction.Record); ok {
+		klog.FromContext(ctx).V(2).Info(event.Message(), "pod", klog.KRef(event.Name.Namespace, event.Name.Name), "uid", event.UID)
+		e.events.Add(v1.ObjectReference{
+			Kind: "Pod", APIVersion: "v1", Namespace: event.Name.Namespace, Name: event.Name.Name, UID: event.UID,
+		}, v1.EventTypeNormal, "TaintManagerEviction", event.Message())
+		return nil
+	}
+	return func(ctx context.Context) eviction.Event { return e.requests.carryOut(ctx, action) }
+}
+
+func (e *Evictor) podSource() feed.Source {
+	pods := feed.Of(e.requests.client, "", "pods", func() runtime.Object { return &v1.PodList{} })
+	pods.Selector = "spec.nodeName!=" // the others are nobody's to evict
+	return pods
+}
+
+func (e *Evictor) nodeSource() feed.Source {
+	return feed.Of(e.requests.client, "", "nodes", func() runtime.Object { return &v1.NodeList{} })
+}
+
+func (e *Evictor) podSink(ctx context.Context) feed.Sink {
+	var known tolerations
+	return feed.Sink{
+		Listing: func() { e.See(ctx, eviction.PodsListing{}) },
+		Listed:  func() { e.See(ctx, eviction.PodsListed{}); e.podsListed.Store(true) },
+		Seen: func(o runtime.Object) {
+			pod := eviction.PodOf(o.(*v1.Pod))
+			pod.Tolerations = known.shared(pod.Tolerations)
+			e.See(ctx, eviction.PodSeen{Pod: pod})
+		},
+		Gone: func(o runtime.Object) {
+			pod := eviction.PodOf(o.(*v1.Pod))
+			e.See(ctx, eviction.PodGone{Name: pod.Name, UID: pod.UID})
+		},
+	}
+}
+
+func (e *Evictor) nodeSink(ctx context.Context) feed.Sink {
+	return feed.Sink{
+		Listing: func() { e.See(ctx, eviction.NodesListing{}) },
+		Listed:  func() { e.See(ctx, eviction.NodesListed{}); e.nodesListed.Store(true) },
+		Seen:    func(o runtime.Object) { e.See(ctx, eviction.NodeSeen{Node: eviction.NodeOf(o.(*v1.Node))}) },
+		Gone:    func(o runtime.Object) { e.See(ctx, eviction.NodeGone{Name: o.(*v1.Node).Name}) },
+	}
+}

@@ -1,0 +1,71 @@
+package live
+
+import (
+	"time"
+
+	"k8s.io/component-base/metrics"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+)
+
+// The first two are upstream's, by name and meaning.
+var (
+	deletions = metrics.NewCounter(&metrics.CounterOpts{
+		Subsystem:      "taint_eviction_controller",
+		Name:           "pod_deletions_total",
+		Help:           "Total number of Pods deleted by TaintEvictionController since its start.",
+		StabilityLevel: metrics.ALPHA,
+	})
+	deletionDuration = metrics.NewHistogram(&metrics.HistogramOpts{
+		Subsystem:      "taint_eviction_controller",
+		Name:           "pod_deletion_duration_seconds",
+		Help:           "Latency, in seconds, between the time when a taint effect has been activated for the Pod and its deletion via TaintEvictionController.",
+		Buckets:        []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240},
+		StabilityLevel: metrics.ALPHA,
+	})
+	pending = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Name:           "berth_eviction_pending",
+		Help:           "Pods that a NoExecute taint asks to go, now or when their tolerated seconds are over, by the taint that asks first.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"taint"})
+	retries = metrics.NewCounter(&metrics.CounterOpts{
+		Name:           "berth_eviction_retries_total",
+		Help:           "Tries to evict a pod after the first.",
+		StabilityLevel: metrics.ALPHA,
+	})
+	cancelled = metrics.NewCounter(&metrics.CounterOpts{
+		Name:           "berth_eviction_cancelled_total",
+		Help:           "Pending evictions that were not needed any more.",
+		StabilityLevel: metrics.ALPHA,
+	})
+	averted = metrics.NewCounter(&metrics.CounterOpts{
+		Name:           "berth_eviction_averted_total",
+		Help:           "Evictions that were due by what watches had shown, and not by the state read live right before.",
+		StabilityLevel: metrics.ALPHA,
+	})
+)
+
+// Metrics are the package's, for the registry of the process that runs it.
+func Metrics() []metrics.Registerable {
+	return []metrics.Registerable{deletions, deletionDuration, pending, retries, cancelled, averted}
+}
+
+func countDelete(err error, due eviction.Due) {
+	if err == nil {
+		deletions.Inc()
+		deletionDuration.Observe(max(0, time.Since(due.At).Seconds()))
+	}
+}
+
+// tellMetrics brings the metrics up to what the Core knows.
+func (e *Evictor) tellMetrics() {
+	pending.Reset()
+	for taint, n := range e.core.Pending() {
+		pending.WithLabelValues(taint).Set(float64(n))
+	}
+	now := e.core.Stats()
+	retries.Add(float64(now.Retries - e.told.Retries))
+	cancelled.Add(float64(now.Cancelled - e.told.Cancelled))
+	averted.Add(float64(now.Averted - e.told.Averted))
+	e.told = now
+}

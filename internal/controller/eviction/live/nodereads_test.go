@@ -1,0 +1,80 @@
+package live
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestReadingsAreSharedAndNeverOlderThanTheirAsker has many ask for one node,
+// one each 3 ms, while a reading takes 10 ms.
+func TestReadingsAreSharedAndNeverOlderThanTheirAsker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		readings := 0
+		reads := nodeReads{reads: map[string]*nodeRead{}}
+		reads.get = func(context.Context, string) (*eviction.Node, error) {
+			readings++
+			state := time.Since(began).String()
+			time.Sleep(10 * time.Millisecond)
+			return &eviction.Node{Name: state}, nil
+		}
+		var asked sync.WaitGroup
+		for i := range 100 {
+			asked.Go(func() {
+				time.Sleep(time.Duration(i) * 3 * time.Millisecond)
+				asked := time.Since(began)
+				node, err := reads.read(t.Context(), "n")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if read, _ := time.ParseDuration(node.Name); read < asked {
+					t.Errorf("asked at %v, was given the state of %v", asked, read)
+				}
+			})
+		}
+		asked.Wait()
+		if readings > 40 {
+			t.Errorf("%d readings for 100 askers in 300 ms, want one each 10 ms", readings)
+		}
+		if len(reads.reads) != 0 {
+			t.Error("a reading is left")
+		}
+	})
+}
+
+// TestAskerThatWaitsGivesUpAlone has one of those who share a reading run out
+// of time.
+func TestAskerThatWaitsGivesUpAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reads := nodeReads{reads: map[string]*nodeRead{}}
+		reads.get = func(context.Context, string) (*eviction.Node, error) {
+			time.Sleep(time.Second)
+			return &eviction.Node{}, nil
+		}
+		var asked sync.WaitGroup
+		for range 2 { // one reads now, one reads next
+			asked.Go(func() {
+				if _, err := reads.read(t.Context(), "n"); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, err := reads.read(short, "n"); err == nil {
+			t.Error("an asker out of time was answered")
+		}
+		asked.Wait()
+	})
+}

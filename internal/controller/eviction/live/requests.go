@@ -1,0 +1,198 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/kube/seldom"
+)
+
+// answerWithin bounds a request. A delete that a webhook holds up for longer is
+// asked for again; the slot that it takes is needed for other pods.
+const answerWithin = 10 * time.Second
+
+// fieldManager owns the note on nodes, and nothing else: the managed fields of
+// the taints must stay with those who write taints.
+const fieldManager = "berth-eviction"
+
+// requests carries out what a Core asks for. client-go's own retries are off:
+// when to try again, and whether at all, is for the Core to say.
+type requests struct {
+	client rest.Interface
+	nodes  nodeReads
+
+	complaint seldom.Line
+}
+
+func newRequests(client rest.Interface) *requests {
+	r := &requests{client: client}
+	r.nodes = nodeReads{get: r.readNode, reads: map[string]*nodeRead{}}
+	return r
+}
+
+func (r *requests) carryOut(ctx context.Context, action eviction.Action) eviction.Answered {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	var answer eviction.Answered
+	var err error
+	switch a := action.(type) {
+	case eviction.ReadNode:
+		answer.Ticket = a.Ticket
+		answer.Node, err = r.nodes.read(ctx, a.Node)
+	case eviction.ReadPod:
+		answer.Ticket = a.Ticket
+		answer.Pod, err = r.readPod(ctx, a)
+	case eviction.Mark:
+		answer.Ticket = a.Ticket
+		answer.Pod, err = r.mark(ctx, a)
+	case eviction.Delete:
+		answer.Ticket = a.Ticket
+		err = r.delete(ctx, a)
+		countDelete(err, a.Due)
+	case eviction.Evict:
+		answer.Ticket = a.Ticket
+		err = r.evict(ctx, a)
+		countDelete(err, a.Due)
+	case eviction.Annotate:
+		answer.Ticket = a.Ticket
+		err = r.annotate(ctx, a)
+	}
+	answer.Outcome = outcome(err)
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok && answer.Outcome == eviction.Busy {
+		answer.RetryAfter = time.Duration(seconds) * time.Second
+	}
+	if err != nil && ctx.Err() == nil {
+		r.complain(ctx, action, answer.Outcome, err)
+	}
+	return answer
+}
+
+// complain logs a failure. Gone and Conflict are in order.
+func (r *requests) complain(ctx context.Context, action eviction.Action, outcome eviction.Outcome, err error) {
+	log := klog.FromContext(ctx)
+	if outcome == eviction.Gone || outcome == eviction.Conflict || !r.complaint.Due() {
+		log = log.V(3)
+	}
+	log.Info("Request failed, will try again", "request", action, "outcome", outcome, "err", err)
+}
+
+func outcome(err error) eviction.Outcome {
+	switch {
+	case err == nil:
+		return eviction.OK
+	case apierrors.IsNotFound(err):
+		return eviction.Gone
+	case apierrors.IsConflict(err):
+		return eviction.Conflict
+	case apierrors.IsTooManyRequests(err):
+		return eviction.Busy
+	}
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500 {
+		return eviction.Refused
+	}
+	return eviction.Failed
+}
+
+func (r *requests) readNode(ctx context.Context, name string) (*eviction.Node, error) {
+	var node v1.Node
+	if err := r.client.Get().Resource("nodes").Name(name).MaxRetries(0).Do(ctx).Into(&node); err != nil {
+		return nil, err
+	}
+	read := eviction.NodeOf(&node)
+	return &read, nil
+}
+
+func (r *requests) readPod(ctx context.Context, a eviction.ReadPod) (*eviction.Pod, error) {
+	return podOf(r.client.Get().Namespace(a.Name.Namespace).Resource("pods").Name(a.Name.Name).MaxRetries(0).Do(ctx))
+}
+
+func podOf(result rest.Result) (*eviction.Pod, error) {
+	var pod v1.Pod
+	if err := result.Into(&pod); err != nil {
+		return nil, err
+	}
+	read := eviction.PodOf(&pod)
+	return &read, nil
+}
+
+func (r *requests) mark(ctx context.Context, a eviction.Mark) (*eviction.Pod, error) {
+	condition := v1.PodCondition{
+		Type:               v1.DisruptionTarget,
+		Status:             v1.ConditionTrue,
+		Reason:             eviction.Reason,
+		Message:            eviction.Message,
+		LastTransitionTime: metav1.Now(),
+		ObservedGeneration: a.Observed,
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": preconditions(a.UID, a.ResourceVersion),
+		"status":   map[string]any{"conditions": []v1.PodCondition{condition}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return podOf(r.client.Patch(types.StrategicMergePatchType).Namespace(a.Name.Namespace).Resource("pods").
+		Name(a.Name.Name).SubResource("status").MaxRetries(0).Body(patch).Do(ctx))
+}
+
+// preconditions are metadata that a patch cannot change, so that it fails with
+// a conflict if the object's differ.
+func preconditions(uid types.UID, resourceVersion string) map[string]any {
+	metadata := map[string]any{}
+	if uid != "" {
+		metadata["uid"] = uid
+	}
+	if resourceVersion != "" {
+		metadata["resourceVersion"] = resourceVersion
+	}
+	return metadata
+}
+
+func (r *requests) delete(ctx context.Context, a eviction.Delete) error {
+	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.UID))}
+	return r.client.Delete().Namespace(a.Name.Namespace).Resource("pods").Name(a.Name.Name).
+		MaxRetries(0).Body(&options).Do(ctx).Error()
+}
+
+func (r *requests) evict(ctx context.Context, a eviction.Evict) error {
+	return r.client.Post().Namespace(a.Name.Namespace).Resource("pods").Name(a.Name.Name).SubResource("eviction").
+		MaxRetries(0).Body(&policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: a.Name.Namespace, Name: a.Name.Name},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.UID))},
+	}).Do(ctx).Error()
+}
+
+// annotate sets the note by server-side apply: on a node that was created
+// without any field that the API server tracks, it tracks none until the first
+// apply, and then nothing would tell when the taints were last written. The note
+// is taken away as any other annotation, whoever owns it.
+func (r *requests) annotate(ctx context.Context, a eviction.Annotate) error {
+	metadata := preconditions("", a.ResourceVersion)
+	metadata["name"] = a.Node
+	kind, options := types.ApplyPatchType, metav1.PatchOptions{FieldManager: fieldManager}
+	if a.Note != "" {
+		force := true
+		options.Force = &force
+		metadata["annotations"] = map[string]any{eviction.NoteAnnotation: a.Note}
+	} else {
+		kind = types.MergePatchType
+		metadata["annotations"] = map[string]any{eviction.NoteAnnotation: nil}
+	}
+	patch, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+	if err != nil {
+		return err
+	}
+	return r.client.Patch(kind).Resource("nodes").Name(a.Node).
+		VersionedParams(&options, metav1.ParameterCodec).MaxRetries(0).Body(patch).Do(ctx).Error()
+}

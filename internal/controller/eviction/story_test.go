@@ -1,0 +1,153 @@
+package eviction_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/controller/eviction/faultapi"
+)
+
+// TestStories runs testdata/*.story.txt against an API in virtual time. What a
+// story may say:
+//
+//	story                          a new cluster and its controller; budgets=DURATION
+//	node NAME                      a node comes; "remove-node NAME": it goes
+//	pod NAME NODE grace=DURATION   a pod comes, with the tolerations given
+//	edit NAME                      its tolerations change to those given
+//	terminate NAME                 somebody deletes it
+//	taint NODE KEY [stamped]       as kubectl does, or as a controller, with timeAdded
+//	untaint NODE KEY
+//	refuse NAME times=N            a webhook refuses its deletes
+//	faults [lost=P] [unanswered=P] [slow=D] [down=D] for=D
+//	lose-answers                   the next delete is done, and its answer lost
+//	late-nodes for=D               no change of a node is shown for that long
+//	cut-pods for=D [list]          the watch breaks; then goes on, or lists again
+//	cut-nodes for=D [list]
+//	kill; start                    the controller
+//	clock ahead=DURATION           the clock on the controller's wall is set: by that ahead of the API's;
+//	                               accepted=DURATION: pods may go so much early for it
+//	run DURATION                   time passes; what happens is the answer
+//
+// With "reads" a run also shows what was read and marked.
+func TestStories(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		if !strings.HasSuffix(path, ".story.txt") {
+			return
+		}
+		s := &story{}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			return s.tell(t, d)
+		})
+	})
+}
+
+type story struct {
+	world *faultapi.World
+	lines strings.Builder
+	reads bool
+}
+
+func (s *story) begin(t *testing.T, d *datadriven.TestData) {
+	s.world = faultapi.New(1)
+	options := eviction.Options{Budgets: d.HasArg("budgets"), BudgetsFor: argument(t, d, "budgets"), Wall: s.world.Wall}
+	s.world.NewCore = func() *eviction.Core { return eviction.New(options) }
+	s.world.Trace = func(at time.Time, what string) {
+		quiet := strings.HasPrefix(what, "read") || strings.HasPrefix(what, "mark")
+		if s.reads || !quiet {
+			fmt.Fprintf(&s.lines, "%6.1fs %s\n", at.Sub(faultapi.Begin).Seconds(), what)
+		}
+	}
+	if options.Budgets {
+		s.world.Faults.Until = s.world.Now.Add(time.Hour) // a budget excuses being late
+	}
+	s.world.Start()
+}
+
+func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
+	if d.Cmd == "story" {
+		s.begin(t, d)
+	}
+	w := s.world
+	s.lines.Reset()
+	words := make([]string, 3)
+	for i, arg := range d.CmdArgs {
+		if len(arg.Vals) == 0 && i < len(words) {
+			words[i] = arg.Key
+		}
+	}
+	limit := w.Now.Add(argument(t, d, "for"))
+	switch d.Cmd {
+	case "story":
+	case "node":
+		w.AddNode(words[0])
+	case "remove-node":
+		w.RemoveNode(words[0])
+	case "pod":
+		if p := w.AddPod(words[0], words[1], mustTolerations(t, d.Input)); p != nil {
+			p.Grace = argument(t, d, "grace")
+		}
+	case "edit":
+		w.Edit(words[0], mustTolerations(t, d.Input))
+	case "terminate":
+		w.Terminate(w.PodNamed(words[0]))
+	case "taint":
+		w.Taint(words[0], words[1], "v", words[2] == "stamped")
+	case "untaint":
+		w.Untaint(words[0], words[1])
+	case "refuse":
+		var times int
+		d.ScanArgs(t, "times", &times)
+		w.Faults.Until = w.Now.Add(time.Hour)
+		w.RefuseDeletes(words[0], times)
+	case "lose-answers":
+		w.Faults.LostAnswers = 1
+	case "faults":
+		s.faults(t, d, limit)
+	case "late-nodes":
+		w.HoldNodes(limit)
+	case "cut-pods":
+		w.CutPods(limit.Sub(w.Now), d.HasArg("list"))
+	case "cut-nodes":
+		w.CutNodes(limit.Sub(w.Now), d.HasArg("list"))
+	case "kill":
+		w.Crash()
+	case "start":
+		w.Faults.Until = w.Now // being down excuses being late
+		w.Start()
+	case "clock":
+		w.Ahead = argument(t, d, "ahead")
+		w.EarlyBy = argument(t, d, "accepted")
+	case "run":
+		s.reads = d.HasArg("reads")
+		w.Run(mustDuration(t, words[0]))
+		s.reads = false
+	default:
+		return "unknown command " + d.Cmd
+	}
+	return s.lines.String()
+}
+
+func (s *story) faults(t *testing.T, d *datadriven.TestData, until time.Time) {
+	f := faultapi.Faults{Until: until, Slow: argument(t, d, "slow")}
+	d.MaybeScanArgs(t, "lost", &f.Lost)
+	d.MaybeScanArgs(t, "unanswered", &f.Unanswered)
+	if f.Slow > 0 {
+		f.SlowChance = 1
+	}
+	if down := argument(t, d, "down"); down > 0 {
+		f.DownFrom, f.DownTo = s.world.Now, s.world.Now.Add(down)
+	}
+	s.world.Faults = f
+}
+
+func argument(t *testing.T, d *datadriven.TestData, key string) time.Duration {
+	t.Helper()
+	text := "0s"
+	d.MaybeScanArgs(t, key, &text)
+	return mustDuration(t, text)
+}

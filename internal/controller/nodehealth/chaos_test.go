@@ -1,0 +1,170 @@
+package nodehealth_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+)
+
+// TestNodesEndAsTheyAre lets kubelets fall silent and come back, conditions and
+// cordons change, others put taints on and take them off, writes fail and find
+// nodes changed, the watch break and the controller be replaced. Then all is
+// quiet for a while, and every node has the taints that its state asks for, in
+// one copy, and every taint of others.
+func TestNodesEndAsTheyAre(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		c := chaos(r)
+		for _, name := range c.order {
+			if wrong := c.judge(c.nodes[name]); wrong != "" {
+				t.Fatalf("seed %d: %s: %s\n%s", seed, name, wrong, show(c.nodes[name]))
+			}
+		}
+	}
+}
+
+func chaos(r *rand.Rand) *cluster {
+	options := nodehealth.Defaults()
+	options.EvictionRate = 1 // so that all had their turn at the end
+	options.MarkPodsAtZoneRate = r.IntN(2) == 0
+	c := newCluster(options)
+	for _, zone := range []string{"a", "b", "c"} {
+		for i := range 2 + r.IntN(4) {
+			c.add(fmt.Sprintf("%s-%d", zone, i), zone)
+		}
+	}
+	c.run(time.Minute)
+	pick := func() *machine { return c.nodes[c.order[r.IntN(len(c.order))]] }
+	for range 20 + r.IntN(60) {
+		happens(c, r, pick())
+		c.run(time.Duration(r.IntN(60_000)) * time.Millisecond)
+	}
+	c.stale, c.failed = 0, 0
+	if c.cut {
+		c.lookAgain()
+	}
+	c.nodes[c.order[0]].silent = false // or nobody could be evicted
+	c.run(10 * time.Minute)
+	return c
+}
+
+func happens(c *cluster, r *rand.Rand, m *machine) {
+	switch r.IntN(12) {
+	case 0, 1, 2:
+		m.silent = !m.silent
+	case 3, 4:
+		types := []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure, v1.NodeNetworkUnavailable, v1.NodeReady}
+		if !m.silent {
+			c.setCondition(m, types[r.IntN(len(types))], []v1.ConditionStatus{v1.ConditionTrue, v1.ConditionFalse}[r.IntN(2)])
+			c.changed(m)
+		}
+	case 5:
+		m.Spec.Unschedulable = !m.Spec.Unschedulable
+		c.changed(m)
+	case 6, 7:
+		if others := theirs(m); len(others) > 0 && r.IntN(2) == 0 {
+			gone := others[0]
+			m.Spec.Taints = slices.DeleteFunc(slices.Clone(m.Spec.Taints), func(t v1.Taint) bool { return t.Key == gone.Key })
+		} else if len(others) < 3 {
+			m.Spec.Taints = append(slices.Clone(m.Spec.Taints), v1.Taint{Key: fmt.Sprintf("k%d", c.rev), Effect: v1.TaintEffectNoExecute})
+		}
+		m.others = theirs(m)
+		c.changed(m)
+	case 8:
+		c.stale = r.IntN(5)
+	case 9:
+		c.failed = r.IntN(5)
+	case 10:
+		if !c.cut {
+			c.cut = true
+			c.step(nodehealth.Blind{})
+		} else {
+			c.lookAgain()
+		}
+	case 11:
+		if !c.cut {
+			c.start()
+		}
+	}
+}
+
+// lookAgain is a watch that comes back with a list.
+func (c *cluster) lookAgain() {
+	c.cut = false
+	c.step(nodehealth.NodesListing{})
+	for _, name := range c.order {
+		c.step(nodehealth.NodeSeen{Node: nodehealth.NodeOf(c.nodes[name].DeepCopy())})
+	}
+	c.step(nodehealth.NodesListed{})
+	for _, name := range c.order {
+		c.showLease(c.nodes[name])
+	}
+	c.step(nodehealth.Sighted{})
+}
+
+// theirs are the taints that are not of node health.
+func theirs(m *machine) []v1.Taint {
+	return slices.DeleteFunc(slices.Clone(m.Spec.Taints), func(t v1.Taint) bool { return t.Key[0] != 'k' })
+}
+
+// judge says what is wrong with the node's taints, "" if nothing is. What it
+// expects is written down plainly, row by row, and not computed as Core does.
+func (c *cluster) judge(m *machine) string {
+	is := func(t v1.NodeConditionType, status v1.ConditionStatus) bool {
+		found := condition(m.Node, t)
+		return found != nil && found.Status == status
+	}
+	if m.silent && !is(v1.NodeReady, v1.ConditionUnknown) {
+		return "silent, and not Unknown"
+	}
+	want := map[string]bool{
+		"node.kubernetes.io/not-ready:NoSchedule":           is(v1.NodeReady, v1.ConditionFalse),
+		"node.kubernetes.io/not-ready:NoExecute":            is(v1.NodeReady, v1.ConditionFalse),
+		"node.kubernetes.io/unreachable:NoSchedule":         is(v1.NodeReady, v1.ConditionUnknown),
+		"node.kubernetes.io/unreachable:NoExecute":          is(v1.NodeReady, v1.ConditionUnknown),
+		"node.kubernetes.io/memory-pressure:NoSchedule":     is(v1.NodeMemoryPressure, v1.ConditionTrue),
+		"node.kubernetes.io/disk-pressure:NoSchedule":       is(v1.NodeDiskPressure, v1.ConditionTrue),
+		"node.kubernetes.io/pid-pressure:NoSchedule":        is(v1.NodePIDPressure, v1.ConditionTrue),
+		"node.kubernetes.io/network-unavailable:NoSchedule": is(v1.NodeNetworkUnavailable, v1.ConditionTrue),
+		"node.kubernetes.io/unschedulable:NoSchedule":       m.Spec.Unschedulable,
+	}
+	if got := theirs(m); !slices.Equal(got, m.others) {
+		return fmt.Sprintf("others put on %v, it has %v", m.others, got)
+	}
+	mayEvict := c.mayEvict(m)
+	for taint, wanted := range want {
+		count := 0
+		for i := range m.Spec.Taints {
+			if m.Spec.Taints[i].ToString() == taint {
+				count++
+			}
+		}
+		evicts := taint[len(taint)-len("NoExecute"):] == "NoExecute"
+		switch {
+		case count > 1:
+			return "twice " + taint
+		case count == 1 && !wanted:
+			return "should not have " + taint
+		case count == 0 && wanted && (!evicts || mayEvict):
+			return "should have " + taint
+		}
+	}
+	return ""
+}
+
+// mayEvict reports whether the node's zone adds taints that evict at all now.
+func (c *cluster) mayEvict(m *machine) bool {
+	zone := nodehealth.NodeOf(m.Node).Zone
+	for _, z := range c.core.Zones() {
+		if z.Name == zone {
+			return z.Rate > 0
+		}
+	}
+	return false
+}

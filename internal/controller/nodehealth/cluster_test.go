@@ -1,0 +1,298 @@
+package nodehealth_test
+
+import (
+	"container/heap"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+)
+
+var begin = time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
+
+const beat = 10 * time.Second // a kubelet renews its lease this often
+
+// cluster is nodes with kubelets, an API, and the controller, in virtual time.
+type cluster struct {
+	now     time.Time
+	core    *nodehealth.Core
+	life    int
+	options nodehealth.Options
+	nodes   map[string]*machine
+	order   []string
+	rev     int
+	agenda  agenda
+	wakeAt  time.Time
+	say     func(string)
+
+	stale  int           // so many writes still find the node changed
+	failed int           // so many writes still fail
+	cut    bool          // the controller sees nothing
+	skew   time.Duration // the nodes' clocks
+}
+
+type machine struct {
+	*v1.Node
+	silent bool
+	skew   time.Duration // its own clock's, beside the cluster's
+	renews int
+	marked int        // how often its pods were marked
+	others []v1.Taint // taints that others put on
+}
+
+func newCluster(options nodehealth.Options) *cluster {
+	c := &cluster{now: begin, options: options, nodes: map[string]*machine{}, say: func(string) {}}
+	c.start()
+	return c
+}
+
+// start runs a controller that knows nothing.
+func (c *cluster) start() {
+	c.life++
+	c.core, c.wakeAt = nodehealth.New(c.options), time.Time{}
+	c.step(nodehealth.NodesListing{})
+	for _, name := range c.order {
+		c.step(nodehealth.NodeSeen{Node: nodehealth.NodeOf(c.nodes[name].Node)})
+	}
+	c.step(nodehealth.NodesListed{})
+	for _, name := range c.order {
+		c.showLease(c.nodes[name])
+	}
+	c.step(nodehealth.LeasesListed{})
+}
+
+func (c *cluster) add(name, zone string) *machine {
+	m := c.addUnreported(name, zone)
+	c.setCondition(m, v1.NodeReady, v1.ConditionTrue)
+	c.changed(m)
+	c.after(time.Duration(len(c.order)*37%10_000)*time.Millisecond, func() { c.beats(m) })
+	return m
+}
+
+// addUnreported is a node whose kubelet never comes.
+func (c *cluster) addUnreported(name, zone string) *machine {
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: name, UID: types.UID(name), CreationTimestamp: metav1.Time{Time: c.now},
+		Labels: map[string]string{v1.LabelTopologyRegion: "r", v1.LabelTopologyZone: zone},
+	}}
+	m := &machine{Node: node}
+	c.nodes[name] = m
+	c.order = append(c.order, name)
+	c.changed(m)
+	return m
+}
+
+func (c *cluster) beats(m *machine) {
+	if c.nodes[m.Name] != m {
+		return
+	}
+	if !m.silent {
+		m.renews++
+		c.showLease(m)
+		if condition(m.Node, v1.NodeReady).Status == v1.ConditionUnknown {
+			c.setCondition(m, v1.NodeReady, v1.ConditionTrue)
+			c.changed(m)
+		}
+	}
+	c.after(beat, func() { c.beats(m) })
+}
+
+func (c *cluster) showLease(m *machine) {
+	if !c.cut {
+		c.step(nodehealth.LeaseSeen{Name: m.Name, Renewed: begin.Add(c.skew + m.skew + time.Duration(m.renews)*beat)})
+	}
+}
+
+func (c *cluster) setCondition(m *machine, t v1.NodeConditionType, status v1.ConditionStatus) {
+	now := metav1.Time{Time: c.now}
+	if existing := condition(m.Node, t); existing != nil {
+		existing.Status, existing.LastHeartbeatTime, existing.Reason, existing.Message = status, now, "", ""
+		return
+	}
+	m.Status.Conditions = append(m.Status.Conditions, v1.NodeCondition{Type: t, Status: status, LastHeartbeatTime: now, LastTransitionTime: now})
+}
+
+func condition(node *v1.Node, t v1.NodeConditionType) *v1.NodeCondition {
+	for i := range node.Status.Conditions {
+		if node.Status.Conditions[i].Type == t {
+			return &node.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+func (c *cluster) changed(m *machine) {
+	c.rev++
+	m.ResourceVersion = strconv.Itoa(c.rev)
+	if !c.cut {
+		c.step(nodehealth.NodeSeen{Node: nodehealth.NodeOf(m.DeepCopy())})
+	}
+}
+
+func (c *cluster) remove(name string) {
+	delete(c.nodes, name)
+	c.order = slices.DeleteFunc(c.order, func(n string) bool { return n == name })
+	c.step(nodehealth.NodeGone{Name: name})
+}
+
+// has reports whether the node has the taint, written as KEY:EFFECT.
+func (m *machine) has(taint string) bool {
+	return slices.ContainsFunc(m.Spec.Taints, func(t v1.Taint) bool { return t.Key+":"+string(t.Effect) == taint })
+}
+
+func (c *cluster) step(event nodehealth.Event) {
+	for _, action := range c.core.Step(c.now, event) {
+		c.say(action.String())
+		c.carryOut(action)
+	}
+	if at := c.core.Wake(c.now); !at.Equal(c.wakeAt) {
+		c.wakeAt = at
+		life := c.life
+		c.after(at.Sub(c.now), func() {
+			if c.life == life && c.wakeAt.Equal(at) {
+				c.wakeAt = time.Time{}
+				c.step(nodehealth.Tick{})
+			}
+		})
+	}
+}
+
+func (c *cluster) carryOut(action nodehealth.Action) {
+	life := c.life
+	answer := func(ticket nodehealth.Ticket, do func() (nodehealth.Outcome, *nodehealth.Node)) {
+		c.after(2*time.Millisecond, func() {
+			outcome, node := do()
+			if c.life == life {
+				c.step(nodehealth.Answered{Ticket: ticket, Outcome: outcome, Node: node})
+			}
+		})
+	}
+	switch a := action.(type) {
+	case nodehealth.WriteStatus:
+		answer(a.Ticket, func() (nodehealth.Outcome, *nodehealth.Node) {
+			return c.written(a.Node, a.ResourceVersion, func(m *machine) {
+				for _, changed := range a.Conditions {
+					if existing := condition(m.Node, changed.Type); existing != nil {
+						*existing = changed
+					} else {
+						m.Status.Conditions = append(m.Status.Conditions, changed)
+					}
+				}
+			})
+		})
+	case nodehealth.WriteNode:
+		answer(a.Ticket, func() (nodehealth.Outcome, *nodehealth.Node) {
+			return c.written(a.Node, a.ResourceVersion, func(m *machine) {
+				if a.SetTaints {
+					m.Spec.Taints = a.Taints
+				}
+				for k, v := range a.Labels {
+					m.Labels[k] = v
+				}
+			})
+		})
+	case nodehealth.MarkPods:
+		answer(a.Ticket, func() (nodehealth.Outcome, *nodehealth.Node) {
+			if c.failed > 0 {
+				c.failed--
+				return nodehealth.Failed, nil
+			}
+			if m := c.nodes[a.Node]; m != nil {
+				m.marked++
+			}
+			return nodehealth.OK, nil
+		})
+	}
+}
+
+func (c *cluster) written(name, version string, change func(*machine)) (nodehealth.Outcome, *nodehealth.Node) {
+	m := c.nodes[name]
+	if m == nil {
+		return nodehealth.Gone, nil
+	}
+	if c.failed > 0 {
+		c.failed--
+		return nodehealth.Failed, nil
+	}
+	if c.stale > 0 {
+		c.stale--
+		c.rev++
+		m.ResourceVersion = strconv.Itoa(c.rev) // somebody else wrote first
+	}
+	outcome := nodehealth.OK
+	if m.ResourceVersion != version {
+		outcome = nodehealth.Stale
+	} else {
+		change(m)
+		c.rev++
+		m.ResourceVersion = strconv.Itoa(c.rev)
+		if !c.cut {
+			c.after(time.Millisecond, func() { c.step(nodehealth.NodeSeen{Node: nodehealth.NodeOf(m.DeepCopy())}) })
+		}
+	}
+	node := nodehealth.NodeOf(m.DeepCopy())
+	return outcome, &node
+}
+
+func (c *cluster) after(wait time.Duration, do func()) {
+	c.agenda.seq++
+	heap.Push(&c.agenda, item{c.now.Add(max(0, wait)), c.agenda.seq, do})
+}
+
+func (c *cluster) run(d time.Duration) {
+	end := c.now.Add(d)
+	for c.agenda.Len() > 0 && !c.agenda.items[0].at.After(end) {
+		next := heap.Pop(&c.agenda).(item)
+		c.now = next.at
+		next.do()
+	}
+	c.now = end
+}
+
+// table is a line a zone: how it is, and how many of its nodes evict.
+func (c *cluster) table() string {
+	var out strings.Builder
+	for _, z := range c.core.Zones() {
+		evicting := 0
+		for _, name := range c.order {
+			m := c.nodes[name]
+			if nodehealth.NodeOf(m.Node).Zone == z.Name && (m.has(v1.TaintNodeUnreachable+":NoExecute") || m.has(v1.TaintNodeNotReady+":NoExecute")) {
+				evicting++
+			}
+		}
+		fmt.Fprintf(&out, "%-5s %-17s %4g/s  nodes %4d  not ready %4d  evicting %4d\n",
+			nodehealth.ZoneName(z.Name), z.State, z.Rate, z.Size, z.Unhealthy, evicting)
+	}
+	return out.String()
+}
+
+type item struct {
+	at  time.Time
+	seq int
+	do  func()
+}
+
+type agenda struct {
+	items []item
+	seq   int
+}
+
+func (a *agenda) Len() int { return len(a.items) }
+func (a *agenda) Less(i, j int) bool {
+	x, y := a.items[i], a.items[j]
+	return x.at.Before(y.at) || x.at.Equal(y.at) && x.seq < y.seq
+}
+func (a *agenda) Swap(i, j int) { a.items[i], a.items[j] = a.items[j], a.items[i] }
+func (a *agenda) Push(x any)    { a.items = append(a.items, x.(item)) }
+func (a *agenda) Pop() any {
+	last := a.items[len(a.items)-1]
+	a.items = a.items[:len(a.items)-1]
+	return last
+}

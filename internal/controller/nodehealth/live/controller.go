@@ -1,0 +1,152 @@
+package live
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
+	"github.com/berth-k8s/berth/internal/kube/feed"
+	"github.com/berth-k8s/berth/internal/kube/loop"
+)
+
+// Name is the component's, as in kube-controller-manager's --controllers.
+const Name = "node-lifecycle-controller"
+
+// Controller turns the state of nodes into taints.
+type Controller struct {
+	*loop.Loop[nodehealth.Event, nodehealth.Action]
+	client   kubernetes.Interface
+	requests *requests
+	events   *eventlog.Log // about nodes
+	core     *nodehealth.Core
+
+	nodesListed, leasesListed atomic.Bool
+	sight                     sight
+	told                      map[string]int // evictions by zone, as the metrics know them
+}
+
+// New returns a controller. The client should not be limited on its own side:
+// options bound what is in flight.
+func New(client kubernetes.Interface, events *eventlog.Log, options nodehealth.Options) *Controller {
+	c := &Controller{
+		Loop:     loop.New[nodehealth.Event, nodehealth.Action](Name),
+		client:   client,
+		requests: &requests{client: client, events: events},
+		events:   events,
+		core:     nodehealth.New(options),
+		told:     map[string]int{},
+	}
+	c.Step, c.Tick, c.Tell, c.Do, c.Wake = c.step, nodehealth.Tick{}, c.tellMetrics, c.do, c.core.Wake
+	return c
+}
+
+// Synced reports whether all nodes and leases have been seen.
+func (c *Controller) Synced() bool { return c.nodesListed.Load() && c.leasesListed.Load() }
+
+// Run keeps taints up to date until the context ends, and returns when no write
+// is under way any more. A Controller runs once.
+func (c *Controller) Run(ctx context.Context) {
+	c.Loop.Run(ctx,
+		func(ctx context.Context) { feed.Run(ctx, c.nodeSource(), c.nodeSink(ctx)) },
+		func(ctx context.Context) { feed.Run(ctx, c.leaseSource(), c.leaseSink(ctx)) },
+	)
+}
+
+// step is the core's, and measures those that look at all nodes.
+func (c *Controller) step(now time.Time, event nodehealth.Event) []nodehealth.Action {
+	passes := c.core.Passes()
+	actions := c.core.Step(now, event)
+	if c.core.Passes() > passes {
+		passDuration.Observe(time.Since(now).Seconds())
+	}
+	return actions
+}
+
+func (c *Controller) do(ctx context.Context, action nodehealth.Action) func(context.Context) nodehealth.Event {
+	log := klog.FromContext(ctx)
+	switch a := action.(type) {
+	case nodehealth.Record:
+		log.V(2).Info(a.Message, "node", klog.KRef("", a.Node), "reason", a.Reason)
+		c.events.Add(v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: a.Node, UID: a.UID}, v1.EventTypeNormal, a.Reason, a.Message)
+		return nil
+	case nodehealth.ZoneChanged:
+		log.Info("Zone is in another state", "zone", nodehealth.ZoneName(a.Zone), "from", a.From, "to", a.To, "nodesPerSecond", a.Rate)
+		return nil
+	}
+	log.V(2).Info("Writing", "write", action)
+	return func(ctx context.Context) nodehealth.Event {
+		began := time.Now()
+		answer := c.requests.carryOut(ctx, action)
+		if _, pods := action.(nodehealth.MarkPods); !pods {
+			writeDuration.Observe(time.Since(began).Seconds())
+		}
+		return answer
+	}
+}
+
+func (c *Controller) nodeSource() feed.Source {
+	return feed.Of(c.client.CoreV1().RESTClient(), "", "nodes", func() runtime.Object { return &v1.NodeList{} })
+}
+
+func (c *Controller) leaseSource() feed.Source {
+	return feed.Of(c.client.CoordinationV1().RESTClient(), v1.NamespaceNodeLease, "leases", func() runtime.Object { return &coordinationv1.LeaseList{} })
+}
+
+func (c *Controller) nodeSink(ctx context.Context) feed.Sink {
+	return feed.Sink{
+		Listing: func() { c.See(ctx, nodehealth.NodesListing{}) },
+		Listed:  func() { c.See(ctx, nodehealth.NodesListed{}); c.nodesListed.Store(true) },
+		Seen:    func(o runtime.Object) { c.See(ctx, nodehealth.NodeSeen{Node: nodehealth.NodeOf(o.(*v1.Node))}) },
+		Gone:    func(o runtime.Object) { c.See(ctx, nodehealth.NodeGone{Name: o.(*v1.Node).Name}) },
+		Lost:    func() { c.lost(ctx, "nodes") },
+		Back:    func() { c.back(ctx, "nodes") },
+	}
+}
+
+func (c *Controller) leaseSink(ctx context.Context) feed.Sink {
+	return feed.Sink{
+		Listing: func() {},
+		Listed:  func() { c.See(ctx, nodehealth.LeasesListed{}); c.leasesListed.Store(true) },
+		Seen: func(o runtime.Object) {
+			if lease := o.(*coordinationv1.Lease); lease.Spec.RenewTime != nil {
+				c.See(ctx, nodehealth.LeaseSeen{Name: lease.Name, ResourceVersion: lease.ResourceVersion, Renewed: lease.Spec.RenewTime.Time})
+			}
+		},
+		Gone: func(o runtime.Object) { c.See(ctx, nodehealth.LeaseGone{Name: o.(*coordinationv1.Lease).Name}) },
+		Lost: func() { c.lost(ctx, "leases") },
+		Back: func() { c.back(ctx, "leases") },
+	}
+}
+
+// sight is which watches are broken: signs of life come by both.
+type sight struct {
+	mu   sync.Mutex
+	lost map[string]bool
+}
+
+func (c *Controller) lost(ctx context.Context, watch string) {
+	c.sight.mu.Lock()
+	defer c.sight.mu.Unlock()
+	if c.sight.lost == nil {
+		c.sight.lost = map[string]bool{}
+	}
+	c.sight.lost[watch] = true
+	c.See(ctx, nodehealth.Blind{})
+}
+
+func (c *Controller) back(ctx context.Context, watch string) {
+	c.sight.mu.Lock()
+	defer c.sight.mu.Unlock()
+	if delete(c.sight.lost, watch); len(c.sight.lost) == 0 {
+		c.See(ctx, nodehealth.Sighted{})
+	}
+}

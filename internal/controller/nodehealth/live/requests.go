@@ -1,0 +1,149 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
+	"github.com/berth-k8s/berth/internal/kube/seldom"
+)
+
+const (
+	answerWithin = 10 * time.Second
+	// markWithin bounds marking all pods of a node: hundreds of writes.
+	markWithin   = 2 * time.Minute
+	fieldManager = "berth-node-health"
+)
+
+// requests makes the writes that a Core asks for.
+type requests struct {
+	client kubernetes.Interface
+	events *eventlog.Log
+
+	complaint seldom.Line
+}
+
+func (r *requests) carryOut(ctx context.Context, action nodehealth.Action) nodehealth.Answered {
+	switch a := action.(type) {
+	case nodehealth.WriteStatus:
+		patch := map[string]any{
+			"metadata": preconditions(a.UID, a.ResourceVersion),
+			"status":   map[string]any{"conditions": a.Conditions},
+		}
+		return r.patchNode(ctx, a.Ticket, a.Node, types.StrategicMergePatchType, patch, "status")
+	case nodehealth.WriteNode:
+		metadata := preconditions(a.UID, a.ResourceVersion)
+		patch := map[string]any{"metadata": metadata}
+		if len(a.Labels) > 0 {
+			metadata["labels"] = a.Labels
+		}
+		if a.SetTaints {
+			patch["spec"] = map[string]any{"taints": a.Taints}
+		}
+		return r.patchNode(ctx, a.Ticket, a.Node, types.MergePatchType, patch)
+	case nodehealth.MarkPods:
+		err := r.markPods(ctx, a.Node)
+		if err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Pods of a silent node not all marked NotReady, will try again", "node", klog.KRef("", a.Node))
+		}
+		return nodehealth.Answered{Ticket: a.Ticket, Outcome: outcome(err)}
+	}
+	return nodehealth.Answered{}
+}
+
+func (r *requests) patchNode(ctx context.Context, ticket nodehealth.Ticket, name string, kind types.PatchType, patch any, subresource ...string) nodehealth.Answered {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	body, err := json.Marshal(patch)
+	if err != nil {
+		return nodehealth.Answered{Ticket: ticket, Outcome: nodehealth.Failed}
+	}
+	node, err := r.client.CoreV1().Nodes().Patch(ctx, name, kind, body, metav1.PatchOptions{FieldManager: fieldManager}, subresource...)
+	answer := nodehealth.Answered{Ticket: ticket, Outcome: outcome(err)}
+	if answer.Outcome == nodehealth.Stale {
+		node, err = r.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	} else if err != nil && ctx.Err() == nil {
+		log := klog.FromContext(ctx)
+		if answer.Outcome == nodehealth.Gone || !r.complaint.Due() {
+			log = log.V(2)
+		}
+		log.Info("Node not written, will try again", "node", klog.KRef("", name), "err", err)
+	}
+	if err == nil {
+		now := nodehealth.NodeOf(node)
+		answer.Node = &now
+	}
+	return answer
+}
+
+// preconditions are metadata that a patch cannot change, so that it fails with
+// a conflict if the object's differ.
+func preconditions(uid types.UID, resourceVersion string) map[string]any {
+	return map[string]any{"uid": uid, "resourceVersion": resourceVersion}
+}
+
+func outcome(err error) nodehealth.Outcome {
+	switch {
+	case err == nil:
+		return nodehealth.OK
+	case apierrors.IsNotFound(err):
+		return nodehealth.Gone
+	case apierrors.IsConflict(err):
+		return nodehealth.Stale
+	}
+	return nodehealth.Failed
+}
+
+// markPods sets Ready=False on the node's pods that say otherwise.
+func (r *requests) markPods(ctx context.Context, node string) error {
+	ctx, cancel := context.WithTimeout(ctx, markWithin)
+	defer cancel()
+	pods, err := r.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
+	})
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for i := range pods.Items {
+		if err := r.markPod(ctx, &pods.Items[i]); err != nil && !apierrors.IsNotFound(err) {
+			failed = append(failed, err)
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func (r *requests) markPod(ctx context.Context, pod *v1.Pod) error {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type != v1.PodReady || condition.Status == v1.ConditionFalse {
+			continue
+		}
+		condition.Status = v1.ConditionFalse
+		condition.LastTransitionTime = metav1.Now()
+		patch, err := json.Marshal(map[string]any{
+			"metadata": preconditions(pod.UID, pod.ResourceVersion),
+			"status":   map[string]any{"conditions": []v1.PodCondition{condition}},
+		})
+		if err != nil {
+			return err
+		}
+		if _, err := r.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}, "status"); err != nil {
+			return err
+		}
+		r.events.Add(v1.ObjectReference{
+			Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
+		}, v1.EventTypeWarning, "NodeNotReady", "Node is not ready")
+	}
+	return nil
+}

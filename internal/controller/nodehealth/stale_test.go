@@ -1,0 +1,104 @@
+package nodehealth_test
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+)
+
+// TestWatchBehindOwnWriteIsIgnored answers the write of a taint that evicts
+// before the watch shows what was before: the node must not look as if somebody
+// had taken the taint off.
+func TestWatchBehindOwnWriteIsIgnored(t *testing.T) {
+	core, now := nodehealth.New(nodehealth.Defaults()), begin
+	core.Step(now, nodehealth.NodesListing{})
+	node := nodehealth.Node{Name: "n", UID: "n", ResourceVersion: "9", Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionFalse}}}
+	other := nodehealth.Node{Name: "o", UID: "o", ResourceVersion: "9", Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}}
+	actions := core.Step(now, nodehealth.NodeSeen{Node: node})
+	core.Step(now, nodehealth.NodeSeen{Node: other})
+	core.Step(now, nodehealth.NodesListed{})
+	core.Step(now, nodehealth.LeasesListed{})
+
+	answer := func(version string) []nodehealth.Action {
+		write := actions[len(actions)-1].(nodehealth.WriteNode)
+		written := node
+		written.Taints, written.ResourceVersion = write.Taints, version
+		return core.Step(now, nodehealth.Answered{Ticket: write.Ticket, Node: &written})
+	}
+	actions = answer("10") // NoSchedule; its turn for NoExecute has come
+	now = now.Add(time.Second)
+	if more := core.Step(now, nodehealth.Tick{}); len(more) > 0 {
+		actions = more
+	}
+	actions = answer("11")
+	if len(actions) > 0 {
+		t.Fatalf("still to do: %v", actions)
+	}
+	for _, late := range []string{"9", "10"} {
+		node.ResourceVersion = late
+		if actions := core.Step(now, nodehealth.NodeSeen{Node: node}); len(actions) > 0 {
+			t.Errorf("version %s, late, made it %v", late, actions)
+		}
+	}
+	if z := core.Zones(); z[0].Evictions != 1 {
+		t.Errorf("%d evictions counted, want 1", z[0].Evictions)
+	}
+}
+
+// readyNode is a core that knows a node that is well, with a lease.
+func readyNode(now time.Time) *nodehealth.Core {
+	core := nodehealth.New(nodehealth.Defaults())
+	core.Step(now, nodehealth.NodesListing{})
+	ready := []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
+	core.Step(now, nodehealth.NodeSeen{Node: nodehealth.Node{Name: "n", UID: "n", ResourceVersion: "9", Conditions: ready}})
+	core.Step(now, nodehealth.NodesListed{})
+	core.Step(now, nodehealth.LeaseSeen{Name: "n", ResourceVersion: "20", Renewed: now})
+	core.Step(now, nodehealth.LeasesListed{})
+	return core
+}
+
+// TestOlderLeaseIsNoSignOfLife has a list from behind, as an API server that
+// was just started gives it, show an older lease each ten seconds. The node has
+// been silent since the newer one.
+func TestOlderLeaseIsNoSignOfLife(t *testing.T) {
+	now := begin
+	core := readyNode(now)
+	for i := range 6 {
+		now = now.Add(10 * time.Second)
+		version, renewed := "19", begin.Add(-10*time.Second)
+		if i%2 == 1 {
+			version, renewed = "20", begin
+		}
+		core.Step(now, nodehealth.LeaseSeen{Name: "n", ResourceVersion: version, Renewed: renewed})
+		core.Step(now, nodehealth.Tick{})
+	}
+	if z := core.Zones(); z[0].Unhealthy != 1 {
+		t.Error("a node that has been silent for a minute counts as well")
+	}
+}
+
+// TestNewNodeHasItsGraceWhateverTheClock has a node come by an API server whose
+// clock is ten minutes behind. Its kubelet has the time to report that any other
+// has.
+func TestNewNodeHasItsGraceWhateverTheClock(t *testing.T) {
+	now := begin
+	core := readyNode(now)
+	core.Step(now, nodehealth.NodeSeen{Node: nodehealth.Node{Name: "new", UID: "new", ResourceVersion: "30", Created: now.Add(-10 * time.Minute)}})
+	written := func(wait time.Duration) bool {
+		for _, action := range core.Step(begin.Add(wait), nodehealth.Tick{}) {
+			if w, ok := action.(nodehealth.WriteStatus); ok && w.Node == "new" {
+				return true
+			}
+		}
+		return false
+	}
+	if written(55 * time.Second) {
+		t.Error("unknown before its grace of 60 s was over")
+	}
+	if !written(65 * time.Second) {
+		t.Error("not unknown after its grace of 60 s")
+	}
+}

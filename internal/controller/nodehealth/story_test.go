@@ -1,0 +1,218 @@
+package nodehealth_test
+
+import (
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// TestStories runs testdata/*.txt. What a story may say:
+//
+//	cluster ZONE=NODES... [marks-at-rate]  a new cluster; nodes are ZONE-1, ZONE-2, ...
+//	add NAME ZONE [unreported]             a node comes; remove NAME: it goes
+//	silent NAME|ZONE=COUNT                 kubelets fall silent; "speaks": they come back
+//	condition NAME TYPE=STATUS             as the kubelet reports it
+//	cordon NAME; uncordon NAME
+//	taint NAME TAINT; untaint NAME KEY     by somebody else
+//	label NAME KEY=VALUE
+//	stale N; fail N                        the next writes find the node changed; fail
+//	cut; back                              the controller sees nothing; sees again
+//	skew DURATION [NAME]                   the nodes' clocks, or that node's, are ahead by that
+//	restart                                a controller that knows nothing takes over
+//	run DURATION [each DURATION]           time passes: what is done, or a table each so often
+//	show NAME                              the node as it is
+func TestStories(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		s := &story{}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.tell(t, d) })
+	})
+}
+
+type story struct {
+	*cluster
+	lines strings.Builder
+}
+
+func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
+	s.lines.Reset()
+	word := func(i int) string {
+		if i < len(d.CmdArgs) {
+			return d.CmdArgs[i].Key
+		}
+		return ""
+	}
+	switch d.Cmd {
+	case "cluster":
+		s.begin(t, d)
+	case "add":
+		if d.HasArg("unreported") {
+			s.addUnreported(word(0), word(1))
+		} else {
+			s.add(word(0), word(1))
+		}
+	case "remove":
+		s.remove(word(0))
+	case "silent", "speaks":
+		s.silence(t, d, d.Cmd == "silent")
+	case "condition":
+		m := s.nodes[word(0)]
+		s.setCondition(m, v1.NodeConditionType(word(1)), v1.ConditionStatus(d.CmdArgs[1].Vals[0]))
+		s.changed(m)
+	case "cordon", "uncordon":
+		m := s.nodes[word(0)]
+		m.Spec.Unschedulable = d.Cmd == "cordon"
+		s.changed(m)
+	case "taint", "untaint":
+		s.taint(t, s.nodes[word(0)], d.Input)
+	case "label":
+		m := s.nodes[word(0)]
+		m.Labels[word(1)] = d.CmdArgs[1].Vals[0]
+		s.changed(m)
+	case "stale":
+		s.stale = number(t, word(0))
+	case "fail":
+		s.failed = number(t, word(0))
+	case "cut", "back":
+		s.see(d.Cmd == "cut")
+	case "skew":
+		if at := duration(t, word(0)); len(d.CmdArgs) > 1 {
+			s.nodes[word(1)].skew = at
+		} else {
+			s.skew = at
+		}
+	case "restart":
+		s.start()
+	case "run":
+		return s.pass(t, d)
+	case "show":
+		return show(s.nodes[word(0)])
+	default:
+		return "unknown command " + d.Cmd
+	}
+	return s.lines.String()
+}
+
+func (s *story) begin(t *testing.T, d *datadriven.TestData) {
+	options := nodehealth.Defaults()
+	options.MarkPodsAtZoneRate = d.HasArg("marks-at-rate")
+	s.cluster = newCluster(options)
+	for _, arg := range d.CmdArgs {
+		for i := range len(arg.Vals) {
+			for n := range number(t, arg.Vals[i]) {
+				s.add(fmt.Sprintf("%s-%d", arg.Key, n+1), arg.Key)
+			}
+		}
+	}
+	s.run(time.Minute)
+	s.say = func(what string) {
+		fmt.Fprintf(&s.lines, "%7.1fs %s\n", s.now.Sub(begin).Seconds()-60, what)
+	}
+}
+
+// silence takes NAME, or ZONE=COUNT: the first so many nodes of the zone that
+// are not so yet.
+func (s *story) silence(t *testing.T, d *datadriven.TestData, silent bool) {
+	for _, arg := range d.CmdArgs {
+		if len(arg.Vals) == 0 {
+			s.nodes[arg.Key].silent = silent
+			continue
+		}
+		left := number(t, arg.Vals[0])
+		for _, name := range s.order {
+			if m := s.nodes[name]; left > 0 && m.silent != silent && m.Labels[v1.LabelTopologyZone] == arg.Key {
+				m.silent = silent
+				left--
+			}
+		}
+	}
+}
+
+func (s *story) taint(t *testing.T, m *machine, change string) {
+	parsed, err := rules.ParseTaintChange(strings.Fields(change))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Spec.Taints, err = parsed.Apply(m.Spec.Taints, true); err != nil {
+		t.Fatal(err)
+	}
+	s.changed(m)
+}
+
+func (s *story) see(cut bool) {
+	s.cut = cut
+	if cut {
+		s.step(nodehealth.Blind{})
+		return
+	}
+	s.step(nodehealth.Sighted{})
+}
+
+func (s *story) pass(t *testing.T, d *datadriven.TestData) string {
+	total := duration(t, d.CmdArgs[0].Key)
+	if len(d.CmdArgs) == 1 {
+		s.run(total)
+		return s.lines.String()
+	}
+	each := duration(t, d.CmdArgs[1].Vals[0])
+	say := s.say
+	s.say = func(string) {}
+	defer func() { s.say = say }()
+	var out strings.Builder
+	for passed := time.Duration(0); passed < total; passed += each {
+		s.run(each)
+		fmt.Fprintf(&out, "after %v\n%s", passed+each, s.table())
+	}
+	return out.String()
+}
+
+func show(m *machine) string {
+	var out strings.Builder
+	for _, c := range m.Status.Conditions {
+		fmt.Fprintf(&out, "%s=%s %s\n", c.Type, c.Status, c.Reason)
+	}
+	for i := range m.Spec.Taints {
+		taint := &m.Spec.Taints[i]
+		at := "no time"
+		if taint.TimeAdded != nil {
+			at = "since " + strconv.Itoa(int(taint.TimeAdded.Sub(begin).Seconds())-60) + "s"
+		}
+		fmt.Fprintf(&out, "%s %s\n", taint.ToString(), at)
+	}
+	labels := maps.Clone(m.Labels)
+	delete(labels, v1.LabelTopologyRegion)
+	delete(labels, v1.LabelTopologyZone)
+	if len(labels) > 0 {
+		fmt.Fprintln(&out, labels)
+	}
+	if m.marked > 0 {
+		fmt.Fprintf(&out, "its pods were marked %d times\n", m.marked)
+	}
+	return out.String()
+}
+
+func duration(t *testing.T, s string) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func number(t *testing.T, s string) int {
+	t.Helper()
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

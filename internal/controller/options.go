@@ -1,0 +1,179 @@
+package controller
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+	evictionlive "github.com/berth-k8s/berth/internal/controller/eviction/live"
+	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+	nodehealthlive "github.com/berth-k8s/berth/internal/controller/nodehealth/live"
+	"github.com/berth-k8s/berth/internal/kube/lead"
+)
+
+// names of the controllers, as --controllers takes them.
+var names = []string{evictionlive.Name, nodehealthlive.Name}
+
+// former are older names that kube-controller-manager still takes.
+var former = map[string]string{"nodelifecycle": nodehealthlive.Name}
+
+// Options are the command's flags. Those that kube-controller-manager has, have
+// its names, meanings and defaults.
+type Options struct {
+	Controllers []string
+	Health      string // address of the health and metrics endpoints; "" for none
+	Profiling   bool   // also serve profiles there
+	Lead        lead.Options
+	Lock        string // kind of Lead's object
+	Eviction    eviction.Options
+	NodeHealth  nodehealth.Options
+	Shadow      ShadowOptions
+
+	flags *pflag.FlagSet // as they were given, for /flagz
+}
+
+// DefaultOptions returns the defaults of the flags.
+func DefaultOptions() Options {
+	return Options{
+		Controllers: []string{"*"},
+		Health:      "127.0.0.1:10357",
+		Lead:        lead.Defaults("berth-controller"),
+		Lock:        "leases",
+		Eviction:    eviction.Options{InFlight: eviction.DefaultInFlight},
+		NodeHealth:  nodehealth.Defaults(),
+	}
+}
+
+// AddFlags adds the flags, with o as defaults.
+func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	o.flags = flags
+	flags.StringSliceVar(&o.Controllers, "controllers", o.Controllers,
+		"controllers to run: '*' all, 'foo' that one, '-foo' not that one; of "+strings.Join(names, ", "))
+	flags.StringVar(&o.Health, "health-bind-address", o.Health,
+		"address of /healthz, /livez, /readyz, /metrics, /statusz, /configz and /flagz, plain HTTP; port 0 takes a free one, empty is none")
+	flags.BoolVar(&o.Profiling, "profiling", o.Profiling, "also serve /debug/pprof/ there, to everybody who reaches it")
+
+	s := &o.Shadow
+	flags.BoolVar(&s.On, "shadow", s.On, "decide nothing and write nothing: compare what kube-controller-manager's controllers do with what Berth's would have done; /shadow tells, and berth shadow report")
+	flags.StringVar(&s.Report, "shadow-report", s.Report, "with --shadow: write the comparison to this file as JSON, every minute and at the end")
+	flags.StringVar(&s.Scheduler, "shadow-scheduler-report", s.Scheduler, "with --shadow: file that berth scheduler --shadow writes its report to, to be told beside this one")
+
+	o.Lead.AddFlags(flags)
+	flags.StringVar(&o.Lock, "leader-elect-resource-lock", o.Lock, "kind of object that is the lock: leases")
+
+	e := &o.Eviction
+	flags.IntVar(&e.InFlight, "concurrent-evictions", e.InFlight, "pods taken through their eviction at once")
+	flags.BoolVar(&e.Budgets, "evict-through-budgets", e.Budgets, "evict through the Eviction API, so that PodDisruptionBudgets count")
+	flags.DurationVar(&e.BudgetsFor, "eviction-deadline", e.BudgetsFor, "with --evict-through-budgets, delete a pod this long after it was due all the same; 0 is never")
+
+	n := &o.NodeHealth
+	flags.DurationVar(&n.MonitorPeriod, "node-monitor-period", n.MonitorPeriod, "how often nodes are looked at")
+	flags.DurationVar(&n.MonitorGracePeriod, "node-monitor-grace-period", n.MonitorGracePeriod, "how long a running node may be silent before it is marked unhealthy")
+	flags.DurationVar(&n.StartupGracePeriod, "node-startup-grace-period", n.StartupGracePeriod, "the same for a node that never reported")
+	flags.Float64Var(&n.EvictionRate, "node-eviction-rate", n.EvictionRate, "nodes per second that get a taint that evicts, in a zone that is healthy or wholly down")
+	flags.Float64Var(&n.SecondaryEvictionRate, "secondary-node-eviction-rate", n.SecondaryEvictionRate, "the same in a zone that is unhealthy; 0 if it has no more nodes than --large-cluster-size-threshold")
+	flags.Float64Var(&n.UnhealthyZoneThreshold, "unhealthy-zone-threshold", n.UnhealthyZoneThreshold, "fraction of a zone's nodes that are not ready (at least 3) from which the zone is unhealthy; above 1 is never")
+	flags.IntVar(&n.LargeClusterSize, "large-cluster-size-threshold", n.LargeClusterSize, "nodes above which an unhealthy zone is still evicted, slowly")
+	flags.BoolVar(&n.MarkPodsAtZoneRate, "mark-pods-at-zone-rate", n.MarkPodsAtZoneRate, "mark the pods of silent nodes NotReady at their zone's eviction rate, and not while every zone is down")
+}
+
+// Validate says what is wrong with the options, by flag.
+func (o *Options) Validate() error {
+	for _, name := range o.Controllers {
+		bare := strings.TrimPrefix(name, "-")
+		if name != "*" && !slices.Contains(names, bare) && former[bare] == "" {
+			return fmt.Errorf("--controllers: %q: must be *, or of %s, with - before it to leave it out", name, strings.Join(names, ", "))
+		}
+	}
+	if !o.enabled(evictionlive.Name) && !o.enabled(nodehealthlive.Name) {
+		return fmt.Errorf("--controllers: %v: selects none", o.Controllers)
+	}
+	if !o.Shadow.On && (o.Shadow.Report != "" || o.Shadow.Scheduler != "") {
+		return fmt.Errorf("--shadow-report and --shadow-scheduler-report: go with --shadow")
+	}
+	if o.Lead.Elect && o.Lock != "leases" {
+		return fmt.Errorf("--leader-elect-resource-lock: %q: must be leases", o.Lock)
+	}
+	if err := o.Lead.Validate(); err != nil {
+		return err
+	}
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{
+		{"node-monitor-period", o.NodeHealth.MonitorPeriod},
+		{"node-monitor-grace-period", o.NodeHealth.MonitorGracePeriod},
+		{"node-startup-grace-period", o.NodeHealth.StartupGracePeriod},
+	} {
+		if d.value <= 0 {
+			return fmt.Errorf("--%s: %v: must be greater than zero", d.flag, d.value)
+		}
+	}
+	// Any number has its meaning, as upstream: a threshold of 0 has every zone
+	// with three nodes down unhealthy, one above 1 none; a rate of 0 or less is never.
+	for _, f := range []struct {
+		flag  string
+		value float64
+	}{
+		{"unhealthy-zone-threshold", o.NodeHealth.UnhealthyZoneThreshold},
+		{"node-eviction-rate", o.NodeHealth.EvictionRate},
+		{"secondary-node-eviction-rate", o.NodeHealth.SecondaryEvictionRate},
+	} {
+		if math.IsNaN(f.value) {
+			return fmt.Errorf("--%s: %v: must be a number", f.flag, f.value)
+		}
+	}
+	if o.Eviction.InFlight < 1 {
+		return fmt.Errorf("--concurrent-evictions: %d: must be at least 1", o.Eviction.InFlight)
+	}
+	if o.Eviction.BudgetsFor < 0 {
+		return fmt.Errorf("--eviction-deadline: %v: must not be negative", o.Eviction.BudgetsFor)
+	}
+	return nil
+}
+
+// enabled follows kube-controller-manager: what is named counts, else "*".
+func (o *Options) enabled(name string) bool {
+	given := func(prefix string) bool {
+		return slices.ContainsFunc(o.Controllers, func(listed string) bool {
+			bare, ok := strings.CutPrefix(listed, prefix)
+			return ok && (bare == name || former[bare] == name)
+		})
+	}
+	switch {
+	case given(""):
+		return true
+	case given("-"):
+		return false
+	}
+	return slices.Contains(o.Controllers, "*")
+}
+
+// configz is what /configz shows.
+func (o *Options) configz() map[string]any {
+	return map[string]any{"controller.berth.dev": map[string]any{
+		"controllers": o.Controllers,
+		"leaderElection": map[string]any{
+			"leaderElect": o.Lead.Elect, "resourceNamespace": o.Lead.Namespace, "resourceName": o.Lead.Name,
+			"leaseDuration": o.Lead.LeaseDuration.String(), "renewDeadline": o.Lead.RenewDeadline.String(), "retryPeriod": o.Lead.RetryPeriod.String(),
+		},
+		"taintEvictionController": map[string]any{
+			"concurrentEvictions": o.Eviction.InFlight, "evictThroughBudgets": o.Eviction.Budgets, "evictionDeadline": o.Eviction.BudgetsFor.String(),
+		},
+		"nodeLifecycleController": map[string]any{
+			"nodeMonitorPeriod":         o.NodeHealth.MonitorPeriod.String(),
+			"nodeMonitorGracePeriod":    o.NodeHealth.MonitorGracePeriod.String(),
+			"nodeStartupGracePeriod":    o.NodeHealth.StartupGracePeriod.String(),
+			"nodeEvictionRate":          o.NodeHealth.EvictionRate,
+			"secondaryNodeEvictionRate": o.NodeHealth.SecondaryEvictionRate,
+			"unhealthyZoneThreshold":    o.NodeHealth.UnhealthyZoneThreshold,
+			"largeClusterSizeThreshold": o.NodeHealth.LargeClusterSize,
+			"markPodsAtZoneRate":        o.NodeHealth.MarkPodsAtZoneRate,
+		},
+	}}
+}

@@ -1,0 +1,204 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics"
+
+	evictionlive "github.com/berth-k8s/berth/internal/controller/eviction/live"
+	nodehealthlive "github.com/berth-k8s/berth/internal/controller/nodehealth/live"
+	"github.com/berth-k8s/berth/internal/controller/shadow"
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
+	"github.com/berth-k8s/berth/internal/kube/lead"
+	"github.com/berth-k8s/berth/internal/kube/serve"
+)
+
+// Controller is the two controllers and their endpoints.
+type Controller struct {
+	options Options
+	config  *rest.Config
+
+	elector *lead.Elector
+	server  *serve.Server
+	evictor atomic.Pointer[evictionlive.Evictor]
+	health  atomic.Pointer[nodehealthlive.Controller]
+
+	follower *shadow.Follower // with --shadow, and then nothing of the above but the server
+}
+
+// ErrLeadershipLost ends Run when another replica leads: what this one knows
+// may be outdated, so the process should be started anew.
+var ErrLeadershipLost = lead.ErrLost
+
+// New returns a controller for the cluster of config. It listens already, so
+// that Address is known.
+func New(config *rest.Config, options Options) (*Controller, error) {
+	if err := options.Validate(); err != nil {
+		return nil, err
+	}
+	c := &Controller{options: options, config: config}
+	var err error
+	if options.Shadow.On {
+		err = c.newShadow()
+	} else {
+		c.elector, err = lead.New(c.clientConfig("berth-controller/leader-election", 20), options.Lead, nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if c.server, err = serve.Listen(serve.Options{Plain: options.Health}); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Address is that of the endpoints, "" if there are none.
+func (c *Controller) Address() string { return c.server.PlainAddress() }
+
+// Run leads, or stands by until it leads, until the context ends.
+func (c *Controller) Run(ctx context.Context) error {
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		c.server.Run(serving, serve.Handlers{Plain: c.handler()}, nil)
+	}()
+	defer func() { stopServing(); <-served }()
+	if c.follower != nil {
+		return c.runShadow(ctx)
+	}
+	return c.elector.Run(ctx, c.lead)
+}
+
+// handler serves the endpoints and, of a shadow, its reports.
+func (c *Controller) handler() http.Handler {
+	if c.follower == nil {
+		return c.endpoints().Handler()
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", c.endpoints().Handler())
+	mux.HandleFunc("/shadow", c.serveShadow)
+	return mux
+}
+
+// lead runs the controllers until the context ends.
+func (c *Controller) lead(ctx context.Context) error {
+	var parts []func(context.Context)
+	if c.options.enabled(evictionlive.Name) {
+		client, events, err := c.clients(evictionlive.Name, evictionlive.Name)
+		if err != nil {
+			return err
+		}
+		evictor := evictionlive.New(client, events, c.options.Eviction)
+		c.evictor.Store(evictor)
+		parts = append(parts, events.Run, evictor.Run)
+	}
+	if c.options.enabled(nodehealthlive.Name) {
+		client, events, err := c.clients(nodehealthlive.Name, "node-controller")
+		if err != nil {
+			return err
+		}
+		health := nodehealthlive.New(client, events, c.options.NodeHealth)
+		c.health.Store(health)
+		parts = append(parts, events.Run, health.Run)
+	}
+	var running sync.WaitGroup
+	for _, part := range parts {
+		running.Go(func() { part(ctx) })
+	}
+	running.Wait()
+	return nil
+}
+
+// clients are a controller's: one without a limit of its own, since what is in
+// flight is bounded, and one for events that cannot be in its way.
+func (c *Controller) clients(name, source string) (kubernetes.Interface, *eventlog.Log, error) {
+	client, err := c.client("berth-controller/"+name, -1)
+	if err != nil {
+		return nil, nil, err
+	}
+	events, err := c.client("berth-controller/"+name+"-events", -1)
+	if err != nil {
+		return nil, nil, err
+	}
+	return client, eventlog.New(events, source), nil
+}
+
+func (c *Controller) client(agent string, qps float32) (kubernetes.Interface, error) {
+	config := c.clientConfig(agent, qps)
+	lead.Guard(config, c.elector.Over)
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", agent, err)
+	}
+	return client, nil
+}
+
+func (c *Controller) clientConfig(agent string, qps float32) *rest.Config {
+	config := rest.CopyConfig(c.config)
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	config.UserAgent = rest.DefaultKubernetesUserAgent() + "/" + agent
+	config.QPS, config.Burst = qps, int(qps)
+	return config
+}
+
+// endpoints are what the controllers tell of themselves.
+func (c *Controller) endpoints() *serve.Endpoints {
+	own := metrics.NewKubeRegistry()
+	own.MustRegister(Metrics()...)
+	var live []serve.Check
+	if c.elector != nil {
+		live = []serve.Check{{Name: "leaderElection", Failed: c.elector.Alive}}
+	}
+	return &serve.Endpoints{
+		Component: "berth-controller",
+		Live:      live,
+		Ready:     []serve.Check{{Name: "watches", Failed: func(*http.Request) error { return c.notReady() }}},
+		Metrics:   own,
+		Config:    c.options.configz,
+		Flags:     c.options.flags,
+		Profiling: c.options.Profiling,
+	}
+}
+
+// Metrics are those of all controllers.
+func Metrics() []metrics.Registerable {
+	return slices.Concat(evictionlive.Metrics(), nodehealthlive.Metrics(), shadow.Metrics())
+}
+
+// notReady says what is missing. A replica that stands by is ready to.
+func (c *Controller) notReady() error {
+	if c.follower != nil {
+		if !c.follower.Synced() {
+			return errors.New("shadow: not all pods, nodes and leases have been seen yet")
+		}
+		return nil
+	}
+	if !c.elector.Leading() {
+		if c.options.Lead.Elect {
+			return nil
+		}
+		return errors.New("not started")
+	}
+	if c.options.enabled(evictionlive.Name) {
+		if e := c.evictor.Load(); e == nil || !e.Synced() {
+			return errors.New(evictionlive.Name + " has not seen all pods and nodes yet")
+		}
+	}
+	if c.options.enabled(nodehealthlive.Name) {
+		if h := c.health.Load(); h == nil || !h.Synced() {
+			return errors.New(nodehealthlive.Name + " has not seen all nodes and leases yet")
+		}
+	}
+	return nil
+}

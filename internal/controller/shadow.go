@@ -1,0 +1,114 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	evictionlive "github.com/berth-k8s/berth/internal/controller/eviction/live"
+	nodehealthlive "github.com/berth-k8s/berth/internal/controller/nodehealth/live"
+	"github.com/berth-k8s/berth/internal/controller/shadow"
+)
+
+// shadowEach is how often the report is written.
+const shadowEach = time.Minute
+
+// ShadowOptions are about --shadow.
+type ShadowOptions struct {
+	// On decides nothing and writes nothing: it compares.
+	On bool
+	// Report is a file for the comparison, "" for none.
+	Report string
+	// Scheduler is the file that the scheduler's shadow writes its report to, ""
+	// for none. It is served beside the controllers', and counted in metrics.
+	Scheduler string
+}
+
+// newShadow prepares following the cluster in place of leading. What it needs
+// is allowed by a role that reads.
+func (c *Controller) newShadow() error {
+	client, err := kubernetes.NewForConfig(c.clientConfig("berth-controller/shadow", -1))
+	if err != nil {
+		return fmt.Errorf("client for the shadow: %w", err)
+	}
+	c.follower = shadow.NewFollower(client, c.options.enabled(evictionlive.Name), c.options.enabled(nodehealthlive.Name), c.options.NodeHealth)
+	return nil
+}
+
+// runShadow compares until the context ends.
+func (c *Controller) runShadow(ctx context.Context) error {
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		c.follower.Run(ctx)
+	}()
+	each := time.NewTicker(shadowEach)
+	defer each.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-each.C:
+		}
+		c.tellShadow(ctx)
+	}
+	<-followed
+	return nil
+}
+
+// tellShadow brings file and metrics up to date. A report that cannot be
+// written is a line in the log: the comparison goes on.
+func (c *Controller) tellShadow(ctx context.Context) {
+	log := klog.FromContext(ctx)
+	reports := c.shadowReports()
+	shadow.Tell(reports)
+	if path := c.options.Shadow.Report; path != "" {
+		err := writeReport(path, reports.Controller)
+		if err != nil {
+			log.Error(err, "Shadow report not written, will try again", "file", path)
+		}
+	}
+}
+
+func writeReport(path string, report *shadow.Report) error {
+	text, err := json.MarshalIndent(report, "", "  ")
+	if err != nil {
+		return err
+	}
+	next := path + ".next" // so that who reads never finds half of it
+	if err := os.WriteFile(next, append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(next, path)
+}
+
+// shadowReports are both parts' reports as of now.
+func (c *Controller) shadowReports() shadow.Reports {
+	reports := shadow.Reports{Controller: c.follower.Ledger.Report(time.Now())}
+	if path := c.options.Shadow.Scheduler; path != "" {
+		if text, err := os.ReadFile(path); err == nil {
+			reports.Scheduler = shadow.PlacementsOf(text) // not written yet, else: nil
+		}
+	}
+	return reports
+}
+
+// serveShadow answers /shadow with the reports, in JSON.
+func (c *Controller) serveShadow(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+		return
+	}
+	text, err := json.MarshalIndent(c.shadowReports(), "", "  ")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(text, '\n'))
+}

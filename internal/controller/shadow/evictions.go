@@ -1,0 +1,149 @@
+package shadow
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+)
+
+// Evictions compares who is taken off its node for a taint, and when. It
+// belongs to one goroutine.
+type Evictions struct {
+	core   *eviction.Core
+	ledger *Ledger
+	pods   map[types.UID]*watched // those that are to go, or have gone
+}
+
+// watched is a pod that one side at least means to evict.
+type watched struct {
+	name   types.NamespacedName
+	due    eviction.Due // as of the last look at which it was to go
+	dueAt  time.Time    // when that look was; zero: it never was to go
+	left   time.Time    // when it was seen to be leaving, zero: it is there
+	marked bool         // by the other controller, for a taint
+	said   bool         // what there is to say of a pod that left has been said
+	gone   bool         // from the API: forgotten once it is judged
+	missed bool         // it stayed beyond Patience, and has been counted
+}
+
+// NewEvictions returns a comparison that knows no pod.
+func NewEvictions(ledger *Ledger, wall func(time.Time) time.Time) *Evictions {
+	return &Evictions{
+		core:   eviction.New(eviction.Options{Watches: true, Wall: wall}),
+		ledger: ledger,
+		pods:   map[types.UID]*watched{},
+	}
+}
+
+// Step takes an event in. For a pod that the API has deleted, PodSeen with its
+// last state has to come before PodGone.
+func (e *Evictions) Step(now time.Time, event eviction.Event) {
+	switch seen := event.(type) {
+	case eviction.PodSeen:
+		if seen.Pod.Terminating {
+			e.leaving(now, &seen.Pod)
+		}
+		// To the core it has not left: what it asks of a pod that leaves is judged
+		// when all watches have come as far.
+		seen.Pod.Terminating = false
+		event = seen
+	case eviction.PodGone:
+		if w := e.pods[seen.UID]; w != nil && !w.left.IsZero() {
+			w.gone = true
+			return
+		}
+		delete(e.pods, seen.UID)
+	}
+	e.core.Step(now, event)
+	if _, tick := event.(eviction.Tick); tick {
+		e.look(now)
+	}
+}
+
+func (e *Evictions) leaving(now time.Time, pod *eviction.Pod) {
+	w := e.pods[pod.UID]
+	if w == nil {
+		w = &watched{name: pod.Name}
+		e.pods[pod.UID] = w
+	}
+	if w.left.IsZero() {
+		w.left = now
+	}
+	w.marked = w.marked || pod.Marked
+}
+
+// look notes the pods that have to leave, and judges those whose record is complete.
+func (e *Evictions) look(now time.Time) {
+	for pod, due := range e.core.Going() {
+		if !due.By(now) {
+			continue
+		}
+		w := e.pods[pod.UID]
+		if w == nil {
+			w = &watched{name: pod.Name}
+			e.pods[pod.UID] = w
+		}
+		// A pod may be due until it leaves; what came about later is no reason.
+		if w.left.IsZero() || !due.At.After(w.left.Add(Same)) {
+			w.due, w.dueAt = due, now
+		}
+	}
+	for uid, w := range e.pods {
+		if e.judged(now, uid, w) {
+			delete(e.pods, uid)
+		}
+	}
+	e.ledger.seen(Eviction, e.core.Pods())
+}
+
+// judged reports that there is nothing more to say about the pod.
+func (e *Evictions) judged(now time.Time, uid types.UID, w *watched) bool {
+	if w.left.IsZero() {
+		return e.judgeThere(now, w)
+	}
+	if now.Before(w.left.Add(Same)) {
+		return false
+	}
+	if !w.said {
+		w.said = true
+		e.judgeLeft(uid, w)
+	}
+	if w.gone {
+		e.core.Step(now, eviction.PodGone{Name: w.name, UID: uid})
+	}
+	return w.gone
+}
+
+// judgeThere is about a pod that is to go and is there.
+func (e *Evictions) judgeThere(now time.Time, w *watched) bool {
+	if w.dueAt.Before(now) { // it need not go any more; the other controller may be about to act on what was
+		return w.dueAt.Add(Same).Before(now)
+	}
+	if late := now.Sub(w.due.At); late >= Patience && !w.missed {
+		w.missed = true
+		e.ledger.one(e.decision(w, w.due.At, "evicted for "+w.due.Taint.ToString(), "still there"), OnlyBerth, late)
+	}
+	return false
+}
+
+// judgeLeft is about a pod that has left.
+func (e *Evictions) judgeLeft(uid types.UID, w *watched) {
+	due := !w.dueAt.IsZero() && !w.dueAt.Add(Same).Before(w.left) && w.due.By(w.left.Add(Same))
+	switch {
+	case w.missed:
+	case due && w.marked:
+		e.ledger.both(e.decision(w, w.due.At, "evicted for "+w.due.Taint.ToString(), ""), w.left.Sub(w.due.At))
+	case w.marked:
+		if later, ok := e.core.Due(uid); ok && !later.Stays() {
+			e.ledger.both(e.decision(w, later.At, "evicted for "+later.Taint.ToString(), "too early"), w.left.Sub(later.At))
+			return
+		}
+		e.ledger.one(e.decision(w, w.left, "evicted for a taint", "no taint asks for it"), OnlyOther, 0)
+	}
+}
+
+func (e *Evictions) decision(w *watched, at time.Time, what, why string) Decision {
+	return Decision{Kind: Eviction, Object: w.name.String(), What: what, At: at, Why: why}
+}

@@ -1,0 +1,95 @@
+package shadow
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Reports are what the shadows of both parts say. Each may be missing.
+type Reports struct {
+	Controller *Report     `json:"controller,omitempty"`
+	Scheduler  *Placements `json:"scheduler,omitempty"`
+}
+
+// Placements is the scheduler's shadow's report, as package internal/scheduler/shadow
+// writes it.
+type Placements struct {
+	Since         time.Time   `json:"since"`
+	Until         time.Time   `json:"until"`
+	Pods          int         `json:"pods"`
+	Best          int         `json:"best"`
+	Worse         int         `json:"worse"`
+	Rejected      int         `json:"rejected"`
+	MeanGain      float64     `json:"meanGain"`
+	MeanGainWorse float64     `json:"meanGainWorse"`
+	MaxGain       int64       `json:"maxGain"`
+	MeanTotal     float64     `json:"meanTotal"`
+	MeanBestTotal float64     `json:"meanBestTotal"`
+	Widest        []Placement `json:"widest,omitempty"`
+	Refused       []Placement `json:"refused,omitempty"`
+}
+
+// Placement is one pod that another scheduler bound.
+type Placement struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Node      string `json:"node"`
+	Outcome   string `json:"outcome"`
+	Best      string `json:"best,omitempty"`
+	Total     int64  `json:"total"`
+	BestTotal int64  `json:"bestTotal"`
+	Why       string `json:"why,omitempty"`
+}
+
+// PlacementsOf reads the scheduler's report, nil if it is none.
+func PlacementsOf(text []byte) *Placements {
+	var kind struct{ Kind string }
+	var p Placements
+	if json.Unmarshal(text, &kind) != nil || kind.Kind != "Shadow" || json.Unmarshal(text, &p) != nil {
+		return nil
+	}
+	return &p
+}
+
+// Read reads what /shadow answers, or one part's report as its file has it.
+func Read(text []byte) (Reports, error) {
+	var kind struct{ Kind string }
+	if err := json.Unmarshal(text, &kind); err != nil {
+		return Reports{}, err
+	}
+	var r Reports
+	switch kind.Kind {
+	case "Shadow":
+		r.Scheduler = PlacementsOf(text)
+	case "ControllerShadow":
+		r.Controller = &Report{}
+		return r, json.Unmarshal(text, r.Controller)
+	default:
+		return r, json.Unmarshal(text, &r)
+	}
+	return r, nil
+}
+
+// Merge takes over what the others say.
+func (r *Reports) Merge(other Reports) {
+	if other.Controller != nil {
+		r.Controller = other.Controller
+	}
+	if other.Scheduler != nil {
+		r.Scheduler = other.Scheduler
+	}
+}
+
+// Tell brings the gauges up to what the reports say.
+func Tell(r Reports) {
+	if r.Controller != nil {
+		for kind, t := range r.Controller.Tallies {
+			agreement.WithLabelValues(string(kind)).Set(t.Agreement())
+		}
+	}
+	if r.Scheduler != nil {
+		for outcome, n := range map[string]int{"best": r.Scheduler.Best, "worse": r.Scheduler.Worse, "rejected": r.Scheduler.Rejected} {
+			placements.WithLabelValues(outcome).Set(float64(n))
+		}
+	}
+}

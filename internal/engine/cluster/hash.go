@@ -1,0 +1,140 @@
+package cluster
+
+import (
+	"hash/maphash"
+	"math/bits"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// digest is 128 bits, enough to stand for the contents hashed: two different ones never meet in practice.
+type digest [2]uint64
+
+// Two seeds, drawn at start: nobody can prepare contents that collide.
+var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+
+// hasher folds values into a digest. What follows each other must be told apart: variable-length parts are preceded by their
+// length, optional ones by a mark.
+type hasher struct{ a, b uint64 }
+
+func (h *hasher) sum() digest { return digest{h.a, h.b} }
+
+func (h *hasher) word(v uint64) {
+	h.a = fold(h.a^v, 0x9e3779b97f4a7c15)
+	h.b = fold(h.b^bits.RotateLeft64(v, 32), 0xd6e8feb86659fd93)
+}
+
+func fold(x, k uint64) uint64 {
+	hi, lo := bits.Mul64(x^0xa0761d6478bd642f, k)
+	return hi ^ lo
+}
+
+func (h *hasher) int(v int64) { h.word(uint64(v)) }
+
+func (h *hasher) bool(v bool) {
+	if v {
+		h.word(1)
+	} else {
+		h.word(2)
+	}
+}
+
+func (h *hasher) string(s string) {
+	h.word(uint64(len(s)))
+	if s != "" {
+		h.a = fold(h.a^maphash.String(seeds[0], s), 0x9e3779b97f4a7c15)
+		h.b = fold(h.b^maphash.String(seeds[1], s), 0xd6e8feb86659fd93)
+	}
+}
+
+func (h *hasher) bytes(b []byte) { h.string(string(b)) }
+
+// unordered folds n parts whose order carries no meaning (the entries of a map).
+type unordered struct{ a, b uint64 }
+
+func (u *unordered) add(h hasher) { u.a += h.a; u.b += h.b }
+
+func (h *hasher) set(n int, u unordered) {
+	h.word(uint64(n))
+	h.a = fold(h.a^u.a, 0x9e3779b97f4a7c15)
+	h.b = fold(h.b^u.b, 0xd6e8feb86659fd93)
+}
+
+func (h *hasher) stringMap(m map[string]string) {
+	if len(m) == 0 { // it takes time to begin going through a map
+		h.word(0)
+		return
+	}
+	var all unordered
+	for k, v := range m {
+		var one hasher
+		one.string(k)
+		one.string(v)
+		all.add(one)
+	}
+	h.set(len(m), all)
+}
+
+func (h *hasher) strings(list []string) {
+	h.word(uint64(len(list)))
+	for _, s := range list {
+		h.string(s)
+	}
+}
+
+// resources hashes amounts, not their spelling: 1 and 1000m CPU are the same. What nearly all have is looked up, which is faster
+// than going through the map.
+func (h *hasher) resources(list v1.ResourceList) {
+	h.word(uint64(len(list)))
+	left := len(list)
+	for _, name := range [2]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+		if left == 0 {
+			return
+		}
+		quantity, ok := list[name]
+		h.bool(ok)
+		if ok {
+			h.int(rules.Amount(name, quantity))
+			left--
+		}
+	}
+	if left == 0 {
+		return
+	}
+	var all unordered
+	for name, quantity := range list {
+		if name == v1.ResourceCPU || name == v1.ResourceMemory {
+			continue
+		}
+		var one hasher
+		one.string(string(name))
+		one.int(rules.Amount(name, quantity))
+		all.add(one)
+	}
+	h.set(left, all)
+}
+
+func (h *hasher) labelSelector(s *metav1.LabelSelector) {
+	h.bool(s != nil)
+	if s == nil {
+		return
+	}
+	h.stringMap(s.MatchLabels)
+	h.word(uint64(len(s.MatchExpressions)))
+	for i := range s.MatchExpressions {
+		e := &s.MatchExpressions[i]
+		h.string(e.Key)
+		h.string(string(e.Operator))
+		h.strings(e.Values)
+	}
+}
+
+func (h *hasher) optionalInt32(v *int32) {
+	h.bool(v != nil)
+	if v != nil {
+		h.int(int64(*v))
+	}
+}

@@ -1,0 +1,115 @@
+package cluster
+
+import (
+	"math"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// Resources are amounts as the scheduler counts them: CPU in thousandths, everything else in units.
+type Resources struct {
+	MilliCPU         int64
+	Memory           int64
+	EphemeralStorage int64
+	Pods             int64 // how many pods a node allows; 0 in a pod's request
+	// Scalars are extended resources, huge pages and attachable volumes; nil when there are none.
+	Scalars map[v1.ResourceName]int64
+}
+
+// NewResources counts a resource list. Names that the scheduler does not know are left out, as upstream leaves them out.
+func NewResources(list v1.ResourceList) Resources {
+	var r Resources
+	for name, quantity := range list {
+		switch name {
+		case v1.ResourceCPU:
+			r.MilliCPU = rules.Amount(name, quantity)
+		case v1.ResourceMemory:
+			r.Memory = rules.Amount(name, quantity)
+		case v1.ResourceEphemeralStorage:
+			r.EphemeralStorage = rules.Amount(name, quantity)
+		case v1.ResourcePods:
+			r.Pods = rules.Amount(name, quantity)
+		default:
+			if IsScalar(name) {
+				if r.Scalars == nil {
+					r.Scalars = make(map[v1.ResourceName]int64)
+				}
+				r.Scalars[name] = rules.Amount(name, quantity)
+			}
+		}
+	}
+	return r
+}
+
+// Of returns the amount of one resource by name.
+func (r *Resources) Of(name v1.ResourceName) int64 {
+	switch name {
+	case v1.ResourceCPU:
+		return r.MilliCPU
+	case v1.ResourceMemory:
+		return r.Memory
+	case v1.ResourceEphemeralStorage:
+		return r.EphemeralStorage
+	case v1.ResourcePods:
+		return r.Pods
+	}
+	return r.Scalars[name]
+}
+
+// add counts o into r; Pods is a limit and never summed. Sums that are too large for an int64 stay at the most that it holds.
+func (r *Resources) add(o *Resources) {
+	r.MilliCPU = rules.Sum(r.MilliCPU, o.MilliCPU)
+	r.Memory = rules.Sum(r.Memory, o.Memory)
+	r.EphemeralStorage = rules.Sum(r.EphemeralStorage, o.EphemeralStorage)
+	for name, amount := range o.Scalars {
+		if r.Scalars == nil {
+			r.Scalars = make(map[v1.ResourceName]int64)
+		}
+		r.Scalars[name] = rules.Sum(r.Scalars[name], amount)
+	}
+}
+
+// take takes o, which was added, from r. It returns false where a sum may have been too large, so that what is left of it is not
+// known: it has to be added up anew then.
+func (r *Resources) take(o *Resources) bool {
+	if r.MilliCPU == math.MaxInt64 || r.Memory == math.MaxInt64 || r.EphemeralStorage == math.MaxInt64 {
+		return false
+	}
+	r.MilliCPU -= o.MilliCPU
+	r.Memory -= o.Memory
+	r.EphemeralStorage -= o.EphemeralStorage
+	for name, amount := range o.Scalars {
+		if r.Scalars[name] == math.MaxInt64 {
+			return false
+		}
+		r.Scalars[name] -= amount
+	}
+	return true
+}
+
+// placedRequests are what a pod on a node counts for: its requests, and CPU and memory with defaults for containers that
+// have none.
+func placedRequests(pod *v1.Pod) (requests Resources, nonZeroCPU, nonZeroMemory int64) {
+	score := rules.ScoreRequestsPlaced(pod)
+	cpu, memory := score[v1.ResourceCPU], score[v1.ResourceMemory]
+	return NewResources(rules.RequestsPlaced(pod)), rules.Amount(v1.ResourceCPU, cpu), rules.Amount(v1.ResourceMemory, memory)
+}
+
+// IsScalar tells whether a resource other than CPU, memory and ephemeral storage is counted at all: extended resources, huge
+// pages, native resources by their full name, and attachable volumes.
+func IsScalar(name v1.ResourceName) bool {
+	s := string(name)
+	native := !strings.Contains(s, "/") || strings.Contains(s, v1.ResourceDefaultNamespacePrefix)
+	if native {
+		return strings.HasPrefix(s, v1.ResourceHugePagesPrefix) || strings.HasPrefix(s, v1.ResourceAttachableVolumesPrefix) ||
+			strings.Contains(s, v1.ResourceDefaultNamespacePrefix)
+	}
+	if strings.HasPrefix(s, v1.DefaultResourceRequestsPrefix) {
+		return false
+	}
+	return len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+s)) == 0
+}

@@ -1,0 +1,219 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// Config is a configuration that was read and found good.
+type Config struct {
+	// Spec is the whole configuration. Scalars have their defaults, but for the client's QPS and Burst: 0 means that the file
+	// says nothing, and upstream's 50 a second would slow Berth down. Profiles are as in the file.
+	Spec configv1.KubeSchedulerConfiguration
+	// Profiles are those of Spec, ready to schedule with, in the same order.
+	Profiles []*plugins.Profile
+	// Notes tell, with the path of the field, what has no effect or, in a legacy file, no equivalent.
+	Notes []string
+	// Legacy says that the file was translated; YAML prints the translation.
+	Legacy bool
+
+	written configv1.KubeSchedulerConfiguration // as in the file, or as translated, without defaults
+}
+
+// Options are what a file is read against.
+type Options struct {
+	// Outside are the plugins that are compiled in beside Berth's own, with the extension points that each extends.
+	Outside map[string]plugins.Point
+	// Probe, if set, is asked for every plugin that a profile enables and that is neither Berth's own nor in Outside: whether there is
+	// one, and which extension points it extends, with the arguments that the file gives it: nil, or a *runtime.Unknown, as
+	// upstream's plugin factories get them. Whoever answers may make the plugin for that.
+	Probe func(schedulerName, plugin string, args runtime.Object) (points plugins.Point, known bool, err error)
+	// CompareTolerations lets tolerations with the operators Gt and Lt count (upstream: the feature gate
+	// TaintTolerationComparisonOperators, off by default).
+	CompareTolerations bool
+	// PolicyFromConfigMap gets the legacy policy that a file refers to in a ConfigMap; nil where there is no cluster.
+	PolicyFromConfigMap func(namespace, name string) ([]byte, error)
+}
+
+// Default returns the configuration that holds without a file.
+func Default(options Options) (*Config, error) {
+	return finish(configv1.KubeSchedulerConfiguration{}, nil, options)
+}
+
+// Load reads a file.
+func Load(file string, options Options) (*Config, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(file, data, options)
+}
+
+// Parse reads a configuration; file is its name, for messages and for the files it refers to.
+func Parse(file string, data []byte, options Options) (*Config, error) {
+	c, err := parse(file, data, options)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, oneLine(err))
+	}
+	return c, nil
+}
+
+// oneLine joins the lines that YAML errors come in.
+func oneLine(err error) error {
+	if !strings.Contains(err.Error(), "\n") {
+		return err
+	}
+	return errors.New(strings.Join(strings.Fields(err.Error()), " "))
+}
+
+func parse(file string, data []byte, options Options) (*Config, error) {
+	var head struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+	}
+	if err := yaml.Unmarshal(data, &head); err == nil {
+		switch {
+		case head.Kind == "" || head.APIVersion == "":
+			return nil, fmt.Errorf("apiVersion and kind are missing: %s", wanted)
+		case head.Kind == "Policy":
+			t, err := translatePolicy(data, head.APIVersion)
+			if err != nil {
+				return nil, err
+			}
+			return legacy(t, options)
+		case legacyVersions[head.APIVersion]:
+			t, err := translateComponentConfig(data, filepath.Dir(file), options)
+			if err != nil {
+				return nil, err
+			}
+			return legacy(t, options)
+		}
+	}
+	spec, err := decode(data)
+	if runtime.IsNotRegisteredError(err) {
+		return nil, fmt.Errorf("no kind %q is registered for version %q: %s", head.Kind, head.APIVersion, wanted)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return finish(*spec, nil, options)
+}
+
+// translation is what a legacy file says in the words of today.
+type translation struct {
+	spec  configv1.KubeSchedulerConfiguration
+	notes []string
+}
+
+func legacy(t *translation, options Options) (*Config, error) {
+	c, err := finish(t.spec, t.notes, options)
+	if err != nil {
+		return nil, fmt.Errorf("translated: %w", err)
+	}
+	c.Legacy = true
+	return c, nil
+}
+
+func finish(written configv1.KubeSchedulerConfiguration, notes []string, options Options) (*Config, error) {
+	c := &Config{written: written, Notes: notes}
+	written.DeepCopyInto(&c.Spec)
+	setDefaults(&c.Spec)
+	if err := validate(&c.Spec); err != nil {
+		return nil, err
+	}
+	if err := c.makeProfiles(options); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Profile returns the profile that serves the scheduler name, or nil.
+func (c *Config) Profile(schedulerName string) *plugins.Profile {
+	for _, p := range c.Profiles {
+		if p.SchedulerName == schedulerName {
+			return p
+		}
+	}
+	return nil
+}
+
+// Arguments returns the arguments that the file gives a plugin in a profile, as JSON; nil if it gives none. Plugins from outside
+// read them by themselves.
+func (c *Config) Arguments(schedulerName, plugin string) []byte {
+	for i := range c.Spec.Profiles {
+		profile := &c.Spec.Profiles[i]
+		if *profile.SchedulerName != schedulerName {
+			continue
+		}
+		for j := range profile.PluginConfig {
+			if profile.PluginConfig[j].Name == plugin {
+				return profile.PluginConfig[j].Args.Raw
+			}
+		}
+	}
+	return nil
+}
+
+// YAML prints the configuration as a file of kubescheduler.config.k8s.io/v1: as it was written, or as it was translated.
+func (c *Config) YAML() ([]byte, error) {
+	spec := c.written.DeepCopy()
+	spec.APIVersion, spec.Kind = configv1.SchemeGroupVersion.String(), "KubeSchedulerConfiguration"
+	encoded, err := json.Marshal(spec)
+	if err != nil {
+		return nil, err
+	}
+	var tree map[string]any
+	decoder := json.NewDecoder(bytes.NewReader(encoded))
+	decoder.UseNumber()
+	if err := decoder.Decode(&tree); err != nil {
+		return nil, err
+	}
+	return yaml.Marshal(prune(tree))
+}
+
+// prune drops what says nothing: the types of the API print empty structs and zero durations. Plugin arguments are kept whole.
+func prune(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, part := range v {
+			if key == "args" {
+				continue
+			}
+			if part = prune(part); part == nil {
+				delete(v, key)
+			} else {
+				v[key] = part
+			}
+		}
+		if len(v) == 0 {
+			return nil
+		}
+	case []any:
+		for i := range v {
+			v[i] = prune(v[i])
+		}
+		if len(v) == 0 {
+			return nil
+		}
+	case string:
+		if v == "" || v == "0s" {
+			return nil
+		}
+	case json.Number:
+		if v == "0" {
+			return nil
+		}
+	}
+	return value
+}

@@ -1,0 +1,212 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// makeProfiles makes the plugins that the file asks for.
+func (c *Config) makeProfiles(options Options) error {
+	if p := *c.Spec.PercentageOfNodesToScore; p > 0 {
+		c.note(field.NewPath("percentageOfNodesToScore"), "has no effect: every node is considered for every pod")
+	}
+	if c.written.Parallelism != nil {
+		c.note(field.NewPath("parallelism"), "has an effect on plugins from outside only")
+	}
+	if c.Spec.DelayCacheUntilActive {
+		c.note(field.NewPath("delayCacheUntilActive"), "has no effect: a replica that stands by watches, so that it can take over at once")
+	}
+	ignored := c.ignoredByExtenders()
+	var errs []error
+	for i := range c.Spec.Profiles {
+		profile, path := &c.Spec.Profiles[i], field.NewPath("profiles").Index(i)
+		outside, err := probe(path, profile, &options)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		at, weights, err := resolve(path, profile, outside)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if len(ignored) > 0 && slices.Contains(at[plugins.Filters], "NodeResourcesFit") {
+			fitArgs(profile).IgnoredResources = ignored
+		}
+		made, err := plugins.NewProfile(*profile.SchedulerName, at, weights, arguments(profile, options))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", path, err))
+			continue
+		}
+		c.Profiles = append(c.Profiles, made)
+		c.noteIneffective(path, profile, made, outside)
+	}
+	return flat(errs)
+}
+
+// probe lists the plugins from outside that the profile may enable, with their extension points.
+func probe(path *field.Path, profile *configv1.KubeSchedulerProfile, options *Options) (map[string]plugins.Point, error) {
+	if options.Probe == nil || profile.Plugins == nil {
+		return options.Outside, nil
+	}
+	outside := maps.Clone(options.Outside)
+	if outside == nil {
+		outside = map[string]plugins.Point{}
+	}
+	var errs []error
+	asked := sets.New[string]()
+	for _, name := range enabledNames(profile.Plugins) {
+		_, inTree := plugins.Lookup(name)
+		if _, known := outside[name]; known || inTree || asked.Has(name) {
+			continue
+		}
+		asked.Insert(name)
+		points, known, err := options.Probe(*profile.SchedulerName, name, outsideArgs(profile, name))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", path, err))
+		} else if known {
+			outside[name] = points
+		}
+	}
+	return outside, flat(errs)
+}
+
+func enabledNames(p *configv1.Plugins) (names []string) {
+	sets := []*configv1.PluginSet{&p.MultiPoint}
+	for _, point := range plugins.AllPoints {
+		sets = append(sets, pluginSet(p, point))
+	}
+	for _, set := range sets {
+		for _, plugin := range set.Enabled {
+			names = append(names, plugin.Name)
+		}
+	}
+	return names
+}
+
+// outsideArgs are the arguments that a profile gives a plugin that is not Berth's own, unread.
+func outsideArgs(profile *configv1.KubeSchedulerProfile, name string) runtime.Object {
+	for i := range profile.PluginConfig {
+		if args := &profile.PluginConfig[i].Args; profile.PluginConfig[i].Name == name {
+			if args.Object != nil {
+				return args.Object
+			}
+			if args.Raw != nil {
+				return &runtime.Unknown{Raw: args.Raw, ContentType: runtime.ContentTypeJSON}
+			}
+		}
+	}
+	return nil
+}
+
+// arguments are those of the plugins by name.
+func arguments(profile *configv1.KubeSchedulerProfile, options Options) map[string]any {
+	args := map[string]any{"TaintToleration": &plugins.TaintTolerationArgs{Compare: options.CompareTolerations}}
+	for i := range profile.PluginConfig {
+		if object := profile.PluginConfig[i].Args.Object; object != nil {
+			args[profile.PluginConfig[i].Name] = object
+		}
+	}
+	return args
+}
+
+// ignoredByExtenders lists the resources that extenders look after alone. NodeResourcesFit ignores them, in place of those that
+// its arguments list.
+func (c *Config) ignoredByExtenders() (ignored []string) {
+	for i := range c.Spec.Extenders {
+		for _, resource := range c.Spec.Extenders[i].ManagedResources {
+			if resource.IgnoredByScheduler {
+				ignored = append(ignored, resource.Name)
+			}
+		}
+	}
+	return ignored
+}
+
+// fitArgs returns the profile's arguments of NodeResourcesFit, which are added if there are none.
+func fitArgs(profile *configv1.KubeSchedulerProfile) *configv1.NodeResourcesFitArgs {
+	for i := range profile.PluginConfig {
+		if args, ok := profile.PluginConfig[i].Args.Object.(*configv1.NodeResourcesFitArgs); ok {
+			return args
+		}
+	}
+	args := &configv1.NodeResourcesFitArgs{}
+	plugins.SetArgsDefaults(args)
+	added := configv1.PluginConfig{Name: "NodeResourcesFit"}
+	added.Args.Object = args
+	profile.PluginConfig = append(profile.PluginConfig, added)
+	return args
+}
+
+func (c *Config) note(path *field.Path, format string, args ...any) {
+	c.Notes = append(c.Notes, fmt.Sprintf("%s: %s", path, fmt.Sprintf(format, args...)))
+}
+
+// noteIneffective tells what of a good profile has no effect: upstream is silent on it.
+func (c *Config) noteIneffective(path *field.Path, profile *configv1.KubeSchedulerProfile, made *plugins.Profile, outside map[string]plugins.Point) {
+	if p := profile.PercentageOfNodesToScore; p != nil && *p > 0 {
+		c.note(path.Child("percentageOfNodesToScore"), "has no effect: every node is considered for every pod")
+	}
+	enabled := sets.New[string]()
+	for _, names := range made.At {
+		enabled.Insert(names...)
+	}
+	for _, name := range sets.List(enabled) {
+		if entry, inTree := plugins.Lookup(name); inTree && entry.Optional {
+			c.note(path.Child("plugins"), "plugin %q does nothing: Berth has no pod groups", name)
+		}
+	}
+	for i := range profile.PluginConfig {
+		if name := profile.PluginConfig[i].Name; !enabled.Has(name) {
+			c.note(path.Child("pluginConfig").Index(i), "plugin %q is not enabled", name)
+		}
+		if a, ok := profile.PluginConfig[i].Args.Object.(*configv1.DefaultPreemptionArgs); ok && (*a.MinCandidateNodesPercentage != 10 || *a.MinCandidateNodesAbsolute != 100) {
+			c.note(path.Child("pluginConfig").Index(i).Child("args"), "has no effect: every node is considered for preemption")
+		}
+	}
+	if profile.Plugins == nil {
+		return
+	}
+	c.noteUnknownDisabled(path.Child("plugins", "multiPoint", "disabled"), profile.Plugins.MultiPoint.Disabled, outside)
+	for _, point := range plugins.AllPoints {
+		c.noteUnknownDisabled(path.Child("plugins", point.String(), "disabled"), pluginSet(profile.Plugins, point).Disabled, outside)
+	}
+	c.noteSplit(path.Child("plugins"), made)
+}
+
+// noteSplit tells of plugins that are enabled at the second of two extension points that belong together, and not at the first.
+// kube-scheduler fails every pod for want of what the first leaves behind, but for a few plugins that do without.
+func (c *Config) noteSplit(path *field.Path, made *plugins.Profile) {
+	for _, pair := range []struct {
+		first, second plugins.Point
+		without       []string
+	}{
+		{plugins.PreFilter, plugins.Filters, []string{"NodeAffinity"}},
+		{plugins.PreScore, plugins.Score, []string{"NodeAffinity", "NodeResourcesFit", "NodeResourcesBalancedAllocation", "VolumeBinding"}},
+	} {
+		for _, name := range made.At[pair.second] {
+			entry, inTree := plugins.Lookup(name)
+			if inTree && entry.Points&pair.first != 0 && !made.Has(pair.first, name) && !slices.Contains(pair.without, name) {
+				c.note(path.Child(pair.first.String()), "plugin %q is at %s without %s: it works all the same, where kube-scheduler would fail every pod",
+					name, pair.second, pair.first)
+			}
+		}
+	}
+}
+
+func (c *Config) noteUnknownDisabled(path *field.Path, disabled []configv1.Plugin, outside map[string]plugins.Point) {
+	for i, plugin := range disabled {
+		_, inTree := plugins.Lookup(plugin.Name)
+		if _, known := outside[plugin.Name]; plugin.Name != "*" && !inTree && !known {
+			c.note(path.Index(i), "there is no plugin %q", plugin.Name)
+		}
+	}
+}

@@ -1,0 +1,230 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// pluginSet returns what a file says of an extension point; of nil, nothing.
+func pluginSet(p *configv1.Plugins, point plugins.Point) *configv1.PluginSet {
+	if p == nil {
+		return &configv1.PluginSet{}
+	}
+	return map[plugins.Point]*configv1.PluginSet{
+		plugins.PreEnqueue: &p.PreEnqueue, plugins.QueueSort: &p.QueueSort, plugins.PreFilter: &p.PreFilter, plugins.Filters: &p.Filter,
+		plugins.PostFilter: &p.PostFilter, plugins.PreScore: &p.PreScore, plugins.Score: &p.Score, plugins.Reserve: &p.Reserve,
+		plugins.Permit: &p.Permit, plugins.PreBind: &p.PreBind, plugins.Bind: &p.Bind, plugins.PostBind: &p.PostBind,
+		plugins.PlacementGenerate: &p.PlacementGenerate, plugins.PlacementScore: &p.PlacementScore,
+	}[point]
+}
+
+// merged joins what a file says with the default plugins, which are all enabled at multiPoint.
+func merged(custom *configv1.Plugins) *configv1.Plugins {
+	var defaults configv1.PluginSet
+	for _, entry := range plugins.Catalog() {
+		if entry.Optional {
+			continue
+		}
+		plugin := configv1.Plugin{Name: entry.Name}
+		if entry.Weight > 0 {
+			plugin.Weight = ptr.To(int32(entry.Weight))
+		}
+		defaults.Enabled = append(defaults.Enabled, plugin)
+	}
+	if custom == nil {
+		return &configv1.Plugins{MultiPoint: defaults}
+	}
+	result := custom.DeepCopy()
+	result.MultiPoint = mergedSet(defaults.Enabled, custom.MultiPoint)
+	return result
+}
+
+// mergedSet keeps the defaults that are not disabled, in their order, with what the file says of them, and puts the file's own
+// behind them.
+func mergedSet(defaults []configv1.Plugin, custom configv1.PluginSet) configv1.PluginSet {
+	disabled := sets.New[string]()
+	for _, plugin := range custom.Disabled {
+		disabled.Insert(plugin.Name)
+	}
+	own := map[string]int{}
+	for i, plugin := range custom.Enabled {
+		own[plugin.Name] = i
+	}
+	result := configv1.PluginSet{Disabled: custom.Disabled}
+	replaced := sets.New[int]()
+	if !disabled.Has("*") {
+		for _, plugin := range defaults {
+			if disabled.Has(plugin.Name) {
+				continue
+			}
+			if i, ok := own[plugin.Name]; ok {
+				plugin = custom.Enabled[i]
+				replaced.Insert(i)
+			}
+			result.Enabled = append(result.Enabled, plugin)
+		}
+	}
+	for i, plugin := range custom.Enabled {
+		if !replaced.Has(i) {
+			result.Enabled = append(result.Enabled, plugin)
+		}
+	}
+	return result
+}
+
+// resolver finds out what a profile's plugins are at each extension point.
+type resolver struct {
+	path    *field.Path // of the profile's plugins
+	plugins *configv1.Plugins
+	outside map[string]plugins.Point
+	errs    []error
+}
+
+func (r *resolver) points(name string) (plugins.Point, bool) {
+	if entry, ok := plugins.Lookup(name); ok {
+		return entry.Points, true
+	}
+	points, ok := r.outside[name]
+	return points, ok
+}
+
+func (r *resolver) fail(path *field.Path, format string, args ...any) {
+	r.errs = append(r.errs, fmt.Errorf("%s: %s", path, fmt.Sprintf(format, args...)))
+}
+
+// kind is what upstream calls the plugins of an extension point.
+func kind(point plugins.Point) string {
+	name := point.String()
+	return strings.ToUpper(name[:1]) + name[1:] + "Plugin"
+}
+
+// specific lists the plugins that are enabled at the extension point itself.
+func (r *resolver) specific(point plugins.Point) (names []string) {
+	path := r.path.Child(point.String(), "enabled")
+	for i, plugin := range pluginSet(r.plugins, point).Enabled {
+		points, known := r.points(plugin.Name)
+		switch {
+		case !known:
+			r.fail(path.Index(i).Child("name"), "%s %q does not exist", kind(point), plugin.Name)
+		case points&point == 0:
+			r.fail(path.Index(i).Child("name"), "plugin %q does not extend %s plugin", plugin.Name, kind(point))
+		case slices.Contains(names, plugin.Name):
+			r.fail(path.Index(i).Child("name"), "plugin %q already registered as %q", plugin.Name, kind(point))
+		default:
+			names = append(names, plugin.Name)
+		}
+	}
+	return names
+}
+
+// multiPoint lists the plugins that come to the extension point by way of multiPoint. Those that the point itself enables, too,
+// are in both lists.
+func (r *resolver) multiPoint(point plugins.Point) (names []string) {
+	disabled := sets.New[string]()
+	for _, plugin := range pluginSet(r.plugins, point).Disabled {
+		disabled.Insert(plugin.Name)
+	}
+	if disabled.Has("*") {
+		return nil
+	}
+	for _, plugin := range r.plugins.MultiPoint.Enabled {
+		if points, _ := r.points(plugin.Name); points&point != 0 && !disabled.Has(plugin.Name) && !slices.Contains(names, plugin.Name) {
+			names = append(names, plugin.Name)
+		}
+	}
+	return names
+}
+
+// at lists the plugins at an extension point in the order in which they are asked: first those that both the point and
+// multiPoint enable, as the point orders them; then those of multiPoint; then the point's others.
+func (r *resolver) at(point plugins.Point) (names []string) {
+	specific, multi := r.specific(point), r.multiPoint(point)
+	for _, name := range specific {
+		if slices.Contains(multi, name) {
+			names = append(names, name)
+		}
+	}
+	for _, list := range [][]string{multi, specific} {
+		for _, name := range list {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// checkMultiPoint refuses what is unknown or enabled twice at multiPoint.
+func (r *resolver) checkMultiPoint(written *configv1.Plugins) {
+	if written == nil {
+		return
+	}
+	path := r.path.Child("multiPoint", "enabled")
+	seen := sets.New[string]()
+	for i, plugin := range written.MultiPoint.Enabled {
+		if _, known := r.points(plugin.Name); !known {
+			r.fail(path.Index(i).Child("name"), "plugin %q does not exist", plugin.Name)
+		} else if seen.Has(plugin.Name) {
+			r.fail(path.Index(i).Child("name"), "plugin %q already registered", plugin.Name)
+		}
+		seen.Insert(plugin.Name)
+	}
+}
+
+// weights are those of the plugins at Score. What score itself says of a plugin goes before multiPoint, even if it says no
+// weight: that is 1, not the default of the plugin.
+func (r *resolver) weights(written *configv1.Plugins) map[string]int64 {
+	weights := map[string]int64{}
+	for _, plugin := range slices.Concat(r.plugins.Score.Enabled, r.plugins.MultiPoint.Enabled) {
+		points, _ := r.points(plugin.Name)
+		if _, ok := weights[plugin.Name]; ok || points&plugins.Score == 0 {
+			continue
+		}
+		weights[plugin.Name] = int64(max(ptr.Deref(plugin.Weight, 0), 1))
+	}
+	if written != nil {
+		r.checkWeights(r.path.Child("score", "enabled"), written.Score.Enabled)
+		r.checkWeights(r.path.Child("multiPoint", "enabled"), written.MultiPoint.Enabled)
+	}
+	return weights
+}
+
+// checkWeights refuses weights below zero. Upstream takes them, and then prefers the nodes that a plugin ranks lowest.
+func (r *resolver) checkWeights(path *field.Path, list []configv1.Plugin) {
+	for i, plugin := range list {
+		if w := ptr.Deref(plugin.Weight, 0); w < 0 {
+			r.fail(path.Index(i).Child("weight"), "Invalid value: %d: must not be negative", w)
+		}
+	}
+}
+
+// resolve lists the plugins of a profile at each extension point, and their weights.
+func resolve(path *field.Path, profile *configv1.KubeSchedulerProfile, outside map[string]plugins.Point) (map[plugins.Point][]string, map[string]int64, error) {
+	r := &resolver{path: path.Child("plugins"), plugins: merged(profile.Plugins), outside: outside}
+	r.checkMultiPoint(profile.Plugins)
+	at := map[plugins.Point][]string{}
+	for _, point := range plugins.AllPoints {
+		if names := r.at(point); len(names) > 0 {
+			at[point] = names
+		}
+	}
+	weights := r.weights(profile.Plugins)
+	if n := len(at[plugins.QueueSort]); n != 1 {
+		r.fail(r.path.Child("queueSort"), "only one queue sort plugin required for profile with scheduler name %q, but got %d", *profile.SchedulerName, n)
+	}
+	if len(at[plugins.Bind]) == 0 {
+		r.fail(r.path.Child("bind"), "at least one bind plugin is needed for profile with scheduler name %q", *profile.SchedulerName)
+	}
+	if len(at[plugins.PlacementGenerate]) > 1 {
+		r.fail(r.path.Child("placementGenerate"), "at most one placement generate plugin is allowed for profile with scheduler name %q", *profile.SchedulerName)
+	}
+	return at, weights, flat(r.errs)
+}

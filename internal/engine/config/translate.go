@@ -1,0 +1,280 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// predicatePlugins are the plugins that do today what a predicate did.
+var predicatePlugins = map[string][]string{
+	"GeneralPredicates":               {"NodeResourcesFit", "NodeName", "NodePorts", "NodeAffinity"},
+	"PodFitsResources":                {"NodeResourcesFit"},
+	"PodFitsHostPorts":                {"NodePorts"},
+	"PodFitsPorts":                    {"NodePorts"},
+	"HostName":                        {"NodeName"},
+	"MatchNodeSelector":               {"NodeAffinity"},
+	"NoDiskConflict":                  {"VolumeRestrictions"},
+	"NoVolumeZoneConflict":            {"VolumeZone"},
+	"CheckVolumeBinding":              {"VolumeBinding"},
+	"MaxCSIVolumeCountPred":           {"NodeVolumeLimits"},
+	"MaxEBSVolumeCount":               {"NodeVolumeLimits"},
+	"MaxGCEPDVolumeCount":             {"NodeVolumeLimits"},
+	"MaxAzureDiskVolumeCount":         {"NodeVolumeLimits"},
+	"MaxCinderVolumeCount":            {"NodeVolumeLimits"},
+	"PodToleratesNodeTaints":          {"TaintToleration"},
+	"PodToleratesNodeNoExecuteTaints": {"TaintToleration"},
+	"CheckNodeUnschedulable":          {"NodeUnschedulable"},
+	"CheckNodeCondition":              {"TaintToleration"}, // conditions have become taints
+	"CheckNodeMemoryPressure":         {"TaintToleration"},
+	"CheckNodeDiskPressure":           {"TaintToleration"},
+	"CheckNodePIDPressure":            {"TaintToleration"},
+	"MatchInterPodAffinity":           {"InterPodAffinity"},
+	"EvenPodsSpread":                  {"PodTopologySpread"},
+}
+
+// priorityPlugins are the plugins that score today as a priority did.
+var priorityPlugins = map[string]string{
+	"LeastRequestedPriority":     "NodeResourcesFit",
+	"MostRequestedPriority":      "NodeResourcesFit",
+	"BalancedResourceAllocation": "NodeResourcesBalancedAllocation",
+	"SelectorSpreadPriority":     "PodTopologySpread",
+	"ServiceSpreadingPriority":   "PodTopologySpread",
+	"EvenPodsSpreadPriority":     "PodTopologySpread",
+	"TaintTolerationPriority":    "TaintToleration",
+	"NodeAffinityPriority":       "NodeAffinity",
+	"InterPodAffinityPriority":   "InterPodAffinity",
+	"ImageLocalityPriority":      "ImageLocality",
+}
+
+// strategies are those of NodeResourcesFit that priorities stand for.
+var strategies = map[string]configv1.ScoringStrategyType{
+	"LeastRequestedPriority": configv1.LeastAllocated,
+	"MostRequestedPriority":  configv1.MostAllocated,
+}
+
+// withoutEquivalent are predicates and priorities whose work no plugin does any more, and what comes nearest.
+var withoutEquivalent = map[string]string{
+	"CheckServiceAffinity":        "pod affinity on the pods",
+	"NodePreferAvoidPodsPriority": "a PreferNoSchedule taint on the nodes",
+	"ResourceLimitsPriority":      "requests on the pods",
+}
+
+// filterOrder is the order in which predicates were asked, whatever the order in the file; the last ones are newer than
+// policies. A plugin that nobody names is not asked, but for these: they do nothing for pods of the time, and must not be left
+// out for others.
+var (
+	filterOrder = []string{
+		"NodeUnschedulable", "NodeName", "NodePorts", "NodeAffinity", "NodeResourcesFit", "VolumeRestrictions", "TaintToleration",
+		"NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity", "DynamicResources", "NodeDeclaredFeatures",
+	}
+	mandatory = []string{"TaintToleration", "NodeUnschedulable", "DynamicResources", "NodeDeclaredFeatures"}
+	always    = []string{"SchedulingGates", "PrioritySort", "DynamicResources", "DefaultPreemption", "DefaultBinder"}
+)
+
+// translator gathers what a legacy file asks for.
+type translator struct {
+	filters []string // nil: the defaults
+	scores  []configv1.Plugin
+	// defaultScores: the file says nothing of priorities.
+	defaultScores bool
+	arguments     map[string]any
+	notes         []string
+	errs          []error
+	// strategy is the priority that has decided how NodeResourcesFit scores.
+	strategy string
+}
+
+func newTranslator() *translator { return &translator{arguments: map[string]any{}} }
+
+func (t *translator) note(path *field.Path, format string, args ...any) {
+	t.notes = append(t.notes, fmt.Sprintf("%s: %s", path, fmt.Sprintf(format, args...)))
+}
+
+func (t *translator) args(plugin string, args any) { t.arguments[plugin] = args }
+
+func (t *translator) predicates(list []predicate) {
+	if list == nil {
+		return
+	}
+	t.filters = slices.Clone(mandatory)
+	for i, p := range list {
+		path := field.NewPath("predicates").Index(i)
+		switch names, known := predicatePlugins[p.Name]; {
+		case p.Argument != nil && p.Argument.LabelsPresence != nil:
+			t.filters = append(t.filters, "NodeAffinity")
+			t.requireLabels(p.Argument.LabelsPresence.Labels, p.Argument.LabelsPresence.Presence)
+		case p.Argument != nil && p.Argument.ServiceAffinity != nil:
+			t.leaveOut(path, p.Name, withoutEquivalent["CheckServiceAffinity"])
+		case known:
+			t.filters = append(t.filters, names...)
+		default:
+			t.unknown(path, "Predicate", p.Name)
+		}
+	}
+}
+
+func (t *translator) leaveOut(path *field.Path, name, nearest string) {
+	t.note(path, "%s has no equivalent and is left out (nearest: %s)", name, nearest)
+}
+
+func (t *translator) unknown(path *field.Path, what, name string) {
+	if nearest, ok := withoutEquivalent[name]; ok {
+		t.leaveOut(path, name, nearest)
+		return
+	}
+	t.errs = append(t.errs, fmt.Errorf("%s.name: invalid configuration: %s type not found for %q", path, what, name))
+}
+
+// requireLabels has every pod of the profile keep to nodes that have the labels, or lack them.
+func (t *translator) requireLabels(labels []string, present bool) {
+	args, ok := t.arguments["NodeAffinity"].(*configv1.NodeAffinityArgs)
+	if !ok {
+		args = &configv1.NodeAffinityArgs{AddedAffinity: &v1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{}}},
+		}}
+		t.args("NodeAffinity", args)
+	}
+	operator := v1.NodeSelectorOpExists
+	if !present {
+		operator = v1.NodeSelectorOpDoesNotExist
+	}
+	term := &args.AddedAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0]
+	for _, label := range labels {
+		term.MatchExpressions = append(term.MatchExpressions, v1.NodeSelectorRequirement{Key: label, Operator: operator})
+	}
+}
+
+func (t *translator) priorities(list []priority) {
+	t.defaultScores = list == nil
+	for i, p := range list {
+		path := field.NewPath("priorities").Index(i)
+		switch plugin, known := priorityPlugins[p.Name]; {
+		case p.Argument != nil && p.Argument.RequestedToCapacityRatio != nil:
+			if t.chooseStrategy(path, p.Name) {
+				ratio := p.Argument.RequestedToCapacityRatio
+				t.scoreResources(&configv1.ScoringStrategy{
+					Type: configv1.RequestedToCapacityRatio, Resources: ratio.Resources,
+					RequestedToCapacityRatio: &configv1.RequestedToCapacityRatioParam{Shape: ratio.Shape},
+				})
+				t.score(path, "NodeResourcesFit", p.Weight)
+			}
+		case p.Argument != nil && p.Argument.ServiceAntiAffinity != nil:
+			t.leaveOut(path, p.Name, fmt.Sprintf("default constraints of PodTopologySpread with topologyKey %s", p.Argument.ServiceAntiAffinity.Label))
+		case p.Argument != nil && p.Argument.LabelPreference != nil:
+			t.leaveOut(path, p.Name, "a preferred addedAffinity of NodeAffinity")
+		case p.Name == "EqualPriority":
+			t.note(path, "EqualPriority has no effect: it scores all nodes alike")
+		case !known:
+			t.unknown(path, "Priority", p.Name)
+		default:
+			if plugin == "NodeResourcesFit" {
+				if !t.chooseStrategy(path, p.Name) {
+					continue
+				}
+				t.scoreResources(&configv1.ScoringStrategy{Type: strategies[p.Name]})
+			}
+			t.score(path, plugin, p.Weight)
+		}
+	}
+}
+
+// chooseStrategy tells whether the priority may decide how NodeResourcesFit scores: the plugin has one strategy.
+func (t *translator) chooseStrategy(path *field.Path, name string) bool {
+	if t.strategy != "" {
+		t.note(path, "%s has no equivalent beside %s and is left out: NodeResourcesFit scores in one way", name, t.strategy)
+		return false
+	}
+	t.strategy = name
+	return true
+}
+
+func (t *translator) scoreResources(s *configv1.ScoringStrategy) {
+	t.args("NodeResourcesFit", &configv1.NodeResourcesFitArgs{ScoringStrategy: s})
+}
+
+// score adds the plugin's weight; two priorities may have become one plugin.
+func (t *translator) score(path *field.Path, plugin string, weight int64) {
+	const most = 1<<31 - 1
+	for i := range t.scores {
+		if t.scores[i].Name == plugin {
+			weight += int64(*t.scores[i].Weight)
+			t.scores = slices.Delete(t.scores, i, i+1)
+			break
+		}
+	}
+	if weight > most {
+		t.note(path.Child("weight"), "%d is more than a plugin can weigh and becomes %d", weight, most)
+		weight = most
+	}
+	t.scores = append(t.scores, configv1.Plugin{Name: plugin, Weight: ptr.To(int32(weight))})
+}
+
+// scoresWith tells whether the plugin will score.
+func (t *translator) scoresWith(plugin string) bool {
+	return t.defaultScores || slices.ContainsFunc(t.scores, func(p configv1.Plugin) bool { return p.Name == plugin })
+}
+
+// profile writes down all extension points, so that a default of some later version does not get in.
+func (t *translator) profile() (configv1.KubeSchedulerProfile, error) {
+	written := &configv1.Plugins{MultiPoint: configv1.PluginSet{Disabled: []configv1.Plugin{{Name: "*"}}}}
+	filters := t.filters
+	for _, entry := range plugins.Catalog() {
+		if t.filters == nil && !entry.Optional && entry.Points&plugins.Filters != 0 {
+			filters = append(filters, entry.Name)
+		}
+		if t.defaultScores && !entry.Optional && entry.Points&plugins.Score != 0 {
+			t.scores = append(t.scores, configv1.Plugin{Name: entry.Name, Weight: ptr.To(int32(entry.Weight))})
+		}
+	}
+	slices.SortFunc(filters, func(a, b string) int { return slices.Index(filterOrder, a) - slices.Index(filterOrder, b) })
+	filters = slices.Compact(filters)
+	for _, name := range filters {
+		enable(written, name, plugins.PreFilter|plugins.Filters|plugins.Reserve|plugins.PreBind)
+	}
+	for _, plugin := range t.scores {
+		enable(written, plugin.Name, plugins.PreScore)
+		written.Score.Enabled = append(written.Score.Enabled, plugin)
+	}
+	for _, name := range always {
+		enable(written, name, plugins.PreEnqueue|plugins.QueueSort|plugins.PostFilter|plugins.Bind)
+	}
+	profile := configv1.KubeSchedulerProfile{Plugins: written}
+	return profile, t.writeArguments(&profile)
+}
+
+// enable adds the plugin at those of the extension points that it extends.
+func enable(written *configv1.Plugins, name string, points plugins.Point) {
+	entry, _ := plugins.Lookup(name)
+	for _, point := range plugins.AllPoints {
+		if entry.Points&points&point != 0 {
+			set := pluginSet(written, point)
+			set.Enabled = append(set.Enabled, configv1.Plugin{Name: name})
+		}
+	}
+}
+
+func (t *translator) writeArguments(profile *configv1.KubeSchedulerProfile) error {
+	for _, entry := range plugins.Catalog() {
+		args, ok := t.arguments[entry.Name]
+		if !ok {
+			continue
+		}
+		raw, err := json.Marshal(args)
+		if err != nil {
+			return err
+		}
+		profile.PluginConfig = append(profile.PluginConfig, configv1.PluginConfig{
+			Name: entry.Name, Args: runtime.RawExtension{Raw: raw, Object: args.(runtime.Object)},
+		})
+	}
+	return nil
+}

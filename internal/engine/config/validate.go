@@ -1,0 +1,187 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	componentbase "k8s.io/component-base/config/v1alpha1"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// validate checks everything but which plugins there are (see resolve). All problems are told, in upstream's words.
+func validate(spec *configv1.KubeSchedulerConfiguration) error {
+	var list field.ErrorList
+	if spec.ClientConnection.Burst < 0 {
+		list = append(list, field.Invalid(field.NewPath("clientConnection", "burst"), spec.ClientConnection.Burst, "must be non-negative"))
+	}
+	list = append(list, validateElection(field.NewPath("leaderElection"), &spec.LeaderElection)...)
+	if *spec.Parallelism <= 0 {
+		list = append(list, field.Invalid(field.NewPath("parallelism"), *spec.Parallelism, "should be an integer value greater than zero"))
+	}
+	errs := []error{list.ToAggregate(), validateProfiles(field.NewPath("profiles"), spec.Profiles)}
+
+	list = validatePercentage(field.NewPath("percentageOfNodesToScore"), spec.PercentageOfNodesToScore)
+	first, longest := *spec.PodInitialBackoffSeconds, *spec.PodMaxBackoffSeconds
+	if first <= 0 {
+		list = append(list, field.Invalid(field.NewPath("podInitialBackoffSeconds"), first, "must be greater than 0"))
+	}
+	if longest < first {
+		list = append(list, field.Invalid(field.NewPath("podMaxBackoffSeconds"), longest, "must be greater than or equal to PodInitialBackoffSeconds"))
+	}
+	list = append(list, validateExtenders(field.NewPath("extenders"), spec.Extenders)...)
+	return flat(append(errs, list.ToAggregate()))
+}
+
+// flat makes one error of many, nil if there is none.
+func flat(errs []error) error {
+	if all := utilerrors.Flatten(utilerrors.NewAggregate(errs)); all != nil {
+		return all
+	}
+	return nil
+}
+
+func validatePercentage(path *field.Path, percentage *int32) field.ErrorList {
+	if percentage != nil && (*percentage < 0 || *percentage > 100) {
+		return field.ErrorList{field.Invalid(path, *percentage, "not in valid range [0-100]")}
+	}
+	return nil
+}
+
+func validateElection(path *field.Path, e *componentbase.LeaderElectionConfiguration) (list field.ErrorList) {
+	if !*e.LeaderElect {
+		return nil
+	}
+	if e.LeaseDuration.Duration <= 0 {
+		list = append(list, field.Invalid(path.Child("leaseDuration"), e.LeaseDuration, "must be greater than zero"))
+	}
+	if e.RenewDeadline.Duration <= 0 {
+		list = append(list, field.Invalid(path.Child("renewDeadline"), e.RenewDeadline, "must be greater than zero"))
+	}
+	if e.RetryPeriod.Duration <= 0 {
+		list = append(list, field.Invalid(path.Child("retryPeriod"), e.RetryPeriod, "must be greater than zero"))
+	}
+	if e.LeaseDuration.Duration <= e.RenewDeadline.Duration {
+		list = append(list, field.Invalid(path.Child("leaseDuration"), e.LeaseDuration, "must be greater than `RenewDeadline`"))
+	}
+	if e.ResourceLock != "leases" {
+		list = append(list, field.Invalid(path.Child("resourceLock"), e.ResourceLock, `resourceLock value must be "leases"`))
+	}
+	return list
+}
+
+func validateProfiles(path *field.Path, profiles []configv1.KubeSchedulerProfile) error {
+	var errs []error
+	seen := sets.New[string]()
+	for i := range profiles {
+		profile, path := &profiles[i], path.Index(i)
+		if profile.SchedulerName == nil || *profile.SchedulerName == "" {
+			errs = append(errs, field.Required(path.Child("schedulerName"), ""))
+			setDefault(&profiles[i].SchedulerName, "")
+		}
+		errs = append(errs, validatePercentage(path.Child("percentageOfNodesToScore"), profile.PercentageOfNodesToScore).ToAggregate())
+		errs = append(errs, validateRemoved(path, profile).ToAggregate(), validatePluginConfig(path.Child("pluginConfig"), profile.PluginConfig))
+		if seen.Has(*profile.SchedulerName) {
+			errs = append(errs, field.Duplicate(path.Child("schedulerName"), *profile.SchedulerName))
+		}
+		seen.Insert(*profile.SchedulerName)
+	}
+	return flat(append(errs, validateQueueSort(path, profiles).ToAggregate()))
+}
+
+// removed are plugins of earlier versions that upstream names in its refusal.
+var removed = sets.New("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
+
+func removedError(path *field.Path, name string) *field.Error {
+	version := configv1.SchemeGroupVersion.String()
+	return field.Invalid(path, name, fmt.Sprintf("was invalid in version %q (KubeSchedulerConfiguration is version %q)", "v1", version))
+}
+
+func validateRemoved(path *field.Path, profile *configv1.KubeSchedulerProfile) (list field.ErrorList) {
+	for _, point := range plugins.AllPoints {
+		for i, plugin := range pluginSet(profile.Plugins, point).Enabled {
+			if removed.Has(plugin.Name) {
+				list = append(list, removedError(path.Child("plugins", point.String(), "enabled").Index(i), plugin.Name))
+			}
+		}
+	}
+	return list
+}
+
+func validatePluginConfig(path *field.Path, configs []configv1.PluginConfig) error {
+	var errs []error
+	seen := sets.New[string]()
+	for i := range configs {
+		path, name := path.Index(i), configs[i].Name
+		if seen.Has(name) {
+			errs = append(errs, field.Duplicate(path, name))
+		}
+		seen.Insert(name)
+		if removed.Has(name) {
+			errs = append(errs, removedError(path, name))
+		} else if configs[i].Args.Object != nil {
+			errs = append(errs, plugins.ValidateArgs(path.Child("args"), configs[i].Args.Object))
+		}
+	}
+	return flat(errs)
+}
+
+// validateQueueSort sees to it that all profiles sort the one queue alike.
+func validateQueueSort(path *field.Path, profiles []configv1.KubeSchedulerProfile) (list field.ErrorList) {
+	first := merged(profiles[0].Plugins).QueueSort
+	if n := len(first.Enabled); n > 1 {
+		list = append(list, field.Invalid(path.Index(0).Child("plugins", "queueSort", "Enabled"), n, "only one queue sort plugin can be enabled"))
+	}
+	for i := 1; i < len(profiles); i++ {
+		if other := merged(profiles[i].Plugins).QueueSort; !apiequality.Semantic.DeepEqual(first, other) {
+			list = append(list, field.Invalid(path.Index(i).Child("plugins", "queueSort"), other, "must be the same for all profiles"))
+		}
+	}
+	return list
+}
+
+func validateExtenders(path *field.Path, extenders []configv1.Extender) (list field.ErrorList) {
+	binders := 0
+	managed := sets.New[string]()
+	for i := range extenders {
+		extender, path := &extenders[i], path.Index(i)
+		if extender.PrioritizeVerb != "" && extender.Weight <= 0 {
+			list = append(list, field.Invalid(path.Child("weight"), extender.Weight, "must have a positive weight applied to it"))
+		}
+		if extender.BindVerb != "" {
+			binders++
+		}
+		for j, resource := range extender.ManagedResources {
+			path := path.Child("managedResources").Index(j).Child("name")
+			list = append(list, validateExtendedResource(path, resource.Name)...)
+			if managed.Has(resource.Name) {
+				list = append(list, field.Invalid(path, resource.Name, "duplicate extender managed resource name"))
+			}
+			managed.Insert(resource.Name)
+		}
+	}
+	if binders > 1 {
+		list = append(list, field.Invalid(path, fmt.Sprintf("found %d extenders implementing bind", binders), "only one extender can implement bind"))
+	}
+	return list
+}
+
+func validateExtendedResource(path *field.Path, name string) (list field.ErrorList) {
+	for _, message := range validation.IsQualifiedName(name) {
+		list = append(list, field.Invalid(path, name, message))
+	}
+	if len(list) > 0 {
+		return list
+	}
+	native := !strings.Contains(name, "/") || strings.Contains(name, "kubernetes.io/")
+	if native || strings.HasPrefix(name, "requests.") || len(validation.IsQualifiedName("requests."+name)) > 0 {
+		list = append(list, field.Invalid(path, name, "is an invalid extended resource name"))
+	}
+	return list
+}

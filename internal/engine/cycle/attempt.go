@@ -1,0 +1,216 @@
+package cycle
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// schedule decides one pod.
+func (c *Core) schedule(item *queue.Item) {
+	p := c.profiles[item.Pod.Spec.SchedulerName]
+	b := c.newPlacement(p, item)
+	defer c.recovered(b)
+	if c.knownToFail(b) {
+		c.reject(b, p.failed.why, nil, false)
+		return
+	}
+	for _, e := range p.begin {
+		e.Begin(&b.Attempt)
+	}
+	found := p.Decide(b.Waiting)
+	switch {
+	case found.Err != nil:
+		c.observer().Decided(c.clock().Sub(b.watch))
+		c.end(b, false)
+		c.fail(b, found.Err)
+	case found.Node == nil:
+		c.unplaced(b)
+	default:
+		c.observer().Decided(c.clock().Sub(b.watch))
+		c.decidedPlace(b, found.Node.Name, found.Total, found.Feasible)
+		c.assume(b, found.Node)
+	}
+}
+
+func (c *Core) newPlacement(p *profile, item *queue.Item) *placement {
+	pod := item.Pod
+	b := &placement{profile: p, item: item, began: c.now, watch: c.clock()}
+	b.waiting = cluster.Pod{
+		Class: item.Class, Name: pod.Name, UID: pod.UID, Nominated: pod.Status.NominatedNodeName, Created: pod.CreationTimestamp.Time,
+	}
+	if nominated := c.cluster.Nominated(pod.UID); nominated != nil {
+		b.waiting.Nominated = nominated.Nominated
+	}
+	b.Attempt = Attempt{
+		Pod: pod, Waiting: &b.waiting, Profile: pod.Spec.SchedulerName, Cluster: c.cluster, Sampled: c.rng.IntN(100) < sampled,
+	}
+	return b
+}
+
+// sampled is for how many attempts in a hundred the time of each plugin is taken; upstream'c.
+const sampled = 10
+
+// timing returns what is to be called when the plugin has been asked.
+func (c *Core) timing(b *placement, plugin string, point plugins.Point) func(ok bool) {
+	if !b.Sampled {
+		return func(bool) {}
+	}
+	began := c.clock()
+	return func(ok bool) { c.observer().RanPlugin(plugin, point, ok, c.clock().Sub(began)) }
+}
+
+// unplaced asks who can help a pod that fits nowhere, and puts it where it waits.
+func (c *Core) unplaced(b *placement) {
+	failure := b.profile.Diagnose(b.Waiting)
+	var nominate *string
+	var messages, more []string
+	if failure.Nodes > 0 {
+		c.preemptions.rescuing = true // a victim that was not bound yet goes at once, before this pod waits for it
+		nominate, messages, more = c.rescue(b)
+		c.preemptions.rescuing = false
+	}
+	if failure.Nodes == 0 || len(b.profile.rescue) == 0 {
+		none := ""
+		nominate = &none
+	}
+	c.observer().Decided(c.clock().Sub(b.watch))
+	c.end(b, false)
+	rejectors := slices.Clone(failure.Plugins)
+	if failure.Rejector != "" {
+		rejectors = append(rejectors, failure.Rejector)
+	}
+	for _, name := range more {
+		if !slices.Contains(rejectors, name) {
+			rejectors = append(rejectors, name)
+		}
+	}
+	w := &why{failure.Message(strings.Join(messages, ", ")), rejectors, failure.Reasons}
+	c.remember(b, nominate, w)
+	c.reject(b, w, nominate, failure.Rejection != nil && failure.Rejection.Pending)
+}
+
+// rescue asks one after the other until one has the last word.
+func (c *Core) rescue(b *placement) (nominate *string, messages, rejectors []string) {
+	began := c.clock()
+	helped := false
+	for _, rescue := range b.profile.rescue {
+		done := c.timing(b, rescue.plugin, plugins.PostFilter)
+		r := rescue.ask(b)
+		done(r.Nominate != nil && *r.Nominate != "")
+		if r.Nominate != nil {
+			nominate = r.Nominate
+		}
+		rejectors = append(rejectors, r.Rejectors...)
+		switch {
+		case r.Err != nil:
+			return nominate, []string{r.Err.Error()}, rejectors
+		case r.Final:
+			helped = r.Nominate != nil && *r.Nominate != ""
+			messages = nil
+			if r.Message != "" {
+				messages = []string{r.Message}
+			}
+		case r.Message != "":
+			messages = append(messages, r.Message)
+		}
+		if r.Final {
+			break
+		}
+	}
+	if len(b.profile.rescue) > 0 {
+		c.observer().Ran(b.Profile, plugins.PostFilter, helped, c.clock().Sub(began))
+	}
+	return nominate, messages, rejectors
+}
+
+// reject puts a pod that cannot be placed where it waits, and says why. One that is pending need not back off when it is woken.
+func (c *Core) reject(b *placement, w *why, nominate *string, pending bool) {
+	c.observer().Attempted(b.Profile, Unschedulable, c.clock().Sub(b.watch))
+	c.queue.Rejected(b.item, w.plugins, pending, c.now)
+	c.decidedNot(b, decision.Unschedulable, w)
+	c.nominate(b, nominate)
+	c.report(b.item, v1.PodReasonUnschedulable, w.message, nominate)
+}
+
+// fail puts a pod back whose attempt went wrong, and says so.
+func (c *Core) fail(b *placement, err error) {
+	result, reason, told := Errored, v1.PodReasonSchedulerError, decision.Failed
+	if refused := (unschedulable)(nil); errors.As(err, &refused) && refused.Unschedulable() {
+		result, reason, told = Unschedulable, v1.PodReasonUnschedulable, decision.Unschedulable
+	}
+	c.observer().Attempted(b.Profile, result, c.clock().Sub(b.watch))
+	c.queue.Failed(b.item, c.now)
+	c.decidedNot(b, told, &why{message: err.Error()})
+	none := ""
+	c.nominate(b, &none)
+	c.report(b.item, reason, err.Error(), &none)
+}
+
+// unschedulable is implemented by errors that are a plugin's word on the pod, and no failure.
+type unschedulable interface {
+	error
+	Unschedulable() bool
+}
+
+// nominate notes for which node the pod waits; nil leaves that as it is.
+func (c *Core) nominate(b *placement, node *string) {
+	if node == nil || c.queue.Get(b.Pod.UID) != b.item {
+		return
+	}
+	current := c.cluster.Nominated(b.Pod.UID)
+	switch {
+	case *node == "":
+		c.unnominate(b.Pod.UID)
+	case current == nil || current.Nominated != *node:
+		c.unnominate(b.Pod.UID)
+		p := b.waiting
+		c.cluster.Nominate(&p, *node)
+	}
+}
+
+// end tells plugins from outside that an attempt is over.
+func (c *Core) end(b *placement, bound bool) {
+	for _, e := range b.profile.end {
+		e.End(&b.Attempt, bound)
+	}
+}
+
+// failure is an attempt that came to nothing, and what it looked at: the next pod of the class need not be decided while that is
+// the same.
+type failure struct {
+	class    *cluster.PodClass
+	position int // of the cluster's log
+	versions uint64
+	why      *why
+}
+
+// remember keeps a failure that holds for every pod of the class.
+func (c *Core) remember(b *placement, nominate *string, w *why) {
+	p, spec := b.profile, b.item.Class.Spec
+	if nominate != nil && *nominate != "" || b.Waiting.Nominated != "" || len(p.Outside) > 0 || len(p.Extenders) > 0 || len(spec.ResourceClaims) > 0 ||
+		slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.Ephemeral != nil }) {
+		return
+	}
+	p.failed = failure{b.item.Class, c.cluster.Log.Len(), c.versions(), w}
+}
+
+func (c *Core) knownToFail(b *placement) bool {
+	f := &b.profile.failed
+	return f.class == b.item.Class && b.Waiting.Nominated == "" && f.position == c.cluster.Log.Len() && f.versions == c.versions()
+}
+
+// versions grows with every change of an object beside nodes and pods.
+func (c *Core) versions() uint64 {
+	o := &c.cluster.Objects
+	return o.Namespaces.Version + o.Services.Version + o.ReplicationControllers.Version + o.ReplicaSets.Version + o.StatefulSets.Version +
+		o.Budgets.Version + o.Volumes.Version + o.Claims.Version + o.StorageClasses.Version + o.CSINodes.Version + o.CSIDrivers.Version +
+		o.CSICapacities.Version + o.VolumeAttachments.Version + o.ResourceSlices.Version + o.ResourceClaims.Version + o.DeviceClasses.Version
+}

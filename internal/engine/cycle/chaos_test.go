@@ -1,0 +1,209 @@
+package cycle
+
+import (
+	"flag"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+var (
+	chaosRuns = flag.Int("chaos", 500, "runs of TestChaos")
+	chaosSeed = flag.Uint64("chaos-seed", 1, "seed of the first run of TestChaos")
+)
+
+// TestChaos: watches run behind and start anew, requests are refused, withdrawn or answered late, pods and nodes come, go and come
+// back under their names, schedulers are killed. No pod is bound twice and no node gets more than it can take, ever; and when all is
+// calm every pod is on a node or waits because the plain evaluator forbids it, and nothing is kept of what is over. Each run is then
+// replayed: another core that is told the same says the same, byte for byte.
+func TestChaos(t *testing.T) {
+	var next atomic.Uint64
+	next.Store(*chaosSeed)
+	var binds atomic.Int64
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for seed := next.Add(1) - 1; seed < *chaosSeed+uint64(*chaosRuns) && !t.Failed(); seed = next.Add(1) - 1 {
+				n, err := chaosRun(seed)
+				binds.Add(int64(n))
+				if err != nil {
+					t.Errorf("seed %d: %v", seed, err)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	t.Logf("%d runs, %d bindings", *chaosRuns, binds.Load())
+}
+
+func chaosRun(seed uint64) (binds int, err error) {
+	profile := Profile{Profile: plugins.Default()}
+	if seed%4 == 0 {
+		profile = profileWith(holds{}, plugins.Permit)
+	}
+	c := &chaos{world: newWorld(seed, Options{Profiles: []Profile{profile}})}
+	for range 5 {
+		c.addNode()
+	}
+	for range 150 {
+		c.something()
+		if c.rng.IntN(3) == 0 {
+			c.now = c.now.Add(time.Duration(c.rng.IntN(2000)) * time.Millisecond)
+		}
+		if wake := c.core.Wake(c.now); !wake.After(c.now) && c.rng.IntN(8) > 0 {
+			c.tell(Tick{})
+		}
+		if err := c.core.queue.Check(); err != nil {
+			return c.binds, err
+		}
+	}
+	c.settle(30 * time.Second) // shorter than the time after which pods are tried without an event
+	c.judge()
+	if len(c.broken) > 0 {
+		return c.binds, fmt.Errorf("%q", c.broken)
+	}
+	return c.binds, c.replay()
+}
+
+type chaos struct {
+	*world
+	made int
+}
+
+func (c *chaos) something() {
+	switch n := c.rng.IntN(40); {
+	case n < 8:
+		c.addPod(fmt.Sprintf("p%d", c.made))
+	case n < 10:
+		if p := c.anyPod(); p != nil {
+			c.remove(p)
+		}
+	case n == 10: // deleted and made anew under its name
+		if p := c.anyPod(); p != nil {
+			c.remove(p)
+			c.addPod(p.Name)
+		}
+	case n == 11:
+		c.addNode()
+	case n == 12 && len(c.nodes) > 2:
+		names := sorted(c.nodes)
+		name := names[c.rng.IntN(len(names))]
+		c.removeNode(name)
+		if c.rng.IntN(2) == 0 {
+			c.putNode(c.nodeOf(name))
+		}
+	case n == 13 && c.rng.IntN(6) == 0:
+		c.list([]Kind{Nodes, Pods}[c.rng.IntN(2)])
+	case n == 14 && c.rng.IntN(12) == 0:
+		c.start()
+	case n == 15: // terminating, as long as its node likes
+		if p := c.anyPod(); p != nil && p.DeletionTimestamp == nil {
+			c.change(p, func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: c.now} })
+		}
+	case n == 16: // somebody else's word on where it should go
+		if p := c.anyPod(); p != nil && p.Spec.NodeName == "" {
+			c.change(p, func(p *v1.Pod) { p.Status.NominatedNodeName = fmt.Sprintf("n%d", c.rng.IntN(10)) })
+		}
+	case n < 24 && len(c.tickets) > 0:
+		c.carryOut(c.tickets[c.rng.IntN(len(c.tickets))], c.rng.IntN(5) == 0)
+	case n < 32:
+		c.deliver(Pods)
+	case n < 35:
+		c.deliver(Nodes)
+	default:
+		c.deliver(answers)
+	}
+}
+
+// nodeOf is a node as it always is under its name: nobody could decide right about one that changes unseen.
+func (c *chaos) nodeOf(name string) *v1.Node {
+	var i int
+	_, _ = fmt.Sscanf(name, "n%d", &i)
+	n := aNode(name, fmt.Sprint(1+i%3))
+	n.UID = types.UID(fmt.Sprintf("%s-%d", name, c.rng.IntN(1<<30)))
+	n.Labels[v1.LabelTopologyZone] = string(rune('a' + i%3))
+	return n
+}
+
+func (c *chaos) addNode() {
+	if name := fmt.Sprintf("n%d", c.rng.IntN(10)); c.nodes[name] == nil {
+		c.putNode(c.nodeOf(name))
+	}
+}
+
+func (c *chaos) addPod(name string) {
+	c.made++
+	p := aPod(name, fmt.Sprintf("%dm", 200*(1+c.rng.IntN(5))))
+	p.UID = types.UID(fmt.Sprintf("%s-%d", name, c.made))
+	p.Labels = map[string]string{"app": string(rune('x' + c.rng.IntN(3)))}
+	*p.Spec.Priority = int32(c.rng.IntN(3) * 10)
+	switch c.rng.IntN(8) {
+	case 0:
+		p.Spec.NodeSelector = map[string]string{v1.LabelTopologyZone: string(rune('a' + c.rng.IntN(3)))}
+	case 1:
+		p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{
+			MaxSkew: 1, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule,
+			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": p.Labels["app"]}},
+		}}
+	case 2:
+		p.Labels["hold"] = "yes"
+	case 3:
+		p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
+			TopologyKey: v1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": p.Labels["app"]}},
+		}}}}
+	}
+	c.put(p)
+}
+
+func (c *chaos) anyPod() *v1.Pod {
+	uids := sorted(c.pods)
+	if len(uids) == 0 {
+		return nil
+	}
+	return c.pods[uids[c.rng.IntN(len(uids))]]
+}
+
+// judge compares what the core thinks when all is calm with what is, and with what the plain evaluator says of it.
+func (c *chaos) judge() {
+	truth, pending := cluster.New(), 0
+	for _, name := range sorted(c.nodes) {
+		truth.SetNode(c.nodes[name])
+	}
+	for _, uid := range sorted(c.pods) {
+		if p := c.pods[uid]; p.Spec.NodeName != "" {
+			truth.SetPod(p)
+		}
+	}
+	for _, uid := range sorted(c.pods) {
+		if p := c.pods[uid]; p.Spec.NodeName == "" {
+			pending++
+			if e := decide.Evaluate(truth, plugins.Default(), truth.Pending(p)); e.Err != nil || e.Feasible > 0 {
+				item := c.core.queue.Get(uid)
+				c.breaks("pod %s waits, and %d nodes could take it (%v); item %+v", p.Name, e.Feasible, e.Err, item)
+			}
+		}
+	}
+	q, known := c.core.queue, c.core.cluster
+	if n := q.Len(queue.Waiting) + q.Len(queue.Backoff); n != pending || q.Len(queue.Active)+q.Len(queue.Taken)+q.Len(queue.Gated) != 0 {
+		c.breaks("%d pods wait in the queue, %d active, %d taken, %d gated; %d are pending", n, q.Len(queue.Active), q.Len(queue.Taken), q.Len(queue.Gated), pending)
+	}
+	if known.Pods() != truth.Pods() || known.Len() != truth.Len() {
+		c.breaks("it knows %d pods on %d nodes; there are %d on %d", known.Pods(), known.Len(), truth.Pods(), truth.Len())
+	}
+	books := c.core.Books()
+	if n := len(books.Assumed) + len(books.Held) + len(books.Preemptor) + len(books.Leaving) + len(books.Unserved) + books.Awaiting + books.Errands; n != 0 {
+		c.breaks("left over: %+v", books)
+	}
+}

@@ -1,0 +1,133 @@
+package cycle
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// MostPlaced is of how many pods that were placed the decision is remembered.
+const MostPlaced = 1000
+
+// decisions remembers the last decision of every pod that waits, and of those placed last.
+type decisions struct {
+	waiting map[types.UID]outcome
+	placed  [MostPlaced]outcome // a ring
+	next    int
+}
+
+// outcome is a decision.
+type outcome struct {
+	name     cluster.Name
+	uid      types.UID
+	at       time.Time
+	took     time.Duration
+	nodes    int
+	feasible int
+	node     string
+	score    int64
+	result   decision.Result
+	why      *why
+	victims  []decision.Name
+}
+
+// why is the reason that pods wait for; those of a class share it.
+type why struct {
+	message string
+	plugins []string
+	reasons map[string]int
+}
+
+// decidedPlace notes where a pod goes.
+func newDecisions() decisions { return decisions{waiting: map[types.UID]outcome{}} }
+
+func (c *Core) decidedPlace(b *placement, node string, score int64, feasible int) {
+	o := c.outcomeOf(b, decision.Placed)
+	o.node, o.score, o.feasible = node, score, feasible
+	d := &c.decisions
+	delete(d.waiting, o.uid)
+	d.placed[d.next] = o
+	d.next = (d.next + 1) % MostPlaced
+}
+
+// decidedNot notes why a pod goes nowhere, or back to the queue.
+func (c *Core) decidedNot(b *placement, result decision.Result, w *why) {
+	if c.queue.Get(b.Pod.UID) != b.item {
+		return
+	}
+	o := c.outcomeOf(b, result)
+	o.why, o.victims = w, b.victims
+	c.decisions.waiting[o.uid] = o
+}
+
+func (c *Core) outcomeOf(b *placement, result decision.Result) outcome {
+	return outcome{
+		name: nameOf(b.Pod), uid: b.Pod.UID, at: b.began, took: c.clock().Sub(b.watch), nodes: c.cluster.Len(), result: result,
+	}
+}
+
+// Decision is what was decided of a pod last; nil if nothing is known of it (any more).
+func (c *Core) Decision(name cluster.Name) *decision.Decision {
+	uid, known := c.podNames[name]
+	item := c.queue.Get(uid)
+	o, ok := c.decisions.waiting[uid]
+	if !ok {
+		o, ok = c.decisions.lastPlaced(name, uid)
+	}
+	if !known && !ok || item == nil && !ok {
+		return nil
+	}
+	d := &decision.Decision{
+		APIVersion: decision.APIVersion, Kind: decision.Kind, Namespace: name.Namespace, Name: name.Name, UID: uid, Result: decision.None,
+	}
+	if ok {
+		o.tell(d)
+	}
+	if item != nil {
+		d.Queue = c.placeInQueue(item)
+	}
+	if p := c.cluster.Nominated(uid); p != nil {
+		d.NominatedNode = p.Nominated
+	}
+	return d
+}
+
+// lastPlaced finds a pod; without a UID the last one of the name.
+func (d *decisions) lastPlaced(name cluster.Name, uid types.UID) (outcome, bool) {
+	for i := range MostPlaced {
+		o := &d.placed[(d.next+2*MostPlaced-1-i)%MostPlaced]
+		if o.name == name && (uid == "" || o.uid == uid) {
+			return *o, true
+		}
+	}
+	return outcome{}, false
+}
+
+func (o *outcome) tell(d *decision.Decision) {
+	d.UID, d.Result, d.At, d.Took = o.uid, o.result, &metav1.Time{Time: o.at}, o.took.Seconds()
+	d.Nodes, d.Feasible, d.Node, d.Score, d.Victims = o.nodes, o.feasible, o.node, o.score, o.victims
+	if o.why != nil {
+		d.Message, d.Plugins, d.Reasons = o.why.message, o.why.plugins, o.why.reasons
+	}
+}
+
+func (c *Core) placeInQueue(item *queue.Item) *decision.Queue {
+	q := &decision.Queue{
+		Place: item.Place().String(), Ahead: c.queue.Ahead(item), Gate: item.Gate, Attempts: item.Attempts, Since: metav1.NewTime(item.Since),
+	}
+	if at := item.Ready(); at.After(c.now) {
+		q.NotBefore = &metav1.Time{Time: at}
+	}
+	if item.Place() == queue.Waiting {
+		q.NotAfter = &metav1.Time{Time: item.Entered().Add(c.queue.MaxWait)}
+	}
+	for _, a := range c.queue.Awaits(item) {
+		q.Wakes = append(q.Wakes, decision.Wake{Plugin: a.Plugin, Events: a.Events})
+	}
+	return q
+}

@@ -1,0 +1,51 @@
+package cycle
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// TestWhatIsKeptOfAPodIsDecidedTheSame: a pod of which little is kept is of the same class, and has a place in the same queue.
+func TestWhatIsKeptOfAPodIsDecidedTheSame(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := cluster.New()
+		s := &Core{cluster: c}
+		for i := range 8 {
+			pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Image: "i", Resources: v1.ResourceRequirements{
+				Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(rapid.SampledFrom([]string{"1", "2"}).Draw(t, "cpu"))},
+			}}}}}
+			pod.Namespace, pod.Name = "default", rapid.StringN(1, 5, 5).Draw(t, "name")
+			pod.UID = types.UID(string(rune('a' + i)))
+			pod.Labels = map[string]string{"app": rapid.SampledFrom([]string{"a", "b"}).Draw(t, "app")}
+			pod.Annotations = map[string]string{"note": pod.Name}
+			pod.Spec.Containers[0].Name = rapid.SampledFrom([]string{"c", "d"}).Draw(t, "container")
+			pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "OWN", Value: pod.Name}}
+			if rapid.Bool().Draw(t, "volume") {
+				pod.Spec.Volumes = []v1.Volume{{Name: "token-" + pod.Name, VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{}}}}
+			}
+			if rapid.Bool().Draw(t, "claim") {
+				pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}})
+			}
+			if rapid.Bool().Draw(t, "gated") {
+				pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "g"}}
+			}
+			p := c.Pending(pod)
+			kept := s.kept(pod, p.Class)
+			if again := c.Pending(kept); again.Class != p.Class || again.Name != p.Name || again.UID != p.UID {
+				t.Fatalf("%v is decided as %v", pod, kept)
+			}
+			if kept.Spec.Containers[0].Name != pod.Spec.Containers[0].Name || len(kept.Spec.Volumes) != len(pod.Spec.Volumes) {
+				t.Fatalf("%v is kept as %v", pod, kept)
+			}
+			if a := changes(pod, kept, false); a != 0 {
+				t.Fatalf("what is kept of %v is taken for a change: %b", pod, a)
+			}
+		}
+	})
+}

@@ -1,0 +1,172 @@
+package cycle
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// mirror turns what lists and watches show of one kind into what has changed since.
+type mirror interface {
+	listing()
+	listed()
+	seen(object metav1.Object)
+	gone(last metav1.Object)
+}
+
+// mirrored is the mirror of one kind.
+type mirrored[T metav1.Object] struct {
+	core   *Core
+	kind   queue.Resource
+	set    func(object, old T)
+	forget func(name cluster.Name, uid types.UID, last T)
+
+	known map[cluster.Name]types.UID
+	// kept are the objects, as long as a plugin wants to see them again when they change.
+	kept map[cluster.Name]T
+	// single, if set, takes an object out of the list that it came in, which would be kept in memory as a whole otherwise.
+	single func(object T) T
+	// shown is what the list under way has shown; nil between lists.
+	shown map[cluster.Name]bool
+}
+
+func newMirror[T metav1.Object](c *Core, kind queue.Resource, set func(object, old T), forget func(cluster.Name, types.UID, T)) *mirrored[T] {
+	return &mirrored[T]{core: c, kind: kind, set: set, forget: forget, known: map[cluster.Name]types.UID{}, kept: map[cluster.Name]T{}}
+}
+
+// newMirrors makes those of all kinds.
+func (c *Core) newMirrors() map[Kind]mirror {
+	pods := newMirror(c, queue.Pod, func(pod, _ *v1.Pod) {
+		pod.ManagedFields = nil // as long as all the rest, and of no use here
+		c.seePod(pod)
+	}, func(_ cluster.Name, uid types.UID, last *v1.Pod) { c.losePod(last, uid) })
+	pods.known = c.podNames
+	pods.single = func(pod *v1.Pod) *v1.Pod { own := *pod; return &own } // its spec stands for its class
+	o := &c.cluster.Objects
+	return map[Kind]mirror{
+		Nodes: newMirror(c, queue.Node, c.seeNode, func(n cluster.Name, _ types.UID, last *v1.Node) { c.loseNode(n.Name, last) }),
+		Pods:  pods,
+
+		Namespaces:             mirrorTable(c, &o.Namespaces, queue.Namespace, nil),
+		Services:               mirrorTable(c, &o.Services, queue.Owner, nil),
+		ReplicationControllers: mirrorTable(c, &o.ReplicationControllers, queue.Owner, nil),
+		ReplicaSets:            mirrorTable(c, &o.ReplicaSets, queue.Owner, nil),
+		StatefulSets:           mirrorTable(c, &o.StatefulSets, queue.Owner, nil),
+		DisruptionBudgets:      mirrorTable(c, &o.Budgets, queue.Budget, nil),
+		Volumes:                mirrorTable(c, &o.Volumes, queue.Volume, nil),
+		Claims:                 mirrorTable(c, &o.Claims, queue.Claim, nil),
+		StorageClasses:         mirrorTable(c, &o.StorageClasses, queue.StorageClass, nil),
+		CSINodes:               mirrorTable(c, &o.CSINodes, queue.CSINode, nil),
+		CSIDrivers:             mirrorTable(c, &o.CSIDrivers, queue.CSIDriver, nil),
+		CSICapacities:          mirrorTable(c, &o.CSICapacities, queue.CSIStorageCapacity, nil),
+		VolumeAttachments:      mirrorTable(c, &o.VolumeAttachments, queue.VolumeAttachment, nil),
+		ResourceSlices:         mirrorTable(c, &o.ResourceSlices, queue.ResourceSlice, nil),
+		ResourceClaims:         mirrorTable(c, &o.ResourceClaims, queue.ResourceClaim, c.seeClaim),
+		DeviceClasses:          mirrorTable(c, &o.DeviceClasses, queue.DeviceClass, nil),
+	}
+}
+
+// mirrorTable mirrors a kind that is kept as it comes, or as what is made of it, and that may help pending pods when it changes.
+func mirrorTable[T metav1.Object](c *Core, table *cluster.Table[T], resource queue.Resource, as func(T) T) *mirrored[T] {
+	return newMirror(c, resource,
+		func(object, _ T) {
+			e := queue.Event{Resource: resource, Action: queue.Add, Label: string(resource) + "Add", New: object}
+			if old, ok := table.Get(object.GetNamespace(), object.GetName()); ok {
+				e.Action, e.Label, e.Old = queue.Update, string(resource)+"Update", old
+			}
+			if as != nil {
+				object = as(object)
+			}
+			table.Set(object)
+			c.conditions.news = true
+			c.happened(e)
+		},
+		func(n cluster.Name, _ types.UID, _ T) {
+			e := queue.Event{Resource: resource, Action: queue.Delete, Label: string(resource) + "Delete"}
+			if old, ok := table.Get(n.Namespace, n.Name); ok {
+				e.Old = old
+			}
+			table.Delete(n.Namespace, n.Name)
+			c.conditions.news = true
+			c.happened(e)
+		})
+}
+
+func nameOf(object metav1.Object) cluster.Name {
+	return cluster.Name{Namespace: object.GetNamespace(), Name: object.GetName()}
+}
+
+func (m *mirrored[T]) listing() { m.shown = map[cluster.Name]bool{} }
+
+// listed forgets what the list has not shown, in the order of the names: it may be seen in what is done about it.
+func (m *mirrored[T]) listed() {
+	missing := slices.SortedFunc(maps.Keys(m.known), func(a, b cluster.Name) int {
+		if by := strings.Compare(a.Namespace, b.Namespace); by != 0 {
+			return by
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	for _, name := range missing {
+		if !m.shown[name] {
+			var last T
+			m.lost(name, m.known[name], last)
+		}
+	}
+	m.shown = nil
+}
+
+// seen takes an object in. Where its UID is not the one that was known, the object that had its name is gone.
+func (m *mirrored[T]) seen(o metav1.Object) {
+	object, ok := o.(T)
+	if !ok {
+		return
+	}
+	began := m.core.clock()
+	name, action := nameOf(object), queue.Add
+	old := m.kept[name]
+	if uid, known := m.known[name]; known {
+		action = queue.Update
+		if uid != object.GetUID() {
+			m.forget(name, uid, old)
+			var none T
+			old = none
+		}
+	}
+	m.known[name] = object.GetUID()
+	if m.core.outside {
+		m.kept[name] = object
+	}
+	if m.shown != nil {
+		m.shown[name] = true
+		if m.single != nil {
+			object = m.single(object)
+		}
+	}
+	m.set(object, old)
+	m.core.observer().Handled(m.kind, action, m.core.clock().Sub(began))
+}
+
+func (m *mirrored[T]) gone(o metav1.Object) {
+	object, ok := o.(T)
+	if !ok {
+		return
+	}
+	began := m.core.clock()
+	m.lost(nameOf(object), object.GetUID(), object)
+	m.core.observer().Handled(m.kind, queue.Delete, m.core.clock().Sub(began))
+}
+
+func (m *mirrored[T]) lost(name cluster.Name, uid types.UID, last T) {
+	if m.known[name] == uid {
+		delete(m.known, name)
+		delete(m.kept, name)
+		m.forget(name, uid, last)
+	}
+}

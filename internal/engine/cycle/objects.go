@@ -1,0 +1,188 @@
+package cycle
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// conditions are what placements wait for in the cluster's objects. They are looked at when an object has changed on which one may
+// depend, and in the order in which they began.
+type conditions struct {
+	list []*condition
+	news bool
+}
+
+// condition is met when its plugin's objects are as the placement needs them.
+type condition struct {
+	*placement
+	plugin   string
+	deadline time.Time
+	late     string // what is said if it is not met by then
+	met      func(c *Core, b *placement) (bool, error)
+}
+
+// waitFor is a condition that placements may have.
+type waitFor struct {
+	plugin string
+	late   string
+	within func(b *placement) time.Duration
+	met    func(c *Core, b *placement) (bool, error)
+}
+
+var volumesBound = waitFor{
+	plugin: "VolumeBinding", late: "binding volumes: timed out waiting for the condition",
+	within: func(b *placement) time.Duration { return b.profile.volumes.Timeout },
+	met: func(c *Core, b *placement) (bool, error) {
+		n := c.cluster.Node(b.Node)
+		if n == nil {
+			return false, errNodeGone
+		}
+		return b.volumes.Bound(c.cluster, n)
+	},
+}
+
+var devicesReady = waitFor{
+	plugin: "DynamicResources", late: "device binding timeout",
+	within: func(b *placement) time.Duration { return b.devices.Timeout },
+	met: func(c *Core, b *placement) (bool, error) {
+		for i := range b.devices.Claims {
+			name := b.devices.Claims[i].Claim
+			claim, ok := c.cluster.ResourceClaims.Get(name.Namespace, name.Name)
+			if !ok {
+				return false, fmt.Errorf("resourceclaim %q not found", name.Name)
+			}
+			if ready, err := plugins.Ready(claim); !ready || err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	},
+}
+
+// await has a placement wait for a condition.
+func (c *Core) await(b *placement, w waitFor) {
+	b.prepare.waiting++
+	c.conditions.list = append(c.conditions.list, &condition{b, w.plugin, c.now.Add(w.within(b)), w.late, w.met})
+	c.conditions.news = true
+}
+
+// next is when the next deadline is; zero if there is none.
+func (l *conditions) next() (at time.Time) {
+	for _, condition := range l.list {
+		if at.IsZero() || condition.deadline.Before(at) {
+			at = condition.deadline
+		}
+	}
+	return at
+}
+
+// check ends the waits for what is met, never will be, or comes too late.
+func (l *conditions) check(c *Core) {
+	looked := l.news
+	l.news = false
+	for _, one := range slices.Clone(l.list) {
+		b := one.placement
+		if !slices.Contains(l.list, one) { // another one of its placement has failed
+			continue
+		}
+		met, err := false, error(nil)
+		if looked {
+			met, err = one.met(c, b)
+		}
+		var fault *Fault
+		switch {
+		case err != nil:
+			fault = faultOf(err)
+		case met:
+		case !one.deadline.After(c.now):
+			fault = &Fault{Message: one.late}
+		default:
+			continue
+		}
+		l.list = slices.DeleteFunc(l.list, func(other *condition) bool { return other == one })
+		b.prepare.waiting--
+		c.workDone(b, one.plugin, fault)
+	}
+}
+
+// drop forgets what a placement waits for.
+func (l *conditions) drop(b *placement) {
+	l.list = slices.DeleteFunc(l.list, func(c *condition) bool { return c.placement == b })
+	b.prepare.waiting = 0
+}
+
+// reserveVolumes takes the pod's volumes in the cluster's objects.
+func (c *Core) reserveVolumes(b *placement, plugin *plugins.VolumeBinding, n *cluster.Node) (undo func(), err error) {
+	volumes, err := plugin.PodVolumes(c.cluster, b.Waiting, n)
+	if err != nil || len(volumes.Volumes)+len(volumes.Claims) == 0 {
+		return nil, err
+	}
+	b.volumes = volumes
+	return volumes.Assume(c.cluster), nil
+}
+
+// deviceWork is what is to be written of a pod's devices before it is bound.
+type deviceWork struct {
+	plugins.ReservedClaims
+	uses    []claimUse                  // of Claims, in their order; nil once the pod has left them
+	written []*resourcev1.ResourceClaim // what has been, as the API server answered
+}
+
+// reserveDevices takes them in the cluster's objects.
+func (c *Core) reserveDevices(b *placement, plugin *plugins.DynamicResources, n *cluster.Node) (undo func(), err error) {
+	claims, give, err := plugin.ReserveClaims(c.cluster, b.Waiting, n)
+	if err != nil || len(claims.Claims) == 0 {
+		return nil, err
+	}
+	b.devices.ReservedClaims = claims
+	for i := range claims.Claims {
+		b.devices.uses = append(b.devices.uses, c.claims.join(&claims.Claims[i]))
+	}
+	return func() { c.unreserveDevices(b, give) }, nil
+}
+
+// unreserveDevices gives back what was decided, and what was written already.
+func (c *Core) unreserveDevices(b *placement, give func(func(*resourcev1.ResourceClaim) bool)) {
+	written := map[types.UID]bool{}
+	for _, claim := range b.devices.written {
+		written[claim.UID] = true
+	}
+	give(func(claim *resourcev1.ResourceClaim) bool { return written[claim.UID] })
+	c.leaveClaims(b)
+	for _, claim := range b.devices.written {
+		c.do(ReleaseClaim{claim, b.Pod.UID})
+	}
+}
+
+func awaitsDevices(r plugins.ReservedClaim) bool {
+	return r.Claim.Status.Allocation != nil && slices.ContainsFunc(r.Claim.Status.Allocation.Devices.Results,
+		func(r resourcev1.DeviceRequestAllocationResult) bool { return len(r.BindingConditions) > 0 })
+}
+
+// giveBackErrand hears that a claim could not be given back.
+type giveBackErrand struct{ pod types.UID }
+
+func (e giveBackErrand) answered(c *Core, o Outcome) {
+	if o.Fault != nil {
+		c.queue.Activate(e.pod, c.now)
+	}
+}
+
+// giveBackDevices helps a pod that fits nowhere because a claim of its own holds devices that it cannot use: the claim gives them up.
+func (c *Core) giveBackDevices(b *placement) Rescue {
+	if b.profile.devices == nil {
+		return Rescue{Message: "no new claims to deallocate"}
+	}
+	message, change, remove := b.profile.devices.PostFilter(c.cluster, b.Waiting)
+	if change != nil {
+		c.do(GiveBackClaim{c.send(giveBackErrand{b.Pod.UID}), change, remove})
+	}
+	return Rescue{Message: message}
+}

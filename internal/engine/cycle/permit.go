@@ -1,0 +1,135 @@
+package cycle
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// permit is a pod that plugins have wait.
+type permit struct {
+	ticket  Ticket
+	since   time.Time
+	pending map[string]wait // plugins that have not allowed it; empty once it is over
+	verdict *rejection      // why it is not to be bound, if a plugin said so
+	over    bool
+}
+
+type wait struct {
+	most  time.Duration
+	until time.Time
+}
+
+// next is when the next plugin's wait times out.
+func (p *permit) next() (at time.Time) {
+	for _, w := range p.pending {
+		if at.IsZero() || w.until.Before(at) {
+			at = w.until
+		}
+	}
+	return at
+}
+
+// maxPermitWait is the longest that a pod may wait at Permit, as upstream's.
+const maxPermitWait = 15 * time.Minute
+
+// askPermit asks the plugins at Permit which have the pod wait, and how long at most.
+func (c *Core) askPermit(b *placement) (waits map[string]time.Duration, err error) {
+	if len(b.profile.permit) == 0 {
+		return nil, nil
+	}
+	began := c.clock()
+	waits = map[string]time.Duration{}
+	for _, p := range b.profile.permit {
+		done := c.timing(b, p.Name(), plugins.Permit)
+		refused, wait := p.Permit(&b.Attempt)
+		done(refused == nil)
+		switch {
+		case refused != nil && refused.Err != nil:
+			return nil, fmt.Errorf("running Permit plugin %q: %w", p.Name(), refused.Err)
+		case refused != nil:
+			c.observer().Ran(b.Profile, plugins.Permit, false, c.clock().Sub(began))
+			return nil, &rejection{p.Name(), refused}
+		case wait > 0:
+			waits[p.Name()] = min(wait, maxPermitWait)
+		}
+	}
+	c.observer().Ran(b.Profile, plugins.Permit, true, c.clock().Sub(began))
+	return waits, nil
+}
+
+// hold has a pod wait. What happens from now on may help it if it is rejected in the end.
+func (c *Core) hold(b *placement, waits map[string]time.Duration) {
+	c.tickets++
+	b.permit = &permit{ticket: c.tickets, since: c.now, pending: map[string]wait{}}
+	for name, most := range waits {
+		b.permit.pending[name] = wait{most, c.now.Add(most)}
+	}
+	c.placements.held[b.permit.ticket] = b
+	c.wake() // its own coming is none of what may help it
+	c.queue.Held(b.item)
+	c.do(Hold{Ticket: b.permit.ticket, Pod: b.Pod, Node: b.Node, Waits: waits, Since: c.now})
+}
+
+func (c *Core) permitAllowed(e PermitAllowed) {
+	b := c.placements.held[e.Ticket]
+	if b == nil {
+		return
+	}
+	delete(b.permit.pending, e.Plugin)
+	if len(b.permit.pending) > 0 {
+		return
+	}
+	c.release(b, "allowed")
+	if len(b.prepare.running) == 0 { // else the Preflight is still out
+		c.nextGroup(b)
+	}
+}
+
+func (c *Core) permitRejected(e PermitRejected) {
+	b := c.placements.held[e.Ticket]
+	if b == nil {
+		return
+	}
+	if e.Preempted {
+		c.stop(b, &Fault{Message: "waiting on permit for pod: " + e.Message})
+		return
+	}
+	c.refuse(b, "rejected", e.Plugin, e.Message)
+}
+
+// refuse ends a wait by a plugin's verdict, or for want of one.
+func (c *Core) refuse(b *placement, how, plugin, message string) {
+	b.permit.verdict = &rejection{plugin, &plugins.Rejection{Code: "Permit", Reasons: []string{message}}}
+	c.release(b, how)
+	c.stop(b, &Fault{Message: message, Verdict: true})
+}
+
+// release ends the wait of a pod, if it waits.
+func (c *Core) release(b *placement, how string) {
+	p := b.permit
+	if p == nil || p.over {
+		return
+	}
+	p.over, p.pending = true, nil
+	delete(c.placements.held, p.ticket)
+	c.observer().Permitted(how, c.now.Sub(p.since))
+	c.do(Release{p.ticket, how, c.now.Sub(p.since)})
+}
+
+// timeOut ends the waits whose time is over: at Permit, and for objects.
+func (c *Core) timeOut() {
+	for _, ticket := range slices.Sorted(maps.Keys(c.placements.held)) {
+		b := c.placements.held[ticket]
+		for _, name := range slices.Sorted(maps.Keys(b.permit.pending)) {
+			if w := b.permit.pending[name]; !w.until.After(c.now) {
+				c.refuse(b, "timed out", name, fmt.Sprintf("rejected due to timeout after waiting %v at plugin %v", w.most, name))
+				break
+			}
+		}
+	}
+	c.conditions.check(c)
+}

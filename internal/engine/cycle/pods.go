@@ -1,0 +1,244 @@
+package cycle
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// seePod takes in a pod that the API shows.
+func (c *Core) seePod(pod *v1.Pod) {
+	if c.options.Objects != nil {
+		if rules.IsTerminal(pod) {
+			c.options.Objects.PodGone(pod.UID)
+		} else {
+			c.options.Objects.Pod(pod)
+		}
+	}
+	switch {
+	case pod.Spec.NodeName != "" || rules.IsTerminal(pod):
+		c.placedPod(pod)
+	case pod.DeletionTimestamp != nil:
+		c.abandon(pod.UID, errGone)
+		c.dismiss(pod.UID)
+	case c.profiles[pod.Spec.SchedulerName] == nil:
+		c.unserved[pod.UID] = unservedPod{nameOf(pod), pod.Spec.SchedulerName}
+	case c.cluster.Pod(pod.UID) != nil: // it is on its way to its node
+		if item := c.queue.Get(pod.UID); item != nil {
+			item.Pod = c.kept(pod, item.Class)
+		}
+	default:
+		delete(c.unserved, pod.UID)
+		c.pendingPod(pod)
+	}
+}
+
+// pendingPod takes in a pod that is to be scheduled.
+func (c *Core) pendingPod(pod *v1.Pod) {
+	p := c.cluster.Pending(pod)
+	pod = c.kept(pod, p.Class)
+	item := c.queue.Get(pod.UID)
+	if item == nil {
+		if p.Nominated != "" {
+			c.cluster.Nominate(p, p.Nominated)
+		}
+		c.queue.Add(pod, p.Class, c.now)
+		return
+	}
+	taken := c.followNomination(item.Pod, pod, p)
+	c.cluster.Renew(p)
+	c.queue.Update(item, pod, p.Class, changes(item.Pod, pod, p.Class != item.Class), c.now)
+	if taken {
+		c.queue.Wake(pod.UID, queue.Changed, c.now)
+	}
+}
+
+// followNomination takes a nomination over that somebody else has made or taken away. What this scheduler thinks different of
+// already stays: its own word is on its way. A pod that is nominated now is to be tried: it goes there, or gives up the room that is
+// kept for it. It may be a word of this scheduler's own, shown late, that could not be taken back.
+func (c *Core) followNomination(old, pod *v1.Pod, p *cluster.Pod) (nominated bool) {
+	was, is := old.Status.NominatedNodeName, pod.Status.NominatedNodeName
+	current := ""
+	if nominated := c.cluster.Nominated(pod.UID); nominated != nil {
+		current = nominated.Nominated
+	}
+	if was == is || current != was {
+		return false
+	}
+	c.unnominate(pod.UID)
+	if is != "" {
+		c.cluster.Nominate(p, is)
+	}
+	return is != ""
+}
+
+// changes says what of a waiting pod has changed that may matter. Nothing: what the scheduler itself writes.
+func changes(old, pod *v1.Pod, decisive bool) (actions queue.Action) {
+	if !maps.Equal(old.Labels, pod.Labels) {
+		actions |= queue.UpdatePodLabel
+	}
+	if len(old.Spec.Tolerations) != len(pod.Spec.Tolerations) {
+		actions |= queue.UpdatePodToleration
+	}
+	if len(old.Spec.SchedulingGates) > 0 && len(pod.Spec.SchedulingGates) == 0 {
+		actions |= queue.UpdatePodSchedulingGatesEliminated
+	}
+	if decisive && lessRequested(old, pod) {
+		actions |= queue.UpdatePodScaleDown
+	}
+	if !reflect.DeepEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses) ||
+		!reflect.DeepEqual(old.Status.ExtendedResourceClaimStatus, pod.Status.ExtendedResourceClaimStatus) {
+		actions |= queue.UpdatePodGeneratedResourceClaim
+	}
+	if actions == 0 && (decisive || !maps.Equal(old.Annotations, pod.Annotations) || old.Generation != pod.Generation ||
+		len(old.Spec.SchedulingGates) != len(pod.Spec.SchedulingGates)) {
+		actions = queue.Update
+	}
+	return actions
+}
+
+func lessRequested(old, pod *v1.Pod) bool {
+	requests := rules.Requests(pod)
+	for name, amount := range rules.Requests(old) {
+		if now := requests[name]; now.Cmp(amount) < 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// unservedPod is a pod for a scheduler of another name.
+type unservedPod struct {
+	cluster.Name
+	scheduler string
+}
+
+// readPod takes in a pod that was read. It may be behind the watch, so it counts only where no watch can have said more: for a pod
+// that was unserved, and for one that a binding finds on another node.
+func (c *Core) readPod(pod *v1.Pod) {
+	_, unserved := c.unserved[pod.UID]
+	if unserved && pod.Spec.NodeName == "" || c.placements.byPod[pod.UID] != nil && pod.Spec.NodeName != "" {
+		c.seePod(pod)
+	}
+}
+
+// dismiss takes a pod out of the queue, and out of the books as one that waits.
+func (c *Core) dismiss(uid types.UID) {
+	c.queue.Remove(uid)
+	delete(c.decisions.waiting, uid)
+	c.unnominate(uid)
+	delete(c.unserved, uid)
+}
+
+// unnominate takes a pod's nomination away, which may let others go to that node.
+func (c *Core) unnominate(uid types.UID) {
+	if p := c.cluster.Nominated(uid); p != nil {
+		c.cluster.Unnominate(uid)
+		c.left(p, c.cluster.Node(p.Nominated), nil)
+	}
+}
+
+// placedPod takes in a pod that has a node, or has ended.
+func (c *Core) placedPod(pod *v1.Pod) {
+	c.compare(pod)
+	if b := c.placements.byPod[pod.UID]; b != nil {
+		if pod.Spec.NodeName == b.Node && !rules.IsTerminal(pod) {
+			c.confirm(b)
+		} else { // somebody else has bound it, or it has ended
+			c.abandon(pod.UID, errBoundElsewhere)
+		}
+	}
+	if nominated := c.cluster.Nominated(pod.UID); nominated != nil && nominated.Nominated != pod.Spec.NodeName {
+		c.unnominate(pod.UID)
+	}
+	c.dismiss(pod.UID)
+	before := c.cluster.Pod(pod.UID)
+	var was cluster.Pod // SetPod may change it
+	var at *cluster.Node
+	if before != nil {
+		was, at = *before, before.Node
+	}
+	after := c.setPod(pod)
+	switch {
+	case before == nil && after != nil:
+		c.came(after, pod)
+	case before != nil && after == nil:
+		c.left(&was, at, pod)
+	case before != nil && before != after:
+		c.changedPlaced(&was, at, after, pod)
+	}
+}
+
+// setPod takes a pod in, and holds a victim for one that leaves until the watch says so itself.
+func (c *Core) setPod(pod *v1.Pod) *cluster.Pod {
+	p := c.cluster.SetPod(pod)
+	if !c.preemptions.leaving[pod.UID] {
+		return p
+	}
+	if p == nil || pod.DeletionTimestamp != nil {
+		delete(c.preemptions.leaving, pod.UID)
+		return p
+	}
+	if p.Node != nil {
+		p = c.replaceAs(p, true)
+	}
+	return p
+}
+
+// losePod forgets a pod that was deleted.
+func (c *Core) losePod(last *v1.Pod, uid types.UID) {
+	if c.options.Objects != nil {
+		c.options.Objects.PodGone(uid)
+	}
+	c.abandon(uid, errGone)
+	c.dismiss(uid)
+	delete(c.preemptions.leaving, uid)
+	if p := c.cluster.Pod(uid); p != nil {
+		n := p.Node
+		c.cluster.RemovePod(uid)
+		c.left(p, n, last)
+	}
+}
+
+// seeNode takes in a node that the API shows.
+func (c *Core) seeNode(node *v1.Node, old *v1.Node) {
+	if c.options.Objects != nil {
+		c.options.Objects.Node(node)
+	}
+	var before *cluster.Node
+	if n := c.cluster.Node(node.Name); n != nil {
+		was := *n
+		before = &was
+	}
+	n := c.cluster.SetNode(node)
+	c.nodeChanged(before, n, old, node)
+}
+
+// loseNode forgets a node. Pods that were on their way to it are decided anew.
+func (c *Core) loseNode(name string, last *v1.Node) {
+	if c.options.Objects != nil {
+		c.options.Objects.NodeGone(name)
+	}
+	n := c.cluster.Node(name)
+	if n == nil {
+		return
+	}
+	before := n.Copy(nil)
+	nominated := slices.Clone(n.Nominated)
+	for _, b := range c.placements.to(name) {
+		c.withdraw(b, errNodeGone)
+	}
+	c.cluster.RemoveNode(name)
+	for _, p := range nominated { // they are tried again, and go elsewhere or give the nomination up
+		c.queue.Wake(p.UID, "NodeDelete", c.now)
+	}
+	c.conditions.news = true
+	c.happened(queue.Event{Resource: queue.Node, Action: queue.Delete, Label: "NodeDelete", NodeBefore: before, Old: orNil(last)})
+}

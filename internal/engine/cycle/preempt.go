@@ -1,0 +1,190 @@
+package cycle
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// preemptions are the removals under way, by who they are for and by whom they concern.
+type preemptions struct {
+	// rounds has the victims of a pod that are still to be told; the pod is not tried again before they have been.
+	rounds map[types.UID]*round
+	// leaving are victims that count as terminating although no watch has shown it yet: nobody chooses them, or waits for them, anew.
+	leaving map[types.UID]bool
+	// rescuing: room is being made for a pod that does not wait in the queue yet.
+	rescuing bool
+}
+
+// round is one preemption for one pod.
+type round struct {
+	left   int // victims that are still to be told
+	failed bool
+	began  time.Time
+}
+
+func newPreemptions() preemptions {
+	return preemptions{rounds: map[types.UID]*round{}, leaving: map[types.UID]bool{}}
+}
+
+// removal is the end of a victim.
+type removal struct {
+	victim  v1.ObjectReference
+	by      string    // the scheduler name
+	pod     types.UID // for which it leaves
+	message string
+	*round
+}
+
+// preempt makes room for a pod that fits nowhere, if that is possible.
+func (c *Core) preempt(b *placement) Rescue {
+	found := b.profile.Preempt(b.Waiting)
+	c.observer().Preempted(len(found.Victims))
+	if found.Node == nil {
+		r := Rescue{Message: "preemption: " + found.Message, Rejectors: found.Plugins}
+		if !found.Ineligible {
+			none := ""
+			r.Nominate = &none
+		}
+		return r
+	}
+	c.makeRoom(b, found)
+	return Rescue{Nominate: &found.Node.Name, Final: true}
+}
+
+// makeRoom has the victims removed.
+func (c *Core) makeRoom(b *placement, found decide.Preemption) {
+	n := found.Node
+	for _, waiting := range append([]*cluster.Pod(nil), n.Nominated...) {
+		if waiting.Class.Priority < b.Waiting.Class.Priority {
+			c.moveOn(waiting)
+		}
+	}
+	all := &round{began: c.now}
+	for _, victim := range found.Victims {
+		b.victims = append(b.victims, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})
+		if victim.Terminating {
+			continue
+		}
+		r := &removal{
+			victim: v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: victim.Namespace(), Name: victim.Name, UID: victim.UID},
+			by:     b.Profile, pod: b.Pod.UID, message: fmt.Sprintf("Preempted by pod %v on node %v", b.Pod.UID, n.Name), round: all,
+		}
+		switch v := c.placements.byPod[victim.UID]; {
+		case v != nil && v.stage == preparing:
+			c.withdraw(v, errPreempted)
+			c.tellPreempted(r, " (in kube-scheduler memory).")
+		case v != nil && v.stage == binding && v.room == nil:
+			c.expect(r)
+			v.room = r
+			c.withdraw(v, errPreempted)
+		default:
+			c.expect(r)
+			c.leaving(victim)
+			c.remove(r)
+		}
+	}
+}
+
+// expect notes that a victim is to be told before the preemptor is tried again.
+func (c *Core) expect(r *removal) {
+	r.left++
+	c.preemptions.rounds[r.pod] = r.round
+}
+
+func (c *Core) tellPreempted(r *removal, suffix string) {
+	c.do(Tell{Profile: r.by, About: r.victim, Type: v1.EventTypeNormal, Reason: "Preempted", Message: r.message + suffix})
+}
+
+func (c *Core) remove(r *removal) {
+	c.do(Remove{Ticket: c.send(removeErrand{r}), Victim: r.victim, By: r.by, For: r.pod})
+}
+
+// roomOf goes on with a victim whose binding was under way: it was withdrawn in time, has failed, or must be removed.
+func (c *Core) roomOf(victim *placement, r *removal) {
+	p := c.cluster.Pod(r.victim.UID)
+	if p == nil || p.Node == nil {
+		c.tellPreempted(r, " (in kube-scheduler memory).")
+		c.told(r, nil)
+		return
+	}
+	c.leaving(p)
+	c.remove(r)
+}
+
+// removeErrand hears that a victim was removed, or could not be.
+type removeErrand struct{ *removal }
+
+func (e removeErrand) answered(c *Core, o Outcome) {
+	if o.Fault == nil {
+		c.tellPreempted(e.removal, "")
+	} else {
+		c.stays(e.victim.UID)
+	}
+	c.told(e.removal, o.Fault)
+}
+
+// told takes note that one victim more was told. The last one lets the preemptor in again.
+func (c *Core) told(r *removal, fault *Fault) {
+	r.failed = r.failed || fault != nil
+	if r.left--; r.left > 0 {
+		return
+	}
+	if c.preemptions.rounds[r.pod] == r.round {
+		delete(c.preemptions.rounds, r.pod)
+	}
+	c.observer().RemovedVictims(!r.failed, c.now.Sub(r.began))
+	switch item := c.queue.Get(r.pod); {
+	case item == nil:
+	case r.failed: // whatever refuses a removal must not be asked without a pause
+		c.queue.Retry(r.pod, queue.ForceActivate, c.now)
+	case item.Place() == queue.Gated:
+		c.queue.Wake(r.pod, queue.ForceActivate, c.now)
+	}
+}
+
+// leaving notes that a victim goes, before the watch says so.
+func (c *Core) leaving(victim *cluster.Pod) {
+	c.preemptions.leaving[victim.UID] = true
+	was, n := *victim, victim.Node
+	c.changedPlaced(&was, n, c.replaceAs(victim, true), nil)
+}
+
+// stays takes that back: the victim could not be removed.
+func (c *Core) stays(victim types.UID) {
+	if !c.preemptions.leaving[victim] { // the watch has shown that it goes
+		return
+	}
+	delete(c.preemptions.leaving, victim)
+	if p := c.cluster.Pod(victim); p != nil && p.Node != nil {
+		c.replaceAs(p, false)
+	}
+}
+
+// replaceAs puts a pod that leaves in the place of one that stays, or the other way round.
+func (c *Core) replaceAs(p *cluster.Pod, leaving bool) *cluster.Pod {
+	n, other := p.Node, *p
+	c.cluster.RemovePod(p.UID)
+	other.Node, other.Terminating, other.Preempted = nil, leaving, leaving
+	c.cluster.Place(&other, n)
+	return &other
+}
+
+// moveOn takes the nomination from a pod that the node has no room for any more.
+func (c *Core) moveOn(p *cluster.Pod) {
+	c.unnominate(p.UID)
+	item := c.queue.Get(p.UID)
+	if item == nil {
+		return
+	}
+	none := ""
+	c.do(WriteStatus{Pod: item.Pod, Nominate: &none})
+	c.queue.Wake(p.UID, queue.ForceActivate, c.now)
+}

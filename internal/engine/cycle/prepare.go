@@ -1,0 +1,253 @@
+package cycle
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// preparation is what must be done, and waited for, before a pod is bound: Preflight, Permit, then PreBind in groups.
+type preparation struct {
+	groups  [][]string // plugins with work to do; those of a group do it at the same time, one group after the other
+	running map[Ticket]string
+	waiting int // plugins of the group whose objects are written and must become ready
+	began   time.Time
+}
+
+// prepare brings a pod that has its node and its reservations to its binding.
+func (c *Core) prepare(b *placement, waits map[string]time.Duration) {
+	if len(waits) == 0 && !b.hasWork() && len(b.profile.PreBind) == 0 {
+		c.bindPod(b)
+		return
+	}
+	b.stage = preparing
+	b.prepare.running = map[Ticket]string{}
+	if len(waits) > 0 {
+		c.hold(b, waits)
+	}
+	if len(b.profile.PreBind) > 0 {
+		ticket := c.send(preflightErrand{b})
+		b.prepare.running[ticket] = ""
+		c.do(Preflight{ticket, &b.Attempt, &b.profile.Stages})
+		return
+	}
+	c.group(b, nil)
+}
+
+func (b *placement) hasWork() bool {
+	return len(b.volumes.Volumes)+len(b.volumes.Claims)+len(b.devices.Claims) > 0
+}
+
+// preflightErrand hears which out-of-tree plugins have work to do.
+type preflightErrand struct{ *placement }
+
+func (e preflightErrand) answered(c *Core, o Outcome) {
+	b := e.placement
+	clear(b.prepare.running)
+	if b.ending == nil && o.Fault != nil {
+		b.ending = o.Fault
+		c.release(b, "rejected")
+	}
+	if b.ending != nil {
+		c.ended(b)
+		return
+	}
+	c.group(b, o.Work)
+}
+
+// group puts the plugins with work into groups, in the order of the profile. A plugin that will not share its time parts those
+// before it from those behind it, also where it has nothing to do.
+func (c *Core) group(b *placement, outside []PreBindWork) {
+	work := map[string]PreBindWork{}
+	for i, p := range b.profile.PreBind {
+		if i < len(outside) {
+			work[p.Name()] = outside[i]
+		}
+	}
+	work["VolumeBinding"] = PreBindWork{Needed: len(b.volumes.Volumes)+len(b.volumes.Claims) > 0, Parallel: true}
+	work["DynamicResources"] = PreBindWork{Needed: len(b.devices.Claims) > 0, Parallel: true}
+	var groups [][]string
+	var together []string
+	part := func() {
+		if len(together) > 0 {
+			groups, together = append(groups, together), nil
+		}
+	}
+	for _, name := range b.profile.At[plugins.PreBind] {
+		of, known := work[name]
+		if !known {
+			continue
+		}
+		if !of.Parallel {
+			part()
+		}
+		if of.Needed {
+			together = append(together, name)
+		}
+		if !of.Parallel {
+			part()
+		}
+	}
+	part()
+	b.prepare.groups = groups
+	if (len(groups) > 0 || b.permit != nil) && b.Pod.Status.NominatedNodeName != b.Node { // so that autoscalers keep the node
+		node := b.Node
+		ticket := c.send(nominateErrand{b})
+		b.prepare.running[ticket] = nominate
+		c.do(WriteStatus{Ticket: ticket, Pod: b.Pod, Nominate: &node})
+		return
+	}
+	if b.permit == nil {
+		c.nextGroup(b)
+	}
+}
+
+// nominate stands for the nomination among what is running.
+const nominate = "-"
+
+// nominateErrand hears that the nomination was written, or could not be: then the pod does without.
+type nominateErrand struct{ *placement }
+
+func (e nominateErrand) answered(c *Core, _ Outcome) {
+	b := e.placement
+	if b.ending != nil { // it was not waited for
+		return
+	}
+	clear(b.prepare.running)
+	if b.permit == nil || b.permit.over {
+		c.nextGroup(b)
+	}
+}
+
+// nextGroup has the plugins of the next group do their work, or binds the pod when all have.
+func (c *Core) nextGroup(b *placement) {
+	p := &b.prepare
+	if p.began.IsZero() {
+		p.began = c.now
+	}
+	if len(p.groups) == 0 {
+		if c.cluster.Node(b.Node) == nil {
+			b.ending = errNodeGone
+			c.ended(b)
+			return
+		}
+		c.bindPod(b)
+		return
+	}
+	group := p.groups[0]
+	p.groups = p.groups[1:]
+	for _, name := range group {
+		ticket := c.send(preBindErrand{b, name})
+		p.running[ticket] = name
+		switch name {
+		case "VolumeBinding":
+			c.do(WriteVolumes{ticket, &b.Attempt, b.volumes})
+		case "DynamicResources":
+			work := b.devices.ReservedClaims
+			work.Claims = slices.Clone(work.Claims) // they change here when one is made
+			c.do(WriteClaims{ticket, &b.Attempt, work, b.uses()})
+		default:
+			i := slices.IndexFunc(b.profile.PreBind, func(p PreBinder) bool { return p.Name() == name })
+			c.do(PreBind{ticket, &b.Attempt, b.profile.PreBind[i]})
+		}
+	}
+}
+
+// preBindErrand hears what came of a plugin's work.
+type preBindErrand struct {
+	*placement
+	plugin string
+}
+
+func (e preBindErrand) answered(c *Core, o Outcome) {
+	b, p := e.placement, &e.placement.prepare
+	for _, ticket := range slices.Sorted(maps.Keys(p.running)) {
+		if p.running[ticket] == e.plugin {
+			delete(p.running, ticket)
+		}
+	}
+	if e.plugin == "DynamicResources" {
+		b.devices.written = append(b.devices.written, o.Claims...)
+		for i, use := range b.devices.uses {
+			use.written = use.written || i < len(o.Written) && o.Written[i]
+		}
+		c.leaveClaims(b)
+	}
+	fault := o.Fault
+	if o.Withdrawn && fault == nil {
+		fault = &Fault{Message: "withdrawn"}
+	}
+	if fault == nil && b.ending == nil {
+		switch e.plugin {
+		case "VolumeBinding":
+			c.await(b, volumesBound)
+		case "DynamicResources":
+			if slices.ContainsFunc(b.devices.Claims, awaitsDevices) {
+				c.await(b, devicesReady)
+			}
+		}
+	}
+	c.workDone(b, e.plugin, fault)
+}
+
+// workDone takes note that a plugin's work has ended, or has failed.
+func (c *Core) workDone(b *placement, plugin string, fault *Fault) {
+	p := &b.prepare
+	if fault != nil && b.ending == nil {
+		if !fault.Verdict {
+			fault = &Fault{Message: fmt.Sprintf("running PreBind plugin %q: %s", plugin, fault.Message)}
+		}
+		c.stop(b, fault)
+		return
+	}
+	if b.ending != nil {
+		c.ended(b)
+		return
+	}
+	if len(p.running)+p.waiting == 0 {
+		if len(p.groups) == 0 {
+			c.observer().Ran(b.Profile, plugins.PreBind, true, c.now.Sub(p.began))
+		}
+		c.nextGroup(b)
+	}
+}
+
+// stop has a preparation end: at once if nothing is under way, else with the last answer.
+func (c *Core) stop(b *placement, why *Fault) {
+	if b.ending == nil {
+		b.ending = why
+		for _, ticket := range slices.Sorted(maps.Keys(b.prepare.running)) {
+			if b.prepare.running[ticket] == nominate {
+				delete(b.prepare.running, ticket)
+				continue
+			}
+			c.do(Cancel{ticket, why.Message})
+		}
+	}
+	c.conditions.drop(b)
+	c.release(b, "rejected")
+	c.ended(b)
+}
+
+// ended ends a preparation that is to end, when nothing of it is under way any more.
+func (c *Core) ended(b *placement) {
+	if len(b.prepare.running) > 0 {
+		return
+	}
+	if !b.prepare.began.IsZero() {
+		c.observer().Ran(b.Profile, plugins.PreBind, false, c.now.Sub(b.prepare.began))
+	}
+	b.stage = bound // nothing more is to be stopped
+	if b.dropped {
+		c.drop(b)
+		return
+	}
+	if b.permit != nil && b.permit.verdict != nil {
+		c.takeBack(b, b.permit.verdict)
+		return
+	}
+	c.takeBack(b, b.ending)
+}

@@ -1,0 +1,267 @@
+package cycle
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// profile is a profile with its decider and its plugins from outside, each list in the order of the extension point.
+type profile struct {
+	Profile
+	*decide.Decider
+
+	begin   []Beginner
+	end     []Ender
+	gates   []func(*queue.Item) (plugin string)
+	rescue  []rescuer
+	reserve []Reserver
+	permit  []Permitter
+	sorter  Sorter
+	volumes *plugins.VolumeBinding    // nil if it is not at Reserve
+	devices *plugins.DynamicResources // the same
+	Stages
+
+	failed failure // the last attempt that failed for all pods of its class
+}
+
+// Stages are the out-of-tree plugins of a profile that have a part in bindings, each list in the order of its extension point.
+type Stages struct {
+	PreBind  []PreBinder
+	Bind     []Binder
+	PostBind []PostBinder
+	// Default: DefaultBinder binds what those at Bind pass on.
+	Default bool
+}
+
+// rescuer is what is asked when no node can take a pod.
+type rescuer struct {
+	plugin string
+	ask    func(b *placement) Rescue
+}
+
+func (c *Core) newProfile(p Profile) (*profile, error) {
+	made := &profile{Profile: p, Decider: decide.New(c.cluster, p.Profile, c.rng.Uint64())}
+	byName := map[string]Extension{}
+	for _, e := range p.Extensions {
+		if byName[e.Name()] != nil {
+			return nil, fmt.Errorf("profile %q: plugin %s stands there twice", p.SchedulerName, e.Name())
+		}
+		byName[e.Name()] = e
+		if b, ok := e.(Beginner); ok {
+			made.begin = append(made.begin, b)
+		}
+		if n, ok := e.(Ender); ok {
+			made.end = append(made.end, n)
+		}
+	}
+	made.reserve, made.permit = at[Reserver](p, plugins.Reserve, byName), at[Permitter](p, plugins.Permit, byName)
+	made.PreBind, made.PostBind = at[PreBinder](p, plugins.PreBind, byName), at[PostBinder](p, plugins.PostBind, byName)
+	if sorters := at[Sorter](p, plugins.QueueSort, byName); len(sorters) > 0 {
+		made.sorter = sorters[0]
+	}
+	for _, name := range p.At[plugins.Bind] {
+		if made.Default = name == "DefaultBinder"; made.Default {
+			break // it never passes
+		}
+		if binder, ok := byName[name].(Binder); ok {
+			made.Bind = append(made.Bind, binder)
+		}
+	}
+	for _, r := range p.Reservers {
+		switch r := r.(type) {
+		case *plugins.VolumeBinding:
+			made.volumes = r
+		case *plugins.DynamicResources:
+			r.Now = func() time.Time { return c.now }
+			made.devices = r
+		}
+	}
+	c.addGates(made, byName)
+	c.addRescuers(made, byName)
+	return made, nil
+}
+
+// at returns the plugins from outside that extend a point, in its order.
+func at[T Extension](p Profile, point plugins.Point, byName map[string]Extension) (list []T) {
+	for _, name := range p.At[point] {
+		if e, ok := byName[name].(T); ok {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+func (c *Core) addGates(p *profile, byName map[string]Extension) {
+	own := map[string]plugins.Gate{}
+	for _, gate := range p.Gates {
+		own[gate.Name()] = gate
+	}
+	for _, name := range p.At[plugins.PreEnqueue] {
+		var rejects func(item *queue.Item) bool
+		switch gate, ok := byName[name].(Gate); {
+		case ok:
+			rejects = func(item *queue.Item) bool { return gate.Admit(item.Pod) != nil }
+		case own[name] != nil:
+			gate := own[name]
+			rejects = func(item *queue.Item) bool {
+				return gate.Admit(&cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID}) != ""
+			}
+		case name == "DefaultPreemption":
+			rejects = func(item *queue.Item) bool { return c.preemptions.rounds[item.Pod.UID] != nil }
+		case name == "DynamicResources" && p.devices != nil:
+			rejects = func(item *queue.Item) bool {
+				return p.devices.PreEnqueue(c.cluster, &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID}) != ""
+			}
+		default:
+			continue
+		}
+		p.gates = append(p.gates, func(item *queue.Item) string {
+			began := c.clock()
+			rejected := rejects(item)
+			if c.rng.IntN(100) < sampled {
+				c.observer().RanPlugin(name, plugins.PreEnqueue, !rejected, c.clock().Sub(began))
+			}
+			if rejected {
+				return name
+			}
+			return ""
+		})
+	}
+}
+
+func (c *Core) addRescuers(p *profile, byName map[string]Extension) {
+	for _, name := range p.At[plugins.PostFilter] {
+		switch rescue, ok := byName[name].(Rescuer); {
+		case ok:
+			p.rescue = append(p.rescue, rescuer{name, func(b *placement) Rescue {
+				return rescue.Rescue(&b.Attempt, func() *decide.Evaluation { return p.Evaluate(b.Waiting) })
+			}})
+		case name == "DynamicResources":
+			p.rescue = append(p.rescue, rescuer{name, c.giveBackDevices})
+		case name == "DefaultPreemption":
+			p.rescue = append(p.rescue, rescuer{name, c.preempt})
+		}
+	}
+}
+
+// admit names the plugin that keeps a pod out of the queue.
+func (c *Core) admit(item *queue.Item) string {
+	p := c.profiles[item.Pod.Spec.SchedulerName]
+	if p == nil {
+		return ""
+	}
+	for _, gate := range p.gates {
+		if name := gate(item); name != "" {
+			return name
+		}
+	}
+	return ""
+}
+
+// Check tells whether the profiles can be taken; Configured with profiles that cannot be changes nothing.
+func (c *Core) Check(profiles []Profile) error {
+	_, _, err := c.compile(profiles)
+	return err
+}
+
+// reconfigure takes other profiles instead of those that there are, between two pods. Nothing is lost: what is known of the
+// cluster, nominations and bindings under way stay. Pending pods are retried with the new configuration; those of names that are
+// served no longer leave the queue, and those of names that are served now come into it.
+func (c *Core) reconfigure(list []Profile) { _ = c.configure(list) }
+
+// compile makes the profiles and what can help the pods that they reject.
+func (c *Core) compile(list []Profile) (map[string]*profile, map[string]queue.Interests, error) {
+	if len(list) == 0 {
+		return nil, nil, errors.New("no profile")
+	}
+	profiles, interests := map[string]*profile{}, map[string]queue.Interests{}
+	for _, p := range list {
+		made, err := c.newProfile(p)
+		if err != nil {
+			return nil, nil, err
+		}
+		if profiles[p.SchedulerName] != nil {
+			return nil, nil, fmt.Errorf("two profiles for scheduler name %q", p.SchedulerName)
+		}
+		profiles[p.SchedulerName] = made
+		if interests[p.SchedulerName], err = c.interests(made); err != nil {
+			return nil, nil, err
+		}
+	}
+	return profiles, interests, nil
+}
+
+// configure takes the profiles.
+func (c *Core) configure(list []Profile) error {
+	profiles, interests, err := c.compile(list)
+	if err != nil {
+		return err
+	}
+	whole := false
+	for _, p := range list {
+		made := profiles[p.SchedulerName]
+		whole = whole || made.looksAtPods()
+		c.outside = c.outside || slices.ContainsFunc(p.Extensions, func(e Extension) bool { _, ok := e.(Interested); return ok })
+	}
+	c.profiles = profiles
+	c.keepWhole(whole)
+	for _, p := range list {
+		c.queue.SetInterests(p.SchedulerName, interests[p.SchedulerName])
+	}
+	if sorter := profiles[list[0].SchedulerName].sorter; sorter != nil {
+		c.queue.OrderBy(sorter.Less)
+	} else {
+		c.queue.OrderBy(nil)
+	}
+	c.dismissUnserved()
+	c.fetchServed()
+	return nil
+}
+
+// interests are those of Berth's own plugins and of those from outside.
+func (c *Core) interests(p *profile) (queue.Interests, error) {
+	all := p.Profile.Interests(c.cluster)
+	for _, e := range p.Extensions {
+		i, ok := e.(Interested)
+		if !ok {
+			continue
+		}
+		list, err := i.Interests()
+		if err != nil {
+			return nil, fmt.Errorf("profile %q: events of plugin %s: %w", p.SchedulerName, e.Name(), err)
+		}
+		all[e.Name()] = list
+	}
+	return all, nil
+}
+
+// dismissUnserved takes the pods out of the queue that nobody here schedules any more, and has the others tried again.
+func (c *Core) dismissUnserved() {
+	for _, item := range c.queue.Sorted() {
+		pod := item.Pod
+		if c.profiles[pod.Spec.SchedulerName] != nil {
+			c.queue.Wake(pod.UID, queue.ForceActivate, c.now)
+			continue
+		}
+		name := unservedPod{nameOf(pod), pod.Spec.SchedulerName}
+		c.dismiss(pod.UID)
+		c.unserved[pod.UID] = name
+	}
+}
+
+// fetchServed asks for the pods that came when nobody here scheduled them.
+func (c *Core) fetchServed() {
+	for _, uid := range slices.Sorted(maps.Keys(c.unserved)) {
+		if pod := c.unserved[uid]; c.profiles[pod.scheduler] != nil {
+			c.do(ReadPod{pod.Name})
+		}
+	}
+}

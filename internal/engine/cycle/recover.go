@@ -1,0 +1,27 @@
+package cycle
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	"github.com/berth-k8s/berth/internal/engine/decide"
+)
+
+// recovered ends the attempt of a pod whose decision panicked, deferred by schedule: no pod may stop the scheduling of others,
+// whatever it asks for. The pod backs off; what may be half changed, the rankings, is thrown away and made anew from the cluster.
+func (c *Core) recovered(b *placement) {
+	value := recover()
+	if value == nil {
+		return
+	}
+	c.do(Panicked{Reference(b.Pod), fmt.Sprint(value), debug.Stack()})
+	for _, p := range c.profiles {
+		p.Decider, p.failed = decide.New(c.cluster, p.Profile.Profile, c.rng.Uint64()), failure{}
+	}
+	c.preemptions.rescuing = false
+	fault := &Fault{Message: fmt.Sprintf("internal error while the pod was decided: %v", value)}
+	if b.stage != reserving {
+		return // it was counted and is on its way; what panicked came after that
+	}
+	c.takeBack(b, fault)
+}

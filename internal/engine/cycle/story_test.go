@@ -1,0 +1,169 @@
+package cycle
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// TestStories runs testdata/*.txt: an event a command, and the actions that follow from it as the answer. What a story may say:
+//
+//	core [holds] [standby]             a new core that leads and has listed a cluster without anything; with a plugin at Permit
+//	                                   that has pods with the label hold wait for 30 s; one that does not lead
+//	lead                               it leads from now on
+//	node NAME cpu=N                    the watch shows a node; "no-node NAME": its end
+//	pod NAME cpu=N [uid=U] [priority=N] [on=NODE] [nominated=NODE] [hold] [deleting] [scheduler=NAME]
+//	                                   the watch shows a pod; "no-pod NAME [uid=U]": its end
+//	list KIND                          a list begins; "listed KIND": it is complete
+//	tick [after=DURATION]              time passes until the core wants a tick, each time, for so long at most; without a
+//	                                   duration only as long as there is something to be done at once
+//	answer TICKET [fault=TEXT] [withdrawn]
+//	allow TICKET; reject TICKET        what the plugin at Permit says
+//	configure NAME...                  profiles of these names take the place of those that there are
+//	books                              what is under way
+func TestStories(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		s := &story{}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.tell(t, d) })
+	})
+}
+
+type story struct {
+	core *Core
+	now  time.Time
+}
+
+func (s *story) step(e Event) string {
+	var lines []string
+	for _, action := range s.core.Step(s.now, e) {
+		lines = append(lines, fmt.Sprintf("%s\n", action))
+	}
+	return strings.Join(lines, "")
+}
+
+func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
+	t.Helper()
+	name := ""
+	if len(d.CmdArgs) > 0 && len(d.CmdArgs[0].Vals) == 0 {
+		name = d.CmdArgs[0].Key
+	}
+	text := func(key string) (value string) { d.MaybeScanArgs(t, key, &value); return value }
+	number := func() (n Ticket) { _, _ = fmt.Sscan(name, (*uint64)(&n)); return n }
+	switch d.Cmd {
+	case "core":
+		return s.begin(t, d)
+	case "lead":
+		return s.step(Led{})
+	case "node":
+		return s.step(Seen{Nodes, aNode(name, text("cpu"))})
+	case "no-node":
+		return s.step(Gone{Nodes, aNode(name, "1")})
+	case "pod":
+		return s.step(Seen{Pods, storyPod(t, d, name)})
+	case "no-pod":
+		return s.step(Gone{Pods, storyPod(t, d, name)})
+	case "list":
+		return s.step(Listing{Kind(name)})
+	case "listed":
+		return s.step(Listed{Kind(name)})
+	case "tick":
+		return s.tick(t, text("after"))
+	case "answer":
+		o := Outcome{Withdrawn: d.HasArg("withdrawn")}
+		if fault := text("fault"); fault != "" {
+			o.Fault = &Fault{Message: fault}
+		}
+		return s.step(Answered{number(), o})
+	case "allow":
+		return s.step(PermitAllowed{number(), "Holds"})
+	case "reject":
+		return s.step(PermitRejected{Ticket: number(), Plugin: "Holds", Message: "no"})
+	case "configure":
+		var profiles []Profile
+		for _, arg := range d.CmdArgs {
+			profile := *plugins.Default()
+			profile.SchedulerName = arg.Key
+			profiles = append(profiles, Profile{Profile: &profile})
+		}
+		return s.step(Configured{Profiles: profiles})
+	case "books":
+		b := s.core.Books()
+		return fmt.Sprintf("on their way %v, held %v, preempting %v, leaving %v, unserved %v, unanswered %d\n",
+			b.Assumed, b.Held, b.Preemptor, b.Leaving, b.Unserved, b.Errands)
+	}
+	return "unknown command " + d.Cmd
+}
+
+func (s *story) begin(t *testing.T, d *datadriven.TestData) string {
+	o := Options{Profiles: []Profile{{Profile: plugins.Default()}}, Seed: 1}
+	if d.HasArg("holds") {
+		o.Profiles = []Profile{profileWith(holds{}, plugins.Permit)}
+	}
+	core, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.core, s.now = core, begin
+	said := s.step(Follows{Kinds: []Kind{Nodes, Pods}})
+	for _, kind := range []Kind{Nodes, Pods} {
+		said += s.step(Listing{kind}) + s.step(Listed{kind})
+	}
+	if !d.HasArg("standby") {
+		said += s.step(Led{}) + s.step(Tick{})
+	}
+	return said
+}
+
+// tick gives the core the ticks that it wants.
+func (s *story) tick(t *testing.T, after string) (said string) {
+	t.Helper()
+	end := s.now
+	if after != "" {
+		d, err := time.ParseDuration(after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		end = end.Add(d)
+	}
+	for {
+		wake := s.core.Wake(s.now)
+		if wake.After(end) {
+			s.now = end
+			return said
+		}
+		if wake.After(s.now) {
+			s.now = wake
+		}
+		if line := s.step(Tick{}); line != "" {
+			said += fmt.Sprintf("%s: %s", s.now.Sub(begin), line)
+		}
+	}
+}
+
+func storyPod(t *testing.T, d *datadriven.TestData, name string) *v1.Pod {
+	t.Helper()
+	cpu, uid := "1", "uid-"+name
+	d.MaybeScanArgs(t, "cpu", &cpu)
+	d.MaybeScanArgs(t, "uid", &uid)
+	p := aPod(name, cpu)
+	p.UID = types.UID(uid)
+	d.MaybeScanArgs(t, "priority", p.Spec.Priority)
+	d.MaybeScanArgs(t, "on", &p.Spec.NodeName)
+	d.MaybeScanArgs(t, "nominated", &p.Status.NominatedNodeName)
+	d.MaybeScanArgs(t, "scheduler", &p.Spec.SchedulerName)
+	if d.HasArg("hold") {
+		p.Labels = map[string]string{"hold": "yes"}
+	}
+	if d.HasArg("deleting") {
+		p.DeletionTimestamp = &metav1.Time{Time: begin}
+	}
+	return p
+}

@@ -1,0 +1,71 @@
+package cycle
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// sayAgain is after what time the same is said of a pod again. A pod that waits with many others is tried whenever one of them
+// could go; to say each time that it could not would bury what is new.
+const sayAgain = 30 * time.Second
+
+// report tells why a pod is not placed: as an event and, if it is news, as its condition.
+func (c *Core) report(item *queue.Item, reason, message string, nominate *string) {
+	pod := item.Pod
+	if item.Message != message || c.now.Sub(item.MessageAt) >= sayAgain {
+		item.Message, item.MessageAt = message, c.now
+		c.do(Tell{
+			Profile: pod.Spec.SchedulerName, About: Reference(pod), Type: v1.EventTypeWarning, Reason: "FailedScheduling", Message: truncated(message),
+		})
+	}
+	condition := &v1.PodCondition{
+		Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: pod.Generation,
+		LastTransitionTime: metav1.NewTime(c.now),
+	}
+	if !news(pod, condition) && (nominate == nil || *nominate == pod.Status.NominatedNodeName) {
+		return
+	}
+	c.do(WriteStatus{Pod: pod, Condition: condition, Nominate: nominate})
+}
+
+// truncated cuts a message to what an event may say.
+func truncated(message string) string {
+	const longest, rest = 1024, " ..."
+	if len(message) <= longest {
+		return message
+	}
+	return message[:longest-len(rest)] + rest
+}
+
+// news tells whether the pod does not have the condition yet. One that only says something else keeps its time.
+func news(pod *v1.Pod, c *v1.PodCondition) bool {
+	for i := range pod.Status.Conditions {
+		if old := &pod.Status.Conditions[i]; old.Type == c.Type {
+			if old.Status == c.Status {
+				c.LastTransitionTime = old.LastTransitionTime
+			}
+			return old.Status != c.Status || old.Reason != c.Reason || old.Message != c.Message
+		}
+	}
+	return true
+}
+
+// Reference is what events and requests about a pod name it by.
+func Reference(pod *v1.Pod) v1.ObjectReference {
+	return v1.ObjectReference{
+		Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+	}
+}
+
+// faultOf makes an error one that can be written down.
+func faultOf(err error) *Fault {
+	f, ok := err.(*Fault)
+	if !ok {
+		f = &Fault{Message: err.Error()}
+	}
+	return f
+}

@@ -1,0 +1,373 @@
+package cycle
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// told is an event with its time, and what followed from it: what a journal holds.
+type told struct {
+	at      time.Time
+	event   Event
+	actions string
+}
+
+// world is an API server in virtual time with a core at its other end. Watches run behind by as much as the generator likes;
+// actions are carried out, refused or withdrawn when it likes. It is the truth that the core's promises are held against.
+type world struct {
+	rng     *rand.Rand
+	now     time.Time
+	core    *Core
+	journal []told
+	options Options
+
+	version int
+	nodes   map[string]*v1.Node
+	pods    map[types.UID]*v1.Pod
+	watches map[Kind][]Event // not delivered yet
+	under   map[Ticket]Action
+	tickets []Ticket // of under, in order
+	broken  []string // promises
+	binds   int
+}
+
+func newWorld(seed uint64, o Options) *world {
+	w := &world{
+		rng: rand.New(rand.NewPCG(seed, 3)), now: begin, options: o, nodes: map[string]*v1.Node{}, pods: map[types.UID]*v1.Pod{},
+		watches: map[Kind][]Event{}, under: map[Ticket]Action{},
+	}
+	w.options.Seed = seed
+	w.start()
+	return w
+}
+
+// start begins with a new core, which knows nothing but what lists show it. Requests of one before it were lost.
+func (w *world) start() {
+	core, err := New(w.options)
+	if err != nil {
+		panic(err)
+	}
+	w.core, w.journal = core, nil
+	clear(w.under)
+	delete(w.watches, answers)
+	w.tickets = nil
+	w.tell(Follows{Kinds: []Kind{Nodes, Pods}})
+	w.tell(Led{})
+	w.list(Nodes)
+	w.list(Pods)
+}
+
+// tell hands the core an event, and takes its actions on.
+func (w *world) tell(e Event) (said string) {
+	var lines []string
+	for _, action := range w.core.Step(w.now, e) {
+		lines = append(lines, action.String())
+		w.take(action)
+	}
+	said = strings.Join(lines, "\n")
+	w.journal = append(w.journal, told{w.now, e, said})
+	return said
+}
+
+func (w *world) take(action Action) {
+	switch a := action.(type) {
+	case Bind:
+		for _, other := range w.under {
+			if b, ok := other.(Bind); ok && b.Attempt.Pod.UID == a.Attempt.Pod.UID {
+				w.breaks("pod %s is being bound twice at once", a.Attempt.Pod.UID)
+			}
+		}
+		w.send(a.Ticket, a)
+	case Remove:
+		w.send(a.Ticket, a)
+	case Preflight:
+		w.send(a.Ticket, a)
+	case PreBind:
+		w.send(a.Ticket, a)
+	case Hold:
+		w.send(a.Ticket, a)
+	case Release:
+		w.drop(a.Ticket)
+	case Cancel:
+		if b, ok := w.under[a.Ticket].(Bind); ok && w.rng.IntN(2) == 0 {
+			w.drop(a.Ticket)
+			w.watches[answers] = append(w.watches[answers], Answered{b.Ticket, Outcome{Withdrawn: true}})
+		}
+	case WriteStatus:
+		if a.Ticket != 0 {
+			w.send(a.Ticket, a)
+		}
+		if p := w.pods[a.Pod.UID]; p != nil && p.Spec.NodeName == "" && a.Nominate != nil && p.Status.NominatedNodeName != *a.Nominate {
+			w.change(p, func(p *v1.Pod) { p.Status.NominatedNodeName = *a.Nominate })
+		}
+	case Panicked:
+		w.breaks("panic: %s\n%s", a.Value, a.Stack)
+	}
+}
+
+// answers stands for what comes back from requests, which is delivered in its order, too.
+const answers Kind = "answers"
+
+func (w *world) send(ticket Ticket, a Action) {
+	w.under[ticket] = a
+	w.tickets = append(w.tickets, ticket)
+}
+
+func (w *world) drop(ticket Ticket) {
+	delete(w.under, ticket)
+	w.tickets = slices.DeleteFunc(w.tickets, func(t Ticket) bool { return t == ticket })
+}
+
+func (w *world) breaks(format string, args ...any) {
+	w.broken = append(w.broken, fmt.Sprintf("%s: ", w.now.Sub(begin))+fmt.Sprintf(format, args...))
+}
+
+// carryOut has the API do one of the actions under way, or refuse it.
+func (w *world) carryOut(ticket Ticket, refuse bool) {
+	action := w.under[ticket]
+	var o Outcome
+	switch a := action.(type) {
+	case Bind:
+		o = w.bind(a, refuse)
+	case Remove:
+		switch p := w.pods[a.Victim.UID]; {
+		case refuse:
+			o.Fault = &Fault{Message: "refused"}
+		case p != nil && p.DeletionTimestamp == nil && p.Spec.NodeName != "":
+			w.change(p, func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: w.now} })
+		}
+	case Preflight:
+		for range a.By.PreBind {
+			o.Work = append(o.Work, PreBindWork{Needed: true, Parallel: w.rng.IntN(2) == 0})
+		}
+	case PreBind:
+		if refuse {
+			o.Fault = &Fault{Message: "refused"}
+		}
+	case Hold:
+		e := Event(PermitAllowed{a.Ticket, "Holds"})
+		if refuse {
+			e = PermitRejected{a.Ticket, "Holds", "no", w.rng.IntN(2) == 0}
+		}
+		w.watches[answers] = append(w.watches[answers], e)
+		return // what is held is released by the core
+	}
+	w.drop(ticket)
+	w.watches[answers] = append(w.watches[answers], Answered{ticket, o})
+}
+
+func (w *world) bind(a Bind, refuse bool) (o Outcome) {
+	p := w.pods[a.Attempt.Pod.UID]
+	switch {
+	case refuse:
+		o.Fault = &Fault{Message: "refused"}
+	case p == nil || p.DeletionTimestamp != nil:
+		o.Fault = &Fault{Message: "the pod was deleted"}
+	case p.Spec.NodeName != "":
+		o.Fault = &Fault{Message: "the pod was bound by somebody else"}
+		if p.Spec.NodeName == a.Attempt.Node {
+			o.Fault = nil
+		}
+	default:
+		w.binds++
+		w.change(p, func(p *v1.Pod) { p.Spec.NodeName = a.Attempt.Node })
+		w.checkRoom(a.Attempt.Node)
+	}
+	return o
+}
+
+// checkRoom sees to it that a node has room for what is on it.
+func (w *world) checkRoom(node string) {
+	n := w.nodes[node]
+	if n == nil {
+		return // whoever collects pods of nodes that are gone takes it
+	}
+	room := n.Status.Allocatable.Cpu().MilliValue()
+	for _, p := range w.pods {
+		if p.Spec.NodeName == node {
+			room -= p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue()
+		}
+	}
+	if room < 0 {
+		w.breaks("node %s has %dm more than it can take", node, -room)
+	}
+}
+
+// change gives a pod's newest state to the truth and its watch.
+func (w *world) change(p *v1.Pod, how func(*v1.Pod)) {
+	next := p.DeepCopy()
+	how(next)
+	w.put(next)
+}
+
+func (w *world) put(p *v1.Pod) {
+	w.version++
+	p.ResourceVersion = fmt.Sprint(w.version)
+	w.pods[p.UID] = p
+	w.watches[Pods] = append(w.watches[Pods], Seen{Pods, p})
+}
+
+func (w *world) putNode(n *v1.Node) {
+	w.nodes[n.Name] = n
+	w.watches[Nodes] = append(w.watches[Nodes], Seen{Nodes, n})
+}
+
+func (w *world) remove(p *v1.Pod) {
+	delete(w.pods, p.UID)
+	w.watches[Pods] = append(w.watches[Pods], Gone{Pods, p})
+}
+
+func (w *world) removeNode(name string) {
+	w.watches[Nodes] = append(w.watches[Nodes], Gone{Nodes, w.nodes[name]})
+	delete(w.nodes, name)
+}
+
+// list shows all of a kind in place of what was not delivered.
+func (w *world) list(kind Kind) {
+	w.watches[kind] = nil
+	w.tell(Listing{kind})
+	if kind == Nodes {
+		for _, name := range sorted(w.nodes) {
+			w.tell(Seen{kind, w.nodes[name]})
+		}
+	} else {
+		for _, uid := range sorted(w.pods) {
+			w.tell(Seen{kind, w.pods[uid]})
+		}
+	}
+	w.tell(Listed{kind})
+}
+
+// deliver hands over the next of a watch, or of the answers.
+func (w *world) deliver(kind Kind) bool {
+	if len(w.watches[kind]) == 0 {
+		return false
+	}
+	e := w.watches[kind][0]
+	w.watches[kind] = w.watches[kind][1:]
+	w.tell(e)
+	return true
+}
+
+// settle lets everything be delivered and answered, and time pass, until nothing happens any more.
+func (w *world) settle(most time.Duration) {
+	for end := w.now.Add(most); ; {
+		busy := false
+		for _, kind := range []Kind{Nodes, Pods, answers} {
+			for w.deliver(kind) {
+				busy = true
+			}
+		}
+		for _, ticket := range slices.Clone(w.tickets) {
+			if w.under[ticket] != nil {
+				w.carryOut(ticket, false)
+				busy = true
+			}
+		}
+		for _, uid := range sorted(w.pods) { // the kubelets
+			if p := w.pods[uid]; p.DeletionTimestamp != nil || p.Spec.NodeName != "" && w.nodes[p.Spec.NodeName] == nil {
+				w.remove(p)
+				busy = true
+			}
+		}
+		if busy {
+			continue
+		}
+		if wake := w.core.Wake(w.now); wake.After(w.now) {
+			if !w.now.Before(end) {
+				return
+			}
+			w.now = wake
+		}
+		w.tell(Tick{})
+	}
+}
+
+// replay plays the journal to another core, and says where that does otherwise.
+func (w *world) replay() error {
+	core, err := New(w.options)
+	if err != nil {
+		return err
+	}
+	for i, t := range w.journal {
+		var lines []string
+		for _, action := range core.Step(t.at, t.event) {
+			lines = append(lines, action.String())
+		}
+		if again := strings.Join(lines, "\n"); again != t.actions {
+			return fmt.Errorf("event %d, %#v: said\n%s\nand when it was replayed\n%s", i, t.event, t.actions, again)
+		}
+	}
+	return nil
+}
+
+func sorted[K ~string, V any](m map[K]V) []K {
+	var keys []K
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func aNode(name, cpu string) *v1.Node {
+	return &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{v1.LabelHostname: name}},
+		Status: v1.NodeStatus{Allocatable: v1.ResourceList{
+			v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("110"),
+		}},
+	}
+}
+
+func aPod(name, cpu string) *v1.Pod {
+	priority := int32(0)
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.Time{Time: begin}},
+		Spec: v1.PodSpec{
+			SchedulerName: v1.DefaultSchedulerName, Priority: &priority,
+			Containers: []v1.Container{{Name: "c", Image: "i", Resources: v1.ResourceRequirements{
+				Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)},
+			}}},
+		},
+	}
+}
+
+// holds is an out-of-tree plugin that has pods with the label wait at Permit, and that has something to do at PreBind.
+type holds struct{}
+
+func (holds) Name() string { return "Holds" }
+func (holds) Permit(a *Attempt) (*plugins.Rejection, time.Duration) {
+	if a.Pod.Labels["hold"] != "" {
+		return nil, 30 * time.Second
+	}
+	return nil, 0
+}
+
+// profileWith is the default profile with out-of-tree plugins at some points.
+func profileWith(e Extension, points ...plugins.Point) Profile {
+	d := plugins.Default()
+	at := map[plugins.Point][]string{}
+	for _, point := range plugins.AllPoints {
+		at[point] = slices.Clone(d.At[point])
+	}
+	for _, point := range points {
+		at[point] = append(at[point], e.Name())
+	}
+	made, err := plugins.NewProfile(v1.DefaultSchedulerName, at, d.Weights, nil)
+	if err != nil {
+		panic(err)
+	}
+	return Profile{Profile: made, Extensions: []Extension{e}}
+}

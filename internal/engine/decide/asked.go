@@ -1,0 +1,233 @@
+package decide
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// askedFilter is a filter that groups of nodes say nothing about: it looks at API objects (volumes, device claims), or comes from
+// outside. It is asked node by node, about those that pass all else.
+type askedFilter struct {
+	filter plugins.Filter
+	step   int // in the plan
+}
+
+// applies tells whether a filter or scorer has something to say of the pod's class.
+func applies(plugin any, c *cluster.Cluster, p *cluster.Pod) bool {
+	s, ok := plugin.(plugins.Selective)
+	return !ok || s.Applies(c, p)
+}
+
+// questions are the judges of a plan's asked filters, for one pod; nil where a filter lets all nodes pass.
+type questions []judge
+
+type judge func(n *cluster.Node) *plugins.Rejection
+
+// questions asks the filters for their judges; ok is false if one of them rejects the pod as a whole, fails, or names nodes.
+func (d *Decider) questions(p *cluster.Pod, pl *plan) (q questions, ok bool) {
+	for _, a := range pl.asked {
+		judge := a.filter.Filter(d.c, p)
+		if judge.Err != nil || judge.All != nil || judge.Only != nil {
+			return nil, false
+		}
+		q = append(q, judge.Node)
+	}
+	return q, true
+}
+
+// ask puts the questions to a node that stand before a step of the plan: the first rejection.
+func (q questions) ask(pl *plan, before int, n *cluster.Node) *plugins.Rejection {
+	for i, judge := range q {
+		if judge != nil && pl.asked[i].step < before {
+			if rejection := judge(n); rejection != nil {
+				return rejection
+			}
+		}
+	}
+	return nil
+}
+
+// chooseAmong finds the best of the nodes that the ranking holds feasible and the questions leave.
+func (d *Decider) chooseAmong(r *ranking, p *cluster.Pod, pl *plan, q questions) Decision {
+	r.feasible()
+	left, failed := r.left(q)
+	if failed {
+		return d.scan(p) // which says whose error comes first
+	}
+	if len(left) == 0 {
+		return Decision{}
+	}
+	if len(left) == 1 {
+		return Decision{Node: d.c.Nodes[left[0]], Feasible: 1}
+	}
+	totals := r.totals(left)
+	if len(pl.askedScores) > 0 {
+		if err := d.addScores(pl.askedScores, p, left, totals); err != nil {
+			return Decision{Err: err}
+		}
+	}
+	best, total, ties := none, int64(math.MinInt64), 0
+	for i, node := range left {
+		switch {
+		case totals[i] > total:
+			best, total, ties = node, totals[i], 1
+		case totals[i] == total:
+			if ties++; d.rng.IntN(ties) == 0 {
+				best = node
+			}
+		}
+	}
+	return Decision{Node: d.c.Nodes[best], Total: total, Feasible: len(left)}
+}
+
+// left asks about the nodes with room, in parallel, and returns those that remain feasible. Of nodes that are not feasible anyway is
+// asked what stands before the filter that rejects them: it may fail there, and then the attempt fails.
+func (r *ranking) left(q questions) (left []int32, failed bool) {
+	nodes := r.d.asked[:0]
+	for i, bucket := range r.bucket {
+		if bucket >= 0 || bucket > ^settled && r.plan.asksEarly {
+			nodes = append(nodes, int32(i))
+		}
+	}
+	r.d.asked = nodes
+	before := make([]int, len(r.groups))
+	for i, g := range r.groups {
+		if before[i] = len(r.plan.steps); g.ok > 0 && !g.feasible || g.ok == 0 && r.plan.asksEarly {
+			if plugin, rejection := r.judgeGroup(g); rejection != nil {
+				before[i] = r.plan.stepOf(plugin)
+			}
+		}
+	}
+	verdicts := make([]verdict, len(nodes))
+	parallel(len(nodes), func(i int) {
+		group, bucket := r.groupAt(nodes[i]), r.bucket[nodes[i]]
+		step := before[group]
+		if bucket < 0 {
+			step = min(step, r.plan.stepOf(r.reasons[reasonIn(bucket)].plugin))
+		}
+		rejection := q.ask(r.plan, step, r.d.c.Nodes[nodes[i]])
+		switch {
+		case rejection != nil && rejection.Err != nil:
+			verdicts[i] = fails
+		case rejection == nil && bucket >= 0 && r.groups[group].feasible:
+			verdicts[i] = passes
+		}
+	})
+	left = nodes[:0]
+	for i, v := range verdicts {
+		switch v {
+		case fails:
+			return nil, true
+		case passes:
+			left = append(left, nodes[i])
+		}
+	}
+	return left, false
+}
+
+type verdict uint8
+
+const (
+	rejects verdict = iota
+	passes
+	fails
+)
+
+// totals scores nodes as the ranking does when these are the only feasible ones.
+func (r *ranking) totals(nodes []int32) []int64 {
+	ok := make([]int32, len(r.groups))
+	for i, g := range r.groups {
+		ok[i], g.ok = g.ok, 0
+	}
+	for _, node := range nodes {
+		r.groups[r.groupAt(node)].ok++
+	}
+	r.weighSpread(nodes)
+	b := r.bounds()
+	fixed := make([]int64, len(r.groups))
+	for i, g := range r.groups {
+		if g.ok > 0 {
+			fixed[i] = r.fixedScore(g, &b)
+		}
+		g.ok = ok[i]
+	}
+	totals := make([]int64, len(nodes))
+	for i, node := range nodes {
+		totals[i] = fixed[r.groupAt(node)] + int64(r.bucket[node])
+	}
+	return totals
+}
+
+// addScores adds what scorers say that groups say nothing about.
+func (d *Decider) addScores(scorers []plugins.Weighted, p *cluster.Pod, nodes []int32, totals []int64) error {
+	feasible := make([]*cluster.Node, len(nodes))
+	for i, node := range nodes {
+		feasible[i] = d.c.Nodes[node]
+	}
+	for _, s := range scorers {
+		scores, err := scoresOf(s.Scorer, d.c, p, feasible)
+		if err != nil {
+			return err
+		}
+		for i, score := range scores {
+			totals[i] += score * s.Weight
+		}
+	}
+	return nil
+}
+
+// scoresOf returns a scorer's normalised scores; nil if it scores nothing.
+func scoresOf(s plugins.Scorer, c *cluster.Cluster, p *cluster.Pod, feasible []*cluster.Node) ([]int64, error) {
+	scoring := s.Score(c, p, feasible)
+	switch {
+	case scoring.Err != nil && s.Name() == plugins.PreScorers: // it has named the plugin
+		return nil, scoring.Err
+	case scoring.Err != nil:
+		return nil, fmt.Errorf("running PreScore plugin %q: %w", s.Name(), scoring.Err)
+	case scoring.Node == nil:
+		return nil, nil
+	}
+	scores := make([]int64, len(feasible))
+	errs := make([]error, len(feasible))
+	parallel(len(feasible), func(i int) { scores[i], errs[i] = scoring.Node(feasible[i]) })
+	for _, err := range errs {
+		if err != nil {
+			return nil, fmt.Errorf("running Score plugins: plugin %q failed with: %w", s.Name(), err)
+		}
+	}
+	if scoring.Normalize != nil {
+		scoring.Normalize(feasible, scores)
+	}
+	if scoring.Finish != nil {
+		return scores, scoring.Finish(feasible, scores)
+	}
+	return scores, nil
+}
+
+// worthwhile is from how many nodes on it pays to ask on all cores.
+var worthwhile = 256
+
+// parallel calls f for 0..n-1, on all cores if that pays.
+func parallel(n int, f func(i int)) {
+	workers := runtime.GOMAXPROCS(0)
+	if n < worthwhile || workers == 1 {
+		for i := range n {
+			f(i)
+		}
+		return
+	}
+	var running sync.WaitGroup
+	for w := range workers {
+		running.Go(func() {
+			for i := n * w / workers; i < n*(w+1)/workers; i++ {
+				f(i)
+			}
+		})
+	}
+	running.Wait()
+}

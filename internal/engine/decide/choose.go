@@ -1,0 +1,287 @@
+package decide
+
+import (
+	"math"
+
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// choice is what the groups of a ranking say about a pod.
+type choice struct {
+	node     int32 // none: nothing is feasible
+	total    int64
+	feasible int
+}
+
+// choose finds the best of the nodes.
+func (r *ranking) choose() choice {
+	feasible := r.feasible()
+	if feasible == 0 {
+		return choice{node: none}
+	}
+	r.weighSpread(nil)
+	b := r.bounds()
+	if r.flat != nil {
+		top := r.flat.highest()
+		node := r.flat.nth(r.d.rng.IntN(int(top.many)), top)
+		return r.chosen(node, r.fixedScore(r.groups[r.live], &b)+int64(top.height), feasible)
+	}
+	best, total := r.d.best[:0], int64(math.MinInt64)
+	for _, g := range r.groups {
+		if g.ok == 0 || !g.feasible {
+			continue
+		}
+		switch sum := r.fixedScore(g, &b) + int64(g.highest()); {
+		case sum > total:
+			best, total = append(best[:0], g), sum
+		case sum == total:
+			best = append(best, g)
+		}
+	}
+	r.d.best = best[:0]
+	return r.chosen(pick(best, r.d.rng), total, feasible)
+}
+
+// chosen ends a choice. Where there is but one feasible node nothing is scored, as upstream.
+func (r *ranking) chosen(node int32, total int64, feasible int) choice {
+	if feasible == 1 {
+		total = 0
+	}
+	return choice{node, total, feasible}
+}
+
+// feasible marks the groups whose nodes can take the pod and counts these.
+func (r *ranking) feasible() (nodes int) {
+	for _, g := range r.groups {
+		if g.ok == 0 {
+			continue
+		}
+		_, rejection := r.judgeGroup(g)
+		g.feasible = rejection == nil
+		if g.feasible {
+			nodes += int(g.ok)
+		}
+	}
+	return nodes
+}
+
+// judgeGroup judges what nodes of a group have in common beside their room: the first plugin that rejects them, in the order of the
+// profile.
+func (r *ranking) judgeGroup(g *group) (plugin string, rejection *plugins.Rejection) {
+	s := r.statics[g.key.static]
+	if s.early != nil {
+		return s.early.plugin, s.early.rejection
+	}
+	if len(r.tallies) > 0 {
+		plugin, rejection = r.judgeTallies(r.standingOf(g))
+	}
+	if s.late != nil && (rejection == nil || !r.plan.usualOrder && r.plan.stepOf(s.late.plugin) < r.plan.stepOf(plugin)) {
+		return s.late.plugin, s.late.rejection
+	}
+	return plugin, rejection
+}
+
+// standing is what the tallies count where a node is.
+type standing struct {
+	count []int64 // in the node's domain
+	none  []bool  // it is in no domain
+	shift []int64 // by how much count is taken as other than it is
+}
+
+// fit makes room for that many tallies.
+func (s *standing) fit(tallies int) {
+	for len(s.count) < tallies {
+		s.count, s.none, s.shift = append(s.count, 0), append(s.none, false), append(s.shift, 0)
+	}
+}
+
+func (r *ranking) standingOf(g *group) *standing {
+	s := &r.d.standing
+	s.fit(len(r.tallies))
+	for k, t := range r.tallies {
+		value := g.values[k]
+		s.count[k], s.none[k] = t.of(value), value == none && t.purpose != vote
+	}
+	return s
+}
+
+// judgeTallies judges what the pods in a node's domains have to say.
+func (r *ranking) judgeTallies(s *standing) (plugin string, rejection *plugins.Rejection) {
+	spread := r.judgeSpread(s)
+	if spread != nil && (r.plan.usualOrder || r.plan.spreadStep < r.plan.affinityStep) {
+		return spreadPlugin, spread
+	}
+	if rejection := r.judgeAffinity(s); rejection != nil {
+		return affinityPlugin, rejection
+	}
+	if spread != nil {
+		return spreadPlugin, spread
+	}
+	return "", nil
+}
+
+func (r *ranking) judgeSpread(s *standing) *plugins.Rejection {
+	for k, t := range r.tallies {
+		switch {
+		case t.purpose != spreadHard:
+			return nil // the hard ones come first
+		case s.none[k]:
+			return plugins.SpreadLabelMissing
+		case !t.constraint.Allows(s.count[k], t.self, t.least(s.count[k], s.shift[k])):
+			return plugins.SpreadExceeded
+		}
+	}
+	return nil
+}
+
+func (r *ranking) judgeAffinity(s *standing) *plugins.Rejection {
+	var repelled, repelledByOthers, attracted bool
+	for k, t := range r.tallies {
+		attracted = attracted || t.purpose == attract && t.total+s.shift[k] > 0
+	}
+	for k, t := range r.tallies {
+		switch t.purpose {
+		case attract:
+			first := !attracted && r.plan.attractsItself
+			if s.none[k] || !first && s.count[k] <= 0 {
+				return plugins.AffinityUnmet
+			}
+		case repel:
+			repelled = repelled || s.count[k] > 0
+		case repelledBy:
+			repelledByOthers = repelledByOthers || s.count[k] > 0
+		}
+	}
+	switch {
+	case repelled:
+		return plugins.AntiAffinityViolated
+	case repelledByOthers:
+		return plugins.ExistingAntiAffinity
+	}
+	return nil
+}
+
+// bounds are what scores are normalised by: over all feasible nodes.
+type bounds struct {
+	taint, affinity       int64 // highest
+	spreadLow, spreadHigh int64
+	votesLow, votesHigh   int64
+}
+
+func (r *ranking) bounds() bounds {
+	b := bounds{spreadLow: math.MaxInt64, votesLow: math.MaxInt64, votesHigh: math.MinInt64}
+	for _, g := range r.groups {
+		if g.ok == 0 || !g.feasible {
+			continue
+		}
+		s := r.statics[g.key.static]
+		b.taint, b.affinity = max(b.taint, s.taint), max(b.affinity, s.affinity)
+		if s.scored {
+			b.spreadLow, b.spreadHigh = min(b.spreadLow, g.spread), max(b.spreadHigh, g.spread)
+		}
+		g.votes = 0
+		for k, t := range r.tallies {
+			if t.purpose == vote {
+				g.votes += t.of(g.values[k])
+			}
+		}
+		b.votesLow, b.votesHigh = min(b.votesLow, g.votes), max(b.votesHigh, g.votes)
+	}
+	return b
+}
+
+// fixedScore is a group's score without that for room.
+func (r *ranking) fixedScore(g *group, b *bounds) (sum int64) {
+	s, pl := r.statics[g.key.static], r.plan
+	if pl.taint.node != nil {
+		sum += pl.taint.weight * plugins.Normalized(s.taint, b.taint, true)
+	}
+	if pl.affinity.node != nil {
+		sum += pl.affinity.weight * plugins.Normalized(s.affinity, b.affinity, false)
+	}
+	sum += pl.image.weight * s.image
+	if len(pl.soft) > 0 && s.scored {
+		sum += pl.spreadWeight * plugins.SpreadNormalized(g.spread, b.spreadLow, b.spreadHigh)
+	}
+	if pl.scoresPods {
+		sum += pl.voteWeight * plugins.AffinityNormalized(g.votes, b.votesLow, b.votesHigh)
+	}
+	return sum
+}
+
+// weighSpread works out the raw spread scores of the feasible groups. among are their nodes that count; nil: all.
+func (r *ranking) weighSpread(among []int32) {
+	if len(r.plan.soft) == 0 {
+		return
+	}
+	var weights [maxSpread]float64
+	for k, t := range r.tallies {
+		if t.purpose == spreadSoft {
+			weights[k] = t.constraint.Weight(r.domainsScored(k, t, among))
+		}
+	}
+	for _, g := range r.groups {
+		if g.ok == 0 || !g.feasible || !r.statics[g.key.static].scored {
+			continue
+		}
+		var sum float64
+		for k, t := range r.tallies {
+			if t.purpose == spreadSoft && g.values[k] != none {
+				sum += t.constraint.Part(t.of(g.values[k]), weights[k])
+			}
+		}
+		g.spread = plugins.SpreadScore(sum)
+	}
+}
+
+// domainsScored counts the domains of the feasible nodes that are scored. Those without the label are one domain together.
+func (r *ranking) domainsScored(k int, t *tally, among []int32) (n int) {
+	clear(r.d.seen)
+	if t.byCount && !t.constraint.PerNode() {
+		return r.domainsOf(t, among)
+	}
+	for _, g := range r.groups {
+		switch {
+		case !r.scores(g):
+		case t.constraint.PerNode():
+			n += int(g.ok)
+		case r.d.sees(g.values[k]):
+			n++
+		}
+	}
+	return n
+}
+
+// scores tells whether nodes of the group are scored for how pods are spread.
+func (r *ranking) scores(g *group) bool {
+	return g.ok > 0 && g.feasible && r.statics[g.key.static].scored
+}
+
+// domainsOf counts the domains node by node, where groups do not tell them apart.
+func (r *ranking) domainsOf(t *tally, among []int32) (n int) {
+	count := func(node int32) {
+		if r.bucket[node] >= 0 && r.scores(r.groups[r.at[node].group]) && r.d.sees(t.topology.domain[node]) {
+			n++
+		}
+	}
+	for _, node := range among {
+		count(node)
+	}
+	if among == nil {
+		for node := range r.bucket {
+			count(int32(node))
+		}
+	}
+	return n
+}
+
+// sees marks a domain, which may be none, and tells whether it was not marked yet.
+func (d *Decider) sees(domain int32) bool {
+	at := int(domain) + 1
+	for at >= len(d.seen) {
+		d.seen = append(d.seen, false)
+	}
+	before := d.seen[at]
+	d.seen[at] = true
+	return !before
+}

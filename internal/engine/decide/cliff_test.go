@@ -1,0 +1,252 @@
+package decide
+
+import (
+	"fmt"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// stranger is a pod with nine preferred terms, each by a key of its own, that mean every pod of every namespace.
+func stranger(prefix string) *v1.Pod {
+	pod := benchPod(0, "plain")
+	pod.Name, pod.UID, pod.Labels = "stranger", "stranger", nil
+	pod.Spec.NodeName = "node-0"
+	pod.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{}}
+	for i := range 9 {
+		pod.Spec.Affinity.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution = append(
+			pod.Spec.Affinity.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution, v1.WeightedPodAffinityTerm{
+				Weight: int32(1 + i), PodAffinityTerm: v1.PodAffinityTerm{
+					TopologyKey: fmt.Sprint(prefix, i), LabelSelector: &metav1.LabelSelector{}, NamespaceSelector: &metav1.LabelSelector{},
+				}})
+	}
+	return pod
+}
+
+// TestKeysThatNoNodeHasCostNothing: not for others, and not when a node comes that has one.
+func TestKeysThatNoNodeHasCostNothing(t *testing.T) {
+	c := benchCluster(20, false)
+	d := New(c, plugins.Default(), 1)
+	c.SetPod(stranger("nobody/k"))
+	p := c.Pending(benchPod(1, "plain"))
+	holds(t, c, d, p, d.Decide(p))
+	r, pl := d.rankingFor(p)
+	if pl.way != ranked || len(pl.tallies) > 0 || r.flat == nil {
+		t.Fatalf("way %d, %d tallies; want a plain ranking", pl.way, len(pl.tallies))
+	}
+	if len(d.topologies) > 0 {
+		t.Errorf("%d topologies are kept", len(d.topologies))
+	}
+	node := c.Node("node-0").Object().DeepCopy()
+	node.Labels["nobody/k3"] = "here"
+	c.SetNode(node)
+	holds(t, c, d, p, d.Decide(p))
+	if _, pl := d.rankingFor(p); len(pl.tallies) != 1 {
+		t.Errorf("a node has one of the keys: %d tallies, want 1", len(pl.tallies))
+	}
+	delete(node.Labels, "nobody/k3")
+	c.SetNode(node)
+	holds(t, c, d, p, d.Decide(p))
+	if _, pl := d.rankingFor(p); len(pl.tallies) != 0 {
+		t.Errorf("it is gone again: %d tallies, want none", len(pl.tallies))
+	}
+}
+
+// TestManyKeysAreRanked: what another pod prefers by nine keys that nodes have, each node with another value, neither sends a pod
+// the plain way nor makes it look at a group for every combination of values.
+func TestManyKeysAreRanked(t *testing.T) {
+	c := benchCluster(2000, false)
+	for i, n := range c.SortedNodes() {
+		node := n.Object().DeepCopy()
+		for k := range 9 {
+			node.Labels[fmt.Sprint("k", k)] = fmt.Sprint((i * (k + 3)) % (3 + 2*k))
+		}
+		c.SetNode(node)
+	}
+	d := New(c, plugins.Default(), 1)
+	c.SetPod(stranger("k"))
+	for i := range 8 {
+		pod := benchPod(i, "plain")
+		pod.UID = types.UID(fmt.Sprint(i))
+		p := c.Pending(pod)
+		decision := d.Decide(p)
+		holds(t, c, d, p, decision)
+		r, pl := d.rankingFor(p)
+		if pl.way != ranked || len(pl.tallies) != 9 || len(r.groups) > manyGroups {
+			t.Fatalf("way %d, %d tallies, %d groups", pl.way, len(pl.tallies), len(r.groups))
+		}
+		c.Place(p, decision.Node)
+	}
+}
+
+// TestSoftSpreadOverManyDomainsIsRanked: there are more racks than a ranking has groups for.
+func TestSoftSpreadOverManyDomainsIsRanked(t *testing.T) {
+	c := benchCluster(2*manyDomains, false)
+	for i, n := range c.SortedNodes() {
+		node := n.Object().DeepCopy()
+		node.Labels["rack"] = fmt.Sprint(i / 2 * 3)
+		c.SetNode(node)
+	}
+	node := c.Node("node-7").Object().DeepCopy()
+	node.Labels["rack"] = "one more"
+	c.SetNode(node)
+	d := New(c, plugins.Default(), 1)
+	for i := range 12 {
+		pod := benchPod(0, "spread")
+		pod.UID = types.UID(fmt.Sprint(i))
+		pod.Spec.TopologySpreadConstraints[1].TopologyKey = "rack"
+		p := c.Pending(pod)
+		decision := d.Decide(p)
+		holds(t, c, d, p, decision)
+		if r, pl := d.rankingFor(p); pl.way != ranked || len(r.groups) > 50 {
+			t.Fatalf("way %d, %d groups", pl.way, len(r.groups))
+		}
+		c.Place(p, decision.Node)
+	}
+}
+
+// TestChurnLeavesNothingBehind: terms, topologies and domains go with those who used them.
+func TestChurnLeavesNothingBehind(t *testing.T) {
+	c := benchCluster(10, false)
+	d := New(c, plugins.Default(), 1)
+	for i := range 3000 {
+		node := c.Node("node-3").Object().DeepCopy()
+		key := fmt.Sprint("key-", i%40)
+		node.Labels = map[string]string{v1.LabelHostname: "node-3", v1.LabelTopologyZone: fmt.Sprint("zone-", i), key: fmt.Sprint(i)}
+		c.SetNode(node)
+		pod := benchPod(i, "affinity")
+		pod.UID = types.UID(fmt.Sprint(i))
+		pod.Labels["app"] = fmt.Sprint("app-", i)
+		term := &pod.Spec.Affinity.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution[0].PodAffinityTerm
+		term.LabelSelector = &metav1.LabelSelector{MatchLabels: pod.Labels}
+		if i%3 == 0 {
+			term.TopologyKey = key
+		}
+		p := c.Pending(pod)
+		decision := d.Decide(p)
+		if decision.Node == nil {
+			t.Fatalf("pod %d goes nowhere", i)
+		}
+		if i%100 == 0 {
+			holds(t, c, d, p, decision)
+		}
+		if i%2 == 0 {
+			c.Place(p, decision.Node)
+		} else {
+			c.Nominate(p, decision.Node.Name)
+		}
+		c.RemovePod(p.UID)
+	}
+	d.Decide(c.Pending(benchPod(0, "plain")))
+	if n := len(d.terms.known); n > 2*fewUnused+2 || len(d.terms.byLabel) > n {
+		t.Errorf("%d terms are known, by %d labels", n, len(d.terms.byLabel))
+	}
+	if n := len(d.guests); n > 0 {
+		t.Errorf("%d nodes are waited for", n)
+	}
+	if n := len(d.keys.nodes); n > 3 {
+		t.Errorf("%d keys are known, want the host name, the zone and the last one", n)
+	}
+	if n := d.topology(v1.LabelTopologyZone, false).domains(); n > 5 {
+		t.Errorf("%d zones, want those of today", n)
+	}
+	d.clock += idle + 1 // much later
+	var last *ranking
+	for i := range 2 {
+		p := c.Pending(benchPod(i, "anti"))
+		p.Class.Needs[0] = uint64(i) // a ranking of its own
+		last, _ = d.rankingFor(p)
+	}
+	if len(d.rankings) > 2 || last == nil {
+		t.Errorf("%d rankings are kept", len(d.rankings))
+	}
+	if n := len(d.topologies); n > 9 {
+		t.Errorf("%d topologies are kept", n)
+	}
+}
+
+// TestTermsAreCountedByPod: terms stay while a pod has them, wherever pods go.
+func TestTermsAreCountedByPod(t *testing.T) {
+	c := benchCluster(2, false)
+	d := New(c, plugins.Default(), 1)
+	pods := func() (n int) {
+		d.sync()
+		for _, users := range d.terms.known {
+			n += users.pods
+		}
+		return n
+	}
+	want := func(want int, when string) {
+		t.Helper()
+		if got := pods(); got != want {
+			t.Errorf("%s: %d pods with terms, want %d", when, got, want)
+		}
+	}
+	var placed []*cluster.Pod
+	for i := range 4 {
+		pod := benchPod(0, "anti")
+		pod.UID, pod.Spec.NodeName = types.UID(fmt.Sprint(i)), fmt.Sprint("node-", i%2)
+		placed = append(placed, c.SetPod(pod))
+	}
+	want(4, "four placed")
+	c.RemovePod(placed[0].UID)
+	want(3, "one gone")
+	waiting := benchPod(1, "anti")
+	waiting.UID = "waiting"
+	c.Nominate(c.Pending(waiting), "node-1")
+	want(4, "one nominated")
+	node := c.Node("node-1").Object()
+	c.RemoveNode("node-1") // two placed, one nominated
+	want(1, "a node gone")
+	c.SetNode(node)
+	want(4, "it is back")
+	d.readAnew()
+	want(4, "read anew")
+	c.Unnominate("waiting")
+	want(3, "no longer nominated")
+}
+
+// TestTermsConcernThoseTheyMayMean: a plan stays what it is when terms come and go that cannot mean its pods, and is made anew when
+// one may.
+func TestTermsConcernThoseTheyMayMean(t *testing.T) {
+	c := benchCluster(3, false)
+	d := New(c, plugins.Default(), 1)
+	web := benchPod(1, "anti") // of app-1
+	p := c.Pending(web)
+	planOf := func() *plan {
+		d.sync()
+		_, pl := d.rankingFor(p)
+		return pl
+	}
+	place := func(uid string, about *metav1.LabelSelector) {
+		pod := benchPod(2, "anti")
+		pod.UID, pod.Spec.NodeName = types.UID(uid), "node-2"
+		pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector = about
+		c.SetPod(pod)
+	}
+	in := func(values ...string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: values}}}
+	}
+	first := planOf()
+	place("other", in("app-2", "app-3"))
+	place("nobody", nil)
+	if planOf() != first {
+		t.Error("the plan was made anew for terms that mean other pods")
+	}
+	for i, about := range []*metav1.LabelSelector{
+		in("app-3", "app-1"), {MatchLabels: map[string]string{"app": "app-1"}}, {}, // everybody
+		{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}},
+	} {
+		before := planOf()
+		place(fmt.Sprint("about it ", i), about)
+		if planOf() == before {
+			t.Errorf("the plan is the same after a term came that selects %s", metav1.FormatLabelSelector(about))
+		}
+		holds(t, c, d, p, d.Decide(p))
+	}
+}

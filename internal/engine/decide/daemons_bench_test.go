@@ -1,0 +1,40 @@
+package decide
+
+import (
+	"fmt"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// BenchmarkDaemons measures the pods of a DaemonSet, each for one of 3,000 nodes by name, as its controller makes them.
+func BenchmarkDaemons(b *testing.B) {
+	const nodes = 3000
+	c := benchCluster(nodes, false)
+	d := New(c, plugins.Default(), 1)
+	for i := 0; b.Loop(); i++ {
+		if i%(20*nodes) == 20*nodes-1 {
+			b.StopTimer()
+			c = benchCluster(nodes, false)
+			d = New(c, plugins.Default(), 1)
+			b.StartTimer()
+		}
+		pod := benchPod(0, "plain")
+		pod.Name, pod.UID = fmt.Sprintf("daemon-%d", i), types.UID(fmt.Sprint(i))
+		pod.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
+			NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchFields: []v1.NodeSelectorRequirement{{
+				Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn, Values: []string{fmt.Sprintf("node-%d", i%nodes)},
+			}}}},
+		}}}
+		p := c.Pending(pod)
+		decision := d.Decide(p)
+		if decision.Node == nil {
+			b.Fatalf("pod %d: no node", i)
+		}
+		c.Place(p, decision.Node)
+	}
+}

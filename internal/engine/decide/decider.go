@@ -1,0 +1,418 @@
+package decide
+
+import (
+	"math/rand/v2"
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// Decider finds nodes for the pods of one profile, fast. It follows its cluster by the log and, like it, has one owner.
+type Decider struct {
+	c       *cluster.Cluster
+	profile *plugins.Profile
+	rng     *rand.Rand
+
+	// What is known of the cluster beside the cluster itself, up to date with the log at position synced.
+	synced     int
+	topologies map[topologyKey]*topology
+	keys       labelKeys
+	terms      terms
+	placed     placed
+	guests     map[int32][]*cluster.PodClass // of the pods nominated to each node, as terms counts them
+	// balance is, by node, how even the requested shares of CPU and memory are: what a pod adds is measured against it. It is below
+	// zero where pods are nominated to the node.
+	balance []int8
+
+	fewDomains, manyDomains, manyGroups int // see the constants
+
+	// Pods of classes that differ in nothing that matters share a ranking: members of a StatefulSet, pods with volumes of their own.
+	rankings map[rankingKey]*ranking
+	byClass  map[int32]member
+	bases    bases
+	clock    uint64 // counts decisions, to tell which rankings were used last
+
+	// Scratch space of one decision.
+	best     []*group
+	seen     []bool
+	asked    []int32
+	copy     *cluster.Node
+	standing standing // its shifts are always zero
+}
+
+type topologyKey struct {
+	label   string
+	perNode bool
+}
+
+// Decision is a node for a pod, or that there is none.
+type Decision struct {
+	// Node is nil if no node can take the pod; Diagnose says why.
+	Node *cluster.Node
+	// Total is the node's score; 0 where it was the only one, or was nominated.
+	Total int64
+	// Feasible counts the nodes that can take the pod, as far as they were looked at.
+	Feasible int
+	// Err: the pod cannot be judged.
+	Err error
+}
+
+// New returns a decider for pods of a profile in a cluster. Ties are broken at random, the same way for the same seed.
+func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
+	d := &Decider{
+		c: c, profile: profile, rng: rand.New(rand.NewPCG(seed, 0)),
+		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]member{}, bases: bases{map[baseKey]*ranking{}, map[baseKey]bool{}}, fewDomains: fewDomains, manyDomains: manyDomains, manyGroups: manyGroups,
+		keys: labelKeys{nodes: map[string]int{}}, guests: map[int32][]*cluster.PodClass{},
+	}
+	d.readAnew()
+	return d
+}
+
+// Decide finds the best node for a pod that waits. It does not place it.
+func (d *Decider) Decide(p *cluster.Pod) Decision {
+	r, pl := d.rankingFor(p)
+	if n := d.nominated(p, r, pl); n != nil {
+		return Decision{Node: n, Feasible: 1}
+	}
+	switch pl.way {
+	case judged:
+		return d.judge(p)
+	case scanned:
+		return d.scan(p)
+	}
+	questions, ok := d.questions(p, pl)
+	if !ok {
+		return d.judge(p)
+	}
+	held, failed := r.holdBack(p, questions, false)
+	defer func() {
+		for _, node := range held {
+			r.reassess(node)
+		}
+	}()
+	if failed {
+		return d.scan(p) // which says whose error comes first
+	}
+	if len(pl.asked)+len(pl.askedScores) > 0 {
+		return d.chooseAmong(r, p, pl, questions)
+	}
+	choice := r.choose()
+	if choice.node == none {
+		return Decision{}
+	}
+	return Decision{Node: d.c.Nodes[choice.node], Total: choice.total, Feasible: choice.feasible}
+}
+
+// Evaluate is the plain way to the same answer.
+func (d *Decider) Evaluate(p *cluster.Pod) *Evaluation { return Evaluate(d.c, d.profile, p) }
+
+// nominated returns the node that the pod was nominated to if it can take the pod now: it is taken without a look at others.
+func (d *Decider) nominated(p *cluster.Pod, r *ranking, pl *plan) *cluster.Node {
+	n := d.c.Node(p.Nominated)
+	if n == nil {
+		return nil
+	}
+	if pl.way == ranked {
+		questions, ok := d.questions(p, pl)
+		if !ok {
+			return nil
+		}
+		t := &trial{r: r, p: p, questions: questions}
+		t.begin(n)
+		if _, rejection := t.rejection(); rejection != nil {
+			return nil
+		}
+		return n
+	}
+	j := prepare(d.c, d.profile, p)
+	if j.err != nil || j.all != nil {
+		return nil
+	}
+	if _, rejection := j.nodeWithNominated(n); rejection != nil {
+		return nil
+	}
+	if rejected, err := extenderRejections(j, []*cluster.Node{n}); err != nil || rejected[n] != nil {
+		return nil
+	}
+	return n
+}
+
+// judge decides a pod that is rejected as a whole, or whose nodes are named.
+func (d *Decider) judge(p *cluster.Pod) Decision {
+	j := prepare(d.c, d.profile, p)
+	if j.err != nil || j.all != nil {
+		return Decision{Err: j.err}
+	}
+	if j.only == nil {
+		return d.scan(p)
+	}
+	e := &Evaluation{}
+	for name := range j.only {
+		if n := d.c.Node(name); n != nil {
+			e.Nodes = append(e.Nodes, NodeVerdict{Node: n})
+		}
+	}
+	slices.SortFunc(e.Nodes, func(a, b NodeVerdict) int { return int(a.Node.Index - b.Node.Index) })
+	e.judgeNodes(j)
+	return d.pickFrom(e, p)
+}
+
+// scan decides the plain way.
+func (d *Decider) scan(p *cluster.Pod) Decision {
+	e := &Evaluation{}
+	for _, n := range d.c.Nodes {
+		if n != nil {
+			e.Nodes = append(e.Nodes, NodeVerdict{Node: n})
+		}
+	}
+	j := prepare(d.c, d.profile, p)
+	if j.err != nil || j.all != nil {
+		return Decision{Err: j.err}
+	}
+	e.judgeNodes(j)
+	return d.pickFrom(e, p)
+}
+
+func (d *Decider) pickFrom(e *Evaluation, p *cluster.Pod) Decision {
+	if e.Err == nil && e.Feasible > 1 {
+		e.score(d.c, d.profile, p)
+	}
+	if e.Err != nil || e.Feasible == 0 {
+		return Decision{Err: e.Err}
+	}
+	best := e.Best()
+	v := best[d.rng.IntN(len(best))]
+	return Decision{Node: v.Node, Total: v.Total, Feasible: e.Feasible}
+}
+
+// sync follows the log for what all rankings share.
+func (d *Decider) sync() {
+	changes, known := d.c.Log.Since(d.synced)
+	if !known {
+		d.readAnew()
+		return
+	}
+	for i := range changes {
+		change := &changes[i]
+		d.weigh(change.Node)
+		switch change.Kind {
+		case cluster.NodeChanged:
+			d.readNode(change.Node)
+			d.expect(change.Node)
+		case cluster.PodAdded:
+			d.terms.add(change.Class)
+			d.placed.count(change.Class, change.Node, change.Terminating, 1)
+		case cluster.PodRemoved:
+			d.terms.remove(change.Class)
+			d.placed.count(change.Class, change.Node, change.Terminating, -1)
+		case cluster.Nomination:
+			d.expect(change.Node)
+		}
+	}
+	d.synced = d.c.Log.Len()
+}
+
+func (d *Decider) readAnew() {
+	d.synced = d.c.Log.Len()
+	d.terms = newTerms(d.terms.version + 1)
+	d.placed = newPlaced()
+	clear(d.guests)
+	for i, n := range d.c.Nodes {
+		d.weigh(int32(i))
+		d.readNode(int32(i))
+		d.expect(int32(i))
+		if n == nil {
+			continue
+		}
+		for _, p := range n.Pods {
+			d.terms.add(p.Class)
+			d.placed.count(p.Class, n.Index, p.Terminating, 1)
+		}
+	}
+}
+
+// readNode reads a node's labels anew.
+func (d *Decider) readNode(node int32) {
+	d.keys.update(d.c, node)
+	for _, t := range d.topologies {
+		t.update(d.c, node)
+	}
+}
+
+// expect takes in which pods are nominated to a node: their terms count, in case they arrive.
+func (d *Decider) expect(node int32) {
+	before := d.guests[node]
+	var now []*cluster.PodClass
+	if n := d.c.Nodes[node]; n != nil {
+		for _, p := range n.Nominated {
+			d.terms.add(p.Class)
+			now = append(now, p.Class)
+		}
+	}
+	for _, class := range before {
+		d.terms.remove(class)
+	}
+	if len(now) > 0 {
+		d.guests[node] = now
+	} else {
+		delete(d.guests, node)
+	}
+}
+
+// weigh works out a node's balance.
+func (d *Decider) weigh(node int32) {
+	for int(node) >= len(d.balance) {
+		d.balance = append(d.balance, 0)
+	}
+	d.balance[node] = 0
+	if room := &d.c.Rooms[node]; room.CPU > 0 && room.Memory > 0 {
+		d.balance[node] = int8(plugins.BalanceScore(room.RequestedCPU, room.CPU, room.RequestedMemory, room.Memory))
+	}
+	if n := d.c.Nodes[node]; n != nil && len(n.Nominated) > 0 {
+		d.balance[node] |= hasGuests
+	}
+}
+
+// hasGuests is the sign of a node's balance.
+const hasGuests = -128
+
+func (d *Decider) topology(label string, perNode bool) *topology {
+	key := topologyKey{label, perNode}
+	t, known := d.topologies[key]
+	if !known {
+		t = newTopology(d.c, label, perNode)
+		d.topologies[key] = t
+	}
+	return t
+}
+
+// rankingKey is what classes of pods share that are decided alike.
+type rankingKey struct {
+	needs     [2]uint64
+	signature string
+}
+
+// member is what a class was last found to be ranked by.
+type member struct {
+	*ranking
+	versions versions // what that was found from
+	terms    int      // version of all terms up to which versions.terms is known to hold
+}
+
+// seesFor tells whether what comes to the cluster now is counted as it is to be for the class: the plan is its own, or no term has
+// come since another class of the ranking made its plan.
+func (m *member) seesFor(class *cluster.PodClass) bool {
+	return m.plan.example.Class == class || m.ranking.terms == m.d.terms.version
+}
+
+// maxMembers bounds how many classes are remembered; many have one pod and never come back.
+const maxMembers = 1 << 14
+
+// rankingFor returns the plan for the pod's class and, if it is decided by one, its ranking, up to date.
+func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
+	d.sync() // what a ranking is made from must be as new as the ranking
+	d.clock++
+	now, m := d.versions(), d.byClass[p.Class.ID]
+	if m.ranking != nil && m.terms == d.terms.version {
+		now.terms = m.versions.terms
+	} else {
+		now.terms = d.terms.versionFor(p.Class.Labels)
+	}
+	if m.ranking != nil && m.versions == now && !m.dropped && m.seesFor(p.Class) {
+		if m.terms != d.terms.version {
+			m.terms = d.terms.version
+			d.byClass[p.Class.ID] = m
+		}
+		m.used = d.clock
+		m.catchUp()
+		return m.ranking, m.plan
+	}
+	pl := d.newPlan(p)
+	if pl.way != ranked {
+		delete(d.byClass, p.Class.ID)
+		return nil, pl
+	}
+	key := rankingKey{p.Class.Needs, d.signature(pl)}
+	r, known := d.rankings[key]
+	if known && r.namespaces != now.namespaces && len(pl.tallies) > 0 {
+		d.drop(r) // other pods may be meant by the same words
+		known = false
+	}
+	if known {
+		// The class that the ranking was made for may have left it: a term that came later may mean that one and not this one. What
+		// is counted from now on is counted for a class that has its place here.
+		r.plan = pl
+		r.terms = d.terms.version
+		r.catchUp()
+	} else {
+		r = d.firstLook(p.Class, pl)
+		r.key, r.terms = key, d.terms.version
+		d.makeRoom(r)
+		d.rankings[key] = r
+	}
+	r.namespaces, r.used = now.namespaces, d.clock
+	if len(d.byClass) >= maxMembers {
+		clear(d.byClass)
+	}
+	d.byClass[p.Class.ID] = member{r, now, d.terms.version}
+	return r, pl
+}
+
+func (d *Decider) drop(r *ranking) {
+	r.dropped = true
+	delete(d.rankings, r.key)
+}
+
+// versions are of everything beside nodes and pods that a plan is made from.
+type versions struct {
+	namespaces, services, controllers, devices uint64
+	images                                     uint64
+	keys                                       int
+	terms                                      int // that may mean the pod
+}
+
+func (d *Decider) versions() versions {
+	c := d.c
+	return versions{
+		namespaces: c.Namespaces.Version, services: c.Services.Version,
+		controllers: c.ReplicationControllers.Version + c.ReplicaSets.Version + c.StatefulSets.Version,
+		devices:     c.DeviceClasses.Version, images: c.ImagesVersion, keys: d.keys.version,
+	}
+}
+
+// bytesPerNode is what rankings may take together, for each node of the cluster, and leastBytes what they may take at least:
+// enough for the rankings of 500 plain classes on 100,000 nodes.
+const (
+	bytesPerNode = 512
+	leastBytes   = 128 << 20
+)
+
+// idle is after how many decisions a ranking is dropped that none of them asked for.
+const idle = 1 << 14
+
+// makeRoom drops the rankings that were not used lately, and those that were used least recently until a new one fits.
+func (d *Decider) makeRoom(r *ranking) {
+	limit, total := max(leastBytes, bytesPerNode*len(d.c.Nodes)), r.bytes()
+	for _, other := range d.rankings {
+		if d.clock-other.used > idle {
+			d.drop(other)
+			continue
+		}
+		total += other.bytes()
+	}
+	for _, base := range d.bases.rankings {
+		total += base.bytes()
+	}
+	for total > limit && len(d.rankings) > 0 {
+		var oldest *ranking
+		for _, other := range d.rankings {
+			if oldest == nil || other.used < oldest.used {
+				oldest = other
+			}
+		}
+		total -= oldest.bytes()
+		d.drop(oldest)
+	}
+	d.dropTopologies(r)
+}

@@ -1,0 +1,115 @@
+package decide
+
+import (
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// interested tells whether some extender has a say in where the pod goes.
+func interested(profile *plugins.Profile, p *cluster.Pod) bool {
+	return slices.ContainsFunc(profile.Extenders, func(x plugins.Extender) bool { return x.Interested(p) })
+}
+
+// extenderRejections asks the extenders about nodes that all filters let pass, each about those that are left.
+func extenderRejections(j *judges, nodes []*cluster.Node) (map[*cluster.Node]*plugins.Rejection, error) {
+	rejected := map[*cluster.Node]*plugins.Rejection{}
+	for _, x := range j.profile.Extenders {
+		if len(nodes) == 0 || !x.Interested(j.p) {
+			continue
+		}
+		more, err := x.Filter(j.c, j.p, nodes)
+		if err != nil {
+			return nil, err
+		}
+		left := make([]*cluster.Node, 0, len(nodes))
+		for _, n := range nodes {
+			if r := more[n]; r != nil {
+				rejected[n] = r
+			} else {
+				left = append(left, n)
+			}
+		}
+		nodes = left
+	}
+	return rejected, nil
+}
+
+// askExtenders takes away the nodes that extenders reject.
+func (e *Evaluation) askExtenders(j *judges) {
+	if e.Feasible == 0 || !interested(j.profile, j.p) {
+		return
+	}
+	var nodes []*cluster.Node
+	for i := range e.Nodes {
+		if e.Nodes[i].Rejection == nil {
+			nodes = append(nodes, e.Nodes[i].Node)
+		}
+	}
+	rejected, err := extenderRejections(j, nodes)
+	if err != nil {
+		*e = Evaluation{Err: err}
+		return
+	}
+	for i := range e.Nodes {
+		if v := &e.Nodes[i]; v.Rejection == nil && rejected[v.Node] != nil {
+			v.Plugin, v.Rejection = plugins.ExtenderName, rejected[v.Node]
+			e.Feasible--
+		}
+	}
+}
+
+func addExtenderScores(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, feasible []*cluster.Node, verdicts []*NodeVerdict) {
+	for _, x := range profile.Extenders {
+		if !x.Interested(p) {
+			continue
+		}
+		scores := x.Score(c, p, feasible)
+		for i, score := range scores {
+			verdicts[i].Scores = append(verdicts[i].Scores, Score{x.Name(), score})
+			verdicts[i].Total += score
+		}
+	}
+}
+
+// cheapest picks one of the places where preemption can make room, after the extenders have had their word.
+func cheapest(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, found []*candidate) Preemption {
+	found, err := spare(c, profile, p, found)
+	switch {
+	case err != nil:
+		return Preemption{Message: err.Error()}
+	case len(found) == 0:
+		return Preemption{Message: "no candidate node for preemption"}
+	}
+	best, lowest := found[0], found[0].cost()
+	for _, other := range found[1:] {
+		if cost := other.cost(); cost.compare(&lowest) < 0 {
+			best, lowest = other, cost
+		}
+	}
+	return Preemption{Node: best.node, Victims: best.victims, Violations: best.violations}
+}
+
+// spare lets the extenders take places away, and name other victims.
+func spare(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, found []*candidate) ([]*candidate, error) {
+	for _, x := range profile.Extenders {
+		if len(found) == 0 || !x.Interested(p) {
+			continue
+		}
+		places := make([]plugins.Place, 0, len(found))
+		for _, f := range found {
+			places = append(places, plugins.Place{Node: f.node, Victims: f.victims, Violations: f.violations})
+		}
+		left, err := x.Spare(c, p, places)
+		if err != nil {
+			return nil, err
+		}
+		found = found[:0:0]
+		for _, place := range left {
+			slices.SortStableFunc(place.Victims, byImportance)
+			found = append(found, &candidate{node: place.Node, victims: place.Victims, violations: place.Violations})
+		}
+	}
+	return found, nil
+}

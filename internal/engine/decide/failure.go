@@ -1,0 +1,116 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// Failure says why no node can take a pod: the same as an Evaluation in which none is feasible, by numbers instead of names.
+type Failure struct {
+	// Nodes counts all nodes.
+	Nodes int
+	// Rejector is the plugin that rejects the pod before any node is looked at, and Rejection why; nil if the nodes do.
+	Rejector  string
+	Rejection *plugins.Rejection
+	// Reasons counts the nodes by each reason that they have.
+	Reasons map[string]int
+	// Plugins are those that reject some node, sorted.
+	Plugins []string
+}
+
+func (f *Failure) add(plugin string, rejection *plugins.Rejection, nodes int) {
+	for _, reason := range rejection.Reasons {
+		f.Reasons[reason] += nodes
+	}
+	if i, found := slices.BinarySearch(f.Plugins, plugin); !found && plugin != "" {
+		f.Plugins = slices.Insert(f.Plugins, i, plugin)
+	}
+}
+
+// Message says it in the words of the FailedScheduling event. What came of preemption follows behind.
+func (f *Failure) Message(after string) string {
+	if f.Nodes == 0 {
+		return "no nodes available to schedule pods"
+	}
+	message := fmt.Sprintf("0/%d nodes are available:", f.Nodes)
+	all := ""
+	if f.Rejection != nil {
+		all = strings.Join(f.Rejection.Reasons, ", ")
+	}
+	if all != "" {
+		message += " " + all + "."
+	} else {
+		message += histogram(f.Reasons)
+	}
+	if after != "" {
+		message += " " + after
+	}
+	return message
+}
+
+// Failure sums up an evaluation in which no node is feasible.
+func (e *Evaluation) Failure() *Failure {
+	f := &Failure{Nodes: len(e.Nodes), Rejector: e.Rejector, Rejection: e.Rejection, Reasons: map[string]int{}}
+	for i := range e.Nodes {
+		if v := &e.Nodes[i]; v.Rejection != nil {
+			f.add(v.Plugin, v.Rejection, 1)
+		}
+	}
+	return f
+}
+
+// Diagnose says why no node can take the pod. It is to be called right after Decide found none.
+func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
+	r, pl := d.rankingFor(p)
+	if pl.way != ranked || len(pl.asked) > 0 {
+		return d.Evaluate(p).Failure()
+	}
+	f := &Failure{Nodes: d.c.Len(), Reasons: map[string]int{}}
+	held, _ := r.holdBack(p, nil, true)
+	said := r.saidOf(held)
+	for i, g := range r.groups {
+		plugin, rejection := r.judgeGroup(g)
+		for id, nodes := range g.rejected {
+			if nodes == 0 {
+				continue
+			}
+			own := &r.reasons[id]
+			if final := said[groupReason{int32(i), id}]; final < int(nodes) && r.precedes(plugin, own) {
+				f.add(plugin, rejection, int(nodes)-final)
+				nodes = int32(final)
+			}
+			if nodes > 0 {
+				f.add(own.plugin, own.rejection, int(nodes))
+			}
+		}
+		if g.ok > 0 && rejection != nil {
+			f.add(plugin, rejection, int(g.ok))
+		}
+	}
+	for _, node := range held {
+		r.reassess(node)
+	}
+	return f
+}
+
+type groupReason struct {
+	group  int32
+	reason int
+}
+
+// saidOf counts the nodes that are held back by group and reason: they have been judged by all plugins, with the pods nominated to
+// them, and what their group is rejected for without these does not count.
+func (r *ranking) saidOf(held []int32) map[groupReason]int {
+	if r.plan.guestsInRoom() || len(held) == 0 {
+		return nil
+	}
+	said := map[groupReason]int{}
+	for _, node := range held {
+		said[groupReason{r.groupAt(node), reasonIn(r.bucket[node])}]++
+	}
+	return said
+}

@@ -1,0 +1,91 @@
+package decide
+
+import (
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// manyReasons is how many a ranking remembers before it is made anew: some name what may be gone. A bucket has room for more.
+const manyReasons = 1 << 12
+
+// catchUp follows the log to its end.
+func (r *ranking) catchUp() {
+	log := &r.d.c.Log
+	changes, known := log.Since(r.seen)
+	if !known || len(r.reasons) > manyReasons || len(changes) > len(r.bucket)/2+64 && len(r.tallies) == 0 {
+		r.rebuild()
+		return
+	}
+	for i := range changes {
+		if changes[i].Kind == cluster.NodeChanged && len(r.tallies) > 0 {
+			r.rebuild() // domains may be others now
+			return
+		}
+	}
+	r.seen = log.Len()
+	for i := 0; i < len(changes); i++ {
+		if r.flat != nil && r.plan.onlyRoom() {
+			if i += r.followRooms(changes[i:]); i == len(changes) {
+				return
+			}
+		}
+		change := &changes[i]
+		switch change.Kind {
+		case cluster.PodAdded:
+			r.follow(change, 1)
+		case cluster.PodRemoved:
+			r.follow(change, -1)
+		case cluster.NodeChanged:
+			r.grow(len(r.d.c.Nodes))
+			r.reassess(change.Node)
+		case cluster.Nomination:
+			r.rerank(change.Node)
+		}
+	}
+}
+
+// followRooms follows changes as long as they are pods that came and went, and returns how many. It does what follow does, for a
+// ranking without tallies that asks for room only: hundreds of these follow each placement.
+func (r *ranking) followRooms(changes []cluster.Change) int {
+	rooms, balance, buckets, flat, room := r.d.c.Rooms, r.d.balance, r.bucket, r.flat, r.plan.room
+	for i := range changes {
+		if i%ahead == 0 {
+			r.touch(changes[i:min(i+ahead, len(changes))])
+		}
+		change := &changes[i]
+		if change.Kind != cluster.PodAdded && change.Kind != cluster.PodRemoved {
+			return i
+		}
+		node := change.Node
+		before := buckets[node]
+		if before <= ^settled {
+			continue
+		}
+		if balance[node] < 0 { // pods are nominated to it
+			r.rerank(node)
+			continue
+		}
+		switch now := room.score(&rooms[node], balance[node]); {
+		case now < 0 || before < 0:
+			r.rerank(node) // the reason may be another one
+		case now != before:
+			buckets[node] = now
+			flat.changed(node, before)
+		}
+	}
+	return len(changes)
+}
+
+// ahead is how many changes' buckets are read before they are needed.
+const ahead = 64
+
+// touch reads the buckets of changed nodes all at once. This ranking's are in no near cache, since other rankings had their turn
+// in between; one after the other, waiting for memory would take longer than all the rest.
+func (r *ranking) touch(changes []cluster.Change) {
+	all := int16(0)
+	for i := range changes {
+		if node := int(changes[i].Node); node < len(r.bucket) {
+			all |= r.bucket[node]
+		}
+	}
+	r.touched = all
+}

@@ -1,0 +1,64 @@
+package decide
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// labelKeys knows which label keys the nodes have. A term by a key that no node has says nothing, whatever pods it means, and is
+// not counted.
+type labelKeys struct {
+	nodes   map[string]int // how many nodes have the key
+	read    []nodeKeys     // by node, as they are counted
+	version int            // grows when a key comes that no node had, or the last node with one goes
+}
+
+type nodeKeys struct {
+	labels   *cluster.LabelSet
+	hostname bool
+}
+
+// update counts the keys of a node anew.
+func (k *labelKeys) update(c *cluster.Cluster, node int32) {
+	for int(node) >= len(k.read) {
+		k.read = append(k.read, nodeKeys{})
+	}
+	var now nodeKeys
+	if n := c.Nodes[node]; n != nil {
+		now = nodeKeys{n.Labels, n.HasHostname}
+	}
+	before := k.read[node]
+	if now == before {
+		return
+	}
+	k.read[node] = now
+	k.count(now, 1)
+	k.count(before, -1)
+}
+
+func (k *labelKeys) count(of nodeKeys, by int) {
+	if of.hostname {
+		k.add(v1.LabelHostname, by)
+	}
+	if of.labels != nil {
+		for key := range of.labels.Map {
+			k.add(key, by)
+		}
+	}
+}
+
+func (k *labelKeys) add(key string, by int) {
+	before := k.nodes[key]
+	if now := before + by; now > 0 {
+		k.nodes[key] = now
+	} else {
+		delete(k.nodes, key)
+	}
+	if before == 0 || before+by == 0 {
+		k.version++
+	}
+}
+
+// has tells whether a node has the key.
+func (k *labelKeys) has(key string) bool { return k.nodes[key] > 0 }

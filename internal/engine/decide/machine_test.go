@@ -1,0 +1,471 @@
+package decide
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// machine is a cluster that things happen to.
+type machine struct {
+	c *cluster.Cluster
+	d *Decider
+	// lean makes sequences differ: what is likely in some is rare in others, so that each feature also meets itself often.
+	lean map[string]float64
+
+	placed  []*v1.Pod // as the API has them, with their nodes
+	waiting []*v1.Pod // nominated ones, and others that fit nowhere
+	last    *v1.Pod   // what was decided last, to be decided again
+
+	workloads []*v1.Pod // one of each
+	next      int
+}
+
+// features are what sequences lean to or away from.
+var features = []string{
+	"pod affinity", "node affinity", "spread", "taints", "ports", "volumes", "gpu", "unique", "huge", "keys", "selects", "odd nodes",
+}
+
+func newMachine(t *draw) *machine {
+	m := &machine{c: cluster.New(), lean: map[string]float64{}}
+	if t.chance(0.5) {
+		for _, name := range features {
+			m.lean[name] = one(t, 0, 0, 0.1, 0.3, 0.7)
+		}
+	} else { // a few that meet each other all the time
+		for range 1 + t.IntN(3) {
+			m.lean[one(t, features...)] = 0.6
+		}
+	}
+	m.d = New(m.c, newProfile(t), t.Uint64())
+	m.d.fewDomains, m.d.manyDomains, m.d.manyGroups = one(t, 0, 2, fewDomains), one(t, 1, manyDomains), one(t, 1, 4, manyGroups)
+	for range 1 + t.IntN(6) {
+		m.setNode(t)
+	}
+	return m
+}
+
+func (m *machine) likes(t *draw, feature string) bool { return t.chance(m.lean[feature]) }
+
+type happening struct {
+	name   string
+	weight int
+	happen func(*machine, *draw)
+}
+
+var happenings = []happening{
+	{"place", 30, (*machine).place},
+	{"place again", 15, (*machine).placeAgain},
+	{"place alike", 15, (*machine).placeAlike},
+	{"place similar", 15, (*machine).placeSimilar},
+	{"set node", 8, (*machine).setNode},
+	{"change node", 4, (*machine).changeNode},
+	{"remove node", 4, (*machine).removeNode},
+	{"bound", 8, (*machine).bound},
+	{"remove pod", 8, (*machine).removePod},
+	{"terminate", 3, (*machine).terminate},
+	{"relabel pod", 4, (*machine).relabel},
+	{"relabel waiting pod", 3, (*machine).relabelWaiting},
+	{"start", 3, (*machine).start},
+	{"nominate", 5, (*machine).nominate},
+	{"unnominate", 2, (*machine).unnominate},
+	{"retry", 8, (*machine).retry},
+	{"namespace", 4, (*machine).namespace},
+	{"service", 3, (*machine).service},
+	{"budget", 3, (*machine).budget},
+	{"storage", 4, (*machine).storage},
+	{"fall behind", 1, (*machine).fallBehind},
+	{"forget rankings", 1, (*machine).forgetRankings},
+}
+
+func (m *machine) place(t *draw) { m.decide(t, m.newPod(t)) }
+
+// placeAgain places another pod of the class placed last: the case that rankings are for.
+func (m *machine) placeAgain(t *draw) {
+	if m.last != nil {
+		m.decide(t, m.another(m.last))
+	}
+}
+
+// placeAlike places a pod that asks for the same as one before and is labelled otherwise: whether it may share the ranking
+// depends on who looks at labels.
+func (m *machine) placeAlike(t *draw) {
+	model := m.last
+	if len(m.placed) > 0 && t.chance(0.5) {
+		model = one(t, m.placed...)
+	}
+	if model == nil {
+		return
+	}
+	pod := m.another(model)
+	pod.Labels = m.podLabels(t, pod.Name)
+	m.decide(t, pod)
+}
+
+// placeSimilar places a pod that asks for the same as one before, and means others by its selectors.
+func (m *machine) placeSimilar(t *draw) {
+	if m.last == nil {
+		return
+	}
+	pod := m.another(one(t, append(slices.Clone(m.placed), m.last)...))
+	pod.Labels = m.podLabels(t, pod.Name)
+	for i := range pod.Spec.TopologySpreadConstraints {
+		pod.Spec.TopologySpreadConstraints[i].LabelSelector = labelSelector(m, t)
+	}
+	if a := pod.Spec.Affinity; a != nil {
+		if a.PodAffinity != nil {
+			m.meanOthers(t, a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+		}
+		if a.PodAntiAffinity != nil {
+			m.meanOthers(t, a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+		}
+	}
+	m.decide(t, pod)
+}
+
+func (m *machine) meanOthers(t *draw, required []v1.PodAffinityTerm, preferred []v1.WeightedPodAffinityTerm) {
+	for i := range required {
+		required[i].LabelSelector = labelSelector(m, t)
+	}
+	for i := range preferred {
+		preferred[i].PodAffinityTerm.LabelSelector = labelSelector(m, t)
+	}
+}
+
+// another is a pod like the given one, not placed yet.
+func (m *machine) another(model *v1.Pod) *v1.Pod {
+	pod := model.DeepCopy()
+	m.name(pod)
+	if _, unique := pod.Labels["pod"]; unique {
+		pod.Labels["pod"] = pod.Name
+	}
+	pod.Spec.NodeName, pod.Status, pod.DeletionTimestamp = "", v1.PodStatus{}, nil
+	return pod
+}
+
+func (m *machine) name(pod *v1.Pod) {
+	m.next++
+	pod.Name = fmt.Sprintf("pod-%d", m.next)
+	pod.UID = types.UID(pod.Name)
+}
+
+// decide is what the test is about.
+func (m *machine) decide(t *draw, pod *v1.Pod) {
+	p := m.c.Pending(pod)
+	if own := m.c.Nominated(p.UID); own != nil && t.chance(0.8) {
+		p.Nominated = own.Nominated
+	}
+	t.say("  decides %s", summary(pod))
+	decision := m.d.Decide(p)
+	e := Evaluate(m.c, m.d.profile, p)
+	if (decision.Err != nil) != (e.Err != nil) {
+		t.Fatalf("errors differ: fast %v, plain %v", decision.Err, e.Err)
+	}
+	m.last = pod
+	if n := m.c.Node(p.Nominated); n != nil && e.Err == nil {
+		if v := e.Verdict(n); v.Rejection == nil { // it goes there, whatever else there is
+			if decision.Node != n {
+				t.Fatalf("%s is nominated to %s, which can take it, but goes to %+v", pod.Name, n.Name, decision.Node)
+			}
+			m.take(t, pod, p, n)
+			return
+		}
+	}
+	if decision.Feasible != e.Feasible {
+		t.Fatalf("%s: %d nodes are feasible the fast way, %d the plain way\n%s", pod.Name, decision.Feasible, e.Feasible, describe(e))
+	}
+	if decision.Node == nil {
+		if decision.Err == nil {
+			m.preempt(t, pod, p, e)
+		}
+		return
+	}
+	v := e.Verdict(decision.Node)
+	if best := e.Best(); v.Rejection != nil || v.Total != best[0].Total || decision.Total != v.Total {
+		t.Fatalf("%s: the fast way takes %s with %d, but\n%s", pod.Name, decision.Node.Name, decision.Total, describe(e))
+	}
+	m.take(t, pod, p, decision.Node)
+}
+
+// take counts a pod on its node.
+func (m *machine) take(t *draw, pod *v1.Pod, p *cluster.Pod, n *cluster.Node) {
+	t.say("  it goes to %s", n.Name)
+	m.c.Place(p, n)
+	pod.Spec.NodeName = n.Name
+	m.placed = append(m.placed, pod)
+	m.waiting = slices.DeleteFunc(m.waiting, func(o *v1.Pod) bool { return o.UID == pod.UID })
+}
+
+// preempt holds what the fast way makes of a pod that fits nowhere against the plain way: the same message, and a node whose
+// victims cost the same. Then it may happen.
+func (m *machine) preempt(t *draw, pod *v1.Pod, p *cluster.Pod, e *Evaluation) {
+	if fast, plain := m.d.Diagnose(p).Message(""), e.Message(""); fast != plain {
+		t.Fatalf("%s: the fast way says\n%s\nthe plain way\n%s", p.Name, fast, plain)
+	}
+	if fast, plain := m.d.Diagnose(p), e.Failure(); !slices.Equal(fast.Plugins, plain.Plugins) {
+		t.Fatalf("%s: the fast way names %v, the plain way %v", p.Name, fast.Plugins, plain.Plugins)
+	}
+	fast, plain := m.d.Preempt(p), Preempt(m.c, m.d.profile, p, e)
+	if (fast.Node == nil) != (plain.Node == nil) || fast.Message != plain.Message || !slices.Equal(fast.Plugins, plain.Plugins) {
+		t.Fatalf("%s: the fast way says %s %q %v, the plain way %s %q %v",
+			p.Name, fast.name(), fast.Message, fast.Plugins, plain.name(), plain.Message, plain.Plugins)
+	}
+	if !slices.ContainsFunc(m.waiting, func(o *v1.Pod) bool { return o.UID == pod.UID }) {
+		m.waiting = append(m.waiting, pod)
+	}
+	if fast.Node == nil {
+		return
+	}
+	same, _ := victimsOn(m.c, m.d.profile, p, fast.Node, newBudgets(m.c, m.d.profile, p))
+	if same == nil || fmt.Sprint(namesOf(same.victims)) != fmt.Sprint(namesOf(fast.Victims)) {
+		t.Fatalf("%s: on %s the fast way removes %v, the plain way %+v", p.Name, fast.name(), namesOf(fast.Victims), same)
+	}
+	a, b := same.cost(), (&candidate{plain.Node, plain.Victims, plain.Violations}).cost()
+	if a.compare(&b) != 0 {
+		t.Fatalf("%s: the fast way picks %s for %+v, the plain way %s for %+v", p.Name, fast.name(), a, plain.name(), b)
+	}
+	t.say("  it makes room on %s", fast.name())
+	if t.chance(0.6) {
+		for _, v := range fast.Victims {
+			m.forget(v.UID)
+		}
+	}
+	m.c.Nominate(p, fast.Node.Name)
+}
+
+func (m *machine) forget(uid types.UID) {
+	m.c.RemovePod(uid)
+	gone := func(pod *v1.Pod) bool { return pod.UID == uid }
+	m.placed, m.waiting = slices.DeleteFunc(m.placed, gone), slices.DeleteFunc(m.waiting, gone)
+}
+
+// retry decides a pod once more that waits.
+func (m *machine) retry(t *draw) {
+	if len(m.waiting) > 0 {
+		m.decide(t, one(t, m.waiting...))
+	}
+}
+
+func (p *Preemption) name() string {
+	if p.Node == nil {
+		return "nowhere"
+	}
+	return p.Node.Name
+}
+
+// namesOf lists pods by name. Those of equal importance stand in no order.
+func namesOf(pods []*cluster.Pod) (names []string) {
+	for _, p := range pods {
+		names = append(names, p.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func describe(e *Evaluation) (text string) {
+	for i := range e.Nodes {
+		v := &e.Nodes[i]
+		if v.Rejection != nil {
+			text += fmt.Sprintf("%s: %s rejects %v\n", v.Node.Name, v.Plugin, v.Rejection.Reasons)
+		} else {
+			text += fmt.Sprintf("%s: %d = %v\n", v.Node.Name, v.Total, v.Scores)
+		}
+	}
+	return text
+}
+
+func (m *machine) removeNode(t *draw) {
+	name := one(t, nodeNames...)
+	t.say("  %s", name)
+	m.c.RemoveNode(name)
+}
+
+func (m *machine) bound(t *draw) {
+	pod := m.newPod(t)
+	pod.Spec.NodeName = one(t, append([]string{"nowhere"}, nodeNames...)...)
+	t.say("  %s", summary(pod))
+	m.placed = append(m.placed, pod)
+	m.c.SetPod(pod)
+}
+
+func (m *machine) removePod(t *draw) {
+	if all := slices.Concat(m.placed, m.waiting); len(all) > 0 {
+		pod := one(t, all...)
+		t.say("  %s", pod.Name)
+		m.forget(pod.UID)
+	}
+}
+
+// change shows a placed pod as the API has it now.
+func (m *machine) change(t *draw, change func(pod *v1.Pod)) {
+	if len(m.placed) == 0 {
+		return
+	}
+	i := t.IntN(len(m.placed))
+	pod := m.placed[i].DeepCopy()
+	change(pod)
+	t.say("  %s", summary(pod))
+	m.placed[i] = pod
+	m.c.SetPod(pod)
+}
+
+func (m *machine) terminate(t *draw) {
+	m.change(t, func(pod *v1.Pod) {
+		now := metav1.Unix(1000, 0)
+		pod.DeletionTimestamp = &now
+		if t.chance(0.3) {
+			pod.Status.Conditions = []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonPreemptionByScheduler}}
+		}
+	})
+}
+
+func (m *machine) relabel(t *draw) {
+	m.change(t, func(pod *v1.Pod) { pod.Labels = m.podLabels(t, pod.Name) })
+}
+
+func (m *machine) start(t *draw) {
+	m.change(t, func(pod *v1.Pod) { pod.Status.StartTime = &metav1.Time{Time: time.Unix(int64(1+t.IntN(3)), 0)} })
+}
+
+func (m *machine) relabelWaiting(t *draw) {
+	if len(m.waiting) == 0 {
+		return
+	}
+	i := t.IntN(len(m.waiting))
+	pod := m.waiting[i].DeepCopy()
+	pod.Labels = m.podLabels(t, pod.Name)
+	t.say("  %s", summary(pod))
+	m.waiting[i] = pod
+	m.c.Renew(m.c.Pending(pod))
+}
+
+// nominate nominates a pod that waits, or a new one, to a node that need not exist.
+func (m *machine) nominate(t *draw) {
+	var pod *v1.Pod
+	if len(m.waiting) > 0 && t.chance(0.5) {
+		pod = one(t, m.waiting...)
+	} else {
+		pod = m.newPod(t)
+		m.waiting = append(m.waiting, pod)
+	}
+	node := one(t, nodeNames...)
+	t.say("  %s to %s", summary(pod), node)
+	m.c.Nominate(m.c.Pending(pod), node)
+}
+
+func (m *machine) unnominate(t *draw) {
+	if len(m.waiting) > 0 {
+		m.c.Unnominate(one(t, m.waiting...).UID)
+	}
+}
+
+func (m *machine) budget(t *draw) {
+	selector := labelSelector(m, t)
+	if selector == nil {
+		return
+	}
+	m.c.Budgets.Set(&policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: one(t, namespaceNames...), Name: one(t, "b1", "b2")},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: selector},
+		Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: one[int32](t, 0, 1)},
+	})
+}
+
+func (m *machine) service(t *draw) {
+	namespace, name := one(t, namespaceNames...), one(t, "s1", "s2")
+	if t.chance(0.25) {
+		m.c.Services.Delete(namespace, name)
+		return
+	}
+	m.c.Services.Set(&v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       v1.ServiceSpec{Selector: map[string]string{"app": one(t, apps...)}},
+	})
+}
+
+func (m *machine) namespace(t *draw) {
+	name := one(t, namespaceNames...)
+	if t.chance(0.2) {
+		m.c.Namespaces.Delete("", name)
+		return
+	}
+	labels := map[string]string{}
+	for _, key := range []string{"team", "env"} {
+		if t.chance(0.5) {
+			labels[key] = one(t, "a", "b")
+		}
+	}
+	t.say("  %s %v", name, labels)
+	m.c.Namespaces.Set(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
+}
+
+// fallBehind makes all that follows the log read the cluster anew.
+func (m *machine) fallBehind(*draw) {
+	m.d.synced = -1
+	for _, r := range m.d.rankings {
+		r.seen = -1
+	}
+	for _, base := range m.d.bases.rankings {
+		base.seen = -1
+	}
+}
+
+func (m *machine) forgetRankings(t *draw) {
+	for _, key := range sortedKeys(m.d.rankings) {
+		if t.chance(0.5) {
+			m.d.drop(m.d.rankings[key])
+		}
+	}
+}
+
+// sortedKeys lists the rankings by age, so that draws are the same each time.
+func sortedKeys(rankings map[rankingKey]*ranking) []rankingKey {
+	var keys []rankingKey
+	for key := range rankings {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, func(a, b rankingKey) int { return int(rankings[a].used) - int(rankings[b].used) })
+	return keys
+}
+
+// recount holds what the decider knows of pods and terms against the cluster.
+func (m *machine) recount(t *draw) {
+	m.d.sync()
+	known, counted := m.d.placed, newPlaced()
+	terms := map[[2]uint64]int{}
+	for _, n := range m.c.Nodes {
+		if n == nil {
+			continue
+		}
+		for _, p := range n.Pods {
+			counted.count(p.Class, n.Index, p.Terminating, 1)
+		}
+		for _, p := range slices.Concat(n.Pods, n.Nominated) {
+			if p.Class.HasAffinity() {
+				terms[p.Class.Affinities]++
+			}
+		}
+	}
+	for id, pods := range counted.classes {
+		if known.classes[id] == nil || !maps.Equal(known.classes[id].nodes, pods.nodes) {
+			t.Fatalf("of class %v %+v are known, want %+v", pods.class.Labels, known.classes[id], pods)
+		}
+	}
+	if len(known.classes) != len(counted.classes) || len(known.byLabel) != len(counted.byLabel) || len(known.byTerms) != len(counted.byTerms) {
+		t.Fatalf("%d classes, %d labels and %d terms are known, want %d, %d and %d", len(known.classes), len(known.byLabel), len(known.byTerms),
+			len(counted.classes), len(counted.byLabel), len(counted.byTerms))
+	}
+	for at, users := range m.d.terms.known {
+		if users.pods != terms[at] {
+			t.Fatalf("%d pods have the terms of %v, want %d", users.pods, users.class.Labels, terms[at])
+		}
+	}
+}

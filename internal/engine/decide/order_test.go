@@ -1,0 +1,84 @@
+package decide
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// refuser rejects every pod before any node is looked at.
+type refuser string
+
+func (r refuser) Name() string      { return string(r) }
+func (refuser) Reads() plugins.Part { return plugins.Labels }
+func (r refuser) Filter(*cluster.Cluster, *cluster.Pod) plugins.Judge {
+	return plugins.Judge{All: &plugins.Rejection{Reasons: []string{string(r)}, Unresolvable: true}}
+}
+
+// TestPodIsRejectedInTheOrderAtPreFilter: which of two plugins rejects a pod before any node is looked at depends on their order at
+// PreFilter, whatever it is at Filter.
+func TestPodIsRejectedInTheOrderAtPreFilter(t *testing.T) {
+	for _, first := range []string{"A", "B"} {
+		profile := &plugins.Profile{
+			Filters: []plugins.Filter{refuser("A"), refuser("B")},
+			At:      map[plugins.Point][]string{plugins.PreFilter: {"B", "A"}, plugins.Filters: {"A", "B"}},
+		}
+		if first == "A" {
+			profile.At[plugins.PreFilter] = []string{"A", "B"}
+		}
+		c := benchCluster(1, false)
+		p := c.Pending(benchPod(0, "plain"))
+		if e := Evaluate(c, profile, p); e.Rejector != first {
+			t.Errorf("%s rejects the pod, want %s", e.Rejector, first)
+		}
+		d := New(c, profile, 1)
+		d.Decide(p)
+		if f := d.Diagnose(p); f.Rejector != first {
+			t.Errorf("the fast way: %s rejects the pod, want %s", f.Rejector, first)
+		}
+	}
+}
+
+// failing cannot judge one node.
+type failing struct{}
+
+func (failing) Name() string        { return "Failing" }
+func (failing) Reads() plugins.Part { return plugins.Contents | plugins.Objects }
+func (failing) Filter(*cluster.Cluster, *cluster.Pod) plugins.Judge {
+	return plugins.Judge{Node: func(n *cluster.Node) *plugins.Rejection {
+		if n.Name == "node-0" {
+			return &plugins.Rejection{Err: errors.New("it cannot be judged")}
+		}
+		return nil
+	}}
+}
+
+// TestPluginFailsOnNodeThatAnotherRejects: the attempt fails if the plugin that fails is asked before the one that rejects the node,
+// and only then.
+func TestPluginFailsOnNodeThatAnotherRejects(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		profile := plugins.Default()
+		if before {
+			profile.Filters = append([]plugins.Filter{failing{}}, profile.Filters...)
+		} else {
+			profile.Filters = append(slices.Clone(profile.Filters), failing{})
+		}
+		c := benchCluster(3, false)
+		full := benchPod(0, "plain")
+		full.UID, full.Spec.NodeName = "full", "node-0"
+		full.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("32")}
+		c.SetPod(full)
+		d := New(c, profile, 1)
+		p := c.Pending(benchPod(1, "plain"))
+		fast, plain := d.Decide(p), Evaluate(c, profile, p)
+		if (fast.Err != nil) != before || (plain.Err != nil) != before {
+			t.Errorf("asked before: %t; the fast way fails with %v, the plain way with %v", before, fast.Err, plain.Err)
+		}
+	}
+}

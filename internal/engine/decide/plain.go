@@ -1,0 +1,304 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// Evaluation is what all plugins say of a pod on every node.
+type Evaluation struct {
+	// Err says why the pod could not be judged; nothing else is set then.
+	Err error
+	// Rejector is the plugin that rejected the pod before any node was looked at, and Rejection why. Every node of Nodes is
+	// rejected with it.
+	Rejector  string
+	Rejection *plugins.Rejection
+	// Nodes has a verdict on every node, by index in the cluster.
+	Nodes []NodeVerdict
+	// Feasible counts the nodes that can take the pod.
+	Feasible int
+}
+
+// NodeVerdict is what all plugins together say of a pod on a node.
+type NodeVerdict struct {
+	Node *cluster.Node
+	// Plugin is the first to reject the node, and Rejection why; nil if the node can take the pod.
+	Plugin    string
+	Rejection *plugins.Rejection
+	// Scores are the plugins' scores times their weights, in the order of the profile, and Total their sum. Nothing is scored
+	// when only one node is feasible.
+	Scores []Score
+	Total  int64
+}
+
+// Score is a plugin's normalised score times its weight.
+type Score struct {
+	Plugin string
+	Score  int64
+}
+
+// Evaluate asks every plugin about every node.
+func Evaluate(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *Evaluation {
+	e := &Evaluation{}
+	for _, n := range c.Nodes {
+		if n != nil {
+			e.Nodes = append(e.Nodes, NodeVerdict{Node: n})
+		}
+	}
+	j := prepare(c, profile, p)
+	switch {
+	case j.err != nil:
+		return &Evaluation{Err: j.err}
+	case j.all != nil:
+		e.Rejector, e.Rejection = j.rejector, j.all
+		for i := range e.Nodes {
+			e.Nodes[i].Plugin, e.Nodes[i].Rejection = j.rejector, j.all
+		}
+		return e
+	}
+	e.judgeNodes(j)
+	if e.Err == nil && e.Feasible > 1 {
+		e.score(c, profile, p)
+	}
+	return e
+}
+
+// judgeNodes fills in who rejects each node. Nodes that pods are nominated to are judged one after the other, since these are
+// placed there for it.
+func (e *Evaluation) judgeNodes(j *judges) {
+	parallel(len(e.Nodes), func(i int) {
+		if v := &e.Nodes[i]; len(v.Node.Nominated) == 0 {
+			v.Plugin, v.Rejection = j.node(v.Node)
+		}
+	})
+	for i := range e.Nodes {
+		v := &e.Nodes[i]
+		if len(v.Node.Nominated) > 0 {
+			v.Plugin, v.Rejection = j.nodeWithNominated(v.Node)
+		}
+		switch {
+		case v.Rejection == nil:
+			e.Feasible++
+		case v.Rejection.Err != nil:
+			*e = Evaluation{Err: fmt.Errorf("running %q filter plugin: %w", v.Plugin, v.Rejection.Err)}
+			return
+		}
+	}
+	e.askExtenders(j)
+}
+
+// Best returns the feasible verdicts with the highest total.
+func (e *Evaluation) Best() []*NodeVerdict {
+	var best []*NodeVerdict
+	for i := range e.Nodes {
+		v := &e.Nodes[i]
+		switch {
+		case v.Rejection != nil:
+		case len(best) == 0 || v.Total > best[0].Total:
+			best = append(best[:0], v)
+		case v.Total == best[0].Total:
+			best = append(best, v)
+		}
+	}
+	return best
+}
+
+// Verdict returns what is said of one node, or nil.
+func (e *Evaluation) Verdict(node *cluster.Node) *NodeVerdict {
+	for i := range e.Nodes {
+		if e.Nodes[i].Node == node {
+			return &e.Nodes[i]
+		}
+	}
+	return nil
+}
+
+// score fills in the scores of the feasible nodes.
+func (e *Evaluation) score(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) {
+	feasible := make([]*cluster.Node, 0, e.Feasible)
+	verdicts := make([]*NodeVerdict, 0, e.Feasible)
+	for i := range e.Nodes {
+		if v := &e.Nodes[i]; v.Rejection == nil {
+			feasible, verdicts = append(feasible, v.Node), append(verdicts, v)
+		}
+	}
+	for _, s := range profile.Scorers {
+		scores, err := scoresOf(s.Scorer, c, p, feasible)
+		if err != nil {
+			*e = Evaluation{Err: err}
+			return
+		}
+		if scores == nil {
+			continue
+		}
+		for i, v := range verdicts {
+			v.Scores = append(v.Scores, Score{s.Scorer.Name(), scores[i] * s.Weight})
+			v.Total += scores[i] * s.Weight
+		}
+	}
+	addExtenderScores(c, profile, p, feasible, verdicts)
+}
+
+// judges are the judges of all filters of a profile, for one pod.
+type judges struct {
+	c       *cluster.Cluster
+	profile *plugins.Profile
+	p       *cluster.Pod
+
+	err      error
+	all      *plugins.Rejection // rejects every node
+	rejector string             // who says so
+
+	only    map[string]bool    // nodes that come into question; nil: all
+	outside *plugins.Rejection // of the others
+	names   []string
+	judges  []func(n *cluster.Node) *plugins.Rejection
+}
+
+// prepare asks all filters for their judges, in the order in which they stand at PreFilter. As upstream, it stops at the first
+// plugin that rejects the pod for good, but goes on after one that removing pods might change, and then reports the last of these.
+func prepare(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *judges {
+	j := &judges{c: c, profile: profile, p: p}
+	var narrowing []string
+	asked := make([]judge, len(profile.Filters))
+	for _, i := range profile.PreFilterOrder() {
+		f := profile.Filters[i]
+		judge := f.Filter(c, p)
+		if judge.Err != nil {
+			j.err = fmt.Errorf("running PreFilter plugin %q: %w", f.Name(), judge.Err)
+			return j
+		}
+		if judge.All != nil {
+			j.all, j.rejector = judge.All, f.Name()
+			if judge.All.Unresolvable {
+				return j
+			}
+		}
+		if judge.Only != nil {
+			narrowing = append(narrowing, f.Name())
+			j.only = intersect(j.only, judge.Only)
+			if len(j.only) == 0 {
+				j.all, j.rejector = nowhere(narrowing), ""
+				return j
+			}
+		}
+		asked[i] = judge.Node
+	}
+	for i, judge := range asked {
+		if judge != nil {
+			j.names, j.judges = append(j.names, profile.Filters[i].Name()), append(j.judges, judge)
+		}
+	}
+	if j.only != nil {
+		slices.Sort(narrowing)
+		j.outside = &plugins.Rejection{
+			Code: "NotSelected", Unresolvable: true, Reasons: []string{fmt.Sprintf("node(s) didn't satisfy plugin(s) %v", narrowing)},
+		}
+	}
+	return j
+}
+
+func intersect(a, b map[string]bool) map[string]bool {
+	if a == nil {
+		return b
+	}
+	both := map[string]bool{}
+	for name := range a {
+		if b[name] {
+			both[name] = true
+		}
+	}
+	return both
+}
+
+func nowhere(narrowing []string) *plugins.Rejection {
+	slices.Sort(narrowing)
+	reason := fmt.Sprintf("node(s) didn't satisfy plugin(s) %v simultaneously", narrowing)
+	if len(narrowing) == 1 {
+		reason = "node(s) didn't satisfy plugin " + narrowing[0]
+	}
+	return &plugins.Rejection{Code: "NotSelected", Unresolvable: true, Reasons: []string{reason}}
+}
+
+// node judges one node as it is: the first plugin that rejects it, and why.
+func (j *judges) node(n *cluster.Node) (string, *plugins.Rejection) {
+	if j.only != nil && !j.only[n.Name] {
+		return "", j.outside
+	}
+	for i, judge := range j.judges {
+		if r := judge(n); r != nil {
+			return j.names[i], r
+		}
+	}
+	return "", nil
+}
+
+// nodeWithNominated judges a node twice if pods of the same or a higher priority are nominated to it: with them there, as if
+// they had arrived, and without them, since they may go elsewhere.
+func (j *judges) nodeWithNominated(n *cluster.Node) (string, *plugins.Rejection) {
+	if j.only != nil && !j.only[n.Name] {
+		return "", j.outside
+	}
+	if guests := nominatedBefore(n, j.p); len(guests) > 0 {
+		var plugin string
+		var rejection *plugins.Rejection
+		tryout(j.c, func() {
+			for i, g := range guests {
+				guests[i] = j.c.Visit(g, n)
+			}
+			with := prepare(j.c, j.profile, j.p)
+			if with.err != nil {
+				rejection = &plugins.Rejection{Err: with.err}
+				return
+			}
+			plugin, rejection = with.node(n)
+		}, func() {
+			for _, g := range guests {
+				j.c.Leave(g)
+			}
+		})
+		if rejection != nil {
+			return plugin, rejection
+		}
+	}
+	return j.node(n)
+}
+
+// nominatedBefore returns the pods nominated to the node that p must not take the room of.
+func nominatedBefore(n *cluster.Node, p *cluster.Pod) []*cluster.Pod {
+	var guests []*cluster.Pod
+	for _, g := range n.Nominated {
+		if g.Class.Priority >= p.Class.Priority && g.UID != p.UID {
+			guests = append(guests, g)
+		}
+	}
+	return guests
+}
+
+// tryout changes the cluster, and changes it back. Nobody who reads the log learns of it.
+func tryout(c *cluster.Cluster, change, back func()) {
+	position := c.Log.Len()
+	change()
+	back()
+	c.Log.Rewind(position)
+}
+
+// Message says why the pod is not placed, in the words of the FailedScheduling event. What came of preemption follows behind.
+func (e *Evaluation) Message(after string) string { return e.Failure().Message(after) }
+
+// histogram lists reasons with how many nodes have them, sorted as text.
+func histogram(counts map[string]int) string {
+	if len(counts) == 0 {
+		return ""
+	}
+	parts := make([]string, 0, len(counts))
+	for reason, n := range counts {
+		parts = append(parts, fmt.Sprintf("%d %s", n, reason))
+	}
+	slices.Sort(parts)
+	return " " + strings.Join(parts, ", ") + "."
+}

@@ -1,0 +1,327 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// plan is how the pods of one class are decided: what of each plugin's word depends on what. It holds until API objects that it
+// was made from change.
+type plan struct {
+	example *cluster.Pod
+	way     way
+
+	// Judges of what nodes share or keep, split by their place before or behind those that look at pods.
+	early, late []namedJudge
+	// perNode: one of them, or of the raw scores, looks at the name of a node, so nodes that are alike must all be asked.
+	perNode         bool
+	taint, affinity rawScore
+	image           rawScore
+	imageWorth      string // what the image score was made from
+
+	// What is judged and scored by the pods on the node and the room they leave; room says the same, faster, if it is set.
+	contents      []namedJudge
+	contentScores []rawScore
+	room          *room
+	maxRoom       int // the highest sum of these scores
+
+	// PodTopologySpread.
+	hard, soft   []plugins.SpreadConstraint
+	everyKey     bool // only nodes with the keys of all soft constraints are scored
+	spreadWeight int64
+	inclusion    *plugins.SpreadInclusion
+
+	// InterPodAffinity.
+	affinities     *plugins.Affinities
+	attractsItself bool
+	filtersPods    bool // it is a filter of the profile
+	scoresPods     bool // it is a scorer
+	onlyOwnVotes   bool // and has no word on pods without preferences
+	hardWeight     int32
+	voteWeight     int64
+
+	others said // by the terms of other pods
+
+	tallies      []tallyPlan
+	countsNobody bool // it is of a base: no pod counts in the tallies
+
+	// What is asked anew for every pod, about the nodes that all else lets pass.
+	asked       []askedFilter
+	askedScores []plugins.Weighted
+
+	// steps are all filters in the order of the profile. spreadStep and affinityStep are the places of those that count pods by
+	// domain. usualOrder: what depends on the pods on a node alone stands before these, the former before the latter, and no other
+	// filter between them, as by default.
+	steps                    []step
+	spreadStep, affinityStep int
+	usualOrder               bool
+	asksEarly                bool // one of the asked stands before a filter of contents
+}
+
+// step is a filter: one of the asked, or a judge; neither: one that counts pods by domain.
+type step struct {
+	name  string
+	asked int32
+	judge judge
+}
+
+// stepOf returns the place of a filter among the steps.
+func (pl *plan) stepOf(name string) int {
+	return slices.IndexFunc(pl.steps, func(s step) bool { return s.name == name })
+}
+
+// planOrder finds out whether the filters stand in the usual order: first the early ones, then those of contents (and the asked
+// ones), then spread, affinity, and the late ones.
+func (pl *plan) planOrder() {
+	const (
+		contents = iota
+		spread
+		affinity
+		late
+	)
+	is := map[string]int{spreadPlugin: spread, affinityPlugin: affinity}
+	for _, f := range pl.late {
+		is[f.name] = late
+	}
+	for _, f := range pl.contents {
+		is[f.name] = contents
+	}
+	pl.usualOrder = slices.IsSortedFunc(pl.steps[len(pl.early):], func(a, b step) int { return is[a.name] - is[b.name] })
+	for _, f := range pl.contents {
+		pl.asksEarly = pl.asksEarly || len(pl.asked) > 0 && pl.asked[0].step < pl.stepOf(f.name)
+	}
+	pl.spreadStep, pl.affinityStep = pl.stepOf(spreadPlugin), pl.stepOf(affinityPlugin)
+}
+
+// The filters that count pods by domain.
+const (
+	spreadPlugin   = "PodTopologySpread"
+	affinityPlugin = "InterPodAffinity"
+)
+
+// way is how a decision is come to.
+type way uint8
+
+const (
+	ranked  way = iota // from a ranking
+	judged             // rejected as a whole, or narrowed to nodes by name: no ranking is worth it
+	scanned            // by the plain evaluator
+)
+
+type namedJudge struct {
+	name  string
+	judge judge
+}
+
+// rawScore is a plugin's score before normalising; node is nil where the plugin scores nothing.
+type rawScore struct {
+	node   func(n *cluster.Node) (int64, error)
+	weight int64
+}
+
+func (s *rawScore) of(n *cluster.Node) int64 {
+	if s.node == nil {
+		return 0
+	}
+	score, _ := s.node(n)
+	return score
+}
+
+// tallyPlan says what to count for a purpose and by which label.
+type tallyPlan struct {
+	purpose    purpose
+	key        string
+	constraint *plugins.SpreadConstraint
+	self       int64
+}
+
+// newPlan asks every plugin of the profile what it has to say of the pod's class.
+func (d *Decider) newPlan(p *cluster.Pod) *plan {
+	pl := &plan{example: p}
+	if interested(d.profile, p) {
+		pl.way = scanned
+		return pl
+	}
+	for _, f := range d.profile.Filters {
+		if !d.planFilter(pl, f) {
+			return pl
+		}
+	}
+	for _, s := range d.profile.Scorers {
+		if !d.planScorer(pl, s) {
+			pl.way = scanned
+			return pl
+		}
+	}
+	pl.planOrder()
+	d.planRoom(pl)
+	d.planTallies(pl)
+	if pl.maxRoom >= maxBuckets || d.unsuited(pl) {
+		pl.way = scanned
+	}
+	return pl
+}
+
+// unsuited finds the odd cases that groups do not express: devices that stand for extended resources, very many spread constraints,
+// and soft ones over domains with and without an empty name that count as one.
+func (d *Decider) unsuited(pl *plan) bool {
+	if len(pl.hard)+len(pl.soft) > maxSpread || pl.room == nil && plugins.WantsDevices(d.c, pl.example) {
+		return true
+	}
+	for i := range pl.soft {
+		if c := &pl.soft[i]; !c.PerNode() {
+			t := d.topology(c.TopologyKey, false)
+			if _, empty := t.values[""]; empty && !pl.everyKey {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// signature tells apart the plans of classes with the same needs: by what API objects, and the pods' own labels, put into them.
+func (d *Decider) signature(pl *plan) string {
+	var b strings.Builder
+	fmt.Fprintln(&b, pl.everyKey, len(pl.early), len(pl.late), len(pl.contents), pl.room != nil, pl.imageWorth)
+	for i := range pl.asked {
+		fmt.Fprintln(&b, pl.asked[i].filter.Name())
+	}
+	for i := range pl.askedScores {
+		fmt.Fprintln(&b, pl.askedScores[i].Name())
+	}
+	for i := range pl.tallies {
+		t := &pl.tallies[i]
+		fmt.Fprintf(&b, "%d %s", t.purpose, t.key)
+		if t.constraint != nil {
+			fmt.Fprintf(&b, " %T %s %d", t.constraint.Selector, t.constraint.Selector, t.self)
+		}
+		b.WriteByte('\n')
+	}
+	if len(pl.tallies) > 0 {
+		fmt.Fprintln(&b, pl.attractsItself)
+		pl.others.describe(&b)
+	}
+	return b.String()
+}
+
+// maxBuckets bounds the scores for room; weights beyond it are decided the plain way.
+const maxBuckets = 1 << 14
+
+// planFilter returns false when nothing more needs to be known.
+func (d *Decider) planFilter(pl *plan, f plugins.Filter) bool {
+	switch f := f.(type) {
+	case *plugins.PodTopologySpread:
+		hard, err := f.Hard(d.c, pl.example)
+		if err != nil {
+			pl.way = judged
+			return false
+		}
+		pl.hard = hard
+		pl.steps = append(pl.steps, step{spreadPlugin, none, nil})
+		return true
+	case *plugins.InterPodAffinity:
+		if pl.example.Class.TermError != nil {
+			pl.way = judged
+			return false
+		}
+		pl.filtersPods = true
+		pl.steps = append(pl.steps, step{affinityPlugin, none, nil})
+		return true
+	}
+	reads := readsOf(f, pl.example)
+	switch {
+	case reads&plugins.Others != 0:
+		judge := f.Filter(d.c, pl.example)
+		if judge.Err != nil || judge.All != nil || judge.Only != nil {
+			pl.way = judged
+			return false
+		}
+		if judge.Node == nil {
+			return true
+		}
+		pl.way = scanned
+		return false
+	case reads&plugins.Objects != 0:
+		if applies(f, d.c, pl.example) {
+			pl.asked = append(pl.asked, askedFilter{f, len(pl.steps)})
+			pl.steps = append(pl.steps, step{f.Name(), int32(len(pl.asked) - 1), nil})
+		}
+		return true
+	}
+	judge := f.Filter(d.c, pl.example)
+	switch {
+	case judge.Err != nil, judge.All != nil, judge.Only != nil:
+		pl.way = judged
+		return false
+	case judge.Node == nil:
+		return true
+	}
+	named := namedJudge{f.Name(), judge.Node}
+	pl.steps = append(pl.steps, step{f.Name(), none, judge.Node})
+	switch {
+	case reads&plugins.Contents != 0:
+		pl.contents = append(pl.contents, named)
+	case len(pl.contents)+len(pl.hard)+len(pl.asked) == 0 && !pl.filtersPods:
+		pl.early = append(pl.early, named)
+	default:
+		pl.late = append(pl.late, named)
+	}
+	pl.perNode = pl.perNode || reads&plugins.Identity != 0
+	return true
+}
+
+// readsOf asks a filter what it reads for this pod, where it can tell more than for all.
+func readsOf(f plugins.Filter, p *cluster.Pod) plugins.Part {
+	if specific, ok := f.(interface {
+		ReadsFor(p *cluster.Pod) plugins.Part
+	}); ok {
+		return specific.ReadsFor(p)
+	}
+	return f.Reads()
+}
+
+// planScorer returns false when the scorer does not fit into groups.
+func (d *Decider) planScorer(pl *plan, s plugins.Weighted) bool {
+	switch f := s.Scorer.(type) {
+	case *plugins.PodTopologySpread:
+		soft, everyKey, err := f.Soft(d.c, pl.example)
+		pl.soft, pl.everyKey, pl.spreadWeight = soft, everyKey, s.Weight
+		return err == nil
+	case *plugins.InterPodAffinity:
+		pl.scoresPods, pl.onlyOwnVotes, pl.hardWeight, pl.voteWeight = true, f.IgnoreOthers, f.HardWeight, s.Weight
+		return pl.example.Class.TermError == nil
+	}
+	switch s.Scorer.(type) {
+	case *plugins.TaintToleration, *plugins.NodeAffinity, plugins.ImageLocality, *plugins.NodeResourcesFit, *plugins.NodeResourcesBalancedAllocation:
+	default:
+		if applies(s.Scorer, d.c, pl.example) {
+			pl.askedScores = append(pl.askedScores, s)
+		}
+		return true
+	}
+	scoring := s.Scorer.Score(d.c, pl.example, nil)
+	if scoring.Err != nil {
+		return false
+	}
+	if scoring.Node == nil {
+		return true
+	}
+	raw := rawScore{scoring.Node, s.Weight}
+	switch f := s.Scorer.(type) {
+	case *plugins.TaintToleration:
+		pl.taint = raw
+	case *plugins.NodeAffinity:
+		pl.affinity = raw
+		pl.perNode = pl.perNode || f.ReadsFor(pl.example)&plugins.Identity != 0
+	case plugins.ImageLocality:
+		pl.image, pl.imageWorth = raw, f.Worth(d.c, pl.example)
+	case *plugins.NodeResourcesFit, *plugins.NodeResourcesBalancedAllocation:
+		pl.contentScores = append(pl.contentScores, raw)
+		pl.maxRoom += plugins.MaxScore * int(s.Weight)
+	}
+	return true
+}

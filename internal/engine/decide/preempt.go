@@ -1,0 +1,280 @@
+package decide
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// Preemption is what removing pods of lower priority can do for a pod that fits nowhere.
+type Preemption struct {
+	// Node is where the pod can go when the victims have left; nil if preemption does not help.
+	Node *cluster.Node
+	// Victims have to leave, the most important first.
+	Victims []*cluster.Pod
+	// Violations counts the victims whose disruption budget does not allow it.
+	Violations int
+	// Message says why preemption does not help, and Plugins are those that reject nodes even with the victims gone, sorted.
+	Message string
+	Plugins []string
+	// Ineligible: no node was looked at, since the pod may not preempt now.
+	Ineligible bool
+}
+
+// Preempt looks at every node that the evaluation rejects for a reason that removing pods could change, and picks the one
+// whose victims cost least.
+func Preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Evaluation) Preemption {
+	var nominated *plugins.Rejection
+	if n := c.Node(p.Nominated); n != nil {
+		if v := e.Verdict(n); v != nil {
+			nominated = v.Rejection
+		}
+	}
+	if message := ineligible(c, p, nominated); message != "" {
+		return Preemption{Message: message, Ineligible: true}
+	}
+	budgets := newBudgets(c, profile, p)
+	var places []*candidate
+	failed := map[string]int{}
+	var names []string
+	tried := 0
+	for i := range e.Nodes {
+		v := &e.Nodes[i]
+		if v.Rejection == nil || v.Rejection.Unresolvable {
+			continue
+		}
+		tried++
+		found, why := victimsOn(c, profile, p, v.Node, budgets)
+		if why != nil {
+			for _, reason := range why.rejection.Reasons {
+				failed[reason]++
+			}
+			names = why.named(names)
+			continue
+		}
+		places = append(places, found)
+	}
+	if len(places) > 0 {
+		return cheapest(c, profile, p, places)
+	}
+	if others := len(e.Nodes) - tried; others > 0 {
+		failed["Preemption is not helpful for scheduling"] += others
+	}
+	return Preemption{Message: noneAvailable(len(e.Nodes), failed), Plugins: names}
+}
+
+func noneAvailable(nodes int, reasons map[string]int) string {
+	return fmt.Sprintf("0/%d nodes are available:%s", nodes, histogram(reasons))
+}
+
+// ineligible says why the pod may not preempt at all: it does not want to, or has done so and its victims are still leaving.
+// nominated is why the node that it did so for rejects it now.
+func ineligible(c *cluster.Cluster, p *cluster.Pod, nominated *plugins.Rejection) string {
+	if policy := p.Spec().PreemptionPolicy; policy != nil && *policy == v1.PreemptNever {
+		return "not eligible due to preemptionPolicy=Never."
+	}
+	n := c.Node(p.Nominated)
+	if n == nil || nominated != nil && nominated.Unresolvable {
+		return ""
+	}
+	for _, o := range n.Pods {
+		if o.Class.Priority < p.Class.Priority && o.Preempted {
+			return "not eligible due to a terminating pod on the nominated node."
+		}
+	}
+	return ""
+}
+
+// refusal is why a node is no candidate though it might have been; plugin rejects it with the victims gone, if one does.
+type refusal struct {
+	plugin    string
+	rejection *plugins.Rejection
+}
+
+// named adds the plugin to a sorted list.
+func (r *refusal) named(names []string) []string {
+	if i, found := slices.BinarySearch(names, r.plugin); !found && r.plugin != "" {
+		return slices.Insert(names, i, r.plugin)
+	}
+	return names
+}
+
+// candidate is a node with the pods that would have to leave it.
+type candidate struct {
+	node       *cluster.Node
+	victims    []*cluster.Pod // most important first
+	violations int
+}
+
+// victimsOn removes all pods of lower priority from the node and, if p fits then, lets as many as possible stay: first those
+// whose budget allows no disruption, the most important first. The cluster is left as it was.
+func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, b *budgets) (*candidate, *refusal) {
+	lower := lowerThan(p, n)
+	if len(lower) == 0 {
+		return nil, &refusal{rejection: noVictims}
+	}
+	slices.SortStableFunc(lower, byImportance)
+	violating, others := b.split(lower)
+	found := &candidate{node: n}
+	var plugin string
+	var rejection *plugins.Rejection
+	tryout(c, func() {
+		for _, o := range lower {
+			c.RemovePod(o.UID)
+		}
+		if plugin, rejection = fits(c, profile, p, n); rejection != nil {
+			return
+		}
+		for i, o := range slices.Concat(violating, others) {
+			c.Place(o, n)
+			if _, rejection := fits(c, profile, p, n); rejection == nil {
+				continue
+			}
+			c.RemovePod(o.UID)
+			found.victims = append(found.victims, o)
+			if i < len(violating) {
+				found.violations++
+			}
+		}
+	}, func() {
+		for _, o := range lower {
+			if o.Node == nil {
+				c.Place(o, n)
+			}
+		}
+	})
+	if rejection != nil {
+		return nil, &refusal{plugin, rejection}
+	}
+	if len(found.victims) == 0 {
+		return nil, &refusal{rejection: needless(n)}
+	}
+	if b.keep && found.violations > 0 {
+		return nil, &refusal{rejection: budgetKept}
+	}
+	slices.SortStableFunc(found.victims, byImportance)
+	return found, nil
+}
+
+// lowerThan lists the pods on a node that the waiting one may preempt.
+func lowerThan(p *cluster.Pod, n *cluster.Node) (lower []*cluster.Pod) {
+	for _, o := range n.Pods {
+		if o.Class.Priority < p.Class.Priority {
+			lower = append(lower, o)
+		}
+	}
+	return lower
+}
+
+// needless is said of a node that could take the pod without a victim, though it was rejected a moment ago.
+func needless(n *cluster.Node) *plugins.Rejection {
+	return &plugins.Rejection{Reasons: []string{fmt.Sprintf("expected at least one victim pod on node %q", n.Name)}}
+}
+
+// budgetKept is said of a node where room could be made if a budget did not count.
+var budgetKept = &plugins.Rejection{Code: "BudgetKept", Reasons: []string{"preemption would break a PodDisruptionBudget"}}
+
+var noVictims = &plugins.Rejection{Code: "NoVictims", Unresolvable: true, Reasons: []string{"No preemption victims found for incoming pod"}}
+
+// fits judges one node anew, as it is now: the plugin that rejects it, and why.
+func fits(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node) (string, *plugins.Rejection) {
+	j := prepare(c, profile, p)
+	switch {
+	case j.err != nil:
+		return "", &plugins.Rejection{Err: j.err}
+	case j.all != nil:
+		return j.rejector, j.all
+	}
+	return j.nodeWithNominated(n)
+}
+
+// byImportance puts higher priority first and, within one, who has run longer. A pod that no kubelet has started yet counts as
+// started now. The rest is chance, but always the same.
+func byImportance(a, b *cluster.Pod) int {
+	if a.Class.Priority != b.Class.Priority {
+		return cmp.Compare(b.Class.Priority, a.Class.Priority)
+	}
+	return cmp.Or(cmp.Compare(startOf(a), startOf(b)), cmp.Compare(a.UID, b.UID))
+}
+
+func startOf(p *cluster.Pod) int64 {
+	if p.Started.IsZero() {
+		return math.MaxInt64
+	}
+	return p.Started.UnixNano()
+}
+
+// cost sums up the victims: budgets broken, highest priority, sum of priorities, number, and the start of the longest-running of
+// the most important ones, the later the better.
+func (a *candidate) cost() cost {
+	c := cost{known: true, candidate: true, violations: int32(a.violations), highest: a.victims[0].Class.Priority, victims: int32(len(a.victims))}
+	earliest := int64(math.MaxInt64)
+	for _, v := range a.victims {
+		c.sum += int64(v.Class.Priority) + math.MaxInt32 + 1
+		if v.Class.Priority == c.highest {
+			earliest = min(earliest, startOf(v))
+		}
+	}
+	c.start = startNegated(earliest)
+	return c
+}
+
+// budgets are the disruption budgets of the cluster, read once for many nodes.
+type budgets struct {
+	list      []*policyv1.PodDisruptionBudget
+	selectors []labels.Selector
+	allowed   []int32 // reused for every node
+	keep      bool    // none may be broken
+}
+
+// newBudgets reads them for a pod that needs room.
+func newBudgets(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *budgets {
+	b := &budgets{keep: profile.KeepBudgets && p.Class.Priority < rules.SystemCritical}
+	for _, budget := range c.Budgets.All() {
+		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
+		if err != nil || selector.Empty() {
+			continue // upstream: such a budget covers no pod
+		}
+		b.list, b.selectors = append(b.list, budget), append(b.selectors, selector)
+	}
+	b.allowed = make([]int32, len(b.list))
+	return b
+}
+
+// split parts pods, the most important first, into those whose removal breaks a budget, when all before them are removed, and
+// the others.
+func (b *budgets) split(pods []*cluster.Pod) (violating, others []*cluster.Pod) {
+	for i, budget := range b.list {
+		b.allowed[i] = budget.Status.DisruptionsAllowed
+	}
+	for _, p := range pods {
+		broken := false
+		for i, budget := range b.list {
+			if len(p.Class.Labels) == 0 || budget.Namespace != p.Namespace() || !b.selectors[i].Matches(p.Class.Labels) {
+				continue
+			}
+			if _, leaving := budget.Status.DisruptedPods[p.Name]; leaving {
+				continue
+			}
+			if b.allowed[i]--; b.allowed[i] < 0 {
+				broken = true
+			}
+		}
+		if broken {
+			violating = append(violating, p)
+		} else {
+			others = append(others, p)
+		}
+	}
+	return violating, others
+}

@@ -1,0 +1,420 @@
+package decide
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// ranking is all nodes in the order in which they suit the pods of one class.
+//
+// Nodes stand in groups. Those of a group agree in everything that a verdict or a score depends on but the pods on the node
+// itself; there they are in buckets by the scores for room. So the best node of a group is any in its highest bucket, and what
+// must be compared to find the best of all is groups, of which there are few.
+//
+// A ranking follows the cluster's log from the position seen on.
+type ranking struct {
+	d    *Decider
+	plan *plan // of the class that the ranking was made for
+	seen int
+
+	key        rankingKey
+	namespaces uint64 // version
+	terms      int    // version of all terms when the plan was made
+	used       uint64 // when, by the decider's clock
+	dropped    bool   // it is no longer kept up to date
+
+	// Where each node stands, by index. The buckets are apart because they are all that is looked at when a node's pods
+	// change and it stays where it is, as it mostly does.
+	bucket []int16
+	at     []position
+	counts []uint8 // a bit for each spread tally that counts the node's pods; nil without such tallies
+
+	// flat stands in for the buckets while no more than one group has nodes that are not settled; nil otherwise. That group is
+	// live (none: there is none yet), those of settled nodes are by their reason, and at is not kept.
+	flat        *summit
+	live        int32
+	settledOnes map[int]int32
+
+	statics  []*static
+	byParts  map[parts]int32
+	byStatic map[staticKey]int32
+
+	tallies []*tally
+	effects map[int32][]effect // by class of placed pods
+
+	groups  []*group
+	byKey   map[groupKey]int32
+	byLong  map[string]int32 // instead of byKey, where there are more tallies than a groupKey holds
+	values  []int32          // scratch space
+	vacant  []int32          // indices in groups that are free
+	reasons []reason
+	byText  map[string]int16
+
+	candidates *candidates // nil until a pod of the class preempts
+	shifted    int         // counts changes of the tallies that filter
+	touched    int16       // keeps touch from being left out
+}
+
+// A bucket is the sum of a node's scores for room. Values below zero are ^reason for which the node itself cannot take the pod;
+// those below settled are of nodes that no change of their pods can move: ^(reason+settled), or absent.
+const (
+	settled = 1 << 14
+	absent  = -1 << 15
+)
+
+// position is a node's group and its place in the bucket there.
+type position struct {
+	group int32
+	place int32
+}
+
+// maxSpread bounds the spread constraints of a pod: there is a bit for each in ranking.counts. A pod with more is decided the plain
+// way.
+const maxSpread = 8
+
+// inKey is how many tallies a groupKey holds. More make a key of another kind, which costs more to look up.
+const inKey = 8
+
+type groupKey struct {
+	static int32
+	values [inKey]int32
+}
+
+// group is the nodes that agree in their key.
+type group struct {
+	key      groupKey
+	long     string    // the key where it is too long for a groupKey, which then has the static alone
+	values   []int32   // by tally
+	ok       int32     // nodes in buckets
+	rejected []int32   // nodes by reason
+	buckets  [][]int32 // by score
+	inUse    []uint64  // a bit for each bucket that is not empty
+
+	// Of the decision under way.
+	feasible bool
+	spread   int64
+	votes    int64
+}
+
+// reason is why a node itself cannot take the pod.
+type reason struct {
+	plugin    string
+	rejection *plugins.Rejection
+}
+
+func newRanking(d *Decider, p *plan) *ranking {
+	r := &ranking{d: d, plan: p}
+	r.rebuild()
+	return r
+}
+
+// bytes is about what the ranking takes.
+func (r *ranking) bytes() int {
+	const alone = 8 << 10 // whatever the size of the cluster
+	n := alone + 2*len(r.bucket) + 8*len(r.at) + len(r.counts)
+	if r.flat == nil {
+		n += 6*len(r.bucket) + 24*(r.plan.maxRoom+1)*len(r.groups) // the buckets, half as large again as what is in them
+	}
+	for _, t := range r.tallies {
+		n += 8*len(t.count) + 4*len(t.included)
+	}
+	n += effectBytes * len(r.effects)
+	if r.candidates != nil {
+		n += 72 * len(r.candidates.byNode)
+	}
+	return n
+}
+
+// effectBytes is about what is kept of a class in ranking.effects.
+const effectBytes = 64
+
+// rebuild reads the whole cluster anew.
+func (r *ranking) rebuild() {
+	c := r.d.c
+	r.seen, r.candidates = c.Log.Len(), nil
+	r.at, r.bucket = nil, make([]int16, len(c.Nodes))
+	r.byParts, r.byStatic, r.statics = map[parts]int32{}, map[staticKey]int32{}, nil
+	r.groups, r.byKey, r.byLong, r.vacant = nil, map[groupKey]int32{}, map[string]int32{}, nil
+	r.reasons, r.byText = nil, map[string]int16{}
+	r.count()
+	for i := range r.bucket {
+		r.bucket[i] = absent
+	}
+	r.flat, r.live, r.settledOnes = nil, none, map[int]int32{}
+	if len(r.tallies) == 0 {
+		r.flat = newSummit(r.bucket)
+	} else {
+		r.at = make([]position, len(c.Nodes))
+	}
+	for _, n := range c.Nodes {
+		if n != nil {
+			r.assess(n)
+		}
+	}
+}
+
+// unflatten goes over to buckets, since a second live group has come up.
+func (r *ranking) unflatten() {
+	at := make([]position, len(r.bucket))
+	for i, bucket := range r.bucket {
+		if bucket != absent {
+			at[i].group = r.groupAt(int32(i))
+		}
+	}
+	r.flat, r.at = nil, at
+	for i, bucket := range r.bucket {
+		if bucket >= 0 {
+			r.groups[at[i].group].ok--
+			r.put(int32(i), at[i].group, bucket)
+		}
+	}
+}
+
+// count makes the tallies and counts the pods that are there.
+func (r *ranking) count() {
+	r.tallies, r.effects, r.counts = nil, nil, nil
+	if len(r.plan.tallies) == 0 {
+		return
+	}
+	r.counts = make([]uint8, len(r.d.c.Nodes))
+	r.effects = map[int32][]effect{}
+	for i := range r.plan.tallies {
+		r.tallies = append(r.tallies, r.plan.tallies[i].start(r.d))
+	}
+	limitGroups(r.tallies, r.d.manyGroups)
+	for _, n := range r.d.c.Nodes {
+		if n == nil {
+			continue
+		}
+		counts := r.plan.countsPodsOf(n)
+		r.counts[n.Index] = counts
+		for k, t := range r.tallies {
+			if t.purpose == spreadHard && counts&(1<<k) != 0 {
+				t.include(t.topology.domain[n.Index])
+			}
+		}
+	}
+	r.countPods()
+}
+
+// countPods counts the pods that have their place.
+func (r *ranking) countPods() {
+	if r.plan.countsNobody {
+		return
+	}
+	if classes, all := r.d.counted(r.plan); !all {
+		for pods := range classes {
+			for _, e := range r.effectsOf(pods.class) {
+				for node, n := range pods.nodes {
+					r.tally(node, e, int64(n.staying), false)
+					r.tally(node, e, int64(n.leaving), true)
+				}
+			}
+		}
+		return
+	}
+	for _, n := range r.d.c.Nodes {
+		if n == nil {
+			continue
+		}
+		for _, p := range n.Pods {
+			for _, e := range r.effectsOf(p.Class) {
+				r.tally(n.Index, e, 1, p.Terminating)
+			}
+		}
+	}
+}
+
+// effectsOf returns what a pod of the class counts in the tallies.
+func (r *ranking) effectsOf(class *cluster.PodClass) []effect {
+	effects, known := r.effects[class.ID]
+	if !known {
+		if len(r.effects) >= maxMembers { // many classes have one pod, and are gone
+			clear(r.effects)
+		}
+		effects = r.plan.effects(class)
+		r.effects[class.ID] = effects
+	}
+	return effects
+}
+
+// tally counts a pod that came to a node or left it, and tells whether the nodes of its domain have to be grouped anew.
+func (r *ranking) tally(node int32, e effect, sign int64, terminating bool) (domain int32, regroup bool) {
+	t := r.tallies[e.tally]
+	if t.purpose <= spreadSoft && (terminating || r.counts[node]&(1<<e.tally) == 0) {
+		return none, false
+	}
+	domain = t.topology.domain[node]
+	if domain == none {
+		return none, false
+	}
+	if t.purpose != spreadSoft && t.purpose != vote {
+		r.shifted++
+	}
+	return domain, t.add(domain, sign*e.weight)
+}
+
+// grow makes place for new nodes.
+func (r *ranking) grow(nodes int) {
+	if len(r.bucket) >= nodes {
+		return
+	}
+	for len(r.bucket) < nodes {
+		r.bucket = append(r.bucket, absent)
+		if r.flat == nil {
+			r.at = append(r.at, position{})
+		}
+	}
+	if r.flat != nil {
+		r.flat.grow(r.bucket)
+	}
+}
+
+// groupAt returns the group of a node that stands somewhere.
+func (r *ranking) groupAt(node int32) int32 {
+	switch {
+	case r.flat == nil:
+		return r.at[node].group
+	case r.bucket[node] <= ^settled:
+		return r.settledOnes[reasonIn(r.bucket[node])]
+	}
+	return r.live
+}
+
+func (r *ranking) follow(change *cluster.Change, sign int64) {
+	if len(r.tallies) > 0 && !r.plan.countsNobody {
+		for _, e := range r.effectsOf(change.Class) {
+			if domain, regroup := r.tally(change.Node, e, sign, change.Terminating); regroup {
+				r.tallies[e.tally].topology.each(domain, r.reassess)
+			}
+		}
+	}
+	r.rerank(change.Node)
+}
+
+// rerank looks at a node whose pods changed. In most cases it stays in its bucket; else it goes to another one of its group.
+func (r *ranking) rerank(node int32) {
+	before := r.bucket[node]
+	if before <= ^settled {
+		return
+	}
+	now := r.roomOf(node)
+	switch {
+	case now == before:
+	case r.flat != nil && now >= 0 && before >= 0:
+		r.bucket[node] = now
+		r.flat.changed(node, before)
+	default:
+		r.move(node, now)
+	}
+}
+
+// reassess puts a node where it belongs now.
+func (r *ranking) reassess(node int32) {
+	group := none
+	if before := r.bucket[node]; before != absent {
+		group = r.groupAt(node)
+		r.take(node)
+		r.bucket[node] = absent
+		if r.flat != nil {
+			r.flat.changed(node, before)
+		}
+	}
+	if n := r.d.c.Nodes[node]; n != nil {
+		r.assess(n)
+	}
+	if group != none {
+		r.release(group)
+	}
+}
+
+// assess finds the group and the bucket of a node that stands nowhere.
+func (r *ranking) assess(n *cluster.Node) {
+	static := r.staticOf(n)
+	for len(r.values) < len(r.tallies) {
+		r.values = append(r.values, 0)
+	}
+	clear(r.values)
+	bucket := int16(0)
+	if s := r.statics[static]; s.early != nil {
+		bucket = s.bucket
+	} else {
+		bucket = r.roomOf(n.Index)
+		for k, t := range r.tallies {
+			r.values[k] = t.value(t.topology.domain[n.Index])
+		}
+	}
+	group := r.groupOf(static, r.values)
+	if r.flat != nil {
+		switch {
+		case bucket <= ^settled:
+			r.settledOnes[reasonIn(bucket)] = group
+		case r.live == none:
+			r.live = group
+		case r.live != group:
+			r.unflatten()
+		}
+	}
+	r.put(n.Index, group, bucket)
+}
+
+// roomOf judges the pods on a node and the room they leave: the bucket, or ^reason.
+func (r *ranking) roomOf(node int32) int16 { return r.roomBut(node, "") }
+
+// roomBut does so with one of the pods nominated to the node thought away.
+func (r *ranking) roomBut(node int32, but types.UID) int16 {
+	n, balance := r.d.c.Nodes[node], r.d.balance[node]
+	if balance < 0 && n != nil && r.plan.guestsInRoom() {
+		if rejected := r.crowded(n, but); rejected < 0 {
+			return rejected
+		}
+	}
+	if balance &^= hasGuests; r.plan.onlyRoom() {
+		if bucket := r.plan.room.score(&r.d.c.Rooms[node], balance); bucket >= 0 {
+			return bucket
+		}
+	}
+	if n == nil { // it has gone; the log will say so
+		return ^0
+	}
+	for _, f := range r.plan.contents {
+		if rejection := f.judge(n); rejection != nil {
+			return ^r.reasonOf(f.name, rejection)
+		}
+	}
+	if r.plan.room != nil {
+		return r.plan.room.score(&r.d.c.Rooms[node], balance)
+	}
+	var sum int64
+	for _, s := range r.plan.contentScores {
+		score, _ := s.node(n) // scores of room cannot fail
+		sum += score * s.weight
+	}
+	return int16(sum)
+}
+
+func (r *ranking) reasonOf(plugin string, rejection *plugins.Rejection) int16 {
+	text := plugin
+	for _, s := range rejection.Reasons {
+		text += "\x00" + s
+	}
+	if rejection.Unresolvable {
+		text += "\x01"
+	}
+	id, known := r.byText[text]
+	if !known {
+		id = int16(len(r.reasons))
+		r.reasons = append(r.reasons, reason{plugin, rejection})
+		r.byText[text] = id
+	}
+	return id
+}
+
+// move puts a node to another bucket of its group.
+func (r *ranking) move(node int32, bucket int16) {
+	group := r.groupAt(node)
+	r.take(node)
+	r.put(node, group, bucket)
+}

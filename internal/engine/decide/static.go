@@ -1,0 +1,88 @@
+package decide
+
+import (
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// static is what placing pods does not change of a node: for one class of pods, all nodes with the same static differ in
+// nothing but domains and the pods on them.
+type static struct {
+	early     *reason // rejected before the pods on the node are looked at; nil: not
+	bucket    int16   // of the nodes, where early is set
+	late      *reason // rejected, if by nothing else
+	lateIndex int16
+
+	taint, affinity int64 // raw scores, to be normalised
+	image           int64 // needs no normalising
+	scored          bool  // the node has the labels of all soft spread constraints, so that it is scored by them
+	hostname        bool
+}
+
+// parts are the interned parts of a node, by their numbers.
+type parts struct {
+	labels, taints, images, features int32
+	hostname                         bool
+}
+
+type staticKey struct {
+	early, late            int16
+	taint, affinity, image int64
+	scored, hostname       bool
+}
+
+// staticOf returns the number of the node's static.
+func (r *ranking) staticOf(n *cluster.Node) int32 {
+	if r.plan.perNode {
+		return r.internStatic(n)
+	}
+	key := parts{n.Labels.ID, n.Taints.ID, n.Images.ID, n.Features.ID, n.HasHostname}
+	if index, known := r.byParts[key]; known {
+		return index
+	}
+	index := r.internStatic(n)
+	if len(r.byParts) > 2*len(r.d.c.Nodes)+1024 { // of parts that no node has any more, most of them
+		clear(r.byParts)
+	}
+	r.byParts[key] = index
+	return index
+}
+
+func (r *ranking) internStatic(n *cluster.Node) int32 {
+	s := r.judgeStatic(n)
+	key := staticKey{early: -1, late: -1, taint: s.taint, affinity: s.affinity, image: s.image, scored: s.scored, hostname: s.hostname}
+	if s.early != nil {
+		key = staticKey{early: ^s.bucket, late: -1} // nothing else of the node will be looked at
+	} else if s.late != nil {
+		key.late = s.lateIndex
+	}
+	index, known := r.byStatic[key]
+	if !known {
+		index = int32(len(r.statics))
+		r.statics = append(r.statics, s)
+		r.byStatic[key] = index
+	}
+	return index
+}
+
+func (r *ranking) judgeStatic(n *cluster.Node) *static {
+	pl := r.plan
+	s := &static{}
+	for _, f := range pl.early {
+		if rejection := f.judge(n); rejection != nil {
+			id := r.reasonOf(f.name, rejection)
+			s.early, s.bucket = &reason{f.name, rejection}, ^(id | settled)
+			return s
+		}
+	}
+	for _, f := range pl.late {
+		if rejection := f.judge(n); rejection != nil {
+			s.lateIndex = r.reasonOf(f.name, rejection)
+			s.late = &reason{f.name, rejection}
+			break
+		}
+	}
+	s.taint, s.affinity, s.image = pl.taint.of(n), pl.affinity.of(n), pl.image.of(n)
+	s.scored = !pl.everyKey || hasKeys(n, pl.soft)
+	s.hostname = n.HasHostname
+	return s
+}

@@ -1,0 +1,128 @@
+package decide
+
+import (
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// tally counts pods by domain of one topology, for one class of waiting pods and one purpose.
+type tally struct {
+	purpose  purpose
+	topology *topology
+	// constraint is what a spread tally is for.
+	constraint *plugins.SpreadConstraint
+	self       int64
+
+	count []int64 // by domain
+	total int64   // over all domains
+	// byCount: nodes are grouped by what their domain counts, since there are many domains; otherwise by the domain itself.
+	byCount bool
+
+	// Only where the purpose is hard spread: how many nodes each domain has that count, and how many such domains count each
+	// number, so that the lowest is at hand.
+	included []int32
+	levels   []int32
+	lowest   int
+	present  int // domains with included nodes
+}
+
+// purpose is what a tally is for.
+type purpose uint8
+
+const (
+	spreadHard purpose = iota // pods that a DoNotSchedule constraint counts
+	spreadSoft                // pods that a ScheduleAnyway constraint counts
+	attract                   // pods that the required affinity asks for
+	repel                     // pods that the required anti-affinity excludes
+	repelledBy                // pods whose required anti-affinity excludes the waiting one
+	vote                      // weights of preferences, both ways
+)
+
+// fewDomains is up to how many domains nodes are grouped by domain, so that a change of the count moves no node. With more,
+// every decision would look at too many groups. Tests lower it.
+const fewDomains = 32
+
+// manyDomains is up to how many domains nodes are grouped by the domain of a soft constraint, since the domains of the feasible nodes
+// have to be counted. With more, every decision counts them node by node, which takes less time than to look at so many groups.
+// manyGroups is how many combinations of domains there may be. Tests lower both.
+const manyDomains, manyGroups = 512, 1024
+
+// value is what nodes of the domain are grouped by.
+func (t *tally) value(domain int32) int32 {
+	switch {
+	case !t.byCount:
+		return domain
+	case domain == none:
+		if t.purpose == vote {
+			return 0 // no domain, no votes: it makes no difference
+		}
+		return none
+	case t.purpose == attract, t.purpose == repel, t.purpose == repelledBy:
+		return int32(min(t.count[domain], 1)) // whether any, not how many
+	}
+	return int32(t.count[domain])
+}
+
+// of returns the count of a group by its value; 0 where nodes have no domain.
+func (t *tally) of(value int32) int64 {
+	switch {
+	case t.byCount && (t.purpose == vote || value != none):
+		return int64(value)
+	case value == none:
+		return 0
+	}
+	return t.count[value]
+}
+
+// add counts in a domain and tells whether nodes there now belong to another group.
+func (t *tally) add(domain int32, weight int64) (regroup bool) {
+	before := t.value(domain)
+	if t.purpose == spreadHard && t.included[domain] > 0 {
+		t.level(t.count[domain], -1)
+		t.level(t.count[domain]+weight, 1)
+	}
+	t.count[domain] += weight
+	t.total += weight
+	return t.byCount && t.value(domain) != before
+}
+
+// include notes that a node of the domain counts for a hard constraint.
+func (t *tally) include(domain int32) {
+	if t.included[domain]++; t.included[domain] == 1 {
+		t.present++
+		t.level(t.count[domain], 1)
+	}
+}
+
+func (t *tally) level(count int64, change int32) {
+	for int(count) >= len(t.levels) {
+		t.levels = append(t.levels, 0)
+	}
+	t.levels[count] += change
+	t.lowest = min(t.lowest, int(count))
+}
+
+// least is what the domains are measured against, when one of them counts what it does by the given shift.
+func (t *tally) least(count, shift int64) int64 {
+	if t.present == 0 {
+		return t.constraint.Least(plugins.NoDomain, 0)
+	}
+	for t.levels[t.lowest] == 0 {
+		t.lowest++
+	}
+	lowest := int64(t.lowest)
+	switch {
+	case count < lowest:
+		lowest = count
+	case shift > 0 && count-shift == lowest && t.levels[lowest] == 1: // it was the only one so low
+		for lowest++; lowest < count && (lowest >= int64(len(t.levels)) || t.levels[lowest] == 0); {
+			lowest++
+		}
+	}
+	return t.constraint.Least(lowest, t.present)
+}
+
+// effect is what a placed pod of some class counts in a tally.
+type effect struct {
+	tally  int
+	weight int64
+}

@@ -1,0 +1,197 @@
+package decide
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// terms knows the pod affinity and anti-affinity of placed pods, and of those nominated to nodes that are known, since these may
+// reject or draw any waiting pod. Of classes that have the same, one is known.
+//
+// Nearly all terms name a label that a pod must have for them to mean it. They are found by that label, so that a waiting pod is held
+// against the few that may mean it, and a term that comes or goes concerns the plans of those pods only.
+type terms struct {
+	known   map[[2]uint64]*termUsers
+	byLabel map[label]*termList
+	others  termList // that may mean pods whatever their labels
+	// unused counts those that no pod has any more. They are kept for a while, since a pod that leaves often comes again: dropping
+	// them makes plans anew.
+	unused  int
+	version int // grows when terms are added or dropped
+}
+
+// label is one of a pod.
+type label struct{ key, value string }
+
+// termList are terms that are found together, and when one of them came or went last.
+type termList struct {
+	users   []*termUsers
+	version int
+}
+
+// termUsers are the pods with the same affinity.
+type termUsers struct {
+	class *cluster.PodClass // one of theirs
+	pods  int
+	lists []*termList // that they are in
+}
+
+// fewUnused terms are not worth the trouble of dropping.
+const fewUnused = 64
+
+func newTerms(version int) terms {
+	return terms{known: map[[2]uint64]*termUsers{}, byLabel: map[label]*termList{}, others: termList{version: version}, version: version}
+}
+
+func (t *terms) add(class *cluster.PodClass) {
+	if !class.HasAffinity() {
+		return
+	}
+	users := t.known[class.Affinities]
+	switch {
+	case users == nil:
+		users = &termUsers{class: class}
+		t.known[class.Affinities] = users
+		t.version++
+		t.list(users)
+	case users.pods == 0:
+		t.unused--
+	}
+	users.pods++
+}
+
+// list puts the users of new terms where the pods find them that one of the terms may mean.
+func (t *terms) list(users *termUsers) {
+	class := users.class
+	for _, list := range [][]cluster.Term{class.RequiredAffinity, class.RequiredAntiAffinity} {
+		for i := range list {
+			t.listBy(users, list[i].Selector)
+		}
+	}
+	for _, list := range [][]cluster.WeightedTerm{class.PreferredAffinity, class.PreferredAntiAffinity} {
+		for i := range list {
+			t.listBy(users, list[i].Selector)
+		}
+	}
+}
+
+func (t *terms) listBy(users *termUsers, selector labels.Selector) {
+	of, everybody := requiredLabels(selector)
+	if everybody {
+		t.others.add(users, t.version)
+	}
+	for _, at := range of {
+		if t.byLabel[at] == nil {
+			t.byLabel[at] = &termList{}
+		}
+		t.byLabel[at].add(users, t.version)
+	}
+}
+
+func (l *termList) add(users *termUsers, version int) {
+	l.version = version
+	if !slices.Contains(users.lists, l) {
+		users.lists = append(users.lists, l)
+		l.users = append(l.users, users)
+	}
+}
+
+// remove is for a pod that was added. Terms without pods go when they have become the greater part.
+func (t *terms) remove(class *cluster.PodClass) {
+	if !class.HasAffinity() {
+		return
+	}
+	users := t.known[class.Affinities]
+	if users.pods--; users.pods > 0 {
+		return
+	}
+	if t.unused++; t.unused > fewUnused+len(t.known)/2 {
+		t.dropUnused()
+	}
+}
+
+func (t *terms) dropUnused() {
+	t.version++
+	gone := func(users *termUsers) bool { return users.pods == 0 }
+	for _, users := range t.known {
+		if gone(users) {
+			for _, list := range users.lists {
+				list.version = t.version
+			}
+		}
+	}
+	t.others.users = slices.DeleteFunc(t.others.users, gone)
+	maps.DeleteFunc(t.byLabel, func(_ label, list *termList) bool {
+		list.users = slices.DeleteFunc(list.users, gone)
+		return len(list.users) == 0
+	})
+	maps.DeleteFunc(t.known, func(_ [2]uint64, users *termUsers) bool { return gone(users) })
+	t.unused = 0
+}
+
+// versionFor is another one whenever there may be other terms than before that mean pods with these labels.
+func (t *terms) versionFor(own labels.Set) int {
+	version := t.others.version
+	for key, value := range own {
+		if list := t.byLabel[label{key, value}]; list != nil {
+			version = max(version, list.version)
+		}
+	}
+	return version
+}
+
+// about lists the users of the terms that may mean pods with these labels.
+func (t *terms) about(own labels.Set) []*termUsers {
+	found := slices.Clone(t.others.users)
+	for key, value := range own {
+		if list := t.byLabel[label{key, value}]; list != nil {
+			for _, users := range list.users {
+				if len(users.lists) == 1 || !slices.Contains(found, users) {
+					found = append(found, users)
+				}
+			}
+		}
+	}
+	return found
+}
+
+// said is what the terms of others say of a waiting pod.
+type said struct {
+	repelling, voting []string // topology keys by which one of them may repel it, or vote for its node; sorted
+	lines             []string // all of it
+}
+
+// of asks all terms about the waiting pod. Keys that no node has are left out.
+func (t *terms) of(a *plugins.Affinities, own labels.Set, hardWeight int32, keys *labelKeys) (s said) {
+	for _, users := range t.about(own) {
+		repelled := slices.DeleteFunc(a.RepelledBy(users.class), func(key string) bool { return !keys.has(key) })
+		votes := slices.DeleteFunc(a.VotesOf(users.class, hardWeight), func(v plugins.Vote) bool { return !keys.has(v.Key) })
+		if len(repelled)+len(votes) == 0 {
+			continue
+		}
+		s.repelling = append(s.repelling, repelled...)
+		for _, v := range votes {
+			s.voting = append(s.voting, v.Key)
+		}
+		s.lines = append(s.lines, fmt.Sprintln(users.class.Affinities, repelled, votes))
+	}
+	slices.Sort(s.lines)
+	s.repelling, s.voting = sortedOnce(s.repelling), sortedOnce(s.voting)
+	return s
+}
+
+func sortedOnce(keys []string) []string {
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// describe writes it down: the same for terms that went and came again.
+func (s *said) describe(w io.Writer) { io.WriteString(w, strings.Join(s.lines, "")) }

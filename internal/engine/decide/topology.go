@@ -1,0 +1,141 @@
+package decide
+
+import (
+	"maps"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// topology divides the nodes by the value of one label into domains, which are small integers. It is shared by all rankings.
+type topology struct {
+	key     string
+	perNode bool // every node with a host name is a domain of its own, whatever its host name
+
+	domain []int32 // by node; none where the node has no such label or does not exist
+	values map[string]int32
+	names  []string // the values, by domain
+	vacant []int32  // domains that lost their last node, for the next values: whoever counts by domain counts anew when nodes change
+	// The nodes of a domain are a chain: first by domain, next by node.
+	first, next []int32
+}
+
+const none = int32(-1)
+
+func newTopology(c *cluster.Cluster, key string, perNode bool) *topology {
+	t := &topology{key: key, perNode: perNode, values: map[string]int32{}}
+	for i := range c.Nodes {
+		t.update(c, int32(i))
+	}
+	return t
+}
+
+// domains returns how many domains there are, those included that are vacant.
+func (t *topology) domains() int {
+	if t.perNode {
+		return len(t.domain)
+	}
+	return len(t.first)
+}
+
+// update reads the node's label anew.
+func (t *topology) update(c *cluster.Cluster, node int32) {
+	for int(node) >= len(t.domain) {
+		t.domain, t.next = append(t.domain, none), append(t.next, none)
+	}
+	now := t.read(c.Nodes[node], node)
+	if before := t.domain[node]; before != now {
+		t.unlink(node, before)
+		t.link(node, now)
+	}
+}
+
+func (t *topology) read(n *cluster.Node, node int32) int32 {
+	if n == nil {
+		return none
+	}
+	if t.perNode {
+		if n.HasHostname {
+			return node
+		}
+		return none
+	}
+	value, ok := n.Lookup(t.key)
+	if !ok {
+		return none
+	}
+	domain, known := t.values[value]
+	if known {
+		return domain
+	}
+	if last := len(t.vacant) - 1; last >= 0 {
+		domain, t.vacant = t.vacant[last], t.vacant[:last]
+		t.names[domain] = value
+	} else {
+		domain = int32(len(t.first))
+		t.first, t.names = append(t.first, none), append(t.names, value)
+	}
+	t.values[value] = domain
+	return domain
+}
+
+func (t *topology) link(node, domain int32) {
+	t.domain[node] = domain
+	if domain != none && !t.perNode {
+		t.next[node], t.first[domain] = t.first[domain], node
+	}
+}
+
+func (t *topology) unlink(node, domain int32) {
+	t.domain[node] = none
+	if domain == none || t.perNode {
+		return
+	}
+	if t.first[domain] == node {
+		if t.first[domain] = t.next[node]; t.first[domain] == none {
+			delete(t.values, t.names[domain])
+			t.names[domain] = ""
+			t.vacant = append(t.vacant, domain)
+		}
+		return
+	}
+	for before := t.first[domain]; before != none; before = t.next[before] {
+		if t.next[before] == node {
+			t.next[before] = t.next[node]
+			return
+		}
+	}
+}
+
+// each calls f for every node of the domain.
+func (t *topology) each(domain int32, f func(node int32)) {
+	if t.perNode {
+		f(domain)
+		return
+	}
+	for node := t.first[domain]; node != none; node = t.next[node] {
+		f(node)
+	}
+}
+
+// dropTopologies forgets those that no ranking counts by any more, the given one included.
+func (d *Decider) dropTopologies(r *ranking) {
+	const few = 8 // not worth the trouble
+	if len(d.topologies) <= few {
+		return
+	}
+	used := map[*topology]bool{}
+	for _, t := range r.tallies {
+		used[t.topology] = true
+	}
+	for _, other := range d.rankings {
+		for _, t := range other.tallies {
+			used[t.topology] = true
+		}
+	}
+	for _, base := range d.bases.rankings {
+		for _, t := range base.tallies {
+			used[t.topology] = true
+		}
+	}
+	maps.DeleteFunc(d.topologies, func(_ topologyKey, t *topology) bool { return !used[t] })
+}

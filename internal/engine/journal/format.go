@@ -1,0 +1,297 @@
+package journal
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+)
+
+// magic begins every journal. Its number grows when older builds cannot read what newer ones write.
+const magic = "berth-journal 1\n"
+
+// longest bounds a record: the API server takes no object of more than 3 MiB.
+const longest = 16 << 20
+
+// Header is what the core was made of.
+type Header struct {
+	Build string    `json:"build"` // of Berth
+	Began time.Time `json:"began"`
+	Seed  uint64    `json:"seed"`
+	// Configuration is the KubeSchedulerConfiguration in effect, and the fields below what flags added to it.
+	Configuration      string        `json:"configuration"`
+	CompareTolerations bool          `json:"compareTolerations,omitempty"`
+	KeepBudgets        []string      `json:"keepBudgets,omitempty"`
+	FirstBackoff       time.Duration `json:"firstBackoff,omitempty"`
+	LastBackoff        time.Duration `json:"lastBackoff,omitempty"`
+	MaxWait            time.Duration `json:"maxWait,omitempty"`
+	Shadow             bool          `json:"shadow,omitempty"`
+	// Outside: out-of-tree plugins or extenders take part, whose answers are not written down.
+	Outside bool `json:"outside,omitempty"`
+}
+
+// Record is an event and what followed from it.
+type Record struct {
+	At      time.Time
+	Event   cycle.Event
+	Actions string // one a line
+}
+
+// Types of records.
+const (
+	typeFollows        = 'F'
+	typeListing        = 'L'
+	typeListed         = 'l'
+	typeSeen           = 'S'
+	typeGone           = 'G'
+	typeRead           = 'R'
+	typeLed            = 'A'
+	typeConfigured     = 'C'
+	typeTick           = 'T'
+	typeActivate       = 'W'
+	typePermitAllowed  = 'P'
+	typePermitRejected = 'p'
+	typeClaimMade      = 'M'
+	typeAnswered       = 'a'
+)
+
+// object is what API types can do: write and read themselves as protobuf.
+type object interface {
+	metav1.Object
+	Marshal() ([]byte, error)
+	Unmarshal([]byte) error
+}
+
+// made makes an empty object of a kind.
+var made = map[cycle.Kind]func() object{
+	cycle.Nodes:                  func() object { return &v1.Node{} },
+	cycle.Pods:                   func() object { return &v1.Pod{} },
+	cycle.Namespaces:             func() object { return &v1.Namespace{} },
+	cycle.Services:               func() object { return &v1.Service{} },
+	cycle.ReplicationControllers: func() object { return &v1.ReplicationController{} },
+	cycle.ReplicaSets:            func() object { return &appsv1.ReplicaSet{} },
+	cycle.StatefulSets:           func() object { return &appsv1.StatefulSet{} },
+	cycle.DisruptionBudgets:      func() object { return &policyv1.PodDisruptionBudget{} },
+	cycle.Volumes:                func() object { return &v1.PersistentVolume{} },
+	cycle.Claims:                 func() object { return &v1.PersistentVolumeClaim{} },
+	cycle.StorageClasses:         func() object { return &storagev1.StorageClass{} },
+	cycle.CSINodes:               func() object { return &storagev1.CSINode{} },
+	cycle.CSIDrivers:             func() object { return &storagev1.CSIDriver{} },
+	cycle.CSICapacities:          func() object { return &storagev1.CSIStorageCapacity{} },
+	cycle.VolumeAttachments:      func() object { return &storagev1.VolumeAttachment{} },
+	cycle.ResourceSlices:         func() object { return &resourcev1.ResourceSlice{} },
+	cycle.ResourceClaims:         func() object { return &resourcev1.ResourceClaim{} },
+	cycle.DeviceClasses:          func() object { return &resourcev1.DeviceClass{} },
+}
+
+// encode appends an event to b: its type and what it says.
+func encode(b []byte, e cycle.Event) ([]byte, error) {
+	switch e := e.(type) {
+	case cycle.Tick:
+		return append(b, typeTick), nil
+	case cycle.Led:
+		return append(b, typeLed), nil
+	case cycle.Listing:
+		return appendText(append(b, typeListing), string(e.Kind)), nil
+	case cycle.Listed:
+		return appendText(append(b, typeListed), string(e.Kind)), nil
+	case cycle.Seen:
+		return appendObject(append(b, typeSeen), e.Kind, e.Object)
+	case cycle.Gone:
+		return appendObject(append(b, typeGone), e.Kind, e.Object)
+	case cycle.Read:
+		return appendObject(append(b, typeRead), cycle.Pods, e.Pod)
+	case cycle.Answered:
+		b = binary.AppendUvarint(append(b, typeAnswered), uint64(e.Ticket))
+		if e.Outcome.Fault == nil && !e.Outcome.Withdrawn && e.Outcome.Work == nil && e.Outcome.Claims == nil && e.Outcome.Written == nil {
+			return appendText(b, ""), nil
+		}
+		return appendJSON(b, e.Outcome)
+	case cycle.Follows:
+		return appendJSON(append(b, typeFollows), e)
+	case cycle.Configured:
+		return appendText(append(b, typeConfigured), string(e.Source)), nil
+	case cycle.Activate:
+		return appendJSON(append(b, typeActivate), e)
+	case cycle.PermitAllowed:
+		return appendJSON(append(b, typePermitAllowed), e)
+	case cycle.PermitRejected:
+		return appendJSON(append(b, typePermitRejected), e)
+	case cycle.ClaimMade:
+		return appendJSON(append(b, typeClaimMade), e)
+	}
+	return nil, fmt.Errorf("%T cannot be written down", e)
+}
+
+func appendText(b []byte, text string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
+}
+
+func appendJSON(b []byte, v any) ([]byte, error) {
+	text, err := json.Marshal(v)
+	return appendText(b, string(text)), err
+}
+
+func appendObject(b []byte, kind cycle.Kind, o metav1.Object) ([]byte, error) {
+	full, ok := o.(object)
+	if !ok {
+		return nil, fmt.Errorf("%T cannot be written down", o)
+	}
+	bytes, err := stripped(full).Marshal()
+	return appendText(appendText(b, string(kind)), string(bytes)), err
+}
+
+// decoder reads what encode wrote. The first fault stays.
+type decoder struct {
+	rest []byte
+	err  error
+}
+
+var errShort = errors.New("a record is shorter than what it says")
+
+func (d *decoder) uvarint() uint64 {
+	n, size := binary.Uvarint(d.rest)
+	if size <= 0 {
+		d.err, d.rest = errShort, nil
+		return 0
+	}
+	d.rest = d.rest[size:]
+	return n
+}
+
+func (d *decoder) text() string {
+	n := d.uvarint()
+	if n > uint64(len(d.rest)) {
+		d.err, d.rest = errShort, nil
+		return ""
+	}
+	text := string(d.rest[:n])
+	d.rest = d.rest[n:]
+	return text
+}
+
+func (d *decoder) json(into any) {
+	if text := d.text(); d.err == nil {
+		d.err = json.Unmarshal([]byte(text), into)
+	}
+}
+
+func (d *decoder) object() (cycle.Kind, object) {
+	kind, bytes := cycle.Kind(d.text()), d.text()
+	make := made[kind]
+	switch {
+	case d.err != nil:
+	case make == nil:
+		d.err = fmt.Errorf("unknown kind %q", kind)
+	default:
+		o := make()
+		d.err = o.Unmarshal([]byte(bytes))
+		return kind, o
+	}
+	return kind, nil
+}
+
+// event reads an event.
+func (d *decoder) event() cycle.Event {
+	if len(d.rest) == 0 {
+		d.err = errShort
+		return nil
+	}
+	kind := d.rest[0]
+	d.rest = d.rest[1:]
+	switch kind {
+	case typeTick:
+		return cycle.Tick{}
+	case typeLed:
+		return cycle.Led{}
+	case typeListing:
+		return cycle.Listing{Kind: d.kind()}
+	case typeListed:
+		return cycle.Listed{Kind: d.kind()}
+	case typeSeen:
+		of, o := d.object()
+		return cycle.Seen{Kind: of, Object: o}
+	case typeGone:
+		of, o := d.object()
+		return cycle.Gone{Kind: of, Object: o}
+	case typeRead:
+		_, o := d.object()
+		pod, _ := o.(*v1.Pod)
+		return cycle.Read{Pod: pod}
+	case typeAnswered:
+		e := cycle.Answered{Ticket: cycle.Ticket(d.uvarint())}
+		if text := d.text(); text != "" && d.err == nil {
+			d.err = json.Unmarshal([]byte(text), &e.Outcome)
+		}
+		return e
+	case typeConfigured:
+		e := cycle.Configured{}
+		if text := d.text(); text != "" {
+			e.Source = []byte(text)
+		}
+		return e
+	}
+	return d.rare(kind)
+}
+
+func (d *decoder) rare(kind byte) cycle.Event {
+	switch kind {
+	case typeFollows:
+		var e cycle.Follows
+		d.json(&e)
+		return e
+	case typeActivate:
+		var e cycle.Activate
+		d.json(&e)
+		return e
+	case typePermitAllowed:
+		var e cycle.PermitAllowed
+		d.json(&e)
+		return e
+	case typePermitRejected:
+		var e cycle.PermitRejected
+		d.json(&e)
+		return e
+	case typeClaimMade:
+		var e cycle.ClaimMade
+		d.json(&e)
+		return e
+	}
+	d.err = fmt.Errorf("unknown type of record %q", kind)
+	return nil
+}
+
+func (d *decoder) kind() cycle.Kind {
+	kind := cycle.Kind(d.text())
+	if d.err == nil && made[kind] == nil {
+		d.err = fmt.Errorf("unknown kind %q", kind)
+	}
+	return kind
+}
+
+// table is that of the checksums.
+var table = crc32.MakeTable(crc32.Castagnoli)
+
+// writeFrame writes one record.
+func writeFrame(w io.Writer, payload []byte) (n int, err error) {
+	var head [binary.MaxVarintLen64 + 4]byte
+	size := binary.PutUvarint(head[:], uint64(len(payload)))
+	binary.LittleEndian.PutUint32(head[size:], crc32.Checksum(payload, table))
+	if _, err := w.Write(head[:size+4]); err != nil {
+		return 0, err
+	}
+	_, err = w.Write(payload)
+	return size + 4 + len(payload), err
+}

@@ -1,0 +1,214 @@
+package plugins
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// Affinities is how a waiting pod and pods that have their place see each other. Its methods answer for a class of the latter,
+// whatever node they are on, and are all that pod affinity decides; [InterPodAffinity] only counts the answers by domain.
+// Domains are pairs of a topology key and a node's value of it: a node without the key is in none.
+//
+// Answers hold as long as the labels of the namespaces are the same.
+type Affinities struct {
+	own       *cluster.PodClass
+	namespace labels.Set // labels of the waiting pod's namespace
+
+	// The waiting pod's terms, with the namespaces in them that their selectors select.
+	required, requiredAnti   []cluster.Term
+	preferred, preferredAnti []cluster.WeightedTerm
+}
+
+// NewAffinities prepares the answers for pods of a class that wait.
+func NewAffinities(c *cluster.Cluster, own *cluster.PodClass) *Affinities {
+	return &Affinities{
+		own: own, namespace: c.NamespaceLabels(own.Namespace),
+		required: resolved(c, own.RequiredAffinity), requiredAnti: resolved(c, own.RequiredAntiAffinity),
+		preferred: resolvedWeighted(c, own.PreferredAffinity), preferredAnti: resolvedWeighted(c, own.PreferredAntiAffinity),
+	}
+}
+
+func resolved(c *cluster.Cluster, terms []cluster.Term) []cluster.Term {
+	out := make([]cluster.Term, len(terms))
+	for i := range terms {
+		out[i] = resolve(c, terms[i])
+	}
+	return out
+}
+
+func resolvedWeighted(c *cluster.Cluster, terms []cluster.WeightedTerm) []cluster.WeightedTerm {
+	out := make([]cluster.WeightedTerm, len(terms))
+	for i := range terms {
+		out[i] = cluster.WeightedTerm{Term: resolve(c, terms[i].Term), Weight: terms[i].Weight}
+	}
+	return out
+}
+
+// resolve puts the names of the namespaces that a term's selector selects into the term.
+//
+// The selector stays, as it does upstream, and is held against no labels afterwards (see means): a selector that is content with
+// no labels, such as `team NotIn [a]`, so means every namespace to the waiting pod, those of team a included. The terms of pods
+// that have their place do not do that.
+func resolve(c *cluster.Cluster, t cluster.Term) cluster.Term {
+	requirements, selects := t.NamespaceSelector.Requirements()
+	if !selects || len(requirements) == 0 { // none or all, which needs no names
+		return t
+	}
+	t.Namespaces = t.Namespaces.Clone()
+	for _, namespace := range c.Namespaces.All() {
+		if t.NamespaceSelector.Matches(labels.Set(namespace.Labels)) {
+			t.Namespaces.Insert(namespace.Name)
+		}
+	}
+	return t
+}
+
+// means tells whether a term of the waiting pod means pods of the class.
+func means(t *cluster.Term, class *cluster.PodClass) bool { return t.Matches(class, nil) }
+
+// Required returns the topology keys of the waiting pod's required affinity, by term; nodes must have them all. None: it has no
+// required affinity.
+func (a *Affinities) Required() []string { return topologyKeys(a.required) }
+
+func topologyKeys(terms []cluster.Term) []string {
+	keys := make([]string, len(terms))
+	for i := range terms {
+		keys[i] = terms[i].TopologyKey
+	}
+	return keys
+}
+
+// Attracts tells whether pods of the class are what the waiting pod's required affinity asks for: all terms must mean the one
+// pod. It then attracts to its domain of every key.
+func (a *Affinities) Attracts(class *cluster.PodClass) bool {
+	for i := range a.required {
+		if !means(&a.required[i], class) {
+			return false
+		}
+	}
+	return len(a.required) > 0
+}
+
+// AttractsItself tells whether the waiting pod is what it asks for. Such a pod may go anywhere with the keys while nobody in the
+// cluster attracts it: it is the first of its kind.
+func (a *Affinities) AttractsItself() bool { return a.Attracts(a.own) }
+
+// RequiresAnti tells whether the waiting pod has required anti-affinity.
+func (a *Affinities) RequiresAnti() bool { return len(a.requiredAnti) > 0 }
+
+// Repels returns the keys by which the waiting pod must not share a domain with pods of the class.
+func (a *Affinities) Repels(class *cluster.PodClass) (keys []string) {
+	for i := range a.requiredAnti {
+		if means(&a.requiredAnti[i], class) {
+			keys = append(keys, a.requiredAnti[i].TopologyKey)
+		}
+	}
+	return keys
+}
+
+// RepelledBy returns the keys by which pods of the class must not share a domain with the waiting pod.
+func (a *Affinities) RepelledBy(class *cluster.PodClass) (keys []string) {
+	for i := range class.RequiredAntiAffinity {
+		if class.RequiredAntiAffinity[i].Matches(a.own, a.namespace) {
+			keys = append(keys, class.RequiredAntiAffinity[i].TopologyKey)
+		}
+	}
+	return keys
+}
+
+// Prefers tells whether the waiting pod has preferences of its own. If not, only pods with affinity vote.
+func (a *Affinities) Prefers() bool { return len(a.preferred)+len(a.preferredAnti) > 0 }
+
+// Vote is what one pod that has its place adds to the score of all nodes in its domain of the key.
+type Vote struct {
+	Key    string
+	Weight int64
+}
+
+// Votes returns the votes of pods of a class, for the preferences of both sides. hardWeight is what a required affinity of the
+// class counts; 0 for nothing. A key may be in it more than once.
+func (a *Affinities) Votes(class *cluster.PodClass, hardWeight int32) (votes []Vote) {
+	for i := range a.preferred {
+		if t := &a.preferred[i]; means(&t.Term, class) {
+			votes = append(votes, Vote{t.TopologyKey, int64(t.Weight)})
+		}
+	}
+	for i := range a.preferredAnti {
+		if t := &a.preferredAnti[i]; means(&t.Term, class) {
+			votes = append(votes, Vote{t.TopologyKey, -int64(t.Weight)})
+		}
+	}
+	return append(votes, a.VotesOf(class, hardWeight)...)
+}
+
+// VotesOf are those of the votes that are for the preferences of the class.
+func (a *Affinities) VotesOf(class *cluster.PodClass, hardWeight int32) (votes []Vote) {
+	if hardWeight > 0 {
+		for i := range class.RequiredAffinity {
+			if t := &class.RequiredAffinity[i]; t.Matches(a.own, a.namespace) {
+				votes = append(votes, Vote{t.TopologyKey, int64(hardWeight)})
+			}
+		}
+	}
+	for i := range class.PreferredAffinity {
+		if t := &class.PreferredAffinity[i]; t.Matches(a.own, a.namespace) {
+			votes = append(votes, Vote{t.TopologyKey, int64(t.Weight)})
+		}
+	}
+	for i := range class.PreferredAntiAffinity {
+		if t := &class.PreferredAntiAffinity[i]; t.Matches(a.own, a.namespace) {
+			votes = append(votes, Vote{t.TopologyKey, -int64(t.Weight)})
+		}
+	}
+	return votes
+}
+
+// AffinityNormalized brings a score to 0..MaxScore, by the lowest and the highest of all feasible nodes.
+func AffinityNormalized(score, lowest, highest int64) int64 {
+	if highest <= lowest {
+		return 0
+	}
+	return int64(float64(MaxScore) * (float64(score-lowest) / float64(highest-lowest)))
+}
+
+// termsError says in upstream's words which of a pod's affinity terms cannot be read.
+func termsError(a *v1.Affinity) error {
+	var required, requiredAnti []v1.PodAffinityTerm
+	var preferred, preferredAnti []v1.WeightedPodAffinityTerm
+	if a.PodAffinity != nil {
+		required, preferred = a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+	}
+	if a.PodAntiAffinity != nil {
+		requiredAnti, preferredAnti = a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+	}
+	var errs []error
+	add := func(list string, terms []v1.PodAffinityTerm) {
+		for i := range terms {
+			for _, selector := range []*metav1.LabelSelector{terms[i].LabelSelector, terms[i].NamespaceSelector} {
+				if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
+					errs = append(errs, fmt.Errorf("%s: %w", list, err))
+					return
+				}
+			}
+		}
+	}
+	add("requiredAffinityTerms", required)
+	add("requiredAntiAffinityTerms", requiredAnti)
+	add("preferredAffinityTerms", unweighted(preferred))
+	add("preferredAntiAffinityTerms", unweighted(preferredAnti))
+	return utilerrors.NewAggregate(errs)
+}
+
+func unweighted(terms []v1.WeightedPodAffinityTerm) []v1.PodAffinityTerm {
+	out := make([]v1.PodAffinityTerm, len(terms))
+	for i := range terms {
+		out[i] = terms[i].PodAffinityTerm
+	}
+	return out
+}

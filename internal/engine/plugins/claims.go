@@ -1,0 +1,70 @@
+package plugins
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/storage/ephemeral"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// What the volume plugins share: how a pod's volumes lead to claims, and claims to volumes.
+
+// Annotations on claims.
+const (
+	annBindCompleted     = "pv.kubernetes.io/bind-completed"
+	annBoundByController = "pv.kubernetes.io/bound-by-controller"
+	annSelectedNode      = "volume.kubernetes.io/selected-node"
+)
+
+// claimOf returns the name of the claim behind a pod's volume; ok is false if there is none. The claim of an ephemeral volume is
+// made for the one pod, with a name made of both.
+func claimOf(p *cluster.Pod, v *v1.Volume) (name string, isEphemeral, ok bool) {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName, false, true
+	case v.Ephemeral != nil:
+		return ephemeral.VolumeClaimName(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name}}, v), true, true
+	}
+	return "", false, false
+}
+
+// madeFor says if a claim by the name of an ephemeral volume's is not that pod's.
+func madeFor(p *cluster.Pod, claim *v1.PersistentVolumeClaim) error {
+	return ephemeral.VolumeIsForPod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace(), Name: p.Name, UID: p.UID}}, claim)
+}
+
+// claimClass returns the name of a claim's storage class, or "".
+func claimClass(claim *v1.PersistentVolumeClaim) string {
+	if class, ok := claim.Annotations[v1.BetaStorageClassAnnotation]; ok {
+		return class
+	}
+	if claim.Spec.StorageClassName != nil {
+		return *claim.Spec.StorageClassName
+	}
+	return ""
+}
+
+// volumeClass returns the name of a volume's storage class, or "".
+func volumeClass(volume *v1.PersistentVolume) string {
+	if class, ok := volume.Annotations[v1.BetaStorageClassAnnotation]; ok {
+		return class
+	}
+	return volume.Spec.StorageClassName
+}
+
+// fullyBound tells whether a claim and its volume are bound to each other, and both sides know.
+func fullyBound(claim *v1.PersistentVolumeClaim) bool {
+	return claim.Spec.VolumeName != "" && metav1.HasAnnotation(claim.ObjectMeta, annBindCompleted)
+}
+
+// In the words of the API server.
+func claimNotFound(name string) string {
+	return fmt.Sprintf("persistentvolumeclaim %q not found", name)
+}
+func volumeNotFound(name string) string { return fmt.Sprintf("persistentvolume %q not found", name) }
+func storageClassNotFound(name string) string {
+	return fmt.Sprintf("storageclass.storage.k8s.io %q not found", name)
+}

@@ -1,0 +1,13 @@
+package plugins
+
+import "github.com/berth-k8s/berth/internal/engine/queue"
+
+// DefaultPreemption keeps a pod out of the queue until its victims were told to leave. The scheduler does this itself and wakes the
+// pod then: no other event helps.
+type DefaultPreemption struct{}
+
+// Name returns the plugin's name.
+func (DefaultPreemption) Name() string { return "DefaultPreemption" }
+
+// Interests implements Requeuer.
+func (DefaultPreemption) Interests(Setting) []queue.Interest { return nil }

@@ -1,0 +1,364 @@
+package plugins
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// deviceIndex is what slices and claims say of devices: who offers them, and which are taken. It follows the tables of its cluster
+// change by change, and keeps for every node when its devices changed last, so that what was found out about the others stays
+// true. It changes only when it is asked to follow, never while nodes are judged.
+type deviceIndex struct {
+	c *cluster.Cluster
+	// claims and slices are the versions that the index is up to date with; now counts the changes that it took in.
+	claims, slices, now uint64
+
+	sliceOf map[string]*resourcev1.ResourceSlice
+	pools   map[poolID]*devicePool
+	// sharedPools counts pools with slices that are not of one node alone; such a slice or device changed last at sharedAt.
+	sharedPools int
+	sharedAt    uint64
+
+	// mutex is of nodes and contents: those without devices are added while they are judged, and what they are alike in is found out.
+	mutex    sync.Mutex
+	nodes    map[string]*nodeDevices
+	contents map[string]*deviceContent
+
+	// held is what each claim's allocation is counted with. holders counts the claims that have a device as a whole, shares are what
+	// claims have of one; taken says the same to the allocator.
+	held    map[cluster.Name]*resourcev1.AllocationResult
+	holders map[structured.DeviceID]int
+	shares  map[structured.DeviceID]map[structured.SharedDeviceID]*resourcev1.DeviceRequestAllocationResult
+	taken   structured.AllocatedState
+	// extended are the claims for pods' extended resources, by the pod; owners has the pods.
+	extended map[types.UID]map[cluster.Name]bool
+	owners   map[cluster.Name]types.UID
+}
+
+type poolID struct{ driver, name string }
+
+// devicePool is a pool of devices.
+type devicePool struct {
+	slices map[string]*resourcev1.ResourceSlice
+	// nodes are those that have a slice of the pool of their own; shared tells that there are slices for more than one.
+	nodes  map[string]bool
+	shared bool
+}
+
+// nodeDevices are the devices of one node alone.
+type nodeDevices struct {
+	pools   map[poolID]*devicePool
+	slices  []*resourcev1.ResourceSlice // of all its pools, by name; nil until needed
+	content *nodeContent                // of these; nil until needed
+	changed uint64                      // when they, or who has them, changed last
+}
+
+// follow brings the index up to date.
+func (x *deviceIndex) follow(c *cluster.Cluster) {
+	if x.c != c || len(x.nodes) > 2*len(c.Nodes)+len(x.sliceOf) { // nodes that are no more
+		*x = deviceIndex{
+			c: c, now: x.now + 1, claims: c.ResourceClaims.Version - 1, slices: c.ResourceSlices.Version - 1,
+			sliceOf: map[string]*resourcev1.ResourceSlice{}, pools: map[poolID]*devicePool{}, nodes: map[string]*nodeDevices{},
+			contents: map[string]*deviceContent{},
+			held:     map[cluster.Name]*resourcev1.AllocationResult{}, holders: map[structured.DeviceID]int{},
+			shares: map[structured.DeviceID]map[structured.SharedDeviceID]*resourcev1.DeviceRequestAllocationResult{},
+			taken: structured.AllocatedState{
+				AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+				AggregatedCapacity: structured.NewConsumedCapacityCollection(),
+			},
+			extended: map[types.UID]map[cluster.Name]bool{}, owners: map[cluster.Name]types.UID{},
+		}
+		x.sharedAt = x.now
+		x.readSlices(nil)
+		for claim := range c.ResourceClaims.Each {
+			x.readClaim(cluster.Name{Namespace: claim.Namespace, Name: claim.Name})
+		}
+		x.claims, x.slices = c.ResourceClaims.Version, c.ResourceSlices.Version
+		c.ResourceClaims.Since(x.claims)
+		c.ResourceSlices.Since(x.slices)
+		return
+	}
+	if x.slices != c.ResourceSlices.Version {
+		names, known := c.ResourceSlices.Since(x.slices)
+		if !known {
+			names = nil
+		}
+		x.slices = c.ResourceSlices.Version
+		x.readSlices(names)
+	}
+	if x.claims != c.ResourceClaims.Version {
+		x.followClaims()
+	}
+}
+
+func (x *deviceIndex) followClaims() {
+	names, known := x.c.ResourceClaims.Since(x.claims)
+	x.claims = x.c.ResourceClaims.Version
+	for _, name := range names {
+		x.readClaim(name)
+	}
+	if known {
+		return
+	}
+	for name := range x.held {
+		x.readClaim(name)
+	}
+	for name := range x.owners {
+		x.readClaim(name)
+	}
+	for claim := range x.c.ResourceClaims.Each {
+		x.readClaim(cluster.Name{Namespace: claim.Namespace, Name: claim.Name})
+	}
+}
+
+// readSlices takes in slices of these names as they are now; nil stands for all. Pools that gain or lose one are put together anew.
+func (x *deviceIndex) readSlices(names []cluster.Name) {
+	dirty := map[poolID]bool{}
+	if names == nil {
+		for name := range x.sliceOf {
+			x.readSlice(name, dirty)
+		}
+		for slice := range x.c.ResourceSlices.Each {
+			x.readSlice(slice.Name, dirty)
+		}
+	}
+	for _, name := range names {
+		x.readSlice(name.Name, dirty)
+	}
+	for id := range dirty {
+		x.rebuild(id)
+	}
+}
+
+func (x *deviceIndex) readSlice(name string, dirty map[poolID]bool) {
+	before := x.sliceOf[name]
+	now, exists := x.c.ResourceSlices.Get("", name)
+	if exists && before == now {
+		return
+	}
+	if before != nil {
+		id := poolOf(before)
+		delete(x.pools[id].slices, name)
+		delete(x.sliceOf, name)
+		dirty[id] = true
+	}
+	if exists {
+		id := poolOf(now)
+		if x.pools[id] == nil {
+			x.pools[id] = &devicePool{slices: map[string]*resourcev1.ResourceSlice{}}
+		}
+		x.pools[id].slices[name] = now
+		x.sliceOf[name] = now
+		dirty[id] = true
+	}
+}
+
+func poolOf(slice *resourcev1.ResourceSlice) poolID {
+	return poolID{slice.Spec.Driver, slice.Spec.Pool.Name}
+}
+
+// rebuild works out anew whose devices a pool has.
+func (x *deviceIndex) rebuild(id poolID) {
+	pool := x.pools[id]
+	x.touch(pool)
+	for node := range pool.nodes {
+		delete(x.node(node).pools, id)
+		x.node(node).slices, x.node(node).content = nil, nil
+	}
+	if pool.shared {
+		x.sharedPools--
+	}
+	pool.nodes, pool.shared = map[string]bool{}, false
+	for _, slice := range pool.slices {
+		if isLocal(slice) {
+			pool.nodes[*slice.Spec.NodeName] = true
+		} else {
+			pool.shared = true
+		}
+	}
+	if pool.shared {
+		x.sharedPools++
+	}
+	for node := range pool.nodes {
+		of := x.node(node)
+		if of.pools == nil {
+			of.pools = map[poolID]*devicePool{}
+		}
+		of.pools[id], of.slices, of.content = pool, nil, nil
+	}
+	x.touch(pool)
+	if len(pool.slices) == 0 {
+		delete(x.pools, id)
+	}
+}
+
+// isLocal tells whether the slice's devices are of one node alone.
+func isLocal(slice *resourcev1.ResourceSlice) bool {
+	return slice.Spec.NodeName != nil && *slice.Spec.NodeName != "" && len(slice.Spec.SharedCounters) == 0
+}
+
+// isTaken tells whether a claim has the device, or a share of it.
+func (x *deviceIndex) isTaken(device structured.DeviceID) bool {
+	return x.holders[device] > 0 || len(x.shares[device]) > 0
+}
+
+// touch notes that the pool's devices, or who has them, changed.
+func (x *deviceIndex) touch(pool *devicePool) {
+	x.now++
+	for node := range pool.nodes {
+		x.node(node).changed = x.now
+	}
+	if pool.shared {
+		x.sharedAt = x.now
+	}
+}
+
+// node returns what is known of a node's own devices.
+func (x *deviceIndex) node(name string) *nodeDevices {
+	x.mutex.Lock()
+	defer x.mutex.Unlock()
+	of := x.nodes[name]
+	if of == nil {
+		of = &nodeDevices{}
+		x.nodes[name] = of
+	}
+	return of
+}
+
+// slicesFor returns all slices of which the allocator must know to look at a node, when none is shared between nodes.
+func (x *deviceIndex) slicesFor(name string) []*resourcev1.ResourceSlice {
+	of := x.node(name)
+	x.mutex.Lock()
+	defer x.mutex.Unlock()
+	if of.slices == nil {
+		for _, pool := range of.pools {
+			for _, slice := range pool.slices {
+				of.slices = append(of.slices, slice)
+			}
+		}
+		slices.SortFunc(of.slices, func(a, b *resourcev1.ResourceSlice) int { return cmp.Compare(a.Name, b.Name) })
+	}
+	return of.slices
+}
+
+// readClaim counts the devices of a claim as it is now.
+func (x *deviceIndex) readClaim(name cluster.Name) {
+	var now *resourcev1.AllocationResult
+	claim, exists := x.c.ResourceClaims.Get(name.Namespace, name.Name)
+	if exists {
+		now = claim.Status.Allocation
+	}
+	x.readOwner(name, claim)
+	before := x.held[name]
+	if before != nil && now != nil && sameDevices(before, now) {
+		x.held[name] = now
+		return
+	}
+	delete(x.held, name)
+	if before != nil {
+		x.count(before, -1)
+	}
+	if now != nil {
+		x.held[name] = now
+		x.count(now, 1)
+	}
+}
+
+// count adds or takes away the devices of an allocation. One with admin access takes nothing from others.
+func (x *deviceIndex) count(allocation *resourcev1.AllocationResult, by int) {
+	for i := range allocation.Devices.Results {
+		result := &allocation.Devices.Results[i]
+		if pool := x.pools[poolID{result.Driver, result.Pool}]; pool != nil {
+			x.touch(pool)
+		}
+		if result.AdminAccess != nil && *result.AdminAccess {
+			continue
+		}
+		device := structured.MakeDeviceID(result.Driver, result.Pool, result.Device)
+		if result.ShareID != nil {
+			x.countShare(device, result, by)
+			continue
+		}
+		if x.holders[device] += by; x.holders[device] > 0 {
+			x.taken.AllocatedDevices.Insert(device)
+		} else {
+			delete(x.holders, device)
+			x.taken.AllocatedDevices.Delete(device)
+		}
+	}
+}
+
+func (x *deviceIndex) countShare(device structured.DeviceID, result *resourcev1.DeviceRequestAllocationResult, by int) {
+	share := structured.MakeSharedDeviceID(device, result.ShareID)
+	of := x.shares[device]
+	if by > 0 {
+		if of == nil {
+			of = map[structured.SharedDeviceID]*resourcev1.DeviceRequestAllocationResult{}
+			x.shares[device] = of
+		}
+		of[share] = result
+		x.taken.AllocatedSharedDeviceIDs.Insert(share)
+	} else {
+		delete(of, share)
+		x.taken.AllocatedSharedDeviceIDs.Delete(share)
+	}
+	delete(x.taken.AggregatedCapacity, device)
+	for _, other := range of {
+		if other.ConsumedCapacity != nil {
+			x.taken.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(device, other.ConsumedCapacity))
+		}
+	}
+	if len(of) == 0 {
+		delete(x.shares, device)
+	}
+}
+
+// sameDevices tells whether two allocations take the same from others.
+func sameDevices(a, b *resourcev1.AllocationResult) bool {
+	return a == b || slices.EqualFunc(a.Devices.Results, b.Devices.Results, func(a, b resourcev1.DeviceRequestAllocationResult) bool {
+		return a.Driver == b.Driver && a.Pool == b.Pool && a.Device == b.Device && ptr.Equal(a.ShareID, b.ShareID) &&
+			ptr.Equal(a.AdminAccess, b.AdminAccess) && apiequality.Semantic.DeepEqual(a.ConsumedCapacity, b.ConsumedCapacity)
+	})
+}
+
+// readOwner notes which pod's extended resources a claim is for; the claim is nil if it is gone.
+func (x *deviceIndex) readOwner(name cluster.Name, claim *resourcev1.ResourceClaim) {
+	if pod, known := x.owners[name]; known {
+		delete(x.owners, name)
+		if delete(x.extended[pod], name); len(x.extended[pod]) == 0 {
+			delete(x.extended, pod)
+		}
+	}
+	if claim == nil || claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] != "true" {
+		return
+	}
+	owner := metav1.GetControllerOfNoCopy(claim)
+	if owner == nil {
+		return
+	}
+	if x.extended[owner.UID] == nil {
+		x.extended[owner.UID] = map[cluster.Name]bool{}
+	}
+	x.extended[owner.UID][name], x.owners[name] = true, owner.UID
+}
+
+// extendedClaim returns the claim for the extended resources of a pod that is there already.
+func (x *deviceIndex) extendedClaim(namespace, pod string, uid types.UID) *resourcev1.ResourceClaim {
+	for name := range x.extended[uid] {
+		if claim, ok := x.c.ResourceClaims.Get(name.Namespace, name.Name); ok && name.Namespace == namespace && isExtendedClaimOf(claim, pod, uid) {
+			return claim
+		}
+	}
+	return nil
+}

@@ -1,0 +1,351 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// TestDevicesAreFollowed: whatever happened to slices, claims, classes and nodes, a plugin that has seen it all gives the answers of
+// one that looks for the first time.
+func TestDevicesAreFollowed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &deviceWorld{T: t, c: cluster.New()}
+		w.d, _ = NewDynamicResources(nil)
+		w.setClass()
+		for i := range 4 {
+			w.setNode(i)
+		}
+		for range rapid.IntRange(5, 25).Draw(t, "steps") {
+			w.step()
+			w.compare()
+		}
+	})
+}
+
+// deviceWorld is a small cluster to which anything happens.
+type deviceWorld struct {
+	*rapid.T
+	c     *cluster.Cluster
+	d     *DynamicResources
+	stock deviceStock
+	undo  []func()
+}
+
+func (w *deviceWorld) pick(what string, n int) int { return rapid.IntRange(0, n-1).Draw(w.T, what) }
+
+func (w *deviceWorld) chance(what string) bool { return w.pick(what, 2) == 0 }
+
+func (w *deviceWorld) step() {
+	switch w.pick("what", 10) {
+	case 0, 1:
+		w.setSlice()
+	case 2:
+		w.c.ResourceSlices.Delete("", fmt.Sprintf("slice-%d", w.pick("slice", 6)))
+	case 3:
+		w.setNode(w.pick("node", 4))
+	case 4:
+		w.setClass()
+	case 5:
+		w.c.ResourceClaims.Set(w.claim(fmt.Sprintf("claim-%d", w.pick("claim", 5))))
+	case 6:
+		w.c.ResourceClaims.Delete("default", fmt.Sprintf("claim-%d", w.pick("claim", 5)))
+	case 7: // a watch shows a claim as it is
+		if claim, ok := w.c.ResourceClaims.Get("default", fmt.Sprintf("claim-%d", w.pick("claim", 5))); ok {
+			w.c.ResourceClaims.Set(claim.DeepCopy())
+		}
+	case 8:
+		if n := len(w.undo); n > 0 {
+			w.undo[n-1]()
+			w.undo = w.undo[:n-1]
+		}
+	case 9:
+		w.c.ResourceClaims.Set(w.claim(fmt.Sprintf("claim-%d", w.pick("claim", 5))))
+		for range 1 + w.pick("others", 2)*5000 { // more than the tables remember
+			w.c.ResourceClaims.Set(&resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "busy"}})
+		}
+	}
+	p := w.pod()
+	for _, n := range w.c.SortedNodes() {
+		if judge := w.d.Filter(w.c, p); judge.Node == nil || judge.Node(n) != nil || w.chance("not there") {
+			continue
+		}
+		undo, err := w.d.Reserve(w.c, p, n)
+		if err != nil {
+			w.Fatal(err)
+		}
+		w.undo = append(w.undo, undo)
+		break
+	}
+}
+
+func (w *deviceWorld) setNode(i int) {
+	name := fmt.Sprintf("n%d", i)
+	w.c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+		v1.LabelHostname: name, "zone": fmt.Sprint(w.pick("zone", 2)),
+	}}})
+}
+
+func (w *deviceWorld) setClass() {
+	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}
+	class.Spec.ExtendedResourceName = new("example.com/gpu")
+	if w.chance("selective") {
+		class.Spec.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: `device.attributes["d"].i > 0`}}}
+	}
+	w.c.DeviceClasses.Set(class)
+}
+
+func (w *deviceWorld) setSlice() {
+	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("slice-%d", w.pick("slice", 6))}}
+	slice.Spec.Driver = "d"
+	slice.Spec.Pool = resourcev1.ResourcePool{
+		Name: fmt.Sprintf("pool-%d", w.pick("pool", 4)), ResourceSliceCount: 1 + int64(w.pick("count", 2)), Generation: int64(w.pick("generation", 2)),
+	}
+	switch w.pick("reach", 4+6*w.pick("mostly local", 2)) {
+	case 0:
+		slice.Spec.AllNodes = new(true)
+	case 1:
+		slice.Spec.NodeSelector = &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
+			{Key: "zone", Operator: v1.NodeSelectorOpIn, Values: []string{"0"}}}}}}
+	default:
+		slice.Spec.NodeName = new(fmt.Sprintf("n%d", w.pick("node", 4)))
+	}
+	prefix := slice.Name
+	if w.chance("alike") { // to those of other nodes
+		prefix = "device"
+	}
+	for i := range 1 + w.pick("devices", 3) {
+		device := resourcev1.Device{
+			Name:       fmt.Sprintf("%s-%d", prefix, i),
+			Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"i": {IntValue: new(int64(i))}},
+		}
+		if w.pick("divisible", 4) == 0 {
+			device.AllowMultipleAllocations = new(true)
+			device.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{"memory": {Value: resource.MustParse("4")}}
+		}
+		slice.Spec.Devices = append(slice.Spec.Devices, device)
+	}
+	w.c.ResourceSlices.Set(slice)
+}
+
+func (w *deviceWorld) claim(name string) *resourcev1.ResourceClaim {
+	claim := claimOfOne(name)
+	claim.UID = types.UID(name)
+	request := claim.Spec.Devices.Requests[0].Exactly
+	switch w.pick("kind of claim", 4) {
+	case 0:
+		request.Count = 2
+	case 1:
+		request.AllocationMode, request.Count = resourcev1.DeviceAllocationModeAll, 0
+	case 2:
+		request.AdminAccess = new(true)
+	}
+	return claim
+}
+
+func (w *deviceWorld) pod() *cluster.Pod {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: types.UID(fmt.Sprint(w.pick("pod", 1000)))}}
+	for i := range 1 + w.pick("claims", 2) {
+		name := fmt.Sprintf("claim-%d", w.pick("claim", 5))
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, v1.PodResourceClaim{Name: fmt.Sprint(i), ResourceClaimName: &name})
+	}
+	return w.c.Pending(pod)
+}
+
+// compare asks both about a few pods and all nodes.
+func (w *deviceWorld) compare() {
+	anew, _ := NewDynamicResources(nil)
+	anew.expressions = w.d.expressions
+	specs, wanted := resourceSpecs{{Name: "example.com/gpu", Weight: 1}}, []int64{1}
+	known, fresh := w.stock.counts(w.c, specs, wanted), new(deviceStock).counts(w.c, specs, wanted)
+	for _, n := range w.c.SortedNodes() {
+		if got, want := known.on(n, "example.com/gpu"), fresh.on(n, "example.com/gpu"); got != want {
+			w.Fatalf("node %s: counted %v, want %v", n.Name, got, want)
+		}
+	}
+	for range 3 {
+		p := w.pod()
+		a, b := w.d.attempt(w.c, p), anew.attempt(w.c, p)
+		if (a.err == nil) != (b.err == nil) || (a.rejection == nil) != (b.rejection == nil) {
+			w.Fatalf("got %v, %v; want %v, %v", a.err, a.rejection, b.err, b.rejection)
+		}
+		if a.err != nil || a.rejection != nil {
+			continue
+		}
+		for _, n := range w.c.SortedNodes() {
+			anew.last, anew.index, anew.shapes = nil, deviceIndex{}, deviceShapes{} // so that it has seen no other node
+			got, want := a.at(n), anew.attempt(w.c, p).at(n)
+			if told(got) != told(want) || !apiequality.Semantic.DeepEqual(unshared(got.results), unshared(want.results)) {
+				w.Fatalf("node %s: got %s %v\nwant %s %v", n.Name, told(got), got.results, told(want), want.results)
+			}
+		}
+	}
+}
+
+func told(o offer) string {
+	switch {
+	case o.rejection == nil:
+		return "ok"
+	case o.rejection.Err != nil:
+		return o.rejection.Err.Error()
+	}
+	return o.rejection.Reasons[0]
+}
+
+// unshared leaves out the random names of shares.
+func unshared(results []resourcev1.AllocationResult) []resourcev1.AllocationResult {
+	var list []resourcev1.AllocationResult
+	for i := range results {
+		r := results[i].DeepCopy()
+		for j := range r.Devices.Results {
+			if r.Devices.Results[j].ShareID != nil {
+				r.Devices.Results[j].ShareID = new(types.UID)
+			}
+		}
+		list = append(list, *r)
+	}
+	return list
+}
+
+// TestSearchesOfAnAttemptShareTheirTime: a claim that takes long on every node does not take that long times the nodes; the pod is
+// given time anew when it comes back.
+func TestSearchesOfAnAttemptShareTheirTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := searchLimit{most: 10 * time.Second}
+		attempt := func() (took time.Duration) {
+			began := time.Now()
+			l.begin()
+			for range 100 {
+				ctx, done := l.context()
+				<-ctx.Done()
+				if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+					t.Error(ctx.Err())
+				}
+				done()
+			}
+			return time.Since(began)
+		}
+		if took := attempt(); took != 10*time.Second {
+			t.Errorf("100 searches took %v, want 10s", took)
+		}
+		time.Sleep(time.Second)
+		if took := attempt(); took != 10*time.Second {
+			t.Errorf("a second later 100 searches took %v, want 10s", took)
+		}
+	})
+}
+
+// TestFilterTimesOutOnce: when the time is over at one node, the others are not searched.
+func TestFilterTimesOutOnce(t *testing.T) {
+	c, d := cluster.New(), newDynamicResources(t)
+	load(t, c, "node a\nnode b")
+	d.filterTimeout = 400 * time.Millisecond
+	c.DeviceClasses.Set(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
+	for _, node := range []string{"a", "b"} {
+		c.ResourceSlices.Set(sliceOfUnlike(node, 60))
+	}
+	claim := claimOfOne("c")
+	claim.Spec.Devices.Requests[0].Exactly.Count = 32
+	claim.Spec.Devices.Constraints = []resourcev1.DeviceConstraint{{MatchAttribute: new(resourcev1.FullyQualifiedName("gpu.example.com/half"))}}
+	c.ResourceClaims.Set(claim)
+	p := waiting(t, c, "kind: Pod\nmetadata: {name: p}\nspec: {resourceClaims: [{name: r, resourceClaimName: c}]}")
+	began := time.Now()
+	judge := d.Filter(c, p)
+	for _, n := range c.SortedNodes() {
+		if r := judge.Node(n); r == nil || r.Err == nil || !strings.Contains(r.Err.Error(), "node "+n.Name+": timed out") {
+			t.Errorf("node %s: %v", n.Name, r)
+		}
+	}
+	if took := time.Since(began); took > 2*d.filterTimeout {
+		t.Errorf("both nodes took %v, with a limit of %v", took, d.filterTimeout)
+	}
+}
+
+// sliceOfUnlike has devices of which half are of one kind and half of another: to find more than half alike, all combinations are tried.
+func sliceOfUnlike(node string, devices int) *resourcev1.ResourceSlice {
+	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: resourcev1.ResourceSliceSpec{
+		Driver: "gpu.example.com", NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1},
+	}}
+	for i := range devices {
+		slice.Spec.Devices = append(slice.Spec.Devices, resourcev1.Device{
+			Name:       fmt.Sprintf("gpu-%d", i),
+			Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"half": {IntValue: new(int64(i % 2))}},
+		})
+	}
+	return slice
+}
+
+// TestNodesAlikeGiveTheSame: of nodes whose devices are alike one is searched, and the others have the same to give by their own names.
+func TestNodesAlikeGiveTheSame(t *testing.T) {
+	c, d := cluster.New(), newDynamicResources(t)
+	load(t, c, "node a\nnode b\nnode c\nnode d\nnode e")
+	c.DeviceClasses.Set(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
+	for _, node := range []string{"a", "b", "c", "d"} {
+		slice := sliceOfUnlike(node, 3)
+		if node == "d" { // whoever has a part of a device has it by a name of its own
+			for i := range slice.Spec.Devices {
+				slice.Spec.Devices[i].AllowMultipleAllocations = new(true)
+			}
+		}
+		second := slice.DeepCopy()
+		second.Name, second.Spec.Pool.Name = slice.Name+"-2", slice.Name+"-second"
+		c.ResourceSlices.Set(slice)
+		c.ResourceSlices.Set(second)
+	}
+	for i := range 9 {
+		claim := claimOfOne(fmt.Sprintf("claim-%d", i))
+		claim.Spec.Devices.Requests[0].Exactly.Count = 4
+		c.ResourceClaims.Set(claim)
+		p := waiting(t, c, fmt.Sprintf("kind: Pod\nmetadata: {name: p%d}\nspec: {resourceClaims: [{name: r, resourceClaimName: %s}]}", i, claim.Name))
+		anew := newDynamicResources(t)
+		for _, n := range c.SortedNodes() {
+			got := d.attempt(c, p).at(n)
+			anew.last, anew.index, anew.shapes = nil, deviceIndex{}, deviceShapes{}
+			want := anew.attempt(c, p).at(n)
+			if told(got) != told(want) || !apiequality.Semantic.DeepEqual(unshared(got.results), unshared(want.results)) {
+				t.Fatalf("claim %d, node %s: got %s %v\nwant %s %v", i, n.Name, told(got), got.results, told(want), want.results)
+			}
+		}
+		for _, n := range c.SortedNodes() { // one by one they come to be unlike, and alike again
+			if d.attempt(c, p).at(n).rejection == nil && (i%3 == 0 || n.Name != "a") {
+				if _, err := d.Reserve(c, p, n); err != nil {
+					t.Fatal(err)
+				}
+				break
+			}
+		}
+	}
+	shares := map[types.UID]bool{}
+	for claim := range c.ResourceClaims.Each {
+		if claim.Status.Allocation == nil {
+			continue
+		}
+		for _, r := range claim.Status.Allocation.Devices.Results {
+			if r.ShareID != nil && shares[*r.ShareID] {
+				t.Errorf("two claims have the share %s", *r.ShareID)
+			} else if r.ShareID != nil {
+				shares[*r.ShareID] = true
+			}
+		}
+	}
+	// a, b and c with none, some or all of their devices taken, d and e.
+	for _, shape := range d.shapes.byKey {
+		if len(shape.examples) == 0 || len(shape.examples) > 6 {
+			t.Errorf("%d examples of nodes", len(shape.examples))
+		}
+	}
+}

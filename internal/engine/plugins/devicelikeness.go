@@ -1,0 +1,150 @@
+package plugins
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/structured"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// likeness is equal for nodes whose devices are alike in everything but the names of node and pools, and of which the same are
+// taken: they give claims the same.
+type likeness struct {
+	content *deviceContent
+	taken   string // a bit for each device
+}
+
+// deviceContent stands for what the slices of a node say; equal ones are one pointer.
+type deviceContent struct{ devices int }
+
+// nodeContent is a node's own devices in the order in which the allocator looks at them.
+type nodeContent struct {
+	content *deviceContent // nil: the node is like no other
+	pools   []poolID
+	devices []structured.DeviceID
+}
+
+// mostContents bounds how many kinds of nodes are told apart. Drivers whose devices have unique attributes make every node one.
+const mostContents = 1 << 12
+
+// likenessOf returns what the node is alike in. Nodes that share devices with others, or parts of devices, are like no other.
+func (x *deviceIndex) likenessOf(n *cluster.Node) (like likeness, pools []poolID, ok bool) {
+	if x.sharedPools > 0 {
+		return likeness{}, nil, false
+	}
+	own := x.slicesFor(n.Name)
+	x.mutex.Lock()
+	defer x.mutex.Unlock()
+	of := x.nodes[n.Name]
+	if of.content == nil {
+		of.content = x.contentOf(n.Name, of, own)
+	}
+	if of.content.content == nil {
+		return likeness{}, nil, false
+	}
+	taken := make([]byte, (len(of.content.devices)+7)/8)
+	for i, device := range of.content.devices {
+		if x.holders[device] > 0 {
+			taken[i/8] |= 1 << (i % 8)
+		}
+	}
+	return likeness{of.content.content, string(taken)}, of.content.pools, true
+}
+
+// contentOf reads the slices of a node.
+func (x *deviceIndex) contentOf(node string, of *nodeDevices, own []*resourcev1.ResourceSlice) *nodeContent {
+	content := &nodeContent{}
+	for id := range of.pools {
+		content.pools = append(content.pools, id)
+	}
+	slices.SortFunc(content.pools, func(a, b poolID) int { return cmp.Or(cmp.Compare(a.driver, b.driver), cmp.Compare(a.name, b.name)) })
+	var key []byte
+	for _, id := range content.pools {
+		for _, slice := range own { // by name, as the allocator has them
+			if poolOf(slice) != id {
+				continue
+			}
+			spec := slice.Spec
+			if *spec.NodeName != node || spec.PerDeviceNodeSelection != nil || spec.NodeSelector != nil || spec.AllNodes != nil {
+				return &nodeContent{}
+			}
+			spec.NodeName, spec.Pool.Name = nil, ""
+			said, err := spec.Marshal()
+			if err != nil {
+				return &nodeContent{}
+			}
+			key = append(binary.AppendUvarint(key, uint64(len(said))), said...)
+			for i := range spec.Devices {
+				if divisible := spec.Devices[i].AllowMultipleAllocations; divisible != nil && *divisible {
+					return &nodeContent{}
+				}
+				content.devices = append(content.devices, structured.MakeDeviceID(id.driver, id.name, spec.Devices[i].Name))
+			}
+		}
+		key = append(key, 0) // the end of a pool; no slice is empty
+	}
+	known := x.contents[string(key)]
+	if known == nil {
+		if len(x.contents) >= mostContents {
+			return &nodeContent{}
+		}
+		known = &deviceContent{len(content.devices)}
+		x.contents[string(key)] = known
+	}
+	content.content = known
+	return content
+}
+
+// exampleGift is what one of the nodes that are alike can give.
+type exampleGift struct {
+	*gift
+	pools []poolID
+}
+
+// mostExamples bounds how many are kept of a shape.
+const mostExamples = 1 << 10
+
+// like returns what the node can give as one that is alike in its devices was found to.
+func (s *deviceShape) like(n *cluster.Node, like likeness, pools []poolID) *gift {
+	s.mutex.Lock()
+	example, ok := s.examples[like]
+	s.mutex.Unlock()
+	if !ok {
+		return nil
+	}
+	if example.rejection != nil {
+		return example.gift
+	}
+	return example.at(n.Name, pools)
+}
+
+// keepExample remembers what a node can give for those that are alike.
+func (s *deviceShape) keepExample(like likeness, pools []poolID, found *gift) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.examples == nil || len(s.examples) >= mostExamples {
+		s.examples = map[likeness]exampleGift{}
+	}
+	s.examples[like] = exampleGift{found, pools}
+}
+
+// at says the same of another node.
+func (e exampleGift) at(node string, pools []poolID) *gift {
+	moved := &gift{results: make([]resourcev1.AllocationResult, len(e.results))}
+	for i := range e.results {
+		result := e.results[i].DeepCopy()
+		for j := range result.Devices.Results {
+			device := &result.Devices.Results[j]
+			device.Pool = pools[slices.Index(e.pools, poolID{device.Driver, device.Pool})].name
+		}
+		if result.NodeSelector != nil { // devices of one node: its name, and nothing else
+			result.NodeSelector.NodeSelectorTerms[0].MatchFields[0].Values[0] = node
+		}
+		moved.results[i] = *result
+	}
+	return moved
+}

@@ -1,0 +1,125 @@
+package plugins
+
+import (
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+
+	resourcev1 "k8s.io/api/resource/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// deviceShapes keeps what nodes can give claims, by what the claims ask for: pods whose claims differ in their names only are the
+// same to a node. What a node can give holds until its devices change, or who has them; see [deviceIndex].
+type deviceShapes struct {
+	classes uint64 // the version of the device classes that all was found out with
+	byKey   map[string]*deviceShape
+	asked   uint64 // counts questions, to tell which shape was asked for last
+}
+
+// deviceShape is what each node can give to claims that ask for the same.
+type deviceShape struct {
+	nodes []atomic.Pointer[nodeGift] // by the nodes' numbers
+	used  uint64
+
+	mutex    sync.Mutex
+	examples map[likeness]exampleGift
+}
+
+// nodeGift is what a node can give, and what that was found out from.
+type nodeGift struct {
+	*gift
+	name, hostname string
+	hasHostname    bool
+	labels         *cluster.LabelSet
+	own            *nodeDevices
+	at             uint64 // the index's count when it was found out
+}
+
+// gift is the allocations for claims, in their order, or why there are none.
+type gift struct {
+	results   []resourcev1.AllocationResult
+	rejection *Rejection
+}
+
+// mostGifts bounds how many answers of nodes are kept over all shapes: about 40 MB.
+const mostGifts = 1 << 16
+
+// of returns the shape of claims; nil if they have none.
+func (s *deviceShapes) of(c *cluster.Cluster, claims []*resourcev1.ResourceClaim) *deviceShape {
+	key, ok := shapeKey(claims)
+	if !ok {
+		return nil
+	}
+	if s.byKey == nil || s.classes != c.DeviceClasses.Version {
+		s.byKey, s.classes = map[string]*deviceShape{}, c.DeviceClasses.Version
+	}
+	s.asked++
+	shape := s.byKey[key]
+	if shape == nil || len(shape.nodes) < len(c.Nodes) {
+		s.makeRoom(key, len(c.Nodes))
+		grown := &deviceShape{nodes: make([]atomic.Pointer[nodeGift], len(c.Nodes)+len(c.Nodes)/8)}
+		if shape != nil {
+			for i := range shape.nodes {
+				grown.nodes[i].Store(shape.nodes[i].Load())
+			}
+		}
+		shape = grown
+		s.byKey[key] = shape
+	}
+	shape.used = s.asked
+	return shape
+}
+
+// makeRoom forgets the shapes that were asked for least recently.
+func (s *deviceShapes) makeRoom(except string, nodes int) {
+	for len(s.byKey) > 0 && (len(s.byKey)+1)*nodes > mostGifts {
+		oldest, found := "", false
+		for key, shape := range s.byKey {
+			if key != except && (!found || shape.used < s.byKey[oldest].used) {
+				oldest, found = key, true
+			}
+		}
+		if !found {
+			return
+		}
+		delete(s.byKey, oldest)
+	}
+}
+
+// shapeKey says in one string all that claims ask for.
+func shapeKey(claims []*resourcev1.ResourceClaim) (string, bool) {
+	var key []byte
+	for _, claim := range claims {
+		devices, err := claim.Spec.Devices.Marshal()
+		if err != nil {
+			return "", false
+		}
+		key = binary.AppendUvarint(key, uint64(len(devices)))
+		key = append(key, devices...)
+	}
+	return string(key), true
+}
+
+// at returns what is known of a node; nil if nothing is, or it may have changed since.
+func (s *deviceShape) at(n *cluster.Node, x *deviceIndex) *gift {
+	if int(n.Index) >= len(s.nodes) {
+		return nil
+	}
+	g := s.nodes[n.Index].Load()
+	if g == nil || g.at < g.own.changed || g.at < x.sharedAt || g.labels != n.Labels || g.name != n.Name ||
+		g.hostname != n.Hostname || g.hasHostname != n.HasHostname {
+		return nil
+	}
+	return g.gift
+}
+
+// keep remembers what a node can give.
+func (s *deviceShape) keep(n *cluster.Node, x *deviceIndex, found *gift) {
+	if int(n.Index) < len(s.nodes) {
+		s.nodes[n.Index].Store(&nodeGift{
+			gift: found, name: n.Name, hostname: n.Hostname, hasHostname: n.HasHostname, labels: n.Labels, own: x.node(n.Name), at: x.now,
+		})
+	}
+}

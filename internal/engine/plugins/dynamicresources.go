@@ -1,0 +1,187 @@
+package plugins
+
+import (
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	config "k8s.io/kube-scheduler/config/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// DynamicResources keeps pods with ResourceClaims, and pods that request extended resources which a DeviceClass stands for, to
+// nodes that can give them their devices, and allocates those. Which devices fit is decided by upstream's own library; this
+// plugin gathers what the library has to know and keeps what it answers.
+//
+// An allocation that is made here is written into the cluster's ResourceClaims at once, so that the next pod sees it: there is
+// no other record of what is in flight.
+type DynamicResources struct {
+	// Now tells the time, to find out whether a claimed device has taken too long to become ready. Without it, none has.
+	Now func() time.Time
+
+	filterTimeout  time.Duration // for the search on all nodes together; 0: none
+	bindingTimeout time.Duration
+	expressions    func() *cel.Cache // made when first needed: that takes a while
+
+	mutex  sync.Mutex
+	last   *attempt // the pod asked about last: Filter, Score and Reserve ask about the same one
+	index  deviceIndex
+	shapes deviceShapes
+}
+
+// The codes of DynamicResources.
+const (
+	codeClaimNotFound         = "ResourceClaimNotFound"
+	codeClaimNotCreated       = "ResourceClaimNotCreated"
+	codeClaimUnsupported      = "ResourceClaimUnsupported"
+	codeClaimDeleted          = "ResourceClaimBeingDeleted"
+	codeClaimOfOtherPod       = "ResourceClaimOfOtherPod"
+	codeClaimUnavailable      = "ResourceClaimNotAvailable"
+	codeClaimStale            = "ExtendedResourceClaimStale"
+	codeDeviceClassNotFound   = "DeviceClassNotFound"
+	codeDeviceRequestUnknown  = "DeviceRequestUnknown"
+	codeDevicesNotAllocatable = "DevicesNotAllocatable"
+	codeExtendedNotProvided   = "ExtendedResourceNotProvided"
+)
+
+// compiledExpressions is how many CEL expressions are kept compiled, over all claims and classes. Compiling one takes
+// milliseconds; a cluster has few classes, but claims may bring selectors of their own.
+const compiledExpressions = 256
+
+// NewDynamicResources makes the plugin.
+func NewDynamicResources(args *config.DynamicResourcesArgs) (*DynamicResources, error) {
+	if args == nil {
+		args = &config.DynamicResourcesArgs{}
+	}
+	args = args.DeepCopy()
+	SetArgsDefaults(args)
+	if err := ValidateArgs(nil, args); err != nil {
+		return nil, err
+	}
+	return &DynamicResources{
+		filterTimeout: args.FilterTimeout.Duration, bindingTimeout: args.BindingTimeout.Duration,
+		expressions: sync.OnceValue(func() *cel.Cache {
+			return cel.NewCache(compiledExpressions, cel.Features{EnableConsumableCapacity: true})
+		}),
+	}, nil
+}
+
+// Name returns upstream's name of the plugin.
+func (d *DynamicResources) Name() string { return "DynamicResources" }
+
+// Reads says that devices are anywhere: on the node, beside it, and taken by pods on other nodes.
+func (d *DynamicResources) Reads() Part { return Labels | Identity | Objects }
+
+// Applies implements [Selective]: most pods have nothing to do with claims.
+func (d *DynamicResources) Applies(c *cluster.Cluster, p *cluster.Pod) bool {
+	return needsDevices(c, p)
+}
+
+// Filter looks up the pod's claims and tries, node by node, to allocate what is not allocated yet.
+func (d *DynamicResources) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
+	if !needsDevices(c, p) {
+		return Judge{}
+	}
+	a := d.attempt(c, p)
+	switch {
+	case a.err != nil:
+		return Judge{Err: a.err}
+	case a.rejection != nil:
+		return Judge{All: a.rejection}
+	case len(a.claims) == 0:
+		return Judge{}
+	}
+	a.limit.begin()
+	return Judge{Node: func(n *cluster.Node) *Rejection { return a.at(n).rejection }}
+}
+
+// PreEnqueue says why the pod need not be tried yet: one of its claims does not exist. An empty message lets it be tried.
+func (d *DynamicResources) PreEnqueue(c *cluster.Cluster, p *cluster.Pod) string {
+	if len(p.Spec().ResourceClaims) == 0 {
+		return ""
+	}
+	if _, rejection := claimsOf(c, p.Object()); rejection != nil {
+		return rejection.Reasons[0]
+	}
+	return ""
+}
+
+// Score prefers nodes on which alternatives that a claim names earlier can be had.
+func (d *DynamicResources) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
+	if !needsDevices(c, p) {
+		return Scoring{}
+	}
+	a := d.attempt(c, p)
+	if a.err != nil || a.rejection != nil || len(a.claims) == 0 {
+		return Scoring{}
+	}
+	return Scoring{
+		Node:      func(n *cluster.Node) (int64, error) { return a.score(n) },
+		Normalize: func(_ []*cluster.Node, scores []int64) { normalize(scores, false) },
+	}
+}
+
+func needsDevices(c *cluster.Cluster, p *cluster.Pod) bool {
+	return len(p.Spec().ResourceClaims) > 0 || WantsDevices(c, p)
+}
+
+// WantsDevices tells whether devices may stand for an extended resource that the pod requests.
+func WantsDevices(c *cluster.Cluster, p *cluster.Pod) bool {
+	if c.DeviceClasses.Len() == 0 {
+		return false
+	}
+	for name, amount := range p.Class.Requests.Scalars {
+		if amount != 0 && mayBeDevice(name) && deviceClassOf(c, name) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func unresolvable(code, format string, args ...any) *Rejection {
+	return &Rejection{Code: code, Reasons: []string{fmt.Sprintf(format, args...)}, Unresolvable: true}
+}
+
+// Interests implements Requeuer.
+func (*DynamicResources) Interests(Setting) []queue.Interest {
+	return []queue.Interest{
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel | queue.UpdateNodeAllocatable},
+		{Resource: queue.ResourceClaim, Action: queue.All, Hint: ofResourceClaim, PerPod: true},
+		{Resource: queue.Pod, Action: queue.UpdatePodGeneratedResourceClaim, Hint: Own},
+		{Resource: queue.DeviceClass, Action: queue.Add | queue.Update},
+		{Resource: queue.ResourceSlice, Action: queue.Add | queue.Update | queue.Delete}, // a pool is complete without an outdated slice
+	}
+}
+
+// ofResourceClaim tells whether a claim gives devices back, or is the pod's own and has changed.
+func ofResourceClaim(item *queue.Item, e *queue.Event) bool {
+	was, _ := e.Old.(*resourcev1.ResourceClaim)
+	is, _ := e.New.(*resourcev1.ResourceClaim)
+	if was != nil && was.Status.Allocation != nil && (is == nil || is.Status.Allocation == nil || is.UID != was.UID) {
+		return true
+	}
+	if is == nil || item.Pod.Namespace != is.Namespace {
+		return false
+	}
+	for i := range item.Pod.Spec.ResourceClaims {
+		name, _, err := resourceclaim.Name(item.Pod, &item.Pod.Spec.ResourceClaims[i])
+		if err == nil && name != nil && *name == is.Name {
+			return was == nil || was.UID != is.UID || !reflect.DeepEqual(was.Status, is.Status)
+		}
+	}
+	return false
+}
+
+// Wakes implements Waker.
+func (*DynamicResources) Wakes() []string {
+	return []string{"a resource claim or slice is added or changes", "a node is added", "a pod leaves its node"}
+}
+
+// Fixes implements Fixer.
+func (*DynamicResources) Fixes() []Fix { return []Fix{FreeDevices} }

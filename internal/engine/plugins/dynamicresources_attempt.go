@@ -1,0 +1,425 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// attempt is all that is known of one pod's devices while the objects they depend on stay as they are.
+type attempt struct {
+	d   *DynamicResources
+	c   *cluster.Cluster
+	of  attemptKey
+	pod *v1.Pod
+
+	// err and rejection are set when no node need be looked at; the rest is not filled in then.
+	err       error
+	rejection *Rejection
+
+	// claims are those that the pod names and, behind them, the one for its extended resources, if it has such.
+	claims   []*resourcev1.ResourceClaim
+	extended *resourcev1.ResourceClaim
+	// classes are those that stand for the pod's extended resources; nil for a resource that none stands for.
+	classes map[v1.ResourceName]*resourcev1.DeviceClass
+	// reachable has, for each claim that is allocated with one, the selector of the nodes that can reach its devices.
+	reachable []nodeTerms
+	// open are the claims to be allocated, shape is what they ask for. With extended resources both depend on the node's size.
+	open   []*resourcev1.ResourceClaim
+	shape  *deviceShape
+	bySize map[*cluster.Size]*extendedOffer
+	limit  searchLimit
+	// alternatives: a request can be met by one of several, which nodes are scored by.
+	alternatives bool
+
+	mutex     sync.Mutex
+	allocator structured.Allocator // of all slices; made when needed
+	failures  map[site]*gift       // of nodes for which there is an error
+	// unavailable are the allocated claims that some node cannot reach, by index.
+	unavailable []atomic.Bool
+}
+
+type site struct {
+	name   string
+	labels *cluster.LabelSet
+}
+
+// attemptKey tells whether an attempt still holds.
+type attemptKey struct {
+	c                       *cluster.Cluster
+	uid                     types.UID
+	class                   *cluster.PodClass
+	claims, slices, classes uint64
+}
+
+// offer is what a node can give the pod.
+type offer struct {
+	rejection *Rejection
+	// results are the allocations for the claims without one, in their order; nil when there are none.
+	results []resourcev1.AllocationResult
+	// extended is the claim for extended resources as this node needs it, nil if the node has no need.
+	extended *resourcev1.ResourceClaim
+	mappings []v1.ContainerExtendedResourceRequest
+}
+
+// attempt returns the attempt for the pod: the last one, if it still holds.
+func (d *DynamicResources) attempt(c *cluster.Cluster, p *cluster.Pod) *attempt {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	of := attemptKey{c, p.UID, p.Class, c.ResourceClaims.Version, c.ResourceSlices.Version, c.DeviceClasses.Version}
+	if d.last == nil || d.last.of != of {
+		d.last = d.prepare(c, p, of)
+	}
+	return d.last
+}
+
+func (d *DynamicResources) prepare(c *cluster.Cluster, p *cluster.Pod, of attemptKey) *attempt {
+	a := &attempt{d: d, c: c, of: of, pod: p.Object(), limit: searchLimit{most: d.filterTimeout}}
+	if a.claims, a.rejection = claimsOf(c, a.pod); a.rejection != nil {
+		return a
+	}
+	d.index.follow(c)
+	a.classes = extendedRequests(c, a.pod)
+	if a.extended = d.extendedClaim(a.pod, a.classes); a.extended != nil {
+		a.claims = append(a.claims, a.extended)
+	}
+	a.reachable, a.unavailable = make([]nodeTerms, len(a.claims)), make([]atomic.Bool, len(a.claims))
+	for i, claim := range a.claims {
+		a.alternatives = a.alternatives || slices.ContainsFunc(claim.Spec.Devices.Requests,
+			func(r resourcev1.DeviceRequest) bool { return r.Exactly == nil })
+		if allocation := claim.Status.Allocation; allocation != nil {
+			if a.reachable[i], a.err = reachOfAllocation(allocation); a.err != nil {
+				return a
+			}
+			continue
+		}
+		a.open = append(a.open, claim)
+		if claim == a.extended {
+			continue
+		}
+		if a.rejection, a.err = checkRequests(c, claim); a.rejection != nil || a.err != nil {
+			return a
+		}
+	}
+	switch {
+	case a.extended != nil:
+		a.bySize = map[*cluster.Size]*extendedOffer{}
+	case len(a.open) > 0:
+		a.shape = d.shapes.of(c, a.open)
+	}
+	return a
+}
+
+// reachOfAllocation returns the terms of the nodes that can reach the devices; nil stands for all.
+func reachOfAllocation(allocation *resourcev1.AllocationResult) (nodeTerms, error) {
+	if allocation.NodeSelector == nil {
+		return nil, nil
+	}
+	if _, err := nodeaffinity.NewNodeSelector(allocation.NodeSelector); err != nil {
+		return nil, err
+	}
+	return readNodeTerms(allocation.NodeSelector), nil
+}
+
+// allocatorFeatures are those that Kubernetes v1.36 has on by default.
+var allocatorFeatures = structured.Features{
+	AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true, DeviceBindingAndStatus: true,
+	ConsumableCapacity: true,
+}
+
+// claimsOf looks up the claims that the pod names.
+func claimsOf(c *cluster.Cluster, pod *v1.Pod) ([]*resourcev1.ResourceClaim, *Rejection) {
+	var claims []*resourcev1.ResourceClaim
+	for i := range pod.Spec.ResourceClaims {
+		name, generated, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
+		switch {
+		case errors.Is(err, resourceclaim.ErrClaimNotFound):
+			return nil, unresolvable(codeClaimNotCreated, "%v", err)
+		case err != nil:
+			return nil, unresolvable(codeClaimUnsupported, "%v", err)
+		case name == nil: // the controller saw that none is needed
+			continue
+		}
+		claim, ok := c.ResourceClaims.Get(pod.Namespace, *name)
+		if !ok {
+			return nil, unresolvable(codeClaimNotFound, "could not find ResourceClaim %q", pod.Namespace+"/"+*name)
+		}
+		if claim.DeletionTimestamp != nil {
+			return nil, unresolvable(codeClaimDeleted, "resourceclaim %q is being deleted", claim.Name)
+		}
+		if generated {
+			if err := resourceclaim.IsForPod(pod, claim, false); err != nil {
+				return nil, unresolvable(codeClaimOfOtherPod, "%v", err)
+			}
+		}
+		claims = append(claims, claim)
+	}
+	return claims, nil
+}
+
+// checkRequests sees to it that every class exists that the claim's requests name.
+func checkRequests(c *cluster.Cluster, claim *resourcev1.ResourceClaim) (*Rejection, error) {
+	for i := range claim.Spec.Devices.Requests {
+		request := &claim.Spec.Devices.Requests[i]
+		if request.Exactly == nil && len(request.FirstAvailable) == 0 {
+			return unresolvable(codeDeviceRequestUnknown, "resource claim %s, request %s: unknown request type", klog.KObj(claim), request.Name), nil
+		}
+		if request.Exactly != nil {
+			if rejection, err := checkClass(c, request.Exactly.DeviceClassName, request.Name); rejection != nil || err != nil {
+				return rejection, err
+			}
+			continue
+		}
+		for j := range request.FirstAvailable {
+			alternative := &request.FirstAvailable[j]
+			if rejection, err := checkClass(c, alternative.DeviceClassName, request.Name+"/"+alternative.Name); rejection != nil || err != nil {
+				return rejection, err
+			}
+		}
+	}
+	return nil, nil
+}
+
+func checkClass(c *cluster.Cluster, class, request string) (*Rejection, error) {
+	if class == "" {
+		return nil, fmt.Errorf("request %s: unsupported request type", request)
+	}
+	if _, ok := c.DeviceClasses.Get("", class); !ok {
+		return unresolvable(codeDeviceClassNotFound, "request %s: device class %s does not exist", request, class), nil
+	}
+	return nil, nil
+}
+
+// at finds out what the node can give. What is not allocated yet is tried first, as upstream does: its reason goes before that
+// of an allocated claim which the node cannot reach.
+func (a *attempt) at(n *cluster.Node) (o offer) {
+	open, shape := a.open, a.shape
+	if a.extended != nil {
+		x := a.extendedAt(n)
+		if o.extended, o.mappings, o.rejection = x.claim, x.mappings, x.rejection; o.rejection != nil {
+			return o
+		}
+		if o.extended == nil && len(a.claims) == 1 { // a device plugin of the node has it all
+			return o
+		}
+		open, shape = x.open, x.shape
+	}
+	if len(open) > 0 {
+		found := a.find(n, open, shape)
+		if o.results, o.rejection = found.results, found.rejection; o.rejection != nil {
+			return o
+		}
+	}
+	if !a.withinReach(n) {
+		return offer{rejection: outOfReach}
+	}
+	return o
+}
+
+// outOfReach is said of nodes that cannot use the devices of an allocated claim.
+var outOfReach = unresolvable(codeClaimUnavailable, "resourceclaim not available on the node")
+
+// withinReach tells whether the node can use the devices of all claims that are allocated, and notes those of which it cannot.
+func (a *attempt) withinReach(n *cluster.Node) bool {
+	within := true
+	for i, claim := range a.claims {
+		if claim.Status.Allocation == nil || (a.reachable[i] == nil || a.reachable[i].match(n)) && !a.d.givenUp(claim) {
+			continue
+		}
+		within = false
+		if !a.unavailable[i].Load() {
+			a.unavailable[i].Store(true)
+		}
+	}
+	return within
+}
+
+// givenUp tells whether a device of the claim failed to become ready, or has not become so in time.
+func (d *DynamicResources) givenUp(claim *resourcev1.ResourceClaim) bool {
+	awaited := false
+	for i := range claim.Status.Allocation.Devices.Results {
+		result := &claim.Status.Allocation.Devices.Results[i]
+		awaited = awaited || result.BindingConditions != nil
+	}
+	ready, failed := deviceReadiness(claim)
+	if ready || failed {
+		return failed
+	}
+	since := claim.Status.Allocation.AllocationTimestamp
+	return awaited && d.Now != nil && since != nil && since.Add(d.bindingTimeout).Before(d.Now())
+}
+
+// deviceReadiness goes through the claim's devices in their order, up to the first that is not ready.
+func deviceReadiness(claim *resourcev1.ResourceClaim) (ready, failed bool) {
+	for i := range claim.Status.Allocation.Devices.Results {
+		result := &claim.Status.Allocation.Devices.Results[i]
+		if len(result.BindingConditions) == 0 {
+			continue
+		}
+		at := slices.IndexFunc(claim.Status.Devices, func(s resourcev1.AllocatedDeviceStatus) bool {
+			return s.Device == result.Device && s.Driver == result.Driver && s.Pool == result.Pool
+		})
+		if at < 0 {
+			return false, false
+		}
+		conditions := claim.Status.Devices[at].Conditions
+		if slices.ContainsFunc(result.BindingFailureConditions, func(name string) bool { return isTrue(conditions, name) }) {
+			return false, true
+		}
+		for _, name := range result.BindingConditions {
+			if !isTrue(conditions, name) {
+				return false, false
+			}
+		}
+	}
+	return true, false
+}
+
+func isTrue(conditions []metav1.Condition, name string) bool {
+	return slices.ContainsFunc(conditions, func(c metav1.Condition) bool { return c.Type == name && c.Status == metav1.ConditionTrue })
+}
+
+// find returns what the node can give to the claims: as it is known for claims of their shape, or by a search.
+func (a *attempt) find(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape) *gift {
+	if shape != nil {
+		if known := shape.at(n, &a.d.index); known != nil {
+			return known
+		}
+		like, pools, alike := a.d.index.likenessOf(n)
+		if alike {
+			if known := shape.like(n, like, pools); known != nil {
+				shape.keep(n, &a.d.index, known)
+				return known
+			}
+			found := a.searchOnce(n, open, shape)
+			if found.rejection == nil || found.rejection.Err == nil {
+				shape.keepExample(like, pools, found)
+			}
+			return found
+		}
+	}
+	return a.searchOnce(n, open, shape)
+}
+
+// searchOnce searches the node, unless that has failed, and keeps what it finds.
+func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape) *gift {
+	where := site{n.Name, n.Labels}
+	a.mutex.Lock()
+	failed := a.failures[where]
+	a.mutex.Unlock()
+	if failed != nil {
+		return failed
+	}
+	found, final := a.search(n, open)
+	failure := found.rejection != nil && found.rejection.Err != nil
+	switch {
+	case failure && final:
+		a.mutex.Lock()
+		if a.failures == nil {
+			a.failures = map[site]*gift{}
+		}
+		a.failures[where] = found
+		a.mutex.Unlock()
+	case !failure && shape != nil:
+		shape.keep(n, &a.d.index, found)
+	}
+	return found
+}
+
+// search tries to find devices on the node for all claims without an allocation. It may try all combinations of devices, so it is
+// given up after a time, by the clock, as upstream's; then its answer is not final.
+func (a *attempt) search(n *cluster.Node, open []*resourcev1.ResourceClaim) (found *gift, final bool) {
+	ctx, done := a.limit.context()
+	defer done()
+	allocator, err := a.allocatorFor(n)
+	if err != nil {
+		return &gift{rejection: &Rejection{Err: err}}, true
+	}
+	results, err := allocator.Allocate(ctx, n.Object(), open)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return &gift{rejection: &Rejection{Err: fmt.Errorf("node %s: timed out trying to allocate devices", n.Name)}}, false
+	case errors.Is(err, structured.ErrFailedAllocationOnNode):
+		return &gift{rejection: unresolvable(codeDevicesNotAllocatable, "%v", err)}, true
+	case err != nil:
+		return &gift{rejection: &Rejection{Err: err}}, true
+	case len(results) != len(open):
+		return noDevices, true
+	}
+	return &gift{results: results}, true
+}
+
+// noDevices is what nodes have to give that cannot serve all claims.
+var noDevices = &gift{rejection: unresolvable(codeDevicesNotAllocatable, "cannot allocate all claims")}
+
+// allocatorFor returns an allocator that knows the slices which matter to the node.
+func (a *attempt) allocatorFor(n *cluster.Node) (structured.Allocator, error) {
+	x := &a.d.index
+	if x.sharedPools == 0 {
+		return a.newAllocator(x.slicesFor(n.Name))
+	}
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	if a.allocator == nil {
+		allocator, err := a.newAllocator(a.c.ResourceSlices.All())
+		if err != nil {
+			return nil, err
+		}
+		a.allocator = allocator
+	}
+	return a.allocator, nil
+}
+
+func (a *attempt) newAllocator(slices []*resourcev1.ResourceSlice) (structured.Allocator, error) {
+	return structured.NewAllocator(context.Background(), allocatorFeatures, a.d.index.taken, classLister{a.c}, slices, a.d.expressions())
+}
+
+// score counts, for every request that is met by one of its alternatives, how early that one stands.
+func (a *attempt) score(n *cluster.Node) (int64, error) {
+	if !a.alternatives {
+		return 0, nil
+	}
+	o := a.at(n)
+	if o.results == nil {
+		return 0, nil
+	}
+	var score int64
+	next := 0
+	for _, claim := range a.claims {
+		allocation := claim.Status.Allocation
+		if allocation == nil {
+			allocation = &o.results[next]
+			next++
+		}
+		met := map[string]bool{}
+		for i := range allocation.Devices.Results {
+			met[allocation.Devices.Results[i].Request] = true
+		}
+		for i := range claim.Spec.Devices.Requests {
+			request := &claim.Spec.Devices.Requests[i]
+			if request.Exactly != nil {
+				continue
+			}
+			for j := range request.FirstAvailable {
+				if met[resourceclaim.CreateSubRequestRef(request.Name, request.FirstAvailable[j].Name)] {
+					score += int64(resourcev1.FirstAvailableDeviceRequestMaxSize - j)
+				}
+			}
+		}
+	}
+	return score, nil
+}

@@ -1,0 +1,232 @@
+package plugins
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// classLister shows the allocator the cluster's device classes.
+type classLister struct{ c *cluster.Cluster }
+
+func (l classLister) List() ([]*resourcev1.DeviceClass, error) { return l.c.DeviceClasses.All(), nil }
+
+// Get refuses a class with a selector of a kind that is not known here, as the allocator itself does for claims: it would crash.
+func (l classLister) Get(name string) (*resourcev1.DeviceClass, error) {
+	class, ok := l.c.DeviceClasses.Get("", name)
+	if !ok {
+		return nil, apierrors.NewNotFound(resourcev1.Resource("deviceclass"), name)
+	}
+	for i := range class.Spec.Selectors {
+		if class.Spec.Selectors[i].CEL == nil {
+			return nil, fmt.Errorf("class %s, selector #%d: CEL expression empty (unsupported selector type?)", name, i)
+		}
+	}
+	return class, nil
+}
+
+// Reserve allocates what the node can give to the pod's claims, and reserves these for the pod.
+func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (undo func(), err error) {
+	if !needsDevices(c, p) {
+		return func() {}, nil
+	}
+	a := d.attempt(c, p)
+	switch {
+	case a.err != nil:
+		return nil, a.err
+	case a.rejection != nil:
+		return nil, errors.New(a.rejection.Reasons[0])
+	case len(a.claims) == 0:
+		return func() {}, nil
+	}
+	o := a.at(n)
+	if o.rejection != nil {
+		if o.rejection.Err != nil {
+			return nil, o.rejection.Err
+		}
+		return nil, fmt.Errorf("claim allocation not found for node %s: %s", n.Name, o.rejection.Reasons[0])
+	}
+	changed, err := d.reserved(a, &o)
+	if err != nil {
+		return nil, err
+	}
+	for _, claim := range changed {
+		c.ResourceClaims.Set(claim)
+	}
+	return func() { a.unreserve(changed) }, nil
+}
+
+// reserved returns the claims that change as they are when the pod has them.
+func (d *DynamicResources) reserved(a *attempt, o *offer) ([]*resourcev1.ResourceClaim, error) {
+	var changed []*resourcev1.ResourceClaim
+	next := 0
+	for _, claim := range a.claims {
+		var allocation *resourcev1.AllocationResult
+		if claim.Status.Allocation == nil && o.results != nil {
+			allocation = &o.results[next]
+			next++
+		}
+		if claim == a.extended {
+			if o.extended == nil || len(o.extended.Spec.Devices.Requests) == 0 {
+				continue
+			}
+			claim = o.extended
+		}
+		claim = claim.DeepCopy()
+		if claim.Name == inMemoryName {
+			claim.Name = generatedName(claim)
+		}
+		if allocation != nil {
+			d.allocate(claim, allocation)
+		}
+		if !resourceclaim.IsReservedForPod(a.pod, claim, false) {
+			if len(claim.Status.ReservedFor) >= resourcev1.ResourceClaimReservedForMaxSize {
+				return nil, fmt.Errorf("resource claim %s/%s is reserved for %d pods already, which is the most that is allowed",
+					claim.Namespace, claim.Name, len(claim.Status.ReservedFor))
+			}
+			claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{
+				Resource: "pods", Name: a.pod.Name, UID: a.pod.UID,
+			})
+		}
+		changed = append(changed, claim)
+	}
+	return changed, nil
+}
+
+func (d *DynamicResources) allocate(claim *resourcev1.ResourceClaim, allocation *resourcev1.AllocationResult) {
+	if !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
+		claim.Finalizers = append(claim.Finalizers, resourcev1.Finalizer)
+	}
+	claim.Status.Allocation = allocation.DeepCopy()
+	if d.Now != nil {
+		now := metav1.NewTime(d.Now())
+		claim.Status.Allocation.AllocationTimestamp = &now
+	}
+}
+
+// generatedName stands in for the name that the API server will make up. It is the same for the same pod every time.
+func generatedName(claim *resourcev1.ResourceClaim) string {
+	const alphabet, suffix, longest = "bcdfghjklmnpqrstvwxz2456789", 5, 63
+	h := fnv.New64a()
+	h.Write([]byte(claim.UID))
+	base := claim.GenerateName
+	if len(base) > longest-suffix {
+		base = base[:longest-suffix]
+	}
+	name := []byte(base)
+	for sum := h.Sum64(); len(name) < len(base)+suffix; sum /= uint64(len(alphabet)) {
+		name = append(name, alphabet[sum%uint64(len(alphabet))])
+	}
+	return string(name)
+}
+
+// unreserve takes back what Reserve did to the claims. Those that were allocated before stay so, and those that another pod has
+// come to share.
+func (a *attempt) unreserve(changed []*resourcev1.ResourceClaim) {
+	for _, mine := range changed {
+		claim, ok := a.c.ResourceClaims.Get(mine.Namespace, mine.Name)
+		if !ok || claim.UID != mine.UID {
+			continue
+		}
+		before := slices.IndexFunc(a.claims, func(b *resourcev1.ResourceClaim) bool {
+			return b.UID == mine.UID && (b.Name == mine.Name || b.Name == inMemoryName)
+		})
+		release(a.c, claim, a.pod.UID, a.claims[before].Status.Allocation != nil)
+	}
+}
+
+// ReleaseClaims gives back the devices of a pod that is gone, as upstream's controller for claims does: a claim that is reserved
+// for nobody loses its allocation, and one that was made for the pod goes with it.
+func ReleaseClaims(c *cluster.Cluster, p *cluster.Pod) {
+	if c.ResourceClaims.Len() == 0 {
+		return
+	}
+	var made, shared []*resourcev1.ResourceClaim
+	for claim := range c.ResourceClaims.Each {
+		switch owner := metav1.GetControllerOfNoCopy(claim); {
+		case owner != nil && owner.UID == p.UID:
+			made = append(made, claim)
+		case slices.ContainsFunc(claim.Status.ReservedFor, isFor(p.UID)):
+			shared = append(shared, claim)
+		}
+	}
+	for _, claim := range made {
+		c.ResourceClaims.Delete(claim.Namespace, claim.Name)
+	}
+	for _, claim := range shared {
+		release(c, claim, p.UID, false)
+	}
+}
+
+func isFor(uid types.UID) func(resourcev1.ResourceClaimConsumerReference) bool {
+	return func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == uid }
+}
+
+// release takes a pod off a claim's list. Without anybody on it, the claim holds no devices unless it is to keep them; one for
+// extended resources has then no purpose at all.
+func release(c *cluster.Cluster, claim *resourcev1.ResourceClaim, uid types.UID, keep bool) {
+	claim = claim.DeepCopy()
+	claim.Status.ReservedFor = slices.DeleteFunc(claim.Status.ReservedFor, isFor(uid))
+	if len(claim.Status.ReservedFor) == 0 && !keep {
+		if claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true" {
+			c.ResourceClaims.Delete(claim.Namespace, claim.Name)
+			return
+		}
+		claim.Status.Allocation, claim.Status.Devices = nil, nil
+	}
+	c.ResourceClaims.Set(claim)
+}
+
+// PostFilter helps a pod that fits nowhere: a claim that it alone holds, and whose devices some node cannot reach, gives them
+// up, so that others can be allocated. It answers in upstream's words, with the claim as it has to become, or to be deleted;
+// carrying that out is the caller's.
+func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod) (message string, change *resourcev1.ResourceClaim, remove bool) {
+	if !needsDevices(c, p) {
+		return noClaims, nil, false
+	}
+	a := d.attempt(c, p)
+	if a.err != nil || a.rejection != nil || len(a.claims) == 0 {
+		return noClaims, nil, false
+	}
+	stale := a.extended != nil && a.extended.Name != inMemoryName
+	for i, claim := range a.claims {
+		if !a.unavailable[i].Load() || claim == a.extended {
+			continue
+		}
+		reserved := claim.Status.ReservedFor
+		if len(reserved) == 0 || len(reserved) == 1 && reserved[0].UID == p.UID {
+			claim = claim.DeepCopy()
+			claim.Status = resourcev1.ResourceClaimStatus{}
+			return "deallocation of ResourceClaim completed", claim, false
+		}
+	}
+	if stale {
+		return "deletion of ResourceClaim completed", a.extended, true
+	}
+	return "still not schedulable", nil, false
+}
+
+// noClaims is what upstream says of every pod that fits nowhere and has no claims.
+const noClaims = "no new claims to deallocate"
+
+// ExtendedRequestMappings tells which of a node's devices stand for which container's extended resources, for the pod's status.
+func (d *DynamicResources) ExtendedRequestMappings(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) []v1.ContainerExtendedResourceRequest {
+	if !needsDevices(c, p) {
+		return nil
+	}
+	a := d.attempt(c, p)
+	if a.err != nil || a.rejection != nil || len(a.claims) == 0 {
+		return nil
+	}
+	return a.at(n).mappings
+}

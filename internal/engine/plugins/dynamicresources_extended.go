@@ -1,0 +1,260 @@
+package plugins
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/resource"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// inMemoryName is the name of the claim for extended resources while it exists nowhere but here. It is no valid name, so no
+// claim of a user can have it.
+const inMemoryName = "<extended-resources>"
+
+// deviceClassOf returns the class whose devices are had by requesting the extended resource, or nil. Of classes that name the
+// same resource the newest counts, and of these the first by name.
+func deviceClassOf(c *cluster.Cluster, name v1.ResourceName) *resourcev1.DeviceClass {
+	if c.DeviceClasses.Len() == 0 {
+		return nil
+	}
+	if class, ok := strings.CutPrefix(string(name), resourcev1.ResourceDeviceClassPrefix); ok {
+		found, _ := c.DeviceClasses.Get("", class)
+		return found
+	}
+	var best *resourcev1.DeviceClass
+	for class := range c.DeviceClasses.Each {
+		if class.Spec.ExtendedResourceName == nil || *class.Spec.ExtendedResourceName != string(name) {
+			continue
+		}
+		if best == nil || newerOrFirst(class, best) {
+			best = class
+		}
+	}
+	return best
+}
+
+func newerOrFirst(a, b *resourcev1.DeviceClass) bool {
+	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return b.CreationTimestamp.Before(&a.CreationTimestamp)
+	}
+	return a.Name < b.Name
+}
+
+// mayBeDevice tells whether a class can stand for the resource.
+func mayBeDevice(name v1.ResourceName) bool {
+	s := string(name)
+	if strings.HasPrefix(s, resourcev1.ResourceDeviceClassPrefix) {
+		return true
+	}
+	native := !strings.Contains(s, "/") || strings.Contains(s, v1.ResourceDefaultNamespacePrefix)
+	return !native && cluster.IsScalar(name)
+}
+
+// extendedRequests returns what the pod requests of resources that a class can stand for, with the class or nil.
+func extendedRequests(c *cluster.Cluster, pod *v1.Pod) map[v1.ResourceName]*resourcev1.DeviceClass {
+	requests := cluster.NewResources(resource.PodRequests(pod, resource.PodResourcesOptions{}))
+	classes := map[v1.ResourceName]*resourcev1.DeviceClass{}
+	for name, amount := range requests.Scalars {
+		if amount != 0 && mayBeDevice(name) {
+			classes[name] = deviceClassOf(c, name)
+		}
+	}
+	return classes
+}
+
+// extendedClaim returns the claim for the extended resources of the pod that classes stand for: the one left behind by an
+// earlier attempt, or a new one without requests, since these depend on the node. It is nil if the pod has no such resources.
+func (d *DynamicResources) extendedClaim(pod *v1.Pod, classes map[v1.ResourceName]*resourcev1.DeviceClass) *resourcev1.ResourceClaim {
+	wanted := false
+	for _, class := range classes {
+		wanted = wanted || class != nil
+	}
+	if !wanted {
+		return nil
+	}
+	if claim := d.index.extendedClaim(pod.Namespace, pod.Name, pod.UID); claim != nil {
+		return claim
+	}
+	isController := true
+	return &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace: pod.Namespace, Name: inMemoryName, UID: pod.UID + "/extended-resources",
+		GenerateName:    pod.Name + "-extended-resources-",
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, Controller: &isController}},
+		Annotations:     map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"},
+	}}
+}
+
+func isExtendedClaimOf(claim *resourcev1.ResourceClaim, name string, uid types.UID) bool {
+	if claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] != "true" {
+		return false
+	}
+	owner := metav1.GetControllerOfNoCopy(claim)
+	return owner != nil && owner.Name == name && owner.UID == uid
+}
+
+// extendedOffer is what nodes of one size make of the pod's extended resources.
+type extendedOffer struct {
+	claim     *resourcev1.ResourceClaim
+	mappings  []v1.ContainerExtendedResourceRequest
+	rejection *Rejection
+	open      []*resourcev1.ResourceClaim // all claims to be allocated, with this one
+	shape     *deviceShape
+}
+
+// extendedAt returns what the node makes of them.
+func (a *attempt) extendedAt(n *cluster.Node) *extendedOffer {
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	x := a.bySize[n.Size]
+	if x != nil {
+		return x
+	}
+	x = &extendedOffer{}
+	a.bySize[n.Size] = x
+	if x.claim, x.mappings, x.rejection = a.extendedOn(n); x.rejection != nil {
+		return x
+	}
+	x.open = a.open
+	if x.claim != nil {
+		x.open = slices.Clone(a.open)
+		if i := slices.Index(x.open, a.extended); i >= 0 {
+			x.open[i] = x.claim
+		}
+	}
+	if len(x.open) > 0 {
+		x.shape = a.d.shapes.of(a.c, x.open)
+	}
+	return x
+}
+
+// extendedOn works out which extended resources have to come from devices on this node, and returns the claim for them; nil if a
+// device plugin of the node has them all. A claim that is left from an earlier attempt cannot be used again.
+func (a *attempt) extendedOn(n *cluster.Node) (*resourcev1.ResourceClaim, []v1.ContainerExtendedResourceRequest, *Rejection) {
+	if a.extended.Spec.Devices.Requests != nil {
+		return nil, nil, unresolvable(codeClaimStale, "cannot schedule extended resource claim")
+	}
+	var fromDevices []v1.ResourceName
+	for name, class := range a.classes {
+		allocatable, listed := n.Size.Scalars[name]
+		switch {
+		case allocatable == 0 && class != nil:
+			fromDevices = append(fromDevices, name)
+		case !listed:
+			return nil, nil, unresolvable(codeExtendedNotProvided, "cannot fit resource")
+		}
+	}
+	if len(fromDevices) == 0 && len(a.claims) == 1 {
+		return nil, nil, nil
+	}
+	slices.Sort(fromDevices)
+	claim := a.extended.DeepCopy()
+	var mappings []v1.ContainerExtendedResourceRequest
+	for _, name := range fromDevices {
+		requests, mapped := deviceRequests(a.pod, name, a.classes[name].Name)
+		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, requests...)
+		mappings = append(mappings, mapped...)
+	}
+	slices.SortFunc(claim.Spec.Devices.Requests, func(x, y resourcev1.DeviceRequest) int { return cmp.Compare(x.Name, y.Name) })
+	return claim, mappings, nil
+}
+
+// deviceRequests turns the containers' requests for one extended resource into requests for devices. Init containers that end
+// before the pod runs use the devices of the containers behind them, and only what they need beyond these is requested, once,
+// for the one that needs most.
+func deviceRequests(pod *v1.Pod, name v1.ResourceName, class string) ([]resourcev1.DeviceRequest, []v1.ContainerExtendedResourceRequest) {
+	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+	lasting := make([]*resourcev1.DeviceRequest, len(containers))
+	var mappings, briefMappings []v1.ContainerExtendedResourceRequest
+	for i := range containers {
+		if ends(&containers[i], i < len(pod.Spec.InitContainers)) {
+			continue
+		}
+		var mapped []v1.ContainerExtendedResourceRequest
+		lasting[i], mapped = deviceRequest(i, &containers[i], name, class, nil)
+		mappings = append(mappings, mapped...)
+	}
+	var most *resourcev1.DeviceRequest
+	brief := map[string]bool{}
+	for i := range pod.Spec.InitContainers {
+		if !ends(&containers[i], true) {
+			continue
+		}
+		request, mapped := deviceRequest(i, &containers[i], name, class, lasting[i:])
+		briefMappings = append(briefMappings, mapped...)
+		if request == nil {
+			continue
+		}
+		brief[request.Name] = true
+		if most == nil || most.Exactly.Count < request.Exactly.Count {
+			most = request
+		}
+	}
+	var requests []resourcev1.DeviceRequest
+	if most != nil {
+		requests = append(requests, *most)
+	}
+	for _, request := range lasting {
+		if request != nil {
+			requests = append(requests, *request)
+		}
+	}
+	for i := range briefMappings {
+		if brief[briefMappings[i].RequestName] {
+			briefMappings[i].RequestName = most.Name
+		}
+	}
+	return requests, append(mappings, briefMappings...)
+}
+
+// ends tells whether the container is an init container that is done before the pod runs.
+func ends(c *v1.Container, init bool) bool {
+	return init && (c.RestartPolicy == nil || *c.RestartPolicy != v1.ContainerRestartPolicyAlways)
+}
+
+// deviceRequest is one container's request for devices, less what it can use of others' requests; nil if these are enough. Its
+// name is made of the container's index and the resource's among all that the container requests, by name.
+func deviceRequest(index int, c *v1.Container, name v1.ResourceName, class string, usable []*resourcev1.DeviceRequest) (
+	*resourcev1.DeviceRequest, []v1.ContainerExtendedResourceRequest,
+) {
+	quantity, ok := c.Resources.Requests[name]
+	count, exact := quantity.AsInt64()
+	if !ok || !exact || count == 0 {
+		return nil, nil
+	}
+	var mappings []v1.ContainerExtendedResourceRequest
+	use := func(request string) {
+		mappings = append(mappings, v1.ContainerExtendedResourceRequest{ContainerName: c.Name, ResourceName: string(name), RequestName: request})
+	}
+	for _, other := range usable {
+		if other == nil {
+			continue
+		}
+		count -= other.Exactly.Count
+		use(other.Name)
+		if count <= 0 {
+			return nil, mappings
+		}
+	}
+	before := 0
+	for other := range c.Resources.Requests {
+		if other < name {
+			before++
+		}
+	}
+	request := &resourcev1.DeviceRequest{
+		Name: fmt.Sprintf("container-%d-request-%d", index, before),
+		Exactly: &resourcev1.ExactDeviceRequest{
+			DeviceClassName: class, AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: count,
+		},
+	}
+	use(request.Name)
+	return request, mappings
+}

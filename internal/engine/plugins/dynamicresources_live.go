@@ -1,0 +1,91 @@
+package plugins
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// ReservedClaim is a claim that a pod needs, as it is to become.
+type ReservedClaim struct {
+	// Claim has the pod in its reservedFor, and the allocation.
+	Claim *resourcev1.ResourceClaim
+	// Before is the claim as it was; nil if it does not exist.
+	Before *resourcev1.ResourceClaim
+	// Allocated tells that the allocation is new: the claim had none.
+	Allocated bool
+	// Extended tells that it stands for the pod's extended resources. If it does not exist, its name stands in for the one that the
+	// API server will make up.
+	Extended bool
+}
+
+// ReservedClaims are those of one pod.
+type ReservedClaims struct {
+	Claims []ReservedClaim
+	// Mappings tell which devices stand for which container's extended resources.
+	Mappings []v1.ContainerExtendedResourceRequest
+	// Timeout is how long devices may take to become ready.
+	Timeout time.Duration
+}
+
+// ReserveClaims is Reserve for those who have to write down what was reserved. Undoing leaves alone the claims for which is says
+// yes: that which was written.
+func (d *DynamicResources) ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (
+	reserved ReservedClaims, undo func(is func(*resourcev1.ResourceClaim) bool), err error,
+) {
+	if !needsDevices(c, p) {
+		return ReservedClaims{}, nil, nil
+	}
+	a := d.attempt(c, p)
+	switch {
+	case a.err != nil:
+		return ReservedClaims{}, nil, a.err
+	case a.rejection != nil:
+		return ReservedClaims{}, nil, errors.New(a.rejection.Reasons[0])
+	case len(a.claims) == 0:
+		return ReservedClaims{}, nil, nil
+	}
+	o := a.at(n)
+	if o.rejection != nil {
+		if o.rejection.Err != nil {
+			return ReservedClaims{}, nil, o.rejection.Err
+		}
+		return ReservedClaims{}, nil, fmt.Errorf("claim allocation not found for node %s: %s", n.Name, o.rejection.Reasons[0])
+	}
+	changed, err := d.reserved(a, &o)
+	if err != nil {
+		return ReservedClaims{}, nil, err
+	}
+	all := ReservedClaims{Mappings: o.mappings, Timeout: d.bindingTimeout}
+	before := map[cluster.Name]*resourcev1.ResourceClaim{}
+	for _, claim := range a.claims {
+		before[cluster.Name{Namespace: claim.Namespace, Name: claim.Name}] = claim
+	}
+	for _, claim := range changed {
+		was := before[cluster.Name{Namespace: claim.Namespace, Name: claim.Name}]
+		all.Claims = append(all.Claims, ReservedClaim{
+			Claim: claim, Before: was, Allocated: was == nil || was.Status.Allocation == nil,
+			Extended: was == nil || a.extended != nil && was == a.extended,
+		})
+		c.ResourceClaims.Set(claim)
+	}
+	return all, func(is func(*resourcev1.ResourceClaim) bool) { a.unreserve(slices.DeleteFunc(changed, is)) }, nil
+}
+
+// Ready tells whether the devices of a claim can be used. An error says that one never will be.
+func Ready(claim *resourcev1.ResourceClaim) (bool, error) {
+	if claim.Status.Allocation == nil {
+		return false, nil
+	}
+	ready, failed := deviceReadiness(claim)
+	if failed {
+		return false, fmt.Errorf("device binding failed: claim=%s", claim.Name)
+	}
+	return ready, nil
+}

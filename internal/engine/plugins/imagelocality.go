@@ -1,0 +1,115 @@
+package plugins
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// ImageLocality ranks nodes by how much of the pod's images they have already.
+type ImageLocality struct{}
+
+// The sizes between which images count: what is smaller is pulled in no time, what is larger per container counts no more.
+// They are upstream's, taken from the sizes of images on Docker Hub.
+const (
+	imageFloor   = 23 << 20
+	imageCeiling = 1000 << 20
+)
+
+// Name implements Scorer.
+func (ImageLocality) Name() string { return "ImageLocality" }
+
+// Score implements Scorer.
+func (ImageLocality) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
+	spec := p.Spec()
+	worth := map[string]int64{} // of an image, for each time that the pod uses it
+	uses := map[string]int64{}
+	use := func(image string) {
+		name := completeImage(image)
+		if state := c.Image(name); state != nil {
+			worth[name] = imageWorth(state, c.Len())
+			uses[name]++
+		}
+	}
+	for i := range spec.InitContainers {
+		use(spec.InitContainers[i].Image)
+	}
+	for i := range spec.Containers {
+		use(spec.Containers[i].Image)
+	}
+	for i := range spec.Volumes {
+		if image := spec.Volumes[i].Image; image != nil {
+			use(image.Reference)
+		}
+	}
+	containers := len(spec.InitContainers) + len(spec.Containers)
+	return Scoring{Node: func(n *cluster.Node) (int64, error) {
+		var sum int64
+		for name, times := range uses {
+			if hasImage(n.Images, name) {
+				sum = min(sum+times*worth[name], imageCeiling*int64(containers)) // more counts no more
+			}
+		}
+		return imageScore(sum, containers), nil
+	}}
+}
+
+// imageWorth is an image's size, scaled by the share of all nodes that have it, so that pods are not drawn to the one node
+// that happened to pull it first. Whatever size a node reports, an image is not worth more than all that counts.
+func imageWorth(state *cluster.ImageState, nodes int) int64 {
+	share := float64(state.Nodes) / float64(nodes)
+	return int64(max(0, min(float64(state.Size)*share, 1<<45)))
+}
+
+func imageScore(sum int64, containers int) int64 {
+	ceiling := int64(imageCeiling) * int64(containers)
+	switch {
+	case sum < imageFloor:
+		sum = imageFloor
+	case sum > ceiling:
+		sum = ceiling
+	}
+	return MaxScore * (sum - imageFloor) / (ceiling - imageFloor)
+}
+
+func hasImage(set *cluster.ImageSet, name string) bool {
+	for i := range set.Images {
+		if slices.Contains(set.Images[i].Names, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// completeImage adds the tag that a name without one stands for; nothing else is made equal.
+func completeImage(name string) string {
+	if strings.LastIndex(name, ":") <= strings.LastIndex(name, "/") {
+		return name + ":latest"
+	}
+	return name
+}
+
+// Worth describes what the score of the pod's images is made from: two answers that are the same give the same scores.
+func (ImageLocality) Worth(c *cluster.Cluster, p *cluster.Pod) string {
+	var b strings.Builder
+	describe := func(image string) {
+		if state := c.Image(completeImage(image)); state != nil {
+			fmt.Fprintf(&b, "%s=%d ", image, imageWorth(state, c.Len()))
+		}
+	}
+	spec := p.Spec()
+	for i := range spec.InitContainers {
+		describe(spec.InitContainers[i].Image)
+	}
+	for i := range spec.Containers {
+		describe(spec.Containers[i].Image)
+	}
+	for i := range spec.Volumes {
+		if image := spec.Volumes[i].Image; image != nil {
+			describe(image.Reference)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,337 @@
+package plugins
+
+import (
+	"fmt"
+	"slices"
+
+	config "k8s.io/kube-scheduler/config/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// InterPodAffinity keeps pods near pods that they want to be near to, and away from those that they, or which, want distance.
+// The rules between two pods are in [Affinities]; here the pods of each domain are counted by them.
+type InterPodAffinity struct {
+	// HardWeight is what the required affinity of a pod that has its place counts in scores, when it means the waiting pod.
+	HardWeight int32
+	// IgnoreOthers leaves waiting pods without preferences of their own unscored, whatever the others prefer.
+	IgnoreOthers bool
+}
+
+// Codes of InterPodAffinity.
+const (
+	CodePodAffinity             = "PodAffinity"
+	CodePodAntiAffinity         = "PodAntiAffinity"
+	CodeExistingPodAntiAffinity = "ExistingPodAntiAffinity"
+	CodePodAffinityUnreadable   = "PodAffinityUnreadable"
+)
+
+// Rejections of InterPodAffinity.
+var (
+	AffinityUnmet = &Rejection{
+		Code: CodePodAffinity, Reasons: []string{"node(s) didn't match pod affinity rules"}, Unresolvable: true,
+	}
+	AntiAffinityViolated = &Rejection{Code: CodePodAntiAffinity, Reasons: []string{"node(s) didn't match pod anti-affinity rules"}}
+	ExistingAntiAffinity = &Rejection{
+		Code: CodeExistingPodAntiAffinity, Reasons: []string{"node(s) didn't satisfy existing pods anti-affinity rules"},
+	}
+)
+
+// NewInterPodAffinity makes the plugin; nil arguments mean the defaults.
+func NewInterPodAffinity(args *config.InterPodAffinityArgs) (*InterPodAffinity, error) {
+	set := config.InterPodAffinityArgs{}
+	if args != nil {
+		set = *args
+	}
+	SetArgsDefaults(&set)
+	if err := ValidateArgs(nil, &set); err != nil {
+		return nil, err
+	}
+	return &InterPodAffinity{HardWeight: *set.HardPodAffinityWeight, IgnoreOthers: set.IgnorePreferredTermsOfExistingPods}, nil
+}
+
+// Name implements [Filter] and [Scorer].
+func (a *InterPodAffinity) Name() string { return "InterPodAffinity" }
+
+// Reads implements [Filter].
+func (a *InterPodAffinity) Reads() Part { return Labels | Identity | Contents | Others }
+
+// domainCounts are numbers by topology key and value.
+type domainCounts map[string]map[string]int64
+
+// add counts weight in the node's domain of the key; a node without the key is in none.
+func (d domainCounts) add(n *cluster.Node, key string, weight int64) {
+	value, ok := n.Lookup(key)
+	if !ok {
+		return
+	}
+	if d[key] == nil {
+		d[key] = map[string]int64{}
+	}
+	d[key][value] += weight
+}
+
+// of returns the number for the node's domain of the key, 0 without the key.
+func (d domainCounts) of(n *cluster.Node, key string) int64 {
+	if value, ok := n.Lookup(key); ok {
+		return d[key][value]
+	}
+	return 0
+}
+
+// anyOf tells whether one of the node's domains has a number above zero.
+func (d domainCounts) anyOf(n *cluster.Node) bool {
+	for key := range d {
+		if d.of(n, key) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// remember answers once for a class.
+func remember[T any](answer func(*cluster.PodClass) T) func(*cluster.PodClass) T {
+	known := map[*cluster.PodClass]T{}
+	return func(class *cluster.PodClass) T {
+		value, ok := known[class]
+		if !ok {
+			value = answer(class)
+			known[class] = value
+		}
+		return value
+	}
+}
+
+// Filter rejects nodes in domains without the pods that are required there, or with pods that are required not to be.
+func (a *InterPodAffinity) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
+	if p.Class.TermError != nil {
+		reason := fmt.Sprintf("parsing pod: %v", termsError(p.Spec().Affinity))
+		return Judge{All: &Rejection{Code: CodePodAffinityUnreadable, Reasons: []string{reason}, Unresolvable: true}}
+	}
+	affinities := NewAffinities(c, p.Class)
+	repelledBy := countRepelledBy(c, affinities)
+	required := affinities.Required()
+	if len(repelledBy) == 0 && len(required) == 0 && !affinities.RequiresAnti() {
+		return Judge{}
+	}
+	attracts, repels := countOwnTerms(c, affinities)
+	first := len(attracts) == 0 && affinities.AttractsItself()
+	return Judge{Node: func(n *cluster.Node) *Rejection {
+		switch {
+		case slices.ContainsFunc(required, func(key string) bool { return !n.Has(key) || !first && attracts.of(n, key) <= 0 }):
+			return AffinityUnmet
+		case repels.anyOf(n):
+			return AntiAffinityViolated
+		case repelledBy.anyOf(n):
+			return ExistingAntiAffinity
+		}
+		return nil
+	}}
+}
+
+// countRepelledBy counts the pods that want distance from the waiting one.
+func countRepelledBy(c *cluster.Cluster, affinities *Affinities) domainCounts {
+	counts, repelledBy := domainCounts{}, remember(affinities.RepelledBy)
+	for _, n := range c.Nodes {
+		if n == nil || n.AntiAffine == 0 {
+			continue
+		}
+		for _, p := range n.Pods {
+			if len(p.Class.RequiredAntiAffinity) == 0 {
+				continue
+			}
+			for _, key := range repelledBy(p.Class) {
+				counts.add(n, key, 1)
+			}
+		}
+	}
+	return counts
+}
+
+// countOwnTerms counts the pods that the waiting pod must be near to, and those that it must not.
+func countOwnTerms(c *cluster.Cluster, affinities *Affinities) (attracts, repels domainCounts) {
+	attracts, repels = domainCounts{}, domainCounts{}
+	required := affinities.Required()
+	if len(required) == 0 && !affinities.RequiresAnti() {
+		return attracts, repels
+	}
+	attractedBy, repelled := remember(affinities.Attracts), remember(affinities.Repels)
+	for _, n := range c.Nodes {
+		if n == nil {
+			continue
+		}
+		for _, p := range n.Pods {
+			if attractedBy(p.Class) {
+				for _, key := range required {
+					attracts.add(n, key, 1)
+				}
+			}
+			for _, key := range repelled(p.Class) {
+				repels.add(n, key, 1)
+			}
+		}
+	}
+	return attracts, repels
+}
+
+// Score adds up the votes of the pods in a node's domains.
+func (a *InterPodAffinity) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
+	if p.Class.TermError != nil {
+		return Scoring{Err: fmt.Errorf("failed to parse pod: %w", termsError(p.Spec().Affinity))}
+	}
+	affinities := NewAffinities(c, p.Class)
+	if a.IgnoreOthers && !affinities.Prefers() {
+		return Scoring{}
+	}
+	scores := a.countVotes(c, affinities)
+	if len(scores) == 0 {
+		return Scoring{}
+	}
+	return Scoring{
+		Node: func(n *cluster.Node) (sum int64, err error) {
+			for key := range scores {
+				sum += scores.of(n, key)
+			}
+			return sum, nil
+		},
+		Normalize: func(_ []*cluster.Node, scores []int64) {
+			lowest, highest := slices.Min(scores), slices.Max(scores)
+			for i := range scores {
+				scores[i] = AffinityNormalized(scores[i], lowest, highest)
+			}
+		},
+	}
+}
+
+func (a *InterPodAffinity) countVotes(c *cluster.Cluster, affinities *Affinities) domainCounts {
+	scores, prefers := domainCounts{}, affinities.Prefers()
+	votes := remember(func(class *cluster.PodClass) []Vote { return affinities.Votes(class, a.HardWeight) })
+	for _, n := range c.Nodes {
+		if n == nil || !prefers && n.Affine == 0 {
+			continue
+		}
+		for _, p := range n.Pods {
+			if !prefers && !p.Class.HasAffinity() {
+				continue
+			}
+			for _, vote := range votes(p.Class) {
+				scores.add(n, vote.Key, vote.Weight)
+			}
+		}
+	}
+	return scores
+}
+
+// Interests implements Requeuer.
+func (*InterPodAffinity) Interests(in Setting) []queue.Interest {
+	h := &affinityHints{c: in.Cluster, affinities: map[*cluster.PodClass]*Affinities{}}
+	return []queue.Interest{
+		{Resource: queue.Pod, Action: queue.Add | queue.Delete | queue.UpdatePodLabel, Hint: h.podMatters},
+		{Resource: queue.Node, Action: queue.Add | queue.Delete | queue.UpdateNodeLabel, Hint: h.domainMatters},
+		{Resource: queue.Namespace, Action: queue.All},
+	}
+}
+
+// affinityHints keeps the terms of the classes that were asked about last.
+type affinityHints struct {
+	c          *cluster.Cluster
+	affinities map[*cluster.PodClass]*Affinities
+	namespaces uint64 // the version of the namespaces' labels that they hold for
+}
+
+func (h *affinityHints) of(class *cluster.PodClass) *Affinities {
+	if h.namespaces != h.c.Namespaces.Version || len(h.affinities) > keep {
+		h.namespaces = h.c.Namespaces.Version
+		clear(h.affinities)
+	}
+	a, ok := h.affinities[class]
+	if !ok {
+		a = NewAffinities(h.c, class)
+		h.affinities[class] = a
+	}
+	return a
+}
+
+// podMatters tells whether a pod that came, went, or has other labels now is one that the waiting pod looks for, or one that it,
+// or that other pod, wants to be away from.
+func (h *affinityHints) podMatters(item *queue.Item, e *queue.Event) bool {
+	if !others(e) {
+		return Own(item, e)
+	}
+	a := h.of(item.Class)
+	switch {
+	case e.PodBefore == nil:
+		return e.Pod != nil && a.Attracts(e.Pod.Class)
+	case e.Pod == nil:
+		return leaves(a, e.PodBefore.Class)
+	}
+	return a.Attracts(e.Pod.Class) && !a.Attracts(e.PodBefore.Class) ||
+		leaves(a, e.PodBefore.Class) && !slices.Equal(kept(a, e.Pod.Class), kept(a, e.PodBefore.Class))
+}
+
+// leaves tells whether it helps that a pod of the class is gone. One that attracted the waiting pod to a node that cannot take it
+// stood in the way of its being the first of its kind.
+func leaves(a *Affinities, class *cluster.PodClass) bool {
+	return len(a.Repels(class)) > 0 || len(a.RepelledBy(class)) > 0 || a.AttractsItself() && a.Attracts(class)
+}
+
+// kept is by which keys the waiting pod is kept away from pods of the class, or drawn to them.
+func kept(a *Affinities, class *cluster.PodClass) []string {
+	keys := append(a.Repels(class), a.RepelledBy(class)...)
+	if a.Attracts(class) {
+		keys = append(keys, "")
+	}
+	return keys
+}
+
+// domainMatters tells whether a node that came, went, or has other labels now can be a place for the waiting pod, or moves pods that
+// matter to it from one domain to another.
+func (h *affinityHints) domainMatters(item *queue.Item, e *queue.Event) bool {
+	a := h.of(item.Class)
+	if e.Node == nil {
+		return slices.ContainsFunc(e.NodeBefore.Pods, func(p *cluster.Pod) bool { return leaves(a, p.Class) })
+	}
+	if e.NodeBefore == nil {
+		return len(e.Node.Pods) > 0 || !slices.ContainsFunc(a.Required(), func(key string) bool { return !e.Node.Has(key) })
+	}
+	changed := func(key string) bool {
+		was, had := e.NodeBefore.Lookup(key)
+		is, has := e.Node.Lookup(key)
+		return was != is || had != has
+	}
+	for i := range item.Class.RequiredAntiAffinity {
+		if changed(item.Class.RequiredAntiAffinity[i].TopologyKey) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(a.Required(), changed) || h.repelledBy(a, changed)
+}
+
+// repelledBy tells whether some pod keeps the waiting one away by a key for which is says yes.
+func (h *affinityHints) repelledBy(a *Affinities, is func(key string) bool) bool {
+	known := map[*cluster.PodClass]bool{}
+	for _, n := range h.c.Nodes {
+		if n == nil || n.AntiAffine == 0 {
+			continue
+		}
+		for _, p := range n.Pods {
+			if len(p.Class.RequiredAntiAffinity) == 0 || known[p.Class] {
+				continue
+			}
+			known[p.Class] = true
+			if slices.ContainsFunc(a.RepelledBy(p.Class), is) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Wakes implements Waker.
+func (*InterPodAffinity) Wakes() []string {
+	return []string{"a node is added or changes its labels", "a pod that matches is placed or leaves", "a namespace's labels change"}
+}
+
+// Fixes implements Fixer.
+func (*InterPodAffinity) Fixes() []Fix { return []Fix{RelaxAffinity} }

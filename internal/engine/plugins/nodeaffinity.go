@@ -1,0 +1,243 @@
+package plugins
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	config "k8s.io/kube-scheduler/config/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// Codes of NodeAffinity.
+const (
+	CodeNodeAffinityMismatch     = "NodeAffinityMismatch"
+	CodeEnforcedAffinityMismatch = "EnforcedNodeAffinityMismatch"
+	CodeNodeAffinityConflict     = "NodeAffinityConflict"
+)
+
+// NodeAffinity keeps pods off nodes that their node selector and required node affinity do not name, and ranks nodes by the
+// preferred terms that match. A profile can add an affinity to that of all its pods.
+type NodeAffinity struct {
+	addedRequired  *nodeTerms // nil: none
+	addedPreferred []weightedNodeTerm
+}
+
+var (
+	affinityMismatch = &Rejection{
+		Code: CodeNodeAffinityMismatch, Reasons: []string{"node(s) didn't match Pod's node affinity/selector"}, Unresolvable: true,
+	}
+	enforcedMismatch = &Rejection{
+		Code: CodeEnforcedAffinityMismatch, Reasons: []string{"node(s) didn't match scheduler-enforced node affinity"}, Unresolvable: true,
+	}
+	affinityConflict = &Rejection{
+		Code: CodeNodeAffinityConflict, Reasons: []string{"pod affinity terms conflict"}, Unresolvable: true,
+	}
+)
+
+// NewNodeAffinity returns the plugin; nil stands for the defaults.
+func NewNodeAffinity(args *config.NodeAffinityArgs) (*NodeAffinity, error) {
+	plugin := &NodeAffinity{}
+	if args == nil || args.AddedAffinity == nil {
+		return plugin, nil
+	}
+	if err := ValidateArgs(nil, args); err != nil {
+		return nil, err
+	}
+	if required := args.AddedAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
+		terms := readNodeTerms(required)
+		plugin.addedRequired = &terms
+	}
+	var err error
+	plugin.addedPreferred, err = readPreferred(args.AddedAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+	if err != nil {
+		return nil, fmt.Errorf("parsing addedAffinity.preferredDuringSchedulingIgnoredDuringExecution: %w", err)
+	}
+	return plugin, nil
+}
+
+// Name implements Filter and Scorer.
+func (*NodeAffinity) Name() string { return "NodeAffinity" }
+
+// Reads implements Filter. See ReadsFor.
+func (*NodeAffinity) Reads() Part { return Labels | Identity }
+
+// ReadsFor tells what of a node the plugin's verdict and score depend on for one pod: most pods do not ask for a name.
+func (pl *NodeAffinity) ReadsFor(p *cluster.Pod) Part {
+	parts := Labels
+	required, preferred := podNodeAffinity(p.Spec())
+	if _, byHostname := p.Spec().NodeSelector[v1.LabelHostname]; byHostname ||
+		required != nil && readNodeTerms(required).identify() || pl.addedRequired != nil && pl.addedRequired.identify() {
+		parts |= Identity
+	}
+	terms, _ := readPreferred(preferred)
+	for _, term := range append(terms, pl.addedPreferred...) {
+		if term.identity {
+			parts |= Identity
+		}
+	}
+	return parts
+}
+
+// Filter implements Filter.
+func (pl *NodeAffinity) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
+	spec := p.Spec()
+	required, _ := podNodeAffinity(spec)
+	if required == nil && pl.addedRequired == nil && len(spec.NodeSelector) == 0 {
+		return Judge{}
+	}
+	selector := labels.Everything()
+	if len(spec.NodeSelector) > 0 {
+		selector = labels.SelectorFromSet(spec.NodeSelector)
+	}
+	var terms nodeTerms
+	if required != nil {
+		terms = readNodeTerms(required)
+	}
+	judge := Judge{Node: func(n *cluster.Node) *Rejection {
+		switch {
+		case pl.addedRequired != nil && !pl.addedRequired.match(n):
+			return enforcedMismatch
+		case !selector.Matches(n), required != nil && !terms.match(n):
+			return affinityMismatch
+		}
+		return nil
+	}}
+	if names, narrow := namedNodes(required); narrow {
+		if len(names) == 0 {
+			return Judge{All: affinityConflict}
+		}
+		judge.Only = names
+	}
+	return judge
+}
+
+// namedNodes reads the names that the terms narrow the nodes to. They do so only if every term has a requirement on the name;
+// within a term, only names that all its requirements list remain.
+func namedNodes(required *v1.NodeSelector) (names map[string]bool, narrow bool) {
+	if required == nil || len(required.NodeSelectorTerms) == 0 {
+		return nil, false
+	}
+	names = map[string]bool{}
+	for i := range required.NodeSelectorTerms {
+		inTerm, narrows := namesOf(&required.NodeSelectorTerms[i])
+		if !narrows {
+			return nil, false
+		}
+		for name := range inTerm {
+			names[name] = true
+		}
+	}
+	return names, true
+}
+
+func namesOf(term *v1.NodeSelectorTerm) (names map[string]bool, narrows bool) {
+	for i := range term.MatchFields {
+		r := &term.MatchFields[i]
+		if r.Key != metav1.ObjectNameField || r.Operator != v1.NodeSelectorOpIn {
+			continue
+		}
+		listed := map[string]bool{}
+		for _, name := range r.Values {
+			if !narrows || names[name] {
+				listed[name] = true
+			}
+		}
+		names, narrows = listed, true
+	}
+	return names, narrows
+}
+
+// Score implements Scorer.
+func (pl *NodeAffinity) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
+	_, preferred := podNodeAffinity(p.Spec())
+	terms, err := readPreferred(preferred)
+	if err != nil {
+		return Scoring{Err: err}
+	}
+	if len(preferred) == 0 && pl.addedPreferred == nil {
+		return Scoring{}
+	}
+	return Scoring{
+		Node: func(n *cluster.Node) (int64, error) {
+			return weigh(pl.addedPreferred, n) + weigh(terms, n), nil
+		},
+		Normalize: func(_ []*cluster.Node, scores []int64) { normalize(scores, false) },
+	}
+}
+
+func weigh(terms []weightedNodeTerm, n *cluster.Node) (sum int64) {
+	for i := range terms {
+		if terms[i].match(n) {
+			sum += terms[i].weight
+		}
+	}
+	return sum
+}
+
+// podNodeAffinity returns the required and preferred parts of the spec's node affinity.
+func podNodeAffinity(spec *v1.PodSpec) (*v1.NodeSelector, []v1.PreferredSchedulingTerm) {
+	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil {
+		return nil, nil
+	}
+	a := spec.Affinity.NodeAffinity
+	return a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution
+}
+
+// readPreferred reads preferred terms; those of weight 0 and those without a requirement count for nothing. The errors are
+// the library's: one broken term makes every attempt fail.
+func readPreferred(list []v1.PreferredSchedulingTerm) ([]weightedNodeTerm, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	if _, err := nodeaffinity.NewPreferredSchedulingTerms(list); err != nil {
+		return nil, err
+	}
+	terms := make([]weightedNodeTerm, 0, len(list))
+	for i := range list {
+		if list[i].Weight == 0 || emptyNodeTerm(&list[i].Preference) {
+			continue
+		}
+		terms = append(terms, weightedNodeTerm{readNodeTerm(&list[i].Preference), int64(list[i].Weight)})
+	}
+	return terms, nil
+}
+
+// Interests implements Requeuer.
+func (*NodeAffinity) Interests(in Setting) []queue.Interest {
+	return []queue.Interest{{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.NodeNowPasses}}
+}
+
+// Wakes implements Waker.
+func (*NodeAffinity) Wakes() []string {
+	return []string{"a node is added", "a node's labels change"}
+}
+
+// Fixes implements Fixer.
+func (*NodeAffinity) Fixes() []Fix { return []Fix{RelaxSelection} }
+
+// Detail implements Detailer: the labels that the node lacks.
+func (*NodeAffinity) Detail(p *cluster.Pod, n *cluster.Node) string {
+	missing := MissingLabels(p, n)
+	if len(missing) == 0 {
+		return ""
+	}
+	return "lacks " + strings.Join(missing, ", ")
+}
+
+// MissingLabels returns the labels of the pod's node selector that the node does not have, as key=value.
+func MissingLabels(p *cluster.Pod, n *cluster.Node) (list []string) {
+	for key, value := range p.Spec().NodeSelector {
+		if have, ok := n.Lookup(key); !ok || have != value {
+			list = append(list, key+"="+value)
+		}
+	}
+	slices.Sort(list)
+	return list
+}

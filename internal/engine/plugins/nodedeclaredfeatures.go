@@ -1,0 +1,60 @@
+package plugins
+
+import (
+	"k8s.io/apimachinery/pkg/util/version"
+	features "k8s.io/component-helpers/nodedeclaredfeatures"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// CodeMissingFeature is the code of NodeDeclaredFeatures.
+const CodeMissingFeature = "NodeFeatureMissing"
+
+// NodeDeclaredFeatures keeps pods off nodes that do not declare a feature of the kubelet that the pod's spec needs.
+type NodeDeclaredFeatures struct{}
+
+var missingFeature = &Rejection{Code: CodeMissingFeature, Reasons: []string{"node(s) didn't match Pod's required features"}, Unresolvable: true}
+
+// followed is the version of Kubernetes that decides which features a node may still lack.
+var followed = version.MustParseSemantic("1.36.3")
+
+// Name implements Filter.
+func (NodeDeclaredFeatures) Name() string { return "NodeDeclaredFeatures" }
+
+// Reads implements Filter.
+func (NodeDeclaredFeatures) Reads() Part { return Features }
+
+// Filter implements Filter.
+func (NodeDeclaredFeatures) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
+	needed, err := features.DefaultFramework.InferForPodScheduling(&features.PodInfo{Spec: p.Spec()}, followed)
+	if err != nil {
+		return Judge{Err: err}
+	}
+	if needed.IsEmpty() {
+		return Judge{}
+	}
+	return Judge{Node: func(n *cluster.Node) *Rejection {
+		declared := features.DefaultFramework.TryMap(n.Features.Names)
+		switch has, err := needed.IsSubset(declared); {
+		case err != nil:
+			return &Rejection{Err: err}
+		case !has:
+			return missingFeature
+		}
+		return nil
+	}}
+}
+
+// Interests implements Requeuer.
+func (NodeDeclaredFeatures) Interests(in Setting) []queue.Interest {
+	return []queue.Interest{
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeDeclaredFeature, Hint: in.NodeNowPasses},
+		{Resource: queue.Pod, Action: queue.Update, Hint: ownSpec},
+	}
+}
+
+// Wakes implements Waker.
+func (NodeDeclaredFeatures) Wakes() []string {
+	return []string{"a node is added", "a node declares a feature"}
+}

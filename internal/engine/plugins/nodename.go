@@ -1,0 +1,40 @@
+package plugins
+
+import (
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// NodeName keeps a pod that names its node off all others.
+type NodeName struct{}
+
+var elsewhere = &Rejection{Code: CodeNodeNameMismatch, Reasons: []string{"node(s) didn't match the requested node name"}, Unresolvable: true}
+
+// Name implements Filter.
+func (NodeName) Name() string { return "NodeName" }
+
+// Reads implements Filter.
+func (NodeName) Reads() Part { return Identity }
+
+// Filter implements Filter.
+func (NodeName) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
+	if p.NodeName == "" {
+		return Judge{}
+	}
+	return Judge{Node: func(n *cluster.Node) *Rejection {
+		if n.Name != p.NodeName {
+			return elsewhere
+		}
+		return nil
+	}}
+}
+
+// Interests implements Requeuer.
+func (NodeName) Interests(in Setting) []queue.Interest {
+	return []queue.Interest{{Resource: queue.Node, Action: queue.Add, Hint: in.NodeNowPasses}}
+}
+
+// Wakes implements Waker.
+func (NodeName) Wakes() []string {
+	return []string{"a node is added"}
+}

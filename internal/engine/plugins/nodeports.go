@@ -1,0 +1,86 @@
+package plugins
+
+import (
+	"strings"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// CodePortTaken is the code of NodePorts.
+const CodePortTaken = "HostPortTaken"
+
+// NodePorts keeps a pod off nodes where another one has taken a host port that it wants.
+type NodePorts struct{}
+
+var portTaken = &Rejection{Code: CodePortTaken, Reasons: []string{"node(s) didn't have free ports for the requested pod ports"}}
+
+// Name implements Filter.
+func (NodePorts) Name() string { return "NodePorts" }
+
+// Reads implements Filter.
+func (NodePorts) Reads() Part { return Contents }
+
+// Filter implements Filter.
+func (NodePorts) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
+	wanted := p.Class.Ports
+	if len(wanted) == 0 {
+		return Judge{}
+	}
+	return Judge{Node: func(n *cluster.Node) *Rejection {
+		for _, other := range n.Pods {
+			if conflict(wanted, other.Class.Ports) {
+				return portTaken
+			}
+		}
+		return nil
+	}}
+}
+
+func conflict(wanted, taken []cluster.Port) bool {
+	for _, w := range wanted {
+		for _, t := range taken {
+			if w.Conflicts(t) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Interests implements Requeuer.
+func (NodePorts) Interests(Setting) []queue.Interest {
+	return []queue.Interest{
+		{Resource: queue.Node, Action: queue.Add},
+		{Resource: queue.Pod, Action: queue.Delete, Hint: func(item *queue.Item, e *queue.Event) bool {
+			return e.PodBefore != nil && conflict(item.Class.Ports, e.PodBefore.Class.Ports)
+		}},
+	}
+}
+
+// Wakes implements Waker.
+func (NodePorts) Wakes() []string {
+	return []string{"a node is added", "a pod leaves its node"}
+}
+
+// Fixes implements Fixer.
+func (NodePorts) Fixes() []Fix { return []Fix{FreePort} }
+
+// Detail implements Detailer: who has the port.
+func (NodePorts) Detail(p *cluster.Pod, n *cluster.Node) string {
+	var list []string
+	for _, o := range PortHolders(p, n) {
+		list = append(list, o.Namespace()+"/"+o.Name)
+	}
+	return "taken by " + strings.Join(list, ", ")
+}
+
+// PortHolders returns the pods of the node that have a host port which the pod wants.
+func PortHolders(p *cluster.Pod, n *cluster.Node) (list []*cluster.Pod) {
+	for _, o := range n.Pods {
+		if conflict(p.Class.Ports, o.Class.Ports) {
+			list = append(list, o)
+		}
+	}
+	return list
+}

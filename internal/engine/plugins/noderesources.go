@@ -1,0 +1,91 @@
+package plugins
+
+import (
+	v1 "k8s.io/api/core/v1"
+	config "k8s.io/kube-scheduler/config/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// resourceSpecs are the resources that a scorer weighs, as configured.
+type resourceSpecs []config.ResourceSpec
+
+// amounts are one resource on one node. Allocatable 0 takes the resource out of the score.
+type amounts struct{ allocated, allocatable int64 }
+
+// resourceReader looks up what a scorer compares. It is made for one pod.
+type resourceReader struct {
+	specs resourceSpecs
+	// wanted is what the pod requests of each, by the rules of the scorer.
+	wanted []int64
+	// nonZero counts the CPU and memory of placed pods with defaults for containers without a request.
+	nonZero bool
+	cluster *cluster.Cluster
+	// devices counts the devices that stand for an extended resource where nodes have none of it; nil when nothing does.
+	devices *deviceCounts
+}
+
+// amounts looks up the i-th resource of a node. Of what only some nodes have (extended resources and the like), nothing counts
+// unless the pod requests it.
+func (r *resourceReader) amounts(i int, n *cluster.Node) amounts {
+	name := v1.ResourceName(r.specs[i].Name)
+	room := &r.cluster.Rooms[n.Index]
+	switch name {
+	case v1.ResourceCPU:
+		if r.nonZero {
+			return amounts{room.NonZeroCPU, room.CPU}
+		}
+		return amounts{room.RequestedCPU, room.CPU}
+	case v1.ResourceMemory:
+		if r.nonZero {
+			return amounts{room.NonZeroMemory, room.Memory}
+		}
+		return amounts{room.RequestedMemory, room.Memory}
+	case v1.ResourceEphemeralStorage:
+		return amounts{n.Requested.EphemeralStorage, n.Size.EphemeralStorage}
+	}
+	if r.wanted[i] == 0 && cluster.IsScalar(name) {
+		return amounts{}
+	}
+	allocatable := n.Size.Scalars[name]
+	if allocatable == 0 && r.devices != nil {
+		return r.devices.on(n, name)
+	}
+	return amounts{n.Requested.Scalars[name], allocatable}
+}
+
+// roomOnly tells whether nothing but CPU and memory counts for the pod.
+func (r *resourceReader) roomOnly() bool {
+	seen := map[v1.ResourceName]bool{}
+	for i := range r.specs {
+		name := v1.ResourceName(r.specs[i].Name)
+		isRoom := name == v1.ResourceCPU || name == v1.ResourceMemory
+		if isRoom && seen[name] || !isRoom && (r.wanted[i] != 0 || !cluster.IsScalar(name)) {
+			return false
+		}
+		seen[name] = true
+	}
+	return true
+}
+
+// requestsOf lists what the pod requests of each resource, counted by the rules of the scorer.
+func (s resourceSpecs) requestsOf(p *cluster.Pod, count func(*v1.Pod) v1.ResourceList) []int64 {
+	list := count(&v1.Pod{Spec: *p.Spec()})
+	wanted := make([]int64, len(s))
+	for i := range s {
+		name := v1.ResourceName(s[i].Name)
+		wanted[i] = rules.Amount(name, list[name])
+	}
+	return wanted
+}
+
+// weight returns the configured weight of a resource, 0 if it does not count.
+func (s resourceSpecs) weight(name v1.ResourceName) (sum int64) {
+	for i := range s {
+		if s[i].Name == string(name) {
+			sum += s[i].Weight
+		}
+	}
+	return sum
+}

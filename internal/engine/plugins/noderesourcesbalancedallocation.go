@@ -1,0 +1,144 @@
+package plugins
+
+import (
+	"math"
+
+	v1 "k8s.io/api/core/v1"
+	config "k8s.io/kube-scheduler/config/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// NodeResourcesBalancedAllocation ranks nodes by how much evener the pod makes the shares of the resources that are requested.
+type NodeResourcesBalancedAllocation struct {
+	specs       resourceSpecs
+	cpu, memory bool // whether they count
+	stock       deviceStock
+}
+
+// NewNodeResourcesBalancedAllocation returns the plugin; nil stands for the defaults.
+func NewNodeResourcesBalancedAllocation(args *config.NodeResourcesBalancedAllocationArgs) (*NodeResourcesBalancedAllocation, error) {
+	if args == nil {
+		args = &config.NodeResourcesBalancedAllocationArgs{}
+	}
+	args = args.DeepCopy()
+	SetArgsDefaults(args)
+	if err := ValidateArgs(nil, args); err != nil {
+		return nil, err
+	}
+	b := &NodeResourcesBalancedAllocation{specs: args.Resources}
+	b.cpu, b.memory = b.specs.weight(v1.ResourceCPU) > 0, b.specs.weight(v1.ResourceMemory) > 0
+	return b, nil
+}
+
+// Name implements Scorer.
+func (*NodeResourcesBalancedAllocation) Name() string { return "NodeResourcesBalancedAllocation" }
+
+// Score implements Scorer. Pods that request none of the resources are not scored: they would all go where the balance is
+// best (kubernetes/kubernetes#129138).
+func (b *NodeResourcesBalancedAllocation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
+	reader, skip := b.reader(c, p)
+	if skip {
+		return Scoring{}
+	}
+	return Scoring{Node: func(n *cluster.Node) (int64, error) {
+		with, without := make([]float64, 0, 4), make([]float64, 0, 4)
+		for i := range reader.specs {
+			a := reader.amounts(i, n)
+			if a.allocatable == 0 {
+				continue
+			}
+			with = append(with, fraction(rules.Sum(a.allocated, reader.wanted[i]), a.allocatable))
+			without = append(without, fraction(a.allocated, a.allocatable))
+		}
+		return Evenness(balance(with), balance(without)), nil
+	}}
+}
+
+func (b *NodeResourcesBalancedAllocation) reader(c *cluster.Cluster, p *cluster.Pod) (reader *resourceReader, skip bool) {
+	reader = &resourceReader{specs: b.specs, wanted: b.specs.requestsOf(p, rules.Requests), cluster: c}
+	reader.devices = b.stock.counts(c, b.specs, reader.wanted)
+	for _, amount := range reader.wanted {
+		if amount != 0 {
+			return reader, false
+		}
+	}
+	return reader, true
+}
+
+// ScoreRequests returns the CPU and memory that the score counts for the pod. roomOnly tells whether nothing else of a node
+// counts, so that RoomScore is the score; skip, that the pod is not scored.
+func (b *NodeResourcesBalancedAllocation) ScoreRequests(c *cluster.Cluster, p *cluster.Pod) (cpu, memory int64, roomOnly, skip bool) {
+	reader, skip := b.reader(c, p)
+	for i := range b.specs {
+		switch b.specs[i].Name {
+		case string(v1.ResourceCPU):
+			cpu = reader.wanted[i]
+		case string(v1.ResourceMemory):
+			memory = reader.wanted[i]
+		}
+	}
+	return cpu, memory, reader.roomOnly(), skip
+}
+
+// RoomScore scores a node of this size on which this much is requested without the pod, which requests podCPU and podMemory.
+// It allocates nothing.
+func (b *NodeResourcesBalancedAllocation) RoomScore(requestedCPU, podCPU, cpu, requestedMemory, podMemory, memory int64) int64 {
+	if cpu == 0 || memory == 0 || !b.cpu || !b.memory { // one resource at most: always even
+		return Evenness(MaxScore, MaxScore)
+	}
+	return EvennessScore(requestedCPU, podCPU, cpu, requestedMemory, podMemory, memory)
+}
+
+// fraction is the share that is requested, at most the whole.
+func fraction(requested, allocatable int64) float64 {
+	f := float64(requested) / float64(allocatable)
+	if f > 1 {
+		f = 1
+	}
+	return f
+}
+
+// balance is how even the shares are: MaxScore minus their standard deviation. The order of the operations decides the last
+// unit; it is upstream's.
+func balance(fractions []float64) int64 {
+	switch len(fractions) {
+	case 0, 1:
+		return MaxScore
+	case 2:
+		return balanceOfTwo(fractions[0], fractions[1])
+	}
+	var total float64
+	for _, f := range fractions {
+		total += f
+	}
+	mean := total / float64(len(fractions))
+	var sum float64
+	for _, f := range fractions {
+		sum += (f - mean) * (f - mean)
+	}
+	return int64((1 - math.Sqrt(sum/float64(len(fractions)))) * float64(MaxScore))
+}
+
+func balanceOfTwo(a, b float64) int64 {
+	return int64((1 - math.Abs((a-b)/2)) * float64(MaxScore))
+}
+
+// Evenness is between 50 (the pod makes the node's balance as bad as can be) and 100; 75 leaves it as it is.
+func Evenness(with, without int64) int64 {
+	return MaxScore/2 + (MaxScore/2+with-without)/2
+}
+
+// OfCPUAndMemory tells whether the score is EvennessScore, as by default.
+func (b *NodeResourcesBalancedAllocation) OfCPUAndMemory() bool { return b.cpu && b.memory }
+
+// EvennessScore scores a node that has some of both resources.
+func EvennessScore(requestedCPU, podCPU, cpu, requestedMemory, podMemory, memory int64) int64 {
+	return Evenness(BalanceScore(rules.Sum(requestedCPU, podCPU), cpu, rules.Sum(requestedMemory, podMemory), memory), BalanceScore(requestedCPU, cpu, requestedMemory, memory))
+}
+
+// BalanceScore is how even the shares of both resources are, without regard to what a pod would change.
+func BalanceScore(requestedCPU, cpu, requestedMemory, memory int64) int64 {
+	return balanceOfTwo(fraction(requestedCPU, cpu), fraction(requestedMemory, memory))
+}

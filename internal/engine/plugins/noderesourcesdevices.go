@@ -1,0 +1,258 @@
+package plugins
+
+import (
+	"context"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/dynamic-resource-allocation/structured"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// classesByResource tells which of the resources a DeviceClass stands for.
+func classesByResource(c *cluster.Cluster, names []v1.ResourceName) map[v1.ResourceName]bool {
+	if c.DeviceClasses.Len() == 0 {
+		return nil
+	}
+	classes := map[v1.ResourceName]bool{}
+	for _, name := range names {
+		if deviceClassOf(c, name) != nil {
+			classes[name] = true
+		}
+	}
+	return classes
+}
+
+// deviceStock is the devices that classes select, which stand for extended resources. It keeps what selectors say of slices, and
+// counts a node's devices anew only when they, or who has them, changed.
+type deviceStock struct {
+	mutex    sync.Mutex
+	index    deviceIndex
+	classes  uint64 // the version of the device classes that all is up to date with
+	slices   uint64 // the same of slices
+	selected map[*resourcev1.DeviceClass]map[*resourcev1.ResourceSlice][]selectedDevice
+	shared   []*resourcev1.ResourceSlice // those that are not of one node alone
+	known    map[stockKey]stocked
+}
+
+type selectedDevice struct {
+	id      structured.DeviceID
+	matches bool
+	err     error
+}
+
+type stockKey struct {
+	class  *resourcev1.DeviceClass
+	node   string
+	labels *cluster.LabelSet
+}
+
+// stocked is what a node has of a class, and when it was counted.
+type stocked struct {
+	amounts
+	own *nodeDevices
+	at  uint64
+}
+
+// deviceCounts counts, per node, the devices that stand for extended resources, for the scores of the resource plugins. What
+// the pods request of such a resource is not counted: a claim holds the devices.
+type deviceCounts struct {
+	stock   *deviceStock
+	classes map[v1.ResourceName]*resourcev1.DeviceClass
+}
+
+// deviceExpressions keeps the selectors of the few classes that stand for a resource compiled.
+var deviceExpressions = sync.OnceValue(func() *cel.Cache {
+	return cel.NewCache(32, cel.Features{EnableConsumableCapacity: true})
+})
+
+// counts returns nil, the common case, if no class stands for a resource that the scorer weighs and the pod wants.
+func (s *deviceStock) counts(c *cluster.Cluster, specs resourceSpecs, wanted []int64) *deviceCounts {
+	if c.DeviceClasses.Len() == 0 {
+		return nil
+	}
+	var counts *deviceCounts
+	for i := range specs {
+		name := v1.ResourceName(specs[i].Name)
+		if wanted[i] == 0 || !mayBeDevice(name) {
+			continue
+		}
+		class := deviceClassOf(c, name)
+		if class == nil {
+			continue
+		}
+		if counts == nil {
+			s.follow(c)
+			counts = &deviceCounts{stock: s, classes: map[v1.ResourceName]*resourcev1.DeviceClass{}}
+		}
+		counts.classes[name] = class
+	}
+	return counts
+}
+
+// follow brings the stock up to date.
+func (s *deviceStock) follow(c *cluster.Cluster) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.index.c != c || s.classes != c.DeviceClasses.Version {
+		s.selected, s.known = map[*resourcev1.DeviceClass]map[*resourcev1.ResourceSlice][]selectedDevice{}, map[stockKey]stocked{}
+	}
+	anew := s.index.c != c || s.slices != c.ResourceSlices.Version
+	s.index.follow(c)
+	s.classes, s.slices = c.DeviceClasses.Version, c.ResourceSlices.Version
+	if anew {
+		s.shared = s.shared[:0]
+		for _, slice := range s.index.sliceOf {
+			if !isLocal(slice) {
+				s.shared = append(s.shared, slice)
+			}
+		}
+		for _, of := range s.selected {
+			for slice := range of {
+				if s.index.sliceOf[slice.Name] != slice {
+					delete(of, slice)
+				}
+			}
+		}
+	}
+	if len(s.known) > 4*len(c.Nodes)+64 { // nodes, or labels, that are no more
+		clear(s.known)
+	}
+}
+
+// of returns what the class selects of a slice.
+func (s *deviceStock) of(class *resourcev1.DeviceClass, slice *resourcev1.ResourceSlice) []selectedDevice {
+	of := s.selected[class]
+	if of == nil {
+		of = map[*resourcev1.ResourceSlice][]selectedDevice{}
+		s.selected[class] = of
+	}
+	devices, known := of[slice]
+	if !known {
+		devices = make([]selectedDevice, len(slice.Spec.Devices))
+		for i := range slice.Spec.Devices {
+			device, d := &slice.Spec.Devices[i], &devices[i]
+			d.id = structured.MakeDeviceID(slice.Spec.Driver, slice.Spec.Pool.Name, device.Name)
+			d.matches, d.err = selects(class, slice.Spec.Driver, device)
+		}
+		of[slice] = devices
+	}
+	return devices
+}
+
+// on counts the devices that the node can use. A selector that cannot be evaluated takes the resource out of the score, as
+// upstream does.
+func (d *deviceCounts) on(n *cluster.Node, name v1.ResourceName) amounts {
+	class := d.classes[name]
+	if class == nil {
+		return amounts{}
+	}
+	s := d.stock
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	key := stockKey{class, n.Name, n.Labels}
+	known, ok := s.known[key]
+	if !ok || known.at < known.own.changed || known.at < s.index.sharedAt {
+		known = stocked{s.count(n, class), s.index.node(n.Name), s.index.now}
+		s.known[key] = known
+	}
+	return known.amounts
+}
+
+func (s *deviceStock) count(n *cluster.Node, class *resourcev1.DeviceClass) (a amounts) {
+	for _, slice := range s.index.slicesFor(n.Name) {
+		if isLocal(slice) && *slice.Spec.NodeName == n.Name && !s.add(&a, n, class, slice) {
+			return amounts{}
+		}
+	}
+	for _, slice := range s.shared {
+		if !s.add(&a, n, class, slice) {
+			return amounts{}
+		}
+	}
+	return a
+}
+
+// add counts the devices of a slice; false says that it cannot be told which there are.
+func (s *deviceStock) add(a *amounts, n *cluster.Node, class *resourcev1.DeviceClass, slice *resourcev1.ResourceSlice) bool {
+	whole := slice.Spec.PerDeviceNodeSelection == nil || !*slice.Spec.PerDeviceNodeSelection
+	if whole {
+		if usable, err := sliceReaches(&slice.Spec, n); err != nil || !usable {
+			return err == nil
+		}
+	}
+	for i, d := range s.of(class, slice) {
+		if !whole {
+			usable, err := deviceReaches(&slice.Spec.Devices[i], n)
+			if err != nil {
+				return false
+			}
+			if !usable {
+				continue
+			}
+		}
+		if d.err != nil {
+			return false
+		}
+		if !d.matches {
+			continue
+		}
+		a.allocatable++
+		if s.index.isTaken(d.id) {
+			a.allocated++
+		}
+	}
+	return true
+}
+
+func selects(class *resourcev1.DeviceClass, driver string, device *resourcev1.Device) (bool, error) {
+	for _, selector := range class.Spec.Selectors {
+		if selector.CEL == nil {
+			continue
+		}
+		compiled := deviceExpressions().GetOrCompile(selector.CEL.Expression)
+		if compiled.Error != nil {
+			return false, compiled.Error
+		}
+		seen := cel.Device{Driver: driver, Attributes: device.Attributes, Capacity: device.Capacity}
+		if matches, _, err := compiled.DeviceMatches(context.Background(), seen); err != nil || !matches {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func sliceReaches(spec *resourcev1.ResourceSliceSpec, n *cluster.Node) (bool, error) {
+	switch {
+	case spec.AllNodes != nil && *spec.AllNodes:
+		return true, nil
+	case spec.NodeName != nil && *spec.NodeName != "":
+		return *spec.NodeName == n.Name, nil
+	case spec.NodeSelector != nil:
+		return selectorReaches(spec.NodeSelector, n)
+	}
+	return true, nil
+}
+
+func deviceReaches(device *resourcev1.Device, n *cluster.Node) (bool, error) {
+	switch {
+	case device.AllNodes != nil && *device.AllNodes:
+		return true, nil
+	case device.NodeName != nil && *device.NodeName != "":
+		return *device.NodeName == n.Name, nil
+	case device.NodeSelector != nil:
+		return selectorReaches(device.NodeSelector, n)
+	}
+	return false, nil
+}
+
+func selectorReaches(selector *v1.NodeSelector, n *cluster.Node) (bool, error) {
+	if _, err := nodeaffinity.NewNodeSelector(selector); err != nil {
+		return false, err
+	}
+	return readNodeTerms(selector).match(n), nil
+}

@@ -1,0 +1,307 @@
+package plugins
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	config "k8s.io/kube-scheduler/config/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// Codes of NodeResourcesFit. Other resources have CodeInsufficientResource.
+const (
+	CodeTooManyPods                  = "TooManyPods"
+	CodeInsufficientCPU              = "InsufficientCPU"
+	CodeInsufficientMemory           = "InsufficientMemory"
+	CodeInsufficientEphemeralStorage = "InsufficientEphemeralStorage"
+	CodeInsufficientResource         = "InsufficientResource"
+)
+
+// NodeResourcesFit keeps pods off nodes without room for what they request, and ranks nodes by the room that is left.
+type NodeResourcesFit struct {
+	ignored       sets.Set[string]
+	ignoredGroups sets.Set[string]
+	strategy      config.ScoringStrategyType
+	specs         resourceSpecs
+	shape         shape
+	cpuWeight     int64
+	memoryWeight  int64
+	stock         deviceStock
+}
+
+// NewNodeResourcesFit returns the plugin; nil stands for the defaults.
+func NewNodeResourcesFit(args *config.NodeResourcesFitArgs) (*NodeResourcesFit, error) {
+	if args == nil {
+		args = &config.NodeResourcesFitArgs{}
+	}
+	args = args.DeepCopy()
+	SetArgsDefaults(args)
+	if err := ValidateArgs(nil, args); err != nil {
+		return nil, err
+	}
+	f := &NodeResourcesFit{
+		ignored:       sets.New(args.IgnoredResources...),
+		ignoredGroups: sets.New(args.IgnoredResourceGroups...),
+		strategy:      args.ScoringStrategy.Type,
+		specs:         args.ScoringStrategy.Resources,
+	}
+	if ratio := args.ScoringStrategy.RequestedToCapacityRatio; ratio != nil {
+		f.shape = newShape(ratio.Shape)
+	}
+	f.cpuWeight, f.memoryWeight = f.specs.weight(v1.ResourceCPU), f.specs.weight(v1.ResourceMemory)
+	return f, nil
+}
+
+// Name implements Filter and Scorer.
+func (*NodeResourcesFit) Name() string { return "NodeResourcesFit" }
+
+// Reads implements Filter.
+func (*NodeResourcesFit) Reads() Part { return Contents }
+
+// Filter implements Filter.
+func (f *NodeResourcesFit) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
+	requests := &p.Class.Requests
+	scalars := f.checked(requests)
+	classes := classesByResource(c, scalars)
+	return Judge{Node: func(n *cluster.Node) *Rejection {
+		if f.fits(requests, scalars, classes, n) {
+			return nil
+		}
+		return shortage(requests, scalars, classes, n)
+	}}
+}
+
+// checked lists, by name, the resources beside CPU, memory and storage that have to be there.
+func (f *NodeResourcesFit) checked(requests *cluster.Resources) []v1.ResourceName {
+	var names []v1.ResourceName
+	for name, amount := range requests.Scalars {
+		if amount == 0 {
+			continue
+		}
+		if isExtended(name) {
+			group, _, _ := strings.Cut(string(name), "/")
+			if f.ignored.Has(string(name)) || f.ignoredGroups.Has(group) {
+				continue
+			}
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// isExtended tells extended resources from the native ones of Kubernetes.
+func isExtended(name v1.ResourceName) bool {
+	s := string(name)
+	return strings.Contains(s, "/") && !strings.Contains(s, v1.ResourceDefaultNamespacePrefix) && cluster.IsScalar(name)
+}
+
+// fits is the common case: nothing is missing, and nothing is allocated to find it out.
+func (*NodeResourcesFit) fits(r *cluster.Resources, scalars []v1.ResourceName, classes map[v1.ResourceName]bool, n *cluster.Node) bool {
+	if int64(len(n.Pods)) >= n.Size.Pods || lacks(r.MilliCPU, n.Size.MilliCPU, n.Requested.MilliCPU) ||
+		lacks(r.Memory, n.Size.Memory, n.Requested.Memory) ||
+		lacks(r.EphemeralStorage, n.Size.EphemeralStorage, n.Requested.EphemeralStorage) {
+		return false
+	}
+	for _, name := range scalars {
+		if lacks(r.Scalars[name], n.Size.Scalars[name], n.Requested.Scalars[name]) && !delegated(name, classes, n) {
+			return false
+		}
+	}
+	return true
+}
+
+// lacks tells whether a request is more than what is left of the allocatable amount. Nothing requested is always there, even
+// on a node that is overbooked.
+func lacks(request, allocatable, requested int64) bool {
+	return request > 0 && request > allocatable-requested
+}
+
+// delegated tells whether a resource is left to DynamicResources to judge: the node has none of it, and devices stand for it.
+func delegated(name v1.ResourceName, classes map[v1.ResourceName]bool, n *cluster.Node) bool {
+	return classes[name] && n.Size.Scalars[name] <= 0
+}
+
+// shortage lists all that is missing. What is more than the whole node has, no preemption can help.
+func shortage(r *cluster.Resources, scalars []v1.ResourceName, classes map[v1.ResourceName]bool, n *cluster.Node) *Rejection {
+	rejection := &Rejection{}
+	add := func(code, reason string, unresolvable bool) {
+		if rejection.Code == "" {
+			rejection.Code = code
+		}
+		rejection.Reasons = append(rejection.Reasons, reason)
+		rejection.Unresolvable = rejection.Unresolvable || unresolvable
+	}
+	if int64(len(n.Pods)) >= n.Size.Pods {
+		add(CodeTooManyPods, "Too many pods", false)
+	}
+	if lacks(r.MilliCPU, n.Size.MilliCPU, n.Requested.MilliCPU) {
+		add(CodeInsufficientCPU, "Insufficient cpu", r.MilliCPU > n.Size.MilliCPU)
+	}
+	if lacks(r.Memory, n.Size.Memory, n.Requested.Memory) {
+		add(CodeInsufficientMemory, "Insufficient memory", r.Memory > n.Size.Memory)
+	}
+	if lacks(r.EphemeralStorage, n.Size.EphemeralStorage, n.Requested.EphemeralStorage) {
+		add(CodeInsufficientEphemeralStorage, "Insufficient ephemeral-storage", r.EphemeralStorage > n.Size.EphemeralStorage)
+	}
+	for _, name := range scalars {
+		request, allocatable := r.Scalars[name], n.Size.Scalars[name]
+		if lacks(request, allocatable, n.Requested.Scalars[name]) && !delegated(name, classes, n) {
+			add(CodeInsufficientResource, "Insufficient "+string(name), request > allocatable)
+		}
+	}
+	return rejection
+}
+
+// Score implements Scorer.
+func (f *NodeResourcesFit) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
+	reader := f.reader(c, p)
+	return Scoring{Node: func(n *cluster.Node) (int64, error) {
+		var sum, weights int64
+		for i := range reader.specs {
+			a := reader.amounts(i, n)
+			f.add(&sum, &weights, f.specs[i].Weight, rules.Sum(a.allocated, reader.wanted[i]), a.allocatable)
+		}
+		return f.mean(sum, weights), nil
+	}}
+}
+
+func (f *NodeResourcesFit) reader(c *cluster.Cluster, p *cluster.Pod) *resourceReader {
+	reader := &resourceReader{specs: f.specs, wanted: f.specs.requestsOf(p, rules.ScoreRequests), nonZero: true, cluster: c}
+	reader.devices = f.stock.counts(c, f.specs, reader.wanted)
+	return reader
+}
+
+// ScoreRequests returns the CPU and memory that the score counts for the pod. roomOnly tells whether nothing else of a node
+// counts, so that RoomScore is the score.
+func (f *NodeResourcesFit) ScoreRequests(c *cluster.Cluster, p *cluster.Pod) (cpu, memory int64, roomOnly bool) {
+	reader := f.reader(c, p)
+	for i := range f.specs {
+		switch f.specs[i].Name {
+		case string(v1.ResourceCPU):
+			cpu = reader.wanted[i]
+		case string(v1.ResourceMemory):
+			memory = reader.wanted[i]
+		}
+	}
+	return cpu, memory, reader.roomOnly()
+}
+
+// RoomScore scores a node of this size on which this much is requested, the pod's share (ScoreRequests) and the defaults of
+// containers without a request (Room.NonZeroCPU, Room.NonZeroMemory) included. It allocates nothing.
+func (f *NodeResourcesFit) RoomScore(requestedCPU, cpu, requestedMemory, memory int64) int64 {
+	var sum, weights int64
+	f.add(&sum, &weights, f.cpuWeight, requestedCPU, cpu)
+	f.add(&sum, &weights, f.memoryWeight, requestedMemory, memory)
+	return f.mean(sum, weights)
+}
+
+// LeastOfCPUAndMemory tells whether the score is the plain mean of LeastAllocatedScore of CPU and of memory, as by default.
+func (f *NodeResourcesFit) LeastOfCPUAndMemory() bool {
+	return f.strategy == config.LeastAllocated && f.cpuWeight == f.memoryWeight && f.cpuWeight > 0
+}
+
+// Interests implements Requeuer. What helps is room on the node that the event is of, enough for the pod. A pod that may preempt
+// others is also helped by room that is enough once those have left, unless it could have had them leave before, too.
+func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
+	interests := []queue.Interest{
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeAllocatable, Hint: func(item *queue.Item, e *queue.Event) bool {
+			return e.Node != nil && (e.NodeBefore == nil || grew(&item.Class.Requests, e)) && (in.fits(item, e.Node) || in.fitsWithoutLower(item, e.Node))
+		}},
+		{Resource: queue.Pod, Action: queue.Delete | queue.UpdatePodScaleDown, Hint: func(item *queue.Item, e *queue.Event) bool {
+			switch {
+			case !others(e):
+				return Own(item, e)
+			case e.Node == nil || e.PodBefore == nil || !frees(&item.Class.Requests, e):
+				return false
+			case in.fits(item, e.Node):
+				return true
+			}
+			return e.PodBefore.Class.Priority >= item.Class.Priority && in.fitsWithoutLower(item, e.Node)
+		}},
+		{Resource: queue.DeviceClass, Action: queue.Add | queue.Update, Hint: func(item *queue.Item, _ *queue.Event) bool {
+			return len(item.Class.Requests.Scalars) > 0
+		}},
+	}
+	if in.Profile.KeepBudgets { // victims that a budget kept may go now
+		interests = append(interests, queue.Interest{Resource: queue.Budget, Action: queue.All})
+	}
+	return interests
+}
+
+// fitsWithoutLower tells whether the pod could go to the node if all pods of lower priority left it.
+func (in Setting) fitsWithoutLower(item *queue.Item, n *cluster.Node) bool {
+	if !in.mayPreempt(item) {
+		return false
+	}
+	var without *cluster.Node
+	for _, p := range n.Pods {
+		if p.Class.Priority < item.Class.Priority {
+			if without == nil {
+				without = n.Copy(nil)
+			}
+			without.Take(p)
+		}
+	}
+	return without != nil && in.fits(item, without)
+}
+
+func (in Setting) mayPreempt(item *queue.Item) bool {
+	policy := item.Class.Spec.PreemptionPolicy
+	return in.Profile.Preemption && (policy == nil || *policy != v1.PreemptNever)
+}
+
+// grew tells whether the node has more of something that is wanted than it had.
+func grew(wanted *cluster.Resources, e *queue.Event) bool {
+	was, is := e.NodeBefore.Size, e.Node.Size
+	return is.Pods > was.Pods || more(wanted, &was.Resources, &is.Resources)
+}
+
+// frees tells whether the pod takes less of something that is wanted than it did.
+func frees(wanted *cluster.Resources, e *queue.Event) bool {
+	if e.Pod == nil {
+		return true // its place among the pods at least
+	}
+	return more(wanted, &e.Pod.Class.Requests, &e.PodBefore.Class.Requests)
+}
+
+// more tells whether b has more than a of something that is wanted.
+func more(wanted, a, b *cluster.Resources) bool {
+	if wanted.MilliCPU > 0 && b.MilliCPU > a.MilliCPU || wanted.Memory > 0 && b.Memory > a.Memory ||
+		wanted.EphemeralStorage > 0 && b.EphemeralStorage > a.EphemeralStorage {
+		return true
+	}
+	for name, amount := range wanted.Scalars {
+		// A resource that the node no longer has may be left to devices.
+		if amount > 0 && (b.Scalars[name] > a.Scalars[name] || b.Scalars[name] == 0 && a.Scalars[name] > 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// Wakes implements Waker.
+func (*NodeResourcesFit) Wakes() []string {
+	return []string{"a node is added", "a node's allocatable grows", "a pod leaves its node or is resized", "the pod asks for less"}
+}
+
+// Fixes implements Fixer.
+func (*NodeResourcesFit) Fixes() []Fix { return []Fix{AskForLess, MakeRoom} }
+
+// Detail implements Detailer: what is short, and by how much.
+func (*NodeResourcesFit) Detail(p *cluster.Pod, n *cluster.Node) string {
+	var list []string
+	for _, s := range Shortages(p, n) {
+		list = append(list, fmt.Sprintf("%s: wants %s, %s free of %s", s.Name, s.Text(s.Wanted), s.Text(max(s.Free, 0)), s.Text(s.Size)))
+	}
+	if int64(len(n.Pods)) >= n.Size.Pods {
+		list = append(list, fmt.Sprintf("%d pods of %d", len(n.Pods), n.Size.Pods))
+	}
+	return strings.Join(list, "; ")
+}

@@ -1,0 +1,57 @@
+package plugins
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// Codes of NodeUnschedulable and NodeName.
+const (
+	CodeNodeUnschedulable = "NodeUnschedulable"
+	CodeNodeNameMismatch  = "NodeNameMismatch"
+)
+
+// NodeUnschedulable keeps pods off cordoned nodes, unless they tolerate the taint that a cordon brings.
+type NodeUnschedulable struct{}
+
+var cordon = v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
+
+var cordoned = &Rejection{Code: CodeNodeUnschedulable, Reasons: []string{"node(s) were unschedulable"}, Unresolvable: true}
+
+// Name implements Filter.
+func (NodeUnschedulable) Name() string { return "NodeUnschedulable" }
+
+// Reads implements Filter.
+func (NodeUnschedulable) Reads() Part { return Taints }
+
+// Filter implements Filter.
+func (NodeUnschedulable) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
+	if rules.TolerationOf(&cordon, p.Spec().Tolerations) != nil {
+		return Judge{}
+	}
+	return Judge{Node: func(n *cluster.Node) *Rejection {
+		if n.Taints.Unschedulable {
+			return cordoned
+		}
+		return nil
+	}}
+}
+
+// Interests implements Requeuer.
+func (NodeUnschedulable) Interests(in Setting) []queue.Interest {
+	return []queue.Interest{
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeTaint, Hint: in.NodeNowPasses},
+		{Resource: queue.Pod, Action: queue.UpdatePodToleration, Hint: Own},
+	}
+}
+
+// Wakes implements Waker.
+func (NodeUnschedulable) Wakes() []string {
+	return []string{"a node is added", "a node is uncordoned"}
+}
+
+// Fixes implements Fixer.
+func (NodeUnschedulable) Fixes() []Fix { return []Fix{Uncordon} }

@@ -1,0 +1,318 @@
+package plugins
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	csitranslation "k8s.io/csi-translation-lib"
+	csiplugins "k8s.io/csi-translation-lib/plugins"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// NodeVolumeLimits keeps pods off nodes whose CSI drivers can attach no more volumes, as their CSINode says. Volumes count that
+// pods on the node use, and those that are attached to it though no pod uses them (any more).
+type NodeVolumeLimits struct{ uses volumeUses }
+
+// newNodeVolumeLimits makes the plugin, which has no arguments.
+func newNodeVolumeLimits(*struct{}) (*NodeVolumeLimits, error) { return &NodeVolumeLimits{}, nil }
+
+// CodeMaxVolumeCount is NodeVolumeLimits' only code of its own.
+const CodeMaxVolumeCount = "MaxVolumeCount"
+
+var tooManyVolumes = &Rejection{Code: CodeMaxVolumeCount, Reasons: []string{"node(s) exceed max volume count"}}
+
+// attached is a volume as its CSI driver knows it. Volumes still to be made have no handle yet, but the claim they are for.
+type attached struct {
+	driver, handle string
+	claim          cluster.Name
+}
+
+type attachedSet map[attached]bool
+
+// Name implements [Filter].
+func (*NodeVolumeLimits) Name() string { return "NodeVolumeLimits" }
+
+// Reads implements [Filter].
+func (*NodeVolumeLimits) Reads() Part { return Identity | Contents | Objects }
+
+// Applies implements [Selective].
+func (*NodeVolumeLimits) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
+	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool {
+		_, _, claims := claimOf(p, &v)
+		return claims || translator.IsInlineMigratable(&v)
+	})
+}
+
+// Filter implements [Filter].
+func (v *NodeVolumeLimits) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
+	if !v.Applies(c, p) {
+		return Judge{}
+	}
+	v.uses.follow(c)
+	l := &volumeLimits{c: c, uses: &v.uses}
+	// Of a node only matters whether it has a CSINode at all: without one nothing is left to CSI drivers.
+	for i, csiNode := range [2]*storagev1.CSINode{nil, {}} {
+		l.wanted[i] = attachedSet{}
+		if err := l.wanted[i].addPod(c, csiNode, p, true); err != nil {
+			l.rejected[i] = &Rejection{Err: err}
+			if missing := (&claimMissing{}); errors.As(err, &missing) {
+				l.rejected[i] = &Rejection{Code: CodeClaimNotFound, Reasons: []string{err.Error()}, Unresolvable: true}
+			}
+		}
+	}
+	return Judge{Node: l.on}
+}
+
+// volumeLimits is what a pod wants attached, on nodes without and with a CSINode, or why that cannot be told.
+type volumeLimits struct {
+	c        *cluster.Cluster
+	uses     *volumeUses
+	wanted   [2]attachedSet
+	rejected [2]*Rejection
+}
+
+func (l *volumeLimits) on(n *cluster.Node) *Rejection {
+	csiNode := l.uses.csiNode(n)
+	if csiNode == nil {
+		return l.rejected[0]
+	}
+	wanted := l.wanted[1]
+	if l.rejected[1] != nil || len(wanted) == 0 || !anyLimit(csiNode) {
+		return l.rejected[1]
+	}
+	use := l.uses.on(n, csiNode)
+	if use.err != nil {
+		return use.err
+	}
+	var few [4]string
+	drivers := few[:0] // of the volumes that are not used there already and take more
+	for a := range wanted {
+		if !use.present[a] {
+			drivers = append(drivers, a.driver)
+		}
+	}
+	for _, driver := range drivers {
+		more := 0
+		for _, other := range drivers {
+			if other == driver {
+				more++
+			}
+		}
+		if limit, ok := limitOf(csiNode, driver); ok && int64(use.count[driver]+more) > limit {
+			return tooManyVolumes
+		}
+	}
+	return nil
+}
+
+func anyLimit(csiNode *storagev1.CSINode) bool {
+	return slices.ContainsFunc(csiNode.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Allocatable != nil && d.Allocatable.Count != nil })
+}
+
+// limitOf reads how many volumes a driver can attach; the last word counts. A count of 0 is a limit; none is no limit.
+func limitOf(csiNode *storagev1.CSINode, driver string) (limit int64, ok bool) {
+	for i := range csiNode.Spec.Drivers {
+		if d := &csiNode.Spec.Drivers[i]; d.Name == driver && d.Allocatable != nil && d.Allocatable.Count != nil {
+			limit, ok = int64(*d.Allocatable.Count), true
+		}
+	}
+	return limit, ok
+}
+
+// addAttachments adds what is attached to a node. Attachments of volumes in a pod, and of volumes that are not of CSI, do not count.
+func (s attachedSet) addAttachments(c *cluster.Cluster, attachments map[string]*storagev1.VolumeAttachment) {
+	for _, a := range attachments {
+		name := a.Spec.Source.PersistentVolumeName
+		if a.Spec.Attacher == "" || name == nil {
+			continue
+		}
+		if volume, ok := c.Volumes.Get("", *name); ok && volume.Spec.CSI != nil {
+			s[attached{driver: a.Spec.Attacher, handle: volume.Spec.CSI.VolumeHandle}] = true
+		}
+	}
+}
+
+type claimMissing struct{ namespace, name string }
+
+func (e *claimMissing) Error() string {
+	return fmt.Sprintf("looking up PVC %s/%s: %s", e.namespace, e.name, claimNotFound(e.name))
+}
+
+// addPod adds the volumes of a pod, as they are attached to the node of the CSINode (nil if it has none). A claim that is missing
+// is an error of the pod that waits; nobody else's.
+func (s attachedSet) addPod(c *cluster.Cluster, csiNode *storagev1.CSINode, p *cluster.Pod, waits bool) error {
+	for i := range p.Spec().Volumes {
+		v := &p.Spec().Volumes[i]
+		name, isEphemeral, ok := claimOf(p, v)
+		if !ok {
+			if err := s.addInline(csiNode, p, v); err != nil {
+				return err
+			}
+			continue
+		}
+		if name == "" {
+			return errors.New("PersistentVolumeClaim had no name")
+		}
+		claim, ok := c.Claims.Get(p.Namespace(), name)
+		if !ok && waits {
+			return &claimMissing{p.Namespace(), name}
+		}
+		if !ok {
+			continue
+		}
+		if isEphemeral {
+			if err := madeFor(p, claim); err != nil {
+				return err
+			}
+		}
+		s.addClaim(c, csiNode, claim)
+	}
+	return nil
+}
+
+// addInline adds a disk that the pod itself names, if it is one that CSI drivers see to by now.
+func (s attachedSet) addInline(csiNode *storagev1.CSINode, p *cluster.Pod, v *v1.Volume) error {
+	if !translator.IsInlineMigratable(v) {
+		return nil
+	}
+	plugin, err := translator.GetInTreePluginNameFromSpec(nil, v)
+	if err != nil {
+		return fmt.Errorf("looking up provisioner name for volume %s: %w", v.Name, err)
+	}
+	if csiNode == nil || !migrated(plugin) {
+		return nil
+	}
+	volume, err := translator.TranslateInTreeInlineVolumeToCSI(klog.Logger{}, v, p.Namespace())
+	if err != nil {
+		return fmt.Errorf("converting volume(%s) from inline to csi: %w", v.Name, err)
+	}
+	driver, err := translator.GetCSINameFromInTreeName(plugin)
+	if err != nil {
+		return fmt.Errorf("looking up CSI driver name for provisioner %s: %w", plugin, err)
+	}
+	if volume.Spec.CSI != nil {
+		s[attached{driver: driver, handle: volume.Spec.CSI.VolumeHandle}] = true
+	}
+	return nil
+}
+
+func (s attachedSet) addClaim(c *cluster.Cluster, csiNode *storagev1.CSINode, claim *v1.PersistentVolumeClaim) {
+	volume, ok := c.Volumes.Get("", claim.Spec.VolumeName)
+	if !ok {
+		s.addUnbound(c, csiNode, claim)
+		return
+	}
+	source := volume.Spec.CSI
+	if source == nil {
+		source = translated(csiNode, volume)
+	}
+	if source != nil && source.Driver != "" && source.VolumeHandle != "" {
+		s[attached{driver: source.Driver, handle: source.VolumeHandle}] = true
+	}
+}
+
+// translated returns what CSI makes of a volume of the time before CSI, or nil.
+func translated(csiNode *storagev1.CSINode, volume *v1.PersistentVolume) *v1.CSIPersistentVolumeSource {
+	if csiNode == nil || !translator.IsPVMigratable(volume) {
+		return nil
+	}
+	plugin, err := translator.GetInTreePluginNameFromSpec(volume, nil)
+	if err != nil || !migrated(plugin) {
+		return nil
+	}
+	volume, err = translator.TranslateInTreePVToCSI(klog.Logger{}, volume)
+	if err != nil {
+		return nil
+	}
+	return volume.Spec.CSI
+}
+
+// addUnbound adds a claim whose volume is still to be made. Without a class it would have been bound before.
+func (s attachedSet) addUnbound(c *cluster.Cluster, csiNode *storagev1.CSINode, claim *v1.PersistentVolumeClaim) {
+	class, ok := c.StorageClasses.Get("", claimClass(claim))
+	if !ok {
+		return
+	}
+	driver := class.Provisioner
+	if translator.IsMigratableIntreePluginByName(driver) {
+		if csiNode == nil || !migrated(driver) {
+			return
+		}
+		driver, _ = translator.GetCSINameFromInTreeName(driver)
+	}
+	if driver != "" {
+		s[attached{driver: driver, claim: cluster.Name{Namespace: claim.Namespace, Name: claim.Name}}] = true
+	}
+}
+
+var translator = csitranslation.New()
+
+// migrated tells the plugins of the time before CSI whose volumes are left to CSI drivers.
+func migrated(plugin string) bool {
+	switch plugin {
+	case csiplugins.AWSEBSInTreePluginName, csiplugins.GCEPDInTreePluginName, csiplugins.AzureDiskInTreePluginName,
+		csiplugins.CinderInTreePluginName, csiplugins.PortworxVolumePluginName:
+		return true
+	}
+	return false
+}
+
+// Interests implements Requeuer.
+func (*NodeVolumeLimits) Interests(Setting) []queue.Interest {
+	return []queue.Interest{
+		{Resource: queue.Node, Action: queue.Add}, // of a driver that has told its limit before the node
+		{Resource: queue.CSINode, Action: queue.Add | queue.Delete},
+		{Resource: queue.CSINode, Action: queue.Update, Hint: limitGrew},
+		{Resource: queue.Pod, Action: queue.Delete, Hint: func(_ *queue.Item, e *queue.Event) bool {
+			return e.PodBefore != nil && slices.ContainsFunc(e.PodBefore.Class.Spec.Volumes, attachable)
+		}},
+		{Resource: queue.Claim, Action: queue.Add | queue.Update, Hint: ofClaim, PerPod: true},
+		{Resource: queue.VolumeAttachment, Action: queue.Delete},
+	}
+}
+
+// attachable leaves out the volumes that every node can give.
+func attachable(v v1.Volume) bool {
+	return v.ConfigMap == nil && v.Secret == nil && v.Projected == nil && v.EmptyDir == nil && v.DownwardAPI == nil && v.HostPath == nil
+}
+
+func limitGrew(_ *queue.Item, e *queue.Event) bool {
+	was, isOld := e.Old.(*storagev1.CSINode)
+	is, isNew := e.New.(*storagev1.CSINode)
+	if !isOld || !isNew {
+		return true
+	}
+	limits := map[string]int32{}
+	for _, d := range was.Spec.Drivers {
+		if d.Allocatable != nil && d.Allocatable.Count != nil {
+			limits[d.Name] = *d.Allocatable.Count
+		}
+	}
+	for _, d := range is.Spec.Drivers {
+		limit, limited := limits[d.Name]
+		delete(limits, d.Name)
+		switch {
+		case d.Allocatable == nil || d.Allocatable.Count == nil:
+			if limited {
+				return true
+			}
+		case limited && *d.Allocatable.Count > limit:
+			return true
+		}
+	}
+	return len(limits) > 0 // a driver that is gone limits nothing
+}
+
+// Wakes implements Waker.
+func (*NodeVolumeLimits) Wakes() []string {
+	return []string{"a node or CSINode is added or changes", "a pod leaves its node", "a volume is detached"}
+}
+
+// Fixes implements Fixer.
+func (*NodeVolumeLimits) Fixes() []Fix { return []Fix{ProvideVolumes, FreeAttachment} }

@@ -1,0 +1,45 @@
+package plugins
+
+import "github.com/berth-k8s/berth/internal/engine/cluster"
+
+// preFilterOnly is a filter that a profile enables at PreFilter and not at Filter: what it says of all nodes holds, its word
+// on a single one is not asked.
+type preFilterOnly struct{ whole Filter }
+
+func (f preFilterOnly) Name() string { return f.whole.Name() }
+
+func (f preFilterOnly) Reads() Part { return f.whole.Reads() }
+
+func (f preFilterOnly) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
+	judge := f.whole.Filter(c, p)
+	judge.Node = nil
+	return judge
+}
+
+// filterOnly is a filter that a profile enables at Filter and not at PreFilter. Its judge still has to be prepared, so all but
+// the narrowing holds. Upstream fails every pod then, for want of the state that PreFilter leaves behind; NodeAffinity alone
+// does without, and without narrowing.
+type filterOnly struct{ whole Filter }
+
+func (f filterOnly) Name() string { return f.whole.Name() }
+
+func (f filterOnly) Reads() Part { return f.whole.Reads() }
+
+func (f filterOnly) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
+	judge := f.whole.Filter(c, p)
+	judge.Only = nil
+	return judge
+}
+
+// preScoreOnly is a scorer that a profile enables at PreScore and not at Score: it can still fail.
+type preScoreOnly struct{ whole Scorer }
+
+func (s preScoreOnly) Name() string { return s.whole.Name() }
+
+func (s preScoreOnly) Applies(c *cluster.Cluster, p *cluster.Pod) bool {
+	return s.whole.Score(c, p, nil).Err != nil
+}
+
+func (s preScoreOnly) Score(c *cluster.Cluster, p *cluster.Pod, feasible []*cluster.Node) Scoring {
+	return Scoring{Err: s.whole.Score(c, p, feasible).Err}
+}

@@ -1,0 +1,300 @@
+package plugins
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// podClaims are the claims of a pod with all that can be said of them whatever the node.
+type podClaims struct {
+	c     *cluster.Cluster
+	bound []*boundClaim
+	// unbound claims get their volume together with the node.
+	unbound []*unboundClaim
+}
+
+// boundClaim is a claim that has its volume.
+type boundClaim struct {
+	volume *v1.PersistentVolume // nil if it does not exist
+	reach  reach
+	// A volume of the time before CSI has another reach where a CSI driver sees to it. plugin is "" for all other volumes.
+	plugin     string
+	translated reach
+	failure    error // of the translation
+}
+
+// unboundClaim is a claim that waits for its pod to be placed.
+type unboundClaim struct {
+	*v1.PersistentVolumeClaim
+	// candidates are the volumes that exist for it; failure says why they cannot be told.
+	candidates *candidates
+	failure    error
+	provision  provision
+}
+
+// volumeDecision is what the unbound claims get on a node.
+type volumeDecision struct {
+	matches   []volumeMatch
+	provision []*v1.PersistentVolumeClaim
+}
+
+type volumeMatch struct {
+	claim  *v1.PersistentVolumeClaim
+	volume *v1.PersistentVolume
+}
+
+// readClaims reads the claims of a pod; nil if it has none.
+func readClaims(c *cluster.Cluster, p *cluster.Pod) (*podClaims, *Rejection, error) {
+	list, rejection := usableClaims(c, p)
+	if rejection != nil || len(list) == 0 {
+		return nil, rejection, nil
+	}
+	claims, immediate := &podClaims{c: c}, false
+	var waiting []*v1.PersistentVolumeClaim
+	for _, claim := range list {
+		if fullyBound(claim) {
+			claims.bound = append(claims.bound, readBound(c, claim))
+			continue
+		}
+		waits, err := waitsForConsumer(c, claim)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case waits && claim.Spec.VolumeName == "":
+			waiting = append(waiting, claim)
+		default:
+			immediate = true
+		}
+	}
+	if immediate {
+		return nil, &Rejection{Code: CodeImmediateUnbound, Reasons: []string{"pod has unbound immediate PersistentVolumeClaims"}, Unresolvable: true}, nil
+	}
+	claims.readUnbound(waiting)
+	return claims, nil, nil
+}
+
+// usableClaims finds the claims of the pod's volumes, one for each volume.
+func usableClaims(c *cluster.Cluster, p *cluster.Pod) (list []*v1.PersistentVolumeClaim, _ *Rejection) {
+	reject := func(code, format string, args ...any) *Rejection {
+		return &Rejection{Code: code, Reasons: []string{fmt.Sprintf(format, args...)}, Unresolvable: true}
+	}
+	for i := range p.Spec().Volumes {
+		name, isEphemeral, ok := claimOf(p, &p.Spec().Volumes[i])
+		if !ok {
+			continue
+		}
+		claim, ok := c.Claims.Get(p.Namespace(), name)
+		switch {
+		case !ok && isEphemeral:
+			return nil, reject(CodeClaimNotFound, "waiting for ephemeral volume controller to create the persistentvolumeclaim %q", name)
+		case !ok:
+			return nil, reject(CodeClaimNotFound, "%s", claimNotFound(name))
+		case claim.Status.Phase == v1.ClaimLost:
+			return nil, reject(CodeClaimLost, "persistentvolumeclaim %q bound to non-existent persistentvolume %q", name, claim.Spec.VolumeName)
+		case claim.DeletionTimestamp != nil:
+			return nil, reject(CodeClaimTerminating, "persistentvolumeclaim %q is being deleted", name)
+		}
+		if isEphemeral {
+			if err := madeFor(p, claim); err != nil {
+				return nil, reject(CodeClaimNotOwned, "%v", err)
+			}
+		}
+		list = append(list, claim)
+	}
+	return list, nil
+}
+
+// waitsForConsumer tells whether a claim's volume is chosen together with the node.
+func waitsForConsumer(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) (bool, error) {
+	name := claimClass(claim)
+	class, ok := c.StorageClasses.Get("", name)
+	if !ok {
+		return false, nil
+	}
+	if class.VolumeBindingMode == nil {
+		return false, fmt.Errorf("VolumeBindingMode not set for StorageClass %q", name)
+	}
+	return *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer, nil
+}
+
+func readBound(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) *boundClaim {
+	volume, ok := c.Volumes.Get("", claim.Spec.VolumeName)
+	if !ok {
+		return &boundClaim{}
+	}
+	b := &boundClaim{volume: volume, reach: reachOf(volume)}
+	if !translator.IsPVMigratable(volume) {
+		return b
+	}
+	plugin, err := translator.GetInTreePluginNameFromSpec(volume, nil)
+	if err != nil || !migrated(plugin) {
+		return b
+	}
+	b.plugin = plugin
+	if volume, err = translator.TranslateInTreePVToCSI(klog.Logger{}, volume); err != nil {
+		b.failure = fmt.Errorf("could not translate pv: %v", err)
+	} else {
+		b.translated = reachOf(volume)
+	}
+	return b
+}
+
+// readUnbound puts the claims in the order in which they are served: those that already have a node first, then the smallest first.
+func (claims *podClaims) readUnbound(waiting []*v1.PersistentVolumeClaim) {
+	if len(waiting) == 0 {
+		return
+	}
+	byClass := map[string][]*v1.PersistentVolume{}
+	for _, volume := range claims.c.Volumes.All() {
+		byClass[volumeClass(volume)] = append(byClass[volumeClass(volume)], volume)
+	}
+	for _, claim := range waiting {
+		u := &unboundClaim{PersistentVolumeClaim: claim}
+		if _, hasNode := u.node(); !hasNode {
+			u.candidates, u.failure = findCandidates(claim, byClass[claimClass(claim)])
+		}
+		u.provision = readProvision(claims.c, claim)
+		claims.unbound = append(claims.unbound, u)
+	}
+	slices.SortStableFunc(claims.unbound, inTurn)
+}
+
+func inTurn(a, b *unboundClaim) int {
+	_, aHasNode := a.node()
+	_, bHasNode := b.node()
+	switch {
+	case aHasNode && bHasNode:
+		return 0
+	case aHasNode:
+		return -1
+	case bHasNode:
+		return 1
+	}
+	x, y := a.Spec.Resources.Requests[v1.ResourceStorage], b.Spec.Resources.Requests[v1.ResourceStorage]
+	return x.Cmp(y)
+}
+
+// node returns the node that the claim's volume is already to be made for.
+func (u *unboundClaim) node() (name string, ok bool) {
+	name, ok = u.Annotations[annSelectedNode]
+	return name, ok
+}
+
+// on decides what the claims get on a node, or why the pod cannot go there. The decision is written down if there is a place for
+// it: most nodes are only asked if.
+func (claims *podClaims) on(n *cluster.Node, decision *volumeDecision) *Rejection {
+	within, exist, err := claims.boundOn(n)
+	if err != nil {
+		return &Rejection{Err: err}
+	}
+	found, enough, err := claims.unboundOn(n, decision)
+	if err != nil {
+		return &Rejection{Err: err}
+	}
+	if within && found && enough && exist {
+		return nil
+	}
+	r := &Rejection{Unresolvable: true}
+	for _, fault := range [...]struct {
+		ok           bool
+		code, reason string
+	}{
+		{within, CodeVolumeNodeAffinity, "node(s) didn't match PersistentVolume's node affinity"},
+		{found, CodeNoVolumeToBind, "node(s) didn't find available persistent volumes to bind"},
+		{enough, CodeNotEnoughStorage, "node(s) did not have enough free storage"},
+		{exist, CodeVolumeMissing, "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"},
+	} {
+		if fault.ok {
+			continue
+		}
+		if r.Code == "" {
+			r.Code = fault.code
+		}
+		r.Reasons = append(r.Reasons, fault.reason)
+	}
+	return r
+}
+
+// boundOn looks for the first volume that is out of the node's reach, or does not exist.
+func (claims *podClaims) boundOn(n *cluster.Node) (within, exist bool, err error) {
+	for _, b := range claims.bound {
+		if b.volume == nil {
+			return true, false, nil
+		}
+		if within, err := b.on(claims.c, n); !within || err != nil {
+			return false, true, err
+		}
+	}
+	return true, true, nil
+}
+
+// on tells whether the volume can be used on the node.
+func (b *boundClaim) on(c *cluster.Cluster, n *cluster.Node) (bool, error) {
+	if b.plugin == "" || !migratedOn(c, n, b.plugin) {
+		return b.reach.has(n), nil
+	}
+	return b.translated.has(n), b.failure
+}
+
+// migratedOn tells whether the node itself leaves a plugin's volumes to a CSI driver.
+func migratedOn(c *cluster.Cluster, n *cluster.Node, plugin string) bool {
+	csiNode, ok := c.CSINodes.Get("", n.Name)
+	if !ok {
+		return false
+	}
+	for name := range strings.SplitSeq(csiNode.Annotations[v1.MigratedPluginsAnnotationKey], ",") {
+		if name == plugin {
+			return true
+		}
+	}
+	return false
+}
+
+// unboundOn gives the claims volumes that exist, and looks if those for which there is none can be made.
+func (claims *podClaims) unboundOn(n *cluster.Node, decision *volumeDecision) (found, enough bool, err error) {
+	for _, u := range claims.unbound {
+		if name, ok := u.node(); ok && name != n.Name {
+			return false, true, nil
+		}
+	}
+	var taken map[string]bool // made when needed: most pods have one claim
+	var few [4]*unboundClaim
+	toMake := few[:0]
+	for _, u := range claims.unbound {
+		if u.failure != nil {
+			return false, true, u.failure
+		}
+		if u.candidates == nil {
+			toMake = append(toMake, u)
+			continue
+		}
+		volume := u.candidates.on(n, taken)
+		if volume == nil {
+			toMake = append(toMake, u)
+			continue
+		}
+		if taken == nil {
+			taken = map[string]bool{}
+		}
+		taken[volume.Name] = true
+		if decision != nil {
+			decision.matches = append(decision.matches, volumeMatch{u.PersistentVolumeClaim, volume})
+		}
+	}
+	for _, u := range toMake {
+		if possible, enough := u.provision.on(n); !possible || !enough {
+			return possible, enough, nil
+		}
+		if decision != nil {
+			decision.provision = append(decision.provision, u.PersistentVolumeClaim)
+		}
+	}
+	return true, true, nil
+}

@@ -1,0 +1,389 @@
+package plugins
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	config "k8s.io/kube-scheduler/config/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// PodTopologySpread keeps pods that are alike spread over the values of node labels. Hard constraints (DoNotSchedule) reject
+// nodes, soft ones (ScheduleAnyway) score them. Pods without any constraint get default ones, over the pods of their Services and
+// of their controller.
+type PodTopologySpread struct {
+	defaults []v1.TopologySpreadConstraint
+	// system: the defaults are the built-in ones, which also count and score nodes that lack one of the keys.
+	system bool
+}
+
+// Codes of PodTopologySpread.
+const (
+	CodeTopologySpread             = "TopologySpread"
+	CodeTopologySpreadLabelMissing = "TopologySpreadLabelMissing"
+)
+
+// Rejections of PodTopologySpread.
+var (
+	SpreadExceeded     = &Rejection{Code: CodeTopologySpread, Reasons: []string{"node(s) didn't match pod topology spread constraints"}}
+	SpreadLabelMissing = &Rejection{
+		Code: CodeTopologySpreadLabelMissing, Unresolvable: true,
+		Reasons: []string{"node(s) didn't match pod topology spread constraints (missing required label)"},
+	}
+)
+
+var systemSpread = []v1.TopologySpreadConstraint{
+	{TopologyKey: v1.LabelHostname, WhenUnsatisfiable: v1.ScheduleAnyway, MaxSkew: 3},
+	{TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.ScheduleAnyway, MaxSkew: 5},
+}
+
+// NewPodTopologySpread makes the plugin; nil arguments mean the built-in default constraints.
+func NewPodTopologySpread(args *config.PodTopologySpreadArgs) (*PodTopologySpread, error) {
+	set := config.PodTopologySpreadArgs{}
+	if args != nil {
+		set = *args
+	}
+	SetArgsDefaults(&set)
+	if err := ValidateArgs(nil, &set); err != nil {
+		return nil, err
+	}
+	if set.DefaultingType == config.ListDefaulting {
+		return &PodTopologySpread{defaults: set.DefaultConstraints}, nil
+	}
+	return &PodTopologySpread{defaults: systemSpread, system: true}, nil
+}
+
+// Name implements [Filter] and [Scorer].
+func (s *PodTopologySpread) Name() string { return "PodTopologySpread" }
+
+// Reads implements [Filter].
+func (s *PodTopologySpread) Reads() Part { return Labels | Taints | Identity | Contents | Others }
+
+// Hard returns the pod's constraints that reject nodes, in their order.
+func (s *PodTopologySpread) Hard(c *cluster.Cluster, p *cluster.Pod) ([]SpreadConstraint, error) {
+	constraints, err := s.constraints(c, p, v1.DoNotSchedule)
+	if err == nil {
+		return constraints, nil
+	}
+	if len(p.Spec().TopologySpreadConstraints) > 0 {
+		return nil, fmt.Errorf("get constraints from pod: obtaining pod's hard topology spread constraints: %w", err)
+	}
+	return nil, fmt.Errorf("get constraints from pod: setting default hard topology spread constraints: %w", err)
+}
+
+// Soft returns the pod's constraints that score nodes, in their order. everyKey tells that nodes which lack one of the keys are
+// neither counted nor scored.
+func (s *PodTopologySpread) Soft(c *cluster.Cluster, p *cluster.Pod) (constraints []SpreadConstraint, everyKey bool, err error) {
+	own := len(p.Spec().TopologySpreadConstraints) > 0
+	constraints, err = s.constraints(c, p, v1.ScheduleAnyway)
+	switch {
+	case err == nil:
+		return constraints, own || !s.system, nil
+	case own:
+		return nil, false, fmt.Errorf("calculating preScoreState: obtaining pod's soft topology spread constraints: %w", err)
+	}
+	return nil, false, fmt.Errorf("calculating preScoreState: setting default soft topology spread constraints: %w", err)
+}
+
+func (s *PodTopologySpread) constraints(c *cluster.Cluster, p *cluster.Pod, action v1.UnsatisfiableConstraintAction) ([]SpreadConstraint, error) {
+	if own := p.Spec().TopologySpreadConstraints; len(own) > 0 {
+		return readSpread(own, action, p.Class.Labels)
+	}
+	constraints, err := readSpread(s.defaults, action, p.Class.Labels)
+	if err != nil || len(constraints) == 0 {
+		return nil, err
+	}
+	selector := defaultSelector(c, p.Class)
+	if selector.Empty() {
+		return nil, nil
+	}
+	for i := range constraints {
+		constraints[i].Selector = selector
+	}
+	return constraints, nil
+}
+
+// Filter rejects nodes in domains that already have more of the pods than the constraint's skew allows.
+func (s *PodTopologySpread) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
+	constraints, err := s.Hard(c, p)
+	if err != nil {
+		return Judge{Err: err}
+	}
+	if len(constraints) == 0 {
+		return Judge{}
+	}
+	domains := countHard(c, p, constraints)
+	self, least := make([]int64, len(constraints)), make([]int64, len(constraints))
+	for i := range constraints {
+		lowest := NoDomain
+		for _, count := range domains[i] {
+			lowest = min(lowest, count)
+		}
+		self[i], least[i] = constraints[i].Self(p.Class), constraints[i].Least(lowest, len(domains[i]))
+	}
+	return Judge{Node: func(n *cluster.Node) *Rejection {
+		for i := range constraints {
+			value, ok := n.Lookup(constraints[i].TopologyKey)
+			if !ok {
+				return SpreadLabelMissing
+			}
+			if !constraints[i].Allows(domains[i][value], self[i], least[i]) {
+				return SpreadExceeded
+			}
+		}
+		return nil
+	}}
+}
+
+// countHard counts pods by constraint and domain. Domains without such pods are in it, too.
+func countHard(c *cluster.Cluster, p *cluster.Pod, constraints []SpreadConstraint) []map[string]int64 {
+	domains := make([]map[string]int64, len(constraints))
+	for i := range domains {
+		domains[i] = map[string]int64{}
+	}
+	inclusion, counter := NewSpreadInclusion(p), newSpreadCounter(p, constraints)
+	for _, n := range c.Nodes {
+		if n == nil || !hasKeys(n, constraints) {
+			continue
+		}
+		for i := range constraints {
+			if inclusion.Includes(&constraints[i], n) {
+				domains[i][n.Get(constraints[i].TopologyKey)] += counter.count(i, n)
+			}
+		}
+	}
+	return domains
+}
+
+// spreadCounter counts the pods of a node that a constraint means, and remembers what it found of a class. It may be asked about
+// several nodes at once.
+type spreadCounter struct {
+	constraints []SpreadConstraint
+	namespace   string
+	counts      []sync.Map // by constraint: *cluster.PodClass to bool
+}
+
+func newSpreadCounter(p *cluster.Pod, constraints []SpreadConstraint) *spreadCounter {
+	return &spreadCounter{constraints, p.Namespace(), make([]sync.Map, len(constraints))}
+}
+
+func (s *spreadCounter) count(constraint int, n *cluster.Node) (count int64) {
+	for _, p := range n.Pods {
+		if p.Terminating {
+			continue
+		}
+		counts, known := s.counts[constraint].Load(p.Class)
+		if !known {
+			counts = s.constraints[constraint].Counts(p.Class, s.namespace)
+			s.counts[constraint].Store(p.Class, counts)
+		}
+		if counts.(bool) {
+			count++
+		}
+	}
+	return count
+}
+
+// Score prefers domains that have few of the pods.
+func (s *PodTopologySpread) Score(c *cluster.Cluster, p *cluster.Pod, feasible []*cluster.Node) Scoring {
+	constraints, everyKey, err := s.Soft(c, p)
+	if err != nil {
+		return Scoring{Err: err}
+	}
+	if len(constraints) == 0 {
+		return Scoring{}
+	}
+	counter := newSpreadCounter(p, constraints)
+	domains, weights := feasibleDomains(constraints, feasible, everyKey)
+	countSoft(c, p, counter, domains, everyKey)
+	ignored := func(n *cluster.Node) bool { return everyKey && !hasKeys(n, constraints) }
+	return Scoring{
+		Node: func(n *cluster.Node) (int64, error) {
+			if ignored(n) {
+				return 0, nil
+			}
+			var sum float64
+			for i := range constraints {
+				value, ok := n.Lookup(constraints[i].TopologyKey)
+				switch {
+				case !ok:
+				case constraints[i].PerNode():
+					sum += constraints[i].Part(counter.count(i, n), weights[i])
+				default:
+					sum += constraints[i].Part(domains[i][value], weights[i])
+				}
+			}
+			return SpreadScore(sum), nil
+		},
+		Normalize: func(feasible []*cluster.Node, scores []int64) { normalizeSpread(feasible, scores, ignored) },
+	}
+}
+
+// feasibleDomains lists the domains of the feasible nodes by constraint, and weighs each constraint by their number. Without
+// everyKey nodes that lack a key are one domain together, with the empty value.
+func feasibleDomains(constraints []SpreadConstraint, feasible []*cluster.Node, everyKey bool) (domains []map[string]int64, weights []float64) {
+	domains, weights = make([]map[string]int64, len(constraints)), make([]float64, len(constraints))
+	for i := range domains {
+		domains[i] = map[string]int64{}
+	}
+	scored := 0
+	for _, n := range feasible {
+		if everyKey && !hasKeys(n, constraints) {
+			continue
+		}
+		scored++
+		for i := range constraints {
+			if !constraints[i].PerNode() {
+				domains[i][n.Get(constraints[i].TopologyKey)] = 0
+			}
+		}
+	}
+	for i := range constraints {
+		size := len(domains[i])
+		if constraints[i].PerNode() {
+			size = scored
+		}
+		weights[i] = constraints[i].Weight(size)
+	}
+	return domains, weights
+}
+
+// countSoft counts the pods of all nodes, feasible or not, into the domains that there are.
+func countSoft(c *cluster.Cluster, p *cluster.Pod, counter *spreadCounter, domains []map[string]int64, everyKey bool) {
+	inclusion, constraints := NewSpreadInclusion(p), counter.constraints
+	for _, n := range c.Nodes {
+		if n == nil || everyKey && !hasKeys(n, constraints) {
+			continue
+		}
+		for i := range constraints {
+			value := n.Get(constraints[i].TopologyKey)
+			if _, ok := domains[i][value]; ok && inclusion.Includes(&constraints[i], n) {
+				domains[i][value] += counter.count(i, n)
+			}
+		}
+	}
+}
+
+func normalizeSpread(feasible []*cluster.Node, scores []int64, ignored func(*cluster.Node) bool) {
+	var lowest, highest int64 = math.MaxInt64, 0
+	for i, n := range feasible {
+		if !ignored(n) {
+			lowest, highest = min(lowest, scores[i]), max(highest, scores[i])
+		}
+	}
+	for i, n := range feasible {
+		if ignored(n) {
+			scores[i] = 0
+		} else {
+			scores[i] = SpreadNormalized(scores[i], lowest, highest)
+		}
+	}
+}
+
+// wantedSpread is what a class wants of PodTopologySpread.
+type wantedSpread struct {
+	constraints []SpreadConstraint
+	own         bool // they stand in the pod, and are no defaults
+	err         error
+}
+
+// keep is how many classes something is kept for between two hints.
+const keep = 512
+
+// Interests implements Requeuer. What helps is whatever changes a count, or which nodes are counted.
+func (s *PodTopologySpread) Interests(in Setting) []queue.Interest {
+	known := map[*cluster.PodClass]*wantedSpread{}
+	of := func(class *cluster.PodClass) *wantedSpread {
+		if w, ok := known[class]; ok {
+			return w
+		}
+		w := &wantedSpread{own: len(class.Spec.TopologySpreadConstraints) > 0}
+		w.constraints, w.err = s.Hard(in.Cluster, &cluster.Pod{Class: class})
+		if w.own && len(known) < keep { // defaults depend on services and owners
+			known[class] = w
+		}
+		return w
+	}
+	return []queue.Interest{
+		{
+			Resource: queue.Pod, Action: queue.Add | queue.Delete | queue.Update,
+			Hint: func(item *queue.Item, e *queue.Event) bool { return of(item.Class).podMatters(item, e) },
+		},
+		{
+			Resource: queue.Node, Action: queue.Add | queue.Delete | queue.UpdateNodeLabel | queue.UpdateNodeTaint,
+			Hint: func(item *queue.Item, e *queue.Event) bool { return of(item.Class).nodeMatters(item.Class, e) },
+		},
+		{
+			Resource: queue.Owner, Action: queue.All,
+			Hint: func(item *queue.Item, _ *queue.Event) bool { return !of(item.Class).own },
+		},
+	}
+}
+
+func (s *wantedSpread) podMatters(item *queue.Item, e *queue.Event) bool {
+	if s.err != nil {
+		return true
+	}
+	if !others(e) {
+		return Own(item, e) && (e.Action&queue.UpdatePodLabel != 0 || e.Action&queue.UpdatePodToleration != 0 && s.honoursTaints())
+	}
+	for i := range s.constraints {
+		if countsPod(&s.constraints[i], item, e.PodBefore) != countsPod(&s.constraints[i], item, e.Pod) {
+			return true
+		}
+	}
+	return false
+}
+
+// countsPod tells whether a constraint counts the pod, wherever it is.
+func countsPod(c *SpreadConstraint, item *queue.Item, p *cluster.Pod) bool {
+	return p != nil && !p.Terminating && c.Counts(p.Class, item.Class.Namespace)
+}
+
+func (s *wantedSpread) honoursTaints() bool {
+	return slices.ContainsFunc(s.constraints, func(c SpreadConstraint) bool {
+		return c.NodeTaintsPolicy == v1.NodeInclusionPolicyHonor
+	})
+}
+
+func (s *wantedSpread) nodeMatters(class *cluster.PodClass, e *queue.Event) bool {
+	if s.err != nil {
+		return true
+	}
+	was, is := s.counted(e.NodeBefore), s.counted(e.Node)
+	switch {
+	case was != is:
+		return true
+	case !is:
+		return false
+	}
+	for i := range s.constraints {
+		if e.Node.Get(s.constraints[i].TopologyKey) != e.NodeBefore.Get(s.constraints[i].TopologyKey) {
+			return true
+		}
+	}
+	if e.Node.Taints != e.NodeBefore.Taints && s.honoursTaints() {
+		return true
+	}
+	selects := len(class.Spec.NodeSelector) > 0 || class.Spec.Affinity != nil && class.Spec.Affinity.NodeAffinity != nil
+	relabelled := e.Node.Labels != e.NodeBefore.Labels || e.Node.Hostname != e.NodeBefore.Hostname
+	return selects && relabelled // the node may be left out of the counts now, or no longer
+}
+
+// counted tells whether a node has all keys, without which it does not count.
+func (s *wantedSpread) counted(n *cluster.Node) bool {
+	return n != nil && !slices.ContainsFunc(s.constraints, func(c SpreadConstraint) bool { return !n.Has(c.TopologyKey) })
+}
+
+// Wakes implements Waker.
+func (*PodTopologySpread) Wakes() []string {
+	return []string{"a node is added or changes its labels or taints", "a pod that counts is placed, leaves or changes its labels"}
+}
+
+// Fixes implements Fixer.
+func (*PodTopologySpread) Fixes() []Fix { return []Fix{RelaxSpread} }

@@ -1,0 +1,109 @@
+package plugins
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	config "k8s.io/kube-scheduler/config/v1"
+	"pgregory.net/rapid"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// Argument of the cases: defaults=KEY:SKEW:ACTION,… takes these for default constraints instead of the built-in ones.
+func TestPodTopologySpreadCases(t *testing.T) {
+	runCases(t, "testdata/podtopologyspread.txt", func(t *testing.T, d *datadriven.TestData) any {
+		var defaults string
+		d.MaybeScanArgs(t, "defaults", &defaults)
+		var args *config.PodTopologySpreadArgs
+		if defaults != "" {
+			args = &config.PodTopologySpreadArgs{DefaultingType: config.ListDefaulting}
+			for _, text := range strings.Split(defaults, ",") {
+				part := strings.Split(text, ":")
+				skew, _ := strconv.Atoi(part[1])
+				args.DefaultConstraints = append(args.DefaultConstraints, v1.TopologySpreadConstraint{
+					TopologyKey: part[0], MaxSkew: int32(skew), WhenUnsatisfiable: v1.UnsatisfiableConstraintAction(part[2]),
+				})
+			}
+		}
+		plugin, err := NewPodTopologySpread(args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return plugin
+	})
+}
+
+func TestPodTopologySpreadArgumentsAreRefused(t *testing.T) {
+	zone := v1.TopologySpreadConstraint{TopologyKey: "zone", MaxSkew: 1, WhenUnsatisfiable: v1.DoNotSchedule}
+	with := func(change func(c *v1.TopologySpreadConstraint)) []v1.TopologySpreadConstraint {
+		c := zone
+		change(&c)
+		return []v1.TopologySpreadConstraint{c}
+	}
+	for _, test := range []struct {
+		args config.PodTopologySpreadArgs
+		want string
+	}{
+		{config.PodTopologySpreadArgs{DefaultConstraints: []v1.TopologySpreadConstraint{zone}},
+			`defaultingType: Invalid value: "System": when .defaultConstraints are not empty`},
+		{config.PodTopologySpreadArgs{DefaultingType: "Odd"}, `defaultingType: Unsupported value: "Odd": supported values: "System", "List"`},
+		{config.PodTopologySpreadArgs{DefaultingType: config.ListDefaulting, DefaultConstraints: with(func(c *v1.TopologySpreadConstraint) { c.MaxSkew = 0 })},
+			`defaultConstraints[0].maxSkew: Invalid value: 0: not in valid range (0, inf)`},
+		{config.PodTopologySpreadArgs{DefaultingType: config.ListDefaulting, DefaultConstraints: with(func(c *v1.TopologySpreadConstraint) { c.TopologyKey = "" })},
+			`defaultConstraints[0].topologyKey: Required value: can not be empty`},
+		{config.PodTopologySpreadArgs{DefaultingType: config.ListDefaulting, DefaultConstraints: with(func(c *v1.TopologySpreadConstraint) { c.WhenUnsatisfiable = "Maybe" })},
+			`defaultConstraints[0].whenUnsatisfiable: Unsupported value: "Maybe": supported values: "DoNotSchedule", "ScheduleAnyway"`},
+		{config.PodTopologySpreadArgs{DefaultingType: config.ListDefaulting, DefaultConstraints: with(func(c *v1.TopologySpreadConstraint) { c.LabelSelector = &metav1.LabelSelector{} })},
+			`defaultConstraints[0].labelSelector: Forbidden: constraint must not define a selector, as they deduced for each pod`},
+		{config.PodTopologySpreadArgs{DefaultingType: config.ListDefaulting, DefaultConstraints: []v1.TopologySpreadConstraint{zone, zone}},
+			`defaultConstraints[1]: Duplicate value: "{zone, DoNotSchedule}"`},
+	} {
+		if _, err := NewPodTopologySpread(&test.args); err == nil || err.Error() != test.want {
+			t.Errorf("got  %v\nwant %s", err, test.want)
+		}
+	}
+}
+
+// Whatever the counts, a domain with fewer pods never scores lower, and the scores span at most 0 to 100.
+func TestSpreadScoresPreferFewerPods(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := SpreadConstraint{MaxSkew: rapid.Int32Range(1, 100).Draw(t, "skew")}
+		weight := c.Weight(rapid.IntRange(1, 100_000).Draw(t, "domains"))
+		counts := rapid.SliceOfN(rapid.Int64Range(0, 1_000_000), 2, 50).Draw(t, "counts")
+		var lowest, highest int64 = math.MaxInt64, 0
+		for _, count := range counts {
+			score := SpreadScore(c.Part(count, weight))
+			lowest, highest = min(lowest, score), max(highest, score)
+		}
+		for _, a := range counts {
+			for _, b := range counts {
+				better, worse := SpreadNormalized(SpreadScore(c.Part(a, weight)), lowest, highest), SpreadNormalized(SpreadScore(c.Part(b, weight)), lowest, highest)
+				if a < b && better < worse {
+					t.Fatalf("%d pods score %d, %d pods score %d", a, better, b, worse)
+				}
+				if better < 0 || better > MaxScore {
+					t.Fatalf("%d pods score %d", a, better)
+				}
+			}
+		}
+	})
+}
+
+func TestSpreadInclusionAnswersAnewForEveryHostname(t *testing.T) {
+	c := cluster.New()
+	load(t, c, "node a kubernetes.io/hostname=a\nnode b kubernetes.io/hostname=b")
+	p := waiting(t, c, "kind: Pod\nmetadata: {name: p}\nspec: {nodeSelector: {kubernetes.io/hostname: a}}")
+	inclusion, constraint := NewSpreadInclusion(p), SpreadConstraint{NodeAffinityPolicy: v1.NodeInclusionPolicyHonor}
+	if !inclusion.PerNode() {
+		t.Error("nodes that differ in their host name alone are taken for the same")
+	}
+	if !inclusion.Includes(&constraint, c.Node("a")) || inclusion.Includes(&constraint, c.Node("b")) {
+		t.Error("want node a alone to be included")
+	}
+}

@@ -1,0 +1,94 @@
+package plugins
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// Requeuer is a plugin that knows what can help the pods that it rejected. Pods that were rejected by a plugin that is no
+// Requeuer are retried after every event.
+//
+// Upstream's plugins state the same (EventsToRegister, isSchedulableAfter…). Where an event that upstream passes over can help,
+// it counts here, and where upstream wakes every pod, only those are woken that the event can help.
+type Requeuer interface {
+	Name() string
+	// Interests lists the events that can help, each with a hint that tells whether it helps a given pod. A hint may be asked when
+	// further events have happened already. It looks at the present state: if that does not help, a later event that does is asked
+	// about by itself.
+	Interests(in Setting) []queue.Interest
+}
+
+// Setting is what a plugin's interests are stated for.
+type Setting struct {
+	Cluster *cluster.Cluster
+	Profile *Profile
+	// Filter is the plugin as the profile asks it: at one extension point alone, perhaps. Nil if it filters nothing there.
+	Filter Filter
+}
+
+// Interests returns what can help pods of the profile, by the plugin that rejected them.
+func (p *Profile) Interests(c *cluster.Cluster) queue.Interests {
+	all := queue.Interests{}
+	for name, plugin := range p.made {
+		r, ok := plugin.(Requeuer)
+		if !ok {
+			continue
+		}
+		filter := p.filter(name)
+		if _, filters := plugin.(Filter); filters && filter == nil && !p.Has(PreEnqueue, name) {
+			continue // rejects nobody any more: the pods that it rejected before a reload are retried after every event
+		}
+		all[name] = r.Interests(Setting{Cluster: c, Profile: p, Filter: filter})
+	}
+	return all
+}
+
+// filter returns the filter of that name as the profile asks it, or nil.
+func (p *Profile) filter(name string) Filter {
+	for _, f := range p.Filters {
+		if f.Name() == name {
+			return f
+		}
+	}
+	return nil
+}
+
+// Own is the hint for events of the waiting pod itself.
+func Own(item *queue.Item, e *queue.Event) bool { return e.Own == item }
+
+// ownSpec is the hint for changes of the waiting pod's spec.
+func ownSpec(item *queue.Item, e *queue.Event) bool {
+	old, known := e.Old.(*v1.Pod)
+	return Own(item, e) && !(known && old.Generation == item.Pod.Generation && old.Generation > 0)
+}
+
+// others tells whether an event is of a pod that has its place.
+func others(e *queue.Event) bool { return e.Own == nil }
+
+// asked is what a filter is asked about for an item.
+func asked(item *queue.Item) *cluster.Pod {
+	return &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID}
+}
+
+// NodeNowPasses is the hint of a filter that looks at the node alone: it lets the pod pass now and did not before.
+func (in Setting) NodeNowPasses(item *queue.Item, e *queue.Event) bool {
+	if e.Node == nil {
+		return false
+	}
+	judge := in.Filter.Filter(in.Cluster, asked(item))
+	if judge.Err != nil || judge.All != nil {
+		return true // retried, so that the new reason is reported
+	}
+	passes := func(n *cluster.Node) bool {
+		return (judge.Only == nil || judge.Only[n.Name]) && (judge.Node == nil || judge.Node(n) == nil)
+	}
+	return passes(e.Node) && (e.NodeBefore == nil || !passes(e.NodeBefore))
+}
+
+// fits tells whether the filter lets the pod on the node.
+func (in Setting) fits(item *queue.Item, n *cluster.Node) bool {
+	judge := in.Filter.Filter(in.Cluster, asked(item))
+	return judge.Node == nil || judge.Node(n) == nil
+}

@@ -1,0 +1,32 @@
+package plugins
+
+import (
+	"fmt"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// SchedulingGates keeps pods out of the queue while they carry scheduling gates.
+type SchedulingGates struct{}
+
+// Name implements Gate.
+func (SchedulingGates) Name() string { return "SchedulingGates" }
+
+// Admit implements Gate.
+func (SchedulingGates) Admit(p *cluster.Pod) string {
+	gates := p.Spec().SchedulingGates
+	if len(gates) == 0 {
+		return ""
+	}
+	names := make([]string, 0, len(gates))
+	for i := range gates {
+		names = append(names, gates[i].Name)
+	}
+	return fmt.Sprintf("waiting for scheduling gates: %v", names)
+}
+
+// Interests implements Requeuer.
+func (SchedulingGates) Interests(Setting) []queue.Interest {
+	return []queue.Interest{{Resource: queue.Pod, Action: queue.UpdatePodSchedulingGatesEliminated, Hint: Own}}
+}

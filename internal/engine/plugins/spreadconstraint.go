@@ -1,0 +1,198 @@
+package plugins
+
+import (
+	"math"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// SpreadConstraint is one constraint of a pod on how pods like it spread over the values of a node label, read: defaults are
+// filled in and matchLabelKeys are in the selector. What it decides is in its methods, which are all the arithmetic there is:
+// whoever counts pods in another way than [PodTopologySpread] does comes to the same verdicts and scores through them.
+type SpreadConstraint struct {
+	MaxSkew     int32
+	TopologyKey string
+	Selector    labels.Selector
+	MinDomains  int32 // 1 where the pod says nothing
+	// Whether nodes that the pod's node affinity excludes, or a taint that it does not tolerate, are left out of the counts.
+	NodeAffinityPolicy, NodeTaintsPolicy v1.NodeInclusionPolicy
+}
+
+// readSpread reads those of a list of constraints that have the given action.
+func readSpread(list []v1.TopologySpreadConstraint, action v1.UnsatisfiableConstraintAction, own labels.Set) ([]SpreadConstraint, error) {
+	var read []SpreadConstraint
+	for i := range list {
+		if list[i].WhenUnsatisfiable != action {
+			continue
+		}
+		selector, err := metav1.LabelSelectorAsSelector(list[i].LabelSelector)
+		if err != nil {
+			return nil, err
+		}
+		c := SpreadConstraint{
+			MaxSkew: list[i].MaxSkew, TopologyKey: list[i].TopologyKey, Selector: withLabelKeys(selector, list[i].MatchLabelKeys, own), MinDomains: 1,
+			NodeAffinityPolicy: v1.NodeInclusionPolicyHonor, NodeTaintsPolicy: v1.NodeInclusionPolicyIgnore,
+		}
+		if n := list[i].MinDomains; n != nil {
+			c.MinDomains = *n
+		}
+		if policy := list[i].NodeAffinityPolicy; policy != nil {
+			c.NodeAffinityPolicy = *policy
+		}
+		if policy := list[i].NodeTaintsPolicy; policy != nil {
+			c.NodeTaintsPolicy = *policy
+		}
+		read = append(read, c)
+	}
+	return read, nil
+}
+
+// withLabelKeys narrows a selector to pods that have the same values of the given label keys as the pod itself. Keys that the
+// pod does not have are left out.
+func withLabelKeys(selector labels.Selector, keys []string, own labels.Set) labels.Selector {
+	same := labels.Set{}
+	for _, key := range keys {
+		if value, ok := own[key]; ok {
+			same[key] = value
+		}
+	}
+	requirements, selects := selector.Requirements()
+	if len(same) == 0 || !selects {
+		return selector
+	}
+	return labels.SelectorFromSet(same).Add(requirements...)
+}
+
+// Counts tells whether pods of a class count in a namespace. Terminating ones never do; that is for the caller to see. An empty
+// selector counts none, though it matches the waiting pod itself.
+func (c *SpreadConstraint) Counts(class *cluster.PodClass, namespace string) bool {
+	return class.Namespace == namespace && !c.Selector.Empty() && c.Selector.Matches(class.Labels)
+}
+
+// Self is what the waiting pod itself adds to its domain: 1 if it is one of those it wants to be spread from, else 0.
+func (c *SpreadConstraint) Self(own *cluster.PodClass) int64 {
+	if c.Selector.Matches(own.Labels) {
+		return 1
+	}
+	return 0
+}
+
+// Least is the count that domains are measured against, from the lowest count of any and the number of domains.
+func (c *SpreadConstraint) Least(lowest int64, domains int) int64 {
+	if int64(domains) < int64(c.MinDomains) {
+		return 0
+	}
+	return lowest
+}
+
+// NoDomain is the lowest count where there is no domain at all.
+const NoDomain int64 = math.MaxInt32
+
+// Allows tells whether a domain that counts that many pods can take another one.
+func (c *SpreadConstraint) Allows(count, self, least int64) bool {
+	return count+self-least <= int64(c.MaxSkew)
+}
+
+// PerNode tells whether every node is its own domain to the score, which then counts the node's own pods and honours no policy.
+func (c *SpreadConstraint) PerNode() bool { return c.TopologyKey == v1.LabelHostname }
+
+// Weight makes up for differences in the number of domains, so that counts in the few zones are not watered down by those on
+// the many nodes. domains are those of the feasible nodes.
+func (c *SpreadConstraint) Weight(domains int) float64 { return math.Log(float64(domains + 2)) }
+
+// Part is what the constraint adds to the score of nodes in a domain that counts that many pods: the lower the better. The parts
+// of a node are added up in the order of the constraints, starting from zero, and rounded by [SpreadScore].
+func (c *SpreadConstraint) Part(count int64, weight float64) float64 {
+	return float64(count)*weight + float64(c.MaxSkew-1)
+}
+
+// SpreadScore rounds the sum of a node's parts to its score.
+func SpreadScore(sum float64) int64 { return int64(math.Round(sum)) }
+
+// SpreadNormalized brings a score to 0..MaxScore, by the lowest and the highest among the feasible nodes that have all the keys
+// (highest is 0 if there is none; lowest then does not matter). Nodes that lack a key get 0 instead.
+func SpreadNormalized(score, lowest, highest int64) int64 {
+	if highest == 0 {
+		return MaxScore
+	}
+	return MaxScore * (highest + lowest - score) / highest
+}
+
+// hasKeys tells whether a node has the topology keys of all constraints; without them it is out of all counts.
+func hasKeys(n *cluster.Node, constraints []SpreadConstraint) bool {
+	for i := range constraints {
+		if !n.Has(constraints[i].TopologyKey) {
+			return false
+		}
+	}
+	return true
+}
+
+// SpreadInclusion answers for one pod which nodes its constraints' counts include by their policies.
+type SpreadInclusion struct {
+	selector    labels.Selector // the pod's node selector
+	required    bool            // the pod has required node affinity:
+	terms       nodeTerms
+	tolerations []v1.Toleration
+
+	individual bool // nodes may be told apart by name or host name
+	byLabels   map[*cluster.LabelSet]bool
+	byTaints   map[*cluster.TaintSet]bool
+}
+
+// NewSpreadInclusion prepares the answers for a pod. They depend on the node alone, so they hold for as long as the caller likes.
+func NewSpreadInclusion(p *cluster.Pod) *SpreadInclusion {
+	spec := p.Spec()
+	i := &SpreadInclusion{
+		selector: labels.SelectorFromSet(spec.NodeSelector), tolerations: spec.Tolerations,
+		byLabels: map[*cluster.LabelSet]bool{}, byTaints: map[*cluster.TaintSet]bool{},
+	}
+	if required, _ := podNodeAffinity(spec); required != nil {
+		i.required, i.terms = true, readNodeTerms(required)
+	}
+	_, byHostname := spec.NodeSelector[v1.LabelHostname]
+	i.individual = byHostname || i.terms.identify()
+	return i
+}
+
+// Includes tells whether the constraint counts the node's pods, and the node's domain as one.
+func (i *SpreadInclusion) Includes(c *SpreadConstraint, n *cluster.Node) bool {
+	if c.NodeAffinityPolicy == v1.NodeInclusionPolicyHonor && !i.selects(n) {
+		return false
+	}
+	return c.NodeTaintsPolicy != v1.NodeInclusionPolicyHonor || i.tolerates(n)
+}
+
+// PerNode tells whether nodes with the same labels and taints may be answered differently.
+func (i *SpreadInclusion) PerNode() bool { return i.individual }
+
+func (i *SpreadInclusion) selects(n *cluster.Node) bool {
+	if i.individual {
+		return i.matches(n)
+	}
+	selected, known := i.byLabels[n.Labels]
+	if !known {
+		selected = i.matches(n)
+		i.byLabels[n.Labels] = selected
+	}
+	return selected
+}
+
+func (i *SpreadInclusion) matches(n *cluster.Node) bool {
+	return i.selector.Matches(n) && (!i.required || i.terms.match(n))
+}
+
+// tolerates leaves a cordon aside: only taints count.
+func (i *SpreadInclusion) tolerates(n *cluster.Node) bool {
+	tolerated, known := i.byTaints[n.Taints]
+	if !known {
+		tolerated = rules.Untolerated(n.Taints.Taints, i.tolerations, rules.KeepsOff) == nil
+		i.byTaints[n.Taints] = tolerated
+	}
+	return tolerated
+}

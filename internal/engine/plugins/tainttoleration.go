@@ -1,0 +1,120 @@
+package plugins
+
+import (
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// CodeUntoleratedTaint is the code of TaintToleration.
+const CodeUntoleratedTaint = "UntoleratedTaint"
+
+// TaintToleration keeps pods off nodes with a NoSchedule or NoExecute taint that they do not tolerate, and ranks nodes the
+// lower the more PreferNoSchedule taints a pod does not tolerate.
+type TaintToleration struct {
+	// Compare lets tolerations with the operators Gt and Lt count (upstream: gate TaintTolerationComparisonOperators, off by
+	// default).
+	Compare bool
+}
+
+// TaintTolerationArgs are the arguments of TaintToleration. They stand for a feature gate and are in no configuration file.
+type TaintTolerationArgs struct{ Compare bool }
+
+// NewTaintToleration returns the plugin; nil stands for the defaults.
+func NewTaintToleration(args *TaintTolerationArgs) (*TaintToleration, error) {
+	if args == nil {
+		args = &TaintTolerationArgs{}
+	}
+	return &TaintToleration{Compare: args.Compare}, nil
+}
+
+var tainted = &Rejection{Code: CodeUntoleratedTaint, Reasons: []string{"node(s) had untolerated taint(s)"}, Unresolvable: true}
+
+// Name implements Filter and Scorer.
+func (*TaintToleration) Name() string { return "TaintToleration" }
+
+// Reads implements Filter.
+func (*TaintToleration) Reads() Part { return Taints }
+
+// Filter implements Filter.
+func (t *TaintToleration) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
+	tolerations := t.counting(p.Spec().Tolerations)
+	return Judge{Node: func(n *cluster.Node) *Rejection {
+		if rules.Untolerated(n.Taints.Taints, tolerations, rules.KeepsOff) != nil {
+			return tainted
+		}
+		return nil
+	}}
+}
+
+// Score implements Scorer.
+func (t *TaintToleration) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
+	tolerations := t.counting(p.Spec().Tolerations)
+	return Scoring{
+		Node: func(n *cluster.Node) (int64, error) {
+			return int64(rules.CountUntolerated(n.Taints.Taints, tolerations, rules.Discourages)), nil
+		},
+		Normalize: func(_ []*cluster.Node, scores []int64) { normalize(scores, true) },
+	}
+}
+
+// counting leaves out the tolerations that do not count because their operator is switched off.
+func (t *TaintToleration) counting(tolerations []v1.Toleration) []v1.Toleration {
+	if t.Compare || !slices.ContainsFunc(tolerations, compares) {
+		return tolerations
+	}
+	return slices.DeleteFunc(slices.Clone(tolerations), compares)
+}
+
+func compares(t v1.Toleration) bool {
+	return t.Operator == v1.TolerationOpGt || t.Operator == v1.TolerationOpLt
+}
+
+// Interests implements Requeuer.
+func (*TaintToleration) Interests(in Setting) []queue.Interest {
+	return []queue.Interest{
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeTaint, Hint: in.NodeNowPasses},
+		{Resource: queue.Pod, Action: queue.UpdatePodToleration, Hint: Own},
+	}
+}
+
+// Wakes implements Waker.
+func (*TaintToleration) Wakes() []string {
+	return []string{"a node is added", "a node loses a taint", "the pod gets a toleration"}
+}
+
+// Fixes implements Fixer.
+func (*TaintToleration) Fixes() []Fix { return []Fix{Tolerate} }
+
+// Shares implements Sharer: a cordon is a taint, too, and counts once.
+func (t *TaintToleration) Shares(p *cluster.Pod, n *cluster.Node) (plugin string, own bool) {
+	if n.Taints.Unschedulable && len(Untolerated(p, n)) == 1 {
+		return NodeUnschedulable{}.Name(), false
+	}
+	return t.Name(), true
+}
+
+// Detail implements Detailer: the taints.
+func (*TaintToleration) Detail(p *cluster.Pod, n *cluster.Node) string {
+	var list []string
+	for _, t := range Untolerated(p, n) {
+		list = append(list, t.ToString())
+	}
+	return strings.Join(list, ", ")
+}
+
+// Untolerated returns the taints that keep the pod off the node.
+func Untolerated(p *cluster.Pod, n *cluster.Node) (list []*v1.Taint) {
+	for i := range n.Taints.Taints {
+		t := &n.Taints.Taints[i]
+		if rules.KeepsOff.Has(t.Effect) && rules.TolerationOf(t, p.Spec().Tolerations) == nil {
+			list = append(list, t)
+		}
+	}
+	return list
+}

@@ -1,0 +1,236 @@
+package plugins
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	config "k8s.io/kube-scheduler/config/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// VolumeBinding keeps pods on nodes that can reach the volumes of their claims, and decides together with the node which volumes the
+// claims that waited for it get: one that exists, or one to be made there. It does not score: upstream's score hangs on a feature
+// (StorageCapacityScoring) that is off by default.
+type VolumeBinding struct {
+	// Timeout is how long the live scheduler waits for volumes to be bound.
+	Timeout time.Duration
+}
+
+// Codes of VolumeBinding.
+const (
+	CodeVolumeNodeAffinity = "VolumeNodeAffinity"
+	CodeNoVolumeToBind     = "NoVolumeToBind"
+	CodeNotEnoughStorage   = "NotEnoughStorage"
+	CodeVolumeMissing      = "BoundVolumeMissing"
+	CodeImmediateUnbound   = "ImmediateClaimUnbound"
+	CodeClaimLost          = "ClaimLost"
+	CodeClaimTerminating   = "ClaimTerminating"
+	CodeClaimNotOwned      = "ClaimNotOwned"
+)
+
+// NewVolumeBinding makes the plugin; nil arguments mean the defaults.
+func NewVolumeBinding(args *config.VolumeBindingArgs) (*VolumeBinding, error) {
+	set := config.VolumeBindingArgs{}
+	if args != nil {
+		set = *args
+	}
+	SetArgsDefaults(&set)
+	if err := ValidateArgs(nil, &set); err != nil {
+		return nil, err
+	}
+	return &VolumeBinding{Timeout: time.Duration(*set.BindTimeoutSeconds) * time.Second}, nil
+}
+
+// Name implements [Filter] and [Reserver].
+func (v *VolumeBinding) Name() string { return "VolumeBinding" }
+
+// Reads implements [Filter].
+func (v *VolumeBinding) Reads() Part { return Labels | Identity | Objects }
+
+// Applies implements [Selective].
+func (v *VolumeBinding) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
+	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool { _, _, claims := claimOf(p, &v); return claims })
+}
+
+// Filter implements [Filter].
+func (v *VolumeBinding) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
+	claims, rejection, err := readClaims(c, p)
+	switch {
+	case err != nil:
+		return Judge{Err: err}
+	case rejection != nil:
+		return Judge{All: rejection}
+	case claims == nil:
+		return Judge{}
+	}
+	return Judge{Node: func(n *cluster.Node) *Rejection { return claims.on(n, nil) }}
+}
+
+// PodVolumes is what is to become of volumes and claims when a pod goes to a node: the objects as they must be written before the
+// pod is bound. Where both lists are empty there is nothing to write and nothing to wait for.
+type PodVolumes struct {
+	// Volumes name the claim that they are for; some may have done so before.
+	Volumes []*v1.PersistentVolume
+	// Claims name the node that their volume is to be made for.
+	Claims []*v1.PersistentVolumeClaim
+}
+
+// PodVolumes decides what volumes a pod gets on a node.
+func (v *VolumeBinding) PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (PodVolumes, error) {
+	claims, rejection, err := readClaims(c, p)
+	if err != nil || claims == nil && rejection == nil {
+		return PodVolumes{}, err
+	}
+	var decided volumeDecision
+	if rejection == nil {
+		rejection = claims.on(n, &decided)
+	}
+	switch {
+	case rejection == nil:
+	case rejection.Err != nil:
+		return PodVolumes{}, rejection.Err
+	default:
+		return PodVolumes{}, fmt.Errorf("node %s has no volumes for pod %s/%s: %s", n.Name, p.Namespace(), p.Name, strings.Join(rejection.Reasons, ", "))
+	}
+	var changed PodVolumes
+	for _, m := range decided.matches {
+		changed.Volumes = append(changed.Volumes, bind(m.volume, m.claim))
+	}
+	for _, claim := range decided.provision {
+		claim = claim.DeepCopy()
+		metav1.SetMetaDataAnnotation(&claim.ObjectMeta, annSelectedNode, n.Name)
+		changed.Claims = append(changed.Claims, claim)
+	}
+	return changed, nil
+}
+
+// Assume takes the changes for done in the cluster's objects. Undoing leaves those alone that have become others since.
+func (v PodVolumes) Assume(c *cluster.Cluster) (undo func()) {
+	var undos []func()
+	for _, volume := range v.Volumes {
+		undos = append(undos, replace(&c.Volumes, volume))
+	}
+	for _, claim := range v.Claims {
+		undos = append(undos, replace(&c.Claims, claim))
+	}
+	return func() {
+		for _, undo := range slices.Backward(undos) {
+			undo()
+		}
+	}
+}
+
+func replace[T interface {
+	comparable
+	metav1.Object
+}](table *cluster.Table[T], object T) (undo func()) {
+	before, existed := table.Get(object.GetNamespace(), object.GetName())
+	table.Set(object)
+	return func() {
+		if now, _ := table.Get(object.GetNamespace(), object.GetName()); now != object {
+			return
+		}
+		if existed {
+			table.Set(before)
+		} else {
+			table.Delete(object.GetNamespace(), object.GetName())
+		}
+	}
+}
+
+// Bound tells whether volumes and claims are bound to each other by now, and the pod can be bound to the node. An error says that
+// they never will be: the pod must be scheduled anew.
+func (v PodVolumes) Bound(c *cluster.Cluster, n *cluster.Node) (bool, error) {
+	for _, written := range v.Volumes {
+		volume, ok := c.Volumes.Get("", written.Name)
+		switch {
+		case !ok:
+			return false, fmt.Errorf("failed to check binding: %s", volumeNotFound(written.Name))
+		case volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID == "":
+			return false, fmt.Errorf("ClaimRef got reset for pv %q", volume.Name)
+		}
+		ref := written.Spec.ClaimRef
+		claim, ok := c.Claims.Get(ref.Namespace, ref.Name)
+		if !ok {
+			return false, fmt.Errorf("failed to check binding: %s", claimNotFound(ref.Name))
+		}
+		if bound, err := boundOn(c, claim, n); !bound || err != nil {
+			return false, err
+		}
+	}
+	for _, written := range v.Claims {
+		claim, ok := c.Claims.Get(written.Namespace, written.Name)
+		switch {
+		case !ok:
+			return false, fmt.Errorf("failed to check provisioning pvc: %s", claimNotFound(written.Name))
+		case claim.Annotations[annSelectedNode] != n.Name: // the provisioner's word for: try another node
+			return false, fmt.Errorf("provisioning failed for PVC %q", claim.Name)
+		}
+		if bound, err := boundOn(c, claim, n); !bound || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// boundOn tells whether a claim has its volume. One that the node cannot reach is an error.
+func boundOn(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, n *cluster.Node) (bool, error) {
+	b := readBound(c, claim)
+	if b.volume == nil {
+		return false, nil
+	}
+	within, err := b.on(c, n)
+	if err != nil {
+		return false, err
+	}
+	if !within {
+		return false, fmt.Errorf("pv %q node affinity doesn't match node %q: no matching NodeSelectorTerms", b.volume.Name, n.Name)
+	}
+	return fullyBound(claim), nil
+}
+
+// Reserve implements [Reserver].
+func (v *VolumeBinding) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (undo func(), err error) {
+	volumes, err := v.PodVolumes(c, p, n)
+	if err != nil {
+		return nil, err
+	}
+	return volumes.Assume(c), nil
+}
+
+// Interests implements Requeuer.
+func (*VolumeBinding) Interests(in Setting) []queue.Interest {
+	return []queue.Interest{
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel},
+		{Resource: queue.Claim, Action: queue.All, Hint: ofClaim, PerPod: true},
+		{Resource: queue.Volume, Action: queue.All, Hint: in.ofVolume, PerPod: true},
+		{Resource: queue.StorageClass, Action: queue.Add | queue.Update, Hint: in.ofStorageClass, PerPod: true},
+		{Resource: queue.CSINode, Action: queue.All, Hint: func(_ *queue.Item, e *queue.Event) bool {
+			was, isOld := e.Old.(*storagev1.CSINode)
+			is, isNew := e.New.(*storagev1.CSINode)
+			return !isOld || !isNew || was.Annotations[v1.MigratedPluginsAnnotationKey] != is.Annotations[v1.MigratedPluginsAnnotationKey]
+		}},
+		{Resource: queue.CSIDriver, Action: queue.All, Hint: func(_ *queue.Item, e *queue.Event) bool {
+			was, isOld := e.Old.(*storagev1.CSIDriver)
+			is, isNew := e.New.(*storagev1.CSIDriver)
+			tracks := func(d *storagev1.CSIDriver) bool { return d.Spec.StorageCapacity != nil && *d.Spec.StorageCapacity }
+			return isOld && tracks(was) && !(isNew && tracks(is))
+		}},
+		{Resource: queue.CSIStorageCapacity, Action: queue.Add | queue.Update, Hint: in.ofCapacity, PerPod: true},
+	}
+}
+
+// Wakes implements Waker.
+func (*VolumeBinding) Wakes() []string {
+	return []string{"a claim, volume, storage class or storage capacity is added or changes", "a node is added or changes its labels"}
+}
+
+// Fixes implements Fixer.
+func (*VolumeBinding) Fixes() []Fix { return []Fix{ProvideVolumes, MoveVolumes} }

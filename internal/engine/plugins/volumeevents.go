@@ -1,0 +1,91 @@
+package plugins
+
+import (
+	"reflect"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/component-helpers/storage/ephemeral"
+
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// Hints that the plugins which look at volumes share.
+
+// claimNames lists the claims that the pod uses or that are made for it.
+func claimNames(pod *v1.Pod) (names []string) {
+	for i := range pod.Spec.Volumes {
+		switch v := &pod.Spec.Volumes[i]; {
+		case v.PersistentVolumeClaim != nil:
+			names = append(names, v.PersistentVolumeClaim.ClaimName)
+		case v.Ephemeral != nil:
+			names = append(names, ephemeral.VolumeClaimName(pod, v))
+		}
+	}
+	return names
+}
+
+// ofClaim tells whether a claim is the pod's, and has changed.
+func ofClaim(item *queue.Item, e *queue.Event) bool {
+	was, isOld := e.Old.(*v1.PersistentVolumeClaim)
+	claim, isNew := e.New.(*v1.PersistentVolumeClaim)
+	if !isNew {
+		claim = was
+	}
+	if claim == nil || claim.Namespace != item.Pod.Namespace || !slices.Contains(claimNames(item.Pod), claim.Name) {
+		return false
+	}
+	return !isOld || !isNew || !reflect.DeepEqual(was.Spec, claim.Spec) || !reflect.DeepEqual(was.Status, claim.Status) ||
+		!reflect.DeepEqual(was.Annotations, claim.Annotations) || was.UID != claim.UID || was.DeletionTimestamp.IsZero() != claim.DeletionTimestamp.IsZero()
+}
+
+// ofVolume tells whether a volume is one that the pod's claims have, or could get.
+func (in Setting) ofVolume(item *queue.Item, e *queue.Event) bool {
+	volume, ok := e.New.(*v1.PersistentVolume)
+	if !ok {
+		volume, ok = e.Old.(*v1.PersistentVolume)
+	}
+	if !ok {
+		return true
+	}
+	for _, claim := range in.claims(item) {
+		if claim.Spec.VolumeName == volume.Name || claim.Spec.VolumeName == "" && claimClass(claim) == volumeClass(volume) {
+			return true
+		}
+	}
+	return false
+}
+
+func (in Setting) claims(item *queue.Item) (claims []*v1.PersistentVolumeClaim) {
+	for _, name := range claimNames(item.Pod) {
+		if claim, ok := in.Cluster.Claims.Get(item.Pod.Namespace, name); ok {
+			claims = append(claims, claim)
+		}
+	}
+	return claims
+}
+
+func (in Setting) usesClass(item *queue.Item, name string) bool {
+	return slices.ContainsFunc(in.claims(item), func(c *v1.PersistentVolumeClaim) bool {
+		return c.Spec.VolumeName == "" && claimClass(c) == name
+	})
+}
+
+func (in Setting) ofStorageClass(item *queue.Item, e *queue.Event) bool {
+	class, ok := e.New.(*storagev1.StorageClass)
+	if !ok || !in.usesClass(item, class.Name) {
+		return false
+	}
+	was, ok := e.Old.(*storagev1.StorageClass)
+	return !ok || was.UID != class.UID || !reflect.DeepEqual(was.AllowedTopologies, class.AllowedTopologies)
+}
+
+func (in Setting) ofCapacity(item *queue.Item, e *queue.Event) bool {
+	is, ok := e.New.(*storagev1.CSIStorageCapacity)
+	if !ok || !in.usesClass(item, is.StorageClassName) {
+		return false
+	}
+	was, ok := e.Old.(*storagev1.CSIStorageCapacity)
+	return !ok || largest(is) > largest(was) || !reflect.DeepEqual(was.NodeTopology, is.NodeTopology)
+}

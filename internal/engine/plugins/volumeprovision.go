@@ -1,0 +1,97 @@
+package plugins
+
+import (
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// provision is where a volume can be made for a claim.
+type provision struct {
+	possible bool // by the class at all
+	// topologies are what the class allows, of which one must match; nil: everything.
+	topologies []labels.Selector
+	// The driver tells how much room there is, by topology: one segment with enough must match.
+	tracked  bool
+	segments []labels.Selector
+}
+
+const noProvisioner = "kubernetes.io/no-provisioner"
+
+func readProvision(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) provision {
+	class, ok := c.StorageClasses.Get("", claimClass(claim))
+	if !ok || class.Provisioner == "" || class.Provisioner == noProvisioner {
+		return provision{}
+	}
+	p := provision{possible: true}
+	if len(class.AllowedTopologies) > 0 {
+		p.topologies = allowed(class.AllowedTopologies)
+	}
+	size, sized := claim.Spec.Resources.Requests[v1.ResourceStorage]
+	driver, ok := c.CSIDrivers.Get("", class.Provisioner)
+	if !sized || !ok || driver.Spec.StorageCapacity == nil || !*driver.Spec.StorageCapacity {
+		return p
+	}
+	p.tracked = true
+	for _, capacity := range c.CSICapacities.All() {
+		if capacity.StorageClassName == class.Name && largest(capacity) >= rules.Amount(v1.ResourceStorage, size) && capacity.NodeTopology != nil {
+			if segment, err := metav1.LabelSelectorAsSelector(capacity.NodeTopology); err == nil {
+				p.segments = append(p.segments, segment)
+			}
+		}
+	}
+	return p
+}
+
+// largest is the size of the largest volume that can be made; -1 if the driver does not say.
+func largest(capacity *storagev1.CSIStorageCapacity) int64 {
+	switch {
+	case capacity.MaximumVolumeSize != nil: // more precise: the room may be in pieces
+		return rules.Amount(v1.ResourceStorage, *capacity.MaximumVolumeSize)
+	case capacity.Capacity != nil:
+		return rules.Amount(v1.ResourceStorage, *capacity.Capacity)
+	}
+	return -1
+}
+
+// allowed reads the topologies of a class. One that is empty, or cannot be read, allows nothing.
+func allowed(terms []v1.TopologySelectorTerm) []labels.Selector {
+	selectors := []labels.Selector{}
+	for _, term := range terms {
+		selector := labels.NewSelector()
+		for _, e := range term.MatchLabelExpressions {
+			requirement, err := labels.NewRequirement(e.Key, selection.In, e.Values)
+			if err != nil {
+				selector = labels.Nothing()
+				break
+			}
+			selector = selector.Add(*requirement)
+		}
+		if len(term.MatchLabelExpressions) > 0 {
+			selectors = append(selectors, selector)
+		}
+	}
+	return selectors
+}
+
+// on tells whether a volume can be made for a node, and whether there is room for it. Volumes that are only assumed take no room.
+func (p *provision) on(n *cluster.Node) (possible, enough bool) {
+	if !p.possible || p.topologies != nil && !anyMatches(p.topologies, n) {
+		return false, true
+	}
+	return true, !p.tracked || anyMatches(p.segments, n)
+}
+
+func anyMatches(selectors []labels.Selector, n *cluster.Node) bool {
+	for _, selector := range selectors {
+		if selector.Matches(n) {
+			return true
+		}
+	}
+	return false
+}

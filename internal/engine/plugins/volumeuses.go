@@ -1,0 +1,205 @@
+package plugins
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// volumeUses is which volumes the pods of each node use, and which are attached to it. A node's are counted when somebody asks, and
+// anew only when its pods are others or an object changed that they were counted from.
+type volumeUses struct {
+	c *cluster.Cluster
+	// The versions of the tables that all is up to date with.
+	claims, volumes, classes, attachments, csiNodes uint64
+
+	attached map[string]map[string]*storagev1.VolumeAttachment // by node and name
+	nodeOf   map[string]string                                 // of the attachments, by name
+
+	nodes []atomic.Pointer[volumeUse]     // by the nodes' numbers
+	known []atomic.Pointer[csiNodeOfNode] // the same; of one version of the table
+
+	mutex sync.Mutex
+	// from has the numbers of the nodes that were counted from a claim, or from a volume: these have no namespace.
+	from map[cluster.Name]map[int32]bool
+}
+
+// volumeUse is what one node's pods use, and what it was counted from.
+type volumeUse struct {
+	name string
+	pods []*cluster.Pod
+
+	present attachedSet    // what pods use
+	count   map[string]int // by driver, what is attached and not used included
+	err     *Rejection
+}
+
+type csiNodeOfNode struct {
+	name    string
+	csiNode *storagev1.CSINode // nil if it has none
+}
+
+// follow forgets what is no longer true.
+func (u *volumeUses) follow(c *cluster.Cluster) {
+	claims, ok1 := c.Claims.Since(u.claims)
+	volumes, ok2 := c.Volumes.Since(u.volumes)
+	attachments, ok3 := c.VolumeAttachments.Since(u.attachments)
+	switch {
+	case u.c != c || !ok1 || !ok2 || !ok3 || u.classes != c.StorageClasses.Version || len(u.nodes) < len(c.Nodes):
+		u.begin(c)
+	default:
+		for _, name := range claims {
+			u.forget(name)
+		}
+		for _, name := range volumes {
+			u.forget(name)
+		}
+		for _, name := range attachments {
+			u.readAttachment(name.Name)
+		}
+	}
+	if u.csiNodes != c.CSINodes.Version {
+		u.known = make([]atomic.Pointer[csiNodeOfNode], len(u.nodes))
+	}
+	u.claims, u.volumes, u.classes = c.Claims.Version, c.Volumes.Version, c.StorageClasses.Version
+	u.attachments, u.csiNodes = c.VolumeAttachments.Version, c.CSINodes.Version
+}
+
+func (u *volumeUses) begin(c *cluster.Cluster) {
+	size := len(c.Nodes) + len(c.Nodes)/8
+	*u = volumeUses{
+		c: c, attached: map[string]map[string]*storagev1.VolumeAttachment{}, nodeOf: map[string]string{},
+		nodes: make([]atomic.Pointer[volumeUse], size), known: make([]atomic.Pointer[csiNodeOfNode], size),
+		from: map[cluster.Name]map[int32]bool{},
+	}
+	for a := range c.VolumeAttachments.Each {
+		u.readAttachment(a.Name)
+	}
+}
+
+// forget has the nodes counted anew that were counted from an object.
+func (u *volumeUses) forget(object cluster.Name) {
+	for node := range u.from[object] {
+		u.nodes[node].Store(nil)
+	}
+	delete(u.from, object)
+}
+
+// readAttachment takes in an attachment as it is now. Nodes are known to it by name only, so one without pods is forgotten, too.
+func (u *volumeUses) readAttachment(name string) {
+	if node, ok := u.nodeOf[name]; ok {
+		delete(u.attached[node], name)
+		delete(u.nodeOf, name)
+		u.forgetNode(node)
+	}
+	a, ok := u.c.VolumeAttachments.Get("", name)
+	if !ok {
+		return
+	}
+	node := a.Spec.NodeName
+	if u.attached[node] == nil {
+		u.attached[node] = map[string]*storagev1.VolumeAttachment{}
+	}
+	u.attached[node][name], u.nodeOf[name] = a, node
+	u.forgetNode(node)
+}
+
+func (u *volumeUses) forgetNode(name string) {
+	if n := u.c.Node(name); n != nil {
+		u.nodes[n.Index].Store(nil)
+	}
+	if len(u.attached[name]) == 0 {
+		delete(u.attached, name)
+	}
+}
+
+// csiNode returns what the node's CSI drivers say of it; nil if there is nothing.
+func (u *volumeUses) csiNode(n *cluster.Node) *storagev1.CSINode {
+	if int(n.Index) < len(u.known) {
+		if k := u.known[n.Index].Load(); k != nil && k.name == n.Name {
+			return k.csiNode
+		}
+	}
+	csiNode, ok := u.c.CSINodes.Get("", n.Name)
+	if !ok {
+		csiNode = nil
+	}
+	if int(n.Index) < len(u.known) {
+		u.known[n.Index].Store(&csiNodeOfNode{n.Name, csiNode})
+	}
+	return csiNode
+}
+
+// on returns what is used on a node, of which only counts that it has a CSINode. It may be a copy with other pods.
+func (u *volumeUses) on(n *cluster.Node, csiNode *storagev1.CSINode) *volumeUse {
+	place := (*atomic.Pointer[volumeUse])(nil)
+	if int(n.Index) < len(u.nodes) {
+		place = &u.nodes[n.Index]
+		if use := place.Load(); use != nil && use.name == n.Name && slices.Equal(use.pods, n.Pods) {
+			return use
+		}
+	}
+	use := u.counted(n, csiNode)
+	if place != nil && u.c.Nodes[n.Index] == n {
+		u.note(n, use)
+		place.Store(use)
+	}
+	return use
+}
+
+// counted looks at all pods of the node.
+func (u *volumeUses) counted(n *cluster.Node, csiNode *storagev1.CSINode) *volumeUse {
+	use := &volumeUse{name: n.Name, present: attachedSet{}, count: map[string]int{}}
+	for _, p := range n.Pods {
+		if err := use.present.addPod(u.c, csiNode, p, false); err != nil {
+			use.err = &Rejection{Err: err}
+			return use
+		}
+	}
+	for a := range use.present {
+		use.count[a.driver]++
+	}
+	beside := attachedSet{}
+	beside.addAttachments(u.c, u.attached[n.Name])
+	for a := range beside {
+		if !use.present[a] {
+			use.count[a.driver]++
+		}
+	}
+	return use
+}
+
+// note remembers what the node was counted from.
+func (u *volumeUses) note(n *cluster.Node, use *volumeUse) {
+	use.pods = slices.Clone(n.Pods)
+	u.mutex.Lock()
+	defer u.mutex.Unlock()
+	for _, p := range n.Pods {
+		for i := range p.Spec().Volumes {
+			name, _, ok := claimOf(p, &p.Spec().Volumes[i])
+			if !ok {
+				continue
+			}
+			u.noteOne(n, cluster.Name{Namespace: p.Namespace(), Name: name})
+			if claim, ok := u.c.Claims.Get(p.Namespace(), name); ok && claim.Spec.VolumeName != "" {
+				u.noteOne(n, cluster.Name{Name: claim.Spec.VolumeName})
+			}
+		}
+	}
+	for _, a := range u.attached[n.Name] {
+		if volume := a.Spec.Source.PersistentVolumeName; volume != nil {
+			u.noteOne(n, cluster.Name{Name: *volume})
+		}
+	}
+}
+
+func (u *volumeUses) noteOne(n *cluster.Node, object cluster.Name) {
+	if u.from[object] == nil {
+		u.from[object] = map[int32]bool{}
+	}
+	u.from[object][n.Index] = true
+}

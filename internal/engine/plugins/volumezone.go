@@ -1,0 +1,183 @@
+package plugins
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// VolumeZone keeps pods on nodes in the zones and regions that the labels of their bound volumes name. It looks at volumes that
+// are used by a claim only, and not at the claims of ephemeral volumes.
+type VolumeZone struct{}
+
+// Codes of VolumeZone. Those of missing objects are shared by the volume plugins.
+const (
+	CodeVolumeZoneMismatch   = "VolumeZoneMismatch"
+	CodeClaimUnbound         = "ClaimUnbound"
+	CodeClaimNotFound        = "ClaimNotFound"
+	CodeVolumeNotFound       = "VolumeNotFound"
+	CodeStorageClassNotFound = "StorageClassNotFound"
+	CodeStorageClassNoMode   = "StorageClassWithoutBindingMode"
+)
+
+var zoneMismatch = &Rejection{
+	Code: CodeVolumeZoneMismatch, Reasons: []string{"node(s) had no available volume zone"}, Unresolvable: true,
+}
+
+// zoneLabels are asked in this order. The first two are how volumes were labelled before Kubernetes 1.17.
+var zoneLabels = []string{v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion, v1.LabelTopologyZone, v1.LabelTopologyRegion}
+
+// stableLabel is the name that took the place of a label.
+var stableLabel = map[string]string{
+	v1.LabelFailureDomainBetaZone: v1.LabelTopologyZone, v1.LabelFailureDomainBetaRegion: v1.LabelTopologyRegion,
+}
+
+// volumeZones are the values of a node label that a volume can be reached from.
+type volumeZones struct {
+	label  string
+	values sets.Set[string]
+}
+
+// Name implements [Filter].
+func (VolumeZone) Name() string { return "VolumeZone" }
+
+// Reads implements [Filter].
+func (VolumeZone) Reads() Part { return Labels | Objects }
+
+// Applies implements [Selective].
+func (VolumeZone) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
+	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil })
+}
+
+// Filter implements [Filter].
+func (VolumeZone) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
+	var zones []volumeZones
+	for i := range p.Spec().Volumes {
+		source := p.Spec().Volumes[i].PersistentVolumeClaim
+		if source == nil {
+			continue
+		}
+		volume, rejection := boundVolume(c, p.Namespace(), source.ClaimName)
+		if rejection != nil {
+			return Judge{All: rejection}
+		}
+		if volume != nil {
+			zones = append(zones, zonesOf(volume)...)
+		}
+	}
+	if len(zones) == 0 {
+		return Judge{}
+	}
+	return Judge{Node: func(n *cluster.Node) *Rejection {
+		if !inAnyZone(n) { // a cluster of a single zone need not label its nodes
+			return nil
+		}
+		for _, z := range zones {
+			if !z.has(n) {
+				return zoneMismatch
+			}
+		}
+		return nil
+	}}
+}
+
+// boundVolume finds the volume of a claim. It is nil for claims whose volume is chosen together with the node.
+func boundVolume(c *cluster.Cluster, namespace, name string) (*v1.PersistentVolume, *Rejection) {
+	reject := func(code, reason string) (*v1.PersistentVolume, *Rejection) {
+		return nil, &Rejection{Code: code, Reasons: []string{reason}, Unresolvable: true}
+	}
+	if name == "" {
+		return reject(CodeClaimNotFound, "PersistentVolumeClaim had no name")
+	}
+	claim, ok := c.Claims.Get(namespace, name)
+	if !ok {
+		return reject(CodeClaimNotFound, claimNotFound(name))
+	}
+	if claim.Spec.VolumeName != "" {
+		volume, ok := c.Volumes.Get("", claim.Spec.VolumeName)
+		if !ok {
+			return reject(CodeVolumeNotFound, volumeNotFound(claim.Spec.VolumeName))
+		}
+		return volume, nil
+	}
+	className := claimClass(claim)
+	if className == "" {
+		return reject(CodeClaimUnbound, "PersistentVolumeClaim had no pv name and storageClass name")
+	}
+	class, ok := c.StorageClasses.Get("", className)
+	switch {
+	case !ok:
+		return reject(CodeStorageClassNotFound, storageClassNotFound(className))
+	case class.VolumeBindingMode == nil:
+		return reject(CodeStorageClassNoMode, fmt.Sprintf("VolumeBindingMode not set for StorageClass %q", className))
+	case *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer:
+		return reject(CodeClaimUnbound, "PersistentVolume had no name")
+	}
+	return nil, nil
+}
+
+// zonesOf reads a volume's labels. One that cannot be read is passed over.
+func zonesOf(volume *v1.PersistentVolume) (zones []volumeZones) {
+	for _, label := range zoneLabels {
+		value, ok := volume.Labels[label]
+		if !ok {
+			continue
+		}
+		values := sets.New[string]()
+		for _, part := range strings.Split(value, "__") {
+			values.Insert(strings.TrimSpace(part))
+		}
+		if !values.Has("") {
+			zones = append(zones, volumeZones{label, values})
+		}
+	}
+	return zones
+}
+
+func inAnyZone(n *cluster.Node) bool {
+	for _, label := range zoneLabels {
+		if n.Has(label) {
+			return true
+		}
+	}
+	return false
+}
+
+// has lets a volume with an old label meet a node with the new one; not the other way round.
+func (z *volumeZones) has(n *cluster.Node) bool {
+	value, ok := n.Lookup(z.label)
+	if stable, old := stableLabel[z.label]; !ok && old {
+		value, ok = n.Lookup(stable)
+	}
+	return ok && z.values.Has(value)
+}
+
+// Interests implements Requeuer.
+func (VolumeZone) Interests(in Setting) []queue.Interest {
+	return []queue.Interest{
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel},
+		{Resource: queue.Claim, Action: queue.Add | queue.Update, Hint: ofClaim, PerPod: true},
+		{Resource: queue.Volume, Action: queue.Add | queue.Update, Hint: in.ofVolume, PerPod: true},
+		{Resource: queue.StorageClass, Action: queue.Add | queue.Update, Hint: in.ofStorageClass, PerPod: true},
+	}
+}
+
+// Wakes implements Waker.
+func (VolumeZone) Wakes() []string {
+	return []string{"a claim, volume or storage class is added or changes", "a node is added or changes its labels"}
+}
+
+// Fixes implements Fixer.
+func (VolumeZone) Fixes() []Fix { return []Fix{ProvideVolumes, MoveVolumes} }
+
+// Shares implements Sharer: the plugins that look at volumes speak of the same claims.
+func (VolumeZone) Shares(*cluster.Pod, *cluster.Node) (plugin string, own bool) {
+	return (*VolumeBinding)(nil).Name(), true
+}

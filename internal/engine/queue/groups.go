@@ -1,0 +1,235 @@
+package queue
+
+import (
+	"strings"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// groups are the items that wait or are kept out.
+type groups struct {
+	byKey map[groupKey]*group
+	list  []*group // in no order
+}
+
+type groupKey struct {
+	class         *cluster.PodClass
+	schedulerName string
+	rejectors     string
+}
+
+// group is items of one class that wait for the same.
+type group struct {
+	key       groupKey
+	rejectors []string
+	index     int // in the list
+	items     []*Item
+	interests []pluginInterest
+	anything  bool               // a rejector says nothing of what can help it
+	wants     [len(kinds)]Action // what some interest is in, by kind
+}
+
+func newGroups() groups { return groups{byKey: map[groupKey]*group{}} }
+
+// pluginInterest is an interest and whose it is.
+type pluginInterest struct {
+	*Interest
+	plugin string
+}
+
+// Asked is told that a hint was asked for, what it said, and how long that took.
+type Asked func(plugin, label string, wake bool, took time.Duration)
+
+// helps asks the hint.
+func (i *pluginInterest) helps(item *Item, e *Event, asked Asked) bool {
+	if asked == nil {
+		return i.Hint(item, e)
+	}
+	began := time.Now()
+	wake := i.Hint(item, e)
+	asked(i.plugin, e.Label, wake, time.Since(began))
+	return wake
+}
+
+// kinds number the resources.
+var kinds = [...]Resource{
+	Pod, Node, Volume, Claim, CSINode, CSIDriver, VolumeAttachment, CSIStorageCapacity, StorageClass, ResourceClaim, ResourceSlice,
+	DeviceClass, Namespace, Budget, Owner, AnyResource,
+}
+
+// kind returns the number of a resource; an unknown one counts as AnyResource.
+func kind(r Resource) int {
+	for i := range kinds {
+		if kinds[i] == r {
+			return i
+		}
+	}
+	return len(kinds) - 1
+}
+
+func (g *groups) add(item *Item, rejectors []string, interests Interests) {
+	key := groupKey{item.Class, item.Pod.Spec.SchedulerName, strings.Join(rejectors, " ")}
+	into, ok := g.byKey[key]
+	if !ok {
+		into = newGroup(key, rejectors, interests)
+		into.index = len(g.list)
+		g.byKey[key] = into
+		g.list = append(g.list, into)
+	}
+	item.group, item.index = into, len(into.items)
+	into.items = append(into.items, item)
+}
+
+func newGroup(key groupKey, rejectors []string, interests Interests) *group {
+	g := &group{key: key, rejectors: rejectors, anything: len(rejectors) == 0}
+	for _, name := range rejectors {
+		listed, ok := interests[name]
+		g.anything = g.anything || !ok
+		for i := range listed {
+			interest := &listed[i]
+			g.interests = append(g.interests, pluginInterest{interest, name})
+			if interest.Resource != AnyResource {
+				g.wants[kind(interest.Resource)] |= interest.Action
+				continue
+			}
+			for k := range g.wants {
+				g.wants[k] |= interest.Action
+			}
+		}
+	}
+	return g
+}
+
+func (g *groups) remove(item *Item) {
+	from := item.group
+	last := len(from.items) - 1
+	from.items[item.index] = from.items[last]
+	from.items[item.index].index = item.index
+	from.items[last] = nil
+	from.items = from.items[:last]
+	item.group, item.index = nil, -1
+	if last > 0 {
+		return
+	}
+	delete(g.byKey, from.key)
+	end := len(g.list) - 1
+	g.list[from.index] = g.list[end]
+	g.list[from.index].index = from.index
+	g.list[end] = nil
+	g.list = g.list[:end]
+}
+
+// regroup moves an item whose class has changed.
+func (g *groups) regroup(item *Item) {
+	old := item.group
+	g.remove(item)
+	key := old.key
+	key.class = item.Class
+	into, ok := g.byKey[key]
+	if !ok {
+		into = &group{key: key, rejectors: old.rejectors, interests: old.interests, anything: old.anything, wants: old.wants, index: len(g.list)}
+		g.byKey[key] = into
+		g.list = append(g.list, into)
+	}
+	item.group, item.index = into, len(into.items)
+	into.items = append(into.items, item)
+}
+
+// each calls wake for all items that the event can help. wake may move the item.
+func (g *groups) each(e *Event, asked Asked, wake func(*Item)) {
+	k := kind(e.Resource)
+	for i := len(g.list) - 1; i >= 0; i-- { // from the end: the one that takes the place of a group that empties was asked already
+		if i < len(g.list) {
+			g.list[i].each(e, k, asked, wake)
+		}
+	}
+}
+
+func (g *group) each(e *Event, k int, asked Asked, wake func(*Item)) {
+	if !g.anything && g.wants[k]&e.Action == 0 && e.Resource != AnyResource {
+		return
+	}
+	whole, each := g.ask(e, asked)
+	if !whole && len(each) == 0 {
+		return
+	}
+	for i := len(g.items) - 1; i >= 0; i-- {
+		if item := g.items[i]; whole || hinted(each, item, e, asked) {
+			wake(item)
+		}
+	}
+}
+
+// ask tells whether the event can help the whole group, and if not, which interests must be asked pod by pod.
+func (g *group) ask(e *Event, asked Asked) (whole bool, each []*pluginInterest) {
+	if g.anything {
+		return true, nil
+	}
+	for i := range g.interests {
+		switch interest := &g.interests[i]; {
+		case !interest.wants(e):
+		case interest.Hint == nil:
+			return true, nil
+		case interest.PerPod:
+			each = append(each, interest)
+		case interest.helps(g.items[0], e, asked):
+			return true, nil
+		}
+	}
+	return false, each
+}
+
+func hinted(interests []*pluginInterest, item *Item, e *Event, asked Asked) bool {
+	for _, interest := range interests {
+		if interest.helps(item, e, asked) {
+			return true
+		}
+	}
+	return false
+}
+
+// helped tells whether an event can help one item of the group.
+func (g *group) helped(item *Item, e *Event, asked Asked) bool {
+	if g.anything {
+		return true
+	}
+	for i := range g.interests {
+		if interest := &g.interests[i]; interest.wants(e) && (interest.Hint == nil || interest.helps(item, e, asked)) {
+			return true
+		}
+	}
+	return false
+}
+
+// history keeps of all events when the last of each kind happened.
+type history struct {
+	events uint64
+	last   [len(kinds)][64]uint64
+}
+
+func (h *history) note(e *Event) {
+	h.events++
+	k := kind(e.Resource)
+	for bit := 0; e.Action>>bit != 0; bit++ {
+		if e.Action>>bit&1 != 0 {
+			h.last[k][bit] = h.events
+		}
+	}
+}
+
+// missed tells whether something that the group is interested in happened after that event. Hints are not asked: the objects
+// are not kept.
+func (g *group) missed(h *history, since uint64) bool {
+	if h.events == since {
+		return false
+	}
+	for k := range h.last {
+		for bit, at := range h.last[k] {
+			if at > since && (g.anything || g.wants[k]>>bit&1 != 0 || k == len(kinds)-1) {
+				return true
+			}
+		}
+	}
+	return false
+}

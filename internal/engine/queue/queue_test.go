@@ -1,0 +1,404 @@
+package queue
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+var epoch = time.Unix(1_700_000_000, 0)
+
+var class = &cluster.PodClass{}
+
+func pod(name string, priority int32) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
+		Spec:       v1.PodSpec{Priority: &priority, SchedulerName: "s"},
+	}
+}
+
+// newQueue returns a queue in which each plugin is helped by changes of the kind that it is named after.
+func newQueue() *Queue {
+	q := New()
+	q.SetInterests("s", Interests{
+		"Nodes": {{Resource: Node, Action: Add | UpdateNodeLabel}},
+		"Pods":  {{Resource: Pod, Action: Delete}},
+		"Own":   {{Resource: Pod, Action: UpdatePodLabel, Hint: func(item *Item, e *Event) bool { return e.Own == item }}},
+		"Never": {{Resource: Node, Action: All, Hint: func(*Item, *Event) bool { return false }}},
+		"Named": {{Resource: Node, Action: Add, PerPod: true, Hint: func(item *Item, e *Event) bool { return item.Pod.Name == e.New.(string) }}},
+		"Gate":  {{Resource: Claim, Action: Add}},
+	})
+	return q
+}
+
+var (
+	podGone   = &Event{Resource: Pod, Action: Delete, Label: "AssignedPodDelete"}
+	labelled  = &Event{Resource: Node, Action: UpdateNodeLabel, Label: "NodeUpdate"}
+	tainted   = &Event{Resource: Node, Action: UpdateNodeTaint, Label: "NodeUpdate"}
+	claimCame = &Event{Resource: Claim, Action: Add, Label: "PersistentVolumeClaimAdd"}
+)
+
+func pop(t *testing.T, q *Queue, now time.Time, want string) *Item {
+	t.Helper()
+	item := q.Pop(now)
+	got := "nothing"
+	if item != nil {
+		got = item.Pod.Name
+	}
+	if got != want {
+		t.Fatalf("got %s, want %s", got, want)
+	}
+	return item
+}
+
+func TestPriorityThenAge(t *testing.T) {
+	q := newQueue()
+	q.Add(pod("young", 0), class, epoch.Add(time.Second))
+	q.Add(pod("old", 0), class, epoch)
+	q.Add(pod("as old", 0), class, epoch)
+	q.Add(pod("important", 5), class, epoch.Add(2*time.Second))
+	for _, want := range []string{"important", "old", "as old", "young", "nothing"} {
+		pop(t, q, epoch.Add(3*time.Second), want)
+	}
+}
+
+func TestOrderFromOutside(t *testing.T) {
+	q := newQueue()
+	q.Add(pod("b", 5), class, epoch)
+	q.Add(pod("a", 0), class, epoch)
+	q.OrderBy(func(a, b *Item) bool { return a.Pod.Name < b.Pod.Name })
+	pop(t, q, epoch, "a")
+	q.OrderBy(nil)
+	pop(t, q, epoch, "b")
+}
+
+func TestRejectedPodWaitsForWhatCanHelp(t *testing.T) {
+	q, later := newQueue(), epoch.Add(time.Minute)
+	q.Add(pod("p", 0), class, epoch)
+	q.Rejected(pop(t, q, epoch, "p"), []string{"Nodes", "Never"}, false, epoch)
+	for _, e := range []*Event{podGone, tainted} {
+		q.Happened(e, later)
+		pop(t, q, later, "nothing")
+	}
+	q.Happened(labelled, later)
+	pop(t, q, later, "p")
+}
+
+func TestPluginThatSaysNothingIsHelpedByAnything(t *testing.T) {
+	q, later := newQueue(), epoch.Add(time.Minute)
+	q.Add(pod("p", 0), class, epoch)
+	q.Rejected(pop(t, q, epoch, "p"), []string{"Never", "Unheard"}, false, epoch)
+	q.Happened(tainted, later)
+	pop(t, q, later, "p")
+}
+
+func TestHintForOnePodOfAGroup(t *testing.T) {
+	q, later := newQueue(), epoch.Add(time.Minute)
+	for _, name := range []string{"a", "b", "c"} {
+		q.Add(pod(name, 0), class, epoch)
+		q.Rejected(pop(t, q, epoch, name), []string{"Named"}, false, epoch)
+	}
+	q.Happened(&Event{Resource: Node, Action: Add, New: "b"}, later)
+	pop(t, q, later, "b")
+	pop(t, q, later, "nothing")
+}
+
+// TestWholeGroupIsAskedOnce: an event costs as much for a thousand waiting pods of a class as for one.
+func TestWholeGroupIsAskedOnce(t *testing.T) {
+	q, asked := New(), 0
+	q.SetInterests("s", Interests{"X": {{Resource: Node, Action: Add, Hint: func(*Item, *Event) bool { asked++; return false }}}})
+	for i := range 1000 {
+		q.Add(pod(fmt.Sprint(i), 0), class, epoch)
+		q.Rejected(q.Pop(epoch), []string{"X"}, false, epoch)
+	}
+	q.Happened(&Event{Resource: Node, Action: Add}, epoch)
+	if asked != 1 || q.Len(Waiting) != 1000 {
+		t.Errorf("asked %d times, %d wait", asked, q.Len(Waiting))
+	}
+}
+
+func TestBackoffGrowsToTenSeconds(t *testing.T) {
+	q, now := newQueue(), epoch
+	q.Add(pod("p", 0), class, now)
+	for _, seconds := range []int{1, 2, 4, 8, 10, 10} {
+		item := pop(t, q, now, "p")
+		q.Rejected(item, []string{"Pods"}, false, now)
+		q.Happened(podGone, now)
+		if item.Place() != Backoff {
+			t.Fatalf("woken during its back-off, the pod is %s", item.Place())
+		}
+		now = now.Add(time.Duration(seconds) * time.Second)
+		if !item.Ready().Equal(now) {
+			t.Fatalf("it backs off until %v, want %v", item.Ready(), now)
+		}
+	}
+	pop(t, q, now, "p")
+}
+
+// TestIdleQueueTakesRejectedPods: back-off keeps those that were rejected behind others, not from an idle scheduler; those whose
+// attempts went wrong it keeps from being tried.
+func TestIdleQueueTakesRejectedPods(t *testing.T) {
+	q, now := newQueue(), epoch
+	q.Add(pod("rejected", 0), class, now)
+	q.Rejected(pop(t, q, now, "rejected"), []string{"Pods"}, false, now)
+	q.Add(pod("failed", 10), class, now)
+	q.Failed(pop(t, q, now, "failed"), now)
+	q.Happened(podGone, now)
+	q.Add(pod("new", 0), class, now)
+	pop(t, q, now, "new")
+	if at, ok := q.NextReady(); !ok || at.After(now) {
+		t.Errorf("a pod can be taken at %v, %t; want at once", at, ok)
+	}
+	pop(t, q, now, "rejected")
+	pop(t, q, now, "nothing")
+	if at, ok := q.NextReady(); !ok || !at.Equal(now.Add(time.Second)) {
+		t.Errorf("a pod can be taken at %v, %t; want after a second", at, ok)
+	}
+	pop(t, q, now.Add(time.Second), "failed")
+}
+
+// TestPodsThatKeepFailingQueueBehindNewOnes of their priority, so that these have their first attempt.
+func TestPodsThatKeepFailingQueueBehindNewOnes(t *testing.T) {
+	q, now := newQueue(), epoch
+	q.Add(pod("old", 0), class, now)
+	q.Failed(pop(t, q, now, "old"), now.Add(time.Second))
+	q.Add(pod("new", 0), class, now.Add(500*time.Millisecond))
+	now = now.Add(time.Minute)
+	pop(t, q, now, "new")
+	pop(t, q, now, "old")
+}
+
+// TestErrorsBackOffByThemselves: an API server that stumbles costs a pod that was rejected often one second, not ten.
+func TestErrorsBackOffByThemselves(t *testing.T) {
+	q, now := newQueue(), epoch
+	q.Add(pod("p", 0), class, now)
+	for range 5 {
+		q.Rejected(pop(t, q, now, "p"), []string{"Pods"}, false, now)
+		now = now.Add(time.Minute)
+		q.Happened(podGone, now)
+	}
+	for _, seconds := range []int{1, 2} {
+		q.Failed(pop(t, q, now, "p"), now)
+		pop(t, q, now.Add(time.Duration(seconds)*time.Second-time.Millisecond), "nothing")
+		now = now.Add(time.Duration(seconds) * time.Second)
+	}
+	q.Rejected(pop(t, q, now, "p"), []string{"Pods"}, false, now)
+	now = now.Add(time.Minute)
+	q.Happened(podGone, now)
+	q.Failed(pop(t, q, now, "p"), now)
+	pop(t, q, now.Add(time.Second), "p")
+}
+
+func TestPendingPodNeedNotBackOff(t *testing.T) {
+	q := newQueue()
+	q.Add(pod("p", 0), class, epoch)
+	q.Rejected(pop(t, q, epoch, "p"), []string{"Pods"}, true, epoch)
+	q.Happened(podGone, epoch)
+	pop(t, q, epoch, "p")
+}
+
+func TestNobodyWaitsLongerThanFiveMinutes(t *testing.T) {
+	q := newQueue()
+	q.Add(pod("p", 0), class, epoch)
+	q.Rejected(pop(t, q, epoch, "p"), []string{"Never"}, false, epoch)
+	q.Flush(epoch.Add(MaxWait - time.Second))
+	pop(t, q, epoch.Add(MaxWait-time.Second), "nothing")
+	q.Flush(epoch.Add(MaxWait))
+	if item := pop(t, q, epoch.Add(MaxWait), "p"); !item.Overdue {
+		t.Error("nobody can tell that no event has woken it")
+	}
+}
+
+func TestPodRemovedWhileItIsDecidedDoesNotComeBack(t *testing.T) {
+	q := newQueue()
+	q.Add(pod("p", 0), class, epoch)
+	item := pop(t, q, epoch, "p")
+	q.Remove("p")
+	q.Failed(item, epoch)
+	q.Rejected(item, []string{"Nodes"}, false, epoch)
+	pop(t, q, epoch.Add(time.Hour), "nothing")
+}
+
+// TestEventDuringADecisionIsNotLost: what happens while a pod is held at Permit counts when it is rejected there.
+func TestEventDuringADecisionIsNotLost(t *testing.T) {
+	for _, c := range []struct {
+		event *Event
+		want  Place
+	}{{podGone, Backoff}, {tainted, Waiting}, {labelled, Waiting}} {
+		q := newQueue()
+		q.Add(pod("p", 0), class, epoch)
+		q.Happened(podGone, epoch) // before it was taken: known to the decision
+		item := pop(t, q, epoch, "p")
+		q.Happened(c.event, epoch)
+		q.Rejected(item, []string{"Pods"}, false, epoch)
+		if item.Place() != c.want {
+			t.Errorf("after %s %v: %s, want %s", c.event.Label, c.event.Action, item.Place(), c.want)
+		}
+	}
+	q := newQueue()
+	q.Add(pod("p", 0), class, epoch)
+	item := pop(t, q, epoch, "p")
+	q.Happened(podGone, epoch)
+	q.Held(item)
+	q.Rejected(item, []string{"Pods"}, false, epoch)
+	if item.Place() != Waiting {
+		t.Errorf("what happened before it was held was decided on: %s", item.Place())
+	}
+}
+
+func TestOwnChange(t *testing.T) {
+	q, later := newQueue(), epoch.Add(time.Minute)
+	item := q.Add(pod("p", 0), class, epoch)
+	q.Rejected(pop(t, q, epoch, "p"), []string{"Own"}, false, epoch)
+	q.Update(item, pod("p", 0), &cluster.PodClass{}, UpdatePodToleration, later)
+	q.Update(item, pod("p", 0), item.Class, Update, later) // something without a name helps only who wants all
+	pop(t, q, later, "nothing")
+	q.Update(item, pod("p", 0), item.Class, UpdatePodLabel, later)
+	pop(t, q, later, "p")
+}
+
+func TestGate(t *testing.T) {
+	q, closed := newQueue(), true
+	q.Admit = func(*Item) string {
+		if closed {
+			return "Gate"
+		}
+		return ""
+	}
+	item := q.Add(pod("p", 0), class, epoch)
+	q.Happened(podGone, epoch)
+	q.Happened(claimCame, epoch)
+	q.Flush(epoch.Add(time.Hour))
+	if item.Place() != Gated || item.Gate != "Gate" || item.Attempts != 0 {
+		t.Fatalf("%s by %q", item.Place(), item.Gate)
+	}
+	closed = false
+	q.Happened(podGone, epoch) // not what the gate waits for
+	if item.Place() != Gated {
+		t.Fatalf("%s", item.Place())
+	}
+	q.Happened(claimCame, epoch)
+	q.Rejected(pop(t, q, epoch, "p"), []string{"Pods"}, false, epoch)
+	closed = true
+	q.Happened(podGone, epoch.Add(time.Minute))
+	if item.Place() != Gated {
+		t.Fatalf("the gate has closed again, and yet it is %s", item.Place())
+	}
+	closed = false
+	q.Update(item, pod("p", 0), class, 0, epoch.Add(time.Minute))
+	pop(t, q, epoch.Add(time.Minute), "p")
+}
+
+func TestNewInterestsHoldForThoseThatWait(t *testing.T) {
+	q, later := newQueue(), epoch.Add(time.Minute)
+	q.Add(pod("p", 0), class, epoch)
+	q.Rejected(pop(t, q, epoch, "p"), []string{"Pods"}, false, epoch)
+	q.SetInterests("s", Interests{"Pods": {{Resource: Node, Action: UpdateNodeTaint}}})
+	q.Happened(podGone, later)
+	pop(t, q, later, "nothing")
+	q.Happened(tainted, later)
+	pop(t, q, later, "p")
+}
+
+func TestActivateEndsTheBackoff(t *testing.T) {
+	q := newQueue()
+	q.Add(pod("p", 0), class, epoch)
+	q.Failed(pop(t, q, epoch, "p"), epoch)
+	q.Activate("p", epoch)
+	pop(t, q, epoch, "p")
+}
+
+// TestNoPodIsForgotten: whatever happens in whatever order, every pod is in exactly one place, and all come up in the end.
+func TestNoPodIsForgotten(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q, now, out, closed := newQueue(), epoch, map[types.UID]*Item{}, map[string]bool{}
+		kept := map[string]int{}
+		q.Counted = func(plugin, _ string, delta int) { kept[plugin] += delta }
+		q.Admit = func(i *Item) string {
+			if closed[i.Pod.Name] {
+				return "Gate"
+			}
+			return ""
+		}
+		known := map[types.UID]bool{}
+		name := func(t *rapid.T) string { return fmt.Sprint(rapid.IntRange(0, 5).Draw(t, "pod")) }
+		classes := []*cluster.PodClass{{}, {}}
+		some := func(t *rapid.T) *Item {
+			for _, item := range out {
+				delete(out, item.Pod.UID)
+				return item
+			}
+			t.Skip("none is taken")
+			return nil
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"set": func(t *rapid.T) {
+				p, c := pod(name(t), int32(rapid.IntRange(0, 2).Draw(t, "priority"))), rapid.SampledFrom(classes).Draw(t, "class")
+				if item := q.Get(p.UID); item != nil {
+					q.Update(item, p, c, Action(rapid.Int64Range(0, int64(All)).Draw(t, "changes")), now)
+				} else {
+					q.Add(p, c, now)
+				}
+				known[p.UID] = true
+			},
+			"remove": func(t *rapid.T) {
+				uid := types.UID(name(t))
+				q.Remove(uid)
+				delete(known, uid)
+				delete(out, uid)
+			},
+			"pop": func(t *rapid.T) {
+				if item := q.Pop(now); item != nil {
+					out[item.Pod.UID] = item
+				}
+			},
+			"reject": func(t *rapid.T) {
+				by := rapid.SliceOfDistinct(rapid.SampledFrom([]string{"Nodes", "Pods", "Named", "Never", "other"}), rapid.ID).Draw(t, "by")
+				q.Rejected(some(t), by, rapid.Bool().Draw(t, "pending"), now)
+			},
+			"fail": func(t *rapid.T) { q.Failed(some(t), now) },
+			"gate": func(t *rapid.T) { n := name(t); closed[n] = !closed[n] },
+			"happen": func(t *rapid.T) {
+				e := *rapid.SampledFrom([]*Event{podGone, labelled, tainted, claimCame, {Resource: Node, Action: Add}}).Draw(t, "event")
+				e.New = name(t)
+				q.Happened(&e, now)
+			},
+			"interests": func(t *rapid.T) { q.SetInterests("s", q.interests["s"]) },
+			"activate":  func(t *rapid.T) { q.Activate(types.UID(name(t)), now) },
+			"flush":     func(*rapid.T) { q.Flush(now) },
+			"time": func(t *rapid.T) {
+				now = now.Add(time.Duration(rapid.IntRange(0, 5000).Draw(t, "ms")) * time.Millisecond)
+			},
+			"": func(t *rapid.T) {
+				if err := q.Check(); err != nil {
+					t.Fatal(err)
+				}
+			},
+		})
+		clear(closed)
+		now = now.Add(2 * MaxWait)
+		q.Happened(claimCame, now)
+		q.Flush(now)
+		now = now.Add(MaxBackoff)
+		for item := q.Pop(now); item != nil; item = q.Pop(now) {
+			out[item.Pod.UID] = item
+		}
+		for uid := range known {
+			if out[uid] == nil {
+				t.Fatalf("pod %s was forgotten: %+v", uid, q.Get(uid))
+			}
+		}
+		for plugin, n := range kept {
+			if n != 0 {
+				t.Fatalf("%d pods are still counted as kept by %s", n, plugin)
+			}
+		}
+	})
+}

@@ -1,0 +1,146 @@
+package rules
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// What is checked here is what a scheduler reads: names, labels, taints,
+// tolerations, selectors, affinity, spread constraints, resources, ports,
+// gates, classes. Images, volumes, probes, environment, security context and
+// the like are left to the API server. What is checked is refused in its
+// words: the same field, type and detail; test/words compares the two.
+
+// ValidatePod checks a pod as the API server would on creation, after its
+// defaults were filled in.
+func ValidatePod(pod *v1.Pod) field.ErrorList {
+	errs := apivalidation.ValidateObjectMeta(&pod.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	errs = append(errs, ValidatePodSpec(&pod.Spec, field.NewPath("spec"))...)
+	if pod.Spec.NodeName != "" && len(pod.Spec.SchedulingGates) > 0 {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "nodeName"), "cannot be set until all schedulingGates have been cleared"))
+	}
+	return errs
+}
+
+// ValidatePodSpec checks the spec of a pod or of a pod template.
+func ValidatePodSpec(spec *v1.PodSpec, path *field.Path) field.ErrorList {
+	errs := validateContainers(spec, path)
+	errs = append(errs, validatePodResources(spec, path.Child("resources"))...)
+	errs = append(errs, validateResourceClaims(spec.ResourceClaims, path.Child("resourceClaims"))...)
+	errs = append(errs, metavalidation.ValidateLabels(spec.NodeSelector, path.Child("nodeSelector"))...)
+	errs = append(errs, validateAffinity(spec.Affinity, path.Child("affinity"))...)
+	errs = append(errs, validateSpread(spec.TopologySpreadConstraints, path.Child("topologySpreadConstraints"))...)
+	errs = append(errs, validateGates(spec.SchedulingGates, path.Child("schedulingGates"))...)
+	errs = append(errs, ValidateTolerations(spec.Tolerations, path.Child("tolerations"))...)
+	errs = append(errs, validateOptionalName(spec.NodeName, path.Child("nodeName"))...)
+	errs = append(errs, validateOptionalName(spec.PriorityClassName, path.Child("priorityClassName"))...)
+	if spec.RuntimeClassName != nil {
+		errs = append(errs, invalid(path.Child("runtimeClassName"), *spec.RuntimeClassName, apivalidation.NameIsDNSSubdomain(*spec.RuntimeClassName, false))...)
+	}
+	if spec.PreemptionPolicy != nil {
+		errs = append(errs, validatePreemptionPolicy(*spec.PreemptionPolicy, path.Child("preemptionPolicy"))...)
+	}
+	switch spec.RestartPolicy {
+	case "", v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever:
+	default:
+		errs = append(errs, field.NotSupported(path.Child("restartPolicy"), spec.RestartPolicy,
+			[]v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever}))
+	}
+	return append(errs, validateResourceList(spec.Overhead, path.Child("overhead"))...)
+}
+
+func validateContainers(spec *v1.PodSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	claims := claimNames(spec.ResourceClaims)
+	names := map[string]bool{}
+	check := func(container *v1.Container, path *field.Path) {
+		if container.Name != "" {
+			errs = append(errs, invalid(path.Child("name"), container.Name, validation.IsDNS1123Label(container.Name))...)
+			if names[container.Name] {
+				errs = append(errs, field.Duplicate(path.Child("name"), container.Name))
+			}
+			names[container.Name] = true
+		}
+		errs = append(errs, validatePorts(container.Ports, path.Child("ports"))...)
+		errs = append(errs, validateContainerResources(&container.Resources, claims, path.Child("resources"))...)
+	}
+	// Containers first: a name used twice is the init container's fault.
+	for i := range spec.Containers {
+		check(&spec.Containers[i], path.Child("containers").Index(i))
+	}
+	for i := range spec.InitContainers {
+		check(&spec.InitContainers[i], path.Child("initContainers").Index(i))
+		// Each alone, since they run one after the other. That the index of
+		// the path stays 0 is upstream's slip, kept for equal words.
+		errs = append(errs, validateHostPorts(spec.InitContainers[i:i+1], false, path.Child("initContainers"))...)
+	}
+	return append(errs, validateHostPorts(spec.Containers, spec.HostNetwork, path.Child("containers"))...)
+}
+
+// ValidateNode checks a node as the API server would on creation. The one
+// difference: upstream calls the path of the taints metadata.taints, where
+// nobody can find them; here it is spec.taints.
+func ValidateNode(node *v1.Node) field.ErrorList {
+	errs := apivalidation.ValidateObjectMeta(&node.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	errs = append(errs, ValidateTaints(node.Spec.Taints, field.NewPath("spec", "taints"))...)
+	errs = append(errs, ValidateAmounts(node.Status.Capacity, field.NewPath("status", "capacity"))...)
+	return append(errs, ValidateAmounts(node.Status.Allocatable, field.NewPath("status", "allocatable"))...)
+}
+
+// ValidateMeta checks the metadata of an object whose name is a DNS
+// subdomain, as most names are.
+func ValidateMeta(meta *metav1.ObjectMeta, namespaced bool) field.ErrorList {
+	return apivalidation.ValidateObjectMeta(meta, namespaced, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
+}
+
+func validateGates(gates []v1.PodSchedulingGate, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := map[string]bool{}
+	for i, gate := range gates {
+		errs = append(errs, invalid(path.Index(i), gate.Name, validation.IsQualifiedName(gate.Name))...)
+		if seen[gate.Name] {
+			errs = append(errs, field.Duplicate(path.Index(i), gate.Name))
+		}
+		seen[gate.Name] = true
+	}
+	return errs
+}
+
+func validatePreemptionPolicy(policy v1.PreemptionPolicy, path *field.Path) field.ErrorList {
+	switch policy {
+	case v1.PreemptLowerPriority, v1.PreemptNever:
+		return nil
+	case "":
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return field.ErrorList{field.NotSupported(path, policy, []v1.PreemptionPolicy{v1.PreemptLowerPriority, v1.PreemptNever})}
+}
+
+func validateOptionalName(name string, path *field.Path) field.ErrorList {
+	if name == "" {
+		return nil
+	}
+	return invalid(path, name, apivalidation.NameIsDNSSubdomain(name, false))
+}
+
+// invalid makes one error of each fault that a name check found.
+func invalid(path *field.Path, value any, faults []string) field.ErrorList {
+	var errs field.ErrorList
+	for _, fault := range faults {
+		errs = append(errs, field.Invalid(path, value, fault))
+	}
+	return errs
+}
+
+// sortedKeys makes the order of errors the same every time.
+func sortedKeys[K ~string, V any](m map[K]V) []K {
+	return slices.SortedFunc(maps.Keys(m), func(a, b K) int { return strings.Compare(string(a), string(b)) })
+}

@@ -1,0 +1,194 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/berth-k8s/berth/deploy"
+	"github.com/berth-k8s/berth/internal/inspect/check"
+)
+
+// pageSize is how many objects are asked for at a time.
+const pageSize = 500
+
+// Read reads the facts. An error means that the cluster cannot be reached at all.
+func Read(ctx context.Context, client kubernetes.Interface) (*check.Facts, error) {
+	version, err := client.Discovery().ServerVersion()
+	if err != nil {
+		return nil, fmt.Errorf("ask for the version: %w", err)
+	}
+	r := &reader{client: client, facts: &check.Facts{
+		Version: version.GitVersion, Pods: map[string]check.Count{}, Leases: map[string]string{}, Denied: map[deploy.Part][]string{}, WebhookEndpoints: -1,
+	}}
+	if groups, err := client.Discovery().ServerGroups(); err != nil {
+		r.missed("API groups", err)
+	} else {
+		for _, group := range groups.Groups {
+			r.facts.Groups = append(r.facts.Groups, group.Name)
+		}
+	}
+	r.objects(ctx)
+	r.pods(ctx)
+	r.installation(ctx)
+	return r.facts, nil
+}
+
+type reader struct {
+	client kubernetes.Interface
+	facts  *check.Facts
+}
+
+func (r *reader) missed(what string, err error) {
+	r.facts.Unread = append(r.facts.Unread, fmt.Sprintf("%s: %v", what, err))
+}
+
+// each lists a kind page by page.
+func each[L runtime.Object, T any](ctx context.Context, r *reader, what string, list func(context.Context, metav1.ListOptions) (L, error), take func(*T)) {
+	options := metav1.ListOptions{Limit: pageSize}
+	for {
+		page, err := list(ctx, options)
+		if err == nil {
+			err = meta.EachListItem(page, func(o runtime.Object) error { take(any(o).(*T)); return nil })
+		}
+		if err != nil {
+			r.missed(what, err)
+			return
+		}
+		about, err := meta.ListAccessor(page)
+		if err != nil || about.GetContinue() == "" {
+			return
+		}
+		options.Continue = about.GetContinue()
+	}
+}
+
+// collect is each into a slice.
+func collect[L runtime.Object, T any](ctx context.Context, r *reader, what string, list func(context.Context, metav1.ListOptions) (L, error), into *[]T) {
+	each(ctx, r, what, list, func(o *T) { *into = append(*into, *o) })
+}
+
+func (r *reader) objects(ctx context.Context) {
+	collect(ctx, r, "nodes", r.client.CoreV1().Nodes().List, &r.facts.Nodes)
+	collect(ctx, r, "priority classes", r.client.SchedulingV1().PriorityClasses().List, &r.facts.PriorityClasses)
+	collect(ctx, r, "budgets", r.client.PolicyV1().PodDisruptionBudgets("").List, &r.facts.Budgets)
+	hooks := r.client.AdmissionregistrationV1()
+	collect(ctx, r, "mutating webhooks", hooks.MutatingWebhookConfigurations().List, &r.facts.Mutating)
+	collect(ctx, r, "validating webhooks", hooks.ValidatingWebhookConfigurations().List, &r.facts.Validating)
+	// Leases of schedulers are in namespaces of the system; those of nodes are many, and of no interest.
+	for _, namespace := range []string{metav1.NamespaceSystem, deploy.Namespace} {
+		leases, err := r.client.CoordinationV1().Leases(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			r.missed("leases in "+namespace, err)
+			continue
+		}
+		for _, lease := range leases.Items {
+			if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" {
+				r.facts.Leases[namespace+"/"+lease.Name] = *holder
+			}
+		}
+	}
+}
+
+// programs are those whose command lines are of interest.
+var programs = []string{"kube-scheduler", "kube-controller-manager"}
+
+func (r *reader) pods(ctx context.Context) {
+	each(ctx, r, "pods", r.client.CoreV1().Pods("").List, func(pod *v1.Pod) {
+		if pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed {
+			count := r.facts.Pods[pod.Spec.SchedulerName]
+			count.All++
+			if pod.Spec.NodeName == "" {
+				count.Waiting++
+			}
+			r.facts.Pods[pod.Spec.SchedulerName] = count
+		}
+		for _, container := range pod.Spec.Containers {
+			if p, ok := processOf(pod, container); ok {
+				r.facts.Processes = append(r.facts.Processes, p)
+			}
+		}
+	})
+}
+
+// processOf tells whether a container runs one of the programs: by its command, or, without one, by the name of its image.
+func processOf(pod *v1.Pod, container v1.Container) (check.Process, bool) {
+	line := slices.Concat(container.Command, container.Args)
+	image, _, _ := strings.Cut(path.Base(container.Image), ":")
+	name := image
+	if len(container.Command) > 0 {
+		name, line = path.Base(line[0]), line[1:]
+	}
+	if !slices.Contains(programs, name) {
+		return check.Process{}, false
+	}
+	return check.Process{Name: name, Where: pod.Namespace + "/" + pod.Name, Image: container.Image, Args: line}, true
+}
+
+// installation is what of Berth is there, and whether it may do what it has to.
+func (r *reader) installation(ctx context.Context) {
+	for _, part := range []deploy.Part{deploy.Scheduler, deploy.Controller, deploy.Webhook} {
+		_, err := r.client.CoreV1().ServiceAccounts(deploy.Namespace).Get(ctx, "berth-"+string(part), metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			r.missed("service accounts", err)
+			return
+		}
+		r.facts.Installed = append(r.facts.Installed, part)
+	}
+	r.configuration(ctx)
+	for _, part := range r.facts.Installed {
+		if denied, err := Denied(ctx, Of(r.client, "system:serviceaccount:"+deploy.Namespace+":berth-"+string(part)), part, r.facts.Version, r.facts.SchedulerLease); err == nil {
+			r.facts.Denied[part] = denied
+		}
+	}
+	slices, err := r.client.DiscoveryV1().EndpointSlices(deploy.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=berth-webhook"})
+	if err != nil {
+		r.missed("endpoint slices", err)
+		return
+	}
+	for _, slice := range slices.Items {
+		r.facts.WebhookEndpoints = max(r.facts.WebhookEndpoints, 0)
+		for _, endpoint := range slice.Endpoints {
+			if ready := endpoint.Conditions.Ready; ready == nil || *ready {
+				r.facts.WebhookEndpoints++
+			}
+		}
+	}
+}
+
+// configuration reads which names the scheduler that is installed serves, and by which Lease.
+func (r *reader) configuration(ctx context.Context) {
+	if !slices.Contains(r.facts.Installed, deploy.Scheduler) {
+		return
+	}
+	found, err := r.client.CoreV1().ConfigMaps(deploy.Namespace).Get(ctx, "berth-scheduler", metav1.GetOptions{})
+	if err != nil {
+		r.missed("configuration of Berth's scheduler", err)
+		return
+	}
+	var file struct {
+		LeaderElection struct{ ResourceNamespace, ResourceName string }
+		Profiles       []struct{ SchedulerName string }
+	}
+	if err := yaml.Unmarshal([]byte(found.Data["scheduler.yaml"]), &file); err != nil {
+		r.missed("configuration of Berth's scheduler", err)
+		return
+	}
+	r.facts.SchedulerLease = file.LeaderElection.ResourceNamespace + "/" + file.LeaderElection.ResourceName
+	for _, profile := range file.Profiles {
+		r.facts.SchedulerNames = append(r.facts.SchedulerNames, profile.SchedulerName)
+	}
+}

@@ -1,0 +1,94 @@
+package live
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/berth-k8s/berth/deploy"
+	"github.com/berth-k8s/berth/internal/inspect/check"
+)
+
+// Asker asks the API server whether something is allowed.
+type Asker func(context.Context, *authorizationv1.ResourceAttributes) (bool, error)
+
+// Of asks about somebody else, which not everybody may.
+func Of(client kubernetes.Interface, user string) Asker {
+	return func(ctx context.Context, attributes *authorizationv1.ResourceAttributes) (bool, error) {
+		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: []string{"system:serviceaccounts", "system:authenticated"}, ResourceAttributes: attributes},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return false, err
+		}
+		return review.Status.Allowed, nil
+	}
+}
+
+// Mine asks about whoever asks, which everybody may.
+func Mine(client kubernetes.Interface) Asker {
+	return func(ctx context.Context, attributes *authorizationv1.ResourceAttributes) (bool, error) {
+		review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return false, err
+		}
+		return review.Status.Allowed, nil
+	}
+}
+
+// atATime bounds the questions under way.
+const atATime = 8
+
+// of136 are rights that are of use from Kubernetes 1.36 on only: claims that the scheduler makes itself for extended resources, and
+// the subresource for what it allocates. The role system:kube-scheduler of earlier ones has them not.
+func of136(r deploy.Right) bool {
+	return r.Group == "resource.k8s.io" && (r.Resource == "resourceclaims/binding" || r.Resource == "resourceclaims" && (r.Verb == "create" || r.Verb == "delete"))
+}
+
+// Denied are the rights of a part that somebody has not, of those that are of use to an API server of this version. The scheduler's
+// Lease is the one that it is configured for, "" for the manifests'.
+func Denied(ctx context.Context, ask Asker, part deploy.Part, version, lease string) ([]string, error) {
+	rights, err := deploy.RightsOf(part)
+	if err != nil {
+		return nil, err
+	}
+	if minor := check.MinorOf(version); minor >= 0 && minor < 36 {
+		rights = slices.DeleteFunc(rights, of136)
+	}
+	allowed := make([]bool, len(rights))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atATime)
+	for i := range rights {
+		if namespace, name, ok := strings.Cut(lease, "/"); ok && part == deploy.Scheduler && rights[i].Resource == "leases" {
+			rights[i].Namespace = namespace
+			if rights[i].Name != "" {
+				rights[i].Name = name
+			}
+		}
+		group.Go(func() (err error) {
+			resource, sub, _ := strings.Cut(rights[i].Resource, "/")
+			allowed[i], err = ask(ctx, &authorizationv1.ResourceAttributes{
+				Namespace: rights[i].Namespace, Verb: rights[i].Verb, Group: rights[i].Group, Resource: resource, Subresource: sub, Name: rights[i].Name,
+			})
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	denied := []string{}
+	for i, right := range rights {
+		if !allowed[i] {
+			denied = append(denied, right.String())
+		}
+	}
+	return denied, nil
+}

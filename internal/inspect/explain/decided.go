@@ -1,0 +1,104 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/decision"
+)
+
+// decided takes over what the live scheduler says of the pod, if it means this very pod.
+func (e *explainer) decided() {
+	d := e.options.Decided
+	if d == nil || d.UID != e.object.UID {
+		return
+	}
+	e.out.Decision = d
+	if d.At == nil {
+		return
+	}
+	reason := ""
+	switch d.Result {
+	case decision.Unschedulable:
+		reason = v1.PodReasonUnschedulable
+	case decision.Failed:
+		reason = v1.PodReasonSchedulerError
+	}
+	e.out.LastDecision = &LastDecision{At: *d.At, Reason: reason, Message: d.Message}
+}
+
+// holds tells whether the scheduler would decide the same now, as the engine does: for a pod that waits by its words, for one that is
+// placed by its node being one of the best.
+func (e *explainer) holds(same bool) {
+	if e.out.LastDecision == nil {
+		return
+	}
+	if d := e.out.Decision; d != nil && d.Result == decision.Placed {
+		same = same && d.Node == e.out.Pod.Node
+	}
+	e.out.LastDecision.Holds = same
+}
+
+// decided prints what happened, as the scheduler remembers it.
+func (p printer) decided(e *Explanation) {
+	d := e.Decision
+	if d.At != nil {
+		p.Line("\n%s", decidedLine(d, e.LastDecision != nil && e.LastDecision.Holds))
+	}
+	if len(d.Victims) > 0 {
+		var names []string
+		for _, v := range d.Victims {
+			names = append(names, v.Namespace+"/"+v.Name)
+		}
+		p.Line("It had room made on %s: %s had to leave.", cmp.Or(d.NominatedNode, "a node"), strings.Join(names, ", "))
+	}
+	if d.Queue != nil {
+		p.schedulersQueue(d.Queue)
+	}
+}
+
+func decidedLine(d *decision.Decision, holds bool) string {
+	still := "This still holds"
+	if !holds {
+		still = "The cluster has changed since; what is said above is as of now"
+	}
+	how := ""
+	switch d.Result {
+	case decision.Placed:
+		how = fmt.Sprintf("chose %s", d.Node)
+		if d.Feasible > 0 {
+			how += fmt.Sprintf(", one of %d nodes of %d that could take it", d.Feasible, d.Nodes)
+		}
+		if d.Score > 0 {
+			how += fmt.Sprintf(", with a score of %d", d.Score)
+		}
+	case decision.Unschedulable, decision.Failed:
+		how = "put it back: " + strings.TrimSuffix(d.Message, ".")
+	}
+	took := time.Duration(d.Took * float64(time.Second)).Round(time.Microsecond)
+	return fmt.Sprintf("The scheduler last decided it at %s, in %v, and %s. %s.", clock(d.At.Time), took, how, still)
+}
+
+func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
+
+func (p printer) schedulersQueue(q *decision.Queue) {
+	where := map[string]string{
+		"active": fmt.Sprintf("it is tried as soon as its turn comes, behind %d others", q.Ahead), "backoff": "it backs off", "unschedulable": "it waits for an event",
+		"gated": "the gate " + q.Gate + " keeps it out", "taken": "it is being decided or bound",
+	}[q.Place]
+	text := fmt.Sprintf("In the scheduler's queue since %s, %d attempts: %s", clock(q.Since.Time), q.Attempts, cmp.Or(where, q.Place))
+	if q.NotBefore != nil {
+		text += fmt.Sprintf(", not tried before %s", q.NotBefore.UTC().Format("15:04:05Z"))
+	}
+	if q.NotAfter != nil {
+		text += fmt.Sprintf(", tried again by %s in any case", q.NotAfter.UTC().Format("15:04:05Z"))
+	}
+	p.Line("%s.", text)
+	for _, w := range q.Wakes {
+		p.Line("  - for %s: %s", w.Plugin, strings.Join(w.Events, "; "))
+	}
+}

@@ -1,0 +1,107 @@
+package explain_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/inspect/explain"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+const oneNode = `
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status: {allocatable: {cpu: 2, memory: 4Gi, pods: 110}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: big, namespace: default, uid: big-1, resourceVersion: "7", creationTimestamp: "2026-11-20T10:00:00Z"}
+spec: {containers: [{name: c, image: i, resources: {requests: {cpu: 4}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: small, namespace: default, uid: small-1, resourceVersion: "8", creationTimestamp: "2026-11-20T10:00:00Z"}
+spec: {nodeName: n1, containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]}
+`
+
+// explainWith explains a pod that the scheduler has decided so.
+func explainWith(t *testing.T, pod string, d *decision.Decision) (*explain.Explanation, string) {
+	t.Helper()
+	set, err := manifest.Read([]string{"-"}, strings.NewReader(oneNode), manifest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := simulate.Open(set, simulate.Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := explain.Of(w, explain.Options{Namespace: "default", Name: pod, Decided: d})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if err := e.Write(&b, "", false); err != nil {
+		t.Fatal(err)
+	}
+	return e, b.String()
+}
+
+func at(hour int) metav1.Time { return metav1.Date(2026, 11, 20, hour, 0, 0, 0, time.UTC) }
+
+// TestTheSchedulersOwnDecisionIsUsed says for each decision whether it holds, and what people read.
+func TestTheSchedulersOwnDecisionIsUsed(t *testing.T) {
+	const message = "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+	ten, eleven := at(10), at(11)
+	pending := decision.Decision{
+		UID: "big-1", Result: decision.Unschedulable, At: &ten, Took: 0.00025, Message: message, Nodes: 1,
+		Queue: &decision.Queue{
+			Place: "unschedulable", Attempts: 3, Since: ten, NotAfter: &eleven,
+			Wakes: []decision.Wake{{Plugin: "NodeResourcesFit", Events: []string{"Node Add"}}},
+		},
+	}
+	outdated := pending
+	outdated.Message = "0/7 nodes are available: 7 Insufficient memory."
+	another := pending
+	another.UID = "big-0"
+	placed := decision.Decision{UID: "small-1", Result: decision.Placed, At: &ten, Node: "n1", Nodes: 9, Feasible: 4, Score: 180}
+	moved := placed
+	moved.Node = "n7"
+	for _, c := range []struct {
+		name, pod string
+		d         *decision.Decision
+		holds     bool
+		says      []string
+		not       string
+	}{
+		{"pending, and so it is", "big", &pending, true, []string{
+			"The scheduler last decided it at 2026-11-20 10:00:00Z, in 250µs, and put it back: 0/1 nodes", "This still holds.",
+			"In the scheduler's queue since 2026-11-20 10:00:00Z, 3 attempts: it waits for an event, tried again by 11:00:00Z in any case.",
+			"- for NodeResourcesFit: Node Add"}, "Place in the queue"},
+		{"pending for another reason", "big", &outdated, false, []string{"7 Insufficient memory", "The cluster has changed since", "The scheduler's message: " + message}, "still holds"},
+		{"a pod of the same name", "big", &another, false, []string{"Place in the queue: 1 of 1"}, "last decided"},
+		{"placed, and would be", "small", &placed, true, []string{"chose n1, one of 4 nodes of 9 that could take it, with a score of 180. This still holds."}, "In the scheduler's queue"},
+		{"bound by somebody else", "small", &moved, false, []string{"chose n7", "has changed since"}, "still holds"},
+		{"not asked", "big", nil, false, []string{"Place in the queue: 1 of 1"}, "last decided"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e, text := explainWith(t, c.pod, c.d)
+			if holds := e.LastDecision != nil && e.LastDecision.Holds; holds != c.holds {
+				t.Errorf("holds: %t", holds)
+			}
+			for _, want := range c.says {
+				if !strings.Contains(text, want) {
+					t.Errorf("no %q in\n%s", want, text)
+				}
+			}
+			if strings.Contains(text, c.not) {
+				t.Errorf("%q in\n%s", c.not, text)
+			}
+		})
+	}
+}

@@ -1,0 +1,200 @@
+package explain
+
+import (
+	"encoding/json"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// edit is a change that can be made and taken back.
+type edit struct {
+	Change
+	size int
+	// One of these is set.
+	pod    func(*v1.Pod)
+	node   *nodeEdit
+	add    *v1.Node             // a node that is added
+	like   string               // the one it is like
+	delete []*cluster.Pod       // pods that go
+	set    func() (undo func()) // other objects
+	// preempts: the pod goes by removing others, so the victims have to be taken away before it is tried.
+	preempts bool
+}
+
+type nodeEdit struct {
+	name  string
+	alter func(*v1.Node)
+}
+
+// bench is where edits are tried: the world, with the pod that waits.
+type bench struct {
+	w       *simulate.World
+	c       *cluster.Cluster
+	object  *v1.Pod // the pod as it is, without a node
+	pod     *cluster.Pod
+	classes []*schedulingv1.PriorityClass // the lowest first
+	tries   int
+}
+
+// try makes the edits, asks the engine for a node, and takes them back. node is empty if there is none.
+func (b *bench) try(edits ...*edit) (node string) {
+	b.tries++
+	object := b.object
+	var undo []func()
+	preempts := false
+	for _, e := range edits {
+		switch {
+		case e.pod != nil:
+			if object == b.object {
+				object = b.object.DeepCopy()
+			}
+			e.pod(object)
+		case e.node != nil:
+			undo = append(undo, b.alter(e.node))
+		case e.add != nil:
+			undo = append(undo, b.addNode(e))
+		case e.delete != nil:
+			undo = append(undo, b.remove(e.delete))
+		case e.set != nil:
+			undo = append(undo, e.set())
+		}
+		preempts = preempts || e.preempts
+	}
+	defer func() {
+		for _, back := range slices.Backward(undo) {
+			back()
+		}
+	}()
+	p := b.pod
+	if object != b.object {
+		object.Status.NominatedNodeName = ""
+		p = b.c.Pending(object)
+	}
+	d := b.w.Decider(object.Spec.SchedulerName)
+	if d == nil || b.w.Gate(p) != "" {
+		return ""
+	}
+	decision := d.Decide(p)
+	if decision.Node == nil && preempts {
+		if preemption := d.Preempt(p); preemption.Node != nil {
+			undo = append(undo, b.remove(preemption.Victims))
+			decision = d.Decide(p)
+		}
+	}
+	if decision.Node == nil {
+		return ""
+	}
+	return decision.Node.Name
+}
+
+func (b *bench) alter(e *nodeEdit) (undo func()) {
+	before := b.w.Node(e.name)
+	after := before.DeepCopy()
+	e.alter(after)
+	b.c.SetNode(after)
+	return func() { b.c.SetNode(before) }
+}
+
+func (b *bench) addNode(e *edit) (undo func()) {
+	b.c.SetNode(e.add)
+	csi, ok := b.c.CSINodes.Get("", e.like)
+	if ok {
+		csi = csi.DeepCopy()
+		csi.Name = e.add.Name
+		b.c.CSINodes.Set(csi)
+	}
+	return func() {
+		if ok {
+			b.c.CSINodes.Delete("", e.add.Name)
+		}
+		b.c.RemoveNode(e.add.Name)
+	}
+}
+
+func (b *bench) remove(pods []*cluster.Pod) (undo func()) {
+	type place struct {
+		pod  *cluster.Pod
+		node *cluster.Node
+	}
+	var places []place
+	for _, p := range pods {
+		if p.Node == nil {
+			continue // another edit has taken it away
+		}
+		places = append(places, place{p, p.Node})
+		b.c.RemovePod(p.UID)
+	}
+	return func() {
+		for _, p := range places {
+			b.c.Place(p.pod, p.node)
+		}
+	}
+}
+
+// name of the pod as changes write it.
+func (b *bench) podRef() string { return "pod/" + b.object.Namespace + "/" + b.object.Name }
+
+// onPod is a change of the pod itself. Its patch says what has to be different, in the pod or in the template that it is made from.
+func (b *bench) onPod(kind, text string, size int, alter func(*v1.Pod)) *edit {
+	e := &edit{Change: Change{Kind: kind, Object: b.podRef(), Text: text}, size: size, pod: alter}
+	after := b.object.DeepCopy()
+	alter(after)
+	e.Patch = patch(b.object, after, v1.Pod{})
+	if owner := metav1.GetControllerOfNoCopy(b.object); owner != nil {
+		e.Template = owner.Kind + "/" + owner.Name
+	}
+	return e
+}
+
+// onNode is a change of a node.
+func (b *bench) onNode(kind, node, text, command string, size int, alter func(*v1.Node)) *edit {
+	e := &edit{Change: Change{Kind: kind, Object: "node/" + node, Text: text, Command: command}, size: size, node: &nodeEdit{node, alter}}
+	before := b.w.Node(node)
+	after := before.DeepCopy()
+	alter(after)
+	e.Patch = patch(before, after, v1.Node{})
+	return e
+}
+
+// deletion takes pods away.
+func (b *bench) deletion(kind, text string, pods []*cluster.Pod) *edit {
+	e := &edit{Change: Change{Kind: kind, Text: text}, delete: pods}
+	e.size = 30 + 10*len(pods)
+	for _, p := range pods {
+		if p.Class.Controller != nil {
+			e.size += 2 // it comes back, and waits
+		}
+		e.Delete = append(e.Delete, simulate.Name{Namespace: p.Namespace(), Name: p.Name})
+		if p.Class.Priority >= b.pod.Class.Priority {
+			e.size += 10 // it is not less important
+		}
+	}
+	e.Object = "pod/" + pods[0].Namespace() + "/" + pods[0].Name
+	if len(pods) == 1 {
+		e.Command = "kubectl delete pod -n " + pods[0].Namespace() + " " + pods[0].Name
+	}
+	return e
+}
+
+func patch[T any](before, after any, kind T) json.RawMessage {
+	a, err := json.Marshal(before)
+	if err != nil {
+		return nil
+	}
+	b, err := json.Marshal(after)
+	if err != nil {
+		return nil
+	}
+	p, err := strategicpatch.CreateTwoWayMergePatch(a, b, kind)
+	if err != nil {
+		return nil
+	}
+	return p
+}

@@ -1,0 +1,52 @@
+package explain
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// eviction says when the pod has to leave its node, if it does: what the controller's core makes of the node and the pod as they are.
+func (e *explainer) eviction() error {
+	node := e.w.Node(e.object.Spec.NodeName)
+	if node == nil {
+		return nil
+	}
+	core, now := eviction.New(eviction.Options{}), e.w.Now()
+	core.Step(now, eviction.NodesListing{})
+	core.Step(now, eviction.NodeSeen{Node: eviction.NodeOf(node)})
+	core.Step(now, eviction.NodesListed{})
+	core.Step(now, eviction.PodSeen{Pod: eviction.PodOf(e.object)})
+	due, ok := core.Due(e.object.UID)
+	if !ok || due.Stays() {
+		return nil
+	}
+	out := &Eviction{Taint: due.Taint.ToString(), Due: metav1.NewTime(due.At.UTC()), In: simulate.Seconds(max(due.At.Sub(now), 0))}
+	stay := time.Duration(0)
+	if t := rules.TolerationOf(&due.Taint, e.object.Spec.Tolerations); t != nil && t.TolerationSeconds != nil {
+		out.TolerationSeconds = t.TolerationSeconds
+		stay = time.Duration(max(*t.TolerationSeconds, 0)) * time.Second
+	}
+	out.Since = metav1.NewTime(due.At.Add(-stay).UTC())
+	out.Cancel = e.cancels(node, &due.Taint)
+	e.out.Eviction = out
+	return nil
+}
+
+// cancels are what would let the pod stay.
+func (e *explainer) cancels(node *v1.Node, t *v1.Taint) []Change {
+	b := &bench{w: e.w, c: e.c, object: e.object, pod: e.pod}
+	s := &search{bench: b}
+	list := []Change{s.untaint(verdict{node: e.c.Node(node.Name)}, []taint{{t}}).Change}
+	tolerate := b.onPod("Tolerate", fmt.Sprintf("tolerate %s, without tolerationSeconds", t.ToString()), 0, func(p *v1.Pod) {
+		// The first toleration that matches counts, so it goes before the others.
+		p.Spec.Tolerations = append([]v1.Toleration{tolerationOf(t)}, p.Spec.Tolerations...)
+	})
+	return append(list, tolerate.Change)
+}

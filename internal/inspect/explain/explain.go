@@ -1,0 +1,365 @@
+package explain
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// Options say what is wanted.
+type Options struct {
+	Namespace, Name string
+	// Node, if set, is the one on which every plugin is asked.
+	Node string
+	// Source is where the world was read from.
+	Source simulate.Source
+	// Decided is what the live scheduler says of the pod; nil if it was not asked.
+	Decided *decision.Decision
+}
+
+// ErrNoPod says that there is no pod of that name.
+var ErrNoPod = errors.New("not found")
+
+// Of explains a pod of the world. The world is left as it was, but that pods from manifests, which no scheduler has seen, are placed
+// as far as they come before this one in the queue.
+func Of(w *simulate.World, o Options) (*Explanation, error) {
+	found, ok := w.Find(o.Namespace, o.Name)
+	if !ok {
+		return nil, fmt.Errorf("pod %s/%s: %w%s", o.Namespace, o.Name, ErrNoPod, similar(w, o))
+	}
+	if o.Node != "" && w.Node(o.Node) == nil {
+		return nil, fmt.Errorf("node %s: %w", o.Node, ErrNoPod)
+	}
+	if found.Pod != nil && found.Object.Spec.NodeName == "" && !simulate.Stored(found.Object) {
+		w.UntilTurn(o.Namespace, o.Name)
+	}
+	if err := w.Err(); err != nil {
+		return nil, err
+	}
+	e := &explainer{w: w, c: w.Cluster(), object: found.Object, pod: found.Pod, options: o}
+	e.out = &Explanation{
+		APIVersion: simulate.APIVersion, Kind: Kind, Source: o.Source, Nodes: w.Cluster().Len(),
+		Pod: Pod{
+			Namespace: o.Namespace, Name: o.Name, Node: found.Object.Spec.NodeName, NominatedNode: found.Object.Status.NominatedNodeName,
+			Priority: rules.Priority(found.Object), Scheduler: found.Object.Spec.SchedulerName,
+		},
+	}
+	if owner := metav1.GetControllerOfNoCopy(found.Object); owner != nil {
+		e.out.Pod.Controller = owner.Kind + "/" + owner.Name
+	}
+	return e.out, e.explain(found)
+}
+
+// similar names pods of that name in other namespaces.
+func similar(w *simulate.World, o Options) string {
+	var where []string
+	for _, f := range w.Each() {
+		if f.Object.Name == o.Name {
+			where = append(where, f.Object.Namespace)
+		}
+	}
+	if len(where) == 0 {
+		return ""
+	}
+	return "; there is one in namespace " + strings.Join(where, ", ") + ": use -n"
+}
+
+// explainer is one explanation under way.
+type explainer struct {
+	w       *simulate.World
+	c       *cluster.Cluster
+	object  *v1.Pod
+	pod     *cluster.Pod // nil if it has ended
+	options Options
+	out     *Explanation
+}
+
+func (e *explainer) explain(found simulate.Found) error {
+	out := e.out
+	profile := e.w.Profile(e.object.Spec.SchedulerName)
+	e.lastDecision()
+	e.decided()
+	switch {
+	case rules.IsTerminal(e.object):
+		out.State = Completed
+		out.Summary = fmt.Sprintf("The pod has ended (%s): it takes no room and is not scheduled again.", e.object.Status.Phase)
+		return nil
+	case found.Refused != "":
+		out.State, out.Message = Refused, found.Refused
+		out.Summary = "The API server would not let the pod be created: " + found.Refused + "."
+		return nil
+	case e.object.DeletionTimestamp != nil:
+		out.State = Terminating
+		out.Summary = fmt.Sprintf("The pod is being deleted since %s%s.", e.object.DeletionTimestamp.UTC().Format("2006-01-02 15:04:05Z"), leavingFor(e.object))
+		return nil
+	case e.object.Spec.NodeName != "":
+		return e.placed(profile)
+	case profile == nil:
+		out.State = Unserved
+		out.Summary = fmt.Sprintf("The pod is for the scheduler %q, which this configuration does not serve: it waits for that one.", e.object.Spec.SchedulerName)
+		return nil
+	}
+	return e.pending(profile)
+}
+
+// leavingFor says why a pod is being deleted, as its condition tells.
+func leavingFor(p *v1.Pod) string {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue {
+			return fmt.Sprintf(" (%s: %s)", c.Reason, c.Message)
+		}
+	}
+	return ""
+}
+
+// lastDecision takes over what the scheduler wrote.
+func (e *explainer) lastDecision() {
+	for i := range e.object.Status.Conditions {
+		if c := &e.object.Status.Conditions[i]; c.Type == v1.PodScheduled {
+			e.out.LastDecision = &LastDecision{At: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
+		}
+	}
+}
+
+// placed says why the pod is on its node: how it would be decided if it waited now.
+func (e *explainer) placed(profile *plugins.Profile) error {
+	out := e.out
+	out.State = Placed
+	if err := e.eviction(); err != nil {
+		return err
+	}
+	node := e.object.Spec.NodeName
+	if e.pod.Node == nil {
+		out.Summary = fmt.Sprintf("The pod is bound to node %s, which does not exist (any more).", node)
+		return nil
+	}
+	if profile == nil {
+		out.Summary = fmt.Sprintf("The pod is on node %s. It was for the scheduler %q, which this configuration does not serve.", node, e.object.Spec.SchedulerName)
+		return nil
+	}
+	waiting := e.waiting()
+	on := e.pod.Node
+	e.c.RemovePod(e.pod.UID)
+	defer func() { e.c.Place(e.pod, on) }()
+	evaluation := decide.Evaluate(e.c, profile, waiting)
+	if evaluation.Err != nil {
+		return evaluation.Err
+	}
+	e.evaluated(evaluation, node)
+	if err := e.nodeReport(profile, waiting, evaluation); err != nil {
+		return err
+	}
+	own := evaluation.Verdict(e.c.Node(node))
+	best := evaluation.Best()
+	holds := false
+	switch {
+	case own.Rejection != nil:
+		out.Summary = fmt.Sprintf("The pod is on node %s, where it would not be placed today: %s (%s).", node, strings.Join(own.Rejection.Reasons, ", "), cmp.Or(own.Plugin, "node selection"))
+	case evaluation.Feasible == 1:
+		holds = true
+		out.Summary = fmt.Sprintf("The pod is on node %s, the only one of %d that can take it.", node, len(evaluation.Nodes))
+	case own.Total == best[0].Total:
+		holds = true
+		out.Summary = fmt.Sprintf("The pod is on node %s, which has the highest score, %d, of the %d nodes of %d that can take it%s.",
+			node, own.Total, evaluation.Feasible, len(evaluation.Nodes), sharedWith(len(best)-1))
+	default:
+		out.Summary = fmt.Sprintf("The pod is on node %s with a score of %d; today %s would be chosen with %d. The cluster has changed since it was placed, or it was bound otherwise.",
+			node, own.Total, best[0].Node.Name, best[0].Total)
+	}
+	e.holds(holds)
+	return nil
+}
+
+func sharedWith(others int) string {
+	switch others {
+	case 0:
+		return ""
+	case 1:
+		return "; one other scores the same, and chance decided"
+	}
+	return fmt.Sprintf("; %d others score the same, and chance decided", others)
+}
+
+// waiting is the pod as if it waited.
+func (e *explainer) waiting() *cluster.Pod {
+	object := *e.object
+	object.Spec.NodeName, object.Status.NominatedNodeName = "", ""
+	return e.c.Pending(&object)
+}
+
+// pending says why the pod waits, and what would help.
+func (e *explainer) pending(profile *plugins.Profile) error {
+	out := e.out
+	out.State = Pending
+	gate := e.w.Gate(e.pod)
+	waiting, object := e.pod, e.object
+	if gate != "" {
+		out.State, out.Message = Gated, gate
+		object = e.object.DeepCopy()
+		object.Spec.SchedulingGates = nil
+		waiting = e.c.Pending(object)
+	}
+	evaluation := decide.Evaluate(e.c, profile, waiting)
+	if evaluation.Err != nil {
+		out.Summary = fmt.Sprintf("The pod cannot be judged: %v.", evaluation.Err)
+		out.Message = evaluation.Err.Error()
+		return nil
+	}
+	e.evaluated(evaluation, "")
+	if err := e.nodeReport(profile, waiting, evaluation); err != nil {
+		return err
+	}
+	if out.State == Pending {
+		e.queue(profile, evaluation)
+	}
+	if evaluation.Feasible > 0 {
+		e.schedulable(evaluation, gate)
+		return nil
+	}
+	after := e.preemption(profile, waiting)
+	out.Message = cmp.Or(gate, evaluation.Message(after))
+	e.holds(out.LastDecision != nil && out.LastDecision.Message == out.Message)
+	e.suggest(profile, object, waiting)
+	out.Summary = e.pendingSummary(gate)
+	return nil
+}
+
+func (e *explainer) schedulable(evaluation *decide.Evaluation, gate string) {
+	out := e.out
+	best := evaluation.Best()[0].Node.Name
+	if gate != "" {
+		out.Summary = fmt.Sprintf("The pod may not be scheduled yet: %s. %d of %d nodes could take it, %s first.", gate, evaluation.Feasible, len(evaluation.Nodes), best)
+		if len(e.object.Spec.SchedulingGates) > 0 {
+			out.Suggestions = []Suggestion{e.ungate(best)}
+		}
+		return
+	}
+	out.State = Schedulable
+	out.Summary = fmt.Sprintf("The pod waits for its turn: %d of %d nodes can take it now, and %s would be chosen.", evaluation.Feasible, len(evaluation.Nodes), best)
+	if n := out.Pod.NominatedNode; n != "" {
+		out.Summary += fmt.Sprintf(" It is nominated to %s.", n)
+	}
+}
+
+func (e *explainer) ungate(node string) Suggestion {
+	var names []string
+	for _, g := range e.object.Spec.SchedulingGates {
+		names = append(names, g.Name)
+	}
+	b := &bench{w: e.w, c: e.c, object: e.object, pod: e.pod}
+	change := b.onPod("RemoveGate", "remove the scheduling gates "+strings.Join(names, ", "), 1, func(p *v1.Pod) { p.Spec.SchedulingGates = nil })
+	return Suggestion{Text: change.Text, Node: node, Size: change.size, Changes: []Change{change.Change}}
+}
+
+// suggest looks for changes. A gated pod's gate has to go with each of them.
+func (e *explainer) suggest(profile *plugins.Profile, object *v1.Pod, waiting *cluster.Pod) {
+	list, err := judgesOf(e.c, profile, waiting)
+	if err != nil {
+		return // said by the evaluation
+	}
+	s := &search{
+		bench:   &bench{w: e.w, c: e.c, object: object, pod: waiting, classes: e.w.PriorityClasses()},
+		profile: profile, judges: list, verdicts: list.verdicts(e.c),
+	}
+	e.out.Decisive = s.decisive()
+	e.out.Suggestions = s.suggest()
+}
+
+func (e *explainer) pendingSummary(gate string) string {
+	out := e.out
+	text := fmt.Sprintf("None of %s can take the pod", answer.Count(out.Nodes, "node"))
+	missing := e.unknownResources()
+	out.NoNodeHas = missing
+	switch {
+	case len(missing) > 0:
+		text += ": no node has " + strings.Join(missing, " or ")
+	case len(out.Groups) == 1:
+		text += ": " + strings.Join(out.Groups[0].Reasons, ", ")
+	}
+	text += "."
+	if gate != "" {
+		text = "The pod may not be scheduled yet: " + gate + ". And none of the nodes could take it."
+	}
+	if p := out.Preemption; p != nil && p.Helps {
+		text += fmt.Sprintf(" It can make room on %s by removing %s.", p.Node, answer.Count(len(p.Victims), "pod"))
+	}
+	if len(out.Suggestions) > 0 {
+		text += " Smallest change: " + out.Suggestions[0].Text + "."
+	}
+	return text
+}
+
+// preemption asks what removing others can do, and returns what the scheduler's message says of it.
+func (e *explainer) preemption(profile *plugins.Profile, waiting *cluster.Pod) (after string) {
+	var parts []string
+	if profile.HasDevices() {
+		parts = append(parts, "no new claims to deallocate")
+	}
+	if !profile.Preemption {
+		e.out.Preemption = &Preemption{Message: "preemption is switched off in this profile"}
+		return strings.Join(parts, ", ")
+	}
+	d := e.w.Decider(waiting.Spec().SchedulerName)
+	d.Decide(waiting)
+	found := d.Preempt(waiting)
+	p := &Preemption{Message: found.Message}
+	if found.Node != nil {
+		p.Helps, p.Node, p.Violations = true, found.Node.Name, found.Violations
+		for _, v := range found.Victims {
+			p.Victims = append(p.Victims, simulate.Name{Namespace: v.Namespace(), Name: v.Name})
+		}
+	} else {
+		parts = append(parts, "preemption: "+found.Message)
+	}
+	e.out.Preemption = p
+	if found.Node != nil {
+		return ""
+	}
+	return strings.Join(parts, ", ")
+}
+
+// queue finds the pod's place.
+func (e *explainer) queue(profile *plugins.Profile, evaluation *decide.Evaluation) {
+	q := &Queue{}
+	pods := e.w.Queue()
+	q.Length = len(pods)
+	for i, p := range pods {
+		if p.UID == e.pod.UID {
+			q.Position = i + 1
+			break
+		}
+		if p.Class.Priority > e.pod.Class.Priority {
+			q.AheadByPriority++
+		} else {
+			q.AheadByAge++
+		}
+	}
+	if evaluation.Feasible == 0 {
+		failure := evaluation.Failure()
+		names := failure.Plugins
+		if failure.Rejector != "" && !slices.Contains(names, failure.Rejector) {
+			names = append(names, failure.Rejector)
+		}
+		for _, name := range names {
+			wake := Wake{Plugin: name}
+			if w, ok := profile.Plugin(name).(plugins.Waker); ok {
+				wake.Events = w.Wakes()
+			}
+			q.Wakes = append(q.Wakes, wake)
+		}
+	}
+	e.out.Queue = q
+}

@@ -1,0 +1,88 @@
+package explain_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/berth-k8s/berth/internal/inspect/explain"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// TestExplanations runs the text files of cases. The commands:
+//
+//	cluster             the manifests that the following ones are added to
+//	explain POD [node=] with manifests of its own: the explanation of the pod, in short
+//	print POD [node=]   the same as people see it
+func TestExplanations(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, file string) {
+		var cluster string
+		datadriven.RunTest(t, file, func(t *testing.T, d *datadriven.TestData) string {
+			if d.Cmd == "cluster" {
+				cluster = d.Input + "\n---\n"
+				return ""
+			}
+			options := explain.Options{Namespace: "default", Name: d.CmdArgs[0].Key}
+			if d.HasArg("node") {
+				d.ScanArgs(t, "node", &options.Node)
+			}
+			if namespace, name, ok := strings.Cut(options.Name, "/"); ok {
+				options.Namespace, options.Name = namespace, name
+			}
+			set, err := manifest.Read([]string{"-"}, strings.NewReader(cluster+d.Input), manifest.Options{})
+			if err != nil {
+				return "error: " + err.Error() + "\n"
+			}
+			set.Expand(1)
+			w, err := simulate.Open(set, simulate.Options{Seed: 1})
+			if err != nil {
+				return "error: " + err.Error() + "\n"
+			}
+			e, err := explain.Of(w, options)
+			if err != nil {
+				return "error: " + err.Error() + "\n"
+			}
+			var b strings.Builder
+			if d.Cmd == "print" {
+				if err := e.Write(&b, "", false); err != nil {
+					t.Fatal(err)
+				}
+				return strings.ReplaceAll(b.String(), "\n\n", "\n.\n") // a blank line would end the answer
+			}
+			inShort(&b, e)
+			return b.String()
+		})
+	})
+}
+
+func inShort(b *strings.Builder, e *explain.Explanation) {
+	fmt.Fprintf(b, "%s: %s\n", e.State, e.Summary)
+	for _, g := range e.Groups {
+		fmt.Fprintf(b, "%d by %s, %s: %s %s\n", g.Count, g.Plugin, g.Code, strings.Join(g.Reasons, ", "), strings.Join(g.Detail, "; "))
+	}
+	if p := e.Preemption; p != nil && p.Helps {
+		fmt.Fprintf(b, "preempts on %s: %v\n", p.Node, p.Victims)
+	}
+	if v := e.Eviction; v != nil {
+		fmt.Fprintf(b, "leaves at %s for %s, there since %s\n", v.Due.UTC().Format("15:04:05"), v.Taint, v.Since.UTC().Format("15:04:05"))
+		for _, c := range v.Cancel {
+			fmt.Fprintf(b, "  or: %s\n", c.Text)
+		}
+	}
+	for _, s := range e.Suggestions {
+		fmt.Fprintf(b, "  %s -> %s\n", s.Text, s.Node)
+	}
+	if n := e.Node; n != nil {
+		for _, w := range n.Plugins {
+			if w.Rejects {
+				fmt.Fprintf(b, "%s: %s: %s %s\n", n.Name, w.Plugin, strings.Join(w.Reasons, ", "), w.Detail)
+			}
+		}
+		if n.Preempt != "" {
+			fmt.Fprintf(b, "%s: preemption: %s\n", n.Name, n.Preempt)
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// taints proposes to tolerate what keeps the pod off, or to take it off a node.
+func (s *search) taints(_ string, nodes []verdict) (edits []*edit) {
+	type set struct {
+		taints []taint
+		nodes  []verdict
+	}
+	sets := map[string]*set{}
+	for _, v := range nodes {
+		list := untolerated(s.pod, v.node)
+		var names []string
+		for _, t := range list {
+			names = append(names, t.ToString())
+		}
+		key := strings.Join(names, ", ")
+		if sets[key] == nil {
+			sets[key] = &set{taints: list}
+		}
+		sets[key].nodes = append(sets[key].nodes, v)
+	}
+	for _, key := range sortedKeys(sets) {
+		set := sets[key]
+		// Somebody keeps pods off these nodes on purpose: to get around that is what is thought of last.
+		size := 50 + 10*len(set.taints)
+		if slices.ContainsFunc(set.taints, taint.ofState) {
+			size += 30 // the node is in trouble
+		}
+		where := set.nodes[0].node.Name
+		if len(set.nodes) > 1 {
+			where = fmt.Sprintf("%d nodes", len(set.nodes))
+		}
+		edits = append(edits, s.onPod("Tolerate", fmt.Sprintf("tolerate %s (on %s)", key, where), size, func(p *v1.Pod) {
+			for _, t := range set.taints {
+				p.Spec.Tolerations = append(p.Spec.Tolerations, tolerationOf(t.Taint))
+			}
+		}))
+		const tried = 2 // of those with the same taints, the ones with most room
+		for _, v := range roomiest(set.nodes)[:min(tried, len(set.nodes))] {
+			edits = append(edits, s.untaint(v, set.taints))
+		}
+	}
+	return edits
+}
+
+func tolerationOf(t *v1.Taint) v1.Toleration {
+	if t.Value == "" {
+		return v1.Toleration{Key: t.Key, Operator: v1.TolerationOpExists, Effect: t.Effect}
+	}
+	return v1.Toleration{Key: t.Key, Operator: v1.TolerationOpEqual, Value: t.Value, Effect: t.Effect}
+}
+
+func (s *search) untaint(v verdict, taints []taint) *edit {
+	name := v.node.Name
+	alter := func(n *v1.Node) {
+		n.Spec.Taints = slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(have v1.Taint) bool {
+			return slices.ContainsFunc(taints, func(t taint) bool { return t.MatchTaint(&have) })
+		})
+	}
+	var names, removals, states []string
+	for _, t := range taints {
+		names = append(names, t.ToString())
+		removals = append(removals, t.Key+":"+string(t.Effect)+"-")
+		if t.ofState() {
+			states = append(states, t.Key)
+		}
+	}
+	if len(states) > 0 {
+		text := fmt.Sprintf("%s recovers, so that it is no longer tainted %s", name, strings.Join(states, ", "))
+		return s.onNode("RecoverNode", name, text, "", 45, alter)
+	}
+	text := fmt.Sprintf("remove the taint %s from %s", strings.Join(names, ", "), name)
+	return s.onNode("RemoveTaint", name, text, "kubectl taint nodes "+name+" "+strings.Join(removals, " "), 40+10*len(taints), alter)
+}
+
+// cordons proposes to uncordon a node.
+func (s *search) cordons(_ string, nodes []verdict) (edits []*edit) {
+	const tried = 3
+	for _, v := range roomiest(nodes)[:min(tried, len(nodes))] {
+		name := v.node.Name
+		edits = append(edits, s.onNode("Uncordon", name, "uncordon "+name, "kubectl uncordon "+name, 8, func(n *v1.Node) {
+			n.Spec.Unschedulable = false
+			n.Spec.Taints = slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t v1.Taint) bool { return t.Key == v1.TaintNodeUnschedulable })
+		}))
+	}
+	return append(edits, s.onPod("Tolerate", "tolerate "+v1.TaintNodeUnschedulable+":NoSchedule, that is, cordons", 25, func(p *v1.Pod) {
+		p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{
+			Key: v1.TaintNodeUnschedulable, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule,
+		})
+	}))
+}
+
+// newNodes proposes one more node like one that is there: of each kind of node one is tried, the smallest first.
+func (s *search) newNodes() (edits []*edit) {
+	type sort struct{ labels, size int32 }
+	kinds := map[sort]*v1.Node{}
+	var order []sort
+	for i := range s.verdicts {
+		n := s.verdicts[i].node
+		key := sort{n.Labels.ID, n.Size.ID}
+		if kinds[key] == nil {
+			kinds[key] = s.w.Node(n.Name)
+			order = append(order, key)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b sort) int {
+		x, y := kinds[a].Status.Allocatable, kinds[b].Status.Allocatable
+		return cmp.Or(x.Cpu().Cmp(*y.Cpu()), x.Memory().Cmp(*y.Memory()), cmp.Compare(kinds[a].Name, kinds[b].Name))
+	})
+	const tried, wanted = 24, 2
+	for _, key := range order[:min(tried, len(order))] {
+		like := kinds[key]
+		e := &edit{
+			Change: Change{Kind: "AddNode", Object: "node/" + like.Name, Text: "add one more node like " + like.Name},
+			size:   60, add: simulate.NodeLike(like, like.Name+"-more"), like: like.Name,
+		}
+		if s.try(e) != "" {
+			if edits = append(edits, e); len(edits) == wanted {
+				break
+			}
+		}
+	}
+	return edits
+}
+
+// nodeAffinity proposes to drop what a node does not meet, or to label it.
+func (s *search) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
+	seen := map[string]bool{}
+	for _, v := range roomiest(nodes) {
+		missing := plugins.MissingLabels(s.pod, v.node)
+		terms := s.unmetTerm(v)
+		key := strings.Join(missing, ",") + "|" + terms.key()
+		if seen[key] || len(missing) == 0 && terms == nil {
+			continue
+		}
+		if seen[key] = true; len(seen) > 4 {
+			break
+		}
+		var drops []func(*v1.Pod)
+		var words []string
+		if len(missing) > 0 {
+			words = append(words, "drop the node selector "+strings.Join(missing, ", "))
+			drops = append(drops, func(p *v1.Pod) {
+				for _, label := range missing {
+					name, _, _ := strings.Cut(label, "=")
+					delete(p.Spec.NodeSelector, name)
+				}
+			})
+		}
+		if terms != nil {
+			words = append(words, "relax the required node affinity: "+terms.text())
+			drops = append(drops, terms.drop)
+		}
+		edits = append(edits, s.onPod("RelaxNodeAffinity", strings.Join(words, ", and "), 15+5*len(missing)+terms.size(), func(p *v1.Pod) {
+			for _, drop := range drops {
+				drop(p)
+			}
+		}))
+		if e := s.label(v, missing, terms); e != nil {
+			edits = append(edits, e)
+		}
+	}
+	return edits
+}
+
+// label gives a node the labels that the pod wants.
+func (s *search) label(v verdict, missing []string, terms *unmet) *edit {
+	wanted := map[string]string{}
+	for _, label := range missing {
+		key, value, _ := strings.Cut(label, "=")
+		wanted[key] = value
+	}
+	if terms != nil {
+		for _, r := range terms.requirements {
+			switch {
+			case r.Operator == v1.NodeSelectorOpIn && len(r.Values) > 0:
+				wanted[r.Key] = r.Values[0]
+			case r.Operator == v1.NodeSelectorOpExists:
+				wanted[r.Key] = ""
+			default:
+				return nil
+			}
+		}
+	}
+	name := v.node.Name
+	var words []string
+	for _, key := range sortedKeys(wanted) {
+		if key == v1.LabelHostname || key == v1.LabelTopologyZone || key == v1.LabelTopologyRegion || strings.HasPrefix(key, "node.kubernetes.io/") {
+			return nil // it says what the node is
+		}
+		words = append(words, key+"="+wanted[key])
+	}
+	if len(words) == 0 {
+		return nil
+	}
+	return s.onNode("LabelNode", name, fmt.Sprintf("label %s %s", name, strings.Join(words, " ")),
+		"kubectl label --overwrite nodes "+name+" "+strings.Join(words, " "), 14+5*len(words), func(n *v1.Node) {
+			if n.Labels == nil {
+				n.Labels = map[string]string{}
+			}
+			for key, value := range wanted {
+				n.Labels[key] = value
+			}
+		})
+}

@@ -1,0 +1,228 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// oneGone proposes, for some of the nodes, the least important pod whose removal satisfies the plugin there.
+func (s *search) oneGone(plugin string, nodes []verdict, reason string) (edits []*edit) {
+	const tried, perNode = 3, 24
+	for _, v := range nodes[:min(tried, len(nodes))] {
+		pods := slices.Clone(v.node.Pods)
+		slices.SortFunc(pods, byValue)
+		for _, p := range pods[:min(perNode, len(pods))] {
+			if s.removable(p) && s.without(plugin, v.node, p) {
+				edits = append(edits, s.deletion("DeletePod", fmt.Sprintf("delete pod %s/%s from %s%s", p.Namespace(), p.Name, v.node.Name, reason), []*cluster.Pod{p}))
+				break
+			}
+		}
+	}
+	return edits
+}
+
+// removable tells whether it helps to delete the pod: what a controller makes again before the waiting pod's turn does not.
+func (s *search) removable(p *cluster.Pod) bool {
+	owner := p.Class.Controller
+	return owner == nil || owner.Kind != "DaemonSet" && p.Class.Priority <= s.pod.Class.Priority
+}
+
+// byValue puts first whom one would rather lose.
+func byValue(a, b *cluster.Pod) int {
+	return cmp.Or(
+		cmp.Compare(a.Class.Priority, b.Class.Priority), b.Created.Compare(a.Created),
+		cmp.Compare(a.Namespace(), b.Namespace()), cmp.Compare(a.Name, b.Name),
+	)
+}
+
+// without tells whether the plugin lets the waiting pod on the node once other pods have gone.
+func (s *search) without(plugin string, n *cluster.Node, pods ...*cluster.Pod) bool {
+	back := s.remove(pods)
+	defer back()
+	for _, f := range s.w.Profile(s.object.Spec.SchedulerName).Filters {
+		if f.Name() == plugin {
+			j := judge{plugin, f.Filter(s.c, s.pod)}
+			return j.Err == nil && j.on(n) == nil
+		}
+	}
+	return false
+}
+
+// ports proposes to free a port that is taken, or not to want it.
+func (s *search) ports(_ string, nodes []verdict) (edits []*edit) {
+	taken := s.takenPorts(nodes)
+	best := slices.Clone(nodes)
+	slices.SortStableFunc(best, func(a, b verdict) int {
+		return cmp.Compare(len(plugins.PortHolders(s.pod, a.node)), len(plugins.PortHolders(s.pod, b.node)))
+	})
+	const tried = 3
+	for _, v := range best[:min(tried, len(best))] {
+		holders := plugins.PortHolders(s.pod, v.node)
+		if slices.ContainsFunc(holders, func(o *cluster.Pod) bool { return !s.removable(o) }) {
+			continue
+		}
+		var names []string
+		for _, o := range holders {
+			names = append(names, o.Namespace()+"/"+o.Name)
+		}
+		edits = append(edits, s.deletion("FreePort", fmt.Sprintf("free the port on %s: delete pod %s", v.node.Name, strings.Join(names, ", ")), holders))
+	}
+	var numbers []string
+	for number := range taken {
+		numbers = append(numbers, fmt.Sprint(number))
+	}
+	slices.Sort(numbers)
+	return append(edits, s.onPod("DropHostPort", "do not ask for the host port "+strings.Join(numbers, ", "), 25, func(p *v1.Pod) {
+		for i := range p.Spec.Containers {
+			for j := range p.Spec.Containers[i].Ports {
+				if port := &p.Spec.Containers[i].Ports[j]; taken[port.HostPort] {
+					port.HostPort = 0
+				}
+			}
+		}
+	}))
+}
+
+// takenPorts are the numbers of the waiting pod's host ports that are taken on some of the nodes.
+func (s *search) takenPorts(nodes []verdict) map[int32]bool {
+	taken := map[int32]bool{}
+	for _, v := range nodes {
+		for _, o := range plugins.PortHolders(s.pod, v.node) {
+			for _, p := range o.Class.Ports {
+				if slices.ContainsFunc(s.pod.Class.Ports, p.Conflicts) {
+					taken[p.Port] = true
+				}
+			}
+		}
+	}
+	return taken
+}
+
+// repelling proposes to remove pods that the waiting one must not be near, or that do not want it near.
+func (s *search) repelling(plugin string, nodes []verdict) (edits []*edit) {
+	const tried, most = 4, 4
+	type option struct {
+		node *cluster.Node
+		pods []*cluster.Pod
+	}
+	var options []option
+	for _, v := range nodes {
+		if !slices.ContainsFunc(v.rejections, func(r rejection) bool { return r.plugin == plugin && !r.Unresolvable }) {
+			continue
+		}
+		if pods := s.inTheWay(v.node, most); len(pods) > 0 {
+			options = append(options, option{v.node, pods})
+		}
+		if len(options) > 64 {
+			break
+		}
+	}
+	slices.SortStableFunc(options, func(a, b option) int { return cmp.Compare(len(a.pods), len(b.pods)) })
+	for _, o := range options[:min(tried, len(options))] {
+		var names []string
+		for _, p := range o.pods {
+			names = append(names, p.Namespace()+"/"+p.Name)
+		}
+		slices.Sort(names)
+		edits = append(edits, s.deletion("DeletePod", fmt.Sprintf("delete pod %s, which %s is too near to", strings.Join(names, ", "), o.node.Name), o.pods))
+	}
+	return edits
+}
+
+// inTheWay lists the pods in the node's domains that anti-affinity is about, the waiting pod's or their own; none if they are too many.
+func (s *search) inTheWay(n *cluster.Node, most int) (list []*cluster.Pod) {
+	namespaces := s.c.NamespaceLabels(s.pod.Namespace())
+	for _, other := range s.c.Nodes {
+		if other == nil {
+			continue
+		}
+		for _, o := range other.Pods {
+			theirs := slices.ContainsFunc(o.Class.RequiredAntiAffinity, func(t cluster.Term) bool {
+				return together(n, other, t.TopologyKey) && t.Matches(s.pod.Class, namespaces)
+			})
+			ours := slices.ContainsFunc(s.pod.Class.RequiredAntiAffinity, func(t cluster.Term) bool {
+				return together(n, other, t.TopologyKey) && t.Matches(o.Class, s.c.NamespaceLabels(o.Namespace()))
+			})
+			if theirs || ours {
+				if list = append(list, o); len(list) > most || !s.removable(o) {
+					return nil
+				}
+			}
+		}
+	}
+	return list
+}
+
+func together(a, b *cluster.Node, key string) bool {
+	x, ok := a.Lookup(key)
+	y, also := b.Lookup(key)
+	return ok && also && x == y
+}
+
+// companion proposes that a pod runs which the waiting one wants to be near.
+func (s *search) companion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
+	if t.LabelSelector == nil || len(t.LabelSelector.MatchLabels) == 0 || len(t.LabelSelector.MatchExpressions) > 0 || t.NamespaceSelector != nil {
+		return nil
+	}
+	namespace := s.object.Namespace
+	if len(t.Namespaces) > 0 {
+		namespace = t.Namespaces[0]
+	}
+	for _, v := range roomiest(nodes)[:min(3, len(nodes))] {
+		object := &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "companion", UID: "companion", Labels: t.LabelSelector.MatchLabels},
+			Spec:       v1.PodSpec{NodeName: v.node.Name, SchedulerName: s.object.Spec.SchedulerName},
+		}
+		e := &edit{
+			Change: Change{
+				Kind: "RunPod", Object: "pod/" + namespace + "/",
+				Text: fmt.Sprintf("run a pod labelled %s in namespace %s, in the same %s as %s", selectorText(t.LabelSelector), namespace, t.TopologyKey, v.node.Name),
+			},
+			size: 35,
+			set: func() func() {
+				s.c.SetPod(object)
+				return func() { s.c.RemovePod(object.UID) }
+			},
+		}
+		if s.try(e) != "" {
+			return e
+		}
+	}
+	return nil
+}
+
+// priority proposes a priority that lets the pod preempt others.
+func (s *search) priority() []*edit {
+	profile := s.w.Profile(s.object.Spec.SchedulerName)
+	if profile == nil || !profile.Preemption {
+		return nil
+	}
+	if policy := s.object.Spec.PreemptionPolicy; policy != nil && *policy == v1.PreemptNever {
+		lower := v1.PreemptLowerPriority
+		e := s.onPod("AllowPreemption", "let it preempt others (preemptionPolicy: PreemptLowerPriority)", 30, func(p *v1.Pod) { p.Spec.PreemptionPolicy = &lower })
+		e.preempts = true
+		return []*edit{e}
+	}
+	for _, class := range s.classes {
+		if class.Value <= s.pod.Class.Priority || class.PreemptionPolicy != nil && *class.PreemptionPolicy == v1.PreemptNever {
+			continue
+		}
+		e := s.onPod("RaisePriority", fmt.Sprintf("give it the priority class %s (%d), so that it preempts others", class.Name, class.Value), 50, func(p *v1.Pod) {
+			value := class.Value
+			p.Spec.PriorityClassName, p.Spec.Priority = class.Name, &value
+		})
+		e.preempts = true
+		if s.try(e) != "" {
+			return []*edit{e}
+		}
+	}
+	return nil
+}

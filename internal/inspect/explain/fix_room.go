@@ -1,0 +1,203 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// lowerRequests proposes, for every set of resources that nodes lack, what asks for the least less.
+func (s *search) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
+	type option struct {
+		short []plugins.Shortage
+		part  float64 // of the requests that has to go
+	}
+	best := map[string]option{}
+	for _, v := range nodes {
+		if int64(len(v.node.Pods)) >= v.node.Size.Pods {
+			continue
+		}
+		o := option{short: plugins.Shortages(s.pod, v.node)}
+		var names []string
+		possible := len(o.short) > 0
+		for _, short := range o.short {
+			names = append(names, string(short.Name))
+			o.part += float64(short.Wanted-short.Free) / float64(short.Wanted)
+			possible = possible && short.Free > 0
+		}
+		key := strings.Join(names, ",")
+		if known, ok := best[key]; possible && (!ok || o.part < known.part) {
+			best[key] = o
+		}
+	}
+	for _, key := range sortedKeys(best) {
+		o := best[key]
+		var words []string
+		var lower []func(*v1.Pod)
+		possible := true
+		for _, short := range o.short {
+			word, do := s.lower(short)
+			if possible = possible && do != nil; possible {
+				words, lower = append(words, word), append(lower, do)
+			}
+		}
+		if !possible {
+			continue
+		}
+		edits = append(edits, s.onPod("LowerRequest", strings.Join(words, ", and "), 10*len(words)+int(40*o.part), func(p *v1.Pod) {
+			for _, do := range lower {
+				do(p)
+			}
+		}))
+	}
+	return edits
+}
+
+// lower takes what is too much from the container that requests most. It returns nil if that one does not request as much.
+func (s *search) lower(short plugins.Shortage) (text string, do func(*v1.Pod)) {
+	excess := short.Wanted - short.Free
+	if requests := podLevel(s.object); requests != nil {
+		if have := rules.Amount(short.Name, requests[short.Name]); have > excess {
+			to := rounded(short.Name, have-excess)
+			return fmt.Sprintf("lower the pod's %s request from %s to %s", short.Name, short.Text(have), to), func(p *v1.Pod) {
+				setAmount(p.Spec.Resources, short.Name, *to)
+			}
+		}
+		return "", nil
+	}
+	which, most := -1, int64(0)
+	for i := range s.object.Spec.Containers {
+		if have := rules.Amount(short.Name, s.object.Spec.Containers[i].Resources.Requests[short.Name]); have > most {
+			which, most = i, have
+		}
+	}
+	if which < 0 || most <= excess {
+		return "", nil
+	}
+	to := rounded(short.Name, most-excess)
+	text = fmt.Sprintf("lower the %s request from %s to %s", short.Name, short.Text(most), to)
+	if len(s.object.Spec.Containers) > 1 {
+		text += " (container " + s.object.Spec.Containers[which].Name + ")"
+	}
+	return text, func(p *v1.Pod) { setAmount(&p.Spec.Containers[which].Resources, short.Name, *to) }
+}
+
+func podLevel(p *v1.Pod) v1.ResourceList {
+	if p.Spec.Resources == nil || len(p.Spec.Resources.Requests) == 0 {
+		return nil
+	}
+	return p.Spec.Resources.Requests
+}
+
+// setAmount sets a request, and the limit where the two have to be the same.
+func setAmount(r *v1.ResourceRequirements, name v1.ResourceName, to resource.Quantity) {
+	r.Requests[name] = to
+	if limit, ok := r.Limits[name]; ok && cluster.IsScalar(name) && limit.Cmp(to) != 0 {
+		r.Limits[name] = to
+	}
+}
+
+// rounded is an amount as people would write it, not more than given.
+func rounded(name v1.ResourceName, n int64) *resource.Quantity {
+	const mi = 1 << 20
+	if (name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage) && n > mi {
+		n -= n % mi
+	}
+	return plugins.Quantity(name, n)
+}
+
+// makeRoom proposes the fewest and least important pods to delete from a node so that this one fits.
+func (s *search) makeRoom(_ string, nodes []verdict) (edits []*edit) {
+	const tried, most = 3, 8
+	type option struct {
+		node    *cluster.Node
+		pods    []*cluster.Pod
+		highest int32
+	}
+	var options []option
+	for _, v := range nodes {
+		if pods := s.leastToGo(v.node, most); len(pods) > 0 {
+			options = append(options, option{v.node, pods, slices.MaxFunc(pods, byPriority).Class.Priority})
+		}
+	}
+	slices.SortStableFunc(options, func(a, b option) int {
+		return cmp.Or(cmp.Compare(max(a.highest-s.pod.Class.Priority, 0), max(b.highest-s.pod.Class.Priority, 0)),
+			cmp.Compare(len(a.pods), len(b.pods)), cmp.Compare(a.highest, b.highest), cmp.Compare(a.node.Name, b.node.Name))
+	})
+	for _, o := range options[:min(tried, len(options))] {
+		var names []string
+		for _, p := range o.pods {
+			names = append(names, p.Namespace()+"/"+p.Name)
+		}
+		text := fmt.Sprintf("delete pod %s from %s", names[0], o.node.Name)
+		if len(names) > 1 {
+			text = fmt.Sprintf("delete %d pods from %s (%s)", len(names), o.node.Name, strings.Join(names, ", "))
+		}
+		edits = append(edits, s.deletion("DeletePod", text, o.pods))
+	}
+	return edits
+}
+
+func byPriority(a, b *cluster.Pod) int { return cmp.Compare(a.Class.Priority, b.Class.Priority) }
+
+// leastToGo picks pods of the node whose removal makes room, lower priorities first and of these the largest; nil if it takes more
+// than most.
+func (s *search) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
+	short := plugins.Shortages(s.pod, n)
+	slots := int64(len(n.Pods)) - n.Size.Pods + 1
+	for i := range short {
+		if short[i].Wanted > short[i].Size {
+			return nil
+		}
+	}
+	pods := slices.DeleteFunc(slices.Clone(n.Pods), func(p *cluster.Pod) bool { return !s.removable(p) })
+	helps := func(p *cluster.Pod) (part float64) {
+		for i := range short {
+			part += min(1, float64(p.Class.Requests.Of(short[i].Name))/(float64(short[i].Wanted)-float64(short[i].Free)))
+		}
+		return part
+	}
+	slices.SortFunc(pods, func(a, b *cluster.Pod) int {
+		x, y := a.Class.Priority >= s.pod.Class.Priority, b.Class.Priority >= s.pod.Class.Priority
+		return cmp.Or(boolCompare(x, y), cmp.Compare(helps(b), helps(a)), byValue(a, b))
+	})
+	var going []*cluster.Pod
+	for _, p := range pods {
+		if len(short) > 0 && helps(p) == 0 && int64(len(going)) >= slots {
+			continue
+		}
+		if going = append(going, p); len(going) > most {
+			return nil
+		}
+		enough := int64(len(going)) >= slots
+		for i := range short {
+			free := short[i].Free
+			for _, o := range going {
+				free = rules.Sum(free, o.Class.Requests.Of(short[i].Name))
+			}
+			enough = enough && free >= short[i].Wanted
+		}
+		if enough {
+			return going
+		}
+	}
+	return nil
+}
+
+func boolCompare(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}

@@ -1,0 +1,194 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// provideVolumes proposes to create or bind what claims need.
+func (s *search) provideVolumes(string, []verdict) []*edit { return s.forClaims(s.missing) }
+
+// moveVolumes proposes to have the data where more nodes reach it.
+func (s *search) moveVolumes(string, []verdict) []*edit { return s.forClaims(s.farAway) }
+
+func (s *search) forClaims(propose func(claim string) *edit) (edits []*edit) {
+	for i := range s.object.Spec.Volumes {
+		if name := claimName(s.object, &s.object.Spec.Volumes[i]); name != "" {
+			if e := propose(name); e != nil {
+				edits = append(edits, e)
+			}
+		}
+	}
+	return edits
+}
+
+// freeClaim proposes to remove the pods that use a claim which only one pod may, or a disk.
+func (s *search) freeClaim(plugin string, nodes []verdict) []*edit {
+	if edits := s.holders(); len(edits) > 0 {
+		return edits
+	}
+	return s.freeAttachment(plugin, nodes)
+}
+
+// freeAttachment proposes to remove a pod for its volume.
+func (s *search) freeAttachment(plugin string, nodes []verdict) []*edit {
+	rejected := slices.DeleteFunc(slices.Clone(nodes), func(v verdict) bool { return !v.rejectedBy(plugin) })
+	return s.oneGone(plugin, rejected, ", for its volume")
+}
+
+func claimName(p *v1.Pod, v *v1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return p.Name + "-" + v.Name
+	}
+	return ""
+}
+
+// missing proposes that a claim is created, bound, or finds its volume; nil if nothing is missing.
+func (s *search) missing(name string) *edit {
+	namespace := s.object.Namespace
+	claim, there := s.c.Claims.Get(namespace, name)
+	ref := "persistentvolumeclaim/" + namespace + "/" + name
+	switch {
+	case !there:
+		return &edit{
+			Change: Change{Kind: "CreateClaim", Object: ref, Text: fmt.Sprintf("create the claim %s, bound to a volume that every node can reach", name)},
+			size:   15, set: s.bound(&v1.PersistentVolumeClaim{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "new-claim"},
+				Spec:       v1.PersistentVolumeClaimSpec{AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}},
+			}),
+		}
+	case claim.Spec.VolumeName == "":
+		size := claim.Spec.Resources.Requests[v1.ResourceStorage]
+		return &edit{
+			Change: Change{Kind: "BindClaim", Object: ref, Text: fmt.Sprintf("bind the claim %s: a volume of %s that the nodes can reach is missing", name, sizeText(size))},
+			size:   15, set: s.bound(claim),
+		}
+	}
+	if _, there := s.c.Volumes.Get("", claim.Spec.VolumeName); !there {
+		return &edit{
+			Change: Change{Kind: "CreateVolume", Object: "persistentvolume/" + claim.Spec.VolumeName, Text: fmt.Sprintf("create the volume %s, which the claim %s is bound to", claim.Spec.VolumeName, name)},
+			size:   20, set: s.bound(claim),
+		}
+	}
+	return nil
+}
+
+// farAway proposes that a claim has its data on another volume; nil if it has none.
+func (s *search) farAway(name string) *edit {
+	claim, there := s.c.Claims.Get(s.object.Namespace, name)
+	if !there || claim.Spec.VolumeName == "" {
+		return nil
+	}
+	volume, there := s.c.Volumes.Get("", claim.Spec.VolumeName)
+	if !there {
+		return nil
+	}
+	return &edit{
+		Change: Change{Kind: "MoveVolume", Object: "persistentvolume/" + volume.Name, Text: fmt.Sprintf("move the data of the claim %s to a volume that more nodes can reach than %s", name, volume.Name)},
+		size:   70, set: s.bound(claim),
+	}
+}
+
+func sizeText(q resource.Quantity) string {
+	if q.IsZero() {
+		return "any size"
+	}
+	return q.String()
+}
+
+// bound has the claim bound to a volume without a place of its own.
+func (s *search) bound(claim *v1.PersistentVolumeClaim) func() func() {
+	return func() (undo func()) {
+		before, there := s.c.Claims.Get(claim.Namespace, claim.Name)
+		now := claim.DeepCopy()
+		now.Spec.VolumeName, now.Status.Phase, now.DeletionTimestamp = "a-new-volume", v1.ClaimBound, nil
+		metav1.SetMetaDataAnnotation(&now.ObjectMeta, "pv.kubernetes.io/bind-completed", "yes")
+		s.c.Claims.Set(now)
+		s.c.Volumes.Set(&v1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: "a-new-volume"},
+			Spec: v1.PersistentVolumeSpec{
+				Capacity: now.Spec.Resources.Requests, AccessModes: now.Spec.AccessModes,
+				PersistentVolumeSource: v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "new", Path: "/"}},
+				ClaimRef:               &v1.ObjectReference{Namespace: now.Namespace, Name: now.Name, UID: now.UID},
+			},
+			Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound},
+		})
+		return func() {
+			s.c.Volumes.Delete("", "a-new-volume")
+			if there {
+				s.c.Claims.Set(before)
+			} else {
+				s.c.Claims.Delete(claim.Namespace, claim.Name)
+			}
+		}
+	}
+}
+
+// holders proposes to delete the pods that use a claim which only one pod may.
+func (s *search) holders() (edits []*edit) {
+	mine := map[string]bool{}
+	for i := range s.object.Spec.Volumes {
+		name := claimName(s.object, &s.object.Spec.Volumes[i])
+		claim, ok := s.c.Claims.Get(s.object.Namespace, name)
+		if ok && slices.Contains(claim.Spec.AccessModes, v1.ReadWriteOncePod) {
+			mine[name] = true
+		}
+	}
+	if len(mine) == 0 {
+		return nil
+	}
+	var pods []*cluster.Pod
+	for _, f := range s.w.Each() {
+		if f.Pod == nil || f.Pod.Node == nil || f.Object.Namespace != s.object.Namespace {
+			continue
+		}
+		if slices.ContainsFunc(f.Object.Spec.Volumes, func(v v1.Volume) bool { return mine[claimName(f.Object, &v)] }) {
+			pods = append(pods, f.Pod)
+		}
+	}
+	for _, p := range pods {
+		edits = append(edits, s.deletion("DeletePod", fmt.Sprintf("delete pod %s/%s, which uses the claim that only one pod may use", p.Namespace(), p.Name), []*cluster.Pod{p}))
+	}
+	return edits
+}
+
+// devices proposes to delete a pod that holds devices which the waiting one could have.
+func (s *search) devices(string, []verdict) (edits []*edit) {
+	const tried = 16
+	var claims []*resourcev1.ResourceClaim
+	for _, claim := range s.c.ResourceClaims.All() {
+		if claim.Status.Allocation != nil && len(claim.Status.ReservedFor) == 1 {
+			claims = append(claims, claim)
+		}
+	}
+	for _, claim := range claims[:min(tried, len(claims))] {
+		p := s.c.Pod(claim.Status.ReservedFor[0].UID)
+		if p == nil || p.Node == nil || p.UID == s.pod.UID {
+			continue
+		}
+		e := s.deletion("FreeDevice", fmt.Sprintf("delete pod %s/%s from %s, which holds devices (claim %s)", p.Namespace(), p.Name, p.NodeName, claim.Name), []*cluster.Pod{p})
+		e.delete = nil
+		e.set = func() func() {
+			back := s.remove([]*cluster.Pod{p})
+			free := claim.DeepCopy()
+			free.Status.Allocation, free.Status.ReservedFor = nil, nil
+			s.c.ResourceClaims.Set(free)
+			return func() {
+				s.c.ResourceClaims.Set(claim)
+				back()
+			}
+		}
+		edits = append(edits, e)
+	}
+	return edits
+}

@@ -1,0 +1,115 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// judges are all filters of a profile, for one pod: where the scheduler stops at the first that rejects a node, an explanation asks
+// them all.
+type judges []judge
+
+type judge struct {
+	name string
+	plugins.Judge
+}
+
+// notSelected is said of nodes that a plugin does not even look at.
+var notSelected = &plugins.Rejection{Code: "NotSelected", Unresolvable: true, Reasons: []string{"node(s) didn't satisfy the pod's choice of nodes"}}
+
+func judgesOf(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) (judges, error) {
+	var list judges
+	for _, f := range profile.Filters {
+		j := f.Filter(c, p)
+		if j.Err != nil {
+			return nil, fmt.Errorf("%s cannot judge the pod: %w", f.Name(), j.Err)
+		}
+		list = append(list, judge{f.Name(), j})
+	}
+	return list, nil
+}
+
+// on is the judge's word on a node: nil if it can take the pod.
+func (j *judge) on(n *cluster.Node) *plugins.Rejection {
+	switch {
+	case j.All != nil:
+		return j.All
+	case j.Only != nil && !j.Only[n.Name]:
+		return notSelected
+	case j.Node == nil:
+		return nil
+	}
+	return j.Node(n)
+}
+
+// verdict is all that stands against a pod on a node.
+type verdict struct {
+	node       *cluster.Node
+	rejections []rejection
+}
+
+type rejection struct {
+	plugin string
+	*plugins.Rejection
+}
+
+// verdicts asks every plugin about every node.
+func (list judges) verdicts(c *cluster.Cluster) []verdict {
+	all := make([]verdict, 0, c.Len())
+	for _, n := range c.Nodes {
+		if n == nil {
+			continue
+		}
+		v := verdict{node: n}
+		for i := range list {
+			if r := list[i].on(n); r != nil {
+				v.rejections = append(v.rejections, rejection{list[i].name, r})
+			}
+		}
+		all = append(all, v)
+	}
+	slices.SortFunc(all, func(a, b verdict) int { return cmp.Compare(a.node.Name, b.node.Name) })
+	return all
+}
+
+// rejectedBy tells whether the plugin is one of those that reject the node.
+func (v *verdict) rejectedBy(plugin string) bool {
+	return slices.ContainsFunc(v.rejections, func(r rejection) bool { return r.plugin == plugin })
+}
+
+// causes lists the plugins that reject the node. Those that share their causes, as a cordon that is a taint, too, count once.
+func (v *verdict) causes(profile *plugins.Profile, p *cluster.Pod) []string {
+	var names []string
+	for _, r := range v.rejections {
+		if name, _ := cause(profile, p, v.node, r.plugin); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// cause names the plugin that stands for what a plugin rejects the node for: itself, or a filter of the profile that it shares
+// with. own tells whether the fixes of the plugin itself are to be tried.
+func cause(profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, plugin string) (name string, own bool) {
+	s, ok := profile.Plugin(plugin).(plugins.Sharer)
+	if !ok {
+		return plugin, true
+	}
+	name, own = s.Shares(p, n)
+	if !slices.ContainsFunc(profile.Filters, func(f plugins.Filter) bool { return f.Name() == name }) {
+		return plugin, true
+	}
+	return name, own
+}
+
+// details says what is behind a rejection, in words of the objects that are involved.
+func details(profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, plugin string) string {
+	if d, ok := profile.Plugin(plugin).(plugins.Detailer); ok {
+		return d.Detail(p, n)
+	}
+	return ""
+}

@@ -1,0 +1,235 @@
+package explain_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"github.com/berth-k8s/berth/internal/inspect/explain"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// Every suggestion, carried out as it is published (the patch, the deletions, the new node), lets the pod run; and where one change
+// is enough no pair is suggested.
+func TestSuggestedChangesLetThePodRun(t *testing.T) {
+	const towns = 300
+	pending, helped, suggested := 0, 0, 0
+	kinds := map[string]int{}
+	for seed := range uint64(towns) {
+		objects := town(seed)
+		e := explained(t, objects, "waits")
+		if e.State != explain.Pending {
+			continue
+		}
+		pending++
+		if len(e.Suggestions) > 0 {
+			helped++
+		}
+		for _, s := range e.Suggestions {
+			suggested++
+			for _, c := range s.Changes {
+				kinds[c.Kind]++
+			}
+			after, possible := applied(t, objects, &s)
+			if !possible {
+				continue
+			}
+			if again := explained(t, after, "waits"); again.State == explain.Pending && !(again.Preemption != nil && again.Preemption.Helps) {
+				t.Errorf("town %d: %q does not help: %s", seed, s.Text, again.Summary)
+			}
+		}
+	}
+	t.Logf("%d of %d towns with a pending pod: suggestions for %d, %d in all: %v", pending, towns, helped, suggested, kinds)
+	if pending < towns/3 || helped < pending*9/10 {
+		t.Errorf("%d pending, of which %d were helped: the generator or the search is too weak", pending, helped)
+	}
+}
+
+func explained(t testing.TB, objects []metav1.Object, name string) *explain.Explanation {
+	t.Helper()
+	w, err := simulate.Open(manifest.Assemble("test", copied(objects)), simulate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := explain.Of(w, explain.Options{Namespace: "default", Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func copied(objects []metav1.Object) []metav1.Object {
+	list := make([]metav1.Object, len(objects))
+	for i, o := range objects {
+		switch o := o.(type) {
+		case *v1.Node:
+			list[i] = o.DeepCopy()
+		case *v1.Pod:
+			list[i] = o.DeepCopy()
+		default:
+			list[i] = o
+		}
+	}
+	return list
+}
+
+// applied carries a suggestion out on the objects, by what is published of it alone.
+func applied(t testing.TB, objects []metav1.Object, s *explain.Suggestion) (after []metav1.Object, possible bool) {
+	after = copied(objects)
+	for i := range s.Changes {
+		c := &s.Changes[i]
+		kind, name, _ := strings.Cut(c.Object, "/")
+		switch {
+		case c.Kind == "AddNode":
+			for _, o := range objects {
+				if n, ok := o.(*v1.Node); ok && n.Name == name {
+					after = append(after, simulate.NodeLike(n, name+"-new"))
+				}
+			}
+		case len(c.Delete) > 0:
+			after = slices.DeleteFunc(after, func(o metav1.Object) bool {
+				_, isPod := o.(*v1.Pod)
+				return isPod && slices.Contains(c.Delete, simulate.Name{Namespace: o.GetNamespace(), Name: o.GetName()})
+			})
+		case c.Patch != nil && kind == "node":
+			for i, o := range after {
+				if n, ok := o.(*v1.Node); ok && n.Name == name {
+					after[i] = patched(t, n, c.Patch)
+				}
+			}
+		case c.Patch != nil:
+			for i, o := range after {
+				if p, ok := o.(*v1.Pod); ok && "pod/"+p.Namespace+"/"+p.Name == c.Object {
+					after[i] = patched(t, p, c.Patch)
+				}
+			}
+		default:
+			return nil, false
+		}
+	}
+	return after, true
+}
+
+func patched[T any](t testing.TB, object *T, patch []byte) *T {
+	t.Helper()
+	before, err := json.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kind, after T
+	merged, err := strategicpatch.StrategicMergePatch(before, patch, kind)
+	if err != nil {
+		t.Fatalf("%s: %v", patch, err)
+	}
+	if err := json.Unmarshal(merged, &after); err != nil {
+		t.Fatal(err)
+	}
+	return &after
+}
+
+// town is a small cluster, nearly full, and the pod "waits" that asks for something special.
+func town(seed uint64) []metav1.Object {
+	r := rand.New(rand.NewPCG(seed, 8))
+	chance := func(percent int) bool { return r.IntN(100) < percent }
+	var objects []metav1.Object
+	nodes := 2 + r.IntN(6)
+	for i := range nodes {
+		name := fmt.Sprintf("node-%d", i)
+		n := &v1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), ResourceVersion: "1", Labels: map[string]string{
+				v1.LabelHostname: name, v1.LabelTopologyZone: fmt.Sprintf("z%d", i%3), "disk": []string{"ssd", "hdd"}[r.IntN(2)],
+			}},
+			Status: v1.NodeStatus{Allocatable: amounts(fmt.Sprint(2+2*r.IntN(3)), "8Gi")},
+		}
+		n.Status.Allocatable[v1.ResourcePods] = resource.MustParse(fmt.Sprint(2 + r.IntN(6)))
+		if chance(40) {
+			n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: "team", Value: []string{"a", "b"}[r.IntN(2)], Effect: []v1.TaintEffect{v1.TaintEffectNoSchedule, v1.TaintEffectNoExecute}[r.IntN(2)]})
+		}
+		if chance(15) {
+			n.Spec.Unschedulable = true
+			n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule})
+		}
+		objects = append(objects, n)
+	}
+	for i := range r.IntN(4 * nodes) {
+		p := pod(fmt.Sprintf("there-%d", i), amounts([]string{"500m", "1", "1500m"}[r.IntN(3)], "1Gi"))
+		p.Spec.NodeName = fmt.Sprintf("node-%d", r.IntN(nodes))
+		p.Labels = map[string]string{"app": []string{"web", "db"}[r.IntN(2)]}
+		if chance(20) {
+			p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 80, Protocol: v1.ProtocolTCP}}
+		}
+		if chance(10) {
+			p.Spec.Affinity = anti("web", v1.LabelHostname)
+		}
+		objects = append(objects, p)
+	}
+	return append(objects, choosy(r, chance))
+}
+
+func choosy(r *rand.Rand, chance func(int) bool) *v1.Pod {
+	p := pod("waits", amounts([]string{"1", "2", "3", "5"}[r.IntN(4)], []string{"1Gi", "4Gi", "9Gi"}[r.IntN(3)]))
+	p.Labels = map[string]string{"app": "web"}
+	if chance(30) {
+		p.Spec.Tolerations = []v1.Toleration{{Key: "team", Operator: v1.TolerationOpEqual, Value: "a"}}
+	}
+	if chance(30) {
+		p.Spec.NodeSelector = map[string]string{"disk": []string{"ssd", "nvme"}[r.IntN(2)]}
+	}
+	if chance(25) {
+		p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 80, Protocol: v1.ProtocolTCP}}
+	}
+	if chance(30) {
+		p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{
+			MaxSkew: 1, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: selects("web"),
+		}}
+	}
+	switch r.IntN(5) {
+	case 0:
+		p.Spec.Affinity = anti("db", v1.LabelHostname)
+	case 1:
+		p.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
+			{LabelSelector: selects("cache"), TopologyKey: v1.LabelTopologyZone},
+		}}}
+	case 2:
+		p.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
+			NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
+				{Key: "disk", Operator: v1.NodeSelectorOpIn, Values: []string{"tape"}}, {Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpExists},
+			}}},
+		}}}
+	}
+	return p
+}
+
+func pod(name string, requests v1.ResourceList) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), ResourceVersion: "1"},
+		Spec: v1.PodSpec{
+			SchedulerName: v1.DefaultSchedulerName,
+			Containers:    []v1.Container{{Name: "c", Image: "i", Resources: v1.ResourceRequirements{Requests: requests}}},
+		},
+	}
+}
+
+func amounts(cpu, memory string) v1.ResourceList {
+	return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
+}
+
+func selects(app string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
+}
+
+func anti(app, key string) *v1.Affinity {
+	return &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
+		{LabelSelector: selects(app), TopologyKey: key},
+	}}}
+}

@@ -1,0 +1,267 @@
+package explain
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+const (
+	// mostTries bounds how often the engine is asked, so that an answer takes less than a second on ten thousand nodes.
+	mostTries = 160
+	// mostSuggestions is how many are given: more is not read.
+	mostSuggestions = 12
+	// mostPairs is how many changes of each kind are combined with those of another.
+	mostPairs = 5
+)
+
+// search looks for what lets the pod run.
+type search struct {
+	*bench
+	profile  *plugins.Profile
+	judges   judges
+	verdicts []verdict
+	found    []Suggestion
+	seen     map[string]bool
+}
+
+// fixers work out the changes that plugins name as their fixes. nodes are those that the plugin rejects.
+var fixers = map[plugins.Fix]func(s *search, plugin string, nodes []verdict) []*edit{
+	plugins.Tolerate:       (*search).taints,
+	plugins.Uncordon:       (*search).cordons,
+	plugins.RelaxSelection: (*search).nodeAffinity,
+	plugins.FreePort:       (*search).ports,
+	plugins.AskForLess:     (*search).lowerRequests,
+	plugins.MakeRoom:       (*search).makeRoom,
+	plugins.RelaxSpread:    (*search).spread,
+	plugins.RelaxAffinity:  (*search).podAffinity,
+	plugins.ProvideVolumes: (*search).provideVolumes,
+	plugins.MoveVolumes:    (*search).moveVolumes,
+	plugins.FreeClaim:      (*search).freeClaim,
+	plugins.FreeAttachment: (*search).freeAttachment,
+	plugins.FreeDevices:    (*search).devices,
+}
+
+// fixes works out the changes against a cause: those that the plugins name which reject some of the nodes for it.
+func (s *search) fixes(causedBy string, nodes []verdict) (edits []*edit) {
+	type fix struct {
+		plugins.Fix
+		plugin string
+	}
+	var fixes []fix
+	for i := range s.judges {
+		name := s.judges[i].name
+		rejected := s.rejectedFor(causedBy, name, nodes)
+		if len(rejected) == 0 {
+			continue
+		}
+		plugin := s.profile.Plugin(name)
+		if f, ok := plugin.(plugins.Fixer); ok {
+			for _, kind := range f.Fixes() {
+				if !slices.ContainsFunc(fixes, func(o fix) bool { return o.Fix == kind }) {
+					fixes = append(fixes, fix{kind, name})
+				}
+			}
+		}
+		if p, ok := plugin.(plugins.Proposer); ok {
+			edits = append(edits, s.proposed(p, rejected)...)
+		}
+	}
+	slices.SortStableFunc(fixes, func(a, b fix) int { return cmp.Compare(a.Fix, b.Fix) })
+	for _, f := range fixes {
+		edits = append(edits, fixers[f.Fix](s, f.plugin, nodes)...)
+	}
+	return edits
+}
+
+// rejectedFor are those of the nodes that a plugin rejects for a cause, and has fixes of its own for.
+func (s *search) rejectedFor(causedBy, plugin string, nodes []verdict) (list []*cluster.Node) {
+	for i := range nodes {
+		v := &nodes[i]
+		if name, own := cause(s.profile, s.pod, v.node, plugin); own && name == causedBy && v.rejectedBy(plugin) {
+			list = append(list, v.node)
+		}
+	}
+	return list
+}
+
+// proposed takes over what a plugin works out itself.
+func (s *search) proposed(by plugins.Proposer, nodes []*cluster.Node) (edits []*edit) {
+	for _, p := range by.Propose(s.pod, s.object, nodes) {
+		if p.Pod != nil {
+			edits = append(edits, s.onPod(p.Kind, p.Text, p.Size, p.Pod))
+		} else if p.Node != nil && s.w.Node(p.NodeName) != nil {
+			edits = append(edits, s.onNode(p.Kind, p.NodeName, p.Text, p.Command, p.Size, p.Node))
+		}
+	}
+	return edits
+}
+
+// suggest finds changes that let the pod run: single ones, and pairs where no single one does.
+func (s *search) suggest() []Suggestion {
+	s.seen = map[string]bool{}
+	for plugin, nodes := range s.alone() {
+		s.offer(s.fixes(plugin, nodes)...)
+	}
+	s.offer(s.newNodes()...)
+	s.offer(s.priority()...)
+	if len(s.found) == 0 || s.onlyBy("AddNode", "RaisePriority") {
+		s.combine()
+	}
+	slices.SortStableFunc(s.found, func(a, b Suggestion) int {
+		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Text, b.Text))
+	})
+	return s.found[:min(len(s.found), mostSuggestions)]
+}
+
+// decisive is the plugin that rejects the most nodes; of those that reject as many, the one that is asked first.
+func (s *search) decisive() *Decisive {
+	count, reasons := map[string]int{}, map[string]map[string]int{}
+	var order []string
+	for i := range s.verdicts {
+		for _, r := range s.verdicts[i].rejections {
+			if count[r.plugin] == 0 {
+				order, reasons[r.plugin] = append(order, r.plugin), map[string]int{}
+			}
+			count[r.plugin]++
+			reasons[r.plugin][strings.Join(r.Reasons, ", ")]++
+		}
+	}
+	if len(order) == 0 {
+		return nil
+	}
+	best := slices.MaxFunc(order, func(a, b string) int { return cmp.Compare(count[a], count[b]) })
+	texts := sortedKeys(reasons[best])
+	commonest := slices.MaxFunc(texts, func(a, b string) int { return cmp.Compare(reasons[best][a], reasons[best][b]) })
+	return &Decisive{Plugin: best, Nodes: count[best], Reasons: []string{commonest}}
+}
+
+func (s *search) onlyBy(kinds ...string) bool {
+	return !slices.ContainsFunc(s.found, func(f Suggestion) bool { return !slices.Contains(kinds, f.Changes[0].Kind) })
+}
+
+// alone are the nodes that one plugin alone rejects, by plugin, in an order that is always the same.
+func (s *search) alone() func(yield func(string, []verdict) bool) {
+	by := s.by(1)
+	return func(yield func(string, []verdict) bool) {
+		for _, key := range sortedKeys(by) {
+			if !yield(key, by[key]) {
+				return
+			}
+		}
+	}
+}
+
+// by are the nodes that so many plugins reject, by these.
+func (s *search) by(count int) map[string][]verdict {
+	by := map[string][]verdict{}
+	for i := range s.verdicts {
+		v := &s.verdicts[i]
+		if names := v.causes(s.profile, s.pod); len(names) == count {
+			key := strings.Join(names, "+")
+			by[key] = append(by[key], *v)
+		}
+	}
+	return by
+}
+
+// offer keeps those edits that help.
+func (s *search) offer(edits ...*edit) {
+	for _, e := range edits {
+		s.keep(e)
+	}
+}
+
+// keep tries edits together, and notes them if the pod can run then.
+func (s *search) keep(edits ...*edit) bool {
+	var texts []string
+	edits = distinct(edits)
+	for _, e := range edits {
+		texts = append(texts, e.Text)
+	}
+	text := strings.Join(texts, ", and ")
+	if s.seen[text] || s.tries >= mostTries {
+		return false
+	}
+	s.seen[text] = true
+	node := s.try(edits...)
+	if node == "" {
+		return false
+	}
+	f := Suggestion{Text: text, Node: node}
+	for _, e := range edits {
+		f.Size += e.size
+		f.Changes = append(f.Changes, e.Change)
+	}
+	if len(edits) > 1 {
+		f.Size += 20
+	}
+	s.found = append(s.found, f)
+	return true
+}
+
+// distinct leaves out an edit that is there already: two plugins may ask for the same one, such as a claim.
+func distinct(edits []*edit) (list []*edit) {
+	for _, e := range edits {
+		if !slices.ContainsFunc(list, func(o *edit) bool { return o.Text == e.Text }) {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// combine tries several changes at once: two for nodes that two plugins reject and, where that does not help either, one more for
+// each further plugin.
+func (s *search) combine() {
+	for count := 2; count <= len(s.judges); count++ {
+		by := s.by(count)
+		before := len(s.found)
+		for _, key := range sortedKeys(by) {
+			s.product(nil, strings.Split(key, "+"), by[key])
+		}
+		if len(s.found) > before {
+			return
+		}
+	}
+}
+
+// product tries each of the smallest changes against one plugin with each of those against the others.
+func (s *search) product(chosen []*edit, causes []string, nodes []verdict) {
+	if len(causes) == 0 {
+		s.keep(chosen...)
+		return
+	}
+	most := mostPairs
+	if len(chosen)+len(causes) > 2 {
+		most = 2
+	}
+	for _, e := range smallest(s.fixes(causes[0], nodes), most) {
+		s.product(append(slices.Clone(chosen), e), causes[1:], nodes)
+	}
+}
+
+func smallest(edits []*edit, most int) []*edit {
+	slices.SortStableFunc(edits, func(a, b *edit) int { return cmp.Compare(a.size, b.size) })
+	return edits[:min(len(edits), most)]
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// roomiest brings the nodes with the most CPU left to the front, so that what is proposed for a node has a chance.
+func roomiest(nodes []verdict) []verdict {
+	sorted := slices.Clone(nodes)
+	slices.SortStableFunc(sorted, func(a, b verdict) int { return cmp.Compare(left(b.node), left(a.node)) })
+	return sorted
+}
+
+func left(n *cluster.Node) int64 { return n.Size.MilliCPU - n.Requested.MilliCPU }

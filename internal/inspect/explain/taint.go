@@ -1,0 +1,23 @@
+package explain
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// taint is one that keeps a pod off a node.
+type taint struct{ *v1.Taint }
+
+// ofState tells whether the taint comes and goes with the node's state.
+func (t taint) ofState() bool { return simulate.OfState(t.Taint) }
+
+// untolerated are the taints that keep the pod off the node.
+func untolerated(p *cluster.Pod, n *cluster.Node) (list []taint) {
+	for _, t := range plugins.Untolerated(p, n) {
+		list = append(list, taint{t})
+	}
+	return list
+}

@@ -1,0 +1,175 @@
+package manifest
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// check finds what is wrong between objects: two of one name, a class that is
+// not there and, if it is strict, a pod on a node that is not there.
+func (s *Set) check(strict bool) Errors {
+	c := checker{set: s, strict: strict, nodes: map[string]bool{}, priorities: map[string]bool{}, runtimes: map[string]bool{}}
+	duplicates(&c, "Node", s.Nodes)
+	duplicates(&c, "Pod", s.Pods)
+	duplicates(&c, "Namespace", s.Namespaces)
+	duplicates(&c, "Service", s.Services)
+	duplicates(&c, "PersistentVolume", s.PersistentVolumes)
+	duplicates(&c, "PersistentVolumeClaim", s.PersistentVolumeClaims)
+	duplicates(&c, "ResourceQuota", s.ResourceQuotas)
+	duplicates(&c, "LimitRange", s.LimitRanges)
+	duplicates(&c, "PriorityClass", s.PriorityClasses)
+	duplicates(&c, "RuntimeClass", s.RuntimeClasses)
+	duplicates(&c, "PodDisruptionBudget", s.PodDisruptionBudgets)
+	duplicates(&c, "StorageClass", s.StorageClasses)
+	duplicates(&c, "CSINode", s.CSINodes)
+	duplicates(&c, "CSIDriver", s.CSIDrivers)
+	duplicates(&c, "CSIStorageCapacity", s.CSIStorageCapacities)
+	duplicates(&c, "VolumeAttachment", s.VolumeAttachments)
+	duplicates(&c, "ResourceSlice", s.ResourceSlices)
+	duplicates(&c, "ResourceClaim", s.ResourceClaims)
+	duplicates(&c, "ResourceClaimTemplate", s.ResourceClaimTemplates)
+	duplicates(&c, "DeviceClass", s.DeviceClasses)
+	duplicates(&c, "Lease", s.Leases)
+	duplicates(&c, "Deployment", s.Deployments)
+	duplicates(&c, "ReplicaSet", s.ReplicaSets)
+	duplicates(&c, "StatefulSet", s.StatefulSets)
+	duplicates(&c, "DaemonSet", s.DaemonSets)
+	duplicates(&c, "Job", s.Jobs)
+	duplicates(&c, "ReplicationController", s.ReplicationControllers)
+	c.references()
+	slices.SortStableFunc(c.errs, func(a, b *located) int {
+		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.err.Line, b.err.Line))
+	})
+	var errs Errors
+	for _, e := range c.errs {
+		errs = append(errs, e.err)
+	}
+	return errs
+}
+
+type checker struct {
+	set                         *Set
+	strict                      bool
+	nodes, priorities, runtimes map[string]bool
+	errs                        []*located
+}
+
+// located is an error with the number of its file, to sort by.
+type located struct {
+	file int32
+	err  *Error
+}
+
+func (c *checker) fail(at place, line int32, path, format string, args ...any) {
+	c.errs = append(c.errs, &located{at.file, &Error{File: c.set.name(at.file), Line: int(line), Field: path, Text: fmt.Sprintf(format, args...)}})
+}
+
+func duplicates[T any, P object[T]](c *checker, kind string, list []*T) {
+	type name struct{ namespace, name string }
+	first := make(map[name]place, len(list))
+	for i, o := range list {
+		id := name{P(o).GetNamespace(), P(o).GetName()}
+		at := c.set.places[kind][i]
+		if before, found := first[id]; found {
+			c.fail(at, at.line, "metadata.name", "%q: there is a %s of this name at %s:%d", id.name, kind, c.set.name(before.file), before.line)
+			continue
+		}
+		first[id] = at
+	}
+}
+
+func (c *checker) references() {
+	s := c.set
+	for _, node := range s.Nodes {
+		c.nodes[node.Name] = true
+	}
+	for _, class := range s.PriorityClasses {
+		c.priorities[class.Name] = true
+	}
+	for _, class := range s.RuntimeClasses {
+		c.runtimes[class.Name] = true
+	}
+	for i, pod := range s.Pods {
+		at := s.places["Pod"][i]
+		// A pod that ended may outlive its node for a while.
+		if name := pod.Spec.NodeName; name != "" && !c.nodes[name] && !rules.IsTerminal(pod) {
+			c.elsewhere(at, name)
+		}
+		// A stored pod has its priority and overhead already.
+		if !admission.Stored(pod) {
+			c.classes(at, &pod.Spec, "spec.")
+		}
+	}
+	templates := s.templates()
+	for _, kind := range slices.Sorted(maps.Keys(templates)) {
+		for i, template := range templates[kind] {
+			if template.meta.UID == "" {
+				c.classes(s.places[kind][i], template.spec, "spec.template.spec.")
+			}
+		}
+	}
+}
+
+// elsewhere notes a pod whose node the input does not have, as dumps of one
+// namespace or of kubectl get all hold them.
+func (c *checker) elsewhere(at place, node string) {
+	if c.strict {
+		c.fail(at, at.nodeName, "spec.nodeName", "%q: must be a node of the input (without --strict the pod is kept as bound elsewhere)", node)
+		return
+	}
+	if c.set.Elsewhere == nil {
+		c.set.Elsewhere = map[string]int{}
+	}
+	c.set.Elsewhere[node]++
+}
+
+func (c *checker) classes(at place, spec *v1.PodSpec, prefix string) {
+	if name := spec.PriorityClassName; name != "" && !c.priorities[name] {
+		if _, known := rules.SystemPriority(name); !known {
+			c.fail(at, at.priorityClass, prefix+"priorityClassName", "%q: must be a PriorityClass of the input, %s or %s", name, rules.SystemClusterCritical, rules.SystemNodeCritical)
+		}
+	}
+	if name := spec.RuntimeClassName; name != nil && !c.runtimes[*name] {
+		c.fail(at, at.runtimeClass, prefix+"runtimeClassName", "%q: must be a RuntimeClass of the input", *name)
+	}
+}
+
+// template is what a workload makes pods of.
+type template struct {
+	meta *metav1.ObjectMeta
+	spec *v1.PodSpec
+}
+
+func (s *Set) templates() map[string][]template {
+	all := map[string][]template{}
+	add := func(kind string, meta *metav1.ObjectMeta, spec *v1.PodSpec) {
+		all[kind] = append(all[kind], template{meta, spec})
+	}
+	for _, w := range s.Deployments {
+		add("Deployment", &w.ObjectMeta, &w.Spec.Template.Spec)
+	}
+	for _, w := range s.ReplicaSets {
+		add("ReplicaSet", &w.ObjectMeta, &w.Spec.Template.Spec)
+	}
+	for _, w := range s.StatefulSets {
+		add("StatefulSet", &w.ObjectMeta, &w.Spec.Template.Spec)
+	}
+	for _, w := range s.DaemonSets {
+		add("DaemonSet", &w.ObjectMeta, &w.Spec.Template.Spec)
+	}
+	for _, w := range s.Jobs {
+		add("Job", &w.ObjectMeta, &w.Spec.Template.Spec)
+	}
+	for _, w := range s.ReplicationControllers {
+		add("ReplicationController", &w.ObjectMeta, &w.Spec.Template.Spec)
+	}
+	return all
+}

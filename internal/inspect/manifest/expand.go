@@ -1,0 +1,159 @@
+package manifest
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// Expand makes the pods that the workloads' controllers would make, less
+// those that are in the input already: Deployments (by way of ReplicaSets,
+// which are added, too), ReplicaSets, ReplicationControllers, StatefulSets
+// (with the claims of their volumes), DaemonSets and Jobs. Each workload's
+// pods stand where the workload does, so that Pods stays in the order of the
+// input. Names are drawn from the seed; the same input and seed give the same
+// pods.
+//
+// A controller would make some of these pods only once others run: an ordered
+// StatefulSet one by one, a Job as many as may run at a time. The StatefulSet
+// is expanded whole, since where its pods go is the question; the Job is not.
+func (s *Set) Expand(seed int64) {
+	e := &expansion{
+		set:     s,
+		rng:     rand.New(rand.NewPCG(uint64(seed), 0)),
+		names:   map[types.NamespacedName]bool{},
+		byUID:   map[types.UID][]*v1.Pod{},
+		byOwner: map[ownerName][]*v1.Pod{},
+	}
+	for _, pod := range s.Pods {
+		e.names[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = true
+		if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
+			e.byUID[ref.UID] = append(e.byUID[ref.UID], pod)
+			name := ownerName{ref.Kind, pod.Namespace, ref.Name}
+			e.byOwner[name] = append(e.byOwner[name], pod)
+		}
+	}
+	e.deployments()
+	e.replicaSets()
+	e.replicationControllers()
+	e.statefulSets()
+	e.daemonSets()
+	e.jobs()
+	e.merge()
+}
+
+// expansion is one run of Expand.
+type expansion struct {
+	set     *Set
+	rng     *rand.Rand
+	names   map[types.NamespacedName]bool // of all pods, old and new
+	byUID   map[types.UID][]*v1.Pod
+	byOwner map[ownerName][]*v1.Pod
+	made    []madePod
+}
+
+type ownerName struct{ kind, namespace, name string }
+
+type madePod struct {
+	pod *v1.Pod
+	at  place
+}
+
+// workload is what the controllers have in common.
+type workload struct {
+	gvk      schema.GroupVersionKind
+	meta     *metav1.ObjectMeta
+	template *v1.PodTemplateSpec
+	at       place
+}
+
+// owned returns the pods of the input that a workload controls. In files
+// written by hand the workload has no UID; then its name decides. It gets a
+// UID here, for the pods to refer to.
+func (e *expansion) owned(w workload) []*v1.Pod {
+	if w.meta.UID != "" {
+		return e.byUID[w.meta.UID]
+	}
+	w.meta.UID = uidOf(w.gvk.Kind, w.meta)
+	return e.byOwner[ownerName{w.gvk.Kind, w.meta.Namespace, w.meta.Name}]
+}
+
+// uidOf makes a UID that is the same in every run.
+func uidOf(kind string, meta *metav1.ObjectMeta) types.UID {
+	sum := sha256.Sum256([]byte(kind + "/" + meta.Namespace + "/" + meta.Name))
+	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // a UUID of version 8
+	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]))
+}
+
+// active leaves out what a controller does not count as one of its pods any
+// more: pods that ended and pods that are told to go.
+func active(pods []*v1.Pod) []*v1.Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool {
+		return rules.IsTerminal(pod) || rules.IsTerminating(pod)
+	})
+}
+
+// pod makes a pod of the template, without a name.
+func (w workload) pod() *v1.Pod {
+	template := w.template.DeepCopy()
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: w.meta.Namespace, Labels: template.Labels, Annotations: template.Annotations, Finalizers: template.Finalizers,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(w.meta, w.gvk)},
+		},
+		Spec:   template.Spec,
+		Status: v1.PodStatus{Phase: v1.PodPending},
+	}
+	if pod.Labels == nil {
+		pod.Labels = map[string]string{}
+	}
+	return pod
+}
+
+// add takes a pod that has its name.
+func (e *expansion) add(pod *v1.Pod, at place) {
+	e.names[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = true
+	e.made = append(e.made, madePod{pod, at})
+}
+
+// addNamed names a pod as the API server does, by five letters after a
+// prefix, and adds it.
+func (e *expansion) addNamed(pod *v1.Pod, prefix string, at place) {
+	pod.GenerateName = prefix
+	// A name is 63 letters at most, so the prefix gives way.
+	const most, letters = 63, "bcdfghjklmnpqrstvwxz2456789"
+	base := prefix[:min(len(prefix), most-5)]
+	for {
+		name := []byte(base)
+		for range 5 {
+			name = append(name, letters[e.rng.IntN(len(letters))])
+		}
+		if pod.Name = string(name); !e.names[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] {
+			break
+		}
+	}
+	e.add(pod, at)
+}
+
+// merge puts the new pods among the old, in the order of the input.
+func (e *expansion) merge() {
+	s := e.set
+	all := make([]madePod, 0, len(s.Pods)+len(e.made))
+	for i, pod := range s.Pods {
+		all = append(all, madePod{pod, s.places["Pod"][i]})
+	}
+	all = append(all, e.made...)
+	slices.SortStableFunc(all, func(a, b madePod) int { return int(a.at.order) - int(b.at.order) })
+	s.Pods, s.places["Pod"] = make([]*v1.Pod, len(all)), make([]place, len(all))
+	for i, m := range all {
+		s.Pods[i], s.places["Pod"][i] = m.pod, m.at
+	}
+}

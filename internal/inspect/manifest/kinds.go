@@ -1,0 +1,95 @@
+package manifest
+
+import (
+	"reflect"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// kind is one kind of object that Berth has a use for.
+type kind struct {
+	name       string
+	apiVersion string
+	namespaced bool
+	typ        reflect.Type
+	// prepare fills in defaults and checks the object, in this order.
+	prepare func(object metav1.Object) field.ErrorList
+	// add appends the object to its list in a set.
+	add func(set *Set, object metav1.Object)
+}
+
+// kinds are all of them by name. A kind of the same name in another group,
+// such as Knative's Service, is not one of them.
+var kinds = map[string]*kind{}
+
+// object is a pointer to a type of the API.
+type object[T any] interface {
+	*T
+	metav1.Object
+}
+
+func register[T any, P object[T]](name, apiVersion string, namespaced bool, list func(*Set) *[]*T, prepare func(*T) field.ErrorList) {
+	if prepare == nil {
+		prepare = func(o *T) field.ErrorList { return meta(P(o), namespaced) }
+	}
+	kinds[name] = &kind{
+		name: name, apiVersion: apiVersion, namespaced: namespaced, typ: reflect.TypeFor[T](),
+		prepare: func(o metav1.Object) field.ErrorList { return prepare((*T)(o.(P))) },
+		add: func(s *Set, o metav1.Object) {
+			all := list(s)
+			*all = append(*all, (*T)(o.(P)))
+		},
+	}
+}
+
+// meta checks the metadata alone, of kinds whose content the API server knows
+// better.
+func meta(o metav1.Object, namespaced bool) field.ErrorList {
+	return rules.ValidateMeta(&metav1.ObjectMeta{
+		Name: o.GetName(), GenerateName: o.GetGenerateName(), Namespace: o.GetNamespace(), Labels: o.GetLabels(),
+		OwnerReferences: o.GetOwnerReferences(),
+	}, namespaced)
+}
+
+func init() {
+	const apps, batch, storage, devices = "apps/v1", "batch/v1", "storage.k8s.io/v1", "resource.k8s.io/v1"
+	register("Node", "v1", false, func(s *Set) *[]*v1.Node { return &s.Nodes }, prepareNode)
+	register("Pod", "v1", true, func(s *Set) *[]*v1.Pod { return &s.Pods }, preparePod)
+	register("Namespace", "v1", false, func(s *Set) *[]*v1.Namespace { return &s.Namespaces }, prepareNamespace)
+	register("Service", "v1", true, func(s *Set) *[]*v1.Service { return &s.Services }, nil)
+	register("PersistentVolume", "v1", false, func(s *Set) *[]*v1.PersistentVolume { return &s.PersistentVolumes }, prepareVolume)
+	register("PersistentVolumeClaim", "v1", true, func(s *Set) *[]*v1.PersistentVolumeClaim { return &s.PersistentVolumeClaims }, prepareClaim)
+	register("ResourceQuota", "v1", true, func(s *Set) *[]*v1.ResourceQuota { return &s.ResourceQuotas }, nil)
+	register("LimitRange", "v1", true, func(s *Set) *[]*v1.LimitRange { return &s.LimitRanges }, nil)
+	register("PriorityClass", "scheduling.k8s.io/v1", false, func(s *Set) *[]*schedulingv1.PriorityClass { return &s.PriorityClasses }, preparePriorityClass)
+	register("RuntimeClass", "node.k8s.io/v1", false, func(s *Set) *[]*nodev1.RuntimeClass { return &s.RuntimeClasses }, rules.ValidateRuntimeClass)
+	register("PodDisruptionBudget", "policy/v1", true, func(s *Set) *[]*policyv1.PodDisruptionBudget { return &s.PodDisruptionBudgets }, rules.ValidatePDB)
+	register("StorageClass", storage, false, func(s *Set) *[]*storagev1.StorageClass { return &s.StorageClasses }, prepareStorageClass)
+	register("CSINode", storage, false, func(s *Set) *[]*storagev1.CSINode { return &s.CSINodes }, nil)
+	register("CSIDriver", storage, false, func(s *Set) *[]*storagev1.CSIDriver { return &s.CSIDrivers }, prepareDriver)
+	register("CSIStorageCapacity", storage, true, func(s *Set) *[]*storagev1.CSIStorageCapacity { return &s.CSIStorageCapacities }, nil)
+	register("VolumeAttachment", storage, false, func(s *Set) *[]*storagev1.VolumeAttachment { return &s.VolumeAttachments }, nil)
+	register("ResourceSlice", devices, false, func(s *Set) *[]*resourcev1.ResourceSlice { return &s.ResourceSlices }, nil)
+	register("ResourceClaim", devices, true, func(s *Set) *[]*resourcev1.ResourceClaim { return &s.ResourceClaims }, prepareResourceClaim)
+	register("ResourceClaimTemplate", devices, true, func(s *Set) *[]*resourcev1.ResourceClaimTemplate { return &s.ResourceClaimTemplates }, prepareResourceClaimTemplate)
+	register("DeviceClass", devices, false, func(s *Set) *[]*resourcev1.DeviceClass { return &s.DeviceClasses }, nil)
+	register("Lease", "coordination.k8s.io/v1", true, func(s *Set) *[]*coordinationv1.Lease { return &s.Leases }, nil)
+	register("Deployment", apps, true, func(s *Set) *[]*appsv1.Deployment { return &s.Deployments }, prepareDeployment)
+	register("ReplicaSet", apps, true, func(s *Set) *[]*appsv1.ReplicaSet { return &s.ReplicaSets }, prepareReplicaSet)
+	register("StatefulSet", apps, true, func(s *Set) *[]*appsv1.StatefulSet { return &s.StatefulSets }, prepareStatefulSet)
+	register("DaemonSet", apps, true, func(s *Set) *[]*appsv1.DaemonSet { return &s.DaemonSets }, prepareDaemonSet)
+	register("Job", batch, true, func(s *Set) *[]*batchv1.Job { return &s.Jobs }, prepareJob)
+	register("ReplicationController", "v1", true, func(s *Set) *[]*v1.ReplicationController { return &s.ReplicationControllers }, prepareReplicationController)
+}

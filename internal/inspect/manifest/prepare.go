@@ -1,0 +1,232 @@
+package manifest
+
+import (
+	"fmt"
+	"maps"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// What follows fills in the API server's defaults, as far as Berth reads the
+// fields, and then checks what is there.
+
+func prepareNode(node *v1.Node) field.ErrorList {
+	errs := rules.ValidateNode(node)
+	if node.Status.Allocatable == nil {
+		node.Status.Allocatable = maps.Clone(node.Status.Capacity)
+	}
+	return errs
+}
+
+func preparePod(pod *v1.Pod) field.ErrorList {
+	admission.Default(pod)
+	if pod.Status.Phase == "" {
+		pod.Status.Phase = v1.PodPending
+	}
+	return rules.ValidatePod(pod)
+}
+
+func prepareNamespace(namespace *v1.Namespace) field.ErrorList {
+	if namespace.Name != "" {
+		if namespace.Labels == nil {
+			namespace.Labels = map[string]string{}
+		}
+		namespace.Labels[v1.LabelMetadataName] = namespace.Name
+	}
+	return rules.ValidateNamespace(namespace)
+}
+
+func prepareVolume(volume *v1.PersistentVolume) field.ErrorList {
+	setDefault(&volume.Spec.VolumeMode, v1.PersistentVolumeFilesystem)
+	if volume.Spec.PersistentVolumeReclaimPolicy == "" {
+		volume.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain
+	}
+	if volume.Status.Phase == "" {
+		// A claim that is bound to it says so; else a controller would have
+		// found the volume free.
+		volume.Status.Phase = v1.VolumeAvailable
+		if volume.Spec.ClaimRef != nil && volume.Spec.ClaimRef.UID != "" {
+			volume.Status.Phase = v1.VolumeBound
+		}
+	}
+	errs := rules.ValidateMeta(&volume.ObjectMeta, false)
+	if affinity := volume.Spec.NodeAffinity; affinity != nil && affinity.Required != nil {
+		errs = append(errs, rules.ValidateNodeSelector(affinity.Required, field.NewPath("spec", "nodeAffinity", "required"))...)
+	}
+	return append(errs, rules.ValidateAmounts(volume.Spec.Capacity, field.NewPath("spec", "capacity"))...)
+}
+
+const bindCompleted = "pv.kubernetes.io/bind-completed"
+
+func prepareClaim(claim *v1.PersistentVolumeClaim) field.ErrorList {
+	setDefault(&claim.Spec.VolumeMode, v1.PersistentVolumeFilesystem)
+	if claim.Status.Phase == "" {
+		claim.Status.Phase = v1.ClaimPending
+		if claim.Spec.VolumeName != "" {
+			// Written by hand: a controller would have bound it by now, and
+			// left this note, without which no scheduler believes it.
+			claim.Status.Phase = v1.ClaimBound
+			if claim.Annotations == nil {
+				claim.Annotations = map[string]string{}
+			}
+			claim.Annotations[bindCompleted] = "yes"
+		}
+	}
+	errs := rules.ValidateMeta(&claim.ObjectMeta, true)
+	return append(errs, rules.ValidateAmounts(claim.Spec.Resources.Requests, field.NewPath("spec", "resources", "requests"))...)
+}
+
+func preparePriorityClass(class *schedulingv1.PriorityClass) field.ErrorList {
+	setDefault(&class.PreemptionPolicy, v1.PreemptLowerPriority)
+	return rules.ValidatePriorityClass(class)
+}
+
+func prepareStorageClass(class *storagev1.StorageClass) field.ErrorList {
+	setDefault(&class.ReclaimPolicy, v1.PersistentVolumeReclaimDelete)
+	setDefault(&class.VolumeBindingMode, storagev1.VolumeBindingImmediate)
+	errs := rules.ValidateMeta(&class.ObjectMeta, false)
+	if mode := *class.VolumeBindingMode; mode != storagev1.VolumeBindingImmediate && mode != storagev1.VolumeBindingWaitForFirstConsumer {
+		errs = append(errs, field.NotSupported(field.NewPath("volumeBindingMode"), mode,
+			[]storagev1.VolumeBindingMode{storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer}))
+	}
+	return errs
+}
+
+func prepareDriver(driver *storagev1.CSIDriver) field.ErrorList {
+	setDefault(&driver.Spec.AttachRequired, true)
+	setDefault(&driver.Spec.StorageCapacity, false)
+	return rules.ValidateMeta(&driver.ObjectMeta, false)
+}
+
+func prepareResourceClaim(claim *resourcev1.ResourceClaim) field.ErrorList {
+	defaultRequests(&claim.Spec)
+	return rules.ValidateMeta(&claim.ObjectMeta, true)
+}
+
+func prepareResourceClaimTemplate(template *resourcev1.ResourceClaimTemplate) field.ErrorList {
+	defaultRequests(&template.Spec.Spec)
+	return rules.ValidateMeta(&template.ObjectMeta, true)
+}
+
+func defaultRequests(spec *resourcev1.ResourceClaimSpec) {
+	count := func(mode *resourcev1.DeviceAllocationMode, count *int64) {
+		if *mode == "" {
+			*mode = resourcev1.DeviceAllocationModeExactCount
+		}
+		if *mode == resourcev1.DeviceAllocationModeExactCount && *count == 0 {
+			*count = 1
+		}
+	}
+	for i := range spec.Devices.Requests {
+		request := &spec.Devices.Requests[i]
+		if request.Exactly != nil {
+			count(&request.Exactly.AllocationMode, &request.Exactly.Count)
+		}
+		for j := range request.FirstAvailable {
+			count(&request.FirstAvailable[j].AllocationMode, &request.FirstAvailable[j].Count)
+		}
+	}
+}
+
+func prepareDeployment(d *appsv1.Deployment) field.ErrorList {
+	setDefault(&d.Spec.Replicas, 1)
+	return checkWorkload(&d.ObjectMeta, d.Spec.Replicas, d.Spec.Selector, &d.Spec.Template)
+}
+
+func prepareReplicaSet(rs *appsv1.ReplicaSet) field.ErrorList {
+	setDefault(&rs.Spec.Replicas, 1)
+	return checkWorkload(&rs.ObjectMeta, rs.Spec.Replicas, rs.Spec.Selector, &rs.Spec.Template)
+}
+
+func prepareStatefulSet(set *appsv1.StatefulSet) field.ErrorList {
+	setDefault(&set.Spec.Replicas, 1)
+	return checkWorkload(&set.ObjectMeta, set.Spec.Replicas, set.Spec.Selector, &set.Spec.Template)
+}
+
+func prepareDaemonSet(set *appsv1.DaemonSet) field.ErrorList {
+	return checkWorkload(&set.ObjectMeta, nil, set.Spec.Selector, &set.Spec.Template)
+}
+
+func prepareReplicationController(rc *v1.ReplicationController) field.ErrorList {
+	setDefault(&rc.Spec.Replicas, 1)
+	if rc.Spec.Template == nil {
+		return field.ErrorList{field.Required(field.NewPath("spec", "template"), "")}
+	}
+	if len(rc.Spec.Selector) == 0 {
+		rc.Spec.Selector = rc.Spec.Template.Labels
+	}
+	return checkWorkload(&rc.ObjectMeta, rc.Spec.Replicas, &metav1.LabelSelector{MatchLabels: rc.Spec.Selector}, rc.Spec.Template)
+}
+
+func prepareJob(job *batchv1.Job) field.ErrorList {
+	if job.Spec.Parallelism == nil && job.Spec.Completions == nil {
+		setDefault(&job.Spec.Completions, 1)
+	}
+	setDefault(&job.Spec.Parallelism, 1)
+	setDefault(&job.Spec.CompletionMode, batchv1.NonIndexedCompletion)
+	spec := field.NewPath("spec")
+	errs := rules.ValidateMeta(&job.ObjectMeta, true)
+	errs = append(errs, countOfPods(job.Spec.Parallelism, spec.Child("parallelism"))...)
+	if job.Spec.Completions != nil {
+		errs = append(errs, validation.ValidateNonnegativeField(int64(*job.Spec.Completions), spec.Child("completions"))...)
+	}
+	if *job.Spec.CompletionMode == batchv1.IndexedCompletion && job.Spec.Completions == nil {
+		errs = append(errs, field.Required(spec.Child("completions"), "when completion mode is Indexed"))
+	}
+	return append(errs, checkTemplate(&job.Spec.Template, spec.Child("template"))...)
+}
+
+func checkWorkload(meta *metav1.ObjectMeta, replicas *int32, selector *metav1.LabelSelector, template *v1.PodTemplateSpec) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := rules.ValidateMeta(meta, true)
+	errs = append(errs, countOfPods(replicas, spec.Child("replicas"))...)
+	if selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
+		errs = append(errs, field.Required(spec.Child("selector"), ""))
+	} else if s, err := metav1.LabelSelectorAsSelector(selector); err != nil {
+		errs = append(errs, field.Invalid(spec.Child("selector"), selector, err.Error()))
+	} else if !s.Matches(labels.Set(template.Labels)) {
+		errs = append(errs, field.Invalid(spec.Child("template", "metadata", "labels"), template.Labels, "`selector` does not match template `labels`"))
+	}
+	return append(errs, checkTemplate(template, spec.Child("template"))...)
+}
+
+// checkTemplate checks the pods that will be made of the template.
+func checkTemplate(template *v1.PodTemplateSpec, path *field.Path) field.ErrorList {
+	pod := &v1.Pod{Spec: *template.Spec.DeepCopy()}
+	admission.Default(pod)
+	return rules.ValidatePodSpec(&pod.Spec, path.Child("spec"))
+}
+
+// maxReplicas is how many pods one workload is expanded into: several times
+// what Kubernetes is tested with in a whole cluster.
+const maxReplicas = 1_000_000
+
+func countOfPods(value *int32, path *field.Path) field.ErrorList {
+	switch {
+	case value == nil:
+		return nil
+	case *value < 0:
+		return field.ErrorList{field.Invalid(path, *value, "must be greater than or equal to 0")}
+	case *value > maxReplicas:
+		return field.ErrorList{field.Invalid(path, *value, fmt.Sprintf("must be at most %d to be simulated", maxReplicas))}
+	}
+	return nil
+}
+
+func setDefault[T any](field **T, value T) {
+	if *field == nil {
+		*field = &value
+	}
+}

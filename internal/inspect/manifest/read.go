@@ -1,0 +1,256 @@
+package manifest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/berth-k8s/berth/internal/admission"
+)
+
+// Options say how to read. The zero value is strict.
+type Options struct {
+	// Recursive reads the folders in folders, too.
+	Recursive bool
+	// Lenient passes over what the API server would refuse and over objects
+	// that others name and that are not there: for what was taken from a
+	// cluster in part.
+	Lenient bool
+	// Strict refuses pods that are bound to a node that the input does not have. Without it they are kept as bound elsewhere.
+	Strict bool
+	// Stdin is how messages call the standard input; by default <stdin>.
+	Stdin string
+	// Workers is how many objects are read at a time; 0 is one per CPU.
+	Workers int
+}
+
+// maxErrors is how many errors are reported one by one, before the rest is
+// counted; a file full of one slip needs no more to be put right.
+const maxErrors = 20
+
+// Read reads manifests: files, folders (their .yaml, .yml and .json files),
+// and "-" for stdin. The error is Errors if the input is at fault.
+func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
+	files, err := expandPaths(paths, options.Recursive)
+	if err != nil {
+		return nil, err
+	}
+	r := &reader{options: options, set: &Set{Ignored: map[string]int{}, places: map[string][]place{}, files: files, stdin: cmp.Or(options.Stdin, "<stdin>")}}
+	if err := r.run(files, stdin); err != nil {
+		return nil, err
+	}
+	r.set.Warnings = r.warnings.lines()
+	if len(r.errs) == 0 && !options.Lenient {
+		for _, e := range r.set.check(options.Strict) {
+			r.fail(e)
+		}
+	}
+	if r.more > 0 {
+		r.errs = append(r.errs, &Error{Text: fmt.Sprintf("and %d more errors", r.more)})
+	}
+	if len(r.errs) > 0 {
+		return nil, r.errs
+	}
+	class := admission.DefaultStorageClass(r.set.StorageClasses)
+	for _, claim := range r.set.PersistentVolumeClaims {
+		admission.Claim(claim, class)
+	}
+	return r.set, nil
+}
+
+func expandPaths(paths []string, recursive bool) ([]string, error) {
+	var files []string
+	for _, path := range paths {
+		if path == "-" {
+			files = append(files, path)
+			continue
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, err
+		}
+		if !info.IsDir() {
+			files = append(files, path)
+			continue
+		}
+		before := len(files)
+		err = filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case entry.IsDir() && file != path && !recursive:
+				return fs.SkipDir
+			case !entry.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(file))):
+				files = append(files, file)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		if len(files) == before {
+			return nil, fmt.Errorf("%s: no .yaml, .yml or .json file in this folder", path)
+		}
+	}
+	return files, nil
+}
+
+// reader runs three stages: one goroutine cuts files into batches of chunks,
+// workers read the batches, and the caller's goroutine collects them in order.
+type reader struct {
+	options  Options
+	set      *Set
+	errs     Errors
+	more     int // errors beyond maxErrors
+	warnings warnings
+}
+
+func (r *reader) fail(e *Error) {
+	if len(r.errs) == maxErrors {
+		r.more++
+		return
+	}
+	r.errs = append(r.errs, e)
+}
+
+// batch is some chunks of one file, and what they turned out to be.
+type batch struct {
+	file   int32
+	order  int32 // of the first chunk
+	chunks []chunk
+	found  []found
+	ready  chan struct{}
+}
+
+// Batches are large enough that handing them over costs nothing, and few
+// enough in flight that memory stays bounded.
+const (
+	batchChunks = 256
+	batchBytes  = 1 << 20
+	inFlight    = 8
+)
+
+func (r *reader) run(files []string, stdin io.Reader) error {
+	workers := cmp.Or(r.options.Workers, runtime.GOMAXPROCS(0))
+	jobs, ordered := make(chan *batch, inFlight), make(chan *batch, inFlight)
+	var failed error
+	var running sync.WaitGroup
+	running.Go(func() {
+		defer close(jobs)
+		defer close(ordered)
+		failed = r.cut(files, stdin, func(b *batch) {
+			jobs <- b
+			ordered <- b
+		})
+	})
+	for range workers {
+		running.Go(func() {
+			p := &parser{decoder: newDecoder(), lenient: r.options.Lenient}
+			for b := range jobs {
+				for i, c := range b.chunks {
+					b.found = append(b.found, p.parse(c, b.order+int32(i))...)
+				}
+				b.chunks = nil
+				close(b.ready)
+			}
+		})
+	}
+	for b := range ordered {
+		<-b.ready
+		r.collect(b)
+	}
+	running.Wait()
+	if len(r.errs) > 0 {
+		return nil // the errors in the input come first
+	}
+	return failed
+}
+
+// cut hands on the chunks of all files, in order.
+func (r *reader) cut(files []string, stdin io.Reader, emit func(*batch)) error {
+	order := int32(0)
+	for i, file := range files {
+		b, size := r.newBatch(i, order), 0
+		send := func() {
+			if len(b.chunks) > 0 {
+				emit(b)
+			}
+			b, size = r.newBatch(i, order), 0
+		}
+		err := r.splitFile(file, stdin, func(c chunk) error {
+			b.chunks = append(b.chunks, c)
+			size += len(c.text)
+			if order++; len(b.chunks) == batchChunks || size > batchBytes {
+				send()
+			}
+			return nil
+		})
+		send()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *reader) newBatch(file int, order int32) *batch {
+	return &batch{file: int32(file), order: order, ready: make(chan struct{})}
+}
+
+func (r *reader) splitFile(file string, stdin io.Reader, emit func(chunk) error) error {
+	in := stdin
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		in = f
+	}
+	if in == nil {
+		return errors.New("-: there is no standard input to read")
+	}
+	if err := split(in, emit); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
+}
+
+// collect adds what was found in a batch to the set.
+func (r *reader) collect(b *batch) {
+	file := r.set.name(b.file)
+	for i := range b.found {
+		f := &b.found[i]
+		for _, p := range f.problems {
+			r.fail(&Error{File: file, Line: int(p.line), Object: f.name, Field: p.path, Text: p.text})
+		}
+		switch {
+		case len(f.problems) > 0:
+		case f.kind == nil:
+			r.set.Ignored[f.ignored]++
+		default:
+			f.place.file = b.file
+			f.kind.add(r.set, f.object)
+			r.set.places[f.kind.name] = append(r.set.places[f.kind.name], f.place)
+			for _, u := range f.unknown {
+				r.warnings.add(file, f.kind.name, u)
+			}
+		}
+	}
+}
+
+// name is how messages call a file.
+func (s *Set) name(file int32) string {
+	if s.files[file] == "-" {
+		return s.stdin
+	}
+	return s.files[file]
+}

@@ -1,0 +1,194 @@
+package record
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot"
+)
+
+// At reads the objects as they were at a time. Times without a recording are errors.
+func At(dir string, at time.Time) (*manifest.Set, error) {
+	index, err := ReadIndex(dir)
+	if err != nil {
+		return nil, err
+	}
+	var session *Session
+	for i := range index.Sessions {
+		if s := &index.Sessions[i]; !s.Began.After(at) {
+			session = s
+		}
+	}
+	if session == nil || session.Until.Add(time.Second).Before(at) {
+		return nil, fmt.Errorf("%s: nothing was recorded at %s; there is %s", dir, at.UTC().Format(time.RFC3339), spans(index))
+	}
+	folder, err := sessionIn(dir, session.Folder)
+	if err != nil {
+		return nil, err
+	}
+	objects := map[identity]json.RawMessage{}
+	var order []identity
+	set := func(text []byte) error {
+		key, err := identityOf(text)
+		if err != nil {
+			return err
+		}
+		if objects[key] == nil {
+			order = append(order, key)
+		}
+		objects[key] = slices.Clone(text)
+		return nil
+	}
+	for _, k := range snapshot.Kinds() {
+		if err := readList(filepath.Join(folder, k.Resource+".json"), set); err != nil {
+			return nil, err
+		}
+	}
+	err = replay(folder, at, func(c *Change) error {
+		if c.Type == "Set" {
+			return set(c.Object)
+		}
+		key, err := identityOf(c.Object)
+		if err == nil {
+			delete(objects, key)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	list := make([]json.RawMessage, 0, len(objects))
+	for _, key := range order {
+		if o := objects[key]; o != nil {
+			list = append(list, o)
+			delete(objects, key)
+		}
+	}
+	return assemble(dir, list)
+}
+
+// sessionIn is the session's folder, which an index made by somebody else may not put outside of the recording.
+func sessionIn(dir, folder string) (string, error) {
+	if !filepath.IsLocal(folder) {
+		return "", fmt.Errorf("%s: sessions: folder %q: must be within the recording", filepath.Join(dir, IndexFile), folder)
+	}
+	return filepath.Join(dir, folder), nil
+}
+
+// assemble reads objects as any others are read from files: a recording may have been made by somebody else.
+func assemble(dir string, list []json.RawMessage) (*manifest.Set, error) {
+	var text bytes.Buffer
+	text.WriteString(`{"apiVersion":"v1","kind":"List","items":[`)
+	for i, object := range list {
+		if i > 0 {
+			text.WriteByte(',')
+		}
+		text.WriteByte('\n')
+		text.Write(object)
+	}
+	text.WriteString("\n]}\n")
+	return manifest.Read([]string{"-"}, &text, manifest.Options{Lenient: true, Stdin: dir})
+}
+
+// identity is what tells objects apart.
+type identity struct{ kind, namespace, name string }
+
+func identityOf(text []byte) (identity, error) {
+	var object struct {
+		Kind     string
+		Metadata struct{ Namespace, Name string }
+	}
+	if err := json.Unmarshal(text, &object); err != nil {
+		return identity{}, err
+	}
+	return identity{object.Kind, object.Metadata.Namespace, object.Metadata.Name}, nil
+}
+
+func spans(index *Index) string {
+	var list []string
+	for _, s := range index.Sessions {
+		list = append(list, s.Began.UTC().Format(time.RFC3339)+" to "+s.Until.UTC().Format(time.RFC3339))
+	}
+	return strings.Join(list, ", ")
+}
+
+func readList(path string, take func([]byte) error) error {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var list struct{ Items []json.RawMessage }
+	if err := json.Unmarshal(text, &list); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	for _, item := range list.Items {
+		if err := take(item); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// replay hands over the session's changes up to a time. Where the oldest have given way to newer ones, the session cannot be read.
+func replay(folder string, until time.Time, take func(*Change) error) error {
+	files, err := filepath.Glob(filepath.Join(folder, changesPrefix+"*"+changesSuffix))
+	if err != nil {
+		return err
+	}
+	if len(files) > 0 && !strings.HasSuffix(files[0], fmt.Sprintf("%06d%s", 1, changesSuffix)) {
+		return fmt.Errorf("%s: its first changes have given way to newer ones (--max-size)", folder)
+	}
+	for _, path := range files {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		err = lines(bufio.NewReader(f), func(line []byte) error {
+			var c Change
+			if err := json.Unmarshal(line, &c); err != nil {
+				return err
+			}
+			if c.At.After(until) {
+				return io.EOF
+			}
+			return take(&c)
+		})
+		f.Close()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// lines hands over whole lines: the last one may have been cut off by a crash.
+func lines(r *bufio.Reader, take func([]byte) error) error {
+	for {
+		line, err := r.ReadBytes('\n')
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := take(line); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package record
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// Kind is the kind of the index file.
+const Kind = "Recording"
+
+// Index is what the index file says.
+type Index struct {
+	APIVersion string          `json:"apiVersion"`
+	Kind       string          `json:"kind"`
+	Source     simulate.Source `json:"source"`
+	// Cluster is the UID of its namespace kube-system: a recording goes on for the same cluster only.
+	Cluster  string    `json:"cluster"`
+	Sessions []Session `json:"sessions"`
+	Objects  int       `json:"objects"`
+}
+
+// Session is a time in which the recording ran without a break. Its folder has the objects as they were when it began, and its
+// changes.
+type Session struct {
+	Folder string           `json:"folder"`
+	Began  metav1.MicroTime `json:"began"`
+	Until  metav1.MicroTime `json:"until"`
+}
+
+// Change is a line of a file of changes.
+type Change struct {
+	At   metav1.MicroTime `json:"at"`
+	Type string           `json:"type"` // Set or Delete
+	// Object is the whole object; of one that was deleted its kind and name.
+	Object json.RawMessage `json:"object"`
+}
+
+const (
+	sessionsFolder = "sessions"
+	changesPrefix  = "changes-"
+	changesSuffix  = ".jsonl"
+	writingPrefix  = ".writing-"
+)
+
+// ReadIndex reads the index of a recording.
+func ReadIndex(dir string) (*Index, error) {
+	text, err := os.ReadFile(filepath.Join(dir, IndexFile))
+	if err != nil {
+		return nil, err
+	}
+	index := &Index{}
+	if err := json.Unmarshal(text, index); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, IndexFile), err)
+	}
+	if index.Kind != Kind {
+		return nil, fmt.Errorf("%s: kind %q: must be %s", filepath.Join(dir, IndexFile), index.Kind, Kind)
+	}
+	return index, nil
+}
+
+// replaceFile writes a file so that it is never seen half written.
+func replaceFile(path string, write func(w *bufio.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), writingPrefix+"*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	w := bufio.NewWriterSize(f, 1<<16)
+	err = errors.Join(write(w), w.Flush(), f.Chmod(0o600), f.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// writeList writes objects as kubectl prints a list of them, each on a line of its own.
+func writeList(path string, objects []json.RawMessage) error {
+	return replaceFile(path, func(w *bufio.Writer) error {
+		w.WriteString(`{"apiVersion":"v1","kind":"List","items":[`)
+		for i, object := range objects {
+			if i > 0 {
+				w.WriteByte(',')
+			}
+			w.WriteByte('\n')
+			w.Write(object)
+		}
+		_, err := w.WriteString("\n]}\n")
+		return err
+	})
+}
+
+// changes is the file that changes are appended to. A full one is followed by another, and the oldest of all give way.
+type changes struct {
+	dir    string // of the session
+	root   string // of the recording
+	limit  int64  // bytes of all files of changes
+	file   *os.File
+	out    *bufio.Writer
+	size   int64
+	number int
+}
+
+func (c *changes) add(change *Change) error {
+	line, err := json.Marshal(change)
+	if err != nil {
+		return err
+	}
+	const parts = 8 // the limit is kept to a part of it
+	if c.file == nil || c.size > c.limit/parts {
+		if err := c.next(); err != nil {
+			return err
+		}
+	}
+	c.size += int64(len(line)) + 1
+	c.out.Write(line)
+	return c.out.WriteByte('\n')
+}
+
+func (c *changes) next() error {
+	if err := c.close(); err != nil {
+		return err
+	}
+	c.number++
+	c.size = 0
+	var err error
+	path := filepath.Join(c.dir, fmt.Sprintf("%s%06d%s", changesPrefix, c.number, changesSuffix))
+	if c.file, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+		return err
+	}
+	c.out = bufio.NewWriter(c.file)
+	return c.makeRoom(path)
+}
+
+// makeRoom removes the oldest files of changes while all of them are too large.
+func (c *changes) makeRoom(current string) error {
+	files, total, err := changeFiles(c.root)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if total <= c.limit*7/8 || f.path == current {
+			return nil
+		}
+		if err := os.Remove(f.path); err != nil {
+			return err
+		}
+		total -= f.size
+	}
+	return nil
+}
+
+type changeFile struct {
+	path string
+	size int64
+}
+
+// changeFiles lists all files of changes, the oldest first: sessions are named by when they began.
+func changeFiles(dir string) (files []changeFile, total int64, err error) {
+	err = filepath.WalkDir(filepath.Join(dir, sessionsFolder), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, changesSuffix) {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil {
+			files, total = append(files, changeFile{path, info.Size()}), total+info.Size()
+		}
+		return err
+	})
+	slices.SortFunc(files, func(a, b changeFile) int { return cmp.Compare(a.path, b.path) })
+	return files, total, err
+}
+
+func (c *changes) flush() error {
+	if c.out == nil {
+		return nil
+	}
+	return c.out.Flush()
+}
+
+func (c *changes) close() error {
+	if c.file == nil {
+		return nil
+	}
+	err := errors.Join(c.out.Flush(), c.file.Close())
+	c.file, c.out = nil, nil
+	return err
+}
+
+// sessionName is a folder's name, which sorts by time.
+func sessionName(t time.Time) string { return t.UTC().Format("20060102T150405.000Z") }

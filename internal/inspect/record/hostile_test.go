@@ -1,0 +1,146 @@
+package record_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/inspect/record"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
+)
+
+// What is in the folder already, and is not a recording, is left as it is.
+func TestAFolderWithOtherFilesIsRefused(t *testing.T) {
+	api, dir := fakeapi.New(t), t.TempDir()
+	mine := filepath.Join(dir, "pods.json")
+	if err := os.WriteFile(mine, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, Once: true})
+	if err == nil || !strings.Contains(err.Error(), "pods.json") {
+		t.Errorf("not refused: %v", err)
+	}
+	if text, _ := os.ReadFile(mine); string(text) != "mine" {
+		t.Errorf("the file says %q now", text)
+	}
+}
+
+// One that was broken off before it had written anything goes on.
+func TestARecordingThatWasBrokenOffGoesOn(t *testing.T) {
+	api, dir := fakeapi.New(t), t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "sessions", "20260101T000000.000Z"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, Once: true}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTwoDoNotRecordIntoOneFolder(t *testing.T) {
+	api, dir := fakeapi.New(t), t.TempDir()
+	during(t, api, dir, 0, func(changes func() int) {
+		changes()
+		err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, Once: true})
+		if err == nil || !strings.Contains(err.Error(), "another berth record") {
+			t.Errorf("the second one: %v", err)
+		}
+	})
+	if err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, Once: true}); err != nil {
+		t.Errorf("after the first has ended: %v", err)
+	}
+}
+
+// What containers said when they ended, and annotations that no decision reads, may be confidential.
+func TestMessagesAndAnnotationsAreLeftOut(t *testing.T) {
+	api, dir := fakeapi.New(t), t.TempDir()
+	p := pod("a", "node-1")
+	p["metadata"].(map[string]any)["annotations"] = map[string]any{"team/token": "hunter2", v1.MirrorPodAnnotationKey: "x"}
+	ended := []any{map[string]any{"name": "init", "state": map[string]any{"terminated": map[string]any{"message": "hunter2"}},
+		"lastState": map[string]any{"terminated": map[string]any{"message": "hunter2"}}}}
+	p["status"] = map[string]any{"initContainerStatuses": ended, "containerStatuses": ended, "ephemeralContainerStatuses": ended}
+	api.Set("pods", p)
+	template := map[string]any{"metadata": map[string]any{"annotations": map[string]any{"team/token": "hunter2"}}, "spec": p["spec"]}
+	api.Set("deployments", fakeapi.Object{
+		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": "web", "namespace": "default"}, "spec": map[string]any{"template": template},
+	})
+	if err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, Once: true}); err != nil {
+		t.Fatal(err)
+	}
+	text := everything(t, dir)
+	if strings.Contains(text, "hunter2") {
+		t.Errorf("what is confidential was kept:\n%s", text)
+	}
+	if !strings.Contains(text, v1.MirrorPodAnnotationKey) {
+		t.Error("the annotation of static pods is gone, which a drain asks for")
+	}
+}
+
+var recorded = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// crafted writes a recording as somebody else might have.
+func crafted(t testing.TB, folder, pods, changes string) string {
+	t.Helper()
+	dir := t.TempDir()
+	index, err := json.Marshal(map[string]any{
+		"apiVersion": "berth.dev/v1alpha1", "kind": record.Kind, "sessions": []any{map[string]any{"folder": folder, "began": metav1.NewMicroTime(recorded), "until": metav1.NewMicroTime(recorded.Add(time.Hour))}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session := filepath.Join(dir, "sessions", "one")
+	if err := os.MkdirAll(session, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{
+		filepath.Join(dir, record.IndexFile): string(index), filepath.Join(session, "pods.json"): pods, filepath.Join(session, "changes-000001.jsonl"): changes,
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestASessionOutsideOfTheRecordingIsNotRead(t *testing.T) {
+	for _, folder := range []string{"../elsewhere", "/etc", "sessions/../../x"} {
+		if _, err := record.At(crafted(t, folder, "", ""), recorded); err == nil || !strings.Contains(err.Error(), "must be within") {
+			t.Errorf("%s: %v", folder, err)
+		}
+	}
+}
+
+const (
+	status = `{"apiVersion":"v1","kind":"Status","metadata":{}}`
+	bad    = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web"},"spec":{}}`
+	good   = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"-1"}}}]}}`
+)
+
+// FuzzAt reads recordings that somebody else has made: whatever stands in them, the reader says so or answers, and does not panic.
+func FuzzAt(f *testing.F) {
+	line := func(kind, object string) string {
+		return fmt.Sprintf(`{"at":%q,"type":%q,"object":%s}`, recorded.Format(metav1.RFC3339Micro), kind, object) + "\n"
+	}
+	for _, object := range []string{status, bad, good, `{"apiVersion":"v1","kind":"List","items":[]}`, `null`, `[]`, `{"kind":7}`} {
+		f.Add(`{"kind":"List","items":[`+object+`]}`, line("Set", object))
+		f.Add(`{"kind":"List","items":[]}`, line("Delete", object))
+	}
+	f.Fuzz(func(t *testing.T, pods, changes string) {
+		set, err := record.At(crafted(t, "sessions/one", pods, changes), recorded)
+		if err != nil {
+			return
+		}
+		w, err := simulate.Open(set, simulate.Options{Now: recorded})
+		if err != nil {
+			return
+		}
+		w.Settle()
+	})
+}

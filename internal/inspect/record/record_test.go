@@ -1,0 +1,222 @@
+package record_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/record"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
+)
+
+func node(name string, taints ...any) fakeapi.Object {
+	return fakeapi.Object{
+		"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": name, "uid": name},
+		"spec": map[string]any{"taints": taints}, "status": map[string]any{"allocatable": map[string]any{"cpu": "4", "memory": "8Gi", "pods": "110"}},
+	}
+}
+
+func pod(name, on string) fakeapi.Object {
+	return fakeapi.Object{
+		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{
+			"name": name, "uid": name, "namespace": "default",
+			"annotations": map[string]any{v1.LastAppliedConfigAnnotation: `{"password": "hunter2"}`},
+		},
+		"spec": map[string]any{"nodeName": on, "containers": []any{map[string]any{
+			"name": "c", "image": "i", "args": []any{"--password=hunter2"}, "env": []any{map[string]any{"name": "PASSWORD", "value": "hunter2"}},
+		}}},
+	}
+}
+
+func client(t testing.TB, api *fakeapi.Server) *snapshot.Client {
+	t.Helper()
+	c, err := snapshot.NewClient(api.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// during records while do runs, from when everything has been listed.
+func during(t *testing.T, api *fakeapi.Server, dir string, size int64, do func(changes func() int)) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	counted := make(chan int, 10_000)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- record.Run(ctx, client(t, api), record.Options{
+			Dir: dir, MaxBytes: size, Every: 20 * time.Millisecond, Progress: func(_, changes int) { counted <- changes },
+		})
+	}()
+	do(func() int {
+		select {
+		case n := <-counted:
+			return n
+		case err := <-ended:
+			t.Fatalf("the recording ended: %v", err)
+		case <-time.After(20 * time.Second):
+			t.Fatal("the recording says nothing")
+		}
+		return 0
+	})
+	stop()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// until waits for so many changes.
+func until(changes func() int, count int) {
+	for changes() < count {
+	}
+}
+
+func TestObjectsAndChangesAreKept(t *testing.T) {
+	api, dir := fakeapi.New(t), t.TempDir()
+	api.Set("nodes", node("node-1"))
+	api.Set("pods", pod("a", "node-1"))
+	var before time.Time
+	during(t, api, dir, 0, func(changes func() int) {
+		changes()
+		changes() // everything has been written once
+		before = time.Now()
+		api.Set("nodes", node("node-1", map[string]any{"key": "k", "effect": "NoSchedule"}))
+		api.Delete("pods", "default", "a")
+		api.Set("pods", pod("b", "node-1"))
+		until(changes, 3)
+	})
+	set, err := manifest.Read([]string{dir}, nil, manifest.Options{Lenient: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(set.Nodes) != 1 || len(set.Nodes[0].Spec.Taints) != 1 || len(set.Pods) != 1 || set.Pods[0].Name != "b" || len(set.Ignored) > 0 {
+		t.Errorf("at the end: %d nodes, %d pods, ignored %v", len(set.Nodes), len(set.Pods), set.Ignored)
+	}
+	earlier, err := record.At(dir, before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(earlier.Nodes) != 1 || len(earlier.Nodes[0].Spec.Taints) != 0 || len(earlier.Pods) != 1 || earlier.Pods[0].Name != "a" {
+		t.Errorf("before the changes: %d nodes, %d pods", len(earlier.Nodes), len(earlier.Pods))
+	}
+	if _, err := simulate.Open(earlier, simulate.Options{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := record.At(dir, before.Add(-time.Hour)); err == nil || !strings.Contains(err.Error(), "nothing was recorded") {
+		t.Errorf("an hour before: %v", err)
+	}
+	if text := everything(t, dir); strings.Contains(text, "hunter2") {
+		t.Error("what is confidential was kept")
+	}
+}
+
+func everything(t *testing.T, dir string) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		all.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
+}
+
+func TestARecordingGoesOnForItsOwnClusterOnly(t *testing.T) {
+	api, dir := fakeapi.New(t), t.TempDir()
+	api.Set("nodes", node("node-1"))
+	for i := range 3 {
+		during(t, api, dir, 0, func(changes func() int) {
+			changes()
+			changes()
+			api.Set("pods", pod(fmt.Sprintf("p-%d", i), "node-1"))
+			until(changes, 1)
+		})
+	}
+	index, err := record.ReadIndex(dir)
+	if err != nil || len(index.Sessions) != 3 {
+		t.Fatalf("%v, %+v", err, index)
+	}
+	for i, s := range index.Sessions {
+		set, err := record.At(dir, s.Until.Time)
+		if err != nil || len(set.Pods) != i+1 {
+			t.Errorf("at the end of session %d: %v, %d pods, want %d", i, err, len(set.Pods), i+1)
+		}
+	}
+	other := fakeapi.New(t)
+	other.Set("namespaces", fakeapi.Object{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "kube-system", "uid": "other"}})
+	err = record.Run(t.Context(), client(t, other), record.Options{Dir: dir, Once: true})
+	if err == nil || !strings.Contains(err.Error(), "another cluster") {
+		t.Errorf("another cluster: %v", err)
+	}
+}
+
+func TestTheSizeOfChangesIsBounded(t *testing.T) {
+	const limit, pods = 64 << 10, 1000
+	api, dir := fakeapi.New(t), t.TempDir()
+	api.Set("nodes", node("node-1"))
+	during(t, api, dir, limit, func(changes func() int) {
+		changes()
+		changes()
+		for i := range pods {
+			api.Set("pods", pod(fmt.Sprintf("p-%d", i), "node-1"))
+		}
+		until(changes, pods)
+	})
+	var size int64
+	files, err := filepath.Glob(filepath.Join(dir, "sessions", "*", "*.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range files {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size += info.Size()
+	}
+	if size > limit || size < limit/4 {
+		t.Errorf("the changes take %d bytes in %d files, want at most %d", size, len(files), limit)
+	}
+	set, err := manifest.Read([]string{dir}, nil, manifest.Options{Lenient: true})
+	if err != nil || len(set.Pods) != pods {
+		t.Errorf("%v: %d pods at the end, want all %d", err, len(set.Pods), pods)
+	}
+	index, err := record.ReadIndex(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := record.At(dir, index.Source.AsOf.Time.Add(time.Second)); err == nil || !strings.Contains(err.Error(), "given way") {
+		t.Errorf("a session whose first changes are gone: %v", err)
+	}
+}
+
+func TestOnceTakesTheObjectsAlone(t *testing.T) {
+	api, dir := fakeapi.New(t), t.TempDir()
+	api.PageLimit = 3
+	for i := range 10 {
+		api.Set("pods", pod(fmt.Sprintf("p-%d", i), ""))
+	}
+	if err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, Once: true}); err != nil {
+		t.Fatal(err)
+	}
+	set, err := manifest.Read([]string{dir}, nil, manifest.Options{Lenient: true})
+	if err != nil || len(set.Pods) != 10 {
+		t.Errorf("%v: %d pods", err, len(set.Pods))
+	}
+}

@@ -1,0 +1,290 @@
+package record
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot"
+)
+
+// Options say what to record.
+type Options struct {
+	Dir string
+	// For ends the recording after that time; 0: when the context ends.
+	For time.Duration
+	// Once takes the objects as they are, and no changes.
+	Once bool
+	// MaxBytes bounds the files of changes; the oldest give way.
+	MaxBytes int64
+	// Every is how often the objects in the folder are brought up to date.
+	Every time.Duration
+	// Progress is called with how many objects and changes there are.
+	Progress func(objects, changes int)
+}
+
+// recorder holds the objects as they are. Watches write into it from several goroutines.
+type recorder struct {
+	options Options
+	client  *snapshot.Client
+
+	mu      sync.Mutex
+	index   *Index
+	kinds   map[string]map[string]json.RawMessage // by resource and name
+	listed  map[string]bool
+	changes *changes
+	counted int
+	failed  error
+	ready   chan struct{} // closed when everything has been listed
+	begun   bool          // the session's folder has its objects: what comes is a change
+}
+
+// Run records until the context ends. It returns nil then.
+func Run(ctx context.Context, client *snapshot.Client, o Options) error {
+	o.MaxBytes, o.Every = cmp.Or(o.MaxBytes, 1<<30), cmp.Or(o.Every, time.Minute)
+	r := &recorder{options: o, client: client, kinds: map[string]map[string]json.RawMessage{}, listed: map[string]bool{}, ready: make(chan struct{})}
+	release, err := claim(o.Dir)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := r.open(ctx); err != nil {
+		return err
+	}
+	if o.For > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.For)
+		defer cancel()
+	}
+	if o.Once {
+		return r.once(ctx)
+	}
+	return r.follow(ctx)
+}
+
+// open begins a session, in a new folder or in one of the same cluster.
+func (r *recorder) open(ctx context.Context) error {
+	cluster, err := r.client.ClusterID(ctx)
+	if err != nil {
+		return err
+	}
+	index, err := ReadIndex(r.options.Dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		index = &Index{APIVersion: simulate.APIVersion, Kind: Kind, Cluster: cluster}
+	case err != nil:
+		return err
+	case index.Cluster != cluster:
+		return fmt.Errorf("%s is a recording of another cluster: name another folder", r.options.Dir)
+	}
+	now := time.Now()
+	folder := filepath.Join(sessionsFolder, sessionName(now))
+	if err := os.MkdirAll(filepath.Join(r.options.Dir, folder), 0o700); err != nil {
+		return err
+	}
+	index.Source.From = r.client.Host()
+	index.Sessions = append(index.Sessions, Session{Folder: folder, Began: metav1.NewMicroTime(now.UTC()), Until: metav1.NewMicroTime(now.UTC())})
+	r.index = index
+	r.changes = &changes{dir: filepath.Join(r.options.Dir, folder), root: r.options.Dir, limit: r.options.MaxBytes}
+	return nil
+}
+
+// once takes the objects as they are.
+func (r *recorder) once(ctx context.Context) error {
+	for _, k := range snapshot.Kinds() {
+		version, err := r.client.ListAll(ctx, k, func(object metav1.Object) { r.set(k, object) })
+		if err != nil && (k.Needed || !snapshot.Optional(err)) {
+			return fmt.Errorf("list %s: %w", k.Resource, err)
+		}
+		r.index.Source.ResourceVersion = cmp.Or(version, r.index.Source.ResourceVersion)
+	}
+	return r.begin()
+}
+
+// follow lists and watches every kind.
+func (r *recorder) follow(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	var served []snapshot.Kind
+	for _, k := range snapshot.Kinds() {
+		if _, err := r.client.List(ctx, k, metav1.ListOptions{Limit: 1}); err != nil {
+			if ctx.Err() != nil {
+				return r.end()
+			}
+			if k.Needed || !snapshot.Optional(err) {
+				return fmt.Errorf("list %s: %w", k.Resource, err)
+			}
+			continue
+		}
+		r.listed[k.Resource] = false // nobody else is there yet
+		served = append(served, k)
+	}
+	for _, k := range served {
+		reflector := cache.NewReflectorWithOptions(r.client.ListerWatcher(k), k.New(), &sink{r, k}, cache.ReflectorOptions{Name: "record/" + k.Resource})
+		running.Go(func() { reflector.RunWithContext(ctx) })
+	}
+	select {
+	case <-r.ready:
+	case <-ctx.Done():
+		return fmt.Errorf("ended before everything was listed")
+	}
+	if err := r.begin(); err != nil {
+		return err
+	}
+	ticker := time.NewTicker(r.options.Every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			if err := r.checkpoint(); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return r.end()
+		}
+	}
+}
+
+// begin writes the objects as the session found them.
+func (r *recorder) begin() error {
+	r.mu.Lock()
+	r.begun = true
+	r.mu.Unlock()
+	session := &r.index.Sessions[len(r.index.Sessions)-1]
+	if err := r.writeObjects(filepath.Join(r.options.Dir, session.Folder)); err != nil {
+		return err
+	}
+	return r.checkpoint()
+}
+
+func (r *recorder) end() error {
+	err := r.checkpoint()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return errors.Join(err, r.changes.close())
+}
+
+// checkpoint brings the folder's own objects up to date: what -f reads.
+func (r *recorder) checkpoint() error {
+	now := time.Now().UTC()
+	if err := r.writeObjects(r.options.Dir); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failed != nil {
+		return r.failed
+	}
+	r.index.Source.AsOf = metav1.NewTime(now.Truncate(time.Second))
+	r.index.Sessions[len(r.index.Sessions)-1].Until = metav1.NewMicroTime(now)
+	if err := r.changes.flush(); err != nil {
+		return err
+	}
+	return replaceFile(filepath.Join(r.options.Dir, IndexFile), func(w *bufio.Writer) error {
+		text, err := json.MarshalIndent(r.index, "", "  ")
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(append(text, '\n'))
+		return err
+	})
+}
+
+func (r *recorder) writeObjects(dir string) error {
+	r.mu.Lock()
+	lists := map[string][]json.RawMessage{}
+	r.index.Objects = 0
+	for resource, objects := range r.kinds {
+		names := make([]string, 0, len(objects))
+		for name := range objects {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			lists[resource] = append(lists[resource], objects[name])
+		}
+		r.index.Objects += len(names)
+	}
+	if r.options.Progress != nil {
+		r.options.Progress(r.index.Objects, r.counted)
+	}
+	r.mu.Unlock()
+	for _, k := range snapshot.Kinds() {
+		path := filepath.Join(dir, k.Resource+".json")
+		if len(lists[k.Resource]) == 0 {
+			if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+			continue
+		}
+		if err := writeList(path, lists[k.Resource]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// set takes in an object. One that is not other than before is no change.
+func (r *recorder) set(k snapshot.Kind, object metav1.Object) {
+	copied := object.(runtime.Object).DeepCopyObject()
+	slim(copied.(metav1.Object))
+	copied.GetObjectKind().SetGroupVersionKind(k.GroupVersion.WithKind(k.Kind))
+	text, err := json.Marshal(copied)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		r.failed = err
+		return
+	}
+	objects := r.kinds[k.Resource]
+	if objects == nil {
+		objects = map[string]json.RawMessage{}
+		r.kinds[k.Resource] = objects
+	}
+	name := object.GetNamespace() + "/" + object.GetName()
+	if string(objects[name]) == string(text) {
+		return
+	}
+	objects[name] = text
+	// A lease is renewed every ten seconds by every node; only its newest state is kept.
+	if k.Resource != "leases" {
+		r.note("Set", text)
+	}
+}
+
+func (r *recorder) delete(k snapshot.Kind, namespace, name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.kinds[k.Resource], namespace+"/"+name)
+	text, err := json.Marshal(map[string]any{
+		"apiVersion": k.GroupVersion.String(), "kind": k.Kind, "metadata": map[string]string{"namespace": namespace, "name": name},
+	})
+	if err == nil {
+		r.note("Delete", text)
+	}
+}
+
+// note appends a change, once the session's objects have been written.
+func (r *recorder) note(kind string, object json.RawMessage) {
+	if !r.begun || r.failed != nil {
+		return
+	}
+	r.counted++
+	r.failed = r.changes.add(&Change{At: metav1.NowMicro(), Type: kind, Object: object})
+}

@@ -1,0 +1,84 @@
+package record
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+)
+
+// decisive are the annotations that decisions depend on. All others are left out of a recording: anything may stand in them.
+var decisive = map[string]bool{
+	v1.MirrorPodAnnotationKey: true, v1.PodDeletionCost: true, batchv1.JobCompletionIndexAnnotation: true,
+	v1.BetaStorageClassAnnotation: true, v1.MigratedPluginsAnnotationKey: true, resourcev1.ExtendedResourceClaimAnnotation: true,
+	"pv.kubernetes.io/bind-completed": true, "pv.kubernetes.io/bound-by-controller": true, "volume.kubernetes.io/selected-node": true,
+	"storageclass.kubernetes.io/is-default-class": true, "storageclass.beta.kubernetes.io/is-default-class": true,
+	admission.DefaultTolerationsAnnotation: true, admission.AllowedTolerationsAnnotation: true,
+	admission.DedicatedNodesAnnotation: true, admission.NotReadySecondsAnnotation: true, admission.UnreachableSecondsAnnotation: true,
+	eviction.NoteAnnotation: true,
+}
+
+func slimAnnotations(o metav1.Object) {
+	annotations := o.GetAnnotations()
+	for key := range annotations {
+		if !decisive[key] {
+			delete(annotations, key)
+		}
+	}
+	if len(annotations) == 0 {
+		o.SetAnnotations(nil)
+	}
+}
+
+func slimTemplate(t *v1.PodTemplateSpec) {
+	slimAnnotations(t)
+	slimSpec(&t.Spec)
+}
+
+// slim takes out of an object what decisions do not depend on and what may be confidential: environments, commands, arguments,
+// probes, what containers said when they ended, and annotations. The object is changed.
+func slim(object metav1.Object) {
+	slimAnnotations(object)
+	switch o := object.(type) {
+	case *v1.Node:
+		return // its managed fields tell since when it has its taints
+	case *v1.Pod:
+		slimSpec(&o.Spec)
+		o.Status.EphemeralContainerStatuses = nil
+		for _, list := range [][]v1.ContainerStatus{o.Status.InitContainerStatuses, o.Status.ContainerStatuses} {
+			for i := range list {
+				list[i].State, list[i].LastTerminationState = v1.ContainerState{}, v1.ContainerState{}
+			}
+		}
+	case *appsv1.Deployment:
+		slimTemplate(&o.Spec.Template)
+	case *appsv1.ReplicaSet:
+		slimTemplate(&o.Spec.Template)
+	case *appsv1.StatefulSet:
+		slimTemplate(&o.Spec.Template)
+	case *appsv1.DaemonSet:
+		slimTemplate(&o.Spec.Template)
+	case *batchv1.Job:
+		slimTemplate(&o.Spec.Template)
+	case *v1.ReplicationController:
+		if o.Spec.Template != nil {
+			slimTemplate(o.Spec.Template)
+		}
+	}
+	object.SetManagedFields(nil)
+}
+
+func slimSpec(spec *v1.PodSpec) {
+	for _, list := range [][]v1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			c := &list[i]
+			c.Env, c.EnvFrom, c.Command, c.Args, c.Lifecycle = nil, nil, nil, nil, nil
+			c.LivenessProbe, c.ReadinessProbe, c.StartupProbe = nil, nil, nil
+		}
+	}
+	spec.EphemeralContainers, spec.ImagePullSecrets, spec.HostAliases, spec.DNSConfig = nil, nil, nil, nil
+}

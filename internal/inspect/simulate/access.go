@@ -1,0 +1,181 @@
+package simulate
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+
+	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// Found is a pod as the world has it.
+type Found struct {
+	// Object is the pod as the API server has it, or would have it. It is not to be changed.
+	Object *v1.Pod
+	// Pod is the same for the engine; nil if the pod has ended, or waits for no node any more.
+	Pod *cluster.Pod
+	// Refused says why the API server would not let it be created.
+	Refused string
+	// Message says why it found no node, if it was tried in this world.
+	Message string
+}
+
+// Cluster is the cluster as decisions see it. It may be changed for a while and changed back.
+func (w *World) Cluster() *cluster.Cluster { return w.c }
+
+// Now is the time in the world.
+func (w *World) Now() time.Time { return w.clock() }
+
+// Elapsed is how much time has passed in the world.
+func (w *World) Elapsed() time.Duration { return w.now }
+
+// Find returns a pod by its name.
+func (w *World) Find(namespace, name string) (Found, bool) {
+	p := w.pods[Name{namespace, name}]
+	if p == nil {
+		return Found{}, false
+	}
+	return Found{Object: p.object, Pod: p.Pod, Refused: p.refused, Message: p.refusal}, true
+}
+
+// Each lists all pods by name.
+func (w *World) Each() []Found {
+	names := make([]Name, 0, len(w.pods))
+	for name := range w.pods {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, Name.compare)
+	list := make([]Found, len(names))
+	for i, name := range names {
+		list[i], _ = w.Find(name.Namespace, name.Name)
+	}
+	return list
+}
+
+func (n Name) compare(o Name) int {
+	return cmp.Or(cmp.Compare(n.Namespace, o.Namespace), cmp.Compare(n.Name, o.Name))
+}
+
+// Node returns a node by its name, or nil.
+func (w *World) Node(name string) *v1.Node {
+	if m := w.machines[name]; m != nil {
+		return m.object
+	}
+	return nil
+}
+
+// Profile is what schedules pods of the scheduler name, or nil.
+func (w *World) Profile(schedulerName string) *plugins.Profile {
+	if s := w.schedulers[schedulerName]; s != nil {
+		return s.profile
+	}
+	return nil
+}
+
+// Decider decides pods of the scheduler name in this world; nil if no profile serves it.
+func (w *World) Decider(schedulerName string) *decide.Decider {
+	if s := w.schedulers[schedulerName]; s != nil {
+		return s.decider
+	}
+	return nil
+}
+
+// Gate says why the pod may not be tried yet, if that is so.
+func (w *World) Gate(p *cluster.Pod) string {
+	s := w.schedulers[p.Spec().SchedulerName]
+	if s == nil {
+		return ""
+	}
+	if message := s.gate(p); message != "" {
+		return message
+	}
+	if devices := s.devices(plugins.PreEnqueue); devices != nil {
+		return devices.PreEnqueue(w.c, p)
+	}
+	return ""
+}
+
+// Queue lists the pods that wait for a node and may be tried, in the order in which they are.
+func (w *World) Queue() []*cluster.Pod {
+	pods := slices.Concat(w.waiting, w.created)
+	queued(pods)
+	var list []*cluster.Pod
+	for _, p := range pods {
+		if p.refused == "" && w.schedulers[p.Spec().SchedulerName] != nil && w.Gate(p.Pod) == "" {
+			list = append(list, p.Pod)
+		}
+	}
+	return list
+}
+
+// UntilTurn tries the pods that come before the one of that name in the queue, and leaves all others waiting.
+func (w *World) UntilTurn(namespace, name string) {
+	pods := slices.Concat(w.waiting, w.created)
+	w.waiting, w.created = nil, nil
+	queued(pods)
+	for i, p := range pods {
+		if p.object.Namespace == namespace && p.object.Name == name {
+			w.waiting = append(w.waiting, pods[i:]...)
+			return
+		}
+		if w.halted() {
+			return
+		}
+		w.try(p)
+	}
+}
+
+// Stored tells whether the pod came from an API server: it is as it is, and is not to be tried as if it were new.
+func Stored(p *v1.Pod) bool { return admission.Stored(p) && p.ResourceVersion != "" }
+
+// Settle tries what waits until nothing changes any more.
+func (w *World) Settle() { w.settle() }
+
+// Pods are the decisions so far, in their order.
+func (w *World) Pods() []Pod { return w.said.Pods }
+
+// Outlook lists the evictions that are still to come.
+func (w *World) Outlook() (list []Eviction) {
+	for _, l := range w.leaving {
+		if l.counts() {
+			list = append(list, evictionOf(l.pod, w.after(l.pod)))
+		}
+	}
+	slices.SortFunc(list, func(a, b Eviction) int {
+		return cmp.Or(cmp.Compare(a.After, b.After), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return list
+}
+
+// Departures lists the pods that left their nodes so far, in their order.
+func (w *World) Departures() []*Departure { return w.departed }
+
+// Next is the pod that was made in the place of one that left: where it is, or why it waits.
+func (d *Departure) Next() (name Name, node, message string, ok bool) {
+	if d.next == nil {
+		return Name{}, "", "", false
+	}
+	p := d.next
+	return Name{p.object.Namespace, p.object.Name}, p.NodeName, cmp.Or(p.refused, p.refusal), true
+}
+
+// PriorityClasses are those that users may give to pods, the lowest first.
+func (w *World) PriorityClasses() []*schedulingv1.PriorityClass {
+	var list []*schedulingv1.PriorityClass
+	for _, class := range w.catalog.PriorityClasses {
+		if _, system := rules.SystemPriority(class.Name); !system {
+			list = append(list, class)
+		}
+	}
+	slices.SortFunc(list, func(a, b *schedulingv1.PriorityClass) int {
+		return cmp.Or(cmp.Compare(a.Value, b.Value), cmp.Compare(a.Name, b.Name))
+	})
+	return list
+}

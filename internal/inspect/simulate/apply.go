@@ -1,0 +1,139 @@
+package simulate
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+)
+
+// deploy is kubectl apply -f.
+func (w *World) deploy(files Files) (*Done, error) {
+	if w.options.Read == nil {
+		return nil, fmt.Errorf("%s: no files can be read here", strings.Join(files, ", "))
+	}
+	set, err := w.options.Read(files)
+	if err != nil {
+		return nil, err
+	}
+	return w.Apply(set)
+}
+
+// Apply takes in manifests as kubectl apply does: what is new is created, workloads that are there are scaled or, if their template
+// changed, rolled out at once.
+func (w *World) Apply(set *manifest.Set) (*Done, error) {
+	done := &Done{}
+	set.Expand(int64(w.options.Seed))
+	load(w.c, set)
+	w.catalog = merged(w.set, set)
+	for _, n := range set.Nodes {
+		w.applyNode(n)
+	}
+	known := map[types.UID]bool{} // of workloads whose expanded pods are not to be taken
+	for _, d := range set.Deployments {
+		w.applyWorkload(&workload{"Deployment", d, &d.Spec.Template, d.Spec.Replicas}, set, known)
+	}
+	for _, s := range set.StatefulSets {
+		w.applyWorkload(&workload{"StatefulSet", s, &s.Spec.Template, s.Spec.Replicas}, set, known)
+	}
+	w.set.DaemonSets = append(w.set.DaemonSets, set.DaemonSets...)
+	w.set.Jobs = append(w.set.Jobs, set.Jobs...)
+	for _, set := range set.DaemonSets { // on the nodes that only the world has
+		for _, name := range w.nodeNames() {
+			if w.halted() {
+				return nil, w.Err()
+			}
+			if manifest.RunsDaemon(set, w.machines[name].object) {
+				p := w.podOf(set, "DaemonSet", &set.Spec.Template)
+				pinTo(p, name)
+				w.create(p)
+			}
+		}
+		known[set.UID] = true
+	}
+	for _, p := range set.Pods {
+		if ref := metav1.GetControllerOfNoCopy(p); ref != nil && known[ref.UID] {
+			continue
+		}
+		if w.halted() {
+			return nil, w.Err()
+		}
+		if w.pods[Name{p.Namespace, p.Name}] != nil {
+			done.Notes = append(done.Notes, fmt.Sprintf("pod %s/%s is there already and is left as it is", p.Namespace, p.Name))
+			continue
+		}
+		if w.create(p.DeepCopy()) == nil {
+			done.Notes = append(done.Notes, w.timeline[len(w.timeline)-1].Message)
+		}
+	}
+	w.budgets = newBudgets(w.c, w.created, w.unready)
+	return done, nil
+}
+
+func (w *World) applyNode(n *v1.Node) {
+	if m := w.machines[n.Name]; m != nil {
+		w.change(n.Name, func(old *v1.Node) {
+			for key, value := range n.Labels {
+				metav1.SetMetaDataLabel(&old.ObjectMeta, key, value)
+			}
+			old.Spec.Taints, old.Spec.Unschedulable = n.Spec.Taints, n.Spec.Unschedulable
+		})
+		return
+	}
+	w.addMachine(n)
+	if w.health != nil {
+		w.health.see(w, w.machines[n.Name])
+	}
+	w.tell(Event{Kind: "NodeAdded", Node: n.Name})
+}
+
+// applyWorkload brings a workload that is there to what is applied, or takes in a new one.
+func (w *World) applyWorkload(l *workload, set *manifest.Set, known map[types.UID]bool) {
+	old, _ := w.workloadNamed(strings.ToLower(l.kind)+"/"+l.object.GetName(), l.object.GetNamespace())
+	switch o := l.object.(type) {
+	case *appsv1.Deployment:
+		if old == nil {
+			w.set.Deployments = append(w.set.Deployments, o)
+		}
+		for _, r := range set.ReplicaSets {
+			if ref := metav1.GetControllerOfNoCopy(r); ref == nil || ref.UID != o.UID {
+				continue
+			}
+			if old == nil || !reflect.DeepEqual(old.template.Spec, l.template.Spec) {
+				w.set.ReplicaSets = append(w.set.ReplicaSets, r)
+			} else {
+				known[r.UID] = true
+			}
+		}
+	case *appsv1.StatefulSet:
+		if old == nil {
+			w.set.StatefulSets = append(w.set.StatefulSets, o)
+		} else if reflect.DeepEqual(old.template.Spec, l.template.Spec) {
+			known[o.UID] = true
+		}
+	}
+	switch {
+	case old == nil:
+	case reflect.DeepEqual(old.template.Spec, l.template.Spec):
+		w.setReplicas(old, int(*l.replicas))
+	default:
+		for _, p := range w.podsOf(old) {
+			w.drop(p, ByRollout, l.kind+"/"+l.object.GetName())
+		}
+	}
+}
+
+// merged is a catalog of what both sets have; the second one is newer.
+func merged(a, b *manifest.Set) *admission.Catalog {
+	a.Namespaces = append(a.Namespaces, b.Namespaces...)
+	a.PriorityClasses = append(a.PriorityClasses, b.PriorityClasses...)
+	a.RuntimeClasses = append(a.RuntimeClasses, b.RuntimeClasses...)
+	return admission.NewCatalog(a.Namespaces, a.PriorityClasses, a.RuntimeClasses)
+}

@@ -1,0 +1,249 @@
+package simulate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/component-helpers/resource"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// bounds are what namespaces allow, and give by default, to the pods that are created in them: quotas and limit ranges.
+type bounds struct {
+	quotas map[string][]*quota
+	ranges map[string][]*v1.LimitRange
+}
+
+type quota struct {
+	*v1.ResourceQuota
+	used v1.ResourceList
+}
+
+func newBounds(quotas []*v1.ResourceQuota, ranges []*v1.LimitRange) *bounds {
+	b := &bounds{quotas: map[string][]*quota{}, ranges: map[string][]*v1.LimitRange{}}
+	for _, q := range quotas {
+		b.quotas[q.Namespace] = append(b.quotas[q.Namespace], &quota{q, v1.ResourceList{}})
+	}
+	for _, r := range ranges {
+		b.ranges[r.Namespace] = append(b.ranges[r.Namespace], r)
+	}
+	return b
+}
+
+// fill gives the containers of a new pod the requests and limits that its namespace has for those that set none.
+func (b *bounds) fill(p *v1.Pod) {
+	for _, r := range b.ranges[p.Namespace] {
+		for i := range r.Spec.Limits {
+			item := &r.Spec.Limits[i]
+			if item.Type != v1.LimitTypeContainer {
+				continue
+			}
+			limits := orElse(item.Default, item.Max)
+			requests := orElse(orElse(item.DefaultRequest, limits), item.Min)
+			for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
+				for j := range list {
+					list[j].Resources.Limits = orElse(list[j].Resources.Limits, limits)
+					list[j].Resources.Requests = orElse(list[j].Resources.Requests, requests)
+				}
+			}
+		}
+	}
+}
+
+// orElse adds to a list what only the other one has.
+func orElse(list, other v1.ResourceList) v1.ResourceList {
+	if len(other) == 0 {
+		return list
+	}
+	all := list.DeepCopy()
+	if all == nil {
+		all = v1.ResourceList{}
+	}
+	for name, amount := range other {
+		if _, ok := all[name]; !ok {
+			all[name] = amount
+		}
+	}
+	return all
+}
+
+// charge counts a pod against the quotas of its namespace. A new pod that does not fit into all of them, or is outside the limit
+// ranges, is refused, in the API server's words.
+func (b *bounds) charge(p *v1.Pod, isNew bool) (refusal string) {
+	if isNew {
+		if refusal = b.outside(p); refusal != "" {
+			return refusal
+		}
+	}
+	quotas := b.quotas[p.Namespace]
+	if len(quotas) == 0 || rules.IsTerminal(p) {
+		return ""
+	}
+	usage := usageOf(p)
+	var charged []*quota
+	for _, q := range quotas {
+		if !q.covers(p) {
+			continue
+		}
+		if isNew {
+			if why := q.refuses(p, usage); why != "" {
+				return fmt.Sprintf("pods %q is forbidden: %s", p.Name, why)
+			}
+		}
+		charged = append(charged, q)
+	}
+	for _, q := range charged {
+		for name := range q.Spec.Hard {
+			if amount, ok := usage[name]; ok {
+				sum := q.used[name].DeepCopy()
+				sum.Add(amount)
+				q.used[name] = sum
+			}
+		}
+	}
+	return ""
+}
+
+// covers tells whether the pod is in all the quota's scopes.
+func (q *quota) covers(p *v1.Pod) bool {
+	for _, scope := range q.Spec.Scopes {
+		if !inScope(p, v1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: v1.ScopeSelectorOpExists}) {
+			return false
+		}
+	}
+	if q.Spec.ScopeSelector != nil {
+		for _, requirement := range q.Spec.ScopeSelector.MatchExpressions {
+			if !inScope(p, requirement) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func inScope(p *v1.Pod, r v1.ScopedResourceSelectorRequirement) bool {
+	deadline := p.Spec.ActiveDeadlineSeconds != nil
+	bestEffort := rules.QOS(p) == v1.PodQOSBestEffort
+	switch r.ScopeName {
+	case v1.ResourceQuotaScopeTerminating:
+		return deadline
+	case v1.ResourceQuotaScopeNotTerminating:
+		return !deadline
+	case v1.ResourceQuotaScopeBestEffort:
+		return bestEffort
+	case v1.ResourceQuotaScopeNotBestEffort:
+		return !bestEffort
+	case v1.ResourceQuotaScopePriorityClass:
+		class := p.Spec.PriorityClassName
+		switch r.Operator {
+		case v1.ScopeSelectorOpExists:
+			return class != ""
+		case v1.ScopeSelectorOpDoesNotExist:
+			return class == ""
+		case v1.ScopeSelectorOpIn:
+			return class != "" && slices.Contains(r.Values, class)
+		case v1.ScopeSelectorOpNotIn:
+			return !slices.Contains(r.Values, class)
+		}
+	}
+	return false
+}
+
+// refuses says why the quota does not let a new pod in: it says too little of what it needs, or needs too much.
+func (q *quota) refuses(p *v1.Pod, usage v1.ResourceList) string {
+	if missing := q.missing(p); missing != "" {
+		return fmt.Sprintf("failed quota: %s: must specify %s", q.Name, missing)
+	}
+	var requested, used, limited []string
+	for _, name := range sortedNames(q.Spec.Hard) {
+		amount, ok := usage[name]
+		if !ok {
+			continue
+		}
+		sum, before, hard := q.used[name].DeepCopy(), q.used[name], q.Spec.Hard[name]
+		if sum.Add(amount); sum.Cmp(hard) > 0 {
+			requested = append(requested, fmt.Sprintf("%s=%s", name, amount.String()))
+			used = append(used, fmt.Sprintf("%s=%s", name, before.String()))
+			limited = append(limited, fmt.Sprintf("%s=%s", name, hard.String()))
+		}
+	}
+	if len(requested) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("exceeded quota: %s, requested: %s, used: %s, limited: %s",
+		q.Name, strings.Join(requested, ","), strings.Join(used, ","), strings.Join(limited, ","))
+}
+
+// missing lists the containers that have to say how much CPU or memory they need, because the quota counts it.
+func (q *quota) missing(p *v1.Pod) string {
+	if resource.IsPodLevelResourcesSet(p) {
+		return ""
+	}
+	var parts []string
+	for _, name := range sortedNames(q.Spec.Hard) {
+		if !mustBeSaid[name] {
+			continue
+		}
+		var silent []string
+		for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
+			for i := range list {
+				if _, said := amountsOf(list[i].Resources.Requests, list[i].Resources.Limits)[name]; !said {
+					silent = append(silent, list[i].Name)
+				}
+			}
+		}
+		if len(silent) > 0 {
+			slices.Sort(silent)
+			parts = append(parts, fmt.Sprintf("%s for: %s", name, strings.Join(silent, ",")))
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+var mustBeSaid = map[v1.ResourceName]bool{
+	v1.ResourceCPU: true, v1.ResourceRequestsCPU: true, v1.ResourceLimitsCPU: true,
+	v1.ResourceMemory: true, v1.ResourceRequestsMemory: true, v1.ResourceLimitsMemory: true,
+}
+
+func sortedNames(list v1.ResourceList) []v1.ResourceName {
+	names := make([]v1.ResourceName, 0, len(list))
+	for name := range list {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// usageOf is what a pod counts for, by the names that quotas use. Overhead counts.
+func usageOf(p *v1.Pod) v1.ResourceList {
+	usage := amountsOf(resource.PodRequests(p, resource.PodResourcesOptions{UseStatusResources: true}),
+		resource.PodLimits(p, resource.PodResourcesOptions{UseStatusResources: true}))
+	usage[v1.ResourcePods], usage["count/pods"] = apiresource.MustParse("1"), apiresource.MustParse("1")
+	return usage
+}
+
+func amountsOf(requests, limits v1.ResourceList) v1.ResourceList {
+	usage := v1.ResourceList{}
+	for name, amount := range requests {
+		switch {
+		case name == v1.ResourceCPU, name == v1.ResourceMemory, name == v1.ResourceEphemeralStorage:
+			usage[name], usage[v1.DefaultResourceRequestsPrefix+name] = amount, amount
+		case strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix):
+			usage[name], usage[v1.DefaultResourceRequestsPrefix+name] = amount, amount
+		case cluster.IsScalar(name):
+			usage[v1.DefaultResourceRequestsPrefix+name] = amount
+		}
+	}
+	for name, amount := range limits {
+		switch name {
+		case v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage:
+			usage["limits."+name] = amount
+		}
+	}
+	return usage
+}

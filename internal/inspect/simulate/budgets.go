@@ -1,0 +1,143 @@
+package simulate
+
+import (
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// budgets keeps the disruption budgets' status as the disruption controller would.
+type budgets []budget
+
+type budget struct {
+	namespace, name string
+	selector        labels.Selector
+}
+
+// newBudgets reads the budgets of the cluster and works out the status of those that come without one, as in a manifest written
+// by hand.
+func newBudgets(c *cluster.Cluster, waiting []*pod, unready map[*cluster.PodClass]int) budgets {
+	var list budgets
+	for _, b := range c.Budgets.All() {
+		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+		if err != nil {
+			continue // decide.Preempt leaves it out as well
+		}
+		list = append(list, budget{b.Namespace, b.Name, selector})
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	expected, healthy := map[*cluster.PodClass]int{}, map[*cluster.PodClass]int{}
+	for _, n := range c.Nodes {
+		if n == nil {
+			continue
+		}
+		for _, p := range n.Pods {
+			if p.Terminating { // on its way out: neither healthy nor one that its controller counts
+				continue
+			}
+			expected[p.Class]++
+			healthy[p.Class]++
+		}
+	}
+	for _, p := range waiting {
+		if p.refused == "" {
+			expected[p.Class]++
+		}
+	}
+	for class, n := range unready {
+		healthy[class] -= n
+	}
+	for _, b := range list {
+		b.fill(c, expected, healthy)
+	}
+	return list
+}
+
+func (b budget) matches(class *cluster.PodClass) bool {
+	return class.Namespace == b.namespace && b.selector.Matches(class.Labels)
+}
+
+// fill works out the status, unless there is one.
+func (b budget) fill(c *cluster.Cluster, expected, healthy map[*cluster.PodClass]int) {
+	object, _ := c.Budgets.Get(b.namespace, b.name)
+	if s := &object.Status; s.ObservedGeneration != 0 || s.ExpectedPods != 0 || s.DisruptionsAllowed != 0 || len(s.Conditions) > 0 {
+		return
+	}
+	object = object.DeepCopy()
+	s := &object.Status
+	for class, n := range expected {
+		if b.matches(class) {
+			s.ExpectedPods += int32(n)
+			s.CurrentHealthy += int32(healthy[class])
+		}
+	}
+	s.DesiredHealthy = desired(&object.Spec, int(s.ExpectedPods))
+	if s.ExpectedPods > 0 {
+		s.DisruptionsAllowed = max(s.CurrentHealthy-s.DesiredHealthy, 0)
+	}
+	c.Budgets.Set(object)
+}
+
+// desired is how many pods have to be healthy. Percentages are of all pods and round up.
+func desired(spec *policyv1.PodDisruptionBudgetSpec, expected int) int32 {
+	switch {
+	case spec.MaxUnavailable != nil:
+		unavailable, err := intstr.GetScaledValueFromIntOrPercent(spec.MaxUnavailable, expected, true)
+		if err != nil {
+			return int32(expected)
+		}
+		return int32(max(expected-unavailable, 0))
+	case spec.MinAvailable != nil:
+		available, err := intstr.GetScaledValueFromIntOrPercent(spec.MinAvailable, expected, true)
+		if err != nil {
+			return int32(expected)
+		}
+		return int32(available)
+	}
+	return 0
+}
+
+// left notes that a pod has gone: one disruption less is allowed for its like.
+func (list budgets) left(c *cluster.Cluster, p *cluster.Pod) {
+	for _, b := range list {
+		if !b.matches(p.Class) {
+			continue
+		}
+		if object, ok := c.Budgets.Get(b.namespace, b.name); ok {
+			object = object.DeepCopy()
+			object.Status.DisruptionsAllowed = max(object.Status.DisruptionsAllowed-1, 0)
+			object.Status.CurrentHealthy--
+			c.Budgets.Set(object)
+		}
+	}
+}
+
+// joined notes that a pod has come, and is taken to be ready.
+func (list budgets) joined(c *cluster.Cluster, p *cluster.Pod) {
+	for _, b := range list {
+		if !b.matches(p.Class) {
+			continue
+		}
+		if object, ok := c.Budgets.Get(b.namespace, b.name); ok {
+			object = object.DeepCopy()
+			object.Status.CurrentHealthy++
+			object.Status.DisruptionsAllowed = max(object.Status.CurrentHealthy-object.Status.DesiredHealthy, 0)
+			c.Budgets.Set(object)
+		}
+	}
+}
+
+// of returns the budgets that cover a pod.
+func (list budgets) of(c *cluster.Cluster, p *cluster.Pod) (found []*policyv1.PodDisruptionBudget) {
+	for _, b := range list {
+		if object, ok := c.Budgets.Get(b.namespace, b.name); ok && b.matches(p.Class) {
+			found = append(found, object)
+		}
+	}
+	return found
+}

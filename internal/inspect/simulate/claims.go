@@ -1,0 +1,83 @@
+package simulate
+
+import (
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/admission"
+)
+
+// claims makes what controllers make for a pod before it can be scheduled: a claim for each volume that lives as long as the pod,
+// and for each device claim that comes from a template. What is there already is left alone.
+func (w *World) claims(p *v1.Pod) {
+	for i := range p.Spec.Volumes {
+		if ephemeral := p.Spec.Volumes[i].Ephemeral; ephemeral != nil && ephemeral.VolumeClaimTemplate != nil {
+			w.volumeClaim(p, p.Spec.Volumes[i].Name, ephemeral.VolumeClaimTemplate)
+		}
+	}
+	for i := range p.Spec.ResourceClaims {
+		if template := p.Spec.ResourceClaims[i].ResourceClaimTemplateName; template != nil {
+			w.deviceClaim(p, p.Spec.ResourceClaims[i].Name, *template)
+		}
+	}
+}
+
+func (w *World) volumeClaim(p *v1.Pod, volume string, template *v1.PersistentVolumeClaimTemplate) {
+	name := p.Name + "-" + volume
+	if _, there := w.c.Claims.Get(p.Namespace, name); there {
+		return
+	}
+	claim := &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: p.Namespace, Name: name, UID: p.UID + types.UID("/"+volume), CreationTimestamp: p.CreationTimestamp,
+			Labels: template.Labels, Annotations: template.Annotations, OwnerReferences: ownedBy(p),
+		},
+		Spec:   template.Spec,
+		Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending},
+	}
+	admission.Claim(claim, w.storageClass)
+	w.c.Claims.Set(claim)
+}
+
+// defaultStorageClass gives new claims that name no class the one for them.
+func (w *World) defaultStorageClass(classes []*storagev1.StorageClass) {
+	if w.storageClass = admission.DefaultStorageClass(classes); w.storageClass == nil {
+		return
+	}
+	for _, claim := range w.c.Claims.All() {
+		if claim.UID == "" {
+			claim = claim.DeepCopy()
+			admission.Claim(claim, w.storageClass)
+			w.c.Claims.Set(claim)
+		}
+	}
+}
+
+// deviceClaim makes the claim and notes its name in the pod's status. Without the template the pod waits for both.
+func (w *World) deviceClaim(p *v1.Pod, name, template string) {
+	for i := range p.Status.ResourceClaimStatuses {
+		if p.Status.ResourceClaimStatuses[i].Name == name {
+			return
+		}
+	}
+	from := w.templates[Name{p.Namespace, template}]
+	if from == nil {
+		return
+	}
+	claim := &resourcev1.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: p.Namespace, Name: p.Name + "-" + name, UID: p.UID + types.UID("/"+name), CreationTimestamp: p.CreationTimestamp,
+			Labels: from.Spec.Labels, Annotations: from.Spec.Annotations, OwnerReferences: ownedBy(p),
+		},
+		Spec: from.Spec.Spec,
+	}
+	w.c.ResourceClaims.Set(claim)
+	p.Status.ResourceClaimStatuses = append(p.Status.ResourceClaimStatuses, v1.PodResourceClaimStatus{Name: name, ResourceClaimName: &claim.Name})
+}
+
+func ownedBy(p *v1.Pod) []metav1.OwnerReference {
+	return []metav1.OwnerReference{*metav1.NewControllerRef(p, v1.SchemeGroupVersion.WithKind("Pod"))}
+}

@@ -1,0 +1,162 @@
+package simulate
+
+import (
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+)
+
+// clocks are those that wrote the times in manifests: the API server's, which is believed, and those of kubelets, some of which may be
+// off. A kubelet that is well renews its lease every ten seconds and its status every five minutes, so the clocks of most agree.
+type clocks struct {
+	server time.Time // the latest time by the API server's clock
+	// limit is how far the kubelets' clocks are believed: by what most of them say. Zero: none says anything.
+	limit time.Time
+	// Ahead are the nodes whose clocks are beyond that.
+	ahead []string
+}
+
+// Kubelets that are well differ in what they last wrote by no more than this.
+const (
+	leasesDiffer     = 2 * time.Minute
+	heartbeatsDiffer = 6 * time.Minute
+)
+
+func clocksOf(set *manifest.Set) *clocks {
+	c := &clocks{}
+	for _, n := range set.Nodes {
+		c.seeServer(n.CreationTimestamp.Time)
+	}
+	for _, p := range set.Pods {
+		c.seeServer(p.CreationTimestamp.Time)
+	}
+	last, differ := map[string]time.Time{}, heartbeatsDiffer
+	for _, n := range set.Nodes {
+		for i := range n.Status.Conditions {
+			if at := n.Status.Conditions[i].LastHeartbeatTime.Time; at.After(last[n.Name]) && readyOf(n) == v1.ConditionTrue {
+				last[n.Name] = at
+			}
+		}
+	}
+	if leases := renewals(set); len(leases) > 0 {
+		last, differ = leases, leasesDiffer
+	}
+	if len(last) == 0 {
+		return c
+	}
+	all := make([]time.Time, 0, len(last))
+	for _, at := range last {
+		all = append(all, at)
+	}
+	slices.SortFunc(all, time.Time.Compare)
+	c.limit = all[(len(all)-1)/2].Add(differ)
+	if c.server.After(c.limit) {
+		c.limit = c.server
+	}
+	for name, at := range last {
+		if at.After(c.limit) {
+			c.ahead = append(c.ahead, name)
+		}
+	}
+	slices.Sort(c.ahead)
+	return c
+}
+
+func (c *clocks) seeServer(t time.Time) {
+	if t.After(c.server) {
+		c.server = t
+	}
+}
+
+// believes tells whether a time is not beyond what the clocks agree on.
+func (c *clocks) believes(t time.Time) bool { return c.limit.IsZero() || !t.After(c.limit) }
+
+// renewals are the newest times of leases, of nodes that are ready or not in the set.
+func renewals(set *manifest.Set) map[string]time.Time {
+	unready := map[string]bool{}
+	for _, n := range set.Nodes {
+		if ready := readyOf(n); ready != "" && ready != v1.ConditionTrue {
+			unready[n.Name] = true
+		}
+	}
+	at := map[string]time.Time{}
+	for _, l := range set.Leases {
+		if l.Namespace == v1.NamespaceNodeLease && l.Spec.RenewTime != nil && !unready[l.Name] {
+			at[l.Name] = l.Spec.RenewTime.Time
+		}
+	}
+	return at
+}
+
+// ClocksAhead names the nodes whose clocks are so far ahead of the others' that their times are not believed.
+func ClocksAhead(set *manifest.Set) []string { return clocksOf(set).ahead }
+
+// begins is when the simulation begins: the latest time in the manifests that can be believed. What was recorded of a cluster has its
+// own time, and the answer must not depend on when it is asked for. Without any time it begins at an arbitrary one.
+func (c *clocks) begins(set *manifest.Set) time.Time {
+	latest := c.server
+	see := func(t time.Time) {
+		if t.After(latest) && c.believes(t) {
+			latest = t
+		}
+	}
+	for _, n := range set.Nodes {
+		for i := range n.Spec.Taints {
+			if added := n.Spec.Taints[i].TimeAdded; added != nil {
+				see(added.Time)
+			}
+		}
+		for i := range n.Status.Conditions {
+			see(n.Status.Conditions[i].LastHeartbeatTime.Time)
+			see(n.Status.Conditions[i].LastTransitionTime.Time)
+		}
+	}
+	for _, p := range set.Pods {
+		if p.Status.StartTime != nil {
+			see(p.Status.StartTime.Time)
+		}
+		for i := range p.Status.Conditions {
+			see(p.Status.Conditions[i].LastTransitionTime.Time)
+		}
+	}
+	for _, l := range set.Leases {
+		if l.Spec.RenewTime != nil {
+			see(l.Spec.RenewTime.Time)
+		}
+	}
+	if latest.IsZero() {
+		return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	}
+	return latest
+}
+
+// findDead tells from leases which nodes have fallen silent: those whose lease is older than its duration, by the newest that is
+// believed. A node that has been silent for long is not ready any more; where it is, and its lease is as old as that, its clock is behind.
+func (w *World) findDead(leases []*coordinationv1.Lease, c *clocks) {
+	var newest time.Time
+	for _, l := range leases {
+		if l.Namespace == v1.NamespaceNodeLease && l.Spec.RenewTime != nil && l.Spec.RenewTime.After(newest) && c.believes(l.Spec.RenewTime.Time) {
+			newest = l.Spec.RenewTime.Time
+		}
+	}
+	grace := w.options.Health.MonitorGracePeriod
+	for _, l := range leases {
+		m := w.machines[l.Name]
+		if m == nil || l.Namespace != v1.NamespaceNodeLease || l.Spec.RenewTime == nil {
+			continue
+		}
+		lasts := defaultLease
+		if l.Spec.LeaseDurationSeconds != nil {
+			lasts = time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
+		}
+		age := newest.Sub(l.Spec.RenewTime.Time)
+		behind := readyOf(m.object) == v1.ConditionTrue && age > lasts+grace+leasesDiffer
+		if age > lasts && !behind {
+			m.dead, m.silent = true, -age
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package simulate_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// leased is a cluster of nodes that are ready and renewed their leases so long ago, with a pod on each; the first node has had an
+// unreachable taint for a minute.
+func leased(t *testing.T, ago ...time.Duration) string {
+	t.Helper()
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	var text strings.Builder
+	for i, age := range ago {
+		taints := ""
+		if i == 0 {
+			taints = fmt.Sprintf("taints: [{key: hot, effect: NoExecute, timeAdded: %q}]", now.Add(-time.Minute).Format(time.RFC3339))
+		}
+		renewed := now.Add(-age)
+		fmt.Fprintf(&text, `---
+apiVersion: v1
+kind: Node
+metadata: {name: node-%[1]d, creationTimestamp: "2026-02-01T00:00:00Z"}
+spec: {%[2]s}
+status:
+  allocatable: {cpu: "4", memory: 8Gi, pods: "110"}
+  conditions: [{type: Ready, status: "True", lastHeartbeatTime: %[3]q, lastTransitionTime: "2026-02-01T00:00:00Z"}]
+---
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: node-%[1]d, namespace: kube-node-lease}
+spec: {renewTime: %[4]q, leaseDurationSeconds: 40}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: pod-%[1]d, creationTimestamp: "2026-02-01T00:00:00Z"}
+spec:
+  nodeName: node-%[1]d
+  containers: [{name: c, image: i}]
+  tolerations: [{key: hot, operator: Exists, effect: NoExecute, tolerationSeconds: 300}]
+`, i, taints, renewed.Format(time.RFC3339), renewed.Format("2006-01-02T15:04:05.000000Z07:00"))
+	}
+	return text.String()
+}
+
+// A clock that is off, ahead or behind, neither kills nodes nor makes evictions due.
+func TestAClockThatIsOffEmptiesNothing(t *testing.T) {
+	for name, ago := range map[string][]time.Duration{
+		"all right": {5 * time.Second, time.Second, 8 * time.Second, 2 * time.Second},
+		"ahead":     {5 * time.Second, -10 * time.Minute, 8 * time.Second, 2 * time.Second},
+		"behind":    {5 * time.Second, 10 * time.Minute, 8 * time.Second, 2 * time.Second},
+		"of two":    {5 * time.Second, -10 * time.Minute},
+	} {
+		s := run(t, leased(t, ago...), simulate.Options{For: 10 * time.Minute})
+		if len(s.Evictions) != 1 || s.Evictions[0].Name != "pod-0" || s.Evictions[0].After < simulate.Seconds(235*time.Second) {
+			t.Errorf("%s: %+v: want that of pod-0 alone, 240 s from now", name, s.Evictions)
+		}
+	}
+	set := read(t, leased(t, 5*time.Second, -10*time.Minute, 8*time.Second))
+	if ahead := simulate.ClocksAhead(set); len(ahead) != 1 || ahead[0] != "node-1" {
+		t.Errorf("ahead: %v", ahead)
+	}
+}

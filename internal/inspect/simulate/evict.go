@@ -1,0 +1,143 @@
+package simulate
+
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+)
+
+// hold notes the NoExecute taints of a node. One without a time was added when the list of taints was last written, as far as the API
+// server's managed fields tell; else at the beginning, or now if it was not there before.
+func (w *World) hold(node *v1.Node) {
+	before := w.held[node.Name]
+	var held []eviction.Held
+	witness := eviction.NodeOf(node).Witness
+	for i := range node.Spec.Taints {
+		taint := node.Spec.Taints[i]
+		if taint.Effect != v1.TaintEffectNoExecute {
+			continue
+		}
+		since := w.start.Add(w.now)
+		if !taint.TimeAdded.IsZero() {
+			since = taint.TimeAdded.Time
+		} else if i := slices.IndexFunc(before, func(h eviction.Held) bool { return h.ID() == taint.ToString() }); i >= 0 {
+			since = before[i].Since
+		} else if w.now == 0 && !witness.IsZero() && witness.Before(since) {
+			since = witness
+		}
+		held = append(held, eviction.Held{Taint: taint, Since: since})
+	}
+	if len(held) == 0 {
+		delete(w.held, node.Name)
+		return
+	}
+	w.held[node.Name] = held
+}
+
+// watch notes when the pod has to leave the node that it is on since the time given.
+func (w *World) watch(p *pod, since time.Time) {
+	held := w.held[p.NodeName]
+	if len(held) == 0 || p.Terminating {
+		p.due = eviction.Due{}
+		return
+	}
+	due := eviction.Deadline(p.object.Spec.Tolerations, since, held)
+	if due == p.due {
+		return
+	}
+	if p.due = due; !due.Stays() {
+		heap.Push(&w.leaving, leaving{p, due})
+	}
+}
+
+// after is when, from the beginning, an eviction is due. What was due before is due at the beginning.
+func (w *World) after(p *pod) time.Duration { return max(p.due.At.Sub(w.start), 0) }
+
+// next returns the pod that has to leave first, or nil.
+func (w *World) next() *pod {
+	for len(w.leaving) > 0 {
+		if first := w.leaving[0]; first.counts() {
+			return first.pod
+		}
+		heap.Pop(&w.leaving)
+	}
+	return nil
+}
+
+// nextEviction is when the next pods are evicted.
+func (w *World) nextEviction() (time.Duration, bool) {
+	p := w.next()
+	if p == nil {
+		return 0, false
+	}
+	at := max(w.after(p), w.now)
+	if at == w.evictedAt {
+		// A pod came back to where it may not stay. Time must go on: a second is what controllers need at least.
+		at += time.Second
+	}
+	return at, true
+}
+
+// evictDue removes the pods whose time has come.
+func (w *World) evictDue() {
+	if at, ok := w.nextEviction(); !ok || at > w.now {
+		return
+	}
+	w.evictedAt = w.now
+	for p := w.next(); p != nil && w.after(p) <= w.now; p = w.next() {
+		heap.Pop(&w.leaving)
+		w.said.Evictions = append(w.said.Evictions, evictionOf(p, w.now))
+		w.depart(p, ByTaint, p.due.Taint.ToString())
+	}
+}
+
+func evictionOf(p *pod, after time.Duration) Eviction {
+	return Eviction{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(after), Taint: p.due.Taint.ToString()}
+}
+
+// outlook lists the evictions that are still to come behind those that have happened.
+func (w *World) outlook() {
+	for _, l := range w.leaving {
+		if l.counts() {
+			w.said.Evictions = append(w.said.Evictions, evictionOf(l.pod, w.after(l.pod)))
+		}
+	}
+	slices.SortStableFunc(w.said.Evictions, func(a, b Eviction) int {
+		return cmp.Or(cmp.Compare(a.After, b.After), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// leaving is a pod that has to leave, as of when that was found.
+type leaving struct {
+	*pod
+	of eviction.Due
+}
+
+// counts tells whether it is still so.
+func (l leaving) counts() bool { return !l.gone && l.pod.due == l.of }
+
+// departures are the pods that have to leave, by when: a heap.
+type departures []leaving
+
+func (d departures) Len() int { return len(d) }
+
+func (d departures) Less(i, j int) bool {
+	return cmp.Or(d[i].of.At.Compare(d[j].of.At), cmp.Compare(d[i].number, d[j].number)) < 0
+}
+
+func (d departures) Swap(i, j int) { d[i], d[j] = d[j], d[i] }
+
+// Push and Pop are for package heap.
+func (d *departures) Push(x any) { *d = append(*d, x.(leaving)) }
+
+// Pop takes the last one.
+func (d *departures) Pop() any {
+	last := (*d)[len(*d)-1]
+	*d = (*d)[:len(*d)-1]
+	return last
+}

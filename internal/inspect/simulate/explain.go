@@ -1,0 +1,41 @@
+package simulate
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+)
+
+// explain asks every plugin about every node, if that is wanted.
+func (w *World) explain(s *scheduler, p *cluster.Pod) []Node {
+	if !w.options.Explain {
+		return nil
+	}
+	return Verdicts(s.decider.Evaluate(p))
+}
+
+// Verdicts lists what an evaluation says of each node, sorted by name.
+func Verdicts(e *decide.Evaluation) []Node {
+	nodes := make([]Node, 0, len(e.Nodes))
+	for i := range e.Nodes {
+		v := &e.Nodes[i]
+		n := Node{Name: v.Node.Name, Feasible: v.Rejection == nil}
+		if r := v.Rejection; r != nil {
+			n.Plugin, n.Code, n.Reasons = v.Plugin, r.Code, r.Reasons
+		} else {
+			total := v.Total
+			n.Total = &total
+		}
+		for _, score := range v.Scores {
+			if n.Scores == nil {
+				n.Scores = make(map[string]int64, len(v.Scores))
+			}
+			n.Scores[score.Plugin] = score.Score
+		}
+		nodes = append(nodes, n)
+	}
+	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
+	return nodes
+}

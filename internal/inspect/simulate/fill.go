@@ -1,0 +1,284 @@
+package simulate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// Fill is how many pods of one kind found room.
+type Fill struct {
+	Like   string         `json:"like"`
+	Wanted int            `json:"wanted,omitempty"` // 0: as many as possible
+	Placed int            `json:"placed"`
+	Nodes  map[string]int `json:"nodes"`
+	// Stops says why there is no room for one more, in the words of the FailedScheduling event, and Reasons counts the nodes by
+	// reason. Both are empty if all that were wanted found room.
+	Stops   string         `json:"stops,omitempty"`
+	Reasons map[string]int `json:"reasons,omitempty"`
+}
+
+// mostPods bounds how many pods are added to see how many fit.
+const mostPods = 200_000
+
+// addPods places pods like another where there is room, without removing any. Of a number of them those that find none wait, as any
+// new pod does.
+func (w *World) addPods(op *AddPods) (*Done, error) {
+	model, err := w.model(op)
+	if err != nil {
+		return nil, err
+	}
+	if op.Max == (op.Count > 0) {
+		return nil, errors.New("give a number of pods, or max for as many as fit")
+	}
+	if op.Count < 0 || op.Count > mostPods {
+		return nil, fmt.Errorf("%d pods: must be from 1 to %d", op.Count, mostPods)
+	}
+	fill := &Fill{Like: op.Like, Wanted: op.Count, Nodes: map[string]int{}}
+	limit := op.Count
+	if op.Max {
+		limit = mostPods
+		if w.allowed.pods > 0 {
+			limit = min(limit, max(0, w.allowed.pods-len(w.pods)))
+		}
+	}
+	s := w.schedulers[model.Spec.SchedulerName]
+	if s == nil {
+		return nil, fmt.Errorf("no profile serves the scheduler name %q", model.Spec.SchedulerName)
+	}
+	w.settle() // what waits already goes first
+	for fill.Placed < limit && !w.halted() {
+		p := w.copyOf(model, fill.Placed+1)
+		if fill.Stops = w.bounds.charge(p.object, true); fill.Stops == "" {
+			p.Pod = w.c.Pending(p.object)
+			fill.Stops, fill.Reasons = w.fillOne(s, p)
+		}
+		if fill.Stops != "" {
+			break
+		}
+		w.know(p)
+		fill.Placed++
+		fill.Nodes[p.NodeName]++
+	}
+	for i := fill.Placed + 1; i <= op.Count && !w.halted(); i++ { // the others wait, or make room for themselves
+		p := w.copyOf(model, i)
+		w.claims(p.object)
+		w.enter(p.object, w.bounds.charge(p.object, true))
+	}
+	if fill.Placed == limit && op.Max {
+		fill.Stops = fmt.Sprintf("not tried beyond %d pods", limit)
+	}
+	w.tell(Event{Kind: "PodsAdded", Message: fmt.Sprintf("%d like %s", fill.Placed, op.Like)})
+	return &Done{Fill: fill}, nil
+}
+
+// copyOf is a new pod like the model.
+func (w *World) copyOf(model *v1.Pod, number int) *pod {
+	object := *model
+	object.Name = fmt.Sprintf("%s-copy-%d", strings.TrimSuffix(model.Name, "-"), number)
+	object.UID = types.UID(fmt.Sprintf("%s/%s-%d", object.Namespace, object.Name, w.entered+1))
+	object.CreationTimestamp = metav1.NewTime(w.start.Add(w.now))
+	w.entered++
+	return &pod{number: w.entered, object: &object}
+}
+
+func (w *World) fillOne(s *scheduler, p *pod) (stops string, reasons map[string]int) {
+	if message := s.gate(p.Pod); message != "" {
+		return message, nil
+	}
+	d := s.decider.Decide(p.Pod)
+	err := d.Err
+	if d.Node != nil {
+		err = w.place(s, p, d.Node)
+	}
+	switch {
+	case err != nil:
+		return err.Error(), nil
+	case d.Node != nil:
+		return "", nil
+	}
+	failure := s.decider.Diagnose(p.Pod)
+	return failure.Message(""), failure.Reasons
+}
+
+// model is the pod that others are to be like, as admission gives it.
+func (w *World) model(op *AddPods) (*v1.Pod, error) {
+	kind, name, ok := strings.Cut(op.Like, "/")
+	if !ok {
+		kind, name = "pod", op.Like
+	}
+	namespace := cmp.Or(op.Namespace, v1.NamespaceDefault)
+	var model *v1.Pod
+	if strings.EqualFold(kind, "pod") || strings.EqualFold(kind, "pods") || strings.EqualFold(kind, "po") {
+		if model = w.objectOf(Name{namespace, name}); model == nil {
+			return nil, fmt.Errorf("there is no pod %s/%s to take as a model", namespace, name)
+		}
+		model = model.DeepCopy()
+		if ref := metav1.GetControllerOfNoCopy(model); ref != nil && ref.Kind == "DaemonSet" {
+			return nil, fmt.Errorf("pod %s/%s is of a DaemonSet, which has one on each node already", namespace, name)
+		}
+	} else {
+		l, err := w.workloadNamed(op.Like, namespace)
+		if err != nil {
+			return nil, err
+		}
+		created := w.podOf(l.object, l.kind, l.template)
+		created.Name = l.object.GetName()
+		if model, err = w.admitOne(w.catalog, created); err != nil {
+			return nil, err
+		}
+	}
+	model.Spec.NodeName, model.ResourceVersion, model.DeletionTimestamp = "", "", nil
+	model.Status = v1.PodStatus{Phase: v1.PodPending, QOSClass: model.Status.QOSClass}
+	return model, nil
+}
+
+// objectOf is the pod of that name, also of one that has left.
+func (w *World) objectOf(name Name) *v1.Pod {
+	if p := w.pods[name]; p != nil {
+		return p.object
+	}
+	for _, d := range slices.Backward(w.departed) {
+		if d.Namespace == name.Namespace && d.Name == name.Name {
+			return d.object
+		}
+	}
+	return nil
+}
+
+func (w *World) nodeNames() []string { return slices.Sorted(maps.Keys(w.machines)) }
+
+// Choose finds the nodes that cost least to lose, one after the other: each as if those before it had gone. The world is changed: the
+// nodes chosen are drained in it.
+func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Drained, err error) {
+	if count < 1 || count > len(w.machines) {
+		return nil, nil, fmt.Errorf("%w: %d of %d", ErrTooFew, count, len(w.machines))
+	}
+	w.settle()
+	candidates := make([]Cost, 0, len(w.machines))
+	for _, name := range w.nodeNames() {
+		if w.machines[name].object.Spec.Unschedulable {
+			continue // it is on its way out already
+		}
+		candidates = append(candidates, w.bound(name))
+	}
+	for len(chosen) < count && !w.halted() {
+		if len(candidates) == 0 {
+			return nil, nil, fmt.Errorf("%w that are not cordoned: %d of %d", ErrTooFew, count, len(w.machines))
+		}
+		slices.SortFunc(candidates, func(a, b Cost) int { return a.compare(&b) })
+		best := w.cheapest(candidates)
+		chosen = append(chosen, candidates[best])
+		op := *drain
+		op.Nodes = Nodes{Node: candidates[best].Node}
+		op.Force, op.IgnoreDaemonSets, op.DeleteEmptyDirData = true, true, true
+		done, err := w.drain(&op)
+		if err != nil {
+			return nil, nil, err
+		}
+		drains = append(drains, done.Drain)
+		w.AdvanceUntilQuiet(w.now + drainPatience + drainRetry)
+		candidates = slices.Delete(candidates, best, best+1)
+		for i := range candidates { // pods have moved there
+			candidates[i] = w.bound(candidates[i].Node)
+		}
+	}
+	return chosen, drains, w.Err()
+}
+
+// cheapest is the first of the candidates, sorted by their bounds, that no other can be cheaper than once its pods' new places are
+// known: a bound has none pending.
+func (w *World) cheapest(candidates []Cost) int {
+	const most = 64 // pods that find no place are rare; where they are not, the best of so many will do
+	best := -1
+	for i := range candidates[:min(most, len(candidates))] {
+		if best >= 0 && (candidates[best].compare(&candidates[i]) <= 0 || w.halted()) {
+			break
+		}
+		candidates[i].Pending = w.homeless(candidates[i].Node)
+		if best < 0 || candidates[i].compare(&candidates[best]) < 0 {
+			best = i
+		}
+	}
+	return best
+}
+
+// bound is what losing the node costs at least.
+func (w *World) bound(name string) Cost {
+	c := Cost{Node: name}
+	allowed := map[string]int32{}
+	for _, cp := range w.c.Node(name).Pods {
+		p := w.placed[cp.UID]
+		if p == nil || p.Terminating {
+			continue
+		}
+		owner := metav1.GetControllerOfNoCopy(p.object)
+		if _, mirror := p.object.Annotations[v1.MirrorPodAnnotationKey]; mirror || owner != nil && owner.Kind == "DaemonSet" {
+			continue
+		}
+		c.Evicted++
+		c.Priority += int64(p.Class.Priority)
+		if owner == nil {
+			c.Lost++
+		}
+		for _, b := range w.budgets.of(w.c, p.Pod) {
+			key := b.Namespace + "/" + b.Name
+			if allowed[key]++; allowed[key] > b.Status.DisruptionsAllowed {
+				c.Blocked++
+				break
+			}
+		}
+	}
+	return c
+}
+
+// homeless counts the node's pods that would find no other place. The world is left as it was.
+func (w *World) homeless(name string) (count int) {
+	m, n := w.machines[name], w.c.Node(name)
+	cordoned := m.object.DeepCopy()
+	cordoned.Spec.Unschedulable = true
+	w.c.SetNode(cordoned)
+	var moving, moved []*cluster.Pod
+	for _, p := range w.podsOn(name) {
+		owner := metav1.GetControllerOfNoCopy(p.object)
+		if owner != nil && owner.Kind != "DaemonSet" && owner.Kind != "Node" && !p.Terminating {
+			moving = append(moving, p.Pod)
+		}
+	}
+	for _, p := range moving {
+		w.c.RemovePod(p.UID)
+	}
+	for _, p := range moving {
+		object := w.placed[p.UID].object.DeepCopy()
+		object.Spec.NodeName, object.UID, object.Status.NominatedNodeName = "", p.UID+"/moved", ""
+		guest := w.c.Pending(object)
+		s := w.schedulers[object.Spec.SchedulerName]
+		if s == nil {
+			count++
+			continue
+		}
+		if d := s.decider.Decide(guest); d.Node != nil {
+			w.c.Place(guest, d.Node)
+			moved = append(moved, guest)
+		} else {
+			count++
+		}
+	}
+	for _, p := range moved {
+		w.c.RemovePod(p.UID)
+	}
+	w.c.SetNode(m.object)
+	for _, p := range moving {
+		w.c.Place(p, n)
+	}
+	return count
+}

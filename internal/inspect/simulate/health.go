@@ -1,0 +1,351 @@
+package simulate
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+)
+
+// health is what there is of kubelets, their heartbeats and the node health controller: its core, which is told what its watches
+// would show and whose writes succeed at once.
+//
+// A node renews its lease every ten seconds. The core looks only at who has been silent for the grace period, so while nothing is
+// about to change the renewals are handed over in waves, each with the time at which it was made: a day of a thousand nodes would be
+// eight million of them otherwise.
+type health struct {
+	core    *nodehealth.Core
+	options nodehealth.Options
+	wave    time.Duration // between two waves
+	waveAt  time.Duration // the next one
+	// Until then, or while something is about to change, the core is asked as often as it wants to be.
+	alertTo   time.Duration
+	unsettled bool
+	seen      map[string]bool
+}
+
+const renewEvery = 10 * time.Second
+
+// begin starts node health, unless nothing could ever come of it.
+func (w *World) begin() {
+	if w.health != nil || w.options.Scenario == nil && !w.sick() {
+		return
+	}
+	options := w.options.Health
+	if options == (nodehealth.Options{}) {
+		options = nodehealth.Defaults()
+	}
+	options.InFlight = len(w.machines) + 1024 // every write is answered at once
+	h := &health{options: options, core: nodehealth.New(options), seen: map[string]bool{}}
+	h.wave = max(options.MonitorGracePeriod-2*renewEvery, options.MonitorPeriod)
+	w.health = h
+	now := w.clock()
+	h.core.Step(now, nodehealth.NodesListing{})
+	for _, name := range w.nodeNames() {
+		h.see(w, w.machines[name])
+	}
+	h.act(w, h.core.Step(now, nodehealth.NodesListed{}))
+	h.renew(w)
+	for _, name := range w.nodeNames() {
+		if m := w.machines[name]; m.dead && m.silent < 0 && h.seen[name] {
+			h.lease(w, name, m.silent)
+		}
+	}
+	h.unsettled = true
+	h.act(w, h.core.Step(now, nodehealth.LeasesListed{}))
+	h.waveAt = w.now + h.wave
+}
+
+func (w *World) clock() time.Time { return w.start.Add(w.now) }
+
+// sick tells whether some node is not as a healthy one is, in a way that has not come to its taints yet.
+func (w *World) sick() bool {
+	for _, m := range w.machines {
+		if m.dead {
+			return true
+		}
+		for _, c := range m.object.Status.Conditions {
+			bad := c.Type == v1.NodeReady && c.Status != v1.ConditionTrue ||
+				c.Type != v1.NodeReady && conditionTaints[c.Type] != "" && c.Status == v1.ConditionTrue
+			if bad {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+var conditionTaints = map[v1.NodeConditionType]string{
+	v1.NodeMemoryPressure: v1.TaintNodeMemoryPressure, v1.NodeDiskPressure: v1.TaintNodeDiskPressure,
+	v1.NodePIDPressure: v1.TaintNodePIDPressure, v1.NodeNetworkUnavailable: v1.TaintNodeNetworkUnavailable,
+}
+
+// watched tells whether node health looks after the node: one that reports nothing, as in a manifest written by hand, has the taints
+// that it was given and keeps them.
+func (m *machine) watched() bool {
+	return slices.ContainsFunc(m.object.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady })
+}
+
+// see tells the core of a node's newest state.
+func (h *health) see(w *World, m *machine) {
+	if !m.watched() {
+		return
+	}
+	h.seen[m.object.Name] = true
+	h.act(w, h.core.Step(w.clock(), nodehealth.NodeSeen{Node: nodehealth.NodeOf(m.object)}))
+	h.alert(w)
+}
+
+func (h *health) gone(w *World, name string) {
+	delete(h.seen, name)
+	h.act(w, h.core.Step(w.clock(), nodehealth.NodeGone{Name: name}))
+	h.alert(w)
+}
+
+// alert has the core asked until it has looked at all nodes once more.
+func (h *health) alert(w *World) { h.alertTo = w.now + 2*h.options.MonitorPeriod }
+
+// next is when the core has to be asked again.
+func (h *health) next(w *World) (time.Duration, bool) {
+	if len(h.seen) == 0 {
+		return 0, false
+	}
+	at := h.waveAt
+	if h.unsettled || w.now < h.alertTo {
+		at = min(at, max(h.core.Wake(w.clock()).Sub(w.start), w.now))
+	}
+	return at, true
+}
+
+func (h *health) step(w *World) {
+	if at, ok := h.next(w); !ok || at > w.now {
+		return
+	}
+	if w.now >= h.waveAt {
+		h.renew(w)
+		h.waveAt += h.wave
+	}
+	h.act(w, h.core.Step(w.clock(), nodehealth.Tick{}))
+	h.unsettled = h.more(w)
+}
+
+// more tells whether more is to come by itself: a node that is dead and does not count as such yet, or waits for a taint.
+func (h *health) more(w *World) bool {
+	for name := range h.seen {
+		if m := w.machines[name]; m.dead && readyOf(m.object) != v1.ConditionUnknown {
+			return true
+		}
+	}
+	return slices.ContainsFunc(h.core.Zones(), func(z nodehealth.Zone) bool { return z.Waiting > 0 && z.Rate > 0 })
+}
+
+// renew hands over the newest renewal of every lease, in the order in which they were made.
+func (h *health) renew(w *World) {
+	type renewal struct {
+		name string
+		at   time.Duration
+	}
+	var list []renewal
+	for name := range h.seen {
+		if !w.machines[name].dead {
+			list = append(list, renewal{name, lastRenewal(name, w.now)})
+		}
+	}
+	slices.SortFunc(list, func(a, b renewal) int {
+		if a.at != b.at {
+			return int(a.at - b.at)
+		}
+		if a.name < b.name {
+			return -1
+		}
+		return 1
+	})
+	for _, r := range list {
+		h.lease(w, r.name, r.at)
+	}
+}
+
+func (h *health) lease(w *World, name string, at time.Duration) {
+	now := w.start.Add(at)
+	h.act(w, h.core.Step(now, nodehealth.LeaseSeen{Name: name, Renewed: now}))
+}
+
+// lastRenewal is when the node last renewed its lease: each has its own moment within the ten seconds.
+func lastRenewal(name string, now time.Duration) time.Duration {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	phase := time.Duration(h.Sum32()%uint32(renewEvery/time.Second)) * time.Second
+	return now - (now-phase+renewEvery)%renewEvery
+}
+
+// silence makes a node fall silent.
+func (w *World) silence(name string) {
+	m := w.machines[name]
+	if m.dead {
+		return
+	}
+	m.dead = true
+	w.tell(Event{Kind: "NodeFailed", Node: name})
+	if !m.watched() {
+		w.reportReady(name)
+	}
+	if w.health != nil {
+		w.health.lease(w, name, lastRenewal(name, w.now))
+		w.health.alert(w)
+		w.health.unsettled = true
+	}
+}
+
+// reportReady lets all nodes that report nothing, as in a manifest written by hand, report that they are ready, but for those whose taints
+// say otherwise: when one falls silent, it is to be seen that the others do not.
+func (w *World) reportReady(failing string) {
+	for _, name := range w.nodeNames() {
+		m := w.machines[name]
+		if m.watched() || name != failing && slices.ContainsFunc(m.object.Spec.Taints, func(t v1.Taint) bool { return OfState(&t) }) {
+			continue
+		}
+		w.change(name, func(n *v1.Node) { setReady(n, v1.ConditionTrue, w.clock()) })
+		if w.health != nil && !m.dead {
+			w.health.lease(w, name, lastRenewal(name, w.now))
+		}
+	}
+}
+
+// revive lets it report again. What it was told to end while it was silent ends now.
+func (w *World) revive(name string) {
+	m := w.machines[name]
+	if !m.dead && readyOf(m.object) == v1.ConditionTrue {
+		return
+	}
+	m.dead = false
+	w.tell(Event{Kind: "NodeRecovered", Node: name})
+	w.change(name, func(n *v1.Node) {
+		setReady(n, v1.ConditionTrue, w.clock())
+		for i := range n.Status.Conditions {
+			if c := &n.Status.Conditions[i]; c.Type != v1.NodeReady && c.Status == v1.ConditionUnknown {
+				c.Status = v1.ConditionFalse
+			}
+		}
+	})
+	if w.health != nil {
+		w.health.lease(w, name, w.now)
+	}
+	stuck, ending := m.stuck, m.ending
+	m.stuck, m.ending = nil, nil
+	for _, p := range stuck {
+		w.comeBack(p)
+	}
+	for _, p := range ending {
+		w.terminated(p)
+	}
+}
+
+func readyOf(n *v1.Node) v1.ConditionStatus {
+	for i := range n.Status.Conditions {
+		if n.Status.Conditions[i].Type == v1.NodeReady {
+			return n.Status.Conditions[i].Status
+		}
+	}
+	return ""
+}
+
+func setReady(n *v1.Node, status v1.ConditionStatus, now time.Time) {
+	setCondition(n, v1.NodeCondition{
+		Type: v1.NodeReady, Status: status, Reason: "KubeletReady", LastHeartbeatTime: metav1.NewTime(now), LastTransitionTime: metav1.NewTime(now),
+	})
+}
+
+func setCondition(n *v1.Node, c v1.NodeCondition) {
+	for i := range n.Status.Conditions {
+		if n.Status.Conditions[i].Type == c.Type {
+			n.Status.Conditions[i] = c
+			return
+		}
+	}
+	n.Status.Conditions = append(n.Status.Conditions, c)
+}
+
+// act carries out what the core asks for; it succeeds at once.
+func (h *health) act(w *World, actions []nodehealth.Action) {
+	for _, action := range actions {
+		switch a := action.(type) {
+		case nodehealth.WriteStatus:
+			w.tell(Event{Kind: "NodeUnknown", Node: a.Node, Message: "Kubelet stopped posting node status."})
+			h.write(w, a.Node, a.Ticket, func(n *v1.Node) {
+				for _, c := range a.Conditions {
+					setCondition(n, c)
+				}
+			})
+		case nodehealth.WriteNode:
+			m := w.machines[a.Node]
+			if a.SetTaints {
+				w.tellTaints(a.Node, m.object.Spec.Taints, a.Taints)
+			}
+			h.write(w, a.Node, a.Ticket, func(n *v1.Node) {
+				if a.SetTaints {
+					n.Spec.Taints = a.Taints
+				}
+				for key, value := range a.Labels {
+					metav1.SetMetaDataLabel(&n.ObjectMeta, key, value)
+				}
+			})
+		case nodehealth.MarkPods:
+			h.act(w, h.core.Step(w.clock(), nodehealth.Answered{Ticket: a.Ticket, Outcome: nodehealth.OK}))
+		case nodehealth.ZoneChanged:
+			if a.From != nodehealth.Initial {
+				w.tell(Event{Kind: "ZoneChanged", Zone: nodehealth.ZoneName(a.Zone), Message: a.String()})
+			}
+		}
+	}
+}
+
+func (h *health) write(w *World, node string, ticket nodehealth.Ticket, alter func(n *v1.Node)) {
+	m := w.machines[node]
+	m.object = m.object.DeepCopy()
+	alter(m.object)
+	w.changed(m)
+	seen := nodehealth.NodeOf(m.object)
+	h.act(w, h.core.Step(w.clock(), nodehealth.Answered{Ticket: ticket, Outcome: nodehealth.OK, Node: &seen}))
+}
+
+// tellTaints tells which taints came and went.
+func (w *World) tellTaints(node string, before, after []v1.Taint) {
+	missing := func(in []v1.Taint, t *v1.Taint) bool {
+		return !slices.ContainsFunc(in, func(o v1.Taint) bool { return o.MatchTaint(t) })
+	}
+	for i := range after {
+		if missing(before, &after[i]) {
+			w.tell(Event{Kind: "TaintAdded", Node: node, Message: after[i].ToString()})
+		}
+	}
+	for i := range before {
+		if missing(after, &before[i]) {
+			w.tell(Event{Kind: "TaintRemoved", Node: node, Message: before[i].ToString()})
+		}
+	}
+}
+
+// condition has nodes report a condition.
+func (w *World) condition(c *Condition) error {
+	kind, word, ok := strings.Cut(c.Condition, "=")
+	status := v1.ConditionStatus(word)
+	if !ok || kind == "" || !slices.Contains([]v1.ConditionStatus{v1.ConditionTrue, v1.ConditionFalse, v1.ConditionUnknown}, status) {
+		return fmt.Errorf("condition %q: must be TYPE=True, TYPE=False or TYPE=Unknown, as MemoryPressure=True", c.Condition)
+	}
+	return w.each(&c.Nodes, func(name string) {
+		w.tell(Event{Kind: "ConditionChanged", Node: name, Message: c.Condition})
+		w.change(name, func(n *v1.Node) {
+			if readyOf(n) == "" {
+				setReady(n, v1.ConditionTrue, w.clock())
+			}
+			now := metav1.NewTime(w.clock())
+			setCondition(n, v1.NodeCondition{Type: v1.NodeConditionType(kind), Status: status, LastTransitionTime: now, LastHeartbeatTime: now})
+		})
+	})
+}

@@ -1,0 +1,201 @@
+package simulate
+
+import (
+	"fmt"
+	"hash/fnv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+)
+
+// Cause is why a pod left its node.
+type Cause string
+
+// The causes.
+const (
+	ByTaint       Cause = "Taint"
+	ByDrain       Cause = "Drain"
+	ByPreemption  Cause = "Preemption"
+	ByNodeRemoval Cause = "NodeRemoved"
+	ByDeletion    Cause = "Deleted"
+	ByScaling     Cause = "Scaled"
+	ByRollout     Cause = "RolledOut"
+	ByTermination Cause = "Terminated" // its deletion was under way from the beginning
+)
+
+// Fate is what becomes of a pod that left.
+type Fate string
+
+// The fates.
+const (
+	Returns Fate = "Returns" // its controller makes it again, under a name of its own or the same
+	Lost    Fate = "Lost"    // it has no controller: nobody makes it again
+	Stays   Fate = "Stuck"   // its node cannot confirm that it has ended, and its controller waits for that
+	Ends    Fate = "Ends"    // it is not wanted any more, or not on this node
+)
+
+// Departure is a pod that left its node.
+type Departure struct {
+	Namespace, Name, Node string
+	After                 Seconds
+	Cause                 Cause
+	// Detail names the taint, the pod that preempts, or the node.
+	Detail string
+	// Owner is the controller as Kind/name, empty if there is none.
+	Owner string
+	Fate  Fate
+	// Broken names the disruption budgets that have too few healthy pods once it has left.
+	Broken []string
+	// Again: it had come back in the place of one that a taint evicted.
+	Again bool
+
+	object *v1.Pod
+	next   *pod // that was made in its place
+}
+
+// depart removes a pod from its node, and has its controller see to it.
+func (w *World) depart(p *pod, cause Cause, detail string) *Departure {
+	d := &Departure{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(w.now), Cause: cause, Detail: detail, Again: p.again, object: p.object}
+	owner := metav1.GetControllerOfNoCopy(p.object)
+	if owner != nil {
+		d.Owner = owner.Kind + "/" + owner.Name
+	}
+	covering := w.budgets.of(w.c, p.Pod)
+	w.remove(p.Pod)
+	for _, b := range covering {
+		if b, ok := w.c.Budgets.Get(b.Namespace, b.Name); ok && b.Status.CurrentHealthy < b.Status.DesiredHealthy {
+			d.Broken = append(d.Broken, b.Name)
+		}
+	}
+	w.departed = append(w.departed, d)
+	w.touched = true
+	w.tell(Event{Kind: eventOf[cause], Namespace: d.Namespace, Name: d.Name, Node: d.Node, Message: detail})
+	m := w.machines[p.NodeName]
+	switch {
+	case cause == ByScaling || cause == ByRollout:
+		d.Fate = Ends
+	case p.Terminating && !w.awaitsEnd(owner, m, p.object, cause):
+		d.Fate = Ends // a pod in its place has been made when its deletion began, if any is wanted
+	case owner == nil || owner.Kind == "Node": // a bare pod, or one that its node makes
+		d.Fate = Lost
+	case cause == ByNodeRemoval && owner.Kind == "DaemonSet":
+		d.Fate = Ends
+	case owner.Kind == "StatefulSet" && m != nil && m.dead && cause != ByNodeRemoval:
+		d.Fate = Stays
+		p.departure = d
+		m.stuck = append(m.stuck, p)
+	case owner.Kind == "DaemonSet" && m != nil && !w.runsDaemon(p.object, m.object):
+		d.Fate = Ends
+		m.gaps = append(m.gaps, p.object)
+	default:
+		d.Fate, d.next = Returns, w.makeAgain(p.object)
+		d.next.again = cause == ByTaint
+	}
+	return d
+}
+
+// awaitsEnd tells whether the controller of a terminating pod makes another one only once it has ended. Those of StatefulSets and
+// DaemonSets do; all others made it when the deletion began.
+func (w *World) awaitsEnd(owner *metav1.OwnerReference, m *machine, object *v1.Pod, cause Cause) bool {
+	switch {
+	case owner == nil:
+		return false
+	case owner.Kind == "StatefulSet":
+		return true
+	}
+	return owner.Kind == "DaemonSet" && cause != ByNodeRemoval && m != nil && w.runsDaemon(object, m.object)
+}
+
+// terminated ends a pod whose grace period is over, or once its node answers.
+func (w *World) terminated(p *pod) {
+	m := w.machines[p.NodeName]
+	switch {
+	case p.gone || len(p.object.Finalizers) > 0:
+	case m != nil && m.dead:
+		m.ending = append(m.ending, p)
+	default:
+		w.depart(p, ByTermination, "")
+	}
+}
+
+var eventOf = map[Cause]string{
+	ByTaint: "PodEvicted", ByDrain: "PodDrained", ByPreemption: "PodPreempted", ByNodeRemoval: "PodRemoved", ByDeletion: "PodDeleted",
+	ByScaling: "PodScaledDown", ByRollout: "PodRolledOut", ByTermination: "PodTerminated",
+}
+
+// comeBack has a pod made again that was stuck on a node, now that it has ended there.
+func (w *World) comeBack(p *pod) {
+	p.departure.Fate, p.departure.next = Returns, w.makeAgain(p.object)
+}
+
+// makeAgain makes another pod in the place of one, as its controller does.
+func (w *World) makeAgain(object *v1.Pod) *pod {
+	owner := metav1.GetControllerOfNoCopy(object)
+	next := object.DeepCopy()
+	next.Spec.NodeName = ""
+	next.Status = v1.PodStatus{Phase: v1.PodPending, QOSClass: object.Status.QOSClass}
+	next.ResourceVersion, next.DeletionTimestamp = "", nil
+	next.CreationTimestamp = metav1.NewTime(w.start.Add(w.now))
+	next.UID = types.UID(fmt.Sprintf("%s-%d", owner.UID, w.entered+1))
+	if owner.Kind != "StatefulSet" {
+		next.Name = w.nameFor(next, owner)
+	}
+	if owner.Kind == "DaemonSet" {
+		pinTo(next, manifest.DaemonNode(object))
+	}
+	w.claims(next)
+	return w.enter(next, "")
+}
+
+// pinTo makes the pod one for the node alone, as the controller of DaemonSets does.
+func pinTo(p *v1.Pod, node string) {
+	if p.Spec.Affinity == nil {
+		p.Spec.Affinity = &v1.Affinity{}
+	}
+	if p.Spec.Affinity.NodeAffinity == nil {
+		p.Spec.Affinity.NodeAffinity = &v1.NodeAffinity{}
+	}
+	p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{
+		NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchFields: []v1.NodeSelectorRequirement{{
+			Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn, Values: []string{node},
+		}}}},
+	}
+}
+
+// runsDaemon tells whether the pod's DaemonSet wants one on the node: where the DaemonSet itself is not known, by the taints that
+// the pod tolerates.
+func (w *World) runsDaemon(p *v1.Pod, node *v1.Node) bool {
+	owner := metav1.GetControllerOfNoCopy(p)
+	for _, set := range w.set.DaemonSets {
+		if set.Namespace == p.Namespace && set.Name == owner.Name {
+			return manifest.RunsDaemon(set, node)
+		}
+	}
+	return rules.Untolerated(node.Spec.Taints, p.Spec.Tolerations, rules.KeepsOff) == nil
+}
+
+// nameFor makes up a name as the API server would, the same every time.
+func (w *World) nameFor(p *v1.Pod, owner *metav1.OwnerReference) string {
+	base := p.GenerateName
+	if base == "" {
+		base = owner.Name + "-"
+	}
+	return w.generated(p.Namespace, base)
+}
+
+func (w *World) generated(namespace, base string) string {
+	const alphabet, suffix = "bcdfghjklmnpqrstvwxz2456789", 5
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s/%s#%d", namespace, base, w.entered+1)
+	var name strings.Builder
+	name.WriteString(base)
+	for sum := h.Sum64(); name.Len() < len(base)+suffix; sum /= uint64(len(alphabet)) {
+		name.WriteByte(alphabet[sum%uint64(len(alphabet))])
+	}
+	return name.String()
+}

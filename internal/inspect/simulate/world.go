@@ -1,0 +1,198 @@
+package simulate
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+)
+
+// World is a cluster on its way through time, and what has been said of it so far. It has one owner.
+type World struct {
+	options    Options
+	c          *cluster.Cluster
+	set        *manifest.Set // where the world came from, and the workloads that can make pods
+	origin     manifest.Set  // the same as it was, for a twin
+	catalog    *admission.Catalog
+	machines   map[string]*machine // the nodes, by name
+	schedulers map[string]*scheduler
+	bounds     *bounds
+	budgets    budgets
+	said       *Simulation
+
+	start time.Time     // by the clock of the manifests
+	now   time.Duration // since then
+	// held has the NoExecute taints of the nodes that have any.
+	held map[string][]eviction.Held
+	// leaving are the pods that such taints remove, by when.
+	leaving departures
+	// placed has what is known of pods on nodes beside the cluster's own record, as far as it may be needed.
+	placed map[types.UID]*pod
+	// storageClass is the one for claims that name none, or nil.
+	storageClass *storagev1.StorageClass
+	// templates are those of device claims.
+	templates map[Name]*resourcev1.ResourceClaimTemplate
+	// unready counts the pods on nodes that say they are not ready, by class.
+	unready map[*cluster.PodClass]int
+	// waiting are the pods without a node that have been tried and may be tried again, and created those that have not been.
+	waiting, created []*pod
+	entered, decided int // how many pods there were so far
+	homed            int // how many had a node
+
+	// lasting: time may pass, so that pods and their objects are kept.
+	lasting bool
+	agenda  agenda  // what is to happen at a time to come
+	health  *health // nil: no node has anything to report
+	// pods are all that there are, by name, if the world lasts; order lists them as they came.
+	pods     map[Name]*pod
+	timeline []Event
+	departed []*Departure
+	wants    map[types.UID]int32 // replicas, of workloads that were scaled
+	failed   error               // an operation of the scenario could not be done
+	// evictedAt is when pods were last evicted; touched: something changed that is in no log.
+	evictedAt    time.Duration
+	touched      bool
+	appointments int
+	samples      []Sample
+	stepping     bool // a step of the scenario is being done
+	allowed      allowed
+}
+
+// scheduler serves the pods of one scheduler name.
+type scheduler struct {
+	profile *plugins.Profile
+	decider *decide.Decider
+	// hopeless are the classes of pods that found no node, and how the cluster's log stood then.
+	hopeless map[*cluster.PodClass]attempt
+}
+
+// attempt is one that found no node.
+type attempt struct {
+	log     int
+	message string
+}
+
+// pod is a pod that waits, or that may have to leave its node.
+type pod struct {
+	*cluster.Pod
+	// number is its place in the order in which pods came.
+	number int
+	// object is the pod as the API server would have it; nil if nobody will need it.
+	object *v1.Pod
+	// refused says why the API server does not let it be created; empty for all others.
+	refused string
+	due     eviction.Due // when it has to leave
+	since   time.Time    // when it came to its node
+	refusal string       // why it could not be placed, the last time it was tried
+	unready bool         // counts in World.unready
+	// again: it was made in the place of one that a taint evicted.
+	again bool
+	// departure is set while the pod is stuck on a node that does not answer.
+	departure *Departure
+	listed    bool // as waiting
+	gone      bool
+}
+
+// queued brings pods into the order in which the scheduler takes them: by priority, then by age, then as they came.
+func queued(pods []*pod) {
+	slices.SortStableFunc(pods, func(a, b *pod) int {
+		return cmp.Or(
+			cmp.Compare(b.Class.Priority, a.Class.Priority),
+			a.Created.Compare(b.Created),
+			cmp.Compare(a.number, b.number),
+		)
+	})
+}
+
+// enter takes in a pod as the API server has it, or would have it if it did not refuse it.
+func (w *World) enter(object *v1.Pod, refusal string) *pod {
+	w.entered++
+	p := &pod{number: w.entered, refused: refusal}
+	if w.lasting || len(w.held) > 0 {
+		p.object = object
+	}
+	if w.lasting {
+		defer func() { w.know(p) }()
+	}
+	if object.Spec.NodeName == "" {
+		if rules.IsTerminal(object) || object.DeletionTimestamp != nil {
+			return p // nobody will place it any more
+		}
+		p.Pod = w.c.Pending(object)
+		w.created = append(w.created, p)
+		if w.nominates(p) {
+			w.c.Nominate(p.Pod, p.Nominated)
+		}
+		return p
+	}
+	if p.Pod = w.c.SetPod(object); p.Pod != nil {
+		w.homed++
+		if saysNotReady(object) && !p.Terminating {
+			w.unready[p.Class]++
+			p.unready = true
+		}
+		w.settled(p, eviction.PodOf(object).Bound)
+		if w.lasting && p.Terminating {
+			w.at(object.DeletionTimestamp.Sub(w.start), func() { w.terminated(p) })
+		}
+	}
+	return p
+}
+
+// nominates tells whether the pod keeps room for itself on the node that its status names: as in kube-scheduler, only while a scheduler
+// of this world may try it.
+func (w *World) nominates(p *pod) bool {
+	return p.Nominated != "" && p.refused == "" && w.schedulers[p.Spec().SchedulerName] != nil && w.Gate(p.Pod) == ""
+}
+
+// settled notes that a pod is on its node since then, and forgets what will not be asked of it.
+func (w *World) settled(p *pod, since time.Time) {
+	p.since = since
+	w.watch(p, since)
+	if p.due.Stays() && !w.lasting {
+		p.object = nil
+		return
+	}
+	w.placed[p.UID] = p
+}
+
+// remove takes a pod out of the world, with what it held.
+func (w *World) remove(p *cluster.Pod) {
+	w.c.RemovePod(p.UID)
+	known := w.placed[p.UID]
+	switch {
+	case known != nil && known.unready:
+		w.unready[p.Class]--
+	case !p.Terminating: // one that was on its way out did not count
+		w.budgets.left(w.c, p)
+	}
+	plugins.ReleaseClaims(w.c, p)
+	if known != nil {
+		known.gone = true
+		w.forget(known)
+		delete(w.placed, p.UID)
+	}
+}
+
+// saysNotReady tells of a pod that a kubelet has reported on. One in a manifest written by hand says nothing, and is taken to run
+// as it should.
+func saysNotReady(p *v1.Pod) bool {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == v1.PodReady {
+			return c.Status != v1.ConditionTrue
+		}
+	}
+	return false
+}

@@ -1,0 +1,111 @@
+package snapshot
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// Snapshot is the state of a cluster.
+type Snapshot struct {
+	*manifest.Set
+	simulate.Source
+	// Missing names the kinds that could not be read, with why, one line each.
+	Missing []string
+}
+
+// pageSize is how many objects are asked for at a time: a few megabytes of pods.
+const pageSize = 1000
+
+// atATime bounds the lists under way: one question must not be felt by the API server.
+const atATime = 4
+
+// Read reads all that decisions depend on. progress, if not nil, is called with how many objects have been read.
+func (c *Client) Read(ctx context.Context, progress func(objects int)) (*Snapshot, error) {
+	kinds := Kinds()
+	lists := make([][]metav1.Object, len(kinds))
+	s := &Snapshot{Source: simulate.Source{From: c.config.Host, AsOf: metav1.NewTime(time.Now().UTC().Truncate(time.Second))}}
+	var mu sync.Mutex
+	read := 0
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atATime)
+	for i, k := range kinds {
+		group.Go(func() error {
+			version, err := c.ListAll(ctx, k, func(object metav1.Object) { lists[i] = append(lists[i], object) })
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				if k.Needed || !Optional(err) {
+					return fmt.Errorf("list %s: %w", k.Resource, err)
+				}
+				if !apierrors.IsNotFound(err) { // of what is not served there are no objects
+					s.Missing = append(s.Missing, fmt.Sprintf("%s: %v", k.Resource, err))
+				}
+				return nil
+			}
+			s.ResourceVersion = newer(s.ResourceVersion, version)
+			if read += len(lists[i]); progress != nil {
+				progress(read)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	slices.Sort(s.Missing)
+	s.Set = manifest.Assemble(c.config.Host, slices.Concat(lists...))
+	return s, nil
+}
+
+// ListAll lists a kind page by page and returns the list's resource version.
+func (c *Client) ListAll(ctx context.Context, k Kind, take func(metav1.Object)) (version string, err error) {
+	options := metav1.ListOptions{Limit: pageSize}
+	for {
+		list, err := c.List(ctx, k, options)
+		if apierrors.IsResourceExpired(err) && options.Continue != "" {
+			return "", fmt.Errorf("the list of %s took longer than the API server keeps it: try again", k.Resource)
+		}
+		if err != nil {
+			return "", err
+		}
+		if err := meta.EachListItem(list, func(o runtime.Object) error {
+			take(o.(metav1.Object))
+			return nil
+		}); err != nil {
+			return "", err
+		}
+		info, err := meta.ListAccessor(list)
+		if err != nil {
+			return "", err
+		}
+		version = cmp.Or(version, info.GetResourceVersion())
+		if options.Continue = info.GetContinue(); options.Continue == "" {
+			return version, nil
+		}
+	}
+}
+
+// newer is the later of two resource versions, which API servers number.
+func newer(a, b string) string {
+	x, _ := strconv.ParseUint(a, 10, 64)
+	y, _ := strconv.ParseUint(b, 10, 64)
+	if y > x {
+		return b
+	}
+	return a
+}

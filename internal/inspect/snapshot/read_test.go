@@ -1,0 +1,96 @@
+package snapshot_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
+)
+
+func object(apiVersion, kind, namespace, name string) fakeapi.Object {
+	meta := map[string]any{"name": name, "uid": kind + "-" + name}
+	if namespace != "" {
+		meta["namespace"] = namespace
+	}
+	return fakeapi.Object{"apiVersion": apiVersion, "kind": kind, "metadata": meta}
+}
+
+func client(t *testing.T, api *fakeapi.Server) *snapshot.Client {
+	t.Helper()
+	c, err := snapshot.NewClient(api.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestAClusterIsReadInPages(t *testing.T) {
+	api := fakeapi.New(t)
+	api.PageLimit = 7
+	for i := range 40 {
+		api.Set("pods", object("v1", "Pod", "default", fmt.Sprintf("pod-%d", i)))
+	}
+	api.Set("nodes", object("v1", "Node", "", "node-1"))
+	s, err := client(t, api).Read(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Pods) != 40 || len(s.Nodes) != 1 || s.ResourceVersion == "" || s.AsOf.IsZero() || len(s.Missing) > 0 {
+		t.Errorf("%d pods, %d nodes, %+v, missing %v", len(s.Pods), len(s.Nodes), s.Source, s.Missing)
+	}
+	lists := slices.DeleteFunc(api.Reads(), func(path string) bool { return path != "/api/v1/pods" })
+	if len(lists) != 6 {
+		t.Errorf("pods were listed in %d pages, want 6 of 7", len(lists))
+	}
+	if _, err := simulate.Open(s.Set, simulate.Options{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatMayNotBeReadIsLeftOutUnlessItIsNeeded(t *testing.T) {
+	api := fakeapi.New(t)
+	api.Refuse("csidrivers", http.StatusForbidden)
+	api.Refuse("resourceslices", http.StatusNotFound)
+	s, err := client(t, api).Read(t.Context(), nil)
+	if err != nil || len(s.Missing) != 1 || !strings.HasPrefix(s.Missing[0], "csidrivers: ") { // what is not served is not missing
+		t.Errorf("%v, missing %q", err, s.Missing)
+	}
+	api.Refuse("pods", http.StatusForbidden)
+	if _, err := client(t, api).Read(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "list pods") {
+		t.Errorf("without pods: %v", err)
+	}
+}
+
+// The connection itself refuses to write, whoever uses it; the server of this test fails at any request that is not a GET.
+func TestNoWriteIsSent(t *testing.T) {
+	api := fakeapi.New(t)
+	clientset, err := kubernetes.NewForConfig(snapshot.ReadOnly(api.Config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods, ctx := clientset.CoreV1().Pods("default"), t.Context()
+	_, create := pods.Create(ctx, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, metav1.CreateOptions{})
+	_, update := pods.Update(ctx, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, metav1.UpdateOptions{})
+	_, patch := pods.Patch(ctx, "p", "application/merge-patch+json", []byte("{}"), metav1.PatchOptions{})
+	for verb, err := range map[string]error{
+		"create": create, "update": update, "patch": patch, "delete": pods.Delete(ctx, "p", metav1.DeleteOptions{}),
+		"bind": pods.Bind(ctx, &v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, metav1.CreateOptions{}),
+	} {
+		if err == nil || !strings.Contains(errors.Unwrap(err).Error(), "is not sent: this command only reads") {
+			t.Errorf("%s: %v", verb, err)
+		}
+	}
+	if reads := api.Reads(); len(reads) > 0 {
+		t.Errorf("sent: %v", reads)
+	}
+}

@@ -1,0 +1,149 @@
+package survey
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// Capacity is what still fits where.
+type Capacity struct {
+	APIVersion string          `json:"apiVersion"`
+	Kind       string          `json:"kind"`
+	Source     simulate.Source `json:"source"`
+	// By is node, zone or shape.
+	By     string  `json:"by"`
+	Groups []Group `json:"groups"`
+	Total  Group   `json:"total"`
+	// Typical is the median request of the pods that request any: what room is measured by.
+	Typical Room `json:"typical"`
+	// Fill is how many more pods find room, if that was asked for.
+	Fill *simulate.Fill `json:"fill,omitempty"`
+}
+
+// Room is CPU in thousandths, memory in bytes, and pods.
+type Room struct {
+	CPU    int64 `json:"cpu"`
+	Memory int64 `json:"memory"`
+	Pods   int64 `json:"pods,omitempty"`
+}
+
+// Group are nodes that are looked at together.
+type Group struct {
+	Name  string `json:"name"`
+	Nodes int    `json:"nodes"`
+	// Closed counts nodes that take no new pod: cordoned, or with a taint that a plain pod does not tolerate.
+	Closed      int  `json:"closed,omitempty"`
+	Allocatable Room `json:"allocatable"`
+	Requested   Room `json:"requested"`
+	// Largest is the room on the node with the most CPU left that takes new pods: no larger pod fits.
+	Largest     Room   `json:"largest"`
+	LargestNode string `json:"largestNode,omitempty"`
+	// Stranded is room that no typical pod can use: of nodes that are closed, have no pod left, or too little of the other resource.
+	Stranded Room `json:"stranded"`
+}
+
+// Ways are what nodes can be grouped by.
+var Ways = []string{"node", "zone", "shape"}
+
+// CapacityOf adds up nodes.
+func CapacityOf(w *simulate.World, by string, source simulate.Source) *Capacity {
+	c := &Capacity{APIVersion: simulate.APIVersion, Kind: KindCapacity, Source: source, By: by, Groups: []Group{}, Total: Group{Name: "total"}}
+	nodes := w.Cluster().SortedNodes()
+	c.Typical = typical(nodes)
+	at := map[string]int{}
+	for _, n := range nodes {
+		name := groupOf(w, n, by)
+		i, known := at[name]
+		if !known {
+			i = len(c.Groups)
+			at[name] = i
+			c.Groups = append(c.Groups, Group{Name: name})
+		}
+		closed := n.Taints.Unschedulable || rules.Untolerated(taintsOf(n), nil, rules.KeepsOff) != nil
+		c.Groups[i].add(n, closed, c.Typical)
+		c.Total.add(n, closed, c.Typical)
+	}
+	slices.SortStableFunc(c.Groups, func(a, b Group) int { return cmp.Compare(a.Name, b.Name) })
+	return c
+}
+
+func taintsOf(n *cluster.Node) []v1.Taint { return n.Taints.Taints }
+
+func groupOf(w *simulate.World, n *cluster.Node, by string) string {
+	switch by {
+	case "zone":
+		zone, _ := n.Lookup(v1.LabelTopologyZone)
+		return cmp.Or(zone, "no zone")
+	case "shape":
+		if kind, ok := n.Lookup(v1.LabelInstanceTypeStable); ok && kind != "" {
+			return kind
+		}
+		return fmt.Sprintf("%s CPU, %s", cpu(n.Size.MilliCPU), memory(n.Size.Memory))
+	}
+	return n.Name
+}
+
+// typical is the median request of CPU and of memory, of the pods that request any.
+func typical(nodes []*cluster.Node) Room {
+	var cpus, memories []int64
+	for _, n := range nodes {
+		for _, p := range n.Pods {
+			if r := p.Class.Requests; r.MilliCPU > 0 {
+				cpus = append(cpus, r.MilliCPU)
+			}
+			if r := p.Class.Requests; r.Memory > 0 {
+				memories = append(memories, r.Memory)
+			}
+		}
+	}
+	return Room{CPU: median(cpus), Memory: median(memories)}
+}
+
+func median(list []int64) int64 {
+	if len(list) == 0 {
+		return 0
+	}
+	slices.Sort(list)
+	return list[(len(list)-1)/2]
+}
+
+func (g *Group) add(n *cluster.Node, closed bool, typical Room) {
+	size := Room{n.Size.MilliCPU, n.Size.Memory, n.Size.Pods}
+	used := Room{n.Requested.MilliCPU, n.Requested.Memory, int64(len(n.Pods))}
+	free := Room{max(size.CPU-used.CPU, 0), max(size.Memory-used.Memory, 0), max(size.Pods-used.Pods, 0)}
+	g.Nodes++
+	g.Allocatable, g.Requested = g.Allocatable.plus(size), g.Requested.plus(used)
+	full := closed || free.Pods == 0
+	if full || free.Memory < max(typical.Memory, 1) {
+		g.Stranded.CPU += free.CPU
+	}
+	if full || free.CPU < max(typical.CPU, 1) {
+		g.Stranded.Memory += free.Memory
+	}
+	switch {
+	case closed:
+		g.Closed++
+	case free.Pods > 0 && (g.LargestNode == "" || free.CPU > g.Largest.CPU || free.CPU == g.Largest.CPU && free.Memory > g.Largest.Memory):
+		g.Largest, g.LargestNode = Room{CPU: free.CPU, Memory: free.Memory}, n.Name
+	}
+}
+
+func (r Room) plus(o Room) Room {
+	return Room{sum(r.CPU, o.CPU), sum(r.Memory, o.Memory), sum(r.Pods, o.Pods)}
+}
+
+// sum saturates: somebody's request may be next to what fits in a number.
+func sum(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}

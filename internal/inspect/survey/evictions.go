@@ -1,0 +1,46 @@
+package survey
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// Evictions are the pods that NoExecute taints remove from their nodes, the first to go first.
+type Evictions struct {
+	APIVersion string          `json:"apiVersion"`
+	Kind       string          `json:"kind"`
+	Source     simulate.Source `json:"source"`
+	Evictions  []Eviction      `json:"evictions"`
+}
+
+// Eviction is a pod that has to leave.
+type Eviction struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Node      string `json:"node"`
+	Workload  string `json:"workload"`
+	// Due is when, After how long that is from the state that was read; what was due before is 0s.
+	Due   metav1.Time      `json:"due"`
+	After simulate.Seconds `json:"after"`
+	// Taint is the one that asks for it first, as key=value:effect.
+	Taint string `json:"taint"`
+	// Lost: no controller replaces it.
+	Lost bool `json:"lost,omitempty"`
+}
+
+// EvictionsOf lists who has to leave. The world is one that was just read.
+func EvictionsOf(w *simulate.World, scope Scope, source simulate.Source) *Evictions {
+	list := &Evictions{APIVersion: simulate.APIVersion, Kind: KindEvictions, Source: source, Evictions: []Eviction{}}
+	for _, e := range w.Outlook() {
+		f, ok := w.Find(e.Namespace, e.Name)
+		if !ok || !scope.has(f) {
+			continue
+		}
+		list.Evictions = append(list.Evictions, Eviction{
+			Namespace: e.Namespace, Name: e.Name, Node: e.Node, Workload: WorkloadOf(w, f), After: e.After, Taint: e.Taint,
+			Due: metav1.NewTime(w.Now().Add(e.After.Duration()).UTC()), Lost: metav1.GetControllerOfNoCopy(f.Object) == nil,
+		})
+	}
+	return list
+}

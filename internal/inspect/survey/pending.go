@@ -1,0 +1,149 @@
+package survey
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/inspect/explain"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// The kinds of answers; their version is that of package simulate.
+const (
+	KindPending   = "PendingPods"
+	KindEvictions = "Evictions"
+	KindCapacity  = "Capacity"
+)
+
+// Scope says which pods are asked about.
+type Scope struct {
+	// Namespace is empty for all.
+	Namespace string
+	Selector  labels.Selector // nil: all
+}
+
+func (s Scope) has(p simulate.Found) bool {
+	return (s.Namespace == "" || p.Object.Namespace == s.Namespace) && (s.Selector == nil || s.Selector.Matches(labels.Set(p.Object.Labels)))
+}
+
+// Pending is who has no node, a line per workload.
+type Pending struct {
+	APIVersion string          `json:"apiVersion"`
+	Kind       string          `json:"kind"`
+	Source     simulate.Source `json:"source"`
+	// Pods is how many are pending in all.
+	Pods      int        `json:"pods"`
+	Workloads []Workload `json:"workloads"`
+}
+
+// Workload is a controller's pending pods that are kept off the nodes for the same reason, or a bare pod.
+type Workload struct {
+	Namespace string `json:"namespace"`
+	// Name is deployment/NAME and so on; pod/NAME of a bare pod.
+	Name string `json:"name"`
+	// Pods are the names, the oldest first.
+	Pods []string `json:"pods"`
+	// Since is when the oldest was created; For is how long ago that is.
+	Since metav1.Time      `json:"since"`
+	For   simulate.Seconds `json:"for"`
+	State explain.State    `json:"state"`
+	// Reason is what keeps the pods off most nodes, if it is one plugin's; Nodes is how many, Of how many there are.
+	Reason string `json:"reason"`
+	Plugin string `json:"plugin,omitempty"`
+	Nodes  int    `json:"nodes,omitempty"`
+	Of     int    `json:"of,omitempty"`
+	// Help is the smallest change that lets a pod of them run, if one was found.
+	Help    string `json:"help,omitempty"`
+	Command string `json:"command,omitempty"`
+	// Message is what the FailedScheduling event says.
+	Message string `json:"message,omitempty"`
+}
+
+// PendingOf lists the workloads with pending pods: those with the most first. The world is one that was just read.
+func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending, error) {
+	p := &Pending{APIVersion: simulate.APIVersion, Kind: KindPending, Source: source, Workloads: []Workload{}}
+	type key struct{ namespace, workload, class string }
+	groups := map[key][]simulate.Found{}
+	for _, f := range w.Each() {
+		if f.Pod == nil || f.Object.Spec.NodeName != "" || !scope.has(f) {
+			continue
+		}
+		k := key{f.Object.Namespace, WorkloadOf(w, f), fmt.Sprintf("%p", f.Pod.Class)}
+		groups[k] = append(groups[k], f)
+		p.Pods++
+	}
+	for k, pods := range groups {
+		slices.SortStableFunc(pods, func(a, b simulate.Found) int {
+			return a.Object.CreationTimestamp.Compare(b.Object.CreationTimestamp.Time)
+		})
+		one, err := workload(w, k.workload, pods)
+		if err != nil {
+			return nil, err
+		}
+		p.Workloads = append(p.Workloads, *one)
+	}
+	slices.SortFunc(p.Workloads, func(a, b Workload) int {
+		return cmp.Or(cmp.Compare(len(b.Pods), len(a.Pods)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Pods[0], b.Pods[0]))
+	})
+	return p, nil
+}
+
+func workload(w *simulate.World, name string, pods []simulate.Found) (*Workload, error) {
+	oldest := pods[0].Object
+	e, err := explain.Of(w, explain.Options{Namespace: oldest.Namespace, Name: oldest.Name})
+	if err != nil {
+		return nil, err
+	}
+	one := &Workload{
+		Namespace: oldest.Namespace, Name: name, Since: oldest.CreationTimestamp, State: e.State, Of: e.Nodes, Message: e.Message,
+		For: simulate.Seconds(max(w.Now().Sub(oldest.CreationTimestamp.Time), 0)),
+	}
+	for _, p := range pods {
+		one.Pods = append(one.Pods, p.Object.Name)
+	}
+	one.Reason = e.Summary
+	switch {
+	case e.State == explain.Schedulable:
+		one.Reason = "can be placed, and is when its turn comes"
+	case e.State == explain.Gated:
+		one.Reason = e.Message
+	case e.Preemption != nil && e.Preemption.Helps:
+		one.Reason = fmt.Sprintf("preempts %s on %s", answer.Count(len(e.Preemption.Victims), "pod"), e.Preemption.Node)
+	case len(e.NoNodeHas) > 0:
+		one.Reason = "no node has " + strings.Join(e.NoNodeHas, " or ")
+	case e.Decisive != nil:
+		one.Plugin, one.Nodes, one.Reason = e.Decisive.Plugin, e.Decisive.Nodes, strings.Join(e.Decisive.Reasons, ", ")
+	}
+	if len(e.Suggestions) > 0 {
+		one.Help = e.Suggestions[0].Text
+		for _, c := range e.Suggestions[0].Changes {
+			one.Command = cmp.Or(one.Command, c.Command)
+		}
+	}
+	return one, nil
+}
+
+// WorkloadOf names what made the pod, as kubectl writes it; of a ReplicaSet its Deployment, if it has one.
+func WorkloadOf(w *simulate.World, f simulate.Found) string {
+	owner := metav1.GetControllerOfNoCopy(f.Object)
+	if owner == nil {
+		return "pod/" + f.Object.Name
+	}
+	if owner.Kind == "ReplicaSet" {
+		if rs, ok := w.Cluster().ReplicaSets.Get(f.Object.Namespace, owner.Name); ok {
+			if of := metav1.GetControllerOfNoCopy(rs); of != nil {
+				owner = of
+			}
+		} else if hash := f.Object.Labels[appsv1.DefaultDeploymentUniqueLabelKey]; hash != "" && strings.HasSuffix(owner.Name, "-"+hash) {
+			return "deployment/" + strings.TrimSuffix(owner.Name, "-"+hash)
+		}
+	}
+	return strings.ToLower(owner.Kind) + "/" + owner.Name
+}

@@ -1,0 +1,195 @@
+package whatif
+
+import (
+	"cmp"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// baseline is what happens in the same time without the operations. The zero value is a cluster in which nothing does.
+type baseline struct {
+	// left are the pods that leave their nodes, by what identifies the departure; several replacements of one workload share one.
+	left map[departure][]simulate.Seconds
+	// first is how a pod leaves, by its name; only of pods that are there at the beginning.
+	first map[simulate.Name]*simulate.Departure
+	// due are evictions that are still to come at the end; late counts them by controller, node and taint.
+	due  map[departure]bool
+	late map[departure]int
+	// pending are the pods without a node at the end that have none now either, homeless how many others there are, by controller.
+	pending  map[simulate.Name]bool
+	homeless map[string]int
+	placed   map[simulate.Name]bool
+
+	outlook []simulate.Eviction
+	order   []*simulate.Departure
+	full    *Utilisation
+}
+
+// departure identifies one in both courses of events. Replacements have other names in each, so they count by their controller.
+type departure struct {
+	pod, owner, node string
+	cause            simulate.Cause
+	detail           string
+}
+
+func departureOf(d *simulate.Departure) departure {
+	key := departure{cause: d.Cause, detail: d.Detail, owner: d.Namespace + "/" + d.Owner, node: d.Node}
+	if !d.Again {
+		key.pod = d.Namespace + "/" + d.Name
+	}
+	return key
+}
+
+func dueOf(e *simulate.Eviction) departure {
+	return departure{pod: e.Namespace + "/" + e.Name, node: e.Node, cause: simulate.ByTaint, detail: e.Taint}
+}
+
+func lateOf(w *simulate.World, e *simulate.Eviction) departure {
+	key := departure{node: e.Node, cause: simulate.ByTaint, detail: e.Taint}
+	if p, ok := w.Find(e.Namespace, e.Name); ok {
+		key.owner = controllerOf(p)
+	}
+	return key
+}
+
+// later are the evictions to come that only the operations cause.
+func (b *baseline) later(w *simulate.World) (list []simulate.Eviction) {
+	if b == nil {
+		return w.Outlook()
+	}
+	var others []simulate.Eviction
+	for _, e := range w.Outlook() {
+		switch {
+		case b.due[dueOf(&e)]:
+			b.late[lateOf(w, &e)]--
+		case b.first[simulate.Name{Namespace: e.Namespace, Name: e.Name}] == nil:
+			others = append(others, e)
+		}
+	}
+	for _, e := range others {
+		if key := lateOf(w, &e); key.owner != "" && b.late[key] > 0 {
+			b.late[key]--
+		} else {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// baselineOf sums up what has come about in the world, in which no operation was done.
+func baselineOf(w *simulate.World, waited map[simulate.Name]string, departed, decided int) *baseline {
+	b := &baseline{
+		left: map[departure][]simulate.Seconds{}, first: map[simulate.Name]*simulate.Departure{}, due: map[departure]bool{}, late: map[departure]int{},
+		pending: map[simulate.Name]bool{}, homeless: map[string]int{}, placed: map[simulate.Name]bool{},
+		outlook: w.Outlook(), order: w.Departures()[departed:],
+	}
+	for _, d := range b.order {
+		b.left[departureOf(d)] = append(b.left[departureOf(d)], d.After)
+		if name := (simulate.Name{Namespace: d.Namespace, Name: d.Name}); b.first[name] == nil {
+			b.first[name] = d
+		}
+	}
+	for i := range b.outlook {
+		b.due[dueOf(&b.outlook[i])] = true
+		b.late[lateOf(w, &b.outlook[i])]++
+	}
+	for _, p := range w.Pods()[decided:] {
+		if p.Node != "" {
+			b.placed[simulate.Name{Namespace: p.Namespace, Name: p.Name}] = true
+		}
+	}
+	for _, p := range w.Each() {
+		if p.Pod != nil && p.Pod.NodeName == "" {
+			name := simulate.Name{Namespace: p.Object.Namespace, Name: p.Object.Name}
+			if _, before := waited[name]; before {
+				b.pending[name] = true
+			} else {
+				b.homeless[controllerOf(p)]++
+			}
+		}
+	}
+	u := utilisation(w)
+	b.full = &u
+	return b
+}
+
+// controllerOf names what made the pod, with its namespace; empty for a bare pod.
+func controllerOf(p simulate.Found) string {
+	if owner := metav1.GetControllerOfNoCopy(p.Object); owner != nil {
+		return p.Object.Namespace + "/" + owner.Kind + "/" + owner.Name
+	}
+	return ""
+}
+
+// takes tells whether the departure happens without the operations, too, and no later. Each of the baseline's counts for one.
+func (b *baseline) takes(d *simulate.Departure) bool {
+	if b == nil {
+		return false
+	}
+	key := departureOf(d)
+	for i, after := range b.left[key] {
+		if after <= d.After || d.Again {
+			b.left[key] = slices.Delete(b.left[key], i, i+1)
+			return true
+		}
+	}
+	return b.due[dueOf(&simulate.Eviction{Namespace: d.Namespace, Name: d.Name, Node: d.Node, Taint: d.Detail})] && d.Cause == simulate.ByTaint
+}
+
+// otherwise is how the pod leaves without the operations, if it does.
+func (b *baseline) otherwise(d *simulate.Departure) *Otherwise {
+	if b == nil || d.Again {
+		return nil
+	}
+	if first := b.first[simulate.Name{Namespace: d.Namespace, Name: d.Name}]; first != nil && first.Node == d.Node {
+		return &Otherwise{After: first.After, Cause: first.Cause, Detail: first.Detail}
+	}
+	for i := range b.outlook {
+		if e := &b.outlook[i]; e.Namespace == d.Namespace && e.Name == d.Name && e.Node == d.Node {
+			return &Otherwise{After: e.After, Cause: simulate.ByTaint, Detail: e.Taint}
+		}
+	}
+	return nil
+}
+
+// waits tells whether a pod of that kind is pending without the operations, too: the pod itself, or another replacement of its workload.
+func (b *baseline) waits(p simulate.Found, before bool) bool {
+	if b == nil {
+		return before
+	}
+	if before {
+		return b.pending[simulate.Name{Namespace: p.Object.Namespace, Name: p.Object.Name}]
+	}
+	owner := controllerOf(p)
+	b.homeless[owner]--
+	return owner != "" && b.homeless[owner] >= 0
+}
+
+// spared are the pods that stay because of the operations: without them they leave.
+func (b *baseline) spared(w *simulate.World, departures []*simulate.Departure) (list []Leaving) {
+	if b == nil {
+		return nil
+	}
+	leaves := map[simulate.Name]bool{}
+	for _, d := range departures {
+		leaves[simulate.Name{Namespace: d.Namespace, Name: d.Name}] = true
+	}
+	for _, e := range w.Outlook() {
+		leaves[simulate.Name{Namespace: e.Namespace, Name: e.Name}] = true
+	}
+	for _, d := range b.order {
+		if found, ok := w.Find(d.Namespace, d.Name); !d.Again && ok && found.Pod != nil && !leaves[simulate.Name{Namespace: d.Namespace, Name: d.Name}] {
+			list = append(list, leavingOf(d))
+		}
+	}
+	for _, e := range b.outlook {
+		if found, ok := w.Find(e.Namespace, e.Name); ok && found.Pod != nil && !leaves[simulate.Name{Namespace: e.Namespace, Name: e.Name}] {
+			list = append(list, Leaving{Namespace: e.Namespace, Name: e.Name, Node: e.Node, After: e.After, Cause: simulate.ByTaint, Detail: e.Taint})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Leaving) int { return cmp.Compare(a.After, b.After) })
+	return list
+}

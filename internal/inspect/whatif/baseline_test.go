@@ -1,0 +1,142 @@
+package whatif_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/inspect/whatif"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// silent is a town whose first node has been unreachable for a minute: its pods are evicted five minutes after that began.
+func silent(cpu string, pods ...int) []metav1.Object {
+	objects := town(cpu, pods...)
+	for i, o := range objects {
+		switch o := o.(type) {
+		case *v1.Node:
+			if i == 0 {
+				since := metav1.NewTime(noon.Add(-time.Minute))
+				o.Spec.Taints = []v1.Taint{
+					{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoSchedule, TimeAdded: &since},
+					{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoExecute, TimeAdded: &since},
+				}
+				o.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionUnknown, LastTransitionTime: since}}
+			}
+		case *v1.Pod:
+			grace := int64(300)
+			o.Spec.Tolerations = []v1.Toleration{{Key: v1.TaintNodeUnreachable, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute, TolerationSeconds: &grace}}
+			o.CreationTimestamp = metav1.NewTime(noon.Add(-time.Hour))
+			o.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(noon)}}
+		}
+	}
+	return objects
+}
+
+func cordon(node string) whatif.Step {
+	return whatif.Step{Words: "cordon " + node, Operation: &simulate.Operation{Cordon: &simulate.Nodes{Node: node}}}
+}
+
+// A cordon evicts nobody, also where a silent node is about to lose its pods.
+func TestWhatHappensAnywayIsNotPutDownToTheOperation(t *testing.T) {
+	f := forecast(t, silent("8", 3, 1, 1), cordon("node-1"))
+	if len(f.Leaving) != 0 || len(f.Anyway) != 3 || f.Holds("evicted") || f.Holds("pending") || f.Holds("pdb") {
+		t.Errorf("leaving %+v, anyway %+v", f.Leaving, f.Anyway)
+	}
+	if u := f.Utilisation.Without; u == nil || u.Pods != 5 {
+		t.Errorf("without the cordon: %+v", u)
+	}
+}
+
+// The pods of the silent node would have found a place without the cordon.
+func TestPodsThatFindNoPlaceBecauseOfTheOperation(t *testing.T) {
+	f := forecast(t, silent("4", 3, 1), cordon("node-1"))
+	if !f.Holds("pending") || len(f.Leaving) != 0 {
+		t.Errorf("pending %+v, leaving %+v", f.Pending, f.Leaving)
+	}
+	f = forecast(t, silent("4", 3, 4), cordon("node-1"))
+	if f.Holds("pending") {
+		t.Errorf("the other node was full: %+v", f.Pending)
+	}
+}
+
+// A drain of the silent node evicts pods at once that would leave later, and that is said.
+func TestSoonerThanAnyway(t *testing.T) {
+	f := forecast(t, silent("8", 3, 1), whatif.Step{Operation: &simulate.Operation{Drain: &simulate.Drain{Nodes: simulate.Nodes{Node: "node-0"}}}})
+	if len(f.Leaving) != 3 || len(f.Anyway) != 0 || !f.Holds("evicted") {
+		t.Fatalf("leaving %+v, anyway %+v", f.Leaving, f.Anyway)
+	}
+	if o := f.Leaving[0].Otherwise; o == nil || o.After.String() != "240s" || o.Cause != simulate.ByTaint {
+		t.Errorf("otherwise: %+v", o)
+	}
+}
+
+// Who stays because of the operation is said, too.
+func TestSparedPods(t *testing.T) {
+	f := forecast(t, silent("8", 3, 1), whatif.Step{Operation: &simulate.Operation{Untaint: &simulate.Tainting{
+		Nodes: simulate.Nodes{Node: "node-0"}, Taints: []string{v1.TaintNodeUnreachable},
+	}}})
+	if len(f.Spared) != 3 || len(f.Leaving)+len(f.Anyway) != 0 {
+		t.Errorf("spared %+v, leaving %+v, anyway %+v", f.Spared, f.Leaving, f.Anyway)
+	}
+}
+
+// terminating are pods whose deletion began before: their ReplicaSet has replaced them, as far as it wants.
+func terminating(objects []metav1.Object, node string) {
+	for _, o := range objects {
+		if p, ok := o.(*v1.Pod); ok && p.Spec.NodeName == node {
+			due := metav1.NewTime(noon.Add(30 * time.Second))
+			p.DeletionTimestamp = &due
+		}
+	}
+}
+
+func TestTerminatingPodsAreNotMadeAgain(t *testing.T) {
+	drain := whatif.Step{Operation: &simulate.Operation{Drain: &simulate.Drain{Nodes: simulate.Nodes{Node: "node-0"}}}}
+	remove := whatif.Step{Operation: &simulate.Operation{RemoveNode: &simulate.Nodes{Node: "node-0"}}}
+	for name, step := range map[string]whatif.Step{"drain": drain, "remove": remove} {
+		objects := silent("8", 4, 4)
+		terminating(objects, "node-0")
+		f := forecast(t, objects, step)
+		for _, l := range f.Leaving {
+			if l.Next != nil {
+				t.Errorf("%s: %s is made again as %s", name, l.Name, l.Next.Name)
+			}
+		}
+		if name == "drain" && (len(f.Leaving) != 0 || len(f.Drains[0].Terminating) != 4) {
+			t.Errorf("drain: leaving %+v, %+v", f.Leaving, f.Drains[0])
+		}
+	}
+}
+
+// On a node that answers, a terminating pod ends when its grace period is over, with and without the operation.
+func TestTerminatingPodsEnd(t *testing.T) {
+	objects := silent("8", 0, 2, 1)
+	terminating(objects, "node-1")
+	f := forecast(t, objects, cordon("node-2"))
+	if len(f.Anyway) != 2 || len(f.Leaving) != 0 || f.Anyway[0].After.String() != "30s" || f.Anyway[0].Next != nil {
+		t.Errorf("anyway %+v, leaving %+v", f.Anyway, f.Leaving)
+	}
+}
+
+func TestARefusedDrainIsTheHeadline(t *testing.T) {
+	objects := town("8", 2, 1)
+	objects[1].(*v1.Pod).OwnerReferences = nil
+	f := forecast(t, objects, whatif.Step{Words: "drain node-0", Operation: &simulate.Operation{Drain: &simulate.Drain{Nodes: simulate.Nodes{Node: "node-0"}}}})
+	if !f.Holds("refused") {
+		t.Error("not refused")
+	}
+	var out bytes.Buffer
+	if err := f.Write(&out, "", false); err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Split(out.String(), "\n"); !strings.HasPrefix(lines[1], "kubectl drain refuses to begin on node-0: 1 pod in the way.") {
+		t.Errorf("%s", out.String())
+	}
+}

@@ -1,0 +1,384 @@
+package whatif
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// Write writes the forecast in one of answer.Formats; any other is for people. wide lists every pod where the other sums up.
+func (f *Forecast) Write(out io.Writer, format string, wide bool) error {
+	return answer.Write(out, format, f, func(text *answer.Page) {
+		printer{text, wide}.forecast(f)
+	})
+}
+
+type printer struct {
+	*answer.Page
+	wide bool
+}
+
+// most is how many pods are listed before the rest is summed up.
+const most = answer.Most
+
+func (p printer) forecast(f *Forecast) {
+	for _, words := range f.Operations {
+		p.Heading("what if: %s", words)
+	}
+	p.refused(f.Refused())
+	p.Line("%s", f.Summary())
+	p.chosen(f.Chosen)
+	p.fills(f.Fills)
+	p.leaving(f.Leaving)
+	p.drains(f.Drains)
+	p.placed(f.placedByThis())
+	p.pending(f.Pending)
+	p.budgets(f.Budgets)
+	if len(f.Later) > 0 {
+		p.Line("\n%s, the first after %s.", f.later(), told(f.Later[0].After))
+	}
+	p.aside("Pods that leave anyway, with or without this:", f.Anyway)
+	p.aside("Pods that stay because of this, and leave without it:", f.Spared)
+	p.utilisation(f)
+	for _, note := range f.Notes {
+		p.Line("note: %s", note)
+	}
+	if f.Source.From != "" {
+		p.Line("\n%s. Nothing was written.", f.Source)
+	}
+}
+
+func told(after simulate.Seconds) string { return answer.Duration(time.Duration(after)) }
+
+// refused says first what makes all the rest moot.
+func (p printer) refused(list []simulate.Blocked) {
+	if len(list) == 0 {
+		return
+	}
+	nodes := map[string]bool{}
+	for _, b := range list {
+		nodes[b.Node] = true
+	}
+	names := slices.Sorted(maps.Keys(nodes))
+	p.Alarm("kubectl drain refuses to begin on %s: %s in the way. The nodes are cordoned, and nothing is drained.",
+		answer.List(len(names), func(i int) string { return names[i] }), answer.Count(len(list), "pod"))
+	byMessage := map[string][]string{}
+	for _, b := range list {
+		byMessage[b.Message] = append(byMessage[b.Message], b.Namespace+"/"+b.Name+" on "+b.Node)
+	}
+	for _, message := range slices.Sorted(maps.Keys(byMessage)) {
+		p.Line("  %s:", message)
+		p.names(byMessage[message])
+	}
+	p.Line("")
+}
+
+// names lists some, and counts the rest.
+func (p printer) names(list []string) {
+	for i, name := range list {
+		if i == most && !p.wide {
+			p.Line("    and %d more (-o wide lists them all)", len(list)-most)
+			return
+		}
+		p.Line("    %s", name)
+	}
+}
+
+// Summary says it in one line: what the operations cause, and how much happens anyway.
+func (f *Forecast) Summary() string {
+	count := map[string]int{}
+	leaving, pending := 0, 0
+	for i := range f.Leaving {
+		l := &f.Leaving[i]
+		if l.Again {
+			continue
+		}
+		leaving++
+		switch {
+		case l.Fate == simulate.Lost:
+			count["lost"]++
+		case l.Fate == simulate.Stays:
+			count["stuck"]++
+		case l.Next == nil:
+			count["ended"]++
+		case l.Next.Node != "":
+			count["rescheduled"]++
+		default:
+			count["pending"]++
+		}
+	}
+	for _, w := range f.Pending {
+		if !w.Anyway {
+			pending++
+		}
+	}
+	text := "No pod leaves its node"
+	if leaving > 0 {
+		text = answer.Count(leaving, "pod") + " " + verb(leaving, "leaves its node", "leave their nodes") + ": "
+		var words []string
+		for _, fate := range []string{"rescheduled", "pending", "lost", "stuck", "ended"} {
+			if count[fate] > 0 {
+				words = append(words, fmt.Sprintf("%d %s", count[fate], fate))
+			}
+		}
+		text += strings.Join(words, ", ")
+	}
+	text += fmt.Sprintf(". Newly pending: %d.", pending)
+	if n := len(f.placedByThis()); n > 0 {
+		text += fmt.Sprintf(" Placed besides: %d.", n)
+	}
+	if len(f.Anyway) > 0 {
+		text += fmt.Sprintf(" Leaving anyway: %d.", len(f.Anyway))
+	}
+	if len(f.Spared) > 0 {
+		text += fmt.Sprintf(" Spared: %d.", len(f.Spared))
+	}
+	return text
+}
+
+// placedByThis are the pods that find a node only with the operations.
+func (f *Forecast) placedByThis() []Placed {
+	return slices.DeleteFunc(slices.Clone(f.Placed), func(p Placed) bool { return p.Anyway })
+}
+
+func verb(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+func (p printer) leaving(all []Leaving) {
+	list := slices.DeleteFunc(slices.Clone(all), func(l Leaving) bool { return l.Again && !p.wide })
+	if len(list) == 0 {
+		return
+	}
+	p.Line("")
+	p.leavings(list)
+}
+
+// leavings is a table of pods that leave, or of the first of them.
+func (p printer) leavings(list []Leaving) {
+	rows := [][]string{{"AFTER", "POD", "FROM", "BECAUSE", "THEN"}}
+	for i := range list {
+		if i == most && !p.wide {
+			break
+		}
+		l := &list[i]
+		because := string(l.Cause)
+		if l.Detail != "" && l.Cause != simulate.ByDrain && l.Cause != simulate.ByNodeRemoval {
+			because += " " + l.Detail
+		}
+		rows = append(rows, []string{told(l.After), l.Namespace + "/" + l.Name, l.Node, because, l.then()})
+	}
+	p.Table("  ", rows)
+	if len(list) > most && !p.wide {
+		p.Line("  and %d more (-o wide lists them all): %s", len(list)-most, byController(list[most:]))
+	}
+}
+
+func (p printer) aside(title string, list []Leaving) {
+	if len(list) == 0 {
+		return
+	}
+	p.Line("\n%s", title)
+	p.leavings(list)
+}
+
+// later says who is still to go when the forecast ends.
+func (f *Forecast) later() string {
+	n := len(f.Later)
+	if f.Settled {
+		return answer.Count(n, "pod") + " " + verb(n, "has", "have") + " come back to where " + verb(n, "it", "they") + " may not stay, and would leave again"
+	}
+	return answer.Count(n, "more pod") + " " + verb(n, "is", "are") + " evicted later"
+}
+
+// then says what becomes of the pod.
+func (l *Leaving) then() string {
+	text := l.fate()
+	if o := l.Otherwise; o != nil {
+		text += fmt.Sprintf(" (leaves anyway after %s: %s)", told(o.After), strings.TrimSpace(string(o.Cause)+" "+o.Detail))
+	}
+	return text
+}
+
+func (l *Leaving) fate() string {
+	switch {
+	case l.Fate == simulate.Lost:
+		return "lost: no controller replaces it"
+	case l.Fate == simulate.Stays:
+		return "Terminating until its node answers or is removed"
+	case l.Next == nil:
+		return "ends"
+	case l.Next.Node == "":
+		return "pending as " + l.Next.Name
+	case l.Next.Name == l.Name:
+		return "to " + l.Next.Node
+	}
+	return "to " + l.Next.Node + " as " + l.Next.Name
+}
+
+// byController sums up pods by who made them.
+func byController(list []Leaving) string {
+	counts := map[string]int{}
+	for i := range list {
+		counts[cmp.Or(list[i].Controller, "no controller")]++
+	}
+	var words []string
+	for name, n := range counts {
+		words = append(words, fmt.Sprintf("%d of %s", n, name))
+	}
+	slices.Sort(words)
+	return strings.Join(words, ", ")
+}
+
+func (p printer) placed(list []Placed) {
+	if len(list) == 0 {
+		return
+	}
+	rows := [][]string{{"AFTER", "PLACED", "ON", ""}}
+	for i, placed := range list {
+		if i == most && !p.wide {
+			break
+		}
+		note := "new"
+		if placed.Before {
+			note = "pending now"
+		}
+		rows = append(rows, []string{told(placed.After), placed.Namespace + "/" + placed.Name, placed.Node, note})
+	}
+	p.Line("")
+	p.Table("  ", rows)
+	if len(list) > most && !p.wide {
+		p.Line("  and %d more", len(list)-most)
+	}
+}
+
+// pending lists the pods that are pending at the end, those of one reason together.
+func (p printer) pending(list []Waiting) {
+	var messages []string
+	byMessage := map[string][]string{}
+	for _, w := range list {
+		if byMessage[w.Message] == nil {
+			messages = append(messages, w.Message)
+		}
+		note := ""
+		switch {
+		case w.Before && w.Anyway:
+			note = " (as now)"
+		case w.Anyway:
+			note = " (anyway)"
+		}
+		byMessage[w.Message] = append(byMessage[w.Message], w.Namespace+"/"+w.Name+note)
+	}
+	for _, message := range messages {
+		p.Warning("\nPending: %s", answer.Count(len(byMessage[message]), "pod"))
+		p.Line("  %s", cmp.Or(message, "not tried yet"))
+		p.names(byMessage[message])
+	}
+}
+
+func (p printer) drains(list []Drain) {
+	for _, d := range list {
+		p.blocked("Held by a disruption budget to the end:", d.Blocked)
+		p.blocked("Held by a disruption budget for a while:", d.Waited)
+		if n := len(d.Ignored); n > 0 {
+			p.Line("\n%s: of DaemonSets, or static.", answer.Count(n, "pod")+" "+verb(n, "stays where it is", "stay where they are"))
+		}
+		if n := len(d.Terminating); n > 0 {
+			p.Line("\n%s already: kubectl waits until %s ended.", answer.Count(n, "pod")+" "+verb(n, "is terminating", "are terminating"), verb(n, "it has", "they have"))
+		}
+	}
+}
+
+func (p printer) blocked(title string, list []simulate.Blocked) {
+	if len(list) == 0 {
+		return
+	}
+	p.Line("\n%s", title)
+	for i, b := range list {
+		if i == most && !p.wide {
+			p.Line("  and %d more", len(list)-most)
+			break
+		}
+		held := ""
+		if b.For > 0 {
+			held = " (" + told(b.For) + ")"
+		}
+		p.Line("  %s/%s on %s: %s%s", b.Namespace, b.Name, b.Node, b.Message, held)
+	}
+}
+
+func (p printer) chosen(list []simulate.Cost) {
+	if len(list) == 0 {
+		return
+	}
+	rows := [][]string{{"CHEAPEST TO LOSE", "PODS TO MOVE", "LOST", "HELD BY BUDGETS", "PENDING", "SUM OF PRIORITIES"}}
+	for _, c := range list {
+		rows = append(rows, []string{c.Node, fmt.Sprint(c.Evicted), fmt.Sprint(c.Lost), fmt.Sprint(c.Blocked), fmt.Sprint(c.Pending), fmt.Sprint(c.Priority)})
+	}
+	p.Line("")
+	p.Table("  ", rows)
+}
+
+func (p printer) fills(list []simulate.Fill) {
+	for i := range list {
+		f := &list[i]
+		p.Line("\n%s like %s %s room, on %s:", answer.Count(f.Placed, "pod"), f.Like, verb(f.Placed, "finds", "find"), answer.Count(len(f.Nodes), "node"))
+		names := make([]string, 0, len(f.Nodes))
+		for name := range f.Nodes {
+			names = append(names, name)
+		}
+		slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(f.Nodes[b], f.Nodes[a]), cmp.Compare(a, b)) })
+		for i, name := range names {
+			if i == most && !p.wide {
+				p.Line("  and %s", answer.Count(len(names)-most, "more node"))
+				break
+			}
+			p.Line("  %5d  %s", f.Nodes[name], name)
+		}
+		if f.Stops != "" {
+			p.Line("The next one finds none: %s", f.Stops)
+		}
+	}
+}
+
+func (p printer) budgets(list []Budget) {
+	for _, b := range list {
+		what := "holds back"
+		if b.Broken {
+			what = "is violated by the loss of"
+		}
+		p.Line("\nDisruption budget %s/%s %s %s.", b.Namespace, b.Name, what, answer.List(len(b.Pods), func(i int) string { return b.Pods[i] }))
+	}
+}
+
+func (p printer) utilisation(f *Forecast) {
+	rows := [][]string{{"", "NODES", "EMPTY", "PODS", "PENDING", "CPU", "MEMORY"}}
+	for i, u := range []*Utilisation{&f.Utilisation.Before, f.Utilisation.Without, &f.Utilisation.After} {
+		if u == nil {
+			continue
+		}
+		rows = append(rows, []string{
+			[]string{"now", "without", "then"}[i], fmt.Sprint(u.Nodes), fmt.Sprint(u.Empty), fmt.Sprint(u.Pods), fmt.Sprint(u.Pending),
+			u.CPU.text(func(n int64) string { return resource.NewMilliQuantity(n, resource.DecimalSI).String() }),
+			u.Memory.text(func(n int64) string { return resource.NewQuantity(n&^(1<<20-1), resource.BinarySI).String() }),
+		})
+	}
+	p.Line("")
+	p.Table("  ", rows)
+}
+
+func (a *Amount) text(write func(int64) string) string {
+	return fmt.Sprintf("%s of %s (%.1f%%)", write(a.Requested), write(a.Allocatable), a.Percent)
+}

@@ -1,0 +1,232 @@
+package whatif
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// Step is one thing to do, and the words in which it was asked for.
+type Step struct {
+	Words string
+	*simulate.Operation
+	// Choose is, instead of an operation, how many nodes to find that cost least to lose, and to drain.
+	Choose int
+	Drain  *simulate.Drain
+}
+
+// Options say how far to look.
+type Options struct {
+	// For is how long time passes; 0: until nothing more is to happen, but no longer than a day.
+	For    time.Duration
+	Source simulate.Source
+}
+
+// longest is how far a forecast looks when nothing else is said: pods that come and go for ever have no end.
+const longest = 24 * time.Hour
+
+// Run does the steps in the world and says what comes of them, compared with the same time without them: what happens anyway is told
+// apart. Pending pods are tried first, for the same reason.
+func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
+	w.Settle()
+	if err := w.Err(); err != nil {
+		return nil, err
+	}
+	var without *simulate.World // nil: nothing happens there
+	if !w.Uneventful() {
+		var err error
+		if without, err = w.Twin(); err != nil {
+			return nil, err
+		}
+		without.Settle()
+	}
+	f := &Forecast{
+		APIVersion: simulate.APIVersion, Kind: Kind, Source: o.Source,
+		Leaving: []Leaving{}, Pending: []Waiting{}, Placed: []Placed{}, Budgets: []Budget{}, Operations: []string{},
+	}
+	waited := waiting(w)
+	decided, departed := len(w.Pods()), len(w.Departures())
+	f.Utilisation.Before = utilisation(w)
+	var drains []*simulate.Drained
+	for _, s := range steps {
+		f.Operations = append(f.Operations, s.Words)
+		if s.Choose > 0 {
+			chosen, drained, err := w.Choose(s.Choose, s.Drain)
+			if err != nil {
+				return nil, err
+			}
+			f.Chosen, drains = append(f.Chosen, chosen...), append(drains, drained...)
+			continue
+		}
+		done, err := w.Do(s.Operation)
+		if err != nil {
+			return nil, err
+		}
+		f.Notes = append(f.Notes, done.Notes...)
+		if done.Drain != nil {
+			drains = append(drains, done.Drain)
+		}
+		if done.Fill != nil {
+			f.Fills = append(f.Fills, *done.Fill)
+		}
+	}
+	f.Settled = w.AdvanceUntilQuiet(w.Elapsed() + cmp.Or(o.For, longest))
+	if err := w.Err(); err != nil {
+		return nil, err
+	}
+	f.For = simulate.Seconds(cmp.Or(o.For, w.Elapsed()))
+	var base *baseline
+	if without != nil {
+		before, placed := len(without.Departures()), len(without.Pods())
+		without.Advance(max(w.Elapsed(), o.For))
+		if err := without.Err(); err != nil {
+			return nil, err
+		}
+		base = baselineOf(without, waited, before, placed)
+		f.Utilisation.Without = base.full
+	}
+	f.compare(w, base, departed, drains)
+	f.outcome(w, base, waited, decided)
+	f.Utilisation.After = utilisation(w)
+	return f, nil
+}
+
+// compare sorts what left, and what is to leave, by whether it would without the operations.
+func (f *Forecast) compare(w *simulate.World, base *baseline, departed int, drains []*simulate.Drained) {
+	departures := w.Departures()[departed:]
+	f.Spared = base.spared(w, departures)
+	var caused []*simulate.Departure
+	for _, d := range departures {
+		l := leavingOf(d)
+		if base.takes(d) {
+			f.Anyway = append(f.Anyway, l)
+			continue
+		}
+		l.Otherwise = base.otherwise(d)
+		caused = append(caused, d)
+		f.Leaving = append(f.Leaving, l)
+	}
+	f.Later = base.later(w)
+	for _, d := range drains {
+		f.Drains = append(f.Drains, Drain{
+			Nodes: d.Nodes, Refused: d.Refused, Ignored: d.Ignored, Terminating: d.Terminating, Blocked: d.Blocked, Waited: d.Waited,
+		})
+	}
+	f.budgets(drains, caused)
+}
+
+// waiting are the pods without a node.
+func waiting(w *simulate.World) map[simulate.Name]string {
+	list := map[simulate.Name]string{}
+	for _, p := range w.Each() {
+		if p.Pod != nil && p.Pod.NodeName == "" {
+			list[simulate.Name{Namespace: p.Object.Namespace, Name: p.Object.Name}] = cmp.Or(p.Refused, p.Message)
+		}
+	}
+	return list
+}
+
+func leavingOf(d *simulate.Departure) Leaving {
+	l := Leaving{
+		Namespace: d.Namespace, Name: d.Name, Node: d.Node, After: d.After, Cause: d.Cause, Detail: d.Detail, Controller: d.Owner, Fate: d.Fate, Again: d.Again,
+	}
+	if name, node, message, ok := d.Next(); ok {
+		l.Next = &Next{Name: name.Name, Node: node, Message: message}
+		if node != "" {
+			l.Next.Message = ""
+		}
+	}
+	return l
+}
+
+// outcome lists who got a node, and who is pending.
+func (f *Forecast) outcome(w *simulate.World, base *baseline, waited map[simulate.Name]string, decided int) {
+	returned := map[simulate.Name]bool{}
+	for _, l := range slices.Concat(f.Leaving, f.Anyway) {
+		if l.Next != nil {
+			returned[simulate.Name{Namespace: l.Namespace, Name: l.Next.Name}] = true
+		}
+	}
+	for _, p := range w.Pods()[decided:] {
+		name := simulate.Name{Namespace: p.Namespace, Name: p.Name}
+		if _, before := waited[name]; p.Node != "" && !returned[name] {
+			f.Placed = append(f.Placed, Placed{
+				Namespace: p.Namespace, Name: p.Name, Node: p.Node, After: p.After, Before: before, Anyway: base != nil && base.placed[name],
+			})
+		}
+	}
+	for _, p := range w.Each() {
+		if p.Pod == nil || p.Pod.NodeName != "" {
+			continue
+		}
+		_, before := waited[simulate.Name{Namespace: p.Object.Namespace, Name: p.Object.Name}]
+		f.Pending = append(f.Pending, Waiting{
+			Namespace: p.Object.Namespace, Name: p.Object.Name, Message: cmp.Or(p.Refused, p.Message), Before: before, Anyway: base.waits(p, before),
+		})
+	}
+}
+
+// budgets sums up which disruption budgets are hit.
+func (f *Forecast) budgets(drains []*simulate.Drained, departures []*simulate.Departure) {
+	hit := map[simulate.Name]*Budget{}
+	at := func(namespace, name string) *Budget {
+		key := simulate.Name{Namespace: namespace, Name: name}
+		if hit[key] == nil {
+			hit[key] = &Budget{Namespace: namespace, Name: name}
+		}
+		return hit[key]
+	}
+	for _, d := range drains {
+		for _, b := range slices.Concat(d.Blocked, d.Waited) {
+			budget := at(b.Namespace, b.Budget)
+			budget.Blocks = true
+			budget.Pods = append(budget.Pods, b.Name)
+		}
+	}
+	for _, d := range departures {
+		for _, name := range d.Broken {
+			budget := at(d.Namespace, name)
+			if budget.Broken = true; !d.Again {
+				budget.Pods = append(budget.Pods, d.Name)
+			}
+		}
+	}
+	for _, b := range hit {
+		f.Budgets = append(f.Budgets, *b)
+	}
+	slices.SortFunc(f.Budgets, func(a, b Budget) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+}
+
+func utilisation(w *simulate.World) Utilisation {
+	u := Utilisation{Pending: len(waiting(w))}
+	for _, n := range w.Cluster().Nodes {
+		if n == nil {
+			continue
+		}
+		u.Nodes++
+		u.Pods += len(n.Pods)
+		if len(n.Pods) == 0 {
+			u.Empty++
+		}
+		u.CPU.Requested = rules.Sum(u.CPU.Requested, n.Requested.MilliCPU)
+		u.CPU.Allocatable = rules.Sum(u.CPU.Allocatable, n.Size.MilliCPU)
+		u.Memory.Requested = rules.Sum(u.Memory.Requested, n.Requested.Memory)
+		u.Memory.Allocatable = rules.Sum(u.Memory.Allocatable, n.Size.Memory)
+	}
+	u.CPU.percent()
+	u.Memory.percent()
+	return u
+}
+
+func (a *Amount) percent() {
+	if a.Allocatable > 0 {
+		a.Percent = math.Round(1000*float64(a.Requested)/float64(a.Allocatable)) / 10
+	}
+}

@@ -1,0 +1,223 @@
+// Package feed shows a component everything of one kind that an API server
+// has: a list, then every change in order, for as long as the context lasts.
+//
+// It differs from client-go's informers in three ways that matter to somebody
+// who must act soon and knows what to remember: it keeps no objects, so that
+// the component keeps only what it needs; it lists in pages, so that a large
+// list is never in memory as a whole; and after an outage it is back within a
+// second, where a reflector's back-off may sit out half a minute.
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/kube/seldom"
+)
+
+const (
+	// pageSize is how many objects a page of a list has: a megabyte or two of
+	// pods, and few enough round trips.
+	pageSize = 500
+	// The pause after a failure begins at firstPause and doubles up to
+	// lastPause.
+	firstPause = 50 * time.Millisecond
+	lastPause  = time.Second
+	// watchFor is after what time, at least, the server ends a watch, so that
+	// a connection that died unnoticed does not last.
+	watchFor = 5 * time.Minute
+	// answerWithin bounds a page of a list.
+	answerWithin = 30 * time.Second
+)
+
+// Source is how one kind of object is listed and watched.
+type Source struct {
+	Name     string // of the resource: "pods"
+	Selector string // field selector
+	List     func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	Watch    func(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+// Of is a resource of a namespace, "" of all, as an API group's client shows it. client-go does not try
+// again by itself: how soon, and how often, is for the feed to say.
+func Of(client rest.Interface, namespace, resource string, newList func() runtime.Object) Source {
+	get := func(o *metav1.ListOptions) *rest.Request {
+		return client.Get().Namespace(namespace).Resource(resource).VersionedParams(o, metav1.ParameterCodec).MaxRetries(0)
+	}
+	return Source{
+		Name: resource,
+		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list := newList()
+			return list, get(&o).Do(ctx).Into(list)
+		},
+		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.Watch = true
+			return get(&o).Watch(ctx)
+		},
+	}
+}
+
+// Sink is told what there is. Between Listing and Listed all objects are Seen;
+// those that are not are gone. Its functions are called one at a time and must
+// not keep the objects.
+type Sink struct {
+	Listing func()
+	Listed  func()
+	Seen    func(runtime.Object)
+	Gone    func(runtime.Object)
+
+	// Lost, if set, is told that the watch is broken; Back, that changes are
+	// seen again. A watch that the server ends in order is not lost.
+	Lost, Back func()
+}
+
+// Run shows the sink all that the source has until the context ends.
+func Run(ctx context.Context, source Source, sink Sink) {
+	f := feed{source: source, sink: sink}
+	pause := firstPause
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := f.goOn(ctx)
+		if err == nil || time.Since(began) > lastPause {
+			pause = firstPause
+		}
+		if err != nil && ctx.Err() == nil {
+			f.complain(ctx, err)
+			f.tell(sink.Lost)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause/2 + rand.N(pause)):
+		}
+		pause = min(2*pause, lastPause)
+	}
+}
+
+type feed struct {
+	source  Source
+	sink    Sink
+	version string // up to which the sink has seen everything; "": it must list
+
+	complaint seldom.Line
+}
+
+// goOn lists if it must, and then watches until the watch ends.
+func (f *feed) goOn(ctx context.Context) error {
+	if f.version == "" {
+		if err := f.list(ctx); err != nil {
+			return fmt.Errorf("list %s: %w", f.source.Name, err)
+		}
+	}
+	err := f.watch(ctx)
+	// The server has forgotten that version, or, restored from a backup or
+	// replaced, has not come to it yet.
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
+		f.version = ""
+	}
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", f.source.Name, err)
+	}
+	return nil
+}
+
+func (f *feed) complain(ctx context.Context, err error) {
+	log := klog.FromContext(ctx)
+	if !f.complaint.Due() {
+		log = log.V(2)
+	}
+	log.Info("Watch interrupted, will go on", "of", f.source.Name, "err", err)
+}
+
+func (f *feed) list(ctx context.Context) error {
+	f.sink.Listing()
+	options := metav1.ListOptions{FieldSelector: f.source.Selector, Limit: pageSize}
+	for {
+		page, err := f.page(ctx, options)
+		if err != nil {
+			return err
+		}
+		if err := meta.EachListItem(page, func(o runtime.Object) error { f.sink.Seen(o); return nil }); err != nil {
+			return err
+		}
+		list, err := meta.ListAccessor(page)
+		if err != nil {
+			return err
+		}
+		if options.Continue = list.GetContinue(); options.Continue == "" {
+			f.version = list.GetResourceVersion()
+			f.sink.Listed()
+			return nil
+		}
+	}
+}
+
+func (f *feed) page(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	return f.source.List(ctx, options)
+}
+
+func (f *feed) watch(ctx context.Context) error {
+	seconds := int64((watchFor + rand.N(watchFor)).Seconds())
+	w, err := f.source.Watch(ctx, metav1.ListOptions{
+		FieldSelector:       f.source.Selector,
+		ResourceVersion:     f.version,
+		AllowWatchBookmarks: true,
+		TimeoutSeconds:      &seconds,
+	})
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	f.tell(f.sink.Back)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case event, open := <-w.ResultChan():
+			if !open {
+				return nil
+			}
+			if err := f.show(event); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (f *feed) tell(sink func()) {
+	if sink != nil {
+		sink()
+	}
+}
+
+func (f *feed) show(event watch.Event) error {
+	switch event.Type {
+	case watch.Error:
+		return apierrors.FromObject(event.Object)
+	case watch.Added, watch.Modified:
+		f.sink.Seen(event.Object)
+	case watch.Deleted:
+		f.sink.Gone(event.Object)
+	case watch.Bookmark:
+	default:
+		return errors.New("unknown event " + string(event.Type))
+	}
+	object, err := meta.Accessor(event.Object)
+	if err != nil {
+		return err
+	}
+	f.version = object.GetResourceVersion()
+	return nil
+}

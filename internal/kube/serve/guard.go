@@ -1,0 +1,103 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/berth-k8s/berth/internal/kube/guard"
+)
+
+// gate lets those read a path whom the API server allows to, as kube-scheduler
+// does: who somebody is says their bearer token (TokenReview) or client
+// certificate, what they may says a SubjectAccessReview of the path.
+type gate struct {
+	guard *guard.Guard
+	open  []string
+}
+
+func newGate(client kubernetes.Interface, open []string) *gate {
+	return &gate{guard: guard.New(client), open: open}
+}
+
+func (g *gate) wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if g.isOpen(r.URL.Path) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if code, why := g.refuses(r); code != 0 {
+			guard.Refuse(w, code, why)
+			return
+		}
+		if !guard.Admit(r) {
+			guard.Refuse(w, http.StatusServiceUnavailable, "too many connections are open")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// refuses returns the HTTP status with which a caller is refused, and 0 if the caller is let in.
+func (g *gate) refuses(r *http.Request) (code int, why string) {
+	ctx, cancel := context.WithTimeout(r.Context(), guard.AskTimeout)
+	defer cancel()
+	source := guard.Source(r.RemoteAddr)
+	who, err := g.who(ctx, source, r)
+	if err != nil {
+		return statusOf(err), "the API server was asked who you are: " + err.Error()
+	}
+	if who == nil {
+		return http.StatusUnauthorized, "Unauthorized"
+	}
+	allowed, err := g.guard.May(ctx, source, who, authorizationv1.SubjectAccessReviewSpec{
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: r.URL.Path, Verb: verb(r)},
+	})
+	switch {
+	case err != nil:
+		return statusOf(err), "the API server was asked what you may do: " + err.Error()
+	case !allowed:
+		return http.StatusForbidden, fmt.Sprintf("forbidden: User %q cannot %s path %q", who.GetName(), verb(r), r.URL.Path)
+	}
+	return 0, ""
+}
+
+func statusOf(err error) int {
+	if errors.Is(err, guard.ErrBusy) {
+		return http.StatusTooManyRequests
+	}
+	return http.StatusInternalServerError
+}
+
+// isOpen follows upstream: a path, or all below it if it ends in *.
+func (g *gate) isOpen(path string) bool {
+	return slices.ContainsFunc(g.open, func(open string) bool {
+		if below, ok := strings.CutSuffix(open, "*"); ok {
+			return strings.HasPrefix(path, below)
+		}
+		return path == open
+	})
+}
+
+// who asks; nil means that the token is nobody's. Without any credentials one
+// is anonymous, whom the API server may allow something, too.
+func (g *gate) who(ctx context.Context, source string, r *http.Request) (user.Info, error) {
+	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		subject := r.TLS.VerifiedChains[0][0].Subject
+		return &user.DefaultInfo{Name: subject.CommonName, Groups: append(slices.Clone(subject.Organization), user.AllAuthenticated)}, nil
+	}
+	token := guard.Bearer(r)
+	if token == "" {
+		return &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}, nil
+	}
+	return g.guard.Who(ctx, source, token)
+}
+
+func verb(r *http.Request) string { return strings.ToLower(r.Method) }

@@ -1,0 +1,114 @@
+package serve
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/kube/guard"
+)
+
+// Server is the listeners. They are open before anything is served, so that
+// their addresses are known and a port that is taken is an error at the start.
+type Server struct {
+	secure, plain net.Listener // nil if there is none
+	tls           *tls.Config
+	options       Options
+	bounds        guard.Bounds
+}
+
+// Listen opens the listeners.
+func Listen(o Options) (*Server, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{options: o, bounds: guard.Ports}
+	var err error
+	if o.SecurePort != 0 {
+		if s.tls, err = o.tlsConfig(); err != nil {
+			return nil, err
+		}
+		if s.secure, err = o.listenSecure(); err != nil {
+			return nil, fmt.Errorf("--secure-port: %w", err)
+		}
+	}
+	if o.Plain != "" {
+		if s.plain, err = net.Listen("tcp", o.Plain); err != nil {
+			s.Close()
+			return nil, fmt.Errorf("--health-bind-address: %w", err)
+		}
+	}
+	return s, nil
+}
+
+func (o *Options) listenSecure() (net.Listener, error) {
+	l, err := net.Listen("tcp", o.secureAddress())
+	if errors.Is(err, syscall.EADDRINUSE) && o.moves {
+		// A second scheduler on the machine is no reason not to schedule.
+		return net.Listen("tcp", net.JoinHostPort(o.BindAddress, "0"))
+	}
+	return l, err
+}
+
+// URLs are where the endpoints are.
+func (s *Server) URLs() (urls []string) {
+	if s.secure != nil {
+		urls = append(urls, "https://"+s.secure.Addr().String())
+	}
+	if s.plain != nil {
+		urls = append(urls, "http://"+s.plain.Addr().String())
+	}
+	return urls
+}
+
+// PlainAddress is that of the plain listener, "" if there is none.
+func (s *Server) PlainAddress() string {
+	if s.plain == nil {
+		return ""
+	}
+	return s.plain.Addr().String()
+}
+
+// Close closes the listeners of a server that does not run.
+func (s *Server) Close() {
+	for _, l := range []net.Listener{s.secure, s.plain} {
+		if l != nil {
+			_ = l.Close()
+		}
+	}
+}
+
+// Handlers are what the listeners serve.
+type Handlers struct{ Secure, Plain http.Handler }
+
+// Run serves until the context ends. The client is for asking the API server
+// who may read what, and for nothing else (see guard.Client); the plain listener
+// does without.
+func (s *Server) Run(ctx context.Context, handlers Handlers, client kubernetes.Interface) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	if s.secure != nil {
+		guarded := newGate(client, s.options.AlwaysAllow).wrap(handlers.Secure)
+		running.Go(func() { run(ctx, tls.NewListener(guard.Bound(s.secure, s.bounds), s.tls), guarded) })
+	}
+	if s.plain != nil {
+		running.Go(func() { run(ctx, guard.Bound(s.plain, s.bounds), handlers.Plain) })
+	}
+}
+
+func run(ctx context.Context, l net.Listener, handler http.Handler) {
+	server := guard.Server(handler)
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.Serve(l); err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "Endpoints ended", "address", l.Addr())
+	}
+}

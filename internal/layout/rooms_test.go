@@ -1,0 +1,80 @@
+package layout
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// rooms are the folders of the root module, from the ground up. A room may import those above it in this list, and none
+// below: so no arrow runs back up, and no two rooms import each other.
+var rooms = []string{
+	"deploy", "internal/owned", "internal/answer", "internal/kube", "internal/engine", "internal/admission", "internal/controller", "internal/node",
+	"internal/inspect", "internal/scheduler", "internal/ui", "internal/containerd", "internal/up", "scheduler", "examples", "cmd", "docs", "internal/docs", "internal/layout",
+}
+
+// public are the packages that others may import: what is kept stable for them. Everything else is internal or a program.
+// The embedded cluster is public, too, and a module of its own (controlplane/).
+var public = []string{"deploy", "scheduler", "scheduler/plugintest"}
+
+func TestArrowsGoOneWay(t *testing.T) {
+	used := map[string]bool{}
+	for _, p := range packages(t) {
+		from := roomOf(p.path)
+		if from < 0 {
+			t.Errorf("%s is in no room: add its folder to rooms, or put it into one", p.path)
+			continue
+		}
+		used[rooms[from]] = true
+		for _, imported := range p.imports {
+			path, ours := strings.CutPrefix(imported, module)
+			if to := roomOf(path); ours && to > from {
+				t.Errorf("%s imports %s, which stands above it", p.path, path)
+			}
+		}
+	}
+	for _, room := range rooms {
+		if !used[room] {
+			t.Errorf("there is no package in %s any more", room)
+		}
+	}
+}
+
+func TestLittleIsPublic(t *testing.T) {
+	for _, p := range packages(t) {
+		inside := strings.HasPrefix(p.path, "internal/") || strings.HasPrefix(p.path, "examples/") || p.name == "main"
+		if !inside && !slices.Contains(public, p.path) {
+			t.Errorf("%s can be imported by anybody: make it internal, or list it in public", p.path)
+		}
+	}
+}
+
+// roomOf is the place of a package's room in rooms; -1 if it has none.
+func roomOf(path string) int {
+	return slices.IndexFunc(rooms, func(room string) bool { return path == room || strings.HasPrefix(path, room+"/") })
+}
+
+type goPackage struct {
+	path, name string
+	imports    []string
+}
+
+// packages lists those of the root module, with what they import outside of their tests.
+func packages(t *testing.T) (all []goPackage) {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-f", `{{.ImportPath}} {{.Name}}{{range .Imports}} {{.}}{{end}}`, "./...")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		all = append(all, goPackage{strings.TrimPrefix(fields[0], module), fields[1], fields[2:]})
+	}
+	if len(all) < 50 {
+		t.Fatalf("only %d packages found", len(all))
+	}
+	return all
+}

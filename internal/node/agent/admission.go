@@ -1,0 +1,116 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/node/admit"
+	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
+)
+
+// admit decides, once, whether the node takes the pod; true when the worker is to go on with it. One that waits for others to make
+// room is asked about again when one has.
+func (w *worker) admit(_ context.Context, pod *v1.Pod, ending *lifecycle.Ending) bool {
+	a := w.agent
+	a.admission.Lock()
+	defer a.admission.Unlock()
+	w.mu.Lock()
+	settled := w.admitted || w.over || ending != nil || terminal(pod) && !w.static
+	if settled {
+		w.admitted = w.admitted || ending != nil
+	}
+	w.mu.Unlock()
+	if settled {
+		return true
+	}
+	taken, leaving := a.taken(w)
+	answer := admit.Ask(admit.Input{Pod: pod, Node: a.nodeForAdmission(), Taken: taken, Pressure: a.pressures()})
+	switch {
+	case answer.Refused != nil:
+		w.reject(pod, *answer.Refused)
+		return false
+	case len(answer.Victims) > 0:
+		if !leaving {
+			a.makeRoom(pod, answer.Victims)
+		}
+		return false
+	}
+	w.mu.Lock()
+	w.admitted = true
+	w.mu.Unlock()
+	return true
+}
+
+// nodeForAdmission is the node with the resources that it really has, should the API not have been told yet.
+func (a *Agent) nodeForAdmission() *v1.Node {
+	node := a.Node().DeepCopy()
+	if node.Status.Allocatable == nil {
+		node.Status.Allocatable = a.allocatable(a.capacity())
+	}
+	return node
+}
+
+// taken are all other pods that count against the node's room, and whether one of them is on its way out for another's sake.
+func (a *Agent) taken(without *worker) (out []*v1.Pod, leaving bool) {
+	for _, w := range a.pods.all() {
+		if w == without {
+			continue
+		}
+		w.mu.Lock()
+		counts := w.admitted && !w.over
+		leaving = leaving || counts && w.evicted != nil
+		w.mu.Unlock()
+		if pod := w.known(); counts && !terminal(pod) && len(pod.Spec.Containers) > 0 {
+			out = append(out, pod)
+		}
+	}
+	return out, leaving
+}
+
+// reject the pod: it will never run here.
+func (w *worker) reject(pod *v1.Pod, why admit.Refusal) {
+	klog.InfoS("Rejected a pod", "pod", klog.KObj(pod), "uid", pod.UID, "reason", why.Reason, "message", why.Message)
+	status := pod.Status.DeepCopy()
+	now := metav1.NewTime(time.Now().Truncate(time.Second))
+	status.Phase, status.Reason, status.Message = v1.PodFailed, why.Reason, "Pod was rejected: "+why.Message
+	status.StartTime = &now
+	status.ObservedGeneration = pod.Generation
+	w.mu.Lock()
+	w.reported, w.over = status, true
+	w.mu.Unlock()
+	w.agent.event(pod, v1.EventTypeWarning, why.Reason, why.Message)
+	w.agent.statuses.set(w, *status)
+}
+
+const preempted = "Preempted in order to admit critical pod"
+
+// makeRoom evicts pods for a critical one.
+func (a *Agent) makeRoom(pod *v1.Pod, victims []*v1.Pod) {
+	for _, victim := range victims {
+		klog.InfoS("Evicting a pod to make room for a critical one", "pod", klog.KObj(victim), "for", klog.KObj(pod))
+		a.event(victim, v1.EventTypeWarning, "Preempting", preempted)
+		a.Evict(victim.UID, lifecycle.Ending{
+			Phase: v1.PodFailed, Reason: "Preempting", Message: preempted, By: time.Now().Add(lifecycle.GraceOf(victim)),
+			Condition: &v1.PodCondition{
+				Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet,
+				Message: "Pod was preempted by Kubelet to accommodate a critical pod.",
+			},
+		})
+	}
+}
+
+// roomMade: a pod has ended, so that one that waits for room may have it.
+func (a *Agent) roomMade() {
+	for _, w := range a.pods.all() {
+		w.mu.Lock()
+		waits := !w.admitted && !w.over
+		w.mu.Unlock()
+		if waits {
+			w.wake()
+		}
+	}
+}

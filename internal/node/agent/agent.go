@@ -1,0 +1,330 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	stdruntime "runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/component-helpers/apimachinery/lease"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/berth-k8s/berth/internal/node/agent/cri"
+	"github.com/berth-k8s/berth/internal/node/agent/metrics"
+	"github.com/berth-k8s/berth/internal/node/agent/pressure"
+	"github.com/berth-k8s/berth/internal/node/agent/probe"
+	"github.com/berth-k8s/berth/internal/node/agent/volumes"
+	"github.com/berth-k8s/berth/internal/node/agent/volumes/objects"
+)
+
+// Agent is the node.
+type Agent struct {
+	config  Config
+	rest    *rest.Config
+	client  kubernetes.Interface
+	machine machine
+	runtime *cri.Runtime
+
+	pods     *pods
+	statuses *statuses
+	recorder record.EventRecorder
+	objects  *objects.Store
+	volumes  *volumes.Manager
+	services corelisters.ServiceLister
+	// servicesKnown: the services have been listed once.
+	servicesKnown func() bool
+	// starts bounds what is being started at once.
+	starts    gate
+	prober    *probe.Prober
+	hooksOf   *probe.Hooks
+	cgroups   *groups
+	collector *metrics.Collector
+	garbage   *pressure.Garbage
+	watcher   *pressure.Watcher
+	images    imageList
+
+	hostAddresses []string
+
+	// listed: all pods that are to run here are known, from the API and from files, so that others can be told from them.
+	listed, apiKnown, filesKnown atomic.Bool
+	// health of the container runtime.
+	health health
+	// port of the kubelet's API.
+	port atomic.Int64
+	// nodeChanged has the node's status looked at now.
+	nodeChanged chan struct{}
+	// admission is held while a pod is asked about, so that two do not take the same room.
+	admission sync.Mutex
+
+	mu   sync.Mutex
+	node *v1.Node // as it was seen last
+	// missing: somebody has deleted the node's object; it is to register again.
+	missing bool
+
+	// Ready is called when the node is registered.
+	Ready func(node string, took time.Duration)
+}
+
+// New looks at the machine; nothing is changed on it yet.
+func New(config Config, cfg *rest.Config) (*Agent, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS = -1
+	cfg.ContentType = runtime.ContentTypeProtobuf
+	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	m, err := lookAtMachine()
+	if err != nil {
+		return nil, err
+	}
+	if config.NodeName == "" {
+		config.NodeName = m.hostname
+	}
+	m.hostname = config.NodeName
+	if config.CPUs > 0 {
+		m.cpus = config.CPUs
+	}
+	if len(config.NodeIPs) == 0 {
+		ip, err := address()
+		if err != nil {
+			return nil, err
+		}
+		config.NodeIPs = []net.IP{ip}
+	}
+	if config.Address == nil {
+		config.Address = config.NodeIPs[0]
+	}
+	a := &Agent{
+		config: config, rest: cfg, client: client, machine: m, pods: newPods(),
+		nodeChanged: make(chan struct{}, 1), starts: make(gate, max(4, 2*stdruntime.NumCPU())),
+		Ready: func(string, time.Duration) {},
+	}
+	a.statuses = newStatuses(client, a.target)
+	for _, ip := range config.NodeIPs {
+		a.hostAddresses = append(a.hostAddresses, ip.String())
+	}
+	a.node = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: config.NodeName, Labels: a.labels()}}
+	return a, nil
+}
+
+func (a *Agent) hostIPs() []string { return a.hostAddresses }
+
+// Run is the node until ctx ends. Pods run on then, and are taken up by the next Run.
+func (a *Agent) Run(ctx context.Context) error {
+	began := time.Now()
+	if err := a.prepare(ctx); err != nil {
+		return err
+	}
+	defer a.runtime.Close(context.WithoutCancel(ctx))
+	listener, err := a.listen()
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	defer broadcaster.Shutdown()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: a.client.CoreV1().Events("")})
+	a.recorder = broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: component, Host: a.config.NodeName})
+	if err := a.connectParts(ctx); err != nil {
+		return err
+	}
+
+	var parts sync.WaitGroup
+	ctx, stop := context.WithCancel(ctx)
+	defer func() { stop(); parts.Wait(); a.pods.running.Wait() }()
+	factory := informers.NewSharedInformerFactory(a.client, 0)
+	services := factory.Core().V1().Services()
+	a.services, a.servicesKnown = services.Lister(), services.Informer().HasSynced
+	factory.StartWithContext(ctx)
+	failed := make(chan error, 1)
+	parts.Go(func() {
+		if err := a.serve(ctx, listener); err != nil {
+			failed <- err
+		}
+	})
+	// Pods are looked after from the beginning, whether or not the API can be reached.
+	for _, part := range []func(context.Context){
+		a.askRuntime, a.listImages, a.statuses.run, a.watchPods, a.watchNode, a.staticPods, a.glanceAround, a.sweepAround, a.volumes.Run, a.runPressure, a.rotateLogs,
+	} {
+		parts.Go(func() { part(ctx) })
+	}
+	parts.Go(func() {
+		if !a.register(ctx) {
+			return
+		}
+		a.Ready(a.config.NodeName, time.Since(began))
+		parts.Go(func() { a.keepLease(ctx) })
+		a.keepNode(ctx)
+	})
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		return err
+	}
+}
+
+// prepare the folders and the connection to the runtime.
+func (a *Agent) prepare(ctx context.Context) error {
+	for _, dir := range []string{a.config.RootDir, a.config.PodLogDir} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	runtime, err := connect(ctx, a.config.RuntimeEndpoint, a.config.NodeName)
+	if err != nil {
+		return err
+	}
+	a.runtime = runtime
+	// Asked once before the node registers, so that it is not called unready for a moment first.
+	a.health.begin(time.Now())
+	if complaint, err := runtime.Ready(ctx); err == nil {
+		a.health.answer(time.Now(), complaint)
+	}
+	return nil
+}
+
+// startPatience with a runtime that is just starting, too.
+const startPatience = time.Minute
+
+func connect(ctx context.Context, endpoint, node string) (*cri.Runtime, error) {
+	if path, ok := SocketPath(endpoint); ok {
+		if _, err := os.Stat(path); err != nil {
+			return nil, fmt.Errorf("no container runtime: %w: start containerd, or name its socket with --container-runtime-endpoint", err)
+		}
+	}
+	deadline := time.Now().Add(startPatience)
+	for {
+		r, err := cri.Connect(ctx, endpoint, node)
+		if err == nil || time.Now().After(deadline) || ctx.Err() != nil {
+			return r, err
+		}
+		klog.InfoS("The container runtime does not answer yet", "endpoint", endpoint, "err", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// SocketPath of a runtime's endpoint, if it is a socket in the file system.
+func SocketPath(endpoint string) (string, bool) {
+	return strings.CutPrefix(endpoint, "unix://")
+}
+
+func (a *Agent) listen() (net.Listener, error) {
+	listener, err := net.Listen("tcp", net.JoinHostPort(a.config.Address.String(), fmt.Sprint(a.config.Port)))
+	if err != nil {
+		return nil, fmt.Errorf("serve the kubelet's API: %w: choose another --port, or 0 for any that is free", err)
+	}
+	a.port.Store(int64(listener.Addr().(*net.TCPAddr).Port))
+	return listener, nil
+}
+
+// connectParts makes the parts that others wrote, each with what it needs of the node.
+func (a *Agent) connectParts(ctx context.Context) (err error) {
+	if err := a.openVolumes(ctx); err != nil {
+		return err
+	}
+	if a.cgroups, err = openGroups(a.config); err != nil {
+		return err
+	}
+	if err := a.cgroups.tree.Enforce(a.unreserved(a.capacity())); err != nil {
+		return err
+	}
+	if err := a.measure(); err != nil {
+		return err
+	}
+	a.wire(ctx)
+	return nil
+}
+
+// openVolumes makes what follows the objects that pods use, and what shows them as files.
+func (a *Agent) openVolumes(ctx context.Context) (err error) {
+	a.objects = objects.New(ctx, a.client, func(uid types.UID) {
+		a.volumes.Changed(uid)
+		if w := a.pods.get(uid); w != nil {
+			w.wake()
+		}
+	})
+	a.volumes, err = volumes.New(volumes.Options{
+		Dir: a.config.RootDir, Objects: a.objects,
+		Tokens: func(ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+			return a.client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, request, metav1.CreateOptions{})
+		},
+		Allocatable: func() v1.ResourceList { return a.allocatable(a.capacity()) },
+	})
+	return err
+}
+
+func (a *Agent) keepLease(ctx context.Context) {
+	seconds := int32(a.config.LeaseDuration / time.Second)
+	lease.NewController(clock.RealClock{}, a.client, a.config.NodeName, seconds, nil, a.config.LeaseDuration/4,
+		a.config.NodeName, v1.NamespaceNodeLease, a.ownLease).Run(ctx)
+}
+
+// ownLease has the Lease go with the node.
+func (a *Agent) ownLease(l *coordinationv1.Lease) error {
+	if node := a.Node(); len(l.OwnerReferences) == 0 && node.UID != "" {
+		l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}}
+	}
+	return nil
+}
+
+// apiListed: the API has told of all pods of this node once.
+func (a *Agent) apiListed() {
+	a.apiKnown.Store(true)
+	a.allListed()
+}
+
+func (a *Agent) allListed() {
+	if a.apiKnown.Load() && a.filesKnown.Load() {
+		a.listed.Store(true)
+	}
+}
+
+// target of a pod's status in the API: the pod, or the mirror of a static one, if there is one.
+func (a *Agent) target(w *worker) *v1.Pod {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.static:
+		return a.mirrorOf(w.pod)
+	case w.gone:
+		return nil
+	}
+	return w.inAPI
+}
+
+func (a *Agent) logsOf(pod *v1.Pod) string { return cri.PodLogs(a.config.PodLogDir, pod) }
+
+// forgetLogs of a pod that is gone.
+func (a *Agent) forgetLogs(pod *v1.Pod) {
+	if dir := a.logsOf(pod); filepath.Dir(dir) == filepath.Clean(a.config.PodLogDir) {
+		if err := os.RemoveAll(dir); err != nil {
+			klog.ErrorS(err, "Cannot remove a pod's logs", "dir", dir)
+		}
+	}
+}

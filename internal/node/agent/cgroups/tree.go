@@ -1,0 +1,196 @@
+package cgroups
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// Drivers, by their names in --cgroup-driver.
+const (
+	Cgroupfs = "cgroupfs"
+	Systemd  = "systemd"
+)
+
+// Options of a tree.
+type Options struct {
+	// Mount is where the kernel shows the groups; empty: /sys/fs/cgroup.
+	Mount string
+	// Proc is where it shows processes and itself; empty: /proc.
+	Proc string
+	// Root is the group below which all is made, and made itself if need be; empty: the topmost.
+	Root string
+	// Driver is cgroupfs or systemd; empty: cgroupfs. The runtime must have the same.
+	Driver string
+	// PodPIDs limits the tasks of each pod; not positive: no limit.
+	PodPIDs int64
+}
+
+// Tree is the part of the machine's groups that pods are in. Its methods may be called concurrently for different pods.
+type Tree struct {
+	Options
+	root, kubepods name
+	files          files
+	// rmdir removes a group's folder; the kernel's files in it go with it.
+	rmdir func(string) error
+
+	mu sync.Mutex
+	// shares that the group of burstable pods was given last; kept so that nothing is written when nothing has changed.
+	shares int64
+}
+
+// files are one version's: where a group's folders are, and what its files are called.
+type files interface {
+	// folders of a group, in every hierarchy there is; for removal, all must be looked at.
+	folders(path string) []string
+	// make the group and those above it, able to hold others.
+	make(path string) error
+	set(path string, sizes Sizes) error
+	usage(path string) (Usage, error)
+	// limits on memory and tasks; 0: none.
+	limits(path string) (memory, pids int64, err error)
+}
+
+var qosClasses = []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort}
+
+// Open finds out which version the machine has, and makes the tree's upper part.
+func Open(options Options) (*Tree, error) {
+	if options.Mount == "" {
+		options.Mount = "/sys/fs/cgroup"
+	}
+	if options.Proc == "" {
+		options.Proc = "/proc"
+	}
+	if options.Driver == "" {
+		options.Driver = Cgroupfs
+	}
+	if options.Driver != Cgroupfs && options.Driver != Systemd {
+		return nil, fmt.Errorf("cgroup driver %q: must be %s or %s", options.Driver, Cgroupfs, Systemd)
+	}
+	t := &Tree{Options: options, rmdir: os.Remove}
+	for part := range strings.SplitSeq(options.Root, "/") {
+		if strings.Contains(part, "_") || part == ".." {
+			return nil, fmt.Errorf("cgroup root %q: a part must not be .. or contain an underscore, which systemd's names need", options.Root)
+		}
+		if part != "" && part != "." {
+			t.root = append(t.root, part)
+		}
+	}
+	t.kubepods = t.root.below("kubepods")
+	var err error
+	if t.files, err = find(options.Mount); err != nil {
+		return nil, err
+	}
+	fresh := !t.exists(class(t.kubepods, v1.PodQOSBurstable))
+	for _, qos := range qosClasses {
+		if err := t.files.make(t.path(class(t.kubepods, qos))); err != nil {
+			return nil, fmt.Errorf("make the cgroup of %s pods: %w", qos, err)
+		}
+	}
+	if err := t.files.set(t.path(class(t.kubepods, v1.PodQOSBestEffort)), Sizes{Shares: minShares}); err != nil {
+		return nil, err
+	}
+	if !fresh {
+		return t, nil // pods may be running: their shares stay as they are until it is known which
+	}
+	return t, t.Share(nil)
+}
+
+// exists in at least one hierarchy.
+func (t *Tree) exists(group name) bool {
+	return slices.ContainsFunc(t.files.folders(t.path(group)), func(folder string) bool {
+		_, err := os.Stat(folder)
+		return err == nil
+	})
+}
+
+// find tells the versions apart by what lies at the mount point: one hierarchy with all controllers, or a folder for each.
+func find(mount string) (files, error) {
+	if _, err := os.Stat(filepath.Join(mount, "cgroup.controllers")); err == nil {
+		return v2{mount}, nil
+	}
+	found := v1Hierarchies(mount)
+	for _, needed := range []string{"cpu", "memory"} {
+		if found[needed] == "" {
+			return nil, fmt.Errorf("no cgroups at %s: neither version 2 nor the %s controller of version 1", mount, needed)
+		}
+	}
+	return found, nil
+}
+
+func (t *Tree) path(n name) string { return n.path(t.Driver) }
+
+// EnsurePod makes the pod's group, or brings its sizes up to date, and returns what CRI takes as the parent of its containers.
+func (t *Tree) EnsurePod(p *v1.Pod) (parent string, err error) {
+	group := pod(t.kubepods, rules.QOS(p), p.UID)
+	if err := t.files.make(t.path(group)); err != nil {
+		return "", fmt.Errorf("make the cgroup of pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	sizes := ForPod(p)
+	sizes.PIDs = max(t.PodPIDs, 0)
+	if err := t.files.set(t.path(group), sizes); err != nil {
+		return "", fmt.Errorf("size the cgroup of pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	return group.parent(t.Driver), nil
+}
+
+// Pods that have a group, in any hierarchy.
+func (t *Tree) Pods() ([]types.UID, error) {
+	found := map[types.UID]bool{}
+	for _, qos := range qosClasses {
+		for _, folder := range t.files.folders(t.path(class(t.kubepods, qos))) {
+			entries, err := os.ReadDir(folder)
+			if err != nil && !errors.Is(err, os.ErrNotExist) {
+				return nil, err
+			}
+			for _, entry := range entries {
+				if uid := podOf(entry.Name(), t.Driver); entry.IsDir() && uid != "" {
+					found[uid] = true
+				}
+			}
+		}
+	}
+	uids := make([]types.UID, 0, len(found))
+	for uid := range found {
+		uids = append(uids, uid)
+	}
+	slices.Sort(uids)
+	return uids, nil
+}
+
+// Enforce holds all pods together to what the node offers them: capacity without what is reserved for the system. The eviction threshold
+// is not taken off: pods are to be evicted before they are stopped.
+func (t *Tree) Enforce(allocatable v1.ResourceList) error {
+	sizes := Sizes{Memory: allocatable.Memory().Value(), Shares: shares(allocatable.Cpu().MilliValue())}
+	if pids, limited := allocatable["pid"]; limited {
+		sizes.PIDs = pids.Value()
+	}
+	if err := t.files.set(t.path(t.kubepods), sizes); err != nil {
+		return fmt.Errorf("limit all pods to what is allocatable: %w", err)
+	}
+	return nil
+}
+
+// Share gives burstable pods together the CPU shares that they, of these active pods, request.
+func (t *Tree) Share(active []*v1.Pod) error {
+	sizes := burstable(active)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if sizes.Shares == t.shares {
+		return nil
+	}
+	if err := t.files.set(t.path(class(t.kubepods, v1.PodQOSBurstable)), sizes); err != nil {
+		return fmt.Errorf("share CPU among burstable pods: %w", err)
+	}
+	t.shares = sizes.Shares
+	return nil
+}

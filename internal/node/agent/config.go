@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"net"
+	"net/netip"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/node/agent/pressure"
+)
+
+// Config of an agent. Fields are named as the kubelet's flags are.
+type Config struct {
+	NodeName string
+	// NodeIPs are the node's addresses; the primary first. Empty: those of the interface with the default route.
+	NodeIPs []net.IP
+	Labels  map[string]string
+	Taints  []v1.Taint
+
+	RuntimeEndpoint string
+	RootDir         string
+	PodLogDir       string
+	StaticPodPath   string
+	FileCheck       time.Duration
+
+	// Address is where the kubelet's API is served. Nil: at the primary of NodeIPs, which is the one that others use.
+	Address net.IP
+	Port    int
+	// TLSCert and TLSKey are files; empty: a certificate of its own is made below RootDir.
+	TLSCert, TLSKey string
+	ClientCA        string
+
+	MaxPods int
+	// CPUs that the node says it has; 0: those of the machine.
+	CPUs int
+	// Memory that the node says it has, in bytes; 0: that of the machine, or of CgroupRoot.
+	Memory         int64
+	PodPIDs        int64
+	KubeReserved   v1.ResourceList
+	SystemReserved v1.ResourceList
+	CgroupRoot     string
+	CgroupDriver   string
+
+	// PodAPIServer is where pods find the API server. Zero: at the address of the Service kubernetes.
+	PodAPIServer netip.AddrPort
+
+	ClusterDNS    []string
+	ClusterDomain string
+	ResolvConf    string
+
+	// Eviction is when the node is under pressure.
+	Eviction pressure.Config
+
+	StatusUpdate  time.Duration
+	StatusReport  time.Duration
+	LeaseDuration time.Duration
+	LogMaxSize    int64
+	LogMaxFiles   int
+
+	// Version that the node reports as the kubelet's.
+	Version string
+}
+
+// DefaultConfig is the kubelet's, but for folders, which are Berth's own, so that both can have been on a machine.
+func DefaultConfig() Config {
+	return Config{
+		RuntimeEndpoint: "unix:///run/containerd/containerd.sock",
+		RootDir:         "/var/lib/berth-agent",
+		PodLogDir:       "/var/log/pods",
+		FileCheck:       time.Second,
+		Port:            10250,
+		MaxPods:         110,
+		PodPIDs:         -1,
+		CgroupDriver:    "cgroupfs",
+		ClusterDomain:   "cluster.local",
+		ResolvConf:      "/etc/resolv.conf",
+		Eviction:        pressure.DefaultConfig(),
+		StatusUpdate:    10 * time.Second,
+		StatusReport:    5 * time.Minute,
+		LeaseDuration:   40 * time.Second,
+		LogMaxSize:      10 << 20,
+		LogMaxFiles:     5,
+	}
+}

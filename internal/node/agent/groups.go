@@ -1,0 +1,49 @@
+package agent
+
+import (
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/node/agent/cgroups"
+)
+
+// groups are the pods' cgroups, and what CRI is told of them.
+type groups struct {
+	tree   *cgroups.Tree
+	memory int64
+}
+
+func openGroups(c Config) (*groups, error) {
+	tree, err := cgroups.Open(cgroups.Options{Root: c.CgroupRoot, Driver: c.CgroupDriver, PodPIDs: c.PodPIDs})
+	if err != nil {
+		return nil, err
+	}
+	memory, _, err := tree.Capacity()
+	if err != nil {
+		return nil, err
+	}
+	return &groups{tree: tree, memory: memory}, nil
+}
+
+func resources(s cgroups.Sizes) *runtimeapi.LinuxContainerResources {
+	return &runtimeapi.LinuxContainerResources{CpuShares: s.Shares, CpuQuota: s.Quota, CpuPeriod: s.Period, MemoryLimitInBytes: s.Memory}
+}
+
+func (g *groups) container(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
+	out := resources(cgroups.ForContainer(pod, c))
+	out.OomScoreAdj = cgroups.OOMScoreAdj(pod, c, g.memory)
+	return out
+}
+
+func (g *groups) sandbox(pod *v1.Pod) (overhead, whole *runtimeapi.LinuxContainerResources) {
+	containers, above := cgroups.ForSandbox(pod)
+	return resources(above), resources(containers)
+}
+
+// share the CPU between the QoS classes anew: a pod has come or gone.
+func (a *Agent) share() {
+	if err := a.cgroups.tree.Share(a.ActivePods()); err != nil {
+		klog.V(2).InfoS("Cannot share the CPU between the classes of pods", "err", err)
+	}
+}

@@ -1,0 +1,174 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/node/agent/cri"
+	"github.com/berth-k8s/berth/internal/node/agent/env"
+	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
+	"github.com/berth-k8s/berth/internal/node/agent/volumes"
+)
+
+// perform the actions, in order. What takes as long as the pod likes, stops and hooks, goes on beside.
+func (w *worker) perform(ctx context.Context, pod *v1.Pod, seen lifecycle.Seen, actions []lifecycle.Action, ending bool) error {
+	a := w.agent
+	for _, action := range actions {
+		var err error
+		switch action.Kind {
+		case lifecycle.CreateSandbox:
+			err = w.createSandbox(ctx, pod, action.Attempt)
+		case lifecycle.StopSandbox:
+			err = a.runtime.Runtime.StopPodSandbox(ctx, action.ID)
+		case lifecycle.RemoveSandbox:
+			err = a.runtime.Runtime.RemovePodSandbox(ctx, action.ID)
+		case lifecycle.StartContainer:
+			err = w.startContainer(ctx, pod, seen, action)
+		case lifecycle.PreStop:
+			w.preStop(ctx, pod, seen, action)
+		case lifecycle.StopContainer:
+			w.stopContainer(ctx, pod, seen, action)
+		case lifecycle.RemoveContainer:
+			err = w.removeContainer(ctx, action.ID)
+		}
+		if err != nil && status.Code(err) != codes.NotFound {
+			return fmt.Errorf("%s: %w", action, err)
+		}
+		if !ending && w.toEnd() {
+			return nil // what is left of the list was for a pod that was to go on
+		}
+	}
+	return nil
+}
+
+// later: something that all of the pod needs could not be had; the pod waits, and is looked at again then.
+func (w *worker) later(pod *v1.Pod, reason, message string) {
+	w.agent.event(pod, v1.EventTypeWarning, reason, message)
+	w.wait()
+}
+
+// wait with everything that is to be started, longer each time.
+func (w *worker) wait() {
+	w.misses++
+	w.memory.NotBefore = time.Now().Add(min(500*time.Millisecond<<min(w.misses, 5), 10*time.Second))
+}
+
+// prepare what a pod's containers need before any can run: its cgroup and its volumes.
+func (w *worker) prepare(ctx context.Context, pod *v1.Pod) (cgroup string, ok bool) {
+	a := w.agent
+	cgroup, err := a.cgroups.tree.EnsurePod(pod)
+	if err != nil {
+		w.later(pod, "FailedCreatePodContainer", fmt.Sprintf("unable to ensure pod container exists: %v", err))
+		return "", false
+	}
+	if err := a.volumes.Mount(ctx, pod); err != nil {
+		var setUp *volumes.SetUpErrors
+		if !errors.As(err, &setUp) {
+			w.later(pod, "FailedMount", err.Error())
+			return "", false
+		}
+		for _, one := range setUp.List {
+			a.event(pod, v1.EventTypeWarning, "FailedMount", one.Error())
+		}
+		if setUp.Blocking() {
+			w.wait()
+			return "", false
+		}
+	}
+	return cgroup, true
+}
+
+func (w *worker) createSandbox(ctx context.Context, pod *v1.Pod, attempt int) error {
+	a := w.agent
+	cgroup, ok := w.prepare(ctx, pod)
+	if !ok {
+		return nil
+	}
+	id, err := a.makeSandbox(ctx, pod, attempt, cgroup)
+	if err != nil {
+		if ctx.Err() == nil {
+			w.later(pod, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+status.Convert(err).Message())
+		}
+		return nil
+	}
+	w.misses = 0
+	a.share()
+	if attempt > 0 {
+		a.event(pod, v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+	}
+	klog.V(2).InfoS("Made a sandbox", "pod", klog.KObj(pod), "uid", pod.UID, "sandbox", id)
+	return nil
+}
+
+func (a *Agent) makeSandbox(ctx context.Context, pod *v1.Pod, attempt int, cgroup string) (string, error) {
+	handler, err := a.handler(ctx, pod)
+	if err != nil {
+		return "", err
+	}
+	config, warnings, err := a.sandboxConfig(pod, attempt, cgroup)
+	if err != nil {
+		return "", err
+	}
+	for _, warning := range warnings {
+		a.event(pod, v1.EventTypeWarning, warning.Reason, warning.Message)
+	}
+	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
+		return "", err
+	}
+	defer a.starts.enter(ctx)()
+	// A sandbox that was begun is finished, also if the agent ends: half of one is harder to take up than all of it.
+	return a.runtime.Runtime.RunPodSandbox(context.WithoutCancel(ctx), config, handler)
+}
+
+func (a *Agent) sandboxConfig(pod *v1.Pod, attempt int, cgroup string) (*runtimeapi.PodSandboxConfig, []env.Warning, error) {
+	hostname, err := a.hostname(pod)
+	if err != nil {
+		return nil, nil, err
+	}
+	dns, warnings := a.resolver().For(pod)
+	overhead, resources := a.cgroups.sandbox(pod)
+	config, err := a.runtime.SandboxConfig(pod, attempt, cri.Place{
+		CgroupParent: cgroup, LogDir: a.config.PodLogDir, Hostname: hostname,
+		DNS:      &runtimeapi.DNSConfig{Servers: dns.Servers, Searches: dns.Searches, Options: dns.Options},
+		Overhead: overhead, Resources: resources,
+	})
+	return config, warnings, err
+}
+
+func (w *worker) removeContainer(ctx context.Context, id string) error {
+	a := w.agent
+	path := ""
+	if response, err := a.runtime.Runtime.ContainerStatus(ctx, id, false); err == nil {
+		path = response.GetStatus().GetLogPath()
+	}
+	if err := a.runtime.Runtime.RemoveContainer(ctx, id); err != nil && status.Code(err) != codes.NotFound {
+		return err
+	}
+	w.mu.Lock()
+	delete(w.stops, id)
+	delete(w.hooks, id)
+	w.mu.Unlock()
+	return a.removeLog(path)
+}
+
+// gate bounds how many pods are in the middle of being started: more at once only make each of them slower.
+type gate chan struct{}
+
+// enter waits for a place, and returns how to leave it.
+func (g gate) enter(ctx context.Context) func() {
+	select {
+	case g <- struct{}{}:
+		return func() { <-g }
+	case <-ctx.Done():
+		return func() {}
+	}
+}

@@ -1,0 +1,183 @@
+package pressure
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	helper "k8s.io/component-helpers/resource"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// Candidate is a pod that runs on the node, and what it uses; nil: nobody knows, and then it goes before others.
+type Candidate struct {
+	Pod   *v1.Pod
+	Usage *stats.PodStats
+}
+
+// order says which of two goes first: the one that is less.
+type order func(a, b Candidate) int
+
+// Rank puts those that go first in front: who uses more of the starved resource than requested (overhead included), then who is less
+// important, then who uses most beyond the request. PIDs cannot be requested, so there priority is first.
+func Rank(s *Starved, candidates []Candidate) []Candidate {
+	ranked := slices.Clone(candidates)
+	slices.SortStableFunc(ranked, orderFor(s))
+	return ranked
+}
+
+func orderFor(s *Starved) order {
+	switch {
+	case s.Signal.isMemory():
+		return inTurn(exceeds(memoryUsed, v1.ResourceMemory), byPriority, beyond(memoryUsed, v1.ResourceMemory))
+	case s.Signal == PIDs:
+		return inTurn(byPriority, beyond(tasksUsed, pids))
+	}
+	// The kubelet takes the request of bytes from the number of inodes as well; it is kept, for the same victims.
+	used := diskUsed(s)
+	return inTurn(exceeds(used, s.Resource), byPriority, beyond(used, v1.ResourceEphemeralStorage))
+}
+
+// inTurn asks the next order where one sees no difference.
+func inTurn(orders ...order) order {
+	return func(a, b Candidate) int {
+		for _, order := range orders {
+			if c := order(a, b); c != 0 {
+				return c
+			}
+		}
+		return 0
+	}
+}
+
+func byPriority(a, b Candidate) int { return cmp.Compare(rules.Priority(a.Pod), rules.Priority(b.Pod)) }
+
+type measure func(Candidate) resource.Quantity
+
+// exceeds puts those that use more than they request before the others.
+func exceeds(used measure, name v1.ResourceName) order {
+	class := func(c Candidate) int {
+		usage := used(c)
+		if usage.Cmp(request(c.Pod, name)) > 0 {
+			return 0
+		}
+		return 1
+	}
+	return measured(func(a, b Candidate) int { return cmp.Compare(class(a), class(b)) })
+}
+
+// beyond puts those first that use most beyond what they request, or least short of it.
+func beyond(used measure, name v1.ResourceName) order {
+	over := func(c Candidate) resource.Quantity {
+		usage := used(c)
+		usage.Sub(request(c.Pod, name))
+		return usage
+	}
+	return measured(func(a, b Candidate) int {
+		overA, overB := over(a), over(b)
+		return overB.Cmp(overA)
+	})
+}
+
+// measured compares by usage those of which it is known, and puts the others before them.
+func measured(byUsage order) order {
+	return func(a, b Candidate) int {
+		if a.Usage == nil || b.Usage == nil {
+			return unknownFirst(a, b)
+		}
+		return byUsage(a, b)
+	}
+}
+
+func unknownFirst(a, b Candidate) int {
+	switch {
+	case a.Usage == nil && b.Usage != nil:
+		return -1
+	case a.Usage != nil && b.Usage == nil:
+		return 1
+	}
+	return 0
+}
+
+// request with overhead. A pod that requests nothing has no allowance by its overhead either: so the kubelet reckons.
+func request(pod *v1.Pod, name v1.ResourceName) resource.Quantity {
+	whole := helper.IsPodLevelResourcesSet(pod)
+	sum := helper.PodRequests(pod, helper.PodResourcesOptions{ExcludeOverhead: true, SkipContainerLevelResources: whole})[name]
+	if overhead, found := pod.Spec.Overhead[name]; found && !sum.IsZero() {
+		sum.Add(overhead)
+	}
+	return sum
+}
+
+func quantity(n *uint64, format resource.Format) resource.Quantity {
+	if n == nil {
+		return resource.Quantity{Format: format}
+	}
+	return *resource.NewQuantity(int64(*n), format)
+}
+
+func memoryUsed(c Candidate) resource.Quantity {
+	if c.Usage.Memory == nil {
+		return resource.Quantity{Format: resource.BinarySI}
+	}
+	return quantity(c.Usage.Memory.WorkingSetBytes, resource.BinarySI)
+}
+
+func tasksUsed(c Candidate) resource.Quantity {
+	if c.Usage.ProcessStats == nil {
+		return resource.Quantity{Format: resource.DecimalSI}
+	}
+	return quantity(c.Usage.ProcessStats.ProcessCount, resource.DecimalSI)
+}
+
+// diskUsed sums up what a pod has on the filesystem that is full: logs and volumes on the node's, writable layers on that of the images,
+// or all of it where both are one.
+func diskUsed(s *Starved) measure {
+	ofImages := s.Signal == ImageFs || s.Signal == ImageFsInodes
+	layers, rest := !s.imagesApart || ofImages, !s.imagesApart || !ofImages
+	return func(c Candidate) resource.Quantity {
+		var sum resource.Quantity
+		add := func(fs *stats.FsStats) {
+			if fs != nil {
+				sum.Add(diskPart(fs, s.Resource))
+			}
+		}
+		for i := range c.Usage.Containers {
+			if layers {
+				add(c.Usage.Containers[i].Rootfs)
+			}
+			if rest {
+				add(c.Usage.Containers[i].Logs)
+			}
+		}
+		if rest {
+			for i := range c.Usage.VolumeStats {
+				if local(c.Pod, c.Usage.VolumeStats[i].Name) {
+					add(&c.Usage.VolumeStats[i].FsStats)
+				}
+			}
+		}
+		return sum
+	}
+}
+
+func diskPart(fs *stats.FsStats, name v1.ResourceName) resource.Quantity {
+	if name == inodes {
+		return quantity(fs.InodesUsed, resource.DecimalSI)
+	}
+	return quantity(fs.UsedBytes, resource.BinarySI)
+}
+
+// local volumes take room on the node: those on its disk, not those in memory.
+func local(pod *v1.Pod, name string) bool {
+	for _, volume := range pod.Spec.Volumes {
+		if volume.Name == name {
+			return volume.HostPath != nil || volume.ConfigMap != nil || volume.GitRepo != nil ||
+				volume.EmptyDir != nil && volume.EmptyDir.Medium == v1.StorageMediumDefault
+		}
+	}
+	return false
+}

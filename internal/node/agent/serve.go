@@ -1,0 +1,75 @@
+package agent
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/berth-k8s/berth/internal/kube/guard"
+	"github.com/berth-k8s/berth/internal/node/agent/metrics"
+	"github.com/berth-k8s/berth/internal/node/agent/server"
+	"github.com/berth-k8s/berth/internal/node/agent/server/logfile"
+)
+
+// serve the kubelet's API until ctx ends.
+func (a *Agent) serve(ctx context.Context, listener net.Listener) error {
+	authorities, err := server.ClusterAuthorities(server.AuthorityOptions{File: a.config.ClientCA, Client: a.client, Config: a.rest})
+	if err != nil {
+		return err
+	}
+	certificate, err := server.KeepCertificate(filepath.Join(a.config.RootDir, "pki"), a.config.NodeName, a.config.NodeIPs)
+	if a.config.TLSCert != "" {
+		certificate, err = server.CertificateFiles(a.config.TLSCert, a.config.TLSKey)
+	}
+	if err != nil {
+		return err
+	}
+	asking, err := guard.Client(a.rest)
+	if err != nil {
+		return err
+	}
+	s, err := server.New(server.Options{
+		NodeName: a.config.NodeName, Client: asking, Authorities: authorities, Certificate: certificate,
+		Pods: a.Pods, Runtime: a.runtime.Runtime, LogDir: a.config.PodLogDir,
+		Healthy: a.health.checks(),
+		Config:  a.configz,
+		Stats:   a.collector,
+		Metrics: map[string]prometheus.Gatherer{"/metrics": a.metrics(), "/metrics/resource": a.collector.Resource(), "/metrics/probes": a.prober.Metrics()},
+	})
+	if err != nil {
+		return err
+	}
+	return s.Serve(ctx, listener)
+}
+
+// configz is the configuration by the kubelet's names.
+func (a *Agent) configz() any {
+	c := a.config
+	return map[string]any{
+		"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
+		"staticPodPath": c.StaticPodPath, "fileCheckFrequency": c.FileCheck.String(), "address": c.Address.String(), "port": a.port.Load(),
+		"maxPods": c.MaxPods, "podPidsLimit": c.PodPIDs, "cgroupRoot": c.CgroupRoot, "cgroupDriver": c.CgroupDriver,
+		"clusterDNS": c.ClusterDNS, "clusterDomain": c.ClusterDomain, "resolvConf": c.ResolvConf,
+		"containerRuntimeEndpoint": c.RuntimeEndpoint, "kubeReserved": c.KubeReserved, "systemReserved": c.SystemReserved,
+		"evictionHard": c.Eviction.Hard, "evictionSoft": c.Eviction.Soft, "evictionSoftGracePeriod": c.Eviction.SoftGrace,
+		"evictionMinimumReclaim": c.Eviction.MinimumReclaim, "evictionPressureTransitionPeriod": c.Eviction.Transition.String(),
+		"evictionMaxPodGracePeriod": c.Eviction.MaxPodGrace,
+		"nodeStatusUpdateFrequency": c.StatusUpdate.String(), "nodeStatusReportFrequency": c.StatusReport.String(),
+		"nodeLeaseDurationSeconds": int(c.LeaseDuration.Seconds()),
+		"containerLogMaxFiles":     c.LogMaxFiles, "podLogsDir": c.PodLogDir,
+	}
+}
+
+func (a *Agent) metrics() prometheus.Gatherer {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		metrics.Overhead(a.Pods))
+	return registry
+}
+
+func (a *Agent) rotateLogs(ctx context.Context) {
+	(&logfile.Rotator{Runtime: a.runtime.Runtime, Dir: a.config.PodLogDir, MaxSize: a.config.LogMaxSize, MaxFiles: a.config.LogMaxFiles}).Run(ctx)
+}

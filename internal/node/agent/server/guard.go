@@ -1,0 +1,58 @@
+package server
+
+import (
+	"net/http"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	clientcert "k8s.io/apiserver/pkg/authentication/request/x509"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/kube/guard"
+)
+
+// gate knows who somebody is, and what they may do on this node.
+type gate struct {
+	guard        *guard.Guard
+	node         string
+	certificates *clientcert.Authenticator
+}
+
+func newGate(client kubernetes.Interface, node string, a Authorities) *gate {
+	return &gate{
+		guard: guard.New(client), node: node,
+		certificates: clientcert.NewDynamic(a.VerifyOptions, clientcert.CommonNameUserConversion),
+	}
+}
+
+// who is behind a request; nil is nobody that is known. The credentials are taken off the request: they are not
+// the container runtime's business.
+func (g *gate) who(r *http.Request) (user.Info, error) {
+	token := guard.Bearer(r)
+	r.Header.Del("Authorization")
+	if response, ok, err := g.certificates.AuthenticateRequest(r); err == nil && ok && response.User.GetName() != "" {
+		return response.User, nil
+	} else if err != nil {
+		klog.FromContext(r.Context()).V(2).Info("Client certificate refused", "from", r.RemoteAddr, "err", err)
+	}
+	if token == "" {
+		return nil, nil
+	}
+	return g.guard.Who(r.Context(), guard.Source(r.RemoteAddr), token)
+}
+
+// may asks for the subresources in turn.
+func (g *gate) may(r *http.Request, u user.Info, verb string, subresources []string) (bool, error) {
+	for _, subresource := range subresources {
+		allowed, err := g.guard.May(r.Context(), guard.Source(r.RemoteAddr), u, authorizationv1.SubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: verb, Version: "v1", Resource: "nodes", Subresource: subresource, Name: g.node,
+			},
+		})
+		if allowed || err != nil {
+			return allowed, err
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,46 @@
+package server
+
+import (
+	"time"
+
+	"github.com/berth-k8s/berth/internal/kube/guard"
+)
+
+// limits bound what a client may hold open. Zero values stand for the defaults.
+type limits struct {
+	connections guard.Bounds  // at once
+	header      int           // bytes of a request's line and headers
+	headerTime  time.Duration // from the connection to the end of the headers
+	requestTime time.Duration // to send and to take what is no stream
+	idle        time.Duration // between requests
+	stall       time.Duration // that the reader of a log may take nothing
+	drain       time.Duration // that requests may still take when the server ends
+}
+
+func (l limits) withDefaults() limits {
+	if l.connections == (guard.Bounds{}) {
+		// Admitted are four for every pod of a full node, and some. All calls of the API server come from one source.
+		l.connections = guard.Bounds{Strangers: 256, PerSource: 128, Admitted: 512}
+	}
+	if l.header == 0 {
+		// The command of kubectl exec is in the URL: Linux takes 128 KiB in an argument, which escaped are up to 384.
+		l.header = 512 << 10
+	}
+	if l.headerTime == 0 {
+		l.headerTime = 10 * time.Second
+	}
+	if l.requestTime == 0 {
+		l.requestTime = time.Minute
+	}
+	if l.idle == 0 {
+		l.idle = 90 * time.Second
+	}
+	if l.stall == 0 {
+		// Somebody may read a page in the meantime.
+		l.stall = 30 * time.Minute
+	}
+	if l.drain == 0 {
+		l.drain = 2 * time.Second
+	}
+	return l
+}

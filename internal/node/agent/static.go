@@ -1,0 +1,356 @@
+package agent
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/yaml"
+
+	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/node/agent/validation"
+)
+
+func nameOf(pod *v1.Pod) types.NamespacedName {
+	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+}
+
+// staticPods runs what lies in the folder, and shows it in the API by mirrors.
+func (a *Agent) staticPods(ctx context.Context) {
+	complained := map[string]string{}
+	ticker := time.NewTicker(a.config.FileCheck)
+	defer ticker.Stop()
+	for {
+		wanted, err := a.readStatic(complained)
+		if err == nil {
+			a.runStatic(ctx, wanted)
+			a.filesKnown.Store(true)
+			a.allListed()
+		}
+		if a.apiKnown.Load() {
+			a.keepMirrors(ctx, complained)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// readStatic reads the folder, or the one file. A folder that cannot be read is no reason to end what came from it.
+func (a *Agent) readStatic(complained map[string]string) (map[types.UID]*v1.Pod, error) {
+	out := map[types.UID]*v1.Pod{}
+	if a.config.StaticPodPath == "" {
+		return out, nil
+	}
+	paths := []string{a.config.StaticPodPath}
+	info, err := os.Stat(a.config.StaticPodPath)
+	if err == nil && info.IsDir() {
+		paths, err = filesIn(a.config.StaticPodPath)
+	}
+	if os.IsNotExist(err) {
+		return out, nil
+	}
+	if err != nil {
+		klog.ErrorS(err, "Cannot read the folder of static pods", "path", a.config.StaticPodPath)
+		return nil, err
+	}
+	for _, path := range paths {
+		pod, err := readPod(path, a.config.NodeName)
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			if complained[path] != err.Error() {
+				complained[path] = err.Error()
+				klog.ErrorS(err, "Cannot run a static pod")
+				a.recorder.Event(a.nodeReference(), v1.EventTypeWarning, "FailedValidation", "Static pod refused: "+err.Error())
+			}
+			// What it was before runs on until the file says something sensible, or is gone.
+			for _, w := range a.pods.all() {
+				if pod := w.object(); w.static && pod.Annotations[annotationFile] == path {
+					out[w.uid] = pod
+				}
+			}
+			continue
+		}
+		delete(complained, path)
+		out[pod.UID] = pod
+	}
+	return out, nil
+}
+
+// annotationFile is never written to the API: which file a static pod is from.
+const annotationFile = "berth.dev/file"
+
+func filesIn(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") && !e.IsDir() {
+			out = append(out, filepath.Join(dir, e.Name()))
+		}
+	}
+	return out, nil
+}
+
+// readPod makes of a file the pod that it describes, with the defaults that the API would give it.
+func readPod(path, node string) (*v1.Pod, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var kind metav1.TypeMeta
+	if err := yaml.Unmarshal(text, &kind); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if kind.Kind != "Pod" || kind.APIVersion != "v1" {
+		return nil, fmt.Errorf("%s: kind %q of %q: must be Pod of v1", path, kind.Kind, kind.APIVersion)
+	}
+	pod := &v1.Pod{}
+	if err := yaml.UnmarshalStrict(text, pod); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if pod.Name == "" {
+		return nil, fmt.Errorf("%s: metadata.name: must be set", path)
+	}
+	if pod.UID == "" {
+		described, err := json.Marshal(pod)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		h := fnv.New128a()
+		h.Write(described)
+		fmt.Fprintf(h, "host:%s file:%s", node, path)
+		pod.UID = types.UID(hex.EncodeToString(h.Sum(nil)))
+	}
+	pod.Name += "-" + strings.ToLower(node)
+	if pod.Namespace == "" {
+		pod.Namespace = metav1.NamespaceDefault
+	}
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	pod.Annotations[annotationConfigHash] = string(pod.UID)
+	pod.Annotations[annotationConfigSource] = sourceFile
+	delete(pod.Annotations, v1.MirrorPodAnnotationKey) // the mirror's, which is made of this pod
+	pod.Annotations[annotationFile] = path
+	admission.Default(pod)
+	if grace := pod.Spec.TerminationGracePeriodSeconds; grace != nil && *grace < 0 {
+		*grace = 1 // as the API server makes of it
+	}
+	pod.Spec.NodeName = node
+	pod.Spec.Tolerations = append(pod.Spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
+	pod.Status = v1.PodStatus{Phase: v1.PodPending}
+	if errs := validation.Pod(pod); len(errs) > 0 {
+		return nil, fmt.Errorf("%s: %w", path, errs.ToAggregate())
+	}
+	if what := refersToAPI(pod); what != "" {
+		return nil, fmt.Errorf("%s: static pods may not reference %s", path, what)
+	}
+	return pod, nil
+}
+
+// refersToAPI: a pod that runs without the API cannot depend on what is in it.
+func refersToAPI(pod *v1.Pod) string {
+	switch {
+	case pod.Spec.ServiceAccountName != "":
+		return "serviceaccounts"
+	case len(pod.Spec.ImagePullSecrets) > 0:
+		return "secrets"
+	case len(pod.Spec.ResourceClaims) > 0:
+		return "resourceclaims"
+	}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		for _, from := range c.EnvFrom {
+			if what := ofTheAPI(from.SecretRef != nil, from.ConfigMapRef != nil); what != "" {
+				return what
+			}
+		}
+		for _, e := range c.Env {
+			if from := e.ValueFrom; from != nil {
+				if what := ofTheAPI(from.SecretKeyRef != nil, from.ConfigMapKeyRef != nil); what != "" {
+					return what
+				}
+			}
+		}
+	}
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if what := ofTheAPI(v.Secret != nil, v.ConfigMap != nil); what != "" {
+			return what
+		}
+		if v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
+			return "persistentvolumeclaims"
+		}
+		if v.CSI != nil {
+			return "csidrivers"
+		}
+		if v.Projected == nil {
+			continue
+		}
+		for _, from := range v.Projected.Sources {
+			switch what := ofTheAPI(from.Secret != nil, from.ConfigMap != nil); {
+			case what != "":
+				return what
+			case from.ServiceAccountToken != nil:
+				return "serviceaccounts"
+			case from.ClusterTrustBundle != nil:
+				return "clustertrustbundles"
+			case from.PodCertificate != nil:
+				return "podcertificates"
+			}
+		}
+	}
+	return ""
+}
+
+func ofTheAPI(secret, configMap bool) string {
+	switch {
+	case secret:
+		return "secrets"
+	case configMap:
+		return "configmaps"
+	}
+	return ""
+}
+
+// runStatic starts workers for what is there, and ends those of what is there no more. A pod whose file was changed is another one,
+// which starts when the one before it has ended.
+func (a *Agent) runStatic(ctx context.Context, wanted map[types.UID]*v1.Pod) {
+	busy := map[types.NamespacedName]bool{}
+	for _, w := range a.pods.all() {
+		if !w.static {
+			continue
+		}
+		pod := w.object()
+		busy[nameOf(pod)] = true
+		w.mu.Lock()
+		gone := w.gone
+		w.mu.Unlock()
+		if wanted[w.uid] == nil && !gone {
+			w.end()
+		}
+	}
+	for uid, pod := range wanted {
+		if a.pods.get(uid) != nil || busy[nameOf(pod)] {
+			continue
+		}
+		busy[nameOf(pod)] = true
+		pod.Annotations[annotationConfigSeen] = firstSeen(time.Now())
+		klog.InfoS("Running a static pod", "pod", klog.KObj(pod), "file", pod.Annotations[annotationFile])
+		w := a.newWorker(pod, true)
+		w.takenUp = !a.filesKnown.Load()
+		a.pods.start(ctx, w)
+	}
+}
+
+func (a *Agent) mirrorSeen(pod *v1.Pod) {
+	a.pods.setMirror(nameOf(pod), pod)
+	if w := a.pods.get(types.UID(pod.Annotations[v1.MirrorPodAnnotationKey])); w != nil {
+		a.statuses.again(w)
+	}
+}
+
+func (a *Agent) mirrorGone(pod *v1.Pod) {
+	if have := a.pods.mirror(nameOf(pod)); have != nil && have.UID == pod.UID {
+		a.pods.setMirror(nameOf(pod), nil)
+	}
+}
+
+// mirrorOf a static pod in the API; nil if there is none of this version of it.
+func (a *Agent) mirrorOf(pod *v1.Pod) *v1.Pod {
+	m := a.pods.mirror(nameOf(pod))
+	if m == nil || m.DeletionTimestamp != nil || m.Annotations[v1.MirrorPodAnnotationKey] != string(pod.UID) {
+		return nil
+	}
+	return m
+}
+
+// keepMirrors makes the mirrors that are missing, and removes those that show nothing.
+func (a *Agent) keepMirrors(ctx context.Context, complained map[string]string) {
+	shown := map[types.NamespacedName]bool{}
+	for _, w := range a.pods.all() {
+		w.mu.Lock()
+		pod, live, status := w.pod, w.static && !w.gone, w.reported
+		w.mu.Unlock()
+		if !live {
+			continue
+		}
+		shown[nameOf(pod)] = true
+		if a.mirrorOf(pod) != nil {
+			continue
+		}
+		if err := a.makeMirror(ctx, pod); err != nil && complained[pod.Name] != err.Error() {
+			complained[pod.Name] = err.Error()
+			klog.InfoS("Cannot show a static pod in the API; it runs, and this is tried again", "pod", klog.KObj(pod), "err", err)
+		} else if err == nil {
+			delete(complained, pod.Name)
+			if status != nil {
+				a.statuses.set(w, *status)
+			}
+		}
+	}
+	for _, m := range a.pods.allMirrors() {
+		if !shown[nameOf(m)] {
+			a.removeMirror(ctx, m)
+		}
+	}
+}
+
+func (p *pods) allMirrors() []*v1.Pod {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make([]*v1.Pod, 0, len(p.mirrors))
+	for _, m := range p.mirrors {
+		out = append(out, m)
+	}
+	slices.SortFunc(out, func(x, y *v1.Pod) int { return strings.Compare(x.Name, y.Name) })
+	return out
+}
+
+func (a *Agent) removeMirror(ctx context.Context, m *v1.Pod) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if err := deletePod(ctx, a.client, m); err != nil {
+		klog.V(2).InfoS("Cannot remove the mirror of a static pod; it is tried again", "pod", klog.KObj(m), "err", err)
+	}
+}
+
+func (a *Agent) makeMirror(ctx context.Context, pod *v1.Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if old := a.pods.mirror(nameOf(pod)); old != nil {
+		a.removeMirror(ctx, old)
+		return nil // made when it is seen to be gone
+	}
+	mirror := pod.DeepCopy()
+	mirror.UID, mirror.ResourceVersion = "", ""
+	delete(mirror.Annotations, annotationFile)
+	mirror.Annotations[v1.MirrorPodAnnotationKey] = string(pod.UID)
+	if node := a.Node(); node.UID != "" {
+		controller := true
+		mirror.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: &controller}}
+	}
+	_, err := a.client.CoreV1().Pods(pod.Namespace).Create(ctx, mirror, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil // seen soon
+	}
+	return err
+}

@@ -1,0 +1,308 @@
+package agent
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
+)
+
+// worker is the one goroutine that acts for a pod. Others change what it is to do and wake it.
+type worker struct {
+	agent *Agent
+	uid   types.UID
+	woken chan struct{}
+
+	mu sync.Mutex
+	// pod is the newest object, from the API or from a file, with the node's own annotations.
+	pod *v1.Pod
+	// inAPI is the newest object of the API, as it is there: statuses are written on top of it. Nil for a static pod.
+	inAPI  *v1.Pod
+	static bool
+	// gone: the API, or the folder, has it no more.
+	gone bool
+	// takenUp: it was there before this agent, so its grace period may have begun before, too.
+	takenUp bool
+	// evicted is set once: why the node ends the pod.
+	evicted *lifecycle.Ending
+	// admitted: it counts against the node's room.
+	admitted bool
+	// over: nothing of it runs or will.
+	over bool
+	// released: it has nothing of the node any more, besides what is kept of it in the runtime to be looked at.
+	released bool
+	// reported is the status as the agent has it; nil before the first look.
+	reported *v1.PodStatus
+	// stops and hooks under way, by container ID.
+	stops map[string]time.Time
+	hooks map[string]lifecycle.HookState
+	// interrupt breaks off what is being started, if anything is: a pull can take long.
+	interrupt context.CancelFunc
+
+	// Only the goroutine itself uses what follows.
+	memory lifecycle.Memory
+	killBy time.Time
+	errors int // of the runtime, in a row
+	misses int // of what is needed to start, in a row
+	// earlier are the containers that another agent made, before this one; nil before the first look.
+	earlier map[string]bool
+}
+
+func (a *Agent) newWorker(pod *v1.Pod, static bool) *worker {
+	return &worker{
+		agent: a, uid: pod.UID, woken: make(chan struct{}, 1), pod: pod, static: static,
+		stops: map[string]time.Time{}, hooks: map[string]lifecycle.HookState{},
+	}
+}
+
+// wake has the worker look again; it never blocks.
+func (w *worker) wake() {
+	select {
+	case w.woken <- struct{}{}:
+	default:
+	}
+}
+
+// breakOff what is being started, since the pod is to end.
+func (w *worker) breakOff() {
+	w.mu.Lock()
+	interrupt := w.interrupt
+	w.mu.Unlock()
+	if interrupt != nil {
+		interrupt()
+	}
+	w.wake()
+}
+
+// toEnd: the pod was told to end.
+func (w *worker) toEnd() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.gone || w.evicted != nil || w.pod.DeletionTimestamp != nil
+}
+
+// starting is the context of what is being started: it ends when the pod is told to.
+func (w *worker) starting(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	w.mu.Lock()
+	w.interrupt = cancel
+	w.mu.Unlock()
+	if w.toEnd() {
+		cancel()
+	}
+	return ctx, cancel
+}
+
+// run until the pod is gone, or the agent ends: then its containers are left as they are.
+func (w *worker) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.woken:
+		case <-timer.C:
+		}
+		wait, done := w.sync(ctx)
+		if done {
+			return
+		}
+		timer.Reset(wait)
+	}
+}
+
+const (
+	// lookAgain is how often a pod is looked at if nothing happens, as the kubelet does it.
+	lookAgain = time.Minute
+	// retryMost bounds the wait after errors of the runtime.
+	retryMost = 5 * time.Second
+)
+
+// sync looks at the pod once and does what is due; it says how long to wait, and whether the pod is gone for good.
+func (w *worker) sync(ctx context.Context) (wait time.Duration, done bool) {
+	pod, ending := w.wanted()
+	if pod == nil {
+		return lookAgain, false
+	}
+	if !w.admit(ctx, pod, ending) {
+		return lookAgain, false
+	}
+	seen, err := w.agent.runtime.Seen(ctx, w.uid)
+	if err != nil {
+		return w.failed("cannot see the pod in the container runtime", err), false
+	}
+	w.setRight(&seen)
+	out := lifecycle.Decide(w.input(pod, seen, ending))
+	w.report(pod, out)
+	if err := w.perform(ctx, pod, seen, out.Actions, ending != nil); err != nil {
+		return w.failed("cannot bring the pod where it is to be", err), false
+	}
+	w.errors = 0
+	if out.Done && len(out.Actions) == 0 {
+		return w.ended(ctx, pod, seen, ending)
+	}
+	if len(out.Actions) > 0 {
+		// What was done is looked at soon: stops and hooks wake the worker when they end.
+		if acted(out.Actions) {
+			w.wake()
+		}
+	}
+	return w.until(out.Wake), false
+}
+
+// setRight what the end of another agent looks like: a runtime that is asked to start a container by somebody who is killed gives up,
+// now or a moment later, and calls it a failure of the container, which has never run. It is made again, and that is no restart.
+func (w *worker) setRight(seen *lifecycle.Seen) {
+	if w.earlier == nil {
+		w.earlier = map[string]bool{}
+		for i := range seen.Containers {
+			w.earlier[seen.Containers[i].ID] = w.takenUp
+		}
+	}
+	for i := range seen.Containers {
+		c := &seen.Containers[i]
+		if w.earlier[c.ID] && c.State == lifecycle.Exited && c.Reason == "StartError" && c.StartedAt.UnixNano() <= 0 {
+			c.State = lifecycle.Created
+		}
+	}
+}
+
+// acted: something was done that has changed what there is to see.
+func acted(actions []lifecycle.Action) bool {
+	for _, a := range actions {
+		if a.Kind != lifecycle.StopContainer && a.Kind != lifecycle.PreStop {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *worker) until(t time.Time) time.Duration {
+	if t.IsZero() {
+		return lookAgain
+	}
+	return min(max(time.Until(t), 10*time.Millisecond), lookAgain)
+}
+
+func (w *worker) failed(what string, err error) time.Duration {
+	w.errors++
+	wait := min(200*time.Millisecond<<min(w.errors, 6), retryMost)
+	klog.ErrorS(err, what, "pod", klog.KObj(w.object()), "uid", w.uid, "retry", wait)
+	return wait
+}
+
+func (w *worker) object() *v1.Pod {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pod
+}
+
+// wanted is the pod as it is to be, and why it has to end, if it has to.
+func (w *worker) wanted() (*v1.Pod, *lifecycle.Ending) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ending := w.evicted
+	if !w.gone && w.pod.DeletionTimestamp == nil {
+		return w.pod, ending
+	}
+	grace := lifecycle.GraceOf(w.pod)
+	by := time.Now().Add(grace)
+	if deletion := w.pod.DeletionTimestamp; w.takenUp && deletion != nil && deletion.Add(time.Second).Before(by) {
+		by = deletion.Add(time.Second) // an agent that was killed in between does not make the grace period longer
+	}
+	// The end can be moved nearer, by a second deletion with less grace, but not put off.
+	if w.killBy.IsZero() || by.Before(w.killBy) {
+		w.killBy = by
+	}
+	out := lifecycle.Ending{By: w.killBy}
+	if ending != nil {
+		out = *ending
+		if w.killBy.Before(out.By) {
+			out.By = w.killBy
+		}
+	}
+	out.Gone = true
+	return w.pod, &out
+}
+
+func (w *worker) input(pod *v1.Pod, seen lifecycle.Seen, ending *lifecycle.Ending) lifecycle.Input {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	old := pod.Status
+	if w.reported != nil {
+		old = *w.reported
+	}
+	return lifecycle.Input{
+		Pod: pod, Old: old, Seen: seen, Ending: ending, Memory: &w.memory, Static: w.static,
+		Verdicts: w.agent.verdicts(pod, seen), PreStop: maps.Clone(w.hooks),
+		HostIPs: w.agent.hostIPs(), Now: time.Now(),
+	}
+}
+
+// report what the status is now.
+func (w *worker) report(pod *v1.Pod, out lifecycle.Output) {
+	w.mu.Lock()
+	status := out.Status
+	before := w.reported
+	w.reported = &status
+	over := out.Done
+	w.over = w.over || over
+	w.mu.Unlock()
+	if !over {
+		w.agent.prober.Sync(pod, &status)
+	}
+	w.agent.tellWaits(pod, before, status)
+	if before == nil || !apiequality.Semantic.DeepEqual(*before, status) {
+		w.agent.statuses.set(w, status)
+	}
+	if over {
+		w.agent.roomMade()
+	}
+}
+
+// known is the pod with the status that the agent has of it.
+func (w *worker) known() *v1.Pod {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.reported == nil {
+		return w.pod
+	}
+	copied := *w.pod
+	copied.Status = *w.reported
+	return &copied
+}
+
+// ended gives back what the pod had of the node. Of a pod that is only over, not deleted, containers and logs stay to be looked at.
+func (w *worker) ended(ctx context.Context, pod *v1.Pod, seen lifecycle.Seen, ending *lifecycle.Ending) (time.Duration, bool) {
+	if err := w.agent.release(ctx, w.uid); err != nil {
+		return w.failed("cannot free what the pod had", err), false
+	}
+	w.mu.Lock()
+	w.released = true
+	w.mu.Unlock()
+	if ending == nil || !ending.Gone {
+		return lookAgain, false
+	}
+	if !seen.Empty() {
+		return 0, false
+	}
+	w.agent.forgetLogs(pod)
+	w.mu.Lock()
+	gone := w.gone
+	w.mu.Unlock()
+	if !gone {
+		w.agent.statuses.remove(w)
+		return lookAgain, false
+	}
+	w.agent.pods.drop(w)
+	w.agent.statuses.drop(w)
+	return 0, true
+}

@@ -1,0 +1,152 @@
+package simnodes
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+)
+
+// Faults makes simulated nodes fail, by annotations that the process which
+// plays them follows: so it works from anywhere, and survives its restarts.
+type Faults struct{ Client kubernetes.Interface }
+
+// Selection names nodes: by name, by zone, or both.
+type Selection struct{ Names, Zones []string }
+
+// Fail stops the heartbeats of the selected nodes, and all that their kubelets
+// do, for a time or (0) until Recover.
+func (f Faults) Fail(ctx context.Context, which Selection, forHow time.Duration) ([]string, error) {
+	annotations := map[string]any{
+		kubelet.AnnotationHeartbeat:      kubelet.HeartbeatStopped,
+		kubelet.AnnotationHeartbeatUntil: nil,
+	}
+	if forHow > 0 {
+		annotations[kubelet.AnnotationHeartbeatUntil] = time.Now().Add(forHow).UTC().Format(time.RFC3339)
+	}
+	return f.annotateAll(ctx, which, func(*v1.Node) map[string]any { return annotations })
+}
+
+// Recover lets the selected nodes speak again.
+func (f Faults) Recover(ctx context.Context, which Selection) ([]string, error) {
+	return f.annotateAll(ctx, which, func(*v1.Node) map[string]any {
+		return map[string]any{kubelet.AnnotationHeartbeat: nil, kubelet.AnnotationHeartbeatUntil: nil}
+	})
+}
+
+// SetConditions has the selected nodes report conditions, besides those they
+// were told before; an empty status takes one back.
+func (f Faults) SetConditions(ctx context.Context, which Selection, change kubelet.Conditions) ([]string, error) {
+	return f.annotateAll(ctx, which, func(node *v1.Node) map[string]any {
+		// One that cannot be read was written by hand: it is replaced.
+		asked, err := kubelet.ParseConditions(node.Annotations[kubelet.AnnotationConditions])
+		if err != nil {
+			asked = kubelet.Conditions{}
+		}
+		maps.Copy(asked, change)
+		maps.DeleteFunc(asked, func(_ v1.NodeConditionType, s v1.ConditionStatus) bool { return s == "" })
+		if len(asked) == 0 {
+			return map[string]any{kubelet.AnnotationConditions: nil}
+		}
+		return map[string]any{kubelet.AnnotationConditions: asked.String()}
+	})
+}
+
+// annotateAll annotates the selected nodes and returns their names.
+func (f Faults) annotateAll(ctx context.Context, which Selection, annotations func(*v1.Node) map[string]any) ([]string, error) {
+	nodes, err := f.selected(ctx, which)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(nodes))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(16)
+	for i, node := range nodes {
+		names[i] = node.Name
+		group.Go(func() error { return f.annotate(ctx, node, annotations) })
+	}
+	return names, group.Wait()
+}
+
+// annotate is a read, a change and a write that fails if somebody else wrote
+// in between, so that two of these at once do not lose one.
+func (f Faults) annotate(ctx context.Context, node *v1.Node, annotations func(*v1.Node) map[string]any) error {
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"resourceVersion": node.ResourceVersion, "annotations": annotations(node),
+		}})
+		if err != nil {
+			return err
+		}
+		_, err = f.Client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		if apierrors.IsConflict(err) {
+			if fresh, getErr := f.Client.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{}); getErr == nil {
+				node = fresh
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("node %s: %w", node.Name, reach(err))
+	}
+	return nil
+}
+
+func (f Faults) selected(ctx context.Context, which Selection) ([]*v1.Node, error) {
+	var nodes []*v1.Node
+	for _, name := range which.Names {
+		node, err := f.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil, fmt.Errorf("node %s: there is none of that name; see the nodes with: kubectl get nodes -l %s", name, kubelet.LabelSimulated)
+		case err != nil:
+			return nil, reach(err)
+		case node.Labels[kubelet.LabelSimulated] == "":
+			return nil, fmt.Errorf("node %s: is not a simulated node (it has no label %s)", name, kubelet.LabelSimulated)
+		}
+		nodes = append(nodes, node)
+	}
+	for _, zone := range which.Zones {
+		list, err := f.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: kubelet.LabelSimulated})
+		if err != nil {
+			return nil, reach(err)
+		}
+		before := len(nodes)
+		zones := map[string]bool{}
+		for i := range list.Items {
+			in := list.Items[i].Labels[v1.LabelTopologyZone]
+			if zones[in] = true; in == zone {
+				nodes = append(nodes, &list.Items[i])
+			}
+		}
+		if len(nodes) == before {
+			return nil, fmt.Errorf("zone %s: no simulated node is in it; %s", zone, thereAre(zones))
+		}
+	}
+	return nodes, nil
+}
+
+func thereAre(zones map[string]bool) string {
+	delete(zones, "")
+	if len(zones) == 0 {
+		return "there are no zones"
+	}
+	names := make([]string, 0, len(zones))
+	for zone := range zones {
+		names = append(names, zone)
+	}
+	sortNatural(names)
+	return "there are " + strings.Join(names, ", ")
+}

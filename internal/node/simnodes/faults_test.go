@@ -1,0 +1,117 @@
+package simnodes
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+)
+
+func threeNodes() *fake.Clientset {
+	node := func(name, zone string) *v1.Node {
+		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+			kubelet.LabelSimulated: "true", v1.LabelTopologyZone: zone}}}
+	}
+	return fake.NewClientset(node("a", "z1"), node("b", "z1"), node("c", "z10"),
+		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "machine"}})
+}
+
+func annotations(t *testing.T, client *fake.Clientset, name string) map[string]string {
+	t.Helper()
+	node, err := client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return node.Annotations
+}
+
+func TestNodesFailAndRecoverByZone(t *testing.T) {
+	client := threeNodes()
+	f := Faults{Client: client}
+	names, err := f.Fail(t.Context(), Selection{Zones: []string{"z1"}}, 2*time.Minute)
+	if err != nil || !slices.Equal(names, []string{"a", "b"}) {
+		t.Fatalf("failed %v, %v", names, err)
+	}
+	got := annotations(t, client, "a")
+	until, err := time.Parse(time.RFC3339, got[kubelet.AnnotationHeartbeatUntil])
+	if got[kubelet.AnnotationHeartbeat] != kubelet.HeartbeatStopped || err != nil || time.Until(until) > 2*time.Minute {
+		t.Errorf("annotations %v", got)
+	}
+	// Failing again without an end takes the end away.
+	if _, err := f.Fail(t.Context(), Selection{Names: []string{"a"}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, still := annotations(t, client, "a")[kubelet.AnnotationHeartbeatUntil]; still {
+		t.Error("the end of the failure before is left")
+	}
+	if _, err := f.Recover(t.Context(), Selection{Zones: []string{"z1"}}); err != nil {
+		t.Fatal(err)
+	}
+	if left := annotations(t, client, "a"); len(left) != 0 {
+		t.Errorf("left after recovery: %v", left)
+	}
+}
+
+func TestConditionsAddUpAndAreTakenBack(t *testing.T) {
+	client := threeNodes()
+	f := Faults{Client: client}
+	set := func(c kubelet.Conditions) string {
+		t.Helper()
+		if _, err := f.SetConditions(t.Context(), Selection{Names: []string{"c"}}, c); err != nil {
+			t.Fatal(err)
+		}
+		return annotations(t, client, "c")[kubelet.AnnotationConditions]
+	}
+	if got := set(kubelet.Conditions{v1.NodeReady: v1.ConditionFalse}); got != "Ready=False" {
+		t.Error(got)
+	}
+	if got := set(kubelet.Conditions{v1.NodeMemoryPressure: v1.ConditionTrue}); got != "MemoryPressure=True,Ready=False" {
+		t.Error(got)
+	}
+	if got := set(kubelet.Conditions{v1.NodeReady: ""}); got != "MemoryPressure=True" {
+		t.Error(got)
+	}
+	if got := set(kubelet.Conditions{v1.NodeMemoryPressure: ""}); got != "" {
+		t.Error(got)
+	}
+}
+
+func TestASelectionThatIsWrongSaysWhatThereIs(t *testing.T) {
+	f := Faults{Client: threeNodes()}
+	for _, c := range []struct {
+		which Selection
+		says  string
+	}{
+		{Selection{Names: []string{"x"}}, "node x: there is none of that name"},
+		{Selection{Names: []string{"machine"}}, "is not a simulated node"},
+		{Selection{Zones: []string{"z2"}}, "zone z2: no simulated node is in it; there are z1, z10"},
+	} {
+		if _, err := f.Fail(t.Context(), c.which, 0); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%v: %v", c.which, err)
+		}
+	}
+}
+
+func TestAnAPIServerThatCannotBeReachedIsNamed(t *testing.T) {
+	for cause, says := range map[error]string{
+		errors.New("connection refused"): "connection refused",
+		context.DeadlineExceeded:         "no answer",
+	} {
+		err := reach(&url.Error{Op: "Get", URL: "https://10.0.0.1:6443/api/v1/nodes?x=y", Err: cause})
+		if text := err.Error(); !strings.Contains(text, "https://10.0.0.1:6443)") || !strings.Contains(text, says) || !strings.Contains(text, "--kubeconfig") {
+			t.Errorf("%v", err)
+		}
+	}
+	if err := errors.New("forbidden"); reach(err) != err {
+		t.Error("other errors are changed")
+	}
+}

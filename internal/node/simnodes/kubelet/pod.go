@@ -1,0 +1,366 @@
+package kubelet
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/node/admit"
+)
+
+// pod is a pod on one of the fleet's nodes.
+type pod struct {
+	node   *node
+	object *v1.Pod
+	// admitted: the node took it; it counts against the node's room until it
+	// ends.
+	admitted bool
+	// ip is the address given to it, before and after the API knows.
+	ip string
+	// stopBy is when the processes of a pod that is to go have ended; set when
+	// the node sees the deletion, and sooner by one with less grace.
+	stopBy    time.Time
+	stopGrace time.Duration
+	// leftAt is when a pod that the API server was to remove by itself counts as
+	// left behind; see patience.
+	leftAt time.Time
+	// refused: the API server took no status for this version of the object.
+	refused bool
+	// complained: something wrong with the pod was reported; once is enough.
+	complained bool
+	// deferred: a resize waits for room.
+	deferred bool
+
+	busy     bool // an action is under way
+	sent     bool // the delete was done; the watch will say so
+	failures int
+	timer    timer
+
+	counted *admit.Demand // of object; nil when stale
+}
+
+// PodsListed takes all pods there are at a version: what is not among them is
+// gone.
+func (f *Fleet) PodsListed(list []*v1.Pod, version string, now time.Time) {
+	there := make(map[types.UID]*pod, len(list))
+	for _, object := range list {
+		if n := f.nodes[object.Spec.NodeName]; n != nil {
+			there[object.UID] = &pod{object: object}
+		}
+	}
+	for uid, p := range f.pods {
+		if there[uid] == nil && olderThan(p.object.ResourceVersion, version) {
+			f.PodGone(uid, now)
+		}
+	}
+	for _, p := range inOrder(there) {
+		f.PodSeen(p.object, now)
+	}
+}
+
+// PodSeen takes a pod's newest object.
+func (f *Fleet) PodSeen(object *v1.Pod, now time.Time) {
+	n := f.nodes[object.Spec.NodeName]
+	if n == nil {
+		return
+	}
+	p := f.pods[object.UID]
+	switch {
+	case p == nil:
+		p = &pod{node: n}
+		p.timer.fire = func(now time.Time) { f.checkPod(p, now) }
+		f.pods[object.UID] = p
+		n.pods[object.UID] = p
+	case !newer(object.ResourceVersion, p.object.ResourceVersion):
+		return
+	}
+	p.object = object
+	p.counted = nil
+	p.refused = false
+	p.admitted = p.admitted || object.Status.StartTime != nil
+	if ip := object.Status.PodIP; ip != "" && p.ip == "" && !object.Spec.HostNetwork && !terminal(object.Status.Phase) {
+		p.ip = ip
+		n.ips.take(ip)
+	}
+	f.checkPod(p, now)
+}
+
+// PodGone takes the removal of a pod.
+func (f *Fleet) PodGone(uid types.UID, now time.Time) {
+	p := f.pods[uid]
+	if p == nil {
+		return
+	}
+	f.timers.clear(&p.timer)
+	delete(f.pods, uid)
+	delete(p.node.pods, uid)
+	p.node.ips.free(p.ip)
+	f.roomMade(p.node, now)
+}
+
+// roomMade retries what waits for room on the node.
+func (f *Fleet) roomMade(n *node, now time.Time) {
+	for _, p := range n.pods {
+		if p.deferred {
+			f.checkPod(p, now)
+		}
+	}
+}
+
+// checkPod does the next thing for a pod, if there is one to do now.
+func (f *Fleet) checkPod(p *pod, now time.Time) {
+	n := p.node
+	switch {
+	case p.busy || p.sent || p.refused || f.pods[p.object.UID] != p:
+	case n.gone:
+		f.remove(p)
+	case n.object == nil || n.silent:
+	case p.object.DeletionTimestamp != nil:
+		f.stop(p, now)
+	case terminal(p.object.Status.Phase):
+		p.ip = n.ips.free(p.ip)
+	case !p.admitted:
+		if r := admit.Fit(p.object, n.object, n.demands(p)); r != nil {
+			f.reject(p, r, now)
+			return
+		}
+		p.admitted = true
+		f.advance(p, now)
+	default:
+		f.advance(p, now)
+	}
+}
+
+// demands of the pods that the node has taken and that have not ended, without
+// one of them.
+func (n *node) demands(without *pod) []admit.Demand {
+	list := make([]admit.Demand, 0, len(n.pods))
+	for _, p := range n.pods {
+		if p == without || !p.admitted || terminal(p.object.Status.Phase) {
+			continue
+		}
+		if p.counted == nil {
+			d := admit.DemandOf(p.object, true)
+			p.counted = &d
+		}
+		list = append(list, *p.counted)
+	}
+	return list
+}
+
+func (f *Fleet) reject(p *pod, r *admit.Refusal, now time.Time) {
+	status := p.object.Status.DeepCopy()
+	started := stamp(now)
+	status.Phase, status.Reason, status.Message = v1.PodFailed, r.Reason, "Pod was rejected: "+r.Message
+	status.StartTime = &started
+	status.ObservedGeneration = p.object.Generation
+	f.report(p, v1.EventTypeWarning, r.Reason, r.Message)
+	f.write(p, status)
+}
+
+// advance plays the pod's containers up to now.
+func (f *Fleet) advance(p *pod, now time.Time) {
+	sc := f.shape.scriptOf(p.object)
+	if sc.bad != nil {
+		f.complain(p, "InvalidAnnotation", sc.bad.Error())
+	}
+	status := p.object.Status.DeepCopy()
+	if !f.place(p, status, now) {
+		return
+	}
+	status.ObservedGeneration = p.object.Generation
+	pl := play{pod: p.object, script: sc, now: now, status: status}
+	pl.containers()
+	f.resize(p, &pl)
+	status.Phase = pl.phase()
+	pl.deadline()
+	pl.conditions()
+	if terminal(status.Phase) {
+		f.roomMade(p.node, now)
+	}
+	if pl.unhealthy() {
+		f.complain(p, "Unhealthy", "Readiness probe failed")
+	}
+	if pl.wake.IsZero() {
+		f.timers.clear(&p.timer)
+	} else {
+		f.timers.set(&p.timer, pl.wake)
+	}
+	f.write(p, status)
+}
+
+// place gives a pod that has not started its addresses; false when the node
+// has none left.
+func (f *Fleet) place(p *pod, status *v1.PodStatus, now time.Time) bool {
+	if status.StartTime == nil {
+		started := stamp(now)
+		status.StartTime = &started
+	}
+	host := f.shape.address(p.node.number).String()
+	if status.HostIP == "" {
+		status.HostIP = host
+		status.HostIPs = []v1.HostIP{{IP: host}}
+	}
+	if status.PodIP != "" {
+		return true
+	}
+	ip := p.ip
+	switch {
+	case p.object.Spec.HostNetwork:
+		ip = host
+	case ip == "":
+		if ip = p.node.ips.next(); ip == "" {
+			f.complain(p, "FailedCreatePodSandBox", "no address left in "+p.node.object.Spec.PodCIDR)
+			f.timers.set(&p.timer, now.Add(10*time.Second))
+			return false
+		}
+		p.ip = ip
+	}
+	status.PodIP = ip
+	status.PodIPs = []v1.PodIP{{IP: ip}}
+	return true
+}
+
+// stop ends a pod that is to be deleted: SIGTERM when the node sees it, the end
+// after as long as the processes take or the grace period allows, then it is
+// removed. Only a pod that somebody waits for (by a finalizer, as the Job
+// controller does) gets a last status: nobody could see another's.
+func (f *Fleet) stop(p *pod, now time.Time) {
+	object := p.object
+	grace := graceOf(object)
+	ended := terminal(object.Status.Phase)
+	takes, killed := f.shape.scriptOf(object).stopTakes(object, grace)
+	switch {
+	case p.stopBy.IsZero():
+		p.stopBy, p.stopGrace = now.Add(takes), grace
+	case grace < p.stopGrace:
+		p.stopGrace = grace
+		if sooner := now.Add(grace); sooner.Before(p.stopBy) {
+			p.stopBy, killed = sooner, true
+		}
+	}
+	if !ended && object.Status.StartTime != nil && now.Before(p.stopBy) {
+		f.timers.set(&p.timer, p.stopBy)
+		return
+	}
+	if !ended && len(object.Finalizers) > 0 {
+		f.write(p, endedStatus(object, killed, now))
+		return
+	}
+	if grace > 0 || object.DeletionGracePeriodSeconds == nil {
+		f.remove(p)
+		return
+	}
+	if p.leftAt.IsZero() {
+		p.leftAt = now.Add(patience)
+	}
+	if now.Before(p.leftAt) {
+		f.timers.set(&p.timer, p.leftAt)
+		return
+	}
+	f.remove(p)
+}
+
+// patience is how long a pod that has no grace left may be there. The API
+// server writes that and then removes it, in two steps: one that fails between
+// them leaves the pod to whoever asks again.
+const patience = 5 * time.Second
+
+func graceOf(pod *v1.Pod) time.Duration {
+	if pod.DeletionGracePeriodSeconds == nil {
+		return 0
+	}
+	return time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
+}
+
+// stopTakes is how long a pod takes to end, and whether it has to be killed
+// then: preStop sleeps, then SIGTERM, all within the grace period.
+func (sc script) stopTakes(pod *v1.Pod, grace time.Duration) (time.Duration, bool) {
+	var sleep time.Duration
+	for i := range pod.Spec.Containers {
+		if l := pod.Spec.Containers[i].Lifecycle; l != nil && l.PreStop != nil && l.PreStop.Sleep != nil {
+			sleep = max(sleep, time.Duration(l.PreStop.Sleep.Seconds)*time.Second)
+		}
+	}
+	takes := sleep + sc.terminateAfter
+	return min(takes, grace), takes > grace
+}
+
+func endedStatus(object *v1.Pod, killed bool, now time.Time) *v1.PodStatus {
+	status := object.Status.DeepCopy()
+	pl := play{pod: object, now: now, status: status}
+	code := int32(exitTerminated)
+	if killed {
+		code = exitKilled
+	}
+	status.InitContainerStatuses = pl.known(object.Spec.InitContainers, status.InitContainerStatuses)
+	status.ContainerStatuses = pl.known(object.Spec.Containers, status.ContainerStatuses)
+	pl.stopAll(code)
+	status.ObservedGeneration = object.Generation
+	status.Phase = v1.PodSucceeded
+	for _, cs := range status.ContainerStatuses {
+		if cs.State.Terminated.ExitCode != 0 {
+			status.Phase = v1.PodFailed
+		}
+	}
+	pl.conditions()
+	return status
+}
+
+// write sends what changed.
+func (f *Fleet) write(p *pod, status *v1.PodStatus) {
+	patch := podPatch(p.object.UID, &p.object.Status, status)
+	if patch == nil {
+		return
+	}
+	p.busy = true
+	f.emit(p.action(Action{Kind: PatchPod, Patch: patch}))
+}
+
+func (f *Fleet) remove(p *pod) {
+	p.busy = true
+	f.emit(p.action(Action{Kind: DeletePod}))
+}
+
+func (f *Fleet) report(p *pod, kind, reason, message string) {
+	f.emit(p.action(Action{Kind: Report, Event: &Event{kind, reason, message}}))
+}
+
+func (f *Fleet) complain(p *pod, reason, message string) {
+	if !p.complained {
+		p.complained = true
+		f.report(p, v1.EventTypeWarning, reason, message)
+	}
+}
+
+func (p *pod) action(a Action) Action {
+	a.Node, a.UID = p.node.name, p.object.UID
+	a.Pod = types.NamespacedName{Namespace: p.object.Namespace, Name: p.object.Name}
+	return a
+}
+
+func (f *Fleet) podDone(a Action, outcome Outcome, object any, now time.Time) {
+	p := f.pods[a.UID]
+	if p == nil {
+		return
+	}
+	p.busy = false
+	switch outcome {
+	case OK, Gone:
+		p.failures = 0
+		if p.sent = a.Kind == DeletePod || outcome == Gone; p.sent {
+			return
+		}
+		if seen, ok := object.(*v1.Pod); ok && seen != nil && newer(seen.ResourceVersion, p.object.ResourceVersion) {
+			f.PodSeen(seen, now)
+			return
+		}
+		f.checkPod(p, now)
+	case Failed:
+		p.failures++
+		f.timers.set(&p.timer, now.Add(retry(p.failures)))
+	case Refused:
+		p.refused = true
+	}
+}

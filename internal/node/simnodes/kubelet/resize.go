@@ -1,0 +1,50 @@
+package kubelet
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/node/admit"
+)
+
+// resize follows a change of the pod's resources in place: done at once if the
+// node has room, else the pod says that it is pending and keeps what it has.
+func (f *Fleet) resize(p *pod, pl *play) {
+	var changed []int
+	for i := range pl.status.ContainerStatuses {
+		cs, c := &pl.status.ContainerStatuses[i], &p.object.Spec.Containers[i]
+		if cs.State.Running == nil || cs.Resources == nil {
+			continue
+		}
+		if !same(cs.Resources.Requests, c.Resources.Requests) || !same(cs.Resources.Limits, c.Resources.Limits) {
+			changed = append(changed, i)
+		}
+	}
+	p.deferred = false
+	if len(changed) == 0 {
+		dropCondition(pl.status, v1.PodResizePending)
+		return
+	}
+	wants := admit.DemandOf(p.object, false)
+	if r := admit.Room(wants, p.node.object, p.node.demands(p)); r != nil {
+		p.deferred = true
+		if never := admit.Room(wants, p.node.object, nil); never != nil {
+			pl.condition(v1.PodResizePending, true, v1.PodReasonInfeasible, never.Message)
+		} else {
+			pl.condition(v1.PodResizePending, true, v1.PodReasonDeferred, r.Message)
+		}
+		return
+	}
+	for _, i := range changed {
+		pl.size(&p.object.Spec.Containers[i], &pl.status.ContainerStatuses[i])
+	}
+	dropCondition(pl.status, v1.PodResizePending)
+}
+
+func dropCondition(st *v1.PodStatus, kind v1.PodConditionType) {
+	for i := range st.Conditions {
+		if st.Conditions[i].Type == kind {
+			st.Conditions = append(st.Conditions[:i], st.Conditions[i+1:]...)
+			return
+		}
+	}
+}

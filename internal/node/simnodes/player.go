@@ -1,0 +1,79 @@
+package simnodes
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+)
+
+// AnnotationPlayer, on the first node, names the process that plays the nodes
+// of its prefix. Two that play the same nodes would fight over every Lease and
+// remove each other's nodes, and `berth nodes` beside `berth up` is easily typed.
+const AnnotationPlayer = "berth.dev/played-by"
+
+// player names this process so that another one on this machine can tell
+// whether it still runs: host, process, and when that process started, since
+// process numbers come again.
+func player() string { return playerOf(os.Getpid()) }
+
+func playerOf(pid int) string {
+	host, _ := os.Hostname()
+	return fmt.Sprintf("%s/%d/%s", host, pid, startOf(pid))
+}
+
+// startOf is the start time of a process in the kernel's count; "" when it does
+// not run, or the system has no /proc.
+func startOf(pid int) string {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	// The name, in parentheses, may contain anything; the start is the 20th
+	// field after it.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 20 || fields[0] == "Z" {
+		return ""
+	}
+	return fields[19]
+}
+
+// checkPlayer refuses nodes that a process on this machine plays. What runs on
+// other machines cannot be known.
+func checkPlayer(nodes []*v1.Node, shape *kubelet.Shape) error {
+	for _, node := range nodes {
+		name := node.Annotations[AnnotationPlayer]
+		if name == "" || name == player() {
+			continue
+		}
+		parts := strings.Split(name, "/")
+		if len(parts) != 3 || parts[2] == "" {
+			continue
+		}
+		if pid, err := strconv.Atoi(parts[1]); err == nil && name == playerOf(pid) {
+			return fmt.Errorf("nodes %s... are played by process %d already: choose other names with --name-prefix, or start that one with more nodes",
+				shape.Prefix, pid)
+		}
+	}
+	return nil
+}
+
+// signAsPlayer notes on the first node that this process plays it.
+func signAsPlayer(ctx context.Context, client kubernetes.Interface, shape *kubelet.Shape) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{AnnotationPlayer: player()}}})
+	if err != nil {
+		return err
+	}
+	_, err = client.CoreV1().Nodes().Patch(ctx, shape.Name(1), types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}

@@ -1,0 +1,181 @@
+package simnodes
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+)
+
+// Options of Run.
+type Options struct {
+	Shape kubelet.Shape
+	// Workers bounds the requests under way for pods, and apart from them those
+	// for heartbeats, which come first: a wave of pods must not make nodes look
+	// dead.
+	Workers int
+	// Ready is called once, when all nodes are registered.
+	Ready func(nodes int, took time.Duration)
+	Log   *slog.Logger
+}
+
+// Client makes the client that Run wants: protobuf, and no limit besides the
+// number of workers.
+func Client(cfg *rest.Config) (kubernetes.Interface, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS = -1
+	cfg.ContentType = runtime.ContentTypeProtobuf
+	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	return kubernetes.NewForConfig(cfg)
+}
+
+// Run plays the nodes until ctx ends. It leaves them in the cluster, where they
+// fall silent as machines do that lost power; the next Run goes on with them.
+func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
+	began := time.Now()
+	existing, version, err := listNodes(ctx, client, &opts.Shape)
+	switch {
+	case ctx.Err() != nil: // asked to end before it began
+		return nil
+	case err != nil:
+		return err
+	}
+	if err := checkPlayer(existing, &opts.Shape); err != nil {
+		return err
+	}
+	r := &runner{
+		fleet:  kubelet.New(opts.Shape),
+		events: make(chan event, 1024),
+		done:   make(chan result, 1024),
+		log:    opts.Log,
+	}
+	send := &sender{client: client, leases: map[string]*knownLease{}, log: opts.Log}
+	group, ctx := errgroup.WithContext(ctx)
+	r.heartbeats = startLane(ctx, group, max(opts.Workers, 4), nil, send.send, r.done)
+	r.podWrites = startLane(ctx, group, max(opts.Workers, 4), r.heartbeats, send.send, r.done)
+	r.reports = startLane(ctx, group, 2, r.heartbeats, send.send, r.done)
+	watchNodes(ctx, group, client, &opts.Shape, r.events)
+	watchPods(ctx, group, client, &opts.Shape, r.events)
+	registered := make(chan struct{})
+	group.Go(func() error {
+		r.fleet.NodesListed(existing, version, time.Now())
+		r.fleet.Start(time.Now())
+		r.loop(ctx, opts.Shape.Count, func() { close(registered) })
+		return nil
+	})
+	group.Go(func() error {
+		select {
+		case <-registered:
+		case <-ctx.Done():
+			return nil
+		}
+		if opts.Shape.Count > 0 {
+			if err := signAsPlayer(ctx, client, &opts.Shape); err != nil {
+				opts.Log.Warn("could not note who plays the nodes", "err", err)
+			}
+		}
+		opts.Ready(opts.Shape.Count, time.Since(began))
+		return nil
+	})
+	return group.Wait()
+}
+
+// listNodes reads the nodes that exist, and refuses to play one that is not
+// simulated: its real kubelet would disagree.
+func listNodes(ctx context.Context, client kubernetes.Interface, shape *kubelet.Shape) ([]*v1.Node, string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, "", reach(err)
+	}
+	var own []*v1.Node
+	for i := range list.Items {
+		node := &list.Items[i]
+		if !shape.Names(node.Name) {
+			continue
+		}
+		if _, simulated := node.Labels[kubelet.LabelSimulated]; simulated {
+			own = append(own, node)
+		} else if !shape.Beyond(node.Name) {
+			return nil, "", fmt.Errorf("node %s exists and is not simulated: choose other names with --name-prefix", node.Name)
+		}
+	}
+	return own, list.ResourceVersion, nil
+}
+
+// runner owns the fleet.
+type runner struct {
+	fleet  *kubelet.Fleet
+	events chan event
+	done   chan result
+	log    *slog.Logger
+
+	heartbeats, podWrites, reports *lane
+}
+
+// event is something that a watch saw.
+type event func(f *kubelet.Fleet, now time.Time)
+
+// result is how an action ended, with the object that came back.
+type result struct {
+	action  kubelet.Action
+	outcome kubelet.Outcome
+	object  any
+}
+
+func (r *runner) loop(ctx context.Context, count int, ready func()) {
+	r.dispatch()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		if ready != nil && r.fleet.Live() == count {
+			ready()
+			ready = nil
+		}
+		wait := time.Hour
+		if at, ok := r.fleet.Next(); ok {
+			wait = time.Until(at)
+		}
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-r.events:
+			e(r.fleet, time.Now())
+		case d := <-r.done:
+			r.fleet.Done(d.action, d.outcome, d.object, time.Now())
+		case <-timer.C:
+			r.fleet.Tick(time.Now())
+		}
+		r.dispatch()
+	}
+}
+
+// maxReports keeps a flood of events from filling the memory: they are a
+// courtesy, the status says the same.
+const maxReports = 2000
+
+func (r *runner) dispatch() {
+	for _, a := range r.fleet.Take() {
+		switch a.Kind {
+		case kubelet.PatchPod, kubelet.DeletePod:
+			r.podWrites.add(a)
+		case kubelet.Report:
+			if r.reports.len() < maxReports {
+				r.reports.add(a)
+			}
+		default:
+			r.heartbeats.add(a)
+		}
+	}
+}

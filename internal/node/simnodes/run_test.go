@@ -1,0 +1,279 @@
+package simnodes
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+)
+
+func testShape(count int) kubelet.Shape {
+	return kubelet.Shape{
+		Prefix: "node-", Count: count, Zones: 2, Region: "r1", Capacity: kubelet.DefaultCapacity(), Version: "v1.36.3",
+		RenewInterval: 10 * time.Second, StatusInterval: 5 * time.Minute, JobRunFor: time.Second,
+	}
+}
+
+// start runs nodes on a client until the test ends, and returns once they are
+// ready.
+func start(t *testing.T, client *fake.Clientset, count int) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- Run(ctx, client, Options{
+			Shape: testShape(count), Workers: 4, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			Ready: func(int, time.Duration) { close(ready) },
+		})
+	}()
+	select {
+	case <-ready:
+	case err := <-ended:
+		cancel()
+		t.Fatal(err)
+	}
+	stopped := false
+	stop = func() error {
+		if stopped {
+			return nil
+		}
+		stopped = true
+		cancel()
+		return <-ended
+	}
+	t.Cleanup(func() { _ = stop() })
+	return stop
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 10*time.Second, true,
+		func(context.Context) (bool, error) { return is(), nil })
+	if err != nil {
+		t.Fatalf("not in 10 s: %s", what)
+	}
+}
+
+func TestNodesRegisterRenewAndRunPods(t *testing.T) {
+	client := fake.NewClientset()
+	start(t, client, 3)
+	nodes, _ := client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	if len(nodes.Items) != 3 {
+		t.Fatalf("%d nodes", len(nodes.Items))
+	}
+	eventually(t, "every node has a Lease", func() bool {
+		leases, _ := client.CoordinationV1().Leases(v1.NamespaceNodeLease).List(t.Context(), metav1.ListOptions{})
+		return len(leases.Items) == 3
+	})
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "uid-a"},
+		Spec:       v1.PodSpec{NodeName: "node-2", Containers: []v1.Container{{Name: "c", Image: "nginx"}}},
+	}
+	if _, err := client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the pod runs", func() bool {
+		got, err := client.CoreV1().Pods("default").Get(t.Context(), "a", metav1.GetOptions{})
+		return err == nil && got.Status.Phase == v1.PodRunning && strings.HasPrefix(got.Status.PodIP, "10.128.2.")
+	})
+}
+
+func TestAnEndLeavesNothingRunning(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	stop := start(t, fake.NewClientset(), 2)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	goleak.VerifyNone(t, before)
+}
+
+func TestAskedToEndWhileItStartsIsNoError(t *testing.T) {
+	client := fake.NewClientset()
+	ctx, cancel := context.WithCancel(t.Context())
+	client.PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		cancel()
+		return true, nil, context.Canceled
+	})
+	if err := Run(ctx, client, Options{Shape: testShape(1), Workers: 1, Log: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestANodeThatIsNotSimulatedIsRefused(t *testing.T) {
+	client := fake.NewClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}})
+	err := Run(t.Context(), client, Options{Shape: testShape(1), Workers: 4, Log: slog.New(slog.DiscardHandler)})
+	if err == nil || !strings.Contains(err.Error(), "node node-1 exists and is not simulated") {
+		t.Errorf("error %v", err)
+	}
+	// One beyond the count is somebody's machine and no hindrance.
+	client = fake.NewClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-7"}})
+	start(t, client, 1)
+	if _, err := client.CoreV1().Nodes().Get(t.Context(), "node-7", metav1.GetOptions{}); err != nil {
+		t.Errorf("the machine's node is gone: %v", err)
+	}
+}
+
+func TestNodesThatAProcessPlaysAreNotPlayedTwice(t *testing.T) {
+	played := func(by string) *v1.Node {
+		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1",
+			Labels: map[string]string{kubelet.LabelSimulated: "true"}, Annotations: map[string]string{AnnotationPlayer: by}}}
+	}
+	err := Run(t.Context(), fake.NewClientset(played(playerOf(os.Getppid()))),
+		Options{Shape: testShape(1), Workers: 4, Log: slog.New(slog.DiscardHandler)})
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("played by process %d already", os.Getppid())) {
+		t.Errorf("error %v", err)
+	}
+	// A process that ended, one elsewhere, and one whose number was taken by another, do not count.
+	host, _ := os.Hostname()
+	for _, by := range []string{"", "elsewhere/1/1", host + "/999999999/1", fmt.Sprintf("%s/%d/1", host, os.Getppid()), player()} {
+		client := fake.NewClientset(played(by))
+		start(t, client, 1)
+		node, _ := client.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
+		if got := node.Annotations[AnnotationPlayer]; got != player() {
+			t.Errorf("after %q the nodes are played by %q", by, got)
+		}
+	}
+}
+
+// A Lease that somebody else wrote in between is read again, not lost.
+func TestALeaseIsRenewedAfterAConflict(t *testing.T) {
+	client := fake.NewClientset(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Namespace: v1.NamespaceNodeLease}})
+	var log bytes.Buffer
+	s := &sender{client: client, leases: map[string]*knownLease{}, log: slog.New(slog.NewTextHandler(&log, nil))}
+	renew := kubelet.Action{Kind: kubelet.Renew, Node: "node-1", UID: "uid"}
+	if outcome, _ := s.send(t.Context(), renew); outcome != kubelet.OK {
+		t.Fatalf("a Lease of an earlier run is not taken over: %v\n%s", outcome, &log)
+	}
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, "node-1", errors.New("changed"))
+	failed := false
+	client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if failed {
+			return false, nil, nil
+		}
+		failed = true
+		return true, nil, conflict
+	})
+	if outcome, _ := s.send(t.Context(), renew); outcome != kubelet.Failed {
+		t.Errorf("a conflict is %v, want failed", outcome)
+	}
+	client.ClearActions()
+	if outcome, _ := s.send(t.Context(), renew); outcome != kubelet.OK {
+		t.Errorf("after a conflict: %v\n%s", outcome, &log)
+	}
+	if !slices.ContainsFunc(client.Actions(), func(a clienttesting.Action) bool { return a.Matches("get", "leases") }) {
+		t.Error("after a conflict the Lease is not read again")
+	}
+	lease, _ := client.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(t.Context(), "node-1", metav1.GetOptions{})
+	if *lease.Spec.LeaseDurationSeconds != 40 || *lease.Spec.HolderIdentity != "node-1" || lease.OwnerReferences[0].UID != "uid" {
+		t.Errorf("the Lease is %+v", lease)
+	}
+}
+
+func TestErrorsAreToldApart(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	for _, c := range []struct {
+		err  error
+		want kubelet.Outcome
+	}{
+		{nil, kubelet.OK},
+		{apierrors.NewNotFound(pods, "a"), kubelet.Gone},
+		{apierrors.NewConflict(pods, "a", errors.New("changed")), kubelet.Failed},
+		{apierrors.NewForbidden(pods, "a", errors.New("no")), kubelet.Failed},
+		{apierrors.NewInternalError(errors.New("etcd")), kubelet.Failed},
+		{apierrors.NewTooManyRequests("later", 1), kubelet.Failed},
+		{context.DeadlineExceeded, kubelet.Failed},
+		{apierrors.NewBadRequest("what?"), kubelet.Refused},
+		{fmt.Errorf("register: %w", errNotSimulated), kubelet.Refused},
+	} {
+		if got := outcomeOf(c.err); got != c.want {
+			t.Errorf("%v: %d, want %d", c.err, got, c.want)
+		}
+	}
+}
+
+// A slow API server gets the Leases first: as long as one waits, most workers
+// for pods hold back, and one does not, so that pods are not forgotten.
+func TestHeartbeatsComeFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent [kubelet.Report + 1]atomic.Int32
+		send := func(_ context.Context, a kubelet.Action) (kubelet.Outcome, any) {
+			time.Sleep(time.Second)
+			sent[a.Kind].Add(1)
+			return kubelet.OK, nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		group, ctx := errgroup.WithContext(ctx)
+		done := make(chan result, 1000)
+		heartbeats := startLane(ctx, group, 1, nil, send, done)
+		for range 20 {
+			heartbeats.add(kubelet.Action{Kind: kubelet.Renew})
+		}
+		pods := startLane(ctx, group, 4, heartbeats, send, done)
+		for range 60 {
+			pods.add(kubelet.Action{Kind: kubelet.DeletePod})
+		}
+		for sent[kubelet.Renew].Load() < 19 {
+			<-done
+		}
+		if n := sent[kubelet.DeletePod].Load(); n < 15 || n > 25 {
+			t.Errorf("%d pods were served beside 19 Leases, want as many as one worker of four can", n)
+		}
+		for sent[kubelet.DeletePod].Load() < 60 {
+			<-done
+		}
+		cancel()
+		_ = group.Wait()
+	})
+}
+
+// However many actions wait, no more than the workers are under way, and none
+// is lost.
+func TestALaneIsBoundedAndLosesNothing(t *testing.T) {
+	const workers, actions = 3, 500
+	var underWay, most, sent atomic.Int32
+	send := func(context.Context, kubelet.Action) (kubelet.Outcome, any) {
+		if n := underWay.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		sent.Add(1)
+		underWay.Add(-1)
+		return kubelet.OK, nil
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	group, ctx := errgroup.WithContext(ctx)
+	done := make(chan result)
+	l := startLane(ctx, group, workers, nil, send, done)
+	for range actions {
+		l.add(kubelet.Action{Kind: kubelet.DeletePod, Node: "node-1"})
+	}
+	for range actions {
+		<-done
+	}
+	cancel()
+	_ = group.Wait()
+	if sent.Load() != actions || most.Load() > workers {
+		t.Errorf("%d sent, %d at once; want %d, at most %d", sent.Load(), most.Load(), actions, workers)
+	}
+}

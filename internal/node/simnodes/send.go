@@ -1,0 +1,188 @@
+package simnodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+)
+
+// requestTimeout is the kubelet's for Leases; nothing here may take longer.
+const requestTimeout = 10 * time.Second
+
+// sender carries out actions. Its workers share it.
+type sender struct {
+	client kubernetes.Interface
+	log    *slog.Logger
+
+	mu     sync.Mutex
+	leases map[string]*knownLease
+}
+
+// knownLease is a node's Lease as last written; nil object: not known. The
+// fleet renews a node's Lease once at a time, so only the map needs the lock.
+type knownLease struct{ object *coordinationv1.Lease }
+
+func (s *sender) send(ctx context.Context, a kubelet.Action) (kubelet.Outcome, any) {
+	if ctx.Err() != nil {
+		return kubelet.Failed, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	object, err := s.carryOut(ctx, a)
+	outcome := outcomeOf(err)
+	if outcome == kubelet.Failed || outcome == kubelet.Refused {
+		if !errors.Is(err, context.Canceled) {
+			s.log.Warn("request failed", "action", a.Kind.String(), "node", a.Node, "pod", a.Pod.String(), "err", err)
+		}
+	}
+	return outcome, object
+}
+
+func outcomeOf(err error) kubelet.Outcome {
+	switch {
+	case err == nil:
+		return kubelet.OK
+	case apierrors.IsNotFound(err):
+		return kubelet.Gone
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err), errors.Is(err, errNotSimulated):
+		return kubelet.Refused
+	}
+	return kubelet.Failed
+}
+
+func (s *sender) carryOut(ctx context.Context, a kubelet.Action) (any, error) {
+	core := s.client.CoreV1()
+	switch a.Kind {
+	case kubelet.Register:
+		return s.register(ctx, a)
+	case kubelet.Renew:
+		return nil, s.renew(ctx, a)
+	case kubelet.PatchNode:
+		var subresource []string
+		if a.Status {
+			subresource = []string{"status"}
+		}
+		return core.Nodes().Patch(ctx, a.Node, types.StrategicMergePatchType, a.Patch, metav1.PatchOptions{}, subresource...)
+	case kubelet.PatchPod:
+		pod, err := core.Pods(a.Pod.Namespace).Patch(ctx, a.Pod.Name, types.StrategicMergePatchType, a.Patch, metav1.PatchOptions{}, "status")
+		if err != nil {
+			return nil, err
+		}
+		return kubelet.Slim(pod), nil
+	case kubelet.DeletePod:
+		return nil, core.Pods(a.Pod.Namespace).Delete(ctx, a.Pod.Name, metav1.DeleteOptions{
+			GracePeriodSeconds: ptr.To[int64](0),
+			Preconditions:      &metav1.Preconditions{UID: &a.UID},
+		})
+	case kubelet.DeleteNode:
+		return nil, core.Nodes().Delete(ctx, a.Node, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &a.UID}})
+	case kubelet.Report:
+		return nil, s.report(ctx, a)
+	}
+	return nil, fmt.Errorf("unknown action %v", a.Kind)
+}
+
+var errNotSimulated = errors.New("a node of this name exists and is not simulated")
+
+func (s *sender) register(ctx context.Context, a kubelet.Action) (*v1.Node, error) {
+	nodes := s.client.CoreV1().Nodes()
+	node, err := nodes.Create(ctx, a.Object, metav1.CreateOptions{})
+	if !apierrors.IsAlreadyExists(err) {
+		return node, err
+	}
+	if node, err = nodes.Get(ctx, a.Node, metav1.GetOptions{}); err != nil {
+		return nil, err
+	}
+	if _, simulated := node.Labels[kubelet.LabelSimulated]; !simulated {
+		return nil, errNotSimulated
+	}
+	return node, nil
+}
+
+// renew writes the node's Lease. It is created when it is not known; one that
+// is there already, from an earlier run, is read first.
+func (s *sender) renew(ctx context.Context, a kubelet.Action) error {
+	leases := s.client.CoordinationV1().Leases(v1.NamespaceNodeLease)
+	known := s.lease(a.Node)
+	want := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: a.Node, Namespace: v1.NamespaceNodeLease}}
+	if known.object != nil {
+		want = known.object
+	}
+	want.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: a.Node, UID: a.UID}}
+	want.Spec.HolderIdentity = &a.Node
+	want.Spec.LeaseDurationSeconds = ptr.To(int32(kubelet.LeaseDuration / time.Second))
+	want.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
+	var err error
+	var wrote *coordinationv1.Lease
+	if known.object == nil {
+		wrote, err = leases.Create(ctx, want, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			if wrote, err = leases.Get(ctx, a.Node, metav1.GetOptions{}); err == nil {
+				want.ResourceVersion, want.UID = wrote.ResourceVersion, wrote.UID
+				wrote, err = leases.Update(ctx, want, metav1.UpdateOptions{})
+			}
+		}
+	} else {
+		wrote, err = leases.Update(ctx, want, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		// Somebody else wrote or removed it, or it is not known whether the
+		// write arrived: read it again next time.
+		known.object = nil
+		if apierrors.IsNotFound(err) {
+			err = fmt.Errorf("lease %s: %w, will be created", a.Node, errors.New("not found"))
+		}
+		return err
+	}
+	if len(wrote.ManagedFields) > 0 {
+		// One empty entry has the API server stop keeping track of who set
+		// which field, a tenth of what a renewal costs it.
+		wrote.ManagedFields = []metav1.ManagedFieldsEntry{{}}
+	}
+	known.object = wrote
+	return nil
+}
+
+func (s *sender) lease(node string) *knownLease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.leases[node]
+	if known == nil {
+		known = &knownLease{}
+		s.leases[node] = known
+	}
+	return known
+}
+
+func (s *sender) report(ctx context.Context, a kubelet.Action) error {
+	now := time.Now()
+	_, err := s.client.EventsV1().Events(a.Pod.Namespace).Create(ctx, &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: a.Pod.Namespace,
+			Name:      fmt.Sprintf("%s.%x", a.Pod.Name, now.UnixNano()),
+		},
+		EventTime:           metav1.NewMicroTime(now),
+		ReportingController: "berth.dev/nodes",
+		ReportingInstance:   a.Node,
+		Action:              "Simulate",
+		Reason:              a.Event.Reason,
+		Note:                a.Event.Message,
+		Type:                a.Event.Type,
+		Regarding:           v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: a.Pod.Namespace, Name: a.Pod.Name, UID: a.UID},
+	}, metav1.CreateOptions{})
+	return err
+}

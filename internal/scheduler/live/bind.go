@@ -1,0 +1,175 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// requestTimeout bounds one request to the API server.
+const requestTimeout = 30 * time.Second
+
+// Pauses between tries, and how many there are of a binding that the API server was not able to take.
+const (
+	firstPause = 100 * time.Millisecond
+	lastPause  = 5 * time.Second
+	bindTries  = 3
+)
+
+// bindPod gives the pod its node, and tells the plugins at PostBind.
+func (s *Scheduler) bindPod(ctx context.Context, a cycle.Bind) cycle.Outcome {
+	s.observer.Binding(1)
+	err := s.bind(ctx, a)
+	s.observer.Binding(-1)
+	if err != nil {
+		return outcome(err)
+	}
+	for _, p := range a.By.PostBind {
+		done := s.timing(a.Attempt, p.Name(), plugins.PostBind)
+		p.PostBind(ctx, a.Attempt)
+		done(true)
+	}
+	return cycle.Outcome{}
+}
+
+// timing returns what is to be called when the plugin has been asked.
+func (s *Scheduler) timing(a *cycle.Attempt, plugin string, point plugins.Point) func(ok bool) {
+	if !a.Sampled {
+		return func(bool) {}
+	}
+	began := time.Now()
+	return func(ok bool) { s.observer.RanPlugin(plugin, point, ok, time.Since(began)) }
+}
+
+// Why a binding is not carried out, or was not.
+var (
+	errGone           = errors.New("the pod was deleted")
+	errBoundElsewhere = errors.New("the pod was bound by somebody else")
+)
+
+// bind gives the pod its node. Without an error it has it. With one it has not: where the answer to a binding leaves that open, the
+// pod is looked at before its room is given to others.
+func (s *Scheduler) bind(ctx context.Context, a cycle.Bind) error {
+	b := a.Attempt
+	began := time.Now()
+	for try := 1; ; try++ {
+		own, err := s.tryToBind(ctx, a)
+		if err != nil {
+			s.observer.BindRefused(string(apierrors.ReasonForError(err)))
+		}
+		if err != nil && own {
+			err = fmt.Errorf("binding rejected: %w", err)
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			has, lookErr := s.hasNode(ctx, b)
+			if lookErr != nil {
+				err = lookErr
+			}
+			if has {
+				err = nil
+			}
+			if !has && lookErr == nil && own && !answered(err) && try < bindTries && s.pause(firstPause<<try) {
+				continue
+			}
+		}
+		s.observer.Ran(b.Profile, plugins.Bind, err == nil, time.Since(began))
+		klog.FromContext(ctx).V(2).Info("Bound", "pod", klog.KObj(b.Pod), "node", b.Node, "took", time.Since(began), "err", err)
+		return err
+	}
+}
+
+// tryToBind asks the plugins that bind, in their order; own tells that none from outside did.
+func (s *Scheduler) tryToBind(ctx context.Context, a cycle.Bind) (own bool, err error) {
+	b := a.Attempt
+	for _, binder := range a.By.Bind {
+		done := s.timing(b, binder.Name(), plugins.Bind)
+		passed, err := binder.Bind(ctx, b)
+		done(err == nil)
+		if !passed || err != nil {
+			return false, err
+		}
+	}
+	if !a.By.Default {
+		return false, errors.New("no plugin binds the pod")
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	done := s.timing(b, "DefaultBinder", plugins.Bind)
+	err = s.post(ctx, &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: b.Pod.Namespace, Name: b.Pod.Name, UID: b.Pod.UID},
+		Target:     v1.ObjectReference{Kind: "Node", Name: b.Node},
+	})
+	done(err == nil)
+	return true, err
+}
+
+// hasNode looks whether the pod has its node in spite of an error. An error says that it will not get it; while the API server
+// cannot be asked, nothing is known, and the room is kept.
+func (s *Scheduler) hasNode(ctx context.Context, b *cycle.Attempt) (has bool, err error) {
+	err = errors.New("the scheduler stops")
+	s.insist(ctx, func(ctx context.Context) bool {
+		pod, failed := s.client.CoreV1().Pods(b.Pod.Namespace).Get(ctx, b.Pod.Name, metav1.GetOptions{})
+		if failed != nil && !apierrors.IsNotFound(failed) {
+			return false
+		}
+		switch {
+		case failed != nil, pod.UID != b.Pod.UID:
+			err = errGone
+		case pod.Spec.NodeName == b.Node:
+			has, err = true, nil
+		case pod.Spec.NodeName != "":
+			err = errBoundElsewhere
+			s.inbox.see(cycle.Read{Pod: pod})
+		case pod.DeletionTimestamp != nil:
+			err = errGone
+		default:
+			err = nil
+		}
+		return true
+	})
+	return has, err
+}
+
+// answered tells whether the API server has done what it was asked for, or will not do it.
+func answered(err error) bool {
+	if err == nil {
+		return true
+	}
+	switch apierrors.ReasonForError(err) {
+	case metav1.StatusReasonUnknown, metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout, metav1.StatusReasonTooManyRequests,
+		metav1.StatusReasonInternalError, metav1.StatusReasonServiceUnavailable:
+		return false
+	}
+	return true
+}
+
+// insist tries until it works or the scheduler stops.
+func (s *Scheduler) insist(ctx context.Context, try func(context.Context) bool) {
+	once := func() bool {
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		return try(ctx)
+	}
+	for pause := firstPause; !once() && s.pause(pause); pause = min(2*pause, lastPause) {
+	}
+}
+
+// pause waits for about so long, and returns false if the scheduler stops.
+func (s *Scheduler) pause(d time.Duration) bool {
+	select {
+	case <-s.life.Done():
+		return false
+	case <-time.After(d/2 + rand.N(d)):
+		return true
+	}
+}

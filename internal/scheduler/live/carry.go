@@ -1,0 +1,202 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// task is an action that is to be answered. Whoever takes it from waiting may go on: the worker that begins it, or the owner who
+// withdraws it.
+type task struct {
+	state  atomic.Int32
+	cancel context.CancelCauseFunc // nil: once begun it is finished
+}
+
+// States of a task.
+const (
+	waiting int32 = iota
+	begun
+	withdrawn
+)
+
+// carryOut sees to an action of the core. It does not block.
+func (s *Scheduler) carryOut(action cycle.Action) {
+	switch a := action.(type) {
+	case cycle.Ready:
+		if s.ready != nil {
+			s.ready()
+		}
+	case cycle.Bind:
+		klog.Background().V(2).Info("Decided", "pod", klog.KObj(a.Attempt.Pod), "node", a.Attempt.Node)
+		s.queue(s.binders, a.Ticket, func(ctx context.Context) cycle.Outcome { return s.bindPod(ctx, a) })
+	case cycle.Cancel:
+		s.cancel(a)
+	case cycle.Preflight:
+		s.begin(a.Ticket, func(ctx context.Context) cycle.Outcome { return s.preflight(ctx, a) })
+	case cycle.PreBind:
+		s.begin(a.Ticket, func(ctx context.Context) cycle.Outcome {
+			return s.timed(a.Attempt, a.Plugin.Name(), func() cycle.Outcome { return outcome(a.Plugin.PreBind(ctx, a.Attempt)) })
+		})
+	case cycle.WriteVolumes:
+		s.begin(a.Ticket, func(ctx context.Context) cycle.Outcome {
+			return s.timed(a.Attempt, "VolumeBinding", func() cycle.Outcome { return outcome(s.writeVolumes(ctx, &a.Volumes)) })
+		})
+	case cycle.WriteClaims:
+		turns := s.turns.join(a.Uses)
+		s.begin(a.Ticket, func(ctx context.Context) cycle.Outcome {
+			defer s.turns.leave(a.Uses)
+			return s.timed(a.Attempt, "DynamicResources", func() cycle.Outcome { return s.writeClaims(ctx, a, turns) })
+		})
+	case cycle.Hold:
+		s.permits.hold(s.inbox, a)
+	case cycle.Release:
+		s.permits.release(a.Ticket)
+	case cycle.Panicked:
+		err := fmt.Errorf("panic: %s\n%s", a.Value, a.Stack)
+		klog.Background().Error(err, "A decision panicked; its pod backs off", "pod", klog.KRef(a.Pod.Namespace, a.Pod.Name))
+		s.observer.Panicked()
+	case cycle.Compared:
+		s.shadow.Bound(a.Pod, a.Node, a.Said)
+	default:
+		s.write(action)
+	}
+}
+
+// write sees to the actions that write to the API and have time.
+func (s *Scheduler) write(action cycle.Action) {
+	switch a := action.(type) {
+	case cycle.Remove:
+		s.queue(s.helpers, a.Ticket, func(ctx context.Context) cycle.Outcome {
+			err := s.remove(ctx, a.Victim, a.By)
+			if err != nil {
+				klog.FromContext(ctx).Error(err, "Victim not removed", "victim", klog.KRef(a.Victim.Namespace, a.Victim.Name), "for", a.For)
+			}
+			return outcome(err)
+		})
+	case cycle.GiveBackClaim:
+		s.queue(s.helpers, a.Ticket, func(ctx context.Context) cycle.Outcome {
+			err := s.giveBackClaim(ctx, a)
+			if err != nil {
+				klog.FromContext(ctx).Error(err, "Claim not given back", "claim", klog.KObj(a.Claim))
+			}
+			return outcome(err)
+		})
+	case cycle.ReleaseClaim:
+		s.helpers.do(func(ctx context.Context) {
+			if err := s.releaseClaim(ctx, a.Claim, a.Pod); err != nil {
+				klog.FromContext(ctx).Error(err, "Claim not given back", "claim", klog.KObj(a.Claim), "pod", a.Pod)
+			}
+		})
+	case cycle.WriteStatus:
+		s.statuses.add(s.helpers, a)
+	case cycle.Tell:
+		s.events.add(a.Profile, a.About, a.Type, a.Reason, a.Message)
+	case cycle.Announce:
+		s.announcing.add(announcement{a.Attempt.Profile, cycle.Reference(a.Attempt.Pod), a.Attempt.Node, time.Now()})
+	case cycle.ReadPod:
+		s.helpers.do(func(ctx context.Context) { s.readPod(ctx, a) })
+	default:
+		panic(fmt.Sprintf("no one carries out %T", action))
+	}
+}
+
+// queue has workers carry out an action, which can be withdrawn until one begins it, and then is finished.
+func (s *Scheduler) queue(by *workers, ticket cycle.Ticket, do func(context.Context) cycle.Outcome) {
+	t := &task{}
+	s.tasks[ticket] = t
+	by.do(func(ctx context.Context) {
+		if t.state.CompareAndSwap(waiting, begun) {
+			s.inbox.see(cycle.Answered{Ticket: ticket, Outcome: do(ctx)})
+		}
+	})
+}
+
+// begin has an action carried out on a goroutine of its own; its context ends when it is cancelled or the scheduler is to stop.
+func (s *Scheduler) begin(ticket cycle.Ticket, do func(context.Context) cycle.Outcome) {
+	ctx, cancel := context.WithCancelCause(s.life)
+	t := &task{cancel: cancel}
+	t.state.Store(begun)
+	s.tasks[ticket] = t
+	s.stages.Go(func() {
+		defer cancel(nil)
+		s.inbox.see(cycle.Answered{Ticket: ticket, Outcome: do(ctx)})
+	})
+}
+
+// cancel ends a task as soon as that is possible.
+func (s *Scheduler) cancel(a cycle.Cancel) {
+	t := s.tasks[a.Ticket]
+	switch {
+	case t == nil: // its answer is on its way
+	case t.cancel != nil:
+		t.cancel(errors.New(a.Reason))
+	case t.state.CompareAndSwap(waiting, withdrawn):
+		s.inbox.see(cycle.Answered{Ticket: a.Ticket, Outcome: cycle.Outcome{Withdrawn: true}})
+	}
+}
+
+// outcome is that of something that ended with an error or without.
+func outcome(err error) cycle.Outcome {
+	if err == nil {
+		return cycle.Outcome{}
+	}
+	refused := (interface{ Unschedulable() bool })(nil)
+	return cycle.Outcome{Fault: &cycle.Fault{Message: err.Error(), Verdict: errors.As(err, &refused) && refused.Unschedulable()}}
+}
+
+// timed has a plugin's time at PreBind taken, where that is asked for.
+func (s *Scheduler) timed(a *cycle.Attempt, plugin string, do func() cycle.Outcome) cycle.Outcome {
+	done := s.timing(a, plugin, plugins.PreBind)
+	o := do()
+	done(o.Fault == nil)
+	return o
+}
+
+// preflight asks the plugins what they have to do before the binding.
+func (s *Scheduler) preflight(ctx context.Context, a cycle.Preflight) (o cycle.Outcome) {
+	for _, p := range a.By.PreBind {
+		work, err := p.Needed(ctx, a.Attempt)
+		if err != nil {
+			return outcome(fmt.Errorf("running PreBindPreFlight %q: %w", p.Name(), err))
+		}
+		o.Work = append(o.Work, work)
+	}
+	return o
+}
+
+// readPod tries until the API server answers.
+func (s *Scheduler) readPod(ctx context.Context, a cycle.ReadPod) {
+	s.insist(ctx, func(ctx context.Context) bool {
+		found, err := s.client.CoreV1().Pods(a.Name.Namespace).Get(ctx, a.Name.Name, metav1.GetOptions{})
+		if err == nil {
+			s.inbox.see(cycle.Read{Pod: found})
+		}
+		return answered(err)
+	})
+}
+
+// writeVolumes writes what is to become of a pod's volumes.
+func (s *Scheduler) writeVolumes(ctx context.Context, w *plugins.PodVolumes) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	for _, volume := range w.Volumes {
+		if _, err := s.client.CoreV1().PersistentVolumes().Update(ctx, volume, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("bind volume %s: %w", volume.Name, err)
+		}
+	}
+	for _, claim := range w.Claims {
+		if _, err := s.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, claim, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("have a volume made for claim %s: %w", claim.Name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,276 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// releaseClaim takes the pod off a claim, or deletes one that was made for it.
+func (s *Scheduler) releaseClaim(ctx context.Context, claim *resourcev1.ResourceClaim, pod types.UID) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true" {
+		return s.deleteClaim(ctx, claim)
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": claim.UID},
+		"status":   map[string]any{"reservedFor": []map[string]any{{"$patch": "delete", "uid": pod}}},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = s.client.ResourceV1().ResourceClaims(claim.Namespace).Patch(ctx, claim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// deleteClaim takes away the finalizer that keeps claims with devices, and then the claim.
+func (s *Scheduler) deleteClaim(ctx context.Context, claim *resourcev1.ResourceClaim) error {
+	claims, current := s.client.ResourceV1().ResourceClaims(claim.Namespace), claim
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
+		if current == nil {
+			if current, err = claims.Get(ctx, claim.Name, metav1.GetOptions{}); err != nil {
+				return err
+			}
+		}
+		without := current.DeepCopy()
+		without.Finalizers = slices.DeleteFunc(without.Finalizers, func(f string) bool { return f == resourcev1.Finalizer })
+		current = nil
+		_, err = claims.Update(ctx, without, metav1.UpdateOptions{})
+		return err
+	})
+	if err == nil {
+		err = claims.Delete(ctx, claim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &claim.UID}})
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// claimTurn is what those who write the same claim share.
+type claimTurn struct {
+	users int // guarded by claimTurns
+	// turn holds one token: who has it writes. newest is the claim as the API server answered last, and written tells that the
+	// allocation is in the API, or may be; both belong to who writes.
+	turn    chan struct{}
+	newest  *resourcev1.ResourceClaim
+	written bool
+}
+
+// claimTurns are those of the claims that are being written, by cycle.ClaimUse.Shared.
+type claimTurns struct {
+	mu    sync.Mutex
+	turns map[uint64]*claimTurn
+}
+
+func (l *claimTurns) join(uses []cycle.ClaimUse) (turns []*claimTurn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, use := range uses {
+		t := l.turns[use.Shared]
+		if t == nil {
+			t = &claimTurn{turn: make(chan struct{}, 1), written: use.Written}
+			t.turn <- struct{}{}
+			l.turns[use.Shared] = t
+		}
+		t.users++
+		turns = append(turns, t)
+	}
+	return turns
+}
+
+func (l *claimTurns) leave(uses []cycle.ClaimUse) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, use := range uses {
+		if t := l.turns[use.Shared]; t != nil {
+			if t.users--; t.users == 0 {
+				delete(l.turns, use.Shared)
+			}
+		}
+	}
+}
+
+// await waits for the turn to write.
+func (t *claimTurn) await(ctx context.Context) error {
+	select {
+	case <-t.turn:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (t *claimTurn) pass() { t.turn <- struct{}{} }
+
+// writeClaims writes the pod's claims one after the other.
+func (s *Scheduler) writeClaims(ctx context.Context, a cycle.WriteClaims, turns []*claimTurn) (o cycle.Outcome) {
+	o.Written = make([]bool, len(a.Claims.Claims))
+	for i := range a.Claims.Claims {
+		reserved, use := &a.Claims.Claims[i], a.Uses[i]
+		if reserved.Before != nil && !use.Decided && resourceclaim.IsReservedForPod(a.Attempt.Pod, reserved.Before, false) {
+			continue
+		}
+		claim, written, err := s.writeClaim(ctx, a, reserved, use, turns[i])
+		o.Written[i] = written
+		if claim != nil {
+			o.Claims = append(o.Claims, claim)
+		}
+		if err == nil && reserved.Extended {
+			err = s.nameClaim(ctx, a, claim)
+		}
+		if err != nil {
+			o.Fault = outcome(err).Fault
+			return o
+		}
+	}
+	return o
+}
+
+// writeClaim writes allocation and reservation of a claim, with the finalizer first, as it must be. What it returns in spite of an
+// error is a claim that was made and must be deleted.
+func (s *Scheduler) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *plugins.ReservedClaim, use cycle.ClaimUse, t *claimTurn) (
+	made *resourcev1.ResourceClaim, written bool, err error,
+) {
+	claims, current := s.client.ResourceV1().ResourceClaims(a.Attempt.Pod.Namespace), reserved.Before
+	if current == nil {
+		if made, err = s.createClaim(ctx, a.Ticket, reserved); err != nil {
+			return nil, false, err
+		}
+		current = made
+	}
+	name := current.Name
+	if err := t.await(ctx); err != nil {
+		return made, false, err
+	}
+	defer t.pass()
+	switch {
+	case t.newest != nil:
+		current = t.newest
+	case use.Decided && (!reserved.Allocated || t.written): // what is known of it is not what is in the API
+		current = nil
+	}
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
+		if current == nil {
+			if current, err = claims.Get(ctx, name, metav1.GetOptions{}); err != nil {
+				return fmt.Errorf("read claim %s: %w", name, err)
+			}
+		}
+		claim := current.DeepCopy()
+		current = nil
+		if err := t.fill(claim, reserved, use, a.Attempt.Pod); err != nil {
+			return err
+		}
+		if !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
+			status := claim.Status
+			claim.Finalizers = append(claim.Finalizers, resourcev1.Finalizer)
+			if claim, err = claims.Update(ctx, claim, metav1.UpdateOptions{}); err != nil {
+				return fmt.Errorf("add finalizer to claim %s: %w", name, err)
+			}
+			claim = claim.DeepCopy()
+			claim.Status = status
+		}
+		updated, err := claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{})
+		t.written = t.written || err == nil || !answered(err)
+		if err != nil {
+			return fmt.Errorf("add allocation and reservation to claim %s: %w", name, err)
+		}
+		made, t.newest = updated, updated
+		return nil
+	})
+	return made, t.written, err
+}
+
+// fill puts allocation and reservation into a claim, as it is in the API.
+func (t *claimTurn) fill(claim *resourcev1.ResourceClaim, reserved *plugins.ReservedClaim, use cycle.ClaimUse, pod *v1.Pod) error {
+	decided := reserved.Claim.Status.Allocation
+	switch {
+	case claim.DeletionTimestamp != nil:
+		return fmt.Errorf("claim %s got deleted in the meantime", klog.KObj(claim))
+	case claim.Status.Allocation == nil && use.Decided && !t.written:
+		claim.Status.Allocation = decided.DeepCopy()
+	case claim.Status.Allocation == nil:
+		return fmt.Errorf("claim %s got deallocated elsewhere in the meantime", klog.KObj(claim))
+	case use.Decided && !slices.EqualFunc(claim.Status.Allocation.Devices.Results, decided.Devices.Results, sameDevice):
+		return fmt.Errorf("claim %s got allocated elsewhere in the meantime", klog.KObj(claim))
+	default:
+		t.written = true
+	}
+	if claim.Status.Allocation.AllocationTimestamp == nil {
+		now := metav1.NewTime(time.Now())
+		claim.Status.Allocation.AllocationTimestamp = &now
+	}
+	if !resourceclaim.IsReservedForPod(pod, claim, false) {
+		claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{
+			Resource: "pods", Name: pod.Name, UID: pod.UID,
+		})
+	}
+	return nil
+}
+
+func sameDevice(a, b resourcev1.DeviceRequestAllocationResult) bool {
+	return a.Request == b.Request && a.Driver == b.Driver && a.Pool == b.Pool && a.Device == b.Device
+}
+
+// createClaim makes the claim for a pod's extended resources, and has it take the place of what stood in for it.
+func (s *Scheduler) createClaim(ctx context.Context, ticket cycle.Ticket, reserved *plugins.ReservedClaim) (*resourcev1.ResourceClaim, error) {
+	standIn := reserved.Claim
+	claim := standIn.DeepCopy()
+	claim.Name, claim.UID, claim.Finalizers, claim.Status = "", "", nil, resourcev1.ResourceClaimStatus{}
+	made, err := s.client.ResourceV1().ResourceClaims(claim.Namespace).Create(ctx, claim, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("create claim for extended resources of pod: %w", err)
+	}
+	s.inbox.see(cycle.ClaimMade{Ticket: ticket, StandIn: cluster.Name{Namespace: standIn.Namespace, Name: standIn.Name}, Claim: made})
+	return made, nil
+}
+
+// nameClaim tells the kubelet in the pod's status which claim has its extended resources.
+func (s *Scheduler) nameClaim(ctx context.Context, a cycle.WriteClaims, claim *resourcev1.ResourceClaim) error {
+	pod := a.Attempt.Pod
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": pod.UID},
+		"status": map[string]any{"extendedResourceClaimStatus": v1.PodExtendedResourceClaimStatus{
+			RequestMappings: a.Claims.Mappings, ResourceClaimName: claim.Name,
+		}},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = s.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil {
+		return fmt.Errorf("update pod %s/%s ExtendedResourceClaimStatus: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+// giveBackClaim frees the devices of a claim.
+func (s *Scheduler) giveBackClaim(ctx context.Context, a cycle.GiveBackClaim) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if a.Delete {
+		return s.deleteClaim(ctx, a.Claim)
+	}
+	_, err := s.client.ResourceV1().ResourceClaims(a.Claim.Namespace).UpdateStatus(ctx, a.Claim, metav1.UpdateOptions{})
+	return err
+}

@@ -1,0 +1,303 @@
+package live
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/scheduler/live/fakeapi"
+)
+
+// aDriver is a class of devices and a slice of them on a node.
+func aDriver(node string, devices ...string) []fakeapi.Object {
+	slice := &resourcev1.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: "slice-" + node},
+		Spec: resourcev1.ResourceSliceSpec{
+			Driver: "gpu.example.com", NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1},
+		},
+	}
+	for _, name := range devices {
+		slice.Spec.Devices = append(slice.Spec.Devices, resourcev1.Device{Name: name})
+	}
+	class := &resourcev1.DeviceClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "gpu"},
+		Spec: resourcev1.DeviceClassSpec{Selectors: []resourcev1.DeviceSelector{{
+			CEL: &resourcev1.CELDeviceSelector{Expression: `device.driver == "gpu.example.com"`},
+		}}},
+	}
+	return []fakeapi.Object{slice, class}
+}
+
+func aClaim(name string) *resourcev1.ResourceClaim {
+	return &resourcev1.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
+			Name: "one", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1},
+		}}}},
+	}
+}
+
+func claiming(pod *v1.Pod, claim string) *v1.Pod {
+	pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu", ResourceClaimName: &claim}}
+	return pod
+}
+
+func (w *world) claim(name string) *resourcev1.ResourceClaim {
+	for _, c := range fakeapi.All(w.api, &resourcev1.ResourceClaim{}) {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// TestClaimIsWrittenBeforeTheBinding: allocation, reservation and finalizer are there when the pod is bound, and nobody else gets
+// the device; a pod whose claim does not exist yet is kept out until it does.
+func TestClaimIsWrittenBeforeTheBinding(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.api.Put(aNode("n", "9"), aNode("m", "9"))
+		w.api.Put(aDriver("n", "gpu-0")...)
+		w.api.Put(aClaim("c1"), claiming(aPod("a", "1"), "c1"))
+		w.start(Options{})
+		w.untilBound("a")
+		claim := w.claim("c1")
+		if w.nodeOf("a") != "n" || claim.Status.Allocation == nil || claim.Status.Allocation.Devices.Results[0].Device != "gpu-0" ||
+			claim.Status.Allocation.AllocationTimestamp == nil || len(claim.Status.ReservedFor) != 1 || claim.Status.ReservedFor[0].UID != "uid-a" ||
+			!slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
+			t.Errorf("a on %s, claim %+v %+v", w.nodeOf("a"), claim.Finalizers, claim.Status)
+		}
+		w.api.Put(claiming(aPod("b", "1"), "c2"))
+		w.pass(time.Minute)
+		if s := w.s.Sizes(); s.Gated != 1 {
+			t.Errorf("%+v, want b to be kept out", s)
+		}
+		w.api.Put(aClaim("c2"))
+		w.until("b is turned down", func() bool { return strings.Contains(w.condition("b"), "cannot allocate all claims") })
+		w.api.Delete(aPod("a", "1"))
+		fakeapi.Change(w.api, claim, func(c *resourcev1.ResourceClaim) { c.Status = resourcev1.ResourceClaimStatus{} }) // as its controller does
+		w.untilBound("b")
+		if w.s.core.Books().Claims != 0 {
+			t.Errorf("%d claims held", w.s.core.Books().Claims)
+		}
+	})
+}
+
+// TestClaimIsGivenBack when the pod is not bound after all.
+func TestClaimIsGivenBack(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Status: http.StatusForbidden}))
+		w.api.Put(aNode("n", "9"))
+		w.api.Put(aDriver("n", "gpu-0")...)
+		w.api.Put(aClaim("c"), claiming(aPod("a", "1"), "c"))
+		w.start(Options{})
+		w.until("a was refused", func() bool { return strings.Contains(w.condition("a"), "binding rejected") })
+		w.pass(100 * time.Millisecond)
+		if reserved := w.claim("c").Status.ReservedFor; len(reserved) != 0 {
+			t.Errorf("still reserved for %v", reserved)
+		}
+		w.untilBound("a")
+		if reserved := w.claim("c").Status.ReservedFor; len(reserved) != 1 {
+			t.Errorf("reserved for %v", reserved)
+		}
+	})
+}
+
+// TestLateWatchDoesNotGiveADeviceTwice: while the claims' watch shows the state before the allocation, the device stays taken.
+func TestLateWatchDoesNotGiveADeviceTwice(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.api.Put(aNode("n", "9"), aNode("m", "9"))
+		w.api.Put(aDriver("n", "gpu-0")...)
+		w.api.Put(aClaim("c1"), aClaim("c2"))
+		w.start(Options{})
+		w.until("begun", w.s.Synced)
+		w.api.Hold("resourceclaims")
+		w.api.Put(claiming(aPod("a", "1"), "c1"))
+		w.untilBound("a")
+		fakeapi.Change(w.api, aClaim("c2"), func(c *resourcev1.ResourceClaim) { c.Labels = map[string]string{"x": "y"} })
+		w.api.Put(claiming(aPod("b", "1"), "c2"))
+		w.pass(time.Minute)
+		w.api.Release("resourceclaims")
+		w.pass(time.Minute)
+		if c := w.claim("c2"); w.nodeOf("b") != "" || c.Status.Allocation != nil {
+			t.Errorf("b on %q with %+v", w.nodeOf("b"), c.Status)
+		}
+	})
+}
+
+// TestExtendedResourceFromDevices: a claim is made for the pod, and its status tells the kubelet which.
+func TestExtendedResourceFromDevices(t *testing.T) {
+	inWorld(t, func(w *world) {
+		name := "example.com/gpu"
+		objects := aDriver("n", "gpu-0", "gpu-1")
+		objects[1].(*resourcev1.DeviceClass).Spec.ExtendedResourceName = &name
+		w.api.Put(objects...)
+		w.api.Put(aNode("n", "9"), aNode("m", "9"))
+		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Status: http.StatusForbidden}))
+		for _, pod := range []string{"a", "b", "c"} {
+			p := aPod(pod, "1")
+			p.Spec.Containers[0].Resources.Requests[v1.ResourceName(name)] = *oneOf()
+			w.api.Put(p)
+		}
+		w.start(Options{})
+		w.pass(5 * time.Minute)
+		bound := 0
+		for _, p := range w.api.Pods() {
+			status := p.Status.ExtendedResourceClaimStatus
+			if p.Spec.NodeName == "" {
+				continue
+			}
+			bound++
+			if p.Spec.NodeName != "n" || status == nil || len(status.RequestMappings) != 1 {
+				t.Errorf("%s on %s: %+v", p.Name, p.Spec.NodeName, status)
+				continue
+			}
+			claim := w.claim(status.ResourceClaimName)
+			if claim == nil || claim.Status.Allocation == nil || len(claim.Status.ReservedFor) != 1 || claim.Status.ReservedFor[0].UID != p.UID {
+				t.Errorf("claim %s of %s: %+v", status.ResourceClaimName, p.Name, claim)
+			}
+		}
+		if n := len(fakeapi.All(w.api, &resourcev1.ResourceClaim{})); bound != 2 || n != 2 {
+			t.Errorf("%d bound, %d claims; want two of each", bound, n)
+		}
+	})
+}
+
+// attempts counts how attempts end.
+type attempts struct {
+	cycle.NoObserver
+	mutex sync.Mutex
+	ended map[cycle.Result]int
+}
+
+func (a *attempts) Attempted(_ string, result cycle.Result, _ time.Duration) {
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	if a.ended == nil {
+		a.ended = map[cycle.Result]int{}
+	}
+	a.ended[result]++
+}
+
+// TestSharedClaimIsProtected: pods that share a claim that was only decided do not get ahead of its finalizer, whoever of them is
+// ready first, and none of them takes the allocation of another for one made elsewhere.
+func TestSharedClaimIsProtected(t *testing.T) {
+	const pods = 30
+	for name, late := range map[string]func(*http.Request) bool{
+		"the first is ready first": func(r *http.Request) bool { return isClaimWrite(r, "c") },
+		"the first is ready last":  func(r *http.Request) bool { return isPodPatch(r, "p00") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.api.SetFault(times(1, late, fakeapi.Fault{Late: 3 * time.Second}))
+				w.api.Put(aNode("n", "64"), aNode("m", "64"), aClaim("c"))
+				w.api.Put(aDriver("n", "gpu-0")...)
+				var seen attempts
+				w.start(Options{Observer: &seen})
+				w.until("begun", w.s.Synced)
+				for i := range pods {
+					w.api.Put(claiming(aPod(fmt.Sprintf("p%02d", i), "1"), "c"))
+				}
+				w.pass(time.Minute)
+				claim := w.claim("c")
+				if claim.Status.Allocation == nil || !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
+					t.Errorf("allocation %v, finalizers %v", claim.Status.Allocation, claim.Finalizers)
+				}
+				if got := len(claim.Status.ReservedFor); got != pods {
+					t.Errorf("reserved for %d pods of %d", got, pods)
+				}
+				if want := map[cycle.Result]int{cycle.Scheduled: pods}; !maps.Equal(seen.ended, want) {
+					t.Errorf("attempts %v, want %v", seen.ended, want)
+				}
+				if w.s.core.Books().Claims != 0 {
+					t.Errorf("%d claims held", w.s.core.Books().Claims)
+				}
+			})
+		})
+	}
+}
+
+// TestSharedClaimOutlivesItsFirstPod: what was decided for a pod that then goes away holds for those who share it, and for
+// nobody when they are gone, too.
+func TestSharedClaimOutlivesItsFirstPod(t *testing.T) {
+	for _, both := range []bool{false, true} {
+		t.Run(fmt.Sprintf("both gone %t", both), func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				waits := fakeapi.Fault{Late: 10 * time.Second}
+				w.api.SetFault(times(2, func(r *http.Request) bool { return isPodPatch(r, "a") || isPodPatch(r, "b") }, waits))
+				w.api.Put(aNode("n", "64"), aClaim("c"), aClaim("other"))
+				w.api.Put(aDriver("n", "gpu-0")...)
+				w.start(Options{})
+				w.until("begun", w.s.Synced)
+				w.api.Put(claiming(aPod("a", "1"), "c"))
+				w.pass(time.Second)
+				w.api.Put(claiming(aPod("b", "1"), "c"))
+				w.pass(time.Second)
+				w.api.Delete(aPod("a", "1"))
+				w.pass(time.Second)
+				if both {
+					w.api.Delete(aPod("b", "1"))
+					w.pass(time.Second)
+				}
+				w.api.Put(claiming(aPod("late", "1"), "other"))
+				if both {
+					w.untilBound("late")
+					return
+				}
+				w.untilBound("b")
+				w.pass(time.Minute)
+				claim := w.claim("c")
+				if claim.Status.Allocation == nil || !slices.Contains(claim.Finalizers, resourcev1.Finalizer) || len(claim.Status.ReservedFor) != 1 {
+					t.Errorf("finalizers %v, status %+v", claim.Finalizers, claim.Status)
+				}
+				if on := w.nodeOf("late"); on != "" {
+					t.Errorf("late got the device, too: on %s", on)
+				}
+			})
+		})
+	}
+}
+
+// TestAllocationTakenBackIsNotWrittenAgain: whoever shares a claim that was allocated, and of which the devices were given up
+// meanwhile, has no right to them.
+func TestAllocationTakenBackIsNotWrittenAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.api.SetFault(times(1, func(r *http.Request) bool { return isPodPatch(r, "b") }, fakeapi.Fault{Late: 10 * time.Second}))
+		w.api.Put(aNode("n", "64"), aClaim("c"))
+		w.api.Put(aDriver("n", "gpu-0", "gpu-1")...)
+		var seen attempts
+		w.start(Options{Observer: &seen})
+		w.until("begun", w.s.Synced)
+		w.api.Hold("resourceclaims")
+		w.api.Put(claiming(aPod("a", "1"), "c"), claiming(aPod("b", "1"), "c"))
+		w.untilBound("a")
+		w.api.Delete(aPod("a", "1"))
+		fakeapi.Change(w.api, aClaim("c"), func(c *resourcev1.ResourceClaim) { c.Status = resourcev1.ResourceClaimStatus{} }) // as its controller does
+		w.pass(20 * time.Second)
+		if c := w.claim("c"); w.nodeOf("b") != "" || c.Status.Allocation != nil {
+			t.Errorf("b on %q with %+v", w.nodeOf("b"), c.Status)
+		}
+		w.api.Release("resourceclaims")
+		w.untilBound("b")
+		if c := w.claim("c"); len(c.Status.ReservedFor) != 1 || c.Status.Allocation == nil || seen.ended[cycle.Errored] == 0 {
+			t.Errorf("attempts %v, %+v", seen.ended, c.Status)
+		}
+	})
+}
+
+func isClaimWrite(r *http.Request, claim string) bool {
+	return r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/resourceclaims/"+claim)
+}
+
+func isPodPatch(r *http.Request, pod string) bool {
+	return r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/pods/"+pod+"/status")
+}

@@ -1,0 +1,336 @@
+package live
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/scheduler/live/fakeapi"
+)
+
+// TestBindingThatFails: whatever the API server answers, the pod is bound once, to a node that has room, and nothing stays counted
+// that is not there.
+func TestBindingThatFails(t *testing.T) {
+	for name, f := range map[string]fakeapi.Fault{
+		"conflict":           {Status: http.StatusConflict},
+		"too many requests":  {Status: http.StatusTooManyRequests},
+		"internal error":     {Status: http.StatusInternalServerError},
+		"forbidden":          {Status: http.StatusForbidden},
+		"timeout":            {Status: http.StatusGatewayTimeout},
+		"lost":               {Lost: true},
+		"unanswered":         {Unanswered: true},
+		"answered too late":  {Slow: time.Minute},
+		"arrives too late":   {Late: time.Minute},
+		"late and no answer": {Late: 20 * time.Second, Unanswered: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.api.SetFault(times(2, func(r *http.Request) bool { return isBinding(r, "a") }, f))
+				w.api.Put(aNode("n", "1"), aPod("a", "1"))
+				w.start(Options{})
+				w.untilBound("a")
+				w.pass(time.Minute)
+				if n := len(w.api.Bindings()); n != 1 {
+					t.Errorf("%d bindings, want 1", n)
+				}
+				w.do(func() {
+					if len(w.s.core.Books().Assumed) != 0 || w.s.core.View().Cluster.Pods() != 1 || w.s.core.View().Queue.Get("uid-a") != nil {
+						t.Errorf("%d on their way, %d on nodes, in the queue: %v", len(w.s.core.Books().Assumed), w.s.core.View().Cluster.Pods(), w.s.core.View().Queue.Get("uid-a"))
+					}
+				})
+			})
+		})
+	}
+}
+
+// TestRoomIsKeptWhileABindingIsInDoubt: the binding was carried out, the answer was lost, and the API server cannot be asked. Until
+// it can, nobody else gets the room.
+func TestRoomIsKeptWhileABindingIsInDoubt(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
+			switch {
+			case isBinding(r, "a"):
+				return fakeapi.Fault{Late: 3 * time.Second, Unanswered: true} // b need not back off any more by then
+			case isPodGet(r, "a"):
+				return fakeapi.Fault{Lost: true}
+			}
+			return fakeapi.Fault{}
+		})
+		w.api.Put(aNode("n", "1"), withPriority(aPod("a", "1"), 1), aPod("b", "1"))
+		w.api.Hold("pods")
+		w.start(Options{})
+		w.until("b is turned down", func() bool { return w.condition("b") != "" })
+		w.pass(5 * time.Minute)
+		w.api.SetFault(nil)
+		w.api.Release("pods")
+		w.pass(time.Minute)
+		w.checkRoom()
+		if w.nodeOf("a") != "n" || w.nodeOf("b") != "" {
+			t.Errorf("a on %q, b on %q", w.nodeOf("a"), w.nodeOf("b"))
+		}
+		w.do(func() {
+			if len(w.s.core.Books().Assumed) != 0 {
+				t.Error("a is still on its way")
+			}
+		})
+	})
+}
+
+func TestPodDeletedWhileItIsBound(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Late: 10 * time.Second}))
+		a := aPod("a", "1")
+		w.api.Put(aNode("n", "1"), a)
+		w.start(Options{})
+		w.pass(time.Second)
+		w.api.Delete(a)
+		w.api.Put(aPod("b", "1"))
+		w.untilBound("b")
+		w.pass(time.Minute)
+		w.do(func() {
+			if len(w.s.core.Books().Assumed) != 0 || w.s.core.View().Cluster.Pods() != 1 {
+				t.Errorf("%d on their way, %d on nodes", len(w.s.core.Books().Assumed), w.s.core.View().Cluster.Pods())
+			}
+		})
+	})
+}
+
+// TestPodMadeAnewUnderItsName: the binding decided for the first must not reach the second, and the second is scheduled itself.
+func TestPodMadeAnewUnderItsName(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Late: 10 * time.Second}))
+		first, second := aPod("a", "1"), aPod("a", "100m")
+		second.UID = "another"
+		second.Spec.NodeSelector = map[string]string{v1.LabelHostname: "m"}
+		w.api.Put(aNode("n", "1"), first)
+		w.start(Options{})
+		w.pass(time.Second)
+		w.api.Delete(first)
+		w.api.Put(second, aNode("m", "1"))
+		w.untilBound("a")
+		if n := w.nodeOf("a"); n != "m" {
+			t.Errorf("bound to %s", n)
+		}
+		w.pass(time.Minute)
+		w.do(func() {
+			if len(w.s.core.Books().Assumed) != 0 || w.s.core.View().Cluster.Pods() != 1 {
+				t.Errorf("%d on their way, %d on nodes", len(w.s.core.Books().Assumed), w.s.core.View().Cluster.Pods())
+			}
+		})
+	})
+}
+
+// TestNodeGoneBeforeTheBinding: those whose binding has not begun are decided anew.
+func TestNodeGoneBeforeTheBinding(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.api.SetFault(times(4, func(r *http.Request) bool { return isBinding(r, "") }, fakeapi.Fault{Late: 10 * time.Second}))
+		n := aNode("n", "9")
+		w.api.Put(n)
+		for _, name := range []string{"a", "b", "c", "d", "e", "f"} { // four are under way, two wait
+			w.api.Put(aPod(name, "1"))
+		}
+		w.start(Options{})
+		w.pass(time.Second)
+		w.api.Delete(n)
+		w.api.Put(aNode("m", "9"))
+		w.pass(time.Minute)
+		on := map[string]int{}
+		for _, p := range w.api.Pods() {
+			on[p.Spec.NodeName]++
+		}
+		if on["n"] != 4 || on["m"] != 2 {
+			t.Errorf("%v, want the four that were under way on n and two on m", on)
+		}
+	})
+}
+
+func TestLostWatches(t *testing.T) {
+	for name, forget := range map[string]bool{"cut": false, "too old": true} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				n := aNode("n", "1")
+				w.api.Put(n, aNode("m", "1"), on(aPod("x", "1"), "n"), on(aPod("y", "1"), "m"), aPod("a", "1"))
+				w.start(Options{})
+				w.until("a is turned down", func() bool { return w.condition("a") != "" })
+				w.api.Hold("pods")
+				w.api.Hold("nodes")
+				w.api.Delete(aPod("x", "1"))
+				w.api.Put(aPod("b", "1"))
+				w.api.Delete(n)
+				w.api.Put(aNode("o", "1"))
+				for _, resource := range []string{"nodes", "pods"} {
+					w.api.Cut(resource, forget)
+					w.api.Release(resource)
+					w.pass(5 * time.Second)
+				}
+				w.pass(time.Minute)
+				w.do(func() {
+					if w.s.core.View().Cluster.Node("n") != nil || w.s.core.View().Cluster.Pod("uid-x") != nil {
+						t.Error("what went meanwhile is still there")
+					}
+				})
+				if a, b := w.nodeOf("a"), w.nodeOf("b"); a+b != "o" {
+					t.Errorf("a on %q, b on %q; one of them fits on o", a, b)
+				}
+			})
+		})
+	}
+}
+
+// TestNothingIsDecidedBeforeAllIsKnown: a pod that would fit nowhere by what is known so far is not told so.
+func TestNothingIsDecidedBeforeAllIsKnown(t *testing.T) {
+	inWorld(t, func(w *world) {
+		begun := time.Now()
+		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
+			return fakeapi.Fault{Lost: strings.HasSuffix(r.URL.Path, "/nodes") && time.Since(begun) < 20*time.Second}
+		})
+		w.api.Put(aNode("n", "1"), aPod("a", "1"))
+		w.start(Options{})
+		w.pass(15 * time.Second)
+		if w.s.Synced() || w.condition("a") != "" || w.nodeOf("a") != "" {
+			t.Errorf("synced: %t, %q, on %q", w.s.Synced(), w.condition("a"), w.nodeOf("a"))
+		}
+		w.untilBound("a")
+		if c := w.condition("a"); c != "" {
+			t.Errorf("was told %q", c)
+		}
+	})
+}
+
+// TestEndWithBindingsUnderWay: each is finished or not begun, and what was not begun is left to the next scheduler.
+func TestEndWithBindingsUnderWay(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
+			if isBinding(r, "") {
+				return fakeapi.Fault{Late: 3 * time.Second, Slow: 3 * time.Second}
+			}
+			return fakeapi.Fault{}
+		})
+		w.api.Put(aNode("n", "20"))
+		for i := range 10 {
+			w.api.Put(aPod(string(rune('a'+i)), "1"))
+		}
+		w.start(Options{})
+		w.pass(time.Second)
+		began := time.Now()
+		w.end()
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it took %v to end", took)
+		}
+		if n := len(w.api.Bindings()); n != 4 {
+			t.Errorf("%d bindings, want the 4 that were under way", n)
+		}
+		if w.api.Events() != 4 {
+			t.Errorf("%d events, want one for each", w.api.Events())
+		}
+		w.pass(time.Hour)
+		if n := len(w.api.Bindings()); n != 4 {
+			t.Errorf("%d bindings after the end", n)
+		}
+		w.api.SetFault(nil)
+		w.start(Options{})
+		w.pass(time.Minute)
+		if n := len(w.api.Bindings()); n != 10 {
+			t.Errorf("%d bindings by both", n)
+		}
+	})
+}
+
+func TestOutage(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.api.Put(aNode("n", "2"), aPod("a", "1"))
+		w.start(Options{})
+		w.untilBound("a")
+		w.api.SetFault(func(*http.Request) fakeapi.Fault { return fakeapi.Fault{Lost: true} })
+		w.api.Put(aPod("b", "1"))
+		w.api.Cut("pods", true)
+		w.pass(10 * time.Minute)
+		w.api.SetFault(nil)
+		began := time.Now()
+		w.untilBound("b")
+		if took := time.Since(began); took > 15*time.Second {
+			t.Errorf("bound %v after the API server was back", took)
+		}
+	})
+}
+
+// TestPodBoundBySomebodyElse: the room that was counted for it on another node is free again, and its own is taken.
+func TestPodBoundBySomebodyElse(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Late: 5 * time.Second}))
+		a := aPod("a", "1")
+		w.api.Put(aNode("n", "1"), a)
+		w.start(Options{})
+		w.pass(time.Second)
+		w.api.Put(aNode("m", "1"))
+		fakeapi.Change(w.api, a, func(p *v1.Pod) { p.Spec.NodeName = "m" })
+		w.api.Put(aPod("b", "1"))
+		w.untilBound("b")
+		if n := w.nodeOf("b"); n != "n" {
+			t.Errorf("b on %s", n)
+		}
+		w.pass(time.Minute)
+		w.checkRoom()
+		w.do(func() {
+			if len(w.s.core.Books().Assumed) != 0 || w.s.core.View().Cluster.Pod("uid-a").NodeName != "m" {
+				t.Errorf("%d on their way, a on %s", len(w.s.core.Books().Assumed), w.s.core.View().Cluster.Pod("uid-a").NodeName)
+			}
+		})
+	})
+}
+
+// TestBindingThatNoWatchShows: it stays counted until a list tells what became of the pod.
+func TestBindingThatNoWatchShows(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := aPod("a", "1")
+		w.api.Put(a)
+		w.start(Options{})
+		w.until("begun", w.s.Synced)
+		w.pass(time.Minute)
+		w.api.Hold("pods")
+		w.api.Put(aNode("n", "1"))
+		w.untilBound("a")
+		w.pass(10 * time.Minute)
+		w.do(func() {
+			if len(w.s.core.Books().Assumed) != 1 || w.s.core.View().Cluster.Pods() != 1 {
+				t.Errorf("%d on their way, %d on nodes", len(w.s.core.Books().Assumed), w.s.core.View().Cluster.Pods())
+			}
+		})
+		w.api.Delete(a)
+		w.api.Put(aPod("b", "1"))
+		w.api.Cut("pods", true)
+		w.api.Release("pods")
+		w.untilBound("b")
+		w.do(func() {
+			if w.s.core.View().Cluster.Pod("uid-a") != nil {
+				t.Error("a is still counted")
+			}
+		})
+	})
+}
+
+// TestStandby: one that does not lead knows the cluster and says nothing; when it leads it goes on where the other one stopped.
+func TestStandby(t *testing.T) {
+	inWorld(t, func(w *world) {
+		lead := make(chan struct{})
+		w.api.Put(aNode("n", "1"), aPod("a", "1"), aPod("big", "9"))
+		w.start(Options{Lead: lead})
+		w.pass(time.Hour)
+		if !w.s.Synced() || w.nodeOf("a") != "" || w.condition("big") != "" || w.api.Events() != 0 {
+			t.Errorf("synced %t, a on %q, %q, %d events", w.s.Synced(), w.nodeOf("a"), w.condition("big"), w.api.Events())
+		}
+		fakeapi.Change(w.api, aPod("a", "1"), func(p *v1.Pod) { p.Spec.NodeName = "n" })
+		w.pass(time.Second)
+		w.do(func() {
+			if w.s.core.View().Queue.Get("uid-a") != nil || w.s.core.View().Queue.Len(queue.Active) != 1 {
+				t.Error("a was bound by the one that leads")
+			}
+		})
+		close(lead)
+		w.until("big is turned down", func() bool { return w.condition("big") != "" })
+	})
+}

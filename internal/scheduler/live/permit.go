@@ -1,0 +1,118 @@
+package live
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+)
+
+// WaitingPod is a pod that has been decided and that plugins at Permit have wait. Its methods are safe for all goroutines. It is a
+// door to the core: what plugins say goes there, and what it shows is what they have said.
+type WaitingPod struct {
+	pod    *v1.Pod
+	node   string
+	ticket cycle.Ticket
+	inbox  *inbox
+
+	mu      sync.Mutex
+	pending map[string]bool // plugins that have not allowed it
+	over    bool
+}
+
+// Pod returns the pod.
+func (w *WaitingPod) Pod() *v1.Pod { return w.pod }
+
+// Node names the node that the pod is to be bound to.
+func (w *WaitingPod) Node() string { return w.node }
+
+// Pending lists the plugins that have not allowed the pod yet.
+func (w *WaitingPod) Pending() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Sorted(maps.Keys(w.pending))
+}
+
+// Allow says that a plugin has the pod wait no longer.
+func (w *WaitingPod) Allow(plugin string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over || !w.pending[plugin] {
+		return
+	}
+	delete(w.pending, plugin)
+	w.over = len(w.pending) == 0
+	w.inbox.see(cycle.PermitAllowed{Ticket: w.ticket, Plugin: plugin})
+}
+
+// Reject says that the pod is not to be bound. It returns false if it waits no longer.
+func (w *WaitingPod) Reject(plugin, message string) bool {
+	return w.end(cycle.PermitRejected{Ticket: w.ticket, Plugin: plugin, Message: message})
+}
+
+// Preempt ends the wait because the pod's room is needed for another one; it is tried again. It returns false if it waits no longer.
+func (w *WaitingPod) Preempt(plugin, message string) bool {
+	return w.end(cycle.PermitRejected{Ticket: w.ticket, Plugin: plugin, Message: message, Preempted: true})
+}
+
+func (w *WaitingPod) end(why cycle.PermitRejected) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over {
+		return false
+	}
+	w.over = true
+	w.inbox.see(why)
+	return true
+}
+
+// permits are all pods that wait.
+type permits struct {
+	mu       sync.RWMutex
+	pods     map[types.UID]*WaitingPod
+	byTicket map[cycle.Ticket]*WaitingPod
+}
+
+func (p *permits) hold(in *inbox, a cycle.Hold) {
+	w := &WaitingPod{pod: a.Pod, node: a.Node, ticket: a.Ticket, inbox: in, pending: map[string]bool{}}
+	for plugin := range a.Waits {
+		w.pending[plugin] = true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pods[a.Pod.UID], p.byTicket[a.Ticket] = w, w
+}
+
+func (p *permits) release(ticket cycle.Ticket) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := p.byTicket[ticket]
+	delete(p.byTicket, ticket)
+	if p.pods[w.pod.UID] == w {
+		delete(p.pods, w.pod.UID)
+	}
+	w.mu.Lock()
+	w.over = true
+	w.mu.Unlock()
+}
+
+// WaitingPod returns a pod that waits at Permit, or nil. Safe for all goroutines.
+func (s *Scheduler) WaitingPod(uid types.UID) *WaitingPod {
+	s.permits.mu.RLock()
+	defer s.permits.mu.RUnlock()
+	return s.permits.pods[uid]
+}
+
+// EachWaitingPod calls f for every pod that waits at Permit. Safe for all goroutines.
+func (s *Scheduler) EachWaitingPod(f func(*WaitingPod)) {
+	s.permits.mu.RLock()
+	pods := slices.Collect(maps.Values(s.permits.pods))
+	s.permits.mu.RUnlock()
+	for _, pod := range pods {
+		f(pod)
+	}
+}

@@ -1,0 +1,306 @@
+package live
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
+)
+
+// Scheduler runs the scheduling cycle against an API server. Fields belong to the goroutine of Run unless it is said otherwise.
+type Scheduler struct {
+	core    *cycle.Core
+	client  kubernetes.Interface
+	feeds   []func(context.Context)
+	kinds   []cycle.Kind // that the feeds follow
+	ready   func()
+	lead    <-chan struct{}
+	shadow  Shadow
+	journal Journal
+	tasks   map[cycle.Ticket]*task // actions that were not answered yet
+
+	life             context.Context // ends when the scheduler is to stop; set before anything runs
+	binders, helpers *workers
+	post             func(context.Context, *v1.Binding) error // one binding
+	announcing       announcing
+
+	// Safe for all.
+	observer cycle.Observer
+	inbox    *inbox
+	stages   sync.WaitGroup // goroutines of pods
+	permits  permits
+	statuses statuses
+	turns    claimTurns
+	events   eventLogs
+	sizes    [7]atomic.Int64
+	synced   atomic.Bool
+	ended    chan struct{}
+}
+
+// Options are what a scheduler is made of.
+type Options struct {
+	Profiles []cycle.Profile
+	// Ready, if set, is called once, when the cluster is known and scheduling begins.
+	Ready func()
+	// Observer, if set, is told what happens.
+	Observer cycle.Observer
+	// Lead, if set, is closed when this scheduler is to decide. Before, it only gets to know the cluster: pods queue up, and nothing is
+	// decided, written or said.
+	Lead <-chan struct{}
+	// Objects, if set, is shown the API objects of nodes and pods.
+	Objects cycle.Objects
+	// Shadow, if set, is told what others choose for the pods of the profiles, with what is said of all nodes as they were before. It
+	// goes with a Lead that is never given.
+	Shadow Shadow
+	// ContentType is that of bindings and of the events that tell of them; protobuf if it is empty.
+	ContentType string
+	// FirstBackoff, LastBackoff and MaxWait are the queue's; 0 stands for its default.
+	FirstBackoff, LastBackoff, MaxWait time.Duration
+	// Seed is where the core's chance comes from; 0 is a random one.
+	Seed uint64
+	// Journal, if set, is told of every event and of what follows from it. On the owner.
+	Journal Journal
+}
+
+// Journal writes down what the core is told and what it says.
+type Journal interface {
+	Add(at time.Time, e cycle.Event, actions []cycle.Action)
+}
+
+// Shadow is told of pods that somebody else has bound. On the owner.
+type Shadow interface {
+	Bound(pod *v1.Pod, node string, said *decide.Evaluation)
+}
+
+// helperCount is the number of workers for what has time: status, victims.
+const helperCount = 32
+
+// New returns a scheduler for the cluster that client talks to. Events go through a client of their own, at a rate of their own, so
+// that they do not delay anything else. Bindings take its connections, too: what is best for many small requests is best for both.
+func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error) {
+	bindings, err := newPoster(eventClient, client, o.ContentType)
+	if err != nil {
+		return nil, err
+	}
+	announcements, err := newPoster(eventClient, eventClient, o.ContentType)
+	if err != nil {
+		return nil, err
+	}
+	s := &Scheduler{
+		client: client, observer: o.Observer, inbox: newInbox(), ready: o.Ready, lead: o.Lead, shadow: o.Shadow, journal: o.Journal,
+		tasks: map[cycle.Ticket]*task{}, life: context.Background(), binders: newWorkers(), helpers: newWorkers(), ended: make(chan struct{}),
+	}
+	s.core, err = cycle.New(cycle.Options{
+		Profiles: o.Profiles, Seed: cmp.Or(o.Seed, rand.Uint64()), FirstBackoff: o.FirstBackoff, LastBackoff: o.LastBackoff, MaxWait: o.MaxWait,
+		Shadow: o.Shadow != nil, Observer: o.Observer, Stopwatch: time.Now, Objects: o.Objects,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.post = bindings.bind
+	if s.observer == nil {
+		s.observer = cycle.NoObserver{}
+	}
+	s.permits.pods, s.permits.byTicket = map[types.UID]*WaitingPod{}, map[cycle.Ticket]*WaitingPod{}
+	s.turns.turns = map[uint64]*claimTurn{}
+	s.statuses = statuses{write: s.writeStatus, inbox: s.inbox, under: map[types.UID]*statusWrite{}}
+	s.events = eventLogs{client: eventClient, logs: map[string]*eventlog.Log{}, busy: s.binders.busy}
+	s.announcing = announcing{write: announcements.event, busy: s.binders.busy, more: make(chan struct{}, 1)}
+	for _, p := range o.Profiles {
+		s.events.open(p.SchedulerName)
+	}
+	return s, nil
+}
+
+// Run schedules until the context ends. Bindings under way are finished; those that were not begun are not.
+func (s *Scheduler) Run(ctx context.Context, binders int) error {
+	defer close(s.ended)
+	s.life = ctx
+	if err := s.watch(ctx); err != nil {
+		return err
+	}
+	var running, telling sync.WaitGroup
+	tellCtx, silence := context.WithCancel(context.WithoutCancel(ctx))
+	defer silence()
+	for _, f := range s.feeds {
+		running.Go(func() { f(ctx) })
+	}
+	running.Go(func() { s.binders.run(ctx, binders) })
+	running.Go(func() { s.helpers.run(ctx, helperCount) })
+	telling.Go(func() { s.events.run(tellCtx) })
+	telling.Go(func() { s.announcing.run(tellCtx) })
+	s.own(ctx) // if it panics, nothing is waited for: the process is to end
+	s.stages.Wait()
+	running.Wait()
+	s.finish()
+	silence() // what is said comes behind what is done, to the end
+	telling.Wait()
+	return nil
+}
+
+// own is the loop of the goroutine that owns the core: it takes in all messages, and then lets time take effect if that is due,
+// which decides one pod at most.
+func (s *Scheduler) own(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	s.step(cycle.Follows{Kinds: s.kinds})
+	if s.lead == nil {
+		s.step(cycle.Led{})
+	}
+	var spare []message
+	for ctx.Err() == nil {
+		spare = s.readInbox(spare)
+		wake := s.core.Wake(time.Now())
+		if left := time.Until(wake); left > 0 {
+			s.measure()
+			timer.Reset(left)
+			select {
+			case <-ctx.Done():
+				return
+			case <-s.inbox.more:
+				continue
+			case <-s.lead:
+				s.lead = nil
+				s.step(cycle.Led{})
+				continue
+			case <-timer.C:
+			}
+		}
+		s.step(cycle.Tick{})
+	}
+}
+
+// readInbox does what the messages say.
+func (s *Scheduler) readInbox(spare []message) []message {
+	messages := s.inbox.take(spare)
+	for i := range messages {
+		if m := &messages[i]; m.event != nil {
+			s.step(m.event)
+		} else {
+			m.look()
+		}
+		messages[i] = message{}
+	}
+	if len(messages) > 0 {
+		s.measure()
+	}
+	return messages
+}
+
+// finish hears what came of the actions that were under way when the scheduler was stopped, and tells of it; nothing new is begun.
+func (s *Scheduler) finish() {
+	for _, m := range s.inbox.take(nil) {
+		if _, ok := m.event.(cycle.Answered); !ok {
+			continue
+		}
+		now := time.Now()
+		actions := s.core.Step(now, m.event)
+		if s.journal != nil {
+			s.journal.Add(now, m.event, actions)
+		}
+		for _, action := range actions {
+			switch action.(type) {
+			case cycle.Announce, cycle.Tell:
+				s.carryOut(action)
+			}
+		}
+	}
+}
+
+// step tells the core of an event, and sees to what follows from it.
+func (s *Scheduler) step(e cycle.Event) {
+	if answer, ok := e.(cycle.Answered); ok {
+		delete(s.tasks, answer.Ticket)
+	}
+	now := time.Now()
+	actions := s.core.Step(now, e)
+	if s.journal != nil {
+		s.journal.Add(now, e, actions)
+	}
+	for _, action := range actions {
+		s.carryOut(action)
+	}
+}
+
+// measure notes what others may ask about.
+func (s *Scheduler) measure() {
+	is := s.core.Sizes()
+	for i, n := range [...]int{is.Active, is.Backoff, is.Unschedulable, is.Gated, is.Nodes, is.Pods, is.Assumed} {
+		s.sizes[i].Store(int64(n))
+	}
+	if s.core.Synced() {
+		s.synced.Store(true)
+	}
+}
+
+// Sizes tells how many there are of what the scheduler keeps. Safe for all goroutines.
+func (s *Scheduler) Sizes() cycle.Sizes {
+	n := func(i int) int { return int(s.sizes[i].Load()) }
+	return cycle.Sizes{Active: n(0), Backoff: n(1), Unschedulable: n(2), Gated: n(3), Nodes: n(4), Pods: n(5), Assumed: n(6)}
+}
+
+// Synced tells whether the cluster is known, so that scheduling can begin. Safe for all goroutines.
+func (s *Scheduler) Synced() bool { return s.synced.Load() }
+
+// Inspect shows the scheduler's state between two decisions. Safe for all goroutines but the one that shows it.
+func (s *Scheduler) Inspect(ctx context.Context, look func(cycle.View)) error {
+	return s.ask(ctx, func() { look(s.core.View()) })
+}
+
+// Decision is what was decided of a pod last; nil if nothing is known of it (any more). Safe for all goroutines but the owner.
+func (s *Scheduler) Decision(ctx context.Context, namespace, name string) (d *decision.Decision, err error) {
+	err = s.ask(ctx, func() { d = s.core.Decision(cluster.Name{Namespace: namespace, Name: name}) })
+	return d, err
+}
+
+// SetProfiles takes other profiles instead of those that there are, between two pods; see [cycle.Configured]. Profiles that cannot
+// be taken change nothing. source is the file that they were read from, for a journal. Safe for all goroutines.
+func (s *Scheduler) SetProfiles(ctx context.Context, profiles []cycle.Profile, source []byte) error {
+	var failed error
+	err := s.ask(ctx, func() {
+		if failed = s.core.Check(profiles); failed != nil {
+			return
+		}
+		for _, p := range profiles {
+			s.events.open(p.SchedulerName)
+		}
+		s.step(cycle.Configured{Profiles: profiles, Source: source})
+	})
+	if err != nil {
+		return err
+	}
+	return failed
+}
+
+// ask has the owner do something and waits until it is done.
+func (s *Scheduler) ask(ctx context.Context, what func()) error {
+	done := make(chan struct{})
+	s.inbox.put(message{look: func() { defer close(done); what() }})
+	select {
+	case <-done:
+		return nil
+	case <-s.ended:
+		return context.Canceled
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Activate has pending pods tried at once, whatever they wait for. Safe for all goroutines.
+func (s *Scheduler) Activate(pods ...types.UID) { s.inbox.see(cycle.Activate{Pods: pods}) }
+
+// Happened tells pending pods of an event that no watch of the scheduler shows. Safe for all goroutines.
+func (s *Scheduler) Happened(e *queue.Event) { s.inbox.see(cycle.Happened{Event: e}) }

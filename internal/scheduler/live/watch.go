@@ -1,0 +1,88 @@
+package live
+
+import (
+	"context"
+	"fmt"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/kube/feed"
+)
+
+// watch says what is followed.
+func (s *Scheduler) watch(ctx context.Context) error {
+	core, apps, storage := s.client.CoreV1(), s.client.AppsV1(), s.client.StorageV1()
+	follow(s, cycle.Nodes, core.Nodes())
+	follow(s, cycle.Pods, core.Pods(""))
+	follow(s, cycle.Namespaces, core.Namespaces())
+	follow(s, cycle.Services, core.Services(""))
+	follow(s, cycle.ReplicationControllers, core.ReplicationControllers(""))
+	follow(s, cycle.ReplicaSets, apps.ReplicaSets(""))
+	follow(s, cycle.StatefulSets, apps.StatefulSets(""))
+	follow(s, cycle.DisruptionBudgets, s.client.PolicyV1().PodDisruptionBudgets(""))
+	follow(s, cycle.Volumes, core.PersistentVolumes())
+	follow(s, cycle.Claims, core.PersistentVolumeClaims(""))
+	follow(s, cycle.StorageClasses, storage.StorageClasses())
+	follow(s, cycle.CSINodes, storage.CSINodes())
+	follow(s, cycle.CSIDrivers, storage.CSIDrivers())
+	follow(s, cycle.CSICapacities, storage.CSIStorageCapacities(""))
+	follow(s, cycle.VolumeAttachments, storage.VolumeAttachments())
+	return s.watchDevices(ctx)
+}
+
+// watchDevices follows devices where the API server has that API.
+func (s *Scheduler) watchDevices(ctx context.Context) error {
+	var err error
+	s.insist(ctx, func(context.Context) bool {
+		_, err = s.client.Discovery().ServerResourcesForGroupVersion(resourcev1.SchemeGroupVersion.String())
+		return answered(err)
+	})
+	switch {
+	case apierrors.IsNotFound(err), ctx.Err() != nil:
+		return nil
+	case err != nil:
+		return fmt.Errorf("ask the API server for %s: %w", resourcev1.SchemeGroupVersion, err)
+	}
+	devices := s.client.ResourceV1()
+	follow(s, cycle.ResourceSlices, devices.ResourceSlices())
+	follow(s, cycle.ResourceClaims, devices.ResourceClaims(""))
+	follow(s, cycle.DeviceClasses, devices.DeviceClasses())
+	return nil
+}
+
+// listable is a typed client of one kind.
+type listable[L runtime.Object] interface {
+	List(ctx context.Context, options metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
+}
+
+// follow adds a kind to those that are watched.
+func follow[L runtime.Object](s *Scheduler, kind cycle.Kind, client listable[L]) {
+	source := feed.Source{
+		Name:  string(kind),
+		List:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
+		Watch: client.Watch,
+	}
+	s.kinds = append(s.kinds, kind)
+	s.feeds = append(s.feeds, func(ctx context.Context) {
+		feed.Run(ctx, source, feed.Sink{
+			Listing: func() { s.inbox.see(cycle.Listing{Kind: kind}) },
+			Listed:  func() { s.inbox.see(cycle.Listed{Kind: kind}) },
+			Seen: func(o runtime.Object) {
+				if object, ok := o.(metav1.Object); ok {
+					s.inbox.see(cycle.Seen{Kind: kind, Object: object})
+				}
+			},
+			Gone: func(o runtime.Object) {
+				if object, ok := o.(metav1.Object); ok {
+					s.inbox.see(cycle.Gone{Kind: kind, Object: object})
+				}
+			},
+		})
+	})
+}

@@ -1,0 +1,27 @@
+package metrics
+
+import (
+	"testing"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// BenchmarkPod is what one pod that is placed at once costs.
+func BenchmarkPod(b *testing.B) {
+	r := New()
+	b.ReportAllocs()
+	for b.Loop() {
+		r.Handled(queue.Pod, queue.Add, time.Microsecond)
+		r.Queued(queue.Active, queue.Appeared)
+		r.Decided(time.Microsecond)
+		r.Binding(1)
+		r.Ran("default-scheduler", plugins.Bind, true, time.Millisecond)
+		r.Binding(-1)
+		r.Attempted("default-scheduler", cycle.Scheduled, time.Millisecond)
+		r.Bound(1, time.Millisecond, false)
+		r.Handled(queue.Pod, queue.UpdatePodLabel, time.Microsecond)
+	}
+}

@@ -1,0 +1,160 @@
+package metrics
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/component-base/metrics"
+
+	"github.com/berth-k8s/berth/internal/admission/webhook"
+	"github.com/berth-k8s/berth/internal/controller"
+	agentmetrics "github.com/berth-k8s/berth/internal/node/agent/metrics"
+	"github.com/berth-k8s/berth/internal/node/agent/probe"
+)
+
+var update = flag.Bool("update", false, "write docs/metrics.md anew")
+
+const preface = `# Metrics
+
+All metrics of Berth's parts, at ` + "`/metrics`" + ` (see [scheduler.md](scheduler.md#endpoints) for where that is). This page is made from the
+code: ` + "`go test ./internal/scheduler/metrics -update`" + ` writes it, and a test fails when it is out of date.
+
+Where kube-scheduler or kube-controller-manager v1.36 has a metric of the same meaning, the name, the labels, the buckets and the stability are
+theirs. Metrics that begin with ` + "`berth_`" + ` are Berth's own.
+
+Scheduler and controller also serve those of the libraries that they share with Kubernetes' components: ` + "`leader_election_master_status`" + `
+(1 for the replica that leads), ` + "`rest_client_requests_total`, `rest_client_request_duration_seconds`" + ` and the other ` + "`rest_client_*`" + `,
+` + "`kubernetes_build_info`, `process_*`, `go_*`; and `kubernetes_healthcheck`, `kubernetes_healthchecks_total` at `/metrics/slis`" + `. The webhook
+serves them without those of the election and without ` + "`/metrics/slis`" + `, the agent ` + "`process_*` and `go_*`" + `.
+
+## What kube-scheduler has and Berth has not
+
+| metric | why |
+| --- | --- |
+| ` + "`scheduler_plugin_evaluation_total`" + `, and ` + "`scheduler_plugin_execution_duration_seconds`" + ` of PreFilter to Score | plugins are not asked node by node: classes of nodes and rankings answer, and there is nothing to measure a plugin by |
+| ` + "`scheduler_batch_attempts_total`, `scheduler_batch_cache_flushed_total`, `scheduler_get_node_hint_duration_seconds`, `scheduler_store_schedule_results_duration_seconds`" + ` | of kube-scheduler's batching, which rankings take the place of |
+| ` + "`scheduler_inflight_events`" + ` | events are taken in between two pods; none is in flight |
+| ` + "`scheduler_async_api_call_*`, `scheduler_pending_async_api_calls`" + ` | of a queue that Berth does not have |
+| ` + "`scheduler_framework_extension_point_duration_seconds`" + ` for PreFilter, Filter, PreScore and Score | these are one decision: see ` + "`scheduler_scheduling_algorithm_duration_seconds`" + ` |
+| ` + "`kube_pod_resource_request`, `kube_pod_resource_limit` at `/metrics/resources`" + ` | kube-state-metrics tells them |
+`
+
+const head = "| metric | type | labels | stability | |\n| --- | --- | --- | --- | --- |\n"
+
+const agentsPreface = `
+## berth agent
+
+On the port of [the node's API](node-api.md), which asks who wants to know. Names, labels and texts are the kubelet's, and of the pod's overhead
+kube-state-metrics'.
+`
+
+// description is what Prometheus' library says of a metric; it has no other way
+// to ask. Metrics of kube-state-metrics name no stability.
+var description = regexp.MustCompile(`^Desc\{fqName: "(.*)", help: "(?:\[(\w+)\] )?(.*)", constLabels: \{\}, variableLabels: \{(.*)\}\}$`)
+
+func row(t *testing.T, kind string, d *prometheus.Desc) string {
+	t.Helper()
+	parts := description.FindStringSubmatch(d.String())
+	if parts == nil {
+		t.Fatalf("%s: this description is not understood", d)
+	}
+	labels := strings.ReplaceAll(parts[4], ",", ", ")
+	return fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", parts[1], kind, labels, parts[2], strings.ReplaceAll(parts[3], `\"`, `"`))
+}
+
+// kindOf a metric is the name of its type.
+func kindOf(m metrics.Registerable) string {
+	return strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%T", m), "*metrics."), "Vec"))
+}
+
+// described lists what a collector may collect.
+func described(c prometheus.Collector) (all []*prometheus.Desc) {
+	descriptions := make(chan *prometheus.Desc)
+	go func() {
+		defer close(descriptions)
+		c.Describe(descriptions)
+	}()
+	for d := range descriptions {
+		all = append(all, d)
+	}
+	return all
+}
+
+// served is what is at a path of the agent's.
+type served struct {
+	path    string
+	metrics []*prometheus.Desc
+}
+
+// agentMetrics are what the agent collects when it is asked, by path. The kinds are not in descriptions.
+func agentMetrics(t *testing.T) []served {
+	t.Helper()
+	gathered := func(g prometheus.Gatherer) []*prometheus.Desc {
+		all := described(g.(*prometheus.Registry))
+		slices.SortFunc(all, func(a, b *prometheus.Desc) int { return strings.Compare(a.String(), b.String()) })
+		return all
+	}
+	return []served{
+		{"/metrics", described(agentmetrics.Overhead(nil))},
+		{"/metrics/probes", gathered(probe.New(t.Context(), probe.Options{}).Metrics())},
+		{"/metrics/resource", gathered(agentmetrics.New(agentmetrics.Options{}).Resource())},
+	}
+}
+
+// kindOfAgents follows Prometheus' custom for names, which the kubelet's and kube-state-metrics' keep to.
+func kindOfAgents(d *prometheus.Desc) string {
+	switch name := description.FindStringSubmatch(d.String())[1]; {
+	case name == "prober_probe_duration_seconds":
+		return "histogram"
+	case strings.HasSuffix(name, "_total"):
+		return "counter"
+	}
+	return "gauge"
+}
+
+func TestMetricsPageIsCurrent(t *testing.T) {
+	var page bytes.Buffer
+	page.WriteString(preface)
+	for _, part := range []struct {
+		title   string
+		metrics []metrics.Registerable
+	}{
+		{"berth scheduler", newRecorded().all()},
+		{"berth controller", controller.Metrics()},
+		{"berth webhook", webhook.Metrics()},
+	} {
+		metrics.NewKubeRegistry().MustRegister(part.metrics...)
+		fmt.Fprintf(&page, "\n## %s\n\n%s", part.title, head)
+		for _, m := range part.metrics {
+			page.WriteString(row(t, kindOf(m), described(m)[0]))
+		}
+	}
+	page.WriteString(agentsPreface)
+	for _, part := range agentMetrics(t) {
+		fmt.Fprintf(&page, "\n### %s\n\n%s", part.path, head)
+		for _, d := range part.metrics {
+			page.WriteString(row(t, kindOfAgents(d), d))
+		}
+	}
+	file := filepath.Join("..", "..", "..", "docs", "metrics.md")
+	if *update {
+		if err := os.WriteFile(file, page.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	written, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(written, page.Bytes()) {
+		t.Error("docs/metrics.md is out of date: go test ./internal/scheduler/metrics -update")
+	}
+}

@@ -1,0 +1,200 @@
+package metrics
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"k8s.io/component-base/metrics"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// Recorder keeps the metrics of one scheduler.
+type Recorder struct {
+	*recorded
+	registry metrics.KubeRegistry
+	sizes    atomic.Pointer[func() cycle.Sizes]
+	labels   sync.Map // of what is handled, to its label: a string that takes long to make
+}
+
+type handled struct {
+	queue.Resource
+	queue.Action
+}
+
+var _ cycle.Observer = (*Recorder)(nil)
+
+// New returns a recorder that has heard nothing yet.
+func New() *Recorder {
+	r := &Recorder{recorded: newRecorded(), registry: metrics.NewKubeRegistry()}
+	r.registry.MustRegister(r.all()...)
+	for _, result := range []cycle.Result{cycle.Scheduled, cycle.Unschedulable, cycle.Errored} {
+		r.attempts.WithLabelValues(string(result), "default-scheduler").Add(0)
+	}
+	return r
+}
+
+// Watch has the sizes asked for at every scrape.
+func (r *Recorder) Watch(sizes func() cycle.Sizes) { r.sizes.Store(&sizes) }
+
+// Gather is for scraping.
+func (r *Recorder) Gather() ([]*dto.MetricFamily, error) {
+	if sizes := r.sizes.Load(); sizes != nil {
+		now := (*sizes)()
+		for queue, n := range map[string]int{"active": now.Active, "backoff": now.Backoff, "unschedulable": now.Unschedulable, "gated": now.Gated} {
+			r.pending.WithLabelValues(queue).Set(float64(n))
+		}
+		for kind, n := range map[string]int{"nodes": now.Nodes, "pods": now.Pods, "assumed_pods": now.Assumed} {
+			r.cacheSize.WithLabelValues(kind).Set(float64(n))
+		}
+	}
+	return r.registry.Gather()
+}
+
+// Attempted counts an attempt.
+func (r *Recorder) Attempted(profile string, result cycle.Result, took time.Duration) {
+	r.attempts.WithLabelValues(string(result), profile).Inc()
+	r.attemptDuration.WithLabelValues(string(result), profile).Observe(took.Seconds())
+}
+
+// Decided measures the engine.
+func (r *Recorder) Decided(took time.Duration) { r.algorithmDuration.Observe(took.Seconds()) }
+
+// Ran measures an extension point.
+func (r *Recorder) Ran(profile string, point plugins.Point, ok bool, took time.Duration) {
+	r.extensionPoints.WithLabelValues(title(point), status(point, ok), profile).Observe(took.Seconds())
+}
+
+// RanPlugin measures a plugin.
+func (r *Recorder) RanPlugin(plugin string, point plugins.Point, ok bool, took time.Duration) {
+	r.plugins.WithLabelValues(plugin, title(point), status(point, ok)).Observe(took.Seconds())
+}
+
+// title is the extension point as upstream's metrics write it.
+func title(point plugins.Point) string {
+	name := point.String()
+	return strings.ToUpper(name[:1]) + name[1:]
+}
+
+// status is what upstream's plugins say at the point when all goes well, and
+// when it does not.
+func status(point plugins.Point, ok bool) string {
+	switch {
+	case ok:
+		return fwk.Success.String()
+	case point == plugins.PreEnqueue:
+		return fwk.UnschedulableAndUnresolvable.String()
+	case point == plugins.PostFilter, point == plugins.Permit, point == plugins.Reserve:
+		return fwk.Unschedulable.String()
+	}
+	return fwk.Error.String()
+}
+
+// Queued counts a pod that comes into a queue.
+func (r *Recorder) Queued(place queue.Place, event string) {
+	r.incoming.WithLabelValues(place.String(), event).Inc()
+}
+
+// manyAttempts is from where on pods are counted together; upstream's.
+const manyAttempts = 15
+
+// Bound counts a pod that has its node.
+func (r *Recorder) Bound(attempts int, sinceFirst time.Duration, afterFlush bool) {
+	label := strconv.Itoa(attempts)
+	if attempts >= manyAttempts {
+		label = strconv.Itoa(manyAttempts) + "+"
+	}
+	r.sliDuration.WithLabelValues(label).Observe(sinceFirst.Seconds())
+	r.attemptsPerPod.Observe(float64(attempts))
+	if afterFlush {
+		r.scheduledAfterFlush.Inc()
+	}
+}
+
+// Rejected counts who waits because of the plugin.
+func (r *Recorder) Rejected(plugin, profile string, delta int) {
+	r.unschedulable.WithLabelValues(plugin, profile).Add(float64(delta))
+}
+
+// Preempted counts a preemption.
+func (r *Recorder) Preempted(victims int) {
+	r.preemptionAttempts.Inc()
+	if victims > 0 {
+		r.preemptionVictims.Observe(float64(victims))
+	}
+}
+
+// RemovedVictims measures how long it took to remove them.
+func (r *Recorder) RemovedVictims(ok bool, took time.Duration) {
+	result := "success"
+	if !ok {
+		result = "error"
+	}
+	r.removals.WithLabelValues(result).Inc()
+	r.removalDuration.WithLabelValues(result).Observe(took.Seconds())
+}
+
+// Permitted measures a wait at Permit.
+func (r *Recorder) Permitted(result string, took time.Duration) {
+	code := fwk.Unschedulable
+	if result == "allowed" {
+		code = fwk.Success
+	}
+	r.permitWait.WithLabelValues(code.String()).Observe(took.Seconds())
+}
+
+// Handled measures how long news of an object took to take in.
+func (r *Recorder) Handled(resource queue.Resource, action queue.Action, took time.Duration) {
+	event := handled{resource, action}
+	known, ok := r.labels.Load(event)
+	if !ok {
+		known = fwk.ClusterEvent{Resource: fwk.EventResource(resource), ActionType: fwk.ActionType(action)}.Label()
+		r.labels.Store(event, known)
+	}
+	r.events.WithLabelValues(known.(string)).Observe(took.Seconds())
+}
+
+// Hinted measures a queueing hint.
+func (r *Recorder) Hinted(plugin, event string, wake bool, took time.Duration) {
+	hint := "QueueSkip"
+	if wake {
+		hint = "Queue"
+	}
+	r.hints.WithLabelValues(plugin, event, hint).Observe(took.Seconds())
+}
+
+// BindRefused counts a binding that was not taken.
+func (r *Recorder) BindRefused(reason string) {
+	r.refusedBindings.WithLabelValues(cmp.Or(reason, "Unknown")).Inc()
+}
+
+// Panicked counts decisions that panicked.
+func (r *Recorder) Panicked() { r.panics.Inc() }
+
+// Binding counts bindings under way.
+func (r *Recorder) Binding(delta int) { r.goroutines.WithLabelValues("binding").Add(float64(delta)) }
+
+// Reloaded tells what became of a change of the configuration.
+func (r *Recorder) Reloaded(ok bool) {
+	if !ok {
+		r.reloads.WithLabelValues("refused").Inc()
+		r.reloadSucceeded.Set(0)
+		return
+	}
+	r.reloads.WithLabelValues("applied").Inc()
+	r.Configured()
+}
+
+// Configured tells that the configuration as it stands is in use.
+func (r *Recorder) Configured() {
+	r.reloadSucceeded.Set(1)
+	r.reloadTime.Set(float64(time.Now().UnixMilli()) / 1000)
+}

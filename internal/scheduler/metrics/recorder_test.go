@@ -1,0 +1,122 @@
+package metrics
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"k8s.io/component-base/metrics"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// scrape is what Prometheus gets.
+func scrape(t *testing.T, r *Recorder) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	metrics.HandlerFor(r, metrics.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	return w.Body.String()
+}
+
+// TestNamesAndLabelsAreKubeSchedulers holds the lines that dashboards and alerts
+// look for.
+func TestNamesAndLabelsAreKubeSchedulers(t *testing.T) {
+	r := New()
+	r.Attempted("default-scheduler", cycle.Scheduled, 3*time.Millisecond)
+	r.Attempted("default-scheduler", cycle.Unschedulable, time.Millisecond)
+	r.Decided(time.Millisecond)
+	r.Ran("default-scheduler", plugins.Permit, true, time.Millisecond)
+	r.Ran("default-scheduler", plugins.PreBind, false, time.Millisecond)
+	r.RanPlugin("VolumeBinding", plugins.PreBind, true, time.Millisecond)
+	r.Queued(queue.Active, "UnscheduledPodAdd")
+	r.Queued(queue.Waiting, "ScheduleAttemptFailure")
+	r.Bound(1, 20*time.Millisecond, false)
+	r.Bound(17, time.Minute, true)
+	r.Rejected("NodeResourcesFit", "default-scheduler", 1)
+	r.Rejected("NodeResourcesFit", "default-scheduler", 1)
+	r.Rejected("NodeResourcesFit", "default-scheduler", -1)
+	r.Preempted(3)
+	r.Preempted(0)
+	r.RemovedVictims(true, time.Millisecond)
+	r.Permitted("allowed", time.Second)
+	r.Handled(queue.Node, queue.Add, time.Microsecond)
+	r.Hinted("NodeResourcesFit", "NodeAdd", true, time.Microsecond)
+	r.Binding(2)
+	r.BindRefused("Conflict")
+	r.BindRefused("")
+	r.Watch(func() cycle.Sizes {
+		return cycle.Sizes{Active: 1, Backoff: 2, Unschedulable: 3, Gated: 4, Nodes: 5, Pods: 6, Assumed: 7}
+	})
+	r.Reloaded(false)
+	got := scrape(t, r)
+	for _, want := range []string{
+		`scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} 1`,
+		`scheduler_schedule_attempts_total{profile="default-scheduler",result="unschedulable"} 1`,
+		`scheduler_schedule_attempts_total{profile="default-scheduler",result="error"} 0`,
+		`scheduler_scheduling_attempt_duration_seconds_bucket{profile="default-scheduler",result="scheduled",le="0.004"} 1`,
+		`scheduler_scheduling_algorithm_duration_seconds_count 1`,
+		`scheduler_framework_extension_point_duration_seconds_count{extension_point="Permit",profile="default-scheduler",status="Success"} 1`,
+		`scheduler_framework_extension_point_duration_seconds_count{extension_point="PreBind",profile="default-scheduler",status="Error"} 1`,
+		`scheduler_plugin_execution_duration_seconds_count{extension_point="PreBind",plugin="VolumeBinding",status="Success"} 1`,
+		`scheduler_queue_incoming_pods_total{event="UnscheduledPodAdd",queue="active"} 1`,
+		`scheduler_queue_incoming_pods_total{event="ScheduleAttemptFailure",queue="unschedulable"} 1`,
+		`scheduler_pod_scheduling_sli_duration_seconds_count{attempts="1"} 1`,
+		`scheduler_pod_scheduling_sli_duration_seconds_count{attempts="15+"} 1`,
+		`scheduler_pod_scheduling_attempts_bucket{le="1"} 1`,
+		`scheduler_pod_scheduled_after_flush_total 1`,
+		`scheduler_unschedulable_pods{plugin="NodeResourcesFit",profile="default-scheduler"} 1`,
+		`scheduler_preemption_attempts_total 2`,
+		`scheduler_preemption_victims_count 1`,
+		`scheduler_preemption_goroutines_execution_total{result="success"} 1`,
+		`scheduler_permit_wait_duration_seconds_count{result="Success"} 1`,
+		`scheduler_event_handling_duration_seconds_count{event="NodeAdd"} 1`,
+		`scheduler_queueing_hint_execution_duration_seconds_count{event="NodeAdd",hint="Queue",plugin="NodeResourcesFit"} 1`,
+		`scheduler_goroutines{operation="binding"} 2`,
+		`berth_scheduler_bindings_refused_total{reason="Conflict"} 1`,
+		`berth_scheduler_bindings_refused_total{reason="Unknown"} 1`,
+		`scheduler_pending_pods{queue="active"} 1`,
+		`scheduler_pending_pods{queue="backoff"} 2`,
+		`scheduler_pending_pods{queue="unschedulable"} 3`,
+		`scheduler_pending_pods{queue="gated"} 4`,
+		`scheduler_cache_size{type="nodes"} 5`,
+		`scheduler_cache_size{type="pods"} 6`,
+		`scheduler_cache_size{type="assumed_pods"} 7`,
+		`berth_scheduler_config_reloads_total{result="refused"} 1`,
+		`berth_scheduler_config_last_reload_successful 0`,
+		"# HELP scheduler_pending_pods [STABLE] Number of pending pods, by the queue type.",
+		"# TYPE scheduler_unschedulable_pods gauge",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no line %s", want)
+		}
+	}
+	r.Reloaded(true)
+	if got := scrape(t, r); !strings.Contains(got, `config_reloads_total{result="applied"} 1`) || !strings.Contains(got, "last_reload_successful 1") {
+		t.Error("a change that was applied is not told")
+	}
+}
+
+// TestMetricsAreWellMade has Prometheus' linter look at Berth's own; upstream's
+// are as they are.
+func TestMetricsAreWellMade(t *testing.T) {
+	r := New()
+	r.Reloaded(true)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, "berth_") {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+}

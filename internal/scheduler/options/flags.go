@@ -1,0 +1,199 @@
+package options
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
+	"k8s.io/component-base/metrics"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/journal"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/kube/connect"
+	"github.com/berth-k8s/berth/internal/kube/lead"
+	"github.com/berth-k8s/berth/internal/kube/serve"
+)
+
+// securePort is kube-scheduler's.
+const securePort = 10259
+
+// Flags are the command's. Those that kube-scheduler has or had have its names
+// and meanings.
+type Flags struct {
+	Set *pflag.FlagSet
+
+	cluster connect.Flags
+	Serving serve.Options
+	lead    lead.Options
+	Logs    *logs.Options
+	Metrics *metrics.Options
+
+	config        string
+	WriteConfigTo string
+	legacy        legacyFlags
+	gates         map[string]bool
+
+	qps                            float32
+	burst                          int
+	contentType                    string
+	profiling, contentionProfiling bool
+	MaxUnschedulable               time.Duration
+	AddressFile                    string
+	Binders                        int
+	resourceLock                   string
+	keepBudgets                    []string
+	Shadow                         bool
+	Journal                        string
+	JournalSize                    int64 // in bytes, once validated
+	journalSize                    string
+	ShadowReport                   string
+}
+
+// legacyFlags are those of kube-scheduler before it had configuration files.
+type legacyFlags struct {
+	policyFile               string
+	policyConfigMap          string
+	policyConfigMapNamespace string
+	provider                 string
+	schedulerName            string
+	affinityWeight           int32
+	lockName, lockNamespace  string
+}
+
+// Add adds the flags to the set.
+func Add(set *pflag.FlagSet) *Flags {
+	f := &Flags{
+		Set: set, Serving: serve.Defaults(securePort), lead: lead.Defaults(configv1.SchedulerDefaultLockObjectName),
+		Logs: logs.NewOptions(), Metrics: metrics.NewOptions(), gates: map[string]bool{},
+		legacy: legacyFlags{policyConfigMapNamespace: "kube-system"},
+	}
+	f.cluster.AddFlags(set)
+	set.StringVar(&f.cluster.Master, "master", "", "address of the API server, whatever the kubeconfig says")
+	set.Float32Var(&f.qps, "kube-api-qps", 0, "requests per second to the API server; 0 is as many as it takes")
+	set.IntVar(&f.burst, "kube-api-burst", 0, "requests that --kube-api-qps lets through at once (default: twice that)")
+	set.StringVar(&f.contentType, "kube-api-content-type", "application/vnd.kubernetes.protobuf", "content type of requests to the API server")
+
+	set.StringVar(&f.config, "config", "", "a KubeSchedulerConfiguration file, or a Policy file of before; it is followed while the scheduler runs (default: upstream's defaults)")
+	set.StringVar(&f.WriteConfigTo, "write-config-to", "", "write the configuration to this file, - for standard output, and end; a legacy one is translated")
+	f.addLegacy()
+	set.Var(cliflag.NewMapStringBool(&f.gates), "feature-gates",
+		"Gate=true|false, with commas between; there is an effect of: "+compareTolerations+" (alpha, default false)")
+
+	f.lead.AddFlags(set)
+	set.StringVar(&f.resourceLock, "leader-elect-resource-lock", "leases", "leases, nothing else")
+	f.Serving.AddFlags(set)
+	set.StringVar(&f.AddressFile, "address-file", "", "write the URLs of the endpoints to this file, one a line; berth explain finds them beside the kubeconfig, as scheduler.url")
+	set.BoolVar(&f.profiling, "profiling", true,
+		"serve /debug/pprof/ and /debug/flags/v on --secure-port; on --health-bind-address only if this flag is given")
+	set.BoolVar(&f.contentionProfiling, "contention-profiling", false, "record where goroutines wait, for /debug/pprof/block; costs speed")
+	set.DurationVar(&f.MaxUnschedulable, "pod-max-in-unschedulable-pods-duration", 5*time.Minute, "how long a pod waits at most before it is tried again without an event that could help it")
+	set.StringSliceVar(&f.keepBudgets, "preemption-respects-budgets", nil,
+		"scheduler names of profiles whose preemption never takes a pod that a PodDisruptionBudget protects, system-critical pods excepted; without =NAME: all")
+	set.Lookup("preemption-respects-budgets").NoOptDefVal = "*"
+	set.BoolVar(&f.Shadow, "shadow", false, "decide nothing and write nothing: compare what another scheduler chooses for the pods of the profiles with the best node of all")
+	set.StringVar(&f.ShadowReport, "shadow-report", "", "with --shadow: write the comparison to this file as JSON, every minute and at the end")
+	set.StringVar(&f.Journal, "journal", "", "write what the scheduler is told, and what it decides, to a file in this folder, for berth replay; without environments, commands and values of annotations")
+	set.StringVar(&f.journalSize, "journal-size", "1Gi", "how large the journals of --journal may become; older ones are removed, and one that has half of this ends")
+	set.IntVar(&f.Binders, "binders", 64, "bindings that may be under way at once")
+	f.Metrics.AddFlags(set)
+	logsapi.AddFlags(f.Logs, set)
+	addIgnored(set)
+	return f
+}
+
+func (f *Flags) addLegacy() {
+	set, l := f.Set, &f.legacy
+	set.StringVar(&l.policyFile, "policy-config-file", "", "a Policy file (predicates and priorities), translated; followed like --config")
+	set.StringVar(&l.policyConfigMap, "policy-configmap", "", "the same in a ConfigMap, key policy.cfg; read at the start")
+	set.StringVar(&l.policyConfigMapNamespace, "policy-configmap-namespace", l.policyConfigMapNamespace, "namespace of --policy-configmap")
+	set.StringVar(&l.provider, "algorithm-provider", "", "DefaultProvider or ClusterAutoscalerProvider, translated")
+	set.Int32Var(&l.affinityWeight, "hard-pod-affinity-symmetric-weight", 1, "what a required pod affinity towards the pod counts for a node, 0 to 100; goes with no --config")
+	set.StringVar(&l.lockName, "lock-object-name", "", "an earlier name of --leader-elect-resource-name")
+	set.StringVar(&l.lockNamespace, "lock-object-namespace", "", "an earlier name of --leader-elect-resource-namespace")
+	set.StringVar(&l.schedulerName, "scheduler-name", "", "with the flags above, or without --config: the schedulerName of the pods to schedule (default default-scheduler)")
+}
+
+// Validate says what is wrong, by flag.
+func (f *Flags) Validate() error {
+	f.Serving.Parsed(f.Set)
+	if err := f.Serving.Validate(); err != nil {
+		return err
+	}
+	sources := 0
+	for _, given := range []string{f.config, f.legacy.policyFile, f.legacy.policyConfigMap, f.legacy.provider} {
+		if given != "" {
+			sources++
+		}
+	}
+	switch {
+	case sources > 1:
+		return fmt.Errorf("--config, --policy-config-file, --policy-configmap and --algorithm-provider: give one of them")
+	case f.config != "" && f.legacy.schedulerName != "":
+		return fmt.Errorf("--scheduler-name: goes with no --config, which names the scheduler itself (profiles[].schedulerName)")
+	case f.config != "" && f.given("hard-pod-affinity-symmetric-weight"):
+		return fmt.Errorf("--hard-pod-affinity-symmetric-weight: goes with no --config, which says it itself (hardPodAffinityWeight of InterPodAffinityArgs)")
+	case f.resourceLock != "leases":
+		return fmt.Errorf("--leader-elect-resource-lock %q: must be leases", f.resourceLock)
+	case f.Binders < 1:
+		return fmt.Errorf("--binders %d: must be 1 or more", f.Binders)
+	case f.qps < 0:
+		return fmt.Errorf("--kube-api-qps %v: must not be negative", f.qps)
+	case f.burst < 0:
+		return fmt.Errorf("--kube-api-burst %d: must not be negative", f.burst)
+	case f.ShadowReport != "" && !f.Shadow:
+		return fmt.Errorf("--shadow-report: goes with --shadow")
+	case f.Journal == "" && f.given("journal-size"):
+		return fmt.Errorf("--journal-size: goes with --journal")
+	case f.MaxUnschedulable <= 0:
+		return fmt.Errorf("--pod-max-in-unschedulable-pods-duration %v: must be greater than zero", f.MaxUnschedulable)
+	}
+	for _, err := range f.Metrics.Validate() {
+		return err
+	}
+	size, err := resource.ParseQuantity(f.journalSize)
+	if f.JournalSize = size.Value(); err != nil || f.JournalSize < leastJournal {
+		return fmt.Errorf("--journal-size %s: must be an amount of bytes of at least 1Mi, such as 512Mi", f.journalSize)
+	}
+	return nil
+}
+
+// leastJournal is the least that is worth it.
+const leastJournal = 1 << 20
+
+// JournalHeader is what of the flags a journal has to say.
+func (f *Flags) JournalHeader() journal.Header {
+	return journal.Header{CompareTolerations: f.CompareTolerations(), KeepBudgets: f.keepBudgets, MaxWait: f.MaxUnschedulable, Shadow: f.Shadow}
+}
+
+// MetricsChosen tells whether there is anything in Metrics to apply: applying
+// nothing logs an error.
+func (f *Flags) MetricsChosen() bool {
+	return f.given("show-hidden-metrics-for-version") || f.given("disabled-metrics") ||
+		f.given("allow-metric-labels") || f.given("allow-metric-labels-manifest")
+}
+
+// given tells whether the user gave the flag.
+func (f *Flags) given(name string) bool { return f.Set.Changed(name) }
+
+// KeepBudgets has the preemption of the profiles that the user named, or of all,
+// keep to disruption budgets.
+func (f *Flags) KeepBudgets(profiles []*plugins.Profile) error {
+	for _, name := range f.keepBudgets {
+		known := name == "*"
+		for _, p := range profiles {
+			if name == "*" || name == p.SchedulerName {
+				p.KeepBudgets, known = true, true
+			}
+		}
+		if !known {
+			return fmt.Errorf("--preemption-respects-budgets %s: no profile has this schedulerName", name)
+		}
+	}
+	return nil
+}

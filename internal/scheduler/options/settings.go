@@ -1,0 +1,232 @@
+package options
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	componentbase "k8s.io/component-base/config/v1alpha1"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/kube/connect"
+	"github.com/berth-k8s/berth/internal/kube/lead"
+)
+
+// compareTolerations is the one feature gate of kube-scheduler's that switches
+// something in Berth.
+const compareTolerations = "TaintTolerationComparisonOperators"
+
+// Settings are what stays as it is while the scheduler runs.
+type Settings struct {
+	Lead    lead.Options
+	Cluster connect.Flags
+	// Of requests to the API server.
+	ContentType, Accept string
+	QPS                 float32 // 0 for as many as it takes
+	Burst               int
+
+	// Of pods whose attempts fail.
+	FirstBackoff, LastBackoff time.Duration
+
+	Profiling, PlainProfiling, ContentionProfiling bool
+}
+
+// head is what of a file counts before it can be read as a whole, or would be
+// lost by that.
+type head struct {
+	ClientConnection          componentbase.ClientConnectionConfiguration `json:"clientConnection"`
+	EnableContentionProfiling bool                                        `json:"enableContentionProfiling"`
+}
+
+// Settings are what the flags and the configuration, read from data, say.
+func (f *Flags) Settings(c *config.Config, data []byte) (Settings, error) {
+	s := f.Connection(data)
+	s.Lead = election(&c.Spec.LeaderElection)
+	s.FirstBackoff = time.Duration(ptr.Deref(c.Spec.PodInitialBackoffSeconds, 1)) * time.Second
+	s.LastBackoff = time.Duration(ptr.Deref(c.Spec.PodMaxBackoffSeconds, 10)) * time.Second
+	s.Profiling = ptr.Deref(c.Spec.EnableProfiling, true)
+	s.ContentionProfiling = headOf(data).EnableContentionProfiling
+	f.override(&s)
+	if err := s.Lead.Validate(); err != nil {
+		return s, fmt.Errorf("leaderElection: %w", err)
+	}
+	return s, nil
+}
+
+// Connection is the part of the settings that says how to reach the cluster. It
+// is known before the data is: a plugin that the file enables may ask the
+// cluster while it is made.
+func (f *Flags) Connection(data []byte) Settings {
+	client := headOf(data).ClientConnection
+	s := Settings{Cluster: f.cluster, ContentType: client.ContentType, Accept: client.AcceptContentTypes, QPS: client.QPS, Burst: int(client.Burst)}
+	if !f.given("kubeconfig") {
+		s.Cluster.Kubeconfig = client.Kubeconfig
+	}
+	if s.ContentType == "" {
+		s.ContentType = runtime.ContentTypeProtobuf
+	}
+	f.override(&s)
+	if s.Accept == "" {
+		s.Accept = s.ContentType
+		if s.ContentType != runtime.ContentTypeJSON {
+			s.Accept += "," + runtime.ContentTypeJSON
+		}
+	}
+	if s.QPS > 0 && s.Burst == 0 {
+		s.Burst = max(1, int(2*s.QPS))
+	}
+	return s
+}
+
+func headOf(data []byte) (h head) {
+	_ = yaml.Unmarshal(data, &h) // a bad file is told of when it is parsed
+	return h
+}
+
+func election(e *componentbase.LeaderElectionConfiguration) lead.Options {
+	return lead.Options{
+		Elect:         ptr.Deref(e.LeaderElect, true),
+		LeaseDuration: e.LeaseDuration.Duration, RenewDeadline: e.RenewDeadline.Duration, RetryPeriod: e.RetryPeriod.Duration,
+		Namespace: e.ResourceNamespace, Name: e.ResourceName,
+	}
+}
+
+// ElectionGiven tells whether a flag says something of the election.
+func (f *Flags) ElectionGiven() bool {
+	for _, name := range []string{"lease-duration", "renew-deadline", "retry-period", "resource-name", "resource-namespace"} {
+		if f.given("leader-elect-" + name) {
+			return true
+		}
+	}
+	return false
+}
+
+// override has the flags that were given go before the file.
+func (f *Flags) override(s *Settings) {
+	for name, set := range map[string]func(){
+		"leader-elect":                    func() { s.Lead.Elect = f.lead.Elect },
+		"leader-elect-lease-duration":     func() { s.Lead.LeaseDuration = f.lead.LeaseDuration },
+		"leader-elect-renew-deadline":     func() { s.Lead.RenewDeadline = f.lead.RenewDeadline },
+		"leader-elect-retry-period":       func() { s.Lead.RetryPeriod = f.lead.RetryPeriod },
+		"leader-elect-resource-name":      func() { s.Lead.Name = f.lead.Name },
+		"leader-elect-resource-namespace": func() { s.Lead.Namespace = f.lead.Namespace },
+		"kube-api-qps":                    func() { s.QPS = f.qps },
+		"kube-api-burst":                  func() { s.Burst = f.burst },
+		"kube-api-content-type":           func() { s.ContentType = f.contentType },
+		"profiling":                       func() { s.Profiling, s.PlainProfiling = f.profiling, f.profiling },
+		"contention-profiling":            func() { s.ContentionProfiling = f.contentionProfiling },
+	} {
+		if f.given(name) {
+			set()
+		}
+	}
+	if old := f.legacy.lockName; old != "" && !f.given("leader-elect-resource-name") {
+		s.Lead.Name = old
+	}
+	if old := f.legacy.lockNamespace; old != "" && !f.given("leader-elect-resource-namespace") {
+		s.Lead.Namespace = old
+	}
+}
+
+// Rest is how to reach the cluster.
+func (s *Settings) Rest(userAgent string) (*rest.Config, error) {
+	c, err := s.Cluster.Config(userAgent)
+	if err != nil {
+		return nil, err
+	}
+	c.ContentType, c.AcceptContentTypes = s.ContentType, s.Accept
+	c.QPS, c.Burst = -1, 0
+	if s.QPS > 0 {
+		c.QPS, c.Burst = s.QPS, s.Burst
+	}
+	c.DisableCompression = true
+	return c, nil
+}
+
+// Changed names what of the settings a change of the file would change, if the
+// process began anew.
+func (s *Settings) Changed(to Settings) (fields []string) {
+	if s.Lead != to.Lead {
+		fields = append(fields, "leaderElection")
+	}
+	if s.Cluster != to.Cluster || s.ContentType != to.ContentType || s.Accept != to.Accept || s.QPS != to.QPS || s.Burst != to.Burst {
+		fields = append(fields, "clientConnection")
+	}
+	if s.FirstBackoff != to.FirstBackoff {
+		fields = append(fields, "podInitialBackoffSeconds")
+	}
+	if s.LastBackoff != to.LastBackoff {
+		fields = append(fields, "podMaxBackoffSeconds")
+	}
+	if s.Profiling != to.Profiling {
+		fields = append(fields, "enableProfiling")
+	}
+	if s.ContentionProfiling != to.ContentionProfiling {
+		fields = append(fields, "enableContentionProfiling")
+	}
+	return fields
+}
+
+// CompareTolerations tells whether the feature gate is on.
+func (f *Flags) CompareTolerations() bool {
+	on, given := f.gates[compareTolerations]
+	if !given {
+		on = f.gates["AllAlpha"]
+	}
+	return on
+}
+
+// Notes tell which of the flags that were given have no effect.
+func (f *Flags) Notes() []string {
+	notes := f.ignoredNotes()
+	for _, gate := range slices.Sorted(maps.Keys(f.gates)) {
+		if gate != compareTolerations && gate != "AllAlpha" {
+			notes = append(notes, fmt.Sprintf("--feature-gates: %s: has no effect", gate))
+		}
+	}
+	return notes
+}
+
+// Full is the configuration with all that is in effect: defaults of the file's
+// fields, and what flags said.
+func (s *Settings) Full(c *config.Config) *configv1.KubeSchedulerConfiguration {
+	full := c.Spec.DeepCopy()
+	full.APIVersion, full.Kind = configv1.SchemeGroupVersion.String(), "KubeSchedulerConfiguration"
+	e := &full.LeaderElection
+	e.LeaderElect = &s.Lead.Elect
+	e.LeaseDuration, e.RenewDeadline = metav1.Duration{Duration: s.Lead.LeaseDuration}, metav1.Duration{Duration: s.Lead.RenewDeadline}
+	e.RetryPeriod = metav1.Duration{Duration: s.Lead.RetryPeriod}
+	e.ResourceNamespace, e.ResourceName = s.Lead.Namespace, s.Lead.Name
+	full.ClientConnection = componentbase.ClientConnectionConfiguration{
+		Kubeconfig: s.Cluster.Kubeconfig, ContentType: s.ContentType, AcceptContentTypes: s.Accept, QPS: s.QPS, Burst: int32(s.Burst),
+	}
+	full.EnableProfiling, full.EnableContentionProfiling = &s.Profiling, &s.ContentionProfiling
+	for i := range full.Profiles {
+		for j := range full.Profiles[i].PluginConfig {
+			args := &full.Profiles[i].PluginConfig[j].Args
+			if args.Object != nil {
+				kind := full.Profiles[i].PluginConfig[j].Name + "Args"
+				args.Object.GetObjectKind().SetGroupVersionKind(configv1.SchemeGroupVersion.WithKind(kind))
+				args.Raw = nil // what was in the file, without defaults
+			}
+		}
+	}
+	return full
+}
+
+// YAML prints a configuration as a file.
+func YAML(c *configv1.KubeSchedulerConfiguration) ([]byte, error) {
+	encoded, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	return yaml.JSONToYAML(encoded)
+}

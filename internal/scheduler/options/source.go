@@ -1,0 +1,108 @@
+package options
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/berth-k8s/berth/internal/engine/config"
+)
+
+// policyKey is where a ConfigMap has a Policy; upstream's.
+const policyKey = "policy.cfg"
+
+// Source is where the configuration comes from.
+type Source struct {
+	// Name is that of the file, for messages; "" if there is none.
+	Name string
+	// Follow says that a change of the file is to take effect.
+	Follow bool
+
+	wrapped []byte // a legacy configuration that says what flags said
+}
+
+// Source is the one that the flags name.
+func (f *Flags) Source() Source {
+	l := &f.legacy
+	weighted := f.given("hard-pod-affinity-symmetric-weight")
+	legacy := map[string]any{}
+	s := Source{}
+	switch {
+	case f.config != "":
+		return Source{Name: f.config, Follow: true}
+	case l.policyFile != "":
+		s = Source{Name: l.policyFile, Follow: true}
+		if l.schedulerName == "" && !weighted {
+			return s
+		}
+		path, err := filepath.Abs(l.policyFile)
+		if err != nil {
+			path = l.policyFile
+		}
+		legacy["policy"] = map[string]any{"file": map[string]any{"path": path}}
+	case l.policyConfigMap != "":
+		s = Source{Name: fmt.Sprintf("ConfigMap %s/%s", l.policyConfigMapNamespace, l.policyConfigMap)}
+		legacy["policy"] = map[string]any{"configMap": map[string]any{"namespace": l.policyConfigMapNamespace, "name": l.policyConfigMap}}
+	case l.provider != "":
+		s = Source{Name: "--algorithm-provider"}
+		legacy["provider"] = l.provider
+	case l.schedulerName != "", weighted:
+		s = Source{Name: "the command line"}
+		legacy["provider"] = "DefaultProvider"
+	default:
+		return s
+	}
+	file := map[string]any{"apiVersion": "componentconfig/v1alpha1", "kind": "KubeSchedulerConfiguration", "algorithmSource": legacy}
+	if l.schedulerName != "" {
+		file["schedulerName"] = l.schedulerName
+	}
+	if weighted {
+		file["hardPodAffinitySymmetricWeight"] = l.affinityWeight
+	}
+	s.wrapped, _ = yaml.Marshal(file) // of strings, numbers and maps
+	return s
+}
+
+// Read reads what Parse takes and what a change is to be seen in.
+func (s *Source) Read() ([]byte, error) {
+	switch {
+	case s.Follow:
+		return os.ReadFile(s.Name)
+	default:
+		return s.wrapped, nil
+	}
+}
+
+// Parse reads the configuration.
+func (s *Source) Parse(data []byte, options config.Options) (*config.Config, error) {
+	switch {
+	case s.wrapped != nil:
+		return config.Parse(s.Name, s.wrapped, options)
+	case s.Name == "":
+		return config.Default(options)
+	}
+	return config.Parse(s.Name, data, options)
+}
+
+// PolicyFromConfigMap gets a legacy policy from the cluster.
+func PolicyFromConfigMap(client kubernetes.Interface) func(namespace, name string) ([]byte, error) {
+	return func(namespace, name string) ([]byte, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		found, err := client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		policy, ok := found.Data[policyKey]
+		if !ok {
+			return nil, fmt.Errorf("has no key %s", policyKey)
+		}
+		return []byte(policy), nil
+	}
+}

@@ -1,0 +1,61 @@
+package outside
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// watchCustom watches a custom resource that a plugin is interested in, and tells the queue of its events.
+func (s *Set) watchCustom(plugin string, name fwk.EventResource) {
+	logger := klog.FromContext(s.ctx)
+	gvr, _ := schema.ParseResourceArg(string(name))
+	if gvr == nil || strings.Count(string(name), ".") < 2 {
+		logger.Error(nil, "Incorrect event registration: a custom resource is named plural.version.group", "plugin", plugin, "resource", name)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.customs[name] {
+		return
+	}
+	s.customs[name] = true
+	if s.options.KubeConfig == nil {
+		logger.Error(nil, "A custom resource cannot be watched without a client configuration", "plugin", plugin, "resource", name)
+		return
+	}
+	client, err := dynamic.NewForConfig(s.options.KubeConfig)
+	if err != nil {
+		logger.Error(err, "A custom resource cannot be watched", "plugin", plugin, "resource", name)
+		return
+	}
+	informer := dynamicinformer.NewFilteredDynamicInformer(client, *gvr, "", 0, cache.Indexers{}, nil).Informer()
+	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { s.happened(name, fwk.Add, nil, o) },
+		UpdateFunc: func(old, o any) { s.happened(name, fwk.Update, old, o) },
+		DeleteFunc: func(o any) {
+			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				o = gone.Obj
+			}
+			s.happened(name, fwk.Delete, o, nil)
+		},
+	})
+	go informer.RunWithContext(s.ctx)
+}
+
+// happened tells the queue of an event of a custom resource.
+func (s *Set) happened(name fwk.EventResource, action fwk.ActionType, old, now any) {
+	host := s.host()
+	if host == nil {
+		return
+	}
+	event := &queue.Event{Resource: queue.Resource(name), Action: queue.Action(action), Label: fwk.ClusterEvent{Resource: name, ActionType: action}.Label(), Old: old, New: now}
+	host.Happened(event)
+}

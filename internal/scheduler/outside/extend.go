@@ -1,0 +1,192 @@
+package outside
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// extended is an extender as decisions ask it.
+type extended struct {
+	f *framework
+	x fwk.Extender
+
+	// What it last said, so that to decide and to say why not are one request.
+	last struct {
+		session *session
+		nodes   []*cluster.Node
+		said    map[*cluster.Node]*plugins.Rejection
+	}
+}
+
+var _ plugins.Extender = &extended{}
+
+func (e *extended) Name() string { return e.x.Name() }
+
+// Interested tells whether the extender has a say in where the pod goes. One that only binds has none.
+func (e *extended) Interested(p *cluster.Pod) bool {
+	return (e.x.IsFilter() || e.x.IsPrioritizer() || e.x.SupportsPreemption()) && e.x.IsInterested(&v1.Pod{Spec: *p.Spec()})
+}
+
+// Filter asks about nodes that all filters let pass.
+func (e *extended) Filter(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.Node) (map[*cluster.Node]*plugins.Rejection, error) {
+	if !e.x.IsFilter() {
+		return nil, nil
+	}
+	y := e.f.sessionOf(c, p)
+	if e.last.session == y && slices.Equal(e.last.nodes, nodes) {
+		return e.last.said, nil
+	}
+	passed, failed, unresolvable, err := e.x.Filter(y.pod, y.infos(nodes))
+	if err != nil {
+		if e.ignore(y.ctx, err, "Skipping extender as it returned error and has ignorable flag set") {
+			return nil, nil
+		}
+		return nil, err
+	}
+	passes := make(map[string]bool, len(passed))
+	for _, n := range passed {
+		passes[n.Node().Name] = true
+	}
+	said := map[*cluster.Node]*plugins.Rejection{}
+	for _, n := range nodes {
+		if !passes[n.Name] {
+			said[n] = extenderRejection(n.Name, failed, unresolvable)
+		}
+	}
+	e.last.session, e.last.nodes, e.last.said = y, slices.Clone(nodes), said
+	return said, nil
+}
+
+// extenderRejection is why a node does not pass. As upstream, one of which the extender says nothing is rejected for good, and
+// counted nowhere.
+func extenderRejection(node string, failed, unresolvable extenderv1.FailedNodesMap) *plugins.Rejection {
+	if why, ok := unresolvable[node]; ok {
+		return &plugins.Rejection{Code: plugins.ExtenderName, Reasons: []string{why}, Unresolvable: true}
+	}
+	if why, ok := failed[node]; ok {
+		return &plugins.Rejection{Code: plugins.ExtenderName, Reasons: []string{why}}
+	}
+	return &plugins.Rejection{Code: plugins.ExtenderName, Unresolvable: true}
+}
+
+// Score adds the extender's scores, which are 0 to 10, to totals of scores that are 0 to 100. One that fails adds nothing.
+func (e *extended) Score(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.Node) []int64 {
+	if !e.x.IsPrioritizer() {
+		return nil
+	}
+	y := e.f.sessionOf(c, p)
+	list, weight, err := e.x.Prioritize(y.pod, y.infos(nodes))
+	if err != nil {
+		klog.FromContext(y.ctx).V(5).Info("Failed to run extender's priority function. No score given by this extender.", "error", err, "extender", e.Name())
+		return nil
+	}
+	byName := make(map[string]int64, len(*list))
+	for _, host := range *list {
+		byName[host.Host] += host.Score * weight * (fwk.MaxScore / extenderv1.MaxExtenderPriority)
+	}
+	scores := make([]int64, len(nodes))
+	for i, n := range nodes {
+		scores[i] = byName[n.Name]
+	}
+	return scores
+}
+
+// Spare shows the extender where preemption could make room.
+func (e *extended) Spare(c *cluster.Cluster, p *cluster.Pod, places []plugins.Place) ([]plugins.Place, error) {
+	if !e.x.SupportsPreemption() {
+		return places, nil
+	}
+	y := e.f.sessionOf(c, p)
+	victims := make(map[string]*extenderv1.Victims, len(places))
+	for _, place := range places {
+		v := &extenderv1.Victims{NumPDBViolations: int64(place.Violations)}
+		for _, victim := range place.Victims {
+			v.Pods = append(v.Pods, y.podOf(victim, place.Node.Name).GetPod())
+		}
+		victims[place.Node.Name] = v
+	}
+	left, err := e.x.ProcessPreemption(y.pod, victims, y.snapshot.NodeInfos())
+	if err != nil {
+		if e.ignore(y.ctx, err, "Skipped extender as it returned error and has ignorable flag set") {
+			return places, nil
+		}
+		return nil, err
+	}
+	var spared []plugins.Place
+	for name, v := range left {
+		if v == nil || len(v.Pods) == 0 {
+			if e.x.IsIgnorable() {
+				continue
+			}
+			return nil, fmt.Errorf("expected at least one victim pod on node %q", name)
+		}
+		if n := c.Node(name); n != nil {
+			spared = append(spared, plugins.Place{Node: n, Victims: placedPods(c, v.Pods), Violations: int(v.NumPDBViolations)})
+		}
+	}
+	slices.SortFunc(spared, func(a, b plugins.Place) int { return cmp.Compare(a.Node.Index, b.Node.Index) })
+	return spared, nil
+}
+
+func placedPods(c *cluster.Cluster, pods []*v1.Pod) (placed []*cluster.Pod) {
+	for _, pod := range pods {
+		if p := c.Pod(pod.UID); p != nil {
+			placed = append(placed, p)
+		}
+	}
+	return placed
+}
+
+func (e *extended) ignore(ctx context.Context, err error, words string) bool {
+	if e.x.IsIgnorable() {
+		klog.FromContext(ctx).Info(words, "extender", e.Name(), "err", err)
+	}
+	return e.x.IsIgnorable()
+}
+
+// infos are the nodes as the snapshot shows them.
+func (y *session) infos(nodes []*cluster.Node) []fwk.NodeInfo {
+	infos := make([]fwk.NodeInfo, len(nodes))
+	for i, n := range nodes {
+		infos[i] = y.snapshot.infos[n.Index]
+	}
+	return infos
+}
+
+// extenderBinder is an extender that binds, in place of the plugins at Bind.
+type extenderBinder struct {
+	set *Set
+	x   fwk.Extender
+}
+
+var _ cycle.Binder = &extenderBinder{}
+
+func (b *extenderBinder) Name() string { return b.x.Name() }
+
+// Bind implements cycle.Binder.
+func (b *extenderBinder) Bind(ctx context.Context, a *cycle.Attempt) (passed bool, err error) {
+	if !b.x.IsInterested(a.Pod) {
+		return true, nil
+	}
+	err = b.x.Bind(&v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: a.Pod.Namespace, Name: a.Pod.Name, UID: a.Pod.UID},
+		Target:     v1.ObjectReference{Kind: "Node", Name: a.Node},
+	})
+	if err != nil && b.x.IsIgnorable() {
+		klog.FromContext(ctx).Info("Skipping extender in bind as it returned error and has ignorable flag set", "extender", b.Name(), "err", err)
+		return true, nil
+	}
+	return false, err
+}

@@ -1,0 +1,304 @@
+package outside
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// keeper begins and ends the cycles of a profile.
+type keeper struct{ f *framework }
+
+var (
+	_ cycle.Beginner = keeper{}
+	_ cycle.Ender    = keeper{}
+)
+
+func (keeper) Name() string { return "plugins from outside" }
+
+// Begin opens the cycle that all extension points of the attempt share.
+func (k keeper) Begin(a *cycle.Attempt) {
+	y := newSession(k.f, k.f.set.ctx, a.Pod, a.Waiting)
+	k.f.set.attempted(1, false)
+	a.State, k.f.current = y, y
+	if a.Cluster != nil {
+		y.look(a.Cluster)
+	}
+}
+
+// End forgets it.
+func (k keeper) End(a *cycle.Attempt, _ bool) {
+	if y, ok := a.State.(*session); ok {
+		y.prebind.end()
+		if k.f.current == y {
+			k.f.current = nil
+		}
+		if !y.ended.Swap(true) {
+			k.f.set.attempted(-1, false)
+		}
+	}
+}
+
+// extension is a plugin at the extension points that the live scheduler asks itself. Which these are stands in the profile.
+type extension struct {
+	f      *framework
+	name   string
+	plugin fwk.Plugin
+}
+
+var (
+	_ cycle.Sorter     = &extension{}
+	_ cycle.Gate       = &extension{}
+	_ cycle.Rescuer    = &extension{}
+	_ cycle.Reserver   = &extension{}
+	_ cycle.Permitter  = &extension{}
+	_ cycle.PreBinder  = &extension{}
+	_ cycle.Binder     = &extension{}
+	_ cycle.PostBinder = &extension{}
+	_ cycle.Interested = &extension{}
+)
+
+func (x *extension) Name() string { return x.name }
+
+// sessionOf returns the attempt's cycle.
+func (x *extension) sessionOf(a *cycle.Attempt) *session {
+	if y, ok := a.State.(*session); ok {
+		return y
+	}
+	y := newSession(x.f, x.f.set.ctx, a.Pod, a.Waiting)
+	a.State = y
+	return y
+}
+
+// Less implements cycle.Sorter.
+func (x *extension) Less(a, b *queue.Item) bool {
+	return x.plugin.(fwk.QueueSortPlugin).Less(queued{a}, queued{b})
+}
+
+// Admit implements cycle.Gate. As upstream, an error keeps the pod out like a rejection.
+func (x *extension) Admit(pod *v1.Pod) *plugins.Rejection {
+	status := x.plugin.(fwk.PreEnqueuePlugin).PreEnqueue(x.f.set.ctx, pod)
+	if status.IsSuccess() {
+		return nil
+	}
+	if !status.IsRejected() {
+		klog.FromContext(x.f.set.ctx).Error(statusError(status, "PreEnqueue"), "Unexpected error running PreEnqueue plugin", "pod", klog.KObj(pod), "plugin", x.name)
+	}
+	return rejection(status, x.name)
+}
+
+// Rescue implements cycle.Rescuer.
+func (x *extension) Rescue(a *cycle.Attempt, evaluate func() *decide.Evaluation) cycle.Rescue {
+	y := x.sessionOf(a)
+	var result *fwk.PostFilterResult
+	var status *fwk.Status
+	verdicts := newVerdicts(evaluate())
+	y.whileOpen(func() { result, status = x.plugin.(fwk.PostFilterPlugin).PostFilter(y.ctx, y.state, y.pod, verdicts) })
+	answer := cycle.Rescue{Message: status.Message()}
+	if result != nil && result.Mode() == fwk.ModeOverride {
+		node := result.NominatedNodeName
+		answer.Nominate = &node
+	}
+	switch {
+	case status.IsSuccess(), status.Code() == fwk.UnschedulableAndUnresolvable:
+		answer.Final = true
+	case !status.IsRejected():
+		answer.Err, answer.Final = statusError(status, "PostFilter"), true
+	}
+	return answer
+}
+
+// Reserve implements cycle.Reserver.
+func (x *extension) Reserve(a *cycle.Attempt) *plugins.Rejection {
+	y := x.sessionOf(a)
+	var status *fwk.Status
+	y.whileOpen(func() {
+		status = x.plugin.(fwk.ReservePlugin).Reserve(y.ctx, y.state, y.onNode(a.Node), a.Node)
+	})
+	return x.refusal(status, "Reserve")
+}
+
+// Unreserve implements cycle.Reserver.
+func (x *extension) Unreserve(a *cycle.Attempt) {
+	y := x.sessionOf(a)
+	x.plugin.(fwk.ReservePlugin).Unreserve(y.ctx, y.state, y.onNode(a.Node), a.Node)
+}
+
+func (x *extension) refusal(status *fwk.Status, point string) *plugins.Rejection {
+	switch {
+	case status.IsSuccess():
+		return nil
+	case status.IsRejected():
+		return rejection(status, x.name)
+	}
+	return &plugins.Rejection{Err: statusError(status, point)}
+}
+
+// maxWait is the longest that a pod is held at Permit.
+const maxWait = 15 * time.Minute
+
+// Permit implements cycle.Permitter.
+func (x *extension) Permit(a *cycle.Attempt) (*plugins.Rejection, time.Duration) {
+	y := x.sessionOf(a)
+	var status *fwk.Status
+	var wait time.Duration
+	y.whileOpen(func() {
+		status, wait = x.plugin.(fwk.PermitPlugin).Permit(y.ctx, y.state, y.onNode(a.Node), a.Node)
+	})
+	if status.IsWait() {
+		return nil, max(min(wait, maxWait), 1) // a wait of nothing is over at once, but it is a wait
+	}
+	return x.refusal(status, "Permit"), 0
+}
+
+// Needed implements cycle.PreBinder. A plugin that passes is not asked at PreBind.
+func (x *extension) Needed(ctx context.Context, a *cycle.Attempt) (work cycle.PreBindWork, err error) {
+	y := x.sessionOf(a)
+	result, status := x.plugin.(fwk.PreBindPlugin).PreBindPreFlight(ctx, y.state, y.onNode(a.Node), a.Node)
+	work.Parallel = result != nil && result.AllowParallel
+	switch {
+	case status.IsSuccess():
+		work.Needed = true
+		y.toPreBind()
+		return work, nil
+	case status.IsSkip():
+		y.skipPreBind(x.plugin.Name())
+		return work, nil
+	case status.IsError():
+		return work, statusError(status, "PreBindPreFlight")
+	}
+	return work, fmt.Errorf("PreBindPreFlight %s returned %q, which is unsupported. It is supposed to return Success, Skip, or Error status", x.name, status.Code())
+}
+
+func (y *session) skipPreBind(plugin string) {
+	if y.state.skipPreBind == nil {
+		y.state.skipPreBind = sets.New[string]()
+	}
+	y.state.skipPreBind.Insert(plugin)
+}
+
+// PreBind implements cycle.PreBinder.
+func (x *extension) PreBind(ctx context.Context, a *cycle.Attempt) error {
+	y := x.sessionOf(a)
+	if y.state.skipPreBind.Has(x.plugin.Name()) {
+		return nil
+	}
+	ctx, err := y.prebind.begin(ctx)
+	if err != nil {
+		return err
+	}
+	status := x.plugin.(fwk.PreBindPlugin).PreBind(ctx, y.state, y.onNode(a.Node), a.Node)
+	switch {
+	case status.IsSuccess():
+		return nil
+	case status.IsRejected():
+		return x.refuse(status)
+	}
+	if err = statusError(status, "PreBind"); errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// Bind implements cycle.Binder.
+func (x *extension) Bind(ctx context.Context, a *cycle.Attempt) (passed bool, err error) {
+	y := x.sessionOf(a)
+	if !y.prebind.mark() {
+		return false, y.prebind.cause()
+	}
+	status := x.plugin.(fwk.BindPlugin).Bind(ctx, y.state, y.onNode(a.Node), a.Node)
+	if status.IsSkip() {
+		return true, nil
+	}
+	if status.IsSuccess() {
+		return false, nil
+	}
+	if status.IsRejected() {
+		return false, x.refuse(status)
+	}
+	return false, fmt.Errorf("running Bind plugin %q: %w", x.name, statusError(status, "Bind"))
+}
+
+func (x *extension) refuse(status *fwk.Status) error {
+	return &Refusal{Plugin: x.name, Reasons: slices.Clone(status.Reasons())}
+}
+
+// PostBind implements cycle.PostBinder.
+func (x *extension) PostBind(ctx context.Context, a *cycle.Attempt) {
+	y := x.sessionOf(a)
+	x.plugin.(fwk.PostBindPlugin).PostBind(ctx, y.state, y.onNode(a.Node), a.Node)
+}
+
+// Refusal is the error of a plugin that refuses to have a pod bound: the pod is unschedulable, and tried again after its back-off.
+type Refusal struct {
+	Plugin  string
+	Reasons []string
+}
+
+func (r *Refusal) Error() string {
+	status := fwk.NewStatus(fwk.Unschedulable, r.Reasons...)
+	return status.Message()
+}
+
+// Unschedulable tells the scheduler that this is a word on the pod, and no failure of its own.
+func (r *Refusal) Unschedulable() bool { return true }
+
+// verdicts are what filters said of all nodes, as plugins at PostFilter read them.
+type verdicts struct {
+	byNode map[string]*fwk.Status
+	absent *fwk.Status
+}
+
+var _ fwk.NodeToStatusReader = &verdicts{}
+
+func newVerdicts(e *decide.Evaluation) *verdicts {
+	v := &verdicts{byNode: make(map[string]*fwk.Status, len(e.Nodes)), absent: fwk.NewStatus(fwk.UnschedulableAndUnresolvable)}
+	for i := range e.Nodes {
+		if n := &e.Nodes[i]; n.Rejection != nil {
+			v.byNode[n.Node.Name] = statusOf(n.Rejection, n.Plugin)
+		}
+	}
+	return v
+}
+
+func statusOf(r *plugins.Rejection, plugin string) *fwk.Status {
+	code := fwk.Unschedulable
+	switch {
+	case r.Err != nil:
+		return fwk.AsStatus(r.Err).WithPlugin(plugin)
+	case r.Unresolvable:
+		code = fwk.UnschedulableAndUnresolvable
+	case r.Pending:
+		code = fwk.Pending
+	}
+	return fwk.NewStatus(code, r.Reasons...).WithPlugin(plugin)
+}
+
+// Get implements fwk.NodeToStatusReader.
+func (v *verdicts) Get(node string) *fwk.Status {
+	if status, ok := v.byNode[node]; ok {
+		return status
+	}
+	return v.absent
+}
+
+// NodesForStatusCode implements fwk.NodeToStatusReader.
+func (v *verdicts) NodesForStatusCode(lister fwk.NodeInfoLister, code fwk.Code) ([]fwk.NodeInfo, error) {
+	all, err := lister.List()
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(n fwk.NodeInfo) bool { return v.Get(n.Node().Name).Code() != code }), nil
+}

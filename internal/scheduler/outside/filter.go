@@ -1,0 +1,129 @@
+package outside
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// filter is a plugin at PreFilter, at Filter, or at both.
+type filter struct {
+	f    *framework
+	name string
+	pre  fwk.PreFilterPlugin // nil: not at PreFilter
+	node fwk.FilterPlugin    // nil: not at Filter
+}
+
+var _ plugins.Filter = &filter{}
+
+func (p *filter) Name() string { return p.name }
+
+// Reads says that anything may matter but what Berth supposes of other nodes: the plugin is asked anew for every pod.
+func (p *filter) Reads() plugins.Part {
+	return plugins.Labels | plugins.Taints | plugins.Images | plugins.Features | plugins.Identity | plugins.Contents | plugins.Objects
+}
+
+// Filter asks PreFilter, once a cycle, and answers with a judge that asks Filter. It is asked again about a cluster in which pods
+// are supposed to have come or gone: then, as upstream, PreFilter is not, and its word on the pod as a whole does not count any
+// more; what it said of nodes by name holds.
+func (p *filter) Filter(c *cluster.Cluster, waiting *cluster.Pod) plugins.Judge {
+	y := p.f.sessionOf(c, waiting)
+	judge, asked := y.narrowed[p.name]
+	if !asked {
+		judge = p.preFilter(y)
+		y.narrowed[p.name] = judge
+	}
+	if c.Log.Len() != y.position {
+		judge = plugins.Judge{Only: judge.Only}
+	}
+	if p.node != nil && !y.state.skipFilter.Has(p.node.Name()) {
+		judge.Node = p.judge(y)
+	}
+	return judge
+}
+
+func (p *filter) preFilter(y *session) plugins.Judge {
+	if p.pre == nil || len(y.snapshot.list) == 0 { // as upstream, nobody is asked where there is no node
+		return plugins.Judge{}
+	}
+	var result *fwk.PreFilterResult
+	var status *fwk.Status
+	y.whileOpen(func() { result, status = p.pre.PreFilter(y.ctx, y.state, y.pod, y.snapshot.list) })
+	switch {
+	case status.IsSkip():
+		y.state.skipFilter.Insert(p.pre.Name())
+		return plugins.Judge{}
+	case status.IsRejected():
+		return plugins.Judge{All: rejection(status, p.name)}
+	case !status.IsSuccess():
+		return plugins.Judge{Err: statusError(status, "PreFilter")}
+	case result.AllNodes():
+		return plugins.Judge{}
+	}
+	only := make(map[string]bool, len(result.NodeNames))
+	for name := range result.NodeNames {
+		only[name] = true
+	}
+	return plugins.Judge{Only: only}
+}
+
+// judge judges nodes; as they are, each once a cycle.
+func (p *filter) judge(y *session) func(n *cluster.Node) *plugins.Rejection {
+	if len(y.verdicts[p.name]) < len(y.c.Nodes) {
+		y.verdicts[p.name] = make([]verdict, len(y.c.Nodes))
+	}
+	known := y.verdicts[p.name] // one goroutine a node, and never the same node twice at a time
+	return func(n *cluster.Node) *plugins.Rejection {
+		v := y.view(n)
+		if v.verdicts != nil { // the node is not as it is
+			said, asked := v.verdicts[p.name]
+			if !asked {
+				said = p.ask(y, v)
+				v.verdicts[p.name] = said
+			}
+			return said
+		}
+		if r := &known[n.Index]; !r.known {
+			r.known, r.rejection = true, p.ask(y, v)
+		}
+		return known[n.Index].rejection
+	}
+}
+
+func (p *filter) ask(y *session, v *view) *plugins.Rejection {
+	if v.err != nil {
+		return &plugins.Rejection{Err: v.err}
+	}
+	status := p.node.Filter(y.ctx, v.state, y.pod, v.info)
+	switch {
+	case status.IsSuccess():
+		return nil
+	case status.IsRejected():
+		return rejection(status, p.name)
+	}
+	return &plugins.Rejection{Err: statusError(status, "Filter")}
+}
+
+// rejection says what a status says. Its code is that of the plugin: plugins from outside have none of their own.
+func rejection(status *fwk.Status, plugin string) *plugins.Rejection {
+	return &plugins.Rejection{
+		Code: plugin, Reasons: slices.Clone(status.Reasons()),
+		Unresolvable: status.Code() == fwk.UnschedulableAndUnresolvable, Pending: status.Code() == fwk.Pending,
+	}
+}
+
+// statusError is the error of a status that is neither a success nor a rejection.
+func statusError(status *fwk.Status, point string) error {
+	if err := status.AsError(); err != nil {
+		if err.Error() == "" {
+			return errors.New("it failed without a message")
+		}
+		return err
+	}
+	return fmt.Errorf("status %s is not one that %s can have", status.Code(), point)
+}

@@ -1,0 +1,182 @@
+package outside
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// framework is the plugins from outside of one profile.
+type framework struct {
+	set     *Set
+	name    string // of the scheduler
+	handle  *handle
+	plugins map[string]fwk.Plugin // as their factories made them, by their configured name
+	profile *plugins.Profile      // with all plugins in it, Berth's own and these
+
+	// The plugins from outside at the points where they are asked together, in the order of the profile.
+	preFilters []fwk.PreFilterPlugin
+	preScores  []fwk.PreScorePlugin
+
+	// current is the cycle of the pod that is being decided. It belongs to the goroutine that decides.
+	current *session
+
+	// asking is held by a plugin that asks back (RunFilterPlugins), which changes the cluster for a moment. It may do so while it is
+	// itself asked at a point where nobody else is asked beside it: open is the cycle then, else nil.
+	asking sync.Mutex
+	mu     sync.Mutex
+	open   *session
+}
+
+// at lists the plugins from outside at an extension point.
+func at[T fwk.Plugin](f *framework, point plugins.Point) (list []T) {
+	for _, name := range f.profile.At[point] {
+		if plugin, ok := f.plugins[name].(T); ok {
+			list = append(list, plugin)
+		}
+	}
+	return list
+}
+
+// sessionOf returns the cycle of the pod, a new one if the current one is another pod's.
+func (f *framework) sessionOf(c *cluster.Cluster, waiting *cluster.Pod) *session {
+	if f.current == nil || f.current.waiting != waiting {
+		f.current = newSession(f, f.set.ctx, f.set.store.waiting(waiting).pod, waiting)
+	}
+	f.current.look(c)
+	return f.current
+}
+
+// whileOpen asks a plugin that may ask back.
+func (y *session) whileOpen(ask func()) {
+	y.f.setOpen(y)
+	defer func() {
+		y.f.asking.Lock() // what it left behind, asking
+		defer y.f.asking.Unlock()
+		y.f.setOpen(nil)
+	}()
+	ask()
+}
+
+func (f *framework) setOpen(y *session) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.open = y
+}
+
+// opened returns the cycle in which plugins may ask back now, or nil.
+func (f *framework) opened() *session {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.open == nil || f.open.c == nil {
+		return nil
+	}
+	return f.open
+}
+
+func (f *framework) addPod(ctx context.Context, state *State, pod *v1.Pod, come fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+	for _, plugin := range f.preFilters {
+		if extensions := plugin.PreFilterExtensions(); extensions != nil && !state.skipFilter.Has(plugin.Name()) {
+			if status := extensions.AddPod(ctx, state, pod, come, node); !status.IsSuccess() {
+				return fwk.AsStatus(fmt.Errorf("running AddPod on PreFilter plugin %q: %w", plugin.Name(), statusError(status, "AddPod")))
+			}
+		}
+	}
+	return nil
+}
+
+func (f *framework) removePod(ctx context.Context, state *State, pod *v1.Pod, gone fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+	for _, plugin := range f.preFilters {
+		if extensions := plugin.PreFilterExtensions(); extensions != nil && !state.skipFilter.Has(plugin.Name()) {
+			if status := extensions.RemovePod(ctx, state, pod, gone, node); !status.IsSuccess() {
+				return fwk.AsStatus(fmt.Errorf("running RemovePod on PreFilter plugin %q: %w", plugin.Name(), statusError(status, "RemovePod")))
+			}
+		}
+	}
+	return nil
+}
+
+// preScore asks the plugins at PreScore; those that pass are not asked at Score.
+func (f *framework) preScore(ctx context.Context, state *State, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
+	skip := sets.New[string]()
+	state.skipScore = skip
+	for _, plugin := range f.preScores {
+		status := plugin.PreScore(ctx, state, pod, nodes)
+		switch {
+		case status.IsSkip():
+			skip.Insert(plugin.Name())
+		case !status.IsSuccess():
+			return fwk.AsStatus(fmt.Errorf("running PreScore plugin %q: %w", plugin.Name(), statusError(status, "PreScore")))
+		}
+	}
+	return nil
+}
+
+// assemble puts the plugins into the profile at their places.
+func (f *framework) assemble() {
+	f.preFilters = at[fwk.PreFilterPlugin](f, plugins.PreFilter)
+	f.preScores = at[fwk.PreScorePlugin](f, plugins.PreScore)
+	f.profile.Filters = f.filters()
+	f.profile.Scorers = f.scorers()
+}
+
+// filters lists all filters of the profile in the order in which they are asked: those at Filter, then those at PreFilter alone.
+func (f *framework) filters() (list []plugins.Filter) {
+	own := map[string]plugins.Filter{}
+	for _, filter := range f.profile.Filters {
+		own[filter.Name()] = filter
+	}
+	names := append([]string(nil), f.profile.At[plugins.Filters]...)
+	for _, name := range f.profile.At[plugins.PreFilter] {
+		if !f.profile.Has(plugins.Filters, name) {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		if filter, ok := own[name]; ok {
+			list = append(list, filter)
+		}
+		if plugin, ok := f.plugins[name]; ok {
+			list = append(list, f.filterOf(name, plugin))
+		}
+	}
+	return list
+}
+
+func (f *framework) filterOf(name string, plugin fwk.Plugin) *filter {
+	made := &filter{f: f, name: name}
+	if f.profile.Has(plugins.PreFilter, name) {
+		made.pre, _ = plugin.(fwk.PreFilterPlugin)
+	}
+	if f.profile.Has(plugins.Filters, name) {
+		made.node, _ = plugin.(fwk.FilterPlugin)
+	}
+	return made
+}
+
+// scorers lists all scorers of the profile, those at PreScore in front.
+func (f *framework) scorers() (list []plugins.Weighted) {
+	own := map[string]plugins.Weighted{}
+	for _, scorer := range f.profile.Scorers {
+		own[scorer.Name()] = scorer
+	}
+	if len(f.preScores) > 0 {
+		list = append(list, plugins.Weighted{Scorer: preScorer{f}, Weight: 1})
+	}
+	for _, name := range f.profile.At[plugins.Score] {
+		if made, ok := own[name]; ok {
+			list = append(list, made)
+		}
+		if plugin, ok := f.plugins[name].(fwk.ScorePlugin); ok {
+			list = append(list, plugins.Weighted{Scorer: &scorer{f, plugin}, Weight: f.profile.Weights[name]})
+		}
+	}
+	return list
+}

@@ -1,0 +1,147 @@
+package outside
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/scheduler/live"
+)
+
+// handle is what a plugin gets of the scheduler. Plugins get it when they are made, before there is a profile, and use it later.
+type handle struct {
+	f          *framework
+	preBinding preBindings
+}
+
+var _ fwk.Handle = &handle{}
+
+// ClientSet and its siblings implement fwk.Handle.
+func (h *handle) ClientSet() kubernetes.Interface                        { return h.f.set.options.Client }
+func (h *handle) KubeConfig() *rest.Config                               { return h.f.set.options.KubeConfig }
+func (h *handle) EventRecorder() events.EventRecorderLogger              { return h.f.set.recorder(h.f.name) }
+func (h *handle) SharedInformerFactory() informers.SharedInformerFactory { return h.f.set.informers }
+func (h *handle) Extenders() []fwk.Extender                              { return h.f.set.extenders }
+func (h *handle) Parallelizer() fwk.Parallelizer                         { return parallelizer{h.f.set} }
+func (h *handle) ProfileName() string                                    { return h.f.name }
+
+// SnapshotSharedLister shows the cluster as it was when the turn of the pod came that is being scheduled.
+func (h *handle) SnapshotSharedLister() fwk.SharedLister { return h.f.set.store.latest() }
+
+// Activate has pods tried without further waiting.
+func (h *handle) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
+	list := make([]types.UID, 0, len(pods))
+	for _, pod := range pods {
+		list = append(list, pod.UID)
+	}
+	if host := h.f.set.host(); host != nil && len(list) > 0 {
+		host.Activate(list...)
+	}
+}
+
+// IterateOverWaitingPods calls back for every pod that is held at Permit.
+func (h *handle) IterateOverWaitingPods(callback func(fwk.WaitingPod)) {
+	if host := h.f.set.host(); host != nil {
+		host.EachWaitingPod(func(w *live.WaitingPod) {
+			if w.Pod().Spec.SchedulerName == h.f.name {
+				callback(waitingPod{w})
+			}
+		})
+	}
+}
+
+// GetWaitingPod returns the pod if it is held at Permit, or nil.
+func (h *handle) GetWaitingPod(uid types.UID) fwk.WaitingPod {
+	if host := h.f.set.host(); host != nil {
+		if w := host.WaitingPod(uid); w != nil {
+			return waitingPod{w}
+		}
+	}
+	return nil
+}
+
+// RejectWaitingPod rejects a pod that is held at Permit, and tells whether it was.
+func (h *handle) RejectWaitingPod(uid types.UID) bool {
+	if w := h.GetWaitingPod(uid); w != nil {
+		return w.Reject("", "removed")
+	}
+	return false
+}
+
+// waitingPod is a pod that is held at Permit.
+type waitingPod struct{ w *live.WaitingPod }
+
+// GetPod and its siblings implement fwk.WaitingPod.
+func (p waitingPod) GetPod() *v1.Pod                     { return p.w.Pod() }
+func (p waitingPod) GetPendingPlugins() []string         { return p.w.Pending() }
+func (p waitingPod) Allow(plugin string)                 { p.w.Allow(plugin) }
+func (p waitingPod) Reject(plugin, message string) bool  { return p.w.Reject(plugin, message) }
+func (p waitingPod) Preempt(plugin, message string) bool { return p.w.Preempt(plugin, message) }
+
+// AddPodInPreBind is for schedulers that run the binding themselves; Berth notes such pods by itself.
+func (h *handle) AddPodInPreBind(uid types.UID, cancel context.CancelCauseFunc) {
+	h.preBinding.add(uid, &preBinding{cancels: []context.CancelCauseFunc{cancel}})
+}
+
+// GetPodInPreBind returns a pod that is about to be bound and can still be given up, or nil.
+func (h *handle) GetPodInPreBind(uid types.UID) fwk.PodInPreBind {
+	if b := h.preBinding.get(uid); b != nil {
+		return b
+	}
+	return nil
+}
+
+// RemovePodInPreBind forgets it.
+func (h *handle) RemovePodInPreBind(uid types.UID) { h.preBinding.remove(uid) }
+
+// SignPod says in bytes what matters of a pod for where it can go: pods with the same signature are judged alike. It is nil if
+// some plugin from outside that filters or scores does not sign.
+func (h *handle) SignPod(ctx context.Context, pod *v1.Pod) fwk.PodSignature {
+	spec := pod.Spec.DeepCopy()
+	spec.NodeName = ""
+	parts := map[string]any{
+		fwk.SchedulerNameSignerName: pod.Spec.SchedulerName, "v1.Pod.Namespace": pod.Namespace, "v1.Pod.Labels": pod.Labels, "v1.Pod.Spec": spec,
+	}
+	for _, point := range []plugins.Point{plugins.PreFilter, plugins.Filters, plugins.PreScore, plugins.Score} {
+		for _, plugin := range at[fwk.Plugin](h.f, point) {
+			signer, ok := plugin.(fwk.SignPlugin)
+			if !ok {
+				return nil
+			}
+			fragments, status := signer.SignPod(ctx, pod)
+			if !status.IsSuccess() {
+				return nil
+			}
+			for _, fragment := range fragments {
+				parts[fragment.Key] = fragment.Value
+			}
+		}
+	}
+	signature, err := json.Marshal(parts)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "SignPod failed to marshal signature object")
+		return nil
+	}
+	return signature
+}
+
+// parallelizer runs as many pieces at once as the configuration says.
+type parallelizer struct{ set *Set }
+
+// Until implements fwk.Parallelizer.
+func (p parallelizer) Until(ctx context.Context, pieces int, piece workqueue.DoWorkPieceFunc, _ string) {
+	workers := int(p.set.parallelism.Load())
+	chunk := max(1, min(int(math.Sqrt(float64(pieces))), pieces/workers+1))
+	workqueue.ParallelizeUntil(ctx, workers, pieces, piece, workqueue.WithChunkSize(chunk))
+}

@@ -1,0 +1,242 @@
+package outside
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// errClosed says that a plugin asks back when it must not: what all filters say of a cluster with some pods gone can only be found
+// out while nothing else looks at the cluster.
+var errClosed = errors.New("the plugins of the profile can be asked from PreFilter, PostFilter, PreScore, Reserve and Permit, while these run, and at no other time")
+
+// askingBack marks the context of what a plugin is asked while another asks back.
+type askingBack struct{}
+
+// askBack waits for the plugin's turn to ask back; the cycle is nil where it must not.
+func (f *framework) askBack(ctx context.Context) (y *session, done func()) {
+	if ctx.Value(askingBack{}) != nil {
+		return nil, nil
+	}
+	f.asking.Lock()
+	if y = f.opened(); y == nil {
+		f.asking.Unlock()
+		return nil, nil
+	}
+	return y, f.asking.Unlock
+}
+
+func foreign(state fwk.CycleState) *fwk.Status {
+	return fwk.AsStatus(fmt.Errorf("the CycleState is a %T: not one that was handed to the plugin", state))
+}
+
+// RunFilterPlugins asks all filters of the profile about the node with the pods that info has on it.
+func (h *handle) RunFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
+	own, ok := state.(*State)
+	if !ok {
+		return foreign(state)
+	}
+	y, done := h.f.askBack(ctx)
+	if y == nil {
+		return fwk.AsStatus(errClosed)
+	}
+	defer done()
+	n := y.c.Node(info.Node().Name)
+	if n == nil {
+		return fwk.AsStatus(fmt.Errorf("nodeinfo not found for node name %q", info.Node().Name))
+	}
+	waiting := y.waiting
+	if pod.UID != waiting.UID {
+		waiting = y.c.Pending(pod)
+	}
+	s := &supposition{c: y.c, position: y.c.Log.Len()}
+	defer s.undo()
+	s.hold(n, info)
+	for _, m := range own.moves {
+		if m.node != n.Name {
+			s.move(m)
+		}
+	}
+	return y.askFilters(context.WithValue(ctx, askingBack{}, true), own, pod, waiting, info, n)
+}
+
+// askFilters asks Berth's filters about the cluster as it is supposed to be, and those from outside about info, in their order.
+func (y *session) askFilters(ctx context.Context, state *State, pod *v1.Pod, waiting *cluster.Pod, info fwk.NodeInfo, n *cluster.Node) *fwk.Status {
+	for _, filter := range y.f.profile.Filters {
+		var status *fwk.Status
+		if outside, ok := filter.(*fromOutside); ok {
+			status = outside.askAbout(ctx, state, pod, info)
+		} else {
+			status = askOwn(y.c, filter, waiting, n)
+		}
+		if !status.IsSuccess() {
+			return status.WithPlugin(filter.Name())
+		}
+	}
+	return nil
+}
+
+type fromOutside = filter
+
+func (p *filter) askAbout(ctx context.Context, state *State, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
+	if p.node == nil || state.skipFilter.Has(p.node.Name()) {
+		return nil
+	}
+	status := p.node.Filter(ctx, state, pod, info)
+	if !status.IsSuccess() && !status.IsRejected() {
+		return fwk.AsStatus(fmt.Errorf("running %q filter plugin: %w", p.name, statusError(status, "Filter")))
+	}
+	return status
+}
+
+// askOwn asks one of Berth's filters.
+func askOwn(c *cluster.Cluster, filter plugins.Filter, waiting *cluster.Pod, n *cluster.Node) *fwk.Status {
+	judge := filter.Filter(c, waiting)
+	switch {
+	case judge.Err != nil:
+		return fwk.AsStatus(fmt.Errorf("running PreFilter plugin %q: %w", filter.Name(), judge.Err))
+	case judge.All != nil:
+		return statusOf(judge.All, filter.Name())
+	case judge.Only != nil && !judge.Only[n.Name]:
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, fmt.Sprintf("node(s) didn't satisfy plugin(s) [%s]", filter.Name()))
+	case judge.Node == nil:
+		return nil
+	}
+	if r := judge.Node(n); r != nil {
+		return statusOf(r, filter.Name())
+	}
+	return nil
+}
+
+// RunFilterPluginsWithNominatedPods asks about the node with the pods that are nominated to it and go before this one, and if it
+// fits then, without them.
+func (h *handle) RunFilterPluginsWithNominatedPods(ctx context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
+	withGuests, guests := state, info
+	for _, guest := range h.NominatedPodsForNode(info.Node().Name) {
+		if corev1.PodPriority(guest.GetPod()) < corev1.PodPriority(pod) || guest.GetPod().UID == pod.UID {
+			continue
+		}
+		if guests == info {
+			withGuests, guests = state.Clone(), info.Snapshot()
+		}
+		guests.AddPodInfo(guest)
+		if status := h.RunPreFilterExtensionAddPod(ctx, withGuests, pod, guest, guests); !status.IsSuccess() {
+			return status
+		}
+	}
+	if guests != info {
+		if status := h.RunFilterPlugins(ctx, withGuests, pod, guests); !status.IsSuccess() {
+			return status
+		}
+	}
+	return h.RunFilterPlugins(ctx, state, pod, info)
+}
+
+// RunPreFilterExtensionAddPod tells the plugins that a pod is supposed to come to the node.
+func (h *handle) RunPreFilterExtensionAddPod(ctx context.Context, state fwk.CycleState, pod *v1.Pod, come fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+	own, ok := state.(*State)
+	if !ok {
+		return foreign(state)
+	}
+	own.moves = append(own.moves, move{come.GetPod(), node.Node().Name, true})
+	return h.f.addPod(ctx, own, pod, come, node)
+}
+
+// RunPreFilterExtensionRemovePod tells the plugins that a pod is supposed to leave the node.
+func (h *handle) RunPreFilterExtensionRemovePod(ctx context.Context, state fwk.CycleState, pod *v1.Pod, gone fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+	own, ok := state.(*State)
+	if !ok {
+		return foreign(state)
+	}
+	own.moves = append(own.moves, move{gone.GetPod(), node.Node().Name, false})
+	return h.f.removePod(ctx, own, pod, gone, node)
+}
+
+// RunPreScorePlugins asks the plugins from outside at PreScore; Berth's own prepare themselves when they score.
+func (h *handle) RunPreScorePlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
+	own, ok := state.(*State)
+	if !ok {
+		return foreign(state)
+	}
+	return h.f.preScore(ctx, own, pod, nodes)
+}
+
+// RunScorePlugins asks all scorers of the profile about nodes as they are.
+func (h *handle) RunScorePlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) ([]fwk.NodePluginScores, *fwk.Status) {
+	own, ok := state.(*State)
+	if !ok {
+		return nil, foreign(state)
+	}
+	y, done := h.f.askBack(ctx)
+	if y == nil {
+		return nil, fwk.AsStatus(errClosed)
+	}
+	defer done()
+	a := &scoring{c: y.c, ctx: context.WithValue(ctx, askingBack{}, true), state: own, pod: pod, waiting: y.waiting, infos: nodes, totals: make([]fwk.NodePluginScores, len(nodes))}
+	if pod.UID != a.waiting.UID {
+		a.waiting = y.c.Pending(pod)
+	}
+	for i, info := range nodes {
+		n := y.c.Node(info.Node().Name)
+		if n == nil {
+			return nil, fwk.AsStatus(fmt.Errorf("nodeinfo not found for node name %q", info.Node().Name))
+		}
+		a.nodes, a.totals[i].Name = append(a.nodes, n), n.Name
+	}
+	for _, s := range h.f.profile.Scorers {
+		if err := a.add(s); err != nil {
+			return nil, fwk.AsStatus(err)
+		}
+	}
+	return a.totals, nil
+}
+
+// AddNominatedPod notes that a pod that waits is to go to a node.
+func (h *handle) AddNominatedPod(_ klog.Logger, pod fwk.PodInfo, info *fwk.NominatingInfo) {
+	node := pod.GetPod().Status.NominatedNodeName
+	if info.Mode() == fwk.ModeOverride {
+		node = info.NominatedNodeName
+	}
+	object := pod.GetPod()
+	h.f.set.onOwner(h.f, func(c *cluster.Cluster) {
+		if c.Pod(object.UID) == nil {
+			c.Nominate(c.Pending(object), node)
+		}
+	})
+}
+
+// DeleteNominatedPodIfExists takes the note away.
+func (h *handle) DeleteNominatedPodIfExists(pod *v1.Pod) {
+	h.f.set.onOwner(h.f, func(c *cluster.Cluster) { c.Unnominate(pod.UID) })
+}
+
+// UpdateNominatedPod takes note of another state of the pod.
+func (h *handle) UpdateNominatedPod(logger klog.Logger, old *v1.Pod, pod fwk.PodInfo) {
+	h.DeleteNominatedPodIfExists(old)
+	if pod.GetPod().Status.NominatedNodeName != "" {
+		h.AddNominatedPod(logger, pod, nil)
+	}
+}
+
+// NominatedPodsForNode lists the waiting pods that are nominated to the node: now, while a pod is decided, else as of the latest
+// snapshot.
+func (h *handle) NominatedPodsForNode(node string) (list []fwk.PodInfo) {
+	y := h.f.opened()
+	if y == nil {
+		return h.f.set.store.latest().nominated[node]
+	}
+	if n := y.c.Node(node); n != nil {
+		for _, p := range n.Nominated {
+			list = append(list, h.f.set.store.waiting(p))
+		}
+	}
+	return list
+}

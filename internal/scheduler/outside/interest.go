@@ -1,0 +1,59 @@
+package outside
+
+import (
+	"fmt"
+
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// Interests implements live.Interested: what can help pods that the plugin rejects. A plugin that does not say is asked again on
+// every event.
+func (x *extension) Interests() ([]queue.Interest, error) {
+	registers, ok := x.plugin.(fwk.EnqueueExtensions)
+	if !ok {
+		return []queue.Interest{{Resource: queue.AnyResource, Action: queue.All}}, nil
+	}
+	events, err := registers.EventsToRegister(x.f.set.ctx)
+	if err != nil {
+		return nil, fmt.Errorf("plugin %q: events to register: %w", x.name, err)
+	}
+	interests := make([]queue.Interest, 0, len(events))
+	for _, e := range events {
+		if !watched(e.Event.Resource) {
+			x.f.set.watchCustom(x.name, e.Event.Resource)
+		}
+		interests = append(interests, queue.Interest{
+			Resource: queue.Resource(e.Event.Resource), Action: queue.Action(e.Event.ActionType), Hint: x.hint(e.QueueingHintFn), PerPod: true,
+		})
+	}
+	return interests, nil
+}
+
+// hint asks the plugin. Where it fails the pod is tried, so that it is not forgotten.
+func (x *extension) hint(ask fwk.QueueingHintFn) func(*queue.Item, *queue.Event) bool {
+	if ask == nil {
+		return nil
+	}
+	logger := klog.FromContext(x.f.set.ctx)
+	return func(item *queue.Item, e *queue.Event) bool {
+		hint, err := ask(logger, item.Pod, e.Old, e.New)
+		if err != nil {
+			logger.Error(err, "QueueingHintFn returns error", "event", e.Label, "plugin", x.name, "pod", klog.KObj(item.Pod))
+			return true
+		}
+		return hint == fwk.Queue
+	}
+}
+
+// watched tells whether Berth watches the resource. Others are custom ones, named "plural.version.group".
+func watched(r fwk.EventResource) bool {
+	switch r {
+	case fwk.Pod, fwk.Node, fwk.PersistentVolume, fwk.PersistentVolumeClaim, fwk.CSINode, fwk.CSIDriver, fwk.VolumeAttachment,
+		fwk.CSIStorageCapacity, fwk.StorageClass, fwk.ResourceClaim, fwk.ResourceSlice, fwk.DeviceClass, fwk.PodGroup, fwk.WildCard:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,79 @@
+package outside
+
+import (
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// podInfo is a pod with what plugins want to know of it. What is not asked for is not worked out.
+type podInfo struct {
+	pod       *v1.Pod
+	terms     func() *terms
+	resources func() fwk.PodResource
+}
+
+// terms are a pod's affinity terms, read. A list with a term that cannot be read is empty, as upstream.
+type terms struct {
+	affinity, antiAffinity                   []fwk.AffinityTerm
+	preferredAffinity, preferredAntiAffinity []fwk.WeightedAffinityTerm
+}
+
+var _ fwk.PodInfo = &podInfo{}
+
+func newPodInfo(pod *v1.Pod) *podInfo {
+	return &podInfo{
+		pod:       pod,
+		terms:     sync.OnceValue(func() *terms { return termsOf(pod) }),
+		resources: sync.OnceValue(func() fwk.PodResource { return resourcesOf(pod) }),
+	}
+}
+
+func termsOf(pod *v1.Pod) *terms {
+	t, a := &terms{}, pod.Spec.Affinity
+	if a == nil {
+		return t
+	}
+	t.affinity, _ = fwk.GetAffinityTerms(pod, fwk.GetPodAffinityTerms(a))
+	t.antiAffinity, _ = fwk.GetAffinityTerms(pod, fwk.GetPodAntiAffinityTerms(a))
+	if a.PodAffinity != nil {
+		t.preferredAffinity, _ = fwk.GetWeightedAffinityTerms(pod, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	if a.PodAntiAffinity != nil {
+		t.preferredAntiAffinity, _ = fwk.GetWeightedAffinityTerms(pod, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	return t
+}
+
+func resourcesOf(pod *v1.Pod) fwk.PodResource {
+	score := rules.ScoreRequestsPlaced(pod)
+	cpu, memory := score[v1.ResourceCPU], score[v1.ResourceMemory]
+	requests := &resources{cluster.NewResources(rules.RequestsPlaced(pod))}
+	return fwk.PodResource{Resource: requests, Non0CPU: cpu.MilliValue(), Non0Mem: memory.Value()}
+}
+
+// GetPod and its siblings implement fwk.PodInfo.
+func (p *podInfo) GetPod() *v1.Pod                                  { return p.pod }
+func (p *podInfo) GetRequiredAffinityTerms() []fwk.AffinityTerm     { return p.terms().affinity }
+func (p *podInfo) GetRequiredAntiAffinityTerms() []fwk.AffinityTerm { return p.terms().antiAffinity }
+func (p *podInfo) CalculateResource() fwk.PodResource               { return p.resources() }
+func (p *podInfo) GetPreferredAffinityTerms() []fwk.WeightedAffinityTerm {
+	return p.terms().preferredAffinity
+}
+func (p *podInfo) GetPreferredAntiAffinityTerms() []fwk.WeightedAffinityTerm {
+	return p.terms().preferredAntiAffinity
+}
+
+func hasAffinity(pod *v1.Pod) bool {
+	a := pod.Spec.Affinity
+	return a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil)
+}
+
+func hasRequiredAntiAffinity(pod *v1.Pod) bool {
+	a := pod.Spec.Affinity
+	return a != nil && a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0
+}

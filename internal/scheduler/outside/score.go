@@ -1,0 +1,83 @@
+package outside
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// preScorer stands in front of all scorers of a profile and asks the plugins at PreScore in their order, since what one of them
+// keeps another may read.
+type preScorer struct{ f *framework }
+
+func (preScorer) Name() string { return plugins.PreScorers }
+
+func (s preScorer) Score(c *cluster.Cluster, waiting *cluster.Pod, feasible []*cluster.Node) plugins.Scoring {
+	y := s.f.sessionOf(c, waiting)
+	infos := y.infos(feasible)
+	var status *fwk.Status
+	y.whileOpen(func() { status = s.f.preScore(y.ctx, y.state, y.pod, infos) })
+	return plugins.Scoring{Err: status.AsError()}
+}
+
+// scorer is a plugin at Score.
+type scorer struct {
+	f      *framework
+	plugin fwk.ScorePlugin
+}
+
+func (s *scorer) Name() string { return s.plugin.Name() }
+
+func (s *scorer) Score(c *cluster.Cluster, waiting *cluster.Pod, feasible []*cluster.Node) plugins.Scoring {
+	y := s.f.sessionOf(c, waiting)
+	if y.state.skipScore.Has(s.Name()) {
+		return plugins.Scoring{}
+	}
+	return plugins.Scoring{
+		Node: func(n *cluster.Node) (int64, error) {
+			score, status := s.plugin.Score(y.ctx, y.state, y.pod, y.snapshot.infos[n.Index])
+			if !status.IsSuccess() {
+				return 0, statusError(status, "Score")
+			}
+			return score, nil
+		},
+		Finish: func(feasible []*cluster.Node, scores []int64) error {
+			return s.finish(y.ctx, y.state, y.pod, feasible, scores)
+		},
+	}
+}
+
+// finish normalises the scores and checks that they are within bounds.
+func (s *scorer) finish(ctx context.Context, state *State, pod *v1.Pod, feasible []*cluster.Node, scores []int64) error {
+	if extensions := s.plugin.ScoreExtensions(); extensions != nil {
+		list := make(fwk.NodeScoreList, len(feasible))
+		for i, n := range feasible {
+			list[i] = fwk.NodeScore{Name: n.Name, Score: scores[i]}
+		}
+		if status := extensions.NormalizeScore(ctx, state, pod, list); !status.IsSuccess() {
+			return fmt.Errorf("running Normalize on Score plugins: plugin %q failed with: %w", s.Name(), statusError(status, "NormalizeScore"))
+		}
+		for i := range list {
+			scores[i] = list[i].Score
+		}
+	}
+	for _, score := range scores {
+		if err := checkScore(s.Name(), score); err != nil {
+			return fmt.Errorf("applying score defaultWeights on Score plugins: %w", err)
+		}
+	}
+	return nil
+}
+
+func checkScore(plugin string, score int64) error {
+	if score < fwk.MinScore || score > fwk.MaxScore {
+		return fmt.Errorf("plugin %q returns an invalid score %v, it should in the range of [%v, %v] after normalizing",
+			plugin, score, fwk.MinScore, fwk.MaxScore)
+	}
+	return nil
+}

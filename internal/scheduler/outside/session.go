@@ -1,0 +1,188 @@
+package outside
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// session is one try to schedule a pod, as its plugins see it. Decisions ask the same question several times: to decide, to say why
+// not, to see whether preemption helps. Plugins are asked as kube-scheduler would ask them: PreFilter once, and then, for what is
+// only supposed, AddPod and RemovePod on copies of the state.
+type session struct {
+	f       *framework
+	ctx     context.Context
+	pod     *v1.Pod
+	waiting *cluster.Pod // the same pod as decisions see it
+
+	c        *cluster.Cluster
+	snapshot *snapshot
+	position int // of the cluster's log when the snapshot was made
+
+	state    *State
+	narrowed map[string]plugins.Judge // what PreFilter said, by plugin; not what a node func says
+	verdicts map[string][]verdict     // of the cluster as it is, by plugin and index of the node
+
+	mu       sync.Mutex
+	supposed map[int32]*view // what was last supposed of nodes, by index
+
+	assumed *v1.Pod // the pod with its node, from Reserve on
+	prebind *preBinding
+	ended   atomic.Bool
+}
+
+// verdict is what a filter said of a node.
+type verdict struct {
+	known     bool
+	rejection *plugins.Rejection
+}
+
+// view is a node with what goes with it in the state, as it is or with some pods come and others gone. These never change.
+type view struct {
+	state *State
+	info  *nodeInfo
+	err   error // from AddPod or RemovePod
+
+	verdicts map[string]*plugins.Rejection // by plugin; not where the node is as it is
+}
+
+func newSession(f *framework, ctx context.Context, pod *v1.Pod, waiting *cluster.Pod) *session {
+	state := NewState()
+	state.skipFilter, state.skipScore = sets.New[string](), sets.New[string]()
+	return &session{
+		f: f, ctx: klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "pod", klog.KObj(pod))),
+		pod: pod, waiting: waiting, state: state, narrowed: map[string]plugins.Judge{}, verdicts: map[string][]verdict{}, supposed: map[int32]*view{},
+	}
+}
+
+// look takes the snapshot that the cycle goes by.
+func (y *session) look(c *cluster.Cluster) {
+	if y.c == nil {
+		y.c, y.position, y.snapshot = c, c.Log.Len(), y.f.set.store.snapshot(c)
+	}
+}
+
+// unchanged tells whether the node is as the snapshot shows it: nobody supposes that pods came or went, in the cluster itself or on
+// a copy of the node.
+func (y *session) unchanged(n *cluster.Node) bool {
+	return y.c.Nodes[n.Index] == n && y.c.Log.Len() == y.position
+}
+
+// view returns a node as it is handed in. Different nodes may be asked about at once.
+func (y *session) view(n *cluster.Node) *view {
+	asItIs := &view{state: y.state, info: y.snapshot.infos[n.Index]}
+	if y.unchanged(n) || same(asItIs.info, n) {
+		return asItIs
+	}
+	y.mu.Lock()
+	from := y.supposed[n.Index]
+	y.mu.Unlock()
+	if from == nil || from.err != nil {
+		from = asItIs
+	}
+	next := y.derive(from, n)
+	y.mu.Lock()
+	y.supposed[n.Index] = next
+	y.mu.Unlock()
+	return next
+}
+
+// derive makes the view of a node from one of what it held before.
+func (y *session) derive(from *view, n *cluster.Node) *view {
+	gone, come := difference(from.info, n)
+	if len(gone)+len(come) == 0 {
+		return from
+	}
+	next := &view{state: from.state.clone(), info: from.info.clone(), verdicts: map[string]*plugins.Rejection{}}
+	next.err = y.suppose(next.state, next.info, gone, come)
+	return next
+}
+
+// suppose has pods leave a node and others come to it.
+func (y *session) suppose(state *State, info *nodeInfo, gone []fwk.PodInfo, come []*cluster.Pod) error {
+	for _, p := range gone {
+		if err := info.RemovePod(klog.FromContext(y.ctx), p.GetPod()); err != nil {
+			return err
+		}
+		if status := y.f.removePod(y.ctx, state, y.pod, p, info); !status.IsSuccess() {
+			return status.AsError()
+		}
+	}
+	for _, p := range come {
+		guest := y.podOf(p, info.node.Name)
+		info.AddPodInfo(guest)
+		if status := y.f.addPod(y.ctx, state, y.pod, guest, info); !status.IsSuccess() {
+			return status.AsError()
+		}
+	}
+	return nil
+}
+
+// podOf returns the object of a pod that comes to a node: one that was there in the snapshot, or one that is nominated to it. The
+// latter has no node in its spec, as upstream.
+func (y *session) podOf(p *cluster.Pod, node string) fwk.PodInfo {
+	for _, there := range y.snapshot.infos[y.snapshot.index[node]].pods {
+		if there.GetPod().UID == p.UID {
+			return there
+		}
+	}
+	return y.f.set.store.waiting(p)
+}
+
+// same tells whether a NodeInfo has the pods of the node. Who came and went again leaves traces: ports that another pod has, too, are
+// free then.
+func same(info *nodeInfo, n *cluster.Node) bool {
+	if len(info.pods) != len(n.Pods) {
+		return false
+	}
+	gone, come := difference(info, n)
+	return len(gone)+len(come) == 0
+}
+
+// difference compares the pods of a NodeInfo with those of the node: who is not there any more, and who is new.
+func difference(info *nodeInfo, n *cluster.Node) (gone []fwk.PodInfo, come []*cluster.Pod) {
+	there := make(map[types.UID]bool, len(n.Pods))
+	for _, p := range n.Pods {
+		there[p.UID] = true
+	}
+	for _, p := range info.pods {
+		if !there[p.GetPod().UID] {
+			gone = append(gone, p)
+		}
+		delete(there, p.GetPod().UID)
+	}
+	for _, p := range n.Pods {
+		if there[p.UID] {
+			come = append(come, p)
+		}
+	}
+	return slices.Clip(gone), come
+}
+
+// onNode is the pod with the node that was chosen, from Reserve on.
+func (y *session) onNode(node string) *v1.Pod {
+	if y.assumed == nil || y.assumed.Spec.NodeName != node {
+		y.assumed = y.pod.DeepCopy()
+		y.assumed.Spec.NodeName = node
+	}
+	return y.assumed
+}
+
+// meanwhile changes the cluster in the course of the cycle: it still goes by its snapshot.
+func (y *session) meanwhile(change func(c *cluster.Cluster)) {
+	current := y.c.Log.Len() == y.position
+	change(y.c)
+	if current {
+		y.position = y.c.Log.Len()
+	}
+}

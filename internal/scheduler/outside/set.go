@@ -1,0 +1,237 @@
+package outside
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/scheduler/extender"
+	"github.com/berth-k8s/berth/internal/scheduler/live"
+)
+
+// Factory makes a plugin from its arguments: nil, or a *runtime.Unknown with the JSON of the configuration file.
+type Factory = func(ctx context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error)
+
+// Options are what plugins are made from.
+type Options struct {
+	// Factories by the name that configuration files call the plugin.
+	Factories map[string]Factory
+	// Store keeps the API objects; one for the life of the process.
+	Store *Store
+	// Client and KubeConfig are handed to plugins.
+	Client     kubernetes.Interface
+	KubeConfig *rest.Config
+}
+
+// Set is the plugins from outside and the extenders of one configuration. They live until Close.
+type Set struct {
+	options   Options
+	store     *Store
+	ctx       context.Context
+	cancel    context.CancelFunc
+	informers *informerFactory
+	extenders []fwk.Extender
+	// parallelism is how many nodes a plugin may look at at once.
+	parallelism atomic.Int32
+
+	mu         sync.Mutex
+	frameworks map[string]*framework // by scheduler name
+	live       Host
+	recorders  recorders
+	attempts   int                        // that are under way
+	closing    bool                       // ends with the last of them
+	customs    map[fwk.EventResource]bool // custom resources that are watched
+}
+
+// Host is what plugins need of the live scheduler.
+type Host interface {
+	WaitingPod(uid types.UID) *live.WaitingPod
+	EachWaitingPod(func(*live.WaitingPod))
+	Activate(pods ...types.UID)
+	Happened(e *queue.Event)
+	Inspect(ctx context.Context, look func(cycle.View)) error
+}
+
+// defaultParallelism is upstream's; it holds until the configuration is read.
+const defaultParallelism = 16
+
+// New returns a set without plugins. These are made as a configuration asks for them (Probe, Profiles); ctx is theirs.
+func New(ctx context.Context, options Options) *Set {
+	if options.Store == nil {
+		options.Store = NewStore()
+	}
+	s := &Set{options: options, store: options.Store, frameworks: map[string]*framework{}, customs: map[fwk.EventResource]bool{}}
+	s.parallelism.Store(defaultParallelism)
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	s.informers = newInformerFactory(options.Client)
+	return s
+}
+
+// Probe makes a plugin for a profile, if there is one of that name, and tells at which extension points it can be. It is what a
+// configuration is read with (config.Options.Probe).
+func (s *Set) Probe(schedulerName, name string, args runtime.Object) (points plugins.Point, known bool, err error) {
+	factory, known := s.options.Factories[name]
+	if !known {
+		return 0, false, nil
+	}
+	f := s.framework(schedulerName)
+	plugin, made := f.plugins[name]
+	if !made {
+		plugin, err = factory(s.ctx, args, f.handle)
+		if err == nil && plugin == nil {
+			err = errors.New("the factory returned no plugin")
+		}
+		if err != nil {
+			return 0, true, fmt.Errorf("initializing plugin %q: %w", name, err)
+		}
+		f.plugins[name] = plugin
+	}
+	return PointsOf(plugin), true, nil
+}
+
+func (s *Set) framework(schedulerName string) *framework {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f, ok := s.frameworks[schedulerName]
+	if !ok {
+		f = &framework{set: s, name: schedulerName, plugins: map[string]fwk.Plugin{}}
+		f.handle = &handle{f: f}
+		s.frameworks[schedulerName] = f
+	}
+	return f
+}
+
+// Profiles returns the profiles of the configuration with the plugins from outside and the extenders at their places.
+func (s *Set) Profiles(c *config.Config) ([]cycle.Profile, error) {
+	s.parallelism.Store(*c.Spec.Parallelism)
+	for i := range c.Spec.Extenders {
+		made, err := extender.New(c.Spec.Extenders[i])
+		if err != nil {
+			return nil, fmt.Errorf("extenders[%d]: %w", i, err)
+		}
+		s.extenders = append(s.extenders, made)
+	}
+	var profiles []cycle.Profile
+	for _, p := range c.Profiles {
+		made, err := s.profile(p)
+		if err != nil {
+			return nil, err
+		}
+		profiles = append(profiles, made)
+	}
+	return profiles, nil
+}
+
+func (s *Set) profile(p *plugins.Profile) (cycle.Profile, error) {
+	f := s.framework(p.SchedulerName)
+	f.profile = p
+	made := cycle.Profile{Profile: p}
+	if len(p.Outside)+len(s.extenders) == 0 {
+		return made, nil
+	}
+	f.assemble()
+	made.Extensions = append(made.Extensions, keeper{f})
+	for _, name := range p.Outside {
+		plugin, ok := f.plugins[name]
+		if !ok {
+			return made, fmt.Errorf("profile %s: plugin %q is configured but was not made", p.SchedulerName, name)
+		}
+		made.Extensions = append(made.Extensions, &extension{f, name, plugin})
+	}
+	var binders []string
+	for _, x := range s.extenders {
+		p.Extenders = append(p.Extenders, &extended{f: f, x: x})
+		if x.IsBinder() {
+			made.Extensions = append(made.Extensions, &extenderBinder{s, x})
+			binders = append(binders, x.Name())
+		}
+	}
+	p.At[plugins.Bind] = append(binders, p.At[plugins.Bind]...)
+	return made, nil
+}
+
+// needed tells whether any profile has a plugin from outside or an extender.
+func (s *Set) needed() bool {
+	for _, f := range s.frameworks {
+		if f.profile != nil && len(f.profile.Outside)+len(f.profile.Extenders) > 0 {
+			return true
+		}
+	}
+	return len(s.extenders) > 0
+}
+
+// Start gets ready what plugins asked for when they were made: informers, and the objects of nodes and pods.
+func (s *Set) Start(ctx context.Context) error {
+	if !s.needed() {
+		return nil
+	}
+	if err := s.store.Need(ctx, s.options.Client); err != nil {
+		return err
+	}
+	return s.informers.start(ctx, s.ctx)
+}
+
+// Attach says which scheduler the plugins work for.
+func (s *Set) Attach(host Host) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.live = host
+}
+
+func (s *Set) host() Host {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.live
+}
+
+// Close ends the plugins' context, their informers and their events, as soon as no pod is on its way any more that they were asked
+// about: a configuration may have taken the place of another while pods that the other decided wait at Permit.
+func (s *Set) Close() { s.attempted(0, true) }
+
+// attempted counts the attempts under way.
+func (s *Set) attempted(delta int, closing bool) {
+	s.mu.Lock()
+	s.attempts += delta
+	s.closing = s.closing || closing
+	over := s.closing && s.attempts <= 0
+	s.mu.Unlock()
+	if over {
+		s.cancel()
+		s.informers.Shutdown()
+		s.recorders.close()
+	}
+}
+
+// onOwner has the cluster changed by who owns it: at once if a plugin is being asked that may ask back, else between two pods.
+func (s *Set) onOwner(f *framework, change func(c *cluster.Cluster)) {
+	if f.asking.TryLock() {
+		defer f.asking.Unlock()
+		if y := f.opened(); y != nil {
+			y.meanwhile(change)
+			return
+		}
+	}
+	host := s.host()
+	if host == nil {
+		return
+	}
+	go func() {
+		if err := host.Inspect(s.ctx, func(v cycle.View) { change(v.Cluster) }); err != nil {
+			klog.FromContext(s.ctx).V(4).Info("A plugin's nomination came too late", "err", err)
+		}
+	}()
+}

@@ -1,0 +1,219 @@
+package outside
+
+import (
+	"fmt"
+	"sync"
+
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	"k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// snapshot is the cluster as it was when a pod's turn came. It never changes, and can be read by any goroutine.
+type snapshot struct {
+	infos     []*nodeInfo    // by index in the cluster; nil where no node is
+	list      []fwk.NodeInfo // those of infos that are; plugins get it as it is, and leave it so
+	index     map[string]int32
+	nominated map[string][]fwk.PodInfo // waiting pods by the node that they are nominated to
+
+	affine, antiAffine func() []fwk.NodeInfo
+	claims             func() sets.Set[string]
+}
+
+var _ fwk.SharedLister = &snapshot{}
+
+// snapshots makes them: what did not change is shared between one and the next.
+type snapshots struct {
+	last     *snapshot
+	of       *cluster.Cluster
+	position int // of its log
+}
+
+// snapshot returns the cluster as it is now. On its owner.
+func (s *Store) snapshot(c *cluster.Cluster) *snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := &s.snapshots
+	changes, known := c.Log.Since(b.position)
+	if b.of != c || b.last == nil || !known {
+		b.last = s.readAnew(c)
+	} else if len(changes) > 0 || len(s.touched) > 0 {
+		b.last = s.follow(c, changes)
+	}
+	b.of, b.position = c, c.Log.Len()
+	clear(s.touched)
+	return b.last
+}
+
+// latest returns the snapshot that was made last; an empty one before. Any goroutine may ask.
+func (s *Store) latest() *snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.snapshots.last == nil {
+		empty := &snapshot{}
+		empty.listNodes()
+		return empty
+	}
+	return s.snapshots.last
+}
+
+func (s *Store) readAnew(c *cluster.Cluster) *snapshot {
+	next := &snapshot{infos: make([]*nodeInfo, len(c.Nodes))}
+	for i, n := range c.Nodes {
+		if n != nil {
+			next.infos[i] = s.infoOf(c, n)
+		}
+	}
+	next.listNodes()
+	next.listNominated(s, c)
+	return next
+}
+
+// follow makes the next snapshot from the last one and what changed since.
+func (s *Store) follow(c *cluster.Cluster, changes []cluster.Change) *snapshot {
+	last := s.snapshots.last
+	next := &snapshot{infos: make([]*nodeInfo, len(c.Nodes)), list: last.list, index: last.index, nominated: last.nominated}
+	copy(next.infos, last.infos)
+	renewed, nominations := sets.New[int32](), false
+	for i := range changes {
+		if changes[i].Kind == cluster.Nomination {
+			nominations = true
+			continue
+		}
+		renewed.Insert(changes[i].Node)
+	}
+	for name := range s.touched {
+		if n := c.Node(name); n != nil {
+			renewed.Insert(n.Index)
+		}
+	}
+	sameNodes := len(c.Nodes) == len(last.infos)
+	for i := range renewed {
+		before := next.infos[i]
+		next.infos[i] = nil
+		if n := c.Nodes[i]; n != nil {
+			next.infos[i] = s.infoOf(c, n)
+		}
+		sameNodes = sameNodes && before != nil && next.infos[i] != nil && before.node.Name == next.infos[i].node.Name
+	}
+	switch {
+	case !sameNodes:
+		next.listNodes()
+	case renewed.Len() > 0:
+		next.relist()
+	default:
+		next.affine, next.antiAffine, next.claims = last.affine, last.antiAffine, last.claims
+	}
+	if nominations || len(last.nominated) > 0 {
+		next.listNominated(s, c)
+	}
+	return next
+}
+
+// infoOf makes a node's NodeInfo; the lock is held.
+func (s *Store) infoOf(c *cluster.Cluster, n *cluster.Node) *nodeInfo {
+	object := s.nodes[n.Name]
+	if object == nil {
+		object = n.Object()
+	}
+	info := emptyNodeInfo()
+	info.SetNode(object)
+	info.setImages(c)
+	for _, p := range n.Pods {
+		info.AddPodInfo(s.placed(p, n.Name))
+	}
+	return info
+}
+
+func (s *snapshot) listNodes() {
+	s.index = make(map[string]int32, len(s.infos))
+	for i, info := range s.infos {
+		if info != nil {
+			s.index[info.node.Name] = int32(i)
+		}
+	}
+	s.relist()
+}
+
+func (s *snapshot) relist() {
+	s.list = make([]fwk.NodeInfo, 0, len(s.index))
+	for _, info := range s.infos {
+		if info != nil {
+			s.list = append(s.list, info)
+		}
+	}
+	s.affine = sync.OnceValue(func() []fwk.NodeInfo {
+		return s.those(func(n *nodeInfo) bool { return len(n.affine) > 0 })
+	})
+	s.antiAffine = sync.OnceValue(func() []fwk.NodeInfo {
+		return s.those(func(n *nodeInfo) bool { return len(n.antiAffine) > 0 })
+	})
+	s.claims = sync.OnceValue(func() sets.Set[string] {
+		used := sets.New[string]()
+		for _, info := range s.infos {
+			if info == nil {
+				continue
+			}
+			for claim := range info.claims {
+				used.Insert(claim)
+			}
+		}
+		return used
+	})
+}
+
+func (s *snapshot) those(are func(*nodeInfo) bool) (list []fwk.NodeInfo) {
+	for _, info := range s.infos {
+		if info != nil && are(info) {
+			list = append(list, info)
+		}
+	}
+	return list
+}
+
+func (s *snapshot) listNominated(store *Store, c *cluster.Cluster) {
+	s.nominated = map[string][]fwk.PodInfo{}
+	for _, n := range c.NominatedNodes() {
+		for _, p := range n.Nominated {
+			k := store.pods[p.UID]
+			if k == nil {
+				k = &known{info: newPodInfo(p.Object())}
+			}
+			s.nominated[n.Name] = append(s.nominated[n.Name], k.info)
+		}
+	}
+}
+
+// NodeInfos and its siblings implement fwk.SharedLister.
+func (s *snapshot) NodeInfos() fwk.NodeInfoLister           { return nodeLister{s} }
+func (s *snapshot) StorageInfos() fwk.StorageInfoLister     { return storageLister{s} }
+func (s *snapshot) PodGroupStates() fwk.PodGroupStateLister { return noPodGroups{} }
+
+type nodeLister struct{ *snapshot }
+
+func (l nodeLister) List() ([]fwk.NodeInfo, error)                     { return l.list, nil }
+func (l nodeLister) HavePodsWithAffinityList() ([]fwk.NodeInfo, error) { return l.affine(), nil }
+func (l nodeLister) HavePodsWithRequiredAntiAffinityList() ([]fwk.NodeInfo, error) {
+	return l.antiAffine(), nil
+}
+
+func (l nodeLister) Get(name string) (fwk.NodeInfo, error) {
+	if i, ok := l.index[name]; ok {
+		return l.infos[i], nil
+	}
+	return nil, fmt.Errorf("nodeinfo not found for node name %q", name)
+}
+
+type storageLister struct{ *snapshot }
+
+func (l storageLister) IsPVCUsedByPods(key string) bool { return l.claims().Has(key) }
+
+// noPodGroups says that no PodGroup is known: the API is alpha, and groups are not scheduled as one.
+type noPodGroups struct{}
+
+func (noPodGroups) Get(_, name string) (fwk.PodGroupState, error) {
+	return nil, errors.NewNotFound(schedulingv1alpha2.Resource("podgroups"), name)
+}

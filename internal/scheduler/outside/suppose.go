@@ -1,0 +1,143 @@
+package outside
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// supposition moves pods in the cluster, and moves them back. Nobody who reads the log learns of it.
+type supposition struct {
+	c        *cluster.Cluster
+	position int
+	back     []func()
+}
+
+func (s *supposition) undo() {
+	for _, back := range slices.Backward(s.back) {
+		back()
+	}
+	s.c.Log.Rewind(s.position)
+}
+
+// hold has a node hold the pods that info shows.
+func (s *supposition) hold(n *cluster.Node, info fwk.NodeInfo) {
+	wanted := map[string]*v1.Pod{}
+	for _, p := range info.GetPods() {
+		wanted[string(p.GetPod().UID)] = p.GetPod()
+	}
+	for _, p := range slices.Clone(n.Pods) {
+		if _, stays := wanted[string(p.UID)]; !stays {
+			s.remove(p)
+		}
+		delete(wanted, string(p.UID))
+	}
+	for _, p := range info.GetPods() {
+		if pod := wanted[string(p.GetPod().UID)]; pod != nil {
+			s.visit(pod, n)
+		}
+	}
+}
+
+// move does on another node what a plugin told the others to suppose.
+func (s *supposition) move(m move) {
+	n := s.c.Node(m.node)
+	if n == nil {
+		return
+	}
+	i := slices.IndexFunc(n.Pods, func(p *cluster.Pod) bool { return p.UID == m.pod.UID })
+	switch {
+	case m.there && i < 0:
+		s.visit(m.pod, n)
+	case !m.there && i >= 0:
+		s.remove(n.Pods[i])
+	}
+}
+
+func (s *supposition) remove(p *cluster.Pod) {
+	n := p.Node
+	if s.c.Pod(p.UID) != p { // it is only visiting
+		s.c.Leave(p)
+		s.back = append(s.back, func() { s.c.Visit(p, n) })
+		return
+	}
+	s.c.RemovePod(p.UID)
+	s.back = append(s.back, func() { s.c.Place(p, n) })
+}
+
+func (s *supposition) visit(pod *v1.Pod, n *cluster.Node) {
+	guest := s.c.Visit(s.c.Pending(pod), n)
+	s.back = append(s.back, func() { s.c.Leave(guest) })
+}
+
+// scoring is one run of all scorers for a plugin that asks back.
+type scoring struct {
+	c       *cluster.Cluster
+	ctx     context.Context
+	state   *State
+	pod     *v1.Pod
+	waiting *cluster.Pod
+	infos   []fwk.NodeInfo
+	nodes   []*cluster.Node
+	totals  []fwk.NodePluginScores
+}
+
+// add asks one scorer.
+func (a *scoring) add(s plugins.Weighted) error {
+	var scores []int64
+	var err error
+	switch own := s.Scorer.(type) {
+	case preScorer: // RunPreScorePlugins is for the caller to call
+		return nil
+	case *scorer:
+		if a.state.skipScore.Has(own.Name()) {
+			return nil
+		}
+		scores, err = a.fromOutside(own)
+	default:
+		scores, err = a.own(own)
+	}
+	for i := range scores {
+		weighted := scores[i] * s.Weight
+		a.totals[i].Scores = append(a.totals[i].Scores, fwk.PluginScore{Name: s.Scorer.Name(), Score: weighted})
+		a.totals[i].TotalScore += weighted
+	}
+	return err
+}
+
+func (a *scoring) fromOutside(s *scorer) ([]int64, error) {
+	scores := make([]int64, len(a.infos))
+	for i, info := range a.infos {
+		score, status := s.plugin.Score(a.ctx, a.state, a.pod, info)
+		if !status.IsSuccess() {
+			return nil, fmt.Errorf("running Score plugins: plugin %q failed with: %w", s.Name(), statusError(status, "Score"))
+		}
+		scores[i] = score
+	}
+	return scores, s.finish(a.ctx, a.state, a.pod, a.nodes, scores)
+}
+
+func (a *scoring) own(s plugins.Scorer) ([]int64, error) {
+	scoring := s.Score(a.c, a.waiting, a.nodes)
+	if scoring.Err != nil || scoring.Node == nil {
+		return nil, scoring.Err
+	}
+	scores := make([]int64, len(a.nodes))
+	for i, n := range a.nodes {
+		score, err := scoring.Node(n)
+		if err != nil {
+			return nil, fmt.Errorf("running Score plugins: plugin %q failed with: %w", s.Name(), err)
+		}
+		scores[i] = score
+	}
+	if scoring.Normalize != nil {
+		scoring.Normalize(a.nodes, scores)
+	}
+	return scores, nil
+}

@@ -1,0 +1,97 @@
+package shadow
+
+import (
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+)
+
+// Recorder sums comparisons up. It is safe for all.
+type Recorder struct {
+	mu     sync.Mutex
+	report Report
+	totals struct{ chosen, best, gain int64 }
+	judged int
+}
+
+// New returns a recorder that begins now.
+func New(now time.Time) *Recorder {
+	return &Recorder{report: Report{APIVersion: "berth.dev/v1alpha1", Kind: "Shadow", Since: now.UTC()}}
+}
+
+// Bound takes in a pod that was bound to a node, and what is said of all nodes as they were before.
+func (r *Recorder) Bound(pod *v1.Pod, node string, e *decide.Evaluation) {
+	c := compare(pod, node, e)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.report.Pods++
+	switch c.Outcome {
+	case Rejected:
+		r.report.Rejected++
+		if len(r.report.Refused) < answer.Most {
+			r.report.Refused = append(r.report.Refused, c)
+		}
+		return
+	case Best:
+		r.report.Best++
+	case Worse:
+		r.report.Worse++
+		r.report.Widest = widest(r.report.Widest, c)
+		r.report.MaxGain = max(r.report.MaxGain, c.Gain())
+	}
+	r.judged++
+	r.totals.chosen += c.Total
+	r.totals.best += c.BestTotal
+	r.totals.gain += c.Gain()
+}
+
+// Report is what came of it until now.
+func (r *Recorder) Report(now time.Time) *Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	report := r.report
+	report.Until = now.UTC()
+	report.Widest = append([]Comparison(nil), r.report.Widest...)
+	report.Refused = append([]Comparison(nil), r.report.Refused...)
+	if r.judged > 0 {
+		n := float64(r.judged)
+		report.MeanTotal, report.MeanBestTotal, report.MeanGain = float64(r.totals.chosen)/n, float64(r.totals.best)/n, float64(r.totals.gain)/n
+	}
+	if report.Worse > 0 {
+		report.MeanGainWorse = float64(r.totals.gain) / float64(report.Worse)
+	}
+	return &report
+}
+
+func compare(pod *v1.Pod, node string, e *decide.Evaluation) Comparison {
+	c := Comparison{Namespace: pod.Namespace, Name: pod.Name, Node: node, Outcome: Rejected, Feasible: e.Feasible}
+	if e.Err != nil {
+		c.Why = e.Err.Error()
+		return c
+	}
+	var chosen *decide.NodeVerdict
+	for i := range e.Nodes {
+		if e.Nodes[i].Node.Name == node {
+			chosen = &e.Nodes[i]
+		}
+	}
+	best := e.Best()
+	if len(best) > 0 {
+		c.BestTotal = best[0].Total
+	}
+	switch {
+	case chosen == nil:
+		c.Why = "there is no such node"
+	case chosen.Rejection != nil:
+		c.Why = chosen.Plugin + ": " + reasons(chosen.Rejection.Reasons)
+	case chosen.Total == c.BestTotal:
+		c.Outcome, c.Total = Best, chosen.Total
+	default:
+		c.Outcome, c.Total, c.Best = Worse, chosen.Total, best[0].Node.Name
+	}
+	return c
+}

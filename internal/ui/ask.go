@@ -1,0 +1,249 @@
+package ui
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/inspect/explain"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/record"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot"
+	"github.com/berth-k8s/berth/internal/inspect/whatif"
+	"github.com/berth-k8s/berth/internal/ui/live"
+)
+
+const (
+	// askWithin bounds a question: reading 50,000 pods takes seconds, a long forecast of them minutes.
+	askWithin = 3 * time.Minute
+	// mostAsked bounds the questions that are answered, wait for their turn or are still being sent.
+	mostAsked = 16
+)
+
+// asker answers questions, one at a time: each reads the whole cluster, and holds it in memory while it is thought about.
+type asker struct {
+	cluster clusterReader
+	options *Options
+	turn    chan struct{} // holds one token
+	asked   chan struct{} // one for each question that is there
+}
+
+func newAsker(cluster clusterReader, o *Options) *asker {
+	return &asker{cluster: cluster, options: o, turn: make(chan struct{}, 1), asked: make(chan struct{}, mostAsked)}
+}
+
+// clusterReader reads the cluster that questions are about, as it is or as it was at a time. What it could not read, it names.
+type clusterReader interface {
+	read(ctx context.Context, at time.Time) (set *manifest.Set, source simulate.Source, missing []string, err error)
+}
+
+// following reads a live cluster, of now.
+type following struct{ client *snapshot.Client }
+
+func (f following) read(ctx context.Context, _ time.Time) (*manifest.Set, simulate.Source, []string, error) {
+	s, err := f.client.Read(ctx, nil)
+	if err != nil {
+		return nil, simulate.Source{}, nil, err
+	}
+	return s.Set, s.Source, s.Missing, nil
+}
+
+// recorded reads a recording.
+type recorded struct{ *live.Recording }
+
+func (r recorded) read(_ context.Context, at time.Time) (*manifest.Set, simulate.Source, []string, error) {
+	if at.After(r.Until) {
+		at = r.Until
+	}
+	set, err := record.At(r.Dir, at)
+	return set, simulate.Source{From: r.Dir, AsOf: metav1.NewTime(at)}, nil, err
+}
+
+// bounded lets in as many questions as are answered in a reasonable time, and refuses those beyond before anything of them is read.
+func (a *asker) bounded(then http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case a.asked <- struct{}{}:
+			defer func() { <-a.asked }()
+			then(w, r)
+		default:
+			refuse(w, http.StatusServiceUnavailable, "too many questions are being answered: try again in a moment")
+		}
+	}
+}
+
+// ask reads the cluster and has the question answered. When the context ends, so does the work.
+func (a *asker) ask(ctx context.Context, at time.Time, read func([]string) (*manifest.Set, error),
+	answer func(w *simulate.World, source simulate.Source) (any, error)) (any, []string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	select {
+	case a.turn <- struct{}{}:
+		defer func() { <-a.turn }()
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+	set, source, missing, err := a.cluster.read(ctx, at)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(set.Pods) > 10_000 {
+		// Hundreds of megabytes that the next question may be a day away from needing again.
+		defer func() { set = nil; debug.FreeOSMemory() }()
+	}
+	w, err := simulate.Open(set, simulate.Options{Profiles: a.options.Profiles, Seed: 1, Now: source.AsOf.Time, Read: read, Allowance: allowance(ctx)})
+	if err != nil {
+		return nil, nil, err
+	}
+	said, err := answer(w, source)
+	return said, missing, err
+}
+
+// explain answers GET /api/explain?namespace=&name=&node=.
+func (a *asker) explain(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	o := explain.Options{Namespace: cmp.Or(query.Get("namespace"), metav1.NamespaceDefault), Name: query.Get("name"), Node: query.Get("node")}
+	unasked := ""
+	said, missing, err := a.ask(r.Context(), momentOf(r), nil, func(w *simulate.World, source simulate.Source) (any, error) {
+		o.Source = source
+		if a.options.Decided != nil && a.options.Recording == "" {
+			var err error
+			if o.Decided, err = a.options.Decided(r.Context(), o.Namespace, o.Name); err != nil {
+				unasked = "the scheduler's own word: " + err.Error() // the engine's needs no scheduler
+			}
+		}
+		return explain.Of(w, o)
+	})
+	if unasked != "" {
+		missing = append(missing, unasked)
+	}
+	a.reply(w, said, missing, err)
+}
+
+// question is what /api/what-if is sent.
+type question struct {
+	// Operations are the words of berth what-if.
+	Operations []string `json:"operations"`
+	// Manifest is what "apply -f -" applies.
+	Manifest  string `json:"manifest"`
+	Namespace string `json:"namespace"`
+
+	applied int // how often the manifest was read so far
+}
+
+// Foreseen is a forecast, and what the map shows of it.
+type Foreseen struct {
+	*whatif.Forecast
+	// Then has the nodes as they would be, if they would be different.
+	Then []NodeThen `json:"then"`
+	// Removed are nodes that would be gone.
+	Removed []string `json:"removed"`
+}
+
+// NodeThen is a node as it would be.
+type NodeThen struct {
+	Name     string   `json:"name"`
+	Zone     string   `json:"zone"`
+	New      bool     `json:"new,omitempty"`
+	Cordoned bool     `json:"cordoned"`
+	Taints   []string `json:"taints"`
+	CPU      [2]int64 `json:"cpu"`
+	Memory   [2]int64 `json:"memory"`
+	Pods     [2]int64 `json:"pods"`
+}
+
+// whatIf answers POST /api/what-if.
+func (a *asker) whatIf(w http.ResponseWriter, r *http.Request) {
+	var q question
+	// Read to the end: only then does the server notice that the browser goes away.
+	text, err := io.ReadAll(r.Body)
+	if err == nil {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the answer may take longer
+		decoder := json.NewDecoder(bytes.NewReader(text))
+		decoder.DisallowUnknownFields()
+		err = decoder.Decode(&q)
+	}
+	if err != nil {
+		refuse(w, http.StatusBadRequest, fmt.Sprintf("the question cannot be read: %v", err))
+		return
+	}
+	steps, err := a.options.Parse(q.Operations, cmp.Or(q.Namespace, metav1.NamespaceDefault))
+	if err == nil {
+		err = affordable(steps)
+	}
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	said, missing, err := a.ask(r.Context(), momentOf(r), q.read, func(w *simulate.World, source simulate.Source) (any, error) {
+		before := nodesOf(w)
+		forecast, err := whatif.Run(w, steps, whatif.Options{Source: source})
+		if err != nil {
+			return nil, err
+		}
+		return foreseen(forecast, before, nodesOf(w)), nil
+	})
+	a.reply(w, said, missing, err)
+}
+
+func (a *asker) reply(w http.ResponseWriter, said any, missing []string, err error) {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		refuse(w, http.StatusGatewayTimeout, fmt.Sprintf("not answered within %s: ask for less at a time", askWithin))
+	case errors.Is(err, explain.ErrNoPod):
+		refuse(w, http.StatusNotFound, err.Error())
+	case err != nil:
+		refuse(w, http.StatusUnprocessableEntity, err.Error())
+	default:
+		answer(w, http.StatusOK, map[string]any{"answer": said, "missing": missing})
+	}
+}
+
+// nodesOf are the nodes of a world, by name.
+func nodesOf(w *simulate.World) map[string]NodeThen {
+	nodes := make(map[string]NodeThen, w.Cluster().Len())
+	for _, n := range w.Cluster().SortedNodes() {
+		object := w.Node(n.Name)
+		then := NodeThen{
+			Name: n.Name, Zone: object.Labels["topology.kubernetes.io/zone"], Cordoned: object.Spec.Unschedulable, Taints: []string{},
+			CPU:    [2]int64{n.Requested.MilliCPU, n.Size.MilliCPU},
+			Memory: [2]int64{n.Requested.Memory, n.Size.Memory},
+			Pods:   [2]int64{int64(len(n.Pods)), object.Status.Allocatable.Pods().Value()},
+		}
+		for i := range object.Spec.Taints {
+			then.Taints = append(then.Taints, object.Spec.Taints[i].ToString())
+		}
+		nodes[n.Name] = then
+	}
+	return nodes
+}
+
+func foreseen(forecast *whatif.Forecast, before, after map[string]NodeThen) *Foreseen {
+	f := &Foreseen{Forecast: forecast, Then: []NodeThen{}, Removed: []string{}}
+	for name, then := range after {
+		was, known := before[name]
+		then.New = !known
+		if !known || was.Cordoned != then.Cordoned || was.CPU != then.CPU || was.Memory != then.Memory || was.Pods != then.Pods || !slices.Equal(was.Taints, then.Taints) {
+			f.Then = append(f.Then, then)
+		}
+	}
+	for name := range before {
+		if _, still := after[name]; !still {
+			f.Removed = append(f.Removed, name)
+		}
+	}
+	slices.Sort(f.Removed)
+	slices.SortFunc(f.Then, func(a, b NodeThen) int { return cmp.Compare(a.Name, b.Name) })
+	return f
+}

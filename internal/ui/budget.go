@@ -1,0 +1,104 @@
+package ui
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/inspect/whatif"
+)
+
+// What one forecast may cost, in sum over its operations. Each is some times what one is asked for by hand, and a fraction of what
+// would press a machine of a few gigabytes.
+const (
+	mostBody       = 1 << 20 // bytes of a question, its manifest included
+	mostOperations = 200
+	mostApplied    = 4 // times that the manifest is read
+	mostAddedNodes = 10_000
+	mostAddedPods  = 100_000
+)
+
+// allowance ends the work with the context, and bounds what it comes to by whatever way: replicas, daemons on new nodes, manifests.
+func allowance(ctx context.Context) simulate.Allowance {
+	return simulate.Allowance{Stop: ctx.Err, Pods: mostAddedPods, Nodes: mostAddedNodes}
+}
+
+// affordable refuses what asks for too much before the cluster is read for it.
+func affordable(steps []whatif.Step) error {
+	if len(steps) > mostOperations {
+		return fmt.Errorf("%d operations: a forecast takes at most %d", len(steps), mostOperations)
+	}
+	nodes, pods := 0, 0
+	for _, s := range steps {
+		if s.Operation == nil {
+			continue
+		}
+		if s.AddNodes != nil {
+			nodes = plus(nodes, s.AddNodes.Count)
+		}
+		if s.AddPods != nil {
+			pods = plus(pods, s.AddPods.Count)
+		}
+		if s.Scale != nil {
+			pods = plus(pods, s.Scale.Replicas)
+		}
+		if nodes > mostAddedNodes {
+			return fmt.Errorf("%s: a forecast adds at most %d nodes in sum", s.Words, mostAddedNodes)
+		}
+		if pods > mostAddedPods {
+			return fmt.Errorf("%s: a forecast adds at most %d pods in sum", s.Words, mostAddedPods)
+		}
+	}
+	return nil
+}
+
+// plus adds what is far below the largest number to what may be anything.
+func plus(sum, n int) int { return sum + min(max(n, 0), 1<<30) }
+
+// read gives the manifest for "-": no file of this machine is read for the dashboard.
+func (q *question) read(files []string) (*manifest.Set, error) {
+	if slices.ContainsFunc(files, func(name string) bool { return name != "-" }) {
+		return nil, errors.New("on the dashboard, apply -f - is the manifest that was entered: no file is read")
+	}
+	if q.applied++; q.applied > mostApplied {
+		return nil, fmt.Errorf("apply -f -: at most %d times in a forecast", mostApplied)
+	}
+	set, err := manifest.Read([]string{"-"}, bytes.NewReader([]byte(q.Manifest)), manifest.Options{})
+	if err != nil {
+		return nil, err
+	}
+	if pods := wanted(set); pods > mostAddedPods {
+		return nil, fmt.Errorf("the manifest asks for %d pods: a forecast adds at most %d in sum", pods, mostAddedPods)
+	}
+	return set, nil
+}
+
+// wanted is how many pods the manifests expand into, at least and about: known before any of them is made.
+func wanted(set *manifest.Set) int {
+	sum := plus(len(set.Pods), len(set.DaemonSets)*len(set.Nodes))
+	add := func(n *int32) {
+		if n != nil {
+			sum = plus(sum, int(*n))
+		}
+	}
+	for _, d := range set.Deployments {
+		add(d.Spec.Replicas)
+	}
+	for _, r := range set.ReplicaSets {
+		add(r.Spec.Replicas)
+	}
+	for _, r := range set.ReplicationControllers {
+		add(r.Spec.Replicas)
+	}
+	for _, s := range set.StatefulSets {
+		add(s.Spec.Replicas)
+	}
+	for _, j := range set.Jobs {
+		add(j.Spec.Parallelism)
+	}
+	return sum
+}

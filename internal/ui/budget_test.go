@@ -1,0 +1,137 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/inspect/explain"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/inspect/whatif"
+)
+
+func TestAForecastIsBoundedInSum(t *testing.T) {
+	nodes := func(n int) whatif.Step {
+		return whatif.Step{Words: "nodes", Operation: &simulate.Operation{AddNodes: &simulate.AddNodes{Count: n}}}
+	}
+	pods := func(n int) whatif.Step {
+		return whatif.Step{Words: "pods", Operation: &simulate.Operation{AddPods: &simulate.AddPods{Count: n}}}
+	}
+	scale := func(n int) whatif.Step {
+		return whatif.Step{Words: "scale", Operation: &simulate.Operation{Scale: &simulate.Scale{Replicas: n}}}
+	}
+	for _, c := range []struct {
+		name  string
+		steps []whatif.Step
+		says  string
+	}{
+		{"as much as it may", []whatif.Step{nodes(mostAddedNodes), pods(mostAddedPods / 2), scale(mostAddedPods / 2)}, ""},
+		{"nodes", []whatif.Step{nodes(mostAddedNodes), nodes(1)}, "at most 10000 nodes in sum"},
+		{"pods and replicas", []whatif.Step{pods(mostAddedPods), scale(1)}, "at most 100000 pods in sum"},
+		{"beyond what a number holds", []whatif.Step{pods(math.MaxInt), pods(math.MaxInt)}, "at most 100000 pods in sum"},
+		{"a negative count pays nothing back", []whatif.Step{pods(math.MinInt), pods(mostAddedPods + 1)}, "in sum"},
+		{"operations", make([]whatif.Step, mostOperations+1), "201 operations"},
+	} {
+		err := affordable(c.steps)
+		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+func TestAManifestIsRefusedBeforeItIsExpanded(t *testing.T) {
+	const deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: NAME}\nspec: {replicas: 60000, selector: {matchLabels: {a: b}}, " +
+		"template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}\n---\n"
+	q := question{Manifest: strings.Replace(deployment, "NAME", "one", 1)}
+	for range mostApplied {
+		if _, err := q.read([]string{"-"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := q.read([]string{"-"}); err == nil || !strings.Contains(err.Error(), "at most 4 times") {
+		t.Errorf("once more: %v", err)
+	}
+	q = question{Manifest: strings.Replace(deployment, "NAME", "one", 1) + strings.Replace(deployment, "NAME", "two", 1)}
+	if _, err := q.read([]string{"-"}); err == nil || !strings.Contains(err.Error(), "asks for 120000 pods") {
+		t.Errorf("two that are too much together: %v", err)
+	}
+}
+
+// A question ends with its request: nothing goes on in the background, and the next one has its turn.
+func TestAQuestionEndsWithItsRequest(t *testing.T) {
+	s, _ := serving(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, _, err := s.asker.ask(ctx, time.Time{}, nil, func(w *simulate.World, source simulate.Source) (any, error) {
+		cancel() // the browser goes away while the question is thought about
+		return whatif.Run(w, []whatif.Step{{Words: "pods", Operation: &simulate.Operation{AddPods: &simulate.AddPods{Count: 10, Like: "pod/web-1"}}}}, whatif.Options{Source: source})
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("a forecast that nobody waits for: %v", err)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	_, _, err = s.asker.ask(ctx, time.Time{}, nil, func(w *simulate.World, _ simulate.Source) (any, error) {
+		cancel()
+		w.Settle()
+		return explain.Of(w, explain.Options{Namespace: "default", Name: "web-1"})
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("an explanation that nobody waits for: %v", err)
+	}
+	if status, body := ask(t, s, "GET", "api/explain?name=web-1", ""); status != http.StatusOK {
+		t.Errorf("the next one: %d %s", status, body)
+	}
+}
+
+func TestQuestionsAtATimeAreBounded(t *testing.T) {
+	s, _ := serving(t)
+	for range mostAsked {
+		s.asker.asked <- struct{}{}
+	}
+	if status, body := ask(t, s, "POST", "api/what-if", strings.Repeat("x", mostBody)); status != http.StatusServiceUnavailable || !strings.Contains(body, "too many questions") {
+		t.Errorf("%d %s", status, body)
+	}
+	for range mostAsked {
+		<-s.asker.asked
+	}
+	if status, _ := ask(t, s, "POST", "api/what-if", `{"operations": ["cordon", "node-1"]}`); status != http.StatusOK {
+		t.Errorf("and then: %d", status)
+	}
+}
+
+// Whoever announces a body and does not send it is cut off, wherever they send it.
+func TestABodyThatDoesNotArriveIsNotWaitedFor(t *testing.T) {
+	g := &guard{token: "secret-of-24-characters", cookie: "c", patience: 50 * time.Millisecond, next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := io.ReadAll(r.Body)
+		if err == nil {
+			t.Error("a body that did not arrive was read")
+		}
+	})}
+	server := httptest.NewServer(g)
+	t.Cleanup(server.Close)
+	for _, request := range []string{
+		"POST /login HTTP/1.1\r\nContent-Type: application/x-www-form-urlencoded\r\n",
+		"POST /api/what-if HTTP/1.1\r\nAuthorization: Bearer secret-of-24-characters\r\n",
+		"GET / HTTP/1.1\r\n",
+		"GET /style.css HTTP/1.1\r\n",
+	} {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(conn, request+"Host: localhost\r\nContent-Length: 1000\r\n\r\ntoken="); err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		if _, err := io.ReadAll(conn); err != nil {
+			t.Errorf("%.12s: the connection is still open after a hundred times its patience: %v", request, err)
+		}
+	}
+}

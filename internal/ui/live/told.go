@@ -1,0 +1,57 @@
+package live
+
+import (
+	"context"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/berth-k8s/berth/internal/kube/feed"
+)
+
+// told is a source that remembers why it failed last, for people to read.
+type told struct {
+	feed.Source
+	mu   sync.Mutex
+	last error
+}
+
+func (t *told) source() feed.Source {
+	s := t.Source
+	s.List = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		list, err := t.Source.List(ctx, o)
+		return list, t.note(err)
+	}
+	s.Watch = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		w, err := t.Source.Watch(ctx, o)
+		return w, t.note(err)
+	}
+	return s
+}
+
+func (t *told) note(err error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last = err
+	return err
+}
+
+// why says it in a few words: what the API server says, or that it does not answer.
+func (t *told) why() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.last == nil:
+		return "the watch was cut off"
+	case apierrors.IsForbidden(t.last):
+		return "these credentials may not list and watch " + t.Name
+	case apierrors.IsUnauthorized(t.last):
+		return "the API server does not accept the credentials"
+	case apierrors.ReasonForError(t.last) != metav1.StatusReasonUnknown:
+		return t.last.Error()
+	}
+	return "the API server does not answer"
+}

@@ -1,0 +1,267 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/inspect/snapshot"
+	"github.com/berth-k8s/berth/internal/kube/feed"
+	"github.com/berth-k8s/berth/internal/ui/model"
+)
+
+// gather is how long changes are gathered into one frame.
+const gather = 100 * time.Millisecond
+
+// Watcher follows a cluster.
+type Watcher struct {
+	client rest.Interface
+
+	mu      sync.Mutex
+	cluster *model.Cluster
+	log     log
+	changed chan struct{} // closed and replaced when the log or the watches change
+	state   *Frame        // made for the log's last number, nil: has to be made again
+	watches Watches
+
+	wake chan struct{} // something is to be gathered
+}
+
+// Watches is how it stands with the connection to the API server.
+type Watches struct {
+	// Listed: nodes and pods have been read once, so that what is shown is a cluster.
+	Listed bool `json:"listed"`
+	Read   int  `json:"read"` // objects, until then
+	// Lost names the kinds whose changes are not seen at the moment, each with why.
+	Lost map[string]string `json:"lost,omitempty"`
+	// Since is from when on, in milliseconds since 1970.
+	Since map[string]int64 `json:"since,omitempty"`
+
+	nodes, pods bool
+}
+
+// New returns a watcher of the cluster of config, which is only read.
+func New(config *rest.Config) (*Watcher, error) {
+	config = snapshot.ReadOnly(config)
+	config.QPS = -1 // three watches, and pages one after the other
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	return &Watcher{
+		client: clients.CoreV1().RESTClient(), cluster: model.New(), log: log{next: 1}, changed: make(chan struct{}),
+		watches: Watches{Lost: map[string]string{}, Since: map[string]int64{}}, wake: make(chan struct{}, 1),
+	}, nil
+}
+
+// Run follows the cluster until the context ends.
+func (w *Watcher) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	running.Go(func() { w.follow(ctx, "nodes", func() runtime.Object { return &v1.NodeList{} }, w.nodes()) })
+	running.Go(func() { w.follow(ctx, "pods", func() runtime.Object { return &v1.PodList{} }, w.pods()) })
+	running.Go(func() { w.follow(ctx, "events", func() runtime.Object { return &v1.EventList{} }, w.events()) })
+	running.Go(func() { w.gather(ctx) })
+	running.Wait()
+}
+
+func (w *Watcher) follow(ctx context.Context, resource string, newList func() runtime.Object, sink feed.Sink) {
+	source := &told{Source: feed.Of(w.client, "", resource, newList)}
+	sink.Lost = func() { w.lost(resource, source.why()) }
+	sink.Back = func() { w.lost(resource, "") }
+	feed.Run(ctx, source.source(), sink)
+}
+
+// lost notes that a watch is broken and why, or with "" that it is back.
+func (w *Watcher) lost(resource, why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.watches.Lost[resource] == why {
+		return
+	}
+	if w.watches.Lost[resource] = why; why == "" {
+		delete(w.watches.Lost, resource)
+		delete(w.watches.Since, resource)
+	} else if w.watches.Since[resource] == 0 { // the reason may become known later
+		w.watches.Since[resource] = time.Now().UnixMilli()
+	}
+	w.tell()
+}
+
+// tell wakes all readers.
+func (w *Watcher) tell() {
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// take does something to the cluster.
+func (w *Watcher) take(do func(c *model.Cluster, now time.Time)) {
+	w.mu.Lock()
+	do(w.cluster, time.Now())
+	w.mu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (w *Watcher) nodes() feed.Sink {
+	return feed.Sink{
+		Listing: func() { w.take(func(c *model.Cluster, now time.Time) { c.NodesListing(now) }) },
+		Listed: func() {
+			w.take(func(c *model.Cluster, now time.Time) { c.NodesListed(now); w.watches.nodes = true })
+		},
+		Seen: func(o runtime.Object) {
+			info := model.NodeOf(o.(*v1.Node))
+			w.take(func(c *model.Cluster, now time.Time) { c.NodeSeen(now, info); w.watches.Read++ })
+		},
+		Gone: func(o runtime.Object) {
+			name := o.(*v1.Node).Name
+			w.take(func(c *model.Cluster, now time.Time) { c.NodeGone(now, name) })
+		},
+	}
+}
+
+func (w *Watcher) pods() feed.Sink {
+	return feed.Sink{
+		Listing: func() { w.take(func(c *model.Cluster, now time.Time) { c.PodsListing(now) }) },
+		Listed: func() {
+			w.take(func(c *model.Cluster, now time.Time) { c.PodsListed(now); w.watches.pods = true })
+		},
+		Seen: func(o runtime.Object) {
+			pod := model.PodOf(o.(*v1.Pod))
+			w.take(func(c *model.Cluster, now time.Time) { c.PodSeen(now, pod); w.watches.Read++ })
+		},
+		Gone: func(o runtime.Object) {
+			uid := o.(*v1.Pod).UID
+			w.take(func(c *model.Cluster, now time.Time) { c.PodGone(now, uid) })
+		},
+	}
+}
+
+func (w *Watcher) events() feed.Sink {
+	return feed.Sink{
+		Listing: func() {},
+		Listed:  func() {},
+		Seen: func(o runtime.Object) {
+			event := model.EventOf(o.(*v1.Event))
+			w.take(func(c *model.Cluster, _ time.Time) { c.EventSeen(event) })
+		},
+		Gone: func(runtime.Object) {},
+	}
+}
+
+// gather makes a frame of what changed, as often as something did, but not more often than readers can draw.
+func (w *Watcher) gather(ctx context.Context) {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-pause.C:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.wake:
+		}
+		w.frame(ctx)
+		pause.Reset(gather)
+	}
+}
+
+func (w *Watcher) frame(ctx context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.watches.nodes || !w.watches.pods {
+		w.tell() // how many have been read
+		return
+	}
+	delta := w.cluster.Changes(time.Now())
+	if !w.watches.Listed {
+		w.begin()
+		return
+	}
+	if w.cluster.More() {
+		select {
+		case w.wake <- struct{}{}:
+		default:
+		}
+	}
+	if delta == nil {
+		return
+	}
+	data, err := json.Marshal(delta)
+	if err != nil { // plain data
+		klog.FromContext(ctx).Error(err, "Change not encoded")
+		return
+	}
+	w.log.add(data)
+	w.state = nil
+	w.tell()
+}
+
+// begin makes what was listed the state that the log begins with.
+func (w *Watcher) begin() {
+	for w.cluster.More() {
+		w.cluster.Changes(time.Now())
+	}
+	w.watches.Listed = true
+	w.log.add([]byte("{}")) // never sent: whoever comes is given the state
+	w.tell()
+}
+
+// Read returns what comes after a number: the frames of the log, or the whole state if it does not reach back so far. If there is
+// nothing new, frames is empty, and changed is closed when there is. Watches is how it stands with the API server.
+func (w *Watcher) Read(after uint64) (frames []Frame, watches Watches, changed <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	watches = w.watches
+	watches.Lost, watches.Since = maps.Clone(w.watches.Lost), maps.Clone(w.watches.Since)
+	if !watches.Listed {
+		return nil, watches, w.changed
+	}
+	if frames, ok := w.log.after(after); ok && after > 0 {
+		return frames, watches, w.changed
+	}
+	if w.state == nil {
+		data, err := json.Marshal(w.cluster.State(time.Now()))
+		if err != nil {
+			return nil, watches, w.changed
+		}
+		w.state = &Frame{Seq: w.log.next - 1, Fresh: true, Data: data}
+	}
+	return []Frame{*w.state}, watches, w.changed
+}
+
+// Listed returns true when nodes and pods have been read once, and false if the context ends before.
+func (w *Watcher) Listed(ctx context.Context) bool {
+	for {
+		w.mu.Lock()
+		listed, changed := w.watches.Listed, w.changed
+		w.mu.Unlock()
+		if listed {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-changed:
+		}
+	}
+}
+
+// Look shows the cluster as it is.
+func (w *Watcher) Look(look func(c *model.Cluster)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	look(w.cluster)
+}

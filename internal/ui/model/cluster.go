@@ -1,0 +1,251 @@
+package model
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+)
+
+// mostEvents is how many of the last events are kept.
+const mostEvents = 300
+
+// Cluster is the cluster as the page shows it.
+type Cluster struct {
+	core  *eviction.Core
+	nodes map[string]*node // every node seen, or named by a pod
+	pods  map[types.UID]*Pod
+	names map[types.NamespacedName]types.UID // which pod holds its name now
+
+	nodeList, podList uint32 // number of the current list
+	listed            bool   // nodes have been listed once: what comes new is worth an event
+	noted             int    // events of its own so far
+
+	// What may differ from what is shown.
+	dirtyNodes map[string]bool
+	dirtyPods  map[types.UID]bool
+	// What is shown.
+	queue     map[types.UID]Waiting
+	evictions map[types.UID]Leaving
+	events    []Event // the last ones, as they came
+	unshown   int     // how many of them have not been in Changes
+	told      Summary // the last one
+	marked    int     // see Summary.Marked
+	history   history
+}
+
+// New returns an empty cluster.
+func New() *Cluster {
+	return &Cluster{
+		// One try is begun, never answered, and so no other: the core only computes deadlines.
+		core:  eviction.New(eviction.Options{InFlight: 1}),
+		nodes: map[string]*node{}, pods: map[types.UID]*Pod{}, names: map[types.NamespacedName]types.UID{},
+		dirtyNodes: map[string]bool{}, dirtyPods: map[types.UID]bool{},
+		queue: map[types.UID]Waiting{}, evictions: map[types.UID]Leaving{},
+	}
+}
+
+// NodesListing begins a list of nodes: what is not seen until NodesListed is gone.
+func (c *Cluster) NodesListing(now time.Time) {
+	c.nodeList++
+	c.core.Step(now, eviction.NodesListing{})
+}
+
+// NodesListed ends it.
+func (c *Cluster) NodesListed(now time.Time) {
+	for _, name := range sortedNames(c.nodes) {
+		if n := c.nodes[name]; n.info != nil && n.list != c.nodeList {
+			c.NodeGone(now, name)
+		}
+	}
+	c.core.Step(now, eviction.NodesListed{})
+	c.listed = true
+}
+
+// NodeSeen takes in a node, new or changed.
+func (c *Cluster) NodeSeen(now time.Time, info *NodeInfo) {
+	n := c.nodeNamed(info.eviction.Name)
+	if n.info == nil || !maps.Equal(n.info.labels, info.labels) || !slices.Equal(taintTexts(n.info.taints), taintTexts(info.taints)) {
+		c.marked++
+	}
+	if n.info != nil && n.info.ready == string(v1.ConditionTrue) && info.ready != string(v1.ConditionTrue) {
+		c.history.count(now, failures)
+	}
+	switch {
+	case n.info != nil:
+		for _, e := range happened(n.info, info) {
+			c.note(now, n.name, e)
+		}
+	case c.listed:
+		c.note(now, n.name, Event{Reason: "NodeAdded", Message: "node added"})
+	}
+	held := n.info != nil && len(n.info.eviction.Taints) > 0 || len(info.eviction.Taints) > 0
+	n.info, n.list = info, c.nodeList
+	c.core.Step(now, eviction.NodeSeen{Node: info.eviction})
+	c.dirtyNodes[n.name] = true
+	if held {
+		c.touch(n)
+	}
+}
+
+// NodeGone takes a node out.
+func (c *Cluster) NodeGone(now time.Time, name string) {
+	n := c.nodes[name]
+	if n == nil || n.info == nil {
+		return
+	}
+	c.note(now, name, Event{Warning: true, Reason: "NodeRemoved", Message: "node removed"})
+	n.info = nil
+	c.marked++
+	c.core.Step(now, eviction.NodeGone{Name: name})
+	c.dirtyNodes[name] = true
+	c.touch(n)
+}
+
+// touch has the node's pods looked at again: their deadlines may have changed.
+func (c *Cluster) touch(n *node) {
+	for uid := range n.pods {
+		c.dirtyPods[uid] = true
+	}
+}
+
+// note adds an event of the page's own.
+func (c *Cluster) note(now time.Time, node string, e Event) {
+	c.noted++
+	e.UID, e.At, e.Kind, e.Name, e.Count = "node-"+strconv.Itoa(c.noted), now.UnixMilli(), "Node", node, 1
+	c.EventSeen(e)
+}
+
+// PodsListing begins a list of pods: what is not seen until PodsListed is gone.
+func (c *Cluster) PodsListing(now time.Time) {
+	c.podList++
+	c.core.Step(now, eviction.PodsListing{})
+}
+
+// PodsListed ends it.
+func (c *Cluster) PodsListed(now time.Time) {
+	for uid, p := range c.pods {
+		if p.list != c.podList {
+			c.PodGone(now, uid)
+		}
+	}
+	c.core.Step(now, eviction.PodsListed{})
+}
+
+// PodSeen takes in a pod, new or changed.
+func (c *Cluster) PodSeen(now time.Time, p *Pod) {
+	uid := p.uid()
+	if holder, ok := c.names[p.eviction.Name]; ok && holder != uid {
+		c.PodGone(now, holder)
+	}
+	c.names[p.eviction.Name] = uid
+	if was := c.pods[uid]; was != nil && was.cause == "" {
+		switch p.cause {
+		case "":
+		case v1.PodReasonPreemptionByScheduler:
+			c.history.count(now, preemptions)
+		case "DeletionByTaintManager", "EvictionByEvictionAPI", v1.PodReasonTerminationByKubelet, "DeletionByDeviceTaintManager":
+			c.history.count(now, evictions)
+		}
+	}
+	c.leave(c.pods[uid])
+	p.list = c.podList
+	c.pods[uid] = p
+	c.dirtyPods[uid] = true
+	if p.eviction.Node != "" {
+		n := c.nodeNamed(p.eviction.Node)
+		n.pods[uid] = p
+		n.move(p, 1)
+		c.dirtyNodes[n.name] = true
+	}
+	c.core.Step(now, eviction.PodSeen{Pod: p.eviction})
+}
+
+// PodGoneNamed takes out the pod of a name.
+func (c *Cluster) PodGoneNamed(now time.Time, name types.NamespacedName) {
+	if uid, ok := c.names[name]; ok {
+		c.PodGone(now, uid)
+	}
+}
+
+// Lasting has what happened in so long a time kept as a whole, the longer it is, the coarser.
+func (c *Cluster) Lasting(length time.Duration) {
+	c.history.every = max(Every, (length/(mostMoments-1)).Truncate(Every)+Every)
+}
+
+// PodGone takes a pod out.
+func (c *Cluster) PodGone(now time.Time, uid types.UID) {
+	p := c.pods[uid]
+	if p == nil {
+		return
+	}
+	c.leave(p)
+	delete(c.pods, uid)
+	if c.names[p.eviction.Name] == uid {
+		delete(c.names, p.eviction.Name)
+	}
+	c.dirtyPods[uid] = true
+	c.core.Step(now, eviction.PodGone{Name: p.eviction.Name, UID: uid})
+}
+
+// leave takes a pod off its node, if it is on one.
+func (c *Cluster) leave(p *Pod) {
+	if p == nil || p.eviction.Node == "" {
+		return
+	}
+	n := c.nodes[p.eviction.Node]
+	n.move(p, -1)
+	delete(n.pods, p.uid())
+	c.dirtyNodes[n.name] = true
+}
+
+func (c *Cluster) nodeNamed(name string) *node {
+	n := c.nodes[name]
+	if n == nil {
+		n = &node{name: name, pods: map[types.UID]*Pod{}}
+		c.nodes[name] = n
+	}
+	return n
+}
+
+// EventSeen takes in an event, new or counted up.
+func (c *Cluster) EventSeen(e Event) {
+	c.events = append(c.events, e)
+	c.unshown++
+	if len(c.events) > 3*mostEvents {
+		c.trim()
+	}
+}
+
+// trim forgets all but the last events. A list has them in no order of time.
+func (c *Cluster) trim() {
+	slices.SortStableFunc(c.events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
+	c.events = slices.Clone(c.events[max(0, len(c.events)-mostEvents):])
+	c.unshown = min(c.unshown, len(c.events))
+}
+
+// EventOf takes from an event of the API what is kept of it. Older writers set one time, newer ones another.
+func EventOf(object *v1.Event) Event {
+	e := Event{
+		UID: string(object.UID), At: object.LastTimestamp.UnixMilli(), Warning: object.Type == v1.EventTypeWarning, Reason: object.Reason,
+		Kind: object.InvolvedObject.Kind, Namespace: object.InvolvedObject.Namespace, Name: object.InvolvedObject.Name,
+		Message: object.Message, Count: max(object.Count, 1),
+	}
+	latest := object.EventTime.Time
+	if object.Series != nil {
+		latest, e.Count = object.Series.LastObservedTime.Time, max(object.Series.Count, e.Count)
+	}
+	switch {
+	case !latest.IsZero() && (object.LastTimestamp.IsZero() || latest.After(object.LastTimestamp.Time)):
+		e.At = latest.UnixMilli()
+	case object.LastTimestamp.IsZero():
+		e.At = object.CreationTimestamp.UnixMilli()
+	}
+	return e
+}

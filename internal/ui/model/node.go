@@ -1,0 +1,155 @@
+package model
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+)
+
+// NodeInfo is what is kept of a node's object.
+type NodeInfo struct {
+	eviction    eviction.Node
+	zone        string
+	ready       string
+	cordoned    bool
+	labels      map[string]string
+	taints      []v1.Taint
+	conditions  []v1.NodeCondition
+	allocatable v1.ResourceList
+	capacity    v1.ResourceList
+	system      v1.NodeSystemInfo
+	created     int64
+}
+
+// NodeOf takes from an object what is kept of it.
+func NodeOf(object *v1.Node) *NodeInfo {
+	n := &NodeInfo{
+		eviction: eviction.NodeOf(object), zone: object.Labels[v1.LabelTopologyZone], cordoned: object.Spec.Unschedulable,
+		labels: object.Labels, taints: object.Spec.Taints, conditions: object.Status.Conditions, allocatable: object.Status.Allocatable,
+		capacity: object.Status.Capacity, system: object.Status.NodeInfo, created: object.CreationTimestamp.UnixMilli(),
+	}
+	for i := range n.conditions {
+		if n.conditions[i].Type == v1.NodeReady {
+			n.ready = string(n.conditions[i].Status)
+		}
+	}
+	return n
+}
+
+// trouble names the conditions that are not as they should be. All but Ready are bad when they are true.
+func (n *NodeInfo) trouble() []string {
+	list := []string{}
+	for i := range n.conditions {
+		if c := &n.conditions[i]; c.Type != v1.NodeReady && c.Status == v1.ConditionTrue {
+			list = append(list, string(c.Type))
+		}
+	}
+	return list
+}
+
+// node is a node that was seen, or that a pod names.
+type node struct {
+	name string
+	info *NodeInfo // nil: not seen
+	list uint32    // the last list that showed it
+	pods map[types.UID]*Pod
+
+	cpu, memory, count int64 // of the pods that take room
+	others             map[v1.ResourceName]int64
+	leaving            int
+	shown              *Node // nil: not at all
+}
+
+// move takes a pod's room on the node, or with -1 gives it back.
+func (n *node) move(p *Pod, sign int64) {
+	if p.takesRoom() {
+		n.cpu += sign * p.cpu
+		n.memory += sign * p.memory
+		n.count += sign
+		for name, quantity := range p.others {
+			if n.others == nil {
+				n.others = map[v1.ResourceName]int64{}
+			}
+			if n.others[name] += sign * quantity.Value(); n.others[name] == 0 {
+				delete(n.others, name)
+			}
+		}
+	}
+}
+
+func (n *node) row() Node {
+	row := Node{
+		Name: n.name, Zone: n.info.zone, Ready: n.info.ready, Cordoned: n.info.cordoned, Taints: taintTexts(n.info.taints), Trouble: n.info.trouble(),
+		CPU:     [2]int64{n.cpu, n.info.allocatable.Cpu().MilliValue()},
+		Memory:  [2]int64{n.memory, n.info.allocatable.Memory().Value()},
+		Pods:    [2]int64{n.count, n.info.allocatable.Pods().Value()},
+		Leaving: n.leaving,
+	}
+	for name, quantity := range n.info.allocatable {
+		if basic[name] || quantity.IsZero() {
+			continue
+		}
+		if row.Others == nil {
+			row.Others = map[string][2]int64{}
+		}
+		row.Others[string(name)] = [2]int64{n.others[name], quantity.Value()}
+	}
+	return row
+}
+
+// basic are the resources that every node has.
+var basic = map[v1.ResourceName]bool{v1.ResourceCPU: true, v1.ResourceMemory: true, v1.ResourcePods: true}
+
+func taintTexts(taints []v1.Taint) []string {
+	list := make([]string, len(taints))
+	for i := range taints {
+		list[i] = taints[i].ToString()
+	}
+	return list
+}
+
+func (n *Node) same(o *Node) bool {
+	return n.Name == o.Name && n.Zone == o.Zone && n.Ready == o.Ready && n.Cordoned == o.Cordoned && n.CPU == o.CPU && n.Memory == o.Memory &&
+		n.Pods == o.Pods && n.Leaving == o.Leaving && slices.Equal(n.Taints, o.Taints) && slices.Equal(n.Trouble, o.Trouble) &&
+		maps.Equal(n.Others, o.Others)
+}
+
+// happened says what changed between two sights of a node, which no event of the API tells.
+func happened(before, after *NodeInfo) (list []Event) {
+	say := func(warning bool, reason, message string) {
+		list = append(list, Event{Warning: warning, Reason: reason, Message: message})
+	}
+	was, is := taintTexts(before.taints), taintTexts(after.taints)
+	for _, taint := range is {
+		if !slices.Contains(was, taint) {
+			say(strings.HasSuffix(taint, ":"+string(v1.TaintEffectNoExecute)), "TaintAdded", taint)
+		}
+	}
+	for _, taint := range was {
+		if !slices.Contains(is, taint) {
+			say(false, "TaintRemoved", taint)
+		}
+	}
+	if before.ready != after.ready {
+		say(after.ready != string(v1.ConditionTrue), "ReadyChanged", "Ready was "+orUnsaid(before.ready)+", is "+orUnsaid(after.ready))
+	}
+	if before.zone != after.zone {
+		say(false, "ZoneChanged", "zone was "+orUnsaid(before.zone)+", is "+orUnsaid(after.zone))
+	}
+	return list
+}
+
+func orUnsaid(s string) string {
+	if s == "" {
+		return "not said"
+	}
+	return s
+}
+
+// sortedNames lists a map's keys in order.
+func sortedNames[K ~string, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,130 @@
+package model
+
+import (
+	"strings"
+	"unique"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// Pod is what is kept of a pod.
+type Pod struct {
+	eviction  eviction.Pod
+	status    string // as kubectl get says it
+	ended     bool
+	owner     string // Kind/name of its controller
+	workload  string // Kind/name of what people know it by: the Deployment of its ReplicaSet
+	scheduler string
+	priority  int32
+	created   int64
+
+	cpu, memory                 int64 // with overhead
+	overheadCPU, overheadMemory int64
+	others                      map[v1.ResourceName]resource.Quantity // requested beside CPU and memory, nil if nothing
+
+	reason, message string // of the condition PodScheduled, unless it is true
+	nominated       string
+	going           int64  // when its grace ends, 0 if it was not told to go
+	cause           string // of DisruptionTarget
+
+	list uint32 // the last list that showed it
+}
+
+// PodOf takes from an object what is kept of it.
+func PodOf(object *v1.Pod) *Pod {
+	p := &Pod{
+		eviction: eviction.PodOf(object), status: shared(status(object)), ended: rules.IsTerminal(object),
+		scheduler: shared(object.Spec.SchedulerName), priority: rules.Priority(object), created: object.CreationTimestamp.UnixMilli(),
+		nominated: shared(object.Status.NominatedNodeName),
+	}
+	p.eviction.Name.Namespace, p.eviction.Node = shared(object.Namespace), shared(object.Spec.NodeName)
+	p.eviction.ResourceVersion = "" // nothing is ever written
+	if owner := metav1.GetControllerOfNoCopy(object); owner != nil {
+		p.owner = shared(owner.Kind + "/" + owner.Name)
+		p.workload = shared(workloadOf(owner, object.Labels))
+	}
+	p.takeRequests(object)
+	for i := range object.Status.Conditions {
+		switch c := &object.Status.Conditions[i]; {
+		case c.Type == v1.PodScheduled && c.Status != v1.ConditionTrue:
+			p.reason, p.message = shared(c.Reason), shared(c.Message)
+		case c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue:
+			p.cause = shared(c.Reason)
+		}
+	}
+	if object.DeletionTimestamp != nil {
+		p.going = object.DeletionTimestamp.UnixMilli()
+	}
+	return p
+}
+
+// workloadOf is a pod's workload by its controller. A ReplicaSet that bears its template's hash is a Deployment's.
+func workloadOf(owner *metav1.OwnerReference, labels map[string]string) string {
+	hash := labels[appsv1.DefaultDeploymentUniqueLabelKey]
+	if name, ok := strings.CutSuffix(owner.Name, "-"+hash); ok && owner.Kind == "ReplicaSet" && hash != "" {
+		return "Deployment/" + name
+	}
+	return owner.Kind + "/" + owner.Name
+}
+
+// shared makes equal strings one: pods have few namespaces, nodes, owners and messages.
+func shared(s string) string { return unique.Make(s).Value() }
+
+func (p *Pod) takeRequests(object *v1.Pod) {
+	requests := rules.Requests(object)
+	if object.Spec.NodeName != "" {
+		requests = rules.RequestsPlaced(object)
+	}
+	for name, quantity := range requests {
+		switch name {
+		case v1.ResourceCPU:
+			p.cpu = quantity.MilliValue()
+		case v1.ResourceMemory:
+			p.memory = quantity.Value()
+		default:
+			if p.others == nil {
+				p.others = map[v1.ResourceName]resource.Quantity{}
+			}
+			p.others[name] = quantity
+		}
+	}
+	p.overheadCPU, p.overheadMemory = object.Spec.Overhead.Cpu().MilliValue(), object.Spec.Overhead.Memory().Value()
+}
+
+// status says in a word how it stands with a pod.
+func status(p *v1.Pod) string {
+	if p.DeletionTimestamp != nil {
+		return "Terminating"
+	}
+	for i := range p.Status.ContainerStatuses {
+		if waiting := p.Status.ContainerStatuses[i].State.Waiting; waiting != nil && waiting.Reason != "" {
+			return waiting.Reason
+		}
+	}
+	if p.Status.Reason != "" {
+		return p.Status.Reason
+	}
+	return string(p.Status.Phase)
+}
+
+func (p *Pod) uid() types.UID { return p.eviction.UID }
+
+// waits tells whether it is in the queue.
+func (p *Pod) waits() bool { return p.eviction.Node == "" && !p.ended && p.going == 0 }
+
+// takesRoom tells whether it counts on its node.
+func (p *Pod) takesRoom() bool { return p.eviction.Node != "" && !p.ended }
+
+func (p *Pod) waiting() Waiting {
+	return Waiting{
+		UID: string(p.uid()), Namespace: p.eviction.Name.Namespace, Name: p.eviction.Name.Name, Priority: p.priority, Created: p.created,
+		Reason: p.reason, Message: p.message, Nominated: p.nominated, Workload: p.workload, Scheduler: p.scheduler, CPU: p.cpu, Memory: p.memory,
+	}
+}

@@ -1,0 +1,291 @@
+package ui
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot"
+	"github.com/berth-k8s/berth/internal/inspect/whatif"
+	"github.com/berth-k8s/berth/internal/ui/live"
+	"github.com/berth-k8s/berth/internal/ui/model"
+)
+
+// Options say where the page is served, and to whom.
+type Options struct {
+	Address string // host:port; port 0 takes a free one
+	// Token is what one has to have who opens the page; empty: on a loopback address nobody needs one, elsewhere one is made.
+	Token string
+	// Names are host names under which the page may be asked for.
+	Names             []string
+	CertFile, KeyFile string
+	// Profiles are the scheduler's, for explanations and forecasts.
+	Profiles []*plugins.Profile
+	// Parse reads the operations of a forecast as they are written on the command line; what is named without a namespace is in this one.
+	Parse func(args []string, namespace string) ([]whatif.Step, error)
+	// Decided asks the live scheduler what it decided of a pod; nil if there is none to ask, or it does not know. May be nil.
+	Decided func(ctx context.Context, namespace, name string) (*decision.Decision, error)
+	// Recording is the folder of one, which is shown in the place of a live cluster.
+	Recording string
+	// Version is Berth's.
+	Version string
+}
+
+// Server serves the page of a cluster.
+type Server struct {
+	options Options
+	cluster string // the API server's address, or the recording's folder
+	watcher *live.Watcher
+	// recording is shown if it is not nil; then there is no watcher.
+	recording *live.Recording
+	asker     *asker
+	listener  net.Listener
+	epoch     string // tells the numbers of this process's frames from those of another
+	streams   chan struct{}
+}
+
+// mostStreams bounds the pages that are open at a time: each is a connection and a goroutine.
+const mostStreams = 200
+
+// Listen returns a server for the cluster of config, or for a recording, to which config is nothing. It listens already, so that URL
+// is known.
+func Listen(config *rest.Config, o Options) (*Server, error) {
+	s, err := showing(config, &o)
+	if err != nil {
+		return nil, err
+	}
+	if o.CertFile != "" || o.KeyFile != "" {
+		if _, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile); err != nil {
+			return nil, fmt.Errorf("--tls-cert-file and --tls-private-key-file: %w", err)
+		}
+	}
+	listener, err := net.Listen("tcp", o.Address)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", o.Address, err)
+	}
+	if o.Token == "" && !listener.Addr().(*net.TCPAddr).IP.IsLoopback() {
+		o.Token = newToken()
+	}
+	random := make([]byte, 6)
+	_, _ = rand.Read(random) // never fails
+	s.options, s.listener, s.epoch, s.streams = o, listener, hex.EncodeToString(random), make(chan struct{}, mostStreams)
+	return s, nil
+}
+
+// showing is a server that knows what it shows, and does not listen yet.
+func showing(config *rest.Config, o *Options) (s *Server, err error) {
+	if o.Recording != "" {
+		s = &Server{cluster: o.Recording}
+		if s.recording, err = live.Open(o.Recording); err == nil {
+			s.asker = newAsker(recorded{s.recording}, o)
+		}
+		return s, err
+	}
+	s = &Server{cluster: config.Host}
+	if s.watcher, err = live.New(config); err != nil {
+		return nil, err
+	}
+	client, err := snapshot.NewClient(config)
+	if err != nil {
+		return nil, err
+	}
+	s.asker = newAsker(following{client}, o)
+	return s, nil
+}
+
+func (s *Server) secure() bool { return s.options.CertFile != "" }
+
+// URL is where the page is, with the token if it needs one.
+func (s *Server) URL() string {
+	address := s.listener.Addr().(*net.TCPAddr)
+	host := address.IP.String()
+	switch {
+	case len(s.options.Names) > 0:
+		host = s.options.Names[0]
+	case address.IP.IsUnspecified():
+		host = "localhost"
+	}
+	url := fmt.Sprintf("http://%s/", net.JoinHostPort(host, fmt.Sprint(address.Port)))
+	if s.secure() {
+		url = "https" + strings.TrimPrefix(url, "http")
+	}
+	if s.options.Token != "" {
+		url += "?token=" + s.options.Token
+	}
+	return url
+}
+
+// Run follows the cluster and serves the page until the context ends.
+func (s *Server) Run(ctx context.Context) error {
+	server := &http.Server{
+		Handler:           s.handler(),
+		ReadHeaderTimeout: 10 * time.Second, // and no ReadTimeout: it would end streams, and questions that take long
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+	watching, stop := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		if s.watcher != nil {
+			s.watcher.Run(watching)
+		}
+	}()
+	defer func() { stop(); <-watched }()
+	ended := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer ended()
+	var err error
+	if s.secure() {
+		err = server.ServeTLS(s.listener, s.options.CertFile, s.options.KeyFile)
+	} else {
+		err = server.Serve(s.listener)
+	}
+	if ctx.Err() != nil && errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { serveFile(w, "index.html", http.StatusOK) })
+	mux.HandleFunc("GET /{file}", func(w http.ResponseWriter, r *http.Request) { serveFile(w, r.PathValue("file"), http.StatusOK) })
+	mux.HandleFunc("GET /api/about", s.about)
+	if s.recording != nil {
+		mux.HandleFunc("GET /api/state", s.state)
+	} else {
+		mux.HandleFunc("GET /api/stream", s.stream)
+	}
+	mux.HandleFunc("GET /api/nodes/{name}", s.whenListed(s.node))
+	mux.HandleFunc("GET /api/select", s.whenListed(s.selected))
+	mux.HandleFunc("GET /api/find", s.whenListed(s.find))
+	mux.HandleFunc("GET /api/explain", s.asker.bounded(s.asker.explain))
+	mux.HandleFunc("POST /api/what-if", s.asker.bounded(s.asker.whatIf))
+	return &guard{
+		next: mux, token: s.options.Token, secure: s.secure(), names: s.options.Names,
+		patience: sendWithin,
+		// Cookies do not tell ports apart.
+		cookie: fmt.Sprintf("berth-ui-%d", s.listener.Addr().(*net.TCPAddr).Port),
+	}
+}
+
+func (s *Server) about(w http.ResponseWriter, _ *http.Request) {
+	about := map[string]any{"cluster": s.cluster, "version": s.options.Version}
+	if s.recording != nil {
+		about["recording"] = map[string]int64{"from": s.recording.From.UnixMilli(), "until": s.recording.Until.UnixMilli()}
+	}
+	answer(w, http.StatusOK, about)
+}
+
+// momentOf is the time that a question about a recording is about, in milliseconds since 1970; the end if it says none.
+func momentOf(r *http.Request) time.Time {
+	at, err := strconv.ParseInt(r.URL.Query().Get("at"), 10, 64)
+	if err != nil {
+		return time.UnixMilli(math.MaxInt64 / 2)
+	}
+	return time.UnixMilli(at)
+}
+
+// state is the cluster at a time of the recording.
+func (s *Server) state(w http.ResponseWriter, r *http.Request) {
+	state, err := s.recording.State(momentOf(r))
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	answer(w, http.StatusOK, state)
+}
+
+// look has the cluster looked at that the question is about.
+func (s *Server) look(w http.ResponseWriter, r *http.Request, look func(c *model.Cluster)) bool {
+	if s.recording == nil {
+		s.watcher.Look(look)
+		return true
+	}
+	err := s.recording.Look(momentOf(r), look)
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, err.Error())
+	}
+	return err == nil
+}
+
+// listedWithin is how long a question waits for a cluster that is being read.
+const listedWithin = 10 * time.Second
+
+// whenListed has questions wait until the cluster has been read: before, nothing that is there is known.
+func (s *Server) whenListed(then http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), listedWithin)
+		defer cancel()
+		if s.watcher != nil && !s.watcher.Listed(ctx) {
+			refuse(w, http.StatusServiceUnavailable, "the cluster has not been read yet")
+			return
+		}
+		then(w, r)
+	}
+}
+
+func (s *Server) node(w http.ResponseWriter, r *http.Request) {
+	var detail *model.NodeDetail
+	ok := false
+	switch looked := s.look(w, r, func(c *model.Cluster) { detail, ok = c.Node(r.PathValue("name")) }); {
+	case !looked:
+	case !ok:
+		refuse(w, http.StatusNotFound, "there is no node of that name")
+	default:
+		answer(w, http.StatusOK, detail)
+	}
+}
+
+// mostFound is how many nodes and pods a search lists: more is not read.
+const mostFound = 20
+
+func (s *Server) find(w http.ResponseWriter, r *http.Request) {
+	var found model.Found
+	if s.look(w, r, func(c *model.Cluster) { found = c.Find(r.URL.Query().Get("q"), mostFound) }) {
+		answer(w, http.StatusOK, found)
+	}
+}
+
+func (s *Server) selected(w http.ResponseWriter, r *http.Request) {
+	var nodes []string
+	var err error
+	switch looked := s.look(w, r, func(c *model.Cluster) { nodes, err = c.Select(r.URL.Query().Get("labels"), r.URL.Query().Get("taint")) }); {
+	case !looked:
+	case err != nil:
+		refuse(w, http.StatusBadRequest, err.Error())
+	default:
+		answer(w, http.StatusOK, map[string]any{"nodes": nodes})
+	}
+}
+
+func answer(w http.ResponseWriter, status int, document any) {
+	data, err := json.Marshal(document)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(data)
+}
+
+// refuse says in one line what is wrong.
+func refuse(w http.ResponseWriter, status int, message string) {
+	answer(w, status, map[string]string{"error": message})
+}

@@ -1,0 +1,271 @@
+package ui
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
+	"github.com/berth-k8s/berth/internal/inspect/whatif"
+	"github.com/berth-k8s/berth/internal/ui/model"
+)
+
+func node(name string, taints ...string) fakeapi.Object {
+	list := []map[string]any{}
+	for _, key := range taints {
+		list = append(list, map[string]any{"key": key, "effect": "NoSchedule"})
+	}
+	return fakeapi.Object{
+		"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": name, "uid": name},
+		"spec":   map[string]any{"taints": list},
+		"status": map[string]any{"allocatable": map[string]any{"cpu": "4", "memory": "8Gi", "pods": "10"}, "conditions": []map[string]any{{"type": "Ready", "status": "True"}}},
+	}
+}
+
+func pod(name, on string) fakeapi.Object {
+	return fakeapi.Object{
+		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"namespace": "default", "name": name, "uid": "uid-" + name},
+		"spec": map[string]any{"nodeName": on, "schedulerName": "default-scheduler", "containers": []map[string]any{{"name": "c", "image": "i", "resources": map[string]any{"requests": map[string]any{"cpu": "1"}}}}},
+	}
+}
+
+// cordonOnly reads one operation, so that these tests need no command line.
+func cordonOnly(args []string, _ string) ([]whatif.Step, error) {
+	switch {
+	case len(args) == 2 && args[0] == "cordon":
+		return []whatif.Step{{Words: "cordon", Operation: &simulate.Operation{Cordon: &simulate.Nodes{Node: args[1]}}}}, nil
+	case len(args) == 2 && args[0] == "apply":
+		return []whatif.Step{{Words: "apply", Operation: &simulate.Operation{Deploy: args[1:]}}}, nil
+	case len(args) == 1 && args[0] == "flood":
+		half := whatif.Step{Words: "flood", Operation: &simulate.Operation{AddNodes: &simulate.AddNodes{Count: mostAddedNodes/2 + 1, Like: "node-1"}}}
+		return []whatif.Step{half, half}, nil
+	}
+	return nil, fmt.Errorf("what is %v?", args)
+}
+
+// serving runs a server of a small cluster. The API server of the test fails it at every request that is not a read, or is one of secrets.
+func serving(t *testing.T) (*Server, *fakeapi.Server) {
+	t.Helper()
+	api := fakeapi.New(t)
+	api.Refuse("events", http.StatusForbidden)
+	api.Set("nodes", node("node-1"))
+	api.Set("nodes", node("node-2", "dedicated"))
+	api.Set("pods", pod("web-1", "node-1"))
+	s, err := Listen(api.Config, Options{Address: "127.0.0.1:0", Parse: cordonOnly, Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return s, api
+}
+
+func ask(t *testing.T, s *Server, method, path, body string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, s.URL()+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(text)
+}
+
+// sent is one server-sent event.
+type sent struct{ kind, id, data string }
+
+// listen reads the stream from after an id on. The function it returns waits for the next event of a kind.
+func listen(t *testing.T, s *Server, after string) func(kinds ...string) sent {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	r, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.URL()+"api/stream", nil)
+	r.Header.Set("Last-Event-ID", after)
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { answer.Body.Close() })
+	lines := bufio.NewReader(answer.Body)
+	return func(kinds ...string) sent {
+		t.Helper()
+		for e := (sent{}); ; {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				t.Fatalf("no %v: %v", kinds, err)
+			}
+			name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+			switch name {
+			case "event":
+				e.kind = value
+			case "id":
+				e.id = value
+			case "data":
+				e.data = value
+			case "":
+				for _, kind := range kinds {
+					if e.kind == kind {
+						return e
+					}
+				}
+				e = sent{}
+			}
+		}
+	}
+}
+
+func taintsOf(t *testing.T, e sent) string {
+	t.Helper()
+	var d model.Delta
+	if err := json.Unmarshal([]byte(e.data), &d); err != nil {
+		t.Fatalf("%q: %v", e.data, err)
+	}
+	var list []string
+	if d.Nodes != nil {
+		for _, n := range d.Nodes.Rows {
+			list = append(list, n.Name+fmt.Sprint(n.Taints))
+		}
+	}
+	return strings.Join(list, " ")
+}
+
+func TestAPageThatComesBackGoesOnWhereItWas(t *testing.T) {
+	s, api := serving(t)
+	next := listen(t, s, "")
+	state := next("state")
+	api.Set("nodes", node("node-1", "first"))
+	first := next("delta")
+	if got := taintsOf(t, first); got != "node-1[first:NoSchedule]" {
+		t.Fatalf("%s", got)
+	}
+	api.Set("nodes", node("node-1", "second"))
+	second := next("delta")
+
+	back := listen(t, s, first.id)("state", "delta")
+	if back.kind != "delta" || back.id != second.id || taintsOf(t, back) != "node-1[second:NoSchedule]" {
+		t.Errorf("after the first change: %+v", back)
+	}
+	for _, id := range []string{"000000000000-2", "another-process-7", "0", "nonsense", s.epoch + "-999999", s.epoch + "--1"} {
+		if e := listen(t, s, id)("state", "delta"); e.kind != "state" || !strings.Contains(e.data, "second:NoSchedule") {
+			t.Errorf("with the id %q: %s", id, e.kind)
+		}
+	}
+	if state.id == "" || state.id == first.id {
+		t.Errorf("ids %q, %q", state.id, first.id)
+	}
+}
+
+func TestWhatIsNotSeenIsSaid(t *testing.T) {
+	s, _ := serving(t)
+	next := listen(t, s, "")
+	for !strings.Contains(next("watch").data, "may not list and watch events") {
+	}
+}
+
+func TestNodesAreDescribedAndFound(t *testing.T) {
+	s, _ := serving(t)
+	listen(t, s, "")("state")
+	if status, body := ask(t, s, "GET", "api/nodes/node-1", ""); status != http.StatusOK || !strings.Contains(body, `"name":"web-1"`) {
+		t.Errorf("%d %s", status, body)
+	}
+	if status, body := ask(t, s, "GET", "api/nodes/node-9", ""); status != http.StatusNotFound {
+		t.Errorf("%d %s", status, body)
+	}
+	if status, body := ask(t, s, "GET", "api/find?q=web", ""); status != http.StatusOK || !strings.Contains(body, `"node":"node-1"`) {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
+func TestQuestionsAreAnswered(t *testing.T) {
+	s, _ := serving(t)
+	if status, body := ask(t, s, "GET", "api/explain?namespace=default&name=web-1", ""); status != http.StatusOK || !strings.Contains(body, `"state":"Placed"`) {
+		t.Errorf("%d %s", status, body)
+	}
+	if status, body := ask(t, s, "GET", "api/explain?namespace=default&name=nobody", ""); status != http.StatusNotFound {
+		t.Errorf("%d %s", status, body)
+	}
+	status, body := ask(t, s, "POST", "api/what-if", `{"operations": ["cordon", "node-1"]}`)
+	var said struct{ Answer Foreseen }
+	if err := json.Unmarshal([]byte(body), &said); err != nil || status != http.StatusOK {
+		t.Fatalf("%d %s", status, body)
+	}
+	if then := said.Answer.Then; len(then) != 1 || then[0].Name != "node-1" || !then[0].Cordoned || len(said.Answer.Removed) > 0 {
+		t.Errorf("%+v", said.Answer)
+	}
+	manifest := `apiVersion: v1\nkind: Pod\nmetadata: {name: new}\nspec: {containers: [{name: c, image: i, resources: {requests: {cpu: 2}}}]}`
+	if status, body := ask(t, s, "POST", "api/what-if", `{"operations": ["apply", "-"], "manifest": "`+manifest+`"}`); status != http.StatusOK || !strings.Contains(body, `"name":"new"`) {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
+func TestQuestionsThatMayNotBeAsked(t *testing.T) {
+	s, _ := serving(t)
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		says               string
+	}{
+		{"POST", "api/what-if", `{"operations": ["apply", "/etc/passwd"]}`, 422, "no file is read"},
+		{"POST", "api/what-if", `{"operations": ["flood"]}`, 400, "at most"},
+		{"POST", "api/what-if", `{"operations": ["dance"]}`, 400, "what is [dance]?"},
+		{"POST", "api/what-if", `nonsense`, 400, "cannot be read"},
+		{"POST", "api/what-if", `{"other": 1}`, 400, "cannot be read"},
+		{"POST", "api/what-if", `{"manifest": "` + strings.Repeat("x", mostBody) + `"}`, 400, "cannot be read"},
+		{"GET", "api/what-if", "", 405, ""},
+		{"DELETE", "api/nodes/node-1", "", 405, ""},
+		{"GET", "guard.go", "", 404, ""},
+		{"GET", "..%2fguard.go", "", 404, ""},
+		{"GET", "page/main.js", "", 404, ""},
+	} {
+		if status, body := ask(t, s, c.method, c.path, c.body); status != c.status || !strings.Contains(body, c.says) {
+			t.Errorf("%s %s %.40s: %d %s", c.method, c.path, c.body, status, body)
+		}
+	}
+}
+
+func TestATokenIsMadeWhereOthersCanReachIt(t *testing.T) {
+	api := fakeapi.New(t)
+	for address, token := range map[string]bool{"127.0.0.1:0": false, "[::1]:0": false, "0.0.0.0:0": true} {
+		s, err := Listen(api.Config, Options{Address: address})
+		if err != nil {
+			if strings.Contains(address, "::1") {
+				continue // no IPv6 here
+			}
+			t.Fatal(err)
+		}
+		if got := strings.Contains(s.URL(), "?token="); got != token {
+			t.Errorf("%s: %s", address, s.URL())
+		}
+		s.listener.Close()
+	}
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, err := Listen(api.Config, Options{Address: other.Addr().String()}); err == nil || !strings.Contains(err.Error(), other.Addr().String()) {
+		t.Errorf("a port that is taken: %v", err)
+	}
+}

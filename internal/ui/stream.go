@@ -1,0 +1,125 @@
+package ui
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/ui/live"
+)
+
+const (
+	// beat is how often something is sent when nothing happens: the page takes a connection for lost that is silent for longer.
+	beat = 5 * time.Second
+	// writeWithin is how long a page may take for what has been sent. One that hangs is cut off, and comes back by itself.
+	writeWithin = 20 * time.Second
+)
+
+// stream sends the state, and then what changes, as server-sent events:
+//
+//	state  all there is, a model.Delta with fresh
+//	delta  what changed since
+//	watch  how it stands with the API server, a live.Watches
+//	beat   the time
+//
+// State and delta have ids; a page that comes back with the last one goes on from there, if the log reaches back so far.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
+	select {
+	case s.streams <- struct{}{}:
+		defer func() { <-s.streams }()
+	default:
+		refuse(w, http.StatusServiceUnavailable, fmt.Sprintf("%d pages are open, which is the most", mostStreams))
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	out := &events{w: w, control: http.NewResponseController(w)}
+	out.write("retry: 1000\n\n")
+	after := s.position(r)
+	var told live.Watches
+	first := true
+	silence := time.NewTicker(beat)
+	defer silence.Stop()
+	for out.err == nil {
+		frames, watches, changed := s.watcher.Read(after)
+		if first || !reflect.DeepEqual(watches, told) {
+			out.send("watch", "", encoded(watches))
+			told, first = watches, false
+		}
+		for _, f := range frames {
+			kind := "delta"
+			if f.Fresh {
+				kind = "state"
+			}
+			out.send(kind, s.epoch+"-"+strconv.FormatUint(f.Seq, 10), f.Data)
+			after = f.Seq
+		}
+		out.flush()
+		if len(frames) > 0 {
+			continue // there may be more by now
+		}
+		select {
+		case <-changed:
+		case now := <-silence.C:
+			out.send("beat", "", encoded(map[string]int64{"now": now.UnixMilli()}))
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// position is the number of the last frame that the page has, 0 if it has none of this process.
+func (s *Server) position(r *http.Request) uint64 {
+	id := r.Header.Get("Last-Event-ID")
+	if id == "" {
+		id = r.URL.Query().Get("last")
+	}
+	number, ok := strings.CutPrefix(id, s.epoch+"-")
+	if !ok {
+		return 0
+	}
+	after, _ := strconv.ParseUint(number, 10, 64)
+	return after
+}
+
+func encoded(v any) []byte {
+	data, _ := json.Marshal(v) // plain data
+	return data
+}
+
+// events writes server-sent events until one cannot be written.
+type events struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	err     error
+}
+
+func (e *events) send(kind, id string, data []byte) {
+	e.write("event: " + kind + "\n")
+	if id != "" {
+		e.write("id: " + id + "\n")
+	}
+	e.write("data: ")
+	if e.err == nil {
+		_, e.err = e.w.Write(data) // JSON has no line breaks
+	}
+	e.write("\n\n")
+}
+
+func (e *events) write(text string) {
+	if e.err != nil {
+		return
+	}
+	if e.err = e.control.SetWriteDeadline(time.Now().Add(writeWithin)); e.err == nil {
+		_, e.err = e.w.Write([]byte(text))
+	}
+}
+
+func (e *events) flush() {
+	if e.err == nil {
+		e.err = e.control.Flush()
+	}
+}

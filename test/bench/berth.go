@@ -1,0 +1,133 @@
+package bench
+
+import (
+	"fmt"
+	"runtime"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// berth is Berth's engine without an API.
+type berth struct {
+	cluster *cluster.Cluster
+	decider *decide.Decider
+}
+
+func newBerth(m *Mode, nodes int) *berth {
+	b := &berth{cluster: cluster.New()}
+	for i := range nodes {
+		b.cluster.SetNode(m.node(i))
+	}
+	b.decider = decide.New(b.cluster, plugins.Default(), 1)
+	return b
+}
+
+// place decides on a pod and counts it there.
+func (b *berth) place(pod *v1.Pod) error {
+	p := b.cluster.Pending(pod)
+	decision := b.decider.Decide(p)
+	if decision.Node == nil {
+		if decision.Err != nil {
+			return decision.Err
+		}
+		return fmt.Errorf("no node for %s: %s", pod.Name, b.decider.Evaluate(p).Message(""))
+	}
+	b.cluster.Place(p, decision.Node)
+	return nil
+}
+
+// run places pods from the first on, made in batches beside the clock, until there are so many or the clock is done.
+func (b *berth) run(m *Mode, first, most int, clock *rounds) error {
+	const largest = 1000
+	var pods []*v1.Pod
+	for placed, batch := 0, 8; placed < most && !clock.done(); placed += len(pods) {
+		pods = pods[:0]
+		for range min(batch, most-placed) {
+			pods = append(pods, m.pod(first+placed+len(pods)))
+		}
+		clock.start()
+		for _, pod := range pods {
+			if err := b.place(pod); err != nil {
+				return fmt.Errorf("%s: %w", m.Name, err)
+			}
+		}
+		if clock.stop(len(pods)); time.Since(clock.started) < 10*time.Millisecond {
+			batch = min(2*batch, largest) // looking at the clock takes as long as a decision
+		}
+	}
+	return nil
+}
+
+// Steady is what a decision costs on a cluster that has a pod on every node and has seen each kind of pod before.
+type Steady struct {
+	Mode     string
+	Nodes    int
+	Decision Cost
+	Pods     int
+}
+
+// measureBerth measures on one core.
+func measureBerth(m *Mode, nodes, most int, atMost time.Duration) (Steady, error) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	b := newBerth(m, nodes)
+	for i := range nodes {
+		b.cluster.Place(b.cluster.Pending(m.pod(i)), b.cluster.Nodes[i])
+	}
+	if err := b.run(m, nodes, m.kinds(), &rounds{each: 15 * time.Second}); err != nil {
+		return Steady{}, err
+	}
+	runtime.GC()
+	clock := rounds{each: atMost}
+	err := b.run(m, nodes+m.kinds(), most, &clock)
+	return Steady{m.Name, nodes, clock.one(), clock.all}, err
+}
+
+// Filling is what it takes to fill a cluster from nothing, on all cores, and what stays in memory.
+type Filling struct {
+	Mode        string
+	Nodes, Pods int
+	// Took is the time for all pods, First that part of it in which the first pod of each kind was placed.
+	Took, First Cost
+	// NodeBytes counts with what is kept for each kind of pod, PodBytes what a pod adds.
+	NodeBytes, PodBytes int64
+	// Complete tells whether all pods were placed in the time there was.
+	Complete bool
+	// Steady is what a decision costs on the full cluster, on one core.
+	Steady Steady
+}
+
+func fill(m *Mode, nodes, pods int, atMost time.Duration) (Filling, error) {
+	before := heap()
+	b := newBerth(m, nodes)
+	f := Filling{Mode: m.Name, Nodes: nodes}
+	first := rounds{each: atMost}
+	if err := b.run(m, 0, m.kinds(), &first); err != nil {
+		return f, err
+	}
+	empty := heap()
+	f.NodeBytes = (empty - before) / int64(nodes)
+	rest := rounds{each: atMost}
+	if err := b.run(m, first.all, pods-first.all, &rest); err != nil {
+		return f, err
+	}
+	f.Pods, f.First, f.Took = first.all+rest.all, first.total, first.total.plus(rest.total)
+	f.Complete = f.Pods == pods
+	f.PodBytes = (heap() - empty) / int64(max(rest.all, 1))
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	more := rounds{each: time.Second}
+	err := b.run(m, f.Pods, min(50_000, pods), &more)
+	f.Steady = Steady{m.Name, nodes, more.one(), more.all}
+	return f, err
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

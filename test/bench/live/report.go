@@ -1,0 +1,118 @@
+package live
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"time"
+
+	"github.com/berth-k8s/berth/test/bench/table"
+)
+
+// Report is what a run has found so far.
+type Report struct {
+	Nodes     int
+	Began     time.Time
+	Load      string // load average before it began
+	Took      time.Duration
+	Ceiling   float64 // bindings a second with nobody deciding
+	Latencies []Latency
+	Modes     []*ModeResult
+}
+
+// ModeResult has the rounds of a mode, one for each scheduler.
+type ModeResult struct {
+	Mode   *Mode
+	Rounds []Round
+}
+
+// Goals of all modes: Berth's share of what kube-scheduler takes.
+const (
+	cpuGoal    = 0.1
+	memoryGoal = 0.5
+)
+
+// Write prints the report as Markdown tables.
+func (r *Report) Write(w io.Writer) {
+	r.writeModes(w)
+	r.writeGoals(w)
+	r.writeLatencies(w)
+	r.writeShadows(w)
+	fmt.Fprintf(w, "\n%s, %d cores, load average before %s; took %.0f s. One kube-apiserver and one etcd, kube-scheduler v1.36.3\n",
+		r.Began.Format("2006-01-02 15:04"), runtime.NumCPU(), r.Load, r.Took.Seconds())
+	fmt.Fprint(w, "with its defaults but for clientConnection.qps and burst (100,000 for both) and leader election (off for both).\n")
+}
+
+func (r *Report) writeModes(w io.Writer) {
+	if len(r.Modes) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n## Live: %s nodes\n\n", thousands(r.Nodes))
+	lines := [][]string{{"mode", "scheduler", "pods", "bound", "pods/s", "first after", "CPU a pod", "peak memory", "events", "victims"}}
+	for _, m := range r.Modes {
+		for _, round := range m.Rounds {
+			victims := ""
+			if m.Mode.preempts {
+				victims = thousands(round.Victims)
+			}
+			lines = append(lines, []string{m.Mode.Name, round.Scheduler, thousands(round.Pods), thousands(round.Bound) + gaveUp(round),
+				fmt.Sprintf("%.0f", round.PerSecond()), fmt.Sprintf("%.1f s", round.First.Seconds()), short(round.CPUPerPod()),
+				mebibytes(round.Usage.Peak), thousands(round.Events), victims})
+		}
+	}
+	table.Write(w, lines)
+	if r.Ceiling > 0 {
+		fmt.Fprintf(w, "\nBindings alone, %d at a time and nobody deciding: %s/s.\n", writers, thousands(int(r.Ceiling)))
+	}
+}
+
+func gaveUp(round Round) string {
+	if round.Bound < round.Pods {
+		return " (given up)"
+	}
+	return ""
+}
+
+func (r *Report) writeGoals(w io.Writer) {
+	lines := [][]string{{"mode", "times the pods/s", "goal", "of the bindings that the API server takes", "share of the CPU a pod", "goal",
+		"share of the memory", "goal"}}
+	for _, m := range r.Modes {
+		if len(m.Rounds) != 2 {
+			continue
+		}
+		upstream, berth := &m.Rounds[0], &m.Rounds[1]
+		faster := berth.PerSecond() / max(upstream.PerSecond(), 1e-9)
+		cpu := float64(berth.CPUPerPod()) / float64(max(upstream.CPUPerPod(), 1))
+		memory := float64(berth.Usage.Peak) / float64(max(upstream.Usage.Peak, 1))
+		speed, goal, ceiling := fmt.Sprintf("%.1f", faster), "", ""
+		if m.Mode.Times > 0 {
+			speed, goal = speed+table.Mark(faster >= m.Mode.Times), fmt.Sprintf("%.0f", m.Mode.Times)
+		}
+		if r.Ceiling > 0 && !m.Mode.preempts {
+			ceiling = fmt.Sprintf("%.0f %%", 100*berth.PerSecond()/r.Ceiling)
+		}
+		lines = append(lines, []string{m.Mode.Name, speed, goal, ceiling, fmt.Sprintf("%.2f%s", cpu, table.Mark(cpu <= cpuGoal)),
+			fmt.Sprint(cpuGoal), fmt.Sprintf("%.2f%s", memory, table.Mark(memory <= memoryGoal)), fmt.Sprint(memoryGoal)})
+	}
+	if len(lines) > 1 {
+		fmt.Fprint(w, "\n## Live: Berth beside kube-scheduler\n\n")
+		table.Write(w, lines)
+	}
+}
+
+func (r *Report) writeLatencies(w io.Writer) {
+	if len(r.Latencies) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n## Live: one pod at a time, %s nodes, created to bound\n\n", thousands(r.Nodes))
+	lines := [][]string{{"scheduler", "pods", "p50", "p90", "p99", "slowest"}}
+	for i := range r.Latencies {
+		l := &r.Latencies[i]
+		p99 := short(l.Quantile(0.99))
+		if i > 0 {
+			p99 += table.Mark(l.Quantile(0.99) <= r.Latencies[0].Quantile(0.99))
+		}
+		lines = append(lines, []string{l.Scheduler, thousands(len(l.Sorted)), short(l.Quantile(0.5)), short(l.Quantile(0.9)), p99, short(l.Quantile(1))})
+	}
+	table.Write(w, lines)
+}

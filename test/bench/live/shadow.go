@@ -1,0 +1,82 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/scheduler/shadow"
+	"github.com/berth-k8s/berth/test/bench/table"
+)
+
+// shade is Berth beside another scheduler, deciding nothing.
+type shade struct {
+	*process
+	report string
+}
+
+// startShade starts it, and waits until it follows the cluster: it compares pods that it has seen waiting.
+func (b *bench) startShade(ctx context.Context) (*shade, error) {
+	config, err := b.schedulerFile()
+	if err != nil {
+		return nil, err
+	}
+	ports, err := freePorts(1)
+	if err != nil {
+		return nil, err
+	}
+	address := "127.0.0.1:" + ports[0]
+	s := &shade{report: filepath.Join(b.dir, "shadow.json")}
+	s.process, err = b.launch(b.Berth[0], slices.Concat(b.Berth[1:], []string{"--config", config, "--kubeconfig", b.kubeconfig, "--secure-port", "0",
+		"--health-bind-address", address, "--shadow", "--shadow-report", s.report})...)
+	if err != nil {
+		return nil, err
+	}
+	err = b.until(ctx, "the shadow", patience, func() (bool, error) {
+		response, err := http.Get("http://" + address + "/readyz")
+		if err != nil {
+			return false, nil // it does not listen yet
+		}
+		response.Body.Close()
+		return response.StatusCode == http.StatusOK, nil
+	})
+	if err != nil {
+		_, _ = s.stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+// compared ends the shadow and reads what it has found.
+func (s *shade) compared() (*shadow.Report, error) {
+	if _, err := s.stop(); err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(s.report)
+	if err != nil {
+		return nil, err
+	}
+	r := &shadow.Report{}
+	return r, json.Unmarshal(data, r)
+}
+
+func (r *Report) writeShadows(w io.Writer) {
+	lines := [][]string{{"mode", "pods compared", "on a best node", "mean total", "mean of the best", "mean gain", "largest gain", "could not take the pod by then"}}
+	for _, m := range r.Modes {
+		for _, round := range m.Rounds {
+			if s := round.Shadow; s != nil && s.Pods > 0 {
+				lines = append(lines, []string{m.Mode.Name, thousands(s.Pods), fmt.Sprintf("%.1f %%", 100*float64(s.Best)/float64(s.Pods)),
+					fmt.Sprintf("%.1f", s.MeanTotal), fmt.Sprintf("%.1f", s.MeanBestTotal), fmt.Sprintf("%.1f", s.MeanGain), fmt.Sprint(s.MaxGain), fmt.Sprint(s.Rejected)})
+			}
+		}
+	}
+	if len(lines) > 1 {
+		fmt.Fprint(w, "\n## kube-scheduler's choices, judged by a shadow over all nodes\n\n")
+		table.Write(w, lines)
+	}
+}

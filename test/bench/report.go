@@ -1,0 +1,149 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/berth-k8s/berth/test/bench/table"
+)
+
+// Write prints the report as Markdown tables.
+func (r *Report) Write(w io.Writer) {
+	r.writeCompared(w)
+	r.writeSizes(w)
+	r.writeFilled(w)
+}
+
+func (r *Report) writeCompared(w io.Writer) {
+	rows := slices.Clone(r.Compared)
+	if r.Preemption != nil {
+		rows = append(rows, *r.Preemption)
+	}
+	if len(rows) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n## One decision, %s nodes, from a pod to its node, without API\n\n", thousands(r.Nodes))
+	lines := [][]string{{"mode", "kube-scheduler, sampled", "kube-scheduler, all nodes", "Berth, all nodes, one core", "times faster than sampled", "goal",
+		"times faster than all", "CPU sampled", "CPU Berth", "times less CPU"}}
+	for _, c := range rows {
+		ratio := times(c.Sampled.Wall, c.Berth.Wall)
+		reached, goal := table.Mark(ratio >= c.Goal), fmt.Sprintf("%.0f", c.Goal)
+		if c.Within > 0 {
+			reached, goal = table.Mark(c.Berth.Wall <= c.Within), "Berth within "+short(c.Within)
+		}
+		lines = append(lines, []string{c.Mode, short(c.Sampled.Wall), short(c.All.Wall), short(c.Berth.Wall),
+			fmt.Sprintf("%.0f%s", ratio, reached), goal, fmt.Sprintf("%.0f", times(c.All.Wall, c.Berth.Wall)),
+			short(c.Sampled.CPU), short(c.Berth.CPU), fmt.Sprintf("%.0f", times(c.Sampled.CPU, c.Berth.CPU))})
+	}
+	table.Write(w, lines)
+	if r.Preemption != nil {
+		fmt.Fprintln(w, "\nPreemption: on full nodes with 10 lower pods each; sampled is a tenth of the candidates, all is every candidate.")
+	}
+}
+
+func (r *Report) writeSizes(w io.Writer) {
+	sizes := map[int]bool{}
+	cost := map[string]map[int]time.Duration{}
+	var modes []string
+	for _, s := range r.Sizes {
+		sizes[s.Nodes] = true
+		if cost[s.Mode] == nil {
+			cost[s.Mode] = map[int]time.Duration{}
+			modes = append(modes, s.Mode)
+		}
+		cost[s.Mode][s.Nodes] = s.Decision.CPU // on one core as good as the time that passes, and hardly disturbed by others
+	}
+	if len(sizes) < 2 {
+		return
+	}
+	columns := sorted(sizes)
+	header := []string{"mode"}
+	for _, size := range columns {
+		header = append(header, thousands(size)+" nodes")
+	}
+	lines := [][]string{append(header, "largest to "+thousands(r.Nodes), "goal")}
+	for _, mode := range modes {
+		row := []string{mode}
+		for _, size := range columns {
+			if one, ok := cost[mode][size]; ok {
+				row = append(row, short(one))
+			} else {
+				row = append(row, "")
+			}
+		}
+		largest := slices.Max(slices.Collect(maps.Keys(cost[mode])))
+		ratio := times(cost[mode][largest], cost[mode][r.Nodes])
+		lines = append(lines, append(row, fmt.Sprintf("%.1f%s", ratio, table.Mark(ratio <= 2)), "2"))
+	}
+	fmt.Fprint(w, "\n## Berth alone, one decision, one core (CPU time)\n\n")
+	table.Write(w, lines)
+}
+
+func (r *Report) writeFilled(w io.Writer) {
+	if len(r.Filled) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n## Berth alone, as many pods onto as many empty nodes\n\n")
+	lines := [][]string{{"mode", "nodes", "pods placed", "took", "goal", "CPU", "of it first of each kind", "bytes a node", "goal", "bytes a pod", "goal"}}
+	for _, f := range r.Filled {
+		bound := goalOf(f.Mode).Bound * float64(f.Nodes) / 1e6
+		took := fmt.Sprintf("%.1f s%s", f.Took.Wall.Seconds(), table.Mark(f.Complete && f.Took.Wall.Seconds() <= bound))
+		if !f.Complete {
+			took += " (given up)"
+		}
+		lines = append(lines, []string{f.Mode, thousands(f.Nodes), thousands(f.Pods), took, fmt.Sprintf("%.4g s", bound), short(f.Took.CPU), short(f.First.CPU),
+			fmt.Sprintf("%d%s", f.NodeBytes, table.Mark(f.NodeBytes <= 1024)), "1024", fmt.Sprintf("%d%s", f.PodBytes, table.Mark(f.PodBytes <= 1024)), "1024"})
+	}
+	table.Write(w, lines)
+}
+
+func goalOf(mode string) Mode {
+	for _, m := range Modes {
+		if m.Name == mode {
+			return m
+		}
+	}
+	return Mode{}
+}
+
+func times(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }
+
+// short shows three digits and the unit.
+func short(d time.Duration) string {
+	switch {
+	case d < 10*time.Microsecond:
+		return fmt.Sprintf("%d ns", d.Nanoseconds())
+	case d < 10*time.Millisecond:
+		return fmt.Sprintf("%s µs", three(float64(d.Nanoseconds())/1e3))
+	case d < 10*time.Second:
+		return fmt.Sprintf("%s ms", three(float64(d.Nanoseconds())/1e6))
+	}
+	return fmt.Sprintf("%s s", three(d.Seconds()))
+}
+
+func three(v float64) string {
+	if v >= 100 {
+		return thousands(int(v + 0.5))
+	}
+	return fmt.Sprintf("%.3g", v)
+}
+
+func thousands(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+func sorted(set map[int]bool) (list []int) {
+	for n := range set {
+		list = append(list, n)
+	}
+	slices.Sort(list)
+	return list
+}

@@ -1,0 +1,85 @@
+// soak plays the campaign of package soak: a cluster on which everything that can go wrong does, from one seed.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/pflag"
+
+	"github.com/berth-k8s/berth/test/soak"
+)
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+func run(args []string) int {
+	o := soak.Defaults()
+	flags := pflag.NewFlagSet("soak", pflag.ContinueOnError)
+	flags.SortFlags = false
+	flags.Usage = func() {}
+	flags.DurationVar(&o.For, "for", o.For, "begin rounds until then")
+	flags.Uint64Var(&o.Seed, "seed", o.Seed, "what all chance comes from")
+	flags.IntVar(&o.Nodes, "nodes", o.Nodes, "simulated nodes")
+	flags.DurationVar(&o.Storm, "storm", o.Storm, "how long faults go on in a round")
+	flags.DurationVar(&o.Rest, "rest", o.Rest, "within what time the cluster has to come to rest when faults have ended")
+	flags.DurationVar(&o.Silence, "silence", o.Silence, "how long a node may give no sign of life")
+	flags.BoolVar(&o.Disk, "disk", o.Disk, "let the disk of etcd run full (where a tmpfs can be mounted)")
+	flags.BoolVar(&o.First, "first", o.First, "end at the first violation")
+	flags.StringVar(&o.Bin, "bin", "bin", "folder of berth and berth-controlplane")
+	flags.StringVar(&o.Dir, "dir", "", "where logs and the report are kept (default: a new folder, kept if there is a violation)")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, pflag.ErrHelp):
+		fmt.Printf("soak plays a campaign of faults against a cluster of processes and says which promises were broken.\n\nFlags:\n%s", flags.FlagUsages())
+		return 0
+	case err != nil:
+		return fail(2, err)
+	case flags.NArg() > 0:
+		return fail(2, fmt.Errorf("%q: takes flags only; see --help", flags.Arg(0)))
+	}
+	temporary := o.Dir == ""
+	if temporary {
+		var err error
+		if o.Dir, err = os.MkdirTemp("", "berth-soak-"); err != nil {
+			return fail(1, err)
+		}
+	}
+	if err := o.Validate(); err != nil {
+		return fail(2, err)
+	}
+	return play(o, temporary)
+}
+
+func play(o soak.Options, temporary bool) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	report, err := soak.Run(ctx, o)
+	if report != nil {
+		report.Print(o.Out)
+	}
+	if err != nil {
+		return fail(1, err)
+	}
+	if len(report.Violations) == 0 {
+		if temporary {
+			os.RemoveAll(o.Dir)
+		}
+		return 0
+	}
+	path := filepath.Join(o.Dir, "report.txt")
+	if file, err := os.Create(path); err == nil {
+		report.Print(file)
+		file.Close()
+	}
+	fmt.Fprintf(os.Stderr, "soak: %d violations; logs and report are in %s; again with --seed %d\n", len(report.Violations), o.Dir, o.Seed)
+	return 1
+}
+
+func fail(code int, err error) int {
+	fmt.Fprintln(os.Stderr, "soak:", err)
+	return code
+}

@@ -1,0 +1,227 @@
+package conformance
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// berth is Berth looking at a world.
+type berth struct {
+	cluster *cluster.Cluster
+	profile *plugins.Profile
+	decider *decide.Decider
+}
+
+func newBerth(w *World, only []string) (*berth, error) {
+	b := &berth{cluster: cluster.New()}
+	for _, o := range w.Others {
+		if err := b.take(o); err != nil {
+			return nil, err
+		}
+	}
+	for _, n := range w.Nodes {
+		b.cluster.SetNode(n)
+	}
+	for _, p := range w.Placed {
+		b.cluster.SetPod(p)
+	}
+	for _, p := range w.nominations() {
+		b.cluster.Nominate(b.cluster.Pending(p), p.Status.NominatedNodeName)
+	}
+	profile, err := berthProfile(w, only)
+	if err != nil {
+		return nil, err
+	}
+	b.profile, b.decider = profile, decide.New(b.cluster, profile, w.Seed)
+	return b, nil
+}
+
+func (b *berth) take(object any) error {
+	c := b.cluster
+	switch o := object.(type) {
+	case *v1.Namespace:
+		c.Namespaces.Set(o)
+	case *v1.Service:
+		c.Services.Set(o)
+	case *v1.ReplicationController:
+		c.ReplicationControllers.Set(o)
+	case *appsv1.ReplicaSet:
+		c.ReplicaSets.Set(o)
+	case *appsv1.StatefulSet:
+		c.StatefulSets.Set(o)
+	case *policyv1.PodDisruptionBudget:
+		c.Budgets.Set(o)
+	case *v1.PersistentVolume:
+		c.Volumes.Set(o)
+	case *v1.PersistentVolumeClaim:
+		c.Claims.Set(o)
+	case *storagev1.StorageClass:
+		c.StorageClasses.Set(o)
+	case *storagev1.CSINode:
+		c.CSINodes.Set(o)
+	case *storagev1.CSIDriver:
+		c.CSIDrivers.Set(o)
+	case *storagev1.CSIStorageCapacity:
+		c.CSICapacities.Set(o)
+	case *storagev1.VolumeAttachment:
+		c.VolumeAttachments.Set(o)
+	case *resourcev1.ResourceSlice:
+		c.ResourceSlices.Set(o)
+	case *resourcev1.ResourceClaim:
+		c.ResourceClaims.Set(o)
+	case *resourcev1.DeviceClass:
+		c.DeviceClasses.Set(o)
+	default:
+		return fmt.Errorf("objects of type %T have no place in a cluster", object)
+	}
+	return nil
+}
+
+// berthProfile is the default profile with the world's arguments, cut down to the plugins named.
+func berthProfile(w *World, only []string) (*plugins.Profile, error) {
+	defaults := plugins.Default()
+	at := map[plugins.Point][]string{}
+	for point, names := range defaults.At {
+		at[point] = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return len(only) > 0 && !slices.Contains(only, name) })
+	}
+	disable := func(point plugins.Point, gone []string) {
+		at[point] = slices.DeleteFunc(at[point], func(name string) bool { return slices.Contains(gone, name) })
+	}
+	if len(w.FilterOrder) > 0 {
+		at[plugins.Filters] = slices.DeleteFunc(slices.Clone(w.FilterOrder), func(name string) bool { return !slices.Contains(at[plugins.Filters], name) })
+	}
+	disable(plugins.Score, w.Unscored)
+	disable(plugins.Filters, w.Unfiltered)
+	weights := maps.Clone(defaults.Weights)
+	maps.Copy(weights, w.Weights)
+	args := map[string]any{}
+	for name, a := range w.Args {
+		args[name] = a
+	}
+	return plugins.NewProfile(defaults.SchedulerName, at, weights, args)
+}
+
+// Plugins names the plugins that can be compared one by one: those of the default profile that filter or score.
+func Plugins() (names []string) {
+	profile := plugins.Default()
+	for _, f := range profile.Filters {
+		names = append(names, f.Name())
+	}
+	for _, s := range profile.Scorers {
+		if !slices.Contains(names, s.Name()) {
+			names = append(names, s.Name())
+		}
+	}
+	return names
+}
+
+// present names the plugins of the default profile that Berth has, or does the work of elsewhere: all, when it is complete.
+func present() (names []string) {
+	compared := Plugins()
+	for _, entry := range plugins.Catalog() {
+		if entry.Points&(plugins.Filters|plugins.Score) == 0 || slices.Contains(compared, entry.Name) {
+			names = append(names, entry.Name)
+		}
+	}
+	return names
+}
+
+// reserve asks all plugins to take what the pod needs beside room on its node.
+func (b *berth) reserve(placed *v1.Pod) (undo func(), err error) {
+	var taken []func()
+	undo = func() {
+		for _, giveBack := range slices.Backward(taken) {
+			giveBack()
+		}
+	}
+	waiting := placed.DeepCopy()
+	waiting.Spec.NodeName = ""
+	for _, r := range b.profile.Reservers {
+		giveBack, err := r.Reserve(b.cluster, b.cluster.Pending(waiting), b.cluster.Node(placed.Spec.NodeName))
+		if err != nil {
+			return undo, err
+		}
+		if giveBack != nil {
+			taken = append(taken, giveBack)
+		}
+	}
+	return undo, nil
+}
+
+func (b *berth) filter(name string, pod *cluster.Pod) Filtering {
+	f := Filtering{Nodes: map[string]*Verdict{}}
+	i := slices.IndexFunc(b.profile.Filters, func(f plugins.Filter) bool { return f.Name() == name })
+	if i < 0 {
+		return f
+	}
+	judge := b.profile.Filters[i].Filter(b.cluster, pod)
+	if judge.Err != nil {
+		f.All = &Verdict{Plugin: name, Failed: true, Err: judge.Err.Error()}
+		return f
+	}
+	if judge.All != nil {
+		f.All = rejected(name, judge.All)
+		return f
+	}
+	if judge.Only != nil {
+		f.Only = sets.KeySet(judge.Only)
+	}
+	if judge.Node == nil {
+		return f
+	}
+	for _, node := range b.cluster.Nodes {
+		if node != nil && (f.Only == nil || f.Only.Has(node.Name)) {
+			f.Nodes[node.Name] = rejected(name, judge.Node(node))
+		}
+	}
+	return f
+}
+
+func rejected(plugin string, r *plugins.Rejection) *Verdict {
+	if r == nil {
+		return nil
+	}
+	v := &Verdict{Plugin: plugin, Reasons: r.Reasons, Unresolvable: r.Unresolvable}
+	if r.Err != nil {
+		v.Failed, v.Err = true, r.Err.Error()
+	}
+	return v
+}
+
+func (b *berth) score(name string, pod *cluster.Pod, nodes []*cluster.Node) Scoring {
+	i := slices.IndexFunc(b.profile.Scorers, func(s plugins.Weighted) bool { return s.Name() == name })
+	if i < 0 {
+		return Scoring{Skipped: true}
+	}
+	scoring := b.profile.Scorers[i].Score(b.cluster, pod, nodes)
+	if scoring.Err != nil {
+		return Scoring{Failed: true, Err: scoring.Err.Error()}
+	}
+	if scoring.Node == nil {
+		return Scoring{Skipped: true}
+	}
+	s := Scoring{}
+	for _, node := range nodes {
+		score, err := scoring.Node(node)
+		if err != nil {
+			return Scoring{Failed: true, Err: err.Error()}
+		}
+		s.Scores = append(s.Scores, score)
+	}
+	if scoring.Normalize != nil {
+		scoring.Normalize(nodes, s.Scores)
+	}
+	return s
+}

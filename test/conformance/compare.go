@@ -1,0 +1,267 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// Totals count what was compared.
+type Totals struct {
+	Clusters, Nodes, Pods int
+	Verdicts, Rejections  int
+	Scores                int
+	Messages, Choices     int
+	Preemptions, Victims  int
+	// Ambiguous preemptions are those where upstream's own answer is chance.
+	Ambiguous      int
+	UpstreamErrors int
+	Differences    int
+	// OnPurpose counts the differences of each kind that docs/differences.md tells of.
+	OnPurpose map[string]int
+}
+
+// Add sums two counts.
+func (t *Totals) Add(o Totals) {
+	t.Clusters += o.Clusters
+	t.Nodes += o.Nodes
+	t.Pods += o.Pods
+	t.Verdicts += o.Verdicts
+	t.Rejections += o.Rejections
+	t.Scores += o.Scores
+	t.Messages += o.Messages
+	t.Choices += o.Choices
+	t.Preemptions += o.Preemptions
+	t.Victims += o.Victims
+	t.UpstreamErrors += o.UpstreamErrors
+	t.Differences += o.Differences
+	t.Ambiguous += o.Ambiguous
+	for kind, n := range o.OnPurpose {
+		t.onPurpose(kind, n)
+	}
+}
+
+func (t *Totals) onPurpose(kind string, n int) {
+	if t.OnPurpose == nil {
+		t.OnPurpose = map[string]int{}
+	}
+	t.OnPurpose[kind] += n
+}
+
+func (t Totals) String() string {
+	return fmt.Sprintf("%d clusters, %d nodes, %d pods: %d node verdicts (%d rejections), %d scores, %d messages, %d choices, "+
+		"%d preemptions with %d victims compared, %d of them by chance; %d differences, and on purpose %v",
+		t.Clusters, t.Nodes, t.Pods, t.Verdicts, t.Rejections, t.Scores, t.Messages, t.Choices, t.Preemptions, t.Victims, t.Ambiguous, t.Differences, t.OnPurpose)
+}
+
+// comparison holds both sides of one world.
+type comparison struct {
+	world    *World
+	only     []string
+	upstream *upstream
+	berth    *berth
+	rand     *rand.Rand
+	totals   Totals
+	found    []Difference
+}
+
+// Compare judges every pending pod of the world on both sides, with the plugins named or all if none is.
+func Compare(ctx context.Context, w *World, only []string) (Totals, []Difference, error) {
+	if len(only) == 0 {
+		only = present()
+	}
+	u, err := newUpstream(ctx, w, only)
+	if err != nil {
+		return Totals{}, nil, fmt.Errorf("seed %d: upstream: %w", w.Seed, err)
+	}
+	defer u.stop()
+	b, err := newBerth(w, only)
+	if err != nil {
+		return Totals{}, nil, fmt.Errorf("seed %d: berth: %w", w.Seed, err)
+	}
+	return compare(ctx, w, u, b, only)
+}
+
+func compare(ctx context.Context, w *World, u *upstream, b *berth, only []string) (Totals, []Difference, error) {
+	c := &comparison{world: w, only: only, upstream: u, berth: b, rand: rand.New(rand.NewPCG(w.Seed, 1))}
+	c.totals.Clusters, c.totals.Nodes = 1, len(w.Nodes)
+	names := slices.DeleteFunc(Plugins(), func(n string) bool {
+		return !slices.Contains(only, n) || slices.Contains(w.Unscored, n) || slices.Contains(w.Unfiltered, n)
+	})
+	for _, pod := range w.Pending {
+		c.totals.Pods++
+		c.gates(ctx, pod)
+		node, state := c.whole(ctx, pod)
+		// Alone, plugins look at nodes that they are not asked about when all are; what they then remember comes too late to count.
+		for _, name := range names {
+			c.plugin(ctx, name, pod)
+		}
+		if err := c.advance(ctx, pod, node, state); err != nil {
+			return Totals{}, nil, fmt.Errorf("seed %d: %w", w.Seed, err)
+		}
+	}
+	c.totals.Differences = len(c.found)
+	return c.totals, c.found, nil
+}
+
+func (c *comparison) differ(pod *v1.Pod, node, plugin, what, upstream, berth string) {
+	c.found = append(c.found, Difference{Seed: c.world.Seed, Pod: pod.Name, Node: node, Plugin: plugin, What: what, Upstream: upstream, Berth: berth})
+}
+
+// advance places the pod on both sides where Berth chose to, and takes away one that was there before.
+func (c *comparison) advance(ctx context.Context, pod *v1.Pod, node string, state fwk.CycleState) error {
+	if !c.world.Sequence {
+		return nil
+	}
+	w := *c.world
+	if node != "" {
+		placed := pod.DeepCopy()
+		placed.Spec.NodeName = node
+		if !c.reserve(ctx, placed, state) {
+			return nil
+		}
+		w.Placed = append(slices.Clone(w.Placed), placed)
+		if err := c.upstream.place(ctx, placed); err != nil {
+			return err
+		}
+		c.berth.cluster.Place(c.berth.cluster.Pending(pod), c.berth.cluster.Node(node))
+	}
+	if i := c.rand.IntN(1 + 4*len(c.world.Placed)); i < len(c.world.Placed) {
+		gone := c.world.Placed[i]
+		w.Placed = slices.DeleteFunc(slices.Clone(w.Placed), func(p *v1.Pod) bool { return p == gone })
+		if err := c.upstream.remove(ctx, gone); err != nil {
+			return err
+		}
+		c.berth.cluster.RemovePod(gone.UID)
+	}
+	c.world = &w
+	return nil
+}
+
+// reserve takes volumes and devices for the pod on both sides; neither has them if one of them cannot.
+func (c *comparison) reserve(ctx context.Context, placed *v1.Pod, state fwk.CycleState) bool {
+	status := c.upstream.framework.RunReservePluginsReserve(ctx, state, placed, placed.Spec.NodeName)
+	undo, err := c.berth.reserve(placed)
+	if status.IsSuccess() && err == nil {
+		return true
+	}
+	if status.IsSuccess() != (err == nil) {
+		c.differ(placed, placed.Spec.NodeName, "", "reserve", status.Message(), fmt.Sprint(err))
+	}
+	if !status.IsSuccess() {
+		c.upstream.framework.RunReservePluginsUnreserve(ctx, state, placed, placed.Spec.NodeName)
+	}
+	undo()
+	return false
+}
+
+// plugin compares one plugin on its own: neither earlier rejections nor other scores hide what it says.
+func (c *comparison) plugin(ctx context.Context, name string, pod *v1.Pod) {
+	want, state := c.upstream.filter(ctx, name, pod)
+	waiting := c.berth.cluster.Pending(pod)
+	got := c.berth.filter(name, waiting)
+	if want.All.inFlight() {
+		c.totals.onPurpose(allocatedAtOnce, 1)
+		return
+	}
+	if !want.All.equal(got.All) {
+		c.differ(pod, "", name, "prefilter", "all "+want.All.String(), "all "+got.All.String())
+		return
+	}
+	if want.All != nil {
+		c.totals.Verdicts++
+		c.totals.Rejections++
+		return
+	}
+	if u, b := c.known(want.Only), c.known(got.Only); u != b {
+		c.differ(pod, "", name, "prefilter nodes", u, b)
+		return
+	}
+	var passed []fwk.NodeInfo
+	for _, node := range c.upstream.nodes {
+		nodeName := node.Node().Name
+		if want.Only != nil && !want.Only.Has(nodeName) {
+			continue
+		}
+		u, b := want.Nodes[nodeName], got.Nodes[nodeName]
+		c.totals.Verdicts++
+		if !u.equal(b) {
+			c.differ(pod, nodeName, name, "filter", u.String(), b.String())
+		}
+		switch {
+		case u == nil:
+			passed = append(passed, node)
+		case u.Failed:
+			c.totals.UpstreamErrors++
+		default:
+			c.totals.Rejections++
+		}
+	}
+	c.scores(ctx, name, pod, waiting, state, passed)
+	if len(passed) > 3 && c.rand.IntN(3) == 0 {
+		// Other plugins leave fewer nodes; normalisation then sees other extremes.
+		c.scores(ctx, name, pod, waiting, state, slices.DeleteFunc(slices.Clone(passed), func(fwk.NodeInfo) bool { return c.rand.IntN(2) == 0 }))
+	}
+}
+
+// known shows those nodes of a set that there are.
+func (c *comparison) known(names sets.Set[string]) string {
+	if names == nil {
+		return "all"
+	}
+	known := slices.DeleteFunc(slices.Sorted(maps.Keys(names)), func(name string) bool { return c.berth.cluster.Node(name) == nil })
+	return fmt.Sprintf("[%s]", strings.Join(known, " "))
+}
+
+func (c *comparison) scores(ctx context.Context, name string, pod *v1.Pod, waiting *cluster.Pod, state fwk.CycleState, passed []fwk.NodeInfo) {
+	if len(passed) < 2 {
+		return
+	}
+	nodes := make([]*cluster.Node, len(passed))
+	for i, n := range passed {
+		nodes[i] = c.berth.cluster.Node(n.Node().Name)
+	}
+	want := c.upstream.score(ctx, name, state, pod, passed)
+	got := c.berth.score(name, waiting, nodes)
+	if want.zero() && got.zero() {
+		return
+	}
+	if want.Failed != got.Failed || want.Skipped != got.Skipped {
+		c.differ(pod, "", name, "scoring", want.describe(), got.describe())
+		return
+	}
+	if want.Failed {
+		c.totals.UpstreamErrors++
+		return
+	}
+	for i, score := range want.Scores {
+		c.totals.Scores++
+		if score != got.Scores[i] {
+			c.differ(pod, nodes[i].Name, name, "score", fmt.Sprint(score), fmt.Sprint(got.Scores[i]))
+		}
+	}
+}
+
+// zero tells whether the plugin adds nothing to any node: it makes no difference then whether it is listed.
+func (s Scoring) zero() bool {
+	return !s.Failed && !slices.ContainsFunc(s.Scores, func(score int64) bool { return score != 0 })
+}
+
+func (s Scoring) describe() string {
+	switch {
+	case s.Failed:
+		return "error: " + s.Err
+	case s.Skipped:
+		return "skipped"
+	}
+	return fmt.Sprint(s.Scores)
+}

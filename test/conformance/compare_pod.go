@@ -1,0 +1,268 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// Kinds of differences on purpose, by their headings in docs/differences.md.
+const (
+	notFound      = "message not found"
+	nominatedAnew = "nominated pods judged anew"
+	victimsAnew   = "victims judged anew"
+
+	allocatedAtOnce = "devices allocated at once"
+)
+
+// whole compares all plugins together on one pod: verdicts, scores, the message or the choice, and preemption. It returns the
+// node that both sides may choose, and upstream's state for reserving it.
+func (c *comparison) whole(ctx context.Context, pod *v1.Pod) (node string, state fwk.CycleState) {
+	want := c.upstream.attempt(ctx, pod)
+	waiting := c.berth.cluster.Pending(pod)
+	got := decide.Evaluate(c.berth.cluster, c.berth.profile, waiting)
+	if want.all.inFlight() { // whatever Berth says, upstream has not looked any further
+		c.totals.onPurpose(allocatedAtOnce, 1)
+		return "", nil
+	}
+	if want.failed != nil || got.Err != nil {
+		if (want.failed == nil) != (got.Err == nil) {
+			c.differ(pod, "", "", "error", fmt.Sprint(want.failed), fmt.Sprint(got.Err))
+		}
+		// A pod with a nominated node may be placed there before anybody comes to the node that fails.
+		if d := c.berth.decider.Decide(waiting); d.Err == nil && pod.Status.NominatedNodeName == "" {
+			c.differ(pod, "", "", "error of the fast way", fmt.Sprint(want.failed), describeDecision(d))
+		}
+		c.totals.UpstreamErrors++
+		return "", nil
+	}
+	if !c.verdicts(ctx, pod, want, got) {
+		return "", nil
+	}
+	c.totalScores(pod, want, got)
+	decision := c.berth.decider.Decide(waiting)
+	if len(want.feasible) > 0 {
+		return c.choice(pod, want, decision), want.state
+	}
+	if decision.Node != nil || decision.Err != nil {
+		c.differ(pod, "", "", "decision", "none", describeDecision(decision))
+	}
+	c.preemption(ctx, pod, waiting, want, got)
+	return "", nil
+}
+
+// verdicts reports whether both sides agree on every node.
+func (c *comparison) verdicts(ctx context.Context, pod *v1.Pod, want *attempt, got *decide.Evaluation) bool {
+	before := len(c.found)
+	var all *Verdict
+	if got.Rejection != nil {
+		all = rejected(got.Rejector, got.Rejection)
+	}
+	if !want.all.equal(all) {
+		c.differ(pod, "", "", "prefilter", "all "+want.all.String(), "all "+all.String())
+	}
+	if want.all != nil || all != nil {
+		return len(c.found) == before
+	}
+	for i := range got.Nodes {
+		v := &got.Nodes[i]
+		c.totals.Verdicts++
+		u, b := want.nodes[v.Node.Name], rejected(v.Plugin, v.Rejection)
+		if u.equal(b) {
+			continue
+		}
+		if anew, err := judgeAnew(ctx, c.world, c.only, pod, v.Node.Name); err == nil && anew.equal(b) {
+			c.totals.onPurpose(nominatedAnew, 1)
+			return false // what follows from it cannot be compared
+		}
+		c.differ(pod, v.Node.Name, "", "filter", u.String(), b.String())
+	}
+	return len(c.found) == before
+}
+
+func (c *comparison) totalScores(pod *v1.Pod, want *attempt, got *decide.Evaluation) {
+	for i := range want.scores {
+		u := &want.scores[i]
+		b := got.Verdict(c.berth.cluster.Node(u.Name))
+		listed := map[string]int64{}
+		for _, s := range b.Scores {
+			listed[s.Plugin] = s.Score
+		}
+		for _, s := range u.Scores { // a plugin that is not listed adds nothing
+			c.totals.Scores++
+			if listed[s.Name] != s.Score {
+				c.differ(pod, u.Name, "", "score by "+s.Name, fmt.Sprint(s.Score), fmt.Sprint(listed[s.Name]))
+			}
+		}
+		if u.TotalScore != b.Total {
+			c.differ(pod, u.Name, "", "total", fmt.Sprint(u.TotalScore), fmt.Sprint(b.Total))
+		}
+	}
+}
+
+func (c *comparison) choice(pod *v1.Pod, want *attempt, got decide.Decision) (node string) {
+	c.totals.Choices++
+	best, total := want.best(pod)
+	if got.Node == nil || got.Err != nil || !slices.Contains(best, got.Node.Name) || got.Total != total {
+		c.differ(pod, "", "", "decision", fmt.Sprintf("%v with %d", best, total), describeDecision(got))
+		return ""
+	}
+	if pod.Status.NominatedNodeName == "" && got.Feasible != len(want.feasible) {
+		c.differ(pod, "", "", "feasible nodes", fmt.Sprint(len(want.feasible)), fmt.Sprint(got.Feasible))
+	}
+	return got.Node.Name
+}
+
+func describeDecision(d decide.Decision) string {
+	switch {
+	case d.Err != nil:
+		return "error: " + d.Err.Error()
+	case d.Node == nil:
+		return "none"
+	}
+	return fmt.Sprintf("%s with %d", d.Node.Name, d.Total)
+}
+
+func (c *comparison) preemption(ctx context.Context, pod *v1.Pod, waiting *cluster.Pod, want *attempt, evaluation *decide.Evaluation) {
+	candidates, err := c.upstream.preempt(ctx, c.world, want, pod)
+	if err != nil && len(candidates) == 0 {
+		c.totals.UpstreamErrors++
+		return
+	}
+	var got, fast decide.Preemption
+	if c.berth.profile.Preemption {
+		got = decide.Preempt(c.berth.cluster, c.berth.profile, waiting, evaluation)
+		fast = c.berth.decider.Preempt(waiting)
+	}
+	c.totals.Preemptions++
+	if !c.victims(ctx, pod, want, candidates, got) || !c.victims(ctx, pod, want, candidates, fast) {
+		return
+	}
+	c.totals.Messages++
+	u, after := c.upstreamMessage(ctx, pod, want, candidates, evaluation, c.berth.afterword(waiting, got))
+	if b := evaluation.Message(after); u != b {
+		c.differ(pod, "", "", "message", u, b)
+	}
+	if b := c.berth.decider.Diagnose(waiting).Message(after); u != b {
+		c.differ(pod, "", "", "message of the fast way", u, b)
+	}
+}
+
+// upstreamMessage is upstream's message and what Berth's must end with to be the same, differences on purpose taken out.
+func (c *comparison) upstreamMessage(ctx context.Context, pod *v1.Pod, a *attempt, candidates []victims, e *decide.Evaluation, after string) (string, string) {
+	u := c.upstream.message(ctx, a, pod, candidates)
+	if a.all != nil && a.fit.Diagnosis.PostFilterMsg == "not found" {
+		// PreFilter came to no state for DynamicResources, which then fails at PostFilter. Berth says what it says of other pods.
+		c.totals.onPurpose(notFound, 1)
+		a.fit.Diagnosis.PostFilterMsg = ""
+		return a.fit.Error(), ""
+	}
+	b := e.Message(after)
+	if u == b {
+		return u, after
+	}
+	if kept := strings.Replace(u, "deallocation of ResourceClaim completed", "still not schedulable", 1); kept == b && c.world.Sequence {
+		// A pod that was placed a moment ago holds the claim; upstream does not know yet.
+		c.totals.onPurpose(allocatedAtOnce, 1)
+		return b, after
+	}
+	if len(candidates) == 0 {
+		if anew := c.upstream.messageAnew(ctx, c.world, c.only, a, pod); anew == b {
+			c.totals.onPurpose(victimsAnew, 1)
+			return b, after
+		}
+	}
+	return u, after
+}
+
+// victims reports whether both sides pick the same node and pods.
+func (c *comparison) victims(ctx context.Context, pod *v1.Pod, a *attempt, candidates []victims, got decide.Preemption) bool {
+	want := cheapest(candidates)
+	if slices.ContainsFunc(candidates, func(v victims) bool { return v.ambiguous }) {
+		c.totals.Ambiguous++
+		if got.Node != nil {
+			return true
+		}
+		if anew, err := c.upstream.preemptAnew(ctx, c.world, c.only, a, pod); err == nil && len(anew) == 0 {
+			c.totals.onPurpose(victimsAnew, 1)
+			return false // and so the message ends otherwise
+		}
+		return true
+	}
+	if picked(want, got) {
+		c.totals.Victims += len(got.Victims)
+		return true
+	}
+	if anew, err := c.upstream.preemptAnew(ctx, c.world, c.only, a, pod); err == nil && picked(cheapest(anew), got) {
+		c.totals.onPurpose(victimsAnew, 1)
+		return false
+	}
+	var u []string
+	for _, v := range want {
+		u = append(u, v.String())
+	}
+	c.differ(pod, "", "", "preemption", "one of ["+strings.Join(u, "; ")+"]", ofBerth(got).String())
+	return false
+}
+
+func picked(want []victims, got decide.Preemption) bool {
+	if len(want) == 0 {
+		return got.Node == nil
+	}
+	return slices.ContainsFunc(want, func(v victims) bool { return v.String() == ofBerth(got).String() })
+}
+
+func ofBerth(p decide.Preemption) (v victims) {
+	if p.Node == nil {
+		return victims{}
+	}
+	v.node, v.violations = p.Node.Name, int64(p.Violations)
+	for _, victim := range p.Victims {
+		v.pods = append(v.pods, victim.Name)
+	}
+	return v
+}
+
+func (v victims) String() string {
+	return fmt.Sprintf("%s: %v, %d over budget", v.node, v.pods, v.violations)
+}
+
+// afterword is what the plugins at PostFilter add to the message.
+func (b *berth) afterword(pod *cluster.Pod, p decide.Preemption) string {
+	if p.Node != nil {
+		return ""
+	}
+	var parts []string
+	for _, name := range b.profile.At[plugins.PostFilter] {
+		switch name {
+		case "DynamicResources":
+			for _, f := range b.profile.Filters {
+				if devices, ok := f.(postFilter); ok {
+					message, _, _ := devices.PostFilter(b.cluster, pod)
+					parts = append(parts, message)
+				}
+			}
+		case "DefaultPreemption":
+			parts = append(parts, "preemption: "+p.Message)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+var (
+	_ postFilter = (*plugins.DynamicResources)(nil)
+	_ preEnqueue = (*plugins.DynamicResources)(nil)
+)
+
+type postFilter interface {
+	PostFilter(*cluster.Cluster, *cluster.Pod) (message string, change *resourcev1.ResourceClaim, remove bool)
+}

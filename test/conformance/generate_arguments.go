@@ -1,0 +1,128 @@
+package conformance
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	config "k8s.io/kube-scheduler/config/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+var scorers = []string{
+	"TaintToleration", "NodeAffinity", "NodeResourcesFit", "PodTopologySpread", "InterPodAffinity", "NodeResourcesBalancedAllocation", "ImageLocality",
+}
+
+// arguments gives some worlds a profile other than the default.
+func (g *generator) arguments() {
+	if g.chance(0.5) {
+		return
+	}
+	if g.chance(0.2) {
+		g.w.Weights = map[string]int64{pick(g, scorers...): int64(g.between(1, 10)), pick(g, scorers...): 100}
+		g.w.Unscored = some(g, 0.1, scorers...)
+		g.w.Unfiltered = some(g, 0.1, "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit", "PodTopologySpread", "InterPodAffinity")
+	}
+	if g.chance(0.15) {
+		g.w.FilterOrder = slices.Clone(plugins.Default().At[plugins.Filters])
+		g.Shuffle(len(g.w.FilterOrder), func(i, j int) {
+			g.w.FilterOrder[i], g.w.FilterOrder[j] = g.w.FilterOrder[j], g.w.FilterOrder[i]
+		})
+	}
+	if g.chance(0.6) {
+		g.w.Args["NodeResourcesFit"] = g.fitArgs()
+	}
+	if g.chance(0.3) {
+		// Asked to balance a resource that devices stand for, upstream's plugin panics: nobody gives it a cache of CEL expressions.
+		specs := slices.DeleteFunc(g.resourceSpecs(false), func(s config.ResourceSpec) bool { return s.Name == string(g.counted) || s.Name == string(fpga) })
+		g.w.Args["NodeResourcesBalancedAllocation"] = &config.NodeResourcesBalancedAllocationArgs{Resources: specs}
+	}
+	if g.chance(0.4) {
+		g.w.Args["InterPodAffinity"] = &config.InterPodAffinityArgs{
+			HardPodAffinityWeight: ptr.To(int32(pick(g, 0, 1, 5, 100))), IgnorePreferredTermsOfExistingPods: g.chance(0.5),
+		}
+	}
+	if g.chance(0.3) {
+		g.w.Args["NodeAffinity"] = &config.NodeAffinityArgs{AddedAffinity: g.addedAffinity()}
+	}
+	if g.chance(0.5) {
+		g.w.Args["PodTopologySpread"] = g.spreadArgs()
+	}
+	if g.chance(0.2) {
+		g.w.Args["VolumeBinding"] = &config.VolumeBindingArgs{BindTimeoutSeconds: ptr.To(int64(g.between(1, 600)))}
+	}
+}
+
+func (g *generator) resourceSpecs(weighted bool) (specs []config.ResourceSpec) {
+	for _, name := range some(g, 0.5, v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, gpu, fpga, "example.com/foo") {
+		weight := int64(1)
+		if weighted {
+			weight = int64(g.between(1, 5))
+		}
+		specs = append(specs, config.ResourceSpec{Name: string(name), Weight: weight})
+	}
+	if len(specs) == 0 && g.chance(0.5) {
+		return []config.ResourceSpec{{Name: string(v1.ResourceCPU), Weight: 1}}
+	}
+	return specs
+}
+
+func (g *generator) fitArgs() *config.NodeResourcesFitArgs {
+	args := &config.NodeResourcesFitArgs{}
+	if g.chance(0.3) {
+		args.IgnoredResources = some(g, 0.5, string(gpu), "example.com/foo", "example.com/nowhere")
+	}
+	if g.chance(0.2) {
+		args.IgnoredResourceGroups = []string{"example.com"}
+	}
+	switch g.IntN(4) {
+	case 0:
+		args.ScoringStrategy = &config.ScoringStrategy{Type: config.LeastAllocated, Resources: g.resourceSpecs(true)}
+	case 1:
+		args.ScoringStrategy = &config.ScoringStrategy{Type: config.MostAllocated, Resources: g.resourceSpecs(true)}
+	case 2:
+		shape := []config.UtilizationShapePoint{{Utilization: 0, Score: int32(g.between(0, 10))}}
+		for u := g.between(1, 60); u <= 100; u += g.between(1, 60) {
+			shape = append(shape, config.UtilizationShapePoint{Utilization: int32(u), Score: int32(g.between(0, 10))})
+		}
+		args.ScoringStrategy = &config.ScoringStrategy{
+			Type: config.RequestedToCapacityRatio, Resources: g.resourceSpecs(true),
+			RequestedToCapacityRatio: &config.RequestedToCapacityRatioParam{Shape: shape},
+		}
+	}
+	return args
+}
+
+func (g *generator) addedAffinity() *v1.NodeAffinity {
+	a := &v1.NodeAffinity{}
+	if g.chance(0.6) {
+		a.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+			MatchExpressions: []v1.NodeSelectorRequirement{{Key: "disk", Operator: v1.NodeSelectorOpNotIn, Values: []string{"hdd"}}},
+		}}}
+	}
+	if g.chance(0.6) || a.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		a.PreferredDuringSchedulingIgnoredDuringExecution = []v1.PreferredSchedulingTerm{{Weight: 20, Preference: v1.NodeSelectorTerm{
+			MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn, Values: []string{"z1", "z2"}}},
+		}}}
+	}
+	return a
+}
+
+func (g *generator) spreadArgs() *config.PodTopologySpreadArgs {
+	if g.chance(0.3) {
+		return &config.PodTopologySpreadArgs{DefaultingType: config.SystemDefaulting}
+	}
+	args := &config.PodTopologySpreadArgs{DefaultingType: config.ListDefaulting}
+	seen := map[string]bool{}
+	for range g.between(0, 3) {
+		c := v1.TopologySpreadConstraint{
+			MaxSkew: int32(g.between(1, 4)), TopologyKey: pick(g, topologyKeys...), WhenUnsatisfiable: pick(g, v1.DoNotSchedule, v1.ScheduleAnyway, v1.ScheduleAnyway),
+		}
+		if id := c.TopologyKey + string(c.WhenUnsatisfiable); !seen[id] {
+			seen[id] = true
+			args.DefaultConstraints = append(args.DefaultConstraints, c)
+		}
+	}
+	return args
+}

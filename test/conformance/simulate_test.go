@@ -1,0 +1,157 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// TestSimulateSaysTheSame takes the way of `berth simulate`: a world as manifests, read, admitted, decided and explained. What it
+// says of a pod on every node is held against upstream, which is shown the same objects.
+func TestSimulateSaysTheSame(t *testing.T) {
+	worlds, pods, nodes, refused := 0, 0, 0, map[string]int{}
+	for seed := *first; worlds < max(1, *clusters/100) && seed < *first+uint64(*clusters); seed++ {
+		w := Generate(seed)
+		w.Nominated, w.Sequence, w.Args, w.Weights, w.Unscored, w.Unfiltered, w.FilterOrder = nil, false, nil, nil, nil, nil, nil
+		worlds++
+		for _, pod := range w.Pending {
+			if len(pod.Spec.SchedulingGates) > 0 {
+				continue
+			}
+			one := *w
+			one.Pending = []*v1.Pod{pod}
+			compared, err := simulated(t, &one)
+			var faults manifest.Errors
+			switch {
+			case errors.As(err, &faults):
+				refused[reason(faults[0])]++
+			case err != nil:
+				t.Fatalf("seed %d: %v", seed, err)
+			default:
+				pods++
+				nodes += compared
+			}
+			if t.Failed() {
+				t.Fatalf("seed %d, pod %s", seed, pod.Name)
+			}
+		}
+	}
+	t.Logf("%d worlds, %d pods on %d nodes; refused as the API server would: %v", worlds, pods, nodes, refused)
+	if nodes == 0 {
+		t.Error("nothing was compared")
+	}
+}
+
+// simulated compares the one pending pod of a world and returns on how many nodes.
+func simulated(t *testing.T, w *World) (int, error) {
+	waiting := w.Pending[0]
+	w.Others = idle(w.Others)
+	set, err := manifest.Read([]string{"-"}, strings.NewReader(w.YAML()), manifest.Options{Lenient: true})
+	if err != nil {
+		return 0, err
+	}
+	said, err := simulate.Run(set, simulate.Options{Explain: true, Seed: 1})
+	if err != nil {
+		return 0, err
+	}
+	seen := w.seen(set)
+	u, err := newUpstream(context.Background(), seen, present())
+	if err != nil {
+		return 0, fmt.Errorf("upstream: %w", err)
+	}
+	defer u.stop()
+	want := u.attempt(context.Background(), seen.Pending[0])
+	i := slices.IndexFunc(said.Pods, func(p simulate.Pod) bool { return p.Name == waiting.Name && p.Namespace == waiting.Namespace })
+	if i < 0 {
+		t.Errorf("pod %s is not in the answer", waiting.Name)
+		return 0, nil
+	}
+	got := said.Pods[i]
+	if want.failed != nil || want.all.inFlight() {
+		return 0, nil
+	}
+	totals := map[string]int64{}
+	for _, s := range want.scores {
+		totals[s.Name] = s.TotalScore
+	}
+	for _, n := range got.Nodes {
+		verdict := want.nodes[n.Name]
+		if want.all != nil {
+			verdict = want.all
+		}
+		switch {
+		case n.Feasible != (verdict == nil), verdict != nil && !slices.Equal(slices.Sorted(slices.Values(verdict.Reasons)), slices.Sorted(slices.Values(n.Reasons))):
+			anew, err := judgeAnew(context.Background(), seen, present(), seen.Pending[0], n.Name)
+			if err == nil && (anew == nil) == n.Feasible {
+				return 0, nil // on purpose: see docs/differences.md
+			}
+			t.Errorf("%s: feasible %t, %s %q; upstream: %s\n%s", n.Name, n.Feasible, n.Plugin, n.Reasons, verdict, seen.YAML())
+		case verdict != nil && verdict.Plugin != n.Plugin:
+			t.Errorf("%s: rejected by %s, upstream: %s\n%s", n.Name, n.Plugin, verdict, seen.YAML())
+		case verdict == nil && n.Total != nil && *n.Total != totals[n.Name]:
+			t.Errorf("%s: total %d of %v; upstream %d\n%s", n.Name, *n.Total, n.Scores, totals[n.Name], seen.YAML())
+		}
+	}
+	best, _ := want.best(seen.Pending[0])
+	if len(best) > 0 && !slices.Contains(best, got.Node) {
+		t.Errorf("placed on %q, upstream says %v: %s", got.Node, best, got.Message)
+	}
+	return len(got.Nodes), nil
+}
+
+// idle keeps controllers from making pods: they are there to say which pods belong together.
+func idle(objects []runtime.Object) []runtime.Object {
+	objects = slices.Clone(objects)
+	for i, o := range objects {
+		o = o.DeepCopyObject()
+		switch o := o.(type) {
+		case *appsv1.ReplicaSet:
+			o.Spec.Replicas = new(int32)
+		case *appsv1.StatefulSet:
+			o.Spec.Replicas = new(int32)
+		case *v1.ReplicationController:
+			o.Spec.Replicas = new(int32)
+		}
+		objects[i] = o
+	}
+	return objects
+}
+
+// seen is the world as it stands in a set of manifests that was admitted.
+func (w *World) seen(set *manifest.Set) *World {
+	seen := *w
+	seen.Nodes, seen.Placed, seen.Pending = set.Nodes, nil, nil
+	for _, p := range set.Pods {
+		if p.Namespace == w.Pending[0].Namespace && p.Name == w.Pending[0].Name {
+			// What admission gives a pod (a toleration of memory pressure, say) is not what is compared here.
+			catalog := admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses)
+			if admitted, err := admission.Create(admission.Config{}, catalog, p); err == nil {
+				p = admitted
+			}
+			seen.Pending = append(seen.Pending, p)
+		} else {
+			seen.Placed = append(seen.Placed, p)
+		}
+	}
+	return &seen
+}
+
+// reason is a fault without its place.
+func reason(fault *manifest.Error) string {
+	text := fault.Error()
+	if _, after, ok := strings.Cut(text, ": "); ok {
+		text = after
+	}
+	return text
+}

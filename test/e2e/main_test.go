@@ -1,0 +1,61 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/berth-k8s/berth/test/internal/binaries"
+)
+
+// shared is the cluster that most tests use.
+var shared *cluster
+
+// bin is the folder of the binaries under test.
+var bin string
+
+func TestMain(m *testing.M) {
+	code, err := setUp(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func setUp(m *testing.M) (int, error) {
+	work, err := os.MkdirTemp("", "berth-e2e-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(work)
+	if bin, err = binaries.In(work, "../.."); err != nil {
+		return 0, err
+	}
+	// Nothing of the user's may be reached: not their cluster, not their cache.
+	os.Unsetenv("KUBECONFIG")
+	os.Unsetenv("BERTH_DATA_DIR")
+	os.Setenv("HOME", work)
+	if shared, err = launch(filepath.Join(work, "shared"), "--nodes", "3"); err != nil {
+		return 0, err
+	}
+	defer shared.stop()
+	return m.Run(), nil
+}
+
+// client talks to the cluster whose data directory this is.
+func client(dataDir string) (kubernetes.Interface, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dataDir, "kubeconfig"))
+	if err != nil {
+		return nil, err
+	}
+	cfg.QPS = -1
+	return kubernetes.NewForConfig(cfg)
+}
+
+func background() context.Context { return context.Background() }

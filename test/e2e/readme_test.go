@@ -1,0 +1,100 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/docs"
+)
+
+// TestReadme runs every block of commands in the README as written, in their order, in one shell, beside a cluster as `make up`
+// starts it. The block of the two make commands is the exception: what they run, this and all other tests do.
+func TestReadme(t *testing.T) {
+	folder := readersFolder(t)
+	blocks := shellBlocks(t, filepath.Join(root, "README.md"))
+	if len(blocks) < 5 {
+		t.Fatalf("only %d blocks of commands in the README: are they marked as sh?", len(blocks))
+	}
+	start(t, filepath.Join(folder, ".berth"))
+	runs(t, folder, strings.Join(blocks, "\n"))
+}
+
+// root is that of the tree.
+var root = filepath.Join("..", "..")
+
+// readersFolder looks like the tree after `make build`, so that a cluster of the developer's own is left alone.
+func readersFolder(t *testing.T) string {
+	t.Helper()
+	tree, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	for link, to := range map[string]string{"bin": bin, "examples": filepath.Join(tree, "examples")} {
+		if err := os.Symlink(to, filepath.Join(folder, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
+// scriptLimit is for a script that waits for what never comes.
+const scriptLimit = 5 * time.Minute
+
+// runs has a shell run a script in a folder; nothing of it is left running.
+func runs(t *testing.T, folder, script string, env ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), scriptLimit)
+	defer cancel()
+	shell := exec.CommandContext(ctx, "bash", "-c", "set -euo pipefail\n"+script)
+	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	shell.Cancel = func() error { return syscall.Kill(-shell.Process.Pid, syscall.SIGKILL) }
+	shell.WaitDelay = 10 * time.Second
+	shell.Dir = folder
+	shell.Env = append(os.Environ(), env...)
+	out, err := shell.CombinedOutput()
+	_ = syscall.Kill(-shell.Process.Pid, syscall.SIGKILL)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// shellBlocks returns the blocks marked as sh, as script has them.
+func shellBlocks(t *testing.T, file string) (blocks []string) {
+	t.Helper()
+	page := docs.Read(file, string(read(t, file)))
+	for _, block := range page.Blocks {
+		if page.Fence(block) == "sh" {
+			blocks = append(blocks, script(block))
+		}
+	}
+	return blocks
+}
+
+// script echoes each line before it runs, so that a failure shows where. What must fail (`! command`) and does not would go unnoticed:
+// the shell's errexit does not heed what is negated.
+func script(block docs.Block) string {
+	lines := []string{"set -x"}
+	for _, line := range block.Lines {
+		if strings.HasPrefix(line, "! ") {
+			line += " || false"
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestAScriptEndsWhenWhatMustFailDoesNot(t *testing.T) {
+	for command, ends := range map[string]bool{"! false": false, "! true": true, "! echo a | grep b": false, "! echo a | grep a": true} {
+		err := exec.Command("bash", "-c", "set -euo pipefail\n"+script(docs.Block{Lines: []string{command, "true"}})).Run()
+		if (err != nil) != ends {
+			t.Errorf("%s: %v", command, err)
+		}
+	}
+}

@@ -1,0 +1,288 @@
+package e2eeviction
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/berth-k8s/berth/controlplane"
+)
+
+// cluster is a real control plane with nodes that are only objects.
+type cluster struct {
+	*testing.T
+	client     kubernetes.Interface
+	config     *rest.Config
+	kubeconfig string
+}
+
+// A control plane takes a second of both processors to start, and waits for the tests most of the time after.
+var (
+	starting sync.Mutex
+	running  = make(chan struct{}, 6)
+)
+
+// newCluster starts a control plane as clusters have it: nothing but upstream's admission, so that taints which kubectl
+// puts on have no time.
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	return newClusterWith(t, func(o *controlplane.Options) { o.UpstreamAdmission = true })
+}
+
+func newClusterWith(t *testing.T, options ...func(*controlplane.Options)) *cluster {
+	t.Helper()
+	running <- struct{}{}
+	t.Cleanup(func() { <-running })
+	starting.Lock()
+	defer starting.Unlock()
+	plane := controlplane.Start(t, options...)
+	c := clusterOf(t, plane.Config, plane.Kubeconfig)
+	c.hasServiceAccount()
+	return c
+}
+
+func clusterOf(t *testing.T, config *rest.Config, kubeconfig string) *cluster {
+	config = rest.CopyConfig(config)
+	config.ContentType, config.QPS = runtime.ContentTypeProtobuf, -1
+	return &cluster{T: t, client: kubernetes.NewForConfigOrDie(config), config: config, kubeconfig: kubeconfig}
+}
+
+// hasServiceAccount waits until pods can be created.
+func (c *cluster) hasServiceAccount() {
+	c.Helper()
+	c.within(30*time.Second, "service account", func() bool {
+		_, err := c.client.CoreV1().ServiceAccounts("default").Get(c.Context(), "default", metav1.GetOptions{})
+		return err == nil
+	})
+}
+
+// at is the same cluster for a subtest.
+func (c *cluster) at(t *testing.T) *cluster {
+	return &cluster{T: t, client: c.client, config: c.config, kubeconfig: c.kubeconfig}
+}
+
+func (c *cluster) must(err error) {
+	c.Helper()
+	if err != nil {
+		c.Fatal(err)
+	}
+}
+
+// within waits for a condition.
+func (c *cluster) within(limit time.Duration, what string, is func() bool) {
+	c.Helper()
+	for end := time.Now().Add(limit); !is(); {
+		if time.Now().After(end) {
+			c.Fatalf("not within %v: %s", limit, what)
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+}
+
+// kubectl is the stock one where there is one, else Berth's.
+func (c *cluster) kubectl(args ...string) string {
+	c.Helper()
+	out, err := c.tryKubectl(args...)
+	if err != nil {
+		c.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+func (c *cluster) tryKubectl(args ...string) (string, error) {
+	c.Helper()
+	binary, err := exec.LookPath("kubectl")
+	if err != nil {
+		binary, err = berth()
+		c.must(err)
+		args = append([]string{"kubectl"}, args...)
+	}
+	cmd := exec.CommandContext(c.Context(), binary, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// node creates a ready node in a zone of its own; its lease is renewed each second until silent is closed or the test
+// ends.
+func (c *cluster) node(name string, silent <-chan struct{}) { c.nodeIn("z-"+name, name, silent) }
+
+func (c *cluster) nodeIn(zone, name string, silent <-chan struct{}) {
+	c.Helper()
+	ctx := c.Context()
+	c.must(c.createNode(name, zone))
+	c.condition(name, v1.NodeReady, v1.ConditionTrue)
+	lease, err := c.client.CoordinationV1().Leases(v1.NamespaceNodeLease).Create(ctx, &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+	}, metav1.CreateOptions{})
+	c.must(err)
+	go func() {
+		for {
+			now := metav1.NowMicro()
+			lease.Spec.RenewTime = &now
+			if renewed, err := c.client.CoordinationV1().Leases(v1.NamespaceNodeLease).Update(ctx, lease, metav1.UpdateOptions{}); err == nil {
+				lease = renewed
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-silent:
+				return
+			case <-time.After(time.Second):
+			}
+		}
+	}()
+	c.Cleanup(func() {
+		c.client.CoreV1().Nodes().Delete(context.Background(), name, metav1.DeleteOptions{})
+	})
+}
+
+func (c *cluster) condition(node string, t v1.NodeConditionType, status v1.ConditionStatus) {
+	c.Helper()
+	for {
+		n, err := c.client.CoreV1().Nodes().Get(c.Context(), node, metav1.GetOptions{})
+		c.must(err)
+		n.Status.Conditions = slices.DeleteFunc(n.Status.Conditions, func(x v1.NodeCondition) bool { return x.Type == t })
+		n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: t, Status: status, LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()})
+		n.Status.Allocatable = v1.ResourceList{v1.ResourcePods: resource.MustParse("110"), v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi")}
+		if _, err = c.client.CoreV1().Nodes().UpdateStatus(c.Context(), n, metav1.UpdateOptions{}); err == nil {
+			return
+		}
+	}
+}
+
+// taints are the node's, as kubectl writes them.
+func (c *cluster) taints(node string) []string {
+	c.Helper()
+	n, err := c.client.CoreV1().Nodes().Get(c.Context(), node, metav1.GetOptions{})
+	c.must(err)
+	var taints []string
+	for i := range n.Spec.Taints {
+		taints = append(taints, n.Spec.Taints[i].ToString())
+	}
+	return taints
+}
+
+func (c *cluster) hasTaint(node, taint string) bool { return slices.Contains(c.taints(node), taint) }
+
+// pod creates a pod on the node, bound by hand. Deleted, it goes on terminating: there is no kubelet to end it.
+func (c *cluster) pod(name, node string, tolerations ...v1.Toleration) *v1.Pod {
+	c.Helper()
+	spec := podSpec(node, tolerations...)
+	spec.TerminationGracePeriodSeconds = nil
+	pod, err := c.client.CoreV1().Pods("default").Create(c.Context(), &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": node}}, Spec: spec,
+	}, metav1.CreateOptions{})
+	c.must(err)
+	c.Cleanup(func() {
+		c.client.CoreV1().Pods("default").Delete(context.Background(), name, *metav1.NewDeleteOptions(0))
+	})
+	return pod
+}
+
+// createPod creates a pod on the node that is gone as soon as it is deleted.
+func (c *cluster) createPod(name, node string, tolerations ...v1.Toleration) (*v1.Pod, error) {
+	return c.client.CoreV1().Pods("default").Create(c.Context(), &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": node}},
+		Spec:       podSpec(node, tolerations...),
+	}, metav1.CreateOptions{})
+}
+
+func podSpec(node string, tolerations ...v1.Toleration) v1.PodSpec {
+	return v1.PodSpec{
+		NodeName:                      node,
+		Containers:                    []v1.Container{{Name: "c", Image: "none"}},
+		Tolerations:                   tolerations,
+		TerminationGracePeriodSeconds: new(int64),
+		AutomountServiceAccountToken:  new(bool),
+	}
+}
+
+// createNode creates a node that is only an object.
+func (c *cluster) createNode(name, zone string) error {
+	_, err := c.client.CoreV1().Nodes().Create(c.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{v1.LabelTopologyZone: zone},
+	}}, metav1.CreateOptions{})
+	return err
+}
+
+// clear deletes all pods and nodes.
+func (c *cluster) clear() {
+	c.Helper()
+	c.must(c.client.CoreV1().Pods("default").DeleteCollection(c.Context(), *metav1.NewDeleteOptions(0), metav1.ListOptions{}))
+	c.must(c.client.CoreV1().Nodes().DeleteCollection(c.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
+}
+
+// leaves reports whether the pod is gone, or terminating.
+func (c *cluster) leaves(name string) bool {
+	pod, err := c.client.CoreV1().Pods("default").Get(c.Context(), name, metav1.GetOptions{})
+	return err != nil || pod.DeletionTimestamp != nil
+}
+
+func (c *cluster) stays(name string) {
+	c.Helper()
+	if c.leaves(name) {
+		c.Errorf("pod %s left", name)
+	}
+}
+
+func (c *cluster) podCondition(name string, t v1.PodConditionType) v1.PodCondition {
+	c.Helper()
+	pod, err := c.client.CoreV1().Pods("default").Get(c.Context(), name, metav1.GetOptions{})
+	c.must(err)
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == t {
+			return condition
+		}
+	}
+	return v1.PodCondition{}
+}
+
+// hasEvent reports whether there is such an event on the pod.
+func (c *cluster) hasEvent(pod, reason, message string) bool {
+	c.Helper()
+	events, err := c.client.CoreV1().Events("default").List(c.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
+	c.must(err)
+	return slices.ContainsFunc(events.Items, func(e v1.Event) bool { return e.Reason == reason && e.Message == message })
+}
+
+// tolerates is a NoExecute toleration of a key: for ever, or for seconds.
+func tolerates(key string, seconds ...int64) v1.Toleration {
+	t := v1.Toleration{Key: key, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
+	if len(seconds) > 0 {
+		t.TolerationSeconds = &seconds[0]
+	}
+	return t
+}
+
+const mergePatch = types.MergePatchType
+
+var kubectlTaint = metav1.PatchOptions{FieldManager: "kubectl-taint"}
+
+// taintPatch has a node have the NoExecute taints of these keys and no others, without times, as kubectl does.
+func taintPatch(keys ...string) []byte {
+	taints := []map[string]string{}
+	for _, key := range keys {
+		taints = append(taints, map[string]string{"key": key, "value": "x", "effect": string(v1.TaintEffectNoExecute)})
+	}
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"taints": taints}})
+	if err != nil {
+		panic(err) // strings can be encoded
+	}
+	return patch
+}

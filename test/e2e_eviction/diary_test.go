@@ -1,0 +1,104 @@
+package e2eeviction
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/berth-k8s/berth/internal/kube/feed"
+)
+
+// diary writes down when pods of a cluster leave, as a watch that nothing disturbs shows it.
+type diary struct {
+	mu    sync.Mutex         // guards what follows
+	there map[types.UID]bool // pods that have not left; false: not seen in the present list
+	left  map[types.UID]time.Time
+	news  chan struct{} // closed and made anew at each
+}
+
+func newDiary(t testing.TB, client kubernetes.Interface) *diary {
+	d := &diary{there: map[types.UID]bool{}, left: map[types.UID]time.Time{}, news: make(chan struct{})}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	t.Cleanup(func() { cancel(); running.Wait() })
+	running.Go(func() {
+		feed.Run(ctx, feed.Of(client.CoreV1().RESTClient(), "default", "pods", func() runtime.Object { return &v1.PodList{} }), feed.Sink{
+			Listing: d.listing,
+			Listed:  d.listed,
+			Seen: func(o runtime.Object) {
+				pod := o.(*v1.Pod)
+				d.seen(pod.UID, pod.DeletionTimestamp == nil)
+			},
+			Gone: func(o runtime.Object) { d.seen(o.(*v1.Pod).UID, false) },
+		})
+	})
+	return d
+}
+
+func (d *diary) listing() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for uid := range d.there {
+		d.there[uid] = false
+	}
+}
+
+func (d *diary) listed() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for uid, seen := range d.there {
+		if !seen {
+			d.note(uid)
+		}
+	}
+}
+
+func (d *diary) seen(uid types.UID, there bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if there {
+		d.there[uid] = true
+		return
+	}
+	d.note(uid)
+}
+
+// note writes down that a pod has left. It is called under mu.
+func (d *diary) note(uid types.UID) {
+	delete(d.there, uid)
+	if d.left[uid].IsZero() {
+		d.left[uid] = time.Now()
+		close(d.news)
+		d.news = make(chan struct{})
+	}
+}
+
+// when is the time at which the pod left, zero if it did not.
+func (d *diary) when(uid types.UID) (time.Time, <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.left[uid], d.news
+}
+
+// leavesBy waits until the pod leaves, and reports whether it did in time.
+func (d *diary) leavesBy(uid types.UID, end time.Time) bool {
+	timer := time.NewTimer(time.Until(end))
+	defer timer.Stop()
+	for {
+		at, news := d.when(uid)
+		if !at.IsZero() {
+			return true
+		}
+		select {
+		case <-news:
+		case <-timer.C:
+			return false
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package e2eeviction
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/controlplane"
+	"github.com/berth-k8s/berth/internal/controller"
+)
+
+// role is what this binary is when a test runs it as a process of its own.
+const role = "BERTH_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	run := map[string]func([]string) error{"controller": runController, "controlplane": runControlPlane}[os.Getenv(role)]
+	if run != nil {
+		if err := run(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	flag.Parse()
+	// Tests here wait more than they compute: more of them at once than there are processors.
+	if err := flag.Set("test.parallel", "32"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	for _, dir := range temporary {
+		os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+var temporary []string // folders of binaries that were built
+
+// berth is the binary whose kubectl is used, built once.
+var berth = sync.OnceValues(func() (string, error) {
+	if dir := os.Getenv("BERTH_BIN"); dir != "" {
+		return filepath.Abs(filepath.Join(dir, "berth"))
+	}
+	dir, err := os.MkdirTemp("", "berth-e2e-eviction-")
+	if err != nil {
+		return "", err
+	}
+	temporary = append(temporary, dir)
+	path := filepath.Join(dir, "berth")
+	if out, err := exec.Command("go", "build", "-C", "../..", "-o", path, "./cmd/berth").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build berth: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func runController(args []string) error {
+	options := controller.DefaultOptions()
+	flags := pflag.NewFlagSet("controller", pflag.ContinueOnError)
+	kubeconfig := flags.String("kubeconfig", "", "")
+	options.AddFlags(flags)
+	verbose := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(verbose)
+	if err := verbose.Set("v", "2"); err != nil {
+		return err
+	}
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
+	if err != nil {
+		return err
+	}
+	c, err := controller.New(config, options)
+	if err != nil {
+		return err
+	}
+	fmt.Println(c.Address())
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	return c.Run(ctx)
+}
+
+// deviceRules has a control plane serve DeviceTaintRules. Gates are a property of a process.
+const deviceRules = "device-taint-rules"
+
+// runControlPlane leaves the file "ready" in the folder when it is.
+func runControlPlane(args []string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	options := controlplane.Options{DataDir: args[0]}
+	if slices.Contains(args, deviceRules) {
+		options.FeatureGates = map[string]bool{"DRADeviceTaintRules": true}
+		options.RuntimeConfig = map[string]string{"resource.k8s.io/v1beta2": "true"}
+	}
+	return controlplane.Run(ctx, options, readyFile(filepath.Join(args[0], "ready")))
+}
+
+type readyFile string
+
+func (f readyFile) Write(line []byte) (int, error) {
+	if bytes.HasPrefix(line, []byte("ready ")) {
+		return len(line), os.WriteFile(string(f), nil, 0o600)
+	}
+	return len(line), nil
+}
+
+// process is a controller, or a control plane, that runs.
+type process struct {
+	t       testing.TB
+	cmd     *exec.Cmd
+	address string // of its endpoints, if it says so
+	log     *strings.Builder
+	done    chan error
+}
+
+func newProcess(t testing.TB, cmd *exec.Cmd) *process {
+	p := &process{t: t, cmd: cmd, log: &strings.Builder{}, done: make(chan error, 1)}
+	p.cmd.Stderr = p.log
+	return p
+}
+
+// start runs it until it is killed, at the latest when the test ends.
+func (p *process) start() {
+	p.t.Helper()
+	if err := p.cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() {
+		p.kill()
+		if p.t.Failed() {
+			p.t.Logf("log of %s:\n%s", p.cmd.Path, lastLines(p.log.String(), 200))
+		}
+	})
+	go func() { p.done <- p.cmd.Wait() }()
+}
+
+func lastLines(text string, most int) string {
+	lines := strings.SplitAfter(text, "\n")
+	return strings.Join(lines[max(0, len(lines)-most):], "")
+}
+
+// startController runs a controller and returns when it has begun.
+func startController(t testing.TB, kubeconfig string, args ...string) *process {
+	t.Helper()
+	args = append([]string{"--kubeconfig", kubeconfig, "--health-bind-address", "127.0.0.1:0"}, args...)
+	p := newProcess(t, exec.Command(os.Args[0], args...))
+	p.cmd.Env = append(os.Environ(), role+"=controller")
+	out, in, err := os.Pipe() // not the command's own: Wait would close it while it is read
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cmd.Stdout = in
+	p.start()
+	in.Close()
+	defer out.Close()
+	if _, err := fmt.Fscanln(out, &p.address); err != nil {
+		t.Fatalf("controller did not start: %v", err)
+	}
+	return p
+}
+
+// kill is kill -9.
+func (p *process) kill() {
+	p.cmd.Process.Kill()
+	<-p.done
+	p.done <- nil
+}
+
+// stop is SIGTERM; the process has to end cleanly and soon.
+func (p *process) stop() {
+	p.t.Helper()
+	p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case err := <-p.done:
+		p.done <- nil
+		if err != nil {
+			p.t.Errorf("ended by SIGTERM with %v\n%s", err, p.log)
+		}
+	case <-time.After(10 * time.Second):
+		p.t.Error("still running 10 s after SIGTERM")
+	}
+}

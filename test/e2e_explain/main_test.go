@@ -1,0 +1,161 @@
+package e2eexplain
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/berth-k8s/berth/test/internal/binaries"
+)
+
+var (
+	operations = flag.Int("operations", 10, "how many random operations are forecast and done")
+	seed       = flag.Uint64("seed", 1, "of the random operations")
+)
+
+// The cluster that all tests share: `berth up` with a few simulated nodes.
+var (
+	bin    string // folder of the binaries
+	data   string // of the cluster
+	config *rest.Config
+	client kubernetes.Interface
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code, err := setUp(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func setUp(m *testing.M) (int, error) {
+	work, err := os.MkdirTemp("", "berth-e2e-explain-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(work)
+	if bin, err = binaries.In(work, "../.."); err != nil {
+		return 0, err
+	}
+	os.Unsetenv("KUBECONFIG")
+	os.Setenv("HOME", work)
+	data = filepath.Join(work, "cluster")
+	os.Setenv("BERTH_DATA_DIR", data)
+	stop, err := up("--nodes", "6", "--zones", "3")
+	if err != nil {
+		return 0, err
+	}
+	defer stop()
+	if config, err = clientcmd.BuildConfigFromFlags("", filepath.Join(data, "kubeconfig")); err != nil {
+		return 0, err
+	}
+	config.QPS = -1
+	if client, err = kubernetes.NewForConfig(config); err != nil {
+		return 0, err
+	}
+	return m.Run(), nil
+}
+
+// up starts the cluster, and returns how to end it.
+func up(flags ...string) (stop func(), err error) {
+	out := &output{}
+	cmd := exec.Command(filepath.Join(bin, "berth"), append([]string{"up", "--data-dir", data}, flags...)...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		close(ended)
+	}()
+	stop = func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		select {
+		case <-ended:
+		case <-time.After(30 * time.Second):
+			_ = cmd.Process.Kill()
+		}
+	}
+	for deadline := time.Now().Add(90 * time.Second); !strings.Contains(out.String(), "Berth is up"); {
+		select {
+		case <-ended:
+			return nil, fmt.Errorf("berth up ended:\n%s", out)
+		case <-time.After(50 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			stop()
+			return nil, fmt.Errorf("berth up is not up:\n%s", out)
+		}
+	}
+	return stop, nil
+}
+
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// berth runs the command; a kubeconfig of its own may be given.
+func berth(t testing.TB, kubeconfig string, args ...string) (stdout string, err error) {
+	t.Helper()
+	cmd := exec.CommandContext(context.Background(), filepath.Join(bin, "berth"), args...)
+	if kubeconfig != "" {
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	}
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("berth %s: %w\n%s", strings.Join(args, " "), err, errs.String())
+	}
+	return out.String(), nil
+}
+
+func must(t testing.TB, kubeconfig string, args ...string) string {
+	t.Helper()
+	out, err := berth(t, kubeconfig, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// within waits for a condition.
+func within(t testing.TB, limit time.Duration, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit); !is(); {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", limit, what)
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+}

@@ -1,0 +1,79 @@
+package e2e_ui
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/berth-k8s/berth/test/e2e_ui/stage"
+)
+
+// axeVersion is that of axe-core, which is fetched by npm for the test alone: nothing of it is shipped.
+const axeVersion = "4.10.3"
+
+// axe returns the source of axe-core.
+func axe(t *testing.T) string {
+	t.Helper()
+	if noBrowser != "" {
+		t.Skip(noBrowser)
+	}
+	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", dir, "axe-core@"+axeVersion)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Skipf("axe-core cannot be installed by npm here: %v\n%s", err, out)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "node_modules/axe-core/axe.min.js"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Every view in both themes, wide and narrow, is without a finding of axe-core: contrast, names, roles, order.
+func TestAxeFindsNothing(t *testing.T) {
+	source := axe(t)
+	c := busy(24, nil)
+	ui := ofCrowd(t, c)
+	for _, v := range []stage.View{{Width: 1440, Height: 900}, {Width: 1440, Height: 900, Dark: true}, {Width: 390, Height: 844}, {Width: 390, Height: 844, Dark: true}} {
+		p := open(t, ui.URL, "", v)
+		eval[bool](p, "(() => {"+source+"\n;window.axe_ = axe; return true; })()")
+		look := func(where string) {
+			t.Helper()
+			found := eval[json.RawMessage](p, `axe_.run(document, {resultTypes: ['violations']}).then((r) => r.violations.map((v) => v.id + ' (' + v.impact + '): ' + v.nodes.slice(0, 4).map((n) => n.target.join(' ') + ' ' + n.any.concat(n.all).map((c) => c.message).join('; ')).join(' | ')))`)
+			var list []string
+			if err := json.Unmarshal(found, &list); err != nil {
+				t.Fatal(err)
+			}
+			for _, finding := range list {
+				t.Errorf("%dx%d dark %t, %s: %s", v.Width, v.Height, v.Dark, where, finding)
+			}
+		}
+		for _, hash := range []string{"#/queue", "#/evictions", "#/events", "#/what-if", "#/node/node-6", "#/pod/default/pod-1"} {
+			eval[bool](p, fmt.Sprintf("(location.hash = %q, true)", hash))
+			p.wait("document.querySelector('#body').textContent.length > 20")
+			switch hash {
+			case "#/queue":
+				p.click("#body .fold")
+			case "#/node/node-6":
+				p.wait("document.querySelector('.rooms')")
+			case "#/pod/default/pod-1":
+				p.wait("document.querySelector('.summary-line')")
+			}
+			look(hash)
+		}
+		eval[bool](p, "(document.querySelector('.panes [data-to=stage]').click(), true)")
+		p.click("#shape [data-value=table]")
+		look("table")
+		p.click("#shape [data-value=map]")
+		p.press("?")
+		look("keys")
+		p.Close()
+	}
+}

@@ -1,0 +1,174 @@
+package e2e_ui
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/berth-k8s/berth/test/e2e_ui/stage"
+	"github.com/berth-k8s/berth/test/internal/binaries"
+)
+
+// shared is what most tests use: one browser, one cluster of three nodes.
+var shared struct {
+	browser *stage.Browser
+	cluster *stage.Process
+	bin     string
+	dataDir string
+}
+
+// noBrowser says why there is none; the tests skip with it.
+var noBrowser string
+
+func TestMain(m *testing.M) {
+	code, err := setUp(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func setUp(m *testing.M) (int, error) {
+	path, err := stage.Chromium()
+	if err != nil {
+		noBrowser = err.Error()
+		return m.Run(), nil
+	}
+	work, err := os.MkdirTemp("", "berth-ui-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(work)
+	// Nothing of the user's may be reached: not their cluster, not their cache.
+	os.Unsetenv("KUBECONFIG")
+	os.Unsetenv("BERTH_DATA_DIR")
+	os.Setenv("HOME", work)
+	if shared.bin, err = binaries.In(work, "../.."); err != nil {
+		return 0, err
+	}
+	browser, end, err := stage.Launch(path)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
+	shared.browser, shared.dataDir = browser, filepath.Join(work, "data")
+	if shared.cluster, err = stage.Run(shared.bin, "up", "--data-dir", shared.dataDir, "--nodes", "3", "--ui-port", "0"); err != nil {
+		return 0, err
+	}
+	defer shared.cluster.Stop()
+	return m.Run(), nil
+}
+
+var desk = stage.View{Width: 1280, Height: 800}
+
+// tab is a page under test: what goes wrong ends the test.
+type tab struct {
+	*stage.Page
+	t *testing.T
+}
+
+// done closes the page. Nothing may have gone wrong in it.
+func (p tab) done() {
+	p.t.Helper()
+	if faults := p.Faults(); len(faults) > 0 && !p.t.Failed() {
+		p.t.Errorf("the page complains: %q", faults)
+	}
+	p.Forgive()
+	p.Close()
+}
+
+// open opens an address below the page of a server and waits until it is live.
+func open(t *testing.T, url, hash string, v stage.View) tab {
+	t.Helper()
+	if noBrowser != "" {
+		t.Skip(noBrowser)
+	}
+	p, err := shared.browser.Open(url+hash, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tb := tab{p, t}
+	t.Cleanup(tb.done)
+	tb.wait(`document.querySelector('#status').dataset.state === 'live' && document.querySelector('#summary b')`)
+	return tb
+}
+
+// ofCluster opens the page of the shared cluster.
+func ofCluster(t *testing.T, hash string, v stage.View) tab {
+	t.Helper()
+	if noBrowser != "" {
+		t.Skip(noBrowser)
+	}
+	return open(t, shared.cluster.URL, hash, v)
+}
+
+func (p tab) wait(expression string) {
+	p.t.Helper()
+	if err := p.Wait(expression); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// shows waits until an element contains a text.
+func (p tab) shows(selector, text string) {
+	p.t.Helper()
+	p.wait(fmt.Sprintf("document.querySelector(%q)?.textContent.includes(%q)", selector, text))
+}
+
+func (p tab) click(selector string) {
+	p.t.Helper()
+	if err := p.Click(selector); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p tab) press(keys ...string) {
+	p.t.Helper()
+	if err := p.Press(keys...); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func eval[T any](p tab, expression string) T {
+	p.t.Helper()
+	value, err := stage.Eval[T](p.Page, expression)
+	if err != nil {
+		p.t.Fatalf("%s: %v", expression, err)
+	}
+	return value
+}
+
+// colour is that of the map at the middle of a node's cell, away from what is written there.
+const colour = `(name => {
+	const map = document.querySelector('#map').map, l = map.layout, cell = l.cells[l.index.get(name)];
+	const y = cell.y - map.box.scrollTop + l.size.h / 2, x = l.size.kind === 'card' ? cell.x + 3 : cell.x + l.size.w / 2;
+	return [...map.base.getContext('2d').getImageData(Math.round(x * map.ratio), Math.round(y * map.ratio), 1, 1).data].join(' ');
+})`
+
+func kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := stage.Kubectl(shared.bin, shared.dataDir, "", args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func apply(t *testing.T, manifest string) {
+	t.Helper()
+	if _, err := stage.Kubectl(shared.bin, shared.dataDir, manifest, "apply", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := stage.Kubectl(shared.bin, shared.dataDir, manifest, "delete", "--wait=false", "--grace-period=0", "-f", "-"); err != nil && !strings.Contains(err.Error(), "not found") {
+			t.Error(err)
+		}
+	})
+}
+
+func podManifest(name, rest string) string {
+	return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec:\n  containers: [{name: c, image: nginx, resources: {requests: {cpu: \"1\", memory: 1Gi}}}]\n" + rest + "---\n"
+}

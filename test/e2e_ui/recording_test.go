@@ -1,0 +1,105 @@
+package e2e_ui
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/test/e2e_ui/stage"
+)
+
+var began = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// recording is a folder as berth record makes it: ten minutes of three nodes, of which one is tainted after four, when a pod is
+// evicted and has to be placed anew.
+func recording(t *testing.T) string {
+	t.Helper()
+	c := stage.NewCrowd(3, 1, 3)
+	c.Close()
+	dir := t.TempDir()
+	write := func(name string, parts ...string) {
+		t.Helper()
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := writeFile(file, strings.Join(parts, "")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := func(o any) string {
+		data, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	change := func(minute int, kind string, o any) string {
+		return text(map[string]any{"at": metav1.NewMicroTime(began.Add(time.Duration(minute) * time.Minute)), "type": kind, "object": o}) + "\n"
+	}
+	write("recording.index", fmt.Sprintf(`{"apiVersion":"berth.dev/v1alpha1","kind":"Recording","sessions":[{"folder":"sessions/a","began":%q,"until":%q}]}`,
+		began.Format("2006-01-02T15:04:05.000000Z"), began.Add(10*time.Minute).Format("2006-01-02T15:04:05.000000Z")))
+	write("sessions/a/nodes.json", text(map[string]any{"items": c.Nodes}))
+	write("sessions/a/pods.json", text(map[string]any{"items": c.Pods}))
+	tainted := c.Nodes[1].DeepCopy()
+	tainted.Spec.Taints = []v1.Taint{{Key: "maintenance", Effect: v1.TaintEffectNoExecute}}
+	evicted := c.Pods[0].DeepCopy()
+	evicted.Status.Conditions = []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "DeletionByTaintManager"}}
+	write("sessions/a/changes-000001.jsonl", change(4, "Set", tainted), change(4, "Set", evicted), change(5, "Delete", evicted), change(5, "Set", c.Pod(77, "")))
+	return dir
+}
+
+func TestARecordingIsGoneThroughWithASlider(t *testing.T) {
+	if noBrowser != "" {
+		t.Skip(noBrowser)
+	}
+	ui, err := stage.Run(shared.bin, "ui", "-f", recording(t), "--port", "0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ui.Stop)
+	page, err := shared.browser.Open(ui.URL, desk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := tab{page, t}
+	t.Cleanup(p.done)
+	node := "document.querySelector('#map').map.node('node-2')"
+	p.wait("document.querySelector('#status').dataset.state === 'recording' && document.querySelector('#map').dataset.nodes === '3'")
+	p.wait(node + ".taints[0] === 'maintenance:NoExecute' && document.querySelector('#body .list').dataset.pods === '1'") // the end is shown first
+	p.shows("#strip", "1 eviction, 0 preemptions, 0 nodes failed, up to 1 pending")
+	slide := func(minute int) {
+		t.Helper()
+		at := began.Add(time.Duration(minute) * time.Minute).UnixMilli()
+		eval[bool](p, fmt.Sprintf("((s) => { s.value = '%d'; s.dispatchEvent(new Event('input')); return true; })(document.querySelector('#player input'))", at))
+		p.wait(fmt.Sprintf("document.querySelector('#map').map.store.now() === %d", at))
+	}
+	slide(2)
+	p.wait(node + ".taints.length === 0 && document.querySelector('#body .list').dataset.pods === '0'")
+	slide(4)
+	p.wait(node + ".taints.length === 1 && document.querySelector('#body .list').dataset.pods === '0'")
+	// The address holds the time, and questions are about it.
+	search := eval[string](p, "location.search")
+	other, err := shared.browser.Open(ui.URL+search+"#/node/node-1", desk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := tab{other, t}
+	t.Cleanup(q.done)
+	q.wait(fmt.Sprintf("document.querySelector('#map').map.store.now() === %d", began.Add(4*time.Minute).UnixMilli()))
+	q.shows("#body", "pod-1")
+	eval[bool](q, "(location.hash = '#/pod/default/pod-1', true)")
+	q.shows("#body", "The pod is on node node-1")
+	// It plays: time goes on by itself, to the end.
+	eval[bool](p, "((s) => { s.value = '600'; return true; })(document.querySelector('#player select'))")
+	p.click("#player button")
+	p.wait(fmt.Sprintf("document.querySelector('#map').map.store.now() === %d && document.querySelector('#player button').textContent === 'Play'", began.Add(10*time.Minute).UnixMilli()))
+	p.wait("document.querySelector('#body .list').dataset.pods === '1'")
+}

@@ -1,0 +1,292 @@
+package e2e_ui
+
+import (
+	"io"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/cdproto/network"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/test/e2e_ui/stage"
+)
+
+// ofCrowd serves the page of a crowd.
+func ofCrowd(t *testing.T, c *stage.Crowd, flags ...string) *stage.Process {
+	t.Helper()
+	if noBrowser != "" {
+		t.Skip(noBrowser)
+	}
+	t.Cleanup(c.Close)
+	kubeconfig, err := c.Kubeconfig(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(flags) == 0 {
+		flags = []string{"--port", "0"}
+	}
+	p, err := stage.Run(shared.bin, append([]string{"ui", "--kubeconfig", kubeconfig}, flags...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Stop)
+	return p
+}
+
+// Whatever an API server lets through, or does not: names, labels, taints, messages and events that are markup are shown as the text
+// that they are, in every view. (Kubernetes' own refuses such names; the page does not rely on it.)
+func TestWhatComesFromTheClusterIsNeverMarkup(t *testing.T) {
+	const script, image = `<script>window.owned=1</script>`, `<img src=x onerror=window.owned=1>`
+	c := stage.NewCrowd(3, 2, 4)
+	hostile := c.Pod(90, "")
+	hostile.Name = "pod" + script
+	hostile.Namespace = image
+	hostile.Status.Conditions[0].Message = "0/3 nodes are available: 3 " + image + script
+	c.SetPod(len(c.Pods), hostile)
+	c.SetNode(0, func(n *v1.Node) {
+		n.Labels["note"] = script
+		n.Labels[v1.LabelTopologyZone] = image
+		n.Spec.Taints = []v1.Taint{{Key: image, Value: script, Effect: v1.TaintEffectNoExecute}}
+		n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: v1.NodeConditionType(image), Status: v1.ConditionTrue, Reason: script, Message: image})
+	})
+	c.Happen(&v1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "e", UID: types.UID("e")}, Reason: script, Message: image, LastTimestamp: metav1.Now(), InvolvedObject: v1.ObjectReference{Kind: image, Name: script}})
+	ui := ofCrowd(t, c)
+	p := open(t, ui.URL, "", desk)
+	look := func(where string) {
+		t.Helper()
+		p.wait(`document.body.innerText.includes('<script>window.owned=1</script>') || document.body.innerText.includes('<img src=x')`)
+		if n := eval[int](p, "document.querySelectorAll('img:not(.brand img), script:not([src=\"/boot.js\"]), [onerror]').length"); n > 0 {
+			t.Errorf("%s: %d elements that are not the page's", where, n)
+		}
+		if eval[bool](p, "window.owned !== undefined") {
+			t.Errorf("%s: the script ran", where)
+		}
+	}
+	p.shows("#body", "pod"+script)
+	look("queue")
+	eval[bool](p, "(document.querySelector('#body .row a').click(), true)")
+	p.shows("#body h2", image)
+	p.shows("#body", "The pod waits for its turn")
+	look("explanation")
+	for _, hash := range []string{"#/evictions", "#/events", "#/node/node-1"} {
+		eval[bool](p, "(location.hash = '"+hash+"', true)")
+		p.wait("location.hash === '" + hash + "'")
+		look(hash)
+	}
+	p.click("#shape [data-value=table]")
+	look("table")
+	eval[bool](p, "(location.hash = '#/what-if', true)")
+	p.wait("document.querySelector('#wi-words')")
+	eval[bool](p, "(document.querySelector('#wi-words').value = 'cordon node/node-1', document.querySelector('.primary').click(), true)")
+	p.shows("#body .verdict", "leave")
+	look("forecast")
+	// And if the page's own code were wrong one day, the browser would still refuse.
+	refused := eval[string](p, `(() => { try { document.body.innerHTML = '<b>x</b>'; return 'made'; } catch (e) { return e.name; } })()`)
+	if refused != "TypeError" {
+		t.Errorf("markup from text: %s", refused)
+	}
+	if inline := eval[bool](p, `(() => { const s = document.createElement('script'); try { s.textContent = 'window.inline = 1'; document.body.append(s); } catch { /* refused */ } return window.inline === 1; })()`); inline {
+		t.Error("an inline script ran")
+	}
+	p.Forgive() // what the browser refused
+	if wrote := c.Wrote(); len(wrote) > 0 {
+		t.Errorf("sent: %v", wrote)
+	}
+}
+
+// relay passes connections on, until it is cut.
+type relay struct {
+	net.Listener
+	mu    sync.Mutex
+	to    string
+	cut   bool
+	conns []net.Conn
+}
+
+func newRelay(t *testing.T, to string) *relay {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{Listener: l, to: to}
+	t.Cleanup(func() { l.Close(); r.set(true) })
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			r.take(in)
+		}
+	}()
+	return r
+}
+
+func (r *relay) take(in net.Conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out, err := net.Dial("tcp", r.to)
+	if r.cut || err != nil {
+		in.Close()
+		if out != nil {
+			out.Close()
+		}
+		return
+	}
+	r.conns = append(r.conns, in, out)
+	go func() { _, _ = io.Copy(in, out); in.Close() }()
+	go func() { _, _ = io.Copy(out, in); out.Close() }()
+}
+
+func (r *relay) set(cut bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cut = cut; cut {
+		for _, c := range r.conns {
+			c.Close()
+		}
+		r.conns = nil
+	}
+}
+
+func TestALostConnectionIsSaidAndTakenUpWhereItWas(t *testing.T) {
+	c := stage.NewCrowd(3, 1, 0)
+	ui := ofCrowd(t, c)
+	address, err := url.Parse(ui.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wire := newRelay(t, address.Host)
+	p := open(t, "http://"+wire.Addr().String()+"/", "#/events", desk)
+	p.wait("document.body.dataset.states === '1'")
+	wire.set(true)
+	p.wait("document.querySelector('#status').dataset.state === 'lost'")
+	p.shows("#notice", "The connection to berth is lost")
+	p.wait(`/^Since \d\d:\d\d:\d\d: /.test(document.querySelector('#notice').textContent) && / s\)$/.test(document.querySelector('#notice').textContent)`)
+	c.SetNode(1, func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "meanwhile", Effect: v1.TaintEffectNoSchedule}} })
+	wire.set(false)
+	p.wait("document.querySelector('#status').dataset.state === 'live' && document.querySelector('#notice').hidden")
+	p.shows("#body", "meanwhile:NoSchedule")
+	if states := eval[string](p, "document.body.dataset.states"); states != "1" {
+		t.Errorf("%s full states were sent; the second time only what had changed was needed", states)
+	}
+	p.Forgive() // connections that failed
+}
+
+func TestAPageOutlivesTheEndOfBerth(t *testing.T) {
+	c := stage.NewCrowd(3, 1, 0)
+	ui := ofCrowd(t, c)
+	address, err := url.Parse(ui.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, ui.URL, "", desk)
+	ui.Kill()
+	p.wait("document.querySelector('#status').dataset.state === 'lost'")
+	c.SetNode(2, func(n *v1.Node) { n.Spec.Unschedulable = true })
+	ofCrowd(t, c, "--port", address.Port())
+	p.wait("document.querySelector('#status').dataset.state === 'live'")
+	p.wait("document.querySelector('#map').map.node('node-3').cordoned")
+	p.Forgive() // connections that failed
+	p.done()
+}
+
+// A browser gives up what it is loading when the machine's network changes; a page with a part missing loads itself again.
+func TestAPageThatWasNotLoadedWhollyLoadsItselfAgain(t *testing.T) {
+	p := ofCluster(t, "", desk)
+	block := func(parts ...*network.BlockPattern) {
+		t.Helper()
+		if _, err := stage.Call(p.Page, network.SetBlockedURLs, network.SetBlockedURLsParams{URLPatterns: parts}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := stage.Call(p.Page, network.Enable, network.EnableParams{}); err != nil {
+		t.Fatal(err)
+	}
+	block(&network.BlockPattern{URLPattern: "*://*:*/store.js", Block: true})
+	eval[bool](p, "(setTimeout(() => location.reload()), true)")
+	p.wait("sessionStorage.getItem('berth.tries') > 0")
+	block()
+	p.wait("document.querySelector('#status').dataset.state === 'live' && sessionStorage.getItem('berth.tries') === null")
+	p.Forgive() // what was blocked
+}
+
+func TestATokenKeepsOthersOut(t *testing.T) {
+	c := stage.NewCrowd(1, 1, 0)
+	file := filepath.Join(t.TempDir(), "token")
+	const token = "a-token-that-is-long-enough"
+	if err := writeFile(file, token); err != nil {
+		t.Fatal(err)
+	}
+	ui := ofCrowd(t, c, "--port", "0", "--token-file", file)
+	bare, _, ok := strings.Cut(ui.URL, "?token="+token)
+	if !ok {
+		t.Fatalf("berth ui prints %s", ui.URL)
+	}
+	if noBrowser != "" {
+		t.Skip(noBrowser)
+	}
+	enter(t, bare, "wrong-wrong-wrong-wrong", "location.pathname === '/login' && document.querySelector('#token')?.value === ''")
+	p := enter(t, bare, token, "document.querySelector('#status')?.dataset.state === 'live'")
+	if got := eval[string](p, "document.cookie + location.href"); got != bare {
+		t.Errorf("a script can see %q", got)
+	}
+	open(t, ui.URL, "", desk).wait("location.search === ''")
+}
+
+// enter enters a token in the form, until what is expected of it comes true: a change of the machine's network can undo it.
+func enter(t *testing.T, url, token, then string) tab {
+	t.Helper()
+	for tries := 1; ; tries++ {
+		page, err := shared.browser.Open(url, desk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(page.Close)
+		p := tab{page, t}
+		p.wait("document.querySelector('#token')")
+		eval[bool](p, "(document.querySelector('#token').value = '"+token+"', document.querySelector('form').requestSubmit(), true)")
+		if err = p.WaitFor(then, 20*time.Second); err == nil {
+			return p
+		}
+		if tries == 3 {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Every control and every list has a name for those who do not see it.
+func TestEverythingHasAName(t *testing.T) {
+	p := ofCluster(t, "", desk)
+	for _, hash := range []string{"#/queue", "#/evictions", "#/what-if", "#/node/node-1"} {
+		eval[bool](p, "(location.hash = '"+hash+"', true)")
+		p.wait("document.querySelector('#body').firstChild.offsetHeight > 0")
+		tree, err := stage.Call(p.Page, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		named := map[string]bool{"button": true, "link": true, "textbox": true, "searchbox": true, "combobox": true, "listbox": true, "option": true, "table": true, "tab": true, "radio": true, "tablist": true, "radiogroup": true, "checkbox": true}
+		count := 0
+		for _, n := range tree.Nodes {
+			if n.Ignored || n.Role == nil || !named[strings.Trim(string(n.Role.Value), `"`)] {
+				continue
+			}
+			count++
+			if n.Name == nil || strings.Trim(string(n.Name.Value), `" `) == "" {
+				t.Errorf("%s: a %s without a name (%v)", hash, n.Role.Value, n.Properties)
+			}
+		}
+		if count < 12 {
+			t.Errorf("%s: only %d controls were looked at", hash, count)
+		}
+	}
+}

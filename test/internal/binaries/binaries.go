@@ -1,0 +1,48 @@
+// Package binaries finds the programs that live tests run, or builds them.
+package binaries
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// environment is as it was before tests hid the user's home, in which Go keeps its caches. Programs are static, so that they can be
+// packed into an image.
+var environment = append(os.Environ(), "CGO_ENABLED=0")
+
+// In returns the folder of berth and berth-controlplane: the one that BERTH_BIN names, or they are built into work. root is the tree's,
+// seen from the test.
+func In(work, root string) (string, error) {
+	if dir := os.Getenv("BERTH_BIN"); dir != "" {
+		return filepath.Abs(dir)
+	}
+	for _, b := range [][2]string{{".", "./cmd/berth"}, {"controlplane", "./cmd/berth-controlplane"}} {
+		if err := run(filepath.Join(root, b[0]), "build", "-o", work+string(filepath.Separator), b[1]); err != nil {
+			return "", err
+		}
+	}
+	return work, nil
+}
+
+// Image packs the berth and berth-scheduler of a folder into an OCI tar file, as `make image` does. berth-scheduler is built where only
+// berth is there.
+func Image(bin, root, reference, file string) error {
+	if _, err := os.Stat(filepath.Join(bin, "berth-scheduler")); err != nil {
+		if err := run(root, "build", "-o", bin+string(filepath.Separator), "./cmd/berth-scheduler"); err != nil {
+			return err
+		}
+	}
+	return run(filepath.Join(root, "deploy/pack"), "run", "./cmd/image", "-binaries", bin, "-image", reference, "-version", reference, "-o", file)
+}
+
+// run has the go command do something in a folder.
+func run(folder string, arguments ...string) error {
+	cmd := exec.Command("go", arguments...)
+	cmd.Dir, cmd.Env = folder, environment
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go %s: %w\n%s", arguments[len(arguments)-1], err, out)
+	}
+	return nil
+}

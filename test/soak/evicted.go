@@ -1,0 +1,195 @@
+package soak
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+)
+
+// nodeSeen is a node, and what it asked of its pods lately.
+type nodeSeen struct {
+	node    *v1.Node
+	history []held // newest last
+	silent  struct {
+		is   bool
+		fair time.Duration // when it fell silent
+	}
+}
+
+// held are the NoExecute taints that a node had from a time on.
+type held struct {
+	from   time.Time
+	taints []heldTaint
+}
+
+// heldTaint is a taint with two times: it was there at the latest since late, and cannot have been before early.
+type heldTaint struct {
+	v1.Taint
+	early, late time.Time
+}
+
+func sameTaint(a, b *v1.Taint) bool {
+	return a.MatchTaint(b) && a.Value == b.Value && a.TimeAdded.Equal(b.TimeAdded)
+}
+
+func (w *witness) seesNode(node *v1.Node, now time.Time, gap *span) {
+	n := w.nodes[node.Name]
+	if n == nil || n.node.UID != node.UID {
+		n = &nodeSeen{}
+		w.nodes[node.Name] = n
+	}
+	n.node = node
+	if silent := node.Annotations[kubelet.AnnotationHeartbeat] == kubelet.HeartbeatStopped; silent != n.silent.is {
+		n.silent.is, n.silent.fair = silent, w.fair
+	}
+	n.hold(now, gap)
+}
+
+// hold compares the taints with those that the node had.
+func (n *nodeSeen) hold(now time.Time, gap *span) {
+	var before []heldTaint
+	if len(n.history) > 0 {
+		before = n.history[len(n.history)-1].taints
+	}
+	since := now // nobody can have seen it much earlier
+	if gap != nil {
+		since = gap.from
+	}
+	var taints []heldTaint
+	changed := gap != nil
+	for _, t := range n.node.Spec.Taints {
+		if t.Effect != v1.TaintEffectNoExecute {
+			continue
+		}
+		h := heldTaint{Taint: t, early: since, late: now}
+		if i := slices.IndexFunc(before, func(b heldTaint) bool { return sameTaint(&b.Taint, &t) }); i >= 0 {
+			h.early, h.late = before[i].early, before[i].late
+		} else {
+			changed = true
+		}
+		if t.TimeAdded != nil && t.TimeAdded.Time.Before(h.early) {
+			h.early = t.TimeAdded.Time
+		}
+		taints = append(taints, h)
+	}
+	if !changed && len(taints) == len(before) && len(n.history) > 0 {
+		return
+	}
+	// A list that was written again while nobody looked may count from then on.
+	for i := range taints {
+		taints[i].late = now
+	}
+	n.history = append(n.history, held{now, taints})
+}
+
+func (n *nodeSeen) forget(before time.Time) {
+	for len(n.history) > 1 && n.history[1].from.Before(before) {
+		n.history = n.history[1:]
+	}
+}
+
+// dueBy tells whether a pod has to go by some time because of these taints. It is the rule as documented, not Berth's code.
+func dueBy(by time.Time, pod *v1.Pod, bound time.Time, taints []heldTaint, since func(heldTaint) time.Time) bool {
+	for _, t := range taints {
+		i := slices.IndexFunc(pod.Spec.Tolerations, func(tol v1.Toleration) bool { return tol.ToleratesTaint(klog.Logger{}, &t.Taint, true) })
+		at := since(t)
+		if at.Before(bound) {
+			at = bound
+		}
+		switch {
+		case i < 0:
+		case pod.Spec.Tolerations[i].TolerationSeconds == nil:
+			continue
+		default:
+			at = at.Add(time.Duration(max(0, *pod.Spec.Tolerations[i].TolerationSeconds)) * time.Second)
+		}
+		if !at.After(by) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkJust: a pod that a controller deleted for a taint was asked to go at some time in the window.
+func (w *witness) checkJust(p *podSeen, now time.Time) {
+	if at, sent := w.deleted[key(p.pod)]; !sent || now.Sub(at) > 2*window {
+		return // marked once, and deleted by somebody else
+	}
+	if !w.sawAll(now.Add(-window), "nodes", "pods") {
+		w.checks.add(evictionJust + " (not judged: changes may have been missed)")
+		return
+	}
+	n := w.nodes[p.pod.Spec.NodeName]
+	if n == nil {
+		return
+	}
+	w.checks.add(evictionJust)
+	bound := p.pod.CreationTimestamp.Time // no pod can have been bound before
+	for i, h := range n.history {
+		until := now
+		if i+1 < len(n.history) {
+			until = n.history[i+1].from
+		}
+		if until.Before(now.Add(-window)) {
+			continue
+		}
+		if dueBy(until.Add(inexact), p.pod, bound, h.taints, func(t heldTaint) time.Time { return t.early }) {
+			return
+		}
+	}
+	w.report(evictionJust, key(p.pod), "pod %s was deleted for a taint of node %s, and none asked for it in the last %s", key(p.pod), n.node.Name, window)
+}
+
+const (
+	// tardy is how late an eviction may be, and a silent node be noticed, by the time in which nothing hindered the controllers.
+	tardy = 40 * time.Second
+	// recovers is how long after trouble controllers count as hindered: a Lease ends, lists are read, back-offs end.
+	recovers = leaseDuration + 12*time.Second
+)
+
+// checkLate looks for pods that had to go and are there. passed is the time since the last look, if the controllers were well in it.
+func (w *witness) checkLate(now time.Time, passed time.Duration) (late int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fair += passed
+	w.tidy(now)
+	for _, p := range w.pods {
+		n := w.nodes[p.pod.Spec.NodeName]
+		due := n != nil && p.pod.DeletionTimestamp == nil && takesRoom(p.pod) && len(n.history) > 0 &&
+			dueBy(now, p.pod, p.boundAt, n.history[len(n.history)-1].taints, func(t heldTaint) time.Time { return t.late })
+		if due && !p.late.due {
+			p.late.fair = w.fair
+		}
+		p.late.due = due
+		if !due {
+			continue
+		}
+		late++
+		w.checks.add(evictionDone)
+		if w.fair-p.late.fair > tardy {
+			w.report(evictionDone, key(p.pod), "pod %s had to leave node %s for its taints and is there, %s later, in which the controllers were well",
+				key(p.pod), n.node.Name, (w.fair - p.late.fair).Round(time.Second))
+		}
+	}
+	return late + w.checkSilent()
+}
+
+// checkSilent looks for nodes that give no sign of life and do not have the taint.
+func (w *witness) checkSilent() (unnoticed int) {
+	for _, n := range w.nodes {
+		noticed := slices.ContainsFunc(n.node.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeUnreachable })
+		if !n.silent.is || noticed {
+			continue
+		}
+		unnoticed++
+		w.checks.add(silenceSeen)
+		if w.fair-n.silent.fair > w.silence+tardy {
+			w.report(silenceSeen, n.node.Name, "node %s has been silent for %s in which the controllers were well, and is not tainted", n.node.Name, (w.fair - n.silent.fair).Round(time.Second))
+		}
+	}
+	return unnoticed
+}

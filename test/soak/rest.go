@@ -1,0 +1,221 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// forgotten is after how long at rest a pod counts as forgotten that could run: more than the longest back-off, with a preemption and
+// its grace period before.
+const forgotten = 60 * time.Second
+
+// settle waits, with all faults over and nothing else taken back, until every pod that has to leave does and every silent node is
+// known to be. What is late is the witness's to say.
+func (c *campaign) settle(ctx context.Context) {
+	for end := time.Now().Add(c.Rest); pause(ctx, 500*time.Millisecond); {
+		if len(c.notUp(ctx)) == 0 && c.witness.checkLate(time.Now(), 0) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			c.found(comesToRest, fmt.Sprintf("%s after the end of faults not all parts are well (%v), or pods that have to leave are there", c.Rest, c.notUp(ctx)), c.plane.name)
+			return
+		}
+	}
+}
+
+// notUp are the parts that are not ready.
+func (c *campaign) notUp(ctx context.Context) (names []string) {
+	for _, p := range c.parts {
+		switch {
+		case p.pid() == 0:
+			names = append(names, p.name+" does not run")
+		case p == c.plane:
+			if err := c.answers(ctx); err != nil {
+				names = append(names, fmt.Sprintf("%s does not answer: %v", p.name, err))
+			}
+		case p.kind() == "scheduler" || p.kind() == "controller":
+			if body, err := p.get("/readyz"); err != nil {
+				names = append(names, fmt.Sprintf("%s is not ready: %v", p.name, err))
+			} else if body != "ok" {
+				names = append(names, fmt.Sprintf("%s is not ready: %.200s", p.name, body))
+			}
+		}
+	}
+	return names
+}
+
+// rest takes back what was done to nodes, fills them, and waits until the cluster is at rest: every pod runs, or waits with reason.
+func (c *campaign) rest(ctx context.Context) bool {
+	began := time.Now()
+	could := map[types.UID]time.Time{} // pods that wait and could run, since when
+	var left []string
+	whole := false // nothing is missing that was deleted in the storm
+	for pause(ctx, time.Second) {
+		asking, cancel := context.WithTimeout(ctx, 20*time.Second)
+		var err error
+		if !whole {
+			err = errors.Join(furnish(asking, c.client, c.Nodes), c.churn.fill(asking))
+			whole = err == nil
+		}
+		if err = errors.Join(err, c.churn.restore(asking)); err != nil {
+			left = []string{fmt.Sprint("the API does not let all be as before: ", err)}
+		} else {
+			left, err = c.unrest(asking, could)
+			if err != nil {
+				left = []string{err.Error()}
+			}
+		}
+		cancel()
+		left = append(left, c.notUp(ctx)...)
+		c.witness.checks.add(comesToRest)
+		if len(left) == 0 {
+			c.mu.Lock()
+			c.rests = append(c.rests, time.Since(began))
+			c.mu.Unlock()
+			c.measure()
+			return true
+		}
+		if time.Since(began) > c.Rest {
+			c.found(comesToRest, fmt.Sprintf("%s after all was well again: %s", c.Rest, strings.Join(left[:min(len(left), 5)], "; ")), namesIn(left)...)
+			return false
+		}
+	}
+	return false
+}
+
+// namesIn are the first words of what is left, which are names.
+func namesIn(left []string) (names []string) {
+	for _, l := range left[:min(len(left), 3)] {
+		if words := strings.Fields(l); len(words) > 1 {
+			names = append(names, words[1])
+		}
+	}
+	return names
+}
+
+// unrest lists what is not at rest, in a picture of the cluster.
+func (c *campaign) unrest(ctx context.Context, could map[types.UID]time.Time) (left []string, err error) {
+	nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	pods, err := c.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for i := range nodes.Items {
+		if n := &nodes.Items[i]; len(n.Spec.Taints) > 0 || !nodeReady(n) {
+			left = append(left, fmt.Sprintf("node %s is not as before: taints %v", n.Name, n.Spec.Taints))
+		}
+	}
+	if len(nodes.Items) != c.Nodes {
+		left = append(left, fmt.Sprintf("there are %d nodes", len(nodes.Items)))
+	}
+	judge := newJudge(nodes.Items, pods.Items)
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if waits(p) {
+			c.witness.checks.add(noneForgot)
+			if why := judge.couldRun(p); why != "" {
+				left = append(left, fmt.Sprintf("pod %s waits, and %s", key(p), why))
+				c.noteCould(p, why, could)
+				continue
+			}
+		} else if why := stirs(p); why != "" {
+			left = append(left, fmt.Sprintf("pod %s %s", key(p), why))
+		}
+		delete(could, p.UID)
+	}
+	return left, nil
+}
+
+// noteCould tells of a pod that could run for long, and waits.
+func (c *campaign) noteCould(p *v1.Pod, why string, could map[types.UID]time.Time) {
+	since, known := could[p.UID]
+	if !known {
+		could[p.UID] = time.Now()
+		return
+	}
+	if waited := time.Since(since); waited > forgotten {
+		c.found(noneForgot, fmt.Sprintf("pod %s has waited for %s with all well, and %s", key(p), waited.Round(time.Second), why), key(p))
+		could[p.UID] = time.Now().Add(24 * time.Hour) // once is enough
+	}
+}
+
+func nodeReady(n *v1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue })
+}
+
+// stirs says what is still to become of a pod that has a node.
+func stirs(p *v1.Pod) string {
+	switch {
+	case p.DeletionTimestamp != nil:
+		return "is leaving"
+	case p.Status.Phase == v1.PodSucceeded, p.Status.Phase == v1.PodFailed, len(p.Spec.SchedulingGates) > 0:
+		return ""
+	case p.Spec.NodeName != "" && !ready(p):
+		return "is not ready on " + p.Spec.NodeName
+	case p.Labels["app"] == "job":
+		return "runs to its end"
+	}
+	return ""
+}
+
+// judge asks the plain evaluator.
+type judge struct {
+	nodes   []v1.Node
+	pods    []v1.Pod
+	profile *plugins.Profile
+	now     *cluster.Cluster
+	without map[int32]*cluster.Cluster // all pods of lower priorities
+}
+
+func newJudge(nodes []v1.Node, pods []v1.Pod) *judge {
+	j := &judge{nodes: nodes, pods: pods, profile: plugins.Default(), without: map[int32]*cluster.Cluster{}}
+	j.now = j.picture(func(*v1.Pod) bool { return true })
+	return j
+}
+
+func (j *judge) picture(counts func(*v1.Pod) bool) *cluster.Cluster {
+	c := cluster.New()
+	for i := range j.nodes {
+		c.SetNode(&j.nodes[i])
+	}
+	for i := range j.pods {
+		if p := &j.pods[i]; p.Spec.NodeName != "" && counts(p) {
+			c.SetPod(p)
+		}
+	}
+	return c
+}
+
+// couldRun says why a pod that waits need not: "" is that it has to.
+func (j *judge) couldRun(p *v1.Pod) string {
+	if e := decide.Evaluate(j.now, j.profile, j.now.Pending(p)); e.Err == nil && e.Feasible > 0 {
+		return fmt.Sprintf("%d nodes could take it", e.Feasible)
+	}
+	if p.Spec.SchedulerName == careful {
+		return "" // whom it may make leave depends on budgets
+	}
+	limit := priority(p)
+	if j.without[limit] == nil {
+		j.without[limit] = j.picture(func(other *v1.Pod) bool { return priority(other) >= limit })
+	}
+	c := j.without[limit]
+	if e := decide.Evaluate(c, j.profile, c.Pending(p)); e.Err == nil && e.Feasible > 0 {
+		return fmt.Sprintf("%d nodes could take it in place of pods that matter less", e.Feasible)
+	}
+	return ""
+}
