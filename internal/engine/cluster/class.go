@@ -39,8 +39,13 @@ type PodClass struct {
 	// Needs stands for what the pods ask of a node, but for labels, volumes and device claims.
 	Needs [2]uint64
 
-	// Shape stands for the same without the namespace and what the pods mean by their selectors.
-	Shape [2]uint64
+	// Static stands for what the pods ask of single nodes beside room, ports, volumes and devices.
+	Static [2]uint64
+	// Simple: of what placements change, the pods want CPU, memory and a place, as their containers request it, and nothing else.
+	Simple bool
+
+	// SpreadSelectors are those of the spec's topologySpreadConstraints; nil where one cannot be read.
+	SpreadSelectors []labels.Selector
 
 	// Status is kept only where it matters to deciding: pods with device claims, each a class of its own.
 	Status *v1.PodStatus
@@ -84,7 +89,11 @@ func newPodClass(pod *v1.Pod, key digest) *PodClass {
 	}
 	c.Requests, c.NonZeroCPU, c.NonZeroMemory = placedRequests(pod)
 	c.Ports = portsOf(pod)
-	c.Needs, c.Shape = needsDigest(pod), shapeDigest(pod)
+	c.Needs, c.Static, c.Simple = needsDigest(pod), staticDigest(pod), isSimple(pod, &c.Requests, c.Ports)
+	for i := range pod.Spec.TopologySpreadConstraints {
+		selector, _ := readSelector(pod.Spec.TopologySpreadConstraints[i].LabelSelector)
+		c.SpreadSelectors = append(c.SpreadSelectors, selector)
+	}
 	if len(pod.Spec.ResourceClaims) > 0 {
 		c.Status = &pod.Status
 	}
@@ -96,6 +105,24 @@ func newPodClass(pod *v1.Pod, key digest) *PodClass {
 		c.Affinities = h.sum()
 	}
 	return c
+}
+
+// isSimple answers for PodClass.Simple.
+func isSimple(pod *v1.Pod, requests *Resources, ports []Port) bool {
+	if len(ports) > 0 || requests.EphemeralStorage != 0 || pod.Spec.Resources != nil || isPersonal(pod) || isResized(&pod.Status) {
+		return false
+	}
+	for _, amount := range requests.Scalars {
+		if amount != 0 {
+			return false
+		}
+	}
+	for i := range pod.Spec.Volumes {
+		if volumeMatters(&pod.Spec.Volumes[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 func (c *PodClass) readTerms(a *v1.Affinity) {
@@ -137,11 +164,11 @@ func (c *PodClass) weightedTerms(list []v1.WeightedPodAffinityTerm) []WeightedTe
 }
 
 func (c *PodClass) term(t *v1.PodAffinityTerm) (Term, error) {
-	selector, err := metav1.LabelSelectorAsSelector(t.LabelSelector)
+	selector, err := readSelector(t.LabelSelector)
 	if err != nil {
 		return Term{}, err
 	}
-	namespaceSelector, err := metav1.LabelSelectorAsSelector(t.NamespaceSelector)
+	namespaceSelector, err := readSelector(t.NamespaceSelector)
 	if err != nil {
 		return Term{}, err
 	}

@@ -32,11 +32,30 @@ func needsDigest(pod *v1.Pod) digest {
 	return h.sum()
 }
 
-// shapeDigest hashes what pods ask of nodes, but for the rules about other pods.
-func shapeDigest(pod *v1.Pod) digest {
+// staticDigest hashes what pods ask of single nodes, but for what placements change and what is asked for by name.
+func staticDigest(pod *v1.Pod) digest {
 	var h hasher
-	h.shape(pod)
+	h.static(&pod.Spec)
+	for _, list := range [2][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			for j := range list[i].RestartPolicyRules {
+				h.string(string(list[i].RestartPolicyRules[j].Action))
+			}
+		}
+	}
 	return h.sum()
+}
+
+// static hashes what the spec asks of single nodes.
+func (h *hasher) static(spec *v1.PodSpec) {
+	h.stringMap(spec.NodeSelector)
+	h.tolerations(spec.Tolerations)
+	h.bool(spec.Affinity != nil)
+	if spec.Affinity != nil {
+		h.nodeAffinity(spec.Affinity.NodeAffinity)
+	}
+	h.bool(spec.HostNetwork)
+	h.bool(spec.HostUsers != nil && !*spec.HostUsers)
 }
 
 func (h *hasher) needs(pod *v1.Pod) {
@@ -52,14 +71,7 @@ func (h *hasher) shape(pod *v1.Pod) {
 	h.string(spec.SchedulerName)
 	h.optionalInt32(spec.Priority)
 	h.bool(spec.PreemptionPolicy != nil && *spec.PreemptionPolicy == v1.PreemptNever)
-	h.stringMap(spec.NodeSelector)
-	h.tolerations(spec.Tolerations)
-	h.bool(spec.Affinity != nil)
-	if spec.Affinity != nil {
-		h.nodeAffinity(spec.Affinity.NodeAffinity)
-	}
-	h.bool(spec.HostNetwork)
-	h.bool(spec.HostUsers != nil && !*spec.HostUsers)
+	h.static(spec)
 	h.resources(spec.Overhead)
 	h.bool(spec.Resources != nil)
 	if spec.Resources != nil {
@@ -199,7 +211,7 @@ func (h *hasher) containers(list []v1.Container) {
 // volumes hashes the volumes that matter to placing a pod. Claims that are made for one pod carry its name, and devices are
 // allocated to one pod, so such a pod is a class of its own.
 func (h *hasher) volumes(pod *v1.Pod) {
-	personal := len(pod.Spec.ResourceClaims) > 0 || pod.Spec.SchedulingGroup != nil
+	personal := isPersonal(pod)
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		if !volumeMatters(v) {
@@ -222,9 +234,26 @@ func (h *hasher) volumes(pod *v1.Pod) {
 	}
 }
 
+// isPersonal tells whether a pod is a class of its own whatever its volumes.
+func isPersonal(pod *v1.Pod) bool {
+	return len(pod.Spec.ResourceClaims) > 0 || pod.Spec.SchedulingGroup != nil
+}
+
 // volumeMatters tells the volumes that can keep a pod off a node, or draw it there, from those that every node can give.
 func volumeMatters(v *v1.Volume) bool {
 	return v.ConfigMap == nil && v.Secret == nil && v.Projected == nil && v.EmptyDir == nil && v.DownwardAPI == nil && v.HostPath == nil
+}
+
+// isResized tells whether a kubelet has reported other amounts than the spec requests.
+func isResized(s *v1.PodStatus) bool {
+	for _, list := range [2][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
+		for i := range list {
+			if list[i].Resources != nil || list[i].AllocatedResources != nil {
+				return true
+			}
+		}
+	}
+	return s.Resources != nil || s.AllocatedResources != nil
 }
 
 // resized hashes what a kubelet reports of amounts that were changed in place; they count instead of the spec's.

@@ -147,7 +147,7 @@ func (r *ranking) totals(nodes []int32) []int64 {
 	for _, node := range nodes {
 		r.groups[r.groupAt(node)].ok++
 	}
-	r.weighSpread(nodes)
+	r.weighSpread(r.weights(nodes))
 	b := r.bounds()
 	fixed := make([]int64, len(r.groups))
 	for i, g := range r.groups {

@@ -1,165 +1,307 @@
 package decide
 
 import (
-	"fmt"
-	"maps"
+	"encoding/binary"
 	"slices"
-	"strings"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// A base is a ranking in which no pod counts. The workloads of a cluster differ in their selectors, and often in nothing else: then
-// nodes stand alike for all of them but where one of them counts pods. So the first look at such a class takes over where the nodes
-// stand in the base, and looks at the nodes of those domains alone.
+// base is the nodes as they stand for all classes that ask the same of single nodes, whatever room they want and whomever they mean by
+// their selectors. The workloads of a cluster differ in these, and often in nothing else. So a class that was never seen before needs
+// no look at every node: see survey.
+//
+// Nodes stand in groups. Those of a group agree in what classes ask of single nodes, and in their domains of the topologies with few
+// domains; a tree holds them by room.
+type base struct {
+	d       *Decider
+	plan    *plan // of one of the classes: what it says of single nodes holds for all
+	axes    []topologyAxis
+	seen    int    // of the log
+	used    uint64 // when, by the decider's clock
+	dropped bool   // it is no longer known
 
-// baseKey is what classes share that have a base in common: what they ask of nodes, and by which keys they are spread and keep their
-// distance, whoever is meant by it.
-type baseKey struct {
-	shape     [2]uint64
-	structure string
-	devices   uint64 // version
+	groups    []*baseGroup
+	byKey     map[string]int32
+	at        []int32 // by node: its group; none: it takes no pod of these classes, or does not exist
+	spots     []spot
+	odd       []int32 // nodes with a group that are in no tree, since bounds do not hold for them; by index
+	sets      []*inclusionSet
+	inclusion *plugins.SpreadInclusion
+
+	statics  []*static
+	byStatic map[baseStatic]int32
+	byParts  map[parts]int32
+
+	looked  int     // counts what was looked at in trees
+	changed []int32 // scratch space
+	key     []byte
 }
 
-// structure describes the plan but for the selectors.
-func (pl *plan) structure() string {
-	var b strings.Builder
-	fmt.Fprintln(&b, pl.everyKey, len(pl.early), len(pl.late), len(pl.contents), pl.room != nil, pl.imageWorth)
-	for i := range pl.asked {
-		fmt.Fprintln(&b, pl.asked[i].filter.Name())
-	}
-	for i := range pl.tallies {
-		t := &pl.tallies[i]
-		fmt.Fprintf(&b, "%d %s", t.purpose, t.key)
-		if c := t.constraint; c != nil {
-			fmt.Fprintf(&b, " %s %s", c.NodeAffinityPolicy, c.NodeTaintsPolicy)
-		}
-		b.WriteByte('\n')
-	}
-	return b.String()
+// baseGroup is the nodes of a base that agree in their key.
+type baseGroup struct {
+	static int32
+	values []int32 // by axis, as tally.value where nothing counts
+	tree   *tree
 }
 
-const (
-	// maxBases bounds how many there are, maxSeen how many keys are known of which one class has been seen.
-	maxBases, maxSeen = 32, 1 << 12
-	// fewStatics is up to how many a first look is taken over: they are copied.
-	fewStatics = 256
-)
-
-// bases are the bases of a decider. The second class of a kind makes one.
-type bases struct {
-	rankings map[baseKey]*ranking
-	seen     map[baseKey]bool
+// topologyAxis is a topology by which a base groups its nodes.
+type topologyAxis struct {
+	*topology
+	byCount bool // its domains are many: nodes are told apart by whether they have one
 }
 
-// firstLook makes a ranking.
-func (d *Decider) firstLook(class *cluster.PodClass, pl *plan) *ranking {
-	if len(pl.tallies) > 0 && !pl.perNode {
-		if base := d.base(class, pl); base != nil {
-			return newFromBase(pl, base)
-		}
-	}
-	return newRanking(d, pl)
+// baseStatic tells statics apart where no pod is rejected.
+type baseStatic struct {
+	taint, affinity, image int64
+	scored, hostname       bool
 }
 
-// base returns the base for a class, up to date, or nil if it is not worth one.
-func (d *Decider) base(class *cluster.PodClass, pl *plan) *ranking {
-	key := baseKey{class.Shape, pl.structure(), d.c.DeviceClasses.Version}
-	base := d.bases.rankings[key]
-	switch {
-	case base != nil:
-		base.catchUp()
-	case !d.bases.seen[key]:
-		if len(d.bases.seen) >= maxSeen {
-			clear(d.bases.seen)
-		}
-		d.bases.seen[key] = true
-		return nil
-	default:
-		d.dropBases()
-		empty := *pl
-		empty.countsNobody = true
-		base = newRanking(d, &empty)
-		d.bases.rankings[key] = base
-	}
-	base.used = d.clock
-	if len(base.byParts)+len(base.byStatic)+len(base.reasons) > fewStatics {
-		return nil
-	}
-	return base
+// rejected stands for the static of nodes that take no pod of the classes.
+const rejected = none
+
+func newBase(d *Decider, pl *plan, axes []topologyAxis) *base {
+	b := &base{d: d, plan: pl, axes: axes}
+	b.rebuild()
+	return b
 }
 
-// dropBases drops those that were not used lately, and the one used least recently where there are too many.
-func (d *Decider) dropBases() {
-	var oldest baseKey
-	for key, base := range d.bases.rankings {
-		if d.clock-base.used > idle {
-			delete(d.bases.rankings, key)
-		} else if first := d.bases.rankings[oldest]; first == nil || base.used < first.used {
-			oldest = key
-		}
+// bytes is about what the base takes.
+func (b *base) bytes() int {
+	const perNode, perCell = 16, 300
+	n := perNode*len(b.at) + 4*len(b.at)*len(b.sets)
+	for _, g := range b.groups {
+		n += perCell * len(g.tree.cells)
 	}
-	if len(d.bases.rankings) >= maxBases {
-		delete(d.bases.rankings, oldest)
-	}
+	return n
 }
 
-// newFromBase makes the ranking of a plan.
-func newFromBase(pl *plan, base *ranking) *ranking {
-	d := base.d
-	r := &ranking{d: d, plan: pl, seen: base.seen, counts: base.counts, live: none, effects: map[int32][]effect{}}
-	for i := range pl.tallies {
-		t := pl.tallies[i].start(d)
-		// As in the base: there it was found out when the nodes were last others.
-		t.byCount = base.tallies[i].byCount
-		if t.purpose == spreadHard {
-			copy(t.included, base.tallies[i].included)
-			t.present = base.tallies[i].present
-			t.level(0, int32(t.present))
-		}
-		r.tallies = append(r.tallies, t)
-	}
-	r.copyGroups(base)
-	r.countPods()
-	for k, t := range r.tallies {
-		if !t.byCount {
+func (b *base) room(node int32) *cluster.Room { return &b.d.c.Rooms[node] }
+
+func (b *base) point(node int32) point { return pointOf(b.room(node), b.d.balance[node]) }
+
+// rebuild reads the whole cluster anew.
+func (b *base) rebuild() {
+	c := b.d.c
+	b.seen = c.Log.Len()
+	b.groups, b.byKey, b.odd, b.sets, b.inclusion = nil, map[string]int32{}, nil, nil, nil
+	b.statics, b.byStatic, b.byParts = nil, map[baseStatic]int32{}, map[parts]int32{}
+	b.at, b.spots = make([]int32, len(c.Nodes)), make([]spot, len(c.Nodes))
+	fresh := map[int32][]int32{}
+	for i := range c.Nodes {
+		node := int32(i)
+		if b.at[i] = b.groupOf(node); b.at[i] == none {
 			continue
 		}
-		nothing := base.tallies[k]
-		for domain, count := range t.count {
-			if count != 0 && t.value(int32(domain)) != nothing.value(int32(domain)) {
-				t.topology.each(int32(domain), r.reassess)
+		if orderly(b.room(node)) {
+			fresh[b.at[i]] = append(fresh[b.at[i]], node)
+		} else {
+			b.odd = append(b.odd, node)
+		}
+	}
+	for i, g := range b.groups {
+		g.tree.fill(b, g.tree.root, fresh[int32(i)])
+	}
+}
+
+// catchUp follows the log to its end.
+func (b *base) catchUp() {
+	log := &b.d.c.Log
+	changes, known := log.Since(b.seen)
+	if !known || len(changes) > len(b.at)+64 || len(b.byParts)+len(b.byStatic) > 2*len(b.at)+1024 {
+		b.rebuild()
+		return
+	}
+	b.seen = log.Len()
+	if len(changes) == 0 {
+		return
+	}
+	b.changed = b.changed[:0]
+	for i := range changes {
+		switch changes[i].Kind {
+		case cluster.NodeChanged, cluster.PodAdded, cluster.PodRemoved:
+			b.changed = append(b.changed, changes[i].Node)
+		}
+	}
+	if len(b.changed) > 1 {
+		slices.Sort(b.changed)
+		b.changed = slices.Compact(b.changed)
+	}
+	// Nobody is put into a tree before all have left theirs: a tree looks at the room that its nodes have now.
+	for _, node := range b.changed {
+		b.take(node)
+	}
+	for i := range changes {
+		if changes[i].Kind == cluster.NodeChanged {
+			b.regroup(changes[i].Node)
+		}
+	}
+	for _, node := range b.changed {
+		b.put(node)
+	}
+}
+
+// take takes a node from its tree. Its group stays known.
+func (b *base) take(node int32) {
+	if int(node) >= len(b.at) || b.at[node] == none {
+		return
+	}
+	if i, isOdd := slices.BinarySearch(b.odd, node); isOdd {
+		b.odd = slices.Delete(b.odd, i, i+1)
+	} else {
+		b.groups[b.at[node]].tree.remove(b, node)
+	}
+}
+
+// put is for a node that was taken, or is new.
+func (b *base) put(node int32) {
+	if b.at[node] == none {
+		return
+	}
+	if orderly(b.room(node)) {
+		b.groups[b.at[node]].tree.insert(b, node)
+	} else {
+		i, _ := slices.BinarySearch(b.odd, node)
+		b.odd = slices.Insert(b.odd, i, node)
+	}
+}
+
+// regroup finds the group of a node that is another one now.
+func (b *base) regroup(node int32) {
+	for int(node) >= len(b.at) {
+		b.at, b.spots = append(b.at, none), append(b.spots, spot{})
+	}
+	b.at[node] = b.groupOf(node)
+	for _, set := range b.sets {
+		set.update(b, node)
+	}
+}
+
+// groupOf returns the group that a node belongs to, or none.
+func (b *base) groupOf(node int32) int32 {
+	n := b.d.c.Nodes[node]
+	if n == nil {
+		return none
+	}
+	static := b.staticOf(n)
+	if static == rejected {
+		return none
+	}
+	b.key = binary.NativeEndian.AppendUint32(b.key[:0], uint32(static))
+	for i := range b.axes {
+		b.key = binary.NativeEndian.AppendUint32(b.key, uint32(b.axes[i].valueOf(node)))
+	}
+	index, known := b.byKey[string(b.key)]
+	if known {
+		return index
+	}
+	g := &baseGroup{static: static, values: make([]int32, len(b.axes)), tree: newTree()}
+	for i := range b.axes {
+		g.values[i] = b.axes[i].valueOf(node)
+	}
+	index = int32(len(b.groups))
+	b.groups = append(b.groups, g)
+	b.byKey[string(b.key)] = index
+	return index
+}
+
+// valueOf is what a tally by the topology has for the node where nothing counts.
+func (a *topologyAxis) valueOf(node int32) int32 {
+	domain := a.domain[node]
+	if a.byCount && domain != none {
+		return 0
+	}
+	return domain
+}
+
+func (b *base) staticOf(n *cluster.Node) int32 {
+	key := parts{n.Labels.ID, n.Taints.ID, n.Images.ID, n.Features.ID, n.HasHostname}
+	if index, known := b.byParts[key]; known {
+		return index
+	}
+	index := b.judge(n)
+	b.byParts[key] = index
+	return index
+}
+
+func (b *base) judge(n *cluster.Node) int32 {
+	pl := b.plan
+	for _, judges := range [...][]namedJudge{pl.early, pl.late} {
+		for _, f := range judges {
+			if f.judge(n) != nil {
+				return rejected
 			}
 		}
 	}
-	return r
+	s := pl.scoreStatic(n)
+	key := baseStatic{s.taint, s.affinity, s.image, s.scored, s.hostname}
+	index, known := b.byStatic[key]
+	if !known {
+		index = int32(len(b.statics))
+		b.statics = append(b.statics, s)
+		b.byStatic[key] = index
+	}
+	return index
 }
 
-// copyGroups takes over where nodes stand.
-func (r *ranking) copyGroups(of *ranking) {
-	r.bucket, r.at = slices.Clone(of.bucket), slices.Clone(of.at)
-	r.statics, r.byParts, r.byStatic = slices.Clip(of.statics), maps.Clone(of.byParts), maps.Clone(of.byStatic)
-	r.reasons, r.byText = slices.Clip(of.reasons), maps.Clone(of.byText)
-	r.byKey, r.byLong, r.vacant = maps.Clone(of.byKey), maps.Clone(of.byLong), slices.Clone(of.vacant)
-	nodes := 0
-	for _, g := range of.groups {
-		nodes += int(g.ok)
-	}
-	r.groups = make([]*group, len(of.groups))
-	places := make([]int32, 0, nodes)
-	for i, g := range of.groups {
-		copied := &group{key: g.key, long: g.long, values: g.values, ok: g.ok, rejected: slices.Clone(g.rejected), inUse: slices.Clone(g.inUse)}
-		r.groups[i] = copied
-		if g.buckets == nil {
-			continue
+// inclusionSet is the nodes that a hard spread constraint counts, by domain: it measures every domain that has one.
+type inclusionSet struct {
+	keys       []plugins.SpreadConstraint // of all hard constraints of the pod: nodes must have them
+	constraint plugins.SpreadConstraint
+	topology   *topology
+
+	of       []int32 // by node: the domain that it is counted in, or none
+	included []int32 // nodes by domain
+	present  int     // domains with nodes
+}
+
+// included returns the set for the constraint of a tally.
+func (b *base) included(pl *plan, t *tallyPlan, topology *topology) *inclusionSet {
+	for _, set := range b.sets {
+		if set.topology == topology && set.constraint.NodeAffinityPolicy == t.constraint.NodeAffinityPolicy &&
+			set.constraint.NodeTaintsPolicy == t.constraint.NodeTaintsPolicy && slices.EqualFunc(set.keys, pl.hard, sameKey) {
+			return set
 		}
-		copied.buckets = make([][]int32, len(g.buckets))
-		for b, list := range g.buckets {
-			if len(list) > 0 {
-				from := len(places)
-				places = append(places, list...)
-				copied.buckets[b] = slices.Clip(places[from:])
-			}
+	}
+	if b.inclusion == nil {
+		b.inclusion = pl.inclusion
+	}
+	set := &inclusionSet{keys: slices.Clone(pl.hard), constraint: *t.constraint, topology: topology}
+	for i := range b.at {
+		set.update(b, int32(i))
+	}
+	b.sets = append(b.sets, set)
+	return set
+}
+
+func sameKey(a, b plugins.SpreadConstraint) bool { return a.TopologyKey == b.TopologyKey }
+
+// update counts a node anew.
+func (s *inclusionSet) update(b *base, node int32) {
+	for int(node) >= len(s.of) {
+		s.of = append(s.of, none)
+	}
+	now := none
+	if n := b.d.c.Nodes[node]; n != nil && hasKeys(n, s.keys) && b.inclusion.Includes(&s.constraint, n) {
+		now = s.topology.domain[node]
+	}
+	for len(s.included) < s.topology.domains() {
+		s.included = append(s.included, 0)
+	}
+	before := s.of[node]
+	if before == now {
+		return
+	}
+	s.of[node] = now
+	if now != none {
+		if s.included[now]++; s.included[now] == 1 {
+			s.present++
+		}
+	}
+	if before != none {
+		if s.included[before]--; s.included[before] == 0 {
+			s.present--
 		}
 	}
 }

@@ -6,6 +6,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
+// sheet is what there is to compare for a class: nodes in groups that differ in nothing but room.
+type sheet struct {
+	d       *Decider
+	plan    *plan
+	statics []*static
+	tallies []*tally
+	groups  []*group
+}
+
 // choice is what the groups of a ranking say about a pod.
 type choice struct {
 	node     int32 // none: nothing is feasible
@@ -19,7 +28,7 @@ func (r *ranking) choose() choice {
 	if feasible == 0 {
 		return choice{node: none}
 	}
-	r.weighSpread(nil)
+	r.weighSpread(r.weights(nil))
 	b := r.bounds()
 	if r.flat != nil {
 		top := r.flat.highest()
@@ -51,7 +60,7 @@ func (r *ranking) chosen(node int32, total int64, feasible int) choice {
 }
 
 // feasible marks the groups whose nodes can take the pod and counts these.
-func (r *ranking) feasible() (nodes int) {
+func (r *sheet) feasible() (nodes int) {
 	for _, g := range r.groups {
 		if g.ok == 0 {
 			continue
@@ -67,7 +76,7 @@ func (r *ranking) feasible() (nodes int) {
 
 // judgeGroup judges what nodes of a group have in common beside their room: the first plugin that rejects them, in the order of the
 // profile.
-func (r *ranking) judgeGroup(g *group) (plugin string, rejection *plugins.Rejection) {
+func (r *sheet) judgeGroup(g *group) (plugin string, rejection *plugins.Rejection) {
 	s := r.statics[g.key.static]
 	if s.early != nil {
 		return s.early.plugin, s.early.rejection
@@ -95,7 +104,7 @@ func (s *standing) fit(tallies int) {
 	}
 }
 
-func (r *ranking) standingOf(g *group) *standing {
+func (r *sheet) standingOf(g *group) *standing {
 	s := &r.d.standing
 	s.fit(len(r.tallies))
 	for k, t := range r.tallies {
@@ -106,7 +115,7 @@ func (r *ranking) standingOf(g *group) *standing {
 }
 
 // judgeTallies judges what the pods in a node's domains have to say.
-func (r *ranking) judgeTallies(s *standing) (plugin string, rejection *plugins.Rejection) {
+func (r *sheet) judgeTallies(s *standing) (plugin string, rejection *plugins.Rejection) {
 	spread := r.judgeSpread(s)
 	if spread != nil && (r.plan.usualOrder || r.plan.spreadStep < r.plan.affinityStep) {
 		return spreadPlugin, spread
@@ -120,7 +129,7 @@ func (r *ranking) judgeTallies(s *standing) (plugin string, rejection *plugins.R
 	return "", nil
 }
 
-func (r *ranking) judgeSpread(s *standing) *plugins.Rejection {
+func (r *sheet) judgeSpread(s *standing) *plugins.Rejection {
 	for k, t := range r.tallies {
 		switch {
 		case t.purpose != spreadHard:
@@ -134,7 +143,7 @@ func (r *ranking) judgeSpread(s *standing) *plugins.Rejection {
 	return nil
 }
 
-func (r *ranking) judgeAffinity(s *standing) *plugins.Rejection {
+func (r *sheet) judgeAffinity(s *standing) *plugins.Rejection {
 	var repelled, repelledByOthers, attracted bool
 	for k, t := range r.tallies {
 		attracted = attracted || t.purpose == attract && t.total+s.shift[k] > 0
@@ -168,7 +177,7 @@ type bounds struct {
 	votesLow, votesHigh   int64
 }
 
-func (r *ranking) bounds() bounds {
+func (r *sheet) bounds() bounds {
 	b := bounds{spreadLow: math.MaxInt64, votesLow: math.MaxInt64, votesHigh: math.MinInt64}
 	for _, g := range r.groups {
 		if g.ok == 0 || !g.feasible {
@@ -191,7 +200,7 @@ func (r *ranking) bounds() bounds {
 }
 
 // fixedScore is a group's score without that for room.
-func (r *ranking) fixedScore(g *group, b *bounds) (sum int64) {
+func (r *sheet) fixedScore(g *group, b *bounds) (sum int64) {
 	s, pl := r.statics[g.key.static], r.plan
 	if pl.taint.node != nil {
 		sum += pl.taint.weight * plugins.Normalized(s.taint, b.taint, true)
@@ -209,16 +218,10 @@ func (r *ranking) fixedScore(g *group, b *bounds) (sum int64) {
 	return sum
 }
 
-// weighSpread works out the raw spread scores of the feasible groups. among are their nodes that count; nil: all.
-func (r *ranking) weighSpread(among []int32) {
+// weighSpread works out the raw spread scores of the feasible groups, by what the constraints weigh.
+func (r *sheet) weighSpread(weights [maxSpread]float64) {
 	if len(r.plan.soft) == 0 {
 		return
-	}
-	var weights [maxSpread]float64
-	for k, t := range r.tallies {
-		if t.purpose == spreadSoft {
-			weights[k] = t.constraint.Weight(r.domainsScored(k, t, among))
-		}
 	}
 	for _, g := range r.groups {
 		if g.ok == 0 || !g.feasible || !r.statics[g.key.static].scored {
@@ -234,12 +237,28 @@ func (r *ranking) weighSpread(among []int32) {
 	}
 }
 
-// domainsScored counts the domains of the feasible nodes that are scored. Those without the label are one domain together.
-func (r *ranking) domainsScored(k int, t *tally, among []int32) (n int) {
-	clear(r.d.seen)
-	if t.byCount && !t.constraint.PerNode() {
-		return r.domainsOf(t, among)
+// weights weighs the soft constraints. among are the feasible nodes that count; nil: all.
+func (r *ranking) weights(among []int32) (weights [maxSpread]float64) {
+	if len(r.plan.soft) == 0 {
+		return weights
 	}
+	for k, t := range r.tallies {
+		if t.purpose != spreadSoft {
+			continue
+		}
+		if t.byCount && !t.constraint.PerNode() {
+			weights[k] = t.constraint.Weight(r.domainsOf(t, among))
+		} else {
+			weights[k] = t.constraint.Weight(r.domainsScored(k, t))
+		}
+	}
+	return weights
+}
+
+// domainsScored counts the domains of the feasible nodes that are scored, where groups tell them apart. Those without the label are
+// one domain together.
+func (r *sheet) domainsScored(k int, t *tally) (n int) {
+	clear(r.d.seen)
 	for _, g := range r.groups {
 		switch {
 		case !r.scores(g):
@@ -253,12 +272,13 @@ func (r *ranking) domainsScored(k int, t *tally, among []int32) (n int) {
 }
 
 // scores tells whether nodes of the group are scored for how pods are spread.
-func (r *ranking) scores(g *group) bool {
+func (r *sheet) scores(g *group) bool {
 	return g.ok > 0 && g.feasible && r.statics[g.key.static].scored
 }
 
 // domainsOf counts the domains node by node, where groups do not tell them apart.
 func (r *ranking) domainsOf(t *tally, among []int32) (n int) {
+	clear(r.d.seen)
 	count := func(node int32) {
 		if r.bucket[node] >= 0 && r.scores(r.groups[r.at[node].group]) && r.d.sees(t.topology.domain[node]) {
 			n++

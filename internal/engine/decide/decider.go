@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 
@@ -15,23 +16,30 @@ type Decider struct {
 	rng     *rand.Rand
 
 	// What is known of the cluster beside the cluster itself, up to date with the log at position synced.
-	synced     int
-	topologies map[topologyKey]*topology
-	keys       labelKeys
-	terms      terms
-	placed     placed
-	guests     map[int32][]*cluster.PodClass // of the pods nominated to each node, as terms counts them
+	synced       int
+	nodesVersion uint64 // grows when a node comes, goes, or is another one
+	topologies   map[topologyKey]*topology
+	nextTopology int32
+	keys         labelKeys
+	terms        terms
+	placed       placed
+	guests       map[int32][]*cluster.PodClass // of the pods nominated to each node, as terms counts them
 	// balance is, by node, how even the requested shares of CPU and memory are: what a pod adds is measured against it. It is below
 	// zero where pods are nominated to the node.
 	balance []int8
 
-	fewDomains, manyDomains, manyGroups int // see the constants
+	fewDomains, manyDomains, manyGroups, worthRanking, leafSize int // see the constants
 
 	// Pods of classes that differ in nothing that matters share a ranking: members of a StatefulSet, pods with volumes of their own.
-	rankings map[rankingKey]*ranking
-	byClass  map[int32]member
-	bases    bases
-	clock    uint64 // counts decisions, to tell which rankings were used last
+	rankings     map[rankingKey]*ranking
+	byClass      map[int32]member
+	skeletons    map[string]*skeleton // by what skeletonFor writes down
+	nextSkeleton uint32
+	worth        func(*cluster.Pod) string // of a pod's images; nil: they do not count
+	plans        [recent]recentPlan        // by class, modulo their number
+	bases        map[string]*base          // by what baseFor writes down
+	effort       map[int32]int             // by class: what surveys have cost
+	clock        uint64                    // counts decisions, to tell which rankings were used last
 
 	// Scratch space of one decision.
 	best     []*group
@@ -39,6 +47,9 @@ type Decider struct {
 	asked    []int32
 	copy     *cluster.Node
 	standing standing // its shifts are always zero
+	survey   survey
+	key      []byte
+	axes     []topologyAxis
 }
 
 type topologyKey struct {
@@ -62,8 +73,13 @@ type Decision struct {
 func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 	d := &Decider{
 		c: c, profile: profile, rng: rand.New(rand.NewPCG(seed, 0)),
-		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]member{}, bases: bases{map[baseKey]*ranking{}, map[baseKey]bool{}}, fewDomains: fewDomains, manyDomains: manyDomains, manyGroups: manyGroups,
+		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]member{}, skeletons: map[string]*skeleton{}, bases: map[string]*base{}, effort: map[int32]int{}, worthRanking: worthRanking, leafSize: leafSize, fewDomains: fewDomains, manyDomains: manyDomains, manyGroups: manyGroups,
 		keys: labelKeys{nodes: map[string]int{}}, guests: map[int32][]*cluster.PodClass{},
+	}
+	for _, s := range profile.Scorers {
+		if f, is := s.Scorer.(plugins.ImageLocality); is {
+			d.worth = func(p *cluster.Pod) string { return f.Worth(c, p) }
+		}
 	}
 	d.readAnew()
 	return d
@@ -71,6 +87,11 @@ func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 
 // Decide finds the best node for a pod that waits. It does not place it.
 func (d *Decider) Decide(p *cluster.Pod) Decision {
+	d.sync() // what a ranking is made from must be as new as the ranking
+	d.clock++
+	if decision, done := d.tryBase(p); done {
+		return decision
+	}
 	r, pl := d.rankingFor(p)
 	if n := d.nominated(p, r, pl); n != nil {
 		return Decision{Node: n, Feasible: 1}
@@ -198,6 +219,7 @@ func (d *Decider) sync() {
 		d.weigh(change.Node)
 		switch change.Kind {
 		case cluster.NodeChanged:
+			d.nodesVersion++
 			d.readNode(change.Node)
 			d.expect(change.Node)
 		case cluster.PodAdded:
@@ -215,6 +237,7 @@ func (d *Decider) sync() {
 
 func (d *Decider) readAnew() {
 	d.synced = d.c.Log.Len()
+	d.nodesVersion++
 	d.terms = newTerms(d.terms.version + 1)
 	d.placed = newPlaced()
 	clear(d.guests)
@@ -282,6 +305,8 @@ func (d *Decider) topology(label string, perNode bool) *topology {
 	t, known := d.topologies[key]
 	if !known {
 		t = newTopology(d.c, label, perNode)
+		t.id = d.nextTopology
+		d.nextTopology++
 		d.topologies[key] = t
 	}
 	return t
@@ -311,8 +336,7 @@ const maxMembers = 1 << 14
 
 // rankingFor returns the plan for the pod's class and, if it is decided by one, its ranking, up to date.
 func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
-	d.sync() // what a ranking is made from must be as new as the ranking
-	d.clock++
+	d.sync()
 	now, m := d.versions(), d.byClass[p.Class.ID]
 	if m.ranking != nil && m.terms == d.terms.version {
 		now.terms = m.versions.terms
@@ -346,7 +370,7 @@ func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 		r.terms = d.terms.version
 		r.catchUp()
 	} else {
-		r = d.firstLook(p.Class, pl)
+		r = newRanking(d, pl)
 		r.key, r.terms = key, d.terms.version
 		d.makeRoom(r)
 		d.rankings[key] = r
@@ -393,16 +417,13 @@ const idle = 1 << 14
 
 // makeRoom drops the rankings that were not used lately, and those that were used least recently until a new one fits.
 func (d *Decider) makeRoom(r *ranking) {
-	limit, total := max(leastBytes, bytesPerNode*len(d.c.Nodes)), r.bytes()
+	limit, total := d.mostBytes(), r.bytes()
 	for _, other := range d.rankings {
 		if d.clock-other.used > idle {
 			d.drop(other)
 			continue
 		}
 		total += other.bytes()
-	}
-	for _, base := range d.bases.rankings {
-		total += base.bytes()
 	}
 	for total > limit && len(d.rankings) > 0 {
 		var oldest *ranking
@@ -414,5 +435,38 @@ func (d *Decider) makeRoom(r *ranking) {
 		total -= oldest.bytes()
 		d.drop(oldest)
 	}
-	d.dropTopologies(r)
+	d.dropBases()
+	axes := d.axes[:0]
+	for _, t := range r.tallies {
+		axes = append(axes, topologyAxis{topology: t.topology})
+	}
+	d.dropTopologies(axes)
 }
+
+// maxBases bounds how many there are, whatever they take.
+const maxBases = 64
+
+// dropBases drops the bases that were not used lately, and those that were used least recently until there is room for another one:
+// bases may take as much as rankings.
+func (d *Decider) dropBases() {
+	keys, total := make([]string, 0, len(d.bases)), 0
+	for key, b := range d.bases {
+		if d.clock-b.used > idle {
+			d.dropBase(key)
+			continue
+		}
+		keys, total = append(keys, key), total+b.bytes()
+	}
+	slices.SortFunc(keys, func(a, b string) int { return cmp.Compare(d.bases[a].used, d.bases[b].used) })
+	for ; len(keys) >= maxBases || total > d.mostBytes() && len(keys) > 0; keys = keys[1:] {
+		total -= d.bases[keys[0]].bytes()
+		d.dropBase(keys[0])
+	}
+}
+
+func (d *Decider) dropBase(key string) {
+	d.bases[key].dropped = true
+	delete(d.bases, key)
+}
+
+func (d *Decider) mostBytes() int { return max(leastBytes, bytesPerNode*len(d.c.Nodes)) }

@@ -47,6 +47,7 @@ func newMachine(t *draw) *machine {
 	}
 	m.d = New(m.c, newProfile(t), t.Uint64())
 	m.d.fewDomains, m.d.manyDomains, m.d.manyGroups = one(t, 0, 2, fewDomains), one(t, 1, manyDomains), one(t, 1, 4, manyGroups)
+	m.d.worthRanking, m.d.leafSize = one(t, -1, 0, 2, worthRanking, 1000), one(t, 1, 1, 2, leafSize)
 	for range 1 + t.IntN(6) {
 		m.setNode(t)
 	}
@@ -413,8 +414,8 @@ func (m *machine) fallBehind(*draw) {
 	for _, r := range m.d.rankings {
 		r.seen = -1
 	}
-	for _, base := range m.d.bases.rankings {
-		base.seen = -1
+	for _, b := range m.d.bases {
+		b.seen = -1
 	}
 }
 
@@ -439,6 +440,7 @@ func sortedKeys(rankings map[rankingKey]*ranking) []rankingKey {
 // recount holds what the decider knows of pods and terms against the cluster.
 func (m *machine) recount(t *draw) {
 	m.d.sync()
+	m.d.checkBases(t)
 	known, counted := m.d.placed, newPlaced()
 	terms := map[[2]uint64]int{}
 	for _, n := range m.c.Nodes {

@@ -12,8 +12,9 @@ import (
 // plan is how the pods of one class are decided: what of each plugin's word depends on what. It holds until API objects that it
 // was made from change.
 type plan struct {
-	example *cluster.Pod
-	way     way
+	example  *cluster.Pod
+	way      way
+	skeleton uint32 // that it was made from; 0: none
 
 	// Judges of what nodes share or keep, split by their place before or behind those that look at pods.
 	early, late []namedJudge
@@ -46,8 +47,7 @@ type plan struct {
 
 	others said // by the terms of other pods
 
-	tallies      []tallyPlan
-	countsNobody bool // it is of a base: no pod counts in the tallies
+	tallies []tallyPlan
 
 	// What is asked anew for every pod, about the nodes that all else lets pass.
 	asked       []askedFilter
@@ -146,16 +146,8 @@ func (d *Decider) newPlan(p *cluster.Pod) *plan {
 		pl.way = scanned
 		return pl
 	}
-	for _, f := range d.profile.Filters {
-		if !d.planFilter(pl, f) {
-			return pl
-		}
-	}
-	for _, s := range d.profile.Scorers {
-		if !d.planScorer(pl, s) {
-			pl.way = scanned
-			return pl
-		}
+	if !d.planPlugins(pl) {
+		return pl
 	}
 	pl.planOrder()
 	d.planRoom(pl)
@@ -164,6 +156,22 @@ func (d *Decider) newPlan(p *cluster.Pod) *plan {
 		pl.way = scanned
 	}
 	return pl
+}
+
+// planPlugins asks the plugins; false where nothing more needs to be known.
+func (d *Decider) planPlugins(pl *plan) bool {
+	for _, f := range d.profile.Filters {
+		if !d.planFilter(pl, f) {
+			return false
+		}
+	}
+	for _, s := range d.profile.Scorers {
+		if !d.planScorer(pl, s) {
+			pl.way = scanned
+			return false
+		}
+	}
+	return true
 }
 
 // unsuited finds the odd cases that groups do not express: devices that stand for extended resources, very many spread constraints,

@@ -15,9 +15,8 @@ import (
 //
 // A ranking follows the cluster's log from the position seen on.
 type ranking struct {
-	d    *Decider
-	plan *plan // of the class that the ranking was made for
-	seen int
+	sheet // the plan is of the class that the ranking was made for
+	seen  int
 
 	key        rankingKey
 	namespaces uint64 // version
@@ -37,14 +36,11 @@ type ranking struct {
 	live        int32
 	settledOnes map[int]int32
 
-	statics  []*static
 	byParts  map[parts]int32
 	byStatic map[staticKey]int32
 
-	tallies []*tally
 	effects map[int32][]effect // by class of placed pods
 
-	groups  []*group
 	byKey   map[groupKey]int32
 	byLong  map[string]int32 // instead of byKey, where there are more tallies than a groupKey holds
 	values  []int32          // scratch space
@@ -105,7 +101,7 @@ type reason struct {
 }
 
 func newRanking(d *Decider, p *plan) *ranking {
-	r := &ranking{d: d, plan: p}
+	r := &ranking{sheet: sheet{d: d, plan: p}}
 	r.rebuild()
 	return r
 }
@@ -201,9 +197,6 @@ func (r *ranking) count() {
 
 // countPods counts the pods that have their place.
 func (r *ranking) countPods() {
-	if r.plan.countsNobody {
-		return
-	}
 	if classes, all := r.d.counted(r.plan); !all {
 		for pods := range classes {
 			for _, e := range r.effectsOf(pods.class) {
@@ -284,7 +277,7 @@ func (r *ranking) groupAt(node int32) int32 {
 }
 
 func (r *ranking) follow(change *cluster.Change, sign int64) {
-	if len(r.tallies) > 0 && !r.plan.countsNobody {
+	if len(r.tallies) > 0 {
 		for _, e := range r.effectsOf(change.Class) {
 			if domain, regroup := r.tally(change.Node, e, sign, change.Terminating); regroup {
 				r.tallies[e.tally].topology.each(domain, r.reassess)

@@ -62,9 +62,14 @@ func (d *Decider) planRoom(pl *plan) {
 		}
 	}
 	r.usual = r.fit != nil && r.balance != nil && r.fit.LeastOfCPUAndMemory() && r.balance.OfCPUAndMemory()
+	r.reckon()
+	pl.room = r
+}
+
+// reckon fills in what follows from the amounts.
+func (r *room) reckon() {
 	r.fitted.cpu, r.fitted.memory = float64(r.fitCPU), float64(r.fitMemory)
 	r.balanced.cpu, r.balanced.memory = float64(r.balanceCPU), float64(r.balanceMemory)
-	pl.room = r
 }
 
 // onlyRoom tells whether the room that a node has is all that its changing parts are asked for.
@@ -72,12 +77,24 @@ func (pl *plan) onlyRoom() bool { return pl.room != nil && len(pl.contents) == 1
 
 // score returns the bucket of a node with this balance (see Decider), or -1 if there is not enough room.
 func (r *room) score(room *cluster.Room, balance int8) int16 {
-	switch {
-	case room.Pods >= room.MaxPods,
-		r.cpu > 0 && r.cpu > room.CPU-room.RequestedCPU,
-		r.memory > 0 && r.memory > room.Memory-room.RequestedMemory:
+	if !r.fits(room) {
 		return -1
 	}
+	return r.unlimited(room, balance)
+}
+
+// fits tells whether a node has enough room.
+func (r *room) fits(room *cluster.Room) bool {
+	return room.Pods < room.MaxPods && (r.cpu <= 0 || r.cpu <= room.CPU-room.RequestedCPU) && (r.memory <= 0 || r.memory <= room.Memory-room.RequestedMemory)
+}
+
+// bounded tells whether the bounds of a box hold for the scores.
+func (r *room) bounded() bool {
+	return (r.fit == nil || r.fit.LeastOfCPUAndMemory()) && (r.balance == nil || r.balance.OfCPUAndMemory())
+}
+
+// unlimited is the score whether or not there is enough room.
+func (r *room) unlimited(room *cluster.Room, balance int8) int16 {
 	if r.usual && room.CPU > 0 && room.Memory > 0 {
 		return r.usualScore(room, balance)
 	}

@@ -65,8 +65,7 @@ func (r *ranking) internStatic(n *cluster.Node) int32 {
 }
 
 func (r *ranking) judgeStatic(n *cluster.Node) *static {
-	pl := r.plan
-	s := &static{}
+	pl, s := r.plan, r.plan.scoreStatic(n)
 	for _, f := range pl.early {
 		if rejection := f.judge(n); rejection != nil {
 			id := r.reasonOf(f.name, rejection)
@@ -81,8 +80,12 @@ func (r *ranking) judgeStatic(n *cluster.Node) *static {
 			break
 		}
 	}
-	s.taint, s.affinity, s.image = pl.taint.of(n), pl.affinity.of(n), pl.image.of(n)
-	s.scored = !pl.everyKey || hasKeys(n, pl.soft)
-	s.hostname = n.HasHostname
 	return s
+}
+
+// scoreStatic scores a node that nobody rejects.
+func (pl *plan) scoreStatic(n *cluster.Node) *static {
+	return &static{
+		taint: pl.taint.of(n), affinity: pl.affinity.of(n), image: pl.image.of(n), scored: !pl.everyKey || hasKeys(n, pl.soft), hostname: n.HasHostname,
+	}
 }

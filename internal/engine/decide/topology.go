@@ -8,6 +8,7 @@ import (
 
 // topology divides the nodes by the value of one label into domains, which are small integers. It is shared by all rankings.
 type topology struct {
+	id      int32 // never used again
 	key     string
 	perNode bool // every node with a host name is a domain of its own, whatever its host name
 
@@ -117,24 +118,24 @@ func (t *topology) each(domain int32, f func(node int32)) {
 	}
 }
 
-// dropTopologies forgets those that no ranking counts by any more, the given one included.
-func (d *Decider) dropTopologies(r *ranking) {
+// dropTopologies forgets those that nobody counts by any more.
+func (d *Decider) dropTopologies(except []topologyAxis) {
 	const few = 8 // not worth the trouble
 	if len(d.topologies) <= few {
 		return
 	}
 	used := map[*topology]bool{}
-	for _, t := range r.tallies {
-		used[t.topology] = true
+	for i := range except {
+		used[except[i].topology] = true
 	}
-	for _, other := range d.rankings {
-		for _, t := range other.tallies {
+	for _, r := range d.rankings {
+		for _, t := range r.tallies {
 			used[t.topology] = true
 		}
 	}
-	for _, base := range d.bases.rankings {
-		for _, t := range base.tallies {
-			used[t.topology] = true
+	for _, b := range d.bases {
+		for i := range b.axes {
+			used[b.axes[i].topology] = true
 		}
 	}
 	maps.DeleteFunc(d.topologies, func(_ topologyKey, t *topology) bool { return !used[t] })

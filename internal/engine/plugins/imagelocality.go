@@ -91,25 +91,37 @@ func completeImage(name string) string {
 	return name
 }
 
-// Worth describes what the score of the pod's images is made from: two answers that are the same give the same scores.
+// Worth describes what the score of the pod's images is made from: two answers that are the same give the same scores. It is empty
+// where no node scores, as where all that is known of the images is worth too little.
 func (ImageLocality) Worth(c *cluster.Cluster, p *cluster.Pod) string {
+	spec, sum := p.Spec(), int64(0)
+	each := func(use func(image string, state *cluster.ImageState)) {
+		find := func(image string) {
+			if state := c.Image(completeImage(image)); state != nil {
+				use(image, state)
+			}
+		}
+		for i := range spec.InitContainers {
+			find(spec.InitContainers[i].Image)
+		}
+		for i := range spec.Containers {
+			find(spec.Containers[i].Image)
+		}
+		for i := range spec.Volumes {
+			if image := spec.Volumes[i].Image; image != nil {
+				find(image.Reference)
+			}
+		}
+	}
+	each(func(_ string, state *cluster.ImageState) { sum += imageWorth(state, c.Len()) })
+	containers := len(spec.InitContainers) + len(spec.Containers)
+	if sum <= imageFloor || imageScore(sum, containers) == 0 {
+		return ""
+	}
 	var b strings.Builder
-	describe := func(image string) {
-		if state := c.Image(completeImage(image)); state != nil {
-			fmt.Fprintf(&b, "%s=%d ", image, imageWorth(state, c.Len()))
-		}
-	}
-	spec := p.Spec()
-	for i := range spec.InitContainers {
-		describe(spec.InitContainers[i].Image)
-	}
-	for i := range spec.Containers {
-		describe(spec.Containers[i].Image)
-	}
-	for i := range spec.Volumes {
-		if image := spec.Volumes[i].Image; image != nil {
-			describe(image.Reference)
-		}
-	}
+	fmt.Fprintf(&b, "%d ", containers)
+	each(func(image string, state *cluster.ImageState) {
+		fmt.Fprintf(&b, "%s=%d ", image, imageWorth(state, c.Len()))
+	})
 	return b.String()
 }

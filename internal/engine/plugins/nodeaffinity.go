@@ -85,6 +85,9 @@ func (pl *NodeAffinity) ReadsFor(p *cluster.Pod) Part {
 	return parts
 }
 
+// Steady implements Steady.
+func (*NodeAffinity) Steady() {}
+
 // Filter implements Filter.
 func (pl *NodeAffinity) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	spec := p.Spec()

@@ -25,6 +25,9 @@ func (NodeDeclaredFeatures) Name() string { return "NodeDeclaredFeatures" }
 // Reads implements Filter.
 func (NodeDeclaredFeatures) Reads() Part { return Features }
 
+// Steady implements Steady.
+func (NodeDeclaredFeatures) Steady() {}
+
 // Filter implements Filter.
 func (NodeDeclaredFeatures) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	needed, err := features.DefaultFramework.InferForPodScheduling(&features.PodInfo{Spec: p.Spec()}, followed)

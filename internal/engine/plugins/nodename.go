@@ -16,6 +16,9 @@ func (NodeName) Name() string { return "NodeName" }
 // Reads implements Filter.
 func (NodeName) Reads() Part { return Identity }
 
+// Steady implements Steady.
+func (NodeName) Steady() {}
+
 // Filter implements Filter.
 func (NodeName) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	if p.NodeName == "" {

@@ -21,6 +21,9 @@ func (NodePorts) Name() string { return "NodePorts" }
 // Reads implements Filter.
 func (NodePorts) Reads() Part { return Contents }
 
+// Steady implements Steady.
+func (NodePorts) Steady() {}
+
 // Filter implements Filter.
 func (NodePorts) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	wanted := p.Class.Ports

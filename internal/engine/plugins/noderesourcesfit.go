@@ -64,6 +64,9 @@ func (*NodeResourcesFit) Name() string { return "NodeResourcesFit" }
 // Reads implements Filter.
 func (*NodeResourcesFit) Reads() Part { return Contents }
 
+// Steady implements Steady.
+func (*NodeResourcesFit) Steady() {}
+
 // Filter implements Filter.
 func (f *NodeResourcesFit) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	requests := &p.Class.Requests

@@ -27,6 +27,9 @@ func (NodeUnschedulable) Name() string { return "NodeUnschedulable" }
 // Reads implements Filter.
 func (NodeUnschedulable) Reads() Part { return Taints }
 
+// Steady implements Steady.
+func (NodeUnschedulable) Steady() {}
+
 // Filter implements Filter.
 func (NodeUnschedulable) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	if rules.TolerationOf(&cordon, p.Spec().Tolerations) != nil {

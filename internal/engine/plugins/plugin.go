@@ -24,6 +24,12 @@ type Selective interface {
 	Applies(c *cluster.Cluster, p *cluster.Pod) bool
 }
 
+// Steady is implemented by filters that say the same of all simple pods that ask the same of single nodes (cluster.PodClass.Simple and
+// Static), but for how much CPU and memory these request.
+type Steady interface {
+	Steady()
+}
+
 // Part is a set of the parts of a node.
 type Part uint8
 

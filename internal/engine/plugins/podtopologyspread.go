@@ -92,9 +92,9 @@ func (s *PodTopologySpread) Soft(c *cluster.Cluster, p *cluster.Pod) (constraint
 
 func (s *PodTopologySpread) constraints(c *cluster.Cluster, p *cluster.Pod, action v1.UnsatisfiableConstraintAction) ([]SpreadConstraint, error) {
 	if own := p.Spec().TopologySpreadConstraints; len(own) > 0 {
-		return readSpread(own, action, p.Class.Labels)
+		return readSpread(own, p.Class.SpreadSelectors, action, p.Class.Labels)
 	}
-	constraints, err := readSpread(s.defaults, action, p.Class.Labels)
+	constraints, err := readSpread(s.defaults, nil, action, p.Class.Labels)
 	if err != nil || len(constraints) == 0 {
 		return nil, err
 	}

@@ -23,16 +23,22 @@ type SpreadConstraint struct {
 	NodeAffinityPolicy, NodeTaintsPolicy v1.NodeInclusionPolicy
 }
 
-// readSpread reads those of a list of constraints that have the given action.
-func readSpread(list []v1.TopologySpreadConstraint, action v1.UnsatisfiableConstraintAction, own labels.Set) ([]SpreadConstraint, error) {
+// readSpread reads those of a list of constraints that have the given action. selectors are those of the list, as far as they are known.
+func readSpread(list []v1.TopologySpreadConstraint, selectors []labels.Selector, action v1.UnsatisfiableConstraintAction, own labels.Set) ([]SpreadConstraint, error) {
 	var read []SpreadConstraint
 	for i := range list {
 		if list[i].WhenUnsatisfiable != action {
 			continue
 		}
-		selector, err := metav1.LabelSelectorAsSelector(list[i].LabelSelector)
-		if err != nil {
-			return nil, err
+		var selector labels.Selector
+		if i < len(selectors) {
+			selector = selectors[i]
+		}
+		if selector == nil {
+			var err error
+			if selector, err = metav1.LabelSelectorAsSelector(list[i].LabelSelector); err != nil {
+				return nil, err
+			}
 		}
 		c := SpreadConstraint{
 			MaxSkew: list[i].MaxSkew, TopologyKey: list[i].TopologyKey, Selector: withLabelKeys(selector, list[i].MatchLabelKeys, own), MinDomains: 1,

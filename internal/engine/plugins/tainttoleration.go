@@ -41,6 +41,9 @@ func (*TaintToleration) Name() string { return "TaintToleration" }
 // Reads implements Filter.
 func (*TaintToleration) Reads() Part { return Taints }
 
+// Steady implements Steady.
+func (*TaintToleration) Steady() {}
+
 // Filter implements Filter.
 func (t *TaintToleration) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	tolerations := t.counting(p.Spec().Tolerations)

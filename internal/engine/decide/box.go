@@ -1,0 +1,177 @@
+package decide
+
+import (
+	"math"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// point is where a node stands in a tree: what its room is to scores and filters, whatever is requested.
+type point struct {
+	at                            [axes]float64
+	freeCPU, freeMemory, freePods int64
+	balance                       int8
+}
+
+// The axes of a tree. What is left, by what LeastAllocatedScore counts, and what is requested are in per cent of the node; one unit
+// of CPU and of memory is what it is of the node, in per cent.
+const (
+	leftCPU = iota
+	leftMemory
+	usedCPU
+	usedMemory
+	perCPU
+	perMemory
+	axes
+)
+
+// orderly tells whether bounds hold for a node: it has some of both resources.
+func orderly(room *cluster.Room) bool { return room.CPU > 0 && room.Memory > 0 }
+
+func pointOf(room *cluster.Room, balance int8) point {
+	cpu, memory := float64(room.PerCPU)*plugins.MaxScore, float64(room.PerMemory)*plugins.MaxScore
+	return point{
+		at: [axes]float64{
+			float64(room.CPU-room.NonZeroCPU) * cpu, float64(room.Memory-room.NonZeroMemory) * memory,
+			float64(room.RequestedCPU) * cpu, float64(room.RequestedMemory) * memory, cpu, memory,
+		},
+		freeCPU: room.CPU - room.RequestedCPU, freeMemory: room.Memory - room.RequestedMemory, freePods: int64(room.MaxPods - room.Pods),
+		balance: balance &^ hasGuests,
+	}
+}
+
+// box bounds the points of a cell. It holds all of them, and may be larger, which costs time only.
+type box struct {
+	low, high                     [axes]float64
+	left                          float64 // the most of both kinds that is left, added up
+	lean                          [2]float64
+	freeCPU, freeMemory, freePods [2]int64 // least and most
+	balance                       [2]int8
+}
+
+var emptyBox = func() box {
+	b := box{
+		left: math.Inf(-1), lean: [2]float64{math.Inf(1), math.Inf(-1)}, freeCPU: [2]int64{math.MaxInt64, math.MinInt64},
+		freeMemory: [2]int64{math.MaxInt64, math.MinInt64}, freePods: [2]int64{math.MaxInt64, math.MinInt64}, balance: [2]int8{math.MaxInt8, math.MinInt8},
+	}
+	for axis := range axes {
+		b.low[axis], b.high[axis] = math.Inf(1), math.Inf(-1)
+	}
+	return b
+}()
+
+func (b *box) add(p *point) {
+	for axis, v := range p.at {
+		b.low[axis], b.high[axis] = min(b.low[axis], v), max(b.high[axis], v)
+	}
+	b.left = max(b.left, p.at[leftCPU]+p.at[leftMemory])
+	lean := p.at[usedCPU] - p.at[usedMemory]
+	b.lean[0], b.lean[1] = min(b.lean[0], lean), max(b.lean[1], lean)
+	b.freeCPU[0], b.freeCPU[1] = min(b.freeCPU[0], p.freeCPU), max(b.freeCPU[1], p.freeCPU)
+	b.freeMemory[0], b.freeMemory[1] = min(b.freeMemory[0], p.freeMemory), max(b.freeMemory[1], p.freeMemory)
+	b.freePods[0], b.freePods[1] = min(b.freePods[0], p.freePods), max(b.freePods[1], p.freePods)
+	b.balance[0], b.balance[1] = min(b.balance[0], p.balance), max(b.balance[1], p.balance)
+}
+
+func (b *box) join(o *box) {
+	for axis := range axes {
+		b.low[axis], b.high[axis] = min(b.low[axis], o.low[axis]), max(b.high[axis], o.high[axis])
+	}
+	b.left = max(b.left, o.left)
+	b.lean[0], b.lean[1] = min(b.lean[0], o.lean[0]), max(b.lean[1], o.lean[1])
+	b.freeCPU[0], b.freeCPU[1] = min(b.freeCPU[0], o.freeCPU[0]), max(b.freeCPU[1], o.freeCPU[1])
+	b.freeMemory[0], b.freeMemory[1] = min(b.freeMemory[0], o.freeMemory[0]), max(b.freeMemory[1], o.freeMemory[1])
+	b.freePods[0], b.freePods[1] = min(b.freePods[0], o.freePods[0]), max(b.freePods[1], o.freePods[1])
+	b.balance[0], b.balance[1] = min(b.balance[0], o.balance[0]), max(b.balance[1], o.balance[1])
+}
+
+// width is how wide the box is along an axis, in per cent of a node. Sizes of nodes differ by their ratio; a pod takes some per cent
+// of one.
+func (b *box) width(axis int) float64 {
+	if axis >= perCPU {
+		const pod = 8
+		return pod * (b.high[axis]/b.low[axis] - 1)
+	}
+	return b.high[axis] - b.low[axis]
+}
+
+// fits tells whether all nodes of the box have room for a pod, and whether any may.
+func (b *box) fits(q *room) (all, any bool) {
+	any = b.freePods[1] > 0 && (q.cpu <= 0 || q.cpu <= b.freeCPU[1]) && (q.memory <= 0 || q.memory <= b.freeMemory[1])
+	all = b.freePods[0] > 0 && (q.cpu <= 0 || q.cpu <= b.freeCPU[0]) && (q.memory <= 0 || q.memory <= b.freeMemory[0])
+	return all, any
+}
+
+// slack is how far the numbers of a box may be off, times some: Room.PerCPU has 24 bits.
+const slack = 1e-4
+
+// noRoom is the score of a node without room.
+const noRoom = -1
+
+// bounds returns between what the scores of the nodes in the box lie; low is noRoom where a node may have no room, high where none has.
+func (b *box) bounds(q *room) (low, high int64) {
+	all, any := b.fits(q)
+	if !any {
+		return noRoom, noRoom
+	}
+	if q.fit != nil {
+		l, h := b.leastAllocated(q)
+		low, high = l*q.fitWeight, h*q.fitWeight
+	}
+	if q.balance != nil {
+		l, h := b.evenness(q)
+		low, high = low+l*q.balanceWeight, high+h*q.balanceWeight
+	}
+	if !all {
+		low = noRoom
+	}
+	return low, high
+}
+
+// leastAllocated bounds the mean of LeastAllocatedScore of CPU and of memory.
+func (b *box) leastAllocated(q *room) (low, high int64) {
+	least := func(resource, per int, wanted float64) float64 { return b.low[resource] - wanted*b.high[per] }
+	most := func(resource, per int, wanted float64) float64 { return b.high[resource] - wanted*b.low[per] }
+	score := func(left float64) int64 { return floor(max(left, 0)) }
+	cpu, memory := least(leftCPU, perCPU, q.fitted.cpu), least(leftMemory, perMemory, q.fitted.memory)
+	low = score(cpu-slack) + score(memory-slack)
+	high = score(most(leftCPU, perCPU, q.fitted.cpu)+slack) + score(most(leftMemory, perMemory, q.fitted.memory)+slack)
+	if cpu >= 0 && memory >= 0 { // nowhere is a score cut off
+		high = min(high, floor(b.left-q.fitted.cpu*b.low[perCPU]-q.fitted.memory*b.low[perMemory]+2*slack))
+	}
+	return low / 2, high / 2
+}
+
+// evenness bounds EvennessScore.
+func (b *box) evenness(q *room) (low, high int64) {
+	const most = plugins.MaxScore
+	moreCPU, moreMemory := [2]float64{q.balanced.cpu * b.low[perCPU], q.balanced.cpu * b.high[perCPU]}, [2]float64{q.balanced.memory * b.low[perMemory], q.balanced.memory * b.high[perMemory]}
+	if b.high[usedCPU]+moreCPU[1] > most-slack || b.high[usedMemory]+moreMemory[1] > most-slack { // shares may be cut off
+		return plugins.Evenness(most/2, most), plugins.Evenness(most, most/2)
+	}
+	shift := [2]float64{moreCPU[0] - moreMemory[1], moreCPU[1] - moreMemory[0]}
+	withLow, withHigh := balanceBetween(b.lean[0]+shift[0], b.lean[1]+shift[1])
+	// How much farther from even the pod makes it.
+	worse := [2]float64{-max(math.Abs(shift[0]), math.Abs(shift[1])), max(math.Abs(shift[0]), math.Abs(shift[1]))}
+	if shift[0] == shift[1] { // nodes of one size: it grows with the lean if the shift is above zero, and falls otherwise
+		worse = [2]float64{math.Abs(b.lean[0]+shift[0]) - math.Abs(b.lean[0]), math.Abs(b.lean[1]+shift[0]) - math.Abs(b.lean[1])}
+		if shift[0] < 0 {
+			worse[0], worse[1] = worse[1], worse[0]
+		}
+	}
+	changeLow := max(withLow-int64(b.balance[1]), floor(-worse[1]/2-slack))
+	changeHigh := min(withHigh-int64(b.balance[0]), floor(-worse[0]/2+slack)+1)
+	return plugins.Evenness(changeLow, 0), plugins.Evenness(changeHigh, 0)
+}
+
+// balanceBetween bounds BalanceScore where the shares differ by something between.
+func balanceBetween(leanLow, leanHigh float64) (low, high int64) {
+	most, least := max(math.Abs(leanLow), math.Abs(leanHigh)), 0.0
+	if leanLow > 0 || leanHigh < 0 {
+		least = min(math.Abs(leanLow), math.Abs(leanHigh))
+	}
+	return floor(plugins.MaxScore - most/2 - slack), floor(plugins.MaxScore - least/2 + slack)
+}
+
+func floor(x float64) int64 { return int64(math.Floor(x)) }

@@ -1,0 +1,162 @@
+package decide
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// search finds the best nodes in the trees of a survey's base, the most promising first.
+type search struct {
+	best   int64 // the highest total so far
+	pool   []part
+	ranked []rankedGroup
+}
+
+// part is nodes among which some have the best total, or may have it: one that stands apart, which has, or those of a cell.
+type part struct {
+	group       int32 // none: it is one node
+	cell, count int32
+	node        int32
+}
+
+// rankedGroup is a group of the base that may have the best node: its score but for room, and between what that for room lies.
+type rankedGroup struct {
+	group     int32
+	fixed     int64
+	low, high int64
+}
+
+// offer takes in nodes that have a total, or whose best have it.
+func (s *search) offer(total int64, p part) {
+	if total > s.best {
+		s.best, s.pool = total, s.pool[:0]
+	}
+	if total == s.best {
+		s.pool = append(s.pool, p)
+	}
+}
+
+// find searches the trees. The best of the nodes that stand apart have been offered.
+func (s *survey) find() (node int32, total int64) {
+	slices.SortStableFunc(s.ranked, func(a, b rankedGroup) int { return cmp.Compare(b.fixed+b.high, a.fixed+a.high) })
+	for i := range s.ranked {
+		g := &s.ranked[i]
+		if g.fixed+g.high < s.best {
+			break
+		}
+		s.visit(g, s.b.groups[g.group].tree.root, g.low, g.high)
+	}
+	return s.draw(), s.best
+}
+
+// visit looks below a cell whose scores are between low and high, unless nothing better can be there. Where nothing better but as
+// good can be, the cell goes to the pool as a whole.
+func (s *survey) visit(g *rankedGroup, i int32, low, high int64) {
+	t := s.b.groups[g.group].tree
+	c := &t.cells[i]
+	s.work++
+	whole := part{group: g.group, cell: i, count: c.count}
+	switch {
+	case high < 0 || g.fixed+high < s.best:
+	case g.fixed+high == s.best || low == high && c.count > s.lone[g.group]:
+		s.offer(g.fixed+high, whole)
+	case c.left == none:
+		s.work += len(c.nodes)
+		for _, node := range c.nodes {
+			if s.isLone[node] != 0 {
+				continue
+			}
+			score := int64(s.plan.room.score(s.b.room(node), s.d.balance[node]))
+			if score < 0 {
+				continue
+			}
+			s.offer(g.fixed+score, part{group: none, count: 1, node: node})
+			if score == high { // the others can be no better
+				s.pool = append(s.pool[:len(s.pool)-1], whole)
+				return
+			}
+		}
+	default:
+		left, right := c.left, c.right
+		leftLow, leftHigh := t.bounds(s, left)
+		rightLow, rightHigh := t.bounds(s, right)
+		if leftHigh < rightHigh {
+			left, leftLow, leftHigh, right, rightLow, rightHigh = right, rightLow, rightHigh, left, leftLow, leftHigh
+		}
+		s.visit(g, left, leftLow, leftHigh)
+		s.visit(g, right, rightLow, rightHigh)
+	}
+}
+
+// bounds returns between what the scores for room lie in a cell; see box.bounds.
+func (t *tree) bounds(s *survey, i int32) (low, high int64) {
+	c := &t.cells[i]
+	if low, high = c.box.bounds(s.plan.room); high < 0 || !c.alike {
+		return low, high
+	}
+	// They have one score, but the number of pods may leave no place.
+	exact := int64(s.plan.room.unlimited(s.b.room(c.nodes[0]), s.d.balance[c.nodes[0]]))
+	if low >= 0 {
+		low = exact
+	}
+	return low, exact
+}
+
+// draw picks one of the nodes with the best total. All of these are in the pool. It draws from the pool and puts back what is not one of
+// them; after each such failure the cell that it came from is divided. Whatever was drawn before, each of the best is as likely to be
+// next.
+func (s *survey) draw() int32 {
+	for {
+		total := int32(0)
+		for i := range s.pool {
+			total += s.pool[i].count
+		}
+		n, i := s.d.rng.Int32N(total), 0
+		for n >= s.pool[i].count {
+			n -= s.pool[i].count
+			i++
+		}
+		p := s.pool[i]
+		if p.group == none {
+			return p.node
+		}
+		s.work++
+		if node := s.b.groups[p.group].tree.nth(p.cell, n); s.isBest(p.group, node) {
+			return node
+		}
+		s.pool[i] = s.pool[len(s.pool)-1]
+		s.pool = s.pool[:len(s.pool)-1]
+		s.divide(p)
+	}
+}
+
+// isBest tells whether a node in a tree has the best total.
+func (s *survey) isBest(group, node int32) bool {
+	score := int64(s.plan.room.score(s.b.room(node), s.d.balance[node]))
+	return s.isLone[node] == 0 && score >= 0 && s.fixed[group]+score == s.best
+}
+
+// divide puts what may be the best of a cell into the pool in place of the cell.
+func (s *survey) divide(p part) {
+	t := s.b.groups[p.group].tree
+	c := &t.cells[p.cell]
+	if c.left == none {
+		s.work += len(c.nodes)
+		for _, node := range c.nodes {
+			if s.isBest(p.group, node) {
+				s.pool = append(s.pool, part{group: none, count: 1, node: node})
+			}
+		}
+		return
+	}
+	for _, i := range [2]int32{c.left, c.right} {
+		s.work++
+		if _, high := t.bounds(s, i); high >= 0 && s.fixed[p.group]+high >= s.best {
+			s.pool = append(s.pool, part{group: p.group, cell: i, count: t.cells[i].count})
+		}
+	}
+}
+
+// start begins a search.
+func (s *search) start() { s.best, s.pool, s.ranked = math.MinInt64, s.pool[:0], s.ranked[:0] }

@@ -1,0 +1,120 @@
+package decide
+
+import (
+	"encoding/binary"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// skeleton is what the plans of simple classes have in common that ask the same of single nodes: all but room, and what they mean by
+// their selectors. It is made for the first of them.
+type skeleton struct {
+	plan
+	suits  bool  // for bases: nothing is asked beside room, the static parts of nodes, and other pods
+	ask    []any // plugins that may have something to say of some class
+	hard   *plugins.PodTopologySpread
+	soft   *plugins.PodTopologySpread
+	weight int64 // of soft
+}
+
+// maxSkeletons bounds how many are kept.
+const maxSkeletons = 1 << 10
+
+// skeletonFor returns the skeleton for a simple class, or nil where none can be made for the like of it.
+func (d *Decider) skeletonFor(p *cluster.Pod) *skeleton {
+	class := p.Class
+	key := binary.NativeEndian.AppendUint64(d.key[:0], class.Static[0])
+	key = binary.NativeEndian.AppendUint64(key, class.Static[1])
+	key = binary.NativeEndian.AppendUint64(key, d.c.DeviceClasses.Version)
+	if d.worth != nil {
+		key = append(key, d.worth(p)...)
+	}
+	d.key = key
+	sk := d.skeletons[string(key)]
+	if sk == nil && class.Requests.MilliCPU+class.Requests.Memory > 0 { // else scorers may have nothing to say of this one
+		if len(d.skeletons) >= maxSkeletons {
+			clear(d.skeletons)
+		}
+		sk = d.newSkeleton(p)
+		d.skeletons[string(key)] = sk
+	}
+	if sk == nil || !sk.suits {
+		return nil
+	}
+	return sk
+}
+
+func (d *Decider) newSkeleton(p *cluster.Pod) *skeleton {
+	d.nextSkeleton++
+	sk := &skeleton{plan: plan{example: p, skeleton: d.nextSkeleton}}
+	pl := &sk.plan
+	if len(d.profile.Extenders) > 0 || !d.planPlugins(pl) {
+		return sk
+	}
+	for _, f := range d.profile.Filters {
+		switch f := f.(type) {
+		case *plugins.PodTopologySpread:
+			sk.hard = f
+		case *plugins.InterPodAffinity, plugins.Steady:
+		case plugins.Selective:
+			sk.ask = append(sk.ask, f)
+		default:
+			return sk
+		}
+	}
+	for _, s := range d.profile.Scorers {
+		if f, is := s.Scorer.(*plugins.PodTopologySpread); is {
+			sk.soft, sk.weight = f, s.Weight
+		} else if f, is := s.Scorer.(plugins.Selective); is {
+			sk.ask = append(sk.ask, f)
+		}
+	}
+	d.planRoom(pl)
+	sk.suits = pl.way == ranked && len(pl.asked)+len(pl.askedScores) == 0 && !pl.perNode && pl.onlyRoom() && pl.room.bounded() && pl.maxRoom < maxBuckets
+	return sk
+}
+
+// planFrom makes the plan of a class from its skeleton. ok is false if the class has to be planned by asking all plugins.
+func (d *Decider) planFrom(sk *skeleton, p *cluster.Pod) (pl *plan, ok bool) {
+	class := p.Class
+	if class.TermError != nil {
+		return nil, false
+	}
+	for _, plugin := range sk.ask {
+		if applies(plugin, d.c, p) {
+			return nil, false
+		}
+	}
+	pl = &plan{}
+	*pl = sk.plan
+	pl.example, pl.room = p, pl.room.of(class)
+	var err error
+	if sk.hard != nil {
+		if pl.hard, err = sk.hard.Hard(d.c, p); err != nil {
+			return nil, false
+		}
+	}
+	pl.soft, pl.everyKey, pl.spreadWeight = nil, false, sk.weight
+	if sk.soft != nil {
+		if pl.soft, pl.everyKey, err = sk.soft.Soft(d.c, p); err != nil {
+			return nil, false
+		}
+	}
+	pl.inclusion, pl.tallies = nil, nil
+	d.planTallies(pl)
+	return pl, !d.unsuited(pl)
+}
+
+// of is what the room is for another simple class.
+func (r *room) of(class *cluster.PodClass) *room {
+	other := *r
+	other.cpu, other.memory = class.Requests.MilliCPU, class.Requests.Memory
+	other.fitCPU, other.fitMemory = class.NonZeroCPU, class.NonZeroMemory
+	other.balanceCPU, other.balanceMemory = other.cpu, other.memory
+	if other.cpu == 0 && other.memory == 0 { // such a pod makes no difference to the balance, and is not scored by it
+		other.balance, other.balanceWeight, other.usual = nil, 0, false
+	}
+	other.reckon()
+	return &other
+}

@@ -1,0 +1,381 @@
+package decide
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// survey decides a pod from a base. What its class adds with selectors is counted for the one decision, where there are such pods: the
+// nodes that this sets apart from their group are judged one by one, all others by group, and the best is searched for in the trees.
+// So it costs what there is of pods that the class means, whatever the number of nodes, and nothing is kept.
+//
+// A class for which that is much, and which comes again, gets a ranking.
+type survey struct {
+	sheet
+	b    *base
+	work int // about how many nodes were looked at
+
+	// The groups of the sheet are those of the base, and behind them one for each node that stands apart.
+	apart  []loneNode
+	isLone []int32 // by node: its number in apart, from 1
+	lone   []int32 // by group: how many of its nodes stand apart
+
+	axisOf  []int // by tally
+	spare   []*tally
+	touched [][]int32 // by tally: domains that count something
+	stock   []*group
+	fixed   []int64 // by group of the base: its score but for room
+
+	search
+}
+
+// loneNode is a node that stands apart from its group.
+type loneNode struct {
+	node   int32
+	bucket int16
+}
+
+// tryBase decides by survey if that can be done.
+func (d *Decider) tryBase(p *cluster.Pod) (decision Decision, done bool) {
+	if p.Nominated != "" || d.c.Nominations() > 0 || d.byClass[p.Class.ID].ranking != nil || d.effort[p.Class.ID] > d.worthRanking*len(d.c.Nodes) {
+		return Decision{}, false
+	}
+	known := d.planned(p)
+	if known == nil {
+		return Decision{}, false
+	}
+	s := &d.survey
+	s.begin(d, known)
+	defer s.end()
+	if !s.count() {
+		return Decision{}, false
+	}
+	s.setApart()
+	decision = s.decide()
+	s.weigh(p.Class)
+	return decision, true
+}
+
+// recent is how many plans are kept.
+const recent = 1 << 9
+
+// recentPlan is a plan that was made for a class, and the base that it is decided from.
+type recentPlan struct {
+	class    *cluster.PodClass
+	plan     *plan
+	versions versions // what the plan was made from
+	terms    int      // version of all terms up to which versions.terms is known to hold
+	nodes    uint64   // version of the nodes when the base was found
+	base     *base    // nil: there is none
+	axisOf   []int    // by tally
+}
+
+// planned returns the plan for a simple class with its base, or nil if it is not decided from one.
+func (d *Decider) planned(p *cluster.Pod) *recentPlan {
+	class := p.Class
+	if !class.Simple {
+		return nil
+	}
+	known, now := &d.plans[uint32(class.ID)%recent], d.versions()
+	fits := known.class == class && known.plan != nil
+	if fits && known.terms == d.terms.version {
+		now.terms = known.versions.terms
+	} else {
+		now.terms = d.terms.versionFor(class.Labels)
+	}
+	if !fits || known.versions != now {
+		*known = recentPlan{}
+		sk := d.skeletonFor(p)
+		if sk == nil {
+			return nil
+		}
+		pl, ok := d.planFrom(sk, p)
+		if !ok {
+			return nil
+		}
+		*known = recentPlan{class: class, plan: pl, versions: now}
+	}
+	known.terms = d.terms.version
+	if known.nodes != d.nodesVersion || known.base != nil && known.base.dropped {
+		known.nodes = d.nodesVersion
+		d.findBase(known)
+	}
+	if known.base == nil {
+		return nil
+	}
+	return known
+}
+
+// begin prepares the counting.
+func (s *survey) begin(d *Decider, known *recentPlan) {
+	b := known.base
+	b.catchUp()
+	b.used, b.looked = d.clock, 0
+	s.d, s.plan, s.b, s.statics, s.axisOf, s.work = d, known.plan, b, b.statics, known.axisOf, 0
+	for len(s.isLone) < len(b.at) {
+		s.isLone = append(s.isLone, 0)
+	}
+	s.tallies = s.tallies[:0]
+	for i := range s.plan.tallies {
+		s.tallies = append(s.tallies, s.startTally(i))
+	}
+}
+
+// findBase finds the base for a plan by what the classes of one base share: the skeleton, and the topologies that matter.
+func (d *Decider) findBase(known *recentPlan) {
+	pl := known.plan
+	known.base, known.axisOf = nil, known.axisOf[:0]
+	key := binary.NativeEndian.AppendUint32(d.key[:0], pl.skeleton)
+	list, groups := d.axes[:0], 1
+	for i := range pl.tallies {
+		t := &pl.tallies[i]
+		perNode := t.purpose == spreadSoft && t.constraint.PerNode()
+		topology := d.topology(t.key, perNode)
+		domains := topology.domains()
+		byCount := perNode || domains > d.fewDomains
+		if t.purpose == spreadSoft && !perNode {
+			if byCount = domains > d.manyDomains; byCount {
+				return // the domains of feasible nodes have to be counted
+			}
+		}
+		at := slices.IndexFunc(list, func(a topologyAxis) bool { return a.topology == topology })
+		if at < 0 {
+			at = len(list)
+			list = append(list, topologyAxis{topology, byCount})
+		} else if t.purpose == spreadSoft {
+			list[at].byCount = byCount
+		}
+		known.axisOf = append(known.axisOf, at)
+		if pl.everyKey && t.purpose == spreadSoft {
+			key = binary.NativeEndian.AppendUint32(key, uint32(at)|1<<31)
+		}
+	}
+	for i := range list {
+		if !list[i].byCount {
+			groups = min(groups*max(1, list[i].domains()), 1<<30)
+		}
+		key = binary.NativeEndian.AppendUint32(key, uint32(list[i].id)<<1|asBit(list[i].byCount))
+	}
+	d.axes, d.key = list, key
+	if groups > d.manyGroups {
+		return
+	}
+	b := d.bases[string(key)]
+	if b == nil {
+		d.dropBases()
+		d.dropTopologies(list)
+		b = newBase(d, pl, slices.Clone(list))
+		d.bases[string(key)] = b
+	}
+	known.base = b
+}
+
+func asBit(set bool) uint32 {
+	if set {
+		return 1
+	}
+	return 0
+}
+
+// startTally makes the tally of a plan, in which nothing counts yet.
+func (s *survey) startTally(i int) *tally {
+	of := &s.plan.tallies[i]
+	axis := &s.b.axes[s.axisOf[i]]
+	for len(s.spare) <= i {
+		s.spare, s.touched = append(s.spare, &tally{}), append(s.touched, nil)
+	}
+	t := s.spare[i]
+	t.purpose, t.topology, t.constraint, t.self, t.byCount = of.purpose, axis.topology, of.constraint, of.self, axis.byCount
+	t.total, t.included, t.levels, t.lowest, t.present = 0, nil, t.levels[:0], 0, 0
+	for len(t.count) < axis.domains() {
+		t.count = append(t.count, 0)
+	}
+	if t.purpose == spreadHard {
+		set := s.b.included(s.plan, of, axis.topology)
+		t.included, t.present = set.included, set.present
+		t.level(0, int32(t.present))
+	}
+	return t
+}
+
+// end makes ready for the next decision.
+func (s *survey) end() {
+	for k, t := range s.tallies {
+		for _, domain := range s.touched[k] {
+			t.count[domain] = 0
+		}
+		s.touched[k], t.included, t.constraint = s.touched[k][:0], nil, nil
+	}
+	for i := range s.apart {
+		s.isLone[s.apart[i].node] = 0
+	}
+	s.apart = s.apart[:0]
+	s.plan, s.b, s.statics, s.axisOf = nil, nil, nil, nil
+}
+
+// count counts the pods that matter to the class. It tells whether that can be done without a look at every pod.
+func (s *survey) count() bool {
+	if len(s.tallies) == 0 {
+		return true
+	}
+	classes, all := s.d.counted(s.plan)
+	if all {
+		return false
+	}
+	for pods := range classes {
+		effects := s.plan.effects(pods.class)
+		s.work += len(pods.nodes)
+		for node, n := range pods.nodes {
+			var counts uint8
+			if s.plan.inclusion != nil {
+				counts = s.plan.countsPodsOf(s.d.c.Nodes[node])
+			}
+			for _, e := range effects {
+				t, many := s.tallies[e.tally], int64(n.staying)
+				if t.purpose > spreadSoft {
+					many += int64(n.leaving)
+				} else if counts&(1<<e.tally) == 0 {
+					continue
+				}
+				if domain := t.topology.domain[node]; domain != none && many != 0 {
+					if t.count[domain] == 0 {
+						s.touched[e.tally] = append(s.touched[e.tally], domain)
+					}
+					t.add(domain, many*e.weight)
+				}
+			}
+		}
+	}
+	return true
+}
+
+// setApart finds the nodes that stand apart: those of many domains where something counts, and those that trees do not hold.
+func (s *survey) setApart() {
+	for k, t := range s.tallies {
+		if !t.byCount {
+			continue
+		}
+		for _, domain := range s.touched[k] {
+			if t.value(domain) != 0 {
+				t.topology.each(domain, s.putApart)
+			}
+		}
+	}
+	for _, node := range s.b.odd {
+		s.putApart(node)
+	}
+	slices.SortFunc(s.apart, func(a, b loneNode) int { return cmp.Compare(a.node, b.node) })
+	for i := range s.apart {
+		s.isLone[s.apart[i].node] = int32(i) + 1
+	}
+}
+
+func (s *survey) putApart(node int32) {
+	if s.b.at[node] != none && s.isLone[node] == 0 {
+		s.isLone[node] = 1
+		s.apart = append(s.apart, loneNode{node: node})
+	}
+}
+
+// newGroup returns a group of the sheet with nothing in it.
+func (s *survey) newGroup(static int32) *group {
+	i := len(s.groups)
+	if i == len(s.stock) {
+		s.stock = append(s.stock, &group{})
+	}
+	g := s.stock[i]
+	g.key.static, g.values, g.ok, g.feasible = static, g.values[:0], 0, false
+	s.groups = s.stock[:i+1]
+	return g
+}
+
+// stand fills the sheet: the groups, with how many of their nodes have room.
+func (s *survey) stand() {
+	s.groups, s.lone = s.stock[:0], s.lone[:0]
+	for _, of := range s.b.groups {
+		g := s.newGroup(of.static)
+		for k, t := range s.tallies {
+			value := of.values[s.axisOf[k]]
+			if t.byCount && t.purpose == vote {
+				value = 0
+			}
+			g.values = append(g.values, value)
+		}
+		g.ok = of.tree.fitting(s.b, of.tree.root, s.plan.room)
+		s.lone = append(s.lone, 0)
+	}
+	for i := range s.apart {
+		of := &s.apart[i]
+		at := s.b.at[of.node]
+		g := s.newGroup(s.b.groups[at].static)
+		for _, t := range s.tallies {
+			g.values = append(g.values, t.value(t.topology.domain[of.node]))
+		}
+		of.bucket = s.plan.room.score(s.b.room(of.node), s.d.balance[of.node])
+		if of.bucket >= 0 {
+			g.ok = 1
+		}
+		if orderly(s.b.room(of.node)) {
+			s.lone[at]++
+			s.groups[at].ok -= g.ok
+		}
+	}
+	s.work += len(s.b.groups) + 4*len(s.apart)
+}
+
+func (s *survey) decide() Decision {
+	s.stand()
+	feasible := s.feasible()
+	if feasible == 0 {
+		return Decision{}
+	}
+	var weights [maxSpread]float64
+	for k, t := range s.tallies {
+		if t.purpose == spreadSoft {
+			weights[k] = t.constraint.Weight(s.domainsScored(k, t))
+		}
+	}
+	s.weighSpread(weights)
+	bounds := s.bounds()
+	s.search.start()
+	s.fixed = append(s.fixed[:0], make([]int64, len(s.b.groups))...)
+	for i, g := range s.groups {
+		if g.ok == 0 || !g.feasible {
+			continue
+		}
+		fixed := s.fixedScore(g, &bounds)
+		if n := len(s.b.groups); i >= n {
+			of := &s.apart[i-n]
+			s.offer(fixed+int64(of.bucket), part{group: none, count: 1, node: of.node})
+			continue
+		}
+		s.fixed[i] = fixed
+		of := s.b.groups[i].tree
+		low, high := of.bounds(s, of.root)
+		s.ranked = append(s.ranked, rankedGroup{int32(i), fixed, low, high})
+	}
+	node, total := s.find()
+	if feasible == 1 {
+		total = 0
+	}
+	return Decision{Node: s.d.c.Nodes[node], Total: total, Feasible: feasible}
+}
+
+// worthRanking is how much surveys of a class may have looked at, for each node of the cluster, before it gets a ranking. Tests lower it.
+const worthRanking = 8
+
+// weigh notes what the decision cost. A class that has cost as much as a ranking would, and comes again, gets one.
+func (s *survey) weigh(class *cluster.PodClass) {
+	const little = 64
+	d := s.d
+	if s.work += s.b.looked; s.work < little {
+		return
+	}
+	if len(d.effort) >= maxMembers {
+		clear(d.effort)
+	}
+	d.effort[class.ID] += s.work
+}

@@ -1,0 +1,240 @@
+package decide
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// diverseCluster has nodes of some sizes, tainted here and there, with pods of odd sizes on them.
+func diverseCluster(rng *rand.Rand, nodes int) *cluster.Cluster {
+	c := cluster.New()
+	sizes := [][3]string{{"4", "16Gi", "30"}, {"32", "64Gi", "110"}, {"32", "64Gi", "4"}, {"31900m", "67000001Ki", "110"}, {"96", "384Gi", "250"}}[:1+rng.IntN(5)]
+	for i := range nodes {
+		size := sizes[rng.IntN(len(sizes))]
+		n := &v1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", i), Labels: map[string]string{
+				v1.LabelHostname: fmt.Sprintf("node-%d", i), v1.LabelTopologyZone: fmt.Sprintf("z%d", i%3), "rack": fmt.Sprint(i / 4),
+			}},
+			Status: v1.NodeStatus{Allocatable: v1.ResourceList{
+				v1.ResourceCPU: resource.MustParse(size[0]), v1.ResourceMemory: resource.MustParse(size[1]), v1.ResourcePods: resource.MustParse(size[2]),
+			}},
+		}
+		if rng.IntN(5) == 0 {
+			n.Spec.Taints = []v1.Taint{{Key: "k", Effect: []v1.TaintEffect{v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule}[rng.IntN(2)]}}
+		}
+		if rng.IntN(40) == 0 {
+			n.Status.Allocatable[v1.ResourceMemory] = resource.MustParse("0")
+		}
+		c.SetNode(n)
+	}
+	for i := range rng.IntN(6 * nodes) {
+		pod := diversePod(rng, i)
+		pod.Name, pod.Spec.NodeName = fmt.Sprintf("before-%d", i), fmt.Sprintf("node-%d", rng.IntN(nodes))
+		pod.UID = types.UID(pod.Name)
+		c.SetPod(pod)
+	}
+	return c
+}
+
+// diversePod is one of many apps, and of a size of its own.
+func diversePod(rng *rand.Rand, i int) *v1.Pod {
+	mode := []string{"plain", "spread", "affinity", "anti"}[rng.IntN(4)]
+	pod := benchPod(rng.IntN(200), "1000 apps, "+mode)
+	pod.Name = fmt.Sprintf("pod-%d", i)
+	pod.UID = types.UID(pod.Name)
+	requests := v1.ResourceList{}
+	if rng.IntN(8) > 0 {
+		requests[v1.ResourceCPU] = *resource.NewMilliQuantity(rng.Int64N(60)*rng.Int64N(60), resource.DecimalSI)
+	}
+	if rng.IntN(8) > 0 {
+		requests[v1.ResourceMemory] = *resource.NewQuantity(rng.Int64N(60)*rng.Int64N(60)<<20, resource.BinarySI)
+	}
+	pod.Spec.Containers[0].Resources.Requests = requests
+	if rng.IntN(2) == 0 {
+		pod.Spec.Tolerations = []v1.Toleration{{Key: "k", Operator: v1.TolerationOpExists}}
+	}
+	for j := range pod.Spec.TopologySpreadConstraints {
+		if rng.IntN(4) == 0 {
+			pod.Spec.TopologySpreadConstraints[j].TopologyKey = "rack"
+		}
+	}
+	return pod
+}
+
+// TestSurveysFindTheBest: among many nodes, for pods of which hardly two are alike, as the plain evaluator does.
+func TestSurveysFindTheBest(t *testing.T) {
+	surveys := 0
+	for seed := range uint64(40) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		c := diverseCluster(rng, 20+rng.IntN(150))
+		d := New(c, plugins.Default(), seed)
+		d.leafSize, d.fewDomains = 1+rng.IntN(leafSize), []int{2, fewDomains}[rng.IntN(2)]
+		for i := range 60 {
+			p := c.Pending(diversePod(rng, i))
+			decision := d.Decide(p)
+			if len(d.rankings) == 0 {
+				surveys++
+			}
+			holds(t, c, d, p, decision)
+			if decision.Node != nil {
+				c.Place(p, decision.Node)
+			}
+			if rng.IntN(4) == 0 {
+				c.RemovePod(types.UID(fmt.Sprintf("before-%d", rng.IntN(500))))
+			}
+			if rng.IntN(20) == 0 {
+				n := c.Nodes[rng.IntN(len(c.Nodes))].Object().DeepCopy()
+				n.Labels[v1.LabelTopologyZone] = fmt.Sprintf("z%d", rng.IntN(4))
+				c.SetNode(n)
+			}
+			d.checkBases(t)
+		}
+	}
+	if surveys < 1000 {
+		t.Errorf("%d pods were decided by survey", surveys)
+	}
+}
+
+// TestTiesAreBrokenEvenly: each of the best nodes is as likely as any other, wherever it stands in a tree, or apart from it.
+func TestTiesAreBrokenEvenly(t *testing.T) {
+	const nodes, draws = 100, 40_000
+	c := benchCluster(nodes, false)
+	for i := range nodes { // of some sizes, so that the tree has some cells whose scores are the same
+		pod := benchPod(0, "plain")
+		pod.UID, pod.Spec.NodeName = types.UID(fmt.Sprint("before-", i)), fmt.Sprintf("node-%d", i)
+		if i < 3 {
+			pod.Labels["app"] = "app-1" // such nodes are apart
+		}
+		pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = *resource.NewMilliQuantity(int64(200+i%9+i/60*1000), resource.DecimalSI)
+		c.SetPod(pod)
+	}
+	d := New(c, plugins.Default(), 1)
+	d.leafSize = 4
+	p := c.Pending(benchPod(1, "anti"))
+	best := Evaluate(c, d.profile, p).Best()
+	if len(best) < 10 {
+		t.Fatalf("%d nodes are best: too few for the test", len(best))
+	}
+	drawn := map[string]int{}
+	for range draws {
+		drawn[d.Decide(p).Node.Name]++
+	}
+	want := float64(draws) / float64(len(best))
+	sum := 0.0
+	for _, v := range best {
+		off := float64(drawn[v.Node.Name]) - want
+		sum += off * off / want
+	}
+	if free := float64(len(best) - 1); sum > free+6*2*free { // far beyond chance
+		t.Errorf("chi square is %.0f for %.0f degrees of freedom: %v", sum, free, drawn)
+	}
+	if len(drawn) != len(best) {
+		t.Errorf("%d nodes were drawn, want %d", len(drawn), len(best))
+	}
+}
+
+// TestNewClassesNeedNoRankings: nothing is kept for a thousand workloads but where their pods are.
+func TestNewClassesNeedNoRankings(t *testing.T) {
+	for _, mode := range []string{"spread", "affinity", "anti", "500 shapes"} {
+		c := benchCluster(200, false)
+		d := New(c, plugins.Default(), 1)
+		for i := range 2000 {
+			many := mode
+			if mode != "500 shapes" {
+				many = "1000 apps, " + mode
+			}
+			pod := benchPod(i%1000, many)
+			pod.UID = types.UID(fmt.Sprint(i))
+			p := c.Pending(pod)
+			decision := d.Decide(p)
+			if i%100 == 0 {
+				holds(t, c, d, p, decision)
+			}
+			c.Place(p, decision.Node)
+		}
+		if len(d.rankings) > 0 || len(d.bases) != 1 {
+			t.Errorf("%s: %d rankings and %d bases are kept, want one base", mode, len(d.rankings), len(d.bases))
+		}
+	}
+}
+
+// TestExpensiveClassGetsRanking: a class whose surveys have cost as much as a ranking is ranked from then on.
+func TestExpensiveClassGetsRanking(t *testing.T) {
+	c := benchCluster(300, false)
+	d := New(c, plugins.Default(), 1)
+	for i := range 2000 {
+		pod := benchPod(0, "spread") // soon there is one on every node
+		pod.UID = types.UID(fmt.Sprint(i))
+		p := c.Pending(pod)
+		decision := d.Decide(p)
+		if i%100 == 0 {
+			holds(t, c, d, p, decision)
+		}
+		c.Place(p, decision.Node)
+	}
+	if len(d.rankings) != 1 {
+		t.Errorf("there are %d rankings, want 1", len(d.rankings))
+	}
+}
+
+// checkBases holds the trees against the cluster.
+func (d *Decider) checkBases(t interface{ Fatalf(string, ...any) }) {
+	d.sync()
+	for _, b := range d.bases {
+		b.catchUp()
+		held := 0
+		for i, g := range b.groups {
+			held += int(b.checkCell(t, g.tree, g.tree.root, int32(i)))
+		}
+		standing := 0
+		for _, group := range b.at {
+			if group != none {
+				standing++
+			}
+		}
+		if held+len(b.odd) != standing {
+			t.Fatalf("trees hold %d nodes and %d are odd, want %d", held, len(b.odd), standing)
+		}
+	}
+}
+
+func (b *base) checkCell(t interface{ Fatalf(string, ...any) }, of *tree, i, group int32) (count int32) {
+	c := &of.cells[i]
+	if c.left != none {
+		for _, child := range [2]int32{c.left, c.right} {
+			if of.cells[child].parent != i {
+				t.Fatalf("cell %d has another parent", child)
+			}
+			box := c.box
+			if box.join(&of.cells[child].box); box != c.box {
+				t.Fatalf("cell %d does not hold its child", i)
+			}
+			count += b.checkCell(t, of, child, group)
+		}
+	}
+	for k, node := range c.nodes {
+		p, box := b.point(node), c.box
+		if box.add(&p); box != c.box {
+			t.Fatalf("cell %d does not hold node %d", i, node)
+		}
+		if c.alike && !alike(b.room(node), b.room(c.nodes[0])) {
+			t.Fatalf("cell %d holds nodes that are not alike", i)
+		}
+		if b.spots[node] != (spot{i, int32(k)}) || b.at[node] != group {
+			t.Fatalf("node %d is not where it is said to be", node)
+		}
+	}
+	if count += int32(len(c.nodes)); c.count != count {
+		t.Fatalf("cell %d counts %d nodes, want %d", i, c.count, count)
+	}
+	return count
+}

@@ -1,0 +1,307 @@
+package decide
+
+import (
+	"math/bits"
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// tree holds nodes by the room that they have: a k-d tree whose cells know how many nodes are below them and bounds of their room.
+// It serves requests of any size, so that one never seen before needs no look at every node.
+type tree struct {
+	root   int32
+	cells  []cell
+	vacant []int32 // cells that are free
+}
+
+// cell is a leaf if it has no children. A leaf holds few nodes, or any number of nodes that are alike.
+type cell struct {
+	box                 box
+	count               int32
+	parent, left, right int32
+	axis                int8 // nodes below split are on the left
+	alike               bool // a leaf whose nodes have the same room, but for the number of pods
+	split               float64
+	nodes               []int32
+}
+
+// leafSize is how many nodes a leaf holds before it is divided. Tests lower it.
+const leafSize = 16
+
+// spot is where a node is in the tree of its group.
+type spot struct{ cell, place int32 }
+
+func newTree() *tree {
+	t := &tree{}
+	t.root = t.leaf(none)
+	return t
+}
+
+// leaf returns an empty leaf.
+func (t *tree) leaf(parent int32) int32 {
+	fresh := cell{box: emptyBox, parent: parent, left: none, right: none}
+	if last := len(t.vacant) - 1; last >= 0 {
+		i := t.vacant[last]
+		t.vacant = t.vacant[:last]
+		fresh.nodes = t.cells[i].nodes[:0]
+		t.cells[i] = fresh
+		return i
+	}
+	t.cells = append(t.cells, fresh)
+	return int32(len(t.cells) - 1)
+}
+
+func alike(a, b *cluster.Room) bool {
+	return a.RequestedCPU == b.RequestedCPU && a.RequestedMemory == b.RequestedMemory && a.NonZeroCPU == b.NonZeroCPU &&
+		a.NonZeroMemory == b.NonZeroMemory && a.CPU == b.CPU && a.Memory == b.Memory
+}
+
+// hold adds a node to a leaf.
+func (t *tree) hold(b *base, i, node int32, p *point) {
+	c := &t.cells[i]
+	c.alike = len(c.nodes) == 0 || c.alike && alike(b.room(node), b.room(c.nodes[0]))
+	b.spots[node] = spot{i, int32(len(c.nodes))}
+	c.nodes = append(c.nodes, node)
+	c.count++
+	c.box.add(p)
+}
+
+func (t *tree) insert(b *base, node int32) {
+	p := b.point(node)
+	i, depth := t.root, 0
+	for ; t.cells[i].left != none; depth++ {
+		c := &t.cells[i]
+		c.count++
+		c.box.add(&p)
+		if p.at[c.axis] < c.split {
+			i = c.left
+		} else {
+			i = c.right
+		}
+	}
+	wasAlike := t.cells[i].alike
+	t.hold(b, i, node, &p)
+	if c := &t.cells[i]; len(c.nodes) > b.d.leafSize && !c.alike {
+		if wasAlike && len(c.nodes) > b.d.leafSize+1 {
+			t.splitOff(b, i)
+		} else {
+			t.divide(b, i)
+		}
+	}
+	if count := uint(t.cells[t.root].count); depth > 2*bits.Len(count)+8 {
+		t.rebuild(b)
+	}
+}
+
+// rebuild makes the tree even again, since nodes drift to where it was not split.
+func (t *tree) rebuild(b *base) {
+	all := t.all(t.root, nil)
+	t.cells, t.vacant = t.cells[:0], nil
+	t.root = t.leaf(none)
+	t.fill(b, t.root, all)
+}
+
+func (t *tree) all(i int32, nodes []int32) []int32 {
+	if c := &t.cells[i]; c.left != none {
+		return t.all(c.right, t.all(c.left, nodes))
+	}
+	return append(nodes, t.cells[i].nodes...)
+}
+
+// splitOff gives the last node of a leaf a leaf of its own, since the others are alike, and may be very many.
+func (t *tree) splitOff(b *base, i int32) {
+	c := &t.cells[i]
+	last := len(c.nodes) - 1
+	odd, other := b.point(c.nodes[last]), b.point(c.nodes[0])
+	axis := 0
+	for axis < axes && odd.at[axis] == other.at[axis] {
+		axis++
+	}
+	if axis == axes {
+		return
+	}
+	node, above := c.nodes[last], c.parent
+	parent, alone := t.leaf(above), t.leaf(none)
+	t.replace(above, i, parent)
+	c, p := &t.cells[i], &t.cells[parent]
+	p.box, p.count, p.axis = c.box, c.count, int8(axis)
+	pods := c.box.freePods
+	c.nodes, c.count, c.alike, c.box = c.nodes[:last], c.count-1, true, emptyBox
+	c.box.add(&other)
+	c.box.freePods = pods
+	c.parent, t.cells[alone].parent = parent, parent
+	if p.split, p.left, p.right = other.at[axis], alone, i; odd.at[axis] > other.at[axis] {
+		p.split, p.left, p.right = odd.at[axis], i, alone
+	}
+	t.hold(b, alone, node, &odd)
+}
+
+func (t *tree) replace(above, old, by int32) {
+	switch {
+	case above == none:
+		t.root = by
+	case t.cells[above].left == old:
+		t.cells[above].left = by
+	default:
+		t.cells[above].right = by
+	}
+}
+
+// divide splits a leaf where it is widest; not if its nodes are alike but for what cannot be told apart.
+func (t *tree) divide(b *base, i int32) {
+	c := &t.cells[i]
+	widest, width := 0, 0.0
+	for axis := range axes {
+		if w := c.box.width(axis); w > width {
+			widest, width = axis, w
+		}
+	}
+	if width == 0 {
+		return
+	}
+	split := middle(b, c.nodes, widest)
+	if split <= c.box.low[widest] { // so many are there that the left would be empty
+		split = above(b, c.nodes, widest, c.box.low[widest])
+	}
+	nodes, at := c.nodes, 0
+	for k := range nodes {
+		if p := b.point(nodes[k]); p.at[widest] < split {
+			nodes[at], nodes[k] = nodes[k], nodes[at]
+			at++
+		}
+	}
+	if at == 0 || at == len(nodes) { // a box may be wider than what is in it
+		c.box = emptyBox
+		for _, node := range nodes {
+			p := b.point(node)
+			c.box.add(&p)
+		}
+		for k, node := range nodes {
+			b.spots[node].place = int32(k)
+		}
+		return
+	}
+	left, right := t.leaf(i), t.leaf(i)
+	c = &t.cells[i]
+	c.axis, c.split, c.left, c.right, c.nodes, c.alike = int8(widest), split, left, right, nil, false
+	t.fill(b, left, nodes[:at])
+	t.fill(b, right, nodes[at:])
+}
+
+// middle is about the median along an axis.
+func middle(b *base, nodes []int32, axis int) float64 {
+	var some [31]float64
+	n := min(len(some), len(nodes))
+	for k := range n {
+		p := b.point(nodes[k*len(nodes)/n])
+		some[k] = p.at[axis]
+	}
+	slices.Sort(some[:n])
+	return some[n/2]
+}
+
+// above is the lowest along an axis that is higher than the given one.
+func above(b *base, nodes []int32, axis int, low float64) float64 {
+	next := low
+	for _, node := range nodes {
+		p := b.point(node)
+		if v := p.at[axis]; v > low && (next == low || v < next) {
+			next = v
+		}
+	}
+	return next
+}
+
+// fill puts nodes into an empty leaf.
+func (t *tree) fill(b *base, i int32, nodes []int32) {
+	for _, node := range nodes {
+		p := b.point(node)
+		t.hold(b, i, node, &p)
+	}
+	if c := &t.cells[i]; len(c.nodes) > b.d.leafSize && !c.alike {
+		t.divide(b, i)
+	}
+}
+
+func (t *tree) remove(b *base, node int32) {
+	at := b.spots[node]
+	c := &t.cells[at.cell]
+	last := len(c.nodes) - 1
+	c.nodes[at.place] = c.nodes[last]
+	b.spots[c.nodes[at.place]].place = at.place
+	c.nodes = c.nodes[:last]
+	c.count--
+	if c.count == 0 && c.parent != none {
+		t.collapse(at.cell)
+		return
+	}
+	if last <= b.d.leafSize { // of more, the box may be too wide in the number of pods
+		c.box, c.alike = emptyBox, true
+		for k, node := range c.nodes {
+			p := b.point(node)
+			c.box.add(&p)
+			c.alike = c.alike && (k == 0 || alike(b.room(node), b.room(c.nodes[0])))
+		}
+	}
+	t.shrink(c.parent)
+}
+
+// shrink takes a node out of the counts and boxes from a cell upwards.
+func (t *tree) shrink(i int32) {
+	for smaller := true; i != none; i = t.cells[i].parent {
+		c := &t.cells[i]
+		c.count--
+		if smaller {
+			box := t.cells[c.left].box
+			box.join(&t.cells[c.right].box)
+			smaller = box != c.box
+			c.box = box
+		}
+	}
+}
+
+// collapse puts the sibling of an empty leaf in the place of their parent.
+func (t *tree) collapse(i int32) {
+	parent := t.cells[i].parent
+	p := &t.cells[parent]
+	sibling := p.left + p.right - i
+	t.cells[sibling].parent = p.parent
+	t.replace(p.parent, parent, sibling)
+	t.vacant = append(t.vacant, i, parent)
+	t.shrink(t.cells[sibling].parent)
+}
+
+// fitting counts the nodes that have room for a pod.
+func (t *tree) fitting(b *base, i int32, q *room) (n int32) {
+	c := &t.cells[i]
+	b.looked++
+	switch all, any := c.box.fits(q); {
+	case !any:
+		return 0
+	case all:
+		return c.count
+	case c.left != none:
+		return t.fitting(b, c.left, q) + t.fitting(b, c.right, q)
+	}
+	b.looked += len(c.nodes)
+	for _, node := range c.nodes {
+		if q.fits(b.room(node)) {
+			n++
+		}
+	}
+	return n
+}
+
+// nth returns the nth node below a cell.
+func (t *tree) nth(i, n int32) int32 {
+	for t.cells[i].left != none {
+		if left := t.cells[i].left; n < t.cells[left].count {
+			i = left
+		} else {
+			n -= t.cells[left].count
+			i = t.cells[i].right
+		}
+	}
+	return t.cells[i].nodes[n]
+}
