@@ -102,7 +102,7 @@ func New(o Options) (*Core, error) {
 // core's own and holds until the next step.
 func (c *Core) Step(now time.Time, e Event) []Action {
 	clear(c.actions)
-	c.now, c.actions = now, c.actions[:0]
+	c.now, c.actions, c.decisions.last = now, c.actions[:0], ""
 	switch e := e.(type) {
 	case Follows:
 		c.follow(e.Kinds)
@@ -174,21 +174,30 @@ func (c *Core) Wake(now time.Time) time.Time {
 		return now
 	}
 	next := c.flushed.Add(flushEvery)
-	earlier := func(at time.Time) {
-		if at.Before(next) {
-			next = at
-		}
-	}
-	if at, ok := c.queue.NextReady(); ok && c.decides() {
-		earlier(at)
-	}
-	for _, b := range c.placements.held {
-		earlier(b.permit.next())
-	}
-	if at := c.conditions.next(); !at.IsZero() {
-		earlier(at)
+	if at, ok := c.Due(); ok && at.Before(next) {
+		return at
 	}
 	return next
+}
+
+// Due returns when something ends that is timed: a back-off, a wait at Permit or for objects. There is nothing if it is not ok; then a
+// Tick does nothing but look for pods that have waited too long.
+func (c *Core) Due() (next time.Time, ok bool) {
+	sooner := func(at time.Time) {
+		if !ok || at.Before(next) {
+			next, ok = at, true
+		}
+	}
+	if at, ready := c.queue.NextReady(); ready && c.decides() {
+		sooner(at)
+	}
+	for _, b := range c.placements.held {
+		sooner(b.permit.next())
+	}
+	if at := c.conditions.next(); !at.IsZero() {
+		sooner(at)
+	}
+	return next, ok
 }
 
 // decides tells whether anything is to be decided yet.

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
@@ -19,6 +20,8 @@ type decisions struct {
 	waiting map[types.UID]outcome
 	placed  [MostPlaced]outcome // a ring
 	next    int
+	// last is the pod that the step under way has decided, or put back.
+	last types.UID
 }
 
 // outcome is a decision.
@@ -66,9 +69,36 @@ func (c *Core) decidedNot(b *placement, result decision.Result, w *why) {
 }
 
 func (c *Core) outcomeOf(b *placement, result decision.Result) outcome {
+	c.decisions.last = b.Pod.UID
 	return outcome{
 		name: nameOf(b.Pod), uid: b.Pod.UID, at: b.began, took: c.clock().Sub(b.watch), nodes: c.cluster.Len(), result: result,
 	}
+}
+
+// Decided is what the last step has decided of a pod, or why it put one back, without its place in the queue; nil if it did neither.
+func (c *Core) Decided() *decision.Decision {
+	uid := c.decisions.last
+	if uid == "" {
+		return nil
+	}
+	o, waits := c.decisions.waiting[uid]
+	if !waits {
+		o = c.decisions.placed[(c.decisions.next+MostPlaced-1)%MostPlaced]
+	}
+	d := &decision.Decision{APIVersion: decision.APIVersion, Kind: decision.Kind, Namespace: o.name.Namespace, Name: o.name.Name}
+	o.tell(d)
+	if p := c.cluster.Nominated(uid); p != nil {
+		d.NominatedNode = p.Nominated
+	}
+	return d
+}
+
+// Decider answers questions about pods of a scheduler name, on the state that the core decides on; nil if no profile serves it.
+func (c *Core) Decider(schedulerName string) *decide.Decider {
+	if p := c.profiles[schedulerName]; p != nil {
+		return p.Decider
+	}
+	return nil
 }
 
 // Decision is what was decided of a pod last; nil if nothing is known of it (any more).

@@ -48,7 +48,7 @@ type rescuer struct {
 }
 
 func (c *Core) newProfile(p Profile) (*profile, error) {
-	made := &profile{Profile: p, Decider: decide.New(c.cluster, p.Profile, c.rng.Uint64())}
+	made := &profile{Profile: p, Decider: decide.New(c.cluster, p.Profile, c.options.Seed)}
 	byName := map[string]Extension{}
 	for _, e := range p.Extensions {
 		if byName[e.Name()] != nil {

@@ -151,14 +151,8 @@ func (q *Queue) Sorted() []*Item {
 // is over, as upstream since v1.33 (SchedulerPopFromBackoffQ). Pods whose attempts went wrong back off to the end: what went wrong
 // may need the rest.
 func (q *Queue) Pop(now time.Time) *Item {
-	q.advance(now)
-	var item *Item
-	switch {
-	case q.active.Len() > 0:
-		item = q.active.items[0]
-	case q.backing.Len() > 0:
-		item = q.backing.items[0]
-	default:
+	item := q.Next(now)
+	if item == nil {
 		return nil
 	}
 	q.leave(item)
@@ -166,6 +160,18 @@ func (q *Queue) Pop(now time.Time) *Item {
 	item.Attempts++
 	item.seen = q.happened.events
 	return item
+}
+
+// Next is the pod that Pop would take.
+func (q *Queue) Next(now time.Time) *Item {
+	q.advance(now)
+	switch {
+	case q.active.Len() > 0:
+		return q.active.items[0]
+	case q.backing.Len() > 0:
+		return q.backing.items[0]
+	}
+	return nil
 }
 
 // Held says that the pod has been put on a node, but that a plugin may still reject it: what happens from now on is to be taken
