@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -145,27 +146,51 @@ func (a *attempt) unreserve(changed []*resourcev1.ResourceClaim) {
 	}
 }
 
-// ReleaseClaims gives back the devices of a pod that is gone, as upstream's controller for claims does: a claim that is reserved
-// for nobody loses its allocation, and one that was made for the pod goes with it.
+// ReleaseClaims gives back the devices of a pod that is gone, as upstream's controller for claims does.
 func ReleaseClaims(c *cluster.Cluster, p *cluster.Pod) {
-	if c.ResourceClaims.Len() == 0 {
-		return
+	changed, gone := ClaimsWithout(c, p)
+	for _, claim := range changed {
+		c.ResourceClaims.Set(claim)
 	}
-	var made, shared []*resourcev1.ResourceClaim
+	for _, claim := range gone {
+		c.ResourceClaims.Delete(claim.Namespace, claim.Name)
+	}
+}
+
+// ClaimsWithout are the claims that change once a pod is gone, as upstream's controller has them, and those that go with it: a claim
+// that is reserved for no pod any more holds no devices, and one that was made for the pod goes.
+func ClaimsWithout(c *cluster.Cluster, p *cluster.Pod) (changed, gone []*resourcev1.ResourceClaim) {
+	if c.ResourceClaims.Len() == 0 {
+		return nil, nil
+	}
 	for claim := range c.ResourceClaims.Each {
 		switch owner := metav1.GetControllerOfNoCopy(claim); {
 		case owner != nil && owner.UID == p.UID:
-			made = append(made, claim)
+			gone = append(gone, claim)
 		case slices.ContainsFunc(claim.Status.ReservedFor, isFor(p.UID)):
-			shared = append(shared, claim)
+			if after, empty := Released(claim, p.UID); empty {
+				gone = append(gone, claim)
+			} else {
+				changed = append(changed, after)
+			}
 		}
 	}
-	for _, claim := range made {
-		c.ResourceClaims.Delete(claim.Namespace, claim.Name)
+	byName := func(a, b *resourcev1.ResourceClaim) int { return cmp.Compare(a.Name, b.Name) } // all are of the pod's namespace
+	slices.SortFunc(changed, byName)
+	slices.SortFunc(gone, byName)
+	return changed, gone
+}
+
+// Released is a claim without a pod on its list. Without anybody on it, it holds no devices; one for extended resources has then no
+// purpose at all, and goes.
+func Released(claim *resourcev1.ResourceClaim, uid types.UID) (without *resourcev1.ResourceClaim, gone bool) {
+	without = claim.DeepCopy()
+	without.Status.ReservedFor = slices.DeleteFunc(without.Status.ReservedFor, isFor(uid))
+	if len(without.Status.ReservedFor) > 0 {
+		return without, false
 	}
-	for _, claim := range shared {
-		release(c, claim, p.UID, false)
-	}
+	without.Status.Allocation, without.Status.Devices = nil, nil
+	return without, without.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true"
 }
 
 func isFor(uid types.UID) func(resourcev1.ResourceClaimConsumerReference) bool {

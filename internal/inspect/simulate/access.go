@@ -10,6 +10,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/admission"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -73,30 +74,26 @@ func (w *World) Node(name string) *v1.Node {
 
 // Profile is what schedules pods of the scheduler name, or nil.
 func (w *World) Profile(schedulerName string) *plugins.Profile {
-	if s := w.schedulers[schedulerName]; s != nil {
-		return s.profile
-	}
-	return nil
+	return w.profiles[schedulerName]
 }
 
 // Decider decides pods of the scheduler name in this world; nil if no profile serves it.
 func (w *World) Decider(schedulerName string) *decide.Decider {
-	if s := w.schedulers[schedulerName]; s != nil {
-		return s.decider
-	}
-	return nil
+	return w.core.Decider(schedulerName)
 }
 
 // Gate says why the pod may not be tried yet, if that is so.
 func (w *World) Gate(p *cluster.Pod) string {
-	s := w.schedulers[p.Spec().SchedulerName]
-	if s == nil {
+	profile := w.profiles[p.Spec().SchedulerName]
+	if profile == nil {
 		return ""
 	}
-	if message := s.gate(p); message != "" {
-		return message
+	for _, gate := range profile.Gates {
+		if message := gate.Admit(p); message != "" {
+			return message
+		}
 	}
-	if devices := s.devices(plugins.PreEnqueue); devices != nil {
+	if devices := devicesOf(profile); devices != nil {
 		return devices.PreEnqueue(w.c, p)
 	}
 	return ""
@@ -104,31 +101,33 @@ func (w *World) Gate(p *cluster.Pod) string {
 
 // Queue lists the pods that wait for a node and may be tried, in the order in which they are.
 func (w *World) Queue() []*cluster.Pod {
-	pods := slices.Concat(w.waiting, w.created)
-	queued(pods)
-	var list []*cluster.Pod
-	for _, p := range pods {
-		if p.refused == "" && w.schedulers[p.Spec().SchedulerName] != nil && w.Gate(p.Pod) == "" {
-			list = append(list, p.Pod)
+	var pods []*pod
+	for _, p := range w.pending {
+		if w.Gate(p.Pod) == "" {
+			pods = append(pods, p)
 		}
+	}
+	queued(pods)
+	list := make([]*cluster.Pod, len(pods))
+	for i, p := range pods {
+		list[i] = p.Pod
 	}
 	return list
 }
 
 // UntilTurn tries the pods that come before the one of that name in the queue, and leaves all others waiting.
 func (w *World) UntilTurn(namespace, name string) {
-	pods := slices.Concat(w.waiting, w.created)
-	w.waiting, w.created = nil, nil
-	queued(pods)
-	for i, p := range pods {
-		if p.object.Namespace == namespace && p.object.Name == name {
-			w.waiting = append(w.waiting, pods[i:]...)
+	p := w.pods[Name{namespace, name}]
+	w.introduce()
+	for p != nil && !w.halted() {
+		item := w.core.View().Queue.Next(w.clock())
+		if item == nil {
 			return
 		}
-		if w.halted() {
+		if next := w.pending[item.Pod.UID]; next == nil || next == p || order(p, next) < 0 {
 			return
 		}
-		w.try(p)
+		w.feed(cycle.Tick{})
 	}
 }
 

@@ -31,7 +31,8 @@ func (w *World) deploy(files Files) (*Done, error) {
 func (w *World) Apply(set *manifest.Set) (*Done, error) {
 	done := &Done{}
 	set.Expand(int64(w.options.Seed))
-	load(w.c, set)
+	w.load(set)
+	w.identifyClaims()
 	w.catalog = merged(w.set, set)
 	for _, n := range set.Nodes {
 		w.applyNode(n)
@@ -73,7 +74,7 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 			done.Notes = append(done.Notes, w.timeline[len(w.timeline)-1].Message)
 		}
 	}
-	w.budgets = newBudgets(w.c, w.created, w.unready)
+	w.countBudgets()
 	return done, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
 // budgets keeps the disruption budgets' status as the disruption controller would.
@@ -17,10 +18,12 @@ type budget struct {
 	selector        labels.Selector
 }
 
-// newBudgets reads the budgets of the cluster and works out the status of those that come without one, as in a manifest written
+// countBudgets reads the budgets of the cluster and works out the status of those that come without one, as in a manifest written
 // by hand.
-func newBudgets(c *cluster.Cluster, waiting []*pod, unready map[*cluster.PodClass]int) budgets {
+func (w *World) countBudgets() {
 	var list budgets
+	w.budgets = nil
+	c := w.c
 	for _, b := range c.Budgets.All() {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 		if err != nil {
@@ -29,7 +32,7 @@ func newBudgets(c *cluster.Cluster, waiting []*pod, unready map[*cluster.PodClas
 		list = append(list, budget{b.Namespace, b.Name, selector})
 	}
 	if len(list) == 0 {
-		return nil
+		return
 	}
 	expected, healthy := map[*cluster.PodClass]int{}, map[*cluster.PodClass]int{}
 	for _, n := range c.Nodes {
@@ -44,18 +47,18 @@ func newBudgets(c *cluster.Cluster, waiting []*pod, unready map[*cluster.PodClas
 			healthy[p.Class]++
 		}
 	}
-	for _, p := range waiting {
+	for _, p := range w.created {
 		if p.refused == "" {
 			expected[p.Class]++
 		}
 	}
-	for class, n := range unready {
+	for class, n := range w.unready {
 		healthy[class] -= n
 	}
 	for _, b := range list {
-		b.fill(c, expected, healthy)
+		b.fill(w, expected, healthy)
 	}
-	return list
+	w.budgets = list
 }
 
 func (b budget) matches(class *cluster.PodClass) bool {
@@ -63,8 +66,8 @@ func (b budget) matches(class *cluster.PodClass) bool {
 }
 
 // fill works out the status, unless there is one.
-func (b budget) fill(c *cluster.Cluster, expected, healthy map[*cluster.PodClass]int) {
-	object, _ := c.Budgets.Get(b.namespace, b.name)
+func (b budget) fill(w *World, expected, healthy map[*cluster.PodClass]int) {
+	object, _ := w.c.Budgets.Get(b.namespace, b.name)
 	if s := &object.Status; s.ObservedGeneration != 0 || s.ExpectedPods != 0 || s.DisruptionsAllowed != 0 || len(s.Conditions) > 0 {
 		return
 	}
@@ -80,7 +83,7 @@ func (b budget) fill(c *cluster.Cluster, expected, healthy map[*cluster.PodClass
 	if s.ExpectedPods > 0 {
 		s.DisruptionsAllowed = max(s.CurrentHealthy-s.DesiredHealthy, 0)
 	}
-	c.Budgets.Set(object)
+	w.show(cycle.DisruptionBudgets, object)
 }
 
 // desired is how many pods have to be healthy. Percentages are of all pods and round up.
@@ -102,32 +105,32 @@ func desired(spec *policyv1.PodDisruptionBudgetSpec, expected int) int32 {
 	return 0
 }
 
-// left notes that a pod has gone: one disruption less is allowed for its like.
-func (list budgets) left(c *cluster.Cluster, p *cluster.Pod) {
-	for _, b := range list {
+// budgetsLeft notes that a pod has gone: one disruption less is allowed for its like.
+func (w *World) budgetsLeft(p *cluster.Pod) {
+	for _, b := range w.budgets {
 		if !b.matches(p.Class) {
 			continue
 		}
-		if object, ok := c.Budgets.Get(b.namespace, b.name); ok {
+		if object, ok := w.c.Budgets.Get(b.namespace, b.name); ok {
 			object = object.DeepCopy()
 			object.Status.DisruptionsAllowed = max(object.Status.DisruptionsAllowed-1, 0)
 			object.Status.CurrentHealthy--
-			c.Budgets.Set(object)
+			w.show(cycle.DisruptionBudgets, object)
 		}
 	}
 }
 
-// joined notes that a pod has come, and is taken to be ready.
-func (list budgets) joined(c *cluster.Cluster, p *cluster.Pod) {
-	for _, b := range list {
+// budgetsJoined notes that a pod has come, and is taken to be ready.
+func (w *World) budgetsJoined(p *cluster.Pod) {
+	for _, b := range w.budgets {
 		if !b.matches(p.Class) {
 			continue
 		}
-		if object, ok := c.Budgets.Get(b.namespace, b.name); ok {
+		if object, ok := w.c.Budgets.Get(b.namespace, b.name); ok {
 			object = object.DeepCopy()
 			object.Status.CurrentHealthy++
 			object.Status.DisruptionsAllowed = max(object.Status.CurrentHealthy-object.Status.DesiredHealthy, 0)
-			c.Budgets.Set(object)
+			w.show(cycle.DisruptionBudgets, object)
 		}
 	}
 }

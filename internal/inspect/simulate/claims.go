@@ -3,11 +3,13 @@ package simulate
 import (
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
 // claims makes what controllers make for a pod before it can be scheduled: a claim for each volume that lives as long as the pod,
@@ -39,19 +41,20 @@ func (w *World) volumeClaim(p *v1.Pod, volume string, template *v1.PersistentVol
 		Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending},
 	}
 	admission.Claim(claim, w.storageClass)
-	w.c.Claims.Set(claim)
+	w.show(cycle.Claims, claim)
 }
 
-// defaultStorageClass gives new claims that name no class the one for them.
-func (w *World) defaultStorageClass(classes []*storagev1.StorageClass) {
-	if w.storageClass = admission.DefaultStorageClass(classes); w.storageClass == nil {
-		return
-	}
+// identifyClaims gives new claims what the API server gives them: a UID and, if they name no storage class, the one for such claims.
+func (w *World) identifyClaims() {
+	w.storageClass = admission.DefaultStorageClass(w.c.StorageClasses.All())
 	for _, claim := range w.c.Claims.All() {
-		if claim.UID == "" {
+		if claim.UID == "" && claim.Spec.VolumeName == "" {
 			claim = claim.DeepCopy()
-			admission.Claim(claim, w.storageClass)
-			w.c.Claims.Set(claim)
+			if w.storageClass != nil {
+				admission.Claim(claim, w.storageClass)
+			}
+			claim.UID = types.UID("claim/" + claim.Namespace + "/" + claim.Name)
+			w.show(cycle.Claims, claim)
 		}
 	}
 }
@@ -74,10 +77,19 @@ func (w *World) deviceClaim(p *v1.Pod, name, template string) {
 		},
 		Spec: from.Spec.Spec,
 	}
-	w.c.ResourceClaims.Set(claim)
+	w.show(cycle.ResourceClaims, claim)
 	p.Status.ResourceClaimStatuses = append(p.Status.ResourceClaimStatuses, v1.PodResourceClaimStatus{Name: name, ResourceClaimName: &claim.Name})
 }
 
 func ownedBy(p *v1.Pod) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*metav1.NewControllerRef(p, v1.SchemeGroupVersion.WithKind("Pod"))}
+}
+
+// releaseClaims gives back the devices of a pod that is gone.
+func (w *World) releaseClaims(p *cluster.Pod) {
+	changed, gone := plugins.ClaimsWithout(w.c, p)
+	showAll(w, cycle.ResourceClaims, changed)
+	for _, claim := range gone {
+		w.showGone(cycle.ResourceClaims, claim)
+	}
 }

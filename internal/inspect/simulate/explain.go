@@ -9,11 +9,11 @@ import (
 )
 
 // explain asks every plugin about every node, if that is wanted.
-func (w *World) explain(s *scheduler, p *cluster.Pod) []Node {
+func (w *World) explain(schedulerName string, p *cluster.Pod) []Node {
 	if !w.options.Explain {
 		return nil
 	}
-	return Verdicts(s.decider.Evaluate(p))
+	return Verdicts(w.core.Decider(schedulerName).Evaluate(p))
 }
 
 // Verdicts lists what an evaluation says of each node, sorted by name.

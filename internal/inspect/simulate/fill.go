@@ -11,8 +11,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
 // Fill is how many pods of one kind found room.
@@ -51,16 +53,14 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 			limit = min(limit, max(0, w.allowed.pods-len(w.pods)))
 		}
 	}
-	s := w.schedulers[model.Spec.SchedulerName]
-	if s == nil {
+	if w.profiles[model.Spec.SchedulerName] == nil {
 		return nil, fmt.Errorf("no profile serves the scheduler name %q", model.Spec.SchedulerName)
 	}
 	w.settle() // what waits already goes first
 	for fill.Placed < limit && !w.halted() {
 		p := w.copyOf(model, fill.Placed+1)
 		if fill.Stops = w.bounds.charge(p.object, true); fill.Stops == "" {
-			p.Pod = w.c.Pending(p.object)
-			fill.Stops, fill.Reasons = w.fillOne(s, p)
+			fill.Stops, fill.Reasons = w.fillOne(p)
 		}
 		if fill.Stops != "" {
 			break
@@ -91,23 +91,28 @@ func (w *World) copyOf(model *v1.Pod, number int) *pod {
 	return &pod{number: w.entered, object: &object}
 }
 
-func (w *World) fillOne(s *scheduler, p *pod) (stops string, reasons map[string]int) {
-	if message := s.gate(p.Pod); message != "" {
+// fillOne has a pod tried that takes no room from others. One that finds none is taken away again.
+func (w *World) fillOne(p *pod) (stops string, reasons map[string]int) {
+	modest := *p.object
+	modest.Spec.PreemptionPolicy = ptr.To(v1.PreemptNever)
+	p.Pod, p.fresh, p.quiet = w.c.Pending(&modest), &modest, true
+	w.created = append(w.created, p)
+	w.introduce()
+	if message := w.Gate(p.Pod); message != "" {
+		w.withdraw(p)
 		return message, nil
 	}
-	d := s.decider.Decide(p.Pod)
-	err := d.Err
-	if d.Node != nil {
-		err = w.place(s, p, d.Node)
+	for p.NodeName == "" && p.refusal == "" && !w.halted() && !w.core.Wake(w.clock()).After(w.clock()) {
+		w.feed(cycle.Tick{})
 	}
-	switch {
-	case err != nil:
-		return err.Error(), nil
-	case d.Node != nil:
+	if p.NodeName != "" {
 		return "", nil
 	}
-	failure := s.decider.Diagnose(p.Pod)
-	return failure.Message(""), failure.Reasons
+	w.withdraw(p)
+	if failure := w.core.Decider(p.Spec().SchedulerName).Diagnose(p.Pod); len(failure.Reasons) > 0 || failure.Rejection != nil {
+		return failure.Message(""), failure.Reasons
+	}
+	return p.refusal, nil
 }
 
 // model is the pod that others are to be like, as admission gives it.
@@ -261,12 +266,12 @@ func (w *World) homeless(name string) (count int) {
 		object := w.placed[p.UID].object.DeepCopy()
 		object.Spec.NodeName, object.UID, object.Status.NominatedNodeName = "", p.UID+"/moved", ""
 		guest := w.c.Pending(object)
-		s := w.schedulers[object.Spec.SchedulerName]
-		if s == nil {
+		decider := w.core.Decider(object.Spec.SchedulerName)
+		if decider == nil {
 			count++
 			continue
 		}
-		if d := s.decider.Decide(guest); d.Node != nil {
+		if d := decider.Decide(guest); d.Node != nil {
 			w.c.Place(guest, d.Node)
 			moved = append(moved, guest)
 		} else {

@@ -7,33 +7,33 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// load puts what is neither node nor pod where plugins look for it.
-func load(c *cluster.Cluster, set *manifest.Set) {
-	all(set.Namespaces, &c.Namespaces)
-	all(set.Services, &c.Services)
-	all(set.ReplicationControllers, &c.ReplicationControllers)
-	all(set.ReplicaSets, &c.ReplicaSets)
-	all(set.StatefulSets, &c.StatefulSets)
-	all(set.PodDisruptionBudgets, &c.Budgets)
-	all(set.PersistentVolumes, &c.Volumes)
-	all(set.PersistentVolumeClaims, &c.Claims)
-	all(set.StorageClasses, &c.StorageClasses)
-	all(set.CSINodes, &c.CSINodes)
-	all(set.CSIDrivers, &c.CSIDrivers)
-	all(set.CSIStorageCapacities, &c.CSICapacities)
-	all(set.VolumeAttachments, &c.VolumeAttachments)
-	all(set.ResourceSlices, &c.ResourceSlices)
-	all(set.ResourceClaims, &c.ResourceClaims)
-	all(set.DeviceClasses, &c.DeviceClasses)
+// load shows what is neither node nor pod.
+func (w *World) load(set *manifest.Set) {
+	showAll(w, cycle.Namespaces, set.Namespaces)
+	showAll(w, cycle.Services, set.Services)
+	showAll(w, cycle.ReplicationControllers, set.ReplicationControllers)
+	showAll(w, cycle.ReplicaSets, set.ReplicaSets)
+	showAll(w, cycle.StatefulSets, set.StatefulSets)
+	showAll(w, cycle.DisruptionBudgets, set.PodDisruptionBudgets)
+	showAll(w, cycle.Volumes, set.PersistentVolumes)
+	showAll(w, cycle.Claims, set.PersistentVolumeClaims)
+	showAll(w, cycle.StorageClasses, set.StorageClasses)
+	showAll(w, cycle.CSINodes, set.CSINodes)
+	showAll(w, cycle.CSIDrivers, set.CSIDrivers)
+	showAll(w, cycle.CSICapacities, set.CSIStorageCapacities)
+	showAll(w, cycle.VolumeAttachments, set.VolumeAttachments)
+	showAll(w, cycle.ResourceSlices, set.ResourceSlices)
+	showAll(w, cycle.ResourceClaims, set.ResourceClaims)
+	showAll(w, cycle.DeviceClasses, set.DeviceClasses)
 }
 
-func all[T metav1.Object](list []T, table *cluster.Table[T]) {
+func showAll[T metav1.Object](w *World, kind cycle.Kind, list []T) {
 	for _, object := range list {
-		table.Set(object)
+		w.show(kind, object)
 	}
 }
 

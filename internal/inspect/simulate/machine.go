@@ -10,6 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
 // machine is a node and the kubelet on it.
@@ -34,7 +36,7 @@ func (w *World) addMachine(object *v1.Node) {
 		object.UID = types.UID("node/" + object.Name)
 	}
 	w.machines[object.Name] = &machine{object: object, dead: readyOf(object) == v1.ConditionUnknown}
-	w.c.SetNode(object)
+	w.show(cycle.Nodes, object)
 	w.hold(object)
 }
 
@@ -53,7 +55,8 @@ func (w *World) change(name string, alter func(n *v1.Node)) {
 }
 
 func (w *World) changed(m *machine) {
-	n := w.c.SetNode(m.object)
+	w.show(cycle.Nodes, m.object)
+	n := w.c.Node(m.object.Name)
 	w.touched = true
 	held := len(w.held[m.object.Name])
 	w.hold(m.object)
@@ -86,7 +89,7 @@ func (w *World) removeMachine(name string) {
 	}
 	delete(w.machines, name)
 	delete(w.held, name)
-	w.c.RemoveNode(name)
+	w.showGone(cycle.Nodes, m.object)
 	w.touched = true
 	if w.health != nil {
 		w.health.gone(w, name)

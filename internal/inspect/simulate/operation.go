@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
@@ -231,7 +232,7 @@ func (w *World) addNode(like *v1.Node) {
 	if csi, ok := w.c.CSINodes.Get("", like.Name); ok {
 		csi = csi.DeepCopy()
 		csi.Name = name
-		w.c.CSINodes.Set(csi)
+		w.show(cycle.CSINodes, csi)
 	}
 	for _, set := range w.set.DaemonSets {
 		if set.DeletionTimestamp == nil && manifest.RunsDaemon(set, n) {

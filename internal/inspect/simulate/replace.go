@@ -4,11 +4,15 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
@@ -59,27 +63,18 @@ type Departure struct {
 }
 
 // depart removes a pod from its node, and has its controller see to it.
-func (w *World) depart(p *pod, cause Cause, detail string) *Departure {
-	d := &Departure{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(w.now), Cause: cause, Detail: detail, Again: p.again, object: p.object}
-	owner := metav1.GetControllerOfNoCopy(p.object)
-	if owner != nil {
-		d.Owner = owner.Kind + "/" + owner.Name
+func (w *World) depart(p *pod, cause Cause, detail string) {
+	if p.leaves != nil { // it was on its way out, which has been told
+		w.ended(p)
+		return
 	}
-	covering := w.budgets.of(w.c, p.Pod)
-	w.remove(p.Pod)
-	for _, b := range covering {
-		if b, ok := w.c.Budgets.Get(b.Namespace, b.Name); ok && b.Status.CurrentHealthy < b.Status.DesiredHealthy {
-			d.Broken = append(d.Broken, b.Name)
-		}
-	}
-	w.departed = append(w.departed, d)
-	w.touched = true
-	w.tell(Event{Kind: eventOf[cause], Namespace: d.Namespace, Name: d.Name, Node: d.Node, Message: detail})
-	m := w.machines[p.NodeName]
+	terminating := p.Terminating
+	d := w.departure(p, cause, detail, func() { w.remove(p.Pod) })
+	owner, m := metav1.GetControllerOfNoCopy(p.object), w.machines[d.Node]
 	switch {
 	case cause == ByScaling || cause == ByRollout:
 		d.Fate = Ends
-	case p.Terminating && !w.awaitsEnd(owner, m, p.object, cause):
+	case terminating && !w.awaitsEnd(owner, m, p.object, cause):
 		d.Fate = Ends // a pod in its place has been made when its deletion began, if any is wanted
 	case owner == nil || owner.Kind == "Node": // a bare pod, or one that its node makes
 		d.Fate = Lost
@@ -96,7 +91,86 @@ func (w *World) depart(p *pod, cause Cause, detail string) *Departure {
 		d.Fate, d.next = Returns, w.makeAgain(p.object)
 		d.next.again = cause == ByTaint
 	}
+}
+
+// departure notes that a pod leaves its node, which happens in leave.
+func (w *World) departure(p *pod, cause Cause, detail string, leave func()) *Departure {
+	d := &Departure{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(w.now), Cause: cause, Detail: detail, Again: p.again, object: p.object}
+	if owner := metav1.GetControllerOfNoCopy(p.object); owner != nil {
+		d.Owner = owner.Kind + "/" + owner.Name
+	}
+	covering := w.budgets.of(w.c, p.Pod)
+	leave()
+	for _, b := range covering {
+		if b, ok := w.c.Budgets.Get(b.Namespace, b.Name); ok && b.Status.CurrentHealthy < b.Status.DesiredHealthy {
+			d.Broken = append(d.Broken, b.Name)
+		}
+	}
+	w.departed = append(w.departed, d)
+	w.touched = true
+	w.tell(Event{Kind: eventOf[cause], Namespace: d.Namespace, Name: d.Name, Node: d.Node, Message: detail})
 	return d
+}
+
+// dismiss deletes a pod, which takes its whole grace period to end. Most controllers make another one at once.
+func (w *World) dismiss(p *pod, cause Cause, detail string) {
+	grace := graceOf(p.object)
+	if grace <= 0 {
+		w.depart(p, cause, detail)
+		return
+	}
+	d := w.departure(p, cause, detail, func() { w.terminate(p, grace) })
+	p.leaves = d
+	owner, m := metav1.GetControllerOfNoCopy(p.object), w.machines[d.Node]
+	switch {
+	case owner == nil || owner.Kind == "Node":
+		d.Fate = Lost
+	case w.awaitsEnd(owner, m, p.object, cause):
+		d.Fate = Stays
+	case owner.Kind == "DaemonSet":
+		d.Fate = Ends
+		if m != nil {
+			m.gaps = append(m.gaps, d.object)
+		}
+	default:
+		d.Fate, d.next = Returns, w.makeAgain(d.object)
+	}
+	w.at(w.now+grace, func() { w.terminated(p) })
+}
+
+// terminate shows that the pod is being deleted.
+func (w *World) terminate(p *pod, grace time.Duration) {
+	leaving := *p.object
+	leaving.Spec.NodeName = p.NodeName
+	leaving.DeletionTimestamp, leaving.DeletionGracePeriodSeconds = &metav1.Time{Time: w.clock().Add(grace)}, ptr.To(int64(grace/time.Second))
+	p.object = &leaving
+	w.show(cycle.Pods, &leaving)
+	p.Pod = w.c.Pod(p.UID)
+	p.due = eviction.Due{}
+	if p.unready {
+		w.unready[p.Class]--
+		p.unready = false
+		return
+	}
+	w.budgetsLeft(p.Pod)
+}
+
+// graceOf is how long the pod may take to end.
+func graceOf(p *v1.Pod) time.Duration {
+	if p.Spec.TerminationGracePeriodSeconds == nil {
+		return v1.DefaultTerminationGracePeriodSeconds * time.Second
+	}
+	return time.Duration(*p.Spec.TerminationGracePeriodSeconds) * time.Second
+}
+
+// ended takes a pod away whose deletion was told when it began. A controller that has waited for its end makes another one.
+func (w *World) ended(p *pod) {
+	d := p.leaves
+	w.remove(p.Pod)
+	w.touched = true
+	if d.Fate == Stays {
+		d.Fate, d.next = Returns, w.makeAgain(d.object)
+	}
 }
 
 // awaitsEnd tells whether the controller of a terminating pod makes another one only once it has ended. Those of StatefulSets and

@@ -16,7 +16,6 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
@@ -63,9 +62,7 @@ func Run(set *manifest.Set, o Options) (*Simulation, error) {
 			return nil, err
 		}
 	}
-	pods := w.created
-	w.created = nil
-	w.schedule(pods)
+	w.settle()
 	if o.For > 0 {
 		w.begin()
 		w.Advance(o.For)
@@ -105,7 +102,10 @@ func original(set *manifest.Set) manifest.Set {
 }
 
 func open(set *manifest.Set, o Options, lasting bool) (*World, error) {
-	w := newWorld(set, o, lasting)
+	w, err := newWorld(set, o, lasting)
+	if err != nil {
+		return nil, err
+	}
 	if lasting {
 		w.origin = original(set)
 	}
@@ -113,20 +113,18 @@ func open(set *manifest.Set, o Options, lasting bool) (*World, error) {
 		return nil, err
 	}
 	w.allowed.count(len(w.pods), len(w.machines))
-	w.budgets = newBudgets(w.c, w.created, w.unready)
-	for _, s := range w.schedulers {
-		s.decider = decide.New(w.c, s.profile, w.options.Seed)
-	}
+	w.countBudgets()
+	w.introduce()
 	return w, nil
 }
 
-func newWorld(set *manifest.Set, o Options, lasting bool) *World {
+func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	if o.Profiles == nil {
 		o.Profiles = []*plugins.Profile{plugins.Default()}
 	}
 	clocks := clocksOf(set)
 	w := &World{
-		options: o, c: cluster.New(), set: set, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), schedulers: map[string]*scheduler{}, start: clocks.begins(set),
+		options: o, set: set, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), start: clocks.begins(set),
 		catalog: admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses), machines: map[string]*machine{},
 		held: map[string][]eviction.Held{}, placed: map[types.UID]*pod{}, unready: map[*cluster.PodClass]int{},
 		templates: map[Name]*resourcev1.ResourceClaimTemplate{}, wants: map[types.UID]int32{}, pods: map[Name]*pod{},
@@ -136,11 +134,11 @@ func newWorld(set *manifest.Set, o Options, lasting bool) *World {
 	if !o.Now.IsZero() {
 		w.start = o.Now
 	}
-	for _, profile := range o.Profiles {
-		w.schedulers[profile.SchedulerName] = &scheduler{profile: profile, hopeless: map[*cluster.PodClass]attempt{}}
+	if err := w.newScheduling(o.Profiles); err != nil {
+		return nil, err
 	}
-	load(w.c, set)
-	w.defaultStorageClass(set.StorageClasses)
+	w.load(set)
+	w.identifyClaims()
 	for _, t := range set.ResourceClaimTemplates {
 		w.templates[Name{t.Namespace, t.Name}] = t
 	}
@@ -148,7 +146,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) *World {
 		w.addMachine(n)
 	}
 	w.findDead(set.Leases, clocks)
-	return w
+	return w, nil
 }
 
 // admit takes the pods in as an API server would let them in, or has. That is the same for each pod whatever the others are, so it

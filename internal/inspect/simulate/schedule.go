@@ -2,199 +2,234 @@ package simulate
 
 import (
 	"fmt"
-	"strings"
+	"math"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// schedule tries pods in queue order, each until it is placed or has to wait.
-func (w *World) schedule(pods []*pod) {
-	queued(pods)
-	for _, p := range pods {
-		if w.halted() {
-			return
+// scheduling is the core that schedules the world's pods, and what the world keeps beside it.
+type scheduling struct {
+	core     *cycle.Core
+	profiles map[string]*plugins.Profile // by scheduler name
+	// created are pods that the core has not been shown yet, and pending those without a node that it has.
+	created []*pod
+	pending map[types.UID]*pod
+	tried   int // of the pending ones, how many have been decided
+	// turn are the pods that were shown since the world last settled, in the order in which they are taken, and passed is how many of
+	// them have had their turn.
+	turn    []*pod
+	passed  int
+	verdict []Node // every node's word on the pod that is being decided, if it was asked for
+}
+
+// newScheduling makes the core. It does without the look for pods that have waited too long, which is there in case an event goes
+// missing: here none does, and pods are woken by what can help them.
+func (w *World) newScheduling(profiles []*plugins.Profile) error {
+	s := &w.scheduling
+	s.profiles, s.pending = map[string]*plugins.Profile{}, map[types.UID]*pod{}
+	o := cycle.Options{Seed: w.options.Seed, MaxWait: math.MaxInt64}
+	for _, p := range profiles {
+		s.profiles[p.SchedulerName] = p
+		served := cycle.Profile{Profile: p}
+		if w.options.Explain {
+			served.Extensions = []cycle.Extension{witness{w}}
 		}
-		w.try(p)
-		w.decided++
-		if w.options.Progress != nil && w.decided%progressEvery == 0 {
-			w.options.Progress(w.decided, w.entered)
+		o.Profiles = append(o.Profiles, served)
+	}
+	var err error
+	if s.core, err = cycle.New(o); err != nil {
+		return err
+	}
+	w.c = s.core.View().Cluster
+	s.core.Step(w.start, cycle.Follows{})
+	s.core.Step(w.start, cycle.Led{})
+	return nil
+}
+
+// witness notes what every plugin says of every node before a pod is decided.
+type witness struct{ *World }
+
+// Name implements [cycle.Extension].
+func (witness) Name() string { return "Explain" }
+
+// Begin implements [cycle.Beginner].
+func (w witness) Begin(a *cycle.Attempt) { w.verdict = w.explain(a.Profile, a.Waiting) }
+
+// show has the core see an object as the API has it now.
+func (w *World) show(kind cycle.Kind, object metav1.Object) {
+	w.feed(cycle.Seen{Kind: kind, Object: object})
+}
+
+// showGone has it see that an object was deleted.
+func (w *World) showGone(kind cycle.Kind, last metav1.Object) {
+	w.feed(cycle.Gone{Kind: kind, Object: last})
+}
+
+// feed tells the core of an event, and carries out what follows from it.
+func (w *World) feed(e cycle.Event) {
+	actions := slices.Clone(w.core.Step(w.clock(), e)) // the core's own until the next step
+	d := w.core.Decided()
+	var p *pod
+	if d != nil {
+		if p = w.pending[d.UID]; p != nil {
+			w.hear(p, d)
+		}
+	}
+	for _, action := range actions {
+		w.carryOut(action)
+	}
+	if p != nil && d.Result != decision.Placed && !w.lasting {
+		w.once(p, d)
+	}
+}
+
+// once ends a pod's attempt where no time passes: those that were leaving already when it made room for itself have left; one that
+// could not is not tried again.
+func (w *World) once(p *pod, d *decision.Decision) {
+	if len(d.Victims) == 0 {
+		w.withdraw(p)
+		return
+	}
+	if n := w.c.Node(d.NominatedNode); n != nil {
+		for _, victim := range slices.Clone(n.Pods) {
+			if victim.Terminating && slices.Contains(d.Victims, decision.Name{Namespace: victim.Namespace(), Name: victim.Name}) {
+				w.remove(victim)
+			}
 		}
 	}
 }
 
-// progressEvery is how many pods are decided between two calls of Options.Progress: some milliseconds' worth.
-const progressEvery = 1024
+// settle lets pods be tried until nothing more is to be done at this time.
+func (w *World) settle() {
+	for !w.halted() {
+		w.introduce()
+		if w.core.Wake(w.clock()).After(w.clock()) {
+			break
+		}
+		w.feed(cycle.Tick{})
+	}
+	w.pass(len(w.turn))
+	for _, p := range w.turn {
+		p.turn = 0
+	}
+	w.turn, w.passed = nil, 0
+}
 
-// try decides a pod and lists what was decided. A pod that preempts is tried again right after.
-func (w *World) try(p *pod) {
-	if p.refused != "" {
-		w.list(p, Pod{Message: p.refused})
+// introduce shows new pods to the core, in the order in which they are to be tried.
+func (w *World) introduce() {
+	if len(w.created) == 0 {
 		return
 	}
-	s := w.schedulers[p.Spec().SchedulerName]
-	if s == nil {
-		w.list(p, Pod{Message: fmt.Sprintf("no profile serves the scheduler name %q", p.Spec().SchedulerName)})
-		return
-	}
-	if message := s.gate(p.Pod); message != "" {
-		w.list(p, Pod{Message: message})
-		return
-	}
-	if devices := s.devices(plugins.PreEnqueue); devices != nil {
-		if message := devices.PreEnqueue(w.c, p.Pod); message != "" {
-			w.list(p, Pod{Message: message, Nodes: w.explain(s, p.Pod)})
-			return
+	created := w.created
+	w.created = nil
+	queued(created)
+	for _, p := range created {
+		p.turn = len(w.turn) + 1
+		w.turn = append(w.turn, p)
+		fresh := p.fresh
+		p.fresh = nil
+		if p.refused != "" || w.profiles[p.Spec().SchedulerName] == nil {
+			continue
 		}
+		w.pending[p.UID] = p
+		w.show(cycle.Pods, fresh)
 	}
-	for {
-		said, again := w.decide(s, p)
-		waits := said.Node == "" && !again
-		if !waits || !p.listed {
-			w.list(p, said)
+}
+
+// pass lists the pods that nobody tries, as their turns come: the API server refuses them, no profile serves them, or a gate keeps them
+// out.
+func (w *World) pass(turn int) {
+	for ; w.passed < turn; w.passed++ {
+		p := w.turn[w.passed]
+		if p.gone || p.NodeName != "" || p.listed {
+			continue
 		}
-		switch {
-		case waits:
-			p.listed, p.refusal = true, said.Message
-			w.waiting = append(w.waiting, p)
-			return
-		case !again:
-			return
+		if why, nodes := w.untried(p); why != "" {
+			w.list(p, Pod{Message: why, Nodes: nodes})
 		}
 	}
 }
 
-// decide finds a node for the pod, places it there and says so, or says why there is none. If something was done to help the pod,
-// it is to be decided again.
-func (w *World) decide(s *scheduler, p *pod) (said Pod, again bool) {
-	if known, ok := s.hopeless[p.Class]; ok && known.log == w.c.Log.Len() && p.Nominated == "" && !w.options.Explain {
-		return Pod{Message: known.message}, false
-	}
-	said.Nodes = w.explain(s, p.Pod)
-	d := s.decider.Decide(p.Pod)
-	err := d.Err
-	if d.Node != nil {
-		err = w.place(s, p, d.Node)
-	}
+// untried says why nobody tries the pod, if that is so.
+func (w *World) untried(p *pod) (why string, nodes []Node) {
+	name := p.Spec().SchedulerName
+	profile := w.profiles[name]
 	switch {
-	case err != nil:
-		said.Message = err.Error()
-		return said, false
-	case d.Node != nil:
-		said.Node = d.Node.Name
-		return said, false
+	case p.refused != "":
+		return p.refused, nil
+	case profile == nil:
+		return fmt.Sprintf("no profile serves the scheduler name %q", name), nil
 	}
-	return w.fail(s, p, said)
+	why = w.Gate(p.Pod)
+	if why != "" && len(p.Spec().SchedulingGates) == 0 {
+		nodes = w.explain(name, p.Pod)
+	}
+	return why, nodes
 }
 
-// fail says why no node can take the pod, and makes room for it or frees devices if that helps.
-func (w *World) fail(s *scheduler, p *pod, said Pod) (_ Pod, again bool) {
-	failure := s.decider.Diagnose(p.Pod)
-	freed, after := s.freeDevices(w.c, p.Pod)
-	said.NominatedNode = p.Nominated
-	if s.profile.Preemption {
-		preemption := s.decider.Preempt(p.Pod)
-		if preemption.Node != nil {
-			w.preempt(p, preemption)
-			said.Message, said.NominatedNode, said.Victims = failure.Message(""), preemption.Node.Name, names(preemption.Victims)
-			return said, true
-		}
-		after = append(after, "preemption: "+preemption.Message)
-		if p.Nominated != "" && !preemption.Ineligible {
-			w.c.Nominate(p.Pod, "") // it was tried, and there is no hope there any more
-			said.NominatedNode = ""
-		}
-	}
-	said.Message = failure.Message(strings.Join(after, ", "))
-	if !freed && p.Nominated == "" {
-		s.hopeless[p.Class] = attempt{w.c.Log.Len(), said.Message}
-	}
-	return said, freed
-}
-
-// gate says why the pod may not be tried yet, as the pod itself tells.
-func (s *scheduler) gate(p *cluster.Pod) string {
-	for _, gate := range s.profile.Gates {
-		if message := gate.Admit(p); message != "" {
-			return message
-		}
-	}
-	return ""
-}
-
-// devices returns the plugin for device claims if the profile has it at the extension point.
-func (s *scheduler) devices(at plugins.Point) *plugins.DynamicResources {
-	for _, filter := range s.profile.Filters {
-		if devices, ok := filter.(*plugins.DynamicResources); ok && s.profile.Has(at, devices.Name()) {
+// devicesOf returns the plugin for device claims if the profile has it keep pods out.
+func devicesOf(profile *plugins.Profile) *plugins.DynamicResources {
+	for _, filter := range profile.Filters {
+		if devices, ok := filter.(*plugins.DynamicResources); ok && profile.Has(plugins.PreEnqueue, devices.Name()) {
 			return devices
 		}
 	}
 	return nil
 }
 
-// freeDevices takes allocated devices from the pod's claims that keep it off every node, and says so.
-func (s *scheduler) freeDevices(c *cluster.Cluster, p *cluster.Pod) (freed bool, said []string) {
-	devices := s.devices(plugins.PostFilter)
-	if devices == nil {
-		return false, nil
-	}
-	message, claim, remove := devices.PostFilter(c, p)
-	switch {
-	case remove:
-		c.ResourceClaims.Delete(claim.Namespace, claim.Name)
-	case claim != nil:
-		c.ResourceClaims.Set(claim)
-	}
-	return claim != nil, []string{message}
-}
+// progressEvery is how many pods are decided between two calls of Options.Progress: some milliseconds' worth.
+const progressEvery = 1024
 
-// place takes what the pod needs on the node, and counts it there.
-func (w *World) place(s *scheduler, p *pod, n *cluster.Node) error {
-	var undo []func()
-	for _, r := range s.profile.Reservers {
-		back, err := r.Reserve(w.c, p.Pod, n)
-		if err != nil {
-			for i := len(undo) - 1; i >= 0; i-- {
-				undo[i]()
-			}
-			return fmt.Errorf("running Reserve plugin %q: %w", r.Name(), err)
-		}
-		undo = append(undo, back)
+// hear lists what was decided of a pod. One that has to go on waiting is not listed again.
+func (w *World) hear(p *pod, d *decision.Decision) {
+	if w.decided++; w.options.Progress != nil && w.decided%progressEvery == 0 {
+		w.options.Progress(w.decided, w.entered)
 	}
-	w.c.Place(p.Pod, n)
-	w.settled(p, w.start.Add(w.now))
-	if w.lasting {
-		w.budgets.joined(w.c, p.Pod)
+	if !p.tried {
+		p.tried = true
+		w.tried++
 	}
-	return nil
-}
-
-// preempt makes room: the victims leave at once, and pods of lower priority that were to come to the node no longer are.
-func (w *World) preempt(p *pod, preemption decide.Preemption) {
-	for _, g := range append([]*cluster.Pod(nil), preemption.Node.Nominated...) {
-		if g.Class.Priority < p.Class.Priority {
-			w.c.Nominate(g, "")
-		}
+	w.pass(p.turn - 1)
+	said := Pod{Nodes: w.verdict}
+	w.verdict = nil
+	if d.Result == decision.Placed {
+		said.Node = d.Node
+		w.list(p, said)
+		return
 	}
-	for _, victim := range preemption.Victims {
-		if known := w.placed[victim.UID]; known != nil && w.lasting {
-			w.depart(known, ByPreemption, p.Namespace()+"/"+p.Name)
-		} else {
-			w.remove(victim)
-		}
+	if said.Nodes == nil { // a pod like it has just failed, so that it was not decided anew
+		said.Nodes = w.explain(p.Spec().SchedulerName, p.Pod)
 	}
-	w.c.Nominate(p.Pod, preemption.Node.Name)
+	said.Message, said.NominatedNode = d.Message, d.NominatedNode
+	p.refusal, p.reasons = d.Message, d.Reasons
+	for _, victim := range d.Victims {
+		said.Victims = append(said.Victims, Name{victim.Namespace, victim.Name})
+	}
+	if len(said.Victims) > 0 || !p.listed {
+		w.list(p, said)
+	}
+	p.listed = true
 }
 
 // list adds a decision about the pod to the answer.
 func (w *World) list(p *pod, said Pod) {
+	p.refusal = said.Message
+	if p.quiet {
+		return
+	}
 	said.Namespace, said.Name, said.After = p.Namespace(), p.Name, Seconds(w.now)
 	if said.Victims == nil {
 		said.Victims = []Name{}
 	}
 	w.said.Pods = append(w.said.Pods, said)
-	p.refusal = said.Message
 	switch {
 	case said.Node != "":
 		w.tell(Event{Kind: "PodPlaced", Namespace: said.Namespace, Name: said.Name, Node: said.Node})
@@ -203,10 +238,34 @@ func (w *World) list(p *pod, said Pod) {
 	}
 }
 
-func names(pods []*cluster.Pod) []Name {
-	list := make([]Name, len(pods))
-	for i, p := range pods {
-		list[i] = Name{p.Namespace(), p.Name}
+// landed takes note that a pod without a node has got one.
+func (w *World) landed(p *pod) {
+	delete(w.pending, p.UID)
+	if p.tried {
+		w.tried--
 	}
-	return list
+	p.listed = false
+	p.Pod = w.c.Pod(p.UID)
+	w.settled(p, w.clock())
+	if w.lasting {
+		w.budgetsJoined(p.Pod)
+	}
+}
+
+// withdraw takes a pod without a node out of the world.
+func (w *World) withdraw(p *pod) {
+	p.gone = true
+	if w.pending[p.UID] == p {
+		delete(w.pending, p.UID)
+		if p.tried {
+			w.tried--
+		}
+		w.showGone(cycle.Pods, stub(p.Pod))
+	}
+	w.created = slices.DeleteFunc(w.created, func(o *pod) bool { return o == p })
+}
+
+// stub is as much of a pod as it takes to say that it is gone.
+func stub(p *cluster.Pod) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace(), Name: p.Name, UID: p.UID}}
 }

@@ -48,6 +48,9 @@ func (w *World) upcoming() (at time.Duration, ok bool) {
 		sooner(w.agenda[0].at, true)
 	}
 	sooner(w.nextEviction())
+	if at, ok := w.core.Due(); ok {
+		sooner(max(at.Sub(w.start), w.now), true)
+	}
 	if w.health != nil {
 		sooner(w.health.next(w))
 	}
@@ -79,9 +82,10 @@ func (w *World) step(at time.Duration) {
 		w.health.step(w)
 	}
 	w.evictDue()
-	if log != w.c.Log.Len() || len(w.created) > 0 || w.touched {
+	decided := w.decided
+	w.settle()
+	if log != w.c.Log.Len() || decided != w.decided || w.touched {
 		w.touched = false
-		w.settle()
 		w.sample()
 	}
 }
@@ -102,18 +106,4 @@ func (w *World) AdvanceUntilQuiet(until time.Duration) bool {
 		w.step(at)
 	}
 	return false
-}
-
-// settle tries what waits until nothing changes any more. A pod that has to go on waiting is not listed again.
-func (w *World) settle() {
-	for !w.halted() {
-		before := len(w.said.Pods)
-		log := w.c.Log.Len()
-		pods := append(w.waiting, w.created...)
-		w.waiting, w.created = nil, nil
-		w.schedule(pods)
-		if log == w.c.Log.Len() && before == len(w.said.Pods) && len(w.created) == 0 {
-			return
-		}
-	}
 }

@@ -44,7 +44,7 @@ func (w *World) Timeline() []Event { return w.timeline }
 // sample notes how the cluster stands, in place of what was noted at the same time.
 func (w *World) sample() {
 	s := Sample{
-		After: Seconds(w.now), Nodes: len(w.machines), Running: w.c.Pods(), Pending: len(w.waiting), Evicted: len(w.said.Evictions),
+		After: Seconds(w.now), Nodes: len(w.machines), Running: w.c.Pods(), Pending: w.tried, Evicted: len(w.said.Evictions),
 	}
 	for _, n := range w.c.Nodes {
 		if n == nil {

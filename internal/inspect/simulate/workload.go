@@ -231,10 +231,7 @@ func (w *World) drop(p *pod, cause Cause, detail string) {
 		w.depart(p, cause, detail)
 		return
 	}
-	p.gone = true
-	w.c.Unnominate(p.UID)
-	w.waiting = slices.DeleteFunc(w.waiting, func(o *pod) bool { return o == p })
-	w.created = slices.DeleteFunc(w.created, func(o *pod) bool { return o == p })
+	w.withdraw(p)
 	w.forget(p)
 	w.tell(Event{Kind: "PodDeleted", Namespace: p.Namespace(), Name: p.Name, Message: detail})
 }

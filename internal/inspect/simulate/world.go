@@ -13,24 +13,23 @@ import (
 	"github.com/berth-k8s/berth/internal/admission"
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/decide"
-	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
 // World is a cluster on its way through time, and what has been said of it so far. It has one owner.
 type World struct {
-	options    Options
-	c          *cluster.Cluster
-	set        *manifest.Set // where the world came from, and the workloads that can make pods
-	origin     manifest.Set  // the same as it was, for a twin
-	catalog    *admission.Catalog
-	machines   map[string]*machine // the nodes, by name
-	schedulers map[string]*scheduler
-	bounds     *bounds
-	budgets    budgets
-	said       *Simulation
+	options  Options
+	c        *cluster.Cluster
+	set      *manifest.Set // where the world came from, and the workloads that can make pods
+	origin   manifest.Set  // the same as it was, for a twin
+	catalog  *admission.Catalog
+	machines map[string]*machine // the nodes, by name
+	scheduling
+	bounds  *bounds
+	budgets budgets
+	said    *Simulation
 
 	start time.Time     // by the clock of the manifests
 	now   time.Duration // since then
@@ -45,10 +44,8 @@ type World struct {
 	// templates are those of device claims.
 	templates map[Name]*resourcev1.ResourceClaimTemplate
 	// unready counts the pods on nodes that say they are not ready, by class.
-	unready map[*cluster.PodClass]int
-	// waiting are the pods without a node that have been tried and may be tried again, and created those that have not been.
-	waiting, created []*pod
-	entered, decided int // how many pods there were so far
+	unready          map[*cluster.PodClass]int
+	entered, decided int // how many pods there were so far, and how many attempts
 	homed            int // how many had a node
 
 	// lasting: time may pass, so that pods and their objects are kept.
@@ -70,20 +67,6 @@ type World struct {
 	allowed      allowed
 }
 
-// scheduler serves the pods of one scheduler name.
-type scheduler struct {
-	profile *plugins.Profile
-	decider *decide.Decider
-	// hopeless are the classes of pods that found no node, and how the cluster's log stood then.
-	hopeless map[*cluster.PodClass]attempt
-}
-
-// attempt is one that found no node.
-type attempt struct {
-	log     int
-	message string
-}
-
 // pod is a pod that waits, or that may have to leave its node.
 type pod struct {
 	*cluster.Pod
@@ -91,6 +74,8 @@ type pod struct {
 	number int
 	// object is the pod as the API server would have it; nil if nobody will need it.
 	object *v1.Pod
+	// fresh is the same until the core has seen it.
+	fresh *v1.Pod
 	// refused says why the API server does not let it be created; empty for all others.
 	refused string
 	due     eviction.Due // when it has to leave
@@ -101,19 +86,22 @@ type pod struct {
 	again bool
 	// departure is set while the pod is stuck on a node that does not answer.
 	departure *Departure
-	listed    bool // as waiting
+	leaves    *Departure // set while it is on its node and on its way out
+	turn      int        // its place among those that were introduced with it, from 1
+	tried     bool       // the scheduler has decided it
+	listed    bool       // as waiting
+	quiet     bool       // it is not listed
+	reasons   map[string]int
 	gone      bool
 }
 
 // queued brings pods into the order in which the scheduler takes them: by priority, then by age, then as they came.
 func queued(pods []*pod) {
-	slices.SortStableFunc(pods, func(a, b *pod) int {
-		return cmp.Or(
-			cmp.Compare(b.Class.Priority, a.Class.Priority),
-			a.Created.Compare(b.Created),
-			cmp.Compare(a.number, b.number),
-		)
-	})
+	slices.SortFunc(pods, order)
+}
+
+func order(a, b *pod) int {
+	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), a.Created.Compare(b.Created), cmp.Compare(a.number, b.number))
 }
 
 // enter takes in a pod as the API server has it, or would have it if it did not refuse it.
@@ -130,14 +118,12 @@ func (w *World) enter(object *v1.Pod, refusal string) *pod {
 		if rules.IsTerminal(object) || object.DeletionTimestamp != nil {
 			return p // nobody will place it any more
 		}
-		p.Pod = w.c.Pending(object)
+		p.Pod, p.fresh = w.c.Pending(object), object
 		w.created = append(w.created, p)
-		if w.nominates(p) {
-			w.c.Nominate(p.Pod, p.Nominated)
-		}
 		return p
 	}
-	if p.Pod = w.c.SetPod(object); p.Pod != nil {
+	w.show(cycle.Pods, object)
+	if p.Pod = w.c.Pod(object.UID); p.Pod != nil {
 		w.homed++
 		if saysNotReady(object) && !p.Terminating {
 			w.unready[p.Class]++
@@ -149,12 +135,6 @@ func (w *World) enter(object *v1.Pod, refusal string) *pod {
 		}
 	}
 	return p
-}
-
-// nominates tells whether the pod keeps room for itself on the node that its status names: as in kube-scheduler, only while a scheduler
-// of this world may try it.
-func (w *World) nominates(p *pod) bool {
-	return p.Nominated != "" && p.refused == "" && w.schedulers[p.Spec().SchedulerName] != nil && w.Gate(p.Pod) == ""
 }
 
 // settled notes that a pod is on its node since then, and forgets what will not be asked of it.
@@ -170,15 +150,15 @@ func (w *World) settled(p *pod, since time.Time) {
 
 // remove takes a pod out of the world, with what it held.
 func (w *World) remove(p *cluster.Pod) {
-	w.c.RemovePod(p.UID)
-	known := w.placed[p.UID]
+	known, terminating := w.placed[p.UID], p.Terminating
+	w.showGone(cycle.Pods, stub(p))
 	switch {
 	case known != nil && known.unready:
 		w.unready[p.Class]--
-	case !p.Terminating: // one that was on its way out did not count
-		w.budgets.left(w.c, p)
+	case !terminating: // one that was on its way out did not count
+		w.budgetsLeft(p)
 	}
-	plugins.ReleaseClaims(w.c, p)
+	w.releaseClaims(p)
 	if known != nil {
 		known.gone = true
 		w.forget(known)
