@@ -22,7 +22,7 @@ var namesPlugins = map[string]string{
 	"internal/engine/config":    "the names in configuration files of before, and what they stand for now",
 	"internal/node/admit":       "the kubelet's reasons for refusing a pod, which are named as the plugins are",
 	"internal/engine/decide":    "how constraints that count pods by domain, and room, are planned; to go behind interfaces",
-	"internal/inspect/simulate": "gives device claims the clock of the simulation; goes with its second cycle",
+	"internal/inspect/simulate": "says in DynamicResources' words why it keeps a pod out of the queue",
 	"internal/scheduler/live":   "which plugin's time is measured while it binds or writes for a pod",
 	"internal/engine/cycle":     "what the scheduler itself does for DefaultBinder, DefaultPreemption, VolumeBinding and DynamicResources; to go behind interfaces",
 }

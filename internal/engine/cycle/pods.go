@@ -46,10 +46,9 @@ func (c *Core) pendingPod(pod *v1.Pod) {
 	pod = c.kept(pod, p.Class)
 	item := c.queue.Get(pod.UID)
 	if item == nil {
-		if p.Nominated != "" {
+		if item = c.queue.Add(pod, p.Class, c.now); p.Nominated != "" && item.Place() != queue.Gated {
 			c.cluster.Nominate(p, p.Nominated)
 		}
-		c.queue.Add(pod, p.Class, c.now)
 		return
 	}
 	taken := c.followNomination(item.Pod, pod, p)

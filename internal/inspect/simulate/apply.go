@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
@@ -66,7 +67,9 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 		if w.halted() {
 			return nil, w.Err()
 		}
-		if w.pods[Name{p.Namespace, p.Name}] != nil {
+		if there := w.pods[Name{p.Namespace, p.Name}]; there != nil && w.openGates(there, p) {
+			continue
+		} else if there != nil {
 			done.Notes = append(done.Notes, fmt.Sprintf("pod %s/%s is there already and is left as it is", p.Namespace, p.Name))
 			continue
 		}
@@ -76,6 +79,22 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 	}
 	w.countBudgets()
 	return done, nil
+}
+
+// openGates takes scheduling gates off a pod that is applied without them, which is the one change of them that the API allows.
+func (w *World) openGates(p *pod, applied *v1.Pod) bool {
+	if p.NodeName != "" || len(applied.Spec.SchedulingGates) >= len(p.object.Spec.SchedulingGates) {
+		return false
+	}
+	object := *p.object
+	object.Spec.SchedulingGates = applied.Spec.SchedulingGates
+	p.object, p.Pod = &object, w.c.Pending(&object)
+	if w.pending[p.UID] == p {
+		w.show(cycle.Pods, &object)
+	} else if p.fresh != nil {
+		p.fresh = &object
+	}
+	return true
 }
 
 func (w *World) applyNode(n *v1.Node) {

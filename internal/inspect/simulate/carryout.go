@@ -87,13 +87,15 @@ func (w *World) preempt(a cycle.Remove) {
 	if p := w.pending[a.For]; p != nil {
 		detail = p.Namespace() + "/" + p.Name
 	}
-	switch victim := w.placed[a.Victim.UID]; {
+	switch victim, p := w.placed[a.Victim.UID], w.c.Pod(a.Victim.UID); {
+	case p == nil:
 	case victim != nil && w.lasting:
 		w.dismiss(victim, ByPreemption, detail)
 	default:
-		if p := w.c.Pod(a.Victim.UID); p != nil {
-			w.remove(p)
+		if victim == nil || !victim.unready {
+			w.budgetsLeft(p) // it counts as terminating already
 		}
+		w.remove(p)
 	}
 }
 
