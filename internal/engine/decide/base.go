@@ -79,7 +79,12 @@ func (b *base) bytes() int {
 
 func (b *base) room(node int32) *cluster.Room { return &b.d.c.Rooms[node] }
 
-func (b *base) point(node int32) point { return pointOf(b.room(node), b.d.balance[node]) }
+func (b *base) balance(node int32) int8 { return b.d.balance[node] &^ hasGuests }
+
+func (b *base) point(node int32) point { return pointOf(b.room(node), b.balance(node)) }
+
+// score is that of a node for room, noRoom if it has not enough.
+func (b *base) score(node int32, q *room) int16 { return q.score(b.room(node), b.balance(node)) }
 
 // rebuild reads the whole cluster anew.
 func (b *base) rebuild() {

@@ -37,7 +37,7 @@ func pointOf(room *cluster.Room, balance int8) point {
 			float64(room.RequestedCPU) * cpu, float64(room.RequestedMemory) * memory, cpu, memory,
 		},
 		freeCPU: room.CPU - room.RequestedCPU, freeMemory: room.Memory - room.RequestedMemory, freePods: int64(room.MaxPods - room.Pods),
-		balance: balance &^ hasGuests,
+		balance: balance,
 	}
 }
 

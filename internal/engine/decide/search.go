@@ -67,7 +67,7 @@ func (s *survey) visit(g *rankedGroup, i int32, low, high int64) {
 			if s.isLone[node] != 0 {
 				continue
 			}
-			score := int64(s.plan.room.score(s.b.room(node), s.d.balance[node]))
+			score := int64(s.b.score(node, s.plan.room))
 			if score < 0 {
 				continue
 			}
@@ -96,7 +96,7 @@ func (t *tree) bounds(s *survey, i int32) (low, high int64) {
 		return low, high
 	}
 	// They have one score, but the number of pods may leave no place.
-	exact := int64(s.plan.room.unlimited(s.b.room(c.nodes[0]), s.d.balance[c.nodes[0]]))
+	exact := int64(s.plan.room.unlimited(s.b.room(c.nodes[0]), s.b.balance(c.nodes[0])))
 	if low >= 0 {
 		low = exact
 	}
@@ -133,7 +133,7 @@ func (s *survey) draw() int32 {
 
 // isBest tells whether a node in a tree has the best total.
 func (s *survey) isBest(group, node int32) bool {
-	score := int64(s.plan.room.score(s.b.room(node), s.d.balance[node]))
+	score := int64(s.b.score(node, s.plan.room))
 	return s.isLone[node] == 0 && score >= 0 && s.fixed[group]+score == s.best
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // survey decides a pod from a base. What its class adds with selectors is counted for the one decision, where there are such pods: the
@@ -16,6 +17,7 @@ import (
 type survey struct {
 	sheet
 	b    *base
+	pod  *cluster.Pod
 	work int // about how many nodes were looked at
 
 	// The groups of the sheet are those of the base, and behind them one for each node that stands apart.
@@ -27,7 +29,8 @@ type survey struct {
 	spare   []*tally
 	touched [][]int32 // by tally: domains that count something
 	stock   []*group
-	fixed   []int64 // by group of the base: its score but for room
+	with    standing // of one node, with the pods nominated to it
+	fixed   []int64  // by group of the base: its score but for room
 
 	search
 }
@@ -40,7 +43,7 @@ type loneNode struct {
 
 // tryBase decides by survey if that can be done.
 func (d *Decider) tryBase(p *cluster.Pod) (decision Decision, done bool) {
-	if p.Nominated != "" || d.c.Nominations() > 0 || d.byClass[p.Class.ID].ranking != nil || d.effort[p.Class.ID] > d.worthRanking*len(d.c.Nodes) {
+	if p.Nominated != "" || d.byClass[p.Class.ID].ranking != nil || d.effort[p.Class.ID] > d.worthRanking*len(d.c.Nodes) {
 		return Decision{}, false
 	}
 	known := d.planned(p)
@@ -49,6 +52,7 @@ func (d *Decider) tryBase(p *cluster.Pod) (decision Decision, done bool) {
 	}
 	s := &d.survey
 	s.begin(d, known)
+	s.pod = p
 	defer s.end()
 	if !s.count() {
 		return Decision{}, false
@@ -213,7 +217,7 @@ func (s *survey) end() {
 		s.isLone[s.apart[i].node] = 0
 	}
 	s.apart = s.apart[:0]
-	s.plan, s.b, s.statics, s.axisOf = nil, nil, nil, nil
+	s.plan, s.b, s.pod, s.statics, s.axisOf = nil, nil, nil, nil, nil
 }
 
 // count counts the pods that matter to the class. It tells whether that can be done without a look at every pod.
@@ -252,7 +256,7 @@ func (s *survey) count() bool {
 	return true
 }
 
-// setApart finds the nodes that stand apart: those of many domains where something counts, and those that trees do not hold.
+// setApart finds the nodes that stand apart: those of many domains where something counts, those that pods are nominated to, and those that trees do not hold.
 func (s *survey) setApart() {
 	for k, t := range s.tallies {
 		if !t.byCount {
@@ -265,6 +269,9 @@ func (s *survey) setApart() {
 		}
 	}
 	for _, node := range s.b.odd {
+		s.putApart(node)
+	}
+	for node := range s.d.guests {
 		s.putApart(node)
 	}
 	slices.SortFunc(s.apart, func(a, b loneNode) int { return cmp.Compare(a.node, b.node) })
@@ -314,16 +321,64 @@ func (s *survey) stand() {
 		for _, t := range s.tallies {
 			g.values = append(g.values, t.value(t.topology.domain[of.node]))
 		}
-		of.bucket = s.plan.room.score(s.b.room(of.node), s.d.balance[of.node])
+		of.bucket = s.b.score(of.node, s.plan.room)
 		if of.bucket >= 0 {
 			g.ok = 1
 		}
-		if orderly(s.b.room(of.node)) {
+		if hadRoom := g.ok; orderly(s.b.room(of.node)) {
 			s.lone[at]++
-			s.groups[at].ok -= g.ok
+			s.groups[at].ok -= hadRoom
+		}
+		if g.ok == 1 && s.crowded(of.node) {
+			g.ok = 0
 		}
 	}
 	s.work += len(s.b.groups) + 4*len(s.apart)
+}
+
+// crowded tells whether a node cannot take the pod beside the pods nominated to it, as if these had arrived.
+func (s *survey) crowded(node int32) bool {
+	n := s.d.c.Nodes[node]
+	if len(n.Nominated) == 0 {
+		return false
+	}
+	guests := nominatedBefore(n, s.pod)
+	if len(guests) == 0 {
+		return false
+	}
+	room := *s.b.room(node)
+	for _, g := range guests {
+		room.RequestedCPU = rules.Sum(room.RequestedCPU, g.Class.Requests.MilliCPU)
+		room.RequestedMemory = rules.Sum(room.RequestedMemory, g.Class.Requests.Memory)
+		room.Pods++
+	}
+	if !s.plan.room.fits(&room) {
+		return true
+	}
+	if len(s.tallies) == 0 {
+		return false
+	}
+	with := &s.with
+	with.fit(len(s.tallies))
+	for k, t := range s.tallies {
+		domain := t.topology.domain[node]
+		with.none[k], with.count[k], with.shift[k] = domain == none, 0, 0
+		if domain != none {
+			with.count[k] = t.count[domain]
+		}
+	}
+	for _, g := range guests {
+		counts := s.plan.countsPodsOf(n)
+		for _, e := range s.plan.effects(g.Class) {
+			if with.none[e.tally] || s.tallies[e.tally].purpose <= spreadSoft && (g.Terminating || counts&(1<<e.tally) == 0) {
+				continue
+			}
+			with.count[e.tally] += e.weight
+			with.shift[e.tally] += e.weight
+		}
+	}
+	_, rejection := s.judgeTallies(with)
+	return rejection != nil
 }
 
 func (s *survey) decide() Decision {
