@@ -39,8 +39,11 @@ type PodClass struct {
 	// Needs stands for what the pods ask of a node, but for labels, volumes and device claims.
 	Needs [2]uint64
 
-	// Static stands for what the pods ask of single nodes beside room, ports, volumes and devices.
+	// Static stands for what the pods ask of single nodes beside room, ports, volumes and devices, and beside Target.
 	Static [2]uint64
+	// Target names the one node that the pods can go to, if that is all that their required node affinity says. Pods of DaemonSets are
+	// like that.
+	Target string
 	// Simple: of what placements change, the pods want CPU, memory and a place, as their containers request it, and nothing else.
 	Simple bool
 
@@ -89,7 +92,8 @@ func newPodClass(pod *v1.Pod, key digest) *PodClass {
 	}
 	c.Requests, c.NonZeroCPU, c.NonZeroMemory = placedRequests(pod)
 	c.Ports = portsOf(pod)
-	c.Needs, c.Static, c.Simple = needsDigest(pod), staticDigest(pod), isSimple(pod, &c.Requests, c.Ports)
+	c.Target = targetOf(&pod.Spec)
+	c.Needs, c.Static, c.Simple = needsDigest(pod), staticDigest(pod, c.Target != ""), isSimple(pod, &c.Requests, c.Ports)
 	for i := range pod.Spec.TopologySpreadConstraints {
 		selector, _ := readSelector(pod.Spec.TopologySpreadConstraints[i].LabelSelector)
 		c.SpreadSelectors = append(c.SpreadSelectors, selector)
@@ -105,6 +109,36 @@ func newPodClass(pod *v1.Pod, key digest) *PodClass {
 		c.Affinities = h.sum()
 	}
 	return c
+}
+
+// targetOf answers for PodClass.Target.
+func targetOf(spec *v1.PodSpec) string {
+	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil {
+		return ""
+	}
+	required := spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	if required == nil || len(required.NodeSelectorTerms) != 1 {
+		return ""
+	}
+	term := &required.NodeSelectorTerms[0]
+	if len(term.MatchExpressions) > 0 || len(term.MatchFields) != 1 {
+		return ""
+	}
+	if field := &term.MatchFields[0]; field.Key == metav1.ObjectNameField && field.Operator == v1.NodeSelectorOpIn && len(field.Values) == 1 {
+		return field.Values[0]
+	}
+	return ""
+}
+
+// WithoutTarget is the class without its target.
+func (c *PodClass) WithoutTarget() *PodClass {
+	if c.Target == "" {
+		return c
+	}
+	other, spec, affinity, node := *c, *c.Spec, *c.Spec.Affinity, *c.Spec.Affinity.NodeAffinity
+	node.RequiredDuringSchedulingIgnoredDuringExecution = nil
+	affinity.NodeAffinity, spec.Affinity, other.Spec, other.Target = &node, &affinity, &spec, ""
+	return &other
 }
 
 // isSimple answers for PodClass.Simple.

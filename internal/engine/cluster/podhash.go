@@ -33,9 +33,9 @@ func needsDigest(pod *v1.Pod) digest {
 }
 
 // staticDigest hashes what pods ask of single nodes, but for what placements change and what is asked for by name.
-func staticDigest(pod *v1.Pod) digest {
+func staticDigest(pod *v1.Pod, targeted bool) digest {
 	var h hasher
-	h.static(&pod.Spec)
+	h.static(&pod.Spec, targeted)
 	for _, list := range [2][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			for j := range list[i].RestartPolicyRules {
@@ -46,13 +46,13 @@ func staticDigest(pod *v1.Pod) digest {
 	return h.sum()
 }
 
-// static hashes what the spec asks of single nodes.
-func (h *hasher) static(spec *v1.PodSpec) {
+// static hashes what the spec asks of single nodes, but for its required node affinity if that has been dealt with.
+func (h *hasher) static(spec *v1.PodSpec, targeted bool) {
 	h.stringMap(spec.NodeSelector)
 	h.tolerations(spec.Tolerations)
 	h.bool(spec.Affinity != nil)
 	if spec.Affinity != nil {
-		h.nodeAffinity(spec.Affinity.NodeAffinity)
+		h.nodeAffinity(spec.Affinity.NodeAffinity, targeted)
 	}
 	h.bool(spec.HostNetwork)
 	h.bool(spec.HostUsers != nil && !*spec.HostUsers)
@@ -71,7 +71,7 @@ func (h *hasher) shape(pod *v1.Pod) {
 	h.string(spec.SchedulerName)
 	h.optionalInt32(spec.Priority)
 	h.bool(spec.PreemptionPolicy != nil && *spec.PreemptionPolicy == v1.PreemptNever)
-	h.static(spec)
+	h.static(spec, false)
 	h.resources(spec.Overhead)
 	h.bool(spec.Resources != nil)
 	if spec.Resources != nil {
@@ -103,7 +103,7 @@ func (h *hasher) affinity(a *v1.Affinity) {
 	if a == nil {
 		return
 	}
-	h.nodeAffinity(a.NodeAffinity)
+	h.nodeAffinity(a.NodeAffinity, false)
 	h.bool(a.PodAffinity != nil)
 	if p := a.PodAffinity; p != nil {
 		h.podTerms(p.RequiredDuringSchedulingIgnoredDuringExecution)
@@ -116,12 +116,15 @@ func (h *hasher) affinity(a *v1.Affinity) {
 	}
 }
 
-func (h *hasher) nodeAffinity(a *v1.NodeAffinity) {
+func (h *hasher) nodeAffinity(a *v1.NodeAffinity, preferredOnly bool) {
 	h.bool(a != nil)
 	if a == nil {
 		return
 	}
 	required := a.RequiredDuringSchedulingIgnoredDuringExecution
+	if preferredOnly {
+		required = nil
+	}
 	h.bool(required != nil)
 	if required != nil {
 		h.word(uint64(len(required.NodeSelectorTerms)))

@@ -94,6 +94,9 @@ func (r *Resources) take(o *Resources) bool {
 // placedRequests are what a pod on a node counts for: its requests, and CPU and memory with defaults for containers that
 // have none.
 func placedRequests(pod *v1.Pod) (requests Resources, nonZeroCPU, nonZeroMemory int64) {
+	if cpu, memory, scoreCPU, scoreMemory, ok := rules.PlainRequests(pod); ok {
+		return Resources{MilliCPU: cpu, Memory: memory}, scoreCPU, scoreMemory
+	}
 	score := rules.ScoreRequestsPlaced(pod)
 	cpu, memory := score[v1.ResourceCPU], score[v1.ResourceMemory]
 	return NewResources(rules.RequestsPlaced(pod)), rules.Amount(v1.ResourceCPU, cpu), rules.Amount(v1.ResourceMemory, memory)

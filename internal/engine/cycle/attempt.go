@@ -77,11 +77,9 @@ func (c *Core) unplaced(b *placement) {
 		nominate, messages, more = c.rescue(b)
 		c.preemptions.rescuing = false
 	}
-	switch none := ""; {
-	case failure.Nodes == 0, len(b.profile.rescue) == 0:
+	if failure.Nodes == 0 || len(b.profile.rescue) == 0 {
+		none := ""
 		nominate = &none
-	case b.profile.StopsBeforeDevices(failure.Rejector, failure.Rejection):
-		nominate = nil
 	}
 	c.observer().Decided(c.clock().Sub(b.watch))
 	c.end(b, false)

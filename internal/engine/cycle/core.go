@@ -82,7 +82,7 @@ func New(o Options) (*Core, error) {
 		c.options.Stopwatch = func() time.Time { return time.Time{} }
 	}
 	c.mirrors = c.newMirrors()
-	c.queue.Admit, c.queue.Admitted = c.admit, c.admitted
+	c.queue.Admit = c.admit
 	c.queue.FirstBackoff = cmp.Or(o.FirstBackoff, c.queue.FirstBackoff)
 	c.queue.LastBackoff = cmp.Or(o.LastBackoff, c.queue.LastBackoff)
 	c.queue.MaxWait = cmp.Or(o.MaxWait, c.queue.MaxWait)

@@ -131,9 +131,6 @@ func (c *Core) assume(b *placement, n *cluster.Node) {
 		c.takeBack(b, err)
 		return
 	}
-	for _, e := range b.profile.assumed {
-		e.Assumed(&b.Attempt)
-	}
 	c.prepare(b, waits)
 }
 

@@ -20,8 +20,7 @@ import (
 //	                                   that has pods with the label hold wait for 30 s; one that does not lead
 //	lead                               it leads from now on
 //	node NAME cpu=N                    the watch shows a node; "no-node NAME": its end
-//	pod NAME cpu=N [uid=U] [priority=N] [on=NODE] [nominated=NODE] [hold] [gated] [claim=NAME] [deleting]
-//	[scheduler=NAME]
+//	pod NAME cpu=N [uid=U] [priority=N] [on=NODE] [nominated=NODE] [hold] [deleting] [scheduler=NAME]
 //	                                   the watch shows a pod; "no-pod NAME [uid=U]": its end
 //	list KIND                          a list begins; "listed KIND": it is complete
 //	tick [after=DURATION]              time passes until the core wants a tick, each time, for so long at most; without a
@@ -162,14 +161,6 @@ func storyPod(t *testing.T, d *datadriven.TestData, name string) *v1.Pod {
 	d.MaybeScanArgs(t, "scheduler", &p.Spec.SchedulerName)
 	if d.HasArg("hold") {
 		p.Labels = map[string]string{"hold": "yes"}
-	}
-	if d.HasArg("gated") {
-		p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "gate"}}
-	}
-	if d.HasArg("claim") {
-		claim := &v1.PersistentVolumeClaimVolumeSource{}
-		d.ScanArgs(t, "claim", &claim.ClaimName)
-		p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: claim}}}
 	}
 	if d.HasArg("deleting") {
 		p.DeletionTimestamp = &metav1.Time{Time: begin}

@@ -16,25 +16,36 @@ func BenchmarkDaemons(b *testing.B) {
 	const nodes = 3000
 	c := benchCluster(nodes, false)
 	d := New(c, plugins.Default(), 1)
+	const many = 20 * nodes // then the cluster is full
+	pods := make([]*v1.Pod, many)
+	for i := range pods {
+		pods[i] = daemon(i, nodes)
+	}
 	for i := 0; b.Loop(); i++ {
-		if i%(20*nodes) == 20*nodes-1 {
+		if i%many == many-1 {
 			b.StopTimer()
 			c = benchCluster(nodes, false)
 			d = New(c, plugins.Default(), 1)
 			b.StartTimer()
 		}
-		pod := benchPod(0, "plain")
-		pod.Name, pod.UID = fmt.Sprintf("daemon-%d", i), types.UID(fmt.Sprint(i))
-		pod.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
-			NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchFields: []v1.NodeSelectorRequirement{{
-				Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn, Values: []string{fmt.Sprintf("node-%d", i%nodes)},
-			}}}},
-		}}}
-		p := c.Pending(pod)
+		p := c.Pending(pods[i%many])
 		decision := d.Decide(p)
 		if decision.Node == nil {
 			b.Fatalf("pod %d: no node", i)
 		}
 		c.Place(p, decision.Node)
 	}
+}
+
+// daemon is a pod of one DaemonSet after the other.
+func daemon(i, nodes int) *v1.Pod {
+	pod := benchPod(0, "plain")
+	pod.Labels["app"] = fmt.Sprint(i / nodes)
+	pod.Name, pod.UID = fmt.Sprintf("daemon-%d", i), types.UID(fmt.Sprint(i))
+	pod.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
+		NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchFields: []v1.NodeSelectorRequirement{{
+			Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn, Values: []string{fmt.Sprintf("node-%d", i%nodes)},
+		}}}},
+	}}}
+	return pod
 }

@@ -11,11 +11,12 @@ import (
 // their selectors. It is made for the first of them.
 type skeleton struct {
 	plan
-	suits  bool  // for bases: nothing is asked beside room, the static parts of nodes, and other pods
-	ask    []any // plugins that may have something to say of some class
-	hard   *plugins.PodTopologySpread
-	soft   *plugins.PodTopologySpread
-	weight int64 // of soft
+	suits   bool  // for bases: nothing is asked beside room, the static parts of nodes, and other pods
+	selects bool  // NodeAffinity is a filter of the profile
+	ask     []any // plugins that may have something to say of some class
+	hard    *plugins.PodTopologySpread
+	soft    *plugins.PodTopologySpread
+	weight  int64 // of soft
 }
 
 // maxSkeletons bounds how many are kept.
@@ -46,8 +47,10 @@ func (d *Decider) skeletonFor(p *cluster.Pod) *skeleton {
 }
 
 func (d *Decider) newSkeleton(p *cluster.Pod) *skeleton {
+	example := *p
+	example.Class = p.Class.WithoutTarget()
 	d.nextSkeleton++
-	sk := &skeleton{plan: plan{example: p, skeleton: d.nextSkeleton}}
+	sk := &skeleton{plan: plan{example: &example, skeleton: d.nextSkeleton}}
 	pl := &sk.plan
 	if len(d.profile.Extenders) > 0 || !d.planPlugins(pl) {
 		return sk
@@ -56,6 +59,8 @@ func (d *Decider) newSkeleton(p *cluster.Pod) *skeleton {
 		switch f := f.(type) {
 		case *plugins.PodTopologySpread:
 			sk.hard = f
+		case *plugins.NodeAffinity:
+			sk.selects = true
 		case *plugins.InterPodAffinity, plugins.Steady:
 		case plugins.Selective:
 			sk.ask = append(sk.ask, f)

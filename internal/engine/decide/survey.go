@@ -46,6 +46,9 @@ func (d *Decider) tryBase(p *cluster.Pod) (decision Decision, done bool) {
 	if p.Nominated != "" || d.byClass[p.Class.ID].ranking != nil || d.effort[p.Class.ID] > d.worthRanking*len(d.c.Nodes) {
 		return Decision{}, false
 	}
+	if p.Class.Target != "" {
+		return d.tryTarget(p)
+	}
 	known := d.planned(p)
 	if known == nil {
 		return Decision{}, false

@@ -52,6 +52,35 @@ func ScoreRequestsPlaced(pod *v1.Pod) v1.ResourceList {
 	return helper.PodRequests(pod, opts)
 }
 
+// PlainRequests sums up the CPU (in thousandths) and the memory that a pod requests, without the helper's maps, where that is all that
+// there is to it: only containers that request nothing else. scoreCPU and scoreMemory are the same by ScoreRequests. ok is false for all
+// other pods.
+func PlainRequests(pod *v1.Pod) (cpu, memory, scoreCPU, scoreMemory int64, ok bool) {
+	spec := &pod.Spec
+	if len(spec.InitContainers) > 0 || spec.Overhead != nil || spec.Resources != nil || len(pod.Status.ContainerStatuses) > 0 ||
+		pod.Status.Resources != nil || pod.Status.AllocatedResources != nil {
+		return 0, 0, 0, 0, false
+	}
+	var sums, scores [2]resource.Quantity
+	for i := range spec.Containers {
+		requests := spec.Containers[i].Resources.Requests
+		named := 0
+		for k, name := range [2]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+			if quantity, has := requests[name]; has {
+				named++
+				sums[k].Add(quantity)
+				scores[k].Add(quantity)
+			} else {
+				scores[k].Add([2]resource.Quantity{defaultCPU, defaultMemory}[k])
+			}
+		}
+		if named < len(requests) {
+			return 0, 0, 0, 0, false
+		}
+	}
+	return Amount(v1.ResourceCPU, sums[0]), Amount(v1.ResourceMemory, sums[1]), Amount(v1.ResourceCPU, scores[0]), Amount(v1.ResourceMemory, scores[1]), true
+}
+
 // Limits is the most a pod may use, overhead included for each resource that
 // has a limit.
 func Limits(pod *v1.Pod) v1.ResourceList {

@@ -2,12 +2,14 @@ package rules
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 )
 
@@ -51,5 +53,45 @@ func amounts(list v1.ResourceList) string {
 func TestPriorityOfAPodStoredWithoutOne(t *testing.T) {
 	if got := Priority(&v1.Pod{}); got != 0 {
 		t.Fatalf("got %d, want 0", got)
+	}
+}
+
+// TestPlainRequestsAreTheSame: where requests are summed up without the helper, the sums are the helper's.
+func TestPlainRequestsAreTheSame(t *testing.T) {
+	amounts := map[v1.ResourceName][]string{
+		v1.ResourceCPU:              {"", "0", "1", "100m", "1500u", "0.1", "9223372036854775807", "1e30"},
+		v1.ResourceMemory:           {"", "0", "200Mi", "1500m", "1", "9223372036854775807", "1e30"},
+		v1.ResourceEphemeralStorage: {"", "", "", "", "", "", "1Gi"},
+	}
+	plain := 0
+	for seed := range 5000 {
+		rng := rand.New(rand.NewPCG(uint64(seed), 0))
+		pod := &v1.Pod{}
+		for range rng.IntN(4) {
+			requests := v1.ResourceList{}
+			for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage} {
+				if amount := amounts[name][rng.IntN(len(amounts[name]))]; amount != "" {
+					requests[name] = resource.MustParse(amount)
+				}
+			}
+			pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Resources: v1.ResourceRequirements{Requests: requests}})
+		}
+		cpu, memory, scoreCPU, scoreMemory, ok := PlainRequests(pod)
+		if !ok {
+			continue
+		}
+		plain++
+		placed, score := RequestsPlaced(pod), ScoreRequestsPlaced(pod)
+		for i, pair := range [][2]int64{
+			{cpu, Amount(v1.ResourceCPU, placed[v1.ResourceCPU])}, {memory, Amount(v1.ResourceMemory, placed[v1.ResourceMemory])},
+			{scoreCPU, Amount(v1.ResourceCPU, score[v1.ResourceCPU])}, {scoreMemory, Amount(v1.ResourceMemory, score[v1.ResourceMemory])},
+		} {
+			if pair[0] != pair[1] {
+				t.Errorf("%+v: amount %d is %d, want %d", pod.Spec.Containers, i, pair[0], pair[1])
+			}
+		}
+	}
+	if plain < 1000 {
+		t.Errorf("%d pods were plain", plain)
 	}
 }

@@ -1,0 +1,61 @@
+package decide
+
+import (
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// tryTarget decides a pod that can go to one node by name, as those of DaemonSets, by a look at that node. It leaves those to the others
+// that have rules about other pods, or that somebody has rules about.
+func (d *Decider) tryTarget(p *cluster.Pod) (decision Decision, done bool) {
+	class := p.Class
+	if !class.Simple || len(class.RequiredAffinity)+len(class.RequiredAntiAffinity) > 0 || class.TermError != nil {
+		return Decision{}, false
+	}
+	sk := d.skeletonFor(p)
+	if sk == nil || !sk.selects || slices.ContainsFunc(sk.ask, func(plugin any) bool { return applies(plugin, d.c, p) }) {
+		return Decision{}, false
+	}
+	if sk.hard != nil {
+		if hard, err := sk.hard.Hard(d.c, p); err != nil || len(hard) > 0 {
+			return Decision{}, false
+		}
+	}
+	if d.mayBeRepelled(class) {
+		return Decision{}, false
+	}
+	n := d.c.Node(class.Target)
+	if n == nil {
+		return Decision{}, true
+	}
+	if len(n.Nominated) > 0 {
+		return Decision{}, false
+	}
+	for _, judges := range [2][]namedJudge{sk.early, sk.late} {
+		for i := range judges {
+			if rejection := judges[i].judge(n); rejection != nil {
+				return Decision{}, rejection.Err == nil
+			}
+		}
+	}
+	room := sk.room
+	if class.Requests.MilliCPU != room.cpu || class.Requests.Memory != room.memory {
+		room = room.of(class)
+	}
+	if !room.fits(&d.c.Rooms[n.Index]) {
+		return Decision{}, true
+	}
+	return Decision{Node: n, Feasible: 1}, true
+}
+
+// mayBeRepelled tells whether the required anti-affinity of some pod means the class.
+func (d *Decider) mayBeRepelled(class *cluster.PodClass) bool {
+	users := d.terms.about(class.Labels)
+	if len(users) == 0 {
+		return false
+	}
+	affinities := plugins.NewAffinities(d.c, class)
+	return slices.ContainsFunc(users, func(u *termUsers) bool { return len(affinities.RepelledBy(u.class)) > 0 })
+}
