@@ -27,7 +27,9 @@ type Cluster struct {
 	pods        map[types.UID]*Pod            // those with a node, known or not
 	strays      map[string]map[types.UID]*Pod // of pods, those whose node is not known, by its name
 	nominated   map[types.UID]*Pod
-	absent      map[string][]*Pod // of nominated, those whose node is not known, by its name
+	absent      map[string][]*Pod  // of nominated, those whose node is not known, by its name
+	supposing   int                // how many Suppose are under way, one within the other
+	away        map[types.UID]*Pod // taken from their nodes in what is supposed
 	classes     map[digest]*PodClass
 	nextClass   int32
 	classesKept int // how many stood when classes were last dropped
@@ -265,6 +267,7 @@ func (c *Cluster) RemovePod(uid types.UID) {
 	if !ok {
 		return
 	}
+	c.thoughtAway(p)
 	delete(c.pods, uid)
 	p.Class.pods--
 	if p.Node != nil {

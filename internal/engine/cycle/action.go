@@ -146,11 +146,14 @@ type Compared struct {
 	Said *decide.Evaluation
 }
 
-// Panicked says that a decision panicked. The attempt has ended and the caches are rebuilt.
+// Panicked says that a decision panicked. The attempt has ended, what is counted on nodes was counted anew, and the
+// caches are rebuilt.
 type Panicked struct {
 	Pod   v1.ObjectReference
 	Value string
 	Stack []byte
+	// Mended counts the nodes on which something else was counted than the pods that the API has there.
+	Mended int
 }
 
 func (Ready) action()         {}

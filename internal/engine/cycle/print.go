@@ -108,7 +108,11 @@ func (a ReadPod) String() string { return fmt.Sprintf("read %s/%s", a.Name.Names
 func (a Compared) String() string { return fmt.Sprintf("compared %s on %s", podName(a.Pod), a.Node) }
 
 func (a Panicked) String() string {
-	return fmt.Sprintf("panic while %s/%s was decided: %s", a.Pod.Namespace, a.Pod.Name, a.Value)
+	text := fmt.Sprintf("panic while %s/%s was decided: %s", a.Pod.Namespace, a.Pod.Name, a.Value)
+	if a.Mended > 0 {
+		text += fmt.Sprintf(" (%d nodes mended)", a.Mended)
+	}
+	return text
 }
 
 func podName(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }

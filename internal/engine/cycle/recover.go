@@ -8,13 +8,21 @@ import (
 )
 
 // recovered ends the attempt of a pod whose decision panicked, deferred by schedule: no pod may stop the scheduling of others,
-// whatever it asks for. The pod backs off; what may be half changed, the rankings, is thrown away and made anew from the cluster.
+// whatever it asks for. The pod backs off. What may be half changed is put right: the cluster is counted anew, from what the API said of
+// its pods, and the rankings are thrown away and made anew from it.
 func (c *Core) recovered(b *placement) {
 	value := recover()
 	if value == nil {
 		return
 	}
-	c.do(Panicked{Reference(b.Pod), fmt.Sprint(value), debug.Stack()})
+	stack := debug.Stack()
+	if elsewhere, ok := value.(interface{ Stack() []byte }); ok {
+		stack = elsewhere.Stack()
+	}
+	if c.placements.byPod[b.Pod.UID] != b { // it panicked before, or while, the pod was counted
+		c.cluster.RemovePod(b.Pod.UID)
+	}
+	c.do(Panicked{Reference(b.Pod), fmt.Sprint(value), stack, c.cluster.Recount()})
 	for _, p := range c.profiles {
 		p.Decider, p.failed = decide.New(c.cluster, p.Profile.Profile, c.rng.Uint64()), failure{}
 	}

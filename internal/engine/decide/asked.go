@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"runtime/debug"
 	"sync"
+	"sync/atomic"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
@@ -222,12 +224,32 @@ func parallel(n int, f func(i int)) {
 		return
 	}
 	var running sync.WaitGroup
+	var panicked atomic.Pointer[workerPanic]
 	for w := range workers {
 		running.Go(func() {
+			defer func() {
+				if value := recover(); value != nil {
+					panicked.CompareAndSwap(nil, &workerPanic{value, debug.Stack()})
+				}
+			}()
 			for i := n * w / workers; i < n*(w+1)/workers; i++ {
 				f(i)
 			}
 		})
 	}
 	running.Wait()
+	if p := panicked.Load(); p != nil {
+		panic(p)
+	}
 }
+
+// workerPanic is a panic on a goroutine of parallel, passed on to the one that asked: only there can somebody recover.
+type workerPanic struct {
+	value any
+	stack []byte
+}
+
+func (p *workerPanic) String() string { return fmt.Sprint(p.value) }
+
+// Stack is that of the goroutine that panicked.
+func (p *workerPanic) Stack() []byte { return p.stack }

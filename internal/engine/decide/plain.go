@@ -246,7 +246,7 @@ func (j *judges) nodeWithNominated(n *cluster.Node) (string, *plugins.Rejection)
 	if guests := nominatedBefore(n, j.p); len(guests) > 0 {
 		var plugin string
 		var rejection *plugins.Rejection
-		tryout(j.c, func() {
+		j.c.Suppose(func() {
 			for i, g := range guests {
 				guests[i] = j.c.Visit(g, n)
 			}
@@ -277,14 +277,6 @@ func nominatedBefore(n *cluster.Node, p *cluster.Pod) []*cluster.Pod {
 		}
 	}
 	return guests
-}
-
-// tryout changes the cluster, and changes it back. Nobody who reads the log learns of it.
-func tryout(c *cluster.Cluster, change, back func()) {
-	position := c.Log.Len()
-	change()
-	back()
-	c.Log.Rewind(position)
 }
 
 // Message says why the pod is not placed, in the words of the FailedScheduling event. What came of preemption follows behind.

@@ -128,7 +128,7 @@ func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *
 	found := &candidate{node: n}
 	var plugin string
 	var rejection *plugins.Rejection
-	tryout(c, func() {
+	c.Suppose(func() {
 		for _, o := range lower {
 			c.RemovePod(o.UID)
 		}

@@ -62,7 +62,7 @@ func (s *Scheduler) carryOut(action cycle.Action) {
 		s.permits.release(a.Ticket)
 	case cycle.Panicked:
 		err := fmt.Errorf("panic: %s\n%s", a.Value, a.Stack)
-		klog.Background().Error(err, "A decision panicked; its pod backs off", "pod", klog.KRef(a.Pod.Namespace, a.Pod.Name))
+		klog.Background().Error(err, "A decision panicked; its pod backs off", "pod", klog.KRef(a.Pod.Namespace, a.Pod.Name), "mendedNodes", a.Mended)
 		s.observer.Panicked()
 	case cycle.Compared:
 		s.shadow.Bound(a.Pod, a.Node, a.Said)

@@ -57,7 +57,7 @@ func (h *handle) RunFilterPlugins(ctx context.Context, state fwk.CycleState, pod
 	if pod.UID != waiting.UID {
 		waiting = y.c.Pending(pod)
 	}
-	s := &supposition{c: y.c, position: y.c.Log.Len()}
+	s := &supposition{c: y.c, over: y.c.Supposing()}
 	defer s.undo()
 	s.hold(n, info)
 	for _, m := range own.moves {

@@ -14,16 +14,16 @@ import (
 
 // supposition moves pods in the cluster, and moves them back. Nobody who reads the log learns of it.
 type supposition struct {
-	c        *cluster.Cluster
-	position int
-	back     []func()
+	c    *cluster.Cluster
+	over func() // from Supposing
+	back []func()
 }
 
 func (s *supposition) undo() {
 	for _, back := range slices.Backward(s.back) {
 		back()
 	}
-	s.c.Log.Rewind(s.position)
+	s.over()
 }
 
 // hold has a node hold the pods that info shows.
