@@ -3,6 +3,7 @@ package cluster
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 )
 
 // readSelector is metav1.LabelSelectorAsSelector, which validates by regular expressions: that takes longer than all else of reading
@@ -34,4 +35,26 @@ func plainlyValid(text string) bool {
 		}
 	}
 	return true
+}
+
+// Label is a label of a pod.
+type Label struct{ Key, Value string }
+
+// RequiredLabels lists labels of which a pod must have one for the selector to mean it. everybody: there are none such, and it may
+// mean any pod.
+func RequiredLabels(selector labels.Selector) (of []Label, everybody bool) {
+	requirements, selects := selector.Requirements()
+	if !selects {
+		return nil, false // it means nobody
+	}
+	for i := range requirements {
+		switch r := &requirements[i]; r.Operator() {
+		case selection.In, selection.Equals, selection.DoubleEquals:
+			for _, value := range r.ValuesUnsorted() {
+				of = append(of, Label{r.Key(), value})
+			}
+			return of, false
+		}
+	}
+	return nil, true
 }

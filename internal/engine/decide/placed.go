@@ -2,7 +2,6 @@ package decide
 
 import (
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
@@ -53,7 +52,7 @@ func (p *placed) count(class *cluster.PodClass, node int32, terminating bool, by
 func (p *placed) list(pods *classPods) {
 	p.classes[pods.class.ID] = pods
 	for key, value := range pods.class.Labels {
-		insert(p.byLabel, label{key, value}, pods)
+		insert(p.byLabel, label{Key: key, Value: value}, pods)
 	}
 	if pods.class.HasAffinity() {
 		insert(p.byTerms, pods.class.Affinities, pods)
@@ -63,7 +62,7 @@ func (p *placed) list(pods *classPods) {
 func (p *placed) unlist(pods *classPods) {
 	delete(p.classes, pods.class.ID)
 	for key, value := range pods.class.Labels {
-		remove(p.byLabel, label{key, value}, pods)
+		remove(p.byLabel, label{Key: key, Value: value}, pods)
 	}
 	if pods.class.HasAffinity() {
 		remove(p.byTerms, pods.class.Affinities, pods)
@@ -83,30 +82,11 @@ func remove[K comparable](index map[K]map[*classPods]bool, key K, pods *classPod
 	}
 }
 
-// requiredLabels lists labels of which a pod must have one for the selector to mean it. everybody: there are none such, and it may
-// mean any pod.
-func requiredLabels(selector labels.Selector) (of []label, everybody bool) {
-	requirements, selects := selector.Requirements()
-	if !selects {
-		return nil, false // it means nobody
-	}
-	for i := range requirements {
-		switch r := &requirements[i]; r.Operator() {
-		case selection.In, selection.Equals, selection.DoubleEquals:
-			for _, value := range r.ValuesUnsorted() {
-				of = append(of, label{r.Key(), value})
-			}
-			return of, false
-		}
-	}
-	return nil, true
-}
-
 // counted lists the classes whose pods may count in the tallies of a plan. all: they may be any.
 func (d *Decider) counted(pl *plan) (classes map[*classPods]bool, all bool) {
 	classes = map[*classPods]bool{}
 	for _, selector := range pl.selectors() {
-		of, everybody := requiredLabels(selector)
+		of, everybody := cluster.RequiredLabels(selector)
 		if everybody {
 			return nil, true
 		}

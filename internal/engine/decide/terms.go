@@ -29,7 +29,7 @@ type terms struct {
 }
 
 // label is one of a pod.
-type label struct{ key, value string }
+type label = cluster.Label
 
 // termList are terms that are found together, and when one of them came or went last.
 type termList struct {
@@ -84,7 +84,7 @@ func (t *terms) list(users *termUsers) {
 }
 
 func (t *terms) listBy(users *termUsers, selector labels.Selector) {
-	of, everybody := requiredLabels(selector)
+	of, everybody := cluster.RequiredLabels(selector)
 	if everybody {
 		t.others.add(users, t.version)
 	}
@@ -141,7 +141,7 @@ func (t *terms) dropUnused() {
 func (t *terms) versionFor(own labels.Set) int {
 	version := t.others.version
 	for key, value := range own {
-		if list := t.byLabel[label{key, value}]; list != nil {
+		if list := t.byLabel[label{Key: key, Value: value}]; list != nil {
 			version = max(version, list.version)
 		}
 	}
@@ -152,7 +152,7 @@ func (t *terms) versionFor(own labels.Set) int {
 func (t *terms) about(own labels.Set) []*termUsers {
 	found := slices.Clone(t.others.users)
 	for key, value := range own {
-		if list := t.byLabel[label{key, value}]; list != nil {
+		if list := t.byLabel[label{Key: key, Value: value}]; list != nil {
 			for _, users := range list.users {
 				if len(users.lists) == 1 || !slices.Contains(found, users) {
 					found = append(found, users)

@@ -227,7 +227,7 @@ func (a *InterPodAffinity) countVotes(c *cluster.Cluster, affinities *Affinities
 func (*InterPodAffinity) Interests(in Setting) []queue.Interest {
 	h := &affinityHints{c: in.Cluster, affinities: map[*cluster.PodClass]*Affinities{}}
 	return []queue.Interest{
-		{Resource: queue.Pod, Action: queue.Add | queue.Delete | queue.UpdatePodLabel, Hint: h.podMatters},
+		{Resource: queue.Pod, Action: queue.Add | queue.Delete | queue.UpdatePodLabel, Hint: h.podMatters, Narrowing: byLabels(requiredSelectors)},
 		{Resource: queue.Node, Action: queue.Add | queue.Delete | queue.UpdateNodeLabel, Hint: h.domainMatters},
 		{Resource: queue.Namespace, Action: queue.All},
 	}

@@ -214,10 +214,10 @@ func (f *NodeResourcesFit) LeastOfCPUAndMemory() bool {
 // others is also helped by room that is enough once those have left, unless it could have had them leave before, too.
 func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
 	interests := []queue.Interest{
-		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeAllocatable, Hint: func(item *queue.Item, e *queue.Event) bool {
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeAllocatable, Narrowing: in.byRoom(true), Hint: func(item *queue.Item, e *queue.Event) bool {
 			return e.Node != nil && (e.NodeBefore == nil || grew(&item.Class.Requests, e)) && (in.fits(item, e.Node) || in.fitsWithoutLower(item, e.Node))
 		}},
-		{Resource: queue.Pod, Action: queue.Delete | queue.UpdatePodScaleDown, Hint: func(item *queue.Item, e *queue.Event) bool {
+		{Resource: queue.Pod, Action: queue.Delete | queue.UpdatePodScaleDown, Narrowing: in.byRoom(false), Hint: func(item *queue.Item, e *queue.Event) bool {
 			switch {
 			case !others(e):
 				return Own(item, e)

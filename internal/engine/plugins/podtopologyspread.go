@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	config "k8s.io/kube-scheduler/config/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -312,7 +313,8 @@ func (s *PodTopologySpread) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
 		{
 			Resource: queue.Pod, Action: queue.Add | queue.Delete | queue.Update,
-			Hint: func(item *queue.Item, e *queue.Event) bool { return of(item.Class).podMatters(item, e) },
+			Narrowing: byLabels(func(class *cluster.PodClass) ([]labels.Selector, bool) { return of(class).selectors() }),
+			Hint:      func(item *queue.Item, e *queue.Event) bool { return of(item.Class).podMatters(item, e) },
 		},
 		{
 			Resource: queue.Node, Action: queue.Add | queue.Delete | queue.UpdateNodeLabel | queue.UpdateNodeTaint,
@@ -323,6 +325,14 @@ func (s *PodTopologySpread) Interests(in Setting) []queue.Interest {
 			Hint: func(item *queue.Item, _ *queue.Event) bool { return !of(item.Class).own },
 		},
 	}
+}
+
+// selectors are those of the constraints; all: there is more to it, or they may become others.
+func (s *wantedSpread) selectors() (list []labels.Selector, all bool) {
+	for i := range s.constraints {
+		list = append(list, s.constraints[i].Selector)
+	}
+	return list, s.err != nil || !s.own
 }
 
 func (s *wantedSpread) podMatters(item *queue.Item, e *queue.Event) bool {

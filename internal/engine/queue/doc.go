@@ -7,7 +7,8 @@
 // changes or when something happens that the gate waits for.
 //
 // What can help is said by interests (package hints has those of Berth's own plugins). Waiting pods that are alike in all that
-// matters, their class and the plugins that rejected them, form a group, and are asked about once for an event.
+// matters, their class and the plugins that rejected them, form a group, and are asked about once for an event. Groups are found by what
+// they wait for (Narrowing), so that an event is not held against all of them.
 //
 // The queue is plain data with one owner; it is told the time.
 package queue

@@ -76,6 +76,8 @@ type Interest struct {
 	Hint func(item *Item, event *Event) bool
 	// PerPod: the hint looks at what sets a pod apart from others of its class, and must be asked for each.
 	PerPod bool
+	// Narrowing, if set, says whom the hint need be asked about.
+	Narrowing *Narrowing
 }
 
 // wants tells whether the interest is in such events at all.

@@ -9,8 +9,12 @@ import (
 
 // groups are the items that wait or are kept out.
 type groups struct {
-	byKey map[groupKey]*group
-	list  []*group // in no order
+	byKey   map[groupKey]*group
+	list    []*group        // in no order
+	open    map[*group]bool // those that anything may help
+	waiters map[*Interest]*waiters
+	serial  uint64 // of the newest group
+	finds   finds
 }
 
 type groupKey struct {
@@ -23,14 +27,18 @@ type groupKey struct {
 type group struct {
 	key       groupKey
 	rejectors []string
-	index     int // in the list
+	index     int    // in the list
+	serial    uint64 // never used again
+	found     uint64 // the last event that may help it
 	items     []*Item
 	interests []pluginInterest
 	anything  bool               // a rejector says nothing of what can help it
 	wants     [len(kinds)]Action // what some interest is in, by kind
 }
 
-func newGroups() groups { return groups{byKey: map[groupKey]*group{}} }
+func newGroups() groups {
+	return groups{byKey: map[groupKey]*group{}, open: map[*group]bool{}, waiters: map[*Interest]*waiters{}}
+}
 
 // pluginInterest is an interest and whose it is.
 type pluginInterest struct {
@@ -73,9 +81,7 @@ func (g *groups) add(item *Item, rejectors []string, interests Interests) {
 	into, ok := g.byKey[key]
 	if !ok {
 		into = newGroup(key, rejectors, interests)
-		into.index = len(g.list)
-		g.byKey[key] = into
-		g.list = append(g.list, into)
+		g.enlist(into)
 	}
 	item.group, item.index = into, len(into.items)
 	into.items = append(into.items, item)
@@ -112,12 +118,7 @@ func (g *groups) remove(item *Item) {
 	if last > 0 {
 		return
 	}
-	delete(g.byKey, from.key)
-	end := len(g.list) - 1
-	g.list[from.index] = g.list[end]
-	g.list[from.index].index = from.index
-	g.list[end] = nil
-	g.list = g.list[:end]
+	g.strike(from)
 }
 
 // regroup moves an item whose class has changed.
@@ -128,22 +129,11 @@ func (g *groups) regroup(item *Item) {
 	key.class = item.Class
 	into, ok := g.byKey[key]
 	if !ok {
-		into = &group{key: key, rejectors: old.rejectors, interests: old.interests, anything: old.anything, wants: old.wants, index: len(g.list)}
-		g.byKey[key] = into
-		g.list = append(g.list, into)
+		into = &group{key: key, rejectors: old.rejectors, interests: old.interests, anything: old.anything, wants: old.wants}
+		g.enlist(into)
 	}
 	item.group, item.index = into, len(into.items)
 	into.items = append(into.items, item)
-}
-
-// each calls wake for all items that the event can help. wake may move the item.
-func (g *groups) each(e *Event, asked Asked, wake func(*Item)) {
-	k := kind(e.Resource)
-	for i := len(g.list) - 1; i >= 0; i-- { // from the end: the one that takes the place of a group that empties was asked already
-		if i < len(g.list) {
-			g.list[i].each(e, k, asked, wake)
-		}
-	}
 }
 
 func (g *group) each(e *Event, k int, asked Asked, wake func(*Item)) {

@@ -1,0 +1,219 @@
+package queue
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// Narrowing says which groups an event can help at all, so that it need not be held against every group that waits. It may find groups
+// that the hint then declines, and must find all others. Both sides name topics, or an amount, or neither.
+type Narrowing struct {
+	// Topics of a group and of an event: it finds the groups that share one with it. all: every event finds the group; the event finds
+	// every group.
+	Topics      func(class *cluster.PodClass) (topics []Topic, all bool)
+	EventTopics func(e *Event) (topics []Topic, all bool)
+	// Wanted is what a group wants at least, and Offered the most that an event can offer: it finds the groups that want no more.
+	Wanted  func(class *cluster.PodClass) Amounts
+	Offered func(e *Event) Amounts
+}
+
+// Amounts are of CPU and of memory.
+type Amounts [2]int64
+
+// Topic is what an event may be about and a group may wait for.
+type Topic struct {
+	Kind       TopicKind
+	Key, Value string
+}
+
+// TopicKind says what a topic's label is.
+type TopicKind uint8
+
+// The kinds of topics.
+const (
+	// Means is a label of pods that the waiting pods mean by a selector.
+	Means TopicKind = iota
+	// IsMeant is a label of the waiting pods by which a selector of others means them.
+	IsMeant
+)
+
+// waiters are the groups that wait for events of one interest.
+type waiters struct {
+	interest *Interest
+	all      map[*group]bool // those that no narrowing finds, or all without one
+	byTopic  map[Topic]map[*group]bool
+	byAmount []wanting // from the least CPU on
+}
+
+type wanting struct {
+	amounts Amounts
+	group   *group
+}
+
+func (a wanting) compare(b wanting) int {
+	return cmp.Or(cmp.Compare(a.amounts[0], b.amounts[0]), cmp.Compare(a.group.serial, b.group.serial))
+}
+
+// enlist lists a new group with those who wait for the same.
+func (g *groups) enlist(of *group) {
+	g.serial++
+	of.serial = g.serial
+	of.index = len(g.list)
+	g.byKey[of.key] = of
+	g.list = append(g.list, of)
+	if of.anything {
+		g.open[of] = true
+		return
+	}
+	for i := range of.interests {
+		interest := of.interests[i].Interest
+		w := g.waiters[interest]
+		if w == nil {
+			w = &waiters{interest: interest, all: map[*group]bool{}, byTopic: map[Topic]map[*group]bool{}}
+			g.waiters[interest] = w
+		}
+		w.add(of)
+	}
+}
+
+// strike takes a group from all lists.
+func (g *groups) strike(of *group) {
+	delete(g.byKey, of.key)
+	end := len(g.list) - 1
+	g.list[of.index] = g.list[end]
+	g.list[of.index].index = of.index
+	g.list[end] = nil
+	g.list = g.list[:end]
+	delete(g.open, of)
+	if of.anything {
+		return
+	}
+	for i := range of.interests {
+		interest := of.interests[i].Interest
+		if w := g.waiters[interest]; w != nil {
+			if w.remove(of); len(w.all)+len(w.byTopic)+len(w.byAmount) == 0 {
+				delete(g.waiters, interest)
+			}
+		}
+	}
+}
+
+func (w *waiters) add(of *group) {
+	n := w.interest.Narrowing
+	switch {
+	case n == nil:
+		w.all[of] = true
+	case n.Wanted != nil:
+		entry := wanting{n.Wanted(of.key.class), of}
+		at, _ := slices.BinarySearchFunc(w.byAmount, entry, wanting.compare)
+		w.byAmount = slices.Insert(w.byAmount, at, entry)
+	default:
+		topics, all := n.Topics(of.key.class)
+		if all {
+			w.all[of] = true
+			return
+		}
+		for _, topic := range topics {
+			if w.byTopic[topic] == nil {
+				w.byTopic[topic] = map[*group]bool{}
+			}
+			w.byTopic[topic][of] = true
+		}
+	}
+}
+
+func (w *waiters) remove(of *group) {
+	n := w.interest.Narrowing
+	switch {
+	case n != nil && n.Wanted != nil:
+		if at, found := slices.BinarySearchFunc(w.byAmount, wanting{n.Wanted(of.key.class), of}, wanting.compare); found {
+			w.byAmount = slices.Delete(w.byAmount, at, at+1)
+		}
+		return
+	case n != nil:
+		topics, _ := n.Topics(of.key.class)
+		for _, topic := range topics {
+			if delete(w.byTopic[topic], of); len(w.byTopic[topic]) == 0 {
+				delete(w.byTopic, topic)
+			}
+		}
+	}
+	delete(w.all, of)
+}
+
+// find adds the groups that the event may help and that were not found yet.
+func (w *waiters) find(e *Event, found *finds) {
+	for of := range w.all {
+		found.add(of)
+	}
+	n := w.interest.Narrowing
+	switch {
+	case n == nil:
+	case n.Wanted != nil:
+		offered := n.Offered(e)
+		for i := range w.byAmount {
+			of := &w.byAmount[i]
+			if of.amounts[0] > offered[0] {
+				break
+			}
+			if of.amounts[1] <= offered[1] {
+				found.add(of.group)
+			}
+		}
+	case len(w.byTopic) > 0:
+		topics, all := n.EventTopics(e)
+		if all {
+			for _, list := range w.byTopic {
+				for of := range list {
+					found.add(of)
+				}
+			}
+		}
+		for _, topic := range topics {
+			for of := range w.byTopic[topic] {
+				found.add(of)
+			}
+		}
+	}
+}
+
+// finds are the groups that one event may help, each once.
+type finds struct {
+	event uint64
+	list  []*group
+}
+
+func (f *finds) add(of *group) {
+	if of.found != f.event {
+		of.found = f.event
+		f.list = append(f.list, of)
+	}
+}
+
+// each calls wake for all items that the event can help. wake may move the item. The order is that of the list, from its end.
+func (g *groups) each(e *Event, asked Asked, wake func(*Item)) {
+	k := kind(e.Resource)
+	f := &g.finds
+	f.event, f.list = f.event+1, f.list[:0]
+	if e.Resource == AnyResource || k == len(kinds)-1 {
+		f.list = append(f.list, g.list...)
+	} else {
+		for of := range g.open {
+			f.add(of)
+		}
+		for interest, w := range g.waiters {
+			if interest.wants(e) {
+				w.find(e, f)
+			}
+		}
+	}
+	slices.SortFunc(f.list, func(a, b *group) int { return cmp.Compare(b.index, a.index) })
+	for _, of := range f.list {
+		if len(of.items) > 0 {
+			of.each(e, k, asked, wake)
+		}
+	}
+	clear(f.list)
+}
