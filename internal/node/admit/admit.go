@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
@@ -82,6 +83,19 @@ func Fit(pod *v1.Pod, node *v1.Node, taken []Demand) *Refusal {
 		return r
 	}
 	return expelled(pod, node)
+}
+
+// Resize asks whether the node has room for a pod that it has taken already with the resources that it wants now. Never says that it
+// would have none even if it were empty.
+func Resize(pod *v1.Pod, node *v1.Node, others []Demand) (refused *Refusal, never bool) {
+	wants := Demand{amounts: amounts(resource.PodRequests(pod, resource.PodResourcesOptions{}))}
+	if refused = Room(wants, node, others); refused == nil {
+		return nil, false
+	}
+	if alone := Room(wants, node, nil); alone != nil {
+		return alone, true
+	}
+	return refused, false
 }
 
 // Static pods come from a file on the machine. The annotation is the node's: it overwrites what a pod of the API says there.

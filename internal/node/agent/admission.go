@@ -40,7 +40,8 @@ func (w *worker) admit(_ context.Context, pod *v1.Pod, ending *lifecycle.Ending)
 		return false
 	}
 	w.mu.Lock()
-	w.admitted = true
+	w.admitted, w.allocation = true, allocated(pod)
+	w.pod = w.allocation.applied(w.pod)
 	w.mu.Unlock()
 	return true
 }
@@ -113,4 +114,5 @@ func (a *Agent) roomMade() {
 			w.wake()
 		}
 	}
+	a.retryResizes()
 }

@@ -166,7 +166,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	// Pods are looked after from the beginning, whether or not the API can be reached.
 	for _, part := range []func(context.Context){
-		a.askRuntime, a.listImages, a.statuses.run, a.watchPods, a.watchNode, a.staticPods, a.glanceAround, a.sweepAround, a.volumes.Run, a.runPressure, a.rotateLogs,
+		a.askRuntime, a.listImages, a.statuses.run, a.watchPods, a.watchNode, a.staticPods, a.glanceAround, a.sweepAround, a.volumes.Run, a.runPressure, a.rotateLogs, a.retryResizesAround,
 	} {
 		parts.Go(func() { part(ctx) })
 	}
@@ -302,6 +302,7 @@ func (a *Agent) apiListed() {
 func (a *Agent) allListed() {
 	if a.apiKnown.Load() && a.filesKnown.Load() {
 		a.listed.Store(true)
+		a.retryResizes()
 	}
 }
 

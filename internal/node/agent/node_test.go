@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"strconv"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,17 +20,22 @@ func TestDeletedNodeComesBack(t *testing.T) {
 	n.pods.running.Go(func() { n.keepNode(ctx) })
 	nodes := n.api.CoreV1().Nodes()
 	for range 2 {
-		// Others' marks do not come back with it.
-		marked, err := nodes.Get(context.Background(), "node-1", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		marked = marked.DeepCopy()
-		marked.Spec.Unschedulable = true
-		if _, err := nodes.Update(context.Background(), marked, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		await(t, "the agent has seen the node as it is", func() bool { return n.Node().Spec.Unschedulable })
+		// Others' marks do not come back with it. The fake API loses what is written between a list and its watch: it is written until
+		// it is seen.
+		tries := 0
+		await(t, "the agent has seen the node as it is", func() bool {
+			marked, err := nodes.Get(context.Background(), "node-1", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tries++
+			marked = marked.DeepCopy()
+			marked.Spec.Unschedulable, marked.Labels["tries"] = true, strconv.Itoa(tries)
+			if _, err := nodes.Update(context.Background(), marked, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			return n.Node().Spec.Unschedulable
+		})
 		if err := nodes.Delete(context.Background(), "node-1", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}

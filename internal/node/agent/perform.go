@@ -37,6 +37,8 @@ func (w *worker) perform(ctx context.Context, pod *v1.Pod, seen lifecycle.Seen, 
 			w.preStop(ctx, pod, seen, action)
 		case lifecycle.StopContainer:
 			w.stopContainer(ctx, pod, seen, action)
+		case lifecycle.Resize:
+			w.resize(ctx, pod, action)
 		case lifecycle.RemoveContainer:
 			err = w.removeContainer(ctx, action.ID)
 		}

@@ -84,7 +84,11 @@ func (a *Agent) podSeen(ctx context.Context, pod *v1.Pod) {
 		own := fromAPI(pod, firstSeen(time.Now()))
 		w = a.newWorker(own, false)
 		w.inAPI, w.takenUp = pod, !a.listed.Load()
-		w.admitted = pod.Status.StartTime != nil && !terminal(pod) // taken before, by the agent that was here before
+		if w.admitted = pod.Status.StartTime != nil && !terminal(pod); w.admitted { // by the agent that was here before
+			w.allocation = allocatedBefore(pod)
+			own = w.allocation.applied(own)
+			w.pod = own
+		}
 		a.objects.Use(own)
 		a.volumes.Update(own)
 		a.pods.start(ctx, w)
@@ -93,6 +97,7 @@ func (a *Agent) podSeen(ctx context.Context, pod *v1.Pod) {
 	own := w.told(pod)
 	a.objects.Use(own)
 	a.volumes.Update(own)
+	a.retryResizes()
 	if pod.DeletionTimestamp != nil {
 		w.breakOff()
 	}
@@ -115,7 +120,7 @@ func (a *Agent) podGone(pod *v1.Pod) {
 func (w *worker) told(pod *v1.Pod) *v1.Pod {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.pod, w.inAPI = fromAPI(pod, w.pod.Annotations[annotationConfigSeen]), pod
+	w.pod, w.inAPI = w.allocation.applied(fromAPI(pod, w.pod.Annotations[annotationConfigSeen])), pod
 	return w.pod
 }
 

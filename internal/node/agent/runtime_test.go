@@ -277,3 +277,7 @@ func (m *memoryImages) PullImage(_ context.Context, spec *runtimeapi.ImageSpec, 
 func (m *memoryImages) ListImages(context.Context, *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error) {
 	return nil, nil
 }
+
+func (r *memoryRuntime) UpdatePodSandboxResources(context.Context, *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "unknown method UpdatePodSandboxResources")
+}

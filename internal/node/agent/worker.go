@@ -21,7 +21,8 @@ type worker struct {
 	woken chan struct{}
 
 	mu sync.Mutex
-	// pod is the newest object, from the API or from a file, with the node's own annotations.
+	// pod is the newest object, from the API or from a file, with the node's own annotations, and with the resources that the node has
+	// granted, whatever it asks for since.
 	pod *v1.Pod
 	// inAPI is the newest object of the API, as it is there: statuses are written on top of it. Nil for a static pod.
 	inAPI  *v1.Pod
@@ -34,6 +35,13 @@ type worker struct {
 	evicted *lifecycle.Ending
 	// admitted: it counts against the node's room.
 	admitted bool
+	// allocation of resources; nil before the pod is admitted.
+	allocation allocation
+	// pending is why a resize was not granted, if one was not, and since when it waits.
+	pending      *lifecycle.PendingResize
+	pendingSince time.Time
+	// resizeGeneration is the pod's generation with the resize that was granted last; 0: none was since the agent began.
+	resizeGeneration int64
 	// over: nothing of it runs or will.
 	over bool
 	// released: it has nothing of the node any more, besides what is kept of it in the runtime to be looked at.
@@ -51,6 +59,8 @@ type worker struct {
 	killBy time.Time
 	errors int // of the runtime, in a row
 	misses int // of what is needed to start, in a row
+	// actuated are the resources that containers have been resized to, by ID; nil before the first look.
+	actuated map[string]v1.ResourceRequirements
 	// earlier are the containers that another agent made, before this one; nil before the first look.
 	earlier map[string]bool
 }
@@ -135,11 +145,16 @@ func (w *worker) sync(ctx context.Context) (wait time.Duration, done bool) {
 	if !w.admit(ctx, pod, ending) {
 		return lookAgain, false
 	}
+	if w.asksForResize() {
+		w.agent.retryResizes()
+		pod, ending = w.wanted()
+	}
 	seen, err := w.agent.runtime.Seen(ctx, w.uid)
 	if err != nil {
 		return w.failed("cannot see the pod in the container runtime", err), false
 	}
 	w.setRight(&seen)
+	w.setSizes(pod, &seen)
 	out := lifecycle.Decide(w.input(pod, seen, ending))
 	w.report(pod, out)
 	if err := w.perform(ctx, pod, seen, out.Actions, ending != nil); err != nil {
@@ -243,7 +258,7 @@ func (w *worker) input(pod *v1.Pod, seen lifecycle.Seen, ending *lifecycle.Endin
 	return lifecycle.Input{
 		Pod: pod, Old: old, Seen: seen, Ending: ending, Memory: &w.memory, Static: w.static,
 		Verdicts: w.agent.verdicts(pod, seen), PreStop: maps.Clone(w.hooks),
-		HostIPs: w.agent.hostIPs(), Now: time.Now(),
+		HostIPs: w.agent.hostIPs(), Now: time.Now(), Pending: w.pending, ResizeGeneration: w.resizeGeneration,
 	}
 }
 
@@ -260,11 +275,14 @@ func (w *worker) report(pod *v1.Pod, out lifecycle.Output) {
 		w.agent.prober.Sync(pod, &status)
 	}
 	w.agent.tellWaits(pod, before, status)
+	resized := w.agent.tellResize(pod, before, status)
 	if before == nil || !apiequality.Semantic.DeepEqual(*before, status) {
 		w.agent.statuses.set(w, status)
 	}
 	if over {
 		w.agent.roomMade()
+	} else if resized {
+		w.agent.retryResizes()
 	}
 }
 

@@ -56,6 +56,8 @@ type files interface {
 	make(path string) error
 	set(path string, sizes Sizes) error
 	usage(path string) (Usage, error)
+	// sizes that the group has: memory and quota.
+	sizes(path string) (Sizes, error)
 	// limits on memory and tasks; 0: none.
 	limits(path string) (memory, pids int64, err error)
 }

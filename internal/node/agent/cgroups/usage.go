@@ -36,6 +36,27 @@ func (t *Tree) PodUsage(uid types.UID) (Usage, error) {
 	return t.files.usage(t.path(group))
 }
 
+// PodSizes reads what a pod's group is limited to now: memory and quota.
+func (t *Tree) PodSizes(uid types.UID) (Sizes, error) {
+	group, err := t.find(uid)
+	if err != nil {
+		return Sizes{}, err
+	}
+	return t.files.sizes(t.path(group))
+}
+
+// SetPod sets the sizes of a pod's group that are not zero.
+func (t *Tree) SetPod(uid types.UID, sizes Sizes) error {
+	group, err := t.find(uid)
+	if err != nil {
+		return err
+	}
+	if err := t.files.set(t.path(group), sizes); err != nil {
+		return fmt.Errorf("size the cgroup of pod %s: %w", uid, err)
+	}
+	return nil
+}
+
 // ContainerUsage reads the group that the runtime made for a container, by the container's ID without the runtime's name.
 func (t *Tree) ContainerUsage(uid types.UID, container string) (Usage, error) {
 	group, err := t.find(uid)

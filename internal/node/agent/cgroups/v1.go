@@ -103,6 +103,19 @@ func (h hierarchies) set(path string, sizes Sizes) error {
 	return failed
 }
 
+func (h hierarchies) sizes(path string) (sizes Sizes, err error) {
+	if sizes.Memory, _, err = h.limits(path); err != nil {
+		return sizes, err
+	}
+	if folder, found := h.in("cpu", path); found {
+		if sizes.Quota, err = readLimit(folder, "cpu.cfs_quota_us"); err == nil {
+			sizes.Quota = max(sizes.Quota, 0) // -1: none
+			sizes.Period, err = readLimit(folder, "cpu.cfs_period_us")
+		}
+	}
+	return sizes, err
+}
+
 func (h hierarchies) limits(path string) (memory, pids int64, err error) {
 	if folder, found := h.in("memory", path); found {
 		if memory, err = readLimit(folder, "memory.limit_in_bytes"); err != nil {

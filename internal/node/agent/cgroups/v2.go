@@ -65,6 +65,21 @@ func (v v2) set(path string, sizes Sizes) error {
 	return failed
 }
 
+func (v v2) sizes(path string) (sizes Sizes, err error) {
+	if sizes.Memory, _, err = v.limits(path); err != nil {
+		return sizes, err
+	}
+	text, err := read(filepath.Join(v.mount, path), "cpu.max")
+	if errors.Is(err, os.ErrNotExist) {
+		return sizes, nil
+	}
+	if err != nil || strings.HasPrefix(text, "max") {
+		return sizes, err
+	}
+	_, err = fmt.Sscan(text, &sizes.Quota, &sizes.Period)
+	return sizes, err
+}
+
 func (v v2) limits(path string) (memory, pids int64, err error) {
 	folder := filepath.Join(v.mount, path)
 	if memory, err = readLimit(folder, "memory.max"); err != nil {

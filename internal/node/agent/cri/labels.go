@@ -30,6 +30,9 @@ const (
 // annotationNode is on sandboxes: whose they are.
 const annotationNode = "berth.dev/node"
 
+// annotationResources is on containers: the resources that they were made with.
+const annotationResources = "berth.dev/resources"
+
 func podLabels(pod *v1.Pod) map[string]string {
 	labels := map[string]string{}
 	maps.Copy(labels, pod.Labels)
@@ -49,6 +52,9 @@ func containerAnnotations(pod *v1.Pod, c *v1.Container, attempt int) map[string]
 		annotationRestartCount:  strconv.Itoa(attempt),
 		annotationMessagePath:   c.TerminationMessagePath,
 		annotationMessagePolicy: string(c.TerminationMessagePolicy),
+	}
+	if text, err := json.Marshal(v1.ResourceRequirements{Requests: c.Resources.Requests, Limits: c.Resources.Limits}); err == nil {
+		out[annotationResources] = string(text)
 	}
 	if grace := pod.DeletionGracePeriodSeconds; grace != nil {
 		out[annotationDeletionGrace] = strconv.FormatInt(*grace, 10)

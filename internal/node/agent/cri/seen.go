@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -136,6 +137,12 @@ func (r *Runtime) container(st *runtimeapi.ContainerStatus, sandbox string) life
 		ID: st.Id, SandboxID: sandbox, Name: st.Labels[LabelContainerName], Attempt: attempt,
 		Hash: st.Annotations[annotationHash], Image: st.GetImage().GetImage(), ImageRef: st.ImageRef,
 		CreatedAt: time.Unix(0, st.CreatedAt), State: lifecycle.Unknown,
+	}
+	if text, has := st.Annotations[annotationResources]; has {
+		var made v1.ResourceRequirements
+		if err := json.Unmarshal([]byte(text), &made); err == nil {
+			out.Resources = &made
+		}
 	}
 	switch st.State {
 	case runtimeapi.ContainerState_CONTAINER_CREATED:

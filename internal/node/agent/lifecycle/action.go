@@ -28,6 +28,8 @@ const (
 	PreStop         Kind = "pre-stop"
 	StopContainer   Kind = "stop"
 	RemoveContainer Kind = "remove"
+	// Resize running containers in place, and the pod around them.
+	Resize Kind = "resize"
 )
 
 type Action struct {
@@ -44,6 +46,8 @@ type Action struct {
 	By time.Time
 	// Message of the event that tells of it.
 	Message string
+	// Resizes of containers, for Resize; ID is the sandbox there.
+	Resizes []ContainerResize
 }
 
 // String is what text cases show.
@@ -55,6 +59,12 @@ func (a Action) String() string {
 		return fmt.Sprintf("%s %s attempt=%d in=%s", a.Kind, a.Name, a.Attempt, a.ID)
 	case StopContainer, PreStop:
 		return fmt.Sprintf("%s %s (%s) by=%s", a.Kind, a.Name, a.ID, a.By.UTC().Format("15:04:05"))
+	case Resize:
+		text := string(a.Kind)
+		for _, r := range a.Resizes {
+			text += fmt.Sprintf(" %s (%s)", r.Container.Name, r.ID)
+		}
+		return text
 	case RemoveContainer:
 		return fmt.Sprintf("%s %s (%s)", a.Kind, a.Name, a.ID)
 	}

@@ -12,7 +12,7 @@ import (
 // Owned conditions are the node's; all others are left as the API has them.
 func Owned(t v1.PodConditionType) bool {
 	switch t {
-	case v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled:
+	case v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled, v1.PodResizePending, v1.PodResizeInProgress:
 		return true
 	}
 	return false
@@ -43,6 +43,7 @@ func (d *decision) conditions(st *v1.PodStatus) {
 	d.put(st, old, gated)
 	d.put(st, old, ready)
 	d.put(st, old, truth(v1.PodScheduled, true, "", ""))
+	d.resizeConditions(st, old)
 }
 
 func truth(t v1.PodConditionType, is bool, reason, message string) v1.PodCondition {

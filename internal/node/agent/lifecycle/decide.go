@@ -17,6 +17,8 @@ type decision struct {
 	waiting map[string]v1.ContainerStateWaiting
 	// finished: no container runs or will run again.
 	finished bool
+	// resizes of containers that go on running.
+	resizes []ContainerResize
 }
 
 // Decide says what to do next for a pod and what its status is. It changes in.Memory only.
@@ -114,8 +116,12 @@ func (d *decision) run() {
 	switch {
 	case failed:
 		d.finish()
+		return
 	case initialized:
 		d.mainContainers()
+	}
+	if !d.finished {
+		d.resizeAll()
 	}
 }
 

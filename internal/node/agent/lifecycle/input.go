@@ -23,6 +23,10 @@ type Input struct {
 	Memory *Memory
 	// HostIPs of the node, the primary first.
 	HostIPs []string
+	// Pending is the resize that was not granted, if one was asked for.
+	Pending *PendingResize
+	// ResizeGeneration of the pod is that of the resize that was granted last; 0: unknown.
+	ResizeGeneration int64
 	// Static pods come from a file: their mirror in the API tells of them, but does not decide.
 	Static bool
 	Now    time.Time
@@ -65,6 +69,8 @@ type Container struct {
 	CreatedAt, StartedAt, FinishedAt time.Time
 	ExitCode                         int32
 	Reason, Message                  string
+	// Resources that it runs with; nil: unknown.
+	Resources *v1.ResourceRequirements
 }
 
 // Verdict of a container's probes.

@@ -23,6 +23,10 @@ type Memory struct {
 	failures map[string]*Failure
 	// NotBefore: something that all containers need could not be had; nothing is started until then.
 	NotBefore time.Time
+	// resizing are the containers that were stopped to come up with other resources, by ID.
+	resizing map[string]bool
+	// resizeFailed is the last resize that failed.
+	resizeFailed failedResize
 	// finishBy is the end of the grace period of what still runs of a pod that is done.
 	finishBy time.Time
 }
@@ -67,7 +71,8 @@ func (m *Memory) Started(c *v1.Container, previous *Container, now time.Time) {
 	if previous == nil || previous.State != Exited {
 		return
 	}
-	if previous.changed(c) {
+	if resized := m.resizing[previous.ID]; resized || previous.changed(c) {
+		delete(m.resizing, previous.ID)
 		if m.restarts == nil {
 			m.restarts = map[string]*restart{}
 		}

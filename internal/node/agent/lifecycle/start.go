@@ -144,7 +144,14 @@ func (d *decision) replaced(c *v1.Container, seen *Container, what string) bool 
 		message = fmt.Sprintf("%s %s failed liveness probe", what, c.Name)
 	case verdict.StartupFailed:
 		message = fmt.Sprintf("%s %s failed startup probe", what, c.Name)
+	case d.resizeRestarts(c, seen):
+		if d.Memory.resizing == nil {
+			d.Memory.resizing = map[string]bool{}
+		}
+		d.Memory.resizing[seen.ID] = true
+		message, restarts = resizeMessage(c), false
 	default:
+		d.resize(c, seen)
 		return false
 	}
 	if (verdict.LivenessFailed || verdict.StartupFailed) && verdict.Grace != nil {
@@ -175,7 +182,7 @@ func (d *decision) mainContainers() {
 		case seen.State == Unknown:
 			d.stop(seen, d.Now.Add(minimumGrace), "")
 		case seen.State == Exited:
-			if !seen.changed(c) && !Restarts(d.Pod, c, seen.ExitCode) {
+			if !seen.changed(c) && !d.Memory.resizing[seen.ID] && !Restarts(d.Pod, c, seen.ExitCode) {
 				continue
 			}
 			d.start(c)
@@ -212,7 +219,7 @@ func (d *decision) start(c *v1.Container) {
 			return
 		}
 	}
-	if last != nil && last.State == Exited && last.SandboxID == d.sandbox.ID && !last.changed(c) {
+	if last != nil && last.State == Exited && last.SandboxID == d.sandbox.ID && !last.changed(c) && !d.Memory.resizing[last.ID] {
 		delay := d.Memory.backOff(last)
 		if at := last.FinishedAt.Add(delay); d.Now.Before(at) {
 			d.waiting[c.Name] = v1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: fmt.Sprintf(

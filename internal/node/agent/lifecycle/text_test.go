@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -52,6 +53,8 @@ type world struct {
 	stopping map[string]bool
 	fails    map[string]Failure
 	ending   *Ending
+	pending  *PendingResize
+	refuses  string // resizes, with this message
 	memory   *Memory
 	now      time.Time
 	made     int
@@ -123,6 +126,13 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) string {
 		w.forget()
 	case "image":
 		w.pod.Spec.Containers[0].Image = words[0]
+	case "allocate":
+		w.allocate(d)
+	case "pending":
+		w.pod.Generation++
+		w.pending = &PendingResize{Reason: words[0], Message: "not now", Generation: w.pod.Generation}
+	case "refuse":
+		w.refuses = d.Input
 	case "conditions":
 		return conditionsText(w.status)
 	case "status":
@@ -131,6 +141,22 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) string {
 		d.Fatalf(t, "unknown command %s", d.Cmd)
 	}
 	return w.settle()
+}
+
+// allocate other resources to a container: the node has granted a resize.
+func (w *world) allocate(d *datadriven.TestData) {
+	w.pod.Generation++
+	w.pending = nil
+	for _, list := range [][]v1.Container{w.pod.Spec.Containers, w.pod.Spec.InitContainers} {
+		for i := range list {
+			if list[i].Name != d.CmdArgs[0].Key {
+				continue
+			}
+			for _, arg := range d.CmdArgs[1:] {
+				list[i].Resources.Requests[v1.ResourceName(arg.Key)] = resource.MustParse(arg.Vals[0])
+			}
+		}
+	}
 }
 
 func (w *world) after(t *testing.T, text string) {
@@ -202,7 +228,7 @@ func (w *world) settle() string {
 	for range 20 {
 		w.last = Decide(Input{
 			Pod: w.pod, Old: w.status, Seen: w.seen, Verdicts: w.verdicts, PreStop: w.hooks, Ending: w.ending, Memory: w.memory,
-			HostIPs: []string{"192.0.2.1"}, Now: w.now,
+			HostIPs: []string{"192.0.2.1"}, Now: w.now, Pending: w.pending, ResizeGeneration: w.pod.Generation,
 		})
 		w.status = w.last.Status
 		did := false
@@ -241,6 +267,14 @@ func (w *world) do(a Action) {
 		w.seen.Sandboxes = slices.DeleteFunc(w.seen.Sandboxes, func(s Sandbox) bool { return s.ID == a.ID })
 	case RemoveContainer:
 		w.seen.Containers = slices.DeleteFunc(w.seen.Containers, func(c Container) bool { return c.ID == a.ID })
+	case Resize:
+		if w.refuses != "" {
+			w.memory.ResizeFailed(w.refuses, w.now)
+			return
+		}
+		for _, r := range a.Resizes {
+			w.seen.newest(r.Container.Name).Resources = r.Container.Resources.DeepCopy()
+		}
 	case PreStop:
 		w.hooks[a.ID] = HookRunning
 	case StopContainer:
@@ -255,7 +289,7 @@ func (w *world) do(a Action) {
 		w.made++
 		w.seen.Containers = slices.Insert(w.seen.Containers, 0, Container{
 			ID: fmt.Sprintf("c%d", w.made), SandboxID: a.ID, Name: a.Name, Attempt: a.Attempt, State: Running, Hash: Hash(a.Container),
-			CreatedAt: w.now, StartedAt: w.now,
+			CreatedAt: w.now, StartedAt: w.now, Resources: a.Container.Resources.DeepCopy(),
 		})
 	}
 }
@@ -266,6 +300,11 @@ func (w *world) line() string {
 	text := string(st.Phase)
 	if st.Reason != "" {
 		text += " (" + st.Reason + ")"
+	}
+	for _, c := range st.Conditions {
+		if c.Type == v1.PodResizePending || c.Type == v1.PodResizeInProgress {
+			text += fmt.Sprintf(" [%s %s g%d]", c.Type, strings.TrimSpace(c.Reason+" "+c.Message), c.ObservedGeneration)
+		}
 	}
 	for _, cs := range allOf(st) {
 		text += " " + cs.Name + "=" + stateText(cs)
@@ -321,6 +360,9 @@ func statusText(st v1.PodStatus) string {
 	var out strings.Builder
 	for _, cs := range allOf(st) {
 		fmt.Fprintf(&out, "%s started=%t ready=%t restarts=%d", cs.Name, cs.Started != nil && *cs.Started, cs.Ready, cs.RestartCount)
+		if cs.Resources != nil && len(cs.Resources.Requests) > 0 {
+			fmt.Fprintf(&out, " cpu=%s/%s", cs.Resources.Requests.Cpu(), cs.AllocatedResources.Cpu())
+		}
 		if w := cs.State.Waiting; w != nil && w.Message != "" {
 			fmt.Fprintf(&out, "\n  waiting: %s", w.Message)
 		}

@@ -1,0 +1,160 @@
+package lifecycle
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Resizable are the resources that can change while a container runs.
+var Resizable = []v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU}
+
+// ContainerResize is a running container whose resources are to change in place. The container's spec has the new ones.
+type ContainerResize struct {
+	ID        string
+	Container *v1.Container
+	From      v1.ResourceRequirements
+}
+
+// PendingResize is a resize that the node has not granted: the pod keeps what it was allocated.
+type PendingResize struct {
+	// Reason is Deferred or Infeasible.
+	Reason, Message string
+	Generation      int64
+}
+
+// Resources that differ in what they request or limit.
+func changedResources(from, to v1.ResourceRequirements) (out []v1.ResourceName) {
+	for _, name := range Resizable {
+		if request, limit := from.Requests[name], from.Limits[name]; !request.Equal(to.Requests[name]) || !limit.Equal(to.Limits[name]) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// SameSize says whether two sets of resources agree in everything that can be resized.
+func SameSize(a, b v1.ResourceRequirements) bool { return len(changedResources(a, b)) == 0 }
+
+// outgrown: the running container has other resources than it is to have.
+func (d *decision) outgrown(c *v1.Container, seen *Container) []v1.ResourceName {
+	if seen.State != Running || seen.Resources == nil {
+		return nil
+	}
+	return changedResources(*seen.Resources, c.Resources)
+}
+
+// resizeRestarts: the container is to have other resources, and one of them only takes effect in a new run of it.
+func (d *decision) resizeRestarts(c *v1.Container, seen *Container) bool {
+	for _, name := range d.outgrown(c, seen) {
+		for _, policy := range c.ResizePolicy {
+			if policy.ResourceName == name && policy.RestartPolicy == v1.RestartContainer {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// resize the container in place, together with all others of the pod.
+func (d *decision) resize(c *v1.Container, seen *Container) {
+	if len(d.outgrown(c, seen)) > 0 {
+		d.resizes = append(d.resizes, ContainerResize{ID: seen.ID, Container: c, From: *seen.Resources})
+	}
+}
+
+// resizeAll is asked for when every container has been looked at. A resize that failed is tried again later.
+func (d *decision) resizeAll() {
+	if len(d.resizes) == 0 {
+		d.Memory.resizeFailed = failedResize{}
+		return
+	}
+	if d.Now.Before(d.Memory.resizeFailed.retry) {
+		d.wakeAt(d.Memory.resizeFailed.retry)
+		return
+	}
+	d.do(Action{Kind: Resize, Resizes: d.resizes, ID: d.sandbox.ID})
+}
+
+// resizeRetry is how long a resize waits that the runtime or the kernel refused.
+const resizeRetry = backOffFirst
+
+// failedResize is why the last try to resize the pod failed, and when the next one is due.
+type failedResize struct {
+	message string
+	retry   time.Time
+}
+
+// ResizeFailed notes that the pod could not be resized.
+func (m *Memory) ResizeFailed(message string, now time.Time) {
+	m.resizeFailed = failedResize{message, now.Add(resizeRetry)}
+}
+
+// resizeConditions tell of a resize that was not granted, and of one that is not done yet.
+func (d *decision) resizeConditions(st *v1.PodStatus, old []v1.PodCondition) {
+	if Terminal(st.Phase) {
+		return
+	}
+	if p := d.Pending; p != nil {
+		d.putResize(st, old, v1.PodCondition{Type: v1.PodResizePending, Reason: p.Reason, Message: p.Message, ObservedGeneration: p.Generation})
+	}
+	if !d.resizing() {
+		return
+	}
+	c := v1.PodCondition{Type: v1.PodResizeInProgress, ObservedGeneration: d.ResizeGeneration}
+	if failed := d.Memory.resizeFailed.message; failed != "" {
+		c.Reason, c.Message = v1.PodReasonError, failed
+	}
+	if before := conditionOf(old, c.Type); before != nil && c.ObservedGeneration == 0 {
+		c.ObservedGeneration = before.ObservedGeneration
+	}
+	d.putResize(st, old, c)
+}
+
+// resizing: a running container has not what it is to have.
+func (d *decision) resizing() bool {
+	for _, list := range [][]v1.Container{d.Pod.Spec.Containers, d.Pod.Spec.InitContainers} {
+		for i := range list {
+			if seen := d.Seen.newest(list[i].Name); seen != nil && len(d.outgrown(&list[i], seen)) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (d *decision) putResize(st *v1.PodStatus, old []v1.PodCondition, c v1.PodCondition) {
+	c.Status, c.LastTransitionTime = v1.ConditionTrue, metav1.NewTime(d.Now)
+	if before := conditionOf(old, c.Type); before != nil {
+		c.LastProbeTime = before.LastProbeTime
+		if before.Reason == c.Reason {
+			c.LastTransitionTime = before.LastTransitionTime
+		}
+	}
+	st.Conditions = append(st.Conditions, c)
+}
+
+// actual resources of a container: what it is to have, and of CPU and memory what it has while it runs.
+func actual(c *v1.Container, seen *Container) *v1.ResourceRequirements {
+	out := c.Resources.DeepCopy()
+	if seen.State != Running || seen.Resources == nil {
+		return out
+	}
+	for _, name := range Resizable {
+		keep(out.Requests, seen.Resources.Requests, name)
+		keep(out.Limits, seen.Resources.Limits, name)
+	}
+	return out
+}
+
+func keep(to, from v1.ResourceList, name v1.ResourceName) {
+	if amount, has := from[name]; has && to != nil {
+		to[name] = amount.DeepCopy()
+	}
+}
+
+func resizeMessage(c *v1.Container) string {
+	return fmt.Sprintf("Container %s resize requires restart", c.Name)
+}

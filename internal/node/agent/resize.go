@@ -1,0 +1,294 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/resource"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/node/admit"
+	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
+)
+
+// allocation is what the node has granted to a pod's containers, by name. It is decided when the pod is admitted and with each resize
+// that is granted. Nothing keeps it on the machine: the pod's status in the API tells it to the next agent.
+type allocation map[string]v1.ResourceRequirements
+
+// resizable containers of a pod: all but init containers that end.
+func resizable(pod *v1.Pod) (out []*v1.Container) {
+	for i := range pod.Spec.InitContainers {
+		if lifecycle.Sidecar(&pod.Spec.InitContainers[i]) {
+			out = append(out, &pod.Spec.InitContainers[i])
+		}
+	}
+	for i := range pod.Spec.Containers {
+		out = append(out, &pod.Spec.Containers[i])
+	}
+	return out
+}
+
+// allocated to a pod that is admitted as it is.
+func allocated(pod *v1.Pod) allocation {
+	out := allocation{}
+	for _, c := range resizable(pod) {
+		out[c.Name] = c.Resources
+	}
+	return out
+}
+
+// allocatedBefore is what an agent before this one granted, as the pod's status has it.
+func allocatedBefore(pod *v1.Pod) allocation {
+	out := allocated(pod)
+	for _, cs := range allContainers(pod.Status) {
+		have, known := out[cs.Name]
+		if !known || cs.AllocatedResources == nil && cs.Resources == nil {
+			continue
+		}
+		have = *have.DeepCopy()
+		for _, name := range lifecycle.Resizable {
+			if amount, has := cs.AllocatedResources[name]; has && have.Requests != nil {
+				have.Requests[name] = amount
+			}
+			if cs.Resources == nil || have.Limits == nil {
+				continue
+			}
+			if amount, has := cs.Resources.Limits[name]; has {
+				have.Limits[name] = amount
+			}
+		}
+		out[cs.Name] = have
+	}
+	return out
+}
+
+// applied is the pod with what it was granted in place of what it asks for.
+func (a allocation) applied(pod *v1.Pod) *v1.Pod {
+	if a == nil || a.grants(pod) {
+		return pod
+	}
+	pod = pod.DeepCopy()
+	for _, c := range resizable(pod) {
+		if granted, known := a[c.Name]; known {
+			c.Resources = granted
+		}
+	}
+	return pod
+}
+
+// grants says whether the pod asks for what it has.
+func (a allocation) grants(pod *v1.Pod) bool {
+	return !slices.ContainsFunc(resizable(pod), func(c *v1.Container) bool {
+		granted, known := a[c.Name]
+		return known && !lifecycle.SameSize(granted, c.Resources)
+	})
+}
+
+// asksForResize: the pod asks for other resources than it was granted, and it has not been told why it has not got them.
+func (w *worker) asksForResize() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.maySize() && !w.allocation.grants(w.inAPI) && (w.pending == nil || w.pending.Generation != w.inAPI.Generation)
+}
+
+// maySize: the pod is one whose resources can change. The worker is locked.
+func (w *worker) maySize() bool {
+	return !w.static && w.admitted && !w.over && !w.gone && w.evicted == nil && w.allocation != nil && w.inAPI != nil && w.inAPI.DeletionTimestamp == nil
+}
+
+// wishes is a worker whose pod asks for other resources than it was granted.
+type wishes struct {
+	*worker
+	wanted, have *v1.Pod
+	since        time.Time
+}
+
+// retryResizes grants what there is room for. It is called whenever a pod asks for other resources, and when room was made.
+func (a *Agent) retryResizes() {
+	if !a.listed.Load() {
+		return // not all pods that have room are known
+	}
+	a.admission.Lock()
+	defer a.admission.Unlock()
+	var waiting []wishes
+	for _, w := range a.pods.all() {
+		w.mu.Lock()
+		if w.maySize() {
+			if w.allocation.grants(w.inAPI) {
+				if w.pending != nil {
+					w.pending = nil
+					w.wake()
+				}
+			} else {
+				waiting = append(waiting, wishes{w, w.inAPI, w.pod, w.pendingSince})
+			}
+		}
+		w.mu.Unlock()
+	}
+	slices.SortStableFunc(waiting, firstResized)
+	for _, w := range waiting {
+		a.decideResize(w)
+	}
+}
+
+// firstResized: what asks for no more than it has, then by priority, then guaranteed pods, then who has waited longest.
+func firstResized(a, b wishes) int {
+	if x, y := asksForMore(a), asksForMore(b); x != y {
+		return orderOf(y)
+	}
+	if x, y := priorityOf(a.wanted), priorityOf(b.wanted); x != y {
+		return orderOf(x > y)
+	}
+	if x, y := rules.QOS(a.wanted) == v1.PodQOSGuaranteed, rules.QOS(b.wanted) == v1.PodQOSGuaranteed; x != y {
+		return orderOf(x)
+	}
+	return a.since.Compare(b.since)
+}
+
+func orderOf(first bool) int {
+	if first {
+		return -1
+	}
+	return 1
+}
+
+func priorityOf(pod *v1.Pod) int32 {
+	if pod.Spec.Priority == nil {
+		return 0
+	}
+	return *pod.Spec.Priority
+}
+
+func asksForMore(w wishes) bool {
+	wanted, have := resource.PodRequests(w.wanted, resource.PodResourcesOptions{}), resource.PodRequests(w.have, resource.PodResourcesOptions{})
+	for _, name := range lifecycle.Resizable {
+		if amount := wanted[name]; amount.Cmp(have[name]) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// decideResize of one pod; admission is locked.
+func (a *Agent) decideResize(w wishes) {
+	taken, _ := a.taken(w.worker)
+	others := make([]admit.Demand, len(taken))
+	for i, pod := range taken {
+		others[i] = admit.DemandOf(pod, true)
+	}
+	refused, never := admit.Resize(w.wanted, a.nodeForAdmission(), others)
+	if refused == nil {
+		w.grant(w.wanted)
+		a.event(w.wanted, v1.EventTypeNormal, "ResizeStarted", resizeSummary("Pod resize started", w.wanted, ""))
+		return
+	}
+	pending := &lifecycle.PendingResize{Reason: v1.PodReasonDeferred, Message: refused.Message, Generation: w.wanted.Generation}
+	if never {
+		pending.Reason = v1.PodReasonInfeasible
+	}
+	summary := resizeSummary("Pod resize "+pending.Reason, w.wanted, refused.Message)
+	switch news := w.pend(pending); {
+	case news && never:
+		a.event(w.wanted, v1.EventTypeWarning, "ResizeInfeasible", summary)
+	case news:
+		a.event(w.wanted, v1.EventTypeWarning, "ResizeDeferred", summary)
+	}
+}
+
+// grant the pod what it asks for; the worker then brings its containers there.
+func (w *worker) grant(wanted *v1.Pod) {
+	w.mu.Lock()
+	w.allocation, w.pending, w.resizeGeneration = allocated(wanted), nil, wanted.Generation
+	w.pod = w.allocation.applied(fromAPI(w.inAPI, w.pod.Annotations[annotationConfigSeen]))
+	own := w.pod
+	w.mu.Unlock()
+	w.agent.volumes.Update(own)
+	w.wake()
+}
+
+// pend tells why the resize is not granted; true if that is news.
+func (w *worker) pend(why *lifecycle.PendingResize) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.pending
+	w.pending = why
+	if before != nil && *before == *why {
+		return false
+	}
+	if before == nil || before.Reason != why.Reason {
+		w.pendingSince = time.Now()
+	}
+	w.wake()
+	return before == nil || before.Reason != why.Reason || before.Generation != why.Generation
+}
+
+// resizeRetry is how often resizes are tried again if nothing happens that could help them, as by the kubelet.
+const resizeRetry = 3 * time.Minute
+
+func (a *Agent) retryResizesAround(ctx context.Context) {
+	ticker := time.NewTicker(resizeRetry)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			a.retryResizes()
+		}
+	}
+}
+
+// tellResize tells of a resize that is done, or that failed.
+func (a *Agent) tellResize(pod *v1.Pod, before *v1.PodStatus, now v1.PodStatus) (done bool) {
+	if before == nil {
+		return false
+	}
+	was, is := inProgress(before), inProgress(&now)
+	switch {
+	case was != nil && is == nil && !terminal(&v1.Pod{Status: now}):
+		a.event(pod, v1.EventTypeNormal, "ResizeCompleted", resizeSummary("Pod resize completed", pod, ""))
+		return true
+	case is != nil && is.Reason == v1.PodReasonError && (was == nil || was.Message != is.Message):
+		a.event(pod, v1.EventTypeWarning, "ResizeError", resizeSummary("Pod resize error", pod, is.Message))
+	}
+	return false
+}
+
+func inProgress(st *v1.PodStatus) *v1.PodCondition {
+	for i := range st.Conditions {
+		if st.Conditions[i].Type == v1.PodResizeInProgress {
+			return &st.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// resizeSummary is the message of an event, in the kubelet's form.
+func resizeSummary(what string, pod *v1.Pod, failure string) string {
+	type container struct {
+		Name      string                  `json:"name"`
+		Resources v1.ResourceRequirements `json:"resources,omitempty"`
+	}
+	var summary struct {
+		InitContainers []container `json:"initContainers,omitempty"`
+		Containers     []container `json:"containers,omitempty"`
+		Generation     int64       `json:"generation"`
+		Error          string      `json:"error,omitempty"`
+	}
+	for i := range pod.Spec.InitContainers {
+		summary.InitContainers = append(summary.InitContainers, container{pod.Spec.InitContainers[i].Name, pod.Spec.InitContainers[i].Resources})
+	}
+	for i := range pod.Spec.Containers {
+		summary.Containers = append(summary.Containers, container{pod.Spec.Containers[i].Name, pod.Spec.Containers[i].Resources})
+	}
+	summary.Generation, summary.Error = pod.Generation, failure
+	text, err := json.Marshal(summary)
+	if err != nil {
+		return what
+	}
+	return fmt.Sprintf("%s: %s", what, text)
+}
