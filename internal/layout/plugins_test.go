@@ -24,6 +24,7 @@ var namesPlugins = map[string]string{
 	"internal/engine/decide":    "how constraints that count pods by domain, and room, are planned; to go behind interfaces",
 	"internal/inspect/simulate": "says in DynamicResources' words why it keeps a pod out of the queue",
 	"internal/scheduler/live":   "which plugin's time is measured while it binds or writes for a pod",
+	"internal/engine/groups":    "the feature gate that is named as the plugin is",
 	"internal/engine/cycle":     "what the scheduler itself does for DefaultBinder, DefaultPreemption, VolumeBinding and DynamicResources; to go behind interfaces",
 }
 

@@ -21,7 +21,16 @@ func classDigest(pod *v1.Pod) digest {
 	}
 	h.needs(pod)
 	h.volumes(pod)
+	h.group(pod.Spec.SchedulingGroup)
 	return h.sum()
+}
+
+// group hashes the name of the pod's group: pods of different groups share nothing that is kept of them.
+func (h *hasher) group(g *v1.PodSchedulingGroup) {
+	h.bool(g != nil)
+	if g != nil && g.PodGroupName != nil {
+		h.string(*g.PodGroupName)
+	}
 }
 
 // needsDigest hashes what pods ask of nodes whatever they are called and labelled, and whatever their volumes and devices.
@@ -239,7 +248,7 @@ func (h *hasher) volumes(pod *v1.Pod) {
 
 // isPersonal tells whether a pod is a class of its own whatever its volumes.
 func isPersonal(pod *v1.Pod) bool {
-	return len(pod.Spec.ResourceClaims) > 0 || pod.Spec.SchedulingGroup != nil
+	return len(pod.Spec.ResourceClaims) > 0
 }
 
 // volumeMatters tells the volumes that can keep a pod off a node, or draw it there, from those that every node can give.

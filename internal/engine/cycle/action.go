@@ -6,10 +6,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
@@ -126,6 +128,12 @@ type WriteStatus struct {
 	Nominate  *string
 }
 
+// WriteGroup writes the condition PodGroupScheduled to a PodGroup as it was decided.
+type WriteGroup struct {
+	Group     *groups.PodGroup
+	Condition metav1.Condition
+}
+
 // Tell writes an event about an object.
 type Tell struct {
 	Profile               string
@@ -169,6 +177,7 @@ func (ReleaseClaim) action()  {}
 func (GiveBackClaim) action() {}
 func (Remove) action()        {}
 func (WriteStatus) action()   {}
+func (WriteGroup) action()    {}
 func (Tell) action()          {}
 func (Announce) action()      {}
 func (ReadPod) action()       {}

@@ -16,6 +16,7 @@ import (
 // schedule decides one pod.
 func (c *Core) schedule(item *queue.Item) {
 	p := c.profiles[item.Pod.Spec.SchedulerName]
+	c.ungrouped(item)
 	b := c.newPlacement(p, item)
 	defer c.recovered(b)
 	if c.knownToFail(b) {

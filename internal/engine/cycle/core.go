@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
@@ -44,6 +45,7 @@ type Core struct {
 	errands     map[Ticket]errand // actions that are to be answered
 	claims      sharedClaims
 	conditions  conditions
+	groups      *podGroups // nil where pod groups are switched off
 
 	// What was said of pods.
 	decisions decisions
@@ -65,6 +67,10 @@ type Options struct {
 	Stopwatch func() time.Time
 	// Objects, if set, is shown the API objects of nodes and pods.
 	Objects Objects
+	// Groups says what of pod groups is switched on, and SearchLimit how much is tried at most to place one whose pods differ, in
+	// judgements of a node; 0 stands for [DefaultSearchLimit].
+	Groups      groups.Gates
+	SearchLimit int
 }
 
 // New returns a core that knows nothing of any cluster yet.
@@ -80,6 +86,9 @@ func New(o Options) (*Core, error) {
 	}
 	if c.options.Stopwatch == nil {
 		c.options.Stopwatch = func() time.Time { return time.Time{} }
+	}
+	if o.Groups.Generic {
+		c.groups = newPodGroups(o.Groups, cmp.Or(o.SearchLimit, DefaultSearchLimit))
 	}
 	c.mirrors = c.newMirrors()
 	c.queue.Admit = c.admit
@@ -162,8 +171,13 @@ func (c *Core) tick() {
 	if !c.begun {
 		c.begun = true
 		c.do(Ready{})
+		c.settleGroups()
 	}
-	if item := c.queue.Pop(c.now); item != nil {
+	switch item := c.queue.Pop(c.now); {
+	case item == nil:
+	case c.groupOf(item) != nil:
+		c.scheduleGroup(c.groupOf(item), item)
+	default:
 		c.schedule(item)
 	}
 }

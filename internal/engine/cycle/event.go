@@ -153,4 +153,5 @@ const (
 	ResourceSlices         Kind = "resourceslices"
 	ResourceClaims         Kind = "resourceclaims"
 	DeviceClasses          Kind = "deviceclasses"
+	PodGroups              Kind = "podgroups" // followed where pod groups are switched on
 )

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
@@ -50,7 +51,7 @@ func (c *Core) newMirrors() map[Kind]mirror {
 	pods.known = c.podNames
 	pods.single = func(pod *v1.Pod) *v1.Pod { own := *pod; return &own } // its spec stands for its class
 	o := &c.cluster.Objects
-	return map[Kind]mirror{
+	all := map[Kind]mirror{
 		Nodes: newMirror(c, queue.Node, c.seeNode, func(n cluster.Name, _ types.UID, last *v1.Node) { c.loseNode(n.Name, last) }),
 		Pods:  pods,
 
@@ -71,6 +72,11 @@ func (c *Core) newMirrors() map[Kind]mirror {
 		ResourceClaims:         mirrorTable(c, &o.ResourceClaims, queue.ResourceClaim, c.seeClaim),
 		DeviceClasses:          mirrorTable(c, &o.DeviceClasses, queue.DeviceClass, nil),
 	}
+	if c.groups != nil {
+		all[PodGroups] = newMirror(c, queue.PodGroup, func(g, _ *groups.PodGroup) { c.seeGroup(g) },
+			func(n cluster.Name, _ types.UID, _ *groups.PodGroup) { c.loseGroup(n) })
+	}
+	return all
 }
 
 // mirrorTable mirrors a kind that is kept as it comes, or as what is made of it, and that may help pending pods when it changes.

@@ -43,6 +43,8 @@ type placement struct {
 	dropped bool
 	// confirmed: the watch has shown the pod on its node before the answer to its Bind came.
 	confirmed bool
+	// sibling: it is being decided together with others of its group, and is none of their losses.
+	sibling bool
 	// room: another pod wants the room of this one, which is being bound. If it is bound, it is removed.
 	room *removal
 
@@ -213,6 +215,7 @@ func (c *Core) takeBack(b *placement, err error) {
 	c.giveBack(b)
 	c.forget(b)
 	c.end(b, false)
+	defer c.memberLost(b, err)
 	if refused := (*rejection)(nil); errors.As(err, &refused) {
 		none := ""
 		c.reject(b, &why{message: refused.Error(), plugins: []string{refused.plugin}}, &none, refused.Pending)
@@ -248,6 +251,7 @@ func (c *Core) abandon(uid types.UID, why *Fault) {
 	}
 	c.forget(b)
 	c.letGo(b, why)
+	c.memberLost(b, why)
 }
 
 // letGo has a placement that is not in the books any more end.
@@ -320,6 +324,7 @@ func (c *Core) succeeded(b *placement) {
 	c.observer().Attempted(b.Profile, Scheduled, c.clock().Sub(b.watch))
 	c.observer().Bound(b.item.Attempts, c.now.Sub(b.item.Admitted), b.item.Overdue)
 	c.end(b, true)
+	c.memberBound(b)
 }
 
 // String names the pod.

@@ -22,6 +22,7 @@ func (c *Core) seePod(pod *v1.Pod) {
 			c.options.Objects.Pod(pod)
 		}
 	}
+	defer c.joinGroup(pod)()
 	switch {
 	case pod.Spec.NodeName != "" || rules.IsTerminal(pod):
 		c.placedPod(pod)
@@ -46,7 +47,9 @@ func (c *Core) pendingPod(pod *v1.Pod) {
 	pod = c.kept(pod, p.Class)
 	item := c.queue.Get(pod.UID)
 	if item == nil {
-		if item = c.queue.Add(pod, p.Class, c.now); p.Nominated != "" && item.Place() != queue.Gated {
+		item = c.queue.Add(pod, p.Class, c.now)
+		item.Patient = c.groupOf(item) != nil
+		if p.Nominated != "" && item.Place() != queue.Gated {
 			c.cluster.Nominate(p, p.Nominated)
 		}
 		return
@@ -198,6 +201,7 @@ func (c *Core) losePod(last *v1.Pod, uid types.UID) {
 	}
 	c.abandon(uid, errGone)
 	c.dismiss(uid)
+	c.leaveGroup(uid)
 	delete(c.preemptions.leaving, uid)
 	if p := c.cluster.Pod(uid); p != nil {
 		n := p.Node

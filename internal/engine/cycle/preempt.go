@@ -141,6 +141,7 @@ func (c *Core) told(r *removal, fault *Fault) {
 		delete(c.preemptions.rounds, r.pod)
 	}
 	c.observer().RemovedVictims(!r.failed, c.now.Sub(r.began))
+	c.wakeGroup(c.groupByUID(r.pod), queue.ForceActivate)
 	switch item := c.queue.Get(r.pod); {
 	case item == nil:
 	case r.failed: // whatever refuses a removal must not be asked without a pause

@@ -95,6 +95,11 @@ func (a WriteStatus) String() string {
 	return b.String()
 }
 
+func (a WriteGroup) String() string {
+	return fmt.Sprintf("write group %s/%s, %s=%s %s: %s", a.Group.Namespace, a.Group.Name, a.Condition.Type, a.Condition.Status,
+		a.Condition.Reason, a.Condition.Message)
+}
+
 func (a Tell) String() string {
 	return fmt.Sprintf("tell %s %s of %s/%s: %s", a.Type, a.Reason, a.About.Namespace, a.About.Name, a.Message)
 }

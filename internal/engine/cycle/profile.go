@@ -9,6 +9,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
@@ -163,7 +164,7 @@ func (c *Core) admit(item *queue.Item) string {
 			return name
 		}
 	}
-	return ""
+	return c.groupGate(item)
 }
 
 // Check tells whether the profiles can be taken; Configured with profiles that cannot be changes nothing.
@@ -229,6 +230,9 @@ func (c *Core) configure(list []Profile) error {
 // interests are those of Berth's own plugins and of those from outside.
 func (c *Core) interests(p *profile) (queue.Interests, error) {
 	all := p.Profile.Interests(c.cluster)
+	if c.groups != nil {
+		all[groups.GangScheduling] = nil // what helps is told by name: see Core.wakeGroup
+	}
 	for _, e := range p.Extensions {
 		i, ok := e.(Interested)
 		if !ok {

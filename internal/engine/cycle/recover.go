@@ -15,21 +15,26 @@ func (c *Core) recovered(b *placement) {
 	if value == nil {
 		return
 	}
+	if c.placements.byPod[b.Pod.UID] != b { // it panicked before, or while, the pod was counted
+		c.cluster.RemovePod(b.Pod.UID)
+	}
+	c.panicked(b, value)
+	fault := &Fault{Message: fmt.Sprintf("internal error while the pod was decided: %v", value)}
+	if b.stage != reserving {
+		return // it was counted and is on its way; what panicked came after that
+	}
+	c.takeBack(b, fault)
+}
+
+// panicked tells of a panic, and makes anew what may be half changed: sums over the pods of nodes, and rankings.
+func (c *Core) panicked(b *placement, value any) {
 	stack := debug.Stack()
 	if elsewhere, ok := value.(interface{ Stack() []byte }); ok {
 		stack = elsewhere.Stack()
-	}
-	if c.placements.byPod[b.Pod.UID] != b { // it panicked before, or while, the pod was counted
-		c.cluster.RemovePod(b.Pod.UID)
 	}
 	c.do(Panicked{Reference(b.Pod), fmt.Sprint(value), stack, c.cluster.Recount()})
 	for _, p := range c.profiles {
 		p.Decider, p.failed = decide.New(c.cluster, p.Profile.Profile, c.rng.Uint64()), failure{}
 	}
 	c.preemptions.rescuing = false
-	fault := &Fault{Message: fmt.Sprintf("internal error while the pod was decided: %v", value)}
-	if b.stage != reserving {
-		return // it was counted and is on its way; what panicked came after that
-	}
-	c.takeBack(b, fault)
 }

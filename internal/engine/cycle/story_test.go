@@ -2,6 +2,7 @@ package cycle
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,16 +12,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
 // TestStories runs testdata/*.txt: an event a command, and the actions that follow from it as the answer. What a story may say:
 //
-//	core [holds] [standby]             a new core that leads and has listed a cluster without anything; with a plugin at Permit
-//	                                   that has pods with the label hold wait for 30 s; one that does not lead
+//	core [holds] [standby] [groups] [whole] [limit=N]
+//	                                   a new core that leads and has listed a cluster without anything; with a plugin at Permit
+//	                                   that has pods with the label hold wait for 30 s; one that does not lead; with pod groups
+//	                                   and all their gates but WorkloadAwarePreemption, or with that, too
 //	lead                               it leads from now on
-//	node NAME cpu=N                    the watch shows a node; "no-node NAME": its end
-//	pod NAME cpu=N [uid=U] [priority=N] [on=NODE] [nominated=NODE] [hold] [deleting] [scheduler=NAME]
+//	node NAME cpu=N [rack=R]           the watch shows a node; "no-node NAME": its end
+//	group NAME [min=N] [key=LABEL] [uid=U] [priority=N] [as-one] [scheduled]
+//	                                   the watch shows a PodGroup, a basic one without min; "no-group NAME": its end
+//	pods NAME... cpu=N …               pod, for each name
+//	pod NAME cpu=N [uid=U] [priority=N] [on=NODE] [nominated=NODE] [hold] [deleting] [scheduler=NAME] [group=NAME] [gated]
+//	    [app=APP] [near=APP] [never] [ended]
 //	                                   the watch shows a pod; "no-pod NAME [uid=U]": its end
 //	list KIND                          a list begins; "listed KIND": it is complete
 //	tick [after=DURATION]              time passes until the core wants a tick, each time, for so long at most; without a
@@ -63,7 +71,23 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 	case "lead":
 		return s.step(Led{})
 	case "node":
-		return s.step(Seen{Nodes, aNode(name, text("cpu"))})
+		n := aNode(name, text("cpu"))
+		if rack := text("rack"); rack != "" {
+			n.Labels["rack"] = rack
+		}
+		return s.step(Seen{Nodes, n})
+	case "group":
+		return s.step(Seen{PodGroups, storyGroup(t, d, name)})
+	case "no-group":
+		return s.step(Gone{PodGroups, storyGroup(t, d, name)})
+	case "pods":
+		said := ""
+		for _, arg := range d.CmdArgs {
+			if len(arg.Vals) == 0 && !slices.Contains([]string{"hold", "deleting", "gated", "never", "ended"}, arg.Key) {
+				said += s.step(Seen{Pods, storyPod(t, d, arg.Key)})
+			}
+		}
+		return said
 	case "no-node":
 		return s.step(Gone{Nodes, aNode(name, "1")})
 	case "pod":
@@ -107,13 +131,25 @@ func (s *story) begin(t *testing.T, d *datadriven.TestData) string {
 	if d.HasArg("holds") {
 		o.Profiles = []Profile{profileWith(holds{}, plugins.Permit)}
 	}
+	kinds := []Kind{Nodes, Pods}
+	if d.HasArg("groups") || d.HasArg("whole") {
+		o.Groups = groups.Gates{Generic: true, Gang: true, Topology: true, Preemption: d.HasArg("whole")}
+		kinds = append(kinds, PodGroups)
+	}
+	d.MaybeScanArgs(t, "limit", &o.SearchLimit)
+	if other := ""; d.HasArg("also") {
+		d.ScanArgs(t, "also", &other)
+		profile := *plugins.Default()
+		profile.SchedulerName = other
+		o.Profiles = append(o.Profiles, Profile{Profile: &profile})
+	}
 	core, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.core, s.now = core, begin
-	said := s.step(Follows{Kinds: []Kind{Nodes, Pods}})
-	for _, kind := range []Kind{Nodes, Pods} {
+	said := s.step(Follows{Kinds: kinds})
+	for _, kind := range kinds {
 		said += s.step(Listing{kind}) + s.step(Listed{kind})
 	}
 	if !d.HasArg("standby") {
@@ -159,8 +195,36 @@ func storyPod(t *testing.T, d *datadriven.TestData, name string) *v1.Pod {
 	d.MaybeScanArgs(t, "on", &p.Spec.NodeName)
 	d.MaybeScanArgs(t, "nominated", &p.Status.NominatedNodeName)
 	d.MaybeScanArgs(t, "scheduler", &p.Spec.SchedulerName)
+	p.Labels = map[string]string{}
 	if d.HasArg("hold") {
-		p.Labels = map[string]string{"hold": "yes"}
+		p.Labels["hold"] = "yes"
+	}
+	if d.HasArg("group") {
+		group := ""
+		d.ScanArgs(t, "group", &group)
+		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group}
+	}
+	if d.HasArg("gated") {
+		p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "wait"}}
+	}
+	if d.HasArg("app") {
+		app := ""
+		d.ScanArgs(t, "app", &app)
+		p.Labels["app"] = app
+	}
+	if d.HasArg("near") {
+		app := ""
+		d.ScanArgs(t, "near", &app)
+		p.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
+			TopologyKey: v1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
+		}}}}
+	}
+	if d.HasArg("never") {
+		never := v1.PreemptNever
+		p.Spec.PreemptionPolicy = &never
+	}
+	if d.HasArg("ended") {
+		p.Status.Phase = v1.PodSucceeded
 	}
 	if d.HasArg("deleting") {
 		p.DeletionTimestamp = &metav1.Time{Time: begin}

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
 // magic begins every journal. Its number grows when older builds cannot read what newer ones write.
@@ -38,6 +39,7 @@ type Header struct {
 	LastBackoff        time.Duration `json:"lastBackoff,omitempty"`
 	MaxWait            time.Duration `json:"maxWait,omitempty"`
 	Shadow             bool          `json:"shadow,omitempty"`
+	Groups             groups.Gates  `json:"groups,omitzero"`
 	// Outside: out-of-tree plugins or extenders take part, whose answers are not written down.
 	Outside bool `json:"outside,omitempty"`
 }
@@ -94,6 +96,7 @@ var made = map[cycle.Kind]func() object{
 	cycle.ResourceSlices:         func() object { return &resourcev1.ResourceSlice{} },
 	cycle.ResourceClaims:         func() object { return &resourcev1.ResourceClaim{} },
 	cycle.DeviceClasses:          func() object { return &resourcev1.DeviceClass{} },
+	cycle.PodGroups:              func() object { return &groups.PodGroup{} },
 }
 
 // encode appends an event to b: its type and what it says.

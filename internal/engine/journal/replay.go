@@ -42,6 +42,7 @@ type Options struct {
 func Core(h Header, profiles []cycle.Profile) (*cycle.Core, error) {
 	return cycle.New(cycle.Options{
 		Profiles: profiles, Seed: h.Seed, FirstBackoff: h.FirstBackoff, LastBackoff: h.LastBackoff, MaxWait: h.MaxWait, Shadow: h.Shadow,
+		Groups: h.Groups,
 	})
 }
 

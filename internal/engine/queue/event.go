@@ -24,6 +24,7 @@ const (
 	Namespace          Resource = "Namespace"
 	Budget             Resource = "policy/PodDisruptionBudget"
 	Owner              Resource = "owners of pods" // services, replica sets and their like, which select pods
+	PodGroup           Resource = "scheduling.k8s.io/PodGroup"
 	AnyResource        Resource = "*"
 )
 

@@ -28,6 +28,8 @@ type Item struct {
 	MessageAt time.Time
 	// Overdue: the pod was woken for having waited too long, not by an event.
 	Overdue bool
+	// Patient: the pod backs off to the end also when there is nothing else to do.
+	Patient bool
 
 	place    Place
 	group    *group // where the place is Waiting or Gated

@@ -102,7 +102,7 @@ func (q *Queue) advance(now time.Time) {
 
 // backoffOf is where an item backs off. It is the same until its next attempt.
 func (q *Queue) backoffOf(item *Item) *ordered {
-	if item.failed > 0 {
+	if item.failed > 0 || item.Patient {
 		return &q.erring
 	}
 	return &q.backing

@@ -98,6 +98,8 @@ func (s *Scheduler) write(action cycle.Action) {
 		})
 	case cycle.WriteStatus:
 		s.statuses.add(s.helpers, a)
+	case cycle.WriteGroup:
+		s.groups.add(s.helpers, a)
 	case cycle.Tell:
 		s.events.add(a.Profile, a.About, a.Type, a.Reason, a.Message)
 	case cycle.Announce:

@@ -16,6 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
@@ -43,6 +44,7 @@ type Scheduler struct {
 	stages   sync.WaitGroup // goroutines of pods
 	permits  permits
 	statuses statuses
+	groups   groupStatuses
 	turns    claimTurns
 	events   eventLogs
 	sizes    [7]atomic.Int64
@@ -71,6 +73,8 @@ type Options struct {
 	FirstBackoff, LastBackoff, MaxWait time.Duration
 	// Seed is where the core's chance comes from; 0 is a random one.
 	Seed uint64
+	// Groups says what of pod groups is switched on.
+	Groups groups.Gates
 	// Journal, if set, is told of every event and of what follows from it. On the owner.
 	Journal Journal
 }
@@ -105,7 +109,7 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 	}
 	s.core, err = cycle.New(cycle.Options{
 		Profiles: o.Profiles, Seed: cmp.Or(o.Seed, rand.Uint64()), FirstBackoff: o.FirstBackoff, LastBackoff: o.LastBackoff, MaxWait: o.MaxWait,
-		Shadow: o.Shadow != nil, Observer: o.Observer, Stopwatch: time.Now, Objects: o.Objects,
+		Shadow: o.Shadow != nil, Observer: o.Observer, Stopwatch: time.Now, Objects: o.Objects, Groups: o.Groups,
 	})
 	if err != nil {
 		return nil, err
@@ -116,6 +120,7 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 	}
 	s.permits.pods, s.permits.byTicket = map[types.UID]*WaitingPod{}, map[cycle.Ticket]*WaitingPod{}
 	s.turns.turns = map[uint64]*claimTurn{}
+	s.groups = groupStatuses{on: o.Groups.Generic, write: s.writeGroup, under: map[types.UID]*cycle.WriteGroup{}}
 	s.statuses = statuses{write: s.writeStatus, inbox: s.inbox, under: map[types.UID]*statusWrite{}}
 	s.events = eventLogs{client: eventClient, logs: map[string]*eventlog.Log{}, busy: s.binders.busy}
 	s.announcing = announcing{write: announcements.event, busy: s.binders.busy, more: make(chan struct{}, 1)}

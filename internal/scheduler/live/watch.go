@@ -32,6 +32,9 @@ func (s *Scheduler) watch(ctx context.Context) error {
 	follow(s, cycle.CSIDrivers, storage.CSIDrivers())
 	follow(s, cycle.CSICapacities, storage.CSIStorageCapacities(""))
 	follow(s, cycle.VolumeAttachments, storage.VolumeAttachments())
+	if err := s.watchGroups(ctx); err != nil {
+		return err
+	}
 	return s.watchDevices(ctx)
 }
 

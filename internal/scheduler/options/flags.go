@@ -2,6 +2,7 @@ package options
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/component-base/metrics"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/kube/connect"
@@ -38,6 +40,7 @@ type Flags struct {
 	WriteConfigTo string
 	legacy        legacyFlags
 	gates         map[string]bool
+	Groups        groups.Gates // once validated
 
 	qps                            float32
 	burst                          int
@@ -83,7 +86,7 @@ func Add(set *pflag.FlagSet) *Flags {
 	set.StringVar(&f.WriteConfigTo, "write-config-to", "", "write the configuration to this file, - for standard output, and end; a legacy one is translated")
 	f.addLegacy()
 	set.Var(cliflag.NewMapStringBool(&f.gates), "feature-gates",
-		"Gate=true|false, with commas between; there is an effect of: "+compareTolerations+" (alpha, default false)")
+		"Gate=true|false, with commas between; there is an effect of: "+compareTolerations+", "+strings.Join(groups.GateNames, ", ")+" (all alpha, default false)")
 
 	f.lead.AddFlags(set)
 	set.StringVar(&f.resourceLock, "leader-elect-resource-lock", "leases", "leases, nothing else")
@@ -156,6 +159,10 @@ func (f *Flags) Validate() error {
 	for _, err := range f.Metrics.Validate() {
 		return err
 	}
+	var err error
+	if f.Groups, err = groups.GatesOf(f.gates); err != nil {
+		return err
+	}
 	size, err := resource.ParseQuantity(f.journalSize)
 	if f.JournalSize = size.Value(); err != nil || f.JournalSize < leastJournal {
 		return fmt.Errorf("--journal-size %s: must be an amount of bytes of at least 1Mi, such as 512Mi", f.journalSize)
@@ -168,7 +175,8 @@ const leastJournal = 1 << 20
 
 // JournalHeader is what of the flags a journal has to say.
 func (f *Flags) JournalHeader() journal.Header {
-	return journal.Header{CompareTolerations: f.CompareTolerations(), KeepBudgets: f.keepBudgets, MaxWait: f.MaxUnschedulable, Shadow: f.Shadow}
+	return journal.Header{CompareTolerations: f.CompareTolerations(), KeepBudgets: f.keepBudgets, MaxWait: f.MaxUnschedulable, Shadow: f.Shadow,
+		Groups: f.Groups}
 }
 
 // MetricsChosen tells whether there is anything in Metrics to apply: applying

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/kube/lead"
 )
@@ -188,7 +189,7 @@ func (f *Flags) CompareTolerations() bool {
 func (f *Flags) Notes() []string {
 	notes := f.ignoredNotes()
 	for _, gate := range slices.Sorted(maps.Keys(f.gates)) {
-		if gate != compareTolerations && gate != "AllAlpha" {
+		if gate != compareTolerations && gate != "AllAlpha" && !groups.IsGate(gate) {
 			notes = append(notes, fmt.Sprintf("--feature-gates: %s: has no effect", gate))
 		}
 	}

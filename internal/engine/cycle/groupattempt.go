@@ -1,0 +1,302 @@
+package cycle
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// groupAttempt decides the pods of a group together. While it tries, members are counted on nodes in the cluster itself, so that each
+// decision sees those before it; nothing of that is told, written or reserved outside, and undo takes all of it back.
+type groupAttempt struct {
+	*Core
+	group   *groups.Group
+	profile *profile
+	members []*member // priority, then age: upstream's order
+	need    int       // members that must be placed, or none is
+	bound   int       // members that had their node before
+	placed  []*member // counted on nodes now, in the order in which they came
+
+	searched int  // judgements of nodes by the search
+	gaveUp   bool // the search ended at its limit
+	domain   string
+	domains  int // that were tried
+}
+
+// member is a pod of a group that is being decided.
+type member struct {
+	*placement
+	asked   *cluster.Pod    // what decisions are asked about: waiting, perhaps confined to a domain
+	found   decide.Decision // where it was counted last
+	failure *decide.Failure // why it could not be, in the first pass; nil if it could
+	refused error           // by one of Berth's own plugins at Reserve
+	nominee *cluster.Pod    // its nomination, while it is counted on a node
+}
+
+// waitingForQuorum is what upstream says of members that would fit.
+const waitingForQuorum = "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, " +
+	"one or more plugins asked to wait and no plugin rejected pod"
+
+// scheduleGroup decides the pods of a group that wait, of which one was popped.
+func (c *Core) scheduleGroup(g *groups.Group, popped *queue.Item) {
+	items := []*queue.Item{popped}
+	for uid := range g.Members {
+		if item := c.queue.Take(uid); item != nil {
+			items = append(items, item)
+		}
+	}
+	slices.SortFunc(items, func(a, b *queue.Item) int {
+		return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), earlier(a, b))
+	})
+	a := &groupAttempt{Core: c, group: g, profile: c.profiles[popped.Pod.Spec.SchedulerName], need: c.missing(g)}
+	_, a.bound = c.placed(g)
+	var foreign error
+	for _, item := range items {
+		p := c.profiles[item.Pod.Spec.SchedulerName]
+		if p != a.profile && foreign == nil {
+			foreign = fmt.Errorf("all pods in a single pod group should have the same .spec.schedulerName set, got: %q and %q",
+				items[0].Pod.Spec.SchedulerName, item.Pod.Spec.SchedulerName)
+		}
+		m := &member{placement: c.newPlacement(p, item)}
+		m.sibling, m.asked = true, m.Waiting
+		a.members = append(a.members, m)
+	}
+	defer a.recovered()
+	if foreign != nil {
+		a.failAll(foreign)
+		return
+	}
+	for _, m := range a.members {
+		for _, e := range a.profile.begin {
+			e.Begin(&m.Attempt)
+		}
+	}
+	began := c.clock()
+	err := a.decide()
+	c.observer().Decided(c.clock().Sub(began))
+	switch {
+	case err != nil:
+		a.undo(0)
+		a.failAll(err)
+	case len(a.placed) >= a.need:
+		a.commit()
+	default:
+		a.undo(0)
+		a.rejectAll()
+	}
+}
+
+// decide looks for nodes, and leaves the members that have one counted there.
+func (a *groupAttempt) decide() error {
+	if len(a.members) < a.need {
+		return nil // others are kept out by gates of their own
+	}
+	return a.place()
+}
+
+// commit goes on with the members that are placed, each on its own, and rejects the others. If so many are refused by plugins from
+// outside that the group is incomplete, all are given up.
+func (a *groupAttempt) commit() {
+	c := a.Core
+	a.group.Missing = max(1, a.group.MinCount()-a.bound)
+	placed := a.placed
+	for _, m := range placed {
+		c.decidedPlace(m.placement, m.Node, m.found.Total, m.found.Feasible)
+		c.placements.byPod[m.Pod.UID] = m.placement
+		c.came(m.Waiting, nil)
+		if was := m.nominee; was != nil && was.Nominated != m.Node {
+			c.left(was, c.cluster.Node(was.Nominated), nil)
+		}
+	}
+	waits := a.askOutside(placed)
+	if len(waits) < a.need && len(waits) < len(placed) {
+		for _, m := range placed {
+			if _, in := waits[m]; in {
+				c.takeBack(m.placement, errGroupBroken)
+			}
+		}
+	} else {
+		for _, m := range placed {
+			if wait, in := waits[m]; in {
+				m.sibling = false
+				c.prepare(m.placement, wait)
+			}
+		}
+	}
+	for _, m := range a.members {
+		if m.Node == "" {
+			a.leaveOut(m)
+		}
+	}
+}
+
+// askOutside asks out-of-tree plugins at Reserve and Permit about all, and takes back those that they refuse.
+func (a *groupAttempt) askOutside(placed []*member) map[*member]waits {
+	all := map[*member]waits{}
+	for _, m := range placed {
+		err := a.reserveOutside(m.placement)
+		var wait waits
+		if err == nil {
+			wait, err = a.askPermit(m.placement)
+		}
+		if err != nil {
+			a.takeBack(m.placement, err)
+			continue
+		}
+		all[m] = wait
+	}
+	return all
+}
+
+// leaveOut rejects a member that found no place while its group did: it may make room for itself like any pod.
+func (a *groupAttempt) leaveOut(m *member) {
+	m.sibling = false
+	if m.refused != nil {
+		a.end(m.placement, false)
+		a.fail(m.placement, m.refused)
+		return
+	}
+	if found := a.profile.Decide(m.Waiting); found.Node != nil || found.Err != nil || a.group.TopologyKey() != "" {
+		a.end(m.placement, false) // confined to a domain, or it depends on what only now is there
+		a.reject(m.placement, a.why(m), new(string), false)
+		return
+	}
+	a.unplaced(m.placement)
+}
+
+// rejectAll puts all members where they wait. The group is woken by what can help any of them.
+func (a *groupAttempt) rejectAll() {
+	for _, m := range a.members {
+		a.end(m.placement, false)
+		a.reject(m.placement, a.why(m), a.nominate(m), false)
+	}
+	a.writeUnscheduled(v1.PodReasonUnschedulable, a.reason())
+}
+
+// nominate is the node that a rejected member is nominated to: the one that it had before, if it still waits for victims there.
+func (a *groupAttempt) nominate(*member) *string { return new(string) }
+
+// why is what is said of a rejected member.
+func (a *groupAttempt) why(m *member) *why {
+	if m.failure == nil {
+		return &why{message: waitingForQuorum, plugins: []string{groups.GangScheduling}}
+	}
+	rejectors := slices.Clone(m.failure.Plugins)
+	if m.failure.Rejector != "" {
+		rejectors = append(rejectors, m.failure.Rejector)
+	}
+	if a.domains > 0 { // another domain may become the best one
+		rejectors = nil
+	}
+	return &why{m.failure.Message(""), rejectors, m.failure.Reasons}
+}
+
+// failAll puts all members back: something went wrong, if only with one of them.
+func (a *groupAttempt) failAll(err error) {
+	for _, m := range a.members {
+		own := err
+		if m.refused != nil {
+			own = m.refused
+		}
+		a.end(m.placement, false)
+		a.fail(m.placement, own)
+	}
+	a.writeUnscheduled(v1.PodReasonSchedulerError, err.Error())
+}
+
+// recovered ends the attempt of a group whose decision panicked, deferred by scheduleGroup.
+func (a *groupAttempt) recovered() {
+	value := recover()
+	if value == nil {
+		return
+	}
+	c := a.Core
+	for _, m := range a.members {
+		if c.placements.byPod[m.Pod.UID] != m.placement {
+			c.cluster.RemovePod(m.Pod.UID)
+		}
+	}
+	c.panicked(a.members[0].placement, value)
+	fault := &Fault{Message: fmt.Sprintf("internal error while the pod group was decided: %v", value)}
+	for _, m := range a.members {
+		switch {
+		case c.placements.byPod[m.Pod.UID] == m.placement && m.stage == reserving:
+			c.takeBack(m.placement, fault)
+		case c.placements.byPod[m.Pod.UID] == nil && m.item.Place() == queue.Taken:
+			c.giveBack(m.placement)
+			c.end(m.placement, false)
+			c.fail(m.placement, fault)
+		}
+	}
+}
+
+// count tries a member on a node: what it takes there is counted and reserved.
+func (a *groupAttempt) count(m *member, found decide.Decision) error {
+	n := found.Node
+	m.Node, m.found = n.Name, found
+	undo, err := a.reserveOwn(m.placement, n)
+	m.undo = undo
+	if err != nil {
+		a.free(m)
+		return err
+	}
+	m.nominee = a.cluster.Nominated(m.Pod.UID)
+	a.cluster.Place(m.Waiting, n)
+	a.placed = append(a.placed, m)
+	return nil
+}
+
+// free gives back what was reserved for a member that is counted nowhere.
+func (a *groupAttempt) free(m *member) {
+	a.giveBack(m.placement)
+	m.volumes, m.devices = plugins.PodVolumes{}, deviceWork{}
+	m.Node, m.waiting.NodeName = "", ""
+}
+
+// undo takes back all but the first so many.
+func (a *groupAttempt) undo(keep int) {
+	for len(a.placed) > keep {
+		last := len(a.placed) - 1
+		m := a.placed[last]
+		a.placed = a.placed[:last]
+		a.cluster.RemovePod(m.Pod.UID)
+		a.free(m)
+		if m.nominee != nil {
+			a.cluster.Nominate(m.nominee, m.nominee.Nominated)
+			m.nominee = nil
+		}
+	}
+}
+
+// try decides a member and counts it where it goes. It returns false where there is no place for it.
+func (a *groupAttempt) try(m *member) (bool, error) {
+	found := a.profile.Decide(m.asked)
+	if found.Err != nil {
+		m.refused = found.Err
+		return false, found.Err
+	}
+	if found.Node == nil {
+		return false, nil
+	}
+	if err := a.count(m, found); err != nil {
+		if refused := (*rejection)(nil); errors.As(err, &refused) {
+			return false, nil
+		}
+		m.refused = err
+		return false, err
+	}
+	return true, nil
+}
+
+// waits are what plugins at Permit have a pod wait for.
+type waits = map[string]time.Duration

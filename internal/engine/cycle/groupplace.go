@@ -1,0 +1,216 @@
+package cycle
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+)
+
+// DefaultSearchLimit is how many judgements of a node the search for a placement may take: some tens of milliseconds, and enough to find
+// any placement of six pods on six nodes.
+const DefaultSearchLimit = 100_000
+
+// place looks for nodes for as many members as possible, of which the group needs some at least. The first pass goes by upstream's
+// order: what it finds, stays. Pods that are all alike and that no other pod matters to are done then: each is placed where it leaves
+// most for the others, since all take the same. Else members that need each other get another chance when all have been asked,
+// then other orders are tried, and at last places are searched for.
+func (a *groupAttempt) place() error {
+	if err := a.pass(a.members, true); err != nil || len(a.placed) >= a.need {
+		return err
+	}
+	if !a.differ() {
+		return nil
+	}
+	if err := a.again(); err != nil || len(a.placed) >= a.need {
+		return err
+	}
+	for _, order := range []func() []*member{a.largestFirst, a.failedFirst} {
+		ordered := order()
+		a.undo(0)
+		if err := a.pass(ordered, false); err != nil {
+			return err
+		}
+		if err := a.again(); err != nil || len(a.placed) >= a.need {
+			return err
+		}
+	}
+	a.undo(0)
+	if a.search() {
+		return a.again() // more than are needed may fit
+	}
+	return nil
+}
+
+// pass asks for each member that is not placed, in an order. first notes why members fit nowhere.
+func (a *groupAttempt) pass(order []*member, first bool) error {
+	var failed *member // the last one that did, and where the log was
+	position := 0
+	for _, m := range order {
+		if m.Node != "" {
+			continue
+		}
+		if failed != nil && alike(failed, m) && position == a.cluster.Log.Len() && m.Waiting.Nominated == "" {
+			if first {
+				m.failure = failed.failure
+			}
+			continue
+		}
+		ok, err := a.try(m)
+		if err != nil {
+			return err
+		}
+		if ok {
+			continue
+		}
+		if first {
+			m.failure = a.profile.Diagnose(m.asked)
+		}
+		failed, position = m, a.cluster.Log.Len()
+	}
+	return nil
+}
+
+// alike tells whether the same is asked for two members.
+func alike(a, b *member) bool { return a.asked.Class == b.asked.Class }
+
+// again asks for those that found no place as long as others are placed meanwhile: one may have waited for another to come.
+func (a *groupAttempt) again() error {
+	for {
+		before := len(a.placed)
+		if before == len(a.members) {
+			return nil
+		}
+		if err := a.pass(a.members, false); err != nil || len(a.placed) == before {
+			return err
+		}
+	}
+}
+
+// differ tells whether the order in which members are placed can matter: they are not all alike, or pods matter to them.
+func (a *groupAttempt) differ() bool {
+	first := a.members[0]
+	for _, m := range a.members {
+		class := m.item.Class
+		if !alike(first, m) || class.HasAffinity() || len(class.Spec.TopologySpreadConstraints) > 0 || len(class.Spec.ResourceClaims) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// largestFirst orders members by the largest share that they request of the cluster's CPU or memory.
+func (a *groupAttempt) largestFirst() []*member {
+	var cpu, memory float64
+	for i := range a.cluster.Rooms {
+		cpu, memory = cpu+float64(a.cluster.Rooms[i].CPU), memory+float64(a.cluster.Rooms[i].Memory)
+	}
+	share := func(m *member) float64 {
+		r := &m.item.Class.Requests
+		return max(float64(r.MilliCPU)/max(cpu, 1), float64(r.Memory)/max(memory, 1))
+	}
+	return slices.SortedStableFunc(slices.Values(a.members), func(x, y *member) int { return cmp.Compare(share(y), share(x)) })
+}
+
+// failedFirst orders members so that those that found no place in the last pass come first.
+func (a *groupAttempt) failedFirst() []*member {
+	failed := func(m *member) int {
+		if m.Node == "" {
+			return 0
+		}
+		return 1
+	}
+	return slices.SortedStableFunc(slices.Values(a.members), func(x, y *member) int { return cmp.Compare(failed(x), failed(y)) })
+}
+
+// search tries nodes for the members one after the other, the largest first, and goes back where it does not go on: depth first, with
+// the better nodes first. Nodes that are alike in everything, the pods on them included, are tried once, and members that are alike are
+// placed in the order of their nodes. It ends at the limit.
+func (a *groupAttempt) search() bool {
+	a.searched, a.gaveUp = 0, false
+	s := &groupSearch{groupAttempt: a, order: a.largestFirst(), plain: true}
+	slices.SortStableFunc(s.order, func(x, y *member) int { return cmp.Compare(waitsForOthers(x), waitsForOthers(y)) })
+	for _, m := range a.members {
+		spec := m.item.Class.Spec
+		s.plain = s.plain && len(spec.NodeSelector)+len(spec.Volumes) == 0 && spec.Affinity == nil
+	}
+	return s.from(0, len(a.members)-a.need)
+}
+
+// waitsForOthers is 1 for members that must go where other pods are: these have to come first.
+func waitsForOthers(m *member) int { return min(1, len(m.item.Class.RequiredAffinity)) }
+
+type groupSearch struct {
+	*groupAttempt
+	order []*member
+	plain bool // no member asks for nodes by what tells them apart
+}
+
+// from places the members from the i-th on, of which so many may be left out.
+func (s *groupSearch) from(i, spare int) bool {
+	if i == len(s.order) || len(s.placed) >= s.need {
+		return true
+	}
+	m := s.order[i]
+	if m.asked == nil {
+		return false
+	}
+	if s.searched += s.cluster.Len(); s.searched > s.limit() {
+		s.gaveUp = true
+		return false
+	}
+	after := int32(-1)
+	if i > 0 && s.order[i-1].Node != "" && alike(s.order[i-1], m) && !m.item.Class.HasAffinity() {
+		after = s.cluster.Node(s.order[i-1].Node).Index
+	}
+	e := s.profile.Evaluate(m.asked)
+	var verdicts []*decide.NodeVerdict
+	for j := range e.Nodes {
+		if v := &e.Nodes[j]; e.Err == nil && v.Rejection == nil && v.Node.Index >= after {
+			verdicts = append(verdicts, v)
+		}
+	}
+	slices.SortStableFunc(verdicts, func(a, b *decide.NodeVerdict) int { return cmp.Compare(b.Total, a.Total) })
+	tried := map[likeness]bool{}
+	for _, v := range verdicts {
+		if key := likenessOf(v.Node); after < 0 && s.plain {
+			if tried[key] {
+				continue
+			}
+			tried[key] = true
+		}
+		position := len(s.placed)
+		if s.count(m, decide.Decision{Node: v.Node, Total: v.Total, Feasible: e.Feasible}) != nil {
+			continue
+		}
+		if s.from(i+1, spare) {
+			return true
+		}
+		s.undo(position)
+		if s.gaveUp {
+			return false
+		}
+	}
+	return spare > 0 && s.from(i+1, spare-1)
+}
+
+func (a *groupAttempt) limit() int { return a.groups.limit }
+
+// likeness is what nodes without pods share that are alike; a node with pods is like no other.
+type likeness struct {
+	labels   *cluster.LabelSet
+	taints   *cluster.TaintSet
+	images   *cluster.ImageSet
+	features *cluster.FeatureSet
+	size     *cluster.Size
+	node     *cluster.Node // of one that has pods, or is meant by somebody
+}
+
+func likenessOf(n *cluster.Node) likeness {
+	l := likeness{labels: n.Labels, taints: n.Taints, images: n.Images, features: n.Features, size: n.Size}
+	if len(n.Pods)+len(n.Nominated) > 0 {
+		l.node = n
+	}
+	return l
+}

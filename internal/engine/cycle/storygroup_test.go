@@ -1,0 +1,45 @@
+package cycle
+
+import (
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/groups"
+)
+
+// storyGroup is the PodGroup of a story's command.
+func storyGroup(t *testing.T, d *datadriven.TestData, name string) *groups.PodGroup {
+	t.Helper()
+	uid, least, priority, key := "uid-"+name, int32(0), int32(0), ""
+	d.MaybeScanArgs(t, "uid", &uid)
+	d.MaybeScanArgs(t, "min", &least)
+	d.MaybeScanArgs(t, "priority", &priority)
+	d.MaybeScanArgs(t, "key", &key)
+	g := &groups.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(uid)}}
+	g.Spec.Priority = &priority
+	if least > 0 {
+		g.Spec.SchedulingPolicy.Gang = &schedulingv1alpha2.GangSchedulingPolicy{MinCount: least}
+	} else {
+		g.Spec.SchedulingPolicy.Basic = &schedulingv1alpha2.BasicSchedulingPolicy{}
+	}
+	if key != "" {
+		g.Spec.SchedulingConstraints = &schedulingv1alpha2.PodGroupSchedulingConstraints{
+			Topology: []schedulingv1alpha2.TopologyConstraint{{Key: key}},
+		}
+	}
+	if d.HasArg("as-one") {
+		mode := schedulingv1alpha2.DisruptionModePodGroup
+		g.Spec.DisruptionMode = &mode
+	}
+	if d.HasArg("scheduled") {
+		g.Status.Conditions = []metav1.Condition{{Type: schedulingv1alpha2.PodGroupScheduled, Status: metav1.ConditionTrue, Reason: "Scheduled"}}
+	}
+	if d.HasArg("deleting") {
+		g.DeletionTimestamp = &metav1.Time{Time: begin}
+	}
+	return g
+}

@@ -1,0 +1,215 @@
+package groups
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// PodGroup is the API type in the version that is served. A later version is to be converted to it where objects come in.
+type PodGroup = schedulingv1alpha2.PodGroup
+
+// Set holds all groups. See New.
+type Set struct {
+	byName map[cluster.Name]*Group
+	byUID  map[types.UID]*Group // by the UID of the object
+	of     map[types.UID]*Group // by member
+	whole  int                  // groups that are disrupted as a whole only
+}
+
+// Group is a pod group: the object, its members, or both.
+type Group struct {
+	cluster.Name
+	Object  *PodGroup // nil while there is none
+	members map[types.UID]bool
+	counted int // of members, those that count; see Count
+
+	// What the owner notes: Missing bindings are still to succeed before the group is scheduled, Done: it was, and Said is the message of
+	// the last condition.
+	Missing int
+	Done    bool
+	Said    string
+}
+
+// Forget forgets what was noted: the object is another one of the same name.
+func (g *Group) Forget() { g.Missing, g.Done, g.Said = 0, false, "" }
+
+// New returns a set without groups.
+func New() *Set {
+	return &Set{byName: map[cluster.Name]*Group{}, byUID: map[types.UID]*Group{}, of: map[types.UID]*Group{}}
+}
+
+// NameOf is the name of the group that a pod names; empty if it names none.
+func NameOf(pod *v1.Pod) string {
+	if g := pod.Spec.SchedulingGroup; g != nil && g.PodGroupName != nil {
+		return *g.PodGroupName
+	}
+	return ""
+}
+
+// Get returns the group of that name, or nil.
+func (s *Set) Get(name cluster.Name) *Group { return s.byName[name] }
+
+// Of returns the group that a pod is a member of, or nil.
+func (s *Set) Of(uid types.UID) *Group { return s.of[uid] }
+
+// ByUID returns the group whose object has that UID, or nil.
+func (s *Set) ByUID(uid types.UID) *Group { return s.byUID[uid] }
+
+// Sorted returns all groups by namespace and name.
+func (s *Set) Sorted() []*Group {
+	return slices.SortedFunc(maps.Values(s.byName), func(a, b *Group) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name.Name, b.Name.Name))
+	})
+}
+
+func (s *Set) group(name cluster.Name) *Group {
+	g := s.byName[name]
+	if g == nil {
+		g = &Group{Name: name, members: map[types.UID]bool{}}
+		s.byName[name] = g
+	}
+	return g
+}
+
+// drop forgets a group that has neither object nor members.
+func (s *Set) drop(g *Group) {
+	if g.Object == nil && len(g.members) == 0 {
+		delete(s.byName, g.Name)
+	}
+}
+
+// SetObject takes in a PodGroup as the API has it.
+func (s *Set) SetObject(object *PodGroup) *Group {
+	g := s.group(cluster.Name{Namespace: object.Namespace, Name: object.Name})
+	s.clear(g)
+	g.Object, s.byUID[object.UID] = object, g
+	if g.Whole() {
+		s.whole++
+	}
+	return g
+}
+
+// LoseObject forgets a PodGroup. Its members stay known.
+func (s *Set) LoseObject(name cluster.Name) {
+	if g := s.byName[name]; g != nil {
+		s.clear(g)
+		s.drop(g)
+	}
+}
+
+func (s *Set) clear(g *Group) {
+	if g.Whole() {
+		s.whole--
+	}
+	if g.Object != nil {
+		delete(s.byUID, g.Object.UID)
+	}
+	g.Object = nil
+}
+
+// AnyWhole tells whether some group may be disrupted as a whole only.
+func (s *Set) AnyWhole() bool { return s.whole > 0 }
+
+// SetPod takes in a pod as the API has it, and returns its group; nil if it names none or has ended. counts: its scheduler is one of
+// this process, or it has a node. joined: the group did not count it before.
+func (s *Set) SetPod(pod *v1.Pod, counts bool) (g *Group, joined bool) {
+	name := NameOf(pod)
+	if name == "" || rules.IsTerminal(pod) {
+		s.LosePod(pod.UID)
+		return nil, false
+	}
+	g = s.group(cluster.Name{Namespace: pod.Namespace, Name: name})
+	was := g.members[pod.UID]
+	g.members[pod.UID], s.of[pod.UID] = counts, g
+	switch {
+	case counts && !was:
+		g.counted++
+	case was && !counts:
+		g.counted--
+	}
+	return g, counts && !was
+}
+
+// LosePod forgets a pod that was deleted or has ended, and returns the group that it was a member of, or nil.
+func (s *Set) LosePod(uid types.UID) *Group {
+	g := s.of[uid]
+	if g == nil {
+		return nil
+	}
+	if g.members[uid] {
+		g.counted--
+	}
+	delete(g.members, uid)
+	delete(s.of, uid)
+	s.drop(g)
+	return g
+}
+
+// Count is how many members there are: those of schedulers of this process, and those of others that have a node.
+func (g *Group) Count() int { return g.counted }
+
+// Members yields the UIDs of all members in no order.
+func (g *Group) Members(yield func(types.UID) bool) {
+	for uid := range g.members {
+		if !yield(uid) {
+			return
+		}
+	}
+}
+
+// MinCount is how many pods a gang wants placed together; 0 for a basic group, and while there is no object.
+func (g *Group) MinCount() int {
+	if g.Object == nil || g.Object.Spec.SchedulingPolicy.Gang == nil {
+		return 0
+	}
+	return int(g.Object.Spec.SchedulingPolicy.Gang.MinCount)
+}
+
+// TopologyKey is the label whose value all members' nodes must share; empty if there is no such constraint.
+func (g *Group) TopologyKey() string {
+	if g.Object == nil || g.Object.Spec.SchedulingConstraints == nil {
+		return ""
+	}
+	for _, t := range g.Object.Spec.SchedulingConstraints.Topology {
+		return t.Key
+	}
+	return ""
+}
+
+// Whole tells whether the group's pods may be preempted only all together.
+func (g *Group) Whole() bool {
+	return g.Object != nil && g.Object.Spec.DisruptionMode != nil &&
+		*g.Object.Spec.DisruptionMode == schedulingv1alpha2.DisruptionModePodGroup
+}
+
+// Priority is the priority of the PodGroup.
+func (g *Group) Priority() int32 {
+	if g.Object == nil || g.Object.Spec.Priority == nil {
+		return 0
+	}
+	return *g.Object.Spec.Priority
+}
+
+// Condition is the PodGroupScheduled condition that the API has, or nil.
+func (g *Group) Condition() *metav1.Condition {
+	if g.Object == nil {
+		return nil
+	}
+	return meta.FindStatusCondition(g.Object.Status.Conditions, schedulingv1alpha2.PodGroupScheduled)
+}
+
+// Scheduled tells whether the API says that the group was scheduled once.
+func (g *Group) Scheduled() bool {
+	c := g.Condition()
+	return c != nil && c.Status == metav1.ConditionTrue
+}

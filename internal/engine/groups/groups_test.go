@@ -1,0 +1,90 @@
+package groups_test
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+)
+
+func member(name, group string) *v1.Pod {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
+	if group != "" {
+		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group}
+	}
+	return p
+}
+
+// TestMembersCount: pods count before and after their PodGroup appears, pods of other schedulers once they have a node, and pods that have
+// ended no more. A group that nothing names is forgotten.
+func TestMembersCount(t *testing.T) {
+	s, name := groups.New(), cluster.Name{Namespace: "ns", Name: "g"}
+	counts := func(want int) {
+		t.Helper()
+		got := -1
+		if g := s.Get(name); g != nil {
+			got = g.Count()
+		}
+		if got != want {
+			t.Errorf("counts %d pods, want %d", got, want)
+		}
+	}
+	if g, joined := s.SetPod(member("lone", ""), true); g != nil || joined {
+		t.Error("a pod that names no group has one")
+	}
+	if _, joined := s.SetPod(member("a", "g"), true); !joined {
+		t.Error("a has not joined")
+	}
+	if _, joined := s.SetPod(member("a", "g"), true); joined {
+		t.Error("a has joined twice")
+	}
+	s.SetPod(member("foreign", "g"), false)
+	counts(1)
+	if _, joined := s.SetPod(member("foreign", "g"), true); !joined {
+		t.Error("a pod of another scheduler has not joined with its node")
+	}
+	counts(2)
+	g := s.SetObject(&groups.PodGroup{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "g", UID: "1"},
+		Spec:       groups.PodGroup{}.Spec,
+	})
+	g.Object.Spec.SchedulingPolicy.Gang = &schedulingv1alpha2.GangSchedulingPolicy{MinCount: 3}
+	if g.MinCount() != 3 || g.Count() != 2 || s.Of("a") != g || s.ByUID("1") != g {
+		t.Errorf("group %+v", g)
+	}
+	ended := member("a", "g")
+	ended.Status.Phase = v1.PodSucceeded
+	s.SetPod(ended, true)
+	counts(1)
+	s.LosePod("foreign")
+	counts(0)
+	s.LoseObject(name)
+	counts(-1)
+}
+
+// TestGates: names and dependencies are upstream's.
+func TestGates(t *testing.T) {
+	all := groups.Gates{Generic: true, Gang: true, Topology: true, Preemption: true}
+	for _, c := range []struct {
+		set  map[string]bool
+		want groups.Gates
+		bad  bool
+	}{
+		{nil, groups.Gates{}, false},
+		{map[string]bool{"GenericWorkload": true}, groups.Gates{Generic: true}, false},
+		{map[string]bool{"GenericWorkload": true, "GangScheduling": true}, groups.Gates{Generic: true, Gang: true}, false},
+		{map[string]bool{"GangScheduling": true}, groups.Gates{}, true},
+		{map[string]bool{"GenericWorkload": true, "WorkloadAwarePreemption": true}, groups.Gates{}, true},
+		{map[string]bool{"AllAlpha": true}, all, false},
+		{map[string]bool{"AllAlpha": true, "GangScheduling": false}, groups.Gates{Generic: true, Topology: true}, false},
+	} {
+		if got, err := groups.GatesOf(c.set); got != c.want || (err != nil) != c.bad {
+			t.Errorf("%v: %+v, %v; want %+v", c.set, got, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+)
+
+// watchGroups follows PodGroups where they are switched on. The API server must serve them: without them no pod of a group could run.
+func (s *Scheduler) watchGroups(ctx context.Context) error {
+	if !s.groups.on {
+		return nil
+	}
+	version := schedulingv1alpha2.SchemeGroupVersion.String()
+	var err error
+	s.insist(ctx, func(context.Context) bool {
+		_, err = s.client.Discovery().ServerResourcesForGroupVersion(version)
+		return answered(err)
+	})
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("--feature-gates=GenericWorkload=true: the API server does not serve %s: start it with "+
+			"--feature-gates=GenericWorkload=true --runtime-config=%s=true", version, version)
+	case err != nil:
+		return fmt.Errorf("ask the API server for %s: %w", version, err)
+	}
+	follow(s, cycle.PodGroups, s.client.SchedulingV1alpha2().PodGroups(""))
+	return nil
+}
+
+// groupStatuses writes conditions of PodGroups, of each group one at a time and the newest last.
+type groupStatuses struct {
+	on    bool
+	write func(context.Context, *cycle.WriteGroup) error
+
+	mu    sync.Mutex
+	under map[types.UID]*cycle.WriteGroup // groups that are being written, and what is to be written next; nil: nothing yet
+}
+
+// add has workers write.
+func (w *groupStatuses) add(by *workers, a cycle.WriteGroup) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, busy := w.under[a.Group.UID]; busy {
+		w.under[a.Group.UID] = &a
+		return
+	}
+	w.under[a.Group.UID] = nil
+	by.do(func(ctx context.Context) { w.all(ctx, &a) })
+}
+
+// all writes until there is nothing more to be written of the group.
+func (w *groupStatuses) all(ctx context.Context, a *cycle.WriteGroup) {
+	for a != nil {
+		if err := w.write(ctx, a); err != nil && !apierrors.IsNotFound(err) {
+			klog.FromContext(ctx).Error(err, "Status not written", "podGroup", klog.KObj(a.Group))
+		}
+		w.mu.Lock()
+		uid := a.Group.UID
+		if a = w.under[uid]; a == nil {
+			delete(w.under, uid)
+		} else {
+			w.under[uid] = nil
+		}
+		w.mu.Unlock()
+	}
+}
+
+// writeGroup merges the condition into the PodGroup's, whatever others wrote meanwhile.
+func (s *Scheduler) writeGroup(ctx context.Context, a *cycle.WriteGroup) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": a.Group.UID}, "status": map[string]any{"conditions": []metav1.Condition{a.Condition}},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = s.client.SchedulingV1alpha2().PodGroups(a.Group.Namespace).Patch(
+		ctx, a.Group.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	return err
+}
