@@ -7,9 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/admission"
-	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
-	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
 // claims makes what controllers make for a pod before it can be scheduled: a claim for each volume that lives as long as the pod,
@@ -83,13 +81,4 @@ func (w *World) deviceClaim(p *v1.Pod, name, template string) {
 
 func ownedBy(p *v1.Pod) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*metav1.NewControllerRef(p, v1.SchemeGroupVersion.WithKind("Pod"))}
-}
-
-// releaseClaims gives back the devices of a pod that is gone.
-func (w *World) releaseClaims(p *cluster.Pod) {
-	changed, gone := plugins.ClaimsWithout(w.c, p)
-	showAll(w, cycle.ResourceClaims, changed)
-	for _, claim := range gone {
-		w.showGone(cycle.ResourceClaims, claim)
-	}
 }

@@ -13,11 +13,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/inspect/standin"
 )
 
 // scheduling is the core that schedules the world's pods, and what the world keeps beside it.
 type scheduling struct {
 	core     *cycle.Core
+	standin  standin.Controllers
 	profiles map[string]*plugins.Profile // by scheduler name
 	// created are pods that the core has not been shown yet, and pending those without a node that it has.
 	created []*pod
@@ -49,6 +51,9 @@ func (w *World) newScheduling(profiles []*plugins.Profile) error {
 		return err
 	}
 	w.c = s.core.View().Cluster
+	s.standin = standin.Controllers{
+		Cluster: w.c, Feed: w.feed, Named: w.nameClaim, Now: func() metav1.Time { return metav1.NewTime(w.clock()) },
+	}
 	s.core.Step(w.start, cycle.Follows{})
 	s.core.Step(w.start, cycle.Led{})
 	return nil

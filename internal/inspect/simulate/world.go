@@ -158,7 +158,7 @@ func (w *World) remove(p *cluster.Pod) {
 	case !terminating: // one that was on its way out did not count
 		w.budgetsLeft(p)
 	}
-	w.releaseClaims(p)
+	w.standin.Gone(p)
 	if known != nil {
 		known.gone = true
 		w.forget(known)
