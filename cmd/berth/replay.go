@@ -22,6 +22,8 @@ import (
 type replay struct {
 	pod    string
 	goOn   bool
+	config string
+	failOn []string
 	output string
 }
 
@@ -37,9 +39,15 @@ not, the first event with another outcome is printed, and the exit code is 3:
 this build decides otherwise than the one that wrote the journal.
 
 With --pod, the story of one pod is printed: when it was seen, each attempt, and
-what was said of it.`,
+what was said of it.
+
+With --config, the day is played under another configuration: the API's objects
+come and go as they did, requests succeed at once, and what comes of the two
+configurations is compared: who is placed elsewhere, waits for longer or less,
+has to make room, or is pending at the end.`,
 		Example: `  berth replay /var/lib/berth/journal
   berth replay /var/lib/berth/journal --pod shop/web-0
+  berth replay /var/lib/berth/journal --config new.yaml --fail-on pending,preempted
   berth replay 20261121T080000.000.journal -o json`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return r.run(cmd, args) },
@@ -47,6 +55,8 @@ what was said of it.`,
 	flags := cmd.Flags()
 	flags.StringVar(&r.pod, "pod", "", "print the story of this pod: NAMESPACE/NAME, or NAME in the namespace default")
 	flags.BoolVar(&r.goOn, "keep-going", false, "go on after the first event with another outcome")
+	flags.StringVar(&r.config, "config", "", "play the day under this KubeSchedulerConfiguration, and compare")
+	flags.StringSliceVar(&r.failOn, "fail-on", nil, "with --config, end with exit code 3 if there is any: pending, preempted, longer, elsewhere")
 	flags.StringVarP(&r.output, "output", "o", "", "json or yaml; by default a line for each journal")
 	return cmd
 }
@@ -65,9 +75,15 @@ func (r *replay) run(cmd *cobra.Command, args []string) error {
 	if r.pod != "" && r.output != "" {
 		return usageError{errors.New("--pod: goes without --output")}
 	}
+	if len(r.failOn) > 0 && r.config == "" {
+		return usageError{errors.New("--fail-on: goes with --config")}
+	}
 	files, err := journals(args)
 	if err != nil {
 		return err
+	}
+	if r.config != "" {
+		return r.another(cmd.OutOrStdout(), cmd.ErrOrStderr(), files)
 	}
 	var all []replayed
 	parted := false

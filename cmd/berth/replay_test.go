@@ -112,3 +112,29 @@ func TestReplayOfWhatIsNoJournal(t *testing.T) {
 		}
 	}
 }
+
+// Under a configuration that serves no pod of the day, the one that was placed is pending.
+func TestReplayUnderAnotherConfiguration(t *testing.T) {
+	dir := writeJournal(t, func(s string) string { return s })
+	same := file(t, "same.yaml", replayedConfiguration)
+	code, out, errors := runReplay(dir, "--config", same, "--fail-on", "pending,preempted,longer,elsewhere")
+	if code != 0 || !strings.Contains(out, "placed elsewhere: none") {
+		t.Errorf("exit code %d\n%s%s", code, out, errors)
+	}
+	none := file(t, "none.yaml", replayedConfiguration+"profiles: [{schedulerName: another}]\n")
+	code, out, errors = runReplay(dir, "--config", none, "--fail-on", "pending")
+	if code != exitHeld || !strings.Contains(out, "pending now: 1") {
+		t.Errorf("exit code %d\n%s%s", code, out, errors)
+	}
+	picky := file(t, "picky.yaml", replayedConfiguration+"profiles: [{pluginConfig: [{name: NodeAffinity, args: {addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "+
+		"{nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}}}]}]\n")
+	code, out, errors = runReplay(dir, "--config", picky, "--fail-on", "pending")
+	if code != exitHeld || !strings.Contains(out, "shop/web-0") || !strings.Contains(errors, "pending came true") {
+		t.Errorf("exit code %d\n%s%s", code, out, errors)
+	}
+	for _, wrong := range [][]string{{"--fail-on", "pending"}, {"--config", same, "--fail-on", "rain"}, {"--config", same, "--pod", "x"}} {
+		if code, _, _ := runReplay(append([]string{dir}, wrong...)...); code != 2 {
+			t.Errorf("%v: exit code %d", wrong, code)
+		}
+	}
+}

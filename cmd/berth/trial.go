@@ -1,0 +1,170 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/engine/journal"
+	"github.com/berth-k8s/berth/internal/inspect/trial"
+)
+
+// compared is the comparison for one journal.
+type compared struct {
+	File   string `json:"file"`
+	Config string `json:"config"`
+	*trial.Comparison
+}
+
+// trialConditions are what --fail-on may name beside a parting.
+var trialConditions = map[string]func(*trial.Comparison) bool{
+	"pending":   func(c *trial.Comparison) bool { return len(c.Pending) > 0 },
+	"preempted": func(c *trial.Comparison) bool { return len(c.Preempted) > 0 },
+	"longer":    func(c *trial.Comparison) bool { return len(c.Longer) > 0 },
+	"elsewhere": func(c *trial.Comparison) bool { return len(c.Elsewhere) > 0 },
+}
+
+// another plays the journals under another configuration.
+func (r *replay) another(out, stderr io.Writer, files []string) error {
+	for _, name := range r.failOn {
+		if trialConditions[name] == nil {
+			return usagef("--fail-on %q: must be of pending, preempted, longer and elsewhere", name)
+		}
+	}
+	if r.pod != "" {
+		return usagef("--pod: goes without --config")
+	}
+	text, err := os.ReadFile(r.config)
+	if err != nil {
+		return err
+	}
+	var all []compared
+	var held []string
+	for _, file := range files {
+		c, err := r.compare(stderr, file, text)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		all = append(all, compared{file, r.config, c})
+		for _, name := range r.failOn {
+			if trialConditions[name](c) && !slices.Contains(held, name) {
+				held = append(held, name)
+			}
+		}
+	}
+	if err := answer.Write(out, r.output, all, func(p *answer.Page) { tellCompared(p, all) }); err != nil {
+		return err
+	}
+	if len(held) > 0 {
+		return heldError{fmt.Errorf("--fail-on: %s came true", strings.Join(held, ", "))}
+	}
+	return nil
+}
+
+// compare plays a journal under its own configuration and under the other one.
+func (r *replay) compare(stderr io.Writer, file string, configuration []byte) (*trial.Comparison, error) {
+	m := startMeter(stderr)
+	defer m.stop()
+	play := func(words string, other bool) (*trial.Course, error) {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in, err := journal.NewReader(f)
+		if err != nil {
+			return nil, err
+		}
+		if in.Header.Outside {
+			return nil, fmt.Errorf("out-of-tree plugins or extenders took part, and there is nobody to ask them")
+		}
+		o := trial.Options{Recorded: profilesOf, Progress: func(passed time.Duration) {
+			if m.shows() {
+				m.say(fmt.Sprintf("%s: %v of the day", words, passed.Round(time.Second)))
+			}
+		}}
+		if other {
+			if o.Profiles, err = profilesOf(in.Header, configuration); err != nil {
+				return nil, err
+			}
+		}
+		return trial.Play(in, o)
+	}
+	before, err := play("as it was configured", false)
+	if err != nil {
+		return nil, err
+	}
+	after, err := play("under "+r.config, true)
+	if err != nil {
+		return nil, fmt.Errorf("under %s: %w", r.config, err)
+	}
+	return trial.Compare(before, after), nil
+}
+
+// mostTold is how many pods of a kind are told of by name; -o json has all.
+const mostTold = 10
+
+func tellCompared(page *answer.Page, all []compared) {
+	for i := range all {
+		c := &all[i]
+		page.Heading("%s under %s", c.File, c.Config)
+		row := func(name, format string, of func(s *trial.Summary) any) []string {
+			return []string{name, fmt.Sprintf(format, of(&c.Before)), fmt.Sprintf(format, of(&c.After))}
+		}
+		page.Table("  ", [][]string{
+			{"", "AS IT WAS", "NOW"},
+			row("pods", "%d", func(s *trial.Summary) any { return s.Pods }),
+			row("placed", "%d", func(s *trial.Summary) any { return s.Placed }),
+			row("pending at the end", "%d", func(s *trial.Summary) any { return s.Pending }),
+			row("preempted", "%d", func(s *trial.Summary) any { return s.Preempted }),
+			row("nodes with pods", "%d", func(s *trial.Summary) any { return s.Nodes }),
+			row("wait, median", "%s", func(s *trial.Summary) any { return seconds(s.Median) }),
+			row("wait, 99 %", "%s", func(s *trial.Summary) any { return seconds(s.Percentile) }),
+			row("wait, longest", "%s", func(s *trial.Summary) any { return seconds(s.Longest) }),
+		})
+		few(page, "placed elsewhere", len(c.Elsewhere), func(i int) string {
+			m := &c.Elsewhere[i]
+			return fmt.Sprintf("%s/%s on %s, was %s", m.Namespace, m.Name.Name, m.After, m.Before)
+		})
+		waited := func(list []trial.Waited) func(i int) string {
+			return func(i int) string {
+				w := &list[i]
+				return fmt.Sprintf("%s/%s %s, was %s", w.Namespace, w.Name.Name, seconds(w.After), seconds(w.Before))
+			}
+		}
+		few(page, "waited longer", len(c.Longer), waited(c.Longer))
+		few(page, "waited less", len(c.Shorter), waited(c.Shorter))
+		named := func(list []trial.Name) func(i int) string {
+			return func(i int) string { return list[i].Namespace + "/" + list[i].Name }
+		}
+		few(page, "preempted now", len(c.Preempted), named(c.Preempted))
+		few(page, "preempted no longer", len(c.NoLonger), named(c.NoLonger))
+		few(page, "pending now", len(c.Pending), named(c.Pending))
+		few(page, "pending no longer", len(c.NowPlaced), named(c.NowPlaced))
+		page.Line("  Played under its own configuration, %d of the %s that were bound go where they went.", c.Agreed, answer.Count(c.Recorded, "pod"))
+	}
+}
+
+func seconds(s float64) string {
+	return time.Duration(s * float64(time.Second)).Round(time.Millisecond).String()
+}
+
+// few tells how many there are, and the first by name.
+func few(page *answer.Page, words string, n int, name func(i int) string) {
+	if n == 0 {
+		page.Line("  %s: none", words)
+		return
+	}
+	page.Line("  %s: %d", words, n)
+	for i := range min(n, mostTold) {
+		page.Line("    %s", name(i))
+	}
+	if n > mostTold {
+		page.Line("    and %d more", n-mostTold)
+	}
+}
+

@@ -1,0 +1,215 @@
+package trial
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// The version and kind of answers. Fields may be added, none is renamed or taken away.
+const (
+	APIVersion = "berth.dev/v1alpha1"
+	Kind       = "Trial"
+)
+
+// Course is what became of the pods in one course of events.
+type Course struct {
+	Began, Ended time.Time
+	// Pods are those that are scheduled here, by UID.
+	Pods map[types.UID]*Fate
+	// Preempted are the victims, in their order.
+	Preempted []Name
+	// Nodes is how many nodes had pods of this course at its end.
+	Nodes int
+
+	again int
+}
+
+// Name names a pod.
+type Name struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+func (n Name) compare(o Name) int {
+	return cmp.Or(cmp.Compare(n.Namespace, o.Namespace), cmp.Compare(n.Name, o.Name))
+}
+
+// Fate is what became of a pod.
+type Fate struct {
+	Name
+	// Since is when it could be scheduled, Placed when it was; zero if it was not.
+	Since, Placed time.Time
+	Node          string
+	Gone          time.Time // zero if it is there at the end
+	Preempted     bool
+	Again         bool   // made in the place of one that had to go
+	Recorded      string // the node that it was bound to when the journal was written
+}
+
+func (c *Course) fate(p *v1.Pod, now time.Time) *Fate {
+	f := &Fate{Name: Name{p.Namespace, p.Name}, Since: now}
+	c.Pods[p.UID] = f
+	return f
+}
+
+// close notes how the course has ended.
+func (d *day) close() {
+	d.course.Ended = d.now
+	for _, n := range d.core.View().Cluster.SortedNodes() {
+		if slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return d.course.Pods[p.UID] != nil }) {
+			d.course.Nodes++
+		}
+	}
+}
+
+// waited is how long the pod had no node.
+func (f *Fate) waited(end time.Time) time.Duration {
+	switch {
+	case !f.Placed.IsZero():
+		end = f.Placed
+	case !f.Gone.IsZero():
+		end = f.Gone
+	}
+	return max(end.Sub(f.Since), 0)
+}
+
+func (f *Fate) pending() bool { return f.Placed.IsZero() && f.Gone.IsZero() }
+
+// Comparison tells two courses of a day apart.
+type Comparison struct {
+	APIVersion string  `json:"apiVersion"`
+	Kind       string  `json:"kind"`
+	Before     Summary `json:"before"` // under the configuration of the journal
+	After      Summary `json:"after"`  // under the other one
+	// Recorded is how many pods were bound when the journal was written, and Agreed how many of them go to the same node when that day
+	// is played under its own configuration: how far the answers that are made up can be trusted.
+	Recorded int `json:"recorded"`
+	Agreed   int `json:"agreed"`
+
+	Elsewhere []Moved  `json:"elsewhere"`
+	Longer    []Waited `json:"longer"` // by a second at least
+	Shorter   []Waited `json:"shorter"`
+	// Preempted are victims that are none in the other course, NoLonger those that are some in it alone.
+	Preempted []Name `json:"preempted"`
+	NoLonger  []Name `json:"noLongerPreempted"`
+	// Pending are pods without a node at the end that have one in the other course, and NowPlaced the other way round.
+	Pending   []Name `json:"pending"`
+	NowPlaced []Name `json:"nowPlaced"`
+}
+
+// Summary sums a course up.
+type Summary struct {
+	Pods      int `json:"pods"`
+	Placed    int `json:"placed"`
+	Pending   int `json:"pending"`
+	Preempted int `json:"preempted"`
+	Nodes     int `json:"nodes"` // that had pods at the end
+	// How long pods waited until they were placed, in seconds.
+	Median     float64 `json:"medianWait"`
+	Percentile float64 `json:"percentile99Wait"`
+	Longest    float64 `json:"longestWait"`
+}
+
+// Moved is a pod that is placed elsewhere.
+type Moved struct {
+	Name
+	Before string `json:"before"`
+	After  string `json:"after"`
+}
+
+// Waited is a pod that waits for longer, or not as long; in seconds.
+type Waited struct {
+	Name
+	Before float64 `json:"before"`
+	After  float64 `json:"after"`
+}
+
+func (c *Course) summary() Summary {
+	s := Summary{Pods: len(c.Pods), Preempted: len(c.Preempted), Nodes: c.Nodes}
+	var waits []time.Duration
+	for _, f := range c.Pods {
+		switch {
+		case !f.Placed.IsZero():
+			s.Placed++
+			waits = append(waits, f.waited(c.Ended))
+		case f.pending():
+			s.Pending++
+		}
+	}
+	slices.Sort(waits)
+	if n := len(waits); n > 0 {
+		s.Median, s.Percentile, s.Longest = waits[n/2].Seconds(), waits[min(n-1, n*99/100)].Seconds(), waits[n-1].Seconds()
+	}
+	return s
+}
+
+// Compare tells what another configuration changes.
+func Compare(before, after *Course) *Comparison {
+	c := &Comparison{
+		APIVersion: APIVersion, Kind: Kind, Before: before.summary(), After: after.summary(), Elsewhere: []Moved{}, Longer: []Waited{}, Shorter: []Waited{},
+		Pending: []Name{}, NowPlaced: []Name{},
+	}
+	for uid, was := range before.Pods {
+		if was.Recorded != "" {
+			c.Recorded++
+			if was.Recorded == was.Node {
+				c.Agreed++
+			}
+		}
+		if is := after.Pods[uid]; is != nil && !is.Again && !was.Again {
+			c.pod(before, after, was, is)
+		}
+	}
+	c.Preempted, c.NoLonger = without(after.Preempted, before.Preempted), without(before.Preempted, after.Preempted)
+	slices.SortFunc(c.Elsewhere, func(a, b Moved) int { return a.compare(b.Name) })
+	slices.SortFunc(c.Longer, func(a, b Waited) int {
+		return cmp.Or(cmp.Compare(b.After-b.Before, a.After-a.Before), a.compare(b.Name))
+	})
+	slices.SortFunc(c.Shorter, func(a, b Waited) int {
+		return cmp.Or(cmp.Compare(a.After-a.Before, b.After-b.Before), a.compare(b.Name))
+	})
+	slices.SortFunc(c.Pending, Name.compare)
+	slices.SortFunc(c.NowPlaced, Name.compare)
+	return c
+}
+
+func (c *Comparison) pod(before, after *Course, was, is *Fate) {
+	if was.Node != "" && is.Node != "" && was.Node != is.Node {
+		c.Elsewhere = append(c.Elsewhere, Moved{was.Name, was.Node, is.Node})
+	}
+	switch a, b := was.waited(before.Ended), is.waited(after.Ended); {
+	case b-a >= time.Second:
+		c.Longer = append(c.Longer, Waited{was.Name, a.Seconds(), b.Seconds()})
+	case a-b >= time.Second:
+		c.Shorter = append(c.Shorter, Waited{was.Name, a.Seconds(), b.Seconds()})
+	}
+	switch {
+	case is.pending() && !was.pending():
+		c.Pending = append(c.Pending, was.Name)
+	case was.pending() && !is.pending():
+		c.NowPlaced = append(c.NowPlaced, was.Name)
+	}
+}
+
+// without are the names in a list that are not in the other one, each as often as it is there more often.
+func without(list, other []Name) []Name {
+	left := map[Name]int{}
+	for _, n := range other {
+		left[n]++
+	}
+	only := []Name{}
+	for _, n := range list {
+		if left[n] > 0 {
+			left[n]--
+			continue
+		}
+		only = append(only, n)
+	}
+	return only
+}

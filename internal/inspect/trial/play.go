@@ -1,0 +1,294 @@
+package trial
+
+import (
+	"container/heap"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/journal"
+	"github.com/berth-k8s/berth/internal/inspect/standin"
+)
+
+// Options say how a course is played.
+type Options struct {
+	// Profiles are in effect from the beginning. Nil: those that the journal has, and their changes as they were recorded.
+	Profiles []cycle.Profile
+	// Recorded makes the profiles of a configuration that the journal has.
+	Recorded func(h journal.Header, configuration []byte) ([]cycle.Profile, error)
+	// Progress, if set, is shown how much of the day has passed.
+	Progress func(passed time.Duration)
+}
+
+// day is a course under way: the API server of a world in virtual time, and a core at its other end.
+type day struct {
+	core    *cycle.Core
+	standin standin.Controllers
+	course  *Course
+	now     time.Time
+	agenda  agenda
+	ordered uint64 // appointments made
+
+	pods map[types.UID]*pod
+	// served are the scheduler names whose pods the journal's scheduler placed.
+	served map[string]bool
+	// relists are the lists under way of kinds whose objects are this world's own.
+	relists map[cycle.Kind]map[types.UID]metav1.Object
+	known   map[cycle.Kind]map[types.UID]metav1.Object // as the journal has them
+	// late are claims whose volume the scheduler has chosen, or had made.
+	late map[string]bool
+	// spare counts, by controller, the pods that it made in the place of others that are still there.
+	spare map[types.UID]int
+}
+
+// made are the kinds of which this world has objects that the journal has not, and the other way round.
+var made = []cycle.Kind{cycle.Pods, cycle.Volumes, cycle.Claims, cycle.ResourceClaims}
+
+// Play plays what a journal tells.
+func Play(r *journal.Reader, o Options) (*Course, error) {
+	recorded, err := o.Recorded(r.Header, []byte(r.Header.Configuration))
+	if err != nil {
+		return nil, fmt.Errorf("configuration of the journal: %w", err)
+	}
+	profiles := o.Profiles
+	if profiles == nil {
+		profiles = recorded
+	}
+	core, err := journal.Core(r.Header, profiles)
+	if err != nil {
+		return nil, err
+	}
+	d := &day{
+		core: core, course: &Course{Pods: map[types.UID]*Fate{}, Began: r.Header.Began}, now: r.Header.Began, pods: map[types.UID]*pod{},
+		relists: map[cycle.Kind]map[types.UID]metav1.Object{}, known: map[cycle.Kind]map[types.UID]metav1.Object{},
+		late: map[string]bool{}, spare: map[types.UID]int{}, served: map[string]bool{},
+	}
+	for _, p := range recorded {
+		d.served[p.SchedulerName] = true
+	}
+	for _, kind := range made {
+		d.known[kind] = map[types.UID]metav1.Object{}
+	}
+	d.standin = standin.Controllers{
+		Cluster: core.View().Cluster, Feed: d.feed, Named: d.named, Now: func() metav1.Time { return metav1.NewTime(d.now) },
+	}
+	for {
+		record, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		d.until(record.At)
+		if e, ok := record.Event.(cycle.Configured); ok {
+			if o.Profiles != nil {
+				continue
+			}
+			if e.Profiles, err = o.Recorded(r.Header, e.Source); err != nil {
+				return nil, err
+			}
+			record.Event = e
+		}
+		d.take(record.Event)
+		if o.Progress != nil {
+			o.Progress(record.At.Sub(r.Header.Began))
+		}
+	}
+	d.settle()
+	d.close()
+	return d.course, nil
+}
+
+// until lets time pass.
+func (d *day) until(at time.Time) {
+	for {
+		d.settle()
+		next := at
+		if len(d.agenda) > 0 && d.agenda[0].at.Before(next) {
+			next = d.agenda[0].at
+		}
+		if due, ok := d.core.Due(); ok && due.Before(next) && due.After(d.now) {
+			next = due
+		}
+		if next.After(d.now) {
+			d.now = next
+		}
+		for len(d.agenda) > 0 && !d.agenda[0].at.After(d.now) {
+			heap.Pop(&d.agenda).(appointment).do()
+		}
+		if !d.now.Before(at) {
+			return
+		}
+	}
+}
+
+// settle has the core do what it can at this time.
+func (d *day) settle() {
+	for !d.core.Wake(d.now).After(d.now) {
+		d.feed(cycle.Tick{})
+	}
+}
+
+// feed tells the core of an event and carries out what follows.
+func (d *day) feed(e cycle.Event) {
+	for _, action := range slices.Clone(d.core.Step(d.now, e)) {
+		d.carryOut(action)
+	}
+}
+
+func (d *day) show(kind cycle.Kind, object metav1.Object) {
+	d.feed(cycle.Seen{Kind: kind, Object: object})
+}
+
+// take takes in what the journal tells, as far as it would have happened in this course, too.
+func (d *day) take(e cycle.Event) {
+	switch e := e.(type) {
+	case cycle.Follows:
+		kinds := slices.DeleteFunc(slices.Clone(e.Kinds), func(k cycle.Kind) bool { return slices.Contains(made, k) })
+		d.feed(cycle.Follows{Kinds: kinds})
+	case cycle.Listing:
+		if d.known[e.Kind] != nil {
+			d.relists[e.Kind] = map[types.UID]metav1.Object{}
+			return
+		}
+		d.feed(e)
+	case cycle.Listed:
+		if listed := d.relists[e.Kind]; listed != nil {
+			delete(d.relists, e.Kind)
+			d.missing(e.Kind, listed)
+			return
+		}
+		d.feed(e)
+	case cycle.Seen:
+		if of := d.known[e.Kind]; of != nil {
+			of[e.Object.GetUID()] = e.Object
+			if list := d.relists[e.Kind]; list != nil {
+				list[e.Object.GetUID()] = e.Object
+			}
+		}
+		d.seen(e)
+	case cycle.Gone:
+		delete(d.known[e.Kind], e.Object.GetUID())
+		d.gone(e)
+	case cycle.Led, cycle.Configured, cycle.Happened:
+		d.feed(e)
+	}
+}
+
+// missing takes what a list has not shown for gone.
+func (d *day) missing(kind cycle.Kind, listed map[types.UID]metav1.Object) {
+	for _, uid := range slices.Sorted(maps.Keys(d.known[kind])) {
+		if listed[uid] == nil {
+			last := d.known[kind][uid]
+			delete(d.known[kind], uid)
+			d.gone(cycle.Gone{Kind: kind, Object: last})
+		}
+	}
+}
+
+func (d *day) seen(e cycle.Seen) {
+	switch object := e.Object.(type) {
+	case *v1.Pod:
+		d.seePod(object)
+	case *v1.PersistentVolumeClaim:
+		name := object.Namespace + "/" + object.Name
+		if d.late[name] {
+			return // its volume is this course's own matter
+		}
+		d.late[name] = d.waitsForConsumer(object)
+		d.feed(e)
+	case *v1.PersistentVolume:
+		if ref := object.Spec.ClaimRef; ref == nil || !d.late[ref.Namespace+"/"+ref.Name] {
+			d.feed(e)
+		}
+	default:
+		if _, there := d.core.View().Cluster.ResourceClaims.Get(object.GetNamespace(), object.GetName()); there && e.Kind == cycle.ResourceClaims {
+			return // who holds devices is this course's own matter
+		}
+		d.feed(e)
+	}
+}
+
+func (d *day) gone(e cycle.Gone) {
+	if pod, ok := e.Object.(*v1.Pod); ok {
+		d.losePod(pod.UID)
+		return
+	}
+	if e.Kind == cycle.Claims {
+		delete(d.late, e.Object.GetNamespace()+"/"+e.Object.GetName())
+	}
+	d.feed(e)
+}
+
+// waitsForConsumer tells whether the claim gets its volume when a pod that uses it is placed.
+func (d *day) waitsForConsumer(claim *v1.PersistentVolumeClaim) bool {
+	if claim.Spec.VolumeName != "" || claim.Spec.StorageClassName == nil {
+		return false
+	}
+	class, ok := d.core.View().Cluster.StorageClasses.Get("", *claim.Spec.StorageClassName)
+	return ok && class.VolumeBindingMode != nil && *class.VolumeBindingMode == "WaitForFirstConsumer"
+}
+
+// carryOut does what the core asks for.
+func (d *day) carryOut(action cycle.Action) {
+	if d.standin.CarryOut(action) {
+		return
+	}
+	switch a := action.(type) {
+	case cycle.Bind:
+		d.answer(a.Ticket)
+		d.bind(a)
+	case cycle.Remove:
+		d.answer(a.Ticket)
+		d.removeVictim(a)
+	case cycle.WriteStatus:
+		if a.Ticket != 0 {
+			d.answer(a.Ticket)
+		}
+	case cycle.Preflight:
+		d.answer(a.Ticket)
+	case cycle.PreBind:
+		d.answer(a.Ticket)
+	}
+}
+
+func (d *day) answer(ticket cycle.Ticket) { d.feed(cycle.Answered{Ticket: ticket}) }
+
+// agenda is what is to happen at times to come: a heap.
+type agenda []appointment
+
+type appointment struct {
+	at     time.Time
+	number uint64
+	do     func()
+}
+
+func (d *day) at(at time.Time, do func()) {
+	d.ordered++
+	heap.Push(&d.agenda, appointment{at, d.ordered, do})
+}
+
+func (a agenda) Len() int { return len(a) }
+func (a agenda) Less(i, j int) bool {
+	return a[i].at.Before(a[j].at) || a[i].at.Equal(a[j].at) && a[i].number < a[j].number
+}
+func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
+
+// Push and Pop are for package heap.
+func (a *agenda) Push(x any) { *a = append(*a, x.(appointment)) }
+
+// Pop takes the last one.
+func (a *agenda) Pop() any {
+	last := (*a)[len(*a)-1]
+	*a = (*a)[:len(*a)-1]
+	return last
+}

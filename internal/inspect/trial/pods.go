@@ -1,0 +1,247 @@
+package trial
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// pod is a pod of this course, and what the journal tells of it.
+type pod struct {
+	object *v1.Pod // as this world's API has it; nil once it is gone
+	fate   *Fate   // nil if it is not scheduled here
+
+	// As it was recorded: when it was bound, how long it then ran if it ended, and whether it was removed for another pod.
+	bound  time.Time
+	ran    time.Duration
+	ended  *v1.Pod
+	victim bool
+	// In this course: when it was bound, and whether it makes room for another one.
+	began   time.Time
+	leaves  bool
+	unasked bool // it stands in the place of a pod that is still there, so it does not come
+	goes    bool // its object is removed once it has ended
+}
+
+// seePod takes in what the journal tells of a pod.
+func (d *day) seePod(seen *v1.Pod) {
+	p := d.pods[seen.UID]
+	switch {
+	case p == nil:
+		d.newPod(seen)
+	case p.unasked:
+	case p.fate == nil: // placed by others
+		p.object = seen
+		d.show(cycle.Pods, seen)
+	default:
+		d.change(p, seen)
+	}
+}
+
+func (d *day) newPod(seen *v1.Pod) {
+	p := &pod{}
+	d.pods[seen.UID] = p
+	owner := ownerOf(seen)
+	switch {
+	case seen.Spec.NodeName != "" || rules.IsTerminal(seen) || !d.served[seen.Spec.SchedulerName] && d.core.Decider(seen.Spec.SchedulerName) == nil:
+		p.object = seen
+	case owner != "" && d.spare[owner] > 0:
+		d.spare[owner]--
+		p.unasked = true
+		return
+	default:
+		object := *seen
+		object.Status.NominatedNodeName = ""
+		p.object, p.fate = &object, d.course.fate(seen, d.now)
+	}
+	d.show(cycle.Pods, p.object)
+}
+
+// change takes over what others have done to a pod that is scheduled here.
+func (d *day) change(p *pod, seen *v1.Pod) {
+	if seen.Spec.NodeName != "" && p.bound.IsZero() {
+		p.bound, p.fate.Recorded = d.now, seen.Spec.NodeName
+	}
+	switch {
+	case rules.IsTerminal(seen) && p.ended == nil:
+		p.ended, p.ran = seen, d.now.Sub(p.bound)
+		d.runs(p)
+	case seen.DeletionTimestamp == nil:
+		d.edit(p, seen)
+	case preempted(seen) && !p.victim:
+		p.victim = true
+		if owner := ownerOf(seen); owner != "" { // the pod that comes in its place is one too many, or was made here already
+			d.spare[owner]++
+		}
+	case !p.victim && p.object != nil && p.object.DeletionTimestamp == nil:
+		object := *p.object
+		object.DeletionTimestamp, object.DeletionGracePeriodSeconds = seen.DeletionTimestamp, seen.DeletionGracePeriodSeconds
+		p.object = &object
+		d.show(cycle.Pods, &object)
+	}
+}
+
+// edit takes over labels, gates and whatever else of a pod its users change.
+func (d *day) edit(p *pod, seen *v1.Pod) {
+	was := p.object
+	if was == nil || maps.Equal(was.Labels, seen.Labels) && maps.Equal(was.Annotations, seen.Annotations) && was.Generation == seen.Generation &&
+		len(was.Spec.SchedulingGates) == len(seen.Spec.SchedulingGates) && len(was.Spec.Tolerations) == len(seen.Spec.Tolerations) &&
+		reflect.DeepEqual(was.Status.ResourceClaimStatuses, seen.Status.ResourceClaimStatuses) {
+		return
+	}
+	object := *seen
+	object.Spec.NodeName, object.DeletionTimestamp = was.Spec.NodeName, was.DeletionTimestamp
+	object.Status = was.Status
+	object.Status.ResourceClaimStatuses = seen.Status.ResourceClaimStatuses
+	if len(was.Spec.SchedulingGates) > 0 && len(object.Spec.SchedulingGates) == 0 {
+		p.fate.Since = d.now
+	}
+	p.object = &object
+	d.show(cycle.Pods, &object)
+}
+
+// losePod takes a pod away that the journal tells is gone.
+func (d *day) losePod(uid types.UID) {
+	p := d.pods[uid]
+	switch {
+	case p == nil || p.object == nil:
+		delete(d.pods, uid)
+	case p.fate != nil && p.victim && !p.leaves: // here it makes room for nobody
+	case p.fate != nil && p.ended != nil && !rules.IsTerminal(p.object): // it has not run for as long yet
+		p.goes = true
+	default:
+		d.remove(p)
+		delete(d.pods, uid)
+	}
+}
+
+// remove takes a pod out of the world.
+func (d *day) remove(p *pod) {
+	last := p.object
+	p.object = nil
+	if p.fate != nil {
+		p.fate.Gone = d.now
+	}
+	placed := d.core.View().Cluster.Pod(last.UID)
+	d.feed(cycle.Gone{Kind: cycle.Pods, Object: last})
+	if placed != nil {
+		d.standin.Gone(placed)
+	}
+}
+
+// bind gives a pod its node.
+func (d *day) bind(a cycle.Bind) {
+	p := d.pods[a.Attempt.Pod.UID]
+	if p == nil || p.object == nil {
+		return
+	}
+	object := *p.object
+	object.Spec.NodeName, object.Status.NominatedNodeName = a.Attempt.Node, ""
+	p.object, p.began = &object, d.now
+	p.fate.Node, p.fate.Placed = a.Attempt.Node, d.now
+	d.show(cycle.Pods, &object)
+	d.runs(p)
+}
+
+// runs lets a pod end that has begun, after as long as it was recorded to run.
+func (d *day) runs(p *pod) {
+	if p.ended == nil || p.began.IsZero() || p.object == nil {
+		return
+	}
+	d.at(p.began.Add(max(p.ran, 0)), func() {
+		if p.object == nil || rules.IsTerminal(p.object) {
+			return
+		}
+		object := *p.object
+		object.Status.Phase = p.ended.Status.Phase
+		p.object = &object
+		d.show(cycle.Pods, &object)
+		if p.goes {
+			d.remove(p)
+			delete(d.pods, object.UID)
+		}
+	})
+}
+
+// removeVictim deletes a pod that makes room for another one. Its controller makes it again.
+func (d *day) removeVictim(a cycle.Remove) {
+	p := d.pods[a.Victim.UID]
+	if p == nil || p.object == nil || p.object.DeletionTimestamp != nil {
+		return
+	}
+	p.leaves = true
+	d.course.Preempted = append(d.course.Preempted, Name{p.object.Namespace, p.object.Name})
+	if p.fate != nil {
+		p.fate.Preempted = true
+	}
+	grace := time.Duration(v1.DefaultTerminationGracePeriodSeconds) * time.Second
+	if seconds := p.object.Spec.TerminationGracePeriodSeconds; seconds != nil {
+		grace = time.Duration(*seconds) * time.Second
+	}
+	object := *p.object
+	object.DeletionTimestamp = &metav1.Time{Time: d.now.Add(grace)}
+	p.object = &object
+	d.show(cycle.Pods, &object)
+	owner := metav1.GetControllerOfNoCopy(&object)
+	ordered := owner != nil && (owner.Kind == "StatefulSet" || owner.Kind == "DaemonSet") // these wait until it has ended
+	if owner != nil && !ordered {
+		d.again(&object)
+	}
+	d.at(d.now.Add(grace), func() {
+		if p.object != nil {
+			d.remove(p)
+		}
+		if ordered {
+			d.again(&object)
+		}
+	})
+}
+
+// again makes a pod in the place of one that had to go.
+func (d *day) again(of *v1.Pod) {
+	object := of.DeepCopy()
+	d.course.again++
+	object.UID = types.UID(fmt.Sprintf("%s-again-%d", of.UID, d.course.again))
+	if owner := metav1.GetControllerOfNoCopy(of); owner.Kind != "StatefulSet" {
+		object.Name = fmt.Sprintf("%s-again-%d", of.Name, d.course.again)
+	}
+	object.Spec.NodeName, object.DeletionTimestamp, object.DeletionGracePeriodSeconds = "", nil, nil
+	object.CreationTimestamp = metav1.NewTime(d.now)
+	object.Status = v1.PodStatus{Phase: v1.PodPending, QOSClass: of.Status.QOSClass}
+	p := &pod{object: object, fate: d.course.fate(object, d.now)}
+	p.fate.Again = true
+	d.pods[object.UID] = p
+	d.show(cycle.Pods, object)
+}
+
+// named notes which claim has a pod's extended resources.
+func (d *day) named(uid types.UID, status *v1.PodExtendedResourceClaimStatus) {
+	if p := d.pods[uid]; p != nil && p.object != nil {
+		object := *p.object
+		object.Status.ExtendedResourceClaimStatus = status
+		p.object = &object
+	}
+}
+
+func ownerOf(p *v1.Pod) types.UID {
+	if owner := metav1.GetControllerOfNoCopy(p); owner != nil {
+		return owner.UID
+	}
+	return ""
+}
+
+// preempted tells whether a scheduler has removed the pod for another one.
+func preempted(p *v1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue && c.Reason == v1.PodReasonPreemptionByScheduler
+	})
+}

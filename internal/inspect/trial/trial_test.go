@@ -1,0 +1,310 @@
+package trial
+
+import (
+	"bytes"
+	"container/heap"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/journal"
+)
+
+const (
+	spread     = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+	packed     = spread + "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 1}]}}}]}]\n"
+	preemptive = spread
+	peaceful   = spread + "profiles: [{plugins: {postFilter: {disabled: [{name: DefaultPreemption}]}}}]\n"
+)
+
+func profilesOf(_ journal.Header, text []byte) (profiles []cycle.Profile, err error) {
+	c, err := config.Parse("test", text, config.Options{})
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range c.Profiles {
+		profiles = append(profiles, cycle.Profile{Profile: p})
+	}
+	return profiles, nil
+}
+
+var dawn = time.Date(2026, 1, 1, 6, 0, 0, 0, time.UTC)
+
+// town is the cluster that a journal is recorded of: an API server that takes a hundredth of a second for what it is asked, kubelets, and
+// a controller that makes pods again.
+type town struct {
+	*day
+	t       *testing.T
+	journal *journal.Writer
+	objects map[types.UID]*v1.Pod
+	made    int
+}
+
+// record plays a script on a cluster, and returns its journal.
+func record(t *testing.T, configuration string, script func(c *town)) []byte {
+	t.Helper()
+	h := journal.Header{Began: dawn, Seed: 5, Configuration: configuration}
+	profiles, err := profilesOf(h, []byte(configuration))
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, err := journal.Core(h, profiles)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	w, err := journal.Create(dir, h, 1<<24)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &town{day: &day{core: core, now: dawn}, t: t, journal: w, objects: map[types.UID]*v1.Pod{}}
+	c.tell(cycle.Follows{Kinds: []cycle.Kind{cycle.Nodes, cycle.Pods}})
+	for _, kind := range []cycle.Kind{cycle.Nodes, cycle.Pods} {
+		c.tell(cycle.Listing{Kind: kind})
+		c.tell(cycle.Listed{Kind: kind})
+	}
+	c.tell(cycle.Led{})
+	script(c)
+	for {
+		for !c.core.Wake(c.now).After(c.now) {
+			c.tell(cycle.Tick{})
+		}
+		if len(c.agenda) == 0 {
+			break
+		}
+		if due, ok := c.core.Due(); ok && due.Before(c.agenda[0].at) {
+			c.now = due
+			continue
+		}
+		next := heap.Pop(&c.agenda).(appointment)
+		c.now = next.at
+		next.do()
+	}
+	if err := w.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	files, err := journal.Files(dir)
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func (c *town) tell(e cycle.Event) {
+	actions := slices.Clone(c.core.Step(c.now, e))
+	c.journal.Add(c.now, e, actions)
+	for _, action := range actions {
+		switch a := action.(type) {
+		case cycle.Bind:
+			c.soon(func() {
+				c.tell(cycle.Answered{Ticket: a.Ticket})
+				if p := c.objects[a.Attempt.Pod.UID]; p != nil {
+					c.put(p, func(p *v1.Pod) { p.Spec.NodeName = a.Attempt.Node })
+					c.ends(p)
+				}
+			})
+		case cycle.Remove:
+			c.soon(func() {
+				c.tell(cycle.Answered{Ticket: a.Ticket})
+				c.evict(c.objects[a.Victim.UID])
+			})
+		}
+	}
+}
+
+func (c *town) soon(do func()) { c.at(c.now.Add(10*time.Millisecond), do) }
+
+func (c *town) after(d time.Duration, do func()) { c.at(dawn.Add(d), do) }
+
+func (c *town) put(p *v1.Pod, how func(*v1.Pod)) {
+	p = p.DeepCopy()
+	how(p)
+	c.objects[p.UID] = p
+	c.tell(cycle.Seen{Kind: cycle.Pods, Object: p.DeepCopy()})
+}
+
+// ends lets a pod end that says how long it runs.
+func (c *town) ends(p *v1.Pod) {
+	if runs, err := time.ParseDuration(p.Annotations["runs"]); err == nil {
+		c.at(c.now.Add(runs), func() {
+			c.put(c.objects[p.UID], func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded })
+		})
+	}
+}
+
+func (c *town) evict(p *v1.Pod) {
+	c.put(p, func(p *v1.Pod) {
+		p.DeletionTimestamp = &metav1.Time{Time: c.now.Add(30 * time.Second)}
+		p.Status.Conditions = []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonPreemptionByScheduler}}
+	})
+	again := p.DeepCopy()
+	again.Name, again.UID, again.Spec.NodeName = p.Name+"-b", p.UID+"-b", ""
+	c.soon(func() { c.put(again, func(*v1.Pod) {}) })
+	c.at(c.now.Add(30*time.Second), func() {
+		last := c.objects[p.UID]
+		delete(c.objects, p.UID)
+		c.tell(cycle.Gone{Kind: cycle.Pods, Object: last})
+	})
+}
+
+func (c *town) node(name string) {
+	c.tell(cycle.Seen{Kind: cycle.Nodes, Object: &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
+		Status: v1.NodeStatus{Allocatable: v1.ResourceList{
+			v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("16Gi"), v1.ResourcePods: resource.MustParse("110"),
+		}},
+	}})
+}
+
+func (c *town) pod(name, cpu string, priority int32, runs string) {
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: name, UID: types.UID(name), CreationTimestamp: metav1.Time{Time: c.now}, Annotations: map[string]string{"runs": runs},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: "rs", Controller: ptr.To(true)}},
+		},
+		Spec: v1.PodSpec{SchedulerName: v1.DefaultSchedulerName, Priority: &priority, Containers: []v1.Container{{
+			Name: "c", Image: "i", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}},
+		}}},
+	}
+	c.put(p, func(*v1.Pod) {})
+}
+
+// play compares the day as it was with the day under another configuration.
+func play(t *testing.T, text []byte, other string) *Comparison {
+	t.Helper()
+	course := func(configuration string) *Course {
+		r, err := journal.NewReader(bytes.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := Options{Recorded: profilesOf}
+		if configuration != "" {
+			if o.Profiles, err = profilesOf(r.Header, []byte(configuration)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c, err := Play(r, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	return Compare(course(""), course(other))
+}
+
+// busy is a morning of forty pods on four nodes, of which half end after a minute.
+func busy(c *town) {
+	for _, name := range []string{"n1", "n2", "n3", "n4"} {
+		c.node(name)
+	}
+	for i := range 40 {
+		c.after(time.Duration(i)*5*time.Second, func() {
+			runs := ""
+			if i%2 == 0 {
+				runs = "1m"
+			}
+			c.pod(fmt.Sprintf("p%02d", i), "500m", 0, runs)
+		})
+	}
+}
+
+// Under the configuration of the journal the day goes as it went, to the node.
+func TestTheSameConfigurationChangesNothing(t *testing.T) {
+	c := play(t, record(t, spread, busy), spread)
+	if c.Recorded != 40 || c.Agreed != c.Recorded {
+		t.Errorf("%d of %d pods go where they went", c.Agreed, c.Recorded)
+	}
+	if n := len(c.Elsewhere) + len(c.Longer) + len(c.Shorter) + len(c.Preempted) + len(c.NoLonger) + len(c.Pending) + len(c.NowPlaced); n != 0 {
+		t.Errorf("%d differences: %+v", n, c)
+	}
+	if c.Before != c.After {
+		t.Errorf("%+v and then %+v", c.Before, c.After)
+	}
+}
+
+// Packing instead of spreading puts pods elsewhere, and needs fewer nodes while there is room.
+func TestPackingInsteadOfSpreading(t *testing.T) {
+	text := record(t, spread, func(c *town) {
+		for _, name := range []string{"n1", "n2", "n3", "n4"} {
+			c.node(name)
+		}
+		for i := range 8 {
+			c.after(time.Duration(i)*time.Second, func() { c.pod(fmt.Sprint("p", i), "500m", 0, "") })
+		}
+	})
+	c := play(t, text, packed)
+	if c.Before.Nodes != 4 || c.After.Nodes != 1 || len(c.Elsewhere) != 6 {
+		t.Errorf("%d nodes, then %d; elsewhere %v", c.Before.Nodes, c.After.Nodes, c.Elsewhere)
+	}
+}
+
+// contended: two small pods fill a node, of which one ends after five minutes; an important one comes.
+func contended(c *town) {
+	c.node("n1")
+	c.pod("small-1", "2", 0, "5m")
+	c.pod("small-2", "2", 0, "")
+	c.after(time.Minute, func() { c.pod("urgent", "2", 1000, "") })
+	c.after(10*time.Minute, func() {})
+}
+
+// Without preemption nobody has to go, the pod that was made in a victim's place does not come, and the important one waits for room.
+func TestWithoutPreemption(t *testing.T) {
+	c := play(t, record(t, preemptive, contended), peaceful)
+	if c.Before.Preempted != 1 || c.After.Preempted != 0 || len(c.NoLonger) != 1 || len(c.Preempted) != 0 {
+		t.Errorf("%+v", c)
+	}
+	if c.Before.Pods != 4 || c.After.Pods != 3 {
+		t.Errorf("%d pods, then %d: who takes a victim's place is to come only if there is one", c.Before.Pods, c.After.Pods)
+	}
+	if len(c.Longer) != 1 || c.Longer[0].Name.Name != "urgent" || c.Longer[0].After != 240.01 {
+		t.Errorf("longer: %+v", c.Longer)
+	}
+}
+
+// With preemption a pod that was spared has to go, takes its grace period, and is made again by its controller.
+func TestWithPreemption(t *testing.T) {
+	c := play(t, record(t, peaceful, contended), preemptive)
+	if c.Before.Preempted != 0 || c.After.Preempted != 1 || len(c.Preempted) != 1 {
+		t.Errorf("%+v", c)
+	}
+	if c.After.Pods != 4 || c.After.Pending != 0 {
+		t.Errorf("%d pods, %d pending: the victim is to come again", c.After.Pods, c.After.Pending)
+	}
+	if diff := cmp.Diff([]Waited{{Name{"default", "urgent"}, 240.01, 30}}, c.Shorter); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A pod that was recorded to run for a minute runs for a minute, also where it begins later.
+func TestPodsRunForAsLong(t *testing.T) {
+	script := func(c *town) {
+		c.node("n1")
+		c.pod("first", "4", 0, "1m")
+		c.after(time.Second, func() { c.pod("second", "4", 100, "1m") })
+		c.after(2*time.Second, func() { c.pod("third", "4", 0, "1m") })
+		c.after(10*time.Minute, func() {})
+	}
+	c := play(t, record(t, peaceful, script), peaceful)
+	if c.Before.Placed != 3 || c.Before.Longest != 118.02 {
+		t.Errorf("%+v", c.Before)
+	}
+	if c.Before != c.After {
+		t.Errorf("%+v and then %+v", c.Before, c.After)
+	}
+}
