@@ -167,4 +167,3 @@ func few(page *answer.Page, words string, n int, name func(i int) string) {
 		page.Line("    and %d more", n-mostTold)
 	}
 }
-
