@@ -137,7 +137,7 @@ func problemsOf(p *Page) (problems []string) {
 		case head.Kind == "KubeSchedulerConfiguration", head.Kind == "Policy" && group != "policy":
 			_, err = config.Parse(fmt.Sprintf("%s:%d", d.page, d.line), []byte(d.text()), config.Options{Outside: examplePlugins})
 		case group == "berth.dev":
-			if _, err = simulate.ParseScenario([]byte(d.text())); err != nil {
+			if _, err = simulate.ParseScenario("scenario.yaml", []byte(d.text())); err != nil {
 				err = fmt.Errorf("%s:%d: %w", d.page, d.line, err)
 			}
 		case slices.Contains(unread, group):

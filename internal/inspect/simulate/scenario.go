@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,9 +10,9 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
 // ScenarioKind is the kind of scenario files.
@@ -41,9 +40,9 @@ func ReadScenario(path string) (*Scenario, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := ParseScenario(text)
+	s, err := ParseScenario(path, text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, err
 	}
 	for i := range s.Steps {
 		for j, file := range s.Steps[i].Deploy {
@@ -55,22 +54,23 @@ func ReadScenario(path string) (*Scenario, error) {
 	return s, nil
 }
 
-// ParseScenario reads a scenario. Unknown fields are errors.
-func ParseScenario(text []byte) (*Scenario, error) {
+// ParseScenario reads a scenario, which faults call by name. Unknown fields are faults.
+func ParseScenario(name string, text []byte) (*Scenario, error) {
 	s := &Scenario{}
-	if err := yaml.UnmarshalStrict(text, s); err != nil {
-		return nil, errors.New(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error unmarshaling JSON: "), "while decoding JSON: "))
+	if err := manifest.Decode(name, text, s); err != nil {
+		return nil, err
 	}
+	fault := func(format string, args ...any) error { return fmt.Errorf(name+": "+format, args...) }
 	if s.APIVersion != APIVersion || s.Kind != ScenarioKind {
-		return nil, fmt.Errorf("apiVersion %q, kind %q: must be %s and %s", s.APIVersion, s.Kind, APIVersion, ScenarioKind)
+		return nil, fault("apiVersion %q, kind %q: must be %s and %s", s.APIVersion, s.Kind, APIVersion, ScenarioKind)
 	}
 	for i := range s.Steps {
 		step := &s.Steps[i]
 		if step.At.Duration < 0 {
-			return nil, fmt.Errorf("steps[%d].at: %s: must not be negative", i, step.At.Duration)
+			return nil, fault("steps[%d].at: %s: must not be negative", i, step.At.Duration)
 		}
 		if named := step.named(); len(named) != 1 {
-			return nil, fmt.Errorf("steps[%d]: one operation is needed beside at, not %d: %s", i, len(named), strings.Join(named, ", "))
+			return nil, fault("steps[%d]: one operation is needed beside at, not %d: %s", i, len(named), strings.Join(named, ", "))
 		}
 	}
 	return s, nil
@@ -96,31 +96,6 @@ func (f *Files) UnmarshalJSON(text []byte) error {
 		return nil
 	}
 	return json.Unmarshal(text, (*[]string)(f))
-}
-
-// UnmarshalJSON reads a step. It is needed since that of Operation would take the time for one of its fields.
-func (s *Step) UnmarshalJSON(text []byte) error {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(text, &fields); err != nil {
-		return err
-	}
-	if at, ok := fields["at"]; ok {
-		if err := json.Unmarshal(at, &s.At); err != nil {
-			return fmt.Errorf("at: %w", err)
-		}
-		delete(fields, "at")
-	}
-	rest, err := json.Marshal(fields)
-	if err != nil {
-		return err
-	}
-	return strictly(rest, &s.Operation)
-}
-
-func strictly(text []byte, into any) error {
-	decoder := json.NewDecoder(strings.NewReader(string(text)))
-	decoder.DisallowUnknownFields()
-	return decoder.Decode(into)
 }
 
 // plan puts the steps on the agenda.

@@ -46,7 +46,7 @@ spec:
 
 func scenario(t testing.TB, text string) *simulate.Scenario {
 	t.Helper()
-	s, err := simulate.ParseScenario([]byte("apiVersion: berth.dev/v1alpha1\nkind: Scenario\nsteps:\n" + text))
+	s, err := simulate.ParseScenario("scenario.yaml", []byte("apiVersion: berth.dev/v1alpha1\nkind: Scenario\nsteps:\n"+text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,14 +157,14 @@ spec:
 
 func TestScenariosThatAreWrongAreRefused(t *testing.T) {
 	for _, c := range []struct{ steps, want string }{
-		{"- {at: 1m, fail: {zon: z1}}", `unknown field "zon"`},
+		{"- {at: 1m, fail: {zon: z1}}", "scenario.yaml:4: steps[0].fail.zon: unknown field; did you mean zone?"},
 		{"- {at: 1m}", "one operation is needed"},
 		{"- {at: 1m, fail: {zone: a}, cordon: {node: b}}", "one operation is needed"},
 		{"- {at: -1m, fail: {zone: a}}", "must not be negative"},
-		{"- {at: soon, fail: {zone: a}}", "soon"},
-		{"- {at: 1m, explode: {zone: a}}", `unknown field "explode"`},
+		{"- {at: 1m, cordon: {all: true}}\n- {at: soon, fail: {zone: a}}", "scenario.yaml:5: steps[1].at: "},
+		{"- {at: 1m, explode: {zone: a}}", "scenario.yaml:4: steps[0].explode: unknown field"},
 	} {
-		_, err := simulate.ParseScenario([]byte("apiVersion: berth.dev/v1alpha1\nkind: Scenario\nsteps:\n" + c.steps))
+		_, err := simulate.ParseScenario("scenario.yaml", []byte("apiVersion: berth.dev/v1alpha1\nkind: Scenario\nsteps:\n"+c.steps))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.steps, err, c.want)
 		}
@@ -262,7 +262,7 @@ func TestANodeWhoseLeaseIsOldIsLost(t *testing.T) {
 // A taint that was not there is not removed, a step beyond the end is said, drained pods are counted, and the picture has a mark for
 // every step and times that can be read.
 func TestWhatATimelineSays(t *testing.T) {
-	scenario, err := simulate.ParseScenario([]byte(`
+	scenario, err := simulate.ParseScenario("scenario.yaml", []byte(`
 apiVersion: berth.dev/v1alpha1
 kind: Scenario
 for: 30m
