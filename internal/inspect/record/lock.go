@@ -12,22 +12,44 @@ import (
 // lockFile is locked while a recording is under way. It is left behind, unlocked.
 const lockFile = "lock"
 
-// claim makes the folder if there is none, sees that it is this package's to write to, and that nobody else does.
+// claim makes the folder if there is none, sees that it is this package's to write to, and that nobody else does. Who else records there is
+// found first: what it has written so far may not look like a recording yet.
 func claim(dir string) (release func(), err error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	if release, err = lock(dir, os.O_RDWR); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	ours := slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == IndexFile })
-	for _, e := range entries {
-		if !ours && e.Name() != lockFile && e.Name() != sessionsFolder && !strings.HasPrefix(e.Name(), writingPrefix) {
-			return nil, fmt.Errorf("%s has files and is no recording (%s): nothing was written; name a new folder, or an empty one", dir, e.Name())
+	if err := isRecording(dir); err != nil {
+		if release != nil {
+			release()
 		}
+		return nil, err
+	}
+	if release != nil {
+		return release, nil
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	return lock(dir, os.O_CREATE|os.O_RDWR)
+}
+
+// isRecording returns an error if there is something else in the folder.
+func isRecording(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	ours := slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == IndexFile })
+	for _, e := range entries {
+		if !ours && e.Name() != lockFile && e.Name() != sessionsFolder && !strings.HasPrefix(e.Name(), writingPrefix) {
+			return fmt.Errorf("%s has files and is no recording (%s): nothing was written; name a new folder, or an empty one", dir, e.Name())
+		}
+	}
+	return nil
+}
+
+func lock(dir string, flags int) (release func(), err error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), flags, 0o600)
 	if err != nil {
 		return nil, err
 	}
