@@ -39,7 +39,7 @@ var carriers = map[string]carrier{
 }
 
 // onlyAMachine refuses pods like this: simulated nodes ask the rest of package admit.
-var onlyAMachine = []string{"Evicted", "NodeName", "SysctlForbidden", "UnexpectedAdmissionError"}
+var onlyAMachine = []string{"Evicted", "NodeName", "SysctlForbidden", "UnexpectedAdmissionError", "AppArmor", "SupplementalGroupsPolicyNotSupported"}
 
 // TestEventsPageIsComplete compares the page with the code, in both directions.
 func TestEventsPageIsComplete(t *testing.T) {

@@ -21,6 +21,8 @@ type Input struct {
 	Taken []*v1.Pod
 	// Pressure are the conditions of the node that keep pods away, as it sees them itself.
 	Pressure []v1.NodeConditionType
+	// AppArmor: the node's kernel enforces profiles.
+	AppArmor bool
 }
 
 // Refusal of a pod, in the kubelet's words.
@@ -38,6 +40,9 @@ func Ask(in Input) Answer {
 		return Answer{Refused: r}
 	}
 	if r := sysctls(in.Pod); r != nil {
+		return Answer{Refused: r}
+	}
+	if r := unenforced(in); r != nil {
 		return Answer{Refused: r}
 	}
 	taken := make([]Demand, len(in.Taken))
@@ -150,6 +155,37 @@ func sysctls(pod *v1.Pod) *Refusal {
 		}
 	}
 	return nil
+}
+
+// unenforced is what the pod asks for its own confinement and the node would silently go without.
+func unenforced(in Input) *Refusal {
+	if in.Pod.Status.Phase != v1.PodRunning && !in.AppArmor && confined(in.Pod) {
+		return &Refusal{"AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
+	}
+	sc, features := in.Pod.Spec.SecurityContext, in.Node.Status.Features
+	if sc == nil || sc.SupplementalGroupsPolicy == nil || *sc.SupplementalGroupsPolicy != v1.SupplementalGroupsPolicyStrict {
+		return nil
+	}
+	if features == nil || features.SupplementalGroupsPolicy == nil || !*features.SupplementalGroupsPolicy {
+		return &Refusal{"SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node"}
+	}
+	return nil
+}
+
+// confined: an AppArmor profile is asked for, of the pod or of a container. The API server writes the annotations of old into the fields.
+func confined(pod *v1.Pod) bool {
+	profiles := func(p *v1.AppArmorProfile) bool { return p != nil && p.Type != v1.AppArmorProfileTypeUnconfined }
+	if sc := pod.Spec.SecurityContext; sc != nil && profiles(sc.AppArmorProfile) {
+		return true
+	}
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if sc := list[i].SecurityContext; sc != nil && profiles(sc.AppArmorProfile) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func otherSystem(pod *v1.Pod) *Refusal {

@@ -33,7 +33,12 @@ func TestCases(t *testing.T) {
 			case "ask":
 				in.Pod, in.Pressure = &v1.Pod{}, nil
 				read(t, d, in.Pod)
+				in.AppArmor = false
 				for _, a := range d.CmdArgs {
+					if a.Key == "apparmor" {
+						in.AppArmor = true
+						continue
+					}
 					in.Pressure = append(in.Pressure, v1.NodeConditionType(a.Key))
 				}
 				return answerText(Ask(in))

@@ -28,7 +28,7 @@ func (w *worker) admit(_ context.Context, pod *v1.Pod, ending *lifecycle.Ending)
 		return true
 	}
 	taken, leaving := a.taken(w)
-	answer := admit.Ask(admit.Input{Pod: pod, Node: a.nodeForAdmission(), Taken: taken, Pressure: a.pressures()})
+	answer := admit.Ask(admit.Input{Pod: pod, Node: a.nodeForAdmission(), Taken: taken, Pressure: a.pressures(), AppArmor: a.machine.appArmor})
 	switch {
 	case answer.Refused != nil:
 		w.reject(pod, *answer.Refused)
@@ -52,6 +52,8 @@ func (a *Agent) nodeForAdmission() *v1.Node {
 	if node.Status.Allocatable == nil {
 		node.Status.Allocatable = a.allocatable(a.capacity())
 	}
+	groups := a.health.told().SupplementalGroupsPolicy
+	node.Status.Features = &v1.NodeFeatures{SupplementalGroupsPolicy: &groups}
 	return node
 }
 

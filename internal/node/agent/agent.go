@@ -200,8 +200,8 @@ func (a *Agent) prepare(ctx context.Context) error {
 	a.runtime = runtime
 	// Asked once before the node registers, so that it is not called unready for a moment first.
 	a.health.begin(time.Now())
-	if complaint, err := runtime.Ready(ctx); err == nil {
-		a.health.answer(time.Now(), complaint)
+	if state, err := runtime.State(ctx); err == nil {
+		a.health.answer(time.Now(), state)
 	}
 	return nil
 }

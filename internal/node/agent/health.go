@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/node/agent/cri"
 )
 
 const (
@@ -26,9 +28,9 @@ type health struct {
 	mu sync.Mutex
 	// began is when the first question was asked; zero: none was.
 	began time.Time
-	// answered is when the runtime last said how it is, and complaint what it said that keeps it from running pods.
-	answered  time.Time
-	complaint string
+	// answered is when the runtime last said how it is, and state what it said.
+	answered time.Time
+	state    cri.State
 	// listed is when its pods were last listed.
 	listed time.Time
 }
@@ -41,10 +43,17 @@ func (h *health) begin(now time.Time) {
 	}
 }
 
-func (h *health) answer(now time.Time, complaint string) {
+func (h *health) answer(now time.Time, state cri.State) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.answered, h.complaint = now, complaint
+	h.answered, h.state = now, state
+}
+
+// told is the runtime's last answer.
+func (h *health) told() cri.State {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.state
 }
 
 func (h *health) list(now time.Time) {
@@ -64,8 +73,8 @@ func (h *health) wrong(now time.Time) error {
 	if err := h.unanswered(now); err != nil {
 		return err
 	}
-	if h.complaint != "" {
-		return errors.New(h.complaint)
+	if h.state.Complaint != "" {
+		return errors.New(h.state.Complaint)
 	}
 	return h.unlisted(now)
 }
@@ -110,9 +119,9 @@ func (a *Agent) askRuntime(ctx context.Context) {
 	defer asking.Wait()
 	asking.Go(func() {
 		for ctx.Err() == nil {
-			complaint, err := a.runtime.Ready(ctx)
+			state, err := a.runtime.State(ctx)
 			if err == nil {
-				a.health.answer(time.Now(), complaint)
+				a.health.answer(time.Now(), state)
 			} else if ctx.Err() == nil {
 				klog.InfoS("The container runtime does not say how it is; it is asked again", "err", err)
 			}

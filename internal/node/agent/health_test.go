@@ -18,7 +18,7 @@ func TestVerdictOnTheRuntime(t *testing.T) {
 	at := func(d time.Duration) time.Time { return began.Add(d) }
 	answered := func(d time.Duration) *health { return &health{began: began, answered: at(d), listed: at(d)} }
 	complains := answered(time.Minute)
-	complains.complaint = "container runtime network not ready"
+	complains.state.Complaint = "container runtime network not ready"
 	unlisted := answered(10 * time.Minute)
 	unlisted.listed = at(time.Minute)
 	for _, c := range []struct {

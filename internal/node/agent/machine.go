@@ -21,7 +21,9 @@ type machine struct {
 	hostname, arch string
 	cpus           int
 	memory         int64
-	info           v1.NodeSystemInfo
+	// appArmor: the kernel enforces profiles.
+	appArmor bool
+	info     v1.NodeSystemInfo
 }
 
 func lookAtMachine() (machine, error) {
@@ -43,6 +45,7 @@ func lookAtMachine() (machine, error) {
 	}
 	return machine{
 		hostname: strings.ToLower(hostname), arch: runtime.GOARCH, cpus: runtime.NumCPU(), memory: memory,
+		appArmor: strings.HasPrefix(firstLine("/sys/module/apparmor/parameters/enabled"), "Y"),
 		info: v1.NodeSystemInfo{
 			MachineID:       firstLine("/etc/machine-id"),
 			SystemUUID:      firstLine("/sys/class/dmi/id/product_uuid"),

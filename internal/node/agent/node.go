@@ -207,6 +207,9 @@ func (a *Agent) nodeStatus(node *v1.Node, now time.Time) v1.NodeStatus {
 	if r := a.runtime; r != nil {
 		st.NodeInfo.ContainerRuntimeVersion = r.Name + "://" + r.Version
 	}
+	state := a.health.told()
+	st.Features = &v1.NodeFeatures{SupplementalGroupsPolicy: &state.SupplementalGroupsPolicy}
+	st.RuntimeHandlers = state.Handlers
 	st.Images = a.images.all()
 	ready := a.readyCondition(now)
 	if i := slices.IndexFunc(st.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady }); i >= 0 && st.Conditions[i].Status != ready.Status {

@@ -23,6 +23,8 @@ type memoryRuntime struct {
 	containers map[string]*memoryContainer
 	made       int
 	updates    []containerUpdate
+	features   *runtimeapi.RuntimeFeatures
+	handlers   []*runtimeapi.RuntimeHandler
 }
 
 type memoryContainer struct {
@@ -77,7 +79,7 @@ func (r *memoryRuntime) Status(ctx context.Context, _ bool) (*runtimeapi.StatusR
 		return nil, err
 	}
 	defer r.mu.Unlock()
-	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
+	return &runtimeapi.StatusResponse{Features: r.features, RuntimeHandlers: r.handlers, Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 		{Type: runtimeapi.RuntimeReady, Status: true}, {Type: runtimeapi.NetworkReady, Status: true},
 	}}}, nil
 }

@@ -113,7 +113,7 @@ func (a *Agent) containerConfig(pod *v1.Pod, c *v1.Container, seen lifecycle.See
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := a.mounts(pod, c, process, ips)
+	mounts, err := a.mounts(pod, c, process, ips, a.recursiveReadOnly(pod))
 	if err != nil {
 		return nil, err
 	}

@@ -84,6 +84,16 @@ func (a *Agent) handler(ctx context.Context, pod *v1.Pod) (string, error) {
 	return class.Handler, nil
 }
 
+// recursiveReadOnly: the runtime can make a mount read-only with all that is mounted below it. Of handlers that RuntimeClasses name it
+// is not asked: what a pod insists on is then refused, not left out.
+func (a *Agent) recursiveReadOnly(pod *v1.Pod) bool {
+	if pod.Spec.RuntimeClassName != nil && *pod.Spec.RuntimeClassName != "" {
+		return false
+	}
+	h := a.health.told().Handler("")
+	return h != nil && *h.Features.RecursiveReadOnlyMounts
+}
+
 func (a *Agent) hostname(pod *v1.Pod) (string, error) {
 	host, domain, err := env.Hostname(pod, a.config.ClusterDomain)
 	if err != nil {
@@ -109,12 +119,12 @@ func (a *Agent) process(pod *v1.Pod, c *v1.Container, ips []string) (env.Process
 	})
 }
 
-func (a *Agent) mounts(pod *v1.Pod, c *v1.Container, process env.Process, ips []string) ([]*runtimeapi.Mount, error) {
+func (a *Agent) mounts(pod *v1.Pod, c *v1.Container, process env.Process, ips []string, recursive bool) ([]*runtimeapi.Mount, error) {
 	host, domain, err := env.Hostname(pod, a.config.ClusterDomain)
 	if err != nil {
 		return nil, err
 	}
-	list, err := a.volumes.Mounts(pod, c, volumes.View{Env: process.Env, PodIPs: ips, Host: host, Domain: domain})
+	list, err := a.volumes.Mounts(pod, c, volumes.View{Env: process.Env, PodIPs: ips, Host: host, Domain: domain, RecursiveReadOnly: recursive})
 	if err != nil {
 		return nil, err
 	}

@@ -259,6 +259,7 @@ func (w *worker) input(pod *v1.Pod, seen lifecycle.Seen, ending *lifecycle.Endin
 		Pod: pod, Old: old, Seen: seen, Ending: ending, Memory: &w.memory, Static: w.static,
 		Verdicts: w.agent.verdicts(pod, seen), PreStop: maps.Clone(w.hooks),
 		HostIPs: w.agent.hostIPs(), Now: time.Now(), Pending: w.pending, ResizeGeneration: w.resizeGeneration,
+		RecursiveReadOnly: w.agent.recursiveReadOnly(pod),
 	}
 }
 

@@ -27,6 +27,8 @@ type Input struct {
 	Pending *PendingResize
 	// ResizeGeneration of the pod is that of the resize that was granted last; 0: unknown.
 	ResizeGeneration int64
+	// RecursiveReadOnly: the runtime can make mounts so.
+	RecursiveReadOnly bool
 	// Static pods come from a file: their mirror in the API tells of them, but does not decide.
 	Static bool
 	Now    time.Time

@@ -86,7 +86,7 @@ func (d *decision) containers(specs []v1.Container, old []v1.ContainerStatus, in
 
 // container is what the runtime shows of one, or what can be said when it shows nothing.
 func (d *decision) container(c *v1.Container, old *v1.ContainerStatus, init bool) v1.ContainerStatus {
-	cs := v1.ContainerStatus{Name: c.Name, Image: c.Image, VolumeMounts: volumeMounts(c)}
+	cs := v1.ContainerStatus{Name: c.Name, Image: c.Image, VolumeMounts: d.volumeMounts(c)}
 	seen := d.Seen.newest(c.Name)
 	if seen == nil {
 		d.unseen(&cs, old, init)
@@ -229,12 +229,15 @@ func (d *decision) probed(c *v1.Container, cs, old *v1.ContainerStatus, init boo
 	}
 }
 
-func volumeMounts(c *v1.Container) []v1.VolumeMountStatus {
+func (d *decision) volumeMounts(c *v1.Container) []v1.VolumeMountStatus {
 	var out []v1.VolumeMountStatus
 	for _, m := range c.VolumeMounts {
 		s := v1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
 		if m.ReadOnly {
 			mode := v1.RecursiveReadOnlyDisabled
+			if asked := m.RecursiveReadOnly; d.RecursiveReadOnly && asked != nil && *asked != v1.RecursiveReadOnlyDisabled {
+				mode = v1.RecursiveReadOnlyEnabled
+			}
 			s.RecursiveReadOnly = &mode
 		}
 		out = append(out, s)
