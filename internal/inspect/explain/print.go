@@ -13,10 +13,11 @@ import (
 
 // Write writes the explanation in one of answer.Formats; any other is for people. wide names all nodes of a group.
 func (e *Explanation) Write(out io.Writer, format string, wide bool) error {
-	return answer.Write(out, format, e, func(text *answer.Page) {
-		printer{text, wide}.explanation(e)
-	})
+	return answer.Write(out, format, e, func(text *answer.Page) { e.Tell(text, wide) })
 }
+
+// Tell writes it for people.
+func (e *Explanation) Tell(page *answer.Page, wide bool) { printer{page, wide}.explanation(e) }
 
 type printer struct {
 	*answer.Page

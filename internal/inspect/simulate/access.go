@@ -60,6 +60,20 @@ func (w *World) Each() []Found {
 	return list
 }
 
+// PodsOf lists the pods of a workload, named as deployment/web, that are not being deleted.
+func (w *World) PodsOf(ref, namespace string) ([]Found, error) {
+	l, err := w.workloadNamed(ref, namespace)
+	if err != nil {
+		return nil, err
+	}
+	var list []Found
+	for _, p := range w.podsOf(l) {
+		list = append(list, Found{Object: p.object, Pod: p.Pod, Refused: p.refused, Message: p.refusal})
+	}
+	slices.SortFunc(list, func(a, b Found) int { return cmp.Compare(a.Object.Name, b.Object.Name) })
+	return list, nil
+}
+
 func (n Name) compare(o Name) int {
 	return cmp.Or(cmp.Compare(n.Namespace, o.Namespace), cmp.Compare(n.Name, o.Name))
 }

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/inspect/explain"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// several is the answer about the pods of a workload, or those with some labels.
+type several struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// Of says which pods are meant, Pods how many there are, and Pending how many of them have no node.
+	Of      string `json:"of"`
+	Pods    int    `json:"pods"`
+	Pending int    `json:"pending"`
+	// Items are one explanation for all pods that are in the same state for the same reason, those without a node first.
+	Items []alike `json:"items"`
+}
+
+// alike are pods of which one is explained.
+type alike struct {
+	Pods []string `json:"pods"` // as namespace/name
+	*explain.Explanation
+}
+
+// severalKind is the kind of such answers.
+const severalKind = "ExplanationList"
+
+// mostAlike is how many of a workload's pods are explained one by one.
+const mostAlike = 100
+
+// ofSeveral explains the pods of a workload, or those that a selector matches.
+func (e *explanation) ofSeveral(cmd *cobra.Command, of string) error {
+	w, source, err := e.world(cmd)
+	if err != nil {
+		return err
+	}
+	namespace := e.space(e.namespace)
+	found, err := e.pods(w, of, namespace)
+	if err != nil {
+		return err
+	}
+	said := &several{APIVersion: simulate.APIVersion, Kind: severalKind, Of: of, Pods: len(found), Items: []alike{}}
+	slices.SortStableFunc(found, func(a, b simulate.Found) int { return without(a) - without(b) })
+	reasons := map[string]int{}
+	for i, f := range found {
+		said.Pending += 1 - without(f)
+		if i >= mostAlike {
+			continue
+		}
+		one, err := explain.Of(w, explain.Options{Namespace: f.Object.Namespace, Name: f.Object.Name, Source: source, Decided: e.decided(cmd, f.Object.Namespace, f.Object.Name)})
+		if err != nil {
+			return err
+		}
+		reason := string(one.State)
+		if f.Object.Spec.NodeName == "" {
+			reason += one.Message + one.Summary
+		}
+		name := f.Object.Namespace + "/" + f.Object.Name
+		if at, known := reasons[reason]; known {
+			said.Items[at].Pods = append(said.Items[at].Pods, name)
+			continue
+		}
+		reasons[reason] = len(said.Items)
+		said.Items = append(said.Items, alike{[]string{name}, one})
+	}
+	return answer.Write(cmd.OutOrStdout(), e.output, said, func(p *answer.Page) { said.tell(p, e.output == "wide") })
+}
+
+func (s *several) tell(p *answer.Page, wide bool) {
+	p.Heading("%s: %s, %d pending", s.Of, answer.Count(s.Pods, "pod"), s.Pending)
+	told := 0
+	for i := range s.Items {
+		p.Line("")
+		s.Items[i].Tell(p, wide)
+		told += len(s.Items[i].Pods)
+		if others := s.Items[i].Pods[1:]; len(others) > 0 {
+			p.Line("The same holds for %s.", answer.List(len(others), func(j int) string { return others[j] }))
+		}
+	}
+	if told < s.Pods {
+		p.Line("")
+		p.Line("%s more were not looked at one by one.", answer.Count(s.Pods-told, "pod"))
+	}
+}
+
+// pods are those that are meant.
+func (e *explanation) pods(w *simulate.World, of, namespace string) (found []simulate.Found, err error) {
+	if e.selector == "" {
+		if found, err = w.PodsOf(of, namespace); err == nil && len(found) == 0 {
+			err = fmt.Errorf("%s in namespace %s has no pods", of, namespace)
+		}
+		return found, err
+	}
+	selector, err := labels.Parse(e.selector)
+	if err != nil {
+		return nil, usagef("--selector %q: %w", e.selector, err)
+	}
+	for _, f := range w.Each() {
+		if (e.allNamespaces || f.Object.Namespace == namespace) && selector.Matches(labels.Set(f.Object.Labels)) {
+			found = append(found, f)
+		}
+	}
+	if len(found) == 0 {
+		where := "in namespace " + namespace
+		if e.allNamespaces {
+			where = "in any namespace"
+		}
+		return nil, fmt.Errorf("no pod %s has the labels %s", where, e.selector)
+	}
+	return found, nil
+}
+
+// without sorts pods without a node first.
+func without(f simulate.Found) int {
+	if f.Object.Spec.NodeName == "" {
+		return 0
+	}
+	return 1
+}
+
+// ofWorkload tells whether an argument names something else than a pod.
+func ofWorkload(arg string) bool {
+	kind, _, typed := strings.Cut(arg, "/")
+	return typed && !slices.Contains(podWords, strings.ToLower(kind))
+}
