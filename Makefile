@@ -13,7 +13,7 @@ export GOFLAGS := -mod=readonly -buildvcs=false
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-root test-fuzz race test-upstream lint bench bench-live bench-eviction soak specs versions image pictures build clean
+.PHONY: help up demo test test-root test-fuzz race test-upstream lint bench bench-live integration bench-eviction soak specs versions image pictures build clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -72,6 +72,9 @@ bench-live: build ## kube-scheduler and Berth against a real API server and etcd
 	@echo "==> building etcd, kube-apiserver and kube-scheduler"
 	@cd test && go build -ldflags '$(LDFLAGS)' -o ../$(BIN)/ ./cmd/benchlive ./cmd/benchlive/etcd k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-scheduler
 	@$(BIN)/benchlive -bin $(BIN) $(BENCHFLAGS)
+
+integration: ## upstream's own integration tests of scheduling with Berth in place: about half an hour (INTEGRATIONFLAGS='-packages node -upstream')
+	@cd test && go run ./cmd/integration $(INTEGRATIONFLAGS)
 
 bench-eviction: ## kube-controller-manager's taint eviction and Berth's on the same cluster, in turn: about 8 minutes
 	@cd test && go run ./cmd/evictions $(BENCHFLAGS)

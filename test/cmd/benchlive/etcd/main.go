@@ -1,8 +1,10 @@
-// Etcd is a single member with etcd's own defaults, in a process of its own: what benchlive gives the API server. etcd's
+// Etcd is a single member with etcd's own defaults, in a process of its own: what benchlive and
+// integration give the API server. etcd's
 // program itself would bring the modules of its gRPC proxy along.
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"net/url"
@@ -19,16 +21,21 @@ func main() {
 	flag.StringVar(&config.LogLevel, "log-level", "warn", "what is logged")
 	flag.Int64Var(&config.QuotaBackendBytes, "quota-backend-bytes", 0, "how large the data may become")
 	clients := flag.String("listen-client-urls", "", "where clients connect")
+	advertised := flag.String("advertise-client-urls", "", "where clients are told to connect; empty: the same")
 	peers := flag.String("listen-peer-urls", "", "where other members would")
 	flag.Parse()
-	if err := run(config, *clients, *peers); err != nil {
+	if err := run(config, *clients, cmp.Or(*advertised, *clients), *peers); err != nil {
 		fmt.Fprintln(os.Stderr, "etcd:", err)
 		os.Exit(1)
 	}
 }
 
-func run(config *embed.Config, clients, peers string) error {
+func run(config *embed.Config, clients, advertised, peers string) error {
 	client, err := url.Parse(clients)
+	if err != nil {
+		return err
+	}
+	told, err := url.Parse(advertised)
 	if err != nil {
 		return err
 	}
@@ -36,7 +43,7 @@ func run(config *embed.Config, clients, peers string) error {
 	if err != nil {
 		return err
 	}
-	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{*client}, []url.URL{*client}
+	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{*client}, []url.URL{*told}
 	config.ListenPeerUrls, config.AdvertisePeerUrls = []url.URL{*peer}, []url.URL{*peer}
 	config.InitialCluster = config.InitialClusterFromName(config.Name)
 	asked := make(chan os.Signal, 1)

@@ -1,0 +1,45 @@
+// integration runs upstream's own integration tests of scheduling with Berth in the place of kube-scheduler and of
+// kube-controller-manager's node controllers, and upstream's own beside it if it is asked to. The tests are those of the module cache,
+// patched while they are built (package patch). What fails without being listed in known.txt fails the run.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+// packages are those that are run, below k8s.io/kubernetes/test/integration.
+var packages = []string{
+	"scheduler", "scheduler/bind", "scheduler/eventhandler", "scheduler/extender", "scheduler/filters", "scheduler/nominated_node_name",
+	"scheduler/plugins", "scheduler/preemption", "scheduler/preemption/misc", "scheduler/preemption/nominatednodename",
+	"scheduler/queueing", "scheduler/queueing/former", "scheduler/queueing/queueinghint", "scheduler/scoring", "scheduler/serving",
+	"scheduler/taint", "scheduler/batch", "scheduler/podgroup", "scheduler/podgroup/admission", "scheduler/podgroup/topology_aware_scheduling",
+	"node", "volumescheduling",
+}
+
+func main() {
+	r := &run{out: os.Stdout}
+	only := flag.String("packages", strings.Join(packages, ","), "which of them, with commas between")
+	flag.StringVar(&r.tests, "run", "", "which tests, as for go test")
+	flag.StringVar(&r.bin, "bin", "", "folder with etcd, in place of building it")
+	flag.StringVar(&r.logs, "logs", "", "folder for what the tests print")
+	flag.BoolVar(&r.both, "upstream", false, "run upstream's scheduler and controllers, too")
+	flag.IntVar(&r.times, "times", 1, "how often")
+	flag.Usage = func() {
+		fmt.Fprintf(os.Stderr, "usage: go run ./cmd/integration\n\nCompiles upstream's tests; a quarter of an hour or more on two processors.\n\n")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	r.packages = strings.Split(*only, ",")
+	if err := r.all(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "integration:", err)
+		os.Exit(1)
+	}
+}

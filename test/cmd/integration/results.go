@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bufio"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// results are how tests ended: PASS, FAIL or SKIP, by name; of those without subtests only.
+type results map[string]string
+
+var ended = regexp.MustCompile(`^[\s\x16]*--- (PASS|FAIL|SKIP): (\S+) \(`)
+
+// began is a test that did not end: the process did before.
+var began = regexp.MustCompile(`^[\s\x16]*=== RUN\s+(\S+)`)
+
+func readResults(out io.Reader) results {
+	found := results{}
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		if m := began.FindStringSubmatch(lines.Text()); m != nil {
+			found[m[1]] = "FAIL"
+		} else if m := ended.FindStringSubmatch(lines.Text()); m != nil {
+			found[m[2]] = m[1]
+		}
+	}
+	for name := range found {
+		for parent := name; ; {
+			i := strings.LastIndex(parent, "/")
+			if i < 0 {
+				break
+			}
+			parent = parent[:i]
+			delete(found, parent)
+		}
+	}
+	return found
+}
+
+//go:embed known.txt
+var knownFailures string
+
+// known are tests that cannot pass with Berth in place, and why.
+type known []struct {
+	pattern *regexp.Regexp
+	reason  string
+}
+
+// readKnown reads lines of a pattern for PACKAGE TEST, a tab and a reason.
+func readKnown(text string) (all known, err error) {
+	for n, line := range strings.Split(text, "\n") {
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		pattern, reason, ok := strings.Cut(line, "\t")
+		compiled, err := regexp.Compile("^(" + pattern + ")$")
+		if !ok || err != nil {
+			return nil, fmt.Errorf("known.txt:%d: want a pattern, a tab and a reason: %v", n+1, err)
+		}
+		all = append(all, struct {
+			pattern *regexp.Regexp
+			reason  string
+		}{compiled, strings.TrimSpace(reason)})
+	}
+	return all, nil
+}
+
+func (k known) reason(name string) string {
+	for _, one := range k {
+		if one.pattern.MatchString(name) {
+			return one.reason
+		}
+	}
+	return ""
+}
+
+// row is what became of a package.
+type row struct {
+	name             string
+	berth, upstream  results
+	explained, wrong []string
+}
+
+// judge tells failures that are known from others.
+func (r *row) judge(k known) {
+	for _, test := range slices.Sorted(maps.Keys(r.berth)) {
+		switch {
+		case r.berth[test] != "FAIL":
+		case k.reason(r.name+" "+test) != "":
+			r.explained = append(r.explained, test)
+		default:
+			r.wrong = append(r.wrong, test)
+		}
+	}
+}
+
+func (r results) count(how string) (n int) {
+	for _, is := range r {
+		if is == how {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *row) progress() string {
+	line := fmt.Sprintf("%s: %d pass, %d listed, %d skipped", r.name, r.berth.count("PASS"), len(r.explained), r.berth.count("SKIP"))
+	for _, test := range r.wrong {
+		line += "\n    FAIL " + test
+	}
+	return line
+}
+
+// printTable prints the rows, and their sum.
+func printTable(out io.Writer, rows []row, both bool) error {
+	fmt.Fprintf(out, "| package | tests | Berth passes | listed |%s\n| --- | --- | --- | --- |%s\n", also(both, " upstream passes |"), also(both, " --- |"))
+	var tests, passed, listed, theirs, wrong int
+	for _, r := range rows {
+		n := len(r.berth) - r.berth.count("SKIP")
+		fmt.Fprintf(out, "| %s | %d | %d | %d |%s\n", r.name, n, r.berth.count("PASS"), len(r.explained), also(both, fmt.Sprintf(" %d |", r.upstream.count("PASS"))))
+		tests, passed, listed, wrong = tests+n, passed+r.berth.count("PASS"), listed+len(r.explained), wrong+len(r.wrong)
+		theirs += r.upstream.count("PASS")
+	}
+	fmt.Fprintf(out, "| **all** | %d | %d | %d |%s\n", tests, passed, listed, also(both, fmt.Sprintf(" %d |", theirs)))
+	if wrong > 0 {
+		return errors.New(fmt.Sprint(wrong, " tests fail that are not listed in known.txt"))
+	}
+	return nil
+}
+
+func also(yes bool, text string) string {
+	if yes {
+		return text
+	}
+	return ""
+}
