@@ -13,7 +13,7 @@ export GOFLAGS := -mod=readonly -buildvcs=false
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-root test-fuzz race test-upstream lint bench bench-live integration bench-eviction soak specs versions image pictures build clean
+.PHONY: help up demo test test-root test-fuzz race test-upstream lint bench bench-live integration bench-upstream bench-eviction soak specs versions image pictures build clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -75,6 +75,9 @@ bench-live: build ## kube-scheduler and Berth against a real API server and etcd
 
 integration: ## upstream's own integration tests of scheduling with Berth in place: about half an hour (INTEGRATIONFLAGS='-packages node -upstream')
 	@cd test && go run ./cmd/integration $(INTEGRATIONFLAGS)
+
+bench-upstream: ## upstream's scheduler_perf, its workloads as they are, with kube-scheduler and with Berth: about an hour (BENCHFLAGS='-times 1')
+	@cd test && go run ./cmd/benchupstream $(BENCHFLAGS)
 
 bench-eviction: ## kube-controller-manager's taint eviction and Berth's on the same cluster, in turn: about 8 minutes
 	@cd test && go run ./cmd/evictions $(BENCHFLAGS)

@@ -26,7 +26,6 @@ func main() {
 	r := &run{out: os.Stdout}
 	only := flag.String("packages", strings.Join(packages, ","), "which of them, with commas between")
 	flag.StringVar(&r.tests, "run", "", "which tests, as for go test")
-	flag.StringVar(&r.bin, "bin", "", "folder with etcd, in place of building it")
 	flag.StringVar(&r.logs, "logs", "", "folder for what the tests print")
 	flag.BoolVar(&r.both, "upstream", false, "run upstream's scheduler and controllers, too")
 	flag.IntVar(&r.times, "times", 1, "how often")

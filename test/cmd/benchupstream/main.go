@@ -1,0 +1,142 @@
+// benchupstream runs upstream's own benchmark, scheduler_perf with its workload files as they are, with kube-scheduler and with Berth in
+// its place, in turn, and prints one table. API server and client are in the process of the scheduler, so that the CPU is that of all.
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/berth-k8s/berth/test/inplace/build"
+)
+
+// workloads are those that are run unless others are named: PACKAGE BENCHMARK/WORKLOAD.
+var workloads = []string{
+	"misc SchedulingBasic/5000Nodes_10000Pods", "misc SchedulingDaemonset/15000Nodes", "misc PreemptionBasic/1000Nodes",
+	"misc Unschedulable/5kNodes/100Init/1kPods", "misc SchedulingWhileGated/1Node_10000GatedPods",
+	"affinity SchedulingPodAntiAffinity/5000Nodes_2000Pods", "affinity SchedulingPodAffinity/5000Nodes_5000Pods",
+	"topology_spreading TopologySpreading/5000Nodes_5000Pods", "volumes SchedulingCSIPVs/5000Nodes_5000Pods", "volumes SchedulingMigratedInTreePVs/5000Nodes_5000Pods",
+	"dra SchedulingWithResourceClaimTemplate/2000pods_100nodes", "dra SchedulingWithResourceClaim/2000pods_100nodes",
+}
+
+func main() {
+	only := flag.String("workloads", strings.Join(workloads, ","), "which, with commas between: PACKAGE BENCHMARK/WORKLOAD")
+	labels := flag.String("labels", "", "labels that a workload must have, as upstream's -perf-scheduling-label-filter")
+	times := flag.Int("times", 3, "how often each; the median counts")
+	flag.Usage = func() {
+		fmt.Fprintf(os.Stderr, "usage: go run ./cmd/benchupstream\n\nAbout an hour on two processors.\n\n")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, strings.Split(*only, ","), *labels, *times, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "benchupstream:", err)
+		os.Exit(1)
+	}
+}
+
+// figure is what one run of a workload showed.
+type figure struct {
+	rate float64 // pods a second, on average
+	cpu  float64 // seconds
+	peak float64 // MiB
+}
+
+func run(ctx context.Context, workloads []string, labels string, times int, out io.Writer) error {
+	work, err := os.MkdirTemp("", "berth-benchupstream-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	builder, err := build.New(ctx, work)
+	if err != nil {
+		return err
+	}
+	files := map[string][2]string{}
+	fmt.Fprintf(out, "| workload | kube-scheduler | Berth | rate | CPU | memory |\n| --- | --- | --- | --- | --- | --- |\n")
+	for _, workload := range workloads {
+		name, benchmark, _ := strings.Cut(workload, " ")
+		if _, made := files[name]; !made {
+			file, folder, err := builder.Tests(ctx, "scheduler_perf/"+name)
+			if err != nil {
+				return err
+			}
+			files[name] = [2]string{file, folder}
+		}
+		var figures [2][]figure
+		for range times {
+			for side, inPlace := range []string{"no", ""} {
+				f, err := one(ctx, builder, files[name], benchmark, labels, inPlace)
+				if err != nil {
+					return fmt.Errorf("%s: %w", workload, err)
+				}
+				figures[side] = append(figures[side], f)
+			}
+		}
+		fmt.Fprintln(out, line(benchmark, median(figures[0]), median(figures[1])))
+	}
+	return nil
+}
+
+// one runs a workload once.
+func one(ctx context.Context, builder *build.Builder, file [2]string, benchmark, labels, inPlace string) (f figure, err error) {
+	pattern := "^BenchmarkPerfScheduling$"
+	for _, part := range strings.Split(benchmark, "/") {
+		pattern += "/^" + regexp.QuoteMeta(part) + "$"
+	}
+	cmd := exec.CommandContext(ctx, file[0], "-test.run=^$", "-test.benchtime=1ns", "-test.bench="+pattern, "-perf-scheduling-label-filter="+labels, "-test.timeout=30m")
+	var said bytes.Buffer
+	cmd.Dir, cmd.Stdout, cmd.Stderr = file[1], &said, &said
+	cmd.Env = append(os.Environ(), builder.Environment(inPlace)...)
+	cmd.Env = append(cmd.Env, "TMPDIR="+filepath.Dir(file[0]))
+	if err := cmd.Run(); err != nil {
+		return f, fmt.Errorf("%w\n%s", err, said.String()[max(0, said.Len()-2000):])
+	}
+	if f.rate, err = throughput(said.String()); err != nil {
+		return f, err
+	}
+	f.cpu = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
+	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		f.peak = float64(usage.Maxrss) / 1024
+	}
+	return f, nil
+}
+
+var reported = regexp.MustCompile(`([0-9.e+]+) SchedulingThroughput/Average`)
+
+func throughput(said string) (float64, error) {
+	m := reported.FindStringSubmatch(said)
+	if m == nil {
+		return 0, fmt.Errorf("no throughput is reported: is there such a workload, and has it the labels?\n%s", said[max(0, len(said)-2000):])
+	}
+	return strconv.ParseFloat(m[1], 64)
+}
+
+func median(all []figure) (m figure) {
+	of := func(value func(figure) float64) float64 {
+		values := make([]float64, len(all))
+		for i := range all {
+			values[i] = value(all[i])
+		}
+		slices.Sort(values)
+		return values[len(values)/2]
+	}
+	return figure{of(func(f figure) float64 { return f.rate }), of(func(f figure) float64 { return f.cpu }), of(func(f figure) float64 { return f.peak })}
+}
+
+func line(name string, theirs, ours figure) string {
+	return fmt.Sprintf("| %s | %.0f pods/s, %.0f s, %.0f MiB | %.0f pods/s, %.0f s, %.0f MiB | %.2f | %.2f | %.2f |", name,
+		theirs.rate, theirs.cpu, theirs.peak, ours.rate, ours.cpu, ours.peak, ours.rate/theirs.rate, ours.cpu/theirs.cpu, ours.peak/theirs.peak)
+}
