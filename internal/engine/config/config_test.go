@@ -192,6 +192,9 @@ func TestNumericTolerationsCountWhereSwitchedOn(t *testing.T) {
 			if plugin, ok := f.(*plugins.TaintToleration); ok && plugin.Compare != on {
 				t.Errorf("switched on: %t, counts: %t", on, plugin.Compare)
 			}
+			if plugin, ok := f.(*plugins.PodTopologySpread); ok && plugin.Compare != on {
+				t.Errorf("switched on: %t, counts for spreading: %t", on, plugin.Compare)
+			}
 		}
 	}
 }

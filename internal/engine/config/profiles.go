@@ -115,6 +115,8 @@ func arguments(profile *configv1.KubeSchedulerProfile, options Options) map[stri
 			args[profile.PluginConfig[i].Name] = object
 		}
 	}
+	spread, _ := args["PodTopologySpread"].(*configv1.PodTopologySpreadArgs)
+	args["PodTopologySpread"] = &plugins.PodTopologySpreadArgs{PodTopologySpreadArgs: spread, Compare: options.CompareTolerations}
 	return args
 }
 

@@ -71,7 +71,7 @@ func Catalog() []Entry {
 		{Name: "NodeVolumeLimits", Points: PreFilter | Filters, New: with(newNodeVolumeLimits)},
 		{Name: "VolumeBinding", Points: PreFilter | Filters | PreScore | Score | Reserve | PreBind, Weight: 1, New: with(NewVolumeBinding)},
 		{Name: "VolumeZone", Points: PreFilter | Filters, New: Plain(VolumeZone{})},
-		{Name: "PodTopologySpread", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: with(NewPodTopologySpread)},
+		{Name: "PodTopologySpread", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: newPodTopologySpread},
 		{Name: "InterPodAffinity", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: with(NewInterPodAffinity)},
 		{Name: "DynamicResources", Points: PreEnqueue | PreFilter | Filters | PostFilter | Score | Reserve | PreBind, Weight: 2, New: with(NewDynamicResources)},
 		{Name: "DefaultPreemption", Points: PreEnqueue | PostFilter, New: Plain(DefaultPreemption{})},

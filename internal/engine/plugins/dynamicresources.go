@@ -149,12 +149,12 @@ func unresolvable(code, format string, args ...any) *Rejection {
 }
 
 // Interests implements Requeuer.
-func (*DynamicResources) Interests(Setting) []queue.Interest {
+func (*DynamicResources) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel | queue.UpdateNodeAllocatable},
 		{Resource: queue.ResourceClaim, Action: queue.All, Hint: ofResourceClaim, PerPod: true},
 		{Resource: queue.Pod, Action: queue.UpdatePodGeneratedResourceClaim, Hint: Own},
-		{Resource: queue.DeviceClass, Action: queue.Add | queue.Update},
+		{Resource: queue.DeviceClass, Action: queue.Add | queue.Update, Hint: in.ofDeviceClass, PerPod: true},
 		{Resource: queue.ResourceSlice, Action: queue.Add | queue.Update | queue.Delete}, // a pool is complete without an outdated slice
 	}
 }

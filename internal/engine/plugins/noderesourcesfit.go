@@ -228,8 +228,8 @@ func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
 			}
 			return e.PodBefore.Class.Priority >= item.Class.Priority && in.fitsWithoutLower(item, e.Node)
 		}},
-		{Resource: queue.DeviceClass, Action: queue.Add | queue.Update, Hint: func(item *queue.Item, _ *queue.Event) bool {
-			return len(item.Class.Requests.Scalars) > 0
+		{Resource: queue.DeviceClass, Action: queue.Add | queue.Update, Hint: func(item *queue.Item, e *queue.Event) bool {
+			return extendedNameChanged(e) && ofExtendedClass(item, e)
 		}},
 	}
 	if in.Profile.KeepBudgets { // victims that a budget kept may go now

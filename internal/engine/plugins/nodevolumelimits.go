@@ -273,7 +273,9 @@ func (*NodeVolumeLimits) Interests(Setting) []queue.Interest {
 			return e.PodBefore != nil && slices.ContainsFunc(e.PodBefore.Class.Spec.Volumes, attachable)
 		}},
 		{Resource: queue.Claim, Action: queue.Add | queue.Update, Hint: ofClaim, PerPod: true},
-		{Resource: queue.VolumeAttachment, Action: queue.Delete},
+		{Resource: queue.VolumeAttachment, Action: queue.Delete, Hint: func(item *queue.Item, _ *queue.Event) bool {
+			return slices.ContainsFunc(item.Class.Spec.Volumes, attachable)
+		}},
 	}
 }
 

@@ -21,6 +21,8 @@ type PodTopologySpread struct {
 	defaults []v1.TopologySpreadConstraint
 	// system: the defaults are the built-in ones, which also count and score nodes that lack one of the keys.
 	system bool
+	// Compare lets tolerations with the operators Gt and Lt count, as for TaintToleration.
+	Compare bool
 }
 
 // Codes of PodTopologySpread.
@@ -59,6 +61,25 @@ func NewPodTopologySpread(args *config.PodTopologySpreadArgs) (*PodTopologySprea
 	return &PodTopologySpread{defaults: systemSpread, system: true}, nil
 }
 
+// PodTopologySpreadArgs are the plugin's arguments together with what a feature gate says.
+type PodTopologySpreadArgs struct {
+	*config.PodTopologySpreadArgs // nil stands for the defaults
+	Compare                       bool
+}
+
+// newPodTopologySpread takes both kinds of arguments.
+func newPodTopologySpread(args any) (any, error) {
+	if gated, ok := args.(*PodTopologySpreadArgs); ok {
+		made, err := NewPodTopologySpread(gated.PodTopologySpreadArgs)
+		if err != nil {
+			return nil, err
+		}
+		made.Compare = gated.Compare
+		return made, nil
+	}
+	return with(NewPodTopologySpread)(args)
+}
+
 // Name implements [Filter] and [Scorer].
 func (s *PodTopologySpread) Name() string { return "PodTopologySpread" }
 
@@ -93,9 +114,9 @@ func (s *PodTopologySpread) Soft(c *cluster.Cluster, p *cluster.Pod) (constraint
 
 func (s *PodTopologySpread) constraints(c *cluster.Cluster, p *cluster.Pod, action v1.UnsatisfiableConstraintAction) ([]SpreadConstraint, error) {
 	if own := p.Spec().TopologySpreadConstraints; len(own) > 0 {
-		return readSpread(own, p.Class.SpreadSelectors, action, p.Class.Labels)
+		return s.read(own, p.Class.SpreadSelectors, action, p)
 	}
-	constraints, err := readSpread(s.defaults, nil, action, p.Class.Labels)
+	constraints, err := s.read(s.defaults, nil, action, p)
 	if err != nil || len(constraints) == 0 {
 		return nil, err
 	}
@@ -107,6 +128,16 @@ func (s *PodTopologySpread) constraints(c *cluster.Cluster, p *cluster.Pod, acti
 		constraints[i].Selector = selector
 	}
 	return constraints, nil
+}
+
+func (s *PodTopologySpread) read(
+	list []v1.TopologySpreadConstraint, selectors []labels.Selector, action v1.UnsatisfiableConstraintAction, p *cluster.Pod,
+) ([]SpreadConstraint, error) {
+	constraints, err := readSpread(list, selectors, action, p.Class.Labels)
+	for i := range constraints {
+		constraints[i].compare = s.Compare
+	}
+	return constraints, err
 }
 
 // Filter rejects nodes in domains that already have more of the pods than the constraint's skew allows.

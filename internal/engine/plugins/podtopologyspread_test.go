@@ -107,3 +107,34 @@ func TestSpreadInclusionAnswersAnewForEveryHostname(t *testing.T) {
 		t.Error("want node a alone to be included")
 	}
 }
+
+// The gate says whether a toleration that compares numbers counts, here as in TaintToleration.
+func TestNumericTolerationsIncludeNodesWhereSwitchedOn(t *testing.T) {
+	c := cluster.New()
+	load(t, c, "node a zone=a")
+	n := c.SetNode(func() *v1.Node {
+		n := c.Node("a").Object()
+		n.Spec.Taints = []v1.Taint{{Key: "level", Value: "5", Effect: v1.TaintEffectNoSchedule}}
+		return n
+	}())
+	p := waiting(t, c, `
+kind: Pod
+metadata: {name: p}
+spec:
+  tolerations: [{key: level, operator: Gt, value: "3", effect: NoSchedule}]
+  topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, nodeTaintsPolicy: Honor, labelSelector: {}}]`)
+	for _, on := range []bool{false, true} {
+		spread, err := NewPodTopologySpread(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spread.Compare = on
+		constraints, err := spread.Hard(c, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := NewSpreadInclusion(p).Includes(&constraints[0], n); got != on {
+			t.Errorf("switched on: %t, the node is included: %t", on, got)
+		}
+	}
+}

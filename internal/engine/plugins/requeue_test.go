@@ -6,6 +6,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -105,6 +107,46 @@ func changes(action queue.Action, node *v1.Node) func(*cluster.Cluster) queue.Ev
 	}
 }
 
+func claiming(claim string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+	}
+}
+
+func wantsDevice(p *v1.Pod) {
+	name := "device"
+	p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "d", ResourceClaimName: &name}}
+}
+
+func wantsExtended(p *v1.Pod) {
+	p.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("1")
+}
+
+func detached(*cluster.Cluster) queue.Event {
+	return queue.Event{Resource: queue.VolumeAttachment, Action: queue.Delete, Old: &storagev1.VolumeAttachment{}}
+}
+
+// volumeChanges has a volume get a label.
+func volumeChanges(label string) func(*cluster.Cluster) queue.Event {
+	return func(*cluster.Cluster) queue.Event {
+		was := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "volume"}}
+		is := was.DeepCopy()
+		is.Labels = map[string]string{label: "b"}
+		return queue.Event{Resource: queue.Volume, Action: queue.Update, Old: was, New: is}
+	}
+}
+
+// classComes adds a device class, with the extended resource that it stands for.
+func classComes(name, extended string) func(*cluster.Cluster) queue.Event {
+	return func(*cluster.Cluster) queue.Event {
+		class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if extended != "" {
+			class.Spec.ExtendedResourceName = &extended
+		}
+		return queue.Event{Resource: queue.DeviceClass, Action: queue.Add, New: class}
+	}
+}
+
 func TestWhatWakesWhom(t *testing.T) {
 	on := func(p *v1.Pod, node string) *v1.Pod { p.Spec.NodeName = node; return p }
 	taint := func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}} }
@@ -146,6 +188,17 @@ func TestWhatWakesWhom(t *testing.T) {
 		}), "VolumeBinding", func(*cluster.Cluster) queue.Event {
 			return queue.Event{Resource: queue.Claim, Action: queue.Add, New: &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "yours"}}}
 		}, false},
+		{"a volume that is detached", aPod("w", "1", claiming("mine")), "NodeVolumeLimits", detached, true},
+		{"a volume that is detached is of no help to a pod without volumes", aPod("w", "1"), "NodeVolumeLimits", detached, false},
+		{"the zone of the pod's volume", aPod("w", "1", claiming("mine")), "VolumeZone", volumeChanges(v1.LabelTopologyZone), true},
+		{"another label of the pod's volume", aPod("w", "1", claiming("mine")), "VolumeZone", volumeChanges("x"), false},
+		{"any change of the pod's volume", aPod("w", "1", claiming("mine")), "VolumeBinding", volumeChanges("x"), true},
+		{"the device class that the pod's claim names", aPod("w", "1", wantsDevice), "DynamicResources", classComes("gpu", ""), true},
+		{"the device class that an alternative names", aPod("w", "1", wantsDevice), "DynamicResources", classComes("spare", ""), true},
+		{"another device class", aPod("w", "1", wantsDevice), "DynamicResources", classComes("nic", ""), false},
+		{"the device class of the extended resource", aPod("w", "1", wantsExtended), "DynamicResources", classComes("nic", "example.com/gpu"), true},
+		{"the device class of the extended resource, against room", aPod("w", "1", wantsExtended), "NodeResourcesFit", classComes("nic", "example.com/gpu"), true},
+		{"the device class of another extended resource, against room", aPod("w", "1", wantsExtended), "NodeResourcesFit", classComes("nic", "example.com/nic"), false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := &world{c: cluster.New()}
@@ -156,6 +209,16 @@ func TestWhatWakesWhom(t *testing.T) {
 			}
 			w.c.SetPod(on(aPod("port", "0", port(80)), "n"))
 			w.c.SetPod(on(aPod("hermit", "0", repelled("w")), "n"))
+			w.c.Claims.Set(&v1.PersistentVolumeClaim{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "mine"}, Spec: v1.PersistentVolumeClaimSpec{VolumeName: "volume"},
+			})
+			w.c.ResourceClaims.Set(&resourcev1.ResourceClaim{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "device"},
+				Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
+					{Name: "a", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu"}},
+					{Name: "b", FirstAvailable: []resourcev1.DeviceSubRequest{{Name: "c", DeviceClassName: "spare"}}},
+				}}},
+			})
 			if got := !waits(t, w, c.waiting, c.plugin, c.happens); got != c.wakes {
 				t.Errorf("wakes: %t, want %t", got, c.wakes)
 			}

@@ -21,6 +21,7 @@ type SpreadConstraint struct {
 	MinDomains  int32 // 1 where the pod says nothing
 	// Whether nodes that the pod's node affinity excludes, or a taint that it does not tolerate, are left out of the counts.
 	NodeAffinityPolicy, NodeTaintsPolicy v1.NodeInclusionPolicy
+	compare                              bool // tolerations with the operators Gt and Lt count
 }
 
 // readSpread reads those of a list of constraints that have the given action. selectors are those of the list, as far as they are known.
@@ -145,17 +146,19 @@ type SpreadInclusion struct {
 	required    bool            // the pod has required node affinity:
 	terms       nodeTerms
 	tolerations []v1.Toleration
+	compared    []v1.Toleration // with those that compare numbers
 
 	individual bool // nodes may be told apart by name or host name
 	byLabels   map[*cluster.LabelSet]bool
 	byTaints   map[*cluster.TaintSet]bool
 }
 
-// NewSpreadInclusion prepares the answers for a pod. They depend on the node alone, so they hold for as long as the caller likes.
+// NewSpreadInclusion prepares the answers for a pod, about constraints of one profile. They depend on the node alone, so they hold
+// for as long as the caller likes.
 func NewSpreadInclusion(p *cluster.Pod) *SpreadInclusion {
 	spec := p.Spec()
 	i := &SpreadInclusion{
-		selector: labels.SelectorFromSet(spec.NodeSelector), tolerations: spec.Tolerations,
+		selector: labels.SelectorFromSet(spec.NodeSelector), tolerations: counting(spec.Tolerations, false), compared: spec.Tolerations,
 		byLabels: map[*cluster.LabelSet]bool{}, byTaints: map[*cluster.TaintSet]bool{},
 	}
 	if required, _ := podNodeAffinity(spec); required != nil {
@@ -171,7 +174,7 @@ func (i *SpreadInclusion) Includes(c *SpreadConstraint, n *cluster.Node) bool {
 	if c.NodeAffinityPolicy == v1.NodeInclusionPolicyHonor && !i.selects(n) {
 		return false
 	}
-	return c.NodeTaintsPolicy != v1.NodeInclusionPolicyHonor || i.tolerates(n)
+	return c.NodeTaintsPolicy != v1.NodeInclusionPolicyHonor || i.tolerates(n, c.compare)
 }
 
 // PerNode tells whether nodes with the same labels and taints may be answered differently.
@@ -194,10 +197,14 @@ func (i *SpreadInclusion) matches(n *cluster.Node) bool {
 }
 
 // tolerates leaves a cordon aside: only taints count.
-func (i *SpreadInclusion) tolerates(n *cluster.Node) bool {
+func (i *SpreadInclusion) tolerates(n *cluster.Node, compare bool) bool {
 	tolerated, known := i.byTaints[n.Taints]
 	if !known {
-		tolerated = rules.Untolerated(n.Taints.Taints, i.tolerations, rules.KeepsOff) == nil
+		tolerations := i.tolerations
+		if compare {
+			tolerations = i.compared
+		}
+		tolerated = rules.Untolerated(n.Taints.Taints, tolerations, rules.KeepsOff) == nil
 		i.byTaints[n.Taints] = tolerated
 	}
 	return tolerated

@@ -46,7 +46,7 @@ func (*TaintToleration) Steady() {}
 
 // Filter implements Filter.
 func (t *TaintToleration) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
-	tolerations := t.counting(p.Spec().Tolerations)
+	tolerations := counting(p.Spec().Tolerations, t.Compare)
 	return Judge{Node: func(n *cluster.Node) *Rejection {
 		if rules.Untolerated(n.Taints.Taints, tolerations, rules.KeepsOff) != nil {
 			return tainted
@@ -57,7 +57,7 @@ func (t *TaintToleration) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 
 // Score implements Scorer.
 func (t *TaintToleration) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
-	tolerations := t.counting(p.Spec().Tolerations)
+	tolerations := counting(p.Spec().Tolerations, t.Compare)
 	return Scoring{
 		Node: func(n *cluster.Node) (int64, error) {
 			return int64(rules.CountUntolerated(n.Taints.Taints, tolerations, rules.Discourages)), nil
@@ -67,8 +67,8 @@ func (t *TaintToleration) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster
 }
 
 // counting leaves out the tolerations that do not count because their operator is switched off.
-func (t *TaintToleration) counting(tolerations []v1.Toleration) []v1.Toleration {
-	if t.Compare || !slices.ContainsFunc(tolerations, compares) {
+func counting(tolerations []v1.Toleration, compare bool) []v1.Toleration {
+	if compare || !slices.ContainsFunc(tolerations, compares) {
 		return tolerations
 	}
 	return slices.DeleteFunc(slices.Clone(tolerations), compares)

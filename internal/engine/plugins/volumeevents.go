@@ -57,6 +57,18 @@ func (in Setting) ofVolume(item *queue.Item, e *queue.Event) bool {
 	return false
 }
 
+// ofVolumeZone tells whether such a volume is new, or elsewhere than before.
+func (in Setting) ofVolumeZone(item *queue.Item, e *queue.Event) bool {
+	was, isOld := e.Old.(*v1.PersistentVolume)
+	is, isNew := e.New.(*v1.PersistentVolume)
+	same := isOld && isNew && was.UID == is.UID && !slices.ContainsFunc(zoneLabels, func(key string) bool {
+		before, had := was.Labels[key]
+		now, has := is.Labels[key]
+		return had != has || before != now
+	})
+	return !same && in.ofVolume(item, e)
+}
+
 func (in Setting) claims(item *queue.Item) (claims []*v1.PersistentVolumeClaim) {
 	for _, name := range claimNames(item.Pod) {
 		if claim, ok := in.Cluster.Claims.Get(item.Pod.Namespace, name); ok {

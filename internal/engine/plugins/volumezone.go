@@ -164,7 +164,7 @@ func (VolumeZone) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel},
 		{Resource: queue.Claim, Action: queue.Add | queue.Update, Hint: ofClaim, PerPod: true},
-		{Resource: queue.Volume, Action: queue.Add | queue.Update, Hint: in.ofVolume, PerPod: true},
+		{Resource: queue.Volume, Action: queue.Add | queue.Update, Hint: in.ofVolumeZone, PerPod: true},
 		{Resource: queue.StorageClass, Action: queue.Add | queue.Update, Hint: in.ofStorageClass, PerPod: true},
 	}
 }

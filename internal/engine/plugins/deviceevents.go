@@ -1,0 +1,74 @@
+package plugins
+
+import (
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// ofDeviceClass tells whether the pod asks for devices of the class: a claim of its names the class, or an extended resource stands
+// for it.
+func (in Setting) ofDeviceClass(item *queue.Item, e *queue.Event) bool {
+	if ofExtendedClass(item, e) {
+		return true
+	}
+	class, _ := e.New.(*resourcev1.DeviceClass)
+	if class == nil {
+		return false
+	}
+	for i := range item.Pod.Spec.ResourceClaims {
+		name, _, err := resourceclaim.Name(item.Pod, &item.Pod.Spec.ResourceClaims[i])
+		if err != nil || name == nil {
+			continue // the claim is yet to come, which is an event of its own
+		}
+		if claim, ok := in.Cluster.ResourceClaims.Get(item.Pod.Namespace, *name); ok && namesClass(claim, class.Name) {
+			return true
+		}
+	}
+	return false
+}
+
+func namesClass(claim *resourcev1.ResourceClaim, class string) bool {
+	for i := range claim.Spec.Devices.Requests {
+		request := &claim.Spec.Devices.Requests[i]
+		if request.Exactly != nil && request.Exactly.DeviceClassName == class {
+			return true
+		}
+		for j := range request.FirstAvailable {
+			if request.FirstAvailable[j].DeviceClassName == class {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// ofExtendedClass tells whether the class stands for an extended resource that the pod requests, or stood for it before.
+func ofExtendedClass(item *queue.Item, e *queue.Event) bool {
+	for name := range item.Class.Requests.Scalars {
+		for _, object := range [...]any{e.Old, e.New} {
+			if class, ok := object.(*resourcev1.DeviceClass); ok && standsFor(class, name) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func standsFor(class *resourcev1.DeviceClass, name v1.ResourceName) bool {
+	own := class.Spec.ExtendedResourceName
+	return own != nil && *own == string(name) || string(name) == resourcev1.ResourceDeviceClassPrefix+class.Name
+}
+
+// extendedNameChanged tells whether a class stands for something else than before.
+func extendedNameChanged(e *queue.Event) bool {
+	was, isOld := e.Old.(*resourcev1.DeviceClass)
+	is, isNew := e.New.(*resourcev1.DeviceClass)
+	if !isOld || !isNew || was.UID != is.UID {
+		return true
+	}
+	a, b := was.Spec.ExtendedResourceName, is.Spec.ExtendedResourceName
+	return (a == nil) != (b == nil) || a != nil && *a != *b
+}
