@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/kube-scheduler/framework"
 
 	"github.com/berth-k8s/berth/internal/scheduler/options"
 	"github.com/berth-k8s/berth/internal/scheduler/outside"
@@ -28,6 +29,17 @@ type Option func(*command)
 // k8s.io/kube-scheduler/framework. Configuration files enable it by the name.
 func WithPlugin(name string, factory PluginFactory) Option {
 	return func(c *command) { c.add(name, factory) }
+}
+
+// WithPodsToActivate lets plugins have other pods tried when theirs has its node, by CycleState, as scheduler-plugins' Coscheduling
+// does. create is NewPodsToActivate of k8s.io/kubernetes/pkg/scheduler/framework, which such plugins import.
+func WithPodsToActivate[T framework.StateData](create func() T) Option {
+	return func(c *command) {
+		c.podsToActivate = func() framework.StateData { return create() }
+		if made := create(); !outside.ActivatesBy(made) {
+			c.wrong = fmt.Errorf("WithPodsToActivate: %T has no lock or no field Map map[string]*v1.Pod", made)
+		}
+	}
 }
 
 // UsageError is an error of the command line: exit code 2.
@@ -48,7 +60,9 @@ type command struct {
 	flags     *options.Flags
 	factories map[string]PluginFactory
 	wrong     error // of the options
-	out, err  io.Writer
+	// podsToActivate makes what plugins leave pods in that are to be tried; nil: they cannot.
+	podsToActivate func() framework.StateData
+	out, err       io.Writer
 }
 
 // NewCommand returns the command `scheduler`. A main of one's own, with plugins

@@ -37,7 +37,7 @@ func (l *loaded) close() { l.set.Close() }
 // load reads a configuration and makes its plugins.
 func (p *process) load(ctx context.Context, data []byte) (*loaded, error) {
 	l := &loaded{data: data, set: outside.New(context.WithoutCancel(ctx), outside.Options{
-		Factories: p.factories, Store: p.store, Client: p.client, KubeConfig: p.rest,
+		Factories: p.factories, Store: p.store, Client: p.client, KubeConfig: p.rest, PodsToActivate: p.podsToActivate,
 	})}
 	read := config.Options{CompareTolerations: p.flags.CompareTolerations(), Probe: l.set.Probe}
 	if p.client != nil {

@@ -211,7 +211,7 @@ func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 					c.Log.add(Change{Node: old.Node.Index, Kind: PodChanged})
 				}
 			}
-			old.Created = p.Created
+			old.Created, old.Generation = p.Created, p.Generation
 			return old
 		}
 		c.RemovePod(object.UID)
@@ -225,6 +225,7 @@ func (c *Cluster) Pending(object *v1.Pod) *Pod {
 	p := &Pod{
 		Class: c.class(object), Name: object.Name, UID: object.UID, Nominated: object.Status.NominatedNodeName,
 		Created: object.CreationTimestamp.Time, Terminating: object.DeletionTimestamp != nil, Preempted: preempted(object),
+		Generation: object.Generation,
 	}
 	if object.Status.StartTime != nil {
 		p.Started = object.Status.StartTime.Time

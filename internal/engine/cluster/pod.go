@@ -21,6 +21,7 @@ type Pod struct {
 	// Nominated names the node for which the pod preempted others.
 	Nominated string
 
+	Generation       int64     // of the spec, as last seen
 	Created, Started time.Time // Started is zero while no kubelet has seen the pod
 	Terminating      bool      // deletion is under way
 	Preempted        bool      // deletion is under way, and the scheduler asked for it

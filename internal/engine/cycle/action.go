@@ -117,6 +117,8 @@ type Remove struct {
 	Victim v1.ObjectReference
 	By     string // the scheduler name
 	For    types.UID
+	// Generation is the victim's, for its condition.
+	Generation int64
 }
 
 // WriteStatus writes a condition, the nominated node, or both, to a pod as it was decided; nil leaves that as it is. It is answered

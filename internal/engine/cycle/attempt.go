@@ -78,9 +78,11 @@ func (c *Core) unplaced(b *placement) {
 		nominate, messages, more = c.rescue(b)
 		c.preemptions.rescuing = false
 	}
-	if failure.Nodes == 0 || len(b.profile.rescue) == 0 {
-		none := ""
+	switch none := ""; {
+	case failure.Nodes == 0, len(b.profile.rescue) == 0:
 		nominate = &none
+	case b.profile.StopsBeforeDevices(failure.Rejector, failure.Rejection):
+		nominate = nil
 	}
 	c.observer().Decided(c.clock().Sub(b.watch))
 	c.end(b, false)

@@ -91,7 +91,7 @@ func New(o Options) (*Core, error) {
 		c.groups = newPodGroups(o.Groups, cmp.Or(o.SearchLimit, DefaultSearchLimit))
 	}
 	c.mirrors = c.newMirrors()
-	c.queue.Admit = c.admit
+	c.queue.Admit, c.queue.Admitted = c.admit, c.admitted
 	c.queue.FirstBackoff = cmp.Or(o.FirstBackoff, c.queue.FirstBackoff)
 	c.queue.LastBackoff = cmp.Or(o.LastBackoff, c.queue.LastBackoff)
 	c.queue.MaxWait = cmp.Or(o.MaxWait, c.queue.MaxWait)

@@ -46,6 +46,13 @@ type Beginner interface {
 	Begin(a *Attempt)
 }
 
+// Assumer is told when the scheduling cycle of an attempt has succeeded: the pod has its node, and all at Reserve and Permit were
+// asked. What follows goes on beside the cycles of other pods. A cycle that fails is told of by End alone. On the owner.
+type Assumer interface {
+	Extension
+	Assumed(a *Attempt)
+}
+
 // Ender is told when an attempt is over: the pod was bound, or goes back to the queue. On the owner.
 type Ender interface {
 	Extension

@@ -57,8 +57,8 @@ func (c *Core) left(p *cluster.Pod, n *cluster.Node, object *v1.Pod) {
 	}
 }
 
-// changedPlaced says that a pod that has its place is another one in something that matters.
-func (c *Core) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluster.Pod, object *v1.Pod) {
+// changedPlaced says that a pod that has its place is another one in something that matters. The objects may be nil.
+func (c *Core) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluster.Pod, old, object *v1.Pod) {
 	if was.NodeName != p.NodeName {
 		c.left(was, at, nil)
 		c.came(p, object)
@@ -71,12 +71,15 @@ func (c *Core) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluster.Pod,
 	if takesLess(&was.Class.Requests, &p.Class.Requests) {
 		actions |= queue.UpdatePodScaleDown
 	}
+	if c.outside && old != nil && object != nil {
+		actions |= changes(old, object, true)
+	}
 	if actions == 0 || was.Terminating != p.Terminating {
 		actions = queue.Update
 	}
 	c.happened(queue.Event{
 		Resource: queue.Pod, Action: actions, Label: "AssignedPodUpdate", PodBefore: was, Pod: p, Node: p.Node,
-		Old: c.podObject(was, nil), New: c.podObject(p, object),
+		Old: c.podObject(was, old), New: c.podObject(p, object),
 	})
 }
 

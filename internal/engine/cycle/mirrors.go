@@ -44,9 +44,9 @@ func newMirror[T metav1.Object](c *Core, kind queue.Resource, set func(object, o
 
 // newMirrors makes those of all kinds.
 func (c *Core) newMirrors() map[Kind]mirror {
-	pods := newMirror(c, queue.Pod, func(pod, _ *v1.Pod) {
+	pods := newMirror(c, queue.Pod, func(pod, old *v1.Pod) {
 		pod.ManagedFields = nil // as long as all the rest, and of no use here
-		c.seePod(pod)
+		c.seePod(pod, old)
 	}, func(_ cluster.Name, uid types.UID, last *v1.Pod) { c.losePod(last, uid) })
 	pods.known = c.podNames
 	pods.single = func(pod *v1.Pod) *v1.Pod { own := *pod; return &own } // its spec stands for its class
@@ -85,6 +85,9 @@ func mirrorTable[T metav1.Object](c *Core, table *cluster.Table[T], resource que
 		func(object, _ T) {
 			e := queue.Event{Resource: resource, Action: queue.Add, Label: string(resource) + "Add", New: object}
 			if old, ok := table.Get(object.GetNamespace(), object.GetName()); ok {
+				if sameVersion(old, object) { // listed again; what was assumed of it since holds
+					return
+				}
 				e.Action, e.Label, e.Old = queue.Update, string(resource)+"Update", old
 			}
 			if as != nil {
@@ -103,6 +106,10 @@ func mirrorTable[T metav1.Object](c *Core, table *cluster.Table[T], resource que
 			c.conditions.news = true
 			c.happened(e)
 		})
+}
+
+func sameVersion(a, b metav1.Object) bool {
+	return a.GetUID() == b.GetUID() && a.GetResourceVersion() == b.GetResourceVersion() && a.GetResourceVersion() != ""
 }
 
 func nameOf(object metav1.Object) cluster.Name {

@@ -133,6 +133,9 @@ func (c *Core) assume(b *placement, n *cluster.Node) {
 		c.takeBack(b, err)
 		return
 	}
+	for _, e := range b.profile.assumed {
+		e.Assumed(&b.Attempt)
+	}
 	c.prepare(b, waits)
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// seePod takes in a pod that the API shows.
-func (c *Core) seePod(pod *v1.Pod) {
+// seePod takes in a pod that the API shows; old is what it showed before, if that is kept.
+func (c *Core) seePod(pod, old *v1.Pod) {
 	if c.options.Objects != nil {
 		if rules.IsTerminal(pod) {
 			c.options.Objects.PodGone(pod.UID)
@@ -25,15 +25,15 @@ func (c *Core) seePod(pod *v1.Pod) {
 	defer c.joinGroup(pod)()
 	switch {
 	case pod.Spec.NodeName != "" || rules.IsTerminal(pod):
-		c.placedPod(pod)
+		c.placedPod(pod, old)
 	case pod.DeletionTimestamp != nil:
 		c.abandon(pod.UID, errGone)
 		c.dismiss(pod.UID)
 	case c.profiles[pod.Spec.SchedulerName] == nil:
 		c.unserved[pod.UID] = unservedPod{nameOf(pod), pod.Spec.SchedulerName}
-	case c.cluster.Pod(pod.UID) != nil: // it is on its way to its node
+	case c.cluster.Pod(pod.UID) != nil: // it is on its way to its node, as what it was; if it comes back it is what it is now
 		if item := c.queue.Get(pod.UID); item != nil {
-			item.Pod = c.kept(pod, item.Class)
+			c.updateItem(item, pod, c.cluster.Pending(pod), 0)
 		}
 	default:
 		delete(c.unserved, pod.UID)
@@ -44,21 +44,39 @@ func (c *Core) seePod(pod *v1.Pod) {
 // pendingPod takes in a pod that is to be scheduled.
 func (c *Core) pendingPod(pod *v1.Pod) {
 	p := c.cluster.Pending(pod)
-	pod = c.kept(pod, p.Class)
 	item := c.queue.Get(pod.UID)
 	if item == nil {
-		item = c.queue.Add(pod, p.Class, c.now)
+		item = c.queue.Add(c.kept(pod, p.Class), p.Class, c.now)
 		item.Patient = c.groupOf(item) != nil
-		if p.Nominated != "" && item.Place() != queue.Gated {
-			c.cluster.Nominate(p, p.Nominated)
-		}
 		return
 	}
-	taken := c.followNomination(item.Pod, pod, p)
+	nominated := !item.Admitted.IsZero() && c.followNomination(item.Pod, pod, p)
 	c.cluster.Renew(p)
-	c.queue.Update(item, pod, p.Class, changes(item.Pod, pod, p.Class != item.Class), c.now)
-	if taken {
+	var least queue.Action
+	if c.outside && item.Pod.ResourceVersion != pod.ResourceVersion {
+		least = queue.Update // whoever is interested in changes of pods hears of every one
+	}
+	c.updateItem(item, pod, p, least)
+	if nominated {
 		c.queue.Wake(pod.UID, queue.Changed, c.now)
+	}
+}
+
+// updateItem takes in the newest state of a pod that is to be scheduled. least is what has changed if nothing else has.
+func (c *Core) updateItem(item *queue.Item, pod *v1.Pod, p *cluster.Pod, least queue.Action) {
+	pod = c.kept(pod, p.Class)
+	actions := changes(item.Pod, pod, p.Class != item.Class)
+	if actions == 0 {
+		actions = least
+	}
+	c.queue.Update(item, pod, p.Class, actions, c.now)
+}
+
+// admitted takes over the nomination of a pod that came past the gates: while it could not go there, it kept nobody off the node.
+func (c *Core) admitted(item *queue.Item) {
+	if node := item.Pod.Status.NominatedNodeName; node != "" {
+		p := &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID, Created: item.Pod.CreationTimestamp.Time}
+		c.cluster.Nominate(p, node)
 	}
 }
 
@@ -127,7 +145,7 @@ type unservedPod struct {
 func (c *Core) readPod(pod *v1.Pod) {
 	_, unserved := c.unserved[pod.UID]
 	if unserved && pod.Spec.NodeName == "" || c.placements.byPod[pod.UID] != nil && pod.Spec.NodeName != "" {
-		c.seePod(pod)
+		c.seePod(pod, nil)
 	}
 }
 
@@ -148,7 +166,7 @@ func (c *Core) unnominate(uid types.UID) {
 }
 
 // placedPod takes in a pod that has a node, or has ended.
-func (c *Core) placedPod(pod *v1.Pod) {
+func (c *Core) placedPod(pod, old *v1.Pod) {
 	c.compare(pod)
 	if b := c.placements.byPod[pod.UID]; b != nil {
 		if pod.Spec.NodeName == b.Node && !rules.IsTerminal(pod) {
@@ -174,7 +192,12 @@ func (c *Core) placedPod(pod *v1.Pod) {
 	case before != nil && after == nil:
 		c.left(&was, at, pod)
 	case before != nil && before != after:
-		c.changedPlaced(&was, at, after, pod)
+		c.changedPlaced(&was, at, after, old, pod)
+	case before != nil && c.outside && old != nil && !sameVersion(old, pod):
+		c.happened(queue.Event{
+			Resource: queue.Pod, Action: changes(old, pod, true), Label: "AssignedPodUpdate", PodBefore: before, Pod: after, Node: after.Node,
+			Old: old, New: pod,
+		})
 	}
 }
 

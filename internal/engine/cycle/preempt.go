@@ -36,10 +36,11 @@ func newPreemptions() preemptions {
 
 // removal is the end of a victim.
 type removal struct {
-	victim  v1.ObjectReference
-	by      string    // the scheduler name
-	pod     types.UID // for which it leaves
-	message string
+	victim     v1.ObjectReference
+	generation int64     // of the victim
+	by         string    // the scheduler name
+	pod        types.UID // for which it leaves
+	message    string
 	*round
 }
 
@@ -74,8 +75,9 @@ func (c *Core) makeRoom(b *placement, found decide.Preemption) {
 			continue
 		}
 		r := &removal{
-			victim: v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: victim.Namespace(), Name: victim.Name, UID: victim.UID},
-			by:     b.Profile, pod: b.Pod.UID, message: fmt.Sprintf("Preempted by pod %v on node %v", b.Pod.UID, n.Name), round: all,
+			victim:     v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: victim.Namespace(), Name: victim.Name, UID: victim.UID},
+			generation: victim.Generation,
+			by:         b.Profile, pod: b.Pod.UID, message: fmt.Sprintf("Preempted by pod %v on node %v", b.Pod.UID, n.Name), round: all,
 		}
 		switch v := c.placements.byPod[victim.UID]; {
 		case v != nil && v.stage == preparing:
@@ -104,7 +106,7 @@ func (c *Core) tellPreempted(r *removal, suffix string) {
 }
 
 func (c *Core) remove(r *removal) {
-	c.do(Remove{Ticket: c.send(removeErrand{r}), Victim: r.victim, By: r.by, For: r.pod})
+	c.do(Remove{Ticket: c.send(removeErrand{r}), Victim: r.victim, By: r.by, For: r.pod, Generation: r.generation})
 }
 
 // roomOf goes on with a victim whose binding was under way: it was withdrawn in time, has failed, or must be removed.
@@ -155,7 +157,7 @@ func (c *Core) told(r *removal, fault *Fault) {
 func (c *Core) leaving(victim *cluster.Pod) {
 	c.preemptions.leaving[victim.UID] = true
 	was, n := *victim, victim.Node
-	c.changedPlaced(&was, n, c.replaceAs(victim, true), nil)
+	c.changedPlaced(&was, n, c.replaceAs(victim, true), nil, nil)
 }
 
 // stays takes that back: the victim could not be removed.

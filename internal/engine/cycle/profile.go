@@ -20,6 +20,7 @@ type profile struct {
 	*decide.Decider
 
 	begin   []Beginner
+	assumed []Assumer
 	end     []Ender
 	gates   []func(*queue.Item) (plugin string)
 	rescue  []rescuer
@@ -58,6 +59,9 @@ func (c *Core) newProfile(p Profile) (*profile, error) {
 		byName[e.Name()] = e
 		if b, ok := e.(Beginner); ok {
 			made.begin = append(made.begin, b)
+		}
+		if a, ok := e.(Assumer); ok {
+			made.assumed = append(made.assumed, a)
 		}
 		if n, ok := e.(Ender); ok {
 			made.end = append(made.end, n)

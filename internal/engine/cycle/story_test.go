@@ -27,7 +27,7 @@ import (
 //	group NAME [min=N] [key=LABEL] [uid=U] [priority=N] [as-one] [scheduled]
 //	                                   the watch shows a PodGroup, a basic one without min; "no-group NAME": its end
 //	pods NAME... cpu=N …               pod, for each name
-//	pod NAME cpu=N [uid=U] [priority=N] [on=NODE] [nominated=NODE] [hold] [deleting] [scheduler=NAME] [group=NAME] [gated]
+//	pod NAME cpu=N [uid=U] [priority=N] [on=NODE] [nominated=NODE] [hold] [deleting] [scheduler=NAME] [group=NAME] [gated] [claim=NAME]
 //	    [app=APP] [near=APP] [never] [ended]
 //	                                   the watch shows a pod; "no-pod NAME [uid=U]": its end
 //	list KIND                          a list begins; "listed KIND": it is complete
@@ -225,6 +225,11 @@ func storyPod(t *testing.T, d *datadriven.TestData, name string) *v1.Pod {
 	}
 	if d.HasArg("ended") {
 		p.Status.Phase = v1.PodSucceeded
+	}
+	if d.HasArg("claim") {
+		claim := &v1.PersistentVolumeClaimVolumeSource{}
+		d.ScanArgs(t, "claim", &claim.ClaimName)
+		p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: claim}}}
 	}
 	if d.HasArg("deleting") {
 		p.DeletionTimestamp = &metav1.Time{Time: begin}

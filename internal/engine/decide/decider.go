@@ -128,28 +128,28 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 // Evaluate is the plain way to the same answer.
 func (d *Decider) Evaluate(p *cluster.Pod) *Evaluation { return Evaluate(d.c, d.profile, p) }
 
-// nominated returns the node that the pod was nominated to if it can take the pod now: it is taken without a look at others.
+// nominated returns the node that the pod was nominated to if it can take the pod now: it is taken without a look at others. As
+// upstream, nodes that plugins at PreFilter name do not count here.
 func (d *Decider) nominated(p *cluster.Pod, r *ranking, pl *plan) *cluster.Node {
 	n := d.c.Node(p.Nominated)
 	if n == nil {
 		return nil
 	}
 	if pl.way == ranked {
-		questions, ok := d.questions(p, pl)
-		if !ok {
-			return nil
+		if questions, ok := d.questions(p, pl); ok {
+			t := &trial{r: r, p: p, questions: questions}
+			t.begin(n)
+			if _, rejection := t.rejection(); rejection != nil {
+				return nil
+			}
+			return n
 		}
-		t := &trial{r: r, p: p, questions: questions}
-		t.begin(n)
-		if _, rejection := t.rejection(); rejection != nil {
-			return nil
-		}
-		return n
 	}
 	j := prepare(d.c, d.profile, p)
 	if j.err != nil || j.all != nil {
 		return nil
 	}
+	j.anywhere = true
 	if _, rejection := j.nodeWithNominated(n); rejection != nil {
 		return nil
 	}

@@ -153,10 +153,12 @@ type judges struct {
 	all      *plugins.Rejection // rejects every node
 	rejector string             // who says so
 
-	only    map[string]bool    // nodes that come into question; nil: all
-	outside *plugins.Rejection // of the others
-	names   []string
-	judges  []func(n *cluster.Node) *plugins.Rejection
+	only map[string]bool // nodes that come into question; nil: all
+	// anywhere: the others come into question, too.
+	anywhere bool
+	outside  *plugins.Rejection // of the others
+	names    []string
+	judges   []func(n *cluster.Node) *plugins.Rejection
 }
 
 // prepare asks all filters for their judges, in the order in which they stand at PreFilter. As upstream, it stops at the first
@@ -226,7 +228,7 @@ func nowhere(narrowing []string) *plugins.Rejection {
 
 // node judges one node as it is: the first plugin that rejects it, and why.
 func (j *judges) node(n *cluster.Node) (string, *plugins.Rejection) {
-	if j.only != nil && !j.only[n.Name] {
+	if !j.anywhere && j.only != nil && !j.only[n.Name] {
 		return "", j.outside
 	}
 	for i, judge := range j.judges {
@@ -240,7 +242,7 @@ func (j *judges) node(n *cluster.Node) (string, *plugins.Rejection) {
 // nodeWithNominated judges a node twice if pods of the same or a higher priority are nominated to it: with them there, as if
 // they had arrived, and without them, since they may go elsewhere.
 func (j *judges) nodeWithNominated(n *cluster.Node) (string, *plugins.Rejection) {
-	if j.only != nil && !j.only[n.Name] {
+	if !j.anywhere && j.only != nil && !j.only[n.Name] {
 		return "", j.outside
 	}
 	if guests := nominatedBefore(n, j.p); len(guests) > 0 {
@@ -255,6 +257,7 @@ func (j *judges) nodeWithNominated(n *cluster.Node) (string, *plugins.Rejection)
 				rejection = &plugins.Rejection{Err: with.err}
 				return
 			}
+			with.anywhere = j.anywhere
 			plugin, rejection = with.node(n)
 		}, func() {
 			for _, g := range guests {

@@ -145,6 +145,17 @@ func (p *Profile) Has(point Point, name string) bool {
 // HasDevices tells whether claims are looked at when a pod fits nowhere, which upstream says in every message.
 func (p *Profile) HasDevices() bool { return p.Has(PostFilter, "DynamicResources") }
 
+// StopsBeforeDevices tells whether a rejection of the pod as a whole comes before DynamicResources is asked at PreFilter. A pod that
+// is rejected so keeps its nomination: upstream's DynamicResources fails at PostFilter then, before preemption can take it away.
+func (p *Profile) StopsBeforeDevices(rejector string, r *Rejection) bool {
+	if r == nil || !r.Unresolvable || !p.HasDevices() {
+		return false
+	}
+	order := p.At[PreFilter]
+	by := slices.Index(order, rejector)
+	return by >= 0 && by < slices.Index(order, "DynamicResources")
+}
+
 // filters lists the plugins at Filter, and those at PreFilter alone where they stand there: which of two rejects a pod first matters.
 func (p *Profile) filters() []string {
 	names := slices.Clone(p.At[Filters])

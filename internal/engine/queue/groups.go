@@ -20,6 +20,7 @@ type groups struct {
 type groupKey struct {
 	class         *cluster.PodClass
 	schedulerName string
+	count         int // of rejectors: none, or one without a name
 	rejectors     string
 }
 
@@ -77,7 +78,7 @@ func kind(r Resource) int {
 }
 
 func (g *groups) add(item *Item, rejectors []string, interests Interests) {
-	key := groupKey{item.Class, item.Pod.Spec.SchedulerName, strings.Join(rejectors, " ")}
+	key := groupKey{item.Class, item.Pod.Spec.SchedulerName, len(rejectors), strings.Join(rejectors, " ")}
 	into, ok := g.byKey[key]
 	if !ok {
 		into = newGroup(key, rejectors, interests)
@@ -91,7 +92,7 @@ func newGroup(key groupKey, rejectors []string, interests Interests) *group {
 	g := &group{key: key, rejectors: rejectors, anything: len(rejectors) == 0}
 	for _, name := range rejectors {
 		listed, ok := interests[name]
-		g.anything = g.anything || !ok
+		g.anything = g.anything || !ok && name != "" // nothing helps against nobody, as upstream
 		for i := range listed {
 			interest := &listed[i]
 			g.interests = append(g.interests, pluginInterest{interest, name})
@@ -187,38 +188,6 @@ func (g *group) helped(item *Item, e *Event, asked Asked) bool {
 	for i := range g.interests {
 		if interest := &g.interests[i]; interest.wants(e) && (interest.Hint == nil || interest.helps(item, e, asked)) {
 			return true
-		}
-	}
-	return false
-}
-
-// history keeps of all events when the last of each kind happened.
-type history struct {
-	events uint64
-	last   [len(kinds)][64]uint64
-}
-
-func (h *history) note(e *Event) {
-	h.events++
-	k := kind(e.Resource)
-	for bit := 0; e.Action>>bit != 0; bit++ {
-		if e.Action>>bit&1 != 0 {
-			h.last[k][bit] = h.events
-		}
-	}
-}
-
-// missed tells whether something that the group is interested in happened after that event. Hints are not asked: the objects
-// are not kept.
-func (g *group) missed(h *history, since uint64) bool {
-	if h.events == since {
-		return false
-	}
-	for k := range h.last {
-		for bit, at := range h.last[k] {
-			if at > since && (g.anything || g.wants[k]>>bit&1 != 0 || k == len(kinds)-1) {
-				return true
-			}
 		}
 	}
 	return false

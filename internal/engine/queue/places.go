@@ -33,6 +33,9 @@ func (q *Queue) enter(item *Item, label string, now time.Time) {
 	}
 	if item.Admitted.IsZero() {
 		item.Admitted = now
+		if q.Admitted != nil {
+			q.Admitted(item)
+		}
 	}
 	if item.ready.After(now) {
 		q.put(item, Backoff)

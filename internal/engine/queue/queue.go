@@ -17,6 +17,8 @@ type Queue struct {
 	FirstBackoff, LastBackoff, MaxWait time.Duration
 	// Admit, if set, names the plugin that keeps the pod out, or is empty. It is asked whenever a pod would come in.
 	Admit func(*Item) (gate string)
+	// Admitted, if set, is told of a pod that comes past all gates for the first time.
+	Admitted func(*Item)
 	// Moved, if set, is told of every pod that comes to a place and the label of the event that brought it there.
 	Moved func(item *Item, label string)
 	// Counted, if set, is told that one pod more or fewer is kept by a plugin.
@@ -104,13 +106,15 @@ func (q *Queue) Update(item *Item, pod *v1.Pod, class *cluster.PodClass, actions
 			q.groups.regroup(item)
 		}
 	}
+	event := &Event{Resource: Pod, Action: actions, Label: Changed, Old: old, New: pod, Own: item}
 	switch item.place {
 	case Active:
 		q.active.fix(item.index)
-	case Gated: // a gate may look at anything
-		q.wake(item, Changed, now)
-	case Waiting:
-		event := &Event{Resource: Pod, Action: actions, Label: Changed, Old: old, New: pod, Own: item}
+	case Taken: // if it is rejected, this may help
+		if actions != 0 {
+			q.happened.note(event, true)
+		}
+	case Gated, Waiting:
 		if actions != 0 && item.group.helped(item, event, q.Asked) {
 			q.wake(item, Changed, now)
 		}
@@ -193,7 +197,7 @@ func (q *Queue) Rejected(item *Item, rejectors []string, pending bool, now time.
 	item.Rejectors, item.entered, item.Overdue = rejectors, now, false
 	q.count(item, rejectors)
 	q.wait(item, rejectors, Waiting)
-	if item.group.missed(&q.happened, item.seen) {
+	if item.group.missed(item, &q.happened, item.seen, q.Asked) {
 		q.wake(item, AttemptFailed, now)
 		return
 	}
@@ -219,7 +223,7 @@ func (q *Queue) returned(item *Item) bool {
 
 // Happened wakes the pods that an event can help.
 func (q *Queue) Happened(event *Event, now time.Time) {
-	q.happened.note(event)
+	q.happened.note(event, q.counts[Taken] > 0)
 	q.groups.each(event, q.Asked, func(item *Item) { q.wake(item, event.Label, now) })
 }
 

@@ -253,6 +253,72 @@ func TestEventDuringADecisionIsNotLost(t *testing.T) {
 	}
 }
 
+// TestHintsAreAskedAboutWhatCameMeanwhile: an event wakes a pod that was under way when it came only if a hint says so.
+func TestHintsAreAskedAboutWhatCameMeanwhile(t *testing.T) {
+	for _, c := range []struct {
+		plugin string
+		helps  string // the pod that the event is about
+		more   int    // events that come after it
+		want   Place
+	}{
+		{"Named", "p", 0, Backoff},
+		{"Named", "other", 0, Waiting},
+		{"Never", "p", 0, Waiting},
+		{"Named", "p", mostRecent / 4, Backoff},
+		{"Named", "p", 2 * mostRecent, Backoff},
+		{"Named", "other", 2 * mostRecent, Backoff}, // too long ago to ask: the pod is tried
+	} {
+		q := newQueue()
+		q.Add(pod("p", 0), class, epoch)
+		item := pop(t, q, epoch, "p")
+		q.Happened(&Event{Resource: Node, Action: Add, New: c.helps}, epoch)
+		for range c.more {
+			q.Happened(podGone, epoch)
+		}
+		q.Rejected(item, []string{c.plugin}, false, epoch)
+		if item.Place() != c.want {
+			t.Errorf("%s, asked about %s and %d more: %s, want %s", c.plugin, c.helps, c.more, item.Place(), c.want)
+		}
+		if n := len(q.happened.recent); n > mostRecent {
+			t.Errorf("%d events are kept", n)
+		}
+	}
+}
+
+// TestOwnChangeMeanwhile: a pod that changes while it is held counts as it is now, and is tried again if the change can help.
+func TestOwnChangeMeanwhile(t *testing.T) {
+	for plugin, want := range map[string]Place{"Own": Backoff, "Nodes": Waiting} {
+		q, changed := newQueue(), &cluster.PodClass{}
+		q.Add(pod("other", 0), class, epoch)
+		other := pop(t, q, epoch, "other")
+		q.Add(pod("p", 0), class, epoch)
+		item := pop(t, q, epoch, "p")
+		q.Update(item, pod("p", 0), changed, UpdatePodLabel, epoch)
+		q.Rejected(item, []string{plugin}, false, epoch)
+		q.Rejected(other, []string{"Own"}, false, epoch)
+		if item.Place() != want || item.Class != changed || other.Place() != Waiting {
+			t.Errorf("%s: %s, want %s; the other one: %s", plugin, item.Place(), want, other.Place())
+		}
+		if err := q.Check(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestNobodyHelpsAgainstNobody: a pod that was rejected in no plugin's name waits until it is activated, or for too long.
+func TestNobodyHelpsAgainstNobody(t *testing.T) {
+	q, later := newQueue(), epoch.Add(time.Minute)
+	q.Add(pod("p", 0), class, epoch)
+	q.Rejected(pop(t, q, epoch, "p"), []string{""}, false, epoch)
+	q.Add(pod("q", 0), class, epoch)
+	q.Rejected(pop(t, q, epoch, "q"), nil, false, epoch) // of this one nothing is known
+	q.Happened(podGone, later)
+	pop(t, q, later, "q")
+	pop(t, q, later, "nothing")
+	q.Activate("p", later)
+	pop(t, q, later, "p")
+}
+
 func TestOwnChange(t *testing.T) {
 	q, later := newQueue(), epoch.Add(time.Minute)
 	item := q.Add(pod("p", 0), class, epoch)
@@ -292,7 +358,10 @@ func TestGate(t *testing.T) {
 		t.Fatalf("the gate has closed again, and yet it is %s", item.Place())
 	}
 	closed = false
-	q.Update(item, pod("p", 0), class, 0, epoch.Add(time.Minute))
+	q.Update(item, pod("p", 0), class, UpdatePodLabel, epoch.Add(time.Minute)) // it did not register changes of pods
+	pop(t, q, epoch.Add(time.Minute), "nothing")
+	q.SetInterests("s", Interests{"Gate": {{Resource: Pod, Action: UpdatePodLabel}}})
+	q.Update(item, pod("p", 0), class, UpdatePodLabel, epoch.Add(time.Minute))
 	pop(t, q, epoch.Add(time.Minute), "p")
 }
 

@@ -76,7 +76,7 @@ func (s *Scheduler) write(action cycle.Action) {
 	switch a := action.(type) {
 	case cycle.Remove:
 		s.queue(s.helpers, a.Ticket, func(ctx context.Context) cycle.Outcome {
-			err := s.remove(ctx, a.Victim, a.By)
+			err := s.remove(ctx, a)
 			if err != nil {
 				klog.FromContext(ctx).Error(err, "Victim not removed", "victim", klog.KRef(a.Victim.Namespace, a.Victim.Name), "for", a.For)
 			}

@@ -37,7 +37,7 @@ func (w *world) pod(name string) *v1.Pod {
 func hasCondition(p *v1.Pod, kind v1.PodConditionType, reason, message string) bool {
 	for _, c := range p.Status.Conditions {
 		if c.Type == kind {
-			return c.Reason == reason && c.Message == message
+			return c.Reason == reason && c.Message == message && c.ObservedGeneration == p.Generation
 		}
 	}
 	return false
@@ -55,7 +55,9 @@ func TestVictimsAreRemovedOnce(t *testing.T) {
 			}
 			return fakeapi.Fault{}
 		})
-		w.api.Put(aNode("n", "2"), aNode("m", "2"), on(slow(aPod("v1", "1")), "n"), on(slow(aPod("v2", "1")), "n"))
+		changed := on(slow(aPod("v1", "1")), "n")
+		changed.Generation = 7
+		w.api.Put(aNode("n", "2"), aNode("m", "2"), changed, on(slow(aPod("v2", "1")), "n"))
 		for _, name := range []string{"w1", "w2"} { // of higher priority: no victims
 			w.api.Put(on(slow(withPriority(aPod(name, "500m"), 20)), "m"))
 		}

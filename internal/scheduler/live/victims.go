@@ -9,10 +9,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
 // remove deletes a victim after it was told why.
-func (s *Scheduler) remove(ctx context.Context, victim v1.ObjectReference, by string) error {
+func (s *Scheduler) remove(ctx context.Context, a cycle.Remove) error {
+	victim := a.Victim
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	pods := s.client.CoreV1().Pods(victim.Namespace)
@@ -20,7 +23,8 @@ func (s *Scheduler) remove(ctx context.Context, victim v1.ObjectReference, by st
 		"metadata": map[string]any{"uid": victim.UID},
 		"status": map[string]any{"conditions": []v1.PodCondition{{
 			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonPreemptionByScheduler,
-			Message: fmt.Sprintf("%s: preempting to accommodate a higher priority pod", by), LastTransitionTime: metav1.Now(),
+			Message: fmt.Sprintf("%s: preempting to accommodate a higher priority pod", a.By), LastTransitionTime: metav1.Now(),
+			ObservedGeneration: a.Generation,
 		}}},
 	})
 	if err != nil {

@@ -23,6 +23,7 @@ type keeper struct{ f *framework }
 
 var (
 	_ cycle.Beginner = keeper{}
+	_ cycle.Assumer  = keeper{}
 	_ cycle.Ender    = keeper{}
 )
 
@@ -31,6 +32,7 @@ func (keeper) Name() string { return "plugins from outside" }
 // Begin opens the cycle that all extension points of the attempt share.
 func (k keeper) Begin(a *cycle.Attempt) {
 	y := newSession(k.f, k.f.set.ctx, a.Pod, a.Waiting)
+	y.begin()
 	k.f.set.attempted(1, false)
 	a.State, k.f.current = y, y
 	if a.Cluster != nil {
@@ -38,9 +40,21 @@ func (k keeper) Begin(a *cycle.Attempt) {
 	}
 }
 
-// End forgets it.
-func (k keeper) End(a *cycle.Attempt, _ bool) {
+// Assumed ends the scheduling cycle: what plugins began in it with its context ends, too, and the pods that they want tried are.
+func (k keeper) Assumed(a *cycle.Attempt) {
 	if y, ok := a.State.(*session); ok {
+		y.activate()
+		y.over()
+	}
+}
+
+// End forgets the cycle.
+func (k keeper) End(a *cycle.Attempt, bound bool) {
+	if y, ok := a.State.(*session); ok {
+		if bound {
+			y.activate()
+		}
+		y.over()
 		y.prebind.end()
 		if k.f.current == y {
 			k.f.current = nil

@@ -60,12 +60,7 @@ func TestAHintDecidesWhatWakesAPod(t *testing.T) {
 
 // TestAPodThatIsKeptOutComesInWhenThePluginLetsIt.
 func TestAPodThatIsKeptOutComesInWhenThePluginLetsIt(t *testing.T) {
-	a := &fakePlugin{name: "A", quiet: true, enqueue: func(p *v1.Pod) *fwk.Status {
-		if p.Annotations["paid"] == "" {
-			return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "not paid")
-		}
-		return nil
-	}}
+	a := &fakePlugin{name: "A", quiet: true, enqueue: unpaid, events: podUpdates}
 	inWorld(t, everywhere, []fwk.Plugin{a}, func(w *world) {
 		w.addNode("n1", 4)
 		p := pod("p", "1")

@@ -21,7 +21,8 @@ import (
 // only supposed, AddPod and RemovePod on copies of the state.
 type session struct {
 	f       *framework
-	ctx     context.Context
+	ctx     context.Context // of the scheduling cycle, and when that is over of what follows it
+	end     context.CancelFunc
 	pod     *v1.Pod
 	waiting *cluster.Pod // the same pod as decisions see it
 
@@ -62,6 +63,24 @@ func newSession(f *framework, ctx context.Context, pod *v1.Pod, waiting *cluster
 	return &session{
 		f: f, ctx: klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "pod", klog.KObj(pod))),
 		pod: pod, waiting: waiting, state: state, narrowed: map[string]plugins.Judge{}, verdicts: map[string][]verdict{}, supposed: map[int32]*view{},
+	}
+}
+
+// begin gives the scheduling cycle a context of its own, which ends with it, and a place where plugins leave the pods that are to be
+// tried after it.
+func (y *session) begin() {
+	after := y.ctx
+	cycle, cancel := context.WithCancel(after)
+	y.ctx, y.end = cycle, func() { cancel(); y.ctx, y.end = after, nil }
+	if made := y.f.set.options.PodsToActivate; made != nil {
+		y.state.Write(podsToActivate, made())
+	}
+}
+
+// over ends the scheduling cycle.
+func (y *session) over() {
+	if y.end != nil {
+		y.end()
 	}
 }
 

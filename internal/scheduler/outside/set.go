@@ -35,6 +35,8 @@ type Options struct {
 	// Client and KubeConfig are handed to plugins.
 	Client     kubernetes.Interface
 	KubeConfig *rest.Config
+	// PodsToActivate, if set, makes what plugins find in the CycleState under kubernetes.io/pods-to-activate; see [ActivatesBy].
+	PodsToActivate func() fwk.StateData
 }
 
 // Set is the plugins from outside and the extenders of one configuration. They live until Close.

@@ -1,0 +1,55 @@
+package queue
+
+// mostRecent is how many events are kept for pods that are under way. Of a pod that is away for longer only the kinds of events that
+// came are known.
+const mostRecent = 1024
+
+// history keeps what happened while pods were being decided or on their way to a node.
+type history struct {
+	events uint64
+	last   [len(kinds)][64]uint64 // when the last event of each kind happened
+	recent []Event                // the newest ones, up to events; empty while no pod is under way
+}
+
+// note takes an event in; kept says that a pod is under way, which may be asked about it when it comes back.
+func (h *history) note(e *Event, kept bool) {
+	h.events++
+	k := kind(e.Resource)
+	for bit := 0; e.Action>>bit != 0; bit++ {
+		if e.Action>>bit&1 != 0 {
+			h.last[k][bit] = h.events
+		}
+	}
+	if !kept {
+		clear(h.recent)
+		h.recent = h.recent[:0]
+		return
+	}
+	if len(h.recent) == mostRecent {
+		rest := copy(h.recent, h.recent[mostRecent/2:])
+		clear(h.recent[rest:])
+		h.recent = h.recent[:rest]
+	}
+	h.recent = append(h.recent, *e)
+}
+
+// missed tells whether an event after that one can help an item of the group. Its hints are asked about the events as they were, with
+// nodes as they are now.
+func (g *group) missed(item *Item, h *history, since uint64, asked Asked) bool {
+	if missed := h.events - since; missed <= uint64(len(h.recent)) {
+		for i := len(h.recent) - int(missed); i < len(h.recent); i++ {
+			if e := &h.recent[i]; (e.Own == nil || e.Own == item) && g.helped(item, e, asked) {
+				return true
+			}
+		}
+		return false
+	}
+	for k := range h.last {
+		for bit, at := range h.last[k] {
+			if at > since && (g.anything || g.wants[k]>>bit&1 != 0 || k == len(kinds)-1) {
+				return true
+			}
+		}
+	}
+	return false
+}

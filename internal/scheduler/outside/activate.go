@@ -1,0 +1,52 @@
+package outside
+
+import (
+	"reflect"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// podsToActivate is the key under which a plugin leaves pods that are to be tried when the pod of the cycle has its node, and when it
+// is bound.
+const podsToActivate fwk.StateKey = "kubernetes.io/pods-to-activate"
+
+// ActivatesBy tells whether data is of kube-scheduler's type PodsToActivate, or one like it: a pointer to a struct with a lock and a
+// map of pods. The type is in k8s.io/kubernetes itself, which Berth does not import.
+func ActivatesBy(data fwk.StateData) bool {
+	_, locks := data.(sync.Locker)
+	return locks && podsIn(data).IsValid()
+}
+
+func podsIn(data fwk.StateData) (pods reflect.Value) {
+	pointer := reflect.ValueOf(data)
+	if pointer.Kind() != reflect.Pointer || pointer.IsNil() || pointer.Elem().Kind() != reflect.Struct {
+		return pods
+	}
+	if pods = pointer.Elem().FieldByName("Map"); pods.IsValid() && pods.Type() != reflect.TypeFor[map[string]*v1.Pod]() {
+		return reflect.Value{}
+	}
+	return pods
+}
+
+// activate has the pods tried that plugins have left, and forgets them.
+func (y *session) activate() {
+	data, err := y.state.Read(podsToActivate)
+	if err != nil || !ActivatesBy(data) {
+		return
+	}
+	lock := data.(sync.Locker)
+	lock.Lock()
+	pods := podsIn(data)
+	var list []types.UID
+	for _, pod := range pods.Interface().(map[string]*v1.Pod) {
+		list = append(list, pod.UID)
+	}
+	pods.Clear()
+	lock.Unlock()
+	if host := y.f.set.host(); host != nil && len(list) > 0 {
+		host.Activate(list...)
+	}
+}
