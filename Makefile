@@ -13,7 +13,7 @@ export GOFLAGS := -mod=readonly -buildvcs=false
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-root test-fuzz race test-upstream lint bench bench-live integration bench-upstream bench-eviction soak specs versions image pictures build clean
+.PHONY: help up demo test test-root test-fuzz race test-upstream lint bench bench-live integration bench-upstream bench-eviction soak specs versions image release pictures build clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -96,8 +96,11 @@ versions: build ## Berth on API servers of the two minors before: compiles them 
 image: ## the image as an OCI tar file, without Docker (IMAGEFLAGS='-arch amd64,arm64 -image REGISTRY/berth:v1')
 	@cd deploy/pack && go run ./cmd/image -root ../.. -o ../../berth-image.tar $(IMAGEFLAGS)
 
+release: ## what a release has, into dist/VERSION (make release VERSION=v0.1.0 RELEASEFLAGS='-repository REGISTRY/berth -key key.pem')
+	@cd deploy/pack && go run ./cmd/release -root ../.. -version '$(VERSION)' -o ../../dist/$(VERSION) $(RELEASEFLAGS)
+
 pictures: build ## the pictures of the page in README and docs, from a real run
 	@cd test && go run ./cmd/pictures -bin $(CURDIR)/$(BIN) -out $(CURDIR)/docs/pictures
 
 clean: ## remove what was built and the data of `make up`
-	rm -rf $(BIN) .berth
+	rm -rf $(BIN) dist .berth

@@ -10,8 +10,19 @@ import (
 // kubernetes is the version that Kubernetes' libraries report of themselves, as in the Makefile.
 const kubernetes = "v1.36.3"
 
-// Build compiles the programs for an architecture into a folder. The paths of this machine are not in them, nor is a build id.
+// Build compiles the programs of an image for an architecture into a folder.
 func Build(root, architecture, version, folder string) error {
+	return Compile(root, Platform{"linux", architecture}, version, folder, programs...)
+}
+
+// Platform is what programs run on.
+type Platform struct{ OS, Architecture string }
+
+// String is as in linux-amd64.
+func (p Platform) String() string { return p.OS + "-" + p.Architecture }
+
+// Compile compiles programs for a platform into a folder. The paths of this machine are not in them, nor is a build id.
+func Compile(root string, p Platform, version, folder string, programs ...string) error {
 	const variables = "k8s.io/component-base/version"
 	flags := fmt.Sprintf("-s -w -buildid= -X main.version=%s -X %s.gitVersion=%s -X %[2]s.gitMajor=1 -X %[2]s.gitMinor=36", version, variables, kubernetes)
 	arguments := []string{"build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", flags, "-o", folder + string(filepath.Separator)}
@@ -20,10 +31,10 @@ func Build(root, architecture, version, folder string) error {
 	}
 	build := exec.Command("go", arguments...)
 	build.Dir = root
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+architecture, "GOWORK=off", "GOFLAGS=")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.OS, "GOARCH="+p.Architecture, "GOWORK=off", "GOFLAGS=")
 	build.Stdout, build.Stderr = os.Stderr, os.Stderr
 	if err := build.Run(); err != nil {
-		return fmt.Errorf("go build for %s: %w", architecture, err)
+		return fmt.Errorf("go build for %s: %w", p, err)
 	}
 	return nil
 }

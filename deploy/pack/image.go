@@ -70,6 +70,16 @@ func (i *Image) Write(file string) error {
 	return os.Rename(archive, file)
 }
 
+// Digest is that of the index, by which an image is named that must not change.
+func (i *Image) Digest() (string, error) {
+	index, err := i.index()
+	if err != nil {
+		return "", err
+	}
+	digest, err := index.Digest()
+	return digest.String(), err
+}
+
 func (i *Image) tag() string { return i.Reference[strings.LastIndexByte(i.Reference, ':')+1:] }
 
 func (i *Image) index() (v1.ImageIndex, error) {

@@ -1,0 +1,271 @@
+package pack
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Release is what a release is made of. The same commit and version give the same bytes.
+type Release struct {
+	Root     string // Berth's source
+	Version  string // v1.2.3
+	Revision string // the commit
+	Created  time.Time
+	// Repository is where the image will be pushed: registry.example.com/berth.
+	Repository string
+	// Programs are folders with what was compiled, by platform.
+	Programs map[Platform]string
+	// Key, if set, is the PEM file of an ECDSA key that signs the checksums.
+	Key string
+}
+
+// Platforms are those that a release has programs for. On darwin these are the commands that ask a cluster.
+var Platforms = []Platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
+
+// ProgramsOf are the programs of a platform.
+func ProgramsOf(p Platform) []string {
+	if p.OS == "linux" {
+		return programs
+	}
+	return programs[:1]
+}
+
+// Versions of releases are semantic ones.
+var semantic = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?$`)
+
+// Check refuses what cannot be released.
+func (r *Release) Check() error {
+	if !semantic.MatchString(r.Version) {
+		return fmt.Errorf("version %q: must be like v1.2.3 or v1.2.3-rc.1", r.Version)
+	}
+	return nil
+}
+
+// Write writes everything into a folder that must be empty, or not there.
+func (r *Release) Write(folder string) error {
+	if err := r.Check(); err != nil {
+		return err
+	}
+	if entries, err := os.ReadDir(folder); err == nil && len(entries) > 0 {
+		return fmt.Errorf("%s is not empty", folder)
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	digest, err := r.image(folder)
+	if err != nil {
+		return err
+	}
+	steps := []func(folder string) error{
+		r.archives, r.chart, func(folder string) error { return r.kustomization(folder, digest) }, r.krew, r.notes, r.bill, r.provenance, r.checksums, r.sign,
+	}
+	for _, step := range steps {
+		if err := step(folder); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Release) image(folder string) (digest string, err error) {
+	image := &Image{Reference: r.Repository + ":" + r.Version, Version: r.Version, Revision: r.Revision, Created: r.Created, Binaries: map[string]string{}}
+	if image.License, err = os.ReadFile(filepath.Join(r.Root, "LICENSE")); err != nil {
+		return "", err
+	}
+	for p, binaries := range r.Programs {
+		if p.OS == "linux" {
+			image.Binaries[p.Architecture] = binaries
+		}
+	}
+	if err := image.Write(filepath.Join(folder, "berth-image-"+r.Version+".tar")); err != nil {
+		return "", err
+	}
+	return image.Digest()
+}
+
+// archives are the programs, by platform.
+func (r *Release) archives(folder string) error {
+	license, err := os.ReadFile(filepath.Join(r.Root, "LICENSE"))
+	if err != nil {
+		return err
+	}
+	for _, p := range r.platforms() {
+		files := []entry{{"LICENSE", 0o644, license}}
+		for _, program := range ProgramsOf(p) {
+			content, err := os.ReadFile(filepath.Join(r.Programs[p], program))
+			if err != nil {
+				return err
+			}
+			files = append(files, entry{program, 0o755, content})
+		}
+		if err := r.pack(filepath.Join(folder, r.archive(p)), files); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Release) archive(p Platform) string {
+	return fmt.Sprintf("berth-%s-%s.tar.gz", r.Version, p)
+}
+
+func (r *Release) platforms() (list []Platform) {
+	for _, p := range Platforms {
+		if r.Programs[p] != "" {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// chart is the Helm chart, at the version of the release.
+func (r *Release) chart(folder string) error {
+	files, err := r.tree("deploy/chart/berth", "berth", func(name, text string) string {
+		switch name {
+		case "Chart.yaml":
+			text = regexp.MustCompile(`(?m)^version: .*$`).ReplaceAllString(text, "version: "+strings.TrimPrefix(r.Version, "v"))
+			return regexp.MustCompile(`(?m)^appVersion: .*$`).ReplaceAllString(text, "appVersion: "+r.Version)
+		case "values.yaml":
+			return strings.Replace(text, "repository: "+placeholder, "repository: "+r.Repository, 1)
+		}
+		return text
+	})
+	if err != nil {
+		return err
+	}
+	return r.pack(filepath.Join(folder, "berth-chart-"+r.Version+".tgz"), files)
+}
+
+// placeholder is what the manifests of the tree call the image's repository.
+const placeholder = "registry.example.com/berth"
+
+// kustomization has the image by its digest.
+func (r *Release) kustomization(folder, digest string) error {
+	image := regexp.MustCompile(`image: ` + regexp.QuoteMeta(placeholder) + `:\S+`)
+	files, err := r.tree("deploy/kustomize", "kustomize", func(_, text string) string {
+		return image.ReplaceAllString(text, "image: "+r.Repository+"@"+digest)
+	})
+	if err != nil {
+		return err
+	}
+	return r.pack(filepath.Join(folder, "berth-kustomize-"+r.Version+".tar.gz"), files)
+}
+
+// krew is the manifest by which kubectl's plugin manager installs kubectl berth.
+func (r *Release) krew(folder string) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, `apiVersion: krew.googlecontainertools.github.com/v1alpha2
+kind: Plugin
+metadata:
+  name: berth
+spec:
+  version: %s
+  homepage: https://github.com/berth-k8s/berth
+  shortDescription: Explain placements, forecast changes
+  description: |
+    Why is this pod pending, and what would help? What would happen if this
+    node were drained? Who has to leave, and when? kubectl berth reads a
+    cluster, changes nothing, and answers with the engine that schedules.
+  platforms:
+`, r.Version)
+	for _, p := range r.platforms() {
+		sum, err := sumOf(filepath.Join(folder, r.archive(p)))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, `  - selector:
+      matchLabels:
+        os: %s
+        arch: %s
+    uri: https://github.com/berth-k8s/berth/releases/download/%s/%s
+    sha256: %s
+    bin: berth
+    files:
+    - from: berth
+      to: .
+    - from: LICENSE
+      to: .
+`, p.OS, p.Architecture, r.Version, r.archive(p), sum)
+	}
+	return os.WriteFile(filepath.Join(folder, "berth-krew-"+r.Version+".yaml"), []byte(b.String()), 0o644)
+}
+
+// notes are what the changelog says of the version, or of what is to come where it says nothing of that.
+func (r *Release) notes(folder string) error {
+	text, err := os.ReadFile(filepath.Join(r.Root, "CHANGELOG.md"))
+	if err != nil {
+		return err
+	}
+	sections := strings.Split("\n"+string(text), "\n## ")
+	for _, title := range []string{strings.TrimPrefix(r.Version, "v"), r.Version, "Unreleased"} {
+		for _, section := range sections[1:] {
+			head, body, _ := strings.Cut(section, "\n")
+			if strings.Fields(head)[0] == title {
+				return os.WriteFile(filepath.Join(folder, "NOTES.md"), []byte("# Berth "+r.Version+"\n\n"+strings.TrimSpace(body)+"\n"), 0o644)
+			}
+		}
+	}
+	return fmt.Errorf("CHANGELOG.md says nothing of %s", r.Version)
+}
+
+// entry is a file of an archive.
+type entry struct {
+	name    string
+	mode    int64
+	content []byte
+}
+
+// tree are the files below a folder of the source, sorted, as change makes them.
+func (r *Release) tree(from, as string, change func(name, text string) string) (files []entry, err error) {
+	root := filepath.Join(r.Root, filepath.FromSlash(from))
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		name := filepath.ToSlash(relative)
+		files = append(files, entry{as + "/" + name, 0o644, []byte(change(name, string(content)))})
+		return nil
+	})
+	slices.SortFunc(files, func(a, b entry) int { return strings.Compare(a.name, b.name) })
+	return files, err
+}
+
+// pack writes a compressed archive that has nothing in it of the machine, or of the time at which it is made.
+func (r *Release) pack(file string, files []entry) error {
+	var out bytes.Buffer
+	compressed := gzip.NewWriter(&out)
+	archive := tar.NewWriter(compressed)
+	for _, f := range files {
+		header := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.content)), ModTime: r.Created.UTC(), Typeflag: tar.TypeReg, Format: tar.FormatUSTAR}
+		if err := archive.WriteHeader(header); err != nil {
+			return err
+		}
+		if _, err := archive.Write(f.content); err != nil {
+			return err
+		}
+	}
+	if err := archive.Close(); err != nil {
+		return err
+	}
+	if err := compressed.Close(); err != nil {
+		return err
+	}
+	return os.WriteFile(file, out.Bytes(), 0o644)
+}
