@@ -99,6 +99,8 @@ var Unrun = []struct{ Page, Begins, Why string }{
 	{"docs/node-health.md", "go test ./internal/controller/nodehealth", "writes a picture of this tree; the test is part of make test"},
 	{"docs/node-health.md", "cd test && go run ./cmd/partition", "writes a picture of this tree"},
 	{"docs/upstream-specs.md", "make specs", "an hour"},
+	{"docs/upstream-integration.md", "make integration", "half an hour, and Kubernetes is compiled from a copy"},
+	{"docs/upstream-integration.md", "make bench-upstream", measures},
 	{"docs/soak.md", "make soak", "an hour; make test plays a short round"},
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/component-base/featuregate"
 	"k8s.io/klog/v2"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	"k8s.io/kubernetes/pkg/features"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
 
 	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/scheduler/live"
 	"github.com/berth-k8s/berth/internal/scheduler/outside"
 	"github.com/berth-k8s/berth/test/inplace/hook"
@@ -52,7 +54,7 @@ func schedule(ctx context.Context, with hook.Scheduler) error {
 	})
 	defer set.Close()
 	read, err := config.Parse("integration.yaml", file, config.Options{
-		Probe: set.Probe, CompareTolerations: utilfeature.DefaultFeatureGate.Enabled(features.TaintTolerationComparisonOperators),
+		Probe: set.Probe, CompareTolerations: on(features.TaintTolerationComparisonOperators),
 	})
 	if err != nil {
 		return err
@@ -63,6 +65,10 @@ func schedule(ctx context.Context, with hook.Scheduler) error {
 	}
 	s, err := live.New(with.Client, with.Client, live.Options{
 		Profiles: profiles, Objects: store,
+		Groups: groups.Gates{
+			Generic: on(features.GenericWorkload), Gang: on(features.GangScheduling), Topology: on(features.TopologyAwareWorkloadScheduling),
+			Preemption: on(features.WorkloadAwarePreemption),
+		},
 		FirstBackoff: orInstant(with.FirstBackoff), LastBackoff: orInstant(with.LastBackoff), MaxWait: with.MaxWait,
 	})
 	if err != nil {
@@ -74,6 +80,8 @@ func schedule(ctx context.Context, with hook.Scheduler) error {
 	set.Attach(s)
 	return s.Run(ctx, binders)
 }
+
+func on(gate featuregate.Feature) bool { return utilfeature.DefaultFeatureGate.Enabled(gate) }
 
 // orInstant keeps a back-off of nothing from being taken for none said.
 func orInstant(d time.Duration) time.Duration { return max(d, time.Nanosecond) }
