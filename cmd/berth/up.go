@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/berth-k8s/berth/internal/up/datadir"
 	"github.com/berth-k8s/berth/internal/up/supervisor"
@@ -26,6 +27,7 @@ type cluster struct {
 	own          ownNode
 	controlplane string
 	config       string // the scheduler's; may be empty
+	gates        map[string]bool
 	// What admission gives pods that say nothing.
 	notReadySeconds, unreachableSeconds int64
 
@@ -72,13 +74,10 @@ func (c *cluster) schedulerArgv() []string {
 	return append(append(argv, "--kubeconfig", c.kubeconfig), c.schedulerFlags()...)
 }
 
-// featureGates are on in the control plane, so the scheduler has to know of them.
-const featureGates = "TaintTolerationComparisonOperators=true"
-
 func (c *cluster) schedulerFlags() []string {
 	flags := []string{
 		"--leader-elect=false", "--secure-port", "0", "--health-bind-address", "127.0.0.1:0",
-		"--feature-gates", featureGates,
+		"--feature-gates", c.schedulerGates(),
 		"--address-file", filepath.Join(filepath.Dir(c.kubeconfig), addressFile),
 	}
 	if c.config != "" {
@@ -92,13 +91,13 @@ func (c *cluster) controlplaneArgv() []string {
 	if c.port != 0 {
 		argv = append(argv, "--port", strconv.Itoa(c.port))
 	}
-	argv = append(argv, c.own.controlplaneFlags()...)
+	argv = append(append(argv, c.controlplaneGates()...), c.own.controlplaneFlags()...)
 	return append(argv, "--default-not-ready-toleration-seconds", strconv.FormatInt(c.notReadySeconds, 10),
 		"--default-unreachable-toleration-seconds", strconv.FormatInt(c.unreachableSeconds, 10))
 }
 
 func newUp() *cobra.Command {
-	c := &cluster{}
+	c := &cluster{gates: map[string]bool{}}
 	cmd := &cobra.Command{
 		Use:     "up",
 		GroupID: groupTry,
@@ -129,6 +128,8 @@ Each part writes its log there.`,
 	flags.IntVar(&c.nodes, "nodes", 3, "simulated nodes")
 	flags.IntVar(&c.zones, "zones", 3, "zones that the nodes are spread over")
 	flags.StringVar(&c.config, "config", "", "a KubeSchedulerConfiguration file for the scheduler (default: upstream's defaults)")
+	flags.Var(cliflag.NewMapStringBool(&c.gates), "feature-gates",
+		"Kubernetes feature gates for the API server, the controllers and the scheduler, as Name=true,Other=false; with GenericWorkload the API of pod groups is served")
 	flags.Int64Var(&c.notReadySeconds, "default-not-ready-toleration-seconds", 300, "how long a pod that says nothing stays on a node that is not ready")
 	flags.Int64Var(&c.unreachableSeconds, "default-unreachable-toleration-seconds", 300, "the same for a node that is unreachable")
 	flags.IntVar(&c.uiPort, "ui-port", anyPagePort, "port of the page on 127.0.0.1; 0 takes a free one, -1 is no page (default: "+strconv.Itoa(uiPort)+", or if it is taken, a free one)")
@@ -160,6 +161,9 @@ func (c *cluster) check() error {
 		if _, err := os.Stat(c.config); err != nil {
 			return fmt.Errorf("--config: %w", err)
 		}
+	}
+	if err := c.checkGates(); err != nil {
+		return err
 	}
 	return c.own.check(c)
 }

@@ -76,7 +76,7 @@ func imageName(path string) (string, error) {
 }
 
 // kustomization is what is installed.
-func (s *selfHosted) kustomization() string {
+func (s *selfHosted) kustomization(c *cluster) string {
 	at := strings.LastIndexByte(s.image, ':')
 	return fmt.Sprintf(`# Berth in place of kube-scheduler and of the controllers of node health and taint eviction, with its webhook, on this machine's node.
 # Every berth up --from-image writes this anew.
@@ -93,7 +93,7 @@ patches:
 - target: {kind: Deployment, name: berth-scheduler}
   patch: |
     - {op: add, path: /spec/template/spec/containers/0/args/-, value: --feature-gates=%s}
-`, s.image[:at], s.image[at+1:], controlPlaneLabel, featureGates)
+`, s.image[:at], s.image[at+1:], controlPlaneLabel, c.schedulerGates())
 }
 
 // controlPlaneLabel is on the node that Berth's pods run on.
@@ -140,7 +140,7 @@ func (s *selfHosted) standIns(c *cluster) []supervisor.Part {
 	return []supervisor.Part{
 		{Name: "controller", Argv: c.part("controller", "--leader-elect-resource-namespace", deploy.Namespace, "--health-bind-address", "127.0.0.1:0")},
 		{Name: "scheduler", Argv: c.part("scheduler", "--leader-elect-resource-namespace", metav1.NamespaceSystem, "--leader-elect-resource-name", "kube-scheduler",
-			"--secure-port", "0", "--health-bind-address", "127.0.0.1:0", "--feature-gates", featureGates)},
+			"--secure-port", "0", "--health-bind-address", "127.0.0.1:0", "--feature-gates", c.schedulerGates())},
 	}
 }
 
@@ -157,7 +157,7 @@ func (s *selfHosted) write(c *cluster) error {
 	if err := os.Mkdir(here, 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(here, "kustomization.yaml"), []byte(s.kustomization()), 0o644)
+	return os.WriteFile(filepath.Join(here, "kustomization.yaml"), []byte(s.kustomization(c)), 0o644)
 }
 
 func (s *selfHosted) client(c *cluster) (kubernetes.Interface, error) {

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/berth-k8s/berth/internal/engine/groups"
+)
+
+// compareTolerations is on in the control plane by default, so the scheduler has to know of it.
+const compareTolerations = "TaintTolerationComparisonOperators"
+
+// checkGates refuses gates that the scheduler could not do with; the control plane refuses those that there are not.
+func (c *cluster) checkGates() error {
+	if _, err := groups.GatesOf(c.gates); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+// controlplaneGates are the flags that switch the gates on in the API server and the controllers, and with those of pod groups the API
+// that they are about.
+func (c *cluster) controlplaneGates() (flags []string) {
+	if len(c.gates) > 0 {
+		flags = append(flags, "--feature-gates", gatesText(c.gates))
+	}
+	if on, err := groups.GatesOf(c.gates); err == nil && on.Generic {
+		flags = append(flags, "--runtime-config", "scheduling.k8s.io/v1alpha2=true")
+	}
+	return flags
+}
+
+// schedulerGates are those of the gates that the scheduler knows, and those that are on by default.
+func (c *cluster) schedulerGates() string {
+	gates := map[string]bool{compareTolerations: true}
+	for name, on := range c.gates {
+		if name == compareTolerations || name == "AllAlpha" || groups.IsGate(name) {
+			gates[name] = on
+		}
+	}
+	return gatesText(gates)
+}
+
+func gatesText(gates map[string]bool) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(gates)) {
+		all = append(all, fmt.Sprintf("%s=%t", name, gates[name]))
+	}
+	return strings.Join(all, ",")
+}
