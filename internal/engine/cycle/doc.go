@@ -13,5 +13,5 @@
 // A pod goes through the core like this: Seen puts it into the queue; a Tick pops it, decides it and counts it on its node at
 // once (a placement), so that the next decision sees the room taken; then its placement waits at Permit, has its volumes and
 // device claims written, and is bound, each step an action and an answer; a later Seen that shows the pod on its node ends the
-// placement. If a step fails, the placement gives back what it reserved and the pod returns to the queue.
+// placement. The pods of a pod group that wait are decided together, see scheduleGroup. If a step fails, the placement gives back what it reserved and the pod returns to the queue.
 package cycle

@@ -29,8 +29,7 @@ type groupAttempt struct {
 
 	searched int  // judgements of nodes by the search
 	gaveUp   bool // the search ended at its limit
-	domain   string
-	domains  int // that were tried
+	domains  int  // of the topology key, that were tried
 }
 
 // member is a pod of a group that is being decided.
@@ -101,6 +100,9 @@ func (a *groupAttempt) decide() error {
 	if len(a.members) < a.need {
 		return nil // others are kept out by gates of their own
 	}
+	if key := a.group.TopologyKey(); key != "" && a.groups.Topology {
+		return a.placeInDomain(key)
+	}
 	return a.place()
 }
 
@@ -166,7 +168,7 @@ func (a *groupAttempt) leaveOut(m *member) {
 		a.fail(m.placement, m.refused)
 		return
 	}
-	if found := a.profile.Decide(m.Waiting); found.Node != nil || found.Err != nil || a.group.TopologyKey() != "" {
+	if found := a.profile.Decide(m.Waiting); found.Node != nil || found.Err != nil || a.domains > 0 {
 		a.end(m.placement, false) // confined to a domain, or it depends on what only now is there
 		a.reject(m.placement, a.why(m), new(string), false)
 		return

@@ -124,6 +124,9 @@ func (c *Core) release(b *placement, how string) {
 func (c *Core) timeOut() {
 	for _, ticket := range slices.Sorted(maps.Keys(c.placements.held)) {
 		b := c.placements.held[ticket]
+		if b == nil { // it was let go with a sibling
+			continue
+		}
 		for _, name := range slices.Sorted(maps.Keys(b.permit.pending)) {
 			if w := b.permit.pending[name]; !w.until.After(c.now) {
 				c.refuse(b, "timed out", name, fmt.Sprintf("rejected due to timeout after waiting %v at plugin %v", w.most, name))

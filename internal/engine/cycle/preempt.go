@@ -71,7 +71,7 @@ func (c *Core) makeRoom(b *placement, found decide.Preemption) {
 	all := &round{began: c.now}
 	for _, victim := range found.Victims {
 		b.victims = append(b.victims, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})
-		if victim.Terminating {
+		if victim.Terminating || victim.Node == nil { // the latter was let go with a sibling a moment ago
 			continue
 		}
 		r := &removal{

@@ -1,0 +1,164 @@
+package cycle
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// domainResult is what a group's placement in one domain comes to.
+type domainResult struct {
+	domain string
+	places []place
+	full   float64 // share of the domain's CPU and memory that is requested with the group there, in hundredths
+	total  float64 // of all scores
+}
+
+type place struct {
+	*member
+	found decide.Decision
+}
+
+// placeInDomain works out every domain of the group's topology key and leaves the members counted in the best one. The score is
+// upstream's: how full the domain is then, so that the tightest wins, plus how many pods of the group are there, each out of 100.
+func (a *groupAttempt) placeInDomain(key string) error {
+	domains, err := a.domainsOf(key)
+	if err != nil {
+		return err
+	}
+	a.domains = max(1, len(domains))
+	if len(domains) == 0 {
+		none := &decide.Failure{Nodes: a.cluster.Len(), Rejection: &plugins.Rejection{Reasons: []string{"no feasible placements found"}}}
+		for _, m := range a.members {
+			m.failure = none
+		}
+		return nil
+	}
+	placedBefore, _ := a.Core.placed(a.group)
+	var fitting []domainResult
+	most, failures := -1, map[*member]*decide.Failure{}
+	for _, domain := range domains {
+		a.confine(key, domain)
+		if err := a.place(); err != nil {
+			return err
+		}
+		if len(a.placed) > most { // what is said is said of the domain that came closest
+			most = len(a.placed)
+			for _, m := range a.members {
+				failures[m] = m.failure
+			}
+		}
+		if len(a.placed) >= a.need {
+			fitting = append(fitting, a.resultIn(key, domain))
+		}
+		a.undo(0)
+	}
+	for _, m := range a.members {
+		m.failure = failures[m]
+	}
+	if len(fitting) == 0 {
+		return nil
+	}
+	pods := 0
+	for i := range fitting {
+		pods = max(pods, placedBefore+len(fitting[i].places))
+	}
+	for i := range fitting {
+		fitting[i].total = fitting[i].full + 100*float64(placedBefore+len(fitting[i].places))/float64(pods)
+	}
+	best := slices.MaxFunc(fitting, func(x, y domainResult) int {
+		return cmp.Or(cmp.Compare(x.total, y.total), cmp.Compare(y.domain, x.domain))
+	})
+	a.confine(key, best.domain)
+	for _, p := range best.places {
+		if err := a.count(p.member, p.found); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// domainsOf lists the values of the key that nodes have, or the one that members which have a node already stand for.
+func (a *groupAttempt) domainsOf(key string) ([]string, error) {
+	pinned := map[string]bool{}
+	for uid := range a.group.Members {
+		p := a.cluster.Pod(uid)
+		if p == nil || p.Node == nil {
+			continue
+		}
+		value, ok := labelOf(p.Node, key)
+		if !ok {
+			return nil, fmt.Errorf("a pod of the group is on node %s, which has no label %s", p.Node.Name, key)
+		}
+		pinned[value] = true
+	}
+	switch {
+	case len(pinned) > 1:
+		return nil, fmt.Errorf("pods of the group are in more than one domain of %s: %v", key, slices.Sorted(maps.Keys(pinned)))
+	case len(pinned) == 1:
+		return slices.Sorted(maps.Keys(pinned)), nil
+	}
+	all := map[string]bool{}
+	for _, n := range a.cluster.Nodes {
+		if n == nil {
+			continue
+		}
+		if value, ok := labelOf(n, key); ok {
+			all[value] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all)), nil
+}
+
+func labelOf(n *cluster.Node, key string) (value string, ok bool) {
+	if key == "kubernetes.io/hostname" {
+		return n.Hostname, n.HasHostname
+	}
+	value, ok = n.Labels.Map[key]
+	return value, ok
+}
+
+// confine has decisions asked about members as if each selected the nodes of one domain.
+func (a *groupAttempt) confine(key, domain string) {
+	for _, m := range a.members {
+		pod := *m.Pod
+		pod.Spec.NodeSelector = maps.Clone(pod.Spec.NodeSelector)
+		if pod.Spec.NodeSelector == nil {
+			pod.Spec.NodeSelector = map[string]string{}
+		}
+		own, selects := pod.Spec.NodeSelector[key]
+		pod.Spec.NodeSelector[key] = domain
+		if selects && own != domain { // no node has both
+			pod.Spec.NodeSelector[key] = ""
+		}
+		asked := a.cluster.Pending(&pod)
+		asked.Nominated = m.waiting.Nominated
+		m.asked, m.failure = asked, nil
+	}
+}
+
+// resultIn is what has been found in the domain.
+func (a *groupAttempt) resultIn(key, domain string) domainResult {
+	r := domainResult{domain: domain}
+	for _, m := range a.placed {
+		r.places = append(r.places, place{m, m.found})
+	}
+	var cpu, memory, cpuAll, memoryAll float64
+	for i, n := range a.cluster.Nodes {
+		if n == nil {
+			continue
+		}
+		if value, ok := labelOf(n, key); ok && value == domain {
+			room := &a.cluster.Rooms[i]
+			cpu, cpuAll = cpu+float64(room.RequestedCPU), cpuAll+float64(room.CPU)
+			memory, memoryAll = memory+float64(room.RequestedMemory), memoryAll+float64(room.Memory)
+		}
+	}
+	r.full = (100*cpu/max(cpuAll, 1) + 100*memory/max(memoryAll, 1)) / 2
+	return r
+}
