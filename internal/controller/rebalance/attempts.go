@@ -1,0 +1,361 @@
+package rebalance
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// Closing says for how long a node is closed to new pods while moves are made.
+type Closing string
+
+const (
+	// Emptying: the taint stays on the node when it is empty.
+	Emptying Closing = "Emptying"
+	// MakingRoom: the taint goes when the last move of the attempt is made.
+	MakingRoom Closing = "MakingRoom"
+)
+
+// ratio is a gauge that an attempt sets itself.
+type ratio struct {
+	title string
+	left  func() int64
+}
+
+func (r *ratio) name() string                     { return r.title }
+func (r *ratio) count(*pod, *cluster.Node, int64) {}
+func (r *ratio) value() int64                     { return r.left() }
+
+// close keeps new pods off a node; open is the reverse.
+func (w *world) close(n *cluster.Node) {
+	object := w.nodes[n.Name].DeepCopy()
+	object.Spec.Taints = append(object.Spec.Taints, v1.Taint{Key: EmptyingTaint, Effect: v1.TaintEffectNoSchedule})
+	w.retaint(object)
+}
+
+func (w *world) open(n *cluster.Node) {
+	object := w.nodes[n.Name].DeepCopy()
+	object.Spec.Taints = slices.DeleteFunc(object.Spec.Taints, func(t v1.Taint) bool { return t.Key == EmptyingTaint })
+	w.retaint(object)
+}
+
+func (w *world) retaint(object *v1.Node) {
+	w.nodes[object.Name] = object
+	w.c.SetNode(object)
+	for _, g := range w.gauges {
+		if l, ok := g.(*ledger); ok {
+			l.renew()
+		}
+	}
+}
+
+func closed(n *cluster.Node) bool {
+	return slices.ContainsFunc(n.Taints.Taints, func(t v1.Taint) bool { return t.Key == EmptyingTaint })
+}
+
+func (w *world) closedNodes() (names []string) {
+	for _, n := range w.c.SortedNodes() {
+		if closed(n) {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+// movable are the pods on a node that do not belong to it, the largest first.
+func movable(n *cluster.Node, w *world) (list []*pod) {
+	for _, p := range n.Pods {
+		if known := w.placed[p.UID]; known != nil && !stays(known) {
+			list = append(list, known)
+		}
+	}
+	slices.SortFunc(list, func(a, b *pod) int {
+		return cmp.Or(
+			cmp.Compare(scalars(b), scalars(a)),
+			cmp.Compare(b.Class.Requests.MilliCPU, a.Class.Requests.MilliCPU),
+			cmp.Compare(b.Class.Requests.Memory, a.Class.Requests.Memory),
+			byName(a, b),
+		)
+	})
+	return list
+}
+
+func scalars(p *pod) (sum int64) {
+	for _, amount := range p.Class.Requests.Scalars {
+		sum += amount
+	}
+	return sum
+}
+
+// empty moves all pods of a node away, or none.
+func (s *search) empty(st *strategy, n *cluster.Node, closing Closing) bool {
+	w := s.w
+	list := movable(n, w)
+	for _, p := range list {
+		if code, why := s.refusal(st, p); code != "" {
+			s.stayNode(st, n, code, fmt.Sprintf("%s/%s: %s", p.Namespace(), p.Name, why))
+			return false
+		}
+	}
+	if w.leaves(n) != "" {
+		s.stayNode(st, n, NodeLeaving, n.Name+" "+w.leaves(n))
+		return false
+	}
+	mark, before := s.mark(), w.values()
+	for _, p := range list {
+		is := st.wish()
+		is.within = true
+		if why := s.step(st, p, is, "empty "+n.Name, closing); why.code != "" {
+			s.back(mark)
+			s.stayNode(st, n, why.code, fmt.Sprintf("%s/%s: %s", p.Namespace(), p.Name, why.message))
+			return false
+		}
+	}
+	after := w.values()
+	if closing == "" && slices.Compare(after[:st.at+1], before[:st.at+1]) >= 0 {
+		s.back(mark)
+		return false
+	}
+	delete(s.nodeStays, n.Name)
+	return true
+}
+
+// consolidate empties nodes that keep a taint: the cheapest first.
+func (st *strategy) consolidate() {
+	w := st.w
+	empties := func() (count int64) {
+		for _, n := range w.c.Nodes {
+			if n != nil && closed(n) && len(movable(n, w)) == 0 {
+				count++
+			}
+		}
+		return count
+	}
+	st.gauge = &ratio{"nodes still to empty", func() int64 { return max(0, int64(st.Consolidate.Nodes)-empties()) }}
+	st.attempts = func(s *search) bool {
+		if s.tried[st] {
+			return false
+		}
+		s.tried[st] = true
+		before := empties()
+		st.emptyCheapest(s, st.Consolidate.Nodes-int(before))
+		return empties() > before
+	}
+}
+
+// emptyCheapest closes as many nodes as are wanted before the first move, so that no pod lands on a node that is emptied next.
+func (st *strategy) emptyCheapest(s *search, wanted int) {
+	if wanted <= 0 {
+		return
+	}
+	w := st.w
+	var list []*cluster.Node
+	cost := map[*cluster.Node]int64{}
+	for _, n := range w.c.Nodes {
+		if n == nil || closed(n) && len(movable(n, w)) == 0 || !s.sees(n) || w.leaves(n) != "" {
+			continue
+		}
+		list = append(list, n)
+		for _, p := range movable(n, w) {
+			code, _ := s.refusal(st, p)
+			cost[n] += 1 + costly*one(code != "")
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *cluster.Node) int {
+		return cmp.Or(cmp.Compare(cost[a], cost[b]), cmp.Compare(a.Name, b.Name))
+	})
+	out := map[*cluster.Node]bool{}
+	for range mostRestarts {
+		mark := s.mark()
+		failed := st.emptyAll(s, list, out, cost, wanted)
+		if failed == nil {
+			return
+		}
+		s.back(mark)
+		out[failed] = true
+	}
+}
+
+// mostRestarts bounds how often nodes are chosen anew because one of them could not be emptied.
+const mostRestarts = 64
+
+// emptyAll closes and empties the first nodes of the list that are not out. It returns the first that cannot be emptied.
+func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.Node]bool, cost map[*cluster.Node]int64, wanted int) *cluster.Node {
+	var chosen []string
+	for _, n := range list {
+		switch {
+		case len(chosen) == wanted || out[n]:
+			continue
+		case cost[n] >= costly:
+			s.empty(st, n, Emptying) // says why not
+			continue
+		case !st.worth(n):
+			s.stayNode(st, n, NoBetterNode, "it would free less than half the share of the cluster than the pods that would have to move are of all")
+			continue
+		}
+		chosen = append(chosen, n.Name)
+		if !closed(n) {
+			s.closeNode(n)
+		}
+	}
+	for _, name := range chosen {
+		if n := st.w.c.Node(name); !s.empty(st, n, Emptying) {
+			return n
+		}
+	}
+	return nil
+}
+
+// costly is what a pod that must not be moved adds to the cost of a node.
+const costly = 1_000_000
+
+// worth weighs the room that comes free against the pods that have to move.
+func (st *strategy) worth(n *cluster.Node) bool {
+	var cpu, memory, allCPU, allMemory float64
+	all := 0
+	for _, other := range st.w.c.Nodes {
+		if other == nil {
+			continue
+		}
+		allCPU += float64(other.Size.MilliCPU)
+		allMemory += float64(other.Size.Memory)
+		all += len(movable(other, st.w))
+	}
+	cpu, memory = float64(n.Size.MilliCPU), float64(n.Size.Memory)
+	freed := max(cpu/max(allCPU, 1), memory/max(allMemory, 1))
+	return 2*freed >= float64(len(movable(n, st.w)))/float64(max(all, 1))
+}
+
+// defragment makes room for the pods that wait, all of them or none.
+func (st *strategy) defragment() {
+	w := st.w
+	wants := func(p *pod) bool {
+		return slices.ContainsFunc(st.Defragment.Pods, func(name types.NamespacedName) bool { return name.Namespace == p.Namespace() && name.Name == p.Name })
+	}
+	waiting := func() (list []*pod) {
+		for _, p := range w.waiting {
+			if wants(p) {
+				list = append(list, p)
+			}
+		}
+		return list
+	}
+	st.gauge = &ratio{"pods waiting for room", func() int64 { return int64(len(waiting())) }}
+	st.attempts = func(s *search) bool {
+		if s.tried[st] || len(waiting()) == 0 {
+			return false
+		}
+		s.tried[st] = true
+		mark := s.mark()
+		for left := waiting(); len(left) > 0; left = waiting() {
+			if !st.makeRoom(s, left[0]) {
+				s.back(mark)
+				for _, p := range waiting() {
+					s.stay(st, p, NoBetterNode, "no node can be made fit for it with moves one level deep")
+				}
+				return false
+			}
+			if len(waiting()) >= len(left) {
+				s.back(mark)
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// widest bounds the nodes that are tried for one pod.
+const widest = 64
+
+// makeRoom finds the node that costs the fewest moves, and makes them.
+func (st *strategy) makeRoom(s *search, p *pod) bool {
+	w := st.w
+	var list []*cluster.Node
+	for _, n := range w.c.Nodes {
+		if n != nil && !closed(n) && w.leaves(n) == "" && s.sees(n) && w.suits(p, n) {
+			list = append(list, n)
+		}
+	}
+	slices.SortFunc(list, func(a, b *cluster.Node) int {
+		return cmp.Or(cmp.Compare(spare(b, p), spare(a, p)), cmp.Compare(a.Name, b.Name))
+	})
+	var best *cluster.Node
+	var spared map[*pod]bool
+	fewest := 0
+	for _, n := range list[:min(len(list), widest)] {
+		mark := s.mark()
+		moved, ok := st.tryRoom(s, p, n, nil)
+		s.back(mark)
+		if !ok {
+			continue
+		}
+		without := map[*pod]bool{}
+		for _, v := range moved {
+			without[v] = true
+			if _, ok := st.tryRoom(s, p, n, without); !ok {
+				delete(without, v)
+			}
+			s.back(mark)
+		}
+		if count := len(moved) - len(without); best == nil || count < fewest {
+			best, spared, fewest = n, without, count
+		}
+	}
+	if best == nil {
+		return false
+	}
+	_, ok := st.tryRoom(s, p, best, spared)
+	return ok
+}
+
+// spare is what a node has left of what the pod asks for, in its scarcest resource.
+func spare(n *cluster.Node, p *pod) float64 {
+	least := 1.0
+	for name := range p.Class.Requests.Scalars {
+		all := float64(n.Size.Of(name))
+		least = min(least, (all-float64(n.Requested.Of(name)))/max(all, 1))
+	}
+	least = min(least, float64(n.Size.MilliCPU-n.Requested.MilliCPU)/max(float64(n.Size.MilliCPU), 1))
+	return min(least, float64(n.Size.Memory-n.Requested.Memory)/max(float64(n.Size.Memory), 1))
+}
+
+// tryRoom moves pods off a closed node, but for those that can be spared, until the waiting pod has a place.
+func (st *strategy) tryRoom(s *search, p *pod, n *cluster.Node, spared map[*pod]bool) (moved []*pod, ok bool) {
+	w := st.w
+	scheduler := w.schedulerOf(p)
+	if scheduler == nil {
+		return nil, false
+	}
+	s.closeNode(n)
+	for _, v := range movable(w.c.Node(n.Name), w) {
+		if spared[v] || v == p {
+			continue
+		}
+		if code, _ := s.refusal(st, v); code != "" {
+			continue
+		}
+		is := st.wish()
+		is.within = true
+		if why := s.step(st, v, is, fmt.Sprintf("make room for %s/%s on %s", p.Namespace(), p.Name, n.Name), MakingRoom); why.code != "" {
+			continue
+		}
+		moved = append(moved, v)
+		if w.placed[p.UID] != nil {
+			break
+		}
+		mark := s.mark()
+		s.openNode(n)
+		s.placeWaiting()
+		if w.placed[p.UID] != nil {
+			return moved, true
+		}
+		s.back(mark)
+	}
+	s.openNode(n)
+	return moved, w.placed[p.UID] != nil
+}

@@ -1,0 +1,117 @@
+package rebalance
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// budget is a PodDisruptionBudget as it stands before the plan. Moves are made one after the other, each when the successor of the
+// one before is ready, so what is allowed at the beginning is allowed before each of them.
+type budget struct {
+	object            *policyv1.PodDisruptionBudget
+	selector          labels.Selector
+	allowed           int32
+	healthy, required int32
+}
+
+func readBudgets(w *world) (list []*budget) {
+	for _, object := range w.c.Budgets.All() {
+		selector, err := metav1.LabelSelectorAsSelector(object.Spec.Selector)
+		if err != nil {
+			continue
+		}
+		b := &budget{object: object, selector: selector}
+		s := &object.Status
+		b.allowed, b.healthy, b.required = s.DisruptionsAllowed, s.CurrentHealthy, s.DesiredHealthy
+		if s.ObservedGeneration == 0 && s.ExpectedPods == 0 && len(s.Conditions) == 0 {
+			b.fill(w)
+		}
+		list = append(list, b)
+	}
+	return list
+}
+
+// fill works out the status of a budget that comes without one, as in a manifest written by hand.
+func (b *budget) fill(w *world) {
+	expected := 0
+	for _, object := range w.pods {
+		if object.Namespace != b.object.Namespace || !b.selector.Matches(labels.Set(object.Labels)) || object.DeletionTimestamp != nil {
+			continue
+		}
+		expected++
+		if object.Spec.NodeName != "" && ready(object) {
+			b.healthy++
+		}
+	}
+	spec := &b.object.Spec
+	switch {
+	case spec.MaxUnavailable != nil:
+		n, err := intstr.GetScaledValueFromIntOrPercent(spec.MaxUnavailable, expected, true)
+		if err != nil {
+			n = 0
+		}
+		b.required = int32(max(expected-n, 0))
+	case spec.MinAvailable != nil:
+		n, err := intstr.GetScaledValueFromIntOrPercent(spec.MinAvailable, expected, true)
+		if err != nil {
+			n = expected
+		}
+		b.required = int32(n)
+	}
+	b.allowed = max(b.healthy-b.required, 0)
+}
+
+// ready tells whether a pod counts as healthy. One that no kubelet has reported on is taken to run as it should.
+func ready(object *v1.Pod) bool {
+	for i := range object.Status.Conditions {
+		if c := &object.Status.Conditions[i]; c.Type == v1.PodReady {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return true
+}
+
+// budgetsOf are those that cover a pod.
+func (w *world) budgetsOf(p *pod) (list []*budget) {
+	for _, b := range w.budgets {
+		if b.object.Namespace == p.Namespace() && b.selector.Matches(p.Class.Labels) {
+			list = append(list, b)
+		}
+	}
+	return list
+}
+
+// recover counts a pod that waited among the healthy ones, or takes that back. Before the moves behind it are made, it has to be.
+func (w *world) recover(p *pod, by int32) {
+	for _, b := range w.budgetsOf(p) {
+		b.healthy += by
+		b.allowed = max(b.healthy-b.required, 0)
+	}
+}
+
+// forbidden says why the Eviction API would refuse the pod, or "".
+func (w *world) forbidden(p *pod) string {
+	list := w.budgetsOf(p)
+	switch {
+	case len(list) == 0:
+		return ""
+	case len(list) > 1:
+		return "more than one disruption budget covers it, which the Eviction API does not support"
+	}
+	b := list[0]
+	if !ready(p.object) {
+		always := b.object.Spec.UnhealthyPodEvictionPolicy != nil && *b.object.Spec.UnhealthyPodEvictionPolicy == policyv1.AlwaysAllow
+		if always || b.healthy >= b.required && b.required > 0 {
+			return ""
+		}
+	}
+	if b.allowed > 0 {
+		return ""
+	}
+	return fmt.Sprintf("the disruption budget %s needs %d healthy pods and has %d", b.object.Name, b.required, b.healthy)
+}

@@ -1,0 +1,173 @@
+package rebalance_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
+	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// TestCases runs testdata/*.txt. What a case may say:
+//
+//	world                   begins a cluster; a line an object (see object): node, pod, pods, budget, ...
+//	change                  objects come, or take the place of those of their name; "gone NAME" takes a pod away
+//	deschedule              plans by the DeschedulerPolicy given, without its first two lines
+//	plan GOAL...            plans: heal, heal-soft, spread, return, consolidate=N, defragment=POD+POD; held, sampled;
+//	                        apply makes the state what the plan leads to
+//
+// A plan answers with its moves, what stays and why, and what it measures.
+func TestCases(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		s := &rebalance.State{AsOf: begin}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return tell(t, s, d) })
+	})
+}
+
+func tell(t *testing.T, s *rebalance.State, d *datadriven.TestData) string {
+	switch d.Cmd {
+	case "world":
+		s.Objects = nil
+		fallthrough
+	case "change":
+		for line := range strings.Lines(d.Input) {
+			if name, gone := strings.CutPrefix(strings.TrimSpace(line), "gone "); gone {
+				s.Objects = slices.DeleteFunc(s.Objects, func(o metav1.Object) bool { return o.GetName() == name })
+				continue
+			}
+			for _, o := range object(t, strings.TrimSpace(line)) {
+				s.Objects = slices.DeleteFunc(s.Objects, func(old metav1.Object) bool {
+					return fmt.Sprintf("%T", old) == fmt.Sprintf("%T", o) && old.GetName() == o.GetName() && old.GetNamespace() == o.GetNamespace()
+				})
+				s.Objects = append(s.Objects, o)
+			}
+		}
+		return ""
+	case "plan", "deschedule":
+		goals, options := &rebalance.Policy{}, rebalance.Options{Profiles: profiles(t, "")}
+		apply := false
+		for _, arg := range d.CmdArgs {
+			switch arg.Key {
+			case "held":
+				options.Placing = rebalance.Held
+			case "sampled":
+				options.Placing = rebalance.Sampled
+			case "apply":
+				apply = true
+			case "most-allocated":
+				options.Profiles = profiles(t, mostAllocated)
+			default:
+				goals.Goals = append(goals.Goals, goalOf(t, arg))
+			}
+		}
+		if d.Cmd == "deschedule" {
+			var err error
+			if goals, err = policy.Read("policy.yaml", []byte("apiVersion: descheduler/v1alpha2\nkind: DeschedulerPolicy\n"+d.Input), nil); err != nil {
+				return err.Error() + "\n"
+			}
+		}
+		plan := rebalance.Make(s, goals, options)
+		if apply {
+			*s = *plan.After(s)
+		}
+		return show(plan)
+	}
+	return "unknown command " + d.Cmd
+}
+
+func goalOf(t *testing.T, arg datadriven.CmdArg) rebalance.Goal {
+	number := 0
+	if len(arg.Vals) > 0 {
+		number, _ = strconv.Atoi(arg.Vals[0])
+	}
+	goal := rebalance.OwnGoal(arg.Key, number)
+	if goal == nil {
+		t.Fatalf("unknown goal %s", arg.Key)
+	}
+	if goal.Defragment != nil {
+		for _, name := range strings.Split(arg.Vals[0], "+") {
+			goal.Defragment.Pods = append(goal.Defragment.Pods, types.NamespacedName{Namespace: "default", Name: name})
+		}
+	}
+	return *goal
+}
+
+func show(plan *rebalance.Plan) string {
+	var b strings.Builder
+	for i := range plan.Moves {
+		m := &plan.Moves[i]
+		fmt.Fprintf(&b, "%d. %s %s -> %s", m.Number, m.Name, m.From, m.To)
+		if len(m.Or) > 0 {
+			fmt.Fprintf(&b, " (or %s)", strings.Join(m.Or, ", "))
+		}
+		for _, measure := range m.Improves {
+			fmt.Fprintf(&b, " [%s %d->%d]", measure.Name, measure.Before, measure.After)
+		}
+		if m.Attempt != "" {
+			fmt.Fprintf(&b, " to %s", m.Attempt)
+		}
+		if m.Detail != "" {
+			fmt.Fprintf(&b, ": %s", m.Detail)
+		}
+		b.WriteString("\n")
+		if m.Next != nil {
+			fmt.Fprintf(&b, "   next %s: %s\n", m.Next.Name, m.Next.Why)
+		}
+	}
+	for _, stay := range plan.Stays {
+		name := stay.Name
+		if name == "" {
+			name = "node " + stay.Node
+		}
+		fmt.Fprintf(&b, "%s stays: %s: %s\n", name, stay.Code, stay.Message)
+	}
+	for _, note := range plan.Notes {
+		fmt.Fprintf(&b, "note: %s\n", note)
+	}
+	for _, m := range plan.Measures {
+		if m.Before != m.After {
+			fmt.Fprintf(&b, "%s: %d -> %d\n", m.Name, m.Before, m.After)
+		}
+	}
+	if b.Len() == 0 {
+		return "nothing\n"
+	}
+	return b.String()
+}
+
+const mostAllocated = `
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- pluginConfig:
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 1}, {name: memory, weight: 1}]}}
+`
+
+// read are the profiles of the configurations that were read.
+var read = map[string][]*plugins.Profile{}
+
+func profiles(t *testing.T, text string) []*plugins.Profile {
+	t.Helper()
+	if known := read[text]; known != nil {
+		return known
+	}
+	c, err := config.Default(config.Options{})
+	if text != "" {
+		c, err = config.Parse("test", []byte(text), config.Options{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	read[text] = c.Profiles
+	return c.Profiles
+}

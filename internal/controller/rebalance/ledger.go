@@ -1,0 +1,374 @@
+package rebalance
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// gauge is a number that a plan lowers. It is told of every pod that comes to a node (by = 1) or leaves it (by = -1).
+type gauge interface {
+	name() string
+	count(p *pod, n *cluster.Node, by int64)
+	value() int64
+}
+
+// ledger is the gauge of violated constraints: by how much each of them is exceeded, summed up.
+//
+//   - Spread: in each domain the pods beyond the lowest domain and maxSkew.
+//   - Required anti-affinity: pairs of a pod and another one in its domain that a term of it repels.
+//   - Required affinity: terms without a pod in the domain that they ask for.
+//   - Node selector and affinity, and NoSchedule taints: one for each pod that its node does not suit any more.
+type ledger struct {
+	title  string
+	action v1.UnsatisfiableConstraintAction
+	w      *world
+	groups []*group
+	byKey  map[string]*group
+	byID   map[int32]*concern // by class
+	known  []*concern
+	static int64
+	sum    int64
+	// touched are the groups that changed since it was made, with what they were; nil: nobody asks.
+	touched map[*group]int64
+}
+
+// group is what pods count towards together: a spread constraint, or a term of pod affinity or anti-affinity.
+type group struct {
+	text    string
+	spread  *plugins.SpreadConstraint
+	include *plugins.SpreadInclusion
+	space   string
+	term    *cluster.Term
+	anti    bool
+	domains map[string]*domain
+	excess  int64
+	of      map[int32]string // domain by node index; of spread groups
+}
+
+// domain has the counts of one value of the topology key.
+type domain struct {
+	held, counted, both int64 // pods that have the constraint, pods that it counts, and pods that are both
+	nodes               int
+}
+
+// concern is what matters to the pods of a class.
+type concern struct {
+	class  *cluster.PodClass
+	judge  func(n *cluster.Node) *plugins.Rejection
+	own    map[*group]bool
+	counts map[*group]bool
+	groups []*group // own and counts, in the order in which they were found
+}
+
+func newLedger(w *world, title string, action v1.UnsatisfiableConstraintAction) *ledger {
+	return &ledger{title: title, action: action, w: w, byKey: map[string]*group{}, byID: map[int32]*concern{}}
+}
+
+func (l *ledger) name() string { return l.title }
+
+func (l *ledger) value() int64 { return l.sum + l.static }
+
+func (l *ledger) hard() bool { return l.action == v1.DoNotSchedule }
+
+// concernOf reads what matters to a pod's class, the first time that it is seen.
+func (l *ledger) concernOf(p *pod) *concern {
+	if known := l.byID[p.Class.ID]; known != nil {
+		return known
+	}
+	k := &concern{class: p.Class, own: map[*group]bool{}, counts: map[*group]bool{}}
+	l.byID[p.Class.ID] = k
+	l.known = append(l.known, k)
+	for _, g := range l.groups {
+		if g.counts(p.Class, l.w.c) {
+			k.counts[g] = true
+			k.groups = append(k.groups, g)
+		}
+	}
+	if s := l.w.schedulerOf(p); s != nil {
+		l.readSpread(k, p, s)
+		if l.hard() {
+			l.readNode(k, p, s)
+		}
+	}
+	if l.hard() {
+		for _, terms := range []struct {
+			list []cluster.Term
+			anti bool
+		}{{p.Class.RequiredAffinity, false}, {p.Class.RequiredAntiAffinity, true}} {
+			for i := range terms.list {
+				l.own(k, l.termGroup(&terms.list[i], terms.anti))
+			}
+		}
+	}
+	return k
+}
+
+func (l *ledger) readNode(k *concern, p *pod, s *scheduler) {
+	if s.affinity != nil {
+		k.judge = s.affinity.Filter(l.w.c, p.Pod).Node
+	}
+}
+
+func (l *ledger) readSpread(k *concern, p *pod, s *scheduler) {
+	if s.spread == nil || !l.hard() && len(p.Spec().TopologySpreadConstraints) == 0 {
+		return
+	}
+	var constraints []plugins.SpreadConstraint
+	var err error
+	if l.hard() {
+		constraints, err = s.spread.Hard(l.w.c, p.Pod)
+	} else {
+		constraints, _, err = s.spread.Soft(l.w.c, p.Pod)
+	}
+	if err != nil {
+		return
+	}
+	for i := range constraints {
+		c := &constraints[i]
+		key := fmt.Sprintf("%s/%s/%s/%d/%d/%s/%s/%x", p.Namespace(), c.TopologyKey, c.Selector, c.MaxSkew, c.MinDomains, c.NodeAffinityPolicy, c.NodeTaintsPolicy, p.Class.Static)
+		g := l.byKey[key]
+		if g == nil {
+			g = &group{
+				text:   fmt.Sprintf("spread of %s over %s, maxSkew %d", c.Selector, c.TopologyKey, c.MaxSkew),
+				spread: c, include: plugins.NewSpreadInclusion(p.Pod), space: p.Namespace(),
+			}
+			l.add(key, g)
+		}
+		l.own(k, g)
+	}
+}
+
+func (l *ledger) termGroup(t *cluster.Term, anti bool) *group {
+	word := "affinity"
+	if anti {
+		word = "anti-affinity"
+	}
+	names := t.Namespaces.UnsortedList()
+	slices.Sort(names)
+	key := fmt.Sprintf("%s/%s/%s/%s/%s", word, strings.Join(names, ","), t.NamespaceSelector, t.Selector, t.TopologyKey)
+	g := l.byKey[key]
+	if g == nil {
+		g = &group{text: fmt.Sprintf("%s to %s over %s", word, t.Selector, t.TopologyKey), term: t, anti: anti}
+		l.add(key, g)
+	}
+	return g
+}
+
+// add takes in a new group: classes that are known may count in it, and pods that were counted before count in it, too.
+func (l *ledger) add(key string, g *group) {
+	l.byKey[key] = g
+	l.groups = append(l.groups, g)
+	g.reset(l.w.c)
+	for _, k := range l.known {
+		if g.counts(k.class, l.w.c) {
+			k.counts[g] = true
+			k.groups = append(k.groups, g)
+		}
+	}
+	l.recount(g)
+}
+
+// recount counts a group from the pods that there are.
+func (l *ledger) recount(g *group) {
+	g.reset(l.w.c)
+	for _, p := range l.w.placed {
+		if k := l.byID[p.Class.ID]; k != nil && p.counted && (k.own[g] || k.counts[g]) {
+			g.move(p.Node, k.own[g], k.counts[g], 1)
+		}
+	}
+	l.sum -= g.excess
+	g.excess = g.measure()
+	l.sum += g.excess
+}
+
+// renew counts anew what depends on a node's taints.
+func (l *ledger) renew() {
+	for _, g := range l.groups {
+		if g.spread != nil && g.spread.NodeTaintsPolicy == v1.NodeInclusionPolicyHonor {
+			l.recount(g)
+		}
+	}
+}
+
+func (l *ledger) own(k *concern, g *group) {
+	if !k.own[g] {
+		k.own[g] = true
+		if !k.counts[g] {
+			k.groups = append(k.groups, g)
+		}
+	}
+}
+
+// count implements gauge.
+func (l *ledger) count(p *pod, n *cluster.Node, by int64) {
+	k := l.concernOf(p)
+	if l.hard() {
+		l.static += by * misfit(k, p, n)
+	}
+	for _, g := range k.groups {
+		if !g.move(n, k.own[g], k.counts[g], by) {
+			continue
+		}
+		if l.touched != nil {
+			if _, known := l.touched[g]; !known {
+				l.touched[g] = g.excess
+			}
+		}
+		l.sum -= g.excess
+		g.excess = g.measure()
+		l.sum += g.excess
+	}
+}
+
+// misfit is what is wrong between a pod and its node alone.
+func misfit(k *concern, p *pod, n *cluster.Node) (wrong int64) {
+	if k.judge != nil && k.judge(n) != nil {
+		wrong++
+	}
+	return wrong + int64(len(repelling(p.Pod, n)))
+}
+
+// repelling are the NoSchedule taints that the pod does not tolerate. NoExecute is the eviction controller's, and a cordon or a
+// taint of Berth's own says nothing against the pods that are there.
+func repelling(p *cluster.Pod, n *cluster.Node) (list []*v1.Taint) {
+	for _, t := range plugins.Untolerated(p, n) {
+		if t.Effect == v1.TaintEffectNoSchedule && t.Key != v1.TaintNodeUnschedulable && t.Key != EmptyingTaint {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// watch begins to note which groups change; raised says of which the excess has grown since.
+func (l *ledger) watch() { l.touched = map[*group]int64{} }
+
+func (l *ledger) raised() *group {
+	defer func() { l.touched = nil }()
+	var worst *group
+	for g, before := range l.touched {
+		if g.excess > before && (worst == nil || g.text < worst.text) {
+			worst = g
+		}
+	}
+	return worst
+}
+
+// says what is wrong with the pod where it is.
+func (l *ledger) says(p *pod) string {
+	k := l.concernOf(p)
+	if k.judge != nil && k.judge(p.Node) != nil {
+		return "the node does not match its node affinity"
+	}
+	if taints := repelling(p.Pod, p.Node); len(taints) > 0 && l.hard() {
+		return "does not tolerate " + taints[0].ToString()
+	}
+	for _, g := range k.groups {
+		before := g.excess
+		g.move(p.Node, k.own[g], k.counts[g], -1)
+		after := g.measure()
+		g.move(p.Node, k.own[g], k.counts[g], 1)
+		if after < before {
+			return g.text
+		}
+	}
+	return ""
+}
+
+func (g *group) counts(class *cluster.PodClass, c *cluster.Cluster) bool {
+	if g.spread != nil {
+		return g.spread.Counts(class, g.space)
+	}
+	return g.term.Matches(class, c.NamespaceLabels(class.Namespace))
+}
+
+func (g *group) key() string {
+	if g.spread != nil {
+		return g.spread.TopologyKey
+	}
+	return g.term.TopologyKey
+}
+
+// reset begins with the domains of the nodes, and nobody in them.
+func (g *group) reset(c *cluster.Cluster) {
+	g.domains, g.of = map[string]*domain{}, map[int32]string{}
+	for _, n := range c.Nodes {
+		if n == nil {
+			continue
+		}
+		if value, ok := n.Lookup(g.key()); ok && (g.spread == nil || g.include.Includes(g.spread, n)) {
+			d := g.domains[value]
+			if d == nil {
+				d = &domain{}
+				g.domains[value] = d
+			}
+			d.nodes++
+			g.of[n.Index] = value
+		}
+	}
+}
+
+// move counts a pod that comes or goes; false if its node is in no domain.
+func (g *group) move(n *cluster.Node, own, counts bool, by int64) bool {
+	value, ok := g.of[n.Index]
+	if !ok {
+		return false
+	}
+	d := g.domains[value]
+	if own {
+		d.held += by
+	}
+	if counts {
+		d.counted += by
+	}
+	if own && counts {
+		d.both += by
+	}
+	return true
+}
+
+func (g *group) measure() (excess int64) {
+	switch {
+	case g.spread != nil:
+		return g.skew()
+	case g.anti:
+		for _, d := range g.domains {
+			excess += d.held*d.counted - d.both
+		}
+		return excess
+	}
+	all := int64(0)
+	for _, d := range g.domains {
+		all += d.counted
+	}
+	for _, d := range g.domains {
+		switch {
+		case d.counted == 0:
+			excess += d.held
+		case d.counted == 1 && d.both == 1 && all > 1:
+			excess++ // the one that it asks for is itself, and there are others elsewhere
+		}
+	}
+	return excess
+}
+
+func (g *group) skew() (excess int64) {
+	lowest, held := plugins.NoDomain, int64(0)
+	for _, d := range g.domains {
+		lowest = min(lowest, d.counted)
+		held += d.held
+	}
+	if held == 0 {
+		return 0
+	}
+	least := g.spread.Least(lowest, len(g.domains))
+	for _, d := range g.domains {
+		excess += max(0, d.counted-least-int64(g.spread.MaxSkew))
+	}
+	return excess
+}

@@ -1,0 +1,101 @@
+package rebalance
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Rounds of Make: how often pods are pinned, and how often a plan is gone on with. What needs more is not worth its moves.
+const (
+	mostPinnings = 6
+	mostSequels  = 4
+)
+
+// Make plans. The plan is empty if nothing can be proved to become better.
+//
+// A second plan on the state that the first one leads to is empty. Most searches end where that is plain; where one left something
+// only because a pod had been moved or placed already, the search goes on from there. Would that move a pod again, the pod is pinned
+// to its node and everything is planned anew.
+func Make(state *State, policy *Policy, options Options) *Plan {
+	if options.Placing == "" {
+		options.Placing = Exact
+	}
+	first, _ := look(state, &Policy{}, options, nil)
+	plan := settle(first.After(state), policy, options)
+	plan.Arrivals = append(first.Arrivals, plan.Arrivals...)
+	return plan
+}
+
+// settle plans for a state in which the pods that wait have no place.
+func settle(state *State, policy *Policy, options Options) *Plan {
+	pinned := map[types.UID]bool{}
+	for range mostPinnings {
+		plan, settled := look(state, policy, options, pinned)
+		after := state
+		for range mostSequels {
+			if settled {
+				return plan
+			}
+			after = plan.tail.After(after)
+			var sequel *Plan
+			sequel, settled = look(after, policy, options, nil)
+			if len(sequel.Moves) == 0 && len(sequel.Arrivals) == 0 {
+				settled = true
+			}
+			if again := twice(sequel); len(again) > 0 {
+				for _, uid := range again {
+					pinned[uid] = true
+				}
+				settled = false
+				break
+			}
+			plan.add(sequel)
+		}
+		if settled {
+			return plan
+		}
+	}
+	nothing, _ := look(state, &Policy{Notes: policy.Notes}, options, nil)
+	nothing.Notes = append(nothing.Notes, "No plan was found that ends: every one of them would be followed by another one.")
+	return nothing
+}
+
+// look searches once; settled tells that another search from where it ends would find nothing.
+func look(state *State, policy *Policy, options Options, pinned map[types.UID]bool) (plan *Plan, settled bool) {
+	w := open(state, policy, options)
+	w.pinned = pinned
+	s := newSearch(w, policy)
+	s.run()
+	plan = s.plan(state)
+	plan.tail = plan
+	return plan, !w.unsettled && len(pinned) == 0
+}
+
+// twice are the pods of the first plan that the sequel moves again. Successors have their victim's UID with a mark.
+func twice(sequel *Plan) (list []types.UID) {
+	for i := range sequel.Moves {
+		if uid, again := strings.CutSuffix(string(sequel.Moves[i].UID), "'"); again {
+			list = append(list, types.UID(uid))
+		}
+	}
+	return list
+}
+
+// add goes on with a sequel.
+func (plan *Plan) add(sequel *Plan) {
+	offset := len(plan.Moves)
+	for _, m := range sequel.Moves {
+		m.Number += offset
+		plan.Moves = append(plan.Moves, m)
+	}
+	plan.Empties = append(plan.Empties, sequel.Empties...)
+	for _, a := range sequel.Arrivals {
+		a.After += offset
+		plan.Arrivals = append(plan.Arrivals, a)
+	}
+	plan.Stays, plan.Notes, plan.tail = sequel.Stays, sequel.Notes, sequel
+	for i := range plan.Measures {
+		plan.Measures[i].After = sequel.Measures[i].After
+	}
+}

@@ -1,0 +1,79 @@
+package rebalance
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+func qosOf(object *v1.Pod) v1.PodQOSClass { return rules.QOS(object) }
+
+func tolerates(p *pod, t *v1.Taint) bool { return rules.TolerationOf(t, p.Spec().Tolerations) != nil }
+
+// weight is what preferred node affinity gives a node.
+func (w *world) weight(p *pod, n *cluster.Node) int64 {
+	s := w.schedulerOf(p)
+	if s == nil || s.affinity == nil {
+		return 0
+	}
+	scoring := s.affinity.Score(w.c, p.Pod, nil)
+	if scoring.Node == nil {
+		return 0
+	}
+	weight, err := scoring.Node(n)
+	if err != nil {
+		return 0
+	}
+	return weight
+}
+
+// heaviest is the greatest weight that any node has for a pod that suits it.
+func (w *world) heaviest(p *pod) (best int64) {
+	s := w.schedulerOf(p)
+	if s == nil || s.affinity == nil || p.Spec().Affinity == nil || p.Spec().Affinity.NodeAffinity == nil {
+		return 0
+	}
+	scoring := s.affinity.Score(w.c, p.Pod, nil)
+	if scoring.Node == nil {
+		return 0
+	}
+	for _, n := range w.c.Nodes {
+		if n == nil || closed(n) || !w.suits(p, n) {
+			continue
+		}
+		if weight, err := scoring.Node(n); err == nil {
+			best = max(best, weight)
+		}
+	}
+	return best
+}
+
+// suits tells whether a node comes into question for a pod by affinity, taints and cordon.
+func (w *world) suits(p *pod, n *cluster.Node) bool {
+	if k := w.hard.concernOf(p); k.judge != nil && k.judge(n) != nil {
+		return false
+	}
+	for _, t := range plugins.Untolerated(p.Pod, n) {
+		if t.Key != EmptyingTaint { // what is closed for some time is still one of its nodes
+			return false
+		}
+	}
+	return !n.Taints.Unschedulable
+}
+
+// suitable counts the nodes that come into question for a pod.
+func (w *world) suitable(p *pod) (count int64) {
+	for _, n := range w.c.Nodes {
+		if n != nil && w.suits(p, n) {
+			count++
+		}
+	}
+	return count
+}
+
+// stays tells whether a pod belongs to its node: it is there again wherever it is removed.
+func stays(p *pod) bool {
+	return p.object.Annotations[v1.MirrorPodAnnotationKey] != "" || ownerKind(p) == "DaemonSet" || ownerKind(p) == "Node"
+}

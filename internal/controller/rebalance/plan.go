@@ -1,0 +1,126 @@
+package rebalance
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// The version and kind of a plan in JSON.
+const (
+	APIVersion = "berth.dev/v1alpha1"
+	Kind       = "Rebalance"
+)
+
+// Plan is what to move, in order, and what stays though it should move.
+type Plan struct {
+	APIVersion string      `json:"apiVersion"`
+	Kind       string      `json:"kind"`
+	AsOf       metav1.Time `json:"asOf,omitzero"`
+	Placing    Placing     `json:"placing"`
+	Moves      []Move      `json:"moves"`
+	// Empties are nodes that are empty behind the plan, by name. They get the taint berth.dev/emptying:NoSchedule before the first move
+	// of consolidate, and keep it.
+	Empties []string `json:"empties,omitempty"`
+	// Arrivals are pods that wait and that the scheduler places: before the first move, or in room that a move left.
+	Arrivals []Arrival `json:"arrivals,omitempty"`
+	// Stays are pods that the policy wants to move and that no proof was found for, and nodes or pods that could not be helped.
+	Stays []Stay `json:"stays"`
+	// Measures are what the policy counts, before and after the plan, in the order in which they are compared.
+	Measures []Measure `json:"measures"`
+	// Notes are things to know, such as arguments of a policy that have no effect.
+	Notes []string `json:"notes,omitempty"`
+
+	tail *Plan // what was added last
+}
+
+// Move is one pod that leaves its node.
+type Move struct {
+	// Number counts from 1. Moves of the same Attempt are made together or not at all.
+	Number  int    `json:"number"`
+	Attempt string `json:"attempt,omitempty"`
+
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid"`
+	// Owner is the controller as Kind/NAME.
+	Owner string `json:"owner,omitempty"`
+
+	From string `json:"from"`
+	// To is where the successor lands; Or are the nodes that are as good, on which it may land as well. To is empty where a pod that
+	// has ended is removed, and nobody makes another one.
+	To string   `json:"to"`
+	Or []string `json:"or,omitempty"`
+
+	// Cause names the goal or the plugin, and Detail what is wrong now.
+	Cause  string `json:"cause"`
+	Detail string `json:"detail"`
+	// Improves is what the move lowers, from and to.
+	Improves []Measure `json:"improves"`
+	Cost     Cost      `json:"cost"`
+	// Next is the candidate that would have come next, and why this one was taken instead.
+	Next *Next `json:"next,omitempty"`
+
+	// Closes says that the node it leaves is closed to new pods before the move, and for how long.
+	Closes Closing `json:"closes,omitempty"`
+}
+
+// Arrival is a pod that waits, and finds a node. Where several are as good to the scheduler, it may go to another one.
+type Arrival struct {
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid"`
+	Node      string    `json:"node"`
+	// After is the number of the move behind which it comes; 0: before the first.
+	After int `json:"after"`
+}
+
+// Measure is a number that is to go down.
+type Measure struct {
+	Name   string `json:"name"`
+	Before int64  `json:"before"`
+	After  int64  `json:"after"`
+}
+
+// Next is a candidate that was not taken at that point of the plan.
+type Next struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Why       string `json:"why"`
+}
+
+// Stay is a pod, or a node where Node alone is set, that stays as it is.
+type Stay struct {
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	Node      string `json:"node,omitempty"`
+	Cause     string `json:"cause"`
+	Code      Code   `json:"code"`
+	Message   string `json:"message"`
+}
+
+// Code says why a pod stays.
+type Code string
+
+// The codes.
+const (
+	ReturnsToSameNode Code = "ReturnsToSameNode" // the scheduler may put the successor on the same node
+	NoBetterNode      Code = "NoBetterNode"      // the successor finds no node, or none that improves anything
+	BudgetSpent       Code = "BudgetSpent"       // a disruption budget does not allow it, or there is more than one
+	Protected         Code = "Protected"         // the pod, its annotations or the policy exclude it
+	NoSuccessor       Code = "NoSuccessor"       // nobody makes the pod again
+	OwnerBusy         Code = "OwnerBusy"         // the workload is being rolled out or scaled
+	VolumeBound       Code = "VolumeBound"       // its volumes keep it where it is
+	CoolingDown       Code = "CoolingDown"       // the workload was moved lately
+	NodeLeaving       Code = "NodeLeaving"       // the node is cordoned or about to be removed by others
+	Unproven          Code = "Unproven"          // it cannot be said where the successor lands
+	Contradiction     Code = "Contradiction"     // what it improves is counted behind what it makes worse
+	Limit             Code = "Limit"             // a limit of the policy is reached
+)
+
+// Workload names the controller of the moved pod, as cool-downs do.
+func (m *Move) Workload() string { return m.Namespace + "/" + m.Owner }
+
+// minutes writes a duration in whole minutes and above for messages.
+func minutes(d time.Duration) string { return d.Truncate(time.Minute).String() }

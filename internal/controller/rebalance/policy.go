@@ -1,0 +1,121 @@
+package rebalance
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Policy says what to move for, in order: what a goal improves is never given up for a later one.
+type Policy struct {
+	Goals []Goal
+	// Nodes limits the nodes that goals look at; nil is all. Successors land on any node.
+	Nodes  labels.Selector
+	Limits Limits
+	// GracePeriod overrides the pods' own, in seconds.
+	GracePeriod *int64
+	// Notes are things in the policy that have no effect here, with their line.
+	Notes []string
+}
+
+// Limits bound the moves of one plan; nil is no limit.
+type Limits struct{ PerNode, PerNamespace, Total *int }
+
+// Goal is one reason to move pods. Exactly one of the fields below Evictor is set.
+type Goal struct {
+	// Name is the goal or the descheduler's plugin, and Profile that of the policy file.
+	Name, Profile string
+	Line          int
+	Evictor       *Evictor
+	Scope         Scope
+
+	Heal        *Heal
+	Return      *Return
+	Consolidate *Consolidate
+	Defragment  *Defragment
+	Utilization *Utilization
+	Duplicates  *Duplicates
+	Renew       *Renew
+}
+
+// Scope limits the pods that a goal nominates.
+type Scope struct {
+	Include, Exclude []string // namespaces
+	Pods             labels.Selector
+}
+
+func (s *Scope) has(p *pod) bool {
+	switch {
+	case len(s.Include) > 0 && !slices.Contains(s.Include, p.Namespace()):
+		return false
+	case slices.Contains(s.Exclude, p.Namespace()):
+		return false
+	}
+	return s.Pods == nil || s.Pods.Matches(p.Class.Labels)
+}
+
+// Heal moves pods until fewer constraints are violated. The zero value is all hard constraints.
+type Heal struct {
+	// Only limits it to one kind of constraint; "" is all.
+	Only HealOnly
+	// Soft counts spread constraints with ScheduleAnyway instead.
+	Soft bool
+	// Taints says which taints count, where it is limited to taints; nil is all with NoSchedule.
+	Taints func(t *v1.Taint) bool
+}
+
+// HealOnly is a kind of constraint.
+type HealOnly string
+
+// The kinds.
+const (
+	AntiAffinity HealOnly = "InterPodAntiAffinity"
+	NodeAffinity HealOnly = "NodeAffinity"
+	NodeTaints   HealOnly = "NodeTaints"
+	Spread       HealOnly = "TopologySpread"
+)
+
+// Return moves pods to nodes that they prefer: by the weight of preferred node affinity, and by PreferNoSchedule taints.
+type Return struct {
+	Weights, Taints bool
+	TaintCounts     func(t *v1.Taint) bool // nil is all
+	// Settled is how long a node has to be ready to be moved to.
+	Settled time.Duration
+}
+
+// Consolidate empties nodes: DaemonSets' and static pods stay, all others move. Emptied nodes keep a taint.
+type Consolidate struct {
+	// Nodes is how many are to be empty, with those that are and have the taint.
+	Nodes int
+}
+
+// Defragment makes room for pods that wait: for all of them, or for none.
+type Defragment struct{ Pods []types.NamespacedName }
+
+// Utilization is the descheduler's Low- and HighNodeUtilization.
+type Utilization struct {
+	// High empties nodes that are below all thresholds; otherwise nodes above a target give pods away.
+	High                bool
+	Thresholds, Targets map[v1.ResourceName]float64 // percentages of allocatable
+	// Deviation: the numbers are deviations from the average of all nodes.
+	Deviation bool
+	// MoreThan is how many nodes have to be below the thresholds, for anything to happen.
+	MoreThan int
+	PerNode  *int // evictions from one node
+}
+
+// Duplicates moves pods of one owner with the same images apart.
+type Duplicates struct{ ExcludeOwners []string }
+
+// Renew has pods made anew, wherever their successors land.
+type Renew struct {
+	// Wants says why a pod is to be made anew, or "".
+	Wants func(object *v1.Pod, now time.Time) string
+	// Oldest first, or those with the most restarts.
+	Before func(a, b *v1.Pod) int
+	// Ended looks at pods that have failed, and at no others.
+	Ended bool
+}

@@ -1,0 +1,149 @@
+package policy
+
+import (
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+)
+
+const evictorName = "DefaultEvictor"
+
+// evictorArgs are the arguments of DefaultEvictor.
+type evictorArgs struct {
+	NodeSelector           string                `json:"nodeSelector"`
+	LabelSelector          *metav1.LabelSelector `json:"labelSelector"`
+	NamespaceLabelSelector *metav1.LabelSelector `json:"namespaceLabelSelector"`
+	PriorityThreshold      *struct {
+		Value *int32 `json:"value"`
+		Name  string `json:"name"`
+	} `json:"priorityThreshold"`
+	NodeFit          bool             `json:"nodeFit"`
+	MinReplicas      int              `json:"minReplicas"`
+	MinPodAge        *metav1.Duration `json:"minPodAge"`
+	NoEvictionPolicy string           `json:"noEvictionPolicy"`
+	PodProtections   *struct {
+		DefaultDisabled []string `json:"defaultDisabled"`
+		ExtraEnabled    []string `json:"extraEnabled"`
+		Config          *struct {
+			PodsWithPVC *struct {
+				ProtectedStorageClasses []struct {
+					Name string `json:"name"`
+				} `json:"protectedStorageClasses"`
+			} `json:"PodsWithPVC"`
+		} `json:"config"`
+	} `json:"podProtections"`
+
+	// Deprecated, and not to be mixed with podProtections.
+	EvictLocalStoragePods   *bool `json:"evictLocalStoragePods"`
+	EvictDaemonSetPods      *bool `json:"evictDaemonSetPods"`
+	EvictSystemCriticalPods *bool `json:"evictSystemCriticalPods"`
+	IgnorePvcPods           *bool `json:"ignorePvcPods"`
+	EvictFailedBarePods     *bool `json:"evictFailedBarePods"`
+	IgnorePodsWithoutPDB    *bool `json:"ignorePodsWithoutPDB"`
+}
+
+func (r *reader) evictor(n *yaml.Node) *rebalance.Evictor {
+	e := rebalance.NewEvictor()
+	if n == nil {
+		return e
+	}
+	var args evictorArgs
+	r.decode(n, evictorName, &args)
+	if args.NodeSelector != "" {
+		selector, err := labels.Parse(args.NodeSelector)
+		if err != nil {
+			r.fail(n, "%s: nodeSelector: %v", evictorName, err)
+		}
+		e.Targets = selector
+	}
+	e.NodeFit = args.NodeFit
+	e.Pods, e.Namespaces = r.selector(n, args.LabelSelector), r.selector(n, args.NamespaceLabelSelector)
+	e.MinReplicas = args.MinReplicas
+	if args.MinPodAge != nil {
+		e.MinPodAge = args.MinPodAge.Duration
+	}
+	switch args.NoEvictionPolicy {
+	case "", "Preferred":
+	case "Mandatory":
+		e.Mandatory = true
+	default:
+		r.fail(n, "%s: noEvictionPolicy: %q: must be Preferred or Mandatory", evictorName, args.NoEvictionPolicy)
+	}
+	r.protections(n, e, &args)
+	r.threshold(n, e, &args)
+	return e
+}
+
+func (r *reader) protections(n *yaml.Node, e *rebalance.Evictor, args *evictorArgs) {
+	is := func(b *bool) bool { return b != nil && *b }
+	old := []*bool{args.EvictLocalStoragePods, args.EvictDaemonSetPods, args.EvictSystemCriticalPods, args.IgnorePvcPods, args.EvictFailedBarePods, args.IgnorePodsWithoutPDB}
+	p := args.PodProtections
+	if p == nil {
+		e.LocalStorage, e.DaemonSets = !is(args.EvictLocalStoragePods), !is(args.EvictDaemonSetPods)
+		e.Critical, e.FailedBare = !is(args.EvictSystemCriticalPods), !is(args.EvictFailedBarePods)
+		e.Claims, e.WithoutBudget = is(args.IgnorePvcPods), is(args.IgnorePodsWithoutPDB)
+		return
+	}
+	if slices.ContainsFunc(old, is) {
+		r.fail(n, "%s: podProtections: must not stand beside evictLocalStoragePods and the other deprecated fields", evictorName)
+		return
+	}
+	for _, name := range p.DefaultDisabled {
+		switch name {
+		case "PodsWithLocalStorage":
+			e.LocalStorage = false
+		case "DaemonSetPods":
+			e.DaemonSets = false
+		case "SystemCriticalPods":
+			e.Critical = false
+		case "FailedBarePods":
+			e.FailedBare = false
+		default:
+			r.fail(n, "%s: podProtections.defaultDisabled: %q: must be PodsWithLocalStorage, DaemonSetPods, SystemCriticalPods or FailedBarePods", evictorName, name)
+		}
+	}
+	for _, name := range p.ExtraEnabled {
+		switch name {
+		case "PodsWithPVC":
+			e.Claims = true
+		case "PodsWithoutPDB":
+			e.WithoutBudget = true
+		case "PodsWithResourceClaims":
+			e.DeviceClaims = true
+		default:
+			r.fail(n, "%s: podProtections.extraEnabled: %q: must be PodsWithPVC, PodsWithoutPDB or PodsWithResourceClaims", evictorName, name)
+		}
+	}
+	if p.Config != nil && p.Config.PodsWithPVC != nil {
+		for _, class := range p.Config.PodsWithPVC.ProtectedStorageClasses {
+			e.StorageClasses = append(e.StorageClasses, class.Name)
+		}
+	}
+}
+
+func (r *reader) threshold(n *yaml.Node, e *rebalance.Evictor, args *evictorArgs) {
+	t := args.PriorityThreshold
+	switch {
+	case t == nil:
+	case t.Value != nil && t.Name != "":
+		r.fail(n, "%s: priorityThreshold: must have a name or a value, not both", evictorName)
+	case t.Name != "":
+		value, known := int32(0), false
+		if r.priorities != nil {
+			value, known = r.priorities(t.Name)
+		}
+		if !known {
+			r.fail(n, "%s: priorityThreshold: there is no priority class %q", evictorName, t.Name)
+		}
+		e.Priority, e.PriorityClass = &value, t.Name
+	case t.Value != nil:
+		e.Priority = t.Value
+	}
+	if e.Priority != nil && !e.Critical {
+		r.note(n, "%s: priorityThreshold has no effect while critical pods are not protected, as in the descheduler", evictorName)
+	}
+}

@@ -1,0 +1,337 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+)
+
+// plugin is one of the descheduler's: at which point it stands, and how its arguments become a goal.
+type plugin struct {
+	point string
+	into  func(r *reader, goal *rebalance.Goal, args *yaml.Node)
+}
+
+var catalog = map[string]plugin{
+	"RemoveDuplicates":                            {"balance", duplicates},
+	"LowNodeUtilization":                          {"balance", utilization(false)},
+	"HighNodeUtilization":                         {"balance", utilization(true)},
+	"RemovePodsViolatingTopologySpreadConstraint": {"balance", spread},
+	"RemovePodsViolatingInterPodAntiAffinity":     {"deschedule", antiAffinity},
+	"RemovePodsViolatingNodeAffinity":             {"deschedule", nodeAffinity},
+	"RemovePodsViolatingNodeTaints":               {"deschedule", nodeTaints},
+	"RemovePodsHavingTooManyRestarts":             {"deschedule", restarts},
+	"PodLifeTime":                                 {"deschedule", lifetime},
+	"RemoveFailedPods":                            {"deschedule", failed},
+}
+
+// scope are the arguments that most plugins have.
+type scope struct {
+	Namespaces *struct {
+		Include []string `json:"include"`
+		Exclude []string `json:"exclude"`
+	} `json:"namespaces"`
+	LabelSelector *metav1.LabelSelector `json:"labelSelector"`
+}
+
+func (s *scope) into(r *reader, goal *rebalance.Goal, at *yaml.Node) {
+	if s.Namespaces != nil {
+		goal.Scope.Include, goal.Scope.Exclude = s.Namespaces.Include, s.Namespaces.Exclude
+		if len(s.Namespaces.Include) > 0 && len(s.Namespaces.Exclude) > 0 {
+			r.fail(at, "%s: namespaces: must have include or exclude, not both", goal.Name)
+		}
+	}
+	goal.Scope.Pods = r.selector(at, s.LabelSelector)
+}
+
+func antiAffinity(r *reader, goal *rebalance.Goal, at *yaml.Node) {
+	var args struct{ scope }
+	r.decode(at, goal.Name, &args)
+	args.into(r, goal, at)
+	goal.Heal = &rebalance.Heal{Only: rebalance.AntiAffinity}
+}
+
+func nodeAffinity(r *reader, goal *rebalance.Goal, at *yaml.Node) {
+	var args struct {
+		scope
+		NodeAffinityType []string `json:"nodeAffinityType"`
+	}
+	r.decode(at, goal.Name, &args)
+	args.into(r, goal, at)
+	required := slices.Contains(args.NodeAffinityType, "requiredDuringSchedulingIgnoredDuringExecution")
+	preferred := slices.Contains(args.NodeAffinityType, "preferredDuringSchedulingIgnoredDuringExecution")
+	switch {
+	case required && preferred:
+		r.note(at, "%s: with both types, the preferred one is left to a profile of its own", goal.Name)
+		fallthrough
+	case required:
+		goal.Heal = &rebalance.Heal{Only: rebalance.NodeAffinity}
+	case preferred:
+		goal.Return = &rebalance.Return{Weights: true}
+	default:
+		r.fail(at, "%s: nodeAffinityType: must be requiredDuringSchedulingIgnoredDuringExecution or preferredDuringSchedulingIgnoredDuringExecution", goal.Name)
+	}
+}
+
+func nodeTaints(r *reader, goal *rebalance.Goal, at *yaml.Node) {
+	var args struct {
+		scope
+		IncludePreferNoSchedule bool     `json:"includePreferNoSchedule"`
+		ExcludedTaints          []string `json:"excludedTaints"`
+		IncludedTaints          []string `json:"includedTaints"`
+	}
+	r.decode(at, goal.Name, &args)
+	args.into(r, goal, at)
+	if len(args.ExcludedTaints) > 0 && len(args.IncludedTaints) > 0 {
+		r.fail(at, "%s: must have includedTaints or excludedTaints, not both", goal.Name)
+	}
+	counts := func(t *v1.Taint) bool {
+		if len(args.IncludedTaints) > 0 {
+			return named(args.IncludedTaints, t)
+		}
+		return !named(args.ExcludedTaints, t)
+	}
+	if args.IncludePreferNoSchedule {
+		r.note(at, "%s: includePreferNoSchedule: PreferNoSchedule taints alone are looked at here; put NoSchedule into a profile of its own", goal.Name)
+		goal.Return = &rebalance.Return{Taints: true, TaintCounts: counts}
+		return
+	}
+	goal.Heal = &rebalance.Heal{Only: rebalance.NodeTaints, Taints: counts}
+}
+
+// named tells whether a taint is in a list of keys and key=value.
+func named(list []string, t *v1.Taint) bool {
+	return slices.ContainsFunc(list, func(text string) bool {
+		key, value, both := strings.Cut(text, "=")
+		return key == t.Key && (!both || value == t.Value)
+	})
+}
+
+func spread(r *reader, goal *rebalance.Goal, at *yaml.Node) {
+	var args struct {
+		scope
+		Constraints            []string `json:"constraints"`
+		TopologyBalanceNodeFit *bool    `json:"topologyBalanceNodeFit"`
+	}
+	r.decode(at, goal.Name, &args)
+	args.into(r, goal, at)
+	if fit := args.TopologyBalanceNodeFit; fit != nil && !*fit {
+		r.note(at, "%s: topologyBalanceNodeFit false has no effect: every move is proved", goal.Name)
+	}
+	goal.Heal = &rebalance.Heal{Only: rebalance.Spread}
+	for _, c := range args.Constraints {
+		switch v1.UnsatisfiableConstraintAction(c) {
+		case v1.DoNotSchedule:
+		case v1.ScheduleAnyway:
+			goal.Heal.Soft = true
+		default:
+			r.fail(at, "%s: constraints: %q: must be DoNotSchedule or ScheduleAnyway", goal.Name, c)
+		}
+	}
+	if goal.Heal.Soft && slices.Contains(args.Constraints, string(v1.DoNotSchedule)) {
+		r.note(at, "%s: with both constraints, ScheduleAnyway is looked at; hard ones are never made worse", goal.Name)
+	}
+}
+
+func duplicates(r *reader, goal *rebalance.Goal, at *yaml.Node) {
+	var args struct {
+		Namespaces *struct {
+			Include []string `json:"include"`
+			Exclude []string `json:"exclude"`
+		} `json:"namespaces"`
+		ExcludeOwnerKinds []string `json:"excludeOwnerKinds"`
+	}
+	r.decode(at, goal.Name, &args)
+	(&scope{Namespaces: args.Namespaces}).into(r, goal, at)
+	goal.Duplicates = &rebalance.Duplicates{ExcludeOwners: args.ExcludeOwnerKinds}
+}
+
+// utilizationArgs are those of LowNodeUtilization and HighNodeUtilization.
+type utilizationArgs struct {
+	Thresholds             map[v1.ResourceName]float64 `json:"thresholds"`
+	TargetThresholds       map[v1.ResourceName]float64 `json:"targetThresholds"`
+	UseDeviationThresholds bool                        `json:"useDeviationThresholds"`
+	NumberOfNodes          int                         `json:"numberOfNodes"`
+	EvictableNamespaces    *struct {
+		Exclude []string `json:"exclude"`
+	} `json:"evictableNamespaces"`
+	EvictionLimits *struct {
+		Node *int `json:"node"`
+	} `json:"evictionLimits"`
+	MetricsUtilization *struct {
+		Source        string `json:"source"`
+		MetricsServer bool   `json:"metricsServer"`
+		Prometheus    *struct {
+			Query string `json:"query"`
+		} `json:"prometheus"`
+	} `json:"metricsUtilization"`
+	EvictionModes []string `json:"evictionModes"`
+}
+
+func utilization(high bool) func(r *reader, goal *rebalance.Goal, at *yaml.Node) {
+	return func(r *reader, goal *rebalance.Goal, at *yaml.Node) {
+		var args utilizationArgs
+		r.decode(at, goal.Name, &args)
+		u := &rebalance.Utilization{
+			High: high, Thresholds: args.Thresholds, Targets: args.TargetThresholds, Deviation: args.UseDeviationThresholds, MoreThan: args.NumberOfNodes,
+		}
+		goal.Utilization = u
+		if len(args.EvictionModes) > 0 {
+			r.note(at, "%s: evictionModes has no effect: a node is emptied of all its pods, or left alone", goal.Name)
+		}
+		if args.EvictableNamespaces != nil {
+			goal.Scope.Exclude = args.EvictableNamespaces.Exclude
+		}
+		if args.EvictionLimits != nil {
+			u.PerNode = args.EvictionLimits.Node
+		}
+		if args.MetricsUtilization != nil {
+			r.fail(at, "%s: metricsUtilization: Berth counts by requests and knows no metrics; leave it out", goal.Name)
+		}
+		if len(u.Thresholds) == 0 {
+			r.fail(at, "%s: thresholds: must name a resource", goal.Name)
+		}
+		r.percentages(at, goal.Name, "thresholds", u.Thresholds)
+		if high {
+			if len(u.Targets) > 0 || u.Deviation {
+				r.fail(at, "%s: targetThresholds and useDeviationThresholds are LowNodeUtilization's", goal.Name)
+			}
+			u.Targets = u.Thresholds
+			return
+		}
+		r.percentages(at, goal.Name, "targetThresholds", u.Targets)
+		for name, low := range u.Thresholds {
+			target, both := u.Targets[name]
+			switch {
+			case !both:
+				r.fail(at, "%s: thresholds and targetThresholds must name the same resources: %s", goal.Name, name)
+			case low > target && !u.Deviation:
+				r.fail(at, "%s: thresholds: %s: %g must not be above its target %g", goal.Name, name, low, target)
+			}
+		}
+		if len(u.Targets) != len(u.Thresholds) {
+			r.fail(at, "%s: thresholds and targetThresholds must name the same resources", goal.Name)
+		}
+	}
+}
+
+func (r *reader) percentages(at *yaml.Node, plugin, field string, list map[v1.ResourceName]float64) {
+	for name, value := range list {
+		if value < 0 || value > 100 {
+			r.fail(at, "%s: %s: %s: %g must be from 0 to 100", plugin, field, name, value)
+		}
+	}
+}
+
+func restarts(r *reader, goal *rebalance.Goal, at *yaml.Node) {
+	var args struct {
+		scope
+		PodRestartThreshold     int32    `json:"podRestartThreshold"`
+		IncludingInitContainers bool     `json:"includingInitContainers"`
+		States                  []string `json:"states"`
+	}
+	r.decode(at, goal.Name, &args)
+	args.into(r, goal, at)
+	if args.PodRestartThreshold < 1 {
+		r.fail(at, "%s: podRestartThreshold: must be 1 or more", goal.Name)
+	}
+	count := func(o *v1.Pod) int32 { return restartsOf(o, args.IncludingInitContainers) }
+	goal.Renew = &rebalance.Renew{
+		Wants: func(o *v1.Pod, _ time.Time) string {
+			if n := count(o); n >= args.PodRestartThreshold && inState(o, args.States, args.IncludingInitContainers, false) {
+				return fmt.Sprintf("its containers were restarted %d times", n)
+			}
+			return ""
+		},
+		Before: func(a, b *v1.Pod) int { return cmp.Compare(count(b), count(a)) },
+	}
+}
+
+func lifetime(r *reader, goal *rebalance.Goal, at *yaml.Node) {
+	var args struct {
+		scope
+		MaxPodLifeTimeSeconds *int64   `json:"maxPodLifeTimeSeconds"`
+		States                []string `json:"states"`
+		Conditions            []struct {
+			Type                              string `json:"type"`
+			Status                            string `json:"status"`
+			Reason                            string `json:"reason"`
+			MinTimeSinceLastTransitionSeconds *int64 `json:"minTimeSinceLastTransitionSeconds"`
+		} `json:"conditions"`
+		ExitCodes  []int32 `json:"exitCodes"`
+		OwnerKinds *struct {
+			Include []string `json:"include"`
+			Exclude []string `json:"exclude"`
+		} `json:"ownerKinds"`
+		IncludingInitContainers      bool `json:"includingInitContainers"`
+		IncludingEphemeralContainers bool `json:"includingEphemeralContainers"`
+	}
+	r.decode(at, goal.Name, &args)
+	args.into(r, goal, at)
+	if args.MaxPodLifeTimeSeconds == nil && len(args.States) == 0 && len(args.Conditions) == 0 && len(args.ExitCodes) == 0 {
+		r.fail(at, "%s: must have maxPodLifeTimeSeconds, states, conditions or exitCodes", goal.Name)
+	}
+	goal.Renew = &rebalance.Renew{
+		Wants: func(o *v1.Pod, now time.Time) string {
+			age := now.Sub(o.CreationTimestamp.Time)
+			switch {
+			case args.MaxPodLifeTimeSeconds != nil && age <= time.Duration(*args.MaxPodLifeTimeSeconds)*time.Second:
+				return ""
+			case !inState(o, args.States, args.IncludingInitContainers, args.IncludingEphemeralContainers), !exited(o, args.ExitCodes, args.IncludingInitContainers):
+				return ""
+			}
+			for _, c := range args.Conditions {
+				if !slices.ContainsFunc(o.Status.Conditions, func(have v1.PodCondition) bool {
+					lasting := c.MinTimeSinceLastTransitionSeconds == nil || now.Sub(have.LastTransitionTime.Time) >= time.Duration(*c.MinTimeSinceLastTransitionSeconds)*time.Second
+					return matches(c.Type, string(have.Type)) && matches(c.Status, string(have.Status)) && matches(c.Reason, have.Reason) && lasting
+				}) {
+					return ""
+				}
+			}
+			if k := args.OwnerKinds; k != nil && !ofKind(o, k.Include, k.Exclude) {
+				return ""
+			}
+			return fmt.Sprintf("it is %s old", age.Truncate(time.Second))
+		},
+		Before: func(a, b *v1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) },
+	}
+}
+
+func failed(r *reader, goal *rebalance.Goal, at *yaml.Node) {
+	args := struct {
+		scope
+		MinPodLifetimeSeconds   *int64   `json:"minPodLifetimeSeconds"`
+		Reasons                 []string `json:"reasons"`
+		ExitCodes               []int32  `json:"exitCodes"`
+		IncludingInitContainers bool     `json:"includingInitContainers"`
+		ExcludeOwnerKinds       []string `json:"excludeOwnerKinds"`
+	}{}
+	r.decode(at, goal.Name, &args)
+	args.into(r, goal, at)
+	age := int64(3600)
+	if args.MinPodLifetimeSeconds != nil {
+		age = *args.MinPodLifetimeSeconds
+	}
+	goal.Renew = &rebalance.Renew{
+		Ended: true,
+		Wants: func(o *v1.Pod, now time.Time) string {
+			switch {
+			case now.Sub(o.CreationTimestamp.Time) < time.Duration(age)*time.Second,
+				!ofKind(o, nil, args.ExcludeOwnerKinds),
+				len(args.Reasons) > 0 && !slices.ContainsFunc(args.Reasons, func(reason string) bool { return hasReason(o, reason, args.IncludingInitContainers) }),
+				!exited(o, args.ExitCodes, args.IncludingInitContainers):
+				return ""
+			}
+			return "it has failed"
+		},
+		Before: func(a, b *v1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) },
+	}
+}

@@ -1,0 +1,269 @@
+package policy
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+)
+
+// Version is the only apiVersion that is read, and Kind the only kind.
+const (
+	Version = "descheduler/v1alpha2"
+	Kind    = "DeschedulerPolicy"
+)
+
+// Priorities resolves the name of a priority class.
+type Priorities func(name string) (value int32, known bool)
+
+// Load reads a file.
+func Load(path string, priorities Priorities) (*rebalance.Policy, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return Read(path, text, priorities)
+}
+
+// reader reads one file. The first error stays.
+type reader struct {
+	file       string
+	policy     *rebalance.Policy
+	priorities Priorities
+	err        error
+}
+
+// Read reads a policy; file is how messages call it.
+func Read(file string, text []byte, priorities Priorities) (*rebalance.Policy, error) {
+	var document yaml.Node
+	if err := yaml.Unmarshal(text, &document); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	r := &reader{file: file, policy: &rebalance.Policy{}, priorities: priorities}
+	if len(document.Content) == 0 {
+		return nil, fmt.Errorf("%s: is empty; must be a %s", file, Kind)
+	}
+	r.top(document.Content[0])
+	return r.policy, r.err
+}
+
+func (r *reader) fail(at *yaml.Node, format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf("%s:%d: %s", r.file, at.Line, fmt.Sprintf(format, args...))
+	}
+}
+
+func (r *reader) note(at *yaml.Node, format string, args ...any) {
+	r.policy.Notes = append(r.policy.Notes, fmt.Sprintf("%s:%d: %s", r.file, at.Line, fmt.Sprintf(format, args...)))
+}
+
+// field is a key with its value.
+type field struct {
+	name  string
+	key   *yaml.Node
+	value *yaml.Node
+}
+
+func (r *reader) fields(n *yaml.Node, what string) (list []field) {
+	if n.Kind == yaml.ScalarNode && (n.Tag == "!!null" || n.Value == "") {
+		return nil
+	}
+	if n.Kind != yaml.MappingNode {
+		r.fail(n, "%s: must be a mapping", what)
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		list = append(list, field{n.Content[i].Value, n.Content[i], n.Content[i+1]})
+	}
+	return list
+}
+
+// decode reads a value as the API types do; unknown fields are refused.
+func (r *reader) decode(n *yaml.Node, what string, into any) {
+	text, err := yaml.Marshal(n)
+	if err == nil {
+		err = sigsyaml.UnmarshalStrict(text, into)
+	}
+	if err != nil {
+		words := strings.TrimPrefix(err.Error(), "error unmarshaling JSON: while decoding JSON: ")
+		r.fail(n, "%s: %s", what, strings.TrimPrefix(words, "json: "))
+	}
+}
+
+func (r *reader) top(n *yaml.Node) {
+	var profiles *yaml.Node
+	version, kind := false, false
+	p := r.policy
+	for _, f := range r.fields(n, Kind) {
+		switch f.name {
+		case "apiVersion":
+			version = f.value.Value == Version
+		case "kind":
+			kind = f.value.Value == Kind
+		case "nodeSelector":
+			selector, err := labels.Parse(f.value.Value)
+			if err != nil {
+				r.fail(f.value, "nodeSelector: %v", err)
+			}
+			p.Nodes = selector
+		case "maxNoOfPodsToEvictPerNode":
+			r.decode(f.value, f.name, &p.Limits.PerNode)
+		case "maxNoOfPodsToEvictPerNamespace":
+			r.decode(f.value, f.name, &p.Limits.PerNamespace)
+		case "maxNoOfPodsToEvictTotal":
+			r.decode(f.value, f.name, &p.Limits.Total)
+		case "gracePeriodSeconds":
+			r.decode(f.value, f.name, &p.GracePeriod)
+		case "profiles":
+			profiles = f.value
+		case "metricsProviders", "metricsCollector", "evictionFailureEventNotification":
+			r.note(f.key, "%s has no equivalent: room is counted by requests, and refusals are in the plan", f.name)
+		default:
+			r.note(f.key, "%s is not a field of %s; the descheduler passes over it, too", f.name, Kind)
+		}
+	}
+	if !version || !kind {
+		r.fail(n, "must be apiVersion: %s, kind: %s", Version, Kind)
+		return
+	}
+	if profiles == nil {
+		return
+	}
+	if profiles.Kind != yaml.SequenceNode {
+		r.fail(profiles, "profiles: must be a list")
+		return
+	}
+	var balance []rebalance.Goal
+	for _, profile := range profiles.Content {
+		balance = append(balance, r.profile(profile)...)
+	}
+	p.Goals = append(p.Goals, balance...) // all deschedule plugins run before all balance plugins
+}
+
+// profile reads one profile. Goals of deschedule plugins go into the policy, those of balance plugins are returned.
+func (r *reader) profile(n *yaml.Node) (balance []rebalance.Goal) {
+	name := ""
+	configs := map[string]*yaml.Node{}
+	var enabled []field // point and plugin
+	for _, f := range r.fields(n, "profile") {
+		switch f.name {
+		case "name":
+			name = f.value.Value
+		case "pluginConfig":
+			r.pluginConfig(f.value, configs)
+		case "plugins":
+			enabled = r.plugins(f.value)
+		default:
+			r.note(f.key, "profiles: %s is not a field; the descheduler passes over it, too", f.name)
+		}
+	}
+	evictor := r.evictor(configs[evictorName])
+	for _, f := range enabled {
+		plugin := f.value.Value
+		if plugin == evictorName {
+			continue
+		}
+		args, configured := configs[plugin]
+		read, known := catalog[plugin]
+		switch {
+		case !known:
+			r.fail(f.value, "%s: no such plugin; known are %s", plugin, strings.Join(names(), ", "))
+			return nil
+		case !configured:
+			r.fail(f.value, "%s: is enabled, but has no pluginConfig", plugin)
+			return nil
+		case f.name != read.point:
+			r.fail(f.value, "%s: is a %s plugin, not a %s plugin", plugin, read.point, f.name)
+			return nil
+		}
+		goal := rebalance.Goal{Name: plugin, Profile: name, Line: f.value.Line, Evictor: evictor}
+		read.into(r, &goal, args)
+		if read.point == "balance" {
+			balance = append(balance, goal)
+		} else {
+			r.policy.Goals = append(r.policy.Goals, goal)
+		}
+	}
+	return balance
+}
+
+func (r *reader) pluginConfig(n *yaml.Node, into map[string]*yaml.Node) {
+	if n.Kind != yaml.SequenceNode {
+		r.fail(n, "pluginConfig: must be a list")
+		return
+	}
+	for _, item := range n.Content {
+		name := ""
+		args := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: item.Line}
+		for _, f := range r.fields(item, "pluginConfig") {
+			switch f.name {
+			case "name":
+				name = f.value.Value
+			case "args":
+				args = f.value
+			default:
+				r.note(f.key, "pluginConfig: %s stands beside args and has no effect; the descheduler passes over it, too", f.name)
+			}
+		}
+		if _, known := catalog[name]; !known && name != evictorName {
+			r.fail(item, "%s: no such plugin; known are %s", name, strings.Join(names(), ", "))
+		}
+		into[name] = args
+	}
+}
+
+// plugins reads what is enabled: the point's name with each plugin.
+func (r *reader) plugins(n *yaml.Node) (list []field) {
+	for _, point := range r.fields(n, "plugins") {
+		switch point.name {
+		case "deschedule", "balance", "filter", "preevictionfilter":
+		case "presort", "sort":
+			r.note(point.key, "plugins: %s does nothing in the descheduler, and nothing here", point.name)
+			continue
+		default:
+			r.note(point.key, "plugins: %s is not an extension point; names are in lower case, and the descheduler passes over it, too", point.name)
+			continue
+		}
+		for _, set := range r.fields(point.value, point.name) {
+			switch set.name {
+			case "enabled":
+				for _, plugin := range set.value.Content {
+					if point.name == "deschedule" || point.name == "balance" || plugin.Value != evictorName {
+						list = append(list, field{point.name, point.key, plugin})
+					}
+				}
+			default:
+				r.note(set.key, "plugins: %s.%s does nothing in the descheduler, and nothing here", point.name, set.name)
+			}
+		}
+	}
+	return list
+}
+
+// selector reads a label selector of a policy; nil is none.
+func (r *reader) selector(at *yaml.Node, s *metav1.LabelSelector) labels.Selector {
+	if s == nil {
+		return nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		r.fail(at, "labelSelector: %v", err)
+	}
+	return selector
+}
+
+func names() []string {
+	list := []string{evictorName}
+	for name := range catalog {
+		list = append(list, name)
+	}
+	slices.Sort(list)
+	return list
+}

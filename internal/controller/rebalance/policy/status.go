@@ -1,0 +1,63 @@
+package policy
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// statuses are those of a pod's containers.
+func statuses(o *v1.Pod, initial, ephemeral bool) []v1.ContainerStatus {
+	list := slices.Clone(o.Status.ContainerStatuses)
+	if initial {
+		list = append(list, o.Status.InitContainerStatuses...)
+	}
+	if ephemeral {
+		list = append(list, o.Status.EphemeralContainerStatuses...)
+	}
+	return list
+}
+
+func restartsOf(o *v1.Pod, initial bool) (sum int32) {
+	for _, s := range statuses(o, initial, false) {
+		sum += s.RestartCount
+	}
+	return sum
+}
+
+// inState tells whether the pod's phase, its reason, or the reason for which a container waits or ended is one of these; none is all.
+func inState(o *v1.Pod, states []string, initial, ephemeral bool) bool {
+	if len(states) == 0 || slices.Contains(states, string(o.Status.Phase)) {
+		return true
+	}
+	return slices.ContainsFunc(states, func(state string) bool {
+		return o.Status.Reason == state || slices.ContainsFunc(statuses(o, initial, ephemeral), func(s v1.ContainerStatus) bool {
+			return s.State.Waiting != nil && s.State.Waiting.Reason == state || s.State.Terminated != nil && s.State.Terminated.Reason == state
+		})
+	})
+}
+
+func hasReason(o *v1.Pod, reason string, initial bool) bool {
+	return o.Status.Reason == reason || slices.ContainsFunc(statuses(o, initial, false), func(s v1.ContainerStatus) bool {
+		return s.State.Waiting != nil && s.State.Waiting.Reason == reason || s.State.Terminated != nil && s.State.Terminated.Reason == reason
+	})
+}
+
+// exited tells whether a container ended with one of these codes; none is all.
+func exited(o *v1.Pod, codes []int32, initial bool) bool {
+	return len(codes) == 0 || slices.ContainsFunc(statuses(o, initial, false), func(s v1.ContainerStatus) bool {
+		return s.State.Terminated != nil && slices.Contains(codes, s.State.Terminated.ExitCode) ||
+			s.LastTerminationState.Terminated != nil && slices.Contains(codes, s.LastTerminationState.Terminated.ExitCode)
+	})
+}
+
+// ofKind tells whether the pod's owners are of the kinds that are included, and none of those that are excluded.
+func ofKind(o *v1.Pod, include, exclude []string) bool {
+	is := func(kinds []string) bool {
+		return slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return slices.Contains(kinds, r.Kind) })
+	}
+	return (len(include) == 0 || is(include)) && !is(exclude)
+}
+
+func matches(want, have string) bool { return want == "" || want == have }

@@ -1,0 +1,334 @@
+package rebalance
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// Annotations by which people say what may be moved.
+const (
+	evictAnnotation    = "descheduler.alpha.kubernetes.io/evict"
+	preferNoAnnotation = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+	berthAnnotation    = "berth.dev/rebalance" // "never"
+	karpenterNo        = "karpenter.sh/do-not-disrupt"
+	autoscalerSafe     = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+
+	// EmptyingTaint keeps pods off a node that is being emptied. It stays when the node is empty, until somebody takes it away.
+	EmptyingTaint = "berth.dev/emptying"
+)
+
+// systemCritical is the priority from which on a pod belongs to the system.
+const systemCritical = 2000000000
+
+// Evictor says which pods may be moved: the arguments of the descheduler's DefaultEvictor. The zero value protects nobody beyond
+// what always is; NewEvictor has the defaults.
+type Evictor struct {
+	// Targets limits the nodes on which a successor may land, where NodeFit is set.
+	Targets labels.Selector
+	NodeFit bool
+	// Pods and Namespaces limit the pods by their labels and those of their namespace; nil does not.
+	Pods, Namespaces labels.Selector
+	// Priority is the first that is protected; PriorityClass names it.
+	Priority      *int32
+	PriorityClass string
+	MinReplicas   int
+	MinPodAge     time.Duration
+	// Mandatory makes prefer-no-eviction a no.
+	Mandatory bool
+	// The descheduler's default protections, which can be switched off, and the others, which can be switched on.
+	LocalStorage, DaemonSets, Critical, FailedBare bool
+	Claims, WithoutBudget, DeviceClaims            bool
+	// StorageClasses limits Claims to volumes of these classes; none is all.
+	StorageClasses []string
+	// Own: for Berth's own goals, which also heed the annotations of others and leave Jobs out.
+	Own bool
+}
+
+// NewEvictor has the descheduler's default protections.
+func NewEvictor() *Evictor {
+	return &Evictor{LocalStorage: true, DaemonSets: true, Critical: true, FailedBare: true}
+}
+
+// protects says why the pod stays where it is, whatever is wrong there; "" if it may be moved.
+func (w *world) protects(p *pod, e *Evictor) (Code, string) {
+	object := p.object
+	owner := metav1.GetControllerOfNoCopy(object)
+	switch {
+	case p.Terminating:
+		return Protected, "it is being deleted"
+	case p.late:
+		w.unsettled = true
+		return Protected, "it has just been placed"
+	case w.pinned[p.UID]:
+		return Protected, "it would have to move twice"
+	case object.Annotations[v1.MirrorPodAnnotationKey] != "" || owner != nil && owner.Kind == "Node":
+		return Protected, "it is a static pod of its node"
+	}
+	if why := e.asked(w, p); why != "" {
+		return Protected, why
+	}
+	lifted := false
+	if value, present := object.Annotations[evictAnnotation]; present {
+		if no, err := strconv.ParseBool(value); err == nil && !no {
+			return Protected, fmt.Sprintf("its annotation %s is %q, which Berth takes as a no (the descheduler does not)", evictAnnotation, value)
+		}
+		lifted = true
+	}
+	failed := object.Status.Phase == v1.PodFailed
+	if owner == nil && !(failed && !e.FailedBare) {
+		return NoSuccessor, "it has no controller: nobody makes it again"
+	}
+	if !lifted {
+		if why := e.protection(w, p, owner); why != "" {
+			return Protected, why
+		}
+	}
+	if n := p.Node; n != nil {
+		if why := w.leaves(n); why != "" {
+			return NodeLeaving, n.Name + " " + why
+		}
+	}
+	if failed {
+		return "", ""
+	}
+	if until, rests := w.options.Resting[workloadOf(object)]; rests && until.After(w.now) {
+		return CoolingDown, fmt.Sprintf("its workload was moved lately and is left alone for %s", until.Sub(w.now).Round(time.Second))
+	}
+	if why := w.busy(p, owner); why != "" {
+		return OwnerBusy, why
+	}
+	if why := w.forbidden(p); why != "" {
+		return BudgetSpent, why
+	}
+	return "", ""
+}
+
+// asked says which selection of the evictor leaves the pod out.
+func (e *Evictor) asked(w *world, p *pod) string {
+	switch {
+	case e.Pods != nil && !e.Pods.Matches(p.Class.Labels):
+		return "the policy's labelSelector leaves it out"
+	case e.Namespaces != nil && !e.Namespaces.Matches(w.c.NamespaceLabels(p.Namespace())):
+		return "the policy's namespaceLabelSelector leaves its namespace out"
+	case e.MinReplicas > 1 && p.Class.Controller != nil && w.siblings[workloadOf(p.object)] < e.MinReplicas:
+		return fmt.Sprintf("its workload has fewer than %d pods", e.MinReplicas)
+	case e.MinPodAge > 0 && w.age(p) < e.MinPodAge:
+		return fmt.Sprintf("it is younger than %s", e.MinPodAge)
+	case e.WithoutBudget && len(w.budgetsOf(p)) == 0:
+		return "no disruption budget covers it"
+	}
+	annotations := p.object.Annotations
+	if _, present := annotations[preferNoAnnotation]; present && e.Mandatory {
+		return "it is annotated " + preferNoAnnotation
+	}
+	if !e.Own {
+		return ""
+	}
+	switch {
+	case annotations[berthAnnotation] == "never":
+		return "it is annotated " + berthAnnotation + ": never"
+	case annotations[autoscalerSafe] == "false":
+		return "it is annotated " + autoscalerSafe + `: "false"`
+	case w.undisturbed(p):
+		return "it is annotated " + karpenterNo
+	case ownerKind(p) == "Job":
+		return "it belongs to a Job, whose work would begin anew"
+	}
+	return ""
+}
+
+// undisturbed reads Karpenter's annotation: true, or for how long from the start of the pod.
+func (w *world) undisturbed(p *pod) bool {
+	value := p.object.Annotations[karpenterNo]
+	if d, err := time.ParseDuration(value); err == nil {
+		return w.age(p) < d
+	}
+	return value == "true"
+}
+
+// protection says which of the descheduler's protections holds.
+func (e *Evictor) protection(w *world, p *pod, owner *metav1.OwnerReference) string {
+	spec := &p.object.Spec
+	local := slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.EmptyDir != nil || v.HostPath != nil })
+	switch {
+	case e.DaemonSets && owner != nil && owner.Kind == "DaemonSet":
+		return "it belongs to a DaemonSet"
+	case e.LocalStorage && local:
+		return "it has local storage"
+	case e.Critical && p.Class.Priority >= systemCritical:
+		return "it is critical to the system"
+	case e.Critical && e.Priority != nil && p.Class.Priority >= *e.Priority:
+		return fmt.Sprintf("its priority %d is at or above the threshold %d", p.Class.Priority, *e.Priority)
+	case e.DeviceClaims && len(spec.ResourceClaims) > 0:
+		return "it has resource claims"
+	case e.Claims:
+		return e.protectedClaim(w, p)
+	}
+	return ""
+}
+
+func (e *Evictor) protectedClaim(w *world, p *pod) string {
+	for i := range p.object.Spec.Volumes {
+		source := p.object.Spec.Volumes[i].PersistentVolumeClaim
+		if source == nil {
+			continue
+		}
+		if len(e.StorageClasses) == 0 {
+			return "it has a PersistentVolumeClaim"
+		}
+		claim, ok := w.c.Claims.Get(p.Namespace(), source.ClaimName)
+		if ok && claim.Spec.StorageClassName != nil && slices.Contains(e.StorageClasses, *claim.Spec.StorageClassName) {
+			return "it has a PersistentVolumeClaim of class " + *claim.Spec.StorageClassName
+		}
+	}
+	return ""
+}
+
+func (w *world) age(p *pod) time.Duration {
+	if s := p.object.Status.StartTime; s != nil {
+		return w.now.Sub(s.Time)
+	}
+	if p.Created.IsZero() {
+		return 0
+	}
+	return w.now.Sub(p.Created)
+}
+
+// busy says that a workload is being rolled out or scaled, as far as its status tells.
+func (w *world) busy(p *pod, owner *metav1.OwnerReference) string {
+	if owner == nil {
+		return ""
+	}
+	switch owner.Kind {
+	case "ReplicaSet":
+		rs, ok := w.c.ReplicaSets.Get(p.Namespace(), owner.Name)
+		if !ok {
+			return ""
+		}
+		if rs.Spec.Replicas != nil && w.siblings[workloadOf(p.object)] > int(*rs.Spec.Replicas) {
+			return "its ReplicaSet has more pods than it wants"
+		}
+		return w.rolling(rs)
+	case "StatefulSet":
+		set, ok := w.c.StatefulSets.Get(p.Namespace(), owner.Name)
+		if !ok {
+			return ""
+		}
+		s := &set.Status
+		if s.CurrentRevision != s.UpdateRevision || set.Generation != s.ObservedGeneration && s.ObservedGeneration != 0 {
+			return "its StatefulSet is being rolled out"
+		}
+		if set.Spec.Replicas != nil && w.siblings[workloadOf(p.object)] > int(*set.Spec.Replicas) {
+			return "its StatefulSet has more pods than it wants"
+		}
+	}
+	return ""
+}
+
+// rolling says that the Deployment of a ReplicaSet is being rolled out.
+func (w *world) rolling(rs *appsv1.ReplicaSet) string {
+	owner := metav1.GetControllerOfNoCopy(rs)
+	if owner == nil || owner.Kind != "Deployment" {
+		return ""
+	}
+	for _, d := range w.deployments {
+		if d.Namespace != rs.Namespace || d.Name != owner.Name || d.Status.ObservedGeneration == 0 {
+			continue
+		}
+		s, replicas := &d.Status, int32(1)
+		if d.Spec.Replicas != nil {
+			replicas = *d.Spec.Replicas
+		}
+		if s.ObservedGeneration < d.Generation || s.UpdatedReplicas < replicas || s.Replicas > s.UpdatedReplicas {
+			return "its Deployment is being rolled out"
+		}
+	}
+	return ""
+}
+
+// Cost is what a move costs, the dearest first.
+type Cost struct {
+	// Sole: it is the only pod of its workload. Stateful: of a StatefulSet, whose successor comes only when the pod has gone.
+	Sole     bool `json:"sole,omitempty"`
+	Stateful bool `json:"stateful,omitempty"`
+	// Budget names the disruption budget that the move uses, and Left is what it then still allows.
+	Budget string `json:"budget,omitempty"`
+	Left   int32  `json:"left,omitempty"`
+	// Volumes are to be detached and attached.
+	Volumes  int   `json:"volumes,omitempty"`
+	Priority int32 `json:"priority"`
+	// DeletionCost is the pod's annotation controller.kubernetes.io/pod-deletion-cost.
+	DeletionCost int64 `json:"deletionCost,omitempty"`
+	// AgeSeconds is for how long the pod has worked; 0 for one that is not ready. GraceSeconds is what it has to end.
+	AgeSeconds   int64 `json:"ageSeconds"`
+	GraceSeconds int64 `json:"graceSeconds"`
+
+	avoid bool // prefer-no-eviction
+}
+
+func (w *world) costOf(p *pod) Cost {
+	c := Cost{Priority: p.Class.Priority, GraceSeconds: v1.DefaultTerminationGracePeriodSeconds, Stateful: ownerKind(p) == "StatefulSet"}
+	c.Sole = w.siblings[workloadOf(p.object)] == 1
+	if list := w.budgetsOf(p); len(list) == 1 {
+		c.Budget, c.Left = list[0].object.Name, max(list[0].allowed-1, 0)
+	}
+	for i := range p.object.Spec.Volumes {
+		if v := &p.object.Spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
+			c.Volumes++
+		}
+	}
+	c.DeletionCost, _ = strconv.ParseInt(p.object.Annotations["controller.kubernetes.io/pod-deletion-cost"], 10, 64)
+	if ready(p.object) {
+		c.AgeSeconds = max(int64(w.age(p).Seconds()), 0)
+	}
+	if g := p.object.Spec.TerminationGracePeriodSeconds; g != nil {
+		c.GraceSeconds = *g
+	}
+	_, c.avoid = p.object.Annotations[preferNoAnnotation]
+	return c
+}
+
+// dearer compares two costs and names what decides.
+func (c *Cost) compare(o *Cost) (int, string) {
+	for _, of := range []struct {
+		what string
+		a, b int64
+	}{
+		{"it is annotated prefer-no-eviction", one(c.avoid), one(o.avoid)},
+		{"it is the only pod of its workload", one(c.Sole), one(o.Sole)},
+		{"it belongs to a StatefulSet", one(c.Stateful), one(o.Stateful)},
+		{"it uses its disruption budget up", one(c.Budget != "" && c.Left == 0), one(o.Budget != "" && o.Left == 0)},
+		{"its volumes have to be attached again", int64(c.Volumes), int64(o.Volumes)},
+		{"its priority is higher", int64(c.Priority), int64(o.Priority)},
+		{"its deletion cost is higher", c.DeletionCost, o.DeletionCost},
+		{"it has worked longer", c.AgeSeconds, o.AgeSeconds},
+		{"it takes longer to end", c.GraceSeconds, o.GraceSeconds},
+	} {
+		if d := cmp.Compare(of.a, of.b); d != 0 {
+			return d, of.what
+		}
+	}
+	return 0, "as good; the order of names decides"
+}
+
+func one(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// fits tells whether the evictor lets a successor land on a node.
+func (e *Evictor) fits(n *cluster.Node) bool {
+	return !e.NodeFit || e.Targets == nil || e.Targets.Matches(n)
+}

@@ -1,0 +1,268 @@
+package rebalance
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+)
+
+// proof is where a successor lands, or why that does not do.
+type proof struct {
+	to      *cluster.Node
+	or      []*cluster.Node // as good as to
+	code    Code
+	message string
+}
+
+func refused(code Code, format string, args ...any) proof {
+	return proof{code: code, message: fmt.Sprintf(format, args...)}
+}
+
+// wish says what a move has to do for its cause.
+type wish struct {
+	gauge int // of those of the world, that has to go down
+	// within: part of an attempt, which is measured at its end; the gauge must only not go up before.
+	within bool
+	// renews: the pod is to be made anew, where does not matter.
+	renews bool
+	// settled is how long a node has to be ready to be moved to.
+	settled time.Duration
+	// on limits the nodes that count as better; nil is none.
+	on func(n *cluster.Node) bool
+}
+
+// prove decides the successor of a pod, while the pod terminates and after it has gone, and judges every node on which it may land.
+func (w *world) prove(p *pod, is wish) proof {
+	s := w.schedulerOf(p)
+	if s == nil {
+		return refused(Unproven, "no profile serves the scheduler name %q", p.Spec().SchedulerName)
+	}
+	next, from := w.successor(p), p.Node
+	w.c.RemovePod(p.UID)
+	var leaving []*cluster.Node
+	why := proof{}
+	if ends := ownerKind(p) == "StatefulSet"; !ends { // its controller waits until the pod has gone
+		guest := *p.Pod
+		guest.Terminating = true
+		visitor := w.c.Visit(&guest, from)
+		leaving, why = w.landings(s, next, from, is)
+		w.c.Leave(visitor)
+	}
+	var gone []*cluster.Node
+	if why.code == "" {
+		gone, why = w.landings(s, next, from, is)
+	}
+	p.NodeName = from.Name
+	w.c.Place(p.Pod, from)
+	if why.code != "" {
+		return why
+	}
+	if leaving == nil {
+		leaving = gone
+	}
+	return w.choose(p, leaving, gone, is)
+}
+
+// landings are the nodes on which the successor may land as the cluster stands.
+func (w *world) landings(s *scheduler, next *pod, from *cluster.Node, is wish) ([]*cluster.Node, proof) {
+	if d := s.decider.Decide(next.Pod); d.Err != nil {
+		return nil, refused(Unproven, "its successor cannot be judged: %v", d.Err)
+	} else if d.Node == nil {
+		failure := s.decider.Diagnose(next.Pod)
+		if slices.Contains(failure.Plugins, "VolumeBinding") || slices.Contains(failure.Plugins, "VolumeZone") {
+			return nil, refused(VolumeBound, "%s", failure.Message(""))
+		}
+		return nil, refused(NoBetterNode, "%s", failure.Message(""))
+	} else if d.Node == from && !is.renews && w.options.Placing != Held {
+		return nil, w.returns(s, next, from)
+	}
+	e := s.decider.Evaluate(next.Pod)
+	if e.Err != nil || e.Feasible == 0 {
+		return nil, refused(Unproven, "its successor cannot be judged on every node")
+	}
+	var nodes []*cluster.Node
+	verdicts := e.Best()
+	if w.options.Placing == Sampled {
+		verdicts = verdicts[:0]
+		for i := range e.Nodes {
+			if e.Nodes[i].Rejection == nil {
+				verdicts = append(verdicts, &e.Nodes[i])
+			}
+		}
+	}
+	for _, v := range verdicts {
+		nodes = append(nodes, v.Node)
+	}
+	return nodes, proof{}
+}
+
+// returns says why a successor would come back: no other node can take it, or none is as good to the scheduler.
+func (w *world) returns(s *scheduler, next *pod, from *cluster.Node) proof {
+	e := s.decider.Evaluate(next.Pod)
+	if e.Feasible > 1 {
+		return refused(ReturnsToSameNode, "to the scheduler no node is better than %s", from.Name)
+	}
+	if volume := boundBy(e, from); volume != "" {
+		return refused(VolumeBound, "%s", volume)
+	}
+	return refused(NoBetterNode, "no other node can take it:%s", e.Message(""))
+}
+
+// boundBy tells of a node that only the pod's volumes rule out.
+func boundBy(e *decide.Evaluation, from *cluster.Node) string {
+	for i := range e.Nodes {
+		v := &e.Nodes[i]
+		if v.Node != from && v.Rejection != nil && (v.Plugin == "VolumeBinding" || v.Plugin == "VolumeZone") {
+			return fmt.Sprintf("%s could take it, but not its volumes", v.Node.Name)
+		}
+	}
+	return ""
+}
+
+// choose judges the nodes on which a successor may land, and takes the best of those that it may land on in both cases.
+func (w *world) choose(p *pod, leaving, gone []*cluster.Node, is wish) proof {
+	type judged struct {
+		n     *cluster.Node
+		after []int64
+	}
+	var good []judged
+	var seen []*cluster.Node
+	var bad proof
+	for _, n := range slices.Concat(leaving, gone) {
+		if slices.Contains(seen, n) {
+			continue
+		}
+		seen = append(seen, n)
+		after, why := w.judge(p, n, is)
+		if why.code == "" {
+			if slices.Contains(leaving, n) && slices.Contains(gone, n) {
+				good = append(good, judged{n, after})
+			}
+			continue
+		}
+		if bad.code == "" || n.Name < bad.to.Name {
+			bad = why
+			bad.to = n
+		}
+	}
+	if bad.code != "" && w.options.Placing != Held || len(good) == 0 {
+		bad.to = nil
+		if bad.code == "" {
+			return refused(Unproven, "where it lands depends on when its successor is decided")
+		}
+		return bad
+	}
+	slices.SortFunc(good, func(a, b judged) int {
+		return cmp.Or(slices.Compare(a.after, b.after), cmp.Compare(a.n.Name, b.n.Name))
+	})
+	found := proof{to: good[0].n}
+	for _, j := range good[1:] {
+		found.or = append(found.or, j.n)
+	}
+	slices.SortFunc(found.or, func(a, b *cluster.Node) int { return cmp.Compare(a.Name, b.Name) })
+	if w.options.Placing == Held {
+		found.or = nil
+	}
+	return found
+}
+
+// judge counts a move to one node, and takes it back.
+func (w *world) judge(p *pod, n *cluster.Node, is wish) ([]int64, proof) {
+	if !is.renews {
+		if n == p.Node || slices.Contains(p.been, n.Name) {
+			return nil, refused(ReturnsToSameNode, "the scheduler may put it on %s again", n.Name)
+		}
+		if is.on != nil && !is.on(n) {
+			return nil, refused(NoBetterNode, "%s is no better", n.Name)
+		}
+	}
+	if why := w.unfit(n, is.settled); why != "" {
+		return nil, refused(NoBetterNode, "%s %s", n.Name, why)
+	}
+	before := w.values()
+	next, from := w.successor(p), p.Node
+	w.hard.watch()
+	for _, g := range w.gauges {
+		g.count(p, from, -1)
+		g.count(next, n, 1)
+	}
+	after, raised := w.values(), w.hard.raised()
+	for _, g := range w.gauges {
+		g.count(next, n, -1)
+		g.count(p, from, 1)
+	}
+	if raised != nil {
+		return after, refused(NoBetterNode, "on %s it would violate the %s", n.Name, raised.text)
+	}
+	for i := range is.gauge {
+		if after[i] > before[i] {
+			return after, refused(Contradiction, "on %s it would raise %s from %d to %d", n.Name, w.gauges[i].name(), before[i], after[i])
+		}
+	}
+	lowered, kept := after[is.gauge] < before[is.gauge], after[is.gauge] <= before[is.gauge]
+	if !lowered && !(is.within && kept) {
+		return after, refused(NoBetterNode, "%s is no better", n.Name)
+	}
+	return after, proof{}
+}
+
+func (w *world) values() []int64 {
+	list := make([]int64, len(w.gauges))
+	for i, g := range w.gauges {
+		list[i] = g.value()
+	}
+	return list
+}
+
+// settling are the taints by which others say that a node is about to go.
+var settling = []string{"karpenter.sh/disrupted", "karpenter.sh/disruption", "ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler"}
+
+// leaves says why a node is neither a source nor a target, or "".
+func (w *world) leaves(n *cluster.Node) string {
+	if n.Taints.Unschedulable {
+		return "is cordoned"
+	}
+	for i := range n.Taints.Taints {
+		if slices.Contains(settling, n.Taints.Taints[i].Key) {
+			return "is about to be removed (" + n.Taints.Taints[i].Key + ")"
+		}
+	}
+	return ""
+}
+
+// unfit says why nothing is moved to a node, or "".
+func (w *world) unfit(n *cluster.Node, settled time.Duration) string {
+	if why := w.leaves(n); why != "" {
+		return why
+	}
+	object := w.nodes[n.Name]
+	if object == nil {
+		return ""
+	}
+	for i := range object.Status.Conditions {
+		c := &object.Status.Conditions[i]
+		if c.Type != v1.NodeReady {
+			continue
+		}
+		if c.Status != v1.ConditionTrue {
+			return "is not ready"
+		}
+		if since := w.now.Sub(c.LastTransitionTime.Time); settled > 0 && since < settled {
+			return fmt.Sprintf("has been ready for %s, and %s are asked for", minutes(since), minutes(settled))
+		}
+	}
+	return ""
+}
+
+func ownerKind(p *pod) string {
+	if p.Class.Controller == nil {
+		return ""
+	}
+	return p.Class.Controller.Kind
+}

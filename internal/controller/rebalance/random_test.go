@@ -1,0 +1,245 @@
+package rebalance_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// TestRandomWorlds plans for 10,000 clusters and policies (1,000 with -short). Of every plan: nobody is moved twice, nobody back to
+// where it was, no budget is overdrawn at any step, nobody is pending at the end who was not before, every successor passes the
+// filters where it lands, what the policy counts has gone down, and a second plan is empty.
+func TestRandomWorlds(t *testing.T) {
+	runs, moved := 10_000, 0
+	if testing.Short() {
+		runs = 1000
+	}
+	for seed := range runs {
+		moved += tryWorld(t, uint64(seed))
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d worlds, %d moves", runs, moved)
+	if moved < runs/3 {
+		t.Errorf("only %d moves in %d worlds: they are too quiet to show anything", moved, runs)
+	}
+}
+
+func tryWorld(t *testing.T, seed uint64) int {
+	text, goals := draw(rand.New(rand.NewPCG(seed, 7)))
+	s := &rebalance.State{AsOf: begin}
+	for line := range strings.Lines(text) {
+		s.Objects = append(s.Objects, object(t, strings.TrimSpace(line))...)
+	}
+	options := rebalance.Options{Profiles: profiles(t, "")}
+	if seed%7 == 3 {
+		options.Profiles = profiles(t, mostAllocated)
+	}
+	if seed%5 == 1 {
+		options.Placing = rebalance.Held
+	}
+	if seed%11 == 4 {
+		options.Placing = rebalance.Sampled
+	}
+	plan := rebalance.Make(s, &rebalance.Policy{Goals: goals}, options)
+	fail := func(format string, args ...any) {
+		t.Helper()
+		t.Errorf("seed %d, goals %v, %s: %s\n%s\n%s", seed, names(goals), plan.Placing, fmt.Sprintf(format, args...), text, show(plan))
+	}
+	for _, wrong := range faults(s, plan, options.Profiles[0]) {
+		fail("%s", wrong)
+	}
+	if second := rebalance.Make(plan.After(s), &rebalance.Policy{Goals: goals}, options); len(second.Moves) > 0 {
+		fail("a second plan is not empty:\n%s", show(second))
+	}
+	return len(plan.Moves)
+}
+
+func names(goals []rebalance.Goal) (list []string) {
+	for i := range goals {
+		list = append(list, goals[i].Name)
+	}
+	return list
+}
+
+// faults are the promises that a plan does not keep, found by carrying it out one move after the other on a cluster of the test's own.
+func faults(s *rebalance.State, plan *rebalance.Plan, profile *plugins.Profile) (list []string) {
+	say := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
+	pods, waited := map[types.UID]*v1.Pod{}, map[string]bool{}
+	for _, o := range s.Objects {
+		if p, ok := o.(*v1.Pod); ok {
+			pods[p.UID] = p
+			waited[p.Name] = p.Spec.NodeName == ""
+		}
+	}
+	moved := map[types.UID]bool{}
+	for i := range plan.Moves {
+		m := &plan.Moves[i]
+		if moved[m.UID] {
+			say("%s is moved twice", m.Name)
+		}
+		moved[m.UID] = true
+		if m.From == m.To {
+			say("%s goes back to %s", m.Name, m.To)
+		}
+		if m.Cost.Budget != "" && m.Cost.Left < 0 {
+			say("the budget of %s is overdrawn", m.Name)
+		}
+		prefix := *plan
+		prefix.Moves = slices.Clone(plan.Moves[:i])
+		prefix.Arrivals = slices.DeleteFunc(slices.Clone(plan.Arrivals), func(a rebalance.Arrival) bool { return a.After > i })
+		now := prefix.After(s)
+		if m.Closes == rebalance.MakingRoom {
+			now = closing(now, m.From)
+		}
+		if why := lands(now, profile, pods[m.UID], m.To); why != "" {
+			say("move %d: %s does not pass the filters on %s: %s", m.Number, m.Name, m.To, why)
+		}
+	}
+	after := homeless(plan.After(s))
+	for name := range after {
+		if !waited[name] {
+			say("%s is pending, and had a node before", name)
+		}
+	}
+	if slices.ContainsFunc(plan.Arrivals, func(a rebalance.Arrival) bool { return a.After > 0 }) {
+		return list // pods that waited count, too, where they arrive
+	}
+	if len(plan.Moves) > 0 {
+		for _, m := range plan.Measures {
+			if m.After < m.Before {
+				return list
+			}
+			if m.After > m.Before {
+				say("%s rises from %d to %d before anything falls", m.Name, m.Before, m.After)
+				return list
+			}
+		}
+		say("there are moves, and nothing falls")
+	}
+	return list
+}
+
+func closing(s *rebalance.State, node string) *rebalance.State {
+	next := &rebalance.State{AsOf: s.AsOf}
+	for _, o := range s.Objects {
+		if n, ok := o.(*v1.Node); ok && n.Name == node {
+			n = n.DeepCopy()
+			n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: rebalance.EmptyingTaint, Effect: v1.TaintEffectNoSchedule})
+			o = n
+		}
+		next.Objects = append(next.Objects, o)
+	}
+	return next
+}
+
+// clusterOf is the state without one pod.
+func clusterOf(s *rebalance.State, without types.UID) *cluster.Cluster {
+	c := cluster.New()
+	for _, o := range s.Objects {
+		switch o := o.(type) {
+		case *v1.Node:
+			c.SetNode(o)
+		case *v1.Pod:
+			if o.UID != without && o.Spec.NodeName != "" {
+				c.SetPod(o)
+			}
+		}
+	}
+	return c
+}
+
+func lands(s *rebalance.State, profile *plugins.Profile, victim *v1.Pod, to string) string {
+	c := clusterOf(s, victim.UID)
+	next := victim.DeepCopy()
+	next.UID, next.Spec.NodeName = "next", ""
+	e := decide.Evaluate(c, profile, c.Pending(next))
+	for i := range e.Nodes {
+		if v := &e.Nodes[i]; v.Node.Name == to && v.Rejection != nil {
+			return strings.Join(v.Rejection.Reasons, ", ")
+		}
+	}
+	return ""
+}
+
+// homeless names the pods without a node.
+func homeless(s *rebalance.State) map[string]bool {
+	names := map[string]bool{}
+	for _, o := range s.Objects {
+		if p, ok := o.(*v1.Pod); ok && p.Spec.NodeName == "" {
+			names[p.Name] = true
+		}
+	}
+	return names
+}
+
+// draw makes up a cluster of a few nodes and a policy.
+func draw(r *rand.Rand) (text string, goals []rebalance.Goal) {
+	var b strings.Builder
+	one := func(of ...string) string { return of[r.IntN(len(of))] }
+	nodes := 2 + r.IntN(5)
+	for i := range nodes {
+		fmt.Fprintf(&b, "node n%d zone=z%d cpu=%d pods=%d%s%s%s\n", i, r.IntN(3), 2+r.IntN(6), 3+r.IntN(8),
+			one("", "", "", " label=spot:yes"), one("", "", "", "", " taint=old:NoSchedule", " taint=soft:PreferNoSchedule"), one("", "", "", "", "", "", " cordoned"))
+	}
+	apps := 1 + r.IntN(4)
+	for i := range apps {
+		options := fmt.Sprintf(" label=app:a%d owner=%s/a%d cpu=%dm", i, one("ReplicaSet", "ReplicaSet", "StatefulSet"), i, 200+100*r.IntN(12))
+		options += one("", "", fmt.Sprintf(" spread=zone:%d", 1+r.IntN(2)), " spread=host:1", " spread=zone:1:soft", " spread=zone:1 spread=host:2", " spread=zone:1:honor")
+		options += one("", "", "", fmt.Sprintf(" anti=app:a%d:host", r.IntN(apps)), fmt.Sprintf(" near=app:a%d:zone", r.IntN(apps)))
+		options += one("", "", " prefer=spot:yes", " prefer=zone:z1", "")
+		options += one("", "", "", " need=spot:yes", " tolerate=old", " emptydir", " prio=100")
+		for j := range 1 + r.IntN(5) {
+			on := fmt.Sprintf(" on=n%d", r.IntN(nodes))
+			if r.IntN(12) == 0 {
+				on = ""
+			}
+			fmt.Fprintf(&b, "pod a%d-%d%s%s age=%dm\n", i, j, on, options, r.IntN(90))
+		}
+		if r.IntN(3) == 0 {
+			fmt.Fprintf(&b, "budget a%d of=app:a%d unavailable=%d\n", i, i, r.IntN(3))
+		}
+	}
+	for range 1 + r.IntN(3) {
+		goals = append(goals, drawGoal(r))
+	}
+	return b.String(), goals
+}
+
+func drawGoal(r *rand.Rand) rebalance.Goal {
+	evictor := rebalance.NewEvictor()
+	low := map[v1.ResourceName]float64{v1.ResourceCPU: float64(20 + r.IntN(20)), v1.ResourcePods: 40}
+	high := map[v1.ResourceName]float64{v1.ResourceCPU: float64(45 + r.IntN(40)), v1.ResourcePods: 70}
+	switch r.IntN(9) {
+	case 0, 1:
+		return *rebalance.OwnGoal("heal", 0)
+	case 2:
+		return *rebalance.OwnGoal("spread", 0)
+	case 3:
+		return *rebalance.OwnGoal("return", 0)
+	case 4:
+		return *rebalance.OwnGoal("consolidate", 1+r.IntN(2))
+	case 5:
+		goal := rebalance.OwnGoal("defragment", 0)
+		for i := range 4 {
+			goal.Defragment.Pods = append(goal.Defragment.Pods, types.NamespacedName{Namespace: "default", Name: fmt.Sprintf("a%d-%d", r.IntN(3), i)})
+		}
+		return *goal
+	case 6:
+		return rebalance.Goal{Name: "LowNodeUtilization", Evictor: evictor, Utilization: &rebalance.Utilization{Thresholds: low, Targets: high}}
+	case 7:
+		return rebalance.Goal{Name: "HighNodeUtilization", Evictor: evictor, Utilization: &rebalance.Utilization{High: true, Thresholds: low, Targets: low}}
+	}
+	return rebalance.Goal{Name: "RemoveDuplicates", Evictor: evictor, Duplicates: &rebalance.Duplicates{}}
+}

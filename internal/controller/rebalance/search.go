@@ -1,0 +1,344 @@
+package rebalance
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// search looks for moves until none can be proved any more. It goes one move at a time, the best first, and does not look ahead.
+type search struct {
+	w          *world
+	policy     *Policy
+	strategies []*strategy
+	moves      []Move
+	undo       []func() // what takes things back, in the order in which they were done
+	start      []int64  // the gauges at the beginning
+	closed     []string // nodes that were closed at the beginning
+	stays      map[*pod]Stay
+	nodeStays  map[string]Stay
+	idle       []string           // why goals had nothing to do
+	tried      map[*strategy]bool // attempts that are made once a round
+	perNode    map[string]int
+	perSpace   map[string]int
+}
+
+func newSearch(w *world, policy *Policy) *search {
+	return &search{
+		closed: w.closedNodes(), w: w, policy: policy, strategies: w.strategies, start: w.values(), stays: map[*pod]Stay{}, nodeStays: map[string]Stay{},
+		perNode: map[string]int{}, perSpace: map[string]int{},
+	}
+}
+
+// run goes through the goals in their order, again and again, until a whole round moves nobody.
+func (s *search) run() {
+	for again := true; again; {
+		again = false
+		s.idle, s.tried = nil, map[*strategy]bool{}
+		for _, st := range s.strategies {
+			switch {
+			case st.Renew != nil && st.Renew.Ended:
+				again = s.clean(st) || again
+			case st.attempts != nil:
+				for st.attempts(s) {
+					again = true
+				}
+			default:
+				for s.round(st) {
+					again = true
+				}
+			}
+		}
+	}
+}
+
+// candidate is a pod that a goal nominates, with what it would gain.
+type candidate struct {
+	*pod
+	gain int64
+	// depth is how many count in its domains: of equal gains, the fullest domain gives first.
+	depth int64
+	cost  Cost
+}
+
+// round tries the pods that a goal nominates, and tells whether one was moved.
+func (s *search) round(st *strategy) (moved bool) {
+	if st.ready != nil {
+		if why := st.ready(); why != "" {
+			s.idle = append(s.idle, fmt.Sprintf("%s: %s.", st.Name, why))
+			return false
+		}
+	}
+	for p, stay := range s.stays {
+		if stay.Cause == st.Name {
+			delete(s.stays, p)
+		}
+	}
+	list := s.nominated(st)
+	var refusedBefore *candidate
+	for i := range list {
+		c := &list[i]
+		if st.gain(c.pod) < c.gain || s.depth(st, c.pod) < c.depth {
+			continue // what was wrong is less wrong already: the next round looks again
+		}
+		if code, why := s.refusal(st, c.pod); code != "" {
+			s.stay(st, c.pod, code, why)
+			refusedBefore = c
+			continue
+		}
+		number, next := len(s.moves), s.next(st, c, refusedBefore, list[i+1:])
+		if why := s.step(st, c.pod, st.wish(), "", ""); why.code != "" {
+			s.stay(st, c.pod, why.code, why.message)
+			refusedBefore = c
+			continue
+		}
+		s.moves[number].Next = next
+		moved, refusedBefore = true, nil
+		if st.anew {
+			return true
+		}
+	}
+	return moved
+}
+
+func (s *search) nominated(st *strategy) (list []candidate) {
+	for _, p := range s.w.sortedPods() {
+		if p.Terminating || !st.Scope.has(p) || !s.sees(p.Node) {
+			continue
+		}
+		switch gain := st.gain(p); {
+		case gain > 0 && p.late:
+			s.w.unsettled = true
+		case gain > 0:
+			list = append(list, candidate{p, gain, s.depth(st, p), s.w.costOf(p)})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b candidate) int {
+		avoid := cmp.Compare(one(a.cost.avoid), one(b.cost.avoid))
+		if st.order != nil {
+			if by := st.order(a.pod, b.pod); avoid != 0 || by != 0 {
+				return cmp.Or(avoid, by)
+			}
+		}
+		cost, _ := a.cost.compare(&b.cost)
+		return cmp.Or(avoid, cmp.Compare(b.gain, a.gain), cmp.Compare(b.depth, a.depth), cost)
+	})
+	return list
+}
+
+func (s *search) depth(st *strategy, p *pod) (depth int64) {
+	l, ok := st.gauge.(*ledger)
+	if !ok || st.order != nil {
+		return 0
+	}
+	for _, g := range l.concernOf(p).groups {
+		if value, in := g.of[p.Node.Index]; in && g.spread != nil && g.excess > 0 {
+			depth = max(depth, g.domains[value].counted)
+		}
+	}
+	return depth
+}
+
+// next is the candidate that would have come next, and why it was left.
+func (s *search) next(st *strategy, c, before *candidate, rest []candidate) *Next {
+	if before != nil {
+		return &Next{before.Namespace(), before.Name, string(s.stays[before.pod].Code) + ": " + s.stays[before.pod].Message}
+	}
+	if len(rest) == 0 {
+		return nil
+	}
+	next := &rest[0]
+	_, why := next.cost.compare(&c.cost)
+	switch {
+	case st.order != nil && next.Node != nil && st.order(c.pod, next.pod) != 0:
+		why = "it comes later in the order of " + st.Name
+	case next.gain < c.gain:
+		why = fmt.Sprintf("it lowers %s by %d, not by %d", st.gauge.name(), next.gain, c.gain)
+	case next.depth < c.depth:
+		why = "fewer pods count in its domain"
+	}
+	return &Next{next.Namespace(), next.Name, why}
+}
+
+// sees tells whether the policy looks at a node.
+func (s *search) sees(n *cluster.Node) bool {
+	return s.policy.Nodes == nil || s.policy.Nodes.Matches(n)
+}
+
+// refusal says why a pod is not to be moved at all: protections, and limits that are reached.
+func (s *search) refusal(st *strategy, p *pod) (Code, string) {
+	if code, why := s.w.protects(p, st.Evictor); code != "" {
+		return code, why
+	}
+	l := &s.policy.Limits
+	switch {
+	case l.Total != nil && len(s.moves) >= *l.Total:
+		return Limit, fmt.Sprintf("the policy allows %d evictions in all", *l.Total)
+	case l.PerNode != nil && s.perNode[p.NodeName] >= *l.PerNode:
+		return Limit, fmt.Sprintf("the policy allows %d evictions from a node", *l.PerNode)
+	case l.PerNamespace != nil && s.perSpace[p.Namespace()] >= *l.PerNamespace:
+		return Limit, fmt.Sprintf("the policy allows %d evictions in a namespace", *l.PerNamespace)
+	case st.Utilization != nil && st.Utilization.PerNode != nil && s.perNode[p.NodeName] >= *st.Utilization.PerNode:
+		return Limit, fmt.Sprintf("%s allows %d evictions from a node", st.Name, *st.Utilization.PerNode)
+	}
+	return "", ""
+}
+
+// step proves one move and makes it in the world.
+func (s *search) step(st *strategy, p *pod, is wish, attempt string, closing Closing) proof {
+	is.on = st.lands()
+	found := s.w.prove(p, is)
+	if found.code != "" {
+		return found
+	}
+	m := s.describe(st, p, found)
+	m.Attempt, m.Closes = attempt, closing
+	before, from := s.w.values(), p.NodeName
+	_, undo := s.w.move(p, found.to)
+	after := s.w.values()
+	for i, g := range s.w.gauges {
+		if before[i] != after[i] {
+			m.Improves = append(m.Improves, Measure{g.name(), before[i], after[i]})
+		}
+	}
+	s.record(m, from, undo)
+	delete(s.stays, p)
+	return proof{}
+}
+
+func (s *search) record(m Move, from string, undo func()) {
+	s.moves = append(s.moves, m)
+	s.perNode[from]++
+	s.perSpace[m.Namespace]++
+	s.undo = append(s.undo, func() {
+		if undo != nil {
+			undo()
+		}
+		s.moves = s.moves[:len(s.moves)-1]
+		s.perNode[from]--
+		s.perSpace[m.Namespace]--
+	})
+}
+
+func (s *search) describe(st *strategy, p *pod, found proof) Move {
+	m := Move{
+		Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: ownerOf(p.object), From: p.NodeName,
+		Cause: st.Name, Cost: s.w.costOf(p), Improves: []Measure{},
+	}
+	if found.to != nil {
+		m.To = found.to.Name
+	}
+	for _, n := range found.or {
+		m.Or = append(m.Or, n.Name)
+	}
+	if st.says != nil {
+		m.Detail = st.says(p)
+	}
+	if s.policy.GracePeriod != nil {
+		m.Cost.GraceSeconds = *s.policy.GracePeriod
+	}
+	return m
+}
+
+// clean removes pods that have failed. Their controllers have made others already, or will not.
+func (s *search) clean(st *strategy) (moved bool) {
+	var list []*pod
+	for _, p := range s.w.ended {
+		if st.Scope.has(p) && st.Renew.Wants(p.object, s.w.now) != "" {
+			list = append(list, p)
+		}
+	}
+	if st.Renew.Before != nil {
+		slices.SortStableFunc(list, func(a, b *pod) int { return st.Renew.Before(a.object, b.object) })
+	}
+	for _, p := range list {
+		if code, why := s.refusal(st, p); code != "" {
+			s.stay(st, p, code, why)
+			continue
+		}
+		m := s.describe(st, p, proof{})
+		m.From, m.Detail = p.object.Spec.NodeName, st.Renew.Wants(p.object, s.w.now)
+		m.Improves = append(m.Improves, Measure{"failed pods", int64(len(s.w.ended)), int64(len(s.w.ended) - 1)})
+		s.w.ended = slices.DeleteFunc(s.w.ended, func(o *pod) bool { return o == p })
+		s.w.moved++
+		s.record(m, m.From, nil)
+		moved = true
+	}
+	return moved
+}
+
+// mark is a place to go back to.
+func (s *search) mark() int { return len(s.undo) }
+
+func (s *search) back(mark int) {
+	for len(s.undo) > mark {
+		s.undo[len(s.undo)-1]()
+		s.undo = s.undo[:len(s.undo)-1]
+	}
+}
+
+func (s *search) closeNode(n *cluster.Node) {
+	s.w.close(n)
+	s.undo = append(s.undo, func() { s.w.open(n) })
+}
+
+func (s *search) openNode(n *cluster.Node) {
+	s.w.open(n)
+	s.undo = append(s.undo, func() { s.w.close(n) })
+}
+
+func (s *search) placeWaiting() { s.undo = append(s.undo, s.w.placeWaiting()) }
+
+func (s *search) stay(st *strategy, p *pod, code Code, message string) {
+	node := p.NodeName
+	if node == "" {
+		node = p.object.Spec.NodeName
+	}
+	s.stays[p] = Stay{Namespace: p.Namespace(), Name: p.Name, Node: node, Cause: st.Name, Code: code, Message: message}
+}
+
+func (s *search) stayNode(st *strategy, n *cluster.Node, code Code, message string) {
+	s.nodeStays[n.Name] = Stay{Node: n.Name, Cause: st.Name, Code: code, Message: message}
+}
+
+// plan writes down what was found.
+func (s *search) plan(state *State) *Plan {
+	plan := &Plan{
+		APIVersion: APIVersion, Kind: Kind, Placing: s.w.options.Placing, Moves: []Move{}, Stays: []Stay{},
+		Notes: slices.Concat(s.policy.Notes, s.idle), Measures: []Measure{},
+	}
+	if !state.AsOf.IsZero() {
+		plan.AsOf = metav1.NewTime(state.AsOf)
+	}
+	plan.Moves = append(plan.Moves, s.moves...)
+	for i := range plan.Moves {
+		plan.Moves[i].Number = i + 1
+	}
+	for _, name := range s.w.closedNodes() {
+		if !slices.Contains(s.closed, name) {
+			plan.Empties = append(plan.Empties, name)
+		}
+	}
+	for _, p := range s.w.arrivals {
+		plan.Arrivals = append(plan.Arrivals, Arrival{p.Namespace(), p.Name, p.object.UID, p.NodeName, p.after})
+	}
+	for p, stay := range s.stays {
+		if p.next == nil || s.w.placed[p.next.UID] == nil {
+			plan.Stays = append(plan.Stays, stay)
+		}
+	}
+	for _, stay := range s.nodeStays {
+		plan.Stays = append(plan.Stays, stay)
+	}
+	slices.SortFunc(plan.Stays, func(a, b Stay) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Cause, b.Cause))
+	})
+	for i, after := range s.w.values() {
+		plan.Measures = append(plan.Measures, Measure{s.w.gauges[i].name(), s.start[i], after})
+	}
+	return plan
+}

@@ -1,0 +1,111 @@
+package rebalance
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// State is a cluster as the API has it at one time.
+type State struct {
+	AsOf time.Time
+	// Objects are all that decisions depend on, in any order. Kinds that none depends on are passed over. They are not changed.
+	Objects []metav1.Object
+}
+
+// Placing says how far the node of a successor can be foretold.
+type Placing string
+
+const (
+	// Exact: Berth schedules, or kube-scheduler without sampling. The successor goes to one of the best nodes, any of those that tie.
+	Exact Placing = "Exact"
+	// Held: the room is held for the successor on one of the best nodes, so ties do not matter.
+	Held Placing = "Held"
+	// Sampled: kube-scheduler looks at some of the nodes. The successor may go to any node that passes the filters.
+	Sampled Placing = "Sampled"
+)
+
+// Options are what a plan depends on beside the state and the policy.
+type Options struct {
+	// Profiles are those of the scheduler that places the successors.
+	Profiles []*plugins.Profile
+	Placing  Placing // "" is Exact
+	// Resting are the workloads that were moved lately, as NAMESPACE/Kind/NAME, and until when they are left alone.
+	Resting map[string]time.Time
+}
+
+// objects are those of a state that a plan looks at itself; the others go into the cluster's tables.
+type objects struct {
+	nodes       map[string]*v1.Node
+	pods        []*v1.Pod // by namespace and name
+	deployments []*appsv1.Deployment
+}
+
+// load sorts a state's objects into the cluster and what the plan looks at.
+func load(c *cluster.Cluster, state *State) *objects {
+	o := &objects{nodes: map[string]*v1.Node{}}
+	for _, object := range state.Objects {
+		switch object := object.(type) {
+		case *v1.Node:
+			o.nodes[object.Name] = object
+		case *v1.Pod:
+			o.pods = append(o.pods, object)
+		case *appsv1.Deployment:
+			o.deployments = append(o.deployments, object)
+		case *v1.Namespace:
+			c.Namespaces.Set(object)
+		case *v1.Service:
+			c.Services.Set(object)
+		case *v1.ReplicationController:
+			c.ReplicationControllers.Set(object)
+		case *appsv1.ReplicaSet:
+			c.ReplicaSets.Set(object)
+		case *appsv1.StatefulSet:
+			c.StatefulSets.Set(object)
+		case *policyv1.PodDisruptionBudget:
+			c.Budgets.Set(object)
+		default:
+			loadDevice(c, object)
+		}
+	}
+	slices.SortStableFunc(o.pods, func(a, b *v1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return o
+}
+
+// loadDevice takes in what volumes and devices are decided by.
+func loadDevice(c *cluster.Cluster, object metav1.Object) {
+	switch object := object.(type) {
+	case *v1.PersistentVolume:
+		c.Volumes.Set(object)
+	case *v1.PersistentVolumeClaim:
+		c.Claims.Set(object)
+	case *storagev1.StorageClass:
+		c.StorageClasses.Set(object)
+	case *storagev1.CSINode:
+		c.CSINodes.Set(object)
+	case *storagev1.CSIDriver:
+		c.CSIDrivers.Set(object)
+	case *storagev1.CSIStorageCapacity:
+		c.CSICapacities.Set(object)
+	case *storagev1.VolumeAttachment:
+		c.VolumeAttachments.Set(object)
+	case *resourcev1.ResourceSlice:
+		c.ResourceSlices.Set(object)
+	case *resourcev1.ResourceClaim:
+		c.ResourceClaims.Set(object)
+	case *resourcev1.DeviceClass:
+		c.DeviceClasses.Set(object)
+	}
+}

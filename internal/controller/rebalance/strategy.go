@@ -1,0 +1,279 @@
+package rebalance
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// strategy is a goal at work in a world.
+type strategy struct {
+	*Goal
+	w     *world
+	gauge gauge
+	at    int // the gauge's place among the world's
+	// gain is what the gauge would lose with the pod alone; 0: not nominated.
+	gain func(p *pod) int64
+	// order brings nominated pods into the goal's order; nil: greatest gain first, then by cost.
+	order func(a, b *pod) int
+	// says what is wrong with the pod.
+	says    func(p *pod) string
+	settled time.Duration
+	renews  bool
+	// only limits the nodes to land on; nil does not.
+	only func(n *cluster.Node) bool
+	// ready says why there is nothing to do at all, or "".
+	ready func() string
+	// attempts, of goals whose moves help only together, makes one attempt after the other; gain is nil then.
+	attempts func(s *search) bool
+	// anew: candidates are chosen anew after every move.
+	anew bool
+}
+
+// bind makes the strategies of a policy, and the gauges of the world.
+func (policy *Policy) bind(w *world) (list []*strategy) {
+	w.hard = newLedger(w, "violations", v1.DoNotSchedule)
+	w.gauges = []gauge{w.hard}
+	for i := range policy.Goals {
+		goal := &policy.Goals[i]
+		st := &strategy{Goal: goal, w: w}
+		switch {
+		case goal.Heal != nil:
+			st.heal()
+		case goal.Return != nil:
+			st.goHome()
+		case goal.Consolidate != nil:
+			st.consolidate()
+		case goal.Defragment != nil:
+			st.defragment()
+		case goal.Utilization != nil:
+			st.utilization()
+		case goal.Duplicates != nil:
+			st.duplicates()
+		case goal.Renew != nil:
+			st.renew()
+		}
+		if st.at = slices.Index(w.gauges, st.gauge); st.at < 0 {
+			st.at = len(w.gauges)
+			w.gauges = append(w.gauges, st.gauge)
+		}
+		list = append(list, st)
+	}
+	return list
+}
+
+// wish is what a single move of the strategy has to do.
+func (st *strategy) wish() wish {
+	return wish{gauge: st.at, renews: st.renews, settled: st.settled, on: st.lands()}
+}
+
+func (st *strategy) lands() func(n *cluster.Node) bool {
+	return func(n *cluster.Node) bool { return st.Evictor.fits(n) && (st.only == nil || st.only(n)) }
+}
+
+// removal is by how much a gauge falls if the pod only leaves.
+func removal(g gauge, p *pod) int64 {
+	before := g.value()
+	g.count(p, p.Node, -1)
+	after := g.value()
+	g.count(p, p.Node, 1)
+	return before - after
+}
+
+func (st *strategy) heal() {
+	w := st.w
+	ledger := w.hard
+	if st.Heal.Soft {
+		ledger = newLedger(w, "uneven spread", v1.ScheduleAnyway)
+	}
+	st.gauge = ledger
+	st.says = func(p *pod) string { return cmp.Or(ledger.says(p), "violates a constraint") }
+	st.gain = func(p *pod) int64 {
+		if !st.heals(ledger, p) {
+			return 0
+		}
+		return removal(ledger, p)
+	}
+	if st.Heal.Only != "" {
+		st.order = byPriority
+	}
+}
+
+// heals tells whether a pod violates what the goal is limited to.
+func (st *strategy) heals(l *ledger, p *pod) bool {
+	k := l.concernOf(p)
+	switch st.Heal.Only {
+	case NodeAffinity:
+		return k.judge != nil && k.judge(p.Node) != nil
+	case NodeTaints:
+		return slices.ContainsFunc(repelling(p.Pod, p.Node), func(t *v1.Taint) bool { return st.Heal.Taints == nil || st.Heal.Taints(t) })
+	case AntiAffinity:
+		return slices.ContainsFunc(k.groups, func(g *group) bool { return g.anti && k.own[g] && g.without(k, p) < g.excess })
+	case Spread:
+		return slices.ContainsFunc(k.groups, func(g *group) bool { return g.spread != nil && g.without(k, p) < g.excess })
+	}
+	return l.static > 0 && misfit(k, p, p.Node) > 0 || len(k.groups) > 0
+}
+
+// without is the group's excess if the pod leaves.
+func (g *group) without(k *concern, p *pod) int64 {
+	if !g.move(p.Node, k.own[g], k.counts[g], -1) {
+		return g.excess
+	}
+	defer g.move(p.Node, k.own[g], k.counts[g], 1)
+	return g.measure()
+}
+
+// byPriority is the descheduler's order: the lowest priority first, then BestEffort, Burstable, Guaranteed.
+func byPriority(a, b *pod) int {
+	return cmp.Or(cmp.Compare(a.Class.Priority, b.Class.Priority), cmp.Compare(qos(a), qos(b)))
+}
+
+func qos(p *pod) int {
+	return slices.Index([]v1.PodQOSClass{v1.PodQOSBestEffort, v1.PodQOSBurstable, v1.PodQOSGuaranteed}, qosOf(p.object))
+}
+
+// tally is a gauge that is summed up from the pods on nodes, one by one.
+type tally struct {
+	title string
+	of    func(p *pod, n *cluster.Node) int64
+	sum   int64
+}
+
+func (t *tally) name() string { return t.title }
+
+func (t *tally) count(p *pod, n *cluster.Node, by int64) { t.sum += by * t.of(p, n) }
+
+func (t *tally) value() int64 { return t.sum }
+
+// goHome counts the weight of preferred node affinity that pods miss, and the PreferNoSchedule taints under them.
+func (st *strategy) goHome() {
+	r := st.Return
+	g := &tally{title: "preferences missed", of: func(p *pod, n *cluster.Node) (missed int64) {
+		if r.Weights {
+			missed -= st.w.weight(p, n)
+		}
+		if r.Taints {
+			missed += int64(len(unwelcome(p, n, r.TaintCounts)))
+		}
+		return missed
+	}}
+	st.gauge, st.settled = g, r.Settled
+	st.gain = func(p *pod) int64 {
+		if r.Taints && len(unwelcome(p, p.Node, r.TaintCounts)) > 0 {
+			return int64(len(unwelcome(p, p.Node, r.TaintCounts)))
+		}
+		if !r.Weights {
+			return 0
+		}
+		return max(0, st.w.heaviest(p)-st.w.weight(p, p.Node))
+	}
+	st.says = func(p *pod) string {
+		if taints := unwelcome(p, p.Node, r.TaintCounts); r.Taints && len(taints) > 0 {
+			return "its node has the taint " + taints[0].ToString()
+		}
+		return "another node has more of its preferred node affinity"
+	}
+}
+
+// unwelcome are the PreferNoSchedule taints that a pod does not tolerate.
+func unwelcome(p *pod, n *cluster.Node, counts func(t *v1.Taint) bool) (list []*v1.Taint) {
+	for i := range n.Taints.Taints {
+		t := &n.Taints.Taints[i]
+		if t.Effect == v1.TaintEffectPreferNoSchedule && (counts == nil || counts(t)) && !tolerates(p, t) {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// duplicates counts pods of one owner with the same images beyond an even share on a node.
+func (st *strategy) duplicates() {
+	g := &evenness{w: st.w, kinds: map[string]*kind{}, excluded: st.Duplicates.ExcludeOwners}
+	st.gauge, st.anew = g, true
+	st.gain = g.surplus
+	st.says = func(p *pod) string { return "more of its kind than an even share are on its node" }
+}
+
+// evenness is a gauge of duplicates.
+type evenness struct {
+	w        *world
+	excluded []string
+	kinds    map[string]*kind
+	sum      int64
+}
+
+// kind is pods of one owner with the same images.
+type kind struct {
+	pods    map[int32]int64 // by node index
+	all     int64
+	nodes   int64 // that can take them at all
+	surplus int64
+}
+
+func (e *evenness) name() string { return "duplicates" }
+
+func (e *evenness) value() int64 { return e.sum }
+
+// surplus is by how many the pods of its kind on its node are more than an even share.
+func (e *evenness) surplus(p *pod) int64 {
+	k := e.kinds[e.key(p)]
+	if k == nil {
+		return 0
+	}
+	return max(0, k.pods[p.Node.Index]-k.share())
+}
+
+// key names a pod's kind; "" is none.
+func (e *evenness) key(p *pod) string {
+	owner := p.Class.Controller
+	if owner == nil || owner.Kind == "DaemonSet" || slices.Contains(e.excluded, owner.Kind) {
+		return ""
+	}
+	key := p.Namespace() + "/" + owner.Kind + "/" + owner.Name
+	for i := range p.Spec().Containers {
+		key += " " + p.Spec().Containers[i].Image
+	}
+	return key
+}
+
+func (k *kind) share() int64 { return (k.all + max(k.nodes, 1) - 1) / max(k.nodes, 1) }
+
+func (e *evenness) count(p *pod, n *cluster.Node, by int64) {
+	key := e.key(p)
+	if key == "" {
+		return
+	}
+	k := e.kinds[key]
+	if k == nil {
+		k = &kind{pods: map[int32]int64{}, nodes: e.w.suitable(p)}
+		e.kinds[key] = k
+	}
+	k.pods[n.Index] += by
+	k.all += by
+	e.sum -= k.surplus
+	k.surplus = 0
+	for _, count := range k.pods {
+		k.surplus += max(0, count-k.share())
+	}
+	e.sum += k.surplus
+}
+
+// renew counts the pods that are to be made anew.
+func (st *strategy) renew() {
+	r := st.Renew
+	wants := func(p *pod) string { return r.Wants(p.object, st.w.now) }
+	st.gauge = &tally{title: "pods to renew", of: func(p *pod, _ *cluster.Node) int64 {
+		return one(p.victim == p && !r.Ended && st.Scope.has(p) && wants(p) != "")
+	}}
+	st.renews = true
+	st.gain = func(p *pod) int64 { return one(!r.Ended && wants(p) != "") }
+	st.says = wants
+	if r.Before != nil {
+		st.order = func(a, b *pod) int { return r.Before(a.object, b.object) }
+	}
+}

@@ -1,0 +1,263 @@
+package rebalance
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// world is the cluster as the moves so far leave it. All that changes it can be taken back.
+type world struct {
+	*objects
+	c          *cluster.Cluster
+	now        time.Time
+	options    Options
+	schedulers map[string]*scheduler
+	placed     map[types.UID]*pod // the pods on nodes
+	ended      []*pod             // in phase Failed, still there
+	waiting    []*pod             // found no node
+	arrivals   []*pod             // waited, and were placed
+	moved      int                // moves so far
+	gauges     []gauge
+	hard       *ledger
+	budgets    []*budget
+	strategies []*strategy
+	siblings   map[string]int // pods of each workload
+	pinned     map[types.UID]bool
+	unsettled  bool // something was left only because a pod had been moved or placed already
+}
+
+// scheduler serves the pods of one profile.
+type scheduler struct {
+	profile  *plugins.Profile
+	decider  *decide.Decider
+	spread   *plugins.PodTopologySpread
+	affinity *plugins.NodeAffinity
+}
+
+// pod is a pod on a node, one that waits, or one that has ended.
+type pod struct {
+	*cluster.Pod
+	object *v1.Pod
+	// victim is the pod of the state that this one succeeds; itself if it was not moved.
+	victim *pod
+	been   []string // nodes where those before it were
+	// late: it waited when the plan began, or succeeds a pod that moved. It is not moved.
+	late    bool
+	after   int  // of a pod that waited: the number of moves before it came
+	counted bool // in the gauges
+	next    *pod // its successor, once somebody asked
+}
+
+// open reads a state and places the pods that wait.
+func open(state *State, policy *Policy, options Options) *world {
+	w := &world{
+		c: cluster.New(), now: state.AsOf, options: options, schedulers: map[string]*scheduler{}, placed: map[types.UID]*pod{}, siblings: map[string]int{},
+	}
+	w.objects = load(w.c, state)
+	for _, n := range sorted(w.nodes) {
+		w.c.SetNode(n)
+	}
+	for _, profile := range options.Profiles {
+		w.schedulers[profile.SchedulerName] = newScheduler(w.c, profile)
+	}
+	w.strategies = policy.bind(w)
+	for _, object := range w.pods {
+		w.enter(object)
+	}
+	w.budgets = readBudgets(w)
+	for _, p := range w.sortedPods() {
+		w.count(p, 1)
+	}
+	w.placeWaiting()
+	return w
+}
+
+func newScheduler(c *cluster.Cluster, profile *plugins.Profile) *scheduler {
+	s := &scheduler{profile: profile, decider: decide.New(c, profile, 1)}
+	for _, filter := range profile.Filters {
+		switch filter := filter.(type) {
+		case *plugins.PodTopologySpread:
+			s.spread = filter
+		case *plugins.NodeAffinity:
+			s.affinity = filter
+		}
+	}
+	return s
+}
+
+func sorted(nodes map[string]*v1.Node) []*v1.Node {
+	var list []*v1.Node
+	for _, n := range nodes {
+		list = append(list, n)
+	}
+	slices.SortFunc(list, func(a, b *v1.Node) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+func (w *world) enter(object *v1.Pod) {
+	if object.UID == "" {
+		object = object.DeepCopy()
+		object.UID = uidOf(object)
+	}
+	p := &pod{object: object}
+	p.victim = p
+	switch {
+	case rules.IsTerminal(object):
+		p.Pod = w.c.Pending(object)
+		if object.Status.Phase == v1.PodFailed && object.DeletionTimestamp == nil {
+			w.ended = append(w.ended, p)
+		}
+	case object.Spec.NodeName != "":
+		if p.Pod = w.c.SetPod(object); p.Pod != nil && p.Node != nil {
+			w.placed[p.UID] = p
+			if !p.Terminating {
+				w.siblings[workloadOf(object)]++
+			}
+		}
+	case object.DeletionTimestamp == nil:
+		p.Pod = w.c.Pending(object)
+		p.late = true
+		w.waiting = append(w.waiting, p)
+		if p.Nominated != "" {
+			w.c.Nominate(p.Pod, p.Nominated)
+		}
+	}
+}
+
+// count tells the gauges of a pod that came or goes. Those that are on their way out count nowhere.
+func (w *world) count(p *pod, by int64) {
+	if p.Terminating {
+		return
+	}
+	for _, g := range w.gauges {
+		g.count(p, p.Node, by)
+	}
+	p.counted = by > 0
+}
+
+func (w *world) schedulerOf(p *pod) *scheduler { return w.schedulers[p.Spec().SchedulerName] }
+
+// sortedPods are those on nodes, by name.
+func (w *world) sortedPods() []*pod {
+	list := make([]*pod, 0, len(w.placed))
+	for _, p := range w.placed {
+		list = append(list, p)
+	}
+	slices.SortFunc(list, byName)
+	return list
+}
+
+func byName(a, b *pod) int {
+	return cmp.Or(cmp.Compare(a.Namespace(), b.Namespace()), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+}
+
+// placeWaiting places the pods that wait and fit, as the scheduler is about to do, and returns what takes that back.
+func (w *world) placeWaiting() (undo func()) {
+	slices.SortStableFunc(w.waiting, func(a, b *pod) int {
+		return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), a.Created.Compare(b.Created), byName(a, b))
+	})
+	before := slices.Clone(w.waiting)
+	hopeless := map[*cluster.PodClass]bool{}
+	var came []*pod
+	w.waiting = slices.DeleteFunc(w.waiting, func(p *pod) bool {
+		s := w.schedulerOf(p)
+		if s == nil || hopeless[p.Class] || len(p.Spec().SchedulingGates) > 0 {
+			return false
+		}
+		d := s.decider.Decide(p.Pod)
+		if d.Node == nil {
+			hopeless[p.Class] = p.Nominated == ""
+			return false
+		}
+		w.put(p, d.Node)
+		p.after = w.moved
+		w.recover(p, 1)
+		came = append(came, p)
+		return true
+	})
+	w.arrivals = append(w.arrivals, came...)
+	return func() {
+		w.arrivals = w.arrivals[:len(w.arrivals)-len(came)]
+		for _, p := range slices.Backward(came) {
+			nominated := p.Nominated
+			w.recover(p, -1)
+			w.take(p)
+			if nominated != "" {
+				w.c.Nominate(p.Pod, nominated)
+			}
+		}
+		w.waiting = before
+	}
+}
+
+// put places a pod and counts it; take is the reverse.
+func (w *world) put(p *pod, n *cluster.Node) {
+	w.c.Place(p.Pod, n)
+	w.placed[p.UID] = p
+	w.count(p, 1)
+}
+
+func (w *world) take(p *pod) {
+	w.count(p, -1)
+	w.c.RemovePod(p.UID)
+	p.NodeName = ""
+	delete(w.placed, p.UID)
+}
+
+// move makes a move: the victim leaves, its successor comes, and waiting pods that fit now are placed.
+func (w *world) move(p *pod, to *cluster.Node) (next *pod, undo func()) {
+	from := p.Node
+	w.take(p)
+	next = w.successor(p)
+	next.been = append(slices.Clone(p.been), from.Name)
+	w.put(next, to)
+	w.moved++
+	back := w.placeWaiting()
+	return next, func() {
+		back()
+		w.moved--
+		w.take(next)
+		w.put(p, from)
+	}
+}
+
+// successor is the pod that the controller makes in the place of one. Its template is taken to be what the pod was made from; a
+// workload that is being changed is left alone.
+func (w *world) successor(p *pod) *pod {
+	if p.next != nil {
+		return p.next
+	}
+	object := p.object.DeepCopy()
+	object.UID = p.UID + "'"
+	object.ResourceVersion, object.Spec.NodeName = "", ""
+	object.Status = v1.PodStatus{Phase: v1.PodPending, QOSClass: p.object.Status.QOSClass}
+	object.CreationTimestamp = metav1.NewTime(w.now)
+	next := &pod{Pod: w.c.Pending(object), object: object, victim: p.victim, late: true}
+	p.next = next
+	return next
+}
+
+// workloadOf names a pod's controller as NAMESPACE/Kind/NAME; a pod without one is its own.
+func workloadOf(object *v1.Pod) string {
+	if owner := metav1.GetControllerOfNoCopy(object); owner != nil {
+		return object.Namespace + "/" + owner.Kind + "/" + owner.Name
+	}
+	return object.Namespace + "/Pod/" + object.Name
+}
+
+func ownerOf(object *v1.Pod) string {
+	if owner := metav1.GetControllerOfNoCopy(object); owner != nil {
+		return owner.Kind + "/" + owner.Name
+	}
+	return ""
+}
