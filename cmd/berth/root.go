@@ -21,8 +21,8 @@ func newRoot(name string) *cobra.Command {
 		Long: `Berth decides which node a pod runs on, which pods are preempted for it, and which
 have to leave: scheduling, preemption and eviction for Kubernetes.
 
-explain, pending, evictions, capacity, what-if, record and ui work on any cluster:
-they only read it, and install nothing.
+explain, pending, evictions, capacity, what-if, rebalance, record and ui work on
+any cluster: they only read it, and install nothing.
 
   berth up         start a cluster on this machine, in seconds
   berth kubectl    kubectl for that cluster, built in`,
@@ -54,6 +54,7 @@ they only read it, and install nothing.
 		newEvictionsCommand(),
 		newCapacityCommand(),
 		newWhatIfCommand(),
+		newRebalanceCommand(),
 		newRecordCommand(),
 		newReplayCommand(),
 		newCheckCommand(),

@@ -54,35 +54,11 @@ func (q *question) world(cmd *cobra.Command) (*simulate.World, simulate.Source, 
 	if err != nil {
 		return nil, simulate.Source{}, err
 	}
-	meter := startMeter(cmd.ErrOrStderr())
-	defer meter.stop()
-	options := simulate.Options{Profiles: configuration.Profiles, Seed: q.seed, Read: fileReader(cmd)}
-	var set *manifest.Set
-	var source simulate.Source
-	switch {
-	case q.at != "":
-		if set, options.Now, err = q.recording(); err != nil {
-			return nil, source, err
-		}
-		source = simulate.Source{From: q.files[0], AsOf: metav1.NewTime(options.Now)}
-	case len(q.files) > 0:
-		if set, err = readManifests(q.files, manifest.Options{Recursive: q.recursive, Lenient: recorded(q.files), Strict: q.strict}, cmd); err != nil {
-			return nil, source, err
-		}
-		set.Expand(int64(q.seed))
-		source.From = strings.Join(q.files, ", ")
-		defer tellIgnored(cmd.ErrOrStderr(), set)
-	default:
-		s, err := q.live(cmd.Context(), meter)
-		if err != nil {
-			return nil, source, err
-		}
-		meter.stop()
-		for _, missing := range s.Missing {
-			fmt.Fprintf(cmd.ErrOrStderr(), "not read: %s\n", missing)
-		}
-		set, source, options.Now = s.Set, s.Source, s.AsOf.Time
+	set, source, err := q.set(cmd)
+	if err != nil {
+		return nil, source, err
 	}
+	options := simulate.Options{Profiles: configuration.Profiles, Seed: q.seed, Read: fileReader(cmd), Now: source.AsOf.Time}
 	w, err := simulate.Open(set, options)
 	if err != nil {
 		return nil, source, err
@@ -91,6 +67,36 @@ func (q *question) world(cmd *cobra.Command) (*simulate.World, simulate.Source, 
 		source.AsOf = metav1.NewTime(w.Now())
 	}
 	return w, source, nil
+}
+
+// set reads the objects. Those of files are of no known time.
+func (q *question) set(cmd *cobra.Command) (set *manifest.Set, source simulate.Source, err error) {
+	meter := startMeter(cmd.ErrOrStderr())
+	defer meter.stop()
+	switch {
+	case q.at != "":
+		var at time.Time
+		if set, at, err = q.recording(); err != nil {
+			return nil, source, err
+		}
+		return set, simulate.Source{From: q.files[0], AsOf: metav1.NewTime(at)}, nil
+	case len(q.files) > 0:
+		if set, err = readManifests(q.files, manifest.Options{Recursive: q.recursive, Lenient: recorded(q.files), Strict: q.strict}, cmd); err != nil {
+			return nil, source, err
+		}
+		set.Expand(int64(q.seed))
+		tellIgnored(cmd.ErrOrStderr(), set)
+		return set, simulate.Source{From: strings.Join(q.files, ", ")}, nil
+	}
+	s, err := q.live(cmd.Context(), meter)
+	if err != nil {
+		return nil, source, err
+	}
+	meter.stop()
+	for _, missing := range s.Missing {
+		fmt.Fprintf(cmd.ErrOrStderr(), "not read: %s\n", missing)
+	}
+	return s.Set, s.Source, nil
 }
 
 func (q *question) live(ctx context.Context, meter *meter) (*snapshot.Snapshot, error) {

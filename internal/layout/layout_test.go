@@ -13,7 +13,7 @@ const module = "github.com/berth-k8s/berth/"
 // pure packages decide; they see no client, no network, no process. Not even through others.
 var pure = []string{
 	"internal/engine/rules", "internal/engine/cluster", "internal/engine/plugins", "internal/engine/decide", "internal/engine/queue", "internal/engine/cycle",
-	"internal/engine/journal", "internal/admission", "internal/controller/eviction", "internal/controller/nodehealth",
+	"internal/engine/journal", "internal/admission", "internal/controller/eviction", "internal/controller/nodehealth", "internal/controller/rebalance", "internal/controller/rebalance/policy",
 	"internal/inspect/manifest", "internal/inspect/simulate", "internal/inspect/standin", "internal/inspect/trial", "internal/inspect/explain", "internal/inspect/whatif", "internal/inspect/survey", "internal/inspect/check",
 	"internal/node/admit", "internal/node/agent/lifecycle", "internal/node/agent/env", "internal/node/agent/cgroups", "internal/node/agent/pressure", "internal/node/agent/metrics",
 	"internal/ui/model", "deploy",

@@ -22,7 +22,7 @@ import (
 //	world                   begins a cluster; a line an object (see object): node, pod, pods, budget, ...
 //	change                  objects come, or take the place of those of their name; "gone NAME" takes a pod away
 //	deschedule              plans by the DeschedulerPolicy given, without its first two lines
-//	plan GOAL...            plans: heal, heal-soft, spread, return, consolidate=N, defragment=POD+POD; held, sampled;
+//	plan GOAL...            plans: heal, spread, return, consolidate=N, defragment=POD+POD; held, sampled;
 //	                        apply makes the state what the plan leads to
 //
 // A plan answers with its moves, what stays and why, and what it measures.

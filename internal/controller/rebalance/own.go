@@ -3,7 +3,7 @@ package rebalance
 import "time"
 
 // Goals are those of Berth's own, by name.
-var Goals = []string{"heal", "heal-soft", "return", "spread", "consolidate", "defragment"}
+var Goals = []string{"heal", "spread", "return", "consolidate", "defragment"}
 
 // settledFor is how long a node has to be ready before pods return to it: spot nodes come and go.
 const settledFor = 5 * time.Minute
@@ -16,7 +16,7 @@ func OwnGoal(name string, number int) *Goal {
 	switch name {
 	case "heal":
 		goal.Heal = &Heal{}
-	case "heal-soft", "spread":
+	case "spread":
 		goal.Heal = &Heal{Soft: true}
 	case "return":
 		goal.Return = &Return{Weights: true, Taints: true, Settled: settledFor}

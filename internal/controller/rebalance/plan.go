@@ -15,11 +15,13 @@ const (
 
 // Plan is what to move, in order, and what stays though it should move.
 type Plan struct {
-	APIVersion string      `json:"apiVersion"`
-	Kind       string      `json:"kind"`
-	AsOf       metav1.Time `json:"asOf,omitzero"`
-	Placing    Placing     `json:"placing"`
-	Moves      []Move      `json:"moves"`
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// From is where the state was read.
+	From    string      `json:"from,omitempty"`
+	AsOf    metav1.Time `json:"asOf,omitzero"`
+	Placing Placing     `json:"placing"`
+	Moves   []Move      `json:"moves"`
 	// Empties are nodes that are empty behind the plan, by name. They get the taint berth.dev/emptying:NoSchedule before the first move
 	// of consolidate, and keep it.
 	Empties []string `json:"empties,omitempty"`

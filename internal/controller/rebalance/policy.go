@@ -72,10 +72,10 @@ type HealOnly string
 
 // The kinds.
 const (
-	AntiAffinity HealOnly = "InterPodAntiAffinity"
-	NodeAffinity HealOnly = "NodeAffinity"
-	NodeTaints   HealOnly = "NodeTaints"
-	Spread       HealOnly = "TopologySpread"
+	AntiAffinity HealOnly = "anti-affinity"
+	NodeAffinity HealOnly = "node affinity"
+	NodeTaints   HealOnly = "taints"
+	Spread       HealOnly = "spread"
 )
 
 // Return moves pods to nodes that they prefer: by the weight of preferred node affinity, and by PreferNoSchedule taints.

@@ -75,7 +75,7 @@ func (w *world) landings(s *scheduler, next *pod, from *cluster.Node, is wish) (
 		return nil, refused(Unproven, "its successor cannot be judged: %v", d.Err)
 	} else if d.Node == nil {
 		failure := s.decider.Diagnose(next.Pod)
-		if slices.Contains(failure.Plugins, "VolumeBinding") || slices.Contains(failure.Plugins, "VolumeZone") {
+		if hasClaims(next) && slices.ContainsFunc(failure.Plugins, func(name string) bool { return s.objects[name] }) {
 			return nil, refused(VolumeBound, "%s", failure.Message(""))
 		}
 		return nil, refused(NoBetterNode, "%s", failure.Message(""))
@@ -108,21 +108,25 @@ func (w *world) returns(s *scheduler, next *pod, from *cluster.Node) proof {
 	if e.Feasible > 1 {
 		return refused(ReturnsToSameNode, "to the scheduler no node is better than %s", from.Name)
 	}
-	if volume := boundBy(e, from); volume != "" {
+	if volume := s.boundBy(e, next, from); volume != "" {
 		return refused(VolumeBound, "%s", volume)
 	}
 	return refused(NoBetterNode, "no other node can take it:%s", e.Message(""))
 }
 
 // boundBy tells of a node that only the pod's volumes rule out.
-func boundBy(e *decide.Evaluation, from *cluster.Node) string {
+func (s *scheduler) boundBy(e *decide.Evaluation, next *pod, from *cluster.Node) string {
 	for i := range e.Nodes {
 		v := &e.Nodes[i]
-		if v.Node != from && v.Rejection != nil && (v.Plugin == "VolumeBinding" || v.Plugin == "VolumeZone") {
+		if v.Node != from && v.Rejection != nil && s.objects[v.Plugin] && hasClaims(next) {
 			return fmt.Sprintf("%s could take it, but not its volumes", v.Node.Name)
 		}
 	}
 	return ""
+}
+
+func hasClaims(p *pod) bool {
+	return slices.ContainsFunc(p.object.Spec.Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil })
 }
 
 // choose judges the nodes on which a successor may land, and takes the best of those that it may land on in both cases.
@@ -253,7 +257,7 @@ func (w *world) unfit(n *cluster.Node, settled time.Duration) string {
 		if c.Status != v1.ConditionTrue {
 			return "is not ready"
 		}
-		if since := w.now.Sub(c.LastTransitionTime.Time); settled > 0 && since < settled {
+		if since := w.now.Sub(c.LastTransitionTime.Time); !c.LastTransitionTime.IsZero() && since < settled {
 			return fmt.Sprintf("has been ready for %s, and %s are asked for", minutes(since), minutes(settled))
 		}
 	}

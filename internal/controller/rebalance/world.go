@@ -40,8 +40,21 @@ type world struct {
 type scheduler struct {
 	profile  *plugins.Profile
 	decider  *decide.Decider
-	spread   *plugins.PodTopologySpread
-	affinity *plugins.NodeAffinity
+	spread   spreader
+	affinity nodePreference
+	objects  map[string]bool // filters that look at API objects beside nodes and pods, as those of volumes do
+}
+
+// spreader tells what a pod's spread constraints are.
+type spreader interface {
+	Hard(c *cluster.Cluster, p *cluster.Pod) ([]plugins.SpreadConstraint, error)
+	Soft(c *cluster.Cluster, p *cluster.Pod) (constraints []plugins.SpreadConstraint, everyKey bool, err error)
+}
+
+// nodePreference is the filter that looks at nothing but a node's labels and name, and scores by them, too.
+type nodePreference interface {
+	plugins.Filter
+	plugins.Scorer
 }
 
 // pod is a pod on a node, one that waits, or one that has ended.
@@ -83,13 +96,16 @@ func open(state *State, policy *Policy, options Options) *world {
 }
 
 func newScheduler(c *cluster.Cluster, profile *plugins.Profile) *scheduler {
-	s := &scheduler{profile: profile, decider: decide.New(c, profile, 1)}
+	s := &scheduler{profile: profile, decider: decide.New(c, profile, 1), objects: map[string]bool{}}
 	for _, filter := range profile.Filters {
-		switch filter := filter.(type) {
-		case *plugins.PodTopologySpread:
-			s.spread = filter
-		case *plugins.NodeAffinity:
-			s.affinity = filter
+		if spread, ok := filter.(spreader); ok {
+			s.spread = spread
+		}
+		if both, ok := filter.(nodePreference); ok && filter.Reads()&^(plugins.Labels|plugins.Identity) == 0 {
+			s.affinity = both
+		}
+		if filter.Reads()&plugins.Objects != 0 {
+			s.objects[filter.Name()] = true
 		}
 	}
 	return s

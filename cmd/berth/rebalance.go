@@ -1,0 +1,151 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+)
+
+// balancing is what the flags of berth rebalance say.
+type balancing struct {
+	question
+	namespace string
+	policy    string
+	sampled   bool
+	failOn    []string
+}
+
+func newRebalanceCommand() *cobra.Command {
+	b := balancing{question: question{userAgent: "berth-rebalance"}}
+	cmd := &cobra.Command{
+		Use:     "rebalance [GOAL...]",
+		GroupID: groupAsk,
+		Short:   "Which running pods to move, in which order, each move proved by the engine",
+		Long: `Plan which running pods to move, in order. For each move the engine decides where
+the successor lands, on the cluster as the moves before leave it; nothing is moved
+that would not land strictly better, and after the plan a second plan is empty.
+Nothing is written: the cluster of the kubeconfig is only read (get and list, never
+secrets), or with -f manifests or a recording.
+
+Goals, the most important first (default: heal):
+
+  heal                   fewer violated constraints: affinity, taints, spread
+  spread                 more even spread where constraints are soft
+  return                 back to preferred nodes, once they are ready for 5m
+  consolidate=N          N nodes empty but for DaemonSets' and static pods
+  defragment=POD[,POD]   room for pending pods: for all of them, or for none
+
+With --policy, the plugins of a DeschedulerPolicy (descheduler/v1alpha2) instead.`,
+		Example: `  berth rebalance
+  berth rebalance heal consolidate=2 -o wide
+  berth rebalance defragment=train-0,train-1 -n ml
+  berth rebalance --policy descheduler.yaml -f cluster/ --fail-on moves`,
+		RunE: b.run,
+	}
+	flags := cmd.Flags()
+	b.question.addFlags(flags, "json, yaml or wide")
+	flags.StringVar(&b.policy, "policy", "", "a DeschedulerPolicy file to plan by, instead of goals")
+	flags.BoolVar(&b.sampled, "sampled", false, "successors may land on any node that passes the filters: for kube-scheduler where it samples nodes (more than 100, by default)")
+	flags.StringVarP(&b.namespace, "namespace", "n", "", "of the pods that defragment names (default: the context's, or default)")
+	flags.StringSliceVar(&b.failOn, "fail-on", nil, "exit with code 3 if there are moves to make, if something stays that should move, or if constraints are violated behind the plan: "+strings.Join(rebalance.Conditions, ","))
+	return cmd
+}
+
+func (b *balancing) run(cmd *cobra.Command, args []string) error {
+	if err := oneOf(b.output, append(slices.Clone(answer.Formats), "wide")...); err != nil {
+		return err
+	}
+	for _, condition := range b.failOn {
+		if !slices.Contains(rebalance.Conditions, condition) {
+			return usagef("--fail-on %q: must be of %s", condition, strings.Join(rebalance.Conditions, ", "))
+		}
+	}
+	if b.policy != "" && len(args) > 0 {
+		return usagef("%s: a goal must not stand beside --policy", args[0])
+	}
+	goals, err := b.goals(args)
+	if err != nil {
+		return err
+	}
+	configuration, err := loadConfiguration(b.config, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	set, source, err := b.set(cmd)
+	if err != nil {
+		return err
+	}
+	if b.policy != "" {
+		if goals, err = policy.Load(b.policy, priorities(set)); err != nil {
+			return err
+		}
+	}
+	state := &rebalance.State{AsOf: source.AsOf.Time, Objects: set.Objects()}
+	if state.AsOf.IsZero() {
+		state.AsOf = set.Newest()
+	}
+	options := rebalance.Options{Profiles: configuration.Profiles}
+	if b.sampled {
+		options.Placing = rebalance.Sampled
+	}
+	plan := rebalance.Make(state, goals, options)
+	plan.From = source.From
+	if err := plan.Write(cmd.OutOrStdout(), b.output, b.output == "wide"); err != nil {
+		return err
+	}
+	held := slices.DeleteFunc(slices.Clone(b.failOn), func(condition string) bool { return !plan.Holds(condition) })
+	if len(held) > 0 {
+		return heldError{fmt.Errorf("--fail-on: %s came true", strings.Join(held, ", "))}
+	}
+	return nil
+}
+
+// goals reads the arguments.
+func (b *balancing) goals(args []string) (*rebalance.Policy, error) {
+	if len(args) == 0 {
+		args = []string{"heal"}
+	}
+	list := &rebalance.Policy{}
+	for _, arg := range args {
+		name, value, has := strings.Cut(arg, "=")
+		number, err := strconv.Atoi(value)
+		switch {
+		case !slices.Contains(rebalance.Goals, name):
+			return nil, usagef("goal %q: must be of %s", name, strings.Join(rebalance.Goals, ", "))
+		case name == "consolidate" && (err != nil || number < 1):
+			return nil, usagef("goal %q: must be consolidate=N, with how many nodes are to be empty", arg)
+		case name == "defragment" && value == "":
+			return nil, usagef("goal %q: must be defragment=POD[,POD], with the pods that wait for room", arg)
+		case name != "consolidate" && name != "defragment" && has:
+			return nil, usagef("goal %q: %s takes no value", arg, name)
+		}
+		goal := rebalance.OwnGoal(name, number)
+		if goal.Defragment != nil {
+			for _, pod := range strings.Split(value, ",") {
+				goal.Defragment.Pods = append(goal.Defragment.Pods, types.NamespacedName{Namespace: b.space(b.namespace), Name: strings.TrimPrefix(pod, "pod/")})
+			}
+		}
+		list.Goals = append(list.Goals, *goal)
+	}
+	return list, nil
+}
+
+func priorities(set *manifest.Set) policy.Priorities {
+	return func(name string) (int32, bool) {
+		for _, class := range set.PriorityClasses {
+			if class.Name == name {
+				return class.Value, true
+			}
+		}
+		return 0, false
+	}
+}

@@ -1,0 +1,143 @@
+package rebalance
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/berth-k8s/berth/internal/answer"
+)
+
+// Conditions are what --fail-on may name: there are moves to make, something stays though it should move, constraints are still violated
+// behind the plan.
+var Conditions = []string{"moves", "stays", "violations"}
+
+// Holds tells whether a condition came true.
+func (plan *Plan) Holds(condition string) bool {
+	switch condition {
+	case "moves":
+		return len(plan.Moves) > 0
+	case "stays":
+		return len(plan.Stays) > 0
+	case "violations":
+		return plan.Measures[0].After > 0
+	}
+	return false
+}
+
+// Write writes the plan in one of answer.Formats; any other is for people. wide lists every pod where the other sums up.
+func (plan *Plan) Write(out io.Writer, format string, wide bool) error {
+	return answer.Write(out, format, plan, func(page *answer.Page) {
+		page.Heading("%s", plan.Summary())
+		plan.printMoves(page, wide)
+		plan.printConsequences(page)
+		plan.printStays(page, wide)
+		for _, note := range plan.Notes {
+			page.Line("note: %s", note)
+		}
+		if plan.From != "" {
+			page.Line("\nRead from %s. Nothing was written.", plan.From)
+		}
+	})
+}
+
+// Summary says in one line what the plan does.
+func (plan *Plan) Summary() string {
+	if len(plan.Moves) == 0 && len(plan.Empties) > 0 {
+		return fmt.Sprintf("Nothing has to move: %s empty.", answer.Count(len(plan.Empties), "node"))
+	}
+	if len(plan.Moves) == 0 {
+		return "Nothing can be moved that would land better."
+	}
+	var better []string
+	for _, m := range plan.Measures {
+		if m.Before != m.After {
+			better = append(better, fmt.Sprintf("%s %d -> %d", m.Name, m.Before, m.After))
+		}
+	}
+	return fmt.Sprintf("%s: %s.", answer.Count(len(plan.Moves), "move"), strings.Join(better, ", "))
+}
+
+func (plan *Plan) printMoves(page *answer.Page, wide bool) {
+	if len(plan.Moves) == 0 {
+		return
+	}
+	rows := [][]string{{"", "POD", "FROM", "TO", "CAUSE", "WHY", "COST"}}
+	for i := range plan.Moves {
+		m := &plan.Moves[i]
+		to := m.To
+		if len(m.Or) > 0 {
+			to += " or " + answer.Count(len(m.Or), "other")
+		}
+		if m.To == "" {
+			to = "(removed)"
+		}
+		why := m.Detail
+		if m.Attempt != "" {
+			why = m.Attempt
+		}
+		rows = append(rows, []string{strconv.Itoa(m.Number), m.Namespace + "/" + m.Name, m.From, to, m.Cause, why, m.Cost.String()})
+		if wide && m.Next != nil {
+			rows = append(rows, []string{"", "", "", "", "", fmt.Sprintf("next %s/%s: %s", m.Next.Namespace, m.Next.Name, m.Next.Why), ""})
+		}
+	}
+	page.Line("")
+	page.Table("", rows)
+}
+
+// printConsequences tells of nodes and pods that are not in the table of moves.
+func (plan *Plan) printConsequences(page *answer.Page) {
+	if len(plan.Empties) > 0 {
+		page.Line("\nEmpty behind the plan, with the taint %s:NoSchedule: %s", EmptyingTaint,
+			answer.List(len(plan.Empties), func(i int) string { return plan.Empties[i] }))
+	}
+	for _, a := range plan.Arrivals {
+		if a.After > 0 {
+			page.Line("%s/%s, which waits, finds a place on %s behind move %d.", a.Namespace, a.Name, a.Node, a.After)
+		}
+	}
+}
+
+// String lists what the cost is made of, the dearest first.
+func (c *Cost) String() string {
+	var words []string
+	if c.Sole {
+		words = append(words, "only replica")
+	}
+	if c.Stateful {
+		words = append(words, "stateful")
+	}
+	if c.Budget != "" {
+		words = append(words, fmt.Sprintf("budget %s (%d left)", c.Budget, c.Left))
+	}
+	if c.Volumes > 0 {
+		words = append(words, answer.Count(c.Volumes, "volume"))
+	}
+	if c.Priority != 0 {
+		words = append(words, fmt.Sprintf("priority %d", c.Priority))
+	}
+	return strings.Join(append(words, fmt.Sprintf("grace %ds", c.GraceSeconds)), ", ")
+}
+
+func (plan *Plan) printStays(page *answer.Page, wide bool) {
+	if len(plan.Stays) == 0 {
+		return
+	}
+	rows := [][]string{{"STAYS", "NODE", "CAUSE", "CODE", "WHY"}}
+	for i, s := range plan.Stays {
+		if i == answer.Most && !wide {
+			break
+		}
+		name := "(node)"
+		if s.Name != "" {
+			name = s.Namespace + "/" + s.Name
+		}
+		rows = append(rows, []string{name, s.Node, s.Cause, string(s.Code), s.Message})
+	}
+	page.Line("")
+	page.Table("", rows)
+	if left := len(plan.Stays) - len(rows) + 1; left > 0 {
+		page.Line("and %d more (-o wide lists them all)", left)
+	}
+}

@@ -1,0 +1,58 @@
+package manifest
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Objects are all objects of the set, kind by kind.
+func (s *Set) Objects() (all []metav1.Object) {
+	all = listed(listed(listed(all, s.Nodes), s.Pods), s.Namespaces)
+	all = listed(listed(listed(all, s.Services), s.PersistentVolumes), s.PersistentVolumeClaims)
+	all = listed(listed(listed(all, s.ResourceQuotas), s.LimitRanges), s.PriorityClasses)
+	all = listed(listed(listed(all, s.RuntimeClasses), s.PodDisruptionBudgets), s.StorageClasses)
+	all = listed(listed(listed(all, s.CSINodes), s.CSIDrivers), s.CSIStorageCapacities)
+	all = listed(listed(listed(all, s.VolumeAttachments), s.ResourceSlices), s.ResourceClaims)
+	all = listed(listed(listed(all, s.ResourceClaimTemplates), s.DeviceClasses), s.Leases)
+	all = listed(listed(listed(all, s.Deployments), s.ReplicaSets), s.StatefulSets)
+	return listed(listed(listed(all, s.DaemonSets), s.Jobs), s.ReplicationControllers)
+}
+
+func listed[T metav1.Object](all []metav1.Object, list []T) []metav1.Object {
+	for _, object := range list {
+		all = append(all, object)
+	}
+	return all
+}
+
+// Newest is the latest time that nodes and pods tell of: about when the set was written down. It is zero where none is told.
+func (s *Set) Newest() (newest time.Time) {
+	later := func(t metav1.Time) {
+		if t.After(newest) {
+			newest = t.Time
+		}
+	}
+	for _, n := range s.Nodes {
+		later(n.CreationTimestamp)
+		for i := range n.Status.Conditions {
+			later(n.Status.Conditions[i].LastHeartbeatTime)
+			later(n.Status.Conditions[i].LastTransitionTime)
+		}
+	}
+	for _, p := range s.Pods {
+		later(p.CreationTimestamp)
+		later(conditionTime(p))
+	}
+	return newest
+}
+
+func conditionTime(p *v1.Pod) (newest metav1.Time) {
+	for i := range p.Status.Conditions {
+		if t := p.Status.Conditions[i].LastTransitionTime; t.After(newest.Time) {
+			newest = t
+		}
+	}
+	return newest
+}
