@@ -1,6 +1,7 @@
 package rebalance
 
 import (
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -95,6 +96,9 @@ func (plan *Plan) add(sequel *Plan) {
 		plan.Arrivals = append(plan.Arrivals, a)
 	}
 	plan.Stays, plan.Notes, plan.tail = sequel.Stays, sequel.Notes, sequel
+	plan.Stays = slices.DeleteFunc(plan.Stays, func(s Stay) bool { // where it is now is the plan's doing
+		return slices.ContainsFunc(plan.Moves, func(m Move) bool { return m.Name == s.Name && m.Namespace == s.Namespace })
+	})
 	for i := range plan.Measures {
 		plan.Measures[i].After = sequel.Measures[i].After
 	}
