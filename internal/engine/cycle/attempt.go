@@ -14,10 +14,14 @@ import (
 )
 
 // schedule decides one pod.
-func (c *Core) schedule(item *queue.Item) {
+func (c *Core) schedule(item *queue.Item) { c.decide(item, nil, 0) }
+
+// decide decides a pod with the answers to what was asked aside for it, and how many questions these were.
+func (c *Core) decide(item *queue.Item, answers any, questions int) {
 	p := c.profiles[item.Pod.Spec.SchedulerName]
 	c.ungrouped(item)
 	b := c.newPlacement(p, item)
+	b.Aside, b.Answers, b.questions = true, answers, questions
 	defer c.recovered(b)
 	if c.knownToFail(b) {
 		c.reject(b, p.failed.why, nil, false)
@@ -28,6 +32,7 @@ func (c *Core) schedule(item *queue.Item) {
 	}
 	found := p.Decide(b.Waiting)
 	switch {
+	case c.aside(b, found.Err):
 	case found.Err != nil:
 		c.observer().Decided(c.clock().Sub(b.watch))
 		c.end(b, false)
@@ -77,6 +82,9 @@ func (c *Core) unplaced(b *placement) {
 		c.preemptions.rescuing = true // a victim that was not bound yet goes at once, before this pod waits for it
 		nominate, messages, more = c.rescue(b)
 		c.preemptions.rescuing = false
+		if c.aside(b, b.unasked) {
+			return
+		}
 	}
 	switch none := ""; {
 	case failure.Nodes == 0, len(b.profile.rescue) == 0:
@@ -114,6 +122,7 @@ func (c *Core) rescue(b *placement) (nominate *string, messages, rejectors []str
 		rejectors = append(rejectors, r.Rejectors...)
 		switch {
 		case r.Err != nil:
+			b.unasked = r.Err
 			return nominate, []string{r.Err.Error()}, rejectors
 		case r.Final:
 			helped = r.Nominate != nil && *r.Nominate != ""

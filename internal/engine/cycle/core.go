@@ -43,6 +43,7 @@ type Core struct {
 	placements  placements
 	preemptions preemptions
 	errands     map[Ticket]errand // actions that are to be answered
+	asking      int               // of these, how many are questions asked aside
 	claims      sharedClaims
 	conditions  conditions
 	groups      *podGroups // nil where pod groups are switched off

@@ -38,6 +38,10 @@ type Attempt struct {
 	Sampled bool
 	// State is free for the plugins of a profile: what they keep between extension points.
 	State any
+	// Aside: questions that take long are to be asked aside.
+	Aside bool
+	// Answers are to questions that were asked aside in this attempt; see plugins.Aside.
+	Answers any
 }
 
 // Beginner is told of the attempt before anything else is asked for it. On the owner.

@@ -27,6 +27,9 @@ type placement struct {
 	began   time.Time   // by the clock of the core
 	watch   time.Time   // by the stopwatch
 
+	questions int   // that were asked aside in this attempt
+	unasked   error // what a rescuer failed with; it may be a question
+
 	undo    []func()        // what was reserved for it by Berth's own plugins
 	asked   bool            // out-of-tree plugins at Reserve were asked
 	victims []decision.Name // that leave for it

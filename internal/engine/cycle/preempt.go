@@ -1,6 +1,7 @@
 package cycle
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
@@ -47,6 +49,9 @@ type removal struct {
 // preempt makes room for a pod that fits nowhere, if that is possible.
 func (c *Core) preempt(b *placement) Rescue {
 	found := b.profile.Preempt(b.Waiting)
+	if aside := (*plugins.Aside)(nil); errors.As(found.Err, &aside) {
+		return Rescue{Err: aside}
+	}
 	c.observer().Preempted(len(found.Victims))
 	if found.Node == nil {
 		r := Rescue{Message: "preemption: " + found.Message, Rejectors: found.Plugins}

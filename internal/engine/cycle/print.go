@@ -112,6 +112,8 @@ func (a ReadPod) String() string { return fmt.Sprintf("read %s/%s", a.Name.Names
 
 func (a Compared) String() string { return fmt.Sprintf("compared %s on %s", podName(a.Pod), a.Node) }
 
+func (a Ask) String() string { return fmt.Sprintf("ask %s about %s", a.Aside.Whom, a.Attempt) }
+
 func (a Panicked) String() string {
 	text := fmt.Sprintf("panic while %s/%s was decided: %s", a.Pod.Namespace, a.Pod.Name, a.Value)
 	if a.Mended > 0 {

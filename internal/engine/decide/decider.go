@@ -2,6 +2,7 @@ package decide
 
 import (
 	"cmp"
+	"errors"
 	"math/rand/v2"
 	"slices"
 
@@ -93,7 +94,10 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 		return decision
 	}
 	r, pl := d.rankingFor(p)
-	if n := d.nominated(p, r, pl); n != nil {
+	switch n, err := d.nominated(p, r, pl); {
+	case err != nil:
+		return Decision{Err: err}
+	case n != nil:
 		return Decision{Node: n, Feasible: 1}
 	}
 	switch pl.way {
@@ -130,33 +134,37 @@ func (d *Decider) Evaluate(p *cluster.Pod) *Evaluation { return Evaluate(d.c, d.
 
 // nominated returns the node that the pod was nominated to if it can take the pod now: it is taken without a look at others. As
 // upstream, nodes that plugins at PreFilter name do not count here.
-func (d *Decider) nominated(p *cluster.Pod, r *ranking, pl *plan) *cluster.Node {
+func (d *Decider) nominated(p *cluster.Pod, r *ranking, pl *plan) (*cluster.Node, error) {
 	n := d.c.Node(p.Nominated)
 	if n == nil {
-		return nil
+		return nil, nil
 	}
 	if pl.way == ranked {
 		if questions, ok := d.questions(p, pl); ok {
 			t := &trial{r: r, p: p, questions: questions}
 			t.begin(n)
 			if _, rejection := t.rejection(); rejection != nil {
-				return nil
+				return nil, nil
 			}
-			return n
+			return n, nil
 		}
 	}
 	j := prepare(d.c, d.profile, p)
 	if j.err != nil || j.all != nil {
-		return nil
+		return nil, nil
 	}
 	j.anywhere = true
 	if _, rejection := j.nodeWithNominated(n); rejection != nil {
-		return nil
+		return nil, nil
 	}
-	if rejected, err := extenderRejections(j, []*cluster.Node{n}); err != nil || rejected[n] != nil {
-		return nil
+	rejected, err := extenderRejections(j, []*cluster.Node{n})
+	if aside := (*plugins.Aside)(nil); errors.As(err, &aside) {
+		return nil, err
 	}
-	return n
+	if err != nil || rejected[n] != nil {
+		return nil, nil
+	}
+	return n, nil
 }
 
 // judge decides a pod that is rejected as a whole, or whose nodes are named.

@@ -60,17 +60,21 @@ func (e *Evaluation) askExtenders(j *judges) {
 	}
 }
 
-func addExtenderScores(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, feasible []*cluster.Node, verdicts []*NodeVerdict) {
+func addExtenderScores(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, feasible []*cluster.Node, verdicts []*NodeVerdict) error {
 	for _, x := range profile.Extenders {
 		if !x.Interested(p) {
 			continue
 		}
-		scores := x.Score(c, p, feasible)
+		scores, err := x.Score(c, p, feasible)
+		if err != nil {
+			return err
+		}
 		for i, score := range scores {
 			verdicts[i].Scores = append(verdicts[i].Scores, Score{x.Name(), score})
 			verdicts[i].Total += score
 		}
 	}
+	return nil
 }
 
 // cheapest picks one of the places where preemption can make room, after the extenders have had their word.
@@ -78,7 +82,7 @@ func cheapest(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, foun
 	found, err := spare(c, profile, p, found)
 	switch {
 	case err != nil:
-		return Preemption{Message: err.Error()}
+		return Preemption{Message: err.Error(), Err: err}
 	case len(found) == 0:
 		return Preemption{Message: "no candidate node for preemption"}
 	}

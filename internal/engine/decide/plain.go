@@ -140,7 +140,9 @@ func (e *Evaluation) score(c *cluster.Cluster, profile *plugins.Profile, p *clus
 			v.Total += scores[i] * s.Weight
 		}
 	}
-	addExtenderScores(c, profile, p, feasible, verdicts)
+	if err := addExtenderScores(c, profile, p, feasible, verdicts); err != nil {
+		*e = Evaluation{Err: err}
+	}
 }
 
 // judges are the judges of all filters of a profile, for one pod.

@@ -27,6 +27,8 @@ type Preemption struct {
 	// Message says why preemption does not help, and Plugins are those that reject nodes even with the victims gone, sorted.
 	Message string
 	Plugins []string
+	// Err is set where an extender failed, or is yet to be asked; Message has it, too.
+	Err error
 	// Ineligible: no node was looked at, since the pod may not preempt now.
 	Ineligible bool
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -21,6 +22,9 @@ import (
 
 // DefaultTimeout bounds a request where the configuration does not.
 const DefaultTimeout = 5 * time.Second
+
+// longestAnswer bounds what an extender may answer. One that is sent whole nodes sends them back: 5,000 of 10 KiB are 50 MiB.
+const longestAnswer = 64 << 20
 
 // Extender is an HTTP extender. It may be asked from several goroutines at once.
 type Extender struct {
@@ -254,5 +258,10 @@ func (e *Extender) send(verb string, args, result any) error {
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("failed %v with extender at URL %v, code %v", verb, url, response.StatusCode)
 	}
-	return json.NewDecoder(response.Body).Decode(result)
+	answer := &io.LimitedReader{R: response.Body, N: longestAnswer + 1}
+	err = json.NewDecoder(answer).Decode(result)
+	if answer.N <= 0 {
+		return fmt.Errorf("extender at URL %v: the answer is longer than %d bytes", url, longestAnswer)
+	}
+	return err
 }

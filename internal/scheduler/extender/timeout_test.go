@@ -1,9 +1,14 @@
 package extender
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 )
 
@@ -11,5 +16,25 @@ func TestWithoutATimeoutRequestsMayTakeFiveSeconds(t *testing.T) {
 	e, err := New(configv1.Extender{})
 	if err != nil || e.client.Timeout != 5*time.Second {
 		t.Errorf("got %v, %v", e.client.Timeout, err)
+	}
+}
+
+// TestAnAnswerWithoutEndIsNotReadToIt: an extender that never stops is not kept in memory.
+func TestAnAnswerWithoutEndIsNotReadToIt(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, `{"error":"`)
+		for piece := strings.Repeat("x", 1<<20); r.Context().Err() == nil; {
+			if _, err := fmt.Fprint(w, piece); err != nil {
+				return
+			}
+		}
+	}))
+	defer server.Close()
+	e, err := New(configv1.Extender{URLPrefix: server.URL, FilterVerb: "filter"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, err := e.Filter(&v1.Pod{}, nil); err == nil || !strings.Contains(err.Error(), "the answer is longer than") {
+		t.Errorf("got %v", err)
 	}
 }

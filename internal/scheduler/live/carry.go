@@ -60,6 +60,11 @@ func (s *Scheduler) carryOut(action cycle.Action) {
 		s.permits.hold(s.inbox, a)
 	case cycle.Release:
 		s.permits.release(a.Ticket)
+	case cycle.Ask:
+		s.begin(a.Ticket, func(ctx context.Context) cycle.Outcome {
+			a.Aside.Ask(ctx)
+			return cycle.Outcome{}
+		})
 	case cycle.Panicked:
 		err := fmt.Errorf("panic: %s\n%s", a.Value, a.Stack)
 		klog.Background().Error(err, "A decision panicked; its pod backs off", "pod", klog.KRef(a.Pod.Namespace, a.Pod.Name), "mendedNodes", a.Mended)

@@ -21,13 +21,6 @@ import (
 type extended struct {
 	f *framework
 	x fwk.Extender
-
-	// What it last said, so that to decide and to say why not are one request.
-	last struct {
-		session *session
-		nodes   []*cluster.Node
-		said    map[*cluster.Node]*plugins.Rejection
-	}
 }
 
 var _ plugins.Extender = &extended{}
@@ -45,27 +38,22 @@ func (e *extended) Filter(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.N
 		return nil, nil
 	}
 	y := e.f.sessionOf(c, p)
-	if e.last.session == y && slices.Equal(e.last.nodes, nodes) {
-		return e.last.said, nil
-	}
-	passed, failed, unresolvable, err := e.x.Filter(y.pod, y.infos(nodes))
+	a, err := e.askFilter(y, y.infos(nodes))
 	if err != nil {
-		if e.ignore(y.ctx, err, "Skipping extender as it returned error and has ignorable flag set") {
-			return nil, nil
-		}
 		return nil, err
 	}
-	passes := make(map[string]bool, len(passed))
-	for _, n := range passed {
-		passes[n.Node().Name] = true
+	if a.err != nil {
+		if e.ignore(y.ctx, a.err, "Skipping extender as it returned error and has ignorable flag set") {
+			return nil, nil
+		}
+		return nil, a.err
 	}
 	said := map[*cluster.Node]*plugins.Rejection{}
 	for _, n := range nodes {
-		if !passes[n.Name] {
-			said[n] = extenderRejection(n.Name, failed, unresolvable)
+		if !a.passed[n.Name] {
+			said[n] = extenderRejection(n.Name, a.failed, a.unresolvable)
 		}
 	}
-	e.last.session, e.last.nodes, e.last.said = y, slices.Clone(nodes), said
 	return said, nil
 }
 
@@ -82,25 +70,28 @@ func extenderRejection(node string, failed, unresolvable extenderv1.FailedNodesM
 }
 
 // Score adds the extender's scores, which are 0 to 10, to totals of scores that are 0 to 100. One that fails adds nothing.
-func (e *extended) Score(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.Node) []int64 {
+func (e *extended) Score(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.Node) ([]int64, error) {
 	if !e.x.IsPrioritizer() {
-		return nil
+		return nil, nil
 	}
 	y := e.f.sessionOf(c, p)
-	list, weight, err := e.x.Prioritize(y.pod, y.infos(nodes))
+	a, err := e.askPrioritize(y, y.infos(nodes))
 	if err != nil {
-		klog.FromContext(y.ctx).V(5).Info("Failed to run extender's priority function. No score given by this extender.", "error", err, "extender", e.Name())
-		return nil
+		return nil, err
 	}
-	byName := make(map[string]int64, len(*list))
-	for _, host := range *list {
-		byName[host.Host] += host.Score * weight * (fwk.MaxScore / extenderv1.MaxExtenderPriority)
+	if a.err != nil {
+		klog.FromContext(y.ctx).V(5).Info("Failed to run extender's priority function. No score given by this extender.", "error", a.err, "extender", e.Name())
+		return nil, nil
+	}
+	byName := make(map[string]int64, len(*a.list))
+	for _, host := range *a.list {
+		byName[host.Host] += host.Score * a.weight * (fwk.MaxScore / extenderv1.MaxExtenderPriority)
 	}
 	scores := make([]int64, len(nodes))
 	for i, n := range nodes {
 		scores[i] = byName[n.Name]
 	}
-	return scores
+	return scores, nil
 }
 
 // Spare shows the extender where preemption could make room.
@@ -117,15 +108,18 @@ func (e *extended) Spare(c *cluster.Cluster, p *cluster.Pod, places []plugins.Pl
 		}
 		victims[place.Node.Name] = v
 	}
-	left, err := e.x.ProcessPreemption(y.pod, victims, y.snapshot.NodeInfos())
+	a, err := e.askPreempt(y, victims)
 	if err != nil {
-		if e.ignore(y.ctx, err, "Skipped extender as it returned error and has ignorable flag set") {
-			return places, nil
-		}
 		return nil, err
 	}
+	if a.err != nil {
+		if e.ignore(y.ctx, a.err, "Skipped extender as it returned error and has ignorable flag set") {
+			return places, nil
+		}
+		return nil, a.err
+	}
 	var spared []plugins.Place
-	for name, v := range left {
+	for name, v := range a.left {
 		if v == nil || len(v.Pods) == 0 {
 			if e.x.IsIgnorable() {
 				continue

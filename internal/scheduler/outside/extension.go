@@ -35,6 +35,10 @@ func (k keeper) Begin(a *cycle.Attempt) {
 	y.begin()
 	k.f.set.attempted(1, false)
 	a.State, k.f.current = y, y
+	y.aside = a.Aside
+	if kept, ok := a.Answers.(*extenderAnswers); ok {
+		y.answers = kept
+	}
 	if a.Cluster != nil {
 		y.look(a.Cluster)
 	}

@@ -31,6 +31,11 @@ type world struct {
 // inWorld runs a scheduler with one profile and the plugins for as long as the test lasts.
 func inWorld(t *testing.T, profile string, made []fwk.Plugin, test func(w *world)) {
 	t.Helper()
+	inWorldWith(t, profile, made, nil, test)
+}
+
+func inWorldWith(t *testing.T, profile string, made []fwk.Plugin, extenders []fwk.Extender, test func(w *world)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t, record: &record{}, api: fakeapi.New()}
 		ctx, stop := context.WithCancel(context.Background())
@@ -40,6 +45,7 @@ func inWorld(t *testing.T, profile string, made []fwk.Plugin, test func(w *world
 		if err != nil {
 			t.Fatal(err)
 		}
+		w.set.extenders = extenders
 		profiles, err := w.set.Profiles(c)
 		if err != nil {
 			t.Fatal(err)

@@ -37,6 +37,9 @@ type session struct {
 	mu       sync.Mutex
 	supposed map[int32]*view // what was last supposed of nodes, by index
 
+	answers *extenderAnswers
+	aside   bool // extenders are not waited for
+
 	assumed *v1.Pod // the pod with its node, from Reserve on
 	prebind *preBinding
 	ended   atomic.Bool
@@ -63,6 +66,7 @@ func newSession(f *framework, ctx context.Context, pod *v1.Pod, waiting *cluster
 	return &session{
 		f: f, ctx: klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "pod", klog.KObj(pod))),
 		pod: pod, waiting: waiting, state: state, narrowed: map[string]plugins.Judge{}, verdicts: map[string][]verdict{}, supposed: map[int32]*view{},
+		answers: &extenderAnswers{of: map[*extended]*extenderAnswer{}},
 	}
 }
 

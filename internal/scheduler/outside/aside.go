@@ -1,0 +1,132 @@
+package outside
+
+import (
+	"context"
+
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// extenderAnswers are what extenders have said of a pod, so that to decide and to say why not are one request. In an attempt of the cycle
+// they are got aside, and kept from one time that the pod is decided to the next; what is asked outside of any, to explain or to compare, is
+// asked and waited for.
+type extenderAnswers struct {
+	of map[*extended]*extenderAnswer
+}
+
+// extenderAnswer is what one extender has said. Whoever asks aside fills it in; the owner reads it when told that it is there.
+type extenderAnswer struct {
+	filter     *filterAnswer
+	prioritize *prioritizeAnswer
+	preempt    *preemptAnswer
+}
+
+type filterAnswer struct {
+	asked                map[string]bool
+	passed               map[string]bool
+	failed, unresolvable extenderv1.FailedNodesMap
+	err                  error
+}
+
+type prioritizeAnswer struct {
+	asked  map[string]bool
+	list   *extenderv1.HostPriorityList
+	weight int64
+	err    error
+}
+
+type preemptAnswer struct {
+	asked map[string]bool
+	left  map[string]*extenderv1.Victims
+	err   error
+}
+
+// answersOf are this extender's.
+func (e *extended) answersOf(y *session) *extenderAnswer {
+	if y.answers.of[e] == nil {
+		y.answers.of[e] = &extenderAnswer{}
+	}
+	return y.answers.of[e]
+}
+
+// get has the question asked: at once, or aside in an attempt of the cycle.
+func (e *extended) get(y *session, ask func()) error {
+	if !y.aside {
+		ask()
+		return nil
+	}
+	return &plugins.Aside{Whom: "extender " + e.Name(), Answers: y.answers, Ask: func(context.Context) { ask() }}
+}
+
+// askFilter returns what the extender says of the nodes; an Aside, if it is to be asked first.
+func (e *extended) askFilter(y *session, infos []fwk.NodeInfo) (*filterAnswer, error) {
+	pod := y.pod
+	kept := e.answersOf(y)
+	if kept.filter != nil && covers(kept.filter.asked, infos) {
+		return kept.filter, nil
+	}
+	err := e.get(y, func() {
+		passed, failed, unresolvable, err := e.x.Filter(pod, infos)
+		kept.filter = &filterAnswer{namesOf(infos), namesOf(passed), failed, unresolvable, err}
+	})
+	return kept.filter, err
+}
+
+func (e *extended) askPrioritize(y *session, infos []fwk.NodeInfo) (*prioritizeAnswer, error) {
+	pod := y.pod
+	kept := e.answersOf(y)
+	if kept.prioritize != nil && covers(kept.prioritize.asked, infos) {
+		return kept.prioritize, nil
+	}
+	err := e.get(y, func() {
+		list, weight, err := e.x.Prioritize(pod, infos)
+		kept.prioritize = &prioritizeAnswer{namesOf(infos), list, weight, err}
+	})
+	return kept.prioritize, err
+}
+
+func (e *extended) askPreempt(y *session, victims map[string]*extenderv1.Victims) (*preemptAnswer, error) {
+	pod, nodes := y.pod, y.snapshot.NodeInfos()
+	asked := make(map[string]bool, len(victims))
+	for name := range victims {
+		asked[name] = true
+	}
+	kept := e.answersOf(y)
+	if kept.preempt != nil && sameVictims(kept.preempt, victims) {
+		return kept.preempt, nil
+	}
+	err := e.get(y, func() {
+		left, err := e.x.ProcessPreemption(pod, victims, nodes)
+		kept.preempt = &preemptAnswer{asked, left, err}
+	})
+	return kept.preempt, err
+}
+
+// sameVictims tells whether the extender was asked about the nodes that are in question now.
+func sameVictims(a *preemptAnswer, victims map[string]*extenderv1.Victims) bool {
+	for name := range victims {
+		if !a.asked[name] {
+			return false
+		}
+	}
+	return true
+}
+
+func namesOf(infos []fwk.NodeInfo) map[string]bool {
+	names := make(map[string]bool, len(infos))
+	for _, n := range infos {
+		names[n.Node().Name] = true
+	}
+	return names
+}
+
+func covers(asked map[string]bool, infos []fwk.NodeInfo) bool {
+	for _, n := range infos {
+		if !asked[n.Node().Name] {
+			return false
+		}
+	}
+	return true
+}
