@@ -1,9 +1,12 @@
-package cycle
+package cycle_test
 
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,21 +17,24 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
 var (
-	chaosRuns = flag.Int("chaos", 500, "runs of TestChaos")
+	chaosRuns = flag.Int("chaos", 10_000, "runs of TestChaos")
 	chaosSeed = flag.Uint64("chaos-seed", 1, "seed of the first run of TestChaos")
 )
 
 // TestChaos: watches run behind and start anew, requests are refused, withdrawn or answered late, pods and nodes come, go and come
 // back under their names, schedulers are killed. No pod is bound twice and no node gets more than it can take, ever; and when all is
-// calm every pod is on a node or waits because the plain evaluator forbids it, and nothing is kept of what is over. Each run is then
-// replayed: another core that is told the same says the same, byte for byte.
+// calm every pod is on a node or waits because the plain evaluator forbids it, and nothing is kept of what is over. Where a profile
+// promises to keep disruption budgets, no more pods leave than a budget allows, as far as the core was shown. Each run is then
+// replayed: another core that is told the same says the same, byte for byte. With -chaos 1 a run that fails prints its journal.
 func TestChaos(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // little is kept, and much is made
 	var next atomic.Uint64
 	next.Store(*chaosSeed)
 	var binds atomic.Int64
@@ -49,13 +55,21 @@ func TestChaos(t *testing.T) {
 }
 
 func chaosRun(seed uint64) (binds int, err error) {
-	profile := Profile{Profile: plugins.Default()}
-	if seed%4 == 0 {
-		profile = profileWith(holds{}, plugins.Permit)
-	}
-	c := &chaos{world: newWorld(seed, Options{Profiles: []Profile{profile}})}
+	keep := seed%3 == 0
+	c := &chaos{world: newWorld(seed, func() []Profile {
+		profile := Profile{Profile: plugins.Default()}
+		if seed%4 == 0 {
+			profile = profileWith(holdsAtPermit, reservesAtItsPoints())
+		}
+		profile.KeepBudgets = keep
+		return []Profile{profile}
+	})}
+	c.budgets.keep = keep
 	for range 5 {
 		c.addNode()
+	}
+	for _, app := range []string{"x", "y"} {
+		c.addBudget(app, int32(c.rng.IntN(4)))
 	}
 	for range 150 {
 		c.something()
@@ -65,13 +79,18 @@ func chaosRun(seed uint64) (binds int, err error) {
 		if wake := c.core.Wake(c.now); !wake.After(c.now) && c.rng.IntN(8) > 0 {
 			c.tell(Tick{})
 		}
-		if err := c.core.queue.Check(); err != nil {
+		if err := c.core.View().Queue.Check(); err != nil {
 			return c.binds, err
 		}
 	}
-	c.settle(30 * time.Second) // shorter than the time after which pods are tried without an event
+	c.settle(time.Minute) // shorter than the time after which pods are tried without an event
 	c.judge()
 	if len(c.broken) > 0 {
+		if *chaosRuns == 1 {
+			for _, t := range c.journal {
+				fmt.Printf("%s %s: %s\n", t.at.Sub(begin), described(t.event), t.actions)
+			}
+		}
 		return c.binds, fmt.Errorf("%q", c.broken)
 	}
 	return c.binds, c.replay()
@@ -105,7 +124,7 @@ func (c *chaos) something() {
 			c.putNode(c.nodeOf(name))
 		}
 	case n == 13 && c.rng.IntN(6) == 0:
-		c.list([]Kind{Nodes, Pods}[c.rng.IntN(2)])
+		c.list(kinds[c.rng.IntN(len(kinds))])
 	case n == 14 && c.rng.IntN(12) == 0:
 		c.start()
 	case n == 15: // terminating, as long as its node likes
@@ -116,7 +135,11 @@ func (c *chaos) something() {
 		if p := c.anyPod(); p != nil && p.Spec.NodeName == "" {
 			c.change(p, func(p *v1.Pod) { p.Status.NominatedNodeName = fmt.Sprintf("n%d", c.rng.IntN(10)) })
 		}
-	case n < 24 && len(c.tickets) > 0:
+	case n == 17:
+		c.countBudgets()
+	case n == 18:
+		c.deliver(DisruptionBudgets)
+	case n < 25 && len(c.tickets) > 0:
 		c.carryOut(c.tickets[c.rng.IntN(len(c.tickets))], c.rng.IntN(5) == 0)
 	case n < 32:
 		c.deliver(Pods)
@@ -189,13 +212,20 @@ func (c *chaos) judge() {
 	for _, uid := range sorted(c.pods) {
 		if p := c.pods[uid]; p.Spec.NodeName == "" {
 			pending++
+			item := c.core.View().Queue.Get(uid)
+			if item != nil && slices.Contains(item.Rejectors, "Holds") {
+				continue // it waited at Permit for too long, and nothing can help against that
+			}
 			if e := decide.Evaluate(truth, plugins.Default(), truth.Pending(p)); e.Err != nil || e.Feasible > 0 {
-				item := c.core.queue.Get(uid)
-				c.breaks("pod %s waits, and %d nodes could take it (%v); item %+v", p.Name, e.Feasible, e.Err, item)
+				where := "in no queue"
+				if item != nil {
+					where = fmt.Sprintf("%s for %v", item.Place(), item.Rejectors)
+				}
+				c.breaks("pod %s is %s, and %d nodes could take it (%v)", p.Name, where, e.Feasible, e.Err)
 			}
 		}
 	}
-	q, known := c.core.queue, c.core.cluster
+	q, known := c.core.View().Queue, c.core.View().Cluster
 	if n := q.Len(queue.Waiting) + q.Len(queue.Backoff); n != pending || q.Len(queue.Active)+q.Len(queue.Taken)+q.Len(queue.Gated) != 0 {
 		c.breaks("%d pods wait in the queue, %d active, %d taken, %d gated; %d are pending", n, q.Len(queue.Active), q.Len(queue.Taken), q.Len(queue.Gated), pending)
 	}
@@ -206,4 +236,21 @@ func (c *chaos) judge() {
 	if n := len(books.Assumed) + len(books.Held) + len(books.Preemptor) + len(books.Leaving) + len(books.Unserved) + books.Awaiting + books.Errands; n != 0 {
 		c.breaks("left over: %+v", books)
 	}
+	if c.reserves != nil && len(c.reserves.open) > 0 {
+		c.breaks("reserved for ever: %v", slices.Sorted(maps.Values(c.reserves.open)))
+	}
+}
+
+// described is an event in a line.
+func described(e Event) string {
+	switch e := e.(type) {
+	case Seen:
+		if p, ok := e.Object.(*v1.Pod); ok {
+			return fmt.Sprintf("pod %s on %q, nominated %q, leaving %t", p.UID, p.Spec.NodeName, p.Status.NominatedNodeName, p.DeletionTimestamp != nil)
+		}
+		return fmt.Sprintf("%s %s", e.Kind, e.Object.GetName())
+	case Gone:
+		return fmt.Sprintf("gone: %s %s", e.Kind, e.Object.GetUID())
+	}
+	return fmt.Sprintf("%T %+v", e, e)
 }

@@ -47,6 +47,9 @@ type Core struct {
 	claims      sharedClaims
 	conditions  conditions
 	groups      *podGroups // nil where pod groups are switched off
+	budgets     usedBudgets
+	// keepsBudgets: a profile promises that preemption breaks none.
+	keepsBudgets bool
 
 	// What was said of pods.
 	decisions decisions
@@ -81,6 +84,7 @@ func New(o Options) (*Core, error) {
 		podNames: map[cluster.Name]types.UID{}, unlisted: map[Kind]bool{}, profiles: map[string]*profile{},
 		unserved: map[types.UID]unservedPod{}, placements: newPlacements(), preemptions: newPreemptions(), errands: map[Ticket]errand{},
 		claims: sharedClaims{byName: map[cluster.Name]*sharedClaim{}}, conditions: conditions{}, decisions: newDecisions(),
+		budgets: usedBudgets{},
 	}
 	if c.options.Observer == nil {
 		c.options.Observer = NoObserver{}

@@ -60,7 +60,7 @@ func (c *Core) newMirrors() map[Kind]mirror {
 		ReplicationControllers: mirrorTable(c, &o.ReplicationControllers, queue.Owner, nil),
 		ReplicaSets:            mirrorTable(c, &o.ReplicaSets, queue.Owner, nil),
 		StatefulSets:           mirrorTable(c, &o.StatefulSets, queue.Owner, nil),
-		DisruptionBudgets:      mirrorTable(c, &o.Budgets, queue.Budget, nil),
+		DisruptionBudgets:      mirrorTable(c, &o.Budgets, queue.Budget, c.seeBudget),
 		Volumes:                mirrorTable(c, &o.Volumes, queue.Volume, nil),
 		Claims:                 mirrorTable(c, &o.Claims, queue.Claim, nil),
 		StorageClasses:         mirrorTable(c, &o.StorageClasses, queue.StorageClass, nil),

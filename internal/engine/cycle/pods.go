@@ -211,10 +211,7 @@ func (c *Core) setPod(pod *v1.Pod) *cluster.Pod {
 		delete(c.preemptions.leaving, pod.UID)
 		return p
 	}
-	if p.Node != nil {
-		p = c.replaceAs(p, true)
-	}
-	return p
+	return c.replaceAs(p, true)
 }
 
 // losePod forgets a pod that was deleted.

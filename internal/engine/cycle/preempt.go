@@ -98,6 +98,7 @@ func (c *Core) makeRoom(b *placement, found decide.Preemption) {
 			c.remove(r)
 		}
 	}
+	c.countVictims("")
 }
 
 // expect notes that a victim is to be told before the preemptor is tried again.
@@ -119,6 +120,7 @@ func (c *Core) roomOf(victim *placement, r *removal) {
 	p := c.cluster.Pod(r.victim.UID)
 	if p == nil || p.Node == nil {
 		c.tellPreempted(r, " (in kube-scheduler memory).")
+		c.countVictims(r.victim.UID)
 		c.told(r, nil)
 		return
 	}
@@ -171,13 +173,18 @@ func (c *Core) stays(victim types.UID) {
 		return
 	}
 	delete(c.preemptions.leaving, victim)
-	if p := c.cluster.Pod(victim); p != nil && p.Node != nil {
+	if p := c.cluster.Pod(victim); p != nil {
 		c.replaceAs(p, false)
 	}
+	c.countVictims(victim)
 }
 
 // replaceAs puts a pod that leaves in the place of one that stays, or the other way round.
 func (c *Core) replaceAs(p *cluster.Pod, leaving bool) *cluster.Pod {
+	if p.Node == nil { // its node is gone, and may come back under its name
+		p.Terminating, p.Preempted = leaving, leaving
+		return p
+	}
 	n, other := p.Node, *p
 	c.cluster.RemovePod(p.UID)
 	other.Node, other.Terminating, other.Preempted = nil, leaving, leaving

@@ -100,7 +100,7 @@ func (c *Core) group(b *placement, outside []PreBindWork) {
 		c.do(WriteStatus{Ticket: ticket, Pod: b.Pod, Nominate: &node})
 		return
 	}
-	if b.permit == nil {
+	if b.permit == nil || b.permit.over {
 		c.nextGroup(b)
 	}
 }

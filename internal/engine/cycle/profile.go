@@ -211,6 +211,7 @@ func (c *Core) configure(list []Profile) error {
 		return err
 	}
 	whole := false
+	c.keepsBudgets = slices.ContainsFunc(list, func(p Profile) bool { return p.KeepBudgets })
 	for _, p := range list {
 		made := profiles[p.SchedulerName]
 		whole = whole || made.looksAtPods()

@@ -1,4 +1,4 @@
-package cycle
+package cycle_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
@@ -22,7 +23,7 @@ func (panics) Begin(a *Attempt) {
 
 // TestAPanicCostsItsPodTheAttempt and nobody else anything: the pod is told why and backs off to the end, others are placed.
 func TestAPanicCostsItsPodTheAttempt(t *testing.T) {
-	w := newWorld(1, Options{Profiles: []Profile{profileWith(panics{})}})
+	w := newWorld(1, func() []Profile { return []Profile{profileWith(at{Extension: panics{}})} })
 	w.putNode(aNode("n", "4"))
 	w.deliver(Nodes)
 	for _, name := range []string{"bad", "good"} {
@@ -38,7 +39,7 @@ func TestAPanicCostsItsPodTheAttempt(t *testing.T) {
 			t.Errorf("does not say %q:\n%s", want, said)
 		}
 	}
-	if item := w.core.queue.Get("uid-bad"); item == nil || item.Place() != queue.Backoff || !item.Ready().After(w.now) {
+	if item := w.core.View().Queue.Get("uid-bad"); item == nil || item.Place() != queue.Backoff || !item.Ready().After(w.now) {
 		t.Errorf("the pod is %+v", item)
 	}
 	if said := w.tell(Tick{}); !strings.Contains(said, "bind default/good to n") {
@@ -67,14 +68,16 @@ func (e explodes) Filter(_ *cluster.Cluster, p *cluster.Pod) plugins.Judge {
 }
 
 func withFilter(f plugins.Filter) Profile {
-	p := profileWith(panics{})
+	p := profileWith(at{Extension: panics{}})
 	p.Filters = append(p.Filters, f)
 	return p
 }
 
 // TestAPanicOnAnotherGoroutineIsOneToo: filters are asked on all cores, and nobody can recover for a goroutine but itself.
 func TestAPanicOnAnotherGoroutineIsOneToo(t *testing.T) {
-	w := newWorld(1, Options{Profiles: []Profile{withFilter(explodes{func(n *cluster.Node) bool { return n.Name == "n300" }})}})
+	w := newWorld(1, func() []Profile {
+		return []Profile{withFilter(explodes{func(n *cluster.Node) bool { return n.Name == "n300" }})}
+	})
 	for i := range 600 {
 		w.putNode(aNode(fmt.Sprint("n", i), "4"))
 		w.deliver(Nodes)
@@ -88,7 +91,9 @@ func TestAPanicOnAnotherGoroutineIsOneToo(t *testing.T) {
 
 // TestWhatAPanicLeftHalfDoneIsMended: one in the middle of a trial, with pods thought away from a node, takes nobody off it.
 func TestWhatAPanicLeftHalfDoneIsMended(t *testing.T) {
-	w := newWorld(1, Options{Profiles: []Profile{withFilter(explodes{func(n *cluster.Node) bool { return len(n.Pods) == 1 }})}})
+	w := newWorld(1, func() []Profile {
+		return []Profile{withFilter(explodes{func(n *cluster.Node) bool { return len(n.Pods) == 1 }})}
+	})
 	w.putNode(aNode("n", "4"))
 	w.deliver(Nodes)
 	for i := range 2 {
@@ -97,7 +102,7 @@ func TestWhatAPanicLeftHalfDoneIsMended(t *testing.T) {
 		w.put(low)
 		w.deliver(Pods)
 	}
-	node := w.core.cluster.Node("n")
+	node := w.core.View().Cluster.Node("n")
 	odd := aPod("odd", "2")
 	*odd.Spec.Priority = 10
 	w.put(odd)
@@ -106,10 +111,10 @@ func TestWhatAPanicLeftHalfDoneIsMended(t *testing.T) {
 	if !strings.Contains(said, "in the middle (1 nodes mended)") {
 		t.Fatalf("no panic in the middle of a trial: %s", said)
 	}
-	if len(node.Pods) != 2 || node.Requested.MilliCPU != 4000 || w.core.cluster.Pods() != 2 || w.core.cluster.Rooms[node.Index].RequestedCPU != 4000 {
-		t.Errorf("on the node are %d pods of %d, with %d", len(node.Pods), w.core.cluster.Pods(), node.Requested.MilliCPU)
+	if len(node.Pods) != 2 || node.Requested.MilliCPU != 4000 || w.core.View().Cluster.Pods() != 2 || w.core.View().Cluster.Rooms[node.Index].RequestedCPU != 4000 {
+		t.Errorf("on the node are %d pods of %d, with %d", len(node.Pods), w.core.View().Cluster.Pods(), node.Requested.MilliCPU)
 	}
-	if again := w.core.cluster.Recount(); again != 0 {
+	if again := w.core.View().Cluster.Recount(); again != 0 {
 		t.Errorf("%d nodes are still wrong", again)
 	}
 	w.put(aPod("good", "1"))

@@ -1,4 +1,4 @@
-package cycle
+package cycle_test
 
 import (
 	"fmt"
@@ -9,31 +9,35 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
 // TestStories runs testdata/*.txt: an event a command, and the actions that follow from it as the answer. What a story may say:
 //
-//	core [holds] [standby] [groups] [whole] [limit=N]
+//	core [holds] [works] [keeps] [standby] [groups] [whole] [limit=N]
 //	                                   a new core that leads and has listed a cluster without anything; with a plugin at Permit
-//	                                   that has pods with the label hold wait for 30 s; one that does not lead; with pod groups
-//	                                   and all their gates but WorkloadAwarePreemption, or with that, too
+//	                                   that has pods with the label hold wait for 30 s; with one that works at PreBind; with
+//	                                   preemption that respects budgets; one that does not lead; with pod groups and all their
+//	                                   gates but WorkloadAwarePreemption, or with that, too
 //	lead                               it leads from now on
 //	node NAME cpu=N [rack=R]           the watch shows a node; "no-node NAME": its end
 //	group NAME [min=N] [key=LABEL] [uid=U] [priority=N] [as-one] [scheduled]
 //	                                   the watch shows a PodGroup, a basic one without min; "no-group NAME": its end
 //	pods NAME... cpu=N …               pod, for each name
-//	pod NAME cpu=N [uid=U] [priority=N] [on=NODE] [nominated=NODE] [hold] [deleting] [scheduler=NAME] [group=NAME] [gated] [claim=NAME]
-//	    [app=APP] [near=APP] [never] [ended]
+//	pod NAME cpu=N [uid=U] [priority=N] [on=NODE] [nominated=NODE] [hold] [deleting] [preempted] [scheduler=NAME] [group=NAME]
+//	    [gated] [claim=NAME] [app=APP] [near=APP] [never] [ended]
 //	                                   the watch shows a pod; "no-pod NAME [uid=U]": its end
+//	budget APP allows=N                the watch shows a disruption budget of the pods with app=APP
 //	list KIND                          a list begins; "listed KIND": it is complete
 //	tick [after=DURATION]              time passes until the core wants a tick, each time, for so long at most; without a
 //	                                   duration only as long as there is something to be done at once
-//	answer TICKET [fault=TEXT] [withdrawn]
+//	answer TICKET [fault=TEXT] [withdrawn] [work]
 //	allow TICKET; reject TICKET        what the plugin at Permit says
 //	configure NAME...                  profiles of these names take the place of those that there are
 //	books                              what is under way
@@ -94,6 +98,10 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 		return s.step(Seen{Pods, storyPod(t, d, name)})
 	case "no-pod":
 		return s.step(Gone{Pods, storyPod(t, d, name)})
+	case "budget":
+		var allowed int32
+		d.ScanArgs(t, "allows", &allowed)
+		return s.step(Seen{DisruptionBudgets, storyBudget(name, allowed)})
 	case "list":
 		return s.step(Listing{Kind(name)})
 	case "listed":
@@ -104,6 +112,9 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 		o := Outcome{Withdrawn: d.HasArg("withdrawn")}
 		if fault := text("fault"); fault != "" {
 			o.Fault = &Fault{Message: fault}
+		}
+		if d.HasArg("work") {
+			o.Work = []PreBindWork{{Needed: true}}
 		}
 		return s.step(Answered{number(), o})
 	case "allow":
@@ -127,10 +138,16 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 }
 
 func (s *story) begin(t *testing.T, d *datadriven.TestData) string {
-	o := Options{Profiles: []Profile{{Profile: plugins.Default()}}, Seed: 1}
+	o := Options{Seed: 1}
+	var extensions []at
 	if d.HasArg("holds") {
-		o.Profiles = []Profile{profileWith(holds{}, plugins.Permit)}
+		extensions = append(extensions, holdsAtPermit)
 	}
+	if d.HasArg("works") {
+		extensions = append(extensions, reservesAtItsPoints())
+	}
+	o.Profiles = []Profile{profileWith(extensions...)}
+	o.Profiles[0].KeepBudgets = d.HasArg("keeps")
 	kinds := []Kind{Nodes, Pods}
 	if d.HasArg("groups") || d.HasArg("whole") {
 		o.Groups = groups.Gates{Generic: true, Gang: true, Topology: true, Preemption: d.HasArg("whole")}
@@ -231,8 +248,19 @@ func storyPod(t *testing.T, d *datadriven.TestData, name string) *v1.Pod {
 		d.ScanArgs(t, "claim", &claim.ClaimName)
 		p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: claim}}}
 	}
-	if d.HasArg("deleting") {
+	if d.HasArg("deleting") || d.HasArg("preempted") {
 		p.DeletionTimestamp = &metav1.Time{Time: begin}
 	}
+	if d.HasArg("preempted") {
+		p.Status.Conditions = []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonPreemptionByScheduler}}
+	}
 	return p
+}
+
+func storyBudget(app string, allowed int32) *policyv1.PodDisruptionBudget {
+	return &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: app, UID: types.UID("uid-budget-" + app)},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}},
+		Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: allowed},
+	}
 }

@@ -1,4 +1,4 @@
-package cycle
+package cycle_test
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package cycle
+package cycle_test
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-k8s/berth/internal/engine/plugins"
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
 var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -27,25 +27,29 @@ type told struct {
 // world is an API server in virtual time with a core at its other end. Watches run behind by as much as the generator likes;
 // actions are carried out, refused or withdrawn when it likes. It is the truth that the core's promises are held against.
 type world struct {
-	rng     *rand.Rand
-	now     time.Time
-	core    *Core
-	journal []told
-	options Options
+	rng      *rand.Rand
+	now      time.Time
+	core     *Core
+	journal  []told
+	options  Options
+	profiles func() []Profile // each core has plugins of its own
+	reserves *reserves        // that of the core; nil if it has none
 
-	version int
-	nodes   map[string]*v1.Node
-	pods    map[types.UID]*v1.Pod
-	watches map[Kind][]Event // not delivered yet
-	under   map[Ticket]Action
-	tickets []Ticket // of under, in order
-	broken  []string // promises
-	binds   int
+	version  int
+	nodes    map[string]*v1.Node
+	pods     map[types.UID]*v1.Pod
+	budgets  budgets
+	watches  map[Kind][]Event // not delivered yet
+	under    map[Ticket]Action
+	tickets  []Ticket // of under, in order
+	broken   []string // promises
+	binds    int
+	settling bool
 }
 
-func newWorld(seed uint64, o Options) *world {
+func newWorld(seed uint64, profiles func() []Profile) *world {
 	w := &world{
-		rng: rand.New(rand.NewPCG(seed, 3)), now: begin, options: o, nodes: map[string]*v1.Node{}, pods: map[types.UID]*v1.Pod{},
+		rng: rand.New(rand.NewPCG(seed, 3)), now: begin, profiles: profiles, budgets: newBudgets(), nodes: map[string]*v1.Node{}, pods: map[types.UID]*v1.Pod{},
 		watches: map[Kind][]Event{}, under: map[Ticket]Action{},
 	}
 	w.options.Seed = seed
@@ -55,6 +59,8 @@ func newWorld(seed uint64, o Options) *world {
 
 // start begins with a new core, which knows nothing but what lists show it. Requests of one before it were lost.
 func (w *world) start() {
+	w.options.Profiles = w.profiles()
+	w.reserves = reservesOf(w.options.Profiles)
 	core, err := New(w.options)
 	if err != nil {
 		panic(err)
@@ -63,16 +69,23 @@ func (w *world) start() {
 	clear(w.under)
 	delete(w.watches, answers)
 	w.tickets = nil
-	w.tell(Follows{Kinds: []Kind{Nodes, Pods}})
+	w.budgets.forget()
+	w.tell(Follows{Kinds: kinds[:]})
 	w.tell(Led{})
-	w.list(Nodes)
-	w.list(Pods)
+	for _, kind := range kinds {
+		w.list(kind)
+	}
 }
+
+// kinds are those that the world has.
+var kinds = [...]Kind{Nodes, Pods, DisruptionBudgets}
 
 // tell hands the core an event, and takes its actions on.
 func (w *world) tell(e Event) (said string) {
 	var lines []string
+	w.budgets.told(e)
 	for _, action := range w.core.Step(w.now, e) {
+		w.checkBudgets(e, action)
 		lines = append(lines, action.String())
 		w.take(action)
 	}
@@ -97,13 +110,23 @@ func (w *world) take(action Action) {
 	case PreBind:
 		w.send(a.Ticket, a)
 	case Hold:
+		if !w.settling && w.rng.IntN(4) == 0 {
+			break // its plugin says nothing
+		}
 		w.send(a.Ticket, a)
 	case Release:
 		w.drop(a.Ticket)
 	case Cancel:
-		if b, ok := w.under[a.Ticket].(Bind); ok && w.rng.IntN(2) == 0 {
+		if w.rng.IntN(2) == 0 {
+			break // too late
+		}
+		switch w.under[a.Ticket].(type) {
+		case Bind:
 			w.drop(a.Ticket)
-			w.watches[answers] = append(w.watches[answers], Answered{b.Ticket, Outcome{Withdrawn: true}})
+			w.watches[answers] = append(w.watches[answers], Answered{a.Ticket, Outcome{Withdrawn: true}})
+		case Preflight, PreBind:
+			w.drop(a.Ticket)
+			w.watches[answers] = append(w.watches[answers], Answered{a.Ticket, Outcome{Fault: &Fault{Message: a.Reason}}})
 		}
 	case WriteStatus:
 		if a.Ticket != 0 {
@@ -145,12 +168,14 @@ func (w *world) carryOut(ticket Ticket, refuse bool) {
 		switch p := w.pods[a.Victim.UID]; {
 		case refuse:
 			o.Fault = &Fault{Message: "refused"}
-		case p != nil && p.DeletionTimestamp == nil && p.Spec.NodeName != "":
+		case p != nil && p.Spec.NodeName == "": // no kubelet has to be waited for
+			w.remove(p)
+		case p != nil && p.DeletionTimestamp == nil:
 			w.change(p, func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: w.now} })
 		}
 	case Preflight:
 		for range a.By.PreBind {
-			o.Work = append(o.Work, PreBindWork{Needed: true, Parallel: w.rng.IntN(2) == 0})
+			o.Work = append(o.Work, PreBindWork{Needed: w.rng.IntN(3) > 0, Parallel: w.rng.IntN(2) == 0})
 		}
 	case PreBind:
 		if refuse {
@@ -238,13 +263,18 @@ func (w *world) removeNode(name string) {
 func (w *world) list(kind Kind) {
 	w.watches[kind] = nil
 	w.tell(Listing{kind})
-	if kind == Nodes {
+	switch kind {
+	case Nodes:
 		for _, name := range sorted(w.nodes) {
 			w.tell(Seen{kind, w.nodes[name]})
 		}
-	} else {
+	case Pods:
 		for _, uid := range sorted(w.pods) {
 			w.tell(Seen{kind, w.pods[uid]})
+		}
+	case DisruptionBudgets:
+		for _, name := range sorted(w.budgets.all) {
+			w.tell(Seen{kind, w.budgets.all[name]})
 		}
 	}
 	w.tell(Listed{kind})
@@ -263,9 +293,15 @@ func (w *world) deliver(kind Kind) bool {
 
 // settle lets everything be delivered and answered, and time pass, until nothing happens any more.
 func (w *world) settle(most time.Duration) {
-	for end := w.now.Add(most); ; {
+	w.settling = true
+	for end, rounds := w.now.Add(most), 0; ; rounds++ {
+		if rounds > 10_000 {
+			w.breaks("the core never comes to rest")
+			return
+		}
 		busy := false
-		for _, kind := range []Kind{Nodes, Pods, answers} {
+		w.countBudgets()
+		for _, kind := range append(kinds[:], answers) {
 			for w.deliver(kind) {
 				busy = true
 			}
@@ -297,7 +333,9 @@ func (w *world) settle(most time.Duration) {
 
 // replay plays the journal to another core, and says where that does otherwise.
 func (w *world) replay() error {
-	core, err := New(w.options)
+	o := w.options
+	o.Profiles = w.profiles()
+	core, err := New(o)
 	if err != nil {
 		return err
 	}
@@ -342,32 +380,4 @@ func aPod(name, cpu string) *v1.Pod {
 			}}},
 		},
 	}
-}
-
-// holds is an out-of-tree plugin that has pods with the label wait at Permit, and that has something to do at PreBind.
-type holds struct{}
-
-func (holds) Name() string { return "Holds" }
-func (holds) Permit(a *Attempt) (*plugins.Rejection, time.Duration) {
-	if a.Pod.Labels["hold"] != "" {
-		return nil, 30 * time.Second
-	}
-	return nil, 0
-}
-
-// profileWith is the default profile with out-of-tree plugins at some points.
-func profileWith(e Extension, points ...plugins.Point) Profile {
-	d := plugins.Default()
-	at := map[plugins.Point][]string{}
-	for _, point := range plugins.AllPoints {
-		at[point] = slices.Clone(d.At[point])
-	}
-	for _, point := range points {
-		at[point] = append(at[point], e.Name())
-	}
-	made, err := plugins.NewProfile(v1.DefaultSchedulerName, at, d.Weights, nil)
-	if err != nil {
-		panic(err)
-	}
-	return Profile{Profile: made, Extensions: []Extension{e}}
 }

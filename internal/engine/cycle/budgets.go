@@ -1,0 +1,90 @@
+package cycle
+
+import (
+	"maps"
+
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// usedBudget is a disruption budget that victims under way use up, as if they had gone through the Eviction API: the cluster's
+// objects have it with so many disruptions less. Else two preemptions in a row would both take what the budget allows once. A
+// victim counts until the budget is shown anew after the watch has shown the victim leaving, or until it turns out that it stays.
+type usedBudget struct {
+	shown   *policyv1.PodDisruptionBudget // as the API has it
+	victims map[types.UID]string          // by name, beside those that the API counts itself
+}
+
+// seeBudget is a budget that the API shows, less what the API does not know of yet.
+func (c *Core) seeBudget(budget *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudget {
+	delete(c.budgets, nameOf(budget))
+	return c.lessened(budget, "")
+}
+
+// countVictims has the budgets allow for the victims under way, after one of them was chosen, or spared is found to stay.
+func (c *Core) countVictims(spared types.UID) {
+	for _, budget := range c.cluster.Budgets.All() {
+		shown := budget
+		if used := c.budgets[nameOf(budget)]; used != nil {
+			shown = used.shown
+		}
+		if now := c.lessened(shown, spared); now.Status.DisruptionsAllowed != budget.Status.DisruptionsAllowed {
+			c.cluster.Budgets.Set(now)
+		}
+	}
+}
+
+// lessened is the budget without what victims use. Where no profile promises to keep budgets nothing is counted: kube-scheduler
+// does not.
+func (c *Core) lessened(shown *policyv1.PodDisruptionBudget, spared types.UID) *policyv1.PodDisruptionBudget {
+	selector, err := metav1.LabelSelectorAsSelector(shown.Spec.Selector)
+	if !c.keepsBudgets || err != nil || selector.Empty() {
+		return shown
+	}
+	used := c.budgets[nameOf(shown)]
+	if used == nil {
+		used = &usedBudget{shown: shown, victims: map[types.UID]string{}}
+	}
+	delete(used.victims, spared)
+	for uid := range c.preemptions.leaving {
+		c.use(used, uid, selector)
+	}
+	for uid, b := range c.placements.byPod {
+		if b.room != nil {
+			c.use(used, uid, selector)
+		}
+	}
+	if len(used.victims) == 0 {
+		delete(c.budgets, nameOf(shown))
+		return shown
+	}
+	c.budgets[nameOf(shown)] = used
+	less := *shown
+	less.Status.DisruptedPods = maps.Clone(shown.Status.DisruptedPods)
+	if less.Status.DisruptedPods == nil {
+		less.Status.DisruptedPods = map[string]metav1.Time{}
+	}
+	for _, name := range used.victims {
+		less.Status.DisruptionsAllowed--
+		less.Status.DisruptedPods[name] = metav1.NewTime(c.now)
+	}
+	return &less
+}
+
+// use counts a victim if the budget stands for it.
+func (c *Core) use(b *usedBudget, victim types.UID, selector labels.Selector) {
+	p := c.cluster.Pod(victim)
+	if p == nil || p.Namespace() != b.shown.Namespace || !selector.Matches(p.Class.Labels) {
+		return
+	}
+	if _, counted := b.shown.Status.DisruptedPods[p.Name]; !counted {
+		b.victims[victim] = p.Name
+	}
+}
+
+// usedBudgets are those that victims use up, by name.
+type usedBudgets map[cluster.Name]*usedBudget

@@ -1,0 +1,96 @@
+package cycle_test
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// holds is an out-of-tree plugin that has pods with the label wait at Permit.
+type holds struct{}
+
+func (holds) Name() string { return "Holds" }
+func (holds) Permit(a *Attempt) (*plugins.Rejection, time.Duration) {
+	if a.Pod.Labels["hold"] != "" {
+		return nil, 30 * time.Second
+	}
+	return nil, 0
+}
+
+// reserves is an out-of-tree plugin that takes something for every pod that has its node, and does something before the binding.
+// What it took is given back, or kept with the pod that was bound.
+type reserves struct{ open map[*Attempt]string }
+
+func (*reserves) Name() string { return "Reserves" }
+
+// Reserve takes it.
+func (r *reserves) Reserve(a *Attempt) *plugins.Rejection {
+	r.open[a] = a.Pod.Name
+	return nil
+}
+
+// Unreserve gives it back.
+func (r *reserves) Unreserve(a *Attempt) { delete(r.open, a) }
+
+// End keeps it with the pod.
+func (r *reserves) End(a *Attempt, bound bool) {
+	if bound {
+		delete(r.open, a)
+	}
+}
+
+// Needed is never asked: the world answers.
+func (*reserves) Needed(context.Context, *Attempt) (PreBindWork, error) { return PreBindWork{}, nil }
+
+// PreBind is never asked: the world answers.
+func (*reserves) PreBind(context.Context, *Attempt) error { return nil }
+
+// reservesOf finds it among the plugins.
+func reservesOf(profiles []Profile) *reserves {
+	for _, p := range profiles {
+		for _, e := range p.Extensions {
+			if r, ok := e.(*reserves); ok {
+				return r
+			}
+		}
+	}
+	return nil
+}
+
+// at is a plugin and the extension points that it is asked at.
+type at struct {
+	Extension
+	points []plugins.Point
+}
+
+// profileWith is the default profile with out-of-tree plugins.
+func profileWith(extensions ...at) Profile {
+	d := plugins.Default()
+	points := map[plugins.Point][]string{}
+	for _, point := range plugins.AllPoints {
+		points[point] = slices.Clone(d.At[point])
+	}
+	var list []Extension
+	for _, e := range extensions {
+		list = append(list, e.Extension)
+		for _, point := range e.points {
+			points[point] = append(points[point], e.Name())
+		}
+	}
+	made, err := plugins.NewProfile(v1.DefaultSchedulerName, points, d.Weights, nil)
+	if err != nil {
+		panic(err)
+	}
+	return Profile{Profile: made, Extensions: list}
+}
+
+var holdsAtPermit = at{holds{}, []plugins.Point{plugins.Permit}}
+
+func reservesAtItsPoints() at {
+	return at{&reserves{map[*Attempt]string{}}, []plugins.Point{plugins.Reserve, plugins.PreBind}}
+}
