@@ -3,6 +3,7 @@ package cycle
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -135,7 +136,7 @@ func (e removeErrand) answered(c *Core, o Outcome) {
 	if o.Fault == nil {
 		c.tellPreempted(e.removal, "")
 	} else {
-		c.stays(e.victim.UID)
+		c.stays(e.victim.UID, e.pod)
 	}
 	c.told(e.removal, o.Fault)
 }
@@ -167,14 +168,22 @@ func (c *Core) leaving(victim *cluster.Pod) {
 	c.changedPlaced(&was, n, c.replaceAs(victim, true), nil, nil)
 }
 
-// stays takes that back: the victim could not be removed.
-func (c *Core) stays(victim types.UID) {
+// stays takes that back: the victim could not be removed. Other pods than its preemptor may have counted on it and wait for it with
+// a nomination that keeps its node's room: they are tried again, after their back-off.
+func (c *Core) stays(victim, preemptor types.UID) {
 	if !c.preemptions.leaving[victim] { // the watch has shown that it goes
 		return
 	}
 	delete(c.preemptions.leaving, victim)
 	if p := c.cluster.Pod(victim); p != nil {
-		c.replaceAs(p, false)
+		p = c.replaceAs(p, false)
+		if p.Node != nil {
+			for _, waiting := range slices.Clone(p.Node.Nominated) {
+				if waiting.UID != preemptor {
+					c.queue.Wake(waiting.UID, queue.ForceActivate, c.now)
+				}
+			}
+		}
 	}
 	c.countVictims(victim)
 }
