@@ -92,6 +92,10 @@ func (f *agentFlags) addFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&c.ClusterDNS, "cluster-dns", nil, "addresses of the cluster's DNS (default: pods use this machine's)")
 	flags.StringVar(&c.ClusterDomain, "cluster-domain", c.ClusterDomain, "the cluster's DNS domain")
 	flags.StringVar(&c.ResolvConf, "resolv-conf", c.ResolvConf, "this machine's resolver configuration")
+	flags.StringVar((*string)(&c.ImagePulls.Name), "image-pull-credentials-verification-policy", "",
+		"for which images that are on the node pods have to show credentials they were pulled with: NeverVerify, NeverVerifyPreloadedImages (the default), NeverVerifyAllowlistedImages or AlwaysVerify")
+	flags.StringSliceVar(&c.ImagePulls.Allowlist, "preloaded-images-verification-allowlist", nil,
+		"for NeverVerifyAllowlistedImages: images without tag or digest, or prefixes such as registry.example.com/team/*")
 	flags.DurationVar(&c.StatusUpdate, "node-status-update-frequency", c.StatusUpdate, "how often the node looks whether its status has changed")
 	flags.StringVar(&f.logMaxSize, "container-log-max-size", "10Mi", "at this size a container's log is rotated")
 	flags.IntVar(&c.LogMaxFiles, "container-log-max-files", c.LogMaxFiles, "how many files a container's log has at most")
@@ -196,6 +200,9 @@ func memorySize(text string) (int64, error) {
 
 func (f *agentFlags) check() error {
 	c := &f.config
+	if err := c.ImagePulls.Check(); err != nil {
+		return usagef("--image-pull-credentials-verification-policy: %v", err)
+	}
 	switch {
 	case c.NodeName != "" && len(validation.IsDNS1123Subdomain(c.NodeName)) > 0:
 		return usagef("--hostname-override %q: %s", c.NodeName, validation.IsDNS1123Subdomain(c.NodeName)[0])

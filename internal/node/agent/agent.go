@@ -33,6 +33,7 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/metrics"
 	"github.com/berth-k8s/berth/internal/node/agent/pressure"
 	"github.com/berth-k8s/berth/internal/node/agent/probe"
+	"github.com/berth-k8s/berth/internal/node/agent/pulls"
 	"github.com/berth-k8s/berth/internal/node/agent/volumes"
 	"github.com/berth-k8s/berth/internal/node/agent/volumes/objects"
 )
@@ -59,9 +60,11 @@ type Agent struct {
 	hooksOf   *probe.Hooks
 	cgroups   *groups
 	collector *metrics.Collector
-	garbage   *pressure.Garbage
-	watcher   *pressure.Watcher
-	images    imageList
+	// pulls remembers whose images are on the node.
+	pulls   *pulls.Records
+	garbage *pressure.Garbage
+	watcher *pressure.Watcher
+	images  imageList
 
 	hostAddresses []string
 
@@ -246,6 +249,9 @@ func (a *Agent) listen() (net.Listener, error) {
 // connectParts makes the parts that others wrote, each with what it needs of the node.
 func (a *Agent) connectParts(ctx context.Context) (err error) {
 	if err := a.openVolumes(ctx); err != nil {
+		return err
+	}
+	if err := a.openPulls(ctx); err != nil {
 		return err
 	}
 	if a.cgroups, err = openGroups(a.config); err != nil {

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/node/agent/pressure"
+	"github.com/berth-k8s/berth/internal/node/agent/pulls"
 )
 
 // Config of an agent. Fields are named as the kubelet's flags are.
@@ -51,6 +52,9 @@ type Config struct {
 
 	// Eviction is when the node is under pressure.
 	Eviction pressure.Config
+
+	// ImagePulls is which images pods have to show credentials for.
+	ImagePulls pulls.Policy
 
 	StatusUpdate  time.Duration
 	StatusReport  time.Duration

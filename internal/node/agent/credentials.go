@@ -1,20 +1,30 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
+	config "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/berth-k8s/berth/internal/node/agent/keyring"
+	"github.com/berth-k8s/berth/internal/node/agent/pulls"
 )
 
-// credentials to try for an image, in this order: the pod's, then the node's; nil alone if none is for its registry.
-func (a *Agent) credentials(pod *v1.Pod, image string) ([]*runtimeapi.AuthConfig, error) {
+// credential to show to a registry, and the secret that it is from.
+type credential struct {
+	auth   *runtimeapi.AuthConfig
+	secret *config.ImagePullSecret
+}
+
+// credentials to try for an image, in this order: the pod's, then the node's; one that is empty if there are none for its registry.
+func (a *Agent) credentials(pod *v1.Pod, image string) ([]credential, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
 		return nil, err
@@ -27,18 +37,50 @@ func (a *Agent) credentials(pod *v1.Pod, image string) ([]*runtimeapi.AuthConfig
 	if err != nil {
 		home = "/"
 	}
-	var out []*runtimeapi.AuthConfig
+	var out []credential
 	for _, k := range []*keyring.Keyring{ofPod, keyring.Node(a.config.RootDir, home)} {
 		for _, login := range k.For(named.Name()) {
 			// Without a server address the runtime uses it for the registry that it pulls from. Containerd would parse one as a URL, and
 			// finds no host in "localhost:5000".
-			out = append(out, &runtimeapi.AuthConfig{Username: login.Username, Password: login.Password, IdentityToken: login.IdentityToken})
+			one := credential{auth: &runtimeapi.AuthConfig{Username: login.Username, Password: login.Password, IdentityToken: login.IdentityToken}}
+			if s := login.Secret; s != nil {
+				secret := pulls.Secret(string(s.UID), s.Namespace, s.Name, login)
+				one.secret = &secret
+			}
+			out = append(out, one)
 		}
 	}
 	if len(out) == 0 {
-		return []*runtimeapi.AuthConfig{nil}, nil
+		return []credential{{}}, nil
 	}
 	return out, nil
+}
+
+// podSecrets are those of the pod's that are for an image's registry.
+func (a *Agent) podSecrets(pod *v1.Pod, image string) (out []config.ImagePullSecret, err error) {
+	all, err := a.credentials(pod, image)
+	for _, one := range all {
+		if one.secret != nil {
+			out = append(out, *one.secret)
+		}
+	}
+	return out, err
+}
+
+// openPulls reads whose images are on the node, once the runtime can be asked which there are.
+func (a *Agent) openPulls(ctx context.Context) (err error) {
+	present := map[string]string{}
+	images, err := a.runtime.Images.ListImages(ctx, nil)
+	if err != nil {
+		klog.InfoS("Cannot list the images in the container runtime; pulls that were cut off stay recorded as such", "err", err)
+	}
+	for _, image := range images {
+		for _, name := range append(slices.Clone(image.RepoTags), image.RepoDigests...) {
+			present[name] = image.Id
+		}
+	}
+	a.pulls, err = pulls.Open(a.config.RootDir, a.config.ImagePulls, present)
+	return err
 }
 
 // pullSecrets of the pod that there are. Of those that are missing an event tells; the image may be had without them.

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	config "k8s.io/kubelet/config/v1beta1"
 )
 
 // image makes sure that a container's image is there, by its pull policy.
@@ -29,8 +30,15 @@ func (a *Agent) image(ctx context.Context, pod *v1.Pod, c *v1.Container, sandbox
 			return nil, &refusal{reason: "ImageInspectError", message: message, event: "InspectFailed", said: message}
 		}
 		if image != nil {
-			a.containerEvent(pod, c.Name, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine", c.Image))
-			return image, nil
+			may, err := a.pulls.MayUse(name, image.Id, func() ([]config.ImagePullSecret, error) { return a.podSecrets(pod, name) })
+			if err != nil {
+				return nil, &refusal{reason: "ErrImagePull", message: err.Error(), pull: err.Error()}
+			}
+			if may {
+				a.containerEvent(pod, c.Name, v1.EventTypeNormal, "Pulled",
+					fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
+				return image, nil
+			}
 		}
 		if c.ImagePullPolicy == v1.PullNever {
 			message := fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image)
@@ -51,7 +59,12 @@ func (a *Agent) present(ctx context.Context, spec *runtimeapi.ImageSpec) (*runti
 func (a *Agent) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
 	a.containerEvent(pod, c.Name, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
 	began := time.Now()
-	if err := a.tryPull(ctx, pod, spec, sandbox); err != nil {
+	if err := a.pulls.Begin(spec.Image); err != nil {
+		return nil, &refusal{reason: "ErrImagePull", message: err.Error(), pull: err.Error()}
+	}
+	secret, err := a.tryPull(ctx, pod, spec, sandbox)
+	if err != nil {
+		a.pulls.Failed(spec.Image)
 		return nil, &refusal{
 			reason: "ErrImagePull", message: err.Error(), event: "Failed", said: fmt.Sprintf("Failed to pull image %q: %v", c.Image, err),
 			pull: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %v", c.Image, err),
@@ -59,31 +72,33 @@ func (a *Agent) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *ru
 	}
 	image, err := a.present(ctx, spec)
 	if err != nil || image == nil {
+		a.pulls.Failed(spec.Image)
 		return nil, &refusal{reason: "ImageInspectError", message: fmt.Sprintf("image %q is not there after it was pulled: %v", c.Image, err)}
 	}
+	a.pulls.Done(spec.Image, image.Id, secret)
 	a.containerEvent(pod, c.Name, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v. Image size: %d bytes.",
 		c.Image, time.Since(began).Truncate(time.Millisecond), image.Size))
 	return image, nil
 }
 
-// tryPull with one set of credentials after the other, until one of them is taken.
-func (a *Agent) tryPull(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) error {
+// tryPull with one set of credentials after the other, until one of them is taken, and say which secret that was.
+func (a *Agent) tryPull(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (*config.ImagePullSecret, error) {
 	credentials, err := a.credentials(pod, spec.Image)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var failed []error
-	for _, auth := range credentials {
-		_, err := a.runtime.Images.PullImage(ctx, spec, auth, sandbox)
+	for _, one := range credentials {
+		_, err := a.runtime.Images.PullImage(ctx, spec, one.auth, sandbox)
 		if err == nil {
-			return nil
+			return one.secret, nil
 		}
 		failed = append(failed, errors.New(status.Convert(err).Message()))
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	return utilerrors.NewAggregate(failed)
+	return nil, utilerrors.NewAggregate(failed)
 }
 
 // withTag gives an image that names neither tag nor digest the tag latest.

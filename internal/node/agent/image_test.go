@@ -139,3 +139,33 @@ func TestUnreadablePullSecretIsNamed(t *testing.T) {
 		t.Errorf("refused with %v", err)
 	}
 }
+
+// An image that one pod has pulled with its secret is not for another that has none: not by IfNotPresent, and not by Never.
+func TestPulledImageIsNotForAll(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	owner, thief := boundPod("owner"), boundPod("thief")
+	for _, pod := range []*v1.Pod{owner, thief} {
+		pod.Spec.Containers[0].Image = "localhost:5055/team/app:1"
+	}
+	owner.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "right"}}
+	n, _ := newNode(t, owner, thief, pullSecret("right", "localhost:5055", "right", "pass:word"))
+	var tried []string
+	n.images.images, n.images.pull = map[string]bool{}, guarded(&tried)
+	n.objects.Use(owner)
+	for range 2 {
+		if _, err := n.image(t.Context(), owner, &owner.Spec.Containers[0], nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(tried) != 1 {
+		t.Errorf("the owner pulled %d times: %v", len(tried), tried)
+	}
+	for policy, reason := range map[v1.PullPolicy]string{v1.PullIfNotPresent: "ErrImagePull", v1.PullNever: "ErrImageNeverPull"} {
+		thief.Spec.Containers[0].ImagePullPolicy = policy
+		_, err := n.image(t.Context(), thief, &thief.Spec.Containers[0], nil)
+		var refused *refusal
+		if !errors.As(err, &refused) || refused.reason != reason {
+			t.Errorf("%s: %v, want %s", policy, err, reason)
+		}
+	}
+}

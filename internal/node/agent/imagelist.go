@@ -39,10 +39,16 @@ func (l *imageList) set(known []v1.ContainerImage) {
 // listImages asks the runtime for its images now and then, aside: the node's status does not wait for the answer.
 func (a *Agent) listImages(ctx context.Context) {
 	for {
+		asked := time.Now()
 		question, cancel := context.WithTimeout(ctx, imagesEvery)
 		images, err := a.runtime.Images.ListImages(question, nil)
 		cancel()
 		if err == nil {
+			present := map[string]bool{}
+			for _, image := range images {
+				present[image.Id] = true
+			}
+			a.pulls.Prune(present, asked)
 			first := a.images.all() == nil
 			a.images.set(largest(images))
 			if first {

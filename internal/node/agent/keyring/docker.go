@@ -64,13 +64,14 @@ func read(text []byte, old bool) (auths, error) {
 }
 
 // addAll logins of a file; none if one of them cannot be read. A registry that is no URL is left out.
-func (k *Keyring) addAll(all auths) error {
+func (k *Keyring) addAll(all auths, secret *v1.Secret) error {
 	logins := map[string]Login{}
 	for registry, l := range all {
 		decoded, err := l.decode()
 		if err != nil {
 			return fmt.Errorf("registry %q: %w", registry, err)
 		}
+		decoded.Secret = secret
 		logins[registry] = decoded
 	}
 	for _, registry := range slices.Sorted(maps.Keys(logins)) {
@@ -99,7 +100,7 @@ func FromSecrets(secrets []*v1.Secret) (*Keyring, error) {
 		}
 		all, err := read(secret.Data[key], old)
 		if err == nil {
-			err = k.addAll(all)
+			err = k.addAll(all, secret)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("image pull secret %s, %s: %w", klog.KObj(secret), key, err)
@@ -144,5 +145,5 @@ func readFile(path string, old bool) (*Keyring, error) {
 		return nil, err
 	}
 	k := &Keyring{}
-	return k, k.addAll(all)
+	return k, k.addAll(all, nil)
 }

@@ -6,10 +6,16 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 // Login is what a registry is shown. It names no server: the runtime sends it to the one that it pulls from.
-type Login struct{ Username, Password, IdentityToken string }
+type Login struct {
+	Username, Password, IdentityToken string
+	// Secret that it is from; nil: it is the node's own.
+	Secret *v1.Secret `json:"-"`
+}
 
 // entry is what logins are for.
 type entry struct {
