@@ -156,7 +156,7 @@ profiles:
 // read are the profiles of the configurations that were read.
 var read = map[string][]*plugins.Profile{}
 
-func profiles(t *testing.T, text string) []*plugins.Profile {
+func profiles(t testing.TB, text string) []*plugins.Profile {
 	t.Helper()
 	if known := read[text]; known != nil {
 		return known

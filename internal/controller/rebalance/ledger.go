@@ -34,6 +34,7 @@ type ledger struct {
 	known  []*concern
 	static int64
 	sum    int64
+	pods   int64 // counted
 	// touched are the groups that changed since it was made, with what they were; nil: nobody asks.
 	touched map[*group]int64
 }
@@ -171,7 +172,9 @@ func (l *ledger) add(key string, g *group) {
 			k.groups = append(k.groups, g)
 		}
 	}
-	l.recount(g)
+	if l.pods > 0 {
+		l.recount(g)
+	}
 }
 
 // recount counts a group from the pods that there are.
@@ -208,6 +211,7 @@ func (l *ledger) own(k *concern, g *group) {
 // count implements gauge.
 func (l *ledger) count(p *pod, n *cluster.Node, by int64) {
 	k := l.concernOf(p)
+	l.pods += by
 	if l.hard() {
 		l.static += by * misfit(k, p, n)
 	}

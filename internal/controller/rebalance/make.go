@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -22,10 +24,20 @@ func Make(state *State, policy *Policy, options Options) *Plan {
 	if options.Placing == "" {
 		options.Placing = Exact
 	}
+	if !waits(state) {
+		return settle(state, policy, options)
+	}
 	first, _ := look(state, &Policy{}, options, nil)
 	plan := settle(first.After(state), policy, options)
 	plan.Arrivals = append(first.Arrivals, plan.Arrivals...)
 	return plan
+}
+
+func waits(state *State) bool {
+	return slices.ContainsFunc(state.Objects, func(object metav1.Object) bool {
+		p, ok := object.(*v1.Pod)
+		return ok && p.Spec.NodeName == ""
+	})
 }
 
 // settle plans for a state in which the pods that wait have no place.

@@ -60,6 +60,15 @@ func tryWorld(t *testing.T, seed uint64) int {
 	for _, wrong := range faults(s, plan, options.Profiles[0]) {
 		fail("%s", wrong)
 	}
+	if seed%10 == 0 { // R30: the same cluster gives the same plan, in whatever order its objects come
+		shuffled := &rebalance.State{AsOf: begin, Objects: slices.Clone(s.Objects)}
+		rand.New(rand.NewPCG(seed, 8)).Shuffle(len(shuffled.Objects), func(i, j int) {
+			shuffled.Objects[i], shuffled.Objects[j] = shuffled.Objects[j], shuffled.Objects[i]
+		})
+		if again := show(rebalance.Make(shuffled, &rebalance.Policy{Goals: goals}, options)); again != show(plan) {
+			fail("planned again:\n%s", again)
+		}
+	}
 	if second := rebalance.Make(plan.After(s), &rebalance.Policy{Goals: goals}, options); len(second.Moves) > 0 {
 		fail("a second plan is not empty:\n%s", show(second))
 	}

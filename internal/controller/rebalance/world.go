@@ -88,7 +88,11 @@ func open(state *State, policy *Policy, options Options) *world {
 		w.enter(object)
 	}
 	w.budgets = readBudgets(w)
-	for _, p := range w.sortedPods() {
+	all := w.sortedPods()
+	for _, p := range all { // groups are known before anybody counts in them
+		w.hard.concernOf(p)
+	}
+	for _, p := range all {
 		w.count(p, 1)
 	}
 	w.placeWaiting()

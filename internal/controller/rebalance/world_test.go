@@ -51,7 +51,7 @@ func (w words) get(key, otherwise string) string {
 
 func (w words) list(key string) []string { return strings.Fields(w.options[key]) }
 
-func (w words) age(t *testing.T, key, otherwise string) time.Time {
+func (w words) age(t testing.TB, key, otherwise string) time.Time {
 	t.Helper()
 	d, err := time.ParseDuration(w.get(key, otherwise))
 	if err != nil {
@@ -70,7 +70,7 @@ func pairs(list []string) map[string]string {
 }
 
 // object reads one line of a world; see TestCases.
-func object(t *testing.T, line string) []metav1.Object {
+func object(t testing.TB, line string) []metav1.Object {
 	kind, rest, _ := strings.Cut(line, " ")
 	w := wordsOf(rest)
 	switch kind {
@@ -120,7 +120,7 @@ func volumeOf(w words) []metav1.Object {
 	return []metav1.Object{claim, volume}
 }
 
-func nodeOf(t *testing.T, w words) *v1.Node {
+func nodeOf(t testing.TB, w words) *v1.Node {
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.name, Labels: pairs(w.list("label"))}}
 	n.Labels[v1.LabelHostname] = w.name
 	if w.has("zone") {
@@ -148,7 +148,7 @@ func nodeOf(t *testing.T, w words) *v1.Node {
 	return n
 }
 
-func podOf(t *testing.T, w words, name string) *v1.Pod {
+func podOf(t testing.TB, w words, name string) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.get("ns", "default"), Name: name, Labels: pairs(w.list("label")), Annotations: pairs(w.list("note"))}}
 	p.UID = types.UID(p.Namespace + "/" + name)
 	p.CreationTimestamp = metav1.NewTime(w.age(t, "age", "1h"))
@@ -197,7 +197,7 @@ func podOf(t *testing.T, w words, name string) *v1.Pod {
 	return p
 }
 
-func podStatus(t *testing.T, w words, p *v1.Pod) {
+func podStatus(t testing.TB, w words, p *v1.Pod) {
 	restarts, err := strconv.Atoi(w.get("restarts", "0"))
 	if err != nil {
 		t.Fatal(err)
@@ -253,7 +253,7 @@ func keyOf(word string) string {
 }
 
 // spreadOf reads KEY:SKEW[:soft][:honor][:by=LABEL]; the pods that count have the pod's label app.
-func spreadOf(t *testing.T, p *v1.Pod, text string) v1.TopologySpreadConstraint {
+func spreadOf(t testing.TB, p *v1.Pod, text string) v1.TopologySpreadConstraint {
 	parts := strings.Split(text, ":")
 	skew, err := strconv.Atoi(parts[1])
 	if err != nil {

@@ -1,0 +1,50 @@
+package rebalance_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+)
+
+// BenchmarkMake plans for 5,000 nodes in 10 zones with 50,000 pods of 500 workloads, a fifth of them with a spread over zones that is
+// violated where a zone was away.
+func BenchmarkMake(b *testing.B) {
+	s := large(b)
+	for _, goal := range []struct {
+		name  string
+		goals []rebalance.Goal
+	}{
+		{"heal", []rebalance.Goal{*rebalance.OwnGoal("heal", 0)}},
+		{"consolidate", []rebalance.Goal{*rebalance.OwnGoal("consolidate", 20)}},
+	} {
+		b.Run(goal.name, func(b *testing.B) {
+			moves := 0
+			for b.Loop() {
+				moves = len(rebalance.Make(s, &rebalance.Policy{Goals: goal.goals}, rebalance.Options{Profiles: profiles(b, "")}).Moves)
+			}
+			b.ReportMetric(float64(moves), "moves")
+		})
+	}
+}
+
+func large(t testing.TB) *rebalance.State {
+	r := rand.New(rand.NewPCG(1, 2))
+	s := &rebalance.State{AsOf: begin}
+	for i := range 5000 {
+		s.Objects = append(s.Objects, object(t, fmt.Sprintf("node n%d zone=z%d cpu=16", i, i%10))...)
+	}
+	for app := range 500 {
+		zones, spread := 10, ""
+		if app%5 == 0 {
+			zones, spread = 9, " spread=zone:5" // nobody came to the last zone while it was away
+		}
+		for i := range 100 {
+			node := r.IntN(500)*10 + i%zones
+			line := fmt.Sprintf("pod a%d-%d on=n%d label=app:a%d owner=ReplicaSet/a%d cpu=%dm mem=512Mi%s", app, i, node, app, app, 100+100*(app%8), spread)
+			s.Objects = append(s.Objects, object(t, line)...)
+		}
+	}
+	return s
+}
