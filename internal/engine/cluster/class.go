@@ -86,7 +86,8 @@ func (c *PodClass) HasAffinity() bool {
 }
 
 func newPodClass(pod *v1.Pod, key digest) *PodClass {
-	c := &PodClass{Namespace: pod.Namespace, Labels: pod.Labels, Spec: &pod.Spec, Controller: metav1.GetControllerOf(pod), key: key}
+	spec := pod.Spec // what else there is of the pod can go
+	c := &PodClass{Namespace: pod.Namespace, Labels: pod.Labels, Spec: &spec, Controller: metav1.GetControllerOf(pod), key: key}
 	if pod.Spec.Priority != nil {
 		c.Priority = *pod.Spec.Priority
 	}

@@ -60,6 +60,8 @@ func New() *Cluster {
 	}
 }
 
+func (c *Cluster) log(change Change) { c.Log.add(change, len(c.Nodes)) }
+
 // Node returns the node of that name, or nil.
 func (c *Cluster) Node(name string) *Node { return c.nodes[name] }
 
@@ -111,7 +113,7 @@ func (c *Cluster) SetNode(object *v1.Node) *Node {
 	room := &c.Rooms[n.Index]
 	room.CPU, room.Memory, room.MaxPods = n.Size.MilliCPU, n.Size.Memory, int32(min(n.Size.Pods, 1<<30))
 	room.PerCPU, room.PerMemory = float32(1/float64(room.CPU)), float32(1/float64(room.Memory))
-	c.Log.add(Change{Node: n.Index, Kind: NodeChanged})
+	c.log(Change{Node: n.Index, Kind: NodeChanged})
 	if !known {
 		for _, p := range c.strays[n.Name] {
 			c.attach(p, n)
@@ -161,7 +163,7 @@ func (c *Cluster) RemoveNode(name string) {
 	delete(c.nodes, name)
 	c.Nodes[n.Index], c.Rooms[n.Index] = nil, Room{}
 	c.free = append(c.free, n.Index)
-	c.Log.add(Change{Node: n.Index, Kind: NodeChanged})
+	c.log(Change{Node: n.Index, Kind: NodeChanged})
 }
 
 func (c *Cluster) countImages(set *ImageSet, sign int) {
@@ -208,7 +210,7 @@ func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 			if !old.Started.Equal(p.Started) || old.Preempted != p.Preempted {
 				old.Started, old.Preempted = p.Started, p.Preempted
 				if old.Node != nil {
-					c.Log.add(Change{Node: old.Node.Index, Kind: PodChanged})
+					c.log(Change{Node: old.Node.Index, Kind: PodChanged})
 				}
 			}
 			old.Created, old.Generation = p.Created, p.Generation
@@ -292,7 +294,7 @@ func (c *Cluster) attach(p *Pod, n *Node) {
 	p.Node, p.place = n, int32(len(n.Pods))
 	n.Pods = append(n.Pods, p)
 	c.count(n, p, 1)
-	c.Log.add(Change{Node: n.Index, Kind: PodAdded, Class: p.Class, Terminating: p.Terminating})
+	c.log(Change{Node: n.Index, Kind: PodAdded, Class: p.Class, Terminating: p.Terminating})
 }
 
 func (c *Cluster) detach(p *Pod) {
@@ -304,7 +306,7 @@ func (c *Cluster) detach(p *Pod) {
 	n.Pods = n.Pods[:last]
 	p.Node = nil
 	c.count(n, p, -1)
-	c.Log.add(Change{Node: n.Index, Kind: PodRemoved, Class: p.Class, Terminating: p.Terminating})
+	c.log(Change{Node: n.Index, Kind: PodRemoved, Class: p.Class, Terminating: p.Terminating})
 }
 
 // count counts a pod that was added to the node's, or is no longer among them.
@@ -373,13 +375,18 @@ func (c *Cluster) class(pod *v1.Pod) *PodClass {
 	return class
 }
 
-// dropClasses forgets classes without pods when they are the greater part of many. One that is still in use somewhere goes on
-// as it is, and is known again when a pod of it is placed.
+// dropClasses forgets classes without pods when there may be some. One that is still in use somewhere goes on as it is, and is known
+// again when a pod of it is placed.
 func (c *Cluster) dropClasses() {
-	const many = 1024
-	if len(c.classes) < many || len(c.classes) < 2*c.classesKept {
+	if len(c.classes) < worthDropping(c.classesKept) {
 		return
 	}
 	maps.DeleteFunc(c.classes, func(_ digest, class *PodClass) bool { return class.pods == 0 })
 	c.classesKept = len(c.classes)
+}
+
+// worthDropping is from how many on it is worth looking for what is not used any more, when so many were last found to be.
+func worthDropping(kept int) int {
+	const few = 128
+	return kept + kept/8 + few
 }

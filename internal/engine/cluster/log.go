@@ -29,11 +29,15 @@ type Log struct {
 	entries []Change
 }
 
-// keep is how many changes are kept at least: a reader further behind reads the cluster anew, which costs it less.
-const keep = 1 << 16
+// How many changes are kept at least: some for every node, since a reader further behind reads the cluster anew, which costs it less. An
+// entry keeps the class of a pod that may be gone.
+const (
+	keptPerNode         = 2
+	leastKept, mostKept = 1 << 10, 1 << 16
+)
 
-func (l *Log) add(change Change) {
-	if len(l.entries) >= 2*keep {
+func (l *Log) add(change Change, nodes int) {
+	if keep := min(max(keptPerNode*nodes, leastKept), mostKept); len(l.entries) >= 2*keep {
 		n := copy(l.entries, l.entries[len(l.entries)-keep:])
 		l.first += len(l.entries) - n
 		clear(l.entries[n:])

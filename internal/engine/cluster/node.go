@@ -135,8 +135,8 @@ func (t *interned[T]) get(key digest, make func(id int32) *T) *T {
 	return value
 }
 
-// dropParts forgets the parts of nodes that no node has any more, when they are the greater part of many: lists of images, for
-// instance, change all the time.
+// dropParts forgets the parts of nodes that no node has any more, when there may be some: lists of images, for instance, change all
+// the time.
 func (c *Cluster) dropParts() {
 	dropUnused(c, &c.labels, func(n *Node) *LabelSet { return n.Labels })
 	dropUnused(c, &c.taints, func(n *Node) *TaintSet { return n.Taints })
@@ -145,11 +145,8 @@ func (c *Cluster) dropParts() {
 	dropUnused(c, &c.sizes, func(n *Node) *Size { return n.Size })
 }
 
-// fewParts are not worth the trouble.
-const fewParts = 1024
-
 func dropUnused[T any](c *Cluster, t *interned[T], of func(*Node) *T) {
-	if len(t.values) < fewParts || len(t.values) < 2*t.kept {
+	if len(t.values) < worthDropping(t.kept) {
 		return
 	}
 	used := make(map[*T]bool, len(t.values))

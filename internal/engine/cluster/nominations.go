@@ -17,7 +17,7 @@ func (c *Cluster) Nominate(p *Pod, node string) {
 	c.nominated[p.UID] = p
 	if n, ok := c.nodes[node]; ok {
 		n.Nominated = append(n.Nominated, p)
-		c.Log.add(Change{Node: n.Index, Kind: Nomination})
+		c.log(Change{Node: n.Index, Kind: Nomination})
 	} else {
 		c.absent[node] = append(c.absent[node], p)
 	}
@@ -32,7 +32,7 @@ func (c *Cluster) Unnominate(uid types.UID) {
 	delete(c.nominated, uid)
 	if n, ok := c.nodes[p.Nominated]; ok {
 		n.Nominated = exceptFor(n.Nominated, uid)
-		c.Log.add(Change{Node: n.Index, Kind: Nomination})
+		c.log(Change{Node: n.Index, Kind: Nomination})
 		return
 	}
 	if c.absent[p.Nominated] = exceptFor(c.absent[p.Nominated], uid); len(c.absent[p.Nominated]) == 0 {
@@ -57,7 +57,7 @@ func (c *Cluster) Renew(p *Pod) {
 	nominees := c.absent[old.Nominated]
 	if n, ok := c.nodes[old.Nominated]; ok {
 		nominees = n.Nominated
-		c.Log.add(Change{Node: n.Index, Kind: Nomination})
+		c.log(Change{Node: n.Index, Kind: Nomination})
 	}
 	nominees[slices.Index(nominees, old)] = &renewed
 }
@@ -66,7 +66,7 @@ func (c *Cluster) Renew(p *Pod) {
 func (c *Cluster) expect(n *Node) {
 	if n.Nominated = c.absent[n.Name]; len(n.Nominated) > 0 {
 		delete(c.absent, n.Name)
-		c.Log.add(Change{Node: n.Index, Kind: Nomination})
+		c.log(Change{Node: n.Index, Kind: Nomination})
 	}
 }
 

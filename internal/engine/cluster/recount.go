@@ -96,7 +96,7 @@ func (c *Cluster) rebuild(n *Node, pods []*Pod) {
 	for i, p := range pods {
 		p.Node, p.place = n, int32(i)
 	}
-	c.Log.add(Change{Node: n.Index, Kind: NodeChanged})
+	c.log(Change{Node: n.Index, Kind: NodeChanged})
 }
 
 // equal compares amounts; a scalar of which nothing is left is none.

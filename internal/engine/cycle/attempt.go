@@ -49,14 +49,14 @@ func (c *Core) decide(item *queue.Item, answers any, questions int) {
 func (c *Core) newPlacement(p *profile, item *queue.Item) *placement {
 	pod := item.Pod
 	b := &placement{profile: p, item: item, began: c.now, watch: c.clock()}
-	b.waiting = cluster.Pod{
+	waiting := &cluster.Pod{ // by itself: the cluster keeps it for as long as the pod lives, and nothing else of the attempt
 		Class: item.Class, Name: pod.Name, UID: pod.UID, Nominated: pod.Status.NominatedNodeName, Created: pod.CreationTimestamp.Time,
 	}
 	if nominated := c.cluster.Nominated(pod.UID); nominated != nil {
-		b.waiting.Nominated = nominated.Nominated
+		waiting.Nominated = nominated.Nominated
 	}
 	b.Attempt = Attempt{
-		Pod: pod, Waiting: &b.waiting, Profile: pod.Spec.SchedulerName, Cluster: c.cluster, Sampled: c.rng.IntN(100) < sampled,
+		Pod: pod, Waiting: waiting, Profile: pod.Spec.SchedulerName, Cluster: c.cluster, Sampled: c.rng.IntN(100) < sampled,
 	}
 	return b
 }
@@ -183,7 +183,7 @@ func (c *Core) nominate(b *placement, node *string) {
 		c.unnominate(b.Pod.UID)
 	case current == nil || current.Nominated != *node:
 		c.unnominate(b.Pod.UID)
-		p := b.waiting
+		p := *b.Waiting
 		c.cluster.Nominate(&p, *node)
 	}
 }

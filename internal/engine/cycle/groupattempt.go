@@ -262,7 +262,7 @@ func (a *groupAttempt) count(m *member, found decide.Decision) error {
 func (a *groupAttempt) free(m *member) {
 	a.giveBack(m.placement)
 	m.volumes, m.devices = plugins.PodVolumes{}, deviceWork{}
-	m.Node, m.waiting.NodeName = "", ""
+	m.Node, m.Waiting.NodeName = "", ""
 }
 
 // undo takes back all but the first so many.

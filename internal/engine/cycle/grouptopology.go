@@ -137,7 +137,7 @@ func (a *groupAttempt) confine(key, domain string) {
 			pod.Spec.NodeSelector[key] = ""
 		}
 		asked := a.cluster.Pending(&pod)
-		asked.Nominated = m.waiting.Nominated
+		asked.Nominated = m.Waiting.Nominated
 		m.asked, m.failure = asked, nil
 	}
 }

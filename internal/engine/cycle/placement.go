@@ -23,9 +23,8 @@ type placement struct {
 	Attempt
 	profile *profile
 	item    *queue.Item
-	waiting cluster.Pod // what Attempt.Waiting points to
-	began   time.Time   // by the clock of the core
-	watch   time.Time   // by the stopwatch
+	began   time.Time // by the clock of the core
+	watch   time.Time // by the stopwatch
 
 	questions int   // that were asked aside in this attempt
 	unasked   error // what a rescuer failed with; it may be a question

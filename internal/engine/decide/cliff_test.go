@@ -156,14 +156,9 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 		t.Errorf("%d zones, want those of today", n)
 	}
 	d.clock += idle + 1 // much later
-	var last *ranking
-	for i := range 2 {
-		p := c.Pending(benchPod(i, "anti"))
-		p.Class.Needs[0] = uint64(i) // a ranking of its own
-		last, _ = d.rankingFor(p)
-	}
-	if len(d.rankings) > 2 || last == nil {
-		t.Errorf("%d rankings are kept", len(d.rankings))
+	d.tidy()
+	if len(d.rankings)+len(d.bases)+len(d.byClass)+len(d.skeletons) > 0 {
+		t.Errorf("%d rankings of %d classes, %d bases and %d skeletons are kept", len(d.rankings), len(d.byClass), len(d.bases), len(d.skeletons))
 	}
 	if n := len(d.topologies); n > 9 {
 		t.Errorf("%d topologies are kept", n)

@@ -3,6 +3,7 @@ package decide
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 
@@ -89,7 +90,9 @@ func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 // Decide finds the best node for a pod that waits. It does not place it.
 func (d *Decider) Decide(p *cluster.Pod) Decision {
 	d.sync() // what a ranking is made from must be as new as the ranking
-	d.clock++
+	if d.clock++; d.clock%often == 0 {
+		d.tidy()
+	}
 	if decision, done := d.tryBase(p); done {
 		return decision
 	}
@@ -420,17 +423,36 @@ const (
 	leastBytes   = 128 << 20
 )
 
-// idle is after how many decisions a ranking is dropped that none of them asked for.
-const idle = 1 << 14
+// idle is after how many decisions something is dropped that none of them asked for: making it again then costs each of them little.
+// Every so often it is looked for.
+const idle, often = 1 << 10, 1 << 8
 
-// makeRoom drops the rankings that were not used lately, and those that were used least recently until a new one fits.
+// tidy drops what has been idle.
+func (d *Decider) tidy() {
+	for _, r := range d.rankings {
+		if d.clock-r.used > idle {
+			d.drop(r)
+		}
+	}
+	maps.DeleteFunc(d.byClass, func(_ int32, m member) bool { return m.dropped })
+	for key, b := range d.bases {
+		if d.clock-b.used > idle {
+			d.dropBase(key)
+		}
+	}
+	maps.DeleteFunc(d.skeletons, func(_ string, sk *skeleton) bool { return d.clock-sk.used > idle })
+	for i := range d.plans {
+		if known := &d.plans[i]; known.class != nil && d.clock-known.used > idle {
+			*known = recentPlan{}
+		}
+	}
+	d.dropTopologies(nil)
+}
+
+// makeRoom drops the rankings that were used least recently until a new one fits.
 func (d *Decider) makeRoom(r *ranking) {
 	limit, total := d.mostBytes(), r.bytes()
 	for _, other := range d.rankings {
-		if d.clock-other.used > idle {
-			d.drop(other)
-			continue
-		}
 		total += other.bytes()
 	}
 	for total > limit && len(d.rankings) > 0 {
@@ -443,26 +465,15 @@ func (d *Decider) makeRoom(r *ranking) {
 		total -= oldest.bytes()
 		d.drop(oldest)
 	}
-	d.dropBases()
-	axes := d.axes[:0]
-	for _, t := range r.tallies {
-		axes = append(axes, topologyAxis{topology: t.topology})
-	}
-	d.dropTopologies(axes)
 }
 
 // maxBases bounds how many there are, whatever they take.
 const maxBases = 64
 
-// dropBases drops the bases that were not used lately, and those that were used least recently until there is room for another one:
-// bases may take as much as rankings.
+// dropBases drops the bases that were used least recently until there is room for another one: bases may take as much as rankings.
 func (d *Decider) dropBases() {
 	keys, total := make([]string, 0, len(d.bases)), 0
 	for key, b := range d.bases {
-		if d.clock-b.used > idle {
-			d.dropBase(key)
-			continue
-		}
 		keys, total = append(keys, key), total+b.bytes()
 	}
 	slices.SortFunc(keys, func(a, b string) int { return cmp.Compare(d.bases[a].used, d.bases[b].used) })

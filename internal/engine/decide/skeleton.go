@@ -11,9 +11,10 @@ import (
 // their selectors. It is made for the first of them.
 type skeleton struct {
 	plan
-	suits   bool  // for bases: nothing is asked beside room, the static parts of nodes, and other pods
-	selects bool  // NodeAffinity is a filter of the profile
-	ask     []any // plugins that may have something to say of some class
+	suits   bool   // for bases: nothing is asked beside room, the static parts of nodes, and other pods
+	selects bool   // NodeAffinity is a filter of the profile
+	used    uint64 // when, by the decider's clock
+	ask     []any  // plugins that may have something to say of some class
 	hard    *plugins.PodTopologySpread
 	soft    *plugins.PodTopologySpread
 	weight  int64 // of soft
@@ -40,7 +41,11 @@ func (d *Decider) skeletonFor(p *cluster.Pod) *skeleton {
 		sk = d.newSkeleton(p)
 		d.skeletons[string(key)] = sk
 	}
-	if sk == nil || !sk.suits {
+	if sk == nil {
+		return nil
+	}
+	sk.used = d.clock
+	if !sk.suits {
 		return nil
 	}
 	return sk

@@ -43,7 +43,13 @@ type loneNode struct {
 
 // tryBase decides by survey if that can be done.
 func (d *Decider) tryBase(p *cluster.Pod) (decision Decision, done bool) {
-	if p.Nominated != "" || d.byClass[p.Class.ID].ranking != nil || d.effort[p.Class.ID] > d.worthRanking*len(d.c.Nodes) {
+	if p.Nominated != "" {
+		return Decision{}, false
+	}
+	if m, known := d.byClass[p.Class.ID]; known && m.dropped { // there was no room for it: it has to be earned again
+		delete(d.byClass, p.Class.ID)
+		delete(d.effort, p.Class.ID)
+	} else if known || d.effort[p.Class.ID] > d.worthRanking*len(d.c.Nodes) {
 		return Decision{}, false
 	}
 	if p.Class.Target != "" {
@@ -78,6 +84,7 @@ type recentPlan struct {
 	nodes    uint64   // version of the nodes when the base was found
 	base     *base    // nil: there is none
 	axisOf   []int    // by tally
+	used     uint64   // when, by the decider's clock
 }
 
 // planned returns the plan for a simple class with its base, or nil if it is not decided from one.
@@ -105,7 +112,7 @@ func (d *Decider) planned(p *cluster.Pod) *recentPlan {
 		}
 		*known = recentPlan{class: class, plan: pl, versions: now}
 	}
-	known.terms = d.terms.version
+	known.terms, known.used = d.terms.version, d.clock
 	if known.nodes != d.nodesVersion || known.base != nil && known.base.dropped {
 		known.nodes = d.nodesVersion
 		d.findBase(known)
@@ -423,7 +430,7 @@ func (s *survey) decide() Decision {
 }
 
 // worthRanking is how much surveys of a class may have looked at, for each node of the cluster, before it gets a ranking. Tests lower it.
-const worthRanking = 8
+const worthRanking = 2
 
 // weigh notes what the decision cost. A class that has cost as much as a ranking would, and comes again, gets one.
 func (s *survey) weigh(class *cluster.PodClass) {

@@ -104,7 +104,7 @@ func (l *termList) add(users *termUsers, version int) {
 	}
 }
 
-// remove is for a pod that was added. Terms without pods go when they have become the greater part.
+// remove is for a pod that was added. Terms without pods go when they have become many.
 func (t *terms) remove(class *cluster.PodClass) {
 	if !class.HasAffinity() {
 		return
@@ -113,7 +113,7 @@ func (t *terms) remove(class *cluster.PodClass) {
 	if users.pods--; users.pods > 0 {
 		return
 	}
-	if t.unused++; t.unused > fewUnused+len(t.known)/2 {
+	if t.unused++; t.unused > fewUnused+len(t.known)/8 {
 		t.dropUnused()
 	}
 }
