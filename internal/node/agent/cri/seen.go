@@ -3,6 +3,7 @@ package cri
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -103,12 +104,18 @@ func (r *Runtime) Seen(ctx context.Context, uid types.UID) (lifecycle.Seen, erro
 		if err != nil {
 			return seen, err
 		}
+		if response.GetStatus() == nil {
+			return seen, fmt.Errorf("container %s: %w", c.Id, errNoStatus)
+		}
 		seen.Containers = append(seen.Containers, r.container(response.GetStatus(), c.PodSandboxId))
 	}
 	slices.SortStableFunc(seen.Sandboxes, func(a, b lifecycle.Sandbox) int { return b.CreatedAt.Compare(a.CreatedAt) })
 	slices.SortStableFunc(seen.Containers, func(a, b lifecycle.Container) int { return b.CreatedAt.Compare(a.CreatedAt) })
 	return seen, nil
 }
+
+// errNoStatus is an answer that says nothing: nothing is concluded from it, least of all that there is nothing.
+var errNoStatus = errors.New("the container runtime answers without a status")
 
 func (r *Runtime) sandbox(ctx context.Context, s *runtimeapi.PodSandbox) (lifecycle.Sandbox, error) {
 	out := lifecycle.Sandbox{ID: s.Id, CreatedAt: time.Unix(0, s.CreatedAt), Attempt: s.GetMetadata().GetAttempt()}
@@ -117,6 +124,9 @@ func (r *Runtime) sandbox(ctx context.Context, s *runtimeapi.PodSandbox) (lifecy
 		return out, err
 	}
 	st := response.GetStatus()
+	if st == nil {
+		return out, fmt.Errorf("sandbox %s: %w", s.Id, errNoStatus)
+	}
 	out.Ready = st.State == runtimeapi.PodSandboxState_SANDBOX_READY
 	out.HostNetwork = st.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE
 	if ip := st.GetNetwork().GetIp(); ip != "" {
