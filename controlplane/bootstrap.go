@@ -57,7 +57,9 @@ func replaceBootstrapHooks(config *genericapiserver.Config) error {
 func bootstrap(ctx context.Context, client kubernetes.Interface) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(bootstrapWorkers)
-	bootstrapClusterRoles(group, client)
+	if err := bootstrapClusterRoles(group, client); err != nil {
+		return err
+	}
 	bootstrapNamespacedRoles(group, client)
 	for _, class := range schedulingv1.SystemPriorityClasses() {
 		group.Go(func() error {
@@ -72,21 +74,26 @@ func bootstrap(ctx context.Context, client kubernetes.Interface) error {
 	return group.Wait()
 }
 
-func bootstrapClusterRoles(group *errgroup.Group, client kubernetes.Interface) {
-	for _, role := range append(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles()...) {
+func bootstrapClusterRoles(group *errgroup.Group, client kubernetes.Interface) error {
+	roles, bindings, err := componentRoles()
+	if err != nil {
+		return err
+	}
+	for _, role := range slices.Concat(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles(), roles) {
 		reconcile(group, &reconciliation.ReconcileRoleOptions{
 			Role:    reconciliation.ClusterRoleRuleOwner{ClusterRole: &role},
 			Client:  reconciliation.ClusterRoleModifier{Client: client.RbacV1().ClusterRoles()},
 			Confirm: true,
 		})
 	}
-	for _, binding := range slices.Concat(bootstrappolicy.ClusterRoleBindings(), bootstrappolicy.ControllerRoleBindings(), identityBindings()) {
+	for _, binding := range slices.Concat(bootstrappolicy.ClusterRoleBindings(), bootstrappolicy.ControllerRoleBindings(), identityBindings(), bindings) {
 		reconcile(group, &reconciliation.ReconcileRoleBindingOptions{
 			RoleBinding: reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: &binding},
 			Client:      reconciliation.ClusterRoleBindingClientAdapter{Client: client.RbacV1().ClusterRoleBindings()},
 			Confirm:     true,
 		})
 	}
+	return nil
 }
 
 func bootstrapNamespacedRoles(group *errgroup.Group, client kubernetes.Interface) {

@@ -239,6 +239,9 @@ func (c *controlPlane) configureAPI(ctx context.Context, listener *net.TCPListen
 	if err := c.pki.writeAdminKubeconfig(c.kubeconfigPath(), c.server); err != nil {
 		return nil, err
 	}
+	if err := c.writeComponents(); err != nil {
+		return nil, err
+	}
 	if err := writeAtomically(c.dir.path(authenticationFile), []byte(anonymousHealth), 0o600, false); err != nil {
 		return nil, err
 	}

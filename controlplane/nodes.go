@@ -32,18 +32,20 @@ const (
 // identityBindings let machines become nodes, nodes renew their certificates, and the API server use nodes.
 // Which certificates there are the controllers of upstream decide that approve and sign.
 func identityBindings() []rbacv1.ClusterRoleBinding {
-	bind := func(name, role, kind, subject string) rbacv1.ClusterRoleBinding {
-		return rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: kind, Name: subject}},
-		}
-	}
+	bind := bindClusterRole
 	return []rbacv1.ClusterRoleBinding{
 		bind("berth:node-bootstrapper", "system:node-bootstrapper", rbacv1.GroupKind, bootstrappers),
 		bind("berth:node-autoapprove-bootstrap", "system:certificates.k8s.io:certificatesigningrequests:nodeclient", rbacv1.GroupKind, bootstrappers),
 		bind("berth:node-autoapprove-renewal", "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", rbacv1.GroupKind, user.NodesGroup),
 		bind("berth:kubelet-api-admin", "system:kubelet-api-admin", rbacv1.UserKind, kubeletClientUser),
+	}
+}
+
+func bindClusterRole(name, role, kind, subject string) rbacv1.ClusterRoleBinding {
+	return rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: kind, Name: subject}},
 	}
 }
 

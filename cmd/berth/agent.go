@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,7 +52,7 @@ are bound to it in a container runtime, through CRI. Flags are the kubelet's.
 
 It must be root. Ended, it leaves its pods running, and takes them up again when
 it is started again. Static pods are read from --pod-manifest-path.`,
-		Example: `  berth agent --kubeconfig .berth/kubeconfig
+		Example: `  berth agent --bootstrap-kubeconfig .berth/node-bootstrap.kubeconfig
   berth agent --container-runtime-endpoint unix:///run/containerd/containerd.sock \
     --register-with-taints dedicated=lab:NoSchedule --kube-reserved cpu=200m,memory=500Mi`,
 		Args: cobra.NoArgs,
@@ -134,10 +135,9 @@ func (f *agentFlags) identity(ctx context.Context, to *connection) (cfg *rest.Co
 	}
 	name := f.config.NodeName
 	if name == "" {
-		if name, err = os.Hostname(); err != nil {
-			return nil, nil, fmt.Errorf("hostname: %w: name the node with --hostname-override", err)
+		if name, err = machineName(); err != nil {
+			return nil, nil, err
 		}
-		name = strings.ToLower(name)
 	}
 	dir := f.certDir
 	if dir == "" {
@@ -149,6 +149,15 @@ func (f *agentFlags) identity(ctx context.Context, to *connection) (cfg *rest.Co
 	}
 	own.Config.UserAgent = rest.DefaultKubernetesUserAgent() + "/agent"
 	return own.Config, own.Stop, nil
+}
+
+// machineName is the node's if nobody names it.
+func machineName() (string, error) {
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("hostname: %w: name the node with --hostname-override", err)
+	}
+	return strings.ToLower(name), nil
 }
 
 func (f *agentFlags) complete() (err error) {
@@ -183,6 +192,11 @@ func (f *agentFlags) complete() (err error) {
 	if f.podAPIServer != "" {
 		if c.PodAPIServer, err = netip.ParseAddrPort(f.podAPIServer); err != nil {
 			return usagef("--pod-api-server %q: must be an address and a port, such as 10.0.0.1:6443", f.podAPIServer)
+		}
+	}
+	if f.bootstrap != "" {
+		if err := checkOwnLabels(f.labels); err != nil {
+			return err
 		}
 	}
 	return f.check()
@@ -235,6 +249,25 @@ func checkLabels(labels map[string]string) (map[string]string, error) {
 		}
 	}
 	return labels, nil
+}
+
+// ownLabels are those of Kubernetes' own that a node may give itself, as are all below kubelet.kubernetes.io and node.kubernetes.io.
+var ownLabels = []string{
+	v1.LabelHostname, v1.LabelArchStable, v1.LabelOSStable, v1.LabelTopologyZone, v1.LabelTopologyRegion, v1.LabelInstanceTypeStable,
+	v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion, v1.LabelInstanceType, "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+}
+
+// checkOwnLabels refuses what the admission plugin NodeRestriction would not let a node write in its own name, for ever.
+func checkOwnLabels(labels map[string]string) error {
+	within := func(domain, of string) bool { return domain == of || strings.HasSuffix(domain, "."+of) }
+	for key := range labels {
+		domain, _, prefixed := strings.Cut(key, "/")
+		kubernetes := prefixed && (within(domain, "kubernetes.io") || within(domain, "k8s.io"))
+		if kubernetes && !slices.Contains(ownLabels, key) && !within(domain, "kubelet.kubernetes.io") && !within(domain, "node.kubernetes.io") {
+			return usagef("--node-labels %q: a node may not give itself this label: give it with kubectl label node", key)
+		}
+	}
+	return nil
 }
 
 func parseTaintFlag(flag string, texts []string) ([]v1.Taint, error) {

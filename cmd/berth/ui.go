@@ -177,7 +177,7 @@ func (c *cluster) pagePart() supervisor.Part {
 	return supervisor.Part{
 		Name: "ui",
 		Argv: func() []string {
-			argv := []string{c.berth, "ui", "--kubeconfig", c.kubeconfig}
+			argv := []string{c.berth, "ui", "--kubeconfig", c.kubeconfigOf("ui")}
 			if c.config != "" {
 				argv = append(argv, "--config", c.config)
 			}

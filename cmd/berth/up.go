@@ -60,8 +60,13 @@ func (c *cluster) parts() []supervisor.Part {
 // part is the command line of a part that is a subcommand of berth itself.
 func (c *cluster) part(subcommand string, flags ...string) func() []string {
 	return func() []string {
-		return append([]string{c.berth, subcommand, "--kubeconfig", c.kubeconfig}, flags...)
+		return append([]string{c.berth, subcommand, "--kubeconfig", c.kubeconfigOf(subcommand)}, flags...)
 	}
+}
+
+// kubeconfigOf is what the control plane writes for a component: it may do what the component does, and is no administrator's.
+func (c *cluster) kubeconfigOf(component string) string {
+	return filepath.Join(filepath.Dir(c.kubeconfig), component+".kubeconfig")
 }
 
 // schedulerArgv prefers the scheduler alone, if it lies beside this executable:
@@ -71,7 +76,7 @@ func (c *cluster) schedulerArgv() []string {
 	if alone := filepath.Join(filepath.Dir(c.berth), "berth-scheduler"); exists(alone) {
 		argv = []string{alone}
 	}
-	return append(append(argv, "--kubeconfig", c.kubeconfig), c.schedulerFlags()...)
+	return append(append(argv, "--kubeconfig", c.kubeconfigOf("scheduler")), c.schedulerFlags()...)
 }
 
 func (c *cluster) schedulerFlags() []string {
@@ -87,7 +92,7 @@ func (c *cluster) schedulerFlags() []string {
 }
 
 func (c *cluster) controlplaneArgv() []string {
-	argv := []string{c.controlplane, "--data-dir", filepath.Dir(c.kubeconfig)}
+	argv := []string{c.controlplane, "--data-dir", filepath.Dir(c.kubeconfig), "--node-bootstrap"}
 	if c.port != 0 {
 		argv = append(argv, "--port", strconv.Itoa(c.port))
 	}

@@ -188,10 +188,10 @@ func (n *ownNode) part(c *cluster) supervisor.Part {
 	if n.memory != "" {
 		flags = append(flags, "--memory", n.memory)
 	}
-	if n.berth.wanted() {
-		flags = append(flags, "--node-labels", controlPlaneLabel+"=")
-	}
-	return supervisor.Part{Name: "agent", Argv: c.part("agent", flags...)}
+	// The node's certificate is of this cluster: it is kept where the cluster is.
+	dir := filepath.Dir(c.kubeconfig)
+	flags = append(flags, "--bootstrap-kubeconfig", filepath.Join(dir, "node-bootstrap.kubeconfig"), "--cert-dir", filepath.Join(dir, "node"))
+	return supervisor.Part{Name: "agent", Argv: func() []string { return append([]string{c.berth, "agent"}, flags...) }}
 }
 
 // controlplaneFlags are what the API server has to know of this node.

@@ -17,6 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -99,6 +100,19 @@ patches:
 // controlPlaneLabel is on the node that Berth's pods run on.
 const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
 
+// labelNode gives this machine's node its role. A node may not do that itself: whoever took it over could attract what runs there.
+func labelNode(ctx context.Context, client kubernetes.Interface) error {
+	name, err := machineName()
+	if err != nil {
+		return err
+	}
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:""}}}`, controlPlaneLabel)
+	if _, err := client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("label node %s: %w", name, err)
+	}
+	return nil
+}
+
 // folder of the manifests.
 func (s *selfHosted) folder(c *cluster) string {
 	return filepath.Join(filepath.Dir(c.kubeconfig), "manifests", "here")
@@ -116,6 +130,9 @@ func (s *selfHosted) install(ctx context.Context, c *cluster, out *progress) err
 		return err
 	}
 	if err := s.forgetEarlier(ctx, client); err != nil {
+		return err
+	}
+	if err := labelNode(ctx, client); err != nil {
 		return err
 	}
 	if said, err := exec.CommandContext(ctx, c.berth, "kubectl", "--kubeconfig", c.kubeconfig, "apply", "-k", s.folder(c)).CombinedOutput(); err != nil {

@@ -1,0 +1,60 @@
+package controlplane_test
+
+import (
+	"crypto/tls"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/berth-k8s/berth/controlplane"
+)
+
+// TestComponentsAreNotAdministrators: the kubeconfigs that are written for Berth's processes let each do its work and no more, for a
+// year at most.
+func TestComponentsAreNotAdministrators(t *testing.T) {
+	dir := t.TempDir()
+	controlplane.Start(t, func(o *controlplane.Options) { o.DataDir = dir })
+	may := map[string][]authorizationv1.ResourceAttributes{
+		"scheduler":  {{Verb: "create", Resource: "pods", Subresource: "binding"}, {Verb: "watch", Resource: "nodes"}},
+		"controller": {{Verb: "delete", Resource: "pods"}, {Verb: "patch", Resource: "nodes"}},
+		"nodes":      {{Verb: "create", Resource: "nodes"}, {Verb: "patch", Resource: "pods", Subresource: "status"}},
+		"ui":         {{Verb: "watch", Resource: "pods"}},
+	}
+	never := []authorizationv1.ResourceAttributes{
+		{Verb: "get", Resource: "secrets"}, {Verb: "create", Resource: "pods"}, {Verb: "create", Resource: "pods", Subresource: "exec"},
+		{Verb: "create", Resource: "serviceaccounts", Subresource: "token"}, {Verb: "*", Resource: "*", Group: "*"},
+		{Verb: "update", Resource: "clusterroles", Group: "rbac.authorization.k8s.io"}, {Verb: "impersonate", Resource: "users"},
+	}
+	for name, deeds := range may {
+		config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, name+".kubeconfig"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair, err := tls.X509KeyPair(config.CertData, config.KeyData)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if left := time.Until(pair.Leaf.NotAfter); slices.Contains(pair.Leaf.Subject.Organization, "system:masters") || left > 366*24*time.Hour {
+			t.Errorf("%s: the certificate is %v's, for %v", name, pair.Leaf.Subject, left)
+		}
+		client := clientFor(t, config)
+		ask := func(deed authorizationv1.ResourceAttributes, want bool) {
+			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &deed}}
+			said, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+			if err != nil || said.Status.Allowed != want {
+				t.Errorf("%s: %s %s/%s: allowed %v, %v", name, deed.Verb, deed.Resource, deed.Subresource, said.Status.Allowed, err)
+			}
+		}
+		for _, deed := range deeds {
+			ask(deed, true)
+		}
+		for _, deed := range never {
+			ask(deed, false)
+		}
+	}
+}
