@@ -1,6 +1,8 @@
 package plugins
 
 import (
+	"maps"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -16,12 +18,23 @@ type nodeTerms []nodeTerm
 // nodeTerm is one term: all its requirements must be met.
 type nodeTerm struct {
 	labels labels.Selector // nil: none
+	among  []among         // requirements with many values, which labels would compare one by one
 	fields []fieldRequirement
 	// broken terms match nothing.
 	broken bool
 	// identity: a requirement is on what every node has of its own, its name or its host name.
 	identity bool
 }
+
+// among wants the value of a label to be one of many, or not to be.
+type among struct {
+	key    string
+	values map[string]bool
+	not    bool
+}
+
+// manyValues is from how many on a requirement is looked up.
+const manyValues = 8
 
 type weightedNodeTerm struct {
 	nodeTerm
@@ -52,17 +65,32 @@ func readNodeTerms(s *v1.NodeSelector) nodeTerms {
 	terms := make(nodeTerms, 0, len(s.NodeSelectorTerms))
 	for i := range s.NodeSelectorTerms {
 		if t := &s.NodeSelectorTerms[i]; !emptyNodeTerm(t) {
-			terms = append(terms, readNodeTerm(t))
+			if term := readNodeTerm(t); !terms.absorb(&term) {
+				terms = append(terms, term)
+			}
 		}
 	}
 	return terms
 }
 
+// absorb adds the values of a term to those of one before it, if both want nothing but one of many values of the same label: hundreds of
+// such terms are one question.
+func (terms nodeTerms) absorb(term *nodeTerm) bool {
+	for i := range terms {
+		if t := &terms[i]; t.onlyAmong() && term.onlyAmong() && t.among[0].key == term.among[0].key {
+			maps.Copy(t.among[0].values, term.among[0].values)
+			return true
+		}
+	}
+	return false
+}
+
+func (t *nodeTerm) onlyAmong() bool {
+	return !t.broken && t.labels == nil && len(t.fields) == 0 && len(t.among) == 1 && !t.among[0].not
+}
+
 func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
 	term := nodeTerm{identity: len(t.MatchFields) > 0}
-	if len(t.MatchExpressions) > 0 {
-		term.labels = labels.NewSelector()
-	}
 	for i := range t.MatchExpressions {
 		e := &t.MatchExpressions[i]
 		term.identity = term.identity || e.Key == v1.LabelHostname
@@ -70,6 +98,13 @@ func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
 		if err != nil {
 			term.broken = true
 			continue
+		}
+		if operator := requirement.Operator(); len(e.Values) >= manyValues && (operator == selection.In || operator == selection.NotIn) {
+			term.among = append(term.among, newAmong(e.Key, e.Values, operator == selection.NotIn))
+			continue
+		}
+		if term.labels == nil {
+			term.labels = labels.NewSelector()
 		}
 		term.labels = term.labels.Add(*requirement)
 	}
@@ -99,6 +134,11 @@ func (t *nodeTerm) match(n *cluster.Node) bool {
 	if t.broken || t.labels != nil && !t.labels.Matches(n) {
 		return false
 	}
+	for i := range t.among {
+		if !t.among[i].match(n) {
+			return false
+		}
+	}
 	for _, f := range t.fields {
 		var value string
 		if f.name {
@@ -109,6 +149,19 @@ func (t *nodeTerm) match(n *cluster.Node) bool {
 		}
 	}
 	return true
+}
+
+func newAmong(key string, values []string, not bool) among {
+	a := among{key: key, values: make(map[string]bool, len(values)), not: not}
+	for _, value := range values {
+		a.values[value] = true
+	}
+	return a
+}
+
+func (a *among) match(n *cluster.Node) bool {
+	value, has := n.Lookup(a.key)
+	return has && a.values[value] != a.not || !has && a.not
 }
 
 // identify tells whether the terms tell nodes apart that share their labels.
