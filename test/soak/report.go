@@ -98,6 +98,9 @@ func (c *campaign) report() *Report {
 	return r
 }
 
+// Broken counts the violations.
+func (r *Report) Broken() int { return len(r.Violations) }
+
 // Print writes the report for people.
 func (r *Report) Print(to io.Writer) {
 	out := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -29,6 +30,7 @@ func run(args []string) int {
 	flags.DurationVar(&o.Rest, "rest", o.Rest, "within what time the cluster has to come to rest when faults have ended")
 	flags.DurationVar(&o.Silence, "silence", o.Silence, "how long a node may give no sign of life")
 	flags.BoolVar(&o.Disk, "disk", o.Disk, "let the disk of etcd run full (where a tmpfs can be mounted)")
+	tenant := flags.Bool("tenant", false, "in place of faults: somebody who may do anything in one namespace, and a witness in another (--for, --nodes, --seed, --dir)")
 	flags.BoolVar(&o.First, "first", o.First, "end at the first violation")
 	flags.StringVar(&o.Bin, "bin", "bin", "folder of berth and berth-controlplane")
 	flags.StringVar(&o.Dir, "dir", "", "where logs and the report are kept (default: a new folder, kept if there is a violation)")
@@ -51,20 +53,46 @@ func run(args []string) int {
 	if err := o.Validate(); err != nil {
 		return fail(2, err)
 	}
-	return play(o, temporary)
+	if *tenant {
+		t := soak.TenantDefaults()
+		t.For, t.Seed, t.Bin, t.Dir = o.For, o.Seed, o.Bin, o.Dir
+		if flags.Changed("nodes") {
+			t.Nodes = o.Nodes
+		}
+		return play(t.Options, temporary, func(ctx context.Context) (report, error) {
+			r, err := soak.RunTenant(ctx, t)
+			if r == nil {
+				return nil, err
+			}
+			return r, err
+		})
+	}
+	return play(o, temporary, func(ctx context.Context) (report, error) {
+		r, err := soak.Run(ctx, o)
+		if r == nil {
+			return nil, err
+		}
+		return r, err
+	})
 }
 
-func play(o soak.Options, temporary bool) int {
+// report of a campaign.
+type report interface {
+	Print(to io.Writer)
+	Broken() int
+}
+
+func play(o soak.Options, temporary bool, campaign func(context.Context) (report, error)) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	report, err := soak.Run(ctx, o)
+	report, err := campaign(ctx)
 	if report != nil {
 		report.Print(o.Out)
 	}
 	if err != nil {
 		return fail(1, err)
 	}
-	if len(report.Violations) == 0 {
+	if report.Broken() == 0 {
 		if temporary {
 			os.RemoveAll(o.Dir)
 		}
@@ -75,7 +103,7 @@ func play(o soak.Options, temporary bool) int {
 		report.Print(file)
 		file.Close()
 	}
-	fmt.Fprintf(os.Stderr, "soak: %d violations; logs and report are in %s; again with --seed %d\n", len(report.Violations), o.Dir, o.Seed)
+	fmt.Fprintf(os.Stderr, "soak: %d violations; logs and report are in %s; again with --seed %d\n", report.Broken(), o.Dir, o.Seed)
 	return 1
 }
 

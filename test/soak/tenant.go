@@ -1,0 +1,237 @@
+package soak
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// TenantOptions of a campaign in which nothing fails and somebody is hostile: a user with the permissions of a namespace's
+// administrator does whatever the API server accepts, while another namespace gets one normal pod a second.
+type TenantOptions struct {
+	Options
+	// Calm is how long the witness is measured without the tenant, before and after it.
+	Calm time.Duration
+	// Rate is how many requests a second the tenant sends at most, on Workers connections.
+	Rate, Workers int
+}
+
+// TenantDefaults are those of the command.
+func TenantDefaults() TenantOptions {
+	o := Defaults()
+	o.Nodes, o.Disk = 30, false
+	return TenantOptions{Options: o, Calm: 20 * time.Second, Rate: 60, Workers: 4}
+}
+
+// The promises of this campaign, beside those about panics and memory.
+const (
+	witnessServed = "no pod of another namespace waits longer than 4 times what it waits in peace, and a second"
+	backToNormal  = "all is back to normal within a minute of the tenant's end"
+)
+
+const (
+	tenantNamespace, witnessNamespace = "tenant", "witness"
+	tenantUser                        = "tenant"
+	normalWithin                      = time.Minute
+	leastPeace                        = 50 * time.Millisecond // that a wait in peace counts for
+)
+
+// tenancy is a campaign that runs.
+type tenancy struct {
+	*campaign
+	o       TenantOptions
+	served  *served
+	longest time.Duration // wait in peace
+	calm    map[string]size
+	after   map[string]size
+	peace   figures
+	war     figures
+	again   figures
+	decided decisions
+}
+
+// RunTenant plays the campaign. The error says that it could not be played; what it found is in the report.
+func RunTenant(ctx context.Context, o TenantOptions) (*TenantReport, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	c := &campaign{Options: o.Options, began: time.Now(), phase: "start", faults: newCounts(), requests: newCounts(), deeds: newCounts(), ends: newCounts(), sizes: newSizes()}
+	c.witness = newWitness(c.Silence, c.found)
+	t := &tenancy{campaign: c, o: o}
+	defer c.clear()
+	config, err := t.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.furnish(ctx); err != nil {
+		return nil, err
+	}
+	if err := t.play(ctx, config); err != nil {
+		return t.report(), err
+	}
+	c.end()
+	return t.report(), nil
+}
+
+// start brings up the control plane and one of each component, with the identities that the control plane gives them.
+func (t *tenancy) start(ctx context.Context) (*rest.Config, error) {
+	c := t.campaign
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	data := filepath.Join(c.Dir, "cluster")
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	keeping, release := context.WithCancel(context.Background())
+	c.release = release
+	c.plane, err = c.newPart("controlplane", nil, func(string) []string {
+		return []string{filepath.Join(c.Bin, "berth-controlplane"), "--data-dir", data, "--port", strconv.Itoa(port), "--log-to-stderr"}
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.keeping.Go(func() { c.plane.keep(keeping) })
+	config, err := c.connect(ctx, filepath.Join(data, "kubeconfig"))
+	if err != nil {
+		return nil, err
+	}
+	if c.client, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	berth := filepath.Join(c.Bin, "berth")
+	endpoints := []string{"--leader-elect=false", "--health-bind-address", "127.0.0.1:0", "-v", "2"}
+	for name, argv := range map[string][]string{
+		"scheduler":  append([]string{berth, "scheduler", "--secure-port", "0"}, endpoints...),
+		"controller": append([]string{berth, "controller"}, endpoints...),
+		"nodes":      {berth, "nodes", "--count", strconv.Itoa(c.Nodes), "--zones", "3", "--cpu", strconv.Itoa(nodeCPU), "--memory", "16Gi"},
+	} {
+		p, err := c.newPart(name, nil, func(string) []string {
+			return append(argv, "--kubeconfig", filepath.Join(data, name+".kubeconfig"))
+		})
+		if err != nil {
+			return nil, err
+		}
+		c.keeping.Go(func() { p.keep(keeping) })
+	}
+	return config, nil
+}
+
+// play is peace, the tenant, and peace again.
+func (t *tenancy) play(ctx context.Context, config *rest.Config) error {
+	t.served = newServed(t.client, t.late)
+	watching, stop := context.WithCancel(ctx)
+	var witnesses sync.WaitGroup
+	defer witnesses.Wait()
+	defer stop()
+	witnesses.Go(func() { t.served.watch(watching) })
+	witnesses.Go(func() { t.served.create(watching) })
+	witnesses.Go(func() { t.measureAll(watching) })
+
+	t.setPhase("peace")
+	if !pause(ctx, t.o.Calm) {
+		return ctx.Err()
+	}
+	if t.peace = t.served.take(); t.peace.pods == 0 {
+		return fmt.Errorf("no pod of the witness was bound in peace: see %s", t.Dir)
+	}
+	t.longest = t.peace.longest()
+	t.calm = t.sizesNow()
+
+	t.setPhase("tenant")
+	t.served.judge(t.bound())
+	raging, over := context.WithTimeout(ctx, t.For)
+	err := t.rage(raging, config)
+	over()
+	if err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	t.war = t.served.take()
+	t.served.judge(0) // what is done now is an administrator's
+
+	t.setPhase("after")
+	return t.recover(ctx)
+}
+
+// bound is how long a pod of the witness may wait.
+func (t *tenancy) bound() time.Duration { return 4*max(t.longest, leastPeace) + time.Second }
+
+// late hears of a pod that waits too long.
+func (t *tenancy) late(name string, waited time.Duration) {
+	t.found(witnessServed, fmt.Sprintf("a pod waited %v for its node; in peace at most %v", waited.Round(time.Millisecond), t.longest.Round(time.Millisecond)), witnessNamespace+"/"+name)
+}
+
+// rage has the tenant at work until the context ends.
+func (t *tenancy) rage(ctx context.Context, config *rest.Config) error {
+	ticks := time.NewTicker(time.Second / time.Duration(t.o.Rate))
+	defer ticks.Stop()
+	var all sync.WaitGroup
+	for i := range t.o.Workers {
+		own := rest.CopyConfig(config)
+		own.WarningHandler, own.QPS = rest.NoWarnings{}, -1
+		own.Impersonate = rest.ImpersonationConfig{UserName: tenantUser, Groups: []string{"system:authenticated"}}
+		client, err := kubernetes.NewForConfig(own)
+		if err != nil {
+			return err
+		}
+		hostile := &hostile{client: client, rng: t.seeded(forTenant + uint64(i)), nodes: t.Nodes, done: t.deeds, refused: t.requests}
+		all.Go(func() {
+			for ctx.Err() == nil {
+				select {
+				case <-ctx.Done():
+					return
+				case <-ticks.C:
+					hostile.act(ctx)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return nil
+}
+
+const forTenant = 1000 // of seeds
+
+// recover takes what the tenant left away, and waits until all is as it was.
+func (t *tenancy) recover(ctx context.Context) error {
+	ended := time.Now()
+	if err := t.evict(ctx); err != nil {
+		return err
+	}
+	var left string
+	t.served.take()
+	for {
+		if left = t.abnormal(); left == "" {
+			break
+		}
+		if time.Since(ended) > normalWithin {
+			t.found(backToNormal, left, "scheduler")
+			break
+		}
+		if !pause(ctx, 4*time.Second) { // so long that some pods of the witness are among what is looked at
+			return ctx.Err()
+		}
+	}
+	t.witness.checks.add(backToNormal)
+	t.mu.Lock()
+	t.rests = append(t.rests, time.Since(ended))
+	t.mu.Unlock()
+	t.served.take()
+	if !pause(ctx, t.o.Calm/2) {
+		return ctx.Err()
+	}
+	t.again = t.served.take()
+	t.after = t.sizesNow()
+	return nil
+}

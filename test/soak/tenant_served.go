@@ -1,0 +1,231 @@
+package soak
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// served creates one normal pod a second and measures how long each waits for its node. The pods ask for nothing but a place among
+// a node's pods: whoever may create pods may fill the cluster, and that is for quotas.
+type served struct {
+	client kubernetes.Interface
+	late   func(name string, waited time.Duration)
+
+	mu      sync.Mutex // guards what follows
+	waiting map[string]time.Time
+	told    map[string]bool
+	waits   []time.Duration
+	bound   time.Duration // 0: not judged
+}
+
+// figures are waits.
+type figures struct {
+	pods  int
+	waits []time.Duration // sorted
+}
+
+func (f figures) longest() time.Duration { return f.at(1) }
+
+// at is the wait that this share of the pods does not exceed.
+func (f figures) at(share float64) time.Duration {
+	if len(f.waits) == 0 {
+		return 0
+	}
+	return f.waits[min(len(f.waits)-1, int(math.Ceil(share*float64(len(f.waits))))-1)]
+}
+
+func (f figures) String() string {
+	ms := time.Millisecond
+	return fmt.Sprintf("%d pods, median %v, 99%% %v, longest %v", f.pods, f.at(0.5).Round(ms), f.at(0.99).Round(ms), f.longest().Round(ms))
+}
+
+func newServed(client kubernetes.Interface, late func(string, time.Duration)) *served {
+	return &served{client: client, late: late, waiting: map[string]time.Time{}, told: map[string]bool{}}
+}
+
+func witnessPod(name string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "witness"}},
+		Spec: v1.PodSpec{
+			AutomountServiceAccountToken: ptr(false), TerminationGracePeriodSeconds: ptr(int64(0)),
+			Containers: []v1.Container{{Name: "c", Image: "none"}},
+		},
+	}
+}
+
+// create makes a pod a second, and takes each away some seconds after it has its node.
+func (s *served) create(ctx context.Context) {
+	pods := s.client.CoreV1().Pods(witnessNamespace)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for i := 0; ; i++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		name := fmt.Sprint("w-", i)
+		if _, err := pods.Create(ctx, witnessPod(name), metav1.CreateOptions{}); err != nil {
+			continue // the API server's affair
+		}
+		s.mu.Lock()
+		s.waiting[name] = time.Now()
+		s.mu.Unlock()
+		s.tooLate(time.Now())
+		if i >= 5 {
+			_ = pods.Delete(ctx, fmt.Sprint("w-", i-5), metav1.DeleteOptions{GracePeriodSeconds: ptr(int64(0))}) // it may wait still
+		}
+	}
+}
+
+// watch sees pods get their nodes.
+func (s *served) watch(ctx context.Context) {
+	for ctx.Err() == nil {
+		w, err := s.client.CoreV1().Pods(witnessNamespace).Watch(ctx, metav1.ListOptions{})
+		if err != nil {
+			pause(ctx, 100*time.Millisecond)
+			continue
+		}
+		for event := range w.ResultChan() {
+			pod, ok := event.Object.(*v1.Pod)
+			if ok && (pod.Spec.NodeName != "" || event.Type == "DELETED") {
+				s.placed(pod, time.Now())
+			}
+		}
+	}
+}
+
+func (s *served) placed(pod *v1.Pod, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	created, waiting := s.waiting[pod.Name]
+	if !waiting {
+		return
+	}
+	delete(s.waiting, pod.Name)
+	s.waits = append(s.waits, now.Sub(created))
+	if waited := now.Sub(created); s.bound > 0 && waited > s.bound && !s.told[pod.Name] {
+		s.told[pod.Name] = true
+		go s.late(pod.Name, waited)
+	}
+}
+
+// tooLate tells of pods that wait still.
+func (s *served) tooLate(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, since := range s.waiting {
+		if s.bound > 0 && now.Sub(since) > s.bound && !s.told[name] {
+			s.told[name] = true
+			go s.late(name, now.Sub(since))
+		}
+	}
+}
+
+// judge sets the bound from now on.
+func (s *served) judge(bound time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bound = bound
+}
+
+// take returns the waits since the last time.
+func (s *served) take() figures {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := figures{len(s.waits), s.waits}
+	slices.Sort(f.waits)
+	s.waits = nil
+	return f
+}
+
+// parts of Berth by name.
+func (t *tenancy) part(name string) *part {
+	for _, p := range t.parts {
+		if p.name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+func (t *tenancy) sizesNow() map[string]size {
+	now := map[string]size{}
+	for _, p := range t.parts {
+		now[p.name] = size{memory: residentMemory(p.pid())}
+	}
+	return now
+}
+
+// measureAll notes the most that each part takes, and what the scheduler says of itself.
+func (t *tenancy) measureAll(ctx context.Context) {
+	panics := int64(0)
+	for pause(ctx, 2*time.Second) {
+		t.sizes.mu.Lock()
+		for name, now := range t.sizesNow() {
+			t.sizes.most[name] = size{memory: max(t.sizes.most[name].memory, now.memory)}
+			if name != "controlplane" && now.memory > mostMemory {
+				go t.found(bounded, fmt.Sprintf("%s has more than %d MiB", name, mostMemory>>20), name)
+			}
+		}
+		t.sizes.mu.Unlock()
+		t.witness.checks.add(bounded)
+		if page, err := t.part("scheduler").get("/metrics"); err == nil {
+			if n := metric(page, "berth_scheduler_panics_total"); n > panics {
+				panics = n
+				t.found(noPanic, "a decision panicked", "scheduler")
+			}
+			t.witness.checks.add(noPanic)
+			t.mu.Lock()
+			t.decided = decisionsIn(page)
+			t.mu.Unlock()
+		}
+	}
+}
+
+// decisions are the scheduler's, by how long they took.
+type decisions struct{ all, long int64 }
+
+// longDecision is the bound of a bucket of the scheduler's metric.
+const longDecision = "0.128"
+
+func decisionsIn(page string) decisions {
+	const name = "scheduler_scheduling_algorithm_duration_seconds"
+	all := metric(page, name+"_count")
+	return decisions{all, all - metric(page, name+`_bucket{le="`+longDecision+`"}`)}
+}
+
+// abnormal says what is not as it was in peace.
+func (t *tenancy) abnormal() string {
+	page, err := t.part("scheduler").get("/metrics")
+	if err != nil {
+		return fmt.Sprintf("the scheduler's metrics cannot be read: %v", err)
+	}
+	for line := range strings.Lines(page) {
+		if rest, ok := strings.CutPrefix(line, "scheduler_pending_pods{"); ok && !strings.HasSuffix(strings.TrimSpace(rest), " 0") {
+			queue, _, _ := strings.Cut(rest, "}")
+			if !strings.Contains(queue, "active") { // where the witness's own may just be
+				return "pods are still pending: " + strings.TrimSpace(rest)
+			}
+		}
+	}
+	f := t.served.take()
+	if f.pods < 2 || f.longest() > t.bound() {
+		return fmt.Sprintf("the witness waits: %v", f)
+	}
+	for name, now := range t.sizesNow() {
+		if was := t.calm[name]; name != "controlplane" && now.memory > was.memory+was.memory/2+moreMemory {
+			return fmt.Sprintf("%s has %d MiB, %d in peace", name, now.memory>>20, was.memory>>20)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,30 @@
+package soak
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestShortTenant is a round of what `make soak SOAKFLAGS=--tenant` plays for an hour: whatever a user of one namespace does, nobody else's
+// pods wait for it, and no process ends.
+func TestShortTenant(t *testing.T) {
+	o := TenantDefaults()
+	o.Bin, o.Dir, o.Nodes, o.Seed = binaries(t), filepath.Join(t.TempDir(), "soak"), 12, *seed
+	o.For, o.Calm = max(20*time.Second, *rounds), 10*time.Second
+	var out strings.Builder
+	o.Out = &out
+	r, err := RunTenant(t.Context(), o)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	r.Print(&out)
+	t.Log(&out)
+	if len(r.Violations) > 0 {
+		t.Errorf("%d promises were broken", len(r.Violations))
+	}
+	if r.Deeds["create a pod"] < 10 || r.Tenant.pods < 10 {
+		t.Errorf("the tenant created %d pods, the witness %d", r.Deeds["create a pod"], r.Tenant.pods)
+	}
+}
