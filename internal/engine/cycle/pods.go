@@ -193,7 +193,7 @@ func (c *Core) placedPod(pod, old *v1.Pod) {
 		c.left(&was, at, pod)
 	case before != nil && before != after:
 		c.changedPlaced(&was, at, after, old, pod)
-	case before != nil && c.outside && old != nil && !sameVersion(old, pod):
+	case before != nil && c.outside && old != nil && old.Spec.NodeName == pod.Spec.NodeName && !sameVersion(old, pod):
 		c.happened(queue.Event{
 			Resource: queue.Pod, Action: changes(old, pod, true), Label: "AssignedPodUpdate", PodBefore: before, Pod: after, Node: after.Node,
 			Old: old, New: pod,

@@ -71,7 +71,9 @@ func TestAPluginThatRegistersPodUpdatesHearsAllOfThem(t *testing.T) {
 		w.api.Put(placed, p)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		w.taken()
+		if calls := w.taken(); strings.Contains(calls, "placed: ") {
+			t.Errorf("the binding is no update: %s", calls)
+		}
 		for _, step := range []struct {
 			pod    *v1.Pod
 			change func(*v1.Pod)
