@@ -29,7 +29,7 @@ func (p *process) record(first *loaded, o *live.Options) error {
 	h.Outside = slices.ContainsFunc(first.profiles, func(profile cycle.Profile) bool {
 		return len(profile.Extensions)+len(profile.Outside)+len(profile.Extenders) > 0
 	})
-	if p.journal, err = journal.Create(p.flags.Journal, h, p.flags.JournalSize); err != nil {
+	if p.journal, err = journal.Create(p.flags.Journal, h, journal.Limits{Size: p.flags.JournalSize, Age: p.flags.JournalAge}); err != nil {
 		return fmt.Errorf("--journal: %w", err)
 	}
 	if h.Outside {

@@ -32,7 +32,7 @@ func writeJournal(t *testing.T, edit func(string) string) (dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := journal.Create(dir, h, 1<<20)
+	w, err := journal.Create(dir, h, journal.Limits{Size: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

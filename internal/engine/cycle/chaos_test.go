@@ -32,7 +32,8 @@ var (
 // back under their names, schedulers are killed. No pod is bound twice and no node gets more than it can take, ever; and when all is
 // calm every pod is on a node or waits because the plain evaluator forbids it, and nothing is kept of what is over. Where a profile
 // promises to keep disruption budgets, no more pods leave than a budget allows, as far as the core was shown. Each run is then
-// replayed: another core that is told the same says the same, byte for byte. With -chaos 1 a run that fails prints its journal.
+// replayed: another core that is told the same says the same, byte for byte. Every tenth run is written to files, too, and goes on in
+// another one, with another core, whenever nothing is under way; each file is replayed alone. With -chaos 1 a run that fails prints its journal.
 func TestChaos(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // little is kept, and much is made
 	var next atomic.Uint64
@@ -56,7 +57,7 @@ func TestChaos(t *testing.T) {
 
 func chaosRun(seed uint64) (binds int, err error) {
 	keep := seed%3 == 0
-	c := &chaos{world: newWorld(seed, func() []Profile {
+	c := &chaos{world: newWorld(seed, seed%10 == 0, func() []Profile {
 		profile := Profile{Profile: plugins.Default()}
 		if seed%4 == 0 {
 			profile = profileWith(holdsAtPermit, reservesAtItsPoints())
@@ -79,6 +80,7 @@ func chaosRun(seed uint64) (binds int, err error) {
 		if wake := c.core.Wake(c.now); !wake.After(c.now) && c.rng.IntN(8) > 0 {
 			c.tell(Tick{})
 		}
+		c.renew()
 		if err := c.core.View().Queue.Check(); err != nil {
 			return c.binds, err
 		}
@@ -92,6 +94,9 @@ func chaosRun(seed uint64) (binds int, err error) {
 			}
 		}
 		return c.binds, fmt.Errorf("%q", c.broken)
+	}
+	if err := c.replayed(); err != nil {
+		return c.binds, err
 	}
 	return c.binds, c.replay()
 }

@@ -20,6 +20,7 @@ type mirror interface {
 	listed()
 	seen(object metav1.Object)
 	gone(last metav1.Object)
+	isListing() bool
 }
 
 // mirrored is the mirror of one kind.
@@ -117,6 +118,8 @@ func nameOf(object metav1.Object) cluster.Name {
 }
 
 func (m *mirrored[T]) listing() { m.shown = map[cluster.Name]bool{} }
+
+func (m *mirrored[T]) isListing() bool { return m.shown != nil }
 
 // listed forgets what the list has not shown, in the order of the names: it may be seen in what is done about it.
 func (m *mirrored[T]) listed() {

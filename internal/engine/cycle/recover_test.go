@@ -23,7 +23,7 @@ func (panics) Begin(a *Attempt) {
 
 // TestAPanicCostsItsPodTheAttempt and nobody else anything: the pod is told why and backs off to the end, others are placed.
 func TestAPanicCostsItsPodTheAttempt(t *testing.T) {
-	w := newWorld(1, func() []Profile { return []Profile{profileWith(at{Extension: panics{}})} })
+	w := newWorld(1, false, func() []Profile { return []Profile{profileWith(at{Extension: panics{}})} })
 	w.putNode(aNode("n", "4"))
 	w.deliver(Nodes)
 	for _, name := range []string{"bad", "good"} {
@@ -75,7 +75,7 @@ func withFilter(f plugins.Filter) Profile {
 
 // TestAPanicOnAnotherGoroutineIsOneToo: filters are asked on all cores, and nobody can recover for a goroutine but itself.
 func TestAPanicOnAnotherGoroutineIsOneToo(t *testing.T) {
-	w := newWorld(1, func() []Profile {
+	w := newWorld(1, false, func() []Profile {
 		return []Profile{withFilter(explodes{func(n *cluster.Node) bool { return n.Name == "n300" }})}
 	})
 	for i := range 600 {
@@ -91,7 +91,7 @@ func TestAPanicOnAnotherGoroutineIsOneToo(t *testing.T) {
 
 // TestWhatAPanicLeftHalfDoneIsMended: one in the middle of a trial, with pods thought away from a node, takes nobody off it.
 func TestWhatAPanicLeftHalfDoneIsMended(t *testing.T) {
-	w := newWorld(1, func() []Profile {
+	w := newWorld(1, false, func() []Profile {
 		return []Profile{withFilter(explodes{func(n *cluster.Node) bool { return len(n.Pods) == 1 }})}
 	})
 	w.putNode(aNode("n", "4"))

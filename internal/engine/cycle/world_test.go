@@ -31,6 +31,7 @@ type world struct {
 	now      time.Time
 	core     *Core
 	journal  []told
+	written  written
 	options  Options
 	profiles func() []Profile // each core has plugins of its own
 	reserves *reserves        // that of the core; nil if it has none
@@ -47,9 +48,9 @@ type world struct {
 	settling bool
 }
 
-func newWorld(seed uint64, profiles func() []Profile) *world {
+func newWorld(seed uint64, write bool, profiles func() []Profile) *world {
 	w := &world{
-		rng: rand.New(rand.NewPCG(seed, 3)), now: begin, profiles: profiles, budgets: newBudgets(), nodes: map[string]*v1.Node{}, pods: map[types.UID]*v1.Pod{},
+		rng: rand.New(rand.NewPCG(seed, 3)), now: begin, profiles: profiles, written: written{on: write}, budgets: newBudgets(), nodes: map[string]*v1.Node{}, pods: map[types.UID]*v1.Pod{},
 		watches: map[Kind][]Event{}, under: map[Ticket]Action{},
 	}
 	w.options.Seed = seed
@@ -66,6 +67,7 @@ func (w *world) start() {
 		panic(err)
 	}
 	w.core, w.journal = core, nil
+	w.written.begin(w)
 	clear(w.under)
 	delete(w.watches, answers)
 	w.tickets = nil
@@ -84,7 +86,9 @@ var kinds = [...]Kind{Nodes, Pods, DisruptionBudgets}
 func (w *world) tell(e Event) (said string) {
 	var lines []string
 	w.budgets.told(e)
-	for _, action := range w.core.Step(w.now, e) {
+	actions := w.core.Step(w.now, e)
+	w.written.add(w.now, e, actions)
+	for _, action := range actions {
 		w.checkBudgets(e, action)
 		lines = append(lines, action.String())
 		w.take(action)

@@ -5,17 +5,22 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -42,7 +47,7 @@ var everyEvent = []cycle.Event{
 func write(t *testing.T, dir string, h Header, most int64, events ...cycle.Event) error {
 	t.Helper()
 	h.Began = began
-	w, err := Create(dir, h, most)
+	w, err := Create(dir, h, Limits{Size: most})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +209,7 @@ func defaults(Header, []byte) ([]cycle.Profile, error) {
 // FuzzRead: whatever is in a file, it is an error or a record, never a panic, also when it is replayed.
 func FuzzRead(f *testing.F) {
 	dir := f.TempDir()
-	w, err := Create(dir, Header{Began: began}, 1<<20)
+	w, err := Create(dir, Header{Began: began}, Limits{Size: 1 << 20})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -232,4 +237,171 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// drive steps a core and writes the journal, one pod a round, and goes on in another file whenever that is due.
+func drive(t *testing.T, dir string, l Limits, rounds int) {
+	t.Helper()
+	now := began
+	w, err := Create(dir, Header{Began: began, Seed: 1}, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, err := Core(Header{Seed: 1}, []cycle.Profile{{Profile: plugins.Default()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := func(e cycle.Event) {
+		now = now.Add(time.Second)
+		w.Add(now, e, core.Step(now, e))
+	}
+	amounts := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("2Gi"), v1.ResourcePods: resource.MustParse("9")}
+	step(cycle.Follows{Kinds: []cycle.Kind{cycle.Nodes, cycle.Pods}})
+	for _, kind := range []cycle.Kind{cycle.Nodes, cycle.Pods} {
+		step(cycle.Listing{Kind: kind})
+		step(cycle.Listed{Kind: kind})
+	}
+	step(cycle.Led{})
+	for i := range 3 {
+		step(cycle.Seen{Kind: cycle.Nodes, Object: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}, Status: v1.NodeStatus{Allocatable: amounts}}})
+	}
+	for i := range rounds {
+		pod := &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: fmt.Sprint("p", i), UID: types.UID(fmt.Sprint("u", i))},
+			Spec:       v1.PodSpec{SchedulerName: v1.DefaultSchedulerName, Containers: []v1.Container{{Name: "c", Image: "i"}}},
+		}
+		step(cycle.Seen{Kind: cycle.Pods, Object: pod})
+		now = now.Add(time.Second)
+		actions := slices.Clone(core.Step(now, cycle.Tick{}))
+		w.Add(now, cycle.Tick{}, actions)
+		bind, ok := actions[len(actions)-1].(cycle.Bind)
+		if !ok {
+			t.Fatalf("pod %d: %v", i, actions)
+		}
+		step(cycle.Answered{Ticket: bind.Ticket})
+		bound := pod.DeepCopy()
+		bound.Spec.NodeName = bind.Attempt.Node
+		step(cycle.Seen{Kind: cycle.Pods, Object: bound})
+		if i >= 5 {
+			gone := bound.DeepCopy()
+			gone.Name, gone.UID = fmt.Sprint("p", i-5), types.UID(fmt.Sprint("u", i-5))
+			step(cycle.Gone{Kind: cycle.Pods, Object: gone})
+		}
+		if i%10 == 0 {
+			time.Sleep(2 * flushEvery) // the bubble's
+			synctest.Wait()
+		}
+		if !w.Due() {
+			continue
+		}
+		if !core.Calm() {
+			t.Fatal("it is not calm")
+		}
+		now = now.Add(time.Second)
+		events, err := w.Turn(now, uint64(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if core, err = Core(Header{Seed: uint64(i)}, []cycle.Profile{{Profile: plugins.Default()}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range events {
+			step(e)
+		}
+	}
+	if err := w.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAJournalGoesOnInAnotherFile: when a file is large or old enough. The oldest go, and each of the others is replayed alone to the
+// same bytes.
+func TestAJournalGoesOnInAnotherFile(t *testing.T) {
+	for _, l := range []Limits{{Size: 60_000}, {Size: 1 << 30, Age: 40 * time.Minute}} {
+		synctest.Test(t, func(t *testing.T) {
+			dir := t.TempDir()
+			drive(t, dir, l, 800)
+			files, err := Files(dir)
+			if err != nil || len(files) < 2 {
+				t.Fatalf("%v: %q, %v", l, files, err)
+			}
+			var size int64
+			for i, name := range files {
+				data, err := os.ReadFile(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				size += int64(len(data))
+				r, err := NewReader(bytes.NewReader(data))
+				if err != nil {
+					t.Fatal(err)
+				}
+				result, err := Replay(r, Options{Profiles: defaults})
+				if err != nil || result.Parting != nil || result.Bound == 0 {
+					t.Errorf("%v, file %d: %+v, %v", l, i, result, err)
+				}
+			}
+			if first := filepath.Base(files[0]); l.Age == 0 && strings.HasPrefix(first, "20260101T000000") || size > l.Size {
+				t.Errorf("%v: the first file is %s, all have %d bytes", l, first, size)
+			}
+		})
+	}
+}
+
+// TestAKillLosesASecondAtMost: what was added is in the file soon, without Close.
+func TestAKillLosesASecondAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		w, err := Create(dir, Header{Began: began}, Limits{Size: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Add(began, cycle.Tick{}, nil)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if records, _, err := readAll(t, onlyFile(t, dir)); err != nil || len(records) != 1 {
+			t.Errorf("%d records, %v", len(records), err)
+		}
+		if err := w.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestWhatIsStrippedMayBeStrippedAgain: cores are told stripped objects, and they are stripped when they are written.
+func TestWhatIsStrippedMayBeStrippedAgain(t *testing.T) {
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Annotations: map[string]string{"note": "x"}},
+		Spec:       v1.PodSpec{ResourceClaims: []v1.PodResourceClaim{{Name: "c"}}},
+		Status:     v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Name: "c", ContainerID: "containerd://1"}}},
+	}
+	once := Stripped(pod)
+	if again := Stripped(once); !reflect.DeepEqual(once, again) {
+		t.Errorf("%v\nis stripped to\n%v", once, again)
+	}
+}
+
+var writeFormat = flag.Bool("write-format", false, "TestOlderJournalsAreRead writes the journal of this format anew")
+
+// TestOlderJournalsAreRead: what a build before has written is read and replayed by this one.
+func TestOlderJournalsAreRead(t *testing.T) {
+	const name = "testdata/format-1.journal"
+	if *writeFormat {
+		dir := t.TempDir()
+		synctest.Test(t, func(t *testing.T) { drive(t, dir, Limits{Size: 1 << 20}, 20) })
+		if err := os.WriteFile(name, onlyFile(t, dir), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := NewReader(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result, err := Replay(r, Options{Profiles: defaults}); err != nil || result.Parting != nil || result.Bound != 20 || result.Cut {
+		t.Errorf("%+v, parts at %+v: %v", result, result.Parting, err)
+	}
 }

@@ -3,12 +3,22 @@ package journal
 import (
 	"fmt"
 	"hash/fnv"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
+
+// Stripped is an object as journals hold it, or the object itself if they hold none of its kind. Who feeds a core and may have to
+// make another from the journal shows it stripped objects from the beginning: what they leave out must make no difference later.
+func Stripped(o metav1.Object) metav1.Object {
+	if full, ok := o.(object); ok {
+		return stripped(full)
+	}
+	return o
+}
 
 // stripped is an object without what may be secret and has no part in decisions. The object itself is not changed.
 func stripped(o object) object {
@@ -63,11 +73,17 @@ func strippedMeta(m metav1.ObjectMeta, all bool) metav1.ObjectMeta {
 	return m
 }
 
-// hashed stands for a value, so that it can be seen whether it changed.
+const hashMark = "hash:"
+
+// hashed stands for a value, so that it can be seen whether it changed. What stands for a value already is left as it is: an object
+// may be stripped twice.
 func hashed(value string) string {
+	if digits, ok := strings.CutPrefix(value, hashMark); ok && len(digits) == 16 {
+		return value
+	}
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(value))
-	return fmt.Sprintf("%016x", h.Sum64())
+	return fmt.Sprintf(hashMark+"%016x", h.Sum64())
 }
 
 func strippedPod(pod *v1.Pod) *v1.Pod {
@@ -90,7 +106,9 @@ func strippedStatuses(list []v1.ContainerStatus, whole bool) []v1.ContainerStatu
 	all := make([]v1.ContainerStatus, len(list))
 	for i, s := range list {
 		all[i] = v1.ContainerStatus{Name: s.Name, Resources: s.Resources, AllocatedResources: s.AllocatedResources}
-		if bytes, err := s.Marshal(); whole && err == nil {
+		if strings.HasPrefix(s.ContainerID, hashMark) {
+			all[i].ContainerID = s.ContainerID
+		} else if bytes, err := s.Marshal(); whole && err == nil {
 			all[i].ContainerID = hashed(string(bytes))
 		}
 	}

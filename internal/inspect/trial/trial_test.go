@@ -65,7 +65,7 @@ func record(t *testing.T, configuration string, script func(c *town)) []byte {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	w, err := journal.Create(dir, h, 1<<24)
+	w, err := journal.Create(dir, h, journal.Limits{Size: 1 << 24})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,6 +34,7 @@ func (s *Scheduler) carryOut(action cycle.Action) {
 	case cycle.Ready:
 		if s.ready != nil {
 			s.ready()
+			s.ready = nil // a core that takes this one's place says so again
 		}
 	case cycle.Bind:
 		klog.Background().V(2).Info("Decided", "pod", klog.KObj(a.Attempt.Pod), "node", a.Attempt.Node)

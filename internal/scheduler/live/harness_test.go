@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -48,6 +49,8 @@ type world struct {
 
 	journal string // the folder of the journal of this run; empty: it has plugins that are not written down
 	writer  *journal.Writer
+	limits  journal.Limits // of the journal; zero: one file
+	files   int            // that were replayed
 }
 
 func inWorld(t *testing.T, test func(w *world)) {
@@ -100,7 +103,7 @@ func (w *world) record(o *Options) {
 	var err error
 	w.writer, err = journal.Create(w.journal, journal.Header{
 		Began: time.Now(), Seed: o.Seed, FirstBackoff: o.FirstBackoff, LastBackoff: o.LastBackoff, MaxWait: o.MaxWait, Shadow: o.Shadow != nil,
-	}, 1<<30)
+	}, journal.Limits{Size: cmp.Or(w.limits.Size, 1<<30)})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -118,10 +121,18 @@ func (w *world) replay() {
 		return
 	}
 	files, err := journal.Files(w.journal)
-	if err != nil || len(files) != 1 {
+	if err != nil || len(files) != 1 && w.limits.Size == 0 {
 		w.Fatalf("journals %q: %v", files, err)
 	}
-	f, err := os.Open(files[0])
+	w.files = len(files)
+	for _, name := range files {
+		w.replayFile(name)
+	}
+}
+
+func (w *world) replayFile(name string) {
+	w.Helper()
+	f, err := os.Open(name)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func (o *onlooker) Admit(pod *v1.Pod) *plugins.Rejection {
 func TestPluginsFromOutsideSeePodsAsTheyAre(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(withEnv(aPod("p1", "1"), "one"), withEnv(aPod("p2", "1"), "two"))
-		w.start(Options{Objects: shownPods{}})
+		w.start(Options{Objects: shownPods{}, Profiles: []cycle.Profile{{Profile: plugins.Default()}}}) // without a journal
 		w.until("both wait", func() bool { return w.condition("p1") != "" && w.condition("p2") != "" })
 		o := &onlooker{map[string]string{}}
 		profile := plugins.Default()

@@ -31,6 +31,8 @@ type Scheduler struct {
 	lead    <-chan struct{}
 	shadow  Shadow
 	journal Journal
+	made    cycle.Options // what the core was made of
+	renewal renewal
 	tasks   map[cycle.Ticket]*task // actions that were not answered yet
 
 	life             context.Context // ends when the scheduler is to stop; set before anything runs
@@ -82,6 +84,12 @@ type Options struct {
 // Journal writes down what the core is told and what it says.
 type Journal interface {
 	Add(at time.Time, e cycle.Event, actions []cycle.Action)
+	// Strips tells whether the core is to be shown objects as the journal has them. Safe for all goroutines.
+	Strips() bool
+	// Due tells whether the journal is to go on in another file, and Turn has it do so: the events bring a core that is made anew
+	// with the seed to know what this one knows. They are yet to be added.
+	Due() bool
+	Turn(at time.Time, seed uint64) ([]cycle.Event, error)
 }
 
 // Shadow is told of pods that somebody else has bound. On the owner.
@@ -107,11 +115,11 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 		client: client, observer: o.Observer, inbox: newInbox(), ready: o.Ready, lead: o.Lead, shadow: o.Shadow, journal: o.Journal,
 		tasks: map[cycle.Ticket]*task{}, life: context.Background(), binders: newWorkers(), helpers: newWorkers(), ended: make(chan struct{}),
 	}
-	s.core, err = cycle.New(cycle.Options{
+	s.made = cycle.Options{
 		Profiles: o.Profiles, Seed: cmp.Or(o.Seed, rand.Uint64()), FirstBackoff: o.FirstBackoff, LastBackoff: o.LastBackoff, MaxWait: o.MaxWait,
 		Shadow: o.Shadow != nil, Observer: o.Observer, Stopwatch: time.Now, Objects: o.Objects, Groups: o.Groups,
-	})
-	if err != nil {
+	}
+	if s.core, err = cycle.New(s.made); err != nil {
 		return nil, err
 	}
 	s.post = bindings.bind
@@ -168,6 +176,16 @@ func (s *Scheduler) own(ctx context.Context) {
 	var spare []message
 	for ctx.Err() == nil {
 		spare = s.readInbox(spare)
+		if s.awaitsRenewal(time.Now()) {
+			timer.Reset(renewalPause)
+			select {
+			case <-ctx.Done():
+				return
+			case <-s.inbox.more:
+			case <-timer.C:
+			}
+			continue
+		}
 		wake := s.core.Wake(time.Now())
 		if left := time.Until(wake); left > 0 {
 			s.measure()
@@ -276,12 +294,16 @@ func (s *Scheduler) Decision(ctx context.Context, namespace, name string) (d *de
 func (s *Scheduler) SetProfiles(ctx context.Context, profiles []cycle.Profile, source []byte) error {
 	var failed error
 	err := s.ask(ctx, func() {
-		if failed = s.core.Check(profiles); failed != nil {
+		if failed = s.core.Check(profiles); failed == nil {
+			failed = s.checkStripped(profiles)
+		}
+		if failed != nil {
 			return
 		}
 		for _, p := range profiles {
 			s.events.open(p.SchedulerName)
 		}
+		s.made.Profiles = profiles
 		s.step(cycle.Configured{Profiles: profiles, Source: source})
 	})
 	if err != nil {

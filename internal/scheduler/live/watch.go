@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
@@ -77,15 +78,23 @@ func follow[L runtime.Object](s *Scheduler, kind cycle.Kind, client listable[L])
 			Listing: func() { s.inbox.see(cycle.Listing{Kind: kind}) },
 			Listed:  func() { s.inbox.see(cycle.Listed{Kind: kind}) },
 			Seen: func(o runtime.Object) {
-				if object, ok := o.(metav1.Object); ok {
+				if object, ok := s.shown(o); ok {
 					s.inbox.see(cycle.Seen{Kind: kind, Object: object})
 				}
 			},
 			Gone: func(o runtime.Object) {
-				if object, ok := o.(metav1.Object); ok {
+				if object, ok := s.shown(o); ok {
 					s.inbox.see(cycle.Gone{Kind: kind, Object: object})
 				}
 			},
 		})
 	})
+}
+
+// shown is an object as the core is shown it.
+func (s *Scheduler) shown(o runtime.Object) (object metav1.Object, ok bool) {
+	if object, ok = o.(metav1.Object); ok && s.journal != nil && s.journal.Strips() {
+		object = journal.Stripped(object)
+	}
+	return object, ok
 }

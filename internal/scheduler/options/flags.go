@@ -54,6 +54,7 @@ type Flags struct {
 	Shadow                         bool
 	Journal                        string
 	JournalSize                    int64 // in bytes, once validated
+	JournalAge                     time.Duration
 	journalSize                    string
 	ShadowReport                   string
 }
@@ -101,8 +102,9 @@ func Add(set *pflag.FlagSet) *Flags {
 	set.Lookup("preemption-respects-budgets").NoOptDefVal = "*"
 	set.BoolVar(&f.Shadow, "shadow", false, "decide nothing and write nothing: compare what another scheduler chooses for the pods of the profiles with the best node of all")
 	set.StringVar(&f.ShadowReport, "shadow-report", "", "with --shadow: write the comparison to this file as JSON, every minute and at the end")
-	set.StringVar(&f.Journal, "journal", "", "write what the scheduler is told, and what it decides, to a file in this folder, for berth replay; without environments, commands and values of annotations")
-	set.StringVar(&f.journalSize, "journal-size", "1Gi", "how large the journals of --journal may become; older ones are removed, and one that has half of this ends")
+	set.StringVar(&f.Journal, "journal", "", "write what the scheduler is told, and what it decides, to files in this folder, for berth replay; without environments, commands and values of annotations")
+	set.StringVar(&f.journalSize, "journal-size", "1Gi", "how many bytes the journals of --journal may take; the oldest file is removed first")
+	set.DurationVar(&f.JournalAge, "journal-age", 7*24*time.Hour, "how old the journals of --journal may become; 0: no limit")
 	set.IntVar(&f.Binders, "binders", 64, "bindings that may be under way at once")
 	f.Metrics.AddFlags(set)
 	logsapi.AddFlags(f.Logs, set)
@@ -153,6 +155,10 @@ func (f *Flags) Validate() error {
 		return fmt.Errorf("--shadow-report: goes with --shadow")
 	case f.Journal == "" && f.given("journal-size"):
 		return fmt.Errorf("--journal-size: goes with --journal")
+	case f.Journal == "" && f.given("journal-age"):
+		return fmt.Errorf("--journal-age: goes with --journal")
+	case f.JournalAge < 0 || f.JournalAge > 0 && f.JournalAge < time.Minute:
+		return fmt.Errorf("--journal-age %s: must be 0 or at least 1m", f.JournalAge)
 	case f.MaxUnschedulable <= 0:
 		return fmt.Errorf("--pod-max-in-unschedulable-pods-duration %v: must be greater than zero", f.MaxUnschedulable)
 	}

@@ -1,0 +1,125 @@
+package cycle_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/journal"
+)
+
+// written is the journal of a world as files. The zero value writes none.
+type written struct {
+	on     bool
+	dir    string // of the core's journal
+	all    []string
+	writer *journal.Writer
+	began  time.Time // of the file
+	files  int
+}
+
+// begin begins the journal of a new core.
+func (j *written) begin(w *world) {
+	if !j.on {
+		return
+	}
+	j.end()
+	dir, err := os.MkdirTemp("", "chaos")
+	if err != nil {
+		panic(err)
+	}
+	j.all = append(j.all, dir)
+	j.began, j.files = w.now, j.files+1
+	j.writer, err = journal.Create(dir, journal.Header{Began: w.now, Seed: w.options.Seed}, journal.Limits{Size: 1 << 30})
+	if err != nil {
+		panic(err)
+	}
+}
+
+func (j *written) end() {
+	if j.writer == nil {
+		return
+	}
+	if err := j.writer.Close(context.Background()); err != nil {
+		panic(err)
+	}
+	j.writer = nil
+}
+
+func (j *written) add(at time.Time, e Event, actions []Action) {
+	if j.writer != nil {
+		j.writer.Add(at, e, actions)
+	}
+}
+
+// renew goes on with another core and in another file, if the core is calm.
+func (w *world) renew() {
+	j := &w.written
+	if j.writer == nil || !w.core.Calm() || w.now.Sub(j.began) < time.Second {
+		return
+	}
+	seed := w.rng.Uint64()
+	events, err := j.writer.Turn(w.now, seed)
+	if err != nil {
+		panic(err)
+	}
+	o := w.options
+	o.Seed, o.Profiles = seed, w.profiles()
+	core, err := New(o)
+	if err != nil {
+		panic(err)
+	}
+	w.reserves = reservesOf(o.Profiles)
+	core.Succeed(w.core)
+	w.core, w.options, w.journal = core, o, nil
+	j.began, j.files = w.now, j.files+1
+	for _, e := range events {
+		w.tell(e)
+	}
+}
+
+// replayed plays every file, each to a core of its own, and removes them.
+func (w *world) replayed() error {
+	w.written.end()
+	defer func() {
+		for _, dir := range w.written.all {
+			_ = os.RemoveAll(dir)
+		}
+	}()
+	played := 0
+	for _, dir := range w.written.all {
+		files, err := journal.Files(dir)
+		if err != nil {
+			return err
+		}
+		for _, name := range files {
+			if err := w.play(name); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			played++
+		}
+	}
+	if played != w.written.files {
+		return fmt.Errorf("%d files were written, %d are there", w.written.files, played)
+	}
+	return nil
+}
+
+func (w *world) play(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	r, err := journal.NewReader(f)
+	if err != nil {
+		return err
+	}
+	result, err := journal.Replay(r, journal.Options{Profiles: func(journal.Header, []byte) ([]Profile, error) { return w.profiles(), nil }})
+	if err == nil && result.Parting != nil {
+		err = fmt.Errorf("parts at %+v", *result.Parting)
+	}
+	return err
+}

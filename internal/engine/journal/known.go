@@ -1,0 +1,75 @@
+package journal
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+)
+
+// known is what a journal has told of the cluster: enough to tell it again to a core that knows nothing.
+type known struct {
+	kinds   []cycle.Kind
+	led     bool
+	objects map[cycle.Kind]map[cluster.Name]string // as they were written
+	shown   map[cycle.Kind]map[cluster.Name]bool   // by the list under way
+}
+
+func newKnown() *known {
+	return &known{objects: map[cycle.Kind]map[cluster.Name]string{}, shown: map[cycle.Kind]map[cluster.Name]bool{}}
+}
+
+// note follows an event; written is it as the journal has it.
+func (k *known) note(e cycle.Event, written []byte) {
+	switch e := e.(type) {
+	case cycle.Follows:
+		k.kinds = e.Kinds
+	case cycle.Led:
+		k.led = true
+	case cycle.Listing:
+		k.shown[e.Kind] = map[cluster.Name]bool{}
+	case cycle.Listed:
+		maps.DeleteFunc(k.objects[e.Kind], func(n cluster.Name, _ string) bool { return !k.shown[e.Kind][n] })
+		delete(k.shown, e.Kind)
+	case cycle.Seen:
+		name := cluster.Name{Namespace: e.Object.GetNamespace(), Name: e.Object.GetName()}
+		if k.objects[e.Kind] == nil {
+			k.objects[e.Kind] = map[cluster.Name]string{}
+		}
+		k.objects[e.Kind][name] = string(written)
+		if k.shown[e.Kind] != nil {
+			k.shown[e.Kind][name] = true
+		}
+	case cycle.Gone:
+		delete(k.objects[e.Kind], cluster.Name{Namespace: e.Object.GetNamespace(), Name: e.Object.GetName()})
+	}
+}
+
+// tell is the events that bring another core to know as much, in an order of their own.
+func (k *known) tell() ([]cycle.Event, error) {
+	events := []cycle.Event{cycle.Follows{Kinds: k.kinds}}
+	for _, kind := range k.kinds {
+		events = append(events, cycle.Listing{Kind: kind})
+		names := slices.SortedFunc(maps.Keys(k.objects[kind]), func(a, b cluster.Name) int {
+			if by := strings.Compare(a.Namespace, b.Namespace); by != 0 {
+				return by
+			}
+			return strings.Compare(a.Name, b.Name)
+		})
+		for _, name := range names {
+			d := decoder{rest: []byte(k.objects[kind][name])}
+			e := d.event()
+			if d.err != nil {
+				return nil, d.err
+			}
+			events = append(events, e)
+		}
+		events = append(events, cycle.Listed{Kind: kind})
+	}
+	if k.led {
+		events = append(events, cycle.Led{})
+	}
+	return events, nil
+}

@@ -1,0 +1,51 @@
+package live
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/journal"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// TestAJournalGoesOnWithAnotherCore: whoever waits still waits and is placed when there is room, nobody is bound twice, and each file
+// is replayed alone to the same bytes.
+func TestAJournalGoesOnWithAnotherCore(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.limits = journal.Limits{Size: 400_000}
+		ready := 0
+		o := Options{Ready: func() { ready++ }}
+		n := aNode("n", "200")
+		n.Status.Allocatable[v1.ResourcePods] = *many()
+		w.api.Put(n, aPod("large", "150"))
+		w.start(o)
+		w.until("the large pod is placed", func() bool { return len(w.api.Bindings()) == 1 })
+		noted := aPod("waits", "100")
+		noted.Annotations = map[string]string{"note": "as it is"}
+		w.api.Put(noted)
+		for i := range 300 {
+			w.api.Put(aPod(fmt.Sprint("p", i), "100m"))
+			w.pass(time.Second)
+		}
+		w.api.Put(noted.DeepCopy()) // shown again, as it is: that changes nothing
+		w.pass(time.Second)
+		outside := cycle.Profile{Profile: plugins.Default(), Extensions: []cycle.Extension{&onlooker{}}}
+		if err := w.s.SetProfiles(w.Context(), []cycle.Profile{outside}, nil); err == nil || !strings.Contains(err.Error(), "--journal") {
+			t.Errorf("a plugin that wants pods as they are is taken: %v", err)
+		}
+		w.api.Put(aNode("m", "200"))
+		w.until("the pod that waited is placed", func() bool { return len(w.api.Bindings()) == 302 })
+		if ready != 1 {
+			t.Errorf("it said %d times that scheduling begins", ready)
+		}
+		w.end()
+		if w.files < 2 {
+			t.Errorf("%d files", w.files)
+		}
+	})
+}
