@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -88,7 +89,7 @@ func (r *replay) run(cmd *cobra.Command, args []string) error {
 	var all []replayed
 	parted := false
 	for _, file := range files {
-		one, err := r.file(cmd.OutOrStdout(), file)
+		one, err := r.file(cmd.OutOrStdout(), cmd.ErrOrStderr(), file)
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
@@ -129,7 +130,7 @@ func journals(args []string) (files []string, err error) {
 	return files, nil
 }
 
-func (r *replay) file(out io.Writer, file string) (one replayed, err error) {
+func (r *replay) file(out, stderr io.Writer, file string) (one replayed, err error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return one, err
@@ -146,6 +147,13 @@ func (r *replay) file(out io.Writer, file string) (one replayed, err error) {
 			namespace, name = "default", r.pod
 		}
 		o.Each = story{out: out, pod: namespace + "/" + name, namespace: namespace, name: name}.tell
+	} else if m := startMeter(stderr); m.shows() {
+		defer m.stop()
+		o.Each = func(n int, record journal.Record, _ *cycle.Core) {
+			if n%1000 == 0 {
+				m.say(fmt.Sprintf("replaying %s: %d events, at %s", filepath.Base(file), n, record.At.Format(time.DateTime)))
+			}
+		}
 	}
 	began := time.Now()
 	result, err := journal.Replay(in, o)
