@@ -22,6 +22,7 @@ type budgets struct {
 	shown    map[string]*policyv1.PodDisruptionBudget // to the core
 	chosen   map[types.UID]bool                       // victims that the budgets shown do not know of
 	binds    map[Ticket]types.UID
+	binding  map[types.UID]bool // a Bind is under way
 	removals map[Ticket]types.UID
 	leaving  map[types.UID]bool // of chosen, those that the core was shown leaving
 	bound    map[types.UID]bool // victims that were being bound when they were chosen: no budget counts on them yet
@@ -36,7 +37,7 @@ func newBudgets() budgets {
 // forget is a core that starts: it was shown nothing.
 func (b *budgets) forget() {
 	b.shown, b.chosen = map[string]*policyv1.PodDisruptionBudget{}, map[types.UID]bool{}
-	b.binds = map[Ticket]types.UID{}
+	b.binds, b.binding = map[Ticket]types.UID{}, map[types.UID]bool{}
 	b.removals, b.leaving, b.bound = map[Ticket]types.UID{}, map[types.UID]bool{}, map[types.UID]bool{}
 }
 
@@ -64,6 +65,7 @@ func (b *budgets) told(e Event) {
 	case Gone:
 		leaves(e.Object.GetUID())
 	case Answered:
+		delete(b.binding, b.binds[e.Ticket])
 		if e.Outcome.Fault != nil {
 			delete(b.chosen, b.removals[e.Ticket])
 		}
@@ -75,7 +77,7 @@ func (w *world) checkBudgets(because Event, a Action) {
 	b := &w.budgets
 	switch a := a.(type) {
 	case Bind:
-		b.binds[a.Ticket] = a.Attempt.Pod.UID
+		b.binds[a.Ticket], b.binding[a.Attempt.Pod.UID] = a.Attempt.Pod.UID, true
 	case Cancel:
 		if uid, ok := b.binds[a.Ticket]; ok && strings.HasPrefix(a.Reason, "preempted") {
 			b.bound[uid] = true
@@ -87,7 +89,7 @@ func (w *world) checkBudgets(because Event, a Action) {
 		return
 	}
 	b.chosen[victim.UID], b.removals[r.Ticket] = true, victim.UID
-	if answer, ok := because.(Answered); ok && b.binds[answer.Ticket] == victim.UID {
+	if answer, ok := because.(Answered); ok && b.binds[answer.Ticket] == victim.UID || b.binding[victim.UID] {
 		b.bound[victim.UID] = true
 	}
 	if b.bound[victim.UID] || !b.keep {
