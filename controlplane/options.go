@@ -116,14 +116,19 @@ func (o Options) Validate() error {
 }
 
 func validateFeatureGates(gates map[string]bool) error {
-	// A copy, so that nothing is set for the process before everything is known to be right.
+	// A copy, so that nothing is set for the process before everything is known to be right. All at once, since gates depend on each
+	// other; one by one only to name the wrong one.
+	whole := utilfeature.DefaultMutableFeatureGate.DeepCopy().SetFromMap(gates)
+	if whole == nil {
+		return nil
+	}
 	probe := utilfeature.DefaultMutableFeatureGate.DeepCopy()
 	for _, name := range slices.Sorted(maps.Keys(gates)) {
 		if err := probe.SetFromMap(map[string]bool{name: gates[name]}); err != nil {
 			return fmt.Errorf("--feature-gates: %s=%t: %w", name, gates[name], err)
 		}
 	}
-	return nil
+	return fmt.Errorf("--feature-gates: %w", whole)
 }
 
 func validateControllers(names []string) error {

@@ -91,6 +91,10 @@ func (c *Core) scheduleGroup(g *groups.Group, popped *queue.Item) {
 		a.commit()
 	default:
 		a.undo(0)
+		if plan := a.planRoom(); plan != nil {
+			a.makeGroupRoom(plan)
+			return
+		}
 		a.rejectAll()
 	}
 }

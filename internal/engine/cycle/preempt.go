@@ -53,6 +53,9 @@ func (c *Core) preempt(b *placement) Rescue {
 	if aside := (*plugins.Aside)(nil); errors.As(found.Err, &aside) {
 		return Rescue{Err: aside}
 	}
+	if found.Node != nil && !c.asUnits(&found, b.Waiting.Class.Priority) {
+		found = decide.Preemption{Message: "a victim belongs to a pod group that is disrupted as a whole and is not less important"}
+	}
 	c.observer().Preempted(len(found.Victims))
 	if found.Node == nil {
 		r := Rescue{Message: "preemption: " + found.Message, Rejectors: found.Plugins}
@@ -85,21 +88,26 @@ func (c *Core) makeRoom(b *placement, found decide.Preemption) {
 			generation: victim.Generation,
 			by:         b.Profile, pod: b.Pod.UID, message: fmt.Sprintf("Preempted by pod %v on node %v", b.Pod.UID, n.Name), round: all,
 		}
-		switch v := c.placements.byPod[victim.UID]; {
-		case v != nil && v.stage == preparing:
-			c.withdraw(v, errPreempted)
-			c.tellPreempted(r, " (in kube-scheduler memory).")
-		case v != nil && v.stage == binding && v.room == nil:
-			c.expect(r)
-			v.room = r
-			c.withdraw(v, errPreempted)
-		default:
-			c.expect(r)
-			c.leaving(victim)
-			c.remove(r)
-		}
+		c.evict(victim, r)
 	}
 	c.countVictims("")
+}
+
+// evict has one victim leave: at once if it is not being bound yet, else when that is over.
+func (c *Core) evict(victim *cluster.Pod, r *removal) {
+	switch v := c.placements.byPod[victim.UID]; {
+	case v != nil && v.stage == preparing:
+		c.withdraw(v, errPreempted)
+		c.tellPreempted(r, " (in kube-scheduler memory).")
+	case v != nil && v.stage == binding && v.room == nil:
+		c.expect(r)
+		v.room = r
+		c.withdraw(v, errPreempted)
+	default:
+		c.expect(r)
+		c.leaving(victim)
+		c.remove(r)
+	}
 }
 
 // expect notes that a victim is to be told before the preemptor is tried again.

@@ -1,0 +1,315 @@
+package cycle
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/decision"
+)
+
+// roomPlan is where a group could go, and who would have to leave for it.
+type roomPlan struct {
+	places  []place
+	victims [][]*cluster.Pod // units that leave together, the most important first
+}
+
+// cost orders plans: the most important victim first, then how many there are.
+func (p *roomPlan) cost() (highest int32, count int) {
+	for _, unit := range p.victims {
+		count += len(unit)
+		for _, victim := range unit {
+			if count == len(unit) || victim.Class.Priority > highest {
+				highest = max(highest, victim.Class.Priority)
+			}
+		}
+	}
+	return highest, count
+}
+
+// mostReprieved bounds of how many units it is tried whether they can stay: each is a placement of the whole group.
+const mostReprieved = 64
+
+// planRoom looks for a way to place as many members as are needed with pods of lower priority gone, in every domain of the topology key. It
+// leaves the cluster as it was; nil: nobody has to leave, since that would not help.
+func (a *groupAttempt) planRoom() *roomPlan {
+	if !a.profile.Preemption || len(a.members) < a.need {
+		return nil
+	}
+	for _, m := range a.members {
+		if policy := m.item.Class.Spec.PreemptionPolicy; policy != nil && *policy == v1.PreemptNever {
+			return nil
+		}
+	}
+	key := a.group.TopologyKey()
+	if a.domains == 0 {
+		return a.planHere()
+	}
+	domains, err := a.domainsOf(key)
+	if err != nil {
+		return nil
+	}
+	said := map[*member]*decide.Failure{}
+	for _, m := range a.members {
+		said[m] = m.failure
+	}
+	var best *roomPlan
+	for _, domain := range domains {
+		a.confine(key, domain)
+		plan := a.planHere()
+		if plan == nil {
+			continue
+		}
+		if best == nil || plan.cheaper(best) {
+			best = plan
+		}
+	}
+	for _, m := range a.members {
+		m.failure = said[m]
+	}
+	return best
+}
+
+func (p *roomPlan) cheaper(than *roomPlan) bool {
+	highest, count := p.cost()
+	h, c := than.cost()
+	return cmp.Or(cmp.Compare(highest, h), cmp.Compare(count, c)) < 0
+}
+
+// planHere plans with what members are asked about now. Pods that leave already because they were preempted count as gone: if that is
+// enough, nobody else has to go.
+func (a *groupAttempt) planHere() *roomPlan {
+	a.raise()
+	gone := &absence{c: a.cluster}
+	defer gone.end()
+	for _, n := range a.cluster.Nodes {
+		if n == nil {
+			continue
+		}
+		for _, p := range slices.Clone(n.Pods) {
+			if p.Preempted && p.Class.Priority < a.priority() {
+				gone.add(p)
+			}
+		}
+	}
+	defer a.undo(0)
+	if a.fitsWithout() {
+		return a.plan(nil)
+	}
+	a.undo(0)
+	units, ok := a.displace(gone)
+	if !ok {
+		return nil
+	}
+	slices.SortStableFunc(units, func(x, y []*cluster.Pod) int { return moreImportant(x[0], y[0]) })
+	var leave [][]*cluster.Pod
+	for i, unit := range units {
+		if i < mostReprieved {
+			a.undo(0)
+			gone.back(unit)
+			if a.fitsWithout() {
+				continue
+			}
+			a.undo(0)
+			for _, p := range unit {
+				gone.add(p)
+			}
+		}
+		leave = append(leave, unit)
+	}
+	a.undo(0)
+	if !a.fitsWithout() {
+		return nil
+	}
+	return a.plan(leave)
+}
+
+// raise has members asked about with the priority of their PodGroup, where groups have one of their own.
+func (a *groupAttempt) raise() {
+	if !a.groups.Preemption {
+		return
+	}
+	for _, m := range a.members {
+		pod := m.asked.Object()
+		pod.Spec.Priority = new(a.group.Priority())
+		asked := a.cluster.Pending(pod)
+		asked.Nominated = m.asked.Nominated
+		m.asked = asked
+	}
+}
+
+// priority is the lowest with which members preempt: whoever is to leave must be below all of them.
+func (a *groupAttempt) priority() int32 {
+	lowest := a.members[0].asked.Class.Priority
+	for _, m := range a.members {
+		lowest = min(lowest, m.asked.Class.Priority)
+	}
+	return lowest
+}
+
+func (a *groupAttempt) fitsWithout() bool {
+	return a.pass(a.members, false) == nil && len(a.placed) >= a.need
+}
+
+// displace places members one after the other and, where one fits nowhere, has the pods leave that cost least, with all that leave with
+// them. It is not ok if too few can be placed, or if somebody would have to leave who must not.
+func (a *groupAttempt) displace(gone *absence) (units [][]*cluster.Pod, ok bool) {
+	for _, m := range a.members {
+		if placed, err := a.try(m); err != nil {
+			return nil, false
+		} else if placed {
+			continue
+		}
+		found := a.profile.Preempt(m.asked)
+		if found.Node == nil {
+			continue
+		}
+		for _, victim := range found.Victims {
+			if victim.Node == nil {
+				continue // it went with another one
+			}
+			unit, allowed := a.unitOf(victim, a.priority())
+			if !allowed || a.groups.Of(victim.UID) == a.group {
+				return nil, false
+			}
+			for _, p := range unit {
+				gone.add(p)
+			}
+			units = append(units, unit)
+		}
+		if a.count(m, decide.Decision{Node: found.Node}) != nil {
+			return nil, false
+		}
+	}
+	return units, len(a.placed) >= a.need
+}
+
+// plan is what stands now.
+func (a *groupAttempt) plan(leave [][]*cluster.Pod) *roomPlan {
+	p := &roomPlan{victims: leave}
+	for _, m := range a.placed {
+		p.places = append(p.places, place{m, decide.Decision{Node: a.cluster.Node(m.Node)}})
+	}
+	return p
+}
+
+func moreImportant(a, b *cluster.Pod) int {
+	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), a.Started.Compare(b.Started), cmp.Compare(a.UID, b.UID))
+}
+
+// unitOf is who leaves with a victim: the whole group if it is disrupted as one. It is not allowed if that is not less important than the
+// priority.
+func (c *Core) unitOf(victim *cluster.Pod, priority int32) (unit []*cluster.Pod, allowed bool) {
+	if c.groups == nil || !c.groups.Preemption {
+		return []*cluster.Pod{victim}, victim.Class.Priority < priority
+	}
+	g := c.groups.Of(victim.UID)
+	if g == nil || !g.Whole() {
+		return []*cluster.Pod{victim}, victim.Class.Priority < priority
+	}
+	unit = []*cluster.Pod{victim}
+	for uid := range g.Members {
+		if p := c.cluster.Pod(uid); p != nil && p != victim && p.Node != nil {
+			unit = append(unit, p)
+		}
+	}
+	slices.SortFunc(unit[1:], func(a, b *cluster.Pod) int { return cmp.Compare(a.UID, b.UID) })
+	return unit, g.Priority() < priority
+}
+
+// asUnits adds those to victims that leave with them.
+func (c *Core) asUnits(found *decide.Preemption, priority int32) (allowed bool) {
+	if c.groups == nil || !c.groups.Preemption || !c.groups.AnyWhole() {
+		return true
+	}
+	var all []*cluster.Pod
+	for _, victim := range found.Victims {
+		if slices.Contains(all, victim) {
+			continue
+		}
+		unit, ok := c.unitOf(victim, priority)
+		if !ok {
+			return false
+		}
+		all = append(all, unit...)
+	}
+	found.Victims = all
+	return true
+}
+
+// absence is pods that are taken off their nodes to see what would be without them.
+type absence struct {
+	c    *cluster.Cluster
+	pods []*cluster.Pod
+	from map[types.UID]*cluster.Node
+}
+
+func (b *absence) add(p *cluster.Pod) {
+	if b.from == nil {
+		b.from = map[types.UID]*cluster.Node{}
+	}
+	b.from[p.UID] = p.Node
+	b.pods = append(b.pods, p)
+	b.c.RemovePod(p.UID)
+}
+
+// back puts pods where they were.
+func (b *absence) back(pods []*cluster.Pod) {
+	for _, p := range pods {
+		b.c.Place(p, b.from[p.UID])
+		b.pods = slices.DeleteFunc(b.pods, func(o *cluster.Pod) bool { return o == p })
+	}
+}
+
+func (b *absence) end() { b.back(slices.Clone(b.pods)) }
+
+// makeGroupRoom has the victims of a plan leave, and keeps the room for the members: each is nominated to its node. The group is not
+// tried again before all victims were told.
+func (a *groupAttempt) makeGroupRoom(plan *roomPlan) {
+	c, g := a.Core, a.group
+	all := &round{began: c.now}
+	nodes := map[*member]string{}
+	for _, p := range plan.places {
+		nodes[p.member] = p.found.Node.Name
+		for _, waiting := range slices.Clone(p.found.Node.Nominated) {
+			if waiting.Class.Priority < a.priority() && c.groups.Of(waiting.UID) != g {
+				c.moveOn(waiting)
+			}
+		}
+	}
+	count := 0
+	var names []decision.Name
+	for _, unit := range plan.victims {
+		for _, victim := range unit {
+			count++
+			names = append(names, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})
+			if victim.Node == nil || victim.Terminating {
+				continue
+			}
+			c.evict(victim, &removal{
+				victim: v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: victim.Namespace(), Name: victim.Name, UID: victim.UID},
+				by:     a.members[0].Profile, pod: g.Object.UID, message: fmt.Sprintf("Preempted by podgroup %v on node cluster", g.Object.UID), round: all,
+			})
+		}
+	}
+	c.observer().Preempted(count)
+	for _, m := range a.members {
+		a.end(m.placement, false)
+		w := a.why(m)
+		if m.failure == nil {
+			w.message = waitingForVictims
+		}
+		m.victims = names
+		node := nodes[m]
+		a.reject(m.placement, w, &node, false)
+	}
+	a.writeUnscheduled(v1.PodReasonUnschedulable, waitingForVictims)
+}
+
+// waitingForVictims is what upstream says of a group for which room is being made.
+const waitingForVictims = "pod group is waiting for preemption to complete"
