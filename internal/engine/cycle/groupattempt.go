@@ -54,6 +54,12 @@ func (c *Core) scheduleGroup(g *groups.Group, popped *queue.Item) {
 			items = append(items, item)
 		}
 	}
+	if g.Object == nil { // it was deleted while they were due: its gate keeps them out
+		for _, item := range items {
+			c.queue.Failed(item, c.now)
+		}
+		return
+	}
 	slices.SortFunc(items, func(a, b *queue.Item) int {
 		return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), earlier(a, b))
 	})

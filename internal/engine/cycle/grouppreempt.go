@@ -222,8 +222,13 @@ func (c *Core) unitOf(victim *cluster.Pod, priority int32) (unit []*cluster.Pod,
 	return unit, g.Priority() < priority
 }
 
-// asUnits adds those to victims that leave with them.
-func (c *Core) asUnits(found *decide.Preemption, priority int32) (allowed bool) {
+// asUnits adds those to a pod's victims that leave with them. It is not allowed if one of them must not: no pod takes the room of one of
+// its own group, nor breaks a group that is disrupted as a whole and no less important.
+func (c *Core) asUnits(found *decide.Preemption, b *placement) (allowed bool) {
+	own, priority := c.groupOf(b.item), b.Waiting.Class.Priority
+	if own != nil && slices.ContainsFunc(found.Victims, func(p *cluster.Pod) bool { return c.groups.Of(p.UID) == own }) {
+		return false
+	}
 	if c.groups == nil || !c.groups.Preemption || !c.groups.AnyWhole() {
 		return true
 	}
@@ -292,8 +297,9 @@ func (a *groupAttempt) makeGroupRoom(plan *roomPlan) {
 				continue
 			}
 			c.evict(victim, &removal{
-				victim: v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: victim.Namespace(), Name: victim.Name, UID: victim.UID},
-				by:     a.members[0].Profile, pod: g.Object.UID, message: fmt.Sprintf("Preempted by podgroup %v on node cluster", g.Object.UID), round: all,
+				victim:     v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: victim.Namespace(), Name: victim.Name, UID: victim.UID},
+				generation: victim.Generation,
+				by:         a.members[0].Profile, pod: g.Object.UID, message: fmt.Sprintf("Preempted by podgroup %v on node cluster", g.Object.UID), round: all,
 			})
 		}
 	}

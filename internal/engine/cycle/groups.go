@@ -47,11 +47,29 @@ func (c *Core) seeGroup(object *groups.PodGroup) {
 	}
 	if g = c.groups.SetObject(object); fresh {
 		c.wakeGroup(g, "PodGroupAdd")
+		c.unitsChanged(g, "PodGroupAdd")
 	}
 }
 
 // loseGroup forgets a PodGroup. Its pods on their way go on; others are kept out until there is one again.
-func (c *Core) loseGroup(name cluster.Name) { c.groups.LoseObject(name) }
+func (c *Core) loseGroup(name cluster.Name) {
+	if g := c.groups.Get(name); g != nil {
+		c.unitsChanged(g, "PodGroupDelete")
+	}
+	c.groups.LoseObject(name)
+}
+
+// unitsChanged wakes pods that wait: whom they may preempt depends on a group that is disrupted as a whole, and on its priority.
+func (c *Core) unitsChanged(g *groups.Group, label string) {
+	if !c.groups.Preemption || !g.Whole() && g.Count() == 0 {
+		return
+	}
+	for _, item := range c.queue.Sorted() {
+		if item.Place() == queue.Waiting {
+			c.queue.Wake(item.Pod.UID, label, c.now)
+		}
+	}
+}
 
 // joinGroup takes in which group a pod is a member of, and returns what is to be done when all else of the pod was taken in.
 func (c *Core) joinGroup(pod *v1.Pod) (then func()) {

@@ -53,8 +53,8 @@ func (c *Core) preempt(b *placement) Rescue {
 	if aside := (*plugins.Aside)(nil); errors.As(found.Err, &aside) {
 		return Rescue{Err: aside}
 	}
-	if found.Node != nil && !c.asUnits(&found, b.Waiting.Class.Priority) {
-		found = decide.Preemption{Message: "a victim belongs to a pod group that is disrupted as a whole and is not less important"}
+	if found.Node != nil && !c.asUnits(&found, b) {
+		found = decide.Preemption{Message: "a victim's pod group forbids it"}
 	}
 	c.observer().Preempted(len(found.Victims))
 	if found.Node == nil {
