@@ -18,8 +18,8 @@ import (
 type AdmissionPlugin struct {
 	Name string
 	New  apiserver.Factory
-	// Replaces names upstream's plugins that are switched off; the plugin stands in the chain where the first of them
-	// stood. Empty: it stands just before the admission webhooks.
+	// Replaces names upstream's plugins that are switched off; the plugin stands in the chain where
+	// the first of them stood. Empty: it stands just before the admission webhooks.
 	Replaces []string
 }
 
@@ -43,8 +43,8 @@ func (o Options) admissionPlugins() []AdmissionPlugin {
 	return slices.Concat(berthAdmission(o.Rules), o.Admission)
 }
 
-// enabledAdmission are upstream's plugins that are on beside its defaults: NodeRestriction, without which a node
-// could change others, unless it is switched off.
+// enabledAdmission are upstream's plugins that are on beside its defaults: NodeRestriction, without
+// which a node could change others, unless it is switched off.
 func (o Options) enabledAdmission() []string {
 	const restriction = "NodeRestriction"
 	if slices.Contains(o.DisableAdmission, restriction) || slices.Contains(o.EnableAdmission, restriction) {
@@ -75,7 +75,8 @@ func (o Options) validateAdmission() error {
 	return nil
 }
 
-// installAdmission registers plugins, puts each where the first it replaces stood, and switches those off.
+// installAdmission registers plugins, puts each where the first it replaces stood, and switches
+// those off.
 func installAdmission(chain *options.AdmissionOptions, plugins []AdmissionPlugin) {
 	// The list is a variable of upstream's package: it must not be written to.
 	order := slices.Clone(chain.RecommendedPluginOrder)

@@ -71,8 +71,8 @@ func admissionFillsIn(t *testing.T, c *cluster) {
 	}
 }
 
-// evictionAndNodeHealthAreLeftToBerth looks at the list: that nothing happens cannot be waited for. Tainted devices are not Berth's:
-// upstream's controller for them is one of its own, and stays.
+// evictionAndNodeHealthAreLeftToBerth looks at the list: that nothing happens cannot be waited for.
+// Tainted devices are not Berth's: upstream's controller for them is one of its own, and stays.
 func evictionAndNodeHealthAreLeftToBerth(t *testing.T, c *cluster) {
 	for _, name := range []string{"node-lifecycle-controller", "taint-eviction-controller",
 		"node-ipam-controller", "service-lb-controller", "node-route-controller", "persistentvolume-attach-detach-controller"} {

@@ -33,13 +33,15 @@ type apiServer struct {
 }
 
 const (
-	// Clients are Berth's own, few and trusted; on two cores the CPU is the limit long before these are.
+	// Clients are Berth's own, few and trusted; on two cores the CPU is the limit long before these
+	// are.
 	maxRequestsInflight, maxMutatingRequestsInflight = 1600, 800
 
 	// How long open connections may keep the end of the server up. Watches are ended before.
 	apiShutdownLimit = 2 * time.Second
 
-	// How long a stop waits for a start that is under way; see settle. A start takes about a second.
+	// How long a stop waits for a start that is under way; see settle. A start takes about a
+	// second.
 	settleLimit = 2 * time.Second
 
 	authenticationFile = "authentication.yaml"
@@ -136,9 +138,10 @@ func (s *apiServer) waitReady(ctx context.Context) error {
 
 var errEnded = errors.New("the API server ended")
 
-// settle waits until the server may be stopped: one that is stopped while its hooks still run takes the process with
-// it. One that was ready once may always be, also when it is too busy to say so again. False: it did not get that far, and must be
-// left, with its listener, to the end of the process.
+// settle waits until the server may be stopped: one that is stopped while its hooks still run takes
+// the process with it. One that was ready once may always be, also when it is too busy to say so
+// again. False: it did not get that far, and must be left, with its listener, to the end of the
+// process.
 func (s *apiServer) settle() bool {
 	if s.ready {
 		return true
@@ -152,7 +155,8 @@ func (s *apiServer) settle() bool {
 // readyPoll is short, since every start waits for half of it; the check costs microseconds.
 const readyPoll = 10 * time.Millisecond
 
-// apiServerOptions are kube-apiserver's, given as its flags: whoever runs Kubernetes knows them by these names.
+// apiServerOptions are kube-apiserver's, given as its flags: whoever runs Kubernetes knows them by
+// these names.
 func apiServerOptions(o Options, d *dataDir, p *pki, e *etcd, l *net.TCPListener) (*apioptions.ServerRunOptions, error) {
 	run := apioptions.NewServerRunOptions()
 	flags := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
@@ -180,7 +184,8 @@ func apiServerFlags(o Options, d *dataDir, p *pki) map[string]string {
 
 		"bind-address":      "127.0.0.1",
 		"advertise-address": "127.0.0.1",
-		// Endpoints of the Service "kubernetes" cannot be loopback addresses; a wrong one would be worse than none.
+		// Endpoints of the Service "kubernetes" cannot be loopback addresses; a wrong one would be
+		// worse than none.
 		"endpoint-reconciler-type": "none",
 		"tls-cert-file":            p.path(apiServerCert),
 		"tls-private-key-file":     p.path(apiServerKey),
@@ -207,11 +212,13 @@ func apiServerFlags(o Options, d *dataDir, p *pki) map[string]string {
 
 		"allow-privileged":         "true",
 		"service-cluster-ip-range": o.ServiceClusterIPRange,
-		// No addresses of Services lead anywhere from this process; those of the pods behind them do, where pods really run.
+		// No addresses of Services lead anywhere from this process; those of the pods behind them
+		// do, where pods really run.
 		"enable-aggregator-routing": "true",
 		"enable-admission-plugins":  strings.Join(o.enabledAdmission(), ","),
 		"disable-admission-plugins": strings.Join(o.DisableAdmission, ","),
-		// Upstream keeps these once per process, so they are set even where Berth's rules stand for its plugin.
+		// Upstream keeps these once per process, so they are set even where Berth's rules stand for
+		// its plugin.
 		"default-not-ready-toleration-seconds":   secondsFlag(o.Rules.NotReadySeconds),
 		"default-unreachable-toleration-seconds": secondsFlag(o.Rules.UnreachableSeconds),
 

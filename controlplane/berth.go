@@ -18,9 +18,10 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/live"
 )
 
-// RunBerth makes the control plane a whole cluster: Berth's scheduler and controllers, and simulated nodes node-1, node-2, …
-// in three zones, so that pods run. It returns when the nodes are registered and the scheduler knows the cluster; all of it ends
-// with the test, before the control plane does.
+// RunBerth makes the control plane a whole cluster: Berth's scheduler and controllers, and
+// simulated nodes node-1, node-2, … in three zones, so that pods run. It returns when the nodes are
+// registered and the scheduler knows the cluster; all of it ends with the test, before the control
+// plane does.
 func (c *Cluster) RunBerth(nodes int) {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -20,9 +20,10 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 )
 
-// Upstream makes the default roles and the system's priority classes in two hooks that first sleep a second and then
-// make one object after the other. A start of Berth would mostly be that second, so here the same objects are made at
-// once and several at a time. (Upstream's hook also moves roles of clusters older than any Berth; there are none.)
+// Upstream makes the default roles and the system's priority classes in two hooks that first sleep
+// a second and then make one object after the other. A start of Berth would mostly be that second,
+// so here the same objects are made at once and several at a time. (Upstream's hook also moves
+// roles of clusters older than any Berth; there are none.)
 const bootstrapHook = "berth/bootstrap-policy"
 
 const (
@@ -53,7 +54,8 @@ func replaceBootstrapHooks(config *genericapiserver.Config) error {
 	})
 }
 
-// bootstrap creates what is missing and adds permissions that are. What an administrator added stays.
+// bootstrap creates what is missing and adds permissions that are. What an administrator added
+// stays.
 func bootstrap(ctx context.Context, client kubernetes.Interface) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(bootstrapWorkers)

@@ -12,9 +12,10 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// components are Berth's processes beside the control plane. Each has a kubeconfig of its own in the data directory,
-// NAME.kubeconfig, in the name berth:NAME, and the permissions of a cluster role of that name: those that the manifests
-// grant to the component, and for the simulated nodes, which no manifest has, those that nodes use. None is an administrator.
+// components are Berth's processes beside the control plane. Each has a kubeconfig of its own in
+// the data directory, NAME.kubeconfig, in the name berth:NAME, and the permissions of a cluster
+// role of that name: those that the manifests grant to the component, and for the simulated nodes,
+// which no manifest has, those that nodes use. None is an administrator.
 func components() (map[string][]rbacv1.PolicyRule, error) {
 	all := map[string][]rbacv1.PolicyRule{"nodes": simulatedNodesRules()}
 	for name, part := range map[string]deploy.Part{"scheduler": deploy.Scheduler, "controller": deploy.Controller, "ui": deploy.View} {
@@ -31,7 +32,8 @@ func components() (map[string][]rbacv1.PolicyRule, error) {
 	return all, nil
 }
 
-// rulesFor grants the rights in every namespace: there is no one else in this cluster whose Leases they could mean.
+// rulesFor grants the rights in every namespace: there is no one else in this cluster whose Leases
+// they could mean.
 func rulesFor(rights []deploy.Right) []rbacv1.PolicyRule {
 	verbs := map[deploy.Right][]string{}
 	for _, right := range rights {
@@ -53,7 +55,8 @@ func rulesFor(rights []deploy.Right) []rbacv1.PolicyRule {
 	return rules
 }
 
-// simulatedNodesRules are for `berth nodes`, which is many nodes in one process. A node that is real has less: itself.
+// simulatedNodesRules are for `berth nodes`, which is many nodes in one process. A node that is
+// real has less: itself.
 func simulatedNodesRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},

@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/controlplane"
 )
 
-// TestComponentsAreNotAdministrators: the kubeconfigs that are written for Berth's processes let each do its work and no more, for a
-// year at most.
+// TestComponentsAreNotAdministrators: the kubeconfigs that are written for Berth's processes let
+// each do its work and no more, for a year at most.
 func TestComponentsAreNotAdministrators(t *testing.T) {
 	dir := t.TempDir()
 	controlplane.Start(t, func(o *controlplane.Options) { o.DataDir = dir })

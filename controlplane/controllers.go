@@ -35,10 +35,10 @@ import (
 	"k8s.io/kubernetes/pkg/serviceaccount"
 )
 
-// DefaultControllers are upstream's controllers that run unless Options.Controllers says otherwise. Not among them:
-// what Berth does itself (node-lifecycle, taint-eviction; taints of devices are another controller's, which a cluster
-// keeps beside Berth) and what makes no sense without a cloud or real disks
-// (node-ipam, routes, load balancers, attach-detach).
+// DefaultControllers are upstream's controllers that run unless Options.Controllers says otherwise.
+// Not among them: what Berth does itself (node-lifecycle, taint-eviction; taints of devices are
+// another controller's, which a cluster keeps beside Berth) and what makes no sense without a cloud
+// or real disks (node-ipam, routes, load balancers, attach-detach).
 func DefaultControllers() []string {
 	return []string{
 		names.DeploymentController, names.ReplicaSetController, names.ReplicationControllerController,
@@ -79,11 +79,13 @@ func selectControllers(list []string) sets.Set[string] {
 	return selected
 }
 
-// controllersStopLimit is how long controllers may take to end; what they left undone the next start does.
+// controllersStopLimit is how long controllers may take to end; what they left undone the next
+// start does.
 const controllersStopLimit = 2 * time.Second
 
-// controllers are upstream's, put together as kube-controller-manager does, but without leader election, without a
-// server of their own, and so that they can be started more than once in a process.
+// controllers are upstream's, put together as kube-controller-manager does, but without leader
+// election, without a server of their own, and so that they can be started more than once in a
+// process.
 type controllers struct {
 	built   []app.Controller
 	context app.ControllerContext

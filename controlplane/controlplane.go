@@ -21,8 +21,8 @@ import (
 // KubernetesVersion is the version whose API server and controllers these are.
 const KubernetesVersion = "v1.36.3"
 
-// Run runs a control plane until ctx ends. Progress is told in lines: "etcd ready …", "api server ready …",
-// "controllers ready …", and last "ready kubeconfig=<path> after=<duration>".
+// Run runs a control plane until ctx ends. Progress is told in lines: "etcd ready …", "api server
+// ready …", "controllers ready …", and last "ready kubeconfig=<path> after=<duration>".
 //
 // An error other than ctx's says what to do about it, in one line.
 func Run(ctx context.Context, o Options, progress io.Writer) error {
@@ -57,7 +57,8 @@ func (c *controlPlane) abandon() {
 	}
 }
 
-// controlPlane is one that runs. It is made of parts that are started in order and ended in the reverse order.
+// controlPlane is one that runs. It is made of parts that are started in order and ended in the
+// reverse order.
 type controlPlane struct {
 	options Options
 	began   time.Time
@@ -168,7 +169,8 @@ func (c *controlPlane) openState() (log io.Writer, err error) {
 	return log, err
 }
 
-// startEtcdAndAPI starts both at once: etcd mostly waits for the disk, the API server mostly computes.
+// startEtcdAndAPI starts both at once: etcd mostly waits for the disk, the API server mostly
+// computes.
 func (c *controlPlane) startEtcdAndAPI(ctx context.Context, listener *net.TCPListener, log io.Writer, progress io.Writer) error {
 	c.etcd = newEtcd(c.fail)
 	etcdStarted := make(chan error, 1)
@@ -210,8 +212,8 @@ func (c *controlPlane) startEtcdAndAPI(ctx context.Context, listener *net.TCPLis
 	return nil
 }
 
-// configureBeside configures the API server while etcd starts. If etcd does not, it does not wait for the server, parts
-// of which keep trying to reach etcd for a while.
+// configureBeside configures the API server while etcd starts. If etcd does not, it does not wait
+// for the server, parts of which keep trying to reach etcd for a while.
 func (c *controlPlane) configureBeside(ctx context.Context, listener *net.TCPListener, etcdStarted <-chan error) (*apiServer, error) {
 	type result struct {
 		api *apiServer

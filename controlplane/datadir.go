@@ -42,7 +42,8 @@ func (d *dataDir) path(elem ...string) string {
 	return filepath.Join(append([]string{d.root}, elem...)...)
 }
 
-// openDataDir creates or opens the directory, locks it, and makes sure that this version may write into it.
+// openDataDir creates or opens the directory, locks it, and makes sure that this version may write
+// into it.
 func openDataDir(root string) (*dataDir, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -95,8 +96,9 @@ func (d *dataDir) acquire() error {
 
 func (d *dataDir) close() { d.lock.Close() }
 
-// checkVersion refuses what a newer version wrote, since going back would misread it silently, and directories that
-// hold state but no version. It comes first of all that is written, so that a directory without it is a new one.
+// checkVersion refuses what a newer version wrote, since going back would misread it silently, and
+// directories that hold state but no version. It comes first of all that is written, so that a
+// directory without it is a new one.
 func (d *dataDir) checkVersion() error {
 	path := d.path("version")
 	content, err := os.ReadFile(path)
@@ -128,8 +130,8 @@ func (d *dataDir) checkVersion() error {
 	return writeDurably(path, append(ours, '\n'), 0o600)
 }
 
-// admits says whether this version may go on where v left off: the API server reads what older minors stored, not what
-// newer ones did.
+// admits says whether this version may go on where v left off: the API server reads what older
+// minors stored, not what newer ones did.
 func (v dataVersion) admits(root string) error {
 	theirs, err := utilversion.ParseGeneric(v.Kubernetes)
 	if err != nil {
@@ -144,7 +146,8 @@ func (v dataVersion) admits(root string) error {
 	return nil
 }
 
-// writeDurably replaces a file in one step that outlives a crash at any moment: the old content or the new, never a part.
+// writeDurably replaces a file in one step that outlives a crash at any moment: the old content or
+// the new, never a part.
 func writeDurably(path string, content []byte, mode fs.FileMode) error {
 	if err := writeAtomically(path, content, mode, true); err != nil {
 		return err
@@ -152,7 +155,8 @@ func writeDurably(path string, content []byte, mode fs.FileMode) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// writeAtomically replaces a file in one step; without sync, what is made anew at every start anyway.
+// writeAtomically replaces a file in one step; without sync, what is made anew at every start
+// anyway.
 func writeAtomically(path string, content []byte, mode fs.FileMode, sync bool) error {
 	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

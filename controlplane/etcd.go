@@ -23,8 +23,9 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// etcd is a single member that listens nowhere: the API server reaches it through memory. So it needs no port and no
-// certificates, and nobody else on the machine can reach it. Offline, its directory is an ordinary one for etcdutl.
+// etcd is a single member that listens nowhere: the API server reaches it through memory. So it
+// needs no port and no certificates, and nobody else on the machine can reach it. Offline, its
+// directory is an ordinary one for etcdutl.
 type etcd struct {
 	fail     context.CancelCauseFunc // told when etcd gives up
 	gaveUp   chan error              // the same, for start, told afterwards; at most one
@@ -38,16 +39,19 @@ type etcd struct {
 const (
 	etcdQuota = 8 << 30 // what etcd itself suggests as the most; 100,000 pods with their history need a fraction
 
-	// With one member there is nobody to hear heartbeats from: the timeout only delays the first leader after a start.
+	// With one member there is nobody to hear heartbeats from: the timeout only delays the first
+	// leader after a start.
 	etcdTickMs, etcdElectionMs = 20, 100
 
-	// Files are read by then; what is left takes milliseconds, or never ends, as when the write-ahead log was lost.
+	// Files are read by then; what is left takes milliseconds, or never ends, as when the
+	// write-ahead log was lost.
 	etcdReadyLimit = time.Minute
 
 	// What etcd's own flags default to; the zero value would log every request.
 	etcdSlowRequest = 300 * time.Millisecond
 
-	// A connection in memory has two buffers of this size, and the API server opens one for each of its 130 resources.
+	// A connection in memory has two buffers of this size, and the API server opens one for each of
+	// its 130 resources.
 	etcdPipe = 32 << 10
 )
 
@@ -83,11 +87,13 @@ func (e *etcd) start(dir string, log zapcore.Core) error {
 	return nil
 }
 
-// unfinished beside etcd's directory says that etcd has never served from it. Killed between making its log and writing
-// itself into it as a member, etcd would wait for ever for the other members of a cluster of none.
+// unfinished beside etcd's directory says that etcd has never served from it. Killed between making
+// its log and writing itself into it as a member, etcd would wait for ever for the other members of
+// a cluster of none.
 const unfinished = ".unfinished"
 
-// prepareEtcdDir makes the directory, in place of one in which etcd was never ready: nobody was promised anything yet.
+// prepareEtcdDir makes the directory, in place of one in which etcd was never ready: nobody was
+// promised anything yet.
 func prepareEtcdDir(dir string) error {
 	if _, err := os.Lstat(dir + unfinished); err == nil {
 		if err := os.RemoveAll(dir); err != nil {
@@ -114,7 +120,8 @@ func finishEtcdDir(dir string) error {
 	return errors.Join(err, syncDir(filepath.Dir(dir)))
 }
 
-// startMember does not rely on StartEtcd to return: on broken files it may panic, or wait for a goroutine that gave up.
+// startMember does not rely on StartEtcd to return: on broken files it may panic, or wait for a
+// goroutine that gave up.
 func (e *etcd) startMember(config *embed.Config) error {
 	type result struct {
 		member *embed.Etcd
@@ -165,7 +172,8 @@ func (e *etcd) config(dir string, log zapcore.Core) *embed.Config {
 	return config
 }
 
-// stop ends the member. What it acknowledged is on disk already; this only ends its goroutines and files in order.
+// stop ends the member. What it acknowledged is on disk already; this only ends its goroutines and
+// files in order.
 func (e *etcd) stop() {
 	if e.server != nil {
 		e.server.Stop()
@@ -176,8 +184,8 @@ func (e *etcd) stop() {
 	}
 }
 
-// etcdEnd takes the place of os.Exit and panic where etcd gives up, such as on a broken file or a full disk: the
-// goroutine goes no further, and the control plane learns why.
+// etcdEnd takes the place of os.Exit and panic where etcd gives up, such as on a broken file or a
+// full disk: the goroutine goes no further, and the control plane learns why.
 type etcdEnd struct{ etcd *etcd }
 
 func (h etcdEnd) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
@@ -192,6 +200,7 @@ func (h etcdEnd) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 		h.etcd.fail(fmt.Errorf("etcd gave up: %w: start again when that is remedied; what was acknowledged is on disk", err))
 		h.etcd.gaveUp <- err
 	})
-	// It does not end either: what it has deferred would have others of etcd's go on as if all were well, or panic.
+	// It does not end either: what it has deferred would have others of etcd's go on as if all were
+	// well, or panic.
 	select {}
 }

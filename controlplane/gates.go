@@ -8,7 +8,8 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// Kubernetes keeps feature gates once per process. gatesInUse is what the running control planes agreed on.
+// Kubernetes keeps feature gates once per process. gatesInUse is what the running control planes
+// agreed on.
 var gatesInUse struct {
 	sync.Mutex
 	users int
@@ -16,7 +17,8 @@ var gatesInUse struct {
 	undo  map[string]bool // what they were before
 }
 
-// claimGates sets the gates for the process, unless another control plane runs with others. release gives them back.
+// claimGates sets the gates for the process, unless another control plane runs with others. release
+// gives them back.
 func claimGates(gates map[string]bool) (release func(), err error) {
 	g := &gatesInUse
 	g.Lock()
@@ -41,7 +43,8 @@ func claimGates(gates map[string]bool) (release func(), err error) {
 		g.Lock()
 		defer g.Unlock()
 		if g.users--; g.users == 0 {
-			// They were valid before; what cannot be undone (a gate locked meanwhile) is as it must be.
+			// They were valid before; what cannot be undone (a gate locked meanwhile) is as it must
+			// be.
 			_ = utilfeature.DefaultMutableFeatureGate.SetFromMap(g.undo)
 		}
 	}), nil

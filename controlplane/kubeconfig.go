@@ -29,8 +29,8 @@ func (p *pki) kubeconfig(server, user string, groups ...string) (*clientcmdapi.C
 	return config, nil
 }
 
-// writeAdminKubeconfig makes the file lead to the server. What users added to it (a namespace, other clusters) stays,
-// and a file that is right already is not touched.
+// writeAdminKubeconfig makes the file lead to the server. What users added to it (a namespace,
+// other clusters) stays, and a file that is right already is not touched.
 func (p *pki) writeAdminKubeconfig(path, server string) error {
 	existing, err := clientcmd.LoadFromFile(path)
 	if err == nil && p.leadsTo(existing, server) {

@@ -16,7 +16,8 @@ import (
 	"github.com/berth-k8s/berth/controlplane/internal/etcdlog"
 )
 
-// logLimit is where the log is rotated while it runs: with the one before it, what a glance at trouble needs.
+// logLimit is where the log is rotated while it runs: with the one before it, what a glance at
+// trouble needs.
 const logLimit = 64 << 20
 
 // logFile is the log of this run; the one before it is kept as <name>.1.
@@ -70,8 +71,8 @@ func (l *logFile) Close() error {
 	return l.file.Close()
 }
 
-// processLog is where klog and etcd's client, which are one for the process, write: to the control plane that was
-// started last of those that still run. Without any, klog is as it was before.
+// processLog is where klog and etcd's client, which are one for the process, write: to the control
+// plane that was started last of those that still run. Without any, klog is as it was before.
 type processLog struct {
 	mu      sync.Mutex
 	targets []io.Writer

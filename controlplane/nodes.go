@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// nodeBootstrapFile is a kubeconfig with which a machine asks for a node's certificate, and no more.
+	// nodeBootstrapFile is a kubeconfig with which a machine asks for a node's certificate, and no
+	// more.
 	nodeBootstrapFile = "node-bootstrap.kubeconfig"
 	// nodeBootstrapLife is how long it is good for; the next start writes another.
 	nodeBootstrapLife = 24 * time.Hour
@@ -29,8 +30,8 @@ const (
 	kubeletClientUser = "kube-apiserver-kubelet-client"
 )
 
-// identityBindings let machines become nodes, nodes renew their certificates, and the API server use nodes.
-// Which certificates there are the controllers of upstream decide that approve and sign.
+// identityBindings let machines become nodes, nodes renew their certificates, and the API server
+// use nodes. Which certificates there are the controllers of upstream decide that approve and sign.
 func identityBindings() []rbacv1.ClusterRoleBinding {
 	bind := bindClusterRole
 	return []rbacv1.ClusterRoleBinding{

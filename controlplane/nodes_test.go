@@ -19,8 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/identity"
 )
 
-// A machine with the bootstrap kubeconfig becomes one node, and what it then has is good for that node: who steals it can do
-// what is tried here, and cannot what is refused.
+// A machine with the bootstrap kubeconfig becomes one node, and what it then has is good for that
+// node: who steals it can do what is tried here, and cannot what is refused.
 func TestANodeIsOneNode(t *testing.T) {
 	dir := t.TempDir()
 	cluster := controlplane.Start(t, func(o *controlplane.Options) { o.DataDir, o.NodeBootstrap = dir, true })

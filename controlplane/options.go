@@ -14,39 +14,46 @@ import (
 	"github.com/berth-k8s/berth/internal/admission"
 )
 
-// Options say where the state is, where to listen, and what differs from the defaults. The zero value but for DataDir
-// is a complete configuration.
+// Options say where the state is, where to listen, and what differs from the defaults. The zero
+// value but for DataDir is a complete configuration.
 type Options struct {
 	// DataDir holds all state; it is created if missing, readable by its owner only.
 	DataDir string
-	// Port on 127.0.0.1 for the API. 0: the port this data directory used last, another one if that is taken now.
+	// Port on 127.0.0.1 for the API. 0: the port this data directory used last, another one if that
+	// is taken now.
 	Port int
-	// FeatureGates of Kubernetes that differ from Berth's defaults (see DefaultFeatureGates). They are a property of the
-	// whole process: control planes running in one process at the same time must agree on them.
+	// FeatureGates of Kubernetes that differ from Berth's defaults (see DefaultFeatureGates). They
+	// are a property of the whole process: control planes running in one process at the same time
+	// must agree on them.
 	FeatureGates map[string]bool
-	// RuntimeConfig switches API groups and versions on or off ("api/alpha": "true"), as kube-apiserver's flag.
+	// RuntimeConfig switches API groups and versions on or off ("api/alpha": "true"), as
+	// kube-apiserver's flag.
 	RuntimeConfig map[string]string
-	// Controllers selects as kube-controller-manager's flag does: "*" stands for DefaultControllers, "name" adds one,
-	// "-name" leaves one out. Empty: "*".
+	// Controllers selects as kube-controller-manager's flag does: "*" stands for
+	// DefaultControllers, "name" adds one, "-name" leaves one out. Empty: "*".
 	Controllers []string
 	// ServiceClusterIPRange is where Services get their addresses. Empty: 10.96.0.0/12.
 	ServiceClusterIPRange string
-	// TLSNames are names and addresses by which clients reach the API other than directly: the certificate is for them, too.
+	// TLSNames are names and addresses by which clients reach the API other than directly: the
+	// certificate is for them, too.
 	TLSNames []string
 	// EventTTL is how long Events are kept. 0: one hour, upstream's default.
 	EventTTL time.Duration
-	// EtcdCompaction is how often old versions of objects are given up. 0: every 5 minutes, upstream's default. An API server does it for
-	// the first time after two of these.
+	// EtcdCompaction is how often old versions of objects are given up. 0: every 5 minutes,
+	// upstream's default. An API server does it for the first time after two of these.
 	EtcdCompaction time.Duration
-	// NodeBootstrap writes DataDir/node-bootstrap.kubeconfig, with which a machine can ask for the certificate of a node.
+	// NodeBootstrap writes DataDir/node-bootstrap.kubeconfig, with which a machine can ask for the
+	// certificate of a node.
 	NodeBootstrap bool
 	// Profiling serves /debug/pprof to those whom RBAC lets in.
 	Profiling bool
 	// Rules are what Berth's admission rules are set to.
 	Rules admission.Config
-	// UpstreamAdmission leaves Berth's rules out: upstream's own plugins stand in their places, as they are by default.
+	// UpstreamAdmission leaves Berth's rules out: upstream's own plugins stand in their places, as
+	// they are by default.
 	UpstreamAdmission bool
-	// EnableAdmission and DisableAdmission name upstream's plugins that are on or off other than by default.
+	// EnableAdmission and DisableAdmission name upstream's plugins that are on or off other than by
+	// default.
 	EnableAdmission, DisableAdmission []string
 	// Admission plugins compiled in beside these, or in place of some of upstream's.
 	Admission []AdmissionPlugin
@@ -87,7 +94,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Validate reports the first option that cannot be: a mistake of the caller, whatever the state of the machine.
+// Validate reports the first option that cannot be: a mistake of the caller, whatever the state of
+// the machine.
 func (o Options) Validate() error {
 	if o.DataDir == "" {
 		return fmt.Errorf("--data-dir: must not be empty")
@@ -116,8 +124,8 @@ func (o Options) Validate() error {
 }
 
 func validateFeatureGates(gates map[string]bool) error {
-	// A copy, so that nothing is set for the process before everything is known to be right. All at once, since gates depend on each
-	// other; one by one only to name the wrong one.
+	// A copy, so that nothing is set for the process before everything is known to be right. All at
+	// once, since gates depend on each other; one by one only to name the wrong one.
 	whole := utilfeature.DefaultMutableFeatureGate.DeepCopy().SetFromMap(gates)
 	if whole == nil {
 		return nil

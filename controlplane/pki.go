@@ -20,9 +20,10 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// pki is what the cluster trusts. The authorities and the token key are made once, all of them or none, and then belong
-// to the data directory: kubeconfigs and tokens handed out stay valid over restarts. Certificates below the authorities
-// are made anew at every start, so they need no renewal and cannot be missing.
+// pki is what the cluster trusts. The authorities and the token key are made once, all of them or
+// none, and then belong to the data directory: kubeconfigs and tokens handed out stay valid over
+// restarts. Certificates below the authorities are made anew at every start, so they need no
+// renewal and cannot be missing.
 type pki struct {
 	dir        string
 	cluster    *authority // clients, and the API server itself
@@ -69,7 +70,8 @@ func openPKI(dir string) (*pki, error) {
 	return p, nil
 }
 
-// createPKI makes everything beside the final name and renames the directory, so that a crash leaves all or nothing.
+// createPKI makes everything beside the final name and renames the directory, so that a crash
+// leaves all or nothing.
 func createPKI(dir string) error {
 	temp := dir + ".new"
 	if err := os.RemoveAll(temp); err != nil {

@@ -11,13 +11,14 @@ import (
 	"syscall"
 )
 
-// Ports are picked below where Linux (32768) and others (49152) take the source ports of outgoing connections from.
-// From there, a client that keeps dialling while the server is down could be given the very port it dials, and hold it.
+// Ports are picked below where Linux (32768) and others (49152) take the source ports of outgoing
+// connections from. From there, a client that keeps dialling while the server is down could be
+// given the very port it dials, and hold it.
 const firstPickedPort, lastPickedPort = 20000, 29999
 
-// listen binds the API's port. A port that was asked for is used or nothing. Otherwise the port of the last run is
-// preferred, so that kubeconfigs that were copied stay right; if somebody else has it now, another is picked and
-// remembered in its place.
+// listen binds the API's port. A port that was asked for is used or nothing. Otherwise the port of
+// the last run is preferred, so that kubeconfigs that were copied stay right; if somebody else has
+// it now, another is picked and remembered in its place.
 func listen(asked int, memory string) (*net.TCPListener, error) {
 	if asked != 0 {
 		l, err := bind(asked)

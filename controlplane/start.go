@@ -39,8 +39,9 @@ type Cluster struct {
 // startLimit is generous: a machine that runs many tests at once is slow, not broken.
 const startLimit = 2 * time.Minute
 
-// Start starts a control plane in this process and returns when it is ready. It ends with the test, or at Stop. Its
-// state is in t.TempDir() unless an option names another DataDir, which a later Start can then go on with.
+// Start starts a control plane in this process and returns when it is ready. It ends with the test,
+// or at Stop. Its state is in t.TempDir() unless an option names another DataDir, which a later
+// Start can then go on with.
 func Start(t TB, options ...func(*Options)) *Cluster {
 	t.Helper()
 	var o Options
@@ -66,7 +67,8 @@ func Start(t TB, options ...func(*Options)) *Cluster {
 // Stop ends the control plane. The state stays; calling it again does nothing.
 func (c *Cluster) Stop() { c.running.stop() }
 
-// ConfigFor is a client configuration for a user of that name in those groups, who may do what RBAC says.
+// ConfigFor is a client configuration for a user of that name in those groups, who may do what RBAC
+// says.
 func (c *Cluster) ConfigFor(user string, groups ...string) *rest.Config {
 	c.t.Helper()
 	config, err := c.running.clientConfig(user, groups...)

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// A server that has become too busy to answer /readyz, or cannot reach etcd, is stopped all the same, and the process lives on.
+// A server that has become too busy to answer /readyz, or cannot reach etcd, is stopped all the
+// same, and the process lives on.
 func TestServerThatIsNotReadyAnyMoreIsStopped(t *testing.T) {
 	c := Start(t)
 	c.running.etcd.server.Stop()

@@ -61,7 +61,8 @@ func (c *cluster) updatePod(t *testing.T, pod corev1.Pod, change func(*corev1.Po
 	}
 }
 
-// createNode makes a node that is ready for pods; taking the first taint off is node health's work, which is Berth's.
+// createNode makes a node that is ready for pods; taking the first taint off is node health's work,
+// which is Berth's.
 func (c *cluster) createNode(t *testing.T, name string, labels map[string]string) {
 	t.Helper()
 	nodes := c.api.CoreV1().Nodes()

@@ -56,7 +56,8 @@ func TestRightsReadAsASentence(t *testing.T) {
 	}
 }
 
-// TestViewIsWhatTheCommandsRead: berth-view has every kind that explain, what-if and record read, the events of the page, and no other.
+// TestViewIsWhatTheCommandsRead: berth-view has every kind that explain, what-if and record read,
+// the events of the page, and no other.
 func TestViewIsWhatTheCommandsRead(t *testing.T) {
 	rights, err := RightsOf(View)
 	if err != nil {
@@ -104,7 +105,8 @@ func TestPrintedWebhookHasTheSameRights(t *testing.T) {
 
 var metricName = regexp.MustCompile(`\b(?:scheduler|berth|taint_eviction_controller|node_collector|leader_election|rest_client|process)_[a-z0-9_]+`)
 
-// TestMetricsExist: what the dashboard shows and alerts look at are metrics that the documentation, which is made from the code, knows.
+// TestMetricsExist: what the dashboard shows and alerts look at are metrics that the documentation,
+// which is made from the code, knows.
 func TestMetricsExist(t *testing.T) {
 	var documented string
 	for _, page := range []string{"metrics.md", "admission.md"} {
@@ -209,8 +211,8 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 	}
 }
 
-// TestShadowReadsWhatTheOthersRead: the overlay's account can list and watch whatever scheduler and controller list and watch, and has no
-// verb that writes.
+// TestShadowReadsWhatTheOthersRead: the overlay's account can list and watch whatever scheduler and
+// controller list and watch, and has no verb that writes.
 func TestShadowReadsWhatTheOthersRead(t *testing.T) {
 	text, err := manifests.ReadFile("kustomize/overlays/shadow/shadow-rbac.yaml")
 	if err != nil {

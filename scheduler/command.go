@@ -31,8 +31,9 @@ func WithPlugin(name string, factory PluginFactory) Option {
 	return func(c *command) { c.add(name, factory) }
 }
 
-// WithPodsToActivate lets plugins have other pods tried when theirs has its node, by CycleState, as scheduler-plugins' Coscheduling
-// does. create is NewPodsToActivate of k8s.io/kubernetes/pkg/scheduler/framework, which such plugins import.
+// WithPodsToActivate lets plugins have other pods tried when theirs has its node, by CycleState, as
+// scheduler-plugins' Coscheduling does. create is NewPodsToActivate of
+// k8s.io/kubernetes/pkg/scheduler/framework, which such plugins import.
 func WithPodsToActivate[T framework.StateData](create func() T) Option {
 	return func(c *command) {
 		c.podsToActivate = func() framework.StateData { return create() }

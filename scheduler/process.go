@@ -122,8 +122,9 @@ func (p *process) write(l *loaded) error {
 
 // start makes the parts from what was read, and runs them.
 func (p *process) start(ctx context.Context, first *loaded) error {
-	// Events go through a client of their own, so that they are in nobody's way. Over HTTP/1.1 a small request takes a third less of
-	// the CPU than over HTTP/2: no frames, and no goroutine for each.
+	// Events go through a client of their own, so that they are in nobody's way. Over HTTP/1.1 a
+	// small request takes a third less of the CPU than over HTTP/2: no frames, and no goroutine for
+	// each.
 	config, err := p.settings.Rest("scheduler-events")
 	if err != nil {
 		return err

@@ -51,7 +51,8 @@ func (p *process) writeReport() error {
 	return nil
 }
 
-// replaceFile puts a file in place as a whole: who reads it meanwhile sees the old one or the new one.
+// replaceFile puts a file in place as a whole: who reads it meanwhile sees the old one or the new
+// one.
 func replaceFile(path string, text []byte, mode os.FileMode) error {
 	next := path + ".new"
 	if err := os.WriteFile(next, text, mode); err != nil {

@@ -126,8 +126,8 @@ func (f *agentFlags) run(cmd *cobra.Command, to *connection) error {
 	return a.Run(ctx)
 }
 
-// identity is in whose name the agent talks to the API server: the node's own, if it has a bootstrap kubeconfig to ask for it with,
-// or that of the kubeconfig it was given.
+// identity is in whose name the agent talks to the API server: the node's own, if it has a
+// bootstrap kubeconfig to ask for it with, or that of the kubeconfig it was given.
 func (f *agentFlags) identity(ctx context.Context, to *connection) (cfg *rest.Config, leave func(), err error) {
 	if f.bootstrap == "" {
 		cfg, err := to.config("agent")
@@ -251,13 +251,15 @@ func checkLabels(labels map[string]string) (map[string]string, error) {
 	return labels, nil
 }
 
-// ownLabels are those of Kubernetes' own that a node may give itself, as are all below kubelet.kubernetes.io and node.kubernetes.io.
+// ownLabels are those of Kubernetes' own that a node may give itself, as are all below
+// kubelet.kubernetes.io and node.kubernetes.io.
 var ownLabels = []string{
 	v1.LabelHostname, v1.LabelArchStable, v1.LabelOSStable, v1.LabelTopologyZone, v1.LabelTopologyRegion, v1.LabelInstanceTypeStable,
 	v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion, v1.LabelInstanceType, "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
 }
 
-// checkOwnLabels refuses what the admission plugin NodeRestriction would not let a node write in its own name, for ever.
+// checkOwnLabels refuses what the admission plugin NodeRestriction would not let a node write in
+// its own name, for ever.
 func checkOwnLabels(labels map[string]string) error {
 	within := func(domain, of string) bool { return domain == of || strings.HasSuffix(domain, "."+of) }
 	for key := range labels {

@@ -82,8 +82,9 @@ func TestAnswersAreMachineReadable(t *testing.T) {
 	}
 }
 
-// Started as kubectl-berth the command is kubectl's plugin: that is how it calls itself, and how kubectl asks it for completion
-// (by way of kubectl_complete-berth, which runs kubectl-berth __complete).
+// Started as kubectl-berth the command is kubectl's plugin: that is how it calls itself, and how
+// kubectl asks it for completion (by way of kubectl_complete-berth, which runs kubectl-berth
+// __complete).
 func TestAsAPluginOfKubectl(t *testing.T) {
 	town := file(t, "town.yaml", smallTown)
 	plugin := func(args ...string) (string, string) {

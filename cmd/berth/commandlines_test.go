@@ -14,7 +14,8 @@ import (
 	"github.com/berth-k8s/berth/scheduler"
 )
 
-// TestCommandLinesOnPagesExist reads every command line of berth in README.md and docs/, without running it.
+// TestCommandLinesOnPagesExist reads every command line of berth in README.md and docs/, without
+// running it.
 func TestCommandLinesOnPagesExist(t *testing.T) {
 	neutral(t)
 	pages, err := docs.Pages(filepath.Join("..", ".."))
@@ -40,7 +41,8 @@ func TestCommandLinesOnPagesExist(t *testing.T) {
 	}
 }
 
-// TestExamplesOfHelpExist reads those in the commands' own help. Behind two spaces they are explained.
+// TestExamplesOfHelpExist reads those in the commands' own help. Behind two spaces they are
+// explained.
 func TestExamplesOfHelpExist(t *testing.T) {
 	neutral(t)
 	read := 0

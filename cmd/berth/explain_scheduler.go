@@ -23,11 +23,13 @@ import (
 // addressFile is where a scheduler leaves its URLs, beside the kubeconfig of its cluster.
 const addressFile = "scheduler.url"
 
-// schedulerAnswersWithin bounds how long the scheduler may take to say what it decided; the explanation does without.
+// schedulerAnswersWithin bounds how long the scheduler may take to say what it decided; the
+// explanation does without.
 const schedulerAnswersWithin = 5 * time.Second
 
-// decided asks the live scheduler what it decided of the pod last; nil if there is none to ask, or it does not know. That it could
-// not be asked is said, and no error: the engine's word on the pod needs no scheduler.
+// decided asks the live scheduler what it decided of the pod last; nil if there is none to ask, or
+// it does not know. That it could not be asked is said, and no error: the engine's word on the pod
+// needs no scheduler.
 func (e *explanation) decided(cmd *cobra.Command, namespace, name string) *decision.Decision {
 	where := e.schedulerURL
 	if where == "" && len(e.files) == 0 {
@@ -45,7 +47,8 @@ func (e *explanation) decided(cmd *cobra.Command, namespace, name string) *decis
 	return d
 }
 
-// addressBesideKubeconfig is the URL that the scheduler of berth up has left in the data directory; by plain HTTP, if it is there.
+// addressBesideKubeconfig is the URL that the scheduler of berth up has left in the data directory;
+// by plain HTTP, if it is there.
 func (e *explanation) addressBesideKubeconfig() string {
 	dir := connect.DataDirFromEnv()
 	if file := e.connection.to.Kubeconfig; file != "" {
@@ -108,7 +111,8 @@ func firstLine(text string) string {
 	return line
 }
 
-// schedulerClient shows the kubeconfig's credentials to a scheduler that proves by HTTPS to be the cluster's, and to no other.
+// schedulerClient shows the kubeconfig's credentials to a scheduler that proves by HTTPS to be the
+// cluster's, and to no other.
 func (e *explanation) schedulerClient(where string) (*http.Client, error) {
 	to, err := url.Parse(where)
 	if err != nil {

@@ -17,11 +17,13 @@ import (
 type several struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Of says which pods are meant, Pods how many there are, and Pending how many of them have no node.
+	// Of says which pods are meant, Pods how many there are, and Pending how many of them have no
+	// node.
 	Of      string `json:"of"`
 	Pods    int    `json:"pods"`
 	Pending int    `json:"pending"`
-	// Items are one explanation for all pods that are in the same state for the same reason, those without a node first.
+	// Items are one explanation for all pods that are in the same state for the same reason, those
+	// without a node first.
 	Items []alike `json:"items"`
 }
 

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A .berth that another user left in the current folder is refused: no program that it names runs, and no
-// command reaches the cluster that it names.
+// A .berth that another user left in the current folder is refused: no program that it names runs,
+// and no command reaches the cluster that it names.
 func TestABerthFolderOfSomebodyElsesIsRefused(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	t.Setenv(envDataDir, "")

@@ -105,8 +105,8 @@ func (s *nodesShape) run(cmd *cobra.Command, to *connection) error {
 	}
 	ctx, stop := untilSignal(cmd.Context())
 	defer stop()
-	// They are of the cluster's version: kubelets newer than the API server are not supported. One that does not answer yet is waited
-	// for by Run.
+	// They are of the cluster's version: kubelets newer than the API server are not supported. One
+	// that does not answer yet is waited for by Run.
 	if version, err := client.Discovery().ServerVersion(); err == nil {
 		shape.Version = version.GitVersion
 	}

@@ -143,7 +143,8 @@ func writeFlags(page *bytes.Buffer, title string, flags *pflag.FlagSet) {
 	}
 }
 
-// initial is a flag's default, if it says something: a zero does not where the text tells the default.
+// initial is a flag's default, if it says something: a zero does not where the text tells the
+// default.
 func initial(f *pflag.Flag) string {
 	value := strings.TrimSuffix(strings.TrimPrefix(f.DefValue, "["), "]")
 	if strings.Contains(f.Usage, "(default") && (value == "0" || value == "0s") {
@@ -206,7 +207,8 @@ func writeOperations(page *bytes.Buffer) {
 	}
 }
 
-// writeScheduler writes what is to be said of the scheduler as a program of its own: nothing, as long as its flags are the command's.
+// writeScheduler writes what is to be said of the scheduler as a program of its own: nothing, as
+// long as its flags are the command's.
 func writeScheduler(t *testing.T, page *bytes.Buffer) {
 	t.Helper()
 	of := func(cmd *cobra.Command) map[string]string {

@@ -8,8 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/docs"
 )
 
-// TestCommandsInSentencesExist reads the commands of berth that stand within sentences on pages: their names and flags. Arguments may
-// be left out there.
+// TestCommandsInSentencesExist reads the commands of berth that stand within sentences on pages:
+// their names and flags. Arguments may be left out there.
 func TestCommandsInSentencesExist(t *testing.T) {
 	neutral(t)
 	pages, err := docs.Pages(filepath.Join("..", ".."))

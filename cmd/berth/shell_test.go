@@ -14,8 +14,9 @@ type commandLine struct {
 	words []string
 }
 
-// commandLines are the commands in a block: of a script all of them, of what a terminal shows those behind a prompt, and in an indented
-// block, which may show anything, those of lines that begin with berth or have it behind a pipe.
+// commandLines are the commands in a block: of a script all of them, of what a terminal shows those
+// behind a prompt, and in an indented block, which may show anything, those of lines that begin
+// with berth or have it behind a pipe.
 func commandLines(block docs.Block) (all []commandLine) {
 	text := strings.Join(block.Lines, "\n")
 	switch block.Language {
@@ -58,8 +59,8 @@ func withBerth(lines []string) []string {
 	return kept
 }
 
-// shell reads as much of the shell's language as the pages need: quotes, comments, pipes and lists, substitutions, redirections, here
-// documents. What is expanded is left as it stands.
+// shell reads as much of the shell's language as the pages need: quotes, comments, pipes and lists,
+// substitutions, redirections, here documents. What is expanded is left as it stands.
 type shell struct {
 	text  string
 	at    int
@@ -154,7 +155,8 @@ func (s *shell) doubleQuoted() {
 	}
 }
 
-// substituted reads the commands in $(...), which are found like others; the word has $ in their place.
+// substituted reads the commands in $(...), which are found like others; the word has $ in their
+// place.
 func (s *shell) substituted() {
 	inner := &shell{text: s.text, at: s.at + 2, line: s.line}
 	inner.read(")")

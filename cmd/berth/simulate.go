@@ -137,7 +137,8 @@ func (s *simulation) readScenario() (*simulate.Scenario, error) {
 	return scenario, nil
 }
 
-// afterTheLast is how long time passes after the last step, if nothing else is said: evictions come 300 s after a node is lost.
+// afterTheLast is how long time passes after the last step, if nothing else is said: evictions come
+// 300 s after a node is lost.
 const afterTheLast = 10 * time.Minute
 
 func (s *simulation) reading() manifest.Options {
@@ -160,7 +161,8 @@ func readManifests(files []string, options manifest.Options, cmd *cobra.Command)
 	return nil, list[len(list)-1]
 }
 
-// tellClocks names the nodes whose times are not believed. It is to be asked before the set is used up.
+// tellClocks names the nodes whose times are not believed. It is to be asked before the set is used
+// up.
 func tellClocks(stderr io.Writer, set *manifest.Set) {
 	if ahead := simulate.ClocksAhead(set); len(ahead) > 0 {
 		fmt.Fprintf(stderr, "times beyond the other nodes' clocks, not believed: those of %s\n", answer.List(len(ahead), func(i int) string { return ahead[i] }))

@@ -23,7 +23,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 )
 
-// question is what the commands that ask about a cluster have in common: where its state comes from and how the answer is written.
+// question is what the commands that ask about a cluster have in common: where its state comes from
+// and how the answer is written.
 type question struct {
 	files      []string
 	recursive  bool
@@ -155,7 +156,8 @@ func loadConfiguration(path string, stderr io.Writer) (*config.Config, error) {
 	return c, nil
 }
 
-// recorded tells whether one of the paths is a recording: what was taken from a cluster is read as it is.
+// recorded tells whether one of the paths is a recording: what was taken from a cluster is read as
+// it is.
 func recorded(files []string) bool {
 	return slices.ContainsFunc(files, func(path string) bool {
 		_, err := os.Stat(filepath.Join(path, record.IndexFile))

@@ -31,7 +31,8 @@ type inquiry struct {
 type written struct {
 	write func(out io.Writer, format string) error
 	held  bool
-	// changes is the format in which an answer differs from the one before if anything but the time does.
+	// changes is the format in which an answer differs from the one before if anything but the time
+	// does.
 	changes string
 }
 

@@ -20,7 +20,8 @@ import (
 	"github.com/berth-k8s/berth/internal/up/supervisor"
 )
 
-// uiPort is where the page is if nothing else is said, so that a bookmark, and a page that is open, find it again.
+// uiPort is where the page is if nothing else is said, so that a bookmark, and a page that is open,
+// find it again.
 const uiPort = 8422
 
 // pageFlags are what the flags of berth ui say.
@@ -100,7 +101,8 @@ func (p *pageFlags) run(cmd *cobra.Command) error {
 	return server.Run(ctx)
 }
 
-// decided asks the scheduler as berth explain does. Its address is looked for every time: it may have been started anew.
+// decided asks the scheduler as berth explain does. Its address is looked for every time: it may
+// have been started anew.
 func (p *pageFlags) decided(ctx context.Context, namespace, name string) (*decision.Decision, error) {
 	e := explanation{question: question{connection: p.to, userAgent: "berth-ui"}, schedulerURL: p.scheduler}
 	where := e.schedulerURL
@@ -139,8 +141,9 @@ func (p *pageFlags) check() error {
 	return nil
 }
 
-// parseOnPage reads operations as berth what-if does. The flags that say where a cluster is read from, or how an answer is written, are
-// not for those who look at the page: it has its cluster, and must not be talked into reading files.
+// parseOnPage reads operations as berth what-if does. The flags that say where a cluster is read
+// from, or how an answer is written, are not for those who look at the page: it has its cluster,
+// and must not be talked into reading files.
 func parseOnPage(args []string, namespace string) ([]whatif.Step, error) {
 	f := forecast{path: "berth what-if"}
 	steps, err := f.parse(args)
@@ -172,7 +175,8 @@ const (
 	anyPagePort = -2 // the usual one, or a free one
 )
 
-// pagePart is the page as a part of berth up. Started again it takes the port that it had, so that a page that is open goes on.
+// pagePart is the page as a part of berth up. Started again it takes the port that it had, so that
+// a page that is open goes on.
 func (c *cluster) pagePart() supervisor.Part {
 	return supervisor.Part{
 		Name: "ui",

@@ -64,7 +64,8 @@ func (c *cluster) part(subcommand string, flags ...string) func() []string {
 	}
 }
 
-// kubeconfigOf is what the control plane writes for a component: it may do what the component does, and is no administrator's.
+// kubeconfigOf is what the control plane writes for a component: it may do what the component does,
+// and is no administrator's.
 func (c *cluster) kubeconfigOf(component string) string {
 	return filepath.Join(filepath.Dir(c.kubeconfig), component+".kubeconfig")
 }

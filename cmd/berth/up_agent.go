@@ -114,7 +114,8 @@ func (n *ownNode) start(ctx context.Context, c *cluster, out *progress) error {
 	return nil
 }
 
-// openDoor lets the pods in to the API server, which listens on loopback only: at the machine's address in their network.
+// openDoor lets the pods in to the API server, which listens on loopback only: at the machine's
+// address in their network.
 func (n *ownNode) openDoor(c *cluster) error {
 	gateway, err := n.private.Gateway()
 	if err != nil {
@@ -171,7 +172,8 @@ func (n *ownNode) stop() error {
 	return n.private.Stop()
 }
 
-// thresholds of a machine that people work on, too: a disk that is nearly full by percent has room enough for a trial.
+// thresholds of a machine that people work on, too: a disk that is nearly full by percent has room
+// enough for a trial.
 const thresholds = "memory.available<100Mi,nodefs.available<500Mi,imagefs.available<500Mi"
 
 // part of the cluster; c.part gives it its command line.

@@ -12,7 +12,8 @@ import (
 // compareTolerations is on in the control plane by default, so the scheduler has to know of it.
 const compareTolerations = "TaintTolerationComparisonOperators"
 
-// checkGates refuses gates that the scheduler could not do with; the control plane refuses those that there are not.
+// checkGates refuses gates that the scheduler could not do with; the control plane refuses those
+// that there are not.
 func (c *cluster) checkGates() error {
 	if _, err := groups.GatesOf(c.gates); err != nil {
 		return usageError{err}
@@ -20,8 +21,8 @@ func (c *cluster) checkGates() error {
 	return nil
 }
 
-// controlplaneGates are the flags that switch the gates on in the API server and the controllers, and with those of pod groups the API
-// that they are about.
+// controlplaneGates are the flags that switch the gates on in the API server and the controllers,
+// and with those of pod groups the API that they are about.
 func (c *cluster) controlplaneGates() (flags []string) {
 	if len(c.gates) > 0 {
 		flags = append(flags, "--feature-gates", gatesText(c.gates))

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestGatesReachEveryProcess: gates of berth up go to the control plane as they are, with the API of pod groups where these are on, and to
-// the scheduler as far as it knows them.
+// TestGatesReachEveryProcess: gates of berth up go to the control plane as they are, with the API
+// of pod groups where these are on, and to the scheduler as far as it knows them.
 func TestGatesReachEveryProcess(t *testing.T) {
 	c := &cluster{gates: map[string]bool{"GenericWorkload": true, "GangScheduling": true, "WorkloadWithJob": true}}
 	if err := c.checkGates(); err != nil {

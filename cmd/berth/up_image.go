@@ -25,8 +25,8 @@ import (
 	"github.com/berth-k8s/berth/internal/up/supervisor"
 )
 
-// selfHosted is Berth as other clusters have it: pods on this machine, from an image and the manifests of deploy/, in place of
-// processes beside the cluster.
+// selfHosted is Berth as other clusters have it: pods on this machine, from an image and the
+// manifests of deploy/, in place of processes beside the cluster.
 type selfHosted struct {
 	file  string // the image, as `make image` makes it; empty: not wanted
 	image string // its name
@@ -100,7 +100,8 @@ patches:
 // controlPlaneLabel is on the node that Berth's pods run on.
 const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
 
-// labelNode gives this machine's node its role. A node may not do that itself: whoever took it over could attract what runs there.
+// labelNode gives this machine's node its role. A node may not do that itself: whoever took it over
+// could attract what runs there.
 func labelNode(ctx context.Context, client kubernetes.Interface) error {
 	name, err := machineName()
 	if err != nil {
@@ -118,8 +119,9 @@ func (s *selfHosted) folder(c *cluster) string {
 	return filepath.Join(filepath.Dir(c.kubeconfig), "manifests", "here")
 }
 
-// install applies the manifests and waits until the pods run. Nobody but Berth would place them, so it stands in for itself until
-// then, by the Leases that the pods go by: they take over when it ends.
+// install applies the manifests and waits until the pods run. Nobody but Berth would place them, so
+// it stands in for itself until then, by the Leases that the pods go by: they take over when it
+// ends.
 func (s *selfHosted) install(ctx context.Context, c *cluster, out *progress) error {
 	out.step("berth", "applying the manifests")
 	if err := s.write(c); err != nil {
@@ -185,7 +187,8 @@ func (s *selfHosted) client(c *cluster) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// forgetEarlier removes what an earlier run left in the data directory: pods that ended with it, and Leases that they held.
+// forgetEarlier removes what an earlier run left in the data directory: pods that ended with it,
+// and Leases that they held.
 func (s *selfHosted) forgetEarlier(ctx context.Context, client kubernetes.Interface) error {
 	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
 	err := client.CoreV1().Pods(deploy.Namespace).DeleteCollection(ctx, now, metav1.ListOptions{LabelSelector: partOfBerth})

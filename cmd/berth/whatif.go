@@ -16,7 +16,8 @@ import (
 // exitHeld: what --fail-on names came true.
 const exitHeld = 3
 
-// heldError is not a failure of the command: the answer is that what --fail-on names would come true.
+// heldError is not a failure of the command: the answer is that what --fail-on names would come
+// true.
 type heldError struct{ error }
 
 // forecast is what the flags of berth what-if say.
@@ -70,7 +71,8 @@ operation, all others anywhere:
   berth what-if drain --choose 3 --fail-on pending,pdb
   berth what-if add-nodes 2 --like node/node-1 add-pods --max --like pod/web-0
   berth what-if -f cluster/ apply -f new.yaml -o json`,
-		// The flags of several operations in a row are told apart by where they stand, which cobra cannot do.
+		// The flags of several operations in a row are told apart by where they stand, which cobra
+		// cannot do.
 		DisableFlagParsing: true,
 		ValidArgsFunction:  f.complete,
 		RunE:               func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
@@ -120,8 +122,8 @@ func (f *forecast) run(cmd *cobra.Command, args []string) error {
 	return f.held(answer)
 }
 
-// held tells which conditions of --fail-on came true. A refused drain is one of them whatever is named: of a drain that does not begin
-// the others say nothing.
+// held tells which conditions of --fail-on came true. A refused drain is one of them whatever is
+// named: of a drain that does not begin the others say nothing.
 func (f *forecast) held(answer *whatif.Forecast) error {
 	conditions := f.failOn
 	if len(conditions) > 0 && !slices.Contains(conditions, "refused") {

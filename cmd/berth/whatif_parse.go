@@ -19,7 +19,8 @@ import (
 // operations are the words that begin one.
 var operations = []string{"taint", "untaint", "cordon", "uncordon", "drain", "remove-node", "add-nodes", "add-pods", "apply", "scale", "delete"}
 
-// parse cuts the arguments at the words that begin operations, and reads each part with the flags that may stand there.
+// parse cuts the arguments at the words that begin operations, and reads each part with the flags
+// that may stand there.
 func (f *forecast) parse(args []string) ([]whatif.Step, error) {
 	first := slices.IndexFunc(args, isOperation)
 	if first < 0 {
@@ -279,7 +280,8 @@ func setNamespace(step *whatif.Step, namespace string) {
 	}
 }
 
-// complete completes the words that begin operations and, behind one, what is named: nodes, and pods for --like.
+// complete completes the words that begin operations and, behind one, what is named: nodes, and
+// pods for --like.
 func (f *forecast) complete(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	kind, _, named := strings.Cut(toComplete, "/")
 	if !named {

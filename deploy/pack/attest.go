@@ -166,7 +166,8 @@ func (r *Release) checksums(folder string) error {
 	return os.WriteFile(filepath.Join(folder, sumsFile), []byte(b.String()), 0o644)
 }
 
-// sign signs the checksums, if there is a key, as `cosign sign-blob --key` and `openssl dgst -sha256 -sign` do.
+// sign signs the checksums, if there is a key, as `cosign sign-blob --key` and `openssl dgst
+// -sha256 -sign` do.
 func (r *Release) sign(folder string) error {
 	if r.Key == "" {
 		return nil

@@ -21,7 +21,8 @@ type Platform struct{ OS, Architecture string }
 // String is as in linux-amd64.
 func (p Platform) String() string { return p.OS + "-" + p.Architecture }
 
-// Compile compiles programs for a platform into a folder. The paths of this machine are not in them, nor is a build id.
+// Compile compiles programs for a platform into a folder. The paths of this machine are not in
+// them, nor is a build id.
 func Compile(root string, p Platform, version, folder string, programs ...string) error {
 	const variables = "k8s.io/component-base/version"
 	flags := fmt.Sprintf("-s -w -buildid= -X main.version=%s -X %s.gitVersion=%s -X %[2]s.gitMajor=1 -X %[2]s.gitMinor=36", version, variables, kubernetes)

@@ -37,8 +37,8 @@ dashboard: {enabled: true}
 	{"second-scheduler-with-webhook", "webhook: {enabled: true}", "second-scheduler", []string{"webhook"}},
 }
 
-// TestChartAndKustomizationAreTheSame, but for what Helm adds to everything, and for the namespace, which is `helm install
-// --create-namespace`'s.
+// TestChartAndKustomizationAreTheSame, but for what Helm adds to everything, and for the namespace,
+// which is `helm install --create-namespace`'s.
 func TestChartAndKustomizationAreTheSame(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -100,7 +100,8 @@ func sameText(objects []object) []object {
 	return objects
 }
 
-// TestRendersAreKnown compares with what is kept, so that every change of what users install is seen in review.
+// TestRendersAreKnown compares with what is kept, so that every change of what users install is
+// seen in review.
 func TestRendersAreKnown(t *testing.T) {
 	for _, c := range cases {
 		file := filepath.Join("testdata", c.name+".yaml")
@@ -120,7 +121,8 @@ func TestRendersAreKnown(t *testing.T) {
 	}
 }
 
-// TestMemoryIsLimited: a component that grows is ended by itself, and not its neighbours, and Go knows of the limit before the kernel does.
+// TestMemoryIsLimited: a component that grows is ended by itself, and not its neighbours, and Go
+// knows of the limit before the kernel does.
 func TestMemoryIsLimited(t *testing.T) {
 	for _, c := range cases {
 		for name, objects := range map[string][]object{"chart": mustRender(t, c.values), "kustomization": kustomized(t, c.overlay, c.components...)} {

@@ -21,7 +21,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// User is whom the processes run as: nobody's account on any machine, by the number that distroless images use.
+// User is whom the processes run as: nobody's account on any machine, by the number that distroless
+// images use.
 const User = "65532"
 
 // Image is what an image is made of.
@@ -34,14 +35,16 @@ type Image struct {
 	Created  time.Time
 	// License is the text, which goes into the image as /LICENSE.
 	License []byte
-	// Binaries are folders by architecture (amd64, arm64), each with the binaries that become /berth and /berth-scheduler.
+	// Binaries are folders by architecture (amd64, arm64), each with the binaries that become
+	// /berth and /berth-scheduler.
 	Binaries map[string]string
 }
 
 // programs are what is in the image; the first is what it runs.
 var programs = []string{"berth", "berth-scheduler"}
 
-// Write writes the image as an OCI layout in a tar file: an index of one image for each architecture.
+// Write writes the image as an OCI layout in a tar file: an index of one image for each
+// architecture.
 func (i *Image) Write(file string) error {
 	index, err := i.index()
 	if err != nil {

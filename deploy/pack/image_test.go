@@ -69,7 +69,8 @@ func write(t *testing.T, image *Image) []byte {
 	return content
 }
 
-// TestSameBytes: from the same commit and binaries the same image, whenever and wherever it is made.
+// TestSameBytes: from the same commit and binaries the same image, whenever and wherever it is
+// made.
 func TestSameBytes(t *testing.T) {
 	first := write(t, example(t))
 	if !bytes.Equal(first, write(t, example(t))) {

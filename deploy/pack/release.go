@@ -28,7 +28,8 @@ type Release struct {
 	Key string
 }
 
-// Platforms are those that a release has programs for. On darwin these are the commands that ask a cluster.
+// Platforms are those that a release has programs for. On darwin these are the commands that ask a
+// cluster.
 var Platforms = []Platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
 
 // ProgramsOf are the programs of a platform.
@@ -199,7 +200,8 @@ spec:
 	return os.WriteFile(filepath.Join(folder, "berth-krew-"+r.Version+".yaml"), []byte(b.String()), 0o644)
 }
 
-// notes are what the changelog says of the version, or of what is to come where it says nothing of that.
+// notes are what the changelog says of the version, or of what is to come where it says nothing of
+// that.
 func (r *Release) notes(folder string) error {
 	text, err := os.ReadFile(filepath.Join(r.Root, "CHANGELOG.md"))
 	if err != nil {
@@ -247,7 +249,8 @@ func (r *Release) tree(from, as string, change func(name, text string) string) (
 	return files, err
 }
 
-// pack writes a compressed archive that has nothing in it of the machine, or of the time at which it is made.
+// pack writes a compressed archive that has nothing in it of the machine, or of the time at which
+// it is made.
 func (r *Release) pack(file string, files []entry) error {
 	var out bytes.Buffer
 	compressed := gzip.NewWriter(&out)

@@ -150,7 +150,8 @@ func TestTheBillIsComplete(t *testing.T) {
 	}
 }
 
-// The chart that is released loads, with the version of the release and its image; the kustomization names the image by its digest.
+// The chart that is released loads, with the version of the release and its image; the
+// kustomization names the image by its digest.
 func TestWhatIsInstalledIsWhatWasReleased(t *testing.T) {
 	folder := released(t, "")
 	loaded, err := loader.LoadFile(filepath.Join(folder, "berth-chart-v1.2.3.tgz"))

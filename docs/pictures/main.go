@@ -1,4 +1,5 @@
-// Command pictures draws what a terminal showed as an SVG: go run ./docs/pictures -title "berth up" < transcript > up.svg
+// Command pictures draws what a terminal showed as an SVG: go run ./docs/pictures -title "berth up"
+// < transcript > up.svg
 package main
 
 import (
@@ -10,7 +11,8 @@ import (
 	"strings"
 )
 
-// Sizes in pixels. The font is the reader's own monospace, so columns are placed by its usual width.
+// Sizes in pixels. The font is the reader's own monospace, so columns are placed by its usual
+// width.
 const (
 	fontSize   = 13
 	charWidth  = 7.8

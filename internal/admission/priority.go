@@ -8,8 +8,9 @@ import v1 "k8s.io/api/core/v1"
 func priority(r *request) error {
 	spec := &r.pod.Spec
 	if r.AfterAPIServer && spec.PriorityClassName == "" && spec.Priority != nil && *spec.Priority == 0 {
-		// The API server has found no default class. One that this process knows of has come since, and it is
-		// the API server whose word counts: else every pod of the moment between would be refused.
+		// The API server has found no default class. One that this process knows of has come since,
+		// and it is the API server whose word counts: else every pod of the moment between would be
+		// refused.
 		return nil
 	}
 	class, err := classFor(r, spec.PriorityClassName)

@@ -1,4 +1,5 @@
-// Package answer writes what Berth's commands say: as a document for programs, or as columns for people.
+// Package answer writes what Berth's commands say: as a document for programs, or as columns for
+// people.
 package answer
 
 import (

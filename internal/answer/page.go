@@ -13,8 +13,8 @@ import (
 	"golang.org/x/term"
 )
 
-// Terminal is where a person reads: text is wrapped at its width, and headings stand out. What is piped or written to a file is not
-// wrapped, so that a line stays a line.
+// Terminal is where a person reads: text is wrapped at its width, and headings stand out. What is
+// piped or written to a file is not wrapped, so that a line stays a line.
 type Terminal struct {
 	io.Writer
 	// Width is in columns; 0 does not wrap.
@@ -104,8 +104,8 @@ func (p *Page) room(indent int) int {
 	return max(p.width-indent, narrowest/2)
 }
 
-// wrap cuts a text between words so that its first line is at most first and the others at most rest columns wide. A longer word stays
-// whole, for it is a name that somebody may want to copy.
+// wrap cuts a text between words so that its first line is at most first and the others at most
+// rest columns wide. A longer word stays whole, for it is a name that somebody may want to copy.
 func wrap(text string, first, rest int) (lines []string) {
 	if first == 0 || utf8.RuneCountInString(text) <= first {
 		return []string{text}
@@ -131,8 +131,9 @@ const (
 	besides = 30
 )
 
-// Table writes rows one below the other, the first as their heading. Where they are too wide, the last column is wrapped, or stands
-// below the others. (A tabwriter leaves spaces behind empty cells at the end.)
+// Table writes rows one below the other, the first as their heading. Where they are too wide, the
+// last column is wrapped, or stands below the others. (A tabwriter leaves spaces behind empty cells
+// at the end.)
 func (p *Page) Table(indent string, rows [][]string) {
 	var widths []int
 	for _, row := range rows {
@@ -190,7 +191,8 @@ func (p *Page) row(style, indent string, row []string, widths []int) {
 	p.styledLine(style, string(line))
 }
 
-// Count writes a number and what it counts, which is given for one: 1 pod, 2 pods, 3 classes, 2 policies.
+// Count writes a number and what it counts, which is given for one: 1 pod, 2 pods, 3 classes, 2
+// policies.
 func Count(n int, one string) string {
 	if n == 1 || n == -1 {
 		return strconv.Itoa(n) + " " + one
@@ -209,7 +211,8 @@ func Plural(one string) string {
 	return one + "s"
 }
 
-// Duration writes a duration as people say it: 45s, 5m, 1h30m, 2d3h. Of a day or more minutes are left out, of an hour or more seconds.
+// Duration writes a duration as people say it: 45s, 5m, 1h30m, 2d3h. Of a day or more minutes are
+// left out, of an hour or more seconds.
 func Duration(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {

@@ -24,9 +24,11 @@ var script []byte
 
 // Images that every instance has.
 const (
-	// Busybox is a root file system with busybox and its applets; it runs sh. It is tagged docker.io/library/busybox:1 and :latest, too.
+	// Busybox is a root file system with busybox and its applets; it runs sh. It is tagged
+	// docker.io/library/busybox:1 and :latest, too.
 	Busybox = "berth.local/busybox:1"
-	// Pause is the image of the sandboxes. As process 1 of a shared PID namespace it reaps no orphans: zombies stay until their pod goes.
+	// Pause is the image of the sandboxes. As process 1 of a shared PID namespace it reaps no
+	// orphans: zombies stay until their pod goes.
 	Pause = "berth.local/pause:1"
 )
 
@@ -38,9 +40,11 @@ const patience = 2 * time.Minute
 
 // Containerd is a running instance.
 type Containerd struct {
-	// Dir holds all that belongs to it. What is put or mounted below it goes when it ends, also if the process that started it is killed.
+	// Dir holds all that belongs to it. What is put or mounted below it goes when it ends, also if
+	// the process that started it is killed.
 	Dir string
-	// CgroupRoot is a cgroup for its pods (--cgroup-root of the agent), not made yet. It goes with the instance, and with it all processes in it.
+	// CgroupRoot is a cgroup for its pods (--cgroup-root of the agent), not made yet. It goes with
+	// the instance, and with it all processes in it.
 	CgroupRoot string
 
 	command *exec.Cmd
@@ -50,7 +54,8 @@ type Containerd struct {
 	stopped error
 }
 
-// Install gets what is missing on this machine: containerd, runc, a static busybox and the CNI plugins.
+// Install gets what is missing on this machine: containerd, runc, a static busybox and the CNI
+// plugins.
 func Install(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, "sh", "-c", string(script), "containerd.sh", "install").CombinedOutput()
 	if err != nil {
@@ -59,7 +64,8 @@ func Install(ctx context.Context) error {
 	return nil
 }
 
-// Run starts an instance in dir, which must not be in use, and returns when it answers. It ends by Stop, or with this process.
+// Run starts an instance in dir, which must not be in use, and returns when it answers. It ends by
+// Stop, or with this process.
 func Run(ctx context.Context, dir string) (*Containerd, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -73,7 +79,8 @@ func Run(ctx context.Context, dir string) (*Containerd, error) {
 		return nil, err
 	}
 	c := &Containerd{Dir: dir, command: exec.Command("sh", path, "run", dir, "--owned")}
-	// A group of its own: Ctrl-C in the terminal is for the process that started it, which then stops it in order.
+	// A group of its own: Ctrl-C in the terminal is for the process that started it, which then
+	// stops it in order.
 	c.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.command.Stderr = &c.stderr
 	if c.owner, err = c.command.StdinPipe(); err != nil {
@@ -149,7 +156,8 @@ func (c *Containerd) Log() string {
 	return string(log)
 }
 
-// Kill ends containerd, and nothing else, by SIGKILL; it stays away until Revive. Its containers go on.
+// Kill ends containerd, and nothing else, by SIGKILL; it stays away until Revive. Its containers go
+// on.
 func (c *Containerd) Kill() error {
 	if err := os.WriteFile(c.down(), nil, 0o644); err != nil {
 		return err
@@ -168,7 +176,8 @@ func (c *Containerd) Revive() error {
 	return wait("containerd does not come back", c.serves)
 }
 
-// Hang has containerd stand still with its socket open, by SIGSTOP, until GoOn. Its containers go on.
+// Hang has containerd stand still with its socket open, by SIGSTOP, until GoOn. Its containers go
+// on.
 func (c *Containerd) Hang() error { return c.signal(syscall.SIGSTOP) }
 
 // GoOn has it go on after Hang.

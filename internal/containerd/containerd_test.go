@@ -64,7 +64,8 @@ func TestNothingIsLeftOfAKilledOwner(t *testing.T) {
 	if os.Getenv("BERTH_TEST_OWNER") != "" {
 		c := Start(t)
 		runPod(t, c, dial(t, c), "web", "sleep", "600")
-		// An orphan of the test in the cgroup, and a mount below the folder, as an agent leaves them.
+		// An orphan of the test in the cgroup, and a mount below the folder, as an agent leaves
+		// them.
 		volume := filepath.Join(c.Dir, "agent", "volume with space")
 		if err := os.MkdirAll(volume, 0o755); err != nil {
 			t.Fatal(err)
@@ -80,7 +81,8 @@ func TestNothingIsLeftOfAKilledOwner(t *testing.T) {
 	}
 	owner := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
 	owner.Env = append(os.Environ(), "BERTH_TEST_OWNER=1")
-	// It goes with this test, too; the kernel means the thread by which it was started, which must therefore stay.
+	// It goes with this test, too; the kernel means the thread by which it was started, which must
+	// therefore stay.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	owner.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -118,7 +120,8 @@ func TestNothingIsLeftOfAKilledOwner(t *testing.T) {
 	})
 }
 
-// leftovers finds processes, mounts, cgroups, the bridge, rules of host ports and the folder itself.
+// leftovers finds processes, mounts, cgroups, the bridge, rules of host ports and the folder
+// itself.
 func leftovers(t *testing.T, dir, cgroup string) (left []string) {
 	t.Helper()
 	processes, _ := filepath.Glob("/proc/[0-9]*/cmdline")

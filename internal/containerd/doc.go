@@ -1,7 +1,10 @@
-// Package containerd starts a containerd of its own for whoever needs a real container runtime for a while: the tests of the node
-// agent, and `berth up --agent` where the machine runs none. Root, state, socket, network and images are below one folder, and go with it.
+// Package containerd starts a containerd of its own for whoever needs a real container runtime for
+// a while: the tests of the node agent, and `berth up --agent` where the machine runs none. Root,
+// state, socket, network and images are below one folder, and go with it.
 //
-// The work is done by containerd.sh, which users can run themselves (containerd.sh run DIR); this package is its Go side. The script
-// ends with the process that started it, however that ends: it waits for the end of its standard input, then kills the containers and
-// their shims and removes mounts, network and cgroups. Images are made from the machine's static busybox; nothing is pulled.
+// The work is done by containerd.sh, which users can run themselves (containerd.sh run DIR); this
+// package is its Go side. The script ends with the process that started it, however that ends: it
+// waits for the end of its standard input, then kills the containers and their shims and removes
+// mounts, network and cgroups. Images are made from the machine's static busybox; nothing is
+// pulled.
 package containerd

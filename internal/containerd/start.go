@@ -18,7 +18,8 @@ type TB interface {
 	Cleanup(func())
 }
 
-// Start gives a test an instance of its own. Where the machine cannot run containers at all, the test is skipped with the reason.
+// Start gives a test an instance of its own. Where the machine cannot run containers at all, the
+// test is skipped with the reason.
 func Start(t TB) *Containerd {
 	t.Helper()
 	if reason := Impossible(); reason != "" {
@@ -66,7 +67,8 @@ func Impossible() string {
 
 const folder = "berth-containerd-"
 
-// sweep removes what instances of killed tests left when even their script was killed. Those in use are locked, and stay.
+// sweep removes what instances of killed tests left when even their script was killed. Those in use
+// are locked, and stay.
 func sweep() {
 	left, _ := filepath.Glob(filepath.Join(os.TempDir(), folder+"*"))
 	for _, dir := range left {

@@ -7,8 +7,10 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// TestLibrariesMetricsAreRegistered: what docs/reference/metrics-parity.md says is served by the libraries that Berth shares with
-// Kubernetes' components is registered in the process; kubernetes_healthcheck*, at /metrics/slis, have a registry of their own. A registry takes no second metric of a name with another description.
+// TestLibrariesMetricsAreRegistered: what docs/reference/metrics-parity.md says is served by the
+// libraries that Berth shares with Kubernetes' components is registered in the process;
+// kubernetes_healthcheck*, at /metrics/slis, have a registry of their own. A registry takes no
+// second metric of a name with another description.
 func TestLibrariesMetricsAreRegistered(t *testing.T) {
 	registered := func(name string) (is bool) {
 		defer func() { is = recover() != nil }()

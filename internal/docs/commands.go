@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Command is one that a page shows and that is in no script: behind a prompt of a console, in an indented block, or within a sentence.
+// Command is one that a page shows and that is in no script: behind a prompt of a console, in an
+// indented block, or within a sentence.
 type Command struct {
 	Line int    // from 1
 	Text string // without the prompt; lines that go on are one
@@ -34,7 +35,8 @@ func (b Block) Commands() (all []Command) {
 	return all
 }
 
-// Fence is the line that opens a block, without its backticks: the language and what stands behind it. Of an indented block it is empty.
+// Fence is the line that opens a block, without its backticks: the language and what stands behind
+// it. Of an indented block it is empty.
 func (p *Page) Fence(b Block) string {
 	if b.Language == "" {
 		return ""
@@ -60,8 +62,9 @@ func (p *Page) Spans() (all []Command) {
 	return all
 }
 
-// Unrun are the commands that pages show and no test runs as they stand, by how they begin, each with the reason. All others of a
-// console go on until Ctrl-C, and test/e2e runs them until they say that they are ready.
+// Unrun are the commands that pages show and no test runs as they stand, by how they begin, each
+// with the reason. All others of a console go on until Ctrl-C, and test/e2e runs them until they
+// say that they are ready.
 var Unrun = []struct{ Page, Begins, Why string }{
 	{"README.md", "make up", "all live tests start what it starts"},
 	{"README.md", "make test", "the tests cannot be a part of themselves"},

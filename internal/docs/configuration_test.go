@@ -33,14 +33,15 @@ type entry struct {
 // fates are what may become of a field.
 var fates = []string{"used", "checked only", "ignored", "refused"}
 
-// elsewhereDefaulted are fields whose default is not in the configuration but where they are used, and what it is there.
+// elsewhereDefaulted are fields whose default is not in the configuration but where they are used,
+// and what it is there.
 var elsewhereDefaulted = map[string]string{
 	"Extender.httpTimeout": extender.DefaultTimeout.String(),
 	"ResourceSpec.name":    "", // those of the default list are not the field's
 }
 
-// TestConfigurationPageIsComplete compares the page with the types of kubescheduler.config.k8s.io/v1, and defaults with what Berth
-// fills in.
+// TestConfigurationPageIsComplete compares the page with the types of
+// kubescheduler.config.k8s.io/v1, and defaults with what Berth fills in.
 func TestConfigurationPageIsComplete(t *testing.T) {
 	page := configurationPage(t)
 	types := map[string]reflect.Type{}
@@ -117,10 +118,12 @@ func inEffect(t *testing.T) configv1.KubeSchedulerConfiguration {
 	return *settings.Full(read)
 }
 
-// ours are the packages of the types that a configuration is made of. Those of Kubernetes' API are documented there.
+// ours are the packages of the types that a configuration is made of. Those of Kubernetes' API are
+// documented there.
 var ours = []string{reflect.TypeFor[configv1.Extender]().PkgPath(), reflect.TypeFor[componentbase.LeaderElectionConfiguration]().PkgPath()}
 
-// gather lists the types that a value is made of, and the values of their fields: of a list, those of its first element.
+// gather lists the types that a value is made of, and the values of their fields: of a list, those
+// of its first element.
 func gather(value reflect.Value, types map[string]reflect.Type, defaults map[string]reflect.Value) {
 	switch value.Kind() {
 	case reflect.Pointer:
@@ -177,7 +180,8 @@ func fieldsOf(typ reflect.Type) (names []string) {
 	return names
 }
 
-// printed is a default as a file would have it; none of what is empty, and of what has fields of its own.
+// printed is a default as a file would have it; none of what is empty, and of what has fields of
+// its own.
 func printed(value reflect.Value) string {
 	for value.Kind() == reflect.Pointer { // nil becomes the invalid value, which is of no kind below
 		value = value.Elem()

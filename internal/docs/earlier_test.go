@@ -11,14 +11,15 @@ import (
 	"testing"
 )
 
-// legacyTypes are those of package config that earlier files are read into, by their headings on the page.
+// legacyTypes are those of package config that earlier files are read into, by their headings on
+// the page.
 var legacyTypes = map[string][]string{
 	"Policy":                   {"policy", "predicate", "predicateArgument", "priority", "priorityArgument", "policyExtender"},
 	"componentconfig/v1alpha1": {"componentConfig", "algorithmSource", "leaderElection"},
 }
 
-// TestEarlierFilesAreOnThePage compares the fields of legacy files with the page, and the predicates and priorities with the plugins
-// that they become.
+// TestEarlierFilesAreOnThePage compares the fields of legacy files with the page, and the
+// predicates and priorities with the plugins that they become.
 func TestEarlierFilesAreOnThePage(t *testing.T) {
 	page := configurationPage(t)
 	code := searchOf(t, "internal/engine/config")

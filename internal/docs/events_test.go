@@ -28,7 +28,8 @@ var parts = map[string]string{
 	"internal/node/agent": "berth agent", "internal/node/simnodes": "berth nodes",
 }
 
-// carriers are structs that take a reason from where it is known to where the event is written, by the expression that reads it there.
+// carriers are structs that take a reason from where it is known to where the event is written, by
+// the expression that reads it there.
 var carriers = map[string]carrier{
 	"internal/controller/nodehealth/live: a.Reason": {"internal/controller/nodehealth", "Record", "Reason"},
 	"internal/node/agent: why.Reason":               {"internal/node/admit", "Refusal", "Reason"},

@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// TestCommandsOfGoAndMakeExist reads the command lines of go and make on all pages, in blocks and within sentences: most take minutes, and
-// so nothing runs them as they stand. The folders, the tests and the flags that they name must be there.
+// TestCommandsOfGoAndMakeExist reads the command lines of go and make on all pages, in blocks and
+// within sentences: most take minutes, and so nothing runs them as they stand. The folders, the
+// tests and the flags that they name must be there.
 func TestCommandsOfGoAndMakeExist(t *testing.T) {
 	read := 0
 	for _, page := range pages(t) {
@@ -74,7 +75,8 @@ func goAndMake(p *Page) (all []Command) {
 	return all
 }
 
-// exists looks whether what a command line names is there. Without cd, a sentence may have named the folder of the module before.
+// exists looks whether what a command line names is there. Without cd, a sentence may have named
+// the folder of the module before.
 func exists(line string) error {
 	if change, command, found := strings.Cut(line, " && "); found {
 		return existsIn(filepath.Join(root, strings.TrimPrefix(change, "cd ")), command)

@@ -16,8 +16,8 @@ const (
 		"    - --controllers=*,bootstrapsigner,tokencleaner\n    - --leader-elect=true\n"
 )
 
-// TestFilesOfKubeadm does to copies of kubeadm's files what docs/how-to/replace-kube-scheduler.md has done on a control plane node.
-// After its "Back" they are as before.
+// TestFilesOfKubeadm does to copies of kubeadm's files what docs/how-to/replace-kube-scheduler.md
+// has done on a control plane node. After its "Back" they are as before.
 func TestFilesOfKubeadm(t *testing.T) {
 	page, back := onControlPlaneNodes(t)
 	etc := t.TempDir()
@@ -49,7 +49,8 @@ func TestFilesOfKubeadm(t *testing.T) {
 	}
 }
 
-// onControlPlaneNodes are the commands that the page has root type, and those behind its heading "Back".
+// onControlPlaneNodes are the commands that the page has root type, and those behind its heading
+// "Back".
 func onControlPlaneNodes(t *testing.T) (there, back []string) {
 	t.Helper()
 	all := pages(t)

@@ -24,7 +24,8 @@ var (
 	absolute  = regexp.MustCompile(`^(?:[a-z][a-z0-9+.-]*:|//)`)
 )
 
-// TestEveryLinkLeadsSomewhere follows links and pictures within the tree, to the heading where one is named.
+// TestEveryLinkLeadsSomewhere follows links and pictures within the tree, to the heading where one
+// is named.
 func TestEveryLinkLeadsSomewhere(t *testing.T) {
 	all := pages(t)
 	anchors := map[string][]string{}
@@ -88,7 +89,8 @@ func linksOf(p *Page) (all []located) {
 	return all
 }
 
-// anchorsOf a page are its headings, as GitHub makes anchors of them, and those that it sets itself.
+// anchorsOf a page are its headings, as GitHub makes anchors of them, and those that it sets
+// itself.
 func anchorsOf(p *Page) (all []string) {
 	seen := map[string]int{}
 	for _, line := range p.Prose() {
@@ -153,7 +155,8 @@ func follow(from *Page, target string, anchors map[string][]string) error {
 	return nil
 }
 
-// there tells whether a file exists with these very letters, also where the file system takes others for them.
+// there tells whether a file exists with these very letters, also where the file system takes
+// others for them.
 func there(name string) bool {
 	if name == "." {
 		return true

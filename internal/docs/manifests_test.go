@@ -22,7 +22,8 @@ var examplePlugins = map[string]plugins.Point{
 	"PowerBudget": plugins.PreFilter | plugins.Filters | plugins.PreScore | plugins.Score,
 }
 
-// unread are groups that Kubernetes' client knows nothing of: of their objects only the YAML is read.
+// unread are groups that Kubernetes' client knows nothing of: of their objects only the YAML is
+// read.
 var unread = []string{"kustomize.config.k8s.io"}
 
 // document is one document of YAML or JSON on a page.
@@ -83,8 +84,9 @@ func split(page string, line int, lines []string) (all []document) {
 	return all
 }
 
-// TestEveryManifestCanBeRead reads Kubernetes' objects as berth simulate -f does, and what is Berth's own as Berth does. Classes and
-// nodes that a manifest names may stand elsewhere on its page.
+// TestEveryManifestCanBeRead reads Kubernetes' objects as berth simulate -f does, and what is
+// Berth's own as Berth does. Classes and nodes that a manifest names may stand elsewhere on its
+// page.
 func TestEveryManifestCanBeRead(t *testing.T) {
 	read := 0
 	for _, page := range pages(t) {

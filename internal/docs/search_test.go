@@ -17,9 +17,10 @@ import (
 // carrier is a field of a struct that is declared in a folder.
 type carrier struct{ dir, name, field string }
 
-// search finds the reasons of events. Every event has a type, and every type of the API (v1.EventTypeNormal, v1.EventTypeWarning)
-// that the code mentions is followed: the reason stands right behind it, or in the same literal. What is behind it may be a
-// parameter, whose callers are asked, a variable of the function, or a field of a carrier. What is none of these is an error, so
+// search finds the reasons of events. Every event has a type, and every type of the API
+// (v1.EventTypeNormal, v1.EventTypeWarning) that the code mentions is followed: the reason stands
+// right behind it, or in the same literal. What is behind it may be a parameter, whose callers are
+// asked, a variable of the function, or a field of a carrier. What is none of these is an error, so
 // that no event goes unseen.
 type search struct {
 	root     string
@@ -78,7 +79,8 @@ func (s *search) parse() error {
 	})
 }
 
-// each visits all that a folder declares, with the function around it, if there is one, and the way down to it.
+// each visits all that a folder declares, with the function around it, if there is one, and the way
+// down to it.
 func (s *search) each(dir string, visit func(in *ast.FuncDecl, stack []ast.Node)) {
 	for _, file := range s.folders[dir] {
 		for _, declared := range file.Decls {

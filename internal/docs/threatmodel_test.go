@@ -13,8 +13,8 @@ var (
 	testFunc = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 )
 
-// TestTheThreatModelNamesTestsThatThereAre: every line of the table names a test, in the package whose folder stands before it, and it
-// is there.
+// TestTheThreatModelNamesTestsThatThereAre: every line of the table names a test, in the package
+// whose folder stands before it, and it is there.
 func TestTheThreatModelNamesTestsThatThereAre(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "threat-model.md"))
 	if err != nil {

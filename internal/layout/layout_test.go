@@ -43,7 +43,8 @@ func TestRootModuleDoesWithoutKubernetesItself(t *testing.T) {
 	}
 }
 
-// dependencies lists all that a package imports, directly or through others; nothing if there is no such package yet.
+// dependencies lists all that a package imports, directly or through others; nothing if there is no
+// such package yet.
 func dependencies(t *testing.T, path string) []string {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-e", "-json=Deps,Error", path).Output()

@@ -28,8 +28,8 @@ var namesPlugins = map[string]string{
 	"internal/engine/cycle":     "what the scheduler itself does for DefaultBinder, DefaultPreemption, VolumeBinding and DynamicResources; to go behind interfaces",
 }
 
-// What the engine, the queue and explain have to know of a plugin stands in the plugin's file, behind the interfaces of package
-// plugins. Nobody else asks which plugin it is.
+// What the engine, the queue and explain have to know of a plugin stands in the plugin's file,
+// behind the interfaces of package plugins. Nobody else asks which plugin it is.
 func TestNobodyAsksWhichPluginItIs(t *testing.T) {
 	names := map[string]bool{}
 	for _, entry := range plugins.Catalog() {
@@ -57,7 +57,8 @@ func TestNobodyAsksWhichPluginItIs(t *testing.T) {
 
 const root = "../.."
 
-// sources lists the Go files of the root module without tests and without examples, which have plugins of their own.
+// sources lists the Go files of the root module without tests and without examples, which have
+// plugins of their own.
 func sources(t *testing.T) (files []string) {
 	t.Helper()
 	nested := []string{"controlplane", "test", "deploy/pack", "hack", "examples"}

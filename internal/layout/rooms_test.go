@@ -7,15 +7,16 @@ import (
 	"testing"
 )
 
-// rooms are the folders of the root module, from the ground up. A room may import those above it in this list, and none
-// below: so no arrow runs back up, and no two rooms import each other.
+// rooms are the folders of the root module, from the ground up. A room may import those above it in
+// this list, and none below: so no arrow runs back up, and no two rooms import each other.
 var rooms = []string{
 	"deploy", "internal/owned", "internal/answer", "internal/kube", "internal/engine", "internal/admission", "internal/controller", "internal/node",
 	"internal/inspect", "internal/scheduler", "internal/ui", "internal/containerd", "internal/up", "scheduler", "examples", "cmd", "docs", "internal/docs", "internal/layout",
 }
 
-// public are the packages that others may import: what is kept stable for them. Everything else is internal or a program.
-// The embedded cluster is public, too, and a module of its own (controlplane/).
+// public are the packages that others may import: what is kept stable for them. Everything else is
+// internal or a program. The embedded cluster is public, too, and a module of its own
+// (controlplane/).
 var public = []string{"deploy", "scheduler", "scheduler/plugintest"}
 
 func TestArrowsGoOneWay(t *testing.T) {

@@ -1,8 +1,8 @@
 //go:build unix
 
-// Package owned says whether a file or folder may be trusted because of whose it is: it belongs to the
-// user of this process, and nobody else may write it. What lies in the current folder has to be: a
-// folder that others may write, or an archive of somebody's, can hold anything.
+// Package owned says whether a file or folder may be trusted because of whose it is: it belongs to
+// the user of this process, and nobody else may write it. What lies in the current folder has to
+// be: a folder that others may write, or an archive of somebody's, can hold anything.
 package owned
 
 import (
@@ -15,13 +15,13 @@ import (
 const (
 	// Writable are the bits that let others change something.
 	Writable fs.FileMode = 0o022
-	// Accessible are the bits that let others read it, too. A secret has none of them, and what a version
-	// control system has checked out always has some.
+	// Accessible are the bits that let others read it, too. A secret has none of them, and what a
+	// version control system has checked out always has some.
 	Accessible fs.FileMode = 0o077
 )
 
-// Check is nil for a path of this user's without the refused bits of mode. A symbolic link must be the
-// user's, as well as what it leads to.
+// Check is nil for a path of this user's without the refused bits of mode. A symbolic link must be
+// the user's, as well as what it leads to.
 func Check(path string, refused fs.FileMode) error { return CheckFor(os.Geteuid(), path, refused) }
 
 // CheckFor is Check for another user than that of this process.

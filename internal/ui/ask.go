@@ -25,13 +25,16 @@ import (
 )
 
 const (
-	// askWithin bounds a question: reading 50,000 pods takes seconds, a long forecast of them minutes.
+	// askWithin bounds a question: reading 50,000 pods takes seconds, a long forecast of them
+	// minutes.
 	askWithin = 3 * time.Minute
-	// mostAsked bounds the questions that are answered, wait for their turn or are still being sent.
+	// mostAsked bounds the questions that are answered, wait for their turn or are still being
+	// sent.
 	mostAsked = 16
 )
 
-// asker answers questions, one at a time: each reads the whole cluster, and holds it in memory while it is thought about.
+// asker answers questions, one at a time: each reads the whole cluster, and holds it in memory
+// while it is thought about.
 type asker struct {
 	cluster clusterReader
 	options *Options
@@ -43,7 +46,8 @@ func newAsker(cluster clusterReader, o *Options) *asker {
 	return &asker{cluster: cluster, options: o, turn: make(chan struct{}, 1), asked: make(chan struct{}, mostAsked)}
 }
 
-// clusterReader reads the cluster that questions are about, as it is or as it was at a time. What it could not read, it names.
+// clusterReader reads the cluster that questions are about, as it is or as it was at a time. What
+// it could not read, it names.
 type clusterReader interface {
 	read(ctx context.Context, at time.Time) (set *manifest.Set, source simulate.Source, missing []string, err error)
 }
@@ -70,7 +74,8 @@ func (r recorded) read(_ context.Context, at time.Time) (*manifest.Set, simulate
 	return set, simulate.Source{From: r.Dir, AsOf: metav1.NewTime(at)}, nil, err
 }
 
-// bounded lets in as many questions as are answered in a reasonable time, and refuses those beyond before anything of them is read.
+// bounded lets in as many questions as are answered in a reasonable time, and refuses those beyond
+// before anything of them is read.
 func (a *asker) bounded(then http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		select {

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
-// What one forecast may cost, in sum over its operations. Each is some times what one is asked for by hand, and a fraction of what
-// would press a machine of a few gigabytes.
+// What one forecast may cost, in sum over its operations. Each is some times what one is asked for
+// by hand, and a fraction of what would press a machine of a few gigabytes.
 const (
 	mostBody       = 1 << 20 // bytes of a question, its manifest included
 	mostOperations = 200
@@ -22,7 +22,8 @@ const (
 	mostAddedPods  = 100_000
 )
 
-// allowance ends the work with the context, and bounds what it comes to by whatever way: replicas, daemons on new nodes, manifests.
+// allowance ends the work with the context, and bounds what it comes to by whatever way: replicas,
+// daemons on new nodes, manifests.
 func allowance(ctx context.Context) simulate.Allowance {
 	return simulate.Allowance{Stop: ctx.Err, Pods: mostAddedPods, Nodes: mostAddedNodes}
 }
@@ -77,7 +78,8 @@ func (q *question) read(files []string) (*manifest.Set, error) {
 	return set, nil
 }
 
-// wanted is how many pods the manifests expand into, at least and about: known before any of them is made.
+// wanted is how many pods the manifests expand into, at least and about: known before any of them
+// is made.
 func wanted(set *manifest.Set) int {
 	sum := plus(len(set.Pods), len(set.DaemonSets)*len(set.Nodes))
 	add := func(n *int32) {

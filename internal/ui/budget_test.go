@@ -64,7 +64,8 @@ func TestAManifestIsRefusedBeforeItIsExpanded(t *testing.T) {
 	}
 }
 
-// A question ends with its request: nothing goes on in the background, and the next one has its turn.
+// A question ends with its request: nothing goes on in the background, and the next one has its
+// turn.
 func TestAQuestionEndsWithItsRequest(t *testing.T) {
 	s, _ := serving(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -14,12 +14,13 @@ import (
 	"time"
 )
 
-// policy lets the page load what this server serves and nothing else. Trusted Types make the browser refuse any text that is turned
-// into markup, whatever the code of the page does.
+// policy lets the page load what this server serves and nothing else. Trusted Types make the
+// browser refuse any text that is turned into markup, whatever the code of the page does.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; " +
 	"base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// guard lets requests in that come from the page itself, and with a token only from those who have it.
+// guard lets requests in that come from the page itself, and with a token only from those who have
+// it.
 type guard struct {
 	next   http.Handler
 	token  string   // "": none is needed
@@ -30,7 +31,8 @@ type guard struct {
 	patience time.Duration
 }
 
-// sendWithin is that for browsers: whoever sends a megabyte more slowly is on no network that the stream could be followed on.
+// sendWithin is that for browsers: whoever sends a megabyte more slowly is on no network that the
+// stream could be followed on.
 const sendWithin = 15 * time.Second
 
 // newToken makes one that cannot be guessed.
@@ -78,8 +80,8 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // open is what everybody may load: how the page that asks for the token looks.
 var open = []string{"/style.css", "/icon.svg"}
 
-// knownHost refuses names that a foreign site may have pointed at this server, by which its scripts would be of the same origin.
-// What is asked for by address was not reached through a foreign name.
+// knownHost refuses names that a foreign site may have pointed at this server, by which its scripts
+// would be of the same origin. What is asked for by address was not reached through a foreign name.
 func (g *guard) knownHost(host string) bool {
 	name, _, err := net.SplitHostPort(host)
 	if err != nil {

@@ -28,16 +28,19 @@ import (
 // Options say where the page is served, and to whom.
 type Options struct {
 	Address string // host:port; port 0 takes a free one
-	// Token is what one has to have who opens the page; empty: on a loopback address nobody needs one, elsewhere one is made.
+	// Token is what one has to have who opens the page; empty: on a loopback address nobody needs
+	// one, elsewhere one is made.
 	Token string
 	// Names are host names under which the page may be asked for.
 	Names             []string
 	CertFile, KeyFile string
 	// Profiles are the scheduler's, for explanations and forecasts.
 	Profiles []*plugins.Profile
-	// Parse reads the operations of a forecast as they are written on the command line; what is named without a namespace is in this one.
+	// Parse reads the operations of a forecast as they are written on the command line; what is
+	// named without a namespace is in this one.
 	Parse func(args []string, namespace string) ([]whatif.Step, error)
-	// Decided asks the live scheduler what it decided of a pod; nil if there is none to ask, or it does not know. May be nil.
+	// Decided asks the live scheduler what it decided of a pod; nil if there is none to ask, or it
+	// does not know. May be nil.
 	Decided func(ctx context.Context, namespace, name string) (*decision.Decision, error)
 	// Recording is the folder of one, which is shown in the place of a live cluster.
 	Recording string
@@ -61,8 +64,8 @@ type Server struct {
 // mostStreams bounds the pages that are open at a time: each is a connection and a goroutine.
 const mostStreams = 200
 
-// Listen returns a server for the cluster of config, or for a recording, to which config is nothing. It listens already, so that URL
-// is known.
+// Listen returns a server for the cluster of config, or for a recording, to which config is
+// nothing. It listens already, so that URL is known.
 func Listen(config *rest.Config, o Options) (*Server, error) {
 	s, err := showing(config, &o)
 	if err != nil {
@@ -192,7 +195,8 @@ func (s *Server) about(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, about)
 }
 
-// momentOf is the time that a question about a recording is about, in milliseconds since 1970; the end if it says none.
+// momentOf is the time that a question about a recording is about, in milliseconds since 1970; the
+// end if it says none.
 func momentOf(r *http.Request) time.Time {
 	at, err := strconv.ParseInt(r.URL.Query().Get("at"), 10, 64)
 	if err != nil {
@@ -227,7 +231,8 @@ func (s *Server) look(w http.ResponseWriter, r *http.Request, look func(c *model
 // listedWithin is how long a question waits for a cluster that is being read.
 const listedWithin = 10 * time.Second
 
-// whenListed has questions wait until the cluster has been read: before, nothing that is there is known.
+// whenListed has questions wait until the cluster has been read: before, nothing that is there is
+// known.
 func (s *Server) whenListed(then http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), listedWithin)

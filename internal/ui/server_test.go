@@ -51,7 +51,8 @@ func cordonOnly(args []string, _ string) ([]whatif.Step, error) {
 	return nil, fmt.Errorf("what is %v?", args)
 }
 
-// serving runs a server of a small cluster. The API server of the test fails it at every request that is not a read, or is one of secrets.
+// serving runs a server of a small cluster. The API server of the test fails it at every request
+// that is not a read, or is one of secrets.
 func serving(t *testing.T) (*Server, *fakeapi.Server) {
 	t.Helper()
 	api := fakeapi.New(t)
@@ -96,7 +97,8 @@ func ask(t *testing.T, s *Server, method, path, body string) (int, string) {
 // sent is one server-sent event.
 type sent struct{ kind, id, data string }
 
-// listen reads the stream from after an id on. The function it returns waits for the next event of a kind.
+// listen reads the stream from after an id on. The function it returns waits for the next event of
+// a kind.
 func listen(t *testing.T, s *Server, after string) func(kinds ...string) sent {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

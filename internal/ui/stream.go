@@ -13,9 +13,11 @@ import (
 )
 
 const (
-	// beat is how often something is sent when nothing happens: the page takes a connection for lost that is silent for longer.
+	// beat is how often something is sent when nothing happens: the page takes a connection for
+	// lost that is silent for longer.
 	beat = 5 * time.Second
-	// writeWithin is how long a page may take for what has been sent. One that hangs is cut off, and comes back by itself.
+	// writeWithin is how long a page may take for what has been sent. One that hangs is cut off,
+	// and comes back by itself.
 	writeWithin = 20 * time.Second
 )
 
@@ -26,7 +28,8 @@ const (
 //	watch  how it stands with the API server, a live.Watches
 //	beat   the time
 //
-// State and delta have ids; a page that comes back with the last one goes on from there, if the log reaches back so far.
+// State and delta have ids; a page that comes back with the last one goes on from there, if the log
+// reaches back so far.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	select {
 	case s.streams <- struct{}{}:

@@ -1,5 +1,6 @@
-// Package plugintest makes what a plugin is shown, for the tests of plugins: nodes with pods on them, and the state of a scheduling
-// cycle. Both are the scheduler's own, so that a plugin is tested against what it will see.
+// Package plugintest makes what a plugin is shown, for the tests of plugins: nodes with pods on
+// them, and the state of a scheduling cycle. Both are the scheduler's own, so that a plugin is
+// tested against what it will see.
 package plugintest
 
 import (

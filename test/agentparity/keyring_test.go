@@ -43,7 +43,8 @@ func auths(t *rapid.T) map[string]map[string]string {
 	return out
 }
 
-// ambiguous: two entries of one file are for the same registry. The kubelet tries them in the order of a Go map.
+// ambiguous: two entries of one file are for the same registry. The kubelet tries them in the order
+// of a Go map.
 func ambiguous(all map[string]map[string]string) bool {
 	seen := map[string]bool{}
 	for registry := range all {

@@ -41,7 +41,8 @@ func (b *berth) place(pod *v1.Pod) error {
 	return nil
 }
 
-// run places pods from the first on, made in batches beside the clock, until there are so many or the clock is done.
+// run places pods from the first on, made in batches beside the clock, until there are so many or
+// the clock is done.
 func (b *berth) run(m *Mode, first, most int, clock *rounds) error {
 	const largest = 1000
 	var pods []*v1.Pod
@@ -63,7 +64,8 @@ func (b *berth) run(m *Mode, first, most int, clock *rounds) error {
 	return nil
 }
 
-// Steady is what a decision costs on a cluster that has a pod on every node and has seen each kind of pod before.
+// Steady is what a decision costs on a cluster that has a pod on every node and has seen each kind
+// of pod before.
 type Steady struct {
 	Mode     string
 	Nodes    int
@@ -91,7 +93,8 @@ func measureBerth(m *Mode, nodes, most int, atMost time.Duration) (Steady, error
 type Filling struct {
 	Mode        string
 	Nodes, Pods int
-	// Took is the time for all pods, First that part of it in which the first pod of each kind was placed.
+	// Took is the time for all pods, First that part of it in which the first pod of each kind was
+	// placed.
 	Took, First Cost
 	// NodeBytes counts with what is kept for each kind of pod, PodBytes what a pod adds.
 	NodeBytes, PodBytes int64

@@ -13,11 +13,14 @@ import (
 // Mode is one kind of cluster and of pods.
 type Mode struct {
 	Name string
-	// Goal is how many times faster than kube-scheduler's sampled decision Berth is to be, 5,000 nodes.
+	// Goal is how many times faster than kube-scheduler's sampled decision Berth is to be, 5,000
+	// nodes.
 	Goal float64
-	// Within is what a decision of Berth's may take, the first looks at new kinds of pods included; 0 where the ratio is the goal.
+	// Within is what a decision of Berth's may take, the first looks at new kinds of pods included;
+	// 0 where the ratio is the goal.
 	Within time.Duration
-	// Bound is within how many seconds 1,000,000 pods are to be placed on 1,000,000 nodes; 0 where that is no goal.
+	// Bound is within how many seconds 1,000,000 pods are to be placed on 1,000,000 nodes; 0 where
+	// that is no goal.
 	Bound float64
 
 	taint  bool
@@ -26,7 +29,8 @@ type Mode struct {
 	shape  func(spec *v1.PodSpec, app string, i int)
 }
 
-// Modes are those of the goals: pods of 10 apps with 100m and 200Mi each, nodes of 32 CPU, 64Gi and 110 pods in 3 zones.
+// Modes are those of the goals: pods of 10 apps with 100m and 200Mi each, nodes of 32 CPU, 64Gi and
+// 110 pods in 3 zones.
 var Modes = []Mode{
 	{Name: "plain", Goal: 300, Bound: 10},
 	{Name: "spread", Goal: 200, Bound: 30, shape: spread},
@@ -71,7 +75,8 @@ func amounts(milliCPU, mebibytes int64) v1.ResourceList {
 	}
 }
 
-// kinds is how many pods come before all kinds of them were there. Where there are ever new ones, they belong to what is measured.
+// kinds is how many pods come before all kinds of them were there. Where there are ever new ones,
+// they belong to what is measured.
 func (m *Mode) kinds() int {
 	if m.Within > 0 {
 		return few

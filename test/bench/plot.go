@@ -10,7 +10,8 @@ import (
 	"gonum.org/v1/plot/vg"
 )
 
-// Plot writes an SVG file of what a decision costs by the number of nodes, with kube-scheduler's as points.
+// Plot writes an SVG file of what a decision costs by the number of nodes, with kube-scheduler's as
+// points.
 func (r *Report) Plot(path string) error {
 	p := plot.New()
 	p.Title.Text = "One decision, from a pod to its node"

@@ -17,10 +17,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// PreemptionGoal is how many times faster than kube-scheduler's, which looks at a tenth of the candidates, Berth is to be.
+// PreemptionGoal is how many times faster than kube-scheduler's, which looks at a tenth of the
+// candidates, Berth is to be.
 const PreemptionGoal = 100
 
-// full is a cluster in which every node is full of pods of low priority, and the pods that come have a high one.
+// full is a cluster in which every node is full of pods of low priority, and the pods that come
+// have a high one.
 var full = Mode{Name: "preemption"}
 
 const lowPerNode = 10
@@ -43,7 +45,8 @@ func highPod(i int) *v1.Pod {
 	return pod
 }
 
-// preemptUpstream decides that a pod fits nowhere and who must go, has them gone and the pod placed.
+// preemptUpstream decides that a pod fits nowhere and who must go, has them gone and the pod
+// placed.
 func preemptUpstream(ctx context.Context, nodes, most int, percentage int32, atMost time.Duration) (Cost, error) {
 	list := make([]*v1.Node, nodes)
 	for i := range list {

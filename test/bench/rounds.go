@@ -7,12 +7,14 @@ import (
 
 // Cost is what one decision takes.
 type Cost struct {
-	// Wall is the time that passes, CPU what all threads of the process use in it, garbage collection included.
+	// Wall is the time that passes, CPU what all threads of the process use in it, garbage
+	// collection included.
 	Wall, CPU time.Duration
 }
 
-// rounds divides a measurement into ten rounds and keeps the fastest: whatever else runs on the machine disturbs the others
-// more. A round is long enough to have its share of garbage collections.
+// rounds divides a measurement into ten rounds and keeps the fastest: whatever else runs on the
+// machine disturbs the others more. A round is long enough to have its share of garbage
+// collections.
 type rounds struct {
 	each time.Duration // of all rounds together
 

@@ -39,7 +39,8 @@ type Comparison struct {
 	Goal float64
 	// Within is the goal instead where it is not 0; see Mode.
 	Within time.Duration
-	// Sampled is kube-scheduler's default; All is with all nodes (or all candidates) looked at, as Berth does.
+	// Sampled is kube-scheduler's default; All is with all nodes (or all candidates) looked at, as
+	// Berth does.
 	Sampled, All, Berth Cost
 }
 

@@ -16,7 +16,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
-// upstream is kube-scheduler without an API: its informers hold nothing and never run, its cache is filled by hand.
+// upstream is kube-scheduler without an API: its informers hold nothing and never run, its cache is
+// filled by hand.
 type upstream struct {
 	scheduler *scheduler.Scheduler
 	framework framework.Framework
@@ -68,7 +69,8 @@ func (u *upstream) place(ctx context.Context, pod *v1.Pod) error {
 	return u.scheduler.Cache.AssumePod(u.logger, assumed)
 }
 
-// measureUpstream decides on pods, at most so many and for at most so long, and returns what one takes.
+// measureUpstream decides on pods, at most so many and for at most so long, and returns what one
+// takes.
 func measureUpstream(ctx context.Context, m *Mode, nodes int, percentage int32, most int, atMost time.Duration) (Cost, error) {
 	list := make([]*v1.Node, nodes)
 	for i := range list {

@@ -1,8 +1,9 @@
-// Package configparity holds Berth's reading of configuration files against kube-scheduler's own: the same file goes through
-// the loader, the validation and the framework of k8s.io/kubernetes v1.36 and through package config of Berth. Both must refuse
-// it, or both must come to the same profiles with the same plugins in the same order at every extension point, the same weights
-// and the same arguments.
+// Package configparity holds Berth's reading of configuration files against kube-scheduler's own:
+// the same file goes through the loader, the validation and the framework of k8s.io/kubernetes
+// v1.36 and through package config of Berth. Both must refuse it, or both must come to the same
+// profiles with the same plugins in the same order at every extension point, the same weights and
+// the same arguments.
 //
-// The files are those of internal/engine/config/testdata, which has the examples of the documentation, every legacy translation, and as many
-// made at random as the flag -files says.
+// The files are those of internal/engine/config/testdata, which has the examples of the
+// documentation, every legacy translation, and as many made at random as the flag -files says.
 package configparity

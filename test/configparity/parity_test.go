@@ -49,8 +49,9 @@ func compare(t *testing.T, file string) (read bool) {
 	return true
 }
 
-// withDefaultArgs adds the arguments that upstream adds to a profile for plugins of which the file says nothing; that they are
-// the ones Berth's plugins start from is what the file all-arguments-empty.yaml shows.
+// withDefaultArgs adds the arguments that upstream adds to a profile for plugins of which the file
+// says nothing; that they are the ones Berth's plugins start from is what the file
+// all-arguments-empty.yaml shows.
 func withDefaultArgs(want, got map[string]Profile) map[string]Profile {
 	for name, p := range got {
 		for plugin, args := range want[name].Args {

@@ -22,7 +22,8 @@ import (
 
 func init() { metrics.Register() }
 
-// Profile is what a file comes to for one scheduler name, in a form that both sides can be brought to.
+// Profile is what a file comes to for one scheduler name, in a form that both sides can be brought
+// to.
 type Profile struct {
 	// At lists the plugins at each extension point, by the point's name in files.
 	At map[string][]string

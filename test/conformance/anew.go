@@ -14,12 +14,13 @@ import (
 	plfeature "k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 )
 
-// Upstream does not judge a node anew when it supposes that pods nominated to it have come, or that victims have gone: it
-// corrects what PreFilter found (AddPod, RemovePod). Some plugins correct too little. Where the sides differ for that reason
-// alone, upstream itself, asked anew about the cluster supposed, agrees with Berth; such differences are on purpose.
+// Upstream does not judge a node anew when it supposes that pods nominated to it have come, or that
+// victims have gone: it corrects what PreFilter found (AddPod, RemovePod). Some plugins correct too
+// little. Where the sides differ for that reason alone, upstream itself, asked anew about the
+// cluster supposed, agrees with Berth; such differences are on purpose.
 
-// judgeAnew is what upstream says of one node in a world where the pods nominated to it have come, and if it says nothing
-// against that, in one where they will not.
+// judgeAnew is what upstream says of one node in a world where the pods nominated to it have come,
+// and if it says nothing against that, in one where they will not.
 func judgeAnew(ctx context.Context, w *World, only []string, pod *v1.Pod, node string) (*Verdict, error) {
 	guests := slices.DeleteFunc(w.nominations(), func(g *v1.Pod) bool {
 		return g.Status.NominatedNodeName != node || g.UID == pod.UID || corev1helpers.PodPriority(g) < corev1helpers.PodPriority(pod)

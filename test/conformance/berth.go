@@ -113,7 +113,8 @@ func berthProfile(w *World, only []string) (*plugins.Profile, error) {
 	return plugins.NewProfile(defaults.SchedulerName, at, weights, args)
 }
 
-// Plugins names the plugins that can be compared one by one: those of the default profile that filter or score.
+// Plugins names the plugins that can be compared one by one: those of the default profile that
+// filter or score.
 func Plugins() (names []string) {
 	profile := plugins.Default()
 	for _, f := range profile.Filters {
@@ -127,7 +128,8 @@ func Plugins() (names []string) {
 	return names
 }
 
-// present names the plugins of the default profile that Berth has, or does the work of elsewhere: all, when it is complete.
+// present names the plugins of the default profile that Berth has, or does the work of elsewhere:
+// all, when it is complete.
 func present() (names []string) {
 	compared := Plugins()
 	for _, entry := range plugins.Catalog() {

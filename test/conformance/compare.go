@@ -74,7 +74,8 @@ type comparison struct {
 	found    []Difference
 }
 
-// Compare judges every pending pod of the world on both sides, with the plugins named or all if none is.
+// Compare judges every pending pod of the world on both sides, with the plugins named or all if
+// none is.
 func Compare(ctx context.Context, w *World, only []string) (Totals, []Difference, error) {
 	if len(only) == 0 {
 		only = present()
@@ -101,7 +102,8 @@ func compare(ctx context.Context, w *World, u *upstream, b *berth, only []string
 		c.totals.Pods++
 		c.gates(ctx, pod)
 		node, state := c.whole(ctx, pod)
-		// Alone, plugins look at nodes that they are not asked about when all are; what they then remember comes too late to count.
+		// Alone, plugins look at nodes that they are not asked about when all are; what they then
+		// remember comes too late to count.
 		for _, name := range names {
 			c.plugin(ctx, name, pod)
 		}
@@ -117,7 +119,8 @@ func (c *comparison) differ(pod *v1.Pod, node, plugin, what, upstream, berth str
 	c.found = append(c.found, Difference{Seed: c.world.Seed, Pod: pod.Name, Node: node, Plugin: plugin, What: what, Upstream: upstream, Berth: berth})
 }
 
-// advance places the pod on both sides where Berth chose to, and takes away one that was there before.
+// advance places the pod on both sides where Berth chose to, and takes away one that was there
+// before.
 func (c *comparison) advance(ctx context.Context, pod *v1.Pod, node string, state fwk.CycleState) error {
 	if !c.world.Sequence {
 		return nil
@@ -147,7 +150,8 @@ func (c *comparison) advance(ctx context.Context, pod *v1.Pod, node string, stat
 	return nil
 }
 
-// reserve takes volumes and devices for the pod on both sides; neither has them if one of them cannot.
+// reserve takes volumes and devices for the pod on both sides; neither has them if one of them
+// cannot.
 func (c *comparison) reserve(ctx context.Context, placed *v1.Pod, state fwk.CycleState) bool {
 	status := c.upstream.framework.RunReservePluginsReserve(ctx, state, placed, placed.Spec.NodeName)
 	undo, err := c.berth.reserve(placed)
@@ -164,7 +168,8 @@ func (c *comparison) reserve(ctx context.Context, placed *v1.Pod, state fwk.Cycl
 	return false
 }
 
-// plugin compares one plugin on its own: neither earlier rejections nor other scores hide what it says.
+// plugin compares one plugin on its own: neither earlier rejections nor other scores hide what it
+// says.
 func (c *comparison) plugin(ctx context.Context, name string, pod *v1.Pod) {
 	want, state := c.upstream.filter(ctx, name, pod)
 	waiting := c.berth.cluster.Pending(pod)
@@ -251,7 +256,8 @@ func (c *comparison) scores(ctx context.Context, name string, pod *v1.Pod, waiti
 	}
 }
 
-// zero tells whether the plugin adds nothing to any node: it makes no difference then whether it is listed.
+// zero tells whether the plugin adds nothing to any node: it makes no difference then whether it is
+// listed.
 func (s Scoring) zero() bool {
 	return !s.Failed && !slices.ContainsFunc(s.Scores, func(score int64) bool { return score != 0 })
 }

@@ -24,8 +24,9 @@ const (
 	allocatedAtOnce = "devices allocated at once"
 )
 
-// whole compares all plugins together on one pod: verdicts, scores, the message or the choice, and preemption. It returns the
-// node that both sides may choose, and upstream's state for reserving it.
+// whole compares all plugins together on one pod: verdicts, scores, the message or the choice, and
+// preemption. It returns the node that both sides may choose, and upstream's state for reserving
+// it.
 func (c *comparison) whole(ctx context.Context, pod *v1.Pod) (node string, state fwk.CycleState) {
 	want := c.upstream.attempt(ctx, pod)
 	waiting := c.berth.cluster.Pending(pod)
@@ -38,7 +39,8 @@ func (c *comparison) whole(ctx context.Context, pod *v1.Pod) (node string, state
 		if (want.failed == nil) != (got.Err == nil) {
 			c.differ(pod, "", "", "error", fmt.Sprint(want.failed), fmt.Sprint(got.Err))
 		}
-		// A pod with a nominated node may be placed there before anybody comes to the node that fails.
+		// A pod with a nominated node may be placed there before anybody comes to the node that
+		// fails.
 		if d := c.berth.decider.Decide(waiting); d.Err == nil && pod.Status.NominatedNodeName == "" {
 			c.differ(pod, "", "", "error of the fast way", fmt.Sprint(want.failed), describeDecision(d))
 		}
@@ -157,11 +159,13 @@ func (c *comparison) preemption(ctx context.Context, pod *v1.Pod, waiting *clust
 	}
 }
 
-// upstreamMessage is upstream's message and what Berth's must end with to be the same, differences on purpose taken out.
+// upstreamMessage is upstream's message and what Berth's must end with to be the same, differences
+// on purpose taken out.
 func (c *comparison) upstreamMessage(ctx context.Context, pod *v1.Pod, a *attempt, candidates []victims, e *decide.Evaluation, after string) (string, string) {
 	u := c.upstream.message(ctx, a, pod, candidates)
 	if a.all != nil && a.fit.Diagnosis.PostFilterMsg == "not found" {
-		// PreFilter came to no state for DynamicResources, which then fails at PostFilter. Berth says what it says of other pods.
+		// PreFilter came to no state for DynamicResources, which then fails at PostFilter. Berth
+		// says what it says of other pods.
 		c.totals.onPurpose(notFound, 1)
 		a.fit.Diagnosis.PostFilterMsg = ""
 		return a.fit.Error(), ""

@@ -30,7 +30,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSameAsUpstream is the promise that Berth's verdicts, scores, messages, choices and victims are Kubernetes' own.
+// TestSameAsUpstream is the promise that Berth's verdicts, scores, messages, choices and victims
+// are Kubernetes' own.
 func TestSameAsUpstream(t *testing.T) {
 	only := chosen(t)
 	total, found := compareAll(t, only)

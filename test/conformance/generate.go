@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// generator draws a world. Names, labels and amounts come from short lists, so that what is drawn independently often meets:
-// that is where plugins have something to decide.
+// generator draws a world. Names, labels and amounts come from short lists, so that what is drawn
+// independently often meets: that is where plugins have something to decide.
 type generator struct {
 	*rand.Rand
 	w *World
@@ -23,7 +23,8 @@ type generator struct {
 	claims  map[string][]string // names of volume claims by namespace
 	taken   map[string]bool     // ports of nodes that placed pods have, and claims that they use
 	single  map[string]bool     // claims that one pod only may use
-	// free are the devices that nobody has, and deviceClaims the names of claims for devices by namespace.
+	// free are the devices that nobody has, and deviceClaims the names of claims for devices by
+	// namespace.
 	free         []deviceID
 	deviceClaims map[string][]string
 	// counted is the extended resource that devices stand for.

@@ -34,7 +34,8 @@ func (g *generator) arguments() {
 		g.w.Args["NodeResourcesFit"] = g.fitArgs()
 	}
 	if g.chance(0.3) {
-		// Asked to balance a resource that devices stand for, upstream's plugin panics: nobody gives it a cache of CEL expressions.
+		// Asked to balance a resource that devices stand for, upstream's plugin panics: nobody
+		// gives it a cache of CEL expressions.
 		specs := slices.DeleteFunc(g.resourceSpecs(false), func(s config.ResourceSpec) bool { return s.Name == string(g.counted) || s.Name == string(fpga) })
 		g.w.Args["NodeResourcesBalancedAllocation"] = &config.NodeResourcesBalancedAllocationArgs{Resources: specs}
 	}

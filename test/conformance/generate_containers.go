@@ -72,8 +72,9 @@ func (g *generator) requests() v1.ResourceList {
 	return list
 }
 
-// hugeRequest makes the pod ask for nearly as much as 64 bits hold. Only pods that wait do, in one container, and with what is
-// requested on any node it still fits into 64 bits: larger sums wrap around upstream.
+// hugeRequest makes the pod ask for nearly as much as 64 bits hold. Only pods that wait do, in one
+// container, and with what is requested on any node it still fits into 64 bits: larger sums wrap
+// around upstream.
 func (g *generator) hugeRequest(pod *v1.Pod) {
 	pod.Spec.Containers, pod.Spec.InitContainers, pod.Spec.Overhead, pod.Spec.Resources = pod.Spec.Containers[:1], nil, nil, nil
 	list := v1.ResourceList{}
@@ -98,7 +99,8 @@ func asksForHuge(pod *v1.Pod) bool {
 	return false
 }
 
-// podLevel gives the pod requests of its own, no less than its containers' (the API server refuses others).
+// podLevel gives the pod requests of its own, no less than its containers' (the API server refuses
+// others).
 func (g *generator) podLevel(pod *v1.Pod) {
 	list := v1.ResourceList{}
 	g.put(list, v1.ResourceCPU, "", "8", "12")
@@ -116,7 +118,8 @@ func (g *generator) podLevel(pod *v1.Pod) {
 	pod.Spec.Resources = &v1.ResourceRequirements{Requests: list}
 }
 
-// resize reports amounts in the status as a kubelet does that is changing, or has changed, a pod in place.
+// resize reports amounts in the status as a kubelet does that is changing, or has changed, a pod in
+// place.
 func (g *generator) resize(pod *v1.Pod) {
 	report := func(containers []v1.Container, sidecarsOnly bool) (statuses []v1.ContainerStatus) {
 		for i := range containers {

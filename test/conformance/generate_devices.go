@@ -202,7 +202,8 @@ func (g *generator) allocate(claim *resourcev1.ResourceClaim) {
 	}
 }
 
-// podClaims lets a pod ask for devices: by a claim that is there, by one made for it, or as an extended resource.
+// podClaims lets a pod ask for devices: by a claim that is there, by one made for it, or as an
+// extended resource.
 func (g *generator) podClaims(pod *v1.Pod) {
 	if g.leaning["devices"] == 0 || !g.chance(min(0.3, g.leaning["devices"])) {
 		return

@@ -77,8 +77,9 @@ func (g *generator) placed() {
 	}
 }
 
-// dropTakenPorts takes those ports from the pod that another one on its node has. Such pods cannot both run, and upstream, which
-// keeps a node's ports as a set, holds the port to be free when one of them goes.
+// dropTakenPorts takes those ports from the pod that another one on its node has. Such pods cannot
+// both run, and upstream, which keeps a node's ports as a set, holds the port to be free when one
+// of them goes.
 func (g *generator) dropTakenPorts(pod *v1.Pod) {
 	for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
@@ -92,7 +93,8 @@ func (g *generator) dropTakenPorts(pod *v1.Pod) {
 	}
 }
 
-// dropTakenClaims takes volumes from the pod whose claims only one pod may use, and another one does.
+// dropTakenClaims takes volumes from the pod whose claims only one pod may use, and another one
+// does.
 func (g *generator) dropTakenClaims(pod *v1.Pod) {
 	pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
 		if v.PersistentVolumeClaim == nil {

@@ -56,7 +56,8 @@ func (g *generator) claimName(namespace string) string {
 	return pick(g, names...)
 }
 
-// ephemeralClaim makes the claim that belongs to a pod's own volume; sometimes it is not there yet, or is another's.
+// ephemeralClaim makes the claim that belongs to a pod's own volume; sometimes it is not there yet,
+// or is another's.
 func (g *generator) ephemeralClaim(pod *v1.Pod, volume string) {
 	if g.chance(0.1) {
 		return

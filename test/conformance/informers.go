@@ -16,8 +16,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// filled is an informer factory whose informers hold what they were given and never run: a handler hears of every object the
-// moment it is added. Groups that the scheduler does not ask for are left to the nil interface.
+// filled is an informer factory whose informers hold what they were given and never run: a handler
+// hears of every object the moment it is added. Groups that the scheduler does not ask for are left
+// to the nil interface.
 type filled struct {
 	informers.SharedInformerFactory
 	byType map[reflect.Type]*filledInformer
@@ -55,7 +56,8 @@ func (f *filled) Policy() policy.Interface          { return policy.New(f, "", n
 func (f *filled) Storage() storage.Interface        { return storage.New(f, "", nil) }
 func (f *filled) Resource() resource.Interface      { return resource.New(f, "", nil) }
 
-// filledInformer is one informer of filled. What only a running informer has is left to the nil interface.
+// filledInformer is one informer of filled. What only a running informer has is left to the nil
+// interface.
 type filledInformer struct {
 	cache.SharedIndexInformer
 	indexer cache.Indexer

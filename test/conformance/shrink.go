@@ -20,8 +20,8 @@ type shrinker struct {
 	found Difference
 }
 
-// Shrink takes objects, and then parts of them, out of a world as long as a difference of the same kind stays. It returns what is
-// left, and the difference as it shows there.
+// Shrink takes objects, and then parts of them, out of a world as long as a difference of the same
+// kind stays. It returns what is left, and the difference as it shows there.
 func Shrink(ctx context.Context, w *World, d Difference, only []string) (*World, Difference) {
 	if d.Plugin != "" {
 		only = []string{d.Plugin}
@@ -62,7 +62,8 @@ func (s *shrinker) keeps(smaller *World) bool {
 	return false
 }
 
-// dropPending keeps the one pod that shows the difference; where pods are placed one after the other, those before it may matter.
+// dropPending keeps the one pod that shows the difference; where pods are placed one after the
+// other, those before it may matter.
 func (s *shrinker) dropPending() {
 	smaller := *s.world
 	smaller.Pending = slices.DeleteFunc(slices.Clone(smaller.Pending), func(p *v1.Pod) bool { return p.Name != s.found.Pod })
@@ -144,7 +145,8 @@ func paths(to []any, part any) (list [][]any) {
 	return list
 }
 
-// reduced is the object without the part at the end of the path; ok is false if that changes nothing.
+// reduced is the object without the part at the end of the path; ok is false if that changes
+// nothing.
 func reduced(object runtime.Object, fields map[string]any, path []any) (smaller runtime.Object, ok bool) {
 	rest := runtime.DeepCopyJSON(fields)
 	remove(rest, path)

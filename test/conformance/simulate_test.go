@@ -17,8 +17,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// TestSimulateSaysTheSame takes the way of `berth simulate`: a world as manifests, read, admitted, decided and explained. What it
-// says of a pod on every node is held against upstream, which is shown the same objects.
+// TestSimulateSaysTheSame takes the way of `berth simulate`: a world as manifests, read, admitted,
+// decided and explained. What it says of a pod on every node is held against upstream, which is
+// shown the same objects.
 func TestSimulateSaysTheSame(t *testing.T) {
 	worlds, pods, nodes, refused := 0, 0, 0, map[string]int{}
 	for seed := *first; worlds < max(1, *clusters/100) && seed < *first+uint64(*clusters); seed++ {
@@ -134,7 +135,8 @@ func (w *World) seen(set *manifest.Set) *World {
 	seen.Nodes, seen.Placed, seen.Pending = set.Nodes, nil, nil
 	for _, p := range set.Pods {
 		if p.Namespace == w.Pending[0].Namespace && p.Name == w.Pending[0].Name {
-			// What admission gives a pod (a toleration of memory pressure, say) is not what is compared here.
+			// What admission gives a pod (a toleration of memory pressure, say) is not what is
+			// compared here.
 			catalog := admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses)
 			if admitted, err := admission.Create(admission.Config{}, catalog, p); err == nil {
 				p = admitted

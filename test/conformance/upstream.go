@@ -70,7 +70,8 @@ func newUpstream(ctx context.Context, w *World, only []string) (*upstream, error
 	return u, nil
 }
 
-// takeSnapshot goes through the scheduler's real cache: only there is known which node was first to report an image.
+// takeSnapshot goes through the scheduler's real cache: only there is known which node was first to
+// report an image.
 func (u *upstream) takeSnapshot(ctx context.Context, w *World) error {
 	logger := klog.FromContext(ctx)
 	u.cache = cache.New(ctx, nil, false)
@@ -144,7 +145,8 @@ func (u *upstream) client(w *World) kubernetes.Interface {
 	return clientset.NewClientset(claims...)
 }
 
-// idleClient serves worlds in which no plugin talks to the API; making one takes longer than judging a pod.
+// idleClient serves worlds in which no plugin talks to the API; making one takes longer than
+// judging a pod.
 var idleClient = clientset.NewClientset()
 
 // registry notes the plugins as the framework makes them, so that each can be asked on its own.
@@ -160,7 +162,8 @@ func (u *upstream) registry() frameworkruntime.Registry {
 	return registry
 }
 
-// profileOf is what the scheduler makes of a configuration file with the world's arguments, cut down to the plugins named.
+// profileOf is what the scheduler makes of a configuration file with the world's arguments, cut
+// down to the plugins named.
 func profileOf(w *World, only []string) (*config.KubeSchedulerProfile, error) {
 	file := configv1.KubeSchedulerConfiguration{Profiles: []configv1.KubeSchedulerProfile{{}}}
 	for name, args := range w.Args {

@@ -15,7 +15,8 @@ type Filtering struct {
 	All *Verdict
 	// Only, if not nil, are the nodes that come into question.
 	Only sets.Set[string]
-	// Nodes are the verdicts on the nodes that come into question; nil means that the pod may go there.
+	// Nodes are the verdicts on the nodes that come into question; nil means that the pod may go
+	// there.
 	Nodes map[string]*Verdict
 }
 
@@ -28,7 +29,8 @@ type Scoring struct {
 	Scores  []int64
 }
 
-// filter asks one plugin, on its own, for its verdict on every node. The state is what its scoring goes on from.
+// filter asks one plugin, on its own, for its verdict on every node. The state is what its scoring
+// goes on from.
 func (u *upstream) filter(ctx context.Context, name string, pod *v1.Pod) (Filtering, fwk.CycleState) {
 	state := framework.NewCycleState()
 	f := Filtering{Nodes: map[string]*Verdict{}}

@@ -30,7 +30,8 @@ type attempt struct {
 	fit      *framework.FitError
 }
 
-// attempt goes the scheduler's way: PreFilter, Filter with nominated pods on every node, PreScore, Score.
+// attempt goes the scheduler's way: PreFilter, Filter with nominated pods on every node, PreScore,
+// Score.
 func (u *upstream) attempt(ctx context.Context, pod *v1.Pod) *attempt {
 	a := u.judge(ctx, pod, u.nodes)
 	if a.failed == nil && a.all == nil && len(a.feasible) > 1 {
@@ -96,7 +97,8 @@ func (u *upstream) scoreNodes(ctx context.Context, a *attempt, pod *v1.Pod) {
 	}
 }
 
-// best names the nodes of which the scheduler picks one, and their total. A nominated node that still fits is taken at once.
+// best names the nodes of which the scheduler picks one, and their total. A nominated node that
+// still fits is taken at once.
 func (a *attempt) best(pod *v1.Pod) (names []string, total int64) {
 	if nominated := pod.Status.NominatedNodeName; nominated != "" {
 		for _, node := range a.feasible {
@@ -150,7 +152,8 @@ func (u *upstream) candidates(ctx context.Context, w *World, plugin *defaultpree
 	if err != nil || len(potential) == 0 {
 		return nil, err
 	}
-	// Every candidate is asked for: with one more than there are, none of the search's own ends comes first.
+	// Every candidate is asked for: with one more than there are, none of the search's own ends
+	// comes first.
 	candidates, _, err := plugin.Evaluator.DryRunPreemption(ctx, a.state, pod, potential, w.budgets(), 0, int32(len(potential)+1))
 	var list []victims
 	for _, c := range candidates {
@@ -174,8 +177,9 @@ func victimsOf(node string, v *extenderv1.Victims) victims {
 	return out
 }
 
-// ambiguous tells whether the node has two pods of one priority that no kubelet has started: they count as started now, each at
-// the moment it is looked at, and which is the more important is chance.
+// ambiguous tells whether the node has two pods of one priority that no kubelet has started: they
+// count as started now, each at the moment it is looked at, and which is the more important is
+// chance.
 func ambiguous(w *World, node string, pod *v1.Pod) bool {
 	seen := map[int32]bool{}
 	for _, p := range w.Placed {
@@ -208,8 +212,9 @@ func cheapest(list []victims) (best []victims) {
 	return best
 }
 
-// message is the text of the FailedScheduling event. Where preemption finds candidates, it says nothing of itself; where it does
-// not, the plugins are asked in earnest, since then nothing is evicted.
+// message is the text of the FailedScheduling event. Where preemption finds candidates, it says
+// nothing of itself; where it does not, the plugins are asked in earnest, since then nothing is
+// evicted.
 func (u *upstream) message(ctx context.Context, a *attempt, pod *v1.Pod, candidates []victims) string {
 	if len(candidates) == 0 && u.framework.HasPostFilterPlugins() {
 		_, status := u.framework.RunPostFilterPlugins(ctx, a.state, pod, a.fit.Diagnosis.NodeToStatus)

@@ -28,7 +28,8 @@ func (v *Verdict) String() string {
 	return fmt.Sprintf("rejected by %s: %q", v.Plugin, v.Reasons)
 }
 
-// inFlight tells whether upstream waits for devices that a pod before this one has reserved and not yet got written.
+// inFlight tells whether upstream waits for devices that a pod before this one has reserved and not
+// yet got written.
 func (v *Verdict) inFlight() bool {
 	return v != nil && v.Plugin == "DynamicResources" && len(v.Reasons) == 1 && strings.HasSuffix(v.Reasons[0], " is in the process of being allocated")
 }
@@ -40,7 +41,8 @@ func (v *Verdict) equal(o *Verdict) bool {
 	if v.Failed || o.Failed {
 		return v.Failed == o.Failed && v.Plugin == o.Plugin
 	}
-	// Upstream lists extended resources as a map gives them, so that the order of reasons means nothing.
+	// Upstream lists extended resources as a map gives them, so that the order of reasons means
+	// nothing.
 	return v.Plugin == o.Plugin && v.Unresolvable == o.Unresolvable && slices.Equal(slices.Sorted(slices.Values(v.Reasons)), slices.Sorted(slices.Values(o.Reasons)))
 }
 

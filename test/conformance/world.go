@@ -24,8 +24,8 @@ type World struct {
 	// Others are all other API objects.
 	Others []runtime.Object
 
-	// Args are the arguments of plugins that do not run with the defaults, by plugin: pointers to the types of
-	// k8s.io/kube-scheduler/config/v1, without defaults filled in.
+	// Args are the arguments of plugins that do not run with the defaults, by plugin: pointers to
+	// the types of k8s.io/kube-scheduler/config/v1, without defaults filled in.
 	Args map[string]runtime.Object
 	// Weights are those of plugins at Score that have another than the default.
 	Weights map[string]int64
@@ -48,7 +48,8 @@ func ofKind[T runtime.Object](w *World) (list []T) {
 	return list
 }
 
-// nominations are the pods that wait for room on a node: those of the pending ones that did preempt, too.
+// nominations are the pods that wait for room on a node: those of the pending ones that did
+// preempt, too.
 func (w *World) nominations() []*v1.Pod {
 	list := slices.Clone(w.Nominated)
 	for _, p := range w.Pending {

@@ -30,9 +30,10 @@ func runElsewhere(page *docs.Page) bool {
 	return slices.ContainsFunc(elsewhere, func(pattern string) bool { match, _ := path.Match(pattern, page.Path); return match })
 }
 
-// TestPages runs the pages below docs/ as written, one after the other beside one cluster of `berth up`: a page's scripts in one shell, in
-// between its manifests by kubectl apply, and what a console shows and goes on until Ctrl-C. Each page leaves the cluster as it found it.
-// What is shown and run by no test is in docs.Unrun.
+// TestPages runs the pages below docs/ as written, one after the other beside one cluster of `berth
+// up`: a page's scripts in one shell, in between its manifests by kubectl apply, and what a console
+// shows and goes on until Ctrl-C. Each page leaves the cluster as it found it. What is shown and
+// run by no test is in docs.Unrun.
 func TestPages(t *testing.T) {
 	pages, err := docs.Pages(root)
 	if err != nil {
@@ -112,7 +113,8 @@ type object struct {
 	Metadata         struct{ Name string }
 }
 
-// TestManifestsOfPagesThatRunElsewhereAreInScripts, which write them into files: nothing else there applies one.
+// TestManifestsOfPagesThatRunElsewhereAreInScripts, which write them into files: nothing else there
+// applies one.
 func TestManifestsOfPagesThatRunElsewhereAreInScripts(t *testing.T) {
 	pages, err := docs.Pages(root)
 	if err != nil {
@@ -159,8 +161,8 @@ func applied(file string, lines []string, objects []object) string {
 	return strings.Join(steps, "\n")
 }
 
-// state is what of a cluster the next page meets: nodes with what somebody has put on them, namespaces, and pods. What is being deleted
-// it does not meet.
+// state is what of a cluster the next page meets: nodes with what somebody has put on them,
+// namespaces, and pods. What is being deleted it does not meet.
 func state(t *testing.T, c *cluster) string {
 	t.Helper()
 	nodes, err := c.client.CoreV1().Nodes().List(background(), metav1.ListOptions{})
@@ -194,7 +196,8 @@ func state(t *testing.T, c *cluster) string {
 	return strings.Join(all, "\n")
 }
 
-// notes are labels, taints and faults of a node. Those of Kubernetes' own, which come and go by themselves, are left out.
+// notes are labels, taints and faults of a node. Those of Kubernetes' own, which come and go by
+// themselves, are left out.
 func notes(node *v1.Node) (all []string) {
 	for _, key := range slices.Concat(slices.Collect(maps.Keys(node.Labels)), slices.Collect(maps.Keys(node.Annotations))) {
 		if domain, _, _ := strings.Cut(key, "/"); !strings.HasSuffix(domain, "kubernetes.io") {

@@ -13,9 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestAGangIsPlacedWholeOrNotAtAll: berth up with the gates of pod groups serves their API. Beside filler pods that leave room for two, a
-// gang of three has none of its pods bound and says why; when a filler has gone it is bound whole, and the PodGroup says that it is
-// scheduled. The Job controller makes a gang of an Indexed Job by itself.
+// TestAGangIsPlacedWholeOrNotAtAll: berth up with the gates of pod groups serves their API. Beside
+// filler pods that leave room for two, a gang of three has none of its pods bound and says why;
+// when a filler has gone it is bound whole, and the PodGroup says that it is scheduled. The Job
+// controller makes a gang of an Indexed Job by itself.
 func TestAGangIsPlacedWholeOrNotAtAll(t *testing.T) {
 	c := start(t, filepath.Join(t.TempDir(), "gang"), "--nodes", "3", "--ui-port", "-1",
 		"--feature-gates", "GenericWorkload=true,GangScheduling=true,WorkloadWithJob=true")

@@ -13,8 +13,9 @@ import (
 	"github.com/berth-k8s/berth/internal/docs"
 )
 
-// TestReadme runs every block of commands in the README as written, in their order, in one shell, beside a cluster as `make up`
-// starts it. The block of the two make commands is the exception: what they run, this and all other tests do.
+// TestReadme runs every block of commands in the README as written, in their order, in one shell,
+// beside a cluster as `make up` starts it. The block of the two make commands is the exception:
+// what they run, this and all other tests do.
 func TestReadme(t *testing.T) {
 	folder := readersFolder(t)
 	blocks := shellBlocks(t, filepath.Join(root, "README.md"))
@@ -28,7 +29,8 @@ func TestReadme(t *testing.T) {
 // root is that of the tree.
 var root = filepath.Join("..", "..")
 
-// readersFolder looks like the tree after `make build`, so that a cluster of the developer's own is left alone.
+// readersFolder looks like the tree after `make build`, so that a cluster of the developer's own is
+// left alone.
 func readersFolder(t *testing.T) string {
 	t.Helper()
 	tree, err := filepath.Abs(root)
@@ -77,8 +79,8 @@ func shellBlocks(t *testing.T, file string) (blocks []string) {
 	return blocks
 }
 
-// script echoes each line before it runs, so that a failure shows where. What must fail (`! command`) and does not would go unnoticed:
-// the shell's errexit does not heed what is negated.
+// script echoes each line before it runs, so that a failure shows where. What must fail (`!
+// command`) and does not would go unnoticed: the shell's errexit does not heed what is negated.
 func script(block docs.Block) string {
 	lines := []string{"set -x"}
 	for _, line := range block.Lines {

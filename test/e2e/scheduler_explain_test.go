@@ -28,7 +28,8 @@ func explained(t *testing.T, pod string, flags ...string) *explain.Explanation {
 	return e
 }
 
-// TestExplainTellsWhatTheSchedulerDecided: berth explain finds the scheduler of berth up, says what it decided, and whether that holds.
+// TestExplainTellsWhatTheSchedulerDecided: berth explain finds the scheduler of berth up, says what
+// it decided, and whether that holds.
 func TestExplainTellsWhatTheSchedulerDecided(t *testing.T) {
 	simulate(t, "told-", "--count", "1", "--cpu", "2", "--label", "pool=told")
 	const there = "spec nodeSelector: {pool: told}"
@@ -61,7 +62,8 @@ func TestExplainTellsWhatTheSchedulerDecided(t *testing.T) {
 	kubectl(t, "delete", "pod", "told-waits", "told-runs", "--now")
 }
 
-// asksWhere: --scheduler-url goes before the file; a scheduler that does not answer is said, and no error.
+// asksWhere: --scheduler-url goes before the file; a scheduler that does not answer is said, and no
+// error.
 func asksWhere(t *testing.T) {
 	urls, err := os.ReadFile(filepath.Join(shared.dir, "scheduler.url"))
 	if err != nil {

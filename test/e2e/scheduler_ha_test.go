@@ -23,8 +23,8 @@ var (
 
 const saysLost = "berth: leadership lost"
 
-// pair is two schedulers of one Lease. Like a kubelet it starts one anew that ended; on a machine that is very busy a leader may not get
-// to renew its Lease.
+// pair is two schedulers of one Lease. Like a kubelet it starts one anew that ended; on a machine
+// that is very busy a leader may not get to renew its Lease.
 type pair struct {
 	c        *cluster
 	config   string
@@ -87,9 +87,10 @@ func (p *pair) busyLeader(t *testing.T) (leads *replica) {
 	return leads
 }
 
-// TestLeaderKilledUnderLoad kills the leading one of two schedulers again and again while pods keep coming: no pod is bound twice, none
-// is left behind. In the long form some are paused, too, and come back when another leads. Then one is asked to go: it gives the Lease
-// away. The last one is robbed of it.
+// TestLeaderKilledUnderLoad kills the leading one of two schedulers again and again while pods keep
+// coming: no pod is bound twice, none is left behind. In the long form some are paused, too, and
+// come back when another leads. Then one is asked to go: it gives the Lease away. The last one is
+// robbed of it.
 func TestLeaderKilledUnderLoad(t *testing.T) {
 	nodes := 30 + *haKills*int(haLease.Seconds()) // with room for what comes while the leader is killed
 	p := &pair{c: start(t, filepath.Join(t.TempDir(), "ha"), "--nodes", strconv.Itoa(nodes)), config: filepath.Join(t.TempDir(), "ha.yaml")}
@@ -145,8 +146,8 @@ profiles: [{schedulerName: ha}]
 		made, *haKills, *haLease, takeovers, handover.Round(time.Millisecond), p.refused, p.lost)
 }
 
-// askedToGo sends SIGTERM to the leader: it ends with exit code 0 and without the Lease. Returned is how long it took until the next pod
-// was bound.
+// askedToGo sends SIGTERM to the leader: it ends with exit code 0 and without the Lease. Returned
+// is how long it took until the next pod was bound.
 func (p *pair) askedToGo(t *testing.T, seen *witness) time.Duration {
 	t.Helper()
 	leads := p.busyLeader(t)
@@ -190,8 +191,8 @@ func (p *pair) holder(t *testing.T) string {
 	return *lease.Spec.HolderIdentity
 }
 
-// strike ends a leader with kill -9, or puts it to sleep, as a machine that is paused, until another leads. It must then end at once,
-// whatever it had in mind.
+// strike ends a leader with kill -9, or puts it to sleep, as a machine that is paused, until
+// another leads. It must then end at once, whatever it had in mind.
 func (r *replica) strike(t *testing.T, asleep bool) (awake func()) {
 	t.Helper()
 	if !asleep {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestPendingPodsSayWhy: for each plugin a pod that it alone keeps off the nodes of a pool, and what kube-scheduler v1.36 would write
-// of it.
+// TestPendingPodsSayWhy: for each plugin a pod that it alone keeps off the nodes of a pool, and
+// what kube-scheduler v1.36 would write of it.
 func TestPendingPodsSayWhy(t *testing.T) {
 	simulate(t, "why-", "--count", "2", "--cpu", "2", "--label", "pool=why")
 	w := wordsOf(t, "why")
@@ -59,8 +59,8 @@ func TestPendingPodsSayWhy(t *testing.T) {
 	kubectl(t, "delete", "pod", "why-port", "why-port2", "--now")
 }
 
-// words are what kube-scheduler would write of pods that are for a pool of nodes. No pod of the cluster has less priority than these,
-// so that preemption is of no use to them.
+// words are what kube-scheduler would write of pods that are for a pool of nodes. No pod of the
+// cluster has less priority than these, so that preemption is of no use to them.
 type words struct {
 	all                int // nodes
 	elsewhere, useless string
@@ -89,7 +89,8 @@ func (w words) says(own, preemption string) string {
 		w.all, strings.Join(parts, ", "), w.all, preemption)
 }
 
-// TestPendingPodsSayWhyOfVolumesAndFeatures: the same of the plugins that look at volumes, and at what kubelets can do.
+// TestPendingPodsSayWhyOfVolumesAndFeatures: the same of the plugins that look at volumes, and at
+// what kubelets can do.
 func TestPendingPodsSayWhyOfVolumesAndFeatures(t *testing.T) {
 	simulate(t, "store-", "--count", "1", "--cpu", "8", "--label", "pool=store")
 	kubectl(t, "label", "node", "store-1", "topology.kubernetes.io/zone=here", "--overwrite")

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestPreemptionAndBudgets: of two nodes preemption takes the one whose pod no budget protects; where all are protected it breaks a
-// budget, unless the profile keeps it from that.
+// TestPreemptionAndBudgets: of two nodes preemption takes the one whose pod no budget protects;
+// where all are protected it breaks a budget, unless the profile keeps it from that.
 func TestPreemptionAndBudgets(t *testing.T) {
 	simulate(t, "pdb-", "--count", "2", "--cpu", "2", "--label", "pool=pdb")
 	apply(t, `

@@ -12,8 +12,8 @@ const (
 	decidesIn = 20 * time.Second
 )
 
-// TestThreeTaints is the documentation's case: the two taints with key1 are tolerated, the third keeps the pod off, and a pod that
-// runs there already stays.
+// TestThreeTaints is the documentation's case: the two taints with key1 are tolerated, the third
+// keeps the pod off, and a pod that runs there already stays.
 func TestThreeTaints(t *testing.T) {
 	simulate(t, "tainted-", "--count", "1", "--label", "pool=tainted")
 	const tolerant = "spec tolerations: [{key: key1, value: value1, effect: NoSchedule}, {key: key1, value: value1, effect: NoExecute}]"
@@ -52,7 +52,8 @@ func TestAPodOfAnotherSchedulerIsLeftAlone(t *testing.T) {
 	kubectl(t, "delete", "pod", "foreign", "own")
 }
 
-// TestPreemption: a pod that matters takes the place of one that does not, unless it does not want to; both say why.
+// TestPreemption: a pod that matters takes the place of one that does not, unless it does not want
+// to; both say why.
 func TestPreemption(t *testing.T) {
 	simulate(t, "full-", "--count", "1", "--cpu", "2", "--label", "pool=full")
 	apply(t, `
@@ -85,7 +86,8 @@ value: 1000
 	kubectl(t, "delete", "pod", "patient", "urgent")
 }
 
-// TestAVolumeIsBoundWithItsPod: a claim that waits for its first consumer gets the volume that the pod's node can reach.
+// TestAVolumeIsBoundWithItsPod: a claim that waits for its first consumer gets the volume that the
+// pod's node can reach.
 func TestAVolumeIsBoundWithItsPod(t *testing.T) {
 	apply(t, `
 apiVersion: storage.k8s.io/v1

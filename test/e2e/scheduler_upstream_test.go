@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestASharedClaimIsProtected: pods that name one claim, all at once, leave it with the finalizer that keeps it, allocated once, and
-// reserved for each; deleting the claim does not free the device under them.
+// TestASharedClaimIsProtected: pods that name one claim, all at once, leave it with the finalizer
+// that keeps it, allocated once, and reserved for each; deleting the claim does not free the device
+// under them.
 func TestASharedClaimIsProtected(t *testing.T) {
 	const pods = 12
 	apply(t, `
@@ -64,7 +65,8 @@ spec: {devices: {requests: [{name: d, exactly: {deviceClassName: shared}}]}}
 	kubectl(t, "delete", "resourceclaim/other-claim", "resourceslice/shared-devices", "deviceclass/shared")
 }
 
-// TestANominationEndsWithItsNode: a pod that waits for room on a node which is deleted gives the nomination up.
+// TestANominationEndsWithItsNode: a pod that waits for room on a node which is deleted gives the
+// nomination up.
 func TestANominationEndsWithItsNode(t *testing.T) {
 	apply(t, `
 apiVersion: v1

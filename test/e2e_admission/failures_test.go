@@ -194,7 +194,8 @@ func (c *cluster) certificateExpires(t *testing.T) {
 		t.Errorf("by default pods wait: %s", options.FailurePolicy)
 	}
 	clock.SetTime(time.Now())
-	// A look that was under way has read the old time, and the next one comes a minute later: that is, now.
+	// A look that was under way has read the old time, and the next one comes a minute later: that
+	// is, now.
 	later := time.AfterFunc(5*time.Second, func() { clock.Step(time.Minute) })
 	defer later.Stop()
 	c.getsRules(t)

@@ -105,8 +105,8 @@ spec:
 	n.do(t, "-n", "kube-system", "delete", "pod", "critical")
 }
 
-// A pod in the folder runs and shows as a mirror; a changed file is another pod; a mirror that is deleted comes back; without the
-// file both are gone.
+// A pod in the folder runs and shows as a mirror; a changed file is another pod; a mirror that is
+// deleted comes back; without the file both are gone.
 func TestStaticPod(t *testing.T) {
 	t.Parallel()
 	n := sharedNode(t)

@@ -15,8 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/cri"
 )
 
-// While the API server is away the node goes on: what runs runs, what ends is restarted, static pods start, and an agent that is
-// killed then leaves its pods alone. When it is back, it learns what happened.
+// While the API server is away the node goes on: what runs runs, what ends is restarted, static
+// pods start, and an agent that is killed then leaves its pods alone. When it is back, it learns
+// what happened.
 func TestAPIServerAway(t *testing.T) {
 	t.Parallel()
 	skipWithoutContainers(t)
@@ -94,7 +95,8 @@ func TestAPIServerAway(t *testing.T) {
 	n.checkNothingElse(t, ns)
 }
 
-// A containerd that hangs with its socket open is told of by the node within a minute; what runs goes on, and all is well again when it is.
+// A containerd that hangs with its socket open is told of by the node within a minute; what runs
+// goes on, and all is well again when it is.
 func TestHungContainerd(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "hangs")

@@ -22,9 +22,10 @@ import (
 	"github.com/berth-k8s/berth/test/internal/binaries"
 )
 
-// TestFromImageAndManifests: Berth as other clusters have it, pods from its image under its manifests, on a node that it runs itself.
-// It is installed, places and evicts pods, is upgraded while pods are created, survives an upgrade to what does not exist, is rolled
-// back, and taken away, with nothing left.
+// TestFromImageAndManifests: Berth as other clusters have it, pods from its image under its
+// manifests, on a node that it runs itself. It is installed, places and evicts pods, is upgraded
+// while pods are created, survives an upgrade to what does not exist, is rolled back, and taken
+// away, with nothing left.
 func TestFromImageAndManifests(t *testing.T) {
 	t.Parallel()
 	mustRunContainers(t)
@@ -37,7 +38,8 @@ func TestFromImageAndManifests(t *testing.T) {
 	h.leads(deploy.Namespace, "berth-controller", "berth-controller-")
 	h.runs("v1.0.0")
 
-	// It schedules and admits. (Kubernetes' own admission reads this annotation only when told to; Berth's webhook does.)
+	// It schedules and admits. (Kubernetes' own admission reads this annotation only when told to;
+	// Berth's webhook does.)
 	h.kubectl("annotate", "namespace", "default", `scheduler.alpha.kubernetes.io/defaultTolerations=[{"key":"from","operator":"Equal","value":"webhook"}]`)
 	h.kubectl("create", "deployment", "web", "--image=berth.local/busybox:1", "--replicas=2", "--", "sleep", "3600")
 	h.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
@@ -45,8 +47,8 @@ func TestFromImageAndManifests(t *testing.T) {
 		t.Errorf("tolerations by the namespace's annotation: %q", got)
 	}
 
-	// It evicts, and places anew.
-	// (Berth's own scheduler and controllers stay on a node with such a taint: nobody else would place them again.)
+	// It evicts, and places anew. (Berth's own scheduler and controllers stay on a node with such a
+	// taint: nobody else would place them again.)
 	node := h.kubectl("get", "nodes", "-o", "jsonpath={.items[0].metadata.name}")
 	before := h.kubectl("get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*].metadata.uid}")
 	h.kubectl("taint", "node", node, "maintenance=now:NoExecute")
@@ -317,7 +319,8 @@ func (h *hosted) allRun(app string) error {
 	return nil
 }
 
-// leftovers are what still has Berth's mark, wherever it is, and pods and Secrets that the parts made.
+// leftovers are what still has Berth's mark, wherever it is, and pods and Secrets that the parts
+// made.
 func (h *hosted) leftovers() string {
 	h.Helper()
 	kinds := h.kubectl("api-resources", "--verbs=list", "-o", "name")

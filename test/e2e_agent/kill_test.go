@@ -57,8 +57,8 @@ spec:
   - {name: c, image: $IMAGE, imagePullPolicy: IfNotPresent, command: [sh, -c, "trap '' TERM; while :; do sleep 0.1; done"], volumeMounts: [{name: v, mountPath: /v}]}
 `
 
-// The agent is killed by SIGKILL at ten moments while pods come and go: it takes up what runs, and finishes what was begun. None is
-// restarted, none doubled, none left behind.
+// The agent is killed by SIGKILL at ten moments while pods come and go: it takes up what runs, and
+// finishes what was begun. None is restarted, none doubled, none left behind.
 func TestKilledAgentTakesUpItsPods(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "kill-agent")
@@ -117,8 +117,9 @@ func TestKilledContainerdLosesNoPod(t *testing.T) {
 
 func passing(i int) string { return fmt.Sprintf("passing-%d", i) }
 
-// throughKills makes a pod before each kill, and lets it get on a little further each time. Of the pods with odd numbers, which are
-// deleted, some have ended when the next one comes, some are in the middle of it.
+// throughKills makes a pod before each kill, and lets it get on a little further each time. Of the
+// pods with odd numbers, which are deleted, some have ended when the next one comes, some are in
+// the middle of it.
 func (n *node) throughKills(t *testing.T, ns string, kills int, kill func(i int)) {
 	for i := range kills {
 		n.apply(t, ns, fmt.Sprintf(passingPod, passing(i)))
@@ -170,8 +171,8 @@ func (n *node) checkSteady(t *testing.T, ns string, before map[string]string) {
 	})
 }
 
-// checkNothingElse: the runtime has one sandbox of each pod that there is, with each of its containers once, and nothing else; nor
-// have the disk and the cgroups.
+// checkNothingElse: the runtime has one sandbox of each pod that there is, with each of its
+// containers once, and nothing else; nor have the disk and the cgroups.
 func (n *node) checkNothingElse(t *testing.T, ns string) {
 	t.Helper()
 	r := n.runtime(t)

@@ -17,7 +17,8 @@ import (
 	"github.com/berth-k8s/berth/test/internal/binaries"
 )
 
-// long has the tests do more of the same: all ten moments of a kill, 110 pods at once, the whole curve of a back-off.
+// long has the tests do more of the same: all ten moments of a kill, 110 pods at once, the whole
+// curve of a back-off.
 var long = flag.Bool("long", false, "the long forms: more kills, 110 pods, more steps of back-off (about ten minutes)")
 
 // work is the folder of everything that the tests make besides containerds.
@@ -100,7 +101,8 @@ var build = sync.OnceValue(func() (err error) {
 	return err
 })
 
-// mustRunContainers is for tests of `berth up --agent`, which starts a containerd of its own: it skips them where that cannot be.
+// mustRunContainers is for tests of `berth up --agent`, which starts a containerd of its own: it
+// skips them where that cannot be.
 func mustRunContainers(t *testing.T) {
 	t.Helper()
 	if reason := containerd.Impossible(); reason != "" {

@@ -16,11 +16,13 @@ import (
 	"github.com/berth-k8s/berth/internal/containerd"
 )
 
-// kubelet is what is measured beside the agent: `go build k8s.io/kubernetes/cmd/kubelet` of the version in go.mod.
+// kubelet is what is measured beside the agent: `go build k8s.io/kubernetes/cmd/kubelet` of the
+// version in go.mod.
 var kubelet = flag.String("kubelet", "", "a kubelet's binary, for TestFullNodeOfTheKubelet")
 
-// A full node, as the kubelet's --max-pods has it: how long 110 pods take from their creation until all are ready, what the agent
-// uses for it, and what it uses once nothing happens. Measured, not judged, but for the pods being there.
+// A full node, as the kubelet's --max-pods has it: how long 110 pods take from their creation until
+// all are ready, what the agent uses for it, and what it uses once nothing happens. Measured, not
+// judged, but for the pods being there.
 func TestFullNode(t *testing.T) {
 	if !*long {
 		t.Skip("110 pods at once take minutes on two processors: run with -long, and -run TestFullNode for a measurement of nothing else")

@@ -192,7 +192,8 @@ func (n *node) do(t testing.TB, args ...string) string {
 	return out
 }
 
-// apply manifests in which $NODE is this node, and $IMAGE the image that every containerd of the tests has.
+// apply manifests in which $NODE is this node, and $IMAGE the image that every containerd of the
+// tests has.
 func (n *node) apply(t testing.TB, namespace, manifests string) {
 	t.Helper()
 	text := strings.NewReplacer("$NODE", n.name, "$IMAGE", containerd.Busybox).Replace(manifests)

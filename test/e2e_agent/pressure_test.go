@@ -28,7 +28,8 @@ const (
 	machineDisk   = "size=64m"
 )
 
-// smallNode is a node that soon runs short. The cgroup is limited and the filesystem mounted before the agent looks at them.
+// smallNode is a node that soon runs short. The cgroup is limited and the filesystem mounted before
+// the agent looks at them.
 func smallNode(t *testing.T, name string, flags ...string) *node {
 	t.Helper()
 	skipWithoutContainers(t)
@@ -145,7 +146,8 @@ func (n *node) priorityClass(t *testing.T, name string, value int) {
 	t.Cleanup(func() { _, _ = n.kubectl("delete", "priorityclass", name) })
 }
 
-// record what the API tells of a namespace's pods and of the node, in order and without gaps: a condition may come and go between two looks.
+// record what the API tells of a namespace's pods and of the node, in order and without gaps: a
+// condition may come and go between two looks.
 type record struct {
 	mu     sync.Mutex
 	failed []string
@@ -211,8 +213,8 @@ func (r *record) has(what string) error {
 	return nil
 }
 
-// awaitEvictions until these have been evicted, in this order, and the node has recovered: condition and taint came and went. Those that
-// were not to be evicted still run then.
+// awaitEvictions until these have been evicted, in this order, and the node has recovered:
+// condition and taint came and went. Those that were not to be evicted still run then.
 func (n *node) awaitEvictions(t *testing.T, r *record, namespace string, condition v1.NodeConditionType, taint string, order, stay []string) {
 	t.Helper()
 	eventually(t, "evictions", func() error {
@@ -259,8 +261,8 @@ func checkEvicted(t *testing.T, pod *v1.Pod, message string) {
 	}
 }
 
-// Who uses more than requested goes first, though it is the smallest; of two of these the less important one; then there is enough.
-// What overhead covers is no excess.
+// Who uses more than requested goes first, though it is the smallest; of two of these the less
+// important one; then there is enough. What overhead covers is no excess.
 func TestMemoryPressure(t *testing.T) {
 	t.Parallel()
 	n := smallNode(t, "short-of-memory", "--eviction-hard", "memory.available<200Mi")

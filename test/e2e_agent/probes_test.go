@@ -88,8 +88,8 @@ func conditionMessage(pod *v1.Pod, kind v1.PodConditionType) string {
 	return ""
 }
 
-// A slow starter has its time; a container that does not live is killed, with the grace that the probe gives. Timeouts are long: that
-// the machine is busy is not to make a container look ill.
+// A slow starter has its time; a container that does not live is killed, with the grace that the
+// probe gives. Timeouts are long: that the machine is busy is not to make a container look ill.
 func TestStartupAndLiveness(t *testing.T) {
 	t.Parallel()
 	n := sharedNode(t)
@@ -152,7 +152,8 @@ spec:
 	n.awaitPod(t, ns, "never", "restarted", func(pod *v1.Pod) bool { return pod.Status.ContainerStatuses[0].RestartCount >= 1 })
 }
 
-// A hook after the start that fails kills its container; one before the end has its part of the grace period.
+// A hook after the start that fails kills its container; one before the end has its part of the
+// grace period.
 func TestHooks(t *testing.T) {
 	t.Parallel()
 	n := sharedNode(t)

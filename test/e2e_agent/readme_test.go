@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// TestReadme runs the README's block about the agent as written, in a folder that looks like the tree after `make build`.
+// TestReadme runs the README's block about the agent as written, in a folder that looks like the
+// tree after `make build`.
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	mustRunContainers(t)

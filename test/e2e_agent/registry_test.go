@@ -15,7 +15,8 @@ import (
 	"testing"
 )
 
-// registry serves one image, team/app:1, to whoever shows the right name and password: Docker's registry API, as far as a pull needs it.
+// registry serves one image, team/app:1, to whoever shows the right name and password: Docker's
+// registry API, as far as a pull needs it.
 type registry struct {
 	host     string // localhost:PORT
 	manifest []byte
@@ -99,7 +100,8 @@ func (r *registry) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	_, _ = w.Write(body)
 }
 
-// A private registry, with what people write into secrets: pods that show the right name and password run, and no others do.
+// A private registry, with what people write into secrets: pods that show the right name and
+// password run, and no others do.
 func TestPrivateRegistry(t *testing.T) {
 	t.Parallel()
 	n := sharedNode(t)
@@ -112,7 +114,8 @@ func TestPrivateRegistry(t *testing.T) {
 	secret("url", "http://"+r.host+"/v1/", "right", "pass:word")
 	secret("wrong", r.host, "wrong", "x")
 	secret("elsewhere", "registry.example.com", "right", "pass:word")
-	// The node's own configuration is for one of the registry's repositories only, so that no other pod here is helped by it.
+	// The node's own configuration is for one of the registry's repositories only, so that no other
+	// pod here is helped by it.
 	config := fmt.Sprintf(`{"auths":{%q:{"username":"right","password":"pass:word"}}}`, r.host+"/node")
 	if err := os.WriteFile(filepath.Join(n.dir, "config.json"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)

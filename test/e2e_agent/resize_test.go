@@ -23,8 +23,8 @@ func sizesIn(group string) string {
 	return read(filepath.Join("memory", group, "memory.limit_in_bytes")) + " " + read(filepath.Join("cpu", group, "cpu.cfs_quota_us"))
 }
 
-// A pod is resized while it runs: its cgroup and its containers', up and down, and a container starts anew where its policy says so.
-// What does not fit waits until there is room.
+// A pod is resized while it runs: its cgroup and its containers', up and down, and a container
+// starts anew where its policy says so. What does not fit waits until there is room.
 func TestResizeWhileRunning(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "resize", "--cpus", "2")

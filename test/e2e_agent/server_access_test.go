@@ -142,7 +142,8 @@ subjects: [{kind: ServiceAccount, name: node-reader, namespace: NS}]
 		}
 	}
 
-	// A token is good for as long as its account is, and the moment for which answers are remembered.
+	// A token is good for as long as its account is, and the moment for which answers are
+	// remembered.
 	n.do(t, "-n", ns, "delete", "serviceaccount", "metrics-reader")
 	eventually(t, "the token of an account that is gone is refused", func() error {
 		if code, _ := n.ask(t, reader, "/metrics"); code != 401 {
@@ -331,7 +332,8 @@ func TestClientsThatAreKilledLeaveNothingBehind(t *testing.T) {
 	})
 }
 
-// API servers since v1.36 may hand WebSockets to the node as they are. What it then does with them is seen at the node itself.
+// API servers since v1.36 may hand WebSockets to the node as they are. What it then does with them
+// is seen at the node itself.
 func TestStreamsAtTheNodeItself(t *testing.T) {
 	t.Parallel()
 	n := sharedNode(t)

@@ -122,7 +122,8 @@ func TestExecWithATerminal(t *testing.T) {
 			})
 			terminal.send(t, "echo sle''eps; sleep 1000\n")
 			terminal.expect(t, "sleeps")
-			// Ctrl-C ends what runs there, not kubectl. One that comes before the shell has begun it is lost.
+			// Ctrl-C ends what runs there, not kubectl. One that comes before the shell has begun
+			// it is lost.
 			eventually(t, "Ctrl-C is heard", func() error {
 				terminal.send(t, "\x03")
 				if !strings.Contains(terminal.seen()[terminal.from:], "# ") {
@@ -171,7 +172,8 @@ spec:
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			// A line that was said before the runtime was attached is heard, but its answer may be said to nobody.
+			// A line that was said before the runtime was attached is heard, but its answer may be
+			// said to nobody.
 			eventually(t, "an answer", func() error {
 				fmt.Fprintln(input, "hello")
 				if !strings.Contains(out.String(), "heard hello") {
@@ -238,7 +240,8 @@ spec:
 	})
 }
 
-// echo sends and expects the same back. The far end has no half-closed connections: it is closed when all is back.
+// echo sends and expects the same back. The far end has no half-closed connections: it is closed
+// when all is back.
 func echo(address string, size int) error {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {

@@ -16,7 +16,8 @@ const (
 	written = 9  // MiB that it has on an emptyDir
 )
 
-// What the node tells of a pod with overhead, in the three places where it is read: /stats/summary, /metrics/resource, /metrics.
+// What the node tells of a pod with overhead, in the three places where it is read: /stats/summary,
+// /metrics/resource, /metrics.
 func TestNumbersOfAPod(t *testing.T) {
 	t.Parallel()
 	n := sharedNode(t)

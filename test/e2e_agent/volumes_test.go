@@ -329,7 +329,8 @@ spec:
 	}
 }
 
-// The agent is killed: what containers wrote stays, and what changes afterwards is shown to the containers that ran on.
+// The agent is killed: what containers wrote stays, and what changes afterwards is shown to the
+// containers that ran on.
 func TestVolumesAfterAKill(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "volumes-kill")

@@ -40,7 +40,8 @@ func getAs(url, token string) (string, error) {
 	return string(body), err
 }
 
-// scrape reads the scheduler's metrics as Prometheus would; somebody without the role berth-metrics may not.
+// scrape reads the scheduler's metrics as Prometheus would; somebody without the role berth-metrics
+// may not.
 func (c *cluster) scrape(url string) {
 	c.Helper()
 	url += "/metrics"

@@ -88,8 +88,8 @@ func (c *cluster) staticPod(name string, args ...string) {
 	})
 }
 
-// TestCheckAsksAboutTheCaller: the rights that Kubernetes gives to kube-scheduler are enough for Berth's, and those of others are not; who may
-// read little is told what was not read.
+// TestCheckAsksAboutTheCaller: the rights that Kubernetes gives to kube-scheduler are enough for
+// Berth's, and those of others are not; who may read little is told what was not read.
 func TestCheckAsksAboutTheCaller(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

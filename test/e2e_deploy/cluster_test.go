@@ -128,7 +128,8 @@ func (c *cluster) apply(manifests string, args ...string) string {
 	return out
 }
 
-// rendered are the manifests that the chart renders, which the kustomization renders, too (deploy/pack).
+// rendered are the manifests that the chart renders, which the kustomization renders, too
+// (deploy/pack).
 func rendered(t testing.TB, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../deploy/pack/testdata", name+".yaml"))
@@ -138,8 +139,9 @@ func rendered(t testing.TB, name string) string {
 	return string(text)
 }
 
-// prepare makes what has to be there before the manifests: the namespace, with the guard that the kustomization gives it, and the
-// kinds of the Prometheus operator, of which there is only the outline here.
+// prepare makes what has to be there before the manifests: the namespace, with the guard that the
+// kustomization gives it, and the kinds of the Prometheus operator, of which there is only the
+// outline here.
 func (c *cluster) prepare() {
 	c.Helper()
 	c.kubectl("apply", "--server-side", "-f", "../../deploy/kustomize/base/namespace.yaml")

@@ -11,8 +11,9 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// TestTheAPIServerTakesEveryManifest: each render, and the kustomizations as stock kubectl makes them, are applied for a try. Nothing is
-// warned about: no deprecated version, no unknown field, nothing that the restricted pod security standard forbids.
+// TestTheAPIServerTakesEveryManifest: each render, and the kustomizations as stock kubectl makes
+// them, are applied for a try. Nothing is warned about: no deprecated version, no unknown field,
+// nothing that the restricted pod security standard forbids.
 func TestTheAPIServerTakesEveryManifest(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -37,8 +38,8 @@ func TestTheAPIServerTakesEveryManifest(t *testing.T) {
 	}
 }
 
-// TestInstalledAndTakenAway: applied, changed from beside kube-scheduler to in its place, and back, and deleted, by stock kubectl;
-// nothing is left.
+// TestInstalledAndTakenAway: applied, changed from beside kube-scheduler to in its place, and back,
+// and deleted, by stock kubectl; nothing is left.
 func TestInstalledAndTakenAway(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

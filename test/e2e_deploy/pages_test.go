@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// TestPages runs the blocks of commands of the how-tos and of the page about installing, as written: each page in one shell of its own, one
-// page after the other, beside a cluster as `berth up` starts it. Each page leaves the cluster as it found it.
+// TestPages runs the blocks of commands of the how-tos and of the page about installing, as
+// written: each page in one shell of its own, one page after the other, beside a cluster as `berth
+// up` starts it. Each page leaves the cluster as it found it.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("../..")
@@ -101,7 +102,8 @@ func berthUp(t *testing.T, data string) {
 	})
 }
 
-// shellBlocks returns the blocks marked as sh, each line echoed before it runs, so that a failure shows where.
+// shellBlocks returns the blocks marked as sh, each line echoed before it runs, so that a failure
+// shows where.
 func shellBlocks(t *testing.T, file string) (blocks []string) {
 	t.Helper()
 	text, err := os.ReadFile(file)

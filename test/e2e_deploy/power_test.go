@@ -65,7 +65,8 @@ var deeds = []deed{
 	deedOf("do anything", "*", "*", "*"),
 }
 
-// powers are the deeds that a part can do in the whole cluster, since they are its work. All others it cannot.
+// powers are the deeds that a part can do in the whole cluster, since they are its work. All others
+// it cannot.
 var powers = map[string][]string{
 	"berth-scheduler":  {"place pods", "delete pods", "write conditions of pods", "bind volumes", "allocate devices"},
 	"berth-controller": {"delete pods", "write conditions of pods", "taint nodes", "write conditions of nodes"},
@@ -73,7 +74,8 @@ var powers = map[string][]string{
 	"berth-ui":         {},
 }
 
-// TestWhatATokenIsGoodFor: somebody who has the token of a part can do what the part does, and nothing from which more would follow.
+// TestWhatATokenIsGoodFor: somebody who has the token of a part can do what the part does, and
+// nothing from which more would follow.
 func TestWhatATokenIsGoodFor(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -101,8 +103,8 @@ func TestWhatATokenIsGoodFor(t *testing.T) {
 	}
 }
 
-// TestClaimsNeedTheRightToBind is why the scheduler has a right that it never asks for: since v1.36 the API server looks itself
-// whether who allocates and reserves devices may "bind" claims.
+// TestClaimsNeedTheRightToBind is why the scheduler has a right that it never asks for: since v1.36
+// the API server looks itself whether who allocates and reserves devices may "bind" claims.
 func TestClaimsNeedTheRightToBind(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -24,8 +24,9 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// recorder stands between a part and the API server. It writes down what is asked for, in the words of RBAC, and answers some requests
-// itself, as a busy cluster would now and then, so that the part goes the ways that it seldom goes.
+// recorder stands between a part and the API server. It writes down what is asked for, in the words
+// of RBAC, and answers some requests itself, as a busy cluster would now and then, so that the part
+// goes the ways that it seldom goes.
 type recorder struct {
 	url       string
 	authority []byte // of its certificate

@@ -19,7 +19,8 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// part is one of Berth's processes, with a token of its own ServiceAccount and a recorder before the API server.
+// part is one of Berth's processes, with a token of its own ServiceAccount and a recorder before
+// the API server.
 type part struct {
 	t       *testing.T
 	what    deploy.Part
@@ -59,7 +60,8 @@ func (c *cluster) begin(what deploy.Part, seen *recorder, args ...string) *part 
 	return p
 }
 
-// says waits for something in what the process prints, and returns what the pattern's first group is.
+// says waits for something in what the process prints, and returns what the pattern's first group
+// is.
 func (p *part) says(pattern string) string {
 	p.t.Helper()
 	expression := regexp.MustCompile(pattern)
@@ -92,8 +94,9 @@ func (p *part) check(exempt func(deploy.Right) bool) {
 	p.t.Logf("%s: %d rights, all of them used", p.what, len(p.granted))
 }
 
-// TestVerbsAreThoseUsed runs each part with the rights that its manifests grant through all that it does: no right may be missing,
-// and none too many. What a right is for stands beside it in the manifests.
+// TestVerbsAreThoseUsed runs each part with the rights that its manifests grant through all that it
+// does: no right may be missing, and none too many. What a right is for stands beside it in the
+// manifests.
 func TestVerbsAreThoseUsed(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -218,7 +221,8 @@ func shows(url, line string) error {
 }
 
 func (c *cluster) webhookUsesItsRights() {
-	// Lists by watching are refused, as by API servers that do not know them: the webhook has to list.
+	// Lists by watching are refused, as by API servers that do not know them: the webhook has to
+	// list.
 	seen := record(c.T, c.Config,
 		&fault{verb: "watch", resource: "namespaces", query: "sendInitialEvents", status: 422, reason: metav1.StatusReasonInvalid, times: -1},
 		&fault{verb: "watch", resource: "priorityclasses", query: "sendInitialEvents", status: 422, reason: metav1.StatusReasonInvalid, times: -1},
@@ -229,7 +233,8 @@ func (c *cluster) webhookUsesItsRights() {
 	p := c.begin(deploy.Webhook, seen, "--namespace=berth-system", "--bind-address=127.0.0.1:0", "--health-bind-address=127.0.0.1:0",
 		"--advertise-host=127.0.0.1", "--shutdown-delay=0s")
 	url := p.says(`ready (https://\S+)`)
-	// What is named and not known yet is looked for: a namespace, a priority class, a runtime class.
+	// What is named and not known yet is looked for: a namespace, a priority class, a runtime
+	// class.
 	for namespace, spec := range map[string]v1.PodSpec{"nowhere": {PriorityClassName: "none"}, "default": {RuntimeClassName: new("none")}} {
 		if err := c.review(url, namespace, spec); err != nil {
 			c.Error(err)

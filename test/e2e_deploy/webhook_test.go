@@ -15,8 +15,9 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// TestTheWebhookWorksWithoutTheRightToRegister: who does not want to give it the right to create webhook configurations makes them
-// himself, and runs it with --register=false. It then keeps its authority in them, and creates none.
+// TestTheWebhookWorksWithoutTheRightToRegister: who does not want to give it the right to create
+// webhook configurations makes them himself, and runs it with --register=false. It then keeps its
+// authority in them, and creates none.
 func TestTheWebhookWorksWithoutTheRightToRegister(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -62,8 +63,9 @@ func without(rules []rbacv1.PolicyRule, group, verb string) (left []rbacv1.Polic
 	return left
 }
 
-// TestTheWebhookIsBounded: who reaches its port without being an API server gets an answer about what was sent, or a refusal; nothing is
-// written, nothing is told of the cluster but what the rules say, and it goes on.
+// TestTheWebhookIsBounded: who reaches its port without being an API server gets an answer about
+// what was sent, or a refusal; nothing is written, nothing is told of the cluster but what the
+// rules say, and it goes on.
 func TestTheWebhookIsBounded(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -91,7 +93,8 @@ func TestTheWebhookIsBounded(t *testing.T) {
 	}
 }
 
-// TestPlainPortsTellNoSecrets: what controller and webhook say without asking who listens: no names of pods, no profiles.
+// TestPlainPortsTellNoSecrets: what controller and webhook say without asking who listens: no names
+// of pods, no profiles.
 func TestPlainPortsTellNoSecrets(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -19,8 +19,9 @@ type scene struct {
 	network *proxy
 }
 
-// situation is what is easily got wrong. Its play returns what went wrong, "" if nothing did; nodes and pods of a
-// situation have its number in their names, so that those of one group play at the same time.
+// situation is what is easily got wrong. Its play returns what went wrong, "" if nothing did; nodes
+// and pods of a situation have its number in their names, so that those of one group play at the
+// same time.
 type situation struct {
 	name string
 	play func(s *scene, id string) (wrong string)
@@ -37,7 +38,8 @@ var situations = []struct {
 	{"the API is away", outages},
 }
 
-// TestSituations plays every situation against Berth. Beside upstream's controller, with a table of what goes wrong there:
+// TestSituations plays every situation against Berth. Beside upstream's controller, with a table of
+// what goes wrong there:
 //
 //	go test ./e2e_eviction -run 'TestSituations$' -beside -v
 func TestSituations(t *testing.T) {
@@ -108,7 +110,8 @@ func (s *stage) on(name string, tolerations ...v1.Toleration) *v1.Pod {
 	return s.again(name, name, tolerations...)
 }
 
-// again creates a pod, as soon as the name is free. If it does not become so, its owner deletes the one that has it.
+// again creates a pod, as soon as the name is free. If it does not become so, its owner deletes the
+// one that has it.
 func (s *stage) again(name, node string, tolerations ...v1.Toleration) *v1.Pod {
 	s.Helper()
 	for began := time.Now(); ; {
@@ -127,7 +130,8 @@ func (s *stage) again(name, node string, tolerations ...v1.Toleration) *v1.Pod {
 	}
 }
 
-// goesAt says what is wrong if the pod does not leave between a second before that moment and two after it.
+// goesAt says what is wrong if the pod does not leave between a second before that moment and two
+// after it.
 func (s *stage) goesAt(pod *v1.Pod, at time.Time) string {
 	if !s.leavesBy(pod.UID, at.Add(6*time.Second)) {
 		return "the pod never goes"

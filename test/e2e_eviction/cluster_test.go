@@ -31,14 +31,15 @@ type cluster struct {
 	kubeconfig string
 }
 
-// A control plane takes a second of both processors to start, and waits for the tests most of the time after.
+// A control plane takes a second of both processors to start, and waits for the tests most of the
+// time after.
 var (
 	starting sync.Mutex
 	running  = make(chan struct{}, 6)
 )
 
-// newCluster starts a control plane as clusters have it: nothing but upstream's admission, so that taints which kubectl
-// puts on have no time.
+// newCluster starts a control plane as clusters have it: nothing but upstream's admission, so that
+// taints which kubectl puts on have no time.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	return newClusterWith(t, func(o *controlplane.Options) { o.UpstreamAdmission = true })
@@ -118,8 +119,8 @@ func (c *cluster) tryKubectl(args ...string) (string, error) {
 	return string(out), err
 }
 
-// node creates a ready node in a zone of its own; its lease is renewed each second until silent is closed or the test
-// ends.
+// node creates a ready node in a zone of its own; its lease is renewed each second until silent is
+// closed or the test ends.
 func (c *cluster) node(name string, silent <-chan struct{}) { c.nodeIn("z-"+name, name, silent) }
 
 func (c *cluster) nodeIn(zone, name string, silent <-chan struct{}) {
@@ -180,7 +181,8 @@ func (c *cluster) taints(node string) []string {
 
 func (c *cluster) hasTaint(node, taint string) bool { return slices.Contains(c.taints(node), taint) }
 
-// pod creates a pod on the node, bound by hand. Deleted, it goes on terminating: there is no kubelet to end it.
+// pod creates a pod on the node, bound by hand. Deleted, it goes on terminating: there is no
+// kubelet to end it.
 func (c *cluster) pod(name, node string, tolerations ...v1.Toleration) *v1.Pod {
 	c.Helper()
 	spec := podSpec(node, tolerations...)
@@ -274,7 +276,8 @@ const mergePatch = types.MergePatchType
 
 var kubectlTaint = metav1.PatchOptions{FieldManager: "kubectl-taint"}
 
-// taintPatch has a node have the NoExecute taints of these keys and no others, without times, as kubectl does.
+// taintPatch has a node have the NoExecute taints of these keys and no others, without times, as
+// kubectl does.
 func taintPatch(keys ...string) []byte {
 	taints := []map[string]string{}
 	for _, key := range keys {

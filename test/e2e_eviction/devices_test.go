@@ -13,9 +13,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestTaintedDeviceLosesItsPods taints a device while pods use it: in its ResourceSlice, as its driver does, and by a
-// DeviceTaintRule, as an administrator does. kube-controller-manager has a controller of its own for that, which keeps
-// running beside Berth and runs in the embedded control plane. A pod of another device stays.
+// TestTaintedDeviceLosesItsPods taints a device while pods use it: in its ResourceSlice, as its
+// driver does, and by a DeviceTaintRule, as an administrator does. kube-controller-manager has a
+// controller of its own for that, which keeps running beside Berth and runs in the embedded control
+// plane. A pod of another device stays.
 func TestTaintedDeviceLosesItsPods(t *testing.T) {
 	t.Parallel()
 	running <- struct{}{}

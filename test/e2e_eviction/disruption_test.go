@@ -57,8 +57,8 @@ func TestDisruptions(t *testing.T) {
 	p.stop()
 }
 
-// budgetsAreRespected is H13: with the option, a budget holds evictions up until it lets them through, or until the
-// deadline.
+// budgetsAreRespected is H13: with the option, a budget holds evictions up until it lets them
+// through, or until the deadline.
 func budgetsAreRespected(c *cluster) {
 	for _, app := range []string{"held", "freed"} {
 		c.node(app, nil)
@@ -85,8 +85,8 @@ func budgetsAreRespected(c *cluster) {
 	}
 }
 
-// byKubectl is H14 by stock kubectl: cordon, the Eviction API that answers 429, and drain, which tries
-// again until the budget lets it.
+// byKubectl is H14 by stock kubectl: cordon, the Eviction API that answers 429, and drain, which
+// tries again until the budget lets it.
 func byKubectl(c *cluster) {
 	c.node("old", nil)
 	c.node("new", nil)
@@ -130,8 +130,8 @@ func byKubectl(c *cluster) {
 	c.within(10*time.Second, "uncordon takes the taint off", func() bool { return !c.hasTaint("old", "node.kubernetes.io/unschedulable:NoSchedule") })
 }
 
-// outOfService is left to kube-controller-manager's pod garbage collector, which the control plane runs: it ends what
-// hangs in Terminating because its kubelet is gone.
+// outOfService is left to kube-controller-manager's pod garbage collector, which the control plane
+// runs: it ends what hangs in Terminating because its kubelet is gone.
 func outOfService(c *cluster) {
 	c.node("out", nil)
 	c.condition("out", v1.NodeReady, v1.ConditionFalse)
@@ -146,7 +146,8 @@ func outOfService(c *cluster) {
 
 var slow = flag.Bool("slow", false, "also wait the minute that kube-controller-manager's pod garbage collector takes")
 
-// TestOrphans: pods of a node that is gone are kube-controller-manager's pod garbage collector's; Berth leaves them.
+// TestOrphans: pods of a node that is gone are kube-controller-manager's pod garbage collector's;
+// Berth leaves them.
 //
 //	go test ./e2e_eviction -run TestOrphans -slow
 func TestOrphans(t *testing.T) {

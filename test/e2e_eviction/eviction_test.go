@@ -190,7 +190,8 @@ func (c *cluster) newPod(name string, before types.UID) (types.UID, time.Time) {
 	return uid, time.Now()
 }
 
-// setWithout: the pod goes, and so does each that comes back under its name, until the taint is gone.
+// setWithout: the pod goes, and so does each that comes back under its name, until the taint is
+// gone.
 func setWithout(c *cluster) {
 	c.set("set-without")
 	uid, _ := c.newPod("set-without-0", "")

@@ -12,8 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// flap is a script: the taint of a node goes on, off and on again, and perhaps off at the end. Two pods run there: one
-// tolerates the taint for some seconds; one does not, and comes back under its name when it is gone, as a StatefulSet's.
+// flap is a script: the taint of a node goes on, off and on again, and perhaps off at the end. Two
+// pods run there: one tolerates the taint for some seconds; one does not, and comes back under its
+// name when it is gone, as a StatefulSet's.
 type flap struct {
 	*stage
 	name    string
@@ -51,8 +52,8 @@ type stage struct {
 	slow   atomic.Int64  // the longest that a request of the test itself took
 }
 
-// timed remembers how slow the cluster is, with all else that runs on the machine: an eviction is three requests, and
-// may wait for others'.
+// timed remembers how slow the cluster is, with all else that runs on the machine: an eviction is
+// three requests, and may wait for others'.
 func (s *stage) timed(begin time.Time) {
 	took := int64(time.Since(begin))
 	for slow := s.slow.Load(); took > slow && !s.slow.CompareAndSwap(slow, took); slow = s.slow.Load() {
@@ -77,7 +78,8 @@ var spacings = []time.Duration{
 	1600 * time.Millisecond, 1800 * time.Millisecond, 2 * time.Second,
 }
 
-// flapNumber is the script of that number: consecutive ones go through all pairs of the first spacings.
+// flapNumber is the script of that number: consecutive ones go through all pairs of the first
+// spacings.
 func flapNumber(s *stage, prefix string, i, steps int) *flap {
 	r := rand.New(rand.NewPCG(uint64(i), 15))
 	f := &flap{stage: s, name: fmt.Sprintf("%s-%d", prefix, i), again: spacings[r.IntN(12)]}
@@ -129,8 +131,8 @@ func (f *flap) create(which string, seconds int64) *life {
 	return l
 }
 
-// play switches the taint and has the quick pod come back, and returns when nothing is to be expected any more, or
-// patience has run out.
+// play switches the taint and has the quick pod come back, and returns when nothing is to be
+// expected any more, or patience has run out.
 func (f *flap) play(patience time.Duration) {
 	if len(f.lives) != 2 {
 		return
@@ -165,7 +167,8 @@ func (f *flap) play(patience time.Duration) {
 	}
 }
 
-// comeBack creates the quick pod anew, twice, each time it leaves before the taint is last switched.
+// comeBack creates the quick pod anew, twice, each time it leaves before the taint is last
+// switched.
 func (f *flap) comeBack(l *life) {
 	total := 2 * time.Second
 	for _, wait := range f.waits {
@@ -208,8 +211,8 @@ const (
 	tooLate verdict = "late"
 )
 
-// judge compares the life's end with what the switchings asked for. The API server keeps times in whole seconds, so a
-// countdown may end up to a second early.
+// judge compares the life's end with what the switchings asked for. The API server keeps times in
+// whole seconds, so a countdown may end up to a second early.
 func (f *flap) judge(l *life) verdict {
 	for i, s := range f.switched {
 		if !s.on {

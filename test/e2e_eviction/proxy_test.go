@@ -31,7 +31,8 @@ type fault struct {
 	wait         time.Duration // before the answer that came is passed on
 }
 
-// proxy stands between a controller and the API server, and is what is wrong with the network and the server.
+// proxy stands between a controller and the API server, and is what is wrong with the network and
+// the server.
 type proxy struct {
 	t       testing.TB
 	forward *httputil.ReverseProxy
@@ -186,7 +187,8 @@ func (p *proxy) watch(ctx context.Context, resource string) (context.Context, fu
 	}
 }
 
-// cut breaks the watches of a resource, "" is all; relist has the next one told that its version is forgotten.
+// cut breaks the watches of a resource, "" is all; relist has the next one told that its version is
+// forgotten.
 func (p *proxy) cut(resource string, relist bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -201,7 +203,8 @@ func (p *proxy) cut(resource string, relist bool) {
 	}
 }
 
-// hold has a resource's watches break, and lets nobody list or watch it until release, which has it listed again.
+// hold has a resource's watches break, and lets nobody list or watch it until release, which has it
+// listed again.
 func (p *proxy) hold(resource string) {
 	p.mu.Lock()
 	p.held[resource] = true

@@ -16,9 +16,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// TestCountdownSurvivesKills kills the controller with SIGKILL in mid-countdown, six times. kubectl wrote no timeAdded.
-// The list of one node's taints is written again meanwhile; of the other, which was created bare, the API server tracks
-// nothing: there, nothing but Berth's note tells the taint's time.
+// TestCountdownSurvivesKills kills the controller with SIGKILL in mid-countdown, six times. kubectl
+// wrote no timeAdded. The list of one node's taints is written again meanwhile; of the other, which
+// was created bare, the API server tracks nothing: there, nothing but Berth's note tells the
+// taint's time.
 func TestCountdownSurvivesKills(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -59,8 +60,9 @@ func TestCountdownSurvivesKills(t *testing.T) {
 	c.stays("stays")
 }
 
-// TestAlternatingNodeLosesItsPods turns a node from not-ready to unreachable and back every 2 s, with a change of the
-// controller in between. Its pods go when it has been either for as long as they tolerate.
+// TestAlternatingNodeLosesItsPods turns a node from not-ready to unreachable and back every 2 s,
+// with a change of the controller in between. Its pods go when it has been either for as long as
+// they tolerate.
 func TestAlternatingNodeLosesItsPods(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -123,8 +125,9 @@ func TestLeaderIsReplaced(t *testing.T) {
 	second.stop()
 }
 
-// TestControlPlaneGoesAway stops the API server's process for ten seconds, as a machine that swaps does, and then kills
-// it and starts it again ten seconds later. Pods come due meanwhile, and right after.
+// TestControlPlaneGoesAway stops the API server's process for ten seconds, as a machine that swaps
+// does, and then kills it and starts it again ten seconds later. Pods come due meanwhile, and right
+// after.
 func TestControlPlaneGoesAway(t *testing.T) {
 	t.Parallel()
 	running <- struct{}{}
@@ -170,7 +173,8 @@ func (s *stage) report(what, wrong string) {
 	}
 }
 
-// startControlPlane runs a control plane as a process of its own, on the port that it had before if there was one.
+// startControlPlane runs a control plane as a process of its own, on the port that it had before if
+// there was one.
 func startControlPlane(t *testing.T, dir string, more ...string) *process {
 	t.Helper()
 	p := newProcess(t, exec.Command(os.Args[0], append([]string{dir}, more...)...))

@@ -24,8 +24,9 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/shadow"
 )
 
-// TestShadowAgreesWithUpstream runs Berth's controllers in shadow, with the role of the overlay and no other, beside
-// upstream's controllers at work: a pod goes for a taint, a node that is not ready is tainted and a pod goes for that.
+// TestShadowAgreesWithUpstream runs Berth's controllers in shadow, with the role of the overlay and
+// no other, beside upstream's controllers at work: a pod goes for a taint, a node that is not ready
+// is tainted and a pod goes for that.
 func TestShadowAgreesWithUpstream(t *testing.T) {
 	t.Parallel()
 	c := newClusterWith(t, func(o *controlplane.Options) {

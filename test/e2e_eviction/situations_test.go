@@ -238,7 +238,8 @@ var outages = []situation{
 
 func (s *scene) away() time.Time { return s.awayFor(func() {}) }
 
-// awayFor makes the API unreachable for the controller, two seconds from the first call on, until its end, which it returns.
+// awayFor makes the API unreachable for the controller, two seconds from the first call on, until
+// its end, which it returns.
 func (s *scene) awayFor(meanwhile func()) time.Time {
 	begin, _ := turn.LoadOrStore(s.network, time.Now().Add(2*time.Second))
 	end := begin.(time.Time).Add(outage)

@@ -12,9 +12,9 @@ import (
 
 const unreachable = "node.kubernetes.io/unreachable:NoExecute"
 
-// TestZones runs the node-lifecycle-controller alone: it taints, and evicts nobody. A zone fails, node by node at the
-// zone's rate; the other follows, and nobody has a taint that evicts any more; both come back. Pods are marked at the
-// same rate, and not while every zone is down (H15).
+// TestZones runs the node-lifecycle-controller alone: it taints, and evicts nobody. A zone fails,
+// node by node at the zone's rate; the other follows, and nobody has a taint that evicts any more;
+// both come back. Pods are marked at the same rate, and not while every zone is down (H15).
 func TestZones(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

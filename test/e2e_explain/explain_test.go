@@ -17,7 +17,8 @@ import (
 
 const allNodes = "node-1 node-2 node-3 node-4 node-5 node-6"
 
-// Pods that wait for one reason each: the smallest change of a kind, done to the cluster as it is printed, lets them run.
+// Pods that wait for one reason each: the smallest change of a kind, done to the cluster as it is
+// printed, lets them run.
 func TestSuggestedChangesHelp(t *testing.T) {
 	for _, c := range []struct {
 		name, before, spec, kind, after string
@@ -104,7 +105,8 @@ func ask(t *testing.T, name string) *explain.Explanation {
 	return e
 }
 
-// do does a change as a user would: the command that is printed or, for the pod itself, the pod made anew with the patch.
+// do does a change as a user would: the command that is printed or, for the pod itself, the pod
+// made anew with the patch.
 func do(t *testing.T, name string, c *explain.Change) {
 	t.Helper()
 	if c.Command != "" {

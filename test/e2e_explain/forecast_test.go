@@ -22,7 +22,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
-// The classes say who of those that wait goes first, and let nobody preempt: which of two equals goes first is chance.
+// The classes say who of those that wait goes first, and let nobody preempt: which of two equals
+// goes first is chance.
 const workloads = `
 apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass
@@ -87,11 +88,13 @@ spec:
       containers: [{name: c, image: nginx, resources: {requests: {cpu: "6"}}}]
 `
 
-// stillness is how long nothing may change for a cluster to be called quiet: several times what a controller needs to react.
+// stillness is how long nothing may change for a cluster to be called quiet: several times what a
+// controller needs to react.
 const stillness = 700 * time.Millisecond
 
-// Random operations are forecast, then done; what is compared is, pod by pod, who left, when, who came in its place where, and who
-// waits. The test says which share agrees, and fails below a limit.
+// Random operations are forecast, then done; what is compared is, pod by pod, who left, when, who
+// came in its place where, and who waits. The test says which share agrees, and fails below a
+// limit.
 func TestForecastsComeTrue(t *testing.T) {
 	f := &fortune{T: t, random: rand.New(rand.NewPCG(*seed, 0)), marked: map[types.UID]time.Time{}}
 	_, _ = berth(t, "", "kubectl", "create", "namespace", "forecast")
@@ -158,7 +161,8 @@ func (f *fortune) pods() map[types.UID]*v1.Pod {
 	return pods
 }
 
-// quiet waits until nothing changes any more: every pod runs or has been found to fit nowhere, for a time.
+// quiet waits until nothing changes any more: every pod runs or has been found to fit nowhere, for
+// a time.
 func (f *fortune) quiet(during time.Duration) {
 	f.Helper()
 	since, before := time.Now(), ""
@@ -181,7 +185,8 @@ func (f *fortune) quiet(during time.Duration) {
 	})
 }
 
-// awaitBackoff waits until as many pods wait as was foretold, or for as long as the scheduler lets a pod wait after a failed attempt.
+// awaitBackoff waits until as many pods wait as was foretold, or for as long as the scheduler lets
+// a pod wait after a failed attempt.
 func (f *fortune) awaitBackoff(pending int) {
 	f.Helper()
 	const longest = 11 * time.Second
@@ -296,7 +301,8 @@ func (f *fortune) compare(number int, line string, forecast *whatif.Forecast, be
 		f.mu.Unlock()
 		switch {
 		case stays && p.Spec.NodeName == "" && l == nil:
-			// The pods of a workload that wait are all alike: how many of them found a node is what counts.
+			// The pods of a workload that wait are all alike: how many of them found a node is what
+			// counts.
 			waited[app(p.Name)]++
 			if after.Spec.NodeName != "" {
 				found[app(p.Name)]++
@@ -373,8 +379,8 @@ func (f *fortune) leftAgain(forecast *whatif.Forecast, name string) bool {
 	return slices.ContainsFunc(forecast.Leaving, func(l whatif.Leaving) bool { return l.Name == name && l.Again })
 }
 
-// amongTheBest tells whether the pod's node is one that it could well have been given, as the cluster is now: nearly the highest score,
-// since others have come after it.
+// amongTheBest tells whether the pod's node is one that it could well have been given, as the
+// cluster is now: nearly the highest score, since others have come after it.
 func (f *fortune) amongTheBest(p *v1.Pod) bool {
 	reader, err := snapshot.NewClient(config)
 	if err != nil {

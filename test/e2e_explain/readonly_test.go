@@ -10,7 +10,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// The commands need no more than to get, list and watch, and never secrets: with a role that allows just that they say all they have to.
+// The commands need no more than to get, list and watch, and never secrets: with a role that allows
+// just that they say all they have to.
 func TestReadingIsEnough(t *testing.T) {
 	must(t, "", "kubectl", "apply", "-f", "testdata/view.yaml")
 	token := strings.TrimSpace(must(t, "", "kubectl", "create", "token", "asker"))

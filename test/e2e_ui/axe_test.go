@@ -13,7 +13,8 @@ import (
 	"github.com/berth-k8s/berth/test/e2e_ui/stage"
 )
 
-// axeVersion is that of axe-core, which is fetched by npm for the test alone: nothing of it is shipped.
+// axeVersion is that of axe-core, which is fetched by npm for the test alone: nothing of it is
+// shipped.
 const axeVersion = "4.10.3"
 
 // axe returns the source of axe-core.
@@ -36,7 +37,8 @@ func axe(t *testing.T) string {
 	return string(text)
 }
 
-// Every view in both themes, wide and narrow, is without a finding of axe-core: contrast, names, roles, order.
+// Every view in both themes, wide and narrow, is without a finding of axe-core: contrast, names,
+// roles, order.
 func TestAxeFindsNothing(t *testing.T) {
 	source := axe(t)
 	c := busy(24, nil)

@@ -25,7 +25,8 @@ var (
 
 func writeFile(name, text string) error { return os.WriteFile(name, []byte(text), 0o600) }
 
-// frames counts the frames of the page until it is read: the times between them in milliseconds, sorted.
+// frames counts the frames of the page until it is read: the times between them in milliseconds,
+// sorted.
 const frames = `(window.frames_ = [], window.lastFrame = performance.now(), window.countFrames = (now) => { window.frames_.push(now - window.lastFrame); window.lastFrame = now; window.counting && requestAnimationFrame(window.countFrames); }, window.counting = true, requestAnimationFrame(window.countFrames), true)`
 
 const framesTaken = `(window.counting = false, ((l) => ({count: l.length, median: l[Math.floor(l.length / 2)], p95: l[Math.floor(l.length * 0.95)], p99: l[Math.floor(l.length * 0.99)], max: l[l.length - 1], late: l.filter((x) => x > 50).length}))(window.frames_.slice(1).sort((a, b) => a - b)))`
@@ -39,7 +40,8 @@ func (f frameTimes) String() string {
 	return fmt.Sprintf("%d frames, median %.1f ms, p95 %.1f, p99 %.1f, longest %.1f, %d over 50 ms", f.Count, f.Median, f.P95, f.P99, f.Max, f.Late)
 }
 
-// A crowd is shown whole, follows every change, and scrolls; how smoothly is logged, since it depends on the machine.
+// A crowd is shown whole, follows every change, and scrolls; how smoothly is logged, since it
+// depends on the machine.
 func TestACrowdIsShownWholeAndFollowed(t *testing.T) {
 	c := stage.NewCrowd(*crowdNodes, 5, *crowdPods)
 	began := time.Now()
@@ -94,7 +96,8 @@ func TestACrowdIsShownWholeAndFollowed(t *testing.T) {
 	}
 }
 
-// churn moves pods between waiting and nodes, and taints nodes, at the rate of the flag. It returns how often.
+// churn moves pods between waiting and nodes, and taints nodes, at the rate of the flag. It returns
+// how often.
 func churn(c *stage.Crowd, length time.Duration) int {
 	tick := time.NewTicker(time.Second / 50)
 	defer tick.Stop()

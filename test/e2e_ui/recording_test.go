@@ -17,8 +17,8 @@ import (
 
 var began = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// recording is a folder as berth record makes it: ten minutes of three nodes, of which one is tainted after four, when a pod is
-// evicted and has to be placed anew.
+// recording is a folder as berth record makes it: ten minutes of three nodes, of which one is
+// tainted after four, when a pod is evicted and has to be placed anew.
 func recording(t *testing.T) string {
 	t.Helper()
 	c := stage.NewCrowd(3, 1, 3)

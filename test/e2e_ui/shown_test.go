@@ -14,7 +14,8 @@ import (
 	"github.com/berth-k8s/berth/test/e2e_ui/stage"
 )
 
-// busy is a crowd with 200 pending pods of 30 Deployments in three namespaces, taints, pressure, GPUs and nodes that are not ready.
+// busy is a crowd with 200 pending pods of 30 Deployments in three namespaces, taints, pressure,
+// GPUs and nodes that are not ready.
 func busy(nodes int, name func(i int) string) *stage.Crowd {
 	c := stage.NewCrowd(nodes, 3, nodes*10)
 	for i := range c.Nodes {
@@ -162,8 +163,8 @@ func TestAForecastIsInTheAddress(t *testing.T) {
 	p.wait("new URLSearchParams(location.search).get('forecast') === 'cordon node/node-2'")
 }
 
-// Names are written without what all have in common where they do not fit, nothing is written on hatching, and every sign is there
-// whatever the colours stand for.
+// Names are written without what all have in common where they do not fit, nothing is written on
+// hatching, and every sign is there whatever the colours stand for.
 func TestWhatIsWrittenOnTheMapCanBeRead(t *testing.T) {
 	c := busy(60, func(i int) string {
 		return fmt.Sprintf("gke-production-europe-west1-pool-%02d-%04x.c.internal", i%3, i*7919%65536)

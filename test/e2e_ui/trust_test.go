@@ -41,8 +41,9 @@ func ofCrowd(t *testing.T, c *stage.Crowd, flags ...string) *stage.Process {
 	return p
 }
 
-// Whatever an API server lets through, or does not: names, labels, taints, messages and events that are markup are shown as the text
-// that they are, in every view. (Kubernetes' own refuses such names; the page does not rely on it.)
+// Whatever an API server lets through, or does not: names, labels, taints, messages and events that
+// are markup are shown as the text that they are, in every view. (Kubernetes' own refuses such
+// names; the page does not rely on it.)
 func TestWhatComesFromTheClusterIsNeverMarkup(t *testing.T) {
 	const script, image = `<script>window.owned=1</script>`, `<img src=x onerror=window.owned=1>`
 	c := stage.NewCrowd(3, 2, 4)
@@ -200,7 +201,8 @@ func TestAPageOutlivesTheEndOfBerth(t *testing.T) {
 	p.done()
 }
 
-// A browser gives up what it is loading when the machine's network changes; a page with a part missing loads itself again.
+// A browser gives up what it is loading when the machine's network changes; a page with a part
+// missing loads itself again.
 func TestAPageThatWasNotLoadedWhollyLoadsItselfAgain(t *testing.T) {
 	p := ofCluster(t, "", desk)
 	block := func(parts ...*network.BlockPattern) {
@@ -243,7 +245,8 @@ func TestATokenKeepsOthersOut(t *testing.T) {
 	open(t, ui.URL, "", desk).wait("location.search === ''")
 }
 
-// enter enters a token in the form, until what is expected of it comes true: a change of the machine's network can undo it.
+// enter enters a token in the form, until what is expected of it comes true: a change of the
+// machine's network can undo it.
 func enter(t *testing.T, url, token, then string) tab {
 	t.Helper()
 	for tries := 1; ; tries++ {

@@ -16,7 +16,8 @@ func TestATaintByKubectlIsSeenOnTheMap(t *testing.T) {
 	p.click("#colour [data-value=taint]")
 	eval[bool](p, "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
 	untainted := eval[string](p, colour+"('node-1')")
-	// The page notes itself when it has drawn the node's new colour: what is measured is not the test's own way of looking.
+	// The page notes itself when it has drawn the node's new colour: what is measured is not the
+	// test's own way of looking.
 	eval[bool](p, `(window.drawn = [], window.watched = () => { const c = `+colour+`('node-1'); if (c !== window.last) { window.last = c; window.drawn.push([Date.now(), c]); } requestAnimationFrame(window.watched); }, window.watched(), true)`)
 	for i, taint := range []string{"team=a:NoExecute", "team:NoExecute-", "team=b:NoSchedule", "team:NoSchedule-"} {
 		began := time.Now()
@@ -128,7 +129,8 @@ func TestNodesAsATable(t *testing.T) {
 	p.wait(`document.querySelector('#nodes [role=columnheader]').getAttribute('aria-sort') === 'descending'`)
 }
 
-// A cell is where the pointer finds it, whatever the shape of the screen, and also after the map was scrolled.
+// A cell is where the pointer finds it, whatever the shape of the screen, and also after the map
+// was scrolled.
 func TestAClickOpensTheNodeUnderIt(t *testing.T) {
 	for _, v := range []stage.View{desk, {Width: 1280, Height: 1700}, {Width: 420, Height: 620}} {
 		p := ofCluster(t, "", v)

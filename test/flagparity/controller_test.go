@@ -34,7 +34,8 @@ var values = map[string][]string{
 	"leader-elect-resource-namespace": {"other"},
 }
 
-// stricter are values that Berth refuses and kube-controller-manager takes; see docs/node-health.md.
+// stricter are values that Berth refuses and kube-controller-manager takes; see
+// docs/node-health.md.
 var stricter = map[string]string{
 	"--node-monitor-period=0s":           "a loop without a pause",
 	"--node-monitor-period=-5s":          "a loop without a pause",
@@ -48,8 +49,8 @@ var stricter = map[string]string{
 	"--controllers=":                     "nothing would run",
 }
 
-// TestEveryFlagOfNodeHealthIsTaken: what kube-controller-manager takes for the controllers that Berth replaces, Berth
-// takes, with the same default, and it takes the same values.
+// TestEveryFlagOfNodeHealthIsTaken: what kube-controller-manager takes for the controllers that
+// Berth replaces, Berth takes, with the same default, and it takes the same values.
 func TestEveryFlagOfNodeHealthIsTaken(t *testing.T) {
 	_, all := theirs(t)
 	defaults := pflag.NewFlagSet("berth", pflag.ContinueOnError)
@@ -103,7 +104,8 @@ func theirs(t *testing.T) (*options.KubeControllerManagerOptions, cliflag.NamedF
 	return o, o.Flags(app.KnownControllers(), app.ControllersDisabledByDefault(), app.ControllerAliases())
 }
 
-// takenByUpstream asks kube-controller-manager's own options. What they complain of without any flag does not count.
+// takenByUpstream asks kube-controller-manager's own options. What they complain of without any
+// flag does not count.
 func takenByUpstream(t *testing.T, arg string) bool {
 	t.Helper()
 	o, all := theirs(t)

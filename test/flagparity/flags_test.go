@@ -1,4 +1,5 @@
-// Package flagparity holds Berth's command lines against those of the components whose place they take.
+// Package flagparity holds Berth's command lines against those of the components whose place they
+// take.
 package flagparity
 
 import (
@@ -10,7 +11,8 @@ import (
 	"github.com/berth-k8s/berth/scheduler"
 )
 
-// TestEveryFlagOfKubeSchedulerIsTaken: a manifest of kube-scheduler's starts Berth's scheduler, too.
+// TestEveryFlagOfKubeSchedulerIsTaken: a manifest of kube-scheduler's starts Berth's scheduler,
+// too.
 func TestEveryFlagOfKubeSchedulerIsTaken(t *testing.T) {
 	berth := scheduler.NewCommand().Flags()
 	differ := map[string]bool{ // on purpose: see docs/scheduler.md

@@ -14,8 +14,8 @@ import (
 	_ "k8s.io/kubernetes/pkg/features"
 )
 
-// TestGatesThatAreOffAreListed: docs/differences.md lists every feature gate that kube-scheduler's code asks about and that is off by
-// default, and no other.
+// TestGatesThatAreOffAreListed: docs/differences.md lists every feature gate that kube-scheduler's
+// code asks about and that is off by default, and no other.
 func TestGatesThatAreOffAreListed(t *testing.T) {
 	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
 	if err != nil {

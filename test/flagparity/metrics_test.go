@@ -17,8 +17,9 @@ import (
 
 var update = flag.Bool("update", false, "write docs/reference/metrics-parity.md anew")
 
-// absent are metrics of kube-scheduler and of the two controllers that Berth does not have, by how their names begin, with
-// the reason. "served" are those of the libraries that Berth shares with upstream's components.
+// absent are metrics of kube-scheduler and of the two controllers that Berth does not have, by how
+// their names begin, with the reason. "served" are those of the libraries that Berth shares with
+// upstream's components.
 var absent = []struct{ begins, why string }{
 	{"scheduler_async_api_call_", "of a queue of API calls that Berth does not have"},
 	{"scheduler_pending_async_api_calls", "of a queue of API calls that Berth does not have"},
@@ -45,7 +46,8 @@ var promoted = []string{"scheduler_goroutines", "scheduler_permit_wait_duration_
 
 const served = "served, by the same library"
 
-// libraries are what Berth's components register from Kubernetes' libraries, by how the names begin.
+// libraries are what Berth's components register from Kubernetes' libraries, by how the names
+// begin.
 var libraries = []string{
 	"rest_client_", "leader_election_", "kubernetes_build_info", "kubernetes_healthcheck", "kubernetes_feature_enabled",
 	"disabled_metrics_total", "hidden_metrics_total", "registered_metrics_total",
@@ -61,7 +63,8 @@ func (d *documented) fullName() string {
 	return strings.Join(slices.DeleteFunc([]string{d.Namespace, d.Subsystem, d.Name}, func(s string) bool { return s == "" }), "_")
 }
 
-// kubernetesMetrics is upstream's own list of all metrics of its components, which it makes from its code.
+// kubernetesMetrics is upstream's own list of all metrics of its components, which it makes from
+// its code.
 func kubernetesMetrics(t *testing.T) (all []documented) {
 	t.Helper()
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
@@ -86,8 +89,9 @@ func kubernetesMetrics(t *testing.T) (all []documented) {
 
 var metricRow = regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)` \\| (\\w+) \\| ([a-z_, ]*) \\| (\\w*) \\|")
 
-// TestEveryMetricIsThereOrAccountedFor: a dashboard for kube-scheduler, or for the controllers that Berth replaces, shows
-// Berth, or the page says why not. docs/metrics.md, which is made from the code, says what Berth has.
+// TestEveryMetricIsThereOrAccountedFor: a dashboard for kube-scheduler, or for the controllers that
+// Berth replaces, shows Berth, or the page says why not. docs/metrics.md, which is made from the
+// code, says what Berth has.
 func TestEveryMetricIsThereOrAccountedFor(t *testing.T) {
 	text, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package inplace puts Berth in the place of kube-scheduler and of kube-controller-manager's node controllers in whatever program
-// imports it and is built with the patches of package patch: upstream's own integration tests and its scheduler_perf.
+// Package inplace puts Berth in the place of kube-scheduler and of kube-controller-manager's node
+// controllers in whatever program imports it and is built with the patches of package patch:
+// upstream's own integration tests and its scheduler_perf.
 //
 // BERTH_INPLACE=no in the environment leaves upstream's code where it is, for comparison.
 package inplace

@@ -9,8 +9,8 @@ import (
 
 const command = "k8s.io/kubernetes/cmd/kube-controller-manager"
 
-// Build compiles kube-controller-manager into the folder and returns its path. It has to be called within this module,
-// as tests and "go run" are.
+// Build compiles kube-controller-manager into the folder and returns its path. It has to be called
+// within this module, as tests and "go run" are.
 func Build(dir string) (string, error) {
 	path := filepath.Join(dir, "kube-controller-manager")
 	if out, err := exec.Command("go", "build", "-o", path, command).CombinedOutput(); err != nil {
@@ -22,8 +22,8 @@ func Build(dir string) (string, error) {
 // never is a grace period that no run outlasts: objects that stand for nodes send no heartbeats.
 const never = 24 * time.Hour
 
-// Args run the taint-eviction controller. The node-lifecycle controller runs beside it because without that one it lacks
-// an index and evicts nothing; it is given no reason to do anything.
+// Args run the taint-eviction controller. The node-lifecycle controller runs beside it because
+// without that one it lacks an index and evicts nothing; it is given no reason to do anything.
 func Args(kubeconfig string) []string {
 	return []string{
 		"--kubeconfig=" + kubeconfig,

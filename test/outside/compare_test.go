@@ -27,8 +27,9 @@ var (
 	seed   = flag.Uint64("seed", 1, "the first of them")
 )
 
-// file has the plugins of upstream that need nothing but nodes and pods, and those from outside. Plugins that upstream corrects too
-// little when it supposes pods to come and go (see package conformance) are not among them.
+// file has the plugins of upstream that need nothing but nodes and pods, and those from outside.
+// Plugins that upstream corrects too little when it supposes pods to come and go (see package
+// conformance) are not among them.
 const file = `
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -55,7 +56,8 @@ profiles:
 
 var factories = map[string]outside.Factory{powerbudget.Name: powerbudget.New, digestName: newDigest}
 
-// TestPluginsFareTheSame: for every pod of every world the verdict on every node, the scores, and what preemption would do.
+// TestPluginsFareTheSame: for every pod of every world the verdict on every node, the scores, and
+// what preemption would do.
 func TestPluginsFareTheSame(t *testing.T) {
 	var total totals
 	for n := range *worlds {
@@ -207,8 +209,8 @@ func (b *berth) judge(pod *v1.Pod, total *totals) string {
 	return inOrder(said)
 }
 
-// preempts compares preemption: the victims on the node that Berth picks are those that upstream would remove there, and where Berth
-// finds no node upstream finds none.
+// preempts compares preemption: the victims on the node that Berth picks are those that upstream
+// would remove there, and where Berth finds no node upstream finds none.
 func (b *berth) preempts(ctx context.Context, u *upstream, pod *v1.Pod, total *totals) string {
 	p := b.begin(pod)
 	if d := b.decider.Decide(p); d.Node != nil || d.Err != nil {

@@ -13,8 +13,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// digest is a plugin whose word on a node is a digest of all that it is shown of it. Two schedulers that show it anything else get
-// another word.
+// digest is a plugin whose word on a node is a digest of all that it is shown of it. Two schedulers
+// that show it anything else get another word.
 type digest struct{}
 
 const digestName = "Digest"
@@ -28,7 +28,8 @@ type moved map[string]int
 
 func (m moved) Clone() fwk.StateData { return maps.Clone(m) }
 
-// fits tells whether pods are supposed to have come or gone, and fails if the node does not show it.
+// fits tells whether pods are supposed to have come or gone, and fails if the node does not show
+// it.
 func (m moved) fits(node fwk.NodeInfo) (supposed bool, err error) {
 	there := map[string]bool{}
 	for _, p := range node.GetPods() {
@@ -70,8 +71,9 @@ func move(state fwk.CycleState, p fwk.PodInfo, by int) *fwk.Status {
 	return nil
 }
 
-// Filter rejects every fifth node with its digest for a reason. Where pods are supposed to have come or gone it only sees to it that
-// the node shows what the state was told: rejecting at random there would make the choice of victims depend on the order of equals.
+// Filter rejects every fifth node with its digest for a reason. Where pods are supposed to have
+// come or gone it only sees to it that the node shows what the state was told: rejecting at random
+// there would make the choice of victims depend on the order of equals.
 func (digest) Filter(_ context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
 	data, err := state.Read(digestName)
 	if err != nil {

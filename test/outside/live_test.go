@@ -27,7 +27,8 @@ type trial struct {
 	bin, dir string
 }
 
-// start brings the cluster up. BERTH_BIN names the folder of the binaries; without it they are built.
+// start brings the cluster up. BERTH_BIN names the folder of the binaries; without it they are
+// built.
 func start(t *testing.T) *trial {
 	t.Helper()
 	c := &trial{T: t, bin: os.Getenv("BERTH_BIN"), dir: t.TempDir()}
@@ -158,8 +159,8 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// TestTheExamples: the plugin and the extender of examples/, as their READMEs have them, each in a scheduler of its own on one live
-// cluster.
+// TestTheExamples: the plugin and the extender of examples/, as their READMEs have them, each in a
+// scheduler of its own on one live cluster.
 func TestTheExamples(t *testing.T) {
 	c := start(t)
 	t.Run("plugin", func(t *testing.T) { (&trial{t, c.bin, c.dir}).plugin() })
@@ -183,7 +184,8 @@ func (c *trial) plugin() {
 	c.kubectl("delete", "pod", "oven")
 	c.becomes(map[string]string{"kettle": "node-"})
 
-	// A pod that matters more takes the power of what draws it in the only rack that is strong enough.
+	// A pod that matters more takes the power of what draws it in the only rack that is strong
+	// enough.
 	victim := "heater"
 	if inFirst("kettle") {
 		victim = "kettle"

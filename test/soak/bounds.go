@@ -13,10 +13,12 @@ import (
 )
 
 const (
-	// mostMemory and mostGoroutines bound a part of Berth on a cluster of this size, with room: one that leaks comes to them.
+	// mostMemory and mostGoroutines bound a part of Berth on a cluster of this size, with room: one
+	// that leaks comes to them.
 	mostMemory     = 400 << 20
 	mostGoroutines = 1500
-	// A process that was measured at rest may grow by so much more, whatever comes: a leak that is slow.
+	// A process that was measured at rest may grow by so much more, whatever comes: a leak that is
+	// slow.
 	moreMemory     = 80 << 20
 	moreGoroutines = 300
 )
@@ -57,7 +59,8 @@ func (s *sizes) note(name string, pid int, now size) (over []string) {
 	return over
 }
 
-// measure looks at all parts of Berth. The control plane is measured, and not judged: it is Kubernetes' own.
+// measure looks at all parts of Berth. The control plane is measured, and not judged: it is
+// Kubernetes' own.
 func (c *campaign) measure() {
 	for _, p := range c.parts {
 		pid := p.pid()

@@ -147,7 +147,8 @@ func (c *campaign) start(ctx context.Context) error {
 	c.release = release
 	c.plane, err = c.newPart("controlplane", nil, func(string) []string {
 		return []string{filepath.Join(c.Bin, "berth-controlplane"), "--data-dir", data, "--port", strconv.Itoa(port), "--log-to-stderr",
-			// One that is killed every other minute would never come to do it, and its disk fill up.
+			// One that is killed every other minute would never come to do it, and its disk fill
+			// up.
 			"--etcd-compaction-interval", "20s",
 			"--default-not-ready-toleration-seconds", strconv.Itoa(lostFor), "--default-unreachable-toleration-seconds", strconv.Itoa(lostFor)}
 	})
@@ -230,7 +231,8 @@ func (c *campaign) look(ctx context.Context) {
 	}
 }
 
-// ask asks the API server again and again whether it is ready: one that runs and does not answer is in trouble, too.
+// ask asks the API server again and again whether it is ready: one that runs and does not answer is
+// in trouble, too.
 func (c *campaign) ask(ctx context.Context) {
 	for pause(ctx, 500*time.Millisecond) {
 		if err := c.answers(ctx); err != nil {

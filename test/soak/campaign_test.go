@@ -20,7 +20,8 @@ func TestShortCampaign(t *testing.T) {
 	o := Defaults()
 	o.Bin, o.Dir = binaries(t), filepath.Join(t.TempDir(), "soak")
 	o.For, o.Seed, o.Nodes = *rounds, *seed, 12
-	// Bounds are generous: what is asked is that the cluster comes to rest, not how soon a busy machine lets it.
+	// Bounds are generous: what is asked is that the cluster comes to rest, not how soon a busy
+	// machine lets it.
 	o.Storm, o.Rest, o.Silence = 10*time.Second, 5*time.Minute, 6*time.Second
 	o.Disk = false // whether etcd comes to the end of it within seconds depends on the machine
 	var out strings.Builder

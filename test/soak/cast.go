@@ -92,8 +92,9 @@ func (p *part) kind() string {
 	return kind
 }
 
-// excused names the ends that are as documented: a leader that may be none any more, a part that does not reach the API server when it
-// starts or is refused by it, and a control plane without room for its state.
+// excused names the ends that are as documented: a leader that may be none any more, a part that
+// does not reach the API server when it starts or is refused by it, and a control plane without
+// room for its state.
 func (c *campaign) excused(p *part, words string) (string, bool) {
 	switch {
 	case strings.Contains(words, "leadership lost"):

@@ -147,7 +147,8 @@ func (c *churn) change(ctx context.Context, name string, change func(*v1.Node)) 
 	})
 }
 
-// taint puts a taint on a node: without a time as kubectl does, or with that of a clock that may be wrong.
+// taint puts a taint on a node: without a time as kubectl does, or with that of a clock that may be
+// wrong.
 func (c *churn) taint(ctx context.Context, key string, effect v1.TaintEffect) error {
 	t := v1.Taint{Key: key, Value: fmt.Sprint(c.rng.IntN(3)), Effect: effect}
 	if wrong := []time.Duration{0, 0, -time.Hour, time.Hour}; effect == v1.TaintEffectNoExecute && c.rng.IntN(3) == 0 {
@@ -249,8 +250,8 @@ func (c *churn) pressure(ctx context.Context) error {
 	return err
 }
 
-// fill has more small pods than there is room for, and more that want a device than there are: at rest every node is full then, and
-// what a scheduler has lost count of is missed.
+// fill has more small pods than there is room for, and more that want a device than there are: at
+// rest every node is full then, and what a scheduler has lost count of is missed.
 func (c *churn) fill(ctx context.Context) error {
 	for name, replicas := range map[string]int{filler: c.nodes * nodeCPU * 2, guarded: c.nodes*nodeWidgets + 1} {
 		body := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)

@@ -26,7 +26,8 @@ type held struct {
 	taints []heldTaint
 }
 
-// heldTaint is a taint with two times: it was there at the latest since late, and cannot have been before early.
+// heldTaint is a taint with two times: it was there at the latest since late, and cannot have been
+// before early.
 type heldTaint struct {
 	v1.Taint
 	early, late time.Time
@@ -92,7 +93,8 @@ func (n *nodeSeen) forget(before time.Time) {
 	}
 }
 
-// dueBy tells whether a pod has to go by some time because of these taints. It is the rule as documented, not Berth's code.
+// dueBy tells whether a pod has to go by some time because of these taints. It is the rule as
+// documented, not Berth's code.
 func dueBy(by time.Time, pod *v1.Pod, bound time.Time, taints []heldTaint, since func(heldTaint) time.Time) bool {
 	for _, t := range taints {
 		i := slices.IndexFunc(pod.Spec.Tolerations, func(tol v1.Toleration) bool { return tol.ToleratesTaint(klog.Logger{}, &t.Taint, true) })
@@ -114,7 +116,8 @@ func dueBy(by time.Time, pod *v1.Pod, bound time.Time, taints []heldTaint, since
 	return false
 }
 
-// checkJust: a pod that a controller deleted for a taint was asked to go at some time in the window.
+// checkJust: a pod that a controller deleted for a taint was asked to go at some time in the
+// window.
 func (w *witness) checkJust(p *podSeen, now time.Time) {
 	if at, sent := w.deleted[key(p.pod)]; !sent || now.Sub(at) > 2*window {
 		return // marked once, and deleted by somebody else
@@ -145,13 +148,16 @@ func (w *witness) checkJust(p *podSeen, now time.Time) {
 }
 
 const (
-	// tardy is how late an eviction may be, and a silent node be noticed, by the time in which nothing hindered the controllers.
+	// tardy is how late an eviction may be, and a silent node be noticed, by the time in which
+	// nothing hindered the controllers.
 	tardy = 40 * time.Second
-	// recovers is how long after trouble controllers count as hindered: a Lease ends, lists are read, back-offs end.
+	// recovers is how long after trouble controllers count as hindered: a Lease ends, lists are
+	// read, back-offs end.
 	recovers = leaseDuration + 12*time.Second
 )
 
-// checkLate looks for pods that had to go and are there. passed is the time since the last look, if the controllers were well in it.
+// checkLate looks for pods that had to go and are there. passed is the time since the last look, if
+// the controllers were well in it.
 func (w *witness) checkLate(now time.Time, passed time.Duration) (late int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

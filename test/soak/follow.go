@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// follower shows a witness all objects of a resource. It is not one of Berth's own, nor an informer: it knows when it may have missed
-// something, and says so.
+// follower shows a witness all objects of a resource. It is not one of Berth's own, nor an
+// informer: it knows when it may have missed something, and says so.
 type follower struct {
 	resource string
 	client   rest.Interface

@@ -29,12 +29,13 @@ type weather struct {
 	lost       float64 // the connection breaks before the request has arrived
 	unanswered float64 // it is carried out, and the connection breaks before the answer
 	slow       float64 // it, or its answer, takes up to longestDelay
-	// work spares the Lease: a leader goes on to lead, and what it does goes wrong. All else would make another one lead that starts
-	// from what the API server has.
+	// work spares the Lease: a leader goes on to lead, and what it does goes wrong. All else would
+	// make another one lead that starts from what the API server has.
 	work bool
 }
 
-// network is what lies between a part and the API server: HTTP/2 over TLS on both sides, as between machines.
+// network is what lies between a part and the API server: HTTP/2 over TLS on both sides, as between
+// machines.
 type network struct {
 	counts   *counts
 	server   *httptest.Server

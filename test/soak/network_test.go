@@ -18,7 +18,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// far is an API server behind a network: it counts what it is asked, and shows watches what is sent to news.
+// far is an API server behind a network: it counts what it is asked, and shows watches what is sent
+// to news.
 type far struct {
 	*testing.T
 	*network

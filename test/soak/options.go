@@ -62,7 +62,8 @@ const (
 	lostFor = 8 // seconds that pods stay on nodes that are lost
 )
 
-// How long what is done to a part lasts at most. What is longer than the Lease makes leaders change.
+// How long what is done to a part lasts at most. What is longer than the Lease makes leaders
+// change.
 const (
 	longestTrouble = 14 * time.Second
 	longestOutage  = 6 * time.Second // of the API server, asleep

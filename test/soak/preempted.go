@@ -30,7 +30,8 @@ func priority(pod *v1.Pod) int32 {
 	return *pod.Spec.Priority
 }
 
-// checkPreemption: who is preempted matters less than somebody who waited, and no budget that was to be kept forbade it.
+// checkPreemption: who is preempted matters less than somebody who waited, and no budget that was
+// to be kept forbade it.
 func (w *witness) checkPreemption(p *podSeen, message string, now time.Time) {
 	if !w.sawAll(now.Add(-window), "pods") {
 		w.checks.add(victimJust + " (not judged: changes may have been missed)")

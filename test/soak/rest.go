@@ -17,12 +17,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// forgotten is after how long at rest a pod counts as forgotten that could run: more than the longest back-off, with a preemption and
-// its grace period before.
+// forgotten is after how long at rest a pod counts as forgotten that could run: more than the
+// longest back-off, with a preemption and its grace period before.
 const forgotten = 60 * time.Second
 
-// settle waits, with all faults over and nothing else taken back, until every pod that has to leave does and every silent node is
-// known to be. What is late is the witness's to say.
+// settle waits, with all faults over and nothing else taken back, until every pod that has to leave
+// does and every silent node is known to be. What is late is the witness's to say.
 func (c *campaign) settle(ctx context.Context) {
 	for end := time.Now().Add(c.Rest); pause(ctx, 500*time.Millisecond); {
 		if len(c.notUp(ctx)) == 0 && c.witness.checkLate(time.Now(), 0) == 0 {
@@ -56,7 +56,8 @@ func (c *campaign) notUp(ctx context.Context) (names []string) {
 	return names
 }
 
-// rest takes back what was done to nodes, fills them, and waits until the cluster is at rest: every pod runs, or waits with reason.
+// rest takes back what was done to nodes, fills them, and waits until the cluster is at rest: every
+// pod runs, or waits with reason.
 func (c *campaign) rest(ctx context.Context) bool {
 	began := time.Now()
 	could := map[types.UID]time.Time{} // pods that wait and could run, since when

@@ -31,8 +31,8 @@ func takesRoom(pod *v1.Pod) bool {
 	return pod.Spec.NodeName != "" && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed
 }
 
-// checkRoom: all pods of a node together ask for no more than it has. The watch of pods shows them in the order in which they were
-// written, so what is added up here was so.
+// checkRoom: all pods of a node together ask for no more than it has. The watch of pods shows them
+// in the order in which they were written, so what is added up here was so.
 func (w *witness) checkRoom(node string, came *podSeen) {
 	n := w.nodes[node]
 	if n == nil || !takesRoom(came.pod) {

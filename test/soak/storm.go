@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// fault is a way in which things go wrong. do makes it, and returns when it is over; false: it could not be made.
+// fault is a way in which things go wrong. do makes it, and returns when it is over; false: it
+// could not be made.
 type fault struct {
 	often int
 	do    func(ctx context.Context, p *part, rng *rand.Rand) (kind string, done bool)
@@ -20,8 +21,9 @@ type storm struct {
 	c      *campaign
 	rng    *rand.Rand
 	counts *counts
-	// targets are the parts that are struck. In every second storm the control plane is not among them: while it is away the witness
-	// sees nothing, and has to give some doubtful cases the benefit of it.
+	// targets are the parts that are struck. In every second storm the control plane is not among
+	// them: while it is away the witness sees nothing, and has to give some doubtful cases the
+	// benefit of it.
 	targets []*part
 }
 

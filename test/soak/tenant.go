@@ -13,8 +13,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TenantOptions of a campaign in which nothing fails and somebody is hostile: a user with the permissions of a namespace's
-// administrator does whatever the API server accepts, while another namespace gets one normal pod a second.
+// TenantOptions of a campaign in which nothing fails and somebody is hostile: a user with the
+// permissions of a namespace's administrator does whatever the API server accepts, while another
+// namespace gets one normal pod a second.
 type TenantOptions struct {
 	Options
 	// Calm is how long the witness is measured without the tenant, before and after it.
@@ -57,7 +58,8 @@ type tenancy struct {
 	decided decisions
 }
 
-// RunTenant plays the campaign. The error says that it could not be played; what it found is in the report.
+// RunTenant plays the campaign. The error says that it could not be played; what it found is in the
+// report.
 func RunTenant(ctx context.Context, o TenantOptions) (*TenantReport, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -80,7 +82,8 @@ func RunTenant(ctx context.Context, o TenantOptions) (*TenantReport, error) {
 	return t.report(), nil
 }
 
-// start brings up the control plane and one of each component, with the identities that the control plane gives them.
+// start brings up the control plane and one of each component, with the identities that the control
+// plane gives them.
 func (t *tenancy) start(ctx context.Context) (*rest.Config, error) {
 	c := t.campaign
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {

@@ -18,9 +18,10 @@ import (
 // tenantPods is how many pods the tenant's quota lets there be.
 const tenantPods = 500
 
-// furnish makes the namespaces, what the tenant may use, and the quotas without which Kubernetes defends nobody: how many pods there
-// may be; critical priorities; and affinity across namespaces, since one pod with required anti-affinity to all pods of all namespaces
-// keeps everybody else's pods off its zone.
+// furnish makes the namespaces, what the tenant may use, and the quotas without which Kubernetes
+// defends nobody: how many pods there may be; critical priorities; and affinity across namespaces,
+// since one pod with required anti-affinity to all pods of all namespaces keeps everybody else's
+// pods off its zone.
 func (t *tenancy) furnish(ctx context.Context) error {
 	none, errs := metav1.CreateOptions{}, []error{}
 	try := func(_ any, err error) {

@@ -14,8 +14,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// served creates one normal pod a second and measures how long each waits for its node. The pods ask for nothing but a place among
-// a node's pods: whoever may create pods may fill the cluster, and that is for quotas.
+// served creates one normal pod a second and measures how long each waits for its node. The pods
+// ask for nothing but a place among a node's pods: whoever may create pods may fill the cluster,
+// and that is for quotas.
 type served struct {
 	client kubernetes.Interface
 	late   func(name string, waited time.Duration)

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// wire is a listener whose connections can be broken, refused, or lose all that is sent, as when a network is parted: nothing comes
-// through and nobody is told.
+// wire is a listener whose connections can be broken, refused, or lose all that is sent, as when a
+// network is parted: nothing comes through and nobody is told.
 type wire struct {
 	net.Listener
 	gate gate

@@ -11,16 +11,18 @@ import (
 )
 
 const (
-	// window is how old what a part acts on may be: what was done to it may have lasted so long, and its request, too.
+	// window is how old what a part acts on may be: what was done to it may have lasted so long,
+	// and its request, too.
 	window = longestTrouble + 2*longestDelay + 10*time.Second
 	// remembers is how long the witness keeps what is over.
 	remembers = 3 * window
-	// inexact is by how much times may differ that were seen on two watches, or are written in whole seconds.
+	// inexact is by how much times may differ that were seen on two watches, or are written in
+	// whole seconds.
 	inexact = 3 * time.Second
 )
 
-// witness sees all nodes, pods and budgets, straight from the API server, and judges. It is told what comes, and when; so that tests
-// can tell it.
+// witness sees all nodes, pods and budgets, straight from the API server, and judges. It is told
+// what comes, and when; so that tests can tell it.
 type witness struct {
 	found  func(promise, what string, about ...string)
 	checks *counts
@@ -31,13 +33,16 @@ type witness struct {
 	nodes   map[string]*nodeSeen
 	pods    map[types.UID]*podSeen
 	budgets map[types.UID]*budgetSeen
-	// deleted has when a controller last sent a deletion or an eviction of a pod, by namespace/name.
+	// deleted has when a controller last sent a deletion or an eviction of a pod, by
+	// namespace/name.
 	deleted map[string]time.Time
-	// blind has, by resource, when the last time ended in which changes may have been missed, and when it began.
+	// blind has, by resource, when the last time ended in which changes may have been missed, and
+	// when it began.
 	blind map[string]span
 	// waited are pods that waited for a node, with their priority, until when.
 	waited []waitedPod
-	// fair is how long, in all, the controllers have been well: only then can they be late. See evicted.go.
+	// fair is how long, in all, the controllers have been well: only then can they be late. See
+	// evicted.go.
 	fair time.Duration
 	told map[string]bool // what was reported, once each
 }
@@ -78,7 +83,8 @@ func (w *witness) noteDeletion(pod string, now time.Time) {
 	w.deleted[pod] = now
 }
 
-// sees takes in an object as it is now. Between listing and listed it may differ in more than one change from what was seen before.
+// sees takes in an object as it is now. Between listing and listed it may differ in more than one
+// change from what was seen before.
 func (w *witness) sees(object any, now time.Time, gap *span) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,7 +112,8 @@ func (w *witness) misses(object any, now time.Time) {
 	}
 }
 
-// listed takes in that a list was seen as a whole, after changes may have been missed; present are the UIDs that are there.
+// listed takes in that a list was seen as a whole, after changes may have been missed; present are
+// the UIDs that are there.
 func (w *witness) listed(resource string, present map[types.UID]bool, now time.Time, gap *span) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -190,7 +197,8 @@ func (w *witness) checkLeaving(p *podSeen, now time.Time) {
 	}
 }
 
-// disruption is why a pod leaves, as its condition says. It may have been marked and kept before, and leave for another reason.
+// disruption is why a pod leaves, as its condition says. It may have been marked and kept before,
+// and leave for another reason.
 func disruption(pod *v1.Pod) (reason, message string) {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue {

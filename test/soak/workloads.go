@@ -50,7 +50,8 @@ func workloads() []workload {
 	return []workload{
 		{name: "plain", share: 0.2, cpu: 500, priority: "soak-middle", budget: &policyv1.PodDisruptionBudgetSpec{MinAvailable: &most}},
 		{name: filler, share: 0.4, cpu: 500, priority: "soak-low"},
-		// Guarded pods take nearly all devices, and careful ones want some: they may take none from them, whatever their priority.
+		// Guarded pods take nearly all devices, and careful ones want some: they may take none from
+		// them, whatever their priority.
 		{name: guarded, share: 0.15, cpu: 250, priority: "soak-low", shape: wantsWidget, budget: &policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &all}},
 		{name: "half", share: 0.1, cpu: 500, priority: "soak-low", budget: &policyv1.PodDisruptionBudgetSpec{MinAvailable: &half}},
 		{name: "important", share: 0.15, cpu: 1500, priority: "soak-high"},

@@ -55,7 +55,8 @@ func run(m *testing.M) int {
 			return fail(err)
 		}
 	}
-	// Without a kubeconfig that is named, whatever $KUBECONFIG leads to must be left alone: specs taint and fill nodes.
+	// Without a kubeconfig that is named, whatever $KUBECONFIG leads to must be left alone: specs
+	// taint and fill nodes.
 	framework.TestContext.KubeConfig = ""
 	flag.Parse()
 	if framework.TestContext.KubeConfig == "" && !dryRun() {
@@ -162,7 +163,8 @@ func up(binaries string, nodes int) (kubeconfig string, stop func(), err error) 
 	return filepath.Join(dir, "kubeconfig"), stop, nil
 }
 
-// said waits until a line begins with the words, and reads on behind that, so that the writer never has to wait.
+// said waits until a line begins with the words, and reads on behind that, so that the writer never
+// has to wait.
 func said(r io.Reader, words string) error {
 	ready := make(chan struct{})
 	go func() {

@@ -162,8 +162,9 @@ func (c *cluster) read(url, token string) string {
 	return string(body)
 }
 
-// handOver has the Lease go round: from Berth to Berth by SIGTERM, to the release's own kube-scheduler by kill -9, and back by SIGTERM, to
-// a Berth that has kube-scheduler's kubeconfig. Whoever has it places the next pod; nobody else is left.
+// handOver has the Lease go round: from Berth to Berth by SIGTERM, to the release's own
+// kube-scheduler by kill -9, and back by SIGTERM, to a Berth that has kube-scheduler's kubeconfig.
+// Whoever has it places the next pod; nobody else is left.
 func (c *cluster) handOver() {
 	berth := c.beginScheduler("scheduler-2")
 	c.knowsTheCluster(berth)

@@ -11,13 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// Programs are what Build makes, in one folder. etcd is the one that all versions get: an API server asks nothing of it that changed.
+// Programs are what Build makes, in one folder. etcd is the one that all versions get: an API
+// server asks nothing of it that changed.
 var Programs = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
 
 const etcd = "github.com/berth-k8s/berth/test/cmd/benchlive/etcd"
 
-// Build makes the programs of a release, as v1.35.4, in a folder below dir, and returns that folder. What was built before is used again.
-// It has to be called within this module, as tests are.
+// Build makes the programs of a release, as v1.35.4, in a folder below dir, and returns that
+// folder. What was built before is used again. It has to be called within this module, as tests
+// are.
 func Build(ctx context.Context, dir, release string) (bin string, err error) {
 	dir = filepath.Join(dir, release)
 	bin = filepath.Join(dir, "bin")
@@ -38,7 +40,8 @@ func Build(ctx context.Context, dir, release string) (bin string, err error) {
 	if err := os.WriteFile(filepath.Join(dir, "go.mod"), text, 0o644); err != nil {
 		return "", err
 	}
-	// The sums of what it requires are added to go.sum while it is built, and checked against Go's checksum database.
+	// The sums of what it requires are added to go.sum while it is built, and checked against Go's
+	// checksum database.
 	args := []string{"build", "-mod=mod", "-buildvcs=false", "-ldflags", linkerFlags(release), "-o", bin + string(filepath.Separator)}
 	for _, program := range Programs[1:] {
 		args = append(args, kubernetesModule+"/cmd/"+program)
@@ -74,11 +77,12 @@ func requirements(ctx context.Context, dir, release string) (*goMod, error) {
 	return own, json.Unmarshal(out, own)
 }
 
-// unpublished is the version by which k8s.io/kubernetes requires the modules that are released with it. As v0.N.P they are on the proxy.
+// unpublished is the version by which k8s.io/kubernetes requires the modules that are released with
+// it. As v0.N.P they are on the proxy.
 const unpublished = "v0.0.0"
 
-// module is the go.mod that builds the release's programs with what they were released with: the same dependencies, the same language
-// and the same defaults of the runtime.
+// module is the go.mod that builds the release's programs with what they were released with: the
+// same dependencies, the same language and the same defaults of the runtime.
 func (m *goMod) module(release string) ([]byte, error) {
 	v, err := version.ParseSemantic(release)
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// cluster is the control plane of a release as processes, with Berth in place of its scheduler and of two of its controllers.
-// A promise gets a copy with a test and a namespace of its own.
+// cluster is the control plane of a release as processes, with Berth in place of its scheduler and
+// of two of its controllers. A promise gets a copy with a test and a namespace of its own.
 type cluster struct {
 	*testing.T
 	release   string
@@ -71,7 +71,8 @@ func start(t *testing.T, release, bin, berth, dir string, flags ...string) *clus
 
 func (c *cluster) path(name string) string { return filepath.Join(c.dir, name) }
 
-// startAPI starts etcd and the API server, with RBAC, users by tokens, and a certificate that it makes for itself.
+// startAPI starts etcd and the API server, with RBAC, users by tokens, and a certificate that it
+// makes for itself.
 func (c *cluster) startAPI(flags []string) {
 	c.Helper()
 	ports := c.freePorts(3)
@@ -87,7 +88,8 @@ func (c *cluster) startAPI(flags []string) {
 	c.server, c.authority = "https://127.0.0.1:"+ports[2], c.path("certificates/apiserver.crt")
 	apiServer := c.begin("kube-apiserver", filepath.Join(c.bin, "kube-apiserver"), append([]string{
 		"--etcd-servers", store, "--bind-address", "127.0.0.1", "--secure-port", ports[2], "--cert-dir", c.path("certificates"),
-		// Loopback is refused as the address to be advertised; nobody asks for this one, which is reserved for documentation.
+		// Loopback is refused as the address to be advertised; nobody asks for this one, which is
+		// reserved for documentation.
 		"--advertise-address", "192.0.2.1", "--endpoint-reconciler-type", "none",
 		"--service-cluster-ip-range", "10.96.0.0/24", "--authorization-mode", "RBAC", "--token-auth-file", c.path("tokens.csv"),
 		"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", keys, "--service-account-signing-key-file", keys,

@@ -22,8 +22,9 @@ type parts struct {
 
 const manifests = "../../deploy/kustomize"
 
-// install installs Berth as docs/install.md tells it, in place of kube-scheduler, with components of the kustomization, and runs the parts
-// with the tokens of their ServiceAccounts: the pods of the manifests are simulated.
+// install installs Berth as docs/install.md tells it, in place of kube-scheduler, with components
+// of the kustomization, and runs the parts with the tokens of their ServiceAccounts: the pods of
+// the manifests are simulated.
 func (c *cluster) install(components ...string) {
 	c.Helper()
 	folder := c.path("mine")
@@ -101,7 +102,8 @@ func (c *cluster) beginSchedulerAs(name, kubeconfig string) *process {
 	return c.part(name, "scheduler", kubeconfig, "--config", c.path("scheduler.yaml"), "--bind-address=127.0.0.1", "--health-bind-address=127.0.0.1:0")
 }
 
-// beginController starts one that is soon sure of a node's silence, and whose Lease another soon takes.
+// beginController starts one that is soon sure of a node's silence, and whose Lease another soon
+// takes.
 func (c *cluster) beginController(name string) *process {
 	c.Helper()
 	p := c.part(name, "controller", c.accountOf(deploy.Controller), "--leader-elect-resource-namespace", deploy.Namespace, "--health-bind-address=127.0.0.1:0",
@@ -120,7 +122,8 @@ func (c *cluster) takesEveryManifest() {
 	}
 }
 
-// placesItself: the pods of Berth's manifests are placed by Berth, those that replace the control plane's where that is.
+// placesItself: the pods of Berth's manifests are placed by Berth, those that replace the control
+// plane's where that is.
 func (c *cluster) placesItself() {
 	c.kubectl("wait", "-n", deploy.Namespace, "--for=condition=Available", "deployment", "--all", "--timeout=90s")
 	const replacing = "app.kubernetes.io/component in (scheduler, controller)"
@@ -131,7 +134,8 @@ func (c *cluster) placesItself() {
 	}
 }
 
-// noErrors looks through the logs of Berth's parts: what an API server does not know, refuses or warns of is there.
+// noErrors looks through the logs of Berth's parts: what an API server does not know, refuses or
+// warns of is there.
 func (c *cluster) noErrors() {
 	for _, p := range c.parts.all {
 		for line := range strings.Lines(p.said()) {
@@ -142,6 +146,6 @@ func (c *cluster) noErrors() {
 	}
 }
 
-// troubled are errors by klog and slog, warnings that came with an answer of the API server, and its refusals, of which Berth tells in
-// passing: it tries again.
+// troubled are errors by klog and slog, warnings that came with an answer of the API server, and
+// its refusals, of which Berth tells in passing: it tries again.
 var troubled = regexp.MustCompile(`^[EF]\d{4} |level=ERROR|^panic|^W\d{4} .* warnings\.go|is forbidden|could not find the requested resource|unknown field`)

@@ -15,7 +15,8 @@ func (c *cluster) environment() []string {
 	return append(os.Environ(), "HOME="+c.dir, "KUBECONFIG="+c.kubeconfig, "BERTH_DATA_DIR="+c.path("none"))
 }
 
-// tryBerth runs a command of berth as the administrator, and returns what it prints, errors last, and its exit code.
+// tryBerth runs a command of berth as the administrator, and returns what it prints, errors last,
+// and its exit code.
 func (c *cluster) tryBerth(input string, args ...string) (string, int) {
 	c.Helper()
 	out, errs, code := c.execute(input, args...)

@@ -43,7 +43,8 @@ func (c *cluster) begin(name, program string, args ...string) *process {
 	return p
 }
 
-// says waits for something in what the process prints, and returns what the pattern's last group is.
+// says waits for something in what the process prints, and returns what the pattern's last group
+// is.
 func (p *process) says(pattern string) string {
 	p.c.Helper()
 	expression := regexp.MustCompile(pattern)

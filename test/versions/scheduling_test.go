@@ -22,7 +22,8 @@ func (c *cluster) pool() {
 	c.kubectl("label", "node", "node-4", "node-5", "pool=two", "--overwrite")
 }
 
-// preemption: where all nodes are taken, the pod goes that no budget protects; and where budgets protect all, one is broken.
+// preemption: where all nodes are taken, the pod goes that no budget protects; and where budgets
+// protect all, one is broken.
 func (c *cluster) preemption() {
 	c.pool()
 	c.apply(`
@@ -98,7 +99,8 @@ func (c *cluster) overhead() {
 	c.Error("kubectl describe node does not name the pod")
 }
 
-// beside is for the node of test-pod, which has 4 CPUs: 1600m would fit beside 2250m, 1600m and 250m do not.
+// beside is for the node of test-pod, which has 4 CPUs: 1600m would fit beside 2250m, 1600m and
+// 250m do not.
 const beside = `
 apiVersion: v1
 kind: Pod
@@ -218,7 +220,8 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]
 	c.kubectl("delete", "resourceslice/node-2-gpus", "deviceclass/gpu")
 }
 
-// webhook: the API server asks Berth's, and the pods of the namespace run on its nodes and nowhere else.
+// webhook: the API server asks Berth's, and the pods of the namespace run on its nodes and nowhere
+// else.
 func (c *cluster) webhook() {
 	owned := "dedicated=" + c.namespace
 	c.tainted("node-5", owned+":NoSchedule")

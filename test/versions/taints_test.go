@@ -32,7 +32,8 @@ spec:
 	}
 }
 
-// threeTaints is the documentation's case: the third taint keeps a pod off that tolerates the other two, and sends none away.
+// threeTaints is the documentation's case: the third taint keeps a pod off that tolerates the other
+// two, and sends none away.
 func (c *cluster) threeTaints() {
 	tolerations := "tolerations: [{key: key1, operator: Equal, value: value1, effect: NoSchedule}, {key: key1, operator: Equal, value: value1, effect: NoExecute}]"
 	c.apply(pod("before", "", on("node-1"), tolerations) + pod("plain", "", on("node-1")))
@@ -82,9 +83,10 @@ func (c *cluster) noExecute() {
 	c.stays("never")
 }
 
-// countdownSurvives kills the controller in the middle of a countdown. The next one goes on, and does not begin anew: since when the node
-// has the taint it reads from timeAdded, which the webhook gives, or else from the note that the first controller wrote when the list of
-// taints changed once more.
+// countdownSurvives kills the controller in the middle of a countdown. The next one goes on, and
+// does not begin anew: since when the node has the taint it reads from timeAdded, which the webhook
+// gives, or else from the note that the first controller wrote when the list of taints changed once
+// more.
 func (c *cluster) countdownSurvives() {
 	const seconds = 20
 	next := c.beginController("controller-2")

@@ -57,7 +57,8 @@ var promises = []promise{
 	{"no part logs an error", (*cluster).noErrors},
 }
 
-// bare are those on a cluster that does not serve resource.k8s.io, as many did not before it became stable, and has no webhook.
+// bare are those on a cluster that does not serve resource.k8s.io, as many did not before it became
+// stable, and has no webhook.
 var bare = []promise{
 	{"bare: Berth places itself", (*cluster).placesItself},
 	{"bare: a Deployment's pods run, spread over the zones", (*cluster).deploymentRuns},

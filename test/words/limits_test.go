@@ -20,7 +20,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// TestLimitRangesRefuseWhatUpstreamRefuses sends random pods through upstream's LimitRanger and through simulate.
+// TestLimitRangesRefuseWhatUpstreamRefuses sends random pods through upstream's LimitRanger and
+// through simulate.
 func TestLimitRangesRefuseWhatUpstreamRefuses(t *testing.T) {
 	refused := 0
 	for seed := range uint64(500) {

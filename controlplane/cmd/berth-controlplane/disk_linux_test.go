@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestFullDiskEndsIt: whatever room there is, a start ends with the reason, or serves until there is none; and when there is room again
-// everything is there.
+// TestFullDiskEndsIt: whatever room there is, a start ends with the reason, or serves until there
+// is none; and when there is room again everything is there.
 func TestFullDiskEndsIt(t *testing.T) {
 	disk := t.TempDir()
 	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=192m"); err != nil {

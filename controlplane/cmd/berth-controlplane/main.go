@@ -1,4 +1,5 @@
-// berth-controlplane runs etcd, the Kubernetes API server and the workload controllers in one process.
+// berth-controlplane runs etcd, the Kubernetes API server and the workload controllers in one
+// process.
 package main
 
 import (
@@ -71,7 +72,8 @@ func run(args []string) int {
 	return serve(o)
 }
 
-// muteLogs is for what parts still log that end after the control plane, and its log, have: an error stays one line.
+// muteLogs is for what parts still log that end after the control plane, and its log, have: an
+// error stays one line.
 func muteLogs() {
 	flags := flag.NewFlagSet("klog", flag.PanicOnError)
 	klog.InitFlags(flags)

@@ -1,9 +1,10 @@
 // Package etcdlog sends what etcd's client logs into Berth's log.
 //
-// The API server's storage code makes the logger of its etcd clients in an init function, always for standard error.
-// What it can be given is etcd's default configuration, if that is changed before. Go initializes packages in the order
-// of their import paths as soon as their imports are initialized; this package imports less than that code, and its path
-// sorts before "k8s.io", so its init runs first.
+// The API server's storage code makes the logger of its etcd clients in an init function, always
+// for standard error. What it can be given is etcd's default configuration, if that is changed
+// before. Go initializes packages in the order of their import paths as soon as their imports are
+// initialized; this package imports less than that code, and its path sorts before "k8s.io", so its
+// init runs first.
 package etcdlog
 
 import (
@@ -27,7 +28,8 @@ func init() {
 	logutil.DefaultZapLoggerConfig.OutputPaths = []string{scheme + "://"}
 }
 
-// SendTo makes w receive the log from now on, and returns what undoes that. Without, it goes to standard error.
+// SendTo makes w receive the log from now on, and returns what undoes that. Without, it goes to
+// standard error.
 func SendTo(w io.Writer) (restore func()) {
 	before := target.Swap(&w)
 	return func() { target.CompareAndSwap(&w, before) }

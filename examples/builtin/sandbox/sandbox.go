@@ -1,5 +1,5 @@
-// Package sandbox is a plugin as those of Berth are written: all that the engine, the queue and `berth explain` have to know of it
-// stands in this file, and one line of a catalog enables it.
+// Package sandbox is a plugin as those of Berth are written: all that the engine, the queue and
+// `berth explain` have to know of it stands in this file, and one line of a catalog enables it.
 package sandbox
 
 import (
@@ -12,10 +12,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Prefix begins the label of a node that has the handler of a runtime class: sandbox.example.com/gvisor for the class gvisor.
+// Prefix begins the label of a node that has the handler of a runtime class:
+// sandbox.example.com/gvisor for the class gvisor.
 const Prefix = "sandbox.example.com/"
 
-// Sandbox keeps pods with a runtime class off nodes that do not have its handler, where the kubelet would fail to start them.
+// Sandbox keeps pods with a runtime class off nodes that do not have its handler, where the kubelet
+// would fail to start them.
 type Sandbox struct{}
 
 // Entry is the line of the catalog.
@@ -28,7 +30,8 @@ var missing = &plugins.Rejection{Code: "NoSandbox", Reasons: []string{"node(s) d
 // Name implements plugins.Filter.
 func (Sandbox) Name() string { return "Sandbox" }
 
-// Reads implements plugins.Filter. Nodes with the same labels share a verdict, and are grouped by it.
+// Reads implements plugins.Filter. Nodes with the same labels share a verdict, and are grouped by
+// it.
 func (Sandbox) Reads() plugins.Part { return plugins.Labels }
 
 // Filter implements plugins.Filter.

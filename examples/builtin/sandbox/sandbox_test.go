@@ -61,7 +61,8 @@ func world(t *testing.T, manifests ...string) *simulate.World {
 	return w
 }
 
-// The fast way asks the plugin once for all nodes with the same labels, and answers as the plain evaluator.
+// The fast way asks the plugin once for all nodes with the same labels, and answers as the plain
+// evaluator.
 func TestTheEngineGroupsNodesByIt(t *testing.T) {
 	w := world(t, node("a", "disk"), node("b", sandbox.Prefix+"gvisor"), node("c", "disk"), pod)
 	found, _ := w.Find("default", "p")

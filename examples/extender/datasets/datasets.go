@@ -1,8 +1,9 @@
-// Package datasets is an HTTP extender of a scheduler, as one would write it for kube-scheduler: it keeps pods on nodes that have the
-// dataset that they need, and prefers those that have more of it in their local cache.
+// Package datasets is an HTTP extender of a scheduler, as one would write it for kube-scheduler: it
+// keeps pods on nodes that have the dataset that they need, and prefers those that have more of it
+// in their local cache.
 //
-// A pod names its dataset in the annotation example.com/dataset. Which node has how much of what stands in an [Inventory], which
-// in real life would be kept by an agent on the nodes.
+// A pod names its dataset in the annotation example.com/dataset. Which node has how much of what
+// stands in an [Inventory], which in real life would be kept by an agent on the nodes.
 package datasets
 
 import (
@@ -16,11 +17,12 @@ import (
 
 const annotation = "example.com/dataset"
 
-// Inventory says how much of a dataset a node has in its cache, 0 to 10, by dataset and node. A node that is not listed cannot reach
-// the dataset at all.
+// Inventory says how much of a dataset a node has in its cache, 0 to 10, by dataset and node. A
+// node that is not listed cannot reach the dataset at all.
 type Inventory map[string]map[string]int64
 
-// Handler serves the verbs "filter" and "prioritize". It is told the names of nodes only (nodeCacheCapable).
+// Handler serves the verbs "filter" and "prioritize". It is told the names of nodes only
+// (nodeCacheCapable).
 func (in Inventory) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /filter", func(w http.ResponseWriter, r *http.Request) { serve(w, r, in.filter) })
@@ -45,8 +47,8 @@ func serve[R any](w http.ResponseWriter, r *http.Request, answer func(pod *v1.Po
 	}
 }
 
-// filter lets those nodes pass that can reach the pod's dataset. No removal of pods would change that, so the others are reported as
-// unresolvable.
+// filter lets those nodes pass that can reach the pod's dataset. No removal of pods would change
+// that, so the others are reported as unresolvable.
 func (in Inventory) filter(pod *v1.Pod, nodes []string) extenderv1.ExtenderFilterResult {
 	wanted, ok := pod.Annotations[annotation]
 	if !ok {

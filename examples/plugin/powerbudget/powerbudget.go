@@ -1,8 +1,11 @@
-// Package powerbudget is a scheduler plugin as one would write it for kube-scheduler: it imports nothing of Berth.
+// Package powerbudget is a scheduler plugin as one would write it for kube-scheduler: it imports
+// nothing of Berth.
 //
-// Nodes stand in racks (label example.com/rack), a rack can draw so many watts (the plugin's arguments), and pods say how many they
-// draw (annotation example.com/watts). The plugin keeps pods out of racks that have no power left for them, and prefers the rack with
-// the most left. A pod of higher priority may preempt others for their power: AddPod and RemovePod keep count of what is supposed.
+// Nodes stand in racks (label example.com/rack), a rack can draw so many watts (the plugin's
+// arguments), and pods say how many they draw (annotation example.com/watts). The plugin keeps pods
+// out of racks that have no power left for them, and prefers the rack with the most left. A pod of
+// higher priority may preempt others for their power: AddPod and RemovePod keep count of what is
+// supposed.
 package powerbudget
 
 import (
@@ -32,7 +35,8 @@ type Args struct {
 	Racks map[string]int64 `json:"racks"`
 }
 
-// PowerBudget is the plugin. It has no state of its own: all is in the snapshot, or in the pod's CycleState.
+// PowerBudget is the plugin. It has no state of its own: all is in the snapshot, or in the pod's
+// CycleState.
 type PowerBudget struct{ budgets map[string]int64 }
 
 var (
@@ -98,7 +102,8 @@ func stateOf(cycle fwk.CycleState) (*state, error) {
 	return data.(*state), nil
 }
 
-// PreFilter adds up what every rack draws. A pod that draws nothing is none of the plugin's business.
+// PreFilter adds up what every rack draws. A pod that draws nothing is none of the plugin's
+// business.
 func (p *PowerBudget) PreFilter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	wants, err := watts(pod)
 	switch {
@@ -187,8 +192,8 @@ func (*PowerBudget) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment,
 	return []fwk.SignFragment{{Key: Name + ".watts", Value: n}}, nil
 }
 
-// EventsToRegister says what can help a pod that the plugin rejected: a pod that drew power has gone, a node comes or moves to another
-// rack, or the pod itself asks for less.
+// EventsToRegister says what can help a pod that the plugin rejected: a pod that drew power has
+// gone, a node comes or moves to another rack, or the pod itself asks for less.
 func (p *PowerBudget) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
 		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Delete}, QueueingHintFn: afterDeletion},

@@ -33,8 +33,8 @@ const lookupLimit = 2 * time.Second
 const (
 	// lookups is how many looks are under way at once.
 	lookups = 4
-	// absent is for how long what was not there is not looked for again. What comes into being is known
-	// by the watch at the latest a moment later.
+	// absent is for how long what was not there is not looked for again. What comes into being is
+	// known by the watch at the latest a moment later.
 	absent = time.Second
 	// absentees is how many of them are remembered.
 	absentees = 1024
@@ -52,13 +52,14 @@ type Caches struct {
 	runtimes   nodelisters.RuntimeClassLister
 	synced     []cache.InformerSynced
 
-	// Anybody can make up names, and have each looked for. So looks are few, and what is not there is remembered.
+	// Anybody can make up names, and have each looked for. So looks are few, and what is not there
+	// is remembered.
 	looking chan struct{}
 	absent  *utilcache.LRUExpireCache // by kind and name
 }
 
-// NewCaches are caches of the factory, which its owner starts. The client is for looking up what they do not
-// know yet.
+// NewCaches are caches of the factory, which its owner starts. The client is for looking up what
+// they do not know yet.
 func NewCaches(client kubernetes.Interface, factory informers.SharedInformerFactory) *Caches {
 	namespaces := factory.Core().V1().Namespaces()
 	priorities := factory.Scheduling().V1().PriorityClasses()

@@ -24,9 +24,9 @@ var connections = guard.Bounds{Strangers: 256, PerSource: 64, Admitted: 256}
 
 var errBusy = errors.New("too many reviews are under way; try again in a second")
 
-// lanes bound how many reviews are read and answered at once, and so the memory that they take: small ones
-// and large ones apart, so that a few large ones, or slow ones, do not hold up pods. The sum of the bodies
-// under way is at most 128 × 256 KiB and 4 × 16 MiB.
+// lanes bound how many reviews are read and answered at once, and so the memory that they take:
+// small ones and large ones apart, so that a few large ones, or slow ones, do not hold up pods. The
+// sum of the bodies under way is at most 128 × 256 KiB and 4 × 16 MiB.
 type lanes struct{ small, large *lane }
 
 func newLanes() *lanes { return &lanes{small: newLane(128, 64), large: newLane(4, 2)} }

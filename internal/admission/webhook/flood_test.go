@@ -74,7 +74,8 @@ type endless struct{ ended chan struct{} }
 
 func (e endless) Read([]byte) (int, error) { <-e.ended; return 0, io.EOF }
 
-// A body that does not come is waited for as long as the API server waits for an answer, over both protocols.
+// A body that does not come is waited for as long as the API server waits for an answer, over both
+// protocols.
 func TestABodyHasADeadline(t *testing.T) {
 	_, address := served(t)
 	for _, protocol := range []string{"http/1.1", "h2"} {
@@ -95,7 +96,8 @@ func TestABodyHasADeadline(t *testing.T) {
 	}
 }
 
-// Strangers that hold as many reviews as they can, small ones and large ones, do not hold up an API server at another address.
+// Strangers that hold as many reviews as they can, small ones and large ones, do not hold up an API
+// server at another address.
 func TestReviewsUnderWayAreBoundedBySource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := testWebhook()
@@ -177,7 +179,8 @@ func TestStreamsOfAConnectionAreBounded(t *testing.T) {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
-	// The preface and empty SETTINGS; the server's SETTINGS come first: frames of type 4, of entries of 2 and 4 bytes.
+	// The preface and empty SETTINGS; the server's SETTINGS come first: frames of type 4, of
+	// entries of 2 and 4 bytes.
 	if _, err := io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
 		t.Fatal(err)
 	}

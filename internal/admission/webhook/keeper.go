@@ -87,8 +87,9 @@ func (w *Webhook) look(ctx context.Context, first bool) error {
 	return nil
 }
 
-// owners of what the webhook makes: its own role, if there is one of its name. What takes the role away takes the rest along, and so
-// an installation that is deleted leaves nothing behind, least of all a configuration that asks a webhook that is gone.
+// owners of what the webhook makes: its own role, if there is one of its name. What takes the role
+// away takes the rest along, and so an installation that is deleted leaves nothing behind, least of
+// all a configuration that asks a webhook that is gone.
 func (w *Webhook) owners(ctx context.Context) ([]metav1.OwnerReference, error) {
 	role, err := w.client.RbacV1().ClusterRoles().Get(ctx, w.options.Service, metav1.GetOptions{})
 	switch {

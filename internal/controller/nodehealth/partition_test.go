@@ -27,8 +27,9 @@ var partition = map[int]func(c *cluster){
 
 const partitionEnds = 90
 
-// documented is what Kubernetes documents: how many nodes per minute get a taint that evicts in each zone, from the
-// minute on. Between an event and that minute, nodes fall silent one after the other.
+// documented is what Kubernetes documents: how many nodes per minute get a taint that evicts in
+// each zone, from the minute on. Between an event and that minute, nodes fall silent one after the
+// other.
 var documented = []struct {
 	from, to int
 	perMin   map[string]float64

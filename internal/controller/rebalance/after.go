@@ -8,8 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// After is the state that a plan leads to: each victim gone and its successor running where the plan says, pods that waited and found
-// a node there, and closed nodes that are to stay closed tainted.
+// After is the state that a plan leads to: each victim gone and its successor running where the
+// plan says, pods that waited and found a node there, and closed nodes that are to stay closed
+// tainted.
 func (plan *Plan) After(state *State) *State {
 	moves := map[types.UID]*Move{}
 	for i := range plan.Moves {

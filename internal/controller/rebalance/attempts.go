@@ -148,7 +148,8 @@ func (st *strategy) consolidate() {
 	}
 }
 
-// emptyCheapest closes as many nodes as are wanted before the first move, so that no pod lands on a node that is emptied next.
+// emptyCheapest closes as many nodes as are wanted before the first move, so that no pod lands on a
+// node that is emptied next.
 func (st *strategy) emptyCheapest(s *search, wanted int) {
 	if wanted <= 0 {
 		return
@@ -184,7 +185,8 @@ func (st *strategy) emptyCheapest(s *search, wanted int) {
 // mostRestarts bounds how often nodes are chosen anew because one of them could not be emptied.
 const mostRestarts = 64
 
-// emptyAll closes and empties the first nodes of the list that are not out. It returns the first that cannot be emptied.
+// emptyAll closes and empties the first nodes of the list that are not out. It returns the first
+// that cannot be emptied.
 func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.Node]bool, cost map[*cluster.Node]int64, wanted int) *cluster.Node {
 	var chosen []string
 	for _, n := range list {
@@ -324,7 +326,8 @@ func spare(n *cluster.Node, p *pod) float64 {
 	return min(least, float64(n.Size.Memory-n.Requested.Memory)/max(float64(n.Size.Memory), 1))
 }
 
-// tryRoom moves pods off a closed node, but for those that can be spared, until the waiting pod has a place.
+// tryRoom moves pods off a closed node, but for those that can be spared, until the waiting pod has
+// a place.
 func (st *strategy) tryRoom(s *search, p *pod, n *cluster.Node, spared map[*pod]bool) (moved []*pod, ok bool) {
 	w := st.w
 	scheduler := w.schedulerOf(p)

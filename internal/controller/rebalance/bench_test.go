@@ -8,8 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// BenchmarkMake plans for 5,000 nodes in 10 zones with 50,000 pods of 500 workloads, a fifth of them with a spread over zones that is
-// violated where a zone was away.
+// BenchmarkMake plans for 5,000 nodes in 10 zones with 50,000 pods of 500 workloads, a fifth of
+// them with a spread over zones that is violated where a zone was away.
 func BenchmarkMake(b *testing.B) {
 	s := large(b)
 	for _, goal := range []struct {

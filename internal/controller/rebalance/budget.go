@@ -10,8 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// budget is a PodDisruptionBudget as it stands before the plan. Moves are made one after the other, each when the successor of the
-// one before is ready, so what is allowed at the beginning is allowed before each of them.
+// budget is a PodDisruptionBudget as it stands before the plan. Moves are made one after the other,
+// each when the successor of the one before is ready, so what is allowed at the beginning is
+// allowed before each of them.
 type budget struct {
 	object            *policyv1.PodDisruptionBudget
 	selector          labels.Selector
@@ -66,7 +67,8 @@ func (b *budget) fill(w *world) {
 	b.allowed = max(b.healthy-b.required, 0)
 }
 
-// ready tells whether a pod counts as healthy. One that no kubelet has reported on is taken to run as it should.
+// ready tells whether a pod counts as healthy. One that no kubelet has reported on is taken to run
+// as it should.
 func ready(object *v1.Pod) bool {
 	for i := range object.Status.Conditions {
 		if c := &object.Status.Conditions[i]; c.Type == v1.PodReady {
@@ -86,7 +88,8 @@ func (w *world) budgetsOf(p *pod) (list []*budget) {
 	return list
 }
 
-// recover counts a pod that waited among the healthy ones, or takes that back. Before the moves behind it are made, it has to be.
+// recover counts a pod that waited among the healthy ones, or takes that back. Before the moves
+// behind it are made, it has to be.
 func (w *world) recover(p *pod, by int32) {
 	for _, b := range w.budgetsOf(p) {
 		b.healthy += by

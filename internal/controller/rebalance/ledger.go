@@ -11,7 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// gauge is a number that a plan lowers. It is told of every pod that comes to a node (by = 1) or leaves it (by = -1).
+// gauge is a number that a plan lowers. It is told of every pod that comes to a node (by = 1) or
+// leaves it (by = -1).
 type gauge interface {
 	name() string
 	count(p *pod, n *cluster.Node, by int64)
@@ -39,7 +40,8 @@ type ledger struct {
 	touched map[*group]int64
 }
 
-// group is what pods count towards together: a spread constraint, or a term of pod affinity or anti-affinity.
+// group is what pods count towards together: a spread constraint, or a term of pod affinity or
+// anti-affinity.
 type group struct {
 	text    string
 	spread  *plugins.SpreadConstraint
@@ -161,7 +163,8 @@ func (l *ledger) termGroup(t *cluster.Term, anti bool) *group {
 	return g
 }
 
-// add takes in a new group: classes that are known may count in it, and pods that were counted before count in it, too.
+// add takes in a new group: classes that are known may count in it, and pods that were counted
+// before count in it, too.
 func (l *ledger) add(key string, g *group) {
 	l.byKey[key] = g
 	l.groups = append(l.groups, g)
@@ -238,8 +241,9 @@ func misfit(k *concern, p *pod, n *cluster.Node) (wrong int64) {
 	return wrong + int64(len(repelling(p.Pod, n)))
 }
 
-// repelling are the NoSchedule taints that the pod does not tolerate. NoExecute is the eviction controller's, and a cordon or a
-// taint of Berth's own says nothing against the pods that are there.
+// repelling are the NoSchedule taints that the pod does not tolerate. NoExecute is the eviction
+// controller's, and a cordon or a taint of Berth's own says nothing against the pods that are
+// there.
 func repelling(p *cluster.Pod, n *cluster.Node) (list []*v1.Taint) {
 	for _, t := range plugins.Untolerated(p, n) {
 		if t.Effect == v1.TaintEffectNoSchedule && t.Key != v1.TaintNodeUnschedulable && t.Key != EmptyingTaint {

@@ -9,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Rounds of Make: how often pods are pinned, and how often a plan is gone on with. What needs more is not worth its moves.
+// Rounds of Make: how often pods are pinned, and how often a plan is gone on with. What needs more
+// is not worth its moves.
 const (
 	mostPinnings = 6
 	mostSequels  = 4
@@ -17,9 +18,10 @@ const (
 
 // Make plans. The plan is empty if nothing can be proved to become better.
 //
-// A second plan on the state that the first one leads to is empty. Most searches end where that is plain; where one left something
-// only because a pod had been moved or placed already, the search goes on from there. Would that move a pod again, the pod is pinned
-// to its node and everything is planned anew.
+// A second plan on the state that the first one leads to is empty. Most searches end where that is
+// plain; where one left something only because a pod had been moved or placed already, the search
+// goes on from there. Would that move a pod again, the pod is pinned to its node and everything is
+// planned anew.
 func Make(state *State, policy *Policy, options Options) *Plan {
 	if options.Placing == "" {
 		options.Placing = Exact
@@ -85,7 +87,8 @@ func look(state *State, policy *Policy, options Options, pinned map[types.UID]bo
 	return plan, !w.unsettled && len(pinned) == 0
 }
 
-// twice are the pods of the first plan that the sequel moves again. Successors have their victim's UID with a mark.
+// twice are the pods of the first plan that the sequel moves again. Successors have their victim's
+// UID with a mark.
 func twice(sequel *Plan) (list []types.UID) {
 	for i := range sequel.Moves {
 		if uid, again := strings.CutSuffix(string(sequel.Moves[i].UID), "'"); again {

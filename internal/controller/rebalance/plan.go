@@ -22,14 +22,17 @@ type Plan struct {
 	AsOf    metav1.Time `json:"asOf,omitzero"`
 	Placing Placing     `json:"placing"`
 	Moves   []Move      `json:"moves"`
-	// Empties are nodes that are empty behind the plan, by name. They get the taint berth.dev/emptying:NoSchedule before the first move
-	// of consolidate, and keep it.
+	// Empties are nodes that are empty behind the plan, by name. They get the taint
+	// berth.dev/emptying:NoSchedule before the first move of consolidate, and keep it.
 	Empties []string `json:"empties,omitempty"`
-	// Arrivals are pods that wait and that the scheduler places: before the first move, or in room that a move left.
+	// Arrivals are pods that wait and that the scheduler places: before the first move, or in room
+	// that a move left.
 	Arrivals []Arrival `json:"arrivals,omitempty"`
-	// Stays are pods that the policy wants to move and that no proof was found for, and nodes or pods that could not be helped.
+	// Stays are pods that the policy wants to move and that no proof was found for, and nodes or
+	// pods that could not be helped.
 	Stays []Stay `json:"stays"`
-	// Measures are what the policy counts, before and after the plan, in the order in which they are compared.
+	// Measures are what the policy counts, before and after the plan, in the order in which they
+	// are compared.
 	Measures []Measure `json:"measures"`
 	// Notes are things to know, such as arguments of a policy that have no effect.
 	Notes []string `json:"notes,omitempty"`
@@ -50,8 +53,8 @@ type Move struct {
 	Owner string `json:"owner,omitempty"`
 
 	From string `json:"from"`
-	// To is where the successor lands; Or are the nodes that are as good, on which it may land as well. To is empty where a pod that
-	// has ended is removed, and nobody makes another one.
+	// To is where the successor lands; Or are the nodes that are as good, on which it may land as
+	// well. To is empty where a pod that has ended is removed, and nobody makes another one.
 	To string   `json:"to"`
 	Or []string `json:"or,omitempty"`
 
@@ -68,7 +71,8 @@ type Move struct {
 	Closes Closing `json:"closes,omitempty"`
 }
 
-// Arrival is a pod that waits, and finds a node. Where several are as good to the scheduler, it may go to another one.
+// Arrival is a pod that waits, and finds a node. Where several are as good to the scheduler, it may
+// go to another one.
 type Arrival struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`

@@ -78,7 +78,8 @@ const (
 	Spread       HealOnly = "spread"
 )
 
-// Return moves pods to nodes that they prefer: by the weight of preferred node affinity, and by PreferNoSchedule taints.
+// Return moves pods to nodes that they prefer: by the weight of preferred node affinity, and by
+// PreferNoSchedule taints.
 type Return struct {
 	Weights, Taints bool
 	TaintCounts     func(t *v1.Taint) bool // nil is all
@@ -86,7 +87,8 @@ type Return struct {
 	Settled time.Duration
 }
 
-// Consolidate empties nodes: DaemonSets' and static pods stay, all others move. Emptied nodes keep a taint.
+// Consolidate empties nodes: DaemonSets' and static pods stay, all others move. Emptied nodes keep
+// a taint.
 type Consolidate struct {
 	// Nodes is how many are to be empty, with those that are and have the taint.
 	Nodes int
@@ -97,7 +99,8 @@ type Defragment struct{ Pods []types.NamespacedName }
 
 // Utilization is the descheduler's Low- and HighNodeUtilization.
 type Utilization struct {
-	// High empties nodes that are below all thresholds; otherwise nodes above a target give pods away.
+	// High empties nodes that are below all thresholds; otherwise nodes above a target give pods
+	// away.
 	High                bool
 	Thresholds, Targets map[v1.ResourceName]float64 // percentages of allocatable
 	// Deviation: the numbers are deviations from the average of all nodes.

@@ -9,8 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// Conditions are what --fail-on may name: there are moves to make, something stays though it should move, constraints are still violated
-// behind the plan.
+// Conditions are what --fail-on may name: there are moves to make, something stays though it should
+// move, constraints are still violated behind the plan.
 var Conditions = []string{"moves", "stays", "violations"}
 
 // Holds tells whether a condition came true.
@@ -26,7 +26,8 @@ func (plan *Plan) Holds(condition string) bool {
 	return false
 }
 
-// Write writes the plan in one of answer.Formats; any other is for people. wide lists every pod where the other sums up.
+// Write writes the plan in one of answer.Formats; any other is for people. wide lists every pod
+// where the other sums up.
 func (plan *Plan) Write(out io.Writer, format string, wide bool) error {
 	return answer.Write(out, format, plan, func(page *answer.Page) {
 		page.Heading("%s", plan.Summary())

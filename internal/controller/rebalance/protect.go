@@ -23,20 +23,22 @@ const (
 	karpenterNo        = "karpenter.sh/do-not-disrupt"
 	autoscalerSafe     = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
-	// EmptyingTaint keeps pods off a node that is being emptied. It stays when the node is empty, until somebody takes it away.
+	// EmptyingTaint keeps pods off a node that is being emptied. It stays when the node is empty,
+	// until somebody takes it away.
 	EmptyingTaint = "berth.dev/emptying"
 )
 
 // systemCritical is the priority from which on a pod belongs to the system.
 const systemCritical = 2000000000
 
-// Evictor says which pods may be moved: the arguments of the descheduler's DefaultEvictor. The zero value protects nobody beyond
-// what always is; NewEvictor has the defaults.
+// Evictor says which pods may be moved: the arguments of the descheduler's DefaultEvictor. The zero
+// value protects nobody beyond what always is; NewEvictor has the defaults.
 type Evictor struct {
 	// Targets limits the nodes on which a successor may land, where NodeFit is set.
 	Targets labels.Selector
 	NodeFit bool
-	// Pods and Namespaces limit the pods by their labels and those of their namespace; nil does not.
+	// Pods and Namespaces limit the pods by their labels and those of their namespace; nil does
+	// not.
 	Pods, Namespaces labels.Selector
 	// Priority is the first that is protected; PriorityClass names it.
 	Priority      *int32
@@ -45,7 +47,8 @@ type Evictor struct {
 	MinPodAge     time.Duration
 	// Mandatory makes prefer-no-eviction a no.
 	Mandatory bool
-	// The descheduler's default protections, which can be switched off, and the others, which can be switched on.
+	// The descheduler's default protections, which can be switched off, and the others, which can
+	// be switched on.
 	LocalStorage, DaemonSets, Critical, FailedBare bool
 	Claims, WithoutBudget, DeviceClaims            bool
 	// StorageClasses limits Claims to volumes of these classes; none is all.
@@ -258,7 +261,8 @@ func (w *world) rolling(rs *appsv1.ReplicaSet) string {
 
 // Cost is what a move costs, the dearest first.
 type Cost struct {
-	// Sole: it is the only pod of its workload. Stateful: of a StatefulSet, whose successor comes only when the pod has gone.
+	// Sole: it is the only pod of its workload. Stateful: of a StatefulSet, whose successor comes
+	// only when the pod has gone.
 	Sole     bool `json:"sole,omitempty"`
 	Stateful bool `json:"stateful,omitempty"`
 	// Budget names the disruption budget that the move uses, and Left is what it then still allows.
@@ -269,7 +273,8 @@ type Cost struct {
 	Priority int32 `json:"priority"`
 	// DeletionCost is the pod's annotation controller.kubernetes.io/pod-deletion-cost.
 	DeletionCost int64 `json:"deletionCost,omitempty"`
-	// AgeSeconds is for how long the pod has worked; 0 for one that is not ready. GraceSeconds is what it has to end.
+	// AgeSeconds is for how long the pod has worked; 0 for one that is not ready. GraceSeconds is
+	// what it has to end.
 	AgeSeconds   int64 `json:"ageSeconds"`
 	GraceSeconds int64 `json:"graceSeconds"`
 

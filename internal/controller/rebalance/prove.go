@@ -27,7 +27,8 @@ func refused(code Code, format string, args ...any) proof {
 // wish says what a move has to do for its cause.
 type wish struct {
 	gauge int // of those of the world, that has to go down
-	// within: part of an attempt, which is measured at its end; the gauge must only not go up before.
+	// within: part of an attempt, which is measured at its end; the gauge must only not go up
+	// before.
 	within bool
 	// renews: the pod is to be made anew, where does not matter.
 	renews bool
@@ -37,7 +38,8 @@ type wish struct {
 	on func(n *cluster.Node) bool
 }
 
-// prove decides the successor of a pod, while the pod terminates and after it has gone, and judges every node on which it may land.
+// prove decides the successor of a pod, while the pod terminates and after it has gone, and judges
+// every node on which it may land.
 func (w *world) prove(p *pod, is wish) proof {
 	s := w.schedulerOf(p)
 	if s == nil {
@@ -102,7 +104,8 @@ func (w *world) landings(s *scheduler, next *pod, from *cluster.Node, is wish) (
 	return nodes, proof{}
 }
 
-// returns says why a successor would come back: no other node can take it, or none is as good to the scheduler.
+// returns says why a successor would come back: no other node can take it, or none is as good to
+// the scheduler.
 func (w *world) returns(s *scheduler, next *pod, from *cluster.Node) proof {
 	e := s.decider.Evaluate(next.Pod)
 	if e.Feasible > 1 {
@@ -129,7 +132,8 @@ func hasClaims(p *pod) bool {
 	return slices.ContainsFunc(p.object.Spec.Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil })
 }
 
-// choose judges the nodes on which a successor may land, and takes the best of those that it may land on in both cases.
+// choose judges the nodes on which a successor may land, and takes the best of those that it may
+// land on in both cases.
 func (w *world) choose(p *pod, leaving, gone []*cluster.Node, is wish) proof {
 	type judged struct {
 		n     *cluster.Node

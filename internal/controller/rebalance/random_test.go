@@ -16,9 +16,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestRandomWorlds plans for 10,000 clusters and policies (1,000 with -short). Of every plan: nobody is moved twice, nobody back to
-// where it was, no budget is overdrawn at any step, nobody is pending at the end who was not before, every successor passes the
-// filters where it lands, what the policy counts has gone down, and a second plan is empty.
+// TestRandomWorlds plans for 10,000 clusters and policies (1,000 with -short). Of every plan:
+// nobody is moved twice, nobody back to where it was, no budget is overdrawn at any step, nobody is
+// pending at the end who was not before, every successor passes the filters where it lands, what
+// the policy counts has gone down, and a second plan is empty.
 func TestRandomWorlds(t *testing.T) {
 	runs, moved := 10_000, 0
 	if testing.Short() {
@@ -82,7 +83,8 @@ func names(goals []rebalance.Goal) (list []string) {
 	return list
 }
 
-// faults are the promises that a plan does not keep, found by carrying it out one move after the other on a cluster of the test's own.
+// faults are the promises that a plan does not keep, found by carrying it out one move after the
+// other on a cluster of the test's own.
 func faults(s *rebalance.State, plan *rebalance.Plan, profile *plugins.Profile) (list []string) {
 	say := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
 	pods, waited := map[types.UID]*v1.Pod{}, map[string]bool{}

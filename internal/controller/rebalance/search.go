@@ -10,7 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// search looks for moves until none can be proved any more. It goes one move at a time, the best first, and does not look ahead.
+// search looks for moves until none can be proved any more. It goes one move at a time, the best
+// first, and does not look ahead.
 type search struct {
 	w          *world
 	policy     *Policy

@@ -19,7 +19,8 @@ import (
 // State is a cluster as the API has it at one time.
 type State struct {
 	AsOf time.Time
-	// Objects are all that decisions depend on, in any order. Kinds that none depends on are passed over. They are not changed.
+	// Objects are all that decisions depend on, in any order. Kinds that none depends on are passed
+	// over. They are not changed.
 	Objects []metav1.Object
 }
 
@@ -27,11 +28,13 @@ type State struct {
 type Placing string
 
 const (
-	// Exact: Berth schedules, or kube-scheduler without sampling. The successor goes to one of the best nodes, any of those that tie.
+	// Exact: Berth schedules, or kube-scheduler without sampling. The successor goes to one of the
+	// best nodes, any of those that tie.
 	Exact Placing = "Exact"
 	// Held: the room is held for the successor on one of the best nodes, so ties do not matter.
 	Held Placing = "Held"
-	// Sampled: kube-scheduler looks at some of the nodes. The successor may go to any node that passes the filters.
+	// Sampled: kube-scheduler looks at some of the nodes. The successor may go to any node that
+	// passes the filters.
 	Sampled Placing = "Sampled"
 )
 
@@ -40,11 +43,13 @@ type Options struct {
 	// Profiles are those of the scheduler that places the successors.
 	Profiles []*plugins.Profile
 	Placing  Placing // "" is Exact
-	// Resting are the workloads that were moved lately, as NAMESPACE/Kind/NAME, and until when they are left alone.
+	// Resting are the workloads that were moved lately, as NAMESPACE/Kind/NAME, and until when they
+	// are left alone.
 	Resting map[string]time.Time
 }
 
-// objects are those of a state that a plan looks at itself; the others go into the cluster's tables.
+// objects are those of a state that a plan looks at itself; the others go into the cluster's
+// tables.
 type objects struct {
 	nodes       map[string]*v1.Node
 	pods        []*v1.Pod // by namespace and name

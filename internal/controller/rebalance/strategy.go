@@ -28,7 +28,8 @@ type strategy struct {
 	only func(n *cluster.Node) bool
 	// ready says why there is nothing to do at all, or "".
 	ready func() string
-	// attempts, of goals whose moves help only together, makes one attempt after the other; gain is nil then.
+	// attempts, of goals whose moves help only together, makes one attempt after the other; gain is
+	// nil then.
 	attempts func(s *search) bool
 	// anew: candidates are chosen anew after every move.
 	anew bool
@@ -128,7 +129,8 @@ func (g *group) without(k *concern, p *pod) int64 {
 	return g.measure()
 }
 
-// byPriority is the descheduler's order: the lowest priority first, then BestEffort, Burstable, Guaranteed.
+// byPriority is the descheduler's order: the lowest priority first, then BestEffort, Burstable,
+// Guaranteed.
 func byPriority(a, b *pod) int {
 	return cmp.Or(cmp.Compare(a.Class.Priority, b.Class.Priority), cmp.Compare(qos(a), qos(b)))
 }
@@ -150,7 +152,8 @@ func (t *tally) count(p *pod, n *cluster.Node, by int64) { t.sum += by * t.of(p,
 
 func (t *tally) value() int64 { return t.sum }
 
-// goHome counts the weight of preferred node affinity that pods miss, and the PreferNoSchedule taints under them.
+// goHome counts the weight of preferred node affinity that pods miss, and the PreferNoSchedule
+// taints under them.
 func (st *strategy) goHome() {
 	r := st.Return
 	g := &tally{title: "preferences missed", of: func(p *pod, n *cluster.Node) (missed int64) {

@@ -14,7 +14,8 @@ import (
 type usage struct {
 	w *world
 	u *Utilization
-	// thresholds and targets are per node where they are deviations from the average, else the same for all; in millionths.
+	// thresholds and targets are per node where they are deviations from the average, else the same
+	// for all; in millionths.
 	resources           []v1.ResourceName
 	thresholds, targets []int64
 	nodes               map[int32]*fullness
@@ -91,7 +92,8 @@ func (g *usage) share(f *fullness, i int) int64 {
 	return int64(float64(f.used[i]) / float64(all) * whole)
 }
 
-// limits are the threshold and the target of a resource: with deviations, around the average of all nodes.
+// limits are the threshold and the target of a resource: with deviations, around the average of all
+// nodes.
 func (g *usage) limits(i int) (threshold, target int64) {
 	threshold, target = g.thresholds[i], g.targets[i]
 	if !g.u.Deviation {

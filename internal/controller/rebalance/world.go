@@ -51,7 +51,8 @@ type spreader interface {
 	Soft(c *cluster.Cluster, p *cluster.Pod) (constraints []plugins.SpreadConstraint, everyKey bool, err error)
 }
 
-// nodePreference is the filter that looks at nothing but a node's labels and name, and scores by them, too.
+// nodePreference is the filter that looks at nothing but a node's labels and name, and scores by
+// them, too.
 type nodePreference interface {
 	plugins.Filter
 	plugins.Scorer
@@ -181,7 +182,8 @@ func byName(a, b *pod) int {
 	return cmp.Or(cmp.Compare(a.Namespace(), b.Namespace()), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 
-// placeWaiting places the pods that wait and fit, as the scheduler is about to do, and returns what takes that back.
+// placeWaiting places the pods that wait and fit, as the scheduler is about to do, and returns what
+// takes that back.
 func (w *world) placeWaiting() (undo func()) {
 	slices.SortStableFunc(w.waiting, func(a, b *pod) int {
 		return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), a.Created.Compare(b.Created), byName(a, b))
@@ -234,7 +236,8 @@ func (w *world) take(p *pod) {
 	delete(w.placed, p.UID)
 }
 
-// move makes a move: the victim leaves, its successor comes, and waiting pods that fit now are placed.
+// move makes a move: the victim leaves, its successor comes, and waiting pods that fit now are
+// placed.
 func (w *world) move(p *pod, to *cluster.Node) (next *pod, undo func()) {
 	from := p.Node
 	w.take(p)
@@ -251,8 +254,8 @@ func (w *world) move(p *pod, to *cluster.Node) (next *pod, undo func()) {
 	}
 }
 
-// successor is the pod that the controller makes in the place of one. Its template is taken to be what the pod was made from; a
-// workload that is being changed is left alone.
+// successor is the pod that the controller makes in the place of one. Its template is taken to be
+// what the pod was made from; a workload that is being changed is left alone.
 func (w *world) successor(p *pod) *pod {
 	if p.next != nil {
 		return p.next

@@ -26,7 +26,8 @@ func reports(t *testing.T) Reports {
 	return Reports{Controller: w.ledger.Report(w.now), Scheduler: PlacementsOf(text.Bytes())}
 }
 
-// TestThePageSaysWhatWasFound: as markdown and as HTML, and what a cluster's objects are called does no harm.
+// TestThePageSaysWhatWasFound: as markdown and as HTML, and what a cluster's objects are called
+// does no harm.
 func TestThePageSaysWhatWasFound(t *testing.T) {
 	r := reports(t)
 	var markdown, html strings.Builder

@@ -154,7 +154,8 @@ func TestEvictionsOfBothAreCompared(t *testing.T) {
 	}
 }
 
-// TestALeavingPodIsJudgedOnce, however long it terminates, and is written and listed again meanwhile.
+// TestALeavingPodIsJudgedOnce, however long it terminates, and is written and listed again
+// meanwhile.
 func TestALeavingPodIsJudgedOnce(t *testing.T) {
 	w := newWorld(t, "n", "other")
 	right, wrong := w.pod("right", "n", 10), w.pod("wrong", "other", 10)
@@ -190,8 +191,8 @@ const (
 	notReady    = v1.TaintNodeNotReady
 )
 
-// TestTaintsOfBothAreCompared has three nodes fall silent. The other controller sees one in time, one half a minute late and
-// one never; and it taints one that is well.
+// TestTaintsOfBothAreCompared has three nodes fall silent. The other controller sees one in time,
+// one half a minute late and one never; and it taints one that is well.
 func TestTaintsOfBothAreCompared(t *testing.T) {
 	w := newWorld(t, "a", "b", "c", "d", "e", "f", "g", "h")
 	w.run(time.Minute)

@@ -15,42 +15,49 @@ type PodClass struct {
 	Namespace string
 	Labels    labels.Set
 	Priority  int32
-	// Spec is one pod's; whatever differs between pods of the class (NodeName, volumes that every node can give) must not
-	// be read from it.
+	// Spec is one pod's; whatever differs between pods of the class (NodeName, volumes that every
+	// node can give) must not be read from it.
 	Spec *v1.PodSpec
 	// Controller is the owner that made the pods, or nil.
 	Controller *metav1.OwnerReference
 
 	// Requests is what a pod of the class takes of a node, overhead included.
 	Requests Resources
-	// NonZeroCPU (in thousandths) and NonZeroMemory are the same with defaults for containers without a request.
+	// NonZeroCPU (in thousandths) and NonZeroMemory are the same with defaults for containers
+	// without a request.
 	NonZeroCPU, NonZeroMemory int64
 
 	Ports []Port
 
 	RequiredAffinity, RequiredAntiAffinity   []Term
 	PreferredAffinity, PreferredAntiAffinity []WeightedTerm
-	// TermError says why the terms above could not be read; such a pod is refused by InterPodAffinity.
+	// TermError says why the terms above could not be read; such a pod is refused by
+	// InterPodAffinity.
 	TermError error
 
-	// Affinities stands for the four lists above: classes with the same ones treat other pods the same.
+	// Affinities stands for the four lists above: classes with the same ones treat other pods the
+	// same.
 	Affinities [2]uint64
 
 	// Needs stands for what the pods ask of a node, but for labels, volumes and device claims.
 	Needs [2]uint64
 
-	// Static stands for what the pods ask of single nodes beside room, ports, volumes and devices, and beside Target.
+	// Static stands for what the pods ask of single nodes beside room, ports, volumes and devices,
+	// and beside Target.
 	Static [2]uint64
-	// Target names the one node that the pods can go to, if that is all that their required node affinity says. Pods of DaemonSets are
-	// like that.
+	// Target names the one node that the pods can go to, if that is all that their required node
+	// affinity says. Pods of DaemonSets are like that.
 	Target string
-	// Simple: of what placements change, the pods want CPU, memory and a place, as their containers request it, and nothing else.
+	// Simple: of what placements change, the pods want CPU, memory and a place, as their containers
+	// request it, and nothing else.
 	Simple bool
 
-	// SpreadSelectors are those of the spec's topologySpreadConstraints; nil where one cannot be read.
+	// SpreadSelectors are those of the spec's topologySpreadConstraints; nil where one cannot be
+	// read.
 	SpreadSelectors []labels.Selector
 
-	// Status is kept only where it matters to deciding: pods with device claims, each a class of its own.
+	// Status is kept only where it matters to deciding: pods with device claims, each a class of
+	// its own.
 	Status *v1.PodStatus
 
 	key  digest
@@ -79,7 +86,8 @@ func (t *Term) Matches(class *PodClass, namespace labels.Set) bool {
 	return t.Selector.Matches(class.Labels)
 }
 
-// HasAffinity tells whether the pods have pod affinity or anti-affinity of any kind, if only an empty one.
+// HasAffinity tells whether the pods have pod affinity or anti-affinity of any kind, if only an
+// empty one.
 func (c *PodClass) HasAffinity() bool {
 	a := c.Spec.Affinity
 	return a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil)

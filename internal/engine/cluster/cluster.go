@@ -13,7 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Cluster is the state that decisions are made on. It has one owner: nothing here may be called from two goroutines at once.
+// Cluster is the state that decisions are made on. It has one owner: nothing here may be called
+// from two goroutines at once.
 type Cluster struct {
 	// Nodes by index; nil where a node has gone and no other has come.
 	Nodes []*Node
@@ -41,7 +42,8 @@ type Cluster struct {
 	sizes       interned[Size]
 	imageStates map[string]*ImageState
 
-	// ImagesVersion grows when some image's size, or the share of the nodes that have it, may have changed.
+	// ImagesVersion grows when some image's size, or the share of the nodes that have it, may have
+	// changed.
 	ImagesVersion uint64
 }
 
@@ -145,7 +147,8 @@ func (c *Cluster) addNode(name string) *Node {
 	return n
 }
 
-// RemoveNode forgets a node. Its pods, and those nominated to it, are kept until they are removed, or until the node comes back.
+// RemoveNode forgets a node. Its pods, and those nominated to it, are kept until they are removed,
+// or until the node comes back.
 func (c *Cluster) RemoveNode(name string) {
 	n, ok := c.nodes[name]
 	if !ok {
@@ -192,8 +195,9 @@ func (c *Cluster) countImages(set *ImageSet, sign int) {
 	}
 }
 
-// SetPod takes in a pod as the API has it. One with a node is counted there; one without is not counted, and forgotten if it
-// was; one that has ended is forgotten. The returned pod is nil for the latter.
+// SetPod takes in a pod as the API has it. One with a node is counted there; one without is not
+// counted, and forgotten if it was; one that has ended is forgotten. The returned pod is nil for
+// the latter.
 func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 	if rules.IsTerminal(object) {
 		c.RemovePod(object.UID)
@@ -350,8 +354,8 @@ func (r *Room) takeNonZero(class *PodClass) bool {
 	return true
 }
 
-// Visit counts a waiting pod on a node as if it had been placed there, and returns what stands in for it until Leave. All else
-// that is known of the pod stays as it is.
+// Visit counts a waiting pod on a node as if it had been placed there, and returns what stands in
+// for it until Leave. All else that is known of the pod stays as it is.
 func (c *Cluster) Visit(p *Pod, n *Node) *Pod {
 	guest := *p
 	guest.NodeName = n.Name
@@ -375,8 +379,8 @@ func (c *Cluster) class(pod *v1.Pod) *PodClass {
 	return class
 }
 
-// dropClasses forgets classes without pods when there may be some. One that is still in use somewhere goes on as it is, and is known
-// again when a pod of it is placed.
+// dropClasses forgets classes without pods when there may be some. One that is still in use
+// somewhere goes on as it is, and is known again when a pod of it is placed.
 func (c *Cluster) dropClasses() {
 	if len(c.classes) < worthDropping(c.classesKept) {
 		return
@@ -385,7 +389,8 @@ func (c *Cluster) dropClasses() {
 	c.classesKept = len(c.classes)
 }
 
-// worthDropping is from how many on it is worth looking for what is not used any more, when so many were last found to be.
+// worthDropping is from how many on it is worth looking for what is not used any more, when so many
+// were last found to be.
 func worthDropping(kept int) int {
 	const few = 128
 	return kept + kept/8 + few

@@ -1,5 +1,6 @@
-// Package cluster is the cluster as a decision sees it: nodes, the pods on them, and the other API objects that plugins ask
-// for. It is plain data with one owner; it knows no client, no clock and no lock.
+// Package cluster is the cluster as a decision sees it: nodes, the pods on them, and the other API
+// objects that plugins ask for. It is plain data with one owner; it knows no client, no clock and
+// no lock.
 //
 // Three things make it small and quick to decide on:
 //
@@ -10,5 +11,6 @@
 //   - A log. Every change to a node is appended to [Cluster.Log]; a reader that was up to date at some length of the log
 //     catches up by reading on.
 //
-// API objects are not kept: a node or pod that a library wants to see is put together again by [Node.Object] and [Pod.Object].
+// API objects are not kept: a node or pod that a library wants to see is put together again by
+// [Node.Object] and [Pod.Object].
 package cluster

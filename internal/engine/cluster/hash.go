@@ -10,14 +10,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// digest is 128 bits, enough to stand for the contents hashed: two different ones never meet in practice.
+// digest is 128 bits, enough to stand for the contents hashed: two different ones never meet in
+// practice.
 type digest [2]uint64
 
 // Two seeds, drawn at start: nobody can prepare contents that collide.
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
-// hasher folds values into a digest. What follows each other must be told apart: variable-length parts are preceded by their
-// length, optional ones by a mark.
+// hasher folds values into a digest. What follows each other must be told apart: variable-length
+// parts are preceded by their length, optional ones by a mark.
 type hasher struct{ a, b uint64 }
 
 func (h *hasher) sum() digest { return digest{h.a, h.b} }
@@ -85,8 +86,8 @@ func (h *hasher) strings(list []string) {
 	}
 }
 
-// resources hashes amounts, not their spelling: 1 and 1000m CPU are the same. What nearly all have is looked up, which is faster
-// than going through the map.
+// resources hashes amounts, not their spelling: 1 and 1000m CPU are the same. What nearly all have
+// is looked up, which is faster than going through the map.
 func (h *hasher) resources(list v1.ResourceList) {
 	h.word(uint64(len(list)))
 	left := len(list)

@@ -12,25 +12,28 @@ type Change struct {
 type Kind uint8
 
 const (
-	// NodeChanged: the node came, went, or is another in what it is; its pods' comings and goings are told beside it.
+	// NodeChanged: the node came, went, or is another in what it is; its pods' comings and goings
+	// are told beside it.
 	NodeChanged Kind = iota
 	// PodAdded and PodRemoved: a pod came to the node or left it.
 	PodAdded
 	PodRemoved
-	// PodChanged: what sets a pod apart from its class changed: it started, or is leaving for another one.
+	// PodChanged: what sets a pod apart from its class changed: it started, or is leaving for
+	// another one.
 	PodChanged
 	// Nomination: a pod was nominated to the node, or is no longer.
 	Nomination
 )
 
-// Log is the changes in their order. Readers remember Len() of when they were last up to date and ask Since for the rest.
+// Log is the changes in their order. Readers remember Len() of when they were last up to date and
+// ask Since for the rest.
 type Log struct {
 	first   int // position of entries[0]
 	entries []Change
 }
 
-// How many changes are kept at least: some for every node, since a reader further behind reads the cluster anew, which costs it less. An
-// entry keeps the class of a pod that may be gone.
+// How many changes are kept at least: some for every node, since a reader further behind reads the
+// cluster anew, which costs it less. An entry keeps the class of a pod that may be gone.
 const (
 	keptPerNode         = 2
 	leastKept, mostKept = 1 << 10, 1 << 16
@@ -57,7 +60,8 @@ func (l *Log) Since(position int) (changes []Change, ok bool) {
 	return l.entries[position-l.first:], true
 }
 
-// Rewind forgets the changes from a position on. They must have undone each other, and nobody may have read them.
+// Rewind forgets the changes from a position on. They must have undone each other, and nobody may
+// have read them.
 func (l *Log) Rewind(position int) {
 	if position >= l.first {
 		clear(l.entries[position-l.first:])

@@ -10,7 +10,8 @@ import (
 
 // Node is a node with the pods on it, placed or assumed.
 type Node struct {
-	// Index is the node's place in Cluster.Nodes and Cluster.Rooms while it lives; a later node may get it.
+	// Index is the node's place in Cluster.Nodes and Cluster.Rooms while it lives; a later node may
+	// get it.
 	Index int32
 	Name  string
 
@@ -21,7 +22,8 @@ type Node struct {
 	Features *FeatureSet
 	Size     *Size
 
-	// Hostname is the value of the label kubernetes.io/hostname, which is in nobody's LabelSet: every node has its own.
+	// Hostname is the value of the label kubernetes.io/hostname, which is in nobody's LabelSet:
+	// every node has its own.
 	Hostname    string
 	HasHostname bool
 
@@ -29,22 +31,25 @@ type Node struct {
 	Pods []*Pod
 	// Requested is the sum of the pods' requests. CPU and memory are in the node's Room, too.
 	Requested Resources
-	// Affine and AntiAffine count pods with pod affinity of any kind, and with required anti-affinity.
+	// Affine and AntiAffine count pods with pod affinity of any kind, and with required
+	// anti-affinity.
 	Affine, AntiAffine int32
 
-	// Nominated are pods that preempted others to go here and still wait. They are not in Pods nor in Requested.
+	// Nominated are pods that preempted others to go here and still wait. They are not in Pods nor
+	// in Requested.
 	Nominated []*Pod
 }
 
-// Room is the part of a node that placements change, and what it is measured against: one cache line, so that looking at a
-// node for its free room costs one memory access.
+// Room is the part of a node that placements change, and what it is measured against: one cache
+// line, so that looking at a node for its free room costs one memory access.
 type Room struct {
 	CPU, Memory               int64 // allocatable
 	RequestedCPU              int64
 	RequestedMemory           int64
 	NonZeroCPU, NonZeroMemory int64 // requested, with defaults where a container requests nothing
 	Pods, MaxPods             int32
-	// PerCPU and PerMemory are what one unit is of all, about: a multiplication costs a fraction of a division.
+	// PerCPU and PerMemory are what one unit is of all, about: a multiplication costs a fraction of
+	// a division.
 	PerCPU, PerMemory float32
 }
 
@@ -105,8 +110,8 @@ func (n *Node) AllLabels() map[string]string {
 	return all
 }
 
-// Object puts together again what decisions need of the node, for libraries that want to see one. Its parts are shared: do
-// not change them.
+// Object puts together again what decisions need of the node, for libraries that want to see one.
+// Its parts are shared: do not change them.
 func (n *Node) Object() *v1.Node {
 	return &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.AllLabels()},
@@ -115,7 +120,8 @@ func (n *Node) Object() *v1.Node {
 	}
 }
 
-// interned has the one value that stands for all with the same digest. Numbers are never given twice.
+// interned has the one value that stands for all with the same digest. Numbers are never given
+// twice.
 type interned[T any] struct {
 	values map[digest]*T
 	next   int32
@@ -135,8 +141,8 @@ func (t *interned[T]) get(key digest, make func(id int32) *T) *T {
 	return value
 }
 
-// dropParts forgets the parts of nodes that no node has any more, when there may be some: lists of images, for instance, change all
-// the time.
+// dropParts forgets the parts of nodes that no node has any more, when there may be some: lists of
+// images, for instance, change all the time.
 func (c *Cluster) dropParts() {
 	dropUnused(c, &c.labels, func(n *Node) *LabelSet { return n.Labels })
 	dropUnused(c, &c.taints, func(n *Node) *TaintSet { return n.Taints })
@@ -209,8 +215,8 @@ func (c *Cluster) internSize(list v1.ResourceList) *Size {
 	})
 }
 
-// Copy returns a node that pods can be taken from and added to without anyone noticing: it stands in no cluster, and its Room is
-// not kept. into is reused if it is not nil.
+// Copy returns a node that pods can be taken from and added to without anyone noticing: it stands
+// in no cluster, and its Room is not kept. into is reused if it is not nil.
 func (n *Node) Copy(into *Node) *Node {
 	if into == nil {
 		into = &Node{}
@@ -239,7 +245,8 @@ func (n *Node) Take(p *Pod) {
 	}
 }
 
-// addUp adds up the pods' requests anew, where too much was requested for one of them to be taken from the sum.
+// addUp adds up the pods' requests anew, where too much was requested for one of them to be taken
+// from the sum.
 func (n *Node) addUp() {
 	n.Requested = Resources{}
 	for _, p := range n.Pods {

@@ -9,8 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestPartsThatNoNodeHasAreForgotten: nodes change for as long as a cluster lives. What is kept of them is bounded by what they have,
-// nodes that are alike share it all the while, and no number comes twice.
+// TestPartsThatNoNodeHasAreForgotten: nodes change for as long as a cluster lives. What is kept of
+// them is bounded by what they have, nodes that are alike share it all the while, and no number
+// comes twice.
 func TestPartsThatNoNodeHasAreForgotten(t *testing.T) {
 	c := New()
 	node := func(name string, n int) *v1.Node {

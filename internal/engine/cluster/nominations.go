@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Nominate notes that a waiting pod preempted others to go to the node of that name, be the node known or not; an empty name takes
-// the note away.
+// Nominate notes that a waiting pod preempted others to go to the node of that name, be the node
+// known or not; an empty name takes the note away.
 func (c *Cluster) Nominate(p *Pod, node string) {
 	c.Unnominate(p.UID)
 	p.Nominated = node
@@ -44,8 +44,8 @@ func exceptFor(pods []*Pod, uid types.UID) []*Pod {
 	return slices.DeleteFunc(pods, func(o *Pod) bool { return o.UID == uid })
 }
 
-// Renew takes in that a nominated pod has become another one, by its labels or by what it requests. It keeps its nomination; a pod
-// that is not nominated is left alone.
+// Renew takes in that a nominated pod has become another one, by its labels or by what it requests.
+// It keeps its nomination; a pod that is not nominated is left alone.
 func (c *Cluster) Renew(p *Pod) {
 	old, ok := c.nominated[p.UID]
 	if !ok || old.Class == p.Class {

@@ -12,7 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Objects are the API objects beside nodes and pods that plugins ask for. They are kept as they came: do not change them.
+// Objects are the API objects beside nodes and pods that plugins ask for. They are kept as they
+// came: do not change them.
 type Objects struct {
 	Namespaces             Table[*v1.Namespace]
 	Services               Table[*v1.Service]
@@ -42,7 +43,8 @@ type Table[T metav1.Object] struct {
 	byName map[Name]T
 	// Version grows by one with every change.
 	Version uint64
-	// changed has the names of what changed last, up to Version; followed says that somebody asks for them.
+	// changed has the names of what changed last, up to Version; followed says that somebody asks
+	// for them.
 	changed  []Name
 	followed bool
 }
@@ -83,8 +85,9 @@ func (t *Table[T]) note(name Name) {
 	t.changed = append(t.changed, name)
 }
 
-// Since returns the names of the objects that changed after a version, in order, some more than once. It is not known of versions of
-// long ago, nor of those before somebody asked for the first time. The names are valid until the next change.
+// Since returns the names of the objects that changed after a version, in order, some more than
+// once. It is not known of versions of long ago, nor of those before somebody asked for the first
+// time. The names are valid until the next change.
 func (t *Table[T]) Since(version uint64) (names []Name, known bool) {
 	t.followed = true
 	count := t.Version - version

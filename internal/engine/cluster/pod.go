@@ -32,11 +32,12 @@ type Pod struct {
 // Namespace returns the pod's namespace.
 func (p *Pod) Namespace() string { return p.Class.Namespace }
 
-// Spec returns the spec that the pod shares with its class; see PodClass.Spec for what must not be read from it.
+// Spec returns the spec that the pod shares with its class; see PodClass.Spec for what must not be
+// read from it.
 func (p *Pod) Spec() *v1.PodSpec { return p.Class.Spec }
 
-// Object puts together again what decisions need of the pod, for libraries that want to see one. Its parts are shared: do
-// not change them.
+// Object puts together again what decisions need of the pod, for libraries that want to see one.
+// Its parts are shared: do not change them.
 func (p *Pod) Object() *v1.Pod {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

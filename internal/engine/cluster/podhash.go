@@ -5,9 +5,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// classDigest hashes all of a pod that a decision may depend on, apart from what every pod has for itself (name, UID, times,
-// node, nominated node). A field of the pod that some plugin reads belongs here; TestEveryPodFieldIsDecidedOn says of each
-// field of the API whether it is.
+// classDigest hashes all of a pod that a decision may depend on, apart from what every pod has for
+// itself (name, UID, times, node, nominated node). A field of the pod that some plugin reads
+// belongs here; TestEveryPodFieldIsDecidedOn says of each field of the API whether it is.
 func classDigest(pod *v1.Pod) digest {
 	var h hasher
 	h.string(pod.Namespace)
@@ -25,7 +25,8 @@ func classDigest(pod *v1.Pod) digest {
 	return h.sum()
 }
 
-// group hashes the name of the pod's group: pods of different groups share nothing that is kept of them.
+// group hashes the name of the pod's group: pods of different groups share nothing that is kept of
+// them.
 func (h *hasher) group(g *v1.PodSchedulingGroup) {
 	h.bool(g != nil)
 	if g != nil && g.PodGroupName != nil {
@@ -33,7 +34,8 @@ func (h *hasher) group(g *v1.PodSchedulingGroup) {
 	}
 }
 
-// needsDigest hashes what pods ask of nodes whatever they are called and labelled, and whatever their volumes and devices.
+// needsDigest hashes what pods ask of nodes whatever they are called and labelled, and whatever
+// their volumes and devices.
 func needsDigest(pod *v1.Pod) digest {
 	var h hasher
 	h.string(pod.Namespace)
@@ -41,7 +43,8 @@ func needsDigest(pod *v1.Pod) digest {
 	return h.sum()
 }
 
-// staticDigest hashes what pods ask of single nodes, but for what placements change and what is asked for by name.
+// staticDigest hashes what pods ask of single nodes, but for what placements change and what is
+// asked for by name.
 func staticDigest(pod *v1.Pod, targeted bool) digest {
 	var h hasher
 	h.static(&pod.Spec, targeted)
@@ -55,7 +58,8 @@ func staticDigest(pod *v1.Pod, targeted bool) digest {
 	return h.sum()
 }
 
-// static hashes what the spec asks of single nodes, but for its required node affinity if that has been dealt with.
+// static hashes what the spec asks of single nodes, but for its required node affinity if that has
+// been dealt with.
 func (h *hasher) static(spec *v1.PodSpec, targeted bool) {
 	h.stringMap(spec.NodeSelector)
 	h.tolerations(spec.Tolerations)
@@ -220,8 +224,8 @@ func (h *hasher) containers(list []v1.Container) {
 	}
 }
 
-// volumes hashes the volumes that matter to placing a pod. Claims that are made for one pod carry its name, and devices are
-// allocated to one pod, so such a pod is a class of its own.
+// volumes hashes the volumes that matter to placing a pod. Claims that are made for one pod carry
+// its name, and devices are allocated to one pod, so such a pod is a class of its own.
 func (h *hasher) volumes(pod *v1.Pod) {
 	personal := isPersonal(pod)
 	for i := range pod.Spec.Volumes {
@@ -251,7 +255,8 @@ func isPersonal(pod *v1.Pod) bool {
 	return len(pod.Spec.ResourceClaims) > 0
 }
 
-// volumeMatters tells the volumes that can keep a pod off a node, or draw it there, from those that every node can give.
+// volumeMatters tells the volumes that can keep a pod off a node, or draw it there, from those that
+// every node can give.
 func volumeMatters(v *v1.Volume) bool {
 	return v.ConfigMap == nil && v.Secret == nil && v.Projected == nil && v.EmptyDir == nil && v.DownwardAPI == nil && v.HostPath == nil
 }
@@ -268,7 +273,8 @@ func isResized(s *v1.PodStatus) bool {
 	return s.Resources != nil || s.AllocatedResources != nil
 }
 
-// resized hashes what a kubelet reports of amounts that were changed in place; they count instead of the spec's.
+// resized hashes what a kubelet reports of amounts that were changed in place; they count instead
+// of the spec's.
 func (h *hasher) resized(s *v1.PodStatus) {
 	for _, list := range [2][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
 		for i := range list {

@@ -12,8 +12,8 @@ import (
 // without is for fields that no decision depends on.
 var without func(*v1.Pod)
 
-// podSpecFields says of every field of a pod's spec how a change of it shows in the class. A field that a new version of the
-// API brings is missing here, and has to be thought about.
+// podSpecFields says of every field of a pod's spec how a change of it shows in the class. A field
+// that a new version of the API brings is missing here, and has to be thought about.
 var podSpecFields = map[string]func(*v1.Pod){
 	"Volumes": func(p *v1.Pod) {
 		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}
@@ -136,7 +136,8 @@ func TestWhatClassesHaveInCommon(t *testing.T) {
 	}
 }
 
-// FuzzClassDigest: labels, however odd, never make two different pods one class by running into each other.
+// FuzzClassDigest: labels, however odd, never make two different pods one class by running into
+// each other.
 func FuzzClassDigest(f *testing.F) {
 	f.Add("a", "bc", "ab", "c")
 	f.Fuzz(func(t *testing.T, k1, v1, k2, v2 string) {

@@ -6,7 +6,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Port is a port of the node that a pod takes. IP "0.0.0.0" is every address; nothing else is ("::" is not, as upstream).
+// Port is a port of the node that a pod takes. IP "0.0.0.0" is every address; nothing else is ("::"
+// is not, as upstream).
 type Port struct {
 	IP       string
 	Protocol v1.Protocol

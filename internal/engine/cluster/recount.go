@@ -7,8 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Suppose does something to pods on nodes and undoes it. Whoever reads the log learns of neither. A panic in between leaves the
-// cluster as it is at that moment: Recount then puts right what the undoing would have.
+// Suppose does something to pods on nodes and undoes it. Whoever reads the log learns of neither. A
+// panic in between leaves the cluster as it is at that moment: Recount then puts right what the
+// undoing would have.
 func (c *Cluster) Suppose(change, undo func()) {
 	over := c.Supposing()
 	change()
@@ -28,9 +29,9 @@ func (c *Cluster) Supposing() (over func()) {
 	}
 }
 
-// Recount makes the cluster what the API has said, after a panic in the middle of a change: pods that were only thought away are back,
-// guests of a visit are gone, and what is counted on every node is the sum over its pods. It returns how many nodes were not so, and
-// tells the log of them.
+// Recount makes the cluster what the API has said, after a panic in the middle of a change: pods
+// that were only thought away are back, guests of a visit are gone, and what is counted on every
+// node is the sum over its pods. It returns how many nodes were not so, and tells the log of them.
 func (c *Cluster) Recount() (mended int) {
 	c.supposing = 0
 	for _, uid := range slices.Sorted(maps.Keys(c.away)) {

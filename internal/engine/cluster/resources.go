@@ -20,7 +20,8 @@ type Resources struct {
 	Scalars map[v1.ResourceName]int64
 }
 
-// NewResources counts a resource list. Names that the scheduler does not know are left out, as upstream leaves them out.
+// NewResources counts a resource list. Names that the scheduler does not know are left out, as
+// upstream leaves them out.
 func NewResources(list v1.ResourceList) Resources {
 	var r Resources
 	for name, quantity := range list {
@@ -60,7 +61,8 @@ func (r *Resources) Of(name v1.ResourceName) int64 {
 	return r.Scalars[name]
 }
 
-// add counts o into r; Pods is a limit and never summed. Sums that are too large for an int64 stay at the most that it holds.
+// add counts o into r; Pods is a limit and never summed. Sums that are too large for an int64 stay
+// at the most that it holds.
 func (r *Resources) add(o *Resources) {
 	r.MilliCPU = rules.Sum(r.MilliCPU, o.MilliCPU)
 	r.Memory = rules.Sum(r.Memory, o.Memory)
@@ -73,8 +75,8 @@ func (r *Resources) add(o *Resources) {
 	}
 }
 
-// take takes o, which was added, from r. It returns false where a sum may have been too large, so that what is left of it is not
-// known: it has to be added up anew then.
+// take takes o, which was added, from r. It returns false where a sum may have been too large, so
+// that what is left of it is not known: it has to be added up anew then.
 func (r *Resources) take(o *Resources) bool {
 	if r.MilliCPU == math.MaxInt64 || r.Memory == math.MaxInt64 || r.EphemeralStorage == math.MaxInt64 {
 		return false
@@ -91,8 +93,8 @@ func (r *Resources) take(o *Resources) bool {
 	return true
 }
 
-// placedRequests are what a pod on a node counts for: its requests, and CPU and memory with defaults for containers that
-// have none.
+// placedRequests are what a pod on a node counts for: its requests, and CPU and memory with
+// defaults for containers that have none.
 func placedRequests(pod *v1.Pod) (requests Resources, nonZeroCPU, nonZeroMemory int64) {
 	if cpu, memory, scoreCPU, scoreMemory, ok := rules.PlainRequests(pod); ok {
 		return Resources{MilliCPU: cpu, Memory: memory}, scoreCPU, scoreMemory
@@ -102,8 +104,8 @@ func placedRequests(pod *v1.Pod) (requests Resources, nonZeroCPU, nonZeroMemory 
 	return NewResources(rules.RequestsPlaced(pod)), rules.Amount(v1.ResourceCPU, cpu), rules.Amount(v1.ResourceMemory, memory)
 }
 
-// IsScalar tells whether a resource other than CPU, memory and ephemeral storage is counted at all: extended resources, huge
-// pages, native resources by their full name, and attachable volumes.
+// IsScalar tells whether a resource other than CPU, memory and ephemeral storage is counted at all:
+// extended resources, huge pages, native resources by their full name, and attachable volumes.
 func IsScalar(name v1.ResourceName) bool {
 	s := string(name)
 	native := !strings.Contains(s, "/") || strings.Contains(s, v1.ResourceDefaultNamespacePrefix)

@@ -57,7 +57,8 @@ type leaderElection struct {
 	LockObjectName                            string `json:"lockObjectName"`
 }
 
-// translateComponentConfig says in a file of today what the file says. Paths in it are relative to dir.
+// translateComponentConfig says in a file of today what the file says. Paths in it are relative to
+// dir.
 func translateComponentConfig(data []byte, dir string, options Options) (*translation, error) {
 	var old componentConfig
 	if err := unmarshalStrict(data, &old); err != nil {
@@ -175,7 +176,8 @@ func disablePreemption(profile *configv1.KubeSchedulerProfile) {
 	}
 }
 
-// arguments are those that have become arguments of plugins. What the policy says goes before the file that refers to it.
+// arguments are those that have become arguments of plugins. What the policy says goes before the
+// file that refers to it.
 func (c *componentConfig) arguments(profile *configv1.KubeSchedulerProfile) error {
 	t := newTranslator()
 	if w := c.HardPodAffinitySymmetricWeight; w != nil && !hasArguments(profile, "InterPodAffinity") {

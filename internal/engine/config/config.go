@@ -18,12 +18,14 @@ import (
 
 // Config is a configuration that was read and found good.
 type Config struct {
-	// Spec is the whole configuration. Scalars have their defaults, but for the client's QPS and Burst: 0 means that the file
-	// says nothing, and upstream's 50 a second would slow Berth down. Profiles are as in the file.
+	// Spec is the whole configuration. Scalars have their defaults, but for the client's QPS and
+	// Burst: 0 means that the file says nothing, and upstream's 50 a second would slow Berth down.
+	// Profiles are as in the file.
 	Spec configv1.KubeSchedulerConfiguration
 	// Profiles are those of Spec, ready to schedule with, in the same order.
 	Profiles []*plugins.Profile
-	// Notes tell, with the path of the field, what has no effect or, in a legacy file, no equivalent.
+	// Notes tell, with the path of the field, what has no effect or, in a legacy file, no
+	// equivalent.
 	Notes []string
 	// Legacy says that the file was translated; YAML prints the translation.
 	Legacy bool
@@ -33,16 +35,19 @@ type Config struct {
 
 // Options are what a file is read against.
 type Options struct {
-	// Outside are the plugins that are compiled in beside Berth's own, with the extension points that each extends.
+	// Outside are the plugins that are compiled in beside Berth's own, with the extension points
+	// that each extends.
 	Outside map[string]plugins.Point
-	// Probe, if set, is asked for every plugin that a profile enables and that is neither Berth's own nor in Outside: whether there is
-	// one, and which extension points it extends, with the arguments that the file gives it: nil, or a *runtime.Unknown, as
-	// upstream's plugin factories get them. Whoever answers may make the plugin for that.
+	// Probe, if set, is asked for every plugin that a profile enables and that is neither Berth's
+	// own nor in Outside: whether there is one, and which extension points it extends, with the
+	// arguments that the file gives it: nil, or a *runtime.Unknown, as upstream's plugin factories
+	// get them. Whoever answers may make the plugin for that.
 	Probe func(schedulerName, plugin string, args runtime.Object) (points plugins.Point, known bool, err error)
-	// CompareTolerations lets tolerations with the operators Gt and Lt count (upstream: the feature gate
-	// TaintTolerationComparisonOperators, off by default).
+	// CompareTolerations lets tolerations with the operators Gt and Lt count (upstream: the feature
+	// gate TaintTolerationComparisonOperators, off by default).
 	CompareTolerations bool
-	// PolicyFromConfigMap gets the legacy policy that a file refers to in a ConfigMap; nil where there is no cluster.
+	// PolicyFromConfigMap gets the legacy policy that a file refers to in a ConfigMap; nil where
+	// there is no cluster.
 	PolicyFromConfigMap func(namespace, name string) ([]byte, error)
 }
 
@@ -148,8 +153,8 @@ func (c *Config) Profile(schedulerName string) *plugins.Profile {
 	return nil
 }
 
-// Arguments returns the arguments that the file gives a plugin in a profile, as JSON; nil if it gives none. Plugins from outside
-// read them by themselves.
+// Arguments returns the arguments that the file gives a plugin in a profile, as JSON; nil if it
+// gives none. Plugins from outside read them by themselves.
 func (c *Config) Arguments(schedulerName, plugin string) []byte {
 	for i := range c.Spec.Profiles {
 		profile := &c.Spec.Profiles[i]
@@ -165,7 +170,8 @@ func (c *Config) Arguments(schedulerName, plugin string) []byte {
 	return nil
 }
 
-// YAML prints the configuration as a file of kubescheduler.config.k8s.io/v1: as it was written, or as it was translated.
+// YAML prints the configuration as a file of kubescheduler.config.k8s.io/v1: as it was written, or
+// as it was translated.
 func (c *Config) YAML() ([]byte, error) {
 	spec := c.written.DeepCopy()
 	spec.APIVersion, spec.Kind = configv1.SchemeGroupVersion.String(), "KubeSchedulerConfiguration"
@@ -182,7 +188,8 @@ func (c *Config) YAML() ([]byte, error) {
 	return yaml.Marshal(prune(tree))
 }
 
-// prune drops what says nothing: the types of the API print empty structs and zero durations. Plugin arguments are kept whole.
+// prune drops what says nothing: the types of the API print empty structs and zero durations.
+// Plugin arguments are kept whole.
 func prune(value any) any {
 	switch v := value.(type) {
 	case map[string]any:

@@ -19,8 +19,9 @@ var codecs = func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict)
 }()
 
-// decode reads a KubeSchedulerConfiguration with the arguments of the plugins in it. Errors of strictness are gathered; the
-// order of the steps is that of apimachinery's own codec, which cannot be used without the internal types.
+// decode reads a KubeSchedulerConfiguration with the arguments of the plugins in it. Errors of
+// strictness are gathered; the order of the steps is that of apimachinery's own codec, which cannot
+// be used without the internal types.
 func decode(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 	decoder := codecs.UniversalDeserializer()
 	object, gvk, err := decoder.Decode(data, nil, nil)

@@ -14,7 +14,8 @@ import (
 // policy is a file of kind Policy, which kube-scheduler read until v1.22.
 type policy struct {
 	metav1.TypeMeta `json:",inline"`
-	// Predicates and Priorities: a list that is left out stands for the defaults, an empty one for none.
+	// Predicates and Priorities: a list that is left out stands for the defaults, an empty one for
+	// none.
 	Predicates []predicate       `json:"predicates"`
 	Priorities []priority        `json:"priorities"`
 	Extenders  []policyExtender  `json:"extenders"`
@@ -59,14 +60,16 @@ type priorityArgument struct {
 	} `json:"requestedToCapacityRatioArguments"`
 }
 
-// policyExtender spells some fields of an extender otherwise than today's files: enableHttps, and a time-out in nanoseconds.
+// policyExtender spells some fields of an extender otherwise than today's files: enableHttps, and a
+// time-out in nanoseconds.
 type policyExtender struct {
 	configv1.Extender `json:",inline"`
 	EnableHTTPS       bool          `json:"enableHttps"`
 	HTTPTimeout       time.Duration `json:"httpTimeout"`
 }
 
-// maxPriorityWeight is the limit of the times: with a score of 100 each, the sum had to stay below 2^63.
+// maxPriorityWeight is the limit of the times: with a score of 100 each, the sum had to stay below
+// 2^63.
 const maxPriorityWeight = math.MaxInt64 / 100
 
 func readPolicy(data []byte, apiVersion string) (*policy, error) {

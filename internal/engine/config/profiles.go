@@ -120,8 +120,8 @@ func arguments(profile *configv1.KubeSchedulerProfile, options Options) map[stri
 	return args
 }
 
-// ignoredByExtenders lists the resources that extenders look after alone. NodeResourcesFit ignores them, in place of those that
-// its arguments list.
+// ignoredByExtenders lists the resources that extenders look after alone. NodeResourcesFit ignores
+// them, in place of those that its arguments list.
 func (c *Config) ignoredByExtenders() (ignored []string) {
 	for i := range c.Spec.Extenders {
 		for _, resource := range c.Spec.Extenders[i].ManagedResources {
@@ -184,8 +184,9 @@ func (c *Config) noteIneffective(path *field.Path, profile *configv1.KubeSchedul
 	c.noteSplit(path.Child("plugins"), made)
 }
 
-// noteSplit tells of plugins that are enabled at the second of two extension points that belong together, and not at the first.
-// kube-scheduler fails every pod for want of what the first leaves behind, but for a few plugins that do without.
+// noteSplit tells of plugins that are enabled at the second of two extension points that belong
+// together, and not at the first. kube-scheduler fails every pod for want of what the first leaves
+// behind, but for a few plugins that do without.
 func (c *Config) noteSplit(path *field.Path, made *plugins.Profile) {
 	for _, pair := range []struct {
 		first, second plugins.Point

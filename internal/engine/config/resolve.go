@@ -47,8 +47,8 @@ func merged(custom *configv1.Plugins) *configv1.Plugins {
 	return result
 }
 
-// mergedSet keeps the defaults that are not disabled, in their order, with what the file says of them, and puts the file's own
-// behind them.
+// mergedSet keeps the defaults that are not disabled, in their order, with what the file says of
+// them, and puts the file's own behind them.
 func mergedSet(defaults []configv1.Plugin, custom configv1.PluginSet) configv1.PluginSet {
 	disabled := sets.New[string]()
 	for _, plugin := range custom.Disabled {
@@ -125,8 +125,8 @@ func (r *resolver) specific(point plugins.Point) (names []string) {
 	return names
 }
 
-// multiPoint lists the plugins that come to the extension point by way of multiPoint. Those that the point itself enables, too,
-// are in both lists.
+// multiPoint lists the plugins that come to the extension point by way of multiPoint. Those that
+// the point itself enables, too, are in both lists.
 func (r *resolver) multiPoint(point plugins.Point) (names []string) {
 	disabled := sets.New[string]()
 	for _, plugin := range pluginSet(r.plugins, point).Disabled {
@@ -143,8 +143,9 @@ func (r *resolver) multiPoint(point plugins.Point) (names []string) {
 	return names
 }
 
-// at lists the plugins at an extension point in the order in which they are asked: first those that both the point and
-// multiPoint enable, as the point orders them; then those of multiPoint; then the point's others.
+// at lists the plugins at an extension point in the order in which they are asked: first those that
+// both the point and multiPoint enable, as the point orders them; then those of multiPoint; then
+// the point's others.
 func (r *resolver) at(point plugins.Point) (names []string) {
 	specific, multi := r.specific(point), r.multiPoint(point)
 	for _, name := range specific {
@@ -179,8 +180,8 @@ func (r *resolver) checkMultiPoint(written *configv1.Plugins) {
 	}
 }
 
-// weights are those of the plugins at Score. What score itself says of a plugin goes before multiPoint, even if it says no
-// weight: that is 1, not the default of the plugin.
+// weights are those of the plugins at Score. What score itself says of a plugin goes before
+// multiPoint, even if it says no weight: that is 1, not the default of the plugin.
 func (r *resolver) weights(written *configv1.Plugins) map[string]int64 {
 	weights := map[string]int64{}
 	for _, plugin := range slices.Concat(r.plugins.Score.Enabled, r.plugins.MultiPoint.Enabled) {
@@ -197,7 +198,8 @@ func (r *resolver) weights(written *configv1.Plugins) map[string]int64 {
 	return weights
 }
 
-// checkWeights refuses weights below zero. Upstream takes them, and then prefers the nodes that a plugin ranks lowest.
+// checkWeights refuses weights below zero. Upstream takes them, and then prefers the nodes that a
+// plugin ranks lowest.
 func (r *resolver) checkWeights(path *field.Path, list []configv1.Plugin) {
 	for i, plugin := range list {
 		if w := ptr.Deref(plugin.Weight, 0); w < 0 {

@@ -61,16 +61,17 @@ var strategies = map[string]configv1.ScoringStrategyType{
 	"MostRequestedPriority":  configv1.MostAllocated,
 }
 
-// withoutEquivalent are predicates and priorities whose work no plugin does any more, and what comes nearest.
+// withoutEquivalent are predicates and priorities whose work no plugin does any more, and what
+// comes nearest.
 var withoutEquivalent = map[string]string{
 	"CheckServiceAffinity":        "pod affinity on the pods",
 	"NodePreferAvoidPodsPriority": "a PreferNoSchedule taint on the nodes",
 	"ResourceLimitsPriority":      "requests on the pods",
 }
 
-// filterOrder is the order in which predicates were asked, whatever the order in the file; the last ones are newer than
-// policies. A plugin that nobody names is not asked, but for these: they do nothing for pods of the time, and must not be left
-// out for others.
+// filterOrder is the order in which predicates were asked, whatever the order in the file; the last
+// ones are newer than policies. A plugin that nobody names is not asked, but for these: they do
+// nothing for pods of the time, and must not be left out for others.
 var (
 	filterOrder = []string{
 		"NodeUnschedulable", "NodeName", "NodePorts", "NodeAffinity", "NodeResourcesFit", "VolumeRestrictions", "TaintToleration",
@@ -187,7 +188,8 @@ func (t *translator) priorities(list []priority) {
 	}
 }
 
-// chooseStrategy tells whether the priority may decide how NodeResourcesFit scores: the plugin has one strategy.
+// chooseStrategy tells whether the priority may decide how NodeResourcesFit scores: the plugin has
+// one strategy.
 func (t *translator) chooseStrategy(path *field.Path, name string) bool {
 	if t.strategy != "" {
 		t.note(path, "%s has no equivalent beside %s and is left out: NodeResourcesFit scores in one way", name, t.strategy)
@@ -223,7 +225,8 @@ func (t *translator) scoresWith(plugin string) bool {
 	return t.defaultScores || slices.ContainsFunc(t.scores, func(p configv1.Plugin) bool { return p.Name == plugin })
 }
 
-// profile writes down all extension points, so that a default of some later version does not get in.
+// profile writes down all extension points, so that a default of some later version does not get
+// in.
 func (t *translator) profile() (configv1.KubeSchedulerProfile, error) {
 	written := &configv1.Plugins{MultiPoint: configv1.PluginSet{Disabled: []configv1.Plugin{{Name: "*"}}}}
 	filters := t.filters

@@ -7,12 +7,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// mostAside is how many pods wait at most for the answer to a question that is asked aside. Beyond that, pods with such a question back
-// off: each question holds what it is about in memory, and whoever is asked has trouble enough.
+// mostAside is how many pods wait at most for the answer to a question that is asked aside. Beyond
+// that, pods with such a question back off: each question holds what it is about in memory, and
+// whoever is asked has trouble enough.
 const mostAside = 32
 
-// mostQuestions is how many questions one attempt asks aside at most. Extenders are asked three things each; but the nodes that a
-// question is about may be others when it is answered, and then it is asked again.
+// mostQuestions is how many questions one attempt asks aside at most. Extenders are asked three
+// things each; but the nodes that a question is about may be others when it is answered, and then
+// it is asked again.
 const mostQuestions = 24
 
 var (
@@ -20,7 +22,8 @@ var (
 	errNoEnd     = &Fault{Message: "the cluster changed faster than the extenders answered; the pod is tried again after its back-off"}
 )
 
-// Ask gets the answer to a question about a pod that the decision cannot wait for. When it is answered, the pod is decided anew.
+// Ask gets the answer to a question about a pod that the decision cannot wait for. When it is
+// answered, the pod is decided anew.
 type Ask struct {
 	Ticket  Ticket
 	Attempt *Attempt
@@ -29,7 +32,8 @@ type Ask struct {
 
 func (Ask) action() {}
 
-// aside ends the attempt for as long as the question is asked; it returns false if err is no such question.
+// aside ends the attempt for as long as the question is asked; it returns false if err is no such
+// question.
 func (c *Core) aside(b *placement, err error) bool {
 	var question *plugins.Aside
 	if !errors.As(err, &question) {
@@ -48,7 +52,8 @@ func (c *Core) aside(b *placement, err error) bool {
 	return true
 }
 
-// askErrand has a pod decided anew when its question is answered, unless the pod has gone or is nobody's here meanwhile.
+// askErrand has a pod decided anew when its question is answered, unless the pod has gone or is
+// nobody's here meanwhile.
 type askErrand struct {
 	item      *queue.Item
 	question  *plugins.Aside

@@ -16,7 +16,8 @@ import (
 // schedule decides one pod.
 func (c *Core) schedule(item *queue.Item) { c.decide(item, nil, 0) }
 
-// decide decides a pod with the answers to what was asked aside for it, and how many questions these were.
+// decide decides a pod with the answers to what was asked aside for it, and how many questions
+// these were.
 func (c *Core) decide(item *queue.Item, answers any, questions int) {
 	p := c.profiles[item.Pod.Spec.SchedulerName]
 	c.ungrouped(item)
@@ -143,7 +144,8 @@ func (c *Core) rescue(b *placement) (nominate *string, messages, rejectors []str
 	return nominate, messages, rejectors
 }
 
-// reject puts a pod that cannot be placed where it waits, and says why. One that is pending need not back off when it is woken.
+// reject puts a pod that cannot be placed where it waits, and says why. One that is pending need
+// not back off when it is woken.
 func (c *Core) reject(b *placement, w *why, nominate *string, pending bool) {
 	c.observer().Attempted(b.Profile, Unschedulable, c.clock().Sub(b.watch))
 	c.queue.Rejected(b.item, w.plugins, pending, c.now)
@@ -195,8 +197,8 @@ func (c *Core) end(b *placement, bound bool) {
 	}
 }
 
-// failure is an attempt that came to nothing, and what it looked at: the next pod of the class need not be decided while that is
-// the same.
+// failure is an attempt that came to nothing, and what it looked at: the next pod of the class need
+// not be decided while that is the same.
 type failure struct {
 	class    *cluster.PodClass
 	position int // of the cluster's log

@@ -11,9 +11,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// usedBudget is a disruption budget that victims under way use up, as if they had gone through the Eviction API: the cluster's
-// objects have it with so many disruptions less. Else two preemptions in a row would both take what the budget allows once. A
-// victim counts until the budget is shown anew after the watch has shown the victim leaving, or until it turns out that it stays.
+// usedBudget is a disruption budget that victims under way use up, as if they had gone through the
+// Eviction API: the cluster's objects have it with so many disruptions less. Else two preemptions
+// in a row would both take what the budget allows once. A victim counts until the budget is shown
+// anew after the watch has shown the victim leaving, or until it turns out that it stays.
 type usedBudget struct {
 	shown   *policyv1.PodDisruptionBudget // as the API has it
 	victims map[types.UID]string          // by name, beside those that the API counts itself
@@ -25,7 +26,8 @@ func (c *Core) seeBudget(budget *policyv1.PodDisruptionBudget) *policyv1.PodDisr
 	return c.lessened(budget, "")
 }
 
-// countVictims has the budgets allow for the victims under way, after one of them was chosen, or spared is found to stay.
+// countVictims has the budgets allow for the victims under way, after one of them was chosen, or
+// spared is found to stay.
 func (c *Core) countVictims(spared types.UID) {
 	for _, budget := range c.cluster.Budgets.All() {
 		shown := budget
@@ -38,8 +40,8 @@ func (c *Core) countVictims(spared types.UID) {
 	}
 }
 
-// lessened is the budget without what victims use. Where no profile promises to keep budgets nothing is counted: kube-scheduler
-// does not.
+// lessened is the budget without what victims use. Where no profile promises to keep budgets
+// nothing is counted: kube-scheduler does not.
 func (c *Core) lessened(shown *policyv1.PodDisruptionBudget, spared types.UID) *policyv1.PodDisruptionBudget {
 	selector, err := metav1.LabelSelectorAsSelector(shown.Spec.Selector)
 	if !c.keepsBudgets || err != nil || selector.Empty() {

@@ -12,8 +12,8 @@ import (
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// budgets are the world's disruption budgets, and what they promise: as far as the core was shown, no more pods leave for others
-// than a budget allows.
+// budgets are the world's disruption budgets, and what they promise: as far as the core was shown,
+// no more pods leave for others than a budget allows.
 type budgets struct {
 	all   map[string]*policyv1.PodDisruptionBudget
 	least map[string]int32 // pods that are to stay

@@ -28,12 +28,15 @@ var (
 	chaosSeed = flag.Uint64("chaos-seed", 1, "seed of the first run of TestChaos")
 )
 
-// TestChaos: watches run behind and start anew, requests are refused, withdrawn or answered late, pods and nodes come, go and come
-// back under their names, schedulers are killed. No pod is bound twice and no node gets more than it can take, ever; and when all is
-// calm every pod is on a node or waits because the plain evaluator forbids it, and nothing is kept of what is over. Where a profile
-// promises to keep disruption budgets, no more pods leave than a budget allows, as far as the core was shown. Each run is then
-// replayed: another core that is told the same says the same, byte for byte. Every tenth run is written to files, too, and goes on in
-// another one, with another core, whenever nothing is under way; each file is replayed alone. With -chaos 1 a run that fails prints its journal.
+// TestChaos: watches run behind and start anew, requests are refused, withdrawn or answered late,
+// pods and nodes come, go and come back under their names, schedulers are killed. No pod is bound
+// twice and no node gets more than it can take, ever; and when all is calm every pod is on a node
+// or waits because the plain evaluator forbids it, and nothing is kept of what is over. Where a
+// profile promises to keep disruption budgets, no more pods leave than a budget allows, as far as
+// the core was shown. Each run is then replayed: another core that is told the same says the same,
+// byte for byte. Every tenth run is written to files, too, and goes on in another one, with another
+// core, whenever nothing is under way; each file is replayed alone. With -chaos 1 a run that fails
+// prints its journal.
 func TestChaos(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // little is kept, and much is made
 	var next atomic.Uint64
@@ -155,7 +158,8 @@ func (c *chaos) something() {
 	}
 }
 
-// nodeOf is a node as it always is under its name: nobody could decide right about one that changes unseen.
+// nodeOf is a node as it always is under its name: nobody could decide right about one that changes
+// unseen.
 func (c *chaos) nodeOf(name string) *v1.Node {
 	var i int
 	_, _ = fmt.Sscanf(name, "n%d", &i)
@@ -203,7 +207,8 @@ func (c *chaos) anyPod() *v1.Pod {
 	return c.pods[uids[c.rng.IntN(len(uids))]]
 }
 
-// judge compares what the core thinks when all is calm with what is, and with what the plain evaluator says of it.
+// judge compares what the core thinks when all is calm with what is, and with what the plain
+// evaluator says of it.
 func (c *chaos) judge() {
 	truth, pending := cluster.New(), 0
 	for _, name := range sorted(c.nodes) {

@@ -21,7 +21,8 @@ import (
 
 var churnEvents = flag.Int("churn", 5_000, "events of TestChurnLeavesNothingBehind; ten million are a long life")
 
-// churn is a cluster in virtual time in which everything comes and goes, and every name, label and size is new.
+// churn is a cluster in virtual time in which everything comes and goes, and every name, label and
+// size is new.
 type churn struct {
 	rng  *rand.Rand
 	now  time.Time
@@ -179,7 +180,8 @@ func (c *churn) something() {
 	c.settle()
 }
 
-// addPod makes a pod that is like no other: by its labels, what it means by its terms, and what it requests.
+// addPod makes a pod that is like no other: by its labels, what it means by its terms, and what it
+// requests.
 func (c *churn) addPod() {
 	name := c.fresh("p")
 	pod := churnPod(name, fmt.Sprintf("%dm", 100+c.made%997))
@@ -250,8 +252,8 @@ func (c *churn) size() int64 {
 	return with - heap()
 }
 
-// TestChurnLeavesNothingBehind: after a life in which everything came and went, a core is as small and as fast as one that starts on what
-// is left.
+// TestChurnLeavesNothingBehind: after a life in which everything came and went, a core is as small
+// and as fast as one that starts on what is left.
 func TestChurnLeavesNothingBehind(t *testing.T) {
 	c := newChurn(1)
 	for range *churnEvents {

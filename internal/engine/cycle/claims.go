@@ -8,18 +8,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// sharedClaim is a claim that pods on their way to their nodes use. Whichever of them is ready first writes the allocation, and
-// each adds its own reservation to what the one before it has written.
+// sharedClaim is a claim that pods on their way to their nodes use. Whichever of them is ready
+// first writes the allocation, and each adds its own reservation to what the one before it has
+// written.
 type sharedClaim struct {
 	number uint64 // names it in actions
 	name   cluster.Name
 	uid    types.UID
 	users  int // pods that have not left it
-	// decided tells that the allocation is decided and no watch has shown it yet. What the watch shows meanwhile of the claim must
-	// not give its devices to others.
+	// decided tells that the allocation is decided and no watch has shown it yet. What the watch
+	// shows meanwhile of the claim must not give its devices to others.
 	decided bool
-	// written tells that the allocation is in the API, or may be. If it is not there later, somebody has taken it back, and its
-	// devices may be another claim's.
+	// written tells that the allocation is in the API, or may be. If it is not there later,
+	// somebody has taken it back, and its devices may be another claim's.
 	written bool
 }
 
@@ -32,7 +33,8 @@ type sharedClaims struct {
 // claimUse is what one pod has to do with a shared claim.
 type claimUse struct {
 	*sharedClaim
-	// decided tells that the allocation was not in the API yet, as far as was known, when the pod's node was chosen.
+	// decided tells that the allocation was not in the API yet, as far as was known, when the pod's
+	// node was chosen.
 	decided bool
 }
 
@@ -74,8 +76,8 @@ func (c *Core) seeClaim(claim *resourcev1.ResourceClaim) *resourcev1.ResourceCla
 	return claim
 }
 
-// leaveClaims says that the pod writes its claims no more. An allocation that is in the API nowhere and that nobody is left to write
-// is none.
+// leaveClaims says that the pod writes its claims no more. An allocation that is in the API nowhere
+// and that nobody is left to write is none.
 func (c *Core) leaveClaims(b *placement) {
 	for _, use := range b.devices.uses {
 		shared := use.sharedClaim
@@ -104,7 +106,8 @@ func (b *placement) uses() (list []ClaimUse) {
 	return list
 }
 
-// claimMade puts a claim that was made for a pod's extended resources in the place of what stood in for it.
+// claimMade puts a claim that was made for a pod's extended resources in the place of what stood in
+// for it.
 func (c *Core) claimMade(e ClaimMade) {
 	errand, ok := c.errands[e.Ticket].(preBindErrand)
 	if !ok {

@@ -14,7 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Core schedules the pods of its profiles. It has one owner: nothing here may be called from two goroutines at once.
+// Core schedules the pods of its profiles. It has one owner: nothing here may be called from two
+// goroutines at once.
 type Core struct {
 	options Options
 	rng     *rand.Rand
@@ -59,20 +60,22 @@ type Core struct {
 // Options are what a core is made of.
 type Options struct {
 	Profiles []Profile
-	// Seed is where all chance comes from: which of equally good nodes is taken, and which attempts are timed.
+	// Seed is where all chance comes from: which of equally good nodes is taken, and which attempts
+	// are timed.
 	Seed uint64
 	// FirstBackoff, LastBackoff and MaxWait are the queue's; 0 stands for its default.
 	FirstBackoff, LastBackoff, MaxWait time.Duration
-	// Shadow: it is compared where others place the pods of the profiles. It goes with a core that never leads.
+	// Shadow: it is compared where others place the pods of the profiles. It goes with a core that
+	// never leads.
 	Shadow bool
-	// Observer, if set, is told what happens, for metrics, and Stopwatch, if set, is the clock by which it is told how long things
-	// take. Neither has a say in what is decided.
+	// Observer, if set, is told what happens, for metrics, and Stopwatch, if set, is the clock by
+	// which it is told how long things take. Neither has a say in what is decided.
 	Observer  Observer
 	Stopwatch func() time.Time
 	// Objects, if set, is shown the API objects of nodes and pods.
 	Objects Objects
-	// Groups says what of pod groups is switched on, and SearchLimit how much is tried at most to place one whose pods differ, in
-	// judgements of a node; 0 stands for [DefaultSearchLimit].
+	// Groups says what of pod groups is switched on, and SearchLimit how much is tried at most to
+	// place one whose pods differ, in judgements of a node; 0 stands for [DefaultSearchLimit].
 	Groups      groups.Gates
 	SearchLimit int
 }
@@ -112,8 +115,8 @@ func New(o Options) (*Core, error) {
 	return c, nil
 }
 
-// Step takes an event in, at a time that is not before that of the last step, and returns what follows from it. The slice is the
-// core's own and holds until the next step.
+// Step takes an event in, at a time that is not before that of the last step, and returns what
+// follows from it. The slice is the core's own and holds until the next step.
 func (c *Core) Step(now time.Time, e Event) []Action {
 	clear(c.actions)
 	c.now, c.actions, c.decisions.last = now, c.actions[:0], ""
@@ -161,7 +164,8 @@ func (c *Core) Step(now time.Time, e Event) []Action {
 // flushEvery is how often pods that have waited for too long are looked for.
 const flushEvery = 30 * time.Second
 
-// tick does what time brings, wakes whom the events since the last time can help, and decides one pod.
+// tick does what time brings, wakes whom the events since the last time can help, and decides one
+// pod.
 func (c *Core) tick() {
 	if c.now.Sub(c.flushed) >= flushEvery {
 		c.flushed = c.now
@@ -187,7 +191,8 @@ func (c *Core) tick() {
 	}
 }
 
-// Wake returns when the core wants a Tick if nothing else happens: now, if there is something to be done.
+// Wake returns when the core wants a Tick if nothing else happens: now, if there is something to be
+// done.
 func (c *Core) Wake(now time.Time) time.Time {
 	if len(c.news.events) > 0 || c.conditions.news || c.decides() && !c.begun {
 		return now
@@ -199,8 +204,8 @@ func (c *Core) Wake(now time.Time) time.Time {
 	return next
 }
 
-// Due returns when something ends that is timed: a back-off, a wait at Permit or for objects. There is nothing if it is not ok; then a
-// Tick does nothing but look for pods that have waited too long.
+// Due returns when something ends that is timed: a back-off, a wait at Permit or for objects. There
+// is nothing if it is not ok; then a Tick does nothing but look for pods that have waited too long.
 func (c *Core) Due() (next time.Time, ok bool) {
 	sooner := func(at time.Time) {
 		if !ok || at.Before(next) {

@@ -75,7 +75,8 @@ func (c *Core) outcomeOf(b *placement, result decision.Result) outcome {
 	}
 }
 
-// Decided is what the last step has decided of a pod, or why it put one back, without its place in the queue; nil if it did neither.
+// Decided is what the last step has decided of a pod, or why it put one back, without its place in
+// the queue; nil if it did neither.
 func (c *Core) Decided() *decision.Decision {
 	uid := c.decisions.last
 	if uid == "" {
@@ -93,7 +94,8 @@ func (c *Core) Decided() *decision.Decision {
 	return d
 }
 
-// Decider answers questions about pods of a scheduler name, on the state that the core decides on; nil if no profile serves it.
+// Decider answers questions about pods of a scheduler name, on the state that the core decides on;
+// nil if no profile serves it.
 func (c *Core) Decider(schedulerName string) *decide.Decider {
 	if p := c.profiles[schedulerName]; p != nil {
 		return p.Decider

@@ -13,17 +13,19 @@ import (
 // Event is something that the core is told: one of the types below.
 type Event interface{ event() }
 
-// Follows names the kinds that are watched. Nothing is decided before each of them has been listed once.
+// Follows names the kinds that are watched. Nothing is decided before each of them has been listed
+// once.
 type Follows struct{ Kinds []Kind }
 
-// Listing says that a list of all objects of a kind begins, and Listed that it is complete: what was known and is not among what
-// was seen in between is gone.
+// Listing says that a list of all objects of a kind begins, and Listed that it is complete: what
+// was known and is not among what was seen in between is gone.
 type (
 	Listing struct{ Kind Kind }
 	Listed  struct{ Kind Kind }
 )
 
-// Seen shows an object as the API has it: a list's, or a new or changed one. The core keeps it; nobody changes it afterwards.
+// Seen shows an object as the API has it: a list's, or a new or changed one. The core keeps it;
+// nobody changes it afterwards.
 type Seen struct {
 	Kind   Kind
 	Object metav1.Object
@@ -35,8 +37,8 @@ type Gone struct {
 	Object metav1.Object
 }
 
-// Read shows a pod that was read for the core, because of a ReadPod or to find out what became of a binding. It may be older than
-// what a watch has shown.
+// Read shows a pod that was read for the core, because of a ReadPod or to find out what became of a
+// binding. It may be older than what a watch has shown.
 type Read struct{ Pod *v1.Pod }
 
 // Led says that this scheduler leads: from now on it decides.
@@ -49,13 +51,15 @@ type Configured struct {
 	Source []byte
 }
 
-// Tick lets time take effect: back-offs and waits that end, pods that events have woken. The most urgent active pod is decided.
+// Tick lets time take effect: back-offs and waits that end, pods that events have woken. The most
+// urgent active pod is decided.
 type Tick struct{}
 
 // Activate lets pods be tried at once, whatever they wait for.
 type Activate struct{ Pods []types.UID }
 
-// Happened tells of an event that no kind of object stands for: out-of-tree plugins watch resources of their own.
+// Happened tells of an event that no kind of object stands for: out-of-tree plugins watch resources
+// of their own.
 type Happened struct{ Event *queue.Event }
 
 // PermitAllowed and PermitRejected are what a plugin says of a pod that it has wait at Permit.
@@ -68,13 +72,14 @@ type (
 		Ticket  Ticket
 		Plugin  string
 		Message string
-		// Preempted: the pod's room is needed for another one. It is no verdict on the pod, which is tried again.
+		// Preempted: the pod's room is needed for another one. It is no verdict on the pod, which
+		// is tried again.
 		Preempted bool
 	}
 )
 
-// ClaimMade says that the claim for a pod's extended resources now exists, in place of the one that stood in for it. It comes
-// before the answer to the WriteClaims that it belongs to.
+// ClaimMade says that the claim for a pod's extended resources now exists, in place of the one that
+// stood in for it. It comes before the answer to the WriteClaims that it belongs to.
 type ClaimMade struct {
 	Ticket  Ticket
 	StandIn cluster.Name
@@ -95,9 +100,11 @@ type Outcome struct {
 	Withdrawn bool
 	// Work is the answer to a Preflight: for each plugin what it has to do.
 	Work []PreBindWork
-	// Claims is the answer to a WriteClaims: the claims that were written, also where a later one failed.
+	// Claims is the answer to a WriteClaims: the claims that were written, also where a later one
+	// failed.
 	Claims []*resourcev1.ResourceClaim
-	// Written tells of which of the claims, in their order, the allocation is in the API, or may be.
+	// Written tells of which of the claims, in their order, the allocation is in the API, or may
+	// be.
 	Written []bool
 }
 

@@ -16,8 +16,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// groupAttempt decides the pods of a group together. While it tries, members are counted on nodes in the cluster itself, so that each
-// decision sees those before it; nothing of that is told, written or reserved outside, and undo takes all of it back.
+// groupAttempt decides the pods of a group together. While it tries, members are counted on nodes
+// in the cluster itself, so that each decision sees those before it; nothing of that is told,
+// written or reserved outside, and undo takes all of it back.
 type groupAttempt struct {
 	*Core
 	group   *groups.Group
@@ -116,8 +117,8 @@ func (a *groupAttempt) decide() error {
 	return a.place()
 }
 
-// commit goes on with the members that are placed, each on its own, and rejects the others. If so many are refused by plugins from
-// outside that the group is incomplete, all are given up.
+// commit goes on with the members that are placed, each on its own, and rejects the others. If so
+// many are refused by plugins from outside that the group is incomplete, all are given up.
 func (a *groupAttempt) commit() {
 	c := a.Core
 	a.group.Missing = max(1, a.group.MinCount()-a.bound)
@@ -152,7 +153,8 @@ func (a *groupAttempt) commit() {
 	}
 }
 
-// askOutside asks out-of-tree plugins at Reserve and Permit about all, and takes back those that they refuse.
+// askOutside asks out-of-tree plugins at Reserve and Permit about all, and takes back those that
+// they refuse.
 func (a *groupAttempt) askOutside(placed []*member) map[*member]waits {
 	all := map[*member]waits{}
 	for _, m := range placed {
@@ -170,7 +172,8 @@ func (a *groupAttempt) askOutside(placed []*member) map[*member]waits {
 	return all
 }
 
-// leaveOut rejects a member that found no place while its group did: it may make room for itself like any pod.
+// leaveOut rejects a member that found no place while its group did: it may make room for itself
+// like any pod.
 func (a *groupAttempt) leaveOut(m *member) {
 	m.sibling = false
 	if m.refused != nil {
@@ -195,7 +198,8 @@ func (a *groupAttempt) rejectAll() {
 	a.writeUnscheduled(v1.PodReasonUnschedulable, a.reason())
 }
 
-// nominate is the node that a rejected member is nominated to: the one that it had before, if it still waits for victims there.
+// nominate is the node that a rejected member is nominated to: the one that it had before, if it
+// still waits for victims there.
 func (a *groupAttempt) nominate(*member) *string { return new(string) }
 
 // why is what is said of a rejected member.
@@ -290,7 +294,8 @@ func (a *groupAttempt) undo(keep int) {
 	}
 }
 
-// try decides a member and counts it where it goes. It returns false where there is no place for it.
+// try decides a member and counts it where it goes. It returns false where there is no place for
+// it.
 func (a *groupAttempt) try(m *member) (bool, error) {
 	found := a.profile.Decide(m.asked)
 	if found.Err != nil {

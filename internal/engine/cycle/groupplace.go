@@ -8,13 +8,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
-// DefaultSearchLimit is how many judgements of a node the search for a placement may take: some tens of milliseconds, and enough to find
-// any placement of six pods on six nodes.
+// DefaultSearchLimit is how many judgements of a node the search for a placement may take: some
+// tens of milliseconds, and enough to find any placement of six pods on six nodes.
 const DefaultSearchLimit = 100_000
 
-// place looks for nodes for as many members as possible, of which the group needs some at least. The first pass goes by upstream's
-// order: what it finds, stays. Pods that are all alike and that no other pod matters to are done then: each is placed where it leaves
-// most for the others, since all take the same. Else members that need each other get another chance when all have been asked,
+// place looks for nodes for as many members as possible, of which the group needs some at least.
+// The first pass goes by upstream's order: what it finds, stays. Pods that are all alike and that
+// no other pod matters to are done then: each is placed where it leaves most for the others, since
+// all take the same. Else members that need each other get another chance when all have been asked,
 // then other orders are tried, and at last places are searched for.
 func (a *groupAttempt) place() error {
 	if err := a.pass(a.members, true); err != nil || len(a.placed) >= a.need {
@@ -75,7 +76,8 @@ func (a *groupAttempt) pass(order []*member, first bool) error {
 // alike tells whether the same is asked for two members.
 func alike(a, b *member) bool { return a.asked.Class == b.asked.Class }
 
-// again asks for those that found no place as long as others are placed meanwhile: one may have waited for another to come.
+// again asks for those that found no place as long as others are placed meanwhile: one may have
+// waited for another to come.
 func (a *groupAttempt) again() error {
 	for {
 		before := len(a.placed)
@@ -88,7 +90,8 @@ func (a *groupAttempt) again() error {
 	}
 }
 
-// differ tells whether the order in which members are placed can matter: they are not all alike, or pods matter to them.
+// differ tells whether the order in which members are placed can matter: they are not all alike, or
+// pods matter to them.
 func (a *groupAttempt) differ() bool {
 	first := a.members[0]
 	for _, m := range a.members {
@@ -100,7 +103,8 @@ func (a *groupAttempt) differ() bool {
 	return false
 }
 
-// largestFirst orders members by the largest share that they request of the cluster's CPU or memory.
+// largestFirst orders members by the largest share that they request of the cluster's CPU or
+// memory.
 func (a *groupAttempt) largestFirst() []*member {
 	var cpu, memory float64
 	for i := range a.cluster.Rooms {
@@ -124,9 +128,10 @@ func (a *groupAttempt) failedFirst() []*member {
 	return slices.SortedStableFunc(slices.Values(a.members), func(x, y *member) int { return cmp.Compare(failed(x), failed(y)) })
 }
 
-// search tries nodes for the members one after the other, the largest first, and goes back where it does not go on: depth first, with
-// the better nodes first. Nodes that are alike in everything, the pods on them included, are tried once, and members that are alike are
-// placed in the order of their nodes. It ends at the limit.
+// search tries nodes for the members one after the other, the largest first, and goes back where it
+// does not go on: depth first, with the better nodes first. Nodes that are alike in everything, the
+// pods on them included, are tried once, and members that are alike are placed in the order of
+// their nodes. It ends at the limit.
 func (a *groupAttempt) search() bool {
 	a.searched, a.gaveUp = 0, false
 	s := &groupSearch{groupAttempt: a, order: a.largestFirst(), plain: true}

@@ -32,11 +32,13 @@ func (p *roomPlan) cost() (highest int32, count int) {
 	return highest, count
 }
 
-// mostReprieved bounds of how many units it is tried whether they can stay: each is a placement of the whole group.
+// mostReprieved bounds of how many units it is tried whether they can stay: each is a placement of
+// the whole group.
 const mostReprieved = 64
 
-// planRoom looks for a way to place as many members as are needed with pods of lower priority gone, in every domain of the topology key. It
-// leaves the cluster as it was; nil: nobody has to leave, since that would not help.
+// planRoom looks for a way to place as many members as are needed with pods of lower priority gone,
+// in every domain of the topology key. It leaves the cluster as it was; nil: nobody has to leave,
+// since that would not help.
 func (a *groupAttempt) planRoom() *roomPlan {
 	if !a.profile.Preemption || len(a.members) < a.need {
 		return nil
@@ -81,8 +83,8 @@ func (p *roomPlan) cheaper(than *roomPlan) bool {
 	return cmp.Or(cmp.Compare(highest, h), cmp.Compare(count, c)) < 0
 }
 
-// planHere plans with what members are asked about now. Pods that leave already because they were preempted count as gone: if that is
-// enough, nobody else has to go.
+// planHere plans with what members are asked about now. Pods that leave already because they were
+// preempted count as gone: if that is enough, nobody else has to go.
 func (a *groupAttempt) planHere() *roomPlan {
 	a.raise()
 	gone := &absence{c: a.cluster}
@@ -129,7 +131,8 @@ func (a *groupAttempt) planHere() *roomPlan {
 	return a.plan(leave)
 }
 
-// raise has members asked about with the priority of their PodGroup, where groups have one of their own.
+// raise has members asked about with the priority of their PodGroup, where groups have one of their
+// own.
 func (a *groupAttempt) raise() {
 	if !a.groups.Preemption {
 		return
@@ -156,8 +159,9 @@ func (a *groupAttempt) fitsWithout() bool {
 	return a.pass(a.members, false) == nil && len(a.placed) >= a.need
 }
 
-// displace places members one after the other and, where one fits nowhere, has the pods leave that cost least, with all that leave with
-// them. It is not ok if too few can be placed, or if somebody would have to leave who must not.
+// displace places members one after the other and, where one fits nowhere, has the pods leave that
+// cost least, with all that leave with them. It is not ok if too few can be placed, or if somebody
+// would have to leave who must not.
 func (a *groupAttempt) displace(gone *absence) (units [][]*cluster.Pod, ok bool) {
 	for _, m := range a.members {
 		if placed, err := a.try(m); err != nil {
@@ -202,8 +206,8 @@ func moreImportant(a, b *cluster.Pod) int {
 	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), a.Started.Compare(b.Started), cmp.Compare(a.UID, b.UID))
 }
 
-// unitOf is who leaves with a victim: the whole group if it is disrupted as one. It is not allowed if that is not less important than the
-// priority.
+// unitOf is who leaves with a victim: the whole group if it is disrupted as one. It is not allowed
+// if that is not less important than the priority.
 func (c *Core) unitOf(victim *cluster.Pod, priority int32) (unit []*cluster.Pod, allowed bool) {
 	if c.groups == nil || !c.groups.Preemption {
 		return []*cluster.Pod{victim}, victim.Class.Priority < priority
@@ -222,8 +226,9 @@ func (c *Core) unitOf(victim *cluster.Pod, priority int32) (unit []*cluster.Pod,
 	return unit, g.Priority() < priority
 }
 
-// asUnits adds those to a pod's victims that leave with them. It is not allowed if one of them must not: no pod takes the room of one of
-// its own group, nor breaks a group that is disrupted as a whole and no less important.
+// asUnits adds those to a pod's victims that leave with them. It is not allowed if one of them must
+// not: no pod takes the room of one of its own group, nor breaks a group that is disrupted as a
+// whole and no less important.
 func (c *Core) asUnits(found *decide.Preemption, b *placement) (allowed bool) {
 	own, priority := c.groupOf(b.item), b.Waiting.Class.Priority
 	if own != nil && slices.ContainsFunc(found.Victims, func(p *cluster.Pod) bool { return c.groups.Of(p.UID) == own }) {
@@ -273,8 +278,8 @@ func (b *absence) back(pods []*cluster.Pod) {
 
 func (b *absence) end() { b.back(slices.Clone(b.pods)) }
 
-// makeGroupRoom has the victims of a plan leave, and keeps the room for the members: each is nominated to its node. The group is not
-// tried again before all victims were told.
+// makeGroupRoom has the victims of a plan leave, and keeps the room for the members: each is
+// nominated to its node. The group is not tried again before all victims were told.
 func (a *groupAttempt) makeGroupRoom(plan *roomPlan) {
 	c, g := a.Core, a.group
 	all := &round{began: c.now}

@@ -12,13 +12,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// podGroups are the books of pod groups. The pods of a group are items of the queue like any others; whichever is popped first takes its
-// siblings along, and they are decided, counted on their nodes, asked about at Permit and given up in one step: see scheduleGroup. From
-// then on each is a placement of its own.
+// podGroups are the books of pod groups. The pods of a group are items of the queue like any
+// others; whichever is popped first takes its siblings along, and they are decided, counted on
+// their nodes, asked about at Permit and given up in one step: see scheduleGroup. From then on each
+// is a placement of its own.
 //
-// The rule of the quorum: a gang asks for minCount pods on nodes, those that have one included, until it was scheduled once. It was when
-// minCount pods of it were bound and the PodGroup says so (PodGroupScheduled is True), and it counts as long as one of its pods is bound.
-// After that a pod that is replaced is placed alone, whatever became of the others.
+// The rule of the quorum: a gang asks for minCount pods on nodes, those that have one included,
+// until it was scheduled once. It was when minCount pods of it were bound and the PodGroup says so
+// (PodGroupScheduled is True), and it counts as long as one of its pods is bound. After that a pod
+// that is replaced is placed alone, whatever became of the others.
 type podGroups struct {
 	*groups.Set
 	groups.Gates
@@ -51,7 +53,8 @@ func (c *Core) seeGroup(object *groups.PodGroup) {
 	}
 }
 
-// loseGroup forgets a PodGroup. Its pods on their way go on; others are kept out until there is one again.
+// loseGroup forgets a PodGroup. Its pods on their way go on; others are kept out until there is one
+// again.
 func (c *Core) loseGroup(name cluster.Name) {
 	if g := c.groups.Get(name); g != nil {
 		c.unitsChanged(g, "PodGroupDelete")
@@ -59,7 +62,8 @@ func (c *Core) loseGroup(name cluster.Name) {
 	c.groups.LoseObject(name)
 }
 
-// unitsChanged wakes pods that wait: whom they may preempt depends on a group that is disrupted as a whole, and on its priority.
+// unitsChanged wakes pods that wait: whom they may preempt depends on a group that is disrupted as
+// a whole, and on its priority.
 func (c *Core) unitsChanged(g *groups.Group, label string) {
 	if !c.groups.Preemption || !g.Whole() && g.Count() == 0 {
 		return
@@ -71,7 +75,8 @@ func (c *Core) unitsChanged(g *groups.Group, label string) {
 	}
 }
 
-// joinGroup takes in which group a pod is a member of, and returns what is to be done when all else of the pod was taken in.
+// joinGroup takes in which group a pod is a member of, and returns what is to be done when all else
+// of the pod was taken in.
 func (c *Core) joinGroup(pod *v1.Pod) (then func()) {
 	switch {
 	case c.groups == nil || groups.NameOf(pod) == "":
@@ -143,8 +148,8 @@ func earlier(a, b *queue.Item) int {
 	return 1
 }
 
-// groupGate names what keeps a member of a group out of the queue: there is no PodGroup, a gang has too few pods to be scheduled as a
-// whole, or room is being made for the group.
+// groupGate names what keeps a member of a group out of the queue: there is no PodGroup, a gang has
+// too few pods to be scheduled as a whole, or room is being made for the group.
 func (c *Core) groupGate(item *queue.Item) string {
 	g := c.groupOf(item)
 	switch {
@@ -177,7 +182,8 @@ func (c *Core) isBound(uid types.UID) bool {
 	return c.cluster.Pod(uid) != nil && (b == nil || b.stage == bound)
 }
 
-// placed counts the members that have a node or are on their way to one, and bound those of them that have it for good.
+// placed counts the members that have a node or are on their way to one, and bound those of them
+// that have it for good.
 func (c *Core) placed(g *groups.Group) (placed, bound int) {
 	for uid := range g.Members {
 		if c.cluster.Pod(uid) != nil {
@@ -199,12 +205,14 @@ func (c *Core) missing(g *groups.Group) int {
 	return max(1, g.MinCount()-placed)
 }
 
-// errGroupBroken ends what is under way for members of a gang that can no longer be scheduled as a whole.
+// errGroupBroken ends what is under way for members of a gang that can no longer be scheduled as a
+// whole.
 var errGroupBroken = &Fault{Message: waitingForQuorum, Verdict: true}
 
-// memberLost sees to the siblings of a pod that is not bound after all. If it was deleted, refused or preempted, a gang that is not
-// complete without it lets all go that are not bound yet, in the same step. If something went wrong with it alone, or its node is gone,
-// it is tried again and the others hold what they have.
+// memberLost sees to the siblings of a pod that is not bound after all. If it was deleted, refused
+// or preempted, a gang that is not complete without it lets all go that are not bound yet, in the
+// same step. If something went wrong with it alone, or its node is gone, it is tried again and the
+// others hold what they have.
 func (c *Core) memberLost(b *placement, why error) {
 	g := c.groupOf(b.item)
 	if g == nil || b.sibling || why == error(errGroupBroken) || !breaks(why) || !c.groups.Gang || c.started(g) {
@@ -236,7 +244,8 @@ func breaks(why error) bool {
 	return false
 }
 
-// memberBound counts a member that was bound. With the last one that the quorum asked for, the group is scheduled.
+// memberBound counts a member that was bound. With the last one that the quorum asked for, the
+// group is scheduled.
 func (c *Core) memberBound(b *placement) {
 	g := c.groupOf(b.item)
 	if g == nil || g.Object == nil || g.Done {

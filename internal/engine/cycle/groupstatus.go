@@ -11,12 +11,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// writeScheduled says that a group is scheduled, as soon as that is so in the API: minCount pods of it are bound.
+// writeScheduled says that a group is scheduled, as soon as that is so in the API: minCount pods of
+// it are bound.
 func (c *Core) writeScheduled(g *groups.Group) {
 	c.writeGroup(g, metav1.ConditionTrue, "Scheduled", "")
 }
 
-// writeUnscheduled says why a group is not scheduled. Of one that was once it is not said, as upstream.
+// writeUnscheduled says why a group is not scheduled. Of one that was once it is not said, as
+// upstream.
 func (a *groupAttempt) writeUnscheduled(reason, message string) {
 	if g := a.group; !g.Done && !g.Scheduled() {
 		a.writeGroup(g, metav1.ConditionFalse, reason, message)

@@ -24,8 +24,9 @@ type place struct {
 	found decide.Decision
 }
 
-// placeInDomain works out every domain of the group's topology key and leaves the members counted in the best one. The score is
-// upstream's: how full the domain is then, so that the tightest wins, plus how many pods of the group are there, each out of 100.
+// placeInDomain works out every domain of the group's topology key and leaves the members counted
+// in the best one. The score is upstream's: how full the domain is then, so that the tightest wins,
+// plus how many pods of the group are there, each out of 100.
 func (a *groupAttempt) placeInDomain(key string) error {
 	domains, err := a.domainsOf(key)
 	if err != nil {
@@ -83,7 +84,8 @@ func (a *groupAttempt) placeInDomain(key string) error {
 	return nil
 }
 
-// domainsOf lists the values of the key that nodes have, or the one that members which have a node already stand for.
+// domainsOf lists the values of the key that nodes have, or the one that members which have a node
+// already stand for.
 func (a *groupAttempt) domainsOf(key string) ([]string, error) {
 	pinned := map[string]bool{}
 	for uid := range a.group.Members {

@@ -57,7 +57,8 @@ func (c *Core) left(p *cluster.Pod, n *cluster.Node, object *v1.Pod) {
 	}
 }
 
-// changedPlaced says that a pod that has its place is another one in something that matters. The objects may be nil.
+// changedPlaced says that a pod that has its place is another one in something that matters. The
+// objects may be nil.
 func (c *Core) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluster.Pod, old, object *v1.Pod) {
 	if was.NodeName != p.NodeName {
 		c.left(was, at, nil)
@@ -95,7 +96,8 @@ func takesLess(was, is *cluster.Resources) bool {
 	return false
 }
 
-// podObject is what plugins from outside see of a pod: the object, or if there is none what is left of it.
+// podObject is what plugins from outside see of a pod: the object, or if there is none what is left
+// of it.
 func (c *Core) podObject(p *cluster.Pod, object *v1.Pod) any {
 	switch {
 	case object != nil:

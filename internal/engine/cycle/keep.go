@@ -8,8 +8,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// kept is what is kept of a pod while it waits. Pods of a class share what the class stands for: ten thousand replicas would be two
-// thirds of the scheduler's memory otherwise. Plugins from outside may look at anything, and are shown the pod as it is.
+// kept is what is kept of a pod while it waits. Pods of a class share what the class stands for:
+// ten thousand replicas would be two thirds of the scheduler's memory otherwise. Plugins from
+// outside may look at anything, and are shown the pod as it is.
 func (c *Core) kept(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
 	if c.whole {
 		return pod
@@ -29,8 +30,8 @@ func (c *Core) kept(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
 	}
 }
 
-// sameNames tells whether the containers are called the same: the one thing of them that Berth writes and that a class does not
-// stand for.
+// sameNames tells whether the containers are called the same: the one thing of them that Berth
+// writes and that a class does not stand for.
 func sameNames(a, b []v1.Container) bool {
 	if len(a) != len(b) {
 		return false
@@ -43,7 +44,8 @@ func sameNames(a, b []v1.Container) bool {
 	return true
 }
 
-// keepWhole says whether pods are to be kept as they are. Those that wait already are taken from where objects are kept.
+// keepWhole says whether pods are to be kept as they are. Those that wait already are taken from
+// where objects are kept.
 func (c *Core) keepWhole(whole bool) {
 	if whole && !c.whole && c.options.Objects != nil {
 		for item := range c.queue.Each {

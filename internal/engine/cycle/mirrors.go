@@ -33,7 +33,8 @@ type mirrored[T metav1.Object] struct {
 	known map[cluster.Name]types.UID
 	// kept are the objects, as long as a plugin wants to see them again when they change.
 	kept map[cluster.Name]T
-	// single, if set, takes an object out of the list that it came in, which would be kept in memory as a whole otherwise.
+	// single, if set, takes an object out of the list that it came in, which would be kept in
+	// memory as a whole otherwise.
 	single func(object T) T
 	// shown is what the list under way has shown; nil between lists.
 	shown map[cluster.Name]bool
@@ -80,7 +81,8 @@ func (c *Core) newMirrors() map[Kind]mirror {
 	return all
 }
 
-// mirrorTable mirrors a kind that is kept as it comes, or as what is made of it, and that may help pending pods when it changes.
+// mirrorTable mirrors a kind that is kept as it comes, or as what is made of it, and that may help
+// pending pods when it changes.
 func mirrorTable[T metav1.Object](c *Core, table *cluster.Table[T], resource queue.Resource, as func(T) T) *mirrored[T] {
 	return newMirror(c, resource,
 		func(object, _ T) {
@@ -121,7 +123,8 @@ func (m *mirrored[T]) listing() { m.shown = map[cluster.Name]bool{} }
 
 func (m *mirrored[T]) isListing() bool { return m.shown != nil }
 
-// listed forgets what the list has not shown, in the order of the names: it may be seen in what is done about it.
+// listed forgets what the list has not shown, in the order of the names: it may be seen in what is
+// done about it.
 func (m *mirrored[T]) listed() {
 	missing := slices.SortedFunc(maps.Keys(m.known), func(a, b cluster.Name) int {
 		if by := strings.Compare(a.Namespace, b.Namespace); by != 0 {
@@ -138,7 +141,8 @@ func (m *mirrored[T]) listed() {
 	m.shown = nil
 }
 
-// seen takes an object in. Where its UID is not the one that was known, the object that had its name is gone.
+// seen takes an object in. Where its UID is not the one that was known, the object that had its
+// name is gone.
 func (m *mirrored[T]) seen(o metav1.Object) {
 	object, ok := o.(T)
 	if !ok {

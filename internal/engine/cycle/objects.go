@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// conditions are what placements wait for in the cluster's objects. They are looked at when an object has changed on which one may
-// depend, and in the order in which they began.
+// conditions are what placements wait for in the cluster's objects. They are looked at when an
+// object has changed on which one may depend, and in the order in which they began.
 type conditions struct {
 	list []*condition
 	news bool
@@ -175,7 +175,8 @@ func (e giveBackErrand) answered(c *Core, o Outcome) {
 	}
 }
 
-// giveBackDevices helps a pod that fits nowhere because a claim of its own holds devices that it cannot use: the claim gives them up.
+// giveBackDevices helps a pod that fits nowhere because a claim of its own holds devices that it
+// cannot use: the claim gives them up.
 func (c *Core) giveBackDevices(b *placement) Rescue {
 	if b.profile.devices == nil {
 		return Rescue{Message: "no new claims to deallocate"}

@@ -7,22 +7,23 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Observer is told what the scheduler does, for metrics. Its methods are called often and from several goroutines: they must be
-// quick and safe for that. Embed [NoObserver] to implement some of them.
+// Observer is told what the scheduler does, for metrics. Its methods are called often and from
+// several goroutines: they must be quick and safe for that. Embed [NoObserver] to implement some of
+// them.
 type Observer interface {
 	// Attempted: an attempt ended, after so long since the pod was taken from the queue.
 	Attempted(profile string, result Result, took time.Duration)
 	// Decided: so long it took to find a node, or to find that there is none, preemption included.
 	Decided(took time.Duration)
-	// Ran: all plugins of an extension point were asked for one pod. Only for points that the shell runs: PreEnqueue, PostFilter,
-	// Reserve, Permit, PreBind, Bind, PostBind.
+	// Ran: all plugins of an extension point were asked for one pod. Only for points that the shell
+	// runs: PreEnqueue, PostFilter, Reserve, Permit, PreBind, Bind, PostBind.
 	Ran(profile string, point plugins.Point, ok bool, took time.Duration)
 	// RanPlugin: one plugin was asked at such a point; heard of one attempt in ten.
 	RanPlugin(plugin string, point plugins.Point, ok bool, took time.Duration)
 	// Queued: a pod came into one of the queues, because of the event of that label.
 	Queued(place queue.Place, event string)
-	// Bound: a pod was scheduled at last, after so many attempts and so long since it was first seen, gates apart. afterFlush: it
-	// had been woken for having waited for too long.
+	// Bound: a pod was scheduled at last, after so many attempts and so long since it was first
+	// seen, gates apart. afterFlush: it had been woken for having waited for too long.
 	Bound(attempts int, sinceFirst time.Duration, afterFlush bool)
 	// Rejected: one pod more (delta 1) or fewer (-1) waits because of the plugin.
 	Rejected(plugin, profile string, delta int)
@@ -30,13 +31,15 @@ type Observer interface {
 	Preempted(victims int)
 	// RemovedVictims: the requests that remove the victims for one pod are through.
 	RemovedVictims(ok bool, took time.Duration)
-	// Permitted: a pod was held at Permit for so long; result is how it ended: "allowed", "rejected" or "timed out".
+	// Permitted: a pod was held at Permit for so long; result is how it ended: "allowed",
+	// "rejected" or "timed out".
 	Permitted(result string, took time.Duration)
 	// Handled: the messages of an object of this kind were taken in.
 	Handled(resource queue.Resource, action queue.Action, took time.Duration)
 	// Hinted: a plugin was asked whether an event helps a pod that it rejected.
 	Hinted(plugin string, event string, wake bool, took time.Duration)
-	// BindRefused: a binding was not taken; reason is the API's, such as Conflict, or empty if there was none.
+	// BindRefused: a binding was not taken; reason is the API's, such as Conflict, or empty if
+	// there was none.
 	BindRefused(reason string)
 	// Binding: one binding more (delta 1) or fewer (-1) is under way.
 	Binding(delta int)

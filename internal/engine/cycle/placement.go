@@ -17,8 +17,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// placement is a pod on its way from the queue to its node. From assume on it is in Core.placements and its pod counts on the
-// node, until forget takes both back or confirm finds that the watch shows the same.
+// placement is a pod on its way from the queue to its node. From assume on it is in Core.placements
+// and its pod counts on the node, until forget takes both back or confirm finds that the watch
+// shows the same.
 type placement struct {
 	Attempt
 	profile *profile
@@ -38,16 +39,18 @@ type placement struct {
 	prepare preparation // while it is preparing
 	binding Ticket      // of its Bind, while it is binding
 
-	// ending, once set, is why the pod is not to be bound after all; what is under way is cancelled, and the last answer to it
-	// ends the placement.
+	// ending, once set, is why the pod is not to be bound after all; what is under way is
+	// cancelled, and the last answer to it ends the placement.
 	ending *Fault
-	// dropped: the watch has shown the pod gone or elsewhere. Nobody waits for the placement, which only gives back what it has.
+	// dropped: the watch has shown the pod gone or elsewhere. Nobody waits for the placement, which
+	// only gives back what it has.
 	dropped bool
 	// confirmed: the watch has shown the pod on its node before the answer to its Bind came.
 	confirmed bool
 	// sibling: it is being decided together with others of its group, and is none of their losses.
 	sibling bool
-	// room: another pod wants the room of this one, which is being bound. If it is bound, it is removed.
+	// room: another pod wants the room of this one, which is being bound. If it is bound, it is
+	// removed.
 	room *removal
 
 	volumes plugins.PodVolumes
@@ -94,7 +97,8 @@ var (
 	errPreempted      = &Fault{Message: "preempted by DefaultPreemption"}
 )
 
-// rejection is an error that stands for a plugin's verdict: the pod waits for what can help against it.
+// rejection is an error that stands for a plugin's verdict: the pod waits for what can help against
+// it.
 type rejection struct {
 	plugin string
 	*plugins.Rejection
@@ -235,7 +239,8 @@ func (c *Core) drop(b *placement) {
 	c.end(b, false)
 }
 
-// withdraw has a pod not bound if it is not too late; it goes back to the queue, at once or with the answer to what is under way.
+// withdraw has a pod not bound if it is not too late; it goes back to the queue, at once or with
+// the answer to what is under way.
 func (c *Core) withdraw(b *placement, why *Fault) {
 	switch b.stage {
 	case preparing:
@@ -295,7 +300,8 @@ func (c *Core) bindPod(b *placement) {
 	c.do(Bind{b.binding, &b.Attempt, &b.profile.Stages})
 }
 
-// bindErrand hears what came of a binding. A pod that was bound stays in the books until the watch shows it on its node.
+// bindErrand hears what came of a binding. A pod that was bound stays in the books until the watch
+// shows it on its node.
 type bindErrand struct{ *placement }
 
 func (e bindErrand) answered(c *Core, o Outcome) {

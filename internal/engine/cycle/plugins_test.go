@@ -22,8 +22,8 @@ func (holds) Permit(a *Attempt) (*plugins.Rejection, time.Duration) {
 	return nil, 0
 }
 
-// reserves is an out-of-tree plugin that takes something for every pod that has its node, and does something before the binding.
-// What it took is given back, or kept with the pod that was bound.
+// reserves is an out-of-tree plugin that takes something for every pod that has its node, and does
+// something before the binding. What it took is given back, or kept with the pod that was bound.
 type reserves struct{ open map[*Attempt]string }
 
 func (*reserves) Name() string { return "Reserves" }

@@ -62,7 +62,8 @@ func (c *Core) pendingPod(pod *v1.Pod) {
 	}
 }
 
-// updateItem takes in the newest state of a pod that is to be scheduled. least is what has changed if nothing else has.
+// updateItem takes in the newest state of a pod that is to be scheduled. least is what has changed
+// if nothing else has.
 func (c *Core) updateItem(item *queue.Item, pod *v1.Pod, p *cluster.Pod, least queue.Action) {
 	pod = c.kept(pod, p.Class)
 	actions := changes(item.Pod, pod, p.Class != item.Class)
@@ -72,7 +73,8 @@ func (c *Core) updateItem(item *queue.Item, pod *v1.Pod, p *cluster.Pod, least q
 	c.queue.Update(item, pod, p.Class, actions, c.now)
 }
 
-// admitted takes over the nomination of a pod that came past the gates: while it could not go there, it kept nobody off the node.
+// admitted takes over the nomination of a pod that came past the gates: while it could not go
+// there, it kept nobody off the node.
 func (c *Core) admitted(item *queue.Item) {
 	if node := item.Pod.Status.NominatedNodeName; node != "" {
 		p := &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID, Created: item.Pod.CreationTimestamp.Time}
@@ -80,9 +82,10 @@ func (c *Core) admitted(item *queue.Item) {
 	}
 }
 
-// followNomination takes a nomination over that somebody else has made or taken away. What this scheduler thinks different of
-// already stays: its own word is on its way. A pod that is nominated now is to be tried: it goes there, or gives up the room that is
-// kept for it. It may be a word of this scheduler's own, shown late, that could not be taken back.
+// followNomination takes a nomination over that somebody else has made or taken away. What this
+// scheduler thinks different of already stays: its own word is on its way. A pod that is nominated
+// now is to be tried: it goes there, or gives up the room that is kept for it. It may be a word of
+// this scheduler's own, shown late, that could not be taken back.
 func (c *Core) followNomination(old, pod *v1.Pod, p *cluster.Pod) (nominated bool) {
 	was, is := old.Status.NominatedNodeName, pod.Status.NominatedNodeName
 	current := ""
@@ -99,7 +102,8 @@ func (c *Core) followNomination(old, pod *v1.Pod, p *cluster.Pod) (nominated boo
 	return is != ""
 }
 
-// changes says what of a waiting pod has changed that may matter. Nothing: what the scheduler itself writes.
+// changes says what of a waiting pod has changed that may matter. Nothing: what the scheduler
+// itself writes.
 func changes(old, pod *v1.Pod, decisive bool) (actions queue.Action) {
 	if !maps.Equal(old.Labels, pod.Labels) {
 		actions |= queue.UpdatePodLabel
@@ -140,8 +144,9 @@ type unservedPod struct {
 	scheduler string
 }
 
-// readPod takes in a pod that was read. It may be behind the watch, so it counts only where no watch can have said more: for a pod
-// that was unserved, and for one that a binding finds on another node.
+// readPod takes in a pod that was read. It may be behind the watch, so it counts only where no
+// watch can have said more: for a pod that was unserved, and for one that a binding finds on
+// another node.
 func (c *Core) readPod(pod *v1.Pod) {
 	_, unserved := c.unserved[pod.UID]
 	if unserved && pod.Spec.NodeName == "" || c.placements.byPod[pod.UID] != nil && pod.Spec.NodeName != "" {

@@ -18,9 +18,11 @@ import (
 
 // preemptions are the removals under way, by who they are for and by whom they concern.
 type preemptions struct {
-	// rounds has the victims of a pod that are still to be told; the pod is not tried again before they have been.
+	// rounds has the victims of a pod that are still to be told; the pod is not tried again before
+	// they have been.
 	rounds map[types.UID]*round
-	// leaving are victims that count as terminating although no watch has shown it yet: nobody chooses them, or waits for them, anew.
+	// leaving are victims that count as terminating although no watch has shown it yet: nobody
+	// chooses them, or waits for them, anew.
 	leaving map[types.UID]bool
 	// rescuing: room is being made for a pod that does not wait in the queue yet.
 	rescuing bool
@@ -124,7 +126,8 @@ func (c *Core) remove(r *removal) {
 	c.do(Remove{Ticket: c.send(removeErrand{r}), Victim: r.victim, By: r.by, For: r.pod, Generation: r.generation})
 }
 
-// roomOf goes on with a victim whose binding was under way: it was withdrawn in time, has failed, or must be removed.
+// roomOf goes on with a victim whose binding was under way: it was withdrawn in time, has failed,
+// or must be removed.
 func (c *Core) roomOf(victim *placement, r *removal) {
 	p := c.cluster.Pod(r.victim.UID)
 	if p == nil || p.Node == nil {
@@ -176,8 +179,9 @@ func (c *Core) leaving(victim *cluster.Pod) {
 	c.changedPlaced(&was, n, c.replaceAs(victim, true), nil, nil)
 }
 
-// stays takes that back: the victim could not be removed. Other pods than its preemptor may have counted on it and wait for it with
-// a nomination that keeps its node's room: they are tried again, after their back-off.
+// stays takes that back: the victim could not be removed. Other pods than its preemptor may have
+// counted on it and wait for it with a nomination that keeps its node's room: they are tried again,
+// after their back-off.
 func (c *Core) stays(victim, preemptor types.UID) {
 	if !c.preemptions.leaving[victim] { // the watch has shown that it goes
 		return

@@ -9,7 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// preparation is what must be done, and waited for, before a pod is bound: Preflight, Permit, then PreBind in groups.
+// preparation is what must be done, and waited for, before a pod is bound: Preflight, Permit, then
+// PreBind in groups.
 type preparation struct {
 	groups  [][]string // plugins with work to do; those of a group do it at the same time, one group after the other
 	running map[Ticket]string
@@ -58,8 +59,8 @@ func (e preflightErrand) answered(c *Core, o Outcome) {
 	c.group(b, o.Work)
 }
 
-// group puts the plugins with work into groups, in the order of the profile. A plugin that will not share its time parts those
-// before it from those behind it, also where it has nothing to do.
+// group puts the plugins with work into groups, in the order of the profile. A plugin that will not
+// share its time parts those before it from those behind it, also where it has nothing to do.
 func (c *Core) group(b *placement, outside []PreBindWork) {
 	work := map[string]PreBindWork{}
 	for i, p := range b.profile.PreBind {

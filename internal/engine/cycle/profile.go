@@ -14,7 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// profile is a profile with its decider and its plugins from outside, each list in the order of the extension point.
+// profile is a profile with its decider and its plugins from outside, each list in the order of the
+// extension point.
 type profile struct {
 	Profile
 	*decide.Decider
@@ -34,7 +35,8 @@ type profile struct {
 	failed failure // the last attempt that failed for all pods of its class
 }
 
-// Stages are the out-of-tree plugins of a profile that have a part in bindings, each list in the order of its extension point.
+// Stages are the out-of-tree plugins of a profile that have a part in bindings, each list in the
+// order of its extension point.
 type Stages struct {
 	PreBind  []PreBinder
 	Bind     []Binder
@@ -171,15 +173,17 @@ func (c *Core) admit(item *queue.Item) string {
 	return c.groupGate(item)
 }
 
-// Check tells whether the profiles can be taken; Configured with profiles that cannot be changes nothing.
+// Check tells whether the profiles can be taken; Configured with profiles that cannot be changes
+// nothing.
 func (c *Core) Check(profiles []Profile) error {
 	_, _, err := c.compile(profiles)
 	return err
 }
 
-// reconfigure takes other profiles instead of those that there are, between two pods. Nothing is lost: what is known of the
-// cluster, nominations and bindings under way stay. Pending pods are retried with the new configuration; those of names that are
-// served no longer leave the queue, and those of names that are served now come into it.
+// reconfigure takes other profiles instead of those that there are, between two pods. Nothing is
+// lost: what is known of the cluster, nominations and bindings under way stay. Pending pods are
+// retried with the new configuration; those of names that are served no longer leave the queue, and
+// those of names that are served now come into it.
 func (c *Core) reconfigure(list []Profile) { _ = c.configure(list) }
 
 // compile makes the profiles and what can help the pods that they reject.
@@ -252,7 +256,8 @@ func (c *Core) interests(p *profile) (queue.Interests, error) {
 	return all, nil
 }
 
-// dismissUnserved takes the pods out of the queue that nobody here schedules any more, and has the others tried again.
+// dismissUnserved takes the pods out of the queue that nobody here schedules any more, and has the
+// others tried again.
 func (c *Core) dismissUnserved() {
 	for _, item := range c.queue.Sorted() {
 		pod := item.Pod

@@ -7,9 +7,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
-// recovered ends the attempt of a pod whose decision panicked, deferred by schedule: no pod may stop the scheduling of others,
-// whatever it asks for. The pod backs off. What may be half changed is put right: the cluster is counted anew, from what the API said of
-// its pods, and the rankings are thrown away and made anew from it.
+// recovered ends the attempt of a pod whose decision panicked, deferred by schedule: no pod may
+// stop the scheduling of others, whatever it asks for. The pod backs off. What may be half changed
+// is put right: the cluster is counted anew, from what the API said of its pods, and the rankings
+// are thrown away and made anew from it.
 func (c *Core) recovered(b *placement) {
 	value := recover()
 	if value == nil {
@@ -26,7 +27,8 @@ func (c *Core) recovered(b *placement) {
 	c.takeBack(b, fault)
 }
 
-// panicked tells of a panic, and makes anew what may be half changed: sums over the pods of nodes, and rankings.
+// panicked tells of a panic, and makes anew what may be half changed: sums over the pods of nodes,
+// and rankings.
 func (c *Core) panicked(b *placement, value any) {
 	stack := debug.Stack()
 	if elsewhere, ok := value.(interface{ Stack() []byte }); ok {

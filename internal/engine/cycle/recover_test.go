@@ -21,7 +21,8 @@ func (panics) Begin(a *Attempt) {
 	}
 }
 
-// TestAPanicCostsItsPodTheAttempt and nobody else anything: the pod is told why and backs off to the end, others are placed.
+// TestAPanicCostsItsPodTheAttempt and nobody else anything: the pod is told why and backs off to
+// the end, others are placed.
 func TestAPanicCostsItsPodTheAttempt(t *testing.T) {
 	w := newWorld(1, false, func() []Profile { return []Profile{profileWith(at{Extension: panics{}})} })
 	w.putNode(aNode("n", "4"))
@@ -50,7 +51,8 @@ func TestAPanicCostsItsPodTheAttempt(t *testing.T) {
 	}
 }
 
-// explodes is a filter that has to be asked: of the pod "odd" it wants nothing but to panic, when a node looks as it is told.
+// explodes is a filter that has to be asked: of the pod "odd" it wants nothing but to panic, when a
+// node looks as it is told.
 type explodes struct{ when func(n *cluster.Node) bool }
 
 func (explodes) Name() string        { return "Explodes" }
@@ -73,7 +75,8 @@ func withFilter(f plugins.Filter) Profile {
 	return p
 }
 
-// TestAPanicOnAnotherGoroutineIsOneToo: filters are asked on all cores, and nobody can recover for a goroutine but itself.
+// TestAPanicOnAnotherGoroutineIsOneToo: filters are asked on all cores, and nobody can recover for
+// a goroutine but itself.
 func TestAPanicOnAnotherGoroutineIsOneToo(t *testing.T) {
 	w := newWorld(1, false, func() []Profile {
 		return []Profile{withFilter(explodes{func(n *cluster.Node) bool { return n.Name == "n300" }})}
@@ -89,7 +92,8 @@ func TestAPanicOnAnotherGoroutineIsOneToo(t *testing.T) {
 	}
 }
 
-// TestWhatAPanicLeftHalfDoneIsMended: one in the middle of a trial, with pods thought away from a node, takes nobody off it.
+// TestWhatAPanicLeftHalfDoneIsMended: one in the middle of a trial, with pods thought away from a
+// node, takes nobody off it.
 func TestWhatAPanicLeftHalfDoneIsMended(t *testing.T) {
 	w := newWorld(1, false, func() []Profile {
 		return []Profile{withFilter(explodes{func(n *cluster.Node) bool { return len(n.Pods) == 1 }})}

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestAListDoesNotTakeBackWhatWasAssumed: a volume that was matched with a claim, and is being written, is listed again as it was
-// before. It still is the claim's. A newer state of it counts.
+// TestAListDoesNotTakeBackWhatWasAssumed: a volume that was matched with a claim, and is being
+// written, is listed again as it was before. It still is the claim's. A newer state of it counts.
 func TestAListDoesNotTakeBackWhatWasAssumed(t *testing.T) {
 	kinds := []Kind{Nodes, Pods, Volumes, Claims, StorageClasses}
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Seed: 1})

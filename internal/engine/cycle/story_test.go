@@ -18,7 +18,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestStories runs testdata/*.txt: an event a command, and the actions that follow from it as the answer. What a story may say:
+// TestStories runs testdata/*.txt: an event a command, and the actions that follow from it as the
+// answer. What a story may say:
 //
 //	core [holds] [works] [keeps] [standby] [groups] [whole] [limit=N]
 //	                                   a new core that leads and has listed a cluster without anything; with a plugin at Permit

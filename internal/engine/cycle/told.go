@@ -9,8 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// sayAgain is after what time the same is said of a pod again. A pod that waits with many others is tried whenever one of them
-// could go; to say each time that it could not would bury what is new.
+// sayAgain is after what time the same is said of a pod again. A pod that waits with many others is
+// tried whenever one of them could go; to say each time that it could not would bury what is new.
 const sayAgain = 30 * time.Second
 
 // report tells why a pod is not placed: as an event and, if it is news, as its condition.
@@ -41,7 +41,8 @@ func truncated(message string) string {
 	return message[:longest-len(rest)] + rest
 }
 
-// news tells whether the pod does not have the condition yet. One that only says something else keeps its time.
+// news tells whether the pod does not have the condition yet. One that only says something else
+// keeps its time.
 func news(pod *v1.Pod, c *v1.PodCondition) bool {
 	for i := range pod.Status.Conditions {
 		if old := &pod.Status.Conditions[i]; old.Type == c.Type {

@@ -24,8 +24,9 @@ type told struct {
 	actions string
 }
 
-// world is an API server in virtual time with a core at its other end. Watches run behind by as much as the generator likes;
-// actions are carried out, refused or withdrawn when it likes. It is the truth that the core's promises are held against.
+// world is an API server in virtual time with a core at its other end. Watches run behind by as
+// much as the generator likes; actions are carried out, refused or withdrawn when it likes. It is
+// the truth that the core's promises are held against.
 type world struct {
 	rng      *rand.Rand
 	now      time.Time
@@ -58,7 +59,8 @@ func newWorld(seed uint64, write bool, profiles func() []Profile) *world {
 	return w
 }
 
-// start begins with a new core, which knows nothing but what lists show it. Requests of one before it were lost.
+// start begins with a new core, which knows nothing but what lists show it. Requests of one before
+// it were lost.
 func (w *world) start() {
 	w.options.Profiles = w.profiles()
 	w.reserves = reservesOf(w.options.Profiles)

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestHugeRequestsOfOthers: pods that are bound by hand and request more than can be added up fill their node, and do nothing
-// else to pods that are decided after them.
+// TestHugeRequestsOfOthers: pods that are bound by hand and request more than can be added up fill
+// their node, and do nothing else to pods that are decided after them.
 func TestHugeRequestsOfOthers(t *testing.T) {
 	memory := func(amount string) v1.ResourceList {
 		return v1.ResourceList{v1.ResourceMemory: resource.MustParse(amount)}
@@ -58,7 +58,8 @@ func TestHugeRequestsOfOthers(t *testing.T) {
 	}
 }
 
-// TestHugeRequestsOfOneself: what nobody has room for is not placed, whatever fits into 64 bits of it.
+// TestHugeRequestsOfOneself: what nobody has room for is not placed, whatever fits into 64 bits of
+// it.
 func TestHugeRequestsOfOneself(t *testing.T) {
 	for _, requests := range []v1.ResourceList{
 		{v1.ResourceCPU: resource.MustParse("9223372036854775807")},
@@ -81,7 +82,8 @@ func TestHugeRequestsOfOneself(t *testing.T) {
 	}
 }
 
-// TestHugeNode: the scores of a node that has more than 2^63/100 of something stay in their range, and in their order.
+// TestHugeNode: the scores of a node that has more than 2^63/100 of something stay in their range,
+// and in their order.
 func TestHugeNode(t *testing.T) {
 	for _, strategy := range []struct {
 		name  string

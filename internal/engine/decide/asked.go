@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// askedFilter is a filter that groups of nodes say nothing about: it looks at API objects (volumes, device claims), or comes from
-// outside. It is asked node by node, about those that pass all else.
+// askedFilter is a filter that groups of nodes say nothing about: it looks at API objects (volumes,
+// device claims), or comes from outside. It is asked node by node, about those that pass all else.
 type askedFilter struct {
 	filter plugins.Filter
 	step   int // in the plan
@@ -25,12 +25,14 @@ func applies(plugin any, c *cluster.Cluster, p *cluster.Pod) bool {
 	return !ok || s.Applies(c, p)
 }
 
-// questions are the judges of a plan's asked filters, for one pod; nil where a filter lets all nodes pass.
+// questions are the judges of a plan's asked filters, for one pod; nil where a filter lets all
+// nodes pass.
 type questions []judge
 
 type judge func(n *cluster.Node) *plugins.Rejection
 
-// questions asks the filters for their judges; ok is false if one of them rejects the pod as a whole, fails, or names nodes.
+// questions asks the filters for their judges; ok is false if one of them rejects the pod as a
+// whole, fails, or names nodes.
 func (d *Decider) questions(p *cluster.Pod, pl *plan) (q questions, ok bool) {
 	for _, a := range pl.asked {
 		judge := a.filter.Filter(d.c, p)
@@ -87,8 +89,9 @@ func (d *Decider) chooseAmong(r *ranking, p *cluster.Pod, pl *plan, q questions)
 	return Decision{Node: d.c.Nodes[best], Total: total, Feasible: len(left)}
 }
 
-// left asks about the nodes with room, in parallel, and returns those that remain feasible. Of nodes that are not feasible anyway is
-// asked what stands before the filter that rejects them: it may fail there, and then the attempt fails.
+// left asks about the nodes with room, in parallel, and returns those that remain feasible. Of
+// nodes that are not feasible anyway is asked what stands before the filter that rejects them: it
+// may fail there, and then the attempt fails.
 func (r *ranking) left(q questions) (left []int32, failed bool) {
 	nodes := r.d.asked[:0]
 	for i, bucket := range r.bucket {
@@ -243,7 +246,8 @@ func parallel(n int, f func(i int)) {
 	}
 }
 
-// workerPanic is a panic on a goroutine of parallel, passed on to the one that asked: only there can somebody recover.
+// workerPanic is a panic on a goroutine of parallel, passed on to the one that asked: only there
+// can somebody recover.
 type workerPanic struct {
 	value any
 	stack []byte

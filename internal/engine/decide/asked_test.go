@@ -15,7 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// crowded is a plugin that has to be asked: it lets no more than two pods of an app onto a node, and likes those with many pods.
+// crowded is a plugin that has to be asked: it lets no more than two pods of an app onto a node,
+// and likes those with many pods.
 type crowded struct{}
 
 func (crowded) Name() string        { return "Crowded" }
@@ -55,7 +56,8 @@ func (c crowded) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) pl
 	}
 }
 
-// storage gives the cluster classes of volumes, volumes in zones and on hosts, and claims in all states.
+// storage gives the cluster classes of volumes, volumes in zones and on hosts, and claims in all
+// states.
 func (m *machine) storage(t *draw) {
 	later, now := storagev1.VolumeBindingWaitForFirstConsumer, storagev1.VolumeBindingImmediate
 	m.c.StorageClasses.Set(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "made"}, Provisioner: "csi.example.com", VolumeBindingMode: &later})
@@ -111,8 +113,8 @@ func (m *machine) volumes(t *draw, pod *v1.Pod) {
 	}
 }
 
-// TestPodsThatOthersTellApartAreRankedApart: two pods ask for the same, but a placed pod keeps away from those labelled x and
-// another one from those labelled y.
+// TestPodsThatOthersTellApartAreRankedApart: two pods ask for the same, but a placed pod keeps away
+// from those labelled x and another one from those labelled y.
 func TestPodsThatOthersTellApartAreRankedApart(t *testing.T) {
 	c := cluster.New()
 	for _, name := range []string{"a", "b"} {
@@ -172,8 +174,9 @@ func TestSummitKnowsTheHighest(t *testing.T) {
 	})
 }
 
-// TestNodesAreScoredTogether: scorers are asked about several nodes at once. Here each node has pods of classes that no other has, so
-// that what a scorer remembers of a class is written all the time.
+// TestNodesAreScoredTogether: scorers are asked about several nodes at once. Here each node has
+// pods of classes that no other has, so that what a scorer remembers of a class is written all the
+// time.
 func TestNodesAreScoredTogether(t *testing.T) {
 	c := cluster.New()
 	alike := func(name, extra string) *v1.Pod {

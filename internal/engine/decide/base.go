@@ -8,12 +8,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// base is the nodes as they stand for all classes that ask the same of single nodes, whatever room they want and whomever they mean by
-// their selectors. The workloads of a cluster differ in these, and often in nothing else. So a class that was never seen before needs
-// no look at every node: see survey.
+// base is the nodes as they stand for all classes that ask the same of single nodes, whatever room
+// they want and whomever they mean by their selectors. The workloads of a cluster differ in these,
+// and often in nothing else. So a class that was never seen before needs no look at every node: see
+// survey.
 //
-// Nodes stand in groups. Those of a group agree in what classes ask of single nodes, and in their domains of the topologies with few
-// domains; a tree holds them by room.
+// Nodes stand in groups. Those of a group agree in what classes ask of single nodes, and in their
+// domains of the topologies with few domains; a tree holds them by room.
 type base struct {
 	d       *Decider
 	plan    *plan // of one of the classes: what it says of single nodes holds for all
@@ -133,7 +134,8 @@ func (b *base) catchUp() {
 		slices.Sort(b.changed)
 		b.changed = slices.Compact(b.changed)
 	}
-	// Nobody is put into a tree before all have left theirs: a tree looks at the room that its nodes have now.
+	// Nobody is put into a tree before all have left theirs: a tree looks at the room that its
+	// nodes have now.
 	for _, node := range b.changed {
 		b.take(node)
 	}
@@ -250,7 +252,8 @@ func (b *base) judge(n *cluster.Node) int32 {
 	return index
 }
 
-// inclusionSet is the nodes that a hard spread constraint counts, by domain: it measures every domain that has one.
+// inclusionSet is the nodes that a hard spread constraint counts, by domain: it measures every
+// domain that has one.
 type inclusionSet struct {
 	keys       []plugins.SpreadConstraint // of all hard constraints of the pod: nodes must have them
 	constraint plugins.SpreadConstraint

@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// BenchmarkDecide measures from a *v1.Pod to its place on one of 5,000 nodes, bookkeeping included. `make bench` has the same
-// beside upstream.
+// BenchmarkDecide measures from a *v1.Pod to its place on one of 5,000 nodes, bookkeeping included.
+// `make bench` has the same beside upstream.
 func BenchmarkDecide(b *testing.B) {
 	for _, mode := range []string{"plain", "spread", "affinity", "anti", "taints", "500 shapes", "members", "volumes", "1000 apps, spread", "1000 apps, affinity", "1000 apps, anti"} {
 		b.Run(mode, func(b *testing.B) {
@@ -135,8 +135,8 @@ func claims(c *cluster.Cluster, count int) {
 	}
 }
 
-// BenchmarkPreempt measures a pod that finds 5,000 nodes full of pods of lower priority, until its victim is gone and it is
-// nominated.
+// BenchmarkPreempt measures a pod that finds 5,000 nodes full of pods of lower priority, until its
+// victim is gone and it is nominated.
 func BenchmarkPreempt(b *testing.B) {
 	for _, mode := range []string{"plain", "volumes", "nominated"} {
 		b.Run(mode, func(b *testing.B) { benchPreempt(b, mode) })

@@ -7,15 +7,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// point is where a node stands in a tree: what its room is to scores and filters, whatever is requested.
+// point is where a node stands in a tree: what its room is to scores and filters, whatever is
+// requested.
 type point struct {
 	at                            [axes]float64
 	freeCPU, freeMemory, freePods int64
 	balance                       int8
 }
 
-// The axes of a tree. What is left, by what LeastAllocatedScore counts, and what is requested are in per cent of the node; one unit
-// of CPU and of memory is what it is of the node, in per cent.
+// The axes of a tree. What is left, by what LeastAllocatedScore counts, and what is requested are
+// in per cent of the node; one unit of CPU and of memory is what it is of the node, in per cent.
 const (
 	leftCPU = iota
 	leftMemory
@@ -86,8 +87,8 @@ func (b *box) join(o *box) {
 	b.balance[0], b.balance[1] = min(b.balance[0], o.balance[0]), max(b.balance[1], o.balance[1])
 }
 
-// width is how wide the box is along an axis, in per cent of a node. Sizes of nodes differ by their ratio; a pod takes some per cent
-// of one.
+// width is how wide the box is along an axis, in per cent of a node. Sizes of nodes differ by their
+// ratio; a pod takes some per cent of one.
 func (b *box) width(axis int) float64 {
 	if axis >= perCPU {
 		const pod = 8
@@ -109,7 +110,8 @@ const slack = 1e-4
 // noRoom is the score of a node without room.
 const noRoom = -1
 
-// bounds returns between what the scores of the nodes in the box lie; low is noRoom where a node may have no room, high where none has.
+// bounds returns between what the scores of the nodes in the box lie; low is noRoom where a node
+// may have no room, high where none has.
 func (b *box) bounds(q *room) (low, high int64) {
 	all, any := b.fits(q)
 	if !any {

@@ -9,9 +9,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// candidates remembers, for the pods of one class, what making room on each node would cost. Most nodes stay as they are from
-// one preemption to the next; only those that changed are worked out anew. Of every block of 64 nodes the cheapest is kept, so
-// that finding the cheapest of all compares blocks.
+// candidates remembers, for the pods of one class, what making room on each node would cost. Most
+// nodes stay as they are from one preemption to the next; only those that changed are worked out
+// anew. Of every block of 64 nodes the cheapest is kept, so that finding the cheapest of all
+// compares blocks.
 type candidates struct {
 	seen    int    // of the log
 	budgets uint64 // version of the disruption budgets
@@ -49,8 +50,8 @@ func (a *cost) compare(b *cost) int {
 	return 0
 }
 
-// Preempt finds the node whose pods cost least to remove for a pod that fits nowhere. It is to be called right after Decide
-// found none, and changes nothing.
+// Preempt finds the node whose pods cost least to remove for a pod that fits nowhere. It is to be
+// called right after Decide found none, and changes nothing.
 func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 	r, pl := d.rankingFor(p)
 	if pl.way != ranked {
@@ -225,8 +226,8 @@ func (t *trial) verdict(n *cluster.Node) *plugins.Rejection {
 	return rejection
 }
 
-// precedes tells whether a plugin that rejects a group of nodes is asked before the one that rejects some of them for what is on
-// them.
+// precedes tells whether a plugin that rejects a group of nodes is asked before the one that
+// rejects some of them for what is on them.
 func (r *ranking) precedes(plugin string, own *reason) bool {
 	return plugin != "" && !r.plan.usualOrder && r.plan.stepOf(plugin) < r.plan.stepOf(own.plugin)
 }
@@ -237,7 +238,8 @@ type trial struct {
 	p       *cluster.Pod
 	budgets *budgets
 
-	// What the asked filters say; nil where there are none. plain is all filters, prepared for the cluster as it is.
+	// What the asked filters say; nil where there are none. plain is all filters, prepared for the
+	// cluster as it is.
 	questions questions
 	plain     *judges
 
@@ -247,7 +249,8 @@ type trial struct {
 	guests   []*cluster.Pod // pods nominated to the node that p must leave room for
 }
 
-// on finds the pods that would have to leave a node for the waiting one, as few and as unimportant as possible.
+// on finds the pods that would have to leave a node for the waiting one, as few and as unimportant
+// as possible.
 func (t *trial) on(n *cluster.Node) (*candidate, *refusal) {
 	lower := lowerThan(t.p, n)
 	if len(lower) == 0 {
@@ -319,8 +322,8 @@ func (t *trial) count(o *cluster.Pod, sign int64) {
 	}
 }
 
-// rejection judges the node as it is thought to be, with the pods nominated to it and without them: the first plugin that
-// rejects it, and why.
+// rejection judges the node as it is thought to be, with the pods nominated to it and without them:
+// the first plugin that rejects it, and why.
 func (t *trial) rejection() (plugin string, rejection *plugins.Rejection) {
 	if len(t.guests) > 0 {
 		for _, g := range t.guests {
@@ -360,8 +363,8 @@ func (t *trial) judge() (plugin string, rejection *plugins.Rejection) {
 	return "", nil
 }
 
-// judgeInOrder is the same where filters stand in another order than the usual one, or some are asked, which may stand anywhere
-// between the others.
+// judgeInOrder is the same where filters stand in another order than the usual one, or some are
+// asked, which may stand anywhere between the others.
 func (t *trial) judgeInOrder() (plugin string, rejection *plugins.Rejection) {
 	for i := range t.r.plan.steps {
 		step := &t.r.plan.steps[i]

@@ -74,8 +74,8 @@ func (r *sheet) feasible() (nodes int) {
 	return nodes
 }
 
-// judgeGroup judges what nodes of a group have in common beside their room: the first plugin that rejects them, in the order of the
-// profile.
+// judgeGroup judges what nodes of a group have in common beside their room: the first plugin that
+// rejects them, in the order of the profile.
 func (r *sheet) judgeGroup(g *group) (plugin string, rejection *plugins.Rejection) {
 	s := r.statics[g.key.static]
 	if s.early != nil {
@@ -218,7 +218,8 @@ func (r *sheet) fixedScore(g *group, b *bounds) (sum int64) {
 	return sum
 }
 
-// weighSpread works out the raw spread scores of the feasible groups, by what the constraints weigh.
+// weighSpread works out the raw spread scores of the feasible groups, by what the constraints
+// weigh.
 func (r *sheet) weighSpread(weights [maxSpread]float64) {
 	if len(r.plan.soft) == 0 {
 		return
@@ -255,8 +256,8 @@ func (r *ranking) weights(among []int32) (weights [maxSpread]float64) {
 	return weights
 }
 
-// domainsScored counts the domains of the feasible nodes that are scored, where groups tell them apart. Those without the label are
-// one domain together.
+// domainsScored counts the domains of the feasible nodes that are scored, where groups tell them
+// apart. Those without the label are one domain together.
 func (r *sheet) domainsScored(k int, t *tally) (n int) {
 	clear(r.d.seen)
 	for _, g := range r.groups {

@@ -12,7 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// stranger is a pod with nine preferred terms, each by a key of its own, that mean every pod of every namespace.
+// stranger is a pod with nine preferred terms, each by a key of its own, that mean every pod of
+// every namespace.
 func stranger(prefix string) *v1.Pod {
 	pod := benchPod(0, "plain")
 	pod.Name, pod.UID, pod.Labels = "stranger", "stranger", nil
@@ -57,8 +58,9 @@ func TestKeysThatNoNodeHasCostNothing(t *testing.T) {
 	}
 }
 
-// TestManyKeysAreRanked: what another pod prefers by nine keys that nodes have, each node with another value, neither sends a pod
-// the plain way nor makes it look at a group for every combination of values.
+// TestManyKeysAreRanked: what another pod prefers by nine keys that nodes have, each node with
+// another value, neither sends a pod the plain way nor makes it look at a group for every
+// combination of values.
 func TestManyKeysAreRanked(t *testing.T) {
 	c := benchCluster(2000, false)
 	for i, n := range c.SortedNodes() {
@@ -206,8 +208,8 @@ func TestTermsAreCountedByPod(t *testing.T) {
 	want(3, "no longer nominated")
 }
 
-// TestTermsConcernThoseTheyMayMean: a plan stays what it is when terms come and go that cannot mean its pods, and is made anew when
-// one may.
+// TestTermsConcernThoseTheyMayMean: a plan stays what it is when terms come and go that cannot mean
+// its pods, and is made anew when one may.
 func TestTermsConcernThoseTheyMayMean(t *testing.T) {
 	c := benchCluster(3, false)
 	d := New(c, plugins.Default(), 1)

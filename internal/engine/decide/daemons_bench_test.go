@@ -11,7 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// BenchmarkDaemons measures the pods of a DaemonSet, each for one of 3,000 nodes by name, as its controller makes them.
+// BenchmarkDaemons measures the pods of a DaemonSet, each for one of 3,000 nodes by name, as its
+// controller makes them.
 func BenchmarkDaemons(b *testing.B) {
 	const nodes = 3000
 	c := benchCluster(nodes, false)

@@ -11,13 +11,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Decider finds nodes for the pods of one profile, fast. It follows its cluster by the log and, like it, has one owner.
+// Decider finds nodes for the pods of one profile, fast. It follows its cluster by the log and,
+// like it, has one owner.
 type Decider struct {
 	c       *cluster.Cluster
 	profile *plugins.Profile
 	rng     *rand.Rand
 
-	// What is known of the cluster beside the cluster itself, up to date with the log at position synced.
+	// What is known of the cluster beside the cluster itself, up to date with the log at position
+	// synced.
 	synced       int
 	nodesVersion uint64 // grows when a node comes, goes, or is another one
 	topologies   map[topologyKey]*topology
@@ -26,13 +28,14 @@ type Decider struct {
 	terms        terms
 	placed       placed
 	guests       map[int32][]*cluster.PodClass // of the pods nominated to each node, as terms counts them
-	// balance is, by node, how even the requested shares of CPU and memory are: what a pod adds is measured against it. It is below
-	// zero where pods are nominated to the node.
+	// balance is, by node, how even the requested shares of CPU and memory are: what a pod adds is
+	// measured against it. It is below zero where pods are nominated to the node.
 	balance []int8
 
 	fewDomains, manyDomains, manyGroups, worthRanking, leafSize int // see the constants
 
-	// Pods of classes that differ in nothing that matters share a ranking: members of a StatefulSet, pods with volumes of their own.
+	// Pods of classes that differ in nothing that matters share a ranking: members of a
+	// StatefulSet, pods with volumes of their own.
 	rankings     map[rankingKey]*ranking
 	byClass      map[int32]member
 	skeletons    map[string]*skeleton // by what skeletonFor writes down
@@ -71,7 +74,8 @@ type Decision struct {
 	Err error
 }
 
-// New returns a decider for pods of a profile in a cluster. Ties are broken at random, the same way for the same seed.
+// New returns a decider for pods of a profile in a cluster. Ties are broken at random, the same way
+// for the same seed.
 func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 	d := &Decider{
 		c: c, profile: profile, rng: rand.New(rand.NewPCG(seed, 0)),
@@ -135,8 +139,8 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 // Evaluate is the plain way to the same answer.
 func (d *Decider) Evaluate(p *cluster.Pod) *Evaluation { return Evaluate(d.c, d.profile, p) }
 
-// nominated returns the node that the pod was nominated to if it can take the pod now: it is taken without a look at others. As
-// upstream, nodes that plugins at PreFilter name do not count here.
+// nominated returns the node that the pod was nominated to if it can take the pod now: it is taken
+// without a look at others. As upstream, nodes that plugins at PreFilter name do not count here.
 func (d *Decider) nominated(p *cluster.Pod, r *ranking, pl *plan) (*cluster.Node, error) {
 	n := d.c.Node(p.Nominated)
 	if n == nil {
@@ -336,8 +340,8 @@ type member struct {
 	terms    int      // version of all terms up to which versions.terms is known to hold
 }
 
-// seesFor tells whether what comes to the cluster now is counted as it is to be for the class: the plan is its own, or no term has
-// come since another class of the ranking made its plan.
+// seesFor tells whether what comes to the cluster now is counted as it is to be for the class: the
+// plan is its own, or no term has come since another class of the ranking made its plan.
 func (m *member) seesFor(class *cluster.PodClass) bool {
 	return m.plan.example.Class == class || m.ranking.terms == m.d.terms.version
 }
@@ -345,7 +349,8 @@ func (m *member) seesFor(class *cluster.PodClass) bool {
 // maxMembers bounds how many classes are remembered; many have one pod and never come back.
 const maxMembers = 1 << 14
 
-// rankingFor returns the plan for the pod's class and, if it is decided by one, its ranking, up to date.
+// rankingFor returns the plan for the pod's class and, if it is decided by one, its ranking, up to
+// date.
 func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	d.sync()
 	now, m := d.versions(), d.byClass[p.Class.ID]
@@ -375,8 +380,9 @@ func (d *Decider) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 		known = false
 	}
 	if known {
-		// The class that the ranking was made for may have left it: a term that came later may mean that one and not this one. What
-		// is counted from now on is counted for a class that has its place here.
+		// The class that the ranking was made for may have left it: a term that came later may mean
+		// that one and not this one. What is counted from now on is counted for a class that has
+		// its place here.
 		r.plan = pl
 		r.terms = d.terms.version
 		r.catchUp()
@@ -416,15 +422,15 @@ func (d *Decider) versions() versions {
 	}
 }
 
-// bytesPerNode is what rankings may take together, for each node of the cluster, and leastBytes what they may take at least:
-// enough for the rankings of 500 plain classes on 100,000 nodes.
+// bytesPerNode is what rankings may take together, for each node of the cluster, and leastBytes
+// what they may take at least: enough for the rankings of 500 plain classes on 100,000 nodes.
 const (
 	bytesPerNode = 512
 	leastBytes   = 128 << 20
 )
 
-// idle is after how many decisions something is dropped that none of them asked for: making it again then costs each of them little.
-// Every so often it is looked for.
+// idle is after how many decisions something is dropped that none of them asked for: making it
+// again then costs each of them little. Every so often it is looked for.
 const idle, often = 1 << 10, 1 << 8
 
 // tidy drops what has been idle.
@@ -470,7 +476,8 @@ func (d *Decider) makeRoom(r *ranking) {
 // maxBases bounds how many there are, whatever they take.
 const maxBases = 64
 
-// dropBases drops the bases that were used least recently until there is room for another one: bases may take as much as rankings.
+// dropBases drops the bases that were used least recently until there is room for another one:
+// bases may take as much as rankings.
 func (d *Decider) dropBases() {
 	keys, total := make([]string, 0, len(d.bases)), 0
 	for key, b := range d.bases {

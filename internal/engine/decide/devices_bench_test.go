@@ -15,10 +15,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// BenchmarkDevices measures pods with device claims on 500 nodes of ten devices each, from the claim's creation to its reservation,
-// the claim's way through the API included. The objects are as those of scheduler_perf's dra workloads. half: half of the devices
-// are taken at first; full: all but ten are, and pods come and go; shapes: no two claims ask for the same;
-// weighed: the devices are an extended resource that counts in the score.
+// BenchmarkDevices measures pods with device claims on 500 nodes of ten devices each, from the
+// claim's creation to its reservation, the claim's way through the API included. The objects are as
+// those of scheduler_perf's dra workloads. half: half of the devices are taken at first; full: all
+// but ten are, and pods come and go; shapes: no two claims ask for the same; weighed: the devices
+// are an extended resource that counts in the score.
 func BenchmarkDevices(b *testing.B) {
 	for _, mode := range []string{"template", "half", "full", "shared", "selectors", "extended", "weighed", "shapes"} {
 		b.Run(mode, func(b *testing.B) { benchDevices(b, mode) })

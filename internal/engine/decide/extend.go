@@ -12,7 +12,8 @@ func interested(profile *plugins.Profile, p *cluster.Pod) bool {
 	return slices.ContainsFunc(profile.Extenders, func(x plugins.Extender) bool { return x.Interested(p) })
 }
 
-// extenderRejections asks the extenders about nodes that all filters let pass, each about those that are left.
+// extenderRejections asks the extenders about nodes that all filters let pass, each about those
+// that are left.
 func extenderRejections(j *judges, nodes []*cluster.Node) (map[*cluster.Node]*plugins.Rejection, error) {
 	rejected := map[*cluster.Node]*plugins.Rejection{}
 	for _, x := range j.profile.Extenders {
@@ -77,7 +78,8 @@ func addExtenderScores(c *cluster.Cluster, profile *plugins.Profile, p *cluster.
 	return nil
 }
 
-// cheapest picks one of the places where preemption can make room, after the extenders have had their word.
+// cheapest picks one of the places where preemption can make room, after the extenders have had
+// their word.
 func cheapest(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, found []*candidate) Preemption {
 	found, err := spare(c, profile, p, found)
 	switch {

@@ -9,11 +9,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Failure says why no node can take a pod: the same as an Evaluation in which none is feasible, by numbers instead of names.
+// Failure says why no node can take a pod: the same as an Evaluation in which none is feasible, by
+// numbers instead of names.
 type Failure struct {
 	// Nodes counts all nodes.
 	Nodes int
-	// Rejector is the plugin that rejects the pod before any node is looked at, and Rejection why; nil if the nodes do.
+	// Rejector is the plugin that rejects the pod before any node is looked at, and Rejection why;
+	// nil if the nodes do.
 	Rejector  string
 	Rejection *plugins.Rejection
 	// Reasons counts the nodes by each reason that they have.
@@ -31,7 +33,8 @@ func (f *Failure) add(plugin string, rejection *plugins.Rejection, nodes int) {
 	}
 }
 
-// Message says it in the words of the FailedScheduling event. What came of preemption follows behind.
+// Message says it in the words of the FailedScheduling event. What came of preemption follows
+// behind.
 func (f *Failure) Message(after string) string {
 	if f.Nodes == 0 {
 		return "no nodes available to schedule pods"
@@ -102,8 +105,9 @@ type groupReason struct {
 	reason int
 }
 
-// saidOf counts the nodes that are held back by group and reason: they have been judged by all plugins, with the pods nominated to
-// them, and what their group is rejected for without these does not count.
+// saidOf counts the nodes that are held back by group and reason: they have been judged by all
+// plugins, with the pods nominated to them, and what their group is rejected for without these does
+// not count.
 func (r *ranking) saidOf(held []int32) map[groupReason]int {
 	if r.plan.guestsInRoom() || len(held) == 0 {
 		return nil

@@ -4,7 +4,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// manyReasons is how many a ranking remembers before it is made anew: some name what may be gone. A bucket has room for more.
+// manyReasons is how many a ranking remembers before it is made anew: some name what may be gone. A
+// bucket has room for more.
 const manyReasons = 1 << 12
 
 // catchUp follows the log to its end.
@@ -43,8 +44,9 @@ func (r *ranking) catchUp() {
 	}
 }
 
-// followRooms follows changes as long as they are pods that came and went, and returns how many. It does what follow does, for a
-// ranking without tallies that asks for room only: hundreds of these follow each placement.
+// followRooms follows changes as long as they are pods that came and went, and returns how many. It
+// does what follow does, for a ranking without tallies that asks for room only: hundreds of these
+// follow each placement.
 func (r *ranking) followRooms(changes []cluster.Change) int {
 	rooms, balance, buckets, flat, room := r.d.c.Rooms, r.d.balance, r.bucket, r.flat, r.plan.room
 	for i := range changes {
@@ -78,8 +80,9 @@ func (r *ranking) followRooms(changes []cluster.Change) int {
 // ahead is how many changes' buckets are read before they are needed.
 const ahead = 64
 
-// touch reads the buckets of changed nodes all at once. This ranking's are in no near cache, since other rankings had their turn
-// in between; one after the other, waiting for memory would take longer than all the rest.
+// touch reads the buckets of changed nodes all at once. This ranking's are in no near cache, since
+// other rankings had their turn in between; one after the other, waiting for memory would take
+// longer than all the rest.
 func (r *ranking) touch(changes []cluster.Change) {
 	all := int16(0)
 	for i := range changes {

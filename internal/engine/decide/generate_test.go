@@ -26,8 +26,8 @@ var (
 	}
 )
 
-// newProfile draws a configuration: mostly the default one, sometimes one in which plugins stand in another order, are missing, or
-// have other arguments.
+// newProfile draws a configuration: mostly the default one, sometimes one in which plugins stand in
+// another order, are missing, or have other arguments.
 func newProfile(t *draw) *plugins.Profile {
 	if t.chance(0.5) {
 		return plugins.Default()
@@ -311,7 +311,8 @@ func (m *machine) podTerm(t *draw) v1.PodAffinityTerm {
 	return term
 }
 
-// labelSelector draws a selector of pods: of an app, of a single pod that is or was or will be, of nearly all, of all, of none.
+// labelSelector draws a selector of pods: of an app, of a single pod that is or was or will be, of
+// nearly all, of all, of none.
 func labelSelector(m *machine, t *draw) *metav1.LabelSelector {
 	app := map[string]string{"app": one(t, apps...)}
 	if m.likes(t, "unique") && t.chance(0.6) {

@@ -6,11 +6,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// guestsInRoom tells whether the buckets take account of the pods nominated to nodes: so they can where nothing but the pods on a
-// node counts. Elsewhere see holdBack.
+// guestsInRoom tells whether the buckets take account of the pods nominated to nodes: so they can
+// where nothing but the pods on a node counts. Elsewhere see holdBack.
 func (pl *plan) guestsInRoom() bool { return len(pl.tallies)+len(pl.asked) == 0 }
 
-// crowded judges the pods on a node, those nominated to it among them but for one: ^reason, or 0 if all have room.
+// crowded judges the pods on a node, those nominated to it among them but for one: ^reason, or 0 if
+// all have room.
 func (r *ranking) crowded(n *cluster.Node, but types.UID) int16 {
 	d, guests := r.d, false
 	for _, g := range n.Nominated {
@@ -33,9 +34,10 @@ func (r *ranking) crowded(n *cluster.Node, but types.UID) int16 {
 	return 0
 }
 
-// holdBack takes the nodes out of the ranking that cannot take the pod beside the pods nominated to them, and returns these. With
-// all, so it does with nodes that cannot take the pod anyway, which may have more reasons then. Where the buckets know of nominated
-// pods, only the node changes that the pod itself is nominated to, since to itself it is no guest there. It tells whether a plugin
+// holdBack takes the nodes out of the ranking that cannot take the pod beside the pods nominated to
+// them, and returns these. With all, so it does with nodes that cannot take the pod anyway, which
+// may have more reasons then. Where the buckets know of nominated pods, only the node changes that
+// the pod itself is nominated to, since to itself it is no guest there. It tells whether a plugin
 // failed at that.
 func (r *ranking) holdBack(p *cluster.Pod, q questions, all bool) (held []int32, failed bool) {
 	c := r.d.c

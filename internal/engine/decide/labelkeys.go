@@ -6,8 +6,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// labelKeys knows which label keys the nodes have. A term by a key that no node has says nothing, whatever pods it means, and is
-// not counted.
+// labelKeys knows which label keys the nodes have. A term by a key that no node has says nothing,
+// whatever pods it means, and is not counted.
 type labelKeys struct {
 	nodes   map[string]int // how many nodes have the key
 	read    []nodeKeys     // by node, as they are counted

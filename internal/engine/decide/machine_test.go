@@ -18,7 +18,8 @@ import (
 type machine struct {
 	c *cluster.Cluster
 	d *Decider
-	// lean makes sequences differ: what is likely in some is rare in others, so that each feature also meets itself often.
+	// lean makes sequences differ: what is likely in some is rare in others, so that each feature
+	// also meets itself often.
 	lean map[string]float64
 
 	placed  []*v1.Pod // as the API has them, with their nodes
@@ -96,8 +97,8 @@ func (m *machine) placeAgain(t *draw) {
 	}
 }
 
-// placeAlike places a pod that asks for the same as one before and is labelled otherwise: whether it may share the ranking
-// depends on who looks at labels.
+// placeAlike places a pod that asks for the same as one before and is labelled otherwise: whether
+// it may share the ranking depends on who looks at labels.
 func (m *machine) placeAlike(t *draw) {
 	model := m.last
 	if len(m.placed) > 0 && t.chance(0.5) {
@@ -111,7 +112,8 @@ func (m *machine) placeAlike(t *draw) {
 	m.decide(t, pod)
 }
 
-// placeSimilar places a pod that asks for the same as one before, and means others by its selectors.
+// placeSimilar places a pod that asks for the same as one before, and means others by its
+// selectors.
 func (m *machine) placeSimilar(t *draw) {
 	if m.last == nil {
 		return
@@ -205,8 +207,8 @@ func (m *machine) take(t *draw, pod *v1.Pod, p *cluster.Pod, n *cluster.Node) {
 	m.waiting = slices.DeleteFunc(m.waiting, func(o *v1.Pod) bool { return o.UID == pod.UID })
 }
 
-// preempt holds what the fast way makes of a pod that fits nowhere against the plain way: the same message, and a node whose
-// victims cost the same. Then it may happen.
+// preempt holds what the fast way makes of a pod that fits nowhere against the plain way: the same
+// message, and a node whose victims cost the same. Then it may happen.
 func (m *machine) preempt(t *draw, pod *v1.Pod, p *cluster.Pod, e *Evaluation) {
 	if fast, plain := m.d.Diagnose(p).Message(""), e.Message(""); fast != plain {
 		t.Fatalf("%s: the fast way says\n%s\nthe plain way\n%s", p.Name, fast, plain)

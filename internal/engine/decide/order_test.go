@@ -21,8 +21,8 @@ func (r refuser) Filter(*cluster.Cluster, *cluster.Pod) plugins.Judge {
 	return plugins.Judge{All: &plugins.Rejection{Reasons: []string{string(r)}, Unresolvable: true}}
 }
 
-// TestPodIsRejectedInTheOrderAtPreFilter: which of two plugins rejects a pod before any node is looked at depends on their order at
-// PreFilter, whatever it is at Filter.
+// TestPodIsRejectedInTheOrderAtPreFilter: which of two plugins rejects a pod before any node is
+// looked at depends on their order at PreFilter, whatever it is at Filter.
 func TestPodIsRejectedInTheOrderAtPreFilter(t *testing.T) {
 	for _, first := range []string{"A", "B"} {
 		profile := &plugins.Profile{
@@ -59,8 +59,8 @@ func (failing) Filter(*cluster.Cluster, *cluster.Pod) plugins.Judge {
 	}}
 }
 
-// TestPluginFailsOnNodeThatAnotherRejects: the attempt fails if the plugin that fails is asked before the one that rejects the node,
-// and only then.
+// TestPluginFailsOnNodeThatAnotherRejects: the attempt fails if the plugin that fails is asked
+// before the one that rejects the node, and only then.
 func TestPluginFailsOnNodeThatAnotherRejects(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		profile := plugins.Default()

@@ -6,8 +6,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// placed knows on which nodes the pods of each class are. A class is found by its labels, so that whoever counts the pods that a
-// selector means looks at these and not at all that there are; and by its terms, for those who are meant by them.
+// placed knows on which nodes the pods of each class are. A class is found by its labels, so that
+// whoever counts the pods that a selector means looks at these and not at all that there are; and
+// by its terms, for those who are meant by them.
 type placed struct {
 	classes map[int32]*classPods // by ID
 	byLabel map[label]map[*classPods]bool

@@ -13,8 +13,8 @@ import (
 type Evaluation struct {
 	// Err says why the pod could not be judged; nothing else is set then.
 	Err error
-	// Rejector is the plugin that rejected the pod before any node was looked at, and Rejection why. Every node of Nodes is
-	// rejected with it.
+	// Rejector is the plugin that rejected the pod before any node was looked at, and Rejection
+	// why. Every node of Nodes is rejected with it.
 	Rejector  string
 	Rejection *plugins.Rejection
 	// Nodes has a verdict on every node, by index in the cluster.
@@ -29,8 +29,8 @@ type NodeVerdict struct {
 	// Plugin is the first to reject the node, and Rejection why; nil if the node can take the pod.
 	Plugin    string
 	Rejection *plugins.Rejection
-	// Scores are the plugins' scores times their weights, in the order of the profile, and Total their sum. Nothing is scored
-	// when only one node is feasible.
+	// Scores are the plugins' scores times their weights, in the order of the profile, and Total
+	// their sum. Nothing is scored when only one node is feasible.
 	Scores []Score
 	Total  int64
 }
@@ -67,8 +67,8 @@ func Evaluate(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *Eva
 	return e
 }
 
-// judgeNodes fills in who rejects each node. Nodes that pods are nominated to are judged one after the other, since these are
-// placed there for it.
+// judgeNodes fills in who rejects each node. Nodes that pods are nominated to are judged one after
+// the other, since these are placed there for it.
 func (e *Evaluation) judgeNodes(j *judges) {
 	parallel(len(e.Nodes), func(i int) {
 		if v := &e.Nodes[i]; len(v.Node.Nominated) == 0 {
@@ -163,8 +163,9 @@ type judges struct {
 	judges   []func(n *cluster.Node) *plugins.Rejection
 }
 
-// prepare asks all filters for their judges, in the order in which they stand at PreFilter. As upstream, it stops at the first
-// plugin that rejects the pod for good, but goes on after one that removing pods might change, and then reports the last of these.
+// prepare asks all filters for their judges, in the order in which they stand at PreFilter. As
+// upstream, it stops at the first plugin that rejects the pod for good, but goes on after one that
+// removing pods might change, and then reports the last of these.
 func prepare(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *judges {
 	j := &judges{c: c, profile: profile, p: p}
 	var narrowing []string
@@ -241,8 +242,8 @@ func (j *judges) node(n *cluster.Node) (string, *plugins.Rejection) {
 	return "", nil
 }
 
-// nodeWithNominated judges a node twice if pods of the same or a higher priority are nominated to it: with them there, as if
-// they had arrived, and without them, since they may go elsewhere.
+// nodeWithNominated judges a node twice if pods of the same or a higher priority are nominated to
+// it: with them there, as if they had arrived, and without them, since they may go elsewhere.
 func (j *judges) nodeWithNominated(n *cluster.Node) (string, *plugins.Rejection) {
 	if !j.anywhere && j.only != nil && !j.only[n.Name] {
 		return "", j.outside
@@ -284,7 +285,8 @@ func nominatedBefore(n *cluster.Node, p *cluster.Pod) []*cluster.Pod {
 	return guests
 }
 
-// Message says why the pod is not placed, in the words of the FailedScheduling event. What came of preemption follows behind.
+// Message says why the pod is not placed, in the words of the FailedScheduling event. What came of
+// preemption follows behind.
 func (e *Evaluation) Message(after string) string { return e.Failure().Message(after) }
 
 // histogram lists reasons with how many nodes have them, sorted as text.

@@ -9,22 +9,25 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// plan is how the pods of one class are decided: what of each plugin's word depends on what. It holds until API objects that it
-// was made from change.
+// plan is how the pods of one class are decided: what of each plugin's word depends on what. It
+// holds until API objects that it was made from change.
 type plan struct {
 	example  *cluster.Pod
 	way      way
 	skeleton uint32 // that it was made from; 0: none
 
-	// Judges of what nodes share or keep, split by their place before or behind those that look at pods.
+	// Judges of what nodes share or keep, split by their place before or behind those that look at
+	// pods.
 	early, late []namedJudge
-	// perNode: one of them, or of the raw scores, looks at the name of a node, so nodes that are alike must all be asked.
+	// perNode: one of them, or of the raw scores, looks at the name of a node, so nodes that are
+	// alike must all be asked.
 	perNode         bool
 	taint, affinity rawScore
 	image           rawScore
 	imageWorth      string // what the image score was made from
 
-	// What is judged and scored by the pods on the node and the room they leave; room says the same, faster, if it is set.
+	// What is judged and scored by the pods on the node and the room they leave; room says the
+	// same, faster, if it is set.
 	contents      []namedJudge
 	contentScores []rawScore
 	room          *room
@@ -53,9 +56,10 @@ type plan struct {
 	asked       []askedFilter
 	askedScores []plugins.Weighted
 
-	// steps are all filters in the order of the profile. spreadStep and affinityStep are the places of those that count pods by
-	// domain. usualOrder: what depends on the pods on a node alone stands before these, the former before the latter, and no other
-	// filter between them, as by default.
+	// steps are all filters in the order of the profile. spreadStep and affinityStep are the places
+	// of those that count pods by domain. usualOrder: what depends on the pods on a node alone
+	// stands before these, the former before the latter, and no other filter between them, as by
+	// default.
 	steps                    []step
 	spreadStep, affinityStep int
 	usualOrder               bool
@@ -74,8 +78,8 @@ func (pl *plan) stepOf(name string) int {
 	return slices.IndexFunc(pl.steps, func(s step) bool { return s.name == name })
 }
 
-// planOrder finds out whether the filters stand in the usual order: first the early ones, then those of contents (and the asked
-// ones), then spread, affinity, and the late ones.
+// planOrder finds out whether the filters stand in the usual order: first the early ones, then
+// those of contents (and the asked ones), then spread, affinity, and the late ones.
 func (pl *plan) planOrder() {
 	const (
 		contents = iota
@@ -174,8 +178,9 @@ func (d *Decider) planPlugins(pl *plan) bool {
 	return true
 }
 
-// unsuited finds the odd cases that groups do not express: devices that stand for extended resources, very many spread constraints,
-// and soft ones over domains with and without an empty name that count as one.
+// unsuited finds the odd cases that groups do not express: devices that stand for extended
+// resources, very many spread constraints, and soft ones over domains with and without an empty
+// name that count as one.
 func (d *Decider) unsuited(pl *plan) bool {
 	if len(pl.hard)+len(pl.soft) > maxSpread || pl.room == nil && plugins.WantsDevices(d.c, pl.example) {
 		return true
@@ -191,7 +196,8 @@ func (d *Decider) unsuited(pl *plan) bool {
 	return false
 }
 
-// signature tells apart the plans of classes with the same needs: by what API objects, and the pods' own labels, put into them.
+// signature tells apart the plans of classes with the same needs: by what API objects, and the
+// pods' own labels, put into them.
 func (d *Decider) signature(pl *plan) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, pl.everyKey, len(pl.early), len(pl.late), len(pl.contents), pl.room != nil, pl.imageWorth)

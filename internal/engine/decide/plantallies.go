@@ -76,8 +76,8 @@ func (t *tallyPlan) start(d *Decider) *tally {
 	return made
 }
 
-// limitGroups makes nodes be grouped by count instead of by domain in some tallies, where there would be a group for each of too many
-// combinations of domains.
+// limitGroups makes nodes be grouped by count instead of by domain in some tallies, where there
+// would be a group for each of too many combinations of domains.
 func limitGroups(tallies []*tally, manyGroups int) {
 	for {
 		groups, most := 1, (*tally)(nil)

@@ -24,7 +24,8 @@ type Preemption struct {
 	Victims []*cluster.Pod
 	// Violations counts the victims whose disruption budget does not allow it.
 	Violations int
-	// Message says why preemption does not help, and Plugins are those that reject nodes even with the victims gone, sorted.
+	// Message says why preemption does not help, and Plugins are those that reject nodes even with
+	// the victims gone, sorted.
 	Message string
 	Plugins []string
 	// Err is set where an extender failed, or is yet to be asked; Message has it, too.
@@ -33,8 +34,8 @@ type Preemption struct {
 	Ineligible bool
 }
 
-// Preempt looks at every node that the evaluation rejects for a reason that removing pods could change, and picks the one
-// whose victims cost least.
+// Preempt looks at every node that the evaluation rejects for a reason that removing pods could
+// change, and picks the one whose victims cost least.
 func Preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Evaluation) Preemption {
 	var nominated *plugins.Rejection
 	if n := c.Node(p.Nominated); n != nil {
@@ -79,8 +80,8 @@ func noneAvailable(nodes int, reasons map[string]int) string {
 	return fmt.Sprintf("0/%d nodes are available:%s", nodes, histogram(reasons))
 }
 
-// ineligible says why the pod may not preempt at all: it does not want to, or has done so and its victims are still leaving.
-// nominated is why the node that it did so for rejects it now.
+// ineligible says why the pod may not preempt at all: it does not want to, or has done so and its
+// victims are still leaving. nominated is why the node that it did so for rejects it now.
 func ineligible(c *cluster.Cluster, p *cluster.Pod, nominated *plugins.Rejection) string {
 	if policy := p.Spec().PreemptionPolicy; policy != nil && *policy == v1.PreemptNever {
 		return "not eligible due to preemptionPolicy=Never."
@@ -97,7 +98,8 @@ func ineligible(c *cluster.Cluster, p *cluster.Pod, nominated *plugins.Rejection
 	return ""
 }
 
-// refusal is why a node is no candidate though it might have been; plugin rejects it with the victims gone, if one does.
+// refusal is why a node is no candidate though it might have been; plugin rejects it with the
+// victims gone, if one does.
 type refusal struct {
 	plugin    string
 	rejection *plugins.Rejection
@@ -118,8 +120,9 @@ type candidate struct {
 	violations int
 }
 
-// victimsOn removes all pods of lower priority from the node and, if p fits then, lets as many as possible stay: first those
-// whose budget allows no disruption, the most important first. The cluster is left as it was.
+// victimsOn removes all pods of lower priority from the node and, if p fits then, lets as many as
+// possible stay: first those whose budget allows no disruption, the most important first. The
+// cluster is left as it was.
 func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, b *budgets) (*candidate, *refusal) {
 	lower := lowerThan(p, n)
 	if len(lower) == 0 {
@@ -178,7 +181,8 @@ func lowerThan(p *cluster.Pod, n *cluster.Node) (lower []*cluster.Pod) {
 	return lower
 }
 
-// needless is said of a node that could take the pod without a victim, though it was rejected a moment ago.
+// needless is said of a node that could take the pod without a victim, though it was rejected a
+// moment ago.
 func needless(n *cluster.Node) *plugins.Rejection {
 	return &plugins.Rejection{Reasons: []string{fmt.Sprintf("expected at least one victim pod on node %q", n.Name)}}
 }
@@ -200,8 +204,8 @@ func fits(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *clust
 	return j.nodeWithNominated(n)
 }
 
-// byImportance puts higher priority first and, within one, who has run longer. A pod that no kubelet has started yet counts as
-// started now. The rest is chance, but always the same.
+// byImportance puts higher priority first and, within one, who has run longer. A pod that no
+// kubelet has started yet counts as started now. The rest is chance, but always the same.
 func byImportance(a, b *cluster.Pod) int {
 	if a.Class.Priority != b.Class.Priority {
 		return cmp.Compare(b.Class.Priority, a.Class.Priority)
@@ -216,8 +220,8 @@ func startOf(p *cluster.Pod) int64 {
 	return p.Started.UnixNano()
 }
 
-// cost sums up the victims: budgets broken, highest priority, sum of priorities, number, and the start of the longest-running of
-// the most important ones, the later the better.
+// cost sums up the victims: budgets broken, highest priority, sum of priorities, number, and the
+// start of the longest-running of the most important ones, the later the better.
 func (a *candidate) cost() cost {
 	c := cost{known: true, candidate: true, violations: int32(a.violations), highest: a.victims[0].Class.Priority, victims: int32(len(a.victims))}
 	earliest := int64(math.MaxInt64)
@@ -253,8 +257,8 @@ func newBudgets(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *b
 	return b
 }
 
-// split parts pods, the most important first, into those whose removal breaks a budget, when all before them are removed, and
-// the others.
+// split parts pods, the most important first, into those whose removal breaks a budget, when all
+// before them are removed, and the others.
 func (b *budgets) split(pods []*cluster.Pod) (violating, others []*cluster.Pod) {
 	for i, budget := range b.list {
 		b.allowed[i] = budget.Status.DisruptionsAllowed

@@ -20,7 +20,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestFastWayAgreesWithPlainWay: whatever happened to the cluster before, the node that the fast way chooses is one of the best
-// of the plain evaluator, with the same total, out of the same number of feasible nodes; and where there is none, it gives the same
-// reasons and finds victims that cost the same.
+// TestFastWayAgreesWithPlainWay: whatever happened to the cluster before, the node that the fast
+// way chooses is one of the best of the plain evaluator, with the same total, out of the same
+// number of feasible nodes; and where there is none, it gives the same reasons and finds victims
+// that cost the same.
 func TestFastWayAgreesWithPlainWay(t *testing.T) { checkSequences(t, *firstSeed, *sequences) }

@@ -9,9 +9,10 @@ import (
 
 // ranking is all nodes in the order in which they suit the pods of one class.
 //
-// Nodes stand in groups. Those of a group agree in everything that a verdict or a score depends on but the pods on the node
-// itself; there they are in buckets by the scores for room. So the best node of a group is any in its highest bucket, and what
-// must be compared to find the best of all is groups, of which there are few.
+// Nodes stand in groups. Those of a group agree in everything that a verdict or a score depends on
+// but the pods on the node itself; there they are in buckets by the scores for room. So the best
+// node of a group is any in its highest bucket, and what must be compared to find the best of all
+// is groups, of which there are few.
 //
 // A ranking follows the cluster's log from the position seen on.
 type ranking struct {
@@ -24,14 +25,15 @@ type ranking struct {
 	used       uint64 // when, by the decider's clock
 	dropped    bool   // it is no longer kept up to date
 
-	// Where each node stands, by index. The buckets are apart because they are all that is looked at when a node's pods
-	// change and it stays where it is, as it mostly does.
+	// Where each node stands, by index. The buckets are apart because they are all that is looked
+	// at when a node's pods change and it stays where it is, as it mostly does.
 	bucket []int16
 	at     []position
 	counts []uint8 // a bit for each spread tally that counts the node's pods; nil without such tallies
 
-	// flat stands in for the buckets while no more than one group has nodes that are not settled; nil otherwise. That group is
-	// live (none: there is none yet), those of settled nodes are by their reason, and at is not kept.
+	// flat stands in for the buckets while no more than one group has nodes that are not settled;
+	// nil otherwise. That group is live (none: there is none yet), those of settled nodes are by
+	// their reason, and at is not kept.
 	flat        *summit
 	live        int32
 	settledOnes map[int]int32
@@ -53,8 +55,9 @@ type ranking struct {
 	touched    int16       // keeps touch from being left out
 }
 
-// A bucket is the sum of a node's scores for room. Values below zero are ^reason for which the node itself cannot take the pod;
-// those below settled are of nodes that no change of their pods can move: ^(reason+settled), or absent.
+// A bucket is the sum of a node's scores for room. Values below zero are ^reason for which the node
+// itself cannot take the pod; those below settled are of nodes that no change of their pods can
+// move: ^(reason+settled), or absent.
 const (
 	settled = 1 << 14
 	absent  = -1 << 15
@@ -66,11 +69,12 @@ type position struct {
 	place int32
 }
 
-// maxSpread bounds the spread constraints of a pod: there is a bit for each in ranking.counts. A pod with more is decided the plain
-// way.
+// maxSpread bounds the spread constraints of a pod: there is a bit for each in ranking.counts. A
+// pod with more is decided the plain way.
 const maxSpread = 8
 
-// inKey is how many tallies a groupKey holds. More make a key of another kind, which costs more to look up.
+// inKey is how many tallies a groupKey holds. More make a key of another kind, which costs more to
+// look up.
 const inKey = 8
 
 type groupKey struct {
@@ -233,7 +237,8 @@ func (r *ranking) effectsOf(class *cluster.PodClass) []effect {
 	return effects
 }
 
-// tally counts a pod that came to a node or left it, and tells whether the nodes of its domain have to be grouped anew.
+// tally counts a pod that came to a node or left it, and tells whether the nodes of its domain have
+// to be grouped anew.
 func (r *ranking) tally(node int32, e effect, sign int64, terminating bool) (domain int32, regroup bool) {
 	t := r.tallies[e.tally]
 	if t.purpose <= spreadSoft && (terminating || r.counts[node]&(1<<e.tally) == 0) {
@@ -287,7 +292,8 @@ func (r *ranking) follow(change *cluster.Change, sign int64) {
 	r.rerank(change.Node)
 }
 
-// rerank looks at a node whose pods changed. In most cases it stays in its bucket; else it goes to another one of its group.
+// rerank looks at a node whose pods changed. In most cases it stays in its bucket; else it goes to
+// another one of its group.
 func (r *ranking) rerank(node int32) {
 	before := r.bucket[node]
 	if before <= ^settled {

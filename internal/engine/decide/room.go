@@ -8,13 +8,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// room judges and scores nodes for a pod that needs nothing of a node's changing parts but CPU, memory and a place, as nearly
-// all pods do. It says the same as the plugins' own judges, from the node's Room alone.
+// room judges and scores nodes for a pod that needs nothing of a node's changing parts but CPU,
+// memory and a place, as nearly all pods do. It says the same as the plugins' own judges, from the
+// node's Room alone.
 type room struct {
 	cpu, memory int64 // what has to be free
 
-	// usual: both scorers below score, with their default arguments. Then they are asked in one go without calls, since hundreds
-	// of rankings may ask for each placement.
+	// usual: both scorers below score, with their default arguments. Then they are asked in one go
+	// without calls, since hundreds of rankings may ask for each placement.
 	usual bool
 
 	fit                       *plugins.NodeResourcesFit // nil: not scored
@@ -24,8 +25,8 @@ type room struct {
 	balanceWeight             int64
 	balanceCPU, balanceMemory int64
 
-	// fitted and balanced are the amounts of both scorers once more: floating point numbers cannot wrap around when they are added
-	// to what is requested, however much that is.
+	// fitted and balanced are the amounts of both scorers once more: floating point numbers cannot
+	// wrap around when they are added to what is requested, however much that is.
 	fitted, balanced struct{ cpu, memory float64 }
 }
 
@@ -75,7 +76,8 @@ func (r *room) reckon() {
 // onlyRoom tells whether the room that a node has is all that its changing parts are asked for.
 func (pl *plan) onlyRoom() bool { return pl.room != nil && len(pl.contents) == 1 }
 
-// score returns the bucket of a node with this balance (see Decider), or -1 if there is not enough room.
+// score returns the bucket of a node with this balance (see Decider), or -1 if there is not enough
+// room.
 func (r *room) score(room *cluster.Room, balance int8) int16 {
 	if !r.fits(room) {
 		return -1
@@ -108,12 +110,13 @@ func (r *room) unlimited(room *cluster.Room, balance int8) int16 {
 	return int16(sum)
 }
 
-// doubt is how near to a whole number a score may be worked out by multiplication and still be rounded the right way: some times
-// the error of Room.PerCPU and Room.PerMemory, for scores up to MaxScore.
+// doubt is how near to a whole number a score may be worked out by multiplication and still be
+// rounded the right way: some times the error of Room.PerCPU and Room.PerMemory, for scores up to
+// MaxScore.
 const doubt = 1.0 / (1 << 15)
 
-// usualScore scores by LeastAllocatedScore and EvennessScore. It multiplies where these divide, and lets them do it where the
-// result is so near to a whole number that rounding could go wrong.
+// usualScore scores by LeastAllocatedScore and EvennessScore. It multiplies where these divide, and
+// lets them do it where the result is so near to a whole number that rounding could go wrong.
 func (r *room) usualScore(room *cluster.Room, balance int8) int16 {
 	perCPU, perMemory := float64(room.PerCPU), float64(room.PerMemory)
 	freeCPU := (float64(room.CPU-room.NonZeroCPU) - r.fitted.cpu) * perCPU * plugins.MaxScore

@@ -13,14 +13,16 @@ type search struct {
 	ranked []rankedGroup
 }
 
-// part is nodes among which some have the best total, or may have it: one that stands apart, which has, or those of a cell.
+// part is nodes among which some have the best total, or may have it: one that stands apart, which
+// has, or those of a cell.
 type part struct {
 	group       int32 // none: it is one node
 	cell, count int32
 	node        int32
 }
 
-// rankedGroup is a group of the base that may have the best node: its score but for room, and between what that for room lies.
+// rankedGroup is a group of the base that may have the best node: its score but for room, and
+// between what that for room lies.
 type rankedGroup struct {
 	group     int32
 	fixed     int64
@@ -50,8 +52,8 @@ func (s *survey) find() (node int32, total int64) {
 	return s.draw(), s.best
 }
 
-// visit looks below a cell whose scores are between low and high, unless nothing better can be there. Where nothing better but as
-// good can be, the cell goes to the pool as a whole.
+// visit looks below a cell whose scores are between low and high, unless nothing better can be
+// there. Where nothing better but as good can be, the cell goes to the pool as a whole.
 func (s *survey) visit(g *rankedGroup, i int32, low, high int64) {
 	t := s.b.groups[g.group].tree
 	c := &t.cells[i]
@@ -103,9 +105,9 @@ func (t *tree) bounds(s *survey, i int32) (low, high int64) {
 	return low, exact
 }
 
-// draw picks one of the nodes with the best total. All of these are in the pool. It draws from the pool and puts back what is not one of
-// them; after each such failure the cell that it came from is divided. Whatever was drawn before, each of the best is as likely to be
-// next.
+// draw picks one of the nodes with the best total. All of these are in the pool. It draws from the
+// pool and puts back what is not one of them; after each such failure the cell that it came from is
+// divided. Whatever was drawn before, each of the best is as likely to be next.
 func (s *survey) draw() int32 {
 	for {
 		total := int32(0)

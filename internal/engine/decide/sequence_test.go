@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// sequence is a history of a cluster: what it begins with, and what happens to it. Every step draws from a seed of its own, so that
-// a sequence that shows a fault can be shortened step by step and the rest stays what it was.
+// sequence is a history of a cluster: what it begins with, and what happens to it. Every step draws
+// from a seed of its own, so that a sequence that shows a fault can be shortened step by step and
+// the rest stays what it was.
 type sequence struct {
 	seed  uint64
 	steps []event
@@ -22,7 +23,8 @@ type event struct {
 	seed uint64
 }
 
-// newSequence draws a sequence. Draws are even: a library whose draws favour the first values of a list never gets to some states.
+// newSequence draws a sequence. Draws are even: a library whose draws favour the first values of a
+// list never gets to some states.
 func newSequence(seed uint64) sequence {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	total := 0

@@ -4,8 +4,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// static is what placing pods does not change of a node: for one class of pods, all nodes with the same static differ in
-// nothing but domains and the pods on them.
+// static is what placing pods does not change of a node: for one class of pods, all nodes with the
+// same static differ in nothing but domains and the pods on them.
 type static struct {
 	early     *reason // rejected before the pods on the node are looked at; nil: not
 	bucket    int16   // of the nodes, where early is set

@@ -5,11 +5,12 @@ import (
 	"math/bits"
 )
 
-// summit finds the highest of many numbers that change one at a time: it knows of every block of 64 numbers the highest and how
-// often it occurs, and the same of every 64 blocks. A block is read anew only when the last of its highest numbers has fallen.
+// summit finds the highest of many numbers that change one at a time: it knows of every block of 64
+// numbers the highest and how often it occurs, and the same of every 64 blocks. A block is read
+// anew only when the last of its highest numbers has fallen.
 //
-// A ranking whose nodes are all of one group stands on it: it costs two bytes a node and touches little memory, so that the
-// rankings of hundreds of classes can follow the same changes.
+// A ranking whose nodes are all of one group stands on it: it costs two bytes a node and touches
+// little memory, so that the rankings of hundreds of classes can follow the same changes.
 type summit struct {
 	numbers []int16
 	blocks  []peak
@@ -17,7 +18,8 @@ type summit struct {
 	marked  []uint64 // a bit for each block that changed, a word for each of above
 }
 
-// peak is the highest of some numbers and how many of them are that high. Where there are none so high, all are lower.
+// peak is the highest of some numbers and how many of them are that high. Where there are none so
+// high, all are lower.
 type peak struct {
 	height int16
 	many   int32
@@ -81,7 +83,8 @@ func (s *summit) highest() peak {
 	return top
 }
 
-// nth returns the index of the nth of the highest numbers. highest must have been called since the last change.
+// nth returns the index of the nth of the highest numbers. highest must have been called since the
+// last change.
 func (s *summit) nth(n int, top peak) int32 {
 	for a, p := range s.above {
 		if p.height != top.height {

@@ -9,9 +9,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// survey decides a pod from a base. What its class adds with selectors is counted for the one decision, where there are such pods: the
-// nodes that this sets apart from their group are judged one by one, all others by group, and the best is searched for in the trees.
-// So it costs what there is of pods that the class means, whatever the number of nodes, and nothing is kept.
+// survey decides a pod from a base. What its class adds with selectors is counted for the one
+// decision, where there are such pods: the nodes that this sets apart from their group are judged
+// one by one, all others by group, and the best is searched for in the trees. So it costs what
+// there is of pods that the class means, whatever the number of nodes, and nothing is kept.
 //
 // A class for which that is much, and which comes again, gets a ranking.
 type survey struct {
@@ -20,7 +21,8 @@ type survey struct {
 	pod  *cluster.Pod
 	work int // about how many nodes were looked at
 
-	// The groups of the sheet are those of the base, and behind them one for each node that stands apart.
+	// The groups of the sheet are those of the base, and behind them one for each node that stands
+	// apart.
 	apart  []loneNode
 	isLone []int32 // by node: its number in apart, from 1
 	lone   []int32 // by group: how many of its nodes stand apart
@@ -138,7 +140,8 @@ func (s *survey) begin(d *Decider, known *recentPlan) {
 	}
 }
 
-// findBase finds the base for a plan by what the classes of one base share: the skeleton, and the topologies that matter.
+// findBase finds the base for a plan by what the classes of one base share: the skeleton, and the
+// topologies that matter.
 func (d *Decider) findBase(known *recentPlan) {
 	pl := known.plan
 	known.base, known.axisOf = nil, known.axisOf[:0]
@@ -230,7 +233,8 @@ func (s *survey) end() {
 	s.plan, s.b, s.pod, s.statics, s.axisOf = nil, nil, nil, nil, nil
 }
 
-// count counts the pods that matter to the class. It tells whether that can be done without a look at every pod.
+// count counts the pods that matter to the class. It tells whether that can be done without a look
+// at every pod.
 func (s *survey) count() bool {
 	if len(s.tallies) == 0 {
 		return true
@@ -266,7 +270,8 @@ func (s *survey) count() bool {
 	return true
 }
 
-// setApart finds the nodes that stand apart: those of many domains where something counts, those that pods are nominated to, and those that trees do not hold.
+// setApart finds the nodes that stand apart: those of many domains where something counts, those
+// that pods are nominated to, and those that trees do not hold.
 func (s *survey) setApart() {
 	for k, t := range s.tallies {
 		if !t.byCount {
@@ -346,7 +351,8 @@ func (s *survey) stand() {
 	s.work += len(s.b.groups) + 4*len(s.apart)
 }
 
-// crowded tells whether a node cannot take the pod beside the pods nominated to it, as if these had arrived.
+// crowded tells whether a node cannot take the pod beside the pods nominated to it, as if these had
+// arrived.
 func (s *survey) crowded(node int32) bool {
 	n := s.d.c.Nodes[node]
 	if len(n.Nominated) == 0 {
@@ -429,10 +435,12 @@ func (s *survey) decide() Decision {
 	return Decision{Node: s.d.c.Nodes[node], Total: total, Feasible: feasible}
 }
 
-// worthRanking is how much surveys of a class may have looked at, for each node of the cluster, before it gets a ranking. Tests lower it.
+// worthRanking is how much surveys of a class may have looked at, for each node of the cluster,
+// before it gets a ranking. Tests lower it.
 const worthRanking = 2
 
-// weigh notes what the decision cost. A class that has cost as much as a ranking would, and comes again, gets one.
+// weigh notes what the decision cost. A class that has cost as much as a ranking would, and comes
+// again, gets one.
 func (s *survey) weigh(class *cluster.PodClass) {
 	const little = 64
 	d := s.d

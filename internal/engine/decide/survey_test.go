@@ -70,7 +70,8 @@ func diversePod(rng *rand.Rand, i int) *v1.Pod {
 	return pod
 }
 
-// TestSurveysFindTheBest: among many nodes, for pods of which hardly two are alike, as the plain evaluator does.
+// TestSurveysFindTheBest: among many nodes, for pods of which hardly two are alike, as the plain
+// evaluator does.
 func TestSurveysFindTheBest(t *testing.T) {
 	surveys := 0
 	for seed := range uint64(40) {
@@ -104,7 +105,8 @@ func TestSurveysFindTheBest(t *testing.T) {
 	}
 }
 
-// TestTiesAreBrokenEvenly: each of the best nodes is as likely as any other, wherever it stands in a tree, or apart from it.
+// TestTiesAreBrokenEvenly: each of the best nodes is as likely as any other, wherever it stands in
+// a tree, or apart from it.
 func TestTiesAreBrokenEvenly(t *testing.T) {
 	const nodes, draws = 100, 40_000
 	c := benchCluster(nodes, false)
@@ -167,7 +169,8 @@ func TestNewClassesNeedNoRankings(t *testing.T) {
 	}
 }
 
-// TestExpensiveClassGetsRanking: a class whose surveys have cost as much as a ranking is ranked from then on.
+// TestExpensiveClassGetsRanking: a class whose surveys have cost as much as a ranking is ranked
+// from then on.
 func TestExpensiveClassGetsRanking(t *testing.T) {
 	c := benchCluster(300, false)
 	d := New(c, plugins.Default(), 1)

@@ -14,11 +14,12 @@ type tally struct {
 
 	count []int64 // by domain
 	total int64   // over all domains
-	// byCount: nodes are grouped by what their domain counts, since there are many domains; otherwise by the domain itself.
+	// byCount: nodes are grouped by what their domain counts, since there are many domains;
+	// otherwise by the domain itself.
 	byCount bool
 
-	// Only where the purpose is hard spread: how many nodes each domain has that count, and how many such domains count each
-	// number, so that the lowest is at hand.
+	// Only where the purpose is hard spread: how many nodes each domain has that count, and how
+	// many such domains count each number, so that the lowest is at hand.
 	included []int32
 	levels   []int32
 	lowest   int
@@ -37,13 +38,14 @@ const (
 	vote                      // weights of preferences, both ways
 )
 
-// fewDomains is up to how many domains nodes are grouped by domain, so that a change of the count moves no node. With more,
-// every decision would look at too many groups. Tests lower it.
+// fewDomains is up to how many domains nodes are grouped by domain, so that a change of the count
+// moves no node. With more, every decision would look at too many groups. Tests lower it.
 const fewDomains = 32
 
-// manyDomains is up to how many domains nodes are grouped by the domain of a soft constraint, since the domains of the feasible nodes
-// have to be counted. With more, every decision counts them node by node, which takes less time than to look at so many groups.
-// manyGroups is how many combinations of domains there may be. Tests lower both.
+// manyDomains is up to how many domains nodes are grouped by the domain of a soft constraint, since
+// the domains of the feasible nodes have to be counted. With more, every decision counts them node
+// by node, which takes less time than to look at so many groups. manyGroups is how many
+// combinations of domains there may be. Tests lower both.
 const manyDomains, manyGroups = 512, 1024
 
 // value is what nodes of the domain are grouped by.
@@ -101,7 +103,8 @@ func (t *tally) level(count int64, change int32) {
 	t.lowest = min(t.lowest, int(count))
 }
 
-// least is what the domains are measured against, when one of them counts what it does by the given shift.
+// least is what the domains are measured against, when one of them counts what it does by the given
+// shift.
 func (t *tally) least(count, shift int64) int64 {
 	if t.present == 0 {
 		return t.constraint.Least(plugins.NoDomain, 0)

@@ -7,8 +7,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// tryTarget decides a pod that can go to one node by name, as those of DaemonSets, by a look at that node. It leaves those to the others
-// that have rules about other pods, or that somebody has rules about.
+// tryTarget decides a pod that can go to one node by name, as those of DaemonSets, by a look at
+// that node. It leaves those to the others that have rules about other pods, or that somebody has
+// rules about.
 func (d *Decider) tryTarget(p *cluster.Pod) (decision Decision, done bool) {
 	class := p.Class
 	if !class.Simple || len(class.RequiredAffinity)+len(class.RequiredAntiAffinity) > 0 || class.TermError != nil {

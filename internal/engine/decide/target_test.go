@@ -12,7 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestDaemonsAreJudgedOnTheirNode: whatever keeps a pod off the one node that it names, or does not, is found without a ranking.
+// TestDaemonsAreJudgedOnTheirNode: whatever keeps a pod off the one node that it names, or does
+// not, is found without a ranking.
 func TestDaemonsAreJudgedOnTheirNode(t *testing.T) {
 	const nodes = 4
 	for name, change := range map[string]func(c *cluster.Cluster, pod *v1.Pod){

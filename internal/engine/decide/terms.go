@@ -13,17 +13,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// terms knows the pod affinity and anti-affinity of placed pods, and of those nominated to nodes that are known, since these may
-// reject or draw any waiting pod. Of classes that have the same, one is known.
+// terms knows the pod affinity and anti-affinity of placed pods, and of those nominated to nodes
+// that are known, since these may reject or draw any waiting pod. Of classes that have the same,
+// one is known.
 //
-// Nearly all terms name a label that a pod must have for them to mean it. They are found by that label, so that a waiting pod is held
-// against the few that may mean it, and a term that comes or goes concerns the plans of those pods only.
+// Nearly all terms name a label that a pod must have for them to mean it. They are found by that
+// label, so that a waiting pod is held against the few that may mean it, and a term that comes or
+// goes concerns the plans of those pods only.
 type terms struct {
 	known   map[[2]uint64]*termUsers
 	byLabel map[label]*termList
 	others  termList // that may mean pods whatever their labels
-	// unused counts those that no pod has any more. They are kept for a while, since a pod that leaves often comes again: dropping
-	// them makes plans anew.
+	// unused counts those that no pod has any more. They are kept for a while, since a pod that
+	// leaves often comes again: dropping them makes plans anew.
 	unused  int
 	version int // grows when terms are added or dropped
 }
@@ -137,7 +139,8 @@ func (t *terms) dropUnused() {
 	t.unused = 0
 }
 
-// versionFor is another one whenever there may be other terms than before that mean pods with these labels.
+// versionFor is another one whenever there may be other terms than before that mean pods with these
+// labels.
 func (t *terms) versionFor(own labels.Set) int {
 	version := t.others.version
 	for key, value := range own {

@@ -6,7 +6,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// topology divides the nodes by the value of one label into domains, which are small integers. It is shared by all rankings.
+// topology divides the nodes by the value of one label into domains, which are small integers. It
+// is shared by all rankings.
 type topology struct {
 	id      int32 // never used again
 	key     string

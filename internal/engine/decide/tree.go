@@ -7,15 +7,17 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// tree holds nodes by the room that they have: a k-d tree whose cells know how many nodes are below them and bounds of their room.
-// It serves requests of any size, so that one never seen before needs no look at every node.
+// tree holds nodes by the room that they have: a k-d tree whose cells know how many nodes are below
+// them and bounds of their room. It serves requests of any size, so that one never seen before
+// needs no look at every node.
 type tree struct {
 	root   int32
 	cells  []cell
 	vacant []int32 // cells that are free
 }
 
-// cell is a leaf if it has no children. A leaf holds few nodes, or any number of nodes that are alike.
+// cell is a leaf if it has no children. A leaf holds few nodes, or any number of nodes that are
+// alike.
 type cell struct {
 	box                 box
 	count               int32
@@ -109,7 +111,8 @@ func (t *tree) all(i int32, nodes []int32) []int32 {
 	return append(nodes, t.cells[i].nodes...)
 }
 
-// splitOff gives the last node of a leaf a leaf of its own, since the others are alike, and may be very many.
+// splitOff gives the last node of a leaf a leaf of its own, since the others are alike, and may be
+// very many.
 func (t *tree) splitOff(b *base, i int32) {
 	c := &t.cells[i]
 	last := len(c.nodes) - 1
@@ -148,7 +151,8 @@ func (t *tree) replace(above, old, by int32) {
 	}
 }
 
-// divide splits a leaf where it is widest; not if its nodes are alike but for what cannot be told apart.
+// divide splits a leaf where it is widest; not if its nodes are alike but for what cannot be told
+// apart.
 func (t *tree) divide(b *base, i int32) {
 	c := &t.cells[i]
 	widest, width := 0, 0.0

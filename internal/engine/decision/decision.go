@@ -1,5 +1,6 @@
-// Package decision is what the live scheduler tells of a pod that it has decided: when and how, and if the pod waits, where it
-// stands and what it waits for. The scheduler serves it below Path; `berth explain` reads it. Plain data for both.
+// Package decision is what the live scheduler tells of a pod that it has decided: when and how, and
+// if the pod waits, where it stands and what it waits for. The scheduler serves it below Path;
+// `berth explain` reads it. Plain data for both.
 package decision
 
 import (
@@ -28,13 +29,14 @@ type Decision struct {
 	// At is when the pod was taken from the queue, and Took how long it was decided, in seconds.
 	At   *metav1.Time `json:"at,omitempty"`
 	Took float64      `json:"took,omitempty"`
-	// Nodes is how many there were. Feasible of them could take the pod; Score is the highest, that of Node. Both are 0 for a pod that
-	// went where it had made room for itself.
+	// Nodes is how many there were. Feasible of them could take the pod; Score is the highest, that
+	// of Node. Both are 0 for a pod that went where it had made room for itself.
 	Nodes    int    `json:"nodes,omitempty"`
 	Feasible int    `json:"feasible,omitempty"`
 	Node     string `json:"node,omitempty"`
 	Score    int64  `json:"score,omitempty"`
-	// Message is what the FailedScheduling event says. Plugins rejected the pod; Reasons counts nodes.
+	// Message is what the FailedScheduling event says. Plugins rejected the pod; Reasons counts
+	// nodes.
 	Message string         `json:"message,omitempty"`
 	Plugins []string       `json:"plugins,omitempty"`
 	Reasons map[string]int `json:"reasons,omitempty"`
@@ -65,7 +67,8 @@ type Name struct {
 
 // Queue is where a pod waits.
 type Queue struct {
-	// Place is active (it may be decided), backoff, unschedulable (it waits for an event), gated, or taken (being decided or bound).
+	// Place is active (it may be decided), backoff, unschedulable (it waits for an event), gated,
+	// or taken (being decided or bound).
 	Place string `json:"place"`
 	// Ahead counts the active pods before it, if it is active.
 	Ahead int `json:"ahead"`

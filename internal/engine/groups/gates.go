@@ -5,15 +5,19 @@ import (
 	"slices"
 )
 
-// Gates says what of pod groups is switched on, by upstream's feature gates. The zero value is all off, upstream's default in v1.36.
+// Gates says what of pod groups is switched on, by upstream's feature gates. The zero value is all
+// off, upstream's default in v1.36.
 type Gates struct {
 	// Generic (GenericWorkload) schedules the pods of a group together. All others need it.
 	Generic bool `json:"genericWorkload,omitempty"`
-	// Gang (GangScheduling) asks for minCount pods of a gang at once. Without it every group is a basic one.
+	// Gang (GangScheduling) asks for minCount pods of a gang at once. Without it every group is a
+	// basic one.
 	Gang bool `json:"gangScheduling,omitempty"`
-	// Topology (TopologyAwareWorkloadScheduling) keeps a group within one domain of its topology constraint.
+	// Topology (TopologyAwareWorkloadScheduling) keeps a group within one domain of its topology
+	// constraint.
 	Topology bool `json:"topologyAwareWorkloadScheduling,omitempty"`
-	// Preemption (WorkloadAwarePreemption) gives groups a priority and a disruption mode of their own.
+	// Preemption (WorkloadAwarePreemption) gives groups a priority and a disruption mode of their
+	// own.
 	Preemption bool `json:"workloadAwarePreemption,omitempty"`
 }
 
@@ -33,8 +37,8 @@ var needs = map[string]string{
 	GangScheduling: GenericWorkload, TopologyAwareWorkloadScheduling: GenericWorkload, WorkloadAwarePreemption: GangScheduling,
 }
 
-// GatesOf reads the gates from those that were set by name. AllAlpha stands for each that is not set itself. It is an error if a gate is
-// switched on by name without the one that it depends on.
+// GatesOf reads the gates from those that were set by name. AllAlpha stands for each that is not
+// set itself. It is an error if a gate is switched on by name without the one that it depends on.
 func GatesOf(set map[string]bool) (Gates, error) {
 	on := map[string]bool{}
 	for _, name := range GateNames {

@@ -15,7 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// PodGroup is the API type in the version that is served. A later version is to be converted to it where objects come in.
+// PodGroup is the API type in the version that is served. A later version is to be converted to it
+// where objects come in.
 type PodGroup = schedulingv1alpha2.PodGroup
 
 // Set holds all groups. See New.
@@ -33,8 +34,8 @@ type Group struct {
 	members map[types.UID]bool
 	counted int // of members, those that count; see Count
 
-	// What the owner notes: Missing bindings are still to succeed before the group is scheduled, Done: it was, and Said is the message of
-	// the last condition.
+	// What the owner notes: Missing bindings are still to succeed before the group is scheduled,
+	// Done: it was, and Said is the message of the last condition.
 	Missing int
 	Done    bool
 	Said    string
@@ -120,8 +121,9 @@ func (s *Set) clear(g *Group) {
 // AnyWhole tells whether some group may be disrupted as a whole only.
 func (s *Set) AnyWhole() bool { return s.whole > 0 }
 
-// SetPod takes in a pod as the API has it, and returns its group; nil if it names none or has ended. counts: its scheduler is one of
-// this process, or it has a node. joined: the group did not count it before.
+// SetPod takes in a pod as the API has it, and returns its group; nil if it names none or has
+// ended. counts: its scheduler is one of this process, or it has a node. joined: the group did not
+// count it before.
 func (s *Set) SetPod(pod *v1.Pod, counts bool) (g *Group, joined bool) {
 	name := NameOf(pod)
 	if name == "" || rules.IsTerminal(pod) {
@@ -140,7 +142,8 @@ func (s *Set) SetPod(pod *v1.Pod, counts bool) (g *Group, joined bool) {
 	return g, counts && !was
 }
 
-// LosePod forgets a pod that was deleted or has ended, and returns the group that it was a member of, or nil.
+// LosePod forgets a pod that was deleted or has ended, and returns the group that it was a member
+// of, or nil.
 func (s *Set) LosePod(uid types.UID) *Group {
 	g := s.of[uid]
 	if g == nil {
@@ -155,7 +158,8 @@ func (s *Set) LosePod(uid types.UID) *Group {
 	return g
 }
 
-// Count is how many members there are: those of schedulers of this process, and those of others that have a node.
+// Count is how many members there are: those of schedulers of this process, and those of others
+// that have a node.
 func (g *Group) Count() int { return g.counted }
 
 // Members yields the UIDs of all members in no order.
@@ -167,7 +171,8 @@ func (g *Group) Members(yield func(types.UID) bool) {
 	}
 }
 
-// MinCount is how many pods a gang wants placed together; 0 for a basic group, and while there is no object.
+// MinCount is how many pods a gang wants placed together; 0 for a basic group, and while there is
+// no object.
 func (g *Group) MinCount() int {
 	if g.Object == nil || g.Object.Spec.SchedulingPolicy.Gang == nil {
 		return 0
@@ -175,7 +180,8 @@ func (g *Group) MinCount() int {
 	return int(g.Object.Spec.SchedulingPolicy.Gang.MinCount)
 }
 
-// TopologyKey is the label whose value all members' nodes must share; empty if there is no such constraint.
+// TopologyKey is the label whose value all members' nodes must share; empty if there is no such
+// constraint.
 func (g *Group) TopologyKey() string {
 	if g.Object == nil || g.Object.Spec.SchedulingConstraints == nil {
 		return ""

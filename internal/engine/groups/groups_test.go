@@ -20,8 +20,8 @@ func member(name, group string) *v1.Pod {
 	return p
 }
 
-// TestMembersCount: pods count before and after their PodGroup appears, pods of other schedulers once they have a node, and pods that have
-// ended no more. A group that nothing names is forgotten.
+// TestMembersCount: pods count before and after their PodGroup appears, pods of other schedulers
+// once they have a node, and pods that have ended no more. A group that nothing names is forgotten.
 func TestMembersCount(t *testing.T) {
 	s, name := groups.New(), cluster.Name{Namespace: "ns", Name: "g"}
 	counts := func(want int) {

@@ -31,7 +31,8 @@ type Header struct {
 	Build string    `json:"build"` // of Berth
 	Began time.Time `json:"began"`
 	Seed  uint64    `json:"seed"`
-	// Configuration is the KubeSchedulerConfiguration in effect, and the fields below what flags added to it.
+	// Configuration is the KubeSchedulerConfiguration in effect, and the fields below what flags
+	// added to it.
 	Configuration      string        `json:"configuration"`
 	CompareTolerations bool          `json:"compareTolerations,omitempty"`
 	KeepBudgets        []string      `json:"keepBudgets,omitempty"`

@@ -109,7 +109,8 @@ func TestEveryEventIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// TestAJournalThatWasCutOffIsReadUpToThere: a kill may end it anywhere; what was complete is read, and nothing is made up.
+// TestAJournalThatWasCutOffIsReadUpToThere: a kill may end it anywhere; what was complete is read,
+// and nothing is made up.
 func TestAJournalThatWasCutOffIsReadUpToThere(t *testing.T) {
 	dir := t.TempDir()
 	if err := write(t, dir, Header{}, 1<<20, everyEvent...); err != nil {
@@ -206,7 +207,8 @@ func defaults(Header, []byte) ([]cycle.Profile, error) {
 	return []cycle.Profile{{Profile: plugins.Default()}}, nil
 }
 
-// FuzzRead: whatever is in a file, it is an error or a record, never a panic, also when it is replayed.
+// FuzzRead: whatever is in a file, it is an error or a record, never a panic, also when it is
+// replayed.
 func FuzzRead(f *testing.F) {
 	dir := f.TempDir()
 	w, err := Create(dir, Header{Began: began}, Limits{Size: 1 << 20})
@@ -239,7 +241,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// drive steps a core and writes the journal, one pod a round, and goes on in another file whenever that is due.
+// drive steps a core and writes the journal, one pod a round, and goes on in another file whenever
+// that is due.
 func drive(t *testing.T, dir string, l Limits, rounds int) {
 	t.Helper()
 	now := began
@@ -314,8 +317,8 @@ func drive(t *testing.T, dir string, l Limits, rounds int) {
 	}
 }
 
-// TestAJournalGoesOnInAnotherFile: when a file is large or old enough. The oldest go, and each of the others is replayed alone to the
-// same bytes.
+// TestAJournalGoesOnInAnotherFile: when a file is large or old enough. The oldest go, and each of
+// the others is replayed alone to the same bytes.
 func TestAJournalGoesOnInAnotherFile(t *testing.T) {
 	for _, l := range []Limits{{Size: 60_000}, {Size: 1 << 30, Age: 40 * time.Minute}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -368,7 +371,8 @@ func TestAKillLosesASecondAtMost(t *testing.T) {
 	})
 }
 
-// TestWhatIsStrippedMayBeStrippedAgain: cores are told stripped objects, and they are stripped when they are written.
+// TestWhatIsStrippedMayBeStrippedAgain: cores are told stripped objects, and they are stripped when
+// they are written.
 func TestWhatIsStrippedMayBeStrippedAgain(t *testing.T) {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Annotations: map[string]string{"note": "x"}},

@@ -9,7 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// known is what a journal has told of the cluster: enough to tell it again to a core that knows nothing.
+// known is what a journal has told of the cluster: enough to tell it again to a core that knows
+// nothing.
 type known struct {
 	kinds   []cycle.Kind
 	led     bool

@@ -11,8 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Stripped is an object as journals hold it, or the object itself if they hold none of its kind. Who feeds a core and may have to
-// make another from the journal shows it stripped objects from the beginning: what they leave out must make no difference later.
+// Stripped is an object as journals hold it, or the object itself if they hold none of its kind.
+// Who feeds a core and may have to make another from the journal shows it stripped objects from the
+// beginning: what they leave out must make no difference later.
 func Stripped(o metav1.Object) metav1.Object {
 	if full, ok := o.(object); ok {
 		return stripped(full)
@@ -20,7 +21,8 @@ func Stripped(o metav1.Object) metav1.Object {
 	return o
 }
 
-// stripped is an object without what may be secret and has no part in decisions. The object itself is not changed.
+// stripped is an object without what may be secret and has no part in decisions. The object itself
+// is not changed.
 func stripped(o object) object {
 	switch o := o.(type) {
 	case *v1.Pod:
@@ -75,8 +77,8 @@ func strippedMeta(m metav1.ObjectMeta, all bool) metav1.ObjectMeta {
 
 const hashMark = "hash:"
 
-// hashed stands for a value, so that it can be seen whether it changed. What stands for a value already is left as it is: an object
-// may be stripped twice.
+// hashed stands for a value, so that it can be seen whether it changed. What stands for a value
+// already is left as it is: an object may be stripped twice.
 func hashed(value string) string {
 	if digits, ok := strings.CutPrefix(value, hashMark); ok && len(digits) == 16 {
 		return value

@@ -23,7 +23,8 @@ const (
 	flushEvery = 500 * time.Millisecond
 	// mostWaiting bounds the records that were not written yet; then whoever adds one waits.
 	mostWaiting = 1 << 14
-	// shares is how many files a journal has at least when it is as large, or as old, as it may become: the oldest goes as a whole.
+	// shares is how many files a journal has at least when it is as large, or as old, as it may
+	// become: the oldest goes as a whole.
 	shares = 4
 	// suffix of the files.
 	suffix = ".journal"
@@ -35,8 +36,9 @@ type Limits struct {
 	Age  time.Duration // 0: none
 }
 
-// Writer writes a journal: one file after the other, each of which can be played alone. Add, Due and Turn belong to the goroutine
-// that steps the core; the rest is done on one of the writer's own.
+// Writer writes a journal: one file after the other, each of which can be played alone. Add, Due
+// and Turn belong to the goroutine that steps the core; the rest is done on one of the writer's
+// own.
 type Writer struct {
 	records chan record
 	done    chan struct{}
@@ -74,8 +76,8 @@ type file struct {
 	last time.Time // of the last record
 }
 
-// Create begins a journal in a folder, which is made if it is not there. The oldest files of the folder are removed when they are
-// too old or take too much.
+// Create begins a journal in a folder, which is made if it is not there. The oldest files of the
+// folder are removed when they are too old or take too much.
 func Create(dir string, h Header, l Limits) (*Writer, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, err
@@ -118,7 +120,8 @@ func (j *file) open() error {
 	return j.out.Flush()
 }
 
-// makeRoom removes the oldest files until they take no more than their share of the size, and those that are too old.
+// makeRoom removes the oldest files until they take no more than their share of the size, and those
+// that are too old.
 func makeRoom(dir string, l Limits, now time.Time) error {
 	names, err := Files(dir)
 	if err != nil {
@@ -155,14 +158,15 @@ func (w *Writer) Add(at time.Time, e cycle.Event, actions []cycle.Action) {
 	}
 }
 
-// Strips tells whether the core is to be shown objects as the journal has them: it may have to be made anew from them.
+// Strips tells whether the core is to be shown objects as the journal has them: it may have to be
+// made anew from them.
 func (w *Writer) Strips() bool { return w.strips }
 
 // Due tells whether the file is large or old enough for the journal to go on in another one.
 func (w *Writer) Due() bool { return w.due.Load() }
 
-// Turn begins a new file, for a core that is made anew with that seed. It returns the events that tell the core what is known; they
-// are yet to be added.
+// Turn begins a new file, for a core that is made anew with that seed. It returns the events that
+// tell the core what is known; they are yet to be added.
 func (w *Writer) Turn(at time.Time, seed uint64) ([]cycle.Event, error) {
 	answer := make(chan turned, 1)
 	select {
@@ -210,7 +214,8 @@ func (w *Writer) Close(ctx context.Context) error {
 	return w.Err()
 }
 
-// run writes until Close, a fault, or until a file that could not be turned is as large as it may become.
+// run writes until Close, a fault, or until a file that could not be turned is as large as it may
+// become.
 func (w *Writer) run(j *file) {
 	defer close(w.done)
 	flush := time.NewTicker(flushEvery)

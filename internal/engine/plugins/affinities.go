@@ -11,9 +11,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Affinities is how a waiting pod and pods that have their place see each other. Its methods answer for a class of the latter,
-// whatever node they are on, and are all that pod affinity decides; [InterPodAffinity] only counts the answers by domain.
-// Domains are pairs of a topology key and a node's value of it: a node without the key is in none.
+// Affinities is how a waiting pod and pods that have their place see each other. Its methods answer
+// for a class of the latter, whatever node they are on, and are all that pod affinity decides;
+// [InterPodAffinity] only counts the answers by domain. Domains are pairs of a topology key and a
+// node's value of it: a node without the key is in none.
 //
 // Answers hold as long as the labels of the namespaces are the same.
 type Affinities struct {
@@ -52,9 +53,10 @@ func resolvedWeighted(c *cluster.Cluster, terms []cluster.WeightedTerm) []cluste
 
 // resolve puts the names of the namespaces that a term's selector selects into the term.
 //
-// The selector stays, as it does upstream, and is held against no labels afterwards (see means): a selector that is content with
-// no labels, such as `team NotIn [a]`, so means every namespace to the waiting pod, those of team a included. The terms of pods
-// that have their place do not do that.
+// The selector stays, as it does upstream, and is held against no labels afterwards (see means): a
+// selector that is content with no labels, such as `team NotIn [a]`, so means every namespace to
+// the waiting pod, those of team a included. The terms of pods that have their place do not do
+// that.
 func resolve(c *cluster.Cluster, t cluster.Term) cluster.Term {
 	requirements, selects := t.NamespaceSelector.Requirements()
 	if !selects || len(requirements) == 0 { // none or all, which needs no names
@@ -72,8 +74,8 @@ func resolve(c *cluster.Cluster, t cluster.Term) cluster.Term {
 // means tells whether a term of the waiting pod means pods of the class.
 func means(t *cluster.Term, class *cluster.PodClass) bool { return t.Matches(class, nil) }
 
-// Required returns the topology keys of the waiting pod's required affinity, by term; nodes must have them all. None: it has no
-// required affinity.
+// Required returns the topology keys of the waiting pod's required affinity, by term; nodes must
+// have them all. None: it has no required affinity.
 func (a *Affinities) Required() []string { return topologyKeys(a.required) }
 
 func topologyKeys(terms []cluster.Term) []string {
@@ -84,8 +86,8 @@ func topologyKeys(terms []cluster.Term) []string {
 	return keys
 }
 
-// Attracts tells whether pods of the class are what the waiting pod's required affinity asks for: all terms must mean the one
-// pod. It then attracts to its domain of every key.
+// Attracts tells whether pods of the class are what the waiting pod's required affinity asks for:
+// all terms must mean the one pod. It then attracts to its domain of every key.
 func (a *Affinities) Attracts(class *cluster.PodClass) bool {
 	for i := range a.required {
 		if !means(&a.required[i], class) {
@@ -95,8 +97,8 @@ func (a *Affinities) Attracts(class *cluster.PodClass) bool {
 	return len(a.required) > 0
 }
 
-// AttractsItself tells whether the waiting pod is what it asks for. Such a pod may go anywhere with the keys while nobody in the
-// cluster attracts it: it is the first of its kind.
+// AttractsItself tells whether the waiting pod is what it asks for. Such a pod may go anywhere with
+// the keys while nobody in the cluster attracts it: it is the first of its kind.
 func (a *Affinities) AttractsItself() bool { return a.Attracts(a.own) }
 
 // RequiresAnti tells whether the waiting pod has required anti-affinity.
@@ -112,7 +114,8 @@ func (a *Affinities) Repels(class *cluster.PodClass) (keys []string) {
 	return keys
 }
 
-// RepelledBy returns the keys by which pods of the class must not share a domain with the waiting pod.
+// RepelledBy returns the keys by which pods of the class must not share a domain with the waiting
+// pod.
 func (a *Affinities) RepelledBy(class *cluster.PodClass) (keys []string) {
 	for i := range class.RequiredAntiAffinity {
 		if class.RequiredAntiAffinity[i].Matches(a.own, a.namespace) {
@@ -122,7 +125,8 @@ func (a *Affinities) RepelledBy(class *cluster.PodClass) (keys []string) {
 	return keys
 }
 
-// Prefers tells whether the waiting pod has preferences of its own. If not, only pods with affinity vote.
+// Prefers tells whether the waiting pod has preferences of its own. If not, only pods with affinity
+// vote.
 func (a *Affinities) Prefers() bool { return len(a.preferred)+len(a.preferredAnti) > 0 }
 
 // Vote is what one pod that has its place adds to the score of all nodes in its domain of the key.
@@ -131,8 +135,8 @@ type Vote struct {
 	Weight int64
 }
 
-// Votes returns the votes of pods of a class, for the preferences of both sides. hardWeight is what a required affinity of the
-// class counts; 0 for nothing. A key may be in it more than once.
+// Votes returns the votes of pods of a class, for the preferences of both sides. hardWeight is what
+// a required affinity of the class counts; 0 for nothing. A key may be in it more than once.
 func (a *Affinities) Votes(class *cluster.PodClass, hardWeight int32) (votes []Vote) {
 	for i := range a.preferred {
 		if t := &a.preferred[i]; means(&t.Term, class) {
@@ -169,7 +173,8 @@ func (a *Affinities) VotesOf(class *cluster.PodClass, hardWeight int32) (votes [
 	return votes
 }
 
-// AffinityNormalized brings a score to 0..MaxScore, by the lowest and the highest of all feasible nodes.
+// AffinityNormalized brings a score to 0..MaxScore, by the lowest and the highest of all feasible
+// nodes.
 func AffinityNormalized(score, lowest, highest int64) int64 {
 	if highest <= lowest {
 		return 0

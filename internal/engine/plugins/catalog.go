@@ -3,7 +3,8 @@ package plugins
 // Point is an extension point of the scheduling framework, or a set of them.
 type Point uint16
 
-// The extension points. That of the plugins called Filter is Filters, since Filter is their type here.
+// The extension points. That of the plugins called Filter is Filters, since Filter is their type
+// here.
 const (
 	PreEnqueue Point = 1 << iota
 	QueueSort
@@ -39,13 +40,15 @@ func (p Point) String() string { return pointNames[p] }
 // Entry is a plugin that can be enabled by its name.
 type Entry struct {
 	Name string
-	// Points are those that upstream's plugin extends: enabling it at multiPoint enables it at these.
+	// Points are those that upstream's plugin extends: enabling it at multiPoint enables it at
+	// these.
 	Points Point
 	// Weight is the default one, for plugins at Score.
 	Weight int64
 	// Optional plugins are known but not enabled by default.
 	Optional bool
-	// New makes the plugin from its arguments, nil for the defaults. It is nil for plugins whose work is done elsewhere.
+	// New makes the plugin from its arguments, nil for the defaults. It is nil for plugins whose
+	// work is done elsewhere.
 	New func(args any) (any, error)
 }
 
@@ -56,7 +59,8 @@ func (e *Entry) make(args any) (any, error) {
 	return e.New(args)
 }
 
-// Catalog lists the plugins in upstream's default order, which is also the order in which filters are asked.
+// Catalog lists the plugins in upstream's default order, which is also the order in which filters
+// are asked.
 func Catalog() []Entry {
 	return []Entry{
 		{Name: "SchedulingGates", Points: PreEnqueue, New: Plain(SchedulingGates{})},

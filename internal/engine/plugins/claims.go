@@ -19,8 +19,8 @@ const (
 	annSelectedNode      = "volume.kubernetes.io/selected-node"
 )
 
-// claimOf returns the name of the claim behind a pod's volume; ok is false if there is none. The claim of an ephemeral volume is
-// made for the one pod, with a name made of both.
+// claimOf returns the name of the claim behind a pod's volume; ok is false if there is none. The
+// claim of an ephemeral volume is made for the one pod, with a name made of both.
 func claimOf(p *cluster.Pod, v *v1.Volume) (name string, isEphemeral, ok bool) {
 	switch {
 	case v.PersistentVolumeClaim != nil:

@@ -8,8 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// ofDeviceClass tells whether the pod asks for devices of the class: a claim of its names the class, or an extended resource stands
-// for it.
+// ofDeviceClass tells whether the pod asks for devices of the class: a claim of its names the
+// class, or an extended resource stands for it.
 func (in Setting) ofDeviceClass(item *queue.Item, e *queue.Event) bool {
 	if ofExtendedClass(item, e) {
 		return true
@@ -45,7 +45,8 @@ func namesClass(claim *resourcev1.ResourceClaim, class string) bool {
 	return false
 }
 
-// ofExtendedClass tells whether the class stands for an extended resource that the pod requests, or stood for it before.
+// ofExtendedClass tells whether the class stands for an extended resource that the pod requests, or
+// stood for it before.
 func ofExtendedClass(item *queue.Item, e *queue.Event) bool {
 	for name := range item.Class.Requests.Scalars {
 		for _, object := range [...]any{e.Old, e.New} {

@@ -16,27 +16,31 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// deviceIndex is what slices and claims say of devices: who offers them, and which are taken. It follows the tables of its cluster
-// change by change, and keeps for every node when its devices changed last, so that what was found out about the others stays
-// true. It changes only when it is asked to follow, never while nodes are judged.
+// deviceIndex is what slices and claims say of devices: who offers them, and which are taken. It
+// follows the tables of its cluster change by change, and keeps for every node when its devices
+// changed last, so that what was found out about the others stays true. It changes only when it is
+// asked to follow, never while nodes are judged.
 type deviceIndex struct {
 	c *cluster.Cluster
-	// claims and slices are the versions that the index is up to date with; now counts the changes that it took in.
+	// claims and slices are the versions that the index is up to date with; now counts the changes
+	// that it took in.
 	claims, slices, now uint64
 
 	sliceOf map[string]*resourcev1.ResourceSlice
 	pools   map[poolID]*devicePool
-	// sharedPools counts pools with slices that are not of one node alone; such a slice or device changed last at sharedAt.
+	// sharedPools counts pools with slices that are not of one node alone; such a slice or device
+	// changed last at sharedAt.
 	sharedPools int
 	sharedAt    uint64
 
-	// mutex is of nodes and contents: those without devices are added while they are judged, and what they are alike in is found out.
+	// mutex is of nodes and contents: those without devices are added while they are judged, and
+	// what they are alike in is found out.
 	mutex    sync.Mutex
 	nodes    map[string]*nodeDevices
 	contents map[string]*deviceContent
 
-	// held is what each claim's allocation is counted with. holders counts the claims that have a device as a whole, shares are what
-	// claims have of one; taken says the same to the allocator.
+	// held is what each claim's allocation is counted with. holders counts the claims that have a
+	// device as a whole, shares are what claims have of one; taken says the same to the allocator.
 	held    map[cluster.Name]*resourcev1.AllocationResult
 	holders map[structured.DeviceID]int
 	shares  map[structured.DeviceID]map[structured.SharedDeviceID]*resourcev1.DeviceRequestAllocationResult
@@ -51,7 +55,8 @@ type poolID struct{ driver, name string }
 // devicePool is a pool of devices.
 type devicePool struct {
 	slices map[string]*resourcev1.ResourceSlice
-	// nodes are those that have a slice of the pool of their own; shared tells that there are slices for more than one.
+	// nodes are those that have a slice of the pool of their own; shared tells that there are
+	// slices for more than one.
 	nodes  map[string]bool
 	shared bool
 }
@@ -122,7 +127,8 @@ func (x *deviceIndex) followClaims() {
 	}
 }
 
-// readSlices takes in slices of these names as they are now; nil stands for all. Pools that gain or lose one are put together anew.
+// readSlices takes in slices of these names as they are now; nil stands for all. Pools that gain or
+// lose one are put together anew.
 func (x *deviceIndex) readSlices(names []cluster.Name) {
 	dirty := map[poolID]bool{}
 	if names == nil {
@@ -236,7 +242,8 @@ func (x *deviceIndex) node(name string) *nodeDevices {
 	return of
 }
 
-// slicesFor returns all slices of which the allocator must know to look at a node, when none is shared between nodes.
+// slicesFor returns all slices of which the allocator must know to look at a node, when none is
+// shared between nodes.
 func (x *deviceIndex) slicesFor(name string) []*resourcev1.ResourceSlice {
 	of := x.node(name)
 	x.mutex.Lock()
@@ -275,7 +282,8 @@ func (x *deviceIndex) readClaim(name cluster.Name) {
 	}
 }
 
-// count adds or takes away the devices of an allocation. One with admin access takes nothing from others.
+// count adds or takes away the devices of an allocation. One with admin access takes nothing from
+// others.
 func (x *deviceIndex) count(allocation *resourcev1.AllocationResult, by int) {
 	for i := range allocation.Devices.Results {
 		result := &allocation.Devices.Results[i]

@@ -20,8 +20,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// TestDevicesAreFollowed: whatever happened to slices, claims, classes and nodes, a plugin that has seen it all gives the answers of
-// one that looks for the first time.
+// TestDevicesAreFollowed: whatever happened to slices, claims, classes and nodes, a plugin that has
+// seen it all gives the answers of one that looks for the first time.
 func TestDevicesAreFollowed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &deviceWorld{T: t, c: cluster.New()}
@@ -221,8 +221,8 @@ func unshared(results []resourcev1.AllocationResult) []resourcev1.AllocationResu
 	return list
 }
 
-// TestSearchesOfAnAttemptShareTheirTime: a claim that takes long on every node does not take that long times the nodes; the pod is
-// given time anew when it comes back.
+// TestSearchesOfAnAttemptShareTheirTime: a claim that takes long on every node does not take that
+// long times the nodes; the pod is given time anew when it comes back.
 func TestSearchesOfAnAttemptShareTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := searchLimit{most: 10 * time.Second}
@@ -275,7 +275,8 @@ func TestFilterTimesOutOnce(t *testing.T) {
 	}
 }
 
-// sliceOfUnlike has devices of which half are of one kind and half of another: to find more than half alike, all combinations are tried.
+// sliceOfUnlike has devices of which half are of one kind and half of another: to find more than
+// half alike, all combinations are tried.
 func sliceOfUnlike(node string, devices int) *resourcev1.ResourceSlice {
 	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: resourcev1.ResourceSliceSpec{
 		Driver: "gpu.example.com", NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1},
@@ -289,7 +290,8 @@ func sliceOfUnlike(node string, devices int) *resourcev1.ResourceSlice {
 	return slice
 }
 
-// TestNodesAlikeGiveTheSame: of nodes whose devices are alike one is searched, and the others have the same to give by their own names.
+// TestNodesAlikeGiveTheSame: of nodes whose devices are alike one is searched, and the others have
+// the same to give by their own names.
 func TestNodesAlikeGiveTheSame(t *testing.T) {
 	c, d := cluster.New(), newDynamicResources(t)
 	load(t, c, "node a\nnode b\nnode c\nnode d\nnode e")

@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// likeness is equal for nodes whose devices are alike in everything but the names of node and pools, and of which the same are
-// taken: they give claims the same.
+// likeness is equal for nodes whose devices are alike in everything but the names of node and
+// pools, and of which the same are taken: they give claims the same.
 type likeness struct {
 	content *deviceContent
 	taken   string // a bit for each device
@@ -28,10 +28,12 @@ type nodeContent struct {
 	devices []structured.DeviceID
 }
 
-// mostContents bounds how many kinds of nodes are told apart. Drivers whose devices have unique attributes make every node one.
+// mostContents bounds how many kinds of nodes are told apart. Drivers whose devices have unique
+// attributes make every node one.
 const mostContents = 1 << 12
 
-// likenessOf returns what the node is alike in. Nodes that share devices with others, or parts of devices, are like no other.
+// likenessOf returns what the node is alike in. Nodes that share devices with others, or parts of
+// devices, are like no other.
 func (x *deviceIndex) likenessOf(n *cluster.Node) (like likeness, pools []poolID, ok bool) {
 	if x.sharedPools > 0 {
 		return likeness{}, nil, false

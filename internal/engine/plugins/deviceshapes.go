@@ -10,8 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// deviceShapes keeps what nodes can give claims, by what the claims ask for: pods whose claims differ in their names only are the
-// same to a node. What a node can give holds until its devices change, or who has them; see [deviceIndex].
+// deviceShapes keeps what nodes can give claims, by what the claims ask for: pods whose claims
+// differ in their names only are the same to a node. What a node can give holds until its devices
+// change, or who has them; see [deviceIndex].
 type deviceShapes struct {
 	classes uint64 // the version of the device classes that all was found out with
 	byKey   map[string]*deviceShape

@@ -15,14 +15,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// DynamicResources keeps pods with ResourceClaims, and pods that request extended resources which a DeviceClass stands for, to
-// nodes that can give them their devices, and allocates those. Which devices fit is decided by upstream's own library; this
-// plugin gathers what the library has to know and keeps what it answers.
+// DynamicResources keeps pods with ResourceClaims, and pods that request extended resources which a
+// DeviceClass stands for, to nodes that can give them their devices, and allocates those. Which
+// devices fit is decided by upstream's own library; this plugin gathers what the library has to
+// know and keeps what it answers.
 //
-// An allocation that is made here is written into the cluster's ResourceClaims at once, so that the next pod sees it: there is
-// no other record of what is in flight.
+// An allocation that is made here is written into the cluster's ResourceClaims at once, so that the
+// next pod sees it: there is no other record of what is in flight.
 type DynamicResources struct {
-	// Now tells the time, to find out whether a claimed device has taken too long to become ready. Without it, none has.
+	// Now tells the time, to find out whether a claimed device has taken too long to become ready.
+	// Without it, none has.
 	Now func() time.Time
 
 	filterTimeout  time.Duration // for the search on all nodes together; 0: none
@@ -50,8 +52,9 @@ const (
 	codeExtendedNotProvided   = "ExtendedResourceNotProvided"
 )
 
-// compiledExpressions is how many CEL expressions are kept compiled, over all claims and classes. Compiling one takes
-// milliseconds; a cluster has few classes, but claims may bring selectors of their own.
+// compiledExpressions is how many CEL expressions are kept compiled, over all claims and classes.
+// Compiling one takes milliseconds; a cluster has few classes, but claims may bring selectors of
+// their own.
 const compiledExpressions = 256
 
 // NewDynamicResources makes the plugin.
@@ -101,7 +104,8 @@ func (d *DynamicResources) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	return Judge{Node: func(n *cluster.Node) *Rejection { return a.at(n).rejection }}
 }
 
-// PreEnqueue says why the pod need not be tried yet: one of its claims does not exist. An empty message lets it be tried.
+// PreEnqueue says why the pod need not be tried yet: one of its claims does not exist. An empty
+// message lets it be tried.
 func (d *DynamicResources) PreEnqueue(c *cluster.Cluster, p *cluster.Pod) string {
 	if len(p.Spec().ResourceClaims) == 0 {
 		return ""

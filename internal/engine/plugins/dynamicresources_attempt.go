@@ -20,7 +20,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// attempt is all that is known of one pod's devices while the objects they depend on stay as they are.
+// attempt is all that is known of one pod's devices while the objects they depend on stay as they
+// are.
 type attempt struct {
 	d   *DynamicResources
 	c   *cluster.Cluster
@@ -31,14 +32,18 @@ type attempt struct {
 	err       error
 	rejection *Rejection
 
-	// claims are those that the pod names and, behind them, the one for its extended resources, if it has such.
+	// claims are those that the pod names and, behind them, the one for its extended resources, if
+	// it has such.
 	claims   []*resourcev1.ResourceClaim
 	extended *resourcev1.ResourceClaim
-	// classes are those that stand for the pod's extended resources; nil for a resource that none stands for.
+	// classes are those that stand for the pod's extended resources; nil for a resource that none
+	// stands for.
 	classes map[v1.ResourceName]*resourcev1.DeviceClass
-	// reachable has, for each claim that is allocated with one, the selector of the nodes that can reach its devices.
+	// reachable has, for each claim that is allocated with one, the selector of the nodes that can
+	// reach its devices.
 	reachable []nodeTerms
-	// open are the claims to be allocated, shape is what they ask for. With extended resources both depend on the node's size.
+	// open are the claims to be allocated, shape is what they ask for. With extended resources both
+	// depend on the node's size.
 	open   []*resourcev1.ResourceClaim
 	shape  *deviceShape
 	bySize map[*cluster.Size]*extendedOffer
@@ -69,9 +74,11 @@ type attemptKey struct {
 // offer is what a node can give the pod.
 type offer struct {
 	rejection *Rejection
-	// results are the allocations for the claims without one, in their order; nil when there are none.
+	// results are the allocations for the claims without one, in their order; nil when there are
+	// none.
 	results []resourcev1.AllocationResult
-	// extended is the claim for extended resources as this node needs it, nil if the node has no need.
+	// extended is the claim for extended resources as this node needs it, nil if the node has no
+	// need.
 	extended *resourcev1.ResourceClaim
 	mappings []v1.ContainerExtendedResourceRequest
 }
@@ -204,8 +211,8 @@ func checkClass(c *cluster.Cluster, class, request string) (*Rejection, error) {
 	return nil, nil
 }
 
-// at finds out what the node can give. What is not allocated yet is tried first, as upstream does: its reason goes before that
-// of an allocated claim which the node cannot reach.
+// at finds out what the node can give. What is not allocated yet is tried first, as upstream does:
+// its reason goes before that of an allocated claim which the node cannot reach.
 func (a *attempt) at(n *cluster.Node) (o offer) {
 	open, shape := a.open, a.shape
 	if a.extended != nil {
@@ -233,7 +240,8 @@ func (a *attempt) at(n *cluster.Node) (o offer) {
 // outOfReach is said of nodes that cannot use the devices of an allocated claim.
 var outOfReach = unresolvable(codeClaimUnavailable, "resourceclaim not available on the node")
 
-// withinReach tells whether the node can use the devices of all claims that are allocated, and notes those of which it cannot.
+// withinReach tells whether the node can use the devices of all claims that are allocated, and
+// notes those of which it cannot.
 func (a *attempt) withinReach(n *cluster.Node) bool {
 	within := true
 	for i, claim := range a.claims {
@@ -263,7 +271,8 @@ func (d *DynamicResources) givenUp(claim *resourcev1.ResourceClaim) bool {
 	return awaited && d.Now != nil && since != nil && since.Add(d.bindingTimeout).Before(d.Now())
 }
 
-// deviceReadiness goes through the claim's devices in their order, up to the first that is not ready.
+// deviceReadiness goes through the claim's devices in their order, up to the first that is not
+// ready.
 func deviceReadiness(claim *resourcev1.ResourceClaim) (ready, failed bool) {
 	for i := range claim.Status.Allocation.Devices.Results {
 		result := &claim.Status.Allocation.Devices.Results[i]
@@ -293,7 +302,8 @@ func isTrue(conditions []metav1.Condition, name string) bool {
 	return slices.ContainsFunc(conditions, func(c metav1.Condition) bool { return c.Type == name && c.Status == metav1.ConditionTrue })
 }
 
-// find returns what the node can give to the claims: as it is known for claims of their shape, or by a search.
+// find returns what the node can give to the claims: as it is known for claims of their shape, or
+// by a search.
 func (a *attempt) find(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape) *gift {
 	if shape != nil {
 		if known := shape.at(n, &a.d.index); known != nil {
@@ -340,8 +350,9 @@ func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, 
 	return found
 }
 
-// search tries to find devices on the node for all claims without an allocation. It may try all combinations of devices, so it is
-// given up after a time, by the clock, as upstream's; then its answer is not final.
+// search tries to find devices on the node for all claims without an allocation. It may try all
+// combinations of devices, so it is given up after a time, by the clock, as upstream's; then its
+// answer is not final.
 func (a *attempt) search(n *cluster.Node, open []*resourcev1.ResourceClaim) (found *gift, final bool) {
 	ctx, done := a.limit.context()
 	defer done()
@@ -388,7 +399,8 @@ func (a *attempt) newAllocator(slices []*resourcev1.ResourceSlice) (structured.A
 	return structured.NewAllocator(context.Background(), allocatorFeatures, a.d.index.taken, classLister{a.c}, slices, a.d.expressions())
 }
 
-// score counts, for every request that is met by one of its alternatives, how early that one stands.
+// score counts, for every request that is met by one of its alternatives, how early that one
+// stands.
 func (a *attempt) score(n *cluster.Node) (int64, error) {
 	if !a.alternatives {
 		return 0, nil

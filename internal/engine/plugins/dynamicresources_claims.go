@@ -22,7 +22,8 @@ type classLister struct{ c *cluster.Cluster }
 
 func (l classLister) List() ([]*resourcev1.DeviceClass, error) { return l.c.DeviceClasses.All(), nil }
 
-// Get refuses a class with a selector of a kind that is not known here, as the allocator itself does for claims: it would crash.
+// Get refuses a class with a selector of a kind that is not known here, as the allocator itself
+// does for claims: it would crash.
 func (l classLister) Get(name string) (*resourcev1.DeviceClass, error) {
 	class, ok := l.c.DeviceClasses.Get("", name)
 	if !ok {
@@ -115,7 +116,8 @@ func (d *DynamicResources) allocate(claim *resourcev1.ResourceClaim, allocation 
 	}
 }
 
-// generatedName stands in for the name that the API server will make up. It is the same for the same pod every time.
+// generatedName stands in for the name that the API server will make up. It is the same for the
+// same pod every time.
 func generatedName(claim *resourcev1.ResourceClaim) string {
 	const alphabet, suffix, longest = "bcdfghjklmnpqrstvwxz2456789", 5, 63
 	h := fnv.New64a()
@@ -131,8 +133,8 @@ func generatedName(claim *resourcev1.ResourceClaim) string {
 	return string(name)
 }
 
-// unreserve takes back what Reserve did to the claims. Those that were allocated before stay so, and those that another pod has
-// come to share.
+// unreserve takes back what Reserve did to the claims. Those that were allocated before stay so,
+// and those that another pod has come to share.
 func (a *attempt) unreserve(changed []*resourcev1.ResourceClaim) {
 	for _, mine := range changed {
 		claim, ok := a.c.ResourceClaims.Get(mine.Namespace, mine.Name)
@@ -146,7 +148,8 @@ func (a *attempt) unreserve(changed []*resourcev1.ResourceClaim) {
 	}
 }
 
-// ReleaseClaims gives back the devices of a pod that is gone, as upstream's controller for claims does.
+// ReleaseClaims gives back the devices of a pod that is gone, as upstream's controller for claims
+// does.
 func ReleaseClaims(c *cluster.Cluster, p *cluster.Pod) {
 	changed, gone := ClaimsWithout(c, p)
 	for _, claim := range changed {
@@ -157,8 +160,9 @@ func ReleaseClaims(c *cluster.Cluster, p *cluster.Pod) {
 	}
 }
 
-// ClaimsWithout are the claims that change once a pod is gone, as upstream's controller has them, and those that go with it: a claim
-// that is reserved for no pod any more holds no devices, and one that was made for the pod goes.
+// ClaimsWithout are the claims that change once a pod is gone, as upstream's controller has them,
+// and those that go with it: a claim that is reserved for no pod any more holds no devices, and one
+// that was made for the pod goes.
 func ClaimsWithout(c *cluster.Cluster, p *cluster.Pod) (changed, gone []*resourcev1.ResourceClaim) {
 	if c.ResourceClaims.Len() == 0 {
 		return nil, nil
@@ -181,8 +185,8 @@ func ClaimsWithout(c *cluster.Cluster, p *cluster.Pod) (changed, gone []*resourc
 	return changed, gone
 }
 
-// Released is a claim without a pod on its list. Without anybody on it, it holds no devices; one for extended resources has then no
-// purpose at all, and goes.
+// Released is a claim without a pod on its list. Without anybody on it, it holds no devices; one
+// for extended resources has then no purpose at all, and goes.
 func Released(claim *resourcev1.ResourceClaim, uid types.UID) (without *resourcev1.ResourceClaim, gone bool) {
 	without = claim.DeepCopy()
 	without.Status.ReservedFor = slices.DeleteFunc(without.Status.ReservedFor, isFor(uid))
@@ -197,8 +201,8 @@ func isFor(uid types.UID) func(resourcev1.ResourceClaimConsumerReference) bool {
 	return func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == uid }
 }
 
-// release takes a pod off a claim's list. Without anybody on it, the claim holds no devices unless it is to keep them; one for
-// extended resources has then no purpose at all.
+// release takes a pod off a claim's list. Without anybody on it, the claim holds no devices unless
+// it is to keep them; one for extended resources has then no purpose at all.
 func release(c *cluster.Cluster, claim *resourcev1.ResourceClaim, uid types.UID, keep bool) {
 	claim = claim.DeepCopy()
 	claim.Status.ReservedFor = slices.DeleteFunc(claim.Status.ReservedFor, isFor(uid))
@@ -212,9 +216,9 @@ func release(c *cluster.Cluster, claim *resourcev1.ResourceClaim, uid types.UID,
 	c.ResourceClaims.Set(claim)
 }
 
-// PostFilter helps a pod that fits nowhere: a claim that it alone holds, and whose devices some node cannot reach, gives them
-// up, so that others can be allocated. It answers in upstream's words, with the claim as it has to become, or to be deleted;
-// carrying that out is the caller's.
+// PostFilter helps a pod that fits nowhere: a claim that it alone holds, and whose devices some
+// node cannot reach, gives them up, so that others can be allocated. It answers in upstream's
+// words, with the claim as it has to become, or to be deleted; carrying that out is the caller's.
 func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod) (message string, change *resourcev1.ResourceClaim, remove bool) {
 	if !needsDevices(c, p) {
 		return noClaims, nil, false
@@ -244,7 +248,8 @@ func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod) (messa
 // noClaims is what upstream says of every pod that fits nowhere and has no claims.
 const noClaims = "no new claims to deallocate"
 
-// ExtendedRequestMappings tells which of a node's devices stand for which container's extended resources, for the pod's status.
+// ExtendedRequestMappings tells which of a node's devices stand for which container's extended
+// resources, for the pod's status.
 func (d *DynamicResources) ExtendedRequestMappings(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) []v1.ContainerExtendedResourceRequest {
 	if !needsDevices(c, p) {
 		return nil

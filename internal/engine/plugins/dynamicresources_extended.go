@@ -15,12 +15,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// inMemoryName is the name of the claim for extended resources while it exists nowhere but here. It is no valid name, so no
-// claim of a user can have it.
+// inMemoryName is the name of the claim for extended resources while it exists nowhere but here. It
+// is no valid name, so no claim of a user can have it.
 const inMemoryName = "<extended-resources>"
 
-// deviceClassOf returns the class whose devices are had by requesting the extended resource, or nil. Of classes that name the
-// same resource the newest counts, and of these the first by name.
+// deviceClassOf returns the class whose devices are had by requesting the extended resource, or
+// nil. Of classes that name the same resource the newest counts, and of these the first by name.
 func deviceClassOf(c *cluster.Cluster, name v1.ResourceName) *resourcev1.DeviceClass {
 	if c.DeviceClasses.Len() == 0 {
 		return nil
@@ -58,7 +58,8 @@ func mayBeDevice(name v1.ResourceName) bool {
 	return !native && cluster.IsScalar(name)
 }
 
-// extendedRequests returns what the pod requests of resources that a class can stand for, with the class or nil.
+// extendedRequests returns what the pod requests of resources that a class can stand for, with the
+// class or nil.
 func extendedRequests(c *cluster.Cluster, pod *v1.Pod) map[v1.ResourceName]*resourcev1.DeviceClass {
 	requests := cluster.NewResources(resource.PodRequests(pod, resource.PodResourcesOptions{}))
 	classes := map[v1.ResourceName]*resourcev1.DeviceClass{}
@@ -70,8 +71,9 @@ func extendedRequests(c *cluster.Cluster, pod *v1.Pod) map[v1.ResourceName]*reso
 	return classes
 }
 
-// extendedClaim returns the claim for the extended resources of the pod that classes stand for: the one left behind by an
-// earlier attempt, or a new one without requests, since these depend on the node. It is nil if the pod has no such resources.
+// extendedClaim returns the claim for the extended resources of the pod that classes stand for: the
+// one left behind by an earlier attempt, or a new one without requests, since these depend on the
+// node. It is nil if the pod has no such resources.
 func (d *DynamicResources) extendedClaim(pod *v1.Pod, classes map[v1.ResourceName]*resourcev1.DeviceClass) *resourcev1.ResourceClaim {
 	wanted := false
 	for _, class := range classes {
@@ -135,8 +137,9 @@ func (a *attempt) extendedAt(n *cluster.Node) *extendedOffer {
 	return x
 }
 
-// extendedOn works out which extended resources have to come from devices on this node, and returns the claim for them; nil if a
-// device plugin of the node has them all. A claim that is left from an earlier attempt cannot be used again.
+// extendedOn works out which extended resources have to come from devices on this node, and returns
+// the claim for them; nil if a device plugin of the node has them all. A claim that is left from an
+// earlier attempt cannot be used again.
 func (a *attempt) extendedOn(n *cluster.Node) (*resourcev1.ResourceClaim, []v1.ContainerExtendedResourceRequest, *Rejection) {
 	if a.extended.Spec.Devices.Requests != nil {
 		return nil, nil, unresolvable(codeClaimStale, "cannot schedule extended resource claim")
@@ -166,9 +169,9 @@ func (a *attempt) extendedOn(n *cluster.Node) (*resourcev1.ResourceClaim, []v1.C
 	return claim, mappings, nil
 }
 
-// deviceRequests turns the containers' requests for one extended resource into requests for devices. Init containers that end
-// before the pod runs use the devices of the containers behind them, and only what they need beyond these is requested, once,
-// for the one that needs most.
+// deviceRequests turns the containers' requests for one extended resource into requests for
+// devices. Init containers that end before the pod runs use the devices of the containers behind
+// them, and only what they need beyond these is requested, once, for the one that needs most.
 func deviceRequests(pod *v1.Pod, name v1.ResourceName, class string) ([]resourcev1.DeviceRequest, []v1.ContainerExtendedResourceRequest) {
 	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	lasting := make([]*resourcev1.DeviceRequest, len(containers))
@@ -219,8 +222,9 @@ func ends(c *v1.Container, init bool) bool {
 	return init && (c.RestartPolicy == nil || *c.RestartPolicy != v1.ContainerRestartPolicyAlways)
 }
 
-// deviceRequest is one container's request for devices, less what it can use of others' requests; nil if these are enough. Its
-// name is made of the container's index and the resource's among all that the container requests, by name.
+// deviceRequest is one container's request for devices, less what it can use of others' requests;
+// nil if these are enough. Its name is made of the container's index and the resource's among all
+// that the container requests, by name.
 func deviceRequest(index int, c *v1.Container, name v1.ResourceName, class string, usable []*resourcev1.DeviceRequest) (
 	*resourcev1.DeviceRequest, []v1.ContainerExtendedResourceRequest,
 ) {

@@ -20,8 +20,8 @@ type ReservedClaim struct {
 	Before *resourcev1.ResourceClaim
 	// Allocated tells that the allocation is new: the claim had none.
 	Allocated bool
-	// Extended tells that it stands for the pod's extended resources. If it does not exist, its name stands in for the one that the
-	// API server will make up.
+	// Extended tells that it stands for the pod's extended resources. If it does not exist, its
+	// name stands in for the one that the API server will make up.
 	Extended bool
 }
 
@@ -34,8 +34,8 @@ type ReservedClaims struct {
 	Timeout time.Duration
 }
 
-// ReserveClaims is Reserve for those who have to write down what was reserved. Undoing leaves alone the claims for which is says
-// yes: that which was written.
+// ReserveClaims is Reserve for those who have to write down what was reserved. Undoing leaves alone
+// the claims for which is says yes: that which was written.
 func (d *DynamicResources) ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (
 	reserved ReservedClaims, undo func(is func(*resourcev1.ResourceClaim) bool), err error,
 ) {

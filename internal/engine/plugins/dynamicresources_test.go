@@ -29,7 +29,8 @@ func newDynamicResources(t *testing.T) *DynamicResources {
 }
 
 func init() {
-	// take on=NODE [undo]: reserves devices for the pod and lists the claims, then as they are after taking it back.
+	// take on=NODE [undo]: reserves devices for the pod and lists the claims, then as they are
+	// after taking it back.
 	moreCommands["take"] = func(t *testing.T, d *datadriven.TestData, c *cluster.Cluster, plugin any) string {
 		var node string
 		d.ScanArgs(t, "on", &node)

@@ -11,8 +11,8 @@ import (
 // ImageLocality ranks nodes by how much of the pod's images they have already.
 type ImageLocality struct{}
 
-// The sizes between which images count: what is smaller is pulled in no time, what is larger per container counts no more.
-// They are upstream's, taken from the sizes of images on Docker Hub.
+// The sizes between which images count: what is smaller is pulled in no time, what is larger per
+// container counts no more. They are upstream's, taken from the sizes of images on Docker Hub.
 const (
 	imageFloor   = 23 << 20
 	imageCeiling = 1000 << 20
@@ -56,8 +56,9 @@ func (ImageLocality) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node
 	}}
 }
 
-// imageWorth is an image's size, scaled by the share of all nodes that have it, so that pods are not drawn to the one node
-// that happened to pull it first. Whatever size a node reports, an image is not worth more than all that counts.
+// imageWorth is an image's size, scaled by the share of all nodes that have it, so that pods are
+// not drawn to the one node that happened to pull it first. Whatever size a node reports, an image
+// is not worth more than all that counts.
 func imageWorth(state *cluster.ImageState, nodes int) int64 {
 	share := float64(state.Nodes) / float64(nodes)
 	return int64(max(0, min(float64(state.Size)*share, 1<<45)))
@@ -91,8 +92,9 @@ func completeImage(name string) string {
 	return name
 }
 
-// Worth describes what the score of the pod's images is made from: two answers that are the same give the same scores. It is empty
-// where no node scores, as where all that is known of the images is worth too little.
+// Worth describes what the score of the pod's images is made from: two answers that are the same
+// give the same scores. It is empty where no node scores, as where all that is known of the images
+// is worth too little.
 func (ImageLocality) Worth(c *cluster.Cluster, p *cluster.Pod) string {
 	spec, sum := p.Spec(), int64(0)
 	each := func(use func(image string, state *cluster.ImageState)) {

@@ -10,12 +10,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// InterPodAffinity keeps pods near pods that they want to be near to, and away from those that they, or which, want distance.
-// The rules between two pods are in [Affinities]; here the pods of each domain are counted by them.
+// InterPodAffinity keeps pods near pods that they want to be near to, and away from those that
+// they, or which, want distance. The rules between two pods are in [Affinities]; here the pods of
+// each domain are counted by them.
 type InterPodAffinity struct {
-	// HardWeight is what the required affinity of a pod that has its place counts in scores, when it means the waiting pod.
+	// HardWeight is what the required affinity of a pod that has its place counts in scores, when
+	// it means the waiting pod.
 	HardWeight int32
-	// IgnoreOthers leaves waiting pods without preferences of their own unscored, whatever the others prefer.
+	// IgnoreOthers leaves waiting pods without preferences of their own unscored, whatever the
+	// others prefer.
 	IgnoreOthers bool
 }
 
@@ -103,7 +106,8 @@ func remember[T any](answer func(*cluster.PodClass) T) func(*cluster.PodClass) T
 	}
 }
 
-// Filter rejects nodes in domains without the pods that are required there, or with pods that are required not to be.
+// Filter rejects nodes in domains without the pods that are required there, or with pods that are
+// required not to be.
 func (a *InterPodAffinity) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	if p.Class.TermError != nil {
 		reason := fmt.Sprintf("parsing pod: %v", termsError(p.Spec().Affinity))
@@ -253,8 +257,8 @@ func (h *affinityHints) of(class *cluster.PodClass) *Affinities {
 	return a
 }
 
-// podMatters tells whether a pod that came, went, or has other labels now is one that the waiting pod looks for, or one that it,
-// or that other pod, wants to be away from.
+// podMatters tells whether a pod that came, went, or has other labels now is one that the waiting
+// pod looks for, or one that it, or that other pod, wants to be away from.
 func (h *affinityHints) podMatters(item *queue.Item, e *queue.Event) bool {
 	if !others(e) {
 		return Own(item, e)
@@ -270,8 +274,8 @@ func (h *affinityHints) podMatters(item *queue.Item, e *queue.Event) bool {
 		leaves(a, e.PodBefore.Class) && !slices.Equal(kept(a, e.Pod.Class), kept(a, e.PodBefore.Class))
 }
 
-// leaves tells whether it helps that a pod of the class is gone. One that attracted the waiting pod to a node that cannot take it
-// stood in the way of its being the first of its kind.
+// leaves tells whether it helps that a pod of the class is gone. One that attracted the waiting pod
+// to a node that cannot take it stood in the way of its being the first of its kind.
 func leaves(a *Affinities, class *cluster.PodClass) bool {
 	return len(a.Repels(class)) > 0 || len(a.RepelledBy(class)) > 0 || a.AttractsItself() && a.Attracts(class)
 }
@@ -285,8 +289,8 @@ func kept(a *Affinities, class *cluster.PodClass) []string {
 	return keys
 }
 
-// domainMatters tells whether a node that came, went, or has other labels now can be a place for the waiting pod, or moves pods that
-// matter to it from one domain to another.
+// domainMatters tells whether a node that came, went, or has other labels now can be a place for
+// the waiting pod, or moves pods that matter to it from one domain to another.
 func (h *affinityHints) domainMatters(item *queue.Item, e *queue.Event) bool {
 	a := h.of(item.Class)
 	if e.Node == nil {

@@ -8,7 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Arguments of the cases: hard=WEIGHT is hardPodAffinityWeight, ignore is ignorePreferredTermsOfExistingPods.
+// Arguments of the cases: hard=WEIGHT is hardPodAffinityWeight, ignore is
+// ignorePreferredTermsOfExistingPods.
 func TestInterPodAffinityCases(t *testing.T) {
 	runCases(t, "testdata/interpodaffinity.txt", func(t *testing.T, d *datadriven.TestData) any {
 		args := &config.InterPodAffinityArgs{IgnorePreferredTermsOfExistingPods: d.HasArg("ignore")}

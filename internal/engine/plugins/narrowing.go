@@ -9,11 +9,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Narrowings keep an event from being held against every class that waits. What they leave out, the hint beside them would decline:
-// TestNarrowingsLeaveNobodyOut.
+// Narrowings keep an event from being held against every class that waits. What they leave out, the
+// hint beside them would decline: TestNarrowingsLeaveNobodyOut.
 
-// byRoom finds the classes that may have room on the event's node: on all of it if it is the node that changed, and beside the pods that
-// none of them can preempt if a pod left it.
+// byRoom finds the classes that may have room on the event's node: on all of it if it is the node
+// that changed, and beside the pods that none of them can preempt if a pod left it.
 func (in Setting) byRoom(ofNode bool) *queue.Narrowing {
 	if _, whole := in.Filter.(*NodeResourcesFit); !whole {
 		return nil
@@ -36,7 +36,8 @@ func (in Setting) byRoom(ofNode bool) *queue.Narrowing {
 	}
 }
 
-// roomWithoutLower is what a node has left without the pods below a priority. Who asks for nothing has room on any node.
+// roomWithoutLower is what a node has left without the pods below a priority. Who asks for nothing
+// has room on any node.
 func roomWithoutLower(n *cluster.Node, priority int32) queue.Amounts {
 	left := n
 	for _, p := range n.Pods {
@@ -50,7 +51,8 @@ func roomWithoutLower(n *cluster.Node, priority int32) queue.Amounts {
 	return queue.Amounts{max(left.Size.MilliCPU-left.Requested.MilliCPU, 0), max(left.Size.Memory-left.Requested.Memory, 0)}
 }
 
-// byLabels finds the classes whose selectors may mean a pod of the event, and those that the terms of such a pod may mean.
+// byLabels finds the classes whose selectors may mean a pod of the event, and those that the terms
+// of such a pod may mean.
 func byLabels(selectors func(*cluster.PodClass) (list []labels.Selector, all bool)) *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(class *cluster.PodClass) (topics []queue.Topic, all bool) {

@@ -58,7 +58,8 @@ func (w *waitingPods) woken() (names []string) {
 	return names
 }
 
-// TestNarrowingsLeaveNobodyOut: narrowed down, the same pods are woken as when every class that waits is asked about.
+// TestNarrowingsLeaveNobodyOut: narrowed down, the same pods are woken as when every class that
+// waits is asked about.
 func TestNarrowingsLeaveNobodyOut(t *testing.T) {
 	rejectors := []string{"NodeResourcesFit", "InterPodAffinity", "PodTopologySpread", "NodeAffinity", "TaintToleration"}
 	woken, asked, narrowed := 0, 0, 0

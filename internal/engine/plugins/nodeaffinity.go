@@ -22,8 +22,9 @@ const (
 	CodeNodeAffinityConflict     = "NodeAffinityConflict"
 )
 
-// NodeAffinity keeps pods off nodes that their node selector and required node affinity do not name, and ranks nodes by the
-// preferred terms that match. A profile can add an affinity to that of all its pods.
+// NodeAffinity keeps pods off nodes that their node selector and required node affinity do not
+// name, and ranks nodes by the preferred terms that match. A profile can add an affinity to that of
+// all its pods.
 type NodeAffinity struct {
 	addedRequired  *nodeTerms // nil: none
 	addedPreferred []weightedNodeTerm
@@ -68,7 +69,8 @@ func (*NodeAffinity) Name() string { return "NodeAffinity" }
 // Reads implements Filter. See ReadsFor.
 func (*NodeAffinity) Reads() Part { return Labels | Identity }
 
-// ReadsFor tells what of a node the plugin's verdict and score depend on for one pod: most pods do not ask for a name.
+// ReadsFor tells what of a node the plugin's verdict and score depend on for one pod: most pods do
+// not ask for a name.
 func (pl *NodeAffinity) ReadsFor(p *cluster.Pod) Part {
 	parts := Labels
 	required, preferred := podNodeAffinity(p.Spec())
@@ -121,8 +123,8 @@ func (pl *NodeAffinity) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	return judge
 }
 
-// namedNodes reads the names that the terms narrow the nodes to. They do so only if every term has a requirement on the name;
-// within a term, only names that all its requirements list remain.
+// namedNodes reads the names that the terms narrow the nodes to. They do so only if every term has
+// a requirement on the name; within a term, only names that all its requirements list remain.
 func namedNodes(required *v1.NodeSelector) (names map[string]bool, narrow bool) {
 	if required == nil || len(required.NodeSelectorTerms) == 0 {
 		return nil, false
@@ -193,8 +195,8 @@ func podNodeAffinity(spec *v1.PodSpec) (*v1.NodeSelector, []v1.PreferredScheduli
 	return a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution
 }
 
-// readPreferred reads preferred terms; those of weight 0 and those without a requirement count for nothing. The errors are
-// the library's: one broken term makes every attempt fail.
+// readPreferred reads preferred terms; those of weight 0 and those without a requirement count for
+// nothing. The errors are the library's: one broken term makes every attempt fail.
 func readPreferred(list []v1.PreferredSchedulingTerm) ([]weightedNodeTerm, error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -234,7 +236,8 @@ func (*NodeAffinity) Detail(p *cluster.Pod, n *cluster.Node) string {
 	return "lacks " + strings.Join(missing, ", ")
 }
 
-// MissingLabels returns the labels of the pod's node selector that the node does not have, as key=value.
+// MissingLabels returns the labels of the pod's node selector that the node does not have, as
+// key=value.
 func MissingLabels(p *cluster.Pod, n *cluster.Node) (list []string) {
 	for key, value := range p.Spec().NodeSelector {
 		if have, ok := n.Lookup(key); !ok || have != value {

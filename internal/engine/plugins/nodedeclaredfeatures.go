@@ -11,7 +11,8 @@ import (
 // CodeMissingFeature is the code of NodeDeclaredFeatures.
 const CodeMissingFeature = "NodeFeatureMissing"
 
-// NodeDeclaredFeatures keeps pods off nodes that do not declare a feature of the kubelet that the pod's spec needs.
+// NodeDeclaredFeatures keeps pods off nodes that do not declare a feature of the kubelet that the
+// pod's spec needs.
 type NodeDeclaredFeatures struct{}
 
 var missingFeature = &Rejection{Code: CodeMissingFeature, Reasons: []string{"node(s) didn't match Pod's required features"}, Unresolvable: true}

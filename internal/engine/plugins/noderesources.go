@@ -19,15 +19,17 @@ type resourceReader struct {
 	specs resourceSpecs
 	// wanted is what the pod requests of each, by the rules of the scorer.
 	wanted []int64
-	// nonZero counts the CPU and memory of placed pods with defaults for containers without a request.
+	// nonZero counts the CPU and memory of placed pods with defaults for containers without a
+	// request.
 	nonZero bool
 	cluster *cluster.Cluster
-	// devices counts the devices that stand for an extended resource where nodes have none of it; nil when nothing does.
+	// devices counts the devices that stand for an extended resource where nodes have none of it;
+	// nil when nothing does.
 	devices *deviceCounts
 }
 
-// amounts looks up the i-th resource of a node. Of what only some nodes have (extended resources and the like), nothing counts
-// unless the pod requests it.
+// amounts looks up the i-th resource of a node. Of what only some nodes have (extended resources
+// and the like), nothing counts unless the pod requests it.
 func (r *resourceReader) amounts(i int, n *cluster.Node) amounts {
 	name := v1.ResourceName(r.specs[i].Name)
 	room := &r.cluster.Rooms[n.Index]

@@ -10,7 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// NodeResourcesBalancedAllocation ranks nodes by how much evener the pod makes the shares of the resources that are requested.
+// NodeResourcesBalancedAllocation ranks nodes by how much evener the pod makes the shares of the
+// resources that are requested.
 type NodeResourcesBalancedAllocation struct {
 	specs       resourceSpecs
 	cpu, memory bool // whether they count
@@ -35,8 +36,8 @@ func NewNodeResourcesBalancedAllocation(args *config.NodeResourcesBalancedAlloca
 // Name implements Scorer.
 func (*NodeResourcesBalancedAllocation) Name() string { return "NodeResourcesBalancedAllocation" }
 
-// Score implements Scorer. Pods that request none of the resources are not scored: they would all go where the balance is
-// best (kubernetes/kubernetes#129138).
+// Score implements Scorer. Pods that request none of the resources are not scored: they would all
+// go where the balance is best (kubernetes/kubernetes#129138).
 func (b *NodeResourcesBalancedAllocation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	reader, skip := b.reader(c, p)
 	if skip {
@@ -67,8 +68,9 @@ func (b *NodeResourcesBalancedAllocation) reader(c *cluster.Cluster, p *cluster.
 	return reader, true
 }
 
-// ScoreRequests returns the CPU and memory that the score counts for the pod. roomOnly tells whether nothing else of a node
-// counts, so that RoomScore is the score; skip, that the pod is not scored.
+// ScoreRequests returns the CPU and memory that the score counts for the pod. roomOnly tells
+// whether nothing else of a node counts, so that RoomScore is the score; skip, that the pod is not
+// scored.
 func (b *NodeResourcesBalancedAllocation) ScoreRequests(c *cluster.Cluster, p *cluster.Pod) (cpu, memory int64, roomOnly, skip bool) {
 	reader, skip := b.reader(c, p)
 	for i := range b.specs {
@@ -82,8 +84,8 @@ func (b *NodeResourcesBalancedAllocation) ScoreRequests(c *cluster.Cluster, p *c
 	return cpu, memory, reader.roomOnly(), skip
 }
 
-// RoomScore scores a node of this size on which this much is requested without the pod, which requests podCPU and podMemory.
-// It allocates nothing.
+// RoomScore scores a node of this size on which this much is requested without the pod, which
+// requests podCPU and podMemory. It allocates nothing.
 func (b *NodeResourcesBalancedAllocation) RoomScore(requestedCPU, podCPU, cpu, requestedMemory, podMemory, memory int64) int64 {
 	if cpu == 0 || memory == 0 || !b.cpu || !b.memory { // one resource at most: always even
 		return Evenness(MaxScore, MaxScore)
@@ -100,8 +102,8 @@ func fraction(requested, allocatable int64) float64 {
 	return f
 }
 
-// balance is how even the shares are: MaxScore minus their standard deviation. The order of the operations decides the last
-// unit; it is upstream's.
+// balance is how even the shares are: MaxScore minus their standard deviation. The order of the
+// operations decides the last unit; it is upstream's.
 func balance(fractions []float64) int64 {
 	switch len(fractions) {
 	case 0, 1:
@@ -125,7 +127,8 @@ func balanceOfTwo(a, b float64) int64 {
 	return int64((1 - math.Abs((a-b)/2)) * float64(MaxScore))
 }
 
-// Evenness is between 50 (the pod makes the node's balance as bad as can be) and 100; 75 leaves it as it is.
+// Evenness is between 50 (the pod makes the node's balance as bad as can be) and 100; 75 leaves it
+// as it is.
 func Evenness(with, without int64) int64 {
 	return MaxScore/2 + (MaxScore/2+with-without)/2
 }
@@ -138,7 +141,8 @@ func EvennessScore(requestedCPU, podCPU, cpu, requestedMemory, podMemory, memory
 	return Evenness(BalanceScore(rules.Sum(requestedCPU, podCPU), cpu, rules.Sum(requestedMemory, podMemory), memory), BalanceScore(requestedCPU, cpu, requestedMemory, memory))
 }
 
-// BalanceScore is how even the shares of both resources are, without regard to what a pod would change.
+// BalanceScore is how even the shares of both resources are, without regard to what a pod would
+// change.
 func BalanceScore(requestedCPU, cpu, requestedMemory, memory int64) int64 {
 	return balanceOfTwo(fraction(requestedCPU, cpu), fraction(requestedMemory, memory))
 }

@@ -27,8 +27,9 @@ func classesByResource(c *cluster.Cluster, names []v1.ResourceName) map[v1.Resou
 	return classes
 }
 
-// deviceStock is the devices that classes select, which stand for extended resources. It keeps what selectors say of slices, and
-// counts a node's devices anew only when they, or who has them, changed.
+// deviceStock is the devices that classes select, which stand for extended resources. It keeps what
+// selectors say of slices, and counts a node's devices anew only when they, or who has them,
+// changed.
 type deviceStock struct {
 	mutex    sync.Mutex
 	index    deviceIndex
@@ -58,8 +59,9 @@ type stocked struct {
 	at  uint64
 }
 
-// deviceCounts counts, per node, the devices that stand for extended resources, for the scores of the resource plugins. What
-// the pods request of such a resource is not counted: a claim holds the devices.
+// deviceCounts counts, per node, the devices that stand for extended resources, for the scores of
+// the resource plugins. What the pods request of such a resource is not counted: a claim holds the
+// devices.
 type deviceCounts struct {
 	stock   *deviceStock
 	classes map[v1.ResourceName]*resourcev1.DeviceClass
@@ -70,7 +72,8 @@ var deviceExpressions = sync.OnceValue(func() *cel.Cache {
 	return cel.NewCache(32, cel.Features{EnableConsumableCapacity: true})
 })
 
-// counts returns nil, the common case, if no class stands for a resource that the scorer weighs and the pod wants.
+// counts returns nil, the common case, if no class stands for a resource that the scorer weighs and
+// the pod wants.
 func (s *deviceStock) counts(c *cluster.Cluster, specs resourceSpecs, wanted []int64) *deviceCounts {
 	if c.DeviceClasses.Len() == 0 {
 		return nil
@@ -144,8 +147,8 @@ func (s *deviceStock) of(class *resourcev1.DeviceClass, slice *resourcev1.Resour
 	return devices
 }
 
-// on counts the devices that the node can use. A selector that cannot be evaluated takes the resource out of the score, as
-// upstream does.
+// on counts the devices that the node can use. A selector that cannot be evaluated takes the
+// resource out of the score, as upstream does.
 func (d *deviceCounts) on(n *cluster.Node, name v1.ResourceName) amounts {
 	class := d.classes[name]
 	if class == nil {

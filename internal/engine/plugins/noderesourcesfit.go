@@ -23,7 +23,8 @@ const (
 	CodeInsufficientResource         = "InsufficientResource"
 )
 
-// NodeResourcesFit keeps pods off nodes without room for what they request, and ranks nodes by the room that is left.
+// NodeResourcesFit keeps pods off nodes without room for what they request, and ranks nodes by the
+// room that is left.
 type NodeResourcesFit struct {
 	ignored       sets.Set[string]
 	ignoredGroups sets.Set[string]
@@ -120,13 +121,14 @@ func (*NodeResourcesFit) fits(r *cluster.Resources, scalars []v1.ResourceName, c
 	return true
 }
 
-// lacks tells whether a request is more than what is left of the allocatable amount. Nothing requested is always there, even
-// on a node that is overbooked.
+// lacks tells whether a request is more than what is left of the allocatable amount. Nothing
+// requested is always there, even on a node that is overbooked.
 func lacks(request, allocatable, requested int64) bool {
 	return request > 0 && request > allocatable-requested
 }
 
-// delegated tells whether a resource is left to DynamicResources to judge: the node has none of it, and devices stand for it.
+// delegated tells whether a resource is left to DynamicResources to judge: the node has none of it,
+// and devices stand for it.
 func delegated(name v1.ResourceName, classes map[v1.ResourceName]bool, n *cluster.Node) bool {
 	return classes[name] && n.Size.Scalars[name] <= 0
 }
@@ -181,8 +183,8 @@ func (f *NodeResourcesFit) reader(c *cluster.Cluster, p *cluster.Pod) *resourceR
 	return reader
 }
 
-// ScoreRequests returns the CPU and memory that the score counts for the pod. roomOnly tells whether nothing else of a node
-// counts, so that RoomScore is the score.
+// ScoreRequests returns the CPU and memory that the score counts for the pod. roomOnly tells
+// whether nothing else of a node counts, so that RoomScore is the score.
 func (f *NodeResourcesFit) ScoreRequests(c *cluster.Cluster, p *cluster.Pod) (cpu, memory int64, roomOnly bool) {
 	reader := f.reader(c, p)
 	for i := range f.specs {
@@ -196,8 +198,9 @@ func (f *NodeResourcesFit) ScoreRequests(c *cluster.Cluster, p *cluster.Pod) (cp
 	return cpu, memory, reader.roomOnly()
 }
 
-// RoomScore scores a node of this size on which this much is requested, the pod's share (ScoreRequests) and the defaults of
-// containers without a request (Room.NonZeroCPU, Room.NonZeroMemory) included. It allocates nothing.
+// RoomScore scores a node of this size on which this much is requested, the pod's share
+// (ScoreRequests) and the defaults of containers without a request (Room.NonZeroCPU,
+// Room.NonZeroMemory) included. It allocates nothing.
 func (f *NodeResourcesFit) RoomScore(requestedCPU, cpu, requestedMemory, memory int64) int64 {
 	var sum, weights int64
 	f.add(&sum, &weights, f.cpuWeight, requestedCPU, cpu)
@@ -205,13 +208,15 @@ func (f *NodeResourcesFit) RoomScore(requestedCPU, cpu, requestedMemory, memory 
 	return f.mean(sum, weights)
 }
 
-// LeastOfCPUAndMemory tells whether the score is the plain mean of LeastAllocatedScore of CPU and of memory, as by default.
+// LeastOfCPUAndMemory tells whether the score is the plain mean of LeastAllocatedScore of CPU and
+// of memory, as by default.
 func (f *NodeResourcesFit) LeastOfCPUAndMemory() bool {
 	return f.strategy == config.LeastAllocated && f.cpuWeight == f.memoryWeight && f.cpuWeight > 0
 }
 
-// Interests implements Requeuer. What helps is room on the node that the event is of, enough for the pod. A pod that may preempt
-// others is also helped by room that is enough once those have left, unless it could have had them leave before, too.
+// Interests implements Requeuer. What helps is room on the node that the event is of, enough for
+// the pod. A pod that may preempt others is also helped by room that is enough once those have
+// left, unless it could have had them leave before, too.
 func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
 	interests := []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeAllocatable, Narrowing: in.byRoom(true), Hint: func(item *queue.Item, e *queue.Event) bool {
@@ -238,7 +243,8 @@ func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
 	return interests
 }
 
-// fitsWithoutLower tells whether the pod could go to the node if all pods of lower priority left it.
+// fitsWithoutLower tells whether the pod could go to the node if all pods of lower priority left
+// it.
 func (in Setting) fitsWithoutLower(item *queue.Item, n *cluster.Node) bool {
 	if !in.mayPreempt(item) {
 		return false

@@ -11,8 +11,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// nodeTerms are the terms of a node selector, one of which must match. They say the same as k8s.io/component-helpers'
-// nodeaffinity, which wants to see a v1.Node with all its labels in one map, made anew for each question.
+// nodeTerms are the terms of a node selector, one of which must match. They say the same as
+// k8s.io/component-helpers' nodeaffinity, which wants to see a v1.Node with all its labels in one
+// map, made anew for each question.
 type nodeTerms []nodeTerm
 
 // nodeTerm is one term: all its requirements must be met.
@@ -73,8 +74,8 @@ func readNodeTerms(s *v1.NodeSelector) nodeTerms {
 	return terms
 }
 
-// absorb adds the values of a term to those of one before it, if both want nothing but one of many values of the same label: hundreds of
-// such terms are one question.
+// absorb adds the values of a term to those of one before it, if both want nothing but one of many
+// values of the same label: hundreds of such terms are one question.
 func (terms nodeTerms) absorb(term *nodeTerm) bool {
 	for i := range terms {
 		if t := &terms[i]; t.onlyAmong() && term.onlyAmong() && t.among[0].key == term.among[0].key {

@@ -14,7 +14,8 @@ const (
 	CodeNodeNameMismatch  = "NodeNameMismatch"
 )
 
-// NodeUnschedulable keeps pods off cordoned nodes, unless they tolerate the taint that a cordon brings.
+// NodeUnschedulable keeps pods off cordoned nodes, unless they tolerate the taint that a cordon
+// brings.
 type NodeUnschedulable struct{}
 
 var cordon = v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}

@@ -15,8 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// NodeVolumeLimits keeps pods off nodes whose CSI drivers can attach no more volumes, as their CSINode says. Volumes count that
-// pods on the node use, and those that are attached to it though no pod uses them (any more).
+// NodeVolumeLimits keeps pods off nodes whose CSI drivers can attach no more volumes, as their
+// CSINode says. Volumes count that pods on the node use, and those that are attached to it though
+// no pod uses them (any more).
 type NodeVolumeLimits struct{ uses volumeUses }
 
 // newNodeVolumeLimits makes the plugin, which has no arguments.
@@ -27,7 +28,8 @@ const CodeMaxVolumeCount = "MaxVolumeCount"
 
 var tooManyVolumes = &Rejection{Code: CodeMaxVolumeCount, Reasons: []string{"node(s) exceed max volume count"}}
 
-// attached is a volume as its CSI driver knows it. Volumes still to be made have no handle yet, but the claim they are for.
+// attached is a volume as its CSI driver knows it. Volumes still to be made have no handle yet, but
+// the claim they are for.
 type attached struct {
 	driver, handle string
 	claim          cluster.Name
@@ -56,7 +58,8 @@ func (v *NodeVolumeLimits) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	}
 	v.uses.follow(c)
 	l := &volumeLimits{c: c, uses: &v.uses}
-	// Of a node only matters whether it has a CSINode at all: without one nothing is left to CSI drivers.
+	// Of a node only matters whether it has a CSINode at all: without one nothing is left to CSI
+	// drivers.
 	for i, csiNode := range [2]*storagev1.CSINode{nil, {}} {
 		l.wanted[i] = attachedSet{}
 		if err := l.wanted[i].addPod(c, csiNode, p, true); err != nil {
@@ -69,7 +72,8 @@ func (v *NodeVolumeLimits) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	return Judge{Node: l.on}
 }
 
-// volumeLimits is what a pod wants attached, on nodes without and with a CSINode, or why that cannot be told.
+// volumeLimits is what a pod wants attached, on nodes without and with a CSINode, or why that
+// cannot be told.
 type volumeLimits struct {
 	c        *cluster.Cluster
 	uses     *volumeUses
@@ -115,7 +119,8 @@ func anyLimit(csiNode *storagev1.CSINode) bool {
 	return slices.ContainsFunc(csiNode.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Allocatable != nil && d.Allocatable.Count != nil })
 }
 
-// limitOf reads how many volumes a driver can attach; the last word counts. A count of 0 is a limit; none is no limit.
+// limitOf reads how many volumes a driver can attach; the last word counts. A count of 0 is a
+// limit; none is no limit.
 func limitOf(csiNode *storagev1.CSINode, driver string) (limit int64, ok bool) {
 	for i := range csiNode.Spec.Drivers {
 		if d := &csiNode.Spec.Drivers[i]; d.Name == driver && d.Allocatable != nil && d.Allocatable.Count != nil {
@@ -125,7 +130,8 @@ func limitOf(csiNode *storagev1.CSINode, driver string) (limit int64, ok bool) {
 	return limit, ok
 }
 
-// addAttachments adds what is attached to a node. Attachments of volumes in a pod, and of volumes that are not of CSI, do not count.
+// addAttachments adds what is attached to a node. Attachments of volumes in a pod, and of volumes
+// that are not of CSI, do not count.
 func (s attachedSet) addAttachments(c *cluster.Cluster, attachments map[string]*storagev1.VolumeAttachment) {
 	for _, a := range attachments {
 		name := a.Spec.Source.PersistentVolumeName
@@ -144,8 +150,8 @@ func (e *claimMissing) Error() string {
 	return fmt.Sprintf("looking up PVC %s/%s: %s", e.namespace, e.name, claimNotFound(e.name))
 }
 
-// addPod adds the volumes of a pod, as they are attached to the node of the CSINode (nil if it has none). A claim that is missing
-// is an error of the pod that waits; nobody else's.
+// addPod adds the volumes of a pod, as they are attached to the node of the CSINode (nil if it has
+// none). A claim that is missing is an error of the pod that waits; nobody else's.
 func (s attachedSet) addPod(c *cluster.Cluster, csiNode *storagev1.CSINode, p *cluster.Pod, waits bool) error {
 	for i := range p.Spec().Volumes {
 		v := &p.Spec().Volumes[i]
@@ -233,7 +239,8 @@ func translated(csiNode *storagev1.CSINode, volume *v1.PersistentVolume) *v1.CSI
 	return volume.Spec.CSI
 }
 
-// addUnbound adds a claim whose volume is still to be made. Without a class it would have been bound before.
+// addUnbound adds a claim whose volume is still to be made. Without a class it would have been
+// bound before.
 func (s attachedSet) addUnbound(c *cluster.Cluster, csiNode *storagev1.CSINode, claim *v1.PersistentVolumeClaim) {
 	class, ok := c.StorageClasses.Get("", claimClass(claim))
 	if !ok {

@@ -24,7 +24,8 @@ type podClaims struct {
 type boundClaim struct {
 	volume *v1.PersistentVolume // nil if it does not exist
 	reach  reach
-	// A volume of the time before CSI has another reach where a CSI driver sees to it. plugin is "" for all other volumes.
+	// A volume of the time before CSI has another reach where a CSI driver sees to it. plugin is ""
+	// for all other volumes.
 	plugin     string
 	translated reach
 	failure    error // of the translation
@@ -146,7 +147,8 @@ func readBound(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) *boundClaim 
 	return b
 }
 
-// readUnbound puts the claims in the order in which they are served: those that already have a node first, then the smallest first.
+// readUnbound puts the claims in the order in which they are served: those that already have a node
+// first, then the smallest first.
 func (claims *podClaims) readUnbound(waiting []*v1.PersistentVolumeClaim) {
 	if len(waiting) == 0 {
 		return
@@ -187,8 +189,8 @@ func (u *unboundClaim) node() (name string, ok bool) {
 	return name, ok
 }
 
-// on decides what the claims get on a node, or why the pod cannot go there. The decision is written down if there is a place for
-// it: most nodes are only asked if.
+// on decides what the claims get on a node, or why the pod cannot go there. The decision is written
+// down if there is a place for it: most nodes are only asked if.
 func (claims *podClaims) on(n *cluster.Node, decision *volumeDecision) *Rejection {
 	within, exist, err := claims.boundOn(n)
 	if err != nil {
@@ -257,7 +259,8 @@ func migratedOn(c *cluster.Cluster, n *cluster.Node, plugin string) bool {
 	return false
 }
 
-// unboundOn gives the claims volumes that exist, and looks if those for which there is none can be made.
+// unboundOn gives the claims volumes that exist, and looks if those for which there is none can be
+// made.
 func (claims *podClaims) unboundOn(n *cluster.Node, decision *volumeDecision) (found, enough bool, err error) {
 	for _, u := range claims.unbound {
 		if name, ok := u.node(); ok && name != n.Name {

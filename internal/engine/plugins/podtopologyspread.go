@@ -14,12 +14,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// PodTopologySpread keeps pods that are alike spread over the values of node labels. Hard constraints (DoNotSchedule) reject
-// nodes, soft ones (ScheduleAnyway) score them. Pods without any constraint get default ones, over the pods of their Services and
-// of their controller.
+// PodTopologySpread keeps pods that are alike spread over the values of node labels. Hard
+// constraints (DoNotSchedule) reject nodes, soft ones (ScheduleAnyway) score them. Pods without any
+// constraint get default ones, over the pods of their Services and of their controller.
 type PodTopologySpread struct {
 	defaults []v1.TopologySpreadConstraint
-	// system: the defaults are the built-in ones, which also count and score nodes that lack one of the keys.
+	// system: the defaults are the built-in ones, which also count and score nodes that lack one of
+	// the keys.
 	system bool
 	// Compare lets tolerations with the operators Gt and Lt count, as for TaintToleration.
 	Compare bool
@@ -98,8 +99,8 @@ func (s *PodTopologySpread) Hard(c *cluster.Cluster, p *cluster.Pod) ([]SpreadCo
 	return nil, fmt.Errorf("get constraints from pod: setting default hard topology spread constraints: %w", err)
 }
 
-// Soft returns the pod's constraints that score nodes, in their order. everyKey tells that nodes which lack one of the keys are
-// neither counted nor scored.
+// Soft returns the pod's constraints that score nodes, in their order. everyKey tells that nodes
+// which lack one of the keys are neither counted nor scored.
 func (s *PodTopologySpread) Soft(c *cluster.Cluster, p *cluster.Pod) (constraints []SpreadConstraint, everyKey bool, err error) {
 	own := len(p.Spec().TopologySpreadConstraints) > 0
 	constraints, err = s.constraints(c, p, v1.ScheduleAnyway)
@@ -140,7 +141,8 @@ func (s *PodTopologySpread) read(
 	return constraints, err
 }
 
-// Filter rejects nodes in domains that already have more of the pods than the constraint's skew allows.
+// Filter rejects nodes in domains that already have more of the pods than the constraint's skew
+// allows.
 func (s *PodTopologySpread) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	constraints, err := s.Hard(c, p)
 	if err != nil {
@@ -192,8 +194,8 @@ func countHard(c *cluster.Cluster, p *cluster.Pod, constraints []SpreadConstrain
 	return domains
 }
 
-// spreadCounter counts the pods of a node that a constraint means, and remembers what it found of a class. It may be asked about
-// several nodes at once.
+// spreadCounter counts the pods of a node that a constraint means, and remembers what it found of a
+// class. It may be asked about several nodes at once.
 type spreadCounter struct {
 	constraints []SpreadConstraint
 	namespace   string
@@ -256,8 +258,9 @@ func (s *PodTopologySpread) Score(c *cluster.Cluster, p *cluster.Pod, feasible [
 	}
 }
 
-// feasibleDomains lists the domains of the feasible nodes by constraint, and weighs each constraint by their number. Without
-// everyKey nodes that lack a key are one domain together, with the empty value.
+// feasibleDomains lists the domains of the feasible nodes by constraint, and weighs each constraint
+// by their number. Without everyKey nodes that lack a key are one domain together, with the empty
+// value.
 func feasibleDomains(constraints []SpreadConstraint, feasible []*cluster.Node, everyKey bool) (domains []map[string]int64, weights []float64) {
 	domains, weights = make([]map[string]int64, len(constraints)), make([]float64, len(constraints))
 	for i := range domains {
@@ -327,7 +330,8 @@ type wantedSpread struct {
 // keep is how many classes something is kept for between two hints.
 const keep = 512
 
-// Interests implements Requeuer. What helps is whatever changes a count, or which nodes are counted.
+// Interests implements Requeuer. What helps is whatever changes a count, or which nodes are
+// counted.
 func (s *PodTopologySpread) Interests(in Setting) []queue.Interest {
 	known := map[*cluster.PodClass]*wantedSpread{}
 	of := func(class *cluster.PodClass) *wantedSpread {

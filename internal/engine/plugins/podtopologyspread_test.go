@@ -15,7 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Argument of the cases: defaults=KEY:SKEW:ACTION,… takes these for default constraints instead of the built-in ones.
+// Argument of the cases: defaults=KEY:SKEW:ACTION,… takes these for default constraints instead of
+// the built-in ones.
 func TestPodTopologySpreadCases(t *testing.T) {
 	runCases(t, "testdata/podtopologyspread.txt", func(t *testing.T, d *datadriven.TestData) any {
 		var defaults string
@@ -70,7 +71,8 @@ func TestPodTopologySpreadArgumentsAreRefused(t *testing.T) {
 	}
 }
 
-// Whatever the counts, a domain with fewer pods never scores lower, and the scores span at most 0 to 100.
+// Whatever the counts, a domain with fewer pods never scores lower, and the scores span at most 0
+// to 100.
 func TestSpreadScoresPreferFewerPods(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := SpreadConstraint{MaxSkew: rapid.Int32Range(1, 100).Draw(t, "skew")}

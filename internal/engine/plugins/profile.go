@@ -2,8 +2,8 @@ package plugins
 
 import "slices"
 
-// Profile is how pods of one scheduler name are scheduled. Profiles come from a configuration file (package config) or from
-// [Default], and do not change afterwards.
+// Profile is how pods of one scheduler name are scheduled. Profiles come from a configuration file
+// (package config) or from [Default], and do not change afterwards.
 type Profile struct {
 	SchedulerName string
 
@@ -17,18 +17,22 @@ type Profile struct {
 	Reservers []Reserver
 	// Extenders are asked one after the other, each about the nodes that those before it let pass.
 	Extenders []Extender
-	// Preemption lets a pod that fits nowhere make room for itself (DefaultPreemption at PostFilter).
+	// Preemption lets a pod that fits nowhere make room for itself (DefaultPreemption at
+	// PostFilter).
 	Preemption bool
-	// KeepBudgets keeps preemption from taking pods whose disruption budget does not allow it, whatever comes of it, unless the
-	// pod that needs room is critical. Upstream takes them where nothing else helps.
+	// KeepBudgets keeps preemption from taking pods whose disruption budget does not allow it,
+	// whatever comes of it, unless the pod that needs room is critical. Upstream takes them where
+	// nothing else helps.
 	KeepBudgets bool
 
-	// At names the plugins at each extension point in their order, with those that are not in this package: plugins from
-	// outside, and those whose work the scheduler does itself (PrioritySort, DefaultBinder).
+	// At names the plugins at each extension point in their order, with those that are not in this
+	// package: plugins from outside, and those whose work the scheduler does itself (PrioritySort,
+	// DefaultBinder).
 	At map[Point][]string
 	// Weights are those of the plugins at Score.
 	Weights map[string]int64
-	// Outside names the plugins among them that no catalog entry stands for. They are asked by the live scheduler.
+	// Outside names the plugins among them that no catalog entry stands for. They are asked by the
+	// live scheduler.
 	Outside []string
 
 	made   map[string]any   // the plugins by name; nil for those that no catalog entry makes
@@ -70,8 +74,8 @@ func DefaultOf(catalog []Entry) *Profile {
 	return p
 }
 
-// NewProfile makes the plugins that are named at the extension points. args holds the arguments of those that have some, as
-// pointers to the types of k8s.io/kube-scheduler/config/v1.
+// NewProfile makes the plugins that are named at the extension points. args holds the arguments of
+// those that have some, as pointers to the types of k8s.io/kube-scheduler/config/v1.
 func NewProfile(schedulerName string, at map[Point][]string, weights map[string]int64, args map[string]any) (*Profile, error) {
 	return NewProfileOf(Catalog(), schedulerName, at, weights, args)
 }
@@ -142,11 +146,13 @@ func (p *Profile) Has(point Point, name string) bool {
 	return false
 }
 
-// HasDevices tells whether claims are looked at when a pod fits nowhere, which upstream says in every message.
+// HasDevices tells whether claims are looked at when a pod fits nowhere, which upstream says in
+// every message.
 func (p *Profile) HasDevices() bool { return p.Has(PostFilter, "DynamicResources") }
 
-// StopsBeforeDevices tells whether a rejection of the pod as a whole comes before DynamicResources is asked at PreFilter. A pod that
-// is rejected so keeps its nomination: upstream's DynamicResources fails at PostFilter then, before preemption can take it away.
+// StopsBeforeDevices tells whether a rejection of the pod as a whole comes before DynamicResources
+// is asked at PreFilter. A pod that is rejected so keeps its nomination: upstream's
+// DynamicResources fails at PostFilter then, before preemption can take it away.
 func (p *Profile) StopsBeforeDevices(rejector string, r *Rejection) bool {
 	if r == nil || !r.Unresolvable || !p.HasDevices() {
 		return false
@@ -156,7 +162,8 @@ func (p *Profile) StopsBeforeDevices(rejector string, r *Rejection) bool {
 	return by >= 0 && by < slices.Index(order, "DynamicResources")
 }
 
-// filters lists the plugins at Filter, and those at PreFilter alone where they stand there: which of two rejects a pod first matters.
+// filters lists the plugins at Filter, and those at PreFilter alone where they stand there: which
+// of two rejects a pod first matters.
 func (p *Profile) filters() []string {
 	names := slices.Clone(p.At[Filters])
 	next := ""
@@ -173,8 +180,8 @@ func (p *Profile) filters() []string {
 	return names
 }
 
-// PreFilterOrder lists the indices of Filters in the order in which the plugins stand at PreFilter, where one may reject a pod before
-// any node is looked at. Those that do not stand there follow.
+// PreFilterOrder lists the indices of Filters in the order in which the plugins stand at PreFilter,
+// where one may reject a pod before any node is looked at. Those that do not stand there follow.
 func (p *Profile) PreFilterOrder() []int {
 	order, last := make([]int, 0, len(p.Filters)), make([]int, 0, len(p.Filters))
 	for _, name := range p.At[PreFilter] {

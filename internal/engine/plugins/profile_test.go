@@ -52,7 +52,8 @@ func TestDefaultProfileIsUpstreams(t *testing.T) {
 	}
 }
 
-// Every plugin that is named at Filter, Score, Reserve and so on is really asked there, in that order.
+// Every plugin that is named at Filter, Score, Reserve and so on is really asked there, in that
+// order.
 func TestDefaultProfileAsksWhatItNames(t *testing.T) {
 	profile := Default()
 	var filters, scorers, reservers []string

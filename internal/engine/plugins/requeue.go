@@ -7,16 +7,17 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Requeuer is a plugin that knows what can help the pods that it rejected. Pods that were rejected by a plugin that is no
-// Requeuer are retried after every event.
+// Requeuer is a plugin that knows what can help the pods that it rejected. Pods that were rejected
+// by a plugin that is no Requeuer are retried after every event.
 //
-// Upstream's plugins state the same (EventsToRegister, isSchedulableAfter…). Where an event that upstream passes over can help,
-// it counts here, and where upstream wakes every pod, only those are woken that the event can help.
+// Upstream's plugins state the same (EventsToRegister, isSchedulableAfter…). Where an event that
+// upstream passes over can help, it counts here, and where upstream wakes every pod, only those are
+// woken that the event can help.
 type Requeuer interface {
 	Name() string
-	// Interests lists the events that can help, each with a hint that tells whether it helps a given pod. A hint may be asked when
-	// further events have happened already. It looks at the present state: if that does not help, a later event that does is asked
-	// about by itself.
+	// Interests lists the events that can help, each with a hint that tells whether it helps a
+	// given pod. A hint may be asked when further events have happened already. It looks at the
+	// present state: if that does not help, a later event that does is asked about by itself.
 	Interests(in Setting) []queue.Interest
 }
 
@@ -24,7 +25,8 @@ type Requeuer interface {
 type Setting struct {
 	Cluster *cluster.Cluster
 	Profile *Profile
-	// Filter is the plugin as the profile asks it: at one extension point alone, perhaps. Nil if it filters nothing there.
+	// Filter is the plugin as the profile asks it: at one extension point alone, perhaps. Nil if it
+	// filters nothing there.
 	Filter Filter
 }
 
@@ -72,7 +74,8 @@ func asked(item *queue.Item) *cluster.Pod {
 	return &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID}
 }
 
-// NodeNowPasses is the hint of a filter that looks at the node alone: it lets the pod pass now and did not before.
+// NodeNowPasses is the hint of a filter that looks at the node alone: it lets the pod pass now and
+// did not before.
 func (in Setting) NodeNowPasses(item *queue.Item, e *queue.Event) bool {
 	if e.Node == nil {
 		return false

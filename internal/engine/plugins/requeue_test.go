@@ -240,7 +240,8 @@ func TestAPluginThatRejectsNobodyAnyMoreKeepsNobody(t *testing.T) {
 	}
 }
 
-// Every filter of the default profile states what can help: a plugin that is forgotten would retry its pods after every event.
+// Every filter of the default profile states what can help: a plugin that is forgotten would retry
+// its pods after every event.
 func TestEveryFilterStatesWhatCanHelp(t *testing.T) {
 	profile := plugins.Default()
 	all := profile.Interests(cluster.New())

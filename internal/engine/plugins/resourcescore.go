@@ -15,8 +15,8 @@ func LeastAllocatedScore(requested, allocatable int64) int64 {
 	return share(allocatable-requested, allocatable)
 }
 
-// MostAllocatedScore is the share of a resource that is requested, in 0..MaxScore. Defaults for containers without a request
-// can bring it above the whole.
+// MostAllocatedScore is the share of a resource that is requested, in 0..MaxScore. Defaults for
+// containers without a request can bring it above the whole.
 func MostAllocatedScore(requested, allocatable int64) int64 {
 	if allocatable == 0 {
 		return 0
@@ -24,7 +24,8 @@ func MostAllocatedScore(requested, allocatable int64) int64 {
 	return share(min(requested, allocatable), allocatable)
 }
 
-// share is part*MaxScore/whole, also where the product is larger than an int64. The part is at most the whole.
+// share is part*MaxScore/whole, also where the product is larger than an int64. The part is at most
+// the whole.
 func share(part, whole int64) int64 {
 	if part <= math.MaxInt64/MaxScore {
 		return part * MaxScore / whole

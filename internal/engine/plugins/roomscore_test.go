@@ -14,7 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// TestRoomScoreIsTheScore: what the fast path computes from a node's room alone is what the plugin says of the node.
+// TestRoomScoreIsTheScore: what the fast path computes from a node's room alone is what the plugin
+// says of the node.
 func TestRoomScoreIsTheScore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := cluster.New()

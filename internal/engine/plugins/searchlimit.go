@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// searchLimit bounds how long all searches for devices take together that a pod is decided with. A limit for each node would let a
-// claim that is hard to serve hold up everybody for that long times the nodes.
+// searchLimit bounds how long all searches for devices take together that a pod is decided with. A
+// limit for each node would let a claim that is hard to serve hold up everybody for that long times
+// the nodes.
 type searchLimit struct {
 	most time.Duration // 0: none
 
@@ -15,7 +16,8 @@ type searchLimit struct {
 	until time.Time // zero until the first search
 }
 
-// pauseOfAttempts is less than what lies between two attempts of a pod, and more than between two questions of one attempt.
+// pauseOfAttempts is less than what lies between two attempts of a pod, and more than between two
+// questions of one attempt.
 const pauseOfAttempts = 500 * time.Millisecond
 
 // begin gives a pod that comes back later time anew.

@@ -11,20 +11,23 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// SpreadConstraint is one constraint of a pod on how pods like it spread over the values of a node label, read: defaults are
-// filled in and matchLabelKeys are in the selector. What it decides is in its methods, which are all the arithmetic there is:
-// whoever counts pods in another way than [PodTopologySpread] does comes to the same verdicts and scores through them.
+// SpreadConstraint is one constraint of a pod on how pods like it spread over the values of a node
+// label, read: defaults are filled in and matchLabelKeys are in the selector. What it decides is in
+// its methods, which are all the arithmetic there is: whoever counts pods in another way than
+// [PodTopologySpread] does comes to the same verdicts and scores through them.
 type SpreadConstraint struct {
 	MaxSkew     int32
 	TopologyKey string
 	Selector    labels.Selector
 	MinDomains  int32 // 1 where the pod says nothing
-	// Whether nodes that the pod's node affinity excludes, or a taint that it does not tolerate, are left out of the counts.
+	// Whether nodes that the pod's node affinity excludes, or a taint that it does not tolerate,
+	// are left out of the counts.
 	NodeAffinityPolicy, NodeTaintsPolicy v1.NodeInclusionPolicy
 	compare                              bool // tolerations with the operators Gt and Lt count
 }
 
-// readSpread reads those of a list of constraints that have the given action. selectors are those of the list, as far as they are known.
+// readSpread reads those of a list of constraints that have the given action. selectors are those
+// of the list, as far as they are known.
 func readSpread(list []v1.TopologySpreadConstraint, selectors []labels.Selector, action v1.UnsatisfiableConstraintAction, own labels.Set) ([]SpreadConstraint, error) {
 	var read []SpreadConstraint
 	for i := range list {
@@ -59,8 +62,8 @@ func readSpread(list []v1.TopologySpreadConstraint, selectors []labels.Selector,
 	return read, nil
 }
 
-// withLabelKeys narrows a selector to pods that have the same values of the given label keys as the pod itself. Keys that the
-// pod does not have are left out.
+// withLabelKeys narrows a selector to pods that have the same values of the given label keys as the
+// pod itself. Keys that the pod does not have are left out.
 func withLabelKeys(selector labels.Selector, keys []string, own labels.Set) labels.Selector {
 	same := labels.Set{}
 	for _, key := range keys {
@@ -75,13 +78,14 @@ func withLabelKeys(selector labels.Selector, keys []string, own labels.Set) labe
 	return labels.SelectorFromSet(same).Add(requirements...)
 }
 
-// Counts tells whether pods of a class count in a namespace. Terminating ones never do; that is for the caller to see. An empty
-// selector counts none, though it matches the waiting pod itself.
+// Counts tells whether pods of a class count in a namespace. Terminating ones never do; that is for
+// the caller to see. An empty selector counts none, though it matches the waiting pod itself.
 func (c *SpreadConstraint) Counts(class *cluster.PodClass, namespace string) bool {
 	return class.Namespace == namespace && !c.Selector.Empty() && c.Selector.Matches(class.Labels)
 }
 
-// Self is what the waiting pod itself adds to its domain: 1 if it is one of those it wants to be spread from, else 0.
+// Self is what the waiting pod itself adds to its domain: 1 if it is one of those it wants to be
+// spread from, else 0.
 func (c *SpreadConstraint) Self(own *cluster.PodClass) int64 {
 	if c.Selector.Matches(own.Labels) {
 		return 1
@@ -89,7 +93,8 @@ func (c *SpreadConstraint) Self(own *cluster.PodClass) int64 {
 	return 0
 }
 
-// Least is the count that domains are measured against, from the lowest count of any and the number of domains.
+// Least is the count that domains are measured against, from the lowest count of any and the number
+// of domains.
 func (c *SpreadConstraint) Least(lowest int64, domains int) int64 {
 	if int64(domains) < int64(c.MinDomains) {
 		return 0
@@ -105,15 +110,17 @@ func (c *SpreadConstraint) Allows(count, self, least int64) bool {
 	return count+self-least <= int64(c.MaxSkew)
 }
 
-// PerNode tells whether every node is its own domain to the score, which then counts the node's own pods and honours no policy.
+// PerNode tells whether every node is its own domain to the score, which then counts the node's own
+// pods and honours no policy.
 func (c *SpreadConstraint) PerNode() bool { return c.TopologyKey == v1.LabelHostname }
 
-// Weight makes up for differences in the number of domains, so that counts in the few zones are not watered down by those on
-// the many nodes. domains are those of the feasible nodes.
+// Weight makes up for differences in the number of domains, so that counts in the few zones are not
+// watered down by those on the many nodes. domains are those of the feasible nodes.
 func (c *SpreadConstraint) Weight(domains int) float64 { return math.Log(float64(domains + 2)) }
 
-// Part is what the constraint adds to the score of nodes in a domain that counts that many pods: the lower the better. The parts
-// of a node are added up in the order of the constraints, starting from zero, and rounded by [SpreadScore].
+// Part is what the constraint adds to the score of nodes in a domain that counts that many pods:
+// the lower the better. The parts of a node are added up in the order of the constraints, starting
+// from zero, and rounded by [SpreadScore].
 func (c *SpreadConstraint) Part(count int64, weight float64) float64 {
 	return float64(count)*weight + float64(c.MaxSkew-1)
 }
@@ -121,8 +128,9 @@ func (c *SpreadConstraint) Part(count int64, weight float64) float64 {
 // SpreadScore rounds the sum of a node's parts to its score.
 func SpreadScore(sum float64) int64 { return int64(math.Round(sum)) }
 
-// SpreadNormalized brings a score to 0..MaxScore, by the lowest and the highest among the feasible nodes that have all the keys
-// (highest is 0 if there is none; lowest then does not matter). Nodes that lack a key get 0 instead.
+// SpreadNormalized brings a score to 0..MaxScore, by the lowest and the highest among the feasible
+// nodes that have all the keys (highest is 0 if there is none; lowest then does not matter). Nodes
+// that lack a key get 0 instead.
 func SpreadNormalized(score, lowest, highest int64) int64 {
 	if highest == 0 {
 		return MaxScore
@@ -130,7 +138,8 @@ func SpreadNormalized(score, lowest, highest int64) int64 {
 	return MaxScore * (highest + lowest - score) / highest
 }
 
-// hasKeys tells whether a node has the topology keys of all constraints; without them it is out of all counts.
+// hasKeys tells whether a node has the topology keys of all constraints; without them it is out of
+// all counts.
 func hasKeys(n *cluster.Node, constraints []SpreadConstraint) bool {
 	for i := range constraints {
 		if !n.Has(constraints[i].TopologyKey) {
@@ -140,7 +149,8 @@ func hasKeys(n *cluster.Node, constraints []SpreadConstraint) bool {
 	return true
 }
 
-// SpreadInclusion answers for one pod which nodes its constraints' counts include by their policies.
+// SpreadInclusion answers for one pod which nodes its constraints' counts include by their
+// policies.
 type SpreadInclusion struct {
 	selector    labels.Selector // the pod's node selector
 	required    bool            // the pod has required node affinity:
@@ -153,8 +163,8 @@ type SpreadInclusion struct {
 	byTaints   map[*cluster.TaintSet]bool
 }
 
-// NewSpreadInclusion prepares the answers for a pod, about constraints of one profile. They depend on the node alone, so they hold
-// for as long as the caller likes.
+// NewSpreadInclusion prepares the answers for a pod, about constraints of one profile. They depend
+// on the node alone, so they hold for as long as the caller likes.
 func NewSpreadInclusion(p *cluster.Pod) *SpreadInclusion {
 	spec := p.Spec()
 	i := &SpreadInclusion{

@@ -14,15 +14,16 @@ import (
 // CodeUntoleratedTaint is the code of TaintToleration.
 const CodeUntoleratedTaint = "UntoleratedTaint"
 
-// TaintToleration keeps pods off nodes with a NoSchedule or NoExecute taint that they do not tolerate, and ranks nodes the
-// lower the more PreferNoSchedule taints a pod does not tolerate.
+// TaintToleration keeps pods off nodes with a NoSchedule or NoExecute taint that they do not
+// tolerate, and ranks nodes the lower the more PreferNoSchedule taints a pod does not tolerate.
 type TaintToleration struct {
-	// Compare lets tolerations with the operators Gt and Lt count (upstream: gate TaintTolerationComparisonOperators, off by
-	// default).
+	// Compare lets tolerations with the operators Gt and Lt count (upstream: gate
+	// TaintTolerationComparisonOperators, off by default).
 	Compare bool
 }
 
-// TaintTolerationArgs are the arguments of TaintToleration. They stand for a feature gate and are in no configuration file.
+// TaintTolerationArgs are the arguments of TaintToleration. They stand for a feature gate and are
+// in no configuration file.
 type TaintTolerationArgs struct{ Compare bool }
 
 // NewTaintToleration returns the plugin; nil stands for the defaults.

@@ -15,9 +15,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// VolumeBinding keeps pods on nodes that can reach the volumes of their claims, and decides together with the node which volumes the
-// claims that waited for it get: one that exists, or one to be made there. It does not score: upstream's score hangs on a feature
-// (StorageCapacityScoring) that is off by default.
+// VolumeBinding keeps pods on nodes that can reach the volumes of their claims, and decides
+// together with the node which volumes the claims that waited for it get: one that exists, or one
+// to be made there. It does not score: upstream's score hangs on a feature (StorageCapacityScoring)
+// that is off by default.
 type VolumeBinding struct {
 	// Timeout is how long the live scheduler waits for volumes to be bound.
 	Timeout time.Duration
@@ -73,8 +74,9 @@ func (v *VolumeBinding) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	return Judge{Node: func(n *cluster.Node) *Rejection { return claims.on(n, nil) }}
 }
 
-// PodVolumes is what is to become of volumes and claims when a pod goes to a node: the objects as they must be written before the
-// pod is bound. Where both lists are empty there is nothing to write and nothing to wait for.
+// PodVolumes is what is to become of volumes and claims when a pod goes to a node: the objects as
+// they must be written before the pod is bound. Where both lists are empty there is nothing to
+// write and nothing to wait for.
 type PodVolumes struct {
 	// Volumes name the claim that they are for; some may have done so before.
 	Volumes []*v1.PersistentVolume
@@ -111,7 +113,8 @@ func (v *VolumeBinding) PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluste
 	return changed, nil
 }
 
-// Assume takes the changes for done in the cluster's objects. Undoing leaves those alone that have become others since.
+// Assume takes the changes for done in the cluster's objects. Undoing leaves those alone that have
+// become others since.
 func (v PodVolumes) Assume(c *cluster.Cluster) (undo func()) {
 	var undos []func()
 	for _, volume := range v.Volumes {
@@ -145,8 +148,8 @@ func replace[T interface {
 	}
 }
 
-// Bound tells whether volumes and claims are bound to each other by now, and the pod can be bound to the node. An error says that
-// they never will be: the pod must be scheduled anew.
+// Bound tells whether volumes and claims are bound to each other by now, and the pod can be bound
+// to the node. An error says that they never will be: the pod must be scheduled anew.
 func (v PodVolumes) Bound(c *cluster.Cluster, n *cluster.Node) (bool, error) {
 	for _, written := range v.Volumes {
 		volume, ok := c.Volumes.Get("", written.Name)

@@ -35,8 +35,8 @@ func reachOf(volume *v1.PersistentVolume) reach {
 
 func (r *reach) has(n *cluster.Node) bool { return r.everywhere || r.terms.match(n) }
 
-// hostsOf lists the host names that the terms name, if all of them do: so it is with local disks, of which every node has its
-// own, and none should be asked for those of all others.
+// hostsOf lists the host names that the terms name, if all of them do: so it is with local disks,
+// of which every node has its own, and none should be asked for those of all others.
 func hostsOf(terms []v1.NodeSelectorTerm) (hosts []string) {
 	for i := range terms {
 		named := slices.IndexFunc(terms[i].MatchExpressions, func(e v1.NodeSelectorRequirement) bool {
@@ -59,9 +59,11 @@ type candidate struct {
 // candidates are the volumes for one claim.
 type candidates struct {
 	claim *v1.PersistentVolumeClaim
-	// meant are volumes that already name the claim. The first of them is taken, or none on nodes out of its reach.
+	// meant are volumes that already name the claim. The first of them is taken, or none on nodes
+	// out of its reach.
 	meant []candidate
-	// byHost and others are free volumes that fit, smallest first; those of byHost reach nodes of that host name only.
+	// byHost and others are free volumes that fit, smallest first; those of byHost reach nodes of
+	// that host name only.
 	byHost map[string][]candidate
 	others []candidate
 }
@@ -104,8 +106,9 @@ func bySize(a, b candidate) int {
 	return x.Cmp(y)
 }
 
-// on returns the volume for the claim on a node, or nil: the one that is meant for it, else the smallest of the free ones; by name
-// among equals. taken are those that other claims of the pod get.
+// on returns the volume for the claim on a node, or nil: the one that is meant for it, else the
+// smallest of the free ones; by name among equals. taken are those that other claims of the pod
+// get.
 func (cs *candidates) on(n *cluster.Node, taken map[string]bool) *v1.PersistentVolume {
 	for _, m := range cs.meant {
 		if taken[m.volume.Name] {
@@ -135,8 +138,8 @@ func (cs *candidates) on(n *cluster.Node, taken map[string]bool) *v1.PersistentV
 	return best.volume
 }
 
-// canHold tells whether the volume is one for the claim, bound or not. Class, phase, labels and access modes count only for volumes
-// that do not name the claim yet.
+// canHold tells whether the volume is one for the claim, bound or not. Class, phase, labels and
+// access modes count only for volumes that do not name the claim yet.
 func canHold(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) bool {
 	size, wanted := volume.Spec.Capacity[v1.ResourceStorage], claim.Spec.Resources.Requests[v1.ResourceStorage]
 	return size.Cmp(wanted) >= 0 &&

@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// VolumeRestrictions keeps pods from using at once what only one can use: disks that the pod itself names, on the same node, and
-// claims with the access mode ReadWriteOncePod, anywhere.
+// VolumeRestrictions keeps pods from using at once what only one can use: disks that the pod itself
+// names, on the same node, and claims with the access mode ReadWriteOncePod, anywhere.
 type VolumeRestrictions struct{}
 
 // Codes of VolumeRestrictions.
@@ -119,8 +119,8 @@ func anyConflicts(n *cluster.Node, disks []*v1.Volume) bool {
 	return false
 }
 
-// disksConflict tells whether two volumes are the same disk and cannot be used at once. Disks that both only read can; EBS volumes
-// cannot even then.
+// disksConflict tells whether two volumes are the same disk and cannot be used at once. Disks that
+// both only read can; EBS volumes cannot even then.
 func disksConflict(a, b *v1.Volume) bool {
 	switch {
 	case a.GCEPersistentDisk != nil && b.GCEPersistentDisk != nil:

@@ -43,8 +43,8 @@ func newVolumeBinding(t *testing.T) *VolumeBinding {
 }
 
 func init() {
-	// reserve on=NODE [undo]: lists what volumes and claims have become of it, and again after taking it back. Objects behind the
-	// pod in the input come in between.
+	// reserve on=NODE [undo]: lists what volumes and claims have become of it, and again after
+	// taking it back. Objects behind the pod in the input come in between.
 	moreCommands["reserve"] = func(t *testing.T, d *datadriven.TestData, c *cluster.Cluster, plugin any) string {
 		var node string
 		d.ScanArgs(t, "on", &node)
@@ -61,7 +61,8 @@ func init() {
 		}
 		return answer
 	}
-	// bound on=NODE: what the scheduler finds out while it waits for the pod's volumes. The objects of the input come meanwhile.
+	// bound on=NODE: what the scheduler finds out while it waits for the pod's volumes. The objects
+	// of the input come meanwhile.
 	moreCommands["bound"] = func(t *testing.T, d *datadriven.TestData, c *cluster.Cluster, plugin any) string {
 		var node string
 		d.ScanArgs(t, "on", &node)

@@ -10,8 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// volumeUses is which volumes the pods of each node use, and which are attached to it. A node's are counted when somebody asks, and
-// anew only when its pods are others or an object changed that they were counted from.
+// volumeUses is which volumes the pods of each node use, and which are attached to it. A node's are
+// counted when somebody asks, and anew only when its pods are others or an object changed that they
+// were counted from.
 type volumeUses struct {
 	c *cluster.Cluster
 	// The versions of the tables that all is up to date with.
@@ -24,7 +25,8 @@ type volumeUses struct {
 	known []atomic.Pointer[csiNodeOfNode] // the same; of one version of the table
 
 	mutex sync.Mutex
-	// from has the numbers of the nodes that were counted from a claim, or from a volume: these have no namespace.
+	// from has the numbers of the nodes that were counted from a claim, or from a volume: these
+	// have no namespace.
 	from map[cluster.Name]map[int32]bool
 }
 
@@ -89,7 +91,8 @@ func (u *volumeUses) forget(object cluster.Name) {
 	delete(u.from, object)
 }
 
-// readAttachment takes in an attachment as it is now. Nodes are known to it by name only, so one without pods is forgotten, too.
+// readAttachment takes in an attachment as it is now. Nodes are known to it by name only, so one
+// without pods is forgotten, too.
 func (u *volumeUses) readAttachment(name string) {
 	if node, ok := u.nodeOf[name]; ok {
 		delete(u.attached[node], name)
@@ -134,7 +137,8 @@ func (u *volumeUses) csiNode(n *cluster.Node) *storagev1.CSINode {
 	return csiNode
 }
 
-// on returns what is used on a node, of which only counts that it has a CSINode. It may be a copy with other pods.
+// on returns what is used on a node, of which only counts that it has a CSINode. It may be a copy
+// with other pods.
 func (u *volumeUses) on(n *cluster.Node, csiNode *storagev1.CSINode) *volumeUse {
 	place := (*atomic.Pointer[volumeUse])(nil)
 	if int(n.Index) < len(u.nodes) {

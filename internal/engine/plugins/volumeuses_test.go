@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// TestVolumesAreFollowed: whatever happened to pods, claims, volumes and attachments, a plugin that has seen it all gives the answers
-// of one that looks for the first time.
+// TestVolumesAreFollowed: whatever happened to pods, claims, volumes and attachments, a plugin that
+// has seen it all gives the answers of one that looks for the first time.
 func TestVolumesAreFollowed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &volumeWorld{T: t, c: cluster.New()}

@@ -13,8 +13,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// VolumeZone keeps pods on nodes in the zones and regions that the labels of their bound volumes name. It looks at volumes that
-// are used by a claim only, and not at the claims of ephemeral volumes.
+// VolumeZone keeps pods on nodes in the zones and regions that the labels of their bound volumes
+// name. It looks at volumes that are used by a claim only, and not at the claims of ephemeral
+// volumes.
 type VolumeZone struct{}
 
 // Codes of VolumeZone. Those of missing objects are shared by the volume plugins.
@@ -31,7 +32,8 @@ var zoneMismatch = &Rejection{
 	Code: CodeVolumeZoneMismatch, Reasons: []string{"node(s) had no available volume zone"}, Unresolvable: true,
 }
 
-// zoneLabels are asked in this order. The first two are how volumes were labelled before Kubernetes 1.17.
+// zoneLabels are asked in this order. The first two are how volumes were labelled before Kubernetes
+// 1.17.
 var zoneLabels = []string{v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion, v1.LabelTopologyZone, v1.LabelTopologyRegion}
 
 // stableLabel is the name that took the place of a label.
@@ -88,7 +90,8 @@ func (VolumeZone) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	}}
 }
 
-// boundVolume finds the volume of a claim. It is nil for claims whose volume is chosen together with the node.
+// boundVolume finds the volume of a claim. It is nil for claims whose volume is chosen together
+// with the node.
 func boundVolume(c *cluster.Cluster, namespace, name string) (*v1.PersistentVolume, *Rejection) {
 	reject := func(code, reason string) (*v1.PersistentVolume, *Rejection) {
 		return nil, &Rejection{Code: code, Reasons: []string{reason}, Unresolvable: true}

@@ -28,7 +28,8 @@ const (
 	AnyResource        Resource = "*"
 )
 
-// Action is a set of what can happen to an object. The bits are those of the framework's ActionType.
+// Action is a set of what can happen to an object. The bits are those of the framework's
+// ActionType.
 type Action int64
 
 // The actions.
@@ -51,17 +52,20 @@ const (
 	Update        = All &^ (Add | Delete)
 )
 
-// Event is something that happened in the cluster, or to a pod that waits, and may let a waiting pod run.
+// Event is something that happened in the cluster, or to a pod that waits, and may let a waiting
+// pod run.
 type Event struct {
 	Resource Resource
 	Action   Action
 	Label    string // names it in metrics, as upstream does
 
-	// Old and New are the API objects, where the watch showed them or they were kept; nil otherwise.
+	// Old and New are the API objects, where the watch showed them or they were kept; nil
+	// otherwise.
 	Old, New any
 
-	// NodeBefore and Node are the node before and after (nil where it was or is not there), for events of nodes. Node is where the
-	// pod is or was, too, for events of pods that have their place; nil if that node is not known.
+	// NodeBefore and Node are the node before and after (nil where it was or is not there), for
+	// events of nodes. Node is where the pod is or was, too, for events of pods that have their
+	// place; nil if that node is not known.
 	NodeBefore, Node *cluster.Node
 	// PodBefore and Pod are the pod before and after, for events of pods that have their place.
 	PodBefore, Pod *cluster.Pod
@@ -73,9 +77,11 @@ type Event struct {
 type Interest struct {
 	Resource Resource
 	Action   Action
-	// Hint tells whether the event can help such pods, of which the item is one. nil: it always can.
+	// Hint tells whether the event can help such pods, of which the item is one. nil: it always
+	// can.
 	Hint func(item *Item, event *Event) bool
-	// PerPod: the hint looks at what sets a pod apart from others of its class, and must be asked for each.
+	// PerPod: the hint looks at what sets a pod apart from others of its class, and must be asked
+	// for each.
 	PerPod bool
 	// Narrowing, if set, says whom the hint need be asked about.
 	Narrowing *Narrowing
@@ -92,7 +98,8 @@ func (i *Interest) wants(e *Event) bool {
 	return i.Action&e.Action != 0
 }
 
-// Interests are those of the plugins of a profile, by name. A plugin that is not listed can be helped by anything.
+// Interests are those of the plugins of a profile, by name. A plugin that is not listed can be
+// helped by anything.
 type Interests map[string][]Interest
 
 // Labels of events that are no change of an object.

@@ -152,7 +152,8 @@ func (g *group) each(e *Event, k int, asked Asked, wake func(*Item)) {
 	}
 }
 
-// ask tells whether the event can help the whole group, and if not, which interests must be asked pod by pod.
+// ask tells whether the event can help the whole group, and if not, which interests must be asked
+// pod by pod.
 func (g *group) ask(e *Event, asked Asked) (whole bool, each []*pluginInterest) {
 	if g.anything {
 		return true, nil

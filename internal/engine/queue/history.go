@@ -1,7 +1,7 @@
 package queue
 
-// mostRecent is how many events are kept for pods that are under way. Of a pod that is away for longer only the kinds of events that
-// came are known.
+// mostRecent is how many events are kept for pods that are under way. Of a pod that is away for
+// longer only the kinds of events that came are known.
 const mostRecent = 1024
 
 // history keeps what happened while pods were being decided or on their way to a node.
@@ -11,7 +11,8 @@ type history struct {
 	recent []Event                // the newest ones, up to events; empty while no pod is under way
 }
 
-// note takes an event in; kept says that a pod is under way, which may be asked about it when it comes back.
+// note takes an event in; kept says that a pod is under way, which may be asked about it when it
+// comes back.
 func (h *history) note(e *Event, kept bool) {
 	h.events++
 	k := kind(e.Resource)
@@ -33,8 +34,8 @@ func (h *history) note(e *Event, kept bool) {
 	h.recent = append(h.recent, *e)
 }
 
-// missed tells whether an event after that one can help an item of the group. Its hints are asked about the events as they were, with
-// nodes as they are now.
+// missed tells whether an event after that one can help an item of the group. Its hints are asked
+// about the events as they were, with nodes as they are now.
 func (g *group) missed(item *Item, h *history, since uint64, asked Asked) bool {
 	if missed := h.events - since; missed <= uint64(len(h.recent)) {
 		for i := len(h.recent) - int(missed); i < len(h.recent); i++ {

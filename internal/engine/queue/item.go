@@ -19,11 +19,13 @@ type Item struct {
 	Admitted time.Time
 	// Attempts counts how often the pod was taken from the queue.
 	Attempts int
-	// Rejectors are the plugins that rejected the pod last; they are kept until the next attempt has ended.
+	// Rejectors are the plugins that rejected the pod last; they are kept until the next attempt
+	// has ended.
 	Rejectors []string
 	// Gate is the plugin that keeps the pod out; empty outside of the place Gated.
 	Gate string
-	// Message says why the pod is not scheduled, and MessageAt is when that was last said to the user.
+	// Message says why the pod is not scheduled, and MessageAt is when that was last said to the
+	// user.
 	Message   string
 	MessageAt time.Time
 	// Overdue: the pod was woken for having waited too long, not by an event.
@@ -88,8 +90,9 @@ func (q *Queue) backoff(times int) time.Duration {
 	return min(delay, q.LastBackoff)
 }
 
-// moreUrgent is the order of active pods if no other is set: priority, then who came, or came back from an attempt, first. So pods
-// that keep failing do not keep others of their priority from their first attempt.
+// moreUrgent is the order of active pods if no other is set: priority, then who came, or came back
+// from an attempt, first. So pods that keep failing do not keep others of their priority from their
+// first attempt.
 func moreUrgent(a, b *Item) bool {
 	if p, q := priority(a.Pod), priority(b.Pod); p != q {
 		return p > q

@@ -13,13 +13,16 @@ import (
 
 // Queue holds the pods that wait. See New.
 type Queue struct {
-	// FirstBackoff and LastBackoff are the shortest and the longest back-off; MaxWait is the longest that a pod waits for an event.
+	// FirstBackoff and LastBackoff are the shortest and the longest back-off; MaxWait is the
+	// longest that a pod waits for an event.
 	FirstBackoff, LastBackoff, MaxWait time.Duration
-	// Admit, if set, names the plugin that keeps the pod out, or is empty. It is asked whenever a pod would come in.
+	// Admit, if set, names the plugin that keeps the pod out, or is empty. It is asked whenever a
+	// pod would come in.
 	Admit func(*Item) (gate string)
 	// Admitted, if set, is told of a pod that comes past all gates for the first time.
 	Admitted func(*Item)
-	// Moved, if set, is told of every pod that comes to a place and the label of the event that brought it there.
+	// Moved, if set, is told of every pod that comes to a place and the label of the event that
+	// brought it there.
 	Moved func(item *Item, label string)
 	// Counted, if set, is told that one pod more or fewer is kept by a plugin.
 	Counted func(plugin, schedulerName string, delta int)
@@ -71,10 +74,12 @@ func (q *Queue) OrderBy(less func(a, b *Item) bool) {
 	q.backing.reorder()
 }
 
-// window is how long back-offs end together: within it, what is more urgent goes first, as upstream.
+// window is how long back-offs end together: within it, what is more urgent goes first, as
+// upstream.
 const window = time.Second
 
-// SetInterests says what can help pods of a scheduler name. Pods that wait are asked about by the new word from now on.
+// SetInterests says what can help pods of a scheduler name. Pods that wait are asked about by the
+// new word from now on.
 func (q *Queue) SetInterests(schedulerName string, interests Interests) {
 	q.interests[schedulerName] = interests
 	for _, item := range q.Sorted() {
@@ -96,7 +101,8 @@ func (q *Queue) Add(pod *v1.Pod, class *cluster.PodClass, now time.Time) *Item {
 	return item
 }
 
-// Update takes note of a pod's newest state; actions is what of it can matter. A pod that waits is tried again if that can help.
+// Update takes note of a pod's newest state; actions is what of it can matter. A pod that waits is
+// tried again if that can help.
 func (q *Queue) Update(item *Item, pod *v1.Pod, class *cluster.PodClass, actions Action, now time.Time) {
 	old := item.Pod
 	item.Pod = pod
@@ -151,9 +157,9 @@ func (q *Queue) Sorted() []*Item {
 	return slices.SortedFunc(q.Each, func(a, b *Item) int { return cmp.Compare(a.order, b.order) })
 }
 
-// Pop takes the most urgent active pod. If there is none, it does not stay idle: it takes one that was rejected before its back-off
-// is over, as upstream since v1.33 (SchedulerPopFromBackoffQ). Pods whose attempts went wrong back off to the end: what went wrong
-// may need the rest.
+// Pop takes the most urgent active pod. If there is none, it does not stay idle: it takes one that
+// was rejected before its back-off is over, as upstream since v1.33 (SchedulerPopFromBackoffQ).
+// Pods whose attempts went wrong back off to the end: what went wrong may need the rest.
 func (q *Queue) Pop(now time.Time) *Item {
 	item := q.Next(now)
 	if item == nil {
@@ -178,12 +184,13 @@ func (q *Queue) Next(now time.Time) *Item {
 	return nil
 }
 
-// Held says that the pod has been put on a node, but that a plugin may still reject it: what happens from now on is to be taken
-// into account if it does.
+// Held says that the pod has been put on a node, but that a plugin may still reject it: what
+// happens from now on is to be taken into account if it does.
 func (q *Queue) Held(item *Item) { item.seen = q.happened.events }
 
-// Rejected puts a pod that fits nowhere where it waits for what can help against the plugins that rejected it. If that has
-// happened while it was decided, it is tried again after its back-off. A pod that is pending has none.
+// Rejected puts a pod that fits nowhere where it waits for what can help against the plugins that
+// rejected it. If that has happened while it was decided, it is tried again after its back-off. A
+// pod that is pending has none.
 func (q *Queue) Rejected(item *Item, rejectors []string, pending bool, now time.Time) {
 	if !q.returned(item) {
 		return
@@ -204,7 +211,8 @@ func (q *Queue) Rejected(item *Item, rejectors []string, pending bool, now time.
 	q.tell(item, AttemptFailed)
 }
 
-// Failed puts back a pod whose attempt went wrong for a reason of its own: an API error, a node that vanished.
+// Failed puts back a pod whose attempt went wrong for a reason of its own: an API error, a node
+// that vanished.
 func (q *Queue) Failed(item *Item, now time.Time) {
 	if !q.returned(item) {
 		return
@@ -216,7 +224,8 @@ func (q *Queue) Failed(item *Item, now time.Time) {
 	q.enter(item, AttemptFailed, now)
 }
 
-// returned tells whether the item is still the queue's: the pod may have been removed while it was decided.
+// returned tells whether the item is still the queue's: the pod may have been removed while it was
+// decided.
 func (q *Queue) returned(item *Item) bool {
 	return q.items[item.Pod.UID] == item && item.place == Taken
 }
@@ -227,7 +236,8 @@ func (q *Queue) Happened(event *Event, now time.Time) {
 	q.groups.each(event, q.Asked, func(item *Item) { q.wake(item, event.Label, now) })
 }
 
-// Activate lets a pod that waits or backs off be tried at once, whatever it waits for, unless a gate keeps it out.
+// Activate lets a pod that waits or backs off be tried at once, whatever it waits for, unless a
+// gate keeps it out.
 func (q *Queue) Activate(uid types.UID, now time.Time) {
 	item, ok := q.items[uid]
 	if !ok || item.place == Taken || item.place == Active {
@@ -244,7 +254,8 @@ func (q *Queue) Wake(uid types.UID, label string, now time.Time) {
 	}
 }
 
-// Retry has a pod tried again whose rejection was to be helped, which then went wrong: it backs off to the end.
+// Retry has a pod tried again whose rejection was to be helped, which then went wrong: it backs off
+// to the end.
 func (q *Queue) Retry(uid types.UID, label string, now time.Time) {
 	item, ok := q.items[uid]
 	if !ok || item.group == nil || item.place == Gated && q.gate(item) == item.Gate {
@@ -255,7 +266,8 @@ func (q *Queue) Retry(uid types.UID, label string, now time.Time) {
 	q.enter(item, label, now)
 }
 
-// Flush wakes the pods that have waited for too long, in case an event was missed or a plugin is not told of what would help it.
+// Flush wakes the pods that have waited for too long, in case an event was missed or a plugin is
+// not told of what would help it.
 func (q *Queue) Flush(now time.Time) {
 	var overdue []*Item
 	for _, item := range q.items {

@@ -24,7 +24,8 @@ func pod(name string, priority int32) *v1.Pod {
 	}
 }
 
-// newQueue returns a queue in which each plugin is helped by changes of the kind that it is named after.
+// newQueue returns a queue in which each plugin is helped by changes of the kind that it is named
+// after.
 func newQueue() *Queue {
 	q := New()
 	q.SetInterests("s", Interests{
@@ -110,7 +111,8 @@ func TestHintForOnePodOfAGroup(t *testing.T) {
 	pop(t, q, later, "nothing")
 }
 
-// TestWholeGroupIsAskedOnce: an event costs as much for a thousand waiting pods of a class as for one.
+// TestWholeGroupIsAskedOnce: an event costs as much for a thousand waiting pods of a class as for
+// one.
 func TestWholeGroupIsAskedOnce(t *testing.T) {
 	q, asked := New(), 0
 	q.SetInterests("s", Interests{"X": {{Resource: Node, Action: Add, Hint: func(*Item, *Event) bool { asked++; return false }}}})
@@ -142,8 +144,8 @@ func TestBackoffGrowsToTenSeconds(t *testing.T) {
 	pop(t, q, now, "p")
 }
 
-// TestIdleQueueTakesRejectedPods: back-off keeps those that were rejected behind others, not from an idle scheduler; those whose
-// attempts went wrong it keeps from being tried.
+// TestIdleQueueTakesRejectedPods: back-off keeps those that were rejected behind others, not from
+// an idle scheduler; those whose attempts went wrong it keeps from being tried.
 func TestIdleQueueTakesRejectedPods(t *testing.T) {
 	q, now := newQueue(), epoch
 	q.Add(pod("rejected", 0), class, now)
@@ -164,7 +166,8 @@ func TestIdleQueueTakesRejectedPods(t *testing.T) {
 	pop(t, q, now.Add(time.Second), "failed")
 }
 
-// TestPodsThatKeepFailingQueueBehindNewOnes of their priority, so that these have their first attempt.
+// TestPodsThatKeepFailingQueueBehindNewOnes of their priority, so that these have their first
+// attempt.
 func TestPodsThatKeepFailingQueueBehindNewOnes(t *testing.T) {
 	q, now := newQueue(), epoch
 	q.Add(pod("old", 0), class, now)
@@ -175,7 +178,8 @@ func TestPodsThatKeepFailingQueueBehindNewOnes(t *testing.T) {
 	pop(t, q, now, "old")
 }
 
-// TestErrorsBackOffByThemselves: an API server that stumbles costs a pod that was rejected often one second, not ten.
+// TestErrorsBackOffByThemselves: an API server that stumbles costs a pod that was rejected often
+// one second, not ten.
 func TestErrorsBackOffByThemselves(t *testing.T) {
 	q, now := newQueue(), epoch
 	q.Add(pod("p", 0), class, now)
@@ -226,7 +230,8 @@ func TestPodRemovedWhileItIsDecidedDoesNotComeBack(t *testing.T) {
 	pop(t, q, epoch.Add(time.Hour), "nothing")
 }
 
-// TestEventDuringADecisionIsNotLost: what happens while a pod is held at Permit counts when it is rejected there.
+// TestEventDuringADecisionIsNotLost: what happens while a pod is held at Permit counts when it is
+// rejected there.
 func TestEventDuringADecisionIsNotLost(t *testing.T) {
 	for _, c := range []struct {
 		event *Event
@@ -253,7 +258,8 @@ func TestEventDuringADecisionIsNotLost(t *testing.T) {
 	}
 }
 
-// TestHintsAreAskedAboutWhatCameMeanwhile: an event wakes a pod that was under way when it came only if a hint says so.
+// TestHintsAreAskedAboutWhatCameMeanwhile: an event wakes a pod that was under way when it came
+// only if a hint says so.
 func TestHintsAreAskedAboutWhatCameMeanwhile(t *testing.T) {
 	for _, c := range []struct {
 		plugin string
@@ -285,7 +291,8 @@ func TestHintsAreAskedAboutWhatCameMeanwhile(t *testing.T) {
 	}
 }
 
-// TestOwnChangeMeanwhile: a pod that changes while it is held counts as it is now, and is tried again if the change can help.
+// TestOwnChangeMeanwhile: a pod that changes while it is held counts as it is now, and is tried
+// again if the change can help.
 func TestOwnChangeMeanwhile(t *testing.T) {
 	for plugin, want := range map[string]Place{"Own": Backoff, "Nodes": Waiting} {
 		q, changed := newQueue(), &cluster.PodClass{}
@@ -305,7 +312,8 @@ func TestOwnChangeMeanwhile(t *testing.T) {
 	}
 }
 
-// TestNobodyHelpsAgainstNobody: a pod that was rejected in no plugin's name waits until it is activated, or for too long.
+// TestNobodyHelpsAgainstNobody: a pod that was rejected in no plugin's name waits until it is
+// activated, or for too long.
 func TestNobodyHelpsAgainstNobody(t *testing.T) {
 	q, later := newQueue(), epoch.Add(time.Minute)
 	q.Add(pod("p", 0), class, epoch)
@@ -384,7 +392,8 @@ func TestActivateEndsTheBackoff(t *testing.T) {
 	pop(t, q, epoch, "p")
 }
 
-// TestNoPodIsForgotten: whatever happens in whatever order, every pod is in exactly one place, and all come up in the end.
+// TestNoPodIsForgotten: whatever happens in whatever order, every pod is in exactly one place, and
+// all come up in the end.
 func TestNoPodIsForgotten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q, now, out, closed := newQueue(), epoch, map[types.UID]*Item{}, map[string]bool{}

@@ -2,8 +2,8 @@ package queue
 
 import "k8s.io/apimachinery/pkg/types"
 
-// Take takes a pod as Pop does, whatever it waits for, unless a gate keeps it out or it was taken already; then it returns nil. Pods that
-// are decided together are taken together.
+// Take takes a pod as Pop does, whatever it waits for, unless a gate keeps it out or it was taken
+// already; then it returns nil. Pods that are decided together are taken together.
 func (q *Queue) Take(uid types.UID) *Item {
 	item := q.items[uid]
 	if item == nil || item.place == Taken || item.place == Gated {

@@ -7,14 +7,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Narrowing says which groups an event can help at all, so that it need not be held against every group that waits. It may find groups
-// that the hint then declines, and must find all others. Both sides name topics, or an amount, or neither.
+// Narrowing says which groups an event can help at all, so that it need not be held against every
+// group that waits. It may find groups that the hint then declines, and must find all others. Both
+// sides name topics, or an amount, or neither.
 type Narrowing struct {
-	// Topics of a group and of an event: it finds the groups that share one with it. all: every event finds the group; the event finds
-	// every group.
+	// Topics of a group and of an event: it finds the groups that share one with it. all: every
+	// event finds the group; the event finds every group.
 	Topics      func(class *cluster.PodClass) (topics []Topic, all bool)
 	EventTopics func(e *Event) (topics []Topic, all bool)
-	// Wanted is what a group wants at least, and Offered the most that an event can offer: it finds the groups that want no more.
+	// Wanted is what a group wants at least, and Offered the most that an event can offer: it finds
+	// the groups that want no more.
 	Wanted  func(class *cluster.PodClass) Amounts
 	Offered func(e *Event) Amounts
 }
@@ -192,7 +194,8 @@ func (f *finds) add(of *group) {
 	}
 }
 
-// each calls wake for all items that the event can help. wake may move the item. The order is that of the list, from its end.
+// each calls wake for all items that the event can help. wake may move the item. The order is that
+// of the list, from its end.
 func (g *groups) each(e *Event, asked Asked, wake func(*Item)) {
 	k := kind(e.Resource)
 	f := &g.finds

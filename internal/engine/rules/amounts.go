@@ -7,9 +7,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Amount is a quantity as decisions count it: CPU in thousandths, everything else in ones, rounded up. More than an int64 holds
-// is the most that it holds: no node has more. (Quantity.Value and MilliValue give 0 or wrap around there, so that a pod that
-// asks for too much would seem to ask for nothing.)
+// Amount is a quantity as decisions count it: CPU in thousandths, everything else in ones, rounded
+// up. More than an int64 holds is the most that it holds: no node has more. (Quantity.Value and
+// MilliValue give 0 or wrap around there, so that a pod that asks for too much would seem to ask
+// for nothing.)
 func Amount(name v1.ResourceName, quantity resource.Quantity) int64 {
 	most := int64(math.MaxInt64)
 	if name == v1.ResourceCPU {
@@ -26,8 +27,8 @@ func Amount(name v1.ResourceName, quantity resource.Quantity) int64 {
 	return quantity.Value()
 }
 
-// Sum adds amounts; more than an int64 holds is the most that it holds. What such a sum was made from cannot be taken from it
-// again: whoever keeps one has to add up what is left anew.
+// Sum adds amounts; more than an int64 holds is the most that it holds. What such a sum was made
+// from cannot be taken from it again: whoever keeps one has to add up what is left anew.
 func Sum(a, b int64) int64 {
 	sum := a + b
 	switch {

@@ -52,9 +52,9 @@ func ScoreRequestsPlaced(pod *v1.Pod) v1.ResourceList {
 	return helper.PodRequests(pod, opts)
 }
 
-// PlainRequests sums up the CPU (in thousandths) and the memory that a pod requests, without the helper's maps, where that is all that
-// there is to it: only containers that request nothing else. scoreCPU and scoreMemory are the same by ScoreRequests. ok is false for all
-// other pods.
+// PlainRequests sums up the CPU (in thousandths) and the memory that a pod requests, without the
+// helper's maps, where that is all that there is to it: only containers that request nothing else.
+// scoreCPU and scoreMemory are the same by ScoreRequests. ok is false for all other pods.
 func PlainRequests(pod *v1.Pod) (cpu, memory, scoreCPU, scoreMemory int64, ok bool) {
 	spec := &pod.Spec
 	if len(spec.InitContainers) > 0 || spec.Overhead != nil || spec.Resources != nil || len(pod.Status.ContainerStatuses) > 0 ||

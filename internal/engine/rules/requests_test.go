@@ -56,7 +56,8 @@ func TestPriorityOfAPodStoredWithoutOne(t *testing.T) {
 	}
 }
 
-// TestPlainRequestsAreTheSame: where requests are summed up without the helper, the sums are the helper's.
+// TestPlainRequestsAreTheSame: where requests are summed up without the helper, the sums are the
+// helper's.
 func TestPlainRequestsAreTheSame(t *testing.T) {
 	amounts := map[v1.ResourceName][]string{
 		v1.ResourceCPU:              {"", "0", "1", "100m", "1500u", "0.1", "9223372036854775807", "1e30"},

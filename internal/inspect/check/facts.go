@@ -9,7 +9,8 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// Facts are what is known of a cluster. What could not be read is in Unread, and its field is empty.
+// Facts are what is known of a cluster. What could not be read is in Unread, and its field is
+// empty.
 type Facts struct {
 	Version string   // of the API server: v1.36.3
 	Groups  []string // of the API: apps, resource.k8s.io
@@ -28,12 +29,15 @@ type Facts struct {
 	Leases map[string]string
 	// Installed are the parts of Berth whose ServiceAccount exists.
 	Installed []deploy.Part
-	// SchedulerNames that Berth serves by the configuration that is installed, and the Lease that it elects by.
+	// SchedulerNames that Berth serves by the configuration that is installed, and the Lease that
+	// it elects by.
 	SchedulerNames []string
 	SchedulerLease string
-	// Denied are rights that a part needs and has not. A part that could not be asked about is not in it.
+	// Denied are rights that a part needs and has not. A part that could not be asked about is not
+	// in it.
 	Denied map[deploy.Part][]string
-	// WebhookEndpoints is how many addresses stand behind the webhook's Service; negative: there is no Service.
+	// WebhookEndpoints is how many addresses stand behind the webhook's Service; negative: there is
+	// no Service.
 	WebhookEndpoints int
 
 	Unread []string // kinds, with the reason

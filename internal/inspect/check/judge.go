@@ -28,7 +28,8 @@ type Finding struct {
 	Action string `json:"action,omitempty"`
 }
 
-// Supported are the minors of Kubernetes 1 that Berth is made for: that of its libraries and the two before.
+// Supported are the minors of Kubernetes 1 that Berth is made for: that of its libraries and the
+// two before.
 const (
 	oldestMinor = 34
 	newestMinor = 36
@@ -56,7 +57,8 @@ func (j *judge) say(level Level, topic, action, message string, args ...any) {
 
 func (j *judge) installed(part deploy.Part) bool { return slices.Contains(j.Installed, part) }
 
-// MinorOf is 36 of v1.36.3-gke.1; negative if it says none, as builds that are no release (v0.0.0-master).
+// MinorOf is 36 of v1.36.3-gke.1; negative if it says none, as builds that are no release
+// (v0.0.0-master).
 func MinorOf(version string) int {
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	if major != "1" {

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// BenchmarkTenThousandNodes explains a pod that fits nowhere, for three reasons, on 10,000 nodes with 100,000 pods; reading them is not
-// counted.
+// BenchmarkTenThousandNodes explains a pod that fits nowhere, for three reasons, on 10,000 nodes
+// with 100,000 pods; reading them is not counted.
 func BenchmarkTenThousandNodes(b *testing.B) {
 	w, err := simulate.Open(manifest.Assemble("bench", metropolis(10_000, 10)), simulate.Options{})
 	if err != nil {

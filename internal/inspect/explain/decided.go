@@ -31,8 +31,8 @@ func (e *explainer) decided() {
 	e.out.LastDecision = &LastDecision{At: *d.At, Reason: reason, Message: d.Message}
 }
 
-// holds tells whether the scheduler would decide the same now, as the engine does: for a pod that waits by its words, for one that is
-// placed by its node being one of the best.
+// holds tells whether the scheduler would decide the same now, as the engine does: for a pod that
+// waits by its words, for one that is placed by its node being one of the best.
 func (e *explainer) holds(same bool) {
 	if e.out.LastDecision == nil {
 		return

@@ -24,7 +24,8 @@ type edit struct {
 	like   string               // the one it is like
 	delete []*cluster.Pod       // pods that go
 	set    func() (undo func()) // other objects
-	// preempts: the pod goes by removing others, so the victims have to be taken away before it is tried.
+	// preempts: the pod goes by removing others, so the victims have to be taken away before it is
+	// tried.
 	preempts bool
 }
 
@@ -43,7 +44,8 @@ type bench struct {
 	tries   int
 }
 
-// try makes the edits, asks the engine for a node, and takes them back. node is empty if there is none.
+// try makes the edits, asks the engine for a node, and takes them back. node is empty if there is
+// none.
 func (b *bench) try(edits ...*edit) (node string) {
 	b.tries++
 	object := b.object
@@ -141,7 +143,8 @@ func (b *bench) remove(pods []*cluster.Pod) (undo func()) {
 // name of the pod as changes write it.
 func (b *bench) podRef() string { return "pod/" + b.object.Namespace + "/" + b.object.Name }
 
-// onPod is a change of the pod itself. Its patch says what has to be different, in the pod or in the template that it is made from.
+// onPod is a change of the pod itself. Its patch says what has to be different, in the pod or in
+// the template that it is made from.
 func (b *bench) onPod(kind, text string, size int, alter func(*v1.Pod)) *edit {
 	e := &edit{Change: Change{Kind: kind, Object: b.podRef(), Text: text}, size: size, pod: alter}
 	after := b.object.DeepCopy()

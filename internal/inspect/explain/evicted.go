@@ -12,7 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// eviction says when the pod has to leave its node, if it does: what the controller's core makes of the node and the pod as they are.
+// eviction says when the pod has to leave its node, if it does: what the controller's core makes of
+// the node and the pod as they are.
 func (e *explainer) eviction() error {
 	node := e.w.Node(e.object.Spec.NodeName)
 	if node == nil {

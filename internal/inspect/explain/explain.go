@@ -33,8 +33,8 @@ type Options struct {
 // ErrNoPod says that there is no pod of that name.
 var ErrNoPod = errors.New("not found")
 
-// Of explains a pod of the world. The world is left as it was, but that pods from manifests, which no scheduler has seen, are placed
-// as far as they come before this one in the queue.
+// Of explains a pod of the world. The world is left as it was, but that pods from manifests, which
+// no scheduler has seen, are placed as far as they come before this one in the queue.
 func Of(w *simulate.World, o Options) (*Explanation, error) {
 	found, ok := w.Find(o.Namespace, o.Name)
 	if !ok {

@@ -9,7 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Kind is the kind of answers; their version is that of package simulate. Fields may be added, none is renamed or taken away.
+// Kind is the kind of answers; their version is that of package simulate. Fields may be added, none
+// is renamed or taken away.
 const Kind = "Explanation"
 
 // State is how it stands with a pod.
@@ -50,7 +51,8 @@ type Explanation struct {
 	Groups []Group `json:"groups,omitempty"`
 	// NoNodeHas are resources that the pod requests and no node has.
 	NoNodeHas []string `json:"noNodeHas,omitempty"`
-	// Decisive is the plugin that keeps the pod off the most nodes, of all plugins asked about all nodes.
+	// Decisive is the plugin that keeps the pod off the most nodes, of all plugins asked about all
+	// nodes.
 	Decisive   *Decisive   `json:"decisive,omitempty"`
 	Preemption *Preemption `json:"preemption,omitempty"`
 	Queue      *Queue      `json:"queue,omitempty"`
@@ -73,7 +75,8 @@ type Pod struct {
 	Controller string `json:"controller,omitempty"`
 }
 
-// LastDecision is the scheduler's own word, from its memory or else from the pod's condition PodScheduled.
+// LastDecision is the scheduler's own word, from its memory or else from the pod's condition
+// PodScheduled.
 type LastDecision struct {
 	At      metav1.Time `json:"at"`
 	Reason  string      `json:"reason,omitempty"`
@@ -105,7 +108,8 @@ type Group struct {
 	PreemptionHelps bool `json:"preemptionHelps"`
 }
 
-// Decisive is what has to change before anything else: a plugin that rejects all nodes, or else most of them.
+// Decisive is what has to change before anything else: a plugin that rejects all nodes, or else
+// most of them.
 type Decisive struct {
 	Plugin  string   `json:"plugin"`
 	Reasons []string `json:"reasons"` // the commonest that it gives
@@ -128,8 +132,8 @@ type Queue struct {
 	// Ahead is who comes before it: those of higher priority, and the older ones of the same.
 	AheadByPriority int `json:"aheadByPriority"`
 	AheadByAge      int `json:"aheadByAge"`
-	// Wakes are what can help against the plugins that reject the pod: it is tried again when one of these happens, and after five
-	// minutes in any case.
+	// Wakes are what can help against the plugins that reject the pod: it is tried again when one
+	// of these happens, and after five minutes in any case.
 	Wakes []Wake `json:"wakes,omitempty"`
 }
 
@@ -194,7 +198,8 @@ type NodeReport struct {
 // Word is what one plugin says.
 type Word struct {
 	Plugin string `json:"plugin"`
-	// Rejects: the node cannot take the pod, for these Reasons; Code is the first one's stable name.
+	// Rejects: the node cannot take the pod, for these Reasons; Code is the first one's stable
+	// name.
 	Rejects bool     `json:"rejects"`
 	Code    string   `json:"code,omitempty"`
 	Reasons []string `json:"reasons,omitempty"`

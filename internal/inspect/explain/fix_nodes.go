@@ -33,7 +33,8 @@ func (s *search) taints(_ string, nodes []verdict) (edits []*edit) {
 	}
 	for _, key := range sortedKeys(sets) {
 		set := sets[key]
-		// Somebody keeps pods off these nodes on purpose: to get around that is what is thought of last.
+		// Somebody keeps pods off these nodes on purpose: to get around that is what is thought of
+		// last.
 		size := 50 + 10*len(set.taints)
 		if slices.ContainsFunc(set.taints, taint.ofState) {
 			size += 30 // the node is in trouble
@@ -102,7 +103,8 @@ func (s *search) cordons(_ string, nodes []verdict) (edits []*edit) {
 	}))
 }
 
-// newNodes proposes one more node like one that is there: of each kind of node one is tried, the smallest first.
+// newNodes proposes one more node like one that is there: of each kind of node one is tried, the
+// smallest first.
 func (s *search) newNodes() (edits []*edit) {
 	type sort struct{ labels, size int32 }
 	kinds := map[sort]*v1.Node{}

@@ -13,7 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// oneGone proposes, for some of the nodes, the least important pod whose removal satisfies the plugin there.
+// oneGone proposes, for some of the nodes, the least important pod whose removal satisfies the
+// plugin there.
 func (s *search) oneGone(plugin string, nodes []verdict, reason string) (edits []*edit) {
 	const tried, perNode = 3, 24
 	for _, v := range nodes[:min(tried, len(nodes))] {
@@ -29,7 +30,8 @@ func (s *search) oneGone(plugin string, nodes []verdict, reason string) (edits [
 	return edits
 }
 
-// removable tells whether it helps to delete the pod: what a controller makes again before the waiting pod's turn does not.
+// removable tells whether it helps to delete the pod: what a controller makes again before the
+// waiting pod's turn does not.
 func (s *search) removable(p *cluster.Pod) bool {
 	owner := p.Class.Controller
 	return owner == nil || owner.Kind != "DaemonSet" && p.Class.Priority <= s.pod.Class.Priority
@@ -106,7 +108,8 @@ func (s *search) takenPorts(nodes []verdict) map[int32]bool {
 	return taken
 }
 
-// repelling proposes to remove pods that the waiting one must not be near, or that do not want it near.
+// repelling proposes to remove pods that the waiting one must not be near, or that do not want it
+// near.
 func (s *search) repelling(plugin string, nodes []verdict) (edits []*edit) {
 	const tried, most = 4, 4
 	type option struct {
@@ -137,7 +140,8 @@ func (s *search) repelling(plugin string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
-// inTheWay lists the pods in the node's domains that anti-affinity is about, the waiting pod's or their own; none if they are too many.
+// inTheWay lists the pods in the node's domains that anti-affinity is about, the waiting pod's or
+// their own; none if they are too many.
 func (s *search) inTheWay(n *cluster.Node, most int) (list []*cluster.Pod) {
 	namespaces := s.c.NamespaceLabels(s.pod.Namespace())
 	for _, other := range s.c.Nodes {

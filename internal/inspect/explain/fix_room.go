@@ -61,7 +61,8 @@ func (s *search) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
-// lower takes what is too much from the container that requests most. It returns nil if that one does not request as much.
+// lower takes what is too much from the container that requests most. It returns nil if that one
+// does not request as much.
 func (s *search) lower(short plugins.Shortage) (text string, do func(*v1.Pod)) {
 	excess := short.Wanted - short.Free
 	if requests := podLevel(s.object); requests != nil {
@@ -114,7 +115,8 @@ func rounded(name v1.ResourceName, n int64) *resource.Quantity {
 	return plugins.Quantity(name, n)
 }
 
-// makeRoom proposes the fewest and least important pods to delete from a node so that this one fits.
+// makeRoom proposes the fewest and least important pods to delete from a node so that this one
+// fits.
 func (s *search) makeRoom(_ string, nodes []verdict) (edits []*edit) {
 	const tried, most = 3, 8
 	type option struct {
@@ -148,8 +150,8 @@ func (s *search) makeRoom(_ string, nodes []verdict) (edits []*edit) {
 
 func byPriority(a, b *cluster.Pod) int { return cmp.Compare(a.Class.Priority, b.Class.Priority) }
 
-// leastToGo picks pods of the node whose removal makes room, lower priorities first and of these the largest; nil if it takes more
-// than most.
+// leastToGo picks pods of the node whose removal makes room, lower priorities first and of these
+// the largest; nil if it takes more than most.
 func (s *search) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 	short := plugins.Shortages(s.pod, n)
 	slots := int64(len(n.Pods)) - n.Size.Pods + 1

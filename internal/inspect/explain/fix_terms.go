@@ -10,7 +10,8 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// unmet is the term of the required node affinity that a node comes closest to, and what of it it does not meet.
+// unmet is the term of the required node affinity that a node comes closest to, and what of it it
+// does not meet.
 type unmet struct {
 	term         int
 	requirements []v1.NodeSelectorRequirement
@@ -78,7 +79,8 @@ func meets(node *v1.Node, r v1.NodeSelectorRequirement) bool {
 	return ok && err == nil
 }
 
-// drop takes the requirements out of the term; a term that is left empty would match nothing, and goes with all of them.
+// drop takes the requirements out of the term; a term that is left empty would match nothing, and
+// goes with all of them.
 func (u *unmet) drop(p *v1.Pod) {
 	affinity := p.Spec.Affinity.NodeAffinity
 	required := affinity.RequiredDuringSchedulingIgnoredDuringExecution
@@ -147,7 +149,8 @@ func (s *search) leastSkew(i int, c *v1.TopologySpreadConstraint) *edit {
 	return with(high)
 }
 
-// podAffinity proposes to give up a term, to remove the pods in the way, or to start the one that is missed.
+// podAffinity proposes to give up a term, to remove the pods in the way, or to start the one that
+// is missed.
 func (s *search) podAffinity(plugin string, nodes []verdict) (edits []*edit) {
 	if a := s.object.Spec.Affinity; a != nil {
 		if a.PodAffinity != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// judges are all filters of a profile, for one pod: where the scheduler stops at the first that rejects a node, an explanation asks
-// them all.
+// judges are all filters of a profile, for one pod: where the scheduler stops at the first that
+// rejects a node, an explanation asks them all.
 type judges []judge
 
 type judge struct {
@@ -81,7 +81,8 @@ func (v *verdict) rejectedBy(plugin string) bool {
 	return slices.ContainsFunc(v.rejections, func(r rejection) bool { return r.plugin == plugin })
 }
 
-// causes lists the plugins that reject the node. Those that share their causes, as a cordon that is a taint, too, count once.
+// causes lists the plugins that reject the node. Those that share their causes, as a cordon that is
+// a taint, too, count once.
 func (v *verdict) causes(profile *plugins.Profile, p *cluster.Pod) []string {
 	var names []string
 	for _, r := range v.rejections {
@@ -92,8 +93,9 @@ func (v *verdict) causes(profile *plugins.Profile, p *cluster.Pod) []string {
 	return names
 }
 
-// cause names the plugin that stands for what a plugin rejects the node for: itself, or a filter of the profile that it shares
-// with. own tells whether the fixes of the plugin itself are to be tried.
+// cause names the plugin that stands for what a plugin rejects the node for: itself, or a filter of
+// the profile that it shares with. own tells whether the fixes of the plugin itself are to be
+// tried.
 func cause(profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, plugin string) (name string, own bool) {
 	s, ok := profile.Plugin(plugin).(plugins.Sharer)
 	if !ok {

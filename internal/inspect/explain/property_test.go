@@ -19,8 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Every suggestion, carried out as it is published (the patch, the deletions, the new node), lets the pod run; and where one change
-// is enough no pair is suggested.
+// Every suggestion, carried out as it is published (the patch, the deletions, the new node), lets
+// the pod run; and where one change is enough no pair is suggested.
 func TestSuggestedChangesLetThePodRun(t *testing.T) {
 	const towns = 300
 	pending, helped, suggested := 0, 0, 0

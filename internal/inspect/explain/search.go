@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// mostTries bounds how often the engine is asked, so that an answer takes less than a second on ten thousand nodes.
+	// mostTries bounds how often the engine is asked, so that an answer takes less than a second on
+	// ten thousand nodes.
 	mostTries = 160
 	// mostSuggestions is how many are given: more is not read.
 	mostSuggestions = 12
@@ -28,7 +29,8 @@ type search struct {
 	seen     map[string]bool
 }
 
-// fixers work out the changes that plugins name as their fixes. nodes are those that the plugin rejects.
+// fixers work out the changes that plugins name as their fixes. nodes are those that the plugin
+// rejects.
 var fixers = map[plugins.Fix]func(s *search, plugin string, nodes []verdict) []*edit{
 	plugins.Tolerate:       (*search).taints,
 	plugins.Uncordon:       (*search).cordons,
@@ -45,7 +47,8 @@ var fixers = map[plugins.Fix]func(s *search, plugin string, nodes []verdict) []*
 	plugins.FreeDevices:    (*search).devices,
 }
 
-// fixes works out the changes against a cause: those that the plugins name which reject some of the nodes for it.
+// fixes works out the changes against a cause: those that the plugins name which reject some of the
+// nodes for it.
 func (s *search) fixes(causedBy string, nodes []verdict) (edits []*edit) {
 	type fix struct {
 		plugins.Fix
@@ -77,7 +80,8 @@ func (s *search) fixes(causedBy string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
-// rejectedFor are those of the nodes that a plugin rejects for a cause, and has fixes of its own for.
+// rejectedFor are those of the nodes that a plugin rejects for a cause, and has fixes of its own
+// for.
 func (s *search) rejectedFor(causedBy, plugin string, nodes []verdict) (list []*cluster.Node) {
 	for i := range nodes {
 		v := &nodes[i]
@@ -117,7 +121,8 @@ func (s *search) suggest() []Suggestion {
 	return s.found[:min(len(s.found), mostSuggestions)]
 }
 
-// decisive is the plugin that rejects the most nodes; of those that reject as many, the one that is asked first.
+// decisive is the plugin that rejects the most nodes; of those that reject as many, the one that is
+// asked first.
 func (s *search) decisive() *Decisive {
 	count, reasons := map[string]int{}, map[string]map[string]int{}
 	var order []string
@@ -143,7 +148,8 @@ func (s *search) onlyBy(kinds ...string) bool {
 	return !slices.ContainsFunc(s.found, func(f Suggestion) bool { return !slices.Contains(kinds, f.Changes[0].Kind) })
 }
 
-// alone are the nodes that one plugin alone rejects, by plugin, in an order that is always the same.
+// alone are the nodes that one plugin alone rejects, by plugin, in an order that is always the
+// same.
 func (s *search) alone() func(yield func(string, []verdict) bool) {
 	by := s.by(1)
 	return func(yield func(string, []verdict) bool) {
@@ -203,7 +209,8 @@ func (s *search) keep(edits ...*edit) bool {
 	return true
 }
 
-// distinct leaves out an edit that is there already: two plugins may ask for the same one, such as a claim.
+// distinct leaves out an edit that is there already: two plugins may ask for the same one, such as
+// a claim.
 func distinct(edits []*edit) (list []*edit) {
 	for _, e := range edits {
 		if !slices.ContainsFunc(list, func(o *edit) bool { return o.Text == e.Text }) {
@@ -213,8 +220,8 @@ func distinct(edits []*edit) (list []*edit) {
 	return list
 }
 
-// combine tries several changes at once: two for nodes that two plugins reject and, where that does not help either, one more for
-// each further plugin.
+// combine tries several changes at once: two for nodes that two plugins reject and, where that does
+// not help either, one more for each further plugin.
 func (s *search) combine() {
 	for count := 2; count <= len(s.judges); count++ {
 		by := s.by(count)
@@ -228,7 +235,8 @@ func (s *search) combine() {
 	}
 }
 
-// product tries each of the smallest changes against one plugin with each of those against the others.
+// product tries each of the smallest changes against one plugin with each of those against the
+// others.
 func (s *search) product(chosen []*edit, causes []string, nodes []verdict) {
 	if len(causes) == 0 {
 		s.keep(chosen...)
@@ -257,7 +265,8 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// roomiest brings the nodes with the most CPU left to the front, so that what is proposed for a node has a chance.
+// roomiest brings the nodes with the most CPU left to the front, so that what is proposed for a
+// node has a chance.
 func roomiest(nodes []verdict) []verdict {
 	sorted := slices.Clone(nodes)
 	slices.SortStableFunc(sorted, func(a, b verdict) int { return cmp.Compare(left(b.node), left(a.node)) })

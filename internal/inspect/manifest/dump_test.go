@@ -10,7 +10,8 @@ import (
 	"unicode/utf16"
 )
 
-// all is what kubectl get all -A -o yaml prints, in short: no nodes, and pods that are bound to some.
+// all is what kubectl get all -A -o yaml prints, in short: no nodes, and pods that are bound to
+// some.
 const all = `apiVersion: v1
 items:
 - apiVersion: v1
@@ -41,7 +42,8 @@ func TestPodsOfNodesThatAreNotThereAreKept(t *testing.T) {
 	}
 }
 
-// PowerShell's > writes UTF-16: every document is read, with a byte order mark or without, in both orders of bytes.
+// PowerShell's > writes UTF-16: every document is read, with a byte order mark or without, in both
+// orders of bytes.
 func TestUTF16(t *testing.T) {
 	text := "# Größe: 𝄞\r\napiVersion: v1\r\nkind: Node\r\nmetadata: {name: a}\r\n---\r\napiVersion: v1\r\nkind: Node\r\nmetadata: {name: b}\r\n"
 	for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {

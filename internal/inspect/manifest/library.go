@@ -13,8 +13,9 @@ import (
 // maxNodes bounds what aliases can blow a document up to, however long it is.
 const maxNodes = 1 << 20
 
-// mostRepeated bounds the values, and the keys of merged mappings, that aliases repeat in a document: some for any, and so many for
-// each byte of it. A template that a hundred containers share is far below; a document made to cost more than its length is not.
+// mostRepeated bounds the values, and the keys of merged mappings, that aliases repeat in a
+// document: some for any, and so many for each byte of it. A template that a hundred containers
+// share is far below; a document made to cost more than its length is not.
 func mostRepeated(text string) int { return 4096 + 16*len(text) }
 
 // fault is what is wrong at one line.

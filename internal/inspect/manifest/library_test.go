@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// What aliases and merge keys make of a document is bounded by its length: each of these would cost the product of its parts.
+// What aliases and merge keys make of a document is bounded by its length: each of these would cost
+// the product of its parts.
 func TestAliasesCostNoMoreThanTheDocumentIsLong(t *testing.T) {
 	keys := func(n int, prefix string) string {
 		var b strings.Builder

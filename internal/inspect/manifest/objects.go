@@ -27,7 +27,8 @@ func listed[T metav1.Object](all []metav1.Object, list []T) []metav1.Object {
 	return all
 }
 
-// Newest is the latest time that nodes and pods tell of: about when the set was written down. It is zero where none is told.
+// Newest is the latest time that nodes and pods tell of: about when the set was written down. It is
+// zero where none is told.
 func (s *Set) Newest() (newest time.Time) {
 	later := func(t metav1.Time) {
 		if t.After(newest) {

@@ -24,7 +24,8 @@ type Options struct {
 	// that others name and that are not there: for what was taken from a
 	// cluster in part.
 	Lenient bool
-	// Strict refuses pods that are bound to a node that the input does not have. Without it they are kept as bound elsewhere.
+	// Strict refuses pods that are bound to a node that the input does not have. Without it they
+	// are kept as bound elsewhere.
 	Strict bool
 	// Stdin is how messages call the standard input; by default <stdin>.
 	Stdin string

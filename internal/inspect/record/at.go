@@ -77,7 +77,8 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 	return assemble(dir, list)
 }
 
-// sessionIn is the session's folder, which an index made by somebody else may not put outside of the recording.
+// sessionIn is the session's folder, which an index made by somebody else may not put outside of
+// the recording.
 func sessionIn(dir, folder string) (string, error) {
 	if !filepath.IsLocal(folder) {
 		return "", fmt.Errorf("%s: sessions: folder %q: must be within the recording", filepath.Join(dir, IndexFile), folder)
@@ -85,7 +86,8 @@ func sessionIn(dir, folder string) (string, error) {
 	return filepath.Join(dir, folder), nil
 }
 
-// assemble reads objects as any others are read from files: a recording may have been made by somebody else.
+// assemble reads objects as any others are read from files: a recording may have been made by
+// somebody else.
 func assemble(dir string, list []json.RawMessage) (*manifest.Set, error) {
 	var text bytes.Buffer
 	text.WriteString(`{"apiVersion":"v1","kind":"List","items":[`)
@@ -142,7 +144,8 @@ func readList(path string, take func([]byte) error) error {
 	return nil
 }
 
-// replay hands over the session's changes up to a time. Where the oldest have given way to newer ones, the session cannot be read.
+// replay hands over the session's changes up to a time. Where the oldest have given way to newer
+// ones, the session cannot be read.
 func replay(folder string, until time.Time, take func(*Change) error) error {
 	files, err := filepath.Glob(filepath.Join(folder, changesPrefix+"*"+changesSuffix))
 	if err != nil {

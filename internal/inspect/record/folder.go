@@ -26,14 +26,15 @@ type Index struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
 	Source     simulate.Source `json:"source"`
-	// Cluster is the UID of its namespace kube-system: a recording goes on for the same cluster only.
+	// Cluster is the UID of its namespace kube-system: a recording goes on for the same cluster
+	// only.
 	Cluster  string    `json:"cluster"`
 	Sessions []Session `json:"sessions"`
 	Objects  int       `json:"objects"`
 }
 
-// Session is a time in which the recording ran without a break. Its folder has the objects as they were when it began, and its
-// changes.
+// Session is a time in which the recording ran without a break. Its folder has the objects as they
+// were when it began, and its changes.
 type Session struct {
 	Folder string           `json:"folder"`
 	Began  metav1.MicroTime `json:"began"`
@@ -102,7 +103,8 @@ func writeList(path string, objects []json.RawMessage) error {
 	})
 }
 
-// changes is the file that changes are appended to. A full one is followed by another, and the oldest of all give way.
+// changes is the file that changes are appended to. A full one is followed by another, and the
+// oldest of all give way.
 type changes struct {
 	dir    string // of the session
 	root   string // of the recording

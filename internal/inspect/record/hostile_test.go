@@ -58,7 +58,8 @@ func TestTwoDoNotRecordIntoOneFolder(t *testing.T) {
 	}
 }
 
-// What containers said when they ended, and annotations that no decision reads, may be confidential.
+// What containers said when they ended, and annotations that no decision reads, may be
+// confidential.
 func TestMessagesAndAnnotationsAreLeftOut(t *testing.T) {
 	api, dir := fakeapi.New(t), t.TempDir()
 	p := pod("a", "node-1")
@@ -123,7 +124,8 @@ const (
 	good   = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"-1"}}}]}}`
 )
 
-// FuzzAt reads recordings that somebody else has made: whatever stands in them, the reader says so or answers, and does not panic.
+// FuzzAt reads recordings that somebody else has made: whatever stands in them, the reader says so
+// or answers, and does not panic.
 func FuzzAt(f *testing.F) {
 	line := func(kind, object string) string {
 		return fmt.Sprintf(`{"at":%q,"type":%q,"object":%s}`, recorded.Format(metav1.RFC3339Micro), kind, object) + "\n"

@@ -12,8 +12,9 @@ import (
 // lockFile is locked while a recording is under way. It is left behind, unlocked.
 const lockFile = "lock"
 
-// claim makes the folder if there is none, sees that it is this package's to write to, and that nobody else does. Who else records there is
-// found first: what it has written so far may not look like a recording yet.
+// claim makes the folder if there is none, sees that it is this package's to write to, and that
+// nobody else does. Who else records there is found first: what it has written so far may not look
+// like a recording yet.
 func claim(dir string) (release func(), err error) {
 	if release, err = lock(dir, os.O_RDWR); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err

@@ -11,7 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 )
 
-// sink takes what a reflector shows into the recorder. A list takes the place of all that was known of its kind.
+// sink takes what a reflector shows into the recorder. A list takes the place of all that was known
+// of its kind.
 type sink struct {
 	*recorder
 	kind snapshot.Kind

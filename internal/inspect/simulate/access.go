@@ -129,7 +129,8 @@ func (w *World) Queue() []*cluster.Pod {
 	return list
 }
 
-// UntilTurn tries the pods that come before the one of that name in the queue, and leaves all others waiting.
+// UntilTurn tries the pods that come before the one of that name in the queue, and leaves all
+// others waiting.
 func (w *World) UntilTurn(namespace, name string) {
 	p := w.pods[Name{namespace, name}]
 	w.introduce()
@@ -145,7 +146,8 @@ func (w *World) UntilTurn(namespace, name string) {
 	}
 }
 
-// Stored tells whether the pod came from an API server: it is as it is, and is not to be tried as if it were new.
+// Stored tells whether the pod came from an API server: it is as it is, and is not to be tried as
+// if it were new.
 func Stored(p *v1.Pod) bool { return admission.Stored(p) && p.ResourceVersion != "" }
 
 // Settle tries what waits until nothing changes any more.

@@ -4,7 +4,8 @@ import "fmt"
 
 // Allowance bounds what a world may cost. The zero value bounds nothing.
 type Allowance struct {
-	// Stop, if set, is asked between decisions. Once it returns an error nothing more is decided, and what is under way fails with it.
+	// Stop, if set, is asked between decisions. Once it returns an error nothing more is decided,
+	// and what is under way fails with it.
 	Stop func() error
 	// Pods and Nodes are how many operations may add in sum; 0 is any number.
 	Pods, Nodes int
@@ -30,7 +31,8 @@ func (a *allowed) count(pods, nodes int) {
 // Err says why the world does not go on, nil if it does.
 func (w *World) Err() error { return w.allowed.ended }
 
-// halted asks whether to go on. It is asked in every loop whose length an operation, or the cluster, decides.
+// halted asks whether to go on. It is asked in every loop whose length an operation, or the
+// cluster, decides.
 func (w *World) halted() bool {
 	a := &w.allowed
 	switch {

@@ -27,8 +27,8 @@ func (w *World) deploy(files Files) (*Done, error) {
 	return w.Apply(set)
 }
 
-// Apply takes in manifests as kubectl apply does: what is new is created, workloads that are there are scaled or, if their template
-// changed, rolled out at once.
+// Apply takes in manifests as kubectl apply does: what is new is created, workloads that are there
+// are scaled or, if their template changed, rolled out at once.
 func (w *World) Apply(set *manifest.Set) (*Done, error) {
 	done := &Done{}
 	set.Expand(int64(w.options.Seed))
@@ -81,7 +81,8 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 	return done, nil
 }
 
-// openGates takes scheduling gates off a pod that is applied without them, which is the one change of them that the API allows.
+// openGates takes scheduling gates off a pod that is applied without them, which is the one change
+// of them that the API allows.
 func (w *World) openGates(p *pod, applied *v1.Pod) bool {
 	if p.NodeName != "" || len(applied.Spec.SchedulingGates) >= len(p.object.Spec.SchedulingGates) {
 		return false

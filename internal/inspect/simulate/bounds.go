@@ -13,7 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// bounds are what namespaces allow, and give by default, to the pods that are created in them: quotas and limit ranges.
+// bounds are what namespaces allow, and give by default, to the pods that are created in them:
+// quotas and limit ranges.
 type bounds struct {
 	quotas map[string][]*quota
 	ranges map[string][]*v1.LimitRange
@@ -35,7 +36,8 @@ func newBounds(quotas []*v1.ResourceQuota, ranges []*v1.LimitRange) *bounds {
 	return b
 }
 
-// fill gives the containers of a new pod the requests and limits that its namespace has for those that set none.
+// fill gives the containers of a new pod the requests and limits that its namespace has for those
+// that set none.
 func (b *bounds) fill(p *v1.Pod) {
 	for _, r := range b.ranges[p.Namespace] {
 		for i := range r.Spec.Limits {
@@ -72,8 +74,8 @@ func orElse(list, other v1.ResourceList) v1.ResourceList {
 	return all
 }
 
-// charge counts a pod against the quotas of its namespace. A new pod that does not fit into all of them, or is outside the limit
-// ranges, is refused, in the API server's words.
+// charge counts a pod against the quotas of its namespace. A new pod that does not fit into all of
+// them, or is outside the limit ranges, is refused, in the API server's words.
 func (b *bounds) charge(p *v1.Pod, isNew bool) (refusal string) {
 	if isNew {
 		if refusal = b.outside(p); refusal != "" {
@@ -154,7 +156,8 @@ func inScope(p *v1.Pod, r v1.ScopedResourceSelectorRequirement) bool {
 	return false
 }
 
-// refuses says why the quota does not let a new pod in: it says too little of what it needs, or needs too much.
+// refuses says why the quota does not let a new pod in: it says too little of what it needs, or
+// needs too much.
 func (q *quota) refuses(p *v1.Pod, usage v1.ResourceList) string {
 	if missing := q.missing(p); missing != "" {
 		return fmt.Sprintf("failed quota: %s: must specify %s", q.Name, missing)
@@ -179,7 +182,8 @@ func (q *quota) refuses(p *v1.Pod, usage v1.ResourceList) string {
 		q.Name, strings.Join(requested, ","), strings.Join(used, ","), strings.Join(limited, ","))
 }
 
-// missing lists the containers that have to say how much CPU or memory they need, because the quota counts it.
+// missing lists the containers that have to say how much CPU or memory they need, because the quota
+// counts it.
 func (q *quota) missing(p *v1.Pod) string {
 	if resource.IsPodLevelResourcesSet(p) {
 		return ""

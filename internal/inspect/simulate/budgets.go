@@ -18,8 +18,8 @@ type budget struct {
 	selector        labels.Selector
 }
 
-// countBudgets reads the budgets of the cluster and works out the status of those that come without one, as in a manifest written
-// by hand.
+// countBudgets reads the budgets of the cluster and works out the status of those that come without
+// one, as in a manifest written by hand.
 func (w *World) countBudgets() {
 	var list budgets
 	w.budgets = nil

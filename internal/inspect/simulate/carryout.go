@@ -9,7 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// carryOut does what the core asks for, as an API server and the controllers of volumes and claims would: at once, and without fail.
+// carryOut does what the core asks for, as an API server and the controllers of volumes and claims
+// would: at once, and without fail.
 func (w *World) carryOut(action cycle.Action) {
 	if w.standin.CarryOut(action) {
 		return
@@ -61,7 +62,8 @@ func (w *World) bind(a cycle.Bind) {
 	w.landed(p)
 }
 
-// preempt deletes a victim. It ends at the end of its grace period where time passes, and else at once.
+// preempt deletes a victim. It ends at the end of its grace period where time passes, and else at
+// once.
 func (w *World) preempt(a cycle.Remove) {
 	w.answer(a.Ticket, cycle.Outcome{})
 	detail := ""

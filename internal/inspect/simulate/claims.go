@@ -10,8 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// claims makes what controllers make for a pod before it can be scheduled: a claim for each volume that lives as long as the pod,
-// and for each device claim that comes from a template. What is there already is left alone.
+// claims makes what controllers make for a pod before it can be scheduled: a claim for each volume
+// that lives as long as the pod, and for each device claim that comes from a template. What is
+// there already is left alone.
 func (w *World) claims(p *v1.Pod) {
 	for i := range p.Spec.Volumes {
 		if ephemeral := p.Spec.Volumes[i].Ephemeral; ephemeral != nil && ephemeral.VolumeClaimTemplate != nil {
@@ -42,7 +43,8 @@ func (w *World) volumeClaim(p *v1.Pod, volume string, template *v1.PersistentVol
 	w.show(cycle.Claims, claim)
 }
 
-// identifyClaims gives new claims what the API server gives them: a UID and, if they name no storage class, the one for such claims.
+// identifyClaims gives new claims what the API server gives them: a UID and, if they name no
+// storage class, the one for such claims.
 func (w *World) identifyClaims() {
 	w.storageClass = admission.DefaultStorageClass(w.c.StorageClasses.All())
 	for _, claim := range w.c.Claims.All() {
@@ -57,7 +59,8 @@ func (w *World) identifyClaims() {
 	}
 }
 
-// deviceClaim makes the claim and notes its name in the pod's status. Without the template the pod waits for both.
+// deviceClaim makes the claim and notes its name in the pod's status. Without the template the pod
+// waits for both.
 func (w *World) deviceClaim(p *v1.Pod, name, template string) {
 	for i := range p.Status.ResourceClaimStatuses {
 		if p.Status.ResourceClaimStatuses[i].Name == name {

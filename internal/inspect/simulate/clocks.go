@@ -10,11 +10,13 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// clocks are those that wrote the times in manifests: the API server's, which is believed, and those of kubelets, some of which may be
-// off. A kubelet that is well renews its lease every ten seconds and its status every five minutes, so the clocks of most agree.
+// clocks are those that wrote the times in manifests: the API server's, which is believed, and
+// those of kubelets, some of which may be off. A kubelet that is well renews its lease every ten
+// seconds and its status every five minutes, so the clocks of most agree.
 type clocks struct {
 	server time.Time // the latest time by the API server's clock
-	// limit is how far the kubelets' clocks are believed: by what most of them say. Zero: none says anything.
+	// limit is how far the kubelets' clocks are believed: by what most of them say. Zero: none says
+	// anything.
 	limit time.Time
 	// Ahead are the nodes whose clocks are beyond that.
 	ahead []string
@@ -92,11 +94,13 @@ func renewals(set *manifest.Set) map[string]time.Time {
 	return at
 }
 
-// ClocksAhead names the nodes whose clocks are so far ahead of the others' that their times are not believed.
+// ClocksAhead names the nodes whose clocks are so far ahead of the others' that their times are not
+// believed.
 func ClocksAhead(set *manifest.Set) []string { return clocksOf(set).ahead }
 
-// begins is when the simulation begins: the latest time in the manifests that can be believed. What was recorded of a cluster has its
-// own time, and the answer must not depend on when it is asked for. Without any time it begins at an arbitrary one.
+// begins is when the simulation begins: the latest time in the manifests that can be believed. What
+// was recorded of a cluster has its own time, and the answer must not depend on when it is asked
+// for. Without any time it begins at an arbitrary one.
 func (c *clocks) begins(set *manifest.Set) time.Time {
 	latest := c.server
 	see := func(t time.Time) {
@@ -134,8 +138,9 @@ func (c *clocks) begins(set *manifest.Set) time.Time {
 	return latest
 }
 
-// findDead tells from leases which nodes have fallen silent: those whose lease is older than its duration, by the newest that is
-// believed. A node that has been silent for long is not ready any more; where it is, and its lease is as old as that, its clock is behind.
+// findDead tells from leases which nodes have fallen silent: those whose lease is older than its
+// duration, by the newest that is believed. A node that has been silent for long is not ready any
+// more; where it is, and its lease is as old as that, its clock is behind.
 func (w *World) findDead(leases []*coordinationv1.Lease, c *clocks) {
 	var newest time.Time
 	for _, l := range leases {

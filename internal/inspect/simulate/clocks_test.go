@@ -9,8 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// leased is a cluster of nodes that are ready and renewed their leases so long ago, with a pod on each; the first node has had an
-// unreachable taint for a minute.
+// leased is a cluster of nodes that are ready and renewed their leases so long ago, with a pod on
+// each; the first node has had an unreachable taint for a minute.
 func leased(t *testing.T, ago ...time.Duration) string {
 	t.Helper()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

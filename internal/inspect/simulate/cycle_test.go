@@ -12,7 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// story plays steps and tells what became of each pod and when, in the order in which it was decided.
+// story plays steps and tells what became of each pod and when, in the order in which it was
+// decided.
 func story(t *testing.T, cluster, steps string, files map[string]string) []string {
 	t.Helper()
 	s := run(t, cluster, simulate.Options{
@@ -46,8 +47,8 @@ func podYAML(name, more, spec string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s%s}\nspec: {%s, containers: [{name: c, image: i, resources: {requests: {cpu: 1500m}}}]}\n---\n", name, more, spec)
 }
 
-// A pod is woken by what can help it: the one that wants to be beside another when that comes, and not when a taint that it
-// tolerates anyway is removed.
+// A pod is woken by what can help it: the one that wants to be beside another when that comes, and
+// not when a taint that it tolerates anyway is removed.
 func TestPodsAreWokenByWhatHelpsThem(t *testing.T) {
 	beside := `affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: db}}}]}}`
 	cluster := smallCluster + strings.Replace(podYAML("beside", "", beside), "1500m", "100m", 1)
@@ -67,7 +68,8 @@ func TestGatesAreTakenAwayInVirtualTime(t *testing.T) {
 	}
 }
 
-// A victim keeps its place for its grace period, and the pod that it leaves for comes when it has gone. A shorter grace ends sooner.
+// A victim keeps its place for its grace period, and the pod that it leaves for comes when it has
+// gone. A shorter grace ends sooner.
 func TestVictimsTakeTheirGrace(t *testing.T) {
 	for grace, after := range map[string]string{"45": "45s", "0": "0s"} {
 		cluster := smallCluster + podYAML("victim", "", "nodeName: n1, terminationGracePeriodSeconds: "+grace) + podYAML("urgent", "", "priorityClassName: system-node-critical") +

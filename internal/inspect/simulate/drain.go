@@ -33,7 +33,8 @@ type Drained struct {
 	Ignored []Blocked
 	// Terminating are pods whose deletion was under way already.
 	Terminating []Blocked
-	// Blocked are pods that a disruption budget kept on their node to the end; Waited are those that it kept for some time only.
+	// Blocked are pods that a disruption budget kept on their node to the end; Waited are those
+	// that it kept for some time only.
 	Blocked, Waited []Blocked
 }
 
@@ -50,7 +51,8 @@ type Blocked struct {
 const (
 	// drainRetries is how often kubectl tries again what a budget does not allow.
 	drainRetry = 5 * time.Second
-	// drainPatience is how long a drain without a time-out goes on without getting any further before it is called blocked.
+	// drainPatience is how long a drain without a time-out goes on without getting any further
+	// before it is called blocked.
 	drainPatience = 5 * time.Minute
 )
 
@@ -210,8 +212,8 @@ func (d *draining) forbidden(w *World, p *pod) (budget, message string) {
 // Cost is what it costs to lose a node, the most important first.
 type Cost struct {
 	Node string `json:"node"`
-	// Lost are pods that nobody makes again, Blocked those whose budget does not let them go now, Pending those that would find no
-	// other place.
+	// Lost are pods that nobody makes again, Blocked those whose budget does not let them go now,
+	// Pending those that would find no other place.
 	Lost    int `json:"lost"`
 	Blocked int `json:"blocked"`
 	Pending int `json:"pending"`

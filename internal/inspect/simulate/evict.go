@@ -11,8 +11,9 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// hold notes the NoExecute taints of a node. One without a time was added when the list of taints was last written, as far as the API
-// server's managed fields tell; else at the beginning, or now if it was not there before.
+// hold notes the NoExecute taints of a node. One without a time was added when the list of taints
+// was last written, as far as the API server's managed fields tell; else at the beginning, or now
+// if it was not there before.
 func (w *World) hold(node *v1.Node) {
 	before := w.held[node.Name]
 	var held []eviction.Held
@@ -55,7 +56,8 @@ func (w *World) watch(p *pod, since time.Time) {
 	}
 }
 
-// after is when, from the beginning, an eviction is due. What was due before is due at the beginning.
+// after is when, from the beginning, an eviction is due. What was due before is due at the
+// beginning.
 func (w *World) after(p *pod) time.Duration { return max(p.due.At.Sub(w.start), 0) }
 
 // next returns the pod that has to leave first, or nil.
@@ -77,7 +79,8 @@ func (w *World) nextEviction() (time.Duration, bool) {
 	}
 	at := max(w.after(p), w.now)
 	if at == w.evictedAt {
-		// A pod came back to where it may not stay. Time must go on: a second is what controllers need at least.
+		// A pod came back to where it may not stay. Time must go on: a second is what controllers
+		// need at least.
 		at += time.Second
 	}
 	return at, true

@@ -23,8 +23,8 @@ type Fill struct {
 	Wanted int            `json:"wanted,omitempty"` // 0: as many as possible
 	Placed int            `json:"placed"`
 	Nodes  map[string]int `json:"nodes"`
-	// Stops says why there is no room for one more, in the words of the FailedScheduling event, and Reasons counts the nodes by
-	// reason. Both are empty if all that were wanted found room.
+	// Stops says why there is no room for one more, in the words of the FailedScheduling event, and
+	// Reasons counts the nodes by reason. Both are empty if all that were wanted found room.
 	Stops   string         `json:"stops,omitempty"`
 	Reasons map[string]int `json:"reasons,omitempty"`
 }
@@ -32,8 +32,8 @@ type Fill struct {
 // mostPods bounds how many pods are added to see how many fit.
 const mostPods = 200_000
 
-// addPods places pods like another where there is room, without removing any. Of a number of them those that find none wait, as any
-// new pod does.
+// addPods places pods like another where there is room, without removing any. Of a number of them
+// those that find none wait, as any new pod does.
 func (w *World) addPods(op *AddPods) (*Done, error) {
 	model, err := w.model(op)
 	if err != nil {
@@ -162,8 +162,8 @@ func (w *World) objectOf(name Name) *v1.Pod {
 
 func (w *World) nodeNames() []string { return slices.Sorted(maps.Keys(w.machines)) }
 
-// Choose finds the nodes that cost least to lose, one after the other: each as if those before it had gone. The world is changed: the
-// nodes chosen are drained in it.
+// Choose finds the nodes that cost least to lose, one after the other: each as if those before it
+// had gone. The world is changed: the nodes chosen are drained in it.
 func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Drained, err error) {
 	if count < 1 || count > len(w.machines) {
 		return nil, nil, fmt.Errorf("%w: %d of %d", ErrTooFew, count, len(w.machines))
@@ -200,8 +200,8 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 	return chosen, drains, w.Err()
 }
 
-// cheapest is the first of the candidates, sorted by their bounds, that no other can be cheaper than once its pods' new places are
-// known: a bound has none pending.
+// cheapest is the first of the candidates, sorted by their bounds, that no other can be cheaper
+// than once its pods' new places are known: a bound has none pending.
 func (w *World) cheapest(candidates []Cost) int {
 	const most = 64 // pods that find no place are rare; where they are not, the best of so many will do
 	best := -1

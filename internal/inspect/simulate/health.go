@@ -13,18 +13,20 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 )
 
-// health is what there is of kubelets, their heartbeats and the node health controller: its core, which is told what its watches
-// would show and whose writes succeed at once.
+// health is what there is of kubelets, their heartbeats and the node health controller: its core,
+// which is told what its watches would show and whose writes succeed at once.
 //
-// A node renews its lease every ten seconds. The core looks only at who has been silent for the grace period, so while nothing is
-// about to change the renewals are handed over in waves, each with the time at which it was made: a day of a thousand nodes would be
-// eight million of them otherwise.
+// A node renews its lease every ten seconds. The core looks only at who has been silent for the
+// grace period, so while nothing is about to change the renewals are handed over in waves, each
+// with the time at which it was made: a day of a thousand nodes would be eight million of them
+// otherwise.
 type health struct {
 	core    *nodehealth.Core
 	options nodehealth.Options
 	wave    time.Duration // between two waves
 	waveAt  time.Duration // the next one
-	// Until then, or while something is about to change, the core is asked as often as it wants to be.
+	// Until then, or while something is about to change, the core is asked as often as it wants to
+	// be.
 	alertTo   time.Duration
 	unsettled bool
 	seen      map[string]bool
@@ -64,7 +66,8 @@ func (w *World) begin() {
 
 func (w *World) clock() time.Time { return w.start.Add(w.now) }
 
-// sick tells whether some node is not as a healthy one is, in a way that has not come to its taints yet.
+// sick tells whether some node is not as a healthy one is, in a way that has not come to its taints
+// yet.
 func (w *World) sick() bool {
 	for _, m := range w.machines {
 		if m.dead {
@@ -86,8 +89,8 @@ var conditionTaints = map[v1.NodeConditionType]string{
 	v1.NodePIDPressure: v1.TaintNodePIDPressure, v1.NodeNetworkUnavailable: v1.TaintNodeNetworkUnavailable,
 }
 
-// watched tells whether node health looks after the node: one that reports nothing, as in a manifest written by hand, has the taints
-// that it was given and keeps them.
+// watched tells whether node health looks after the node: one that reports nothing, as in a
+// manifest written by hand, has the taints that it was given and keeps them.
 func (m *machine) watched() bool {
 	return slices.ContainsFunc(m.object.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady })
 }
@@ -135,7 +138,8 @@ func (h *health) step(w *World) {
 	h.unsettled = h.more(w)
 }
 
-// more tells whether more is to come by itself: a node that is dead and does not count as such yet, or waits for a taint.
+// more tells whether more is to come by itself: a node that is dead and does not count as such yet,
+// or waits for a taint.
 func (h *health) more(w *World) bool {
 	for name := range h.seen {
 		if m := w.machines[name]; m.dead && readyOf(m.object) != v1.ConditionUnknown {
@@ -176,7 +180,8 @@ func (h *health) lease(w *World, name string, at time.Duration) {
 	h.act(w, h.core.Step(now, nodehealth.LeaseSeen{Name: name, Renewed: now}))
 }
 
-// lastRenewal is when the node last renewed its lease: each has its own moment within the ten seconds.
+// lastRenewal is when the node last renewed its lease: each has its own moment within the ten
+// seconds.
 func lastRenewal(name string, now time.Duration) time.Duration {
 	h := fnv.New32a()
 	h.Write([]byte(name))
@@ -202,8 +207,9 @@ func (w *World) silence(name string) {
 	}
 }
 
-// reportReady lets all nodes that report nothing, as in a manifest written by hand, report that they are ready, but for those whose taints
-// say otherwise: when one falls silent, it is to be seen that the others do not.
+// reportReady lets all nodes that report nothing, as in a manifest written by hand, report that
+// they are ready, but for those whose taints say otherwise: when one falls silent, it is to be seen
+// that the others do not.
 func (w *World) reportReady(failing string) {
 	for _, name := range w.nodeNames() {
 		m := w.machines[name]

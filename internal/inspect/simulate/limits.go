@@ -10,7 +10,8 @@ import (
 	"k8s.io/component-helpers/resource"
 )
 
-// outside says why the limit ranges of its namespace do not let a new pod in, in the API server's words.
+// outside says why the limit ranges of its namespace do not let a new pod in, in the API server's
+// words.
 func (b *bounds) outside(p *v1.Pod) (refusal string) {
 	for _, r := range b.ranges[p.Namespace] {
 		var faults []string

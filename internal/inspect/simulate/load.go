@@ -37,7 +37,8 @@ func showAll[T metav1.Object](w *World, kind cycle.Kind, list []T) {
 	}
 }
 
-// identify gives a pod what the API server gives to every object: a UID, and the time at which it was created.
+// identify gives a pod what the API server gives to every object: a UID, and the time at which it
+// was created.
 func identify(p *v1.Pod, now time.Time) {
 	if p.UID == "" {
 		p.UID = types.UID(p.Namespace + "/" + p.Name)

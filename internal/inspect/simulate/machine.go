@@ -19,9 +19,11 @@ type machine struct {
 	object *v1.Node // never changed in place
 	// dead: its kubelet does not answer; nothing ends there and nothing is reported.
 	dead bool
-	// silent is since when, from the beginning, a node that was dead from the beginning has renewed no lease.
+	// silent is since when, from the beginning, a node that was dead from the beginning has renewed
+	// no lease.
 	silent time.Duration
-	// stuck are pods that were told to go while it was dead, and whose controllers wait until they have.
+	// stuck are pods that were told to go while it was dead, and whose controllers wait until they
+	// have.
 	stuck []*pod
 	// ending are pods whose deletion was under way when it fell silent.
 	ending []*pod

@@ -28,8 +28,8 @@ spec:
 status: {nominatedNodeName: node-1, phase: Pending}
 `
 
-// A nomination keeps room only for a pod that a scheduler may try: kube-scheduler does not know those of other schedulers, and takes
-// gated ones into account once they are released.
+// A nomination keeps room only for a pod that a scheduler may try: kube-scheduler does not know
+// those of other schedulers, and takes gated ones into account once they are released.
 func TestNominationsOfPodsThatNobodyTriesKeepNoRoom(t *testing.T) {
 	for name, spec := range map[string]string{"another scheduler's": "schedulerName: other", "gated": "schedulingGates: [{name: wait}]"} {
 		s := run(t, strings.Replace(oneNode, "SPEC", spec, 1), simulate.Options{})
@@ -87,8 +87,8 @@ metadata: {name: urgent}
 spec: {priorityClassName: high, containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]}
 `
 
-// Of the two pods of the budget one is on its way out, so the other may not be disrupted: the victim is the pod without a budget, though
-// its priority is higher.
+// Of the two pods of the budget one is on its way out, so the other may not be disrupted: the
+// victim is the pod without a budget, though its priority is higher.
 func TestTerminatingPodsAreNotHealthyToBudgets(t *testing.T) {
 	s := run(t, budgeted, simulate.Options{})
 	for _, p := range s.Pods {

@@ -50,8 +50,8 @@ type AddNodes struct {
 	Like  string `json:"like"`
 }
 
-// AddPods adds pods like one that is there (pod/NAME, or a workload as deployment/NAME); with Max as many as find room without
-// removing others.
+// AddPods adds pods like one that is there (pod/NAME, or a workload as deployment/NAME); with Max
+// as many as find room without removing others.
 type AddPods struct {
 	Count     int    `json:"count,omitempty"`
 	Max       bool   `json:"max,omitempty"`
@@ -84,7 +84,8 @@ type Done struct {
 	Fill  *Fill
 }
 
-// Do does an operation now. What follows from it takes its course when time passes, at once or later.
+// Do does an operation now. What follows from it takes its course when time passes, at once or
+// later.
 func (w *World) Do(op *Operation) (*Done, error) {
 	done, err := w.do(op)
 	if err == nil && w.halted() {
@@ -165,7 +166,8 @@ func (w *World) taint(t *Tainting, off bool) error {
 	return nil
 }
 
-// applied is a list of taints after a change, as kubectl writes it: one of the same key and effect is replaced.
+// applied is a list of taints after a change, as kubectl writes it: one of the same key and effect
+// is replaced.
 func applied(taints []v1.Taint, change rules.TaintChange) []v1.Taint {
 	left := slices.DeleteFunc(slices.Clone(taints), func(t v1.Taint) bool {
 		return slices.ContainsFunc(change.Remove, func(r v1.Taint) bool { return r.Key == t.Key && (r.Effect == "" || r.Effect == t.Effect) }) ||
@@ -206,7 +208,8 @@ func (w *World) setCordon(name string, on bool) {
 // mostNodes bounds how many nodes are added at once: a slip of the finger would take all memory.
 const mostNodes = 100_000
 
-// addNodes makes nodes like another: fresh, healthy, without the taints and conditions that it has for its own state.
+// addNodes makes nodes like another: fresh, healthy, without the taints and conditions that it has
+// for its own state.
 func (w *World) addNodes(a *AddNodes) error {
 	like := w.machines[a.Like]
 	switch {
@@ -247,7 +250,8 @@ func (w *World) addNode(like *v1.Node) {
 	w.tell(Event{Kind: "NodeAdded", Node: name, Message: "like " + like.Name})
 }
 
-// NodeLike is a fresh node of that name: the labels, taints and size of another, but not what its own state has put on it.
+// NodeLike is a fresh node of that name: the labels, taints and size of another, but not what its
+// own state has put on it.
 func NodeLike(like *v1.Node, name string) *v1.Node {
 	n := like.DeepCopy()
 	n.ObjectMeta = metav1.ObjectMeta{Name: name, UID: "", Labels: n.Labels, Annotations: nil}
@@ -270,7 +274,8 @@ var ofState = map[string]bool{
 	v1.TaintNodeDiskPressure: true, v1.TaintNodePIDPressure: true, v1.TaintNodeNetworkUnavailable: true, v1.TaintNodeOutOfService: true,
 }
 
-// OfState tells whether a taint comes and goes with the node's state, so that removing it by hand does not last.
+// OfState tells whether a taint comes and goes with the node's state, so that removing it by hand
+// does not last.
 func OfState(t *v1.Taint) bool { return ofState[t.Key] }
 
 func notReady(n *v1.Node) bool {

@@ -12,7 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// Write writes the answer in one of answer.Formats, or drawn as svg; any other format is for people.
+// Write writes the answer in one of answer.Formats, or drawn as svg; any other format is for
+// people.
 func (s *Simulation) Write(out io.Writer, format string) error {
 	if format == "svg" {
 		return s.SVG(out, time.Duration(s.For))

@@ -112,7 +112,8 @@ func (w *World) departure(p *pod, cause Cause, detail string, leave func()) *Dep
 	return d
 }
 
-// dismiss deletes a pod, which takes its whole grace period to end. Most controllers make another one at once.
+// dismiss deletes a pod, which takes its whole grace period to end. Most controllers make another
+// one at once.
 func (w *World) dismiss(p *pod, cause Cause, detail string) {
 	grace := graceOf(p.object)
 	if grace <= 0 {
@@ -163,7 +164,8 @@ func graceOf(p *v1.Pod) time.Duration {
 	return time.Duration(*p.Spec.TerminationGracePeriodSeconds) * time.Second
 }
 
-// ended takes a pod away whose deletion was told when it began. A controller that has waited for its end makes another one.
+// ended takes a pod away whose deletion was told when it began. A controller that has waited for
+// its end makes another one.
 func (w *World) ended(p *pod) {
 	d := p.leaves
 	w.remove(p.Pod)
@@ -173,8 +175,8 @@ func (w *World) ended(p *pod) {
 	}
 }
 
-// awaitsEnd tells whether the controller of a terminating pod makes another one only once it has ended. Those of StatefulSets and
-// DaemonSets do; all others made it when the deletion began.
+// awaitsEnd tells whether the controller of a terminating pod makes another one only once it has
+// ended. Those of StatefulSets and DaemonSets do; all others made it when the deletion began.
 func (w *World) awaitsEnd(owner *metav1.OwnerReference, m *machine, object *v1.Pod, cause Cause) bool {
 	switch {
 	case owner == nil:
@@ -241,8 +243,8 @@ func pinTo(p *v1.Pod, node string) {
 	}
 }
 
-// runsDaemon tells whether the pod's DaemonSet wants one on the node: where the DaemonSet itself is not known, by the taints that
-// the pod tolerates.
+// runsDaemon tells whether the pod's DaemonSet wants one on the node: where the DaemonSet itself is
+// not known, by the taints that the pod tolerates.
 func (w *World) runsDaemon(p *v1.Pod, node *v1.Node) bool {
 	owner := metav1.GetControllerOfNoCopy(p)
 	for _, set := range w.set.DaemonSets {

@@ -30,10 +30,12 @@ type Options struct {
 	Seed uint64
 	// Explain adds the word of every plugin on every node to every decision.
 	Explain bool
-	// For is how long time passes after all pods have been tried: evictions come due, their pods are made again by their
-	// controllers, and what waits is tried again whenever something changes. At 0 every pod is tried once.
+	// For is how long time passes after all pods have been tried: evictions come due, their pods
+	// are made again by their controllers, and what waits is tried again whenever something
+	// changes. At 0 every pod is tried once.
 	For time.Duration
-	// Discard lets the set's pods go as they are taken in: half of the memory, but the set is of no use afterwards.
+	// Discard lets the set's pods go as they are taken in: half of the memory, but the set is of no
+	// use afterwards.
 	Discard bool
 	// Now is when the world begins; by default the latest time in the manifests.
 	Now time.Time
@@ -45,12 +47,13 @@ type Options struct {
 	Health nodehealth.Options
 	// Allowance bounds what the world may cost.
 	Allowance Allowance
-	// Progress, if set, is called now and then with how many pods have been decided and how many there are.
+	// Progress, if set, is called now and then with how many pods have been decided and how many
+	// there are.
 	Progress func(decided, pods int)
 }
 
-// Run simulates the set. Workloads are expanded first, in the set itself. A pod that the API server would refuse is an error, as
-// other faults of manifests are.
+// Run simulates the set. Workloads are expanded first, in the set itself. A pod that the API server
+// would refuse is an error, as other faults of manifests are.
 func Run(set *manifest.Set, o Options) (*Simulation, error) {
 	set.Expand(int64(o.Seed))
 	w, err := open(set, o, o.For > 0)
@@ -80,19 +83,23 @@ func Run(set *manifest.Set, o Options) (*Simulation, error) {
 	return w.said, w.failed
 }
 
-// Open makes a world of a set that lasts: operations can be done in it, and time can pass. Nothing has been scheduled yet.
+// Open makes a world of a set that lasts: operations can be done in it, and time can pass. Nothing
+// has been scheduled yet.
 func Open(set *manifest.Set, o Options) (*World, error) { return open(set, o, true) }
 
-// Twin is the world as it was when it was opened: what is done in one leaves the other alone. What came by Apply before is not in it.
+// Twin is the world as it was when it was opened: what is done in one leaves the other alone. What
+// came by Apply before is not in it.
 func (w *World) Twin() (*World, error) { return open(&w.origin, w.options, true) }
 
-// Uneventful tells whether nothing comes of itself: no eviction is due, and nothing stands on the agenda.
+// Uneventful tells whether nothing comes of itself: no eviction is due, and nothing stands on the
+// agenda.
 func (w *World) Uneventful() bool {
 	_, upcoming := w.upcoming()
 	return !upcoming
 }
 
-// original is the set with lists of its own, which operations do not change. The objects in them are never changed in place.
+// original is the set with lists of its own, which operations do not change. The objects in them
+// are never changed in place.
 func original(set *manifest.Set) manifest.Set {
 	s := *set
 	s.Deployments, s.ReplicaSets, s.StatefulSets = slices.Clone(s.Deployments), slices.Clone(s.ReplicaSets), slices.Clone(s.StatefulSets)
@@ -149,8 +156,8 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	return w, nil
 }
 
-// admit takes the pods in as an API server would let them in, or has. That is the same for each pod whatever the others are, so it
-// is done for many at a time.
+// admit takes the pods in as an API server would let them in, or has. That is the same for each pod
+// whatever the others are, so it is done for many at a time.
 func (w *World) admit(set *manifest.Set) error {
 	catalog := w.catalog
 	admitted, errs := make([]*v1.Pod, admittedAtATime), make([]error, admittedAtATime)
@@ -198,11 +205,13 @@ func refusal(set *manifest.Set, i int, err error) error {
 	return e
 }
 
-// admittedAtATime bounds how many pods are there twice: as they were given and as they were admitted.
+// admittedAtATime bounds how many pods are there twice: as they were given and as they were
+// admitted.
 const admittedAtATime = 4096
 
-// readmit takes in a pod that an API server has had. Admission changes nothing of one that it saw; a manifest that names a UID
-// and yet lacks what admission writes still gets it. A refusal does not count: it would be one by rules of another day.
+// readmit takes in a pod that an API server has had. Admission changes nothing of one that it saw;
+// a manifest that names a UID and yet lacks what admission writes still gets it. A refusal does not
+// count: it would be one by rules of another day.
 func (w *World) readmit(catalog *admission.Catalog, p *v1.Pod) *v1.Pod {
 	if p.Spec.NodeName == "" {
 		if again, err := admission.Create(w.options.Admission, catalog, p); err == nil {

@@ -56,7 +56,8 @@ func TestTheSameInputAndSeedGiveTheSameBytes(t *testing.T) {
 	}
 }
 
-// Every pod is placed on one of the nodes with the highest total of all, and nothing that is full takes another one.
+// Every pod is placed on one of the nodes with the highest total of all, and nothing that is full
+// takes another one.
 func TestPlacementsAreTheBestExplained(t *testing.T) {
 	s := run(t, busyTown(), simulate.Options{Seed: 3, Explain: true})
 	placed := 0
@@ -85,7 +86,8 @@ func TestPlacementsAreTheBestExplained(t *testing.T) {
 	}
 }
 
-// busyTown is a cluster with a little of everything: zones, taints, lost nodes, spread, affinity, priorities, a budget.
+// busyTown is a cluster with a little of everything: zones, taints, lost nodes, spread, affinity,
+// priorities, a budget.
 func busyTown() string {
 	var b strings.Builder
 	b.WriteString(`

@@ -82,8 +82,9 @@ func TestTheSameScenarioAndSeedGiveTheSameBytes(t *testing.T) {
 	}
 }
 
-// A zone fails: nothing happens for the grace period, then its nodes are unreachable and are tainted at the limited rate; pods go 300 s
-// after that. What has not gone when the zone comes back stays.
+// A zone fails: nothing happens for the grace period, then its nodes are unreachable and are
+// tainted at the limited rate; pods go 300 s after that. What has not gone when the zone comes back
+// stays.
 func TestAZoneThatFailsIsEmptiedAtTheLimitedRate(t *testing.T) {
 	s := run(t, district(60), simulate.Options{For: time.Hour, Scenario: scenario(t, "- {at: 10m, fail: {zone: z1}}\n- {at: 16m40s, recover: {zone: z1}}\n")})
 	var unknown, evicted []time.Duration
@@ -122,8 +123,8 @@ func TestWhileEveryZoneIsDownNobodyIsEvicted(t *testing.T) {
 	}
 }
 
-// A StatefulSet's pod on a node that does not answer is told to go, and stays Terminating: its controller makes no other one before
-// the node is back or gone.
+// A StatefulSet's pod on a node that does not answer is told to go, and stays Terminating: its
+// controller makes no other one before the node is back or gone.
 func TestAStatefulSetWaitsForItsLostNode(t *testing.T) {
 	town := district(6) + `---
 apiVersion: apps/v1
@@ -259,8 +260,8 @@ func TestANodeWhoseLeaseIsOldIsLost(t *testing.T) {
 	}
 }
 
-// A taint that was not there is not removed, a step beyond the end is said, drained pods are counted, and the picture has a mark for
-// every step and times that can be read.
+// A taint that was not there is not removed, a step beyond the end is said, drained pods are
+// counted, and the picture has a mark for every step and times that can be read.
 func TestWhatATimelineSays(t *testing.T) {
 	scenario, err := simulate.ParseScenario("scenario.yaml", []byte(`
 apiVersion: berth.dev/v1alpha1

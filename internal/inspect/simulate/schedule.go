@@ -21,19 +21,20 @@ type scheduling struct {
 	core     *cycle.Core
 	standin  standin.Controllers
 	profiles map[string]*plugins.Profile // by scheduler name
-	// created are pods that the core has not been shown yet, and pending those without a node that it has.
+	// created are pods that the core has not been shown yet, and pending those without a node that
+	// it has.
 	created []*pod
 	pending map[types.UID]*pod
 	tried   int // of the pending ones, how many have been decided
-	// turn are the pods that were shown since the world last settled, in the order in which they are taken, and passed is how many of
-	// them have had their turn.
+	// turn are the pods that were shown since the world last settled, in the order in which they
+	// are taken, and passed is how many of them have had their turn.
 	turn    []*pod
 	passed  int
 	verdict []Node // every node's word on the pod that is being decided, if it was asked for
 }
 
-// newScheduling makes the core. It does without the look for pods that have waited too long, which is there in case an event goes
-// missing: here none does, and pods are woken by what can help them.
+// newScheduling makes the core. It does without the look for pods that have waited too long, which
+// is there in case an event goes missing: here none does, and pods are woken by what can help them.
 func (w *World) newScheduling(profiles []*plugins.Profile) error {
 	s := &w.scheduling
 	s.profiles, s.pending = map[string]*plugins.Profile{}, map[types.UID]*pod{}
@@ -96,8 +97,8 @@ func (w *World) feed(e cycle.Event) {
 	}
 }
 
-// once ends a pod's attempt where no time passes: those that were leaving already when it made room for itself have left; one that
-// could not is not tried again.
+// once ends a pod's attempt where no time passes: those that were leaving already when it made room
+// for itself have left; one that could not is not tried again.
 func (w *World) once(p *pod, d *decision.Decision) {
 	if len(d.Victims) == 0 {
 		w.withdraw(p)
@@ -149,8 +150,8 @@ func (w *World) introduce() {
 	}
 }
 
-// pass lists the pods that nobody tries, as their turns come: the API server refuses them, no profile serves them, or a gate keeps them
-// out.
+// pass lists the pods that nobody tries, as their turns come: the API server refuses them, no
+// profile serves them, or a gate keeps them out.
 func (w *World) pass(turn int) {
 	for ; w.passed < turn; w.passed++ {
 		p := w.turn[w.passed]
@@ -190,7 +191,8 @@ func devicesOf(profile *plugins.Profile) *plugins.DynamicResources {
 	return nil
 }
 
-// progressEvery is how many pods are decided between two calls of Options.Progress: some milliseconds' worth.
+// progressEvery is how many pods are decided between two calls of Options.Progress: some
+// milliseconds' worth.
 const progressEvery = 1024
 
 // hear lists what was decided of a pod. One that has to go on waiting is not listed again.

@@ -15,14 +15,14 @@ const (
 type Simulation struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Pods are those that had no node, in the order in which they were decided. One that preempts is listed with its victims,
-	// and again when it is placed.
+	// Pods are those that had no node, in the order in which they were decided. One that preempts
+	// is listed with its victims, and again when it is placed.
 	Pods []Pod `json:"pods"`
-	// Evictions are those that NoExecute taints lead to, by when they are due; those that are due later than the time that
-	// was let pass have not happened yet.
+	// Evictions are those that NoExecute taints lead to, by when they are due; those that are due
+	// later than the time that was let pass have not happened yet.
 	Evictions []Eviction `json:"evictions"`
-	// Timeline is what happened while time passed, and Samples how the cluster stood each time something had changed: where a
-	// scenario was played.
+	// Timeline is what happened while time passed, and Samples how the cluster stood each time
+	// something had changed: where a scenario was played.
 	Timeline []Event  `json:"timeline,omitempty"`
 	Samples  []Sample `json:"samples,omitempty"`
 
@@ -62,13 +62,15 @@ type Node struct {
 	Name     string `json:"name"`
 	Feasible bool   `json:"feasible"`
 
-	// Plugin is the first in the profile's order to reject the node, for these Reasons; Code is the first reason's stable name.
+	// Plugin is the first in the profile's order to reject the node, for these Reasons; Code is the
+	// first reason's stable name.
 	Plugin  string   `json:"plugin,omitempty"`
 	Code    string   `json:"code,omitempty"`
 	Reasons []string `json:"reasons,omitempty"`
 
-	// Total is the sum of Scores: of each plugin that scored, the normalised score times its weight. Nothing is scored where
-	// only one node is feasible. Total is nil for nodes that are not.
+	// Total is the sum of Scores: of each plugin that scored, the normalised score times its
+	// weight. Nothing is scored where only one node is feasible. Total is nil for nodes that are
+	// not.
 	Total  *int64           `json:"total,omitempty"`
 	Scores map[string]int64 `json:"scores,omitempty"`
 }
@@ -107,7 +109,8 @@ func (s *Seconds) UnmarshalText(text []byte) error {
 
 // Totals counts what a simulation lists.
 type Totals struct {
-	// Placed and Pending are pods, Victims those that had to make room, Evicted those that taints remove, Drained those that drains do.
+	// Placed and Pending are pods, Victims those that had to make room, Evicted those that taints
+	// remove, Drained those that drains do.
 	Placed, Pending, Victims, Evicted, Drained int
 }
 

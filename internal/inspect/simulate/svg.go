@@ -76,7 +76,8 @@ func x(at, until time.Duration) float64 {
 	return marginLeft + plotWidth*float64(at)/float64(until)
 }
 
-// marks draws when zones and nodes failed and recovered, and what else was done: one mark for all that was done at a time.
+// marks draws when zones and nodes failed and recovered, and what else was done: one mark for all
+// that was done at a time.
 func (s *Simulation) marks(b *bufio.Writer, until time.Duration, height int) {
 	last, drawn := Seconds(-1), 0
 	var ends [markRows]float64 // where the text of each row ends

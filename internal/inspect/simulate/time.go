@@ -57,8 +57,8 @@ func (w *World) upcoming() (at time.Duration, ok bool) {
 	return at, ok
 }
 
-// Advance lets time pass until then, from the beginning: what is due happens, controllers make pods again that went, and these and
-// all that wait are tried.
+// Advance lets time pass until then, from the beginning: what is due happens, controllers make pods
+// again that went, and these and all that wait are tried.
 func (w *World) Advance(until time.Duration) {
 	w.settle()
 	for !w.halted() {
@@ -90,8 +90,8 @@ func (w *World) step(at time.Duration) {
 	}
 }
 
-// AdvanceUntilQuiet lets time pass until nothing is left to happen but that pods go which have come back to where they may not stay,
-// at most until then. It returns whether it came to that.
+// AdvanceUntilQuiet lets time pass until nothing is left to happen but that pods go which have come
+// back to where they may not stay, at most until then. It returns whether it came to that.
 func (w *World) AdvanceUntilQuiet(until time.Duration) bool {
 	w.settle()
 	for !w.halted() {

@@ -5,7 +5,8 @@ import "strings"
 // Event is something that happened while time passed.
 type Event struct {
 	After Seconds `json:"after"`
-	// Kind is a stable CamelCase name, such as NodeFailed, TaintAdded, PodEvicted, PodPlaced, PodPending.
+	// Kind is a stable CamelCase name, such as NodeFailed, TaintAdded, PodEvicted, PodPlaced,
+	// PodPending.
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"` // of the pod
@@ -19,8 +20,8 @@ type Event struct {
 // Sample is how the cluster stood after something had happened.
 type Sample struct {
 	After Seconds `json:"after"`
-	// Nodes are all; NotReady those whose Ready condition is not True, as the API shows it; Tainted those with a taint that keeps
-	// pods off.
+	// Nodes are all; NotReady those whose Ready condition is not True, as the API shows it; Tainted
+	// those with a taint that keeps pods off.
 	Nodes    int `json:"nodes"`
 	NotReady int `json:"notReady"`
 	Tainted  int `json:"tainted"`

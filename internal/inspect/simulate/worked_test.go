@@ -16,7 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// TestWorkedCases runs the documentation's own examples, and more of the same kind. The commands of the files:
+// TestWorkedCases runs the documentation's own examples, and more of the same kind. The commands of
+// the files:
 //
 //	cluster   the manifests that the following ones are added to
 //	config    the scheduler's configuration from here on

@@ -68,7 +68,8 @@ func (w *World) workloadNamed(ref, namespace string) (*workload, error) {
 	return nil, fmt.Errorf("there is no %s %s/%s", strings.ToLower(kind), namespace, name)
 }
 
-// makers are the objects that own the workload's pods: itself, or a Deployment's ReplicaSets, the newest last.
+// makers are the objects that own the workload's pods: itself, or a Deployment's ReplicaSets, the
+// newest last.
 func (w *World) makers(l *workload) []metav1.Object {
 	if l.kind != "Deployment" {
 		return []metav1.Object{l.object}
@@ -87,7 +88,8 @@ func (w *World) makers(l *workload) []metav1.Object {
 	return list
 }
 
-// podsOf lists the workload's pods in the order in which its controller removes those that are too many.
+// podsOf lists the workload's pods in the order in which its controller removes those that are too
+// many.
 func (w *World) podsOf(l *workload) []*pod {
 	owners := map[types.UID]bool{}
 	for _, o := range w.makers(l) {
@@ -135,8 +137,9 @@ func deletionCost(p *v1.Pod) int {
 	return cost
 }
 
-// compareAge puts the younger pod first: by when they became ready or, where that is the same, by when they were created. Times count to a
-// power of two: the controller of ReplicaSets takes pods of about the same age for equal, so that not all of the newest go.
+// compareAge puts the younger pod first: by when they became ready or, where that is the same, by
+// when they were created. Times count to a power of two: the controller of ReplicaSets takes pods
+// of about the same age for equal, so that not all of the newest go.
 func (w *World) compareAge(a, b *pod) int {
 	x, y := readySince(a), readySince(b)
 	if x.Equal(y) {

@@ -18,7 +18,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// World is a cluster on its way through time, and what has been said of it so far. It has one owner.
+// World is a cluster on its way through time, and what has been said of it so far. It has one
+// owner.
 type World struct {
 	options  Options
 	c        *cluster.Cluster
@@ -37,7 +38,8 @@ type World struct {
 	held map[string][]eviction.Held
 	// leaving are the pods that such taints remove, by when.
 	leaving departures
-	// placed has what is known of pods on nodes beside the cluster's own record, as far as it may be needed.
+	// placed has what is known of pods on nodes beside the cluster's own record, as far as it may
+	// be needed.
 	placed map[types.UID]*pod
 	// storageClass is the one for claims that name none, or nil.
 	storageClass *storagev1.StorageClass
@@ -95,7 +97,8 @@ type pod struct {
 	gone      bool
 }
 
-// queued brings pods into the order in which the scheduler takes them: by priority, then by age, then as they came.
+// queued brings pods into the order in which the scheduler takes them: by priority, then by age,
+// then as they came.
 func queued(pods []*pod) {
 	slices.SortFunc(pods, order)
 }
@@ -166,8 +169,8 @@ func (w *World) remove(p *cluster.Pod) {
 	}
 }
 
-// saysNotReady tells of a pod that a kubelet has reported on. One in a manifest written by hand says nothing, and is taken to run
-// as it should.
+// saysNotReady tells of a pod that a kubelet has reported on. One in a manifest written by hand
+// says nothing, and is taken to run as it should.
 func saysNotReady(p *v1.Pod) bool {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == v1.PodReady {

@@ -141,5 +141,6 @@ func (c *Client) ListerWatcher(k Kind) cache.ListerWatcher {
 	}
 }
 
-// Optional tells whether a kind that cannot be listed for this reason may be left out: it may not be read, or is not served.
+// Optional tells whether a kind that cannot be listed for this reason may be left out: it may not
+// be read, or is not served.
 func Optional(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) }

@@ -34,7 +34,8 @@ const pageSize = 1000
 // atATime bounds the lists under way: one question must not be felt by the API server.
 const atATime = 4
 
-// Read reads all that decisions depend on. progress, if not nil, is called with how many objects have been read.
+// Read reads all that decisions depend on. progress, if not nil, is called with how many objects
+// have been read.
 func (c *Client) Read(ctx context.Context, progress func(objects int)) (*Snapshot, error) {
 	kinds := Kinds()
 	lists := make([][]metav1.Object, len(kinds))

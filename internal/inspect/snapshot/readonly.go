@@ -8,7 +8,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// ReadOnly is the configuration of a connection that cannot write: a request that is not a GET fails without being sent.
+// ReadOnly is the configuration of a connection that cannot write: a request that is not a GET
+// fails without being sent.
 func ReadOnly(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.ContentType = runtime.ContentTypeProtobuf

@@ -1,5 +1,6 @@
-// Package standin stands in for the controllers of volumes and device claims where a scheduling core runs in virtual time: what it asks to
-// be written of them is written at once and without fail, and it is shown what a cluster would show it then.
+// Package standin stands in for the controllers of volumes and device claims where a scheduling
+// core runs in virtual time: what it asks to be written of them is written at once and without
+// fail, and it is shown what a cluster would show it then.
 package standin
 
 import (
@@ -27,7 +28,8 @@ type Controllers struct {
 	Now func() metav1.Time
 }
 
-// CarryOut does what the core asks for of volumes and claims, and says whether the action was of that kind.
+// CarryOut does what the core asks for of volumes and claims, and says whether the action was of
+// that kind.
 func (c *Controllers) CarryOut(action cycle.Action) bool {
 	switch a := action.(type) {
 	case cycle.WriteVolumes:
@@ -98,7 +100,8 @@ func (c *Controllers) bindClaim(claim *v1.PersistentVolumeClaim, volume string) 
 	c.show(cycle.Claims, claim)
 }
 
-// provision makes the volume for a claim, where the node that was selected can reach it: in its part of the driver's topology.
+// provision makes the volume for a claim, where the node that was selected can reach it: in its
+// part of the driver's topology.
 func (c *Controllers) provision(claim *v1.PersistentVolumeClaim, node *cluster.Node) *v1.PersistentVolume {
 	uid := claim.UID
 	if uid == "" {
@@ -123,7 +126,8 @@ func (c *Controllers) provision(claim *v1.PersistentVolumeClaim, node *cluster.N
 	return volume
 }
 
-// reach is where a volume can be used that a driver makes for a node: on the nodes that agree with it in the keys of the driver.
+// reach is where a volume can be used that a driver makes for a node: on the nodes that agree with
+// it in the keys of the driver.
 func (c *Controllers) reach(node *cluster.Node, driver string) *v1.VolumeNodeAffinity {
 	if node == nil {
 		return nil

@@ -39,14 +39,17 @@ type Room struct {
 type Group struct {
 	Name  string `json:"name"`
 	Nodes int    `json:"nodes"`
-	// Closed counts nodes that take no new pod: cordoned, or with a taint that a plain pod does not tolerate.
+	// Closed counts nodes that take no new pod: cordoned, or with a taint that a plain pod does not
+	// tolerate.
 	Closed      int  `json:"closed,omitempty"`
 	Allocatable Room `json:"allocatable"`
 	Requested   Room `json:"requested"`
-	// Largest is the room on the node with the most CPU left that takes new pods: no larger pod fits.
+	// Largest is the room on the node with the most CPU left that takes new pods: no larger pod
+	// fits.
 	Largest     Room   `json:"largest"`
 	LargestNode string `json:"largestNode,omitempty"`
-	// Stranded is room that no typical pod can use: of nodes that are closed, have no pod left, or too little of the other resource.
+	// Stranded is room that no typical pod can use: of nodes that are closed, have no pod left, or
+	// too little of the other resource.
 	Stranded Room `json:"stranded"`
 }
 

@@ -43,7 +43,8 @@ type Pending struct {
 	Workloads []Workload `json:"workloads"`
 }
 
-// Workload is a controller's pending pods that are kept off the nodes for the same reason, or a bare pod.
+// Workload is a controller's pending pods that are kept off the nodes for the same reason, or a
+// bare pod.
 type Workload struct {
 	Namespace string `json:"namespace"`
 	// Name is deployment/NAME and so on; pod/NAME of a bare pod.
@@ -54,7 +55,8 @@ type Workload struct {
 	Since metav1.Time      `json:"since"`
 	For   simulate.Seconds `json:"for"`
 	State explain.State    `json:"state"`
-	// Reason is what keeps the pods off most nodes, if it is one plugin's; Nodes is how many, Of how many there are.
+	// Reason is what keeps the pods off most nodes, if it is one plugin's; Nodes is how many, Of
+	// how many there are.
 	Reason string `json:"reason"`
 	Plugin string `json:"plugin,omitempty"`
 	Nodes  int    `json:"nodes,omitempty"`
@@ -66,7 +68,8 @@ type Workload struct {
 	Message string `json:"message,omitempty"`
 }
 
-// PendingOf lists the workloads with pending pods: those with the most first. The world is one that was just read.
+// PendingOf lists the workloads with pending pods: those with the most first. The world is one that
+// was just read.
 func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending, error) {
 	p := &Pending{APIVersion: simulate.APIVersion, Kind: KindPending, Source: source, Workloads: []Workload{}}
 	type key struct{ namespace, workload, class string }
@@ -130,7 +133,8 @@ func workload(w *simulate.World, name string, pods []simulate.Found) (*Workload,
 	return one, nil
 }
 
-// WorkloadOf names what made the pod, as kubectl writes it; of a ReplicaSet its Deployment, if it has one.
+// WorkloadOf names what made the pod, as kubectl writes it; of a ReplicaSet its Deployment, if it
+// has one.
 func WorkloadOf(w *simulate.World, f simulate.Found) string {
 	owner := metav1.GetControllerOfNoCopy(f.Object)
 	if owner == nil {

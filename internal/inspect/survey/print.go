@@ -15,7 +15,8 @@ import (
 // Formats are those that answers can be written in, beside the one for people.
 var Formats = append(slices.Clone(answer.Formats), "wide", "name")
 
-// Write writes who is pending, for people or in one of Formats. wide adds the pods and the scheduler's message.
+// Write writes who is pending, for people or in one of Formats. wide adds the pods and the
+// scheduler's message.
 func (p *Pending) Write(out io.Writer, format string) error {
 	if format == "name" {
 		return names(out, func(yield func(string)) {

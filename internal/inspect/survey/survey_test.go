@@ -52,7 +52,8 @@ func world(t *testing.T) *simulate.World {
 	return w
 }
 
-// Pods of a workload are one line, of a Deployment that is not in the input, too; the reason is what has to change first.
+// Pods of a workload are one line, of a Deployment that is not in the input, too; the reason is
+// what has to change first.
 func TestPendingByWorkload(t *testing.T) {
 	p, err := survey.PendingOf(world(t), survey.Scope{}, simulate.Source{})
 	if err != nil {

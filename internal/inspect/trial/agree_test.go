@@ -18,8 +18,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// The scheduler as it ran, its journal played again, the day played with answers that are made up, and a simulation of the cluster as it
-// was at the beginning all place the same pods, and but for the last on the same nodes, preemption included.
+// The scheduler as it ran, its journal played again, the day played with answers that are made up,
+// and a simulation of the cluster as it was at the beginning all place the same pods, and but for
+// the last on the same nodes, preemption included.
 func TestLiveReplayTrialAndSimulationAgree(t *testing.T) {
 	text := record(t, spread, func(c *town) {
 		for i := range 10 {
@@ -92,7 +93,8 @@ func TestLiveReplayTrialAndSimulationAgree(t *testing.T) {
 			delete(live, name) // it came later
 		}
 	}
-	// Of nodes that are equally good, either may be taken: it depends on when answers come, which a simulation need not wait for.
+	// Of nodes that are equally good, either may be taken: it depends on when answers come, which a
+	// simulation need not wait for.
 	counts, pods := loads(live)
 	alsoCounts, alsoPods := loads(simulated)
 	if diff := cmp.Diff(counts, alsoCounts) + cmp.Diff(pods, alsoPods); diff != "" {

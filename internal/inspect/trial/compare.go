@@ -87,18 +87,21 @@ type Comparison struct {
 	Kind       string  `json:"kind"`
 	Before     Summary `json:"before"` // under the configuration of the journal
 	After      Summary `json:"after"`  // under the other one
-	// Recorded is how many pods were bound when the journal was written, and Agreed how many of them go to the same node when that day
-	// is played under its own configuration: how far the answers that are made up can be trusted.
+	// Recorded is how many pods were bound when the journal was written, and Agreed how many of
+	// them go to the same node when that day is played under its own configuration: how far the
+	// answers that are made up can be trusted.
 	Recorded int `json:"recorded"`
 	Agreed   int `json:"agreed"`
 
 	Elsewhere []Moved  `json:"elsewhere"`
 	Longer    []Waited `json:"longer"` // by a second at least
 	Shorter   []Waited `json:"shorter"`
-	// Preempted are victims that are none in the other course, NoLonger those that are some in it alone.
+	// Preempted are victims that are none in the other course, NoLonger those that are some in it
+	// alone.
 	Preempted []Name `json:"preempted"`
 	NoLonger  []Name `json:"noLongerPreempted"`
-	// Pending are pods without a node at the end that have one in the other course, and NowPlaced the other way round.
+	// Pending are pods without a node at the end that have one in the other course, and NowPlaced
+	// the other way round.
 	Pending   []Name `json:"pending"`
 	NowPlaced []Name `json:"nowPlaced"`
 }
@@ -197,7 +200,8 @@ func (c *Comparison) pod(before, after *Course, was, is *Fate) {
 	}
 }
 
-// without are the names in a list that are not in the other one, each as often as it is there more often.
+// without are the names in a list that are not in the other one, each as often as it is there more
+// often.
 func without(list, other []Name) []Name {
 	left := map[Name]int{}
 	for _, n := range other {

@@ -20,7 +20,8 @@ import (
 
 // Options say how a course is played.
 type Options struct {
-	// Profiles are in effect from the beginning. Nil: those that the journal has, and their changes as they were recorded.
+	// Profiles are in effect from the beginning. Nil: those that the journal has, and their changes
+	// as they were recorded.
 	Profiles []cycle.Profile
 	// Recorded makes the profiles of a configuration that the journal has.
 	Recorded func(h journal.Header, configuration []byte) ([]cycle.Profile, error)
@@ -28,7 +29,8 @@ type Options struct {
 	Progress func(passed time.Duration)
 }
 
-// day is a course under way: the API server of a world in virtual time, and a core at its other end.
+// day is a course under way: the API server of a world in virtual time, and a core at its other
+// end.
 type day struct {
 	core    *cycle.Core
 	standin standin.Controllers
@@ -45,11 +47,13 @@ type day struct {
 	known   map[cycle.Kind]map[types.UID]metav1.Object // as the journal has them
 	// late are claims whose volume the scheduler has chosen, or had made.
 	late map[string]bool
-	// spare counts, by controller, the pods that it made in the place of others that are still there.
+	// spare counts, by controller, the pods that it made in the place of others that are still
+	// there.
 	spare map[types.UID]int
 }
 
-// made are the kinds of which this world has objects that the journal has not, and the other way round.
+// made are the kinds of which this world has objects that the journal has not, and the other way
+// round.
 var made = []cycle.Kind{cycle.Pods, cycle.Volumes, cycle.Claims, cycle.ResourceClaims}
 
 // Play plays what a journal tells.

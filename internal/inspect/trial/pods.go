@@ -20,7 +20,8 @@ type pod struct {
 	object *v1.Pod // as this world's API has it; nil once it is gone
 	fate   *Fate   // nil if it is not scheduled here
 
-	// As it was recorded: when it was bound, how long it then ran if it ended, and whether it was removed for another pod.
+	// As it was recorded: when it was bound, how long it then ran if it ended, and whether it was
+	// removed for another pod.
 	bound  time.Time
 	ran    time.Duration
 	ended  *v1.Pod

@@ -42,8 +42,8 @@ func profilesOf(_ journal.Header, text []byte) (profiles []cycle.Profile, err er
 
 var dawn = time.Date(2026, 1, 1, 6, 0, 0, 0, time.UTC)
 
-// town is the cluster that a journal is recorded of: an API server that takes a hundredth of a second for what it is asked, kubelets, and
-// a controller that makes pods again.
+// town is the cluster that a journal is recorded of: an API server that takes a hundredth of a
+// second for what it is asked, kubelets, and a controller that makes pods again.
 type town struct {
 	*day
 	t       *testing.T
@@ -254,7 +254,8 @@ func TestPackingInsteadOfSpreading(t *testing.T) {
 	}
 }
 
-// contended: two small pods fill a node, of which one ends after five minutes; an important one comes.
+// contended: two small pods fill a node, of which one ends after five minutes; an important one
+// comes.
 func contended(c *town) {
 	c.node("n1")
 	c.pod("small-1", "2", 0, "5m")
@@ -263,7 +264,8 @@ func contended(c *town) {
 	c.after(10*time.Minute, func() {})
 }
 
-// Without preemption nobody has to go, the pod that was made in a victim's place does not come, and the important one waits for room.
+// Without preemption nobody has to go, the pod that was made in a victim's place does not come, and
+// the important one waits for room.
 func TestWithoutPreemption(t *testing.T) {
 	c := play(t, record(t, preemptive, contended), peaceful)
 	if c.Before.Preempted != 1 || c.After.Preempted != 0 || len(c.NoLonger) != 1 || len(c.Preempted) != 0 {
@@ -277,7 +279,8 @@ func TestWithoutPreemption(t *testing.T) {
 	}
 }
 
-// With preemption a pod that was spared has to go, takes its grace period, and is made again by its controller.
+// With preemption a pod that was spared has to go, takes its grace period, and is made again by its
+// controller.
 func TestWithPreemption(t *testing.T) {
 	c := play(t, record(t, peaceful, contended), preemptive)
 	if c.Before.Preempted != 0 || c.After.Preempted != 1 || len(c.Preempted) != 1 {

@@ -9,16 +9,20 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// baseline is what happens in the same time without the operations. The zero value is a cluster in which nothing does.
+// baseline is what happens in the same time without the operations. The zero value is a cluster in
+// which nothing does.
 type baseline struct {
-	// left are the pods that leave their nodes, by what identifies the departure; several replacements of one workload share one.
+	// left are the pods that leave their nodes, by what identifies the departure; several
+	// replacements of one workload share one.
 	left map[departure][]simulate.Seconds
 	// first is how a pod leaves, by its name; only of pods that are there at the beginning.
 	first map[simulate.Name]*simulate.Departure
-	// due are evictions that are still to come at the end; late counts them by controller, node and taint.
+	// due are evictions that are still to come at the end; late counts them by controller, node and
+	// taint.
 	due  map[departure]bool
 	late map[departure]int
-	// pending are the pods without a node at the end that have none now either, homeless how many others there are, by controller.
+	// pending are the pods without a node at the end that have none now either, homeless how many
+	// others there are, by controller.
 	pending  map[simulate.Name]bool
 	homeless map[string]int
 	placed   map[simulate.Name]bool
@@ -28,7 +32,8 @@ type baseline struct {
 	full    *Utilisation
 }
 
-// departure identifies one in both courses of events. Replacements have other names in each, so they count by their controller.
+// departure identifies one in both courses of events. Replacements have other names in each, so
+// they count by their controller.
 type departure struct {
 	pod, owner, node string
 	cause            simulate.Cause
@@ -124,7 +129,8 @@ func controllerOf(p simulate.Found) string {
 	return ""
 }
 
-// takes tells whether the departure happens without the operations, too, and no later. Each of the baseline's counts for one.
+// takes tells whether the departure happens without the operations, too, and no later. Each of the
+// baseline's counts for one.
 func (b *baseline) takes(d *simulate.Departure) bool {
 	if b == nil {
 		return false
@@ -155,7 +161,8 @@ func (b *baseline) otherwise(d *simulate.Departure) *Otherwise {
 	return nil
 }
 
-// waits tells whether a pod of that kind is pending without the operations, too: the pod itself, or another replacement of its workload.
+// waits tells whether a pod of that kind is pending without the operations, too: the pod itself, or
+// another replacement of its workload.
 func (b *baseline) waits(p simulate.Found, before bool) bool {
 	if b == nil {
 		return before

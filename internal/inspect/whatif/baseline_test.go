@@ -15,7 +15,8 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// silent is a town whose first node has been unreachable for a minute: its pods are evicted five minutes after that began.
+// silent is a town whose first node has been unreachable for a minute: its pods are evicted five
+// minutes after that began.
 func silent(cpu string, pods ...int) []metav1.Object {
 	objects := town(cpu, pods...)
 	for i, o := range objects {
@@ -87,7 +88,8 @@ func TestSparedPods(t *testing.T) {
 	}
 }
 
-// terminating are pods whose deletion began before: their ReplicaSet has replaced them, as far as it wants.
+// terminating are pods whose deletion began before: their ReplicaSet has replaced them, as far as
+// it wants.
 func terminating(objects []metav1.Object, node string) {
 	for _, o := range objects {
 		if p, ok := o.(*v1.Pod); ok && p.Spec.NodeName == node {
@@ -115,7 +117,8 @@ func TestTerminatingPodsAreNotMadeAgain(t *testing.T) {
 	}
 }
 
-// On a node that answers, a terminating pod ends when its grace period is over, with and without the operation.
+// On a node that answers, a terminating pod ends when its grace period is over, with and without
+// the operation.
 func TestTerminatingPodsEnd(t *testing.T) {
 	objects := silent("8", 0, 2, 1)
 	terminating(objects, "node-1")

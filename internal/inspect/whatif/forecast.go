@@ -6,7 +6,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Kind is the kind of answers; their version is that of package simulate. Fields may be added, none is renamed or taken away.
+// Kind is the kind of answers; their version is that of package simulate. Fields may be added, none
+// is renamed or taken away.
 const Kind = "Forecast"
 
 // Forecast is what would come of operations.
@@ -15,22 +16,25 @@ type Forecast struct {
 	Kind       string          `json:"kind"`
 	Source     simulate.Source `json:"source"`
 	Operations []string        `json:"operations"`
-	// Leaving are the pods that leave their nodes because of the operations, in their order; Anyway those that leave without them, too,
-	// and Spared those that leave only without them.
+	// Leaving are the pods that leave their nodes because of the operations, in their order; Anyway
+	// those that leave without them, too, and Spared those that leave only without them.
 	Leaving []Leaving `json:"leaving"`
 	Anyway  []Leaving `json:"anyway,omitempty"`
 	Spared  []Leaving `json:"spared,omitempty"`
 	// Pending are the pods that would be left without a node at the end.
 	Pending []Waiting `json:"pending"`
-	// Placed are pods that would get a node, other than those that only return: new ones, and ones that wait now.
+	// Placed are pods that would get a node, other than those that only return: new ones, and ones
+	// that wait now.
 	Placed []Placed `json:"placed"`
-	// Drains are what came of drains, Fills of pods that were added, Chosen the nodes that cost least to lose.
+	// Drains are what came of drains, Fills of pods that were added, Chosen the nodes that cost
+	// least to lose.
 	Drains []Drain         `json:"drains,omitempty"`
 	Fills  []simulate.Fill `json:"fills,omitempty"`
 	Chosen []simulate.Cost `json:"chosen,omitempty"`
 	// Budgets are the disruption budgets that stand in the way or are broken.
 	Budgets []Budget `json:"budgets"`
-	// Later are evictions that the operations cause and that are due after the time that was looked at.
+	// Later are evictions that the operations cause and that are due after the time that was looked
+	// at.
 	Later []simulate.Eviction `json:"later,omitempty"`
 	// For is how long time was let pass; Settled tells that nothing more was to happen then.
 	For         simulate.Seconds `json:"for"`
@@ -50,14 +54,17 @@ type Leaving struct {
 	Name      string           `json:"name"`
 	Node      string           `json:"node"`
 	After     simulate.Seconds `json:"after"`
-	// Cause is Taint, Drain, Preemption, NodeRemoved, Deleted, Scaled or RolledOut; Detail names the taint, or who preempts.
+	// Cause is Taint, Drain, Preemption, NodeRemoved, Deleted, Scaled or RolledOut; Detail names
+	// the taint, or who preempts.
 	Cause  simulate.Cause `json:"cause"`
 	Detail string         `json:"detail,omitempty"`
 	// Controller made the pod: Kind/name, or empty.
 	Controller string `json:"controller,omitempty"`
-	// Fate is Returns, Lost, Stuck or Ends. A pod that returns is listed with its next name, and its node or why it has none.
+	// Fate is Returns, Lost, Stuck or Ends. A pod that returns is listed with its next name, and
+	// its node or why it has none.
 	Fate simulate.Fate `json:"fate"`
-	// Again: the pod had come back in the place of one that was evicted, to where it may not stay either.
+	// Again: the pod had come back in the place of one that was evicted, to where it may not stay
+	// either.
 	Again bool  `json:"again,omitempty"`
 	Next  *Next `json:"next,omitempty"`
 	// Otherwise is how the pod leaves without the operations: later, or for another cause.
@@ -83,7 +90,8 @@ type Waiting struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Message   string `json:"message"`
-	// Before: it is pending now already. Anyway: it, or another replacement of its workload, is pending without the operations, too.
+	// Before: it is pending now already. Anyway: it, or another replacement of its workload, is
+	// pending without the operations, too.
 	Before bool `json:"before,omitempty"`
 	Anyway bool `json:"anyway,omitempty"`
 }
@@ -105,7 +113,8 @@ type Drain struct {
 	// Refused are pods that keep kubectl from beginning; nothing has been drained then.
 	Refused []simulate.Blocked `json:"refused,omitempty"`
 	Ignored []simulate.Blocked `json:"ignored,omitempty"`
-	// Terminating are pods whose deletion was under way already: kubectl waits until they have ended.
+	// Terminating are pods whose deletion was under way already: kubectl waits until they have
+	// ended.
 	Terminating []simulate.Blocked `json:"terminating,omitempty"`
 	// Blocked are pods that a budget kept to the end, Waited those that it kept for a while.
 	Blocked []simulate.Blocked `json:"blocked,omitempty"`
@@ -116,7 +125,8 @@ type Drain struct {
 type Budget struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Blocks: it keeps pods from being drained, for a while or to the end; Broken: pods leave in spite of it, as taints evict.
+	// Blocks: it keeps pods from being drained, for a while or to the end; Broken: pods leave in
+	// spite of it, as taints evict.
 	Blocks bool `json:"blocks"`
 	Broken bool `json:"broken"`
 	// Pods are those that it is about.

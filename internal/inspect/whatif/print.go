@@ -15,7 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Write writes the forecast in one of answer.Formats; any other is for people. wide lists every pod where the other sums up.
+// Write writes the forecast in one of answer.Formats; any other is for people. wide lists every pod
+// where the other sums up.
 func (f *Forecast) Write(out io.Writer, format string, wide bool) error {
 	return answer.Write(out, format, f, func(text *answer.Page) {
 		printer{text, wide}.forecast(f)

@@ -15,7 +15,8 @@ import (
 type Step struct {
 	Words string
 	*simulate.Operation
-	// Choose is, instead of an operation, how many nodes to find that cost least to lose, and to drain.
+	// Choose is, instead of an operation, how many nodes to find that cost least to lose, and to
+	// drain.
 	Choose int
 	Drain  *simulate.Drain
 }
@@ -27,11 +28,12 @@ type Options struct {
 	Source simulate.Source
 }
 
-// longest is how far a forecast looks when nothing else is said: pods that come and go for ever have no end.
+// longest is how far a forecast looks when nothing else is said: pods that come and go for ever
+// have no end.
 const longest = 24 * time.Hour
 
-// Run does the steps in the world and says what comes of them, compared with the same time without them: what happens anyway is told
-// apart. Pending pods are tried first, for the same reason.
+// Run does the steps in the world and says what comes of them, compared with the same time without
+// them: what happens anyway is told apart. Pending pods are tried first, for the same reason.
 func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	w.Settle()
 	if err := w.Err(); err != nil {

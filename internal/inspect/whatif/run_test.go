@@ -74,7 +74,8 @@ func TestTheCheapestNodesAreChosen(t *testing.T) {
 	}
 }
 
-// What would happen anyway is not put down to the operation: a pod that waits and fits is placed before.
+// What would happen anyway is not put down to the operation: a pod that waits and fits is placed
+// before.
 func TestWhatWaitsIsTriedFirst(t *testing.T) {
 	objects := town("4", 1, 1)
 	waits := objects[len(objects)-1].(*v1.Pod).DeepCopy()
@@ -85,7 +86,8 @@ func TestWhatWaitsIsTriedFirst(t *testing.T) {
 	}
 }
 
-// A budget lets pods go one by one, each when the one before runs elsewhere; kubectl tries again every five seconds.
+// A budget lets pods go one by one, each when the one before runs elsewhere; kubectl tries again
+// every five seconds.
 func TestADrainWaitsForBudgets(t *testing.T) {
 	objects := town("8", 3, 0)
 	set := manifest.Assemble("test", objects)
@@ -116,7 +118,8 @@ func TestADrainWaitsForBudgets(t *testing.T) {
 	}
 }
 
-// BenchmarkChoose finds the ten of 5,000 nodes that cost least to lose, 50,000 pods on them; reading them is not counted.
+// BenchmarkChoose finds the ten of 5,000 nodes that cost least to lose, 50,000 pods on them;
+// reading them is not counted.
 func BenchmarkChoose(b *testing.B) {
 	counts := make([]int, 5000)
 	for i := range counts {

@@ -14,9 +14,10 @@ import (
 	"github.com/berth-k8s/berth/internal/owned"
 )
 
-// Found is the kubeconfig that berth up wrote into a data directory, "" if there is none. Nobody has
-// named the file: it is used because it lies there. So it must be the user's own, and say no more than
-// berth up writes: a kubeconfig can run programs, and send any file of the user's to its server.
+// Found is the kubeconfig that berth up wrote into a data directory, "" if there is none. Nobody
+// has named the file: it is used because it lies there. So it must be the user's own, and say no
+// more than berth up writes: a kubeconfig can run programs, and send any file of the user's to its
+// server.
 func Found(dataDir string) (string, error) {
 	path, err := filepath.Abs(filepath.Join(dataDir, "kubeconfig"))
 	if err != nil {

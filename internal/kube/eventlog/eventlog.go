@@ -30,8 +30,8 @@ const (
 
 // Log is a queue of events and the goroutines that write them.
 type Log struct {
-	// Busy, if set before Run, tells whether there is work that events must not be in the way of. While there is none, they are
-	// written as fast as the API server takes them.
+	// Busy, if set before Run, tells whether there is work that events must not be in the way of.
+	// While there is none, they are written as fast as the API server takes them.
 	Busy func() bool
 	// Drain is how long Run goes on after the end of its context with what is queued.
 	Drain time.Duration
@@ -127,7 +127,8 @@ func (l *Log) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// hand gives every event to a writer, those of one object to one and the same, so that they are written in their order.
+// hand gives every event to a writer, those of one object to one and the same, so that they are
+// written in their order.
 func (l *Log) hand(write, ctx context.Context, lanes []chan *v1.Event) {
 	for {
 		for event := l.next(); event != nil; event = l.next() {
@@ -159,7 +160,8 @@ func (l *Log) next() *v1.Event {
 	return event
 }
 
-// turn waits until the next event may be written. One that comes after the end of ctx need not wait.
+// turn waits until the next event may be written. One that comes after the end of ctx need not
+// wait.
 func (l *Log) turn(ctx context.Context) {
 	for l.Busy == nil || l.Busy() {
 		if l.Busy == nil {

@@ -49,8 +49,8 @@ type Source struct {
 	Watch    func(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-// Of is a resource of a namespace, "" of all, as an API group's client shows it. client-go does not try
-// again by itself: how soon, and how often, is for the feed to say.
+// Of is a resource of a namespace, "" of all, as an API group's client shows it. client-go does not
+// try again by itself: how soon, and how often, is for the feed to say.
 func Of(client rest.Interface, namespace, resource string, newList func() runtime.Object) Source {
 	get := func(o *metav1.ListOptions) *rest.Request {
 		return client.Get().Namespace(namespace).Resource(resource).VersionedParams(o, metav1.ParameterCodec).MaxRetries(0)

@@ -21,11 +21,12 @@ import (
 )
 
 const (
-	// Remember is how long an answer of the API server is good for: how long somebody gets in whose token was
-	// revoked, and how long somebody does not who was just allowed to. As kube-scheduler's.
+	// Remember is how long an answer of the API server is good for: how long somebody gets in whose
+	// token was revoked, and how long somebody does not who was just allowed to. As
+	// kube-scheduler's.
 	Remember = 10 * time.Second
-	// Remembered is of how many questions of a kind the answer is known, those that let in and those that
-	// refuse each.
+	// Remembered is of how many questions of a kind the answer is known, those that let in and
+	// those that refuse each.
 	Remembered = 1024
 	// AskTimeout bounds a question to the API server, the wait for its turn included.
 	AskTimeout = 10 * time.Second
@@ -52,8 +53,8 @@ func New(client kubernetes.Interface) *Guard {
 	}
 }
 
-// Client is one for the guard alone: with connections, a rate and a deadline of its own, so that what
-// strangers have asked holds up nothing else of this process.
+// Client is one for the guard alone: with connections, a rate and a deadline of its own, so that
+// what strangers have asked holds up nothing else of this process.
 func Client(config *rest.Config) (kubernetes.Interface, error) {
 	own := rest.CopyConfig(config)
 	// Connections are shared by clients that dial alike.
@@ -101,8 +102,8 @@ func (g *Guard) Who(ctx context.Context, source, token string) (user.Info, error
 	})
 }
 
-// May says whether the user may do what the spec names, which is either of a resource or of a path. A user
-// who is known is blamed for asking by name, and the anonymous by their source.
+// May says whether the user may do what the spec names, which is either of a resource or of a path.
+// A user who is known is blamed for asking by name, and the anonymous by their source.
 func (g *Guard) May(ctx context.Context, source string, u user.Info, spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	spec.User, spec.UID, spec.Groups = u.GetName(), u.GetUID(), u.GetGroups()
 	spec.Extra = map[string]authorizationv1.ExtraValue{}
@@ -125,7 +126,8 @@ func (g *Guard) May(ctx context.Context, source string, u user.Info, spec author
 // answers to one kind of question.
 type answers[A any] struct {
 	yes func(A) bool // whether an answer lets somebody in
-	// By hash of the question. Refusals stand apart: made-up tokens must not displace those of callers who are known.
+	// By hash of the question. Refusals stand apart: made-up tokens must not displace those of
+	// callers who are known.
 	granted, refused *cache.LRUExpireCache
 	turns            *turns
 }

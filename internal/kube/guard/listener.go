@@ -145,8 +145,8 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	}
 }
 
-// Admit says that the caller of a request was let in, and is no stranger any more. False is that too many
-// are in already. A request that came by no Listener is fine.
+// Admit says that the caller of a request was let in, and is no stranger any more. False is that
+// too many are in already. A request that came by no Listener is fine.
 func Admit(r *http.Request) bool {
 	c, ok := r.Context().Value(bounded{}).(*conn)
 	return !ok || c.admit()

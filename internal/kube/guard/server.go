@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// SendTime and takeTime bound how long a caller may take to send what belongs to a question, and to
-	// take the answer.
+	// SendTime and takeTime bound how long a caller may take to send what belongs to a question,
+	// and to take the answer.
 	SendTime = 10 * time.Second
 	takeTime = 30 * time.Second
 	// profileTime is the longest profile.
@@ -29,8 +29,8 @@ func Server(handler http.Handler) *http.Server {
 	}
 }
 
-// inTime gives every request its deadlines. The server has none for all alike: a profile takes as long as
-// was asked for.
+// inTime gives every request its deadlines. The server has none for all alike: a profile takes as
+// long as was asked for.
 func inTime(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		connection, now := http.NewResponseController(w), time.Now()

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// asking is how many questions of a kind are under way at once; a flood of tokens must not become one
-	// at the API server.
+	// asking is how many questions of a kind are under way at once; a flood of tokens must not
+	// become one at the API server.
 	asking = 8
 	// askingEach is how many of them one source has, so that one cannot have all.
 	askingEach = 2
-	// rate and burst are how many questions a source may ask, per second and at first. Whoever scrapes has
-	// one token, and asks once in Remember.
+	// rate and burst are how many questions a source may ask, per second and at first. Whoever
+	// scrapes has one token, and asks once in Remember.
 	rate, burst = 10, 40
 	// sources is of how many sources it is known what they have asked, and forget for how long.
 	sources = 4096
@@ -54,8 +54,8 @@ func (t *turns) of(source string) *turn {
 	return s
 }
 
-// take waits for the source's turn. Who has asked too much is refused at once: waiting would hold their
-// connection, and memory with it.
+// take waits for the source's turn. Who has asked too much is refused at once: waiting would hold
+// their connection, and memory with it.
 func (t *turns) take(ctx context.Context, source string) (done func(), err error) {
 	s := t.of(source)
 	if !s.rate.TryAccept() {

@@ -74,8 +74,8 @@ func newElector(leases coordinationv1.LeasesGetter, options Options, events reso
 // Leading is whether the work runs.
 func (e *Elector) Leading() bool { return e.leading.Load() }
 
-// Over is whether this replica has led and may not any more: from when its Lease has not been renewed for too long, whether or not Run
-// has come to notice. For Guard.
+// Over is whether this replica has led and may not any more: from when its Lease has not been
+// renewed for too long, whether or not Run has come to notice. For Guard.
 func (e *Elector) Over() bool {
 	lease := e.led.Load()
 	return lease != nil && (lease.lost.Load() || lease.now().since(*lease.renewed.Load()) >= e.options.good())
@@ -182,10 +182,10 @@ type lease struct {
 	lost    atomic.Bool // another has it
 }
 
-// renewal is when the Lease was renewed last, by both clocks of the machine. The monotonic one stands
-// still while the machine is suspended; the wall clock may be set back. The one by which more time has
-// passed counts, so that neither fault lets a write out after the Lease has ended. A wall clock that
-// is set forward keeps writes back until the next renewal, a retry period at most.
+// renewal is when the Lease was renewed last, by both clocks of the machine. The monotonic one
+// stands still while the machine is suspended; the wall clock may be set back. The one by which
+// more time has passed counts, so that neither fault lets a write out after the Lease has ended. A
+// wall clock that is set forward keeps writes back until the next renewal, a retry period at most.
 type renewal struct{ monotonic, wall time.Time }
 
 func (l *lease) now() renewal {
@@ -210,8 +210,9 @@ func (e *Elector) newLease() *lease {
 	}
 }
 
-// left is how long the work may go on without a renewal, for this long after the last one. It goes by the
-// monotonic clock alone: a wall clock that somebody sets must not end a leader who renews in time.
+// left is how long the work may go on without a renewal, for this long after the last one. It goes
+// by the monotonic clock alone: a wall clock that somebody sets must not end a leader who renews in
+// time.
 func (l *lease) left(good time.Duration) time.Duration {
 	return good - time.Since(l.renewed.Load().monotonic)
 }

@@ -74,8 +74,8 @@ func Ask(in Input) Answer {
 	return Answer{Victims: victims}
 }
 
-// Fit is what Ask asks of the pod and the node alone, whatever the state of the machine: for nodes that have none. The pod is one of
-// the API, whatever its annotations say.
+// Fit is what Ask asks of the pod and the node alone, whatever the state of the machine: for nodes
+// that have none. The pod is one of the API, whatever its annotations say.
 func Fit(pod *v1.Pod, node *v1.Node, taken []Demand) *Refusal {
 	if r := otherSystem(pod); r != nil {
 		return r
@@ -90,8 +90,8 @@ func Fit(pod *v1.Pod, node *v1.Node, taken []Demand) *Refusal {
 	return expelled(pod, node)
 }
 
-// Resize asks whether the node has room for a pod that it has taken already with the resources that it wants now. Never says that it
-// would have none even if it were empty.
+// Resize asks whether the node has room for a pod that it has taken already with the resources that
+// it wants now. Never says that it would have none even if it were empty.
 func Resize(pod *v1.Pod, node *v1.Node, others []Demand) (refused *Refusal, never bool) {
 	wants := Demand{amounts: amounts(resource.PodRequests(pod, resource.PodResourcesOptions{}))}
 	if refused = Room(wants, node, others); refused == nil {
@@ -103,7 +103,8 @@ func Resize(pod *v1.Pod, node *v1.Node, others []Demand) (refused *Refusal, neve
 	return refused, false
 }
 
-// Static pods come from a file on the machine. The annotation is the node's: it overwrites what a pod of the API says there.
+// Static pods come from a file on the machine. The annotation is the node's: it overwrites what a
+// pod of the API says there.
 func Static(pod *v1.Pod) bool {
 	source := pod.Annotations["kubernetes.io/config.source"]
 	return source != "" && source != "api"
@@ -118,7 +119,8 @@ func Critical(pod *v1.Pod) bool {
 	return mirror || Static(pod) || pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
 }
 
-// underPressure: a node short of memory takes no more pods that promise no limit to their appetite, one short of anything else none.
+// underPressure: a node short of memory takes no more pods that promise no limit to their appetite,
+// one short of anything else none.
 func underPressure(in Input) *Refusal {
 	if len(in.Pressure) == 0 || Critical(in.Pod) {
 		return nil
@@ -172,7 +174,8 @@ func unenforced(in Input) *Refusal {
 	return nil
 }
 
-// confined: an AppArmor profile is asked for, of the pod or of a container. The API server writes the annotations of old into the fields.
+// confined: an AppArmor profile is asked for, of the pod or of a container. The API server writes
+// the annotations of old into the fields.
 func confined(pod *v1.Pod) bool {
 	profiles := func(p *v1.AppArmorProfile) bool { return p != nil && p.Type != v1.AppArmorProfileTypeUnconfined }
 	if sc := pod.Spec.SecurityContext; sc != nil && profiles(sc.AppArmorProfile) {

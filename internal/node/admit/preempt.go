@@ -56,8 +56,8 @@ func frees(pod *v1.Pod, name v1.ResourceName) int64 {
 	return requests(pod, true)[name]
 }
 
-// makeRoom chooses who goes for a critical pod: best-effort pods before burstable before guaranteed ones, and of each as few, and as
-// small ones, as will do.
+// makeRoom chooses who goes for a critical pod: best-effort pods before burstable before guaranteed
+// ones, and of each as few, and as small ones, as will do.
 func makeRoom(pod *v1.Pod, taken []*v1.Pod, short []shortage) ([]*v1.Pod, error) {
 	var missing need
 	for _, s := range short {
@@ -84,7 +84,8 @@ func makeRoom(pod *v1.Pod, taken []*v1.Pod, short []shortage) ([]*v1.Pod, error)
 	if left := missing.without(all...); len(left) > 0 {
 		return nil, fmt.Errorf("no set of running pods found to reclaim resources: %v", left)
 	}
-	// Guaranteed pods only for what all others cannot give; burstable ones only for what these and all best-effort ones cannot.
+	// Guaranteed pods only for what all others cannot give; burstable ones only for what these and
+	// all best-effort ones cannot.
 	g := nearest(guaranteed, missing.without(slices.Concat(bestEffort, burstable)...))
 	b := nearest(burstable, missing.without(slices.Concat(bestEffort, g)...))
 	e := nearest(bestEffort, missing.without(slices.Concat(b, g)...))
@@ -99,7 +100,8 @@ func yields(pod, other *v1.Pod) bool {
 	return pod.Spec.Priority != nil && other.Spec.Priority != nil && *pod.Spec.Priority > *other.Spec.Priority
 }
 
-// nearest takes, again and again, the pod that comes nearest to what is still missing; of equals the smaller one.
+// nearest takes, again and again, the pod that comes nearest to what is still missing; of equals
+// the smaller one.
 func nearest(pods []*v1.Pod, missing need) []*v1.Pod {
 	pods = slices.Clone(pods)
 	var out []*v1.Pod

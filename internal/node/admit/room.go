@@ -100,8 +100,9 @@ func (s shortage) refusal() *Refusal {
 		s.name, s.requested, s.used, s.capacity)}
 }
 
-// lacking is what there is not enough of, in the kubelet's order: pods, cpu, memory, ephemeral storage, then everything else by
-// name. An extended resource that the node does not know at all is not its business.
+// lacking is what there is not enough of, in the kubelet's order: pods, cpu, memory, ephemeral
+// storage, then everything else by name. An extended resource that the node does not know at all is
+// not its business.
 func lacking(wants Demand, node *v1.Node, taken []Demand) []shortage {
 	room, used := amounts(node.Status.Allocatable), map[v1.ResourceName]int64{}
 	for _, demand := range taken {

@@ -10,8 +10,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestCases asks a node about pods. The commands: "node" and "taken" (a pod that it has) with YAML, "forget" those taken, "ask"
-// with a pod, under the pressure that its argument names, and "fit" with a pod of the API, which is asked of the node alone.
+// TestCases asks a node about pods. The commands: "node" and "taken" (a pod that it has) with YAML,
+// "forget" those taken, "ask" with a pod, under the pressure that its argument names, and "fit"
+// with a pod of the API, which is asked of the node alone.
 func TestCases(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var in Input

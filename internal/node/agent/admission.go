@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
 )
 
-// admit decides, once, whether the node takes the pod; true when the worker is to go on with it. One that waits for others to make
-// room is asked about again when one has.
+// admit decides, once, whether the node takes the pod; true when the worker is to go on with it.
+// One that waits for others to make room is asked about again when one has.
 func (w *worker) admit(_ context.Context, pod *v1.Pod, ending *lifecycle.Ending) bool {
 	a := w.agent
 	a.admission.Lock()
@@ -46,7 +46,8 @@ func (w *worker) admit(_ context.Context, pod *v1.Pod, ending *lifecycle.Ending)
 	return true
 }
 
-// nodeForAdmission is the node with the resources that it really has, should the API not have been told yet.
+// nodeForAdmission is the node with the resources that it really has, should the API not have been
+// told yet.
 func (a *Agent) nodeForAdmission() *v1.Node {
 	node := a.Node().DeepCopy()
 	if node.Status.Allocatable == nil {
@@ -57,7 +58,8 @@ func (a *Agent) nodeForAdmission() *v1.Node {
 	return node
 }
 
-// taken are all other pods that count against the node's room, and whether one of them is on its way out for another's sake.
+// taken are all other pods that count against the node's room, and whether one of them is on its
+// way out for another's sake.
 func (a *Agent) taken(without *worker) (out []*v1.Pod, leaving bool) {
 	for _, w := range a.pods.all() {
 		if w == without {

@@ -68,7 +68,8 @@ type Agent struct {
 
 	hostAddresses []string
 
-	// listed: all pods that are to run here are known, from the API and from files, so that others can be told from them.
+	// listed: all pods that are to run here are known, from the API and from files, so that others
+	// can be told from them.
 	listed, apiKnown, filesKnown atomic.Bool
 	// health of the container runtime.
 	health health

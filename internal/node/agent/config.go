@@ -14,7 +14,8 @@ import (
 // Config of an agent. Fields are named as the kubelet's flags are.
 type Config struct {
 	NodeName string
-	// NodeIPs are the node's addresses; the primary first. Empty: those of the interface with the default route.
+	// NodeIPs are the node's addresses; the primary first. Empty: those of the interface with the
+	// default route.
 	NodeIPs []net.IP
 	Labels  map[string]string
 	Taints  []v1.Taint
@@ -25,7 +26,8 @@ type Config struct {
 	StaticPodPath   string
 	FileCheck       time.Duration
 
-	// Address is where the kubelet's API is served. Nil: at the primary of NodeIPs, which is the one that others use.
+	// Address is where the kubelet's API is served. Nil: at the primary of NodeIPs, which is the
+	// one that others use.
 	Address net.IP
 	Port    int
 	// TLSCert and TLSKey are files; empty: a certificate of its own is made below RootDir.
@@ -43,7 +45,8 @@ type Config struct {
 	CgroupRoot     string
 	CgroupDriver   string
 
-	// PodAPIServer is where pods find the API server. Zero: at the address of the Service kubernetes.
+	// PodAPIServer is where pods find the API server. Zero: at the address of the Service
+	// kubernetes.
 	PodAPIServer netip.AddrPort
 
 	ClusterDNS    []string
@@ -66,7 +69,8 @@ type Config struct {
 	Version string
 }
 
-// DefaultConfig is the kubelet's, but for folders, which are Berth's own, so that both can have been on a machine.
+// DefaultConfig is the kubelet's, but for folders, which are Berth's own, so that both can have
+// been on a machine.
 func DefaultConfig() Config {
 	return Config{
 		RuntimeEndpoint: "unix:///run/containerd/containerd.sock",

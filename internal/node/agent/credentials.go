@@ -23,7 +23,8 @@ type credential struct {
 	secret *config.ImagePullSecret
 }
 
-// credentials to try for an image, in this order: the pod's, then the node's; one that is empty if there are none for its registry.
+// credentials to try for an image, in this order: the pod's, then the node's; one that is empty if
+// there are none for its registry.
 func (a *Agent) credentials(pod *v1.Pod, image string) ([]credential, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -40,8 +41,8 @@ func (a *Agent) credentials(pod *v1.Pod, image string) ([]credential, error) {
 	var out []credential
 	for _, k := range []*keyring.Keyring{ofPod, keyring.Node(a.config.RootDir, home)} {
 		for _, login := range k.For(named.Name()) {
-			// Without a server address the runtime uses it for the registry that it pulls from. Containerd would parse one as a URL, and
-			// finds no host in "localhost:5000".
+			// Without a server address the runtime uses it for the registry that it pulls from.
+			// Containerd would parse one as a URL, and finds no host in "localhost:5000".
 			one := credential{auth: &runtimeapi.AuthConfig{Username: login.Username, Password: login.Password, IdentityToken: login.IdentityToken}}
 			if s := login.Secret; s != nil {
 				secret := pulls.Secret(string(s.UID), s.Namespace, s.Name, login)
@@ -83,7 +84,8 @@ func (a *Agent) openPulls(ctx context.Context) (err error) {
 	return err
 }
 
-// pullSecrets of the pod that there are. Of those that are missing an event tells; the image may be had without them.
+// pullSecrets of the pod that there are. Of those that are missing an event tells; the image may be
+// had without them.
 func (a *Agent) pullSecrets(pod *v1.Pod) (secrets []*v1.Secret) {
 	var missing []string
 	for _, ref := range pod.Spec.ImagePullSecrets {

@@ -9,7 +9,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// What the runtime says that it can do is told in the node's status; a pod that insists on more is refused.
+// What the runtime says that it can do is told in the node's status; a pod that insists on more is
+// refused.
 func TestNodeTellsWhatTheRuntimeCanDo(t *testing.T) {
 	strict := v1.SupplementalGroupsPolicyStrict
 	for _, can := range []bool{false, true} {

@@ -23,7 +23,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/pressure"
 )
 
-// node is an agent with its parts, on a fake API, a runtime in memory, and cgroups that are plain files.
+// node is an agent with its parts, on a fake API, a runtime in memory, and cgroups that are plain
+// files.
 type node struct {
 	*Agent
 	api     *fake.Clientset
@@ -96,7 +97,8 @@ func plainCgroups(t *testing.T) string {
 	return mount
 }
 
-// boundPod is one that runs a container, without a token of its service account, which would have to be asked for.
+// boundPod is one that runs a container, without a token of its service account, which would have
+// to be asked for.
 func boundPod(name string) *v1.Pod {
 	grace, enabled := int64(1), false
 	return &v1.Pod{

@@ -16,7 +16,8 @@ import (
 // glanceEvery is how often the runtime is asked what has changed, as the kubelet does it.
 const glanceEvery = time.Second
 
-// glanceAround wakes the workers of pods of which something has changed in the runtime, and ends what belongs to no pod any more.
+// glanceAround wakes the workers of pods of which something has changed in the runtime, and ends
+// what belongs to no pod any more.
 func (a *Agent) glanceAround(ctx context.Context) {
 	last := map[types.UID]string{}
 	ticker := time.NewTicker(glanceEvery)
@@ -57,8 +58,8 @@ func (a *Agent) glanceAround(ctx context.Context) {
 	}
 }
 
-// orphan is a pod of this agent's in the runtime that nobody wants any more: it went while the agent was not there to see it. It
-// ends as any deleted pod does.
+// orphan is a pod of this agent's in the runtime that nobody wants any more: it went while the
+// agent was not there to see it. It ends as any deleted pod does.
 func (a *Agent) orphan(ctx context.Context, owner cri.Owner) *worker {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: owner.UID, Namespace: owner.Namespace, Name: owner.Name}}
 	klog.InfoS("Ending a pod that is in the container runtime only", "pod", klog.KObj(pod), "uid", pod.UID)

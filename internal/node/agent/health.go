@@ -13,17 +13,18 @@ import (
 )
 
 const (
-	// silence is how long the runtime may leave a question unanswered before the node is not ready, as with the kubelet. It outlasts
-	// a restart.
+	// silence is how long the runtime may leave a question unanswered before the node is not ready,
+	// as with the kubelet. It outlasts a restart.
 	silence = 30 * time.Second
-	// listSilence is the same for the list of its pods, which takes longer the more there are; the kubelet's threshold of its PLEG.
+	// listSilence is the same for the list of its pods, which takes longer the more there are; the
+	// kubelet's threshold of its PLEG.
 	listSilence = 3 * time.Minute
 	// askEvery is how often the runtime is asked how it is.
 	askEvery = 5 * time.Second
 )
 
-// health is what is known of the container runtime. Nobody who wants to know it waits for the runtime: questions are asked by a
-// goroutine of their own, which may hang for as long as it likes.
+// health is what is known of the container runtime. Nobody who wants to know it waits for the
+// runtime: questions are asked by a goroutine of their own, which may hang for as long as it likes.
 type health struct {
 	mu sync.Mutex
 	// began is when the first question was asked; zero: none was.
@@ -62,8 +63,8 @@ func (h *health) list(now time.Time) {
 	h.listed = now
 }
 
-// wrong says why the node cannot run pods; nil if it can. The words name moments, not durations, so that they stay the same for as
-// long as nothing changes.
+// wrong says why the node cannot run pods; nil if it can. The words name moments, not durations, so
+// that they stay the same for as long as nothing changes.
 func (h *health) wrong(now time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -112,7 +113,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// askRuntime how it is, again and again, and has the node's status written when the verdict has changed.
+// askRuntime how it is, again and again, and has the node's status written when the verdict has
+// changed.
 func (a *Agent) askRuntime(ctx context.Context) {
 	a.health.begin(time.Now())
 	var asking sync.WaitGroup

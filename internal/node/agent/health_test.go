@@ -56,8 +56,8 @@ func (n *node) ready(t *testing.T) v1.NodeCondition {
 	return node.Status.Conditions[i]
 }
 
-// A runtime that hangs, with its socket open: the node is not ready half a minute later, /healthz says why, and both are well again
-// soon after the runtime is.
+// A runtime that hangs, with its socket open: the node is not ready half a minute later, /healthz
+// says why, and both are well again soon after the runtime is.
 func TestHungRuntimeIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, ctx := newNode(t)

@@ -81,7 +81,8 @@ func (a *Agent) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *ru
 	return image, nil
 }
 
-// tryPull with one set of credentials after the other, until one of them is taken, and say which secret that was.
+// tryPull with one set of credentials after the other, until one of them is taken, and say which
+// secret that was.
 func (a *Agent) tryPull(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (*config.ImagePullSecret, error) {
 	credentials, err := a.credentials(pod, spec.Image)
 	if err != nil {

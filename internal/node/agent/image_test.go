@@ -39,8 +39,8 @@ func pullSecret(name, registry, user, password string) *v1.Secret {
 	}
 }
 
-// guarded is a runtime whose registry at localhost:5055 lets in whoever is right. Like containerd, it parses a server address as a URL,
-// and shows nothing to a host that it does not find there.
+// guarded is a runtime whose registry at localhost:5055 lets in whoever is right. Like containerd,
+// it parses a server address as a URL, and shows nothing to a host that it does not find there.
 func guarded(tried *[]string) func(*runtimeapi.ImageSpec, *runtimeapi.AuthConfig) error {
 	return func(spec *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig) error {
 		shown := auth.GetUsername() + ":" + auth.GetPassword()
@@ -105,7 +105,8 @@ func TestPullsWithThePodsCredentials(t *testing.T) {
 	}
 }
 
-// The node's own docker configuration is for pods that bring none, and comes after those of pods that do.
+// The node's own docker configuration is for pods that bring none, and comes after those of pods
+// that do.
 func TestPullsWithTheNodesCredentials(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	pod := boundPod("p")
@@ -140,7 +141,8 @@ func TestUnreadablePullSecretIsNamed(t *testing.T) {
 	}
 }
 
-// An image that one pod has pulled with its secret is not for another that has none: not by IfNotPresent, and not by Never.
+// An image that one pod has pulled with its secret is not for another that has none: not by
+// IfNotPresent, and not by Never.
 func TestPulledImageIsNotForAll(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	owner, thief := boundPod("owner"), boundPod("thief")

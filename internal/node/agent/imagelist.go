@@ -36,7 +36,8 @@ func (l *imageList) set(known []v1.ContainerImage) {
 	l.known = known
 }
 
-// listImages asks the runtime for its images now and then, aside: the node's status does not wait for the answer.
+// listImages asks the runtime for its images now and then, aside: the node's status does not wait
+// for the answer.
 func (a *Agent) listImages(ctx context.Context) {
 	for {
 		asked := time.Now()

@@ -100,7 +100,8 @@ func address() (net.IP, error) {
 	return nil, fmt.Errorf("this machine has no address that others could reach: give one with --node-ip")
 }
 
-// memory that was asked for, or that of the machine, or of the cgroup that pods are kept in, if that has less.
+// memory that was asked for, or that of the machine, or of the cgroup that pods are kept in, if
+// that has less.
 func (a *Agent) memory() int64 {
 	if a.config.Memory > 0 {
 		return a.config.Memory

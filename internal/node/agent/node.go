@@ -20,7 +20,8 @@ func (a *Agent) nodeSeen(node *v1.Node) {
 	a.mu.Unlock()
 }
 
-// nodeGone: the API has the node no more. While the agent runs, it is a node: its object is made again.
+// nodeGone: the API has the node no more. While the agent runs, it is a node: its object is made
+// again.
 func (a *Agent) nodeGone() {
 	a.mu.Lock()
 	a.missing = true
@@ -85,7 +86,8 @@ func (a *Agent) tryRegister(ctx context.Context) error {
 	return a.updateNode(ctx, true)
 }
 
-// newNode is the object that the node registers with. Taints are given then only: later they are the cluster's business.
+// newNode is the object that the node registers with. Taints are given then only: later they are
+// the cluster's business.
 func (a *Agent) newNode() *v1.Node {
 	node := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: a.config.NodeName, Labels: a.labels()},
@@ -186,7 +188,8 @@ func withoutHeartbeat(st v1.NodeStatus) v1.NodeStatus {
 	return out
 }
 
-// nodeStatus is what the agent has to say of the node, on top of what the API holds: resources and conditions of others stay.
+// nodeStatus is what the agent has to say of the node, on top of what the API holds: resources and
+// conditions of others stay.
 func (a *Agent) nodeStatus(node *v1.Node, now time.Time) v1.NodeStatus {
 	st := *node.Status.DeepCopy()
 	if st.Capacity == nil {

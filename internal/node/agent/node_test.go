@@ -9,7 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Somebody deletes the node's object while its agent runs: it is there again, with the labels, taints and resources that it registers with.
+// Somebody deletes the node's object while its agent runs: it is there again, with the labels,
+// taints and resources that it registers with.
 func TestDeletedNodeComesBack(t *testing.T) {
 	n, ctx := newNode(t)
 	n.Agent.config.Taints = []v1.Taint{{Key: "dedicated", Value: "lab", Effect: v1.TaintEffectNoSchedule}}
@@ -20,8 +21,8 @@ func TestDeletedNodeComesBack(t *testing.T) {
 	n.pods.running.Go(func() { n.keepNode(ctx) })
 	nodes := n.api.CoreV1().Nodes()
 	for range 2 {
-		// Others' marks do not come back with it. The fake API loses what is written between a list and its watch: it is written until
-		// it is seen.
+		// Others' marks do not come back with it. The fake API loses what is written between a list
+		// and its watch: it is written until it is seen.
 		tries := 0
 		await(t, "the agent has seen the node as it is", func() bool {
 			marked, err := nodes.Get(context.Background(), "node-1", metav1.GetOptions{})

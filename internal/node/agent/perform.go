@@ -19,7 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/volumes"
 )
 
-// perform the actions, in order. What takes as long as the pod likes, stops and hooks, goes on beside.
+// perform the actions, in order. What takes as long as the pod likes, stops and hooks, goes on
+// beside.
 func (w *worker) perform(ctx context.Context, pod *v1.Pod, seen lifecycle.Seen, actions []lifecycle.Action, ending bool) error {
 	a := w.agent
 	for _, action := range actions {
@@ -52,7 +53,8 @@ func (w *worker) perform(ctx context.Context, pod *v1.Pod, seen lifecycle.Seen, 
 	return nil
 }
 
-// later: something that all of the pod needs could not be had; the pod waits, and is looked at again then.
+// later: something that all of the pod needs could not be had; the pod waits, and is looked at
+// again then.
 func (w *worker) later(pod *v1.Pod, reason, message string) {
 	w.agent.event(pod, v1.EventTypeWarning, reason, message)
 	w.wait()
@@ -127,7 +129,8 @@ func (a *Agent) makeSandbox(ctx context.Context, pod *v1.Pod, attempt int, cgrou
 		return "", err
 	}
 	defer a.starts.enter(ctx)()
-	// A sandbox that was begun is finished, also if the agent ends: half of one is harder to take up than all of it.
+	// A sandbox that was begun is finished, also if the agent ends: half of one is harder to take
+	// up than all of it.
 	return a.runtime.Runtime.RunPodSandbox(context.WithoutCancel(ctx), config, handler)
 }
 
@@ -162,7 +165,8 @@ func (w *worker) removeContainer(ctx context.Context, id string) error {
 	return a.removeLog(path)
 }
 
-// gate bounds how many pods are in the middle of being started: more at once only make each of them slower.
+// gate bounds how many pods are in the middle of being started: more at once only make each of them
+// slower.
 type gate chan struct{}
 
 // enter waits for a place, and returns how to leave it.

@@ -9,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// pods are all pods that this node has to do with, by UID: a pod that takes another's name is another one.
+// pods are all pods that this node has to do with, by UID: a pod that takes another's name is
+// another one.
 type pods struct {
 	mu      sync.Mutex
 	workers map[types.UID]*worker

@@ -15,8 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
 )
 
-// allocation is what the node has granted to a pod's containers, by name. It is decided when the pod is admitted and with each resize
-// that is granted. Nothing keeps it on the machine: the pod's status in the API tells it to the next agent.
+// allocation is what the node has granted to a pod's containers, by name. It is decided when the
+// pod is admitted and with each resize that is granted. Nothing keeps it on the machine: the pod's
+// status in the API tells it to the next agent.
 type allocation map[string]v1.ResourceRequirements
 
 // resizable containers of a pod: all but init containers that end.
@@ -88,7 +89,8 @@ func (a allocation) grants(pod *v1.Pod) bool {
 	})
 }
 
-// asksForResize: the pod asks for other resources than it was granted, and it has not been told why it has not got them.
+// asksForResize: the pod asks for other resources than it was granted, and it has not been told why
+// it has not got them.
 func (w *worker) asksForResize() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -107,7 +109,8 @@ type wishes struct {
 	since        time.Time
 }
 
-// retryResizes grants what there is room for. It is called whenever a pod asks for other resources, and when room was made.
+// retryResizes grants what there is room for. It is called whenever a pod asks for other resources,
+// and when room was made.
 func (a *Agent) retryResizes() {
 	if !a.listed.Load() {
 		return // not all pods that have room are known
@@ -135,7 +138,8 @@ func (a *Agent) retryResizes() {
 	}
 }
 
-// firstResized: what asks for no more than it has, then by priority, then guaranteed pods, then who has waited longest.
+// firstResized: what asks for no more than it has, then by priority, then guaranteed pods, then who
+// has waited longest.
 func firstResized(a, b wishes) int {
 	if x, y := asksForMore(a), asksForMore(b); x != y {
 		return orderOf(y)
@@ -226,7 +230,8 @@ func (w *worker) pend(why *lifecycle.PendingResize) bool {
 	return before == nil || before.Reason != why.Reason || before.Generation != why.Generation
 }
 
-// resizeRetry is how often resizes are tried again if nothing happens that could help them, as by the kubelet.
+// resizeRetry is how often resizes are tried again if nothing happens that could help them, as by
+// the kubelet.
 const resizeRetry = 3 * time.Minute
 
 func (a *Agent) retryResizesAround(ctx context.Context) {

@@ -16,7 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
 )
 
-// resize containers in place, memory first, then CPU. What fails is told by the pod's condition and tried again.
+// resize containers in place, memory first, then CPU. What fails is told by the pod's condition and
+// tried again.
 func (w *worker) resize(ctx context.Context, pod *v1.Pod, action lifecycle.Action) {
 	err := w.agent.tellSandbox(ctx, pod, action.ID)
 	for _, name := range lifecycle.Resizable {
@@ -31,7 +32,8 @@ func (w *worker) resize(ctx context.Context, pod *v1.Pod, action lifecycle.Actio
 	w.agent.share()
 }
 
-// resizeOne resource of all containers and of the pod's own cgroup, which at no time has a lower limit than one of them.
+// resizeOne resource of all containers and of the pod's own cgroup, which at no time has a lower
+// limit than one of them.
 func (w *worker) resizeOne(ctx context.Context, pod *v1.Pod, name v1.ResourceName, list []lifecycle.ContainerResize) error {
 	tree := w.agent.cgroups.tree
 	have, err := tree.PodSizes(pod.UID)
@@ -134,7 +136,8 @@ func (a *Agent) mayShrink(pod *v1.Pod, have, want cgroups.Sizes, list []lifecycl
 	return errors.Join(failed...)
 }
 
-// tellSandbox tells the runtime what the pod has as a whole now, for those that size a virtual machine by it. Most do not ask.
+// tellSandbox tells the runtime what the pod has as a whole now, for those that size a virtual
+// machine by it. Most do not ask.
 func (a *Agent) tellSandbox(ctx context.Context, pod *v1.Pod, sandbox string) error {
 	overhead, whole := a.cgroups.sandbox(pod)
 	_, err := a.runtime.Runtime.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{
@@ -146,8 +149,8 @@ func (a *Agent) tellSandbox(ctx context.Context, pod *v1.Pod, sandbox string) er
 	return err
 }
 
-// setSizes says of each container what it runs with: as it was made, or as it was resized since, by this agent or by one before it,
-// which the pod's status tells of.
+// setSizes says of each container what it runs with: as it was made, or as it was resized since, by
+// this agent or by one before it, which the pod's status tells of.
 func (w *worker) setSizes(pod *v1.Pod, seen *lifecycle.Seen) {
 	first := w.actuated == nil
 	if first {

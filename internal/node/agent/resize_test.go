@@ -61,7 +61,8 @@ func (n *node) groupFile(uid, file string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// A resize that there is room for is done in place: container and pod get it, and the status says what they have.
+// A resize that there is room for is done in place: container and pod get it, and the status says
+// what they have.
 func TestResizeInPlace(t *testing.T) {
 	pod := sized("p", "100m", "50Mi")
 	n, ctx := newNode(t, pod)
@@ -92,7 +93,8 @@ func TestResizeInPlace(t *testing.T) {
 	}
 }
 
-// What there is no room for now waits until there is, and what the node could never give is told apart.
+// What there is no room for now waits until there is, and what the node could never give is told
+// apart.
 func TestResizeWaitsForRoom(t *testing.T) {
 	pod, other := sized("p", "500m", "50Mi"), sized("other", "1", "50Mi")
 	n, ctx := newNode(t, pod, other)
@@ -122,7 +124,8 @@ func TestResizeWaitsForRoom(t *testing.T) {
 	}
 }
 
-// An agent that is started anew knows what the one before it granted, and neither does nor undoes it again.
+// An agent that is started anew knows what the one before it granted, and neither does nor undoes
+// it again.
 func TestResizeOutlivesTheAgent(t *testing.T) {
 	pod, other := sized("p", "500m", "50Mi"), sized("other", "1", "50Mi")
 	n, ctx := newNode(t, pod, other)
@@ -181,7 +184,8 @@ func TestResizeByRestart(t *testing.T) {
 	}
 }
 
-// A limit of memory below what is used would have the kernel kill the container: it is refused, and told.
+// A limit of memory below what is used would have the kernel kill the container: it is refused, and
+// told.
 func TestResizeBelowUsageIsRefused(t *testing.T) {
 	pod := sized("p", "100m", "50Mi")
 	n, ctx := newNode(t, pod)

@@ -13,7 +13,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// memoryRuntime is a container runtime whose containers run until they are stopped. While it hangs, no question is answered.
+// memoryRuntime is a container runtime whose containers run until they are stopped. While it hangs,
+// no question is answered.
 type memoryRuntime struct {
 	internalapi.RuntimeService // what the tests do not need
 
@@ -242,7 +243,8 @@ func (r *memoryRuntime) UpdateContainerResources(ctx context.Context, id string,
 	})
 }
 
-// memoryImages has every image that is asked for, as it says itself; pull decides what pulls answer.
+// memoryImages has every image that is asked for, as it says itself; pull decides what pulls
+// answer.
 type memoryImages struct {
 	internalapi.ImageManagerService
 	pull func(*runtimeapi.ImageSpec, *runtimeapi.AuthConfig) error

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/admit"
 )
 
-// A pod of the API says that it comes from a file, which would make it critical: it is refused for want of room like any other, and
-// the pod that has the room stays.
+// A pod of the API says that it comes from a file, which would make it critical: it is refused for
+// want of room like any other, and the pod that has the room stays.
 func TestPodCannotClaimToBeStatic(t *testing.T) {
 	first, forged := boundPod("first"), boundPod("forged")
 	for _, pod := range []*v1.Pod{first, forged} {
@@ -55,7 +55,8 @@ func TestPodCannotBecomeStatic(t *testing.T) {
 	}
 }
 
-// What the node writes on its copy is not written to the API, where the pod keeps what its author said.
+// What the node writes on its copy is not written to the API, where the pod keeps what its author
+// said.
 func TestNodesAnnotationsStayOnTheNode(t *testing.T) {
 	pod := boundPod("p")
 	pod.Annotations = map[string]string{annotationConfigSource: "file", "mine": "1"}

@@ -167,7 +167,8 @@ func criMounts(list []volumes.Mount) []*runtimeapi.Mount {
 	return out
 }
 
-// postStart runs the hook; a container whose hook fails is killed, which is not broken off when the start is over.
+// postStart runs the hook; a container whose hook fails is killed, which is not broken off when the
+// start is over.
 func (w *worker) postStart(ctx, whole context.Context, pod *v1.Pod, seen lifecycle.Seen, c *v1.Container, id string) error {
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil

@@ -51,7 +51,8 @@ func (a *Agent) runPressure(ctx context.Context) {
 
 func (a *Agent) pressures() []v1.NodeConditionType { return a.watcher.Conditions() }
 
-// pressureConditions of the node, in the kubelet's words. What has changed since the last report is told by an event.
+// pressureConditions of the node, in the kubelet's words. What has changed since the last report is
+// told by an event.
 func (a *Agent) pressureConditions(node *v1.Node) (all []v1.NodeCondition) {
 	pressed := a.pressures()
 	for _, kind := range []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure} {
@@ -74,7 +75,8 @@ func (a *Agent) nodeEvent(reason string) {
 	a.recorder.Event(a.nodeReference(), v1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", a.config.NodeName, reason))
 }
 
-// nodeReference as the kubelet's events have it: `kubectl describe node` finds them by the name in place of the UID.
+// nodeReference as the kubelet's events have it: `kubectl describe node` finds them by the name in
+// place of the UID.
 func (a *Agent) nodeReference() *v1.ObjectReference {
 	return &v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: a.config.NodeName, UID: types.UID(a.config.NodeName)}
 }

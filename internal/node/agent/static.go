@@ -50,7 +50,8 @@ func (a *Agent) staticPods(ctx context.Context) {
 	}
 }
 
-// readStatic reads the folder, or the one file. A folder that cannot be read is no reason to end what came from it.
+// readStatic reads the folder, or the one file. A folder that cannot be read is no reason to end
+// what came from it.
 func (a *Agent) readStatic(complained map[string]string) (map[types.UID]*v1.Pod, error) {
 	out := map[types.UID]*v1.Pod{}
 	if a.config.StaticPodPath == "" {
@@ -231,8 +232,8 @@ func ofTheAPI(secret, configMap bool) string {
 	return ""
 }
 
-// runStatic starts workers for what is there, and ends those of what is there no more. A pod whose file was changed is another one,
-// which starts when the one before it has ended.
+// runStatic starts workers for what is there, and ends those of what is there no more. A pod whose
+// file was changed is another one, which starts when the one before it has ended.
 func (a *Agent) runStatic(ctx context.Context, wanted map[types.UID]*v1.Pod) {
 	busy := map[types.NamespacedName]bool{}
 	for _, w := range a.pods.all() {

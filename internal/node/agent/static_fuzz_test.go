@@ -15,7 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
 )
 
-// Whatever is in a file of a static pod: nothing panics, and a pod that is taken cannot lead out of the node's folders by any of its names.
+// Whatever is in a file of a static pod: nothing panics, and a pod that is taken cannot lead out of
+// the node's folders by any of its names.
 func FuzzStaticPodFile(f *testing.F) {
 	const head = "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n"
 	for _, text := range []string{

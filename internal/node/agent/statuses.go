@@ -17,8 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
 )
 
-// statuses writes what pods are at into the API: the newest of each, until it is there. An API server that is away is waited for;
-// what is written then is what is so then.
+// statuses writes what pods are at into the API: the newest of each, until it is there. An API
+// server that is away is waited for; what is written then is what is so then.
 type statuses struct {
 	client kubernetes.Interface
 	target func(*worker) *v1.Pod
@@ -135,7 +135,8 @@ func (s *statuses) write(ctx context.Context, w *worker) error {
 	return nil
 }
 
-// update the pod's status. Somebody else's write in between is read, and the update made again on top of it.
+// update the pod's status. Somebody else's write in between is read, and the update made again on
+// top of it.
 func (s *statuses) update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error {
 	client := s.client.CoreV1().Pods(pod.Namespace)
 	for {
@@ -163,7 +164,8 @@ func (s *statuses) update(ctx context.Context, pod *v1.Pod, status v1.PodStatus)
 	}
 }
 
-// mergeStatus is what the node says over what the API has: conditions and fields that are others' stay theirs.
+// mergeStatus is what the node says over what the API has: conditions and fields that are others'
+// stay theirs.
 func mergeStatus(have, want v1.PodStatus) v1.PodStatus {
 	out := *want.DeepCopy()
 	out.NominatedNodeName = have.NominatedNodeName

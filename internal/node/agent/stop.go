@@ -36,7 +36,8 @@ func (w *worker) preStop(ctx context.Context, pod *v1.Pod, seen lifecycle.Seen, 
 	})
 }
 
-// stopContainer sends SIGTERM, and SIGKILL when the grace period is over. A stop that is under way is only begun again to end sooner.
+// stopContainer sends SIGTERM, and SIGKILL when the grace period is over. A stop that is under way
+// is only begun again to end sooner.
 func (w *worker) stopContainer(ctx context.Context, pod *v1.Pod, seen lifecycle.Seen, action lifecycle.Action) {
 	w.mu.Lock()
 	by, stopping := w.stops[action.ID]

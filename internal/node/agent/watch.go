@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// watchBackoff is short: after an outage of the API server every second that the node does not listen is one in which pods
-// neither start nor end.
+// watchBackoff is short: after an outage of the API server every second that the node does not
+// listen is one in which pods neither start nor end.
 var watchBackoff = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 1.5, Jitter: 0.5, Steps: 10, Cap: 2 * time.Second}
 
 // watchPods follows the pods that are bound to this node, until ctx ends.
@@ -70,7 +70,8 @@ func (s *ownNode) Replace(list []any, _ string) error {
 	return nil
 }
 
-// boundPods is a reflector's store that knows pods by UID: one that took another's name is not an update of it.
+// boundPods is a reflector's store that knows pods by UID: one that took another's name is not an
+// update of it.
 type boundPods struct {
 	ctx   context.Context
 	agent *Agent

@@ -36,7 +36,8 @@ func (a *Agent) wire(ctx context.Context) {
 	a.prober, a.hooksOf = probe.New(ctx, options), probe.NewHooks(options)
 }
 
-// verdicts of the probes about the containers that run. One that the prober has not been told of yet has none.
+// verdicts of the probes about the containers that run. One that the prober has not been told of
+// yet has none.
 func (a *Agent) verdicts(pod *v1.Pod, seen lifecycle.Seen) map[string]lifecycle.Verdict {
 	out := map[string]lifecycle.Verdict{}
 	for _, c := range seen.Containers {
@@ -84,8 +85,9 @@ func (a *Agent) handler(ctx context.Context, pod *v1.Pod) (string, error) {
 	return class.Handler, nil
 }
 
-// recursiveReadOnly: the runtime can make a mount read-only with all that is mounted below it. Of handlers that RuntimeClasses name it
-// is not asked: what a pod insists on is then refused, not left out.
+// recursiveReadOnly: the runtime can make a mount read-only with all that is mounted below it. Of
+// handlers that RuntimeClasses name it is not asked: what a pod insists on is then refused, not
+// left out.
 func (a *Agent) recursiveReadOnly(pod *v1.Pod) bool {
 	if pod.Spec.RuntimeClassName != nil && *pod.Spec.RuntimeClassName != "" {
 		return false
@@ -156,7 +158,8 @@ func (a *Agent) listServices(pod *v1.Pod) func() ([]*v1.Service, error) {
 	}
 }
 
-// elsewhere has the Service kubernetes lead to another address than its own, to which no way may lead from pods.
+// elsewhere has the Service kubernetes lead to another address than its own, to which no way may
+// lead from pods.
 func elsewhere(services []*v1.Service, apiServer netip.AddrPort) []*v1.Service {
 	out := slices.Clone(services)
 	for i, service := range out {

@@ -21,10 +21,11 @@ type worker struct {
 	woken chan struct{}
 
 	mu sync.Mutex
-	// pod is the newest object, from the API or from a file, with the node's own annotations, and with the resources that the node has
-	// granted, whatever it asks for since.
+	// pod is the newest object, from the API or from a file, with the node's own annotations, and
+	// with the resources that the node has granted, whatever it asks for since.
 	pod *v1.Pod
-	// inAPI is the newest object of the API, as it is there: statuses are written on top of it. Nil for a static pod.
+	// inAPI is the newest object of the API, as it is there: statuses are written on top of it. Nil
+	// for a static pod.
 	inAPI  *v1.Pod
 	static bool
 	// gone: the API, or the folder, has it no more.
@@ -40,11 +41,13 @@ type worker struct {
 	// pending is why a resize was not granted, if one was not, and since when it waits.
 	pending      *lifecycle.PendingResize
 	pendingSince time.Time
-	// resizeGeneration is the pod's generation with the resize that was granted last; 0: none was since the agent began.
+	// resizeGeneration is the pod's generation with the resize that was granted last; 0: none was
+	// since the agent began.
 	resizeGeneration int64
 	// over: nothing of it runs or will.
 	over bool
-	// released: it has nothing of the node any more, besides what is kept of it in the runtime to be looked at.
+	// released: it has nothing of the node any more, besides what is kept of it in the runtime to
+	// be looked at.
 	released bool
 	// reported is the status as the agent has it; nil before the first look.
 	reported *v1.PodStatus
@@ -59,9 +62,11 @@ type worker struct {
 	killBy time.Time
 	errors int // of the runtime, in a row
 	misses int // of what is needed to start, in a row
-	// actuated are the resources that containers have been resized to, by ID; nil before the first look.
+	// actuated are the resources that containers have been resized to, by ID; nil before the first
+	// look.
 	actuated map[string]v1.ResourceRequirements
-	// earlier are the containers that another agent made, before this one; nil before the first look.
+	// earlier are the containers that another agent made, before this one; nil before the first
+	// look.
 	earlier map[string]bool
 }
 
@@ -136,7 +141,8 @@ const (
 	retryMost = 5 * time.Second
 )
 
-// sync looks at the pod once and does what is due; it says how long to wait, and whether the pod is gone for good.
+// sync looks at the pod once and does what is due; it says how long to wait, and whether the pod is
+// gone for good.
 func (w *worker) sync(ctx context.Context) (wait time.Duration, done bool) {
 	pod, ending := w.wanted()
 	if pod == nil {
@@ -173,8 +179,9 @@ func (w *worker) sync(ctx context.Context) (wait time.Duration, done bool) {
 	return w.until(out.Wake), false
 }
 
-// setRight what the end of another agent looks like: a runtime that is asked to start a container by somebody who is killed gives up,
-// now or a moment later, and calls it a failure of the container, which has never run. It is made again, and that is no restart.
+// setRight what the end of another agent looks like: a runtime that is asked to start a container
+// by somebody who is killed gives up, now or a moment later, and calls it a failure of the
+// container, which has never run. It is made again, and that is no restart.
 func (w *worker) setRight(seen *lifecycle.Seen) {
 	if w.earlier == nil {
 		w.earlier = map[string]bool{}
@@ -299,7 +306,8 @@ func (w *worker) known() *v1.Pod {
 	return &copied
 }
 
-// ended gives back what the pod had of the node. Of a pod that is only over, not deleted, containers and logs stay to be looked at.
+// ended gives back what the pod had of the node. Of a pod that is only over, not deleted,
+// containers and logs stay to be looked at.
 func (w *worker) ended(ctx context.Context, pod *v1.Pod, seen lifecycle.Seen, ending *lifecycle.Ending) (time.Duration, bool) {
 	if err := w.agent.release(ctx, w.uid); err != nil {
 		return w.failed("cannot free what the pod had", err), false

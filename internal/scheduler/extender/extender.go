@@ -23,7 +23,8 @@ import (
 // DefaultTimeout bounds a request where the configuration does not.
 const DefaultTimeout = 5 * time.Second
 
-// longestAnswer bounds what an extender may answer. One that is sent whole nodes sends them back: 5,000 of 10 KiB are 50 MiB.
+// longestAnswer bounds what an extender may answer. One that is sent whole nodes sends them back:
+// 5,000 of 10 KiB are 50 MiB.
 const longestAnswer = 64 << 20
 
 // Extender is an HTTP extender. It may be asked from several goroutines at once.
@@ -44,7 +45,8 @@ func New(config configv1.Extender) (*Extender, error) {
 	return &Extender{config, &http.Client{Transport: transport, Timeout: timeout}}, nil
 }
 
-// transportFor reads the TLS settings. As upstream, enableHTTPS without a certificate authority means that any certificate will do.
+// transportFor reads the TLS settings. As upstream, enableHTTPS without a certificate authority
+// means that any certificate will do.
 func transportFor(config *configv1.Extender) (http.RoundTripper, error) {
 	var c rest.Config
 	if t := config.TLSConfig; t != nil {
@@ -79,7 +81,8 @@ func (e *Extender) IsPrioritizer() bool      { return e.config.PrioritizeVerb !=
 func (e *Extender) IsBinder() bool           { return e.config.BindVerb != "" }
 func (e *Extender) SupportsPreemption() bool { return e.config.PreemptVerb != "" }
 
-// IsInterested tells whether the pod asks for a resource that the extender manages. One that manages none is interested in all pods.
+// IsInterested tells whether the pod asks for a resource that the extender manages. One that
+// manages none is interested in all pods.
 func (e *Extender) IsInterested(pod *v1.Pod) bool {
 	if len(e.config.ManagedResources) == 0 {
 		return true
@@ -155,7 +158,8 @@ func (e *Extender) known(nodes []fwk.NodeInfo, result *extenderv1.ExtenderFilter
 	return passed, nil
 }
 
-// Prioritize returns the extender's scores, 0 to 10 each, and their weight. One that does not score gives 0 to all.
+// Prioritize returns the extender's scores, 0 to 10 each, and their weight. One that does not score
+// gives 0 to all.
 func (e *Extender) Prioritize(pod *v1.Pod, nodes []fwk.NodeInfo) (*extenderv1.HostPriorityList, int64, error) {
 	var result extenderv1.HostPriorityList
 	if !e.IsPrioritizer() {
@@ -186,7 +190,8 @@ func (e *Extender) Bind(binding *v1.Binding) error {
 	return nil
 }
 
-// ProcessPreemption shows the extender where preemption could make room, and returns what it leaves of that.
+// ProcessPreemption shows the extender where preemption could make room, and returns what it leaves
+// of that.
 func (e *Extender) ProcessPreemption(pod *v1.Pod, victims map[string]*extenderv1.Victims, nodes fwk.NodeInfoLister) (map[string]*extenderv1.Victims, error) {
 	if !e.SupportsPreemption() {
 		return nil, fmt.Errorf("preempt verb is not defined for extender %v but run into ProcessPreemption", e.Name())

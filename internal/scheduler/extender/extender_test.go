@@ -236,7 +236,8 @@ func TestASlowExtenderIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// TestCertificates: with a certificate authority the extender must have a certificate of it; enableHTTPS alone takes any.
+// TestCertificates: with a certificate authority the extender must have a certificate of it;
+// enableHTTPS alone takes any.
 func TestCertificates(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") }))
 	defer server.Close()

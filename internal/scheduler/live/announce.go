@@ -14,9 +14,11 @@ import (
 )
 
 const (
-	// announcers is how many events are written at once. Fewer would cost more: who waits alone for an answer is put to sleep and woken.
+	// announcers is how many events are written at once. Fewer would cost more: who waits alone for
+	// an answer is put to sleep and woken.
 	announcers = 16
-	// whileBusy is how many events a second are written while there are bindings to send: these go first.
+	// whileBusy is how many events a second are written while there are bindings to send: these go
+	// first.
 	whileBusy = 100
 	// mostAnnounced bounds the events that wait; more are dropped.
 	mostAnnounced  = 200_000
@@ -32,8 +34,8 @@ type announcement struct {
 	at      time.Time
 }
 
-// announcing writes the event Scheduled of every pod that was bound. It is no eventlog.Log, which has a memory of what it has said:
-// this is said once of a pod, and of every pod.
+// announcing writes the event Scheduled of every pod that was bound. It is no eventlog.Log, which
+// has a memory of what it has said: this is said once of a pod, and of every pod.
 type announcing struct {
 	write func(context.Context, *v1.Event) error
 	busy  func() bool // there are bindings to send

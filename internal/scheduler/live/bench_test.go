@@ -16,8 +16,9 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/live/fakeapi"
 )
 
-// BenchmarkOwner measures what the scheduler itself costs for a pod: taken in from the watch, decided among 5,000 nodes, counted,
-// handed to a worker, bound by an API server that takes no time, and shown on its node by the watch. The event is not written.
+// BenchmarkOwner measures what the scheduler itself costs for a pod: taken in from the watch,
+// decided among 5,000 nodes, counted, handed to a worker, bound by an API server that takes no
+// time, and shown on its node by the watch. The event is not written.
 func BenchmarkOwner(b *testing.B) {
 	for _, shapes := range []int{1, 500} {
 		b.Run(fmt.Sprintf("shapes=%d", shapes), func(b *testing.B) { benchOwner(b, shapes) })
@@ -87,7 +88,8 @@ func benchOwner(b *testing.B, shapes int) {
 	<-done
 }
 
-// cpuTime is what the process has used of all processors: a figure that holds on a machine that others use, too.
+// cpuTime is what the process has used of all processors: a figure that holds on a machine that
+// others use, too.
 func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

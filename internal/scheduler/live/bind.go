@@ -19,7 +19,8 @@ import (
 // requestTimeout bounds one request to the API server.
 const requestTimeout = 30 * time.Second
 
-// Pauses between tries, and how many there are of a binding that the API server was not able to take.
+// Pauses between tries, and how many there are of a binding that the API server was not able to
+// take.
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 5 * time.Second
@@ -57,8 +58,8 @@ var (
 	errBoundElsewhere = errors.New("the pod was bound by somebody else")
 )
 
-// bind gives the pod its node. Without an error it has it. With one it has not: where the answer to a binding leaves that open, the
-// pod is looked at before its room is given to others.
+// bind gives the pod its node. Without an error it has it. With one it has not: where the answer to
+// a binding leaves that open, the pod is looked at before its room is given to others.
 func (s *Scheduler) bind(ctx context.Context, a cycle.Bind) error {
 	b := a.Attempt
 	began := time.Now()
@@ -113,8 +114,8 @@ func (s *Scheduler) tryToBind(ctx context.Context, a cycle.Bind) (own bool, err 
 	return true, err
 }
 
-// hasNode looks whether the pod has its node in spite of an error. An error says that it will not get it; while the API server
-// cannot be asked, nothing is known, and the room is kept.
+// hasNode looks whether the pod has its node in spite of an error. An error says that it will not
+// get it; while the API server cannot be asked, nothing is known, and the room is kept.
 func (s *Scheduler) hasNode(ctx context.Context, b *cycle.Attempt) (has bool, err error) {
 	err = errors.New("the scheduler stops")
 	s.insist(ctx, func(ctx context.Context) bool {

@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// task is an action that is to be answered. Whoever takes it from waiting may go on: the worker that begins it, or the owner who
-// withdraws it.
+// task is an action that is to be answered. Whoever takes it from waiting may go on: the worker
+// that begins it, or the owner who withdraws it.
 type task struct {
 	state  atomic.Int32
 	cancel context.CancelCauseFunc // nil: once begun it is finished
@@ -117,7 +117,8 @@ func (s *Scheduler) write(action cycle.Action) {
 	}
 }
 
-// queue has workers carry out an action, which can be withdrawn until one begins it, and then is finished.
+// queue has workers carry out an action, which can be withdrawn until one begins it, and then is
+// finished.
 func (s *Scheduler) queue(by *workers, ticket cycle.Ticket, do func(context.Context) cycle.Outcome) {
 	t := &task{}
 	s.tasks[ticket] = t
@@ -128,7 +129,8 @@ func (s *Scheduler) queue(by *workers, ticket cycle.Ticket, do func(context.Cont
 	})
 }
 
-// begin has an action carried out on a goroutine of its own; its context ends when it is cancelled or the scheduler is to stop.
+// begin has an action carried out on a goroutine of its own; its context ends when it is cancelled
+// or the scheduler is to stop.
 func (s *Scheduler) begin(ticket cycle.Ticket, do func(context.Context) cycle.Outcome) {
 	ctx, cancel := context.WithCancelCause(s.life)
 	t := &task{cancel: cancel}

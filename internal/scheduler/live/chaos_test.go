@@ -25,9 +25,10 @@ var (
 	chaosSeed = flag.Uint64("chaos-seed", 1, "seed of the first run of TestChaos")
 )
 
-// TestChaos: requests are refused, lost, late, carried out and not answered, watches are cut, fall behind or must start anew, nodes
-// and pods come and go, schedulers are stopped and started. When all is calm again every pod is where the plain evaluator allows or
-// waits because it forbids it, no node has more than it can take, and nothing is counted that is not there.
+// TestChaos: requests are refused, lost, late, carried out and not answered, watches are cut, fall
+// behind or must start anew, nodes and pods come and go, schedulers are stopped and started. When
+// all is calm again every pod is where the plain evaluator allows or waits because it forbids it,
+// no node has more than it can take, and nothing is counted that is not there.
 func TestChaos(t *testing.T) {
 	for seed := *chaosSeed; seed < *chaosSeed+uint64(*chaosRuns); seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -49,7 +50,8 @@ type chaos struct {
 	nodes map[string]bool
 	pods  int
 
-	// More than pods and nodes: what else is watched, what pods get, who else is at work, and what must hold of it in the end.
+	// More than pods and nodes: what else is watched, what pods get, who else is at work, and what
+	// must hold of it in the end.
 	resources []string
 	adorn     func(*v1.Pod)
 	others    func()
@@ -205,7 +207,8 @@ func (c *chaos) recreatePod() {
 	}
 }
 
-// calm waits until nothing changes any more. Pods without a kubelet that were bound to nodes that are gone are collected.
+// calm waits until nothing changes any more. Pods without a kubelet that were bound to nodes that
+// are gone are collected.
 func (c *chaos) calm() {
 	c.pass(time.Minute)
 	for range 3 {
@@ -226,7 +229,8 @@ func (c *chaos) calm() {
 	})
 }
 
-// judge compares what the scheduler thinks with what is, and with what the plain evaluator says of it.
+// judge compares what the scheduler thinks with what is, and with what the plain evaluator says of
+// it.
 func (c *chaos) judge() {
 	c.checkRoom()
 	pods := c.api.Pods()

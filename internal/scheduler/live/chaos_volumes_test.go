@@ -16,9 +16,10 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/live/fakeapi"
 )
 
-// TestChaosOfVolumes is TestChaos with pods that have claims: some on disks of nodes, some on volumes that are made where the pod goes.
-// Whoever makes volumes is slow, and refuses now and then. In the end a pod that runs has its volume within reach, no volume is two
-// claims', and what the scheduler knows of both is what there is. A third as many runs: they take longer.
+// TestChaosOfVolumes is TestChaos with pods that have claims: some on disks of nodes, some on
+// volumes that are made where the pod goes. Whoever makes volumes is slow, and refuses now and
+// then. In the end a pod that runs has its volume within reach, no volume is two claims', and what
+// the scheduler knows of both is what there is. A third as many runs: they take longer.
 func TestChaosOfVolumes(t *testing.T) {
 	for seed := *chaosSeed; seed < *chaosSeed+uint64(max(1, *chaosRuns/3)); seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -144,7 +145,8 @@ func (v *volumeChaos) provision(claim *v1.PersistentVolumeClaim) {
 	}
 }
 
-// judgeVolumes looks at the API server's objects, shows them to the plain evaluator, and compares what the scheduler knows.
+// judgeVolumes looks at the API server's objects, shows them to the plain evaluator, and compares
+// what the scheduler knows.
 func (v *volumeChaos) judgeVolumes(truth *cluster.Cluster) {
 	owner := map[string]string{} // of a volume
 	claims := map[string]*v1.PersistentVolumeClaim{}

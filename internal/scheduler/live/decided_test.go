@@ -99,7 +99,8 @@ func TestPodsThatWereNotDecidedAreTold(t *testing.T) {
 	})
 }
 
-// TestWhatIsRememberedIsBounded: of pods that were placed the last ones only, and of those that are gone nothing.
+// TestWhatIsRememberedIsBounded: of pods that were placed the last ones only, and of those that are
+// gone nothing.
 func TestWhatIsRememberedIsBounded(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start(Options{})

@@ -70,8 +70,8 @@ func (s *Scheduler) deleteClaim(ctx context.Context, claim *resourcev1.ResourceC
 // claimTurn is what those who write the same claim share.
 type claimTurn struct {
 	users int // guarded by claimTurns
-	// turn holds one token: who has it writes. newest is the claim as the API server answered last, and written tells that the
-	// allocation is in the API, or may be; both belong to who writes.
+	// turn holds one token: who has it writes. newest is the claim as the API server answered last,
+	// and written tells that the allocation is in the API, or may be; both belong to who writes.
 	turn    chan struct{}
 	newest  *resourcev1.ResourceClaim
 	written bool
@@ -147,8 +147,8 @@ func (s *Scheduler) writeClaims(ctx context.Context, a cycle.WriteClaims, turns 
 	return o
 }
 
-// writeClaim writes allocation and reservation of a claim, with the finalizer first, as it must be. What it returns in spite of an
-// error is a claim that was made and must be deleted.
+// writeClaim writes allocation and reservation of a claim, with the finalizer first, as it must be.
+// What it returns in spite of an error is a claim that was made and must be deleted.
 func (s *Scheduler) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *plugins.ReservedClaim, use cycle.ClaimUse, t *claimTurn) (
 	made *resourcev1.ResourceClaim, written bool, err error,
 ) {
@@ -232,7 +232,8 @@ func sameDevice(a, b resourcev1.DeviceRequestAllocationResult) bool {
 	return a.Request == b.Request && a.Driver == b.Driver && a.Pool == b.Pool && a.Device == b.Device
 }
 
-// createClaim makes the claim for a pod's extended resources, and has it take the place of what stood in for it.
+// createClaim makes the claim for a pod's extended resources, and has it take the place of what
+// stood in for it.
 func (s *Scheduler) createClaim(ctx context.Context, ticket cycle.Ticket, reserved *plugins.ReservedClaim) (*resourcev1.ResourceClaim, error) {
 	standIn := reserved.Claim
 	claim := standIn.DeepCopy()

@@ -61,8 +61,9 @@ func (w *world) claim(name string) *resourcev1.ResourceClaim {
 	return nil
 }
 
-// TestClaimIsWrittenBeforeTheBinding: allocation, reservation and finalizer are there when the pod is bound, and nobody else gets
-// the device; a pod whose claim does not exist yet is kept out until it does.
+// TestClaimIsWrittenBeforeTheBinding: allocation, reservation and finalizer are there when the pod
+// is bound, and nobody else gets the device; a pod whose claim does not exist yet is kept out until
+// it does.
 func TestClaimIsWrittenBeforeTheBinding(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(aNode("n", "9"), aNode("m", "9"))
@@ -112,7 +113,8 @@ func TestClaimIsGivenBack(t *testing.T) {
 	})
 }
 
-// TestLateWatchDoesNotGiveADeviceTwice: while the claims' watch shows the state before the allocation, the device stays taken.
+// TestLateWatchDoesNotGiveADeviceTwice: while the claims' watch shows the state before the
+// allocation, the device stays taken.
 func TestLateWatchDoesNotGiveADeviceTwice(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(aNode("n", "9"), aNode("m", "9"))
@@ -134,7 +136,8 @@ func TestLateWatchDoesNotGiveADeviceTwice(t *testing.T) {
 	})
 }
 
-// TestExtendedResourceFromDevices: a claim is made for the pod, and its status tells the kubelet which.
+// TestExtendedResourceFromDevices: a claim is made for the pod, and its status tells the kubelet
+// which.
 func TestExtendedResourceFromDevices(t *testing.T) {
 	inWorld(t, func(w *world) {
 		name := "example.com/gpu"
@@ -188,8 +191,9 @@ func (a *attempts) Attempted(_ string, result cycle.Result, _ time.Duration) {
 	a.ended[result]++
 }
 
-// TestSharedClaimIsProtected: pods that share a claim that was only decided do not get ahead of its finalizer, whoever of them is
-// ready first, and none of them takes the allocation of another for one made elsewhere.
+// TestSharedClaimIsProtected: pods that share a claim that was only decided do not get ahead of its
+// finalizer, whoever of them is ready first, and none of them takes the allocation of another for
+// one made elsewhere.
 func TestSharedClaimIsProtected(t *testing.T) {
 	const pods = 30
 	for name, late := range map[string]func(*http.Request) bool{
@@ -226,8 +230,8 @@ func TestSharedClaimIsProtected(t *testing.T) {
 	}
 }
 
-// TestSharedClaimOutlivesItsFirstPod: what was decided for a pod that then goes away holds for those who share it, and for
-// nobody when they are gone, too.
+// TestSharedClaimOutlivesItsFirstPod: what was decided for a pod that then goes away holds for
+// those who share it, and for nobody when they are gone, too.
 func TestSharedClaimOutlivesItsFirstPod(t *testing.T) {
 	for _, both := range []bool{false, true} {
 		t.Run(fmt.Sprintf("both gone %t", both), func(t *testing.T) {
@@ -267,8 +271,8 @@ func TestSharedClaimOutlivesItsFirstPod(t *testing.T) {
 	}
 }
 
-// TestAllocationTakenBackIsNotWrittenAgain: whoever shares a claim that was allocated, and of which the devices were given up
-// meanwhile, has no right to them.
+// TestAllocationTakenBackIsNotWrittenAgain: whoever shares a claim that was allocated, and of which
+// the devices were given up meanwhile, has no right to them.
 func TestAllocationTakenBackIsNotWrittenAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isPodPatch(r, "b") }, fakeapi.Fault{Late: 10 * time.Second}))

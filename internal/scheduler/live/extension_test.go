@@ -170,7 +170,8 @@ func TestPluginIsAskedAtEveryPoint(t *testing.T) {
 	})
 }
 
-// TestFailureIsTakenBackInReverse: wherever it fails, all that was reserved is given back, the last first, and the room is free.
+// TestFailureIsTakenBackInReverse: wherever it fails, all that was reserved is given back, the last
+// first, and the room is free.
 func TestFailureIsTakenBackInReverse(t *testing.T) {
 	for point, told := range map[string]string{
 		"reserve": "Unschedulable: 0/1 nodes are available: 1 not now.",
@@ -288,8 +289,9 @@ func TestGateFromOutside(t *testing.T) {
 	})
 }
 
-// TestProfilesChangeUnderLoad: pods on their way arrive, those that wait are tried by the new word, those of names that are served
-// no longer are left alone, and those of names that are served now are taken up.
+// TestProfilesChangeUnderLoad: pods on their way arrive, those that wait are tried by the new word,
+// those of names that are served no longer are left alone, and those of names that are served now
+// are taken up.
 func TestProfilesChangeUnderLoad(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Late: 5 * time.Second}))

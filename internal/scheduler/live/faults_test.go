@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/live/fakeapi"
 )
 
-// TestBindingThatFails: whatever the API server answers, the pod is bound once, to a node that has room, and nothing stays counted
-// that is not there.
+// TestBindingThatFails: whatever the API server answers, the pod is bound once, to a node that has
+// room, and nothing stays counted that is not there.
 func TestBindingThatFails(t *testing.T) {
 	for name, f := range map[string]fakeapi.Fault{
 		"conflict":           {Status: http.StatusConflict},
@@ -47,8 +47,8 @@ func TestBindingThatFails(t *testing.T) {
 	}
 }
 
-// TestRoomIsKeptWhileABindingIsInDoubt: the binding was carried out, the answer was lost, and the API server cannot be asked. Until
-// it can, nobody else gets the room.
+// TestRoomIsKeptWhileABindingIsInDoubt: the binding was carried out, the answer was lost, and the
+// API server cannot be asked. Until it can, nobody else gets the room.
 func TestRoomIsKeptWhileABindingIsInDoubt(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
@@ -99,7 +99,8 @@ func TestPodDeletedWhileItIsBound(t *testing.T) {
 	})
 }
 
-// TestPodMadeAnewUnderItsName: the binding decided for the first must not reach the second, and the second is scheduled itself.
+// TestPodMadeAnewUnderItsName: the binding decided for the first must not reach the second, and the
+// second is scheduled itself.
 func TestPodMadeAnewUnderItsName(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Late: 10 * time.Second}))
@@ -181,7 +182,8 @@ func TestLostWatches(t *testing.T) {
 	}
 }
 
-// TestNothingIsDecidedBeforeAllIsKnown: a pod that would fit nowhere by what is known so far is not told so.
+// TestNothingIsDecidedBeforeAllIsKnown: a pod that would fit nowhere by what is known so far is not
+// told so.
 func TestNothingIsDecidedBeforeAllIsKnown(t *testing.T) {
 	inWorld(t, func(w *world) {
 		begun := time.Now()
@@ -201,7 +203,8 @@ func TestNothingIsDecidedBeforeAllIsKnown(t *testing.T) {
 	})
 }
 
-// TestEndWithBindingsUnderWay: each is finished or not begun, and what was not begun is left to the next scheduler.
+// TestEndWithBindingsUnderWay: each is finished or not begun, and what was not begun is left to the
+// next scheduler.
 func TestEndWithBindingsUnderWay(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
@@ -258,7 +261,8 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// TestPodBoundBySomebodyElse: the room that was counted for it on another node is free again, and its own is taken.
+// TestPodBoundBySomebodyElse: the room that was counted for it on another node is free again, and
+// its own is taken.
 func TestPodBoundBySomebodyElse(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Late: 5 * time.Second}))
@@ -313,7 +317,8 @@ func TestBindingThatNoWatchShows(t *testing.T) {
 	})
 }
 
-// TestStandby: one that does not lead knows the cluster and says nothing; when it leads it goes on where the other one stopped.
+// TestStandby: one that does not lead knows the cluster and says nothing; when it leads it goes on
+// where the other one stopped.
 func TestStandby(t *testing.T) {
 	inWorld(t, func(w *world) {
 		lead := make(chan struct{})

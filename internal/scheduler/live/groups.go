@@ -15,7 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// watchGroups follows PodGroups where they are switched on. The API server must serve them: without them no pod of a group could run.
+// watchGroups follows PodGroups where they are switched on. The API server must serve them: without
+// them no pod of a group could run.
 func (s *Scheduler) watchGroups(ctx context.Context) error {
 	if !s.groups.on {
 		return nil

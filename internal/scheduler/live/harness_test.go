@@ -84,7 +84,8 @@ func (w *world) start(o Options) {
 	}()
 }
 
-// end stops the scheduler and sees to it that no goroutine is left (the bubble fails the test then).
+// end stops the scheduler and sees to it that no goroutine is left (the bubble fails the test
+// then).
 func (w *world) end() {
 	if w.stop != nil {
 		w.stop()

@@ -11,8 +11,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// WaitingPod is a pod that has been decided and that plugins at Permit have wait. Its methods are safe for all goroutines. It is a
-// door to the core: what plugins say goes there, and what it shows is what they have said.
+// WaitingPod is a pod that has been decided and that plugins at Permit have wait. Its methods are
+// safe for all goroutines. It is a door to the core: what plugins say goes there, and what it shows
+// is what they have said.
 type WaitingPod struct {
 	pod    *v1.Pod
 	node   string
@@ -54,7 +55,8 @@ func (w *WaitingPod) Reject(plugin, message string) bool {
 	return w.end(cycle.PermitRejected{Ticket: w.ticket, Plugin: plugin, Message: message})
 }
 
-// Preempt ends the wait because the pod's room is needed for another one; it is tried again. It returns false if it waits no longer.
+// Preempt ends the wait because the pod's room is needed for another one; it is tried again. It
+// returns false if it waits no longer.
 func (w *WaitingPod) Preempt(plugin, message string) bool {
 	return w.end(cycle.PermitRejected{Ticket: w.ticket, Plugin: plugin, Message: message, Preempted: true})
 }

@@ -23,10 +23,11 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// poster creates the objects that there is one of for every pod: its binding, and the event that it was bound. These two requests
-// are most of what a scheduler costs. What client-go does for requests of any kind (to put each URL together from its parts, and
-// take it apart again for metrics; to read answers that nobody looks at) doubles that. Limits, Retry-After and metrics are as with
-// client-go.
+// poster creates the objects that there is one of for every pod: its binding, and the event that it
+// was bound. These two requests are most of what a scheduler costs. What client-go does for
+// requests of any kind (to put each URL together from its parts, and take it apart again for
+// metrics; to read answers that nobody looks at) doubles that. Limits, Retry-After and metrics are
+// as with client-go.
 type poster struct {
 	client     *http.Client
 	server     *url.URL

@@ -8,7 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// TestPluginsThatMayShareTheirTimeDo: those that stand beside each other in the profile, and no further.
+// TestPluginsThatMayShareTheirTimeDo: those that stand beside each other in the profile, and no
+// further.
 func TestPluginsThatMayShareTheirTimeDo(t *testing.T) {
 	const second = time.Second
 	for _, c := range []struct {

@@ -43,8 +43,9 @@ func hasCondition(p *v1.Pod, kind v1.PodConditionType, reason, message string) b
 	return false
 }
 
-// TestVictimsAreRemovedOnce: every victim is told why and deleted once, however long that takes and however often something happens
-// meanwhile; the pod waits with its node named, and goes there when they have gone.
+// TestVictimsAreRemovedOnce: every victim is told why and deleted once, however long that takes and
+// however often something happens meanwhile; the pod waits with its node named, and goes there when
+// they have gone.
 func TestVictimsAreRemovedOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var deletes atomic.Int32
@@ -107,7 +108,8 @@ func TestVictimThatCannotBeRemoved(t *testing.T) {
 	}
 }
 
-// TestLowerNominatedPodMovesOn: one that waits for the same node with less priority loses its claim to it.
+// TestLowerNominatedPodMovesOn: one that waits for the same node with less priority loses its claim
+// to it.
 func TestLowerNominatedPodMovesOn(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(aNode("n", "1"), on(slow(aPod("v", "1")), "n"), withPriority(aPod("low", "1"), 5))
@@ -121,7 +123,8 @@ func TestLowerNominatedPodMovesOn(t *testing.T) {
 	})
 }
 
-// TestNominationEnds when somebody else has taken the room: the next attempt finds nobody to preempt, and says so.
+// TestNominationEnds when somebody else has taken the room: the next attempt finds nobody to
+// preempt, and says so.
 func TestNominationEnds(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.Put(aNode("n", "1"), on(slow(aPod("v", "1")), "n"), withPriority(aPod("p", "1"), 5))
@@ -138,7 +141,8 @@ func TestNominationEnds(t *testing.T) {
 	})
 }
 
-// TestNominatedPodIsAGuestAsItIsNow: its labels, as they were changed while it waits for its room, are what others go by.
+// TestNominatedPodIsAGuestAsItIsNow: its labels, as they were changed while it waits for its room,
+// are what others go by.
 func TestNominatedPodIsAGuestAsItIsNow(t *testing.T) {
 	inWorld(t, func(w *world) {
 		p := withPriority(aPod("p", "1"), 5)
@@ -157,7 +161,8 @@ func TestNominatedPodIsAGuestAsItIsNow(t *testing.T) {
 	})
 }
 
-// TestPodOnItsWayIsPreemptedInMemory: one that waits at Permit goes back to the queue instead of being deleted.
+// TestPodOnItsWayIsPreemptedInMemory: one that waits at Permit goes back to the queue instead of
+// being deleted.
 func TestPodOnItsWayIsPreemptedInMemory(t *testing.T) {
 	inWorld(t, func(w *world) {
 		o := &outsider{name: "O", wait: time.Hour}
@@ -173,7 +178,8 @@ func TestPodOnItsWayIsPreemptedInMemory(t *testing.T) {
 	})
 }
 
-// TestBudgetsThatPreemptionMustNotBreak: with the profile's option the pod waits until the budget allows it.
+// TestBudgetsThatPreemptionMustNotBreak: with the profile's option the pod waits until the budget
+// allows it.
 func TestBudgetsThatPreemptionMustNotBreak(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		inWorld(t, func(w *world) {
@@ -204,7 +210,8 @@ func TestBudgetsThatPreemptionMustNotBreak(t *testing.T) {
 	}
 }
 
-// TestANominationThatIsOfNoUseIsGivenUp, whoever made it: the room that is kept for the pod would be nobody's for minutes.
+// TestANominationThatIsOfNoUseIsGivenUp, whoever made it: the room that is kept for the pod would
+// be nobody's for minutes.
 func TestANominationThatIsOfNoUseIsGivenUp(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start(Options{})

@@ -11,9 +11,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// renewal is the change to another core, with which a journal that has become large or old goes on in another file: each file has
-// all that its core was told, so that it can be played alone, and the oldest can go. The new core knows what the journal knows, as
-// after a failover: pending pods are tried again, and have no back-off. It happens when nothing is under way; for that, no pod is
+// renewal is the change to another core, with which a journal that has become large or old goes on
+// in another file: each file has all that its core was told, so that it can be played alone, and
+// the oldest can go. The new core knows what the journal knows, as after a failover: pending pods
+// are tried again, and have no back-off. It happens when nothing is under way; for that, no pod is
 // decided for up to calmWithin.
 type renewal struct {
 	calmBy   time.Time // until then calm is waited for; zero: it is not

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// TestAJournalGoesOnWithAnotherCore: whoever waits still waits and is placed when there is room, nobody is bound twice, and each file
-// is replayed alone to the same bytes.
+// TestAJournalGoesOnWithAnotherCore: whoever waits still waits and is placed when there is room,
+// nobody is bound twice, and each file is replayed alone to the same bytes.
 func TestAJournalGoesOnWithAnotherCore(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.limits = journal.Limits{Size: 400_000}

@@ -21,7 +21,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
-// Scheduler runs the scheduling cycle against an API server. Fields belong to the goroutine of Run unless it is said otherwise.
+// Scheduler runs the scheduling cycle against an API server. Fields belong to the goroutine of Run
+// unless it is said otherwise.
 type Scheduler struct {
 	core    *cycle.Core
 	client  kubernetes.Interface
@@ -61,13 +62,13 @@ type Options struct {
 	Ready func()
 	// Observer, if set, is told what happens.
 	Observer cycle.Observer
-	// Lead, if set, is closed when this scheduler is to decide. Before, it only gets to know the cluster: pods queue up, and nothing is
-	// decided, written or said.
+	// Lead, if set, is closed when this scheduler is to decide. Before, it only gets to know the
+	// cluster: pods queue up, and nothing is decided, written or said.
 	Lead <-chan struct{}
 	// Objects, if set, is shown the API objects of nodes and pods.
 	Objects cycle.Objects
-	// Shadow, if set, is told what others choose for the pods of the profiles, with what is said of all nodes as they were before. It
-	// goes with a Lead that is never given.
+	// Shadow, if set, is told what others choose for the pods of the profiles, with what is said of
+	// all nodes as they were before. It goes with a Lead that is never given.
 	Shadow Shadow
 	// ContentType is that of bindings and of the events that tell of them; protobuf if it is empty.
 	ContentType string
@@ -84,10 +85,12 @@ type Options struct {
 // Journal writes down what the core is told and what it says.
 type Journal interface {
 	Add(at time.Time, e cycle.Event, actions []cycle.Action)
-	// Strips tells whether the core is to be shown objects as the journal has them. Safe for all goroutines.
+	// Strips tells whether the core is to be shown objects as the journal has them. Safe for all
+	// goroutines.
 	Strips() bool
-	// Due tells whether the journal is to go on in another file, and Turn has it do so: the events bring a core that is made anew
-	// with the seed to know what this one knows. They are yet to be added.
+	// Due tells whether the journal is to go on in another file, and Turn has it do so: the events
+	// bring a core that is made anew with the seed to know what this one knows. They are yet to be
+	// added.
 	Due() bool
 	Turn(at time.Time, seed uint64) ([]cycle.Event, error)
 }
@@ -100,8 +103,9 @@ type Shadow interface {
 // helperCount is the number of workers for what has time: status, victims.
 const helperCount = 32
 
-// New returns a scheduler for the cluster that client talks to. Events go through a client of their own, at a rate of their own, so
-// that they do not delay anything else. Bindings take its connections, too: what is best for many small requests is best for both.
+// New returns a scheduler for the cluster that client talks to. Events go through a client of their
+// own, at a rate of their own, so that they do not delay anything else. Bindings take its
+// connections, too: what is best for many small requests is best for both.
 func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error) {
 	bindings, err := newPoster(eventClient, client, o.ContentType)
 	if err != nil {
@@ -138,7 +142,8 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 	return s, nil
 }
 
-// Run schedules until the context ends. Bindings under way are finished; those that were not begun are not.
+// Run schedules until the context ends. Bindings under way are finished; those that were not begun
+// are not.
 func (s *Scheduler) Run(ctx context.Context, binders int) error {
 	defer close(s.ended)
 	s.life = ctx
@@ -164,8 +169,8 @@ func (s *Scheduler) Run(ctx context.Context, binders int) error {
 	return nil
 }
 
-// own is the loop of the goroutine that owns the core: it takes in all messages, and then lets time take effect if that is due,
-// which decides one pod at most.
+// own is the loop of the goroutine that owns the core: it takes in all messages, and then lets time
+// take effect if that is due, which decides one pod at most.
 func (s *Scheduler) own(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -223,7 +228,8 @@ func (s *Scheduler) readInbox(spare []message) []message {
 	return messages
 }
 
-// finish hears what came of the actions that were under way when the scheduler was stopped, and tells of it; nothing new is begun.
+// finish hears what came of the actions that were under way when the scheduler was stopped, and
+// tells of it; nothing new is begun.
 func (s *Scheduler) finish() {
 	for _, m := range s.inbox.take(nil) {
 		if _, ok := m.event.(cycle.Answered); !ok {
@@ -278,19 +284,22 @@ func (s *Scheduler) Sizes() cycle.Sizes {
 // Synced tells whether the cluster is known, so that scheduling can begin. Safe for all goroutines.
 func (s *Scheduler) Synced() bool { return s.synced.Load() }
 
-// Inspect shows the scheduler's state between two decisions. Safe for all goroutines but the one that shows it.
+// Inspect shows the scheduler's state between two decisions. Safe for all goroutines but the one
+// that shows it.
 func (s *Scheduler) Inspect(ctx context.Context, look func(cycle.View)) error {
 	return s.ask(ctx, func() { look(s.core.View()) })
 }
 
-// Decision is what was decided of a pod last; nil if nothing is known of it (any more). Safe for all goroutines but the owner.
+// Decision is what was decided of a pod last; nil if nothing is known of it (any more). Safe for
+// all goroutines but the owner.
 func (s *Scheduler) Decision(ctx context.Context, namespace, name string) (d *decision.Decision, err error) {
 	err = s.ask(ctx, func() { d = s.core.Decision(cluster.Name{Namespace: namespace, Name: name}) })
 	return d, err
 }
 
-// SetProfiles takes other profiles instead of those that there are, between two pods; see [cycle.Configured]. Profiles that cannot
-// be taken change nothing. source is the file that they were read from, for a journal. Safe for all goroutines.
+// SetProfiles takes other profiles instead of those that there are, between two pods; see
+// [cycle.Configured]. Profiles that cannot be taken change nothing. source is the file that they
+// were read from, for a journal. Safe for all goroutines.
 func (s *Scheduler) SetProfiles(ctx context.Context, profiles []cycle.Profile, source []byte) error {
 	var failed error
 	err := s.ask(ctx, func() {
@@ -329,5 +338,6 @@ func (s *Scheduler) ask(ctx context.Context, what func()) error {
 // Activate has pending pods tried at once, whatever they wait for. Safe for all goroutines.
 func (s *Scheduler) Activate(pods ...types.UID) { s.inbox.see(cycle.Activate{Pods: pods}) }
 
-// Happened tells pending pods of an event that no watch of the scheduler shows. Safe for all goroutines.
+// Happened tells pending pods of an event that no watch of the scheduler shows. Safe for all
+// goroutines.
 func (s *Scheduler) Happened(e *queue.Event) { s.inbox.see(cycle.Happened{Event: e}) }

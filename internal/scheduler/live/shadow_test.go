@@ -25,7 +25,8 @@ func (l *shadowLog) Bound(pod *v1.Pod, node string, said *decide.Evaluation) {
 	}
 }
 
-// A scheduler that never leads writes nothing, and judges what others bind by the cluster as it was before.
+// A scheduler that never leads writes nothing, and judges what others bind by the cluster as it was
+// before.
 func TestAShadowJudgesWhatOthersBindAndWritesNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var seen shadowLog

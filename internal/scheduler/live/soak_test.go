@@ -17,8 +17,8 @@ import (
 
 var soak = flag.Duration("soak", time.Hour, "virtual time of TestSoak; 24h takes some minutes")
 
-// TestSoak: churn for hours. Memory does not grow in the second half, nothing is kept of what is gone, and no
-// goroutine is left over (the bubble fails otherwise, at the end as well).
+// TestSoak: churn for hours. Memory does not grow in the second half, nothing is kept of what is
+// gone, and no goroutine is left over (the bubble fails otherwise, at the end as well).
 func TestSoak(t *testing.T) {
 	inWorld(t, func(w *world) {
 		rng := rand.New(rand.NewPCG(3, 3))

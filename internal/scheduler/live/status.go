@@ -17,8 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
-// statuses writes what the core says of pods, of each pod one thing at a time and in the order in which it was said: an older
-// message must not end up over a newer one.
+// statuses writes what the core says of pods, of each pod one thing at a time and in the order in
+// which it was said: an older message must not end up over a newer one.
 type statuses struct {
 	write func(context.Context, cycle.WriteStatus) error
 	inbox *inbox
@@ -87,8 +87,9 @@ func (w *statuses) all(ctx context.Context, a *statusWrite) {
 	}
 }
 
-// writeStatus patches the state of the pod that was decided: a condition, its nominated node, or both. If the pod has changed, the
-// newest state is patched as long as it still waits: the patch must never undo what a binding wrote.
+// writeStatus patches the state of the pod that was decided: a condition, its nominated node, or
+// both. If the pod has changed, the newest state is patched as long as it still waits: the patch
+// must never undo what a binding wrote.
 func (s *Scheduler) writeStatus(ctx context.Context, a cycle.WriteStatus) error {
 	pod := a.Pod
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)

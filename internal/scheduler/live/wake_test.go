@@ -20,8 +20,9 @@ import (
 
 var wakeRuns = flag.Int("wake", 20, "runs of TestNoPodSleepsThroughWhatHelpsIt")
 
-// TestNoPodSleepsThroughWhatHelpsIt: after every change, when the longest back-off is over, no pod waits that the plain evaluator
-// would place, or that could make room for itself. Nobody is woken for having waited too long.
+// TestNoPodSleepsThroughWhatHelpsIt: after every change, when the longest back-off is over, no pod
+// waits that the plain evaluator would place, or that could make room for itself. Nobody is woken
+// for having waited too long.
 func TestNoPodSleepsThroughWhatHelpsIt(t *testing.T) {
 	for seed := range uint64(*wakeRuns) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -40,7 +41,8 @@ func TestNoPodSleepsThroughWhatHelpsIt(t *testing.T) {
 type sleepers struct {
 	*world
 	rng *rand.Rand
-	// Features are what pods and nodes of this run have. Few of them, so that one reason to wait is not hidden by another.
+	// Features are what pods and nodes of this run have. Few of them, so that one reason to wait is
+	// not hidden by another.
 	features map[string]bool
 	pods     int
 	last     string

@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// workers carry out requests, a bounded number at a time, in the order in which they were given where one is enough.
+// workers carry out requests, a bounded number at a time, in the order in which they were given
+// where one is enough.
 type workers struct {
 	mu    sync.Mutex
 	tasks []func(context.Context)
@@ -27,7 +28,8 @@ func (w *workers) do(task func(context.Context)) {
 	w.more.Signal()
 }
 
-// run works with n goroutines until the context ends; what is under way is finished, what waits is dropped.
+// run works with n goroutines until the context ends; what is under way is finished, what waits is
+// dropped.
 func (w *workers) run(ctx context.Context, n int) {
 	stop := context.AfterFunc(ctx, func() {
 		w.mu.Lock()

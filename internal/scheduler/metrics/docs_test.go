@@ -94,7 +94,8 @@ type served struct {
 	metrics []*prometheus.Desc
 }
 
-// agentMetrics are what the agent collects when it is asked, by path. The kinds are not in descriptions.
+// agentMetrics are what the agent collects when it is asked, by path. The kinds are not in
+// descriptions.
 func agentMetrics(t *testing.T) []served {
 	t.Helper()
 	gathered := func(g prometheus.Gatherer) []*prometheus.Desc {
@@ -109,7 +110,8 @@ func agentMetrics(t *testing.T) []served {
 	}
 }
 
-// kindOfAgents follows Prometheus' custom for names, which the kubelet's and kube-state-metrics' keep to.
+// kindOfAgents follows Prometheus' custom for names, which the kubelet's and kube-state-metrics'
+// keep to.
 func kindOfAgents(d *prometheus.Desc) string {
 	switch name := description.FindStringSubmatch(d.String())[1]; {
 	case name == "prober_probe_duration_seconds":

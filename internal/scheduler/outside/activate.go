@@ -9,12 +9,13 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// podsToActivate is the key under which a plugin leaves pods that are to be tried when the pod of the cycle has its node, and when it
-// is bound.
+// podsToActivate is the key under which a plugin leaves pods that are to be tried when the pod of
+// the cycle has its node, and when it is bound.
 const podsToActivate fwk.StateKey = "kubernetes.io/pods-to-activate"
 
-// ActivatesBy tells whether data is of kube-scheduler's type PodsToActivate, or one like it: a pointer to a struct with a lock and a
-// map of pods. The type is in k8s.io/kubernetes itself, which Berth does not import.
+// ActivatesBy tells whether data is of kube-scheduler's type PodsToActivate, or one like it: a
+// pointer to a struct with a lock and a map of pods. The type is in k8s.io/kubernetes itself, which
+// Berth does not import.
 func ActivatesBy(data fwk.StateData) bool {
 	_, locks := data.(sync.Locker)
 	return locks && podsIn(data).IsValid()

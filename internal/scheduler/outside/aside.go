@@ -9,14 +9,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// extenderAnswers are what extenders have said of a pod, so that to decide and to say why not are one request. In an attempt of the cycle
-// they are got aside, and kept from one time that the pod is decided to the next; what is asked outside of any, to explain or to compare, is
-// asked and waited for.
+// extenderAnswers are what extenders have said of a pod, so that to decide and to say why not are
+// one request. In an attempt of the cycle they are got aside, and kept from one time that the pod
+// is decided to the next; what is asked outside of any, to explain or to compare, is asked and
+// waited for.
 type extenderAnswers struct {
 	of map[*extended]*extenderAnswer
 }
 
-// extenderAnswer is what one extender has said. Whoever asks aside fills it in; the owner reads it when told that it is there.
+// extenderAnswer is what one extender has said. Whoever asks aside fills it in; the owner reads it
+// when told that it is there.
 type extenderAnswer struct {
 	filter     *filterAnswer
 	prioritize *prioritizeAnswer

@@ -13,7 +13,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// slow is an extender that takes long for every answer, and likes n2. It is interested in pods with a host name.
+// slow is an extender that takes long for every answer, and likes n2. It is interested in pods with
+// a host name.
 type slow struct {
 	*record
 	takes time.Duration
@@ -54,8 +55,8 @@ func withHostname(p *v1.Pod) *v1.Pod {
 	return p
 }
 
-// TestASlowExtenderHoldsUpNobodyElse: pods that it has no say in are bound while it is asked, and its own pods go where it likes best
-// when it has answered.
+// TestASlowExtenderHoldsUpNobodyElse: pods that it has no say in are bound while it is asked, and
+// its own pods go where it likes best when it has answered.
 func TestASlowExtenderHoldsUpNobodyElse(t *testing.T) {
 	x := &slow{&record{}, 4 * time.Second}
 	inWorldWith(t, "", nil, []fwk.Extender{x}, func(w *world) {
@@ -96,7 +97,8 @@ func TestAnExtenderIsAskedAboutVictimsAside(t *testing.T) {
 	})
 }
 
-// TestPodsThatAskAsideAreFew: what is more backs off, and has its turn later; one that is deleted meanwhile is forgotten.
+// TestPodsThatAskAsideAreFew: what is more backs off, and has its turn later; one that is deleted
+// meanwhile is forgotten.
 func TestPodsThatAskAsideAreFew(t *testing.T) {
 	x := &slow{&record{}, 20 * time.Second}
 	inWorldWith(t, "", nil, []fwk.Extender{x}, func(w *world) {

@@ -27,7 +27,8 @@ func podUpdates() ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Update}}}, nil
 }
 
-// TestAPluginThatRegistersNothingIsNotAskedAgain about a pod that it keeps out, or has rejected, whatever happens to it.
+// TestAPluginThatRegistersNothingIsNotAskedAgain about a pod that it keeps out, or has rejected,
+// whatever happens to it.
 func TestAPluginThatRegistersNothingIsNotAskedAgain(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true, enqueue: unpaid}
 	inWorld(t, everywhere, []fwk.Plugin{a}, func(w *world) {
@@ -46,8 +47,8 @@ func TestAPluginThatRegistersNothingIsNotAskedAgain(t *testing.T) {
 	})
 }
 
-// TestAPluginThatRegistersPodUpdatesHearsAllOfThem: of the pod that it rejected and of placed ones, also of what no decision of
-// Berth's depends on.
+// TestAPluginThatRegistersPodUpdatesHearsAllOfThem: of the pod that it rejected and of placed ones,
+// also of what no decision of Berth's depends on.
 func TestAPluginThatRegistersPodUpdatesHearsAllOfThem(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true, filter: func(_ fwk.CycleState, p *v1.Pod, _ fwk.NodeInfo) *fwk.Status {
 		if p.Name == "p" {
@@ -105,7 +106,8 @@ func (a asks) Permit(ctx context.Context, state fwk.CycleState, p *v1.Pod, _ str
 	return a.permit(ctx, state, p)
 }
 
-// TestTheContextOfPermitEndsWithTheSchedulingCycle, while the pod may wait for long. That of Unreserve is another one.
+// TestTheContextOfPermitEndsWithTheSchedulingCycle, while the pod may wait for long. That of
+// Unreserve is another one.
 func TestTheContextOfPermitEndsWithTheSchedulingCycle(t *testing.T) {
 	for _, verdict := range []fwk.Code{fwk.Success, fwk.Wait, fwk.Unschedulable} {
 		var given context.Context
@@ -198,7 +200,8 @@ func TestPodsThatAPluginLeavesAreTried(t *testing.T) {
 	}
 }
 
-// TestANominatedNodeNeedNotBeNamedByPreFilter: as upstream, it is tried first, whatever nodes PreFilterResult names.
+// TestANominatedNodeNeedNotBeNamedByPreFilter: as upstream, it is tried first, whatever nodes
+// PreFilterResult names.
 func TestANominatedNodeNeedNotBeNamedByPreFilter(t *testing.T) {
 	for _, extra := range []string{"", ", disabled: [{name: PodTopologySpread}, {name: InterPodAffinity}]"} {
 		a := &fakePlugin{name: "A", preFilter: func(fwk.CycleState, *v1.Pod, []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
@@ -221,7 +224,8 @@ func TestANominatedNodeNeedNotBeNamedByPreFilter(t *testing.T) {
 	}
 }
 
-// TestNobodyHelpsAPodThatIsRejectedInNoName: RejectWaitingPod names no plugin, so no event wakes the pod.
+// TestNobodyHelpsAPodThatIsRejectedInNoName: RejectWaitingPod names no plugin, so no event wakes
+// the pod.
 func TestNobodyHelpsAPodThatIsRejectedInNoName(t *testing.T) {
 	first := true
 	a := &fakePlugin{name: "A", quiet: true, permit: func(*v1.Pod, string) (*fwk.Status, time.Duration) {

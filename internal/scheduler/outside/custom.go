@@ -13,7 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// watchCustom watches a custom resource that a plugin is interested in, and tells the queue of its events.
+// watchCustom watches a custom resource that a plugin is interested in, and tells the queue of its
+// events.
 func (s *Set) watchCustom(plugin string, name fwk.EventResource) {
 	logger := klog.FromContext(s.ctx)
 	gvr, _ := schema.ParseResourceArg(string(name))

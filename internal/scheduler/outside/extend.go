@@ -27,7 +27,8 @@ var _ plugins.Extender = &extended{}
 
 func (e *extended) Name() string { return e.x.Name() }
 
-// Interested tells whether the extender has a say in where the pod goes. One that only binds has none.
+// Interested tells whether the extender has a say in where the pod goes. One that only binds has
+// none.
 func (e *extended) Interested(p *cluster.Pod) bool {
 	return (e.x.IsFilter() || e.x.IsPrioritizer() || e.x.SupportsPreemption()) && e.x.IsInterested(&v1.Pod{Spec: *p.Spec()})
 }
@@ -57,8 +58,8 @@ func (e *extended) Filter(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.N
 	return said, nil
 }
 
-// extenderRejection is why a node does not pass. As upstream, one of which the extender says nothing is rejected for good, and
-// counted nowhere.
+// extenderRejection is why a node does not pass. As upstream, one of which the extender says
+// nothing is rejected for good, and counted nowhere.
 func extenderRejection(node string, failed, unresolvable extenderv1.FailedNodesMap) *plugins.Rejection {
 	if why, ok := unresolvable[node]; ok {
 		return &plugins.Rejection{Code: plugins.ExtenderName, Reasons: []string{why}, Unresolvable: true}
@@ -69,7 +70,8 @@ func extenderRejection(node string, failed, unresolvable extenderv1.FailedNodesM
 	return &plugins.Rejection{Code: plugins.ExtenderName, Unresolvable: true}
 }
 
-// Score adds the extender's scores, which are 0 to 10, to totals of scores that are 0 to 100. One that fails adds nothing.
+// Score adds the extender's scores, which are 0 to 10, to totals of scores that are 0 to 100. One
+// that fails adds nothing.
 func (e *extended) Score(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.Node) ([]int64, error) {
 	if !e.x.IsPrioritizer() {
 		return nil, nil

@@ -52,7 +52,8 @@ func answer[A, R any](w http.ResponseWriter, r *http.Request, to func(*A) R) {
 	_ = json.NewEncoder(w).Encode(to(args))
 }
 
-// extendedBy is a cluster whose scheduler asks the extenders, configured as in a file behind urlPrefix.
+// extendedBy is a cluster whose scheduler asks the extenders, configured as in a file behind
+// urlPrefix.
 func extendedBy(t *testing.T, x *fakeExtender, configured ...string) *fixture {
 	t.Helper()
 	x.record = &record{}
@@ -120,7 +121,8 @@ func TestAnExtenderTakesNodesAway(t *testing.T) {
 	}
 }
 
-// TestAnExtenderIsAskedAboutWhatFiltersLetPass, and one behind another about what that one lets pass.
+// TestAnExtenderIsAskedAboutWhatFiltersLetPass, and one behind another about what that one lets
+// pass.
 func TestAnExtenderIsAskedAboutWhatFiltersLetPass(t *testing.T) {
 	var asked []string
 	x := &fakeExtender{filter: func(args *extenderv1.ExtenderArgs) extenderv1.ExtenderFilterResult {
@@ -186,7 +188,8 @@ func TestPodsThatAnExtenderDoesNotCareFor(t *testing.T) {
 	f.expect("requests", f.taken(), "filter")
 }
 
-// TestAnExtenderSparesPods: it takes a node away from preemption and names another victim on the other.
+// TestAnExtenderSparesPods: it takes a node away from preemption and names another victim on the
+// other.
 func TestAnExtenderSparesPods(t *testing.T) {
 	x := &fakeExtender{filter: passing("n1", "n2"), preempt: func(args *extenderv1.ExtenderPreemptionArgs) extenderv1.ExtenderPreemptionResult {
 		if len(args.NodeNameToMetaVictims) != 2 || args.NodeNameToMetaVictims["n2"].Pods[0].UID != "b2" {

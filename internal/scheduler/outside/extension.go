@@ -44,7 +44,8 @@ func (k keeper) Begin(a *cycle.Attempt) {
 	}
 }
 
-// Assumed ends the scheduling cycle: what plugins began in it with its context ends, too, and the pods that they want tried are.
+// Assumed ends the scheduling cycle: what plugins began in it with its context ends, too, and the
+// pods that they want tried are.
 func (k keeper) Assumed(a *cycle.Attempt) {
 	if y, ok := a.State.(*session); ok {
 		y.activate()
@@ -69,7 +70,8 @@ func (k keeper) End(a *cycle.Attempt, bound bool) {
 	}
 }
 
-// extension is a plugin at the extension points that the live scheduler asks itself. Which these are stands in the profile.
+// extension is a plugin at the extension points that the live scheduler asks itself. Which these
+// are stands in the profile.
 type extension struct {
 	f      *framework
 	name   string
@@ -259,7 +261,8 @@ func (x *extension) PostBind(ctx context.Context, a *cycle.Attempt) {
 	x.plugin.(fwk.PostBindPlugin).PostBind(ctx, y.state, y.onNode(a.Node), a.Node)
 }
 
-// Refusal is the error of a plugin that refuses to have a pod bound: the pod is unschedulable, and tried again after its back-off.
+// Refusal is the error of a plugin that refuses to have a pod bound: the pod is unschedulable, and
+// tried again after its back-off.
 type Refusal struct {
 	Plugin  string
 	Reasons []string

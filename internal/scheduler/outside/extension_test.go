@@ -101,7 +101,8 @@ func TestStatusesOfPreEnqueue(t *testing.T) {
 	}
 }
 
-// TestStatusesOfPreBind: a plugin that passes at PreBindPreFlight is not asked at PreBind; a rejection is told in its own words.
+// TestStatusesOfPreBind: a plugin that passes at PreBindPreFlight is not asked at PreBind; a
+// rejection is told in its own words.
 func TestStatusesOfPreBind(t *testing.T) {
 	for _, c := range []struct {
 		name            string
@@ -148,7 +149,8 @@ func preBind(t *testing.T, x cycle.PreBinder, a *cycle.Attempt) string {
 	return told + "done"
 }
 
-// TestAPodBetweenPreBindAndBindingCanBeGivenUp, as preemption does it, but not any more when it is about to be bound.
+// TestAPodBetweenPreBindAndBindingCanBeGivenUp, as preemption does it, but not any more when it is
+// about to be bound.
 func TestAPodBetweenPreBindAndBindingCanBeGivenUp(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true}
 	f := newConfigured(t, "plugins: {multiPoint: {enabled: [{name: A}], disabled: [{name: DefaultBinder}]}}", binding{a})
@@ -218,7 +220,8 @@ func TestStatusesOfBind(t *testing.T) {
 	}
 }
 
-// TestStatusesOfPostFilter: a success and an unresolvable status are the last word, an error too; otherwise the next is asked.
+// TestStatusesOfPostFilter: a success and an unresolvable status are the last word, an error too;
+// otherwise the next is asked.
 func TestStatusesOfPostFilter(t *testing.T) {
 	there := &fwk.PostFilterResult{NominatingInfo: &fwk.NominatingInfo{NominatingMode: fwk.ModeOverride, NominatedNodeName: "n1"}}
 	for _, c := range []struct {
@@ -299,7 +302,8 @@ func (byName) Less(a, b fwk.QueuedPodInfo) bool {
 	return a.GetPodInfo().GetPod().Name < b.GetPodInfo().GetPod().Name && a.GetAttempts() >= 0
 }
 
-// TestQueueingHints: events become interests, hints are asked with the waiting pod and the objects, and one that fails wakes the pod.
+// TestQueueingHints: events become interests, hints are asked with the waiting pod and the objects,
+// and one that fails wakes the pod.
 func TestQueueingHints(t *testing.T) {
 	hint := func(answer fwk.QueueingHint, err error) fwk.QueueingHintFn {
 		return func(_ klog.Logger, waiting *v1.Pod, old, now any) (fwk.QueueingHint, error) {

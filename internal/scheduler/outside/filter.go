@@ -23,14 +23,16 @@ var _ plugins.Filter = &filter{}
 
 func (p *filter) Name() string { return p.name }
 
-// Reads says that anything may matter but what Berth supposes of other nodes: the plugin is asked anew for every pod.
+// Reads says that anything may matter but what Berth supposes of other nodes: the plugin is asked
+// anew for every pod.
 func (p *filter) Reads() plugins.Part {
 	return plugins.Labels | plugins.Taints | plugins.Images | plugins.Features | plugins.Identity | plugins.Contents | plugins.Objects
 }
 
-// Filter asks PreFilter, once a cycle, and answers with a judge that asks Filter. It is asked again about a cluster in which pods
-// are supposed to have come or gone: then, as upstream, PreFilter is not, and its word on the pod as a whole does not count any
-// more; what it said of nodes by name holds.
+// Filter asks PreFilter, once a cycle, and answers with a judge that asks Filter. It is asked again
+// about a cluster in which pods are supposed to have come or gone: then, as upstream, PreFilter is
+// not, and its word on the pod as a whole does not count any more; what it said of nodes by name
+// holds.
 func (p *filter) Filter(c *cluster.Cluster, waiting *cluster.Pod) plugins.Judge {
 	y := p.f.sessionOf(c, waiting)
 	judge, asked := y.narrowed[p.name]
@@ -109,7 +111,8 @@ func (p *filter) ask(y *session, v *view) *plugins.Rejection {
 	return &plugins.Rejection{Err: statusError(status, "Filter")}
 }
 
-// rejection says what a status says. Its code is that of the plugin: plugins from outside have none of their own.
+// rejection says what a status says. Its code is that of the plugin: plugins from outside have none
+// of their own.
 func rejection(status *fwk.Status, plugin string) *plugins.Rejection {
 	return &plugins.Rejection{
 		Code: plugin, Reasons: slices.Clone(status.Reasons()),

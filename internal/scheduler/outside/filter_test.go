@@ -123,8 +123,8 @@ type count int
 
 func (c count) Clone() fwk.StateData { return c }
 
-// TestNominatedPodsCountAsArrived: a node that a pod of higher priority is nominated to is asked about with it there, told by AddPod,
-// and then without.
+// TestNominatedPodsCountAsArrived: a node that a pod of higher priority is nominated to is asked
+// about with it there, told by AddPod, and then without.
 func TestNominatedPodsCountAsArrived(t *testing.T) {
 	full := &fakePlugin{name: "A", filter: func(_ fwk.CycleState, _ *v1.Pod, n fwk.NodeInfo) *fwk.Status {
 		if len(n.GetPods()) > 1 {
@@ -144,7 +144,8 @@ func TestNominatedPodsCountAsArrived(t *testing.T) {
 	f.expect("result for one of higher priority", got, "n1")
 }
 
-// TestANodeIsAskedAboutAsItIsWhenAGuestHasGoneAgain: a guest's host port that a pod of the node has, too, is still taken.
+// TestANodeIsAskedAboutAsItIsWhenAGuestHasGoneAgain: a guest's host port that a pod of the node
+// has, too, is still taken.
 func TestANodeIsAskedAboutAsItIsWhenAGuestHasGoneAgain(t *testing.T) {
 	port := func(p *v1.Pod) { p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80}} }
 	f := newConfigured(t, "plugins: {multiPoint: {enabled: [{name: A}], disabled: [{name: NodePorts}]}}", &fakePlugin{name: "A", quiet: true,
@@ -190,8 +191,8 @@ func TestVictimsOfPreemptionAreToldByRemovePodAndAddPod(t *testing.T) {
 	}
 }
 
-// TestPreemptionAsksFilterWherePreFilterRejected: as upstream, the word on the pod as a whole does not count where pods are supposed
-// to have gone.
+// TestPreemptionAsksFilterWherePreFilterRejected: as upstream, the word on the pod as a whole does
+// not count where pods are supposed to have gone.
 func TestPreemptionAsksFilterWherePreFilterRejected(t *testing.T) {
 	a := &fakePlugin{name: "A",
 		preFilter: func(fwk.CycleState, *v1.Pod, []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
@@ -219,8 +220,8 @@ func TestPreemptionAsksFilterWherePreFilterRejected(t *testing.T) {
 	}
 }
 
-// oneOfAKind lets one pod of a color on a node. It counts in PreFilter and keeps count by AddPod and RemovePod, and never looks at
-// the pods of the node again.
+// oneOfAKind lets one pod of a color on a node. It counts in PreFilter and keeps count by AddPod
+// and RemovePod, and never looks at the pods of the node again.
 func oneOfAKind() *fakePlugin {
 	move := func(by int) func(state fwk.CycleState, p fwk.PodInfo, n fwk.NodeInfo) *fwk.Status {
 		return func(state fwk.CycleState, p fwk.PodInfo, n fwk.NodeInfo) *fwk.Status {

@@ -56,7 +56,8 @@ func (r *record) taken() string {
 	return all
 }
 
-// newFixture returns a cluster without nodes and a profile with these plugins at multiPoint, in order, behind Berth's own.
+// newFixture returns a cluster without nodes and a profile with these plugins at multiPoint, in
+// order, behind Berth's own.
 func newFixture(t *testing.T, made ...fwk.Plugin) *fixture {
 	t.Helper()
 	var enabled []string
@@ -198,7 +199,8 @@ func (f *fixture) expect(what, got, want string) {
 	}
 }
 
-// fakePlugin is at every extension point, notes what it is asked, and answers what its functions say; nil ones let pass.
+// fakePlugin is at every extension point, notes what it is asked, and answers what its functions
+// say; nil ones let pass.
 type fakePlugin struct {
 	*record
 	name      string
@@ -353,7 +355,8 @@ func (p *fakePlugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHi
 	return p.events()
 }
 
-// binding is a fakePlugin that binds, and sorting one that sorts: these points exclude others of their kind.
+// binding is a fakePlugin that binds, and sorting one that sorts: these points exclude others of
+// their kind.
 type binding struct{ *fakePlugin }
 
 func (p binding) Bind(_ context.Context, _ fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {

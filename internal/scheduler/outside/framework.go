@@ -21,15 +21,18 @@ type framework struct {
 	plugins map[string]fwk.Plugin // as their factories made them, by their configured name
 	profile *plugins.Profile      // with all plugins in it, Berth's own and these
 
-	// The plugins from outside at the points where they are asked together, in the order of the profile.
+	// The plugins from outside at the points where they are asked together, in the order of the
+	// profile.
 	preFilters []fwk.PreFilterPlugin
 	preScores  []fwk.PreScorePlugin
 
-	// current is the cycle of the pod that is being decided. It belongs to the goroutine that decides.
+	// current is the cycle of the pod that is being decided. It belongs to the goroutine that
+	// decides.
 	current *session
 
-	// asking is held by a plugin that asks back (RunFilterPlugins), which changes the cluster for a moment. It may do so while it is
-	// itself asked at a point where nobody else is asked beside it: open is the cycle then, else nil.
+	// asking is held by a plugin that asks back (RunFilterPlugins), which changes the cluster for a
+	// moment. It may do so while it is itself asked at a point where nobody else is asked beside
+	// it: open is the cycle then, else nil.
 	asking sync.Mutex
 	mu     sync.Mutex
 	open   *session
@@ -127,7 +130,8 @@ func (f *framework) assemble() {
 	f.profile.Scorers = f.scorers()
 }
 
-// filters lists all filters of the profile in the order in which they are asked: those at Filter, then those at PreFilter alone.
+// filters lists all filters of the profile in the order in which they are asked: those at Filter,
+// then those at PreFilter alone.
 func (f *framework) filters() (list []plugins.Filter) {
 	own := map[string]plugins.Filter{}
 	for _, filter := range f.profile.Filters {

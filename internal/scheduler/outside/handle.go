@@ -19,7 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/live"
 )
 
-// handle is what a plugin gets of the scheduler. Plugins get it when they are made, before there is a profile, and use it later.
+// handle is what a plugin gets of the scheduler. Plugins get it when they are made, before there is
+// a profile, and use it later.
 type handle struct {
 	f          *framework
 	preBinding preBindings
@@ -36,7 +37,8 @@ func (h *handle) Extenders() []fwk.Extender                              { retur
 func (h *handle) Parallelizer() fwk.Parallelizer                         { return parallelizer{h.f.set} }
 func (h *handle) ProfileName() string                                    { return h.f.name }
 
-// SnapshotSharedLister shows the cluster as it was when the turn of the pod came that is being scheduled.
+// SnapshotSharedLister shows the cluster as it was when the turn of the pod came that is being
+// scheduled.
 func (h *handle) SnapshotSharedLister() fwk.SharedLister { return h.f.set.store.latest() }
 
 // Activate has pods tried without further waiting.
@@ -89,7 +91,8 @@ func (p waitingPod) Allow(plugin string)                 { p.w.Allow(plugin) }
 func (p waitingPod) Reject(plugin, message string) bool  { return p.w.Reject(plugin, message) }
 func (p waitingPod) Preempt(plugin, message string) bool { return p.w.Preempt(plugin, message) }
 
-// AddPodInPreBind is for schedulers that run the binding themselves; Berth notes such pods by itself.
+// AddPodInPreBind is for schedulers that run the binding themselves; Berth notes such pods by
+// itself.
 func (h *handle) AddPodInPreBind(uid types.UID, cancel context.CancelCauseFunc) {
 	h.preBinding.add(uid, &preBinding{cancels: []context.CancelCauseFunc{cancel}})
 }
@@ -105,8 +108,8 @@ func (h *handle) GetPodInPreBind(uid types.UID) fwk.PodInPreBind {
 // RemovePodInPreBind forgets it.
 func (h *handle) RemovePodInPreBind(uid types.UID) { h.preBinding.remove(uid) }
 
-// SignPod says in bytes what matters of a pod for where it can go: pods with the same signature are judged alike. It is nil if
-// some plugin from outside that filters or scores does not sign.
+// SignPod says in bytes what matters of a pod for where it can go: pods with the same signature are
+// judged alike. It is nil if some plugin from outside that filters or scores does not sign.
 func (h *handle) SignPod(ctx context.Context, pod *v1.Pod) fwk.PodSignature {
 	spec := pod.Spec.DeepCopy()
 	spec.NodeName = ""

@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// errClosed says that a plugin asks back when it must not: what all filters say of a cluster with some pods gone can only be found
-// out while nothing else looks at the cluster.
+// errClosed says that a plugin asks back when it must not: what all filters say of a cluster with
+// some pods gone can only be found out while nothing else looks at the cluster.
 var errClosed = errors.New("the plugins of the profile can be asked from PreFilter, PostFilter, PreScore, Reserve and Permit, while these run, and at no other time")
 
 // askingBack marks the context of what a plugin is asked while another asks back.
@@ -38,7 +38,8 @@ func foreign(state fwk.CycleState) *fwk.Status {
 	return fwk.AsStatus(fmt.Errorf("the CycleState is a %T: not one that was handed to the plugin", state))
 }
 
-// RunFilterPlugins asks all filters of the profile about the node with the pods that info has on it.
+// RunFilterPlugins asks all filters of the profile about the node with the pods that info has on
+// it.
 func (h *handle) RunFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	own, ok := state.(*State)
 	if !ok {
@@ -68,7 +69,8 @@ func (h *handle) RunFilterPlugins(ctx context.Context, state fwk.CycleState, pod
 	return y.askFilters(context.WithValue(ctx, askingBack{}, true), own, pod, waiting, info, n)
 }
 
-// askFilters asks Berth's filters about the cluster as it is supposed to be, and those from outside about info, in their order.
+// askFilters asks Berth's filters about the cluster as it is supposed to be, and those from outside
+// about info, in their order.
 func (y *session) askFilters(ctx context.Context, state *State, pod *v1.Pod, waiting *cluster.Pod, info fwk.NodeInfo, n *cluster.Node) *fwk.Status {
 	for _, filter := range y.f.profile.Filters {
 		var status *fwk.Status
@@ -116,8 +118,8 @@ func askOwn(c *cluster.Cluster, filter plugins.Filter, waiting *cluster.Pod, n *
 	return nil
 }
 
-// RunFilterPluginsWithNominatedPods asks about the node with the pods that are nominated to it and go before this one, and if it
-// fits then, without them.
+// RunFilterPluginsWithNominatedPods asks about the node with the pods that are nominated to it and
+// go before this one, and if it fits then, without them.
 func (h *handle) RunFilterPluginsWithNominatedPods(ctx context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	withGuests, guests := state, info
 	for _, guest := range h.NominatedPodsForNode(info.Node().Name) {
@@ -160,7 +162,8 @@ func (h *handle) RunPreFilterExtensionRemovePod(ctx context.Context, state fwk.C
 	return h.f.removePod(ctx, own, pod, gone, node)
 }
 
-// RunPreScorePlugins asks the plugins from outside at PreScore; Berth's own prepare themselves when they score.
+// RunPreScorePlugins asks the plugins from outside at PreScore; Berth's own prepare themselves when
+// they score.
 func (h *handle) RunPreScorePlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	own, ok := state.(*State)
 	if !ok {
@@ -226,8 +229,8 @@ func (h *handle) UpdateNominatedPod(logger klog.Logger, old *v1.Pod, pod fwk.Pod
 	}
 }
 
-// NominatedPodsForNode lists the waiting pods that are nominated to the node: now, while a pod is decided, else as of the latest
-// snapshot.
+// NominatedPodsForNode lists the waiting pods that are nominated to the node: now, while a pod is
+// decided, else as of the latest snapshot.
 func (h *handle) NominatedPodsForNode(node string) (list []fwk.PodInfo) {
 	y := h.f.opened()
 	if y == nil {

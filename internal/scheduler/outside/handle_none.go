@@ -15,10 +15,11 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// What of a Handle Berth cannot give says so when it is used, and is never nil where plugins do not expect it.
+// What of a Handle Berth cannot give says so when it is used, and is never nil where plugins do not
+// expect it.
 
-// APIDispatcher and APICacher are nil, as in a kube-scheduler without the feature gate SchedulerAsyncAPICalls: plugins call the API
-// themselves.
+// APIDispatcher and APICacher are nil, as in a kube-scheduler without the feature gate
+// SchedulerAsyncAPICalls: plugins call the API themselves.
 func (h *handle) APIDispatcher() fwk.APIDispatcher { return nil }
 func (h *handle) APICacher() fwk.APICacher         { return nil }
 
@@ -40,7 +41,8 @@ func (c csiNodes) CSINodes() fwk.CSINodeLister                 { return c }
 func (c csiNodes) List() ([]*storagev1.CSINode, error)         { return c.lister.List(labels.Everything()) }
 func (c csiNodes) Get(name string) (*storagev1.CSINode, error) { return c.lister.Get(name) }
 
-// SharedDRAManager cannot be given: Berth's own DynamicResources keeps its books in the cluster that decisions are made on.
+// SharedDRAManager cannot be given: Berth's own DynamicResources keeps its books in the cluster
+// that decisions are made on.
 func (h *handle) SharedDRAManager() fwk.SharedDRAManager { return noDevices{} }
 
 var errNoDevices = errors.New("berth gives plugins no SharedDRAManager: read ResourceClaims and ResourceSlices from SharedInformerFactory")

@@ -24,8 +24,8 @@ func evaluation(f *fixture, a *cycle.Attempt) func() *decide.Evaluation {
 	return func() *decide.Evaluation { return f.decider.Evaluate(a.Waiting) }
 }
 
-// capacity is a PostFilter that looks for a node by itself, as plugins that preempt do: it takes pods away one by one and asks all
-// filters, those of Berth included, on many nodes at once.
+// capacity is a PostFilter that looks for a node by itself, as plugins that preempt do: it takes
+// pods away one by one and asks all filters, those of Berth included, on many nodes at once.
 func capacity(f *fixture) func(p *v1.Pod, verdicts fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	return func(p *v1.Pod, verdicts fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 		h, ctx := f.handle(), context.Background()
@@ -94,7 +94,8 @@ func podsNow(f *fixture, node string) string {
 	return string(rune('0' + len(f.cluster.Node(node).Pods)))
 }
 
-// TestFiltersCanBeAskedWhileAPluginIsAskedAlone, and at no other time: the answer is an error, no race.
+// TestFiltersCanBeAskedWhileAPluginIsAskedAlone, and at no other time: the answer is an error, no
+// race.
 func TestFiltersCanBeAskedWhileAPluginIsAskedAlone(t *testing.T) {
 	var within *fwk.Status
 	var f *fixture
@@ -203,7 +204,8 @@ func TestNominationsByPlugins(t *testing.T) {
 	}
 }
 
-// TestWhatAHandleCannotGiveSaysSo: no method is nil where plugins do not expect it, and none panics.
+// TestWhatAHandleCannotGiveSaysSo: no method is nil where plugins do not expect it, and none
+// panics.
 func TestWhatAHandleCannotGiveSaysSo(t *testing.T) {
 	f := newFixture(t, &fakePlugin{name: "A"})
 	h := f.handle()
@@ -235,7 +237,8 @@ func TestWhatAHandleCannotGiveSaysSo(t *testing.T) {
 	}
 }
 
-// TestSignatures: pods that differ in what matters have others; a plugin that does not sign has nobody sign.
+// TestSignatures: pods that differ in what matters have others; a plugin that does not sign has
+// nobody sign.
 func TestSignatures(t *testing.T) {
 	f := newConfigured(t, "plugins: {filter: {enabled: [{name: Signing}]}}", signing{})
 	sign := func(p *v1.Pod) string { return string(f.handle().SignPod(t.Context(), p)) }
@@ -261,8 +264,9 @@ func (signing) SignPod(_ context.Context, p *v1.Pod) ([]fwk.SignFragment, *fwk.S
 	return []fwk.SignFragment{{Key: "sign", Value: p.Labels["sign"]}}, nil
 }
 
-// TestParallelismIsTheConfigurations: a plugin has as many nodes looked at together as the file says, also if it asked for the Parallelizer
-// when it was made, which is before the whole file is read.
+// TestParallelismIsTheConfigurations: a plugin has as many nodes looked at together as the file
+// says, also if it asked for the Parallelizer when it was made, which is before the whole file is
+// read.
 func TestParallelismIsTheConfigurations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := New(t.Context(), Options{Client: fake.NewClientset()})

@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/tools/events"
 )
 
-// informerFactory makes the informers that plugins ask for, and no others. As upstream's, that of pods leaves out those that have
-// ended, and no object has managed fields.
+// informerFactory makes the informers that plugins ask for, and no others. As upstream's, that of
+// pods leaves out those that have ended, and no object has managed fields.
 type informerFactory struct {
 	informers.SharedInformerFactory
 }
@@ -37,7 +37,8 @@ func withoutManagedFields(object any) (any, error) {
 	return object, nil
 }
 
-// start starts what was asked for so far, for the life of life, and waits until ctx ends for it to be in step.
+// start starts what was asked for so far, for the life of life, and waits until ctx ends for it to
+// be in step.
 func (f *informerFactory) start(ctx, life context.Context) error {
 	f.Start(life.Done())
 	for kind, ok := range f.WaitForCacheSync(ctx.Done()) {

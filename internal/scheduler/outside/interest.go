@@ -9,8 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Interests implements live.Interested: what can help pods that the plugin rejects. A plugin that does not say is asked again on
-// every event.
+// Interests implements live.Interested: what can help pods that the plugin rejects. A plugin that
+// does not say is asked again on every event.
 func (x *extension) Interests() ([]queue.Interest, error) {
 	registers, ok := x.plugin.(fwk.EnqueueExtensions)
 	if !ok {
@@ -48,7 +48,8 @@ func (x *extension) hint(ask fwk.QueueingHintFn) func(*queue.Item, *queue.Event)
 	}
 }
 
-// watched tells whether Berth watches the resource. Others are custom ones, named "plural.version.group".
+// watched tells whether Berth watches the resource. Others are custom ones, named
+// "plural.version.group".
 func watched(r fwk.EventResource) bool {
 	switch r {
 	case fwk.Pod, fwk.Node, fwk.PersistentVolume, fwk.PersistentVolumeClaim, fwk.CSINode, fwk.CSIDriver, fwk.VolumeAttachment,

@@ -19,7 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/live/fakeapi"
 )
 
-// world is a live scheduler with plugins from outside and the API server that it talks to, in virtual time.
+// world is a live scheduler with plugins from outside and the API server that it talks to, in
+// virtual time.
 type world struct {
 	*testing.T
 	*record
@@ -95,7 +96,8 @@ func (w *world) addNode(name string, cpus int) {
 	synctest.Wait()
 }
 
-// expect waits for all that follows from what was done, and for so long, and compares what became of the pods.
+// expect waits for all that follows from what was done, and for so long, and compares what became
+// of the pods.
 func (w *world) expect(after time.Duration, want string) {
 	w.Helper()
 	time.Sleep(after)
@@ -154,8 +156,9 @@ func TestAPodGoesThroughAllExtensionPoints(t *testing.T) {
 	})
 }
 
-// TestWhatGoesWrongBehindTheDecisionIsTakenBack: the pod says why in upstream's words, the room is free again, and the pod is tried
-// again: at once after the back-off where it was an error, else when something happens that can help.
+// TestWhatGoesWrongBehindTheDecisionIsTakenBack: the pod says why in upstream's words, the room is
+// free again, and the pod is tried again: at once after the back-off where it was an error, else
+// when something happens that can help.
 func TestWhatGoesWrongBehindTheDecisionIsTakenBack(t *testing.T) {
 	no, broken := fwk.NewStatus(fwk.Unschedulable, "no"), fwk.AsStatus(errors.New("broken"))
 	for _, c := range []struct {
@@ -242,7 +245,8 @@ func TestPodsThatWaitAtPermit(t *testing.T) {
 	})
 }
 
-// TestAGroupIsBoundAsAWhole: a plugin has pods wait at Permit until all of their group have a node, as coscheduling does.
+// TestAGroupIsBoundAsAWhole: a plugin has pods wait at Permit until all of their group have a node,
+// as coscheduling does.
 func TestAGroupIsBoundAsAWhole(t *testing.T) {
 	var w *world
 	a := &fakePlugin{name: "A", quiet: true}
@@ -282,7 +286,8 @@ func TestAGroupIsBoundAsAWhole(t *testing.T) {
 	})
 }
 
-// TestAPluginPicksTheNodeForAPodThatFitsNowhere: its word is written to the pod, its message stands behind the reasons.
+// TestAPluginPicksTheNodeForAPodThatFitsNowhere: its word is written to the pod, its message stands
+// behind the reasons.
 func TestAPluginPicksTheNodeForAPodThatFitsNowhere(t *testing.T) {
 	a := &fakePlugin{name: "A", quiet: true}
 	inWorld(t, "plugins: {postFilter: {enabled: [{name: A}], disabled: [{name: DefaultPreemption}]}}", []fwk.Plugin{a}, func(w *world) {

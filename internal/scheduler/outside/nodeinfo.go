@@ -16,7 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// nodeInfo is a node and the pods on it as plugins see them. Those of a snapshot never change; plugins change copies.
+// nodeInfo is a node and the pods on it as plugins see them. Those of a snapshot never change;
+// plugins change copies.
 type nodeInfo struct {
 	node *v1.Node
 	pods []fwk.PodInfo
@@ -64,7 +65,8 @@ func (n *nodeInfo) GetPVCRefCounts() map[string]int                   { return n
 func (n *nodeInfo) GetGeneration() int64                              { return n.generation }
 func (n *nodeInfo) GetNodeDeclaredFeatures() ndf.FeatureSet           { return n.features }
 
-// GetNodeAllocatableDRAClaimState is empty: the feature gate DRANodeAllocatableResources is alpha and off.
+// GetNodeAllocatableDRAClaimState is empty: the feature gate DRANodeAllocatableResources is alpha
+// and off.
 func (n *nodeInfo) GetNodeAllocatableDRAClaimState() map[types.NamespacedName]*fwk.NodeAllocatableDRAClaimState {
 	return nil
 }

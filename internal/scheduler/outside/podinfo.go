@@ -17,7 +17,8 @@ type podInfo struct {
 	resources func() fwk.PodResource
 }
 
-// terms are a pod's affinity terms, read. A list with a term that cannot be read is empty, as upstream.
+// terms are a pod's affinity terms, read. A list with a term that cannot be read is empty, as
+// upstream.
 type terms struct {
 	affinity, antiAffinity                   []fwk.AffinityTerm
 	preferredAffinity, preferredAntiAffinity []fwk.WeightedAffinityTerm

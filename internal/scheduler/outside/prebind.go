@@ -9,8 +9,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// preBinding is a pod between its first PreBind and its binding: until it is about to be bound it can be given up, for instance to a
-// pod that preempts it.
+// preBinding is a pod between its first PreBind and its binding: until it is about to be bound it
+// can be given up, for instance to a pod that preempts it.
 type preBinding struct {
 	forget func()
 
@@ -22,7 +22,8 @@ type preBinding struct {
 
 var _ fwk.PodInPreBind = &preBinding{}
 
-// toPreBind says that there will be PreBind. From then on plugins may be at it at the same time, and change nothing of the cycle.
+// toPreBind says that there will be PreBind. From then on plugins may be at it at the same time,
+// and change nothing of the cycle.
 func (y *session) toPreBind() {
 	if y.prebind != nil {
 		return
@@ -67,7 +68,8 @@ func (b *preBinding) CancelPod(reason string) bool {
 // MarkPrebound implements fwk.PodInPreBind.
 func (b *preBinding) MarkPrebound() bool { return b.mark() }
 
-// mark says that the pod is about to be bound, unless it was given up. Without PreBind there is nothing to give up.
+// mark says that the pod is about to be bound, unless it was given up. Without PreBind there is
+// nothing to give up.
 func (b *preBinding) mark() bool {
 	if b == nil {
 		return true

@@ -24,7 +24,8 @@ func (q queued) GetConsecutiveErrorsCount() int      { return q.item.Errors() }
 func (q queued) GetGatingPlugin() string             { return q.item.Gate }
 func (q queued) GetPendingPlugins() sets.Set[string] { return sets.New[string]() }
 
-// GetGatingPluginEvents is empty: who is kept out is asked for by the events that the plugin registered.
+// GetGatingPluginEvents is empty: who is kept out is asked for by the events that the plugin
+// registered.
 func (q queued) GetGatingPluginEvents() []fwk.ClusterEvent { return nil }
 
 func (q queued) GetUnschedulablePlugins() sets.Set[string] { return sets.New(q.item.Rejectors...) }

@@ -21,7 +21,8 @@ func (r *resources) GetEphemeralStorage() int64                    { return r.Ep
 func (r *resources) GetAllowedPodNumber() int                      { return int(r.Pods) }
 func (r *resources) GetScalarResources() map[v1.ResourceName]int64 { return r.Scalars }
 
-// SetMaxResource raises every amount to that of the list. The number of pods is not raised, as upstream.
+// SetMaxResource raises every amount to that of the list. The number of pods is not raised, as
+// upstream.
 func (r *resources) SetMaxResource(list v1.ResourceList) {
 	other := cluster.NewResources(list)
 	r.MilliCPU = max(r.MilliCPU, other.MilliCPU)

@@ -16,9 +16,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// session is one try to schedule a pod, as its plugins see it. Decisions ask the same question several times: to decide, to say why
-// not, to see whether preemption helps. Plugins are asked as kube-scheduler would ask them: PreFilter once, and then, for what is
-// only supposed, AddPod and RemovePod on copies of the state.
+// session is one try to schedule a pod, as its plugins see it. Decisions ask the same question
+// several times: to decide, to say why not, to see whether preemption helps. Plugins are asked as
+// kube-scheduler would ask them: PreFilter once, and then, for what is only supposed, AddPod and
+// RemovePod on copies of the state.
 type session struct {
 	f       *framework
 	ctx     context.Context // of the scheduling cycle, and when that is over of what follows it
@@ -51,7 +52,8 @@ type verdict struct {
 	rejection *plugins.Rejection
 }
 
-// view is a node with what goes with it in the state, as it is or with some pods come and others gone. These never change.
+// view is a node with what goes with it in the state, as it is or with some pods come and others
+// gone. These never change.
 type view struct {
 	state *State
 	info  *nodeInfo
@@ -70,8 +72,8 @@ func newSession(f *framework, ctx context.Context, pod *v1.Pod, waiting *cluster
 	}
 }
 
-// begin gives the scheduling cycle a context of its own, which ends with it, and a place where plugins leave the pods that are to be
-// tried after it.
+// begin gives the scheduling cycle a context of its own, which ends with it, and a place where
+// plugins leave the pods that are to be tried after it.
 func (y *session) begin() {
 	after := y.ctx
 	cycle, cancel := context.WithCancel(after)
@@ -95,8 +97,8 @@ func (y *session) look(c *cluster.Cluster) {
 	}
 }
 
-// unchanged tells whether the node is as the snapshot shows it: nobody supposes that pods came or went, in the cluster itself or on
-// a copy of the node.
+// unchanged tells whether the node is as the snapshot shows it: nobody supposes that pods came or
+// went, in the cluster itself or on a copy of the node.
 func (y *session) unchanged(n *cluster.Node) bool {
 	return y.c.Nodes[n.Index] == n && y.c.Log.Len() == y.position
 }
@@ -151,8 +153,8 @@ func (y *session) suppose(state *State, info *nodeInfo, gone []fwk.PodInfo, come
 	return nil
 }
 
-// podOf returns the object of a pod that comes to a node: one that was there in the snapshot, or one that is nominated to it. The
-// latter has no node in its spec, as upstream.
+// podOf returns the object of a pod that comes to a node: one that was there in the snapshot, or
+// one that is nominated to it. The latter has no node in its spec, as upstream.
 func (y *session) podOf(p *cluster.Pod, node string) fwk.PodInfo {
 	for _, there := range y.snapshot.infos[y.snapshot.index[node]].pods {
 		if there.GetPod().UID == p.UID {
@@ -162,8 +164,8 @@ func (y *session) podOf(p *cluster.Pod, node string) fwk.PodInfo {
 	return y.f.set.store.waiting(p)
 }
 
-// same tells whether a NodeInfo has the pods of the node. Who came and went again leaves traces: ports that another pod has, too, are
-// free then.
+// same tells whether a NodeInfo has the pods of the node. Who came and went again leaves traces:
+// ports that another pod has, too, are free then.
 func same(info *nodeInfo, n *cluster.Node) bool {
 	if len(info.pods) != len(n.Pods) {
 		return false
@@ -172,7 +174,8 @@ func same(info *nodeInfo, n *cluster.Node) bool {
 	return len(gone)+len(come) == 0
 }
 
-// difference compares the pods of a NodeInfo with those of the node: who is not there any more, and who is new.
+// difference compares the pods of a NodeInfo with those of the node: who is not there any more, and
+// who is new.
 func difference(info *nodeInfo, n *cluster.Node) (gone []fwk.PodInfo, come []*cluster.Pod) {
 	there := make(map[types.UID]bool, len(n.Pods))
 	for _, p := range n.Pods {

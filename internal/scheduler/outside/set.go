@@ -23,7 +23,8 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/live"
 )
 
-// Factory makes a plugin from its arguments: nil, or a *runtime.Unknown with the JSON of the configuration file.
+// Factory makes a plugin from its arguments: nil, or a *runtime.Unknown with the JSON of the
+// configuration file.
 type Factory = func(ctx context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error)
 
 // Options are what plugins are made from.
@@ -35,7 +36,8 @@ type Options struct {
 	// Client and KubeConfig are handed to plugins.
 	Client     kubernetes.Interface
 	KubeConfig *rest.Config
-	// PodsToActivate, if set, makes what plugins find in the CycleState under kubernetes.io/pods-to-activate; see [ActivatesBy].
+	// PodsToActivate, if set, makes what plugins find in the CycleState under
+	// kubernetes.io/pods-to-activate; see [ActivatesBy].
 	PodsToActivate func() fwk.StateData
 }
 
@@ -71,7 +73,8 @@ type Host interface {
 // defaultParallelism is upstream's; it holds until the configuration is read.
 const defaultParallelism = 16
 
-// New returns a set without plugins. These are made as a configuration asks for them (Probe, Profiles); ctx is theirs.
+// New returns a set without plugins. These are made as a configuration asks for them (Probe,
+// Profiles); ctx is theirs.
 func New(ctx context.Context, options Options) *Set {
 	if options.Store == nil {
 		options.Store = NewStore()
@@ -83,8 +86,8 @@ func New(ctx context.Context, options Options) *Set {
 	return s
 }
 
-// Probe makes a plugin for a profile, if there is one of that name, and tells at which extension points it can be. It is what a
-// configuration is read with (config.Options.Probe).
+// Probe makes a plugin for a profile, if there is one of that name, and tells at which extension
+// points it can be. It is what a configuration is read with (config.Options.Probe).
 func (s *Set) Probe(schedulerName, name string, args runtime.Object) (points plugins.Point, known bool, err error) {
 	factory, known := s.options.Factories[name]
 	if !known {
@@ -117,7 +120,8 @@ func (s *Set) framework(schedulerName string) *framework {
 	return f
 }
 
-// Profiles returns the profiles of the configuration with the plugins from outside and the extenders at their places.
+// Profiles returns the profiles of the configuration with the plugins from outside and the
+// extenders at their places.
 func (s *Set) Profiles(c *config.Config) ([]cycle.Profile, error) {
 	s.parallelism.Store(*c.Spec.Parallelism)
 	for i := range c.Spec.Extenders {
@@ -176,7 +180,8 @@ func (s *Set) needed() bool {
 	return len(s.extenders) > 0
 }
 
-// Start gets ready what plugins asked for when they were made: informers, and the objects of nodes and pods.
+// Start gets ready what plugins asked for when they were made: informers, and the objects of nodes
+// and pods.
 func (s *Set) Start(ctx context.Context) error {
 	if !s.needed() {
 		return nil
@@ -200,8 +205,9 @@ func (s *Set) host() Host {
 	return s.live
 }
 
-// Close ends the plugins' context, their informers and their events, as soon as no pod is on its way any more that they were asked
-// about: a configuration may have taken the place of another while pods that the other decided wait at Permit.
+// Close ends the plugins' context, their informers and their events, as soon as no pod is on its
+// way any more that they were asked about: a configuration may have taken the place of another
+// while pods that the other decided wait at Permit.
 func (s *Set) Close() { s.attempted(0, true) }
 
 // attempted counts the attempts under way.
@@ -218,7 +224,8 @@ func (s *Set) attempted(delta int, closing bool) {
 	}
 }
 
-// onOwner has the cluster changed by who owns it: at once if a plugin is being asked that may ask back, else between two pods.
+// onOwner has the cluster changed by who owns it: at once if a plugin is being asked that may ask
+// back, else between two pods.
 func (s *Set) onOwner(f *framework, change func(c *cluster.Cluster)) {
 	if f.asking.TryLock() {
 		defer f.asking.Unlock()

@@ -27,7 +27,8 @@ func newSet(t *testing.T, factories map[string]Factory) *Set {
 	return set
 }
 
-// TestFactoriesGetTheArgumentsOfTheFile as upstream's do: JSON that nobody has read, or nothing; one plugin a profile.
+// TestFactoriesGetTheArgumentsOfTheFile as upstream's do: JSON that nobody has read, or nothing;
+// one plugin a profile.
 func TestFactoriesGetTheArgumentsOfTheFile(t *testing.T) {
 	var made []string
 	set := newSet(t, map[string]Factory{"A": func(_ context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
@@ -100,8 +101,8 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestPluginsKeepTheirPlaceAmongBerthsOwn: filters are asked in the order of the file, and the first that rejects a node gives the
-// reason.
+// TestPluginsKeepTheirPlaceAmongBerthsOwn: filters are asked in the order of the file, and the
+// first that rejects a node gives the reason.
 func TestPluginsKeepTheirPlaceAmongBerthsOwn(t *testing.T) {
 	for order, want := range map[string]string{
 		"[{name: A}, {name: NodeResourcesFit}]": "1 says A", "[{name: NodeResourcesFit}, {name: A}]": "1 Insufficient cpu",
@@ -145,7 +146,8 @@ func (f *fixture) end(a *cycle.Attempt) {
 	}
 }
 
-// TestInformersAreMadeOnlyWhenAskedFor, and are in step when scheduling begins; pods that have ended are not in them.
+// TestInformersAreMadeOnlyWhenAskedFor, and are in step when scheduling begins; pods that have
+// ended are not in them.
 func TestInformersAreMadeOnlyWhenAskedFor(t *testing.T) {
 	var asked fwk.Handle
 	client := fake.NewClientset(pod("p", "1"))
@@ -175,8 +177,8 @@ func TestInformersAreMadeOnlyWhenAskedFor(t *testing.T) {
 	}
 }
 
-// TestObjectsThatWereShownBeforeTheyWereNeededAreListed, as when a configuration brings the first plugin; what is shown meanwhile is
-// newer than the list.
+// TestObjectsThatWereShownBeforeTheyWereNeededAreListed, as when a configuration brings the first
+// plugin; what is shown meanwhile is newer than the list.
 func TestObjectsThatWereShownBeforeTheyWereNeededAreListed(t *testing.T) {
 	client := fake.NewClientset(pod("p", "1", on("n1")), pod("q", "1", on("n1")))
 	store := NewStore()

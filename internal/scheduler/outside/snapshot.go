@@ -12,7 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// snapshot is the cluster as it was when a pod's turn came. It never changes, and can be read by any goroutine.
+// snapshot is the cluster as it was when a pod's turn came. It never changes, and can be read by
+// any goroutine.
 type snapshot struct {
 	infos     []*nodeInfo    // by index in the cluster; nil where no node is
 	list      []fwk.NodeInfo // those of infos that are; plugins get it as it is, and leave it so
@@ -211,7 +212,8 @@ type storageLister struct{ *snapshot }
 
 func (l storageLister) IsPVCUsedByPods(key string) bool { return l.claims().Has(key) }
 
-// noPodGroups says that no PodGroup is known: the API is alpha, and groups are not scheduled as one.
+// noPodGroups says that no PodGroup is known: the API is alpha, and groups are not scheduled as
+// one.
 type noPodGroups struct{}
 
 func (noPodGroups) Get(_, name string) (fwk.PodGroupState, error) {

@@ -15,8 +15,8 @@ type State struct {
 	parallelPreBind                    sets.Set[string]
 	group                              fwk.PodGroupCycleState
 
-	// moves are the pods that a plugin supposes to have come or gone (RunPreFilterExtensionAddPod and RemovePod): Berth's own
-	// filters are asked as if they had.
+	// moves are the pods that a plugin supposes to have come or gone (RunPreFilterExtensionAddPod
+	// and RemovePod): Berth's own filters are asked as if they had.
 	moves []move
 }
 
@@ -78,8 +78,8 @@ func (s *State) GetParallelPreBindPlugins() sets.Set[string]      { return s.par
 func (s *State) SetParallelPreBindPlugins(names sets.Set[string]) { s.parallelPreBind = names }
 func (s *State) ShouldSkipAllPostFilterPlugins() bool             { return false }
 
-// IsPodGroupSchedulingCycle and its siblings implement fwk.CycleState. Groups are not scheduled as one (feature gate GenericWorkload,
-// alpha), so it is false unless a plugin sets it.
+// IsPodGroupSchedulingCycle and its siblings implement fwk.CycleState. Groups are not scheduled as
+// one (feature gate GenericWorkload, alpha), so it is false unless a plugin sets it.
 func (s *State) IsPodGroupSchedulingCycle() bool                     { return s.group != nil }
 func (s *State) GetPodGroupSchedulingCycle() fwk.PodGroupCycleState  { return s.group }
 func (s *State) SetPodGroupSchedulingCycle(g fwk.PodGroupCycleState) { s.group = g }

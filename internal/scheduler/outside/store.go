@@ -14,17 +14,20 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Store keeps the API objects of nodes and pods, which a cluster.Cluster does not, for plugins that want to see them. It is told of
-// them in step with the cluster, and keeps nothing before Need. It makes the snapshots that decisions are shown.
+// Store keeps the API objects of nodes and pods, which a cluster.Cluster does not, for plugins that
+// want to see them. It is told of them in step with the cluster, and keeps nothing before Need. It
+// makes the snapshots that decisions are shown.
 //
-// The scheduler tells it on the goroutine that owns the cluster, and snapshots are made there, too. Need may be called from any.
+// The scheduler tells it on the goroutine that owns the cluster, and snapshots are made there, too.
+// Need may be called from any.
 type Store struct {
 	mu    sync.Mutex
 	on    bool
 	shown bool // objects were shown before they were kept
 	pods  map[types.UID]*known
 	nodes map[string]*v1.Node
-	// touched are nodes that are not what the last snapshot shows, beside those that the cluster's log tells of.
+	// touched are nodes that are not what the last snapshot shows, beside those that the cluster's
+	// log tells of.
 	touched map[string]bool
 
 	snapshots snapshots
@@ -33,7 +36,8 @@ type Store struct {
 // known is a pod that the API has shown, waiting or placed.
 type known struct {
 	info *podInfo
-	// assumed is the same pod on the node that it was given and that the API does not show yet; nil where nobody asked for it.
+	// assumed is the same pod on the node that it was given and that the API does not show yet; nil
+	// where nobody asked for it.
 	assumed *podInfo
 }
 
@@ -99,8 +103,8 @@ func (s *Store) touch(node string) {
 	}
 }
 
-// Need has the store keep objects from now on, and gets those that it was shown before. What it is shown meanwhile is newer than
-// the list.
+// Need has the store keep objects from now on, and gets those that it was shown before. What it is
+// shown meanwhile is newer than the list.
 func (s *Store) Need(ctx context.Context, client kubernetes.Interface) error {
 	s.mu.Lock()
 	missed := s.shown && !s.on

@@ -12,7 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// supposition moves pods in the cluster, and moves them back. Nobody who reads the log learns of it.
+// supposition moves pods in the cluster, and moves them back. Nobody who reads the log learns of
+// it.
 type supposition struct {
 	c    *cluster.Cluster
 	over func() // from Supposing

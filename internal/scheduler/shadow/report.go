@@ -54,14 +54,16 @@ type Report struct {
 	Best       int       `json:"best"`
 	Worse      int       `json:"worse"`
 	Rejected   int       `json:"rejected"`
-	// MeanGain is the mean over the pods that were judged, also those that were placed best; MeanGainWorse over the others alone.
+	// MeanGain is the mean over the pods that were judged, also those that were placed best;
+	// MeanGainWorse over the others alone.
 	MeanGain      float64 `json:"meanGain"`
 	MeanGainWorse float64 `json:"meanGainWorse"`
 	MaxGain       int64   `json:"maxGain"`
 	// MeanTotal is of the nodes chosen, MeanBestTotal of the best ones.
 	MeanTotal     float64 `json:"meanTotal"`
 	MeanBestTotal float64 `json:"meanBestTotal"`
-	// Widest are the comparisons with the largest gains, Refused the first with a node that could not take the pod.
+	// Widest are the comparisons with the largest gains, Refused the first with a node that could
+	// not take the pod.
 	Widest  []Comparison `json:"widest,omitempty"`
 	Refused []Comparison `json:"refused,omitempty"`
 }

@@ -9,7 +9,8 @@ type Frame struct {
 	Data  []byte // a model.Delta as JSON
 }
 
-// The log has what changed in the last minutes: a page whose connection was lost for so long goes on where it was.
+// The log has what changed in the last minutes: a page whose connection was lost for so long goes
+// on where it was.
 const (
 	mostFrames = 3000
 	mostBytes  = 16 << 20

@@ -26,7 +26,8 @@ type Recording struct {
 	player *player // where it was looked at last
 }
 
-// Open reads a recording once, so that what happened in it is known and what cannot be read is said at the start.
+// Open reads a recording once, so that what happened in it is known and what cannot be read is said
+// at the start.
 func Open(dir string) (*Recording, error) {
 	index, err := record.ReadIndex(dir)
 	if err != nil {
@@ -46,7 +47,8 @@ func Open(dir string) (*Recording, error) {
 	return r, nil
 }
 
-// Look shows the cluster as it was at a time; before and after what was recorded, as it was at its beginning and end.
+// Look shows the cluster as it was at a time; before and after what was recorded, as it was at its
+// beginning and end.
 func (r *Recording) Look(at time.Time, look func(c *model.Cluster)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,7 +64,8 @@ func (r *Recording) Look(at time.Time, look func(c *model.Cluster)) error {
 			session = i
 		}
 	}
-	// Time goes forward only: for what lies before, the session is played from its beginning; to a later one is jumped.
+	// Time goes forward only: for what lies before, the session is played from its beginning; to a
+	// later one is jumped.
 	if p := r.player; p == nil || at.Before(p.at) || p.session < session {
 		if p != nil {
 			p.stop()

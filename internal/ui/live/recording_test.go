@@ -28,8 +28,9 @@ func podText(name, on, conditions string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"default","name":%q,"uid":%q},"spec":{"nodeName":%q,"containers":[]},"status":{"conditions":[%s]}}`, name, name, on, conditions)
 }
 
-// recording is a folder with two sessions: from 0 to 100 s and from 200 to 300 s. In the first a pod is evicted and another comes; the
-// second has another node, and a pod that is pending to the end.
+// recording is a folder with two sessions: from 0 to 100 s and from 200 to 300 s. In the first a
+// pod is evicted and another comes; the second has another node, and a pod that is pending to the
+// end.
 func recording(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -158,7 +158,8 @@ func (w *Watcher) events() feed.Sink {
 	}
 }
 
-// gather makes a frame of what changed, as often as something did, but not more often than readers can draw.
+// gather makes a frame of what changed, as often as something did, but not more often than readers
+// can draw.
 func (w *Watcher) gather(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -219,8 +220,9 @@ func (w *Watcher) begin() {
 	w.tell()
 }
 
-// Read returns what comes after a number: the frames of the log, or the whole state if it does not reach back so far. If there is
-// nothing new, frames is empty, and changed is closed when there is. Watches is how it stands with the API server.
+// Read returns what comes after a number: the frames of the log, or the whole state if it does not
+// reach back so far. If there is nothing new, frames is empty, and changed is closed when there is.
+// Watches is how it stands with the API server.
 func (w *Watcher) Read(after uint64) (frames []Frame, watches Watches, changed <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -242,7 +244,8 @@ func (w *Watcher) Read(after uint64) (frames []Frame, watches Watches, changed <
 	return []Frame{*w.state}, watches, w.changed
 }
 
-// Listed returns true when nodes and pods have been read once, and false if the context ends before.
+// Listed returns true when nodes and pods have been read once, and false if the context ends
+// before.
 func (w *Watcher) Listed(ctx context.Context) bool {
 	for {
 		w.mu.Lock()

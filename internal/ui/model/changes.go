@@ -8,10 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// mostRows bounds the rows of a kind in one answer of Changes, so that a flood comes in pieces that a page can draw between.
+// mostRows bounds the rows of a kind in one answer of Changes, so that a flood comes in pieces that
+// a page can draw between.
 const mostRows = 4000
 
-// Changes is what differs from what was shown last, nil if nothing does. What is too much for one answer is left for the next.
+// Changes is what differs from what was shown last, nil if nothing does. What is too much for one
+// answer is left for the next.
 func (c *Cluster) Changes(now time.Time) *Delta {
 	if len(c.dirtyNodes) == 0 && len(c.dirtyPods) == 0 && c.unshown == 0 {
 		return nil

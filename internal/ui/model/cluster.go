@@ -230,7 +230,8 @@ func (c *Cluster) trim() {
 	c.unshown = min(c.unshown, len(c.events))
 }
 
-// EventOf takes from an event of the API what is kept of it. Older writers set one time, newer ones another.
+// EventOf takes from an event of the API what is kept of it. Older writers set one time, newer ones
+// another.
 func EventOf(object *v1.Event) Event {
 	e := Event{
 		UID: string(object.UID), At: object.LastTimestamp.UnixMilli(), Warning: object.Type == v1.EventTypeWarning, Reason: object.Reason,

@@ -233,8 +233,8 @@ func TestEventsKeepTheLastByTime(t *testing.T) {
 	}
 }
 
-// Whatever happens, in whatever pieces it is told: who follows the changes knows what one knows who comes at the end, and that is
-// what one knows who has seen only the end.
+// Whatever happens, in whatever pieces it is told: who follows the changes knows what one knows who
+// comes at the end, and that is what one knows who has seen only the end.
 func TestChangesAddUpToTheState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := model.New()

@@ -38,7 +38,8 @@ type Condition struct {
 	Good    bool   `json:"good"`
 }
 
-// Resource is how much of a resource is requested and how much there is, as people write it; the share is of what is allocatable.
+// Resource is how much of a resource is requested and how much there is, as people write it; the
+// share is of what is allocatable.
 type Resource struct {
 	Name        string  `json:"name"`
 	Requested   string  `json:"requested"`

@@ -26,8 +26,9 @@ type Tally struct {
 	Count int    `json:"count"`
 }
 
-// Find looks for a text in the names of nodes, pods, namespaces and workloads and in labels and taints of nodes, and lists at most so
-// many of each. Pods may be named with their namespace before a slash.
+// Find looks for a text in the names of nodes, pods, namespaces and workloads and in labels and
+// taints of nodes, and lists at most so many of each. Pods may be named with their namespace before
+// a slash.
 func (c *Cluster) Find(text string, most int) Found {
 	text = strings.ToLower(text)
 	var nodes []string
@@ -88,8 +89,8 @@ func tallies(counts map[string]int, text string, most int) []Tally {
 	return list[:min(most, len(list))]
 }
 
-// Select lists the nodes that a label selector matches, as kubectl writes it, and that have the taint, as key[=value][:Effect]. What is
-// empty selects all.
+// Select lists the nodes that a label selector matches, as kubectl writes it, and that have the
+// taint, as key[=value][:Effect]. What is empty selects all.
 func (c *Cluster) Select(selector, taint string) ([]string, error) {
 	matches, err := labels.Parse(selector)
 	if err != nil {

@@ -2,8 +2,9 @@ package model
 
 import "time"
 
-// Moment is what happened in a span of time, by the time at which it began in milliseconds: At, and how many evictions, preemptions
-// and nodes that failed there were, and pods pending, at most. An array, because a page is sent thousands.
+// Moment is what happened in a span of time, by the time at which it began in milliseconds: At, and
+// how many evictions, preemptions and nodes that failed there were, and pods pending, at most. An
+// array, because a page is sent thousands.
 type Moment [5]int64
 
 // Places in a Moment.
@@ -16,13 +17,15 @@ const (
 )
 
 const (
-	// Every is how long a Moment lasts; a recording that is longer than what is kept has longer ones.
+	// Every is how long a Moment lasts; a recording that is longer than what is kept has longer
+	// ones.
 	Every = 10 * time.Second
 	// mostMoments bounds what is kept: six hours of ten seconds each.
 	mostMoments = 2160
 )
 
-// history is the last moments, in their order. A time in which nothing differed has none: what was pending goes on.
+// history is the last moments, in their order. A time in which nothing differed has none: what was
+// pending goes on.
 type history struct {
 	moments []Moment
 	every   time.Duration // 0: Every

@@ -41,7 +41,8 @@ func NodeOf(object *v1.Node) *NodeInfo {
 	return n
 }
 
-// trouble names the conditions that are not as they should be. All but Ready are bad when they are true.
+// trouble names the conditions that are not as they should be. All but Ready are bad when they are
+// true.
 func (n *NodeInfo) trouble() []string {
 	list := []string{}
 	for i := range n.conditions {

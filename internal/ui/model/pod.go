@@ -65,7 +65,8 @@ func PodOf(object *v1.Pod) *Pod {
 	return p
 }
 
-// workloadOf is a pod's workload by its controller. A ReplicaSet that bears its template's hash is a Deployment's.
+// workloadOf is a pod's workload by its controller. A ReplicaSet that bears its template's hash is
+// a Deployment's.
 func workloadOf(owner *metav1.OwnerReference, labels map[string]string) string {
 	hash := labels[appsv1.DefaultDeploymentUniqueLabelKey]
 	if name, ok := strings.CutSuffix(owner.Name, "-"+hash); ok && owner.Kind == "ReplicaSet" && hash != "" {

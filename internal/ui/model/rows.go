@@ -1,6 +1,7 @@
 package model
 
-// Node is a node as the map and the table of nodes show it. Amounts are what is requested, and what there is.
+// Node is a node as the map and the table of nodes show it. Amounts are what is requested, and what
+// there is.
 type Node struct {
 	Name     string   `json:"name"`
 	Zone     string   `json:"zone"`
@@ -23,7 +24,8 @@ type Waiting struct {
 	Name      string `json:"name"`
 	Priority  int32  `json:"priority"`
 	Created   int64  `json:"created"`
-	// Reason and Message are those of the pod's condition PodScheduled; empty if no scheduler has tried it yet.
+	// Reason and Message are those of the pod's condition PodScheduled; empty if no scheduler has
+	// tried it yet.
 	Reason    string `json:"reason"`
 	Message   string `json:"message"`
 	Nominated string `json:"nominated"`
@@ -48,7 +50,8 @@ type Leaving struct {
 	Cause     string `json:"cause"` // if Going, the reason of its condition DisruptionTarget
 }
 
-// Event is something that happened: an event of the API, or a change of a node, which the API has no events for.
+// Event is something that happened: an event of the API, or a change of a node, which the API has
+// no events for.
 type Event struct {
 	UID       string `json:"uid"`
 	At        int64  `json:"at"`
@@ -70,7 +73,8 @@ type Summary struct {
 	Leaving int      `json:"leaving"`
 	CPU     [2]int64 `json:"cpu"`
 	Memory  [2]int64 `json:"memory"`
-	// Marked changes whenever a node comes, goes or gets other labels or taints: what was selected by these has to be looked up anew.
+	// Marked changes whenever a node comes, goes or gets other labels or taints: what was selected
+	// by these has to be looked up anew.
 	Marked int `json:"marked"`
 }
 
@@ -86,7 +90,8 @@ type Delta struct {
 	History   []Moment      `json:"history,omitempty"`
 }
 
-// Set is rows that are new or different, and the keys of those that are gone: nodes by name, pods by UID.
+// Set is rows that are new or different, and the keys of those that are gone: nodes by name, pods
+// by UID.
 type Set[T any] struct {
 	Rows []T      `json:"rows,omitempty"`
 	Gone []string `json:"gone,omitempty"`

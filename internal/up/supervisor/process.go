@@ -107,8 +107,8 @@ func (p *process) describe() string {
 	return how
 }
 
-// lossy writes to a log as far as that goes. A write that fails, on a full disk, is no error: it would end the copying, and with the pipe
-// the process that writes into it, which is well.
+// lossy writes to a log as far as that goes. A write that fails, on a full disk, is no error: it
+// would end the copying, and with the pipe the process that writes into it, which is well.
 type lossy struct {
 	to      io.Writer
 	trouble func(what string)

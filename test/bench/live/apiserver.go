@@ -42,10 +42,12 @@ func (b *bench) startAPI(ctx context.Context) error {
 	certificates := filepath.Join(b.dir, "certificates")
 	if err := b.serve("kube-apiserver", append(files,
 		"--etcd-servers", etcd, "--bind-address", "127.0.0.1", "--secure-port", ports[2], "--cert-dir", certificates,
-		// Loopback is refused as the address to be advertised; nobody asks for this one, which is reserved for documentation.
+		// Loopback is refused as the address to be advertised; nobody asks for this one, which is
+		// reserved for documentation.
 		"--advertise-address", "192.0.2.1", "--endpoint-reconciler-type", "none",
 		"--service-cluster-ip-range", "10.96.0.0/24", "--authorization-mode", "RBAC",
-		// There are no controllers: no service accounts would appear, and nobody would take the taint of a new node away.
+		// There are no controllers: no service accounts would appear, and nobody would take the
+		// taint of a new node away.
 		"--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition",
 		// For cleaning up between the rounds.
 		"--delete-collection-workers", "16")...); err != nil {
@@ -90,7 +92,8 @@ func (b *bench) credentials() (token string, flags []string, err error) {
 		"--service-account-key-file", keys, "--service-account-signing-key-file", keys}, nil
 }
 
-// connect writes the kubeconfig that the schedulers get, waits until the API server is ready, and makes the bench's own client.
+// connect writes the kubeconfig that the schedulers get, waits until the API server is ready, and
+// makes the bench's own client.
 func (b *bench) connect(ctx context.Context, server, authority, token string) error {
 	b.kubeconfig = filepath.Join(b.dir, "kubeconfig")
 	if err := clientcmd.WriteToFile(api.Config{

@@ -13,7 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// bound watches the pods of a namespace that have a node: of each the API server sends one event, when it gets it.
+// bound watches the pods of a namespace that have a node: of each the API server sends one event,
+// when it gets it.
 type bound struct {
 	watch watch.Interface
 }

@@ -25,7 +25,8 @@ var Contenders = []Contender{
 	}},
 }
 
-// berthScheduler is the program that has the scheduler alone, if it is there, as berth up prefers it, or else berth itself.
+// berthScheduler is the program that has the scheduler alone, if it is there, as berth up prefers
+// it, or else berth itself.
 func berthScheduler(binaries string) []string {
 	const alone = "berth-scheduler"
 	if _, err := os.Stat(filepath.Join(binaries, alone)); err == nil {
@@ -44,8 +45,9 @@ func (b *bench) contenders() (list []*Contender) {
 	return list
 }
 
-// schedulerConfig is the configuration of both: the defaults, but for the rate of requests, since the default of 50 a second
-// would be all that is measured, and for leader election, which would only delay the start.
+// schedulerConfig is the configuration of both: the defaults, but for the rate of requests, since
+// the default of 50 a second would be all that is measured, and for leader election, which would
+// only delay the start.
 const schedulerConfig = `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 clientConnection:

@@ -8,13 +8,14 @@ import (
 	"syscall"
 )
 
-// isolated keeps Ctrl-C from the process, which this one ends in order, and has the kernel end it should this one die.
+// isolated keeps Ctrl-C from the process, which this one ends in order, and has the kernel end it
+// should this one die.
 func isolated() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// peakMemory is the most resident memory that a running process has had. What wait reports is of no use for this: a child
-// inherits the peak of the process that started it.
+// peakMemory is the most resident memory that a running process has had. What wait reports is of no
+// use for this: a child inherits the peak of the process that started it.
 func peakMemory(pid int) (int64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Latency is what one pod at a time takes on an idle cluster, from the request that creates it to the news that it is bound.
+// Latency is what one pod at a time takes on an idle cluster, from the request that creates it to
+// the news that it is bound.
 type Latency struct {
 	Scheduler string
 	Sorted    []time.Duration
@@ -27,7 +28,8 @@ func (l *Latency) Quantile(q float64) time.Duration {
 
 const (
 	warmUp = 20 // pods that do not count: the first ones wait for the scheduler to start
-	// pause lets what a pod leaves to be done, such as its event, be over before the next one: the cluster is idle.
+	// pause lets what a pod leaves to be done, such as its event, be over before the next one: the
+	// cluster is idle.
 	pause = 10 * time.Millisecond
 )
 

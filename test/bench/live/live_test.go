@@ -58,7 +58,8 @@ func TestQuantiles(t *testing.T) {
 	}
 }
 
-// The lower pods must fill a node so far that a preempting pod finds no room, and one of them must be what it needs.
+// The lower pods must fill a node so far that a preempting pod finds no room, and one of them must
+// be what it needs.
 func TestPreemptingPodNeedsOneVictim(t *testing.T) {
 	var high *Mode
 	for i := range Modes {

@@ -19,7 +19,8 @@ type Mode struct {
 	preempts bool
 }
 
-// Modes are those of the goals: pods of 10 apps with 100m and 200Mi each, nodes of 32 CPUs, 64Gi and 110 pods in 3 zones.
+// Modes are those of the goals: pods of 10 apps with 100m and 200Mi each, nodes of 32 CPUs, 64Gi
+// and 110 pods in 3 zones.
 var Modes = []Mode{
 	{Name: "plain", Times: 4},
 	{Name: "shapes", shape: shapes},
@@ -34,7 +35,8 @@ const (
 	shapeCount = 500
 	zones      = 3
 	highClass  = "bench-high"
-	// lowerPerNode pods fill a node in the preemption mode; one of them is what a preempting pod needs.
+	// lowerPerNode pods fill a node in the preemption mode; one of them is what a preempting pod
+	// needs.
 	lowerPerNode = 2
 )
 

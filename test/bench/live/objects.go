@@ -67,7 +67,8 @@ const cleanLimit = 5 * time.Minute
 func (b *bench) clean(ctx context.Context, namespace string) error {
 	pods := b.client.CoreV1().Pods(namespace)
 	return b.until(ctx, "the pods of "+namespace+" to go", cleanLimit, func() (bool, error) {
-		// On a slow machine it takes longer than the API server lets a request take: it is cut off, and goes on with the next one.
+		// On a slow machine it takes longer than the API server lets a request take: it is cut off,
+		// and goes on with the next one.
 		if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &noGrace}, metav1.ListOptions{}); err != nil {
 			b.say("%s: not all pods are deleted yet: %v", namespace, err)
 		}

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// process is one of the programs that are measured or needed for it. Its output goes to a file of its name.
+// process is one of the programs that are measured or needed for it. Its output goes to a file of
+// its name.
 type process struct {
 	name  string
 	log   string

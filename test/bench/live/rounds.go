@@ -28,7 +28,8 @@ type Round struct {
 	preempts bool
 }
 
-// PerSecond is the rate of binding. Where room has to be made, which comes before the first binding, it counts from the start.
+// PerSecond is the rate of binding. Where room has to be made, which comes before the first
+// binding, it counts from the start.
 func (r *Round) PerSecond() float64 {
 	if r.preempts {
 		return float64(r.Bound) / max((r.First+r.Took).Seconds(), 1e-9)
@@ -40,9 +41,11 @@ func (r *Round) PerSecond() float64 {
 func (r *Round) CPUPerPod() time.Duration { return r.Usage.CPU / time.Duration(max(r.Bound, 1)) }
 
 const (
-	// patience is how long no pod may be bound before a round is given up. kube-scheduler tries a pod again after 10 s at the latest.
+	// patience is how long no pod may be bound before a round is given up. kube-scheduler tries a
+	// pod again after 10 s at the latest.
 	patience = 45 * time.Second
-	// quiet is how long no event must have come for them to be complete; a scheduler that has more to say is cut short.
+	// quiet is how long no event must have come for them to be complete; a scheduler that has more
+	// to say is cut short.
 	quiet      = 1500 * time.Millisecond
 	quietLimit = 20 * time.Second
 )

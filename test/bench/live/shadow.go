@@ -20,7 +20,8 @@ type shade struct {
 	report string
 }
 
-// startShade starts it, and waits until it follows the cluster: it compares pods that it has seen waiting.
+// startShade starts it, and waits until it follows the cluster: it compares pods that it has seen
+// waiting.
 func (b *bench) startShade(ctx context.Context) (*shade, error) {
 	config, err := b.schedulerFile()
 	if err != nil {

@@ -1,4 +1,5 @@
-// Bench measures what decisions cost, kube-scheduler's and Berth's side by side in one run, and prints tables with the goals.
+// Bench measures what decisions cost, kube-scheduler's and Berth's side by side in one run, and
+// prints tables with the goals.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Benchlive measures kube-scheduler and Berth against a real API server, in turn and in one run, and prints tables with the
-// goals. `make bench-live` builds what it needs and runs it.
+// Benchlive measures kube-scheduler and Berth against a real API server, in turn and in one run,
+// and prints tables with the goals. `make bench-live` builds what it needs and runs it.
 package main
 
 import (

@@ -1,5 +1,6 @@
-// benchupstream runs upstream's own benchmark, scheduler_perf with its workload files as they are, with kube-scheduler and with Berth in
-// its place, in turn, and prints one table. API server and client are in the process of the scheduler, so that the CPU is that of all.
+// benchupstream runs upstream's own benchmark, scheduler_perf with its workload files as they are,
+// with kube-scheduler and with Berth in its place, in turn, and prints one table. API server and
+// client are in the process of the scheduler, so that the CPU is that of all.
 package main
 
 import (

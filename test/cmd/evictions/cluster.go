@@ -59,7 +59,8 @@ func startCluster(ctx context.Context, p programs, dir string) (*cluster, error)
 
 func (c *cluster) stop() { c.plane.kill() }
 
-// The pods of all scenarios are the same ones: they tolerate the key later for some seconds, and the key now not at all.
+// The pods of all scenarios are the same ones: they tolerate the key later for some seconds, and
+// the key now not at all.
 const (
 	keyNow   = "now"
 	keyLater = "later"

@@ -1,5 +1,5 @@
-// evictions measures taint eviction in bulk: Berth and upstream's kube-controller-manager, each as a process of its own,
-// one after the other on the same cluster of objects.
+// evictions measures taint eviction in bulk: Berth and upstream's kube-controller-manager, each as
+// a process of its own, one after the other on the same cluster of objects.
 package main
 
 import (

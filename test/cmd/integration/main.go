@@ -1,6 +1,7 @@
-// integration runs upstream's own integration tests of scheduling with Berth in the place of kube-scheduler and of
-// kube-controller-manager's node controllers, and upstream's own beside it if it is asked to. The tests are those of the module cache,
-// patched while they are built (package patch). What fails without being listed in known.txt fails the run.
+// integration runs upstream's own integration tests of scheduling with Berth in the place of
+// kube-scheduler and of kube-controller-manager's node controllers, and upstream's own beside it if
+// it is asked to. The tests are those of the module cache, patched while they are built (package
+// patch). What fails without being listed in known.txt fails the run.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// partition draws how many nodes of each zone may evict in a partition, minute by minute, as nodehealth's test of it ran:
+// partition draws how many nodes of each zone may evict in a partition, minute by minute, as
+// nodehealth's test of it ran:
 //
 //	go test ./internal/controller/nodehealth -run Partition -partition partition.csv
 //	cd test && go run ./cmd/partition partition.csv ../docs/pictures/partition.svg

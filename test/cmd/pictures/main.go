@@ -1,5 +1,6 @@
-// Command pictures takes the pictures of the page that are in the README and in docs, from a real run: a cluster of berth up with
-// something going on, and a crowd of 5,000 nodes and 50,000 pods in memory. Run by make pictures.
+// Command pictures takes the pictures of the page that are in the README and in docs, from a real
+// run: a cluster of berth up with something going on, and a crowd of 5,000 nodes and 50,000 pods in
+// memory. Run by make pictures.
 package main
 
 import (

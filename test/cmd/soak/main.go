@@ -1,4 +1,5 @@
-// soak plays the campaign of package soak: a cluster on which everything that can go wrong does, from one seed.
+// soak plays the campaign of package soak: a cluster on which everything that can go wrong does,
+// from one seed.
 package main
 
 import (

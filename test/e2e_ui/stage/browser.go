@@ -20,7 +20,8 @@ import (
 //go:embed chromium.sh
 var findChromium string
 
-// Chromium is the path of a Chromium, which is installed if it is missing and that can be done here; the error says what to do.
+// Chromium is the path of a Chromium, which is installed if it is missing and that can be done
+// here; the error says what to do.
 func Chromium() (string, error) {
 	cmd := exec.Command("sh", "-c", findChromium)
 	var complaint strings.Builder
@@ -101,8 +102,8 @@ func (b *Browser) Open(address string, v View) (*Page, error) {
 	return p, nil
 }
 
-// networkChanged is what a browser gives up with whatever it loads when an interface comes or goes on the machine, as when a container
-// starts. It is nobody's fault.
+// networkChanged is what a browser gives up with whatever it loads when an interface comes or goes
+// on the machine, as when a container starts. It is nobody's fault.
 const networkChanged = "net::ERR_NETWORK_CHANGED"
 
 func (p *Page) navigate(address string) error {
@@ -164,7 +165,8 @@ func Eval[T any](p *Page, expression string) (T, error) {
 	return chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 }
 
-// patience is how long anything may take before it counts as not happening: machines that run tests are slow at times.
+// patience is how long anything may take before it counts as not happening: machines that run tests
+// are slow at times.
 const patience = 40 * time.Second
 
 // Wait waits until an expression is true.
@@ -215,7 +217,8 @@ func (p *Page) ClickAt(x, y float64) error { return chromedp.Do(p.ctx, chromedp.
 // Screenshot is what is seen, as PNG.
 func (p *Page) Screenshot() ([]byte, error) { return chromedp.Run(p.ctx, chromedp.CaptureScreenshot()) }
 
-// Forgive forgets the faults, which were meant to be: those so far, and those that the browser is late to tell.
+// Forgive forgets the faults, which were meant to be: those so far, and those that the browser is
+// late to tell.
 func (p *Page) Forgive() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

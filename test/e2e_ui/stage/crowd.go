@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Crowd is an API server that has nodes, pods and events, and no other kinds. It answers lists in pages and watches, as the page and
-// questions need them; anything else than a GET fails it.
+// Crowd is an API server that has nodes, pods and events, and no other kinds. It answers lists in
+// pages and watches, as the page and questions need them; anything else than a GET fails it.
 type Crowd struct {
 	Nodes []*v1.Node
 	Pods  []*v1.Pod
@@ -214,7 +214,8 @@ func page(c *Crowd, resource string, from, limit int) (items any, kind string, m
 	return nil, "", 0
 }
 
-// cut returns a page, and where the next one begins, 0 if there is none. What is on a page is replaced when it changes, never edited.
+// cut returns a page, and where the next one begins, 0 if there is none. What is on a page is
+// replaced when it changes, never edited.
 func cut[T any](list []T, from, limit int) ([]T, int) {
 	from = min(from, len(list))
 	to := len(list)

@@ -1,4 +1,5 @@
-// Package build compiles upstream's integration tests with Berth in them. It has to be used within this module's folder, as "go run" is.
+// Package build compiles upstream's integration tests with Berth in them. It has to be used within
+// this module's folder, as "go run" is.
 package build
 
 import (
@@ -63,7 +64,8 @@ func (b *Builder) Tests(ctx context.Context, name string) (file, folder string, 
 	return file, folder, err
 }
 
-// Environment is that of the tests; inPlace "no" leaves upstream's scheduler and controllers where they are.
+// Environment is that of the tests; inPlace "no" leaves upstream's scheduler and controllers where
+// they are.
 func (b *Builder) Environment(inPlace string) []string {
 	return []string{"PATH=" + b.work + string(filepath.ListSeparator) + os.Getenv("PATH"), "BERTH_INPLACE=" + inPlace}
 }

@@ -1,5 +1,5 @@
-// Package hook is how upstream's code, patched when its tests are built, hands over to whatever is to run in its place. It imports no
-// package that is patched.
+// Package hook is how upstream's code, patched when its tests are built, hands over to whatever is
+// to run in its place. It imports no package that is patched.
 package hook
 
 import (

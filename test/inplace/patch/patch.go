@@ -1,5 +1,6 @@
-// Package patch makes a copy of upstream's code that hands over to package inplace: lines are put into a few files. What they are put
-// behind must be there exactly once; nothing else of upstream's is written down here.
+// Package patch makes a copy of upstream's code that hands over to package inplace: lines are put
+// into a few files. What they are put behind must be there exactly once; nothing else of upstream's
+// is written down here.
 package patch
 
 import (
@@ -115,8 +116,8 @@ import _ "github.com/berth-k8s/berth/test/inplace"
 `,
 }
 
-// Copy copies the module k8s.io/kubernetes from the folder module into the folder to, with the patches in it. The module cache itself
-// can neither be changed nor be overlaid.
+// Copy copies the module k8s.io/kubernetes from the folder module into the folder to, with the
+// patches in it. The module cache itself can neither be changed nor be overlaid.
 func Copy(module, to string) error {
 	patched := map[string]string{}
 	for _, e := range edits {

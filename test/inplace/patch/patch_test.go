@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestUpstreamTakesThePatches: what they are put behind is in the release of Kubernetes that go.mod names.
+// TestUpstreamTakesThePatches: what they are put behind is in the release of Kubernetes that go.mod
+// names.
 func TestUpstreamTakesThePatches(t *testing.T) {
 	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
 	if err != nil {

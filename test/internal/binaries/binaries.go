@@ -8,12 +8,12 @@ import (
 	"path/filepath"
 )
 
-// environment is as it was before tests hid the user's home, in which Go keeps its caches. Programs are static, so that they can be
-// packed into an image.
+// environment is as it was before tests hid the user's home, in which Go keeps its caches. Programs
+// are static, so that they can be packed into an image.
 var environment = append(os.Environ(), "CGO_ENABLED=0")
 
-// In returns the folder of berth and berth-controlplane: the one that BERTH_BIN names, or they are built into work. root is the tree's,
-// seen from the test.
+// In returns the folder of berth and berth-controlplane: the one that BERTH_BIN names, or they are
+// built into work. root is the tree's, seen from the test.
 func In(work, root string) (string, error) {
 	if dir := os.Getenv("BERTH_BIN"); dir != "" {
 		return filepath.Abs(dir)
@@ -26,8 +26,8 @@ func In(work, root string) (string, error) {
 	return work, nil
 }
 
-// Image packs the berth and berth-scheduler of a folder into an OCI tar file, as `make image` does. berth-scheduler is built where only
-// berth is there.
+// Image packs the berth and berth-scheduler of a folder into an OCI tar file, as `make image` does.
+// berth-scheduler is built where only berth is there.
 func Image(bin, root, reference, file string) error {
 	if _, err := os.Stat(filepath.Join(bin, "berth-scheduler")); err != nil {
 		if err := run(root, "build", "-o", bin+string(filepath.Separator), "./cmd/berth-scheduler"); err != nil {

@@ -68,7 +68,8 @@ func run() error {
 	return nil
 }
 
-// sourceOf tells what is packed: the commit and its time, or SOURCE_DATE_EPOCH where there is no git.
+// sourceOf tells what is packed: the commit and its time, or SOURCE_DATE_EPOCH where there is no
+// git.
 func sourceOf(root, version string) (*pack.Image, error) {
 	git := func(arguments ...string) string {
 		out, err := exec.Command("git", append([]string{"-C", root}, arguments...)...).Output()

@@ -14,7 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// plugin is one of the descheduler's: at which point it stands, and how its arguments become a goal.
+// plugin is one of the descheduler's: at which point it stands, and how its arguments become a
+// goal.
 type plugin struct {
 	point string
 	into  func(r *reader, goal *rebalance.Goal, args *yaml.Node)

@@ -147,7 +147,8 @@ func (r *reader) top(n *yaml.Node) {
 	p.Goals = append(p.Goals, balance...) // all deschedule plugins run before all balance plugins
 }
 
-// profile reads one profile. Goals of deschedule plugins go into the policy, those of balance plugins are returned.
+// profile reads one profile. Goals of deschedule plugins go into the policy, those of balance
+// plugins are returned.
 func (r *reader) profile(n *yaml.Node) (balance []rebalance.Goal) {
 	name := ""
 	configs := map[string]*yaml.Node{}

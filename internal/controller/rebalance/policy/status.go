@@ -26,7 +26,8 @@ func restartsOf(o *v1.Pod, initial bool) (sum int32) {
 	return sum
 }
 
-// inState tells whether the pod's phase, its reason, or the reason for which a container waits or ended is one of these; none is all.
+// inState tells whether the pod's phase, its reason, or the reason for which a container waits or
+// ended is one of these; none is all.
 func inState(o *v1.Pod, states []string, initial, ephemeral bool) bool {
 	if len(states) == 0 || slices.Contains(states, string(o.Status.Phase)) {
 		return true
@@ -52,7 +53,8 @@ func exited(o *v1.Pod, codes []int32, initial bool) bool {
 	})
 }
 
-// ofKind tells whether the pod's owners are of the kinds that are included, and none of those that are excluded.
+// ofKind tells whether the pod's owners are of the kinds that are included, and none of those that
+// are excluded.
 func ofKind(o *v1.Pod, include, exclude []string) bool {
 	is := func(kinds []string) bool {
 		return slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return slices.Contains(kinds, r.Kind) })

@@ -85,7 +85,8 @@ func (r *reader) objects(ctx context.Context) {
 	hooks := r.client.AdmissionregistrationV1()
 	collect(ctx, r, "mutating webhooks", hooks.MutatingWebhookConfigurations().List, &r.facts.Mutating)
 	collect(ctx, r, "validating webhooks", hooks.ValidatingWebhookConfigurations().List, &r.facts.Validating)
-	// Leases of schedulers are in namespaces of the system; those of nodes are many, and of no interest.
+	// Leases of schedulers are in namespaces of the system; those of nodes are many, and of no
+	// interest.
 	for _, namespace := range []string{metav1.NamespaceSystem, deploy.Namespace} {
 		leases, err := r.client.CoordinationV1().Leases(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -121,7 +122,8 @@ func (r *reader) pods(ctx context.Context) {
 	})
 }
 
-// processOf tells whether a container runs one of the programs: by its command, or, without one, by the name of its image.
+// processOf tells whether a container runs one of the programs: by its command, or, without one, by
+// the name of its image.
 func processOf(pod *v1.Pod, container v1.Container) (check.Process, bool) {
 	line := slices.Concat(container.Command, container.Args)
 	image, _, _ := strings.Cut(path.Base(container.Image), ":")

@@ -47,14 +47,16 @@ func Mine(client kubernetes.Interface) Asker {
 // atATime bounds the questions under way.
 const atATime = 8
 
-// of136 are rights that are of use from Kubernetes 1.36 on only: claims that the scheduler makes itself for extended resources, and
-// the subresource for what it allocates. The role system:kube-scheduler of earlier ones has them not.
+// of136 are rights that are of use from Kubernetes 1.36 on only: claims that the scheduler makes
+// itself for extended resources, and the subresource for what it allocates. The role
+// system:kube-scheduler of earlier ones has them not.
 func of136(r deploy.Right) bool {
 	return r.Group == "resource.k8s.io" && (r.Resource == "resourceclaims/binding" || r.Resource == "resourceclaims" && (r.Verb == "create" || r.Verb == "delete"))
 }
 
-// Denied are the rights of a part that somebody has not, of those that are of use to an API server of this version. The scheduler's
-// Lease is the one that it is configured for, "" for the manifests'.
+// Denied are the rights of a part that somebody has not, of those that are of use to an API server
+// of this version. The scheduler's Lease is the one that it is configured for, "" for the
+// manifests'.
 func Denied(ctx context.Context, ask Asker, part deploy.Part, version, lease string) ([]string, error) {
 	rights, err := deploy.RightsOf(part)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package fakeapi is an API server for tests of what reads a cluster: it lists in pages, watches, and refuses everything that is not a
-// read, or a read of what nobody has to see.
+// Package fakeapi is an API server for tests of what reads a cluster: it lists in pages, watches,
+// and refuses everything that is not a read, or a read of what nobody has to see.
 package fakeapi
 
 import (
@@ -25,7 +25,8 @@ type Object map[string]any
 // Server is an API server. Its objects are changed by Set and Delete.
 type Server struct {
 	Config *rest.Config
-	// PageLimit is how many objects a page has at most, whatever the client asks for; 0: no limit of its own.
+	// PageLimit is how many objects a page has at most, whatever the client asks for; 0: no limit
+	// of its own.
 	PageLimit int
 
 	t       testing.TB

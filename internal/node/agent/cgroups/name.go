@@ -13,8 +13,8 @@ type name []string
 
 func (n name) below(parts ...string) name { return append(append(name{}, n...), parts...) }
 
-// path is the group's folder below the mount of a hierarchy. systemd repeats in each slice's name those above it, joined by dashes, so a
-// dash within a part is written as an underscore.
+// path is the group's folder below the mount of a hierarchy. systemd repeats in each slice's name
+// those above it, joined by dashes, so a dash within a part is written as an underscore.
 func (n name) path(driver string) string {
 	if driver != Systemd {
 		return "/" + path.Join(n...)

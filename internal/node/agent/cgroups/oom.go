@@ -13,8 +13,9 @@ const (
 	bestEffortScore = 1000
 )
 
-// OOMScoreAdj is how much sooner (or later, if negative) than by its size the kernel kills a container's processes when the machine, of so
-// many bytes of memory, has none left: guaranteed ones last, best-effort ones first, and in between the sooner, the less they request.
+// OOMScoreAdj is how much sooner (or later, if negative) than by its size the kernel kills a
+// container's processes when the machine, of so many bytes of memory, has none left: guaranteed
+// ones last, best-effort ones first, and in between the sooner, the less they request.
 func OOMScoreAdj(pod *v1.Pod, container *v1.Container, memory int64) int64 {
 	if pod.Spec.PriorityClassName == nodeCritical && admit.Critical(pod) {
 		return guaranteedScore

@@ -18,7 +18,8 @@ import (
 // patience with processes that were killed and are not gone yet.
 const patience = 10 * time.Second
 
-// RemovePod kills what is left in the pod's group and removes it. A pod without a group is removed already.
+// RemovePod kills what is left in the pod's group and removes it. A pod without a group is removed
+// already.
 func (t *Tree) RemovePod(uid types.UID) error {
 	for {
 		group, err := t.find(uid)
@@ -31,7 +32,8 @@ func (t *Tree) RemovePod(uid types.UID) error {
 	}
 }
 
-// remove tries until the processes are gone: a killed one is still there for a moment, and may have started another.
+// remove tries until the processes are gone: a killed one is still there for a moment, and may have
+// started another.
 func (t *Tree) remove(path string) error {
 	pause := time.Millisecond
 	for end := time.Now().Add(patience); ; pause = min(2*pause, 100*time.Millisecond) {
@@ -80,7 +82,8 @@ func kill(folder string) {
 	for _, group := range groupsIn(folder) {
 		text, _ := read(group, "cgroup.procs")
 		for _, word := range strings.Fields(text) {
-			// 0 is a process of another PID namespace, and to signal 0 or less would be to signal ourselves and more.
+			// 0 is a process of another PID namespace, and to signal 0 or less would be to signal
+			// ourselves and more.
 			if pid, err := strconv.Atoi(word); err == nil && pid > 1 && pid != os.Getpid() {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}

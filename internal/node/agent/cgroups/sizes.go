@@ -18,7 +18,8 @@ type Sizes struct {
 }
 
 const (
-	// What the kernel takes as shares. No request counts as the least, not as the kernel's default of a whole CPU.
+	// What the kernel takes as shares. No request counts as the least, not as the kernel's default
+	// of a whole CPU.
 	minShares = 2
 	maxShares = 262144
 
@@ -37,13 +38,15 @@ func quota(milliCPU int64) int64 {
 	return max(milliCPU*period/1000, minQuota)
 }
 
-// weight is the cpu.weight of cgroup v2 for shares, as the kubelet converts them for its own groups: the ranges mapped onto each other.
+// weight is the cpu.weight of cgroup v2 for shares, as the kubelet converts them for its own
+// groups: the ranges mapped onto each other.
 func weight(shares int64) int64 {
 	return 1 + (min(max(shares, minShares), maxShares)-minShares)*9999/(maxShares-minShares)
 }
 
-// ForPod sizes the pod's own group: shares from what it requests; quota and memory limit from its limits if every container has one (or the
-// pod as a whole has); overhead is in each of them. Best-effort pods get what is left.
+// ForPod sizes the pod's own group: shares from what it requests; quota and memory limit from its
+// limits if every container has one (or the pod as a whole has); overhead is in each of them.
+// Best-effort pods get what is left.
 func ForPod(pod *v1.Pod) Sizes {
 	class := rules.QOS(pod)
 	if class == v1.PodQOSBestEffort {
@@ -69,7 +72,8 @@ func ForPod(pod *v1.Pod) Sizes {
 	return sizes
 }
 
-// ForContainer sizes a container in its pod's group. One without a limit has the pod's, where the pod as a whole has one.
+// ForContainer sizes a container in its pod's group. One without a limit has the pod's, where the
+// pod as a whole has one.
 func ForContainer(pod *v1.Pod, container *v1.Container) Sizes {
 	cpu, memory := container.Resources.Limits.Cpu(), container.Resources.Limits.Memory()
 	if whole := pod.Spec.Resources; whole != nil {
@@ -83,8 +87,8 @@ func ForContainer(pod *v1.Pod, container *v1.Container) Sizes {
 	return plain(container.Resources.Requests, cpu, memory)
 }
 
-// ForSandbox is what the runtime is told about the pod as a whole, for those that size a virtual machine by it: its containers' part and
-// the overhead.
+// ForSandbox is what the runtime is told about the pod as a whole, for those that size a virtual
+// machine by it: its containers' part and the overhead.
 func ForSandbox(pod *v1.Pod) (containers, overhead Sizes) {
 	options := helper.PodResourcesOptions{ExcludeOverhead: true}
 	limits := helper.PodLimits(pod, options)

@@ -35,7 +35,8 @@ type Options struct {
 	PodPIDs int64
 }
 
-// Tree is the part of the machine's groups that pods are in. Its methods may be called concurrently for different pods.
+// Tree is the part of the machine's groups that pods are in. Its methods may be called concurrently
+// for different pods.
 type Tree struct {
 	Options
 	root, kubepods name
@@ -44,7 +45,8 @@ type Tree struct {
 	rmdir func(string) error
 
 	mu sync.Mutex
-	// shares that the group of burstable pods was given last; kept so that nothing is written when nothing has changed.
+	// shares that the group of burstable pods was given last; kept so that nothing is written when
+	// nothing has changed.
 	shares int64
 }
 
@@ -115,7 +117,8 @@ func (t *Tree) exists(group name) bool {
 	})
 }
 
-// find tells the versions apart by what lies at the mount point: one hierarchy with all controllers, or a folder for each.
+// find tells the versions apart by what lies at the mount point: one hierarchy with all
+// controllers, or a folder for each.
 func find(mount string) (files, error) {
 	if _, err := os.Stat(filepath.Join(mount, "cgroup.controllers")); err == nil {
 		return v2{mount}, nil
@@ -131,7 +134,8 @@ func find(mount string) (files, error) {
 
 func (t *Tree) path(n name) string { return n.path(t.Driver) }
 
-// EnsurePod makes the pod's group, or brings its sizes up to date, and returns what CRI takes as the parent of its containers.
+// EnsurePod makes the pod's group, or brings its sizes up to date, and returns what CRI takes as
+// the parent of its containers.
 func (t *Tree) EnsurePod(p *v1.Pod) (parent string, err error) {
 	group := pod(t.kubepods, rules.QOS(p), p.UID)
 	if err := t.files.make(t.path(group)); err != nil {
@@ -169,8 +173,9 @@ func (t *Tree) Pods() ([]types.UID, error) {
 	return uids, nil
 }
 
-// Enforce holds all pods together to what the node offers them: capacity without what is reserved for the system. The eviction threshold
-// is not taken off: pods are to be evicted before they are stopped.
+// Enforce holds all pods together to what the node offers them: capacity without what is reserved
+// for the system. The eviction threshold is not taken off: pods are to be evicted before they are
+// stopped.
 func (t *Tree) Enforce(allocatable v1.ResourceList) error {
 	sizes := Sizes{Memory: allocatable.Memory().Value(), Shares: shares(allocatable.Cpu().MilliValue())}
 	if pids, limited := allocatable["pid"]; limited {

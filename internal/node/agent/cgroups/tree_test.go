@@ -226,7 +226,8 @@ func realRoot(t *testing.T) string {
 	return root
 }
 
-// runIn starts a process in a group, in every hierarchy, and lets it work once it is there: what it used before is charged elsewhere.
+// runIn starts a process in a group, in every hierarchy, and lets it work once it is there: what it
+// used before is charged elsewhere.
 func runIn(t *testing.T, tree *Tree, path string) *exec.Cmd {
 	t.Helper()
 	if err := tree.files.make(path); err != nil {

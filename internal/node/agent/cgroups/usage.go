@@ -16,7 +16,8 @@ type Usage struct {
 	Time time.Time
 	// CPU is the time used since the group was made.
 	CPU time.Duration
-	// Memory in bytes: all that is charged, and of that what cannot be dropped at once (the working set, which counts for eviction).
+	// Memory in bytes: all that is charged, and of that what cannot be dropped at once (the working
+	// set, which counts for eviction).
 	Memory, WorkingSet int64
 	RSS                int64
 	Faults, MajorFault int64
@@ -57,7 +58,8 @@ func (t *Tree) SetPod(uid types.UID, sizes Sizes) error {
 	return nil
 }
 
-// ContainerUsage reads the group that the runtime made for a container, by the container's ID without the runtime's name.
+// ContainerUsage reads the group that the runtime made for a container, by the container's ID
+// without the runtime's name.
 func (t *Tree) ContainerUsage(uid types.UID, container string) (Usage, error) {
 	group, err := t.find(uid)
 	if err != nil {
@@ -95,7 +97,8 @@ type Level struct{ Capacity, Used int64 }
 // Available is what is left.
 func (l Level) Available() int64 { return max(l.Capacity-l.Used, 0) }
 
-// Machine is what the node has: the machine's memory and tasks, or those of the tree's root where that (or what is above it) has lower limits.
+// Machine is what the node has: the machine's memory and tasks, or those of the tree's root where
+// that (or what is above it) has lower limits.
 func (t *Tree) Machine() (memory, tasks Level, err error) {
 	if memory, err = t.machineMemory(); err != nil {
 		return memory, tasks, err
@@ -190,7 +193,8 @@ func (t *Tree) machineTasks() (Level, error) {
 	return level, err
 }
 
-// NodeUsage is the whole machine's CPU time, or that of the tree's root where it stands for the machine.
+// NodeUsage is the whole machine's CPU time, or that of the tree's root where it stands for the
+// machine.
 func (t *Tree) NodeUsage() (Usage, error) {
 	if memory, _, err := t.files.limits(t.path(t.root)); err == nil && memory > 0 && len(t.root) > 0 {
 		return t.files.usage(t.path(t.root))

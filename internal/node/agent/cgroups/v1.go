@@ -11,7 +11,8 @@ import (
 // hierarchies of cgroup v1: controller to mount point. Some controllers may share one.
 type hierarchies map[string]string
 
-// Those in which a pod's group is made. The runtime makes groups in others, too; all are looked at when a group is removed.
+// Those in which a pod's group is made. The runtime makes groups in others, too; all are looked at
+// when a group is removed.
 var made = []string{"cpu", "cpuacct", "cpuset", "memory", "pids", "systemd"}
 
 func v1Hierarchies(mount string) hierarchies {
@@ -65,7 +66,8 @@ func (h hierarchies) make(path string) error {
 	return nil
 }
 
-// inherit gives new groups the processors and memory nodes of those above them: they begin with none, and take no process like that.
+// inherit gives new groups the processors and memory nodes of those above them: they begin with
+// none, and take no process like that.
 func inherit(mount, path string) error {
 	above := mount
 	for part := range strings.SplitSeq(strings.Trim(path, "/"), "/") {

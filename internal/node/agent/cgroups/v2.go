@@ -18,7 +18,8 @@ var wanted = []string{"cpu", "cpuset", "memory", "pids", "hugetlb"}
 
 func (v v2) folders(path string) []string { return []string{filepath.Join(v.mount, path)} }
 
-// make switches the controllers on in each group on the way, the last one included: containers come beneath it.
+// make switches the controllers on in each group on the way, the last one included: containers come
+// beneath it.
 func (v v2) make(path string) error {
 	text, err := read(v.mount, "cgroup.controllers")
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// write sets a file of a group, if it says something else: the kernel does work for some writes that change nothing.
+// write sets a file of a group, if it says something else: the kernel does work for some writes
+// that change nothing.
 func write(folder, file, value string) error {
 	path := filepath.Join(folder, file)
 	if now, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(now)) == value {
@@ -30,7 +31,8 @@ func read(folder, file string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// unlimited is where cgroup v1 begins to mean "none": the largest number of bytes in whole pages, whatever their size.
+// unlimited is where cgroup v1 begins to mean "none": the largest number of bytes in whole pages,
+// whatever their size.
 const unlimited = int64(1<<63 - 1<<20)
 
 // readNumber reads a file with one number; "max" and what is as good as no limit are 0.

@@ -26,8 +26,8 @@ type Runtime struct {
 	Node string
 }
 
-// Connect to the runtime's socket (unix:///run/containerd/containerd.sock). A runtime that goes away later is connected to
-// again by itself.
+// Connect to the runtime's socket (unix:///run/containerd/containerd.sock). A runtime that goes
+// away later is connected to again by itself.
 func Connect(ctx context.Context, endpoint, node string) (*Runtime, error) {
 	runtime, err := criclient.NewRemoteRuntimeService(ctx, endpoint, requestTimeout, nil, false)
 	if err != nil {
@@ -53,14 +53,17 @@ func (r *Runtime) Close(ctx context.Context) {
 	r.Images.Close(ctx)
 }
 
-// questionTimeout is how long any question may take that changes nothing. One that was lost with its connection is asked again then.
+// questionTimeout is how long any question may take that changes nothing. One that was lost with
+// its connection is asked again then.
 const questionTimeout = 30 * time.Second
 
 // State of the runtime, as it tells it.
 type State struct {
-	// Complaint is what keeps it from running pods, in the words of the node's Ready condition; empty: nothing does.
+	// Complaint is what keeps it from running pods, in the words of the node's Ready condition;
+	// empty: nothing does.
 	Complaint string
-	// SupplementalGroupsPolicy: it heeds the policy of a pod, and does not add the image's groups whatever that says.
+	// SupplementalGroupsPolicy: it heeds the policy of a pod, and does not add the image's groups
+	// whatever that says.
 	SupplementalGroupsPolicy bool
 	// Handlers that RuntimeClasses can name, "" for the default one, with what each can do.
 	Handlers []v1.NodeRuntimeHandler
@@ -76,7 +79,8 @@ func (s State) Handler(name string) *v1.NodeRuntimeHandler {
 	return nil
 }
 
-// State asks the runtime how it is and what it can do. What it does not say that it can do, it cannot.
+// State asks the runtime how it is and what it can do. What it does not say that it can do, it
+// cannot.
 func (r *Runtime) State(ctx context.Context) (State, error) {
 	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
 	defer cancel()

@@ -10,7 +10,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Process is what a container gets from elsewhere: its command line, its environment, its mounts, its share of the machine.
+// Process is what a container gets from elsewhere: its command line, its environment, its mounts,
+// its share of the machine.
 type Process struct {
 	ImageRef      string
 	Command, Args []string

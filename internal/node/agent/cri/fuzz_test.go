@@ -43,7 +43,8 @@ func (a answers) ContainerStatus(context.Context, string, bool) (*runtimeapi.Con
 	return a.container, nil
 }
 
-// Whatever a runtime answers, empty answers among them: nothing panics, and what is decided from it is a status.
+// Whatever a runtime answers, empty answers among them: nothing panics, and what is decided from it
+// is a status.
 func FuzzAnswers(f *testing.F) {
 	encode := func(m proto.Message) []byte {
 		text, err := proto.Marshal(m)

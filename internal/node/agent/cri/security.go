@@ -10,7 +10,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// What every container sees masked or read-only of the machine, as Docker began it and the kubelet has it.
+// What every container sees masked or read-only of the machine, as Docker began it and the kubelet
+// has it.
 var (
 	maskedPaths = sync.OnceValue(func() []string {
 		paths := []string{

@@ -24,7 +24,8 @@ type Owner struct {
 	Namespace, Name string
 }
 
-// Glance is one line for each pod in the runtime that changes whenever something of it does: cheap to get for all at once.
+// Glance is one line for each pod in the runtime that changes whenever something of it does: cheap
+// to get for all at once.
 type Glance struct {
 	Owner
 	// Mine: this node's agent made it.
@@ -114,7 +115,8 @@ func (r *Runtime) Seen(ctx context.Context, uid types.UID) (lifecycle.Seen, erro
 	return seen, nil
 }
 
-// errNoStatus is an answer that says nothing: nothing is concluded from it, least of all that there is nothing.
+// errNoStatus is an answer that says nothing: nothing is concluded from it, least of all that there
+// is nothing.
 var errNoStatus = errors.New("the container runtime answers without a status")
 
 func (r *Runtime) sandbox(ctx context.Context, s *runtimeapi.PodSandbox) (lifecycle.Sandbox, error) {
@@ -169,8 +171,8 @@ func (r *Runtime) container(st *runtimeapi.ContainerStatus, sandbox string) life
 	return out
 }
 
-// lastWords of a container: what it left in its termination message file, or, if it failed and asks for that, the end of its log,
-// or what the runtime says.
+// lastWords of a container: what it left in its termination message file, or, if it failed and asks
+// for that, the end of its log, or what the runtime says.
 func lastWords(st *runtimeapi.ContainerStatus) string {
 	text := fileEnd(messageFile(st), maxMessage, 0)
 	if text == "" && st.ExitCode != 0 && v1.TerminationMessagePolicy(st.Annotations[annotationMessagePolicy]) == v1.TerminationMessageFallbackToLogsOnError {

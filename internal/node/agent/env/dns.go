@@ -97,7 +97,8 @@ func (d DNS) fitting(warnings []Warning) (DNS, []Warning) {
 	return d, warnings
 }
 
-// ParseResolvConf reads a node's resolv.conf. Name servers add up; of search lines the last one counts.
+// ParseResolvConf reads a node's resolv.conf. Name servers add up; of search lines the last one
+// counts.
 func ParseResolvConf(file io.Reader) (DNS, error) {
 	const longest = 10 << 20
 	var dns DNS

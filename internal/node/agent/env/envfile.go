@@ -8,7 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// fileKey is a variable from a file of one of the pod's volumes, as an init container may have written it.
+// fileKey is a variable from a file of one of the pod's volumes, as an init container may have
+// written it.
 func (r *resolution) fileKey(ref *v1.FileKeySelector) (string, bool, error) {
 	if r.sources.VolumeFile == nil {
 		return "", false, fmt.Errorf("cannot find the volume %q referenced by FileKeyRef", ref.VolumeName)
@@ -29,9 +30,10 @@ func (r *resolution) fileKey(ref *v1.FileKeySelector) (string, bool, error) {
 	return "", false, fmt.Errorf("environment variable key %q not found in file %q", ref.Key, ref.Path)
 }
 
-// fileVariable finds the first NAME='value' of that name in a file of such lines, empty if there is none. The format is what is left
-// of a shell's when nothing is ever expanded: a value stands in single quotes, right after the equals sign, and may go over lines;
-// # begins a comment; a space after the equals sign makes the value empty, one before it is a mistake.
+// fileVariable finds the first NAME='value' of that name in a file of such lines, empty if there is
+// none. The format is what is left of a shell's when nothing is ever expanded: a value stands in
+// single quotes, right after the equals sign, and may go over lines; a comment begins with #; a
+// space after the equals sign makes the value empty, one before it is a mistake.
 func fileVariable(content, name string) (string, error) {
 	lines := strings.Split(strings.ReplaceAll(content, "\r\n", "\n"), "\n")
 	for i := 0; i < len(lines); i++ {

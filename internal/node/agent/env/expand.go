@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// expand replaces each $(NAME) by what value gives for NAME. $$ is a dollar sign, so that $$(NAME) comes out as $(NAME); all other
-// dollar signs stay as they are.
+// expand replaces each $(NAME) by what value gives for NAME. $$ is a dollar sign, so that $$(NAME)
+// comes out as $(NAME); all other dollar signs stay as they are.
 func expand(input string, value func(name string) string) string {
 	var out strings.Builder
 	for {
@@ -43,7 +43,8 @@ func expand(input string, value func(name string) string) string {
 	}
 }
 
-// known looks a name up in one list after the other; a name that is in none stays as it was written.
+// known looks a name up in one list after the other; a name that is in none stays as it was
+// written.
 func known(lists ...map[string]string) func(string) string {
 	return func(name string) string {
 		for _, list := range lists {
@@ -63,7 +64,8 @@ func expandAll(words []string, value func(string) string) []string {
 	return out
 }
 
-// ExpandStatic expands the command of an exec probe, for which only those variables count that have their value in the pod's spec.
+// ExpandStatic expands the command of an exec probe, for which only those variables count that have
+// their value in the pod's spec.
 func ExpandStatic(command []string, vars []v1.EnvVar) []string {
 	values := map[string]string{}
 	for _, variable := range vars {
@@ -72,7 +74,8 @@ func ExpandStatic(command []string, vars []v1.EnvVar) []string {
 	return expandAll(command, known(values))
 }
 
-// SubPath is where in its volume a mount begins: its subPath, or its subPathExpr expanded, which may name no variable that is empty.
+// SubPath is where in its volume a mount begins: its subPath, or its subPathExpr expanded, which
+// may name no variable that is empty.
 func SubPath(mount v1.VolumeMount, vars []Variable) (string, error) {
 	if mount.SubPathExpr == "" {
 		return mount.SubPath, nil

@@ -9,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Hostname is the name that the pod's host has, and the domain below which others find it, if it has one.
+// Hostname is the name that the pod's host has, and the domain below which others find it, if it
+// has one.
 func Hostname(pod *v1.Pod, clusterDomain string) (host, domain string, err error) {
 	if override := pod.Spec.HostnameOverride; override != nil {
 		if wrong := validation.IsDNS1123Subdomain(*override); len(wrong) > 0 {
@@ -51,7 +52,8 @@ func fitting(pod, host string) (string, error) {
 	return short, nil
 }
 
-// KernelHostname is what the kernel of the pod calls itself: the short name, or the full one if the pod asks for that.
+// KernelHostname is what the kernel of the pod calls itself: the short name, or the full one if the
+// pod asks for that.
 func KernelHostname(pod *v1.Pod, host, domain string) (string, error) {
 	if domain == "" || !is(pod.Spec.SetHostnameAsFQDN) {
 		return host, nil
@@ -65,8 +67,8 @@ func KernelHostname(pod *v1.Pod, host, domain string) (string, error) {
 	return full, nil
 }
 
-// Hosts is the pod's /etc/hosts. On the host's network it is the node's own, which the caller has read; else the pod's addresses
-// under its name. The pod's hostAliases follow.
+// Hosts is the pod's /etc/hosts. On the host's network it is the node's own, which the caller has
+// read; else the pod's addresses under its name. The pod's hostAliases follow.
 func Hosts(pod *v1.Pod, podIPs []string, host, domain string, nodeHosts []byte) []byte {
 	var file bytes.Buffer
 	if pod.Spec.HostNetwork {

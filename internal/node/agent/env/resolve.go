@@ -22,9 +22,11 @@ type Process struct {
 type Sources struct {
 	ConfigMap func(namespace, name string) (*v1.ConfigMap, error)
 	Secret    func(namespace, name string) (*v1.Secret, error)
-	// Services lists all services; nil if the API has not been heard of yet, as for a static pod of a node that starts alone.
+	// Services lists all services; nil if the API has not been heard of yet, as for a static pod of
+	// a node that starts alone.
 	Services func() ([]*v1.Service, error)
-	// VolumeFile reads a file of one of the pod's volumes and never one outside of it; nil if there is none.
+	// VolumeFile reads a file of one of the pod's volumes and never one outside of it; nil if there
+	// is none.
 	VolumeFile func(volume, path string) ([]byte, error)
 	// Allocatable is the node's: it stands for a limit that is not set.
 	Allocatable v1.ResourceList
@@ -32,7 +34,8 @@ type Sources struct {
 	HostIPs, PodIPs []string
 }
 
-// Resolve works out what the container of the pod is started with. Its error is for the status of the container as it is.
+// Resolve works out what the container of the pod is started with. Its error is for the status of
+// the container as it is.
 func Resolve(pod *v1.Pod, c *v1.Container, sources Sources) (Process, error) {
 	r := resolution{
 		pod: pod, container: c, sources: sources,
@@ -70,7 +73,8 @@ func Resolve(pod *v1.Pod, c *v1.Container, sources Sources) (Process, error) {
 	return process, nil
 }
 
-// resolution is the work on one container: what has been set so far, and the objects that were read for it, each once.
+// resolution is the work on one container: what has been set so far, and the objects that were read
+// for it, each once.
 type resolution struct {
 	pod       *v1.Pod
 	container *v1.Container
@@ -118,7 +122,8 @@ func (r *resolution) take(from v1.EnvFromSource) error {
 	return nil
 }
 
-// value is what the variable is to be; not set at all if it refers to something optional that is not there.
+// value is what the variable is to be; not set at all if it refers to something optional that is
+// not there.
 func (r *resolution) value(variable v1.EnvVar) (value string, set bool, err error) {
 	from := variable.ValueFrom
 	switch {

@@ -1,8 +1,8 @@
-// Package identity gets a machine the certificate of a node, and keeps it fresh: as the kubelet does, with
-// client-go's own certificate manager. A bootstrap kubeconfig is good for asking once; what is signed is
-// the name system:node:NAME in the group system:nodes, for which the Node authorizer lets in what the
-// node's own pods need, and no more. The certificate lies in a file, in which it is renewed long before it
-// ends; clients read it from there again.
+// Package identity gets a machine the certificate of a node, and keeps it fresh: as the kubelet
+// does, with client-go's own certificate manager. A bootstrap kubeconfig is good for asking once;
+// what is signed is the name system:node:NAME in the group system:nodes, for which the Node
+// authorizer lets in what the node's own pods need, and no more. The certificate lies in a file, in
+// which it is renewed long before it ends; clients read it from there again.
 package identity
 
 import (
@@ -53,8 +53,8 @@ type Identity struct {
 	manager certificate.Manager
 }
 
-// Obtain returns the identity of the node: the one that is kept, if the cluster still knows it, or a new
-// one, for which it waits. The certificate is renewed until Stop.
+// Obtain returns the identity of the node: the one that is kept, if the cluster still knows it, or
+// a new one, for which it waits. The certificate is renewed until Stop.
 func Obtain(ctx context.Context, o Options) (*Identity, error) {
 	bootstrap, err := clientcmd.BuildConfigFromFlags("", o.Bootstrap)
 	if err != nil {
@@ -103,8 +103,8 @@ func (i *Identity) Stop() { i.manager.Stop() }
 
 func userOf(node string) string { return "system:node:" + node }
 
-// forgetStrange takes away a certificate of another node's, or of another cluster's: the API server does not
-// know it. That it cannot be asked is no reason.
+// forgetStrange takes away a certificate of another node's, or of another cluster's: the API server
+// does not know it. That it cannot be asked is no reason.
 func forgetStrange(ctx context.Context, own *rest.Config, node string) error {
 	kept, err := tls.LoadX509KeyPair(own.CertFile, own.KeyFile)
 	if err != nil {

@@ -47,7 +47,8 @@ func (l login) decode() (Login, error) {
 	return out, nil
 }
 
-// read one of Docker's two kinds of files: config.json, which keeps logins under "auths", and .dockercfg, which has nothing else.
+// read one of Docker's two kinds of files: config.json, which keeps logins under "auths", and
+// .dockercfg, which has nothing else.
 func read(text []byte, old bool) (auths, error) {
 	var config struct {
 		Auths auths `json:"auths"`
@@ -63,7 +64,8 @@ func read(text []byte, old bool) (auths, error) {
 	return config.Auths, nil
 }
 
-// addAll logins of a file; none if one of them cannot be read. A registry that is no URL is left out.
+// addAll logins of a file; none if one of them cannot be read. A registry that is no URL is left
+// out.
 func (k *Keyring) addAll(all auths, secret *v1.Secret) error {
 	logins := map[string]Login{}
 	for registry, l := range all {
@@ -82,8 +84,8 @@ func (k *Keyring) addAll(all auths, secret *v1.Secret) error {
 	return nil
 }
 
-// FromSecrets is the keyring of a pod's imagePullSecrets. Secrets of other types are none. One that cannot be read is an error: a pull
-// without it would fail for a reason that says nothing of it.
+// FromSecrets is the keyring of a pod's imagePullSecrets. Secrets of other types are none. One that
+// cannot be read is an error: a pull without it would fail for a reason that says nothing of it.
 func FromSecrets(secrets []*v1.Secret) (*Keyring, error) {
 	k := &Keyring{}
 	for _, secret := range secrets {
@@ -109,8 +111,9 @@ func FromSecrets(secrets []*v1.Secret) (*Keyring, error) {
 	return k, nil
 }
 
-// Node is the keyring of the machine: the first that there is of config.json in the agent's folder, the working directory, ~/.docker
-// and /.docker, then of .dockercfg in the first two, the home directory and /. These are the kubelet's places.
+// Node is the keyring of the machine: the first that there is of config.json in the agent's folder,
+// the working directory, ~/.docker and /.docker, then of .dockercfg in the first two, the home
+// directory and /. These are the kubelet's places.
 func Node(rootDir, home string) *Keyring {
 	type place struct {
 		path string

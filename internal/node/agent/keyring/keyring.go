@@ -10,7 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Login is what a registry is shown. It names no server: the runtime sends it to the one that it pulls from.
+// Login is what a registry is shown. It names no server: the runtime sends it to the one that it
+// pulls from.
 type Login struct {
 	Username, Password, IdentityToken string
 	// Secret that it is from; nil: it is the node's own.
@@ -27,7 +28,8 @@ func (e entry) key() string { return e.host + e.path }
 
 // Keyring has logins by registry. The zero value is empty.
 type Keyring struct {
-	// entries in descending order of their keys, so that of two paths on one host the longer comes first; each key once.
+	// entries in descending order of their keys, so that of two paths on one host the longer comes
+	// first; each key once.
 	entries []entry
 }
 
@@ -61,7 +63,8 @@ func (k *Keyring) add(registry string, login Login) error {
 // dockerHub is the key of the registry of images that name none.
 const dockerHub = "index.docker.io"
 
-// For says which logins to try, in this order, for a repository as it is named in full ("docker.io/library/busybox").
+// For says which logins to try, in this order, for a repository as it is named in full
+// ("docker.io/library/busybox").
 func (k *Keyring) For(repository string) []Login {
 	host, rest, _ := strings.Cut(repository, "/")
 	var out []Login

@@ -54,7 +54,8 @@ func text(logins []Login) string {
 	return strings.Join(words, ", ") + "\n"
 }
 
-// The node's own configuration: the agent's folder before the home directory, the newer file before the older.
+// The node's own configuration: the agent's folder before the home directory, the newer file before
+// the older.
 func TestNodesConfiguration(t *testing.T) {
 	root, home := t.TempDir(), t.TempDir()
 	t.Chdir(t.TempDir())

@@ -38,7 +38,8 @@ type Action struct {
 	ID string
 	// Name of the container.
 	Name string
-	// Container is its spec, for StartContainer, PreStop and StopContainer (nil there if the pod knows none of this name).
+	// Container is its spec, for StartContainer, PreStop and StopContainer (nil there if the pod
+	// knows none of this name).
 	Container *v1.Container
 	// Attempt of the sandbox or container to be made.
 	Attempt int

@@ -125,7 +125,8 @@ func (d *decision) run() {
 	}
 }
 
-// renew makes the sandbox that a pod needs: its first, or the next after one that was lost with all that ran in it.
+// renew makes the sandbox that a pod needs: its first, or the next after one that was lost with all
+// that ran in it.
 func (d *decision) renew() {
 	next := 0
 	for _, s := range d.Seen.Sandboxes {
@@ -154,7 +155,8 @@ func (d *decision) renew() {
 	d.do(Action{Kind: CreateSandbox, Attempt: next})
 }
 
-// wanted: there is something left to run in a new sandbox. A pod that never restarts has none once it began.
+// wanted: there is something left to run in a new sandbox. A pod that never restarts has none once
+// it began.
 func (d *decision) wanted() bool {
 	if !d.ran() {
 		return true
@@ -182,7 +184,8 @@ func (d *decision) ran() bool {
 	return len(d.Seen.Containers) > 0
 }
 
-// exitCode of a container that is not running; one that ran with a sandbox that is lost counts as killed.
+// exitCode of a container that is not running; one that ran with a sandbox that is lost counts as
+// killed.
 func (d *decision) exitCode(name string, seen *Container) (int32, bool) {
 	switch {
 	case seen == nil:
@@ -203,7 +206,8 @@ func (d *decision) exitCode(name string, seen *Container) (int32, bool) {
 
 const exitKilled = 137
 
-// dropOldSandboxes removes what a lost sandbox left; its containers stay, for their logs and exit codes, until newer ones replace them.
+// dropOldSandboxes removes what a lost sandbox left; its containers stay, for their logs and exit
+// codes, until newer ones replace them.
 func (d *decision) dropOldSandboxes() {
 	for _, s := range d.Seen.Sandboxes[1:] {
 		if d.inUse(s.ID) {
@@ -223,7 +227,8 @@ func (d *decision) inUse(sandbox string) bool {
 	return false
 }
 
-// kept is how many containers of a name stay in the runtime: the one that counts, and the one before it for its log.
+// kept is how many containers of a name stay in the runtime: the one that counts, and the one
+// before it for its log.
 const kept = 2
 
 func (d *decision) dropOldContainers() {

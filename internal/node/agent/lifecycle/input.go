@@ -95,14 +95,16 @@ const (
 
 // Ending is why a pod has to end.
 type Ending struct {
-	// Phase, Reason and Message are set once no container runs; an empty Phase follows from how the containers ended.
+	// Phase, Reason and Message are set once no container runs; an empty Phase follows from how the
+	// containers ended.
 	Phase           v1.PodPhase
 	Reason, Message string
 	// Condition to be set at once, if any (DisruptionTarget).
 	Condition *v1.PodCondition
 	// By is when containers that still run are killed.
 	By time.Time
-	// Gone: the pod is deleted, so that nothing of it is to be kept; else logs and exit codes stay to be looked at.
+	// Gone: the pod is deleted, so that nothing of it is to be kept; else logs and exit codes stay
+	// to be looked at.
 	Gone bool
 }
 

@@ -11,7 +11,8 @@ const (
 	backOffMost  = 5 * time.Minute
 	// forgetAfter: a container that ran this long before it ended is given a new start.
 	forgetAfter = 2 * backOffMost
-	// pullTold is how long a failed pull is reported as such, before it is reported as waiting for the next one.
+	// pullTold is how long a failed pull is reported as such, before it is reported as waiting for
+	// the next one.
 	pullTold = 3 * time.Second
 )
 
@@ -21,7 +22,8 @@ type Memory struct {
 	restarts map[string]*restart
 	// failures to start a container, by name.
 	failures map[string]*Failure
-	// NotBefore: something that all containers need could not be had; nothing is started until then.
+	// NotBefore: something that all containers need could not be had; nothing is started until
+	// then.
 	NotBefore time.Time
 	// resizing are the containers that were stopped to come up with other resources, by ID.
 	resizing map[string]bool
@@ -56,15 +58,16 @@ func (m *Memory) Failed(container string, f Failure) {
 	}
 	f.retry = f.At.Add(min(backOffFirst<<min(f.tries, 10), backOffMost))
 	if f.Pull == "" {
-		// Other failures mostly wait for somebody to make what is missing; the kubelet looks every ten seconds or so.
+		// Other failures mostly wait for somebody to make what is missing; the kubelet looks every
+		// ten seconds or so.
 		f.retry = f.At.Add(backOffFirst)
 	}
 	f.tries++
 	m.failures[container] = &f
 }
 
-// Started notes that a container was started: at once the first time it ended, later and later after that.
-// One of another spec begins anew.
+// Started notes that a container was started: at once the first time it ended, later and later
+// after that. One of another spec begins anew.
 func (m *Memory) Started(c *v1.Container, previous *Container, now time.Time) {
 	container := c.Name
 	delete(m.failures, container)

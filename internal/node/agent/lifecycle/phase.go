@@ -4,7 +4,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// setPhase: a pod that is over stays so; one that has to end for a reason of its own is over when nothing of it runs.
+// setPhase: a pod that is over stays so; one that has to end for a reason of its own is over when
+// nothing of it runs.
 func (d *decision) setPhase(st *v1.PodStatus) {
 	if d.ended() {
 		st.Phase = d.Old.Phase
@@ -19,7 +20,8 @@ func (d *decision) setPhase(st *v1.PodStatus) {
 		st.Phase, st.Reason, st.Message = e.Phase, e.Reason, e.Message
 		return
 	case e != nil && d.out.Done && !Terminal(phase):
-		// Deleted before anything of it ran, or while some of it never did. A static pod has no end that anybody could see.
+		// Deleted before anything of it ran, or while some of it never did. A static pod has no end
+		// that anybody could see.
 		if !d.Static {
 			phase = v1.PodFailed
 		}

@@ -11,9 +11,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAnyHistory plays random pods through random events, with agents and runtimes lost in between. Whatever happens:
-// no container runs twice, init containers run in order and alone, a phase that is for ever stays, nothing is done over and over at
-// one moment, and a pod that is deleted ends and leaves nothing.
+// TestAnyHistory plays random pods through random events, with agents and runtimes lost in between.
+// Whatever happens: no container runs twice, init containers run in order and alone, a phase that
+// is for ever stays, nothing is done over and over at one moment, and a pod that is deleted ends
+// and leaves nothing.
 func TestAnyHistory(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := randomWorld(rt)

@@ -11,7 +11,8 @@ import (
 // Resizable are the resources that can change while a container runs.
 var Resizable = []v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU}
 
-// ContainerResize is a running container whose resources are to change in place. The container's spec has the new ones.
+// ContainerResize is a running container whose resources are to change in place. The container's
+// spec has the new ones.
 type ContainerResize struct {
 	ID        string
 	Container *v1.Container
@@ -46,7 +47,8 @@ func (d *decision) outgrown(c *v1.Container, seen *Container) []v1.ResourceName 
 	return changedResources(*seen.Resources, c.Resources)
 }
 
-// resizeRestarts: the container is to have other resources, and one of them only takes effect in a new run of it.
+// resizeRestarts: the container is to have other resources, and one of them only takes effect in a
+// new run of it.
 func (d *decision) resizeRestarts(c *v1.Container, seen *Container) bool {
 	for _, name := range d.outgrown(c, seen) {
 		for _, policy := range c.ResizePolicy {
@@ -65,7 +67,8 @@ func (d *decision) resize(c *v1.Container, seen *Container) {
 	}
 }
 
-// resizeAll is asked for when every container has been looked at. A resize that failed is tried again later.
+// resizeAll is asked for when every container has been looked at. A resize that failed is tried
+// again later.
 func (d *decision) resizeAll() {
 	if len(d.resizes) == 0 {
 		d.Memory.resizeFailed = failedResize{}
@@ -136,7 +139,8 @@ func (d *decision) putResize(st *v1.PodStatus, old []v1.PodCondition, c v1.PodCo
 	st.Conditions = append(st.Conditions, c)
 }
 
-// actual resources of a container: what it is to have, and of CPU and memory what it has while it runs.
+// actual resources of a container: what it is to have, and of CPU and memory what it has while it
+// runs.
 func actual(c *v1.Container, seen *Container) *v1.ResourceRequirements {
 	out := c.Resources.DeepCopy()
 	if seen.State != Running || seen.Resources == nil {

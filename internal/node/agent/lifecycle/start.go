@@ -25,8 +25,9 @@ func Hash(c *v1.Container) string {
 // changed: the container was made of another spec than it is to have now.
 func (c *Container) changed(spec *v1.Container) bool { return c.Hash != "" && c.Hash != Hash(spec) }
 
-// Restarts says whether a container that ended with this code is started again: by its own rules and policy, or by the pod's. An
-// init container that failed is asked with its code, which is never 0.
+// Restarts says whether a container that ended with this code is started again: by its own rules
+// and policy, or by the pod's. An init container that failed is asked with its code, which is never
+// 0.
 func Restarts(pod *v1.Pod, c *v1.Container, code int32) bool {
 	policy := v1.ContainerRestartPolicy(pod.Spec.RestartPolicy)
 	if c.RestartPolicy != nil {
@@ -54,8 +55,9 @@ func matches(codes *v1.ContainerRestartRuleOnExitCodes, code int32) bool {
 	return within == (codes.Operator == v1.ContainerRestartRuleOnExitCodesOpIn)
 }
 
-// initContainers goes on with the chain: each starts when the one before has succeeded, or, if that is a sidecar, has started.
-// What is behind the furthest that was begun is done, whether or not the runtime still remembers it.
+// initContainers goes on with the chain: each starts when the one before has succeeded, or, if that
+// is a sidecar, has started. What is behind the furthest that was begun is done, whether or not the
+// runtime still remembers it.
 func (d *decision) initContainers() (initialized, failed bool) {
 	inits := d.Pod.Spec.InitContainers
 	furthest := d.furthest()
@@ -131,7 +133,8 @@ func (d *decision) keepSidecar(c *v1.Container) bool {
 	return c.StartupProbe == nil || d.Verdicts[seen.ID].Started
 }
 
-// replaced stops a running container that is not the one wanted any more or that a probe found to be ill.
+// replaced stops a running container that is not the one wanted any more or that a probe found to
+// be ill.
 func (d *decision) replaced(c *v1.Container, seen *Container, what string) bool {
 	verdict := d.Verdicts[seen.ID]
 	var message string
@@ -164,7 +167,8 @@ func (d *decision) replaced(c *v1.Container, seen *Container, what string) bool 
 	return true
 }
 
-// mainContainers keeps them as their restart policies say, and ends the pod when none runs or will again.
+// mainContainers keeps them as their restart policies say, and ends the pod when none runs or will
+// again.
 func (d *decision) mainContainers() {
 	alive := false
 	for i := range d.Pod.Spec.Containers {
@@ -196,7 +200,8 @@ func (d *decision) mainContainers() {
 	}
 }
 
-// ephemeral containers are there for somebody to look around in: started once, whatever the pod is at, and never again.
+// ephemeral containers are there for somebody to look around in: started once, whatever the pod is
+// at, and never again.
 func (d *decision) ephemeral() {
 	for i := range d.Pod.Spec.EphemeralContainers {
 		c := (*v1.Container)(&d.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
@@ -235,13 +240,15 @@ func (d *decision) start(c *v1.Container) {
 	if last != nil {
 		attempt = last.Attempt
 		if last.State == Created {
-			// Made but never begun, by an agent that was killed in between: it is made again under the same number.
+			// Made but never begun, by an agent that was killed in between: it is made again under
+			// the same number.
 			d.do(Action{Kind: RemoveContainer, ID: last.ID, Name: c.Name})
 		} else {
 			attempt++
 		}
 	} else if old := d.oldStatus(c.Name); old != nil {
-		// The runtime has forgotten it. Once that was told, the run that was lost is counted already.
+		// The runtime has forgotten it. Once that was told, the run that was lost is counted
+		// already.
 		attempt = int(old.RestartCount)
 		if old.State.Waiting == nil {
 			attempt++

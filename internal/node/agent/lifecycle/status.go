@@ -172,7 +172,8 @@ func (d *decision) before(c *Container) *Container {
 	return nil
 }
 
-// told: how a container ended does not change any more once it was told, though its last words may have been cleaned up.
+// told: how a container ended does not change any more once it was told, though its last words may
+// have been cleaned up.
 func told(s v1.ContainerState, old *v1.ContainerStatus) v1.ContainerState {
 	if s.Terminated == nil || old == nil {
 		return s
@@ -205,7 +206,8 @@ func state(c *Container, old *v1.ContainerStatus) v1.ContainerState {
 	return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}
 }
 
-// probed sets Started and Ready: by the probes' verdict, or, as long as there is none, as it was told of the same container.
+// probed sets Started and Ready: by the probes' verdict, or, as long as there is none, as it was
+// told of the same container.
 func (d *decision) probed(c *v1.Container, cs, old *v1.ContainerStatus, init bool) {
 	started := false
 	defer func() { cs.Started = &started }()
@@ -268,7 +270,8 @@ func statusTerminated(list []v1.ContainerStatus, name string) *v1.ContainerState
 	return nil
 }
 
-// scheme of container IDs in the API, by the runtime's name. Every runtime that Berth was tried with is containerd.
+// scheme of container IDs in the API, by the runtime's name. Every runtime that Berth was tried
+// with is containerd.
 const scheme = "containerd://"
 
 // ContainerID as statuses have it.

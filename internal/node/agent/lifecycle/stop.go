@@ -22,8 +22,9 @@ func (d *decision) finishBy() time.Time {
 	return d.Memory.finishBy
 }
 
-// end stops all that runs: preStop hooks at once, main containers with their SIGTERM as soon as their hook is done, sidecars when
-// all that came after them has ended. Who still runs at the end of the grace period is killed.
+// end stops all that runs: preStop hooks at once, main containers with their SIGTERM as soon as
+// their hook is done, sidecars when all that came after them has ended. Who still runs at the end
+// of the grace period is killed.
 func (d *decision) end(by time.Time) {
 	d.out.Wake = time.Time{}
 	running := d.Seen.running()

@@ -15,8 +15,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestCases plays pods on a runtime in memory. A command changes something, then the pod is decided about, and what is decided is
-// done, until there is nothing to do; the answer is what was done, and the pod as kubectl would show it.
+// TestCases plays pods on a runtime in memory. A command changes something, then the pod is decided
+// about, and what is decided is done, until there is nothing to do; the answer is what was done,
+// and the pod as kubectl would show it.
 //
 //	pod            the pod, as YAML (its spec only)
 //	after D        time passes

@@ -126,7 +126,8 @@ func (c *Collector) node(ctx context.Context, cpuAndMemory bool) (*stats.NodeSta
 	return node, err
 }
 
-// pod measures the pod's cgroup and those of its running containers. A pod without a cgroup does not run.
+// pod measures the pod's cgroup and those of its running containers. A pod without a cgroup does
+// not run.
 func (c *Collector) pod(pod *v1.Pod, seen map[string]bool) (*stats.PodStats, bool) {
 	usage, err := c.Tree.PodUsage(pod.UID)
 	if err != nil {
@@ -191,7 +192,8 @@ type rate struct {
 	cores *uint64 // nanoseconds of CPU a second; nil before the second sample
 }
 
-// window is the least time between the samples of a rate: over less, a single time slice would be a full core.
+// window is the least time between the samples of a rate: over less, a single time slice would be a
+// full core.
 const window = 5 * time.Second
 
 func (c *Collector) cpu(key string, usage cgroups.Usage) *stats.CPUStats {

@@ -34,7 +34,8 @@ func filesystem(path string) (*stats.FsStats, error) {
 	}, nil
 }
 
-// runtime measures the filesystem of images and containers; nothing if the runtime does not say where that is.
+// runtime measures the filesystem of images and containers; nothing if the runtime does not say
+// where that is.
 func (c *Collector) runtime(ctx context.Context) (*stats.RuntimeStats, error) {
 	info, err := c.Runtime.ImageFsInfo(ctx)
 	if err != nil {
@@ -80,7 +81,8 @@ func (c *Collector) writableLayers(ctx context.Context) (map[string]*runtimeapi.
 	return layers, nil
 }
 
-// disks adds what the pod and its containers have on disk. A part that cannot be measured, because it goes away just now, is left out.
+// disks adds what the pod and its containers have on disk. A part that cannot be measured, because
+// it goes away just now, is left out.
 func (c *Collector) disks(pod *v1.Pod, measured *stats.PodStats, layers map[string]*runtimeapi.FilesystemUsage, node, images *stats.FsStats) {
 	var bytes, inodes uint64
 	add := func(part *stats.FsStats) {

@@ -28,7 +28,8 @@ func describe(name, help string, labels []string) *prometheus.Desc {
 	return prometheus.NewDesc(name, "[STABLE] "+help, labels, nil)
 }
 
-// Resource gathers the kubelet's /metrics/resource: CPU and memory of the node, its pods and their containers.
+// Resource gathers the kubelet's /metrics/resource: CPU and memory of the node, its pods and their
+// containers.
 func (c *Collector) Resource() prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(resources{c})

@@ -16,9 +16,11 @@ type Core struct {
 	maxGrace   int64
 	// since when each threshold has been met without a break; zero: it is not.
 	since []time.Time
-	// due: it has been met for its grace period, and what it asks to be freed has not been freed yet.
+	// due: it has been met for its grace period, and what it asks to be freed has not been freed
+	// yet.
 	due []bool
-	// seen is when each condition was last true of itself. Conditions that were never are not in it.
+	// seen is when each condition was last true of itself. Conditions that were never are not in
+	// it.
 	seen map[v1.NodeConditionType]time.Time
 }
 
@@ -79,7 +81,8 @@ func (c *Core) Step(levels Levels, now time.Time) Verdict {
 	return verdict
 }
 
-// met: less is there than the threshold says; once it was due, than that and what is to be freed beyond it.
+// met: less is there than the threshold says; once it was due, than that and what is to be freed
+// beyond it.
 func met(threshold Threshold, level Level, due bool) bool {
 	needed := threshold.amount.of(level.Capacity)
 	if due {
@@ -88,7 +91,8 @@ func met(threshold Threshold, level Level, due bool) bool {
 	return needed.CmpInt64(level.Available) > 0
 }
 
-// conditions hold for the transition period, so that a node whose pressure comes and goes is not taken for a good one in between.
+// conditions hold for the transition period, so that a node whose pressure comes and goes is not
+// taken for a good one in between.
 func (c *Core) conditions(now time.Time) []v1.NodeConditionType {
 	maps.DeleteFunc(c.seen, func(_ v1.NodeConditionType, last time.Time) bool {
 		return now.Sub(last) >= c.transition && !now.Equal(last)
@@ -111,8 +115,8 @@ func (c *Core) starved(first int, levels Levels) *Starved {
 	}
 }
 
-// Relieved: with these levels no threshold is met, nor is what it asks to be freed still missing. So it is after images and dead
-// containers were removed, and then no pod has to go.
+// Relieved: with these levels no threshold is met, nor is what it asks to be freed still missing.
+// So it is after images and dead containers were removed, and then no pod has to go.
 func (c *Core) Relieved(levels Levels) bool {
 	for _, threshold := range c.thresholds {
 		if level, observed := levels.Signals[threshold.Signal]; observed && met(threshold, level, true) {

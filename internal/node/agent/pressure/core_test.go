@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/admit"
 )
 
-// Whatever happens: nothing is starved unless something is short, a condition lasts for the transition period and no longer, and who goes
-// is one of those that may and first among them.
+// Whatever happens: nothing is starved unless something is short, a condition lasts for the
+// transition period and no longer, and who goes is one of those that may and first among them.
 func TestPressureProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		config := Config{
@@ -30,7 +30,8 @@ func TestPressureProperties(t *testing.T) {
 			t.Fatal(err)
 		}
 		now := epoch
-		// armed signals have been below their threshold, and not since above what is to be freed beyond it.
+		// armed signals have been below their threshold, and not since above what is to be freed
+		// beyond it.
 		armed := map[Signal]bool{}
 		surely, possibly := map[v1.NodeConditionType]time.Time{}, map[v1.NodeConditionType]time.Time{}
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
@@ -126,7 +127,8 @@ func checkVictim(t *rapid.T, s *Starved, candidates []Candidate) {
 	}
 }
 
-// However the pods are listed, they come in the same order, but for those between which nothing decides.
+// However the pods are listed, they come in the same order, but for those between which nothing
+// decides.
 func TestRankIsAnOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		candidates := drawCandidates(t)
@@ -142,7 +144,8 @@ func TestRankIsAnOrder(t *testing.T) {
 	})
 }
 
-// The flags take any text without harm: what they accept is a positive amount, and it is written back as it was meant.
+// The flags take any text without harm: what they accept is a positive amount, and it is written
+// back as it was meant.
 func FuzzThresholds(f *testing.F) {
 	f.Add("memory.available", "100Mi", "nodefs.available", "10%", "1m30s", "5%")
 	f.Add("pid.available", "1e3", "imagefs.inodesFree", "100%", "0s", "1Gi")

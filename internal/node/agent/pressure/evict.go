@@ -25,14 +25,15 @@ type Eviction struct {
 	Message string
 	// Annotations of the event.
 	Annotations map[string]string
-	// Disruption: it goes for others' sake, and is marked as disrupted (DisruptionTarget), so that a Job can tell it from a failure.
-	// One that exceeds its own limits is not.
+	// Disruption: it goes for others' sake, and is marked as disrupted (DisruptionTarget), so that
+	// a Job can tell it from a failure. One that exceeds its own limits is not.
 	Disruption bool
 }
 
 const immediately = 1
 
-// Victim is the first of the ranked that may go: static and mirror pods and system-critical ones stay. Nil: none may.
+// Victim is the first of the ranked that may go: static and mirror pods and system-critical ones
+// stay. Nil: none may.
 func Victim(s *Starved, ranked []Candidate) *Eviction {
 	for _, c := range ranked {
 		if admit.Critical(c.Pod) {
@@ -51,7 +52,8 @@ func Victim(s *Starved, ranked []Candidate) *Eviction {
 	return nil
 }
 
-// explain writes the kubelet's message: what was low, and which containers used more of it than they requested.
+// explain writes the kubelet's message: what was low, and which containers used more of it than
+// they requested.
 func explain(s *Starved, c Candidate) (message string, annotations map[string]string) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "The node was low on resource: %s. ", s.Resource)
@@ -107,7 +109,8 @@ func containerUsed(usage *stats.ContainerStats, name v1.ResourceName) (used reso
 	return used, false
 }
 
-// OverLimits are the pods that use more disk than they may, by a limit of their own, whether or not the node is short of it.
+// OverLimits are the pods that use more disk than they may, by a limit of their own, whether or not
+// the node is short of it.
 func OverLimits(candidates []Candidate, imagesApart bool) (evictions []Eviction) {
 	for _, c := range candidates {
 		if c.Usage == nil || admit.Critical(c.Pod) {

@@ -13,7 +13,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// youth protects an image that has just been pulled for a container that is not made yet; it is the kubelet's default.
+// youth protects an image that has just been pulled for a container that is not made yet; it is the
+// kubelet's default.
 const youth = 2 * time.Minute
 
 // Runtime is what Garbage asks of the container runtime.
@@ -29,7 +30,8 @@ type Images interface {
 	RemoveImage(context.Context, *runtimeapi.ImageSpec) error
 }
 
-// Garbage removes what no pod needs when disk is short: images without containers, and dead containers but the last of each.
+// Garbage removes what no pod needs when disk is short: images without containers, and dead
+// containers but the last of each.
 type Garbage struct {
 	Runtime Runtime
 	Images  Images
@@ -77,7 +79,8 @@ func (g *Garbage) old(ctx context.Context, now time.Time) (old []*runtimeapi.Ima
 	return old, nil
 }
 
-// RemoveImages removes those that no container, running or not, was made of. The sandboxes' image stays.
+// RemoveImages removes those that no container, running or not, was made of. The sandboxes' image
+// stays.
 func (g *Garbage) RemoveImages(ctx context.Context) error {
 	old, err := g.old(ctx, time.Now())
 	if err != nil {
@@ -119,7 +122,8 @@ func (g *Garbage) sandboxImage(ctx context.Context) string {
 	return config.SandboxImage
 }
 
-// RemoveContainers removes dead ones. The last of each stays: its exit code and its log are still to be looked at.
+// RemoveContainers removes dead ones. The last of each stays: its exit code and its log are still
+// to be looked at.
 func (g *Garbage) RemoveContainers(ctx context.Context) error {
 	containers, err := g.Runtime.ListContainers(ctx, nil)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Candidate is a pod that runs on the node, and what it uses; nil: nobody knows, and then it goes before others.
+// Candidate is a pod that runs on the node, and what it uses; nil: nobody knows, and then it goes
+// before others.
 type Candidate struct {
 	Pod   *v1.Pod
 	Usage *stats.PodStats
@@ -21,8 +22,9 @@ type Candidate struct {
 // order says which of two goes first: the one that is less.
 type order func(a, b Candidate) int
 
-// Rank puts those that go first in front: who uses more of the starved resource than requested (overhead included), then who is less
-// important, then who uses most beyond the request. PIDs cannot be requested, so there priority is first.
+// Rank puts those that go first in front: who uses more of the starved resource than requested
+// (overhead included), then who is less important, then who uses most beyond the request. PIDs
+// cannot be requested, so there priority is first.
 func Rank(s *Starved, candidates []Candidate) []Candidate {
 	ranked := slices.Clone(candidates)
 	slices.SortStableFunc(ranked, orderFor(s))
@@ -36,7 +38,8 @@ func orderFor(s *Starved) order {
 	case s.Signal == PIDs:
 		return inTurn(byPriority, beyond(tasksUsed, pids))
 	}
-	// The kubelet takes the request of bytes from the number of inodes as well; it is kept, for the same victims.
+	// The kubelet takes the request of bytes from the number of inodes as well; it is kept, for the
+	// same victims.
 	used := diskUsed(s)
 	return inTurn(exceeds(used, s.Resource), byPriority, beyond(used, v1.ResourceEphemeralStorage))
 }
@@ -102,7 +105,8 @@ func unknownFirst(a, b Candidate) int {
 	return 0
 }
 
-// request with overhead. A pod that requests nothing has no allowance by its overhead either: so the kubelet reckons.
+// request with overhead. A pod that requests nothing has no allowance by its overhead either: so
+// the kubelet reckons.
 func request(pod *v1.Pod, name v1.ResourceName) resource.Quantity {
 	whole := helper.IsPodLevelResourcesSet(pod)
 	sum := helper.PodRequests(pod, helper.PodResourcesOptions{ExcludeOverhead: true, SkipContainerLevelResources: whole})[name]
@@ -133,8 +137,8 @@ func tasksUsed(c Candidate) resource.Quantity {
 	return quantity(c.Usage.ProcessStats.ProcessCount, resource.DecimalSI)
 }
 
-// diskUsed sums up what a pod has on the filesystem that is full: logs and volumes on the node's, writable layers on that of the images,
-// or all of it where both are one.
+// diskUsed sums up what a pod has on the filesystem that is full: logs and volumes on the node's,
+// writable layers on that of the images, or all of it where both are one.
 func diskUsed(s *Starved) measure {
 	ofImages := s.Signal == ImageFs || s.Signal == ImageFsInodes
 	layers, rest := !s.imagesApart || ofImages, !s.imagesApart || !ofImages

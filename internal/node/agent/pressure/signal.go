@@ -10,7 +10,8 @@ type Signal string
 
 const (
 	Memory Signal = "memory.available"
-	// AllocatableMemory is what all pods together may still take. Its threshold is the hard one of memory, always.
+	// AllocatableMemory is what all pods together may still take. Its threshold is the hard one of
+	// memory, always.
 	AllocatableMemory Signal = "allocatableMemory.available"
 	NodeFs            Signal = "nodefs.available"
 	NodeFsInodes      Signal = "nodefs.inodesFree"
@@ -18,7 +19,8 @@ const (
 	ImageFsInodes     Signal = "imagefs.inodesFree"
 	PIDs              Signal = "pid.available"
 
-	// Containers' writable layers are with the images here, so their thresholds are those of imagefs or nodefs, whatever is written.
+	// Containers' writable layers are with the images here, so their thresholds are those of
+	// imagefs or nodefs, whatever is written.
 	containerFs       Signal = "containerfs.available"
 	containerFsInodes Signal = "containerfs.inodesFree"
 )
@@ -53,14 +55,17 @@ func (s Signal) isDisk() bool   { return meanings[s].condition == v1.NodeDiskPre
 // Level is how much there is of what a signal is about.
 type Level struct{ Available, Capacity int64 }
 
-// Levels are what was observed at one time. A signal that is missing could not be read: nothing is concluded from it.
+// Levels are what was observed at one time. A signal that is missing could not be read: nothing is
+// concluded from it.
 type Levels struct {
 	Signals map[Signal]Level
-	// ImagesApart: the runtime has a filesystem of its own for images and containers, which is not that of volumes and logs.
+	// ImagesApart: the runtime has a filesystem of its own for images and containers, which is not
+	// that of volumes and logs.
 	ImagesApart bool
 }
 
-// Texts of a node condition: reason and message in the node's status, and the reason of the event when it changes.
+// Texts of a node condition: reason and message in the node's status, and the reason of the event
+// when it changes.
 type Texts struct{ Reason, Message, Event string }
 
 // Condition has the kubelet's texts.

@@ -19,7 +19,8 @@ type Config struct {
 	Hard, Soft, SoftGrace, MinimumReclaim map[string]string
 	// Transition is how long a condition stays after it was last true, so that it does not flap.
 	Transition time.Duration
-	// MaxPodGrace is the most, in seconds, that a pod gets to end after a soft threshold. After a hard one it gets one second.
+	// MaxPodGrace is the most, in seconds, that a pod gets to end after a soft threshold. After a
+	// hard one it gets one second.
 	MaxPodGrace int32
 }
 

@@ -17,8 +17,9 @@ import (
 const (
 	// glance is how often the signals are read: a few small files.
 	glance = time.Second
-	// look is how often pods' own limits are checked, and how long to wait after having found nobody to evict: measuring pods means to
-	// walk through their volumes. It is the kubelet's interval.
+	// look is how often pods' own limits are checked, and how long to wait after having found
+	// nobody to evict: measuring pods means to walk through their volumes. It is the kubelet's
+	// interval.
 	look = 10 * time.Second
 	// cleanup is how long an evicted pod may take to go before the next one is evicted.
 	cleanup = 30 * time.Second
@@ -40,7 +41,8 @@ type Node struct {
 	Evict func(context.Context, Eviction) error
 	// Gone: nothing of the pod runs any more, and its volumes are freed.
 	Gone func(types.UID) bool
-	// Images and Containers remove images that no container uses, and dead containers. Nil: not possible.
+	// Images and Containers remove images that no container uses, and dead containers. Nil: not
+	// possible.
 	Images, Containers func(context.Context) error
 	// Event about the pod, or about the node if pod is nil.
 	Event func(pod *v1.Pod, annotations map[string]string, kind, reason, message string)
@@ -201,7 +203,8 @@ func (w *Watcher) relieve(ctx context.Context, starved *Starved) (evicted bool, 
 	return true, nil
 }
 
-// reclaim removes dead containers and unused images where they are on the disk that is full, and sees whether that is enough.
+// reclaim removes dead containers and unused images where they are on the disk that is full, and
+// sees whether that is enough.
 func (w *Watcher) reclaim(ctx context.Context, starved *Starved) bool {
 	ofImages := starved.Signal == ImageFs || starved.Signal == ImageFsInodes
 	if !starved.Signal.isDisk() || starved.imagesApart && !ofImages {
@@ -239,7 +242,8 @@ func (w *Watcher) measure(ctx context.Context, pods []*v1.Pod, cpuAndMemory bool
 	return candidates, nil
 }
 
-// errShortMeanwhile: something that does not wait for disks has become short while they were measured.
+// errShortMeanwhile: something that does not wait for disks has become short while they were
+// measured.
 var errShortMeanwhile = errors.New("memory or PIDs are short")
 
 type walked struct {
@@ -247,8 +251,9 @@ type walked struct {
 	err     error
 }
 
-// summary of the pods. Disks are measured aside: to walk through hundreds of thousands of files takes longer than memory lasts. While
-// that goes on the signals are read as ever, and if anything else becomes short, it is not waited for: the next call takes it up.
+// summary of the pods. Disks are measured aside: to walk through hundreds of thousands of files
+// takes longer than memory lasts. While that goes on the signals are read as ever, and if anything
+// else becomes short, it is not waited for: the next call takes it up.
 func (w *Watcher) summary(ctx context.Context, cpuAndMemory bool) (*stats.Summary, error) {
 	if cpuAndMemory {
 		return w.node.Stats.Summary(ctx, true)
@@ -291,8 +296,8 @@ func (w *Watcher) evict(ctx context.Context, eviction Eviction) {
 	}
 }
 
-// await waits until what the pod had is free, so that another is not evicted for what is on its way. Conditions are kept up to date
-// meanwhile.
+// await waits until what the pod had is free, so that another is not evicted for what is on its
+// way. Conditions are kept up to date meanwhile.
 func (w *Watcher) await(ctx context.Context, uid types.UID) {
 	ctx, cancel := context.WithTimeout(ctx, cleanup)
 	defer cancel()

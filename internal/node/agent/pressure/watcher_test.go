@@ -143,7 +143,8 @@ func expect(t *testing.T, got []string, want ...string) {
 	}
 }
 
-// The condition is there within a second, pods go one at a time, the next only when the last is gone and it was not enough.
+// The condition is there within a second, pods go one at a time, the next only when the last is
+// gone and it was not enough.
 func TestPodsGoOneAtATime(t *testing.T) {
 	n := &fakeNode{signal: Memory, free: 1000, takes: 7 * time.Second, pods: []Candidate{user("a", 300), user("b", 350), user("c", 400)}}
 	got := watch(t, n, Config{Hard: map[string]string{"memory.available": "500"}, Transition: time.Minute}, 2*time.Minute)
@@ -218,7 +219,8 @@ func TestPodsAreMeasuredOnlyIfNeeded(t *testing.T) {
 	}
 }
 
-// Memory that runs short while disks are being measured, which takes longer than it lasts, is seen within a second, and a pod goes for it.
+// Memory that runs short while disks are being measured, which takes longer than it lasts, is seen
+// within a second, and a pod goes for it.
 func TestMemoryDoesNotWaitForDisks(t *testing.T) {
 	limited := user("greedy", 600)
 	limit := resource.MustParse("1Gi")

@@ -47,7 +47,8 @@ type Step struct {
 	End   bool      // else never again
 }
 
-// Gauge follows one probe of one container of a pod, through its restarts. It does nothing by itself and knows no clock.
+// Gauge follows one probe of one container of a pod, through its restarts. It does nothing by
+// itself and knows no clock.
 type Gauge struct {
 	kind Kind
 	spec v1.Probe
@@ -75,8 +76,9 @@ func first(kind Kind) Result {
 	return map[Kind]Result{Startup: Unknown, Readiness: Failure, Liveness: Success}[kind]
 }
 
-// Take turns the gauge to another container. held is what is known of it already, if the agent comes back to it after a restart of
-// its own: it then waits for a moment that lot decides, so that not all probes of a node begin at once; Unknown if it is a new one.
+// Take turns the gauge to another container. held is what is known of it already, if the agent
+// comes back to it after a restart of its own: it then waits for a moment that lot decides, so that
+// not all probes of a node begin at once; Unknown if it is a new one.
 func (g *Gauge) Take(id string, held Result, now time.Time, wait time.Duration) {
 	*g = Gauge{kind: g.kind, spec: g.spec, id: id, verdict: first(g.kind)}
 	if held != Unknown {
@@ -114,8 +116,8 @@ func (g *Gauge) See(sight Sight, now time.Time) Step {
 	return Step{Probe: true}
 }
 
-// Answer takes the result of the probe that See asked for, and tells whether the verdict is another one now. Unknown: the probe could
-// not be made; it does not count.
+// Answer takes the result of the probe that See asked for, and tells whether the verdict is another
+// one now. Unknown: the probe could not be made; it does not count.
 func (g *Gauge) Answer(result Result) (changed bool) {
 	if result == Unknown || g.final {
 		return false
@@ -133,7 +135,8 @@ func (g *Gauge) Answer(result Result) (changed bool) {
 	}
 	changed = g.verdict != result
 	g.verdict = result
-	// Who is killed is not asked again: an exec in a container that is being stopped can do harm. And a start is one.
+	// Who is killed is not asked again: an exec in a container that is being stopped can do harm.
+	// And a start is one.
 	g.final = g.kind == Startup || g.kind == Liveness && result == Failure
 	return changed
 }

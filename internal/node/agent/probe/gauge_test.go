@@ -108,8 +108,9 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 	}
 }
 
-// Whatever happens: nothing is probed that does not run or before its delay is over, no two probes are nearer than the period, and a
-// verdict changes only by as many results in a row as the threshold says.
+// Whatever happens: nothing is probed that does not run or before its delay is over, no two probes
+// are nearer than the period, and a verdict changes only by as many results in a row as the
+// threshold says.
 func TestGaugeKeepsItsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		kind := rapid.SampledFrom([]Kind{Startup, Readiness, Liveness}).Draw(t, "kind")

@@ -19,8 +19,8 @@ type Hooks struct{ options Options }
 // NewHooks are hooks that run with these options; Report is not needed.
 func NewHooks(options Options) *Hooks { return &Hooks{options} }
 
-// PostStart runs the container's hook after its start, if it has one. Its error is the message for the status, in which the reason is
-// PostStartHookError; the container is to be killed then.
+// PostStart runs the container's hook after its start, if it has one. Its error is the message for
+// the status, in which the reason is PostStartHookError; the container is to be killed then.
 func (h *Hooks) PostStart(ctx context.Context, pod *v1.Pod, c *v1.Container, containerID, podIP string) error {
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil
@@ -33,8 +33,9 @@ func (h *Hooks) PostStart(ctx context.Context, pod *v1.Pod, c *v1.Container, con
 	return err
 }
 
-// PreStop runs the container's hook before its end, if it has one, for as long as the grace period at most, and answers what is left
-// of that for the container itself. A hook that fails ends nothing but itself.
+// PreStop runs the container's hook before its end, if it has one, for as long as the grace period
+// at most, and answers what is left of that for the container itself. A hook that fails ends
+// nothing but itself.
 func (h *Hooks) PreStop(ctx context.Context, pod *v1.Pod, c *v1.Container, containerID, podIP string, grace time.Duration) time.Duration {
 	if c.Lifecycle == nil || c.Lifecycle.PreStop == nil || grace <= 0 {
 		return grace
@@ -100,8 +101,9 @@ func sleep(ctx context.Context, length time.Duration) error {
 	}
 }
 
-// get makes a hook's request. Whatever its status, that it was answered is enough. A server that speaks HTTP where HTTPS was asked for
-// is asked again so: that is how these hooks were before there was a scheme to choose, and without what could be secret.
+// get makes a hook's request. Whatever its status, that it was answered is enough. A server that
+// speaks HTTP where HTTPS was asked for is asked again so: that is how these hooks were before
+// there was a scheme to choose, and without what could be secret.
 func (h *Hooks) get(ctx context.Context, pod *v1.Pod, c *v1.Container, action *v1.HTTPGetAction, podIP string) error {
 	if action.Host == "" && podIP == "" {
 		return errors.New("failed to find networking container: the pod has no address")

@@ -30,7 +30,8 @@ func newMetrics() *metrics {
 	return m
 }
 
-// count takes a probe that was answered; one that could not be made does not count, as it does not for the container.
+// count takes a probe that was answered; one that could not be made does not count, as it does not
+// for the container.
 func (m *metrics) count(kind Kind, pod *v1.Pod, c *v1.Container, result Result, took time.Duration) {
 	switch result {
 	case Success:

@@ -25,16 +25,17 @@ import (
 	"k8s.io/component-base/version"
 )
 
-// dialer lets a connection that it closes linger for one second, not the minute that is usual: probes are many, and each would keep
-// a port. With none at all, what is on its way would be cut off by a reset.
+// dialer lets a connection that it closes linger for one second, not the minute that is usual:
+// probes are many, and each would keep a port. With none at all, what is on its way would be cut
+// off by a reset.
 var dialer = net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) {
 		_ = syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1, Linger: 1})
 	})
 }}
 
-// transport is for probes and hooks: certificates are not checked, since they are for names and not for a pod's address; no proxy of
-// the node's; nothing is kept.
+// transport is for probes and hooks: certificates are not checked, since they are for names and not
+// for a pod's address; no proxy of the node's; nothing is kept.
 var transport = utilnet.SetTransportDefaults(&http.Transport{
 	TLSClientConfig:    &tls.Config{InsecureSkipVerify: true},
 	DisableKeepAlives:  true,
@@ -75,7 +76,8 @@ func httpRequest(ctx context.Context, action *v1.HTTPGetAction, c *v1.Container,
 	return request, nil
 }
 
-// sameHost follows redirects, but not to other hosts: what these answer says nothing of the container.
+// sameHost follows redirects, but not to other hosts: what these answer says nothing of the
+// container.
 func sameHost(next *http.Request, before []*http.Request) error {
 	const most = 10
 	if next.URL.Hostname() != before[0].URL.Hostname() {

@@ -52,9 +52,10 @@ func New(ctx context.Context, options Options) *Prober {
 	return &Prober{ctx: ctx, options: options, metrics: newMetrics(), pods: map[types.UID]*podProbes{}, verdicts: map[string]Verdicts{}}
 }
 
-// Sync tells how the pod is now: its containers' IDs, states and times and the pod's address, as the runtime shows them. It is to be
-// called at every turn, before the verdicts are asked for; it begins the pod's probes the first time. What is ready and started in
-// the status does not count here; in pod.Status, the one that the API has, it does: a container that was ready stays so when
+// Sync tells how the pod is now: its containers' IDs, states and times and the pod's address, as
+// the runtime shows them. It is to be called at every turn, before the verdicts are asked for; it
+// begins the pod's probes the first time. What is ready and started in the status does not count
+// here; in pod.Status, the one that the API has, it does: a container that was ready stays so when
 // the agent begins anew. Neither is to be changed afterwards.
 func (p *Prober) Sync(pod *v1.Pod, status *v1.PodStatus) {
 	p.mu.Lock()

@@ -16,7 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/env"
 )
 
-// answer is what one probe gave. Its error: the probe could not be made, and says nothing of the container.
+// answer is what one probe gave. Its error: the probe could not be made, and says nothing of the
+// container.
 type answer struct {
 	result  Result
 	output  string

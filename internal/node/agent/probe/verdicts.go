@@ -4,7 +4,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Verdicts are what probes have found about a container. Unknown: nothing yet, or there is no such probe.
+// Verdicts are what probes have found about a container. Unknown: nothing yet, or there is no such
+// probe.
 type Verdicts struct{ Startup, Readiness, Liveness Result }
 
 func (v *Verdicts) of(kind Kind) *Result {

@@ -13,7 +13,8 @@ import (
 type Policy struct {
 	// Name is one of the kubelet's; empty: NeverVerifyPreloadedImages.
 	Name config.ImagePullCredentialsVerificationPolicy
-	// Allowlist is for NeverVerifyAllowlistedImages: names without tag or digest, or prefixes that end in /*.
+	// Allowlist is for NeverVerifyAllowlistedImages: names without tag or digest, or prefixes that
+	// end in /*.
 	Allowlist []string
 }
 
@@ -40,7 +41,8 @@ func (p Policy) Check() error {
 	return nil
 }
 
-// verifies says whether a pod has to show credentials for the image. Own: the agent, or one before it, has pulled it.
+// verifies says whether a pod has to show credentials for the image. Own: the agent, or one before
+// it, has pulled it.
 func (p Policy) verifies(image string, own bool) bool {
 	switch p.Name {
 	case config.NeverVerify:

@@ -20,7 +20,8 @@ import (
 
 const (
 	apiVersion = "kubelet.config.k8s.io/v1beta1"
-	// mostSecrets in a record that are noted only because a pod showed one that is as good as one of them.
+	// mostSecrets in a record that are noted only because a pod showed one that is as good as one
+	// of them.
 	mostSecrets = 100
 )
 
@@ -34,8 +35,9 @@ type Records struct {
 	intents map[string]int
 }
 
-// Open the records below a folder. Present are the names (tags and digests) and the reference of each image that the node has: a pull
-// that was cut off by a kill may be done, so that its image is one of which nobody knows who may use it.
+// Open the records below a folder. Present are the names (tags and digests) and the reference of
+// each image that the node has: a pull that was cut off by a kill may be done, so that its image is
+// one of which nobody knows who may use it.
 func Open(dir string, policy Policy, present map[string]string) (*Records, error) {
 	r := &Records{
 		policy: policy, pulling: filepath.Join(dir, "image_manager", "pulling"), pulled: filepath.Join(dir, "image_manager", "pulled"),
@@ -89,7 +91,8 @@ func Secret(uid, namespace, name string, login any) config.ImagePullSecret {
 	return out
 }
 
-// Begin notes that an image is about to be pulled. Without that note the image would count as preloaded if the agent were killed.
+// Begin notes that an image is about to be pulled. Without that note the image would count as
+// preloaded if the agent were killed.
 func (r *Records) Begin(image string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +111,8 @@ func (r *Records) Failed(image string) {
 	r.ended(image)
 }
 
-// Done: the image was pulled, as this reference, with this secret; nil: with credentials of the node, or with none.
+// Done: the image was pulled, as this reference, with this secret; nil: with credentials of the
+// node, or with none.
 func (r *Records) Done(image, ref string, secret *config.ImagePullSecret) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,7 +137,8 @@ func (r *Records) ended(image string) {
 	}
 }
 
-// MayUse says whether a pod that can show these secrets may use an image that the node has under this reference.
+// MayUse says whether a pod that can show these secrets may use an image that the node has under
+// this reference.
 func (r *Records) MayUse(image, ref string, secrets func() ([]config.ImagePullSecret, error)) (bool, error) {
 	r.mu.Lock()
 	record, err := r.record(ref)
@@ -164,7 +169,8 @@ func (r *Records) MayUse(image, ref string, secrets func() ([]config.ImagePullSe
 	return r.shows(image, ref, known, shown), nil
 }
 
-// shows: one of the secrets is one that the image was pulled with, by what it says or by what it is.
+// shows: one of the secrets is one that the image was pulled with, by what it says or by what it
+// is.
 func (r *Records) shows(image, ref string, known config.ImagePullCredentials, shown []config.ImagePullSecret) bool {
 	for _, secret := range shown {
 		for _, before := range known.KubernetesSecrets {
@@ -208,7 +214,8 @@ func (r *Records) note(image, ref string, credentials *config.ImagePullCredentia
 	return writeFile(r.recordFile(ref), record)
 }
 
-// merged credentials: what the whole node may use needs no secrets any more; a secret that has changed takes the place of itself.
+// merged credentials: what the whole node may use needs no secrets any more; a secret that has
+// changed takes the place of itself.
 func merged(have, more config.ImagePullCredentials) config.ImagePullCredentials {
 	if have.NodePodsAccessible || more.NodePodsAccessible {
 		return config.ImagePullCredentials{NodePodsAccessible: true}
@@ -222,7 +229,8 @@ func merged(have, more config.ImagePullCredentials) config.ImagePullCredentials 
 	return have
 }
 
-// Prune the records of images that the node has no more. Present are the references of those it had at a time.
+// Prune the records of images that the node has no more. Present are the references of those it had
+// at a time.
 func (r *Records) Prune(present map[string]bool, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

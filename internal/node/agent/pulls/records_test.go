@@ -43,7 +43,8 @@ func pull(t *testing.T, r *Records, secret *config.ImagePullSecret) {
 	r.Done(image, ref, secret)
 }
 
-// An image that was pulled with a secret is for who shows that secret, or one that says the same; records outlive the agent.
+// An image that was pulled with a secret is for who shows that secret, or one that says the same;
+// records outlive the agent.
 func TestImageIsForWhoCanPullIt(t *testing.T) {
 	dir := t.TempDir()
 	mine := Secret("1", "a", "mine", "login")
@@ -115,7 +116,8 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// An agent that is killed between the beginning and the end of a pull leaves an image that does not count as preloaded.
+// An agent that is killed between the beginning and the end of a pull leaves an image that does not
+// count as preloaded.
 func TestPullThatWasCutOff(t *testing.T) {
 	dir := t.TempDir()
 	if err := open(t, dir, Policy{}, nil).Begin(image); err != nil {
@@ -170,7 +172,8 @@ func TestRecordsGoWithTheirImages(t *testing.T) {
 	}
 }
 
-// Whatever is in the files, nobody may use an image for it who could not without, and nothing panics.
+// Whatever is in the files, nobody may use an image for it who could not without, and nothing
+// panics.
 func FuzzRecordFiles(f *testing.F) {
 	f.Add([]byte(`{"imageRef":"sha256:app","credentialMapping":{"registry.example.com/team/app":{"kubernetesSecrets":[{"uid":"1"}]}}}`))
 	f.Add([]byte(`{"imageRef":"sha256:other","credentialMapping":{"registry.example.com/team/app":{"nodePodsAccessible":true}}}`))

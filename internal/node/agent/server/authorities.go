@@ -28,10 +28,11 @@ type Authorities interface {
 type AuthorityOptions struct {
 	// File has them in PEM; "" for those of the cluster.
 	File string
-	// Client reads kube-system/extension-apiserver-authentication, where the API server publishes whom it trusts.
+	// Client reads kube-system/extension-apiserver-authentication, where the API server publishes
+	// whom it trusts.
 	Client kubernetes.Interface
-	// Config is that of the client: its authority is taken as long as the API server does not tell. Who signed the
-	// API server's own certificate could answer every question about callers anyway.
+	// Config is that of the client: its authority is taken as long as the API server does not tell.
+	// Who signed the API server's own certificate could answer every question about callers anyway.
 	Config *rest.Config
 }
 
@@ -93,8 +94,8 @@ func (a *authorities) Run(ctx context.Context) {
 	ticker := time.NewTicker(lookAgain)
 	defer ticker.Stop()
 	for {
-		// What was read last stays good if it cannot be read now. A node's own credentials may not read the
-		// ConfigMap on clusters of others; that is no fault.
+		// What was read last stays good if it cannot be read now. A node's own credentials may not
+		// read the ConfigMap on clusters of others; that is no fault.
 		if err := a.read(ctx); err != nil {
 			klog.FromContext(ctx).V(2).Info("Authorities of client certificates not read, the last ones are used", "err", err)
 		}

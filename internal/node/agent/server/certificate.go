@@ -22,8 +22,8 @@ const (
 	reread = time.Minute
 )
 
-// KeepCertificate is the node's own certificate, signed by itself, for its name and addresses. It is kept in dir, so
-// that who has seen it once knows it again.
+// KeepCertificate is the node's own certificate, signed by itself, for its name and addresses. It
+// is kept in dir, so that who has seen it once knows it again.
 func KeepCertificate(dir, node string, addresses []net.IP) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err

@@ -99,8 +99,8 @@ func running(pod *v1.Pod, name string) (string, error) {
 	return bare(c.ContainerID), nil
 }
 
-// logged is the ID of the container whose log is meant: the one that runs or, if none does, the one that ran last. The
-// words of what there is no log of are upstream's, since people search for them.
+// logged is the ID of the container whose log is meant: the one that runs or, if none does, the one
+// that ran last. The words of what there is no log of are upstream's, since people search for them.
 func logged(pod *v1.Pod, name string, previous bool) (string, error) {
 	c := containerStatus(pod, name)
 	if c == nil {

@@ -333,7 +333,8 @@ func (w *world) get(t testing.TB, certificate *tls.Certificate, token, method, p
 	return response.StatusCode, string(body)
 }
 
-// web has a container that runs, one with a terminal, one that waits, one that ended, and one that was restarted.
+// web has a container that runs, one with a terminal, one that waits, one that ended, and one that
+// was restarted.
 func web() *v1.Pod {
 	runs := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
 	ended := func(id string) v1.ContainerState {

@@ -26,8 +26,8 @@ func newGate(client kubernetes.Interface, node string, a Authorities) *gate {
 	}
 }
 
-// who is behind a request; nil is nobody that is known. The credentials are taken off the request: they are not
-// the container runtime's business.
+// who is behind a request; nil is nobody that is known. The credentials are taken off the request:
+// they are not the container runtime's business.
 func (g *gate) who(r *http.Request) (user.Info, error) {
 	token := guard.Bearer(r)
 	r.Header.Del("Authorization")

@@ -173,8 +173,8 @@ func (w *world) answerTo(r *http.Request) *httptest.ResponseRecorder {
 	return out
 }
 
-// Whoever was not let in keeps no connection: 512 of them, as many as the server holds at all, must not keep the API
-// server from the logs of its pods.
+// Whoever was not let in keeps no connection: 512 of them, as many as the server holds at all, must
+// not keep the API server from the logs of its pods.
 func TestRefusedCallersDoNotStandInTheWay(t *testing.T) {
 	w := newWorld(t, func(o *Options) {
 		o.limits.connections = guard.Bounds{Strangers: 8, PerSource: 8, Admitted: 2}

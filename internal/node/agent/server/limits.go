@@ -19,11 +19,13 @@ type limits struct {
 
 func (l limits) withDefaults() limits {
 	if l.connections == (guard.Bounds{}) {
-		// Admitted are four for every pod of a full node, and some. All calls of the API server come from one source.
+		// Admitted are four for every pod of a full node, and some. All calls of the API server
+		// come from one source.
 		l.connections = guard.Bounds{Strangers: 256, PerSource: 128, Admitted: 512}
 	}
 	if l.header == 0 {
-		// The command of kubectl exec is in the URL: Linux takes 128 KiB in an argument, which escaped are up to 384.
+		// The command of kubectl exec is in the URL: Linux takes 128 KiB in an argument, which
+		// escaped are up to 384.
 		l.header = 512 << 10
 	}
 	if l.headerTime == 0 {

@@ -72,7 +72,8 @@ func (s *Server) logPath(ctx context.Context, r route, previous bool) (path, id 
 	return path, id, nil
 }
 
-// writes says whether a container may still write. A runtime that does not answer is not a container that ended.
+// writes says whether a container may still write. A runtime that does not answer is not a
+// container that ended.
 func (s *Server) writes(ctx context.Context, id string) (bool, error) {
 	response, err := s.options.Runtime.ContainerStatus(ctx, id, false)
 	switch {

@@ -21,7 +21,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The text cases: which log is shown, what is said where there is none, and which queries are refused.
+// The text cases: which log is shown, what is said where there is none, and which queries are
+// refused.
 func TestLogs(t *testing.T) {
 	w := newWorld(t)
 	for _, id := range []string{"c-app", "c-shell", "c-crashing-2", "c-restarted-1", "c-restarted-2", "c-init", "c-debug"} {

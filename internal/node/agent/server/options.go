@@ -23,7 +23,8 @@ type Options struct {
 	// Certificate is what the server shows. See KeepCertificate.
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-	// Pods are the pods of this node, static ones too, with their statuses as the agent knows them. They are not changed.
+	// Pods are the pods of this node, static ones too, with their statuses as the agent knows them.
+	// They are not changed.
 	Pods func() []*v1.Pod
 	// Runtime is the container runtime.
 	Runtime Runtime
@@ -32,11 +33,13 @@ type Options struct {
 
 	// Healthy are the checks of /healthz by name; an error fails it.
 	Healthy map[string]func() error
-	// Config is what /configz shows as "kubeletconfig": plain data with kubelet's names. nil: not served.
+	// Config is what /configz shows as "kubeletconfig": plain data with kubelet's names. nil: not
+	// served.
 	Config func() any
 	// Stats answers /stats/summary. nil: not served.
 	Stats Stats
-	// Metrics are by path what Prometheus reads: "/metrics", "/metrics/resource", "/metrics/cadvisor", "/metrics/probes".
+	// Metrics are by path what Prometheus reads: "/metrics", "/metrics/resource",
+	// "/metrics/cadvisor", "/metrics/probes".
 	Metrics map[string]prometheus.Gatherer
 
 	limits limits

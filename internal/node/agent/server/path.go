@@ -40,8 +40,8 @@ var (
 	errPathLong = errors.New("the path is too long")
 )
 
-// parse takes a path apart, and refuses what could mean two things: no name in Kubernetes needs an escape, and what
-// leads upwards leads nowhere here.
+// parse takes a path apart, and refuses what could mean two things: no name in Kubernetes needs an
+// escape, and what leads upwards leads nowhere here.
 func parse(path, escaped string) (route, error) {
 	if len(path) > maxPath || len(escaped) > maxPath {
 		return route{}, errPathLong
@@ -117,8 +117,9 @@ func ofContainer(k kind, names []string) route {
 	return r
 }
 
-// subresources are those of the node that stand for this path; to be allowed one of them is enough. They are kubelet's
-// since v1.36: the narrow ones spare readers the right to nodes/proxy, which is that to run commands in any pod.
+// subresources are those of the node that stand for this path; to be allowed one of them is enough.
+// They are kubelet's since v1.36: the narrow ones spare readers the right to nodes/proxy, which is
+// that to run commands in any pod.
 func (r route) subresources() []string {
 	first, _, _ := strings.Cut(r.path[1:], "/")
 	switch first {
@@ -136,9 +137,10 @@ func (r route) subresources() []string {
 	return []string{"proxy"}
 }
 
-// verb is what is asked for. To run something in a container is to create, however it is asked for: WebSockets
-// must be opened by GET, and who may read all of a node may not therefore run commands there. (Kubelet takes the
-// method; the API server's own pods/exec asks for create since v1.35, kubernetes/kubernetes#133515.)
+// verb is what is asked for. To run something in a container is to create, however it is asked for:
+// WebSockets must be opened by GET, and who may read all of a node may not therefore run commands
+// there. (Kubelet takes the method; the API server's own pods/exec asks for create since v1.35,
+// kubernetes/kubernetes#133515.)
 func (r route) verb(method string) string {
 	switch r.kind {
 	case exec, attach, portForward:

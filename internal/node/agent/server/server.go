@@ -34,7 +34,8 @@ func New(o Options) (*Server, error) {
 	}, nil
 }
 
-// Serve answers on the listener, by HTTPS, until the context ends and every request with it. It closes the listener.
+// Serve answers on the listener, by HTTPS, until the context ends and every request with it. It
+// closes the listener.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -78,7 +79,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return fmt.Errorf("serve the node's API on %s: %w", l.Addr(), err)
 }
 
-// tls asks for a client certificate but leaves it to the guard to check it, so that who has a wrong one is told so.
+// tls asks for a client certificate but leaves it to the guard to check it, so that who has a wrong
+// one is told so.
 func (s *Server) tls() *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -89,8 +91,8 @@ func (s *Server) tls() *tls.Config {
 	}
 }
 
-// ServeHTTP lets nobody learn anything, not even whether a path exists, who is not known. Whoever is refused before
-// it is clear that they may do what they ask for loses the connection, too.
+// ServeHTTP lets nobody learn anything, not even whether a path exists, who is not known. Whoever
+// is refused before it is clear that they may do what they ask for loses the connection, too.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	log := klog.FromContext(r.Context())
 	who, err := s.gate.who(r)

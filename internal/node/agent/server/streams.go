@@ -20,8 +20,8 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
-// DeclaredFeatures may be written into the node's status.declaredFeatures: API servers since v1.36 then pass the
-// WebSockets of kubectl through to the node, and need not translate them to SPDY.
+// DeclaredFeatures may be written into the node's status.declaredFeatures: API servers since v1.36
+// then pass the WebSockets of kubectl through to the node, and need not translate them to SPDY.
 var DeclaredFeatures = []string{"ExtendWebSocketsToKubelet"}
 
 func (s *Server) exec(w http.ResponseWriter, r *http.Request, route route) {
@@ -62,7 +62,8 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request, route route) {
 		fail(w, err)
 		return
 	}
-	// Whether there is a terminal was decided when the container was created; with one there is no other stderr.
+	// Whether there is a terminal was decided when the container was created; with one there is no
+	// other stderr.
 	response, err := s.options.Runtime.Attach(r.Context(), &runtimeapi.AttachRequest{
 		ContainerId: id, Tty: tty,
 		Stdin: streams.Stdin, Stdout: streams.Stdout, Stderr: streams.Stderr && !tty,
@@ -124,7 +125,8 @@ func streamOptions(query url.Values) (translate.Options, error) {
 	return o, nil
 }
 
-// ports are in the query of the older WebSocket protocol only; otherwise every stream names its own.
+// ports are in the query of the older WebSocket protocol only; otherwise every stream names its
+// own.
 func ports(r *http.Request) ([]int32, error) {
 	if !wsstream.IsWebSocketRequest(r) || wsstream.IsWebSocketRequestWithTunnelingProtocol(r) {
 		return nil, nil
@@ -144,8 +146,8 @@ func ports(r *http.Request) ([]int32, error) {
 	return found, nil
 }
 
-// connect hands the connection to the runtime's streaming server, translating if the client speaks what that does not.
-// options are those of exec and attach, nil for port-forward.
+// connect hands the connection to the runtime's streaming server, translating if the client speaks
+// what that does not. options are those of exec and attach, nil for port-forward.
 func (s *Server) connect(w http.ResponseWriter, r *http.Request, to string, options *translate.Options) {
 	location, err := url.Parse(to)
 	if err != nil || location.Host == "" {
@@ -172,8 +174,8 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, to string, opti
 // dialTime is long for a socket of the same machine.
 const dialTime = 10 * time.Second
 
-// dialFor connects to the runtime for a request, no longer than the request lasts: the libraries wait for the
-// runtime's answer without a limit, also for a client that is gone.
+// dialFor connects to the runtime for a request, no longer than the request lasts: the libraries
+// wait for the runtime's answer without a limit, also for a client that is gone.
 func dialFor(request context.Context) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		dialer := net.Dialer{Timeout: dialTime}
@@ -253,8 +255,8 @@ func (c *watchedConn) Read(p []byte) (int, error) {
 
 var errEnding = errors.New("the server is ending")
 
-// streams counts the connections that were taken over, which the HTTP server does not know any more. They end with
-// the contexts of their requests.
+// streams counts the connections that were taken over, which the HTTP server does not know any
+// more. They end with the contexts of their requests.
 type streams struct {
 	mu     sync.Mutex
 	open   int

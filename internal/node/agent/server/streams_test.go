@@ -288,8 +288,8 @@ func TestPortForwardPassesDataBothWays(t *testing.T) {
 	}
 }
 
-// waiting is a command that says that it has begun, and ends when its input does. Once the client has heard that, all
-// of the connection stands.
+// waiting is a command that says that it has begun, and ends when its input does. Once the client
+// has heard that, all of the connection stands.
 func waiting(ended chan<- struct{}) func(context.Context, []string, io.Reader, io.WriteCloser, io.WriteCloser, <-chan remotecommand.TerminalSize) error {
 	return func(_ context.Context, _ []string, in io.Reader, out, _ io.WriteCloser, _ <-chan remotecommand.TerminalSize) error {
 		defer close(ended)
@@ -315,7 +315,8 @@ func begin(t *testing.T, ctx context.Context, executor client.Executor, stdin io
 
 const waitPath = "/exec/default/web/app?command=sleep&input=1&output=1"
 
-// A client that goes away in the middle of something leaves nothing behind, on either side of the server.
+// A client that goes away in the middle of something leaves nothing behind, on either side of the
+// server.
 func TestAClientThatGoesAwayLeavesNothingBehind(t *testing.T) {
 	inEveryLanguage(t, func(t *testing.T, w *world, to func(string) client.Executor) {
 		w.get(t, nil, "good", "GET", "/healthz") // the server has begun: what it needs itself is there

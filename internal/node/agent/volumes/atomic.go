@@ -18,18 +18,19 @@ type file struct {
 	user *int64 // its owner; nil: root
 }
 
-// The names by which a volume's files are swapped all at once. What a container sees are links: name -> ..data/name, and ..data ->
-// ..2006_01_02_15_04_05.123, a folder that is never changed once ..data leads to it. A program that watches its configuration
-// watches ..data.
+// The names by which a volume's files are swapped all at once. What a container sees are links:
+// name -> ..data/name, and ..data -> ..2006_01_02_15_04_05.123, a folder that is never changed once
+// ..data leads to it. A program that watches its configuration watches ..data.
 const (
 	dataLink    = "..data"
 	dataNewLink = "..data_tmp"
 	dataFolder  = "..2006_01_02_15_04_05."
 )
 
-// writeAtomically lets the folder show these files and no others. Readers see all files as they were or all as they are to be.
-// Nothing is written if nothing changes. What an agent left that was killed in the midst of this is removed. own gives the files to
-// their group; they are not shown before.
+// writeAtomically lets the folder show these files and no others. Readers see all files as they
+// were or all as they are to be. Nothing is written if nothing changes. What an agent left that was
+// killed in the midst of this is removed. own gives the files to their group; they are not shown
+// before.
 func writeAtomically(dir string, files map[string]file, own func() error) error {
 	clean := make(map[string]file, len(files))
 	for path, content := range files {
@@ -125,7 +126,8 @@ func writeFile(path string, content file) error {
 	return os.Lchown(path, int(*content.user), -1)
 }
 
-// tidy makes the links by which containers see the files, and removes links to files and folders of former times.
+// tidy makes the links by which containers see the files, and removes links to files and folders of
+// former times.
 func tidy(dir string, keep map[string]bool, files map[string]file) error {
 	for path, content := range files {
 		name, _, _ := strings.Cut(path, "/")

@@ -49,7 +49,8 @@ func seen(t interface{ Fatal(...any) }, dir string) map[string]string {
 	return found
 }
 
-// Whatever was written before, and wherever the agent was killed in the midst of it: the next write shows just its files.
+// Whatever was written before, and wherever the agent was killed in the midst of it: the next write
+// shows just its files.
 func TestAnyHistoryOfWritesShowsTheLast(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir := t.TempDir()
@@ -140,8 +141,8 @@ func TestWhatCannotBeGivenToItsGroupIsNotShown(t *testing.T) {
 	}
 }
 
-// Two files always change together. A reader that stays in one version, as a program does that opens the folder ..data leads to,
-// never finds them different.
+// Two files always change together. A reader that stays in one version, as a program does that
+// opens the folder ..data leads to, never finds them different.
 func TestReaderNeverSeesHalfAnUpdate(t *testing.T) {
 	dir := t.TempDir()
 	version := func(n int) map[string]file {
@@ -195,7 +196,8 @@ func TestReaderNeverSeesHalfAnUpdate(t *testing.T) {
 	readers.Wait()
 }
 
-// FuzzFilePath holds what is let through against the filesystem: nothing leads out of the folder, or to the names of the swap.
+// FuzzFilePath holds what is let through against the filesystem: nothing leads out of the folder,
+// or to the names of the swap.
 func FuzzFilePath(f *testing.F) {
 	for _, seed := range []string{"a", "a/b", "..", "../a", "/a", "a/../b", "..data", "..data/x", "a/..data", "", ".", "./a", "./..data", "a//b", "a/"} {
 		f.Add(seed)

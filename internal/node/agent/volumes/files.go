@@ -15,7 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/env"
 )
 
-// filesOf are those that a configMap, secret, downwardAPI or projected volume is to show now, by path.
+// filesOf are those that a configMap, secret, downwardAPI or projected volume is to show now, by
+// path.
 func (m *Manager) filesOf(ctx context.Context, pod *v1.Pod, volume v1.Volume) (map[string]file, error) {
 	switch kindOf(volume) {
 	case configMap:
@@ -88,7 +89,8 @@ func (m *Manager) secretFiles(pod *v1.Pod, name string, items []v1.KeyToPath, mo
 	return chosen(object.Data, items, mode, optional, "references non-existent secret key")
 }
 
-// chosen are the keys that items name, at their paths; all keys under their own names if there are no items.
+// chosen are the keys that items name, at their paths; all keys under their own names if there are
+// no items.
 func chosen(content map[string][]byte, items []v1.KeyToPath, mode int32, optional bool, missing string) (map[string]file, error) {
 	files := map[string]file{}
 	if len(items) == 0 {

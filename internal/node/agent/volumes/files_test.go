@@ -215,7 +215,8 @@ func TestTokenIsForItsUserAndGroupAlone(t *testing.T) {
 	}
 }
 
-// A token of an hour is replaced after 48 minutes; when that fails, the old one serves to its end, and no longer.
+// A token of an hour is replaced after 48 minutes; when that fails, the old one serves to its end,
+// and no longer.
 func TestTokenIsRenewedInTime(t *testing.T) {
 	needsRoot(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -280,7 +281,8 @@ func TestChangeIsShownAtOnce(t *testing.T) {
 	})
 }
 
-// What was not mounted is not mounted by an update; what was, also by the agent that was killed, follows.
+// What was not mounted is not mounted by an update; what was, also by the agent that was killed,
+// follows.
 func TestUpdateIsShownByTheNextAgent(t *testing.T) {
 	needsRoot(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -71,7 +71,8 @@ func TestFsGroupOwnsVolumes(t *testing.T) {
 	}
 }
 
-// A volume in memory takes as much as the node gives to pods, or the pod's limit, or its own: the smallest.
+// A volume in memory takes as much as the node gives to pods, or the pod's limit, or its own: the
+// smallest.
 func TestMemoryVolumeIsBounded(t *testing.T) {
 	needsRoot(t)
 	w := newWorld(t)

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// validName refuses what would lead out of the folder in which it is to name one entry. The API server lets none such through, but a
-// pod may also come from a file.
+// validName refuses what would lead out of the folder in which it is to name one entry. The API
+// server lets none such through, but a pod may also come from a file.
 func validName(what, name string) error {
 	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
 		return fmt.Errorf("invalid %s %q: it is to name a folder", what, name)
@@ -83,7 +83,8 @@ func typeName(volume v1.Volume) string {
 	return "none"
 }
 
-// usedVolumes are those that a container mounts or takes its environment from. The others are not set up.
+// usedVolumes are those that a container mounts or takes its environment from. The others are not
+// set up.
 func usedVolumes(pod *v1.Pod) map[string]bool {
 	used := map[string]bool{}
 	for _, c := range containersOf(pod) {

@@ -17,7 +17,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Objects are the configMaps and secrets of the cluster. One that is not there is an error that IsNotFound.
+// Objects are the configMaps and secrets of the cluster. One that is not there is an error that
+// IsNotFound.
 type Objects interface {
 	ConfigMap(namespace, name string) (*v1.ConfigMap, error)
 	Secret(namespace, name string) (*v1.Secret, error)
@@ -30,7 +31,8 @@ type Options struct {
 	Objects Objects
 	// Tokens asks the API for a token of a service account.
 	Tokens func(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
-	// Allocatable is what the node has for pods: the most that a volume in memory may take, and what stands for a limit not set.
+	// Allocatable is what the node has for pods: the most that a volume in memory may take, and
+	// what stands for a limit not set.
 	Allocatable func() v1.ResourceList
 }
 
@@ -106,8 +108,9 @@ func (e *SetUpErrors) Blocking() bool {
 	return slices.ContainsFunc(e.List, func(one *SetUpError) bool { return !one.Stale })
 }
 
-// Mount brings the pod's volumes to what they should be now. Called again it changes only what has to change, and never what a
-// container has written. Its error is a *SetUpErrors, or that the pod's folder cannot be made.
+// Mount brings the pod's volumes to what they should be now. Called again it changes only what has
+// to change, and never what a container has written. Its error is a *SetUpErrors, or that the pod's
+// folder cannot be made.
 func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) error {
 	if err := validName("pod UID", string(pod.UID)); err != nil {
 		return err
@@ -120,8 +123,8 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) error {
 	return m.mount(ctx, volumes, pod)
 }
 
-// Update tells how a pod is now that may have been mounted, by this Manager or by the one of an agent before: Run brings what there
-// is of its volumes to that. It does not wait for it.
+// Update tells how a pod is now that may have been mounted, by this Manager or by the one of an
+// agent before: Run brings what there is of its volumes to that. It does not wait for it.
 func (m *Manager) Update(pod *v1.Pod) {
 	m.mu.Lock()
 	m.entry(pod.UID).pod = pod
@@ -180,7 +183,8 @@ func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, volume v1.Volume) erro
 	}
 }
 
-// hasFiles tells whether a volume of files was written at least once, perhaps by an agent before this one.
+// hasFiles tells whether a volume of files was written at least once, perhaps by an agent before
+// this one.
 func (m *Manager) hasFiles(uid types.UID, volume v1.Volume) bool {
 	if kind := kindOf(volume); kind == hostPath || kind == emptyDir {
 		return false
@@ -207,7 +211,8 @@ func (m *Manager) OnDisk() ([]types.UID, error) {
 	return uids, nil
 }
 
-// Changed lets Run refresh the volumes of the pod at once: something that they show is not what it was.
+// Changed lets Run refresh the volumes of the pod at once: something that they show is not what it
+// was.
 func (m *Manager) Changed(uid types.UID) {
 	m.mu.Lock()
 	m.changed[uid] = true
@@ -218,11 +223,12 @@ func (m *Manager) Changed(uid types.UID) {
 	}
 }
 
-// refreshEvery is far below the two minutes that are left of the shortest token (10 min) when it is due to be replaced.
+// refreshEvery is far below the two minutes that are left of the shortest token (10 min) when it is
+// due to be replaced.
 const refreshEvery = 30 * time.Second
 
-// Run keeps the volumes of mounted pods as they should be, until the context ends: at once after Changed, and from time to time for
-// tokens that grow old.
+// Run keeps the volumes of mounted pods as they should be, until the context ends: at once after
+// Changed, and from time to time for tokens that grow old.
 func (m *Manager) Run(ctx context.Context) {
 	tick := time.NewTicker(refreshEvery)
 	defer tick.Stop()
@@ -247,7 +253,8 @@ func (m *Manager) Run(ctx context.Context) {
 	}
 }
 
-// refresh brings the volumes of a pod to what they should be, if it has any: what never was mounted, or is not any more, stays so.
+// refresh brings the volumes of a pod to what they should be, if it has any: what never was
+// mounted, or is not any more, stays so.
 func (m *Manager) refresh(ctx context.Context, uid types.UID) {
 	m.mu.Lock()
 	known := m.pods[uid] != nil

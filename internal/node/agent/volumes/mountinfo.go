@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isMountPoint tells whether another filesystem than that around it begins at the folder. A bind of the same filesystem is not seen.
+// isMountPoint tells whether another filesystem than that around it begins at the folder. A bind of
+// the same filesystem is not seen.
 func isMountPoint(dir string) (bool, error) {
 	var inside, outside unix.Stat_t
 	if err := unix.Lstat(dir, &inside); err != nil {
@@ -31,7 +32,8 @@ func mountsBelow(dir string) ([]string, error) {
 	return mountPoints(string(table), dir), nil
 }
 
-// mountPoints reads the mount points below a folder, or on it, from a table of mounts as proc_pid_mountinfo(5) describes it.
+// mountPoints reads the mount points below a folder, or on it, from a table of mounts as
+// proc_pid_mountinfo(5) describes it.
 func mountPoints(table, dir string) []string {
 	const place = 4 // id, parent, device, root, mount point
 	var points []string

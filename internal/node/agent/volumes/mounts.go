@@ -43,8 +43,9 @@ type View struct {
 
 const hostsPath = "/etc/hosts"
 
-// Mounts are what the container mounts: its volumeMounts, /etc/hosts, and the file that it may leave its last words in. The pod's
-// volumes have to be mounted. The error is for the status of the container as it is; what lies on the host is not told in it.
+// Mounts are what the container mounts: its volumeMounts, /etc/hosts, and the file that it may
+// leave its last words in. The pod's volumes have to be mounted. The error is for the status of the
+// container as it is; what lies on the host is not told in it.
 func (m *Manager) Mounts(pod *v1.Pod, c *v1.Container, view View) ([]Mount, error) {
 	var mounts []Mount
 	hosts := len(view.PodIPs) > 0 || pod.Spec.HostNetwork
@@ -146,7 +147,8 @@ func recursiveReadOnly(mount v1.VolumeMount, possible bool) (bool, error) {
 	return possible, nil
 }
 
-// writeHosts writes the pod's /etc/hosts into the file that its running containers may have mounted: into it, not in its place.
+// writeHosts writes the pod's /etc/hosts into the file that its running containers may have
+// mounted: into it, not in its place.
 func writeHosts(path string, pod *v1.Pod, view View) error {
 	var node []byte
 	if pod.Spec.HostNetwork {
@@ -165,8 +167,8 @@ func writeHosts(path string, pod *v1.Pod, view View) error {
 	return os.Chmod(path, 0o644) // the umask is not to decide
 }
 
-// keptLogs are how many files for last words stay: that of the container which runs, and of those that were before it, whose words
-// may still be asked for.
+// keptLogs are how many files for last words stay: that of the container which runs, and of those
+// that were before it, whose words may still be asked for.
 const keptLogs = 3
 
 // terminationLog makes an empty file for the last words of a container that is about to be made.
@@ -210,7 +212,8 @@ func prune(dir string, keep int) error {
 	return err
 }
 
-// File reads a file of one of the pod's volumes; a link that leads out of it is an error, and so is what is no file.
+// File reads a file of one of the pod's volumes; a link that leads out of it is an error, and so is
+// what is no file.
 func (m *Manager) File(pod *v1.Pod, volume, path string) ([]byte, error) {
 	const longest = 1 << 20
 	found, ok := volumeNamed(pod, volume)

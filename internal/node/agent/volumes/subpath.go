@@ -13,9 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// subPath binds what is at a path in a volume to a place that no container can change, and answers that place. Whoever writes to the
-// volume can put links there, and change folders into links while this works; so every step is taken from an open folder, and no
-// step over a link. A path that leads out of the volume is refused, and what is missing is made with the mode of the volume.
+// subPath binds what is at a path in a volume to a place that no container can change, and answers
+// that place. Whoever writes to the volume can put links there, and change folders into links while
+// this works; so every step is taken from an open folder, and no step over a link. A path that
+// leads out of the volume is refused, and what is missing is made with the mode of the volume.
 func subPath(volume, path, target string) error {
 	base, err := filepath.EvalSymlinks(volume) // the volume itself may be one: hostPath
 	if err != nil {
@@ -36,8 +37,8 @@ func subPath(volume, path, target string) error {
 	return bind(source, target)
 }
 
-// openBelow opens what is at a path without links, which is to be in the base. It is opened as a place only: not for reading, so
-// that pipes and devices do no harm.
+// openBelow opens what is at a path without links, which is to be in the base. It is opened as a
+// place only: not for reading, so that pipes and devices do no harm.
 func openBelow(base, path string) (int, error) {
 	steps, err := steps(base, path)
 	if err != nil {
@@ -134,7 +135,8 @@ func kernelMode(mode fs.FileMode) uint32 {
 	return bits
 }
 
-// bind lets the target show what was opened; nothing is done if it does already, as after a restart of the agent.
+// bind lets the target show what was opened; nothing is done if it does already, as after a restart
+// of the agent.
 func bind(source int, target string) error {
 	var wanted, found unix.Stat_t
 	if err := unix.Fstat(source, &wanted); err != nil {

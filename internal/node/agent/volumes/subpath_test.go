@@ -123,8 +123,8 @@ func TestSubPathOutOfItsVolumeIsRefused(t *testing.T) {
 	wantError(t, err, "unable to provision SubPath `../..`: must not contain '..'")
 }
 
-// A container changes a folder on the way into a link to the outside, and back, as fast as it can. Whatever is mounted is never
-// outside.
+// A container changes a folder on the way into a link to the outside, and back, as fast as it can.
+// Whatever is mounted is never outside.
 func TestSubPathCannotBeSwappedOnTheWay(t *testing.T) {
 	needsRoot(t)
 	w := newWorld(t)
@@ -170,7 +170,8 @@ func TestSubPathCannotBeSwappedOnTheWay(t *testing.T) {
 	}
 }
 
-// A configMap's file by subPath stays as it was while the container runs, and is the new one for the next container.
+// A configMap's file by subPath stays as it was while the container runs, and is the new one for
+// the next container.
 func TestSubPathOfAFileThatIsReplaced(t *testing.T) {
 	needsRoot(t)
 	w := newWorld(t)

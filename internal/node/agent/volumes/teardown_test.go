@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A container leaves links to the host, mounts the host into its volume, and a filesystem into that; and a link in place of a folder.
+// A container leaves links to the host, mounts the host into its volume, and a filesystem into
+// that; and a link in place of a folder.
 func TestUnmountTakesNothingOfTheHost(t *testing.T) {
 	needsRoot(t)
 	w := newWorld(t)
@@ -99,7 +100,8 @@ func TestWhatIsInUseIsTriedAgain(t *testing.T) {
 	}
 }
 
-// The agent was killed; the one that comes after it finds the pods on disk, takes some up and removes the others.
+// The agent was killed; the one that comes after it finds the pods on disk, takes some up and
+// removes the others.
 func TestTakeUpAfterAKill(t *testing.T) {
 	needsRoot(t)
 	w := newWorld(t)

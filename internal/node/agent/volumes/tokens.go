@@ -22,8 +22,8 @@ type tokens struct {
 	cache map[string]*authenticationv1.TokenRequest // by tokenKey
 }
 
-// get is a token as requested: the one that there is, as long as it is young; a new one after that. If there is no getting one, the
-// old one serves until it ends.
+// get is a token as requested: the one that there is, as long as it is young; a new one after that.
+// If there is no getting one, the old one serves until it ends.
 func (t *tokens) get(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (string, error) {
 	key := tokenKey(namespace, serviceAccount, request)
 	t.mu.Lock()

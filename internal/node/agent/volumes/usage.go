@@ -18,7 +18,8 @@ type Usage struct {
 	InMemory     bool               // counts as memory of the pod, not as its ephemeral storage
 }
 
-// Usage measures the pod's volumes, those that the agent made. It walks through them: what has very many files takes its time.
+// Usage measures the pod's volumes, those that the agent made. It walks through them: what has very
+// many files takes its time.
 func (m *Manager) Usage(pod *v1.Pod) ([]Usage, error) {
 	var all []Usage
 	used := usedVolumes(pod)
@@ -41,8 +42,8 @@ func (m *Manager) Usage(pod *v1.Pod) ([]Usage, error) {
 	return all, nil
 }
 
-// measure sums up the blocks of all that is in a folder, without what is mounted in it. What has several names counts once; what goes
-// away meanwhile does not count.
+// measure sums up the blocks of all that is in a folder, without what is mounted in it. What has
+// several names counts once; what goes away meanwhile does not count.
 func measure(dir string) (bytes, inodes int64, err error) {
 	const block = 512 // of st_blocks, whatever the filesystem's are
 	var root unix.Stat_t

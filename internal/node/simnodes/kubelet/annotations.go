@@ -40,7 +40,8 @@ const forEver time.Duration = -1
 
 // script is how a pod's processes behave.
 type script struct {
-	// runFor and exitCode are those of containers whose command line does not say it; given: the annotations say it for all.
+	// runFor and exitCode are those of containers whose command line does not say it; given: the
+	// annotations say it for all.
 	runFor         time.Duration
 	exitCode       int32
 	given          bool
@@ -90,7 +91,8 @@ func (sc *script) ending(c *v1.Container) ending {
 	return ending{sc.runFor, sc.exitCode}
 }
 
-// initEnding is how an init container does: soon, and well, unless its command line says something else.
+// initEnding is how an init container does: soon, and well, unless its command line says something
+// else.
 func (sc *script) initEnding(c *v1.Container) ending {
 	if e, known := endingOf(c); known {
 		if e.runFor != forEver {

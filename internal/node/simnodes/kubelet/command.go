@@ -16,8 +16,9 @@ type ending struct {
 	exitCode int32
 }
 
-// endingOf tells from a container's command line how it ends, where that is plain without running anything: true, false, sleep, and shell
-// lines of these with exit and echo. Whoever tries a Job that fails, or a pod that restarts, writes just that.
+// endingOf tells from a container's command line how it ends, where that is plain without running
+// anything: true, false, sleep, and shell lines of these with exit and echo. Whoever tries a Job
+// that fails, or a pod that restarts, writes just that.
 func endingOf(c *v1.Container) (ending, bool) {
 	argv := slices.Concat(c.Command, c.Args)
 	if len(c.Command) == 0 {
@@ -94,7 +95,8 @@ func (e *ending) statement(words []string) (last, known bool) {
 	return false, true
 }
 
-// mostSleep is for ever, for a simulated process; sums of a script's sleeps then stay within what a duration can hold.
+// mostSleep is for ever, for a simulated process; sums of a script's sleeps then stay within what a
+// duration can hold.
 const mostSleep = 365 * 24 * time.Hour
 
 func sleepOf(text string) (time.Duration, bool) {

@@ -54,8 +54,8 @@ func (p *play) containers() {
 	}
 }
 
-// ephemeralContainers are there for somebody to look around in: they run until the pod ends, unless their command line says
-// something else, and never again.
+// ephemeralContainers are there for somebody to look around in: they run until the pod ends, unless
+// their command line says something else, and never again.
 func (p *play) ephemeralContainers() {
 	never := v1.ContainerRestartPolicyNever
 	containers := make([]v1.Container, len(p.pod.Spec.EphemeralContainers))
@@ -99,7 +99,8 @@ func (p *play) initContainers() bool {
 	return true
 }
 
-// stopSidecars ends those that run when an init container has failed for good. What has not begun is left waiting.
+// stopSidecars ends those that run when an init container has failed for good. What has not begun
+// is left waiting.
 func (p *play) stopSidecars() {
 	for i := range p.status.InitContainerStatuses {
 		if cs := &p.status.InitContainerStatuses[i]; cs.State.Running != nil {

@@ -12,8 +12,8 @@ import (
 // What nobody calls an image that is there: who writes it wants to see what happens when it is not.
 var missing = []string{"non-existent", "nonexistent", "does-not-exist", "doesnt-exist"}
 
-// pullable is false for an image that says that it does not exist: in the last part of its name, by the tag 404, or by a registry
-// called invalid.
+// pullable is false for an image that says that it does not exist: in the last part of its name, by
+// the tag 404, or by a registry called invalid.
 func pullable(image string) bool {
 	image, _, _ = strings.Cut(image, "@")
 	registry, rest, qualified := strings.Cut(image, "/")

@@ -202,7 +202,8 @@ func conflict(t *table, o metav1.Object, format string, args ...any) error {
 	return apierrors.NewConflict(schema.GroupResource{Group: t.kind.Group, Resource: strings.ToLower(t.kind.Kind)}, o.GetName(), fmt.Errorf(format, args...))
 }
 
-// bind is refused for a pod that has a node, leaves, or is another one, as upstream's registry does.
+// bind is refused for a pod that has a node, leaves, or is another one, as upstream's registry
+// does.
 func (s *Server) bind(t *table, body []byte) (any, error) {
 	var b v1.Binding
 	if err := json.Unmarshal(body, &b); err != nil {

@@ -122,7 +122,8 @@ func nameOf(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// SetFault sets what says what goes wrong with a request; nil: nothing does. Watches are requests, too.
+// SetFault sets what says what goes wrong with a request; nil: nothing does. Watches are requests,
+// too.
 func (s *Server) SetFault(fault func(r *http.Request) Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -90,8 +90,8 @@ func (s *Server) show(r *http.Request, w *watcher, into *io.PipeWriter, from int
 	}
 }
 
-// since returns what there is to show from a version on. A watch that was ended shows nothing more: what it would have shown before
-// may be forgotten.
+// since returns what there is to show from a version on. A watch that was ended shows nothing more:
+// what it would have shown before may be forgotten.
 func (s *Server) since(w *watcher, version int) []change {
 	s.mu.Lock()
 	defer s.mu.Unlock()

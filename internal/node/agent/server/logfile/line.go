@@ -14,7 +14,8 @@ const (
 	Stderr Stream = "stderr"
 )
 
-// timeFormat has a fixed width, so that printed lines are aligned; what is read may have fewer digits.
+// timeFormat has a fixed width, so that printed lines are aligned; what is read may have fewer
+// digits.
 const timeFormat = "2006-01-02T15:04:05.000000000Z07:00"
 
 // entry is one line of the file: a line that a program wrote, or a part of one.

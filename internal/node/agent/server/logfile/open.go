@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrRefused is that of a path that is no regular file beneath the folder of logs, or leads over a symbolic link.
-// A pod that may write there could otherwise show any file of the machine as its log.
+// ErrRefused is that of a path that is no regular file beneath the folder of logs, or leads over a
+// symbolic link. A pod that may write there could otherwise show any file of the machine as its
+// log.
 var ErrRefused = errors.New("not a regular file beneath the folder of logs")
 
 // place is a log file by its folder, which stays open: the file is renamed while it is read.
@@ -45,7 +46,8 @@ func locate(root, path string) (*place, error) {
 
 func (p *place) close() { _ = p.folder.Close() }
 
-// open opens the file that has the log's name now. One that is a pipe does not block, it is refused.
+// open opens the file that has the log's name now. One that is a pipe does not block, it is
+// refused.
 func (p *place) open() (*os.File, error) {
 	f, err := openIn(p.folder, p.name, unix.O_NONBLOCK)
 	if err != nil {
@@ -58,7 +60,8 @@ func (p *place) open() (*os.File, error) {
 	return f, nil
 }
 
-// replaced opens the file that has the log's name if it is another one than f; nil if it is not, or there is none.
+// replaced opens the file that has the log's name if it is another one than f; nil if it is not, or
+// there is none.
 func (p *place) replaced(f *os.File) *os.File {
 	var now unix.Stat_t
 	if err := unix.Fstatat(int(p.folder.Fd()), p.name, &now, unix.AT_SYMLINK_NOFOLLOW); err != nil {

@@ -33,21 +33,22 @@ type Writer interface {
 }
 
 const (
-	// poll is how often a file that is followed is looked at: two system calls, and no inotify instance,
-	// of which a machine has 128 by default.
+	// poll is how often a file that is followed is looked at: two system calls, and no inotify
+	// instance, of which a machine has 128 by default.
 	poll = 100 * time.Millisecond
 	// askEvery is how often the runtime is asked whether a silent container still runs.
 	askEvery = time.Second
-	// settle is how long the old file is still read after a rotation if nothing appears in the new one: the
-	// runtime opens the new one first, then lets go of the old one.
+	// settle is how long the old file is still read after a rotation if nothing appears in the new
+	// one: the runtime opens the new one first, then lets go of the old one.
 	settle = time.Second
 )
 
 // errEnough is that the limit of bytes is reached.
 var errEnough = errors.New("enough")
 
-// Read writes the log at path, which must be beneath root, until it ends: at the end of the file or, when following,
-// when the container has ended, the context has, or the writer does not take more.
+// Read writes the log at path, which must be beneath root, until it ends: at the end of the file
+// or, when following, when the container has ended, the context has, or the writer does not take
+// more.
 func Read(ctx context.Context, root, path string, o Options, w Writer) error {
 	place, err := locate(root, path)
 	if err != nil {
@@ -159,11 +160,13 @@ func (r *reader) last() error {
 	return r.out.rest(r.lines.rest())
 }
 
-// turn reads the old file to its end, which is there when the runtime writes to the new one, and goes on with that.
+// turn reads the old file to its end, which is there when the runtime writes to the new one, and
+// goes on with that.
 func (r *reader) turn(ctx context.Context, next *os.File, ticker *time.Ticker) error {
 	seen := time.Now()
 	for {
-		// Asked before the old file is read: what is written to the new one came after all that is in the old one.
+		// Asked before the old file is read: what is written to the new one came after all that is
+		// in the old one.
 		info, err := next.Stat()
 		if err != nil {
 			_ = next.Close()

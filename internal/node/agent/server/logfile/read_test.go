@@ -134,7 +134,8 @@ func (p *program) write(lines int) {
 	}
 }
 
-// rename is the first half of a rotation, reopen the second; what is written between them goes to the old file.
+// rename is the first half of a rotation, reopen the second; what is written between them goes to
+// the old file.
 func (p *program) rename(to string) {
 	if err := os.Rename(p.path, p.path+to); err != nil {
 		p.t.Fatal(err)
@@ -283,7 +284,8 @@ type busyWriter struct {
 func (b *busyWriter) Write(p []byte) (int, error) { b.also(p); return b.shown.Write(p) }
 func (b *busyWriter) Flush() error                { return nil }
 
-// Whatever a program writes, and however the runtime cuts it, is shown as it was written; the last lines are the last.
+// Whatever a program writes, and however the runtime cuts it, is shown as it was written; the last
+// lines are the last.
 func TestAnythingWrittenIsShown(t *testing.T) {
 	root := t.TempDir()
 	path := filepath.Join(root, "0.log")

@@ -97,7 +97,8 @@ func (r *Rotator) container(ctx context.Context, id string) error {
 	info, err := folder.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		// Somebody removed it, or the last rotation was cut short: until it is opened anew nobody sees what is written.
+		// Somebody removed it, or the last rotation was cut short: until it is opened anew nobody
+		// sees what is written.
 		return r.Runtime.ReopenContainerLog(ctx, id)
 	case err != nil:
 		return err
@@ -142,13 +143,15 @@ func (r *Rotator) rotate(ctx context.Context, folder *os.Root, name, id string) 
 		return err
 	}
 	if err := r.Runtime.ReopenContainerLog(ctx, id); err != nil {
-		// The runtime writes to the renamed file still; under its old name it is found, and tried again.
+		// The runtime writes to the renamed file still; under its old name it is found, and tried
+		// again.
 		return errors.Join(fmt.Errorf("reopen the log: %w", err), folder.Rename(renamed, name))
 	}
 	return nil
 }
 
-// rotated are a log's files from earlier rotations, oldest first. What an interrupted rotation left is removed.
+// rotated are a log's files from earlier rotations, oldest first. What an interrupted rotation left
+// is removed.
 func rotated(folder *os.Root, name string) ([]string, error) {
 	entries, err := fs.ReadDir(folder.FS(), ".")
 	if err != nil {
@@ -228,7 +231,8 @@ func Remove(root, path string) error {
 	return err
 }
 
-// open opens the folder of a log, which must be beneath root without a link in between, as reading has it.
+// open opens the folder of a log, which must be beneath root without a link in between, as reading
+// has it.
 func open(root, path string) (*os.Root, string, error) {
 	place, err := locate(root, path)
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	// pieceSize is the length up to which a line is handled in one piece. Runtimes cut at 16 KiB unless told otherwise.
+	// pieceSize is the length up to which a line is handled in one piece. Runtimes cut at 16 KiB
+	// unless told otherwise.
 	pieceSize = 64 << 10
 	// block is how much is read at once when looking for the last lines.
 	block = 16 << 10
@@ -42,8 +43,9 @@ func (s *scanner) truncated() error {
 	return err
 }
 
-// next is the next line with its newline, good until the next call. Of a line longer than the buffer it is a part;
-// continued tells that it is not the first. io.EOF: there is no whole line now, but there may be one later.
+// next is the next line with its newline, good until the next call. Of a line longer than the
+// buffer it is a part; continued tells that it is not the first. io.EOF: there is no whole line
+// now, but there may be one later.
 func (s *scanner) next() (line []byte, continued bool, err error) {
 	searched := 0
 	for {
@@ -87,7 +89,8 @@ func (s *scanner) fill() error {
 	return err
 }
 
-// rest is what is left of a line without an end; empty if it is part of one that was given away already.
+// rest is what is left of a line without an end; empty if it is part of one that was given away
+// already.
 func (s *scanner) rest() []byte {
 	if s.inside {
 		return nil
@@ -95,8 +98,8 @@ func (s *scanner) rest() []byte {
 	return s.have
 }
 
-// tail is where the last n lines begin that are in the first size bytes. Lines are those that the program wrote: parts
-// of one line count as one.
+// tail is where the last n lines begin that are in the first size bytes. Lines are those that the
+// program wrote: parts of one line count as one.
 func tail(f io.ReaderAt, size, n int64) (int64, error) {
 	if n <= 0 {
 		return size, nil
@@ -134,8 +137,8 @@ func tail(f io.ReaderAt, size, n int64) (int64, error) {
 // headerSize is more than the time, the stream and the tags of a line take.
 const headerSize = 128
 
-// whole says whether the line from begin to end completes one that the program wrote. What is no line of a runtime
-// is not shown, and so not counted.
+// whole says whether the line from begin to end completes one that the program wrote. What is no
+// line of a runtime is not shown, and so not counted.
 func whole(f io.ReaderAt, begin, end int64) bool {
 	header := make([]byte, min(headerSize, end-begin))
 	n, err := f.ReadAt(header, begin)

@@ -53,14 +53,14 @@ type object struct {
 	ready func() bool        // the first list is in found
 }
 
-// New is a Store without objects. changed is called with the UID of each pod that uses an object which came, changed or went; it
-// must not block.
+// New is a Store without objects. changed is called with the UID of each pod that uses an object
+// which came, changed or went; it must not block.
 func New(ctx context.Context, client kubernetes.Interface, changed func(types.UID)) *Store {
 	return &Store{ctx: ctx, client: client, changed: changed, objects: map[key]*object{}, uses: map[types.UID]map[key]bool{}}
 }
 
-// Use begins to watch what the pod refers to, and ends watches of what it does no longer. It is to be called before the objects are
-// asked for, and may be at every turn.
+// Use begins to watch what the pod refers to, and ends watches of what it does no longer. It is to
+// be called before the objects are asked for, and may be at every turn.
 func (s *Store) Use(pod *v1.Pod) { s.use(pod.UID, references(pod)) }
 
 // Release ends the watches of what only this pod has used.
@@ -110,7 +110,8 @@ func (s *Store) Secret(namespace, name string) (*v1.Secret, error) {
 	return found.(*v1.Secret), nil
 }
 
-// patience is how long a pod's start waits for the first answer of a watch. It is tried again later.
+// patience is how long a pod's start waits for the first answer of a watch. It is tried again
+// later.
 const patience = time.Second
 
 func (s *Store) get(k key) (runtime.Object, error) {
@@ -157,7 +158,8 @@ func (s *Store) watch(k key) *object {
 	return o
 }
 
-// see tells the pods that use the object. An immutable one can only go, which is no concern of those that have it already.
+// see tells the pods that use the object. An immutable one can only go, which is no concern of
+// those that have it already.
 func (o *object) see(seen any) {
 	switch now := seen.(type) {
 	case *v1.ConfigMap:

@@ -1,0 +1,68 @@
+package layout
+
+import (
+	"go/scanner"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// commentWidth is how wide comments on lines of their own are, a tab counted as four. Preformatted
+// ones, and directives, are as wide as they have to be.
+const commentWidth = 100
+
+func TestCommentsKeepToOneWidth(t *testing.T) {
+	files := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && strings.HasPrefix(d.Name(), ".") && path != root {
+			if d != nil && d.IsDir() {
+				return fs.SkipDir
+			}
+			return err
+		}
+		if filepath.Ext(path) == ".go" {
+			files++
+			widths(t, path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if files < 500 {
+		t.Errorf("only %d files found", files)
+	}
+}
+
+// widths looks at the comments of a file. Text in strings is no comment.
+func widths(t *testing.T, path string) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s scanner.Scanner
+	set := token.NewFileSet()
+	s.Init(set.AddFile(path, -1, len(text)), text, nil, scanner.ScanComments)
+	lines := strings.Split(string(text), "\n")
+	for {
+		pos, tok, comment := s.Scan()
+		if tok == token.EOF {
+			return
+		}
+		if tok != token.COMMENT || !strings.HasPrefix(comment, "// ") || strings.HasPrefix(comment, "//   ") {
+			continue
+		}
+		at := set.Position(pos)
+		line := lines[at.Line-1]
+		if strings.TrimLeft(line[:at.Column-1], "\t") != "" {
+			continue // behind code
+		}
+		if width := utf8.RuneCountInString(comment) + 4*(at.Column-1); width > commentWidth {
+			t.Errorf("%s:%d: the comment is %d columns wide, and should be %d at most", path, at.Line, width, commentWidth)
+		}
+	}
+}
