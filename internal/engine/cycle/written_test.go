@@ -13,7 +13,6 @@ import (
 // written is the journal of a world as files. The zero value writes none.
 type written struct {
 	on     bool
-	dir    string // of the core's journal
 	all    []string
 	writer *journal.Writer
 	began  time.Time // of the file

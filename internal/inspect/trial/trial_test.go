@@ -49,7 +49,6 @@ type town struct {
 	t       *testing.T
 	journal *journal.Writer
 	objects map[types.UID]*v1.Pod
-	made    int
 }
 
 // record plays a script on a cluster, and returns its journal.
