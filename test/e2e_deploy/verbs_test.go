@@ -163,7 +163,10 @@ func (c *cluster) schedulerUsesItsRights() {
 	c.apply(preemptor)
 	c.kubectl("wait", "--for=condition=Ready", "pod/preemptor", "--timeout=90s")
 	c.scrape(p.says(`health and metrics on (https://\S+)`))
-	p.check(func(r deploy.Right) bool { return r.Resource == "resourceclaims/binding" }) // see TestClaimsNeedTheRightToBind
+	p.check(func(r deploy.Right) bool {
+		// See TestClaimsNeedTheRightToBind; and pod groups are off in this cluster.
+		return r.Resource == "resourceclaims/binding" || strings.HasPrefix(r.Resource, "podgroups")
+	})
 	// Berth's own pods were waiting, too: it is installed by its manifests, and places itself.
 	c.kubectl("wait", "-n", deploy.Namespace, "--for=condition=Available", "deployment", "--all", "--timeout=90s")
 }

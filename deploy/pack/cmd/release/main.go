@@ -1,4 +1,4 @@
-// Release makes what a release has: see docs/how-to/release.md and `make release`.
+// Release makes what a release has: see docs/release.md and `make release`.
 package main
 
 import (

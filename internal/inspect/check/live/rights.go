@@ -54,6 +54,12 @@ func of136(r deploy.Right) bool {
 	return r.Group == "resource.k8s.io" && (r.Resource == "resourceclaims/binding" || r.Resource == "resourceclaims" && (r.Verb == "create" || r.Verb == "delete"))
 }
 
+// ofPodGroups are rights that are of use only where feature gates switch pod groups on. The role
+// system:kube-scheduler has them only then, too.
+func ofPodGroups(r deploy.Right) bool {
+	return r.Group == "scheduling.k8s.io" && strings.HasPrefix(r.Resource, "podgroups")
+}
+
 // Denied are the rights of a part that somebody has not, of those that are of use to an API server
 // of this version. The scheduler's Lease is the one that it is configured for, "" for the
 // manifests'.
@@ -62,6 +68,7 @@ func Denied(ctx context.Context, ask Asker, part deploy.Part, version, lease str
 	if err != nil {
 		return nil, err
 	}
+	rights = slices.DeleteFunc(rights, ofPodGroups)
 	if minor := check.MinorOf(version); minor >= 0 && minor < 36 {
 		rights = slices.DeleteFunc(rights, of136)
 	}
