@@ -37,3 +37,5 @@ func (*ownNode) stop() error                                      { return nil }
 func (*ownNode) part(*cluster) (none supervisor.Part)             { return none }
 func (*ownNode) controlplaneFlags() []string                      { return nil }
 func (*ownNode) line(*cluster) string                             { return "" }
+
+func machineName() (string, error) { return "", errNeedsLinux }
