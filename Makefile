@@ -13,7 +13,7 @@ export GOFLAGS := -mod=readonly -buildvcs=false
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test test-root test-fuzz race test-upstream lint bench bench-live integration bench-upstream bench-eviction soak specs versions image release pictures build clean
+.PHONY: help up demo test test-root test-fuzz race test-upstream nightly lint bench bench-live integration bench-upstream bench-eviction soak specs versions image release pictures build clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -26,9 +26,9 @@ demo: build ## a walk through taints, eviction, overhead and priorities on a clu
 
 build: ## bin/berth, bin/berth-scheduler and bin/berth-controlplane (the first time: about five minutes, Kubernetes is compiled once)
 	@echo "==> building berth, and the scheduler alone"
-	@go build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/berth ./cmd/berth-scheduler
+	@hack/compile.sh -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/berth ./cmd/berth-scheduler
 	@echo "==> building berth-controlplane: the API server, etcd and the workload controllers"
-	@cd controlplane && go build -ldflags '$(LDFLAGS)' -o ../$(BIN)/berth-controlplane ./cmd/berth-controlplane
+	@cd controlplane && ../hack/compile.sh -ldflags '$(LDFLAGS)' -o ../$(BIN)/berth-controlplane ./cmd/berth-controlplane
 
 test: test-root test-fuzz build test-upstream ## all tests: the cores, then those against upstream's code and live clusters
 
@@ -48,6 +48,15 @@ test-fuzz:
 
 race: ## the cores and the shells under the race detector (needs a C compiler)
 	@CGO_ENABLED=1 go test -race -short $$(go list ./... | grep -v -e /internal/containerd -e /internal/layout)
+
+nightly: ## what is too slow for every change: the race detector, staticcheck in all modules, long random tests
+	@for module in . controlplane test deploy/pack; do echo "==> staticcheck: $$module"; \
+		(cd $$module && go tool -modfile=$(CURDIR)/hack/tools/go.mod staticcheck ./...) || exit 1; done
+	@echo "==> random sequences and chaos, ten times as many"
+	@go test ./internal/engine/decide -run 'TestFastWay' -sequences=100000 -timeout 2h
+	@go test ./internal/engine/cycle -run 'TestChaos' -chaos 100000 -timeout 2h
+	@cd test && go test ./conformance -clusters=10000 -timeout 2h
+	@$(MAKE) race
 
 test-upstream:
 	@echo "==> testing against upstream and live clusters: several minutes"
@@ -90,8 +99,8 @@ specs: build ## upstream's own end-to-end specs on a cluster of their own: about
 	@cd test/specs && go test -c -o ../../$(BIN)/specs.test .
 	@$(BIN)/specs.test -berth-bin $(BIN) $(SPECFLAGS)
 
-versions: build ## Berth on API servers of the two minors before: compiles them (the first time: about half an hour)
-	@cd test && BERTH_BIN=$(CURDIR)/$(BIN) go test ./versions -run TestVersions -count=1 -timeout 2h -v -versions 1.34,1.35 $(VERSIONSFLAGS)
+versions: build ## Berth on unmodified API servers of the last three minors: compiles them (the first time: about half an hour)
+	@cd test && BERTH_BIN=$(CURDIR)/$(BIN) go test ./versions -run TestVersions -count=1 -timeout 2h -v -versions 1.34,1.35,1.36 $(VERSIONSFLAGS)
 
 image: ## the image as an OCI tar file, without Docker (IMAGEFLAGS='-arch amd64,arm64 -image REGISTRY/berth:v1')
 	@cd deploy/pack && go run ./cmd/image -root ../.. -o ../../berth-image.tar $(IMAGEFLAGS)

@@ -1,18 +1,15 @@
 package scheduler
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/kube-scheduler/framework"
 
+	"github.com/berth-k8s/berth/internal/kube/signals"
 	"github.com/berth-k8s/berth/internal/scheduler/options"
 	"github.com/berth-k8s/berth/internal/scheduler/outside"
 )
@@ -130,16 +127,7 @@ func (c *command) run(cmd *cobra.Command) error {
 	for _, note := range c.flags.Notes() {
 		fmt.Fprintln(c.err, note)
 	}
-	ctx, stop := untilSignal(cmd.Context())
+	ctx, stop := signals.Until(cmd.Context())
 	defer stop()
 	return c.schedule(ctx)
-}
-
-// untilSignal ends the context at the first SIGINT or SIGTERM, or SIGHUP when
-// the terminal is closed. The second one is not held back: it ends the process
-// at once.
-func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	context.AfterFunc(ctx, stop)
-	return ctx, stop
 }

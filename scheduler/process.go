@@ -183,7 +183,7 @@ func (p *process) run(ctx context.Context, first *loaded, events kubernetes.Inte
 		p.shadow = shadow.New(time.Now())
 		options.Shadow = p.shadow
 	}
-	if p.flags.Journal != "" {
+	if p.flags.Journal.Dir != "" {
 		if err := p.record(first, &options); err != nil {
 			return err
 		}

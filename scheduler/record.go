@@ -29,7 +29,7 @@ func (p *process) record(first *loaded, o *live.Options) error {
 	h.Outside = slices.ContainsFunc(first.profiles, func(profile cycle.Profile) bool {
 		return len(profile.Extensions)+len(profile.Outside)+len(profile.Extenders) > 0
 	})
-	if p.journal, err = journal.Create(p.flags.Journal, h, journal.Limits{Size: p.flags.JournalSize, Age: p.flags.JournalAge}); err != nil {
+	if p.journal, err = journal.Create(p.flags.Journal.Dir, h, p.flags.Journal.Limits); err != nil {
 		return fmt.Errorf("--journal: %w", err)
 	}
 	if h.Outside {
@@ -44,6 +44,6 @@ func (p *process) endRecord() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := p.journal.Close(ctx); err != nil {
-		klog.Background().Error(err, "Journal ended before the scheduler", "folder", p.flags.Journal)
+		klog.Background().Error(err, "Journal ended before the scheduler", "folder", p.flags.Journal.Dir)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,6 +39,9 @@ type agentFlags struct {
 	systemReserved map[string]string
 	logMaxSize     string
 	memory         string
+	shutdown       shutdownFlags
+	file           string
+	healthzAddress string
 }
 
 func newAgentCommand() *cobra.Command {
@@ -65,6 +69,7 @@ it is started again. Static pods are read from --pod-manifest-path.`,
 
 func (f *agentFlags) addFlags(flags *pflag.FlagSet) {
 	c := &f.config
+	flags.StringVar(&f.file, "config", "", "a file of kind KubeletConfiguration; its fields stand for the flags of their names, of which those that are given count")
 	flags.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "",
 		"a kubeconfig with a bootstrap token: the agent asks for the certificate of its node with it, and renews it; --kubeconfig is then not used")
 	flags.StringVar(&f.certDir, "cert-dir", "", "where that certificate is kept (default: pki in --root-dir)")
@@ -79,6 +84,8 @@ func (f *agentFlags) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&c.FileCheck, "file-check-frequency", c.FileCheck, "how often that folder is looked at")
 	flags.StringVar(&f.address, "address", "", "the address that the kubelet's API (logs, exec, metrics, ...) is served on; 0.0.0.0 is all of the machine's (default: the primary of --node-ip)")
 	flags.IntVar(&c.Port, "port", c.Port, "its port; 0: any that is free")
+	flags.StringVar(&f.healthzAddress, "healthz-bind-address", "127.0.0.1", "the address that /healthz is served on without TLS or credentials")
+	flags.IntVar(&c.HealthzPort, "healthz-port", c.HealthzPort, "its port; 0: it is not served")
 	flags.StringVar(&c.TLSCert, "tls-cert-file", "", "its certificate (default: one that the agent makes itself)")
 	flags.StringVar(&c.TLSKey, "tls-private-key-file", "", "the key of that certificate")
 	flags.StringVar(&c.ClientCA, "client-ca-file", "", "who signs the certificates of clients of that API (default: the cluster's, as the API server tells it)")
@@ -99,17 +106,23 @@ func (f *agentFlags) addFlags(flags *pflag.FlagSet) {
 		"for which images that are on the node pods have to show credentials they were pulled with: NeverVerify, NeverVerifyPreloadedImages (the default), NeverVerifyAllowlistedImages or AlwaysVerify")
 	flags.StringSliceVar(&c.ImagePulls.Allowlist, "preloaded-images-verification-allowlist", nil,
 		"for NeverVerifyAllowlistedImages: images without tag or digest, or prefixes such as registry.example.com/team/*")
+	f.shutdown.addFlags(flags)
 	flags.DurationVar(&c.StatusUpdate, "node-status-update-frequency", c.StatusUpdate, "how often the node looks whether its status has changed")
 	flags.StringVar(&f.logMaxSize, "container-log-max-size", "10Mi", "at this size a container's log is rotated")
 	flags.IntVar(&c.LogMaxFiles, "container-log-max-files", c.LogMaxFiles, "how many files a container's log has at most")
 }
 
 func (f *agentFlags) run(cmd *cobra.Command, to *connection) error {
+	if err := f.readConfig(cmd.Flags(), cmd.ErrOrStderr()); err != nil {
+		return err
+	}
 	if err := f.complete(); err != nil {
 		return err
 	}
-	ctx, stop := untilSignal(cmd.Context())
+	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
+	var running atomic.Pointer[agent.Agent]
+	go endBySignal(ctx, stop, &running)
 	cfg, leave, err := f.identity(ctx, to)
 	if err != nil {
 		return err
@@ -122,6 +135,7 @@ func (f *agentFlags) run(cmd *cobra.Command, to *connection) error {
 	out := cmd.OutOrStdout()
 	a.Ready = func(node string, took time.Duration) {
 		fmt.Fprintf(out, "ready node %s (%.1fs)\n", node, took.Seconds())
+		running.Store(a)
 	}
 	return a.Run(ctx)
 }
@@ -181,12 +195,18 @@ func (f *agentFlags) complete() (err error) {
 	if c.Address = net.ParseIP(f.address); c.Address == nil && f.address != "" {
 		return usagef("--address %q: must be an IP address", f.address)
 	}
+	if c.HealthzAddress = net.ParseIP(f.healthzAddress); c.HealthzAddress == nil {
+		return usagef("--healthz-bind-address %q: must be an IP address", f.healthzAddress)
+	}
 	size, err := resource.ParseQuantity(f.logMaxSize)
 	if err != nil || size.Sign() <= 0 {
 		return usagef("--container-log-max-size %q: must be a size such as 10Mi", f.logMaxSize)
 	}
 	c.LogMaxSize = size.Value()
 	if c.Memory, err = memorySize(f.memory); err != nil {
+		return err
+	}
+	if c.Shutdown, err = f.shutdown.periods(); err != nil {
 		return err
 	}
 	if f.podAPIServer != "" {
@@ -224,6 +244,8 @@ func (f *agentFlags) check() error {
 		return usagef("--hostname-override %q: %s", c.NodeName, validation.IsDNS1123Subdomain(c.NodeName)[0])
 	case c.Port < 0 || c.Port > 65535:
 		return usagef("--port %d: must be between 0 and 65535", c.Port)
+	case c.HealthzPort < 0 || c.HealthzPort > 65535:
+		return usagef("--healthz-port %d: must be between 0 and 65535", c.HealthzPort)
 	case c.MaxPods < 1:
 		return usagef("--max-pods %d: must be 1 or more", c.MaxPods)
 	case c.CPUs < 0:

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -78,45 +77,6 @@ func TestAnswersAreMachineReadable(t *testing.T) {
 			if err := json.Unmarshal([]byte(out), &answer); err != nil || answer.APIVersion != "berth.dev/v1alpha1" || answer.Kind == "" {
 				t.Errorf("%s: %v in\n%s", args, err, out)
 			}
-		}
-	}
-}
-
-// Started as kubectl-berth the command is kubectl's plugin: that is how it calls itself, and how
-// kubectl asks it for completion (by way of kubectl_complete-berth, which runs kubectl-berth
-// __complete).
-func TestAsAPluginOfKubectl(t *testing.T) {
-	town := file(t, "town.yaml", smallTown)
-	plugin := func(args ...string) (string, string) {
-		var out, errs bytes.Buffer
-		run(context.Background(), append([]string{"/usr/local/bin/kubectl-berth"}, args...), &out, &errs)
-		return out.String(), errs.String()
-	}
-	for _, name := range []string{"explain", "what-if", "record"} {
-		if help, _ := plugin(name, "--help"); !strings.Contains(help, "kubectl berth "+name) {
-			t.Errorf("%s: the usage does not say kubectl berth:\n%s", name, help)
-		}
-	}
-	if _, errs := plugin("explain"); !strings.HasPrefix(errs, "kubectl berth: ") || !strings.Contains(errs, "kubectl berth explain --help") {
-		t.Errorf("an error says %q", errs)
-	}
-	for args, want := range map[string][]string{
-		"__complete ex": {"explain"},
-		"__complete explain -f " + town + " pod/":                   {"pod/big", "pod/small"},
-		"__complete explain -f " + town + " pod/b":                  {"pod/big"},
-		"__complete what-if unt":                                    {"untaint"},
-		"__complete what-if -f " + town + " drain node/":            {"node/node-1"},
-		"__complete what-if -f " + town + " add-pods --like pod/sm": {"pod/small"},
-	} {
-		out, _ := plugin(strings.Fields(args)...)
-		var got []string
-		for line := range strings.Lines(out) {
-			if word, _, _ := strings.Cut(strings.TrimSpace(line), "\t"); !strings.HasPrefix(word, ":") && word != "" {
-				got = append(got, word)
-			}
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: %q, want %q", filepath.Base(args), got, want)
 		}
 	}
 }

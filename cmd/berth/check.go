@@ -27,14 +27,13 @@ func newCheckCommand() *cobra.Command {
 		Use:     "check",
 		GroupID: groupAsk,
 		Short:   "Whether Berth fits this cluster, and whether what is installed can work",
-		Long: `Look at a cluster and say, a line each, what matters to Berth: versions, rights,
-the flags of kube-scheduler and kube-controller-manager where they run as pods,
-schedulers that pods ask for, webhooks that stand in the way, budgets that block,
-priorities, and what to do about it.
+		Long: `Check a cluster and print one finding per line, with a remedy: versions,
+permissions, the flags of kube-scheduler and kube-controller-manager where they
+run as pods, the schedulers that pods name, webhooks in the way, budgets that
+block evictions, priorities.
 
-Nothing is changed. With --for it is asked instead whether whoever runs the
-command has the rights of a part of Berth: with the kubeconfig that the part is
-to run with, say.`,
+Nothing is changed. With --for, only check whether the caller has the permissions
+of one of Berth's components; run it with the component's kubeconfig.`,
 		Example: `  berth check
   berth check --fail-on problem
   berth check --for scheduler --kubeconfig /etc/kubernetes/scheduler.conf`,
@@ -42,15 +41,16 @@ to run with, say.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&c.output, "output", "o", "", "json or yaml; by default lines for people")
-	flags.StringVar(&c.failOn, "fail-on", "", "end with exit code 3 if there is a problem, or with warning a warning or a problem")
-	flags.StringVar(&c.part, "for", "", "ask only whether the caller has the rights of scheduler, controller, webhook or view")
+	flags.StringVarP(&c.output, "output", "o", "", formatsUsage(answer.Formats))
+	flags.StringVar(&c.failOn, "fail-on", "", "exit with code 3 on findings of this level or worse: problem or warning")
+	flags.StringVar(&c.part, "for", "", "check only the caller's permissions for a component: scheduler, controller, webhook or view")
 	c.connection.addFlags(flags)
+	c.connection.to.AddKubectlFlags(flags)
 	return cmd
 }
 
 func (c *checking) run(cmd *cobra.Command) error {
-	if err := oneOf(c.output, answer.Formats...); err != nil {
+	if err := checkFormat(c.output, answer.Formats); err != nil {
 		return err
 	}
 	if c.failOn != "" && c.failOn != string(check.Problem) && c.failOn != string(check.Warning) {

@@ -26,7 +26,9 @@ func (c *connection) config(userAgent string) (*rest.Config, error) { return c.t
 // question and end; a kubeconfig that points nowhere must not hang.
 func reachable(cfg *rest.Config) *rest.Config {
 	short := rest.CopyConfig(cfg)
-	short.Timeout = 5 * time.Second
+	if short.Timeout == 0 { // no --request-timeout
+		short.Timeout = 5 * time.Second
+	}
 	return short
 }
 

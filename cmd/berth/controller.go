@@ -3,13 +3,12 @@ package main
 import (
 	"flag"
 	"fmt"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/controller"
+	"github.com/berth-k8s/berth/internal/kube/signals"
 )
 
 func newControllerCommand() *cobra.Command {
@@ -38,7 +37,7 @@ defaults. Several replicas elect a leader; another one goes on where it ended.`,
 			if err != nil {
 				return err
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			ctx, stop := signals.Until(cmd.Context())
 			defer stop()
 			c, err := controller.New(cfg, options)
 			if err != nil {

@@ -1,11 +1,11 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/inspect/explain"
 )
 
@@ -16,6 +16,7 @@ type explanation struct {
 	allNamespaces bool
 	selector      string
 	node          string
+	watching
 
 	schedulerURL string
 }
@@ -25,26 +26,27 @@ func newExplainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "explain pod/NAME | TYPE/NAME | -l SELECTOR",
 		GroupID: groupAsk,
-		Short:   "Why a pod is where it is, or why it waits, and what would help",
-		Long: `Say why a pod is where it is: the scores of its node and of the next best ones.
-Or why it waits: the nodes by reason, whether preemption helps, its place in the
-queue and what will wake it, and the smallest changes that would let it run, each
-tried with the engine before it is printed. Or why it has to leave its node, when
-exactly, and what would let it stay.
+		Short:   "Why a pod is where it is, or why it is pending, and what would help",
+		Long: `Explain why a pod is where it is: the scores of its node and of the next best
+ones. Or why it is pending: the nodes by reason, whether preemption helps, its
+place in the queue and which events will wake it, and the smallest changes that
+would let it run, each tried with the engine before it is printed. Or why it has
+to leave its node, when exactly, and what would let it stay.
 
-Of a workload (deployment/web, statefulset/db, ...), or of the pods with some
-labels, one pod is explained for all that are in the same state for the same
-reason, those without a node first.
+For a workload (deployment/web, statefulset/db, ...) or a selector, one pod is
+explained for all that are in the same state for the same reason, pending pods
+first.
 
-Asks the cluster of the kubeconfig, which is only read (get and list, never
-secrets), or with -f the one in manifests or in a recording. A live scheduler of
-Berth is asked, too, what it decided last, and whether that still holds is said:
-that of berth up, or the one of --scheduler-url.`,
+The cluster of the kubeconfig is only read (get and list, never secrets); with -f
+the cluster is the one in manifests or in a recording. If Berth schedules the
+cluster, its last decision about the pod is shown as well, and whether it still
+holds: from the scheduler of berth up, or that of --scheduler-url.`,
 		Example: `  berth explain pod/web-1
   berth explain pod/web-1 -n shop -o json
   berth explain pod/web-1 --node node-3
   berth explain deployment/web
   berth explain -l app=web -A
+  berth explain pod/web-1 --watch
   berth explain pod/web-1 -f cluster/`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && e.selector == "" {
@@ -52,22 +54,40 @@ that of berth up, or the one of --scheduler-url.`,
 			}
 			return cobra.MaximumNArgs(2)(cmd, args)
 		},
-		ValidArgsFunction: completePods(&e.question, &e.namespace),
-		RunE:              func(cmd *cobra.Command, args []string) error { return e.run(cmd, strings.Join(args, "/")) },
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+			return e.completeRef(cmd, podsAndWorkloads, last(args), toComplete, e.space(e.namespace))
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return e.run(cmd, strings.Join(args, "/")) },
 	}
 	flags := cmd.Flags()
-	e.addFlags(flags, "json, yaml or wide")
+	e.question.addFlags(flags)
+	e.watching.addFlags(flags)
 	flags.StringVarP(&e.namespace, "namespace", "n", "", "the pod's namespace (default: the context's, or default)")
 	flags.StringVarP(&e.selector, "selector", "l", "", "explain the pods with these labels")
 	flags.BoolVarP(&e.allNamespaces, "all-namespaces", "A", false, "with --selector, in all namespaces")
-	flags.StringVar(&e.schedulerURL, "scheduler-url", "", "the scheduler's endpoints, as http://127.0.0.1:10251, to ask what it decided (default: those of berth up)")
-	flags.StringVar(&e.node, "node", "", "add every plugin's word on this node")
+	flags.StringVar(&e.schedulerURL, "scheduler-url", "", "endpoints of the scheduler, as http://127.0.0.1:10251, to ask for its last decision (default: those of berth up)")
+	flags.StringVar(&e.node, "node", "", "add the verdict of every plugin on this node")
+	e.completeFlags(cmd, &e.namespace)
 	return cmd
 }
 
+// last is the word before the one that is completed.
+func last(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[len(args)-1]
+}
+
 func (e *explanation) run(cmd *cobra.Command, arg string) error {
-	if err := oneOf(e.output, append(answer.Formats, "wide")...); err != nil {
+	if err := checkFormat(e.output, formats); err != nil {
 		return err
+	}
+	if err := e.check(e.files); err != nil {
+		return err
+	}
+	if e.selector != "" && slices.Contains(podWords, arg) {
+		arg = "" // kubectl's own way: pods -l app=web
 	}
 	switch {
 	case e.allNamespaces && e.selector == "":
@@ -77,9 +97,9 @@ func (e *explanation) run(cmd *cobra.Command, arg string) error {
 	case (e.selector != "" || ofWorkload(arg)) && e.node != "":
 		return usagef("--node: goes with one pod")
 	case e.selector != "":
-		return e.ofSeveral(cmd, "pods with "+e.selector)
+		return e.ask(cmd, func() (*spoken, error) { return e.ofSeveral(cmd, "pods with "+e.selector) })
 	case ofWorkload(arg):
-		return e.ofSeveral(cmd, arg)
+		return e.ask(cmd, func() (*spoken, error) { return e.ofSeveral(cmd, arg) })
 	}
 	name, err := named(arg, podWords...)
 	if err != nil {
@@ -91,16 +111,34 @@ func (e *explanation) run(cmd *cobra.Command, arg string) error {
 			return err
 		}
 	}
+	return e.ask(cmd, func() (*spoken, error) { return e.ofOne(cmd, name, node) })
+}
+
+// ofOne explains a pod, and what every plugin says of a node if one is named.
+func (e *explanation) ofOne(cmd *cobra.Command, name, node string) (*spoken, error) {
 	w, source, err := e.world(cmd)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	namespace := e.space(e.namespace)
-	answer, err := explain.Of(w, explain.Options{
-		Namespace: namespace, Name: name, Node: node, Source: source, Decided: e.decided(cmd, namespace, name),
-	})
+	decided := e.decided(cmd, namespace, name)
+	e.work.begin(cmd.ErrOrStderr(), "explaining "+name)
+	said, err := explain.Of(w, explain.Options{Namespace: namespace, Name: name, Node: node, Source: source, Decided: decided})
+	e.work.end()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return answer.Write(cmd.OutOrStdout(), e.output, e.output == "wide")
+	return &spoken{gist(said), func() error { return said.Write(cmd.OutOrStdout(), e.output, e.output == "wide") }}, nil
+}
+
+// gist is what an explanation says but for the time and what the clock alone changes.
+func gist(e *explain.Explanation) string {
+	words := []string{string(e.State), e.Pod.Node, e.Pod.NominatedNode, e.Message}
+	if e.Eviction != nil {
+		words = append(words, e.Eviction.Taint, e.Eviction.Due.String())
+	}
+	for i := range e.Suggestions {
+		words = append(words, e.Suggestions[i].Text)
+	}
+	return strings.Join(words, "\n")
 }

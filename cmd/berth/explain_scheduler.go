@@ -111,8 +111,8 @@ func firstLine(text string) string {
 	return line
 }
 
-// schedulerClient shows the kubeconfig's credentials to a scheduler that proves by HTTPS to be the
-// cluster's, and to no other.
+// schedulerClient sends the kubeconfig's credentials only to a scheduler whose certificate the
+// cluster's authority has signed.
 func (e *explanation) schedulerClient(where string) (*http.Client, error) {
 	to, err := url.Parse(where)
 	if err != nil {

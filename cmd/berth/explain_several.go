@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -40,15 +41,16 @@ const severalKind = "ExplanationList"
 const mostAlike = 100
 
 // ofSeveral explains the pods of a workload, or those that a selector matches.
-func (e *explanation) ofSeveral(cmd *cobra.Command, of string) error {
+func (e *explanation) ofSeveral(cmd *cobra.Command, of string) (*spoken, error) {
 	w, source, err := e.world(cmd)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	defer e.work.end()
 	namespace := e.space(e.namespace)
 	found, err := e.pods(w, of, namespace)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	said := &several{APIVersion: simulate.APIVersion, Kind: severalKind, Of: of, Pods: len(found), Items: []alike{}}
 	slices.SortStableFunc(found, func(a, b simulate.Found) int { return without(a) - without(b) })
@@ -58,9 +60,12 @@ func (e *explanation) ofSeveral(cmd *cobra.Command, of string) error {
 		if i >= mostAlike {
 			continue
 		}
-		one, err := explain.Of(w, explain.Options{Namespace: f.Object.Namespace, Name: f.Object.Name, Source: source, Decided: e.decided(cmd, f.Object.Namespace, f.Object.Name)})
+		decided := e.decided(cmd, f.Object.Namespace, f.Object.Name)
+		e.work.begin(cmd.ErrOrStderr(), fmt.Sprintf("explaining %d of %d pods", i+1, len(found)))
+		one, err := explain.Of(w, explain.Options{Namespace: f.Object.Namespace, Name: f.Object.Name, Source: source, Decided: decided})
+		e.work.pause()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		reason := string(one.State)
 		if f.Object.Spec.NodeName == "" {
@@ -74,7 +79,29 @@ func (e *explanation) ofSeveral(cmd *cobra.Command, of string) error {
 		reasons[reason] = len(said.Items)
 		said.Items = append(said.Items, alike{[]string{name}, one})
 	}
-	return answer.Write(cmd.OutOrStdout(), e.output, said, func(p *answer.Page) { said.tell(p, e.output == "wide") })
+	write := func() error {
+		return answer.Write(cmd.OutOrStdout(), e.output, said, func(p *answer.Page) { said.tell(p, e.output == "wide") })
+	}
+	return &spoken{said.gist(), write}, nil
+}
+
+func (s *several) gist() string {
+	words := []string{strconv.Itoa(s.Pods), strconv.Itoa(s.Pending)}
+	for i := range s.Items {
+		words = append(words, strings.Join(s.Items[i].Pods, ","), gist(s.Items[i].Explanation))
+	}
+	return strings.Join(words, "\n")
+}
+
+// Names are the pods that were explained.
+func (s *several) Names() (names []string) {
+	for i := range s.Items {
+		for _, pod := range s.Items[i].Pods {
+			_, name, _ := strings.Cut(pod, "/")
+			names = append(names, "pod/"+name)
+		}
+	}
+	return names
 }
 
 func (s *several) tell(p *answer.Page, wide bool) {

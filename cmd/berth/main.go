@@ -38,7 +38,8 @@ func run(ctx context.Context, argv []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(stderr, "%s: %s\n", name, oneLine(err))
+	text := strings.ReplaceAll(oneLine(err), "`berth ", "`"+name+" ")
+	fmt.Fprintf(stderr, "%s: %s\n", name, text)
 	var usage usageError
 	if errors.As(err, &usage) {
 		return exitUsage

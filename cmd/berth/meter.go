@@ -9,44 +9,55 @@ import (
 
 // meter shows on a terminal how far a command is, once it has taken a while.
 type meter struct {
+	out   *progress // nil: there is no terminal
+	since time.Time
 	words atomic.Pointer[string]
 	done  chan struct{}
 	ended chan struct{}
 }
 
-const (
+// meterAfter is how long a command is silent; meterEvery is how often the line changes then.
+var (
 	meterAfter = 2 * time.Second
 	meterEvery = 200 * time.Millisecond
 )
 
-func startMeter(stderr io.Writer) *meter {
-	m := &meter{done: make(chan struct{}), ended: make(chan struct{})}
+func startMeter(stderr io.Writer) *meter { return resumeMeter(stderr, time.Now()) }
+
+// resumeMeter starts the meter of a command that has been busy since then.
+func resumeMeter(stderr io.Writer, since time.Time) *meter {
+	m := &meter{since: since, done: make(chan struct{}), ended: make(chan struct{})}
 	if !isTerminal(stderr) {
 		close(m.ended)
 		return m
 	}
-	go m.show(&progress{out: stderr, terminal: true})
+	m.out = &progress{out: stderr, terminal: true}
+	go m.show()
 	return m
 }
 
-func (m *meter) show(p *progress) {
+func (m *meter) show() {
 	defer close(m.ended)
-	next := time.NewTimer(meterAfter)
+	next := time.NewTimer(time.Until(m.since.Add(meterAfter)))
 	defer next.Stop()
 	for {
 		select {
 		case <-m.done:
-			p.finish("")
+			m.out.finish("")
 			return
 		case <-next.C:
-			if words := m.words.Load(); words != nil {
-				p.step("berth", *words)
-			} else {
-				p.step("berth", "reading")
-			}
+			m.step()
 			next.Reset(meterEvery)
 		}
 	}
+}
+
+func (m *meter) step() {
+	words := "reading"
+	if said := m.words.Load(); said != nil {
+		words = *said
+	}
+	m.out.step("berth", words)
 }
 
 func (m *meter) at(decided, pods int) {
@@ -57,6 +68,14 @@ func (m *meter) at(decided, pods int) {
 
 // say sets what is shown.
 func (m *meter) say(words string) { m.words.Store(&words) }
+
+// begin says what the command does next. Once it has taken a while that is shown at once.
+func (m *meter) begin(words string) {
+	m.say(words)
+	if m.shows() && time.Since(m.since) >= meterAfter {
+		m.step()
+	}
+}
 
 // shows tells whether anybody sees it.
 func (m *meter) shows() bool {
@@ -76,4 +95,36 @@ func (m *meter) stop() {
 		close(m.done)
 	}
 	<-m.ended
+}
+
+// work is the meter of a command with several steps, between which it may print lines.
+type work struct {
+	meter *meter
+	since time.Time // zero: nothing has begun
+}
+
+// begin says on the terminal what is done next.
+func (w *work) begin(stderr io.Writer, words string) *meter {
+	if w.since.IsZero() {
+		w.since = time.Now()
+	}
+	if w.meter == nil {
+		w.meter = resumeMeter(stderr, w.since)
+	}
+	w.meter.begin(words)
+	return w.meter
+}
+
+// pause clears the line, so that another can be printed.
+func (w *work) pause() {
+	if w.meter != nil {
+		w.meter.stop()
+		w.meter = nil
+	}
+}
+
+// end clears the line; what begins then is other work.
+func (w *work) end() {
+	w.pause()
+	w.since = time.Time{}
 }

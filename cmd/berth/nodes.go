@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/berth-k8s/berth/internal/kube/signals"
 	"github.com/berth-k8s/berth/internal/node/simnodes"
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
@@ -67,6 +68,7 @@ initialDelaySeconds.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return shape.run(cmd, &to) },
 	}
 	to.addFlags(cmd.PersistentFlags())
+	to.to.AddKubectlFlags(cmd.PersistentFlags())
 	shape.addFlags(cmd.Flags())
 	cmd.AddCommand(newNodesFail(&to), newNodesRecover(&to), newNodesCondition(&to))
 	return cmd
@@ -103,7 +105,7 @@ func (s *nodesShape) run(cmd *cobra.Command, to *connection) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := untilSignal(cmd.Context())
+	ctx, stop := signals.Until(cmd.Context())
 	defer stop()
 	// They are of the cluster's version: kubelets newer than the API server are not supported. One
 	// that does not answer yet is waited for by Run.

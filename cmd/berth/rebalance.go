@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
@@ -21,6 +20,7 @@ type balancing struct {
 	namespace string
 	policy    string
 	sampled   bool
+	execute   bool
 	failOn    []string
 }
 
@@ -34,7 +34,8 @@ func newRebalanceCommand() *cobra.Command {
 the successor lands, on the cluster as the moves before leave it; nothing is moved
 that would not land strictly better, and after the plan a second plan is empty.
 Nothing is written: the cluster of the kubeconfig is only read (get and list, never
-secrets), or with -f manifests or a recording.
+secrets), or with -f manifests or a recording. With --execute the moves are made: one
+at a time, each proved anew right before it, the next one when the successor is ready.
 
 Goals, the most important first (default: heal):
 
@@ -48,20 +49,24 @@ With --policy, the plugins of a DeschedulerPolicy (descheduler/v1alpha2) instead
 		Example: `  berth rebalance
   berth rebalance heal consolidate=2 -o wide
   berth rebalance defragment=train-0,train-1 -n ml
-  berth rebalance --policy descheduler.yaml -f cluster/ --fail-on moves`,
+  berth rebalance --policy descheduler.yaml -f cluster/ --fail-on moves
+  berth rebalance consolidate=2 --execute`,
 		RunE: b.run,
 	}
 	flags := cmd.Flags()
-	b.question.addFlags(flags, "json, yaml or wide")
+	b.question.addFlags(flags)
 	flags.StringVar(&b.policy, "policy", "", "a DeschedulerPolicy file to plan by, instead of goals")
+	flags.BoolVar(&b.execute, "execute", false, "make the moves: evict through the Eviction API, one pod at a time")
 	flags.BoolVar(&b.sampled, "sampled", false, "successors may land on any node that passes the filters: for kube-scheduler where it samples nodes (more than 100, by default)")
 	flags.StringVarP(&b.namespace, "namespace", "n", "", "of the pods that defragment names (default: the context's, or default)")
 	flags.StringSliceVar(&b.failOn, "fail-on", nil, "exit with code 3 if there are moves to make, if something stays that should move, or if constraints are violated behind the plan: "+strings.Join(rebalance.Conditions, ","))
+	b.completeFlags(cmd, &b.namespace)
+	completeChoices(cmd, "fail-on", rebalance.Conditions...)
 	return cmd
 }
 
 func (b *balancing) run(cmd *cobra.Command, args []string) error {
-	if err := oneOf(b.output, append(slices.Clone(answer.Formats), "wide")...); err != nil {
+	if err := checkFormat(b.output, formats); err != nil {
 		return err
 	}
 	for _, condition := range b.failOn {
@@ -80,6 +85,9 @@ func (b *balancing) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	if b.execute {
+		return b.carryOut(cmd, goals, configuration.Profiles)
+	}
 	set, source, err := b.set(cmd)
 	if err != nil {
 		return err
@@ -89,16 +97,14 @@ func (b *balancing) run(cmd *cobra.Command, args []string) error {
 			return err
 		}
 	}
+	b.work.begin(cmd.ErrOrStderr(), "planning moves")
 	state := &rebalance.State{AsOf: source.AsOf.Time, Objects: set.Objects()}
 	if state.AsOf.IsZero() {
 		state.AsOf = set.Newest()
 	}
-	options := rebalance.Options{Profiles: configuration.Profiles}
-	if b.sampled {
-		options.Placing = rebalance.Sampled
-	}
-	plan := rebalance.Make(state, goals, options)
+	plan := rebalance.Make(state, goals, rebalance.Options{Profiles: configuration.Profiles, Placing: b.placing()})
 	plan.From = source.From
+	b.work.end()
 	if err := plan.Write(cmd.OutOrStdout(), b.output, b.output == "wide"); err != nil {
 		return err
 	}
@@ -107,6 +113,13 @@ func (b *balancing) run(cmd *cobra.Command, args []string) error {
 		return heldError{fmt.Errorf("--fail-on: %s came true", strings.Join(held, ", "))}
 	}
 	return nil
+}
+
+func (b *balancing) placing() rebalance.Placing {
+	if b.sampled {
+		return rebalance.Sampled
+	}
+	return rebalance.Exact
 }
 
 // goals reads the arguments.

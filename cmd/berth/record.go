@@ -9,6 +9,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/inspect/record"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
+	"github.com/berth-k8s/berth/internal/kube/signals"
 )
 
 // recording is what the flags of berth record say.
@@ -26,15 +27,15 @@ func newRecordCommand() *cobra.Command {
 		GroupID: groupAsk,
 		Short:   "Keep a live cluster's objects and changes in a folder, to ask about it later",
 		Long: `Record a live cluster into a folder: the objects of all kinds that decisions
-depend on, and what changes until Ctrl-C. The folder is read wherever -f is:
+depend on, and their changes until Ctrl-C. Every command with -f reads the folder:
 
   berth record -o monday --once
   berth explain pod/web-1 -f monday
 
 The cluster is only read (get, list and watch, page by page). Secrets are never
-read, and environments, commands and arguments of containers are left out. A
-recording that was interrupted goes on when it is started again; its size is
-bounded by --max-size, for which the oldest changes give way.`,
+read, and environments, commands and arguments of containers are left out. An
+interrupted recording continues when it is started again. When --max-size is
+reached, the oldest changes are removed.`,
 		Example: `  berth record -o monday
   berth record -o monday --for 1h --max-size 200Mi
   berth record -o monday --once`,
@@ -43,10 +44,10 @@ bounded by --max-size, for which the oldest changes give way.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&r.dir, "output", "o", "", "the folder to write to (required)")
-	flags.DurationVar(&r.options.For, "for", 0, "end after that time (default: at Ctrl-C)")
-	flags.BoolVar(&r.options.Once, "once", false, "take the objects as they are and end")
-	flags.StringVar(&r.size, "max-size", "1Gi", "how large the changes may become together")
-	flags.DurationVar(&r.options.Every, "every", time.Minute, "how often the objects in the folder are brought up to date")
+	flags.DurationVar(&r.options.For, "for", 0, "how long to record (default: until Ctrl-C)")
+	flags.BoolVar(&r.options.Once, "once", false, "record the objects as they are now, and exit")
+	flags.StringVar(&r.size, "max-size", "1Gi", "size limit of all recorded changes, as 200Mi")
+	flags.DurationVar(&r.options.Every, "every", time.Minute, "how often the objects in the folder are updated")
 	r.connection.addFlags(flags)
 	r.connection.to.AddKubectlFlags(flags)
 	return cmd
@@ -72,7 +73,7 @@ func (r *recording) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := untilSignal(cmd.Context())
+	ctx, stop := signals.Until(cmd.Context())
 	defer stop()
 	var objects, changes int
 	r.options.Dir, r.options.MaxBytes = r.dir, size.Value()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/config"
@@ -22,6 +23,7 @@ import (
 // replay is what the flags of berth replay say.
 type replay struct {
 	pod    string
+	node   string
 	goOn   bool
 	config string
 	failOn []string
@@ -33,21 +35,27 @@ func newReplayCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "replay DIR|FILE...",
 		GroupID: groupAsk,
-		Short:   "Play a journal of the scheduler again",
+		Short:   "Play a journal of the scheduler or the controllers again",
 		Long: `Play what "berth scheduler --journal DIR" has written to another scheduler in
 memory: told the same at the same times, it must decide the same. Where it does
 not, the first event with another outcome is printed, and the exit code is 3:
 this build decides otherwise than the one that wrote the journal.
 
+What "berth controller --journal DIR" has written is played to the controllers'
+cores likewise.
+
 With --pod, the story of one pod is printed: when it was seen, each attempt, and
-what was said of it.
+what was said of it; or, of the controllers, when it has to go and for which
+taint, and whether it went. With --node, what the controllers saw and wrote of
+one node.
 
 With --config, the day is played under another configuration: the API's objects
-come and go as they did, requests succeed at once, and what comes of the two
-configurations is compared: who is placed elsewhere, waits for longer or less,
-has to make room, or is pending at the end.`,
+come and go as they did, requests succeed at once, and the two configurations
+are compared: which pods are placed elsewhere, are pending for longer or less
+long, are preempted, or are pending at the end.`,
 		Example: `  berth replay /var/lib/berth/journal
   berth replay /var/lib/berth/journal --pod shop/web-0
+  berth replay /var/lib/berth/controller --node node-7
   berth replay /var/lib/berth/journal --config new.yaml --fail-on pending,preempted
   berth replay 20261121T080000.000.journal -o json`,
 		Args: cobra.MinimumNArgs(1),
@@ -55,48 +63,61 @@ has to make room, or is pending at the end.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&r.pod, "pod", "", "print the story of this pod: NAMESPACE/NAME, or NAME in the namespace default")
+	flags.StringVar(&r.node, "node", "", "print the story of this node, from a journal of the controllers")
 	flags.BoolVar(&r.goOn, "keep-going", false, "go on after the first event with another outcome")
 	flags.StringVar(&r.config, "config", "", "play the day under this KubeSchedulerConfiguration, and compare")
 	flags.StringSliceVar(&r.failOn, "fail-on", nil, "with --config, end with exit code 3 if there is any: pending, preempted, longer, elsewhere")
-	flags.StringVarP(&r.output, "output", "o", "", "json or yaml; by default a line for each journal")
+	flags.StringVarP(&r.output, "output", "o", "", formatsUsage(answer.Formats))
 	return cmd
 }
 
 // replayed is the answer for one journal.
 type replayed struct {
 	File string `json:"file"`
+	// Component is whose journal it is; "" stands for the scheduler.
+	Component string `json:"component,omitempty"`
 	journal.Result
 	Took time.Duration `json:"took"`
 }
 
 func (r *replay) run(cmd *cobra.Command, args []string) error {
-	if r.output != "" && r.output != "json" && r.output != "yaml" {
-		return usageError{fmt.Errorf("--output %s: must be json or yaml", r.output)}
+	if err := checkFormat(r.output, answer.Formats); err != nil {
+		return err
 	}
-	if r.pod != "" && r.output != "" {
-		return usageError{errors.New("--pod: goes without --output")}
+	if r.tells() && r.output != "" {
+		return usageError{errors.New("--pod and --node: go without --output")}
+	}
+	if r.pod != "" && r.node != "" {
+		return usageError{errors.New("--pod: goes without --node")}
 	}
 	if len(r.failOn) > 0 && r.config == "" {
 		return usageError{errors.New("--fail-on: goes with --config")}
 	}
-	files, err := journals(args)
+	files, ofControllers, err := journals(args)
 	if err != nil {
+		return err
+	}
+	if err := r.fits(files, ofControllers); err != nil {
 		return err
 	}
 	if r.config != "" {
 		return r.another(cmd.OutOrStdout(), cmd.ErrOrStderr(), files)
 	}
 	var all []replayed
-	parted := false
+	parted, replayController := false, r.controllers(cmd.OutOrStdout())
 	for _, file := range files {
-		one, err := r.file(cmd.OutOrStdout(), cmd.ErrOrStderr(), file)
+		play := r.file
+		if ofControllers[file] {
+			play = replayController
+		}
+		one, err := play(cmd.OutOrStdout(), cmd.ErrOrStderr(), file)
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
 		all = append(all, one)
 		parted = parted || one.Parting != nil
 	}
-	if r.pod == "" {
+	if !r.tells() {
 		if err := answer.Write(cmd.OutOrStdout(), r.output, all, func(p *answer.Page) { tellReplayed(p, all) }); err != nil {
 			return err
 		}
@@ -105,29 +126,6 @@ func (r *replay) run(cmd *cobra.Command, args []string) error {
 		return heldError{errors.New("this build decides otherwise than the one that wrote the journal")}
 	}
 	return nil
-}
-
-// journals are the files that the arguments name, those of a folder the oldest first.
-func journals(args []string) (files []string, err error) {
-	for _, arg := range args {
-		info, err := os.Stat(arg)
-		if err != nil {
-			return nil, err
-		}
-		if !info.IsDir() {
-			files = append(files, arg)
-			continue
-		}
-		of, err := journal.Files(arg)
-		if err != nil {
-			return nil, err
-		}
-		if len(of) == 0 {
-			return nil, fmt.Errorf("%s: no journal there; berth scheduler --journal %s writes one", arg, arg)
-		}
-		files = append(files, of...)
-	}
-	return files, nil
 }
 
 func (r *replay) file(out, stderr io.Writer, file string) (one replayed, err error) {
@@ -140,24 +138,42 @@ func (r *replay) file(out, stderr io.Writer, file string) (one replayed, err err
 	if err != nil {
 		return one, err
 	}
-	o := journal.Options{Profiles: profilesOf, On: r.goOn || r.pod != ""}
-	if r.pod != "" {
-		namespace, name, given := strings.Cut(r.pod, "/")
-		if !given {
-			namespace, name = "default", r.pod
-		}
-		o.Each = story{out: out, pod: namespace + "/" + name, namespace: namespace, name: name}.tell
-	} else if m := startMeter(stderr); m.shows() {
-		defer m.stop()
-		o.Each = func(n int, record journal.Record, _ *cycle.Core) {
-			if n%1000 == 0 {
-				m.say(fmt.Sprintf("replaying %s: %d events, at %s", filepath.Base(file), n, record.At.Format(time.DateTime)))
-			}
-		}
+	o := journal.Options{Profiles: profilesOf, On: r.goOn || r.tells()}
+	if r.tells() {
+		pod := r.podName()
+		o.Each = story{out: out, pod: pod.String(), namespace: pod.Namespace, name: pod.Name}.tell
+	} else {
+		each, stop := replayMeter(stderr, file)
+		defer stop()
+		o.Each = func(n int, record journal.Record, _ *cycle.Core) { each(n, record.At) }
 	}
 	began := time.Now()
 	result, err := journal.Replay(in, o)
 	return replayed{File: file, Result: result, Took: time.Since(began)}, err
+}
+
+// replayMeter shows on a terminal how far a replay is.
+func replayMeter(stderr io.Writer, file string) (each func(n int, at time.Time), stop func()) {
+	m := startMeter(stderr)
+	if !m.shows() {
+		return func(int, time.Time) {}, m.stop
+	}
+	return func(n int, at time.Time) {
+		if n%1000 == 0 {
+			m.say(fmt.Sprintf("replaying %s: %d events, at %s", filepath.Base(file), n, at.Format(time.DateTime)))
+		}
+	}, m.stop
+}
+
+// tells tells whether a story is asked for.
+func (r *replay) tells() bool { return r.pod != "" || r.node != "" }
+
+func (r *replay) podName() types.NamespacedName {
+	namespace, name, given := strings.Cut(r.pod, "/")
+	if !given {
+		return types.NamespacedName{Namespace: "default", Name: r.pod}
+	}
+	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
 // profilesOf makes the profiles of a configuration that stands in a journal.
@@ -183,8 +199,12 @@ func tellReplayed(page *answer.Page, all []replayed) {
 		if seconds := r.Took.Seconds(); seconds > 0 {
 			speed = fmt.Sprintf(", %.0f times as fast as it happened", r.Lasted.Seconds()/seconds)
 		}
-		page.Line("%s: %d events, %d actions, %d pods bound in %v; replayed in %v%s",
-			r.File, r.Events, r.Actions, r.Bound, r.Lasted.Round(time.Second), r.Took.Round(time.Millisecond), speed)
+		bound := ""
+		if r.Component == "" {
+			bound = fmt.Sprintf(", %d pods bound", r.Bound)
+		}
+		page.Line("%s: %d events, %d actions%s in %v; replayed in %v%s",
+			r.File, r.Events, r.Actions, bound, r.Lasted.Round(time.Second), r.Took.Round(time.Millisecond), speed)
 		if r.Cut {
 			page.Line("  its last record is not complete, as a kill leaves it")
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
 const replayedConfiguration = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -32,7 +33,7 @@ func writeJournal(t *testing.T, edit func(string) string) (dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := journal.Create(dir, h, journal.Limits{Size: 1 << 20})
+	w, err := journal.Create(dir, h, records.Limits{Size: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,24 +37,24 @@ func newSimulateCommand() *cobra.Command {
 		Use:     "simulate -f FILE|DIR|-",
 		GroupID: groupAsk,
 		Short:   "Where pods would go, off line, from manifests",
-		Long: `Say what would become of the pods in manifests: where each would go, who would
-have to make room for it, who would be evicted when and, for those that fit
-nowhere, why. The manifests are the cluster; none is asked.
+		Long: `Schedule the pods in manifests without a cluster: where each pod would go, which
+pods would be preempted for it, which pods would be evicted and when, and why a
+pod fits nowhere. The manifests are the cluster.
 
 Reads any number of files, folders and, as -, standard input, as "kubectl get -o
 yaml" prints them or as people write them: nodes, pods, and what pods and nodes
 refer to. Workloads (Deployment, ReplicaSet, StatefulSet, DaemonSet, Job) are
 expanded into the pods that their controllers would make.
 
-Pods without a node are given what the API server would give them, and are then
-scheduled by priority and age, each once. Evictions are listed with the time at
-which they are due. With --for, time passes: due evictions happen, controllers
-make those pods again, and what waits is tried again; nodes that are silent or
-not ready are tainted as node health does it. With --scenario, things happen on
-the way: zones fail and recover, nodes are drained, manifests are deployed. The
-answer is then a timeline, with -o svg a picture of it.
+Pending pods go through admission, as in the API server, and are then scheduled by
+priority and age, each once. Evictions are listed with the time at which they are
+due. With --for, time passes: evictions happen when they are due, controllers
+replace the pods, pending pods are retried, and nodes that are silent or not ready
+are tainted. With --scenario, things happen meanwhile: zones fail and recover,
+nodes are drained, manifests are deployed. The answer is then a timeline, with
+-o svg a picture of it.
 
-The same manifests and seed give the same bytes.`,
+The same manifests and seed give the same output, byte for byte.`,
 		Example: `  berth simulate -f nodes.yaml -f app.yaml
   kubectl get nodes,pods -A -o yaml | berth simulate -f - -f new.yaml
   berth simulate -f cluster/ --explain -o json
@@ -65,30 +65,34 @@ The same manifests and seed give the same bytes.`,
 	}
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&s.files, "filename", "f", nil, "a file or folder of manifests, or - for standard input (repeatable)")
-	flags.BoolVarP(&s.recursive, "recursive", "R", false, "read the folders in folders, too")
+	flags.BoolVarP(&s.recursive, "recursive", "R", false, "read subfolders, too")
 	flags.BoolVar(&s.strict, "strict", false, "refuse pods that are bound to a node that the manifests do not have")
 	flags.StringVar(&s.config, "config", "", "the scheduler's configuration file, as for kube-scheduler")
 	flags.Uint64Var(&s.seed, "seed", 1, "breaks ties between nodes that are equally good")
-	flags.BoolVar(&s.explain, "explain", false, "add what every plugin says of every node")
-	flags.DurationVar(&s.time, "for", 0, "let so much time pass after scheduling, as 10m")
-	flags.StringVar(&s.scenario, "scenario", "", "a file that says what happens when, on the way")
-	flags.DurationVar(&s.grace, "node-monitor-grace-period", nodehealth.Defaults().MonitorGracePeriod, "how long a node may be silent before it counts as unreachable")
-	flags.StringVarP(&s.output, "output", "o", "", "json, yaml or, with --scenario, svg; by default a table")
+	flags.BoolVar(&s.explain, "explain", false, "add the verdict of every plugin on every node")
+	flags.DurationVar(&s.time, "for", 0, "how much time passes after scheduling, as 10m")
+	flags.StringVar(&s.scenario, "scenario", "", "a file with operations and the times at which they happen")
+	flags.DurationVar(&s.grace, "node-monitor-grace-period", nodehealth.Defaults().MonitorGracePeriod, "how long a node may be silent before it is unreachable")
+	flags.StringVarP(&s.output, "output", "o", "", formatsUsage(drawnFormats)+". svg needs --scenario")
 	return cmd
 }
+
+// drawnFormats are those of berth simulate, which draws what happens over time.
+var drawnFormats = append(slices.Clone(formats), "svg")
 
 func (s *simulation) run(cmd *cobra.Command) error {
 	switch {
 	case len(s.files) == 0:
 		return usagef("no manifests given: use -f FILE, -f DIR or -f -")
-	case s.output != "" && s.output != "svg" && !slices.Contains(answer.Formats, s.output):
-		return usagef("--output %q: must be %s", s.output, strings.Join(answer.Formats, " or "))
 	case s.output == "svg" && s.scenario == "":
 		return usagef("--output svg: draws what happens in a --scenario")
 	case s.grace < 20*time.Second:
 		return usagef("--node-monitor-grace-period %s: must be 20s or more, for nodes renew their leases every 10s", s.grace)
 	case s.time < 0:
 		return usagef("--for %s: must not be negative", s.time)
+	}
+	if err := checkFormat(s.output, drawnFormats); err != nil {
+		return err
 	}
 	configuration, err := loadConfiguration(s.config, cmd.ErrOrStderr())
 	if err != nil {
@@ -106,6 +110,7 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	meter.begin("simulating")
 	answer, err := simulate.Run(set, simulate.Options{
 		Profiles: configuration.Profiles, Seed: s.seed, Explain: s.explain, For: s.time, Discard: scenario == nil,
 		Scenario: scenario, Health: health, Read: fileReader(cmd), Progress: meter.at,

@@ -121,7 +121,7 @@ spec: {overhead: {cpu: 1}, containers: [{name: c, image: i}]}
 		{[]string{"-f", "no-such.yaml"}, 1, `no-such.yaml`},
 		{[]string{"-f", bad, "--config", scheduler}, 1, `scheduler.yaml`},
 		{nil, 2, `use -f FILE`},
-		{[]string{"-f", bad, "-o", "xml"}, 2, `--output "xml": must be json or yaml`},
+		{[]string{"-f", bad, "-o", "xml"}, 2, `--output "xml": must be json, yaml, jsonpath=TEMPLATE, name, wide or svg`},
 		{[]string{"-f", bad, "--for", "-1s"}, 2, `--for -1s: must not be negative`},
 		{[]string{"-f", bad, "--nonsense"}, 2, `unknown flag: --nonsense`},
 		{[]string{bad}, 2, `unknown command`},

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/record"
@@ -35,16 +36,17 @@ type question struct {
 	output     string
 	connection connection
 	userAgent  string
+	work       work
 }
 
-func (q *question) addFlags(flags *pflag.FlagSet, formats string) {
+func (q *question) addFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVarP(&q.files, "filename", "f", nil, "ask about the cluster in these manifests or recordings instead of a live one: files, folders, or - (repeatable)")
-	flags.BoolVarP(&q.recursive, "recursive", "R", false, "read the folders in folders, too")
+	flags.BoolVarP(&q.recursive, "recursive", "R", false, "read subfolders, too")
 	flags.BoolVar(&q.strict, "strict", false, "with -f, refuse pods that are bound to a node that the manifests do not have")
 	flags.StringVar(&q.at, "at", "", "of a recording, the time to ask about: as 2026-11-20T10:00:00Z, or -5m before its end")
 	flags.StringVar(&q.config, "config", "", "the scheduler's configuration file, as for kube-scheduler")
 	flags.Uint64Var(&q.seed, "seed", 1, "breaks ties between nodes that are equally good")
-	flags.StringVarP(&q.output, "output", "o", "", formats+"; by default a table")
+	flags.StringVarP(&q.output, "output", "o", "", formatsUsage(formats))
 	q.connection.addFlags(flags)
 	q.connection.to.AddKubectlFlags(flags)
 }
@@ -60,7 +62,9 @@ func (q *question) world(cmd *cobra.Command) (*simulate.World, simulate.Source, 
 		return nil, source, err
 	}
 	options := simulate.Options{Profiles: configuration.Profiles, Seed: q.seed, Read: fileReader(cmd), Now: source.AsOf.Time}
+	q.work.begin(cmd.ErrOrStderr(), "taking in the cluster")
 	w, err := simulate.Open(set, options)
+	q.work.pause()
 	if err != nil {
 		return nil, source, err
 	}
@@ -72,8 +76,8 @@ func (q *question) world(cmd *cobra.Command) (*simulate.World, simulate.Source, 
 
 // set reads the objects. Those of files are of no known time.
 func (q *question) set(cmd *cobra.Command) (set *manifest.Set, source simulate.Source, err error) {
-	meter := startMeter(cmd.ErrOrStderr())
-	defer meter.stop()
+	meter := q.work.begin(cmd.ErrOrStderr(), "reading")
+	defer q.work.pause()
 	switch {
 	case q.at != "":
 		var at time.Time
@@ -86,6 +90,7 @@ func (q *question) set(cmd *cobra.Command) (set *manifest.Set, source simulate.S
 			return nil, source, err
 		}
 		set.Expand(int64(q.seed))
+		q.work.pause()
 		tellIgnored(cmd.ErrOrStderr(), set)
 		return set, simulate.Source{From: strings.Join(q.files, ", ")}, nil
 	}
@@ -93,7 +98,7 @@ func (q *question) set(cmd *cobra.Command) (set *manifest.Set, source simulate.S
 	if err != nil {
 		return nil, source, err
 	}
-	meter.stop()
+	q.work.pause()
 	for _, missing := range s.Missing {
 		fmt.Fprintf(cmd.ErrOrStderr(), "not read: %s\n", missing)
 	}
@@ -165,12 +170,29 @@ func recorded(files []string) bool {
 	})
 }
 
-// oneOf checks an output format.
-func oneOf(output string, formats ...string) error {
-	if output != "" && !slices.Contains(formats, output) {
-		return usagef("--output %q: must be %s", output, strings.Join(formats, " or "))
+// formats are those of the answers about a cluster.
+var formats = append(slices.Clone(answer.Formats), "name", "wide")
+
+// checkFormat checks --output.
+func checkFormat(output string, allowed []string) error {
+	if err := answer.Check(output, allowed...); err != nil {
+		return usagef("--output %w", err)
 	}
 	return nil
+}
+
+// formatsUsage is the text of a flag --output.
+func formatsUsage(allowed []string) string { return answer.Choice(allowed) + "; by default a table" }
+
+// choices are the formats as they are typed.
+func choices(allowed []string) []string {
+	words := slices.Clone(allowed)
+	for i, word := range words {
+		if word == answer.JSONPath {
+			words[i] = word + "="
+		}
+	}
+	return words
 }
 
 // named splits pod/NAME; a name alone is of the kind that is expected.
@@ -204,26 +226,4 @@ func (q *question) space(flag string) string {
 		return metav1.NamespaceDefault // the connection says what is wrong
 	}
 	return namespace
-}
-
-// completePods completes pod/NAME from the cluster, or from files.
-func completePods(q *question, namespace *string) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		slices.Sort(q.files)
-		q.files = slices.Compact(q.files) // cobra reads the flags twice
-		w, _, err := q.world(cmd)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		var names []string
-		for _, f := range w.Each() {
-			if name := "pod/" + f.Object.Name; f.Object.Namespace == q.space(*namespace) && strings.HasPrefix(name, toComplete) {
-				names = append(names, name)
-			}
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	}
 }

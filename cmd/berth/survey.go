@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
@@ -22,34 +19,30 @@ type inquiry struct {
 	namespace     string
 	allNamespaces bool
 	selector      string
-	watch         bool
-	every         time.Duration
 	failOn        string
+	watching
 }
 
 // written is an answer that can be written, and whether what --fail-on names came true.
 type written struct {
 	write func(out io.Writer, format string) error
 	held  bool
-	// changes is the format in which an answer differs from the one before if anything but the time
-	// does.
-	changes string
+	// gist is what the answer says but for the time.
+	gist string
 }
-
-// mostOften is how often a cluster may be read anew: a question lists everything.
-const mostOften = time.Second
 
 func (q *inquiry) addFlags(cmd *cobra.Command, condition string) {
 	flags := cmd.Flags()
-	q.question.addFlags(flags, "json, yaml, wide or name")
+	q.question.addFlags(flags)
 	if condition != "" {
 		flags.StringVarP(&q.namespace, "namespace", "n", "", "the namespace to ask about (default: the context's, or default)")
 		flags.BoolVarP(&q.allNamespaces, "all-namespaces", "A", false, "ask about all namespaces")
 		flags.StringVarP(&q.selector, "selector", "l", "", "only pods with these labels")
 		flags.StringVar(&q.failOn, "fail-on", "", "exit with code 3 if there is any: "+condition)
+		completeChoices(cmd, "fail-on", condition)
+		q.completeFlags(cmd, &q.namespace)
 	}
-	flags.BoolVarP(&q.watch, "watch", "w", false, "ask again and again, and print the answer when it has changed, until Ctrl-C")
-	flags.DurationVar(&q.every, "every", 5*time.Second, "with --watch, how often the cluster is read, 1s at least")
+	q.watching.addFlags(flags)
 }
 
 func (q *inquiry) scope() (survey.Scope, error) {
@@ -66,86 +59,37 @@ func (q *inquiry) scope() (survey.Scope, error) {
 }
 
 // run reads the cluster, has the question answered and writes the answer; with --watch it goes on.
-func (q *inquiry) run(cmd *cobra.Command, condition string, ask func(*simulate.World, simulate.Source) (*written, error)) error {
-	switch {
-	case q.failOn != "" && q.failOn != condition:
+func (q *inquiry) run(cmd *cobra.Command, condition string, answered func(*simulate.World, simulate.Source) (*written, error)) error {
+	if q.failOn != "" && q.failOn != condition {
 		return usagef("--fail-on %q: must be %s", q.failOn, condition)
-	case q.watch && len(q.files) > 0:
-		return usagef("--watch: files do not change; leave it out, or -f")
-	case q.every < mostOften:
-		return usagef("--every %s: must be %s or more", q.every, mostOften)
 	}
-	if err := oneOf(q.output, survey.Formats...); err != nil {
+	if err := q.check(q.files); err != nil {
 		return err
 	}
-	if !q.watch {
-		return q.once(cmd, ask)
-	}
-	return q.again(cmd, ask)
-}
-
-func (q *inquiry) once(cmd *cobra.Command, ask func(*simulate.World, simulate.Source) (*written, error)) error {
-	w, source, err := q.world(cmd)
-	if err != nil {
+	if err := checkFormat(q.output, formats); err != nil {
 		return err
 	}
-	said, err := ask(w, source)
-	if err != nil {
-		return err
-	}
-	if err := said.write(cmd.OutOrStdout(), q.output); err != nil {
-		return err
-	}
-	if said.held && q.failOn != "" {
-		return heldError{fmt.Errorf("--fail-on: %s came true", q.failOn)}
-	}
-	return nil
-}
-
-// again asks until Ctrl-C. What is the same but for the time is not printed again.
-func (q *inquiry) again(cmd *cobra.Command, ask func(*simulate.World, simulate.Source) (*written, error)) error {
-	ctx, stop := untilSignal(cmd.Context())
-	defer stop()
-	before := ""
-	for {
+	return q.ask(cmd, func() (*spoken, error) {
 		w, source, err := q.world(cmd)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		said, err := ask(w, simulate.Source{From: source.From})
+		q.work.begin(cmd.ErrOrStderr(), "asking about the cluster")
+		said, err := answered(w, source)
+		q.work.end()
 		if err != nil {
-			return err
+			return nil, err
 		}
-		var text bytes.Buffer
-		if err := said.write(&text, said.changes); err != nil {
-			return err
-		}
-		if text.String() != before {
-			before = text.String()
-			if said, err = ask(w, source); err != nil {
-				return err
-			}
+		return &spoken{said.gist, func() error {
 			if err := said.write(cmd.OutOrStdout(), q.output); err != nil {
 				return err
 			}
-			fmt.Fprintln(cmd.OutOrStdout())
-		}
-		if !pause(ctx, q.every) {
+			if said.held && q.failOn != "" {
+				return heldError{fmt.Errorf("--fail-on: %s came true", q.failOn)}
+			}
 			return nil
-		}
-	}
-}
-
-// pause waits; false if the context ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+		}}, nil
+	})
 }
 
 func newPendingCommand() *cobra.Command {
@@ -172,7 +116,7 @@ of them run, tried with the engine. Read-only: get and list, never secrets.`,
 				if err != nil {
 					return nil, err
 				}
-				return &written{p.Write, p.Pods > 0, "name"}, nil
+				return &written{p.Write, p.Pods > 0, p.Gist()}, nil
 			})
 		},
 	}
@@ -201,7 +145,7 @@ list, never secrets.`,
 			}
 			return q.run(cmd, "evicted", func(w *simulate.World, source simulate.Source) (*written, error) {
 				e := survey.EvictionsOf(w, scope, source)
-				return &written{e.Write, len(e.Evictions) > 0, "name"}, nil
+				return &written{e.Write, len(e.Evictions) > 0, e.Gist()}, nil
 			})
 		},
 	}
@@ -239,14 +183,16 @@ never secrets.`,
 					}
 					c.Fill = done.Fill
 				}
-				return &written{c.Write, false, "json"}, nil
+				return &written{c.Write, false, c.Gist()}, nil
 			})
 		},
 	}
 	q.addFlags(cmd, "")
 	flags := cmd.Flags()
 	flags.StringVar(&by, "by", by, strings.Join(survey.Ways, ", ")+": what nodes are grouped by")
-	flags.StringVar(&like, "like", "", "also, how many more pods like this one fit: pod/NAME, deployment/NAME, ...")
+	flags.StringVar(&like, "like", "", "also count how many more pods like this one fit: pod/NAME, deployment/NAME, ...")
 	flags.StringVarP(&q.namespace, "namespace", "n", "", "of what --like names (default: the context's, or default)")
+	q.completeFlags(cmd, &q.namespace)
+	completeChoices(cmd, "by", survey.Ways...)
 	return cmd
 }

@@ -1,31 +1,15 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"strings"
 	"sync"
-	"syscall"
 
-	"golang.org/x/term"
+	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// untilSignal ends the context at the first SIGINT or SIGTERM, or SIGHUP when
-// the terminal is closed. The second one is not held back: it ends the process
-// at once.
-func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	context.AfterFunc(ctx, stop)
-	return ctx, stop
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
+func isTerminal(w io.Writer) bool { return answer.TerminalOf(w).Width > 0 }
 
 // progress shows what starts: on a terminal in one line that is written over,
 // elsewhere line by line.
@@ -45,7 +29,7 @@ func (p *progress) step(part, line string) {
 		return
 	}
 	p.clear()
-	if width, _, err := term.GetSize(int(p.out.(*os.File).Fd())); err == nil && len(part)+len(line)+2 >= width && width > 10 {
+	if width := answer.TerminalOf(p.out).Width; len(part)+len(line)+2 >= width && width > 10 {
 		line = line[:max(0, width-len(part)-6)] + "..."
 	}
 	fmt.Fprintf(p.out, "%s: %s", part, line)

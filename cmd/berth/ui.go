@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
+	"github.com/berth-k8s/berth/internal/kube/signals"
 	"github.com/berth-k8s/berth/internal/ui"
 	"github.com/berth-k8s/berth/internal/up/supervisor"
 )
@@ -41,14 +42,14 @@ func newUICommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ui",
 		GroupID: groupAsk,
-		Short:   "The page: the cluster live in a browser",
-		Long: `Serve a page that shows the cluster live: nodes as a map by fill, taint or zone,
-the queue with reasons, evictions with a countdown, events as they happen, why a
-pod is where it is, and what would happen if.
+		Short:   "The dashboard: the cluster live in a browser",
+		Long: `Serve the dashboard, which shows the cluster live: nodes as a map by requests,
+taints or zone, pending pods with the reasons, evictions with a countdown, events
+as they happen, why a pod is where it is, and forecasts.
 
 The cluster is only read (get, list and watch, never secrets). On a loopback
-address everybody on this machine may open the page; on any other a token is
-needed, which is part of the address that is printed.`,
+address every user of this machine may open it; any other address needs a token,
+which is part of the URL that is printed.`,
 		Example: `  berth ui
   berth ui --port 9000
   berth ui -f recording
@@ -59,14 +60,15 @@ needed, which is part of the address that is printed.`,
 	flags := cmd.Flags()
 	flags.StringVar(&p.address, "address", "127.0.0.1", "IP address to listen on")
 	flags.IntVar(&p.port, "port", uiPort, "port to listen on; 0 takes a free one (not given: if it is taken, a free one)")
-	flags.StringVar(&p.tokenFile, "token-file", "", "file with the token that the page asks for, 16 characters or more (default: none on a loopback address, else one is made)")
-	flags.StringSliceVar(&p.options.Names, "allowed-host", nil, "host name under which the page may be asked for, beside localhost (repeatable)")
+	flags.StringVar(&p.tokenFile, "token-file", "", "file with the token for the dashboard, 16 characters or more (default: none on a loopback address, else a generated one)")
+	flags.StringSliceVar(&p.options.Names, "allowed-host", nil, "host name that the dashboard answers to, besides localhost (repeatable)")
 	flags.StringVar(&p.options.CertFile, "tls-cert-file", "", "certificate for HTTPS (default: plain HTTP)")
 	flags.StringVar(&p.options.KeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
-	flags.StringVarP(&p.recording, "filename", "f", "", "folder of a recording, as berth record makes it, shown in the place of a live cluster, with a slider through its time")
+	flags.StringVarP(&p.recording, "filename", "f", "", "folder of a recording of berth record, shown instead of a live cluster, with a slider for the time")
 	flags.StringVar(&p.config, "config", "", "the scheduler's configuration file, for explanations and forecasts")
-	flags.StringVar(&p.scheduler, "scheduler-url", "", "the scheduler's endpoints, as http://127.0.0.1:10251, to ask what it decided (default: those of berth up)")
+	flags.StringVar(&p.scheduler, "scheduler-url", "", "endpoints of the scheduler, as http://127.0.0.1:10251, to ask for its last decisions (default: those of berth up)")
 	p.to.addFlags(flags)
+	p.to.to.AddKubectlFlags(flags)
 	return cmd
 }
 
@@ -95,7 +97,7 @@ func (p *pageFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := untilSignal(cmd.Context())
+	ctx, stop := signals.Until(cmd.Context())
 	defer stop()
 	fmt.Fprintf(cmd.OutOrStdout(), "ready %s\n", server.URL())
 	return server.Run(ctx)
@@ -208,5 +210,5 @@ func (c *cluster) pageLine() string {
 	if c.page == "" {
 		return ""
 	}
-	return "  the page    " + c.page + "\n"
+	return "  dashboard   " + c.page + "\n"
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	cliflag "k8s.io/component-base/cli/flag"
 
+	"github.com/berth-k8s/berth/internal/kube/signals"
 	"github.com/berth-k8s/berth/internal/up/datadir"
 	"github.com/berth-k8s/berth/internal/up/supervisor"
 )
@@ -138,7 +139,7 @@ Each part writes its log there.`,
 		"Kubernetes feature gates for the API server, the controllers and the scheduler, as Name=true,Other=false; with GenericWorkload the API of pod groups is served")
 	flags.Int64Var(&c.notReadySeconds, "default-not-ready-toleration-seconds", 300, "how long a pod that says nothing stays on a node that is not ready")
 	flags.Int64Var(&c.unreachableSeconds, "default-unreachable-toleration-seconds", 300, "the same for a node that is unreachable")
-	flags.IntVar(&c.uiPort, "ui-port", anyPagePort, "port of the page on 127.0.0.1; 0 takes a free one, -1 is no page (default: "+strconv.Itoa(uiPort)+", or if it is taken, a free one)")
+	flags.IntVar(&c.uiPort, "ui-port", anyPagePort, "port of the dashboard on 127.0.0.1; 0 takes a free one, -1 leaves it out (default: "+strconv.Itoa(uiPort)+", or if it is taken, a free one)")
 	flags.Lookup("ui-port").DefValue = "0" // said in words
 	c.own.addFlags(flags)
 	flags.BoolVar(&c.fresh, "fresh", false, "begin anew: delete what is in the data directory, without asking")
@@ -175,7 +176,7 @@ func (c *cluster) check() error {
 }
 
 func (c *cluster) run(cmd *cobra.Command) error {
-	ctx, stop := untilSignal(cmd.Context())
+	ctx, stop := signals.Until(cmd.Context())
 	defer stop()
 	began := time.Now()
 	if err := c.findExecutables(); err != nil {

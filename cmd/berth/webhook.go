@@ -3,13 +3,12 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/berth-k8s/berth/internal/admission/webhook"
+	"github.com/berth-k8s/berth/internal/kube/signals"
 )
 
 // namespaceFile names the namespace of a process that runs in a pod.
@@ -67,7 +66,7 @@ func runWebhook(cmd *cobra.Command, to *connection, options webhook.Options) err
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := signals.Until(cmd.Context())
 	defer stop()
 	w, err := webhook.New(cfg, options)
 	if err != nil {

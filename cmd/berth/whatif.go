@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
@@ -31,9 +30,9 @@ type forecast struct {
 }
 
 func (f *forecast) addFlags(flags *pflag.FlagSet) {
-	f.question.addFlags(flags, "json, yaml or wide")
+	f.question.addFlags(flags)
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "the namespace of pods and workloads that are named (default: the context's, or default)")
-	flags.DurationVar(&f.time, "for", 0, "let so much time pass (default: until nothing more is to happen, at most a day)")
+	flags.DurationVar(&f.time, "for", 0, "how much time passes (default: until nothing more happens, at most a day)")
 	flags.StringSliceVar(&f.failOn, "fail-on", nil, "exit with code 3 if the operations leave a pod pending, evict one or hit a disruption budget, or if kubectl refuses a drain: "+strings.Join(whatif.Conditions, ","))
 	flags.BoolVarP(&f.help, "help", "h", false, "help for what-if")
 }
@@ -43,14 +42,15 @@ func newWhatIfCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "what-if OPERATION [OPERATION...]",
 		GroupID: groupAsk,
-		Short:   "What would come of taints, drains, new nodes and more, before doing it",
-		Long: `Say what would come of operations before they are done: who leaves when, where
-each goes, who is left pending and why, which disruption budgets are hit, how full
-the cluster is before and after. Nothing is written: the cluster of the kubeconfig
-is only read (get and list, never secrets), or with -f manifests or a recording.
+		Short:   "Forecast taints, drains, new nodes and more, before you do them",
+		Long: `Forecast operations before they are done: which pods leave when, where each of
+them goes, which pods stay pending and why, which disruption budgets are hit, how
+full the cluster is before and after. Nothing is written: the cluster of the
+kubeconfig is only read (get and list, never secrets), or with -f manifests or a
+recording.
 
-Operations, as many as wanted, done in their order; flags stand behind their
-operation, all others anywhere:
+Give one or more operations; they are done in order. The flags of an operation
+follow it, all others may stand anywhere. Names are as in kubectl: node/n1, node n1:
 
   taint node/NAME... KEY=VALUE:EFFECT...   as kubectl taint; -l SELECTOR, --all
   untaint node/NAME... KEY[:EFFECT][-]...
@@ -90,7 +90,7 @@ func (f *forecast) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := oneOf(f.output, append(answer.Formats, "wide")...); err != nil {
+	if err := checkFormat(f.output, formats); err != nil {
 		return err
 	}
 	for _, condition := range f.failOn {
@@ -112,7 +112,9 @@ func (f *forecast) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	f.work.begin(cmd.ErrOrStderr(), "forecasting")
 	answer, err := whatif.Run(w, steps, whatif.Options{For: f.time, Source: source})
+	f.work.end()
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -191,12 +190,12 @@ func (p *parts) step(word string) (*whatif.Step, error) {
 		}
 		op.Deploy = p.files
 	case "scale":
-		if len(p.rest) != 1 || p.replicas < 0 {
+		if p.reference(); len(p.rest) != 1 || p.replicas < 0 {
 			return nil, usagef("scale: write scale deployment/NAME --replicas N")
 		}
 		op.Scale = &simulate.Scale{Workload: p.rest[0], Replicas: p.replicas}
 	case "delete":
-		if len(p.rest) != 1 {
+		if p.reference(); len(p.rest) != 1 {
 			return nil, usagef("delete: write delete pod/NAME")
 		}
 		op.Delete = &simulate.Delete{Object: p.rest[0]}
@@ -219,8 +218,8 @@ func (p *parts) count(word string) (int, error) {
 func (p *parts) onNodes(word string, op *simulate.Operation) (*whatif.Step, error) {
 	if word != "taint" && word != "untaint" {
 		p.nodes.Nodes = append(p.nodes.Nodes, p.rest...) // kubectl takes bare names
-	} else if len(p.nodes.Nodes) == 0 && len(p.rest) > 1 && !strings.ContainsAny(p.rest[0], "=:") && p.nodes.Selector == "" && !p.nodes.All {
-		p.nodes.Nodes, p.rest = p.rest[:1], p.rest[1:]
+	} else if p.nodes.Selector == "" && !p.nodes.All {
+		p.bareNodes(word)
 	}
 	switch {
 	case p.choose < 0:
@@ -265,6 +264,26 @@ func (p *parts) onNodes(word string, op *simulate.Operation) (*whatif.Step, erro
 	return &whatif.Step{Operation: op}, nil
 }
 
+// bareNodes takes the names of nodes off the words that a taint is told with, as kubectl takes
+// them: they stand before the taints. A key alone is a taint for untaint, so there only the first
+// word is a name, and only if no node/NAME is there.
+func (p *parts) bareNodes(word string) {
+	named := len(p.nodes.Nodes) > 0
+	for len(p.rest) > 1 && !strings.ContainsAny(p.rest[0], "=:") && !strings.HasSuffix(p.rest[0], "-") {
+		if word == "untaint" && (named || len(p.nodes.Nodes) > 0) {
+			return
+		}
+		p.nodes.Nodes, p.rest = append(p.nodes.Nodes, p.rest[0]), p.rest[1:]
+	}
+}
+
+// reference joins TYPE NAME, which kubectl takes as well as TYPE/NAME.
+func (p *parts) reference() {
+	if len(p.rest) == 2 && !strings.Contains(p.rest[0], "/") {
+		p.rest = []string{p.rest[0] + "/" + p.rest[1]}
+	}
+}
+
 // setNamespace says where what is named without a namespace is.
 func setNamespace(step *whatif.Step, namespace string) {
 	if step.Operation == nil {
@@ -278,43 +297,4 @@ func setNamespace(step *whatif.Step, namespace string) {
 	case step.Delete != nil:
 		step.Delete.Namespace = namespace
 	}
-}
-
-// complete completes the words that begin operations and, behind one, what is named: nodes, and
-// pods for --like.
-func (f *forecast) complete(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-	kind, _, named := strings.Cut(toComplete, "/")
-	if !named {
-		return slices.DeleteFunc(slices.Clone(operations), func(word string) bool { return !strings.HasPrefix(word, toComplete) }), cobra.ShellCompDirectiveNoFileComp
-	}
-	if len(args) > 0 && args[len(args)-1] == "--like" {
-		args = args[:len(args)-1]
-	}
-	first := slices.IndexFunc(args, isOperation)
-	if first < 0 {
-		return nil, cobra.ShellCompDirectiveDefault
-	}
-	if _, err := f.parse(args[:first]); err != nil { // for --filename, --kubeconfig and their like
-		return nil, cobra.ShellCompDirectiveError
-	}
-	slices.Sort(f.files)
-	f.files = slices.Compact(f.files) // cobra may have read the flags, too
-	w, _, err := f.world(cmd)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var names []string
-	switch {
-	case slices.Contains(nodeWords, kind):
-		for _, n := range w.Cluster().SortedNodes() {
-			names = append(names, kind+"/"+n.Name)
-		}
-	case slices.Contains(podWords, kind):
-		for _, p := range w.Each() {
-			if p.Object.Namespace == f.space(f.namespace) {
-				names = append(names, kind+"/"+p.Object.Name)
-			}
-		}
-	}
-	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, toComplete) }), cobra.ShellCompDirectiveNoFileComp
 }

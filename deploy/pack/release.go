@@ -136,7 +136,7 @@ func (r *Release) chart(folder string) error {
 			text = regexp.MustCompile(`(?m)^version: .*$`).ReplaceAllString(text, "version: "+strings.TrimPrefix(r.Version, "v"))
 			return regexp.MustCompile(`(?m)^appVersion: .*$`).ReplaceAllString(text, "appVersion: "+r.Version)
 		case "values.yaml":
-			return strings.Replace(text, "repository: "+placeholder, "repository: "+r.Repository, 1)
+			return strings.Replace(text, "repository: "+treeRepository, "repository: "+r.Repository, 1)
 		}
 		return text
 	})
@@ -146,12 +146,13 @@ func (r *Release) chart(folder string) error {
 	return r.pack(filepath.Join(folder, "berth-chart-"+r.Version+".tgz"), files)
 }
 
-// placeholder is what the manifests of the tree call the image's repository.
-const placeholder = "registry.example.com/berth"
+// treeRepository is the image repository that the manifests in the tree name; a release replaces it
+// with its own.
+const treeRepository = "registry.example.com/berth"
 
 // kustomization has the image by its digest.
 func (r *Release) kustomization(folder, digest string) error {
-	image := regexp.MustCompile(`image: ` + regexp.QuoteMeta(placeholder) + `:\S+`)
+	image := regexp.MustCompile(`image: ` + regexp.QuoteMeta(treeRepository) + `:\S+`)
 	files, err := r.tree("deploy/kustomize", "kustomize", func(_, text string) string {
 		return image.ReplaceAllString(text, "image: "+r.Repository+"@"+digest)
 	})
@@ -200,8 +201,7 @@ spec:
 	return os.WriteFile(filepath.Join(folder, "berth-krew-"+r.Version+".yaml"), []byte(b.String()), 0o644)
 }
 
-// notes are what the changelog says of the version, or of what is to come where it says nothing of
-// that.
+// notes writes the changelog's section for the version, or its Unreleased section if there is none.
 func (r *Release) notes(folder string) error {
 	text, err := os.ReadFile(filepath.Join(r.Root, "CHANGELOG.md"))
 	if err != nil {

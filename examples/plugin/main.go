@@ -1,5 +1,5 @@
-// Command power-scheduler is Berth's scheduler with a plugin of one's own compiled in. Flags and
-// configuration files are those of `berth scheduler`.
+// Command power-scheduler is Berth's scheduler with a custom plugin compiled in. It takes the flags
+// and configuration files of `berth scheduler`.
 package main
 
 import (

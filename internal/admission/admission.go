@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Config is what an administrator sets. The zero value is what kube-apiserver
-// does by default, and memory pressure.
+// Config is the administrator's configuration. The zero value is what kube-apiserver does by
+// default, plus memory pressure.
 type Config struct {
 	// NotReadySeconds and UnreachableSeconds are how long a pod that says
 	// nothing stays on a node that is not ready or unreachable; nil is 300.
@@ -31,8 +31,8 @@ type Config struct {
 	AfterAPIServer bool
 }
 
-// Objects finds what pods name. An object that does not exist is nil without
-// an error; an error means that nobody knows.
+// Objects looks up the objects that pods refer to. An object that does not exist is nil without an
+// error; an error means that this could not be found out.
 type Objects interface {
 	Namespace(name string) (*v1.Namespace, error)
 	PriorityClass(name string) (*schedulingv1.PriorityClass, error)

@@ -33,8 +33,8 @@ func dedicatedNodes(r *request) error {
 	return nil
 }
 
-// onlyDedicatedNodes refuses a pod that could run elsewhere, because somebody
-// took the affinity away again or admission was not asked.
+// onlyDedicatedNodes refuses a pod that could run elsewhere because the affinity was removed again
+// or admission was bypassed.
 func onlyDedicatedNodes(r *request) error {
 	key, value, err := groupOf(r)
 	if key == "" || err != nil {

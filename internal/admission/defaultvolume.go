@@ -2,8 +2,7 @@ package admission
 
 import v1 "k8s.io/api/core/v1"
 
-// fileMode is what files have that come from the API: secrets, config maps, the
-// pod's own fields.
+// fileMode is the default mode of files from the API: secrets, config maps, the pod's own fields.
 const fileMode int32 = 0o644
 
 func defaultVolume(volume *v1.Volume) {

@@ -55,8 +55,8 @@ func allowedTolerations(r *request) error {
 	return nil
 }
 
-// allowList is what bounds the tolerations of the pod, and who says so; an
-// empty list bounds nothing.
+// allowList returns the tolerations that the pod may have, and whose setting this is; an empty list
+// allows all.
 func allowList(r *request) (allowed []v1.Toleration, scope string, err error) {
 	allowed, set, err := annotated(r.namespace, AllowedTolerationsAnnotation)
 	if !set {

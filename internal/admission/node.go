@@ -18,11 +18,10 @@ func Node(node *v1.Node) {
 	}
 }
 
-// NoteTaintTimes notes on taints that evict since when they are there, in
-// place, where whoever wrote them did not: kubectl does not, and pods count
-// their seconds from that time, also after a restart. A taint that the node had
-// before, old, keeps its time: a client that writes the whole list again, which
-// is one value to the API, neither loses the time nor starts it anew.
+// NoteTaintTimes sets timeAdded on evicting taints that lack it, in place: kubectl does not set it,
+// and pods count their tolerationSeconds from that time, even after a restart. A taint that the
+// node already had, in old, keeps its time: a client that writes the whole list again, which is one
+// value to the API, neither loses the time nor restarts it.
 func NoteTaintTimes(node, old *v1.Node, now time.Time) {
 	for i := range node.Spec.Taints {
 		taint := &node.Spec.Taints[i]

@@ -8,17 +8,15 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 )
 
-// startAnew takes from a pod what kube-apiserver's own plugins have given it
-// before a webhook sees it, and the rules would give as well: so they give it
-// in their order and with the seconds that are configured, and the pod becomes
-// the same as where the rules are compiled in. It never takes what nobody
-// gives again.
+// startAnew removes from a pod what kube-apiserver's own plugins added before the webhook saw it
+// and the rules would add as well: so the rules add it in their order and with the configured
+// seconds, and the pod is the same as where the rules are compiled in. It removes nothing that
+// would not be added again.
 //
-// What a user brought must stay. If the pod's managed fields say that its
-// creator set no tolerations, none are the user's. Else those are plugins' that
-// stand behind the tolerations for lost nodes, which plugins append to the
-// user's; and without these, those of the runtime class at the end. That can
-// only err in the order: seconds that may be the user's own are left alone.
+// What a user set must stay. If the pod's managed fields say that its creator set no tolerations,
+// none are the user's. Otherwise, those behind the tolerations for lost nodes were added by
+// plugins, which append to the user's; without these, those of the runtime class at the end. That
+// can only err in the order: seconds that may be the user's own are left alone.
 func startAnew(r *request) error {
 	list := r.pod.Spec.Tolerations
 	if !r.AfterAPIServer || len(list) == 0 {
@@ -47,7 +45,7 @@ func startAnew(r *request) error {
 	return nil
 }
 
-// givenToAny is what the rules give a pod that brings no tolerations.
+// givenToAny is what the rules add to a pod without tolerations.
 func givenToAny(r *request) []v1.Toleration {
 	bare := *r
 	bare.pod = r.pod.DeepCopy()

@@ -11,12 +11,17 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Formats are those that Write knows beside the one for people.
-var Formats = []string{"json", "yaml"}
-
-// Write writes a document in one of the formats, or with any other lets people write it.
+// Write writes a document in one of Formats, or as names if it is Named; with any other format
+// people writes it.
 func Write(out io.Writer, format string, document any, people func(*Page)) error {
+	if template, ok := strings.CutPrefix(format, JSONPath+"="); ok {
+		return pick(out, template, document)
+	}
 	switch format {
+	case "name":
+		if named, ok := document.(Named); ok {
+			return writeNames(out, named.Names())
+		}
 	case "json":
 		encoder := json.NewEncoder(out)
 		encoder.SetIndent("", "  ")

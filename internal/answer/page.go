@@ -157,7 +157,7 @@ func (p *Page) Table(indent string, rows [][]string) {
 			style = bold
 		}
 		switch {
-		case fits || len(row) <= last || row[last] == "":
+		case fits || len(row) <= last || row[last] == "" || offset+utf8.RuneCountInString(row[last]) <= p.width:
 			p.row(style, indent, row, widths)
 		case beside:
 			lines := wrap(row[last], p.width-offset, p.width-offset)
@@ -182,11 +182,19 @@ func (p *Page) row(style, indent string, row []string, widths []int) {
 			p.styledLine(style, string(line))
 			line, at = []byte(indent+"    "), len(indent)+4
 		}
-		line = append(line, cell...)
-		for range widths[i] - width + gap {
-			line = append(line, ' ')
+		if p.width > 0 && at+width > p.width { // it has lines of its own, and is too wide for one
+			parts := wrap(cell, p.width-at, p.width-len(indent)-4)
+			for _, part := range parts[:len(parts)-1] {
+				p.styledLine(style, string(line)+part)
+				line, at = []byte(indent+"    "), len(indent)+4
+			}
+			cell = parts[len(parts)-1]
+			width = utf8.RuneCountInString(cell)
 		}
-		at += widths[i] + gap
+		line = append(line, cell...)
+		fill := max(widths[i]-width, 0) + gap
+		line = append(line, strings.Repeat(" ", fill)...)
+		at += width + fill
 	}
 	p.styledLine(style, string(line))
 }

@@ -58,6 +58,8 @@ func TestBadOptionsAreRefusedByFlag(t *testing.T) {
 		{"--unhealthy-zone-threshold=NaN", "--unhealthy-zone-threshold: NaN"},
 		{"--concurrent-evictions=0", "--concurrent-evictions: 0"},
 		{"--eviction-deadline=-5m", "--eviction-deadline: -5m0s"},
+		{"--journal-size=2Gi", "--journal-size: goes with --journal"},
+		{"--journal-age=1h", "--journal-age: goes with --journal"},
 	} {
 		o := parse(t, row[0])
 		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), row[1]) {

@@ -13,6 +13,7 @@ import (
 	evictionlive "github.com/berth-k8s/berth/internal/controller/eviction/live"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	nodehealthlive "github.com/berth-k8s/berth/internal/controller/nodehealth/live"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
 	"github.com/berth-k8s/berth/internal/kube/lead"
 )
 
@@ -33,6 +34,7 @@ type Options struct {
 	Eviction    eviction.Options
 	NodeHealth  nodehealth.Options
 	Shadow      ShadowOptions
+	Journal     records.Flags
 
 	flags *pflag.FlagSet // as they were given, for /flagz
 }
@@ -62,6 +64,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&s.On, "shadow", s.On, "decide nothing and write nothing: compare what kube-controller-manager's controllers do with what Berth's would have done; /shadow tells, and berth shadow report")
 	flags.StringVar(&s.Report, "shadow-report", s.Report, "with --shadow: write the comparison to this file as JSON, every minute and at the end")
 	flags.StringVar(&s.Scheduler, "shadow-scheduler-report", s.Scheduler, "with --shadow: file that berth scheduler --shadow writes its report to, to be told beside this one")
+
+	o.Journal.AddFlags(flags, "write what the controllers are told, and what they decide, to files below this folder, for berth replay")
 
 	o.Lead.AddFlags(flags)
 	flags.StringVar(&o.Lock, "leader-elect-resource-lock", o.Lock, "kind of object that is the lock: leases")
@@ -95,6 +99,12 @@ func (o *Options) Validate() error {
 	}
 	if !o.Shadow.On && (o.Shadow.Report != "" || o.Shadow.Scheduler != "") {
 		return fmt.Errorf("--shadow-report and --shadow-scheduler-report: go with --shadow")
+	}
+	if o.Shadow.On && o.Journal.Dir != "" {
+		return fmt.Errorf("--journal: goes without --shadow")
+	}
+	if err := o.Journal.Validate(); err != nil {
+		return err
 	}
 	if o.Lead.Elect && o.Lock != "leases" {
 		return fmt.Errorf("--leader-elect-resource-lock: %q: must be leases", o.Lock)

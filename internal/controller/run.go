@@ -99,6 +99,11 @@ func (c *Controller) lead(ctx context.Context) error {
 			return err
 		}
 		evictor := evictionlive.New(client, events, c.options.Eviction)
+		end, err := c.recordEviction(evictor)
+		if err != nil {
+			return err
+		}
+		defer end()
 		c.evictor.Store(evictor)
 		parts = append(parts, events.Run, evictor.Run)
 	}
@@ -108,6 +113,11 @@ func (c *Controller) lead(ctx context.Context) error {
 			return err
 		}
 		health := nodehealthlive.New(client, events, c.options.NodeHealth)
+		end, err := c.recordHealth(health)
+		if err != nil {
+			return err
+		}
+		defer end()
 		c.health.Store(health)
 		parts = append(parts, events.Run, health.Run)
 	}

@@ -66,6 +66,7 @@ func (p *Page) Spans() (all []Command) {
 // with the reason. All others of a console go on until Ctrl-C, and test/e2e runs them until they
 // say that they are ready.
 var Unrun = []struct{ Page, Begins, Why string }{
+	{"docs/eviction.md", "berth replay DIR --pod shop/web-0", "TestReplayOfTheControllersJournals prints it, of a journal that it writes"},
 	{"README.md", "make up", "all live tests start what it starts"},
 	{"README.md", "make test", "the tests cannot be a part of themselves"},
 	{"README.md", "kubectl apply -k deploy/kustomize/overlays/second-scheduler", "docs/install.md has it in a script"},
@@ -82,6 +83,7 @@ var Unrun = []struct{ Page, Begins, Why string }{
 	{"docs/release.md", "openssl ", "deploy/pack checks a signature"},
 	{"docs/release.md", "base64 -d", "deploy/pack checks a signature"},
 	{"docs/release.md", "skopeo copy", "a registry"},
+	{"docs/how-to/replace-kube-scheduler.md", "kubectl rollout status deployment/berth-scheduler", needsKubeadm},
 	{"docs/how-to/replace-kube-scheduler.md", "mv /etc/kubernetes/", needsKubeadm},
 	{"docs/how-to/replace-kube-scheduler.md", "sed -i ", needsKubeadm},
 	{"docs/install.md", "berth up --agent", needsRoot + ": test/e2e_agent goes the same way"},
@@ -109,7 +111,7 @@ var Unrun = []struct{ Page, Begins, Why string }{
 }
 
 const (
-	needsHelm    = "helm; deploy/pack renders the chart by Helm's library, and test/e2e_deploy applies what it renders"
+	needsHelm    = "helm, and an image in a registry; test/e2e_deploy installs, upgrades, rolls back and uninstalls the chart with the helm command"
 	needsKubeadm = "a control plane node of kubeadm's: TestFilesOfKubeadm does it to a copy of the files"
 	needsRoot    = "root and containerd"
 	measures     = "minutes, and alone on the machine"

@@ -92,6 +92,11 @@ func TestKeyring(t *testing.T) {
 		if err != nil {
 			return
 		}
+		if strings.HasPrefix(repository, "localhost/") {
+			// The kubelet takes any host without a dot or a port for Docker Hub, localhost among
+			// them, and would show it Docker Hub's login. Runtimes pull from the host localhost.
+			t.Skip("the kubelet takes localhost for Docker Hub")
+		}
 		var got, want []string
 		for _, l := range ours.For(repository) {
 			got = append(got, l.Username+"/"+l.Password)

@@ -23,6 +23,9 @@ func (g *generator) arguments() {
 		g.w.Weights = map[string]int64{pick(g, scorers...): int64(g.between(1, 10)), pick(g, scorers...): 100}
 		g.w.Unscored = some(g, 0.1, scorers...)
 		g.w.Unfiltered = some(g, 0.1, "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit", "PodTopologySpread", "InterPodAffinity")
+		if g.anyHuge() { // they would meet on nodes, where upstream's sums wrap around
+			g.w.Unfiltered = slices.DeleteFunc(g.w.Unfiltered, func(name string) bool { return name == "NodeResourcesFit" })
+		}
 	}
 	if g.chance(0.15) {
 		g.w.FilterOrder = slices.Clone(plugins.Default().At[plugins.Filters])
@@ -76,6 +79,9 @@ func (g *generator) fitArgs() *config.NodeResourcesFitArgs {
 	}
 	if g.chance(0.2) {
 		args.IgnoredResourceGroups = []string{"example.com"}
+	}
+	if g.anyHuge() {
+		args.IgnoredResources, args.IgnoredResourceGroups = nil, nil
 	}
 	switch g.IntN(4) {
 	case 0:

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -98,6 +99,9 @@ func asksForHuge(pod *v1.Pod) bool {
 	}
 	return false
 }
+
+// anyHuge tells whether a pod that waits asks for nearly as much as 64 bits hold.
+func (g *generator) anyHuge() bool { return slices.ContainsFunc(g.w.Pending, asksForHuge) }
 
 // podLevel gives the pod requests of its own, no less than its containers' (the API server refuses
 // others).

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestASharedClaimIsProtected: pods that name one claim, all at once, leave it with the finalizer
@@ -65,19 +66,49 @@ spec: {devices: {requests: [{name: d, exactly: {deviceClassName: shared}}]}}
 	kubectl(t, "delete", "resourceclaim/other-claim", "resourceslice/shared-devices", "deviceclass/shared")
 }
 
-// TestANominationEndsWithItsNode: a pod that waits for room on a node which is deleted gives the
+// TestANominationEndsWithItsNode: a pod that waits for victims on a node which is deleted gives the
 // nomination up.
 func TestANominationEndsWithItsNode(t *testing.T) {
 	apply(t, `
 apiVersion: v1
 kind: Node
 metadata: {name: short-lived, labels: {pool: short}}
-spec: {taints: [{key: closed, effect: NoSchedule}]}
+---
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: hopeful}
+value: 1000
 `)
-	apply(t, pod("hopeful", "", "spec nodeSelector: {pool: short}"))
-	awaits(t, decidesIn, "pod/hopeful", "{.status.conditions[0].reason}", "Unschedulable")
+	// No kubelet is there to end the victim.
+	kubectl(t, "patch", "node", "short-lived", "--subresource=status", `--patch={"status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "10"}}}`)
+	there := []string{"spec nodeSelector: {pool: short}", "spec tolerations: [{operator: Exists}]", "container resources: {requests: {cpu: 800m}}"}
+	apply(t, pod("hopeful-victim", "", there...))
+	awaits(t, decidesIn, "pod/hopeful-victim", placedOn, "short-lived")
+	apply(t, pod("hopeful", "", append(there, "spec priorityClassName: hopeful")...))
+	awaits(t, decidesIn, "pod/hopeful", "{.status.nominatedNodeName}", "short-lived")
 	kubectl(t, "delete", "node", "short-lived")
-	kubectl(t, "patch", "pod", "hopeful", "--subresource=status", `--patch={"status": {"nominatedNodeName": "short-lived"}}`)
 	awaits(t, decidesIn, "pod/hopeful", "{.status.nominatedNodeName}", "")
-	kubectl(t, "delete", "pod", "hopeful", "--now")
+	kubectl(t, "delete", "pods", "-l", "app=hopeful", "--grace-period=0", "--force")
+	kubectl(t, "delete", "priorityclass/hopeful")
+}
+
+// TestAnIdleSchedulerDoesNotWaitOutABackoff: a pod that was rejected seven times in as many seconds
+// is placed when the eighth change helps it, not when its back-off is over. That would be another
+// seven seconds.
+func TestAnIdleSchedulerDoesNotWaitOutABackoff(t *testing.T) {
+	const changes = 8
+	simulate(t, "idle-", "--count", "1", "--label", "pool=idle")
+	awaits(t, decidesIn, "node/idle-1", `{.status.conditions[?(@.type=="Ready")].status}`, "True")
+	kubectl(t, "taint", "nodes", "idle-1", fmt.Sprintf("closed=%d:NoSchedule", changes))
+	apply(t, pod("impatient", "", "spec nodeSelector: {pool: idle}"))
+	awaits(t, decidesIn, "pod/impatient", "{.status.conditions[0].reason}", "Unschedulable")
+	each := time.NewTicker(time.Second)
+	defer each.Stop()
+	for i := range changes {
+		<-each.C
+		kubectl(t, "patch", "pod", "impatient", "--type=json",
+			fmt.Sprintf(`--patch=[{"op": "add", "path": "/spec/tolerations/-", "value": {"key": "closed", "value": "%d"}}]`, i+1))
+	}
+	awaits(t, 4*time.Second, "pod/impatient", placedOn, "idle-1")
+	kubectl(t, "delete", "pod", "impatient", "--now")
 }

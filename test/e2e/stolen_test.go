@@ -49,7 +49,7 @@ func TestAStolenNodeIsOneNode(t *testing.T) {
 		if strings.Contains(line.command, "--bound-object-name=") {
 			args = append(args, "--bound-object-uid="+podUID(t, c, line.command))
 		}
-		// What a pod refers to is known to the authorizer a moment after the pod.
+		// The authorizer learns what a pod refers to shortly after the pod: poll until it does.
 		var r result
 		for end := time.Now().Add(10 * time.Second); ; {
 			r = execute(t, []string{"KUBECONFIG=" + stolen}, "", filepath.Join(bin, "berth"), append([]string{"kubectl"}, args...)...)

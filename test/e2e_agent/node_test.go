@@ -113,7 +113,7 @@ func makeNode(cluster *cluster, name string, c *containerd.Containerd, flags ...
 		return nil, err
 	}
 	n.agent = newProcess(append([]string{
-		filepath.Join(bin, "berth"), "agent", "--bootstrap-kubeconfig", filepath.Join(cluster.dir, "node-bootstrap.kubeconfig"), "--hostname-override", name, "--port", "0",
+		filepath.Join(bin, "berth"), "agent", "--bootstrap-kubeconfig", filepath.Join(cluster.dir, "node-bootstrap.kubeconfig"), "--hostname-override", name, "--port", "0", "--healthz-port", "0",
 		"--container-runtime-endpoint", c.Endpoint(), "--cgroup-root", c.CgroupRoot, "--root-dir", n.dir,
 		"--pod-log-dir", filepath.Join(n.dir, "logs"), "--pod-manifest-path", filepath.Join(n.dir, "static"),
 		// A busy machine's disk may be nearly full; that is another test's subject.

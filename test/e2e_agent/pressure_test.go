@@ -34,7 +34,6 @@ func smallNode(t *testing.T, name string, flags ...string) *node {
 	t.Helper()
 	skipWithoutContainers(t)
 	c := containerd.Start(t)
-	limit(t, c.CgroupRoot)
 	dir := filepath.Join(c.Dir, "agent")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -42,6 +41,13 @@ func smallNode(t *testing.T, name string, flags ...string) *node {
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, machineDisk); err != nil {
 		t.Skipf("no containers here: cannot mount: %v", err)
 	}
+	return littleMemory(t, name, c, flags...)
+}
+
+// littleMemory is a node whose machine is a limited cgroup.
+func littleMemory(t *testing.T, name string, c *containerd.Containerd, flags ...string) *node {
+	t.Helper()
+	limit(t, c.CgroupRoot)
 	cluster, err := theCluster()
 	if err != nil {
 		t.Fatal(err)

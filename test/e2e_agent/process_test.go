@@ -3,6 +3,7 @@ package e2eagent
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 // process is a `berth` that runs beside the tests.
 type process struct {
 	argv  []string
+	env   []string // besides the test's own
 	cmd   *exec.Cmd
 	out   output
 	ended chan error
@@ -24,6 +26,7 @@ func newProcess(argv ...string) *process { return &process{argv: argv} }
 func (p *process) start(line string) error {
 	from := p.out.len()
 	p.cmd = exec.Command(p.argv[0], p.argv[1:]...)
+	p.cmd.Env = append(os.Environ(), p.env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.ended = make(chan error, 1)

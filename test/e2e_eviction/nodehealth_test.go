@@ -29,6 +29,7 @@ func TestNodeHealth(t *testing.T) {
 	t.Run("uninitialized", func(t *testing.T) { uninitialized(c.at(t)) })
 	conditionsBecomeTaints(c)
 	cordonBecomesTaint(c)
+	aNodeThatAlternates(c)
 
 	close(silent)
 	c.within(20*time.Second, "Ready=Unknown", func() bool {
@@ -53,7 +54,7 @@ func TestNodeHealth(t *testing.T) {
 	c.condition("n2", v1.NodeReady, v1.ConditionTrue)
 	c.within(10*time.Second, "no taints", func() bool { return len(c.taints("n2")) == 0 })
 
-	scrape(c, p, append(nodeHealthMetrics, "taint_eviction_controller_pod_deletions_total 1")...)
+	scrape(c, p, append(nodeHealthMetrics, "taint_eviction_controller_pod_deletions_total 2")...)
 	p.stop()
 }
 
@@ -89,6 +90,31 @@ func cordonBecomesTaint(c *cluster) {
 	if !c.hasTaint("n1", "mine=x:NoSchedule") {
 		c.Error("a taint of somebody else was removed")
 	}
+}
+
+// aNodeThatAlternates between not-ready and unreachable loses its pods when they have tolerated
+// that for long enough: the taint that comes in place of the other keeps its time.
+func aNodeThatAlternates(c *cluster) {
+	c.Helper()
+	const notReady, unreachable = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
+	c.node("turns", nil)
+	c.pod("endures", "turns", tolerates(notReady, 5), tolerates(unreachable, 5))
+	turns := 0
+	c.within(30*time.Second, "evicted from a node that alternates", func() bool {
+		status, taint := v1.ConditionFalse, notReady
+		if turns%2 == 1 {
+			status, taint = v1.ConditionUnknown, unreachable
+		}
+		turns++
+		c.condition("turns", v1.NodeReady, status)
+		c.within(10*time.Second, taint+" on", func() bool { return c.hasTaint("turns", taint+":NoExecute") })
+		return c.leaves("endures")
+	})
+	if turns < 3 {
+		c.Errorf("the pod left after %d turns", turns)
+	}
+	c.condition("turns", v1.NodeReady, v1.ConditionTrue)
+	c.within(10*time.Second, "no taints", func() bool { return len(c.taints("turns")) == 0 })
 }
 
 var (

@@ -161,7 +161,7 @@ func TestControlPlaneGoesAway(t *testing.T) {
 	tainted = s.taint("killed-after", "a")
 	plane.kill()
 	<-time.After(outage)
-	plane = startControlPlane(t, dir)
+	startControlPlane(t, dir)
 	s.report("due while the API server is dead", s.goesBy(during, time.Now().Add(time.Second)))
 	s.report("due after", s.goesAt(after, tainted.Add(18*time.Second)))
 	p.stop()

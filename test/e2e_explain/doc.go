@@ -2,6 +2,7 @@
 // to read only, that what explain suggests helps when it is done, and that what what-if foretells
 // is what then happens.
 //
-// TestForecastsComeTrue does random operations; -operations says how many (go test ./e2e_explain
-// -run ComeTrue -operations 200 -v).
+// TestForecastsComeTrue does random operations; -operations says how many, and -trouble has nodes
+// fall silent, pods terminate and drains go on meanwhile (go test ./e2e_explain -run ComeTrue
+// -operations 100 -trouble -seed 7 -v -timeout 30m). Of a hundred and more 99 % must agree.
 package e2eexplain

@@ -23,6 +23,7 @@ import (
 
 var (
 	operations = flag.Int("operations", 10, "how many random operations are forecast and done")
+	troubled   = flag.Bool("trouble", false, "have nodes fall silent, drains and deletions go on while forecasts are made")
 	seed       = flag.Uint64("seed", 1, "of the random operations")
 )
 
@@ -44,6 +45,15 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// shortBackoff has the scheduler try pods again after a second at most: which of two pods is in
+// back-off when room appears is chance, and no forecast can know it.
+const shortBackoff = `
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+podInitialBackoffSeconds: 1
+podMaxBackoffSeconds: 1
+`
+
 func setUp(m *testing.M) (int, error) {
 	work, err := os.MkdirTemp("", "berth-e2e-explain-")
 	if err != nil {
@@ -57,7 +67,11 @@ func setUp(m *testing.M) (int, error) {
 	os.Setenv("HOME", work)
 	data = filepath.Join(work, "cluster")
 	os.Setenv("BERTH_DATA_DIR", data)
-	stop, err := up("--nodes", "6", "--zones", "3")
+	configuration := filepath.Join(work, "scheduler.yaml")
+	if err := os.WriteFile(configuration, []byte(shortBackoff), 0o600); err != nil {
+		return 0, err
+	}
+	stop, err := up("--nodes", "6", "--zones", "3", "--config", configuration)
 	if err != nil {
 		return 0, err
 	}

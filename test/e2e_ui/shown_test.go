@@ -143,7 +143,7 @@ func TestTitlesSayWhereOneIs(t *testing.T) {
 	p := open(t, ui.URL, "", desk)
 	cluster := eval[string](p, "document.querySelector('#where').textContent")
 	for hash, title := range map[string]string{
-		"#/queue": "Queue (200)", "#/events": "Events", "#/what-if": "What if", "#/node/node-2": "Node node-2", "#/pod/shop/web-1": "Pod shop/web-1",
+		"#/queue": "Pending (200)", "#/events": "Events", "#/what-if": "What if", "#/node/node-2": "Node node-2", "#/pod/shop/web-1": "Pod shop/web-1",
 	} {
 		eval[bool](p, "(location.hash = '"+hash+"', true)")
 		p.wait(fmt.Sprintf("document.title === %q", title+" · "+cluster+" · Berth"))

@@ -187,7 +187,7 @@ func behindUpstreams(t *testing.T, seed uint64, plugins []apiserver.Interface, c
 	}
 	var pod v1.Pod
 	internal(t, &theirs, &pod)
-	pod.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}}
+	pod.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields)}}
 	for range 2 {
 		if err := admission.Pod(admission.Config{AfterAPIServer: true}, catalog, &pod); err != nil {
 			t.Fatalf("seed %d: refused behind upstream's plugins: %v", seed, err)

@@ -83,7 +83,7 @@ func TestARejectedPodWakesForTheRightNodeOnly(t *testing.T) {
 		q, now := queue.New(), time.Unix(1_700_000_000, 0)
 		q.SetInterests(v1.DefaultSchedulerName, profile().Interests(c))
 		item := q.Add(waiting, c.Pending(waiting).Class, now)
-		q.Rejected(q.Pop(now), []string{sandbox.Sandbox{}.Name()}, false, now)
+		q.Rejected(q.Pop(now), []string{sandbox.Sandbox{}.Name()}, nil, now)
 		added := &v1.Node{}
 		added.Name, added.Labels = "n", map[string]string{label: ""}
 		q.Happened(&queue.Event{Resource: queue.Node, Action: queue.Add, Node: c.SetNode(added)}, now.Add(time.Hour))

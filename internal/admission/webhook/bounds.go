@@ -13,9 +13,10 @@ const (
 	largestReview = 16 << 20
 	// smallReview is above nearly every pod's.
 	smallReview = 256 << 10
-	// streams are those of one connection. An API server that needs more opens another.
+	// streams limits the streams of one connection. An API server that needs more opens another
+	// connection.
 	streams = 100
-	// buffered is what a connection may send ahead of being read, in bytes.
+	// buffered is how many bytes a connection may send before they are read.
 	buffered = 256 << 10
 )
 
@@ -39,7 +40,7 @@ func (l *lanes) of(announced int64) (*lane, int64) {
 	return l.large, largestReview
 }
 
-// lane has room for so many reviews, and for fewer of one source.
+// lane limits the reviews in flight, in all and per source.
 type lane struct {
 	all  chan struct{}
 	each int

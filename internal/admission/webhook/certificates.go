@@ -16,9 +16,8 @@ import (
 	"time"
 )
 
-// certificates are what replicas share: authorities, the oldest first, and the
-// certificate with which the webhook serves. They are values; renewed returns
-// others.
+// certificates are what replicas share: authorities, the oldest first, and the serving certificate.
+// They are values; renewed returns new ones.
 type certificates struct {
 	authorities []keyPair
 	serving     keyPair
@@ -45,10 +44,9 @@ func (v validity) settling() time.Duration { return min(time.Hour, v.serving/10)
 // skew is by how much the clocks of API servers may be behind.
 const skew = 5 * time.Minute
 
-// renewed returns what should be in use now for these names, and whether that
-// is anything else than before. An authority that is old gets a successor, which
-// signs only when it has settled; until then both are trusted, so that at no
-// moment an API server meets a certificate that it does not trust.
+// renewed returns the certificates to use now for these names, and whether they differ. An old
+// authority gets a successor, which signs only after it has been trusted for a while; until then
+// both are trusted, so that an API server never meets a certificate that it does not trust.
 func (c certificates) renewed(names []string, v validity, now time.Time) (certificates, bool, error) {
 	next := certificates{serving: c.serving}
 	for _, authority := range c.authorities {
@@ -158,7 +156,7 @@ const (
 	servingPrivateKey = "tls.key"
 )
 
-// bundle is what API servers are to trust.
+// bundle is the CA bundle for API servers.
 func (c certificates) bundle() []byte {
 	var all []byte
 	for _, authority := range c.authorities {

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// OptOutLabel on a namespace, with the value disabled, keeps the webhook away
-// from its pods: a way out that needs nobody's help.
+// OptOutLabel on a namespace, with the value disabled, keeps the webhook away from its pods: a way
+// out that works without Berth.
 const OptOutLabel = "berth.dev/webhook"
 
 // The webhooks' names: within a configuration, and in the API server's messages

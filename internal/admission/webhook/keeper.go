@@ -26,9 +26,8 @@ const (
 	keepLimit = 20 * time.Second
 )
 
-// keep sees to it, until ctx ends, that the certificates are fresh and the
-// configurations trust them. It looks when somebody changes one of them, and
-// now and then.
+// keep keeps the certificates fresh and the configurations trusting them until ctx ends. It checks
+// when one of them is changed, and periodically.
 func (w *Webhook) keep(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	touched := w.watch(ctx)
@@ -101,8 +100,8 @@ func (w *Webhook) owners(ctx context.Context) ([]metav1.OwnerReference, error) {
 	return []metav1.OwnerReference{{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole", Name: role.Name, UID: role.UID}}, nil
 }
 
-// certificates are those that all replicas share, renewed if need be. Of two
-// replicas that renew at once one is refused, and takes the other's.
+// certificates returns the certificates that all replicas share, renewed if necessary. If two
+// replicas renew at once, one is refused and takes the other's.
 func (w *Webhook) certificates(ctx context.Context, owners []metav1.OwnerReference) (certificates, error) {
 	secrets := w.client.CoreV1().Secrets(w.options.Namespace)
 	secret, err := secrets.Get(ctx, w.options.Service, metav1.GetOptions{})
@@ -209,7 +208,7 @@ func trust(webhook string, client *admissionregistrationv1.WebhookClientConfig, 
 	}
 }
 
-// watch tells of every change of the Secret and the configurations.
+// watch signals every change of the Secret and the configurations.
 func (w *Webhook) watch(ctx context.Context) <-chan struct{} {
 	touched := make(chan struct{}, 1)
 	touch := func(any) {

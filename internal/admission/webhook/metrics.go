@@ -48,7 +48,7 @@ func (m *instruments) all() []metrics.Registerable {
 	return []metrics.Registerable{m.reviews, m.duration, m.expiry, m.renewals}
 }
 
-// Metrics are those of a webhook, for the documentation: without values.
+// Metrics lists the webhook's metrics without values, for the documentation.
 func Metrics() []metrics.Registerable { return newInstruments().all() }
 
 func (m *instruments) reviewed(path string, request *admissionv1.AdmissionRequest, response *admissionv1.AdmissionResponse, err error, took time.Duration) {

@@ -33,7 +33,7 @@ type Options struct {
 	// Register writes the webhook configurations; else those that are there get
 	// the certificate authority only.
 	Register bool
-	// FailurePolicy is what becomes of a pod when no replica answers.
+	// FailurePolicy decides what happens to a pod if no replica answers.
 	FailurePolicy string
 	// Timeout is how long an API server waits, in whole seconds.
 	Timeout time.Duration
@@ -42,8 +42,8 @@ type Options struct {
 
 	// CertificateLifetime is the serving certificate's.
 	CertificateLifetime time.Duration
-	// ShutdownDelay is how long the webhook still serves when it is not ready
-	// any more, until nobody asks it.
+	// ShutdownDelay is how long the webhook keeps serving after it stopped being ready, so that API
+	// servers stop calling it first.
 	ShutdownDelay time.Duration
 
 	Rules admission.Config
@@ -122,7 +122,7 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// names are those at which API servers reach the webhook, for its certificate.
+// names are the DNS names for the certificate.
 func (o *Options) names() []string {
 	names := []string{
 		o.Service + "." + o.Namespace + ".svc",

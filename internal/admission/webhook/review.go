@@ -106,8 +106,8 @@ func (r *reviewer) validate(ctx context.Context, request *admissionv1.AdmissionR
 	return allowed(), nil
 }
 
-// resourceOf is what the request is about; "" for what is no concern of the
-// webhook's, subresources among it.
+// resourceOf is the resource of the request; "" for those that the webhook ignores, including
+// subresources.
 func resourceOf(request *admissionv1.AdmissionRequest) string {
 	if request.SubResource != "" || request.Operation != admissionv1.Create && request.Operation != admissionv1.Update {
 		return ""
@@ -150,7 +150,7 @@ func denied(status metav1.Status) *admissionv1.AdmissionResponse {
 
 func allowed() *admissionv1.AdmissionResponse { return &admissionv1.AdmissionResponse{Allowed: true} }
 
-// fieldValues are those that the rules may change, by their path, as they are sent.
+// fieldValues are the fields that the rules may change, by path, as they are sent.
 type fieldValues []struct {
 	path  string
 	value json.RawMessage // nil if it is absent

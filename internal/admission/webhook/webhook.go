@@ -32,7 +32,7 @@ type Webhook struct {
 	client  kubernetes.Interface
 	clock   clock.WithTicker
 	metrics *instruments
-	// lookups is a client for what strangers may cause to be looked up: it is in nobody's way.
+	// lookups is a separate client for reads that unauthenticated callers can cause.
 	lookups kubernetes.Interface
 	lanes   *lanes
 	clients *x509.CertPool // who may ask for reviews; nil is everybody
@@ -90,7 +90,7 @@ func New(config *rest.Config, options Options) (*Webhook, error) {
 // Address is where reviews are answered.
 func (w *Webhook) Address() string { return w.listener.Addr().String() }
 
-// HealthAddress is that of the health and metrics endpoints, "" if there are none.
+// HealthAddress is the address of the health and metrics endpoints, "" if there are none.
 func (w *Webhook) HealthAddress() string {
 	if w.health == nil {
 		return ""

@@ -21,7 +21,7 @@ type Options struct {
 	Watches bool
 	// Wall is what clocks on walls, by which others write times into objects,
 	// show at a moment of the Core's own clock, which nobody sets. nil: the same.
-	Wall func(now time.Time) time.Time
+	Wall func(now time.Time) time.Time `json:"-"`
 }
 
 // DefaultInFlight is enough to keep an API server busy whose answers take a

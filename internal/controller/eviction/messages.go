@@ -76,7 +76,10 @@ const (
 )
 
 func (o Outcome) String() string {
-	return [...]string{"OK", "Gone", "Conflict", "Busy", "Refused", "Failed"}[o]
+	if names := [...]string{"OK", "Gone", "Conflict", "Busy", "Refused", "Failed"}; o >= 0 && int(o) < len(names) {
+		return names[o]
+	}
+	return fmt.Sprintf("Outcome(%d)", int(o))
 }
 
 // Action is something to do. All but Record are requests to the API.

@@ -29,11 +29,15 @@ func TestNodesEndAsTheyAre(t *testing.T) {
 	}
 }
 
-func chaos(r *rand.Rand) *cluster {
+// chaos is the life of a cluster; prepare is shown it before anything happens.
+func chaos(r *rand.Rand, prepare ...func(*cluster)) *cluster {
 	options := nodehealth.Defaults()
 	options.EvictionRate = 1 // so that all had their turn at the end
 	options.MarkPodsAtZoneRate = r.IntN(2) == 0
 	c := newCluster(options)
+	for _, f := range prepare {
+		f(c)
+	}
 	for _, zone := range []string{"a", "b", "c"} {
 		for i := range 2 + r.IntN(4) {
 			c.add(fmt.Sprintf("%s-%d", zone, i), zone)

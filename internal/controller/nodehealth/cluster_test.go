@@ -31,6 +31,8 @@ type cluster struct {
 	agenda  agenda
 	wakeAt  time.Time
 	say     func(string)
+	began   func() // a core was made
+	told    func(nodehealth.Event, []nodehealth.Action)
 
 	stale  int           // so many writes still find the node changed
 	failed int           // so many writes still fail
@@ -48,7 +50,7 @@ type machine struct {
 }
 
 func newCluster(options nodehealth.Options) *cluster {
-	c := &cluster{now: begin, options: options, nodes: map[string]*machine{}, say: func(string) {}}
+	c := &cluster{now: begin, options: options, nodes: map[string]*machine{}, say: func(string) {}, began: func() {}, told: func(nodehealth.Event, []nodehealth.Action) {}}
 	c.start()
 	return c
 }
@@ -57,6 +59,7 @@ func newCluster(options nodehealth.Options) *cluster {
 func (c *cluster) start() {
 	c.life++
 	c.core, c.wakeAt = nodehealth.New(c.options), time.Time{}
+	c.began()
 	c.step(nodehealth.NodesListing{})
 	for _, name := range c.order {
 		c.step(nodehealth.NodeSeen{Node: nodehealth.NodeOf(c.nodes[name].Node)})
@@ -111,7 +114,7 @@ func (c *cluster) showLease(m *machine) {
 }
 
 func (c *cluster) setCondition(m *machine, t v1.NodeConditionType, status v1.ConditionStatus) {
-	now := metav1.Time{Time: c.now}
+	now := metav1.Time{Time: c.now.Truncate(time.Second)} // as the API keeps it
 	if existing := condition(m.Node, t); existing != nil {
 		existing.Status, existing.LastHeartbeatTime, existing.Reason, existing.Message = status, now, "", ""
 		return
@@ -148,7 +151,9 @@ func (m *machine) has(taint string) bool {
 }
 
 func (c *cluster) step(event nodehealth.Event) {
-	for _, action := range c.core.Step(c.now, event) {
+	actions := c.core.Step(c.now, event)
+	c.told(event, actions)
+	for _, action := range actions {
 		c.say(action.String())
 		c.carryOut(action)
 	}

@@ -24,6 +24,9 @@ type Options struct {
 	MarkPodsAtZoneRate bool
 	// InFlight bounds the writes that are under way at once.
 	InFlight int
+	// Wall is what clocks on walls, by which times are written into objects, show at a moment of
+	// the Core's own clock, which nobody sets. nil: the same.
+	Wall func(now time.Time) time.Time `json:"-"`
 }
 
 // Defaults are kube-controller-manager's.
@@ -196,6 +199,14 @@ func (c *Core) sortedZones() []*zone {
 	}
 	slices.SortFunc(zones, func(a, b *zone) int { return cmp.Compare(a.name, b.name) })
 	return zones
+}
+
+// wall is the time that others would write down now.
+func (c *Core) wall(now time.Time) time.Time {
+	if c.options.Wall == nil {
+		return now
+	}
+	return c.options.Wall(now)
 }
 
 func (c *Core) do(action Action) { c.actions = append(c.actions, action) }

@@ -73,6 +73,13 @@ const (
 	Failed         // anything else; it may have been done or not
 )
 
+func (o Outcome) String() string {
+	if names := [...]string{"OK", "Gone", "Stale", "Failed"}; o >= 0 && int(o) < len(names) {
+		return names[o]
+	}
+	return fmt.Sprintf("Outcome(%d)", int(o))
+}
+
 // Action is something to do.
 type Action interface {
 	action()

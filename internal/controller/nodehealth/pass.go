@@ -13,8 +13,11 @@ func (c *Core) pass(now time.Time) {
 	type count struct{ ready, notReady int }
 	counts := map[string]*count{}
 	for _, n := range c.sorted() {
+		met := n.known
 		c.settle(now, n)
-		c.judge(now, n)
+		if met || n.ready() == "" { // what a node reports counts for one pass at least, as upstream
+			c.judge(now, n)
+		}
 		k := counts[n.Zone]
 		if k == nil {
 			k = &count{}

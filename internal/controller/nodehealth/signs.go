@@ -21,7 +21,7 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 		if seen.ready() == "" && c.listing {
 			// It has the longer grace from its creation. Whose clock tells that may be
 			// ahead; one that is seen to come, comes now.
-			n.sign = earlier(now, seen.Created)
+			n.sign = earlier(now, now.Add(seen.Created.Sub(c.wall(now))))
 		}
 		if l, ok := c.leases[seen.Name]; ok && l.seen.After(n.sign) {
 			n.sign = l.seen

@@ -54,11 +54,11 @@ func (c *Core) write(now time.Time) {
 // what may be in flight is left to other nodes' conditions and taints.
 func (c *Core) next(now time.Time, n *node) Action {
 	if n.silent {
-		if conditions := n.unknown(now); conditions != nil {
+		if conditions := n.unknown(c.wall(now)); conditions != nil {
 			return WriteStatus{Ticket: c.ask(n), Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Conditions: conditions}
 		}
 	}
-	taints, differs := n.taints(now, n.evict && n.state() != v1.ConditionTrue && !c.allDown)
+	taints, differs := n.taints(c.wall(now), n.evict && n.state() != v1.ConditionTrue && !c.allDown)
 	labels := n.labels()
 	if differs || len(labels) > 0 {
 		return WriteNode{

@@ -81,8 +81,8 @@ func (b *bucket) take(now time.Time) bool {
 	return true
 }
 
-// next is when a token will be there.
-func (b *bucket) next(now time.Time) (time.Time, bool) {
+// next is when a token will be there. It changes nothing: how often somebody asks must not matter.
+func (b bucket) next(now time.Time) (time.Time, bool) {
 	if b.rate <= 0 {
 		return time.Time{}, false
 	}

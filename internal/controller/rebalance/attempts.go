@@ -59,11 +59,12 @@ func closed(n *cluster.Node) bool {
 }
 
 func (w *world) closedNodes() (names []string) {
-	for _, n := range w.c.SortedNodes() {
-		if closed(n) {
+	for _, n := range w.c.Nodes {
+		if n != nil && closed(n) {
 			names = append(names, n.Name)
 		}
 	}
+	slices.Sort(names)
 	return names
 }
 
@@ -110,7 +111,11 @@ func (s *search) empty(st *strategy, n *cluster.Node, closing Closing) bool {
 	for _, p := range list {
 		is := st.wish()
 		is.within = true
-		if why := s.step(st, p, is, "empty "+n.Name, closing); why.code != "" {
+		why := proof{}
+		if why.code, why.message = s.refusal(st, p); why.code == "" { // the moves before count towards limits
+			why = s.step(st, p, is, "empty "+n.Name, closing)
+		}
+		if why.code != "" {
 			s.back(mark)
 			s.stayNode(st, n, why.code, fmt.Sprintf("%s/%s: %s", p.Namespace(), p.Name, why.message))
 			return false

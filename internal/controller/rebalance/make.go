@@ -54,7 +54,9 @@ func settle(state *State, policy *Policy, options Options) *Plan {
 			}
 			after = plan.tail.After(after)
 			var sequel *Plan
-			sequel, settled = look(after, policy, options, nil)
+			on := options
+			on.Spent = options.Spent.With(plan.Moves...)
+			sequel, settled = look(after, policy, on, nil)
 			if len(sequel.Moves) == 0 && len(sequel.Arrivals) == 0 {
 				settled = true
 			}
@@ -103,6 +105,7 @@ func (plan *Plan) add(sequel *Plan) {
 	offset := len(plan.Moves)
 	for _, m := range sequel.Moves {
 		m.Number += offset
+		m.Closed = slices.Concat(plan.Empties, m.Closed)
 		plan.Moves = append(plan.Moves, m)
 	}
 	plan.Empties = append(plan.Empties, sequel.Empties...)

@@ -69,6 +69,9 @@ type Move struct {
 
 	// Closes says that the node it leaves is closed to new pods before the move, and for how long.
 	Closes Closing `json:"closes,omitempty"`
+	// Closed are the nodes that have to be closed to new pods when it is made, beside those that
+	// were at the beginning: where the successor lands was proved without them.
+	Closed []string `json:"closed,omitempty"`
 }
 
 // Arrival is a pod that waits, and finds a node. Where several are as good to the scheduler, it may

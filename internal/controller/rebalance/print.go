@@ -26,8 +26,16 @@ func (plan *Plan) Holds(condition string) bool {
 	return false
 }
 
-// Write writes the plan in one of answer.Formats; any other is for people. wide lists every pod
-// where the other sums up.
+// Names are the pods to move, in order.
+func (plan *Plan) Names() (names []string) {
+	for i := range plan.Moves {
+		names = append(names, "pod/"+plan.Moves[i].Name)
+	}
+	return names
+}
+
+// Write writes the plan in one of answer.Formats, or as names; any other is for people. wide lists
+// every pod where the other sums up.
 func (plan *Plan) Write(out io.Writer, format string, wide bool) error {
 	return answer.Write(out, format, plan, func(page *answer.Page) {
 		page.Heading("%s", plan.Summary())

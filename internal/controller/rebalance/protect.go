@@ -72,6 +72,8 @@ func (w *world) protects(p *pod, e *Evictor) (Code, string) {
 	case p.late:
 		w.unsettled = true
 		return Protected, "it has just been placed"
+	case w.options.Arrived[p.UID]:
+		return Protected, "it has been moved already"
 	case w.pinned[p.UID]:
 		return Protected, "it would have to move twice"
 	case object.Annotations[v1.MirrorPodAnnotationKey] != "" || owner != nil && owner.Kind == "Node":

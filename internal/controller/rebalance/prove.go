@@ -60,15 +60,39 @@ func (w *world) prove(p *pod, is wish) proof {
 	if why.code == "" {
 		gone, why = w.landings(s, next, from, is)
 	}
+	sets := [][]*cluster.Node{gone}
+	if leaving != nil {
+		sets = append(sets, leaving)
+	}
+	if why.code == "" {
+		var behind []*cluster.Node
+		if behind, why = w.behindWaiting(s, next, from, is); behind != nil {
+			sets = append(sets, behind)
+		}
+	}
 	p.NodeName = from.Name
 	w.c.Place(p.Pod, from)
 	if why.code != "" {
 		return why
 	}
-	if leaving == nil {
-		leaving = gone
+	return w.choose(p, sets, is)
+}
+
+// behindWaiting are the nodes on which the successor may land if pods that wait, and that fit now
+// that the victim has gone, are placed before it; nil if there are none.
+func (w *world) behindWaiting(s *scheduler, next *pod, from *cluster.Node, is wish) ([]*cluster.Node, proof) {
+	arrived := len(w.arrivals)
+	undo := w.placeWaiting()
+	defer undo()
+	if len(w.arrivals) == arrived {
+		return nil, proof{}
 	}
-	return w.choose(p, leaving, gone, is)
+	first := w.arrivals[arrived]
+	nodes, why := w.landings(s, next, from, is)
+	if why.code != "" {
+		return nil, refused(Unproven, "%s/%s, which waits, may be placed before its successor, which then would not land better", first.Namespace(), first.Name)
+	}
+	return nodes, proof{}
 }
 
 // landings are the nodes on which the successor may land as the cluster stands.
@@ -133,8 +157,8 @@ func hasClaims(p *pod) bool {
 }
 
 // choose judges the nodes on which a successor may land, and takes the best of those that it may
-// land on in both cases.
-func (w *world) choose(p *pod, leaving, gone []*cluster.Node, is wish) proof {
+// land on in every case.
+func (w *world) choose(p *pod, cases [][]*cluster.Node, is wish) proof {
 	type judged struct {
 		n     *cluster.Node
 		after []int64
@@ -142,14 +166,14 @@ func (w *world) choose(p *pod, leaving, gone []*cluster.Node, is wish) proof {
 	var good []judged
 	var seen []*cluster.Node
 	var bad proof
-	for _, n := range slices.Concat(leaving, gone) {
+	for _, n := range slices.Concat(cases...) {
 		if slices.Contains(seen, n) {
 			continue
 		}
 		seen = append(seen, n)
 		after, why := w.judge(p, n, is)
 		if why.code == "" {
-			if slices.Contains(leaving, n) && slices.Contains(gone, n) {
+			if !slices.ContainsFunc(cases, func(nodes []*cluster.Node) bool { return !slices.Contains(nodes, n) }) {
 				good = append(good, judged{n, after})
 			}
 			continue

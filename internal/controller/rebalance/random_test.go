@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
@@ -17,8 +18,8 @@ import (
 )
 
 // TestRandomWorlds plans for 10,000 clusters and policies (1,000 with -short). Of every plan:
-// nobody is moved twice, nobody back to where it was, no budget is overdrawn at any step, nobody is
-// pending at the end who was not before, every successor passes the filters where it lands, what
+// nobody is moved twice, nobody back to where it was, budgets allow every step, limits hold, nobody
+// is pending at the end who was not before, every successor passes the filters where it lands, what
 // the policy counts has gone down, and a second plan is empty.
 func TestRandomWorlds(t *testing.T) {
 	runs, moved := 10_000, 0
@@ -53,7 +54,12 @@ func tryWorld(t *testing.T, seed uint64) int {
 	if seed%11 == 4 {
 		options.Placing = rebalance.Sampled
 	}
-	plan := rebalance.Make(s, &rebalance.Policy{Goals: goals}, options)
+	policy := &rebalance.Policy{Goals: goals}
+	if seed%6 == 2 {
+		total, perNode := int(seed%4), 1+int(seed%2)
+		policy.Limits = rebalance.Limits{Total: &total, PerNode: &perNode}
+	}
+	plan := rebalance.Make(s, policy, options)
 	fail := func(format string, args ...any) {
 		t.Helper()
 		t.Errorf("seed %d, goals %v, %s: %s\n%s\n%s", seed, names(goals), plan.Placing, fmt.Sprintf(format, args...), text, show(plan))
@@ -61,14 +67,20 @@ func tryWorld(t *testing.T, seed uint64) int {
 	for _, wrong := range faults(s, plan, options.Profiles[0]) {
 		fail("%s", wrong)
 	}
+	for _, wrong := range beyond(plan, policy.Limits) {
+		fail("%s", wrong)
+	}
 	if seed%10 == 0 { // R30: the same cluster gives the same plan, in whatever order its objects come
 		shuffled := &rebalance.State{AsOf: begin, Objects: slices.Clone(s.Objects)}
 		rand.New(rand.NewPCG(seed, 8)).Shuffle(len(shuffled.Objects), func(i, j int) {
 			shuffled.Objects[i], shuffled.Objects[j] = shuffled.Objects[j], shuffled.Objects[i]
 		})
-		if again := show(rebalance.Make(shuffled, &rebalance.Policy{Goals: goals}, options)); again != show(plan) {
+		if again := show(rebalance.Make(shuffled, policy, options)); again != show(plan) {
 			fail("planned again:\n%s", again)
 		}
+	}
+	if policy.Limits != (rebalance.Limits{}) {
+		return len(plan.Moves) // what is beyond them is for the next plan
 	}
 	if second := rebalance.Make(plan.After(s), &rebalance.Policy{Goals: goals}, options); len(second.Moves) > 0 {
 		fail("a second plan is not empty:\n%s", show(second))
@@ -104,13 +116,13 @@ func faults(s *rebalance.State, plan *rebalance.Plan, profile *plugins.Profile) 
 		if m.From == m.To {
 			say("%s goes back to %s", m.Name, m.To)
 		}
-		if m.Cost.Budget != "" && m.Cost.Left < 0 {
-			say("the budget of %s is overdrawn", m.Name)
-		}
 		prefix := *plan
 		prefix.Moves = slices.Clone(plan.Moves[:i])
 		prefix.Arrivals = slices.DeleteFunc(slices.Clone(plan.Arrivals), func(a rebalance.Arrival) bool { return a.After > i })
 		now := prefix.After(s)
+		for _, budget := range overdrawn(now, pods[m.UID]) {
+			say("move %d: the budget %s does not allow %s to go", m.Number, budget, m.Name)
+		}
 		if m.Closes == rebalance.MakingRoom {
 			now = closing(now, m.From)
 		}
@@ -138,6 +150,43 @@ func faults(s *rebalance.State, plan *rebalance.Plan, profile *plugins.Profile) 
 			}
 		}
 		say("there are moves, and nothing falls")
+	}
+	return list
+}
+
+// overdrawn names the budgets that the Eviction API would refuse a pod for.
+func overdrawn(s *rebalance.State, victim *v1.Pod) (names []string) {
+	for _, o := range s.Objects {
+		b, ok := o.(*policyv1.PodDisruptionBudget)
+		if !ok || b.Spec.Selector.MatchLabels["app"] != victim.Labels["app"] {
+			continue
+		}
+		expected, healthy := 0, 0
+		for _, other := range s.Objects {
+			if p, ok := other.(*v1.Pod); ok && p.Labels["app"] == victim.Labels["app"] {
+				expected++
+				if p.Spec.NodeName != "" {
+					healthy++
+				}
+			}
+		}
+		if healthy-1 < expected-b.Spec.MaxUnavailable.IntValue() {
+			names = append(names, b.Name)
+		}
+	}
+	return names
+}
+
+// beyond are the limits of a policy that a plan does not keep.
+func beyond(plan *rebalance.Plan, l rebalance.Limits) (list []string) {
+	spent := rebalance.Spent{}.With(plan.Moves...)
+	if l.Total != nil && spent.Total > *l.Total {
+		list = append(list, fmt.Sprintf("%d moves, and %d are allowed", spent.Total, *l.Total))
+	}
+	for node, count := range spent.PerNode {
+		if l.PerNode != nil && count > *l.PerNode {
+			list = append(list, fmt.Sprintf("%d moves from %s, and %d are allowed", count, node, *l.PerNode))
+		}
 	}
 	return list
 }

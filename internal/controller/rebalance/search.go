@@ -24,14 +24,13 @@ type search struct {
 	nodeStays  map[string]Stay
 	idle       []string           // why goals had nothing to do
 	tried      map[*strategy]bool // attempts that are made once a round
-	perNode    map[string]int
-	perSpace   map[string]int
+	spent      Spent              // towards the policy's limits
 }
 
 func newSearch(w *world, policy *Policy) *search {
 	return &search{
 		closed: w.closedNodes(), w: w, policy: policy, strategies: w.strategies, start: w.values(), stays: map[*pod]Stay{}, nodeStays: map[string]Stay{},
-		perNode: map[string]int{}, perSpace: map[string]int{},
+		spent: w.options.Spent.With(),
 	}
 }
 
@@ -177,13 +176,13 @@ func (s *search) refusal(st *strategy, p *pod) (Code, string) {
 	}
 	l := &s.policy.Limits
 	switch {
-	case l.Total != nil && len(s.moves) >= *l.Total:
+	case l.Total != nil && s.spent.Total >= *l.Total:
 		return Limit, fmt.Sprintf("the policy allows %d evictions in all", *l.Total)
-	case l.PerNode != nil && s.perNode[p.NodeName] >= *l.PerNode:
+	case l.PerNode != nil && s.spent.PerNode[p.NodeName] >= *l.PerNode:
 		return Limit, fmt.Sprintf("the policy allows %d evictions from a node", *l.PerNode)
-	case l.PerNamespace != nil && s.perSpace[p.Namespace()] >= *l.PerNamespace:
+	case l.PerNamespace != nil && s.spent.PerNamespace[p.Namespace()] >= *l.PerNamespace:
 		return Limit, fmt.Sprintf("the policy allows %d evictions in a namespace", *l.PerNamespace)
-	case st.Utilization != nil && st.Utilization.PerNode != nil && s.perNode[p.NodeName] >= *st.Utilization.PerNode:
+	case st.Utilization != nil && st.Utilization.PerNode != nil && s.spent.PerNode[p.NodeName] >= *st.Utilization.PerNode:
 		return Limit, fmt.Sprintf("%s allows %d evictions from a node", st.Name, *st.Utilization.PerNode)
 	}
 	return "", ""
@@ -197,7 +196,7 @@ func (s *search) step(st *strategy, p *pod, is wish, attempt string, closing Clo
 		return found
 	}
 	m := s.describe(st, p, found)
-	m.Attempt, m.Closes = attempt, closing
+	m.Attempt, m.Closes, m.Closed = attempt, closing, s.newlyClosed()
 	before, from := s.w.values(), p.NodeName
 	_, undo := s.w.move(p, found.to)
 	after := s.w.values()
@@ -211,18 +210,27 @@ func (s *search) step(st *strategy, p *pod, is wish, attempt string, closing Clo
 	return proof{}
 }
 
+// newlyClosed are the nodes that the search has closed so far.
+func (s *search) newlyClosed() []string {
+	return slices.DeleteFunc(s.w.closedNodes(), func(name string) bool { return slices.Contains(s.closed, name) })
+}
+
 func (s *search) record(m Move, from string, undo func()) {
 	s.moves = append(s.moves, m)
-	s.perNode[from]++
-	s.perSpace[m.Namespace]++
+	s.count(from, m.Namespace, 1)
 	s.undo = append(s.undo, func() {
 		if undo != nil {
 			undo()
 		}
 		s.moves = s.moves[:len(s.moves)-1]
-		s.perNode[from]--
-		s.perSpace[m.Namespace]--
+		s.count(from, m.Namespace, -1)
 	})
+}
+
+func (s *search) count(node, namespace string, by int) {
+	s.spent.Total += by
+	s.spent.PerNode[node] += by
+	s.spent.PerNamespace[namespace] += by
 }
 
 func (s *search) describe(st *strategy, p *pod, found proof) Move {
@@ -319,11 +327,7 @@ func (s *search) plan(state *State) *Plan {
 	for i := range plan.Moves {
 		plan.Moves[i].Number = i + 1
 	}
-	for _, name := range s.w.closedNodes() {
-		if !slices.Contains(s.closed, name) {
-			plan.Empties = append(plan.Empties, name)
-		}
-	}
+	plan.Empties = s.newlyClosed()
 	for _, p := range s.w.arrivals {
 		plan.Arrivals = append(plan.Arrivals, Arrival{p.Namespace(), p.Name, p.object.UID, p.NodeName, p.after})
 	}

@@ -2,6 +2,7 @@ package rebalance
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
@@ -46,6 +48,29 @@ type Options struct {
 	// Resting are the workloads that were moved lately, as NAMESPACE/Kind/NAME, and until when they
 	// are left alone.
 	Resting map[string]time.Time
+	// Arrived are the successors of moves that were made for the same policy. They are not moved
+	// again.
+	Arrived map[types.UID]bool
+	// Spent are the moves that count towards the policy's limits already.
+	Spent Spent
+}
+
+// Spent counts moves.
+type Spent struct {
+	Total                 int
+	PerNode, PerNamespace map[string]int
+}
+
+// With is the count with the moves of a plan added.
+func (s Spent) With(moves ...Move) Spent {
+	sum := Spent{Total: s.Total + len(moves), PerNode: map[string]int{}, PerNamespace: map[string]int{}}
+	maps.Copy(sum.PerNode, s.PerNode)
+	maps.Copy(sum.PerNamespace, s.PerNamespace)
+	for i := range moves {
+		sum.PerNode[moves[i].From]++
+		sum.PerNamespace[moves[i].Namespace]++
+	}
+	return sum
 }
 
 // objects are those of a state that a plan looks at itself; the others go into the cluster's

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// legacyVersions are those of configuration files before profiles.
+// legacyVersions are the API versions of configuration files before profiles.
 var legacyVersions = map[string]bool{"componentconfig/v1alpha1": true, "kubescheduler.config.k8s.io/v1alpha1": true}
 
 // componentConfig is a KubeSchedulerConfiguration of that time.
@@ -176,8 +176,8 @@ func disablePreemption(profile *configv1.KubeSchedulerProfile) {
 	}
 }
 
-// arguments are those that have become arguments of plugins. What the policy says goes before the
-// file that refers to it.
+// arguments sets the fields that have since become plugin arguments. The policy overrides the file
+// that refers to it.
 func (c *componentConfig) arguments(profile *configv1.KubeSchedulerProfile) error {
 	t := newTranslator()
 	if w := c.HardPodAffinitySymmetricWeight; w != nil && !hasArguments(profile, "InterPodAffinity") {

@@ -22,7 +22,7 @@ type Config struct {
 	// Burst: 0 means that the file says nothing, and upstream's 50 a second would slow Berth down.
 	// Profiles are as in the file.
 	Spec configv1.KubeSchedulerConfiguration
-	// Profiles are those of Spec, ready to schedule with, in the same order.
+	// Profiles are the compiled profiles of Spec, in the same order.
 	Profiles []*plugins.Profile
 	// Notes tell, with the path of the field, what has no effect or, in a legacy file, no
 	// equivalent.
@@ -33,7 +33,7 @@ type Config struct {
 	written configv1.KubeSchedulerConfiguration // as in the file, or as translated, without defaults
 }
 
-// Options are what a file is read against.
+// Options tell what a file may refer to.
 type Options struct {
 	// Outside are the plugins that are compiled in beside Berth's own, with the extension points
 	// that each extends.
@@ -115,7 +115,7 @@ func parse(file string, data []byte, options Options) (*Config, error) {
 	return finish(*spec, nil, options)
 }
 
-// translation is what a legacy file says in the words of today.
+// translation is a legacy file in today's terms.
 type translation struct {
 	spec  configv1.KubeSchedulerConfiguration
 	notes []string

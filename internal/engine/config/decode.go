@@ -19,9 +19,9 @@ var codecs = func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict)
 }()
 
-// decode reads a KubeSchedulerConfiguration with the arguments of the plugins in it. Errors of
-// strictness are gathered; the order of the steps is that of apimachinery's own codec, which cannot
-// be used without the internal types.
+// decode reads a KubeSchedulerConfiguration with the plugin arguments in it. Strict decoding errors
+// are collected. The order of the steps is that of apimachinery's codec, which cannot be used
+// without the internal types.
 func decode(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 	decoder := codecs.UniversalDeserializer()
 	object, gvk, err := decoder.Decode(data, nil, nil)
@@ -50,7 +50,7 @@ func decode(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 	return spec, nil
 }
 
-// unmarshalStrict reads a legacy file; unknown and repeated fields are told with their paths.
+// unmarshalStrict reads a legacy file; unknown and duplicate fields are reported with their paths.
 func unmarshalStrict(data []byte, into any) error {
 	encoded, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {

@@ -107,7 +107,7 @@ func outsideArgs(profile *configv1.KubeSchedulerProfile, name string) runtime.Ob
 	return nil
 }
 
-// arguments are those of the plugins by name.
+// arguments returns the plugins' arguments, by plugin name.
 func arguments(profile *configv1.KubeSchedulerProfile, options Options) map[string]any {
 	args := map[string]any{"TaintToleration": &plugins.TaintTolerationArgs{Compare: options.CompareTolerations}}
 	for i := range profile.PluginConfig {
@@ -184,9 +184,9 @@ func (c *Config) noteIneffective(path *field.Path, profile *configv1.KubeSchedul
 	c.noteSplit(path.Child("plugins"), made)
 }
 
-// noteSplit tells of plugins that are enabled at the second of two extension points that belong
-// together, and not at the first. kube-scheduler fails every pod for want of what the first leaves
-// behind, but for a few plugins that do without.
+// noteSplit notes plugins that are enabled at the second of two extension points that belong
+// together, but not at the first. kube-scheduler then fails every pod, because the first leaves no
+// state behind, except for a few plugins that do without it.
 func (c *Config) noteSplit(path *field.Path, made *plugins.Profile) {
 	for _, pair := range []struct {
 		first, second plugins.Point

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// pluginSet returns what a file says of an extension point; of nil, nothing.
+// pluginSet returns the file's plugin set of an extension point; nil if it has none.
 func pluginSet(p *configv1.Plugins, point plugins.Point) *configv1.PluginSet {
 	if p == nil {
 		return &configv1.PluginSet{}
@@ -47,8 +47,8 @@ func merged(custom *configv1.Plugins) *configv1.Plugins {
 	return result
 }
 
-// mergedSet keeps the defaults that are not disabled, in their order, with what the file says of
-// them, and puts the file's own behind them.
+// mergedSet returns the defaults that are not disabled, in their order and with the file's changes,
+// followed by the file's own plugins.
 func mergedSet(defaults []configv1.Plugin, custom configv1.PluginSet) configv1.PluginSet {
 	disabled := sets.New[string]()
 	for _, plugin := range custom.Disabled {
@@ -100,7 +100,7 @@ func (r *resolver) fail(path *field.Path, format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf("%s: %s", path, fmt.Sprintf(format, args...)))
 }
 
-// kind is what upstream calls the plugins of an extension point.
+// kind is upstream's name for the plugins of an extension point.
 func kind(point plugins.Point) string {
 	name := point.String()
 	return strings.ToUpper(name[:1]) + name[1:] + "Plugin"
@@ -180,8 +180,8 @@ func (r *resolver) checkMultiPoint(written *configv1.Plugins) {
 	}
 }
 
-// weights are those of the plugins at Score. What score itself says of a plugin goes before
-// multiPoint, even if it says no weight: that is 1, not the default of the plugin.
+// weights returns the weights of the Score plugins. A plugin under score overrides multiPoint even
+// without a weight: that means 1, not the plugin's default.
 func (r *resolver) weights(written *configv1.Plugins) map[string]int64 {
 	weights := map[string]int64{}
 	for _, plugin := range slices.Concat(r.plugins.Score.Enabled, r.plugins.MultiPoint.Enabled) {

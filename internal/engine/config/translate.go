@@ -55,7 +55,7 @@ var priorityPlugins = map[string]string{
 	"ImageLocalityPriority":      "ImageLocality",
 }
 
-// strategies are those of NodeResourcesFit that priorities stand for.
+// strategies maps priorities to scoring strategies of NodeResourcesFit.
 var strategies = map[string]configv1.ScoringStrategyType{
 	"LeastRequestedPriority": configv1.LeastAllocated,
 	"MostRequestedPriority":  configv1.MostAllocated,
@@ -69,9 +69,9 @@ var withoutEquivalent = map[string]string{
 	"ResourceLimitsPriority":      "requests on the pods",
 }
 
-// filterOrder is the order in which predicates were asked, whatever the order in the file; the last
-// ones are newer than policies. A plugin that nobody names is not asked, but for these: they do
-// nothing for pods of the time, and must not be left out for others.
+// filterOrder is the order in which predicates were evaluated, whatever the order in the file; the
+// last ones are newer than policies. Plugins that a policy does not name are off, except for the
+// mandatory ones and those that are always on.
 var (
 	filterOrder = []string{
 		"NodeUnschedulable", "NodeName", "NodePorts", "NodeAffinity", "NodeResourcesFit", "VolumeRestrictions", "TaintToleration",

@@ -15,8 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// validate checks everything but which plugins there are (see resolve). All problems are told, in
-// upstream's words.
+// validate checks everything except whether the plugins exist (see resolve). All problems are
+// reported, in upstream's words.
 func validate(spec *configv1.KubeSchedulerConfiguration) error {
 	var list field.ErrorList
 	if spec.ClientConnection.Burst < 0 {

@@ -18,43 +18,43 @@ import (
 // Ticket links an action to its answer. Tickets are given out in order, from 1.
 type Ticket uint64
 
-// Action is something that the core wants done: one of the types below. Each can be printed; two
-// cores that were told the same print the same. Actions of one Step may be carried out in any
-// order, except that what is written about one pod (WriteStatus) must reach the API in the order in
-// which it was asked for.
+// Action is something that the core wants done: one of the types below. Each can be printed, and
+// two cores that were told the same print the same. Actions of one Step may be carried out in any
+// order, except that writes to one pod (WriteStatus) must reach the API in the order in which they
+// were returned.
 type Action interface {
 	fmt.Stringer
 	action()
 }
 
-// Ready says, once, that the cluster is known, this scheduler leads, and scheduling begins.
+// Ready is returned once, when the cluster is known, this scheduler leads, and scheduling begins.
 type Ready struct{}
 
-// Bind gives a pod its node. It is answered when the pod has the node or will not get it: where the
-// API leaves that open, whoever carries it out looks until it is known.
+// Bind binds a pod to its node. The answer must be certain: where a request's outcome is unknown,
+// the shell looks until it knows whether the pod was bound.
 type Bind struct {
 	Ticket  Ticket
 	Attempt *Attempt
 	By      *Stages
 }
 
-// Cancel ends an action as soon as possible. It is answered all the same, as withdrawn if it had
-// not begun.
+// Cancel asks for an action to end as soon as possible. The action is still answered, as withdrawn
+// if it had not begun.
 type Cancel struct {
 	Ticket Ticket
 	Reason string
 }
 
-// Preflight asks the out-of-tree plugins at PreBind what they have to do for the pod. The answer
-// has their Work.
+// Preflight asks the out-of-tree PreBind plugins what they have to do for the pod. The answer
+// carries their Work.
 type Preflight struct {
 	Ticket  Ticket
 	Attempt *Attempt
 	By      *Stages
 }
 
-// Hold says that plugins have the pod wait at Permit, each for so long at most. It is not answered:
-// PermitAllowed and PermitRejected tell what plugins say, and Release that it is over.
+// Hold says that plugins make the pod wait at Permit, each for a limited time. It is not answered:
+// PermitAllowed and PermitRejected carry the plugins' verdicts, and Release ends it.
 type Hold struct {
 	Ticket Ticket
 	Pod    *v1.Pod
@@ -63,14 +63,14 @@ type Hold struct {
 	Since  time.Time
 }
 
-// Release ends a Hold, also one that timed out or was given up.
+// Release ends a Hold, including one that timed out or was given up.
 type Release struct {
 	Ticket Ticket
 	How    string // "allowed", "rejected" or "timed out"
 	Took   time.Duration
 }
 
-// PreBind has an out-of-tree plugin do its work for the pod.
+// PreBind runs an out-of-tree PreBind plugin for the pod.
 type PreBind struct {
 	Ticket  Ticket
 	Attempt *Attempt
@@ -84,7 +84,7 @@ type WriteVolumes struct {
 	Volumes plugins.PodVolumes
 }
 
-// WriteClaims writes allocations and reservations of the pod's device claims.
+// WriteClaims writes the allocations and reservations of the pod's device claims.
 type WriteClaims struct {
 	Ticket  Ticket
 	Attempt *Attempt
@@ -92,41 +92,43 @@ type WriteClaims struct {
 	Uses    []ClaimUse // of Claims, in their order
 }
 
-// ClaimUse is what a pod has to do with a claim that others may use, too. Those who write the same
-// one take turns, each on what the one before it has written.
+// ClaimUse describes a pod's part in a claim that other pods may use too. Pods that write the same
+// claim take turns, and each starts from what the previous one wrote.
 type ClaimUse struct {
-	Shared uint64 // the same for all who use the claim
-	// Decided: the allocation was not in the API when the node was chosen, so whoever comes first
-	// writes it, unless it was Written already: then it was taken back.
+	Shared uint64 // the same for all users of the claim
+	// Decided: the allocation was not in the API when the node was chosen, so the first user writes
+	// it. Written: a user has written it already; if it is missing now, it was revoked and must not
+	// be written again.
 	Decided, Written bool
 }
 
-// ReleaseClaim takes a pod off a device claim, or deletes a claim that was made for it.
+// ReleaseClaim removes a pod's reservation from a device claim, or deletes a claim that was created
+// for the pod.
 type ReleaseClaim struct {
 	Claim *resourcev1.ResourceClaim
 	Pod   types.UID
 }
 
-// GiveBackClaim frees the devices of a claim that a pending pod cannot use: its new status is
-// written, or it is deleted.
+// GiveBackClaim frees the devices of a claim that a pending pod cannot use: by writing the given
+// status, or by deleting the claim.
 type GiveBackClaim struct {
 	Ticket Ticket
 	Claim  *resourcev1.ResourceClaim
 	Delete bool
 }
 
-// Remove deletes a victim after its condition says why.
+// Remove deletes a victim, after writing the condition that tells why.
 type Remove struct {
 	Ticket Ticket
 	Victim v1.ObjectReference
-	By     string // the scheduler name
-	For    types.UID
-	// Generation is the victim's, for its condition.
+	By     string    // scheduler name of the preemptor
+	For    types.UID // the preemptor
+	// Generation is the victim's, for the observedGeneration of its condition.
 	Generation int64
 }
 
-// WriteStatus writes a condition, the nominated node, or both, to a pod as it was decided; nil
-// leaves that as it is. It is answered if it has a ticket.
+// WriteStatus writes a condition, the nominated node, or both to a pod; nil leaves the field as it
+// is. It is answered if it has a ticket.
 type WriteStatus struct {
 	Ticket    Ticket
 	Pod       *v1.Pod
@@ -134,42 +136,41 @@ type WriteStatus struct {
 	Nominate  *string
 }
 
-// WriteGroup writes the condition PodGroupScheduled to a PodGroup as it was decided.
+// WriteGroup writes the condition PodGroupScheduled of a PodGroup.
 type WriteGroup struct {
 	Group     *groups.PodGroup
 	Condition metav1.Condition
 }
 
-// Tell writes an event about an object.
+// Tell records an event about an object.
 type Tell struct {
 	Profile               string
 	About                 v1.ObjectReference
 	Type, Reason, Message string
 }
 
-// Announce writes the event that a pod was bound.
+// Announce records the event that a pod was bound.
 type Announce struct{ Attempt *Attempt }
 
-// ReadPod asks for a pod that the core does not keep. It is answered by Read, or not at all if the
+// ReadPod fetches a pod that the core does not keep. It is answered by Read, or not at all if the
 // pod is gone.
 type ReadPod struct{ Name cluster.Name }
 
-// Compared says where somebody else has placed a pod of the profiles, and what every plugin says of
-// the nodes as they were before.
+// Compared tells where another scheduler has placed a pod of the profiles, and what every plugin
+// says of the nodes as they were before. Only a shadow returns it.
 type Compared struct {
 	Pod  *v1.Pod
 	Node string
 	Said *decide.Evaluation
 }
 
-// Panicked says that a decision panicked. The attempt has ended, what is counted on nodes was
-// counted anew, and the caches are rebuilt.
+// Panicked reports that deciding a pod panicked. The attempt has ended, and everything derived from
+// the pods and nodes has been recomputed.
 type Panicked struct {
 	Pod   v1.ObjectReference
 	Value string
 	Stack []byte
-	// Mended counts the nodes on which something else was counted than the pods that the API has
-	// there.
+	// Mended counts the nodes whose sums differed from the pods that the API has there.
 	Mended int
 }
 

@@ -7,14 +7,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// mostAside is how many pods wait at most for the answer to a question that is asked aside. Beyond
-// that, pods with such a question back off: each question holds what it is about in memory, and
-// whoever is asked has trouble enough.
+// mostAside limits how many pods wait for answers to questions asked aside. Pods beyond it back
+// off: each question holds its nodes in memory, and an extender that slow should not be sent more.
 const mostAside = 32
 
-// mostQuestions is how many questions one attempt asks aside at most. Extenders are asked three
-// things each; but the nodes that a question is about may be others when it is answered, and then
-// it is asked again.
+// mostQuestions limits the questions of one attempt. Each extender is asked three things; but if
+// the cluster changes before an answer arrives, the question is about other nodes and has to be
+// repeated.
 const mostQuestions = 24
 
 var (
@@ -22,8 +21,8 @@ var (
 	errNoEnd     = &Fault{Message: "the cluster changed faster than the extenders answered; the pod is tried again after its back-off"}
 )
 
-// Ask gets the answer to a question about a pod that the decision cannot wait for. When it is
-// answered, the pod is decided anew.
+// Ask requests the answer to a question that would block the deciding goroutine, such as an
+// extender's. When it is answered, the pod is decided again with the answer at hand.
 type Ask struct {
 	Ticket  Ticket
 	Attempt *Attempt
@@ -32,9 +31,12 @@ type Ask struct {
 
 func (Ask) action() {}
 
-// aside ends the attempt for as long as the question is asked; it returns false if err is no such
-// question.
+// aside suspends the attempt and asks the question that err carries. It returns false if err
+// carries none.
 func (c *Core) aside(b *placement, err error) bool {
+	if err == nil {
+		return false
+	}
 	var question *plugins.Aside
 	if !errors.As(err, &question) {
 		return false
@@ -52,8 +54,8 @@ func (c *Core) aside(b *placement, err error) bool {
 	return true
 }
 
-// askErrand has a pod decided anew when its question is answered, unless the pod has gone or is
-// nobody's here meanwhile.
+// askErrand takes the answer to an Ask and decides the pod again, unless the pod is gone or no
+// longer served by any profile.
 type askErrand struct {
 	item      *queue.Item
 	question  *plugins.Aside

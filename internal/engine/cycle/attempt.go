@@ -8,16 +8,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// schedule decides one pod.
+// schedule starts an attempt for a pod that was popped from the queue.
 func (c *Core) schedule(item *queue.Item) { c.decide(item, nil, 0) }
 
-// decide decides a pod with the answers to what was asked aside for it, and how many questions
-// these were.
+// decide decides one pod. When an attempt continues after questions were asked aside, answers holds
+// what was answered so far and questions their number.
 func (c *Core) decide(item *queue.Item, answers any, questions int) {
 	p := c.profiles[item.Pod.Spec.SchedulerName]
 	c.ungrouped(item)
@@ -25,7 +26,7 @@ func (c *Core) decide(item *queue.Item, answers any, questions int) {
 	b.Aside, b.Answers, b.questions = true, answers, questions
 	defer c.recovered(b)
 	if c.knownToFail(b) {
-		c.reject(b, p.failed.why, nil, false)
+		c.reject(b, p.failed.why, nil)
 		return
 	}
 	for _, e := range p.begin {
@@ -50,7 +51,7 @@ func (c *Core) decide(item *queue.Item, answers any, questions int) {
 func (c *Core) newPlacement(p *profile, item *queue.Item) *placement {
 	pod := item.Pod
 	b := &placement{profile: p, item: item, began: c.now, watch: c.clock()}
-	waiting := &cluster.Pod{ // by itself: the cluster keeps it for as long as the pod lives, and nothing else of the attempt
+	waiting := &cluster.Pod{ // allocated on its own: the cluster keeps it while the pod lives, and must not retain the attempt
 		Class: item.Class, Name: pod.Name, UID: pod.UID, Nominated: pod.Status.NominatedNodeName, Created: pod.CreationTimestamp.Time,
 	}
 	if nominated := c.cluster.Nominated(pod.UID); nominated != nil {
@@ -62,10 +63,10 @@ func (c *Core) newPlacement(p *profile, item *queue.Item) *placement {
 	return b
 }
 
-// sampled is for how many attempts in a hundred the time of each plugin is taken; upstream'c.
+// sampled is the percentage of attempts for which each plugin is timed, as in kube-scheduler.
 const sampled = 10
 
-// timing returns what is to be called when the plugin has been asked.
+// timing returns a function to be called when the plugin has answered.
 func (c *Core) timing(b *placement, plugin string, point plugins.Point) func(ok bool) {
 	if !b.Sampled {
 		return func(bool) {}
@@ -74,16 +75,23 @@ func (c *Core) timing(b *placement, plugin string, point plugins.Point) func(ok 
 	return func(ok bool) { c.observer().RanPlugin(plugin, point, ok, c.clock().Sub(began)) }
 }
 
-// unplaced asks who can help a pod that fits nowhere, and puts it where it waits.
+// unplaced handles a pod that fits on no node: it runs PostFilter, then puts the pod where it
+// waits.
 func (c *Core) unplaced(b *placement) {
 	failure := b.profile.Diagnose(b.Waiting)
 	var nominate *string
 	var messages, more []string
 	if failure.Nodes > 0 {
-		c.preemptions.rescuing = true // a victim that was not bound yet goes at once, before this pod waits for it
+		c.preemptions.rescuing = true // a victim that is not bound yet goes at once; its event must be noted before this pod waits
 		nominate, messages, more = c.rescue(b)
 		c.preemptions.rescuing = false
 		if c.aside(b, b.unasked) {
+			return
+		}
+		if errors.Is(b.unasked, decide.ErrTooLong) {
+			c.observer().Decided(c.clock().Sub(b.watch))
+			c.end(b, false)
+			c.fail(b, b.unasked)
 			return
 		}
 	}
@@ -104,12 +112,12 @@ func (c *Core) unplaced(b *placement) {
 			rejectors = append(rejectors, name)
 		}
 	}
-	w := &why{failure.Message(strings.Join(messages, ", ")), rejectors, failure.Reasons}
+	w := &why{failure.Message(strings.Join(messages, ", ")), rejectors, failure.Pending, failure.Reasons}
 	c.remember(b, nominate, w)
-	c.reject(b, w, nominate, failure.Rejection != nil && failure.Rejection.Pending)
+	c.reject(b, w, nominate)
 }
 
-// rescue asks one after the other until one has the last word.
+// rescue runs the PostFilter plugins in order until one is final.
 func (c *Core) rescue(b *placement) (nominate *string, messages, rejectors []string) {
 	began := c.clock()
 	helped := false
@@ -144,17 +152,16 @@ func (c *Core) rescue(b *placement) (nominate *string, messages, rejectors []str
 	return nominate, messages, rejectors
 }
 
-// reject puts a pod that cannot be placed where it waits, and says why. One that is pending need
-// not back off when it is woken.
-func (c *Core) reject(b *placement, w *why, nominate *string, pending bool) {
+// reject puts an unschedulable pod where it waits, and reports why.
+func (c *Core) reject(b *placement, w *why, nominate *string) {
 	c.observer().Attempted(b.Profile, Unschedulable, c.clock().Sub(b.watch))
-	c.queue.Rejected(b.item, w.plugins, pending, c.now)
+	c.queue.Rejected(b.item, w.plugins, w.pending, c.now)
 	c.decidedNot(b, decision.Unschedulable, w)
 	c.nominate(b, nominate)
 	c.report(b.item, v1.PodReasonUnschedulable, w.message, nominate)
 }
 
-// fail puts a pod back whose attempt went wrong, and says so.
+// fail returns a pod to the queue whose attempt ended with an error, and reports the error.
 func (c *Core) fail(b *placement, err error) {
 	result, reason, told := Errored, v1.PodReasonSchedulerError, decision.Failed
 	if refused := (unschedulable)(nil); errors.As(err, &refused) && refused.Unschedulable() {
@@ -168,13 +175,13 @@ func (c *Core) fail(b *placement, err error) {
 	c.report(b.item, reason, err.Error(), &none)
 }
 
-// unschedulable is implemented by errors that are a plugin's word on the pod, and no failure.
+// unschedulable is implemented by errors that are a plugin's verdict rather than a failure.
 type unschedulable interface {
 	error
 	Unschedulable() bool
 }
 
-// nominate notes for which node the pod waits; nil leaves that as it is.
+// nominate records the pod's nominated node; an empty name clears it, nil leaves it as it is.
 func (c *Core) nominate(b *placement, node *string) {
 	if node == nil || c.queue.Get(b.Pod.UID) != b.item {
 		return
@@ -185,28 +192,28 @@ func (c *Core) nominate(b *placement, node *string) {
 		c.unnominate(b.Pod.UID)
 	case current == nil || current.Nominated != *node:
 		c.unnominate(b.Pod.UID)
-		p := *b.Waiting
+		p := *c.contender(b.Waiting, b.Pod)
 		c.cluster.Nominate(&p, *node)
 	}
 }
 
-// end tells plugins from outside that an attempt is over.
+// end tells out-of-tree plugins that an attempt is over.
 func (c *Core) end(b *placement, bound bool) {
 	for _, e := range b.profile.end {
 		e.End(&b.Attempt, bound)
 	}
 }
 
-// failure is an attempt that came to nothing, and what it looked at: the next pod of the class need
-// not be decided while that is the same.
+// failure is a failed attempt together with the state that it was decided on. As long as that state
+// has not changed, every other pod of the class fails the same way and need not be decided.
 type failure struct {
 	class    *cluster.PodClass
-	position int // of the cluster's log
+	position int // in the cluster's log
 	versions uint64
 	why      *why
 }
 
-// remember keeps a failure that holds for every pod of the class.
+// remember keeps a failure if it holds for every pod of the class.
 func (c *Core) remember(b *placement, nominate *string, w *why) {
 	p, spec := b.profile, b.item.Class.Spec
 	if nominate != nil && *nominate != "" || b.Waiting.Nominated != "" || len(p.Outside) > 0 || len(p.Extenders) > 0 || len(spec.ResourceClaims) > 0 ||
@@ -221,7 +228,7 @@ func (c *Core) knownToFail(b *placement) bool {
 	return f.class == b.item.Class && b.Waiting.Nominated == "" && f.position == c.cluster.Log.Len() && f.versions == c.versions()
 }
 
-// versions grows with every change of an object beside nodes and pods.
+// versions changes whenever an object other than a node or pod changes.
 func (c *Core) versions() uint64 {
 	o := &c.cluster.Objects
 	return o.Namespaces.Version + o.Services.Version + o.ReplicationControllers.Version + o.ReplicaSets.Version + o.StatefulSets.Version +

@@ -11,23 +11,23 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// usedBudget is a disruption budget that victims under way use up, as if they had gone through the
-// Eviction API: the cluster's objects have it with so many disruptions less. Else two preemptions
-// in a row would both take what the budget allows once. A victim counts until the budget is shown
-// anew after the watch has shown the victim leaving, or until it turns out that it stays.
+// usedBudget is a disruption budget reduced by the victims of preemptions under way, as if they had
+// been evicted through the Eviction API. Without it, two preemptions in a row could both use the
+// same allowance. A victim counts until the API shows the budget again after a watch has shown the
+// victim terminating, or until it turns out that the victim stays.
 type usedBudget struct {
-	shown   *policyv1.PodDisruptionBudget // as the API has it
-	victims map[types.UID]string          // by name, beside those that the API counts itself
+	shown   *policyv1.PodDisruptionBudget // as the API last showed it
+	victims map[types.UID]string          // UID to name, without those that the API already counts
 }
 
-// seeBudget is a budget that the API shows, less what the API does not know of yet.
+// seeBudget returns a budget that the API shows, reduced by what the API does not know yet.
 func (c *Core) seeBudget(budget *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudget {
 	delete(c.budgets, nameOf(budget))
 	return c.lessened(budget, "")
 }
 
-// countVictims has the budgets allow for the victims under way, after one of them was chosen, or
-// spared is found to stay.
+// countVictims recomputes the budgets after a victim was chosen, or after spared turned out to
+// stay.
 func (c *Core) countVictims(spared types.UID) {
 	for _, budget := range c.cluster.Budgets.All() {
 		shown := budget
@@ -40,8 +40,8 @@ func (c *Core) countVictims(spared types.UID) {
 	}
 }
 
-// lessened is the budget without what victims use. Where no profile promises to keep budgets
-// nothing is counted: kube-scheduler does not.
+// lessened returns the budget reduced by the victims under way. If no profile promises to respect
+// budgets, it is returned as it is, as kube-scheduler would see it.
 func (c *Core) lessened(shown *policyv1.PodDisruptionBudget, spared types.UID) *policyv1.PodDisruptionBudget {
 	selector, err := metav1.LabelSelectorAsSelector(shown.Spec.Selector)
 	if !c.keepsBudgets || err != nil || selector.Empty() {
@@ -77,7 +77,7 @@ func (c *Core) lessened(shown *policyv1.PodDisruptionBudget, spared types.UID) *
 	return &less
 }
 
-// use counts a victim if the budget stands for it.
+// use counts a victim if the budget covers it.
 func (c *Core) use(b *usedBudget, victim types.UID, selector labels.Selector) {
 	p := c.cluster.Pod(victim)
 	if p == nil || p.Namespace() != b.shown.Namespace || !selector.Matches(p.Class.Labels) {
@@ -88,5 +88,5 @@ func (c *Core) use(b *usedBudget, victim types.UID, selector labels.Selector) {
 	}
 }
 
-// usedBudgets are those that victims use up, by name.
+// usedBudgets are the reduced budgets, by name.
 type usedBudgets map[cluster.Name]*usedBudget

@@ -19,6 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
@@ -39,14 +40,20 @@ var (
 // prints its journal.
 func TestChaos(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // little is kept, and much is made
+	runChaos(t, *chaosRuns, chaosRun)
+}
+
+// runChaos runs so many seeds, on all cores.
+func runChaos(t *testing.T, runs int, run func(seed uint64) (binds int, err error)) {
+	t.Helper()
 	var next atomic.Uint64
 	next.Store(*chaosSeed)
 	var binds atomic.Int64
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
-			for seed := next.Add(1) - 1; seed < *chaosSeed+uint64(*chaosRuns) && !t.Failed(); seed = next.Add(1) - 1 {
-				n, err := chaosRun(seed)
+			for seed := next.Add(1) - 1; seed < *chaosSeed+uint64(runs) && !t.Failed(); seed = next.Add(1) - 1 {
+				n, err := run(seed)
 				binds.Add(int64(n))
 				if err != nil {
 					t.Errorf("seed %d: %v", seed, err)
@@ -55,7 +62,7 @@ func TestChaos(t *testing.T) {
 		})
 	}
 	workers.Wait()
-	t.Logf("%d runs, %d bindings", *chaosRuns, binds.Load())
+	t.Logf("%d runs, %d bindings", runs, binds.Load())
 }
 
 func chaosRun(seed uint64) (binds int, err error) {
@@ -88,20 +95,25 @@ func chaosRun(seed uint64) (binds int, err error) {
 			return c.binds, err
 		}
 	}
+	return c.binds, c.end()
+}
+
+// end lets the world come to rest, and looks at what has become of everything.
+func (c *chaos) end() error {
 	c.settle(time.Minute) // shorter than the time after which pods are tried without an event
 	c.judge()
 	if len(c.broken) > 0 {
-		if *chaosRuns == 1 {
+		if *chaosRuns == 1 || *gangRuns == 1 {
 			for _, t := range c.journal {
 				fmt.Printf("%s %s: %s\n", t.at.Sub(begin), described(t.event), t.actions)
 			}
 		}
-		return c.binds, fmt.Errorf("%q", c.broken)
+		return fmt.Errorf("%q", c.broken)
 	}
 	if err := c.replayed(); err != nil {
-		return c.binds, err
+		return err
 	}
-	return c.binds, c.replay()
+	return c.replay()
 }
 
 type chaos struct {
@@ -132,7 +144,7 @@ func (c *chaos) something() {
 			c.putNode(c.nodeOf(name))
 		}
 	case n == 13 && c.rng.IntN(6) == 0:
-		c.list(kinds[c.rng.IntN(len(kinds))])
+		c.list(c.kinds[c.rng.IntN(len(c.kinds))])
 	case n == 14 && c.rng.IntN(12) == 0:
 		c.start()
 	case n == 15: // terminating, as long as its node likes
@@ -176,6 +188,10 @@ func (c *chaos) addNode() {
 }
 
 func (c *chaos) addPod(name string) {
+	c.put(c.newPod(name))
+}
+
+func (c *chaos) newPod(name string) *v1.Pod {
 	c.made++
 	p := aPod(name, fmt.Sprintf("%dm", 200*(1+c.rng.IntN(5))))
 	p.UID = types.UID(fmt.Sprintf("%s-%d", name, c.made))
@@ -196,7 +212,7 @@ func (c *chaos) addPod(name string) {
 			TopologyKey: v1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": p.Labels["app"]}},
 		}}}}
 	}
-	c.put(p)
+	return p
 }
 
 func (c *chaos) anyPod() *v1.Pod {
@@ -222,6 +238,9 @@ func (c *chaos) judge() {
 	for _, uid := range sorted(c.pods) {
 		if p := c.pods[uid]; p.Spec.NodeName == "" {
 			pending++
+			if c.gangs.gates.Generic && groups.NameOf(p) != "" {
+				continue // judged as a group
+			}
 			item := c.core.View().Queue.Get(uid)
 			if item != nil && slices.Contains(item.Rejectors, "Holds") {
 				continue // it waited at Permit for too long, and nothing can help against that
@@ -235,8 +254,9 @@ func (c *chaos) judge() {
 			}
 		}
 	}
+	gated := c.judgeGangs(truth)
 	q, known := c.core.View().Queue, c.core.View().Cluster
-	if n := q.Len(queue.Waiting) + q.Len(queue.Backoff); n != pending || q.Len(queue.Active)+q.Len(queue.Taken)+q.Len(queue.Gated) != 0 {
+	if n := q.Len(queue.Waiting) + q.Len(queue.Backoff); n+gated != pending || q.Len(queue.Active)+q.Len(queue.Taken) != 0 || q.Len(queue.Gated) != gated {
 		c.breaks("%d pods wait in the queue, %d active, %d taken, %d gated; %d are pending", n, q.Len(queue.Active), q.Len(queue.Taken), q.Len(queue.Gated), pending)
 	}
 	if known.Pods() != truth.Pods() || known.Len() != truth.Len() {

@@ -8,33 +8,31 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// sharedClaim is a claim that pods on their way to their nodes use. Whichever of them is ready
-// first writes the allocation, and each adds its own reservation to what the one before it has
-// written.
+// sharedClaim is a claim used by pods on their way to a node. The first of them that is ready
+// writes the allocation, and each adds its own reservation to what the previous one wrote.
 type sharedClaim struct {
 	number uint64 // names it in actions
 	name   cluster.Name
 	uid    types.UID
-	users  int // pods that have not left it
-	// decided tells that the allocation is decided and no watch has shown it yet. What the watch
-	// shows meanwhile of the claim must not give its devices to others.
+	users  int // pods that still use it
+	// decided: the allocation was decided and no watch has shown it yet. Until then, what a watch
+	// shows of the claim must not free its devices for others.
 	decided bool
-	// written tells that the allocation is in the API, or may be. If it is not there later,
-	// somebody has taken it back, and its devices may be another claim's.
+	// written: the allocation is or may be in the API. If it is missing later, it was revoked, and
+	// its devices may belong to another claim.
 	written bool
 }
 
-// sharedClaims are those that pods use, or that are decided.
+// sharedClaims are the claims in use or decided.
 type sharedClaims struct {
 	byName map[cluster.Name]*sharedClaim
 	last   uint64 // number given out
 }
 
-// claimUse is what one pod has to do with a shared claim.
+// claimUse is one pod's use of a shared claim.
 type claimUse struct {
 	*sharedClaim
-	// decided tells that the allocation was not in the API yet, as far as was known, when the pod's
-	// node was chosen.
+	// decided: the allocation was not known to be in the API when the pod's node was chosen.
 	decided bool
 }
 
@@ -45,7 +43,7 @@ func (l *sharedClaims) join(reserved *plugins.ReservedClaim) claimUse {
 	if shared == nil || shared.uid != reserved.Claim.UID || reserved.Allocated {
 		l.last++
 		shared = &sharedClaim{number: l.last, name: name, uid: reserved.Claim.UID, decided: reserved.Allocated}
-		if reserved.Before != nil { // else its name is not known yet
+		if reserved.Before != nil { // otherwise the claim has no name yet
 			l.byName[name] = shared
 		}
 	}
@@ -59,7 +57,7 @@ func (l *sharedClaims) forget(shared *sharedClaim) {
 	}
 }
 
-// seeClaim takes in a claim that the API shows, and returns it as it is to be kept.
+// seeClaim returns what the cluster model is to keep of a claim that the API shows.
 func (c *Core) seeClaim(claim *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
 	shared, ok := c.claims.byName[nameOf(claim)]
 	if !ok || !shared.decided {
@@ -76,8 +74,8 @@ func (c *Core) seeClaim(claim *resourcev1.ResourceClaim) *resourcev1.ResourceCla
 	return claim
 }
 
-// leaveClaims says that the pod writes its claims no more. An allocation that is in the API nowhere
-// and that nobody is left to write is none.
+// leaveClaims ends the pod's use of its claims. An allocation that is not in the API, and that no
+// other pod will write, is undone.
 func (c *Core) leaveClaims(b *placement) {
 	for _, use := range b.devices.uses {
 		shared := use.sharedClaim
@@ -98,7 +96,7 @@ func (c *Core) leaveClaims(b *placement) {
 	b.devices.uses = nil
 }
 
-// uses are those of a pod's claims as WriteClaims tells of them.
+// uses describes the pod's use of its claims for a WriteClaims.
 func (b *placement) uses() (list []ClaimUse) {
 	for _, use := range b.devices.uses {
 		list = append(list, ClaimUse{Shared: use.number, Decided: use.decided, Written: use.written})
@@ -106,8 +104,7 @@ func (b *placement) uses() (list []ClaimUse) {
 	return list
 }
 
-// claimMade puts a claim that was made for a pod's extended resources in the place of what stood in
-// for it.
+// claimMade replaces the stand-in by the claim that was created for a pod's extended resources.
 func (c *Core) claimMade(e ClaimMade) {
 	errand, ok := c.errands[e.Ticket].(preBindErrand)
 	if !ok {

@@ -14,73 +14,80 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Core schedules the pods of its profiles. It has one owner: nothing here may be called from two
-// goroutines at once.
+// Core is the scheduling cycle of a set of profiles. It has one owner: its methods must not be
+// called from two goroutines at once.
+//
+// What stays true between two steps: a pod to be scheduled is an item of the queue until a watch
+// shows it bound or gone, and its place there is queue.Taken while an attempt is under way. A pod
+// in placements counts on its node in cluster. Every placement, unanswered action and wait has an
+// event or a deadline that ends it. Nothing is decided before all kinds are listed and this
+// scheduler leads.
 type Core struct {
 	options Options
 	rng     *rand.Rand
-	now     time.Time // of the step under way
-	actions []Action  // of the step under way
-	tickets Ticket    // the last one given out
+	now     time.Time // of the current step
+	actions []Action  // of the current step
+	tickets Ticket    // the last one issued
 
-	// What is known of the world.
+	// What is known about the world.
 	cluster  *cluster.Cluster
 	mirrors  map[Kind]mirror
-	podNames map[cluster.Name]types.UID // of all pods
-	unlisted map[Kind]bool              // kinds that were not listed yet; nothing is decided before they are
-	follows  bool                       // it was said which kinds there are
+	podNames map[cluster.Name]types.UID // of all known pods
+	unlisted map[Kind]bool              // kinds not listed yet; nothing is decided before they are
+	follows  bool                       // Follows was received
 	leads    bool
-	begun    bool // Ready was said
+	begun    bool // Ready was returned
 
-	// Pods that are to be scheduled, and by what.
+	// Pods to be scheduled, and the profiles that schedule them.
 	queue    *queue.Queue
 	profiles map[string]*profile       // by scheduler name
-	unserved map[types.UID]unservedPod // pods of scheduler names that no profile has
-	whole    bool                      // out-of-tree plugins may look at anything of a pending pod
-	outside  bool                      // an out-of-tree plugin is shown the objects of events
-	news     happenings                // since pods were last woken
+	unserved map[types.UID]unservedPod // pending pods of scheduler names without a profile
+	whole    bool                      // pending pods are kept whole, for out-of-tree plugins
+	outside  bool                      // an out-of-tree plugin sees the objects of events
+	news     happenings                // events since pods were last woken
 
-	// Pods on their way.
+	// Pods on their way to a node.
 	placements  placements
 	preemptions preemptions
-	errands     map[Ticket]errand // actions that are to be answered
-	asking      int               // of these, how many are questions asked aside
+	errands     map[Ticket]errand // actions not answered yet
+	asking      int               // how many of them are questions asked aside
 	claims      sharedClaims
 	conditions  conditions
-	groups      *podGroups // nil where pod groups are switched off
+	groups      *podGroups // nil if pod groups are off
 	budgets     usedBudgets
-	// keepsBudgets: a profile promises that preemption breaks none.
+	// keepsBudgets: a profile promises that preemption respects all budgets.
 	keepsBudgets bool
 
-	// What was said of pods.
+	// What was decided and reported about pods.
 	decisions decisions
-	flushed   time.Time // when pods that have waited too long were last looked for
+	flushed   time.Time // when the queue was last searched for pods that have waited too long
 }
 
-// Options are what a core is made of.
+// Options configure a core.
 type Options struct {
 	Profiles []Profile
-	// Seed is where all chance comes from: which of equally good nodes is taken, and which attempts
+	// Seed determines all random choices: which of several best nodes is taken, and which attempts
 	// are timed.
 	Seed uint64
-	// FirstBackoff, LastBackoff and MaxWait are the queue's; 0 stands for its default.
+	// FirstBackoff, LastBackoff and MaxWait configure the queue; 0 means its default.
 	FirstBackoff, LastBackoff, MaxWait time.Duration
-	// Shadow: it is compared where others place the pods of the profiles. It goes with a core that
-	// never leads.
+	// Shadow makes the core compare where other schedulers place the pods of its profiles. Such a
+	// core never leads.
 	Shadow bool
-	// Observer, if set, is told what happens, for metrics, and Stopwatch, if set, is the clock by
-	// which it is told how long things take. Neither has a say in what is decided.
+	// Observer, if set, is told what happens, for metrics; Stopwatch, if set, is the clock by which
+	// it is told how long things take. Neither influences decisions.
 	Observer  Observer
 	Stopwatch func() time.Time
 	// Objects, if set, is shown the API objects of nodes and pods.
 	Objects Objects
-	// Groups says what of pod groups is switched on, and SearchLimit how much is tried at most to
-	// place one whose pods differ, in judgements of a node; 0 stands for [DefaultSearchLimit].
+	// Groups tells which features of pod groups are on. SearchLimit bounds the search for a
+	// placement of a group whose pods differ, in evaluations of a node; 0 means
+	// [DefaultSearchLimit].
 	Groups      groups.Gates
 	SearchLimit int
 }
 
-// New returns a core that knows nothing of any cluster yet.
+// New returns a core that knows nothing of its cluster yet.
 func New(o Options) (*Core, error) {
 	c := &Core{
 		options: o, rng: rand.New(rand.NewPCG(o.Seed, 1)), cluster: cluster.New(), queue: queue.New(),
@@ -103,7 +110,7 @@ func New(o Options) (*Core, error) {
 	c.queue.FirstBackoff = cmp.Or(o.FirstBackoff, c.queue.FirstBackoff)
 	c.queue.LastBackoff = cmp.Or(o.LastBackoff, c.queue.LastBackoff)
 	c.queue.MaxWait = cmp.Or(o.MaxWait, c.queue.MaxWait)
-	c.queue.Moved = func(item *queue.Item, label string) { c.observer().Queued(item.Place(), label) }
+	c.queue.Moved = c.moved
 	c.queue.Counted = c.observer().Rejected
 	if o.Observer != nil {
 		c.queue.Asked = o.Observer.Hinted
@@ -115,8 +122,8 @@ func New(o Options) (*Core, error) {
 	return c, nil
 }
 
-// Step takes an event in, at a time that is not before that of the last step, and returns what
-// follows from it. The slice is the core's own and holds until the next step.
+// Step takes in an event and returns the resulting actions. now must not be before that of the
+// previous step. The slice is reused by the next step.
 func (c *Core) Step(now time.Time, e Event) []Action {
 	clear(c.actions)
 	c.now, c.actions, c.decisions.last = now, c.actions[:0], ""
@@ -161,11 +168,10 @@ func (c *Core) Step(now time.Time, e Event) []Action {
 	return c.actions
 }
 
-// flushEvery is how often pods that have waited for too long are looked for.
+// flushEvery is how often the queue is searched for pods that have waited too long.
 const flushEvery = 30 * time.Second
 
-// tick does what time brings, wakes whom the events since the last time can help, and decides one
-// pod.
+// tick lets time take effect, wakes pods that recent events may help, and decides one pod.
 func (c *Core) tick() {
 	if c.now.Sub(c.flushed) >= flushEvery {
 		c.flushed = c.now
@@ -191,8 +197,7 @@ func (c *Core) tick() {
 	}
 }
 
-// Wake returns when the core wants a Tick if nothing else happens: now, if there is something to be
-// done.
+// Wake returns when the core needs a Tick if nothing else happens; now, if there is work to do.
 func (c *Core) Wake(now time.Time) time.Time {
 	if len(c.news.events) > 0 || c.conditions.news || c.decides() && !c.begun {
 		return now
@@ -204,8 +209,8 @@ func (c *Core) Wake(now time.Time) time.Time {
 	return next
 }
 
-// Due returns when something ends that is timed: a back-off, a wait at Permit or for objects. There
-// is nothing if it is not ok; then a Tick does nothing but look for pods that have waited too long.
+// Due returns when the next timed wait ends: a back-off, a wait at Permit or one for objects. If ok
+// is false there is none, and a Tick only searches for pods that have waited too long.
 func (c *Core) Due() (next time.Time, ok bool) {
 	sooner := func(at time.Time) {
 		if !ok || at.Before(next) {
@@ -224,10 +229,10 @@ func (c *Core) Due() (next time.Time, ok bool) {
 	return next, ok
 }
 
-// decides tells whether anything is to be decided yet.
+// decides tells whether the core may decide pods yet.
 func (c *Core) decides() bool { return c.leads && c.Synced() }
 
-// Synced tells whether the cluster is known: every kind that is followed was listed.
+// Synced tells whether every followed kind has been listed.
 func (c *Core) Synced() bool { return c.follows && len(c.unlisted) == 0 }
 
 func (c *Core) follow(kinds []Kind) {
@@ -237,17 +242,17 @@ func (c *Core) follow(kinds []Kind) {
 	}
 }
 
-// do asks for an action.
+// do returns an action from the current step.
 func (c *Core) do(a Action) { c.actions = append(c.actions, a) }
 
-// send gives out the ticket of an action that is to be answered.
+// send issues the ticket for an action whose answer e will take.
 func (c *Core) send(e errand) Ticket {
 	c.tickets++
 	c.errands[c.tickets] = e
 	return c.tickets
 }
 
-// errand is what an answer is for.
+// errand takes the answer to an action.
 type errand interface{ answered(c *Core, o Outcome) }
 
 func (c *Core) observer() Observer { return c.options.Observer }
@@ -255,23 +260,27 @@ func (c *Core) observer() Observer { return c.options.Observer }
 // clock is the time by which durations are measured for metrics.
 func (c *Core) clock() time.Time { return c.options.Stopwatch() }
 
-// View is the state that the core decides on. It may be looked at between two steps.
+// View is the state that the core decides on. It may be read between two steps.
 type View struct {
 	Cluster  *cluster.Cluster
 	Queue    *queue.Queue
 	Profiles map[string]Profile
+	Groups   *groups.Set // nil if pod groups are off
 }
 
-// View shows the core's state.
+// View returns the core's state.
 func (c *Core) View() View {
 	v := View{Cluster: c.cluster, Queue: c.queue, Profiles: map[string]Profile{}}
+	if c.groups != nil {
+		v.Groups = c.groups.Set
+	}
 	for name, p := range c.profiles {
 		v.Profiles[name] = p.Profile
 	}
 	return v
 }
 
-// Sizes tells how many there are of what the core keeps.
+// Sizes counts what the core keeps.
 func (c *Core) Sizes() Sizes {
 	return Sizes{
 		Active: c.queue.Len(queue.Active), Backoff: c.queue.Len(queue.Backoff), Unschedulable: c.queue.Len(queue.Waiting),
@@ -279,17 +288,17 @@ func (c *Core) Sizes() Sizes {
 	}
 }
 
-// Books are what the core keeps of what is under way. When all is calm every one is empty.
+// Books lists what is under way. When the cluster is at rest, all of it is empty.
 type Books struct {
 	Assumed   []types.UID // pods on their way to a node
-	Held      []types.UID // of these, those that wait at Permit
-	Preemptor []types.UID // pods whose victims are still to be told
-	Leaving   []types.UID // victims that no watch has shown leaving
-	Unserved  []types.UID // pods of scheduler names that no profile has
-	Claims    int         // allocations of devices that no watch has shown
-	Awaiting  int         // placements that wait for objects
-	Errands   int         // actions that were not answered
-	Decisions int         // what is remembered of pending pods
+	Held      []types.UID // those of them that wait at Permit
+	Preemptor []types.UID // pods whose victims' removal is not answered yet
+	Leaving   []types.UID // victims that no watch has shown terminating
+	Unserved  []types.UID // pending pods of scheduler names without a profile
+	Claims    int         // device claims in use whose allocation no watch has shown
+	Awaiting  int         // waits for objects
+	Errands   int         // actions not answered yet
+	Decisions int         // remembered decisions about pending pods
 }
 
 // Books shows what is under way.

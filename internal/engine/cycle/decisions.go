@@ -12,19 +12,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// MostPlaced is of how many pods that were placed the decision is remembered.
+// MostPlaced is the number of placed pods whose decisions are remembered.
 const MostPlaced = 1000
 
-// decisions remembers the last decision of every pod that waits, and of those placed last.
+// decisions remembers the last decision of every pending pod, and of the pods placed most recently.
 type decisions struct {
 	waiting map[types.UID]outcome
 	placed  [MostPlaced]outcome // a ring
 	next    int
-	// last is the pod that the step under way has decided, or put back.
+	// last is the pod that the current step has decided, or returned to the queue.
 	last types.UID
 }
 
-// outcome is a decision.
+// outcome is the result of one decision.
 type outcome struct {
 	name     cluster.Name
 	uid      types.UID
@@ -39,16 +39,17 @@ type outcome struct {
 	victims  []decision.Name
 }
 
-// why is the reason that pods wait for; those of a class share it.
+// why is the reason why a pod is not placed; pods of a class share it.
 type why struct {
 	message string
 	plugins []string
+	pending []string // of plugins, those that asked the pod to wait
 	reasons map[string]int
 }
 
-// decidedPlace notes where a pod goes.
 func newDecisions() decisions { return decisions{waiting: map[types.UID]outcome{}} }
 
+// decidedPlace remembers where a pod was placed.
 func (c *Core) decidedPlace(b *placement, node string, score int64, feasible int) {
 	o := c.outcomeOf(b, decision.Placed)
 	o.node, o.score, o.feasible = node, score, feasible
@@ -58,7 +59,7 @@ func (c *Core) decidedPlace(b *placement, node string, score int64, feasible int
 	d.next = (d.next + 1) % MostPlaced
 }
 
-// decidedNot notes why a pod goes nowhere, or back to the queue.
+// decidedNot remembers why a pod was not placed.
 func (c *Core) decidedNot(b *placement, result decision.Result, w *why) {
 	if c.queue.Get(b.Pod.UID) != b.item {
 		return
@@ -75,8 +76,8 @@ func (c *Core) outcomeOf(b *placement, result decision.Result) outcome {
 	}
 }
 
-// Decided is what the last step has decided of a pod, or why it put one back, without its place in
-// the queue; nil if it did neither.
+// Decided returns what the last step decided of a pod, or why it returned one to the queue, without
+// the pod's place in the queue. It is nil if the step did neither.
 func (c *Core) Decided() *decision.Decision {
 	uid := c.decisions.last
 	if uid == "" {
@@ -94,8 +95,8 @@ func (c *Core) Decided() *decision.Decision {
 	return d
 }
 
-// Decider answers questions about pods of a scheduler name, on the state that the core decides on;
-// nil if no profile serves it.
+// Decider returns the decider of a scheduler name, to answer questions on the state that the core
+// decides on. It is nil if no profile serves the name.
 func (c *Core) Decider(schedulerName string) *decide.Decider {
 	if p := c.profiles[schedulerName]; p != nil {
 		return p.Decider
@@ -103,7 +104,7 @@ func (c *Core) Decider(schedulerName string) *decide.Decider {
 	return nil
 }
 
-// Decision is what was decided of a pod last; nil if nothing is known of it (any more).
+// Decision returns the last decision about a pod, or nil if none is remembered.
 func (c *Core) Decision(name cluster.Name) *decision.Decision {
 	uid, known := c.podNames[name]
 	item := c.queue.Get(uid)
@@ -126,10 +127,11 @@ func (c *Core) Decision(name cluster.Name) *decision.Decision {
 	if p := c.cluster.Nominated(uid); p != nil {
 		d.NominatedNode = p.Nominated
 	}
+	d.Group = c.groupDecision(uid)
 	return d
 }
 
-// lastPlaced finds a pod; without a UID the last one of the name.
+// lastPlaced finds a placed pod; without a UID, the most recent one of that name.
 func (d *decisions) lastPlaced(name cluster.Name, uid types.UID) (outcome, bool) {
 	for i := range MostPlaced {
 		o := &d.placed[(d.next+2*MostPlaced-1-i)%MostPlaced]

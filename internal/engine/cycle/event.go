@@ -13,35 +13,34 @@ import (
 // Event is something that the core is told: one of the types below.
 type Event interface{ event() }
 
-// Follows names the kinds that are watched. Nothing is decided before each of them has been listed
-// once.
+// Follows names the watched kinds. Nothing is decided before each has been listed once.
 type Follows struct{ Kinds []Kind }
 
-// Listing says that a list of all objects of a kind begins, and Listed that it is complete: what
-// was known and is not among what was seen in between is gone.
+// Listing marks the beginning of a full list of a kind, and Listed its end: known objects that
+// were not seen in between are gone.
 type (
 	Listing struct{ Kind Kind }
 	Listed  struct{ Kind Kind }
 )
 
-// Seen shows an object as the API has it: a list's, or a new or changed one. The core keeps it;
-// nobody changes it afterwards.
+// Seen shows an object as the API has it: from a list, or because it is new or has changed. The
+// core keeps a reference; the object must not be changed afterwards.
 type Seen struct {
 	Kind   Kind
 	Object metav1.Object
 }
 
-// Gone shows the last state of an object that was deleted.
+// Gone shows the last state of a deleted object.
 type Gone struct {
 	Kind   Kind
 	Object metav1.Object
 }
 
-// Read shows a pod that was read for the core, because of a ReadPod or to find out what became of a
-// binding. It may be older than what a watch has shown.
+// Read shows a pod that was fetched because of a ReadPod, or to find out what became of a binding.
+// It may be older than what a watch has shown.
 type Read struct{ Pod *v1.Pod }
 
-// Led says that this scheduler leads: from now on it decides.
+// Led says that this scheduler is the leader: from now on it decides.
 type Led struct{}
 
 // Configured replaces the profiles; see [Core.Check].
@@ -51,18 +50,17 @@ type Configured struct {
 	Source []byte
 }
 
-// Tick lets time take effect: back-offs and waits that end, pods that events have woken. The most
-// urgent active pod is decided.
+// Tick lets time take effect: expired back-offs and waits end, pending events wake pods, and the
+// first pod of the active queue is decided.
 type Tick struct{}
 
-// Activate lets pods be tried at once, whatever they wait for.
+// Activate makes pods be tried at once, whatever they are waiting for.
 type Activate struct{ Pods []types.UID }
 
-// Happened tells of an event that no kind of object stands for: out-of-tree plugins watch resources
-// of their own.
+// Happened reports an event of a resource that only out-of-tree plugins watch.
 type Happened struct{ Event *queue.Event }
 
-// PermitAllowed and PermitRejected are what a plugin says of a pod that it has wait at Permit.
+// PermitAllowed and PermitRejected are a Permit plugin's verdicts on a pod that it made wait.
 type (
 	PermitAllowed struct {
 		Ticket Ticket
@@ -72,53 +70,51 @@ type (
 		Ticket  Ticket
 		Plugin  string
 		Message string
-		// Preempted: the pod's room is needed for another one. It is no verdict on the pod, which
+		// Preempted: the pod's room is needed for another pod. This is no verdict on the pod, which
 		// is tried again.
 		Preempted bool
 	}
 )
 
-// ClaimMade says that the claim for a pod's extended resources now exists, in place of the one that
-// stood in for it. It comes before the answer to the WriteClaims that it belongs to.
+// ClaimMade says that the claim for a pod's extended resources was created, in place of its
+// stand-in. It precedes the answer to the WriteClaims that it belongs to.
 type ClaimMade struct {
 	Ticket  Ticket
 	StandIn cluster.Name
 	Claim   *resourcev1.ResourceClaim
 }
 
-// Answered is what came of the action with that ticket.
+// Answered reports the outcome of the action with that ticket.
 type Answered struct {
 	Ticket  Ticket
 	Outcome Outcome
 }
 
-// Outcome is how an action ended. The zero value says that it was done.
+// Outcome is how an action ended. The zero value means success.
 type Outcome struct {
-	// Fault says why it was not done.
+	// Fault, if set, is why the action failed.
 	Fault *Fault
-	// Withdrawn: it was cancelled before it was begun, so that it has had no effect.
+	// Withdrawn: the action was cancelled before it began, and had no effect.
 	Withdrawn bool
-	// Work is the answer to a Preflight: for each plugin what it has to do.
+	// Work answers a Preflight: what each plugin has to do, in their order.
 	Work []PreBindWork
-	// Claims is the answer to a WriteClaims: the claims that were written, also where a later one
-	// failed.
+	// Claims answers a WriteClaims: the claims that were written, even if a later one failed.
 	Claims []*resourcev1.ResourceClaim
-	// Written tells of which of the claims, in their order, the allocation is in the API, or may
-	// be.
+	// Written tells, for each claim in their order, whether the allocation is or may be in the API.
 	Written []bool
 }
 
-// Fault is a reason why something was not done. It is an error that can be written down.
+// Fault is an error that can be written to a journal.
 type Fault struct {
 	Message string
-	// Verdict: a plugin says so of the pod; the attempt did not go wrong.
+	// Verdict: the message is a plugin's verdict on the pod, not a failure.
 	Verdict bool
 }
 
 // Error returns the message.
 func (f *Fault) Error() string { return f.Message }
 
-// Unschedulable tells that the pod was found not to fit, as opposed to an attempt that went wrong.
+// Unschedulable tells a plugin's verdict from a failure.
 func (f *Fault) Unschedulable() bool { return f.Verdict }
 
 func (Follows) event()        {}
@@ -137,7 +133,7 @@ func (PermitRejected) event() {}
 func (ClaimMade) event()      {}
 func (Answered) event()       {}
 
-// Kind is a kind of object that is watched, by the name of its resource.
+// Kind is a watched kind of object, named by its resource.
 type Kind string
 
 // The kinds.

@@ -13,162 +13,161 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Profile is a profile with its plugins from outside.
+// Profile is a scheduling profile with its out-of-tree plugins.
 type Profile struct {
 	*plugins.Profile
-	// Extensions are plugins whose work is beside that of judging and scoring nodes. Each stands
-	// here once; Profile.At says at which extension points it is asked, and in which order.
+	// Extensions are the out-of-tree plugins that extend more than filtering and scoring. Each
+	// stands here once; Profile.At tells at which extension points it is called, and in which
+	// order.
 	Extensions []Extension
 }
 
-// Extension is an out-of-tree plugin that the cycle itself asks. It implements one or more of the
-// interfaces below. What is asked on the goroutine that owns the state must not block; what may is
-// asked on a goroutine of the pod's own.
+// Extension is an out-of-tree plugin that the cycle itself calls. It implements one or more of the
+// interfaces below. Methods marked "on the owner" run on the goroutine that owns the core and must
+// not block; the others run on a goroutine per pod.
 type Extension interface{ Name() string }
 
-// Attempt is one try to schedule a pod, from the queue to its binding. Before it is handed to
-// another goroutine the owner is done with it, and the other way round: it needs no lock.
+// Attempt is one try to schedule a pod, from the queue to its binding. It needs no lock: the owner
+// does not touch it while another goroutine has it.
 type Attempt struct {
-	Pod     *v1.Pod      // as the API last showed it; shared, not to be changed
-	Waiting *cluster.Pod // the same pod as decisions see it
+	Pod     *v1.Pod      // as the API last showed it; shared, read-only
+	Waiting *cluster.Pod // the same pod in the cluster model
 	Profile string       // the scheduler name
-	// Cluster is what decisions are made on; to be looked at on the owner alone.
+	// Cluster is the model that decisions are based on. Only the owner may look at it.
 	Cluster *cluster.Cluster
-	Node    string // the node that was chosen; empty before
-	// Sampled: the time of each plugin is taken.
+	Node    string // the chosen node; empty before the decision
+	// Sampled: each plugin is timed.
 	Sampled bool
-	// State is free for the plugins of a profile: what they keep between extension points.
+	// State belongs to the out-of-tree plugins, to keep data between extension points.
 	State any
-	// Aside: questions that take long are to be asked aside.
+	// Aside: questions that may block are to be asked aside; see [Ask].
 	Aside bool
-	// Answers are to questions that were asked aside in this attempt; see plugins.Aside.
+	// Answers holds the answers to questions asked aside in this attempt; see plugins.Aside.
 	Answers any
 }
 
-// Beginner is told of the attempt before anything else is asked for it. On the owner.
+// Beginner is called first in an attempt. On the owner.
 type Beginner interface {
 	Extension
 	Begin(a *Attempt)
 }
 
-// Assumer is told when the scheduling cycle of an attempt has succeeded: the pod has its node, and
-// all at Reserve and Permit were asked. What follows goes on beside the cycles of other pods. A
-// cycle that fails is told of by End alone. On the owner.
+// Assumer is called when the scheduling cycle of an attempt has succeeded: the pod has its node,
+// and all Reserve and Permit plugins were called. What follows runs concurrently with the cycles of
+// other pods. A failed cycle calls Ender only. On the owner.
 type Assumer interface {
 	Extension
 	Assumed(a *Attempt)
 }
 
-// Ender is told when an attempt is over: the pod was bound, or goes back to the queue. On the
+// Ender is called when an attempt is over: the pod was bound, or returns to the queue. On the
 // owner.
 type Ender interface {
 	Extension
 	End(a *Attempt, bound bool)
 }
 
-// Sorter orders the pods that may be decided (QueueSort). Only one is asked, and the same in all
-// profiles. On the owner.
+// Sorter orders the active queue (QueueSort). All profiles share one. On the owner.
 type Sorter interface {
 	Extension
 	Less(a, b *queue.Item) bool
 }
 
-// Gate keeps a pod from being decided (PreEnqueue). It is asked when the pod comes, when it
-// changes, when one of the gate's own events happens, and whenever the pod would come back from
+// Gate keeps a pod out of the active queue (PreEnqueue). It is called when the pod appears, when it
+// changes, when one of the gate's own events happens, and whenever the pod would return from
 // waiting. On the owner.
 type Gate interface {
 	Extension
 	Admit(pod *v1.Pod) *plugins.Rejection
 }
 
-// Rescuer is asked when no node can take the pod (PostFilter), in the order of the profile,
-// together with DynamicResources and DefaultPreemption. On the owner.
+// Rescuer is called when no node can take the pod (PostFilter), in the order of the profile, among
+// DynamicResources and DefaultPreemption. On the owner.
 type Rescuer interface {
 	Extension
-	// Rescue may look at every node's verdict; evaluate computes them when it is first called.
+	// Rescue may look at every node's verdict; evaluate computes them on its first call.
 	Rescue(a *Attempt, evaluate func() *decide.Evaluation) Rescue
 }
 
 // Rescue is what a rescuer did.
 type Rescue struct {
-	// Nominate, if not nil, becomes the pod's nominated node; an empty name takes the nomination
-	// away.
+	// Nominate, if not nil, becomes the pod's nominated node; an empty name clears the nomination.
 	Nominate *string
-	// Rejectors are plugins that keep the pod waiting beside those that rejected nodes as they are.
+	// Rejectors lists plugins that keep the pod waiting, in addition to those that rejected nodes.
 	Rejectors []string
-	// Message is added to why the pod is not scheduled.
+	// Message is appended to the reason why the pod is not scheduled.
 	Message string
-	// Final: nobody is asked after it, because it helped (upstream: Success), or because nobody can
-	// (UnschedulableAndUnresolvable).
+	// Final: no further plugin is called, because this one helped (upstream: Success) or because no
+	// plugin can (UnschedulableAndUnresolvable).
 	Final bool
-	// Err: it went wrong; nobody is asked after it.
+	// Err: the plugin failed, and no further one is called.
 	Err error
 }
 
-// Reserver takes something for a pod that has its node (Reserve). If that fails, or anything later
-// does, Unreserve is called for all reservers of the profile in the reverse order, whether they
-// were asked or not, as upstream does. On the owner.
+// Reserver reserves something for a pod that has its node (Reserve). If that or any later step
+// fails, Unreserve is called for all reservers of the profile in reverse order, including those
+// that were not called, as in kube-scheduler. On the owner.
 type Reserver interface {
 	Extension
 	Reserve(a *Attempt) *plugins.Rejection
 	Unreserve(a *Attempt)
 }
 
-// Permitter may hold the pod up before it is bound (Permit). A wait above zero holds it for so long
-// at most; every permitter that said so must allow it (PermitAllowed), and a single one can reject
-// it. On the owner.
+// Permitter may delay the binding of a pod (Permit). A wait above zero holds the pod for at most
+// that time. Every permitter that asked for a wait must allow the pod (PermitAllowed); a single one
+// can reject it. On the owner.
 type Permitter interface {
 	Extension
 	Permit(a *Attempt) (rejection *plugins.Rejection, wait time.Duration)
 }
 
-// PreBinder does what must be done before the pod is bound (PreBind). On a goroutine of the pod's
-// own: it may wait and call the API. A context that ends says that the scheduler stops, or that the
-// pod was preempted.
+// PreBinder does what must be done before the pod is bound (PreBind). It runs on a goroutine per
+// pod: it may block and call the API. Its context ends when the scheduler stops or the pod is
+// preempted.
 type PreBinder interface {
 	Extension
-	// Needed says quickly whether PreBind has work to do (PreBindPreFlight). Then, or when a
-	// permitter has the pod wait, the node is written to the pod as nominated.
+	// Needed quickly tells whether PreBind has work to do (PreBindPreFlight). If so, or if a
+	// permitter makes the pod wait, the node is written to the pod's nominatedNodeName.
 	Needed(ctx context.Context, a *Attempt) (PreBindWork, error)
-	// PreBind does it. Plugins that said so do it at the same time.
+	// PreBind does the work. Plugins whose work is Parallel run at the same time.
 	PreBind(ctx context.Context, a *Attempt) error
 }
 
 // PreBindWork is what a plugin has to do before a pod is bound.
 type PreBindWork struct {
 	Needed   bool // anything
-	Parallel bool // and others may do theirs meanwhile
+	Parallel bool // others may run at the same time
 }
 
-// Binder binds the pod in place of DefaultBinder (Bind). The first that does not pass is the last
-// that is asked. On a goroutine of the pod's own; its context outlives SIGTERM, so that a binding
-// that was begun is finished.
+// Binder binds the pod in place of DefaultBinder (Bind). Binders are called in order until one does
+// not pass. It runs on a goroutine per pod; its context outlives SIGTERM, so that a binding that
+// has begun is completed.
 type Binder interface {
 	Extension
 	Bind(ctx context.Context, a *Attempt) (passed bool, err error)
 }
 
-// PostBinder is told that the pod is bound (PostBind). On a goroutine of the pod's own.
+// PostBinder is called after the pod is bound (PostBind). It runs on a goroutine per pod.
 type PostBinder interface {
 	Extension
 	PostBind(ctx context.Context, a *Attempt)
 }
 
-// Interested says what can change the mind of a plugin that rejected a pod, or keeps it out
-// (EnqueueExtensions). Filters and gates from outside that are not interested in anything are asked
-// again on every event. On the owner, hints included.
+// Interested declares the events that may make a pod schedulable that the plugin rejected or keeps
+// gated (EnqueueExtensions). Out-of-tree filters and gates that declare none are called again on
+// every event. On the owner, including hints.
 type Interested interface {
 	Extension
 	Interests() ([]queue.Interest, error)
 }
 
 // Objects is shown the API objects of nodes and pods as they come and go, each before the cluster
-// is told.
+// model is updated.
 type Objects interface {
 	Pod(pod *v1.Pod) // seen or changed, pending or placed
 	PodGone(uid types.UID)
-	Node(node *v1.Node) // every update, also those that change nothing for decisions
+	Node(node *v1.Node) // every update, including those that do not affect decisions
 	NodeGone(name string)
-	// Shown is a pod as it was shown last, if it is kept.
+	// Shown returns the pod as it was last shown, or nil if it is not kept.
 	Shown(uid types.UID) *v1.Pod
 }

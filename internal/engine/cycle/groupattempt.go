@@ -25,12 +25,12 @@ type groupAttempt struct {
 	profile *profile
 	members []*member // priority, then age: upstream's order
 	need    int       // members that must be placed, or none is
-	bound   int       // members that had their node before
 	placed  []*member // counted on nodes now, in the order in which they came
 
 	searched int  // judgements of nodes by the search
 	gaveUp   bool // the search ended at its limit
 	domains  int  // of the topology key, that were tried
+	rest     bool // the group has what it asks for without these members
 }
 
 // member is a pod of a group that is being decided.
@@ -65,7 +65,6 @@ func (c *Core) scheduleGroup(g *groups.Group, popped *queue.Item) {
 		return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), earlier(a, b))
 	})
 	a := &groupAttempt{Core: c, group: g, profile: c.profiles[popped.Pod.Spec.SchedulerName], need: c.missing(g)}
-	_, a.bound = c.placed(g)
 	var foreign error
 	for _, item := range items {
 		p := c.profiles[item.Pod.Spec.SchedulerName]
@@ -74,12 +73,13 @@ func (c *Core) scheduleGroup(g *groups.Group, popped *queue.Item) {
 				items[0].Pod.Spec.SchedulerName, item.Pod.Spec.SchedulerName)
 		}
 		m := &member{placement: c.newPlacement(p, item)}
-		m.sibling, m.asked = true, m.Waiting
+		m.sibling, m.asked = true, c.contender(m.Waiting, item.Pod)
 		a.members = append(a.members, m)
 	}
 	defer a.recovered()
 	if foreign != nil {
 		a.failAll(foreign)
+		c.observer().AttemptedGroup(popped.Pod.Spec.SchedulerName, Errored, 0)
 		return
 	}
 	for _, m := range a.members {
@@ -88,22 +88,37 @@ func (c *Core) scheduleGroup(g *groups.Group, popped *queue.Item) {
 		}
 	}
 	began := c.clock()
+	result := a.settle()
+	c.observer().AttemptedGroup(popped.Pod.Spec.SchedulerName, result, c.clock().Sub(began))
+}
+
+// settle decides the members, and goes on with them or puts them back.
+func (a *groupAttempt) settle() Result {
+	began := a.clock()
 	err := a.decide()
-	c.observer().Decided(c.clock().Sub(began))
+	var plan *roomPlan
+	if placed := len(a.placed); err != nil || placed < a.need {
+		a.undo(0)
+		if err == nil {
+			plan = a.planRoom()
+		}
+	}
+	took := a.clock().Sub(began)
+	a.observer().Decided(took)
+	a.observer().DecidedGroup(took)
 	switch {
 	case err != nil:
-		a.undo(0)
 		a.failAll(err)
+		return Errored
 	case len(a.placed) >= a.need:
 		a.commit()
-	default:
-		a.undo(0)
-		if plan := a.planRoom(); plan != nil {
-			a.makeGroupRoom(plan)
-			return
-		}
-		a.rejectAll()
+		return Scheduled
+	case plan != nil && plan.waits:
+		a.makeGroupRoom(plan)
+		return WaitingOnPreemption
 	}
+	a.rejectAll()
+	return Unschedulable
 }
 
 // decide looks for nodes, and leaves the members that have one counted there.
@@ -121,7 +136,6 @@ func (a *groupAttempt) decide() error {
 // many are refused by plugins from outside that the group is incomplete, all are given up.
 func (a *groupAttempt) commit() {
 	c := a.Core
-	a.group.Missing = max(1, a.group.MinCount()-a.bound)
 	placed := a.placed
 	for _, m := range placed {
 		c.decidedPlace(m.placement, m.Node, m.found.Total, m.found.Feasible)
@@ -131,8 +145,13 @@ func (a *groupAttempt) commit() {
 			c.left(was, c.cluster.Node(was.Nominated), nil)
 		}
 	}
-	waits := a.askOutside(placed)
-	if len(waits) < a.need && len(waits) < len(placed) {
+	waits, err := a.askOutside(placed)
+	if len(waits) < a.need && err != nil {
+		reason := v1.PodReasonSchedulerError
+		if refused := (*rejection)(nil); errors.As(err, &refused) {
+			reason = v1.PodReasonUnschedulable
+		}
+		a.writeUnscheduled(reason, err.Error())
 		for _, m := range placed {
 			if _, in := waits[m]; in {
 				c.takeBack(m.placement, errGroupBroken)
@@ -146,17 +165,42 @@ func (a *groupAttempt) commit() {
 			}
 		}
 	}
-	for _, m := range a.members {
-		if m.Node == "" {
+	if left := slices.DeleteFunc(slices.Clone(a.members), func(m *member) bool { return m.Node != "" }); a.groups.Preemption {
+		a.makeRoomForRest(left)
+	} else {
+		for _, m := range left {
 			a.leaveOut(m)
 		}
 	}
 }
 
-// askOutside asks out-of-tree plugins at Reserve and Permit about all, and takes back those that
-// they refuse.
-func (a *groupAttempt) askOutside(placed []*member) map[*member]waits {
-	all := map[*member]waits{}
+// makeRoomForRest makes room for members that found no place while their group did: with the
+// priority of the group, as for a group that asks for one pod.
+func (a *groupAttempt) makeRoomForRest(left []*member) {
+	rest := &groupAttempt{Core: a.Core, group: a.group, profile: a.profile, need: 1, domains: a.domains, rest: true}
+	for _, m := range left {
+		m.sibling = false
+		if m.refused != nil {
+			a.end(m.placement, false)
+			a.fail(m.placement, m.refused)
+			continue
+		}
+		rest.members = append(rest.members, m)
+	}
+	if len(rest.members) == 0 {
+		return
+	}
+	if plan := rest.planRoom(); plan != nil && plan.waits {
+		rest.makeGroupRoom(plan)
+		return
+	}
+	rest.rejectAll()
+}
+
+// askOutside asks out-of-tree plugins at Reserve and Permit about all, takes back those that they
+// refuse, and returns what was said of the first of these.
+func (a *groupAttempt) askOutside(placed []*member) (all map[*member]waits, first error) {
+	all = map[*member]waits{}
 	for _, m := range placed {
 		err := a.reserveOutside(m.placement)
 		var wait waits
@@ -165,11 +209,12 @@ func (a *groupAttempt) askOutside(placed []*member) map[*member]waits {
 		}
 		if err != nil {
 			a.takeBack(m.placement, err)
+			first = cmp.Or(first, fmt.Errorf("%s: %w", podName(m.Pod), err))
 			continue
 		}
 		all[m] = wait
 	}
-	return all
+	return all, first
 }
 
 // leaveOut rejects a member that found no place while its group did: it may make room for itself
@@ -183,7 +228,7 @@ func (a *groupAttempt) leaveOut(m *member) {
 	}
 	if found := a.profile.Decide(m.Waiting); found.Node != nil || found.Err != nil || a.domains > 0 {
 		a.end(m.placement, false) // confined to a domain, or it depends on what only now is there
-		a.reject(m.placement, a.why(m), new(string), false)
+		a.reject(m.placement, a.why(m), new(string))
 		return
 	}
 	a.unplaced(m.placement)
@@ -193,7 +238,7 @@ func (a *groupAttempt) leaveOut(m *member) {
 func (a *groupAttempt) rejectAll() {
 	for _, m := range a.members {
 		a.end(m.placement, false)
-		a.reject(m.placement, a.why(m), a.nominate(m), false)
+		a.reject(m.placement, a.why(m), a.nominate(m))
 	}
 	a.writeUnscheduled(v1.PodReasonUnschedulable, a.reason())
 }
@@ -214,7 +259,7 @@ func (a *groupAttempt) why(m *member) *why {
 	if a.domains > 0 { // another domain may become the best one
 		rejectors = nil
 	}
-	return &why{m.failure.Message(""), rejectors, m.failure.Reasons}
+	return &why{m.failure.Message(""), rejectors, m.failure.Pending, m.failure.Reasons}
 }
 
 // failAll puts all members back: something went wrong, if only with one of them.

@@ -129,45 +129,80 @@ func (a *groupAttempt) failedFirst() []*member {
 }
 
 // search tries nodes for the members one after the other, the largest first, and goes back where it
-// does not go on: depth first, with the better nodes first. Nodes that are alike in everything, the
-// pods on them included, are tried once, and members that are alike are placed in the order of
-// their nodes. It ends at the limit.
+// does not go on: depth first, with the better nodes first. Members to which other pods matter are
+// tried at every point of that order. Nodes that are alike in everything, the pods on them
+// included, are tried once, and members that are alike are placed in the order of their nodes. It
+// ends at the limit.
 func (a *groupAttempt) search() bool {
 	a.searched, a.gaveUp = 0, false
-	s := &groupSearch{groupAttempt: a, order: a.largestFirst(), plain: true}
-	slices.SortStableFunc(s.order, func(x, y *member) int { return cmp.Compare(waitsForOthers(x), waitsForOthers(y)) })
-	for _, m := range a.members {
+	s := &groupSearch{groupAttempt: a, plain: true}
+	for _, m := range a.largestFirst() {
+		if dependsOnOthers(m) {
+			s.dependent = append(s.dependent, m)
+		} else {
+			s.order = append(s.order, m)
+		}
 		spec := m.item.Class.Spec
 		s.plain = s.plain && len(spec.NodeSelector)+len(spec.Volumes) == 0 && spec.Affinity == nil
 	}
-	return s.from(0, len(a.members)-a.need)
+	return s.from(0)
 }
 
-// waitsForOthers is 1 for members that must go where other pods are: these have to come first.
-func waitsForOthers(m *member) int { return min(1, len(m.item.Class.RequiredAffinity)) }
+// dependsOnOthers tells whether it matters to a member which pods are placed before it.
+func dependsOnOthers(m *member) bool {
+	class := m.item.Class
+	return len(class.RequiredAffinity)+len(class.Spec.TopologySpreadConstraints) > 0
+}
 
 type groupSearch struct {
 	*groupAttempt
-	order []*member
-	plain bool // no member asks for nodes by what tells them apart
+	order     []*member // those that can as well be placed in this order
+	dependent []*member // those to which it matters who was placed before
+	plain     bool      // no member asks for nodes by what tells them apart
 }
 
-// from places the members from the i-th on, of which so many may be left out.
-func (s *groupSearch) from(i, spare int) bool {
-	if i == len(s.order) || len(s.placed) >= s.need {
+// from places as many members as are needed, those in the order from the i-th on.
+func (s *groupSearch) from(i int) bool {
+	if len(s.placed) >= s.need {
 		return true
 	}
-	m := s.order[i]
-	if m.asked == nil {
+	left := len(s.order) - i
+	for _, m := range s.dependent {
+		if m.Node == "" {
+			left++
+		}
+	}
+	if len(s.placed)+left < s.need {
 		return false
 	}
+	if i < len(s.order) && s.placeNext(s.order[i], i+1) {
+		return true
+	}
+	var tried []*cluster.PodClass
+	for _, m := range s.dependent {
+		if s.gaveUp {
+			return false
+		}
+		if m.Node != "" || slices.Contains(tried, m.asked.Class) {
+			continue
+		}
+		if s.placeNext(m, i) {
+			return true
+		}
+		tried = append(tried, m.asked.Class)
+	}
+	return !s.gaveUp && i < len(s.order) && s.from(i+1) // without that one
+}
+
+// placeNext tries all nodes for a member, and goes on from the i-th with each.
+func (s *groupSearch) placeNext(m *member, i int) bool {
 	if s.searched += s.cluster.Len(); s.searched > s.limit() {
 		s.gaveUp = true
 		return false
 	}
 	after := int32(-1)
-	if i > 0 && s.order[i-1].Node != "" && alike(s.order[i-1], m) && !m.item.Class.HasAffinity() {
-		after = s.cluster.Node(s.order[i-1].Node).Index
+	if last := len(s.placed) - 1; last >= 0 && alike(s.placed[last], m) && !m.item.Class.HasAffinity() && !dependsOnOthers(m) {
+		after = s.cluster.Node(s.placed[last].Node).Index
 	}
 	e := s.profile.Evaluate(m.asked)
 	var verdicts []*decide.NodeVerdict
@@ -189,7 +224,7 @@ func (s *groupSearch) from(i, spare int) bool {
 		if s.count(m, decide.Decision{Node: v.Node, Total: v.Total, Feasible: e.Feasible}) != nil {
 			continue
 		}
-		if s.from(i+1, spare) {
+		if s.from(i) {
 			return true
 		}
 		s.undo(position)
@@ -197,7 +232,7 @@ func (s *groupSearch) from(i, spare int) bool {
 			return false
 		}
 	}
-	return spare > 0 && s.from(i+1, spare-1)
+	return false
 }
 
 func (a *groupAttempt) limit() int { return a.groups.limit }

@@ -17,6 +17,7 @@ import (
 type roomPlan struct {
 	places  []place
 	victims [][]*cluster.Pod // units that leave together, the most important first
+	waits   bool             // somebody leaves, now or already
 }
 
 // cost orders plans: the most important victim first, then how many there are.
@@ -56,10 +57,7 @@ func (a *groupAttempt) planRoom() *roomPlan {
 	if err != nil {
 		return nil
 	}
-	said := map[*member]*decide.Failure{}
-	for _, m := range a.members {
-		said[m] = m.failure
-	}
+	defer a.sayAgain(a.failures())
 	var best *roomPlan
 	for _, domain := range domains {
 		a.confine(key, domain)
@@ -70,9 +68,6 @@ func (a *groupAttempt) planRoom() *roomPlan {
 		if best == nil || plan.cheaper(best) {
 			best = plan
 		}
-	}
-	for _, m := range a.members {
-		m.failure = said[m]
 	}
 	return best
 }
@@ -86,7 +81,6 @@ func (p *roomPlan) cheaper(than *roomPlan) bool {
 // planHere plans with what members are asked about now. Pods that leave already because they were
 // preempted count as gone: if that is enough, nobody else has to go.
 func (a *groupAttempt) planHere() *roomPlan {
-	a.raise()
 	gone := &absence{c: a.cluster}
 	defer gone.end()
 	for _, n := range a.cluster.Nodes {
@@ -101,7 +95,9 @@ func (a *groupAttempt) planHere() *roomPlan {
 	}
 	defer a.undo(0)
 	if a.fitsWithout() {
-		return a.plan(nil)
+		p := a.plan(nil)
+		p.waits = len(gone.pods) > 0
+		return p
 	}
 	a.undo(0)
 	units, ok := a.displace(gone)
@@ -131,19 +127,22 @@ func (a *groupAttempt) planHere() *roomPlan {
 	return a.plan(leave)
 }
 
-// raise has members asked about with the priority of their PodGroup, where groups have one of their
-// own.
-func (a *groupAttempt) raise() {
-	if !a.groups.Preemption {
-		return
+// contender is a waiting pod as it competes with others for room: with the priority of its
+// PodGroup, where groups have one of their own. The same holds for its nomination, or two groups
+// could take the room from each other for ever.
+func (c *Core) contender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod {
+	if c.groups == nil || !c.groups.Preemption {
+		return p
 	}
-	for _, m := range a.members {
-		pod := m.asked.Object()
-		pod.Spec.Priority = new(a.group.Priority())
-		asked := a.cluster.Pending(pod)
-		asked.Nominated = m.asked.Nominated
-		m.asked = asked
+	g := c.groups.Of(p.UID)
+	if g == nil || g.Object == nil || g.Priority() == p.Class.Priority {
+		return p
 	}
+	as := *pod
+	as.Spec.Priority = new(g.Priority())
+	contender := c.cluster.Pending(&as)
+	contender.Nominated = p.Nominated
+	return contender
 }
 
 // priority is the lowest with which members preempt: whoever is to leave must be below all of them.
@@ -195,7 +194,7 @@ func (a *groupAttempt) displace(gone *absence) (units [][]*cluster.Pod, ok bool)
 
 // plan is what stands now.
 func (a *groupAttempt) plan(leave [][]*cluster.Pod) *roomPlan {
-	p := &roomPlan{victims: leave}
+	p := &roomPlan{victims: leave, waits: true}
 	for _, m := range a.placed {
 		p.places = append(p.places, place{m, decide.Decision{Node: a.cluster.Node(m.Node)}})
 	}
@@ -317,7 +316,7 @@ func (a *groupAttempt) makeGroupRoom(plan *roomPlan) {
 		}
 		m.victims = names
 		node := nodes[m]
-		a.reject(m.placement, w, &node, false)
+		a.reject(m.placement, w, &node)
 	}
 	a.writeUnscheduled(v1.PodReasonUnschedulable, waitingForVictims)
 }

@@ -25,10 +25,12 @@ type podGroups struct {
 	*groups.Set
 	groups.Gates
 	limit int // of what is tried to place a group whose pods differ
+	// out: pods that their groups keep out of the queue since the last tick.
+	out []types.UID
 }
 
 func newPodGroups(gates groups.Gates, limit int) *podGroups {
-	return &podGroups{groups.New(), gates, limit}
+	return &podGroups{Set: groups.New(), Gates: gates, limit: limit}
 }
 
 // groupOf returns the group that an item is scheduled with, or nil.
@@ -44,12 +46,17 @@ func (c *Core) seeGroup(object *groups.PodGroup) {
 	object.ManagedFields = nil
 	g := c.groups.Get(nameOf(object))
 	fresh := g == nil || g.Object == nil || g.Object.UID != object.UID
+	least := 0
+	if g != nil {
+		least = g.MinCount()
+	}
 	if fresh && g != nil {
 		g.Forget()
 	}
-	if g = c.groups.SetObject(object); fresh {
+	if g = c.groups.SetObject(object); fresh || g.MinCount() != least {
 		c.wakeGroup(g, "PodGroupAdd")
 		c.unitsChanged(g, "PodGroupAdd")
+		c.settleGroup(g)
 	}
 }
 
@@ -60,6 +67,9 @@ func (c *Core) loseGroup(name cluster.Name) {
 		c.unitsChanged(g, "PodGroupDelete")
 	}
 	c.groups.LoseObject(name)
+	if g := c.groups.Get(name); g != nil {
+		c.keepOut(g)
+	}
 }
 
 // unitsChanged wakes pods that wait: whom they may preempt depends on a group that is disrupted as
@@ -82,7 +92,7 @@ func (c *Core) joinGroup(pod *v1.Pod) (then func()) {
 	case c.groups == nil || groups.NameOf(pod) == "":
 		return func() {}
 	case rules.IsTerminal(pod):
-		return func() { c.groups.LosePod(pod.UID) }
+		return func() { c.leaveGroup(pod.UID) }
 	}
 	counts := pod.Spec.NodeName != "" || c.profiles[pod.Spec.SchedulerName] != nil
 	g, joined := c.groups.SetPod(pod, counts)
@@ -108,7 +118,7 @@ func (c *Core) settleGroups() {
 
 // settleGroup says that a group is scheduled if it has what it asks for and nobody has said so.
 func (c *Core) settleGroup(g *groups.Group) {
-	if !c.decides() || !c.begun || g.Object == nil || g.Done || g.Scheduled() || g.Missing > 0 {
+	if !c.decides() || !c.begun || g.Object == nil || g.Done || g.Scheduled() || g.Count() < g.MinCount() {
 		return
 	}
 	if _, bound := c.placed(g); bound >= max(1, g.MinCount()) {
@@ -117,11 +127,52 @@ func (c *Core) settleGroup(g *groups.Group) {
 	}
 }
 
-// leaveGroup forgets a member that was deleted.
+// leaveGroup forgets a member that was deleted or has ended.
 func (c *Core) leaveGroup(uid types.UID) {
-	if c.groups != nil {
-		c.groups.LosePod(uid)
+	if c.groups == nil {
+		return
 	}
+	if g := c.groups.LosePod(uid); g != nil {
+		c.keepOut(g)
+	}
+}
+
+// keepOut asks about the members again that wait, or are kept out while room is being made for
+// them, since the group may be incomplete now.
+func (c *Core) keepOut(g *groups.Group) {
+	var waiting []*queue.Item
+	for uid := range g.Members {
+		item := c.queue.Get(uid)
+		if item != nil && (item.Place() == queue.Waiting || item.Place() == queue.Gated) && c.groupGate(item) == groups.GangScheduling {
+			waiting = append(waiting, item)
+		}
+	}
+	slices.SortFunc(waiting, earlier)
+	for _, item := range waiting {
+		c.queue.Wake(item.Pod.UID, "PodGroupIncomplete", c.now)
+	}
+}
+
+// moved follows the places of pods in the queue.
+func (c *Core) moved(item *queue.Item, label string) {
+	c.observer().Queued(item.Place(), label)
+	if item.Gate == groups.GangScheduling && c.cluster.Nominated(item.Pod.UID) != nil {
+		c.groups.out = append(c.groups.out, item.Pod.UID)
+	}
+}
+
+// keepNoRoom clears the nominations of pods that their groups keep out: nobody knows when these
+// will be tried again, and others can use the room.
+func (c *Core) keepNoRoom() {
+	if c.groups == nil {
+		return
+	}
+	for _, uid := range c.groups.out {
+		if item := c.queue.Get(uid); item != nil && item.Gate == groups.GangScheduling {
+			c.unnominate(uid)
+		}
+	}
+	c.groups.out = c.groups.out[:0]
 }
 
 // wakeGroup asks about the members again that are kept out.
@@ -244,16 +295,10 @@ func breaks(why error) bool {
 	return false
 }
 
-// memberBound counts a member that was bound. With the last one that the quorum asked for, the
-// group is scheduled.
+// memberBound looks whether the pod that was bound is the last one that the quorum asked for.
 func (c *Core) memberBound(b *placement) {
-	g := c.groupOf(b.item)
-	if g == nil || g.Object == nil || g.Done {
-		return
-	}
-	if g.Missing--; g.Missing <= 0 {
-		g.Done = true
-		c.writeScheduled(g)
+	if g := c.groupOf(b.item); g != nil {
+		c.settleGroup(g)
 	}
 }
 

@@ -6,7 +6,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
@@ -20,7 +22,7 @@ func (c *Core) writeScheduled(g *groups.Group) {
 // writeUnscheduled says why a group is not scheduled. Of one that was once it is not said, as
 // upstream.
 func (a *groupAttempt) writeUnscheduled(reason, message string) {
-	if g := a.group; !g.Done && !g.Scheduled() {
+	if g := a.group; !a.rest && !g.Done && !g.Scheduled() {
 		a.writeGroup(g, metav1.ConditionFalse, reason, message)
 	}
 }
@@ -87,4 +89,20 @@ func (c *Core) ungrouped(item *queue.Item) {
 		Message: fmt.Sprintf("the pod names pod group %q and is scheduled without it: the scheduler runs without --feature-gates=%s=true,%s=true",
 			groups.NameOf(item.Pod), groups.GenericWorkload, groups.GangScheduling),
 	})
+}
+
+// groupDecision says how the group of a pod stands; nil if it has none.
+func (c *Core) groupDecision(uid types.UID) *decision.Group {
+	if c.groups == nil || c.groups.Of(uid) == nil {
+		return nil
+	}
+	g := c.groups.Of(uid)
+	d := &decision.Group{
+		Name: g.Name.Name, Missing: g.Object == nil, MinCount: g.MinCount(), Members: g.Count(), Scheduled: g.Done || g.Scheduled(),
+	}
+	d.Placed, d.Bound = c.placed(g)
+	if condition := g.Condition(); condition != nil && !d.Scheduled {
+		d.Message = condition.Message
+	}
+	return d
 }

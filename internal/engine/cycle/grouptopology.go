@@ -15,8 +15,9 @@ import (
 type domainResult struct {
 	domain string
 	places []place
-	full   float64 // share of the domain's CPU and memory that is requested with the group there, in hundredths
-	total  float64 // of all scores
+	said   []*decide.Failure // why members found no place, in their order
+	full   float64           // share of the domain's CPU and memory that is requested with the group there, in hundredths
+	total  float64           // of all scores
 }
 
 type place struct {
@@ -42,7 +43,8 @@ func (a *groupAttempt) placeInDomain(key string) error {
 	}
 	placedBefore, _ := a.Core.placed(a.group)
 	var fitting []domainResult
-	most, failures := -1, map[*member]*decide.Failure{}
+	most := -1
+	var closest []*decide.Failure
 	for _, domain := range domains {
 		a.confine(key, domain)
 		if err := a.place(); err != nil {
@@ -50,19 +52,15 @@ func (a *groupAttempt) placeInDomain(key string) error {
 		}
 		if len(a.placed) > most { // what is said is said of the domain that came closest
 			most = len(a.placed)
-			for _, m := range a.members {
-				failures[m] = m.failure
-			}
+			closest = a.failures()
 		}
 		if len(a.placed) >= a.need {
 			fitting = append(fitting, a.resultIn(key, domain))
 		}
 		a.undo(0)
 	}
-	for _, m := range a.members {
-		m.failure = failures[m]
-	}
 	if len(fitting) == 0 {
+		a.sayAgain(closest)
 		return nil
 	}
 	pods := 0
@@ -76,12 +74,27 @@ func (a *groupAttempt) placeInDomain(key string) error {
 		return cmp.Or(cmp.Compare(x.total, y.total), cmp.Compare(y.domain, x.domain))
 	})
 	a.confine(key, best.domain)
+	a.sayAgain(best.said)
 	for _, p := range best.places {
 		if err := a.count(p.member, p.found); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// failures are why members found no place, in their order, and sayAgain has it so again.
+func (a *groupAttempt) failures() (said []*decide.Failure) {
+	for _, m := range a.members {
+		said = append(said, m.failure)
+	}
+	return said
+}
+
+func (a *groupAttempt) sayAgain(said []*decide.Failure) {
+	for i, m := range a.members {
+		m.failure = said[i]
+	}
 }
 
 // domainsOf lists the values of the key that nodes have, or the one that members which have a node
@@ -140,13 +153,13 @@ func (a *groupAttempt) confine(key, domain string) {
 		}
 		asked := a.cluster.Pending(&pod)
 		asked.Nominated = m.Waiting.Nominated
-		m.asked, m.failure = asked, nil
+		m.asked, m.failure = a.contender(asked, &pod), nil
 	}
 }
 
 // resultIn is what has been found in the domain.
 func (a *groupAttempt) resultIn(key, domain string) domainResult {
-	r := domainResult{domain: domain}
+	r := domainResult{domain: domain, said: a.failures()}
 	for _, m := range a.placed {
 		r.places = append(r.places, place{m, m.found})
 	}

@@ -10,10 +10,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// happenings are events that pending pods were not asked about yet.
+// happenings are events that the queue has not been told yet.
 type happenings struct{ events []queue.Event }
 
-// happened notes an event for pending pods. While nobody listens, it is dropped.
+// happened notes an event that may help pending pods. If no pod could be waiting for it, it is
+// dropped.
 func (c *Core) happened(e queue.Event) {
 	if c.listening() {
 		c.news.events = append(c.news.events, e)
@@ -24,8 +25,9 @@ func (c *Core) listening() bool {
 	return c.preemptions.rescuing || c.queue.Len(queue.Waiting)+c.queue.Len(queue.Gated)+len(c.placements.held) > 0
 }
 
-// wake wakes whom the events since the last time can help.
+// wake tells the queue the events since the last time.
 func (c *Core) wake() {
+	c.keepNoRoom()
 	for i := range c.news.events {
 		c.queue.Happened(&c.news.events[i], c.now)
 	}
@@ -33,7 +35,7 @@ func (c *Core) wake() {
 	c.news.events = c.news.events[:0]
 }
 
-// came says that a pod has its place now.
+// came notes that a pod now takes room on its node.
 func (c *Core) came(p *cluster.Pod, object *v1.Pod) {
 	if c.listening() {
 		c.happened(queue.Event{
@@ -42,7 +44,7 @@ func (c *Core) came(p *cluster.Pod, object *v1.Pod) {
 	}
 }
 
-// left says that a pod no longer takes room on a node, or no longer claims it.
+// left notes that a pod no longer takes, or claims, room on a node.
 func (c *Core) left(p *cluster.Pod, n *cluster.Node, object *v1.Pod) {
 	if !c.listening() && (n == nil || len(n.Nominated) == 0) {
 		return
@@ -50,15 +52,15 @@ func (c *Core) left(p *cluster.Pod, n *cluster.Node, object *v1.Pod) {
 	c.happened(queue.Event{
 		Resource: queue.Pod, Action: queue.Delete, Label: "AssignedPodDelete", PodBefore: p, Node: n, Old: c.podObject(p, object),
 	})
-	if n != nil { // those that had others leave this very node need not back off: it is what they wait for
+	if n != nil { // preemptors nominated to this node waited for exactly this: no back-off
 		for _, waiting := range n.Nominated {
 			c.queue.Activate(waiting.UID, c.now)
 		}
 	}
 }
 
-// changedPlaced says that a pod that has its place is another one in something that matters. The
-// objects may be nil.
+// changedPlaced notes that a placed pod has changed in something that matters. The objects may be
+// nil.
 func (c *Core) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluster.Pod, old, object *v1.Pod) {
 	if was.NodeName != p.NodeName {
 		c.left(was, at, nil)
@@ -96,8 +98,8 @@ func takesLess(was, is *cluster.Resources) bool {
 	return false
 }
 
-// podObject is what plugins from outside see of a pod: the object, or if there is none what is left
-// of it.
+// podObject is what out-of-tree plugins see of a pod: the API object or, if that is not kept, what
+// the cluster model knows.
 func (c *Core) podObject(p *cluster.Pod, object *v1.Pod) any {
 	switch {
 	case object != nil:
@@ -108,7 +110,7 @@ func (c *Core) podObject(p *cluster.Pod, object *v1.Pod) any {
 	return nil
 }
 
-// nodeChanged says what of a node is new.
+// nodeChanged notes what is new about a node.
 func (c *Core) nodeChanged(before, n *cluster.Node, old, object *v1.Node) {
 	e := queue.Event{Resource: queue.Node, Label: "NodeAdd", Action: queue.Add, NodeBefore: before, Node: n, New: object}
 	if before != nil {
@@ -144,7 +146,7 @@ func nodeActions(was, is *cluster.Node) (actions queue.Action) {
 	return actions
 }
 
-// otherNodeActions are those that only plugins from outside ask about.
+// otherNodeActions are the changes that only out-of-tree plugins can be interested in.
 func otherNodeActions(old, is *v1.Node) (actions queue.Action) {
 	if old == nil {
 		return queue.UpdateNodeCondition | queue.UpdateNodeAnnotation
@@ -166,7 +168,7 @@ func statuses(n *v1.Node) map[v1.NodeConditionType]v1.ConditionStatus {
 	return all
 }
 
-// orNil turns a nil pointer into a nil.
+// orNil returns nil for a nil pointer, instead of an interface that holds one.
 func orNil[T any, P interface {
 	*T
 	metav1.Object

@@ -8,9 +8,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// kept is what is kept of a pod while it waits. Pods of a class share what the class stands for:
-// ten thousand replicas would be two thirds of the scheduler's memory otherwise. Plugins from
-// outside may look at anything, and are shown the pod as it is.
+// kept returns the part of a pending pod that the core keeps. Pods of a class share the class's
+// labels and spec, which would otherwise take two thirds of the scheduler's memory with ten
+// thousand replicas. Out-of-tree plugins may look at any field, so for them the pod is kept whole.
 func (c *Core) kept(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
 	if c.whole {
 		return pod
@@ -30,8 +30,8 @@ func (c *Core) kept(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
 	}
 }
 
-// sameNames tells whether the containers are called the same: the one thing of them that Berth
-// writes and that a class does not stand for.
+// sameNames tells whether the containers have the same names: the only field of a container that
+// Berth writes and that the class does not determine.
 func sameNames(a, b []v1.Container) bool {
 	if len(a) != len(b) {
 		return false
@@ -44,8 +44,8 @@ func sameNames(a, b []v1.Container) bool {
 	return true
 }
 
-// keepWhole says whether pods are to be kept as they are. Those that wait already are taken from
-// where objects are kept.
+// keepWhole decides whether pods are kept whole from now on. Pods that are already pending are
+// fetched again from Options.Objects.
 func (c *Core) keepWhole(whole bool) {
 	if whole && !c.whole && c.options.Objects != nil {
 		for item := range c.queue.Each {
@@ -61,7 +61,7 @@ func (c *Core) restore(item *queue.Item) {
 	}
 }
 
-// looksAtPods tells whether somebody from outside does.
+// looksAtPods tells whether the profile has plugins or extenders that see whole pods.
 func (p *profile) looksAtPods() bool {
 	return len(p.Extensions)+len(p.Outside)+len(p.Extenders) > 0
 }

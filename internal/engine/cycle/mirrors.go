@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// mirror turns what lists and watches show of one kind into what has changed since.
+// mirror turns what lists and watches show of one kind into changes.
 type mirror interface {
 	listing()
 	listed()
@@ -31,12 +31,13 @@ type mirrored[T metav1.Object] struct {
 	forget func(name cluster.Name, uid types.UID, last T)
 
 	known map[cluster.Name]types.UID
-	// kept are the objects, as long as a plugin wants to see them again when they change.
+	// kept holds the last state of each object while an out-of-tree plugin wants to see it with a
+	// change.
 	kept map[cluster.Name]T
-	// single, if set, takes an object out of the list that it came in, which would be kept in
-	// memory as a whole otherwise.
+	// single, if set, copies an object out of the list that it came in; otherwise a reference to it
+	// would keep the whole list in memory.
 	single func(object T) T
-	// shown is what the list under way has shown; nil between lists.
+	// shown is what the current list has shown; nil between lists.
 	shown map[cluster.Name]bool
 }
 
@@ -44,14 +45,14 @@ func newMirror[T metav1.Object](c *Core, kind queue.Resource, set func(object, o
 	return &mirrored[T]{core: c, kind: kind, set: set, forget: forget, known: map[cluster.Name]types.UID{}, kept: map[cluster.Name]T{}}
 }
 
-// newMirrors makes those of all kinds.
+// newMirrors makes the mirrors of all kinds.
 func (c *Core) newMirrors() map[Kind]mirror {
 	pods := newMirror(c, queue.Pod, func(pod, old *v1.Pod) {
-		pod.ManagedFields = nil // as long as all the rest, and of no use here
+		pod.ManagedFields = nil // half of the object's size, and unused here
 		c.seePod(pod, old)
 	}, func(_ cluster.Name, uid types.UID, last *v1.Pod) { c.losePod(last, uid) })
 	pods.known = c.podNames
-	pods.single = func(pod *v1.Pod) *v1.Pod { own := *pod; return &own } // its spec stands for its class
+	pods.single = func(pod *v1.Pod) *v1.Pod { own := *pod; return &own } // its spec may become the class's
 	o := &c.cluster.Objects
 	all := map[Kind]mirror{
 		Nodes: newMirror(c, queue.Node, c.seeNode, func(n cluster.Name, _ types.UID, last *v1.Node) { c.loseNode(n.Name, last) }),
@@ -81,14 +82,14 @@ func (c *Core) newMirrors() map[Kind]mirror {
 	return all
 }
 
-// mirrorTable mirrors a kind that is kept as it comes, or as what is made of it, and that may help
-// pending pods when it changes.
+// mirrorTable mirrors a kind whose objects go into a table of the cluster model, converted by as if
+// that is not nil. Their changes may help pending pods.
 func mirrorTable[T metav1.Object](c *Core, table *cluster.Table[T], resource queue.Resource, as func(T) T) *mirrored[T] {
 	return newMirror(c, resource,
 		func(object, _ T) {
 			e := queue.Event{Resource: resource, Action: queue.Add, Label: string(resource) + "Add", New: object}
 			if old, ok := table.Get(object.GetNamespace(), object.GetName()); ok {
-				if sameVersion(old, object) { // listed again; what was assumed of it since holds
+				if sameVersion(old, object) { // listed again: what was assumed about it since still holds
 					return
 				}
 				e.Action, e.Label, e.Old = queue.Update, string(resource)+"Update", old
@@ -123,8 +124,8 @@ func (m *mirrored[T]) listing() { m.shown = map[cluster.Name]bool{} }
 
 func (m *mirrored[T]) isListing() bool { return m.shown != nil }
 
-// listed forgets what the list has not shown, in the order of the names: it may be seen in what is
-// done about it.
+// listed forgets the objects that the list did not show, sorted by name so that the resulting
+// actions have a fixed order.
 func (m *mirrored[T]) listed() {
 	missing := slices.SortedFunc(maps.Keys(m.known), func(a, b cluster.Name) int {
 		if by := strings.Compare(a.Namespace, b.Namespace); by != 0 {
@@ -141,8 +142,7 @@ func (m *mirrored[T]) listed() {
 	m.shown = nil
 }
 
-// seen takes an object in. Where its UID is not the one that was known, the object that had its
-// name is gone.
+// seen takes in an object. If its UID is new, the object that had its name is gone.
 func (m *mirrored[T]) seen(o metav1.Object) {
 	object, ok := o.(T)
 	if !ok {

@@ -12,23 +12,23 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// conditions are what placements wait for in the cluster's objects. They are looked at when an
-// object has changed on which one may depend, and in the order in which they began.
+// conditions are what placements wait for in the cluster's objects, in the order in which the waits
+// began. They are checked when an object has changed that one of them may depend on.
 type conditions struct {
 	list []*condition
 	news bool
 }
 
-// condition is met when its plugin's objects are as the placement needs them.
+// condition is one wait. It is met when the plugin's objects are as the placement needs them.
 type condition struct {
 	*placement
 	plugin   string
 	deadline time.Time
-	late     string // what is said if it is not met by then
+	late     string // the error if it is not met by the deadline
 	met      func(c *Core, b *placement) (bool, error)
 }
 
-// waitFor is a condition that placements may have.
+// waitFor is a kind of condition.
 type waitFor struct {
 	plugin string
 	late   string
@@ -66,14 +66,14 @@ var devicesReady = waitFor{
 	},
 }
 
-// await has a placement wait for a condition.
+// await makes a placement wait for a condition.
 func (c *Core) await(b *placement, w waitFor) {
 	b.prepare.waiting++
 	c.conditions.list = append(c.conditions.list, &condition{b, w.plugin, c.now.Add(w.within(b)), w.late, w.met})
 	c.conditions.news = true
 }
 
-// next is when the next deadline is; zero if there is none.
+// next is the next deadline; zero if there is none.
 func (l *conditions) next() (at time.Time) {
 	for _, condition := range l.list {
 		if at.IsZero() || condition.deadline.Before(at) {
@@ -83,13 +83,13 @@ func (l *conditions) next() (at time.Time) {
 	return at
 }
 
-// check ends the waits for what is met, never will be, or comes too late.
+// check ends the waits whose condition is met, has failed, or is overdue.
 func (l *conditions) check(c *Core) {
 	looked := l.news
 	l.news = false
 	for _, one := range slices.Clone(l.list) {
 		b := one.placement
-		if !slices.Contains(l.list, one) { // another one of its placement has failed
+		if !slices.Contains(l.list, one) { // dropped because another condition of its placement failed
 			continue
 		}
 		met, err := false, error(nil)
@@ -118,7 +118,7 @@ func (l *conditions) drop(b *placement) {
 	b.prepare.waiting = 0
 }
 
-// reserveVolumes takes the pod's volumes in the cluster's objects.
+// reserveVolumes matches the pod's volumes and assumes them in the cluster model.
 func (c *Core) reserveVolumes(b *placement, plugin *plugins.VolumeBinding, n *cluster.Node) (undo func(), err error) {
 	volumes, err := plugin.PodVolumes(c.cluster, b.Waiting, n)
 	if err != nil || len(volumes.Volumes)+len(volumes.Claims) == 0 {
@@ -128,14 +128,14 @@ func (c *Core) reserveVolumes(b *placement, plugin *plugins.VolumeBinding, n *cl
 	return volumes.Assume(c.cluster), nil
 }
 
-// deviceWork is what is to be written of a pod's devices before it is bound.
+// deviceWork is what has to be written about a pod's devices before it is bound.
 type deviceWork struct {
 	plugins.ReservedClaims
 	uses    []claimUse                  // of Claims, in their order; nil once the pod has left them
-	written []*resourcev1.ResourceClaim // what has been, as the API server answered
+	written []*resourcev1.ResourceClaim // claims written so far, as the API server returned them
 }
 
-// reserveDevices takes them in the cluster's objects.
+// reserveDevices allocates the pod's devices in the cluster model.
 func (c *Core) reserveDevices(b *placement, plugin *plugins.DynamicResources, n *cluster.Node) (undo func(), err error) {
 	claims, give, err := plugin.ReserveClaims(c.cluster, b.Waiting, n)
 	if err != nil || len(claims.Claims) == 0 {
@@ -148,7 +148,7 @@ func (c *Core) reserveDevices(b *placement, plugin *plugins.DynamicResources, n 
 	return func() { c.unreserveDevices(b, give) }, nil
 }
 
-// unreserveDevices gives back what was decided, and what was written already.
+// unreserveDevices undoes what was decided and what was already written.
 func (c *Core) unreserveDevices(b *placement, give func(func(*resourcev1.ResourceClaim) bool)) {
 	written := map[types.UID]bool{}
 	for _, claim := range b.devices.written {
@@ -166,7 +166,7 @@ func awaitsDevices(r plugins.ReservedClaim) bool {
 		func(r resourcev1.DeviceRequestAllocationResult) bool { return len(r.BindingConditions) > 0 })
 }
 
-// giveBackErrand hears that a claim could not be given back.
+// giveBackErrand takes the answer to a GiveBackClaim.
 type giveBackErrand struct{ pod types.UID }
 
 func (e giveBackErrand) answered(c *Core, o Outcome) {
@@ -175,8 +175,8 @@ func (e giveBackErrand) answered(c *Core, o Outcome) {
 	}
 }
 
-// giveBackDevices helps a pod that fits nowhere because a claim of its own holds devices that it
-// cannot use: the claim gives them up.
+// giveBackDevices is DynamicResources at PostFilter: if a claim of the pod's own holds devices that
+// it cannot use, the claim gives them up.
 func (c *Core) giveBackDevices(b *placement) Rescue {
 	if b.profile.devices == nil {
 		return Rescue{Message: "no new claims to deallocate"}

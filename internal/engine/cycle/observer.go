@@ -8,43 +8,46 @@ import (
 )
 
 // Observer is told what the scheduler does, for metrics. Its methods are called often and from
-// several goroutines: they must be quick and safe for that. Embed [NoObserver] to implement some of
-// them.
+// several goroutines: they must be fast and safe for concurrent use. Embed [NoObserver] to
+// implement only some of them.
 type Observer interface {
-	// Attempted: an attempt ended, after so long since the pod was taken from the queue.
+	// Attempted: an attempt ended; took counts from when the pod was popped from the queue.
 	Attempted(profile string, result Result, took time.Duration)
-	// Decided: so long it took to find a node, or to find that there is none, preemption included.
+	// Decided: a node was found, or none; took includes preemption.
 	Decided(took time.Duration)
-	// Ran: all plugins of an extension point were asked for one pod. Only for points that the shell
-	// runs: PreEnqueue, PostFilter, Reserve, Permit, PreBind, Bind, PostBind.
+	// Ran: all plugins of an extension point were called for one pod. Only for points that the
+	// cycle runs: PreEnqueue, PostFilter, Reserve, Permit, PreBind, Bind, PostBind.
 	Ran(profile string, point plugins.Point, ok bool, took time.Duration)
-	// RanPlugin: one plugin was asked at such a point; heard of one attempt in ten.
+	// RanPlugin: one plugin was called at such a point. Reported for one attempt in ten.
 	RanPlugin(plugin string, point plugins.Point, ok bool, took time.Duration)
-	// Queued: a pod came into one of the queues, because of the event of that label.
+	// Queued: a pod entered one of the queues, because of the event with that label.
 	Queued(place queue.Place, event string)
-	// Bound: a pod was scheduled at last, after so many attempts and so long since it was first
-	// seen, gates apart. afterFlush: it had been woken for having waited for too long.
+	// Bound: a pod was scheduled, after that many attempts and that long since it was first
+	// admitted. afterFlush: its last attempt was due to having waited too long.
 	Bound(attempts int, sinceFirst time.Duration, afterFlush bool)
 	// Rejected: one pod more (delta 1) or fewer (-1) waits because of the plugin.
 	Rejected(plugin, profile string, delta int)
-	// Preempted: preemption was tried, and picked so many victims; 0 if it was in vain.
+	// Preempted: preemption was tried and chose that many victims; 0 if it cannot help.
 	Preempted(victims int)
-	// RemovedVictims: the requests that remove the victims for one pod are through.
+	// RemovedVictims: all removals for one preemptor were answered.
 	RemovedVictims(ok bool, took time.Duration)
-	// Permitted: a pod was held at Permit for so long; result is how it ended: "allowed",
-	// "rejected" or "timed out".
+	// Permitted: a pod's wait at Permit ended; result is "allowed", "rejected" or "timed out".
 	Permitted(result string, took time.Duration)
-	// Handled: the messages of an object of this kind were taken in.
+	// Handled: an event about an object of this kind was processed.
 	Handled(resource queue.Resource, action queue.Action, took time.Duration)
 	// Hinted: a plugin was asked whether an event helps a pod that it rejected.
 	Hinted(plugin string, event string, wake bool, took time.Duration)
-	// BindRefused: a binding was not taken; reason is the API's, such as Conflict, or empty if
-	// there was none.
+	// BindRefused: a binding was refused; reason is the API's, such as Conflict, or empty.
 	BindRefused(reason string)
 	// Binding: one binding more (delta 1) or fewer (-1) is under way.
 	Binding(delta int)
 	// Panicked: a decision panicked.
 	Panicked()
+	// AttemptedGroup: an attempt at a pod group ended. The pods of the group are counted one by
+	// one, too.
+	AttemptedGroup(profile string, result Result, took time.Duration)
+	// DecidedGroup: nodes were found for a group, or not; took includes preemption.
+	DecidedGroup(took time.Duration)
 }
 
 // Result is how an attempt ended.
@@ -55,18 +58,20 @@ const (
 	Scheduled     Result = "scheduled"
 	Unschedulable Result = "unschedulable"
 	Errored       Result = "error"
+	// WaitingOnPreemption is of groups only: room is being made for it.
+	WaitingOnPreemption Result = "waiting_on_preemption"
 )
 
-// Sizes are how many there are of what the scheduler keeps; see [Core.Sizes].
+// Sizes are the sizes of what the scheduler keeps; see [Core.Sizes].
 type Sizes struct {
 	Active, Backoff, Unschedulable, Gated int // pods in the queue
-	Nodes, Pods, Assumed                  int // in what is known of the cluster
+	Nodes, Pods, Assumed                  int // in the cluster model
 }
 
-// NoObserver does nothing.
+// NoObserver ignores everything.
 type NoObserver struct{}
 
-// Attempted and all others do nothing.
+// RanPlugin does nothing, like all the others.
 func (NoObserver) RanPlugin(string, plugins.Point, bool, time.Duration) {}
 func (NoObserver) Attempted(string, Result, time.Duration)              {}
 func (NoObserver) Decided(time.Duration)                                {}
@@ -79,6 +84,8 @@ func (NoObserver) RemovedVictims(bool, time.Duration)                   {}
 func (NoObserver) Permitted(string, time.Duration)                      {}
 func (NoObserver) Handled(queue.Resource, queue.Action, time.Duration)  {}
 func (NoObserver) Hinted(string, string, bool, time.Duration)           {}
+func (NoObserver) AttemptedGroup(string, Result, time.Duration)         {}
+func (NoObserver) DecidedGroup(time.Duration)                           {}
 func (NoObserver) BindRefused(string)                                   {}
 func (NoObserver) Binding(int)                                          {}
 func (NoObserver) Panicked()                                            {}

@@ -9,12 +9,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// permit is a pod that plugins have wait.
+// permit is a pod's wait at Permit.
 type permit struct {
 	ticket  Ticket
 	since   time.Time
-	pending map[string]wait // plugins that have not allowed it; empty once it is over
-	verdict *rejection      // why it is not to be bound, if a plugin said so
+	pending map[string]wait // by plugin that has not allowed it; empty once the wait is over
+	verdict *rejection      // a plugin's verdict, if it rejected the pod
 	over    bool
 }
 
@@ -33,10 +33,11 @@ func (p *permit) next() (at time.Time) {
 	return at
 }
 
-// maxPermitWait is the longest that a pod may wait at Permit, as upstream's.
+// maxPermitWait is the longest wait at Permit, as in kube-scheduler.
 const maxPermitWait = 15 * time.Minute
 
-// askPermit asks the plugins at Permit which have the pod wait, and how long at most.
+// askPermit calls the Permit plugins and returns which of them make the pod wait, and for how long
+// at most.
 func (c *Core) askPermit(b *placement) (waits map[string]time.Duration, err error) {
 	if len(b.profile.permit) == 0 {
 		return nil, nil
@@ -61,7 +62,7 @@ func (c *Core) askPermit(b *placement) (waits map[string]time.Duration, err erro
 	return waits, nil
 }
 
-// hold has a pod wait. What happens from now on may help it if it is rejected in the end.
+// hold makes a pod wait. Events from now on may help it if it is rejected in the end.
 func (c *Core) hold(b *placement, waits map[string]time.Duration) {
 	c.tickets++
 	b.permit = &permit{ticket: c.tickets, since: c.now, pending: map[string]wait{}}
@@ -69,7 +70,7 @@ func (c *Core) hold(b *placement, waits map[string]time.Duration) {
 		b.permit.pending[name] = wait{most, c.now.Add(most)}
 	}
 	c.placements.held[b.permit.ticket] = b
-	c.wake() // its own coming is none of what may help it
+	c.wake() // before Held: its own assumption is no event that may help it
 	c.queue.Held(b.item)
 	c.do(Hold{Ticket: b.permit.ticket, Pod: b.Pod, Node: b.Node, Waits: waits, Since: c.now})
 }
@@ -84,7 +85,7 @@ func (c *Core) permitAllowed(e PermitAllowed) {
 		return
 	}
 	c.release(b, "allowed")
-	if len(b.prepare.running) == 0 { // else the Preflight is still out
+	if len(b.prepare.running) == 0 { // otherwise the Preflight is not answered yet
 		c.nextGroup(b)
 	}
 }
@@ -101,14 +102,14 @@ func (c *Core) permitRejected(e PermitRejected) {
 	c.refuse(b, "rejected", e.Plugin, e.Message)
 }
 
-// refuse ends a wait by a plugin's verdict, or for want of one.
+// refuse ends a wait with a plugin's verdict, or because none came in time.
 func (c *Core) refuse(b *placement, how, plugin, message string) {
 	b.permit.verdict = &rejection{plugin, &plugins.Rejection{Code: "Permit", Reasons: []string{message}}}
 	c.release(b, how)
 	c.stop(b, &Fault{Message: message, Verdict: true})
 }
 
-// release ends the wait of a pod, if it waits.
+// release ends the pod's wait at Permit, if there is one.
 func (c *Core) release(b *placement, how string) {
 	p := b.permit
 	if p == nil || p.over {
@@ -120,11 +121,11 @@ func (c *Core) release(b *placement, how string) {
 	c.do(Release{p.ticket, how, c.now.Sub(p.since)})
 }
 
-// timeOut ends the waits whose time is over: at Permit, and for objects.
+// timeOut ends waits that have expired, at Permit and for objects.
 func (c *Core) timeOut() {
 	for _, ticket := range slices.Sorted(maps.Keys(c.placements.held)) {
 		b := c.placements.held[ticket]
-		if b == nil { // it was let go with a sibling
+		if b == nil { // released together with its group
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(b.permit.pending)) {

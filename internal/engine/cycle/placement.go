@@ -17,9 +17,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// placement is a pod on its way from the queue to its node. From assume on it is in Core.placements
-// and its pod counts on the node, until forget takes both back or confirm finds that the watch
-// shows the same.
+// placement is a pod on its way from the queue to its node. From assume until forget or confirm it
+// is in Core.placements and its pod counts on the node. It ends in exactly one of three ways:
+// takeBack (the pod returns to the queue), drop (the pod is gone), or succeeded.
 type placement struct {
 	Attempt
 	profile *profile
@@ -27,50 +27,51 @@ type placement struct {
 	began   time.Time // by the clock of the core
 	watch   time.Time // by the stopwatch
 
-	questions int   // that were asked aside in this attempt
-	unasked   error // what a rescuer failed with; it may be a question
+	questions int   // asked aside so far in this attempt
+	unasked   error // a rescuer's error; it may be a question to be asked aside
 
-	undo    []func()        // what was reserved for it by Berth's own plugins
-	asked   bool            // out-of-tree plugins at Reserve were asked
-	victims []decision.Name // that leave for it
+	undo    []func()        // gives back what Berth's own plugins reserved, in reverse order
+	asked   bool            // out-of-tree Reserve plugins were called, and must be told Unreserve
+	victims []decision.Name // pods preempted for it
 
 	stage   stage
 	permit  *permit     // while it is held
-	prepare preparation // while it is preparing
-	binding Ticket      // of its Bind, while it is binding
+	prepare preparation // while stage is preparing
+	binding Ticket      // of its Bind action, while stage is binding
 
-	// ending, once set, is why the pod is not to be bound after all; what is under way is
-	// cancelled, and the last answer to it ends the placement.
+	// ending, once set, is why the pod will not be bound after all. Work under way is cancelled,
+	// and the last answer to it ends the placement.
 	ending *Fault
-	// dropped: the watch has shown the pod gone or elsewhere. Nobody waits for the placement, which
-	// only gives back what it has.
+	// dropped: a watch showed that the pod is gone or runs elsewhere. The placement only has to
+	// give back what it reserved.
 	dropped bool
-	// confirmed: the watch has shown the pod on its node before the answer to its Bind came.
+	// confirmed: a watch showed the pod on its node before the Bind was answered.
 	confirmed bool
-	// sibling: it is being decided together with others of its group, and is none of their losses.
+	// sibling: the pod is being decided together with its group, so its removal must not count as
+	// the group losing a member.
 	sibling bool
-	// room: another pod wants the room of this one, which is being bound. If it is bound, it is
-	// removed.
+	// room, if set, is a preemption that chose this pod as a victim while its binding was under
+	// way. If the binding succeeds, the pod is removed.
 	room *removal
 
 	volumes plugins.PodVolumes
 	devices deviceWork
 }
 
-// stage says how far a placement is.
+// stage tells how far a placement has got.
 type stage uint8
 
 const (
-	reserving stage = iota // in the step that decided it
-	preparing              // held at Permit, or its PreBind is under way
-	binding                // a Bind is under way
-	bound                  // the API has it; the watch is yet to show it
+	reserving stage = iota // decided in this step, reservations under way
+	preparing              // held at Permit, or PreBind is under way
+	binding                // a Bind action is under way
+	bound                  // the binding is over; a watch has yet to confirm it
 )
 
-// placements are all that are under way. Each pod has one at most.
+// placements holds all placements under way, at most one per pod.
 type placements struct {
 	byPod map[types.UID]*placement
-	held  map[Ticket]*placement // those that wait at Permit
+	held  map[Ticket]*placement // those waiting at Permit, by the ticket of their Hold
 }
 
 func newPlacements() placements {
@@ -79,7 +80,8 @@ func newPlacements() placements {
 
 func (p *placements) len() int { return len(p.byPod) }
 
-// to lists the placements to a node, by pod, so that what is done about them has an order.
+// to lists the placements to a node, sorted by pod so that the resulting actions have a fixed
+// order.
 func (p *placements) to(node string) (list []*placement) {
 	for _, uid := range slices.Sorted(maps.Keys(p.byPod)) {
 		if b := p.byPod[uid]; b.Node == node {
@@ -89,16 +91,16 @@ func (p *placements) to(node string) (list []*placement) {
 	return list
 }
 
-// Why a binding is not carried out, or was not.
+// Reasons why a binding is given up.
 var (
 	errGone           = &Fault{Message: "the pod was deleted"}
-	errBoundElsewhere = &Fault{Message: "the pod was bound by somebody else"}
+	errBoundElsewhere = &Fault{Message: "the pod was bound by another client"}
 	errNodeGone       = &Fault{Message: "the node was removed before the pod was bound to it"}
 	errPreempted      = &Fault{Message: "preempted by DefaultPreemption"}
 )
 
-// rejection is an error that stands for a plugin's verdict: the pod waits for what can help against
-// it.
+// rejection is an error that carries a plugin's verdict: the pod is unschedulable, and waits for
+// the events that this plugin is interested in.
 type rejection struct {
 	plugin string
 	*plugins.Rejection
@@ -115,7 +117,7 @@ func (r *rejection) Error() string {
 	return f.Message("")
 }
 
-// assume counts the pod on the node, reserves what it needs beside room, and sees to its binding.
+// assume counts the pod on the node, reserves what it needs beyond room, and starts its binding.
 func (c *Core) assume(b *placement, n *cluster.Node) {
 	b.Node = n.Name
 	if nominated := c.cluster.Nominated(b.Pod.UID); nominated != nil && nominated.Nominated != n.Name {
@@ -145,7 +147,7 @@ func (c *Core) assume(b *placement, n *cluster.Node) {
 	c.prepare(b, waits)
 }
 
-// reserveOwn takes in the cluster's objects what the pod needs beside room.
+// reserveOwn runs the Reserve step of Berth's own plugins.
 func (c *Core) reserveOwn(b *placement, n *cluster.Node) (undo []func(), err error) {
 	for _, r := range b.profile.Reservers {
 		var give func()
@@ -191,7 +193,7 @@ func (c *Core) reserveOutside(b *placement) error {
 	return nil
 }
 
-// giveBack undoes what was reserved.
+// giveBack undoes all reservations of a placement.
 func (c *Core) giveBack(b *placement) {
 	if b.asked {
 		b.asked = false
@@ -212,14 +214,14 @@ func (c *Core) forget(b *placement) {
 	}
 	delete(c.placements.byPod, b.Pod.UID)
 	delete(c.preemptions.leaving, b.Pod.UID)
-	if p := c.cluster.Pod(b.Pod.UID); p != nil { // it may be another one than was placed, if it was to leave
+	if p := c.cluster.Pod(b.Pod.UID); p != nil { // a copy of what was placed, if the pod was marked as leaving
 		n := p.Node
 		c.cluster.RemovePod(b.Pod.UID)
 		c.left(p, n, nil)
 	}
 }
 
-// takeBack ends a placement that came to nothing; the pod goes back to the queue.
+// takeBack ends a placement that failed; the pod returns to the queue.
 func (c *Core) takeBack(b *placement, err error) {
 	c.giveBack(b)
 	c.forget(b)
@@ -227,20 +229,24 @@ func (c *Core) takeBack(b *placement, err error) {
 	defer c.memberLost(b, err)
 	if refused := (*rejection)(nil); errors.As(err, &refused) {
 		none := ""
-		c.reject(b, &why{message: refused.Error(), plugins: []string{refused.plugin}}, &none, refused.Pending)
+		w := &why{message: refused.Error(), plugins: []string{refused.plugin}}
+		if refused.Pending {
+			w.pending = w.plugins
+		}
+		c.reject(b, w, &none)
 		return
 	}
 	c.fail(b, err)
 }
 
-// dropIt ends a placement that nobody waits for.
+// drop ends a placement whose pod no longer needs one.
 func (c *Core) drop(b *placement) {
 	c.giveBack(b)
 	c.end(b, false)
 }
 
-// withdraw has a pod not bound if it is not too late; it goes back to the queue, at once or with
-// the answer to what is under way.
+// withdraw stops a binding if it is not too late. The pod returns to the queue, at once or when the
+// work under way is answered.
 func (c *Core) withdraw(b *placement, why *Fault) {
 	switch b.stage {
 	case preparing:
@@ -253,7 +259,7 @@ func (c *Core) withdraw(b *placement, why *Fault) {
 	}
 }
 
-// abandon ends a placement because the pod is gone, or has its place without us.
+// abandon ends the placement of a pod that was deleted, or bound by another client.
 func (c *Core) abandon(uid types.UID, why *Fault) {
 	b := c.placements.byPod[uid]
 	if b == nil {
@@ -264,7 +270,7 @@ func (c *Core) abandon(uid types.UID, why *Fault) {
 	c.memberLost(b, why)
 }
 
-// letGo has a placement that is not in the books any more end.
+// letGo ends a placement that is no longer in Core.placements.
 func (c *Core) letGo(b *placement, why *Fault) {
 	b.dropped = true
 	switch b.stage {
@@ -278,13 +284,13 @@ func (c *Core) letGo(b *placement, why *Fault) {
 	}
 }
 
-// confirm ends a placement that the watch has shown.
+// confirm ends a placement whose pod a watch shows on its node.
 func (c *Core) confirm(b *placement) {
 	delete(c.placements.byPod, b.Pod.UID)
 	switch b.stage {
 	case preparing:
 		c.letGo(b, errBoundElsewhere)
-	case binding: // the answer is still to come, and says by whom
+	case binding: // the outstanding answer tells who bound it
 		b.confirmed = true
 		if b.ending == nil {
 			b.ending = errBoundElsewhere
@@ -293,15 +299,15 @@ func (c *Core) confirm(b *placement) {
 	}
 }
 
-// bindPod hands a binding over.
+// bindPod sends the Bind action.
 func (c *Core) bindPod(b *placement) {
 	b.stage = binding
 	b.binding = c.send(bindErrand{b})
 	c.do(Bind{b.binding, &b.Attempt, &b.profile.Stages})
 }
 
-// bindErrand hears what came of a binding. A pod that was bound stays in the books until the watch
-// shows it on its node.
+// bindErrand takes the answer to a Bind. A pod that was bound stays in Core.placements until a
+// watch shows it on its node.
 type bindErrand struct{ *placement }
 
 func (e bindErrand) answered(c *Core, o Outcome) {
@@ -314,7 +320,7 @@ func (e bindErrand) answered(c *Core, o Outcome) {
 		defer c.roomOf(b, room)
 	}
 	switch {
-	case b.dropped, b.confirmed && o.Withdrawn: // the watch has shown the pod meanwhile, gone or bound by others, and is right
+	case b.dropped, b.confirmed && o.Withdrawn: // a watch already showed the pod gone or bound by another client, and is right
 		b.stage = bound
 		c.drop(b)
 	case b.confirmed:
@@ -329,7 +335,7 @@ func (e bindErrand) answered(c *Core, o Outcome) {
 	}
 }
 
-// succeeded counts a pod that was bound.
+// succeeded ends the placement of a pod that was bound.
 func (c *Core) succeeded(b *placement) {
 	b.stage = bound
 	c.observer().Attempted(b.Profile, Scheduled, c.clock().Sub(b.watch))
@@ -338,7 +344,7 @@ func (c *Core) succeeded(b *placement) {
 	c.memberBound(b)
 }
 
-// String names the pod.
+// String returns the pod's namespace and name.
 func (a *Attempt) String() string {
 	if a.Pod == nil {
 		return strings.TrimSpace(a.Profile)

@@ -2,6 +2,7 @@ package cycle_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -28,8 +29,11 @@ type reserves struct{ open map[*Attempt]string }
 
 func (*reserves) Name() string { return "Reserves" }
 
-// Reserve takes it.
+// Reserve takes it, or fails for pods with the label.
 func (r *reserves) Reserve(a *Attempt) *plugins.Rejection {
+	if a.Pod.Labels["fails"] != "" {
+		return &plugins.Rejection{Err: errors.New("it is broken")}
+	}
 	r.open[a] = a.Pod.Name
 	return nil
 }

@@ -9,11 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// seePod takes in a pod that the API shows; old is what it showed before, if that is kept.
+// seePod takes in a pod that the API shows; old is its previous state, if that is kept.
 func (c *Core) seePod(pod, old *v1.Pod) {
 	if c.options.Objects != nil {
 		if rules.IsTerminal(pod) {
@@ -31,7 +32,7 @@ func (c *Core) seePod(pod, old *v1.Pod) {
 		c.dismiss(pod.UID)
 	case c.profiles[pod.Spec.SchedulerName] == nil:
 		c.unserved[pod.UID] = unservedPod{nameOf(pod), pod.Spec.SchedulerName}
-	case c.cluster.Pod(pod.UID) != nil: // it is on its way to its node, as what it was; if it comes back it is what it is now
+	case c.cluster.Pod(pod.UID) != nil: // placed in its former state; if it returns to the queue, the new state counts
 		if item := c.queue.Get(pod.UID); item != nil {
 			c.updateItem(item, pod, c.cluster.Pending(pod), 0)
 		}
@@ -51,10 +52,12 @@ func (c *Core) pendingPod(pod *v1.Pod) {
 		return
 	}
 	nominated := !item.Admitted.IsZero() && c.followNomination(item.Pod, pod, p)
-	c.cluster.Renew(p)
+	if c.cluster.Nominated(pod.UID) != nil {
+		c.cluster.Renew(c.contender(p, pod))
+	}
 	var least queue.Action
 	if c.outside && item.Pod.ResourceVersion != pod.ResourceVersion {
-		least = queue.Update // whoever is interested in changes of pods hears of every one
+		least = queue.Update // plugins interested in pod updates hear of every one
 	}
 	c.updateItem(item, pod, p, least)
 	if nominated {
@@ -62,8 +65,8 @@ func (c *Core) pendingPod(pod *v1.Pod) {
 	}
 }
 
-// updateItem takes in the newest state of a pod that is to be scheduled. least is what has changed
-// if nothing else has.
+// updateItem takes in the new state of a pending pod. least is what is reported to have changed if
+// nothing else has.
 func (c *Core) updateItem(item *queue.Item, pod *v1.Pod, p *cluster.Pod, least queue.Action) {
 	pod = c.kept(pod, p.Class)
 	actions := changes(item.Pod, pod, p.Class != item.Class)
@@ -73,37 +76,36 @@ func (c *Core) updateItem(item *queue.Item, pod *v1.Pod, p *cluster.Pod, least q
 	c.queue.Update(item, pod, p.Class, actions, c.now)
 }
 
-// admitted takes over the nomination of a pod that came past the gates: while it could not go
-// there, it kept nobody off the node.
+// admitted adopts the nomination of a pod that passed its gates. A gated pod keeps no room on its
+// nominated node.
 func (c *Core) admitted(item *queue.Item) {
 	if node := item.Pod.Status.NominatedNodeName; node != "" {
 		p := &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID, Created: item.Pod.CreationTimestamp.Time}
-		c.cluster.Nominate(p, node)
+		c.cluster.Nominate(c.contender(p, item.Pod), node)
 	}
 }
 
-// followNomination takes a nomination over that somebody else has made or taken away. What this
-// scheduler thinks different of already stays: its own word is on its way. A pod that is nominated
-// now is to be tried: it goes there, or gives up the room that is kept for it. It may be a word of
-// this scheduler's own, shown late, that could not be taken back.
+// followNomination adopts a nomination that another client has set or cleared. Where this scheduler
+// already decided otherwise, its own write has not been shown yet, and its decision stays. A pod
+// that is nominated now has to be tried, so that it takes the room kept for it or gives it up.
 func (c *Core) followNomination(old, pod *v1.Pod, p *cluster.Pod) (nominated bool) {
 	was, is := old.Status.NominatedNodeName, pod.Status.NominatedNodeName
 	current := ""
 	if nominated := c.cluster.Nominated(pod.UID); nominated != nil {
 		current = nominated.Nominated
 	}
-	if was == is || current != was {
+	if was == is || current != was || c.queue.Get(pod.UID).Gate == groups.GangScheduling {
 		return false
 	}
 	c.unnominate(pod.UID)
 	if is != "" {
-		c.cluster.Nominate(p, is)
+		c.cluster.Nominate(c.contender(p, pod), is)
 	}
 	return is != ""
 }
 
-// changes says what of a waiting pod has changed that may matter. Nothing: what the scheduler
-// itself writes.
+// changes tells what has changed about a pending pod that may matter. The scheduler's own writes do
+// not count.
 func changes(old, pod *v1.Pod, decisive bool) (actions queue.Action) {
 	if !maps.Equal(old.Labels, pod.Labels) {
 		actions |= queue.UpdatePodLabel
@@ -138,15 +140,15 @@ func lessRequested(old, pod *v1.Pod) bool {
 	return false
 }
 
-// unservedPod is a pod for a scheduler of another name.
+// unservedPod is a pending pod of a scheduler name without a profile.
 type unservedPod struct {
 	cluster.Name
 	scheduler string
 }
 
-// readPod takes in a pod that was read. It may be behind the watch, so it counts only where no
-// watch can have said more: for a pod that was unserved, and for one that a binding finds on
-// another node.
+// readPod takes in a pod that was fetched. It may be older than what the watch has shown, so it
+// only counts where the watch cannot have shown more: for an unserved pod, and for one that a
+// binding found on another node.
 func (c *Core) readPod(pod *v1.Pod) {
 	_, unserved := c.unserved[pod.UID]
 	if unserved && pod.Spec.NodeName == "" || c.placements.byPod[pod.UID] != nil && pod.Spec.NodeName != "" {
@@ -154,7 +156,7 @@ func (c *Core) readPod(pod *v1.Pod) {
 	}
 }
 
-// dismiss takes a pod out of the queue, and out of the books as one that waits.
+// dismiss removes a pod from the queue and from everything kept about pending pods.
 func (c *Core) dismiss(uid types.UID) {
 	c.queue.Remove(uid)
 	delete(c.decisions.waiting, uid)
@@ -162,7 +164,7 @@ func (c *Core) dismiss(uid types.UID) {
 	delete(c.unserved, uid)
 }
 
-// unnominate takes a pod's nomination away, which may let others go to that node.
+// unnominate clears a pod's nomination, which may make room for others on that node.
 func (c *Core) unnominate(uid types.UID) {
 	if p := c.cluster.Nominated(uid); p != nil {
 		c.cluster.Unnominate(uid)
@@ -170,13 +172,13 @@ func (c *Core) unnominate(uid types.UID) {
 	}
 }
 
-// placedPod takes in a pod that has a node, or has ended.
+// placedPod takes in a pod that has a node or has ended.
 func (c *Core) placedPod(pod, old *v1.Pod) {
 	c.compare(pod)
 	if b := c.placements.byPod[pod.UID]; b != nil {
 		if pod.Spec.NodeName == b.Node && !rules.IsTerminal(pod) {
 			c.confirm(b)
-		} else { // somebody else has bound it, or it has ended
+		} else { // another client bound it, or it has ended
 			c.abandon(pod.UID, errBoundElsewhere)
 		}
 	}
@@ -185,7 +187,7 @@ func (c *Core) placedPod(pod, old *v1.Pod) {
 	}
 	c.dismiss(pod.UID)
 	before := c.cluster.Pod(pod.UID)
-	var was cluster.Pod // SetPod may change it
+	var was cluster.Pod // a copy: SetPod may change it
 	var at *cluster.Node
 	if before != nil {
 		was, at = *before, before.Node
@@ -206,7 +208,8 @@ func (c *Core) placedPod(pod, old *v1.Pod) {
 	}
 }
 
-// setPod takes a pod in, and holds a victim for one that leaves until the watch says so itself.
+// setPod puts a pod into the cluster model. A victim counts as terminating until a watch shows it
+// so.
 func (c *Core) setPod(pod *v1.Pod) *cluster.Pod {
 	p := c.cluster.SetPod(pod)
 	if !c.preemptions.leaving[pod.UID] {
@@ -219,7 +222,7 @@ func (c *Core) setPod(pod *v1.Pod) *cluster.Pod {
 	return c.replaceAs(p, true)
 }
 
-// losePod forgets a pod that was deleted.
+// losePod forgets a deleted pod.
 func (c *Core) losePod(last *v1.Pod, uid types.UID) {
 	if c.options.Objects != nil {
 		c.options.Objects.PodGone(uid)
@@ -249,7 +252,7 @@ func (c *Core) seeNode(node *v1.Node, old *v1.Node) {
 	c.nodeChanged(before, n, old, node)
 }
 
-// loseNode forgets a node. Pods that were on their way to it are decided anew.
+// loseNode forgets a deleted node. Pods on their way to it return to the queue.
 func (c *Core) loseNode(name string, last *v1.Node) {
 	if c.options.Objects != nil {
 		c.options.Objects.NodeGone(name)
@@ -264,7 +267,7 @@ func (c *Core) loseNode(name string, last *v1.Node) {
 		c.withdraw(b, errNodeGone)
 	}
 	c.cluster.RemoveNode(name)
-	for _, p := range nominated { // they are tried again, and go elsewhere or give the nomination up
+	for _, p := range nominated { // they are tried again, and go elsewhere or lose their nomination
 		c.queue.Wake(p.UID, "NodeDelete", c.now)
 	}
 	c.conditions.news = true

@@ -16,21 +16,22 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// preemptions are the removals under way, by who they are for and by whom they concern.
+// preemptions keeps the removals under way, by preemptor and by victim.
 type preemptions struct {
-	// rounds has the victims of a pod that are still to be told; the pod is not tried again before
-	// they have been.
+	// rounds, by preemptor: victims whose removal was requested and not answered yet. A preemptor
+	// in here is not tried again.
 	rounds map[types.UID]*round
-	// leaving are victims that count as terminating although no watch has shown it yet: nobody
-	// chooses them, or waits for them, anew.
+	// leaving: victims that count as terminating although no watch has shown a deletion timestamp
+	// yet. They are not chosen again, and nobody waits for them twice.
 	leaving map[types.UID]bool
-	// rescuing: room is being made for a pod that does not wait in the queue yet.
+	// rescuing: a preemption is being decided, so its preemptor is not in the queue yet but will
+	// want to hear of the events that follow.
 	rescuing bool
 }
 
 // round is one preemption for one pod.
 type round struct {
-	left   int // victims that are still to be told
+	left   int // removals not answered yet
 	failed bool
 	began  time.Time
 }
@@ -39,21 +40,24 @@ func newPreemptions() preemptions {
 	return preemptions{rounds: map[types.UID]*round{}, leaving: map[types.UID]bool{}}
 }
 
-// removal is the end of a victim.
+// removal is one victim of a preemption.
 type removal struct {
 	victim     v1.ObjectReference
-	generation int64     // of the victim
-	by         string    // the scheduler name
-	pod        types.UID // for which it leaves
+	generation int64     // the victim's
+	by         string    // scheduler name of the preemptor
+	pod        types.UID // the preemptor
 	message    string
 	*round
 }
 
-// preempt makes room for a pod that fits nowhere, if that is possible.
+// preempt looks for victims whose removal makes room for a pod that fits on no node.
 func (c *Core) preempt(b *placement) Rescue {
 	found := b.profile.Preempt(b.Waiting)
 	if aside := (*plugins.Aside)(nil); errors.As(found.Err, &aside) {
 		return Rescue{Err: aside}
+	}
+	if errors.Is(found.Err, decide.ErrTooLong) {
+		return Rescue{Err: found.Err}
 	}
 	if found.Node != nil && !c.asUnits(&found, b) {
 		found = decide.Preemption{Message: "a victim's pod group forbids it"}
@@ -71,7 +75,8 @@ func (c *Core) preempt(b *placement) Rescue {
 	return Rescue{Nominate: &found.Node.Name, Final: true}
 }
 
-// makeRoom has the victims removed.
+// makeRoom starts the removal of the victims. Pods of lower priority that are nominated to the node
+// lose their nomination.
 func (c *Core) makeRoom(b *placement, found decide.Preemption) {
 	n := found.Node
 	for _, waiting := range append([]*cluster.Pod(nil), n.Nominated...) {
@@ -82,7 +87,7 @@ func (c *Core) makeRoom(b *placement, found decide.Preemption) {
 	all := &round{began: c.now}
 	for _, victim := range found.Victims {
 		b.victims = append(b.victims, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})
-		if victim.Terminating || victim.Node == nil { // the latter was let go with a sibling a moment ago
+		if victim.Terminating || victim.Node == nil { // without a node: released just now together with its group
 			continue
 		}
 		r := &removal{
@@ -95,7 +100,8 @@ func (c *Core) makeRoom(b *placement, found decide.Preemption) {
 	c.countVictims("")
 }
 
-// evict has one victim leave: at once if it is not being bound yet, else when that is over.
+// evict removes one victim: at once if its binding has not begun, otherwise when the binding is
+// over.
 func (c *Core) evict(victim *cluster.Pod, r *removal) {
 	switch v := c.placements.byPod[victim.UID]; {
 	case v != nil && v.stage == preparing:
@@ -112,7 +118,7 @@ func (c *Core) evict(victim *cluster.Pod, r *removal) {
 	}
 }
 
-// expect notes that a victim is to be told before the preemptor is tried again.
+// expect counts a removal that must be answered before the preemptor is tried again.
 func (c *Core) expect(r *removal) {
 	r.left++
 	c.preemptions.rounds[r.pod] = r.round
@@ -126,8 +132,8 @@ func (c *Core) remove(r *removal) {
 	c.do(Remove{Ticket: c.send(removeErrand{r}), Victim: r.victim, By: r.by, For: r.pod, Generation: r.generation})
 }
 
-// roomOf goes on with a victim whose binding was under way: it was withdrawn in time, has failed,
-// or must be removed.
+// roomOf continues with a victim whose binding was under way. The binding was withdrawn, failed, or
+// succeeded; only in the last case is the pod removed.
 func (c *Core) roomOf(victim *placement, r *removal) {
 	p := c.cluster.Pod(r.victim.UID)
 	if p == nil || p.Node == nil {
@@ -140,7 +146,7 @@ func (c *Core) roomOf(victim *placement, r *removal) {
 	c.remove(r)
 }
 
-// removeErrand hears that a victim was removed, or could not be.
+// removeErrand takes the answer to a Remove.
 type removeErrand struct{ *removal }
 
 func (e removeErrand) answered(c *Core, o Outcome) {
@@ -152,7 +158,7 @@ func (e removeErrand) answered(c *Core, o Outcome) {
 	c.told(e.removal, o.Fault)
 }
 
-// told takes note that one victim more was told. The last one lets the preemptor in again.
+// told counts an answered removal. The last one lets the preemptor be tried again.
 func (c *Core) told(r *removal, fault *Fault) {
 	r.failed = r.failed || fault != nil
 	if r.left--; r.left > 0 {
@@ -165,25 +171,24 @@ func (c *Core) told(r *removal, fault *Fault) {
 	c.wakeGroup(c.groupByUID(r.pod), queue.ForceActivate)
 	switch item := c.queue.Get(r.pod); {
 	case item == nil:
-	case r.failed: // whatever refuses a removal must not be asked without a pause
+	case r.failed: // backs off, so that a failing removal is not repeated without a pause
 		c.queue.Retry(r.pod, queue.ForceActivate, c.now)
 	case item.Place() == queue.Gated:
 		c.queue.Wake(r.pod, queue.ForceActivate, c.now)
 	}
 }
 
-// leaving notes that a victim goes, before the watch says so.
+// leaving marks a victim as terminating before a watch shows it.
 func (c *Core) leaving(victim *cluster.Pod) {
 	c.preemptions.leaving[victim.UID] = true
 	was, n := *victim, victim.Node
 	c.changedPlaced(&was, n, c.replaceAs(victim, true), nil, nil)
 }
 
-// stays takes that back: the victim could not be removed. Other pods than its preemptor may have
-// counted on it and wait for it with a nomination that keeps its node's room: they are tried again,
-// after their back-off.
+// stays undoes leaving for a victim that could not be removed. Other pods may be nominated to its
+// node because they counted on the room: they are tried again after their back-off.
 func (c *Core) stays(victim, preemptor types.UID) {
-	if !c.preemptions.leaving[victim] { // the watch has shown that it goes
+	if !c.preemptions.leaving[victim] { // a watch already showed it terminating
 		return
 	}
 	delete(c.preemptions.leaving, victim)
@@ -200,9 +205,9 @@ func (c *Core) stays(victim, preemptor types.UID) {
 	c.countVictims(victim)
 }
 
-// replaceAs puts a pod that leaves in the place of one that stays, or the other way round.
+// replaceAs replaces a pod in the cluster by a copy that is, or is not, leaving.
 func (c *Core) replaceAs(p *cluster.Pod, leaving bool) *cluster.Pod {
-	if p.Node == nil { // its node is gone, and may come back under its name
+	if p.Node == nil { // its node is gone, and may come back under the same name
 		p.Terminating, p.Preempted = leaving, leaving
 		return p
 	}
@@ -213,7 +218,7 @@ func (c *Core) replaceAs(p *cluster.Pod, leaving bool) *cluster.Pod {
 	return &other
 }
 
-// moveOn takes the nomination from a pod that the node has no room for any more.
+// moveOn clears the nomination of a pod whose nominated node no longer has room for it.
 func (c *Core) moveOn(p *cluster.Pod) {
 	c.unnominate(p.UID)
 	item := c.queue.Get(p.UID)

@@ -9,16 +9,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// preparation is what must be done, and waited for, before a pod is bound: Preflight, Permit, then
-// PreBind in groups.
+// preparation is what must be done before a pod is bound, in this order: Preflight, Permit, then
+// the PreBind plugins in groups. A group runs at the same time, one group after the other.
 type preparation struct {
-	groups  [][]string // plugins with work to do; those of a group do it at the same time, one group after the other
-	running map[Ticket]string
-	waiting int // plugins of the group whose objects are written and must become ready
-	began   time.Time
+	groups  [][]string        // plugins with work to do, by group
+	running map[Ticket]string // plugins at work, by the ticket of their action
+	waiting int               // plugins whose objects are written but not ready yet
+	began   time.Time         // of the first group
 }
 
-// prepare brings a pod that has its node and its reservations to its binding.
+// prepare takes a pod that has its node and its reservations to its binding.
 func (c *Core) prepare(b *placement, waits map[string]time.Duration) {
 	if len(waits) == 0 && !b.hasWork() && len(b.profile.PreBind) == 0 {
 		c.bindPod(b)
@@ -42,7 +42,7 @@ func (b *placement) hasWork() bool {
 	return len(b.volumes.Volumes)+len(b.volumes.Claims)+len(b.devices.Claims) > 0
 }
 
-// preflightErrand hears which out-of-tree plugins have work to do.
+// preflightErrand takes the answer to a Preflight.
 type preflightErrand struct{ *placement }
 
 func (e preflightErrand) answered(c *Core, o Outcome) {
@@ -59,8 +59,8 @@ func (e preflightErrand) answered(c *Core, o Outcome) {
 	c.group(b, o.Work)
 }
 
-// group puts the plugins with work into groups, in the order of the profile. A plugin that will not
-// share its time parts those before it from those behind it, also where it has nothing to do.
+// group puts the plugins with work into groups, in the order of the profile. A plugin that must run
+// alone separates those before it from those after it, even if it has no work itself.
 func (c *Core) group(b *placement, outside []PreBindWork) {
 	work := map[string]PreBindWork{}
 	for i, p := range b.profile.PreBind {
@@ -94,7 +94,7 @@ func (c *Core) group(b *placement, outside []PreBindWork) {
 	}
 	part()
 	b.prepare.groups = groups
-	if (len(groups) > 0 || b.permit != nil) && b.Pod.Status.NominatedNodeName != b.Node { // so that autoscalers keep the node
+	if (len(groups) > 0 || b.permit != nil) && b.Pod.Status.NominatedNodeName != b.Node { // tells autoscalers to keep the node
 		node := b.Node
 		ticket := c.send(nominateErrand{b})
 		b.prepare.running[ticket] = nominate
@@ -106,15 +106,16 @@ func (c *Core) group(b *placement, outside []PreBindWork) {
 	}
 }
 
-// nominate stands for the nomination among what is running.
+// nominate stands for the write of the nomination in preparation.running.
 const nominate = "-"
 
-// nominateErrand hears that the nomination was written, or could not be: then the pod does without.
+// nominateErrand takes the answer to the write of the nomination. If that failed, the pod goes on
+// without it.
 type nominateErrand struct{ *placement }
 
 func (e nominateErrand) answered(c *Core, _ Outcome) {
 	b := e.placement
-	if b.ending != nil { // it was not waited for
+	if b.ending != nil { // the preparation ended without waiting for this
 		return
 	}
 	clear(b.prepare.running)
@@ -123,7 +124,7 @@ func (e nominateErrand) answered(c *Core, _ Outcome) {
 	}
 }
 
-// nextGroup has the plugins of the next group do their work, or binds the pod when all have.
+// nextGroup starts the next group, or binds the pod if all have finished.
 func (c *Core) nextGroup(b *placement) {
 	p := &b.prepare
 	if p.began.IsZero() {
@@ -148,7 +149,7 @@ func (c *Core) nextGroup(b *placement) {
 			c.do(WriteVolumes{ticket, &b.Attempt, b.volumes})
 		case "DynamicResources":
 			work := b.devices.ReservedClaims
-			work.Claims = slices.Clone(work.Claims) // they change here when one is made
+			work.Claims = slices.Clone(work.Claims) // claimMade changes them
 			c.do(WriteClaims{ticket, &b.Attempt, work, b.uses()})
 		default:
 			i := slices.IndexFunc(b.profile.PreBind, func(p PreBinder) bool { return p.Name() == name })
@@ -157,7 +158,7 @@ func (c *Core) nextGroup(b *placement) {
 	}
 }
 
-// preBindErrand hears what came of a plugin's work.
+// preBindErrand takes the answer to a plugin's work.
 type preBindErrand struct {
 	*placement
 	plugin string
@@ -194,7 +195,7 @@ func (e preBindErrand) answered(c *Core, o Outcome) {
 	c.workDone(b, e.plugin, fault)
 }
 
-// workDone takes note that a plugin's work has ended, or has failed.
+// workDone notes that a plugin's work has ended or failed.
 func (c *Core) workDone(b *placement, plugin string, fault *Fault) {
 	p := &b.prepare
 	if fault != nil && b.ending == nil {
@@ -216,7 +217,7 @@ func (c *Core) workDone(b *placement, plugin string, fault *Fault) {
 	}
 }
 
-// stop has a preparation end: at once if nothing is under way, else with the last answer.
+// stop ends a preparation: at once if nothing is under way, otherwise with the last answer.
 func (c *Core) stop(b *placement, why *Fault) {
 	if b.ending == nil {
 		b.ending = why
@@ -233,7 +234,7 @@ func (c *Core) stop(b *placement, why *Fault) {
 	c.ended(b)
 }
 
-// ended ends a preparation that is to end, when nothing of it is under way any more.
+// ended finishes a preparation that was stopped, once nothing of it is under way.
 func (c *Core) ended(b *placement) {
 	if len(b.prepare.running) > 0 {
 		return
@@ -241,7 +242,7 @@ func (c *Core) ended(b *placement) {
 	if !b.prepare.began.IsZero() {
 		c.observer().Ran(b.Profile, plugins.PreBind, false, c.now.Sub(b.prepare.began))
 	}
-	b.stage = bound // nothing more is to be stopped
+	b.stage = bound // nothing is left to be cancelled
 	if b.dropped {
 		c.drop(b)
 		return

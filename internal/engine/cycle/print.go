@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The strings of actions are what stories and journals compare: they name everything that was
+// Stories and journals compare actions by these strings, so they must name everything that was
 // decided.
 
 func (Ready) String() string { return "ready" }

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// profile is a profile with its decider and its plugins from outside, each list in the order of the
+// profile is a profile with its decider and its out-of-tree plugins, each list in the order of the
 // extension point.
 type profile struct {
 	Profile
@@ -35,17 +35,17 @@ type profile struct {
 	failed failure // the last attempt that failed for all pods of its class
 }
 
-// Stages are the out-of-tree plugins of a profile that have a part in bindings, each list in the
-// order of its extension point.
+// Stages are the out-of-tree plugins that take part in bindings, each list in the order of its
+// extension point.
 type Stages struct {
 	PreBind  []PreBinder
 	Bind     []Binder
 	PostBind []PostBinder
-	// Default: DefaultBinder binds what those at Bind pass on.
+	// Default: DefaultBinder binds what the Bind plugins pass on.
 	Default bool
 }
 
-// rescuer is what is asked when no node can take a pod.
+// rescuer is a PostFilter plugin, of Berth or out-of-tree.
 type rescuer struct {
 	plugin string
 	ask    func(b *placement) Rescue
@@ -56,7 +56,7 @@ func (c *Core) newProfile(p Profile) (*profile, error) {
 	byName := map[string]Extension{}
 	for _, e := range p.Extensions {
 		if byName[e.Name()] != nil {
-			return nil, fmt.Errorf("profile %q: plugin %s stands there twice", p.SchedulerName, e.Name())
+			return nil, fmt.Errorf("profile %q: plugin %s is listed twice", p.SchedulerName, e.Name())
 		}
 		byName[e.Name()] = e
 		if b, ok := e.(Beginner); ok {
@@ -96,7 +96,7 @@ func (c *Core) newProfile(p Profile) (*profile, error) {
 	return made, nil
 }
 
-// at returns the plugins from outside that extend a point, in its order.
+// at returns the out-of-tree plugins of an extension point, in its order.
 func at[T Extension](p Profile, point plugins.Point, byName map[string]Extension) (list []T) {
 	for _, name := range p.At[point] {
 		if e, ok := byName[name].(T); ok {
@@ -159,7 +159,7 @@ func (c *Core) addRescuers(p *profile, byName map[string]Extension) {
 	}
 }
 
-// admit names the plugin that keeps a pod out of the queue.
+// admit returns the plugin that keeps a pod out of the active queue, or "".
 func (c *Core) admit(item *queue.Item) string {
 	p := c.profiles[item.Pod.Spec.SchedulerName]
 	if p == nil {
@@ -173,20 +173,19 @@ func (c *Core) admit(item *queue.Item) string {
 	return c.groupGate(item)
 }
 
-// Check tells whether the profiles can be taken; Configured with profiles that cannot be changes
-// nothing.
+// Check tells whether the profiles are valid. Configured ignores profiles that are not.
 func (c *Core) Check(profiles []Profile) error {
 	_, _, err := c.compile(profiles)
 	return err
 }
 
-// reconfigure takes other profiles instead of those that there are, between two pods. Nothing is
-// lost: what is known of the cluster, nominations and bindings under way stay. Pending pods are
-// retried with the new configuration; those of names that are served no longer leave the queue, and
-// those of names that are served now come into it.
+// reconfigure replaces the profiles between two attempts. What is known of the cluster, nominations
+// and bindings under way stay. Pending pods are retried with the new configuration; pods of
+// scheduler names that are no longer served leave the queue, and pods of names that are now served
+// enter it.
 func (c *Core) reconfigure(list []Profile) { _ = c.configure(list) }
 
-// compile makes the profiles and what can help the pods that they reject.
+// compile prepares the profiles, and the events that may help the pods that they reject.
 func (c *Core) compile(list []Profile) (map[string]*profile, map[string]queue.Interests, error) {
 	if len(list) == 0 {
 		return nil, nil, errors.New("no profile")
@@ -208,7 +207,7 @@ func (c *Core) compile(list []Profile) (map[string]*profile, map[string]queue.In
 	return profiles, interests, nil
 }
 
-// configure takes the profiles.
+// configure replaces the profiles.
 func (c *Core) configure(list []Profile) error {
 	profiles, interests, err := c.compile(list)
 	if err != nil {
@@ -236,11 +235,11 @@ func (c *Core) configure(list []Profile) error {
 	return nil
 }
 
-// interests are those of Berth's own plugins and of those from outside.
+// interests are the events that the profile's plugins are interested in.
 func (c *Core) interests(p *profile) (queue.Interests, error) {
 	all := p.Profile.Interests(c.cluster)
 	if c.groups != nil {
-		all[groups.GangScheduling] = nil // what helps is told by name: see Core.wakeGroup
+		all[groups.GangScheduling] = nil // woken by name; see Core.wakeGroup
 	}
 	for _, e := range p.Extensions {
 		i, ok := e.(Interested)
@@ -256,8 +255,8 @@ func (c *Core) interests(p *profile) (queue.Interests, error) {
 	return all, nil
 }
 
-// dismissUnserved takes the pods out of the queue that nobody here schedules any more, and has the
-// others tried again.
+// dismissUnserved removes pods from the queue whose scheduler name is no longer served, and retries
+// the others.
 func (c *Core) dismissUnserved() {
 	for _, item := range c.queue.Sorted() {
 		pod := item.Pod
@@ -271,7 +270,7 @@ func (c *Core) dismissUnserved() {
 	}
 }
 
-// fetchServed asks for the pods that came when nobody here scheduled them.
+// fetchServed asks for the pods that were not served until now.
 func (c *Core) fetchServed() {
 	for _, uid := range slices.Sorted(maps.Keys(c.unserved)) {
 		if pod := c.unserved[uid]; c.profiles[pod.scheduler] != nil {

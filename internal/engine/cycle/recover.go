@@ -7,28 +7,27 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
-// recovered ends the attempt of a pod whose decision panicked, deferred by schedule: no pod may
-// stop the scheduling of others, whatever it asks for. The pod backs off. What may be half changed
-// is put right: the cluster is counted anew, from what the API said of its pods, and the rankings
-// are thrown away and made anew from it.
+// recovered, deferred by decide, ends the attempt of a pod whose decision panicked: no pod may stop
+// the scheduling of others. The pod backs off. Whatever may be half changed is recomputed: the
+// cluster's sums from the pods that the API has, and the rankings from those.
 func (c *Core) recovered(b *placement) {
 	value := recover()
 	if value == nil {
 		return
 	}
-	if c.placements.byPod[b.Pod.UID] != b { // it panicked before, or while, the pod was counted
+	if c.placements.byPod[b.Pod.UID] != b { // the panic came before or while the pod was counted
 		c.cluster.RemovePod(b.Pod.UID)
 	}
 	c.panicked(b, value)
 	fault := &Fault{Message: fmt.Sprintf("internal error while the pod was decided: %v", value)}
 	if b.stage != reserving {
-		return // it was counted and is on its way; what panicked came after that
+		return // the placement was complete; what panicked came after it
 	}
 	c.takeBack(b, fault)
 }
 
-// panicked tells of a panic, and makes anew what may be half changed: sums over the pods of nodes,
-// and rankings.
+// panicked reports a panic and recomputes what may be half changed: the sums over the pods of
+// nodes, and the rankings.
 func (c *Core) panicked(b *placement, value any) {
 	stack := debug.Stack()
 	if elsewhere, ok := value.(interface{ Stack() []byte }); ok {

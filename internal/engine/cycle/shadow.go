@@ -6,8 +6,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// compare has every node judged for a pod that was pending and is bound now, as the nodes were
-// before it was.
+// compare evaluates every node for a pod that another scheduler has just bound, as the nodes were
+// before.
 func (c *Core) compare(pod *v1.Pod) {
 	if !c.options.Shadow || pod.Spec.NodeName == "" || rules.IsTerminal(pod) {
 		return

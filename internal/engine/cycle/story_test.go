@@ -32,7 +32,7 @@ import (
 //	                                   the watch shows a PodGroup, a basic one without min; "no-group NAME": its end
 //	pods NAME... cpu=N …               pod, for each name
 //	pod NAME cpu=N [uid=U] [priority=N] [on=NODE] [nominated=NODE] [hold] [deleting] [preempted] [scheduler=NAME] [group=NAME]
-//	    [gated] [claim=NAME] [app=APP] [near=APP] [never] [ended]
+//	    [gated] [fails] [claim=NAME] [app=APP] [near=APP] [never] [ended]
 //	                                   the watch shows a pod; "no-pod NAME [uid=U]": its end
 //	budget APP allows=N                the watch shows a disruption budget of the pods with app=APP
 //	list KIND                          a list begins; "listed KIND": it is complete
@@ -88,7 +88,7 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 	case "pods":
 		said := ""
 		for _, arg := range d.CmdArgs {
-			if len(arg.Vals) == 0 && !slices.Contains([]string{"hold", "deleting", "gated", "never", "ended"}, arg.Key) {
+			if len(arg.Vals) == 0 && !slices.Contains([]string{"hold", "deleting", "gated", "never", "ended", "fails"}, arg.Key) {
 				said += s.step(Seen{Pods, storyPod(t, d, arg.Key)})
 			}
 		}
@@ -216,6 +216,9 @@ func storyPod(t *testing.T, d *datadriven.TestData, name string) *v1.Pod {
 	p.Labels = map[string]string{}
 	if d.HasArg("hold") {
 		p.Labels["hold"] = "yes"
+	}
+	if d.HasArg("fails") {
+		p.Labels["fails"] = "yes"
 	}
 	if d.HasArg("group") {
 		group := ""

@@ -43,3 +43,10 @@ func storyGroup(t *testing.T, d *datadriven.TestData, name string) *groups.PodGr
 	}
 	return g
 }
+
+// gangOf is a PodGroup that asks for so many pods at once.
+func gangOf(name string, least int) *groups.PodGroup {
+	g := &groups.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}}
+	g.Spec.SchedulingPolicy.Gang = &schedulingv1alpha2.GangSchedulingPolicy{MinCount: int32(least)}
+	return g
+}

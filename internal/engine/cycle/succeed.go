@@ -1,8 +1,8 @@
 package cycle
 
-// Calm tells that nothing is under way: no action is to be answered, no pod is on its way to a
-// node, no victim to its end, no list has begun. A core that is made anew and told what was seen
-// then knows all that this one knows of the world.
+// Calm tells that nothing is under way: no unanswered action, no placement, no victim on its way
+// out, no list. A new core that is shown the same objects then knows as much about the world as
+// this one.
 func (c *Core) Calm() bool {
 	if !c.Synced() || len(c.placements.byPod)+len(c.errands)+len(c.preemptions.rounds)+len(c.preemptions.leaving) > 0 ||
 		len(c.claims.byName)+len(c.conditions.list) > 0 {
@@ -16,9 +16,9 @@ func (c *Core) Calm() bool {
 	return true
 }
 
-// Succeed has a core take the place of another one that was calm. What was decided last is
-// remembered; nothing is decided by it. The other one's pods leave its queue, so that they are
-// counted once.
+// Succeed makes this core take the place of another one that was calm: it adopts the remembered
+// decisions, which it does not use to decide. The other core's queue is emptied, so that no pod is
+// counted twice.
 func (c *Core) Succeed(other *Core) {
 	for _, item := range other.queue.Sorted() {
 		other.queue.Remove(item.Pod.UID)

@@ -9,11 +9,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// sayAgain is after what time the same is said of a pod again. A pod that waits with many others is
-// tried whenever one of them could go; to say each time that it could not would bury what is new.
+// sayAgain is how long an event with the same message about a pod is suppressed. A pod that waits
+// with many others is tried whenever one of them could be placed; an event each time would bury
+// what is new.
 const sayAgain = 30 * time.Second
 
-// report tells why a pod is not placed: as an event and, if it is news, as its condition.
+// report tells why a pod is not placed: by an event and, if it has changed, by its condition.
 func (c *Core) report(item *queue.Item, reason, message string, nominate *string) {
 	pod := item.Pod
 	if item.Message != message || c.now.Sub(item.MessageAt) >= sayAgain {
@@ -32,7 +33,7 @@ func (c *Core) report(item *queue.Item, reason, message string, nominate *string
 	c.do(WriteStatus{Pod: pod, Condition: condition, Nominate: nominate})
 }
 
-// truncated cuts a message to what an event may say.
+// truncated cuts a message to the length that an event may have.
 func truncated(message string) string {
 	const longest, rest = 1024, " ..."
 	if len(message) <= longest {
@@ -41,8 +42,8 @@ func truncated(message string) string {
 	return message[:longest-len(rest)] + rest
 }
 
-// news tells whether the pod does not have the condition yet. One that only says something else
-// keeps its time.
+// news tells whether the pod does not have the condition yet. The transition time is kept unless
+// the status changes.
 func news(pod *v1.Pod, c *v1.PodCondition) bool {
 	for i := range pod.Status.Conditions {
 		if old := &pod.Status.Conditions[i]; old.Type == c.Type {
@@ -55,14 +56,14 @@ func news(pod *v1.Pod, c *v1.PodCondition) bool {
 	return true
 }
 
-// Reference is what events and requests about a pod name it by.
+// Reference is how events and requests refer to a pod.
 func Reference(pod *v1.Pod) v1.ObjectReference {
 	return v1.ObjectReference{
 		Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 	}
 }
 
-// faultOf makes an error one that can be written down.
+// faultOf makes an error one that can be written to a journal.
 func faultOf(err error) *Fault {
 	f, ok := err.(*Fault)
 	if !ok {

@@ -41,6 +41,8 @@ type world struct {
 	nodes    map[string]*v1.Node
 	pods     map[types.UID]*v1.Pod
 	budgets  budgets
+	gangs    gangs
+	kinds    []Kind           // that there are
 	watches  map[Kind][]Event // not delivered yet
 	under    map[Ticket]Action
 	tickets  []Ticket // of under, in order
@@ -51,7 +53,8 @@ type world struct {
 
 func newWorld(seed uint64, write bool, profiles func() []Profile) *world {
 	w := &world{
-		rng: rand.New(rand.NewPCG(seed, 3)), now: begin, profiles: profiles, written: written{on: write}, budgets: newBudgets(), nodes: map[string]*v1.Node{}, pods: map[types.UID]*v1.Pod{},
+		rng: rand.New(rand.NewPCG(seed, 3)), now: begin, profiles: profiles, written: written{on: write}, budgets: newBudgets(),
+		kinds: []Kind{Nodes, Pods, DisruptionBudgets}, nodes: map[string]*v1.Node{}, pods: map[types.UID]*v1.Pod{},
 		watches: map[Kind][]Event{}, under: map[Ticket]Action{},
 	}
 	w.options.Seed = seed
@@ -74,15 +77,13 @@ func (w *world) start() {
 	delete(w.watches, answers)
 	w.tickets = nil
 	w.budgets.forget()
-	w.tell(Follows{Kinds: kinds[:]})
+	w.gangs.forget()
+	w.tell(Follows{Kinds: w.kinds})
 	w.tell(Led{})
-	for _, kind := range kinds {
+	for _, kind := range w.kinds {
 		w.list(kind)
 	}
 }
-
-// kinds are those that the world has.
-var kinds = [...]Kind{Nodes, Pods, DisruptionBudgets}
 
 // tell hands the core an event, and takes its actions on.
 func (w *world) tell(e Event) (said string) {
@@ -95,6 +96,7 @@ func (w *world) tell(e Event) (said string) {
 		lines = append(lines, action.String())
 		w.take(action)
 	}
+	w.checkGangs(e, actions)
 	said = strings.Join(lines, "\n")
 	w.journal = append(w.journal, told{w.now, e, said})
 	return said
@@ -141,6 +143,8 @@ func (w *world) take(action Action) {
 		if p := w.pods[a.Pod.UID]; p != nil && p.Spec.NodeName == "" && a.Nominate != nil && p.Status.NominatedNodeName != *a.Nominate {
 			w.change(p, func(p *v1.Pod) { p.Status.NominatedNodeName = *a.Nominate })
 		}
+	case WriteGroup:
+		w.writeGroup(a)
 	case Panicked:
 		w.breaks("panic: %s\n%s", a.Value, a.Stack)
 	}
@@ -207,7 +211,7 @@ func (w *world) bind(a Bind, refuse bool) (o Outcome) {
 	case p == nil || p.DeletionTimestamp != nil:
 		o.Fault = &Fault{Message: "the pod was deleted"}
 	case p.Spec.NodeName != "":
-		o.Fault = &Fault{Message: "the pod was bound by somebody else"}
+		o.Fault = &Fault{Message: "the pod was bound by another client"}
 		if p.Spec.NodeName == a.Attempt.Node {
 			o.Fault = nil
 		}
@@ -282,6 +286,10 @@ func (w *world) list(kind Kind) {
 		for _, name := range sorted(w.budgets.all) {
 			w.tell(Seen{kind, w.budgets.all[name]})
 		}
+	case PodGroups:
+		for _, name := range sorted(w.gangs.all) {
+			w.tell(Seen{kind, w.gangs.all[name]})
+		}
 	}
 	w.tell(Listed{kind})
 }
@@ -307,7 +315,7 @@ func (w *world) settle(most time.Duration) {
 		}
 		busy := false
 		w.countBudgets()
-		for _, kind := range append(kinds[:], answers) {
+		for _, kind := range append(slices.Clone(w.kinds), answers) {
 			for w.deliver(kind) {
 				busy = true
 			}

@@ -8,6 +8,7 @@ import (
 
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
 // written is the journal of a world as files. The zero value writes none.
@@ -31,7 +32,7 @@ func (j *written) begin(w *world) {
 	}
 	j.all = append(j.all, dir)
 	j.began, j.files = w.now, j.files+1
-	j.writer, err = journal.Create(dir, journal.Header{Began: w.now, Seed: w.options.Seed}, journal.Limits{Size: 1 << 30})
+	j.writer, err = journal.Create(dir, journal.Header{Began: w.now, Seed: w.options.Seed, Groups: w.options.Groups}, records.Limits{Size: 1 << 30})
 	if err != nil {
 		panic(err)
 	}
@@ -89,7 +90,7 @@ func (w *world) replayed() error {
 	}()
 	played := 0
 	for _, dir := range w.written.all {
-		files, err := journal.Files(dir)
+		files, err := records.Files(dir)
 		if err != nil {
 			return err
 		}

@@ -51,6 +51,7 @@ type baseGroup struct {
 type topologyAxis struct {
 	*topology
 	byCount bool // its domains are many: nodes are told apart by whether they have one
+	told    bool // a soft constraint wants the domains told apart, unless they are its nodes
 }
 
 // baseStatic tells statics apart where no pod is rejected.

@@ -265,7 +265,7 @@ func (r *sheet) domainsScored(k int, t *tally) (n int) {
 		case !r.scores(g):
 		case t.constraint.PerNode():
 			n += int(g.ok)
-		case r.d.sees(g.values[k]):
+		case g.values[k] == none && r.d.sees(t.lacking), g.values[k] != none && r.d.sees(g.values[k]):
 			n++
 		}
 	}
@@ -281,7 +281,7 @@ func (r *sheet) scores(g *group) bool {
 func (r *ranking) domainsOf(t *tally, among []int32) (n int) {
 	clear(r.d.seen)
 	count := func(node int32) {
-		if r.bucket[node] >= 0 && r.scores(r.groups[r.at[node].group]) && r.d.sees(t.topology.domain[node]) {
+		if r.bucket[node] >= 0 && r.scores(r.groups[r.at[node].group]) && r.d.sees(t.countsIn(node)) {
 			n++
 		}
 	}

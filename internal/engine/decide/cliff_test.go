@@ -63,13 +63,7 @@ func TestKeysThatNoNodeHasCostNothing(t *testing.T) {
 // combination of values.
 func TestManyKeysAreRanked(t *testing.T) {
 	c := benchCluster(2000, false)
-	for i, n := range c.SortedNodes() {
-		node := n.Object().DeepCopy()
-		for k := range 9 {
-			node.Labels[fmt.Sprint("k", k)] = fmt.Sprint((i * (k + 3)) % (3 + 2*k))
-		}
-		c.SetNode(node)
-	}
+	withManyKeys(c)
 	d := New(c, plugins.Default(), 1)
 	c.SetPod(stranger("k"))
 	for i := range 8 {
@@ -109,6 +103,70 @@ func TestSoftSpreadOverManyDomainsIsRanked(t *testing.T) {
 			t.Fatalf("way %d, %d groups", pl.way, len(r.groups))
 		}
 		c.Place(p, decision.Node)
+	}
+}
+
+// TestManyKeysOfOthersNeedNoRanking: where another pod prefers every pod by nine keys that nodes
+// have, classes that come for the first time are decided without a ranking.
+func TestManyKeysOfOthersNeedNoRanking(t *testing.T) {
+	c := benchCluster(500, false)
+	withManyKeys(c)
+	d := New(c, plugins.Default(), 1)
+	c.SetPod(stranger("k"))
+	for i := range 30 {
+		pod := benchPod(i, []string{"1000 apps, spread", "1000 apps, affinity", "1000 apps, anti"}[i%3])
+		pod.UID = types.UID(fmt.Sprint(i))
+		p := c.Pending(pod)
+		decision := d.Decide(p)
+		holds(t, c, d, p, decision)
+		c.Place(p, decision.Node)
+	}
+	if len(d.bases) == 0 || len(d.rankings) > 0 {
+		t.Errorf("%d bases and %d rankings; want no ranking", len(d.bases), len(d.rankings))
+	}
+}
+
+// withManyKeys gives the nodes nine labels, each with another number of values.
+func withManyKeys(c *cluster.Cluster) {
+	for i, n := range c.SortedNodes() {
+		node := n.Object().DeepCopy()
+		for k := range 9 {
+			node.Labels[fmt.Sprint("k", k)] = fmt.Sprint((i * (k + 3)) % (3 + 2*k))
+		}
+		c.SetNode(node)
+	}
+}
+
+// TestEmptyZoneIsRanked: nodes with an empty zone, and nodes without, count as one zone to the
+// default constraints.
+func TestEmptyZoneIsRanked(t *testing.T) {
+	for _, worth := range []int{0, worthRanking} { // from rankings, and without
+		c := benchCluster(12, false)
+		for i, change := range []func(map[string]string){
+			func(l map[string]string) { l[v1.LabelTopologyZone] = "" }, func(l map[string]string) { delete(l, v1.LabelTopologyZone) },
+		} {
+			for _, name := range []string{fmt.Sprint("node-", 2*i), fmt.Sprint("node-", 2*i+1)} {
+				node := c.Node(name).Object().DeepCopy()
+				change(node.Labels)
+				c.SetNode(node)
+			}
+		}
+		c.Services.Set(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, Spec: v1.ServiceSpec{Selector: map[string]string{"app": "app-0"}}})
+		d := New(c, plugins.Default(), 1)
+		d.worthRanking = worth
+		for i := range 60 {
+			pod := benchPod(0, "plain")
+			pod.UID = types.UID(fmt.Sprint(i))
+			p := c.Pending(pod)
+			decision := d.Decide(p)
+			holds(t, c, d, p, decision)
+			if i%7 != 0 {
+				c.Place(p, decision.Node)
+			}
+			if _, pl := d.rankingFor(p); pl.way != ranked {
+				t.Fatalf("way %d, want a ranking", pl.way)
+			}
+		}
 	}
 }
 

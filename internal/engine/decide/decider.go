@@ -1,9 +1,7 @@
 package decide
 
 import (
-	"cmp"
 	"errors"
-	"maps"
 	"math/rand/v2"
 	"slices"
 
@@ -32,7 +30,7 @@ type Decider struct {
 	// measured against it. It is below zero where pods are nominated to the node.
 	balance []int8
 
-	fewDomains, manyDomains, manyGroups, worthRanking, leafSize int // see the constants
+	fewDomains, manyDomains, manyGroups, worthRanking, leafSize, mostEffort int // see the constants
 
 	// Pods of classes that differ in nothing that matters share a ranking: members of a
 	// StatefulSet, pods with volumes of their own.
@@ -79,7 +77,7 @@ type Decision struct {
 func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 	d := &Decider{
 		c: c, profile: profile, rng: rand.New(rand.NewPCG(seed, 0)),
-		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]member{}, skeletons: map[string]*skeleton{}, bases: map[string]*base{}, effort: map[int32]int{}, worthRanking: worthRanking, leafSize: leafSize, fewDomains: fewDomains, manyDomains: manyDomains, manyGroups: manyGroups,
+		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]member{}, skeletons: map[string]*skeleton{}, bases: map[string]*base{}, effort: map[int32]int{}, worthRanking: worthRanking, leafSize: leafSize, fewDomains: fewDomains, manyDomains: manyDomains, manyGroups: manyGroups, mostEffort: mostEffort,
 		keys: labelKeys{nodes: map[string]int{}}, guests: map[int32][]*cluster.PodClass{},
 	}
 	for _, s := range profile.Scorers {
@@ -203,6 +201,7 @@ func (d *Decider) scan(p *cluster.Pod) Decision {
 		}
 	}
 	j := prepare(d.c, d.profile, p)
+	j.left = &effort{d.mostEffort}
 	if j.err != nil || j.all != nil {
 		return Decision{Err: j.err}
 	}
@@ -221,99 +220,6 @@ func (d *Decider) pickFrom(e *Evaluation, p *cluster.Pod) Decision {
 	v := best[d.rng.IntN(len(best))]
 	return Decision{Node: v.Node, Total: v.Total, Feasible: e.Feasible}
 }
-
-// sync follows the log for what all rankings share.
-func (d *Decider) sync() {
-	changes, known := d.c.Log.Since(d.synced)
-	if !known {
-		d.readAnew()
-		return
-	}
-	for i := range changes {
-		change := &changes[i]
-		d.weigh(change.Node)
-		switch change.Kind {
-		case cluster.NodeChanged:
-			d.nodesVersion++
-			d.readNode(change.Node)
-			d.expect(change.Node)
-		case cluster.PodAdded:
-			d.terms.add(change.Class)
-			d.placed.count(change.Class, change.Node, change.Terminating, 1)
-		case cluster.PodRemoved:
-			d.terms.remove(change.Class)
-			d.placed.count(change.Class, change.Node, change.Terminating, -1)
-		case cluster.Nomination:
-			d.expect(change.Node)
-		}
-	}
-	d.synced = d.c.Log.Len()
-}
-
-func (d *Decider) readAnew() {
-	d.synced = d.c.Log.Len()
-	d.nodesVersion++
-	d.terms = newTerms(d.terms.version + 1)
-	d.placed = newPlaced()
-	clear(d.guests)
-	for i, n := range d.c.Nodes {
-		d.weigh(int32(i))
-		d.readNode(int32(i))
-		d.expect(int32(i))
-		if n == nil {
-			continue
-		}
-		for _, p := range n.Pods {
-			d.terms.add(p.Class)
-			d.placed.count(p.Class, n.Index, p.Terminating, 1)
-		}
-	}
-}
-
-// readNode reads a node's labels anew.
-func (d *Decider) readNode(node int32) {
-	d.keys.update(d.c, node)
-	for _, t := range d.topologies {
-		t.update(d.c, node)
-	}
-}
-
-// expect takes in which pods are nominated to a node: their terms count, in case they arrive.
-func (d *Decider) expect(node int32) {
-	before := d.guests[node]
-	var now []*cluster.PodClass
-	if n := d.c.Nodes[node]; n != nil {
-		for _, p := range n.Nominated {
-			d.terms.add(p.Class)
-			now = append(now, p.Class)
-		}
-	}
-	for _, class := range before {
-		d.terms.remove(class)
-	}
-	if len(now) > 0 {
-		d.guests[node] = now
-	} else {
-		delete(d.guests, node)
-	}
-}
-
-// weigh works out a node's balance.
-func (d *Decider) weigh(node int32) {
-	for int(node) >= len(d.balance) {
-		d.balance = append(d.balance, 0)
-	}
-	d.balance[node] = 0
-	if room := &d.c.Rooms[node]; room.CPU > 0 && room.Memory > 0 {
-		d.balance[node] = int8(plugins.BalanceScore(room.RequestedCPU, room.CPU, room.RequestedMemory, room.Memory))
-	}
-	if n := d.c.Nodes[node]; n != nil && len(n.Nominated) > 0 {
-		d.balance[node] |= hasGuests
-	}
-}
-
-// hasGuests is the sign of a node's balance.
-const hasGuests = -128
 
 func (d *Decider) topology(label string, perNode bool) *topology {
 	key := topologyKey{label, perNode}
@@ -421,78 +327,3 @@ func (d *Decider) versions() versions {
 		devices:     c.DeviceClasses.Version, images: c.ImagesVersion, keys: d.keys.version,
 	}
 }
-
-// bytesPerNode is what rankings may take together, for each node of the cluster, and leastBytes
-// what they may take at least: enough for the rankings of 500 plain classes on 100,000 nodes.
-const (
-	bytesPerNode = 512
-	leastBytes   = 128 << 20
-)
-
-// idle is after how many decisions something is dropped that none of them asked for: making it
-// again then costs each of them little. Every so often it is looked for.
-const idle, often = 1 << 10, 1 << 8
-
-// tidy drops what has been idle.
-func (d *Decider) tidy() {
-	for _, r := range d.rankings {
-		if d.clock-r.used > idle {
-			d.drop(r)
-		}
-	}
-	maps.DeleteFunc(d.byClass, func(_ int32, m member) bool { return m.dropped })
-	for key, b := range d.bases {
-		if d.clock-b.used > idle {
-			d.dropBase(key)
-		}
-	}
-	maps.DeleteFunc(d.skeletons, func(_ string, sk *skeleton) bool { return d.clock-sk.used > idle })
-	for i := range d.plans {
-		if known := &d.plans[i]; known.class != nil && d.clock-known.used > idle {
-			*known = recentPlan{}
-		}
-	}
-	d.dropTopologies(nil)
-}
-
-// makeRoom drops the rankings that were used least recently until a new one fits.
-func (d *Decider) makeRoom(r *ranking) {
-	limit, total := d.mostBytes(), r.bytes()
-	for _, other := range d.rankings {
-		total += other.bytes()
-	}
-	for total > limit && len(d.rankings) > 0 {
-		var oldest *ranking
-		for _, other := range d.rankings {
-			if oldest == nil || other.used < oldest.used {
-				oldest = other
-			}
-		}
-		total -= oldest.bytes()
-		d.drop(oldest)
-	}
-}
-
-// maxBases bounds how many there are, whatever they take.
-const maxBases = 64
-
-// dropBases drops the bases that were used least recently until there is room for another one:
-// bases may take as much as rankings.
-func (d *Decider) dropBases() {
-	keys, total := make([]string, 0, len(d.bases)), 0
-	for key, b := range d.bases {
-		keys, total = append(keys, key), total+b.bytes()
-	}
-	slices.SortFunc(keys, func(a, b string) int { return cmp.Compare(d.bases[a].used, d.bases[b].used) })
-	for ; len(keys) >= maxBases || total > d.mostBytes() && len(keys) > 0; keys = keys[1:] {
-		total -= d.bases[keys[0]].bytes()
-		d.dropBase(keys[0])
-	}
-}
-
-func (d *Decider) dropBase(key string) {
-	d.bases[key].dropped = true
-	delete(d.bases, key)
-}
-
-func (d *Decider) mostBytes() int { return max(leastBytes, bytesPerNode*len(d.c.Nodes)) }

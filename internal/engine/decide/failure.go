@@ -20,17 +20,32 @@ type Failure struct {
 	Rejection *plugins.Rejection
 	// Reasons counts the nodes by each reason that they have.
 	Reasons map[string]int
-	// Plugins are those that reject some node, sorted.
-	Plugins []string
+	// Plugins are those that reject some node, sorted, and Pending those of all plugins that ask
+	// the pod to wait.
+	Plugins, Pending []string
 }
 
 func (f *Failure) add(plugin string, rejection *plugins.Rejection, nodes int) {
 	for _, reason := range rejection.Reasons {
 		f.Reasons[reason] += nodes
 	}
-	if i, found := slices.BinarySearch(f.Plugins, plugin); !found && plugin != "" {
-		f.Plugins = slices.Insert(f.Plugins, i, plugin)
+	f.Plugins = withName(f.Plugins, plugin)
+	f.waits(plugin, rejection)
+}
+
+// waits notes a plugin that asks the pod to wait.
+func (f *Failure) waits(plugin string, rejection *plugins.Rejection) {
+	if rejection.Pending {
+		f.Pending = withName(f.Pending, plugin)
 	}
+}
+
+// withName adds a name to a sorted list, once; none is not added.
+func withName(names []string, name string) []string {
+	if i, found := slices.BinarySearch(names, name); !found && name != "" {
+		return slices.Insert(names, i, name)
+	}
+	return names
 }
 
 // Message says it in the words of the FailedScheduling event. What came of preemption follows
@@ -58,6 +73,9 @@ func (f *Failure) Message(after string) string {
 // Failure sums up an evaluation in which no node is feasible.
 func (e *Evaluation) Failure() *Failure {
 	f := &Failure{Nodes: len(e.Nodes), Rejector: e.Rejector, Rejection: e.Rejection, Reasons: map[string]int{}}
+	if e.Rejection != nil {
+		f.waits(e.Rejector, e.Rejection)
+	}
 	for i := range e.Nodes {
 		if v := &e.Nodes[i]; v.Rejection != nil {
 			f.add(v.Plugin, v.Rejection, 1)

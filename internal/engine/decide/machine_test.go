@@ -227,7 +227,7 @@ func (m *machine) preempt(t *draw, pod *v1.Pod, p *cluster.Pod, e *Evaluation) {
 	if fast.Node == nil {
 		return
 	}
-	same, _ := victimsOn(m.c, m.d.profile, p, fast.Node, newBudgets(m.c, m.d.profile, p))
+	same, _ := victimsOn(m.c, m.d.profile, p, fast.Node, newBudgets(m.c, m.d.profile, p), nil)
 	if same == nil || fmt.Sprint(namesOf(same.victims)) != fmt.Sprint(namesOf(fast.Victims)) {
 		t.Fatalf("%s: on %s the fast way removes %v, the plain way %+v", p.Name, fast.name(), namesOf(fast.Victims), same)
 	}

@@ -84,7 +84,11 @@ func (e *Evaluation) judgeNodes(j *judges) {
 		case v.Rejection == nil:
 			e.Feasible++
 		case v.Rejection.Err != nil:
-			*e = Evaluation{Err: fmt.Errorf("running %q filter plugin: %w", v.Plugin, v.Rejection.Err)}
+			err := v.Rejection.Err
+			if v.Plugin != "" {
+				err = fmt.Errorf("running %q filter plugin: %w", v.Plugin, err)
+			}
+			*e = Evaluation{Err: err}
 			return
 		}
 	}
@@ -154,6 +158,8 @@ type judges struct {
 	err      error
 	all      *plugins.Rejection // rejects every node
 	rejector string             // who says so
+
+	left *effort // for nodes that pods are nominated to
 
 	only map[string]bool // nodes that come into question; nil: all
 	// anywhere: the others come into question, too.
@@ -251,6 +257,9 @@ func (j *judges) nodeWithNominated(n *cluster.Node) (string, *plugins.Rejection)
 	if guests := nominatedBefore(n, j.p); len(guests) > 0 {
 		var plugin string
 		var rejection *plugins.Rejection
+		if !j.left.spend(plainly(j.c, j.p)) {
+			return "", &plugins.Rejection{Err: errGuestsTooLong}
+		}
 		j.c.Suppose(func() {
 			for i, g := range guests {
 				guests[i] = j.c.Visit(g, n)

@@ -141,6 +141,8 @@ type tallyPlan struct {
 	key        string
 	constraint *plugins.SpreadConstraint
 	self       int64
+	// lackingCount: nodes without the label count with those where it is empty.
+	lackingCount bool
 }
 
 // newPlan asks every plugin of the profile what it has to say of the pod's class.
@@ -179,21 +181,9 @@ func (d *Decider) planPlugins(pl *plan) bool {
 }
 
 // unsuited finds the odd cases that groups do not express: devices that stand for extended
-// resources, very many spread constraints, and soft ones over domains with and without an empty
-// name that count as one.
+// resources, and very many spread constraints.
 func (d *Decider) unsuited(pl *plan) bool {
-	if len(pl.hard)+len(pl.soft) > maxSpread || pl.room == nil && plugins.WantsDevices(d.c, pl.example) {
-		return true
-	}
-	for i := range pl.soft {
-		if c := &pl.soft[i]; !c.PerNode() {
-			t := d.topology(c.TopologyKey, false)
-			if _, empty := t.values[""]; empty && !pl.everyKey {
-				return true
-			}
-		}
-	}
-	return false
+	return len(pl.hard)+len(pl.soft) > maxSpread || pl.room == nil && plugins.WantsDevices(d.c, pl.example)
 }
 
 // signature tells apart the plans of classes with the same needs: by what API objects, and the

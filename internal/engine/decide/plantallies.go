@@ -19,7 +19,7 @@ func (d *Decider) planTallies(pl *plan) {
 	}
 	for i := range pl.soft {
 		c := &pl.soft[i]
-		pl.tallies = append(pl.tallies, tallyPlan{purpose: spreadSoft, key: c.TopologyKey, constraint: c})
+		pl.tallies = append(pl.tallies, tallyPlan{purpose: spreadSoft, key: c.TopologyKey, constraint: c, lackingCount: !pl.everyKey && !c.PerNode()})
 	}
 	if len(pl.hard)+len(pl.soft) > 0 {
 		pl.inclusion = plugins.NewSpreadInclusion(pl.example)
@@ -73,7 +73,16 @@ func (t *tallyPlan) start(d *Decider) *tally {
 	if t.purpose == spreadHard {
 		made.included = make([]int32, n)
 	}
+	made.lacking = t.domainOfLacking(topology)
 	return made
+}
+
+// domainOfLacking returns the domain in which nodes without the label count, or none.
+func (t *tallyPlan) domainOfLacking(topology *topology) int32 {
+	if empty, known := topology.values[""]; known && t.lackingCount {
+		return empty
+	}
+	return none
 }
 
 // limitGroups makes nodes be grouped by count instead of by domain in some tallies, where there

@@ -28,7 +28,8 @@ type Preemption struct {
 	// the victims gone, sorted.
 	Message string
 	Plugins []string
-	// Err is set where an extender failed, or is yet to be asked; Message has it, too.
+	// Err is set where an extender failed, or is yet to be asked, and where no node was found
+	// before the effort was used up ([ErrTooLong]); Message has it, too.
 	Err error
 	// Ineligible: no node was looked at, since the pod may not preempt now.
 	Ineligible bool
@@ -37,6 +38,12 @@ type Preemption struct {
 // Preempt looks at every node that the evaluation rejects for a reason that removing pods could
 // change, and picks the one whose victims cost least.
 func Preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Evaluation) Preemption {
+	return preempt(c, profile, p, e, nil)
+}
+
+// preempt does so for as long as the effort lasts. When that is used up, the nodes found so far
+// will do.
+func preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Evaluation, left *effort) Preemption {
 	var nominated *plugins.Rejection
 	if n := c.Node(p.Nominated); n != nil {
 		if v := e.Verdict(n); v != nil {
@@ -57,7 +64,10 @@ func Preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Ev
 			continue
 		}
 		tried++
-		found, why := victimsOn(c, profile, p, v.Node, budgets)
+		if left.over() {
+			break
+		}
+		found, why := victimsOn(c, profile, p, v.Node, budgets, left)
 		if why != nil {
 			for _, reason := range why.rejection.Reasons {
 				failed[reason]++
@@ -69,6 +79,9 @@ func Preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Ev
 	}
 	if len(places) > 0 {
 		return cheapest(c, profile, p, places)
+	}
+	if left.over() {
+		return Preemption{Message: ErrTooLong.Error(), Err: ErrTooLong}
 	}
 	if others := len(e.Nodes) - tried; others > 0 {
 		failed["Preemption is not helpful for scheduling"] += others
@@ -107,10 +120,7 @@ type refusal struct {
 
 // named adds the plugin to a sorted list.
 func (r *refusal) named(names []string) []string {
-	if i, found := slices.BinarySearch(names, r.plugin); !found && r.plugin != "" {
-		return slices.Insert(names, i, r.plugin)
-	}
-	return names
+	return withName(names, r.plugin)
 }
 
 // candidate is a node with the pods that would have to leave it.
@@ -122,8 +132,8 @@ type candidate struct {
 
 // victimsOn removes all pods of lower priority from the node and, if p fits then, lets as many as
 // possible stay: first those whose budget allows no disruption, the most important first. The
-// cluster is left as it was.
-func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, b *budgets) (*candidate, *refusal) {
+// cluster is left as it was. When the effort is used up on the way, the node is refused.
+func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, b *budgets, left *effort) (*candidate, *refusal) {
 	lower := lowerThan(p, n)
 	if len(lower) == 0 {
 		return nil, &refusal{rejection: noVictims}
@@ -137,10 +147,16 @@ func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *
 		for _, o := range lower {
 			c.RemovePod(o.UID)
 		}
+		each := plainly(c, p)
+		left.spend(each)
 		if plugin, rejection = fits(c, profile, p, n); rejection != nil {
 			return
 		}
 		for i, o := range slices.Concat(violating, others) {
+			if !left.spend(each) {
+				rejection = unfinished
+				return
+			}
 			c.Place(o, n)
 			if _, rejection := fits(c, profile, p, n); rejection == nil {
 				continue
@@ -192,6 +208,9 @@ var budgetKept = &plugins.Rejection{Code: "BudgetKept", Reasons: []string{"preem
 
 var noVictims = &plugins.Rejection{Code: "NoVictims", Unresolvable: true, Reasons: []string{"No preemption victims found for incoming pod"}}
 
+// unfinished is said of the node that was being looked at when the effort was used up.
+var unfinished = &plugins.Rejection{}
+
 // fits judges one node anew, as it is now: the plugin that rejects it, and why.
 func fits(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node) (string, *plugins.Rejection) {
 	j := prepare(c, profile, p)
@@ -239,13 +258,14 @@ func (a *candidate) cost() cost {
 type budgets struct {
 	list      []*policyv1.PodDisruptionBudget
 	selectors []labels.Selector
-	allowed   []int32 // reused for every node
-	keep      bool    // none may be broken
+	covering  map[*cluster.PodClass][]int // which of them mean the pods of a class
+	allowed   []int32                     // reused for every node
+	keep      bool                        // none may be broken
 }
 
 // newBudgets reads them for a pod that needs room.
 func newBudgets(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *budgets {
-	b := &budgets{keep: profile.KeepBudgets && p.Class.Priority < rules.SystemCritical}
+	b := &budgets{keep: profile.KeepBudgets && p.Class.Priority < rules.SystemCritical, covering: map[*cluster.PodClass][]int{}}
 	for _, budget := range c.Budgets.All() {
 		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
 		if err != nil || selector.Empty() {
@@ -257,6 +277,23 @@ func newBudgets(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *b
 	return b
 }
 
+// of returns which budgets mean a pod.
+func (b *budgets) of(p *cluster.Pod) []int {
+	if len(b.list) == 0 || len(p.Class.Labels) == 0 {
+		return nil
+	}
+	covering, known := b.covering[p.Class]
+	if !known {
+		for i, budget := range b.list {
+			if budget.Namespace == p.Namespace() && b.selectors[i].Matches(p.Class.Labels) {
+				covering = append(covering, i)
+			}
+		}
+		b.covering[p.Class] = covering
+	}
+	return covering
+}
+
 // split parts pods, the most important first, into those whose removal breaks a budget, when all
 // before them are removed, and the others.
 func (b *budgets) split(pods []*cluster.Pod) (violating, others []*cluster.Pod) {
@@ -265,11 +302,8 @@ func (b *budgets) split(pods []*cluster.Pod) (violating, others []*cluster.Pod) 
 	}
 	for _, p := range pods {
 		broken := false
-		for i, budget := range b.list {
-			if len(p.Class.Labels) == 0 || budget.Namespace != p.Namespace() || !b.selectors[i].Matches(p.Class.Labels) {
-				continue
-			}
-			if _, leaving := budget.Status.DisruptedPods[p.Name]; leaving {
+		for _, i := range b.of(p) {
+			if _, leaving := b.list[i].Status.DisruptedPods[p.Name]; leaving {
 				continue
 			}
 			if b.allowed[i]--; b.allowed[i] < 0 {

@@ -2,7 +2,6 @@ package decide
 
 import (
 	"cmp"
-	"encoding/binary"
 	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -74,57 +73,6 @@ func (d *Decider) tryBase(p *cluster.Pod) (decision Decision, done bool) {
 	return decision, true
 }
 
-// recent is how many plans are kept.
-const recent = 1 << 9
-
-// recentPlan is a plan that was made for a class, and the base that it is decided from.
-type recentPlan struct {
-	class    *cluster.PodClass
-	plan     *plan
-	versions versions // what the plan was made from
-	terms    int      // version of all terms up to which versions.terms is known to hold
-	nodes    uint64   // version of the nodes when the base was found
-	base     *base    // nil: there is none
-	axisOf   []int    // by tally
-	used     uint64   // when, by the decider's clock
-}
-
-// planned returns the plan for a simple class with its base, or nil if it is not decided from one.
-func (d *Decider) planned(p *cluster.Pod) *recentPlan {
-	class := p.Class
-	if !class.Simple {
-		return nil
-	}
-	known, now := &d.plans[uint32(class.ID)%recent], d.versions()
-	fits := known.class == class && known.plan != nil
-	if fits && known.terms == d.terms.version {
-		now.terms = known.versions.terms
-	} else {
-		now.terms = d.terms.versionFor(class.Labels)
-	}
-	if !fits || known.versions != now {
-		*known = recentPlan{}
-		sk := d.skeletonFor(p)
-		if sk == nil {
-			return nil
-		}
-		pl, ok := d.planFrom(sk, p)
-		if !ok {
-			return nil
-		}
-		*known = recentPlan{class: class, plan: pl, versions: now}
-	}
-	known.terms, known.used = d.terms.version, d.clock
-	if known.nodes != d.nodesVersion || known.base != nil && known.base.dropped {
-		known.nodes = d.nodesVersion
-		d.findBase(known)
-	}
-	if known.base == nil {
-		return nil
-	}
-	return known
-}
-
 // begin prepares the counting.
 func (s *survey) begin(d *Decider, known *recentPlan) {
 	b := known.base
@@ -140,63 +88,6 @@ func (s *survey) begin(d *Decider, known *recentPlan) {
 	}
 }
 
-// findBase finds the base for a plan by what the classes of one base share: the skeleton, and the
-// topologies that matter.
-func (d *Decider) findBase(known *recentPlan) {
-	pl := known.plan
-	known.base, known.axisOf = nil, known.axisOf[:0]
-	key := binary.NativeEndian.AppendUint32(d.key[:0], pl.skeleton)
-	list, groups := d.axes[:0], 1
-	for i := range pl.tallies {
-		t := &pl.tallies[i]
-		perNode := t.purpose == spreadSoft && t.constraint.PerNode()
-		topology := d.topology(t.key, perNode)
-		domains := topology.domains()
-		byCount := perNode || domains > d.fewDomains
-		if t.purpose == spreadSoft && !perNode {
-			if byCount = domains > d.manyDomains; byCount {
-				return // the domains of feasible nodes have to be counted
-			}
-		}
-		at := slices.IndexFunc(list, func(a topologyAxis) bool { return a.topology == topology })
-		if at < 0 {
-			at = len(list)
-			list = append(list, topologyAxis{topology, byCount})
-		} else if t.purpose == spreadSoft {
-			list[at].byCount = byCount
-		}
-		known.axisOf = append(known.axisOf, at)
-		if pl.everyKey && t.purpose == spreadSoft {
-			key = binary.NativeEndian.AppendUint32(key, uint32(at)|1<<31)
-		}
-	}
-	for i := range list {
-		if !list[i].byCount {
-			groups = min(groups*max(1, list[i].domains()), 1<<30)
-		}
-		key = binary.NativeEndian.AppendUint32(key, uint32(list[i].id)<<1|asBit(list[i].byCount))
-	}
-	d.axes, d.key = list, key
-	if groups > d.manyGroups {
-		return
-	}
-	b := d.bases[string(key)]
-	if b == nil {
-		d.dropBases()
-		d.dropTopologies(list)
-		b = newBase(d, pl, slices.Clone(list))
-		d.bases[string(key)] = b
-	}
-	known.base = b
-}
-
-func asBit(set bool) uint32 {
-	if set {
-		return 1
-	}
-	return 0
-}
-
 // startTally makes the tally of a plan, in which nothing counts yet.
 func (s *survey) startTally(i int) *tally {
 	of := &s.plan.tallies[i]
@@ -206,6 +97,7 @@ func (s *survey) startTally(i int) *tally {
 	}
 	t := s.spare[i]
 	t.purpose, t.topology, t.constraint, t.self, t.byCount = of.purpose, axis.topology, of.constraint, of.self, axis.byCount
+	t.lacking = of.domainOfLacking(axis.topology)
 	t.total, t.included, t.levels, t.lowest, t.present = 0, nil, t.levels[:0], 0, 0
 	for len(t.count) < axis.domains() {
 		t.count = append(t.count, 0)
@@ -258,7 +150,7 @@ func (s *survey) count() bool {
 				} else if counts&(1<<e.tally) == 0 {
 					continue
 				}
-				if domain := t.topology.domain[node]; domain != none && many != 0 {
+				if domain := t.countsIn(node); domain != none && many != 0 {
 					if t.count[domain] == 0 {
 						s.touched[e.tally] = append(s.touched[e.tally], domain)
 					}

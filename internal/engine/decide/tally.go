@@ -11,6 +11,7 @@ type tally struct {
 	// constraint is what a spread tally is for.
 	constraint *plugins.SpreadConstraint
 	self       int64
+	lacking    int32 // the domain in which nodes without the label count; none: in no domain
 
 	count []int64 // by domain
 	total int64   // over all domains
@@ -47,6 +48,14 @@ const fewDomains = 32
 // by node, which takes less time than to look at so many groups. manyGroups is how many
 // combinations of domains there may be. Tests lower both.
 const manyDomains, manyGroups = 512, 1024
+
+// countsIn returns the domain in which the pods of a node count, or none.
+func (t *tally) countsIn(node int32) int32 {
+	if domain := t.topology.domain[node]; domain != none {
+		return domain
+	}
+	return t.lacking
+}
 
 // value is what nodes of the domain are grouped by.
 func (t *tally) value(domain int32) int32 {

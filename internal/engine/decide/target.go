@@ -8,8 +8,8 @@ import (
 )
 
 // tryTarget decides a pod that can go to one node by name, as those of DaemonSets, by a look at
-// that node. It leaves those to the others that have rules about other pods, or that somebody has
-// rules about.
+// that node. Pods with rules about other pods, and pods that such rules select, are decided the
+// usual way.
 func (d *Decider) tryTarget(p *cluster.Pod) (decision Decision, done bool) {
 	class := p.Class
 	if !class.Simple || len(class.RequiredAffinity)+len(class.RequiredAntiAffinity) > 0 || class.TermError != nil {

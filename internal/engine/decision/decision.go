@@ -46,6 +46,24 @@ type Decision struct {
 
 	// Queue is set for a pod that waits.
 	Queue *Queue `json:"queue,omitempty"`
+	// Group is set for a pod of a pod group, where the scheduler looks at these.
+	Group *Group `json:"group,omitempty"`
+}
+
+// Group is the pod group of a pod, in its namespace.
+type Group struct {
+	Name string `json:"name"`
+	// Missing: there is no such PodGroup.
+	Missing bool `json:"missing,omitempty"`
+	// MinCount is how many pods a gang asks for at once; 0 for a basic group. Of Members pods,
+	// Placed have a node or are on their way to one, Bound of them for good.
+	MinCount int `json:"minCount,omitempty"`
+	Members  int `json:"members"`
+	Placed   int `json:"placed"`
+	Bound    int `json:"bound"`
+	// Scheduled: the group was placed as a whole once. Else Message is why it is not.
+	Scheduled bool   `json:"scheduled,omitempty"`
+	Message   string `json:"message,omitempty"`
 }
 
 // Result is how a decision ended.

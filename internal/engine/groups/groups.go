@@ -34,15 +34,14 @@ type Group struct {
 	members map[types.UID]bool
 	counted int // of members, those that count; see Count
 
-	// What the owner notes: Missing bindings are still to succeed before the group is scheduled,
-	// Done: it was, and Said is the message of the last condition.
-	Missing int
-	Done    bool
-	Said    string
+	// What the owner notes: Done: the group was scheduled, and Said is the message of the last
+	// condition.
+	Done bool
+	Said string
 }
 
 // Forget forgets what was noted: the object is another one of the same name.
-func (g *Group) Forget() { g.Missing, g.Done, g.Said = 0, false, "" }
+func (g *Group) Forget() { g.Done, g.Said = false, "" }
 
 // New returns a set without groups.
 func New() *Set {

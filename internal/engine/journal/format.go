@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -22,9 +20,6 @@ import (
 
 // magic begins every journal. Its number grows when older builds cannot read what newer ones write.
 const magic = "berth-journal 1\n"
-
-// longest bounds a record: the API server takes no object of more than 3 MiB.
-const longest = 16 << 20
 
 // Header is what the core was made of.
 type Header struct {
@@ -283,19 +278,4 @@ func (d *decoder) kind() cycle.Kind {
 		d.err = fmt.Errorf("unknown kind %q", kind)
 	}
 	return kind
-}
-
-// table is that of the checksums.
-var table = crc32.MakeTable(crc32.Castagnoli)
-
-// writeFrame writes one record.
-func writeFrame(w io.Writer, payload []byte) (n int, err error) {
-	var head [binary.MaxVarintLen64 + 4]byte
-	size := binary.PutUvarint(head[:], uint64(len(payload)))
-	binary.LittleEndian.PutUint32(head[size:], crc32.Checksum(payload, table))
-	if _, err := w.Write(head[:size+4]); err != nil {
-		return 0, err
-	}
-	_, err = w.Write(payload)
-	return size + 4 + len(payload), err
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
@@ -47,7 +48,7 @@ var everyEvent = []cycle.Event{
 func write(t *testing.T, dir string, h Header, most int64, events ...cycle.Event) error {
 	t.Helper()
 	h.Began = began
-	w, err := Create(dir, h, Limits{Size: most})
+	w, err := Create(dir, h, records.Limits{Size: most})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func write(t *testing.T, dir string, h Header, most int64, events ...cycle.Event
 
 func onlyFile(t *testing.T, dir string) []byte {
 	t.Helper()
-	files, err := Files(dir)
+	files, err := records.Files(dir)
 	if err != nil || len(files) != 1 {
 		t.Fatalf("%q, %v", files, err)
 	}
@@ -168,7 +169,7 @@ func TestSecretsAreNotWritten(t *testing.T) {
 
 func TestAJournalEndsWhenItIsLargeEnoughAndOldOnesMakeRoom(t *testing.T) {
 	dir := t.TempDir()
-	old := filepath.Join(dir, "20200101T000000.000"+suffix)
+	old := filepath.Join(dir, "20200101T000000.000"+".journal")
 	if err := os.WriteFile(old, make([]byte, 3000), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +212,7 @@ func defaults(Header, []byte) ([]cycle.Profile, error) {
 // replayed.
 func FuzzRead(f *testing.F) {
 	dir := f.TempDir()
-	w, err := Create(dir, Header{Began: began}, Limits{Size: 1 << 20})
+	w, err := Create(dir, Header{Began: began}, records.Limits{Size: 1 << 20})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -221,7 +222,7 @@ func FuzzRead(f *testing.F) {
 	if err := w.Close(context.Background()); err != nil {
 		f.Fatal(err)
 	}
-	files, _ := Files(dir)
+	files, _ := records.Files(dir)
 	data, err := os.ReadFile(files[0])
 	if err != nil {
 		f.Fatal(err)
@@ -243,7 +244,7 @@ func FuzzRead(f *testing.F) {
 
 // drive steps a core and writes the journal, one pod a round, and goes on in another file whenever
 // that is due.
-func drive(t *testing.T, dir string, l Limits, rounds int) {
+func drive(t *testing.T, dir string, l records.Limits, rounds int) {
 	t.Helper()
 	now := began
 	w, err := Create(dir, Header{Began: began, Seed: 1}, l)
@@ -291,7 +292,7 @@ func drive(t *testing.T, dir string, l Limits, rounds int) {
 			step(cycle.Gone{Kind: cycle.Pods, Object: gone})
 		}
 		if i%10 == 0 {
-			time.Sleep(2 * flushEvery) // the bubble's
+			time.Sleep(time.Second) // the bubble's
 			synctest.Wait()
 		}
 		if !w.Due() {
@@ -320,11 +321,11 @@ func drive(t *testing.T, dir string, l Limits, rounds int) {
 // TestAJournalGoesOnInAnotherFile: when a file is large or old enough. The oldest go, and each of
 // the others is replayed alone to the same bytes.
 func TestAJournalGoesOnInAnotherFile(t *testing.T) {
-	for _, l := range []Limits{{Size: 60_000}, {Size: 1 << 30, Age: 40 * time.Minute}} {
+	for _, l := range []records.Limits{{Size: 60_000}, {Size: 1 << 30, Age: 40 * time.Minute}} {
 		synctest.Test(t, func(t *testing.T) {
 			dir := t.TempDir()
 			drive(t, dir, l, 800)
-			files, err := Files(dir)
+			files, err := records.Files(dir)
 			if err != nil || len(files) < 2 {
 				t.Fatalf("%v: %q, %v", l, files, err)
 			}
@@ -355,7 +356,7 @@ func TestAJournalGoesOnInAnotherFile(t *testing.T) {
 func TestAKillLosesASecondAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		w, err := Create(dir, Header{Began: began}, Limits{Size: 1 << 20})
+		w, err := Create(dir, Header{Began: began}, records.Limits{Size: 1 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -392,7 +393,7 @@ func TestOlderJournalsAreRead(t *testing.T) {
 	const name = "testdata/format-1.journal"
 	if *writeFormat {
 		dir := t.TempDir()
-		synctest.Test(t, func(t *testing.T) { drive(t, dir, Limits{Size: 1 << 20}, 20) })
+		synctest.Test(t, func(t *testing.T) { drive(t, dir, records.Limits{Size: 1 << 20}, 20) })
 		if err := os.WriteFile(name, onlyFile(t, dir), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -7,25 +7,13 @@ import (
 	"time"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
 // Result is what a replay found.
 type Result struct {
-	Events  int           `json:"events"`
-	Actions int           `json:"actions"`
-	Bound   int           `json:"bound"`
-	Lasted  time.Duration `json:"lasted"` // of the journal's own time
-	Cut     bool          `json:"cut,omitempty"`
-	// Parting is where the core said something else; nil if it nowhere did.
-	Parting *Parting `json:"parting,omitempty"`
-}
-
-// Parting is the first event from which other actions follow than were recorded.
-type Parting struct {
-	Event    int       `json:"event"` // its number, from 0
-	At       time.Time `json:"at"`
-	Recorded string    `json:"recorded"`
-	Replayed string    `json:"replayed"`
+	records.Result
+	Bound int `json:"bound"`
 }
 
 // Options are what a replay needs.
@@ -75,7 +63,7 @@ func Replay(r *Reader, o Options) (Result, error) {
 		actions := core.Step(record.At, record.Event)
 		result.count(&record, actions, r.Header.Began)
 		if said := Text(actions); said != record.Actions && result.Parting == nil {
-			result.Parting = &Parting{n, record.At, record.Actions, said}
+			result.Parting = &records.Parting{Event: n, At: record.At, Recorded: record.Actions, Replayed: said}
 			if !o.On {
 				return result, nil
 			}

@@ -1,51 +1,24 @@
 package journal
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
-
-const (
-	// flushEvery bounds what a kill loses.
-	flushEvery = 500 * time.Millisecond
-	// mostWaiting bounds the records that were not written yet; then whoever adds one waits.
-	mostWaiting = 1 << 14
-	// shares is how many files a journal has at least when it is as large, or as old, as it may
-	// become: the oldest goes as a whole.
-	shares = 4
-	// suffix of the files.
-	suffix = ".journal"
-)
-
-// Limits bound the journals of a folder.
-type Limits struct {
-	Size int64         // in bytes
-	Age  time.Duration // 0: none
-}
 
 // Writer writes a journal: one file after the other, each of which can be played alone. Add, Due
 // and Turn belong to the goroutine that steps the core; the rest is done on one of the writer's
 // own.
 type Writer struct {
-	records chan record
-	done    chan struct{}
-	due     atomic.Bool
+	records *records.Writer[record]
+	file    *file // of the writer's goroutine, but for due
 	strips  bool
-	mu      sync.Mutex
-	err     error // why it ended before Close
 }
 
 // record is an event with what followed from it, or, with turned, the wish for a new file.
@@ -67,21 +40,18 @@ type turned struct {
 type file struct {
 	dir    string
 	header Header
-	limits Limits
+	limits records.Limits
 	known  *known // nil: this is the last file
 
-	f    *os.File
-	out  *bufio.Writer
-	size int64
-	last time.Time // of the last record
+	now    *records.File
+	last   time.Time // of the last record
+	buffer []byte
+	due    atomic.Bool // it is time for the next file
 }
 
 // Create begins a journal in a folder, which is made if it is not there. The oldest files of the
 // folder are removed when they are too old or take too much.
-func Create(dir string, h Header, l Limits) (*Writer, error) {
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return nil, err
-	}
+func Create(dir string, h Header, l records.Limits) (*Writer, error) {
 	j := &file{dir: dir, header: h, limits: l}
 	if !h.Outside {
 		j.known = newKnown()
@@ -89,73 +59,21 @@ func Create(dir string, h Header, l Limits) (*Writer, error) {
 	if err := j.open(); err != nil {
 		return nil, err
 	}
-	w := &Writer{records: make(chan record, mostWaiting), done: make(chan struct{}), strips: j.known != nil}
-	go w.run(j)
-	return w, nil
+	return &Writer{records: records.Start(j), file: j, strips: j.known != nil}, nil
 }
 
 // open begins a file.
 func (j *file) open() error {
-	if err := makeRoom(j.dir, j.limits, j.header.Began); err != nil {
-		return err
+	f, err := records.Create(j.dir, magic, j.header, j.header.Began, j.limits)
+	if err == nil {
+		j.now, j.last = f, j.header.Began
 	}
-	name := filepath.Join(j.dir, j.header.Began.UTC().Format("20060102T150405.000")+suffix)
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
-	if err != nil {
-		return err
-	}
-	head, err := json.Marshal(j.header)
-	if err != nil {
-		return err
-	}
-	j.f, j.out, j.last, j.size = f, bufio.NewWriterSize(f, 1<<18), j.header.Began, 0
-	if _, err := j.out.WriteString(magic); err != nil {
-		return err
-	}
-	n, err := writeFrame(j.out, head)
-	if err != nil {
-		return err
-	}
-	j.size += int64(n)
-	return j.out.Flush()
-}
-
-// makeRoom removes the oldest files until they take no more than their share of the size, and those
-// that are too old.
-func makeRoom(dir string, l Limits, now time.Time) error {
-	names, err := Files(dir)
-	if err != nil {
-		return err
-	}
-	var size int64
-	for _, name := range slices.Backward(names) {
-		info, err := os.Stat(name)
-		if err != nil {
-			return err
-		}
-		size += info.Size()
-		if size > l.Size/2 || l.Age > 0 && now.Sub(info.ModTime()) > l.Age {
-			if err := os.Remove(name); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// Files are the journals of a folder, the oldest first.
-func Files(dir string) ([]string, error) {
-	names, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
-	slices.Sort(names)
-	return names, err
+	return err
 }
 
 // Add notes an event and what followed from it. After the journal has ended it does nothing.
 func (w *Writer) Add(at time.Time, e cycle.Event, actions []cycle.Action) {
-	select {
-	case w.records <- record{at: at, event: e, actions: Text(actions)}:
-	case <-w.done:
-	}
+	w.records.Add(record{at: at, event: e, actions: Text(actions)})
 }
 
 // Strips tells whether the core is to be shown objects as the journal has them: it may have to be
@@ -163,21 +81,17 @@ func (w *Writer) Add(at time.Time, e cycle.Event, actions []cycle.Action) {
 func (w *Writer) Strips() bool { return w.strips }
 
 // Due tells whether the file is large or old enough for the journal to go on in another one.
-func (w *Writer) Due() bool { return w.due.Load() }
+func (w *Writer) Due() bool { return w.file.due.Load() }
 
 // Turn begins a new file, for a core that is made anew with that seed. It returns the events that
 // tell the core what is known; they are yet to be added.
 func (w *Writer) Turn(at time.Time, seed uint64) ([]cycle.Event, error) {
 	answer := make(chan turned, 1)
-	select {
-	case w.records <- record{at: at, seed: seed, turned: answer}:
-	case <-w.done:
-		return nil, errors.New("the journal has ended")
-	}
+	w.records.Add(record{at: at, seed: seed, turned: answer})
 	select {
 	case t := <-answer:
 		return t.events, t.err
-	case <-w.done:
+	case <-w.records.Done():
 		return nil, errors.New("the journal has ended")
 	}
 }
@@ -198,75 +112,28 @@ func Text(actions []cycle.Action) string {
 }
 
 // Err is why the journal has ended, if it has.
-func (w *Writer) Err() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.err
-}
+func (w *Writer) Err() error { return w.records.Err() }
 
 // Close writes what waits. Nothing may be added afterwards.
-func (w *Writer) Close(ctx context.Context) error {
-	close(w.records)
-	select {
-	case <-w.done:
-	case <-ctx.Done():
+func (w *Writer) Close(ctx context.Context) error { return w.records.Close(ctx) }
+
+// Take writes a record, or goes on in a new file.
+func (j *file) Take(r record) error {
+	if r.turned == nil {
+		return j.add(r)
 	}
-	return w.Err()
+	events, err := j.turn(r.at, r.seed)
+	j.due.Store(false)
+	r.turned <- turned{events, err}
+	return err
 }
 
-// run writes until Close, a fault, or until a file that could not be turned is as large as it may
-// become.
-func (w *Writer) run(j *file) {
-	defer close(w.done)
-	flush := time.NewTicker(flushEvery)
-	defer flush.Stop()
-	err := w.write(j, flush.C)
-	if closed := j.close(); err == nil {
-		err = closed
-	}
-	w.due.Store(false)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.err = err
-}
-
-func (w *Writer) write(j *file, flush <-chan time.Time) error {
-	var payload []byte
-	for {
-		select {
-		case <-flush:
-			if err := j.out.Flush(); err != nil {
-				return err
-			}
-			w.due.Store(j.due())
-		case r, open := <-w.records:
-			if !open {
-				return nil
-			}
-			if r.turned != nil {
-				events, err := j.turn(r.at, r.seed)
-				w.due.Store(false)
-				r.turned <- turned{events, err}
-				if err != nil {
-					return err
-				}
-				continue
-			}
-			var err error
-			if payload, err = j.add(payload, r); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// add writes a record; buffer is used again.
-func (j *file) add(buffer []byte, r record) ([]byte, error) {
-	payload := binary.AppendVarint(buffer[:0], r.at.Sub(j.last).Nanoseconds())
+func (j *file) add(r record) error {
+	payload := binary.AppendVarint(j.buffer[:0], r.at.Sub(j.last).Nanoseconds())
 	begin := len(payload)
 	payload, err := encode(payload, r.event)
 	if err != nil {
-		return payload, err
+		return err
 	}
 	if j.known != nil {
 		j.known.note(r.event, payload[begin:])
@@ -274,18 +141,15 @@ func (j *file) add(buffer []byte, r record) ([]byte, error) {
 	if e, ok := r.event.(cycle.Configured); ok && len(e.Source) > 0 {
 		j.header.Configuration = string(e.Source)
 	}
-	payload = appendText(payload, r.actions)
+	j.buffer = appendText(payload, r.actions)
 	j.last = r.at
-	n, err := writeFrame(j.out, payload)
-	if j.size += int64(n); err == nil && j.size > j.limits.Size/2 {
-		err = fmt.Errorf("the journal has reached its size and ends")
-	}
-	return payload, err
+	return j.now.Write(j.buffer)
 }
 
-// due tells whether it is time for the next file.
-func (j *file) due() bool {
-	return j.known != nil && (j.size > j.limits.Size/shares || j.limits.Age > 0 && j.last.Sub(j.header.Began) > j.limits.Age/shares)
+// Flush bounds what a kill loses.
+func (j *file) Flush() error {
+	j.due.Store(j.known != nil && j.now.Due(j.last))
+	return j.now.Flush()
 }
 
 // turn goes on in a new file.
@@ -294,17 +158,15 @@ func (j *file) turn(at time.Time, seed uint64) ([]cycle.Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := j.close(); err != nil {
+	if err := j.now.Close(); err != nil {
 		return nil, err
 	}
 	j.header.Began, j.header.Seed = at, seed
 	return events, j.open()
 }
 
-func (j *file) close() error {
-	err := j.out.Flush()
-	if closed := j.f.Close(); err == nil {
-		err = closed
-	}
-	return err
+// Close ends the file, and the journal.
+func (j *file) Close() error {
+	j.due.Store(false)
+	return j.now.Close()
 }

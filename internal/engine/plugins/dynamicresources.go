@@ -68,7 +68,7 @@ func NewDynamicResources(args *config.DynamicResourcesArgs) (*DynamicResources, 
 		return nil, err
 	}
 	return &DynamicResources{
-		filterTimeout: args.FilterTimeout.Duration, bindingTimeout: args.BindingTimeout.Duration,
+		filterTimeout: boundedSearch(args.FilterTimeout.Duration), bindingTimeout: args.BindingTimeout.Duration,
 		expressions: sync.OnceValue(func() *cel.Cache {
 			return cel.NewCache(compiledExpressions, cel.Features{EnableConsumableCapacity: true})
 		}),
@@ -156,7 +156,7 @@ func unresolvable(code, format string, args ...any) *Rejection {
 func (*DynamicResources) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel | queue.UpdateNodeAllocatable},
-		{Resource: queue.ResourceClaim, Action: queue.All, Hint: ofResourceClaim, PerPod: true},
+		{Resource: queue.ResourceClaim, Action: queue.All, Hint: ofResourceClaim, PerPod: true, Narrowing: byDeviceClaims()},
 		{Resource: queue.Pod, Action: queue.UpdatePodGeneratedResourceClaim, Hint: Own},
 		{Resource: queue.DeviceClass, Action: queue.Add | queue.Update, Hint: in.ofDeviceClass, PerPod: true},
 		{Resource: queue.ResourceSlice, Action: queue.Add | queue.Update | queue.Delete}, // a pool is complete without an outdated slice
@@ -167,7 +167,7 @@ func (*DynamicResources) Interests(in Setting) []queue.Interest {
 func ofResourceClaim(item *queue.Item, e *queue.Event) bool {
 	was, _ := e.Old.(*resourcev1.ResourceClaim)
 	is, _ := e.New.(*resourcev1.ResourceClaim)
-	if was != nil && was.Status.Allocation != nil && (is == nil || is.Status.Allocation == nil || is.UID != was.UID) {
+	if givesBack(was, is) {
 		return true
 	}
 	if is == nil || item.Pod.Namespace != is.Namespace {

@@ -1,7 +1,6 @@
 package plugins
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -140,12 +139,6 @@ func reachOfAllocation(allocation *resourcev1.AllocationResult) (nodeTerms, erro
 		return nil, err
 	}
 	return readNodeTerms(allocation.NodeSelector), nil
-}
-
-// allocatorFeatures are those that Kubernetes v1.36 has on by default.
-var allocatorFeatures = structured.Features{
-	AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true, DeviceBindingAndStatus: true,
-	ConsumableCapacity: true,
 }
 
 // claimsOf looks up the claims that the pod names.
@@ -300,103 +293,6 @@ func deviceReadiness(claim *resourcev1.ResourceClaim) (ready, failed bool) {
 
 func isTrue(conditions []metav1.Condition, name string) bool {
 	return slices.ContainsFunc(conditions, func(c metav1.Condition) bool { return c.Type == name && c.Status == metav1.ConditionTrue })
-}
-
-// find returns what the node can give to the claims: as it is known for claims of their shape, or
-// by a search.
-func (a *attempt) find(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape) *gift {
-	if shape != nil {
-		if known := shape.at(n, &a.d.index); known != nil {
-			return known
-		}
-		like, pools, alike := a.d.index.likenessOf(n)
-		if alike {
-			if known := shape.like(n, like, pools); known != nil {
-				shape.keep(n, &a.d.index, known)
-				return known
-			}
-			found := a.searchOnce(n, open, shape)
-			if found.rejection == nil || found.rejection.Err == nil {
-				shape.keepExample(like, pools, found)
-			}
-			return found
-		}
-	}
-	return a.searchOnce(n, open, shape)
-}
-
-// searchOnce searches the node, unless that has failed, and keeps what it finds.
-func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape) *gift {
-	where := site{n.Name, n.Labels}
-	a.mutex.Lock()
-	failed := a.failures[where]
-	a.mutex.Unlock()
-	if failed != nil {
-		return failed
-	}
-	found, final := a.search(n, open)
-	failure := found.rejection != nil && found.rejection.Err != nil
-	switch {
-	case failure && final:
-		a.mutex.Lock()
-		if a.failures == nil {
-			a.failures = map[site]*gift{}
-		}
-		a.failures[where] = found
-		a.mutex.Unlock()
-	case !failure && shape != nil:
-		shape.keep(n, &a.d.index, found)
-	}
-	return found
-}
-
-// search tries to find devices on the node for all claims without an allocation. It may try all
-// combinations of devices, so it is given up after a time, by the clock, as upstream's; then its
-// answer is not final.
-func (a *attempt) search(n *cluster.Node, open []*resourcev1.ResourceClaim) (found *gift, final bool) {
-	ctx, done := a.limit.context()
-	defer done()
-	allocator, err := a.allocatorFor(n)
-	if err != nil {
-		return &gift{rejection: &Rejection{Err: err}}, true
-	}
-	results, err := allocator.Allocate(ctx, n.Object(), open)
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return &gift{rejection: &Rejection{Err: fmt.Errorf("node %s: timed out trying to allocate devices", n.Name)}}, false
-	case errors.Is(err, structured.ErrFailedAllocationOnNode):
-		return &gift{rejection: unresolvable(codeDevicesNotAllocatable, "%v", err)}, true
-	case err != nil:
-		return &gift{rejection: &Rejection{Err: err}}, true
-	case len(results) != len(open):
-		return noDevices, true
-	}
-	return &gift{results: results}, true
-}
-
-// noDevices is what nodes have to give that cannot serve all claims.
-var noDevices = &gift{rejection: unresolvable(codeDevicesNotAllocatable, "cannot allocate all claims")}
-
-// allocatorFor returns an allocator that knows the slices which matter to the node.
-func (a *attempt) allocatorFor(n *cluster.Node) (structured.Allocator, error) {
-	x := &a.d.index
-	if x.sharedPools == 0 {
-		return a.newAllocator(x.slicesFor(n.Name))
-	}
-	a.mutex.Lock()
-	defer a.mutex.Unlock()
-	if a.allocator == nil {
-		allocator, err := a.newAllocator(a.c.ResourceSlices.All())
-		if err != nil {
-			return nil, err
-		}
-		a.allocator = allocator
-	}
-	return a.allocator, nil
-}
-
-func (a *attempt) newAllocator(slices []*resourcev1.ResourceSlice) (structured.Allocator, error) {
-	return structured.NewAllocator(context.Background(), allocatorFeatures, a.d.index.taken, classLister{a.c}, slices, a.d.expressions())
 }
 
 // score counts, for every request that is met by one of its alternatives, how early that one

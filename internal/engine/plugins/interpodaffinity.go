@@ -232,8 +232,8 @@ func (*InterPodAffinity) Interests(in Setting) []queue.Interest {
 	h := &affinityHints{c: in.Cluster, affinities: map[*cluster.PodClass]*Affinities{}}
 	return []queue.Interest{
 		{Resource: queue.Pod, Action: queue.Add | queue.Delete | queue.UpdatePodLabel, Hint: h.podMatters, Narrowing: byLabels(requiredSelectors)},
-		{Resource: queue.Node, Action: queue.Add | queue.Delete | queue.UpdateNodeLabel, Hint: h.domainMatters},
-		{Resource: queue.Namespace, Action: queue.All},
+		{Resource: queue.Node, Action: queue.Add | queue.Delete | queue.UpdateNodeLabel, Hint: h.domainMatters, Narrowing: h.byDomains()},
+		{Resource: queue.Namespace, Action: queue.All, Hint: namespaceMatters, Narrowing: byNamespaces()},
 	}
 }
 

@@ -3,6 +3,7 @@ package plugins
 import (
 	"math"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -28,12 +29,25 @@ func (in Setting) byRoom(ofNode bool) *queue.Narrowing {
 				return queue.Amounts{math.MaxInt64, math.MaxInt64}
 			case e.Node == nil:
 				return queue.Amounts{-1, -1}
+			case ofNode && e.NodeBefore != nil && !grew(everything(e), e):
+				return queue.Amounts{-1, -1}
 			case ofNode || e.PodBefore == nil:
 				return queue.Amounts{e.Node.Size.MilliCPU, e.Node.Size.Memory}
 			}
 			return roomWithoutLower(e.Node, e.PodBefore.Class.Priority)
 		},
 	}
+}
+
+// everything that the event's node has, or had.
+func everything(e *queue.Event) *cluster.Resources {
+	all := &cluster.Resources{MilliCPU: 1, Memory: 1, EphemeralStorage: 1, Scalars: map[v1.ResourceName]int64{}}
+	for _, size := range [2]*cluster.Size{e.NodeBefore.Size, e.Node.Size} {
+		for name := range size.Scalars {
+			all.Scalars[name] = 1
+		}
+	}
+	return all
 }
 
 // roomWithoutLower is what a node has left without the pods below a priority. Who asks for nothing
@@ -55,7 +69,8 @@ func roomWithoutLower(n *cluster.Node, priority int32) queue.Amounts {
 // of such a pod may mean.
 func byLabels(selectors func(*cluster.PodClass) (list []labels.Selector, all bool)) *queue.Narrowing {
 	return &queue.Narrowing{
-		Topics: func(class *cluster.PodClass) (topics []queue.Topic, all bool) {
+		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
+			class := item.Class
 			list, all := selectors(class)
 			if all {
 				return nil, true
@@ -69,10 +84,7 @@ func byLabels(selectors func(*cluster.PodClass) (list []labels.Selector, all boo
 					topics = append(topics, queue.Topic{Kind: queue.Means, Key: label.Key, Value: label.Value})
 				}
 			}
-			for key, value := range class.Labels {
-				topics = append(topics, queue.Topic{Kind: queue.IsMeant, Key: key, Value: value})
-			}
-			return topics, false
+			return append(topics, meantBy(class)...), false
 		},
 		EventTopics: func(e *queue.Event) (topics []queue.Topic, all bool) {
 			if !others(e) {
@@ -82,22 +94,50 @@ func byLabels(selectors func(*cluster.PodClass) (list []labels.Selector, all boo
 				if p == nil {
 					continue
 				}
-				for key, value := range p.Class.Labels {
-					topics = append(topics, queue.Topic{Kind: queue.Means, Key: key, Value: value})
+				of, everybody := ofPod(p.Class)
+				if everybody {
+					return nil, true
 				}
-				for i := range p.Class.RequiredAntiAffinity {
-					required, everybody := cluster.RequiredLabels(p.Class.RequiredAntiAffinity[i].Selector)
-					if everybody {
-						return nil, true
-					}
-					for _, label := range required {
-						topics = append(topics, queue.Topic{Kind: queue.IsMeant, Key: label.Key, Value: label.Value})
-					}
-				}
+				topics = append(topics, of...)
 			}
 			return topics, false
 		},
 	}
+}
+
+// meantBy are the labels by which others may mean pods of the class.
+func meantBy(class *cluster.PodClass) (topics []queue.Topic) {
+	for key, value := range class.Labels {
+		topics = append(topics, queue.Topic{Kind: queue.IsMeant, Key: key, Value: value})
+	}
+	return topics
+}
+
+// ofPod finds the classes that may mean a pod of this one, and those that it keeps away.
+func ofPod(class *cluster.PodClass) (topics []queue.Topic, everybody bool) {
+	for key, value := range class.Labels {
+		topics = append(topics, queue.Topic{Kind: queue.Means, Key: key, Value: value})
+	}
+	keptAway, everybody := keptAwayBy(class, func(string) bool { return true })
+	return append(topics, keptAway...), everybody
+}
+
+// keptAwayBy finds the classes that a pod of this one keeps away by such a topology key.
+func keptAwayBy(class *cluster.PodClass, by func(key string) bool) (topics []queue.Topic, everybody bool) {
+	for i := range class.RequiredAntiAffinity {
+		term := &class.RequiredAntiAffinity[i]
+		if !by(term.TopologyKey) {
+			continue
+		}
+		required, everybody := cluster.RequiredLabels(term.Selector)
+		if everybody {
+			return nil, true
+		}
+		for _, label := range required {
+			topics = append(topics, queue.Topic{Kind: queue.IsMeant, Key: label.Key, Value: label.Value})
+		}
+	}
+	return topics, false
 }
 
 // requiredSelectors are those of a class's required terms.

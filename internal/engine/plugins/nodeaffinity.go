@@ -215,8 +215,12 @@ func readPreferred(list []v1.PreferredSchedulingTerm) ([]weightedNodeTerm, error
 }
 
 // Interests implements Requeuer.
-func (*NodeAffinity) Interests(in Setting) []queue.Interest {
-	return []queue.Interest{{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.NodeNowPasses}}
+func (pl *NodeAffinity) Interests(in Setting) []queue.Interest {
+	interest := queue.Interest{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.NodeNowPasses}
+	if pl.addedRequired == nil {
+		interest.Narrowing = byNodeSelection()
+	}
+	return []queue.Interest{interest}
 }
 
 // Wakes implements Waker.

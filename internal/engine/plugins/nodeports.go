@@ -57,7 +57,7 @@ func (NodePorts) Interests(Setting) []queue.Interest {
 		{Resource: queue.Node, Action: queue.Add},
 		{Resource: queue.Pod, Action: queue.Delete, Hint: func(item *queue.Item, e *queue.Event) bool {
 			return e.PodBefore != nil && conflict(item.Class.Ports, e.PodBefore.Class.Ports)
-		}},
+		}, Narrowing: unless(func(e *queue.Event) bool { return e.PodBefore == nil || len(e.PodBefore.Class.Ports) == 0 })},
 	}
 }
 

@@ -47,7 +47,7 @@ func (NodeUnschedulable) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 // Interests implements Requeuer.
 func (NodeUnschedulable) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
-		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeTaint, Hint: in.NodeNowPasses},
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeTaint, Hint: in.NodeNowPasses, Narrowing: byTaints(cordons)},
 		{Resource: queue.Pod, Action: queue.UpdatePodToleration, Hint: Own},
 	}
 }

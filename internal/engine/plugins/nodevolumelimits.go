@@ -277,13 +277,18 @@ func (*NodeVolumeLimits) Interests(Setting) []queue.Interest {
 		{Resource: queue.CSINode, Action: queue.Add | queue.Delete},
 		{Resource: queue.CSINode, Action: queue.Update, Hint: limitGrew},
 		{Resource: queue.Pod, Action: queue.Delete, Hint: func(_ *queue.Item, e *queue.Event) bool {
-			return e.PodBefore != nil && slices.ContainsFunc(e.PodBefore.Class.Spec.Volumes, attachable)
-		}},
-		{Resource: queue.Claim, Action: queue.Add | queue.Update, Hint: ofClaim, PerPod: true},
+			return usedVolumes(e, attachable)
+		}, Narrowing: unless(func(e *queue.Event) bool { return !usedVolumes(e, attachable) })},
+		{Resource: queue.Claim, Action: queue.Add | queue.Update, Hint: ofClaim, PerPod: true, Narrowing: byClaims()},
 		{Resource: queue.VolumeAttachment, Action: queue.Delete, Hint: func(item *queue.Item, _ *queue.Event) bool {
 			return slices.ContainsFunc(item.Class.Spec.Volumes, attachable)
 		}},
 	}
+}
+
+// usedVolumes tells whether a pod with such a volume has left its node.
+func usedVolumes(e *queue.Event, such func(v1.Volume) bool) bool {
+	return e.PodBefore != nil && slices.ContainsFunc(e.PodBefore.Class.Spec.Volumes, such)
 }
 
 // attachable leaves out the volumes that every node can give.

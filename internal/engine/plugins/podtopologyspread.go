@@ -3,7 +3,6 @@ package plugins
 import (
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -11,7 +10,6 @@ import (
 	config "k8s.io/kube-scheduler/config/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
 // PodTopologySpread keeps pods that are alike spread over the values of node labels. Hard
@@ -180,14 +178,34 @@ func countHard(c *cluster.Cluster, p *cluster.Pod, constraints []SpreadConstrain
 	for i := range domains {
 		domains[i] = map[string]int64{}
 	}
-	inclusion, counter := NewSpreadInclusion(p), newSpreadCounter(p, constraints)
+	inclusion, namespace := NewSpreadInclusion(p), p.Namespace()
+	known := map[*cluster.PodClass][]int{} // the constraints that count the pods of a class
+	counts := make([]int64, len(constraints))
 	for _, n := range c.Nodes {
 		if n == nil || !hasKeys(n, constraints) {
 			continue
 		}
+		clear(counts)
+		for _, o := range n.Pods {
+			if o.Terminating {
+				continue
+			}
+			counting, seen := known[o.Class]
+			if !seen {
+				for i := range constraints {
+					if constraints[i].Counts(o.Class, namespace) {
+						counting = append(counting, i)
+					}
+				}
+				known[o.Class] = counting
+			}
+			for _, i := range counting {
+				counts[i]++
+			}
+		}
 		for i := range constraints {
 			if inclusion.Includes(&constraints[i], n) {
-				domains[i][n.Get(constraints[i].TopologyKey)] += counter.count(i, n)
+				domains[i][n.Get(constraints[i].TopologyKey)] += counts[i]
 			}
 		}
 	}
@@ -318,116 +336,6 @@ func normalizeSpread(feasible []*cluster.Node, scores []int64, ignored func(*clu
 			scores[i] = SpreadNormalized(scores[i], lowest, highest)
 		}
 	}
-}
-
-// wantedSpread is what a class wants of PodTopologySpread.
-type wantedSpread struct {
-	constraints []SpreadConstraint
-	own         bool // they stand in the pod, and are no defaults
-	err         error
-}
-
-// keep is how many classes something is kept for between two hints.
-const keep = 512
-
-// Interests implements Requeuer. What helps is whatever changes a count, or which nodes are
-// counted.
-func (s *PodTopologySpread) Interests(in Setting) []queue.Interest {
-	known := map[*cluster.PodClass]*wantedSpread{}
-	of := func(class *cluster.PodClass) *wantedSpread {
-		if w, ok := known[class]; ok {
-			return w
-		}
-		w := &wantedSpread{own: len(class.Spec.TopologySpreadConstraints) > 0}
-		w.constraints, w.err = s.Hard(in.Cluster, &cluster.Pod{Class: class})
-		if w.own && len(known) < keep { // defaults depend on services and owners
-			known[class] = w
-		}
-		return w
-	}
-	return []queue.Interest{
-		{
-			Resource: queue.Pod, Action: queue.Add | queue.Delete | queue.Update,
-			Narrowing: byLabels(func(class *cluster.PodClass) ([]labels.Selector, bool) { return of(class).selectors() }),
-			Hint:      func(item *queue.Item, e *queue.Event) bool { return of(item.Class).podMatters(item, e) },
-		},
-		{
-			Resource: queue.Node, Action: queue.Add | queue.Delete | queue.UpdateNodeLabel | queue.UpdateNodeTaint,
-			Hint: func(item *queue.Item, e *queue.Event) bool { return of(item.Class).nodeMatters(item.Class, e) },
-		},
-		{
-			Resource: queue.Owner, Action: queue.All,
-			Hint: func(item *queue.Item, _ *queue.Event) bool { return !of(item.Class).own },
-		},
-	}
-}
-
-// selectors are those of the constraints; all: there is more to it, or they may become others.
-func (s *wantedSpread) selectors() (list []labels.Selector, all bool) {
-	for i := range s.constraints {
-		list = append(list, s.constraints[i].Selector)
-	}
-	return list, s.err != nil || !s.own
-}
-
-func (s *wantedSpread) podMatters(item *queue.Item, e *queue.Event) bool {
-	if s.err != nil {
-		return true
-	}
-	if !others(e) {
-		return Own(item, e) && (e.Action&queue.UpdatePodLabel != 0 || e.Action&queue.UpdatePodToleration != 0 && s.honoursTaints())
-	}
-	for i := range s.constraints {
-		if countsPod(&s.constraints[i], item, e.PodBefore) != countsPod(&s.constraints[i], item, e.Pod) {
-			return true
-		}
-	}
-	return false
-}
-
-// countsPod tells whether a constraint counts the pod, wherever it is.
-func countsPod(c *SpreadConstraint, item *queue.Item, p *cluster.Pod) bool {
-	return p != nil && !p.Terminating && c.Counts(p.Class, item.Class.Namespace)
-}
-
-func (s *wantedSpread) honoursTaints() bool {
-	return slices.ContainsFunc(s.constraints, func(c SpreadConstraint) bool {
-		return c.NodeTaintsPolicy == v1.NodeInclusionPolicyHonor
-	})
-}
-
-func (s *wantedSpread) nodeMatters(class *cluster.PodClass, e *queue.Event) bool {
-	if s.err != nil {
-		return true
-	}
-	was, is := s.counted(e.NodeBefore), s.counted(e.Node)
-	switch {
-	case was != is:
-		return true
-	case !is:
-		return false
-	}
-	for i := range s.constraints {
-		if e.Node.Get(s.constraints[i].TopologyKey) != e.NodeBefore.Get(s.constraints[i].TopologyKey) {
-			return true
-		}
-	}
-	if e.Node.Taints != e.NodeBefore.Taints && s.honoursTaints() {
-		return true
-	}
-	selects := len(class.Spec.NodeSelector) > 0 || class.Spec.Affinity != nil && class.Spec.Affinity.NodeAffinity != nil
-	relabelled := e.Node.Labels != e.NodeBefore.Labels || e.Node.Hostname != e.NodeBefore.Hostname
-	return selects && relabelled // the node may be left out of the counts now, or no longer
-}
-
-// counted tells whether a node has all keys, without which it does not count.
-func (s *wantedSpread) counted(n *cluster.Node) bool {
-	return n != nil && !slices.ContainsFunc(s.constraints, func(c SpreadConstraint) bool { return !n.Has(c.TopologyKey) })
-}
-
-// Wakes implements Waker.
-func (*PodTopologySpread) Wakes() []string {
-	return []string{"a node is added or changes its labels or taints", "a pod that counts is placed, leaves or changes its labels"}
 }
 
 // Fixes implements Fixer.

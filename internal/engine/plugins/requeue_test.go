@@ -73,7 +73,7 @@ func waits(t *testing.T, w *world, waiting *v1.Pod, plugin string, happens func(
 	w.q = queue.New()
 	w.q.SetInterests(v1.DefaultSchedulerName, plugins.Default().Interests(w.c))
 	item := w.q.Add(waiting, w.c.Pending(waiting).Class, epoch)
-	w.q.Rejected(w.q.Pop(epoch), []string{plugin}, false, epoch)
+	w.q.Rejected(w.q.Pop(epoch), []string{plugin}, nil, epoch)
 	e := happens(w.c)
 	w.q.Happened(&e, epoch.Add(time.Hour))
 	return item.Place() == queue.Waiting

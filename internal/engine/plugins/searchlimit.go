@@ -16,6 +16,19 @@ type searchLimit struct {
 	until time.Time // zero until the first search
 }
 
+// longestSearch bounds the limit itself, whatever is configured: the goroutine that searches
+// decides for everybody. What was found on a node is kept, so the pod's next attempt goes on from
+// there.
+const longestSearch = 100 * time.Millisecond
+
+// boundedSearch is how long a search may take where this much is configured; 0 is no limit.
+func boundedSearch(configured time.Duration) time.Duration {
+	if configured <= 0 {
+		return longestSearch
+	}
+	return min(configured, longestSearch)
+}
+
 // pauseOfAttempts is less than what lies between two attempts of a pod, and more than between two
 // questions of one attempt.
 const pauseOfAttempts = 500 * time.Millisecond

@@ -82,7 +82,7 @@ func compares(t v1.Toleration) bool {
 // Interests implements Requeuer.
 func (*TaintToleration) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
-		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeTaint, Hint: in.NodeNowPasses},
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeTaint, Hint: in.NodeNowPasses, Narrowing: byTaints(keepingOff)},
 		{Resource: queue.Pod, Action: queue.UpdatePodToleration, Hint: Own},
 	}
 }

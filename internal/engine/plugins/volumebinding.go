@@ -210,10 +210,11 @@ func (v *VolumeBinding) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.N
 
 // Interests implements Requeuer.
 func (*VolumeBinding) Interests(in Setting) []queue.Interest {
+	keys := &volumeKeys{c: in.Cluster}
 	return []queue.Interest{
-		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel},
-		{Resource: queue.Claim, Action: queue.All, Hint: ofClaim, PerPod: true},
-		{Resource: queue.Volume, Action: queue.All, Hint: in.ofVolume, PerPod: true},
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.nodeNowServes, PerPod: true, Narrowing: byVolumeKeys(keys.has)},
+		{Resource: queue.Claim, Action: queue.All, Hint: ofClaim, PerPod: true, Narrowing: byClaims()},
+		{Resource: queue.Volume, Action: queue.All, Hint: in.ofVolume, PerPod: true, Narrowing: byClaims()},
 		{Resource: queue.StorageClass, Action: queue.Add | queue.Update, Hint: in.ofStorageClass, PerPod: true},
 		{Resource: queue.CSINode, Action: queue.All, Hint: func(_ *queue.Item, e *queue.Event) bool {
 			was, isOld := e.Old.(*storagev1.CSINode)
@@ -226,7 +227,7 @@ func (*VolumeBinding) Interests(in Setting) []queue.Interest {
 			tracks := func(d *storagev1.CSIDriver) bool { return d.Spec.StorageCapacity != nil && *d.Spec.StorageCapacity }
 			return isOld && tracks(was) && !(isNew && tracks(is))
 		}},
-		{Resource: queue.CSIStorageCapacity, Action: queue.Add | queue.Update, Hint: in.ofCapacity, PerPod: true},
+		{Resource: queue.CSIStorageCapacity, Action: queue.Add | queue.Update, Hint: in.ofCapacity, PerPod: true, Narrowing: unless(noMoreStorage)},
 	}
 }
 

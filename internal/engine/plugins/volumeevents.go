@@ -8,6 +8,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/component-helpers/storage/ephemeral"
 
+	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
@@ -50,6 +51,9 @@ func (in Setting) ofVolume(item *queue.Item, e *queue.Event) bool {
 		return true
 	}
 	for _, claim := range in.claims(item) {
+		if keptForOther(volume, claim) {
+			continue
+		}
 		if claim.Spec.VolumeName == volume.Name || claim.Spec.VolumeName == "" && claimClass(claim) == volumeClass(volume) {
 			return true
 		}
@@ -99,5 +103,27 @@ func (in Setting) ofCapacity(item *queue.Item, e *queue.Event) bool {
 		return false
 	}
 	was, ok := e.Old.(*storagev1.CSIStorageCapacity)
-	return !ok || largest(is) > largest(was) || !reflect.DeepEqual(was.NodeTopology, is.NodeTopology)
+	return !ok || moreStorage(was, is)
+}
+
+// moreStorage tells whether there is more of a capacity than there was, or it is elsewhere.
+func moreStorage(was, is *storagev1.CSIStorageCapacity) bool {
+	return largest(is) > largest(was) || !reflect.DeepEqual(was.NodeTopology, is.NodeTopology)
+}
+
+// nodeNowServes is the hint for nodes of a filter that looks at volumes. Pods that it rejects as a
+// whole are not helped by any node.
+func (in Setting) nodeNowServes(item *queue.Item, e *queue.Event) bool {
+	if e.Node == nil {
+		return false
+	}
+	judge := in.Filter.Filter(in.Cluster, asked(item))
+	switch {
+	case judge.Err != nil:
+		return true
+	case judge.All != nil:
+		return false
+	}
+	passes := func(n *cluster.Node) bool { return judge.Node == nil || judge.Node(n) == nil }
+	return passes(e.Node) && (e.NodeBefore == nil || !passes(e.NodeBefore))
 }

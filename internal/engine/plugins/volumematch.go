@@ -35,8 +35,8 @@ func reachOf(volume *v1.PersistentVolume) reach {
 
 func (r *reach) has(n *cluster.Node) bool { return r.everywhere || r.terms.match(n) }
 
-// hostsOf lists the host names that the terms name, if all of them do: so it is with local disks,
-// of which every node has its own, and none should be asked for those of all others.
+// hostsOf lists the host names that the terms require, if every term requires some. Local disks are
+// like that: each belongs to one node, so no other node needs to look at it.
 func hostsOf(terms []v1.NodeSelectorTerm) (hosts []string) {
 	for i := range terms {
 		named := slices.IndexFunc(terms[i].MatchExpressions, func(e v1.NodeSelectorRequirement) bool {

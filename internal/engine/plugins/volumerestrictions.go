@@ -148,8 +148,8 @@ func (VolumeRestrictions) Interests(Setting) []queue.Interest {
 		}},
 		{Resource: queue.Pod, Action: queue.Delete, Hint: func(item *queue.Item, e *queue.Event) bool {
 			return e.PodBefore != nil && sharesVolume(item.Class, e.PodBefore.Class)
-		}},
-		{Resource: queue.Claim, Action: queue.Add, Hint: ofClaim, PerPod: true},
+		}, Narrowing: unless(func(e *queue.Event) bool { return !usedVolumes(e, attachable) })},
+		{Resource: queue.Claim, Action: queue.Add, Hint: ofClaim, PerPod: true, Narrowing: byClaims()},
 	}
 }
 

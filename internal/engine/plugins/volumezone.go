@@ -162,12 +162,14 @@ func (z *volumeZones) has(n *cluster.Node) bool {
 	return ok && z.values.Has(value)
 }
 
+func isZoneLabel(key string) bool { return slices.Contains(zoneLabels, key) }
+
 // Interests implements Requeuer.
 func (VolumeZone) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
-		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel},
-		{Resource: queue.Claim, Action: queue.Add | queue.Update, Hint: ofClaim, PerPod: true},
-		{Resource: queue.Volume, Action: queue.Add | queue.Update, Hint: in.ofVolumeZone, PerPod: true},
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.nodeNowServes, PerPod: true, Narrowing: byVolumeKeys(isZoneLabel)},
+		{Resource: queue.Claim, Action: queue.Add | queue.Update, Hint: ofClaim, PerPod: true, Narrowing: byClaims()},
+		{Resource: queue.Volume, Action: queue.Add | queue.Update, Hint: in.ofVolumeZone, PerPod: true, Narrowing: byClaims()},
 		{Resource: queue.StorageClass, Action: queue.Add | queue.Update, Hint: in.ofStorageClass, PerPod: true},
 	}
 }

@@ -25,7 +25,7 @@ func TestHowManyComeBefore(t *testing.T) {
 		}
 	}
 	taken := q.Pop(now)
-	q.Rejected(taken, []string{"NodeName"}, false, now)
+	q.Rejected(taken, []string{"NodeName"}, nil, now)
 	if q.Ahead(taken) != 0 || q.Ahead(late) != 0 || q.Ahead(low) != 1 {
 		t.Errorf("%d, %d and %d before those that are left", q.Ahead(taken), q.Ahead(late), q.Ahead(low))
 	}

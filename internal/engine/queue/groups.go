@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -22,17 +23,20 @@ type groupKey struct {
 	schedulerName string
 	count         int // of rejectors: none, or one without a name
 	rejectors     string
+	pending       string // those of them that asked the pod to wait
 }
 
 // group is items of one class that wait for the same.
 type group struct {
 	key       groupKey
 	rejectors []string
+	pending   []string
 	index     int    // in the list
 	serial    uint64 // never used again
 	found     uint64 // the last event that may help it
 	items     []*Item
 	interests []pluginInterest
+	listings  []listing          // by interest; none if anything helps
 	anything  bool               // a rejector says nothing of what can help it
 	wants     [len(kinds)]Action // what some interest is in, by kind
 }
@@ -44,8 +48,18 @@ func newGroups() groups {
 // pluginInterest is an interest and whose it is.
 type pluginInterest struct {
 	*Interest
-	plugin string
+	plugin  string
+	pending bool // the plugin asked the pod to wait
 }
+
+// help is what an event can do for an item.
+type help uint8
+
+const (
+	nothing      help = iota
+	afterBackoff      // it may be decided otherwise now
+	atOnce            // what a plugin asked it to wait for has come
+)
 
 // Asked is told that a hint was asked for, what it said, and how long that took.
 type Asked func(plugin, label string, wake bool, took time.Duration)
@@ -77,25 +91,25 @@ func kind(r Resource) int {
 	return len(kinds) - 1
 }
 
-func (g *groups) add(item *Item, rejectors []string, interests Interests) {
-	key := groupKey{item.Class, item.Pod.Spec.SchedulerName, len(rejectors), strings.Join(rejectors, " ")}
+func (g *groups) add(item *Item, rejectors, pending []string, interests Interests) {
+	key := groupKey{item.Class, item.Pod.Spec.SchedulerName, len(rejectors), strings.Join(rejectors, " "), strings.Join(pending, " ")}
 	into, ok := g.byKey[key]
 	if !ok {
-		into = newGroup(key, rejectors, interests)
-		g.enlist(into)
+		into = newGroup(key, rejectors, pending, interests)
+		g.enlist(into, item)
 	}
 	item.group, item.index = into, len(into.items)
 	into.items = append(into.items, item)
 }
 
-func newGroup(key groupKey, rejectors []string, interests Interests) *group {
-	g := &group{key: key, rejectors: rejectors, anything: len(rejectors) == 0}
+func newGroup(key groupKey, rejectors, pending []string, interests Interests) *group {
+	g := &group{key: key, rejectors: rejectors, pending: pending, anything: len(rejectors) == 0}
 	for _, name := range rejectors {
 		listed, ok := interests[name]
 		g.anything = g.anything || !ok && name != "" // nothing helps against nobody, as upstream
 		for i := range listed {
 			interest := &listed[i]
-			g.interests = append(g.interests, pluginInterest{interest, name})
+			g.interests = append(g.interests, pluginInterest{interest, name, slices.Contains(pending, name)})
 			if interest.Resource != AnyResource {
 				g.wants[kind(interest.Resource)] |= interest.Action
 				continue
@@ -130,15 +144,22 @@ func (g *groups) regroup(item *Item) {
 	key.class = item.Class
 	into, ok := g.byKey[key]
 	if !ok {
-		into = &group{key: key, rejectors: old.rejectors, interests: old.interests, anything: old.anything, wants: old.wants}
-		g.enlist(into)
+		into = &group{key: key, rejectors: old.rejectors, pending: old.pending, interests: old.interests, anything: old.anything, wants: old.wants}
+		g.enlist(into, item)
 	}
 	item.group, item.index = into, len(into.items)
 	into.items = append(into.items, item)
 }
 
-func (g *group) each(e *Event, k int, asked Asked, wake func(*Item)) {
+func (g *group) each(e *Event, k int, asked Asked, wake func(*Item, help)) {
 	if !g.anything && g.wants[k]&e.Action == 0 && e.Resource != AnyResource {
+		return
+	}
+	if len(g.pending) > 0 { // it matters whose interest it is
+		for i := len(g.items) - 1; i >= 0; i-- {
+			item := g.items[i]
+			wake(item, g.helped(item, e, asked))
+		}
 		return
 	}
 	whole, each := g.ask(e, asked)
@@ -147,7 +168,7 @@ func (g *group) each(e *Event, k int, asked Asked, wake func(*Item)) {
 	}
 	for i := len(g.items) - 1; i >= 0; i-- {
 		if item := g.items[i]; whole || hinted(each, item, e, asked) {
-			wake(item)
+			wake(item, afterBackoff)
 		}
 	}
 }
@@ -181,15 +202,30 @@ func hinted(interests []*pluginInterest, item *Item, e *Event, asked Asked) bool
 	return false
 }
 
-// helped tells whether an event can help one item of the group.
-func (g *group) helped(item *Item, e *Event, asked Asked) bool {
+// helped tells what an event can do for one item of the group.
+func (g *group) helped(item *Item, e *Event, asked Asked) (best help) {
 	if g.anything {
-		return true
+		best = afterBackoff
 	}
 	for i := range g.interests {
-		if interest := &g.interests[i]; interest.wants(e) && (interest.Hint == nil || interest.helps(item, e, asked)) {
-			return true
+		if best == afterBackoff && len(g.pending) == 0 {
+			break
+		}
+		interest := &g.interests[i]
+		switch {
+		case best == afterBackoff && !interest.pending, !interest.wants(e), interest.Hint != nil && !interest.helps(item, e, asked):
+		case interest.pending:
+			return atOnce
+		default:
+			best = afterBackoff
 		}
 	}
-	return false
+	return best
+}
+
+// hasWildcard tells whether a plugin registered every event of every kind by one name. Such a
+// plugin, and no other, is asked again about a pod that it keeps out when the pod has waited for
+// too long, as upstream.
+func (g *group) hasWildcard() bool {
+	return slices.ContainsFunc(g.interests, func(i pluginInterest) bool { return i.Resource == AnyResource && i.Action == All })
 }

@@ -34,23 +34,26 @@ func (h *history) note(e *Event, kept bool) {
 	h.recent = append(h.recent, *e)
 }
 
-// missed tells whether an event after that one can help an item of the group. Its hints are asked
+// missed tells what the events after that one can do for an item of the group. Its hints are asked
 // about the events as they were, with nodes as they are now.
-func (g *group) missed(item *Item, h *history, since uint64, asked Asked) bool {
+func (g *group) missed(item *Item, h *history, since uint64, asked Asked) (best help) {
 	if missed := h.events - since; missed <= uint64(len(h.recent)) {
 		for i := len(h.recent) - int(missed); i < len(h.recent); i++ {
-			if e := &h.recent[i]; (e.Own == nil || e.Own == item) && g.helped(item, e, asked) {
-				return true
+			if e := &h.recent[i]; e.Own == nil || e.Own == item {
+				best = max(best, g.helped(item, e, asked))
+			}
+			if best == atOnce || best == afterBackoff && len(g.pending) == 0 {
+				break
 			}
 		}
-		return false
+		return best
 	}
 	for k := range h.last {
 		for bit, at := range h.last[k] {
 			if at > since && (g.anything || g.wants[k]>>bit&1 != 0 || k == len(kinds)-1) {
-				return true
+				return afterBackoff
 			}
 		}
 	}
-	return false
+	return nothing
 }

@@ -22,6 +22,8 @@ type Item struct {
 	// Rejectors are the plugins that rejected the pod last; they are kept until the next attempt
 	// has ended.
 	Rejectors []string
+	// Pending are those of them that asked the pod to wait for what they wait for.
+	Pending []string
 	// Gate is the plugin that keeps the pod out; empty outside of the place Gated.
 	Gate string
 	// Message says why the pod is not scheduled, and MessageAt is when that was last said to the

@@ -15,6 +15,17 @@ func (q *Queue) wake(item *Item, label string, now time.Time) {
 	q.enter(item, label, now)
 }
 
+// help wakes an item that an event can help; woken tells whether it can.
+func (q *Queue) help(item *Item, h help, label string, now time.Time) (woken bool) {
+	if h == atOnce {
+		item.ready = now
+	}
+	if h != nothing {
+		q.wake(item, label, now)
+	}
+	return h != nothing
+}
+
 func (q *Queue) gate(item *Item) string {
 	if q.Admit == nil {
 		return ""
@@ -27,7 +38,7 @@ func (q *Queue) enter(item *Item, label string, now time.Time) {
 	if item.Gate = q.gate(item); item.Gate != "" {
 		item.entered = now
 		q.count(item, append([]string{item.Gate}, item.Rejectors...))
-		q.wait(item, []string{item.Gate}, Gated)
+		q.wait(item, []string{item.Gate}, nil, Gated)
 		q.tell(item, label)
 		return
 	}
@@ -48,9 +59,9 @@ func (q *Queue) enter(item *Item, label string, now time.Time) {
 }
 
 // wait puts an item where it waits for what can help against these plugins.
-func (q *Queue) wait(item *Item, plugins []string, place Place) {
+func (q *Queue) wait(item *Item, plugins, pending []string, place Place) {
 	q.put(item, place)
-	q.groups.add(item, plugins, q.interests[item.Pod.Spec.SchedulerName])
+	q.groups.add(item, plugins, pending, q.interests[item.Pod.Spec.SchedulerName])
 }
 
 // leave takes an item out of the place that it is in.

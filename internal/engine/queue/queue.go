@@ -84,9 +84,9 @@ func (q *Queue) SetInterests(schedulerName string, interests Interests) {
 	q.interests[schedulerName] = interests
 	for _, item := range q.Sorted() {
 		if item.group != nil && item.Pod.Spec.SchedulerName == schedulerName {
-			rejectors := item.group.rejectors
+			rejectors, pending := item.group.rejectors, item.group.pending
 			q.groups.remove(item)
-			q.groups.add(item, rejectors, interests)
+			q.groups.add(item, rejectors, pending, interests)
 		}
 	}
 }
@@ -121,8 +121,8 @@ func (q *Queue) Update(item *Item, pod *v1.Pod, class *cluster.PodClass, actions
 			q.happened.note(event, true)
 		}
 	case Gated, Waiting:
-		if actions != 0 && item.group.helped(item, event, q.Asked) {
-			q.wake(item, Changed, now)
+		if actions != 0 {
+			q.help(item, item.group.helped(item, event, q.Asked), Changed, now)
 		}
 	}
 }
@@ -189,26 +189,21 @@ func (q *Queue) Next(now time.Time) *Item {
 func (q *Queue) Held(item *Item) { item.seen = q.happened.events }
 
 // Rejected puts a pod that fits nowhere where it waits for what can help against the plugins that
-// rejected it. If that has happened while it was decided, it is tried again after its back-off. A
-// pod that is pending has none.
-func (q *Queue) Rejected(item *Item, rejectors []string, pending bool, now time.Time) {
+// rejected it. If that has happened while it was decided, it is tried again after its back-off.
+// pending are those of the plugins that asked it to wait: what they wait for ends its back-off.
+func (q *Queue) Rejected(item *Item, rejectors, pending []string, now time.Time) {
 	if !q.returned(item) {
 		return
 	}
 	item.rejected++
 	item.failed, item.returned = 0, now
 	item.ready = now.Add(q.backoff(item.rejected))
-	if pending {
-		item.ready = now
-	}
-	item.Rejectors, item.entered, item.Overdue = rejectors, now, false
+	item.Rejectors, item.Pending, item.entered, item.Overdue = rejectors, pending, now, false
 	q.count(item, rejectors)
-	q.wait(item, rejectors, Waiting)
-	if item.group.missed(item, &q.happened, item.seen, q.Asked) {
-		q.wake(item, AttemptFailed, now)
-		return
+	q.wait(item, rejectors, pending, Waiting)
+	if !q.help(item, item.group.missed(item, &q.happened, item.seen, q.Asked), AttemptFailed, now) {
+		q.tell(item, AttemptFailed)
 	}
-	q.tell(item, AttemptFailed)
 }
 
 // Failed puts back a pod whose attempt went wrong for a reason of its own: an API error, a node
@@ -220,7 +215,7 @@ func (q *Queue) Failed(item *Item, now time.Time) {
 	item.failed++
 	item.returned = now
 	item.ready = now.Add(q.backoff(item.failed))
-	item.Rejectors, item.Overdue = nil, false
+	item.Rejectors, item.Pending, item.Overdue = nil, nil, false
 	q.enter(item, AttemptFailed, now)
 }
 
@@ -233,7 +228,7 @@ func (q *Queue) returned(item *Item) bool {
 // Happened wakes the pods that an event can help.
 func (q *Queue) Happened(event *Event, now time.Time) {
 	q.happened.note(event, q.counts[Taken] > 0)
-	q.groups.each(event, q.Asked, func(item *Item) { q.wake(item, event.Label, now) })
+	q.groups.each(event, q.Asked, func(item *Item, h help) { q.help(item, h, event.Label, now) })
 }
 
 // Activate lets a pod that waits or backs off be tried at once, whatever it waits for, unless a
@@ -267,11 +262,12 @@ func (q *Queue) Retry(uid types.UID, label string, now time.Time) {
 }
 
 // Flush wakes the pods that have waited for too long, in case an event was missed or a plugin is
-// not told of what would help it.
+// not told of what would help it. A pod that is kept out stays out, unless its plugin is to be
+// asked about whatever happens.
 func (q *Queue) Flush(now time.Time) {
 	var overdue []*Item
 	for _, item := range q.items {
-		if item.place == Waiting && now.Sub(item.entered) >= q.MaxWait {
+		if now.Sub(item.returned) >= q.MaxWait && (item.place == Waiting || item.place == Gated && item.group.hasWildcard()) {
 			overdue = append(overdue, item)
 		}
 	}
@@ -279,6 +275,7 @@ func (q *Queue) Flush(now time.Time) {
 	for _, item := range overdue {
 		item.Overdue = true
 		q.wake(item, WaitedForTooLong, now)
+		item.Overdue = item.place != Gated
 	}
 }
 

@@ -83,7 +83,7 @@ func TestOrderFromOutside(t *testing.T) {
 func TestRejectedPodWaitsForWhatCanHelp(t *testing.T) {
 	q, later := newQueue(), epoch.Add(time.Minute)
 	q.Add(pod("p", 0), class, epoch)
-	q.Rejected(pop(t, q, epoch, "p"), []string{"Nodes", "Never"}, false, epoch)
+	q.Rejected(pop(t, q, epoch, "p"), []string{"Nodes", "Never"}, nil, epoch)
 	for _, e := range []*Event{podGone, tainted} {
 		q.Happened(e, later)
 		pop(t, q, later, "nothing")
@@ -95,7 +95,7 @@ func TestRejectedPodWaitsForWhatCanHelp(t *testing.T) {
 func TestPluginThatSaysNothingIsHelpedByAnything(t *testing.T) {
 	q, later := newQueue(), epoch.Add(time.Minute)
 	q.Add(pod("p", 0), class, epoch)
-	q.Rejected(pop(t, q, epoch, "p"), []string{"Never", "Unheard"}, false, epoch)
+	q.Rejected(pop(t, q, epoch, "p"), []string{"Never", "Unheard"}, nil, epoch)
 	q.Happened(tainted, later)
 	pop(t, q, later, "p")
 }
@@ -104,7 +104,7 @@ func TestHintForOnePodOfAGroup(t *testing.T) {
 	q, later := newQueue(), epoch.Add(time.Minute)
 	for _, name := range []string{"a", "b", "c"} {
 		q.Add(pod(name, 0), class, epoch)
-		q.Rejected(pop(t, q, epoch, name), []string{"Named"}, false, epoch)
+		q.Rejected(pop(t, q, epoch, name), []string{"Named"}, nil, epoch)
 	}
 	q.Happened(&Event{Resource: Node, Action: Add, New: "b"}, later)
 	pop(t, q, later, "b")
@@ -118,7 +118,7 @@ func TestWholeGroupIsAskedOnce(t *testing.T) {
 	q.SetInterests("s", Interests{"X": {{Resource: Node, Action: Add, Hint: func(*Item, *Event) bool { asked++; return false }}}})
 	for i := range 1000 {
 		q.Add(pod(fmt.Sprint(i), 0), class, epoch)
-		q.Rejected(q.Pop(epoch), []string{"X"}, false, epoch)
+		q.Rejected(q.Pop(epoch), []string{"X"}, nil, epoch)
 	}
 	q.Happened(&Event{Resource: Node, Action: Add}, epoch)
 	if asked != 1 || q.Len(Waiting) != 1000 {
@@ -131,7 +131,7 @@ func TestBackoffGrowsToTenSeconds(t *testing.T) {
 	q.Add(pod("p", 0), class, now)
 	for _, seconds := range []int{1, 2, 4, 8, 10, 10} {
 		item := pop(t, q, now, "p")
-		q.Rejected(item, []string{"Pods"}, false, now)
+		q.Rejected(item, []string{"Pods"}, nil, now)
 		q.Happened(podGone, now)
 		if item.Place() != Backoff {
 			t.Fatalf("woken during its back-off, the pod is %s", item.Place())
@@ -149,7 +149,7 @@ func TestBackoffGrowsToTenSeconds(t *testing.T) {
 func TestIdleQueueTakesRejectedPods(t *testing.T) {
 	q, now := newQueue(), epoch
 	q.Add(pod("rejected", 0), class, now)
-	q.Rejected(pop(t, q, now, "rejected"), []string{"Pods"}, false, now)
+	q.Rejected(pop(t, q, now, "rejected"), []string{"Pods"}, nil, now)
 	q.Add(pod("failed", 10), class, now)
 	q.Failed(pop(t, q, now, "failed"), now)
 	q.Happened(podGone, now)
@@ -184,7 +184,7 @@ func TestErrorsBackOffByThemselves(t *testing.T) {
 	q, now := newQueue(), epoch
 	q.Add(pod("p", 0), class, now)
 	for range 5 {
-		q.Rejected(pop(t, q, now, "p"), []string{"Pods"}, false, now)
+		q.Rejected(pop(t, q, now, "p"), []string{"Pods"}, nil, now)
 		now = now.Add(time.Minute)
 		q.Happened(podGone, now)
 	}
@@ -193,31 +193,11 @@ func TestErrorsBackOffByThemselves(t *testing.T) {
 		pop(t, q, now.Add(time.Duration(seconds)*time.Second-time.Millisecond), "nothing")
 		now = now.Add(time.Duration(seconds) * time.Second)
 	}
-	q.Rejected(pop(t, q, now, "p"), []string{"Pods"}, false, now)
+	q.Rejected(pop(t, q, now, "p"), []string{"Pods"}, nil, now)
 	now = now.Add(time.Minute)
 	q.Happened(podGone, now)
 	q.Failed(pop(t, q, now, "p"), now)
 	pop(t, q, now.Add(time.Second), "p")
-}
-
-func TestPendingPodNeedNotBackOff(t *testing.T) {
-	q := newQueue()
-	q.Add(pod("p", 0), class, epoch)
-	q.Rejected(pop(t, q, epoch, "p"), []string{"Pods"}, true, epoch)
-	q.Happened(podGone, epoch)
-	pop(t, q, epoch, "p")
-}
-
-func TestNobodyWaitsLongerThanFiveMinutes(t *testing.T) {
-	q := newQueue()
-	q.Add(pod("p", 0), class, epoch)
-	q.Rejected(pop(t, q, epoch, "p"), []string{"Never"}, false, epoch)
-	q.Flush(epoch.Add(MaxWait - time.Second))
-	pop(t, q, epoch.Add(MaxWait-time.Second), "nothing")
-	q.Flush(epoch.Add(MaxWait))
-	if item := pop(t, q, epoch.Add(MaxWait), "p"); !item.Overdue {
-		t.Error("nobody can tell that no event has woken it")
-	}
 }
 
 func TestPodRemovedWhileItIsDecidedDoesNotComeBack(t *testing.T) {
@@ -226,7 +206,7 @@ func TestPodRemovedWhileItIsDecidedDoesNotComeBack(t *testing.T) {
 	item := pop(t, q, epoch, "p")
 	q.Remove("p")
 	q.Failed(item, epoch)
-	q.Rejected(item, []string{"Nodes"}, false, epoch)
+	q.Rejected(item, []string{"Nodes"}, nil, epoch)
 	pop(t, q, epoch.Add(time.Hour), "nothing")
 }
 
@@ -242,7 +222,7 @@ func TestEventDuringADecisionIsNotLost(t *testing.T) {
 		q.Happened(podGone, epoch) // before it was taken: known to the decision
 		item := pop(t, q, epoch, "p")
 		q.Happened(c.event, epoch)
-		q.Rejected(item, []string{"Pods"}, false, epoch)
+		q.Rejected(item, []string{"Pods"}, nil, epoch)
 		if item.Place() != c.want {
 			t.Errorf("after %s %v: %s, want %s", c.event.Label, c.event.Action, item.Place(), c.want)
 		}
@@ -252,7 +232,7 @@ func TestEventDuringADecisionIsNotLost(t *testing.T) {
 	item := pop(t, q, epoch, "p")
 	q.Happened(podGone, epoch)
 	q.Held(item)
-	q.Rejected(item, []string{"Pods"}, false, epoch)
+	q.Rejected(item, []string{"Pods"}, nil, epoch)
 	if item.Place() != Waiting {
 		t.Errorf("what happened before it was held was decided on: %s", item.Place())
 	}
@@ -281,7 +261,7 @@ func TestHintsAreAskedAboutWhatCameMeanwhile(t *testing.T) {
 		for range c.more {
 			q.Happened(podGone, epoch)
 		}
-		q.Rejected(item, []string{c.plugin}, false, epoch)
+		q.Rejected(item, []string{c.plugin}, nil, epoch)
 		if item.Place() != c.want {
 			t.Errorf("%s, asked about %s and %d more: %s, want %s", c.plugin, c.helps, c.more, item.Place(), c.want)
 		}
@@ -301,8 +281,8 @@ func TestOwnChangeMeanwhile(t *testing.T) {
 		q.Add(pod("p", 0), class, epoch)
 		item := pop(t, q, epoch, "p")
 		q.Update(item, pod("p", 0), changed, UpdatePodLabel, epoch)
-		q.Rejected(item, []string{plugin}, false, epoch)
-		q.Rejected(other, []string{"Own"}, false, epoch)
+		q.Rejected(item, []string{plugin}, nil, epoch)
+		q.Rejected(other, []string{"Own"}, nil, epoch)
 		if item.Place() != want || item.Class != changed || other.Place() != Waiting {
 			t.Errorf("%s: %s, want %s; the other one: %s", plugin, item.Place(), want, other.Place())
 		}
@@ -317,9 +297,9 @@ func TestOwnChangeMeanwhile(t *testing.T) {
 func TestNobodyHelpsAgainstNobody(t *testing.T) {
 	q, later := newQueue(), epoch.Add(time.Minute)
 	q.Add(pod("p", 0), class, epoch)
-	q.Rejected(pop(t, q, epoch, "p"), []string{""}, false, epoch)
+	q.Rejected(pop(t, q, epoch, "p"), []string{""}, nil, epoch)
 	q.Add(pod("q", 0), class, epoch)
-	q.Rejected(pop(t, q, epoch, "q"), nil, false, epoch) // of this one nothing is known
+	q.Rejected(pop(t, q, epoch, "q"), nil, nil, epoch) // of this one nothing is known
 	q.Happened(podGone, later)
 	pop(t, q, later, "q")
 	pop(t, q, later, "nothing")
@@ -330,7 +310,7 @@ func TestNobodyHelpsAgainstNobody(t *testing.T) {
 func TestOwnChange(t *testing.T) {
 	q, later := newQueue(), epoch.Add(time.Minute)
 	item := q.Add(pod("p", 0), class, epoch)
-	q.Rejected(pop(t, q, epoch, "p"), []string{"Own"}, false, epoch)
+	q.Rejected(pop(t, q, epoch, "p"), []string{"Own"}, nil, epoch)
 	q.Update(item, pod("p", 0), &cluster.PodClass{}, UpdatePodToleration, later)
 	q.Update(item, pod("p", 0), item.Class, Update, later) // something without a name helps only who wants all
 	pop(t, q, later, "nothing")
@@ -359,7 +339,7 @@ func TestGate(t *testing.T) {
 		t.Fatalf("%s", item.Place())
 	}
 	q.Happened(claimCame, epoch)
-	q.Rejected(pop(t, q, epoch, "p"), []string{"Pods"}, false, epoch)
+	q.Rejected(pop(t, q, epoch, "p"), []string{"Pods"}, nil, epoch)
 	closed = true
 	q.Happened(podGone, epoch.Add(time.Minute))
 	if item.Place() != Gated {
@@ -376,7 +356,7 @@ func TestGate(t *testing.T) {
 func TestNewInterestsHoldForThoseThatWait(t *testing.T) {
 	q, later := newQueue(), epoch.Add(time.Minute)
 	q.Add(pod("p", 0), class, epoch)
-	q.Rejected(pop(t, q, epoch, "p"), []string{"Pods"}, false, epoch)
+	q.Rejected(pop(t, q, epoch, "p"), []string{"Pods"}, nil, epoch)
 	q.SetInterests("s", Interests{"Pods": {{Resource: Node, Action: UpdateNodeTaint}}})
 	q.Happened(podGone, later)
 	pop(t, q, later, "nothing")
@@ -439,7 +419,7 @@ func TestNoPodIsForgotten(t *testing.T) {
 			},
 			"reject": func(t *rapid.T) {
 				by := rapid.SliceOfDistinct(rapid.SampledFrom([]string{"Nodes", "Pods", "Named", "Never", "other"}), rapid.ID).Draw(t, "by")
-				q.Rejected(some(t), by, rapid.Bool().Draw(t, "pending"), now)
+				q.Rejected(some(t), by, by[:rapid.IntRange(0, len(by)).Draw(t, "pending")], now)
 			},
 			"fail": func(t *rapid.T) { q.Failed(some(t), now) },
 			"gate": func(t *rapid.T) { n := name(t); closed[n] = !closed[n] },

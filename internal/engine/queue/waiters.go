@@ -11,9 +11,9 @@ import (
 // group that waits. It may find groups that the hint then declines, and must find all others. Both
 // sides name topics, or an amount, or neither.
 type Narrowing struct {
-	// Topics of a group and of an event: it finds the groups that share one with it. all: every
-	// event finds the group; the event finds every group.
-	Topics      func(class *cluster.PodClass) (topics []Topic, all bool)
+	// Topics of a group, of which the item is one, and of an event: it finds the groups that share
+	// one with it. all: every event finds the group; the event finds every group.
+	Topics      func(item *Item) (topics []Topic, all bool)
 	EventTopics func(e *Event) (topics []Topic, all bool)
 	// Wanted is what a group wants at least, and Offered the most that an event can offer: it finds
 	// the groups that want no more.
@@ -30,7 +30,7 @@ type Topic struct {
 	Key, Value string
 }
 
-// TopicKind says what a topic's label is.
+// TopicKind says what a topic's key and value are.
 type TopicKind uint8
 
 // The kinds of topics.
@@ -39,6 +39,26 @@ const (
 	Means TopicKind = iota
 	// IsMeant is a label of the waiting pods by which a selector of others means them.
 	IsMeant
+	// NodeLabel is a label that nodes must have, NodeKey the key of one, and NodeName a name.
+	NodeLabel
+	NodeKey
+	NodeName
+	// LabelChange is a label that a node gets, KeyChange the key of one that changes.
+	LabelChange
+	KeyChange
+	// TaintChange has no key: the taints of a node change.
+	TaintChange
+	// Tolerates is the key and value of a taint that the waiting pods tolerate, ToleratesKey a key
+	// that they tolerate with any value.
+	Tolerates
+	ToleratesKey
+	// OfClaim and OfDeviceClaim are the namespace and name of a claim that the waiting pods use.
+	OfClaim
+	OfDeviceClaim
+	// InNamespace is the namespace of the waiting pods.
+	InNamespace
+	// Everybody has no key: all groups have it, and the events that may help at all.
+	Everybody
 )
 
 // waiters are the groups that wait for events of one interest.
@@ -47,6 +67,13 @@ type waiters struct {
 	all      map[*group]bool // those that no narrowing finds, or all without one
 	byTopic  map[Topic]map[*group]bool
 	byAmount []wanting // from the least CPU on
+}
+
+// listing is where a group waits for the events of one interest.
+type listing struct {
+	waiters *waiters
+	topics  []Topic
+	amounts Amounts
 }
 
 type wanting struct {
@@ -58,8 +85,8 @@ func (a wanting) compare(b wanting) int {
 	return cmp.Or(cmp.Compare(a.amounts[0], b.amounts[0]), cmp.Compare(a.group.serial, b.group.serial))
 }
 
-// enlist lists a new group with those who wait for the same.
-func (g *groups) enlist(of *group) {
+// enlist lists a new group, of which the item is one, with those who wait for the same.
+func (g *groups) enlist(of *group, item *Item) {
 	g.serial++
 	of.serial = g.serial
 	of.index = len(g.list)
@@ -76,7 +103,7 @@ func (g *groups) enlist(of *group) {
 			w = &waiters{interest: interest, all: map[*group]bool{}, byTopic: map[Topic]map[*group]bool{}}
 			g.waiters[interest] = w
 		}
-		w.add(of)
+		of.listings = append(of.listings, w.add(of, item))
 	}
 }
 
@@ -92,31 +119,31 @@ func (g *groups) strike(of *group) {
 	if of.anything {
 		return
 	}
-	for i := range of.interests {
-		interest := of.interests[i].Interest
-		if w := g.waiters[interest]; w != nil {
-			if w.remove(of); len(w.all)+len(w.byTopic)+len(w.byAmount) == 0 {
-				delete(g.waiters, interest)
-			}
+	for i := range of.listings {
+		w := of.listings[i].waiters
+		if w.remove(of, &of.listings[i]); len(w.all)+len(w.byTopic)+len(w.byAmount) == 0 {
+			delete(g.waiters, w.interest)
 		}
 	}
 }
 
-func (w *waiters) add(of *group) {
-	n := w.interest.Narrowing
+func (w *waiters) add(of *group, item *Item) listing {
+	l, n := listing{waiters: w}, w.interest.Narrowing
 	switch {
 	case n == nil:
 		w.all[of] = true
 	case n.Wanted != nil:
-		entry := wanting{n.Wanted(of.key.class), of}
+		l.amounts = n.Wanted(of.key.class)
+		entry := wanting{l.amounts, of}
 		at, _ := slices.BinarySearchFunc(w.byAmount, entry, wanting.compare)
 		w.byAmount = slices.Insert(w.byAmount, at, entry)
 	default:
-		topics, all := n.Topics(of.key.class)
+		topics, all := n.Topics(item)
 		if all {
 			w.all[of] = true
-			return
+			return l
 		}
+		l.topics = topics
 		for _, topic := range topics {
 			if w.byTopic[topic] == nil {
 				w.byTopic[topic] = map[*group]bool{}
@@ -124,22 +151,19 @@ func (w *waiters) add(of *group) {
 			w.byTopic[topic][of] = true
 		}
 	}
+	return l
 }
 
-func (w *waiters) remove(of *group) {
-	n := w.interest.Narrowing
-	switch {
-	case n != nil && n.Wanted != nil:
-		if at, found := slices.BinarySearchFunc(w.byAmount, wanting{n.Wanted(of.key.class), of}, wanting.compare); found {
+func (w *waiters) remove(of *group, l *listing) {
+	if n := w.interest.Narrowing; n != nil && n.Wanted != nil {
+		if at, found := slices.BinarySearchFunc(w.byAmount, wanting{l.amounts, of}, wanting.compare); found {
 			w.byAmount = slices.Delete(w.byAmount, at, at+1)
 		}
 		return
-	case n != nil:
-		topics, _ := n.Topics(of.key.class)
-		for _, topic := range topics {
-			if delete(w.byTopic[topic], of); len(w.byTopic[topic]) == 0 {
-				delete(w.byTopic, topic)
-			}
+	}
+	for _, topic := range l.topics {
+		if delete(w.byTopic[topic], of); len(w.byTopic[topic]) == 0 {
+			delete(w.byTopic, topic)
 		}
 	}
 	delete(w.all, of)
@@ -196,7 +220,7 @@ func (f *finds) add(of *group) {
 
 // each calls wake for all items that the event can help. wake may move the item. The order is that
 // of the list, from its end.
-func (g *groups) each(e *Event, asked Asked, wake func(*Item)) {
+func (g *groups) each(e *Event, asked Asked, wake func(*Item, help)) {
 	k := kind(e.Resource)
 	f := &g.finds
 	f.event, f.list = f.event+1, f.list[:0]

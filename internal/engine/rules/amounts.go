@@ -27,8 +27,8 @@ func Amount(name v1.ResourceName, quantity resource.Quantity) int64 {
 	return quantity.Value()
 }
 
-// Sum adds amounts; more than an int64 holds is the most that it holds. What such a sum was made
-// from cannot be taken from it again: whoever keeps one has to add up what is left anew.
+// Sum adds amounts and saturates at the largest int64. A saturated sum cannot be subtracted from:
+// it has to be computed again from what is left.
 func Sum(a, b int64) int64 {
 	sum := a + b
 	switch {

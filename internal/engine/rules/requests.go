@@ -6,30 +6,26 @@ import (
 	helper "k8s.io/component-helpers/resource"
 )
 
-// Requests is what a waiting pod asks of a node, and so what the filter
-// compares with the room there: the larger of the sum of its containers and
-// sidecars and the peak of its init containers, pod-level resources in place
-// of these sums where given, plus overhead. The pod's status does not count:
-// nothing has been actuated yet.
+// Requests is what a pending pod requests, and what the filter compares with a node's free room:
+// the larger of the sum of its containers and sidecars and the peak of its init containers, with
+// pod-level resources in place of these sums where given, plus overhead. The pod's status does not
+// count: nothing has been actuated yet.
 func Requests(pod *v1.Pod) v1.ResourceList {
 	return helper.PodRequests(pod, helper.PodResourcesOptions{})
 }
 
-// RequestsPlaced is what a pod takes from the node it is on. While it is being
-// resized this is, per container, the largest of what is asked for, allocated
-// and actuated; what is asked for does not count once the resize has been
-// found infeasible. NodeResourcesBalancedAllocation uses the same sum for the
-// waiting pod, where it equals Requests.
+// RequestsPlaced is what a pod takes from its node. During a resize this is, per container, the
+// largest of desired, allocated and actuated requests; desired requests do not count once the
+// resize was found infeasible. NodeResourcesBalancedAllocation uses the same sum for the pending
+// pod, where it equals Requests.
 func RequestsPlaced(pod *v1.Pod) v1.ResourceList {
 	return helper.PodRequests(pod, placed)
 }
 
-// ScoreRequests is what a waiting pod asks for in the eyes of the
-// NodeResourcesFit score: each container, init container and sidecar that
-// says nothing about cpu or memory counts with 100m or 200Mi. An explicit 0
-// stays 0. Requests of the pod as a whole do not count here, although they do
-// for the filter and once the pod is placed: upstream's scorer is never told
-// that they exist, and scores depend on it.
+// ScoreRequests is what a pending pod requests as the NodeResourcesFit score sees it: each
+// container, init container and sidecar without a request for cpu or memory counts with 100m or
+// 200Mi. An explicit 0 stays 0. Pod-level requests do not count here, although they do for the
+// filter and once the pod is placed: upstream's scorer does not see them, and scores depend on it.
 func ScoreRequests(pod *v1.Pod) v1.ResourceList {
 	return helper.PodRequests(pod, helper.PodResourcesOptions{
 		SkipPodLevelResources:       true,
@@ -37,10 +33,9 @@ func ScoreRequests(pod *v1.Pod) v1.ResourceList {
 	})
 }
 
-// ScoreRequestsPlaced is what a placed pod takes in the eyes of the
-// NodeResourcesFit score; only cpu and memory differ from RequestsPlaced, by
-// the defaults of ScoreRequests. With requests of the pod as a whole, a
-// container gets a default only for a resource that nobody in the pod mentions.
+// ScoreRequestsPlaced is what a placed pod takes as the NodeResourcesFit score sees it. It differs
+// from RequestsPlaced in cpu and memory only, by the defaults of ScoreRequests. With pod-level
+// requests, a container gets a default only for a resource that the pod does not request anywhere.
 func ScoreRequestsPlaced(pod *v1.Pod) v1.ResourceList {
 	opts := placed
 	opts.NonMissingContainerRequests = v1.ResourceList{v1.ResourceCPU: defaultCPU, v1.ResourceMemory: defaultMemory}

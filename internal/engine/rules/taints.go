@@ -22,17 +22,15 @@ var (
 // Has reports whether the effect is in the set.
 func (e Effects) Has(effect v1.TaintEffect) bool { return slices.Contains(e, effect) }
 
-// Tolerates reports whether the toleration matches the taint: same key and
-// effect, and operator Exists, or Equal (the default) with an equal value, or
-// Gt or Lt with integers that compare so. An empty effect stands for all
-// effects of the key; an empty key stands for all keys, with Exists only.
+// Tolerates reports whether the toleration matches the taint: same key and effect, and operator
+// Exists, or Equal (the default) with an equal value, or Gt or Lt with integers that compare so. An
+// empty effect matches all effects of the key; an empty key matches all keys, with Exists only.
 //
-// The last two words are stricter than the library, which lets a toleration
-// without key and operator match every taint without a value. The API server
-// stores no such toleration, so the two never differ on a cluster; in a file
-// that nobody validated, an empty toleration must not open every node.
+// The last rule is stricter than the library, where a toleration without key and operator matches
+// every taint without a value. The API server stores no such toleration, so the two never differ on
+// a cluster; but in a file that was not validated, an empty toleration must not open every node.
 //
-// Gt and Lt always count: where the API's gate is off, none can be stored.
+// Gt and Lt always count: if the API's feature gate is off, none can be stored.
 func Tolerates(toleration *v1.Toleration, taint *v1.Taint) bool {
 	if toleration.Key == "" && toleration.Operator != v1.TolerationOpExists {
 		return false

@@ -9,9 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// TaintChange is what one `kubectl taint` asks for: taints to put on and
-// taints to take off. A taint to take off has no value, and no effect if all
-// taints of its key are meant.
+// TaintChange is what one `kubectl taint` asks for: taints to add and taints to remove. A taint to
+// remove has no value, and no effect if all taints of its key are meant.
 type TaintChange struct {
 	Add    []v1.Taint
 	Remove []v1.Taint

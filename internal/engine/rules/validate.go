@@ -13,11 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// What is checked here is what a scheduler reads: names, labels, taints,
-// tolerations, selectors, affinity, spread constraints, resources, ports,
-// gates, classes. Images, volumes, probes, environment, security context and
-// the like are left to the API server. What is checked is refused in its
-// words: the same field, type and detail; test/words compares the two.
+// These checks cover what a scheduler reads: names, labels, taints, tolerations, selectors,
+// affinity, spread constraints, resources, ports, gates, classes. Images, volumes, probes,
+// environment, security context and the like are left to the API server. Errors equal the API
+// server's in field, type and detail; test/words compares the two.
 
 // ValidatePod checks a pod as the API server would on creation, after its
 // defaults were filled in.
@@ -85,9 +84,8 @@ func validateContainers(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	return append(errs, validateHostPorts(spec.Containers, spec.HostNetwork, path.Child("containers"))...)
 }
 
-// ValidateNode checks a node as the API server would on creation. The one
-// difference: upstream calls the path of the taints metadata.taints, where
-// nobody can find them; here it is spec.taints.
+// ValidateNode checks a node as the API server would on creation, with one difference: upstream
+// reports errors in taints at metadata.taints, which does not exist; here it is spec.taints.
 func ValidateNode(node *v1.Node) field.ErrorList {
 	errs := apivalidation.ValidateObjectMeta(&node.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
 	errs = append(errs, ValidateTaints(node.Spec.Taints, field.NewPath("spec", "taints"))...)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/berth-k8s/berth/deploy"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
 // UpstreamLease is the Lease by which kube-scheduler elects.
@@ -117,6 +118,15 @@ func (j *judge) names() {
 			continue
 		}
 		j.say(Warning, "pods", "correct spec.schedulerName, or add a profile of that name", "%d wait for scheduler %s, of which nothing is to be seen", waiting, name)
+	}
+}
+
+// groups tells what pods of pod groups need.
+func (j *judge) groups() {
+	if j.Grouped > 0 {
+		j.say(Note, "pod groups", "see that the gates are on everywhere, or none is",
+			"%d pods name a pod group: they are placed together only if berth scheduler, the API server and the workload controllers "+
+				"have --feature-gates=%s=true,%s=true", j.Grouped, groups.GenericWorkload, groups.GangScheduling)
 	}
 }
 

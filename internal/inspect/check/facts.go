@@ -23,6 +23,8 @@ type Facts struct {
 
 	// Pods by spec.schedulerName: how many there are, and how many of them have no node.
 	Pods map[string]Count
+	// Grouped is how many pods name a pod group.
+	Grouped int
 	// Processes are the control plane's that run as pods.
 	Processes []Process
 	// Leases that schedulers hold, by namespace/name.

@@ -59,6 +59,29 @@ func (p printer) decided(e *Explanation) {
 	if d.Queue != nil {
 		p.schedulersQueue(d.Queue)
 	}
+	if d.Group != nil {
+		p.Line("%s", groupLine(d.Group))
+	}
+}
+
+// groupLine says how many pods of how many the group has, and what it waits for.
+func groupLine(g *decision.Group) string {
+	if g.Missing {
+		return fmt.Sprintf("It names pod group %s, of which there is no PodGroup: its pods are kept out until there is one.", g.Name)
+	}
+	line := fmt.Sprintf("It is one of %d pods of pod group %s, of which %d have a node", g.Members, g.Name, g.Placed)
+	if g.MinCount > 0 {
+		line += fmt.Sprintf("; the group asks for %d at once", g.MinCount)
+	}
+	switch {
+	case g.Scheduled:
+		line += ", and was scheduled: pods that are replaced are placed one by one"
+	case g.Members < g.MinCount:
+		line += fmt.Sprintf(" and is not tried before %d more come", g.MinCount-g.Members)
+	case g.Message != "":
+		line += ". It waits: " + strings.TrimSuffix(g.Message, ".")
+	}
+	return line + "."
 }
 
 func decidedLine(d *decision.Decision, holds bool) string {

@@ -86,7 +86,7 @@ func TestTheSchedulersOwnDecisionIsUsed(t *testing.T) {
 		{"pending for another reason", "big", &outdated, false, []string{"7 Insufficient memory", "The cluster has changed since", "The scheduler's message: " + message}, "still holds"},
 		{"a pod of the same name", "big", &another, false, []string{"Place in the queue: 1 of 1"}, "last decided"},
 		{"placed, and would be", "small", &placed, true, []string{"chose n1, one of 4 nodes of 9 that could take it, with a score of 180. This still holds."}, "In the scheduler's queue"},
-		{"bound by somebody else", "small", &moved, false, []string{"chose n7", "has changed since"}, "still holds"},
+		{"bound by another client", "small", &moved, false, []string{"chose n7", "has changed since"}, "still holds"},
 		{"not asked", "big", nil, false, []string{"Place in the queue: 1 of 1"}, "last decided"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -103,5 +103,20 @@ func TestTheSchedulersOwnDecisionIsUsed(t *testing.T) {
 				t.Errorf("%q in\n%s", c.not, text)
 			}
 		})
+	}
+}
+
+// TestTheGroupOfAPodIsTold: what a person reads of the pod's group.
+func TestTheGroupOfAPodIsTold(t *testing.T) {
+	for want, g := range map[string]decision.Group{
+		"It names pod group g, of which there is no PodGroup":                                                                           {Name: "g", Missing: true, Members: 2},
+		"It is one of 2 pods of pod group g, of which 0 have a node; the group asks for 3 at once and is not tried before 1 more come.": {Name: "g", MinCount: 3, Members: 2},
+		"of which 1 have a node; the group asks for 3 at once. It waits: 2 of 3 pods fit.":                                              {Name: "g", MinCount: 3, Members: 3, Placed: 1, Message: "2 of 3 pods fit."},
+		"of which 1 have a node, and was scheduled":                                                                                     {Name: "g", Members: 3, Placed: 1, Scheduled: true},
+	} {
+		_, said := explainWith(t, "big", &decision.Decision{UID: "big-1", Result: decision.None, Group: &g})
+		if said := strings.Join(strings.Fields(said), " "); !strings.Contains(said, want) {
+			t.Errorf("%q is not in %q", want, said)
+		}
 	}
 }

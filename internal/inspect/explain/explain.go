@@ -230,6 +230,11 @@ func (e *explainer) pending(profile *plugins.Profile) error {
 		return nil
 	}
 	after := e.preemption(profile, waiting)
+	if p := out.Preemption; p == nil || !p.Helps {
+		for i := range out.Groups { // it was tried, on these nodes, too
+			out.Groups[i].PreemptionHelps = false
+		}
+	}
 	out.Message = cmp.Or(gate, evaluation.Message(after))
 	e.holds(out.LastDecision != nil && out.LastDecision.Message == out.Message)
 	e.suggest(profile, object, waiting)
@@ -280,7 +285,10 @@ func (e *explainer) suggest(profile *plugins.Profile, object *v1.Pod, waiting *c
 
 func (e *explainer) pendingSummary(gate string) string {
 	out := e.out
-	text := fmt.Sprintf("None of %s can take the pod", answer.Count(out.Nodes, "node"))
+	text := fmt.Sprintf("None of %d nodes can take the pod", out.Nodes)
+	if out.Nodes == 1 {
+		text = "The only node cannot take the pod"
+	}
 	missing := e.unknownResources()
 	out.NoNodeHas = missing
 	switch {

@@ -2,6 +2,7 @@ package explain_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,7 +16,8 @@ import (
 // TestExplanations runs the text files of cases. The commands:
 //
 //	cluster             the manifests that the following ones are added to
-//	explain POD [node=] with manifests of its own: the explanation of the pod, in short
+//	explain POD [node=] with manifests of its own: the explanation of the pod, in short; with
+//	                    lenient as of a cluster, in which what others name may be missing
 //	print POD [node=]   the same as people see it
 func TestExplanations(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, file string) {
@@ -32,7 +34,7 @@ func TestExplanations(t *testing.T) {
 			if namespace, name, ok := strings.Cut(options.Name, "/"); ok {
 				options.Namespace, options.Name = namespace, name
 			}
-			set, err := manifest.Read([]string{"-"}, strings.NewReader(cluster+d.Input), manifest.Options{})
+			set, err := manifest.Read([]string{"-"}, strings.NewReader(cluster+d.Input), manifest.Options{Lenient: d.HasArg("lenient")})
 			if err != nil {
 				return "error: " + err.Error() + "\n"
 			}
@@ -52,10 +54,35 @@ func TestExplanations(t *testing.T) {
 				}
 				return strings.ReplaceAll(b.String(), "\n\n", "\n.\n") // a blank line would end the answer
 			}
+			agrees(t, d.Pos, e)
 			inShort(&b, e)
 			return b.String()
 		})
 	})
+}
+
+// agrees holds what is said of groups of nodes against what is said of preemption in all.
+func agrees(t *testing.T, pos string, e *explain.Explanation) {
+	t.Helper()
+	if e.State != explain.Pending {
+		return
+	}
+	p := e.Preemption
+	for _, g := range e.Groups {
+		switch {
+		case g.PreemptionHelps && !p.Helps:
+			t.Errorf("%s: preemption does not help, but could for %s: %v", pos, g.Plugin, g.Nodes)
+		case p.Helps && slices.Contains(g.Nodes, p.Node) && !g.PreemptionHelps:
+			t.Errorf("%s: preemption helps on %s, but not for %s", pos, p.Node, g.Plugin)
+		}
+	}
+	for i, s := range e.Suggestions {
+		for _, other := range e.Suggestions[:i] {
+			if s.Text == other.Text {
+				t.Errorf("%s: suggested twice: %s", pos, s.Text)
+			}
+		}
+	}
 }
 
 func inShort(b *strings.Builder, e *explain.Explanation) {

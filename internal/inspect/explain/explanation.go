@@ -104,7 +104,8 @@ type Group struct {
 	Nodes []string `json:"nodes"`
 	// Detail names what is behind it: the taints, the labels that are missing.
 	Detail []string `json:"detail,omitempty"`
-	// PreemptionHelps: removing pods of lower priority could change it.
+	// PreemptionHelps: removing pods of lower priority could change it. Never set if preemption was
+	// tried and helps on no node.
 	PreemptionHelps bool `json:"preemptionHelps"`
 }
 

@@ -102,7 +102,7 @@ func (w *World) fillOne(p *pod) (stops string, reasons map[string]int) {
 		w.withdraw(p)
 		return message, nil
 	}
-	for p.NodeName == "" && p.refusal == "" && !w.halted() && !w.core.Wake(w.clock()).After(w.clock()) {
+	for p.NodeName == "" && p.refusal == "" && !w.halted() && w.awake() {
 		w.feed(cycle.Tick{})
 	}
 	if p.NodeName != "" {

@@ -40,7 +40,7 @@ func (w *World) begin() {
 		return
 	}
 	options := w.options.Health
-	if options == (nodehealth.Options{}) {
+	if options.MonitorPeriod == 0 {
 		options = nodehealth.Defaults()
 	}
 	options.InFlight = len(w.machines) + 1024 // every write is answered at once
@@ -138,8 +138,8 @@ func (h *health) step(w *World) {
 	h.unsettled = h.more(w)
 }
 
-// more tells whether more is to come by itself: a node that is dead and does not count as such yet,
-// or waits for a taint.
+// more reports whether node health still has work to do: a dead node is not yet marked Unknown, or
+// a node waits for its taint.
 func (h *health) more(w *World) bool {
 	for name := range h.seen {
 		if m := w.machines[name]; m.dead && readyOf(m.object) != v1.ConditionUnknown {

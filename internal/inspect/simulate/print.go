@@ -12,17 +12,28 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// Write writes the answer in one of answer.Formats, or drawn as svg; any other format is for
-// people.
+// Names are the pods that were decided about, in the order of the first decision on each.
+func (s *Simulation) Names() (names []string) {
+	for i := range s.Pods {
+		if name := "pod/" + s.Pods[i].Name; !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Write writes the answer in one of answer.Formats, as names, or drawn as svg; any other format is
+// for people.
 func (s *Simulation) Write(out io.Writer, format string) error {
 	if format == "svg" {
 		return s.SVG(out, time.Duration(s.For))
 	}
-	return answer.Write(out, format, s, s.table)
+	return answer.Write(out, format, s, func(page *answer.Page) { s.table(page, format == "wide") })
 }
 
-// table writes what people want to know: a line a decision, the evictions, and the sums.
-func (s *Simulation) table(out *answer.Page) {
+// table writes what people want to know: a line per decision, the evictions, and the sums. wide has
+// the whole reason in every line.
+func (s *Simulation) table(out *answer.Page, wide bool) {
 	if s.Timeline != nil {
 		s.events(out)
 		return
@@ -33,21 +44,7 @@ func (s *Simulation) table(out *answer.Page) {
 			s.Pods[i].explained(out, timed)
 		}
 	} else if len(s.Pods) > 0 {
-		rows := [][]string{{"NAMESPACE", "NAME", "NODE", "WHY"}}
-		for i := range s.Pods {
-			p := &s.Pods[i]
-			rows = append(rows, []string{p.Namespace, p.Name, cmp.Or(p.Node, "<none>"), p.why()})
-		}
-		for i := range rows {
-			switch {
-			case !timed:
-			case i == 0:
-				rows[i] = slices.Insert(rows[i], 0, "AFTER")
-			default:
-				rows[i] = slices.Insert(rows[i], 0, answer.Duration(s.Pods[i-1].After.Duration()))
-			}
-		}
-		out.Table("", rows)
+		s.decisions(out, timed, wide)
 	}
 	if len(s.Evictions) > 0 {
 		rows := [][]string{{"EVICTED AFTER", "NAMESPACE", "NAME", "NODE", "TAINT"}}
@@ -64,6 +61,53 @@ func (s *Simulation) table(out *answer.Page) {
 		fmt.Fprintf(out, "nothing to place: %s\n", s.bound())
 	}
 	s.sums(out)
+}
+
+// asAbove stands for the text of the line above.
+const asAbove = "as above"
+
+// longText is how long a text is that is worth not to be read twice in a timeline.
+const longText = 60
+
+// decisions writes a line per decision. A reason that several pods have in common is written with
+// the first of them; of many pods like it only some are named.
+func (s *Simulation) decisions(out *answer.Page, timed, wide bool) {
+	rows := [][]string{{"NAMESPACE", "NAME", "NODE", "WHY"}}
+	if timed {
+		rows[0] = slices.Insert(rows[0], 0, "AFTER")
+	}
+	first, count := map[string]*Pod{}, map[string]int{}
+	hidden, above := 0, ""
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		why := p.why()
+		if why != "" && p.Node == "" && !wide {
+			count[why]++
+			switch like := first[why]; {
+			case like == nil:
+				first[why] = p
+			case count[why] > answer.Most:
+				hidden++
+				continue
+			case why == above:
+				why = asAbove
+			default:
+				why = "as " + like.Namespace + "/" + like.Name
+			}
+		}
+		if why != asAbove {
+			above = p.why()
+		}
+		row := []string{p.Namespace, p.Name, cmp.Or(p.Node, "<none>"), why}
+		if timed {
+			row = slices.Insert(row, 0, answer.Duration(p.After.Duration()))
+		}
+		rows = append(rows, row)
+	}
+	out.Table("", rows)
+	if hidden > 0 {
+		out.Line("and %d more pending for the same reasons (-o wide lists them all)", hidden)
+	}
 }
 
 // bound says why there is nothing to place.
@@ -100,10 +144,16 @@ func (s *Simulation) events(out *answer.Page) {
 			if shown > most+1 {
 				shown = most
 			}
+			above := ""
 			for _, e := range group[:shown] {
 				text := e.Message
 				if e.Name != "" && e.Node != "" {
 					text = strings.TrimSuffix(e.Node+": "+text, ": ")
+				}
+				if len(text) > longText && text == above {
+					text = asAbove
+				} else {
+					above = text
 				}
 				rows = append(rows, []string{answer.Duration(e.After.Duration()), e.Kind, e.Where(), text})
 			}

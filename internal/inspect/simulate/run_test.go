@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
-	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
@@ -220,7 +219,7 @@ spec: {priorityClassName: high, containers: [{name: c, image: i, resources: {req
     {"namespace": "default", "name": "web-0", "node": "node-1", "after": "300s", "taint": "node.kubernetes.io/unreachable:NoExecute"}
   ]
 }`
-	for _, format := range answer.Formats {
+	for _, format := range []string{"json", "yaml"} {
 		var b bytes.Buffer
 		if err := s.Write(&b, format); err != nil {
 			t.Fatal(err)
@@ -270,6 +269,28 @@ EVICTED AFTER   NAMESPACE   NAME    NODE     TAINT
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("(- want, + got):\n%s", diff)
+	}
+}
+
+// A reason is written once, and of many pods that have it only some are named.
+func TestReasonsAreWrittenOnce(t *testing.T) {
+	const reason = "0/2 nodes are available: 2 Insufficient cpu."
+	s := &simulate.Simulation{}
+	for i := range 30 {
+		s.Pods = append(s.Pods, simulate.Pod{Namespace: "shop", Name: fmt.Sprintf("web-%d", i), Message: reason})
+	}
+	var short, wide strings.Builder
+	if err := s.Write(&short, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Write(&wide, "wide"); err != nil {
+		t.Fatal(err)
+	}
+	if text := short.String(); strings.Count(text, reason) != 1 || strings.Count(text, "as above") != 9 || !strings.Contains(text, "and 20 more pending for the same reasons") {
+		t.Errorf("%s", text)
+	}
+	if text := wide.String(); strings.Count(text, reason) != 30 || strings.Contains(text, " more") {
+		t.Errorf("wide: %s", text)
 	}
 }
 

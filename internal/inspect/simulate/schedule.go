@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,12 +14,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/inspect/standin"
 )
 
 // scheduling is the core that schedules the world's pods, and what the world keeps beside it.
 type scheduling struct {
-	core     *cycle.Core
+	core *cycle.Core
+	// behind is how far the core's clock is behind the world's until what is pending has been tried
+	// once. A live scheduler has tried it before: its back-off is over.
+	behind   time.Duration
 	standin  standin.Controllers
 	profiles map[string]*plugins.Profile // by scheduler name
 	// created are pods that the core has not been shown yet, and pending those without a node that
@@ -55,8 +60,11 @@ func (w *World) newScheduling(profiles []*plugins.Profile) error {
 	s.standin = standin.Controllers{
 		Cluster: w.c, Feed: w.feed, Named: w.nameClaim, Now: func() metav1.Time { return metav1.NewTime(w.clock()) },
 	}
-	s.core.Step(w.start, cycle.Follows{})
-	s.core.Step(w.start, cycle.Led{})
+	if asked := w.lasting && w.options.For == 0; asked {
+		s.behind = queue.MaxBackoff
+	}
+	s.core.Step(w.coreClock(), cycle.Follows{})
+	s.core.Step(w.coreClock(), cycle.Led{})
 	return nil
 }
 
@@ -81,7 +89,7 @@ func (w *World) showGone(kind cycle.Kind, last metav1.Object) {
 
 // feed tells the core of an event, and carries out what follows from it.
 func (w *World) feed(e cycle.Event) {
-	actions := slices.Clone(w.core.Step(w.clock(), e)) // the core's own until the next step
+	actions := slices.Clone(w.core.Step(w.coreClock(), e)) // the core's own until the next step
 	d := w.core.Decided()
 	var p *pod
 	if d != nil {
@@ -113,15 +121,23 @@ func (w *World) once(p *pod, d *decision.Decision) {
 	}
 }
 
-// settle lets pods be tried until nothing more is to be done at this time.
+// coreClock is the core's time.
+func (w *World) coreClock() time.Time { return w.clock().Add(-w.behind) }
+
+// awake tells whether the core has a pod to try now.
+func (w *World) awake() bool { return !w.core.Wake(w.coreClock()).After(w.coreClock()) }
+
+// settle lets pods be tried until nothing more is to be done at this time. What an event has woken
+// is tried before pods that controllers make because of the same event: these come later.
 func (w *World) settle() {
-	for !w.halted() {
-		w.introduce()
-		if w.core.Wake(w.clock()).After(w.clock()) {
-			break
+	for !w.halted() && (w.awake() || len(w.created) > 0) {
+		if w.awake() {
+			w.feed(cycle.Tick{})
+		} else {
+			w.introduce()
 		}
-		w.feed(cycle.Tick{})
 	}
+	w.behind = 0
 	w.pass(len(w.turn))
 	for _, p := range w.turn {
 		p.turn = 0
@@ -131,9 +147,6 @@ func (w *World) settle() {
 
 // introduce shows new pods to the core, in the order in which they are to be tried.
 func (w *World) introduce() {
-	if len(w.created) == 0 {
-		return
-	}
 	created := w.created
 	w.created = nil
 	queued(created)

@@ -113,7 +113,7 @@ func workload(w *simulate.World, name string, pods []simulate.Found) (*Workload,
 	}
 	one.Reason = e.Summary
 	switch {
-	case e.State == explain.Schedulable:
+	case e.State == explain.Schedulable || e.State == explain.Placed: // off line it has not been tried yet
 		one.Reason = "can be placed, and is when its turn comes"
 	case e.State == explain.Gated:
 		one.Reason = e.Message

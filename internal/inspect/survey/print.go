@@ -10,33 +10,23 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Formats are those that answers can be written in, beside the one for people.
-var Formats = append(slices.Clone(answer.Formats), "wide", "name")
-
-// Write writes who is pending, for people or in one of Formats. wide adds the pods and the
-// scheduler's message.
+// Write writes the pending workloads, for people or in one of answer.Formats, or as names. wide
+// adds the pods and the scheduler's message.
 func (p *Pending) Write(out io.Writer, format string) error {
-	if format == "name" {
-		return names(out, func(yield func(string)) {
-			for i := range p.Workloads {
-				for _, name := range p.Workloads[i].Pods {
-					yield("pod/" + name)
-				}
-			}
-		})
-	}
 	return answer.Write(out, format, p, func(page *answer.Page) { p.people(page, format == "wide") })
 }
 
-func names(out io.Writer, each func(yield func(string))) (err error) {
-	each(func(name string) {
-		if err == nil {
-			_, err = fmt.Fprintln(out, name)
+// Names are the pending pods.
+func (p *Pending) Names() (names []string) {
+	for i := range p.Workloads {
+		for _, name := range p.Workloads[i].Pods {
+			names = append(names, "pod/"+name)
 		}
-	})
-	return err
+	}
+	return names
 }
 
 func (p *Pending) people(page *answer.Page, wide bool) {
@@ -100,16 +90,17 @@ func (w *Workload) why() string {
 	return w.Reason
 }
 
-// Write writes who has to leave, for people or in one of Formats.
+// Write writes the pods that have to leave, for people or in one of answer.Formats, or as names.
 func (e *Evictions) Write(out io.Writer, format string) error {
-	if format == "name" {
-		return names(out, func(yield func(string)) {
-			for i := range e.Evictions {
-				yield("pod/" + e.Evictions[i].Name)
-			}
-		})
-	}
 	return answer.Write(out, format, e, func(page *answer.Page) { e.people(page, format == "wide") })
+}
+
+// Names are the pods that have to leave.
+func (e *Evictions) Names() (names []string) {
+	for i := range e.Evictions {
+		names = append(names, "pod/"+e.Evictions[i].Name)
+	}
+	return names
 }
 
 func (e *Evictions) people(page *answer.Page, wide bool) {
@@ -141,16 +132,17 @@ func (e *Evictions) people(page *answer.Page, wide bool) {
 	page.Line("\n%s to leave. %s.", answer.Count(len(e.Evictions), "pod"), e.Source)
 }
 
-// Write writes what fits where, for people or in one of Formats.
+// Write writes what fits where, for people or in one of answer.Formats, or as names.
 func (c *Capacity) Write(out io.Writer, format string) error {
-	if format == "name" {
-		return names(out, func(yield func(string)) {
-			for i := range c.Groups {
-				yield(c.By + "/" + c.Groups[i].Name)
-			}
-		})
-	}
 	return answer.Write(out, format, c, func(page *answer.Page) { c.people(page, format == "wide") })
+}
+
+// Names are the nodes, zones or shapes.
+func (c *Capacity) Names() (names []string) {
+	for i := range c.Groups {
+		names = append(names, c.By+"/"+c.Groups[i].Name)
+	}
+	return names
 }
 
 // mostGroups is how many lines are read at a sitting.
@@ -184,7 +176,7 @@ func (c *Capacity) people(page *answer.Page, wide bool) {
 	}
 	page.Line("\nCPU, memory and pods are requested of allocatable. Stranded is room that the median pod (%s CPU, %s) cannot use.", cpu(c.Typical.CPU), memory(c.Typical.Memory))
 	if f := c.Fill; f != nil {
-		page.Heading("%s like %s %s.", answer.Count(f.Placed, "more pod"), f.Like, fitsOn(f.Placed, len(f.Nodes)))
+		page.Heading("%s.", fits(f))
 		if f.Stops != "" {
 			page.Line("The next one finds no room: %s", f.Stops)
 		}
@@ -192,11 +184,14 @@ func (c *Capacity) people(page *answer.Page, wide bool) {
 	page.Line("%s.", c.Source)
 }
 
-func fitsOn(pods, nodes int) string {
-	if pods == 1 {
-		return "fits"
+func fits(f *simulate.Fill) string {
+	switch f.Placed {
+	case 0:
+		return "No more pod like " + f.Like + " fits"
+	case 1:
+		return "1 more pod like " + f.Like + " fits"
 	}
-	return "fit, on " + answer.Count(nodes, "node")
+	return fmt.Sprintf("%d more pods like %s fit, on %s", f.Placed, f.Like, answer.Count(len(f.Nodes), "node"))
 }
 
 // state says whether a single node takes new pods.

@@ -20,6 +20,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
 const (
@@ -64,7 +65,7 @@ func record(t *testing.T, configuration string, script func(c *town)) []byte {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	w, err := journal.Create(dir, h, journal.Limits{Size: 1 << 24})
+	w, err := journal.Create(dir, h, records.Limits{Size: 1 << 24})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +95,7 @@ func record(t *testing.T, configuration string, script func(c *town)) []byte {
 	if err := w.Close(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	files, err := journal.Files(dir)
+	files, err := records.Files(dir)
 	if err != nil || len(files) != 1 {
 		t.Fatal(files, err)
 	}
@@ -271,7 +272,7 @@ func TestWithoutPreemption(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	if c.Before.Pods != 4 || c.After.Pods != 3 {
-		t.Errorf("%d pods, then %d: who takes a victim's place is to come only if there is one", c.Before.Pods, c.After.Pods)
+		t.Errorf("%d pods, then %d: a replacement must appear only if its victim was removed", c.Before.Pods, c.After.Pods)
 	}
 	if len(c.Longer) != 1 || c.Longer[0].Name.Name != "urgent" || c.Longer[0].After != 240.01 {
 		t.Errorf("longer: %+v", c.Longer)
@@ -286,7 +287,7 @@ func TestWithPreemption(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	if c.After.Pods != 4 || c.After.Pending != 0 {
-		t.Errorf("%d pods, %d pending: the victim is to come again", c.After.Pods, c.After.Pending)
+		t.Errorf("%d pods, %d pending: the victim's controller must make a replacement", c.After.Pods, c.After.Pending)
 	}
 	if diff := cmp.Diff([]Waited{{Name{"default", "urgent"}, 240.01, 30}}, c.Shorter); diff != "" {
 		t.Error(diff)

@@ -15,8 +15,23 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Write writes the forecast in one of answer.Formats; any other is for people. wide lists every pod
-// where the other sums up.
+// Names are the pods that leave because of the operations, and those that are newly pending.
+func (f *Forecast) Names() (names []string) {
+	for i := range f.Leaving {
+		if !f.Leaving[i].Again {
+			names = append(names, "pod/"+f.Leaving[i].Name)
+		}
+	}
+	for i := range f.Pending {
+		if name := "pod/" + f.Pending[i].Name; !f.Pending[i].Anyway && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Write writes the forecast in one of answer.Formats, or as names; any other is for people. wide
+// lists every pod where the other sums up.
 func (f *Forecast) Write(out io.Writer, format string, wide bool) error {
 	return answer.Write(out, format, f, func(text *answer.Page) {
 		printer{text, wide}.forecast(f)

@@ -140,3 +140,18 @@ func BenchmarkChoose(b *testing.B) {
 		b.ReportMetric(time.Since(began).Seconds(), "s/choice")
 	}
 }
+
+// A pod that has been pending for long is in no back-off, and it is tried before a controller has
+// made another pod: room that an operation frees goes to it, even if it is less urgent.
+func TestPendingPodsGoBeforeReplacements(t *testing.T) {
+	never := v1.PreemptNever
+	for _, priority := range []int32{10, -10} {
+		objects := town("1", 1)
+		pending := objects[1].(*v1.Pod).DeepCopy()
+		pending.Name, pending.UID, pending.Spec.NodeName, pending.Spec.Priority, pending.Spec.PreemptionPolicy = "pending", "pending", "", &priority, &never
+		f := forecast(t, append(objects, pending), whatif.Step{Operation: &simulate.Operation{Delete: &simulate.Delete{Object: "pod/web-0-0"}}})
+		if len(f.Placed) != 1 || f.Placed[0].Name != "pending" || len(f.Pending) != 1 {
+			t.Errorf("priority %d: placed: %+v, pending: %+v", priority, f.Placed, f.Pending)
+		}
+	}
+}

@@ -42,7 +42,23 @@ func (f *Flags) AddKubectlFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.Token, "token", f.Token, "bearer token for the API server")
 	flags.StringVar(&f.As, "as", f.As, "user to impersonate")
 	flags.BoolVar(&f.Insecure, "insecure-skip-tls-verify", f.Insecure, "do not verify the API server's certificate: the connection is not safe")
-	flags.DurationVar(&f.RequestTimeout, "request-timeout", f.RequestTimeout, "how long one request may take, as 10s; 0 is unbounded")
+	flags.Var((*timeout)(&f.RequestTimeout), "request-timeout", "how long one request may take, as 10s or, in seconds, 10; 0 is unbounded")
+}
+
+// timeout is a duration as kubectl takes it: a number without a unit is in seconds.
+type timeout time.Duration
+
+func (t *timeout) String() string { return time.Duration(*t).String() }
+func (t *timeout) Type() string   { return "duration" }
+
+// Set implements [pflag.Value].
+func (t *timeout) Set(text string) error {
+	d, err := clientcmd.ParseTimeout(text)
+	if err != nil {
+		return errors.New("must be a duration, as 10s, or a number of seconds")
+	}
+	*t = timeout(d)
+	return nil
 }
 
 // AddFlags adds --kubeconfig and --context.

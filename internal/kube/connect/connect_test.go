@@ -35,6 +35,9 @@ func TestKubectlsFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := flags.Parse([]string{"--request-timeout", "12"}); err != nil || f.RequestTimeout != 12*time.Second {
+		t.Errorf("--request-timeout 12: %v, %v", f.RequestTimeout, err)
+	}
 	if cfg.Host != "https://other:1" || cfg.BearerToken != "t" || cfg.Password != "" || cfg.Impersonate.UserName != "jane" || cfg.Timeout != 7*time.Second || !cfg.Insecure || len(cfg.CAData) > 0 {
 		t.Errorf("%+v", cfg)
 	}

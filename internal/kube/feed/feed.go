@@ -47,6 +47,10 @@ type Source struct {
 	Selector string // field selector
 	List     func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	Watch    func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	// Anew, if set, makes the feed list again when it is closed, whatever its watch has shown: a
+	// watch may lag behind for as long as the API server or the network does, a list does not. A
+	// list that begins after Anew is closed suffices; see Sink.Fresh.
+	Anew <-chan struct{}
 }
 
 // Of is a resource of a namespace, "" of all, as an API group's client shows it. client-go does not
@@ -80,11 +84,14 @@ type Sink struct {
 	// Lost, if set, is told that the watch is broken; Back, that changes are
 	// seen again. A watch that the server ends in order is not lost.
 	Lost, Back func()
+	// Fresh, if set, is called once: after Listed of the first list that began after Source.Anew
+	// was closed.
+	Fresh func()
 }
 
 // Run shows the sink all that the source has until the context ends.
 func Run(ctx context.Context, source Source, sink Sink) {
-	f := feed{source: source, sink: sink}
+	f := feed{source: source, sink: sink, anew: source.Anew}
 	pause := firstPause
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -107,7 +114,9 @@ func Run(ctx context.Context, source Source, sink Sink) {
 type feed struct {
 	source  Source
 	sink    Sink
-	version string // up to which the sink has seen everything; "": it must list
+	version string          // up to which the sink has seen everything; "": it must list
+	anew    <-chan struct{} // of the source, until it was closed
+	fresh   bool            // the list under way, or the next one, is the one that Anew asked for
 
 	complaint seldom.Line
 }
@@ -140,6 +149,11 @@ func (f *feed) complain(ctx context.Context, err error) {
 }
 
 func (f *feed) list(ctx context.Context) error {
+	select {
+	case <-f.anew:
+		f.anew, f.fresh = nil, true
+	default:
+	}
 	f.sink.Listing()
 	options := metav1.ListOptions{FieldSelector: f.source.Selector, Limit: pageSize}
 	for {
@@ -157,6 +171,10 @@ func (f *feed) list(ctx context.Context) error {
 		if options.Continue = list.GetContinue(); options.Continue == "" {
 			f.version = list.GetResourceVersion()
 			f.sink.Listed()
+			if f.fresh {
+				f.fresh = false
+				f.tell(f.sink.Fresh)
+			}
 			return nil
 		}
 	}
@@ -184,6 +202,9 @@ func (f *feed) watch(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
+			return nil
+		case <-f.anew:
+			f.version = ""
 			return nil
 		case event, open := <-w.ResultChan():
 			if !open {

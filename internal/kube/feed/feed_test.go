@@ -25,6 +25,8 @@ type api struct {
 	pages []v1.PodList       // the next lists
 	watch *watch.FakeWatcher // the watch that runs
 	fails error              // what the next watches fail with
+	anew  chan struct{}      // of the source; made by run
+	early bool               // it is closed before the feed begins
 }
 
 func (a *api) say(format string, args ...any) {
@@ -49,6 +51,7 @@ func (a *api) current() *watch.FakeWatcher {
 func (a *api) source() Source {
 	return Source{
 		Name: "pods",
+		Anew: a.anew,
 		List: func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			if len(a.pages) == 0 {
 				return nil, errors.New("no list")
@@ -84,6 +87,7 @@ func (a *api) sink() Sink {
 		Gone:    func(o runtime.Object) { a.say("gone %s", name(o)) },
 		Lost:    func() { a.say("lost") },
 		Back:    func() { a.say("back") },
+		Fresh:   func() { a.say("fresh") },
 	}
 }
 
@@ -103,7 +107,10 @@ func page(version, next string, pods ...string) v1.PodList {
 func run(t *testing.T, a *api, do func()) string {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		a.began = time.Now()
+		a.began, a.anew = time.Now(), make(chan struct{})
+		if a.early {
+			close(a.anew)
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { defer close(ended); Run(ctx, a.source(), a.sink()) }()
@@ -175,4 +182,29 @@ func TestBackWithinASecondAfterAnOutage(t *testing.T) {
 		time.Sleep(1500 * time.Millisecond)
 	})
 	wants(t, said, "lost", "10m0s up again", "watch from 7", "back")
+}
+
+// A watch may lag behind; Anew brings the newest state.
+func TestAnewListsAgain(t *testing.T) {
+	a := &api{pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
+	said := run(t, a, func() {
+		a.say("anew")
+		close(a.anew)
+		time.Sleep(time.Hour) // in the bubble's time
+		a.current().Modify(pod("c", "10"))
+	})
+	wants(t, said, "listed", "watch from 7", "anew", "listing", "seen b", "listed", "fresh", "watch from 9", "seen c")
+	if strings.Count(said, "listing") != 2 || strings.Count(said, "fresh") != 1 || strings.Contains(said, "lost") {
+		t.Errorf("listed once more, and said so once, without a loss:\n%s", said)
+	}
+}
+
+// A list that begins after Anew suffices; one under way does not.
+func TestAnewBeforeTheFirstList(t *testing.T) {
+	a := &api{early: true, pages: []v1.PodList{page("7", "", "a")}}
+	said := run(t, a, func() { time.Sleep(time.Hour) })
+	wants(t, said, "listing", "listed", "fresh", "watch from 7")
+	if strings.Count(said, "listing") != 1 {
+		t.Errorf("listed again:\n%s", said)
+	}
 }

@@ -21,9 +21,8 @@ import (
 )
 
 const (
-	// Remember is how long an answer of the API server is good for: how long somebody gets in whose
-	// token was revoked, and how long somebody does not who was just allowed to. As
-	// kube-scheduler's.
+	// Remember is how long an answer of the API server is cached, as in kube-scheduler: that long,
+	// a revoked token still works and a new permission does not.
 	Remember = 10 * time.Second
 	// Remembered is of how many questions of a kind the answer is known, those that let in and
 	// those that refuse each.
@@ -37,7 +36,7 @@ const (
 // ErrBusy says that a caller asks too much. It is no answer, and not remembered.
 var ErrBusy = errors.New("too many questions to the API server from here; try again in a second")
 
-// Guard knows who somebody is and what they may do. Any goroutine may use it.
+// Guard authenticates and authorizes callers. It is safe for concurrent use.
 type Guard struct {
 	client   kubernetes.Interface
 	users    answers[user.Info]
@@ -53,8 +52,8 @@ func New(client kubernetes.Interface) *Guard {
 	}
 }
 
-// Client is one for the guard alone: with connections, a rate and a deadline of its own, so that
-// what strangers have asked holds up nothing else of this process.
+// Client returns a client for the guard alone, with its own connections, rate limit and deadline,
+// so that reviews for strangers delay nothing else in this process.
 func Client(config *rest.Config) (kubernetes.Interface, error) {
 	own := rest.CopyConfig(config)
 	// Connections are shared by clients that dial alike.
@@ -78,7 +77,8 @@ func Bearer(r *http.Request) string {
 	return token
 }
 
-// Who has the token; nil is nobody. The source is who gets blamed for asking; see Source.
+// Who returns the user that the token belongs to, or nil. The source is charged for the request;
+// see Source.
 func (g *Guard) Who(ctx context.Context, source, token string) (user.Info, error) {
 	return g.users.ask(ctx, source, sha256.Sum256([]byte(token)), func(ctx context.Context) (user.Info, error) {
 		review, err := g.client.AuthenticationV1().TokenReviews().Create(ctx,
@@ -125,7 +125,7 @@ func (g *Guard) May(ctx context.Context, source string, u user.Info, spec author
 
 // answers to one kind of question.
 type answers[A any] struct {
-	yes func(A) bool // whether an answer lets somebody in
+	yes func(A) bool // whether the answer lets the caller in
 	// By hash of the question. Refusals stand apart: made-up tokens must not displace those of
 	// callers who are known.
 	granted, refused *cache.LRUExpireCache

@@ -34,7 +34,8 @@ func Bound(l net.Listener, bounds Bounds) *Listener {
 	return &Listener{Listener: l, bounds: bounds, strangers: map[string]*list.List{}}
 }
 
-// conn is one that counts: in strangers as long as place is set, in admitted while admitted is.
+// conn is a counted connection: among strangers as long as place is set, among the admitted while
+// admitted is set.
 type conn struct {
 	net.Conn
 	listener *Listener

@@ -74,8 +74,8 @@ func newElector(leases coordinationv1.LeasesGetter, options Options, events reso
 // Leading is whether the work runs.
 func (e *Elector) Leading() bool { return e.leading.Load() }
 
-// Over is whether this replica has led and may not any more: from when its Lease has not been
-// renewed for too long, whether or not Run has come to notice. For Guard.
+// Over tells whether this replica has led and may not any more: from the moment that its Lease has
+// not been renewed for too long, whether or not Run has noticed yet. For Guard.
 func (e *Elector) Over() bool {
 	lease := e.led.Load()
 	return lease != nil && (lease.lost.Load() || lease.now().since(*lease.renewed.Load()) >= e.options.good())
@@ -87,9 +87,9 @@ func (e *Elector) Identity() string { return e.identity }
 // Alive fails if this replica holds the Lease without renewing it.
 func (e *Elector) Alive(r *http.Request) error { return e.watchdog.Check(r) }
 
-// Run does the work while this replica leads: at once if there is no election.
-// When the context ends, the work is told so, and the Lease is given away after
-// it has ended. ErrLost says that leadership went before.
+// Run does the work while this replica leads, or at once if there is no election. When the context
+// ends, so does the work's context, and the Lease is released after the work has returned. ErrLost
+// says that leadership was lost before.
 func (e *Elector) Run(ctx context.Context, work func(context.Context) error) error {
 	if !e.options.Elect {
 		e.leading.Store(true)
@@ -210,9 +210,8 @@ func (e *Elector) newLease() *lease {
 	}
 }
 
-// left is how long the work may go on without a renewal, for this long after the last one. It goes
-// by the monotonic clock alone: a wall clock that somebody sets must not end a leader who renews in
-// time.
+// left is how long the work may continue without a renewal, this long after the last one. It uses
+// the monotonic clock alone: setting the wall clock must not end a leader that renews in time.
 func (l *lease) left(good time.Duration) time.Duration {
 	return good - time.Since(l.renewed.Load().monotonic)
 }

@@ -71,9 +71,9 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// good is how long leadership is good for after a renewal: until the next one
-// was tried for the renew deadline, and not so long that the work has no time
-// left to end before another replica may lead.
+// good is how long leadership lasts after a renewal: until the next renewal has failed for the
+// renew deadline, but not so long that the work has no time left to end before another replica may
+// lead.
 func (o *Options) good() time.Duration {
 	return min(o.RetryPeriod+o.RenewDeadline, (o.RenewDeadline+o.LeaseDuration)/2)
 }

@@ -11,8 +11,9 @@ import (
 // Loop is a core with what moves it. E are the core's events, A its actions.
 type Loop[E, A any] struct {
 	Name string // for the log
-	// Step is the core's, and Wake when it wants Tick at the latest; all is
-	// called by the goroutine of Run, and so is Tell, each second.
+	// Step is the core's, and Wake when it wants Tick at the latest, by a clock
+	// that nobody sets; all is called by the goroutine of Run, and so is Tell,
+	// each second.
 	Step func(now time.Time, event E) []A
 	Wake func(now time.Time) time.Time
 	Tick E
@@ -23,11 +24,20 @@ type Loop[E, A any] struct {
 
 	seen    chan E
 	answers chan E
+	now     func() time.Time
 }
 
 // New returns a loop without anything in it yet.
 func New[E, A any](name string) *Loop[E, A] {
-	return &Loop[E, A]{Name: name, seen: make(chan E, 1024), answers: make(chan E, 64)}
+	return &Loop[E, A]{Name: name, seen: make(chan E, 1024), answers: make(chan E, 64), now: clock()}
+}
+
+// clock returns a clock that begins with the time of day and that nobody sets.
+// Its times have no monotonic reading, so that a core that is told them again
+// sees the same.
+func clock() func() time.Time {
+	begun := time.Now()
+	return func() time.Time { return begun.Round(0).UTC().Add(time.Since(begun)) }
 }
 
 // See hands the core an event, as soon as it has taken in those before. It may
@@ -60,13 +70,13 @@ func (l *Loop[E, A]) Run(ctx context.Context, feeds ...func(context.Context)) {
 		if !ok {
 			return
 		}
-		now := time.Now()
+		now := l.now()
 		for _, action := range l.Step(now, event) {
 			if request := l.Do(ctx, action); request != nil {
 				others.Go(func() { l.answer(ctx, request) })
 			}
 		}
-		timer.Reset(max(0, time.Until(l.Wake(now))))
+		timer.Reset(max(0, l.Wake(now).Sub(l.now())))
 	}
 }
 

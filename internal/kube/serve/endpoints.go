@@ -29,14 +29,14 @@ type Check struct {
 	Failed func(*http.Request) error
 }
 
-// Endpoints are what a part tells of itself.
+// Endpoints is what a component shows about itself.
 type Endpoints struct {
 	Component   string  // as statusz and flagz name it
 	Live, Ready []Check // /healthz and /livez are the first, /readyz the second
 	// Metrics are the part's own. Those of the process and of Kubernetes'
 	// libraries are served, too.
 	Metrics prometheus.Gatherer
-	// Config is what /configz shows, as upstream keys it; nil for no /configz.
+	// Config is what /configz shows, keyed as upstream does; nil disables /configz.
 	Config func() map[string]any
 	Flags  *pflag.FlagSet
 	// Profiling adds /debug/pprof/ and /debug/flags/v.
@@ -100,7 +100,7 @@ func (m *listing) Handle(path string, handler http.Handler) {
 	m.paths = slices.Insert(m.paths, i, path)
 }
 
-// health serves the checks together, and each at a path of its own.
+// health serves all checks together, and each at its own path.
 func (m *listing) health(path string, checks []Check) {
 	checks = append([]Check{{Name: "ping", Failed: func(*http.Request) error { return nil }}}, checks...)
 	m.Handle(path, all(strings.TrimPrefix(path, "/"), checks))

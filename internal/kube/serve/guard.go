@@ -15,9 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// gate lets those read a path whom the API server allows to, as kube-scheduler
-// does: who somebody is says their bearer token (TokenReview) or client
-// certificate, what they may says a SubjectAccessReview of the path.
+// gate lets callers read a path if the API server allows it, as kube-scheduler does: the bearer
+// token (TokenReview) or client certificate tells who they are, and a SubjectAccessReview of the
+// path what they may do.
 type gate struct {
 	guard *guard.Guard
 	open  []string
@@ -86,8 +86,8 @@ func (g *gate) isOpen(path string) bool {
 	})
 }
 
-// who asks; nil means that the token is nobody's. Without any credentials one
-// is anonymous, whom the API server may allow something, too.
+// who returns the caller; nil if the token is not valid. A caller without credentials is anonymous,
+// whom the API server may allow something too.
 func (g *gate) who(ctx context.Context, source string, r *http.Request) (user.Info, error) {
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		subject := r.TLS.VerifiedChains[0][0].Subject

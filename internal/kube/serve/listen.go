@@ -69,7 +69,7 @@ func (s *Server) URLs() (urls []string) {
 	return urls
 }
 
-// PlainAddress is that of the plain listener, "" if there is none.
+// PlainAddress is the address of the plain listener, "" if there is none.
 func (s *Server) PlainAddress() string {
 	if s.plain == nil {
 		return ""
@@ -86,7 +86,7 @@ func (s *Server) Close() {
 	}
 }
 
-// Handlers are what the listeners serve.
+// Handlers serve the two listeners.
 type Handlers struct{ Secure, Plain http.Handler }
 
 // Run serves until the context ends. The client is for asking the API server

@@ -29,7 +29,7 @@ type Options struct {
 	moves bool
 }
 
-// Defaults are those of an upstream component with this secure port.
+// Defaults are the options of an upstream component with this secure port.
 func Defaults(securePort int) Options {
 	return Options{
 		BindAddress: "0.0.0.0",

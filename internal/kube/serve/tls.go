@@ -2,15 +2,13 @@ package serve
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"os"
-	"sync"
-	"time"
 
 	"k8s.io/client-go/util/cert"
 	cliflag "k8s.io/component-base/cli/flag"
-	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/kube/certfile"
 )
 
 func (o *Options) tlsConfig() (*tls.Config, error) {
@@ -39,11 +37,11 @@ func (o *Options) tlsConfig() (*tls.Config, error) {
 		config.Certificates = []tls.Certificate{own}
 		return config, nil
 	}
-	files := &certificate{certFile: o.CertFile, keyFile: o.KeyFile}
-	if err := files.read(); err != nil {
+	files, err := certfile.Read(o.CertFile, o.KeyFile)
+	if err != nil {
 		return nil, fmt.Errorf("--tls-cert-file: %w", err)
 	}
-	config.GetCertificate = files.newest
+	config.GetCertificate = files.Newest
 	return config, nil
 }
 
@@ -57,43 +55,4 @@ func selfSigned() (tls.Certificate, error) {
 		return tls.Certificate{}, fmt.Errorf("make a certificate: %w", err)
 	}
 	return tls.X509KeyPair(certPEM, keyPEM)
-}
-
-// reread is how old what is known of a certificate's files may be.
-const reread = time.Minute
-
-// certificate is read again when a connection comes and it has not been for a
-// while, so that one that was renewed is used without a restart.
-type certificate struct {
-	certFile, keyFile string
-
-	mu      sync.Mutex
-	current *tls.Certificate
-	at      time.Time
-}
-
-func (c *certificate) read() error {
-	pair, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
-	if err != nil {
-		return err
-	}
-	if pair.Leaf == nil {
-		if pair.Leaf, err = x509.ParseCertificate(pair.Certificate[0]); err != nil {
-			return err
-		}
-	}
-	c.current, c.at = &pair, time.Now()
-	return nil
-}
-
-func (c *certificate) newest(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if time.Since(c.at) > reread {
-		if err := c.read(); err != nil {
-			klog.Background().Error(err, "Certificate not read again, the last one is used", "file", c.certFile)
-			c.at = time.Now()
-		}
-	}
-	return c.current, nil
 }

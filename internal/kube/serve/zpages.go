@@ -137,6 +137,6 @@ func (p *zpage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Warning", `299 - "This version of the `+strings.ToLower(p.kind)+` endpoint is deprecated. Please use a newer version."`)
 	}
 	w.Header().Set("Content-Type", wanted.format.MediaType+";g="+zpagesGroup+";v="+wanted.version+";as="+p.kind)
-	// What is left to fail is the connection, which nobody can be told about.
+	// Only the connection can fail here, and then there is no one to report to.
 	_ = wanted.encoder(r).Encode(p.objects[wanted.version](), w)
 }

@@ -27,6 +27,11 @@ func (w *worker) admit(_ context.Context, pod *v1.Pod, ending *lifecycle.Ending)
 	if settled {
 		return true
 	}
+	if a.goingDown.now.Load() {
+		w.fail(pod, "NodeShutdown", refusedAtEnd)
+		a.event(pod, v1.EventTypeWarning, "NodeShutdown", refusedAtEnd)
+		return false
+	}
 	taken, leaving := a.taken(w)
 	answer := admit.Ask(admit.Input{Pod: pod, Node: a.nodeForAdmission(), Taken: taken, Pressure: a.pressures(), AppArmor: a.machine.appArmor})
 	switch {
@@ -78,16 +83,21 @@ func (a *Agent) taken(without *worker) (out []*v1.Pod, leaving bool) {
 
 // reject the pod: it will never run here.
 func (w *worker) reject(pod *v1.Pod, why admit.Refusal) {
-	klog.InfoS("Rejected a pod", "pod", klog.KObj(pod), "uid", pod.UID, "reason", why.Reason, "message", why.Message)
+	w.fail(pod, why.Reason, why.Message)
+	w.agent.event(pod, v1.EventTypeWarning, why.Reason, why.Message)
+}
+
+// fail a pod that was not admitted.
+func (w *worker) fail(pod *v1.Pod, reason, message string) {
+	klog.InfoS("Rejected a pod", "pod", klog.KObj(pod), "uid", pod.UID, "reason", reason, "message", message)
 	status := pod.Status.DeepCopy()
 	now := metav1.NewTime(time.Now().Truncate(time.Second))
-	status.Phase, status.Reason, status.Message = v1.PodFailed, why.Reason, "Pod was rejected: "+why.Message
+	status.Phase, status.Reason, status.Message = v1.PodFailed, reason, "Pod was rejected: "+message
 	status.StartTime = &now
 	status.ObservedGeneration = pod.Generation
 	w.mu.Lock()
 	w.reported, w.over = status, true
 	w.mu.Unlock()
-	w.agent.event(pod, v1.EventTypeWarning, why.Reason, why.Message)
 	w.agent.statuses.set(w, *status)
 }
 

@@ -59,6 +59,7 @@ type Agent struct {
 	prober    *probe.Prober
 	hooksOf   *probe.Hooks
 	cgroups   *groups
+	kubelet   *metrics.Kubelet
 	collector *metrics.Collector
 	// pulls remembers whose images are on the node.
 	pulls   *pulls.Records
@@ -73,6 +74,8 @@ type Agent struct {
 	listed, apiKnown, filesKnown atomic.Bool
 	// health of the container runtime.
 	health health
+	// goingDown: the machine is being shut down.
+	goingDown goingDown
 	// port of the kubelet's API.
 	port atomic.Int64
 	// nodeChanged has the node's status looked at now.
@@ -126,6 +129,7 @@ func New(config Config, cfg *rest.Config) (*Agent, error) {
 		Ready: func(string, time.Duration) {},
 	}
 	a.statuses = newStatuses(client, a.target)
+	a.kubelet = metrics.NewKubelet(config.NodeName, a.Pods)
 	for _, ip := range config.NodeIPs {
 		a.hostAddresses = append(a.hostAddresses, ip.String())
 	}
@@ -170,7 +174,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	// Pods are looked after from the beginning, whether or not the API can be reached.
 	for _, part := range []func(context.Context){
-		a.askRuntime, a.listImages, a.statuses.run, a.watchPods, a.watchNode, a.staticPods, a.glanceAround, a.sweepAround, a.volumes.Run, a.runPressure, a.rotateLogs, a.retryResizesAround,
+		a.askRuntime, a.listImages, a.statuses.run, a.watchPods, a.watchNode, a.staticPods, a.glanceAround, a.sweepAround, a.volumes.Run, a.runPressure, a.rotateLogs, a.retryResizesAround, a.awaitShutdown, a.serveHealthz,
 	} {
 		parts.Go(func() { part(ctx) })
 	}
@@ -201,6 +205,7 @@ func (a *Agent) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	runtime.Runtime, runtime.Images = a.kubelet.Runtime(runtime.Runtime), a.kubelet.Images(runtime.Images)
 	a.runtime = runtime
 	// Asked once before the node registers, so that it is not called unready for a moment first.
 	a.health.begin(time.Now())
@@ -261,7 +266,7 @@ func (a *Agent) connectParts(ctx context.Context) (err error) {
 	if err := a.cgroups.tree.Enforce(a.unreserved(a.capacity())); err != nil {
 		return err
 	}
-	if err := a.measure(); err != nil {
+	if err := a.measure(ctx); err != nil {
 		return err
 	}
 	a.wire(ctx)

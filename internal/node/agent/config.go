@@ -9,6 +9,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/node/agent/pressure"
 	"github.com/berth-k8s/berth/internal/node/agent/pulls"
+	"github.com/berth-k8s/berth/internal/node/agent/shutdown"
 )
 
 // Config of an agent. Fields are named as the kubelet's flags are.
@@ -30,6 +31,9 @@ type Config struct {
 	// one that others use.
 	Address net.IP
 	Port    int
+	// HealthzAddress and HealthzPort are where /healthz is served to anybody; port 0: nowhere.
+	HealthzAddress net.IP
+	HealthzPort    int
 	// TLSCert and TLSKey are files; empty: a certificate of its own is made below RootDir.
 	TLSCert, TLSKey string
 	ClientCA        string
@@ -59,6 +63,9 @@ type Config struct {
 	// ImagePulls is which images pods have to show credentials for.
 	ImagePulls pulls.Policy
 
+	// Shutdown is how long pods get when the machine is shut down; none: they are not ended.
+	Shutdown shutdown.Periods
+
 	StatusUpdate  time.Duration
 	StatusReport  time.Duration
 	LeaseDuration time.Duration
@@ -78,6 +85,8 @@ func DefaultConfig() Config {
 		PodLogDir:       "/var/log/pods",
 		FileCheck:       time.Second,
 		Port:            10250,
+		HealthzAddress:  net.IPv4(127, 0, 0, 1),
+		HealthzPort:     10248,
 		MaxPods:         110,
 		PodPIDs:         -1,
 		CgroupDriver:    "cgroupfs",

@@ -20,6 +20,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/node/agent/cgroups"
 	"github.com/berth-k8s/berth/internal/node/agent/cri"
+	"github.com/berth-k8s/berth/internal/node/agent/metrics"
 	"github.com/berth-k8s/berth/internal/node/agent/pressure"
 )
 
@@ -59,6 +60,8 @@ func newNode(t *testing.T, objects ...runtime.Object) (*node, context.Context) {
 	}
 	n.Agent = a
 	a.statuses = newStatuses(n.api, a.target)
+	a.kubelet = metrics.NewKubelet(config.NodeName, a.Pods)
+	a.runtime.Runtime = a.kubelet.Runtime(n.runtime)
 	a.node = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: config.NodeName}, Status: v1.NodeStatus{Allocatable: v1.ResourceList{
 		v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),
 	}}}

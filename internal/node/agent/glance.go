@@ -22,18 +22,22 @@ func (a *Agent) glanceAround(ctx context.Context) {
 	last := map[types.UID]string{}
 	ticker := time.NewTicker(glanceEvery)
 	defer ticker.Stop()
+	var listed time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
+		began := time.Now()
 		now, err := a.runtime.Glances(ctx)
 		if err != nil {
 			klog.V(2).InfoS("Cannot list what is in the container runtime", "err", err)
 			continue
 		}
 		a.health.list(time.Now())
+		a.kubelet.Relisted(time.Since(began), sinceLast(listed, began))
+		listed = began
 		known := a.listed.Load()
 		for uid, g := range now {
 			w := a.pods.get(uid)
@@ -56,6 +60,14 @@ func (a *Agent) glanceAround(ctx context.Context) {
 			last[uid] = g.State
 		}
 	}
+}
+
+// sinceLast time; 0: there was none.
+func sinceLast(last, now time.Time) time.Duration {
+	if last.IsZero() {
+		return 0
+	}
+	return now.Sub(last)
 }
 
 // orphan is a pod of this agent's in the runtime that nobody wants any more: it went while the

@@ -224,9 +224,14 @@ func (a *Agent) nodeStatus(node *v1.Node, now time.Time) v1.NodeStatus {
 	return st
 }
 
-// readyCondition of the node: the runtime answers, and the agent sees what goes on in it.
+// readyCondition of the node: the runtime answers, the agent sees what goes on in it, and the
+// machine is to stay up.
 func (a *Agent) readyCondition(now time.Time) v1.NodeCondition {
-	if wrong := a.health.wrong(now); wrong != nil {
+	wrong := a.health.wrong(now)
+	if a.goingDown.now.Load() {
+		wrong = errShuttingDown
+	}
+	if wrong != nil {
 		return v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "KubeletNotReady", Message: wrong.Error()}
 	}
 	return v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}

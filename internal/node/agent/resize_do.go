@@ -143,6 +143,8 @@ func (a *Agent) tellSandbox(ctx context.Context, pod *v1.Pod, sandbox string) er
 	_, err := a.runtime.Runtime.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{
 		PodSandboxId: sandbox, Overhead: overhead, Resources: whole,
 	})
+	// A runtime without sandbox resizing need not do it. Some wrap the error and lose its code, so
+	// that only the message tells.
 	if code := status.Code(err); code == codes.Unimplemented || code == codes.Unknown && strings.Contains(status.Convert(err).Message(), "not implemented") {
 		return nil
 	}

@@ -2,11 +2,16 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"net"
+	"net/http"
 	"path/filepath"
+	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/kube/guard"
 	"github.com/berth-k8s/berth/internal/node/agent/metrics"
@@ -37,12 +42,52 @@ func (a *Agent) serve(ctx context.Context, listener net.Listener) error {
 		Healthy: a.health.checks(),
 		Config:  a.configz,
 		Stats:   a.collector,
-		Metrics: map[string]prometheus.Gatherer{"/metrics": a.metrics(), "/metrics/resource": a.collector.Resource(), "/metrics/probes": a.prober.Metrics()},
+		Metrics: map[string]prometheus.Gatherer{"/metrics": a.metrics(), "/metrics/resource": a.collector.Resource(), "/metrics/probes": a.prober.Metrics(),
+			"/metrics/cadvisor": a.collector.Cadvisor(a.machine.cpus, a.machine.memory)},
 	})
 	if err != nil {
 		return err
 	}
 	return s.Serve(ctx, listener)
+}
+
+// serveHealthz to anybody on this machine, as the kubelet does. A port that is taken does not keep
+// the node from running: it is tried again.
+func (a *Agent) serveHealthz(ctx context.Context) {
+	if a.config.HealthzPort == 0 {
+		return
+	}
+	at := net.JoinHostPort(a.config.HealthzAddress.String(), strconv.Itoa(a.config.HealthzPort))
+	for told := ""; ctx.Err() == nil; {
+		listener, err := net.Listen("tcp", at)
+		if err == nil {
+			err = serveUntil(ctx, listener, server.Healthz(a.health.checks()))
+		}
+		if err != nil && told != err.Error() {
+			told = err.Error()
+			klog.InfoS("Cannot serve /healthz; it is tried again: choose another --healthz-port, or 0 for none", "address", at, "err", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(healthzAgain):
+		}
+	}
+}
+
+const (
+	healthzAgain    = 5 * time.Second
+	healthzPatience = 10 * time.Second
+)
+
+func serveUntil(ctx context.Context, listener net.Listener, handler http.Handler) error {
+	s := &http.Server{Handler: handler, ReadTimeout: healthzPatience, WriteTimeout: healthzPatience, IdleTimeout: healthzPatience, MaxHeaderBytes: 8 << 10}
+	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
+	defer stop()
+	err := s.Serve(guard.Bound(listener, guard.Ports))
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
 }
 
 // configz is the configuration by the kubelet's names.
@@ -51,6 +96,7 @@ func (a *Agent) configz() any {
 	return map[string]any{
 		"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
 		"staticPodPath": c.StaticPodPath, "fileCheckFrequency": c.FileCheck.String(), "address": c.Address.String(), "port": a.port.Load(),
+		"healthzBindAddress": c.HealthzAddress.String(), "healthzPort": c.HealthzPort,
 		"maxPods": c.MaxPods, "podPidsLimit": c.PodPIDs, "cgroupRoot": c.CgroupRoot, "cgroupDriver": c.CgroupDriver,
 		"clusterDNS": c.ClusterDNS, "clusterDomain": c.ClusterDomain, "resolvConf": c.ResolvConf,
 		"containerRuntimeEndpoint": c.RuntimeEndpoint, "kubeReserved": c.KubeReserved, "systemReserved": c.SystemReserved,
@@ -66,7 +112,7 @@ func (a *Agent) configz() any {
 func (a *Agent) metrics() prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		metrics.Overhead(a.Pods))
+		metrics.Overhead(a.Pods), a.kubelet)
 	return registry
 }
 

@@ -17,8 +17,8 @@ import (
 )
 
 // measure makes what measures the node, and what evicts when it runs short.
-func (a *Agent) measure() (err error) {
-	a.collector = metrics.New(metrics.Options{
+func (a *Agent) measure(ctx context.Context) (err error) {
+	a.collector = metrics.New(ctx, metrics.Options{
 		Node: a.config.NodeName, Tree: a.cgroups.tree, Pods: a.ActivePods, Volumes: a.volumes.Usage,
 		RootDir: a.config.RootDir, LogDir: a.config.PodLogDir,
 		Runtime: struct {
@@ -27,6 +27,7 @@ func (a *Agent) measure() (err error) {
 		}{a.runtime.Runtime, a.runtime.Images},
 	})
 	a.garbage = &pressure.Garbage{Runtime: a.runtime.Runtime, Images: a.runtime.Images}
+	alarm := a.cgroups.tree.Alarm(ctx)
 	a.watcher, err = pressure.New(a.config.Eviction, pressure.Node{
 		Stats: a.collector, Pods: a.ActivePods, Evict: a.evict, Gone: a.evictedGone,
 		Images: a.garbage.RemoveImages, Containers: a.garbage.RemoveContainers,
@@ -37,7 +38,7 @@ func (a *Agent) measure() (err error) {
 			}
 			a.recorder.AnnotatedEventf(about, annotations, kind, reason, "%s", message)
 		},
-		Changed: a.reportNode,
+		Changed: a.reportNode, Nudge: alarm.C(), Arm: alarm.Arm,
 	})
 	return err
 }

@@ -73,6 +73,13 @@ func (s *statuses) drop(w *worker) {
 	delete(s.want, w)
 }
 
+// idle: all that was to be written is in the API.
+func (s *statuses) idle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.want) == 0
+}
+
 func (s *statuses) run(ctx context.Context) {
 	var writers sync.WaitGroup
 	for range statusWriters {

@@ -19,6 +19,8 @@ type worker struct {
 	agent *Agent
 	uid   types.UID
 	woken chan struct{}
+	// made is when the agent saw the pod first.
+	made time.Time
 
 	mu sync.Mutex
 	// pod is the newest object, from the API or from a file, with the node's own annotations, and
@@ -72,7 +74,7 @@ type worker struct {
 
 func (a *Agent) newWorker(pod *v1.Pod, static bool) *worker {
 	return &worker{
-		agent: a, uid: pod.UID, woken: make(chan struct{}, 1), pod: pod, static: static,
+		agent: a, uid: pod.UID, made: time.Now(), woken: make(chan struct{}, 1), pod: pod, static: static,
 		stops: map[string]time.Time{}, hooks: map[string]lifecycle.HookState{},
 	}
 }
@@ -151,6 +153,8 @@ func (w *worker) sync(ctx context.Context) (wait time.Duration, done bool) {
 	if !w.admit(ctx, pod, ending) {
 		return lookAgain, false
 	}
+	began := time.Now()
+	defer func() { w.agent.kubelet.Synced(time.Since(began)) }()
 	if w.asksForResize() {
 		w.agent.retryResizes()
 		pod, ending = w.wanted()
@@ -281,6 +285,9 @@ func (w *worker) report(pod *v1.Pod, out lifecycle.Output) {
 	w.mu.Unlock()
 	if !over {
 		w.agent.prober.Sync(pod, &status)
+	}
+	if runsNow := status.Phase == v1.PodRunning && !w.takenUp; runsNow && (before == nil || before.Phase == v1.PodPending) {
+		w.agent.kubelet.Started(time.Since(w.made))
 	}
 	w.agent.tellWaits(pod, before, status)
 	resized := w.agent.tellResize(pod, before, status)

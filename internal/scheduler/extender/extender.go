@@ -114,7 +114,7 @@ func (e *Extender) Filter(pod *v1.Pod, nodes []fwk.NodeInfo) (passed []fwk.NodeI
 	return passed, result.FailedNodes, result.FailedAndUnresolvableNodes, err
 }
 
-// args tells of the nodes as the extender wants to be told.
+// args describes the pod and the nodes in the form that the extender wants.
 func (e *Extender) args(pod *v1.Pod, nodes []fwk.NodeInfo) *extenderv1.ExtenderArgs {
 	args := &extenderv1.ExtenderArgs{Pod: pod}
 	if e.config.NodeCacheCapable {

@@ -55,7 +55,7 @@ func (s *Scheduler) timing(a *cycle.Attempt, plugin string, point plugins.Point)
 // Why a binding is not carried out, or was not.
 var (
 	errGone           = errors.New("the pod was deleted")
-	errBoundElsewhere = errors.New("the pod was bound by somebody else")
+	errBoundElsewhere = errors.New("the pod was bound by another client")
 )
 
 // bind gives the pod its node. Without an error it has it. With one it has not: where the answer to
@@ -84,7 +84,9 @@ func (s *Scheduler) bind(ctx context.Context, a cycle.Bind) error {
 			}
 		}
 		s.observer.Ran(b.Profile, plugins.Bind, err == nil, time.Since(began))
-		klog.FromContext(ctx).V(2).Info("Bound", "pod", klog.KObj(b.Pod), "node", b.Node, "took", time.Since(began), "err", err)
+		if log := klog.FromContext(ctx).V(2); log.Enabled() {
+			log.Info("Bound", "pod", klog.KObj(b.Pod), "node", b.Node, "took", time.Since(began), "err", err)
+		}
 		return err
 	}
 }

@@ -37,7 +37,9 @@ func (s *Scheduler) carryOut(action cycle.Action) {
 			s.ready = nil // a core that takes this one's place says so again
 		}
 	case cycle.Bind:
-		klog.Background().V(2).Info("Decided", "pod", klog.KObj(a.Attempt.Pod), "node", a.Attempt.Node)
+		if log := klog.Background().V(2); log.Enabled() { // what is logged is allocated, wanted or not
+			log.Info("Decided", "pod", klog.KObj(a.Attempt.Pod), "node", a.Attempt.Node)
+		}
 		s.queue(s.binders, a.Ticket, func(ctx context.Context) cycle.Outcome { return s.bindPod(ctx, a) })
 	case cycle.Cancel:
 		s.cancel(a)

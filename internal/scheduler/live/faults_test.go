@@ -339,3 +339,21 @@ func TestStandby(t *testing.T) {
 		w.until("big is turned down", func() bool { return w.condition("big") != "" })
 	})
 }
+
+// TestNewLeaderListsAnew: the watch of a scheduler that is elected has not shown yet what the
+// leader before it has bound.
+func TestNewLeaderListsAnew(t *testing.T) {
+	inWorld(t, func(w *world) {
+		lead := make(chan struct{})
+		w.api.Put(aNode("n", "1"), aPod("next", "1"))
+		w.start(Options{Lead: lead})
+		w.until("it stands by", w.s.Synced)
+		w.api.Hold("pods") // watches stall
+		w.api.Put(on(aPod("before", "1"), "n"))
+		w.pass(time.Minute)
+		close(lead)
+		w.until("next is rejected", func() bool { return w.condition("next") != "" })
+		w.checkRoom()
+		w.api.Release("pods")
+	})
+}

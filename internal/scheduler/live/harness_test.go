@@ -21,6 +21,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/scheduler/live/fakeapi"
 )
@@ -49,7 +50,7 @@ type world struct {
 
 	journal string // the folder of the journal of this run; empty: it has plugins that are not written down
 	writer  *journal.Writer
-	limits  journal.Limits // of the journal; zero: one file
+	limits  records.Limits // of the journal; zero: one file
 	files   int            // that were replayed
 }
 
@@ -104,7 +105,7 @@ func (w *world) record(o *Options) {
 	var err error
 	w.writer, err = journal.Create(w.journal, journal.Header{
 		Began: time.Now(), Seed: o.Seed, FirstBackoff: o.FirstBackoff, LastBackoff: o.LastBackoff, MaxWait: o.MaxWait, Shadow: o.Shadow != nil,
-	}, journal.Limits{Size: cmp.Or(w.limits.Size, 1<<30)})
+	}, records.Limits{Size: cmp.Or(w.limits.Size, 1<<30)})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -121,7 +122,7 @@ func (w *world) replay() {
 		w.Errorf("journal: %v", err)
 		return
 	}
-	files, err := journal.Files(w.journal)
+	files, err := records.Files(w.journal)
 	if err != nil || len(files) != 1 && w.limits.Size == 0 {
 		w.Fatalf("journals %q: %v", files, err)
 	}

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
-	"github.com/berth-k8s/berth/internal/engine/journal"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
@@ -17,7 +17,7 @@ import (
 // nobody is bound twice, and each file is replayed alone to the same bytes.
 func TestAJournalGoesOnWithAnotherCore(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.limits = journal.Limits{Size: 400_000}
+		w.limits = records.Limits{Size: 400_000}
 		ready := 0
 		o := Options{Ready: func() { ready++ }}
 		n := aNode("n", "200")

@@ -200,10 +200,6 @@ func (s *Scheduler) own(ctx context.Context) {
 				return
 			case <-s.inbox.more:
 				continue
-			case <-s.lead:
-				s.lead = nil
-				s.step(cycle.Led{})
-				continue
 			case <-timer.C:
 			}
 		}

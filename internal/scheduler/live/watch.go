@@ -72,6 +72,10 @@ func follow[L runtime.Object](s *Scheduler, kind cycle.Kind, client listable[L])
 		List:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
 		Watch: client.Watch,
 	}
+	var fresh func()
+	if kind == cycle.Pods && s.lead != nil {
+		source.Anew, fresh = s.lead, s.leads
+	}
 	s.kinds = append(s.kinds, kind)
 	s.feeds = append(s.feeds, func(ctx context.Context) {
 		feed.Run(ctx, source, feed.Sink{
@@ -87,9 +91,15 @@ func follow[L runtime.Object](s *Scheduler, kind cycle.Kind, client listable[L])
 					s.inbox.see(cycle.Gone{Kind: kind, Object: object})
 				}
 			},
+			Fresh: fresh,
 		})
 	})
 }
+
+// leads begins to decide, once this scheduler has been elected and has then listed all pods. Its
+// watch may not have shown yet what the leader before it has bound; decisions from that would fill
+// nodes twice.
+func (s *Scheduler) leads() { s.inbox.see(cycle.Led{}) }
 
 // shown is an object as the core is shown it.
 func (s *Scheduler) shown(o runtime.Object) (object metav1.Object, ok bool) {

@@ -39,10 +39,11 @@ func (w *workers) run(ctx context.Context, n int) {
 	})
 	defer stop()
 	var running sync.WaitGroup
+	finishing := context.WithoutCancel(ctx)
 	for range n {
 		running.Go(func() {
 			for task := w.next(); task != nil; task = w.next() {
-				task(context.WithoutCancel(ctx))
+				task(finishing)
 			}
 		})
 	}

@@ -104,9 +104,10 @@ func agentMetrics(t *testing.T) []served {
 		return all
 	}
 	return []served{
-		{"/metrics", described(agentmetrics.Overhead(nil))},
+		{"/metrics", append(described(agentmetrics.Overhead(nil)), described(agentmetrics.NewKubelet("", nil))...)},
+		{"/metrics/cadvisor", gathered(agentmetrics.New(t.Context(), agentmetrics.Options{}).Cadvisor(0, 0))},
 		{"/metrics/probes", gathered(probe.New(t.Context(), probe.Options{}).Metrics())},
-		{"/metrics/resource", gathered(agentmetrics.New(agentmetrics.Options{}).Resource())},
+		{"/metrics/resource", gathered(agentmetrics.New(t.Context(), agentmetrics.Options{}).Resource())},
 	}
 }
 
@@ -114,7 +115,7 @@ func agentMetrics(t *testing.T) []served {
 // keep to.
 func kindOfAgents(d *prometheus.Desc) string {
 	switch name := description.FindStringSubmatch(d.String())[1]; {
-	case name == "prober_probe_duration_seconds":
+	case strings.HasSuffix(name, "_duration_seconds"), strings.HasSuffix(name, "_interval_seconds"):
 		return "histogram"
 	case strings.HasSuffix(name, "_total"):
 		return "counter"

@@ -15,6 +15,10 @@ type recorded struct {
 	events            *metrics.HistogramVec
 	hints             *metrics.HistogramVec
 
+	groupAttempts          *metrics.CounterVec
+	groupAttemptDuration   *metrics.HistogramVec
+	groupAlgorithmDuration *metrics.Histogram
+
 	pending       *metrics.GaugeVec
 	incoming      *metrics.CounterVec
 	unschedulable *metrics.GaugeVec
@@ -66,6 +70,7 @@ func plainCounter(name, help string, level metrics.StabilityLevel) *metrics.Coun
 func newRecorded() *recorded {
 	r := &recorded{}
 	r.ofAttempts()
+	r.ofGroups()
 	r.ofQueue()
 	r.ofPods()
 	r.ofPreemption()
@@ -92,6 +97,16 @@ func (r *recorded) ofAttempts() {
 	r.hints = histogram("queueing_hint_execution_duration_seconds",
 		"Duration for running a queueing hint function of a plugin.", metrics.ExponentialBuckets(0.00001, 1.5, 20),
 		metrics.ALPHA, "plugin", "event", "hint")
+}
+
+func (r *recorded) ofGroups() {
+	r.groupAttempts = counter("podgroup_schedule_attempts_total",
+		"Number of attempts to schedule pod group, by the result. 'unschedulable' means a pod group could not be scheduled, while 'error' means an internal scheduler problem.",
+		metrics.ALPHA, "result", "profile")
+	r.groupAttemptDuration = histogram("podgroup_scheduling_attempt_duration_seconds",
+		"Pod group scheduling attempt latency in seconds (scheduling algorithm + binding)", millis, metrics.ALPHA, "result", "profile")
+	r.groupAlgorithmDuration = plainHistogram("podgroup_scheduling_algorithm_duration_seconds",
+		"Pod group scheduling algorithm latency in seconds", millis, metrics.ALPHA)
 }
 
 func (r *recorded) ofQueue() {
@@ -131,7 +146,7 @@ func (r *recorded) ofPreemption() {
 	r.removals = counter("preemption_goroutines_execution_total", "Number of preemption goroutines executed.", metrics.ALPHA, "result")
 }
 
-// own are those that kube-scheduler has no equivalent of.
+// own registers the metrics that kube-scheduler has no equivalent of.
 func (r *recorded) own() {
 	r.reloads = metrics.NewCounterVec(&metrics.CounterOpts{
 		Name:           "berth_scheduler_config_reloads_total",
@@ -164,6 +179,7 @@ func (r *recorded) own() {
 func (r *recorded) all() []metrics.Registerable {
 	return []metrics.Registerable{
 		r.attempts, r.attemptDuration, r.algorithmDuration, r.extensionPoints, r.plugins, r.events, r.hints,
+		r.groupAttempts, r.groupAttemptDuration, r.groupAlgorithmDuration,
 		r.pending, r.incoming, r.unschedulable, r.cacheSize, r.goroutines,
 		r.sliDuration, r.attemptsPerPod, r.scheduledAfterFlush, r.permitWait,
 		r.preemptionAttempts, r.preemptionVictims, r.removalDuration, r.removals,

@@ -65,6 +65,17 @@ func (r *Recorder) Attempted(profile string, result cycle.Result, took time.Dura
 	r.attemptDuration.WithLabelValues(string(result), profile).Observe(took.Seconds())
 }
 
+// AttemptedGroup counts an attempt at a pod group.
+func (r *Recorder) AttemptedGroup(profile string, result cycle.Result, took time.Duration) {
+	r.groupAttempts.WithLabelValues(string(result), profile).Inc()
+	r.groupAttemptDuration.WithLabelValues(string(result), profile).Observe(took.Seconds())
+}
+
+// DecidedGroup measures the engine with a pod group.
+func (r *Recorder) DecidedGroup(took time.Duration) {
+	r.groupAlgorithmDuration.Observe(took.Seconds())
+}
+
 // Decided measures the engine.
 func (r *Recorder) Decided(took time.Duration) { r.algorithmDuration.Observe(took.Seconds()) }
 
@@ -84,8 +95,7 @@ func title(point plugins.Point) string {
 	return strings.ToUpper(name[:1]) + name[1:]
 }
 
-// status is what upstream's plugins say at the point when all goes well, and
-// when it does not.
+// status is upstream's status label at an extension point, for success and for failure.
 func status(point plugins.Point, ok bool) string {
 	switch {
 	case ok:

@@ -30,6 +30,8 @@ func TestNamesAndLabelsAreKubeSchedulers(t *testing.T) {
 	r.Attempted("default-scheduler", cycle.Scheduled, 3*time.Millisecond)
 	r.Attempted("default-scheduler", cycle.Unschedulable, time.Millisecond)
 	r.Decided(time.Millisecond)
+	r.AttemptedGroup("default-scheduler", cycle.WaitingOnPreemption, time.Millisecond)
+	r.DecidedGroup(time.Millisecond)
 	r.Ran("default-scheduler", plugins.Permit, true, time.Millisecond)
 	r.Ran("default-scheduler", plugins.PreBind, false, time.Millisecond)
 	r.RanPlugin("VolumeBinding", plugins.PreBind, true, time.Millisecond)
@@ -60,6 +62,9 @@ func TestNamesAndLabelsAreKubeSchedulers(t *testing.T) {
 		`scheduler_schedule_attempts_total{profile="default-scheduler",result="error"} 0`,
 		`scheduler_scheduling_attempt_duration_seconds_bucket{profile="default-scheduler",result="scheduled",le="0.004"} 1`,
 		`scheduler_scheduling_algorithm_duration_seconds_count 1`,
+		`scheduler_podgroup_schedule_attempts_total{profile="default-scheduler",result="waiting_on_preemption"} 1`,
+		`scheduler_podgroup_scheduling_attempt_duration_seconds_count{profile="default-scheduler",result="waiting_on_preemption"} 1`,
+		`scheduler_podgroup_scheduling_algorithm_duration_seconds_count 1`,
 		`scheduler_framework_extension_point_duration_seconds_count{extension_point="Permit",profile="default-scheduler",status="Success"} 1`,
 		`scheduler_framework_extension_point_duration_seconds_count{extension_point="PreBind",profile="default-scheduler",status="Error"} 1`,
 		`scheduler_plugin_execution_duration_seconds_count{extension_point="PreBind",plugin="VolumeBinding",status="Success"} 1`,

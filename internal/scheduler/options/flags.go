@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/api/resource"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/journal"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/kube/lead"
@@ -52,14 +52,11 @@ type Flags struct {
 	resourceLock                   string
 	keepBudgets                    []string
 	Shadow                         bool
-	Journal                        string
-	JournalSize                    int64 // in bytes, once validated
-	JournalAge                     time.Duration
-	journalSize                    string
+	Journal                        records.Flags
 	ShadowReport                   string
 }
 
-// legacyFlags are those of kube-scheduler before it had configuration files.
+// legacyFlags are kube-scheduler's flags from before it had configuration files.
 type legacyFlags struct {
 	policyFile               string
 	policyConfigMap          string
@@ -102,9 +99,7 @@ func Add(set *pflag.FlagSet) *Flags {
 	set.Lookup("preemption-respects-budgets").NoOptDefVal = "*"
 	set.BoolVar(&f.Shadow, "shadow", false, "decide nothing and write nothing: compare what another scheduler chooses for the pods of the profiles with the best node of all")
 	set.StringVar(&f.ShadowReport, "shadow-report", "", "with --shadow: write the comparison to this file as JSON, every minute and at the end")
-	set.StringVar(&f.Journal, "journal", "", "write what the scheduler is told, and what it decides, to files in this folder, for berth replay; without environments, commands and values of annotations")
-	set.StringVar(&f.journalSize, "journal-size", "1Gi", "how many bytes the journals of --journal may take; the oldest file is removed first")
-	set.DurationVar(&f.JournalAge, "journal-age", 7*24*time.Hour, "how old the journals of --journal may become; 0: no limit")
+	f.Journal.AddFlags(set, "write what the scheduler is told, and what it decides, to files in this folder, for berth replay; without environments, commands and values of annotations")
 	set.IntVar(&f.Binders, "binders", 64, "bindings that may be under way at once")
 	f.Metrics.AddFlags(set)
 	logsapi.AddFlags(f.Logs, set)
@@ -153,12 +148,6 @@ func (f *Flags) Validate() error {
 		return fmt.Errorf("--kube-api-burst %d: must not be negative", f.burst)
 	case f.ShadowReport != "" && !f.Shadow:
 		return fmt.Errorf("--shadow-report: goes with --shadow")
-	case f.Journal == "" && f.given("journal-size"):
-		return fmt.Errorf("--journal-size: goes with --journal")
-	case f.Journal == "" && f.given("journal-age"):
-		return fmt.Errorf("--journal-age: goes with --journal")
-	case f.JournalAge < 0 || f.JournalAge > 0 && f.JournalAge < time.Minute:
-		return fmt.Errorf("--journal-age %s: must be 0 or at least 1m", f.JournalAge)
 	case f.MaxUnschedulable <= 0:
 		return fmt.Errorf("--pod-max-in-unschedulable-pods-duration %v: must be greater than zero", f.MaxUnschedulable)
 	}
@@ -169,17 +158,10 @@ func (f *Flags) Validate() error {
 	if f.Groups, err = groups.GatesOf(f.gates); err != nil {
 		return err
 	}
-	size, err := resource.ParseQuantity(f.journalSize)
-	if f.JournalSize = size.Value(); err != nil || f.JournalSize < leastJournal {
-		return fmt.Errorf("--journal-size %s: must be an amount of bytes of at least 1Mi, such as 512Mi", f.journalSize)
-	}
-	return nil
+	return f.Journal.Validate()
 }
 
-// leastJournal is the least that is worth it.
-const leastJournal = 1 << 20
-
-// JournalHeader is what of the flags a journal has to say.
+// JournalHeader is what a journal records of the flags.
 func (f *Flags) JournalHeader() journal.Header {
 	return journal.Header{CompareTolerations: f.CompareTolerations(), KeepBudgets: f.keepBudgets, MaxWait: f.MaxUnschedulable, Shadow: f.Shadow,
 		Groups: f.Groups}

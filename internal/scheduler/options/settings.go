@@ -25,7 +25,7 @@ import (
 // something in Berth.
 const compareTolerations = "TaintTolerationComparisonOperators"
 
-// Settings are what stays as it is while the scheduler runs.
+// Settings are what does not change while the scheduler runs.
 type Settings struct {
 	Lead    lead.Options
 	Cluster connect.Flags
@@ -40,14 +40,14 @@ type Settings struct {
 	Profiling, PlainProfiling, ContentionProfiling bool
 }
 
-// head is what of a file counts before it can be read as a whole, or would be
-// lost by that.
+// head is the part of a file that counts before the whole can be read, or would get lost in reading
+// it.
 type head struct {
 	ClientConnection          componentbase.ClientConnectionConfiguration `json:"clientConnection"`
 	EnableContentionProfiling bool                                        `json:"enableContentionProfiling"`
 }
 
-// Settings are what the flags and the configuration, read from data, say.
+// Settings returns the settings from the flags and the configuration that was read from data.
 func (f *Flags) Settings(c *config.Config, data []byte) (Settings, error) {
 	s := f.Connection(data)
 	s.Lead = election(&c.Spec.LeaderElection)
@@ -88,7 +88,7 @@ func (f *Flags) Connection(data []byte) Settings {
 }
 
 func headOf(data []byte) (h head) {
-	_ = yaml.Unmarshal(data, &h) // a bad file is told of when it is parsed
+	_ = yaml.Unmarshal(data, &h) // a bad file is reported when it is parsed
 	return h
 }
 

@@ -19,7 +19,7 @@ const policyKey = "policy.cfg"
 
 // Source is where the configuration comes from.
 type Source struct {
-	// Name is that of the file, for messages; "" if there is none.
+	// Name is the file's, for messages; "" if there is none.
 	Name string
 	// Follow says that a change of the file is to take effect.
 	Follow bool

@@ -9,16 +9,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// extenderAnswers are what extenders have said of a pod, so that to decide and to say why not are
-// one request. In an attempt of the cycle they are got aside, and kept from one time that the pod
-// is decided to the next; what is asked outside of any, to explain or to compare, is asked and
-// waited for.
+// extenderAnswers holds the extenders' answers about one pod, so that deciding it and explaining
+// the decision need one request each. In an attempt of the cycle they are asked aside and kept
+// until the attempt ends; outside of one, to explain or compare, they are asked and waited for.
 type extenderAnswers struct {
 	of map[*extended]*extenderAnswer
 }
 
-// extenderAnswer is what one extender has said. Whoever asks aside fills it in; the owner reads it
-// when told that it is there.
+// extenderAnswer is one extender's answer. The goroutine that asks fills it in; the owner reads it
+// once it was told that the answer is there.
 type extenderAnswer struct {
 	filter     *filterAnswer
 	prioritize *prioritizeAnswer
@@ -62,7 +61,7 @@ func (e *extended) get(y *session, ask func()) error {
 	return &plugins.Aside{Whom: "extender " + e.Name(), Answers: y.answers, Ask: func(context.Context) { ask() }}
 }
 
-// askFilter returns what the extender says of the nodes; an Aside, if it is to be asked first.
+// askFilter returns the extender's answer about the nodes, or an Aside if it must be asked first.
 func (e *extended) askFilter(y *session, infos []fwk.NodeInfo) (*filterAnswer, error) {
 	pod := y.pod
 	kept := e.answersOf(y)

@@ -31,7 +31,7 @@ func (*slow) Bind(*v1.Binding) error      { return nil }
 
 func (x *slow) asked(what string, p *v1.Pod) {
 	x.note("%s %s", what, p.Name)
-	time.Sleep(x.takes)
+	time.Sleep(x.takes) // in the bubble's time
 }
 
 func (x *slow) Filter(p *v1.Pod, nodes []fwk.NodeInfo) ([]fwk.NodeInfo, extenderv1.FailedNodesMap, extenderv1.FailedNodesMap, error) {

@@ -273,10 +273,10 @@ func (r *Refusal) Error() string {
 	return status.Message()
 }
 
-// Unschedulable tells the scheduler that this is a word on the pod, and no failure of its own.
+// Unschedulable tells the scheduler that this is a verdict on the pod and not a failure.
 func (r *Refusal) Unschedulable() bool { return true }
 
-// verdicts are what filters said of all nodes, as plugins at PostFilter read them.
+// verdicts are the filters' verdicts on all nodes, as PostFilter plugins read them.
 type verdicts struct {
 	byNode map[string]*fwk.Status
 	absent *fwk.Status

@@ -50,7 +50,7 @@ func (p *filter) Filter(c *cluster.Cluster, waiting *cluster.Pod) plugins.Judge 
 }
 
 func (p *filter) preFilter(y *session) plugins.Judge {
-	if p.pre == nil || len(y.snapshot.list) == 0 { // as upstream, nobody is asked where there is no node
+	if p.pre == nil || len(y.snapshot.list) == 0 { // as upstream, no plugin is called if there is no node
 		return plugins.Judge{}
 	}
 	var result *fwk.PreFilterResult
@@ -111,8 +111,7 @@ func (p *filter) ask(y *session, v *view) *plugins.Rejection {
 	return &plugins.Rejection{Err: statusError(status, "Filter")}
 }
 
-// rejection says what a status says. Its code is that of the plugin: plugins from outside have none
-// of their own.
+// rejection converts a status. Out-of-tree plugins have no codes, so the code is the plugin's name.
 func rejection(status *fwk.Status, plugin string) *plugins.Rejection {
 	return &plugins.Rejection{
 		Code: plugin, Reasons: slices.Clone(status.Reasons()),

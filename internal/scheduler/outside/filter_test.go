@@ -101,6 +101,21 @@ func TestStatusesOfFilter(t *testing.T) {
 	}
 }
 
+// TestPluginsThatAskAPodToWaitAreNamed: whichever point they say it at, and no other plugin.
+func TestPluginsThatAskAPodToWaitAreNamed(t *testing.T) {
+	later := fwk.NewStatus(fwk.Pending, "later")
+	for point, a := range map[string]*fakePlugin{
+		"PreFilter": {name: "A", preFilter: func(fwk.CycleState, *v1.Pod, []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) { return nil, later }},
+		"Filter":    {name: "A", filter: func(fwk.CycleState, *v1.Pod, fwk.NodeInfo) *fwk.Status { return later }},
+	} {
+		f := newFixture(t, a)
+		f.node("small", 1)
+		f.node("large", 4)
+		attempt, _ := f.decide(pod("p", "2"))
+		f.expect(point, strings.Join(f.decider.Diagnose(attempt.Waiting).Pending, " "), "A")
+	}
+}
+
 func TestFiltersShareTheirState(t *testing.T) {
 	writer := &fakePlugin{name: "A", preFilter: func(state fwk.CycleState, _ *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 		state.Write("nodes", count(len(nodes)))

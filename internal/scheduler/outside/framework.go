@@ -30,9 +30,9 @@ type framework struct {
 	// decides.
 	current *session
 
-	// asking is held by a plugin that asks back (RunFilterPlugins), which changes the cluster for a
-	// moment. It may do so while it is itself asked at a point where nobody else is asked beside
-	// it: open is the cycle then, else nil.
+	// asking is held by a plugin that calls back (RunFilterPlugins), which changes the cluster for
+	// a moment. It may only do so where no other plugin runs beside it: open is then the current
+	// cycle, else nil.
 	asking sync.Mutex
 	mu     sync.Mutex
 	open   *session

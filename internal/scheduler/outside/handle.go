@@ -19,8 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/live"
 )
 
-// handle is what a plugin gets of the scheduler. Plugins get it when they are made, before there is
-// a profile, and use it later.
+// handle is the framework handle that plugins receive when they are made, before there is a
+// profile, and use later.
 type handle struct {
 	f          *framework
 	preBinding preBindings

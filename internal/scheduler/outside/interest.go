@@ -9,12 +9,24 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
+// anyChange is what can help against a plugin that does not say: every event of these kinds. As
+// upstream, this is less than the wildcard that a plugin may register.
+var anyChange = func() (all []queue.Interest) {
+	for _, kind := range []queue.Resource{
+		queue.Pod, queue.Node, queue.Volume, queue.Claim, queue.CSINode, queue.CSIDriver, queue.CSIStorageCapacity, queue.StorageClass,
+		queue.ResourceClaim, queue.DeviceClass, queue.PodGroup,
+	} {
+		all = append(all, queue.Interest{Resource: kind, Action: queue.All})
+	}
+	return all
+}()
+
 // Interests implements live.Interested: what can help pods that the plugin rejects. A plugin that
 // does not say is asked again on every event.
 func (x *extension) Interests() ([]queue.Interest, error) {
 	registers, ok := x.plugin.(fwk.EnqueueExtensions)
 	if !ok {
-		return []queue.Interest{{Resource: queue.AnyResource, Action: queue.All}}, nil
+		return anyChange, nil
 	}
 	events, err := registers.EventsToRegister(x.f.set.ctx)
 	if err != nil {

@@ -22,7 +22,7 @@ func (q queued) GetBackoffExpiration() time.Time     { return q.item.Ready() }
 func (q queued) GetUnschedulableCount() int          { return q.item.Rejections() }
 func (q queued) GetConsecutiveErrorsCount() int      { return q.item.Errors() }
 func (q queued) GetGatingPlugin() string             { return q.item.Gate }
-func (q queued) GetPendingPlugins() sets.Set[string] { return sets.New[string]() }
+func (q queued) GetPendingPlugins() sets.Set[string] { return sets.New(q.item.Pending...) }
 
 // GetGatingPluginEvents is empty: who is kept out is asked for by the events that the plugin
 // registered.

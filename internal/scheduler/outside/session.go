@@ -46,7 +46,7 @@ type session struct {
 	ended   atomic.Bool
 }
 
-// verdict is what a filter said of a node.
+// verdict is a filter's verdict on one node.
 type verdict struct {
 	known     bool
 	rejection *plugins.Rejection
@@ -72,8 +72,8 @@ func newSession(f *framework, ctx context.Context, pod *v1.Pod, waiting *cluster
 	}
 }
 
-// begin gives the scheduling cycle a context of its own, which ends with it, and a place where
-// plugins leave the pods that are to be tried after it.
+// begin gives the scheduling cycle a context, which ends with it, and a place for plugins to leave
+// the pods that are to be activated afterwards.
 func (y *session) begin() {
 	after := y.ctx
 	cycle, cancel := context.WithCancel(after)
@@ -90,15 +90,15 @@ func (y *session) over() {
 	}
 }
 
-// look takes the snapshot that the cycle goes by.
+// look takes the snapshot that the cycle uses.
 func (y *session) look(c *cluster.Cluster) {
 	if y.c == nil {
 		y.c, y.position, y.snapshot = c, c.Log.Len(), y.f.set.store.snapshot(c)
 	}
 }
 
-// unchanged tells whether the node is as the snapshot shows it: nobody supposes that pods came or
-// went, in the cluster itself or on a copy of the node.
+// unchanged tells whether the node is as the snapshot shows it, without pods added or removed
+// hypothetically in the cluster or on a copy of the node.
 func (y *session) unchanged(n *cluster.Node) bool {
 	return y.c.Nodes[n.Index] == n && y.c.Log.Len() == y.position
 }
@@ -204,7 +204,7 @@ func (y *session) onNode(node string) *v1.Pod {
 	return y.assumed
 }
 
-// meanwhile changes the cluster in the course of the cycle: it still goes by its snapshot.
+// meanwhile changes the cluster in the course of the cycle, which keeps using its snapshot.
 func (y *session) meanwhile(change func(c *cluster.Cluster)) {
 	current := y.c.Log.Len() == y.position
 	change(y.c)

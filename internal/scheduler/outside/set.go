@@ -27,7 +27,7 @@ import (
 // configuration file.
 type Factory = func(ctx context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error)
 
-// Options are what plugins are made from.
+// Options configure the plugins.
 type Options struct {
 	// Factories by the name that configuration files call the plugin.
 	Factories map[string]Factory
@@ -61,7 +61,7 @@ type Set struct {
 	customs    map[fwk.EventResource]bool // custom resources that are watched
 }
 
-// Host is what plugins need of the live scheduler.
+// Host is the part of the live scheduler that plugins need.
 type Host interface {
 	WaitingPod(uid types.UID) *live.WaitingPod
 	EachWaitingPod(func(*live.WaitingPod))
@@ -86,8 +86,8 @@ func New(ctx context.Context, options Options) *Set {
 	return s
 }
 
-// Probe makes a plugin for a profile, if there is one of that name, and tells at which extension
-// points it can be. It is what a configuration is read with (config.Options.Probe).
+// Probe makes a plugin for a profile, if one of that name is registered, and tells at which
+// extension points it can be called. Configurations are read with it (config.Options.Probe).
 func (s *Set) Probe(schedulerName, name string, args runtime.Object) (points plugins.Point, known bool, err error) {
 	factory, known := s.options.Factories[name]
 	if !known {

@@ -8,7 +8,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// State is what plugins keep of one pod from PreFilter to PostBind (upstream: CycleState).
+// State is the data that plugins keep about one pod from PreFilter to PostBind (upstream:
+// CycleState).
 type State struct {
 	data                               sync.Map // fwk.StateKey to fwk.StateData
 	skipFilter, skipScore, skipPreBind sets.Set[string]

@@ -15,19 +15,18 @@ import (
 )
 
 // Store keeps the API objects of nodes and pods, which a cluster.Cluster does not, for plugins that
-// want to see them. It is told of them in step with the cluster, and keeps nothing before Need. It
-// makes the snapshots that decisions are shown.
+// want to see them, and makes the snapshots that decisions show them. It keeps nothing before Need.
 //
-// The scheduler tells it on the goroutine that owns the cluster, and snapshots are made there, too.
-// Need may be called from any.
+// It is updated in step with the cluster, on the goroutine that owns the cluster; snapshots are
+// made there too. Need may be called from any goroutine.
 type Store struct {
 	mu    sync.Mutex
 	on    bool
 	shown bool // objects were shown before they were kept
 	pods  map[types.UID]*known
 	nodes map[string]*v1.Node
-	// touched are nodes that are not what the last snapshot shows, beside those that the cluster's
-	// log tells of.
+	// touched are nodes that differ from the last snapshot, in addition to those in the cluster's
+	// log.
 	touched map[string]bool
 
 	snapshots snapshots
@@ -37,7 +36,7 @@ type Store struct {
 type known struct {
 	info *podInfo
 	// assumed is the same pod on the node that it was given and that the API does not show yet; nil
-	// where nobody asked for it.
+	// if no plugin asked for it.
 	assumed *podInfo
 }
 
@@ -46,7 +45,7 @@ func NewStore() *Store {
 	return &Store{pods: map[types.UID]*known{}, nodes: map[string]*v1.Node{}, touched: map[string]bool{}}
 }
 
-// Pod takes in a pod as the API shows it.
+// Pod stores a pod that the API shows.
 func (s *Store) Pod(pod *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +77,7 @@ func (s *Store) PodGone(uid types.UID) {
 	delete(s.pods, uid)
 }
 
-// Node takes in a node as the API shows it.
+// Node stores a node that the API shows.
 func (s *Store) Node(node *v1.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,7 +25,7 @@ type Follower struct {
 	Tell func(err error)
 }
 
-// content is what one reading of the file gave.
+// content is the result of reading the file once.
 type content struct {
 	data []byte
 	err  string

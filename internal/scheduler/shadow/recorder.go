@@ -23,7 +23,8 @@ func New(now time.Time) *Recorder {
 	return &Recorder{report: Report{APIVersion: "berth.dev/v1alpha1", Kind: "Shadow", Since: now.UTC()}}
 }
 
-// Bound takes in a pod that was bound to a node, and what is said of all nodes as they were before.
+// Bound records a binding by the other scheduler, and the evaluation of all nodes as they were
+// before.
 func (r *Recorder) Bound(pod *v1.Pod, node string, e *decide.Evaluation) {
 	c := compare(pod, node, e)
 	r.mu.Lock()
@@ -49,7 +50,7 @@ func (r *Recorder) Bound(pod *v1.Pod, node string, e *decide.Evaluation) {
 	r.totals.gain += c.Gain()
 }
 
-// Report is what came of it until now.
+// Report returns the results so far.
 func (r *Recorder) Report(now time.Time) *Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -44,7 +44,7 @@ func (c *Comparison) Gain() int64 {
 	return c.BestTotal - c.Total
 }
 
-// Report is what came of all comparisons.
+// Report sums up all comparisons.
 type Report struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`

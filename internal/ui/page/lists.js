@@ -16,7 +16,7 @@ export class Evictions {
     this.list = new List({
       label: 'Pods that have to leave their node', key: (p) => p.uid, height: 56, sort: 'due', classOf: (p) => (p.going ? 'tall going' : 'tall'),
       columns: [
-        {key: 'pod', title: 'Pod and what sends it away', width: 'minmax(0, 1fr)', sort: (p) => p.namespace + '/' + p.name, compare: natural, cell: (p) => this.#pod(p)},
+        {key: 'pod', title: 'Pod and taint', width: 'minmax(0, 1fr)', sort: (p) => p.namespace + '/' + p.name, compare: natural, cell: (p) => this.#pod(p)},
         {key: 'node', title: 'Node', width: 'minmax(56px, 92px)', sort: (p) => p.node, compare: natural, cell: (p) => nodeLink(p.node)},
         {key: 'due', title: 'Leaves in', width: '84px', end: true, sort: (p) => p.due, cell: () => h('span', {class: 'countdown'}), tick: (p, e) => countdown(store, p, e.firstChild)},
       ],
@@ -107,7 +107,7 @@ function state(n) {
 }
 
 export const tabs = (store) => [
-  ['queue', 'Queue', () => store.summary?.pending || 0],
+  ['queue', 'Pending', () => store.summary?.pending || 0],
   ['evictions', 'Evictions', () => store.summary?.leaving || 0],
   ['events', 'Events', () => 0],
   ['what-if', 'What if', () => 0],

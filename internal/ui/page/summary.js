@@ -7,7 +7,7 @@ export function drawSummary(box, s) {
   const tiles = [
     ['Nodes', count(s.nodes), s.ready === s.nodes ? 'all ready' : count(s.nodes - s.ready) + ' not ready', s.ready === s.nodes ? '' : 'bad'],
     ['Pods', count(s.pods), 'on nodes', ''],
-    ['Pending', count(s.pending), s.pending ? 'without a node' : 'none', s.pending ? 'warn' : ''],
+    ['Pending', count(s.pending), s.pending ? 'to be placed' : 'none', s.pending ? 'warn' : ''],
     ['Leaving', count(s.leaving), s.leaving ? 'have to go' : 'none', s.leaving ? 'warn' : ''],
     ['CPU requested', percent(share(s.cpu)), `${cpu(s.cpu[0])} of ${cpu(s.cpu[1])}`, '', share(s.cpu)],
     ['Memory requested', percent(share(s.memory)), `${memory(s.memory[0])} of ${memory(s.memory[1])}`, '', share(s.memory)],

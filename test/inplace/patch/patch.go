@@ -78,6 +78,7 @@ func unlessInPlace[M map[string]map[string]fwk.PreEnqueuePlugin](m M) M {
 
 import (
 	"context"
+	"sync"
 
 	"` + hook + `"
 )
@@ -85,6 +86,13 @@ import (
 func (nc *Controller) runsInPlace(ctx context.Context) bool {
 	if hook.RunNodeHealth == nil {
 		return false
+	}
+	defer nc.nodeUpdateQueue.ShutDown() // else the tests look for what still runs, for ten minutes
+	defer nc.podUpdateQueue.ShutDown()
+	if nc.taintManager != nil { // SeparateTaintEvictionController is off: this controller runs the other
+		var running sync.WaitGroup
+		defer running.Wait()
+		running.Go(func() { nc.taintManager.Run(ctx) })
 	}
 	hook.RunNodeHealth(ctx, hook.NodeHealth{
 		Client: nc.kubeClient, MonitorPeriod: nc.nodeMonitorPeriod, MonitorGracePeriod: nc.nodeMonitorGracePeriod,
@@ -106,6 +114,8 @@ func (tc *Controller) runsInPlace(ctx context.Context) bool {
 	if hook.RunEviction == nil {
 		return false
 	}
+	defer tc.nodeUpdateQueue.ShutDown()
+	defer tc.podUpdateQueue.ShutDown()
 	hook.RunEviction(ctx, tc.client)
 	return true
 }

@@ -6,7 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
+
+// Kubernetes is the version that the API server reports: it is linked into the binary, and Helm,
+// for one, compares it with what a chart requires. It equals controlplane.KubernetesVersion, which
+// would bring Kubernetes into every test that imports it.
+const Kubernetes = "v1.36.3"
 
 // environment is as it was before tests hid the user's home, in which Go keeps its caches. Programs
 // are static, so that they can be packed into an image.
@@ -18,8 +24,9 @@ func In(work, root string) (string, error) {
 	if dir := os.Getenv("BERTH_BIN"); dir != "" {
 		return filepath.Abs(dir)
 	}
+	version := "-X k8s.io/component-base/version.gitVersion=" + Kubernetes
 	for _, b := range [][2]string{{".", "./cmd/berth"}, {"controlplane", "./cmd/berth-controlplane"}} {
-		if err := run(filepath.Join(root, b[0]), "build", "-o", work+string(filepath.Separator), b[1]); err != nil {
+		if err := run(filepath.Join(root, b[0]), "build", "-ldflags", version, "-o", work+string(filepath.Separator), b[1]); err != nil {
 			return "", err
 		}
 	}
@@ -35,6 +42,18 @@ func Image(bin, root, reference, file string) error {
 		}
 	}
 	return run(filepath.Join(root, "deploy/pack"), "run", "./cmd/image", "-binaries", bin, "-image", reference, "-version", reference, "-o", file)
+}
+
+// Helm returns the helm command of the version that deploy/pack requires; it is built if it is not
+// in Go's build cache.
+func Helm(root string) (string, error) {
+	cmd := exec.Command("go", "tool", "-n", "helm")
+	cmd.Dir, cmd.Env = filepath.Join(root, "deploy/pack"), environment
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("building helm: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
 }
 
 // run has the go command do something in a folder.

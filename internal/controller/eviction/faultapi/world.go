@@ -25,6 +25,8 @@ type World struct {
 	// Ahead is by how much the clock on the controller's wall is ahead of the
 	// API's; EarlyBy what a test accepts that pods go early for it.
 	Ahead, EarlyBy time.Duration
+	// Told, if set, is told what the controller is told, and what it asks for.
+	Told func(event eviction.Event, actions []eviction.Action)
 	// Trace, if set, is told all that happens.
 	Trace func(at time.Time, what string)
 
@@ -119,7 +121,11 @@ func (w *World) step(event eviction.Event) {
 	if w.core == nil {
 		return
 	}
-	for _, action := range w.core.Step(w.Now, event) {
+	actions := w.core.Step(w.Now, event)
+	if w.Told != nil {
+		w.Told(event, actions)
+	}
+	for _, action := range actions {
 		w.carryOut(action)
 	}
 	if at, ok := w.core.Wake(); ok && !at.Equal(w.wakeAt) {

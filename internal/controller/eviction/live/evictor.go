@@ -11,13 +11,14 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/controller/journal"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/internal/kube/feed"
 	"github.com/berth-k8s/berth/internal/kube/loop"
 )
 
 // Name is the component's, as in kube-controller-manager's --controllers.
-const Name = "taint-eviction-controller"
+const Name = journal.Eviction
 
 // idle is how long nothing needs to be done while nothing is due.
 const idle = time.Hour
@@ -28,6 +29,8 @@ type Evictor struct {
 	requests *requests
 	events   *eventlog.Log
 	core     *eviction.Core
+	journal  *journal.OfEviction // nil: none
+	wall     time.Time           // what clocks on walls show in this step
 
 	podsListed, nodesListed atomic.Bool
 	told                    eviction.Stats // what the metrics know
@@ -36,16 +39,16 @@ type Evictor struct {
 // New returns an evictor. The client should not be limited on its own side:
 // options bound what is in flight. events is where pods' events go.
 func New(client kubernetes.Interface, events *eventlog.Log, options eviction.Options) *Evictor {
-	// The Core is given times with a monotonic reading, which no setting of the
-	// clock changes; those that others write down are of the clock that is set.
-	options.Wall = func(time.Time) time.Time { return time.Now().Round(0) }
 	e := &Evictor{
 		Loop:     loop.New[eviction.Event, eviction.Action](Name),
 		requests: newRequests(client.CoreV1().RESTClient()),
 		events:   events,
-		core:     eviction.New(options),
 	}
-	e.Step, e.Tick, e.Tell, e.Do = e.core.Step, eviction.Tick{}, e.tellMetrics, e.do
+	// The loop's clock is set by nobody; times that others write down are of the
+	// clock that is set.
+	options.Wall = func(time.Time) time.Time { return e.wall }
+	e.core = eviction.New(options)
+	e.Step, e.Tick, e.Tell, e.Do = e.step, eviction.Tick{}, e.tellMetrics, e.do
 	e.Wake = func(now time.Time) time.Time {
 		if at, ok := e.core.Wake(); ok {
 			return at
@@ -53,6 +56,22 @@ func New(client kubernetes.Interface, events *eventlog.Log, options eviction.Opt
 		return now.Add(idle)
 	}
 	return e
+}
+
+// Record has all that the core is told, and what it asks for, written down.
+// It goes before Run.
+func (e *Evictor) Record(j *journal.OfEviction) {
+	e.journal = j
+	j.Save = func() any { return e.core.Save() }
+}
+
+func (e *Evictor) step(now time.Time, event eviction.Event) []eviction.Action {
+	e.wall = time.Now().Round(0).UTC()
+	actions := e.core.Step(now, event)
+	if e.journal != nil {
+		e.journal.Add(now, e.wall, event, actions)
+	}
+	return actions
 }
 
 // Synced reports whether all pods and nodes have been seen.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"github.com/berth-k8s/berth/internal/controller/journal"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/internal/kube/feed"
@@ -19,7 +20,7 @@ import (
 )
 
 // Name is the component's, as in kube-controller-manager's --controllers.
-const Name = "node-lifecycle-controller"
+const Name = journal.NodeHealth
 
 // Controller turns the state of nodes into taints.
 type Controller struct {
@@ -28,6 +29,8 @@ type Controller struct {
 	requests *requests
 	events   *eventlog.Log // about nodes
 	core     *nodehealth.Core
+	journal  *journal.OfNodeHealth // nil: none
+	wall     time.Time             // what clocks on walls show in this step
 
 	nodesListed, leasesListed atomic.Bool
 	sight                     sight
@@ -42,11 +45,21 @@ func New(client kubernetes.Interface, events *eventlog.Log, options nodehealth.O
 		client:   client,
 		requests: &requests{client: client, events: events},
 		events:   events,
-		core:     nodehealth.New(options),
 		told:     map[string]int{},
 	}
+	// The loop's clock is set by nobody; times that are written into objects are
+	// of the clock that is set.
+	options.Wall = func(time.Time) time.Time { return c.wall }
+	c.core = nodehealth.New(options)
 	c.Step, c.Tick, c.Tell, c.Do, c.Wake = c.step, nodehealth.Tick{}, c.tellMetrics, c.do, c.core.Wake
 	return c
+}
+
+// Record has all that the core is told, and what it asks for, written down.
+// It goes before Run.
+func (c *Controller) Record(j *journal.OfNodeHealth) {
+	c.journal = j
+	j.Save = func() any { return c.core.Save() }
 }
 
 // Synced reports whether all nodes and leases have been seen.
@@ -63,10 +76,14 @@ func (c *Controller) Run(ctx context.Context) {
 
 // step is the core's, and measures those that look at all nodes.
 func (c *Controller) step(now time.Time, event nodehealth.Event) []nodehealth.Action {
-	passes := c.core.Passes()
+	began, passes := time.Now(), c.core.Passes()
+	c.wall = began.Round(0).UTC()
 	actions := c.core.Step(now, event)
 	if c.core.Passes() > passes {
-		passDuration.Observe(time.Since(now).Seconds())
+		passDuration.Observe(time.Since(began).Seconds())
+	}
+	if c.journal != nil {
+		c.journal.Add(now, c.wall, event, actions)
 	}
 	return actions
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-k8s/berth/deploy"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/inspect/check"
 )
 
@@ -113,6 +114,9 @@ func (r *reader) pods(ctx context.Context) {
 				count.Waiting++
 			}
 			r.facts.Pods[pod.Spec.SchedulerName] = count
+			if groups.NameOf(pod) != "" {
+				r.facts.Grouped++
+			}
 		}
 		for _, container := range pod.Spec.Containers {
 			if p, ok := processOf(pod, container); ok {

@@ -47,22 +47,21 @@ func Mine(client kubernetes.Interface) Asker {
 // atATime bounds the questions under way.
 const atATime = 8
 
-// of136 are rights that are of use from Kubernetes 1.36 on only: claims that the scheduler makes
-// itself for extended resources, and the subresource for what it allocates. The role
-// system:kube-scheduler of earlier ones has them not.
+// of136 matches rights that only matter since Kubernetes 1.36: for the claims that the scheduler
+// creates for extended resources, and the subresource for allocations. In earlier versions the role
+// system:kube-scheduler lacks them.
 func of136(r deploy.Right) bool {
 	return r.Group == "resource.k8s.io" && (r.Resource == "resourceclaims/binding" || r.Resource == "resourceclaims" && (r.Verb == "create" || r.Verb == "delete"))
 }
 
-// ofPodGroups are rights that are of use only where feature gates switch pod groups on. The role
-// system:kube-scheduler has them only then, too.
+// ofPodGroups matches rights that only matter where feature gates turn pod groups on. Elsewhere the
+// role system:kube-scheduler lacks them, too.
 func ofPodGroups(r deploy.Right) bool {
 	return r.Group == "scheduling.k8s.io" && strings.HasPrefix(r.Resource, "podgroups")
 }
 
-// Denied are the rights of a part that somebody has not, of those that are of use to an API server
-// of this version. The scheduler's Lease is the one that it is configured for, "" for the
-// manifests'.
+// Denied lists the rights that a part needs on an API server of this version and the caller lacks.
+// lease is the scheduler's Lease as namespace/name; empty stands for the one in the manifests.
 func Denied(ctx context.Context, ask Asker, part deploy.Part, version, lease string) ([]string, error) {
 	rights, err := deploy.RightsOf(part)
 	if err != nil {

@@ -8,7 +8,10 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Usage of a group and those beneath it.
@@ -27,6 +30,9 @@ type Usage struct {
 
 // workingSet is what cannot be dropped at once: file pages that nobody used lately can.
 func workingSet(memory, inactiveFile int64) int64 { return max(memory-inactiveFile, 0) }
+
+// PodGroup is the path of a pod's group below the kernel's mount point.
+func (t *Tree) PodGroup(p *v1.Pod) string { return t.path(pod(t.kubepods, rules.QOS(p), p.UID)) }
 
 // PodUsage reads a pod's group.
 func (t *Tree) PodUsage(uid types.UID) (Usage, error) {

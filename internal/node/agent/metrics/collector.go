@@ -23,6 +23,7 @@ type Tree interface {
 	NodeUsage() (cgroups.Usage, error)
 	AllPods() (usage cgroups.Usage, memoryLimit int64, err error)
 	PodUsage(types.UID) (cgroups.Usage, error)
+	PodGroup(*v1.Pod) string
 	ContainerUsage(uid types.UID, container string) (cgroups.Usage, error)
 }
 
@@ -39,8 +40,8 @@ type Options struct {
 	Runtime Runtime
 	// Pods that are measured, with the IDs of their containers in their statuses.
 	Pods func() []*v1.Pod
-	// Volumes measures the volumes of a pod.
-	Volumes func(*v1.Pod) ([]volumes.Usage, error)
+	// Volumes measures the volumes of a pod, until the context ends at the latest.
+	Volumes func(context.Context, *v1.Pod) ([]volumes.Usage, error)
 	// RootDir is on the node's filesystem, LogDir is where the pods' logs are.
 	RootDir, LogDir string
 }
@@ -49,46 +50,56 @@ type Options struct {
 type Collector struct {
 	Options
 	started time.Time
+	disks   *meter
 
 	mu sync.Mutex
 	// rates are what CPU usage per second is reckoned from: the last sample of each cgroup.
 	rates map[string]rate
-	// images is where the runtime keeps images and containers, once it has told.
-	images string
+	// mounts are where the runtime keeps images and containers, once it has told.
+	mounts mounts
 }
 
-// New measures nothing yet.
-func New(options Options) *Collector {
-	return &Collector{Options: options, started: time.Now(), rates: map[string]rate{}}
+// New measures nothing yet. What is measured aside ends with ctx.
+func New(ctx context.Context, options Options) *Collector {
+	c := &Collector{Options: options, started: time.Now(), rates: map[string]rate{}}
+	c.disks = newMeter(ctx, c.walk)
+	return c
 }
 
-// Summary is what the kubelet's /stats/summary has. With cpuAndMemory, no disk is measured.
+// Summary is what the kubelet's /stats/summary has. With cpuAndMemory, no disk is measured;
+// without, the sizes of pods are those that were measured last, and a pod that never was is waited
+// for.
 func (c *Collector) Summary(ctx context.Context, cpuAndMemory bool) (*stats.Summary, error) {
 	node, err := c.node(ctx, cpuAndMemory)
 	if err != nil {
 		return nil, err
 	}
 	var layers map[string]*runtimeapi.FilesystemUsage
-	var filesystem, imageFilesystem *stats.FsStats
+	var filesystem, layerFilesystem *stats.FsStats
 	if !cpuAndMemory {
 		if layers, err = c.writableLayers(ctx); err != nil {
 			return nil, err
 		}
 		filesystem = node.Fs
-		imageFilesystem = node.Fs
+		layerFilesystem = node.Fs
 		if node.Runtime != nil {
-			imageFilesystem = node.Runtime.ImageFs
+			layerFilesystem = node.Runtime.ContainerFs
 		}
 	}
 	summary := &stats.Summary{Node: *node, Pods: []stats.PodStats{}}
 	seen := map[string]bool{"node": true, "pods": true}
-	for _, pod := range c.Pods() {
+	pods := c.Pods()
+	var sizes map[types.UID]podDisk
+	if !cpuAndMemory {
+		sizes = c.disks.of(ctx, pods)
+	}
+	for _, pod := range pods {
 		measured, known := c.pod(pod, seen)
 		if !known {
 			continue
 		}
 		if !cpuAndMemory {
-			c.disks(pod, measured, layers, filesystem, imageFilesystem)
+			addDisks(pod, measured, sizes, layers, filesystem, layerFilesystem)
 		}
 		summary.Pods = append(summary.Pods, *measured)
 	}

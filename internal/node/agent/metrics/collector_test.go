@@ -36,6 +36,7 @@ func (f fakeTree) Machine() (memory, tasks cgroups.Level, err error) {
 }
 func (f fakeTree) NodeUsage() (cgroups.Usage, error)      { return f.usage(600) }
 func (f fakeTree) AllPods() (cgroups.Usage, int64, error) { u, err := f.usage(500); return u, 800, err }
+func (f fakeTree) PodGroup(pod *v1.Pod) string            { return "/kubepods/pod" + string(pod.UID) }
 func (f fakeTree) PodUsage(uid types.UID) (cgroups.Usage, error) {
 	if uid == "not-started" {
 		return cgroups.Usage{}, os.ErrNotExist
@@ -85,12 +86,12 @@ func testCollector(t *testing.T) *Collector {
 	if err := os.WriteFile(filepath.Join(logs, "0.log"), make([]byte, 64<<10), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return New(Options{
+	return New(t.Context(), Options{
 		Node: "node-1", Tree: fakeTree{time.Now()}, Runtime: fakeRuntime{dir}, RootDir: dir, LogDir: dir,
 		Pods: func() []*v1.Pod {
 			return []*v1.Pod{testPod(), {ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "waiting", UID: "not-started"}}}
 		},
-		Volumes: func(*v1.Pod) ([]volumes.Usage, error) {
+		Volumes: func(context.Context, *v1.Pod) ([]volumes.Usage, error) {
 			return []volumes.Usage{{Volume: "scratch", Used: 30000, Inodes: 3}, {Volume: "memory", Used: 100000, Inodes: 1, InMemory: true}}, nil
 		},
 	})
@@ -223,10 +224,35 @@ func TestLevels(t *testing.T) {
 	if levels.ImagesApart {
 		t.Error("one folder is taken for two filesystems")
 	}
-	c.images, c.Runtime = "/proc", nil // another filesystem, for which the runtime need not be asked again
-	if levels, err = c.Levels(t.Context()); err != nil || !levels.ImagesApart {
+	c.mounts, c.Runtime = mounts{"/proc", "/proc"}, nil // another filesystem, for which the runtime need not be asked again
+	if levels, err = c.Levels(t.Context()); err != nil || !levels.ImagesApart || levels.LayersWithNode {
 		t.Errorf("two filesystems are taken for one: %+v, %v", levels, err)
 	}
+	c.mounts.layers = c.RootDir
+	if levels, err = c.Levels(t.Context()); err != nil || !levels.ImagesApart || !levels.LayersWithNode {
+		t.Errorf("images and layers are taken for one: %+v, %v", levels, err)
+	}
+}
+
+// hung is a runtime that answers nothing.
+type hung struct{ fakeRuntime }
+
+func (hung) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// Memory is read while the runtime hangs that was to say where its images are.
+func TestLevelsDoNotWaitForTheRuntime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := testCollector(t)
+		c.Runtime = hung{}
+		began := time.Now()
+		levels, err := c.Levels(t.Context())
+		if took := time.Since(began); err != nil || took >= time.Second || levels.Signals[pressure.Memory].Available != 400 {
+			t.Errorf("after %s: %+v, %v", took, levels, err)
+		}
+	})
 }
 
 func compare(t *testing.T, gatherer prometheus.Gatherer, want string) {

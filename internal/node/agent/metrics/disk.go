@@ -3,17 +3,18 @@ package metrics
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/berth-k8s/berth/internal/node/agent/pressure"
+	"github.com/berth-k8s/berth/internal/node/agent/volumes"
 )
 
 // filesystem measures the one that a path is on, as whoever is not root sees it.
@@ -34,38 +35,65 @@ func filesystem(path string) (*stats.FsStats, error) {
 	}, nil
 }
 
-// runtime measures the filesystem of images and containers; nothing if the runtime does not say
-// where that is.
+// mounts are the filesystems of the container runtime, each by a folder on it: one of images, one
+// of containers' writable layers. Both are the same unless the runtime is told to keep them apart.
+type mounts struct{ images, layers string }
+
+// runtime measures the filesystems of images and containers; nothing if the runtime does not say
+// where they are.
 func (c *Collector) runtime(ctx context.Context) (*stats.RuntimeStats, error) {
 	info, err := c.Runtime.ImageFsInfo(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("ask the runtime for its filesystem: %w", err)
 	}
-	images, err := c.imageFilesystem(info)
+	images, err := runtimeFilesystem(info.GetImageFilesystems())
 	if images == nil || err != nil {
 		return nil, err
 	}
-	containers := *images
-	return &stats.RuntimeStats{ImageFs: images, ContainerFs: &containers}, nil
+	c.remember(info)
+	layers, err := runtimeFilesystem(info.GetContainerFilesystems())
+	if err != nil {
+		return nil, err
+	}
+	if layers == nil { // as runtimes before CRI v1.29
+		layers = new(*images)
+	}
+	return &stats.RuntimeStats{ImageFs: images, ContainerFs: layers}, nil
 }
 
-func (c *Collector) imageFilesystem(info *runtimeapi.ImageFsInfoResponse) (*stats.FsStats, error) {
-	list := info.GetImageFilesystems()
-	if len(list) == 0 || list[0].GetFsId().GetMountpoint() == "" {
+// runtimeFilesystem measures the first of a list; nil if there is none.
+func runtimeFilesystem(list []*runtimeapi.FilesystemUsage) (*stats.FsStats, error) {
+	mount := mountOf(list)
+	if mount == "" {
 		return nil, nil
 	}
-	mount := list[0].GetFsId().GetMountpoint()
-	images, err := filesystem(mount)
+	measured, err := filesystem(mount)
 	if err != nil {
 		return nil, fmt.Errorf("measure the runtime's filesystem: %w", err)
 	}
+	// Of the filesystem, what images or layers take.
+	measured.UsedBytes = number(int64(list[0].GetUsedBytes().GetValue()))
+	measured.InodesUsed = number(int64(list[0].GetInodesUsed().GetValue()))
+	return measured, nil
+}
+
+func mountOf(list []*runtimeapi.FilesystemUsage) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[0].GetFsId().GetMountpoint()
+}
+
+// remember where the runtime's filesystems are.
+func (c *Collector) remember(info *runtimeapi.ImageFsInfoResponse) mounts {
+	found := mounts{images: mountOf(info.GetImageFilesystems()), layers: mountOf(info.GetContainerFilesystems())}
+	if found.layers == "" {
+		found.layers = found.images
+	}
 	c.mu.Lock()
-	c.images = mount
-	c.mu.Unlock()
-	// Of the filesystem, what images take.
-	images.UsedBytes = number(int64(list[0].GetUsedBytes().GetValue()))
-	images.InodesUsed = number(int64(list[0].GetInodesUsed().GetValue()))
-	return images, nil
+	defer c.mu.Unlock()
+	c.mounts = found
+	return found
 }
 
 // writableLayers are what containers have written into their root filesystems, by container ID.
@@ -81,9 +109,37 @@ func (c *Collector) writableLayers(ctx context.Context) (map[string]*runtimeapi.
 	return layers, nil
 }
 
-// disks adds what the pod and its containers have on disk. A part that cannot be measured, because
-// it goes away just now, is left out.
-func (c *Collector) disks(pod *v1.Pod, measured *stats.PodStats, layers map[string]*runtimeapi.FilesystemUsage, node, images *stats.FsStats) {
+// walk through what a pod has on disk: the logs of its containers, and its volumes.
+func (c *Collector) walk(ctx context.Context, pod *v1.Pod) podDisk {
+	disk := podDisk{logs: map[string]size{}}
+	logs := filepath.Join(c.LogDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			disk.logs[list[i].Name] = treeSize(ctx, filepath.Join(logs, list[i].Name))
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		name := pod.Spec.EphemeralContainers[i].Name
+		disk.logs[name] = treeSize(ctx, filepath.Join(logs, name))
+	}
+	// A volume that cannot be measured, because it goes away just now, is left out with the others.
+	disk.volumes, _ = c.Volumes(ctx, pod)
+	return disk
+}
+
+// treeSize sums up a folder. One that cannot be read counts nothing.
+func treeSize(ctx context.Context, dir string) size {
+	bytes, inodes, _ := volumes.Measure(ctx, dir)
+	return size{bytes, inodes}
+}
+
+// addDisks adds what the pod and its containers have on disk. Of a pod that was not measured in
+// time nothing is said.
+func addDisks(pod *v1.Pod, measured *stats.PodStats, sizes map[types.UID]podDisk, layers map[string]*runtimeapi.FilesystemUsage, node, layerFs *stats.FsStats) {
+	disk, known := sizes[pod.UID]
+	if !known {
+		return
+	}
 	var bytes, inodes uint64
 	add := func(part *stats.FsStats) {
 		bytes += *part.UsedBytes
@@ -95,23 +151,19 @@ func (c *Collector) disks(pod *v1.Pod, measured *stats.PodStats, layers map[stri
 			ids[list[i].Name] = containerID(list[i].ContainerID)
 		}
 	}
-	logs := filepath.Join(c.LogDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
 	for i := range measured.Containers {
 		container := &measured.Containers[i]
-		container.Logs = used(node, treeSize(filepath.Join(logs, container.Name)))
+		container.Logs = used(node, disk.logs[container.Name])
 		layer := layers[ids[container.Name]]
-		container.Rootfs = used(images, size{int64(layer.GetUsedBytes().GetValue()), int64(layer.GetInodesUsed().GetValue())})
+		container.Rootfs = used(layerFs, size{int64(layer.GetUsedBytes().GetValue()), int64(layer.GetInodesUsed().GetValue())})
 		add(container.Logs)
 		add(container.Rootfs)
 	}
-	list, err := c.Volumes(pod)
-	if err == nil {
-		for _, volume := range list {
-			part := used(node, size{volume.Used, volume.Inodes})
-			measured.VolumeStats = append(measured.VolumeStats, stats.VolumeStats{FsStats: *part, Name: volume.Volume})
-			if !volume.InMemory {
-				add(part)
-			}
+	for _, volume := range disk.volumes {
+		part := used(node, size{volume.Used, volume.Inodes})
+		measured.VolumeStats = append(measured.VolumeStats, stats.VolumeStats{FsStats: *part, Name: volume.Volume})
+		if !volume.InMemory {
+			add(part)
 		}
 	}
 	measured.EphemeralStorage = used(node, size{int64(bytes), int64(inodes)})
@@ -127,22 +179,6 @@ func used(on *stats.FsStats, part size) *stats.FsStats {
 	}
 	all.UsedBytes, all.InodesUsed = number(part.bytes), number(part.inodes)
 	return &all
-}
-
-// treeSize sums up a folder of files that nobody else links to.
-func treeSize(dir string) (sum size) {
-	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return nil // gone meanwhile
-		}
-		var stat unix.Stat_t
-		if unix.Lstat(path, &stat) == nil {
-			sum.bytes += stat.Blocks * 512 // of st_blocks, whatever the filesystem's are
-			sum.inodes++
-		}
-		return nil
-	})
-	return sum
 }
 
 // Levels are the signals of node pressure: a few small files and two questions to the kernel.
@@ -163,16 +199,17 @@ func (c *Collector) Levels(ctx context.Context) (pressure.Levels, error) {
 		return levels, err
 	}
 	addDisk(levels, pressure.NodeFs, pressure.NodeFsInodes, node)
-	mount := c.imageMount(ctx)
-	if mount == "" {
+	at := c.runtimeMounts(ctx)
+	if at.images == "" {
 		return levels, nil
 	}
-	images, err := filesystem(mount)
+	images, err := filesystem(at.images)
 	if err != nil {
 		return levels, nil // the runtime's folder has gone: it will say where the new one is
 	}
 	addDisk(levels, pressure.ImageFs, pressure.ImageFsInodes, images)
-	levels.ImagesApart = device(mount) != device(c.RootDir)
+	levels.ImagesApart = device(at.images) != device(c.RootDir)
+	levels.LayersWithNode = levels.ImagesApart && device(at.layers) != device(at.images)
 	return levels, nil
 }
 
@@ -184,22 +221,25 @@ func addDisk(levels pressure.Levels, bytes, inodes pressure.Signal, fs *stats.Fs
 	}
 }
 
-// imageMount is asked for once: it does not move while the runtime is there.
-func (c *Collector) imageMount(ctx context.Context) string {
+// mountPatience with a runtime that is asked for its filesystems: memory, which is read with them,
+// does not wait for one that hangs.
+const mountPatience = 200 * time.Millisecond
+
+// runtimeMounts are asked for once: they do not move while the runtime is there.
+func (c *Collector) runtimeMounts(ctx context.Context) mounts {
 	c.mu.Lock()
-	mount := c.images
+	known := c.mounts
 	c.mu.Unlock()
-	if mount != "" {
-		return mount
+	if known.images != "" {
+		return known
 	}
+	ctx, cancel := context.WithTimeout(ctx, mountPatience)
+	defer cancel()
 	info, err := c.Runtime.ImageFsInfo(ctx)
 	if err != nil {
-		return ""
+		return mounts{}
 	}
-	_, _ = c.imageFilesystem(info)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.images
+	return c.remember(info)
 }
 
 func device(path string) uint64 {

@@ -53,6 +53,7 @@ type Starved struct {
 	// Threshold and available as the eviction's message names them.
 	threshold, available resource.Quantity
 	imagesApart          bool
+	layersWithNode       bool
 	maxGrace             int64
 }
 
@@ -105,13 +106,14 @@ func (c *Core) starved(first int, levels Levels) *Starved {
 	meaning := meanings[threshold.Signal]
 	level := levels.Signals[threshold.Signal]
 	return &Starved{
-		Signal:      threshold.Signal,
-		Resource:    meaning.resource,
-		hard:        threshold.hard(),
-		threshold:   threshold.amount.of(level.Capacity),
-		available:   *resource.NewQuantity(level.Available, meaning.format),
-		imagesApart: levels.ImagesApart,
-		maxGrace:    c.maxGrace,
+		Signal:         threshold.Signal,
+		Resource:       meaning.resource,
+		hard:           threshold.hard(),
+		threshold:      threshold.amount.of(level.Capacity),
+		available:      *resource.NewQuantity(level.Available, meaning.format),
+		imagesApart:    levels.ImagesApart,
+		layersWithNode: levels.LayersWithNode,
+		maxGrace:       c.maxGrace,
 	}
 }
 
@@ -124,4 +126,31 @@ func (c *Core) Relieved(levels Levels) bool {
 		}
 	}
 	return true
+}
+
+func (s *Starved) ofImages() bool { return s.Signal == ImageFs || s.Signal == ImageFsInodes }
+
+// holds says whether the filesystem that is full has containers' writable layers on it, and whether
+// it has images. Logs and volumes are always on the node's.
+func (s *Starved) holds() (layers, images bool) {
+	if !s.imagesApart {
+		return true, true
+	}
+	return s.ofImages() != s.layersWithNode, s.ofImages()
+}
+
+// margin is how far a signal is above the highest of its thresholds; not positive if it is below,
+// or there is none.
+func (c *Core) margin(signal Signal, levels Levels) int64 {
+	level, observed := levels.Signals[signal]
+	highest := int64(0)
+	for _, threshold := range c.thresholds {
+		if amount := threshold.amount.of(level.Capacity); threshold.Signal == signal {
+			highest = max(highest, amount.Value())
+		}
+	}
+	if !observed || highest == 0 {
+		return 0
+	}
+	return level.Available - highest
 }

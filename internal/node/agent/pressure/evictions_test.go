@@ -115,7 +115,7 @@ func TestEvictionCases(t *testing.T) {
 		case "rank":
 			var signal string
 			d.ScanArgs(t, "signal", &signal)
-			starved := &Starved{Signal: Signal(signal), Resource: meanings[Signal(signal)].resource, imagesApart: d.HasArg("images-apart")}
+			starved := &Starved{Signal: Signal(signal), Resource: meanings[Signal(signal)].resource, imagesApart: d.HasArg("images-apart"), layersWithNode: d.HasArg("layers-with-node")}
 			var names []string
 			for _, c := range Rank(starved, s.candidates) {
 				names = append(names, c.Pod.Name)

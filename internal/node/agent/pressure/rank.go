@@ -138,10 +138,11 @@ func tasksUsed(c Candidate) resource.Quantity {
 }
 
 // diskUsed sums up what a pod has on the filesystem that is full: logs and volumes on the node's,
-// writable layers on that of the images, or all of it where both are one.
+// writable layers on that of the images unless they are apart from these, or all of it where there
+// is one filesystem.
 func diskUsed(s *Starved) measure {
-	ofImages := s.Signal == ImageFs || s.Signal == ImageFsInodes
-	layers, rest := !s.imagesApart || ofImages, !s.imagesApart || !ofImages
+	layers, _ := s.holds()
+	rest := !s.imagesApart || !s.ofImages()
 	return func(c Candidate) resource.Quantity {
 		var sum resource.Quantity
 		add := func(fs *stats.FsStats) {

@@ -19,8 +19,8 @@ const (
 	ImageFsInodes     Signal = "imagefs.inodesFree"
 	PIDs              Signal = "pid.available"
 
-	// Containers' writable layers are with the images here, so their thresholds are those of
-	// imagefs or nodefs, whatever is written.
+	// Containers' writable layers are with the images or with the volumes, so their thresholds are
+	// those of imagefs or nodefs, whatever is written, as with the kubelet.
 	containerFs       Signal = "containerfs.available"
 	containerFsInodes Signal = "containerfs.inodesFree"
 )
@@ -62,6 +62,9 @@ type Levels struct {
 	// ImagesApart: the runtime has a filesystem of its own for images and containers, which is not
 	// that of volumes and logs.
 	ImagesApart bool
+	// LayersWithNode: with images apart, containers' writable layers are nevertheless on the
+	// filesystem of volumes and logs.
+	LayersWithNode bool
 }
 
 // Texts of a node condition: reason and message in the node's status, and the reason of the event

@@ -21,6 +21,9 @@ const (
 	// nobody to evict: measuring pods means to walk through their volumes. It is the kubelet's
 	// interval.
 	look = 10 * time.Second
+	// walkPatience is how long disks may take to be measured; a pod that has not been by then is
+	// taken to use nothing that is not known.
+	walkPatience = 2 * time.Minute
 	// cleanup is how long an evicted pod may take to go before the next one is evicted.
 	cleanup = 30 * time.Second
 )
@@ -48,6 +51,12 @@ type Node struct {
 	Event func(pod *v1.Pod, annotations map[string]string, kind, reason, message string)
 	// Changed: Conditions says something else now.
 	Changed func()
+	// Nudge has the signals read at once, when the kernel says that one has changed; nil: it never
+	// does, and they are read every second.
+	Nudge <-chan struct{}
+	// Arm is told at every look how far memory is above its thresholds, of the machine and of all
+	// pods, so that the kernel can be asked to say when it is not; nil: it is not asked.
+	Arm func(machine, pods int64)
 }
 
 // Watcher relieves a node's pressure.
@@ -56,8 +65,10 @@ type Watcher struct {
 	core *Core
 	// Of Run's goroutine: when the next look is due, and the next attempt to free what is starved.
 	nextLook, nextAttempt time.Time
-	// walk is the measuring of disks that is under way; nil: none is. Never are there two.
-	walk chan walked
+	// walk is the measuring of disks that is under way, and sweep the removal of images and dead
+	// containers; nil: none is. Never are there two of a kind.
+	walk  chan walked
+	sweep chan struct{}
 
 	mu         sync.Mutex
 	conditions []v1.NodeConditionType
@@ -91,6 +102,7 @@ func (w *Watcher) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-ticker.C:
+		case <-w.node.Nudge:
 		}
 	}
 }
@@ -129,6 +141,9 @@ func (w *Watcher) observe(ctx context.Context, now time.Time) (Levels, Verdict, 
 	}
 	verdict := w.core.Step(levels, now)
 	w.publish(ctx, verdict.Conditions)
+	if w.node.Arm != nil {
+		w.node.Arm(w.core.margin(Memory, levels), w.core.margin(AllocatableMemory, levels))
+	}
 	return levels, verdict, nil
 }
 
@@ -158,7 +173,7 @@ func (w *Watcher) enforceLimits(ctx context.Context, levels Levels) (evicted boo
 		w.evict(ctx, eviction)
 	}
 	for _, eviction := range evictions {
-		w.await(ctx, eviction.Pod.UID)
+		w.awaitGone(ctx, eviction.Pod.UID)
 	}
 	return len(evictions) > 0, nil
 }
@@ -182,13 +197,18 @@ func diskLimited(pod *v1.Pod) bool {
 func (w *Watcher) relieve(ctx context.Context, starved *Starved) (evicted bool, err error) {
 	logger := klog.FromContext(ctx)
 	w.node.Event(nil, nil, v1.EventTypeWarning, "EvictionThresholdMet", fmt.Sprintf("Attempting to reclaim %s", starved.Resource))
-	if w.reclaim(ctx, starved) {
+	switch enough, err := w.reclaim(ctx, starved); {
+	case errors.Is(err, errShortMeanwhile):
+		return true, nil // what is short now comes first, at the next look
+	case err != nil:
+		return false, err
+	case enough:
 		logger.Info("Freed enough without evicting pods", "resource", starved.Resource)
 		return false, nil
 	}
 	candidates, err := w.measure(ctx, w.node.Pods(), !starved.Signal.isDisk())
 	if errors.Is(err, errShortMeanwhile) {
-		return true, nil // what is short now comes first, at the next look
+		return true, nil
 	}
 	if err != nil {
 		return false, err
@@ -199,27 +219,51 @@ func (w *Watcher) relieve(ctx context.Context, starved *Starved) (evicted bool, 
 		return false, nil
 	}
 	w.evict(ctx, *victim)
-	w.await(ctx, victim.Pod.UID)
+	w.awaitGone(ctx, victim.Pod.UID)
 	return true, nil
 }
 
 // reclaim removes dead containers and unused images where they are on the disk that is full, and
-// sees whether that is enough.
-func (w *Watcher) reclaim(ctx context.Context, starved *Starved) bool {
-	ofImages := starved.Signal == ImageFs || starved.Signal == ImageFsInodes
-	if !starved.Signal.isDisk() || starved.imagesApart && !ofImages {
-		return false
+// sees whether that is enough. It is done aside, as is measuring: a runtime may take its time.
+func (w *Watcher) reclaim(ctx context.Context, starved *Starved) (enough bool, err error) {
+	removals := w.removals(starved)
+	if len(removals) == 0 {
+		return false, nil
 	}
-	for _, remove := range []func(context.Context) error{w.node.Containers, w.node.Images} {
-		if remove == nil {
-			continue
-		}
-		if err := remove(ctx); err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot free what no pod needs", "resource", starved.Resource)
-		}
+	if w.sweep == nil {
+		done := make(chan struct{})
+		w.sweep = done
+		go func() {
+			defer close(done)
+			for _, remove := range removals {
+				if err := remove(ctx); err != nil {
+					klog.FromContext(ctx).Error(err, "Cannot free what no pod needs", "resource", starved.Resource)
+				}
+			}
+		}()
 	}
+	if _, err := await(ctx, w, w.sweep); err != nil {
+		return false, err
+	}
+	w.sweep = nil
 	levels, err := w.node.Stats.Levels(ctx)
-	return err == nil && w.core.Relieved(levels)
+	return err == nil && w.core.Relieved(levels), nil
+}
+
+// removals that free the disk that is full: of dead containers where their layers are, of images
+// where these are.
+func (w *Watcher) removals(starved *Starved) (all []func(context.Context) error) {
+	if !starved.Signal.isDisk() {
+		return nil
+	}
+	layers, images := starved.holds()
+	if layers && w.node.Containers != nil {
+		all = append(all, w.node.Containers)
+	}
+	if images && w.node.Images != nil {
+		all = append(all, w.node.Images)
+	}
+	return all
 }
 
 // measure pairs pods with what they use.
@@ -252,8 +296,7 @@ type walked struct {
 }
 
 // summary of the pods. Disks are measured aside: to walk through hundreds of thousands of files
-// takes longer than memory lasts. While that goes on the signals are read as ever, and if anything
-// else becomes short, it is not waited for: the next call takes it up.
+// takes longer than memory lasts. What is not waited for to its end, the next call takes up.
 func (w *Watcher) summary(ctx context.Context, cpuAndMemory bool) (*stats.Summary, error) {
 	if cpuAndMemory {
 		return w.node.Stats.Summary(ctx, true)
@@ -262,27 +305,40 @@ func (w *Watcher) summary(ctx context.Context, cpuAndMemory bool) (*stats.Summar
 		done := make(chan walked, 1)
 		w.walk = done
 		go func() {
+			ctx, cancel := context.WithTimeout(ctx, walkPatience)
+			defer cancel()
 			summary, err := w.node.Stats.Summary(ctx, false)
 			done <- walked{summary, err}
 		}()
 	}
+	found, err := await(ctx, w, w.walk)
+	if err != nil {
+		return nil, err
+	}
+	w.walk = nil
+	return found.summary, found.err
+}
+
+// await what is done aside. Meanwhile the signals are read as ever, and if anything but a disk
+// becomes short, it is not waited for.
+func await[T any](ctx context.Context, w *Watcher, done <-chan T) (result T, err error) {
 	ticker := time.NewTicker(glance)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
-		case found := <-w.walk:
-			w.walk = nil
-			return found.summary, found.err
+			return result, ctx.Err()
+		case result = <-done:
+			return result, nil
 		case <-ticker.C:
-			_, verdict, err := w.observe(ctx, time.Now())
-			if err != nil {
-				return nil, err
-			}
-			if verdict.Starved != nil && !verdict.Starved.Signal.isDisk() {
-				return nil, errShortMeanwhile
-			}
+		case <-w.node.Nudge:
+		}
+		_, verdict, err := w.observe(ctx, time.Now())
+		if err != nil {
+			return result, err
+		}
+		if verdict.Starved != nil && !verdict.Starved.Signal.isDisk() {
+			return result, errShortMeanwhile
 		}
 	}
 }
@@ -296,9 +352,9 @@ func (w *Watcher) evict(ctx context.Context, eviction Eviction) {
 	}
 }
 
-// await waits until what the pod had is free, so that another is not evicted for what is on its
+// awaitGone waits until what the pod had is free, so that another is not evicted for what is on its
 // way. Conditions are kept up to date meanwhile.
-func (w *Watcher) await(ctx context.Context, uid types.UID) {
+func (w *Watcher) awaitGone(ctx context.Context, uid types.UID) {
 	ctx, cancel := context.WithTimeout(ctx, cleanup)
 	defer cancel()
 	ticker := time.NewTicker(glance / 5)

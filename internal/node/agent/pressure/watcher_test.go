@@ -26,6 +26,7 @@ type fakeNode struct {
 	leaving  map[types.UID]time.Time
 	takes    time.Duration // to go
 	images   int64         // what removing images frees
+	removal  time.Duration // of images
 	unread   error
 	walk     time.Duration // to measure disks
 	measured int
@@ -101,8 +102,15 @@ func watch(t *testing.T, n *fakeNode, config Config, d time.Duration, meanwhile 
 				n.leaving[e.Pod.UID] = time.Now()
 				return nil
 			},
-			Images: func(context.Context) error {
+			Images: func(ctx context.Context) error {
 				n.say("remove images")
+				select {
+				case <-time.After(n.removal):
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+				n.mu.Lock()
+				defer n.mu.Unlock()
 				n.free, n.images = n.free+n.images, 0
 				return nil
 			},
@@ -228,4 +236,46 @@ func TestMemoryDoesNotWaitForDisks(t *testing.T) {
 	n := &fakeNode{signal: Memory, free: 1000, pods: []Candidate{limited}, takes: time.Second, walk: 22 * time.Second}
 	got := watch(t, n, Config{Hard: map[string]string{"memory.available": "100"}}, 11*time.Second, func() { n.free = 650 })
 	expect(t, got, "6s conditions [MemoryPressure]", "6s event EvictionThresholdMet", "6s evict greedy", "7s conditions []")
+}
+
+// Nor does memory wait for a runtime that takes its time to remove images.
+func TestMemoryDoesNotWaitForTheRuntime(t *testing.T) {
+	n := &fakeNode{signal: NodeFs, free: 700, removal: time.Minute, takes: time.Second, pods: []Candidate{user("greedy", 650)}}
+	config := Config{Hard: map[string]string{"memory.available": "100", "nodefs.available": "10%"}}
+	got := watch(t, n, config, 11*time.Second, func() { n.signal = Memory })
+	expect(t, got, "0s conditions [DiskPressure]", "0s event EvictionThresholdMet", "0s remove images",
+		"6s conditions [MemoryPressure]", "6s event EvictionThresholdMet", "6s evict greedy", "7s conditions []")
+}
+
+// What the kernel tells is looked at when it tells it, not at the next look.
+func TestNudge(t *testing.T) {
+	n := &fakeNode{signal: Memory, free: 1000}
+	synctest.Test(t, func(t *testing.T) {
+		nudge, armed := make(chan struct{}, 1), int64(0)
+		var w *Watcher
+		w, err := New(Config{Hard: map[string]string{"memory.available": "100"}}, Node{
+			Stats: n, Pods: n.active, Gone: n.gone, Event: func(*v1.Pod, map[string]string, string, string, string) {}, Changed: func() {},
+			Nudge: nudge, Arm: func(machine, _ int64) { armed = machine },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { w.Run(ctx); close(ended) }()
+		time.Sleep(100 * time.Millisecond) // in the bubble's time
+		if armed != 900 {
+			t.Errorf("armed for %d bytes, want the 900 down to the threshold", armed)
+		}
+		n.mu.Lock()
+		n.free = 50
+		n.mu.Unlock()
+		nudge <- struct{}{}
+		synctest.Wait()
+		if got := w.Conditions(); !slices.Equal(got, []v1.NodeConditionType{v1.NodeMemoryPressure}) {
+			t.Errorf("%v at once after the nudge", got)
+		}
+		cancel()
+		<-ended
+	})
 }

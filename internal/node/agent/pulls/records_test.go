@@ -43,8 +43,8 @@ func pull(t *testing.T, r *Records, secret *config.ImagePullSecret) {
 	r.Done(image, ref, secret)
 }
 
-// An image that was pulled with a secret is for who shows that secret, or one that says the same;
-// records outlive the agent.
+// An image pulled with a secret may be used by pods that bring the same secret or equal
+// credentials; records outlive the agent.
 func TestImageIsForWhoCanPullIt(t *testing.T) {
 	dir := t.TempDir()
 	mine := Secret("1", "a", "mine", "login")

@@ -31,10 +31,26 @@ func (s *Server) pods(w http.ResponseWriter) {
 	writeJSON(w, list)
 }
 
-// healthz has the form of all Kubernetes components: "ok", or the checks one by one.
-func (s *Server) healthz(w http.ResponseWriter, only string) {
+// Healthz answers /healthz and /healthz/CHECK to anybody: nothing else may be on its listener.
+func Healthz(healthy map[string]func() error) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path := strings.TrimSuffix(r.URL.Path, "/")
+		only, one := strings.CutPrefix(path, "/healthz/")
+		if r.Method != http.MethodGet || path != "/healthz" && !one {
+			http.Error(w, "404: Page Not Found", http.StatusNotFound)
+			return
+		}
+		if !one {
+			only = ""
+		}
+		answerHealthz(w, healthy, only)
+	})
+}
+
+// answerHealthz has the form of all Kubernetes components: "ok", or the checks one by one.
+func answerHealthz(w http.ResponseWriter, healthy map[string]func() error, only string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	checks := maps.Clone(s.options.Healthy)
+	checks := maps.Clone(healthy)
 	if checks == nil {
 		checks = map[string]func() error{}
 	}

@@ -7,19 +7,17 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"k8s.io/client-go/util/cert"
-	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/kube/certfile"
 )
 
 const (
 	certificateFile, keyFile = "kubelet.crt", "kubelet.key"
 	// renewBefore its end a certificate of the node's own is made anew.
 	renewBefore = 30 * 24 * time.Hour
-	// reread is how old what is known of a certificate's files may be.
-	reread = time.Minute
 )
 
 // KeepCertificate is the node's own certificate, signed by itself, for its name and addresses. It
@@ -28,93 +26,74 @@ func KeepCertificate(dir, node string, addresses []net.IP) (func(*tls.ClientHell
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	k := &kept{certFile: filepath.Join(dir, certificateFile), keyFile: filepath.Join(dir, keyFile)}
-	k.renew = func() error { return k.make(node, addresses) }
-	if err := k.read(); err != nil || !k.fits(node, addresses) {
-		if err := k.renew(); err != nil {
+	k := kept{filepath.Join(dir, certificateFile), filepath.Join(dir, keyFile), node, addresses}
+	pair, err := certfile.Read(k.certFile, k.keyFile)
+	if err == nil {
+		leaf, _ := pair.Newest(nil)
+		err = k.fits(leaf.Leaf)
+	}
+	if err != nil {
+		if err := k.make(); err != nil {
+			return nil, err
+		}
+		if pair, err = certfile.Read(k.certFile, k.keyFile); err != nil {
 			return nil, err
 		}
 	}
-	return k.newest, nil
+	pair.Renew = k.renew
+	return pair.Newest, nil
 }
 
 // CertificateFiles is a certificate that somebody else renews.
 func CertificateFiles(certFile, keyFile string) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
-	k := &kept{certFile: certFile, keyFile: keyFile}
-	if err := k.read(); err != nil {
+	pair, err := certfile.Read(certFile, keyFile)
+	if err != nil {
 		return nil, fmt.Errorf("--tls-cert-file: %w", err)
 	}
-	return k.newest, nil
+	return pair.Newest, nil
 }
 
-// kept is a certificate in files.
+// kept is a certificate of the node's own, in files.
 type kept struct {
 	certFile, keyFile string
-	renew             func() error // nil if that is somebody else's business
-
-	mu      sync.Mutex
-	current *tls.Certificate
-	at      time.Time // when it was read
+	node              string
+	addresses         []net.IP
 }
 
-func (k *kept) newest(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if time.Since(k.at) < reread {
-		return k.current, nil
+// renew makes the certificate anew if it ends soon.
+func (k *kept) renew(leaf *x509.Certificate) error {
+	if time.Until(leaf.NotAfter) < renewBefore {
+		return k.make()
 	}
-	var err error
-	if k.renew != nil && time.Until(k.current.Leaf.NotAfter) < renewBefore {
-		err = k.renew()
-	} else {
-		err = k.read()
-	}
-	if err != nil {
-		klog.Background().Error(err, "Certificate not read again, the last one is used", "file", k.certFile)
-		k.at = time.Now()
-	}
-	return k.current, nil
-}
-
-func (k *kept) read() error {
-	pair, err := tls.LoadX509KeyPair(k.certFile, k.keyFile)
-	if err != nil {
-		return err
-	}
-	if pair.Leaf == nil {
-		if pair.Leaf, err = x509.ParseCertificate(pair.Certificate[0]); err != nil {
-			return err
-		}
-	}
-	k.current, k.at = &pair, time.Now()
 	return nil
 }
 
-func (k *kept) fits(node string, addresses []net.IP) bool {
-	if time.Until(k.current.Leaf.NotAfter) < renewBefore || k.current.Leaf.VerifyHostname(node) != nil {
-		return false
+// fits says why a certificate has to be made anew.
+func (k *kept) fits(leaf *x509.Certificate) error {
+	if left := time.Until(leaf.NotAfter); left < renewBefore {
+		return fmt.Errorf("it ends in %v", left)
 	}
-	for _, ip := range addresses {
-		if k.current.Leaf.VerifyHostname(ip.String()) != nil {
-			return false
+	if err := leaf.VerifyHostname(k.node); err != nil {
+		return err
+	}
+	for _, ip := range k.addresses {
+		if err := leaf.VerifyHostname(ip.String()); err != nil {
+			return err
 		}
 	}
-	return true
+	return nil
 }
 
 // make writes the key first: a crash in between leaves a pair that does not fit, and is made again.
-func (k *kept) make(node string, addresses []net.IP) error {
-	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(node, addresses, []string{node})
+func (k *kept) make() error {
+	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(k.node, k.addresses, []string{k.node})
 	if err != nil {
-		return fmt.Errorf("make a certificate for %s: %w", node, err)
+		return fmt.Errorf("make a certificate for %s: %w", k.node, err)
 	}
 	if err := replace(k.keyFile, keyPEM); err != nil {
 		return err
 	}
-	if err := replace(k.certFile, certPEM); err != nil {
-		return err
-	}
-	return k.read()
+	return replace(k.certFile, certPEM)
 }
 
 func replace(path string, content []byte) error {

@@ -65,44 +65,14 @@ func texts(addresses []net.IP) (found []string) {
 }
 
 func TestTheNodesCertificateIsRenewedBeforeItsEnd(t *testing.T) {
-	soon := &kept{current: newAuthority(t).client(t, nodeName)} // for an hour
-	renewed := false
-	soon.renew = func() error { renewed = true; return nil }
-	if _, err := soon.newest(nil); err != nil || !renewed {
-		t.Errorf("renewed %t, %v", renewed, err)
+	dir := t.TempDir()
+	k := &kept{filepath.Join(dir, certificateFile), filepath.Join(dir, keyFile), nodeName, nil}
+	made := func() bool { _, err := os.Stat(k.certFile); return err == nil }
+	if err := k.renew(&x509.Certificate{NotAfter: time.Now().Add(2 * renewBefore)}); err != nil || made() {
+		t.Errorf("long before its end: made %t, %v", made(), err)
 	}
-}
-
-func TestCertificateFilesAreReadAgain(t *testing.T) {
-	dir, a := t.TempDir(), newAuthority(t)
-	cert, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
-	if _, err := CertificateFiles(cert, key); err == nil {
-		t.Error("files that are not there are no error")
-	}
-	write := func(name string) {
-		certPEM, keyPEM := pemOf(a.client(t, name))
-		for path, content := range map[string][]byte{cert: certPEM, key: keyPEM} {
-			if err := os.WriteFile(path, content, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	write("one")
-	files := &kept{certFile: cert, keyFile: key}
-	if err := files.read(); err != nil {
-		t.Fatal(err)
-	}
-	write("two")
-	files.at = time.Now().Add(-2 * reread)
-	if shown, err := files.newest(nil); err != nil || shown.Leaf.Subject.CommonName != "two" {
-		t.Errorf("%v, %v", shown.Leaf.Subject, err)
-	}
-	if err := os.Remove(key); err != nil {
-		t.Fatal(err)
-	}
-	files.at = time.Now().Add(-2 * reread)
-	if shown, err := files.newest(nil); err != nil || shown.Leaf.Subject.CommonName != "two" {
-		t.Errorf("while the files are away: %v, %v", shown, err)
+	if err := k.renew(&x509.Certificate{NotAfter: time.Now().Add(time.Hour)}); err != nil || !made() {
+		t.Errorf("an hour before its end: made %t, %v", made(), err)
 	}
 }
 

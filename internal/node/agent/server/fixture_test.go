@@ -15,7 +15,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -93,9 +92,8 @@ func (p *policy) client() kubernetes.Interface {
 }
 
 // serving is what all servers of the tests show; keys take their time to be made.
-var serving = sync.OnceValue(func() *kept {
-	authority := newAuthority(&testing.T{})
-	return &kept{current: authority.client(&testing.T{}, nodeName), at: time.Now().Add(time.Hour)}
+var serving = sync.OnceValue(func() *tls.Certificate {
+	return newAuthority(&testing.T{}).client(&testing.T{}, nodeName)
 })
 
 func everything(string, string) bool { return true }
@@ -230,7 +228,7 @@ func newWorld(t testing.TB, change ...func(*Options)) *world {
 		logDir: t.TempDir(), list: []*v1.Pod{web()},
 	}
 	o := Options{
-		NodeName: nodeName, Client: w.policy.client(), Authorities: w.authority, Certificate: serving().newest,
+		NodeName: nodeName, Client: w.policy.client(), Authorities: w.authority, Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return serving(), nil },
 		Pods: w.pods, Runtime: criSide{w.runtime}, LogDir: w.logDir,
 	}
 	for _, f := range change {

@@ -34,8 +34,8 @@ func New(o Options) (*Server, error) {
 	}, nil
 }
 
-// Serve answers on the listener, by HTTPS, until the context ends and every request with it. It
-// closes the listener.
+// Serve serves HTTPS on the listener until the context ends, which also cancels requests under way.
+// It closes the listener.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -141,7 +141,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, route route) {
 	case pods:
 		s.pods(w)
 	case healthz:
-		s.healthz(w, route.check)
+		answerHealthz(w, s.options.Healthy, route.check)
 	case configz:
 		s.configz(w)
 	case statsSummary:

@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -173,7 +174,7 @@ func TestUsage(t *testing.T) {
 	p := pod(t, `[{name: work, emptyDir: {sizeLimit: 1Mi}}, {name: memory, emptyDir: {medium: Memory}}]`)
 	w.mustMount(p)
 	usages := func() map[string]Usage {
-		all, err := w.Usage(p)
+		all, err := w.Usage(t.Context(), p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,5 +206,23 @@ func TestUsage(t *testing.T) {
 	}
 	if limit := after["work"].Limit; limit == nil || limit.String() != "1Mi" || after["memory"].Limit != nil {
 		t.Errorf("limits: %+v", after)
+	}
+}
+
+// A folder of more files than are read at once is summed up whole, and what has ended before it
+// began counts little of it.
+func TestMeasureOfManyFiles(t *testing.T) {
+	dir := t.TempDir()
+	const files = 3*chunk + 5
+	for i := range files {
+		write(t, filepath.Join(dir, fmt.Sprint(i%2), fmt.Sprint(i)), "")
+	}
+	if _, inodes, err := Measure(t.Context(), dir); err != nil || inodes != files+3 {
+		t.Errorf("%d entries, %v, want %d files and 3 folders", inodes, err, files)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, inodes, err := Measure(ended, dir); err != nil || inodes != 1 {
+		t.Errorf("%d entries after the time was over, %v, want the folder alone", inodes, err)
 	}
 }

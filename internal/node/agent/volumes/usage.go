@@ -1,8 +1,9 @@
 package volumes
 
 import (
+	"context"
 	"fmt"
-	"io/fs"
+	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
@@ -18,9 +19,9 @@ type Usage struct {
 	InMemory     bool               // counts as memory of the pod, not as its ephemeral storage
 }
 
-// Usage measures the pod's volumes, those that the agent made. It walks through them: what has very
-// many files takes its time.
-func (m *Manager) Usage(pod *v1.Pod) ([]Usage, error) {
+// Usage measures the pod's volumes, those that the agent made. It walks through them, until ctx
+// ends at the latest: then what was counted so far is the answer, the least that the volumes take.
+func (m *Manager) Usage(ctx context.Context, pod *v1.Pod) ([]Usage, error) {
 	var all []Usage
 	used := usedVolumes(pod)
 	for _, volume := range pod.Spec.Volumes {
@@ -34,7 +35,7 @@ func (m *Manager) Usage(pod *v1.Pod) ([]Usage, error) {
 			usage.InMemory = volume.EmptyDir.Medium == v1.StorageMediumMemory
 		}
 		var err error
-		if usage.Used, usage.Inodes, err = measure(m.volumeDir(pod.UID, volume)); err != nil {
+		if usage.Used, usage.Inodes, err = Measure(ctx, m.volumeDir(pod.UID, volume)); err != nil {
 			return nil, fmt.Errorf("measuring volume %s: %w", volume.Name, err)
 		}
 		all = append(all, usage)
@@ -42,44 +43,72 @@ func (m *Manager) Usage(pod *v1.Pod) ([]Usage, error) {
 	return all, nil
 }
 
-// measure sums up the blocks of all that is in a folder, without what is mounted in it. What has
-// several names counts once; what goes away meanwhile does not count.
-func measure(dir string) (bytes, inodes int64, err error) {
-	const block = 512 // of st_blocks, whatever the filesystem's are
+// chunk is how many entries of a folder are read at once: a folder of a million files is not held
+// in memory as a whole.
+const chunk = 1024
+
+// Measure sums up the blocks of all that is in a folder, without what is mounted in it. What has
+// several names counts once; what goes away meanwhile does not count. If ctx ends before, the sums
+// are of what was seen until then.
+func Measure(ctx context.Context, dir string) (bytes, inodes int64, err error) {
 	var root unix.Stat_t
-	if err := unix.Lstat(dir, &root); err != nil {
-		if err == unix.ENOENT {
-			return 0, 0, nil
-		}
+	switch err := unix.Lstat(dir, &root); {
+	case err == unix.ENOENT:
+		return 0, 0, nil
+	case err != nil:
 		return 0, 0, err
 	}
-	seen := map[uint64]bool{}
-	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			if entry != nil && entry.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		var stat unix.Stat_t
-		if unix.Lstat(path, &stat) != nil {
-			return nil
-		}
-		if stat.Dev != root.Dev {
-			if entry.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		if stat.Nlink > 1 && !entry.IsDir() {
-			if seen[stat.Ino] {
-				return nil
-			}
-			seen[stat.Ino] = true
-		}
-		bytes += stat.Blocks * block
-		inodes++
+	w := walk{device: root.Dev, seen: map[uint64]bool{}}
+	w.count(&root)
+	for folders := []string{dir}; len(folders) > 0 && ctx.Err() == nil; {
+		last := len(folders) - 1
+		next := folders[last]
+		folders = append(folders[:last], w.folder(ctx, next)...)
+	}
+	return w.bytes, w.inodes, nil
+}
+
+// walk is the sum so far of one filesystem.
+type walk struct {
+	device        uint64
+	seen          map[uint64]bool // inodes that have several names
+	bytes, inodes int64
+}
+
+// folder adds what is in a folder, and returns the folders in it.
+func (w *walk) folder(ctx context.Context, path string) (inside []string) {
+	// A link that has taken the folder's place is not followed.
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
 		return nil
-	})
-	return bytes, inodes, err
+	}
+	folder := os.NewFile(uintptr(fd), path)
+	defer folder.Close()
+	for ctx.Err() == nil {
+		names, err := folder.Readdirnames(chunk)
+		for _, name := range names {
+			var stat unix.Stat_t
+			if unix.Fstatat(fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW) != nil || stat.Dev != w.device {
+				continue
+			}
+			if w.count(&stat); stat.Mode&unix.S_IFMT == unix.S_IFDIR {
+				inside = append(inside, filepath.Join(path, name))
+			}
+		}
+		if err != nil {
+			break
+		}
+	}
+	return inside
+}
+
+func (w *walk) count(stat *unix.Stat_t) {
+	if stat.Nlink > 1 && stat.Mode&unix.S_IFMT != unix.S_IFDIR {
+		if w.seen[stat.Ino] {
+			return
+		}
+		w.seen[stat.Ino] = true
+	}
+	w.bytes += stat.Blocks * 512 // of st_blocks, whatever the filesystem's are
+	w.inodes++
 }

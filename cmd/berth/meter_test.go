@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/answer"
+)
+
+// A command that takes a while says on a terminal what it does; nothing of it is left in the end,
+// and nothing of it is written elsewhere.
+func TestProgressOnATerminal(t *testing.T) {
+	after, every := meterAfter, meterEvery
+	meterAfter, meterEvery = 0, time.Hour
+	t.Cleanup(func() { meterAfter, meterEvery = after, every })
+	town := file(t, "town.yaml", smallTown)
+	for args, want := range map[string]string{
+		"explain pod/big":         "explaining big",
+		"explain -l !none":        "explaining 2 of 2 pods",
+		"pending":                 "asking about the cluster",
+		"capacity":                "asking about the cluster",
+		"what-if cordon node-1":   "forecasting",
+		"rebalance":               "planning moves",
+		"evictions":               "taking in the cluster",
+		"simulate --for 10m":      "simulating",
+		"what-if uncordon node-1": "reading",
+	} {
+		var out, shown, piped screen
+		words := append(strings.Fields(args), "-f", town)
+		if code := run(context.Background(), append([]string{"berth"}, words...), &out, answer.Terminal{Writer: &shown, Width: 80}); code != 0 {
+			t.Errorf("%s: exit code %d: %s", args, code, shown.String())
+		}
+		run(context.Background(), append([]string{"berth"}, words...), &out, &piped)
+		text := shown.String()
+		if !strings.Contains(text, "berth: ") || !strings.Contains(text, want) {
+			t.Errorf("%s: no %q in %q", args, want, text)
+		}
+		if last := text[strings.LastIndex(text, "\r"):]; strings.Contains(last, "berth: ") {
+			t.Errorf("%s: the line is left: %q", args, last)
+		}
+		if text := piped.String(); strings.ContainsAny(text, "\r\x1b") {
+			t.Errorf("%s: written to a pipe: %q", args, text)
+		}
+	}
+}
+
+// For two seconds a command says nothing.
+func TestProgressWaits(t *testing.T) {
+	var shown screen
+	m := startMeter(answer.Terminal{Writer: &shown, Width: 80})
+	m.begin("reading")
+	m.stop()
+	if text := shown.String(); text != "" {
+		t.Errorf("%q", text)
+	}
+}

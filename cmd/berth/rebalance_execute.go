@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/live"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
+)
+
+// carryOut moves pods until nothing is left to move. The first signal has no further move begin;
+// the second ends the process at once, and the journal says what was under way.
+func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy, profiles []*plugins.Profile) error {
+	if len(b.files) > 0 || b.at != "" || b.output != "" || len(b.failOn) > 0 {
+		return usagef("--execute: goes without -f, --at, -o and --fail-on")
+	}
+	cfg, err := b.connection.config(b.userAgent)
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(klog.NewContext(cmd.Context(), klog.Logger{})) // what it does is told in lines of its own
+	defer cancel()
+	events := eventlog.New(client, "berth-rebalance")
+	var ended *execute.Done
+	mover := live.New(client, events, live.Options{
+		Policy: func(of policy.Priorities) (*rebalance.Policy, error) {
+			if b.policy != "" {
+				return policy.Load(b.policy, of)
+			}
+			return goals, nil
+		},
+		Profiles: profiles, Placing: b.placing(),
+		Told: func(a execute.Told) { tellMove(cmd.OutOrStdout(), a) },
+		Done: func(a execute.Done) { ended = &a; cancel() },
+	})
+	var others sync.WaitGroup
+	defer others.Wait()
+	others.Go(func() { events.Run(ctx) })
+	others.Go(func() { untilTwice(ctx, cmd.ErrOrStderr(), func() { mover.Stop(ctx) }, cancel) })
+	err = mover.Run(ctx)
+	cancel()
+	switch {
+	case err != nil:
+		return err
+	case ended == nil:
+		return fmt.Errorf("ended at once: what was under way is in the ConfigMap %s/%s, and is gone on with next time", live.JournalNamespace, live.JournalName)
+	case ended.Stopped != "":
+		return fmt.Errorf("stopped after %s: %s", answer.Count(ended.Moves, "move"), ended.Stopped)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "done: %s\n", answer.Count(ended.Moves, "move"))
+	return nil
+}
+
+// untilTwice calls first at the first signal, and second at the second.
+func untilTwice(ctx context.Context, out io.Writer, first, second func()) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	for _, do := range []func(){func() {
+		fmt.Fprintln(out, "no further move begins; again to end at once")
+		first()
+	}, second} {
+		select {
+		case <-signals:
+			do()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tellMove writes a line about a move.
+func tellMove(out io.Writer, a execute.Told) {
+	if a.Move == nil {
+		fmt.Fprintln(out, a.Message)
+		return
+	}
+	m := a.Move
+	name := m.Namespace + "/" + m.Name
+	switch a.Result {
+	case execute.Evicted:
+		to := m.To
+		if len(m.Or) > 0 {
+			to += " or " + answer.Count(len(m.Or), "other")
+		}
+		if to == "" {
+			to = "(removed)"
+		}
+		fmt.Fprintf(out, "%s: evicted from %s for %s, to %s\n", name, m.From, m.Cause, to)
+	case execute.Arrived:
+		fmt.Fprintf(out, "%s: arrived %s\n", name, a.Node)
+	case execute.Resumed:
+		fmt.Fprintf(out, "%s: was evicted from %s before; its successor is awaited\n", name, m.From)
+	default:
+		fmt.Fprintf(out, "%s: %s: %s\n", name, a.Result, a.Message)
+	}
+}

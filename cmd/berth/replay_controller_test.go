@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/controller/journal"
+	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
+)
+
+// writeControllerJournals has a pod evicted that tolerates a taint for five seconds, and a node
+// fall silent, and writes both down as berth controller does.
+func writeControllerJournals(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	at := func(seconds float64) time.Time { return began.Add(time.Duration(seconds * float64(time.Second))) }
+
+	evictions, err := journal.ForEviction(filepath.Join(dir, journal.Eviction), "test", eviction.Options{}, records.Limits{Size: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	five := int64(5)
+	pod := eviction.Pod{
+		Name: types.NamespacedName{Namespace: "shop", Name: "web-0"}, UID: "u", ResourceVersion: "3", Node: "n1", Bound: began,
+		Tolerations: []v1.Toleration{{Key: "disk", Operator: v1.TolerationOpExists, TolerationSeconds: &five}},
+	}
+	node := eviction.Node{Name: "n1", UID: "n", ResourceVersion: "1"}
+	tainted := node
+	tainted.ResourceVersion, tainted.Taints = "2", []v1.Taint{{Key: "disk", Effect: v1.TaintEffectNoExecute}}
+	evictor := eviction.New(eviction.Options{})
+	for _, e := range []struct {
+		at float64
+		eviction.Event
+	}{
+		{0, eviction.NodeSeen{Node: node}},
+		{1, eviction.PodSeen{Pod: pod}},
+		{10, eviction.NodeSeen{Node: tainted}},
+		{15, eviction.Tick{}},
+		{15, eviction.Answered{Ticket: 1}}, // the note
+		{15.1, eviction.Answered{Ticket: 2, Node: &tainted}},
+		{15.2, eviction.Answered{Ticket: 3, Pod: &pod}},
+		{15.3, eviction.Answered{Ticket: 4}},
+		{16, eviction.PodGone{Name: pod.Name, UID: pod.UID}},
+	} {
+		evictions.Add(at(e.at), at(e.at), e.Event, evictor.Step(at(e.at), e.Event))
+	}
+	o := nodehealth.Defaults()
+	health, err := journal.ForNodeHealth(filepath.Join(dir, journal.NodeHealth), "test", o, records.Limits{Size: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent := nodehealth.Node{Name: "n1", UID: "n", ResourceVersion: "1", Created: began, Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}}
+	other := silent
+	other.Name, other.UID = "n2", "m"
+	watcher := nodehealth.New(o)
+	for _, e := range []struct {
+		at float64
+		nodehealth.Event
+	}{
+		{0, nodehealth.NodeSeen{Node: silent}},
+		{0, nodehealth.NodeSeen{Node: other}},
+		{0, nodehealth.NodesListing{}},
+		{0, nodehealth.NodeSeen{Node: silent}},
+		{0, nodehealth.NodeSeen{Node: other}},
+		{0, nodehealth.NodesListed{}},
+		{0, nodehealth.LeasesListed{}},
+		{40, nodehealth.LeaseSeen{Name: "n2", Renewed: at(40)}},
+		{60, nodehealth.Tick{}},
+	} {
+		health.Add(at(e.at), at(e.at), e.Event, watcher.Step(at(e.at), e.Event))
+	}
+	for _, end := range []func(context.Context) error{evictions.Close, health.Close} {
+		if err := end(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestReplayOfTheControllersJournals(t *testing.T) {
+	dir := writeControllerJournals(t)
+	code, out, errors := runReplay(dir)
+	if code != 0 || strings.Count(out, "the same actions, byte for byte") != 2 || strings.Contains(out, "bound") {
+		t.Errorf("exit code %d\n%s%s", code, out, errors)
+	}
+	code, out, errors = runReplay(dir, "--pod", "shop/web-0")
+	want := `2026-01-01T00:00:01.000Z  seen on node n1, version 3
+2026-01-01T00:00:10.000Z  taints of n1: disk:NoExecute
+2026-01-01T00:00:10.000Z  due 00:00:15 for disk:NoExecute
+2026-01-01T00:00:15.100Z    mark pod shop/web-0
+2026-01-01T00:00:15.200Z  answer: OK (mark pod shop/web-0)
+2026-01-01T00:00:15.200Z    event: Marking for deletion Pod shop/web-0
+2026-01-01T00:00:15.200Z    delete pod shop/web-0 uid u
+2026-01-01T00:00:15.300Z  answer: OK (delete pod shop/web-0 uid u)
+2026-01-01T00:00:16.000Z  gone
+`
+	if code != 0 || out != want {
+		t.Errorf("exit code %d\n%s%s\nwant\n%s", code, out, errors, want)
+	}
+	code, out, errors = runReplay(filepath.Join(dir, journal.NodeHealth), "--node", "n1")
+	for _, line := range []string{
+		"2026-01-01T00:00:00.000Z  conditions of n1: Ready=True",
+		"2026-01-01T00:01:00.000Z    event NodeNotReady: Node n1 status is now: NodeNotReady",
+		"2026-01-01T00:01:00.000Z    status of n1: Ready=Unknown",
+	} {
+		if code != 0 || !strings.Contains(out, line) || strings.Contains(out, "n2") {
+			t.Errorf("exit code %d, no %q in\n%s%s", code, line, out, errors)
+		}
+	}
+}
+
+func TestReplayTellsWhereAControllerParts(t *testing.T) {
+	dir := filepath.Join(writeControllerJournals(t), journal.Eviction)
+	edited := filepath.Join(t.TempDir(), "edited.journal")
+	rewrite(t, dir, edited)
+	code, out, errors := runReplay(edited)
+	for _, want := range []string{"parts at event 3, 2026-01-01T00:00:15Z", `ReadNode {"Ticket":2,"Node":"n9"}`, `ReadNode {"Ticket":2,"Node":"n1"}`} {
+		if code != exitHeld || !strings.Contains(out, want) {
+			t.Errorf("exit code %d, does not say %q:\n%s%s", code, want, out, errors)
+		}
+	}
+}
+
+// rewrite copies a journal that says that another node was read.
+func rewrite(t *testing.T, dir, to string) {
+	t.Helper()
+	files, err := records.Files(dir)
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	data, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var header journal.Header
+	in, err := records.NewReader(bytes.NewReader(data), journal.Magic, &header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := records.Create(filepath.Dir(to), journal.Magic, header, header.Began, records.Limits{Size: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for record, err := in.Next(); err == nil; record, err = in.Next() {
+		said := []byte(`ReadNode {"Ticket":2,"Node":"n`)
+		if i := bytes.Index(record, said); i >= 0 {
+			record[i+len(said)] = '9'
+		}
+		if err := out.Write(record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := out.Close(); err != nil {
+		t.Fatal(err)
+	}
+	files, err = records.Files(filepath.Dir(to))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(files[0], to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReplayRefusesFlagsOfTheOtherJournals(t *testing.T) {
+	controllers, scheduler := writeControllerJournals(t), writeJournal(t, func(s string) string { return s })
+	config := file(t, "config.yaml", replayedConfiguration)
+	for _, row := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{controllers, "--config", config}, "is a journal of the controllers; only the scheduler has such a configuration"},
+		{[]string{scheduler, "--node", "n"}, "is a journal of the scheduler"},
+		{[]string{controllers, "--node", "n", "--pod", "p"}, "--pod: goes without --node"},
+		{[]string{controllers, "--node", "n", "-o", "json"}, "--pod and --node: go without --output"},
+	} {
+		if code, _, errors := runReplay(row.args...); code != exitUsage || !strings.Contains(errors, row.want) {
+			t.Errorf("%v: exit code %d, %s, want %q", row.args, code, errors, row.want)
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/berth-k8s/berth/internal/kube/signals"
+)
+
+// watching is what the flags say of asking more than once.
+type watching struct {
+	watch bool
+	every time.Duration
+}
+
+// mostOften is how often a cluster may be read anew: a question lists everything.
+const mostOften = time.Second
+
+func (v *watching) addFlags(flags *pflag.FlagSet) {
+	flags.BoolVarP(&v.watch, "watch", "w", false, "ask again and again, and print the answer when it has changed, until Ctrl-C")
+	flags.DurationVar(&v.every, "every", 5*time.Second, "with --watch, how often the cluster is read, 1s at least")
+}
+
+func (v *watching) check(files []string) error {
+	switch {
+	case v.watch && len(files) > 0:
+		return usagef("--watch: files do not change; leave it out, or -f")
+	case v.every < mostOften:
+		return usagef("--every %s: must be %s or more", v.every, mostOften)
+	}
+	return nil
+}
+
+// spoken is an answer that can be written. Two that say the same are equal in gist, whenever they
+// were asked for.
+type spoken struct {
+	gist  string
+	write func() error
+}
+
+// ask writes the answer; with --watch it asks until Ctrl-C, and writes those that differ from the
+// one before.
+func (v *watching) ask(cmd *cobra.Command, ask func() (*spoken, error)) error {
+	if !v.watch {
+		said, err := ask()
+		if err != nil {
+			return err
+		}
+		return said.write()
+	}
+	ctx, stop := signals.Until(cmd.Context())
+	defer stop()
+	for before, first := "", true; ; first = false {
+		said, err := ask()
+		if err != nil {
+			return err
+		}
+		if first || said.gist != before {
+			before = said.gist
+			if err := said.write(); err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout())
+		}
+		if !pause(ctx, v.every) {
+			return nil
+		}
+	}
+}
+
+// pause waits; false if the context ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
+)
+
+// screen is an output that is read while it is written.
+type screen struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *screen) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(b)
+}
+
+func (s *screen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// With --watch an answer is printed again when it has changed, and not when only time has passed.
+func TestWatchPrintsWhatHasChanged(t *testing.T) {
+	neutral(t)
+	api := fakeapi.New(t)
+	node := func(cpu string) fakeapi.Object {
+		return fakeapi.Object{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "node-1"},
+			"status": map[string]any{"allocatable": map[string]any{"cpu": cpu, "memory": "4Gi", "pods": "110"}}}
+	}
+	api.Set("nodes", node("1"))
+	api.Set("pods", fakeapi.Object{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "big", "namespace": "default", "uid": "big"},
+		"spec": map[string]any{"schedulerName": "default-scheduler", "containers": []any{map[string]any{"name": "c", "image": "i",
+			"resources": map[string]any{"requests": map[string]any{"cpu": "2"}}}}}})
+	kubeconfig := file(t, "kubeconfig", fmt.Sprintf("{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c}}], clusters: [{name: c, cluster: {server: %q}}]}", api.Config.Host))
+	for _, args := range []string{"explain pod/big", "explain -l !none", "pending"} {
+		t.Run(args, func(t *testing.T) {
+			api.Set("nodes", node("1"))
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			var out, errs screen
+			ended := make(chan int)
+			go func() {
+				ended <- run(ctx, append([]string{"berth"}, append(strings.Fields(args), "--kubeconfig", kubeconfig, "--watch", "--every", "1s", "-o", "json")...), &out, &errs)
+			}()
+			lists := func() int { return strings.Count(strings.Join(api.Reads(), "\n"), "/api/v1/nodes") }
+			answers := func() int { return strings.Count(out.String(), `"apiVersion": "berth.dev/`) }
+			await := func(what string, is func() bool) {
+				t.Helper()
+				for end := time.Now().Add(20 * time.Second); !is(); {
+					if time.Now().After(end) {
+						t.Fatalf("not %s:\n%s%s", what, out.String(), errs.String())
+					}
+					<-time.After(20 * time.Millisecond)
+				}
+			}
+			await("answered", func() bool { return answers() > 0 })
+			first, read := answers(), lists()
+			await("asked again", func() bool { return lists() >= read+2 })
+			if answers() != first {
+				t.Errorf("printed again, though nothing has changed:\n%s", out.String())
+			}
+			api.Set("nodes", node("4"))
+			await("answered anew", func() bool { return answers() > first })
+			cancel()
+			if code := <-ended; code != 0 {
+				t.Errorf("exit code %d: %s", code, errs.String())
+			}
+		})
+	}
+}

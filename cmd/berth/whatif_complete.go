@@ -1,0 +1,103 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/berth-k8s/berth/internal/inspect/whatif"
+)
+
+// complete completes what berth what-if takes: operations, and behind one its flags and what it
+// names. Cobra leaves flags to it, for it cannot tell those of several operations apart.
+func (f *forecast) complete(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	first := slices.IndexFunc(args, isOperation)
+	if first < 0 {
+		first = len(args)
+	}
+	word := ""
+	for _, arg := range args {
+		if isOperation(arg) {
+			word = arg
+		}
+	}
+	before := last(args)
+	flags := f.flagsOf(word)
+	awaits := awaitsValue(flags, before)
+	if awaits != "" && first == len(args) {
+		first--
+	}
+	if _, err := f.parse(args[:first]); err != nil { // for --filename, --kubeconfig and their like
+		return nil, cobra.ShellCompDirectiveError
+	}
+	namespace := f.space(f.namespace)
+	switch {
+	case awaits == "fail-on":
+		return matching(whatif.Conditions, toComplete), cobra.ShellCompDirectiveNoFileComp
+	case awaits == "like" && word == "add-nodes":
+		return f.completeRef(cmd, []subject{nodeSubject}, "", toComplete, namespace)
+	case awaits == "like":
+		return f.completeRef(cmd, podsAndWorkloads, "", toComplete, namespace)
+	case awaits != "":
+		words, known := f.flagValues(cmd, awaits, toComplete, namespace)
+		if !known {
+			return nil, cobra.ShellCompDirectiveDefault // a file, or any other text
+		}
+		return words, cobra.ShellCompDirectiveNoFileComp
+	case strings.HasPrefix(toComplete, "-"):
+		var names []string // those of all operations cobra adds
+		own := pflag.NewFlagSet(word, pflag.ContinueOnError)
+		(&parts{}).addFlags(word, own)
+		own.VisitAll(func(flag *pflag.Flag) {
+			if strings.HasPrefix("--"+flag.Name, toComplete) {
+				names = append(names, "--"+flag.Name)
+			}
+		})
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+	next := matching(operations, toComplete)
+	var names []string
+	directive := cobra.ShellCompDirectiveNoFileComp
+	switch {
+	case word == "":
+	case ofNodes(word):
+		if strings.Contains(toComplete, "/") {
+			return f.completeRef(cmd, []subject{nodeSubject}, before, toComplete, namespace)
+		}
+		names = matching(f.namesOf(cmd, nodeSubject, ""), toComplete)
+	case word == "scale":
+		names, directive = f.completeRef(cmd, scalable, before, toComplete, namespace)
+	case word == "delete":
+		names, directive = f.completeRef(cmd, podsAndWorkloads, before, toComplete, namespace)
+	}
+	return append(names, next...), directive
+}
+
+// flagsOf are those that may stand behind an operation, or before the first.
+func (f *forecast) flagsOf(word string) *pflag.FlagSet {
+	flags := pflag.NewFlagSet(word, pflag.ContinueOnError)
+	(&parts{}).addFlags(word, flags)
+	now := *f
+	general := pflag.NewFlagSet(word, pflag.ContinueOnError)
+	f.addFlags(general)
+	*f = now
+	flags.AddFlagSet(general)
+	return flags
+}
+
+// awaitsValue is the flag whose value stands behind the word, or "".
+func awaitsValue(flags *pflag.FlagSet, word string) string {
+	var flag *pflag.Flag
+	switch name, long := strings.CutPrefix(word, "--"); {
+	case long && !strings.Contains(name, "="):
+		flag = flags.Lookup(name)
+	case len(word) == 2 && word[0] == '-':
+		flag = flags.ShorthandLookup(word[1:])
+	}
+	if flag == nil || flag.NoOptDefVal != "" {
+		return ""
+	}
+	return flag.Name
+}

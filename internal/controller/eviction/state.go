@@ -1,0 +1,218 @@
+package eviction
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Knowledge is all that a Core knows, as plain data: a Core that is restored from it answers every
+// event as the one that saved it. It shares nothing with the Core that changes.
+type Knowledge struct {
+	Nodes []NodeState // by name
+	Pods  []PodState  // by their first sight
+	Tries []TryState  // that wait for an answer, by ticket
+	Notes []NoteState // that wait for an answer, by ticket
+	// Unnoted are the nodes whose note is not as it should be, in their order.
+	Unnoted []string
+
+	Tickets                         Ticket
+	Sights                          uint64
+	Stats                           Stats
+	PodList, NodeList               uint32
+	PodsAreListing, NodesAreListing bool
+	Unanswered                      int
+	PausedUntil                     time.Time
+}
+
+// NodeState is a node, and the UIDs of its pods in their order.
+type NodeState struct {
+	Name      string
+	Pods      []types.UID
+	Known     bool
+	UID       types.UID
+	Version   string
+	List      uint32
+	Held      []HeldState
+	Witness   time.Time
+	Note      string
+	Noting    bool
+	NoteTries int
+	NoteAt    time.Time
+}
+
+// HeldState is a Held with what is known of its times.
+type HeldState struct {
+	Held
+	Written, Said, SaidTurned time.Time
+}
+
+// PodState is a pod on a node.
+type PodState struct {
+	Pod
+	On       string
+	List     uint32
+	Begun    time.Time // when its tolerations began to count
+	Due      Due
+	Number   uint64
+	Tries    int
+	NotYet   time.Time
+	Recorded bool // that it goes
+	Cancels  bool
+	Accepted bool
+}
+
+// TryState is a try to evict a pod. Those that wait for the same reading stand together.
+type TryState struct {
+	Ticket  Ticket
+	Pod     types.UID // "": gone since
+	Step    int
+	Also    []TryState
+	Evicts  bool
+	ReadAt  time.Time
+	Rereads int
+	Held    []HeldState
+	Live    Pod
+	Unread  bool
+	Asked   bool
+}
+
+// NoteState is a note that is being written.
+type NoteState struct {
+	Ticket Ticket
+	Node   string // "": gone since
+}
+
+// Save returns what the Core knows.
+func (c *Core) Save() Knowledge {
+	s := Knowledge{
+		Tickets: c.tickets, Sights: c.sights, Stats: c.stats, PodList: c.podList, NodeList: c.nodeList,
+		PodsAreListing: c.podsAreListing, NodesAreListing: c.nodesAreListing, Unanswered: c.unanswered, PausedUntil: c.pausedUntil,
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.nodes)) {
+		n := c.nodes[name]
+		saved := NodeState{
+			Name: n.name, Known: n.known, UID: n.uid, Version: n.version, List: n.list, Held: saveHeld(n.held), Witness: n.witness,
+			Note: n.note, Noting: n.noting, NoteTries: n.noteTries, NoteAt: n.noteAt,
+		}
+		for _, p := range n.pods {
+			saved.Pods = append(saved.Pods, p.UID)
+		}
+		s.Nodes = append(s.Nodes, saved)
+	}
+	for _, p := range c.pods {
+		s.Pods = append(s.Pods, PodState{
+			Pod: p.Pod, On: p.on.name, List: p.list, Begun: p.bound, Due: p.due, Number: p.number, Tries: p.tries, NotYet: p.notYet,
+			Recorded: p.marked, Cancels: p.cancels, Accepted: p.accepted,
+		})
+	}
+	slices.SortFunc(s.Pods, func(a, b PodState) int { return cmp.Compare(a.Number, b.Number) })
+	for _, ticket := range slices.Sorted(maps.Keys(c.attempts)) {
+		s.Tries = append(s.Tries, saveTry(ticket, c.attempts[ticket]))
+	}
+	for _, ticket := range slices.Sorted(maps.Keys(c.noting)) {
+		saved := NoteState{Ticket: ticket}
+		if n := c.noting[ticket]; c.nodes[n.name] == n {
+			saved.Node = n.name
+		}
+		s.Notes = append(s.Notes, saved)
+	}
+	for _, n := range c.unnoted {
+		s.Unnoted = append(s.Unnoted, n.name)
+	}
+	return s
+}
+
+func saveTry(ticket Ticket, a *attempt) TryState {
+	saved := TryState{
+		Ticket: ticket, Step: int(a.step), Evicts: a.evicts, ReadAt: a.readAt, Rereads: a.rereads, Held: saveHeld(a.held),
+		Live: a.live, Unread: a.unread, Asked: a.asked,
+	}
+	if a.pod != nil {
+		saved.Pod = a.pod.UID
+	}
+	for _, other := range a.also {
+		saved.Also = append(saved.Also, saveTry(0, other))
+	}
+	return saved
+}
+
+func saveHeld(held []Held) (saved []HeldState) {
+	for _, h := range held {
+		saved = append(saved, HeldState{Held: h, Written: h.written, Said: h.said, SaidTurned: h.saidTurned})
+	}
+	return saved
+}
+
+// Restore returns a Core that knows what was saved.
+func Restore(options Options, s Knowledge) *Core {
+	c := New(options)
+	c.tickets, c.sights, c.stats, c.podList, c.nodeList = s.Tickets, s.Sights, s.Stats, s.PodList, s.NodeList
+	c.podsAreListing, c.nodesAreListing, c.unanswered, c.pausedUntil = s.PodsAreListing, s.NodesAreListing, s.Unanswered, s.PausedUntil
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		c.nodes[n.Name] = &node{
+			name: n.Name, known: n.Known, uid: n.UID, version: n.Version, list: n.List, held: restoreHeld(n.Held), witness: n.Witness,
+			note: n.Note, noting: n.Noting, noteTries: n.NoteTries, noteAt: n.NoteAt,
+		}
+	}
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		restored := &pod{
+			Pod: p.Pod, on: c.nodeNamed(p.On), list: p.List, bound: p.Begun, number: p.Number, tries: p.Tries, notYet: p.NotYet,
+			marked: p.Recorded, cancels: p.Cancels, accepted: p.Accepted, place: -1,
+		}
+		c.setDue(restored, p.Due)
+		c.pods[p.UID], c.names[p.Name] = restored, p.UID
+	}
+	for i := range s.Nodes {
+		for _, uid := range s.Nodes[i].Pods {
+			if p := c.pods[uid]; p != nil {
+				c.nodes[s.Nodes[i].Name].take(p)
+			}
+		}
+	}
+	for i := range s.Tries {
+		c.attempts[s.Tries[i].Ticket] = c.restoreTry(&s.Tries[i])
+	}
+	for _, p := range c.pods {
+		c.enqueue(p)
+	}
+	for _, saved := range s.Notes {
+		n := c.nodes[saved.Node]
+		if n == nil {
+			n = &node{}
+		}
+		c.noting[saved.Ticket] = n
+	}
+	for _, name := range s.Unnoted {
+		c.unnoted = append(c.unnoted, c.nodeNamed(name))
+	}
+	return c
+}
+
+func (c *Core) restoreTry(s *TryState) *attempt {
+	c.underway++
+	a := &attempt{
+		pod: c.pods[s.Pod], step: step(s.Step), evicts: s.Evicts, readAt: s.ReadAt, rereads: s.Rereads, held: restoreHeld(s.Held),
+		live: s.Live, unread: s.Unread, asked: s.Asked,
+	}
+	if a.pod != nil {
+		a.pod.attempt = a
+	}
+	for i := range s.Also {
+		a.also = append(a.also, c.restoreTry(&s.Also[i]))
+	}
+	return a
+}
+
+func restoreHeld(saved []HeldState) (held []Held) {
+	for _, s := range saved {
+		s.Held.written, s.said, s.saidTurned = s.Written, s.Said, s.SaidTurned
+		held = append(held, s.Held)
+	}
+	return held
+}

@@ -1,0 +1,109 @@
+package eviction_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/controller/eviction/faultapi"
+	"github.com/berth-k8s/berth/internal/controller/journal"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
+)
+
+// TestJournalsOfAllLivesAreReplayed writes lives in which everything fails that can to journals,
+// one for each life of the controller, which go on in other files at any moment. Each file, played
+// alone, asks for the same, byte for byte.
+func TestJournalsOfAllLivesAreReplayed(t *testing.T) {
+	const lives = 60
+	dir := t.TempDir()
+	eachSeed(lives, func(seed uint64) bool {
+		w := faultapi.New(seed)
+		j := written{world: w, dir: filepath.Join(dir, fmt.Sprint(seed))}
+		w.NewCore = j.core
+		w.Told = j.told
+		faultapi.Churn(w)
+		if err := j.end(); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+		return !t.Failed()
+	})
+	files, err := filepath.Glob(filepath.Join(dir, "*", "*", "*.journal"))
+	if err != nil || len(files) < 2*lives {
+		t.Fatalf("%d files of %d lives, %v", len(files), lives, err)
+	}
+	requests := 0
+	for _, name := range files {
+		result, err := replayed(name)
+		if err != nil || result.Parting != nil || result.Cut {
+			t.Fatalf("%s: %v, %+v, parts at %+v", name, err, result, result.Parting)
+		}
+		requests += result.Actions
+	}
+	t.Logf("%d files, %d actions", len(files), requests)
+	if requests == 0 {
+		t.Error("the lives are too quiet to show anything")
+	}
+}
+
+// written is a journal of a world's controller.
+type written struct {
+	world  *faultapi.World
+	dir    string
+	life   int
+	writer *journal.OfEviction
+	turned time.Time
+	err    error
+}
+
+// core makes the controller, with a journal of its own.
+func (j *written) core() *eviction.Core {
+	if err := j.end(); err != nil {
+		j.err = err
+	}
+	j.life++
+	o := eviction.Options{Wall: j.world.Wall}
+	c := eviction.New(o)
+	var err error
+	if j.writer, err = journal.ForEviction(filepath.Join(j.dir, fmt.Sprint(j.life)), "test", o, records.Limits{Size: 1 << 30}); err != nil {
+		panic(err)
+	}
+	j.writer.Save = func() any { return c.Save() }
+	j.turned = j.world.Now
+	return c
+}
+
+func (j *written) told(e eviction.Event, actions []eviction.Action) {
+	w := j.world
+	j.writer.Add(w.Now, w.Wall(w.Now), e, actions)
+	if w.Now.Sub(j.turned) > 2*time.Second {
+		j.writer.Turn(w.Now)
+		j.turned = w.Now
+	}
+}
+
+func (j *written) end() error {
+	if j.writer != nil {
+		if err := j.writer.Close(context.Background()); err != nil {
+			return err
+		}
+		j.writer = nil
+	}
+	return j.err
+}
+
+func replayed(name string) (records.Result, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return records.Result{}, err
+	}
+	defer f.Close()
+	r, err := journal.NewReader(f)
+	if err != nil {
+		return records.Result{}, err
+	}
+	return journal.Replay(r, journal.Options{})
+}

@@ -1,0 +1,132 @@
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
+)
+
+// Options are what a replay may be asked for.
+type Options struct {
+	// Story, if set, is told.
+	Story *Story
+	// Each, if set, is called for every record.
+	Each func(n int, at time.Time)
+	// On: also behind a parting.
+	On bool
+}
+
+// player is a core that is told again. E are its events, A its actions.
+type player[E any, A fmt.Stringer] struct {
+	words words[E]
+	step  func(now time.Time, event E) []A
+	tell  func(at time.Time, event E, actions []A) // nil: nobody asks
+}
+
+// Replay plays a journal to a new core and compares what it asks for.
+func Replay(r *Reader, o Options) (records.Result, error) {
+	var wall time.Time
+	clock := func(time.Time) time.Time { return wall }
+	switch r.Header.Component {
+	case Eviction:
+		var options eviction.Options
+		var knows eviction.Knowledge
+		if cut, err := r.begin(&options, &knows); err != nil || cut {
+			return records.Result{Cut: cut}, err
+		}
+		options.Wall = clock
+		core := eviction.Restore(options, knows)
+		o.Story.begin(r.Header, &knows)
+		p := player[eviction.Event, eviction.Action]{words: ofEviction, step: core.Step}
+		if o.Story != nil {
+			p.tell = o.Story.ofEviction(core)
+		}
+		return p.play(r, o, &wall)
+	case NodeHealth:
+		var options nodehealth.Options
+		var knows nodehealth.Knowledge
+		if cut, err := r.begin(&options, &knows); err != nil || cut {
+			return records.Result{Cut: cut}, err
+		}
+		options.Wall = clock
+		o.Story.begin(r.Header, &eviction.Knowledge{})
+		core, err := nodehealth.Restore(options, knows)
+		if err != nil {
+			return records.Result{}, err
+		}
+		p := player[nodehealth.Event, nodehealth.Action]{words: ofNodeHealth, step: core.Step}
+		if o.Story != nil && o.Story.Node != "" { // it knows nothing of single pods
+			p.tell = o.Story.ofNodeHealth
+		}
+		return p.play(r, o, &wall)
+	}
+	return records.Result{}, fmt.Errorf("a journal of %q, which this build does not know", r.Header.Component)
+}
+
+// begin reads the options of the core and what it knew; cut tells that the file ends before that.
+func (r *Reader) begin(options, knowledge any) (cut bool, err error) {
+	if err := json.Unmarshal(r.Header.Options, options); err != nil {
+		return false, fmt.Errorf("options of the core: %w", err)
+	}
+	text, err := r.knowledge()
+	if errors.Is(err, io.EOF) {
+		return true, nil
+	}
+	if err != nil || len(text) == 0 {
+		return false, err
+	}
+	if err := json.Unmarshal(text, knowledge); err != nil {
+		return false, fmt.Errorf("what the core knew: %w", err)
+	}
+	return false, nil
+}
+
+func (p *player[E, A]) play(r *Reader, o Options, wall *time.Time) (result records.Result, err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("event %d: the core panics: %v", result.Events, fault)
+		}
+	}()
+	var first time.Time
+	for n := 0; ; n++ {
+		d, err := r.next()
+		if errors.Is(err, io.EOF) {
+			result.Cut = r.Cut
+			return result, nil
+		}
+		if err != nil {
+			return result, err
+		}
+		event := p.words.read(d)
+		recorded := string(d.text())
+		if d.err != nil {
+			return result, r.Wrong(d.err)
+		}
+		*wall = r.at.Add(r.skew)
+		actions := p.step(r.at, event)
+		if n == 0 {
+			first = r.at
+		}
+		result.Events++
+		result.Actions += len(actions)
+		result.Lasted = r.at.Sub(first)
+		if said := text(actions); said != recorded && result.Parting == nil {
+			result.Parting = &records.Parting{Event: n, At: r.at, Recorded: recorded, Replayed: said}
+			if !o.On {
+				return result, nil
+			}
+		}
+		if p.tell != nil {
+			p.tell(r.at, event, actions)
+		}
+		if o.Each != nil {
+			o.Each(n, r.at)
+		}
+	}
+}

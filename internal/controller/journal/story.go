@@ -1,0 +1,214 @@
+package journal
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+)
+
+// Story tells what a journal says of one pod, or of one node.
+type Story struct {
+	Out  io.Writer
+	Pod  types.NamespacedName // or
+	Node string
+
+	on     string // the pod's node
+	uid    types.UID
+	due    string
+	leaves bool   // the pod terminates
+	taints string // of the node, as told last
+	state  string // of the node's conditions, as told last
+	asked  map[uint64]string
+}
+
+// begin begins a file. What was told before counts only if the same core goes on.
+func (s *Story) begin(h Header, knows *eviction.Knowledge) {
+	if s == nil {
+		return
+	}
+	if h.Knowledge == 0 {
+		*s = Story{Out: s.Out, Pod: s.Pod, Node: s.Node}
+	}
+	for i := range knows.Pods {
+		if p := &knows.Pods[i]; s.Node == "" && p.Name == s.Pod && p.UID != s.uid {
+			s.uid, s.on, s.due, s.leaves = p.UID, p.On, p.Due.String(), p.Terminating
+			s.line(h.Began, "known, on node %s, %s", s.on, s.due)
+		}
+	}
+}
+
+func (s *Story) line(at time.Time, format string, args ...any) {
+	fmt.Fprintf(s.Out, "%s  %s\n", at.Format("2006-01-02T15:04:05.000Z07:00"), fmt.Sprintf(format, args...))
+}
+
+// node is the node that matters: the one asked for, or the pod's.
+func (s *Story) node() string {
+	if s.Node != "" {
+		return s.Node
+	}
+	return s.on
+}
+
+func (s *Story) sees(at time.Time, taints []v1.Taint) {
+	words := make([]string, len(taints))
+	for i := range taints {
+		words[i] = taints[i].ToString()
+	}
+	slices.Sort(words)
+	if is := strings.Join(words, ", "); is != s.taints {
+		s.taints = is
+		if is == "" {
+			is = "none"
+		}
+		s.line(at, "taints of %s: %s", s.node(), is)
+	}
+}
+
+// ask remembers a request, so that its answer is told.
+func (s *Story) ask(ticket uint64, what string) {
+	if s.asked == nil {
+		s.asked = map[uint64]string{}
+	}
+	s.asked[ticket] = what
+}
+
+func (s *Story) answered(at time.Time, ticket uint64, outcome fmt.Stringer) {
+	if what, ok := s.asked[ticket]; ok {
+		delete(s.asked, ticket)
+		s.line(at, "answer: %s (%s)", outcome, what)
+	}
+}
+
+// ofEviction tells of taint eviction.
+func (s *Story) ofEviction(core *eviction.Core) func(time.Time, eviction.Event, []eviction.Action) {
+	return func(at time.Time, event eviction.Event, actions []eviction.Action) {
+		switch e := event.(type) {
+		case eviction.PodSeen:
+			if s.Node == "" && e.Pod.Name == s.Pod {
+				s.podSeen(at, &e.Pod)
+			}
+		case eviction.PodGone:
+			if s.Node == "" && e.UID == s.uid {
+				s.line(at, "gone")
+				s.uid, s.on, s.due = "", "", ""
+			}
+		case eviction.NodeSeen:
+			if e.Node.Name == s.node() {
+				s.sees(at, e.Node.Taints)
+			}
+		case eviction.NodeGone:
+			if e.Name == s.node() {
+				s.taints = ""
+				s.line(at, "node %s gone", e.Name)
+			}
+		case eviction.Answered:
+			s.answered(at, uint64(e.Ticket), e.Outcome)
+		}
+		if due, ok := core.Due(s.uid); ok && s.due != due.String() {
+			if !due.Stays() || s.due != "" && !s.leaves {
+				s.line(at, "%s", due)
+			}
+			s.due = due.String()
+		}
+		for _, action := range actions {
+			if ticket, mine := s.concerns(action); mine {
+				s.line(at, "  %s", action)
+				s.ask(ticket, action.String())
+			}
+		}
+	}
+}
+
+func (s *Story) podSeen(at time.Time, pod *eviction.Pod) {
+	if pod.UID != s.uid || pod.Node != s.on {
+		s.taints = ""
+	}
+	s.uid, s.on, s.leaves = pod.UID, pod.Node, pod.Terminating
+	leaving := ""
+	if pod.Terminating {
+		leaving = ", terminating"
+	}
+	s.line(at, "seen on node %s, version %s%s", pod.Node, pod.ResourceVersion, leaving)
+}
+
+// concerns tells whether an action is about the pod, or about the node.
+func (s *Story) concerns(action eviction.Action) (ticket uint64, mine bool) {
+	pod := func(ticket eviction.Ticket, name types.NamespacedName) (uint64, bool) {
+		return uint64(ticket), s.Node == "" && name == s.Pod
+	}
+	switch a := action.(type) {
+	case eviction.ReadPod:
+		return pod(a.Ticket, a.Name)
+	case eviction.Mark:
+		return pod(a.Ticket, a.Name)
+	case eviction.Delete:
+		return pod(a.Ticket, a.Name)
+	case eviction.Evict:
+		return pod(a.Ticket, a.Name)
+	case eviction.Record:
+		return pod(0, a.Name)
+	case eviction.ReadNode:
+		return uint64(a.Ticket), a.Node == s.Node
+	case eviction.Annotate:
+		return uint64(a.Ticket), a.Node == s.Node
+	}
+	return 0, false
+}
+
+// ofNodeHealth tells of node health.
+func (s *Story) ofNodeHealth(at time.Time, event nodehealth.Event, actions []nodehealth.Action) {
+	switch e := event.(type) {
+	case nodehealth.NodeSeen:
+		if e.Node.Name == s.Node {
+			s.nodeSeen(at, &e.Node)
+		}
+	case nodehealth.NodeGone:
+		if e.Name == s.Node {
+			s.taints, s.state = "", ""
+			s.line(at, "node %s gone", e.Name)
+		}
+	case nodehealth.Blind:
+		s.line(at, "no sign of life of any node can be seen")
+	case nodehealth.Sighted:
+		s.line(at, "signs of life can be seen again")
+	case nodehealth.Answered:
+		s.answered(at, uint64(e.Ticket), e.Outcome)
+	}
+	for _, action := range actions {
+		ticket, node := nodehealth.Ticket(0), ""
+		switch a := action.(type) {
+		case nodehealth.WriteStatus:
+			ticket, node = a.Ticket, a.Node
+		case nodehealth.WriteNode:
+			ticket, node = a.Ticket, a.Node
+		case nodehealth.MarkPods:
+			ticket, node = a.Ticket, a.Node
+		case nodehealth.Record:
+			node = a.Node
+		}
+		if node != "" && node == s.Node {
+			s.line(at, "  %s", action)
+			s.ask(uint64(ticket), action.String())
+		}
+	}
+}
+
+func (s *Story) nodeSeen(at time.Time, n *nodehealth.Node) {
+	words := make([]string, len(n.Conditions))
+	for i, c := range n.Conditions {
+		words[i] = string(c.Type) + "=" + string(c.Status)
+	}
+	if is := strings.Join(words, " "); is != s.state {
+		s.state = is
+		s.line(at, "conditions of %s: %s", n.Name, is)
+	}
+	s.sees(at, n.Taints)
+}

@@ -1,0 +1,151 @@
+package journal
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"sync/atomic"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
+)
+
+// Writer writes the journal of a core: one file after the other, each of which can be played alone.
+// E are the core's events, A its actions. Add belongs to the goroutine that steps the core.
+type Writer[E, A any] struct {
+	// Save returns what the core knows, for the next file.
+	Save func() any
+
+	records *records.Writer[record[E]]
+	file    *file[E] // of the writer's goroutine, but for due
+}
+
+// OfEviction and OfNodeHealth are writers for the two cores.
+type (
+	OfEviction   = Writer[eviction.Event, eviction.Action]
+	OfNodeHealth = Writer[nodehealth.Event, nodehealth.Action]
+)
+
+// record is an event with what followed from it, or, with knowledge, the wish for a new file.
+type record[E any] struct {
+	at, wall  time.Time
+	event     E
+	actions   string
+	knowledge any
+}
+
+// file is the journal's file that is being written.
+type file[E any] struct {
+	dir    string
+	header Header
+	limits records.Limits
+	words  words[E]
+
+	now    *records.File
+	at     time.Time     // of the last record
+	skew   time.Duration // of the last record
+	buffer []byte
+	asked  bool        // for the next file
+	due    atomic.Bool // it is time for the next file, and nobody has seen to it yet
+}
+
+// ForEviction begins a journal of taint eviction.
+func ForEviction(dir, build string, o eviction.Options, l records.Limits) (*OfEviction, error) {
+	return create[eviction.Event, eviction.Action](dir, Header{Component: Eviction, Build: build}, o, l, ofEviction)
+}
+
+// ForNodeHealth begins a journal of node health.
+func ForNodeHealth(dir, build string, o nodehealth.Options, l records.Limits) (*OfNodeHealth, error) {
+	return create[nodehealth.Event, nodehealth.Action](dir, Header{Component: NodeHealth, Build: build}, o, l, ofNodeHealth)
+}
+
+func create[E, A any](dir string, h Header, options any, l records.Limits, w words[E]) (*Writer[E, A], error) {
+	var err error
+	if h.Options, err = json.Marshal(options); err != nil {
+		return nil, err
+	}
+	h.Began = time.Now().Round(0).UTC()
+	j := &file[E]{dir: dir, header: h, limits: l, words: w}
+	if err := j.open(nil); err != nil {
+		return nil, err
+	}
+	return &Writer[E, A]{records: records.Start(j), file: j}, nil
+}
+
+// open begins a file, for a core that knows what the JSON says.
+func (j *file[E]) open(knowledge []byte) error {
+	j.header.Knowledge = len(knowledge)
+	f, err := records.Create(j.dir, Magic, j.header, j.header.Began, j.limits)
+	if err != nil {
+		return err
+	}
+	j.now, j.at, j.skew = f, j.header.Began, 0
+	for len(knowledge) > 0 {
+		n := min(piece, len(knowledge))
+		if err := j.now.Write(knowledge[:n]); err != nil {
+			return err
+		}
+		knowledge = knowledge[n:]
+	}
+	return j.now.Flush()
+}
+
+// Add notes an event and what followed from it, at a time of the core's clock, with what clocks on
+// walls showed. After the journal has ended it does nothing.
+func (w *Writer[E, A]) Add(at, wall time.Time, e E, actions []A) {
+	w.records.Add(record[E]{at: at, wall: wall, event: e, actions: text(actions)})
+	if w.file.due.CompareAndSwap(true, false) {
+		w.Turn(at)
+	}
+}
+
+// Turn goes on in a new file, which begins with what the core knows now.
+func (w *Writer[E, A]) Turn(at time.Time) {
+	w.records.Add(record[E]{at: at, knowledge: w.Save()})
+}
+
+// Close writes what waits. Nothing may be added afterwards.
+func (w *Writer[E, A]) Close(ctx context.Context) error { return w.records.Close(ctx) }
+
+// Take writes a record, or goes on in a new file.
+func (j *file[E]) Take(r record[E]) error {
+	if r.knowledge != nil {
+		return j.turn(r)
+	}
+	skew := r.wall.Sub(r.at)
+	b := binary.AppendVarint(j.buffer[:0], int64(r.at.Sub(j.at)))
+	b = binary.AppendVarint(b, int64(skew-j.skew))
+	b, err := j.words.append(b, r.event)
+	if err != nil {
+		return err
+	}
+	j.buffer = appendText(b, []byte(r.actions))
+	j.at, j.skew = r.at, skew
+	return j.now.Write(j.buffer)
+}
+
+func (j *file[E]) turn(r record[E]) error {
+	knowledge, err := json.Marshal(r.knowledge)
+	if err != nil {
+		return err
+	}
+	if err := j.now.Close(); err != nil {
+		return err
+	}
+	j.header.Began, j.asked = r.at, false
+	return j.open(knowledge)
+}
+
+// Flush bounds what a kill loses.
+func (j *file[E]) Flush() error {
+	if !j.asked && j.now.Due(j.at) {
+		j.asked = true
+		j.due.Store(true)
+	}
+	return j.now.Flush()
+}
+
+// Close ends the file, and the journal.
+func (j *file[E]) Close() error { return j.now.Close() }

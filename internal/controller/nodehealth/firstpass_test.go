@@ -1,0 +1,34 @@
+package nodehealth_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+)
+
+// TestANodeIsTakenAtItsWordForOnePass: where passes come further apart than the grace period lasts,
+// a node that says it is not ready gets that taint first, and the one of silence a pass later.
+func TestANodeIsTakenAtItsWordForOnePass(t *testing.T) {
+	options := nodehealth.Defaults()
+	options.MonitorPeriod, options.MonitorGracePeriod, options.EvictionRate = time.Second, time.Millisecond, 100
+	c := newCluster(options)
+	c.run(options.MonitorPeriod / 2)
+	m := c.addUnreported("n", "z")
+	m.silent, m.Labels["node.kubernetes.io/exclude-disruption"] = true, ""
+	c.setCondition(m, v1.NodeReady, v1.ConditionFalse)
+	c.changed(m)
+	for _, want := range []string{v1.TaintNodeNotReady, v1.TaintNodeUnreachable} {
+		c.run(options.MonitorPeriod)
+		if !m.hasEvicting(want) {
+			t.Errorf("after %v the node has the taints %v, want %s", c.now.Sub(begin), m.Spec.Taints, want)
+		}
+	}
+}
+
+func (m *machine) hasEvicting(key string) bool {
+	return slices.ContainsFunc(m.Spec.Taints, func(t v1.Taint) bool { return t.Key == key && t.Effect == v1.TaintEffectNoExecute })
+}

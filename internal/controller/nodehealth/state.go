@@ -1,0 +1,201 @@
+package nodehealth
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Knowledge is all that a Core knows, as plain data: a Core that is restored from it answers every
+// event as the one that saved it. It shares nothing with the Core that changes.
+type Knowledge struct {
+	// Nodes are those that are there, by name, and behind them those that are gone and still stand
+	// in a line or wait for an answer. Numbers of nodes are places in it.
+	Nodes  []NodeState
+	Zones  []ZoneState // by name
+	Leases map[string]LeaseState
+	Dirty  []int
+	Asked  []AskedState // by ticket
+
+	Tickets                            Ticket
+	NodeList                           uint32
+	Listing, NodesListed, LeasesListed bool
+	NextPass                           time.Time
+	Passes                             int
+	BlindSince                         time.Time
+	AllDown                            bool
+}
+
+// NodeState is a node and what is known of its life.
+type NodeState struct {
+	Node
+	List                              uint32
+	In                                *string // its zone, nil: none yet
+	Sign                              time.Time
+	Silent, Known, Evict, Marks, Gone bool
+	Queued, Writing                   bool
+	Tries                             int
+	NotYet                            time.Time
+}
+
+// ZoneState is a zone with those that wait in it.
+type ZoneState struct {
+	Name                       string
+	State                      State
+	Tainting, Marking          BucketState
+	ToTaint, ToMark            []int
+	Size, Unhealthy, Evictions int
+}
+
+// BucketState is a token bucket.
+type BucketState struct {
+	Rate, Tokens float64
+	Last         time.Time
+}
+
+// LeaseState is the newest of a node's lease.
+type LeaseState struct {
+	Renewed time.Time
+	Version string
+	Seen    time.Time
+}
+
+// AskedState is a write that waits for its answer.
+type AskedState struct {
+	Ticket Ticket
+	Node   int
+	Marks  bool
+}
+
+// Save returns what the Core knows.
+func (c *Core) Save() Knowledge {
+	s := Knowledge{
+		Leases: map[string]LeaseState{}, Tickets: c.tickets, NodeList: c.nodeList, Listing: c.listing, NodesListed: c.nodesListed,
+		LeasesListed: c.leasesListed, NextPass: c.nextPass, Passes: c.passes, BlindSince: c.blindSince, AllDown: c.allDown,
+	}
+	places := map[*node]int{}
+	place := func(n *node) int {
+		at, ok := places[n]
+		if !ok {
+			at = len(s.Nodes)
+			places[n] = at
+			s.Nodes = append(s.Nodes, saveNode(n))
+		}
+		return at
+	}
+	line := func(nodes []*node) (line []int) {
+		for _, n := range nodes {
+			line = append(line, place(n))
+		}
+		return line
+	}
+	for _, n := range c.sorted() {
+		place(n)
+	}
+	for _, z := range c.sortedZones() {
+		s.Zones = append(s.Zones, ZoneState{
+			Name: z.name, State: z.state, Tainting: z.tainting.saved(), Marking: z.marking.saved(),
+			ToTaint: line(z.toTaint), ToMark: line(z.toMark), Size: z.size, Unhealthy: z.unhealthy, Evictions: z.evictions,
+		})
+	}
+	for name, l := range c.leases {
+		s.Leases[name] = LeaseState{Renewed: l.renewed, Version: l.version, Seen: l.seen}
+	}
+	s.Dirty = line(c.dirty)
+	for _, ticket := range slices.Sorted(maps.Keys(c.asked)) {
+		s.Asked = append(s.Asked, AskedState{Ticket: ticket, Node: place(c.asked[ticket].node), Marks: c.asked[ticket].marks})
+	}
+	return s
+}
+
+func saveNode(n *node) NodeState {
+	s := NodeState{
+		Node: n.Node, List: n.list, Sign: n.sign, Silent: n.silent, Known: n.known, Evict: n.evict, Marks: n.mark, Gone: n.gone,
+		Queued: n.queued, Writing: n.writing, Tries: n.tries, NotYet: n.notYet,
+	}
+	if n.zone != nil {
+		name := n.zone.name
+		s.In = &name
+	}
+	return s
+}
+
+func (b bucket) saved() BucketState { return BucketState{Rate: b.rate, Tokens: b.tokens, Last: b.last} }
+
+func (s BucketState) bucket() bucket { return bucket{rate: s.Rate, tokens: s.Tokens, last: s.Last} }
+
+// Restore returns a Core that knows what was saved.
+func Restore(options Options, s Knowledge) (*Core, error) {
+	c := New(options)
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	c.tickets, c.nodeList, c.listing, c.nodesListed, c.leasesListed = s.Tickets, s.NodeList, s.Listing, s.NodesListed, s.LeasesListed
+	c.nextPass, c.passes, c.blindSince, c.allDown = s.NextPass, s.Passes, s.BlindSince, s.AllDown
+	for i := range s.Zones {
+		z := &s.Zones[i]
+		c.zones[z.Name] = &zone{
+			name: z.Name, state: z.State, tainting: z.Tainting.bucket(), marking: z.Marking.bucket(),
+			size: z.Size, unhealthy: z.Unhealthy, evictions: z.Evictions,
+		}
+	}
+	nodes := make([]*node, len(s.Nodes))
+	for i := range s.Nodes {
+		nodes[i] = c.restoreNode(&s.Nodes[i])
+		if !nodes[i].gone {
+			c.nodes[nodes[i].Name] = nodes[i]
+		}
+	}
+	line := func(places []int) (line []*node) {
+		for _, at := range places {
+			line = append(line, nodes[at])
+		}
+		return line
+	}
+	for i := range s.Zones {
+		z := c.zones[s.Zones[i].Name]
+		z.toTaint, z.toMark = line(s.Zones[i].ToTaint), line(s.Zones[i].ToMark)
+	}
+	for name, l := range s.Leases {
+		c.leases[name] = lease{renewed: l.Renewed, version: l.Version, seen: l.Seen}
+	}
+	c.dirty = line(s.Dirty)
+	for _, asked := range s.Asked {
+		c.asked[asked.Ticket] = request{node: nodes[asked.Node], marks: asked.Marks}
+		if asked.Marks {
+			c.marking++
+		}
+	}
+	return c, nil
+}
+
+// check says whether all numbers of nodes are places in Nodes.
+func (s *Knowledge) check() error {
+	all := slices.Clone(s.Dirty)
+	for i := range s.Zones {
+		all = append(append(all, s.Zones[i].ToTaint...), s.Zones[i].ToMark...)
+	}
+	for _, asked := range s.Asked {
+		all = append(all, asked.Node)
+	}
+	for _, at := range all {
+		if at < 0 || at >= len(s.Nodes) {
+			return fmt.Errorf("there is no node number %d among %d", at, len(s.Nodes))
+		}
+	}
+	return nil
+}
+
+func (c *Core) restoreNode(s *NodeState) *node {
+	n := &node{
+		Node: s.Node, list: s.List, sign: s.Sign, silent: s.Silent, known: s.Known, evict: s.Evict, mark: s.Marks, gone: s.Gone,
+		queued: s.Queued, writing: s.Writing, tries: s.Tries, notYet: s.NotYet,
+	}
+	if s.In != nil {
+		if n.zone = c.zones[*s.In]; n.zone == nil {
+			n.zone = &zone{name: *s.In} // one without nodes: nobody asks for it again
+		}
+	}
+	return n
+}

@@ -1,0 +1,104 @@
+package nodehealth_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/controller/journal"
+	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
+)
+
+// TestJournalsOfChaosAreReplayed writes what the controllers of random clusters are told to
+// journals, which go on in other files again and again. Each file, played alone, asks for the same,
+// byte for byte.
+func TestJournalsOfChaosAreReplayed(t *testing.T) {
+	const seeds = 20
+	dir := t.TempDir()
+	for seed := range uint64(seeds) {
+		j := written{dir: filepath.Join(dir, fmt.Sprint(seed))}
+		chaos(rand.New(rand.NewPCG(seed, 1)), j.of)
+		j.end(t)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*", "*", "*.journal"))
+	if err != nil || len(files) < 2*seeds {
+		t.Fatalf("%d files of %d clusters, %v", len(files), seeds, err)
+	}
+	writes := 0
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := journal.NewReader(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, err := journal.Replay(r, journal.Options{})
+		if err != nil || result.Parting != nil || result.Cut {
+			t.Fatalf("%s: %v, %+v, parts at %+v", name, err, result, result.Parting)
+		}
+		writes += result.Actions
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d files, %d actions", len(files), writes)
+	if writes == 0 {
+		t.Error("the clusters are too quiet to show anything")
+	}
+}
+
+// written is a journal of a cluster's controller.
+type written struct {
+	cluster *cluster
+	dir     string
+	writer  *journal.OfNodeHealth
+	all     []*journal.OfNodeHealth
+	turned  time.Time
+}
+
+// of has all controllers of the cluster write journals, each one of its own.
+func (j *written) of(c *cluster) {
+	j.cluster = c
+	c.began, c.told = j.began, j.told
+	j.began()
+}
+
+func (j *written) began() {
+	dir := filepath.Join(j.dir, fmt.Sprint(len(j.all)))
+	w, err := journal.ForNodeHealth(dir, "test", j.cluster.options, records.Limits{Size: 1 << 30})
+	if err != nil {
+		panic(err)
+	}
+	core := j.cluster.core
+	w.Save = func() any { return core.Save() }
+	j.writer, j.turned, j.all = w, j.cluster.now, append(j.all, w)
+	if len(j.all) == 1 {
+		w.Turn(j.cluster.now) // it knows of the cluster's beginning
+	}
+}
+
+func (j *written) told(e nodehealth.Event, actions []nodehealth.Action) {
+	now := j.cluster.now
+	j.writer.Add(now, now, e, actions)
+	answer, _ := e.(nodehealth.Answered)
+	if since := now.Sub(j.turned); since > 97*time.Second || since >= time.Millisecond && answer.Outcome != nodehealth.OK { // while it backs off
+		j.writer.Turn(now)
+		j.turned = now
+	}
+}
+
+func (j *written) end(t *testing.T) {
+	t.Helper()
+	for _, w := range j.all {
+		if err := w.Close(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

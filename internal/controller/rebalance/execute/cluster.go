@@ -1,0 +1,189 @@
+package execute
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// cluster is what the API has, as far as it was shown.
+type cluster struct {
+	objects map[string]metav1.Object
+	byOwner map[types.UID]map[types.UID]*v1.Pod
+}
+
+func newCluster() *cluster {
+	return &cluster{objects: map[string]metav1.Object{}, byOwner: map[types.UID]map[types.UID]*v1.Pod{}}
+}
+
+func keyOf(object metav1.Object) string {
+	return fmt.Sprintf("%T/%s/%s", object, object.GetNamespace(), object.GetName())
+}
+
+func (c *cluster) set(object metav1.Object) {
+	c.drop(object)
+	c.objects[keyOf(object)] = object
+	if p, ok := object.(*v1.Pod); ok {
+		owner := ownerUID(p)
+		if c.byOwner[owner] == nil {
+			c.byOwner[owner] = map[types.UID]*v1.Pod{}
+		}
+		c.byOwner[owner][p.UID] = p
+	}
+}
+
+func (c *cluster) drop(object metav1.Object) {
+	key := keyOf(object)
+	if p, ok := c.objects[key].(*v1.Pod); ok {
+		owner := ownerUID(p)
+		delete(c.byOwner[owner], p.UID)
+		if len(c.byOwner[owner]) == 0 {
+			delete(c.byOwner, owner)
+		}
+	}
+	delete(c.objects, key)
+}
+
+// state is a copy for a plan. Nodes that are closed only while moves are made are open there: the
+// plan closes them itself. Those that are empty stay closed.
+func (c *cluster) state() (list []metav1.Object) {
+	holding := c.holding()
+	list = make([]metav1.Object, 0, len(c.objects))
+	for _, object := range c.objects {
+		if n, ok := object.(*v1.Node); ok && (taintOf(n) == valueRoom || taintOf(n) == valueEmpty && holding[n.Name]) {
+			n = n.DeepCopy()
+			n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == rebalance.EmptyingTaint })
+			object = n
+		}
+		list = append(list, object)
+	}
+	return list
+}
+
+// pod is the pod of that name, if it is still the same one.
+func (c *cluster) pod(namespace, name string, uid types.UID) *v1.Pod {
+	p, ok := c.objects[keyOf(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})].(*v1.Pod)
+	if !ok || p.UID != uid {
+		return nil
+	}
+	return p
+}
+
+func (c *cluster) node(name string) *v1.Node {
+	n, _ := c.objects[keyOf(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})].(*v1.Node)
+	return n
+}
+
+func (c *cluster) nodes() (list []*v1.Node) {
+	for _, object := range c.objects {
+		if n, ok := object.(*v1.Node); ok {
+			list = append(list, n)
+		}
+	}
+	slices.SortFunc(list, func(a, b *v1.Node) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// holding are the nodes with a pod that does not belong to its node.
+func (c *cluster) holding() map[string]bool {
+	nodes := map[string]bool{}
+	for _, object := range c.objects {
+		p, ok := object.(*v1.Pod)
+		if !ok || p.Spec.NodeName == "" || rules.IsTerminal(p) || p.Annotations[v1.MirrorPodAnnotationKey] != "" {
+			continue
+		}
+		if owner := metav1.GetControllerOfNoCopy(p); owner == nil || owner.Kind != "DaemonSet" && owner.Kind != "Node" {
+			nodes[p.Spec.NodeName] = true
+		}
+	}
+	return nodes
+}
+
+// satisfied tells whether a workload has the pods that it wants without the ones given, so that
+// nobody makes a successor. Of kinds that are not known it is false.
+func (c *cluster) satisfied(f *Flight) bool {
+	kind, name, _ := strings.Cut(f.Owner, "/")
+	meta := metav1.ObjectMeta{Namespace: f.Namespace, Name: name}
+	var object metav1.Object
+	var replicas *int32
+	switch kind {
+	case "ReplicaSet":
+		rs, ok := c.objects[keyOf(&appsv1.ReplicaSet{ObjectMeta: meta})].(*appsv1.ReplicaSet)
+		if !ok {
+			return false
+		}
+		object, replicas = rs, rs.Spec.Replicas
+	case "StatefulSet":
+		set, ok := c.objects[keyOf(&appsv1.StatefulSet{ObjectMeta: meta})].(*appsv1.StatefulSet)
+		if !ok {
+			return false
+		}
+		object, replicas = set, set.Spec.Replicas
+	default:
+		return false
+	}
+	if object.GetUID() != f.OwnerUID && object.GetUID() != "" || replicas == nil {
+		return false
+	}
+	live := 0
+	for _, p := range c.byOwner[f.OwnerUID] {
+		if p.DeletionTimestamp == nil && !rules.IsTerminal(p) {
+			live++
+		}
+	}
+	return live >= int(*replicas)
+}
+
+func ownerUID(p *v1.Pod) types.UID {
+	if owner := metav1.GetControllerOfNoCopy(p); owner != nil {
+		return owner.UID
+	}
+	return ""
+}
+
+// Values of the taint berth.dev/emptying.
+const (
+	valueEmpty = "empty" // the node is emptied, and stays closed
+	valueRoom  = "room"  // the node is closed until there is room on it for a pod that waits
+)
+
+func taintOf(n *v1.Node) string {
+	for i := range n.Spec.Taints {
+		if t := &n.Spec.Taints[i]; t.Key == rebalance.EmptyingTaint {
+			return t.Value
+		}
+	}
+	return ""
+}
+
+// closed are the nodes that the first move of a plan needs closed, with the value of their taint;
+// if there is no move, those that are empty.
+func closed(plan *rebalance.Plan) map[string]string {
+	nodes := map[string]string{}
+	if len(plan.Moves) == 0 {
+		for _, name := range plan.Empties {
+			nodes[name] = valueEmpty
+		}
+		return nodes
+	}
+	m := &plan.Moves[0]
+	for _, name := range m.Closed {
+		nodes[name] = valueEmpty
+	}
+	if m.Closes == rebalance.MakingRoom {
+		nodes[m.From] = valueRoom
+	}
+	return nodes
+}
+
+func ready(p *v1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue })
+}

@@ -1,0 +1,382 @@
+package execute
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+)
+
+// Options are what an operator chooses. Zero values are the defaults.
+type Options struct {
+	// Every is how often a run begins; 0: there is one run.
+	Every time.Duration
+	// Wall is the time that others write down, by the Core's clock; nil: the same.
+	Wall func(now time.Time) time.Time
+}
+
+// Bounds.
+const (
+	pendingFor  = time.Minute      // for how long a successor may be without a node, or not be made at all
+	unreadyFor  = 10 * time.Minute // for how long it may be on its node without being ready
+	leavingFor  = 2 * time.Minute  // beyond its grace period, for how long a victim may take to end
+	refusedFor  = 2 * time.Minute  // for how long the eviction of one pod may be put off
+	allRefused  = 10 * time.Minute // for how long those of one pod after the other may be
+	placesFor   = 20 * time.Second // for how long pods that wait and fit are given to be placed
+	settlesFor  = time.Minute      // for how long statuses may take to catch up with the last move
+	firstPause  = time.Second      // between tries, doubled up to lastPause
+	lastPause   = 15 * time.Second //
+	restsFor    = 30 * time.Minute // a workload that was moved; doubled by each miss up to longestRest
+	longestRest = 24 * time.Hour
+	suspended   = 30 * time.Minute // between a run that was stopped and the next
+	mostMissed  = 2                // in a row
+	mostRefused = 3                // moves whose evictions are refused, in a row
+	mostStale   = 5                // plans in a row that were outdated when they were there
+	mostResting = 2000             // workloads in the journal
+)
+
+// phase is what the Core waits for.
+type phase int
+
+const (
+	learning phase = iota // the journal and all objects
+	idle                  // the time for the next run
+	pausing               // the time to plan again
+	planning              // a plan
+	tainting              // taints on nodes
+	noting                // the journal
+	evicting              // the eviction
+	arriving              // the successor
+	ending                // the journal, at the end of a run
+	over
+)
+
+// Core decides what is done next.
+type Core struct {
+	options Options
+	cluster *cluster
+	journal Journal
+	version string
+	dirty   bool // the journal in the API says something else
+
+	phase    phase
+	listed   bool
+	recalled bool
+	asked    bool // for the journal
+	stopping bool
+	actions  []Action
+	now      time.Time
+
+	tickets Ticket
+	waiting map[Ticket]SetTaint // taints that are being written
+	ticket  Ticket              // of the one request of the phase
+	at      time.Time           // when the phase goes on by itself
+	began   time.Time           // of the phase
+	run     run
+	move    *move
+	plan    *rebalance.Plan
+}
+
+// run is what is known of the moves since the run began.
+type run struct {
+	began         time.Time
+	told          bool // what is proved
+	moves, misses int
+	missed        int // in a row
+	withheld      int // in a row
+	stale         int // in a row
+	refusal       refusal
+	arrived       map[types.UID]bool
+	spent         rebalance.Spent
+	resting       map[string]Rest // when the run began, and what was refused since
+	placing       time.Time       // since when pods wait that the scheduler is about to place
+	settling      time.Time       // until when an empty plan may be due to statuses that lag
+	stopped       string
+	failed        int // writes, in a row
+}
+
+// refusal is what is known of evictions that the API server puts off, since the last one that it
+// did not.
+type refusal struct {
+	uid   types.UID
+	since time.Time // of this pod
+	first time.Time // of any
+	pause time.Duration
+}
+
+// New returns a Core that has to be shown the cluster.
+func New(options Options) *Core {
+	return &Core{options: options, cluster: newCluster(), waiting: map[Ticket]SetTaint{}, journal: Journal{Resting: map[string]Rest{}}}
+}
+
+// Step takes an event in and says what is to be done because of it, and of the time that has come.
+func (c *Core) Step(now time.Time, event Event) []Action {
+	c.now, c.actions = now, nil
+	if !c.asked {
+		c.asked = true
+		c.do(Recall{})
+	}
+	switch e := event.(type) {
+	case Seen:
+		c.cluster.set(e.Object)
+	case Gone:
+		c.cluster.drop(e.Object)
+	case Listed:
+		c.listed = true
+	case Recalled:
+		c.recall(e)
+	case Planned:
+		c.planned(e.Plan)
+	case Answered:
+		c.answered(e)
+	case Stop:
+		c.stopping = true
+	}
+	c.advance()
+	return c.actions
+}
+
+// Wake is when the next Tick is due, if no event comes before.
+func (c *Core) Wake() (at time.Time, ok bool) { return c.at, !c.at.IsZero() && c.phase != over }
+
+func (c *Core) do(action Action) { c.actions = append(c.actions, action) }
+
+func (c *Core) nextTicket() Ticket {
+	c.tickets++
+	return c.tickets
+}
+
+func (c *Core) enter(p phase) { c.phase, c.began, c.at = p, c.now, time.Time{} }
+
+func (c *Core) wall() time.Time {
+	if c.options.Wall == nil {
+		return c.now
+	}
+	return c.options.Wall(c.now)
+}
+
+// advance does what the time, or what was seen, brings about.
+func (c *Core) advance() {
+	due := !c.at.IsZero() && !c.now.Before(c.at)
+	switch c.phase {
+	case learning:
+		if c.listed && c.recalled {
+			c.begin()
+		}
+	case idle:
+		if c.stopping {
+			c.enter(over)
+		} else if due && !c.recalled {
+			c.enter(learning)
+			c.do(Recall{})
+		} else if due {
+			c.begin()
+		}
+	case pausing:
+		if c.stopping {
+			c.finish(interrupted)
+		} else if due {
+			c.ask()
+		}
+	case evicting:
+		c.watchVictim(due)
+	case arriving:
+		c.follow()
+	}
+}
+
+const interrupted = "interrupted"
+
+// begin begins a run: a move that is in the journal is followed, or forgotten if it was not made.
+func (c *Core) begin() {
+	c.run = run{began: c.now, arrived: map[types.UID]bool{}, resting: map[string]Rest{}}
+	c.forgetRests()
+	for workload, rest := range c.journal.Resting {
+		c.run.resting[workload] = rest
+	}
+	f := c.journal.Move
+	if f == nil {
+		c.ask()
+		return
+	}
+	victim := c.cluster.pod(f.Namespace, f.Name, f.UID)
+	if victim != nil && victim.DeletionTimestamp == nil {
+		c.drop()
+		c.ask()
+		return
+	}
+	c.move = &move{Flight: *f, evicted: c.now, left: c.now}
+	c.tell(Resumed, "")
+	c.enter(arriving)
+	c.follow()
+}
+
+// ask asks for a plan on what is known now.
+func (c *Core) ask() {
+	if c.stopping {
+		c.finish(interrupted)
+		return
+	}
+	c.enter(planning)
+	resting := map[string]time.Time{}
+	for workload, rest := range c.run.resting {
+		resting[workload] = rest.Until.Time
+	}
+	c.do(MakePlan{
+		State:   &rebalance.State{AsOf: c.wall(), Objects: c.cluster.state()},
+		Options: rebalance.Options{Resting: resting, Arrived: maps.Clone(c.run.arrived), Spent: c.run.spent},
+	})
+}
+
+// later plans again after a pause.
+func (c *Core) later(pause time.Duration) {
+	c.enter(pausing)
+	c.at = c.now.Add(pause)
+}
+
+// planned takes a plan, which is as old as it took to make it.
+func (c *Core) planned(plan *rebalance.Plan) {
+	if c.phase != planning {
+		return
+	}
+	c.plan = plan
+	switch {
+	case c.stopping:
+		c.finish(interrupted)
+		return
+	case len(plan.Moves) > 0 && c.outdated(&plan.Moves[0]):
+		if c.run.stale++; c.run.stale >= mostStale {
+			c.finish("the cluster changes faster than a plan can be made")
+			return
+		}
+		c.later(firstPause)
+		return
+	case len(plan.Moves) > 0 && c.places(plan):
+		c.later(firstPause)
+		return
+	case len(plan.Moves) == 0 && c.lags(plan) && c.now.Before(c.run.settling):
+		c.later(2 * time.Second)
+		return
+	case !c.run.told:
+		c.run.told = true
+		c.do(Told{Result: Proved, Message: plan.Summary()})
+	}
+	c.run.stale = 0
+	c.close(closed(plan))
+}
+
+// outdated tells whether what a move depends on has changed in the meantime.
+func (c *Core) outdated(m *rebalance.Move) bool {
+	victim := c.cluster.pod(m.Namespace, m.Name, m.UID)
+	if victim == nil || victim.DeletionTimestamp != nil || victim.Spec.NodeName != m.From {
+		return true
+	}
+	if m.To == "" {
+		return false
+	}
+	n := c.cluster.node(m.To)
+	return n == nil || n.Spec.Unschedulable || n.DeletionTimestamp != nil
+}
+
+// places tells whether there are pods that wait and that the scheduler is about to place. Where
+// several nodes are as good, it chooses, and the moves are proved when it has.
+func (c *Core) places(plan *rebalance.Plan) bool {
+	waits := slices.ContainsFunc(plan.Arrivals, func(a rebalance.Arrival) bool { return a.After == 0 })
+	switch {
+	case !waits:
+		c.run.placing = time.Time{}
+	case c.run.placing.IsZero():
+		c.run.placing = c.now
+	}
+	return waits && c.now.Sub(c.run.placing) < placesFor
+}
+
+// lags tells whether a pod was left only for a status that the last move may have made old.
+func (c *Core) lags(plan *rebalance.Plan) bool {
+	for i := range plan.Stays {
+		if code := plan.Stays[i].Code; code == rebalance.OwnerBusy || code == rebalance.BudgetSpent {
+			return true
+		}
+	}
+	return false
+}
+
+// close writes the taints that a plan wants, and takes away those of plans before that it does not
+// want. Nodes that were emptied keep theirs.
+func (c *Core) close(wanted map[string]string) {
+	c.enter(tainting)
+	holding := c.cluster.holding()
+	for _, n := range c.cluster.nodes() {
+		has, want := taintOf(n), wanted[n.Name]
+		switch {
+		case has == want, has != "" && has != valueEmpty && has != valueRoom: // somebody else's
+			continue
+		case want == "" && has == valueEmpty && !holding[n.Name]:
+			continue
+		}
+		taint := SetTaint{Ticket: c.nextTicket(), Node: n.Name, Value: want}
+		c.waiting[taint.Ticket] = taint
+		c.do(taint)
+	}
+	c.closedAll()
+}
+
+func (c *Core) closedAll() {
+	switch {
+	case len(c.waiting) > 0:
+	case c.run.stopped != "" || c.stopping || len(c.plan.Moves) == 0:
+		c.end()
+	default:
+		c.start(&c.plan.Moves[0])
+	}
+}
+
+// finish ends a run for a reason: nodes are opened again, and the journal is written.
+func (c *Core) finish(why string) {
+	c.run.stopped = why
+	c.close(nil)
+}
+
+// done tells of the end of a run, and waits for the next one.
+func (c *Core) done() {
+	c.do(Done{Moves: c.run.moves, Misses: c.run.misses, Stopped: c.run.stopped, Plan: c.plan})
+	c.move = nil
+	if c.options.Every == 0 || c.stopping {
+		c.enter(over)
+		return
+	}
+	c.enter(idle)
+	c.at = c.run.began.Add(c.options.Every)
+	if c.run.stopped != "" {
+		c.at = c.now.Add(max(c.options.Every, suspended))
+	}
+}
+
+// answered takes the answer to a request.
+func (c *Core) answered(e Answered) {
+	if taint, ok := c.waiting[e.Ticket]; ok {
+		delete(c.waiting, e.Ticket)
+		if e.Outcome != OK && e.Outcome != NotFound && taint.Value != "" && c.run.stopped == "" {
+			c.run.stopped = fmt.Sprintf("node %s cannot be closed: %s", taint.Node, e.Message)
+			if len(c.waiting) == 0 {
+				c.close(nil)
+			}
+			return
+		}
+		c.closedAll()
+		return
+	}
+	if e.Ticket != c.ticket {
+		return
+	}
+	switch c.phase {
+	case noting, ending:
+		c.noted(e)
+	case evicting:
+		c.refusedOrNot(e)
+	}
+}

@@ -1,0 +1,165 @@
+package execute
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+)
+
+// Event is something that happened.
+type Event interface{ event() }
+
+type (
+	// Tick only says that time has passed, as far as Wake asked for it.
+	Tick struct{}
+	// Seen is an object that is new or has changed.
+	Seen struct{ Object metav1.Object }
+	// Gone is an object that was deleted.
+	Gone struct{ Object metav1.Object }
+	// Listed: everything that there is has been Seen.
+	Listed struct{}
+	// Recalled is the answer to Recall.
+	Recalled struct {
+		Journal Journal
+		Version string // "" if there is none yet
+		Err     error
+	}
+	// Planned is the answer to MakePlan.
+	Planned struct{ Plan *rebalance.Plan }
+	// Answered is the answer to any other request.
+	Answered struct {
+		Ticket     Ticket
+		Outcome    Outcome
+		Message    string        // why not
+		RetryAfter time.Duration // as the server asks, with Busy
+		Version    string        // of the journal that was written
+	}
+	// Stop: no further move is to begin. A victim that has been evicted is followed to the end.
+	Stop struct{}
+)
+
+func (Tick) event()     {}
+func (Seen) event()     {}
+func (Gone) event()     {}
+func (Listed) event()   {}
+func (Recalled) event() {}
+func (Planned) event()  {}
+func (Answered) event() {}
+func (Stop) event()     {}
+
+// Action is something to do. All but Told and Done are requests, which are answered.
+type Action interface{ action() }
+
+type (
+	// Recall reads the journal.
+	Recall struct{}
+	// MakePlan plans on a state.
+	MakePlan struct {
+		State   *rebalance.State
+		Options rebalance.Options // all but the profiles and how they place
+	}
+	// Note writes the journal, over the version that is given.
+	Note struct {
+		Ticket  Ticket
+		Journal Journal
+		Version string
+	}
+	// SetTaint gives a node the taint berth.dev/emptying:NoSchedule with this value, or takes it
+	// away if the value is "".
+	SetTaint struct {
+		Ticket      Ticket
+		Node, Value string
+	}
+	// Evict asks the Eviction API to remove a pod. Grace overrides the pod's own grace period.
+	Evict struct {
+		Ticket          Ticket
+		Namespace, Name string
+		UID             types.UID
+		Grace           *int64
+	}
+	// Told is progress.
+	Told struct {
+		Result  Result
+		Move    *rebalance.Move // nil for what is not about one
+		Node    string          // where the successor is
+		Message string
+	}
+	// Done ends a run.
+	Done struct {
+		Moves, Misses int
+		// Stopped says why the run ended before nothing was left to move; "" if it did not.
+		Stopped string
+		// Plan is the last one.
+		Plan *rebalance.Plan
+	}
+)
+
+func (Recall) action()   {}
+func (MakePlan) action() {}
+func (Note) action()     {}
+func (SetTaint) action() {}
+func (Evict) action()    {}
+func (Told) action()     {}
+func (Done) action()     {}
+
+// Ticket names a request, so that its answer finds its way back.
+type Ticket uint64
+
+// Outcome is what the API made of a request.
+type Outcome int
+
+const (
+	OK       Outcome = iota
+	NotFound         // no object of that name
+	Conflict         // another UID, or another version
+	Busy             // 429: a budget, or the server itself, says not now
+	Refused          // another refusal, which is not going to change soon
+	Failed           // 5xx, a time-out, no connection: it may have been done or not
+)
+
+// Result is what became of a move.
+type Result string
+
+// The results.
+const (
+	Proved    Result = "Proved"    // there is a plan; Message sums it up
+	Evicted   Result = "Evicted"   // the victim is leaving
+	Arrived   Result = "Arrived"   // the successor is ready where the plan said
+	Elsewhere Result = "Elsewhere" // the successor is on another node
+	Pending   Result = "Pending"   // the successor found no node in time
+	Unready   Result = "Unready"   // the successor did not become ready in time
+	Stuck     Result = "Stuck"     // the victim did not end in time
+	Withheld  Result = "Withheld"  // the eviction was refused for too long
+	Ended     Result = "Ended"     // the victim went by itself, or nobody wants a successor any more
+	Resumed   Result = "Resumed"   // a move of an earlier process is followed
+)
+
+// Results are those that end a move, for metrics.
+var Results = []Result{Arrived, Elsewhere, Pending, Unready, Stuck, Withheld, Ended}
+
+// missed tells whether the proof did not come true.
+func (r Result) missed() bool { return r == Elsewhere || r == Pending || r == Unready || r == Stuck }
+
+// Journal is what has to be known after a restart.
+type Journal struct {
+	// Move is the one that is being made.
+	Move *Flight `json:"move,omitempty"`
+	// Resting are the workloads that were moved lately, as NAMESPACE/Kind/NAME.
+	Resting map[string]Rest `json:"resting,omitempty"`
+}
+
+// Flight is a move that is being made.
+type Flight struct {
+	rebalance.Move
+	OwnerUID types.UID   `json:"ownerUID,omitempty"`
+	Begun    metav1.Time `json:"begun"`
+}
+
+// Rest is for how long a workload is left alone.
+type Rest struct {
+	Until  metav1.Time `json:"until"`
+	Misses int         `json:"misses,omitempty"`
+}

@@ -1,0 +1,297 @@
+package execute
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// move is the one that is being made.
+type move struct {
+	Flight
+	known   map[types.UID]bool // pods of the workload before; nil after a restart
+	maybe   bool               // an eviction was sent, and its answer lost
+	evicted time.Time
+	left    time.Time // when the victim was first seen gone
+	landed  time.Time // when the successor was first seen on a node
+	last    string    // why the eviction was refused
+	pause   time.Duration
+}
+
+// start writes a move into the journal. The eviction follows when it is there.
+func (c *Core) start(m *rebalance.Move) {
+	victim := c.cluster.pod(m.Namespace, m.Name, m.UID)
+	if victim == nil || c.outdated(m) {
+		c.later(firstPause)
+		return
+	}
+	c.move = &move{Flight: Flight{Move: *m, OwnerUID: ownerUID(victim), Begun: metav1.NewTime(c.wall().Truncate(time.Second))}, known: map[types.UID]bool{}}
+	c.move.Next, c.move.Improves = nil, nil
+	for uid := range c.cluster.byOwner[c.move.OwnerUID] {
+		c.move.known[uid] = true
+	}
+	c.journal.Move = &c.move.Flight
+	c.enter(noting)
+	c.note()
+}
+
+func (c *Core) evict() {
+	m := c.move
+	c.ticket, c.at = c.nextTicket(), time.Time{}
+	evict := Evict{Ticket: c.ticket, Namespace: m.Namespace, Name: m.Name, UID: m.UID}
+	if victim := c.cluster.pod(m.Namespace, m.Name, m.UID); victim != nil && m.Cost.GraceSeconds != graceOf(victim) {
+		evict.Grace = &m.Cost.GraceSeconds
+	}
+	c.do(evict)
+}
+
+func graceOf(p *v1.Pod) int64 {
+	if p.Spec.TerminationGracePeriodSeconds != nil {
+		return *p.Spec.TerminationGracePeriodSeconds
+	}
+	return v1.DefaultTerminationGracePeriodSeconds
+}
+
+// watchVictim is called while an eviction is tried: the victim may go by itself, and the proof may
+// become old.
+func (c *Core) watchVictim(due bool) {
+	m := c.move
+	if c.at.IsZero() { // a request is under way: its answer says more
+		return
+	}
+	victim := c.cluster.pod(m.Namespace, m.Name, m.UID)
+	switch {
+	case victim == nil || victim.DeletionTimestamp != nil:
+		if m.maybe {
+			c.hasEvicted()
+			return
+		}
+		c.conclude(Ended, "", "the pod went by itself")
+	case c.stopping:
+		c.drop()
+		c.finish(interrupted)
+	case c.outdated(&m.Move):
+		c.drop()
+		c.later(firstPause)
+	case due:
+		c.evict()
+	}
+}
+
+// drop forgets a move that was not made.
+func (c *Core) drop() {
+	c.move, c.journal.Move, c.dirty = nil, nil, true
+}
+
+// refusedOrNot takes the answer to an eviction.
+func (c *Core) refusedOrNot(e Answered) {
+	m := c.move
+	m.last = e.Message
+	switch {
+	case e.Outcome == OK, (e.Outcome == NotFound || e.Outcome == Conflict) && m.maybe:
+		c.hasEvicted()
+	case e.Outcome == NotFound, e.Outcome == Conflict:
+		c.conclude(Ended, "", "the pod went by itself")
+	case e.Outcome == Busy && !m.maybe:
+		c.putOff(e)
+	case e.Outcome == Refused || c.now.Sub(c.began) >= refusedFor:
+		c.conclude(Withheld, "", "the eviction was refused: "+m.last)
+	default: // it is the same eviction, whether it was made or not
+		m.maybe = true
+		m.pause = max(firstPause, min(2*m.pause, lastPause))
+		c.at = c.now.Add(max(m.pause, min(e.RetryAfter, lastPause)))
+	}
+}
+
+// putOff plans again after a pause: when the pod may go, its proof is old.
+func (c *Core) putOff(e Answered) {
+	r, m := &c.run.refusal, c.move
+	if r.first.IsZero() {
+		*r = refusal{first: c.now}
+	}
+	if r.uid != m.UID {
+		r.uid, r.since = m.UID, c.now
+	}
+	r.pause = max(firstPause, min(2*r.pause, lastPause))
+	switch {
+	case c.now.Sub(r.first) >= allRefused:
+		c.drop()
+		c.finish("evictions are refused: " + e.Message)
+	case c.now.Sub(r.since) >= refusedFor:
+		c.conclude(Withheld, "", "the eviction was refused: "+e.Message)
+	default:
+		c.drop()
+		c.run.settling = latest(c.run.settling, c.now.Add(refusedFor))
+		c.later(max(r.pause, min(e.RetryAfter, lastPause)))
+	}
+}
+
+func (c *Core) hasEvicted() {
+	c.move.evicted = c.now
+	c.run.refusal = refusal{}
+	c.tell(Evicted, "")
+	c.enter(arriving)
+	c.follow()
+}
+
+// follow looks where the victim and its successor are.
+func (c *Core) follow() {
+	m := c.move
+	victim := c.cluster.pod(m.Namespace, m.Name, m.UID)
+	if victim == nil && m.left.IsZero() {
+		m.left = c.now
+	}
+	if m.To == "" { // the move expects no successor
+		c.followEnded(victim)
+		return
+	}
+	next := c.successor()
+	switch {
+	case next != nil && next.Spec.NodeName != "":
+		c.followLanded(next)
+	case victim != nil:
+		c.wait(m.evicted.Add(time.Duration(m.Cost.GraceSeconds)*time.Second+leavingFor), Stuck, "the pod does not end")
+	case next == nil && c.cluster.satisfied(&m.Flight):
+		c.conclude(Ended, "", "the workload wants no successor any more")
+	case next == nil:
+		c.wait(m.left.Add(pendingFor), Pending, "no successor was made")
+	default:
+		c.wait(latest(m.left, m.evicted).Add(pendingFor), Pending, "the successor "+next.Name+" has no node"+unschedulable(next))
+	}
+}
+
+func (c *Core) followEnded(victim *v1.Pod) {
+	m := c.move
+	if victim == nil {
+		c.conclude(Arrived, "", "")
+		return
+	}
+	c.wait(m.evicted.Add(time.Duration(m.Cost.GraceSeconds)*time.Second+leavingFor), Stuck, "the pod does not end")
+}
+
+func (c *Core) followLanded(next *v1.Pod) {
+	m := c.move
+	node := next.Spec.NodeName
+	if m.landed.IsZero() {
+		m.landed = c.now
+	}
+	if !ready(next) {
+		c.wait(m.landed.Add(unreadyFor), Unready, fmt.Sprintf("the successor %s on %s does not become ready", next.Name, node))
+		return
+	}
+	c.run.arrived[next.UID] = true
+	if node != m.To && !slices.Contains(m.Or, node) {
+		c.conclude(Elsewhere, node, fmt.Sprintf("the successor %s landed on %s", next.Name, node))
+		return
+	}
+	c.conclude(Arrived, node, "")
+}
+
+// wait ends the move with a result when its time is over.
+func (c *Core) wait(until time.Time, result Result, message string) {
+	c.at = until
+	if !c.now.Before(until) {
+		c.conclude(result, "", message)
+	}
+}
+
+// successor is the pod that the workload made in the place of the victim, as far as can be told: of
+// those that were not there before, one on its node rather than one that waits.
+func (c *Core) successor() *v1.Pod {
+	m := c.move
+	if m.OwnerUID == "" {
+		return nil
+	}
+	var list []*v1.Pod
+	for uid, p := range c.cluster.byOwner[m.OwnerUID] {
+		before := m.known[uid]
+		if m.known == nil {
+			before = p.CreationTimestamp.Time.Before(m.Begun.Time)
+		}
+		if uid != m.UID && !before && p.DeletionTimestamp == nil && !rules.IsTerminal(p) {
+			list = append(list, p)
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	rank := func(p *v1.Pod) int {
+		switch {
+		case p.Spec.NodeName == "":
+			return 2
+		case p.Spec.NodeName == m.To && ready(p):
+			return 0
+		}
+		return 1
+	}
+	return slices.MinFunc(list, func(a, b *v1.Pod) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
+	})
+}
+
+// conclude ends a move, and plans the next one or ends the run.
+func (c *Core) conclude(result Result, node, message string) {
+	m := c.move
+	c.do(Told{Result: result, Move: &m.Move, Node: node, Message: message})
+	workload := m.Workload()
+	switch {
+	case result == Withheld:
+		c.run.withheld++
+		c.run.resting[workload] = Rest{Until: metav1.NewTime(c.wall().Add(restsFor))} // for this run
+	case result == Ended:
+	default:
+		c.run.moves++
+		c.run.withheld = 0
+		c.run.spent = c.run.spent.With(m.Move)
+		c.rest(workload, result.missed())
+		c.run.missed++
+		c.run.misses++
+		if !result.missed() {
+			c.run.missed = 0
+			c.run.misses--
+		}
+	}
+	c.run.settling = c.now.Add(settlesFor)
+	c.drop()
+	switch {
+	case c.stopping:
+		c.finish(interrupted)
+	case result == Pending:
+		c.finish(fmt.Sprintf("%s/%s: %s", m.Namespace, m.Name, message))
+	case c.run.missed >= mostMissed:
+		c.finish(fmt.Sprintf("%d successors in a row did not arrive where they were proved to", c.run.missed))
+	case c.run.withheld >= mostRefused:
+		c.finish(fmt.Sprintf("%d evictions in a row were refused, the last one: %s", c.run.withheld, m.last))
+	default:
+		c.ask()
+	}
+}
+
+func (c *Core) tell(result Result, message string) {
+	c.do(Told{Result: result, Move: &c.move.Move, Message: message})
+}
+
+// unschedulable is what the scheduler says of a pod.
+func unschedulable(p *v1.Pod) string {
+	for i := range p.Status.Conditions {
+		if cond := &p.Status.Conditions[i]; cond.Type == v1.PodScheduled && cond.Status == v1.ConditionFalse && cond.Message != "" {
+			return ": " + cond.Message
+		}
+	}
+	return ""
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

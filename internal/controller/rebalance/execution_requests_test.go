@@ -1,0 +1,156 @@
+package rebalance_test
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+)
+
+// carryOut does what the core asks for, after the time that a request takes.
+func (s *stage) carryOut(action execute.Action) {
+	life := s.life
+	request := func(do func() execute.Event) {
+		s.after(10*time.Millisecond, func() {
+			answer := do() // also where the process that asked is dead by now
+			s.after(10*time.Millisecond, func() {
+				if life == s.life && answer != nil {
+					s.step(answer)
+				}
+			})
+		})
+	}
+	switch a := action.(type) {
+	case execute.Recall:
+		request(func() execute.Event {
+			version := ""
+			if s.version > 0 {
+				version = strconv.Itoa(s.version)
+			}
+			return execute.Recalled{Journal: s.journal, Version: version}
+		})
+	case execute.MakePlan:
+		options := a.Options
+		options.Profiles = s.profiles
+		plan := rebalance.Make(a.State, s.policy, options)
+		request(func() execute.Event { return execute.Planned{Plan: plan} })
+	case execute.Note:
+		request(func() execute.Event { return s.note(a) })
+	case execute.SetTaint:
+		request(func() execute.Event { return s.taint(a) })
+	case execute.Evict:
+		request(func() execute.Event { return s.evict(a) })
+	case execute.Told:
+		s.told(a)
+	case execute.Done:
+		s.done = append(s.done, a)
+		s.say("done: %d moves, %d misses; %s", a.Moves, a.Misses, a.Stopped)
+	}
+}
+
+func (s *stage) note(a execute.Note) execute.Event {
+	if a.Version != strconv.Itoa(s.version) && (a.Version != "" || s.version > 0) {
+		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Conflict}
+	}
+	s.journal = a.Journal
+	s.version++
+	return execute.Answered{Ticket: a.Ticket, Version: strconv.Itoa(s.version)}
+}
+
+func (s *stage) taint(a execute.SetTaint) execute.Event {
+	for _, o := range s.objects {
+		n, ok := o.(*v1.Node)
+		if !ok || n.Name != a.Node {
+			continue
+		}
+		n = n.DeepCopy()
+		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == rebalance.EmptyingTaint })
+		if a.Value != "" {
+			n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: rebalance.EmptyingTaint, Value: a.Value, Effect: v1.TaintEffectNoSchedule})
+		}
+		s.write(n)
+		s.say("taint %s %q", a.Node, a.Value)
+		return execute.Answered{Ticket: a.Ticket}
+	}
+	return execute.Answered{Ticket: a.Ticket, Outcome: execute.NotFound}
+}
+
+func (s *stage) evict(a execute.Evict) execute.Event {
+	p := s.pod(a.UID)
+	if p != nil && s.faults.before != nil {
+		s.faults.before(p)
+		p = s.pod(a.UID)
+	}
+	switch {
+	case p == nil:
+		return execute.Answered{Ticket: a.Ticket, Outcome: execute.NotFound, Message: "not found"}
+	case p.DeletionTimestamp != nil:
+		return execute.Answered{Ticket: a.Ticket}
+	}
+	if s.faults.refuse != nil {
+		if outcome := s.faults.refuse(p); outcome != execute.OK {
+			s.say("%s: eviction refused", p.Name)
+			return execute.Answered{Ticket: a.Ticket, Outcome: outcome, Message: "a webhook says no"}
+		}
+	}
+	if budget := s.blocked(p); budget != "" {
+		s.say("%s: eviction refused by the budget %s", p.Name, budget)
+		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Busy, Message: "the disruption budget " + budget + " says no"}
+	}
+	s.oneAtATime(p)
+	s.evicted[p.UID], s.last = s.now, p
+	s.terminate(p)
+	if s.faults.after != nil {
+		s.faults.after(p)
+	}
+	if s.faults.lose != nil && s.faults.lose() {
+		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Failed, Message: errors.ErrUnsupported.Error()}
+	}
+	return execute.Answered{Ticket: a.Ticket}
+}
+
+// oneAtATime holds that as many pods of the last victim's workload are ready as before it went,
+// before the next one goes, unless its time is over.
+func (s *stage) oneAtATime(victim *v1.Pod) {
+	if s.last != nil && s.now.Sub(s.evicted[s.last.UID]) < time.Minute {
+		owner := metav1.GetControllerOfNoCopy(s.last).UID
+		if up := s.up(owner); up < s.lastUp && !s.stolen[owner] {
+			s.fail("%s is evicted while %d pods of %s are ready, and %d were before", victim.Name, up, owner, s.lastUp)
+		}
+	}
+	s.lastUp = s.up(metav1.GetControllerOfNoCopy(victim).UID)
+}
+
+// up counts the ready pods of a workload.
+func (s *stage) up(owner types.UID) (count int) {
+	for _, p := range s.pods() {
+		if o := metav1.GetControllerOfNoCopy(p); o != nil && o.UID == owner && p.DeletionTimestamp == nil && isReady(p) {
+			count++
+		}
+	}
+	return count
+}
+
+func (s *stage) told(a execute.Told) {
+	text := a.Message
+	if text != "" {
+		text = ": " + text
+	}
+	if a.Move == nil {
+		s.say("%s%s", a.Result, text)
+		return
+	}
+	where := a.Move.From
+	if a.Node != "" {
+		where += " -> " + a.Node
+	}
+	s.results[string(a.Result)]++
+	s.say("%s %s %s%s", a.Move.Name, a.Result, where, text)
+}

@@ -1,0 +1,320 @@
+package rebalance_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+)
+
+// TestExecution runs testdata/*.execution.txt against a cluster in virtual time. What a case may
+// say:
+//
+//	world GOAL... [every=DURATION]  begins a cluster, and the process that carries out moves by these goals
+//	start; kill                     the process: kill is kill -9
+//	interrupt                       the process is asked to stop
+//	refuse POD times=N [for-good]   a webhook refuses its evictions
+//	lose-answer                     the next eviction is made, and its answer lost
+//	kill-after-eviction             of the next pod
+//	thief POD on=NODE cpu=N         right after the next eviction another scheduler puts a pod there
+//	lost NODE                       right after the next eviction the node is lost
+//	steer NODE                      the scheduler puts every pod there: it is not the one that plans take it for
+//	ends POD                        a pod goes by itself
+//	scale WORKLOAD N                right after the next eviction a workload wants fewer pods
+//	run DURATION                    time passes; what happens is the answer
+//	pods                            where they are
+func TestExecution(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		if !strings.HasSuffix(path, executions) {
+			return
+		}
+		var s *stage
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			if d.Cmd == "world" {
+				s = staged(t, d)
+			}
+			s.lines.Reset()
+			s.command(t, d)
+			for _, wrong := range s.wrong {
+				t.Errorf("%s: %s", d.Pos, wrong)
+			}
+			return s.lines.String()
+		})
+	})
+}
+
+// executions end the names of the files of TestExecution.
+const executions = ".execution.txt"
+
+func staged(t *testing.T, d *datadriven.TestData) *stage {
+	goals, options := &rebalance.Policy{}, execute.Options{}
+	for _, arg := range d.CmdArgs {
+		if arg.Key == "every" {
+			options.Every = duration(t, arg.Vals[0])
+			continue
+		}
+		goals.Goals = append(goals.Goals, goalOf(t, arg))
+	}
+	s := newStage(t, 1, strings.TrimSpace(d.Input), goals)
+	s.options = options
+	s.start()
+	return s
+}
+
+func duration(t *testing.T, text string) time.Duration {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func (s *stage) command(t *testing.T, d *datadriven.TestData) {
+	word := func(i int) string {
+		if i < len(d.CmdArgs) {
+			return d.CmdArgs[i].Key
+		}
+		return ""
+	}
+	once := func(do func(p *v1.Pod)) {
+		s.faults.after = func(p *v1.Pod) {
+			s.faults.after = nil
+			do(p)
+		}
+	}
+	switch d.Cmd {
+	case "start":
+		s.start()
+	case "kill":
+		s.kill()
+	case "interrupt":
+		s.step(execute.Stop{})
+	case "refuse":
+		name, times, outcome := word(0), 1000, execute.Busy
+		d.MaybeScanArgs(t, "times", &times)
+		if d.HasArg("for-good") {
+			outcome = execute.Refused
+		}
+		s.faults.refuse = func(p *v1.Pod) execute.Outcome {
+			if p.Name != name || times == 0 {
+				return execute.OK
+			}
+			times--
+			return outcome
+		}
+	case "lose-answer":
+		s.faults.lose = func() bool { s.faults.lose = nil; return true }
+	case "kill-after-eviction":
+		once(func(*v1.Pod) { s.kill() })
+	case "thief":
+		text := fmt.Sprintf("pod %s owner=none", word(0))
+		for _, arg := range d.CmdArgs[1:] {
+			text += " " + arg.Key + "=" + arg.Vals[0]
+		}
+		once(func(*v1.Pod) {
+			for _, o := range object(t, text) {
+				s.write(o)
+			}
+		})
+	case "lost":
+		node := word(0)
+		once(func(*v1.Pod) { s.lose(node) })
+	case "steer":
+		s.steer = word(0)
+	case "ends":
+		for _, p := range s.pods() {
+			if p.Name == word(0) {
+				s.terminate(p)
+			}
+		}
+	case "scale":
+		n, err := strconv.Atoi(word(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		once(func(p *v1.Pod) { s.scale(p, n) })
+	case "run":
+		s.run(duration(t, word(0)))
+	case "pods":
+		for _, p := range s.pods() {
+			fmt.Fprintf(&s.lines, "%s on %s\n", p.Name, p.Spec.NodeName)
+		}
+	case "world":
+	default:
+		t.Fatalf("unknown command %s", d.Cmd)
+	}
+}
+
+// TestExecutionOfRandomWorlds carries out plans on random clusters on which nothing else happens.
+// Every successor arrives where it was proved to, or the scheduler had a choice; nobody is evicted
+// twice, nobody is pending who was not before, and a plan on what it led to is empty.
+func TestExecutionOfRandomWorlds(t *testing.T) {
+	runs, moves, misses := 600, 0, 0
+	if testing.Short() {
+		runs = 100
+	}
+	for seed := range uint64(runs) {
+		s := randomStage(t, seed)
+		s.start()
+		s.run(40 * time.Minute)
+		moves += s.results[string(execute.Arrived)]
+		misses += s.results[string(execute.Elsewhere)] + s.results[string(execute.Pending)]
+		if len(s.done) != 1 {
+			s.fail("ended %d times", len(s.done))
+		}
+		if misses > 0 {
+			s.fail("a successor did not arrive where it was proved to")
+		}
+		s.settled()
+		plan := rebalance.Make(s.state(), s.policy, rebalance.Options{Profiles: s.profiles, Arrived: s.successors()})
+		if len(plan.Moves) > 0 && len(s.wrong) == 0 {
+			s.fail("there is more to move:\n%s", show(plan))
+		}
+		s.report(seed)
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d worlds, %d moves", runs, moves)
+	if moves < runs/3 {
+		t.Errorf("only %d moves in %d worlds: they are too quiet to show anything", moves, runs)
+	}
+}
+
+// TestChaosOfExecution: evictions are refused and their answers lost, pods go by themselves, nodes
+// are lost, another scheduler takes the room, and the process is killed, at random. Whatever
+// happens, workloads have all their pods in the end, none of them waits while a node would take it,
+// one pod is moved at a time, budgets hold, and a run ends.
+func TestChaosOfExecution(t *testing.T) {
+	runs, moves := 600, 0
+	if testing.Short() {
+		runs = 100
+	}
+	for seed := range uint64(runs) {
+		s := randomStage(t, seed)
+		s.disturb()
+		s.start()
+		for range 20 {
+			s.run(time.Minute)
+			if s.core == nil {
+				s.start()
+			}
+		}
+		s.faults = trouble{}
+		s.run(40 * time.Minute)
+		if s.core == nil {
+			s.start()
+			s.run(40 * time.Minute)
+		}
+		moves += s.results[string(execute.Arrived)]
+		if len(s.done) == 0 {
+			s.fail("no run ended")
+		}
+		s.settled()
+		s.report(seed)
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d worlds, %d moves", runs, moves)
+	if moves < runs/6 {
+		t.Errorf("only %d moves in %d worlds: they are too quiet to show anything", moves, runs)
+	}
+}
+
+func randomStage(t *testing.T, seed uint64) *stage {
+	s := newStage(t, seed, "", nil)
+	text, goals := draw(s.r)
+	s = newStage(t, seed, strings.TrimSpace(text), &rebalance.Policy{Goals: goals})
+	return s
+}
+
+// disturb sets faults at random.
+func (s *stage) disturb() {
+	often := func(of int) bool { return s.r.IntN(of) == 0 }
+	if often(2) {
+		s.faults.refuse = func(*v1.Pod) execute.Outcome {
+			return [...]execute.Outcome{execute.OK, execute.OK, execute.Busy, execute.Refused, execute.Failed}[s.r.IntN(5)]
+		}
+	}
+	if often(3) {
+		s.faults.lose = func() bool { return often(3) }
+	}
+	s.faults.before = func(p *v1.Pod) {
+		if often(8) {
+			s.stolen[metav1.GetControllerOfNoCopy(p).UID] = true
+			s.terminate(p)
+		}
+	}
+	thieves := 0
+	s.faults.after = func(p *v1.Pod) {
+		switch s.r.IntN(8) {
+		case 0:
+			thieves++
+			for _, o := range object(s.t, fmt.Sprintf("pod thief%d owner=none cpu=1 on=n%d", thieves, s.r.IntN(4))) {
+				s.write(o)
+			}
+		case 1:
+			if often(2) {
+				s.lose(fmt.Sprintf("n%d", s.r.IntN(6)))
+			}
+		case 2, 3:
+			s.kill()
+		}
+	}
+}
+
+// settled holds what must be true when nothing happens any more.
+func (s *stage) settled() {
+	count := map[string]int{}
+	for _, p := range s.pods() {
+		owner := metav1.GetControllerOfNoCopy(p)
+		if owner != nil {
+			count[string(owner.UID)]++
+		}
+		if p.Spec.NodeName != "" || p.DeletionTimestamp != nil {
+			continue
+		}
+		c := s.cluster()
+		if e := evaluate(s, c, p); e > 0 {
+			s.fail("%s waits, and %d nodes would take it", p.Name, e)
+		}
+	}
+	for uid, want := range s.replicas {
+		if count[string(uid)] != want {
+			s.fail("%s has %d pods, and wants %d", uid, count[string(uid)], want)
+		}
+	}
+	for _, o := range s.objects {
+		n, ok := o.(*v1.Node)
+		if !ok {
+			continue
+		}
+		for _, taint := range n.Spec.Taints {
+			if taint.Key == rebalance.EmptyingTaint && taint.Value == "room" {
+				s.fail("%s is still closed", n.Name)
+			}
+			if taint.Key == rebalance.EmptyingTaint && taint.Value == "empty" && slices.ContainsFunc(s.pods(), func(p *v1.Pod) bool { return p.Spec.NodeName == n.Name }) {
+				s.fail("%s is closed, and not empty", n.Name)
+			}
+		}
+	}
+}
+
+func (s *stage) report(seed uint64) {
+	for _, wrong := range s.wrong {
+		s.t.Errorf("seed %d, goals %v: %s", seed, names(s.policy.Goals), wrong)
+	}
+	if len(s.wrong) > 0 {
+		s.t.Log("\n" + s.lines.String())
+	}
+}

@@ -1,0 +1,413 @@
+package rebalance_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// stage is a cluster in virtual time: an API, a scheduler, workload controllers, kubelets, and the
+// process that carries out moves.
+type stage struct {
+	t        testing.TB
+	now      time.Time
+	r        *rand.Rand
+	due      []timed
+	objects  map[string]metav1.Object
+	replicas map[types.UID]int
+	template map[types.UID]*v1.Pod
+	made     int
+
+	policy   *rebalance.Policy
+	profiles []*plugins.Profile
+	options  execute.Options
+	core     *execute.Core
+	life     int // of the core; answers to one before are nobody's
+	journal  execute.Journal
+	version  int
+
+	faults trouble
+	steer  string // where the scheduler puts every pod; "" where it should
+	lines  strings.Builder
+	done   []execute.Done
+	// evicted are the pods that the Eviction API removed, by UID, with when.
+	evicted map[types.UID]time.Time
+	last    *v1.Pod        // the victim of the last eviction
+	lastUp  int            // ready pods of its workload before
+	results map[string]int // of moves
+	wrong   []string
+	stolen  map[types.UID]bool // workloads that something else than a move disturbed
+}
+
+type timed struct {
+	at time.Time
+	do func()
+}
+
+// trouble is what may go wrong. Those that are functions are asked each time.
+type trouble struct {
+	refuse func(p *v1.Pod) execute.Outcome // of an eviction; OK does not
+	lose   func() bool                     // the answer to an eviction that was made
+	before func(p *v1.Pod)                 // something that happens right before an eviction is made
+	after  func(p *v1.Pod)                 // or right after
+}
+
+func newStage(t testing.TB, seed uint64, text string, policy *rebalance.Policy) *stage {
+	s := &stage{
+		t: t, now: begin, r: rand.New(rand.NewPCG(seed, 11)), objects: map[string]metav1.Object{}, replicas: map[types.UID]int{},
+		template: map[types.UID]*v1.Pod{}, policy: policy, profiles: profiles(t, ""), evicted: map[types.UID]time.Time{},
+		results: map[string]int{}, stolen: map[types.UID]bool{},
+	}
+	for line := range strings.Lines(text) {
+		for _, o := range object(t, strings.TrimSpace(line)) {
+			s.enter(o)
+		}
+	}
+	return s
+}
+
+// enter takes in an object of the world as it begins.
+func (s *stage) enter(o metav1.Object) {
+	s.objects[s.key(o)] = o
+	p, ok := o.(*v1.Pod)
+	if !ok {
+		return
+	}
+	if p.Spec.NodeName != "" && p.Status.Phase == v1.PodRunning && len(p.Status.Conditions) == 0 {
+		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
+	}
+	if p.Spec.NodeName == "" {
+		s.after(100*time.Millisecond, func() { s.schedule(p.UID) })
+	}
+	owner := metav1.GetControllerOfNoCopy(p)
+	if owner == nil {
+		return
+	}
+	s.replicas[owner.UID]++
+	if s.template[owner.UID] == nil {
+		s.template[owner.UID] = p
+	}
+	replicas := int32(s.replicas[owner.UID])
+	meta := metav1.ObjectMeta{Namespace: p.Namespace, Name: owner.Name, UID: owner.UID}
+	if owner.Kind == "ReplicaSet" {
+		rs := &appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}}
+		s.objects[s.key(rs)] = rs
+	}
+}
+
+func (s *stage) key(o metav1.Object) string {
+	return fmt.Sprintf("%T/%s/%s", o, o.GetNamespace(), o.GetName())
+}
+
+func (s *stage) after(d time.Duration, do func()) { s.due = append(s.due, timed{s.now.Add(d), do}) }
+
+func (s *stage) say(format string, args ...any) {
+	fmt.Fprintf(&s.lines, "%6.1fs %s\n", s.now.Sub(begin).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (s *stage) fail(format string, args ...any) {
+	s.wrong = append(s.wrong, fmt.Sprintf("at %.1fs: %s", s.now.Sub(begin).Seconds(), fmt.Sprintf(format, args...)))
+}
+
+// start starts the process, which lists everything.
+func (s *stage) start() {
+	s.life++
+	s.core = execute.New(s.options)
+	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
+		s.step(execute.Seen{Object: s.objects[key]})
+	}
+	s.step(execute.Listed{})
+}
+
+func (s *stage) kill() { s.life, s.core = s.life+1, nil }
+
+func (s *stage) step(e execute.Event) {
+	if s.core == nil {
+		return
+	}
+	for _, a := range s.core.Step(s.now, e) {
+		s.carryOut(a)
+	}
+}
+
+// run lets time pass. Of what is due at the same time, what came first is first.
+func (s *stage) run(d time.Duration) {
+	until := s.now.Add(d)
+	for {
+		first := -1
+		for i := range s.due {
+			if first < 0 || s.due[i].at.Before(s.due[first].at) {
+				first = i
+			}
+		}
+		wake, ok := time.Time{}, false
+		if s.core != nil {
+			wake, ok = s.core.Wake()
+		}
+		switch {
+		case first >= 0 && !s.due[first].at.After(until) && (!ok || !wake.Before(s.due[first].at)):
+			next := s.due[first]
+			s.due = slices.Delete(s.due, first, first+1)
+			if next.at.After(s.now) {
+				s.now = next.at
+			}
+			next.do()
+		case ok && !wake.After(until):
+			if wake.After(s.now) {
+				s.now = wake
+			}
+			s.step(execute.Tick{})
+			if again, ok := s.core.Wake(); ok && !again.After(s.now) {
+				s.t.Fatalf("the core wants to be woken at %v again, and does nothing\n%s", again, s.lines.String())
+			}
+		default:
+			s.now = until
+			return
+		}
+	}
+}
+
+// write changes an object; the process sees it a moment later.
+func (s *stage) write(o metav1.Object) {
+	s.objects[s.key(o)] = o
+	life := s.life
+	s.after(20*time.Millisecond, func() {
+		if now := s.objects[s.key(o)]; life == s.life && now != nil && now.GetUID() == o.GetUID() {
+			s.step(execute.Seen{Object: now})
+		}
+	})
+}
+
+func (s *stage) remove(o metav1.Object) {
+	delete(s.objects, s.key(o))
+	life := s.life
+	s.after(20*time.Millisecond, func() {
+		if life == s.life && s.objects[s.key(o)] == nil {
+			s.step(execute.Gone{Object: o})
+		}
+	})
+}
+
+func (s *stage) pods() (list []*v1.Pod) {
+	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
+		if p, ok := s.objects[key].(*v1.Pod); ok {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+func (s *stage) pod(uid types.UID) *v1.Pod {
+	for _, p := range s.pods() {
+		if p.UID == uid {
+			return p
+		}
+	}
+	return nil
+}
+
+// terminate begins a pod's end: its controller makes another one, a ReplicaSet at once, a
+// StatefulSet when it has gone.
+func (s *stage) terminate(p *v1.Pod) {
+	if p.DeletionTimestamp != nil {
+		return
+	}
+	p = p.DeepCopy()
+	now := metav1.NewTime(s.now)
+	p.DeletionTimestamp = &now
+	s.write(p)
+	owner := metav1.GetControllerOfNoCopy(p)
+	ordinal := owner != nil && owner.Kind == "StatefulSet"
+	if owner != nil && !ordinal {
+		s.after(10*time.Millisecond, func() { s.replace(p) })
+	}
+	s.after(2*time.Second, func() {
+		if s.pod(p.UID) == nil {
+			return
+		}
+		s.remove(p)
+		if ordinal {
+			s.after(10*time.Millisecond, func() { s.replace(p) })
+		}
+	})
+}
+
+func (s *stage) replace(gone *v1.Pod) {
+	owner := metav1.GetControllerOfNoCopy(gone)
+	live := 0
+	for _, p := range s.pods() {
+		if o := metav1.GetControllerOfNoCopy(p); o != nil && o.UID == owner.UID && p.DeletionTimestamp == nil {
+			live++
+		}
+	}
+	if live >= s.replicas[owner.UID] {
+		return
+	}
+	s.made++
+	p := s.template[owner.UID].DeepCopy()
+	p.Name, p.UID = fmt.Sprintf("%s+%d", owner.Name, s.made), types.UID(fmt.Sprintf("u%d", s.made))
+	if owner.Kind == "StatefulSet" {
+		p.Name = gone.Name
+	}
+	p.CreationTimestamp, p.DeletionTimestamp = metav1.NewTime(s.now.Truncate(time.Second)), nil
+	p.Spec.NodeName, p.Status = "", v1.PodStatus{Phase: v1.PodPending}
+	s.write(p)
+	s.after(100*time.Millisecond, func() { s.schedule(p.UID) })
+}
+
+// schedule places a pod, or tries again.
+func (s *stage) schedule(uid types.UID) {
+	p := s.pod(uid)
+	if p == nil || p.Spec.NodeName != "" || p.DeletionTimestamp != nil {
+		return
+	}
+	c := s.cluster()
+	e := decide.Evaluate(c, s.profiles[0], c.Pending(p))
+	if e.Feasible == 0 {
+		s.after(5*time.Second, func() { s.schedule(uid) })
+		return
+	}
+	if s.steer != "" {
+		s.bind(p, s.steer)
+		return
+	}
+	best := e.Best()
+	s.bind(p, best[s.r.IntN(len(best))].Node.Name)
+}
+
+func (s *stage) cluster() *cluster.Cluster {
+	c := cluster.New()
+	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
+		switch o := s.objects[key].(type) {
+		case *v1.Node:
+			c.SetNode(o)
+		case *v1.Pod:
+			if o.Spec.NodeName != "" {
+				c.SetPod(o)
+			}
+		}
+	}
+	return c
+}
+
+func (s *stage) bind(p *v1.Pod, node string) {
+	p = p.DeepCopy()
+	p.Spec.NodeName = node
+	s.write(p)
+	s.after(3*time.Second, func() {
+		now := s.pod(p.UID)
+		if now == nil || now.DeletionTimestamp != nil {
+			return
+		}
+		now = now.DeepCopy()
+		started := metav1.NewTime(s.now)
+		now.Status = v1.PodStatus{Phase: v1.PodRunning, StartTime: &started, Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}}
+		s.write(now)
+	})
+}
+
+// lose takes a node away, with its pods.
+func (s *stage) lose(node string) {
+	for _, p := range s.pods() {
+		if p.Spec.NodeName != node {
+			continue
+		}
+		s.remove(p)
+		if owner := metav1.GetControllerOfNoCopy(p); owner != nil {
+			s.stolen[owner.UID] = true
+			s.after(10*time.Millisecond, func() { s.replace(p) })
+		}
+	}
+	for _, o := range s.objects {
+		if n, ok := o.(*v1.Node); ok && n.Name == node {
+			s.remove(n)
+		}
+	}
+}
+
+// blocked is the budget that does not allow a pod to go, or "".
+func (s *stage) blocked(victim *v1.Pod) string {
+	for _, o := range s.objects {
+		b, ok := o.(*policyv1.PodDisruptionBudget)
+		if !ok {
+			continue
+		}
+		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+		if err != nil || !selector.Matches(labels.Set(victim.Labels)) {
+			continue
+		}
+		expected, healthy := 0, 0
+		for _, p := range s.pods() {
+			if selector.Matches(labels.Set(p.Labels)) && p.DeletionTimestamp == nil {
+				expected++
+				if isReady(p) {
+					healthy++
+				}
+			}
+		}
+		if healthy-1 < expected-b.Spec.MaxUnavailable.IntValue() {
+			return b.Name
+		}
+	}
+	return ""
+}
+
+func isReady(p *v1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue })
+}
+
+// evaluate counts the nodes that would take a pod.
+func evaluate(s *stage, c *cluster.Cluster, p *v1.Pod) int {
+	return decide.Evaluate(c, s.profiles[0], c.Pending(p)).Feasible
+}
+
+// state is what a plan is made on.
+func (s *stage) state() *rebalance.State {
+	state := &rebalance.State{AsOf: s.now}
+	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
+		state.Objects = append(state.Objects, s.objects[key])
+	}
+	return state
+}
+
+// successors are the pods that were made since the beginning.
+func (s *stage) successors() map[types.UID]bool {
+	list := map[types.UID]bool{}
+	for _, p := range s.pods() {
+		if strings.HasPrefix(string(p.UID), "u") {
+			list[p.UID] = true
+		}
+	}
+	return list
+}
+
+// scale has a workload want another number of pods.
+func (s *stage) scale(p *v1.Pod, n int) {
+	owner := metav1.GetControllerOfNoCopy(p)
+	s.replicas[owner.UID], s.stolen[owner.UID] = n, true
+	for _, o := range s.objects {
+		if rs, ok := o.(*appsv1.ReplicaSet); ok && rs.UID == owner.UID {
+			rs = rs.DeepCopy()
+			replicas := int32(n)
+			rs.Spec.Replicas = &replicas
+			s.write(rs)
+		}
+	}
+}

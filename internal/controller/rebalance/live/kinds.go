@@ -1,0 +1,110 @@
+package live
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/berth-k8s/berth/internal/kube/feed"
+)
+
+// kind is a kind of object that a proof depends on.
+type kind struct {
+	client   rest.Interface
+	resource string
+	list     func() runtime.Object
+}
+
+func kindsOf(client kubernetes.Interface) []kind {
+	core, apps, storage := client.CoreV1().RESTClient(), client.AppsV1().RESTClient(), client.StorageV1().RESTClient()
+	devices := client.ResourceV1().RESTClient()
+	return []kind{
+		{core, "nodes", func() runtime.Object { return &v1.NodeList{} }},
+		{core, "pods", func() runtime.Object { return &v1.PodList{} }},
+		{core, "namespaces", func() runtime.Object { return &v1.NamespaceList{} }},
+		{core, "services", func() runtime.Object { return &v1.ServiceList{} }},
+		{core, "replicationcontrollers", func() runtime.Object { return &v1.ReplicationControllerList{} }},
+		{core, "persistentvolumes", func() runtime.Object { return &v1.PersistentVolumeList{} }},
+		{core, "persistentvolumeclaims", func() runtime.Object { return &v1.PersistentVolumeClaimList{} }},
+		{apps, "replicasets", func() runtime.Object { return &appsv1.ReplicaSetList{} }},
+		{apps, "statefulsets", func() runtime.Object { return &appsv1.StatefulSetList{} }},
+		{apps, "deployments", func() runtime.Object { return &appsv1.DeploymentList{} }},
+		{client.PolicyV1().RESTClient(), "poddisruptionbudgets", func() runtime.Object { return &policyv1.PodDisruptionBudgetList{} }},
+		{storage, "storageclasses", func() runtime.Object { return &storagev1.StorageClassList{} }},
+		{storage, "csinodes", func() runtime.Object { return &storagev1.CSINodeList{} }},
+		{storage, "csidrivers", func() runtime.Object { return &storagev1.CSIDriverList{} }},
+		{storage, "csistoragecapacities", func() runtime.Object { return &storagev1.CSIStorageCapacityList{} }},
+		{storage, "volumeattachments", func() runtime.Object { return &storagev1.VolumeAttachmentList{} }},
+		{devices, "resourceslices", func() runtime.Object { return &resourcev1.ResourceSliceList{} }},
+		{devices, "resourceclaims", func() runtime.Object { return &resourcev1.ResourceClaimList{} }},
+		{devices, "deviceclasses", func() runtime.Object { return &resourcev1.DeviceClassList{} }},
+	}
+}
+
+func (k kind) source() feed.Source { return feed.Of(k.client, "", k.resource, k.list) }
+
+// served leaves out the kinds that the API server does not have. One that may not be read is an
+// error: nothing can be proved without it.
+func served(ctx context.Context, all []kind) (list []kind, err error) {
+	for _, k := range all {
+		_, err := k.source().List(ctx, metav1.ListOptions{Limit: 1})
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return nil, fmt.Errorf("%s cannot be listed, and no move can be proved without them: %w", k.resource, err)
+		default:
+			list = append(list, k)
+		}
+	}
+	return list, nil
+}
+
+// mirror tells a core of one kind. What a list does not show any more is gone.
+type mirror struct {
+	seen, gone func(metav1.Object)
+	listed     func()
+	has        map[string]metav1.Object
+	fresh      map[string]metav1.Object // while a list is read
+}
+
+func (m *mirror) sink() feed.Sink {
+	key := func(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }
+	m.has = map[string]metav1.Object{}
+	return feed.Sink{
+		Listing: func() { m.fresh = map[string]metav1.Object{} },
+		Listed: func() {
+			for name, o := range m.has {
+				if m.fresh[name] == nil {
+					m.gone(o)
+				}
+			}
+			m.has, m.fresh = m.fresh, nil
+			m.listed()
+		},
+		Seen: func(object runtime.Object) {
+			o := object.DeepCopyObject().(metav1.Object)
+			o.SetManagedFields(nil)
+			if m.fresh != nil {
+				m.fresh[key(o)] = o
+			} else {
+				m.has[key(o)] = o
+			}
+			m.seen(o)
+		},
+		Gone: func(object runtime.Object) {
+			o := object.(metav1.Object)
+			delete(m.has, key(o))
+			m.gone(o)
+		},
+	}
+}

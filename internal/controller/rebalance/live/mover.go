@@ -1,0 +1,158 @@
+package live
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
+	"github.com/berth-k8s/berth/internal/kube/feed"
+	"github.com/berth-k8s/berth/internal/kube/loop"
+)
+
+// Name is the component's, as in --controllers.
+const Name = "rebalance"
+
+// idle is how long nothing needs to be done while nothing is due.
+const idle = time.Hour
+
+// Options are what a Mover is told.
+type Options struct {
+	Execute execute.Options
+	// Policy reads what to move for; names of priority classes are looked up in the cluster.
+	Policy func(policy.Priorities) (*rebalance.Policy, error)
+	// Profiles are the scheduler's, and Placing how far its choice can be foretold.
+	Profiles []*plugins.Profile
+	Placing  rebalance.Placing
+	// Told and Done, if set, are called as a run goes on. They must not block.
+	Told func(execute.Told)
+	Done func(execute.Done)
+}
+
+// Mover carries out moves.
+type Mover struct {
+	*loop.Loop[execute.Event, execute.Action]
+	options  Options
+	client   kubernetes.Interface
+	requests requests
+	events   *eventlog.Log
+	policy   *rebalance.Policy
+	unlisted atomic.Int32 // kinds that have not been listed yet
+	synced   atomic.Bool
+}
+
+// New returns a Mover. events is where events about pods go.
+func New(client kubernetes.Interface, events *eventlog.Log, options Options) *Mover {
+	core := execute.New(options.Execute)
+	m := &Mover{
+		Loop: loop.New[execute.Event, execute.Action](Name), options: options, client: client, requests: requests{client}, events: events,
+	}
+	m.Step, m.Tick, m.Tell, m.Do = core.Step, execute.Tick{}, func() {}, m.do
+	m.Wake = func(now time.Time) time.Time {
+		if at, ok := core.Wake(); ok {
+			return at
+		}
+		return now.Add(idle)
+	}
+	return m
+}
+
+// Synced reports whether everything has been seen.
+func (m *Mover) Synced() bool { return m.synced.Load() }
+
+// Stop has no further move begin. A victim that has been evicted is followed to the end.
+func (m *Mover) Stop(ctx context.Context) { m.See(ctx, execute.Stop{}) }
+
+// Run moves until the context ends, and returns when no request is under way any more.
+func (m *Mover) Run(ctx context.Context) error {
+	classes, err := m.client.SchedulingV1().PriorityClasses().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	m.policy, err = m.options.Policy(func(name string) (int32, bool) {
+		for i := range classes.Items {
+			if classes.Items[i].Name == name {
+				return classes.Items[i].Value, true
+			}
+		}
+		return 0, false
+	})
+	if err != nil {
+		return err
+	}
+	kinds, err := served(ctx, kindsOf(m.client))
+	if err != nil {
+		return err
+	}
+	m.unlisted.Store(int32(len(kinds)))
+	var feeds []func(context.Context)
+	for _, k := range kinds {
+		feeds = append(feeds, func(ctx context.Context) { feed.Run(ctx, k.source(), m.mirror(ctx).sink()) })
+	}
+	m.Loop.Run(ctx, feeds...)
+	return nil
+}
+
+func (m *Mover) mirror(ctx context.Context) *mirror {
+	first := true
+	return &mirror{
+		seen: func(o metav1.Object) { m.See(ctx, execute.Seen{Object: o}) },
+		gone: func(o metav1.Object) { m.See(ctx, execute.Gone{Object: o}) },
+		listed: func() {
+			if first && m.unlisted.Add(-1) == 0 {
+				m.See(ctx, execute.Listed{})
+				m.synced.Store(true)
+			}
+			first = false
+		},
+	}
+}
+
+func (m *Mover) do(ctx context.Context, action execute.Action) func(context.Context) execute.Event {
+	switch a := action.(type) {
+	case execute.Told:
+		m.told(ctx, a)
+		return nil
+	case execute.Done:
+		klog.FromContext(ctx).Info("Rebalanced", "moves", a.Moves, "misses", a.Misses, "stopped", a.Stopped)
+		if m.options.Done != nil {
+			m.options.Done(a)
+		}
+		return nil
+	case execute.MakePlan:
+		return func(context.Context) execute.Event {
+			options := a.Options
+			options.Profiles, options.Placing = m.options.Profiles, m.options.Placing
+			return execute.Planned{Plan: rebalance.Make(a.State, m.policy, options)}
+		}
+	}
+	return func(ctx context.Context) execute.Event { return m.requests.carryOut(ctx, action) }
+}
+
+// told passes progress on, and writes events about pods.
+func (m *Mover) told(ctx context.Context, a execute.Told) {
+	if m.options.Told != nil {
+		m.options.Told(a)
+	}
+	if a.Move == nil {
+		return
+	}
+	klog.FromContext(ctx).V(2).Info("Move", "pod", klog.KRef(a.Move.Namespace, a.Move.Name), "result", a.Result, "node", a.Node, "message", a.Message)
+	about := v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: a.Move.Namespace, Name: a.Move.Name, UID: a.Move.UID}
+	switch a.Result {
+	case execute.Evicted:
+		m.events.Add(about, v1.EventTypeNormal, "Rebalanced", "Evicted from "+a.Move.From+" for "+a.Move.Cause+"; its successor was proved to land on "+a.Move.To)
+	case execute.Resumed, execute.Arrived, execute.Ended:
+	default:
+		m.events.Add(about, v1.EventTypeWarning, "RebalanceFailed", a.Message)
+	}
+}

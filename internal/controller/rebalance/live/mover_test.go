@@ -1,0 +1,227 @@
+package live_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/live"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
+	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
+)
+
+// within bounds what a test waits for.
+const within = 30 * time.Second
+
+// api is an API server with two nodes: web runs on a, whose taint it does not tolerate. A pod that
+// is evicted is replaced on b.
+type api struct {
+	*fakeapi.Server
+	t       *testing.T
+	mu      sync.Mutex
+	writes  []string
+	journal *v1.ConfigMap
+	refuse  int // evictions that are answered with 429
+}
+
+func newAPI(t *testing.T) *api {
+	a := &api{Server: fakeapi.New(t), t: t}
+	a.Set("nodes", node("a", `"taints": [{"key": "old", "effect": "NoSchedule"}]`))
+	a.Set("nodes", node("b", ``))
+	a.Set("pods", pod("web-1", "a"))
+	server := httptest.NewServer(a)
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	a.Config = &rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
+	return a
+}
+
+func object(text string) (o fakeapi.Object) {
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		panic(err)
+	}
+	return o
+}
+
+func node(name, spec string) fakeapi.Object {
+	return object(fmt.Sprintf(`{"apiVersion": "v1", "kind": "Node", "metadata": {"name": %q, "uid": %[1]q}, "spec": {%s},
+		"status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]}}`, name, spec))
+}
+
+func pod(name, node string) fakeapi.Object {
+	return object(fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "default", "name": %q, "uid": %[1]q,
+		"ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web", "controller": true}]},
+		"spec": {"nodeName": %q, "schedulerName": "default-scheduler", "containers": [{"name": "main", "image": "web"}]},
+		"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}`, name, node))
+}
+
+func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	isJournal := strings.Contains(r.URL.Path, "/configmaps")
+	if r.Method == http.MethodGet && !isJournal {
+		a.Server.ServeHTTP(w, r)
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r.Method != http.MethodGet && !strings.HasSuffix(r.URL.Path, "/events") {
+		a.writes = append(a.writes, r.Method+" "+r.URL.Path)
+	}
+	switch {
+	case isJournal:
+		a.serveJournal(w, r)
+	case strings.HasSuffix(r.URL.Path, "/eviction"):
+		a.evict(w, r)
+	default:
+		a.answer(w, http.StatusCreated, &v1.Event{})
+	}
+}
+
+func (a *api) serveJournal(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.Method != http.MethodGet:
+		var m v1.ConfigMap
+		if err := json.NewDecoder(r.Body).Decode(&m); err != nil {
+			a.t.Error(err)
+		}
+		if a.journal != nil && m.ResourceVersion != a.journal.ResourceVersion {
+			a.refused(w, http.StatusConflict, metav1.StatusReasonConflict)
+			return
+		}
+		m.ResourceVersion = fmt.Sprint(len(a.writes))
+		a.journal = &m
+		a.answer(w, http.StatusOK, &m)
+	case a.journal == nil:
+		a.refused(w, http.StatusNotFound, metav1.StatusReasonNotFound)
+	default:
+		a.answer(w, http.StatusOK, a.journal)
+	}
+}
+
+func (a *api) evict(w http.ResponseWriter, r *http.Request) {
+	var e policyv1.Eviction
+	if err := json.NewDecoder(r.Body).Decode(&e); err != nil {
+		a.t.Error(err)
+	}
+	if e.DeleteOptions == nil || e.DeleteOptions.Preconditions == nil || *e.DeleteOptions.Preconditions.UID != "web-1" {
+		a.t.Errorf("evicted with %+v, want the UID as a precondition", e.DeleteOptions)
+	}
+	if a.refuse > 0 {
+		a.refuse--
+		a.refused(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests)
+		return
+	}
+	a.Delete("pods", "default", "web-1")
+	a.Set("pods", pod("web-2", "b"))
+	a.answer(w, http.StatusCreated, &metav1.Status{Status: metav1.StatusSuccess})
+}
+
+func (a *api) refused(w http.ResponseWriter, code int, reason metav1.StatusReason) {
+	a.answer(w, code, &metav1.Status{Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: "no"})
+}
+
+func (a *api) answer(w http.ResponseWriter, code int, o runtime.Object) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	if err := json.NewEncoder(w).Encode(o); err != nil {
+		a.t.Error(err)
+	}
+}
+
+// move runs a Mover that heals until its run ends.
+func (a *api) move(t *testing.T) (told []string, done execute.Done) {
+	t.Helper()
+	configuration, err := config.Default(config.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := kubernetes.NewForConfigOrDie(a.Config)
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	m := live.New(client, eventlog.New(client, "test"), live.Options{
+		Policy: func(policy.Priorities) (*rebalance.Policy, error) {
+			return &rebalance.Policy{Goals: []rebalance.Goal{*rebalance.OwnGoal("heal", 0)}}, nil
+		},
+		Profiles: configuration.Profiles,
+		Told: func(a execute.Told) {
+			if a.Move != nil {
+				told = append(told, fmt.Sprintf("%s %s", a.Move.Name, a.Result))
+			}
+		},
+		Done: func(a execute.Done) { done = a; cancel() },
+	})
+	if err := m.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if done.Plan == nil {
+		t.Fatalf("no run ended within %v; told %v", within, told)
+	}
+	return told, done
+}
+
+// TestAMoveIsInTheJournalBeforeThePodIsEvicted: and out of it when the successor has arrived.
+func TestAMoveIsInTheJournalBeforeThePodIsEvicted(t *testing.T) {
+	a := newAPI(t)
+	a.refuse = 1
+	told, done := a.move(t)
+	if want := []string{"web-1 Evicted", "web-1 Arrived"}; !slices.Equal(told, want) || done.Moves != 1 || done.Stopped != "" {
+		t.Errorf("told %v, done %+v, want %v", told, done, want)
+	}
+	maps, eviction := "/api/v1/namespaces/kube-system/configmaps", "POST /api/v1/namespaces/default/pods/web-1/eviction"
+	note := "PUT " + maps + "/berth-rebalance"
+	want := []string{"POST " + maps, eviction, note, eviction, note}
+	if !slices.Equal(a.writes, want) {
+		t.Errorf("written %q,\nwant %q", a.writes, want)
+	}
+	if text := a.journal.Data["journal"]; strings.Contains(text, "web-1") || !strings.Contains(text, "default/ReplicaSet/web") {
+		t.Errorf("the journal has %s, want no move and that web rests", text)
+	}
+}
+
+// TestAMoveOfAProcessThatDiedIsFollowed: nobody is evicted for it again.
+func TestAMoveOfAProcessThatDiedIsFollowed(t *testing.T) {
+	a := newAPI(t)
+	a.Delete("pods", "default", "web-1")
+	successor := pod("web-2", "b")
+	successor["metadata"].(map[string]any)["creationTimestamp"] = "2026-11-20T10:00:01Z"
+	a.Set("pods", successor)
+	a.journal = &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "0"}, Data: map[string]string{"journal": `{"move": {"namespace": "default",
+		"name": "web-1", "uid": "web-1", "owner": "ReplicaSet/web", "ownerUID": "web", "from": "a", "to": "b", "cause": "heal", "begun": "2026-11-20T10:00:00Z"}}`}}
+	told, done := a.move(t)
+	if want := []string{"web-1 Resumed", "web-1 Arrived"}; !slices.Equal(told, want) || done.Stopped != "" {
+		t.Errorf("told %v, done %+v, want %v", told, done, want)
+	}
+	if slices.ContainsFunc(a.writes, func(w string) bool { return strings.HasSuffix(w, "/eviction") }) {
+		t.Errorf("evicted again: %q", a.writes)
+	}
+}
+
+// TestWhatCannotBeReadIsAnError: a proof without it would be none.
+func TestWhatCannotBeReadIsAnError(t *testing.T) {
+	a := newAPI(t)
+	a.Refuse("persistentvolumes", http.StatusForbidden)
+	client := kubernetes.NewForConfigOrDie(a.Config)
+	m := live.New(client, eventlog.New(client, "test"), live.Options{Policy: func(policy.Priorities) (*rebalance.Policy, error) { return &rebalance.Policy{}, nil }})
+	if err := m.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "persistentvolumes cannot be listed") {
+		t.Errorf("%v, want that persistentvolumes cannot be listed", err)
+	}
+}

@@ -1,0 +1,149 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+)
+
+// The ConfigMap that is the journal.
+const (
+	JournalNamespace = metav1.NamespaceSystem
+	JournalName      = "berth-rebalance"
+	journalKey       = "journal"
+)
+
+// answerWithin bounds a request.
+const answerWithin = 10 * time.Second
+
+// requests carries out what a core asks for.
+type requests struct{ client kubernetes.Interface }
+
+func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.Event {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	switch a := action.(type) {
+	case execute.Recall:
+		return r.recall(ctx)
+	case execute.Note:
+		version, err := r.note(ctx, a)
+		answer := answerOf(a.Ticket, err)
+		answer.Version = version
+		return answer
+	case execute.SetTaint:
+		return answerOf(a.Ticket, r.taint(ctx, a))
+	case execute.Evict:
+		return answerOf(a.Ticket, r.evict(ctx, a))
+	}
+	return execute.Tick{}
+}
+
+func answerOf(ticket execute.Ticket, err error) execute.Answered {
+	answer := execute.Answered{Ticket: ticket, Outcome: outcome(err)}
+	if err != nil {
+		answer.Message = err.Error()
+	}
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		answer.RetryAfter = time.Duration(seconds) * time.Second
+	}
+	return answer
+}
+
+func outcome(err error) execute.Outcome {
+	var status apierrors.APIStatus
+	switch {
+	case err == nil:
+		return execute.OK
+	case apierrors.IsNotFound(err):
+		return execute.NotFound
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		return execute.Conflict
+	case apierrors.IsTooManyRequests(err):
+		return execute.Busy
+	case errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500:
+		return execute.Refused
+	}
+	return execute.Failed
+}
+
+func (r *requests) recall(ctx context.Context) execute.Event {
+	m, err := r.client.CoreV1().ConfigMaps(JournalNamespace).Get(ctx, JournalName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return execute.Recalled{}
+	}
+	recalled := execute.Recalled{Err: err}
+	if err == nil {
+		recalled.Version = m.ResourceVersion
+		if text := m.Data[journalKey]; text != "" {
+			if err := json.Unmarshal([]byte(text), &recalled.Journal); err != nil {
+				recalled.Err = fmt.Errorf("ConfigMap %s/%s: %w", JournalNamespace, JournalName, err)
+			}
+		}
+	}
+	return recalled
+}
+
+func (r *requests) note(ctx context.Context, a execute.Note) (version string, err error) {
+	text, err := json.Marshal(a.Journal)
+	if err != nil {
+		return "", err
+	}
+	m := &v1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: JournalNamespace, Name: JournalName, ResourceVersion: a.Version},
+		Data:       map[string]string{journalKey: string(text)},
+	}
+	maps := r.client.CoreV1().ConfigMaps(JournalNamespace)
+	if a.Version == "" {
+		m, err = maps.Create(ctx, m, metav1.CreateOptions{})
+	} else {
+		m, err = maps.Update(ctx, m, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return "", err
+	}
+	return m.ResourceVersion, nil
+}
+
+// taint writes a node's taints over the version that was read, so that those of others stay.
+func (r *requests) taint(ctx context.Context, a execute.SetTaint) error {
+	for {
+		n, err := r.client.CoreV1().Nodes().Get(ctx, a.Node, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t v1.Taint) bool { return t.Key == rebalance.EmptyingTaint })
+		if a.Value != "" {
+			taints = append(taints, v1.Taint{Key: rebalance.EmptyingTaint, Value: a.Value, Effect: v1.TaintEffectNoSchedule})
+		}
+		patch, err := json.Marshal(map[string]any{
+			"metadata": map[string]any{"resourceVersion": n.ResourceVersion}, "spec": map[string]any{"taints": taints},
+		})
+		if err != nil {
+			return err
+		}
+		_, err = r.client.CoreV1().Nodes().Patch(ctx, a.Node, types.MergePatchType, patch, metav1.PatchOptions{})
+		if !apierrors.IsConflict(err) { // the context bounds how often
+			return err
+		}
+	}
+}
+
+func (r *requests) evict(ctx context.Context, a execute.Evict) error {
+	return r.client.PolicyV1().Evictions(a.Namespace).Evict(ctx, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Name},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.UID)), GracePeriodSeconds: a.Grace},
+	})
+}

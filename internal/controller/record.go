@@ -1,0 +1,63 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"k8s.io/component-base/version"
+	"k8s.io/klog/v2"
+
+	evictionlive "github.com/berth-k8s/berth/internal/controller/eviction/live"
+	"github.com/berth-k8s/berth/internal/controller/journal"
+	nodehealthlive "github.com/berth-k8s/berth/internal/controller/nodehealth/live"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
+)
+
+// recordEviction begins the journal of taint eviction, if there is to be one; end writes what is
+// left.
+func (c *Controller) recordEviction(e *evictionlive.Evictor) (end func(), err error) {
+	if c.options.Journal.Dir == "" {
+		return func() {}, nil
+	}
+	j, err := journal.ForEviction(c.journalOf(evictionlive.Name), version.Get().GitVersion, c.options.Eviction, c.journalLimits())
+	if err != nil {
+		return nil, fmt.Errorf("--journal: %w", err)
+	}
+	e.Record(j)
+	return func() { c.endRecord(j.Close) }, nil
+}
+
+// recordHealth is recordEviction for node health.
+func (c *Controller) recordHealth(h *nodehealthlive.Controller) (end func(), err error) {
+	if c.options.Journal.Dir == "" {
+		return func() {}, nil
+	}
+	j, err := journal.ForNodeHealth(c.journalOf(nodehealthlive.Name), version.Get().GitVersion, c.options.NodeHealth, c.journalLimits())
+	if err != nil {
+		return nil, fmt.Errorf("--journal: %w", err)
+	}
+	h.Record(j)
+	return func() { c.endRecord(j.Close) }, nil
+}
+
+// journalOf is a controller's folder: each has a core of its own, and so a journal.
+func (c *Controller) journalOf(name string) string { return filepath.Join(c.options.Journal.Dir, name) }
+
+// journalLimits divides what the journals may take between the controllers that run.
+func (c *Controller) journalLimits() records.Limits {
+	l := c.options.Journal.Limits
+	if c.options.enabled(evictionlive.Name) && c.options.enabled(nodehealthlive.Name) {
+		l.Size /= 2
+	}
+	return l
+}
+
+func (c *Controller) endRecord(end func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := end(ctx); err != nil {
+		klog.Background().Error(err, "Journal ended before the controller", "folder", c.options.Journal.Dir)
+	}
+}

@@ -1,0 +1,66 @@
+package controller
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+	evictionlive "github.com/berth-k8s/berth/internal/controller/eviction/live"
+	"github.com/berth-k8s/berth/internal/controller/journal"
+	nodehealthlive "github.com/berth-k8s/berth/internal/controller/nodehealth/live"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
+)
+
+// TestEachControllerWritesAJournalOfItsOwn, and what the flag allows is divided between them.
+func TestEachControllerWritesAJournalOfItsOwn(t *testing.T) {
+	dir := t.TempDir()
+	o := parse(t, "--journal="+dir, "--journal-size=10Mi")
+	if err := o.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	c := &Controller{options: o}
+	if l := c.journalLimits(); l.Size != 5<<20 {
+		t.Errorf("%d bytes for each", l.Size)
+	}
+	client, err := kubernetes.NewForConfig(&rest.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := eventlog.New(client, "test")
+	evictor := evictionlive.New(client, events, o.Eviction)
+	endEviction, err := c.recordEviction(evictor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	endHealth, err := c.recordHealth(nodehealthlive.New(client, events, o.NodeHealth))
+	if err != nil {
+		t.Fatal(err)
+	}
+	evictor.Step(time.Now(), eviction.Tick{})
+	endEviction()
+	endHealth()
+	for name, want := range map[string]int{journal.Eviction: 1, journal.NodeHealth: 0} {
+		files, err := records.Files(filepath.Join(dir, name))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("%s: %q, %v", name, files, err)
+		}
+		f, err := os.Open(files[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		r, err := journal.NewReader(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if result, err := journal.Replay(r, journal.Options{}); err != nil || result.Parting != nil || result.Events != want {
+			t.Errorf("%s: %+v, %v", name, result, err)
+		}
+	}
+}

@@ -1,0 +1,369 @@
+package cycle_test
+
+import (
+	"flag"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+var gangRuns = flag.Int("gang-chaos", 600, "runs of TestChaosOfPodGroups")
+
+// TestChaosOfPodGroups is TestChaos with pod groups among the pods: gangs and basic groups of all
+// sizes, some confined to a zone, some preempted whole only, with pods that come before their
+// group, are gated, replaced or deleted; PodGroups are deleted and made anew. A gang begins to be
+// bound only when all that it asks for have a node. When all is calm, every group that waits could
+// not be placed by the plain evaluator, one pod after the other, and no gang is bound in part
+// unless something was taken from it.
+func TestChaosOfPodGroups(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // little is kept, and much is made
+	runChaos(t, *gangRuns, gangRun)
+}
+
+func gangRun(seed uint64) (binds int, err error) {
+	c := &chaos{world: newWorld(seed, seed%10 == 0, func() []Profile {
+		if seed%4 == 0 {
+			return []Profile{profileWith(holdsAtPermit, reservesAtItsPoints())}
+		}
+		return []Profile{{Profile: plugins.Default()}}
+	})}
+	c.gangs.gates = groups.Gates{Generic: true, Gang: true, Topology: true, Preemption: seed%2 == 0}
+	c.options.Groups = c.gangs.gates
+	c.kinds = append(c.kinds, PodGroups)
+	c.start()
+	for range 6 {
+		c.addNode()
+	}
+	for range 150 {
+		if c.rng.IntN(3) == 0 {
+			c.somethingOfGroups()
+		} else {
+			c.something()
+		}
+		if c.rng.IntN(3) == 0 {
+			c.now = c.now.Add(time.Duration(c.rng.IntN(2000)) * time.Millisecond)
+		}
+		if wake := c.core.Wake(c.now); !wake.After(c.now) && c.rng.IntN(8) > 0 {
+			c.tell(Tick{})
+		}
+		c.renew()
+		if err := c.core.View().Queue.Check(); err != nil {
+			return c.binds, err
+		}
+	}
+	return c.binds, c.end()
+}
+
+// gangs are the world's PodGroups, and what becomes of them.
+type gangs struct {
+	gates groups.Gates
+	all   map[string]*groups.PodGroup
+	// whole: gangs that the core began to bind with all that they ask for; touched: those from
+	// which something was taken before they were complete, so that they may be bound in part.
+	whole, touched map[string]bool
+}
+
+// forget is a core that starts: what it does not find bound, it does not know of.
+func (g *gangs) forget() {
+	if g.all == nil {
+		g.all, g.touched = map[string]*groups.PodGroup{}, map[string]bool{}
+	}
+	for name := range g.whole {
+		g.touched[name] = true
+	}
+	g.whole = map[string]bool{}
+}
+
+func (w *world) putGroup(g *groups.PodGroup) {
+	w.version++
+	g.ResourceVersion = fmt.Sprint(w.version)
+	w.gangs.all[g.Name] = g
+	w.watches[PodGroups] = append(w.watches[PodGroups], Seen{PodGroups, g})
+}
+
+func (w *world) writeGroup(a WriteGroup) {
+	if g := w.gangs.all[a.Group.Name]; g != nil && g.UID == a.Group.UID {
+		g = g.DeepCopy()
+		meta.SetStatusCondition(&g.Status.Conditions, a.Condition)
+		w.putGroup(g)
+	}
+}
+
+// members are a group's pods that have not ended, and those of them that have a node.
+func (w *world) members(name string) (all, bound []*v1.Pod) {
+	for _, uid := range sorted(w.pods) {
+		if p := w.pods[uid]; groups.NameOf(p) == name {
+			all = append(all, p)
+			if p.Spec.NodeName != "" {
+				bound = append(bound, p)
+			}
+		}
+	}
+	return all, bound
+}
+
+// checkGangs looks at the pods that begin to be bound with a decision: a gang of which nothing was
+// bound or on its way begins with as many as it asks for.
+func (w *world) checkGangs(because Event, actions []Action) {
+	_, decision := because.(Tick)
+	for _, action := range actions {
+		var pod *v1.Pod
+		switch a := action.(type) {
+		case Bind:
+			pod = a.Attempt.Pod
+		case Hold:
+			pod = a.Pod
+		case Preflight:
+			pod = a.Attempt.Pod
+		case Cancel, Release:
+			for name := range w.gangs.whole { // whom it concerns does not matter
+				w.gangs.touched[name] = true
+			}
+			continue
+		default:
+			continue
+		}
+		name := groups.NameOf(pod)
+		if !decision || name == "" || w.gangs.whole[name] {
+			continue
+		}
+		w.gangs.whole[name] = true
+		g := w.core.View().Groups.Get(cluster.Name{Namespace: "default", Name: name})
+		if g == nil || g.Object == nil {
+			w.breaks("pod %s is on its way without its group", pod.Name)
+			continue
+		}
+		on := 0
+		for uid := range g.Members {
+			if w.core.View().Cluster.Pod(uid) != nil {
+				on++
+			}
+		}
+		if on < g.MinCount() && !g.Scheduled() && !g.Done {
+			w.breaks("gang %s begins with %d pods and asks for %d", name, on, g.MinCount())
+		}
+	}
+}
+
+func (c *chaos) somethingOfGroups() {
+	name := fmt.Sprintf("g%d", c.rng.IntN(4))
+	switch n := c.rng.IntN(16); {
+	case n < 5:
+		if c.gangs.all[name] == nil {
+			c.addGroup(name)
+		}
+		for range 1 + c.rng.IntN(4) {
+			c.addMember(name)
+		}
+	case n < 6: // its pods come first
+		c.addMember(name)
+	case n < 8:
+		c.loseMember(name, c.rng.IntN(2) == 0)
+	case n == 8 && c.rng.IntN(2) == 0:
+		if g := c.gangs.all[name]; g != nil {
+			c.loseGroup(g)
+			if c.rng.IntN(2) == 0 {
+				c.addGroup(name)
+			}
+		}
+	case n == 9: // a gate opens
+		all, _ := c.members(name)
+		for _, p := range all {
+			if len(p.Spec.SchedulingGates) > 0 {
+				c.change(p, func(p *v1.Pod) { p.Spec.SchedulingGates = nil })
+				break
+			}
+		}
+	case n < 12 && len(c.tickets) > 0:
+		c.carryOut(c.tickets[c.rng.IntN(len(c.tickets))], c.rng.IntN(5) == 0)
+	case n < 14:
+		c.deliver(PodGroups)
+	default:
+		c.deliver(Pods)
+	}
+}
+
+func (c *chaos) addGroup(name string) {
+	c.made++
+	g := &groups.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(fmt.Sprintf("%s-%d", name, c.made))}}
+	g.Spec.Priority = new(int32(c.rng.IntN(3) * 10))
+	if c.rng.IntN(4) == 0 {
+		g.Spec.SchedulingPolicy.Basic = &schedulingv1alpha2.BasicSchedulingPolicy{}
+	} else {
+		g.Spec.SchedulingPolicy.Gang = &schedulingv1alpha2.GangSchedulingPolicy{MinCount: int32(1 + c.rng.IntN(4))}
+	}
+	if c.rng.IntN(5) == 0 {
+		g.Spec.SchedulingConstraints = &schedulingv1alpha2.PodGroupSchedulingConstraints{
+			Topology: []schedulingv1alpha2.TopologyConstraint{{Key: v1.LabelTopologyZone}},
+		}
+	}
+	if c.rng.IntN(4) == 0 {
+		g.Spec.DisruptionMode = new(schedulingv1alpha2.DisruptionModePodGroup)
+	}
+	delete(c.gangs.whole, name)
+	all, _ := c.members(name)
+	c.gangs.touched[name] = slices.ContainsFunc(all, func(p *v1.Pod) bool { return c.core.View().Cluster.Pod(p.UID) != nil })
+	c.putGroup(g)
+}
+
+func (c *chaos) loseGroup(g *groups.PodGroup) {
+	delete(c.gangs.all, g.Name)
+	c.gangs.touched[g.Name] = true
+	c.watches[PodGroups] = append(c.watches[PodGroups], Gone{PodGroups, g})
+}
+
+func (c *chaos) addMember(group string) {
+	p := c.newPod(fmt.Sprintf("m%d", c.made))
+	p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group}
+	if c.rng.IntN(8) == 0 {
+		p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "wait"}}
+	}
+	c.put(p)
+}
+
+// loseMember deletes a pod of the group, and has another one come in its place.
+func (c *chaos) loseMember(group string, again bool) {
+	all, _ := c.members(group)
+	if len(all) == 0 {
+		return
+	}
+	c.remove(all[c.rng.IntN(len(all))])
+	c.gangs.touched[group] = true
+	if again {
+		c.addMember(group)
+	}
+}
+
+// judgeGangs looks at the groups when all is calm, and returns how many pods are kept out.
+func (c *chaos) judgeGangs(truth *cluster.Cluster) (gated int) {
+	if !c.gangs.gates.Generic {
+		return 0
+	}
+	for _, n := range c.core.View().Cluster.NominatedNodes() {
+		for _, p := range n.Nominated {
+			if item := c.core.View().Queue.Get(p.UID); item == nil || item.Place() == queue.Gated {
+				c.breaks("node %s is kept for %s, which is not tried: %+v", n.Name, p.Name, item)
+			}
+		}
+	}
+	names := map[string]bool{}
+	for _, uid := range sorted(c.pods) {
+		if name := groups.NameOf(c.pods[uid]); name != "" {
+			names[name] = true
+		}
+	}
+	for _, name := range sorted(names) {
+		all, bound := c.members(name)
+		g := c.core.View().Groups.Get(cluster.Name{Namespace: "default", Name: name})
+		least, object := 1, c.gangs.all[name]
+		if g == nil || g.Count() != len(all) || (g.Object == nil) != (object == nil) {
+			c.breaks("group %s has %d pods, and the core knows of %+v", name, len(all), g)
+			continue
+		}
+		if object != nil && object.Spec.SchedulingPolicy.Gang != nil {
+			least = int(object.Spec.SchedulingPolicy.Gang.MinCount)
+		}
+		started := object != nil && len(bound) > 0 && meta.IsStatusConditionTrue(object.Status.Conditions, schedulingv1alpha2.PodGroupScheduled)
+		if object != nil && len(bound) >= least && !started {
+			c.breaks("group %s has %d pods bound and is not said to be scheduled: %v", name, len(bound), object.Status.Conditions)
+		}
+		var waiting []*v1.Pod
+		held := false
+		for _, p := range all {
+			item := c.core.View().Queue.Get(p.UID)
+			if item != nil && item.Place() == queue.Gated {
+				gated++
+			}
+			switch {
+			case p.Spec.NodeName != "":
+			case len(p.Spec.SchedulingGates) > 0 || object == nil || !started && len(all) < least: // kept out, rightly
+			case item == nil || item.Place() == queue.Gated:
+				c.breaks("pod %s of group %s is kept out: %+v", p.Name, name, item)
+			default:
+				waiting = append(waiting, p)
+				held = held || slices.Contains(item.Rejectors, "Holds")
+			}
+		}
+		need := max(1, least-len(bound))
+		if started {
+			need = 1
+		}
+		if len(waiting) < need || held {
+			continue
+		}
+		if where, fits := fits(truth, object, bound, waiting, need); fits {
+			said := ""
+			for _, p := range waiting {
+				item := c.core.View().Queue.Get(p.UID)
+				said += fmt.Sprintf(" %s is %s for %v %q;", p.Name, item.Place(), item.Rejectors, item.Message)
+			}
+			c.breaks("group %s waits, %d needed, and there is room for it: %v;%s", name, need, where, said)
+		}
+		if n := len(bound); 0 < n && n < least && !started && !c.gangs.touched[name] {
+			c.breaks("gang %s asks for %d pods, and %d are bound", name, least, n)
+		}
+	}
+	return gated
+}
+
+// fits places a group's pods as a plain mind would, one after the other, where most is left.
+func fits(truth *cluster.Cluster, object *groups.PodGroup, bound, waiting []*v1.Pod, need int) (where []string, ok bool) {
+	zones := []string{""}
+	if c := object.Spec.SchedulingConstraints; c != nil {
+		zones = []string{"a", "b", "c"}
+		for _, p := range bound {
+			if n := truth.Node(p.Spec.NodeName); n != nil {
+				zones = []string{n.Labels.Map[v1.LabelTopologyZone]}
+			}
+		}
+		for _, p := range bound {
+			if n := truth.Node(p.Spec.NodeName); n == nil || n.Labels.Map[v1.LabelTopologyZone] != zones[0] {
+				return nil, false // it is in two zones: an error that nothing but their end mends
+			}
+		}
+	}
+	waiting = slices.Clone(waiting)
+	slices.SortStableFunc(waiting, func(a, b *v1.Pod) int { return int(*b.Spec.Priority - *a.Spec.Priority) })
+	for _, zone := range zones {
+		where = nil
+		var placed []*cluster.Pod
+		for _, p := range waiting {
+			asked := truth.Pending(p)
+			var best *decide.NodeVerdict
+			e := decide.Evaluate(truth, plugins.Default(), asked)
+			for i := range e.Nodes {
+				v := &e.Nodes[i]
+				if v.Rejection == nil && (zone == "" || v.Node.Labels.Map[v1.LabelTopologyZone] == zone) && (best == nil || v.Total > best.Total) {
+					best = v
+				}
+			}
+			if best != nil {
+				truth.Place(asked, best.Node)
+				placed = append(placed, asked)
+				where = append(where, p.Name+" on "+best.Node.Name)
+			}
+		}
+		for _, p := range placed {
+			truth.RemovePod(p.UID)
+		}
+		if len(placed) >= need {
+			return where, true
+		}
+	}
+	return nil, false
+}

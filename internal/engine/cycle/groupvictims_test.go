@@ -1,0 +1,188 @@
+package cycle_test
+
+import (
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// victimWorld is nodes with pods on them, and a gang of equal pods that may preempt some of these.
+type victimWorld struct {
+	nodes   []*v1.Node
+	free    []int64 // millicores by node, with all pods there
+	running []*v1.Pod
+	at      []int // the nodes of running
+	members int
+	cpu     int64 // of each
+}
+
+func newVictimWorld(rng *rand.Rand) *victimWorld {
+	w := &victimWorld{members: 1 + rng.IntN(5), cpu: int64(1+rng.IntN(3)) * 1000}
+	for i := range 1 + rng.IntN(4) {
+		cpu := 1 + rng.IntN(6)
+		name := fmt.Sprintf("n%d", i)
+		w.nodes, w.free = append(w.nodes, aNode(name, fmt.Sprint(cpu))), append(w.free, int64(cpu)*1000)
+		for w.free[i] > 0 && len(w.running) < 10 && rng.IntN(6) > 0 {
+			takes := min(w.free[i], int64(1+rng.IntN(2))*1000)
+			p := aPod(fmt.Sprintf("r%d", len(w.running)), fmt.Sprintf("%dm", takes))
+			*p.Spec.Priority = []int32{0, 0, 10, 200}[rng.IntN(4)]
+			p.Spec.NodeName = name
+			w.free[i] -= takes
+			w.running, w.at = append(w.running, p), append(w.at, i)
+		}
+	}
+	return w
+}
+
+// fits tells whether the gang fits with the pods of a set gone.
+func (w *victimWorld) fits(gone uint) bool {
+	fit := int64(0)
+	for i, free := range w.free {
+		for k, p := range w.running {
+			if gone&(1<<k) != 0 && w.at[k] == i {
+				free += p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue()
+			}
+		}
+		fit += free / w.cpu
+	}
+	return fit >= int64(w.members)
+}
+
+// fewest is how many have to leave at least; negative if nobody can help.
+func (w *victimWorld) fewest() int {
+	least := -1
+	for gone := range uint(1) << len(w.running) {
+		allowed := true
+		for k, p := range w.running {
+			allowed = allowed && (gone&(1<<k) == 0 || *p.Spec.Priority < 100)
+		}
+		if n := bits.OnesCount(gone); allowed && (least < 0 || n < least) && w.fits(gone) {
+			least = n
+		}
+	}
+	return least
+}
+
+// victims are whom a core has leave for the gang, and how many of the gang it binds at once.
+func (w *victimWorld) victims(t *testing.T) (gone uint, bound int) {
+	t.Helper()
+	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	core.Step(begin, Follows{})
+	core.Step(begin, Led{})
+	for _, n := range w.nodes {
+		core.Step(begin, Seen{Nodes, n})
+	}
+	index := map[types.UID]int{}
+	for k, p := range w.running {
+		index[p.UID] = k
+		core.Step(begin, Seen{Pods, p})
+	}
+	core.Step(begin, Seen{PodGroups, gangOf("g", w.members)})
+	for i := range w.members {
+		p := aPod(fmt.Sprintf("m%d", i), fmt.Sprintf("%dm", w.cpu))
+		*p.Spec.Priority = 100
+		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("g")}
+		core.Step(begin, Seen{Pods, p})
+	}
+	for i := range 3 {
+		for _, action := range core.Step(begin.Add(time.Duration(i)*time.Millisecond), Tick{}) {
+			switch a := action.(type) {
+			case Remove:
+				gone |= 1 << index[a.Victim.UID]
+			case Bind:
+				bound++
+			}
+		}
+	}
+	return gone, bound
+}
+
+// TestVictimsOfAGangAreAllNeeded: pods leave for a gang exactly if the gang fits then and does not
+// without that; none of them could stay; and all have a lower priority.
+func TestVictimsOfAGangAreAllNeeded(t *testing.T) {
+	preempting, hopeless, more := 0, 0, 0
+	for seed := range uint64(1000) {
+		w := newVictimWorld(rand.New(rand.NewPCG(seed, 11)))
+		least := w.fewest()
+		gone, bound := w.victims(t)
+		n := bits.OnesCount(gone)
+		switch {
+		case least == 0 && (bound != w.members || n > 0), least != 0 && bound > 0:
+			t.Fatalf("seed %d: %d of %d are bound and %d pods leave, where %d have to", seed, bound, w.members, n, least)
+		case least < 0 && n > 0:
+			t.Fatalf("seed %d: %d pods leave for a gang that fits nowhere", seed, n)
+		case least > 0 && n == 0:
+			t.Fatalf("seed %d: nobody leaves, and with %d gone the gang would fit", seed, least)
+		case n > 0 && !w.fits(gone):
+			t.Fatalf("seed %d: %d pods leave, and the gang does not fit", seed, n)
+		}
+		for k, p := range w.running {
+			if gone&(1<<k) == 0 {
+				continue
+			}
+			if *p.Spec.Priority >= 100 {
+				t.Fatalf("seed %d: a pod of priority %d leaves for one of 100", seed, *p.Spec.Priority)
+			}
+			if w.fits(gone &^ (1 << k)) {
+				t.Fatalf("seed %d: %s leaves for nothing", seed, p.Name)
+			}
+		}
+		switch {
+		case least > 0:
+			preempting++
+		case least < 0:
+			hopeless++
+		}
+		if least > 0 && n > least {
+			more++
+		}
+	}
+	t.Logf("%d gangs preempt, %d of them more pods than the fewest; %d cannot", preempting, more, hopeless)
+	if preempting < 200 || hopeless < 100 {
+		t.Errorf("the worlds do not try both: %d gangs preempt, %d cannot", preempting, hopeless)
+	}
+}
+
+// attempts notes how attempts at groups end.
+type attempts struct {
+	NoObserver
+	results []Result
+}
+
+func (a *attempts) AttemptedGroup(_ string, result Result, _ time.Duration) {
+	a.results = append(a.results, result)
+}
+
+// TestAttemptsAtGroupsAreObserved: a gang that has to wait for victims is counted as that, and as
+// scheduled when they have gone.
+func TestAttemptsAtGroupsAreObserved(t *testing.T) {
+	seen := &attempts{}
+	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true}, Observer: seen})
+	if err != nil {
+		t.Fatal(err)
+	}
+	low, high := aPod("low", "1"), aPod("high", "1")
+	low.Spec.NodeName, *high.Spec.Priority = "n", 10
+	high.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("g")}
+	for _, e := range []Event{
+		Follows{}, Led{}, Seen{Nodes, aNode("n", "1")}, Seen{Pods, low}, Seen{PodGroups, gangOf("g", 1)}, Seen{Pods, high}, Tick{},
+		Answered{Ticket: 1}, Gone{Pods, low}, Tick{},
+	} {
+		core.Step(begin, e)
+	}
+	if want := []Result{WaitingOnPreemption, Scheduled}; fmt.Sprint(seen.results) != fmt.Sprint(want) {
+		t.Errorf("attempts ended %v, want %v", seen.results, want)
+	}
+}

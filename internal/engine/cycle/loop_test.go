@@ -1,0 +1,203 @@
+package cycle_test
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// crowd is a core that knows 5,000 nodes, each full of pods that matter less than those that come.
+type crowd struct {
+	*testing.T
+	core *Core
+	now  time.Time
+}
+
+const (
+	crowdNodes, crowdPods = 5000, 10 // pods on each
+	crowdDevices          = 16
+)
+
+func newCrowd(t *testing.T) *crowd {
+	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &crowd{t, core, begin}
+	all := []Kind{Nodes, Pods, Namespaces, DisruptionBudgets, Claims, StorageClasses, ResourceSlices, ResourceClaims, DeviceClasses}
+	c.tell(Follows{all})
+	c.tell(Led{})
+	for _, kind := range all {
+		c.tell(Listing{kind})
+	}
+	low := int32(-10)
+	for i := range crowdNodes {
+		node := aNode(fmt.Sprint("node-", i), "64")
+		node.Labels[v1.LabelTopologyZone] = fmt.Sprint("z", i%3)
+		for k := range 20 {
+			node.Labels[fmt.Sprint("k", k)] = fmt.Sprint(i % (k + 2))
+		}
+		node.Status.Allocatable[v1.ResourcePods] = *resource.NewQuantity(crowdPods, resource.DecimalSI)
+		c.tell(Seen{Nodes, node})
+		for k := range crowdPods {
+			pod := aPod(fmt.Sprint("low-", i, "-", k), "100m")
+			pod.Labels, pod.Spec.Priority, pod.Spec.NodeName = map[string]string{"app": fmt.Sprint("app-", k)}, &low, node.Name
+			c.tell(Seen{Pods, pod})
+		}
+	}
+	for _, kind := range all {
+		c.tell(Listed{kind})
+	}
+	return c
+}
+
+func (c *crowd) tell(e Event) []Action { return c.core.Step(c.now, e) }
+
+// attempt shows the core a pod and returns what the loop is held for at most, in processor time, by
+// the first attempts of it.
+func (c *crowd) attempt(name string, change func(*v1.Pod)) (longest time.Duration, said string) {
+	pod := aPod(name, "100m")
+	high := int32(1000)
+	pod.Labels, pod.Spec.Priority = map[string]string{"app": "app-1"}, &high
+	change(pod)
+	c.tell(Seen{Pods, pod})
+	for range 3 {
+		before := processorTime(c.T)
+		for _, a := range c.tell(Tick{}) {
+			said += a.String() + "\n"
+		}
+		longest = max(longest, processorTime(c.T)-before)
+		c.now = c.now.Add(20 * time.Second) // longer than any back-off
+	}
+	c.tell(Gone{Pods, pod})
+	return longest, said
+}
+
+func processorTime(t *testing.T) time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// holdsTheLoop is what an attempt may take here. It is to be 100 ms of a machine that has nothing
+// else to do; filters are asked on all cores, and the garbage collector and the race detector take
+// their share.
+const holdsTheLoop = time.Second
+
+// TestNoAttemptHoldsTheLoop: whatever a pod asks for, the goroutine that decides for all goes on to
+// the next one soon.
+func TestNoAttemptHoldsTheLoop(t *testing.T) {
+	c := newCrowd(t)
+	spread := func(pod *v1.Pod, constraints int) {
+		for k := range constraints {
+			pod.Spec.TopologySpreadConstraints = append(pod.Spec.TopologySpreadConstraints, v1.TopologySpreadConstraint{
+				MaxSkew: 1, TopologyKey: fmt.Sprint("k", k), WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "app-1"}},
+			})
+		}
+	}
+	for _, odd := range []struct {
+		name, says string
+		change     func(*v1.Pod)
+	}{
+		{"nothing odd", "remove", func(*v1.Pod) {}},
+		{"8 spread constraints", "remove", func(pod *v1.Pod) { spread(pod, 8) }},
+		{"20 spread constraints", "finding pods to preempt takes too long", func(pod *v1.Pod) { spread(pod, 20) }},
+		{"1000 terms about pods", "remove", func(pod *v1.Pod) {
+			anti, pro := &v1.PodAntiAffinity{}, &v1.PodAffinity{}
+			for k := range 1000 {
+				term := v1.PodAffinityTerm{TopologyKey: fmt.Sprint("k", k%20), LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint("other-", k)}}}
+				anti.RequiredDuringSchedulingIgnoredDuringExecution = append(anti.RequiredDuringSchedulingIgnoredDuringExecution, term)
+				pro.PreferredDuringSchedulingIgnoredDuringExecution = append(pro.PreferredDuringSchedulingIgnoredDuringExecution, v1.WeightedPodAffinityTerm{Weight: 1, PodAffinityTerm: term})
+			}
+			pod.Spec.Affinity = &v1.Affinity{PodAntiAffinity: anti, PodAffinity: pro}
+		}},
+		{"2000 tolerations", "remove", func(pod *v1.Pod) {
+			for k := range 2000 {
+				pod.Spec.Tolerations = append(pod.Spec.Tolerations, v1.Toleration{Key: fmt.Sprint(k), Operator: v1.TolerationOpExists})
+			}
+		}},
+		{"2000 host ports", "remove", func(pod *v1.Pod) {
+			for k := range 2000 {
+				pod.Spec.Containers[0].Ports = append(pod.Spec.Containers[0].Ports, v1.ContainerPort{HostPort: int32(k + 1), ContainerPort: 1, Protocol: v1.ProtocolTCP})
+			}
+		}},
+		{"300 budgets", "remove", func(*v1.Pod) {
+			for i := range 300 {
+				c.tell(Seen{DisruptionBudgets, &policyv1.PodDisruptionBudget{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("b-", i), UID: types.UID(fmt.Sprint("b-", i))},
+					Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+						{Key: "app", Operator: metav1.LabelSelectorOpNotIn, Values: []string{fmt.Sprint("a", i), "b", "c"}}}}},
+				}})
+			}
+		}},
+		{"100 volumes", "FailedScheduling", func(pod *v1.Pod) {
+			later, class := storagev1.VolumeBindingWaitForFirstConsumer, "made"
+			c.tell(Seen{StorageClasses, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "csi.example.com", VolumeBindingMode: &later}})
+			for i := range 100 {
+				name := fmt.Sprint("claim-", i)
+				c.tell(Seen{Claims, &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}, Spec: v1.PersistentVolumeClaimSpec{
+					AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: &class,
+					Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}}}}})
+				pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name}}})
+			}
+		}},
+		{"devices in all combinations, and victims", "FailedScheduling", func(pod *v1.Pod) {
+			c.devices()
+			pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "r", ResourceClaimName: new("hard")}}
+		}},
+		{"devices in all combinations", "timed out trying to allocate devices", func(pod *v1.Pod) {
+			for i := range crowdNodes { // room, so that all nodes are searched
+				c.tell(Gone{Pods, aPod(fmt.Sprint("low-", i, "-0"), "100m")})
+			}
+			pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "r", ResourceClaimName: new("hard")}}
+		}},
+	} {
+		t.Run(odd.name, func(t *testing.T) {
+			took, said := c.attempt(strings.ReplaceAll(odd.name, " ", "-"), odd.change)
+			if took > holdsTheLoop {
+				t.Errorf("an attempt took %v of processor time, want no more than %v", took, holdsTheLoop)
+			}
+			if !strings.Contains(said, odd.says) {
+				t.Errorf("it says nothing of %q: %.2000s", odd.says, said)
+			}
+			t.Log("the longest attempt took", took)
+		})
+	}
+}
+
+// devices gives every node devices of which half are of one kind and half of another, and makes a
+// claim for more than half of one kind: to find that there are none, all combinations are tried.
+func (c *crowd) devices() {
+	c.tell(Seen{DeviceClasses, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}})
+	for i := range crowdNodes {
+		node := fmt.Sprint("node-", i)
+		slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node, UID: types.UID(node)}, Spec: resourcev1.ResourceSliceSpec{
+			Driver: "gpu.example.com", NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1}}}
+		for d := range crowdDevices {
+			slice.Spec.Devices = append(slice.Spec.Devices, resourcev1.Device{Name: fmt.Sprint("gpu-", d), Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
+				"half": {IntValue: new(int64(d % 2))}, "of": {IntValue: new(int64(i))}, // so that no two nodes are alike
+			}})
+		}
+		c.tell(Seen{ResourceSlices, slice})
+	}
+	c.tell(Seen{ResourceClaims, &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hard", UID: "hard"}, Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{
+		Requests: []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{
+			DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: crowdDevices/2 + 1}}},
+		Constraints: []resourcev1.DeviceConstraint{{MatchAttribute: new(resourcev1.FullyQualifiedName("gpu.example.com/half"))}},
+	}}}})
+}

@@ -1,0 +1,131 @@
+package cycle_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// TestSmallWorldsAreSearchedToTheEnd: on up to six nodes a gang of up to six pods that differ, some
+// with affinity to each other or against each other, is placed exactly if there is any order and
+// any choice of nodes in which the plain evaluator places all of it.
+func TestSmallWorldsAreSearchedToTheEnd(t *testing.T) {
+	possible, impossible := 0, 0
+	for seed := range uint64(120) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		nodes, pods := smallWorld(rng)
+		truth := cluster.New()
+		for _, n := range nodes {
+			truth.SetNode(n)
+		}
+		want := placeable(truth, pods)
+		got, said := placedByCore(t, nodes, pods)
+		if want {
+			possible++
+		} else {
+			impossible++
+		}
+		if got != 0 && got != len(pods) {
+			t.Fatalf("seed %d: %d of %d pods are placed", seed, got, len(pods))
+		}
+		if (got > 0) != want {
+			t.Fatalf("seed %d: %d of %d pods are placed, and there is a placement: %t\n%s", seed, got, len(pods), want, said)
+		}
+	}
+	t.Logf("%d gangs can be placed, %d cannot", possible, impossible)
+	if possible < 30 || impossible < 30 {
+		t.Errorf("the worlds do not try both: %d gangs can be placed, %d cannot", possible, impossible)
+	}
+}
+
+// smallWorld is tight: what the pods request is close to what there is.
+func smallWorld(rng *rand.Rand) (nodes []*v1.Node, pods []*v1.Pod) {
+	for i := range 1 + rng.IntN(6) {
+		n := aNode(fmt.Sprintf("n%d", i), fmt.Sprint(1+rng.IntN(5)))
+		n.Labels["zone"] = string(rune('a' + rng.IntN(2)))
+		nodes = append(nodes, n)
+	}
+	for i := range 2 + rng.IntN(5) {
+		p := aPod(fmt.Sprintf("p%d", i), fmt.Sprint(1+rng.IntN(4)))
+		p.Labels = map[string]string{"app": string(rune('x' + rng.IntN(3)))}
+		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("g")}
+		term := v1.PodAffinityTerm{
+			TopologyKey:   []string{v1.LabelHostname, "zone"}[rng.IntN(2)],
+			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": string(rune('x' + rng.IntN(3)))}},
+		}
+		switch rng.IntN(6) {
+		case 0:
+			p.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{term}}}
+		case 1:
+			p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{term}}}
+		case 2:
+			p.Spec.NodeSelector = map[string]string{"zone": string(rune('a' + rng.IntN(2)))}
+		}
+		pods = append(pods, p)
+	}
+	return nodes, pods
+}
+
+// placeable tries every order and every node.
+func placeable(truth *cluster.Cluster, rest []*v1.Pod) bool {
+	if len(rest) == 0 {
+		return true
+	}
+	for i, p := range rest {
+		asked := truth.Pending(p)
+		e := decide.Evaluate(truth, plugins.Default(), asked)
+		others := append(append([]*v1.Pod{}, rest[:i]...), rest[i+1:]...)
+		for j := range e.Nodes {
+			if e.Nodes[j].Rejection != nil {
+				continue
+			}
+			truth.Place(asked, e.Nodes[j].Node)
+			found := placeable(truth, others)
+			truth.RemovePod(p.UID)
+			if found {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// placedByCore is how many pods a core has bound, and what it says of the group.
+func placedByCore(t *testing.T, nodes []*v1.Node, pods []*v1.Pod) (placed int, said string) {
+	t.Helper()
+	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	core.Step(begin, Follows{})
+	core.Step(begin, Led{})
+	for _, n := range nodes {
+		core.Step(begin, Seen{Nodes, n})
+	}
+	core.Step(begin, Seen{PodGroups, gangOf("g", len(pods))})
+	for _, p := range pods {
+		core.Step(begin, Seen{Pods, p})
+	}
+	bound := map[types.UID]bool{}
+	for range 3 {
+		for _, action := range core.Step(begin, Tick{}) {
+			switch a := action.(type) {
+			case Bind:
+				bound[a.Attempt.Pod.UID] = true
+			case WriteGroup:
+				said = a.Condition.Message
+			}
+		}
+	}
+	return len(bound), said
+}

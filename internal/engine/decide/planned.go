@@ -1,0 +1,137 @@
+package decide
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// recent is how many plans are kept.
+const recent = 1 << 9
+
+// recentPlan is a plan that was made for a class, and the base that it is decided from.
+type recentPlan struct {
+	class    *cluster.PodClass
+	plan     *plan
+	versions versions // what the plan was made from
+	terms    int      // version of all terms up to which versions.terms is known to hold
+	nodes    uint64   // version of the nodes when the base was found
+	base     *base    // nil: there is none
+	axisOf   []int    // by tally
+	used     uint64   // when, by the decider's clock
+}
+
+// planned returns the plan for a simple class with its base, or nil if it is not decided from one.
+func (d *Decider) planned(p *cluster.Pod) *recentPlan {
+	class := p.Class
+	if !class.Simple {
+		return nil
+	}
+	known, now := &d.plans[uint32(class.ID)%recent], d.versions()
+	fits := known.class == class && known.plan != nil
+	if fits && known.terms == d.terms.version {
+		now.terms = known.versions.terms
+	} else {
+		now.terms = d.terms.versionFor(class.Labels)
+	}
+	if !fits || known.versions != now {
+		*known = recentPlan{}
+		sk := d.skeletonFor(p)
+		if sk == nil {
+			return nil
+		}
+		pl, ok := d.planFrom(sk, p)
+		if !ok {
+			return nil
+		}
+		*known = recentPlan{class: class, plan: pl, versions: now}
+	}
+	known.terms, known.used = d.terms.version, d.clock
+	if known.nodes != d.nodesVersion || known.base != nil && known.base.dropped {
+		known.nodes = d.nodesVersion
+		d.findBase(known)
+	}
+	if known.base == nil {
+		return nil
+	}
+	return known
+}
+
+// findBase finds the base for a plan by what the classes of one base share: the skeleton, and the
+// topologies that matter.
+func (d *Decider) findBase(known *recentPlan) {
+	pl := known.plan
+	known.base, known.axisOf = nil, known.axisOf[:0]
+	key := binary.NativeEndian.AppendUint32(d.key[:0], pl.skeleton)
+	list := d.axes[:0]
+	for i := range pl.tallies {
+		t := &pl.tallies[i]
+		perNode := t.purpose == spreadSoft && t.constraint.PerNode()
+		topology := d.topology(t.key, perNode)
+		domains := topology.domains()
+		byCount := perNode || domains > d.fewDomains
+		if t.purpose == spreadSoft && !perNode {
+			if byCount = domains > d.manyDomains; byCount {
+				return // the domains of feasible nodes have to be counted
+			}
+		}
+		at := slices.IndexFunc(list, func(a topologyAxis) bool { return a.topology == topology })
+		if at < 0 {
+			at = len(list)
+			list = append(list, topologyAxis{topology: topology, byCount: byCount})
+		} else if t.purpose == spreadSoft {
+			list[at].byCount = byCount
+		}
+		list[at].told = list[at].told || t.purpose == spreadSoft
+		known.axisOf = append(known.axisOf, at)
+		if pl.everyKey && t.purpose == spreadSoft {
+			key = binary.NativeEndian.AppendUint32(key, uint32(at)|1<<31)
+		}
+	}
+	fits := d.limitAxes(list)
+	for i := range list {
+		key = binary.NativeEndian.AppendUint32(key, uint32(list[i].id)<<1|asBit(list[i].byCount))
+	}
+	d.axes, d.key = list, key
+	if !fits {
+		return
+	}
+	b := d.bases[string(key)]
+	if b == nil {
+		d.dropBases()
+		d.dropTopologies(list)
+		b = newBase(d, pl, slices.Clone(list))
+		d.bases[string(key)] = b
+	}
+	known.base = b
+}
+
+// limitAxes makes nodes be grouped by count instead of by domain along some axes, where there would
+// be a group for each of too many combinations of domains. It tells whether that helps.
+func (d *Decider) limitAxes(list []topologyAxis) bool {
+	for {
+		groups, most := 1, (*topologyAxis)(nil)
+		for i := range list {
+			a := &list[i]
+			if a.byCount {
+				continue
+			}
+			groups = min(groups*max(1, a.domains()), 1<<30)
+			if !a.told && (most == nil || a.domains() > most.domains()) {
+				most = a
+			}
+		}
+		if groups <= d.manyGroups || most == nil {
+			return groups <= d.manyGroups
+		}
+		most.byCount = true
+	}
+}
+
+func asBit(set bool) uint32 {
+	if set {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,82 @@
+package decide
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// bytesPerNode is what rankings may take together, for each node of the cluster, and leastBytes
+// what they may take at least: enough for the rankings of 500 plain classes on 100,000 nodes.
+const (
+	bytesPerNode = 512
+	leastBytes   = 128 << 20
+)
+
+// idle is after how many decisions something is dropped that none of them asked for: making it
+// again then costs each of them little. Every so often it is looked for.
+const idle, often = 1 << 10, 1 << 8
+
+// tidy drops what has been idle.
+func (d *Decider) tidy() {
+	for _, r := range d.rankings {
+		if d.clock-r.used > idle {
+			d.drop(r)
+		}
+	}
+	maps.DeleteFunc(d.byClass, func(_ int32, m member) bool { return m.dropped })
+	for key, b := range d.bases {
+		if d.clock-b.used > idle {
+			d.dropBase(key)
+		}
+	}
+	maps.DeleteFunc(d.skeletons, func(_ string, sk *skeleton) bool { return d.clock-sk.used > idle })
+	for i := range d.plans {
+		if known := &d.plans[i]; known.class != nil && d.clock-known.used > idle {
+			*known = recentPlan{}
+		}
+	}
+	d.dropTopologies(nil)
+}
+
+// makeRoom drops the rankings that were used least recently until a new one fits.
+func (d *Decider) makeRoom(r *ranking) {
+	limit, total := d.mostBytes(), r.bytes()
+	for _, other := range d.rankings {
+		total += other.bytes()
+	}
+	for total > limit && len(d.rankings) > 0 {
+		var oldest *ranking
+		for _, other := range d.rankings {
+			if oldest == nil || other.used < oldest.used {
+				oldest = other
+			}
+		}
+		total -= oldest.bytes()
+		d.drop(oldest)
+	}
+}
+
+// maxBases bounds how many there are, whatever they take.
+const maxBases = 64
+
+// dropBases drops the bases that were used least recently until there is room for another one:
+// bases may take as much as rankings.
+func (d *Decider) dropBases() {
+	keys, total := make([]string, 0, len(d.bases)), 0
+	for key, b := range d.bases {
+		keys, total = append(keys, key), total+b.bytes()
+	}
+	slices.SortFunc(keys, func(a, b string) int { return cmp.Compare(d.bases[a].used, d.bases[b].used) })
+	for ; len(keys) >= maxBases || total > d.mostBytes() && len(keys) > 0; keys = keys[1:] {
+		total -= d.bases[keys[0]].bytes()
+		d.dropBase(keys[0])
+	}
+}
+
+func (d *Decider) dropBase(key string) {
+	d.bases[key].dropped = true
+	delete(d.bases, key)
+}
+
+func (d *Decider) mostBytes() int { return max(leastBytes, bytesPerNode*len(d.c.Nodes)) }

@@ -1,0 +1,202 @@
+package decide
+
+import (
+	"math"
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// verdict judges one node with nothing thought away.
+func (t *trial) verdict(n *cluster.Node) *plugins.Rejection {
+	r := t.r
+	if t.plain != nil {
+		_, rejection := t.plain.nodeWithNominated(n)
+		return rejection
+	}
+	if len(n.Nominated) > 0 { // the bucket knows of them all, be it of the pod itself
+		t.begin(n)
+		_, rejection := t.rejection()
+		return rejection
+	}
+	plugin, rejection := r.judgeGroup(r.groups[r.groupAt(n.Index)])
+	if bucket := r.bucket[n.Index]; bucket < 0 {
+		if own := &r.reasons[reasonIn(bucket)]; !r.precedes(plugin, own) {
+			return own.rejection
+		}
+	}
+	return rejection
+}
+
+// precedes tells whether a plugin that rejects a group of nodes is asked before the one that
+// rejects some of them for what is on them.
+func (r *ranking) precedes(plugin string, own *reason) bool {
+	return plugin != "" && !r.plan.usualOrder && r.plan.stepOf(plugin) < r.plan.stepOf(own.plugin)
+}
+
+// trial is one node with some of its pods thought away.
+type trial struct {
+	r       *ranking
+	p       *cluster.Pod
+	budgets *budgets
+
+	// What the asked filters say; nil where there are none. plain is all filters, prepared for the
+	// cluster as it is.
+	questions questions
+	plain     *judges
+
+	node     *cluster.Node // a copy
+	standing standing
+	static   *static
+	guests   []*cluster.Pod // pods nominated to the node that p must leave room for
+	judged   int            // how many pods of the node were thought away and back
+}
+
+// on finds the pods that would have to leave a node for the waiting one, as few and as unimportant
+// as possible.
+func (t *trial) on(n *cluster.Node) (*candidate, *refusal) {
+	lower := lowerThan(t.p, n)
+	if len(lower) == 0 {
+		return nil, &refusal{rejection: noVictims}
+	}
+	t.judged = len(lower)
+	t.begin(n)
+	slices.SortStableFunc(lower, byImportance)
+	violating, others := t.budgets.split(lower)
+	for _, o := range lower {
+		t.remove(o)
+	}
+	if plugin, rejection := t.rejection(); rejection != nil {
+		return nil, &refusal{plugin, rejection}
+	}
+	found := &candidate{node: n}
+	for i, o := range slices.Concat(violating, others) {
+		t.add(o)
+		if _, rejection := t.rejection(); rejection == nil {
+			continue
+		}
+		t.remove(o)
+		found.victims = append(found.victims, o)
+		if i < len(violating) {
+			found.violations++
+		}
+	}
+	if len(found.victims) == 0 {
+		return nil, &refusal{rejection: needless(n)}
+	}
+	if t.budgets.keep && found.violations > 0 {
+		return nil, &refusal{rejection: budgetKept}
+	}
+	slices.SortStableFunc(found.victims, byImportance)
+	return found, nil
+}
+
+func (t *trial) begin(n *cluster.Node) {
+	r := t.r
+	t.node = n.Copy(t.node)
+	t.static = r.statics[r.groups[r.groupAt(n.Index)].key.static]
+	t.guests = nominatedBefore(n, t.p)
+	t.standing.fit(len(r.tallies))
+	for k, tally := range r.tallies {
+		domain := tally.topology.domain[n.Index]
+		t.standing.none[k], t.standing.count[k], t.standing.shift[k] = domain == none, 0, 0
+		if domain != none {
+			t.standing.count[k] = tally.count[domain]
+		}
+	}
+}
+
+func (t *trial) add(o *cluster.Pod)    { t.node.Add(o); t.count(o, 1) }
+func (t *trial) remove(o *cluster.Pod) { t.node.Take(o); t.count(o, -1) }
+
+func (t *trial) count(o *cluster.Pod, sign int64) {
+	if len(t.r.tallies) == 0 {
+		return
+	}
+	for _, e := range t.r.effectsOf(o.Class) {
+		if t.standing.none[e.tally] {
+			continue
+		}
+		spreads := t.r.tallies[e.tally].purpose <= spreadSoft
+		if spreads && (o.Terminating || t.r.counts[t.node.Index]&(1<<e.tally) == 0) {
+			continue
+		}
+		t.standing.count[e.tally] += sign * e.weight
+		t.standing.shift[e.tally] += sign * e.weight
+	}
+}
+
+// rejection judges the node as it is thought to be, with the pods nominated to it and without them:
+// the first plugin that rejects it, and why.
+func (t *trial) rejection() (plugin string, rejection *plugins.Rejection) {
+	if len(t.guests) > 0 {
+		for _, g := range t.guests {
+			t.add(g)
+		}
+		plugin, rejection = t.judge()
+		for _, g := range t.guests {
+			t.remove(g)
+		}
+		if rejection != nil {
+			return plugin, rejection
+		}
+	}
+	return t.judge()
+}
+
+func (t *trial) judge() (plugin string, rejection *plugins.Rejection) {
+	if t.questions != nil || !t.r.plan.usualOrder {
+		return t.judgeInOrder()
+	}
+	if early := t.static.early; early != nil {
+		return early.plugin, early.rejection
+	}
+	for _, f := range t.r.plan.contents {
+		if rejection := f.judge(t.node); rejection != nil {
+			return f.name, rejection
+		}
+	}
+	if len(t.r.tallies) > 0 {
+		if plugin, rejection := t.r.judgeTallies(&t.standing); rejection != nil {
+			return plugin, rejection
+		}
+	}
+	if late := t.static.late; late != nil {
+		return late.plugin, late.rejection
+	}
+	return "", nil
+}
+
+// judgeInOrder is the same where filters stand in another order than the usual one, or some are
+// asked, which may stand anywhere between the others.
+func (t *trial) judgeInOrder() (plugin string, rejection *plugins.Rejection) {
+	for i := range t.r.plan.steps {
+		step := &t.r.plan.steps[i]
+		plugin = step.name
+		switch {
+		case step.asked != none:
+			if judge := t.questions[step.asked]; judge != nil {
+				rejection = judge(t.node)
+			}
+		case step.judge != nil:
+			rejection = step.judge(t.node)
+		case plugin == spreadPlugin:
+			rejection = t.r.judgeSpread(&t.standing)
+		case plugin == affinityPlugin:
+			rejection = t.r.judgeAffinity(&t.standing)
+		}
+		if rejection != nil {
+			return plugin, rejection
+		}
+	}
+	return "", nil
+}
+
+// startNegated makes later starts the lower cost.
+func startNegated(start int64) int64 {
+	if start == math.MaxInt64 {
+		return math.MinInt64
+	}
+	return -start
+}

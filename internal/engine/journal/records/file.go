@@ -1,0 +1,144 @@
+package records
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+const (
+	// longest bounds a record: the API server takes no object of more than 3 MiB.
+	longest = 16 << 20
+	// shares is how many files a folder has at least when it is as large, or as old, as it may
+	// become: the oldest goes as a whole.
+	shares = 4
+	// suffix of the files.
+	suffix = ".journal"
+)
+
+// Limits bound the files of a folder.
+type Limits struct {
+	Size int64         // in bytes
+	Age  time.Duration // 0: none
+}
+
+// ErrFull ends a file that has half of what its folder may take, and that nobody closed before.
+var ErrFull = errors.New("the journal has reached its size and ends")
+
+// File is a file that is being written.
+type File struct {
+	began  time.Time
+	limits Limits
+	f      *os.File
+	out    *bufio.Writer
+	size   int64
+}
+
+// Create begins a file of a folder, which is made if it is not there. The oldest files of the
+// folder are removed when they are too old or take too much.
+func Create(dir, magic string, header any, began time.Time, l Limits) (*File, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, err
+	}
+	if err := makeRoom(dir, l, began); err != nil {
+		return nil, err
+	}
+	name := filepath.Join(dir, began.UTC().Format("20060102T150405.000")+suffix)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
+	if err != nil {
+		return nil, err
+	}
+	w := &File{began: began, limits: l, f: f, out: bufio.NewWriterSize(f, 1<<18)}
+	if err := w.begin(magic, header); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return w, nil
+}
+
+func (f *File) begin(magic string, header any) error {
+	head, err := json.Marshal(header)
+	if err != nil {
+		return err
+	}
+	if _, err := f.out.WriteString(magic); err != nil {
+		return err
+	}
+	if err := f.frame(head); err != nil {
+		return err
+	}
+	return f.out.Flush()
+}
+
+// makeRoom removes the oldest files until they take no more than their share of the size, and those
+// that are too old.
+func makeRoom(dir string, l Limits, now time.Time) error {
+	names, err := Files(dir)
+	if err != nil {
+		return err
+	}
+	var size int64
+	for _, name := range slices.Backward(names) {
+		info, err := os.Stat(name)
+		if err != nil {
+			return err
+		}
+		size += info.Size()
+		if size > l.Size/2 || l.Age > 0 && now.Sub(info.ModTime()) > l.Age {
+			if err := os.Remove(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Files are those of a folder, the oldest first.
+func Files(dir string) ([]string, error) {
+	names, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
+	slices.Sort(names)
+	return names, err
+}
+
+// Write adds a record.
+func (f *File) Write(record []byte) error {
+	if err := f.frame(record); err != nil {
+		return err
+	}
+	if f.size > f.limits.Size/2 {
+		return ErrFull
+	}
+	return nil
+}
+
+// Due tells whether the file is large or old enough for the next one to be begun.
+func (f *File) Due(now time.Time) bool {
+	return f.size > f.limits.Size/shares || f.limits.Age > 0 && now.Sub(f.began) > f.limits.Age/shares
+}
+
+// Flush brings to disk what was written.
+func (f *File) Flush() error { return f.out.Flush() }
+
+// Close ends the file.
+func (f *File) Close() error { return errors.Join(f.out.Flush(), f.f.Close()) }
+
+// table is that of the checksums.
+var table = crc32.MakeTable(crc32.Castagnoli)
+
+// frame writes one record.
+func (f *File) frame(record []byte) error {
+	var head [binary.MaxVarintLen64 + 4]byte
+	size := binary.PutUvarint(head[:], uint64(len(record)))
+	binary.LittleEndian.PutUint32(head[size:], crc32.Checksum(record, table))
+	if _, err := f.out.Write(head[:size+4]); err != nil {
+		return err
+	}
+	f.size += int64(size + 4 + len(record))
+	_, err := f.out.Write(record)
+	return err
+}

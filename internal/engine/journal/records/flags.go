@@ -1,0 +1,49 @@
+package records
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Flags are those of a command that writes a journal.
+type Flags struct {
+	Dir    string // "": no journal
+	Limits Limits // once validated
+
+	set  *pflag.FlagSet
+	size string
+}
+
+// leastSize is the least that is worth it.
+const leastSize = 1 << 20
+
+// AddFlags adds the flags; usage is that of --journal.
+func (f *Flags) AddFlags(set *pflag.FlagSet, usage string) {
+	f.set = set
+	set.StringVar(&f.Dir, "journal", "", usage)
+	set.StringVar(&f.size, "journal-size", "1Gi", "how many bytes the journals of --journal may take; the oldest file is removed first")
+	set.DurationVar(&f.Limits.Age, "journal-age", 7*24*time.Hour, "how old the journals of --journal may become; 0: no limit")
+}
+
+// Validate says what is wrong with the flags, by flag, and reads the size.
+func (f *Flags) Validate() error {
+	if f.set == nil {
+		return nil
+	}
+	for _, name := range []string{"journal-size", "journal-age"} {
+		if f.Dir == "" && f.set.Changed(name) {
+			return fmt.Errorf("--%s: goes with --journal", name)
+		}
+	}
+	if age := f.Limits.Age; age < 0 || age > 0 && age < time.Minute {
+		return fmt.Errorf("--journal-age %s: must be 0 or at least 1m", age)
+	}
+	size, err := resource.ParseQuantity(f.size)
+	if f.Limits.Size = size.Value(); err != nil || f.Limits.Size < leastSize {
+		return fmt.Errorf("--journal-size %s: must be an amount of bytes of at least 1Mi, such as 512Mi", f.size)
+	}
+	return nil
+}

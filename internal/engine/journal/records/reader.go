@@ -1,0 +1,76 @@
+package records
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+)
+
+// ErrOther is a file that does not begin as it should.
+var ErrOther = errors.New("not a journal of this version of Berth")
+
+// Reader reads a file.
+type Reader struct {
+	in   *bufio.Reader
+	read int64 // bytes so far
+	// Cut: the file ends in the middle of a record, as a kill leaves it.
+	Cut bool
+}
+
+// NewReader reads how a file begins, and its header.
+func NewReader(from io.Reader, magic string, header any) (*Reader, error) {
+	r := &Reader{in: bufio.NewReaderSize(from, 1<<18)}
+	begin := make([]byte, len(magic))
+	if _, err := io.ReadFull(r.in, begin); err != nil || string(begin) != magic {
+		return nil, ErrOther
+	}
+	record, err := r.Next()
+	if err != nil {
+		return nil, fmt.Errorf("header: %w", err)
+	}
+	if err := json.Unmarshal(record, header); err != nil {
+		return nil, fmt.Errorf("header: %w", err)
+	}
+	return r, nil
+}
+
+// Next returns the next record; io.EOF at the end. One that is cut off ends the file.
+func (r *Reader) Next() ([]byte, error) {
+	size, err := binary.ReadUvarint(r.in)
+	if err != nil {
+		return nil, io.EOF
+	}
+	if size > longest {
+		return nil, r.Wrong(fmt.Errorf("it is said to have %d bytes", size))
+	}
+	frame := make([]byte, 4+size)
+	if _, err := io.ReadFull(r.in, frame); err != nil {
+		r.Cut = true
+		return nil, io.EOF
+	}
+	if crc32.Checksum(frame[4:], table) != binary.LittleEndian.Uint32(frame) {
+		return nil, r.Wrong(errors.New("its checksum does not agree"))
+	}
+	r.read += int64(len(frame))
+	return frame[4:], nil
+}
+
+// Wrong says where the record stands that was read last.
+func (r *Reader) Wrong(err error) error { return fmt.Errorf("record at byte %d: %w", r.read, err) }
+
+// Begins tells whether a file begins like that.
+func Begins(name, magic string) (bool, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	begin := make([]byte, len(magic))
+	_, err = io.ReadFull(f, begin)
+	return err == nil && string(begin) == magic, nil
+}

@@ -1,0 +1,97 @@
+package records
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// flushEvery bounds what a kill loses.
+	flushEvery = 500 * time.Millisecond
+	// mostWaiting bounds the records that were not written yet; then whoever adds one waits.
+	mostWaiting = 1 << 14
+)
+
+// Writer writes records of type R on a goroutine of its own. Add and Close belong to one goroutine.
+type Writer[R any] struct {
+	waiting chan R
+	done    chan struct{}
+	mu      sync.Mutex
+	err     error // why it ended before Close
+}
+
+// Into is where a Writer writes. Its methods are called on the writer's goroutine; the first fault
+// ends the journal.
+type Into[R any] interface {
+	Take(r R) error
+	Flush() error
+	Close() error
+}
+
+// Start begins to write.
+func Start[R any](into Into[R]) *Writer[R] {
+	w := &Writer[R]{waiting: make(chan R, mostWaiting), done: make(chan struct{})}
+	go w.run(into)
+	return w
+}
+
+// Add notes a record. After the journal has ended it does nothing.
+func (w *Writer[R]) Add(r R) {
+	select {
+	case w.waiting <- r:
+	case <-w.done:
+	}
+}
+
+// Done is closed when the journal has ended.
+func (w *Writer[R]) Done() <-chan struct{} { return w.done }
+
+// Err is why the journal has ended, if it has.
+func (w *Writer[R]) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// Close writes what waits. Nothing may be added afterwards.
+func (w *Writer[R]) Close(ctx context.Context) error {
+	close(w.waiting)
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+	}
+	return w.Err()
+}
+
+// run writes until Close or a fault.
+func (w *Writer[R]) run(into Into[R]) {
+	defer close(w.done)
+	flush := time.NewTicker(flushEvery)
+	defer flush.Stop()
+	err := w.write(into, flush.C)
+	if closed := into.Close(); err == nil {
+		err = closed
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.err = err
+}
+
+func (w *Writer[R]) write(into Into[R], flush <-chan time.Time) error {
+	for {
+		select {
+		case <-flush:
+			if err := into.Flush(); err != nil {
+				return err
+			}
+		case r, open := <-w.waiting:
+			if !open {
+				return nil
+			}
+			if err := into.Take(r); err != nil {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package plugins
+
+import (
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// byDomains finds the classes for whose required terms it may matter that a node comes, goes, or
+// has other labels.
+func (h *affinityHints) byDomains() *queue.Narrowing {
+	n := byLabels(requiredSelectors)
+	ofPods := n.Topics
+	n.Topics = func(item *queue.Item) (topics []queue.Topic, all bool) {
+		topics, all = ofPods(item)
+		for _, terms := range [2][]cluster.Term{item.Class.RequiredAffinity, item.Class.RequiredAntiAffinity} {
+			for i := range terms {
+				topics = append(topics, queue.Topic{Kind: queue.KeyChange, Key: terms[i].TopologyKey})
+			}
+		}
+		return topics, all
+	}
+	n.EventTopics = func(e *queue.Event) (topics []queue.Topic, all bool) {
+		switch {
+		case e.NodeBefore == nil:
+			return nil, true // a place for pods of any class
+		case e.Node == nil:
+			return ofPodsOn(e.NodeBefore.Pods)
+		}
+		changed := changedKeys(e)
+		for _, key := range changed {
+			topics = append(topics, queue.Topic{Kind: queue.KeyChange, Key: key})
+		}
+		keptAway, everybody := h.keptAway(changed)
+		return append(topics, keptAway...), everybody
+	}
+	return n
+}
+
+// ofPodsOn is ofPod for the pods of a node.
+func ofPodsOn(pods []*cluster.Pod) (topics []queue.Topic, everybody bool) {
+	known := map[*cluster.PodClass]bool{}
+	for _, p := range pods {
+		if known[p.Class] {
+			continue
+		}
+		known[p.Class] = true
+		of, everybody := ofPod(p.Class)
+		if everybody {
+			return nil, true
+		}
+		topics = append(topics, of...)
+	}
+	return topics, false
+}
+
+// keptAway finds the classes that some pod of the cluster may keep away by one of the keys.
+func (h *affinityHints) keptAway(keys []string) (topics []queue.Topic, everybody bool) {
+	if len(keys) == 0 {
+		return nil, false
+	}
+	known := map[*cluster.PodClass]bool{}
+	for _, n := range h.c.Nodes {
+		if n == nil || n.AntiAffine == 0 {
+			continue
+		}
+		for _, p := range n.Pods {
+			if len(p.Class.RequiredAntiAffinity) == 0 || known[p.Class] {
+				continue
+			}
+			known[p.Class] = true
+			of, everybody := keptAwayBy(p.Class, func(key string) bool { return slices.Contains(keys, key) })
+			if everybody {
+				return nil, true
+			}
+			topics = append(topics, of...)
+		}
+	}
+	return topics, false
+}

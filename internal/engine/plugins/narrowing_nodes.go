@@ -1,0 +1,277 @@
+package plugins
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// byNodeSelection finds the classes whose node selector and required node affinity may select the
+// event's node: a new node by one label that it must have, a node with other labels by those that
+// changed.
+func byNodeSelection() *queue.Narrowing {
+	return &queue.Narrowing{
+		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
+			spec := item.Class.Spec
+			required, _ := podNodeAffinity(spec)
+			names, narrow := namedNodes(required)
+			topics, selects := wantedLabels(spec)
+			if !selects || narrow && len(names) == 0 {
+				return nil, true
+			}
+			for _, r := range selecting(spec) {
+				topics = append(topics, r.changes()...)
+			}
+			return topics, false
+		},
+		EventTopics: func(e *queue.Event) (topics []queue.Topic, all bool) {
+			switch {
+			case e.Node == nil:
+				return nil, false
+			case e.NodeBefore == nil:
+				topics = append(topicsOfLabels(e.Node), queue.Topic{Kind: queue.NodeName, Value: e.Node.Name})
+				return topics, false
+			}
+			for _, key := range changedKeys(e) {
+				topics = append(topics, queue.Topic{Kind: queue.KeyChange, Key: key})
+				if value, has := e.Node.Lookup(key); has {
+					topics = append(topics, queue.Topic{Kind: queue.LabelChange, Key: key, Value: value})
+				}
+			}
+			return topics, false
+		},
+	}
+}
+
+// topicsOfLabels are the labels of a node, and their keys.
+func topicsOfLabels(n *cluster.Node) (topics []queue.Topic) {
+	for key, value := range n.AllLabels() {
+		topics = append(topics, queue.Topic{Kind: queue.NodeLabel, Key: key, Value: value}, queue.Topic{Kind: queue.NodeKey, Key: key})
+	}
+	return topics
+}
+
+// changedKeys lists the labels that the event's node has got, lost, or has another value of.
+func changedKeys(e *queue.Event) (keys []string) {
+	if e.Node.Labels == e.NodeBefore.Labels && e.Node.Hostname == e.NodeBefore.Hostname && e.Node.HasHostname == e.NodeBefore.HasHostname {
+		return nil
+	}
+	was, is := e.NodeBefore.AllLabels(), e.Node.AllLabels()
+	for key, value := range is {
+		if before, had := was[key]; !had || before != value {
+			keys = append(keys, key)
+		}
+	}
+	for key := range was {
+		if _, has := is[key]; !has {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// wanted is one requirement on a node's labels, or on its name. Without values it is met or not
+// met by more than a listed value.
+type wanted struct {
+	key    string
+	name   bool
+	values []string
+	absent bool // a node without the label may meet it
+}
+
+// selecting lists all requirements that the spec has on nodes.
+func selecting(spec *v1.PodSpec) (list []wanted) {
+	for key, value := range spec.NodeSelector {
+		list = append(list, wanted{key: key, values: []string{value}})
+	}
+	if required, _ := podNodeAffinity(spec); required != nil {
+		for i := range required.NodeSelectorTerms {
+			list = append(list, wantedBy(&required.NodeSelectorTerms[i])...)
+		}
+	}
+	return list
+}
+
+func wantedBy(term *v1.NodeSelectorTerm) (list []wanted) {
+	for i := range term.MatchExpressions {
+		r := wanted{key: term.MatchExpressions[i].Key}
+		switch term.MatchExpressions[i].Operator {
+		case v1.NodeSelectorOpIn:
+			r.values = term.MatchExpressions[i].Values
+		case v1.NodeSelectorOpNotIn, v1.NodeSelectorOpDoesNotExist:
+			r.absent = true
+		}
+		list = append(list, r)
+	}
+	for i := range term.MatchFields {
+		if f := &term.MatchFields[i]; f.Key == metav1.ObjectNameField && f.Operator == v1.NodeSelectorOpIn {
+			list = append(list, wanted{name: true, values: f.Values})
+		}
+	}
+	return list
+}
+
+// changes are the changes of a node that may have it meet the requirement.
+func (w *wanted) changes() (topics []queue.Topic) {
+	if w.name {
+		return nil
+	}
+	if len(w.values) == 0 || w.absent {
+		return []queue.Topic{{Kind: queue.KeyChange, Key: w.key}}
+	}
+	for _, value := range w.values {
+		topics = append(topics, queue.Topic{Kind: queue.LabelChange, Key: w.key, Value: value})
+	}
+	return topics
+}
+
+// has are the topics of which a node has one that meets the requirement; ok is false if it may have
+// none.
+func (w *wanted) has() (topics []queue.Topic, ok bool) {
+	switch {
+	case w.absent:
+		return nil, false
+	case len(w.values) == 0:
+		return []queue.Topic{{Kind: queue.NodeKey, Key: w.key}}, true
+	}
+	kind := queue.NodeLabel
+	if w.name {
+		kind = queue.NodeName
+	}
+	for _, value := range w.values {
+		topics = append(topics, queue.Topic{Kind: kind, Key: w.key, Value: value})
+	}
+	return topics, true
+}
+
+// few orders requirements by how few nodes are likely to meet them: names, then labels that the
+// cluster's owner has thought of, then those of Kubernetes, which many nodes share.
+func (w *wanted) few() int {
+	const ofKubernetes = "kubernetes.io/"
+	switch {
+	case w.name || w.key == v1.LabelHostname:
+		return 0
+	case !strings.Contains(w.key, ofKubernetes):
+		return 1
+	case len(w.values) > 0:
+		return 2
+	}
+	return 3
+}
+
+// wantedLabels are topics of which every node has one that the spec selects. ok is false if there
+// are none such.
+func wantedLabels(spec *v1.PodSpec) (topics []queue.Topic, ok bool) {
+	var own []wanted
+	for key, value := range spec.NodeSelector {
+		own = append(own, wanted{key: key, values: []string{value}})
+	}
+	best, fewest := bestOf(own)
+	required, _ := podNodeAffinity(spec)
+	if required == nil {
+		return best, best != nil
+	}
+	var all []queue.Topic
+	most := 0
+	for i := range required.NodeSelectorTerms {
+		one, few := bestOf(wantedBy(&required.NodeSelectorTerms[i]))
+		if one == nil {
+			return best, best != nil
+		}
+		all, most = append(all, one...), max(most, few)
+	}
+	if best == nil || most < fewest {
+		return all, all != nil
+	}
+	return best, true
+}
+
+// bestOf returns the topics of the requirement that the fewest nodes are likely to meet; nil if
+// none can be looked for.
+func bestOf(list []wanted) (best []queue.Topic, fewest int) {
+	for i := range list {
+		topics, ok := list[i].has()
+		if few := list[i].few(); ok && (best == nil || few < fewest || few == fewest && len(topics) < len(best)) {
+			best, fewest = topics, few
+		}
+	}
+	return best, fewest
+}
+
+// byTaints finds the classes that may tolerate what is left of a node's taints, if it has lost one
+// of those that matter.
+func byTaints(taints func(n *cluster.Node) []v1.Taint) *queue.Narrowing {
+	return &queue.Narrowing{
+		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
+			for i := range item.Class.Spec.Tolerations {
+				switch t := &item.Class.Spec.Tolerations[i]; {
+				case t.Key == "":
+					return nil, true
+				case t.Operator == v1.TolerationOpEqual || t.Operator == "":
+					topics = append(topics, queue.Topic{Kind: queue.Tolerates, Key: t.Key, Value: t.Value})
+				default:
+					topics = append(topics, queue.Topic{Kind: queue.ToleratesKey, Key: t.Key})
+				}
+			}
+			return append(topics, queue.Topic{Kind: queue.Everybody}), false
+		},
+		EventTopics: func(e *queue.Event) (topics []queue.Topic, all bool) {
+			if e.Node == nil {
+				return nil, false
+			}
+			left := taints(e.Node)
+			if e.NodeBefore != nil && covers(left, taints(e.NodeBefore)) {
+				return nil, false // who tolerates these tolerated those
+			}
+			if len(left) == 0 {
+				return []queue.Topic{{Kind: queue.Everybody}}, false
+			}
+			rarest := &left[0]
+			for i := range left {
+				if t := &left[i]; !strings.HasPrefix(t.Key, "node.kubernetes.io/") { // many tolerate those
+					rarest = t
+				}
+			}
+			return []queue.Topic{
+				{Kind: queue.Tolerates, Key: rarest.Key, Value: rarest.Value}, {Kind: queue.ToleratesKey, Key: rarest.Key},
+			}, false
+		},
+	}
+}
+
+// covers tells whether all taints of some are among the others.
+func covers(all, some []v1.Taint) bool {
+	for i := range some {
+		found := false
+		for j := range all {
+			found = found || all[j].Key == some[i].Key && all[j].Value == some[i].Value && all[j].Effect == some[i].Effect
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+// keepingOff are the taints of a node that keep pods off.
+func keepingOff(n *cluster.Node) (list []v1.Taint) {
+	for i := range n.Taints.Taints {
+		if rules.KeepsOff.Has(n.Taints.Taints[i].Effect) {
+			list = append(list, n.Taints.Taints[i])
+		}
+	}
+	return list
+}
+
+// cordons is the taint that a cordon stands for.
+func cordons(n *cluster.Node) []v1.Taint {
+	if n.Taints.Unschedulable {
+		return []v1.Taint{cordon}
+	}
+	return nil
+}

@@ -1,0 +1,221 @@
+package plugins
+
+import (
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// unless finds every class, but for events of which the caller says that they help nobody.
+func unless(nobody func(e *queue.Event) bool) *queue.Narrowing {
+	everybody := []queue.Topic{{Kind: queue.Everybody}}
+	return &queue.Narrowing{
+		Topics: func(*queue.Item) (topics []queue.Topic, all bool) { return everybody, false },
+		EventTopics: func(e *queue.Event) (topics []queue.Topic, all bool) {
+			if nobody(e) {
+				return nil, false
+			}
+			return everybody, false
+		},
+	}
+}
+
+// byClaims finds the pods that use the claim of the event, or the claim that its volume is bound
+// to.
+func byClaims() *queue.Narrowing {
+	return &queue.Narrowing{
+		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
+			for _, name := range claimNames(item.Pod) {
+				topics = append(topics, queue.Topic{Kind: queue.OfClaim, Key: item.Pod.Namespace, Value: name})
+			}
+			return topics, false
+		},
+		EventTopics: func(e *queue.Event) (topics []queue.Topic, all bool) {
+			for _, object := range [...]any{e.Old, e.New} {
+				switch o := object.(type) {
+				case *v1.PersistentVolumeClaim:
+					topics = append(topics, queue.Topic{Kind: queue.OfClaim, Key: o.Namespace, Value: o.Name})
+				case *v1.PersistentVolume:
+					if object != e.New && e.New != nil {
+						continue // what it is now counts
+					}
+					if o.Spec.ClaimRef == nil {
+						return nil, true
+					}
+					topics = append(topics, queue.Topic{Kind: queue.OfClaim, Key: o.Spec.ClaimRef.Namespace, Value: o.Spec.ClaimRef.Name})
+				}
+			}
+			return topics, len(topics) == 0
+		},
+	}
+}
+
+// keptForOther tells whether a volume is kept for another claim.
+func keptForOther(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) bool {
+	ref := volume.Spec.ClaimRef
+	return ref != nil && (ref.Namespace != claim.Namespace || ref.Name != claim.Name)
+}
+
+// byDeviceClaims finds the pods that use the claim of the event, and all if it gives devices back.
+func byDeviceClaims() *queue.Narrowing {
+	return &queue.Narrowing{
+		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
+			for i := range item.Pod.Spec.ResourceClaims {
+				name, _, err := resourceclaim.Name(item.Pod, &item.Pod.Spec.ResourceClaims[i])
+				if err == nil && name != nil {
+					topics = append(topics, queue.Topic{Kind: queue.OfDeviceClaim, Key: item.Pod.Namespace, Value: *name})
+				}
+			}
+			return append(topics, queue.Topic{Kind: queue.Everybody}), false
+		},
+		EventTopics: func(e *queue.Event) (topics []queue.Topic, all bool) {
+			was, _ := e.Old.(*resourcev1.ResourceClaim)
+			is, _ := e.New.(*resourcev1.ResourceClaim)
+			switch {
+			case givesBack(was, is):
+				return []queue.Topic{{Kind: queue.Everybody}}, false
+			case is == nil:
+				return nil, false
+			}
+			return []queue.Topic{{Kind: queue.OfDeviceClaim, Key: is.Namespace, Value: is.Name}}, false
+		},
+	}
+}
+
+// givesBack tells whether a claim has no longer the devices that it had.
+func givesBack(was, is *resourcev1.ResourceClaim) bool {
+	return was != nil && was.Status.Allocation != nil && (is == nil || is.Status.Allocation == nil || is.UID != was.UID)
+}
+
+// namespaceMatters is the hint for events of namespaces. They matter to the required terms that
+// select them by their labels: those of the waiting pod, and those of others that mean its
+// namespace.
+func namespaceMatters(item *queue.Item, e *queue.Event) bool {
+	name, was, is, known := namespaceLabels(e)
+	if !known || name == item.Class.Namespace {
+		return true
+	}
+	for _, terms := range [2][]cluster.Term{item.Class.RequiredAffinity, item.Class.RequiredAntiAffinity} {
+		for i := range terms {
+			if s := terms[i].NamespaceSelector; (was != nil && s.Matches(was)) != (is != nil && s.Matches(is)) {
+				return true
+			}
+		}
+	}
+	return item.Class.TermError != nil
+}
+
+// namespaceLabels returns the labels of the event's namespace before and after; nil where there is
+// none.
+func namespaceLabels(e *queue.Event) (name string, was, is labels.Set, known bool) {
+	if n, ok := e.Old.(*v1.Namespace); ok {
+		name, was, known = n.Name, nonNil(n.Labels), true
+	}
+	if n, ok := e.New.(*v1.Namespace); ok {
+		name, is, known = n.Name, nonNil(n.Labels), true
+	}
+	return name, was, is, known
+}
+
+func nonNil(set labels.Set) labels.Set {
+	if set == nil {
+		return labels.Set{}
+	}
+	return set
+}
+
+func byNamespaces() *queue.Narrowing {
+	return &queue.Narrowing{
+		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
+			all = item.Class.TermError != nil
+			for _, terms := range [2][]cluster.Term{item.Class.RequiredAffinity, item.Class.RequiredAntiAffinity} {
+				for i := range terms {
+					_, selects := terms[i].NamespaceSelector.Requirements()
+					all = all || selects
+				}
+			}
+			return []queue.Topic{{Kind: queue.InNamespace, Value: item.Class.Namespace}}, all
+		},
+		EventTopics: func(e *queue.Event) (topics []queue.Topic, all bool) {
+			name, _, _, known := namespaceLabels(e)
+			return []queue.Topic{{Kind: queue.InNamespace, Value: name}}, !known
+		},
+	}
+}
+
+// volumeKeys knows the labels by which volumes, and the places where they can be made, name nodes.
+type volumeKeys struct {
+	c        *cluster.Cluster
+	versions [3]uint64
+	known    map[string]bool
+}
+
+func (k *volumeKeys) has(key string) bool {
+	now := [3]uint64{k.c.Volumes.Version, k.c.StorageClasses.Version, k.c.CSICapacities.Version}
+	if k.known == nil || k.versions != now {
+		k.versions, k.known = now, map[string]bool{}
+		k.read()
+	}
+	return k.known[key]
+}
+
+func (k *volumeKeys) read() {
+	for volume := range k.c.Volumes.Each {
+		if volume.Spec.NodeAffinity == nil || volume.Spec.NodeAffinity.Required == nil {
+			continue
+		}
+		for i := range volume.Spec.NodeAffinity.Required.NodeSelectorTerms {
+			for _, w := range wantedBy(&volume.Spec.NodeAffinity.Required.NodeSelectorTerms[i]) {
+				k.known[w.key] = true
+			}
+		}
+	}
+	for class := range k.c.StorageClasses.Each {
+		for _, term := range class.AllowedTopologies {
+			for _, e := range term.MatchLabelExpressions {
+				k.known[e.Key] = true
+			}
+		}
+	}
+	for capacity := range k.c.CSICapacities.Each {
+		if topology := capacity.NodeTopology; topology != nil {
+			for key := range topology.MatchLabels {
+				k.known[key] = true
+			}
+			for i := range topology.MatchExpressions {
+				k.known[topology.MatchExpressions[i].Key] = true
+			}
+		}
+	}
+}
+
+// byVolumeKeys finds all pods with volumes for a new node, and for one of which a label changes
+// that volumes go by.
+func byVolumeKeys(has func(key string) bool) *queue.Narrowing {
+	return unless(func(e *queue.Event) bool {
+		if e.Node == nil {
+			return true
+		}
+		if e.NodeBefore == nil {
+			return false
+		}
+		for _, key := range changedKeys(e) {
+			if has(key) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// noMoreStorage tells that there is no more of a capacity than before, in the same place.
+func noMoreStorage(e *queue.Event) bool {
+	was, isOld := e.Old.(*storagev1.CSIStorageCapacity)
+	is, isNew := e.New.(*storagev1.CSIStorageCapacity)
+	return !isNew || isOld && !moreStorage(was, is)
+}

@@ -1,0 +1,163 @@
+package plugins
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// wantedSpread is what a class wants of PodTopologySpread.
+type wantedSpread struct {
+	constraints []SpreadConstraint
+	own         bool // they stand in the pod, and are no defaults
+	err         error
+}
+
+// keep is how many classes something is kept for between two hints.
+const keep = 512
+
+// Interests implements Requeuer. What helps is whatever changes a count, or which nodes are
+// counted.
+func (s *PodTopologySpread) Interests(in Setting) []queue.Interest {
+	known := map[*cluster.PodClass]*wantedSpread{}
+	of := func(class *cluster.PodClass) *wantedSpread {
+		if w, ok := known[class]; ok {
+			return w
+		}
+		w := &wantedSpread{own: len(class.Spec.TopologySpreadConstraints) > 0}
+		w.constraints, w.err = s.Hard(in.Cluster, &cluster.Pod{Class: class})
+		if w.own && len(known) < keep { // defaults depend on services and owners
+			known[class] = w
+		}
+		return w
+	}
+	return []queue.Interest{
+		{
+			Resource: queue.Pod, Action: queue.Add | queue.Delete | queue.Update,
+			Narrowing: byLabels(func(class *cluster.PodClass) ([]labels.Selector, bool) { return of(class).selectors() }),
+			Hint:      func(item *queue.Item, e *queue.Event) bool { return of(item.Class).podMatters(item, e) },
+		},
+		{
+			Resource: queue.Node, Action: queue.Add | queue.Delete | queue.UpdateNodeLabel | queue.UpdateNodeTaint,
+			Hint:      func(item *queue.Item, e *queue.Event) bool { return of(item.Class).nodeMatters(item.Class, e) },
+			Narrowing: byCountedNodes(of),
+		},
+		{
+			Resource: queue.Owner, Action: queue.All,
+			Hint: func(item *queue.Item, _ *queue.Event) bool { return !of(item.Class).own },
+			Narrowing: &queue.Narrowing{
+				Topics:      func(item *queue.Item) (topics []queue.Topic, all bool) { return nil, !of(item.Class).own },
+				EventTopics: func(*queue.Event) (topics []queue.Topic, all bool) { return nil, false },
+			},
+		},
+	}
+}
+
+// selectors are those of the constraints; all: there is more to it, or they may become others.
+func (s *wantedSpread) selectors() (list []labels.Selector, all bool) {
+	for i := range s.constraints {
+		list = append(list, s.constraints[i].Selector)
+	}
+	return list, s.err != nil || !s.own
+}
+
+func (s *wantedSpread) podMatters(item *queue.Item, e *queue.Event) bool {
+	if s.err != nil {
+		return true
+	}
+	if !others(e) {
+		return Own(item, e) && (e.Action&queue.UpdatePodLabel != 0 || e.Action&queue.UpdatePodToleration != 0 && s.honoursTaints())
+	}
+	for i := range s.constraints {
+		if countsPod(&s.constraints[i], item, e.PodBefore) != countsPod(&s.constraints[i], item, e.Pod) {
+			return true
+		}
+	}
+	return false
+}
+
+// countsPod tells whether a constraint counts the pod, wherever it is.
+func countsPod(c *SpreadConstraint, item *queue.Item, p *cluster.Pod) bool {
+	return p != nil && !p.Terminating && c.Counts(p.Class, item.Class.Namespace)
+}
+
+func (s *wantedSpread) honoursTaints() bool {
+	return slices.ContainsFunc(s.constraints, func(c SpreadConstraint) bool {
+		return c.NodeTaintsPolicy == v1.NodeInclusionPolicyHonor
+	})
+}
+
+func (s *wantedSpread) nodeMatters(class *cluster.PodClass, e *queue.Event) bool {
+	if s.err != nil {
+		return true
+	}
+	was, is := s.counted(e.NodeBefore), s.counted(e.Node)
+	switch {
+	case was != is:
+		return true
+	case !is:
+		return false
+	}
+	for i := range s.constraints {
+		if e.Node.Get(s.constraints[i].TopologyKey) != e.NodeBefore.Get(s.constraints[i].TopologyKey) {
+			return true
+		}
+	}
+	if e.Node.Taints != e.NodeBefore.Taints && s.honoursTaints() {
+		return true
+	}
+	changed := changedKeys(e)
+	return slices.ContainsFunc(selecting(class.Spec), func(w wanted) bool {
+		return slices.Contains(changed, w.key) // the node may be left out of the counts now, or no longer
+	})
+}
+
+// byCountedNodes finds the classes that may count the event's node, or no longer.
+func byCountedNodes(of func(*cluster.PodClass) *wantedSpread) *queue.Narrowing {
+	return &queue.Narrowing{
+		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
+			s := of(item.Class)
+			for i := range s.constraints {
+				key := s.constraints[i].TopologyKey
+				topics = append(topics, queue.Topic{Kind: queue.KeyChange, Key: key}, queue.Topic{Kind: queue.NodeKey, Key: key})
+			}
+			for _, w := range selecting(item.Class.Spec) {
+				topics = append(topics, queue.Topic{Kind: queue.KeyChange, Key: w.key})
+			}
+			if s.honoursTaints() {
+				topics = append(topics, queue.Topic{Kind: queue.TaintChange})
+			}
+			return topics, s.err != nil || !s.own
+		},
+		EventTopics: func(e *queue.Event) (topics []queue.Topic, all bool) {
+			if e.Node == nil || e.NodeBefore == nil {
+				for key := range cmp.Or(e.Node, e.NodeBefore).AllLabels() {
+					topics = append(topics, queue.Topic{Kind: queue.NodeKey, Key: key})
+				}
+				return topics, false
+			}
+			for _, key := range changedKeys(e) {
+				topics = append(topics, queue.Topic{Kind: queue.KeyChange, Key: key})
+			}
+			if e.Node.Taints != e.NodeBefore.Taints {
+				topics = append(topics, queue.Topic{Kind: queue.TaintChange})
+			}
+			return topics, false
+		},
+	}
+}
+
+// counted tells whether a node has all keys, without which it does not count.
+func (s *wantedSpread) counted(n *cluster.Node) bool {
+	return n != nil && !slices.ContainsFunc(s.constraints, func(c SpreadConstraint) bool { return !n.Has(c.TopologyKey) })
+}
+
+// Wakes implements Waker.
+func (*PodTopologySpread) Wakes() []string {
+	return []string{"a node is added or changes its labels or taints", "a pod that counts is placed, leaves or changes its labels"}
+}

@@ -1,0 +1,77 @@
+package certfile
+
+import (
+	"crypto/x509"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/util/cert"
+)
+
+type files struct{ cert, key string }
+
+func (f files) write(t *testing.T, name string) {
+	t.Helper()
+	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(name, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, content := range map[string][]byte{f.cert: certPEM, f.key: keyPEM} {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// shows looks at the certificate when it is time to read it again.
+func shows(t *testing.T, p *Pair, want string) {
+	t.Helper()
+	p.at = time.Now().Add(-2 * reread)
+	shown, err := p.Newest(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := shown.Leaf.VerifyHostname(want); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFilesAreReadAgain(t *testing.T) {
+	dir := t.TempDir()
+	f := files{filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")}
+	if _, err := Read(f.cert, f.key); err == nil {
+		t.Error("files that are not there are no error")
+	}
+	f.write(t, "one")
+	p, err := Read(f.cert, f.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.write(t, "two")
+	if shown, err := p.Newest(nil); err != nil || shown.Leaf.VerifyHostname("one") != nil {
+		t.Errorf("read again at once: %v", err)
+	}
+	shows(t, p, "two")
+	if err := os.Remove(f.key); err != nil {
+		t.Fatal(err)
+	}
+	shows(t, p, "two")
+}
+
+// TestRenewWritesTheFilesBeforeTheyAreRead, and when it cannot, the last certificate is used.
+func TestRenewWritesTheFilesBeforeTheyAreRead(t *testing.T) {
+	dir := t.TempDir()
+	f := files{filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")}
+	f.write(t, "one")
+	p, err := Read(f.cert, f.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Renew = func(*x509.Certificate) error { f.write(t, "two"); return nil }
+	shows(t, p, "two")
+	p.Renew = func(*x509.Certificate) error { f.write(t, "three"); return errors.New("not made") }
+	shows(t, p, "two")
+}

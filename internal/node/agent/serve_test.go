@@ -1,0 +1,89 @@
+package agent
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/node/agent/cri"
+)
+
+// exposition of the agent's /metrics.
+func exposition(t *testing.T, n *node) string {
+	t.Helper()
+	families, err := n.metrics().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for _, family := range families {
+		if _, err := expfmt.MetricFamilyToText(&text, family); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return text.String()
+}
+
+// What dashboards of nodes read follows what the agent does.
+func TestMetricsOfAPod(t *testing.T) {
+	pod := boundPod("p")
+	n, ctx := newNode(t, pod)
+	n.listed.Store(true) // a pod that was there before the agent did not start now
+	glancing, stop := context.WithCancel(ctx)
+	defer stop()
+	n.pods.running.Go(func() { n.glanceAround(glancing) })
+	n.podSeen(ctx, pod)
+	await(t, "it runs", func() bool { return statusIn(t, n.api, "p").Phase == v1.PodRunning })
+	for _, want := range []string{
+		"kubelet_started_pods_total 1\n", "kubelet_pod_start_duration_seconds_count 1\n", `kubelet_runtime_operations_total{operation_type="run_podsandbox"} 1`,
+		`kubelet_running_containers{container_state="running"} 1`, "kubelet_running_pods 1\n", `kubelet_node_name{node="node-1"} 1`,
+		`kubelet_pod_worker_duration_seconds_count{operation_type="sync"}`,
+	} {
+		await(t, want, func() bool { return strings.Contains(exposition(t, n), want) })
+	}
+	await(t, "the runtime was listed twice", func() bool {
+		text := exposition(t, n)
+		return !strings.Contains(text, "kubelet_pleg_relist_interval_seconds_count 0\n") && !strings.Contains(text, "kubelet_pleg_relist_duration_seconds_count 0\n")
+	})
+}
+
+// /healthz is served to anybody, also when the port gets free only later, and nothing else is.
+func TestHealthzPort(t *testing.T) {
+	n, ctx := newNode(t)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.config.HealthzPort = taken.Addr().(*net.TCPAddr).Port
+	serving, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() { n.serveHealthz(serving); close(ended) }()
+	n.health.begin(time.Now())
+	n.health.answer(time.Now(), cri.State{})
+	taken.Close()
+	get := func(path string) (int, string) {
+		response, err := http.Get("http://" + taken.Addr().String() + path)
+		if err != nil {
+			return 0, ""
+		}
+		defer response.Body.Close()
+		body, _ := io.ReadAll(response.Body)
+		return response.StatusCode, string(body)
+	}
+	await(t, "it is healthy", func() bool { code, body := get("/healthz"); return code == http.StatusOK && body == "ok" })
+	if code, _ := get("/healthz/runtime"); code != http.StatusOK {
+		t.Errorf("one check: %d", code)
+	}
+	if code, _ := get("/pods"); code != http.StatusNotFound {
+		t.Errorf("another path: %d", code)
+	}
+	stop()
+	<-ended
+}
