@@ -85,6 +85,8 @@ type Agent struct {
 
 	mu   sync.Mutex
 	node *v1.Node // as it was seen last
+	// nodeVersion is the newest version that was heard of, of the node or of its deletion.
+	nodeVersion string
 	// missing: somebody has deleted the node's object; it is to register again.
 	missing bool
 

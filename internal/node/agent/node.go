@@ -2,31 +2,46 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	v1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/klog/v2"
 )
 
-// nodeSeen takes the node's newest object.
+// nodeSeen takes the node's object, unless a newer one is known: what a request answers and what
+// the watch tells come in any order.
 func (a *Agent) nodeSeen(node *v1.Node) {
 	a.mu.Lock()
-	a.node, a.missing = node, false
-	a.mu.Unlock()
+	defer a.mu.Unlock()
+	if !isOlder(node.ResourceVersion, a.nodeVersion) {
+		a.node, a.nodeVersion, a.missing = node, node.ResourceVersion, false
+	}
 }
 
-// nodeGone: the API has the node no more. While the agent runs, it is a node: its object is made
-// again.
-func (a *Agent) nodeGone() {
+// nodeGone at a version: the API has the node no more. While the agent runs, it is a node: its
+// object is made again.
+func (a *Agent) nodeGone(version string) {
 	a.mu.Lock()
-	a.missing = true
-	a.mu.Unlock()
-	a.reportNode()
+	defer a.mu.Unlock()
+	if !isOlder(version, a.nodeVersion) {
+		a.nodeVersion, a.missing = version, true
+		a.reportNode()
+	}
+}
+
+// isOlder is false for versions that cannot be compared: the last word is believed then.
+func isOlder(is, than string) bool {
+	order, err := resourceversion.CompareResourceVersion(is, than)
+	return err == nil && order < 0
 }
 
 func (a *Agent) isMissing() bool {
@@ -155,7 +170,8 @@ func (a *Agent) keepNode(ctx context.Context) {
 	}
 }
 
-// updateNode writes the node's status if it has changed, or anyway.
+// updateNode writes the node's status if it has changed, or anyway. It writes nothing else: a node
+// that repeats its taints as they were a moment ago is refused, as one that sets them would be.
 func (a *Agent) updateNode(ctx context.Context, anyway bool) error {
 	nodes := a.client.CoreV1().Nodes()
 	node := a.Node()
@@ -164,9 +180,11 @@ func (a *Agent) updateNode(ctx context.Context, anyway bool) error {
 		if !anyway && apiequality.Semantic.DeepEqual(withoutHeartbeat(status), withoutHeartbeat(node.Status)) {
 			return nil
 		}
-		next := node.DeepCopy()
-		next.Status = status
-		updated, err := nodes.UpdateStatus(ctx, next, metav1.UpdateOptions{})
+		patch, err := statusPatch(node, status)
+		if err != nil {
+			return err
+		}
+		updated, err := nodes.Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 		if err == nil {
 			a.nodeSeen(updated)
 			return nil
@@ -178,6 +196,24 @@ func (a *Agent) updateNode(ctx context.Context, anyway bool) error {
 			return err
 		}
 	}
+}
+
+// statusPatch for the node as it is known and for no later one: a merge patch replaces lists whole,
+// and others write conditions, too.
+func statusPatch(node *v1.Node, status v1.NodeStatus) ([]byte, error) {
+	type object struct {
+		Metadata map[string]string `json:"metadata,omitempty"`
+		Status   v1.NodeStatus     `json:"status"`
+	}
+	have, err := json.Marshal(object{Status: node.Status})
+	if err != nil {
+		return nil, err
+	}
+	want, err := json.Marshal(object{map[string]string{"resourceVersion": node.ResourceVersion, "uid": string(node.UID)}, status})
+	if err != nil {
+		return nil, err
+	}
+	return jsonpatch.CreateMergePatch(have, want)
 }
 
 func withoutHeartbeat(st v1.NodeStatus) v1.NodeStatus {

@@ -47,3 +47,52 @@ func TestDeletedNodeComesBack(t *testing.T) {
 		})
 	}
 }
+
+// The answer to a request comes after the watch has told of a later change, or of the deletion:
+// what is newer stays.
+func TestNodeIsAsTheNewestWordHasIt(t *testing.T) {
+	n, _ := newNode(t)
+	version := func(of string, taints ...v1.Taint) *v1.Node {
+		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", ResourceVersion: of}, Spec: v1.NodeSpec{Taints: taints}}
+	}
+	notReady := v1.Taint{Key: v1.TaintNodeNotReady, Effect: v1.TaintEffectNoSchedule}
+	watch := &ownNode{n.Agent}
+	for _, step := range []struct {
+		told    func()
+		taints  int
+		missing bool
+	}{
+		{func() { n.nodeSeen(version("9", notReady)) }, 1, false},
+		{func() { _ = watch.Update(version("11")) }, 0, false},
+		{func() { n.nodeSeen(version("10", notReady)) }, 0, false},
+		{func() { _ = watch.Delete(version("13")) }, 0, true},
+		{func() { n.nodeSeen(version("12", notReady)) }, 0, true},
+		{func() { n.nodeSeen(version("100", notReady)) }, 1, false},
+		{func() { _ = watch.Delete(version("13")) }, 1, false},
+		{func() { _ = watch.Replace(nil, "99") }, 1, false},
+		{func() { _ = watch.Replace(nil, "101") }, 1, true},
+	} {
+		step.told()
+		if got := n.Node(); len(got.Spec.Taints) != step.taints || n.isMissing() != step.missing {
+			t.Fatalf("the node is %s with taints %v, missing: %v; want %+v", got.ResourceVersion, got.Spec.Taints, n.isMissing(), step)
+		}
+	}
+}
+
+// Others change the node all the time: what the agent writes is its status and nothing else, and
+// never on top of a status that it has not seen.
+func TestStatusIsWrittenAlone(t *testing.T) {
+	node := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "uid", ResourceVersion: "7", Labels: map[string]string{"a": "b"}},
+		Spec:       v1.NodeSpec{Taints: []v1.Taint{{Key: "a", Effect: v1.TaintEffectNoSchedule}}},
+		Status:     v1.NodeStatus{Phase: v1.NodeRunning, Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}},
+	}
+	status := *node.Status.DeepCopy()
+	status.Conditions[0].Status = v1.ConditionFalse
+	status.Phase = ""
+	patch, err := statusPatch(node, status)
+	want := `{"metadata":{"resourceVersion":"7","uid":"uid"},"status":{"conditions":[{"lastHeartbeatTime":null,"lastTransitionTime":null,"status":"False","type":"Ready"}],"phase":null}}`
+	if err != nil || string(patch) != want {
+		t.Errorf("patch: %s, %v\nwant   %s", patch, err, want)
+	}
+}

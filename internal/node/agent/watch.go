@@ -57,15 +57,15 @@ func (a *Agent) watchNode(ctx context.Context) {
 type ownNode struct{ agent *Agent }
 
 func (s *ownNode) Add(obj any) error    { return s.Update(obj) }
-func (s *ownNode) Delete(any) error     { s.agent.nodeGone(); return nil }
+func (s *ownNode) Delete(obj any) error { s.agent.nodeGone(obj.(*v1.Node).ResourceVersion); return nil }
 func (s *ownNode) Resync() error        { return nil }
 func (s *ownNode) Update(obj any) error { s.agent.nodeSeen(obj.(*v1.Node)); return nil }
-func (s *ownNode) Replace(list []any, _ string) error {
+func (s *ownNode) Replace(list []any, version string) error {
 	for _, obj := range list {
 		s.agent.nodeSeen(obj.(*v1.Node))
 	}
 	if len(list) == 0 {
-		s.agent.nodeGone() // or it has not registered yet, which it then does
+		s.agent.nodeGone(version) // or it has not registered yet, which it then does
 	}
 	return nil
 }
