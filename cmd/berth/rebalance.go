@@ -3,11 +3,9 @@ package main
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
@@ -77,9 +75,9 @@ func (b *balancing) run(cmd *cobra.Command, args []string) error {
 	if b.policy != "" && len(args) > 0 {
 		return usagef("%s: a goal must not stand beside --policy", args[0])
 	}
-	goals, err := b.goals(args)
+	goals, err := rebalance.ReadGoals(args, b.space(b.namespace))
 	if err != nil {
-		return err
+		return usagef("%w", err)
 	}
 	configuration, err := loadConfiguration(b.config, cmd.ErrOrStderr())
 	if err != nil {
@@ -120,36 +118,6 @@ func (b *balancing) placing() rebalance.Placing {
 		return rebalance.Sampled
 	}
 	return rebalance.Exact
-}
-
-// goals reads the arguments.
-func (b *balancing) goals(args []string) (*rebalance.Policy, error) {
-	if len(args) == 0 {
-		args = []string{"heal"}
-	}
-	list := &rebalance.Policy{}
-	for _, arg := range args {
-		name, value, has := strings.Cut(arg, "=")
-		number, err := strconv.Atoi(value)
-		switch {
-		case !slices.Contains(rebalance.Goals, name):
-			return nil, usagef("goal %q: must be of %s", name, strings.Join(rebalance.Goals, ", "))
-		case name == "consolidate" && (err != nil || number < 1):
-			return nil, usagef("goal %q: must be consolidate=N, with how many nodes are to be empty", arg)
-		case name == "defragment" && value == "":
-			return nil, usagef("goal %q: must be defragment=POD[,POD], with the pods that wait for room", arg)
-		case name != "consolidate" && name != "defragment" && has:
-			return nil, usagef("goal %q: %s takes no value", arg, name)
-		}
-		goal := rebalance.OwnGoal(name, number)
-		if goal.Defragment != nil {
-			for _, pod := range strings.Split(value, ",") {
-				goal.Defragment.Pods = append(goal.Defragment.Pods, types.NamespacedName{Namespace: b.space(b.namespace), Name: strings.TrimPrefix(pod, "pod/")})
-			}
-		}
-		list.Goals = append(list.Goals, *goal)
-	}
-	return list, nil
 }
 
 func priorities(set *manifest.Set) policy.Priorities {

@@ -33,6 +33,7 @@ serviceMonitor: {enabled: true}
 alerts: {enabled: true}
 dashboard: {enabled: true}
 `, "replace-default", []string{"webhook", "ui", "monitoring"}},
+	{"rebalance", `{mode: replace-default, controller: {rebalance: {enabled: true}}}`, "replace-default", []string{"rebalance"}},
 	{"shadow", "mode: shadow", "shadow", nil},
 	{"second-scheduler-with-webhook", "webhook: {enabled: true}", "second-scheduler", []string{"webhook"}},
 }

@@ -25,17 +25,20 @@ func TestControllersAreSelectedAsInKubeControllerManager(t *testing.T) {
 	for _, row := range []struct {
 		arg              string
 		eviction, health bool
+		moves            bool
 		refused          string
 	}{
-		{"*", true, true, ""},
-		{"taint-eviction-controller", true, false, ""},
-		{"node-lifecycle-controller", false, true, ""},
-		{"*,-node-lifecycle-controller", true, false, ""},
-		{"-taint-eviction-controller,*", false, true, ""},
-		{"*,-nodelifecycle", true, false, ""}, // its former name
-		{"nodelifecycle", false, true, ""},
-		{"-taint-eviction-controller", false, false, "selects none"},
-		{"taint-eviction", false, false, `"taint-eviction": must be *, or of taint-eviction-controller, node-lifecycle-controller`},
+		{"*", true, true, false, ""},
+		{"taint-eviction-controller", true, false, false, ""},
+		{"node-lifecycle-controller", false, true, false, ""},
+		{"*,-node-lifecycle-controller", true, false, false, ""},
+		{"-taint-eviction-controller,*", false, true, false, ""},
+		{"*,-nodelifecycle", true, false, false, ""}, // its former name
+		{"nodelifecycle", false, true, false, ""},
+		{"rebalance", false, false, true, ""},
+		{"*,rebalance", true, true, true, ""},
+		{"-taint-eviction-controller", false, false, false, "selects none"},
+		{"taint-eviction", false, false, false, `"taint-eviction": must be *, or of taint-eviction-controller, node-lifecycle-controller, rebalance`},
 	} {
 		o := parse(t, "--controllers="+row.arg)
 		err := o.Validate()
@@ -45,7 +48,7 @@ func TestControllersAreSelectedAsInKubeControllerManager(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || o.enabled("taint-eviction-controller") != row.eviction || o.enabled("node-lifecycle-controller") != row.health {
+		if err != nil || o.enabled("taint-eviction-controller") != row.eviction || o.enabled("node-lifecycle-controller") != row.health || o.enabled("rebalance") != row.moves {
 			t.Errorf("%s: %v, eviction %v, health %v", row.arg, err, o.enabled("taint-eviction-controller"), o.enabled("node-lifecycle-controller"))
 		}
 	}
@@ -60,8 +63,15 @@ func TestBadOptionsAreRefusedByFlag(t *testing.T) {
 		{"--eviction-deadline=-5m", "--eviction-deadline: -5m0s"},
 		{"--journal-size=2Gi", "--journal-size: goes with --journal"},
 		{"--journal-age=1h", "--journal-age: goes with --journal"},
+		{"--goals=heal", "--policy and --goals: go with --controllers=rebalance"},
+		{"--controllers=rebalance --goals=heel", `--goals: goal "heel": must be of heal, spread`},
+		{"--controllers=rebalance --policy=p.yaml --goals=heal", "--policy: goes without --goals"},
+		{"--controllers=rebalance --policy=nowhere.yaml", "--policy: open nowhere.yaml"},
+		{"--controllers=rebalance --scheduler-config=nowhere.yaml", "--scheduler-config: open nowhere.yaml"},
+		{"--controllers=rebalance --every=1s", "--every: 1s: must be at least 10s"},
+		{"--controllers=*,rebalance --shadow", "rebalance goes without --shadow"},
 	} {
-		o := parse(t, row[0])
+		o := parse(t, strings.Fields(row[0])...)
 		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), row[1]) {
 			t.Errorf("%s: %v, want %q", row[0], err, row[1])
 		}
@@ -84,7 +94,7 @@ func TestEndpointsTellTheConfiguration(t *testing.T) {
 		"/flagz":   "node-monitor-grace-period=20s",
 		"/statusz": "berth-controller",
 		"/livez":   "ok",
-		"/metrics": "# TYPE berth_eviction_retries_total counter",
+		"/metrics": "# TYPE berth_rebalance_evictions_total counter",
 	} {
 		answer := httptest.NewRecorder()
 		endpoints.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))

@@ -13,12 +13,16 @@ import (
 	evictionlive "github.com/berth-k8s/berth/internal/controller/eviction/live"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	nodehealthlive "github.com/berth-k8s/berth/internal/controller/nodehealth/live"
+	rebalancelive "github.com/berth-k8s/berth/internal/controller/rebalance/live"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 	"github.com/berth-k8s/berth/internal/kube/lead"
 )
 
 // names of the controllers, as --controllers takes them.
-var names = []string{evictionlive.Name, nodehealthlive.Name}
+var names = []string{evictionlive.Name, nodehealthlive.Name, rebalancelive.Name}
+
+// offByDefault are those that '*' does not mean.
+var offByDefault = []string{rebalancelive.Name}
 
 // former are older names that kube-controller-manager still takes.
 var former = map[string]string{"nodelifecycle": nodehealthlive.Name}
@@ -33,6 +37,7 @@ type Options struct {
 	Lock        string // kind of Lead's object
 	Eviction    eviction.Options
 	NodeHealth  nodehealth.Options
+	Rebalance   RebalanceOptions
 	Shadow      ShadowOptions
 	Journal     records.Flags
 
@@ -48,6 +53,7 @@ func DefaultOptions() Options {
 		Lock:        "leases",
 		Eviction:    eviction.Options{InFlight: eviction.DefaultInFlight},
 		NodeHealth:  nodehealth.Defaults(),
+		Rebalance:   RebalanceOptions{Every: 5 * time.Minute},
 	}
 }
 
@@ -55,7 +61,7 @@ func DefaultOptions() Options {
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	o.flags = flags
 	flags.StringSliceVar(&o.Controllers, "controllers", o.Controllers,
-		"controllers to run: '*' all, 'foo' that one, '-foo' not that one; of "+strings.Join(names, ", "))
+		"controllers to run: '*' all that are on by default, 'foo' that one, '-foo' not that one; of "+strings.Join(names, ", ")+"; off by default: "+strings.Join(offByDefault, ", "))
 	flags.StringVar(&o.Health, "health-bind-address", o.Health,
 		"address of /healthz, /livez, /readyz, /metrics, /statusz, /configz and /flagz, plain HTTP; port 0 takes a free one, empty is none")
 	flags.BoolVar(&o.Profiling, "profiling", o.Profiling, "also serve /debug/pprof/ there, to everybody who reaches it")
@@ -67,6 +73,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 
 	o.Journal.AddFlags(flags, "write what the controllers are told, and what they decide, to files below this folder, for berth replay")
 
+	o.Rebalance.addFlags(flags)
 	o.Lead.AddFlags(flags)
 	flags.StringVar(&o.Lock, "leader-elect-resource-lock", o.Lock, "kind of object that is the lock: leases")
 
@@ -94,11 +101,14 @@ func (o *Options) Validate() error {
 			return fmt.Errorf("--controllers: %q: must be *, or of %s, with - before it to leave it out", name, strings.Join(names, ", "))
 		}
 	}
-	if !o.enabled(evictionlive.Name) && !o.enabled(nodehealthlive.Name) {
+	if !slices.ContainsFunc(names, o.enabled) {
 		return fmt.Errorf("--controllers: %v: selects none", o.Controllers)
 	}
 	if !o.Shadow.On && (o.Shadow.Report != "" || o.Shadow.Scheduler != "") {
 		return fmt.Errorf("--shadow-report and --shadow-scheduler-report: go with --shadow")
+	}
+	if err := o.Rebalance.validate(o); err != nil {
+		return err
 	}
 	if o.Shadow.On && o.Journal.Dir != "" {
 		return fmt.Errorf("--journal: goes without --shadow")
@@ -147,7 +157,7 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// enabled follows kube-controller-manager: what is named counts, else "*".
+// enabled follows kube-controller-manager: what is named counts, else "*" for what is on by default.
 func (o *Options) enabled(name string) bool {
 	given := func(prefix string) bool {
 		return slices.ContainsFunc(o.Controllers, func(listed string) bool {
@@ -161,7 +171,7 @@ func (o *Options) enabled(name string) bool {
 	case given("-"):
 		return false
 	}
-	return slices.Contains(o.Controllers, "*")
+	return slices.Contains(o.Controllers, "*") && !slices.Contains(offByDefault, name)
 }
 
 // configz is what /configz shows.
@@ -184,6 +194,10 @@ func (o *Options) configz() map[string]any {
 			"unhealthyZoneThreshold":    o.NodeHealth.UnhealthyZoneThreshold,
 			"largeClusterSizeThreshold": o.NodeHealth.LargeClusterSize,
 			"markPodsAtZoneRate":        o.NodeHealth.MarkPodsAtZoneRate,
+		},
+		"rebalance": map[string]any{
+			"policy": o.Rebalance.Policy, "goals": o.Rebalance.Goals, "every": o.Rebalance.Every.String(),
+			"schedulerConfig": o.Rebalance.Config, "sampled": o.Rebalance.Sampled,
 		},
 	}}
 }

@@ -16,13 +16,14 @@ import (
 
 	evictionlive "github.com/berth-k8s/berth/internal/controller/eviction/live"
 	nodehealthlive "github.com/berth-k8s/berth/internal/controller/nodehealth/live"
+	rebalancelive "github.com/berth-k8s/berth/internal/controller/rebalance/live"
 	"github.com/berth-k8s/berth/internal/controller/shadow"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/internal/kube/lead"
 	"github.com/berth-k8s/berth/internal/kube/serve"
 )
 
-// Controller is the two controllers and their endpoints.
+// Controller is the controllers and their endpoints.
 type Controller struct {
 	options Options
 	config  *rest.Config
@@ -31,6 +32,7 @@ type Controller struct {
 	server  *serve.Server
 	evictor atomic.Pointer[evictionlive.Evictor]
 	health  atomic.Pointer[nodehealthlive.Controller]
+	mover   atomic.Pointer[rebalancelive.Mover]
 
 	follower *shadow.Follower // with --shadow, and then nothing of the above but the server
 }
@@ -121,6 +123,13 @@ func (c *Controller) lead(ctx context.Context) error {
 		c.health.Store(health)
 		parts = append(parts, events.Run, health.Run)
 	}
+	if c.options.enabled(rebalancelive.Name) {
+		client, events, err := c.clients(rebalancelive.Name, "berth-rebalance")
+		if err != nil {
+			return err
+		}
+		parts = append(parts, events.Run, func(ctx context.Context) { c.rebalance(ctx, client, events) })
+	}
 	var running sync.WaitGroup
 	for _, part := range parts {
 		running.Go(func() { part(ctx) })
@@ -183,7 +192,7 @@ func (c *Controller) endpoints() *serve.Endpoints {
 
 // Metrics are those of all controllers.
 func Metrics() []metrics.Registerable {
-	return slices.Concat(evictionlive.Metrics(), nodehealthlive.Metrics(), shadow.Metrics())
+	return slices.Concat(evictionlive.Metrics(), nodehealthlive.Metrics(), rebalancelive.Metrics(), shadow.Metrics())
 }
 
 // notReady says what is missing. A replica that stands by is ready to.
@@ -208,6 +217,11 @@ func (c *Controller) notReady() error {
 	if c.options.enabled(nodehealthlive.Name) {
 		if h := c.health.Load(); h == nil || !h.Synced() {
 			return errors.New(nodehealthlive.Name + " has not seen all nodes and leases yet")
+		}
+	}
+	if c.options.enabled(rebalancelive.Name) {
+		if m := c.mover.Load(); m == nil || !m.Synced() {
+			return errors.New(rebalancelive.Name + " has not seen the whole cluster yet")
 		}
 	}
 	return nil

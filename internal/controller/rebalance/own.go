@@ -1,6 +1,14 @@
 package rebalance
 
-import "time"
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // Goals are those of Berth's own, by name.
 var Goals = []string{"heal", "spread", "return", "consolidate", "defragment"}
@@ -28,4 +36,35 @@ func OwnGoal(name string, number int) *Goal {
 		return nil
 	}
 	return goal
+}
+
+// ReadGoals reads goals as users write them, the most important first; none is heal. Pods that a
+// goal names without a namespace are of this one.
+func ReadGoals(list []string, namespace string) (*Policy, error) {
+	if len(list) == 0 {
+		list = []string{"heal"}
+	}
+	policy := &Policy{}
+	for _, text := range list {
+		name, value, has := strings.Cut(text, "=")
+		number, err := strconv.Atoi(value)
+		switch {
+		case !slices.Contains(Goals, name):
+			return nil, fmt.Errorf("goal %q: must be of %s", name, strings.Join(Goals, ", "))
+		case name == "consolidate" && (err != nil || number < 1):
+			return nil, fmt.Errorf("goal %q: must be consolidate=N, with how many nodes are to be empty", text)
+		case name == "defragment" && value == "":
+			return nil, fmt.Errorf("goal %q: must be defragment=POD[,POD], with the pods that wait for room", text)
+		case name != "consolidate" && name != "defragment" && has:
+			return nil, fmt.Errorf("goal %q: %s takes no value", text, name)
+		}
+		goal := OwnGoal(name, number)
+		if goal.Defragment != nil {
+			for _, pod := range strings.Split(value, ",") {
+				goal.Defragment.Pods = append(goal.Defragment.Pods, types.NamespacedName{Namespace: namespace, Name: strings.TrimPrefix(pod, "pod/")})
+			}
+		}
+		policy.Goals = append(policy.Goals, *goal)
+	}
+	return policy, nil
 }

@@ -120,9 +120,11 @@ func (m *Mover) mirror(ctx context.Context) *mirror {
 func (m *Mover) do(ctx context.Context, action execute.Action) func(context.Context) execute.Event {
 	switch a := action.(type) {
 	case execute.Told:
+		countMove(a)
 		m.told(ctx, a)
 		return nil
 	case execute.Done:
+		countRun(a)
 		klog.FromContext(ctx).Info("Rebalanced", "moves", a.Moves, "misses", a.Misses, "stopped", a.Stopped)
 		if m.options.Done != nil {
 			m.options.Done(a)

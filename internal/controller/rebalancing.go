@@ -1,0 +1,123 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	rebalancelive "github.com/berth-k8s/berth/internal/controller/rebalance/live"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
+	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
+)
+
+// shortestEvery is how often the cluster may be planned anew: pods need time to settle.
+const shortestEvery = 10 * time.Second
+
+// rebalanceAgain is how long after an error moving pods is tried again.
+const rebalanceAgain = 30 * time.Second
+
+// RebalanceOptions are the flags of the controller that moves pods.
+type RebalanceOptions struct {
+	Policy  string   // a DeschedulerPolicy file, or else
+	Goals   []string // Berth's own
+	Every   time.Duration
+	Config  string // a KubeSchedulerConfiguration file
+	Sampled bool
+}
+
+func (o *RebalanceOptions) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.Policy, "policy", o.Policy, "rebalance: a DeschedulerPolicy file to plan by, instead of goals")
+	flags.StringSliceVar(&o.Goals, "goals", o.Goals, "rebalance: what to move pods for, the most important first: heal, spread, return, consolidate=N (default heal)")
+	flags.DurationVar(&o.Every, "every", o.Every, "rebalance: how often a run of moves begins")
+	flags.StringVar(&o.Config, "scheduler-config", o.Config, "rebalance: the KubeSchedulerConfiguration file of the scheduler that places successors (default: the default profile)")
+	flags.BoolVar(&o.Sampled, "sampled", o.Sampled, "rebalance: successors may land on any node that passes the filters: for kube-scheduler where it samples nodes (more than 100, by default)")
+}
+
+func (o *RebalanceOptions) validate(all *Options) error {
+	if !all.enabled(rebalancelive.Name) {
+		if o.Policy != "" || len(o.Goals) > 0 {
+			return fmt.Errorf("--policy and --goals: go with --controllers=%s", rebalancelive.Name)
+		}
+		return nil
+	}
+	switch {
+	case all.Shadow.On:
+		return fmt.Errorf("--controllers: %s goes without --shadow; berth rebalance plans without writing anything", rebalancelive.Name)
+	case o.Policy != "" && len(o.Goals) > 0:
+		return fmt.Errorf("--policy: goes without --goals")
+	case o.Every < shortestEvery:
+		return fmt.Errorf("--every: %v: must be at least %v", o.Every, shortestEvery)
+	}
+	anyClass := func(string) (int32, bool) { return 0, true } // the cluster's are not known yet
+	if _, err := o.read(anyClass); err != nil {
+		return err
+	}
+	_, err := o.profiles()
+	return err
+}
+
+// read returns the policy; priorities are the cluster's.
+func (o *RebalanceOptions) read(priorities policy.Priorities) (*rebalance.Policy, error) {
+	if o.Policy != "" {
+		read, err := policy.Load(o.Policy, priorities)
+		if err != nil {
+			return nil, fmt.Errorf("--policy: %w", err)
+		}
+		return read, nil
+	}
+	read, err := rebalance.ReadGoals(o.Goals, metav1.NamespaceDefault)
+	if err != nil {
+		return nil, fmt.Errorf("--goals: %w", err)
+	}
+	return read, nil
+}
+
+func (o *RebalanceOptions) profiles() (*config.Config, error) {
+	if o.Config == "" {
+		return config.Default(config.Options{})
+	}
+	text, err := os.ReadFile(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("--scheduler-config: %w", err)
+	}
+	read, err := config.Parse(o.Config, text, config.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("--scheduler-config: %w", err)
+	}
+	return read, nil
+}
+
+// rebalance moves pods while this replica leads. Where it may not read what a proof needs it tries
+// again: the other controllers go on meanwhile. The Lease of this replica, and the version of the
+// journal, keep two from moving pods at the same time.
+func (c *Controller) rebalance(ctx context.Context, client kubernetes.Interface, events *eventlog.Log) {
+	o := &c.options.Rebalance
+	placing := rebalance.Exact
+	if o.Sampled {
+		placing = rebalance.Sampled
+	}
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		read, err := o.profiles()
+		if err == nil {
+			mover := rebalancelive.New(client, events, rebalancelive.Options{
+				Execute: execute.Options{Every: o.Every}, Policy: o.read, Profiles: read.Profiles, Placing: placing,
+			})
+			c.mover.Store(mover)
+			err = mover.Run(ctx)
+			c.mover.Store(nil)
+		}
+		if err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Cannot move pods; it is tried again", "in", rebalanceAgain)
+		}
+	}, rebalanceAgain)
+}
