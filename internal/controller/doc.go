@@ -1,9 +1,10 @@
-// Package controller runs node health and taint eviction as one process, in
-// place of kube-controller-manager's node-lifecycle-controller and
-// taint-eviction-controller: which of the two run, leader election between
-// replicas, and the health and metrics endpoints. What is decided is in
-// packages eviction and nodehealth.
+// Package controller runs taint eviction and node health as one process, in place of
+// kube-controller-manager's taint-eviction-controller and node-lifecycle-controller: which of the
+// two run, leader election between replicas, journals, the health and metrics endpoints, and the
+// shadow beside kube-controller-manager, which decides and writes nothing.
 //
-// Beside it: feed (lists and watches), eventlog (events, written behind the
-// work they tell of).
+// What is decided is in packages eviction and nodehealth: cores without client, goroutine or clock.
+// Their live packages run them in the loop that the scheduler uses, too (internal/kube/loop).
+// Package journal plays again what they were told, and package shadow compares. Package rebalance,
+// which decides which running pods to move, is no part of this process: berth rebalance runs it.
 package controller
