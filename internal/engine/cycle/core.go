@@ -78,6 +78,9 @@ type Options struct {
 	// it is told how long things take. Neither influences decisions.
 	Observer  Observer
 	Stopwatch func() time.Time
+	// Wall turns a time of the core's clock, which nobody sets, into what clocks on walls show, for
+	// times that others read or have written; nil: they are the same.
+	Wall func(time.Time) time.Time
 	// Objects, if set, is shown the API objects of nodes and pods.
 	Objects Objects
 	// Groups tells which features of pod groups are on. SearchLimit bounds the search for a
@@ -101,6 +104,9 @@ func New(o Options) (*Core, error) {
 	}
 	if c.options.Stopwatch == nil {
 		c.options.Stopwatch = func() time.Time { return time.Time{} }
+	}
+	if c.options.Wall == nil {
+		c.options.Wall = func(now time.Time) time.Time { return now }
 	}
 	if o.Groups.Generic {
 		c.groups = newPodGroups(o.Groups, cmp.Or(o.SearchLimit, DefaultSearchLimit))
@@ -256,6 +262,9 @@ func (c *Core) send(e errand) Ticket {
 type errand interface{ answered(c *Core, o Outcome) }
 
 func (c *Core) observer() Observer { return c.options.Observer }
+
+// wall is the time of the current step for others to read.
+func (c *Core) wall() time.Time { return c.options.Wall(c.now) }
 
 // clock is the time by which durations are measured for metrics.
 func (c *Core) clock() time.Time { return c.options.Stopwatch() }

@@ -34,7 +34,7 @@ func (c *Core) writeGroup(g *groups.Group, status metav1.ConditionStatus, reason
 	}
 	condition := metav1.Condition{
 		Type: schedulingv1alpha2.PodGroupScheduled, Status: status, Reason: reason, Message: message,
-		ObservedGeneration: g.Object.Generation, LastTransitionTime: metav1.NewTime(c.now),
+		ObservedGeneration: g.Object.Generation, LastTransitionTime: metav1.NewTime(c.wall()),
 	}
 	said := fmt.Sprintf("%s %s %s", status, reason, message)
 	if old := g.Condition(); old != nil {

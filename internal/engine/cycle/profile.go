@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
@@ -87,7 +86,7 @@ func (c *Core) newProfile(p Profile) (*profile, error) {
 		case *plugins.VolumeBinding:
 			made.volumes = r
 		case *plugins.DynamicResources:
-			r.Now = func() time.Time { return c.now }
+			r.Now = c.wall
 			made.devices = r
 		}
 	}

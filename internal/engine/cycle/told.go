@@ -25,7 +25,7 @@ func (c *Core) report(item *queue.Item, reason, message string, nominate *string
 	}
 	condition := &v1.PodCondition{
 		Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: pod.Generation,
-		LastTransitionTime: metav1.NewTime(c.now),
+		LastTransitionTime: metav1.NewTime(c.wall()),
 	}
 	if !news(pod, condition) && (nominate == nil || *nominate == pod.Status.NominatedNodeName) {
 		return

@@ -8,104 +8,127 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Loop is a core with what moves it. E are the core's events, A its actions.
+// Loop is a core with what moves it. E are the core's events, A its actions. Step, Wake, Tell and
+// Do are called by the owner: the goroutine of Run.
 type Loop[E, A any] struct {
 	Name string // for the log
-	// Step is the core's, and Wake when it wants Tick at the latest, by a clock
-	// that nobody sets; all is called by the goroutine of Run, and so is Tell,
-	// each second.
+	// Step is the core's. Wake is when it wants Tick at the latest; it is asked when everything in
+	// the inbox has been taken in.
 	Step func(now time.Time, event E) []A
 	Wake func(now time.Time) time.Time
 	Tick E
+	// Tell, if set, is called each second.
 	Tell func()
-	// Do carries an action out at once if it is no request, and returns nil;
-	// else what carries it out and returns the answer, on a goroutine of its own.
+	// Do carries an action out, or has others do so, and returns nil; or it returns the request
+	// that carries it out, which runs on a goroutine of its own and returns the answer. Its context
+	// ends with that of Run.
 	Do func(ctx context.Context, action A) (request func(context.Context) E)
 
-	seen    chan E
-	answers chan E
-	now     func() time.Time
+	inbox  inbox[E]
+	spare  []message[E]
+	begun  time.Time
+	life   context.Context
+	beside sync.WaitGroup // feeds and requests
 }
 
 // New returns a loop without anything in it yet.
 func New[E, A any](name string) *Loop[E, A] {
-	return &Loop[E, A]{Name: name, seen: make(chan E, 1024), answers: make(chan E, 64), now: clock()}
-}
-
-// clock returns a clock that begins with the time of day and that nobody sets.
-// Its times have no monotonic reading, so that a core that is told them again
-// sees the same.
-func clock() func() time.Time {
-	begun := time.Now()
-	return func() time.Time { return begun.Round(0).UTC().Add(time.Since(begun)) }
-}
-
-// See hands the core an event, as soon as it has taken in those before. It may
-// be called from any goroutine, also before Run.
-func (l *Loop[E, A]) See(ctx context.Context, event E) {
-	select {
-	case l.seen <- event:
-	case <-ctx.Done():
+	return &Loop[E, A]{
+		Name: name, inbox: inbox[E]{more: make(chan struct{}, 1)}, begun: time.Now(), life: context.Background(),
 	}
 }
 
-// Run runs the core, and what feeds it, until the context ends; it returns when
-// no request is under way any more. A loop runs once.
+// Now is the clock of the core. It began with the time of day and nobody sets it. Its times have no
+// monotonic reading, so that a core that is told them again sees the same.
+func (l *Loop[E, A]) Now() time.Time { return l.begun.Round(0).UTC().Add(time.Since(l.begun)) }
+
+// See leaves an event for the core, which takes it in after those before. It never blocks, and may
+// be called from any goroutine, also before Run.
+func (l *Loop[E, A]) See(event E) { l.inbox.put(message[E]{event: event}) }
+
+// Look has the owner do something between two steps. It does not wait for that.
+func (l *Loop[E, A]) Look(what func()) { l.inbox.put(message[E]{look: what}) }
+
+// Run runs the core, and what feeds it, until the context ends; it returns when no feed and no
+// request is under way any more. A loop runs once. If the core panics, nothing is waited for: the
+// process is to end.
 func (l *Loop[E, A]) Run(ctx context.Context, feeds ...func(context.Context)) {
 	log := klog.FromContext(ctx)
 	log.Info("Starting", "controller", l.Name)
-	defer log.Info("Stopped", "controller", l.Name)
-	var others sync.WaitGroup
-	defer others.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	l.life = ctx
 	for _, feed := range feeds {
-		others.Go(func() { feed(ctx) })
+		l.beside.Go(func() { feed(ctx) })
 	}
-	timer, second := time.NewTimer(0), time.NewTicker(time.Second)
+	l.own(ctx)
+	l.beside.Wait()
+	log.Info("Stopped", "controller", l.Name)
+}
+
+func (l *Loop[E, A]) own(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	defer second.Stop()
-	for {
-		event, ok := l.next(ctx, timer, second)
-		if !ok {
-			return
-		}
-		now := l.now()
-		for _, action := range l.Step(now, event) {
-			if request := l.Do(ctx, action); request != nil {
-				others.Go(func() { l.answer(ctx, request) })
+	var second <-chan time.Time
+	if l.Tell != nil {
+		ticker := time.NewTicker(time.Second)
+		defer ticker.Stop()
+		second = ticker.C
+	}
+	for ctx.Err() == nil {
+		if left := l.CatchUp().Sub(l.Now()); left > 0 {
+			timer.Reset(left)
+			select {
+			case <-ctx.Done():
+				return
+			case <-l.inbox.more:
+				continue
+			case <-second:
+				l.Tell()
+				continue
+			case <-timer.C:
 			}
 		}
-		timer.Reset(max(0, l.Wake(now).Sub(l.now())))
-	}
-}
-
-// next waits for an event. Answers come first: they free what is in flight.
-func (l *Loop[E, A]) next(ctx context.Context, timer *time.Timer, second *time.Ticker) (event E, ok bool) {
-	for ctx.Err() == nil {
+		l.Take(l.Tick)
 		select {
-		case event = <-l.answers:
-			return event, true
+		case <-second: // whether or not the core comes to rest
+			l.Tell()
 		default:
 		}
-		select {
-		case <-ctx.Done():
-		case event = <-l.answers:
-			return event, true
-		case event = <-l.seen:
-			return event, true
-		case <-timer.C:
-			return l.Tick, true
-		case <-second.C:
-			l.Tell()
-		}
 	}
-	return event, false
 }
 
-func (l *Loop[E, A]) answer(ctx context.Context, request func(context.Context) E) {
-	select {
-	case l.answers <- request(ctx):
-	case <-ctx.Done():
+// CatchUp takes in all that is in the inbox, and returns when the core wants to be woken. On the
+// owner.
+func (l *Loop[E, A]) CatchUp() (wake time.Time) {
+	messages := l.inbox.take(l.spare)
+	for i := range messages {
+		if m := &messages[i]; m.look != nil {
+			m.look()
+		} else {
+			l.Take(m.event)
+		}
+		messages[i] = message[E]{}
 	}
+	l.spare = messages
+	return l.Wake(l.Now())
+}
+
+// Take tells the core of an event at once, and sees to what follows from it. On the owner.
+func (l *Loop[E, A]) Take(event E) {
+	for _, action := range l.Step(l.Now(), event) {
+		if request := l.Do(l.life, action); request != nil {
+			l.beside.Go(func() { l.See(request(l.life)) })
+		}
+	}
+}
+
+// Left returns the events that came too late: what is in the inbox after Run.
+func (l *Loop[E, A]) Left() (events []E) {
+	for _, m := range l.inbox.take(nil) {
+		if m.look == nil {
+			events = append(events, m.event)
+		}
+	}
+	return events
 }

@@ -38,7 +38,7 @@ func benchOwner(b *testing.B, shapes int) {
 		n := aNode(fmt.Sprintf("n%d", i), "100000")
 		n.Status.Allocatable[v1.ResourceMemory] = *many()
 		n.Status.Allocatable[v1.ResourcePods] = *many()
-		s.step(cycle.Seen{Kind: cycle.Nodes, Object: n})
+		s.loop.Take(cycle.Seen{Kind: cycle.Nodes, Object: n})
 	}
 	pods := make([]*v1.Pod, b.N)
 	for i := range pods {
@@ -53,9 +53,8 @@ func benchOwner(b *testing.B, shapes int) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	began, cpu, shown := time.Now(), cpuTime(b), 0
-	s.step(cycle.Follows{})
-	s.step(cycle.Led{})
-	var spare []message
+	s.loop.Take(cycle.Follows{})
+	s.loop.Take(cycle.Led{})
 	bound := map[types.UID]string{}
 	s.post = func(_ context.Context, b *v1.Binding) error {
 		mu.Lock()
@@ -65,18 +64,17 @@ func benchOwner(b *testing.B, shapes int) {
 	}
 	for i := 0; shown < b.N; {
 		for k := 0; k < 64 && i < b.N; k++ {
-			s.step(cycle.Seen{Kind: cycle.Pods, Object: pods[i]})
+			s.loop.Take(cycle.Seen{Kind: cycle.Pods, Object: pods[i]})
 			i++
 		}
-		for now := time.Now(); !s.core.Wake(now).After(now); now = time.Now() {
-			s.step(cycle.Tick{})
+		for !s.loop.CatchUp().After(s.loop.Now()) {
+			s.loop.Take(cycle.Tick{})
 		}
-		spare = s.readInbox(spare)
 		mu.Lock()
 		for uid, node := range bound {
 			onNode := *byUID[uid]
 			onNode.Spec.NodeName = node
-			s.step(cycle.Seen{Kind: cycle.Pods, Object: &onNode})
+			s.loop.Take(cycle.Seen{Kind: cycle.Pods, Object: &onNode})
 			delete(bound, uid)
 			shown++
 		}

@@ -132,7 +132,7 @@ func (s *Scheduler) hasNode(ctx context.Context, b *cycle.Attempt) (has bool, er
 			has, err = true, nil
 		case pod.Spec.NodeName != "":
 			err = errBoundElsewhere
-			s.inbox.see(cycle.Read{Pod: pod})
+			s.loop.See(cycle.Read{Pod: pod})
 		case pod.DeletionTimestamp != nil:
 			err = errGone
 		default:

@@ -28,8 +28,11 @@ const (
 	withdrawn
 )
 
-// carryOut sees to an action of the core. It does not block.
-func (s *Scheduler) carryOut(action cycle.Action) {
+// request carries out an action on a goroutine of its own, and returns the answer.
+type request = func(context.Context) cycle.Event
+
+// carryOut sees to an action of the core, or returns what does. It does not block.
+func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 	switch a := action.(type) {
 	case cycle.Ready:
 		if s.ready != nil {
@@ -44,27 +47,27 @@ func (s *Scheduler) carryOut(action cycle.Action) {
 	case cycle.Cancel:
 		s.cancel(a)
 	case cycle.Preflight:
-		s.begin(a.Ticket, func(ctx context.Context) cycle.Outcome { return s.preflight(ctx, a) })
+		return s.begin(a.Ticket, func(ctx context.Context) cycle.Outcome { return s.preflight(ctx, a) })
 	case cycle.PreBind:
-		s.begin(a.Ticket, func(ctx context.Context) cycle.Outcome {
+		return s.begin(a.Ticket, func(ctx context.Context) cycle.Outcome {
 			return s.timed(a.Attempt, a.Plugin.Name(), func() cycle.Outcome { return outcome(a.Plugin.PreBind(ctx, a.Attempt)) })
 		})
 	case cycle.WriteVolumes:
-		s.begin(a.Ticket, func(ctx context.Context) cycle.Outcome {
+		return s.begin(a.Ticket, func(ctx context.Context) cycle.Outcome {
 			return s.timed(a.Attempt, "VolumeBinding", func() cycle.Outcome { return outcome(s.writeVolumes(ctx, &a.Volumes)) })
 		})
 	case cycle.WriteClaims:
 		turns := s.turns.join(a.Uses)
-		s.begin(a.Ticket, func(ctx context.Context) cycle.Outcome {
+		return s.begin(a.Ticket, func(ctx context.Context) cycle.Outcome {
 			defer s.turns.leave(a.Uses)
 			return s.timed(a.Attempt, "DynamicResources", func() cycle.Outcome { return s.writeClaims(ctx, a, turns) })
 		})
 	case cycle.Hold:
-		s.permits.hold(s.inbox, a)
+		s.permits.hold(s.loop.See, a)
 	case cycle.Release:
 		s.permits.release(a.Ticket)
 	case cycle.Ask:
-		s.begin(a.Ticket, func(ctx context.Context) cycle.Outcome {
+		return s.begin(a.Ticket, func(ctx context.Context) cycle.Outcome {
 			a.Aside.Ask(ctx)
 			return cycle.Outcome{}
 		})
@@ -77,6 +80,7 @@ func (s *Scheduler) carryOut(action cycle.Action) {
 	default:
 		s.write(action)
 	}
+	return nil
 }
 
 // write sees to the actions that write to the API and have time.
@@ -126,22 +130,22 @@ func (s *Scheduler) queue(by *workers, ticket cycle.Ticket, do func(context.Cont
 	s.tasks[ticket] = t
 	by.do(func(ctx context.Context) {
 		if t.state.CompareAndSwap(waiting, begun) {
-			s.inbox.see(cycle.Answered{Ticket: ticket, Outcome: do(ctx)})
+			s.loop.See(cycle.Answered{Ticket: ticket, Outcome: do(ctx)})
 		}
 	})
 }
 
-// begin has an action carried out on a goroutine of its own; its context ends when it is cancelled
-// or the scheduler is to stop.
-func (s *Scheduler) begin(ticket cycle.Ticket, do func(context.Context) cycle.Outcome) {
+// begin is a request that carries out an action; its context ends when the action is cancelled or
+// the scheduler is to stop.
+func (s *Scheduler) begin(ticket cycle.Ticket, do func(context.Context) cycle.Outcome) request {
 	ctx, cancel := context.WithCancelCause(s.life)
 	t := &task{cancel: cancel}
 	t.state.Store(begun)
 	s.tasks[ticket] = t
-	s.stages.Go(func() {
+	return func(context.Context) cycle.Event {
 		defer cancel(nil)
-		s.inbox.see(cycle.Answered{Ticket: ticket, Outcome: do(ctx)})
-	})
+		return cycle.Answered{Ticket: ticket, Outcome: do(ctx)}
+	}
 }
 
 // cancel ends a task as soon as that is possible.
@@ -152,7 +156,7 @@ func (s *Scheduler) cancel(a cycle.Cancel) {
 	case t.cancel != nil:
 		t.cancel(errors.New(a.Reason))
 	case t.state.CompareAndSwap(waiting, withdrawn):
-		s.inbox.see(cycle.Answered{Ticket: a.Ticket, Outcome: cycle.Outcome{Withdrawn: true}})
+		s.loop.See(cycle.Answered{Ticket: a.Ticket, Outcome: cycle.Outcome{Withdrawn: true}})
 	}
 }
 
@@ -190,7 +194,7 @@ func (s *Scheduler) readPod(ctx context.Context, a cycle.ReadPod) {
 	s.insist(ctx, func(ctx context.Context) bool {
 		found, err := s.client.CoreV1().Pods(a.Name.Namespace).Get(ctx, a.Name.Name, metav1.GetOptions{})
 		if err == nil {
-			s.inbox.see(cycle.Read{Pod: found})
+			s.loop.See(cycle.Read{Pod: found})
 		}
 		return answered(err)
 	})

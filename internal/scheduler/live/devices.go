@@ -242,7 +242,7 @@ func (s *Scheduler) createClaim(ctx context.Context, ticket cycle.Ticket, reserv
 	if err != nil {
 		return nil, fmt.Errorf("create claim for extended resources of pod: %w", err)
 	}
-	s.inbox.see(cycle.ClaimMade{Ticket: ticket, StandIn: cluster.Name{Namespace: standIn.Namespace, Name: standIn.Name}, Claim: made})
+	s.loop.See(cycle.ClaimMade{Ticket: ticket, StandIn: cluster.Name{Namespace: standIn.Namespace, Name: standIn.Name}, Claim: made})
 	return made, nil
 }
 

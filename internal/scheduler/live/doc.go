@@ -1,9 +1,9 @@
 // Package live runs the scheduling cycle (package cycle) against an API server. It decides nothing.
 //
-// One goroutine owns the core. Watches and workers never touch it; they leave events in its inbox.
-// The owner takes in all events, then lets time take effect, which decides one pod at most, and so
-// on; each action that the core asks for is handed to whoever carries it out, and what comes of it
-// returns as an event with the action's ticket.
+// The core runs in the loop that the controllers use (package loop). Watches and workers never
+// touch it; they leave events in its inbox. When all events are taken in, time takes effect, which
+// decides one pod at most, and so on; each action that the core asks for is handed to whoever
+// carries it out, and what comes of it returns as an event with the action's ticket.
 //
 // Bindings go to a bounded number of workers, which are sent in their order and can be withdrawn
 // until one begins them. What a pod needs before (volumes, device claims, out-of-tree plugins at

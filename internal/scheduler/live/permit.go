@@ -18,7 +18,7 @@ type WaitingPod struct {
 	pod    *v1.Pod
 	node   string
 	ticket cycle.Ticket
-	inbox  *inbox
+	see    func(cycle.Event)
 
 	mu      sync.Mutex
 	pending map[string]bool // plugins that have not allowed it
@@ -47,7 +47,7 @@ func (w *WaitingPod) Allow(plugin string) {
 	}
 	delete(w.pending, plugin)
 	w.over = len(w.pending) == 0
-	w.inbox.see(cycle.PermitAllowed{Ticket: w.ticket, Plugin: plugin})
+	w.see(cycle.PermitAllowed{Ticket: w.ticket, Plugin: plugin})
 }
 
 // Reject says that the pod is not to be bound. It returns false if it waits no longer.
@@ -68,7 +68,7 @@ func (w *WaitingPod) end(why cycle.PermitRejected) bool {
 		return false
 	}
 	w.over = true
-	w.inbox.see(why)
+	w.see(why)
 	return true
 }
 
@@ -79,8 +79,8 @@ type permits struct {
 	byTicket map[cycle.Ticket]*WaitingPod
 }
 
-func (p *permits) hold(in *inbox, a cycle.Hold) {
-	w := &WaitingPod{pod: a.Pod, node: a.Node, ticket: a.Ticket, inbox: in, pending: map[string]bool{}}
+func (p *permits) hold(see func(cycle.Event), a cycle.Hold) {
+	w := &WaitingPod{pod: a.Pod, node: a.Node, ticket: a.Ticket, see: see, pending: map[string]bool{}}
 	for plugin := range a.Waits {
 		w.pending[plugin] = true
 	}

@@ -18,6 +18,7 @@ import (
 // decided for up to calmWithin.
 type renewal struct {
 	calmBy   time.Time // until then calm is waited for; zero: it is not
+	look     time.Time // when it is looked again whether there is calm
 	notUntil time.Time // after one that found no calm
 }
 
@@ -27,24 +28,30 @@ const (
 	renewalAgain = time.Minute
 )
 
-// awaitsRenewal changes to another core if that is due, and tells whether it is to be waited for.
-func (s *Scheduler) awaitsRenewal(now time.Time) bool {
+// wantsRenewal tells whether the core is to be changed as soon as that is possible.
+func (s *Scheduler) wantsRenewal(now time.Time) bool {
+	return s.journal != nil && s.journal.Due() && !now.Before(s.renewal.notUntil)
+}
+
+// renews changes to another core if that is due. It tells whether time must not take effect yet:
+// calm is waited for, or the new core has only just been told what there is.
+func (s *Scheduler) renews(now time.Time) bool {
 	r := &s.renewal
 	switch {
-	case s.journal == nil || !s.journal.Due() || now.Before(r.notUntil):
+	case !s.wantsRenewal(now):
 		return false
 	case s.core.Calm():
-		r.calmBy = time.Time{}
+		*r = renewal{}
 		s.renew(now)
-		return false
+		return true
 	case r.calmBy.IsZero():
 		r.calmBy = now.Add(calmWithin)
-		return true
-	case now.Before(r.calmBy):
-		return true
+	case !now.Before(r.calmBy):
+		*r = renewal{notUntil: now.Add(renewalAgain)}
+		return false
 	}
-	r.calmBy, r.notUntil = time.Time{}, now.Add(renewalAgain)
-	return false
+	r.look = now.Add(renewalPause)
+	return true
 }
 
 // renew changes to another core.
@@ -65,7 +72,7 @@ func (s *Scheduler) renew(now time.Time) {
 	core.Succeed(s.core)
 	s.core = core
 	for _, e := range events {
-		s.step(e)
+		s.loop.Take(e)
 	}
 	klog.Background().Info("The journal goes on in another file", "events", len(events), "took", time.Since(now))
 }

@@ -19,12 +19,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
+	"github.com/berth-k8s/berth/internal/kube/loop"
 )
 
 // Scheduler runs the scheduling cycle against an API server. Fields belong to the goroutine of Run
 // unless it is said otherwise.
 type Scheduler struct {
 	core    *cycle.Core
+	loop    *loop.Loop[cycle.Event, cycle.Action]
 	client  kubernetes.Interface
 	feeds   []func(context.Context)
 	kinds   []cycle.Kind // that the feeds follow
@@ -43,8 +45,6 @@ type Scheduler struct {
 
 	// Safe for all.
 	observer cycle.Observer
-	inbox    *inbox
-	stages   sync.WaitGroup // goroutines of pods
 	permits  permits
 	statuses statuses
 	groups   groupStatuses
@@ -116,12 +116,14 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 		return nil, err
 	}
 	s := &Scheduler{
-		client: client, observer: o.Observer, inbox: newInbox(), ready: o.Ready, lead: o.Lead, shadow: o.Shadow, journal: o.Journal,
+		client: client, observer: o.Observer, ready: o.Ready, lead: o.Lead, shadow: o.Shadow, journal: o.Journal,
 		tasks: map[cycle.Ticket]*task{}, life: context.Background(), binders: newWorkers(), helpers: newWorkers(), ended: make(chan struct{}),
 	}
+	s.loop = loop.New[cycle.Event, cycle.Action]("scheduler")
+	s.loop.Step, s.loop.Wake, s.loop.Tick, s.loop.Do = s.step, s.wake, cycle.Tick{}, s.carryOut
 	s.made = cycle.Options{
 		Profiles: o.Profiles, Seed: cmp.Or(o.Seed, rand.Uint64()), FirstBackoff: o.FirstBackoff, LastBackoff: o.LastBackoff, MaxWait: o.MaxWait,
-		Shadow: o.Shadow != nil, Observer: o.Observer, Stopwatch: time.Now, Objects: o.Objects, Groups: o.Groups,
+		Shadow: o.Shadow != nil, Observer: o.Observer, Stopwatch: time.Now, Wall: s.wall, Objects: o.Objects, Groups: o.Groups,
 	}
 	if s.core, err = cycle.New(s.made); err != nil {
 		return nil, err
@@ -133,7 +135,7 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 	s.permits.pods, s.permits.byTicket = map[types.UID]*WaitingPod{}, map[cycle.Ticket]*WaitingPod{}
 	s.turns.turns = map[uint64]*claimTurn{}
 	s.groups = groupStatuses{on: o.Groups.Generic, write: s.writeGroup, under: map[types.UID]*cycle.WriteGroup{}}
-	s.statuses = statuses{write: s.writeStatus, inbox: s.inbox, under: map[types.UID]*statusWrite{}}
+	s.statuses = statuses{write: s.writeStatus, see: s.loop.See, under: map[types.UID]*statusWrite{}}
 	s.events = eventLogs{client: eventClient, logs: map[string]*eventlog.Log{}, busy: s.binders.busy}
 	s.announcing = announcing{write: announcements.event, busy: s.binders.busy, more: make(chan struct{}, 1)}
 	for _, p := range o.Profiles {
@@ -150,114 +152,71 @@ func (s *Scheduler) Run(ctx context.Context, binders int) error {
 	if err := s.watch(ctx); err != nil {
 		return err
 	}
-	var running, telling sync.WaitGroup
+	var telling sync.WaitGroup
 	tellCtx, silence := context.WithCancel(context.WithoutCancel(ctx))
 	defer silence()
-	for _, f := range s.feeds {
-		running.Go(func() { f(ctx) })
-	}
-	running.Go(func() { s.binders.run(ctx, binders) })
-	running.Go(func() { s.helpers.run(ctx, helperCount) })
 	telling.Go(func() { s.events.run(tellCtx) })
 	telling.Go(func() { s.announcing.run(tellCtx) })
-	s.own(ctx) // if it panics, nothing is waited for: the process is to end
-	s.stages.Wait()
-	running.Wait()
+	s.loop.See(cycle.Follows{Kinds: s.kinds})
+	if s.lead == nil {
+		s.loop.See(cycle.Led{})
+	}
+	s.loop.Run(ctx, append(s.feeds,
+		func(ctx context.Context) { s.binders.run(ctx, binders) },
+		func(ctx context.Context) { s.helpers.run(ctx, helperCount) },
+	)...)
 	s.finish()
 	silence() // what is said comes behind what is done, to the end
 	telling.Wait()
 	return nil
 }
 
-// own is the loop of the goroutine that owns the core: it takes in all messages, and then lets time
-// take effect if that is due, which decides one pod at most.
-func (s *Scheduler) own(ctx context.Context) {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	s.step(cycle.Follows{Kinds: s.kinds})
-	if s.lead == nil {
-		s.step(cycle.Led{})
-	}
-	var spare []message
-	for ctx.Err() == nil {
-		spare = s.readInbox(spare)
-		if s.awaitsRenewal(time.Now()) {
-			timer.Reset(renewalPause)
-			select {
-			case <-ctx.Done():
-				return
-			case <-s.inbox.more:
-			case <-timer.C:
-			}
-			continue
-		}
-		wake := s.core.Wake(time.Now())
-		if left := time.Until(wake); left > 0 {
-			s.measure()
-			timer.Reset(left)
-			select {
-			case <-ctx.Done():
-				return
-			case <-s.inbox.more:
-				continue
-			case <-timer.C:
-			}
-		}
-		s.step(cycle.Tick{})
-	}
-}
-
-// readInbox does what the messages say.
-func (s *Scheduler) readInbox(spare []message) []message {
-	messages := s.inbox.take(spare)
-	for i := range messages {
-		if m := &messages[i]; m.event != nil {
-			s.step(m.event)
-		} else {
-			m.look()
-		}
-		messages[i] = message{}
-	}
-	if len(messages) > 0 {
-		s.measure()
-	}
-	return messages
-}
-
 // finish hears what came of the actions that were under way when the scheduler was stopped, and
 // tells of it; nothing new is begun.
 func (s *Scheduler) finish() {
-	for _, m := range s.inbox.take(nil) {
-		if _, ok := m.event.(cycle.Answered); !ok {
+	for _, event := range s.loop.Left() {
+		if _, ok := event.(cycle.Answered); !ok {
 			continue
 		}
-		now := time.Now()
-		actions := s.core.Step(now, m.event)
-		if s.journal != nil {
-			s.journal.Add(now, m.event, actions)
-		}
-		for _, action := range actions {
+		for _, action := range s.step(s.loop.Now(), event) {
 			switch action.(type) {
 			case cycle.Announce, cycle.Tell:
-				s.carryOut(action)
+				s.write(action)
 			}
 		}
 	}
 }
 
-// step tells the core of an event, and sees to what follows from it.
-func (s *Scheduler) step(e cycle.Event) {
-	if answer, ok := e.(cycle.Answered); ok {
-		delete(s.tasks, answer.Ticket)
+// step tells the core of an event. While a renewal is waited for, time does not take effect, so
+// that no pod is decided.
+func (s *Scheduler) step(now time.Time, e cycle.Event) []cycle.Action {
+	switch e := e.(type) {
+	case cycle.Answered:
+		delete(s.tasks, e.Ticket)
+	case cycle.Tick:
+		if s.renews(now) {
+			return nil
+		}
 	}
-	now := time.Now()
 	actions := s.core.Step(now, e)
 	if s.journal != nil {
 		s.journal.Add(now, e, actions)
 	}
-	for _, action := range actions {
-		s.carryOut(action)
+	return actions
+}
+
+// wake is when the core wants a Tick; it has taken in all that there was.
+func (s *Scheduler) wake(now time.Time) time.Time {
+	s.measure()
+	if s.wantsRenewal(now) {
+		return s.renewal.look
 	}
+	return s.core.Wake(now)
+}
+
+// wall is what clocks on walls show at a time of the loop's clock.
+func (s *Scheduler) wall(at time.Time) time.Time {
+	return at.Add(time.Now().Round(0).Sub(s.loop.Now()))
 }
 
 // measure notes what others may ask about.
@@ -309,7 +268,7 @@ func (s *Scheduler) SetProfiles(ctx context.Context, profiles []cycle.Profile, s
 			s.events.open(p.SchedulerName)
 		}
 		s.made.Profiles = profiles
-		s.step(cycle.Configured{Profiles: profiles, Source: source})
+		s.loop.Take(cycle.Configured{Profiles: profiles, Source: source})
 	})
 	if err != nil {
 		return err
@@ -320,7 +279,7 @@ func (s *Scheduler) SetProfiles(ctx context.Context, profiles []cycle.Profile, s
 // ask has the owner do something and waits until it is done.
 func (s *Scheduler) ask(ctx context.Context, what func()) error {
 	done := make(chan struct{})
-	s.inbox.put(message{look: func() { defer close(done); what() }})
+	s.loop.Look(func() { defer close(done); what() })
 	select {
 	case <-done:
 		return nil
@@ -332,8 +291,8 @@ func (s *Scheduler) ask(ctx context.Context, what func()) error {
 }
 
 // Activate has pending pods tried at once, whatever they wait for. Safe for all goroutines.
-func (s *Scheduler) Activate(pods ...types.UID) { s.inbox.see(cycle.Activate{Pods: pods}) }
+func (s *Scheduler) Activate(pods ...types.UID) { s.loop.See(cycle.Activate{Pods: pods}) }
 
 // Happened tells pending pods of an event that no watch of the scheduler shows. Safe for all
 // goroutines.
-func (s *Scheduler) Happened(e *queue.Event) { s.inbox.see(cycle.Happened{Event: e}) }
+func (s *Scheduler) Happened(e *queue.Event) { s.loop.See(cycle.Happened{Event: e}) }

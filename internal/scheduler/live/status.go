@@ -21,7 +21,7 @@ import (
 // which it was said: an older message must not end up over a newer one.
 type statuses struct {
 	write func(context.Context, cycle.WriteStatus) error
-	inbox *inbox
+	see   func(cycle.Event)
 
 	mu    sync.Mutex
 	under map[types.UID]*statusWrite // pods that are being written, and what is to be written next; nil: nothing yet
@@ -72,7 +72,7 @@ func (w *statuses) all(ctx context.Context, a *statusWrite) {
 			klog.FromContext(ctx).V(2).Info("Status not written", "pod", klog.KObj(a.Pod), "err", err)
 		}
 		for _, ticket := range a.tickets {
-			w.inbox.see(cycle.Answered{Ticket: ticket, Outcome: outcome(err)})
+			w.see(cycle.Answered{Ticket: ticket, Outcome: outcome(err)})
 		}
 		w.mu.Lock()
 		next := w.under[a.Pod.UID]

@@ -79,16 +79,16 @@ func follow[L runtime.Object](s *Scheduler, kind cycle.Kind, client listable[L])
 	s.kinds = append(s.kinds, kind)
 	s.feeds = append(s.feeds, func(ctx context.Context) {
 		feed.Run(ctx, source, feed.Sink{
-			Listing: func() { s.inbox.see(cycle.Listing{Kind: kind}) },
-			Listed:  func() { s.inbox.see(cycle.Listed{Kind: kind}) },
+			Listing: func() { s.loop.See(cycle.Listing{Kind: kind}) },
+			Listed:  func() { s.loop.See(cycle.Listed{Kind: kind}) },
 			Seen: func(o runtime.Object) {
 				if object, ok := s.shown(o); ok {
-					s.inbox.see(cycle.Seen{Kind: kind, Object: object})
+					s.loop.See(cycle.Seen{Kind: kind, Object: object})
 				}
 			},
 			Gone: func(o runtime.Object) {
 				if object, ok := s.shown(o); ok {
-					s.inbox.see(cycle.Gone{Kind: kind, Object: object})
+					s.loop.See(cycle.Gone{Kind: kind, Object: object})
 				}
 			},
 			Fresh: fresh,
@@ -99,7 +99,7 @@ func follow[L runtime.Object](s *Scheduler, kind cycle.Kind, client listable[L])
 // leads begins to decide, once this scheduler has been elected and has then listed all pods. Its
 // watch may not have shown yet what the leader before it has bound; decisions from that would fill
 // nodes twice.
-func (s *Scheduler) leads() { s.inbox.see(cycle.Led{}) }
+func (s *Scheduler) leads() { s.loop.See(cycle.Led{}) }
 
 // shown is an object as the core is shown it.
 func (s *Scheduler) shown(o runtime.Object) (object metav1.Object, ok bool) {

@@ -81,8 +81,8 @@ func (e *Evictor) Synced() bool { return e.podsListed.Load() && e.nodesListed.Lo
 // any more. What it knows is built from the API; an Evictor runs once.
 func (e *Evictor) Run(ctx context.Context) {
 	e.Loop.Run(ctx,
-		func(ctx context.Context) { feed.Run(ctx, e.podSource(), e.podSink(ctx)) },
-		func(ctx context.Context) { feed.Run(ctx, e.nodeSource(), e.nodeSink(ctx)) },
+		func(ctx context.Context) { feed.Run(ctx, e.podSource(), e.podSink()) },
+		func(ctx context.Context) { feed.Run(ctx, e.nodeSource(), e.nodeSink()) },
 	)
 }
 
@@ -107,28 +107,28 @@ func (e *Evictor) nodeSource() feed.Source {
 	return feed.Of(e.requests.client, "", "nodes", func() runtime.Object { return &v1.NodeList{} })
 }
 
-func (e *Evictor) podSink(ctx context.Context) feed.Sink {
+func (e *Evictor) podSink() feed.Sink {
 	var known tolerations
 	return feed.Sink{
-		Listing: func() { e.See(ctx, eviction.PodsListing{}) },
-		Listed:  func() { e.See(ctx, eviction.PodsListed{}); e.podsListed.Store(true) },
+		Listing: func() { e.See(eviction.PodsListing{}) },
+		Listed:  func() { e.See(eviction.PodsListed{}); e.podsListed.Store(true) },
 		Seen: func(o runtime.Object) {
 			pod := eviction.PodOf(o.(*v1.Pod))
 			pod.Tolerations = known.shared(pod.Tolerations)
-			e.See(ctx, eviction.PodSeen{Pod: pod})
+			e.See(eviction.PodSeen{Pod: pod})
 		},
 		Gone: func(o runtime.Object) {
 			pod := eviction.PodOf(o.(*v1.Pod))
-			e.See(ctx, eviction.PodGone{Name: pod.Name, UID: pod.UID})
+			e.See(eviction.PodGone{Name: pod.Name, UID: pod.UID})
 		},
 	}
 }
 
-func (e *Evictor) nodeSink(ctx context.Context) feed.Sink {
+func (e *Evictor) nodeSink() feed.Sink {
 	return feed.Sink{
-		Listing: func() { e.See(ctx, eviction.NodesListing{}) },
-		Listed:  func() { e.See(ctx, eviction.NodesListed{}); e.nodesListed.Store(true) },
-		Seen:    func(o runtime.Object) { e.See(ctx, eviction.NodeSeen{Node: eviction.NodeOf(o.(*v1.Node))}) },
-		Gone:    func(o runtime.Object) { e.See(ctx, eviction.NodeGone{Name: o.(*v1.Node).Name}) },
+		Listing: func() { e.See(eviction.NodesListing{}) },
+		Listed:  func() { e.See(eviction.NodesListed{}); e.nodesListed.Store(true) },
+		Seen:    func(o runtime.Object) { e.See(eviction.NodeSeen{Node: eviction.NodeOf(o.(*v1.Node))}) },
+		Gone:    func(o runtime.Object) { e.See(eviction.NodeGone{Name: o.(*v1.Node).Name}) },
 	}
 }

@@ -69,8 +69,8 @@ func (c *Controller) Synced() bool { return c.nodesListed.Load() && c.leasesList
 // is under way any more. A Controller runs once.
 func (c *Controller) Run(ctx context.Context) {
 	c.Loop.Run(ctx,
-		func(ctx context.Context) { feed.Run(ctx, c.nodeSource(), c.nodeSink(ctx)) },
-		func(ctx context.Context) { feed.Run(ctx, c.leaseSource(), c.leaseSink(ctx)) },
+		func(ctx context.Context) { feed.Run(ctx, c.nodeSource(), c.nodeSink()) },
+		func(ctx context.Context) { feed.Run(ctx, c.leaseSource(), c.leaseSink()) },
 	)
 }
 
@@ -118,29 +118,29 @@ func (c *Controller) leaseSource() feed.Source {
 	return feed.Of(c.client.CoordinationV1().RESTClient(), v1.NamespaceNodeLease, "leases", func() runtime.Object { return &coordinationv1.LeaseList{} })
 }
 
-func (c *Controller) nodeSink(ctx context.Context) feed.Sink {
+func (c *Controller) nodeSink() feed.Sink {
 	return feed.Sink{
-		Listing: func() { c.See(ctx, nodehealth.NodesListing{}) },
-		Listed:  func() { c.See(ctx, nodehealth.NodesListed{}); c.nodesListed.Store(true) },
-		Seen:    func(o runtime.Object) { c.See(ctx, nodehealth.NodeSeen{Node: nodehealth.NodeOf(o.(*v1.Node))}) },
-		Gone:    func(o runtime.Object) { c.See(ctx, nodehealth.NodeGone{Name: o.(*v1.Node).Name}) },
-		Lost:    func() { c.lost(ctx, "nodes") },
-		Back:    func() { c.back(ctx, "nodes") },
+		Listing: func() { c.See(nodehealth.NodesListing{}) },
+		Listed:  func() { c.See(nodehealth.NodesListed{}); c.nodesListed.Store(true) },
+		Seen:    func(o runtime.Object) { c.See(nodehealth.NodeSeen{Node: nodehealth.NodeOf(o.(*v1.Node))}) },
+		Gone:    func(o runtime.Object) { c.See(nodehealth.NodeGone{Name: o.(*v1.Node).Name}) },
+		Lost:    func() { c.lost("nodes") },
+		Back:    func() { c.back("nodes") },
 	}
 }
 
-func (c *Controller) leaseSink(ctx context.Context) feed.Sink {
+func (c *Controller) leaseSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() {},
-		Listed:  func() { c.See(ctx, nodehealth.LeasesListed{}); c.leasesListed.Store(true) },
+		Listed:  func() { c.See(nodehealth.LeasesListed{}); c.leasesListed.Store(true) },
 		Seen: func(o runtime.Object) {
 			if lease := o.(*coordinationv1.Lease); lease.Spec.RenewTime != nil {
-				c.See(ctx, nodehealth.LeaseSeen{Name: lease.Name, ResourceVersion: lease.ResourceVersion, Renewed: lease.Spec.RenewTime.Time})
+				c.See(nodehealth.LeaseSeen{Name: lease.Name, ResourceVersion: lease.ResourceVersion, Renewed: lease.Spec.RenewTime.Time})
 			}
 		},
-		Gone: func(o runtime.Object) { c.See(ctx, nodehealth.LeaseGone{Name: o.(*coordinationv1.Lease).Name}) },
-		Lost: func() { c.lost(ctx, "leases") },
-		Back: func() { c.back(ctx, "leases") },
+		Gone: func(o runtime.Object) { c.See(nodehealth.LeaseGone{Name: o.(*coordinationv1.Lease).Name}) },
+		Lost: func() { c.lost("leases") },
+		Back: func() { c.back("leases") },
 	}
 }
 
@@ -150,20 +150,20 @@ type sight struct {
 	lost map[string]bool
 }
 
-func (c *Controller) lost(ctx context.Context, watch string) {
+func (c *Controller) lost(watch string) {
 	c.sight.mu.Lock()
 	defer c.sight.mu.Unlock()
 	if c.sight.lost == nil {
 		c.sight.lost = map[string]bool{}
 	}
 	c.sight.lost[watch] = true
-	c.See(ctx, nodehealth.Blind{})
+	c.See(nodehealth.Blind{})
 }
 
-func (c *Controller) back(ctx context.Context, watch string) {
+func (c *Controller) back(watch string) {
 	c.sight.mu.Lock()
 	defer c.sight.mu.Unlock()
 	if delete(c.sight.lost, watch); len(c.sight.lost) == 0 {
-		c.See(ctx, nodehealth.Sighted{})
+		c.See(nodehealth.Sighted{})
 	}
 }

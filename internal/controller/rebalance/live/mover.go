@@ -56,7 +56,7 @@ func New(client kubernetes.Interface, events *eventlog.Log, options Options) *Mo
 	m := &Mover{
 		Loop: loop.New[execute.Event, execute.Action](Name), options: options, client: client, requests: requests{client}, events: events,
 	}
-	m.Step, m.Tick, m.Tell, m.Do = core.Step, execute.Tick{}, func() {}, m.do
+	m.Step, m.Tick, m.Do = core.Step, execute.Tick{}, m.do
 	m.Wake = func(now time.Time) time.Time {
 		if at, ok := core.Wake(); ok {
 			return at
@@ -70,7 +70,7 @@ func New(client kubernetes.Interface, events *eventlog.Log, options Options) *Mo
 func (m *Mover) Synced() bool { return m.synced.Load() }
 
 // Stop has no further move begin. A victim that has been evicted is followed to the end.
-func (m *Mover) Stop(ctx context.Context) { m.See(ctx, execute.Stop{}) }
+func (m *Mover) Stop() { m.See(execute.Stop{}) }
 
 // Run moves until the context ends, and returns when no request is under way any more.
 func (m *Mover) Run(ctx context.Context) error {
@@ -96,20 +96,20 @@ func (m *Mover) Run(ctx context.Context) error {
 	m.unlisted.Store(int32(len(kinds)))
 	var feeds []func(context.Context)
 	for _, k := range kinds {
-		feeds = append(feeds, func(ctx context.Context) { feed.Run(ctx, k.source(), m.mirror(ctx).sink()) })
+		feeds = append(feeds, func(ctx context.Context) { feed.Run(ctx, k.source(), m.mirror().sink()) })
 	}
 	m.Loop.Run(ctx, feeds...)
 	return nil
 }
 
-func (m *Mover) mirror(ctx context.Context) *mirror {
+func (m *Mover) mirror() *mirror {
 	first := true
 	return &mirror{
-		seen: func(o metav1.Object) { m.See(ctx, execute.Seen{Object: o}) },
-		gone: func(o metav1.Object) { m.See(ctx, execute.Gone{Object: o}) },
+		seen: func(o metav1.Object) { m.See(execute.Seen{Object: o}) },
+		gone: func(o metav1.Object) { m.See(execute.Gone{Object: o}) },
 		listed: func() {
 			if first && m.unlisted.Add(-1) == 0 {
-				m.See(ctx, execute.Listed{})
+				m.See(execute.Listed{})
 				m.synced.Store(true)
 			}
 			first = false
