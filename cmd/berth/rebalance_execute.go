@@ -54,7 +54,7 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy, profil
 	var others sync.WaitGroup
 	defer others.Wait()
 	others.Go(func() { events.Run(ctx) })
-	others.Go(func() { untilTwice(ctx, cmd.ErrOrStderr(), func() { mover.Stop() }, cancel) })
+	others.Go(func() { untilTwice(ctx, cmd.ErrOrStderr(), mover.Stop, cancel) })
 	err = mover.Run(ctx)
 	cancel()
 	switch {

@@ -320,7 +320,7 @@ func (a *groupAttempt) count(m *member, found decide.Decision) error {
 // free gives back what was reserved for a member that is counted nowhere.
 func (a *groupAttempt) free(m *member) {
 	a.giveBack(m.placement)
-	m.volumes, m.devices = plugins.PodVolumes{}, deviceWork{}
+	m.own, m.volumes, m.devices = nil, plugins.PodVolumes{}, deviceWork{}
 	m.Node, m.Waiting.NodeName = "", ""
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
@@ -209,9 +210,22 @@ func (c *Core) groupGate(item *queue.Item) string {
 	case g.Object == nil || g.Count() < g.MinCount() && c.groups.Gang && !c.started(g):
 		return groups.GangScheduling
 	case c.preemptions.rounds[g.Object.UID] != nil:
-		return "DefaultPreemption"
+		return c.preempterOf(item)
 	}
 	return ""
+}
+
+// preempterOf names the plugin that has room made for a pod; groups make it where there is none any
+// more, since the profiles have changed.
+func (c *Core) preempterOf(item *queue.Item) string {
+	if p := c.profiles[item.Pod.Spec.SchedulerName]; p != nil {
+		for _, name := range p.At[plugins.PostFilter] {
+			if _, ok := p.Plugin(name).(plugins.Preempter); ok {
+				return name
+			}
+		}
+	}
+	return groups.GangScheduling
 }
 
 // started tells whether the group has been scheduled and is still there: see podGroups.

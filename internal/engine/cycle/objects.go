@@ -30,15 +30,15 @@ type condition struct {
 
 // waitFor is a kind of condition.
 type waitFor struct {
-	plugin string
 	late   string
+	needed func(b *placement) bool // nil: always
 	within func(b *placement) time.Duration
 	met    func(c *Core, b *placement) (bool, error)
 }
 
 var volumesBound = waitFor{
-	plugin: "VolumeBinding", late: "binding volumes: timed out waiting for the condition",
-	within: func(b *placement) time.Duration { return b.profile.volumes.Timeout },
+	late:   "binding volumes: timed out waiting for the condition",
+	within: func(b *placement) time.Duration { return b.volumes.Timeout },
 	met: func(c *Core, b *placement) (bool, error) {
 		n := c.cluster.Node(b.Node)
 		if n == nil {
@@ -49,7 +49,8 @@ var volumesBound = waitFor{
 }
 
 var devicesReady = waitFor{
-	plugin: "DynamicResources", late: "device binding timeout",
+	late:   "device binding timeout",
+	needed: func(b *placement) bool { return slices.ContainsFunc(b.devices.Claims, awaitsDevices) },
 	within: func(b *placement) time.Duration { return b.devices.Timeout },
 	met: func(c *Core, b *placement) (bool, error) {
 		for i := range b.devices.Claims {
@@ -66,10 +67,13 @@ var devicesReady = waitFor{
 	},
 }
 
-// await makes a placement wait for a condition.
-func (c *Core) await(b *placement, w waitFor) {
+// await makes a placement wait for what a plugin has had written, if it needs to.
+func (c *Core) await(b *placement, plugin string, w waitFor) {
+	if w.needed != nil && !w.needed(b) {
+		return
+	}
 	b.prepare.waiting++
-	c.conditions.list = append(c.conditions.list, &condition{b, w.plugin, c.now.Add(w.within(b)), w.late, w.met})
+	c.conditions.list = append(c.conditions.list, &condition{b, plugin, c.now.Add(w.within(b)), w.late, w.met})
 	c.conditions.news = true
 }
 
@@ -119,13 +123,18 @@ func (l *conditions) drop(b *placement) {
 }
 
 // reserveVolumes matches the pod's volumes and assumes them in the cluster model.
-func (c *Core) reserveVolumes(b *placement, plugin *plugins.VolumeBinding, n *cluster.Node) (undo func(), err error) {
+func (c *Core) reserveVolumes(b *placement, plugin plugins.VolumeReserver, n *cluster.Node) (undo func(), err error) {
 	volumes, err := plugin.PodVolumes(c.cluster, b.Waiting, n)
 	if err != nil || len(volumes.Volumes)+len(volumes.Claims) == 0 {
 		return nil, err
 	}
 	b.volumes = volumes
+	b.own = append(b.own, ownWork{plugin: plugin.Name(), write: writeVolumes, then: volumesBound})
 	return volumes.Assume(c.cluster), nil
+}
+
+func writeVolumes(_ *Core, b *placement, ticket Ticket) Action {
+	return WriteVolumes{ticket, &b.Attempt, b.volumes}
 }
 
 // deviceWork is what has to be written about a pod's devices before it is bound.
@@ -136,16 +145,31 @@ type deviceWork struct {
 }
 
 // reserveDevices allocates the pod's devices in the cluster model.
-func (c *Core) reserveDevices(b *placement, plugin *plugins.DynamicResources, n *cluster.Node) (undo func(), err error) {
+func (c *Core) reserveDevices(b *placement, plugin plugins.ClaimReserver, n *cluster.Node) (undo func(), err error) {
 	claims, give, err := plugin.ReserveClaims(c.cluster, b.Waiting, n)
 	if err != nil || len(claims.Claims) == 0 {
 		return nil, err
 	}
 	b.devices.ReservedClaims = claims
+	b.own = append(b.own, ownWork{plugin: plugin.Name(), write: writeClaims, written: claimsWritten, then: devicesReady})
 	for i := range claims.Claims {
 		b.devices.uses = append(b.devices.uses, c.claims.join(&claims.Claims[i]))
 	}
 	return func() { c.unreserveDevices(b, give) }, nil
+}
+
+func writeClaims(_ *Core, b *placement, ticket Ticket) Action {
+	work := b.devices.ReservedClaims
+	work.Claims = slices.Clone(work.Claims) // claimMade changes them
+	return WriteClaims{ticket, &b.Attempt, work, b.uses()}
+}
+
+func claimsWritten(c *Core, b *placement, o Outcome) {
+	b.devices.written = append(b.devices.written, o.Claims...)
+	for i, use := range b.devices.uses {
+		use.written = use.written || i < len(o.Written) && o.Written[i]
+	}
+	c.leaveClaims(b)
 }
 
 // unreserveDevices undoes what was decided and what was already written.
@@ -175,13 +199,10 @@ func (e giveBackErrand) answered(c *Core, o Outcome) {
 	}
 }
 
-// giveBackDevices is DynamicResources at PostFilter: if a claim of the pod's own holds devices that
+// giveBackDevices asks a plugin at PostFilter: if a claim of the pod's own holds devices that
 // it cannot use, the claim gives them up.
-func (c *Core) giveBackDevices(b *placement) Rescue {
-	if b.profile.devices == nil {
-		return Rescue{Message: "no new claims to deallocate"}
-	}
-	message, change, remove := b.profile.devices.PostFilter(c.cluster, b.Waiting)
+func (c *Core) giveBackDevices(b *placement, plugin plugins.ClaimReleaser) Rescue {
+	message, change, remove := plugin.PostFilter(c.cluster, b.Waiting)
 	if change != nil {
 		c.do(GiveBackClaim{c.send(giveBackErrand{b.Pod.UID}), change, remove})
 	}

@@ -54,6 +54,7 @@ type placement struct {
 	// way. If the binding succeeds, the pod is removed.
 	room *removal
 
+	own     []ownWork // what Berth's own plugins have reserved and is to be written
 	volumes plugins.PodVolumes
 	devices deviceWork
 }
@@ -153,9 +154,9 @@ func (c *Core) reserveOwn(b *placement, n *cluster.Node) (undo []func(), err err
 		var give func()
 		done := c.timing(b, r.Name(), plugins.Reserve)
 		switch r := r.(type) {
-		case *plugins.VolumeBinding:
+		case plugins.VolumeReserver:
 			give, err = c.reserveVolumes(b, r, n)
-		case *plugins.DynamicResources:
+		case plugins.ClaimReserver:
 			give, err = c.reserveDevices(b, r, n)
 		default:
 			give, err = r.Reserve(c.cluster, b.Waiting, n)

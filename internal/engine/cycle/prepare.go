@@ -20,7 +20,7 @@ type preparation struct {
 
 // prepare takes a pod that has its node and its reservations to its binding.
 func (c *Core) prepare(b *placement, waits map[string]time.Duration) {
-	if len(waits) == 0 && !b.hasWork() && len(b.profile.PreBind) == 0 {
+	if len(waits) == 0 && len(b.own) == 0 && len(b.profile.PreBind) == 0 {
 		c.bindPod(b)
 		return
 	}
@@ -38,8 +38,24 @@ func (c *Core) prepare(b *placement, waits map[string]time.Duration) {
 	c.group(b, nil)
 }
 
-func (b *placement) hasWork() bool {
-	return len(b.volumes.Volumes)+len(b.volumes.Claims)+len(b.devices.Claims) > 0
+// ownWork is what one of Berth's own plugins has reserved for a pod and is to be written to the API
+// before the pod is bound. It may be written at the same time as what others have to write.
+type ownWork struct {
+	plugin string
+	write  func(c *Core, b *placement, ticket Ticket) Action
+	// written, if set, takes the answer in, whatever it is.
+	written func(c *Core, b *placement, o Outcome)
+	then    waitFor
+}
+
+// ownWork returns the work of Berth's own plugin of that name, or nil.
+func (b *placement) ownWork(plugin string) *ownWork {
+	for i := range b.own {
+		if b.own[i].plugin == plugin {
+			return &b.own[i]
+		}
+	}
+	return nil
 }
 
 // preflightErrand takes the answer to a Preflight.
@@ -68,8 +84,9 @@ func (c *Core) group(b *placement, outside []PreBindWork) {
 			work[p.Name()] = outside[i]
 		}
 	}
-	work["VolumeBinding"] = PreBindWork{Needed: len(b.volumes.Volumes)+len(b.volumes.Claims) > 0, Parallel: true}
-	work["DynamicResources"] = PreBindWork{Needed: len(b.devices.Claims) > 0, Parallel: true}
+	for i := range b.own {
+		work[b.own[i].plugin] = PreBindWork{Needed: true, Parallel: true}
+	}
 	var groups [][]string
 	var together []string
 	part := func() {
@@ -144,17 +161,12 @@ func (c *Core) nextGroup(b *placement) {
 	for _, name := range group {
 		ticket := c.send(preBindErrand{b, name})
 		p.running[ticket] = name
-		switch name {
-		case "VolumeBinding":
-			c.do(WriteVolumes{ticket, &b.Attempt, b.volumes})
-		case "DynamicResources":
-			work := b.devices.ReservedClaims
-			work.Claims = slices.Clone(work.Claims) // claimMade changes them
-			c.do(WriteClaims{ticket, &b.Attempt, work, b.uses()})
-		default:
-			i := slices.IndexFunc(b.profile.PreBind, func(p PreBinder) bool { return p.Name() == name })
-			c.do(PreBind{ticket, &b.Attempt, b.profile.PreBind[i]})
+		if own := b.ownWork(name); own != nil {
+			c.do(own.write(c, b, ticket))
+			continue
 		}
+		i := slices.IndexFunc(b.profile.PreBind, func(p PreBinder) bool { return p.Name() == name })
+		c.do(PreBind{ticket, &b.Attempt, b.profile.PreBind[i]})
 	}
 }
 
@@ -171,26 +183,16 @@ func (e preBindErrand) answered(c *Core, o Outcome) {
 			delete(p.running, ticket)
 		}
 	}
-	if e.plugin == "DynamicResources" {
-		b.devices.written = append(b.devices.written, o.Claims...)
-		for i, use := range b.devices.uses {
-			use.written = use.written || i < len(o.Written) && o.Written[i]
-		}
-		c.leaveClaims(b)
+	own := b.ownWork(e.plugin)
+	if own != nil && own.written != nil {
+		own.written(c, b, o)
 	}
 	fault := o.Fault
 	if o.Withdrawn && fault == nil {
 		fault = &Fault{Message: "withdrawn"}
 	}
-	if fault == nil && b.ending == nil {
-		switch e.plugin {
-		case "VolumeBinding":
-			c.await(b, volumesBound)
-		case "DynamicResources":
-			if slices.ContainsFunc(b.devices.Claims, awaitsDevices) {
-				c.await(b, devicesReady)
-			}
-		}
+	if own != nil && fault == nil && b.ending == nil {
+		c.await(b, e.plugin, own.then)
 	}
 	c.workDone(b, e.plugin, fault)
 }

@@ -27,8 +27,6 @@ type profile struct {
 	reserve []Reserver
 	permit  []Permitter
 	sorter  Sorter
-	volumes *plugins.VolumeBinding    // nil if it is not at Reserve
-	devices *plugins.DynamicResources // the same
 	Stages
 
 	failed failure // the last attempt that failed for all pods of its class
@@ -74,7 +72,7 @@ func (c *Core) newProfile(p Profile) (*profile, error) {
 		made.sorter = sorters[0]
 	}
 	for _, name := range p.At[plugins.Bind] {
-		if made.Default = name == "DefaultBinder"; made.Default {
+		if _, made.Default = p.Plugin(name).(plugins.OwnBinder); made.Default {
 			break // it never passes
 		}
 		if binder, ok := byName[name].(Binder); ok {
@@ -82,12 +80,8 @@ func (c *Core) newProfile(p Profile) (*profile, error) {
 		}
 	}
 	for _, r := range p.Reservers {
-		switch r := r.(type) {
-		case *plugins.VolumeBinding:
-			made.volumes = r
-		case *plugins.DynamicResources:
-			r.Now = c.wall
-			made.devices = r
+		if r, ok := r.(plugins.ClaimReserver); ok {
+			r.SetClock(c.wall)
 		}
 	}
 	c.addGates(made, byName)
@@ -106,27 +100,9 @@ func at[T Extension](p Profile, point plugins.Point, byName map[string]Extension
 }
 
 func (c *Core) addGates(p *profile, byName map[string]Extension) {
-	own := map[string]plugins.Gate{}
-	for _, gate := range p.Gates {
-		own[gate.Name()] = gate
-	}
 	for _, name := range p.At[plugins.PreEnqueue] {
-		var rejects func(item *queue.Item) bool
-		switch gate, ok := byName[name].(Gate); {
-		case ok:
-			rejects = func(item *queue.Item) bool { return gate.Admit(item.Pod) != nil }
-		case own[name] != nil:
-			gate := own[name]
-			rejects = func(item *queue.Item) bool {
-				return gate.Admit(&cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID}) != ""
-			}
-		case name == "DefaultPreemption":
-			rejects = func(item *queue.Item) bool { return c.preemptions.rounds[item.Pod.UID] != nil }
-		case name == "DynamicResources" && p.devices != nil:
-			rejects = func(item *queue.Item) bool {
-				return p.devices.PreEnqueue(c.cluster, &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID}) != ""
-			}
-		default:
+		rejects := c.gate(p, name, byName)
+		if rejects == nil {
 			continue
 		}
 		p.gates = append(p.gates, func(item *queue.Item) string {
@@ -143,16 +119,37 @@ func (c *Core) addGates(p *profile, byName map[string]Extension) {
 	}
 }
 
+// gate returns what keeps pods out for a plugin at PreEnqueue; nil if it keeps none out.
+func (c *Core) gate(p *profile, name string, byName map[string]Extension) (rejects func(*queue.Item) bool) {
+	if gate, ok := byName[name].(Gate); ok {
+		return func(item *queue.Item) bool { return gate.Admit(item.Pod) != nil }
+	}
+	waiting := func(item *queue.Item) *cluster.Pod {
+		return &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID}
+	}
+	switch gate := p.Plugin(name).(type) {
+	case plugins.Gate:
+		return func(item *queue.Item) bool { return gate.Admit(waiting(item)) != "" }
+	case plugins.Preempter:
+		return func(item *queue.Item) bool { return c.preemptions.rounds[item.Pod.UID] != nil }
+	case plugins.ObjectGate:
+		return func(item *queue.Item) bool { return gate.PreEnqueue(c.cluster, waiting(item)) != "" }
+	}
+	return nil
+}
+
 func (c *Core) addRescuers(p *profile, byName map[string]Extension) {
 	for _, name := range p.At[plugins.PostFilter] {
-		switch rescue, ok := byName[name].(Rescuer); {
-		case ok:
+		if rescue, ok := byName[name].(Rescuer); ok {
 			p.rescue = append(p.rescue, rescuer{name, func(b *placement) Rescue {
 				return rescue.Rescue(&b.Attempt, func() *decide.Evaluation { return p.Evaluate(b.Waiting) })
 			}})
-		case name == "DynamicResources":
-			p.rescue = append(p.rescue, rescuer{name, c.giveBackDevices})
-		case name == "DefaultPreemption":
+			continue
+		}
+		switch rescue := p.Plugin(name).(type) {
+		case plugins.ClaimReleaser:
+			p.rescue = append(p.rescue, rescuer{name, func(b *placement) Rescue { return c.giveBackDevices(b, rescue) }})
+		case plugins.Preempter:
 			p.rescue = append(p.rescue, rescuer{name, c.preempt})
 		}
 	}

@@ -81,7 +81,7 @@ func Catalog() []Entry {
 		{Name: "DefaultPreemption", Points: PreEnqueue | PostFilter, New: Plain(DefaultPreemption{})},
 		{Name: "NodeResourcesBalancedAllocation", Points: PreScore | Score, Weight: 1, New: with(NewNodeResourcesBalancedAllocation)},
 		{Name: "ImageLocality", Points: Score, Weight: 1, New: Plain(ImageLocality{})},
-		{Name: "DefaultBinder", Points: Bind},
+		{Name: "DefaultBinder", Points: Bind, New: Plain(DefaultBinder{})},
 		{Name: "NodeDeclaredFeatures", Points: PreFilter | Filters, New: Plain(NodeDeclaredFeatures{})},
 		{Name: "GangScheduling", Points: PreEnqueue | Permit, Optional: true},
 		{Name: "TopologyPlacementGenerator", Points: PlacementGenerate, Optional: true},

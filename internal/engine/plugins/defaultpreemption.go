@@ -9,5 +9,15 @@ type DefaultPreemption struct{}
 // Name returns the plugin's name.
 func (DefaultPreemption) Name() string { return "DefaultPreemption" }
 
+// Preempter is a plugin that has the scheduler look for victims at PostFilter, and at PreEnqueue
+// keeps the pod out until these were told to leave.
+type Preempter interface {
+	Name() string
+	Preempts()
+}
+
+// Preempts implements [Preempter].
+func (DefaultPreemption) Preempts() {}
+
 // Interests implements Requeuer.
 func (DefaultPreemption) Interests(Setting) []queue.Interest { return nil }

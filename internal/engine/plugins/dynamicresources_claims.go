@@ -216,6 +216,12 @@ func release(c *cluster.Cluster, claim *resourcev1.ResourceClaim, uid types.UID,
 	c.ResourceClaims.Set(claim)
 }
 
+// ClaimReleaser is asked at PostFilter whether a claim of a pod that fits nowhere can give up its
+// devices.
+type ClaimReleaser interface {
+	PostFilter(c *cluster.Cluster, p *cluster.Pod) (message string, change *resourcev1.ResourceClaim, remove bool)
+}
+
 // PostFilter helps a pod that fits nowhere: a claim that it alone holds, and whose devices some
 // node cannot reach, gives them up, so that others can be allocated. It answers in upstream's
 // words, with the claim as it has to become, or to be deleted; carrying that out is the caller's.

@@ -34,6 +34,20 @@ type ReservedClaims struct {
 	Timeout time.Duration
 }
 
+// ClaimReserver is a [Reserver] of devices: allocations and reservations are written to the API
+// before the pod is bound, and devices that ask for it are waited for. The clock is that of the
+// timestamps in claims.
+type ClaimReserver interface {
+	Reserver
+	ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (
+		reserved ReservedClaims, undo func(is func(*resourcev1.ResourceClaim) bool), err error,
+	)
+	SetClock(now func() time.Time)
+}
+
+// SetClock implements [ClaimReserver].
+func (d *DynamicResources) SetClock(now func() time.Time) { d.Now = now }
+
 // ReserveClaims is Reserve for those who have to write down what was reserved. Undoing leaves alone
 // the claims for which is says yes: that which was written.
 func (d *DynamicResources) ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (

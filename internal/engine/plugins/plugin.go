@@ -122,6 +122,11 @@ type Gate interface {
 	Admit(p *cluster.Pod) (message string)
 }
 
+// ObjectGate is a [Gate] that looks at the cluster's objects. An empty message lets the pod in.
+type ObjectGate interface {
+	PreEnqueue(c *cluster.Cluster, p *cluster.Pod) (message string)
+}
+
 // normalize scales scores to 0..MaxScore by their maximum; reverse makes the highest the lowest.
 func normalize(scores []int64, reverse bool) {
 	var highest int64

@@ -26,8 +26,7 @@ type Profile struct {
 	KeepBudgets bool
 
 	// At names the plugins at each extension point in their order, with those that are not in this
-	// package: plugins from outside, and those whose work the scheduler does itself (PrioritySort,
-	// DefaultBinder).
+	// package: plugins from outside, and that whose work the scheduler does itself (PrioritySort).
 	At map[Point][]string
 	// Weights are those of the plugins at Score.
 	Weights map[string]int64
@@ -132,7 +131,8 @@ func (p *Profile) assemble() {
 		}
 	}
 	for _, name := range p.At[PostFilter] {
-		p.Preemption = p.Preemption || name == "DefaultPreemption"
+		_, preempts := p.made[name].(Preempter)
+		p.Preemption = p.Preemption || preempts
 	}
 }
 

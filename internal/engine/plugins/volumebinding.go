@@ -82,6 +82,15 @@ type PodVolumes struct {
 	Volumes []*v1.PersistentVolume
 	// Claims name the node that their volume is to be made for.
 	Claims []*v1.PersistentVolumeClaim
+	// Timeout is how long volumes may take to be bound.
+	Timeout time.Duration
+}
+
+// VolumeReserver is a [Reserver] of volumes: its choice is written to the API before the pod is
+// bound, and then waited for.
+type VolumeReserver interface {
+	Reserver
+	PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (PodVolumes, error)
 }
 
 // PodVolumes decides what volumes a pod gets on a node.
@@ -101,7 +110,7 @@ func (v *VolumeBinding) PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluste
 	default:
 		return PodVolumes{}, fmt.Errorf("node %s has no volumes for pod %s/%s: %s", n.Name, p.Namespace(), p.Name, strings.Join(rejection.Reasons, ", "))
 	}
-	var changed PodVolumes
+	changed := PodVolumes{Timeout: v.Timeout}
 	for _, m := range decided.matches {
 		changed.Volumes = append(changed.Volumes, bind(m.volume, m.claim))
 	}
