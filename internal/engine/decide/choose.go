@@ -118,13 +118,13 @@ func (r *sheet) standingOf(g *group) *standing {
 func (r *sheet) judgeTallies(s *standing) (plugin string, rejection *plugins.Rejection) {
 	spread := r.judgeSpread(s)
 	if spread != nil && (r.plan.usualOrder || r.plan.spreadStep < r.plan.affinityStep) {
-		return spreadPlugin, spread
+		return r.plan.spreadPlugin, spread
 	}
 	if rejection := r.judgeAffinity(s); rejection != nil {
-		return affinityPlugin, rejection
+		return r.plan.affinityPlugin, rejection
 	}
 	if spread != nil {
-		return spreadPlugin, spread
+		return r.plan.spreadPlugin, spread
 	}
 	return "", nil
 }

@@ -81,8 +81,14 @@ func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 		keys: labelKeys{nodes: map[string]int{}}, guests: map[int32][]*cluster.PodClass{},
 	}
 	for _, s := range profile.Scorers {
-		if f, is := s.Scorer.(plugins.ImageLocality); is {
-			d.worth = func(p *cluster.Pod) string { return f.Worth(c, p) }
+		if f, is := s.Scorer.(plugins.Worthy); is {
+			before := d.worth
+			d.worth = func(p *cluster.Pod) string {
+				if before != nil {
+					return before(p) + f.Worth(c, p)
+				}
+				return f.Worth(c, p)
+			}
 		}
 	}
 	d.readAnew()

@@ -24,7 +24,7 @@ type plan struct {
 	perNode         bool
 	taint, affinity rawScore
 	image           rawScore
-	imageWorth      string // what the image score was made from
+	worth           string // what these were made from, beside pod and node
 
 	// What is judged and scored by the pods on the node and the room they leave; room says the
 	// same, faster, if it is set.
@@ -60,10 +60,11 @@ type plan struct {
 	// of those that count pods by domain. usualOrder: what depends on the pods on a node alone
 	// stands before these, the former before the latter, and no other filter between them, as by
 	// default.
-	steps                    []step
-	spreadStep, affinityStep int
-	usualOrder               bool
-	asksEarly                bool // one of the asked stands before a filter of contents
+	steps                        []step
+	spreadStep, affinityStep     int
+	spreadPlugin, affinityPlugin string // their names; empty where there are none
+	usualOrder                   bool
+	asksEarly                    bool // one of the asked stands before a filter of contents
 }
 
 // step is a filter: one of the asked, or a judge; neither: one that counts pods by domain.
@@ -87,7 +88,7 @@ func (pl *plan) planOrder() {
 		affinity
 		late
 	)
-	is := map[string]int{spreadPlugin: spread, affinityPlugin: affinity}
+	is := map[string]int{pl.spreadPlugin: spread, pl.affinityPlugin: affinity}
 	for _, f := range pl.late {
 		is[f.name] = late
 	}
@@ -98,14 +99,8 @@ func (pl *plan) planOrder() {
 	for _, f := range pl.contents {
 		pl.asksEarly = pl.asksEarly || len(pl.asked) > 0 && pl.asked[0].step < pl.stepOf(f.name)
 	}
-	pl.spreadStep, pl.affinityStep = pl.stepOf(spreadPlugin), pl.stepOf(affinityPlugin)
+	pl.spreadStep, pl.affinityStep = pl.stepOf(pl.spreadPlugin), pl.stepOf(pl.affinityPlugin)
 }
-
-// The filters that count pods by domain.
-const (
-	spreadPlugin   = "PodTopologySpread"
-	affinityPlugin = "InterPodAffinity"
-)
 
 // way is how a decision is come to.
 type way uint8
@@ -190,7 +185,7 @@ func (d *Decider) unsuited(pl *plan) bool {
 // pods' own labels, put into them.
 func (d *Decider) signature(pl *plan) string {
 	var b strings.Builder
-	fmt.Fprintln(&b, pl.everyKey, len(pl.early), len(pl.late), len(pl.contents), pl.room != nil, pl.imageWorth)
+	fmt.Fprintln(&b, pl.everyKey, len(pl.early), len(pl.late), len(pl.contents), pl.room != nil, pl.worth)
 	for i := range pl.asked {
 		fmt.Fprintln(&b, pl.asked[i].filter.Name())
 	}
@@ -218,22 +213,24 @@ const maxBuckets = 1 << 14
 // planFilter returns false when nothing more needs to be known.
 func (d *Decider) planFilter(pl *plan, f plugins.Filter) bool {
 	switch f := f.(type) {
-	case *plugins.PodTopologySpread:
+	case plugins.Spreader:
 		hard, err := f.Hard(d.c, pl.example)
 		if err != nil {
 			pl.way = judged
 			return false
 		}
 		pl.hard = hard
-		pl.steps = append(pl.steps, step{spreadPlugin, none, nil})
+		pl.spreadPlugin = f.Name()
+		pl.steps = append(pl.steps, step{f.Name(), none, nil})
 		return true
-	case *plugins.InterPodAffinity:
+	case plugins.TermCounter:
 		if pl.example.Class.TermError != nil {
 			pl.way = judged
 			return false
 		}
 		pl.filtersPods = true
-		pl.steps = append(pl.steps, step{affinityPlugin, none, nil})
+		pl.affinityPlugin = f.Name()
+		pl.steps = append(pl.steps, step{f.Name(), none, nil})
 		return true
 	}
 	reads := readsOf(f, pl.example)
@@ -280,9 +277,7 @@ func (d *Decider) planFilter(pl *plan, f plugins.Filter) bool {
 
 // readsOf asks a filter what it reads for this pod, where it can tell more than for all.
 func readsOf(f plugins.Filter, p *cluster.Pod) plugins.Part {
-	if specific, ok := f.(interface {
-		ReadsFor(p *cluster.Pod) plugins.Part
-	}); ok {
+	if specific, ok := f.(plugins.ReadsPerPod); ok {
 		return specific.ReadsFor(p)
 	}
 	return f.Reads()
@@ -291,17 +286,22 @@ func readsOf(f plugins.Filter, p *cluster.Pod) plugins.Part {
 // planScorer returns false when the scorer does not fit into groups.
 func (d *Decider) planScorer(pl *plan, s plugins.Weighted) bool {
 	switch f := s.Scorer.(type) {
-	case *plugins.PodTopologySpread:
+	case plugins.Spreader:
 		soft, everyKey, err := f.Soft(d.c, pl.example)
 		pl.soft, pl.everyKey, pl.spreadWeight = soft, everyKey, s.Weight
 		return err == nil
-	case *plugins.InterPodAffinity:
-		pl.scoresPods, pl.onlyOwnVotes, pl.hardWeight, pl.voteWeight = true, f.IgnoreOthers, f.HardWeight, s.Weight
+	case plugins.TermCounter:
+		pl.scoresPods, pl.voteWeight = true, s.Weight
+		pl.hardWeight, pl.onlyOwnVotes = f.TermWeights()
 		return pl.example.Class.TermError == nil
 	}
-	switch s.Scorer.(type) {
-	case *plugins.TaintToleration, *plugins.NodeAffinity, plugins.ImageLocality, *plugins.NodeResourcesFit, *plugins.NodeResourcesBalancedAllocation:
-	default:
+	fixed, _ := s.Scorer.(plugins.FixedScorer)
+	_, ofRoom := s.Scorer.(plugins.RoomScorer)
+	var into *rawScore
+	if fixed != nil {
+		into = pl.fixed(fixed.Scale())
+	}
+	if !ofRoom && (into == nil || into.node != nil) { // there is a place for one of each kind
 		if applies(s.Scorer, d.c, pl.example) {
 			pl.askedScores = append(pl.askedScores, s)
 		}
@@ -315,17 +315,28 @@ func (d *Decider) planScorer(pl *plan, s plugins.Weighted) bool {
 		return true
 	}
 	raw := rawScore{scoring.Node, s.Weight}
-	switch f := s.Scorer.(type) {
-	case *plugins.TaintToleration:
-		pl.taint = raw
-	case *plugins.NodeAffinity:
-		pl.affinity = raw
-		pl.perNode = pl.perNode || f.ReadsFor(pl.example)&plugins.Identity != 0
-	case plugins.ImageLocality:
-		pl.image, pl.imageWorth = raw, f.Worth(d.c, pl.example)
-	case *plugins.NodeResourcesFit, *plugins.NodeResourcesBalancedAllocation:
+	if ofRoom {
 		pl.contentScores = append(pl.contentScores, raw)
 		pl.maxRoom += plugins.MaxScore * int(s.Weight)
+		return true
+	}
+	*into = raw
+	if f, ok := s.Scorer.(plugins.ReadsPerPod); ok {
+		pl.perNode = pl.perNode || f.ReadsFor(pl.example)&plugins.Identity != 0
+	}
+	if f, ok := s.Scorer.(plugins.Worthy); ok {
+		pl.worth += f.Worth(d.c, pl.example)
 	}
 	return true
+}
+
+// fixed is where the raw scores of that scale are.
+func (pl *plan) fixed(scale plugins.Scale) *rawScore {
+	switch scale {
+	case plugins.FewestBest:
+		return &pl.taint
+	case plugins.MostBest:
+		return &pl.affinity
+	}
+	return &pl.image
 }

@@ -11,12 +11,12 @@ import (
 // all but room, and what they mean by their selectors. It is made for the first of them.
 type skeleton struct {
 	plan
-	suits   bool   // for bases: nothing is asked beside room, the static parts of nodes, and other pods
-	selects bool   // NodeAffinity is a filter of the profile
-	used    uint64 // when, by the decider's clock
-	ask     []any  // plugins that may have something to say of some class
-	hard    *plugins.PodTopologySpread
-	soft    *plugins.PodTopologySpread
+	suits   bool             // for bases: nothing is asked beside room, the static parts of nodes, and other pods
+	selects bool             // a filter of the profile is a plugins.Targeter
+	used    uint64           // when, by the decider's clock
+	ask     []any            // plugins that may have something to say of some class
+	hard    plugins.Spreader // nil: none
+	soft    plugins.Spreader
 	weight  int64 // of soft
 }
 
@@ -63,11 +63,11 @@ func (d *Decider) newSkeleton(p *cluster.Pod) *skeleton {
 	}
 	for _, f := range d.profile.Filters {
 		switch f := f.(type) {
-		case *plugins.PodTopologySpread:
+		case plugins.Spreader:
 			sk.hard = f
-		case *plugins.NodeAffinity:
+		case plugins.Targeter:
 			sk.selects = true
-		case *plugins.InterPodAffinity, plugins.Steady:
+		case plugins.TermCounter, plugins.Steady:
 		case plugins.Selective:
 			sk.ask = append(sk.ask, f)
 		default:
@@ -75,7 +75,7 @@ func (d *Decider) newSkeleton(p *cluster.Pod) *skeleton {
 		}
 	}
 	for _, s := range d.profile.Scorers {
-		if f, is := s.Scorer.(*plugins.PodTopologySpread); is {
+		if f, is := s.Scorer.(plugins.Spreader); is {
 			sk.soft, sk.weight = f, s.Weight
 		} else if f, is := s.Scorer.(plugins.Selective); is {
 			sk.ask = append(sk.ask, f)

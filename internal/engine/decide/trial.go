@@ -181,9 +181,9 @@ func (t *trial) judgeInOrder() (plugin string, rejection *plugins.Rejection) {
 			}
 		case step.judge != nil:
 			rejection = step.judge(t.node)
-		case plugin == spreadPlugin:
+		case plugin == t.r.plan.spreadPlugin:
 			rejection = t.r.judgeSpread(&t.standing)
-		case plugin == affinityPlugin:
+		case plugin == t.r.plan.affinityPlugin:
 			rejection = t.r.judgeAffinity(&t.standing)
 		}
 		if rejection != nil {

@@ -21,6 +21,9 @@ const (
 // Name implements Scorer.
 func (ImageLocality) Name() string { return "ImageLocality" }
 
+// Scale implements [FixedScorer].
+func (ImageLocality) Scale() Scale { return AsIs }
+
 // Score implements Scorer.
 func (ImageLocality) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	spec := p.Spec()

@@ -54,6 +54,21 @@ func NewInterPodAffinity(args *config.InterPodAffinityArgs) (*InterPodAffinity, 
 	return &InterPodAffinity{HardWeight: *set.HardPodAffinityWeight, IgnoreOthers: set.IgnorePreferredTermsOfExistingPods}, nil
 }
 
+// TermCounter is a filter or a scorer that counts, for the terms of [Affinities], the pods that
+// they mean in each domain of their topology key. Where a decision keeps such counts it asks for
+// the weights instead of the verdicts.
+type TermCounter interface {
+	Name() string
+	// TermWeights tells what a required affinity counts in scores that means the waiting pod, and
+	// whether pods without preferences of their own are left unscored.
+	TermWeights() (hard int32, ignoreOthers bool)
+}
+
+// TermWeights implements [TermCounter].
+func (a *InterPodAffinity) TermWeights() (hard int32, ignoreOthers bool) {
+	return a.HardWeight, a.IgnoreOthers
+}
+
 // Name implements [Filter] and [Scorer].
 func (a *InterPodAffinity) Name() string { return "InterPodAffinity" }
 

@@ -87,6 +87,13 @@ func (pl *NodeAffinity) ReadsFor(p *cluster.Pod) Part {
 	return parts
 }
 
+// Targeter is a filter that keeps a pod to the node which its required node affinity names, as
+// those of DaemonSets do. A decision may look at that node alone.
+type Targeter interface{ Targets() }
+
+// Targets implements [Targeter].
+func (*NodeAffinity) Targets() {}
+
 // Steady implements Steady.
 func (*NodeAffinity) Steady() {}
 
@@ -158,6 +165,9 @@ func namesOf(term *v1.NodeSelectorTerm) (names map[string]bool, narrows bool) {
 	}
 	return names, narrows
 }
+
+// Scale implements [FixedScorer].
+func (*NodeAffinity) Scale() Scale { return MostBest }
 
 // Score implements Scorer.
 func (pl *NodeAffinity) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {

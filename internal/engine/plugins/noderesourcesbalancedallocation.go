@@ -36,6 +36,9 @@ func NewNodeResourcesBalancedAllocation(args *config.NodeResourcesBalancedAlloca
 // Name implements Scorer.
 func (*NodeResourcesBalancedAllocation) Name() string { return "NodeResourcesBalancedAllocation" }
 
+// ScoresRoom implements [RoomScorer].
+func (*NodeResourcesBalancedAllocation) ScoresRoom() {}
+
 // Score implements Scorer. Pods that request none of the resources are not scored: they would all
 // go where the balance is best (kubernetes/kubernetes#129138).
 func (b *NodeResourcesBalancedAllocation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {

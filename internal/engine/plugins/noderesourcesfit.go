@@ -164,6 +164,9 @@ func shortage(r *cluster.Resources, scalars []v1.ResourceName, classes map[v1.Re
 	return rejection
 }
 
+// ScoresRoom implements [RoomScorer].
+func (*NodeResourcesFit) ScoresRoom() {}
+
 // Score implements Scorer.
 func (f *NodeResourcesFit) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	reader := f.reader(c, p)

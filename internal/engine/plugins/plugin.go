@@ -127,6 +127,43 @@ type ObjectGate interface {
 	PreEnqueue(c *cluster.Cluster, p *cluster.Pod) (message string)
 }
 
+// FixedScorer is a [Scorer] whose raw scores depend on what is fixed of a node, its labels, taints
+// and images, so that nodes which share these score the same. FewestBest and MostBest are
+// normalised by the highest score of the feasible nodes (see [Normalized]), in reverse and as it
+// is.
+type FixedScorer interface {
+	Scorer
+	Scale() Scale
+}
+
+// Scale is how raw scores are brought to 0..MaxScore.
+type Scale uint8
+
+// The scales.
+const (
+	AsIs Scale = iota
+	MostBest
+	FewestBest
+)
+
+// ReadsPerPod is implemented by filters and scorers that can tell more exactly for one pod what of
+// a node they depend on.
+type ReadsPerPod interface {
+	ReadsFor(p *cluster.Pod) Part
+}
+
+// Worthy is implemented by fixed scorers whose scores depend on something beside pod and node, too.
+// Two answers that are the same give the same scores.
+type Worthy interface {
+	Worth(c *cluster.Cluster, p *cluster.Pod) string
+}
+
+// RoomScorer is a [Scorer] whose scores, from 0 to MaxScore, depend on the room on the node alone.
+type RoomScorer interface {
+	Scorer
+	ScoresRoom()
+}
+
 // normalize scales scores to 0..MaxScore by their maximum; reverse makes the highest the lowest.
 func normalize(scores []int64, reverse bool) {
 	var highest int64

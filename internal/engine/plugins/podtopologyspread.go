@@ -85,6 +85,15 @@ func (s *PodTopologySpread) Name() string { return "PodTopologySpread" }
 // Reads implements [Filter].
 func (s *PodTopologySpread) Reads() Part { return Labels | Taints | Identity | Contents | Others }
 
+// Spreader is a filter or a scorer that counts, for each of a pod's constraints, the pods that it
+// selects in each domain of its topology key. Where a decision keeps such counts it asks for the
+// constraints instead of the verdicts.
+type Spreader interface {
+	Name() string
+	Hard(c *cluster.Cluster, p *cluster.Pod) ([]SpreadConstraint, error)
+	Soft(c *cluster.Cluster, p *cluster.Pod) (constraints []SpreadConstraint, everyKey bool, err error)
+}
+
 // Hard returns the pod's constraints that reject nodes, in their order.
 func (s *PodTopologySpread) Hard(c *cluster.Cluster, p *cluster.Pod) ([]SpreadConstraint, error) {
 	constraints, err := s.constraints(c, p, v1.DoNotSchedule)

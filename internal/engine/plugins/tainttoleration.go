@@ -56,6 +56,9 @@ func (t *TaintToleration) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	}}
 }
 
+// Scale implements [FixedScorer].
+func (*TaintToleration) Scale() Scale { return FewestBest }
+
 // Score implements Scorer.
 func (t *TaintToleration) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	tolerations := counting(p.Spec().Tolerations, t.Compare)
