@@ -17,6 +17,7 @@ import (
 // domains of the topologies with few domains; a tree holds them by room.
 type base struct {
 	d       *Decider
+	name    string
 	plan    *plan // of one of the classes: what it says of single nodes holds for all
 	axes    []topologyAxis
 	seen    int    // of the log
@@ -35,6 +36,14 @@ type base struct {
 	byStatic map[baseStatic]int32
 	byParts  map[parts]int32
 
+	// What the terms of strangers say to all the classes; nil: nothing, or it is not summed. Nodes
+	// that one of them repels the classes from are in groups of their own.
+	votes, repelling *sums
+	perVote          float64 // by how much a vote makes a cell of a tree wide
+	// moved counts the nodes that sums have moved, and served the decisions that were made.
+	moved, served int
+	said          *saidEffort // where strangers' terms are summed
+
 	looked  int     // counts what was looked at in trees
 	changed []int32 // scratch space
 	key     []byte
@@ -42,9 +51,10 @@ type base struct {
 
 // baseGroup is the nodes of a base that agree in their key.
 type baseGroup struct {
-	static int32
-	values []int32 // by axis, as tally.value where nothing counts
-	tree   *tree
+	static   int32
+	values   []int32 // by axis, as tally.value where nothing counts
+	repelled bool
+	tree     *tree
 }
 
 // topologyAxis is a topology by which a base groups its nodes.
@@ -65,6 +75,9 @@ const rejected = none
 
 func newBase(d *Decider, pl *plan, axes []topologyAxis) *base {
 	b := &base{d: d, plan: pl, axes: axes}
+	if pl.strangersSummed {
+		b.votes, b.repelling = pl.others.sums(d, pl.example.Class.Affinities)
+	}
 	b.rebuild()
 	return b
 }
@@ -76,6 +89,11 @@ func (b *base) bytes() int {
 	for _, g := range b.groups {
 		n += perCell * len(g.tree.cells)
 	}
+	for _, s := range [...]*sums{b.votes, b.repelling} {
+		if s != nil {
+			n += s.bytes()
+		}
+	}
 	return n
 }
 
@@ -83,7 +101,20 @@ func (b *base) room(node int32) *cluster.Room { return &b.d.c.Rooms[node] }
 
 func (b *base) balance(node int32) int8 { return b.d.balance[node] &^ hasGuests }
 
-func (b *base) point(node int32) point { return pointOf(b.room(node), b.balance(node)) }
+func (b *base) point(node int32) point {
+	return pointOf(b.room(node), b.balance(node), b.votesOf(node))
+}
+
+// votesOf returns the votes of strangers for a node, where the base sums them.
+func (b *base) votesOf(node int32) int64 {
+	if b.votes == nil {
+		return 0
+	}
+	return b.votes.of[node]
+}
+
+// isRepelled tells whether strangers keep the classes from a node, where the base sums that.
+func (b *base) isRepelled(node int32) bool { return b.repelling != nil && b.repelling.of[node] > 0 }
 
 // score is that of a node for room, noRoom if it has not enough.
 func (b *base) score(node int32, q *room) int16 { return q.score(b.room(node), b.balance(node)) }
@@ -95,6 +126,7 @@ func (b *base) rebuild() {
 	b.groups, b.byKey, b.odd, b.sets, b.inclusion = nil, map[string]int32{}, nil, nil, nil
 	b.statics, b.byStatic, b.byParts = nil, map[baseStatic]int32{}, map[parts]int32{}
 	b.at, b.spots = make([]int32, len(c.Nodes)), make([]spot, len(c.Nodes))
+	b.countSums()
 	fresh := map[int32][]int32{}
 	for i := range c.Nodes {
 		node := int32(i)
@@ -131,6 +163,7 @@ func (b *base) catchUp() {
 			b.changed = append(b.changed, changes[i].Node)
 		}
 	}
+	b.followSums(changes)
 	if len(b.changed) > 1 {
 		slices.Sort(b.changed)
 		b.changed = slices.Compact(b.changed)
@@ -145,9 +178,43 @@ func (b *base) catchUp() {
 			b.regroup(changes[i].Node)
 		}
 	}
+	if b.repelling != nil {
+		for _, node := range b.changed {
+			b.at[node] = b.groupOf(node)
+		}
+	}
 	for _, node := range b.changed {
 		b.put(node)
 	}
+}
+
+// countSums reads anew what the terms of strangers say.
+func (b *base) countSums() {
+	if b.repelling != nil {
+		b.repelling.count()
+	}
+	if b.votes == nil {
+		return
+	}
+	b.votes.count()
+	b.perVote = 0
+	if len(b.votes.of) > 0 {
+		if most, least := slices.Max(b.votes.of), slices.Min(b.votes.of); most > least {
+			b.perVote = plugins.MaxScore / float64(most-least)
+		}
+	}
+}
+
+// followSums does so for what changed, and takes the nodes that it moves for changed.
+func (b *base) followSums(changes []cluster.Change) {
+	before := len(b.changed)
+	for _, s := range [...]*sums{b.votes, b.repelling} {
+		if s != nil {
+			b.changed = s.follow(changes, b.changed)
+		}
+	}
+	b.moved += len(b.changed) - before
+	b.looked += len(b.changed) - before
 }
 
 // take takes a node from its tree. Its group stays known.
@@ -196,7 +263,7 @@ func (b *base) groupOf(node int32) int32 {
 	if static == rejected {
 		return none
 	}
-	b.key = binary.NativeEndian.AppendUint32(b.key[:0], uint32(static))
+	b.key = binary.NativeEndian.AppendUint32(b.key[:0], uint32(static)<<1|asBit(b.isRepelled(node)))
 	for i := range b.axes {
 		b.key = binary.NativeEndian.AppendUint32(b.key, uint32(b.axes[i].valueOf(node)))
 	}
@@ -204,7 +271,7 @@ func (b *base) groupOf(node int32) int32 {
 	if known {
 		return index
 	}
-	g := &baseGroup{static: static, values: make([]int32, len(b.axes)), tree: newTree()}
+	g := &baseGroup{static: static, values: make([]int32, len(b.axes)), repelled: b.isRepelled(node), tree: newTree()}
 	for i := range b.axes {
 		g.values[i] = b.axes[i].valueOf(node)
 	}

@@ -24,18 +24,19 @@ const (
 	usedMemory
 	perCPU
 	perMemory
+	votes // of other pods, where a base sums them
 	axes
 )
 
 // orderly tells whether bounds hold for a node: it has some of both resources.
 func orderly(room *cluster.Room) bool { return room.CPU > 0 && room.Memory > 0 }
 
-func pointOf(room *cluster.Room, balance int8) point {
+func pointOf(room *cluster.Room, balance int8, voted int64) point {
 	cpu, memory := float64(room.PerCPU)*plugins.MaxScore, float64(room.PerMemory)*plugins.MaxScore
 	return point{
 		at: [axes]float64{
 			float64(room.CPU-room.NonZeroCPU) * cpu, float64(room.Memory-room.NonZeroMemory) * memory,
-			float64(room.RequestedCPU) * cpu, float64(room.RequestedMemory) * memory, cpu, memory,
+			float64(room.RequestedCPU) * cpu, float64(room.RequestedMemory) * memory, cpu, memory, float64(voted),
 		},
 		freeCPU: room.CPU - room.RequestedCPU, freeMemory: room.Memory - room.RequestedMemory, freePods: int64(room.MaxPods - room.Pods),
 		balance: balance,
@@ -87,10 +88,13 @@ func (b *box) join(o *box) {
 	b.balance[0], b.balance[1] = min(b.balance[0], o.balance[0]), max(b.balance[1], o.balance[1])
 }
 
-// width is how wide the box is along an axis, in per cent of a node. Sizes of nodes differ by their
-// ratio; a pod takes some per cent of one.
-func (b *box) width(axis int) float64 {
-	if axis >= perCPU {
+// width is how wide the box is along an axis, in per cent of a node, or of what votes there are.
+// Sizes of nodes differ by their ratio; a pod takes some per cent of one.
+func (b *box) width(axis int, perVote float64) float64 {
+	switch axis {
+	case votes:
+		return (b.high[axis] - b.low[axis]) * perVote
+	case perCPU, perMemory:
 		const pod = 8
 		return pod * (b.high[axis]/b.low[axis] - 1)
 	}

@@ -13,6 +13,9 @@ type sheet struct {
 	statics []*static
 	tallies []*tally
 	groups  []*group
+	// votesApart: a group's votes are not all that there are for its nodes, and are not in its
+	// fixed score.
+	votesApart bool
 }
 
 // choice is what the groups of a ranking say about a pod.
@@ -212,7 +215,7 @@ func (r *sheet) fixedScore(g *group, b *bounds) (sum int64) {
 	if len(pl.soft) > 0 && s.scored {
 		sum += pl.spreadWeight * plugins.SpreadNormalized(g.spread, b.spreadLow, b.spreadHigh)
 	}
-	if pl.scoresPods {
+	if pl.scoresPods && !r.votesApart {
 		sum += pl.voteWeight * plugins.AffinityNormalized(g.votes, b.votesLow, b.votesHigh)
 	}
 	return sum

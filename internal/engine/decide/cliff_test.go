@@ -2,9 +2,11 @@ package decide
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -304,4 +306,68 @@ func TestTermsConcernThoseTheyMayMean(t *testing.T) {
 		}
 		holds(t, c, d, p, d.Decide(p))
 	}
+}
+
+// TestStrangersWithManyKeys: pods whose terms mean every pod, by nine keys that nodes have, come
+// and go while other pods are decided, some of which are nominated: from rankings, from bases that
+// sum what the terms say, and from bases that do not.
+func TestStrangersWithManyKeys(t *testing.T) {
+	for _, worth := range []struct{ ranking, summing int }{{-1, 0}, {1000, -1}, {1000, 1000}} {
+		rng := rand.New(rand.NewPCG(1, uint64(worth.summing)))
+		c := benchCluster(60, false)
+		withManyKeys(c)
+		d := New(c, plugins.Default(), 1)
+		d.worthRanking, d.worthSumming = worth.ranking, worth.summing
+		modes := []string{"plain", "affinity", "anti", "spread"}
+		summed := 0
+		for i := range 400 {
+			strange := strangerWith(i%8, int32(1+rng.IntN(100)), rng.IntN(3) == 0)
+			strange.Spec.NodeName = fmt.Sprint("node-", rng.IntN(60))
+			if i%3 == 0 {
+				c.RemovePod(strange.UID)
+			} else {
+				c.SetPod(strange)
+			}
+			pod := benchPod(rng.IntN(3), modes[rng.IntN(len(modes))])
+			pod.UID = types.UID(fmt.Sprint(i))
+			p := c.Pending(pod)
+			decision := d.Decide(p)
+			holds(t, c, d, p, decision)
+			switch {
+			case decision.Node == nil:
+			case i%4 == 0:
+				c.Place(p, decision.Node)
+			case i%9 == 0:
+				waiting := strangerWith(100+i, 50, true)
+				waiting.Spec.Priority = new(int32(10))
+				waiting.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("31")
+				c.Nominate(c.Pending(waiting), decision.Node.Name)
+			}
+			for _, b := range d.bases {
+				if b.votes != nil {
+					summed++
+				}
+			}
+		}
+		if (summed > 0) != (worth.summing < 0) {
+			t.Errorf("worth %+v: bases summed %d times", worth, summed)
+		}
+	}
+}
+
+// strangerWith is like stranger, with other weights, and perhaps with required anti-affinity to
+// pods of one app by some of the keys.
+func strangerWith(i int, weight int32, repels bool) *v1.Pod {
+	pod := stranger("k")
+	pod.Name, pod.UID = fmt.Sprint("stranger-", i), types.UID(fmt.Sprint("stranger-", i))
+	pod.Spec.Affinity.PodAntiAffinity = &v1.PodAntiAffinity{}
+	for k := range pod.Spec.Affinity.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+		pod.Spec.Affinity.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution[k].Weight = 1 + (weight+int32(k*k))%100
+	}
+	if repels {
+		for k := 6; k < 9; k++ {
+			avoiding(fmt.Sprint("k", k), &metav1.LabelSelector{MatchLabels: map[string]string{"app": "app-1"}})(pod)
+		}
+	}
+	return pod
 }

@@ -6,7 +6,7 @@ import (
 
 // count makes the tallies and counts the pods that are there.
 func (r *ranking) count() {
-	r.tallies, r.effects, r.counts = nil, nil, nil
+	r.tallies, r.places, r.effects, r.counts = nil, nil, nil, nil
 	if len(r.plan.tallies) == 0 {
 		return
 	}
@@ -14,7 +14,9 @@ func (r *ranking) count() {
 	r.effects = map[int32][]effect{}
 	for i := range r.plan.tallies {
 		r.tallies = append(r.tallies, r.plan.tallies[i].start(r.d))
+		r.places = append(r.places, effect{tally: i})
 	}
+	r.sumUp()
 	limitGroups(r.tallies, r.d.manyGroups)
 	for _, n := range r.d.c.Nodes {
 		if n == nil {
@@ -29,6 +31,46 @@ func (r *ranking) count() {
 		}
 	}
 	r.countPods()
+	r.spreadCounts()
+}
+
+// sumUp makes one tally of those of what strangers say for a purpose.
+func (r *ranking) sumUp() {
+	kept, sums := r.tallies[:0:0], map[purpose]int{}
+	for i, t := range r.tallies {
+		if !r.plan.tallies[i].strangers {
+			r.places[i].tally = len(kept)
+			kept = append(kept, t)
+			continue
+		}
+		at, known := sums[t.purpose]
+		if !known {
+			at = len(kept)
+			sums[t.purpose] = at
+			kept = append(kept, &tally{
+				purpose: t.purpose, topology: r.d.topology("", true), lacking: none, byCount: true, count: make([]int64, len(r.d.c.Nodes)),
+			})
+		}
+		sum := kept[at]
+		r.places[i] = effect{tally: at, part: len(sum.parts)}
+		sum.parts = append(sum.parts, tallyPart{t.topology, t.count})
+	}
+	r.tallies = kept
+}
+
+// spreadCounts adds up by node what was counted by domain.
+func (r *ranking) spreadCounts() {
+	for _, t := range r.tallies {
+		for i := range t.parts {
+			part := &t.parts[i]
+			for node, domain := range part.domain {
+				if domain != none {
+					t.count[node] += part.count[domain]
+				}
+			}
+			part.count = nil
+		}
+	}
 }
 
 // countPods counts the pods that have their place.
@@ -64,6 +106,10 @@ func (r *ranking) effectsOf(class *cluster.PodClass) []effect {
 			clear(r.effects)
 		}
 		effects = r.plan.effects(class)
+		for i := range effects {
+			place := r.places[effects[i].tally]
+			effects[i].tally, effects[i].part = place.tally, place.part
+		}
 		r.effects[class.ID] = effects
 	}
 	return effects
@@ -76,6 +122,10 @@ func (r *ranking) tally(node int32, e effect, sign int64, terminating bool) (dom
 	if t.purpose <= spreadSoft && (terminating || r.counts[node]&(1<<e.tally) == 0) {
 		return none, false
 	}
+	if t.parts != nil {
+		r.addUp(t, node, e, sign)
+		return none, false
+	}
 	domain = t.countsIn(node)
 	if domain == none {
 		return none, false
@@ -84,4 +134,24 @@ func (r *ranking) tally(node int32, e effect, sign int64, terminating bool) (dom
 		r.shifted++
 	}
 	return domain, t.add(domain, sign*e.weight)
+}
+
+// addUp does so in a tally that sums, where the nodes of the domain are grouped anew at once.
+func (r *ranking) addUp(t *tally, node int32, e effect, sign int64) {
+	part := &t.parts[e.part]
+	domain := part.domain[node]
+	switch {
+	case domain == none:
+	case part.count != nil:
+		part.count[domain] += sign * e.weight
+	default:
+		if t.purpose != vote {
+			r.shifted++
+		}
+		part.each(domain, func(node int32) {
+			if t.add(node, sign*e.weight) {
+				r.reassess(node)
+			}
+		})
+	}
 }

@@ -99,6 +99,9 @@ func (d *Decider) counted(pl *plan) (classes map[*classPods]bool, all bool) {
 	}
 	if pl.filtersPods || pl.scoresPods {
 		for _, users := range d.terms.about(pl.example.Class.Labels) {
+			if pl.strangersSummed && pl.apart(users.class.Affinities) {
+				continue
+			}
 			for pods := range d.placed.byTerms[users.class.Affinities] {
 				classes[pods] = true
 			}

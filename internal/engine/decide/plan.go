@@ -51,6 +51,10 @@ type plan struct {
 	others said // by the terms of other pods
 
 	tallies []tallyPlan
+	// strangersApart: what the terms of strangers say is in tallies of its own, since these are by
+	// very many keys; strangersSummed: it is in none, since a base sums it. Strangers are pods
+	// with other affinity than the waiting one; pods of one workload have the same.
+	strangersApart, strangersSummed bool
 
 	// What is asked anew for every pod, about the nodes that all else lets pass.
 	asked       []askedFilter
@@ -136,6 +140,8 @@ type tallyPlan struct {
 	key        string
 	constraint *plugins.SpreadConstraint
 	self       int64
+	// strangers: only what the terms of strangers say is counted, otherwise all else.
+	strangers bool
 	// lackingCount: nodes without the label count with those where it is empty.
 	lackingCount bool
 }
@@ -194,7 +200,7 @@ func (d *Decider) signature(pl *plan) string {
 	}
 	for i := range pl.tallies {
 		t := &pl.tallies[i]
-		fmt.Fprintf(&b, "%d %s", t.purpose, t.key)
+		fmt.Fprintf(&b, "%d %t %s", t.purpose, t.strangers, t.key)
 		if t.constraint != nil {
 			fmt.Fprintf(&b, " %T %s %d", t.constraint.Selector, t.constraint.Selector, t.self)
 		}
@@ -202,7 +208,7 @@ func (d *Decider) signature(pl *plan) string {
 	}
 	if len(pl.tallies) > 0 {
 		fmt.Fprintln(&b, pl.attractsItself)
-		pl.others.describe(&b)
+		b.Write(pl.others.describe([2]uint64{}))
 	}
 	return b.String()
 }

@@ -13,13 +13,15 @@ const recent = 1 << 9
 // recentPlan is a plan that was made for a class, and the base that it is decided from.
 type recentPlan struct {
 	class    *cluster.PodClass
-	plan     *plan
-	versions versions // what the plan was made from
-	terms    int      // version of all terms up to which versions.terms is known to hold
-	nodes    uint64   // version of the nodes when the base was found
-	base     *base    // nil: there is none
-	axisOf   []int    // by tally
-	used     uint64   // when, by the decider's clock
+	full     *plan       // with a tally for all that matters
+	plan     *plan       // the same, or without what the base sums
+	versions versions    // what the plan was made from
+	terms    int         // version of all terms up to which versions.terms is known to hold
+	nodes    uint64      // version of the nodes when the base was found
+	base     *base       // nil: there is none
+	axisOf   []int       // by tally
+	said     *saidEffort // of what strangers' terms say, where it would be worth summing; or nil
+	used     uint64      // when, by the decider's clock
 }
 
 // planned returns the plan for a simple class with its base, or nil if it is not decided from one.
@@ -45,10 +47,14 @@ func (d *Decider) planned(p *cluster.Pod) *recentPlan {
 		if !ok {
 			return nil
 		}
-		*known = recentPlan{class: class, plan: pl, versions: now}
+		*known = recentPlan{class: class, full: pl, plan: pl, versions: now}
 	}
 	known.terms, known.used = d.terms.version, d.clock
-	if known.nodes != d.nodesVersion || known.base != nil && known.base.dropped {
+	if b := known.base; b != nil && !b.dropped && b.costsMore() {
+		b.said.work = 0
+		d.dropBase(b.name)
+	}
+	if known.nodes != d.nodesVersion || known.base != nil && known.base.dropped || known.said != nil && d.worthSums(known.said) {
 		known.nodes = d.nodesVersion
 		d.findBase(known)
 	}
@@ -61,10 +67,78 @@ func (d *Decider) planned(p *cluster.Pod) *recentPlan {
 // findBase finds the base for a plan by what the classes of one base share: the skeleton, and the
 // topologies that matter.
 func (d *Decider) findBase(known *recentPlan) {
+	known.base, known.plan, known.said = nil, known.full, nil
+	key, list, ok := d.axesOf(known)
+	if !ok {
+		return
+	}
+	said := ""
+	if pl := known.full; pl.strangersApart {
+		said = string(pl.others.describe(pl.example.Class.Affinities))
+		known.said = d.effortOf(said)
+		if d.worthSums(known.said) {
+			known.plan = pl.withStrangersSummed()
+			if key, list, ok = d.axesOf(known); !ok {
+				return
+			}
+		} else {
+			said = ""
+		}
+	}
+	fits := d.limitAxes(list)
+	for i := range list {
+		key = binary.NativeEndian.AppendUint32(key, uint32(list[i].id)<<1|asBit(list[i].byCount))
+	}
+	key = append(binary.NativeEndian.AppendUint32(key, uint32(len(list))), said...)
+	d.key = key
+	if !fits {
+		return
+	}
+	b := d.bases[string(key)]
+	if b == nil {
+		d.dropBases()
+		d.dropTopologies(list)
+		b = newBase(d, known.plan, slices.Clone(list))
+		b.name = string(key)
+		d.bases[b.name] = b
+	}
+	known.base = b
+	if known.plan.strangersSummed {
+		b.said, known.said = known.said, nil
+	}
+}
+
+// saidEffort is what it has cost to decide pods to whom the terms of strangers say the same by
+// many keys.
+type saidEffort struct {
+	work int
+	used uint64 // when, by the decider's clock
+}
+
+// effortOf returns what is known of it.
+func (d *Decider) effortOf(said string) *saidEffort {
+	known := d.saidEffort[said]
+	if known == nil {
+		known = &saidEffort{}
+		d.saidEffort[said] = known
+	}
+	known.used = d.clock
+	return known
+}
+
+// worthSums tells whether it has cost as much as it costs to sum what they say.
+func (d *Decider) worthSums(said *saidEffort) bool { return said.work > d.worthSumming*len(d.c.Nodes) }
+
+// costsMore tells whether the sums of a base have cost more than they saved, since pods with such
+// terms come and go all the time: each moves every node of its domains.
+func (b *base) costsMore() bool { return b.said != nil && b.moved > 8*len(b.at)+b.served*b.d.fewGroups }
+
+// axesOf lists the topologies that matter to a plan, with a key for all that classes of a base
+// share; ok is false where no base serves.
+func (d *Decider) axesOf(known *recentPlan) (key []byte, list []topologyAxis, ok bool) {
 	pl := known.plan
-	known.base, known.axisOf = nil, known.axisOf[:0]
-	key := binary.NativeEndian.AppendUint32(d.key[:0], pl.skeleton)
-	list := d.axes[:0]
+	known.axisOf = known.axisOf[:0]
+	key, list = binary.NativeEndian.AppendUint32(d.key[:0], pl.skeleton), d.axes[:0]
 	for i := range pl.tallies {
 		t := &pl.tallies[i]
 		perNode := t.purpose == spreadSoft && t.constraint.PerNode()
@@ -73,7 +147,7 @@ func (d *Decider) findBase(known *recentPlan) {
 		byCount := perNode || domains > d.fewDomains
 		if t.purpose == spreadSoft && !perNode {
 			if byCount = domains > d.manyDomains; byCount {
-				return // the domains of feasible nodes have to be counted
+				return nil, nil, false // the domains of feasible nodes have to be counted
 			}
 		}
 		at := slices.IndexFunc(list, func(a topologyAxis) bool { return a.topology == topology })
@@ -89,22 +163,8 @@ func (d *Decider) findBase(known *recentPlan) {
 			key = binary.NativeEndian.AppendUint32(key, uint32(at)|1<<31)
 		}
 	}
-	fits := d.limitAxes(list)
-	for i := range list {
-		key = binary.NativeEndian.AppendUint32(key, uint32(list[i].id)<<1|asBit(list[i].byCount))
-	}
-	d.axes, d.key = list, key
-	if !fits {
-		return
-	}
-	b := d.bases[string(key)]
-	if b == nil {
-		d.dropBases()
-		d.dropTopologies(list)
-		b = newBase(d, pl, slices.Clone(list))
-		d.bases[string(key)] = b
-	}
-	known.base = b
+	d.key, d.axes = key, list
+	return key, list, true
 }
 
 // limitAxes makes nodes be grouped by count instead of by domain along some axes, where there would

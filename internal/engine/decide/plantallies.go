@@ -27,36 +27,95 @@ func (d *Decider) planTallies(pl *plan) {
 	pl.affinities = plugins.NewAffinities(d.c, own)
 	pl.attractsItself = pl.affinities.AttractsItself()
 	if pl.filtersPods || pl.scoresPods {
-		pl.others = d.terms.of(pl.affinities, own.Labels, pl.hardWeight, &d.keys)
+		pl.others = d.terms.saidTo(pl, &d.keys)
 	}
+	pl.strangersApart, pl.strangersSummed = false, false
+	d.planTerms(pl)
+	if len(pl.others.by) > 0 && d.groupsFor(pl) > d.fewGroups {
+		pl.strangersApart = true
+		pl.tallies = pl.tallies[:len(pl.hard)+len(pl.soft)]
+		d.planTerms(pl)
+	}
+}
+
+// groupsFor is about how many groups of nodes the tallies of a plan make.
+func (d *Decider) groupsFor(pl *plan) int {
+	groups := 1
+	for i := range pl.tallies {
+		t := &pl.tallies[i]
+		if slices.ContainsFunc(pl.tallies[:i], func(o tallyPlan) bool { return o.key == t.key }) {
+			continue
+		}
+		if n := d.topology(t.key, false).domains(); n > d.fewDomains {
+			const counts = 4 // how many numbers usually occur, by which nodes are grouped then
+			groups *= counts
+		} else {
+			groups *= max(1, n)
+		}
+		groups = min(groups, 1<<30)
+	}
+	return groups
+}
+
+// countsVotes tells whether preferences are scored.
+func (pl *plan) countsVotes() bool {
+	return pl.scoresPods && !(pl.onlyOwnVotes && !pl.affinities.Prefers())
+}
+
+// planTerms lists what has to be counted for affinity.
+func (d *Decider) planTerms(pl *plan) {
+	own := pl.example.Class
 	if pl.filtersPods {
 		for _, key := range pl.affinities.Required() {
 			pl.tallies = append(pl.tallies, tallyPlan{purpose: attract, key: key})
 		}
 		for i := range own.RequiredAntiAffinity {
-			d.addTally(pl, repel, own.RequiredAntiAffinity[i].TopologyKey)
+			d.addTally(pl, tallyPlan{purpose: repel, key: own.RequiredAntiAffinity[i].TopologyKey})
 		}
-		for _, key := range pl.others.repelling {
-			d.addTally(pl, repelledBy, key)
-		}
-	}
-	if pl.scoresPods && !(pl.onlyOwnVotes && !pl.affinities.Prefers()) {
-		for _, list := range [][]cluster.WeightedTerm{own.PreferredAffinity, own.PreferredAntiAffinity} {
-			for i := range list {
-				d.addTally(pl, vote, list[i].TopologyKey)
+		for i := range pl.others.by {
+			by := &pl.others.by[i]
+			for _, key := range by.repelled {
+				d.addTally(pl, tallyPlan{purpose: repelledBy, key: key, strangers: pl.apart(by.affinities)})
 			}
 		}
-		for _, key := range pl.others.voting {
-			d.addTally(pl, vote, key)
+	}
+	if pl.countsVotes() {
+		for _, list := range [][]cluster.WeightedTerm{own.PreferredAffinity, own.PreferredAntiAffinity} {
+			for i := range list {
+				d.addTally(pl, tallyPlan{purpose: vote, key: list[i].TopologyKey})
+			}
+		}
+		for i := range pl.others.by {
+			by := &pl.others.by[i]
+			for _, v := range by.votes {
+				d.addTally(pl, tallyPlan{purpose: vote, key: v.Key, strangers: pl.apart(by.affinities)})
+			}
 		}
 	}
 }
 
-// addTally lists a purpose once for a key, if a node has the key.
-func (d *Decider) addTally(pl *plan, purpose purpose, key string) {
-	if d.keys.has(key) && !slices.ContainsFunc(pl.tallies, func(t tallyPlan) bool { return t.purpose == purpose && t.key == key }) {
-		pl.tallies = append(pl.tallies, tallyPlan{purpose: purpose, key: key})
+// apart tells whether pods with these affinities are strangers and have tallies of their own.
+func (pl *plan) apart(affinities [2]uint64) bool {
+	return pl.strangersApart && affinities != pl.example.Class.Affinities
+}
+
+// withStrangersSummed is the plan without tallies of what the terms of strangers say.
+func (pl *plan) withStrangersSummed() *plan {
+	summed := *pl
+	summed.strangersSummed = true
+	summed.tallies = slices.DeleteFunc(slices.Clone(pl.tallies), func(t tallyPlan) bool { return t.strangers })
+	return &summed
+}
+
+// addTally lists a tally of terms once, if a node has the key.
+func (d *Decider) addTally(pl *plan, tally tallyPlan) {
+	if d.keys.has(tally.key) && !slices.ContainsFunc(pl.tallies, tally.same) {
+		pl.tallies = append(pl.tallies, tally)
 	}
+}
+
+func (t *tallyPlan) same(o tallyPlan) bool {
+	return t.purpose == o.purpose && t.key == o.key && t.strangers == o.strangers
 }
 
 // start makes an empty tally over the nodes that there are now.
@@ -159,12 +218,14 @@ func (pl *plan) effects(class *cluster.PodClass) (effects []effect) {
 		case repel:
 			weight = occurrences(pl.affinities.Repels(class), t.key)
 		case repelledBy:
-			weight = occurrences(pl.affinities.RepelledBy(class), t.key)
+			if t.strangers == pl.apart(class.Affinities) {
+				weight = occurrences(pl.affinities.RepelledBy(class), t.key)
+			}
 		case vote:
-			weight = pl.votes(class, t.key)
+			weight = pl.votes(class, t)
 		}
 		if weight != 0 {
-			effects = append(effects, effect{k, weight})
+			effects = append(effects, effect{tally: k, weight: weight})
 		}
 	}
 	return effects
@@ -179,9 +240,16 @@ func occurrences(keys []string, key string) (n int64) {
 	return n
 }
 
-func (pl *plan) votes(class *cluster.PodClass, key string) (sum int64) {
-	for _, v := range pl.affinities.Votes(class, pl.hardWeight) {
-		if v.Key == key {
+func (pl *plan) votes(class *cluster.PodClass, t *tallyPlan) (sum int64) {
+	var votes []plugins.Vote
+	if !t.strangers {
+		votes = pl.affinities.OwnVotes(class)
+	}
+	if t.strangers == pl.apart(class.Affinities) {
+		votes = append(votes, pl.affinities.VotesOf(class, pl.hardWeight)...)
+	}
+	for _, v := range votes {
+		if v.Key == t.key {
 			sum += v.Weight
 		}
 	}

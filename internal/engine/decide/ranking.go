@@ -42,6 +42,7 @@ type ranking struct {
 	byStatic map[staticKey]int32
 
 	effects map[int32][]effect // by class of placed pods
+	places  []effect           // by tally of the plan: where it is counted
 
 	byKey   map[groupKey]int32
 	byLong  map[string]int32 // instead of byKey, where there are more tallies than a groupKey holds

@@ -4,10 +4,14 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
 // search finds the best nodes in the trees of a survey's base, the most promising first.
 type search struct {
+	votesLow, votesHigh int64 // of the feasible nodes, where the base sums votes
+
 	best   int64 // the highest total so far
 	pool   []part
 	ranked []rankedGroup
@@ -69,7 +73,7 @@ func (s *survey) visit(g *rankedGroup, i int32, low, high int64) {
 			if s.isLone[node] != 0 {
 				continue
 			}
-			score := int64(s.b.score(node, s.plan.room))
+			score := s.scoreOf(g.group, node)
 			if score < 0 {
 				continue
 			}
@@ -81,14 +85,105 @@ func (s *survey) visit(g *rankedGroup, i int32, low, high int64) {
 		}
 	default:
 		left, right := c.left, c.right
-		leftLow, leftHigh := t.bounds(s, left)
-		rightLow, rightHigh := t.bounds(s, right)
+		leftLow, leftHigh := s.between(g.group, left)
+		rightLow, rightHigh := s.between(g.group, right)
 		if leftHigh < rightHigh {
 			left, leftLow, leftHigh, right, rightLow, rightHigh = right, rightLow, rightHigh, left, leftLow, leftHigh
 		}
 		s.visit(g, left, leftLow, leftHigh)
 		s.visit(g, right, rightLow, rightHigh)
 	}
+}
+
+// scoreOf is what a node of a group scores that is not the same for the whole group, noRoom if it
+// has not enough.
+func (s *survey) scoreOf(group, node int32) int64 {
+	score := int64(s.b.score(node, s.plan.room))
+	if score < 0 || !s.votesApart {
+		return score
+	}
+	return score + s.voteScore(s.groups[group].votes+s.b.votesOf(node))
+}
+
+func (s *survey) voteScore(votes int64) int64 {
+	return s.plan.voteWeight * plugins.AffinityNormalized(votes, s.votesLow, s.votesHigh)
+}
+
+// between returns between what scoreOf lies in a cell of a group's tree.
+func (s *survey) between(group, i int32) (low, high int64) {
+	t := s.b.groups[group].tree
+	low, high = t.bounds(s, i)
+	if high < 0 || !s.votesApart {
+		return low, high
+	}
+	own, c := s.groups[group].votes, &t.cells[i]
+	if low >= 0 {
+		low += s.voteScore(own + int64(c.box.low[votes]))
+	}
+	return low, high + s.voteScore(own+int64(c.box.high[votes]))
+}
+
+// boundVotes finds between what the votes for the feasible nodes lie, where the base sums those of
+// strangers.
+func (s *survey) boundVotes() {
+	s.votesLow, s.votesHigh = math.MaxInt64, math.MinInt64
+	for i, g := range s.groups {
+		if g.ok == 0 || !g.feasible {
+			continue
+		}
+		var low, high int64
+		if n := len(s.b.groups); i >= n {
+			low = s.b.votesOf(s.apart[i-n].node)
+			high = low
+		} else {
+			root := s.b.groups[i].tree.root
+			low, high = s.fewest(int32(i), root, 1, math.MaxInt64), -s.fewest(int32(i), root, -1, math.MaxInt64)
+		}
+		s.votesLow, s.votesHigh = min(s.votesLow, g.votes+low), max(s.votesHigh, g.votes+high)
+	}
+}
+
+// fewest returns the lowest of the votes of strangers, times sign, for the nodes below a cell of a
+// group's tree that have room and do not stand apart; known if none is lower.
+func (s *survey) fewest(group, i int32, sign, known int64) int64 {
+	t := s.b.groups[group].tree
+	c := &t.cells[i]
+	s.work++
+	bound := c.fewest(sign)
+	if bound >= known {
+		return known
+	}
+	all, any := c.box.fits(s.plan.room)
+	switch {
+	case !any:
+		return known
+	case all && c.box.low[votes] == c.box.high[votes] && c.count > s.lone[group]:
+		return bound
+	case c.left != none:
+		first, then := c.left, c.right
+		if t.cells[then].fewest(sign) < t.cells[first].fewest(sign) {
+			first, then = then, first
+		}
+		return s.fewest(group, then, sign, s.fewest(group, first, sign, known))
+	}
+	s.work += len(c.nodes)
+	for _, node := range c.nodes {
+		if s.isLone[node] == 0 && s.plan.room.fits(s.b.room(node)) {
+			known = min(known, sign*s.b.votesOf(node))
+		}
+	}
+	return known
+}
+
+// fewest is a bound for the votes in a cell, times sign.
+func (c *cell) fewest(sign int64) int64 {
+	switch {
+	case c.count == 0:
+		return math.MaxInt64
+	case sign < 0:
+		return -int64(c.box.high[votes])
+	}
+	return int64(c.box.low[votes])
 }
 
 // bounds returns between what the scores for room lie in a cell; see box.bounds.
@@ -135,7 +230,7 @@ func (s *survey) draw() int32 {
 
 // isBest tells whether a node in a tree has the best total.
 func (s *survey) isBest(group, node int32) bool {
-	score := int64(s.b.score(node, s.plan.room))
+	score := s.scoreOf(group, node)
 	return s.isLone[node] == 0 && score >= 0 && s.fixed[group]+score == s.best
 }
 
@@ -154,7 +249,7 @@ func (s *survey) divide(p part) {
 	}
 	for _, i := range [2]int32{c.left, c.right} {
 		s.work++
-		if _, high := t.bounds(s, i); high >= 0 && s.fixed[p.group]+high >= s.best {
+		if _, high := s.between(p.group, i); high >= 0 && s.fixed[p.group]+high >= s.best {
 			s.pool = append(s.pool, part{group: p.group, cell: i, count: t.cells[i].count})
 		}
 	}

@@ -18,7 +18,8 @@ type survey struct {
 	sheet
 	b    *base
 	pod  *cluster.Pod
-	work int // about how many nodes were looked at
+	work int         // about how many nodes were looked at
+	said *saidEffort // what the terms of strangers have cost, while they are not summed; or nil
 
 	// The groups of the sheet are those of the base, and behind them one for each node that stands
 	// apart.
@@ -76,9 +77,12 @@ func (d *Decider) tryBase(p *cluster.Pod) (decision Decision, done bool) {
 // begin prepares the counting.
 func (s *survey) begin(d *Decider, known *recentPlan) {
 	b := known.base
+	b.looked = 0
 	b.catchUp()
-	b.used, b.looked = d.clock, 0
-	s.d, s.plan, s.b, s.statics, s.axisOf, s.work = d, known.plan, b, b.statics, known.axisOf, 0
+	b.used = d.clock
+	b.served++
+	s.d, s.plan, s.b, s.statics, s.axisOf, s.work, s.said = d, known.plan, b, b.statics, known.axisOf, 0, known.said
+	s.votesApart = b.votes != nil
 	for len(s.isLone) < len(b.at) {
 		s.isLone = append(s.isLone, 0)
 	}
@@ -122,7 +126,7 @@ func (s *survey) end() {
 		s.isLone[s.apart[i].node] = 0
 	}
 	s.apart = s.apart[:0]
-	s.plan, s.b, s.pod, s.statics, s.axisOf = nil, nil, nil, nil, nil
+	s.plan, s.b, s.pod, s.statics, s.axisOf, s.said = nil, nil, nil, nil, nil, nil
 }
 
 // count counts the pods that matter to the class. It tells whether that can be done without a look
@@ -218,7 +222,9 @@ func (s *survey) stand() {
 			}
 			g.values = append(g.values, value)
 		}
-		g.ok = of.tree.fitting(s.b, of.tree.root, s.plan.room)
+		if !of.repelled {
+			g.ok = of.tree.fitting(s.b, of.tree.root, s.plan.room)
+		}
 		s.lone = append(s.lone, 0)
 	}
 	for i := range s.apart {
@@ -229,7 +235,7 @@ func (s *survey) stand() {
 			g.values = append(g.values, t.value(t.topology.domain[of.node]))
 		}
 		of.bucket = s.b.score(of.node, s.plan.room)
-		if of.bucket >= 0 {
+		if of.bucket >= 0 && !s.b.groups[at].repelled {
 			g.ok = 1
 		}
 		if hadRoom := g.ok; orderly(s.b.room(of.node)) {
@@ -261,6 +267,11 @@ func (s *survey) crowded(node int32) bool {
 		room.Pods++
 	}
 	if !s.plan.room.fits(&room) {
+		return true
+	}
+	if s.plan.strangersSummed && slices.ContainsFunc(guests, func(g *cluster.Pod) bool {
+		return s.plan.filtersPods && slices.ContainsFunc(s.plan.affinities.RepelledBy(g.Class), n.Has)
+	}) {
 		return true
 	}
 	if len(s.tallies) == 0 {
@@ -303,6 +314,9 @@ func (s *survey) decide() Decision {
 	}
 	s.weighSpread(weights)
 	bounds := s.bounds()
+	if s.votesApart {
+		s.boundVotes()
+	}
 	s.search.start()
 	s.fixed = append(s.fixed[:0], make([]int64, len(s.b.groups))...)
 	for i, g := range s.groups {
@@ -312,12 +326,14 @@ func (s *survey) decide() Decision {
 		fixed := s.fixedScore(g, &bounds)
 		if n := len(s.b.groups); i >= n {
 			of := &s.apart[i-n]
+			if s.votesApart {
+				fixed += s.voteScore(g.votes + s.b.votesOf(of.node))
+			}
 			s.offer(fixed+int64(of.bucket), part{group: none, count: 1, node: of.node})
 			continue
 		}
 		s.fixed[i] = fixed
-		of := s.b.groups[i].tree
-		low, high := of.bounds(s, of.root)
+		low, high := s.between(int32(i), s.b.groups[i].tree.root)
 		s.ranked = append(s.ranked, rankedGroup{int32(i), fixed, low, high})
 	}
 	node, total := s.find()
@@ -338,6 +354,9 @@ func (s *survey) weigh(class *cluster.PodClass) {
 	d := s.d
 	if s.work += s.b.looked; s.work < little {
 		return
+	}
+	if s.said != nil {
+		s.said.work += s.work
 	}
 	if len(d.effort) >= maxMembers {
 		clear(d.effort)

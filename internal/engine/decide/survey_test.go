@@ -3,6 +3,7 @@ package decide
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -194,6 +195,15 @@ func (d *Decider) checkBases(t interface{ Fatalf(string, ...any) }) {
 	d.sync()
 	for _, b := range d.bases {
 		b.catchUp()
+		for _, s := range [...]*sums{b.votes, b.repelling} {
+			if s == nil {
+				continue
+			}
+			kept := s.of
+			if s.count(); !slices.Equal(kept, s.of) {
+				t.Fatalf("sums are %v, want %v", kept, s.of)
+			}
+		}
 		held := 0
 		for i, g := range b.groups {
 			held += int(b.checkCell(t, g.tree, g.tree.root, int32(i)))
@@ -229,7 +239,7 @@ func (b *base) checkCell(t interface{ Fatalf(string, ...any) }, of *tree, i, gro
 		if box.add(&p); box != c.box {
 			t.Fatalf("cell %d does not hold node %d", i, node)
 		}
-		if c.alike && !alike(b.room(node), b.room(c.nodes[0])) {
+		if c.alike && !b.alike(node, c.nodes[0]) {
 			t.Fatalf("cell %d holds nodes that are not alike", i)
 		}
 		if b.spots[node] != (spot{i, int32(k)}) || b.at[node] != group {

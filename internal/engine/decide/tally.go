@@ -19,12 +19,22 @@ type tally struct {
 	// otherwise by the domain itself.
 	byCount bool
 
+	// parts are the topologies of a tally that stands for several: count is then by node, the sum
+	// over the node's domains. Such a tally is byCount.
+	parts []tallyPart
+
 	// Only where the purpose is hard spread: how many nodes each domain has that count, and how
 	// many such domains count each number, so that the lowest is at hand.
 	included []int32
 	levels   []int32
 	lowest   int
 	present  int // domains with included nodes
+}
+
+// tallyPart is one of the topologies that a tally sums over.
+type tallyPart struct {
+	*topology
+	count []int64 // by domain; only while the pods that are there are counted
 }
 
 // purpose is what a tally is for.
@@ -48,6 +58,12 @@ const fewDomains = 32
 // by node, which takes less time than to look at so many groups. manyGroups is how many
 // combinations of domains there may be. Tests lower both.
 const manyDomains, manyGroups = 512, 1024
+
+// fewGroups is up to how many combinations of domains there may be before what strangers say is
+// summed over all their topology keys: nodes are then grouped by the sum, which has few values as
+// long as few pods have such terms. It is not fewer because of what sums cost when such a pod comes
+// or goes: every node of its domains has to be looked at. Tests lower it.
+const fewGroups = 256
 
 // countsIn returns the domain in which the pods of a node count, or none.
 func (t *tally) countsIn(node int32) int32 {
@@ -133,8 +149,8 @@ func (t *tally) least(count, shift int64) int64 {
 	return t.constraint.Least(lowest, t.present)
 }
 
-// effect is what a placed pod of some class counts in a tally.
+// effect is what a placed pod of some class counts in a tally, or in a part of one.
 type effect struct {
-	tally  int
-	weight int64
+	tally, part int
+	weight      int64
 }

@@ -1,11 +1,9 @@
 package decide
 
 import (
-	"fmt"
-	"io"
+	"encoding/binary"
 	"maps"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -168,33 +166,74 @@ func (t *terms) about(own labels.Set) []*termUsers {
 
 // said is what the terms of others say of a waiting pod.
 type said struct {
-	repelling, voting []string // topology keys by which one of them may repel it, or vote for its node; sorted
-	lines             []string // all of it
+	by []saidBy // sorted by affinities
 }
 
-// of asks all terms about the waiting pod. Keys that no node has are left out.
-func (t *terms) of(a *plugins.Affinities, own labels.Set, hardWeight int32, keys *labelKeys) (s said) {
-	for _, users := range t.about(own) {
-		repelled := slices.DeleteFunc(a.RepelledBy(users.class), func(key string) bool { return !keys.has(key) })
-		votes := slices.DeleteFunc(a.VotesOf(users.class, hardWeight), func(v plugins.Vote) bool { return !keys.has(v.Key) })
-		if len(repelled)+len(votes) == 0 {
+// saidBy is what the terms of pods with the same affinity say.
+type saidBy struct {
+	affinities [2]uint64
+	repelled   []string
+	votes      []plugins.Vote
+}
+
+// saidTo asks all terms about the waiting pod. Keys that no node has are left out.
+func (t *terms) saidTo(pl *plan, keys *labelKeys) (s said) {
+	own, a := pl.example.Class, pl.affinities
+	for _, users := range t.about(own.Labels) {
+		by := saidBy{affinities: users.class.Affinities}
+		if pl.filtersPods {
+			by.repelled = slices.DeleteFunc(a.RepelledBy(users.class), func(key string) bool { return !keys.has(key) })
+		}
+		if pl.countsVotes() {
+			by.votes = slices.DeleteFunc(a.VotesOf(users.class, pl.hardWeight), func(v plugins.Vote) bool { return !keys.has(v.Key) })
+		}
+		if len(by.repelled)+len(by.votes) == 0 {
 			continue
 		}
-		s.repelling = append(s.repelling, repelled...)
-		for _, v := range votes {
-			s.voting = append(s.voting, v.Key)
-		}
-		s.lines = append(s.lines, fmt.Sprintln(users.class.Affinities, repelled, votes))
+		s.by = append(s.by, by)
 	}
-	slices.Sort(s.lines)
-	s.repelling, s.voting = sortedOnce(s.repelling), sortedOnce(s.voting)
+	slices.SortFunc(s.by, func(a, b saidBy) int { return slices.Compare(a.affinities[:], b.affinities[:]) })
 	return s
 }
 
-func sortedOnce(keys []string) []string {
-	slices.Sort(keys)
-	return slices.Compact(keys)
+// describe writes it down, but for what pods with the given affinities say: the same for terms that
+// went and came again.
+func (s *said) describe(but [2]uint64) (to []byte) {
+	number := func(n int) { to = binary.NativeEndian.AppendUint64(to, uint64(n)) }
+	text := func(s string) { number(len(s)); to = append(to, s...) }
+	for i := range s.by {
+		by := &s.by[i]
+		if by.affinities == but {
+			continue
+		}
+		to = binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(to, by.affinities[0]), by.affinities[1])
+		number(len(by.repelled))
+		for _, key := range by.repelled {
+			text(key)
+		}
+		number(len(by.votes))
+		for _, v := range by.votes {
+			text(v.Key)
+			number(int(v.Weight))
+		}
+	}
+	return to
 }
 
-// describe writes it down: the same for terms that went and came again.
-func (s *said) describe(w io.Writer) { io.WriteString(w, strings.Join(s.lines, "")) }
+// sums adds up the votes, and how many repel the waiting pod, but for what pods with the given
+// affinities say; nil: there are none.
+func (s *said) sums(d *Decider, but [2]uint64) (votes, repelling *sums) {
+	for i := range s.by {
+		by := &s.by[i]
+		if by.affinities == but {
+			continue
+		}
+		for _, key := range by.repelled {
+			repelling = repelling.add(d, by.affinities, key, 1)
+		}
+		for _, v := range by.votes {
+			votes = votes.add(d, by.affinities, v.Key, v.Weight)
+		}
+	}
+	return votes, repelling
+}

@@ -31,6 +31,7 @@ func (d *Decider) tidy() {
 		}
 	}
 	maps.DeleteFunc(d.skeletons, func(_ string, sk *skeleton) bool { return d.clock-sk.used > idle })
+	maps.DeleteFunc(d.saidEffort, func(_ string, e *saidEffort) bool { return d.clock-e.used > idle })
 	for i := range d.plans {
 		if known := &d.plans[i]; known.class != nil && d.clock-known.used > idle {
 			*known = recentPlan{}

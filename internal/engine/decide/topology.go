@@ -11,7 +11,7 @@ import (
 type topology struct {
 	id      int32 // never used again
 	key     string
-	perNode bool // every node with a host name is a domain of its own, whatever its host name
+	perNode bool // every node with a host name is a domain of its own, whatever its host name; without a key, every node
 
 	domain []int32 // by node; none where the node has no such label or does not exist
 	values map[string]int32
@@ -56,7 +56,7 @@ func (t *topology) read(n *cluster.Node, node int32) int32 {
 		return none
 	}
 	if t.perNode {
-		if n.HasHostname {
+		if n.HasHostname || t.key == "" {
 			return node
 		}
 		return none
@@ -132,11 +132,19 @@ func (d *Decider) dropTopologies(except []topologyAxis) {
 	for _, r := range d.rankings {
 		for _, t := range r.tallies {
 			used[t.topology] = true
+			for i := range t.parts {
+				used[t.parts[i].topology] = true
+			}
 		}
 	}
 	for _, b := range d.bases {
 		for i := range b.axes {
 			used[b.axes[i].topology] = true
+		}
+		for _, s := range [...]*sums{b.votes, b.repelling} {
+			for i := range s.topologies() {
+				used[s.parts[i].topology] = true
+			}
 		}
 	}
 	maps.DeleteFunc(d.topologies, func(_ topologyKey, t *topology) bool { return !used[t] })

@@ -23,7 +23,7 @@ type cell struct {
 	count               int32
 	parent, left, right int32
 	axis                int8 // nodes below split are on the left
-	alike               bool // a leaf whose nodes have the same room, but for the number of pods
+	alike               bool // a leaf whose nodes are alike
 	split               float64
 	nodes               []int32
 }
@@ -54,7 +54,12 @@ func (t *tree) leaf(parent int32) int32 {
 	return int32(len(t.cells) - 1)
 }
 
-func alike(a, b *cluster.Room) bool {
+// alike tells whether two nodes of a tree have the same room and votes, but for the number of pods.
+func (b *base) alike(node, other int32) bool {
+	return b.votesOf(node) == b.votesOf(other) && sameRoom(b.room(node), b.room(other))
+}
+
+func sameRoom(a, b *cluster.Room) bool {
 	return a.RequestedCPU == b.RequestedCPU && a.RequestedMemory == b.RequestedMemory && a.NonZeroCPU == b.NonZeroCPU &&
 		a.NonZeroMemory == b.NonZeroMemory && a.CPU == b.CPU && a.Memory == b.Memory
 }
@@ -62,7 +67,7 @@ func alike(a, b *cluster.Room) bool {
 // hold adds a node to a leaf.
 func (t *tree) hold(b *base, i, node int32, p *point) {
 	c := &t.cells[i]
-	c.alike = len(c.nodes) == 0 || c.alike && alike(b.room(node), b.room(c.nodes[0]))
+	c.alike = len(c.nodes) == 0 || c.alike && b.alike(node, c.nodes[0])
 	b.spots[node] = spot{i, int32(len(c.nodes))}
 	c.nodes = append(c.nodes, node)
 	c.count++
@@ -157,7 +162,7 @@ func (t *tree) divide(b *base, i int32) {
 	c := &t.cells[i]
 	widest, width := 0, 0.0
 	for axis := range axes {
-		if w := c.box.width(axis); w > width {
+		if w := c.box.width(axis, b.perVote); w > width {
 			widest, width = axis, w
 		}
 	}
@@ -245,7 +250,7 @@ func (t *tree) remove(b *base, node int32) {
 		for k, node := range c.nodes {
 			p := b.point(node)
 			c.box.add(&p)
-			c.alike = c.alike && (k == 0 || alike(b.room(node), b.room(c.nodes[0])))
+			c.alike = c.alike && (k == 0 || b.alike(node, c.nodes[0]))
 		}
 	}
 	t.shrink(c.parent)

@@ -118,7 +118,11 @@ func (t *trial) count(o *cluster.Pod, sign int64) {
 		if t.standing.none[e.tally] {
 			continue
 		}
-		spreads := t.r.tallies[e.tally].purpose <= spreadSoft
+		of := t.r.tallies[e.tally]
+		if of.parts != nil && of.parts[e.part].domain[t.node.Index] == none {
+			continue
+		}
+		spreads := of.purpose <= spreadSoft
 		if spreads && (o.Terminating || t.r.counts[t.node.Index]&(1<<e.tally) == 0) {
 			continue
 		}

@@ -138,6 +138,11 @@ type Vote struct {
 // Votes returns the votes of pods of a class, for the preferences of both sides. hardWeight is what
 // a required affinity of the class counts; 0 for nothing. A key may be in it more than once.
 func (a *Affinities) Votes(class *cluster.PodClass, hardWeight int32) (votes []Vote) {
+	return append(a.OwnVotes(class), a.VotesOf(class, hardWeight)...)
+}
+
+// OwnVotes are those of the votes that are for the preferences of the waiting pod.
+func (a *Affinities) OwnVotes(class *cluster.PodClass) (votes []Vote) {
 	for i := range a.preferred {
 		if t := &a.preferred[i]; means(&t.Term, class) {
 			votes = append(votes, Vote{t.TopologyKey, int64(t.Weight)})
@@ -148,7 +153,7 @@ func (a *Affinities) Votes(class *cluster.PodClass, hardWeight int32) (votes []V
 			votes = append(votes, Vote{t.TopologyKey, -int64(t.Weight)})
 		}
 	}
-	return append(votes, a.VotesOf(class, hardWeight)...)
+	return votes
 }
 
 // VotesOf are those of the votes that are for the preferences of the class.

@@ -1,0 +1,121 @@
+package decide
+
+import (
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// sums adds up for every node what the terms of placed pods say by the node's domains, whatever the
+// number of topology keys. All classes to whom the same terms say the same share it, and are
+// decided without a look at each combination of domains.
+type sums struct {
+	d    *Decider
+	says map[[2]uint64][]effect // what one pod counts in the parts, by PodClass.Affinities
+	of   []int64                // by node
+
+	parts []sumsPart
+}
+
+// sumsPart is a topology as it was when the nodes were last read.
+type sumsPart struct {
+	*topology
+	read []int32 // by node: its domain
+}
+
+// add makes pods with the affinities count that much in their domain of a key. The sums may be nil.
+func (s *sums) add(d *Decider, affinities [2]uint64, key string, weight int64) *sums {
+	if s == nil {
+		s = &sums{d: d, says: map[[2]uint64][]effect{}}
+	}
+	i := slices.IndexFunc(s.parts, func(p sumsPart) bool { return p.key == key })
+	if i < 0 {
+		i = len(s.parts)
+		s.parts = append(s.parts, sumsPart{topology: s.d.topology(key, false)})
+	}
+	s.says[affinities] = append(s.says[affinities], effect{part: i, weight: weight})
+	return s
+}
+
+// bytes is about what the sums take.
+func (s *sums) bytes() int { return (8 + 4*len(s.parts)) * len(s.of) }
+
+// topologies are those that it sums over.
+func (s *sums) topologies() []sumsPart {
+	if s == nil {
+		return nil
+	}
+	return s.parts
+}
+
+// count reads the whole cluster anew.
+func (s *sums) count() {
+	s.of = make([]int64, len(s.d.c.Nodes))
+	counts := make([][]int64, len(s.parts))
+	for i := range s.parts {
+		counts[i] = make([]int64, s.parts[i].domains())
+	}
+	for affinities, effects := range s.says {
+		for pods := range s.d.placed.byTerms[affinities] {
+			for node, n := range pods.nodes {
+				for _, e := range effects {
+					if domain := s.parts[e.part].domain[node]; domain != none {
+						counts[e.part][domain] += e.weight * int64(n.staying+n.leaving)
+					}
+				}
+			}
+		}
+	}
+	for i := range s.parts {
+		p := &s.parts[i]
+		p.read = append(p.read[:0], p.domain...)
+		for node, domain := range p.read {
+			if domain != none {
+				s.of[node] += counts[i][domain]
+			}
+		}
+	}
+}
+
+// follow takes in changes up to the end of the log and appends the nodes whose sums may be others
+// now; a node may be named more than once.
+func (s *sums) follow(changes []cluster.Change, moved []int32) []int32 {
+	for i := range changes {
+		if changes[i].Kind == cluster.NodeChanged && s.isAnother(changes[i].Node) {
+			before := s.of
+			s.count()
+			for node := range s.of {
+				if node < len(before) && s.of[node] != before[node] {
+					moved = append(moved, int32(node))
+				}
+			}
+			return moved
+		}
+	}
+	for i := range changes {
+		change := &changes[i]
+		sign := int64(1)
+		switch change.Kind {
+		case cluster.PodAdded:
+		case cluster.PodRemoved:
+			sign = -1
+		default:
+			continue
+		}
+		for _, e := range s.says[change.Class.Affinities] {
+			part := &s.parts[e.part]
+			if domain := part.domain[change.Node]; domain != none {
+				part.each(domain, func(node int32) {
+					s.of[node] += sign * e.weight
+					moved = append(moved, node)
+				})
+			}
+		}
+	}
+	return moved
+}
+
+// isAnother tells whether a node has come, or is in other domains than before.
+func (s *sums) isAnother(node int32) bool {
+	return int(node) >= len(s.of) || slices.ContainsFunc(s.parts, func(p sumsPart) bool { return p.read[node] != p.domain[node] })
+}
