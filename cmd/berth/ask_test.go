@@ -40,7 +40,11 @@ func ask(t *testing.T, path string) {
 	t.Setenv("KUBECONFIG", "/nowhere")
 	datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 		if d.Cmd == "file" {
-			if err := os.WriteFile(d.CmdArgs[0].Key, []byte(d.Input), 0o600); err != nil {
+			name := d.CmdArgs[0].Key
+			if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(name, []byte(d.Input), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			return ""

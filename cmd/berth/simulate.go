@@ -43,7 +43,7 @@ pod fits nowhere. The manifests are the cluster.
 
 Reads any number of files, folders and, as -, standard input, as "kubectl get -o
 yaml" prints them or as people write them: nodes, pods, and what pods and nodes
-refer to. Workloads (Deployment, ReplicaSet, StatefulSet, DaemonSet, Job) are
+refer to; -k DIR reads what a kustomization makes. Workloads (Deployment, ReplicaSet, StatefulSet, DaemonSet, Job) are
 expanded into the pods that their controllers would make.
 
 Pending pods go through admission, as in the API server, and are then scheduled by
@@ -57,6 +57,7 @@ nodes are drained, manifests are deployed. The answer is then a timeline, with
 The same manifests and seed give the same output, byte for byte.`,
 		Example: `  berth simulate -f nodes.yaml -f app.yaml
   kubectl get nodes,pods -A -o yaml | berth simulate -f - -f new.yaml
+  berth simulate -f nodes.yaml -k overlays/production
   berth simulate -f cluster/ --explain -o json
   berth simulate -f cluster/ --for 10m
   berth simulate -f cluster/ --scenario outage.yaml -o svg > outage.svg`,
@@ -64,7 +65,8 @@ The same manifests and seed give the same output, byte for byte.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVarP(&s.files, "filename", "f", nil, "a file or folder of manifests, or - for standard input (repeatable)")
+	addFiles(flags, &s.files, "a file or folder of manifests, or - for standard input (repeatable)",
+		"a folder with a kustomization, of which its manifests are made (repeatable)")
 	flags.BoolVarP(&s.recursive, "recursive", "R", false, "read subfolders, too")
 	flags.BoolVar(&s.strict, "strict", false, "refuse pods that are bound to a node that the manifests do not have")
 	flags.StringVar(&s.config, "config", "", "the scheduler's configuration file, as for kube-scheduler")
@@ -83,7 +85,7 @@ var drawnFormats = append(slices.Clone(formats), "svg")
 func (s *simulation) run(cmd *cobra.Command) error {
 	switch {
 	case len(s.files) == 0:
-		return usagef("no manifests given: use -f FILE, -f DIR or -f -")
+		return usagef("no manifests given: use -f FILE, -f DIR, -f - or -k DIR")
 	case s.output == "svg" && s.scenario == "":
 		return usagef("--output svg: draws what happens in a --scenario")
 	case s.grace < 20*time.Second:
@@ -152,6 +154,7 @@ func (s *simulation) reading() manifest.Options {
 
 // readManifests prints all errors but the last, which it returns: each is a line.
 func readManifests(files []string, options manifest.Options, cmd *cobra.Command) (*manifest.Set, error) {
+	options.Kustomize = kustomize
 	set, err := manifest.Read(files, cmd.InOrStdin(), options)
 	var list manifest.Errors
 	if !errors.As(err, &list) || len(list) == 0 {

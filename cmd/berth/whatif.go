@@ -63,7 +63,8 @@ follow it, all others may stand anywhere. Names are as in kubectl: node/n1, node
   add-nodes N --like node/NAME
   add-pods N|--max --like pod/NAME         how many more fit, where, and what
                                            stops the next (or deployment/NAME)
-  apply -f FILE...                         (-f behind apply is what is applied)
+  apply -f FILE... | -k DIR                (-f and -k behind apply are what is
+                                           applied)
   scale deployment/NAME --replicas N
   delete pod/NAME | deployment/NAME | ...`,
 		Example: `  berth what-if drain node/node-1 --ignore-daemonsets

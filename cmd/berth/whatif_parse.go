@@ -85,16 +85,13 @@ func (f *forecast) parseOne(word string, args []string) (*whatif.Step, error) {
 	f.addFlags(general)
 	*f = now
 	general.VisitAll(func(flag *pflag.Flag) {
-		if word != "apply" || flag.Name != "filename" {
+		if word != "apply" || flag.Name != "filename" && flag.Name != "kustomize" {
 			flags.AddFlag(flag)
 		}
 	})
 	p.addFlags(word, flags)
 	if err := flags.Parse(args); err != nil {
 		return nil, wrongUsage(err, f.path)
-	}
-	if len(now.files) > 0 && word != "apply" && flags.Changed("filename") {
-		f.files = append(slices.Clone(now.files), f.files...)
 	}
 	for i, arg := range flags.Args() {
 		if i == 0 && ofNodes(word) && slices.Contains(nodeWords, arg) && flags.NArg() > 1 {
@@ -154,7 +151,7 @@ func (p *parts) addFlags(word string, flags *pflag.FlagSet) {
 		flags.StringVar(&p.like, "like", "", "")
 		flags.BoolVar(&p.max, "max", false, "")
 	case "apply":
-		flags.StringArrayVarP(&p.files, "filename", "f", nil, "")
+		addFiles(flags, &p.files, "", "")
 	case "scale":
 		flags.IntVar(&p.replicas, "replicas", -1, "")
 	}
@@ -186,7 +183,7 @@ func (p *parts) step(word string) (*whatif.Step, error) {
 		}
 	case "apply":
 		if len(p.files) == 0 || len(p.rest) > 0 {
-			return nil, usagef("apply: say what: apply -f FILE")
+			return nil, usagef("apply: say what: apply -f FILE or apply -k DIR")
 		}
 		op.Deploy = p.files
 	case "scale":

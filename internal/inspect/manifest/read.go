@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -29,6 +30,9 @@ type Options struct {
 	Strict bool
 	// Stdin is how messages call the standard input; by default <stdin>.
 	Stdin string
+	// Kustomize makes the manifests of a folder as kubectl kustomize does. It is asked for each
+	// kustomization that Read is given, see [Kustomization]; nil refuses them.
+	Kustomize func(folder string) ([]byte, error)
 	// Workers is how many objects are read at a time; 0 is one per CPU.
 	Workers int
 }
@@ -37,8 +41,15 @@ type Options struct {
 // counted; a file full of one slip needs no more to be put right.
 const maxErrors = 20
 
-// Read reads manifests: files, folders (their .yaml, .yml and .json files),
-// and "-" for stdin. The error is Errors if the input is at fault.
+// kustomization begins a path of what is to be made, and is how messages call it: their lines are
+// those of what this command prints.
+const kustomization = "kubectl kustomize "
+
+// Kustomization is the path under which Read takes what a folder's kustomization makes.
+func Kustomization(folder string) string { return kustomization + folder }
+
+// Read reads manifests: files, folders (their .yaml, .yml and .json files), kustomizations, and "-"
+// for stdin. The error is Errors if the input is at fault.
 func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 	files, err := expandPaths(paths, options.Recursive)
 	if err != nil {
@@ -70,7 +81,7 @@ func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 func expandPaths(paths []string, recursive bool) ([]string, error) {
 	var files []string
 	for _, path := range paths {
-		if path == "-" {
+		if path == "-" || strings.HasPrefix(path, kustomization) {
 			files = append(files, path)
 			continue
 		}
@@ -207,22 +218,31 @@ func (r *reader) newBatch(file int, order int32) *batch {
 }
 
 func (r *reader) splitFile(file string, stdin io.Reader, emit func(chunk) error) error {
-	in := stdin
-	if file != "-" {
-		f, err := os.Open(file)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		in = f
+	in, err := r.open(file, stdin)
+	if err != nil {
+		return err
 	}
-	if in == nil {
-		return errors.New("-: there is no standard input to read")
-	}
+	defer in.Close()
 	if err := split(in, emit); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	return nil
+}
+
+func (r *reader) open(file string, stdin io.Reader) (io.ReadCloser, error) {
+	folder, made := strings.CutPrefix(file, kustomization)
+	switch {
+	case made && r.options.Kustomize == nil:
+		return nil, fmt.Errorf("%s: no kustomization can be read here", folder)
+	case made:
+		text, err := r.options.Kustomize(folder)
+		return io.NopCloser(bytes.NewReader(text)), err
+	case file != "-":
+		return os.Open(file)
+	case stdin == nil:
+		return nil, errors.New("-: there is no standard input to read")
+	}
+	return io.NopCloser(stdin), nil
 }
 
 // collect adds what was found in a batch to the set.
