@@ -136,10 +136,10 @@ func matching(words []string, prefix string) []string {
 	return slices.DeleteFunc(slices.Clone(words), func(word string) bool { return !strings.HasPrefix(word, prefix) })
 }
 
-// contexts are those of the kubeconfig.
-func (q *question) contexts() (names []string) {
+// contexts are those of the kubeconfig, which is named or the usual one.
+func contexts(kubeconfig string) (names []string) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = q.connection.to.Kubeconfig
+	rules.ExplicitPath = kubeconfig
 	config, err := rules.Load()
 	if err != nil {
 		return nil
@@ -159,7 +159,7 @@ func (q *question) flagValues(cmd *cobra.Command, flag, toComplete, namespace st
 	case "namespace":
 		words = q.namesOf(cmd, namespaces, "")
 	case "context":
-		words = q.contexts()
+		words = contexts(q.connection.to.Kubeconfig)
 	case "node":
 		words = q.namesOf(cmd, nodeSubject, "")
 	case "output":
@@ -190,6 +190,18 @@ func (q *question) completeFlags(cmd *cobra.Command, namespace *string) {
 			}
 			return words, directive
 		}))
+	}
+}
+
+// completeContexts completes --context of a command and of those below it.
+func completeContexts(cmd *cobra.Command) {
+	if _, done := cmd.GetFlagCompletionFunc("context"); !done && cmd.LocalFlags().Lookup("context") != nil {
+		must(cmd.RegisterFlagCompletionFunc("context", func(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+			return matching(contexts(cmd.Flag("kubeconfig").Value.String()), toComplete), cobra.ShellCompDirectiveNoFileComp
+		}))
+	}
+	for _, sub := range cmd.Commands() {
+		completeContexts(sub)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -54,7 +53,7 @@ in which berth nodes runs, and outlasts its restarts.`,
 			return nil
 		},
 	}
-	selectionFlags(cmd.Flags(), &which)
+	selectionFlags(cmd, to, &which)
 	cmd.Flags().DurationVar(&forHow, "for", 0, "for how long (default: until berth nodes recover)")
 	return cmd
 }
@@ -83,7 +82,7 @@ func newNodesRecover(to *connection) *cobra.Command {
 			return nil
 		},
 	}
-	selectionFlags(cmd.Flags(), &which)
+	selectionFlags(cmd, to, &which)
 	return cmd
 }
 
@@ -121,7 +120,7 @@ It is an annotation on the nodes (` + kubelet.AnnotationConditions + `).`,
 			return nil
 		},
 	}
-	selectionFlags(cmd.Flags(), &which)
+	selectionFlags(cmd, to, &which)
 	return cmd
 }
 
@@ -160,9 +159,14 @@ func nodesAndConditions(args []string) ([]string, kubelet.Conditions, error) {
 	return names, change, nil
 }
 
-func selectionFlags(flags *pflag.FlagSet, which *simnodes.Selection) {
+func selectionFlags(cmd *cobra.Command, to *connection, which *simnodes.Selection) {
+	flags := cmd.Flags()
 	flags.StringSliceVar(&which.Names, "node", nil, "a node, by name (repeatable)")
 	flags.StringSliceVar(&which.Zones, "zone", nil, "all simulated nodes of a zone (repeatable)")
+	must(cmd.RegisterFlagCompletionFunc("node", func(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+		q := question{connection: *to, userAgent: "nodes"}
+		return matching(q.namesOf(cmd, nodeSubject, ""), toComplete), cobra.ShellCompDirectiveNoFileComp
+	}))
 }
 
 func needsSelection(which simnodes.Selection) error {

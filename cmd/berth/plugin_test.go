@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -91,18 +90,7 @@ func TestCompletion(t *testing.T) {
 		"what-if scale --re":                         "--recursive --replicas --request-timeout",
 		"what-if --fail-on p":                        "pdb pending",
 	} {
-		words := strings.Fields(strings.NewReplacer("TOWN", town, "CONF", kubeconfig).Replace(args))
-		if strings.HasSuffix(args, " ") {
-			words = append(words, "")
-		}
-		out, errs := asPlugin(append([]string{"__complete"}, words...)...)
-		var got []string
-		for line := range strings.Lines(out) {
-			if word, _, _ := strings.Cut(strings.TrimSpace(line), "\t"); !strings.HasPrefix(word, ":") && word != "" {
-				got = append(got, word)
-			}
-		}
-		slices.Sort(got)
+		got, errs := completed(args, strings.NewReplacer("TOWN", town, "CONF", kubeconfig))
 		if strings.Join(got, " ") != want {
 			t.Errorf("%s: %q, want %s\n%s", args, got, want, errs)
 		}

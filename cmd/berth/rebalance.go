@@ -49,7 +49,8 @@ With --policy, the plugins of a DeschedulerPolicy (descheduler/v1alpha2) instead
   berth rebalance defragment=train-0,train-1 -n ml
   berth rebalance --policy descheduler.yaml -f cluster/ --fail-on moves
   berth rebalance consolidate=2 --execute`,
-		RunE: b.run,
+		ValidArgsFunction: b.complete,
+		RunE:              b.run,
 	}
 	flags := cmd.Flags()
 	b.question.addFlags(flags)
@@ -61,6 +62,21 @@ With --policy, the plugins of a DeschedulerPolicy (descheduler/v1alpha2) instead
 	b.completeFlags(cmd, &b.namespace)
 	completeChoices(cmd, "fail-on", rebalance.Conditions...)
 	return cmd
+}
+
+// complete completes goals, and the pods of the last one.
+func (b *balancing) complete(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	const ofPods = "defragment="
+	list, ok := strings.CutPrefix(toComplete, ofPods)
+	if !ok {
+		return matching([]string{"heal", "spread", "return", "consolidate=", ofPods}, toComplete), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}
+	before := ofPods + list[:strings.LastIndexByte(list, ',')+1]
+	names := b.namesOf(cmd, podSubject, b.space(b.namespace))
+	for i := range names {
+		names[i] = before + names[i]
+	}
+	return matching(names, toComplete), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
 func (b *balancing) run(cmd *cobra.Command, args []string) error {

@@ -65,6 +65,7 @@ any cluster: they only read it, and install nothing.
 	root.SetHelpCommandGroupID(groupOthers)
 	root.SetCompletionCommandGroupID(groupOthers)
 	asUsage(root)
+	completeContexts(root)
 	calledAs(root, name)
 	return root
 }
