@@ -69,7 +69,10 @@ func (c *checking) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	meter := startMeter(cmd.ErrOrStderr())
+	meter.begin("checking the cluster")
 	said, err := c.ask(cmd, client)
+	meter.stop()
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +45,43 @@ func TestProgressOnATerminal(t *testing.T) {
 		}
 		if text := piped.String(); strings.ContainsAny(text, "\r\x1b") {
 			t.Errorf("%s: written to a pipe: %q", args, text)
+		}
+	}
+}
+
+// So do commands that talk to a cluster, for as long as it takes to answer, also if it refuses.
+func TestProgressOfALiveCluster(t *testing.T) {
+	after, every := meterAfter, meterEvery
+	meterAfter, meterEvery = 0, time.Hour
+	t.Cleanup(func() { meterAfter, meterEvery = after, every })
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/api/v1/nodes" {
+			_, _ = io.WriteString(w, `{"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": "node-1", "uid": "1"}}]}`)
+			return
+		}
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403}`)
+	}))
+	defer server.Close()
+	for args, want := range map[string]string{
+		"pending -A":           "reading",
+		"explain pod/web":      "reading",
+		"what-if drain node-1": "reading",
+		"rebalance --execute":  "planning moves",
+		"check":                "checking the cluster",
+	} {
+		var out, shown screen
+		words := strings.Fields(liveConfig(t, server.URL).Replace(args + " CONF"))
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		run(ctx, append([]string{"berth"}, words...), &out, answer.Terminal{Writer: &shown, Width: 80})
+		cancel()
+		text := shown.String()
+		if !strings.Contains(text, "berth: ") || !strings.Contains(text, want) {
+			t.Errorf("%s: no %q in %q", args, want, text)
+		}
+		if at := strings.LastIndex(text, "\x1b[K"); at < 0 || strings.Contains(text[at:], want) {
+			t.Errorf("%s: the line is left: %q", args, text)
 		}
 	}
 }

@@ -40,6 +40,9 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy, profil
 	defer cancel()
 	events := eventlog.New(client, "berth-rebalance")
 	var ended *execute.Done
+	meter := startMeter(cmd.ErrOrStderr()) // until the first line about a move
+	meter.begin("reading the cluster and planning moves")
+	defer meter.stop()
 	mover := live.New(client, events, live.Options{
 		Policy: func(of policy.Priorities) (*rebalance.Policy, error) {
 			if b.policy != "" {
@@ -48,8 +51,8 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy, profil
 			return goals, nil
 		},
 		Profiles: profiles, Placing: b.placing(),
-		Told: func(a execute.Told) { tellMove(cmd.OutOrStdout(), a) },
-		Done: func(a execute.Done) { ended = &a; cancel() },
+		Told: func(a execute.Told) { meter.stop(); tellMove(cmd.OutOrStdout(), a) },
+		Done: func(a execute.Done) { meter.stop(); ended = &a; cancel() },
 	})
 	var others sync.WaitGroup
 	defer others.Wait()
