@@ -1,12 +1,12 @@
-// Package eventlog writes Kubernetes events behind the work that they tell of:
-// in order, at a bounded rate, never in its way. client-go's broadcaster drops
-// what comes in faster than it writes, from the thousandth event on; an
-// eviction of a whole zone must still leave its event on every pod.
+// Package eventlog writes Kubernetes events behind the work that they report: at a bounded rate,
+// and without ever holding that work up. client-go's broadcaster drops what comes in faster than it
+// writes, from the thousandth event on; an eviction of a whole zone must still leave its event on
+// every pod.
 package eventlog
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"hash/fnv"
 	"sync"
 	"time"
@@ -17,41 +17,73 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
+	recordutil "k8s.io/client-go/tools/record/util"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 )
 
 const (
-	perSecond = 100 // events written, so that they take little of the API server
-	most      = 200_000
-	attempts  = 3
-	writers   = 4 // where there is no limit
+	perSecond = 100     // events written, so that they take little of the API server
+	most      = 200_000 // events that wait; more are dropped
+	within    = 10 * time.Second
+
+	// writers is how many events are written at once by a log that has no limit while nothing is
+	// busy. Fewer would cost more CPU: a writer that waits alone for an answer is put to sleep and
+	// woken.
+	writers = 16
+	// unanswered is how often an event is sent that no API server answers, refused how often one
+	// that an API server answers with an error that may pass.
+	unanswered   = 12
+	refused      = 3
+	longestPause = 10 * time.Second
 )
 
-// Log is a queue of events and the goroutines that write them.
+// Event is one event about one object.
+type Event struct {
+	About                 v1.ObjectReference
+	Type, Reason, Message string
+	// Component is who reports it; empty: the log's own.
+	Component   string
+	Annotations map[string]string
+	// Once: the event is not repeated about this object, so it is written as it is. Any other is
+	// correlated first, as client-go does: a repetition raises the count of the event that is
+	// there, and an object that gets too many is left alone for a while.
+	Once bool
+}
+
+// Log is a queue of events and the goroutines that write them. Events about one object are written
+// in the order in which they were added, except for those that are written once.
 type Log struct {
-	// Busy, if set before Run, tells whether there is work that events must not be in the way of.
-	// While there is none, they are written as fast as the API server takes them.
+	// Busy, if set before Run, tells whether there is work that events must give way to. While
+	// there is none, they are written as fast as the API server takes them.
 	Busy func() bool
 	// Drain is how long Run goes on after the end of its context with what is queued.
 	Drain time.Duration
+	// Host is the node that the events come from, if it is one.
+	Host string
+	// Create, if set before Run, creates events in place of the client.
+	Create func(context.Context, *v1.Event) error
 
 	client     kubernetes.Interface
-	source     string
+	component  string
 	correlator *record.EventCorrelator
 	limit      flowcontrol.RateLimiter
 
 	mu      sync.Mutex
-	waiting []*v1.Event
-	dropped int
-	more    chan struct{}
+	waiting []queued
+	more    chan struct{} // has an element when some wait
 }
 
-// New returns a log whose events say that they come from source.
-func New(client kubernetes.Interface, source string) *Log {
+type queued struct {
+	Event
+	at metav1.Time
+}
+
+// New returns a log whose events come from a component.
+func New(client kubernetes.Interface, component string) *Log {
 	return &Log{
-		client: client,
-		source: source,
+		client:    client,
+		component: component,
 		correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{
 			BurstSize: 25, QPS: 1. / 300, // per object, as client-go's own
 		}),
@@ -62,36 +94,49 @@ func New(client kubernetes.Interface, source string) *Log {
 
 // Add queues an event about an object.
 func (l *Log) Add(about v1.ObjectReference, eventType, reason, message string) {
-	now := metav1.Now()
-	namespace := about.Namespace
-	if namespace == "" {
-		namespace = metav1.NamespaceDefault
-	}
-	event := &v1.Event{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:      fmt.Sprintf("%s.%x", about.Name, now.UnixNano()),
-			Namespace: namespace,
-		},
-		InvolvedObject:      about,
-		Type:                eventType,
-		Reason:              reason,
-		Message:             message,
-		Source:              v1.EventSource{Component: l.source},
-		ReportingController: l.source,
-		FirstTimestamp:      now,
-		LastTimestamp:       now,
-		Count:               1,
-	}
+	l.Tell(Event{About: about, Type: eventType, Reason: reason, Message: message})
+}
+
+// Tell queues an event. It never waits: an event that finds the queue full is dropped.
+func (l *Log) Tell(e Event) {
+	one := queued{e, metav1.Now()}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.waiting) >= most {
-		l.dropped++
 		return
 	}
-	l.waiting = append(l.waiting, event)
+	l.waiting = append(l.waiting, one)
 	select {
 	case l.more <- struct{}{}:
 	default:
+	}
+}
+
+// object is the event as the API has it.
+func (l *Log) object(e *queued) *v1.Event {
+	namespace, component := e.About.Namespace, e.Component
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	if component == "" {
+		component = l.component
+	}
+	return &v1.Event{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        recordutil.GenerateEventName(e.About.Name, e.at.UnixNano()),
+			Namespace:   namespace,
+			Annotations: e.Annotations,
+		},
+		InvolvedObject:      e.About,
+		Type:                e.Type,
+		Reason:              e.Reason,
+		Message:             e.Message,
+		Source:              v1.EventSource{Component: component, Host: l.Host},
+		ReportingController: component,
+		ReportingInstance:   l.Host,
+		FirstTimestamp:      e.at,
+		LastTimestamp:       e.at,
+		Count:               1,
 	}
 }
 
@@ -99,120 +144,172 @@ func (l *Log) Add(about v1.ObjectReference, eventType, reason, message string) {
 func (l *Log) Run(ctx context.Context) {
 	write, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	context.AfterFunc(ctx, func() {
+	defer context.AfterFunc(ctx, func() {
 		if l.Drain == 0 {
 			stop()
 			return
 		}
 		time.AfterFunc(l.Drain, stop)
-	})
+	})()
 	n := 1
 	if l.Busy != nil {
 		n = writers
 	}
-	lanes := make([]chan *v1.Event, n)
+	shared := make(chan *queued)
+	lanes := make([]chan *queued, n)
 	var running sync.WaitGroup
 	for i := range lanes {
-		lanes[i] = make(chan *v1.Event)
-		running.Go(func() {
-			for event := range lanes[i] {
-				l.write(write, ctx, event)
-			}
-		})
+		lanes[i] = make(chan *queued)
+		running.Go(func() { l.work(write, lanes[i], shared) })
 	}
-	l.hand(write, ctx, lanes)
+	l.hand(write, ctx, lanes, shared)
 	for _, lane := range lanes {
 		close(lane)
 	}
+	close(shared)
 	running.Wait()
 }
 
-// hand gives every event to a writer, those of one object to one and the same, so that they are
-// written in their order.
-func (l *Log) hand(write, ctx context.Context, lanes []chan *v1.Event) {
+// work writes the events of a lane, and those that any writer may write, until both are closed.
+func (l *Log) work(ctx context.Context, lane, shared <-chan *queued) {
+	for lane != nil || shared != nil {
+		select {
+		case e, open := <-lane:
+			if !open {
+				lane = nil
+				continue
+			}
+			l.correlated(ctx, e)
+		case e, open := <-shared:
+			if !open {
+				shared = nil
+				continue
+			}
+			event := l.object(e)
+			_ = l.insist(ctx, event, func(ctx context.Context) error { return l.create(ctx, event) })
+		}
+	}
+}
+
+// hand gives every event to a writer in its turn. Those about one object have one lane, so that
+// they are written in their order; those that are written once go to any writer that is free.
+func (l *Log) hand(write, ctx context.Context, lanes []chan *queued, shared chan *queued) {
 	for {
-		for event := l.next(); event != nil; event = l.next() {
-			h := fnv.New32a()
-			h.Write([]byte(event.InvolvedObject.UID))
+		for e := l.next(); e != nil; e = l.next() {
+			l.turn(ctx)
+			to := shared
+			if !e.Once {
+				h := fnv.New32a()
+				h.Write([]byte(e.About.UID))
+				to = lanes[h.Sum32()%uint32(len(lanes))]
+			}
 			select {
-			case lanes[h.Sum32()%uint32(len(lanes))] <- event:
+			case to <- e:
 			case <-write.Done():
 				return
 			}
 		}
 		select {
-		case <-ctx.Done():
-			return
 		case <-l.more:
+		case <-ctx.Done():
+			if len(l.more) == 0 {
+				return
+			}
 		}
 	}
 }
 
-func (l *Log) next() *v1.Event {
+func (l *Log) next() *queued {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.waiting) == 0 {
 		return nil
 	}
-	event := l.waiting[0]
-	l.waiting[0] = nil
+	e := l.waiting[0]
+	l.waiting[0] = queued{}
 	l.waiting = l.waiting[1:]
-	return event
+	return &e
 }
 
 // turn waits until the next event may be written. One that comes after the end of ctx need not
 // wait.
 func (l *Log) turn(ctx context.Context) {
-	for l.Busy == nil || l.Busy() {
-		if l.Busy == nil {
-			_ = l.limit.Wait(ctx)
-			return
-		}
-		if l.limit.TryAccept() {
-			return
-		}
+	if l.Busy == nil {
+		_ = l.limit.Wait(ctx)
+		return
+	}
+	for ctx.Err() == nil && l.Busy() && !l.limit.TryAccept() {
 		select {
 		case <-ctx.Done():
-			return
 		case <-time.After(time.Second / perSecond):
 		}
 	}
 }
 
-func (l *Log) write(ctx, until context.Context, event *v1.Event) {
-	result, err := l.correlator.EventCorrelate(event)
+// correlated writes an event, or counts it in with the one that it repeats.
+func (l *Log) correlated(ctx context.Context, e *queued) {
+	result, err := l.correlator.EventCorrelate(l.object(e))
 	if err != nil || result.Skip {
 		return
 	}
-	l.turn(until)
-	for attempt := range attempts {
-		if ctx.Err() != nil {
-			return
+	event := result.Event
+	event.ResourceVersion = ""
+	if l.insist(ctx, event, func(ctx context.Context) error {
+		if event.Count == 1 {
+			return l.create(ctx, event)
 		}
-		written, err := l.send(ctx, result)
-		if err == nil {
-			l.correlator.UpdateState(written)
-			return
+		_, err := l.client.CoreV1().Events(event.Namespace).Patch(ctx, event.Name, types.StrategicMergePatchType, result.Patch, metav1.PatchOptions{})
+		if apierrors.IsNotFound(err) { // it has expired
+			return l.create(ctx, event)
+		}
+		return err
+	}) == nil {
+		l.correlator.UpdateState(event)
+	}
+}
+
+// create is done, too, if the event is there: the answer to an earlier try was lost.
+func (l *Log) create(ctx context.Context, event *v1.Event) (err error) {
+	if l.Create != nil {
+		err = l.Create(ctx, event)
+	} else {
+		_, err = l.client.CoreV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
+	}
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// insist sends an event until it is written, refused for good, or has been sent often enough.
+func (l *Log) insist(ctx context.Context, event *v1.Event, send func(context.Context) error) error {
+	for try := 1; ; try++ {
+		once, cancel := context.WithTimeout(ctx, within)
+		err := send(once)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return err
 		}
 		klog.FromContext(ctx).V(2).Info("Event not written", "reason", event.Reason, "about", klog.KRef(event.InvolvedObject.Namespace, event.InvolvedObject.Name), "err", err)
+		if try >= tries(err) {
+			return err
+		}
 		select {
 		case <-ctx.Done():
-			return
-		case <-time.After(time.Duration(attempt+1) * time.Second):
+			return err
+		case <-time.After(min(time.Duration(try)*time.Second, longestPause)):
 		}
 	}
 }
 
-func (l *Log) send(ctx context.Context, result *record.EventCorrelateResult) (*v1.Event, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	events := l.client.CoreV1().Events(result.Event.Namespace)
-	if result.Event.Count > 1 {
-		written, err := events.Patch(ctx, result.Event.Name, types.StrategicMergePatchType, result.Patch, metav1.PatchOptions{})
-		if !apierrors.IsNotFound(err) {
-			return written, err
-		} // it has expired: it is written anew
+// tries is how often an event is sent that gets this error.
+func tries(err error) int {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
+		return unanswered
 	}
-	result.Event.ResourceVersion = ""
-	return events.Create(ctx, result.Event, metav1.CreateOptions{})
+	if code := answer.Status().Code; code >= 500 || code == 429 {
+		return refused
+	}
+	return 1
 }

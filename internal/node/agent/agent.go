@@ -20,15 +20,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/component-helpers/apimachinery/lease"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/internal/node/agent/cri"
 	"github.com/berth-k8s/berth/internal/node/agent/metrics"
 	"github.com/berth-k8s/berth/internal/node/agent/pressure"
@@ -48,7 +46,7 @@ type Agent struct {
 
 	pods     *pods
 	statuses *statuses
-	recorder record.EventRecorder
+	tell     func(eventlog.Event) // queues an event; never waits
 	objects  *objects.Store
 	volumes  *volumes.Manager
 	services corelisters.ServiceLister
@@ -87,7 +85,7 @@ type Agent struct {
 	node *v1.Node // as it was seen last
 	// nodeVersion is the newest version that was heard of, of the node or of its deletion.
 	nodeVersion string
-	// missing: somebody has deleted the node's object; it is to register again.
+	// missing: someone has deleted the node's object; it is to register again.
 	missing bool
 
 	// Ready is called when the node is registered.
@@ -153,10 +151,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	defer listener.Close()
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-	defer broadcaster.Shutdown()
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: a.client.CoreV1().Events("")})
-	a.recorder = broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: component, Host: a.config.NodeName})
+	events := eventlog.New(a.client, component)
+	events.Host, events.Drain = a.config.NodeName, eventsDrain
+	a.tell = events.Tell
 	if err := a.connectParts(ctx); err != nil {
 		return err
 	}
@@ -176,7 +173,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	// Pods are looked after from the beginning, whether or not the API can be reached.
 	for _, part := range []func(context.Context){
-		a.askRuntime, a.listImages, a.statuses.run, a.watchPods, a.watchNode, a.staticPods, a.glanceAround, a.sweepAround, a.volumes.Run, a.runPressure, a.rotateLogs, a.retryResizesAround, a.awaitShutdown, a.serveHealthz,
+		events.Run, a.askRuntime, a.listImages, a.statuses.run, a.watchPods, a.watchNode, a.staticPods, a.glanceAround, a.sweepAround, a.volumes.Run, a.runPressure, a.rotateLogs, a.retryResizesAround, a.awaitShutdown, a.serveHealthz,
 	} {
 		parts.Go(func() { part(ctx) })
 	}

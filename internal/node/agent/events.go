@@ -3,25 +3,32 @@ package agent
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
 // component that events come from: what tools select a node's events by.
 const component = "kubelet"
 
-// event about a pod. A static pod's is told of its mirror, which is what people see.
+// eventsDrain is how long an agent that stops goes on writing events: that the node shuts down is
+// among the last.
+const eventsDrain = 2 * time.Second
+
+// event about a pod. A static pod's is about its mirror, which is what people see.
 func (a *Agent) event(pod *v1.Pod, kind, reason, message string) {
-	a.recorder.Event(a.reference(pod, ""), kind, reason, message)
+	a.containerEvent(pod, "", kind, reason, message)
 }
 
 // containerEvent is about one container of a pod.
 func (a *Agent) containerEvent(pod *v1.Pod, container, kind, reason, message string) {
-	a.recorder.Event(a.reference(pod, container), kind, reason, message)
+	a.tell(eventlog.Event{About: a.reference(pod, container), Type: kind, Reason: reason, Message: message})
 }
 
-func (a *Agent) reference(pod *v1.Pod, container string) *v1.ObjectReference {
-	ref := &v1.ObjectReference{
+func (a *Agent) reference(pod *v1.Pod, container string) v1.ObjectReference {
+	ref := v1.ObjectReference{
 		APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 	}
 	if container != "" {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/tools/record"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/internal/node/agent/cgroups"
 	"github.com/berth-k8s/berth/internal/node/agent/cri"
 	"github.com/berth-k8s/berth/internal/node/agent/metrics"
@@ -31,7 +32,7 @@ type node struct {
 	api     *fake.Clientset
 	runtime *memoryRuntime
 	images  *memoryImages
-	events  *record.FakeRecorder
+	events  chan eventlog.Event
 	mount   string
 }
 
@@ -47,7 +48,7 @@ func newNode(t *testing.T, objects ...runtime.Object) (*node, context.Context) {
 	t.Helper()
 	n := &node{
 		api: fake.NewClientset(objects...), runtime: newMemoryRuntime(), images: &memoryImages{}, mount: plainCgroups(t),
-		events: record.NewFakeRecorder(1000),
+		events: make(chan eventlog.Event, 1000),
 	}
 	config := DefaultConfig()
 	config.NodeName, config.NodeIPs = "node-1", []net.IP{net.IPv4(192, 0, 2, 1)}
@@ -55,7 +56,7 @@ func newNode(t *testing.T, objects ...runtime.Object) (*node, context.Context) {
 	a := &Agent{
 		config: config, client: n.api, pods: newPods(), nodeChanged: make(chan struct{}, 1), starts: make(gate, 4),
 		machine: machine{hostname: config.NodeName, cpus: 2, memory: 4 << 30},
-		runtime: &cri.Runtime{Runtime: n.runtime, Images: n.images, Name: "memory", Node: config.NodeName}, recorder: n.events,
+		runtime: &cri.Runtime{Runtime: n.runtime, Images: n.images, Name: "memory", Node: config.NodeName}, tell: func(e eventlog.Event) { n.events <- e },
 		hostAddresses: []string{"192.0.2.1"},
 	}
 	n.Agent = a
@@ -119,8 +120,8 @@ func allEvents(n *node) string {
 	var out strings.Builder
 	for {
 		select {
-		case event := <-n.events.Events:
-			out.WriteString(event + "\n")
+		case e := <-n.events:
+			fmt.Fprintln(&out, e.Type, e.Reason, e.Message)
 		default:
 			return out.String()
 		}

@@ -90,7 +90,7 @@ func (a *Agent) watchLogind(ctx context.Context) error {
 }
 
 func (a *Agent) nodeNote(message string) {
-	a.recorder.Event(a.nodeReference(), v1.EventTypeNormal, "Shutdown", message)
+	a.eventAboutNode(v1.EventTypeNormal, "Shutdown", message)
 }
 
 // Terminate is what SIGTERM means to an agent that runs: where nothing else tells of the machine's

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	internalapi "k8s.io/cri-api/pkg/apis"
 
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
 	"github.com/berth-k8s/berth/internal/node/agent/metrics"
 	"github.com/berth-k8s/berth/internal/node/agent/pressure"
@@ -36,7 +37,7 @@ func (a *Agent) measure(ctx context.Context) (err error) {
 			if pod != nil {
 				about = a.reference(pod, "")
 			}
-			a.recorder.AnnotatedEventf(about, annotations, kind, reason, "%s", message)
+			a.tell(eventlog.Event{About: about, Annotations: annotations, Type: kind, Reason: reason, Message: message})
 		},
 		Changed: a.reportNode, Nudge: alarm.C(), Arm: alarm.Arm,
 	})
@@ -73,13 +74,18 @@ func (a *Agent) pressureConditions(node *v1.Node) (all []v1.NodeCondition) {
 
 // nodeEvent tells of a change of the node's state.
 func (a *Agent) nodeEvent(reason string) {
-	a.recorder.Event(a.nodeReference(), v1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", a.config.NodeName, reason))
+	a.eventAboutNode(v1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", a.config.NodeName, reason))
+}
+
+// eventAboutNode is an event about the node itself.
+func (a *Agent) eventAboutNode(kind, reason, message string) {
+	a.tell(eventlog.Event{About: a.nodeReference(), Type: kind, Reason: reason, Message: message})
 }
 
 // nodeReference as the kubelet's events have it: `kubectl describe node` finds them by the name in
 // place of the UID.
-func (a *Agent) nodeReference() *v1.ObjectReference {
-	return &v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: a.config.NodeName, UID: types.UID(a.config.NodeName)}
+func (a *Agent) nodeReference() v1.ObjectReference {
+	return v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: a.config.NodeName, UID: types.UID(a.config.NodeName)}
 }
 
 func (a *Agent) evict(_ context.Context, e pressure.Eviction) error {

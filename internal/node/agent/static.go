@@ -78,7 +78,7 @@ func (a *Agent) readStatic(complained map[string]string) (map[types.UID]*v1.Pod,
 			if complained[path] != err.Error() {
 				complained[path] = err.Error()
 				klog.ErrorS(err, "Cannot run a static pod")
-				a.recorder.Event(a.nodeReference(), v1.EventTypeWarning, "FailedValidation", "Static pod refused: "+err.Error())
+				a.eventAboutNode(v1.EventTypeWarning, "FailedValidation", "Static pod refused: "+err.Error())
 			}
 			// What it was before runs on until the file says something sensible, or is gone.
 			for _, w := range a.pods.all() {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
-	"github.com/berth-k8s/berth/internal/scheduler/live/fakeapi"
+	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
 // BenchmarkOwner measures what the scheduler itself costs for a pod: taken in from the watch,

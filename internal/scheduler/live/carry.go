@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
 // task is an action that is to be answered. Whoever takes it from waiting may go on: the worker
@@ -113,9 +113,9 @@ func (s *Scheduler) write(action cycle.Action) {
 	case cycle.WriteGroup:
 		s.groups.add(s.helpers, a)
 	case cycle.Tell:
-		s.events.add(a.Profile, a.About, a.Type, a.Reason, a.Message)
+		s.events.Tell(eventlog.Event{Component: a.Profile, About: a.About, Type: a.Type, Reason: a.Reason, Message: a.Message})
 	case cycle.Announce:
-		s.announcing.add(announcement{a.Attempt.Profile, cycle.Reference(a.Attempt.Pod), a.Attempt.Node, time.Now()})
+		s.announce(a.Attempt)
 	case cycle.ReadPod:
 		s.helpers.do(func(ctx context.Context) { s.readPod(ctx, a) })
 	default:

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
-	"github.com/berth-k8s/berth/internal/scheduler/live/fakeapi"
+	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
 // outsider is a plugin at every extension point that writes down when it is asked.

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/queue"
-	"github.com/berth-k8s/berth/internal/scheduler/live/fakeapi"
+	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
 // TestBindingThatFails: whatever the API server answers, the pod is bound once, to a node that has
@@ -227,8 +227,8 @@ func TestEndWithBindingsUnderWay(t *testing.T) {
 		if n := len(w.api.Bindings()); n != 4 {
 			t.Errorf("%d bindings, want the 4 that were under way", n)
 		}
-		if w.api.Events() != 4 {
-			t.Errorf("%d events, want one for each", w.api.Events())
+		if len(w.api.Events()) != 4 {
+			t.Errorf("%d events, want one for each", len(w.api.Events()))
 		}
 		w.pass(time.Hour)
 		if n := len(w.api.Bindings()); n != 4 {
@@ -325,8 +325,8 @@ func TestStandby(t *testing.T) {
 		w.api.Put(aNode("n", "1"), aPod("a", "1"), aPod("big", "9"))
 		w.start(Options{Lead: lead})
 		w.pass(time.Hour)
-		if !w.s.Synced() || w.nodeOf("a") != "" || w.condition("big") != "" || w.api.Events() != 0 {
-			t.Errorf("synced %t, a on %q, %q, %d events", w.s.Synced(), w.nodeOf("a"), w.condition("big"), w.api.Events())
+		if !w.s.Synced() || w.nodeOf("a") != "" || w.condition("big") != "" || len(w.api.Events()) != 0 {
+			t.Errorf("synced %t, a on %q, %q, %d events", w.s.Synced(), w.nodeOf("a"), w.condition("big"), len(w.api.Events()))
 		}
 		fakeapi.Change(w.api, aPod("a", "1"), func(p *v1.Pod) { p.Spec.NodeName = "n" })
 		w.pass(time.Second)

@@ -23,7 +23,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
-	"github.com/berth-k8s/berth/internal/scheduler/live/fakeapi"
+	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
 func TestMain(m *testing.M) {

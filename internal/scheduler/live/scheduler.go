@@ -41,7 +41,6 @@ type Scheduler struct {
 	life             context.Context // ends when the scheduler is to stop; set before anything runs
 	binders, helpers *workers
 	post             func(context.Context, *v1.Binding) error // one binding
-	announcing       announcing
 
 	// Safe for all.
 	observer cycle.Observer
@@ -49,7 +48,7 @@ type Scheduler struct {
 	statuses statuses
 	groups   groupStatuses
 	turns    claimTurns
-	events   eventLogs
+	events   *eventlog.Log
 	sizes    [7]atomic.Int64
 	synced   atomic.Bool
 	ended    chan struct{}
@@ -111,7 +110,7 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 	if err != nil {
 		return nil, err
 	}
-	announcements, err := newPoster(eventClient, eventClient, o.ContentType)
+	events, err := newPoster(eventClient, eventClient, o.ContentType)
 	if err != nil {
 		return nil, err
 	}
@@ -136,11 +135,8 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 	s.turns.turns = map[uint64]*claimTurn{}
 	s.groups = groupStatuses{on: o.Groups.Generic, write: s.writeGroup, under: map[types.UID]*cycle.WriteGroup{}}
 	s.statuses = statuses{write: s.writeStatus, see: s.loop.See, under: map[types.UID]*statusWrite{}}
-	s.events = eventLogs{client: eventClient, logs: map[string]*eventlog.Log{}, busy: s.binders.busy}
-	s.announcing = announcing{write: announcements.event, busy: s.binders.busy, more: make(chan struct{}, 1)}
-	for _, p := range o.Profiles {
-		s.events.open(p.SchedulerName)
-	}
+	s.events = eventlog.New(eventClient, "") // each event is in the name of its profile
+	s.events.Busy, s.events.Drain, s.events.Create = s.binders.busy, drain, events.event
 	return s, nil
 }
 
@@ -155,8 +151,7 @@ func (s *Scheduler) Run(ctx context.Context, binders int) error {
 	var telling sync.WaitGroup
 	tellCtx, silence := context.WithCancel(context.WithoutCancel(ctx))
 	defer silence()
-	telling.Go(func() { s.events.run(tellCtx) })
-	telling.Go(func() { s.announcing.run(tellCtx) })
+	telling.Go(func() { s.events.Run(tellCtx) })
 	s.loop.See(cycle.Follows{Kinds: s.kinds})
 	if s.lead == nil {
 		s.loop.See(cycle.Led{})
@@ -263,9 +258,6 @@ func (s *Scheduler) SetProfiles(ctx context.Context, profiles []cycle.Profile, s
 		}
 		if failed != nil {
 			return
-		}
-		for _, p := range profiles {
-			s.events.open(p.SchedulerName)
 		}
 		s.made.Profiles = profiles
 		s.loop.Take(cycle.Configured{Profiles: profiles, Source: source})

@@ -48,7 +48,7 @@ func TestAShadowJudgesWhatOthersBindAndWritesNothing(t *testing.T) {
 				}
 			}
 		})
-		if n := len(w.api.Bindings()) + w.api.Events(); n != 0 {
+		if n := len(w.api.Bindings()) + len(w.api.Events()); n != 0 {
 			t.Errorf("%d bindings and events", n)
 		}
 		if c := w.condition("a"); c != "" {

@@ -4,17 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
-	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
 // statuses writes what the core says of pods, of each pod one thing at a time and in the order in
@@ -118,56 +115,4 @@ func (s *Scheduler) writeStatus(ctx context.Context, a cycle.WriteStatus) error 
 		}
 		version = newest.ResourceVersion
 	}
-}
-
-// drain is how long a scheduler that stops goes on writing events.
-const drain = 2 * time.Second
-
-// eventLogs writes events, each in the name of the profile that it is of.
-type eventLogs struct {
-	client kubernetes.Interface
-	busy   func() bool
-
-	mu      sync.Mutex
-	logs    map[string]*eventlog.Log
-	begin   func(*eventlog.Log) // set while they are written
-	running sync.WaitGroup
-}
-
-// open makes the log of a profile.
-func (e *eventLogs) open(profile string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.logs[profile] == nil {
-		log := eventlog.New(e.client, profile)
-		log.Busy, log.Drain = e.busy, drain
-		e.logs[profile] = log
-		if e.begin != nil {
-			e.begin(log)
-		}
-	}
-}
-
-func (e *eventLogs) add(profile string, about v1.ObjectReference, kind, reason, message string) {
-	e.mu.Lock()
-	log := e.logs[profile]
-	e.mu.Unlock()
-	if log != nil {
-		log.Add(about, kind, reason, message)
-	}
-}
-
-// run writes events until the context ends.
-func (e *eventLogs) run(ctx context.Context) {
-	e.mu.Lock()
-	e.begin = func(log *eventlog.Log) { e.running.Go(func() { log.Run(ctx) }) }
-	for _, log := range e.logs {
-		e.begin(log)
-	}
-	e.mu.Unlock()
-	<-ctx.Done()
-	e.mu.Lock()
-	e.begin = nil
-	e.mu.Unlock()
-	e.running.Wait()
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
-	"github.com/berth-k8s/berth/internal/scheduler/live/fakeapi"
+	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
 var wakeRuns = flag.Int("wake", 20, "runs of TestNoPodSleepsThroughWhatHelpsIt")

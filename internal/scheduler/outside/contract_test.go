@@ -13,7 +13,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/berth-k8s/berth/internal/scheduler/live/fakeapi"
+	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
 func unpaid(p *v1.Pod) *fwk.Status {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/berth-k8s/berth/internal/scheduler/live/fakeapi"
+	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
 // TestAHintDecidesWhatWakesAPod, with the objects of the event.

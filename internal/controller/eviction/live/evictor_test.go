@@ -2,8 +2,8 @@ package live
 
 import (
 	"context"
-	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -43,75 +43,77 @@ func within(t *testing.T, limit time.Duration, what string, is func() bool) {
 	}
 }
 
-func fill(a *api, node string, pods int) {
-	a.addNode(node)
-	for i := range pods {
-		a.addPod(fmt.Sprintf("%s-%d", node, i), node)
-	}
-}
-
 func TestEvictsBoundedNumberAtOnce(t *testing.T) {
-	a := newAPI(t)
-	fill(a, "n1", 300)
-	fill(a, "n2", 50)
-	e, _ := start(t, a, eviction.Options{InFlight: 8})
-	within(t, 10*time.Second, "synced", e.Synced)
-	a.addNode("n1", taint)
-	within(t, 30*time.Second, "the pods of n1 are gone", func() bool { return a.podsLeft() <= 50 })
-	a.locked(func() {
-		if a.mostBusy > 8 {
-			t.Errorf("%d requests at once, want at most 8", a.mostBusy)
-		}
-		for i := range 50 {
-			if a.pods[fmt.Sprintf("n2-%d", i)] == nil {
-				t.Error("a pod of another node went")
+	synctest.Test(t, func(t *testing.T) {
+		a := newAPI(t)
+		a.fill("n1", 300)
+		a.fill("n2", 50)
+		e, _ := start(t, a, eviction.Options{InFlight: 8})
+		within(t, 10*time.Second, "synced", e.Synced)
+		a.addNode("n1", taint)
+		within(t, 30*time.Second, "the pods of n1 are gone", func() bool { return a.podsOn("n1") == 0 })
+		a.locked(func() {
+			if a.mostBusy != 8 {
+				t.Errorf("%d requests at once, want 8", a.mostBusy)
 			}
+		})
+		if n := a.podsOn("n2"); n != 50 {
+			t.Errorf("%d pods left on the other node, want all 50", n)
 		}
 	})
 }
 
-// TestGoesOnAfterAnOutage breaks every connection in the middle of things. When
-// the API is back, all go, and it does not take a reflector's half minute.
+// TestGoesOnAfterAnOutage breaks every connection in the middle of things. When the API is back,
+// all go, and it does not take a reflector's half minute.
 func TestGoesOnAfterAnOutage(t *testing.T) {
-	a := newAPI(t)
-	fill(a, "n1", 200)
-	fill(a, "n2", 20)
-	e, _ := start(t, a, eviction.Options{InFlight: 4})
-	within(t, 10*time.Second, "synced", e.Synced)
-	a.addNode("n1", taint)
-	within(t, 30*time.Second, "some are gone", func() bool { return a.podsLeft() < 200 })
-	a.breakDown()
-	<-time.After(2 * time.Second) // the outage itself
-	a.repair()
-	a.addNode("n2", taint) // what happens meanwhile is seen as well
-	within(t, 15*time.Second, "all are gone", func() bool { return a.podsLeft() == 0 })
+	synctest.Test(t, func(t *testing.T) {
+		a := newAPI(t)
+		a.fill("n1", 200)
+		a.fill("n2", 20)
+		e, _ := start(t, a, eviction.Options{InFlight: 4})
+		within(t, 10*time.Second, "synced", e.Synced)
+		a.addNode("n1", taint)
+		within(t, 30*time.Second, "some are gone", func() bool { return a.podsOn("n1") < 200 })
+		a.breakDown()
+		time.Sleep(time.Minute) // the outage itself
+		if a.podsOn("n1") == 0 {
+			t.Fatal("all were gone before the outage")
+		}
+		a.repair()
+		a.addNode("n2", taint) // what happens meanwhile is seen as well
+		within(t, 15*time.Second, "all are gone", func() bool { return len(a.Pods()) == 0 })
+	})
 }
 
 // TestRefusedDeleteHoldsUpNobodyElse has a webhook refuse one pod five times.
 func TestRefusedDeleteHoldsUpNobodyElse(t *testing.T) {
-	a := newAPI(t)
-	fill(a, "n1", 20)
-	a.refuse["n1-3"] = 5
-	e, _ := start(t, a, eviction.Options{InFlight: 2})
-	within(t, 10*time.Second, "synced", e.Synced)
-	a.addNode("n1", taint)
-	within(t, 10*time.Second, "the others are gone", func() bool { return a.podsLeft() == 1 })
-	within(t, 30*time.Second, "that one is gone", func() bool { return a.podsLeft() == 0 })
+	synctest.Test(t, func(t *testing.T) {
+		a := newAPI(t)
+		a.fill("n1", 20)
+		a.refuse["n1-3"] = 5
+		e, _ := start(t, a, eviction.Options{InFlight: 2})
+		within(t, 10*time.Second, "synced", e.Synced)
+		a.addNode("n1", taint)
+		within(t, 10*time.Second, "the others are gone", func() bool { return len(a.Pods()) == 1 })
+		within(t, 30*time.Second, "that one is gone", func() bool { return len(a.Pods()) == 0 })
+	})
 }
 
 // TestEndsWhileRequestsHang: SIGTERM must not wait for a webhook.
 func TestEndsWhileRequestsHang(t *testing.T) {
-	a := newAPI(t)
-	fill(a, "n1", 5)
-	a.hang = make(chan struct{})
-	defer close(a.hang)
-	e, stop := start(t, a, eviction.Options{})
-	within(t, 10*time.Second, "synced", e.Synced)
-	a.addNode("n1", taint)
-	within(t, 10*time.Second, "deletes under way", func() bool {
-		busy := 0
-		a.locked(func() { busy = a.busy })
-		return busy == 5
+	synctest.Test(t, func(t *testing.T) {
+		a := newAPI(t)
+		a.fill("n1", 5)
+		a.hang = true
+		e, stop := start(t, a, eviction.Options{})
+		within(t, 10*time.Second, "synced", e.Synced)
+		a.addNode("n1", taint)
+		time.Sleep(time.Second)
+		a.locked(func() {
+			if a.busy != 5 {
+				t.Errorf("%d deletes under way, want 5", a.busy)
+			}
+		})
+		stop()
 	})
-	stop()
 }

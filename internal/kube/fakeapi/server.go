@@ -25,7 +25,7 @@ type Server struct {
 	version  int
 	tables   map[string]*table // by resource
 	watchers map[*watcher]bool
-	events   int
+	events   []*v1.Event
 	bound    []Bound
 }
 
@@ -95,9 +95,12 @@ func New() *Server {
 }
 
 // Client returns a client without limits of its own.
-func (s *Server) Client() kubernetes.Interface {
+func (s *Server) Client() kubernetes.Interface { return ClientOf(s) }
+
+// ClientOf returns one that sends its requests to a transport that has a Server behind it.
+func ClientOf(transport http.RoundTripper) kubernetes.Interface {
 	client, err := kubernetes.NewForConfig(&rest.Config{
-		Host: "http://fake", Transport: s, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"},
+		Host: "http://fake", Transport: transport, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"},
 	})
 	if err != nil {
 		panic(err)
@@ -182,11 +185,11 @@ func (s *Server) Bindings() []Bound {
 	return slices.Clone(s.bound)
 }
 
-// Events returns how many events were written.
-func (s *Server) Events() int {
+// Events returns those that were written, in their order.
+func (s *Server) Events() []*v1.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.events
+	return slices.Clone(s.events)
 }
 
 func (t *table) sorted() []Object {

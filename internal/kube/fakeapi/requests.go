@@ -159,8 +159,12 @@ func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) 
 		return &metav1.APIResourceList{}, nil // discovery
 	}
 	if to.resource == "events" {
-		s.events++
-		return json.RawMessage(body), nil
+		var event v1.Event
+		if err := json.Unmarshal(body, &event); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		s.events = append(s.events, &event)
+		return &event, nil
 	}
 	t, ok := s.tables[to.resource]
 	if !ok {
