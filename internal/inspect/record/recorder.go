@@ -15,10 +15,10 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
+	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
 // Options say what to record.
@@ -136,8 +136,7 @@ func (r *recorder) follow(ctx context.Context) error {
 		served = append(served, k)
 	}
 	for _, k := range served {
-		reflector := cache.NewReflectorWithOptions(r.client.ListerWatcher(k), k.New(), &sink{r, k}, cache.ReflectorOptions{Name: "record/" + k.Resource})
-		running.Go(func() { reflector.RunWithContext(ctx) })
+		running.Go(func() { feed.Run(ctx, r.client.Source(k), (&sink{recorder: r, kind: k}).sink()) })
 	}
 	select {
 	case <-r.ready:

@@ -1,85 +1,68 @@
 package record
 
 import (
-	"fmt"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
+	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
-// sink takes what a reflector shows into the recorder. A list takes the place of all that was known
-// of its kind.
+// sink takes what a feed shows of one kind into the recorder. A list takes the place of all that
+// was known of its kind.
 type sink struct {
 	*recorder
 	kind snapshot.Kind
+
+	there   map[string]bool // what the list under way has shown; nil between lists
+	version string          // of the last list
 }
 
-// Add implements cache.ReflectorStore.
-func (s *sink) Add(object any) error { return s.Update(object) }
-
-// Update implements cache.ReflectorStore.
-func (s *sink) Update(object any) error {
-	o, err := meta.Accessor(object)
-	if err != nil {
-		return err
+func (s *sink) sink() feed.Sink {
+	return feed.Sink{
+		Listing: func() { s.there = map[string]bool{} },
+		Version: func(version string) { s.version = version },
+		Listed:  s.replace,
+		Seen: func(object runtime.Object) {
+			o := object.(metav1.Object)
+			if s.there != nil {
+				s.there[o.GetNamespace()+"/"+o.GetName()] = true
+			}
+			s.set(s.kind, o)
+		},
+		Gone: func(object runtime.Object) {
+			o := object.(metav1.Object)
+			s.delete(s.kind, o.GetNamespace(), o.GetName())
+		},
 	}
-	s.set(s.kind, o)
-	return nil
 }
 
-// Delete implements cache.ReflectorStore.
-func (s *sink) Delete(object any) error {
-	if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
-		object = unknown.Obj
-	}
-	o, err := meta.Accessor(object)
-	if err != nil {
-		return fmt.Errorf("deleted %T: %w", object, err)
-	}
-	s.delete(s.kind, o.GetNamespace(), o.GetName())
-	return nil
-}
-
-// Replace implements cache.ReflectorStore.
-func (s *sink) Replace(list []any, version string) error {
-	there := map[string]bool{}
-	for _, object := range list {
-		o, err := meta.Accessor(object)
-		if err != nil {
-			return err
-		}
-		there[o.GetNamespace()+"/"+o.GetName()] = true
-		s.set(s.kind, o)
-	}
+// replace forgets what the list has not shown.
+func (s *sink) replace() {
 	s.mu.Lock()
-	var gone []metav1.ObjectMeta
+	var gone []string
 	for name := range s.kinds[s.kind.Resource] {
-		if !there[name] {
-			namespace, name, _ := strings.Cut(name, "/")
-			gone = append(gone, metav1.ObjectMeta{Namespace: namespace, Name: name})
+		if !s.there[name] {
+			gone = append(gone, name)
 		}
 	}
 	s.mu.Unlock()
-	for i := range gone {
-		s.delete(s.kind, gone[i].Namespace, gone[i].Name)
+	s.there = nil
+	for _, key := range gone {
+		namespace, name, _ := strings.Cut(key, "/")
+		s.delete(s.kind, namespace, name)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.index.Source.ResourceVersion = version; !s.listed[s.kind.Resource] {
+	if s.index.Source.ResourceVersion = s.version; !s.listed[s.kind.Resource] {
 		s.listed[s.kind.Resource] = true
 		for _, listed := range s.listed {
 			if !listed {
-				return nil
+				return
 			}
 		}
 		close(s.ready)
 	}
-	return nil
 }
-
-// Resync implements cache.ReflectorStore.
-func (s *sink) Resync() error { return nil }

@@ -19,7 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
+
+	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
 // Kind is a kind of object that decisions depend on.
@@ -109,15 +110,6 @@ func (c *Client) List(ctx context.Context, k Kind, options metav1.ListOptions) (
 	return list, err
 }
 
-// New is an empty object of the kind.
-func (k Kind) New() runtime.Object {
-	object, err := scheme.Scheme.New(k.GroupVersion.WithKind(k.Kind))
-	if err != nil { // all of them are in client-go's scheme
-		panic(err)
-	}
-	return object
-}
-
 // Host is the API server.
 func (c *Client) Host() string { return c.config.Host }
 
@@ -128,19 +120,20 @@ func (c *Client) ClusterID(ctx context.Context) (string, error) {
 	return string(ns.UID), err
 }
 
-// ListerWatcher lists a kind in pages and watches it.
-func (c *Client) ListerWatcher(k Kind) cache.ListerWatcher {
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+// Source is how a kind is listed and watched.
+func (c *Client) Source(k Kind) feed.Source {
+	return feed.Source{
+		Name: k.Resource,
+		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			return c.List(ctx, k, options)
 		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			options.Watch = true
 			return c.http[k.GroupVersion].Get().Resource(k.Resource).VersionedParams(&options, scheme.ParameterCodec).Watch(ctx)
 		},
 	}
 }
 
-// Optional tells whether a kind that cannot be listed for this reason may be left out: it may not
+// Optional reports whether a kind that cannot be listed for this reason may be left out: it may not
 // be read, or is not served.
 func Optional(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) }

@@ -1,11 +1,10 @@
-// Package feed shows a component everything of one kind that an API server
-// has: a list, then every change in order, for as long as the context lasts.
+// Package feed shows a component everything of one kind that an API server has: a list, then every
+// change in order, for as long as the context lasts.
 //
-// It differs from client-go's informers in three ways that matter to somebody
-// who must act soon and knows what to remember: it keeps no objects, so that
-// the component keeps only what it needs; it lists in pages, so that a large
-// list is never in memory as a whole; and after an outage it is back within a
-// second, where a reflector's back-off may sit out half a minute.
+// It differs from client-go's informers in three ways that matter to a component that must act soon
+// and knows what to remember: it keeps no objects, so that the component keeps only what it needs;
+// it lists in pages, so that a large list is never in memory as a whole; and after an outage it is
+// back within a second, where a reflector's back-off may sit out half a minute.
 package feed
 
 import (
@@ -72,15 +71,17 @@ func Of(client rest.Interface, namespace, resource string, newList func() runtim
 	}
 }
 
-// Sink is told what there is. Between Listing and Listed all objects are Seen;
-// those that are not are gone. Its functions are called one at a time and must
-// not keep the objects.
+// Sink is told what there is. Between Listing and Listed all objects are Seen; those that are not
+// are gone. A list that fails half way begins again with Listing. The functions are called one at a
+// time. An object of a list that is kept keeps its whole page in memory.
 type Sink struct {
 	Listing func()
 	Listed  func()
 	Seen    func(runtime.Object)
 	Gone    func(runtime.Object)
 
+	// Version, if set, is told before Listed which version of the cluster the list shows.
+	Version func(string)
 	// Lost, if set, is told that the watch is broken; Back, that changes are
 	// seen again. A watch that the server ends in order is not lost.
 	Lost, Back func()
@@ -170,6 +171,9 @@ func (f *feed) list(ctx context.Context) error {
 		}
 		if options.Continue = list.GetContinue(); options.Continue == "" {
 			f.version = list.GetResourceVersion()
+			if f.sink.Version != nil {
+				f.sink.Version(f.version)
+			}
 			f.sink.Listed()
 			if f.fresh {
 				f.fresh = false

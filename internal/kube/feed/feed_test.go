@@ -27,6 +27,7 @@ type api struct {
 	fails error              // what the next watches fail with
 	anew  chan struct{}      // of the source; made by run
 	early bool               // it is closed before the feed begins
+	shown Sink               // in place of the one that writes everything down
 }
 
 func (a *api) say(format string, args ...any) {
@@ -79,6 +80,9 @@ func (a *api) source() Source {
 }
 
 func (a *api) sink() Sink {
+	if a.shown.Seen != nil {
+		return a.shown
+	}
 	name := func(o runtime.Object) string { return o.(*v1.Pod).Name }
 	return Sink{
 		Listing: func() { a.say("listing") },
@@ -206,5 +210,32 @@ func TestAnewBeforeTheFirstList(t *testing.T) {
 	wants(t, said, "listing", "listed", "fresh", "watch from 7")
 	if strings.Count(said, "listing") != 1 {
 		t.Errorf("listed again:\n%s", said)
+	}
+}
+
+// Whole tells of a list at once, with its version, and of nothing that is not kept.
+func TestWholeCollectsLists(t *testing.T) {
+	a := &api{pages: []v1.PodList{page("7", "more", "a", "other"), page("7", "", "c")}}
+	names := func(pods []*v1.Pod) (all []string) {
+		for _, p := range pods {
+			all = append(all, p.Name)
+		}
+		return all
+	}
+	a.shown = Whole[*v1.Pod]{
+		Keep:   func(p *v1.Pod) (*v1.Pod, bool) { return p, p.Name != "other" },
+		Listed: func(list []*v1.Pod, version string) { a.say("listed %v at %s", names(list), version) },
+		Seen:   func(p *v1.Pod) { a.say("seen %s", p.Name) },
+		Gone:   func(p *v1.Pod) { a.say("gone %s", p.Name) },
+	}.Sink()
+	said := run(t, a, func() {
+		for _, name := range []string{"a", "other"} {
+			a.current().Modify(pod(name, "8"))
+			a.current().Delete(pod(name, "9"))
+		}
+	})
+	wants(t, said, "listed [a c] at 7", "watch from 7", "seen a", "gone a")
+	if strings.Contains(said, "seen c") || strings.Contains(said, "other") {
+		t.Errorf("said\n%s", said)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Somebody deletes the node's object while its agent runs: it is there again, with the labels,
+// Someone deletes the node's object while its agent runs: it is there again, with the labels,
 // taints and resources that it registers with.
 func TestDeletedNodeComesBack(t *testing.T) {
 	n, ctx := newNode(t)
@@ -56,21 +56,21 @@ func TestNodeIsAsTheNewestWordHasIt(t *testing.T) {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", ResourceVersion: of}, Spec: v1.NodeSpec{Taints: taints}}
 	}
 	notReady := v1.Taint{Key: v1.TaintNodeNotReady, Effect: v1.TaintEffectNoSchedule}
-	watch := &ownNode{n.Agent}
+	watch := n.ownNode()
 	for _, step := range []struct {
 		told    func()
 		taints  int
 		missing bool
 	}{
 		{func() { n.nodeSeen(version("9", notReady)) }, 1, false},
-		{func() { _ = watch.Update(version("11")) }, 0, false},
+		{func() { watch.Seen(version("11")) }, 0, false},
 		{func() { n.nodeSeen(version("10", notReady)) }, 0, false},
-		{func() { _ = watch.Delete(version("13")) }, 0, true},
+		{func() { watch.Gone(version("13")) }, 0, true},
 		{func() { n.nodeSeen(version("12", notReady)) }, 0, true},
 		{func() { n.nodeSeen(version("100", notReady)) }, 1, false},
-		{func() { _ = watch.Delete(version("13")) }, 1, false},
-		{func() { _ = watch.Replace(nil, "99") }, 1, false},
-		{func() { _ = watch.Replace(nil, "101") }, 1, true},
+		{func() { watch.Gone(version("13")) }, 1, false},
+		{func() { watch.Listed(nil, "99") }, 1, false},
+		{func() { watch.Listed(nil, "101") }, 1, true},
 	} {
 		step.told()
 		if got := n.Node(); len(got.Spec.Taints) != step.taints || n.isMissing() != step.missing {

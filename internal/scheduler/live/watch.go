@@ -8,7 +8,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal"
@@ -59,19 +58,9 @@ func (s *Scheduler) watchDevices(ctx context.Context) error {
 	return nil
 }
 
-// listable is a typed client of one kind.
-type listable[L runtime.Object] interface {
-	List(ctx context.Context, options metav1.ListOptions) (L, error)
-	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
-}
-
 // follow adds a kind to those that are watched.
-func follow[L runtime.Object](s *Scheduler, kind cycle.Kind, client listable[L]) {
-	source := feed.Source{
-		Name:  string(kind),
-		List:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
-		Watch: client.Watch,
-	}
+func follow[L runtime.Object](s *Scheduler, kind cycle.Kind, client feed.Typed[L]) {
+	source := feed.From(string(kind), client, "")
 	var fresh func()
 	if kind == cycle.Pods && s.lead != nil {
 		source.Anew, fresh = s.lead, s.leads
