@@ -12,6 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/signals"
 	"github.com/berth-k8s/berth/internal/scheduler/options"
 	"github.com/berth-k8s/berth/internal/scheduler/outside"
+	"github.com/berth-k8s/berth/internal/usage"
 )
 
 // PluginFactory makes a plugin, as for kube-scheduler: args are those of the
@@ -41,17 +42,7 @@ func WithPodsToActivate[T framework.StateData](create func() T) Option {
 }
 
 // UsageError is an error of the command line: exit code 2.
-type UsageError struct{ error }
-
-// Unwrap returns what is wrong.
-func (e UsageError) Unwrap() error { return e.error }
-
-func usage(err error) error {
-	if err == nil {
-		return nil
-	}
-	return UsageError{err}
-}
+type UsageError = usage.Error
 
 // command is what is compiled in and what was said on the command line.
 type command struct {
@@ -89,7 +80,7 @@ chooses for the same pods is compared with the best node, and reported.`,
   berth scheduler --policy-config-file policy.json --write-config-to -
   berth scheduler --shadow --shadow-report report.json
   berth scheduler --secure-port 0 --health-bind-address 127.0.0.1:10251`,
-		Args:         func(cmd *cobra.Command, args []string) error { return usage(cobra.NoArgs(cmd, args)) },
+		Args:         func(cmd *cobra.Command, args []string) error { return usage.Of(cobra.NoArgs(cmd, args)) },
 		SilenceUsage: true,
 		RunE:         func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 	}
@@ -112,14 +103,14 @@ func (c *command) add(name string, factory PluginFactory) {
 func (c *command) run(cmd *cobra.Command) error {
 	c.out, c.err = cmd.OutOrStdout(), cmd.ErrOrStderr()
 	if c.wrong != nil {
-		return usage(c.wrong)
+		return usage.Of(c.wrong)
 	}
 	if err := c.flags.Validate(); err != nil {
-		return usage(err)
+		return usage.Of(err)
 	}
 	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged
 	if err := logsapi.ValidateAndApply(c.flags.Logs, nil); err != nil {
-		return usage(err)
+		return usage.Of(err)
 	}
 	if c.flags.MetricsChosen() {
 		c.flags.Metrics.Apply()

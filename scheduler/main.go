@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/berth-k8s/berth/internal/usage"
 )
 
 // Main is the main of a program that is the scheduler, with plugins compiled in
@@ -28,15 +29,15 @@ func execute(cmd *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	cmd.SetErr(stderr)
 	cmd.SilenceErrors = true
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usage(fmt.Errorf("%w (see %s --help)", err, c.CommandPath()))
+		return usage.Errorf("%w (see %s --help)", err, c.CommandPath())
 	})
 	err := cmd.ExecuteContext(context.Background())
 	if err == nil {
 		return 0
 	}
 	fmt.Fprintf(stderr, "%s: %s\n", cmd.Name(), strings.Join(strings.Fields(err.Error()), " "))
-	if wrong := (UsageError{}); errors.As(err, &wrong) {
-		return 2
+	if usage.Is(err) {
+		return usage.ExitCode
 	}
 	return 1
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/options"
 	"github.com/berth-k8s/berth/internal/scheduler/outside"
 	"github.com/berth-k8s/berth/internal/scheduler/shadow"
+	"github.com/berth-k8s/berth/internal/usage"
 )
 
 // process is a scheduler with all that is around it.
@@ -71,7 +72,7 @@ func (c *command) schedule(ctx context.Context) error {
 	}
 	if p.settings, err = p.flags.Settings(first.config, data); err != nil {
 		if p.flags.ElectionGiven() {
-			return usage(err)
+			return usage.Of(err)
 		}
 		return fmt.Errorf("%s: %w", p.source.Name, err)
 	}

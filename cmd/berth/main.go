@@ -8,21 +8,17 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/berth-k8s/berth/internal/usage"
 )
 
 const (
 	exitFailed = 1
-	exitUsage  = 2
+	exitUsage  = usage.ExitCode
 )
 
-// usageError marks an error as the caller's: wrong flag, argument or command.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-func usagef(format string, args ...any) error {
-	return usageError{fmt.Errorf(format, args...)}
-}
+// usagef makes an error of the command line: exit code 2.
+func usagef(format string, args ...any) error { return usage.Errorf(format, args...) }
 
 func main() {
 	os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr))
@@ -40,8 +36,7 @@ func run(ctx context.Context, argv []string, stdout, stderr io.Writer) int {
 	}
 	text := strings.ReplaceAll(oneLine(err), "`berth ", "`"+name+" ")
 	fmt.Fprintf(stderr, "%s: %s\n", name, text)
-	var usage usageError
-	if errors.As(err, &usage) {
+	if usage.Is(err) {
 		return exitUsage
 	}
 	var held heldError

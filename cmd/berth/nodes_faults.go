@@ -140,7 +140,7 @@ func nodesAndConditions(args []string) ([]string, kubelet.Conditions, error) {
 		}
 		one, err := kubelet.ParseConditions(text)
 		if err != nil {
-			return nil, nil, usageError{err}
+			return nil, nil, usagef("%w", err)
 		}
 		for kind, status := range one {
 			healthy := v1.ConditionFalse

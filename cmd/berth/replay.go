@@ -85,13 +85,13 @@ func (r *replay) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if r.tells() && r.output != "" {
-		return usageError{errors.New("--pod and --node: go without --output")}
+		return usagef("--pod and --node: go without --output")
 	}
 	if r.pod != "" && r.node != "" {
-		return usageError{errors.New("--pod: goes without --node")}
+		return usagef("--pod: goes without --node")
 	}
 	if len(r.failOn) > 0 && r.config == "" {
-		return usageError{errors.New("--fail-on: goes with --config")}
+		return usagef("--fail-on: goes with --config")
 	}
 	files, ofControllers, err := journals(args)
 	if err != nil {
@@ -165,7 +165,7 @@ func replayMeter(stderr io.Writer, file string) (each func(n int, at time.Time),
 	}, m.stop
 }
 
-// tells tells whether a story is asked for.
+// tells reports whether a story is asked for.
 func (r *replay) tells() bool { return r.pod != "" || r.node != "" }
 
 func (r *replay) podName() types.NamespacedName {

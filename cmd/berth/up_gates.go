@@ -16,7 +16,7 @@ const compareTolerations = "TaintTolerationComparisonOperators"
 // that there are not.
 func (c *cluster) checkGates() error {
 	if _, err := groups.GatesOf(c.gates); err != nil {
-		return usageError{err}
+		return usagef("%w", err)
 	}
 	return nil
 }

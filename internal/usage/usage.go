@@ -1,0 +1,31 @@
+// Package usage tells errors of a command line apart from those of what the command does.
+package usage
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ExitCode is what a command ends with after an [Error].
+const ExitCode = 2
+
+// Error is an error of the command line: a wrong flag, argument or command, or a file named there
+// that cannot be used.
+type Error struct{ error }
+
+// Unwrap returns what is wrong.
+func (e Error) Unwrap() error { return e.error }
+
+// Of returns err as an Error; nil for nil.
+func Of(err error) error {
+	if err == nil {
+		return nil
+	}
+	return Error{err}
+}
+
+// Errorf is Of of fmt.Errorf.
+func Errorf(format string, args ...any) error { return Error{fmt.Errorf(format, args...)} }
+
+// Is tells whether err is, or wraps, an Error.
+func Is(err error) bool { return errors.As(err, new(Error)) }
