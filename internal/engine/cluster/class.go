@@ -7,64 +7,66 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// PodClass is what pods share that differ in name, place and times only. Its fields never change.
+// PodClass is what pods have in common that differ only in name, node and times. No plugin can tell
+// pods of one class apart; classDigest says which fields that takes. A class never changes: a pod
+// that is updated moves to another class.
 type PodClass struct {
-	// ID is never used again.
+	// ID is unique and never reused.
 	ID int32
 
 	Namespace string
 	Labels    labels.Set
 	Priority  int32
-	// Spec is one pod's; whatever differs between pods of the class (NodeName, volumes that every
-	// node can give) must not be read from it.
+	// Spec is that of one of the pods. Fields that differ between pods of the class (NodeName,
+	// volumes that every node can provide) must not be read from it.
 	Spec *v1.PodSpec
 	// Controller is the owner that made the pods, or nil.
 	Controller *metav1.OwnerReference
 
-	// Requests is what a pod of the class takes of a node, overhead included.
+	// Requests is what one pod requests, overhead included.
 	Requests Resources
-	// NonZeroCPU (in thousandths) and NonZeroMemory are the same with defaults for containers
-	// without a request.
+	// NonZeroCPU (in thousandths) and NonZeroMemory are the same, with defaults for containers that
+	// request nothing.
 	NonZeroCPU, NonZeroMemory int64
 
 	Ports []Port
 
 	RequiredAffinity, RequiredAntiAffinity   []Term
 	PreferredAffinity, PreferredAntiAffinity []WeightedTerm
-	// TermError says why the terms above could not be read; such a pod is refused by
-	// InterPodAffinity.
+	// TermError is why the terms above could not be parsed. InterPodAffinity rejects such a pod.
 	TermError error
 
-	// Affinities stands for the four lists above: classes with the same ones treat other pods the
-	// same.
+	// Affinities is a digest of the four lists above: classes with equal digests treat other pods
+	// alike.
 	Affinities [2]uint64
 
-	// Needs stands for what the pods ask of a node, but for labels, volumes and device claims.
+	// Needs is a digest of what the pods need from a node, except for labels, volumes and device
+	// claims.
 	Needs [2]uint64
 
-	// Static stands for what the pods ask of single nodes beside room, ports, volumes and devices,
-	// and beside Target.
+	// Static is a digest of what the pods need from single nodes, apart from room, ports, volumes,
+	// devices and Target.
 	Static [2]uint64
-	// Target names the one node that the pods can go to, if that is all that their required node
-	// affinity says. Pods of DaemonSets are like that.
+	// Target is the name of the only node that the pods can go to, if their required node affinity
+	// says that and nothing else. The DaemonSet controller creates such pods.
 	Target string
-	// Simple: of what placements change, the pods want CPU, memory and a place, as their containers
-	// request it, and nothing else.
+	// Simple: of what placements change on a node, the pods need only CPU, memory and a pod slot,
+	// as their containers request them.
 	Simple bool
 
-	// SpreadSelectors are those of the spec's topologySpreadConstraints; nil where one cannot be
-	// read.
+	// SpreadSelectors are the selectors of the spec's topologySpreadConstraints, nil for one that
+	// cannot be parsed.
 	SpreadSelectors []labels.Selector
 
-	// Status is kept only where it matters to deciding: pods with device claims, each a class of
-	// its own.
+	// Status is kept only where decisions depend on it: for pods with device claims, each of which
+	// is a class of its own.
 	Status *v1.PodStatus
 
 	key  digest
 	pods int // pods that hold the class; at 0 it may be dropped
 }
 
-// Term is one term of pod affinity or anti-affinity, read.
+// Term is one parsed term of pod affinity or anti-affinity.
 type Term struct {
 	Namespaces        sets.Set[string]
 	NamespaceSelector labels.Selector
@@ -78,7 +80,7 @@ type WeightedTerm struct {
 	Weight int32
 }
 
-// Matches tells whether the term means pods of the class, whose namespace has these labels.
+// Matches reports whether the term selects pods of the class, whose namespace has these labels.
 func (t *Term) Matches(class *PodClass, namespace labels.Set) bool {
 	if !t.Namespaces.Has(class.Namespace) && !t.NamespaceSelector.Matches(namespace) {
 		return false
@@ -86,7 +88,7 @@ func (t *Term) Matches(class *PodClass, namespace labels.Set) bool {
 	return t.Selector.Matches(class.Labels)
 }
 
-// HasAffinity tells whether the pods have pod affinity or anti-affinity of any kind, if only an
+// HasAffinity reports whether the pods have pod affinity or anti-affinity of any kind, even an
 // empty one.
 func (c *PodClass) HasAffinity() bool {
 	a := c.Spec.Affinity
@@ -120,7 +122,7 @@ func newPodClass(pod *v1.Pod, key digest) *PodClass {
 	return c
 }
 
-// targetOf answers for PodClass.Target.
+// targetOf computes PodClass.Target.
 func targetOf(spec *v1.PodSpec) string {
 	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil {
 		return ""
@@ -150,7 +152,7 @@ func (c *PodClass) WithoutTarget() *PodClass {
 	return &other
 }
 
-// isSimple answers for PodClass.Simple.
+// isSimple computes PodClass.Simple.
 func isSimple(pod *v1.Pod, requests *Resources, ports []Port) bool {
 	if len(ports) > 0 || requests.EphemeralStorage != 0 || pod.Spec.Resources != nil || isPersonal(pod) || isResized(&pod.Status) {
 		return false
@@ -179,7 +181,7 @@ func (c *PodClass) readTerms(a *v1.Affinity) {
 	}
 }
 
-// terms reads a list as a whole or, if one term is broken, not at all, as upstream does.
+// terms parses a list of terms. As upstream, it returns none of them if one cannot be parsed.
 func (c *PodClass) terms(list []v1.PodAffinityTerm) []Term {
 	terms := make([]Term, 0, len(list))
 	for i := range list {

@@ -15,25 +15,31 @@ import (
 
 // Cluster is the state that decisions are made on. It has one owner: nothing here may be called
 // from two goroutines at once.
+//
+// Invariants, which hold except within Suppose and Visit: a placed pod is in pods, and either among
+// the Pods of its node or, where no node of that name is known, in strays. A nominated pod is in
+// nominated, and either among the Nominated of its node or in absent. Placing a pod ends its
+// nomination. The sums of a node, and its Room, are sums over its Pods. Every change to a node or
+// its pods is in Log. [Cluster.Recount] restores the invariants after a panic.
 type Cluster struct {
-	// Nodes by index; nil where a node has gone and no other has come.
+	// Nodes by index; nil where a node was removed and its index is free.
 	Nodes []*Node
-	// Rooms by the same index.
+	// Rooms has each node's free room, by the same index.
 	Rooms []Room
 	Objects
 	Log Log
 
 	nodes       map[string]*Node
 	free        []int32
-	pods        map[types.UID]*Pod            // those with a node, known or not
-	strays      map[string]map[types.UID]*Pod // of pods, those whose node is not known, by its name
+	pods        map[types.UID]*Pod            // placed pods, on known nodes or not
+	strays      map[string]map[types.UID]*Pod // placed pods whose node is not known, by its name
 	nominated   map[types.UID]*Pod
-	absent      map[string][]*Pod  // of nominated, those whose node is not known, by its name
-	supposing   int                // how many Suppose are under way, one within the other
-	away        map[types.UID]*Pod // taken from their nodes in what is supposed
+	absent      map[string][]*Pod  // nominated pods whose node is not known, by its name
+	supposing   int                // how deeply calls of Suppose are nested
+	away        map[types.UID]*Pod // pods that Suppose has taken from their nodes
 	classes     map[digest]*PodClass
 	nextClass   int32
-	classesKept int // how many stood when classes were last dropped
+	classesKept int // how many were left when classes were last dropped
 
 	labels      interned[LabelSet]
 	taints      interned[TaintSet]
@@ -42,8 +48,8 @@ type Cluster struct {
 	sizes       interned[Size]
 	imageStates map[string]*ImageState
 
-	// ImagesVersion grows when some image's size, or the share of the nodes that have it, may have
-	// changed.
+	// ImagesVersion grows whenever the size of an image, or the share of nodes that have it, may
+	// have changed.
 	ImagesVersion uint64
 }
 
@@ -126,7 +132,7 @@ func (c *Cluster) SetNode(object *v1.Node) *Node {
 	return n
 }
 
-// same tells whether the node is what it was, apart from the pods on it.
+// same reports whether the node is unchanged, apart from its pods.
 func (n *Node) same(o *Node) bool {
 	return n.Labels == o.Labels && n.Hostname == o.Hostname && n.HasHostname == o.HasHostname && n.Taints == o.Taints &&
 		n.Images == o.Images && n.Features == o.Features && n.Size == o.Size
@@ -147,8 +153,8 @@ func (c *Cluster) addNode(name string) *Node {
 	return n
 }
 
-// RemoveNode forgets a node. Its pods, and those nominated to it, are kept until they are removed,
-// or until the node comes back.
+// RemoveNode forgets a node. Pods placed on it or nominated to it are kept until they are removed
+// themselves, or until the node comes back.
 func (c *Cluster) RemoveNode(name string) {
 	n, ok := c.nodes[name]
 	if !ok {
@@ -195,9 +201,9 @@ func (c *Cluster) countImages(set *ImageSet, sign int) {
 	}
 }
 
-// SetPod takes in a pod as the API has it. One with a node is counted there; one without is not
-// counted, and forgotten if it was; one that has ended is forgotten. The returned pod is nil for
-// the latter.
+// SetPod records a pod as the API has it. A pod with a node is counted on that node. A pod without
+// one is not counted, and forgotten if it was. A terminal pod is forgotten, and the returned pod is
+// nil.
 func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 	if rules.IsTerminal(object) {
 		c.RemovePod(object.UID)
@@ -226,7 +232,7 @@ func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 	return p
 }
 
-// Pending reads a pod without counting it anywhere.
+// Pending converts a pod without counting it anywhere.
 func (c *Cluster) Pending(object *v1.Pod) *Pod {
 	p := &Pod{
 		Class: c.class(object), Name: object.Name, UID: object.UID, Nominated: object.Status.NominatedNodeName,
@@ -261,10 +267,10 @@ func (c *Cluster) place(p *Pod) {
 	}
 }
 
-// Pod returns a pod that has a node, known or not, by its UID, or nil.
+// Pod returns the placed pod with this UID, whether or not its node is known, or nil.
 func (c *Cluster) Pod(uid types.UID) *Pod { return c.pods[uid] }
 
-// Pods returns how many pods have a node, known or not.
+// Pods returns the number of placed pods, whether or not their nodes are known.
 func (c *Cluster) Pods() int { return len(c.pods) }
 
 // RemovePod forgets a pod, placed or nominated.
@@ -313,7 +319,8 @@ func (c *Cluster) detach(p *Pod) {
 	c.log(Change{Node: n.Index, Kind: PodRemoved, Class: p.Class, Terminating: p.Terminating})
 }
 
-// count counts a pod that was added to the node's, or is no longer among them.
+// count adds a pod to the node's sums, or subtracts it. The pod is already among the node's pods,
+// or no longer.
 func (c *Cluster) count(n *Node, p *Pod, sign int32) {
 	class, room := p.Class, &c.Rooms[n.Index]
 	switch {
@@ -344,7 +351,7 @@ func (r *Room) addNonZero(class *PodClass) {
 	r.NonZeroMemory = rules.Sum(r.NonZeroMemory, class.NonZeroMemory)
 }
 
-// takeNonZero returns false where a sum may have been too large; see Resources.take.
+// takeNonZero returns false if a sum may have overflowed; see Resources.take.
 func (r *Room) takeNonZero(class *PodClass) bool {
 	if r.NonZeroCPU == math.MaxInt64 || r.NonZeroMemory == math.MaxInt64 {
 		return false
@@ -354,8 +361,9 @@ func (r *Room) takeNonZero(class *PodClass) bool {
 	return true
 }
 
-// Visit counts a waiting pod on a node as if it had been placed there, and returns what stands in
-// for it until Leave. All else that is known of the pod stays as it is.
+// Visit counts a copy of a pending pod on a node, as if the pod had been placed there, and returns
+// that copy, which Leave takes away again. The pod itself, and all else that is known of it, stays
+// as it is.
 func (c *Cluster) Visit(p *Pod, n *Node) *Pod {
 	guest := *p
 	guest.NodeName = n.Name
@@ -379,8 +387,8 @@ func (c *Cluster) class(pod *v1.Pod) *PodClass {
 	return class
 }
 
-// dropClasses forgets classes without pods when there may be some. One that is still in use
-// somewhere goes on as it is, and is known again when a pod of it is placed.
+// dropClasses forgets classes without pods once there may be many. A class that is still referenced
+// elsewhere stays valid, and is known again as soon as a pod of it is placed.
 func (c *Cluster) dropClasses() {
 	if len(c.classes) < worthDropping(c.classesKept) {
 		return
@@ -389,8 +397,8 @@ func (c *Cluster) dropClasses() {
 	c.classesKept = len(c.classes)
 }
 
-// worthDropping is from how many on it is worth looking for what is not used any more, when so many
-// were last found to be.
+// worthDropping is the number of entries from which a search for unused ones pays, given how many
+// the last search left.
 func worthDropping(kept int) int {
 	const few = 128
 	return kept + kept/8 + few

@@ -11,6 +11,6 @@
 //   - A log. Every change to a node is appended to [Cluster.Log]; a reader that was up to date at some length of the log
 //     catches up by reading on.
 //
-// API objects are not kept: a node or pod that a library wants to see is put together again by
+// API objects are not kept: a node or pod that a library wants to see is reconstructed by
 // [Node.Object] and [Pod.Object].
 package cluster

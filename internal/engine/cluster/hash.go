@@ -10,15 +10,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// digest is 128 bits, enough to stand for the contents hashed: two different ones never meet in
-// practice.
+// digest is a 128-bit hash that stands for what was hashed: in practice no two different contents
+// have the same.
 type digest [2]uint64
 
-// Two seeds, drawn at start: nobody can prepare contents that collide.
+// Two seeds, drawn at start, so that no one can prepare contents that collide.
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
-// hasher folds values into a digest. What follows each other must be told apart: variable-length
-// parts are preceded by their length, optional ones by a mark.
+// hasher folds values into a digest. Successive values must stay distinguishable: values of
+// variable length are preceded by their length, optional ones by a marker.
 type hasher struct{ a, b uint64 }
 
 func (h *hasher) sum() digest { return digest{h.a, h.b} }
@@ -53,7 +53,7 @@ func (h *hasher) string(s string) {
 
 func (h *hasher) bytes(b []byte) { h.string(string(b)) }
 
-// unordered folds n parts whose order carries no meaning (the entries of a map).
+// unordered folds values whose order has no meaning, such as the entries of a map.
 type unordered struct{ a, b uint64 }
 
 func (u *unordered) add(h hasher) { u.a += h.a; u.b += h.b }
@@ -86,8 +86,8 @@ func (h *hasher) strings(list []string) {
 	}
 }
 
-// resources hashes amounts, not their spelling: 1 and 1000m CPU are the same. What nearly all have
-// is looked up, which is faster than going through the map.
+// resources hashes amounts, not their spelling: 1 and 1000m CPU are equal. The common resources are
+// looked up by name, which is faster than iterating over the map.
 func (h *hasher) resources(list v1.ResourceList) {
 	h.word(uint64(len(list)))
 	left := len(list)

@@ -1,6 +1,6 @@
 package cluster
 
-// Change says that a node is no longer what it was.
+// Change records that a node, or a pod on it, has changed.
 type Change struct {
 	Node        int32
 	Kind        Kind
@@ -12,28 +12,29 @@ type Change struct {
 type Kind uint8
 
 const (
-	// NodeChanged: the node came, went, or is another in what it is; its pods' comings and goings
-	// are told beside it.
+	// NodeChanged: the node was added, removed or updated. Changes of its pods are recorded
+	// separately.
 	NodeChanged Kind = iota
-	// PodAdded and PodRemoved: a pod came to the node or left it.
+	// PodAdded and PodRemoved: a pod was placed on the node, or removed from it.
 	PodAdded
 	PodRemoved
-	// PodChanged: what sets a pod apart from its class changed: it started, or is leaving for
-	// another one.
+	// PodChanged: a pod changed in something that its class does not include: it started, or is
+	// being preempted.
 	PodChanged
-	// Nomination: a pod was nominated to the node, or is no longer.
+	// Nomination: a pod was nominated to the node, or no longer is.
 	Nomination
 )
 
-// Log is the changes in their order. Readers remember Len() of when they were last up to date and
-// ask Since for the rest.
+// Log is the sequence of all changes. A reader remembers Len as of when it was up to date, and asks
+// Since for what follows. Positions only grow; the oldest changes are forgotten.
 type Log struct {
 	first   int // position of entries[0]
 	entries []Change
 }
 
-// How many changes are kept at least: some for every node, since a reader further behind reads the
-// cluster anew, which costs it less. An entry keeps the class of a pod that may be gone.
+// How many changes are kept at least: a few per node, because a reader that is further behind does
+// better to read the whole cluster. There is an upper bound, too, since an entry keeps the class of
+// a pod that may be gone.
 const (
 	keptPerNode         = 2
 	leastKept, mostKept = 1 << 10, 1 << 16
@@ -49,10 +50,10 @@ func (l *Log) add(change Change, nodes int) {
 	l.entries = append(l.entries, change)
 }
 
-// Len is the position behind the newest change.
+// Len is the position after the newest change.
 func (l *Log) Len() int { return l.first + len(l.entries) }
 
-// Since returns the changes from a position on. ok is false when some of them are no longer known.
+// Since returns the changes from a position on. ok is false if some of them have been forgotten.
 func (l *Log) Since(position int) (changes []Change, ok bool) {
 	if position < l.first {
 		return nil, false
@@ -60,8 +61,8 @@ func (l *Log) Since(position int) (changes []Change, ok bool) {
 	return l.entries[position-l.first:], true
 }
 
-// Rewind forgets the changes from a position on. They must have undone each other, and nobody may
-// have read them.
+// Rewind forgets the changes from a position on. They must cancel each other out, and no reader may
+// have seen them.
 func (l *Log) Rewind(position int) {
 	if position >= l.first {
 		clear(l.entries[position-l.first:])

@@ -8,48 +8,49 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Node is a node with the pods on it, placed or assumed.
+// Node is a node with the pods on it, bound or assumed.
 type Node struct {
-	// Index is the node's place in Cluster.Nodes and Cluster.Rooms while it lives; a later node may
-	// get it.
+	// Index is the node's place in Cluster.Nodes and Cluster.Rooms. It is unique while the node
+	// exists, and is reused afterwards.
 	Index int32
 	Name  string
 
-	// What the node shares with its likes. Never nil.
+	// The parts that equal nodes share: nodes with the same labels point to the same LabelSet, and
+	// so on. Never nil, and never changed in place.
 	Labels   *LabelSet
 	Taints   *TaintSet
 	Images   *ImageSet
 	Features *FeatureSet
 	Size     *Size
 
-	// Hostname is the value of the label kubernetes.io/hostname, which is in nobody's LabelSet:
-	// every node has its own.
+	// Hostname is the value of the label kubernetes.io/hostname. No LabelSet contains it, because
+	// it differs on every node.
 	Hostname    string
 	HasHostname bool
 
-	// Pods stand in no order.
+	// Pods are the placed pods, in no order. Each knows its own index here (Pod.place).
 	Pods []*Pod
-	// Requested is the sum of the pods' requests. CPU and memory are in the node's Room, too.
+	// Requested is the sum of the requests of Pods. CPU and memory are in the node's Room, too.
 	Requested Resources
 	// Affine and AntiAffine count pods with pod affinity of any kind, and with required
 	// anti-affinity.
 	Affine, AntiAffine int32
 
-	// Nominated are pods that preempted others to go here and still wait. They are not in Pods nor
+	// Nominated are pending pods that preempted others on this node. They are neither in Pods nor
 	// in Requested.
 	Nominated []*Pod
 }
 
-// Room is the part of a node that placements change, and what it is measured against: one cache
-// line, so that looking at a node for its free room costs one memory access.
+// Room is the part of a node that changes with every placement, and what it is compared with. It
+// fills one cache line, so that looking at a node's free room costs one memory access.
 type Room struct {
 	CPU, Memory               int64 // allocatable
 	RequestedCPU              int64
 	RequestedMemory           int64
 	NonZeroCPU, NonZeroMemory int64 // requested, with defaults where a container requests nothing
 	Pods, MaxPods             int32
-	// PerCPU and PerMemory are what one unit is of all, about: a multiplication costs a fraction of
-	// a division.
+	// PerCPU and PerMemory are one unit as a share of the whole, rounded: multiplying by them costs
+	// a fraction of a division.
 	PerCPU, PerMemory float32
 }
 
@@ -94,13 +95,13 @@ func (n *Node) Lookup(key string) (string, bool) {
 	return value, ok
 }
 
-// Get and Has make a node fit for label selectors (labels.Labels).
+// Get, with Has, implements labels.Labels, so that label selectors can be matched against a node.
 func (n *Node) Get(key string) string { value, _ := n.Lookup(key); return value }
 
-// Has tells whether the node has the label.
+// Has reports whether the node has the label.
 func (n *Node) Has(key string) bool { _, ok := n.Lookup(key); return ok }
 
-// AllLabels puts the labels together again.
+// AllLabels returns all labels, the host name included.
 func (n *Node) AllLabels() map[string]string {
 	all := make(map[string]string, len(n.Labels.Map)+1)
 	maps.Copy(all, n.Labels.Map)
@@ -110,8 +111,8 @@ func (n *Node) AllLabels() map[string]string {
 	return all
 }
 
-// Object puts together again what decisions need of the node, for libraries that want to see one.
-// Its parts are shared: do not change them.
+// Object reconstructs what decisions need of the node as an API object, for libraries that expect
+// one. It shares its contents with the cluster: do not change them.
 func (n *Node) Object() *v1.Node {
 	return &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.AllLabels()},
@@ -120,8 +121,8 @@ func (n *Node) Object() *v1.Node {
 	}
 }
 
-// interned has the one value that stands for all with the same digest. Numbers are never given
-// twice.
+// interned maps each digest to the one value that stands for all values with that digest. IDs are
+// never reused.
 type interned[T any] struct {
 	values map[digest]*T
 	next   int32
@@ -130,7 +131,7 @@ type interned[T any] struct {
 
 func newInterned[T any]() interned[T] { return interned[T]{values: map[digest]*T{}} }
 
-// get returns the value, made by make when there is none.
+// get returns the value for the key, and makes it if there is none.
 func (t *interned[T]) get(key digest, make func(id int32) *T) *T {
 	if value, ok := t.values[key]; ok {
 		return value
@@ -141,8 +142,8 @@ func (t *interned[T]) get(key digest, make func(id int32) *T) *T {
 	return value
 }
 
-// dropParts forgets the parts of nodes that no node has any more, when there may be some: lists of
-// images, for instance, change all the time.
+// dropParts forgets parts that no node has any more, once there may be many: image lists, for
+// instance, change all the time.
 func (c *Cluster) dropParts() {
 	dropUnused(c, &c.labels, func(n *Node) *LabelSet { return n.Labels })
 	dropUnused(c, &c.taints, func(n *Node) *TaintSet { return n.Taints })
@@ -215,8 +216,9 @@ func (c *Cluster) internSize(list v1.ResourceList) *Size {
 	})
 }
 
-// Copy returns a node that pods can be taken from and added to without anyone noticing: it stands
-// in no cluster, and its Room is not kept. into is reused if it is not nil.
+// Copy returns a copy of the node to try things on: pods can be added to it and taken from it
+// without changing the cluster. The copy is in no cluster and has no Room. into is reused if it is
+// not nil.
 func (n *Node) Copy(into *Node) *Node {
 	if into == nil {
 		into = &Node{}
@@ -245,8 +247,8 @@ func (n *Node) Take(p *Pod) {
 	}
 }
 
-// addUp adds up the pods' requests anew, where too much was requested for one of them to be taken
-// from the sum.
+// addUp recomputes the sums over all pods, for when a pod's request overflowed a sum so that it
+// cannot be subtracted.
 func (n *Node) addUp() {
 	n.Requested = Resources{}
 	for _, p := range n.Pods {

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Nominate notes that a waiting pod preempted others to go to the node of that name, be the node
-// known or not; an empty name takes the note away.
+// Nominate records that a pending pod preempted others on the node of that name, whether or not the
+// node is known. An empty name removes the record.
 func (c *Cluster) Nominate(p *Pod, node string) {
 	c.Unnominate(p.UID)
 	p.Nominated = node
@@ -23,7 +23,7 @@ func (c *Cluster) Nominate(p *Pod, node string) {
 	}
 }
 
-// Unnominate takes the note away. The pod's own field is left as it is.
+// Unnominate removes the record. The pod's own field is left as it is.
 func (c *Cluster) Unnominate(uid types.UID) {
 	p, ok := c.nominated[uid]
 	if !ok {
@@ -44,8 +44,8 @@ func exceptFor(pods []*Pod, uid types.UID) []*Pod {
 	return slices.DeleteFunc(pods, func(o *Pod) bool { return o.UID == uid })
 }
 
-// Renew takes in that a nominated pod has become another one, by its labels or by what it requests.
-// It keeps its nomination; a pod that is not nominated is left alone.
+// Renew replaces a nominated pod whose labels or requests have changed. It keeps its nomination. A
+// pod that is not nominated is left alone.
 func (c *Cluster) Renew(p *Pod) {
 	old, ok := c.nominated[p.UID]
 	if !ok || old.Class == p.Class {
@@ -62,7 +62,7 @@ func (c *Cluster) Renew(p *Pod) {
 	nominees[slices.Index(nominees, old)] = &renewed
 }
 
-// expect tells a node that has come which pods are nominated to it.
+// expect gives a node that was added the pods that were nominated to it before.
 func (c *Cluster) expect(n *Node) {
 	if n.Nominated = c.absent[n.Name]; len(n.Nominated) > 0 {
 		delete(c.absent, n.Name)
@@ -70,7 +70,7 @@ func (c *Cluster) expect(n *Node) {
 	}
 }
 
-// Nominated returns the waiting pod of that UID if it is nominated to a node, known or not, or nil.
+// Nominated returns the pending pod of that UID if it is nominated to a node, known or not, or nil.
 func (c *Cluster) Nominated(uid types.UID) *Pod { return c.nominated[uid] }
 
 // NominatedNodes lists the nodes that pods are nominated to, by index.

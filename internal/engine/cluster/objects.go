@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Objects are the API objects beside nodes and pods that plugins ask for. They are kept as they
-// came: do not change them.
+// Objects are the API objects other than nodes and pods that plugins read. They are kept as
+// received: do not change them.
 type Objects struct {
 	Namespaces             Table[*v1.Namespace]
 	Services               Table[*v1.Service]
@@ -35,7 +35,7 @@ type Objects struct {
 	DeviceClasses  Table[*resourcev1.DeviceClass]
 }
 
-// Name is a namespaced name; Namespace is empty for what has none.
+// Name is a namespaced name. Namespace is empty for cluster-scoped objects.
 type Name struct{ Namespace, Name string }
 
 // Table holds the objects of one kind by name. The zero value is empty and ready.
@@ -43,22 +43,23 @@ type Table[T metav1.Object] struct {
 	byName map[Name]T
 	// Version grows by one with every change.
 	Version uint64
-	// changed has the names of what changed last, up to Version; followed says that somebody asks
-	// for them.
+	// changed has the names of the most recent changes, up to Version. It is kept only if followed,
+	// which the first call of Since sets.
 	changed  []Name
 	followed bool
 }
 
-// mostChanges is how many changes of a table are remembered. Who comes later reads the table anew.
+// mostChanges is how many changes of a table are remembered. A reader that is further behind reads
+// the whole table.
 const mostChanges = 4096
 
-// Get returns the object of that name; ok tells whether there is one.
+// Get returns the object of that name; ok reports whether there is one.
 func (t *Table[T]) Get(namespace, name string) (object T, ok bool) {
 	object, ok = t.byName[Name{namespace, name}]
 	return object, ok
 }
 
-// Set adds the object or takes the place of the one of its name.
+// Set adds the object, or replaces the one of the same name.
 func (t *Table[T]) Set(object T) {
 	if t.byName == nil {
 		t.byName = make(map[Name]T)
@@ -85,9 +86,9 @@ func (t *Table[T]) note(name Name) {
 	t.changed = append(t.changed, name)
 }
 
-// Since returns the names of the objects that changed after a version, in order, some more than
-// once. It is not known of versions of long ago, nor of those before somebody asked for the first
-// time. The names are valid until the next change.
+// Since returns the names of the objects that changed after a version, in order and with
+// repetitions. known is false if that version is too long ago, or from before the first call of
+// Since. The names are valid until the next change.
 func (t *Table[T]) Since(version uint64) (names []Name, known bool) {
 	t.followed = true
 	count := t.Version - version

@@ -8,17 +8,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Pod is a pod that waits, or has its place on a node.
+// Pod is a pod, pending or placed.
 type Pod struct {
 	Class *PodClass
 	Name  string
 	UID   types.UID
 
-	// Node is where the pod is placed; nil while it waits or while its node is not known.
+	// Node is the node that the pod is placed on; nil while it is pending, and while its node is
+	// not known.
 	Node *Node
-	// NodeName is the same by name, also when the node is not known.
+	// NodeName is the name of that node, set also while the node is not known.
 	NodeName string
-	// Nominated names the node for which the pod preempted others.
+	// Nominated is the name of the node on which the pod preempted others.
 	Nominated string
 
 	Generation       int64     // of the spec, as last seen
@@ -32,12 +33,12 @@ type Pod struct {
 // Namespace returns the pod's namespace.
 func (p *Pod) Namespace() string { return p.Class.Namespace }
 
-// Spec returns the spec that the pod shares with its class; see PodClass.Spec for what must not be
-// read from it.
+// Spec returns the spec that all pods of the class share. See PodClass.Spec for the fields that
+// must not be read from it.
 func (p *Pod) Spec() *v1.PodSpec { return p.Class.Spec }
 
-// Object puts together again what decisions need of the pod, for libraries that want to see one.
-// Its parts are shared: do not change them.
+// Object reconstructs what decisions need of the pod as an API object, for libraries that expect
+// one. It shares its contents with the class: do not change them.
 func (p *Pod) Object() *v1.Pod {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -65,7 +66,7 @@ func (p *Pod) Object() *v1.Pod {
 	return pod
 }
 
-// preempted tells whether the pod is leaving because the scheduler removed it for another.
+// preempted reports whether the pod is being deleted because the scheduler preempted it.
 func preempted(pod *v1.Pod) bool {
 	if pod.DeletionTimestamp == nil {
 		return false

@@ -5,9 +5,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// classDigest hashes all of a pod that a decision may depend on, apart from what every pod has for
-// itself (name, UID, times, node, nominated node). A field of the pod that some plugin reads
-// belongs here; TestEveryPodFieldIsDecidedOn says of each field of the API whether it is.
+// classDigest hashes every field of the pod that a decision may depend on, and none that is the
+// pod's own (name, UID, times, node, nominated node). A field that some plugin reads must be hashed
+// here; TestEveryPodFieldIsDecidedOn lists every field of the API and whether it is.
 func classDigest(pod *v1.Pod) digest {
 	var h hasher
 	h.string(pod.Namespace)
@@ -25,8 +25,8 @@ func classDigest(pod *v1.Pod) digest {
 	return h.sum()
 }
 
-// group hashes the name of the pod's group: pods of different groups share nothing that is kept of
-// them.
+// group hashes the name of the pod's group, so that pods of different groups never share anything
+// that is kept per class.
 func (h *hasher) group(g *v1.PodSchedulingGroup) {
 	h.bool(g != nil)
 	if g != nil && g.PodGroupName != nil {
@@ -34,8 +34,7 @@ func (h *hasher) group(g *v1.PodSchedulingGroup) {
 	}
 }
 
-// needsDigest hashes what pods ask of nodes whatever they are called and labelled, and whatever
-// their volumes and devices.
+// needsDigest computes PodClass.Needs.
 func needsDigest(pod *v1.Pod) digest {
 	var h hasher
 	h.string(pod.Namespace)
@@ -43,8 +42,7 @@ func needsDigest(pod *v1.Pod) digest {
 	return h.sum()
 }
 
-// staticDigest hashes what pods ask of single nodes, but for what placements change and what is
-// asked for by name.
+// staticDigest computes PodClass.Static.
 func staticDigest(pod *v1.Pod, targeted bool) digest {
 	var h hasher
 	h.static(&pod.Spec, targeted)
@@ -58,8 +56,8 @@ func staticDigest(pod *v1.Pod, targeted bool) digest {
 	return h.sum()
 }
 
-// static hashes what the spec asks of single nodes, but for its required node affinity if that has
-// been dealt with.
+// static hashes what the spec needs from single nodes. targeted leaves out the required node
+// affinity, which PodClass.Target covers.
 func (h *hasher) static(spec *v1.PodSpec, targeted bool) {
 	h.stringMap(spec.NodeSelector)
 	h.tolerations(spec.Tolerations)
@@ -179,7 +177,7 @@ func (h *hasher) weightedPodTerms(list []v1.WeightedPodAffinityTerm) {
 	}
 }
 
-// podTerm leaves matchLabelKeys out: the API server has merged them into the selector.
+// podTerm leaves out matchLabelKeys, which the API server has merged into the selector.
 func (h *hasher) podTerm(t *v1.PodAffinityTerm) {
 	h.labelSelector(t.LabelSelector)
 	h.strings(t.Namespaces)
@@ -224,8 +222,8 @@ func (h *hasher) containers(list []v1.Container) {
 	}
 }
 
-// volumes hashes the volumes that matter to placing a pod. Claims that are made for one pod carry
-// its name, and devices are allocated to one pod, so such a pod is a class of its own.
+// volumes hashes the volumes that matter to placement. An ephemeral claim carries its pod's name,
+// and devices are allocated to one pod, so such a pod is a class of its own.
 func (h *hasher) volumes(pod *v1.Pod) {
 	personal := isPersonal(pod)
 	for i := range pod.Spec.Volumes {
@@ -250,18 +248,18 @@ func (h *hasher) volumes(pod *v1.Pod) {
 	}
 }
 
-// isPersonal tells whether a pod is a class of its own whatever its volumes.
+// isPersonal reports whether a pod is a class of its own regardless of its volumes.
 func isPersonal(pod *v1.Pod) bool {
 	return len(pod.Spec.ResourceClaims) > 0
 }
 
-// volumeMatters tells the volumes that can keep a pod off a node, or draw it there, from those that
-// every node can give.
+// volumeMatters reports whether a volume can keep a pod off a node or draw it there. Every node can
+// provide the others.
 func volumeMatters(v *v1.Volume) bool {
 	return v.ConfigMap == nil && v.Secret == nil && v.Projected == nil && v.EmptyDir == nil && v.DownwardAPI == nil && v.HostPath == nil
 }
 
-// isResized tells whether a kubelet has reported other amounts than the spec requests.
+// isResized reports whether a kubelet has reported amounts that differ from the spec's requests.
 func isResized(s *v1.PodStatus) bool {
 	for _, list := range [2][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
 		for i := range list {
@@ -273,8 +271,8 @@ func isResized(s *v1.PodStatus) bool {
 	return s.Resources != nil || s.AllocatedResources != nil
 }
 
-// resized hashes what a kubelet reports of amounts that were changed in place; they count instead
-// of the spec's.
+// resized hashes the amounts that a kubelet reports for containers resized in place; they count
+// instead of the spec's.
 func (h *hasher) resized(s *v1.PodStatus) {
 	for _, list := range [2][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
 		for i := range list {

@@ -6,8 +6,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Port is a port of the node that a pod takes. IP "0.0.0.0" is every address; nothing else is ("::"
-// is not, as upstream).
+// Port is a host port that a pod uses. IP "0.0.0.0" conflicts with every address. As upstream, "::"
+// does not.
 type Port struct {
 	IP       string
 	Protocol v1.Protocol
@@ -32,7 +32,7 @@ func portsOf(pod *v1.Pod) []Port {
 	return ports
 }
 
-// Conflicts tells whether two ports cannot be taken on one node.
+// Conflicts reports whether two ports cannot be used on the same node.
 func (p Port) Conflicts(o Port) bool {
 	return p.Port == o.Port && p.Protocol == o.Protocol && (p.IP == o.IP || p.IP == anyIP || o.IP == anyIP)
 }

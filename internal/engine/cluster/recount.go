@@ -7,9 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Suppose does something to pods on nodes and undoes it. Whoever reads the log learns of neither. A
-// panic in between leaves the cluster as it is at that moment: Recount then puts right what the
-// undoing would have.
+// Suppose makes a change to pods on nodes and undoes it. Readers of the log see neither. After a
+// panic in between, the cluster is left in the middle of the change until Recount restores it.
 func (c *Cluster) Suppose(change, undo func()) {
 	over := c.Supposing()
 	change()
@@ -17,7 +16,8 @@ func (c *Cluster) Suppose(change, undo func()) {
 	over()
 }
 
-// Supposing is Suppose for a change that is not made in one place. It is over when all is undone.
+// Supposing is Suppose for a change that is made in several places. The caller calls over once all
+// of it is undone.
 func (c *Cluster) Supposing() (over func()) {
 	position := c.Log.Len()
 	c.supposing++
@@ -29,9 +29,9 @@ func (c *Cluster) Supposing() (over func()) {
 	}
 }
 
-// Recount makes the cluster what the API has said, after a panic in the middle of a change: pods
-// that were only thought away are back, guests of a visit are gone, and what is counted on every
-// node is the sum over its pods. It returns how many nodes were not so, and tells the log of them.
+// Recount restores the state that the API reported, after a panic in the middle of a change: pods
+// that Suppose had taken away are back, pods of a Visit are gone, and every node's sums are those
+// of its pods. It returns how many nodes had to be corrected, each of which it logs as changed.
 func (c *Cluster) Recount() (mended int) {
 	c.supposing = 0
 	for _, uid := range slices.Sorted(maps.Keys(c.away)) {
@@ -58,7 +58,7 @@ func (c *Cluster) Recount() (mended int) {
 	return mended
 }
 
-// agrees tells whether the node has these pods, in whatever order, and their sums.
+// agrees reports whether the node has exactly these pods, in any order, and their sums.
 func (c *Cluster) agrees(n *Node, pods []*Pod) bool {
 	if len(n.Pods) != len(pods) {
 		return false
@@ -72,7 +72,7 @@ func (c *Cluster) agrees(n *Node, pods []*Pod) bool {
 	return c.Rooms[n.Index] == room && n.Affine == fresh.Affine && n.AntiAffine == fresh.AntiAffine && n.Requested.equal(&fresh.Requested)
 }
 
-// sumsOf counts the pods as if they came one after the other.
+// sumsOf returns the sums that the node has when these pods are placed on it one after the other.
 func (c *Cluster) sumsOf(n *Node, pods []*Pod) (*Node, Room) {
 	fresh, room := &Node{}, c.Rooms[n.Index]
 	room.NonZeroCPU, room.NonZeroMemory = 0, 0
@@ -100,7 +100,7 @@ func (c *Cluster) rebuild(n *Node, pods []*Pod) {
 	c.log(Change{Node: n.Index, Kind: NodeChanged})
 }
 
-// equal compares amounts; a scalar of which nothing is left is none.
+// equal compares amounts. A scalar resource of which nothing is left equals one that is absent.
 func (r *Resources) equal(o *Resources) bool {
 	covers := func(a, b *Resources) bool {
 		for name, amount := range a.Scalars {
@@ -113,7 +113,7 @@ func (r *Resources) equal(o *Resources) bool {
 	return r.MilliCPU == o.MilliCPU && r.Memory == o.Memory && r.EphemeralStorage == o.EphemeralStorage && covers(r, o) && covers(o, r)
 }
 
-// thoughtAway notes a pod that is taken from its node in a supposition.
+// thoughtAway records a pod that is taken from its node within Suppose.
 func (c *Cluster) thoughtAway(p *Pod) {
 	if c.supposing == 0 {
 		return

@@ -10,7 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Resources are amounts as the scheduler counts them: CPU in thousandths, everything else in units.
+// Resources are amounts as the scheduler counts them: CPU in thousandths, everything else in whole
+// units.
 type Resources struct {
 	MilliCPU         int64
 	Memory           int64
@@ -20,8 +21,8 @@ type Resources struct {
 	Scalars map[v1.ResourceName]int64
 }
 
-// NewResources counts a resource list. Names that the scheduler does not know are left out, as
-// upstream leaves them out.
+// NewResources converts a resource list. As upstream, it leaves out names that the scheduler does
+// not count.
 func NewResources(list v1.ResourceList) Resources {
 	var r Resources
 	for name, quantity := range list {
@@ -61,8 +62,8 @@ func (r *Resources) Of(name v1.ResourceName) int64 {
 	return r.Scalars[name]
 }
 
-// add counts o into r; Pods is a limit and never summed. Sums that are too large for an int64 stay
-// at the most that it holds.
+// add adds o to r, except for Pods, which is a limit. A sum that would overflow stays at the
+// largest int64.
 func (r *Resources) add(o *Resources) {
 	r.MilliCPU = rules.Sum(r.MilliCPU, o.MilliCPU)
 	r.Memory = rules.Sum(r.Memory, o.Memory)
@@ -75,8 +76,8 @@ func (r *Resources) add(o *Resources) {
 	}
 }
 
-// take takes o, which was added, from r. It returns false where a sum may have been too large, so
-// that what is left of it is not known: it has to be added up anew then.
+// take subtracts o, which was added before. It returns false if a sum may have overflowed: what is
+// left is then unknown, and the caller has to sum up again.
 func (r *Resources) take(o *Resources) bool {
 	if r.MilliCPU == math.MaxInt64 || r.Memory == math.MaxInt64 || r.EphemeralStorage == math.MaxInt64 {
 		return false
@@ -93,8 +94,8 @@ func (r *Resources) take(o *Resources) bool {
 	return true
 }
 
-// placedRequests are what a pod on a node counts for: its requests, and CPU and memory with
-// defaults for containers that have none.
+// placedRequests returns what a placed pod is counted with: its requests, and CPU and memory with
+// defaults for containers that request none.
 func placedRequests(pod *v1.Pod) (requests Resources, nonZeroCPU, nonZeroMemory int64) {
 	if cpu, memory, scoreCPU, scoreMemory, ok := rules.PlainRequests(pod); ok {
 		return Resources{MilliCPU: cpu, Memory: memory}, scoreCPU, scoreMemory
@@ -104,7 +105,7 @@ func placedRequests(pod *v1.Pod) (requests Resources, nonZeroCPU, nonZeroMemory 
 	return NewResources(rules.RequestsPlaced(pod)), rules.Amount(v1.ResourceCPU, cpu), rules.Amount(v1.ResourceMemory, memory)
 }
 
-// IsScalar tells whether a resource other than CPU, memory and ephemeral storage is counted at all:
+// IsScalar reports whether a resource other than CPU, memory and ephemeral storage is counted:
 // extended resources, huge pages, native resources by their full name, and attachable volumes.
 func IsScalar(name v1.ResourceName) bool {
 	s := string(name)

@@ -6,8 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// readSelector is metav1.LabelSelectorAsSelector, which validates by regular expressions: that
-// takes longer than all else of reading a pod. Labels that are plainly valid need none.
+// readSelector is metav1.LabelSelectorAsSelector without its validation where a selector is plainly
+// valid. That validation uses regular expressions, and takes longer than everything else in reading
+// a pod.
 func readSelector(s *metav1.LabelSelector) (labels.Selector, error) {
 	if s == nil || len(s.MatchLabels) == 0 || len(s.MatchExpressions) > 0 {
 		return metav1.LabelSelectorAsSelector(s)
@@ -20,8 +21,8 @@ func readSelector(s *metav1.LabelSelector) (labels.Selector, error) {
 	return labels.SelectorFromValidatedSet(s.MatchLabels), nil
 }
 
-// plainlyValid tells that a text is valid as a value of a label, and as a key. Others may be so,
-// too: keys with a prefix are.
+// plainlyValid reports whether a text is certainly valid as a label's key and value. It may be
+// false for valid ones: keys with a prefix, for instance.
 func plainlyValid(text string) bool {
 	const longest = 63
 	if len(text) == 0 || len(text) > longest {
@@ -41,8 +42,8 @@ func plainlyValid(text string) bool {
 // Label is a label of a pod.
 type Label struct{ Key, Value string }
 
-// RequiredLabels lists labels of which a pod must have one for the selector to mean it. everybody:
-// there are none such, and it may mean any pod.
+// RequiredLabels lists labels such that every pod that the selector selects has at least one of
+// them. everybody is true if there is no such list: the selector may select any pod.
 func RequiredLabels(selector labels.Selector) (of []Label, everybody bool) {
 	requirements, selects := selector.Requirements()
 	if !selects {
