@@ -2,14 +2,14 @@ package queue
 
 import "strings"
 
-// Awaited is what a pod waits for because of a plugin.
+// Awaited is what a pod waits for on account of one plugin.
 type Awaited struct {
 	Plugin string
 	// Events are kinds and actions, as upstream names them.
 	Events []string
 }
 
-// Awaits lists what a pod that waits, or is kept out, is tried again for.
+// Awaits lists the events on which a waiting or gated pod is tried again, by plugin.
 func (q *Queue) Awaits(item *Item) (list []Awaited) {
 	if item.group == nil {
 		return nil
@@ -29,7 +29,7 @@ func (q *Queue) Awaits(item *Item) (list []Awaited) {
 	return list
 }
 
-// Ahead counts the active pods that are more urgent than one that is active, too.
+// Ahead counts the active pods that are more urgent than an active one.
 func (q *Queue) Ahead(item *Item) (n int) {
 	if item.place != Active {
 		return 0

@@ -28,8 +28,7 @@ const (
 	AnyResource        Resource = "*"
 )
 
-// Action is a set of what can happen to an object. The bits are those of the framework's
-// ActionType.
+// Action is a set of changes of an object. The bits are those of the framework's ActionType.
 type Action int64
 
 // The actions.
@@ -52,42 +51,38 @@ const (
 	Update        = All &^ (Add | Delete)
 )
 
-// Event is something that happened in the cluster, or to a pod that waits, and may let a waiting
-// pod run.
+// Event is a change in the cluster, or of a pending pod, that may make a pending pod schedulable.
 type Event struct {
 	Resource Resource
 	Action   Action
 	Label    string // names it in metrics, as upstream does
 
-	// Old and New are the API objects, where the watch showed them or they were kept; nil
-	// otherwise.
+	// Old and New are the API objects before and after, as far as they are known; nil otherwise.
 	Old, New any
 
-	// NodeBefore and Node are the node before and after (nil where it was or is not there), for
-	// events of nodes. Node is where the pod is or was, too, for events of pods that have their
-	// place; nil if that node is not known.
+	// NodeBefore and Node are the node before and after, for events of nodes; nil where it did not
+	// or does not exist. For events of placed pods, Node is the pod's node, nil if it is not known.
 	NodeBefore, Node *cluster.Node
-	// PodBefore and Pod are the pod before and after, for events of pods that have their place.
+	// PodBefore and Pod are the pod before and after, for events of placed pods.
 	PodBefore, Pod *cluster.Pod
-	// Own is set on events of a pod that waits: they concern nobody else.
+	// Own is the item, for events of a pending pod. They concern no other pod.
 	Own *Item
 }
 
-// Interest is something that can change the mind of a plugin that rejected a pod.
+// Interest is a kind of event that can change the verdict of a plugin that rejected a pod.
 type Interest struct {
 	Resource Resource
 	Action   Action
-	// Hint tells whether the event can help such pods, of which the item is one. nil: it always
-	// can.
+	// Hint reports whether the event can help pods of the item's group. nil: it always can.
 	Hint func(item *Item, event *Event) bool
-	// PerPod: the hint looks at what sets a pod apart from others of its class, and must be asked
-	// for each.
+	// PerPod: the hint looks at what differs between pods of a class, so it must be called for
+	// each.
 	PerPod bool
-	// Narrowing, if set, says whom the hint need be asked about.
+	// Narrowing, if set, selects the groups for which the hint has to be called.
 	Narrowing *Narrowing
 }
 
-// wants tells whether the interest is in such events at all.
+// wants reports whether the interest covers events of this kind.
 func (i *Interest) wants(e *Event) bool {
 	if i.Resource != e.Resource && i.Resource != AnyResource && e.Resource != AnyResource {
 		return false
@@ -98,11 +93,11 @@ func (i *Interest) wants(e *Event) bool {
 	return i.Action&e.Action != 0
 }
 
-// Interests are those of the plugins of a profile, by name. A plugin that is not listed can be
-// helped by anything.
+// Interests has the interests of a profile's plugins, by name. A pod rejected by a plugin that is
+// not listed can be helped by any event.
 type Interests map[string][]Interest
 
-// Labels of events that are no change of an object.
+// Labels of events that are not a change of an object.
 const (
 	Appeared         = "UnscheduledPodAdd"
 	Changed          = "UnscheduledPodUpdate"

@@ -8,11 +8,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// groups are the items that wait or are kept out.
+// groups has the Waiting and the Gated items, by group. A group exists as long as it has items, and
+// is in byKey, in list at its index, and either in open or in the waiters of each of its interests.
 type groups struct {
 	byKey   map[groupKey]*group
 	list    []*group        // in no order
-	open    map[*group]bool // those that anything may help
+	open    map[*group]bool // groups that any event may help
 	waiters map[*Interest]*waiters
 	serial  uint64 // of the newest group
 	finds   finds
@@ -23,10 +24,10 @@ type groupKey struct {
 	schedulerName string
 	count         int // of rejectors: none, or one without a name
 	rejectors     string
-	pending       string // those of them that asked the pod to wait
+	pending       string // the rejectors that asked the pod to wait
 }
 
-// group is items of one class that wait for the same.
+// group is the items of one class that wait for the same.
 type group struct {
 	key       groupKey
 	rejectors []string
@@ -36,16 +37,16 @@ type group struct {
 	found     uint64 // the last event that may help it
 	items     []*Item
 	interests []pluginInterest
-	listings  []listing          // by interest; none if anything helps
-	anything  bool               // a rejector says nothing of what can help it
-	wants     [len(kinds)]Action // what some interest is in, by kind
+	listings  []listing          // by interest; none if any event may help
+	anything  bool               // a rejector has not said what can help
+	wants     [len(kinds)]Action // the actions that some interest names, by kind
 }
 
 func newGroups() groups {
 	return groups{byKey: map[groupKey]*group{}, open: map[*group]bool{}, waiters: map[*Interest]*waiters{}}
 }
 
-// pluginInterest is an interest and whose it is.
+// pluginInterest is an interest together with its plugin.
 type pluginInterest struct {
 	*Interest
 	plugin  string
@@ -61,7 +62,7 @@ const (
 	atOnce            // what a plugin asked it to wait for has come
 )
 
-// Asked is told that a hint was asked for, what it said, and how long that took.
+// Asked is called after a hint, with its verdict and the time it took.
 type Asked func(plugin, label string, wake bool, took time.Duration)
 
 // helps asks the hint.
@@ -136,7 +137,7 @@ func (g *groups) remove(item *Item) {
 	g.strike(from)
 }
 
-// regroup moves an item whose class has changed.
+// regroup moves an item whose class has changed to another group.
 func (g *groups) regroup(item *Item) {
 	old := item.group
 	g.remove(item)
@@ -173,8 +174,8 @@ func (g *group) each(e *Event, k int, asked Asked, wake func(*Item, help)) {
 	}
 }
 
-// ask tells whether the event can help the whole group, and if not, which interests must be asked
-// pod by pod.
+// ask reports whether the event can help the whole group, and otherwise returns the interests whose
+// hints have to be called for each pod.
 func (g *group) ask(e *Event, asked Asked) (whole bool, each []*pluginInterest) {
 	if g.anything {
 		return true, nil
@@ -202,7 +203,7 @@ func hinted(interests []*pluginInterest, item *Item, e *Event, asked Asked) bool
 	return false
 }
 
-// helped tells what an event can do for one item of the group.
+// helped returns what an event can do for one item of the group.
 func (g *group) helped(item *Item, e *Event, asked Asked) (best help) {
 	if g.anything {
 		best = afterBackoff
@@ -223,9 +224,9 @@ func (g *group) helped(item *Item, e *Event, asked Asked) (best help) {
 	return best
 }
 
-// hasWildcard tells whether a plugin registered every event of every kind by one name. Such a
-// plugin, and no other, is asked again about a pod that it keeps out when the pod has waited for
-// too long, as upstream.
+// hasWildcard reports whether one plugin is interested in every event of every kind. As upstream,
+// such a plugin alone is asked again about a pod that it gates when the pod has waited for too
+// long.
 func (g *group) hasWildcard() bool {
 	return slices.ContainsFunc(g.interests, func(i pluginInterest) bool { return i.Resource == AnyResource && i.Action == All })
 }

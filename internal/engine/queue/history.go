@@ -1,18 +1,18 @@
 package queue
 
-// mostRecent is how many events are kept for pods that are under way. Of a pod that is away for
-// longer only the kinds of events that came are known.
+// mostRecent is how many events are kept for pods whose attempts are under way. For longer attempts
+// only the kinds of events are known.
 const mostRecent = 1024
 
-// history keeps what happened while pods were being decided or on their way to a node.
+// history keeps the events that occur while pods are being decided or bound.
 type history struct {
 	events uint64
 	last   [len(kinds)][64]uint64 // when the last event of each kind happened
 	recent []Event                // the newest ones, up to events; empty while no pod is under way
 }
 
-// note takes an event in; kept says that a pod is under way, which may be asked about it when it
-// comes back.
+// note records an event. kept is false while no attempt is under way, so that no pod can be asked
+// about it later.
 func (h *history) note(e *Event, kept bool) {
 	h.events++
 	k := kind(e.Resource)
@@ -34,8 +34,8 @@ func (h *history) note(e *Event, kept bool) {
 	h.recent = append(h.recent, *e)
 }
 
-// missed tells what the events after that one can do for an item of the group. Its hints are asked
-// about the events as they were, with nodes as they are now.
+// missed returns what the events after a position can do for an item of the group. Hints see the
+// events as they were, and the nodes as they are now.
 func (g *group) missed(item *Item, h *history, since uint64, asked Asked) (best help) {
 	if missed := h.events - since; missed <= uint64(len(h.recent)) {
 		for i := len(h.recent) - int(missed); i < len(h.recent); i++ {

@@ -8,31 +8,30 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Item is a pod that waits for a node.
+// Item is a pending pod with all that the queue knows of it.
 type Item struct {
 	Pod *v1.Pod
-	// Class is what decisions see of the pod.
+	// Class is the pod as decisions see it.
 	Class *cluster.PodClass
-	// Since is when the pod was first seen waiting: its age in the queue.
+	// Since is when the pod was added to the queue.
 	Since time.Time
-	// Admitted is when it first came past all gates.
+	// Admitted is when the pod first passed all gates.
 	Admitted time.Time
-	// Attempts counts how often the pod was taken from the queue.
+	// Attempts counts how often the pod was popped.
 	Attempts int
-	// Rejectors are the plugins that rejected the pod last; they are kept until the next attempt
-	// has ended.
+	// Rejectors are the plugins that rejected the pod in its last attempt. They are kept until the
+	// next attempt is over.
 	Rejectors []string
-	// Pending are those of them that asked the pod to wait for what they wait for.
+	// Pending are the rejectors that asked the pod to wait for an event of theirs.
 	Pending []string
-	// Gate is the plugin that keeps the pod out; empty outside of the place Gated.
+	// Gate is the plugin that keeps the pod out; empty unless the place is Gated.
 	Gate string
-	// Message says why the pod is not scheduled, and MessageAt is when that was last said to the
-	// user.
+	// Message is why the pod is not scheduled, and MessageAt when the user was last told.
 	Message   string
 	MessageAt time.Time
-	// Overdue: the pod was woken for having waited too long, not by an event.
+	// Overdue: the pod was woken because it had waited for too long, not by an event.
 	Overdue bool
-	// Patient: the pod backs off to the end also when there is nothing else to do.
+	// Patient: the pod backs off to the end even if the scheduler is idle.
 	Patient bool
 
 	place    Place
@@ -92,9 +91,9 @@ func (q *Queue) backoff(times int) time.Duration {
 	return min(delay, q.LastBackoff)
 }
 
-// moreUrgent is the order of active pods if no other is set: priority, then who came, or came back
-// from an attempt, first. So pods that keep failing do not keep others of their priority from their
-// first attempt.
+// moreUrgent is the default order of active pods: by priority, then by when they were added or came
+// back from their last attempt. So pods that keep failing do not keep others of the same priority
+// from their first attempt.
 func moreUrgent(a, b *Item) bool {
 	if p, q := priority(a.Pod), priority(b.Pod); p != q {
 		return p > q

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// wake lets an item in that waits, backs off or was kept out.
+// wake moves an item that waits, backs off or is gated to where it belongs now.
 func (q *Queue) wake(item *Item, label string, now time.Time) {
 	if item.place == Gated && q.gate(item) == item.Gate {
 		return // it stays where it is
@@ -15,7 +15,7 @@ func (q *Queue) wake(item *Item, label string, now time.Time) {
 	q.enter(item, label, now)
 }
 
-// help wakes an item that an event can help; woken tells whether it can.
+// help wakes an item if an event can help it, and reports whether it did.
 func (q *Queue) help(item *Item, h help, label string, now time.Time) (woken bool) {
 	if h == atOnce {
 		item.ready = now
@@ -33,7 +33,7 @@ func (q *Queue) gate(item *Item) string {
 	return q.Admit(item)
 }
 
-// enter puts an item that is nowhere where it belongs: outside, backing off, or active.
+// enter puts an item that is in no place where it belongs: gated, backing off, or active.
 func (q *Queue) enter(item *Item, label string, now time.Time) {
 	if item.Gate = q.gate(item); item.Gate != "" {
 		item.entered = now
@@ -58,13 +58,13 @@ func (q *Queue) enter(item *Item, label string, now time.Time) {
 	q.tell(item, label)
 }
 
-// wait puts an item where it waits for what can help against these plugins.
+// wait puts an item into the group of those that wait for what can help against these plugins.
 func (q *Queue) wait(item *Item, plugins, pending []string, place Place) {
 	q.put(item, place)
 	q.groups.add(item, plugins, pending, q.interests[item.Pod.Spec.SchedulerName])
 }
 
-// leave takes an item out of the place that it is in.
+// leave takes an item out of its place.
 func (q *Queue) leave(item *Item) {
 	switch item.place {
 	case Active:
@@ -90,7 +90,7 @@ func (q *Queue) tell(item *Item, label string) {
 	}
 }
 
-// count counts an item for the plugins that keep it, and for no others.
+// count counts an item as kept waiting by these plugins, and no longer by others.
 func (q *Queue) count(item *Item, plugins []string) {
 	if q.Counted != nil {
 		for _, name := range item.counted {
@@ -103,7 +103,7 @@ func (q *Queue) count(item *Item, plugins []string) {
 	item.counted = plugins
 }
 
-// advance makes those active whose back-off is over.
+// advance moves the items whose back-off is over.
 func (q *Queue) advance(now time.Time) {
 	for _, from := range []*ordered{&q.backing, &q.erring} {
 		for from.Len() > 0 && !from.items[0].ready.After(now) {
@@ -114,7 +114,8 @@ func (q *Queue) advance(now time.Time) {
 	}
 }
 
-// backoffOf is where an item backs off. It is the same until its next attempt.
+// backoffOf returns the heap in which an item backs off. It does not change before the item's next
+// attempt.
 func (q *Queue) backoffOf(item *Item) *ordered {
 	if item.failed > 0 || item.Patient {
 		return &q.erring
@@ -122,7 +123,7 @@ func (q *Queue) backoffOf(item *Item) *ordered {
 	return &q.backing
 }
 
-// Check returns an error if a pod is in no place or in two; tests call it after every step.
+// Check returns an error if the queue's invariant does not hold. Tests call it after every step.
 func (q *Queue) Check() error {
 	seen := map[*Item]Place{}
 	note := func(item *Item, place Place) error {

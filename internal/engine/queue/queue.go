@@ -11,29 +11,34 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Queue holds the pods that wait. See New.
+// Queue holds the pending pods. See New.
+//
+// Invariant ([Queue.Check]): every item is in items, and in exactly one place. Active items are in
+// the heap active, those that back off in backing or erring, Waiting and Gated ones in a group. A
+// Taken item, which is being decided or bound, is in none of these.
 type Queue struct {
 	// FirstBackoff and LastBackoff are the shortest and the longest back-off; MaxWait is the
 	// longest that a pod waits for an event.
 	FirstBackoff, LastBackoff, MaxWait time.Duration
-	// Admit, if set, names the plugin that keeps the pod out, or is empty. It is asked whenever a
-	// pod would come in.
+	// Admit, if set, returns the name of the plugin that keeps the pod out, or "". It is called
+	// whenever a pod is about to become active or to back off.
 	Admit func(*Item) (gate string)
-	// Admitted, if set, is told of a pod that comes past all gates for the first time.
+	// Admitted, if set, is called when a pod passes all gates for the first time.
 	Admitted func(*Item)
-	// Moved, if set, is told of every pod that comes to a place and the label of the event that
-	// brought it there.
+	// Moved, if set, is called when a pod has moved to a place, with the label of the event that
+	// caused it.
 	Moved func(item *Item, label string)
-	// Counted, if set, is told that one pod more or fewer is kept by a plugin.
+	// Counted, if set, is called when the number of pods that a plugin keeps waiting changes by
+	// delta.
 	Counted func(plugin, schedulerName string, delta int)
 
-	// Asked, if set, is told of every hint.
+	// Asked, if set, is called after every hint.
 	Asked Asked
 
 	items   map[types.UID]*Item
 	active  ordered
-	backing ordered // those that back off after a rejection
-	erring  ordered // those that back off after an attempt that went wrong
+	backing ordered // back off after a rejection, most urgent first
+	erring  ordered // back off after a failed attempt, to the end
 	groups  groups
 	counts  [Gated + 1]int
 	arrived uint64
@@ -74,12 +79,12 @@ func (q *Queue) OrderBy(less func(a, b *Item) bool) {
 	q.backing.reorder()
 }
 
-// window is how long back-offs end together: within it, what is more urgent goes first, as
-// upstream.
+// window is the granularity of back-off: those that end within it are ordered by urgency, as
+// upstream does.
 const window = time.Second
 
-// SetInterests says what can help pods of a scheduler name. Pods that wait are asked about by the
-// new word from now on.
+// SetInterests sets what can help pods of a scheduler name. Pods that are already waiting are asked
+// about with the new interests from now on.
 func (q *Queue) SetInterests(schedulerName string, interests Interests) {
 	q.interests[schedulerName] = interests
 	for _, item := range q.Sorted() {
@@ -91,7 +96,7 @@ func (q *Queue) SetInterests(schedulerName string, interests Interests) {
 	}
 }
 
-// Add takes in a pod that was not known.
+// Add adds a pod that is not in the queue.
 func (q *Queue) Add(pod *v1.Pod, class *cluster.PodClass, now time.Time) *Item {
 	q.arrived++
 	item := &Item{Pod: pod, Class: class, Since: now, returned: now, order: q.arrived}
@@ -101,8 +106,8 @@ func (q *Queue) Add(pod *v1.Pod, class *cluster.PodClass, now time.Time) *Item {
 	return item
 }
 
-// Update takes note of a pod's newest state; actions is what of it can matter. A pod that waits is
-// tried again if that can help.
+// Update replaces a pod's object. actions are the changes in it that can matter. A waiting pod is
+// woken if they can help it.
 func (q *Queue) Update(item *Item, pod *v1.Pod, class *cluster.PodClass, actions Action, now time.Time) {
 	old := item.Pod
 	item.Pod = pod
@@ -157,9 +162,10 @@ func (q *Queue) Sorted() []*Item {
 	return slices.SortedFunc(q.Each, func(a, b *Item) int { return cmp.Compare(a.order, b.order) })
 }
 
-// Pop takes the most urgent active pod. If there is none, it does not stay idle: it takes one that
-// was rejected before its back-off is over, as upstream since v1.33 (SchedulerPopFromBackoffQ).
-// Pods whose attempts went wrong back off to the end: what went wrong may need the rest.
+// Pop takes the most urgent active pod. If there is none, it takes one that was rejected and whose
+// back-off is not over yet, rather than stay idle, as upstream does since v1.33
+// (SchedulerPopFromBackoffQ). Pods whose attempts failed back off to the end: the cause may need
+// the pause.
 func (q *Queue) Pop(now time.Time) *Item {
 	item := q.Next(now)
 	if item == nil {
@@ -184,13 +190,14 @@ func (q *Queue) Next(now time.Time) *Item {
 	return nil
 }
 
-// Held says that the pod has been put on a node, but that a plugin may still reject it: what
-// happens from now on is to be taken into account if it does.
+// Held tells the queue that the pod is assumed on a node but may still be rejected. Events from now
+// on count if it is.
 func (q *Queue) Held(item *Item) { item.seen = q.happened.events }
 
-// Rejected puts a pod that fits nowhere where it waits for what can help against the plugins that
-// rejected it. If that has happened while it was decided, it is tried again after its back-off.
-// pending are those of the plugins that asked it to wait: what they wait for ends its back-off.
+// Rejected puts back a pod that fits nowhere, to wait for an event that can help against one of the
+// plugins that rejected it. If such an event occurred during the attempt, the pod backs off
+// instead. pending are the plugins that asked the pod to wait: an event that they are interested in
+// ends the back-off, too.
 func (q *Queue) Rejected(item *Item, rejectors, pending []string, now time.Time) {
 	if !q.returned(item) {
 		return
@@ -206,8 +213,8 @@ func (q *Queue) Rejected(item *Item, rejectors, pending []string, now time.Time)
 	}
 }
 
-// Failed puts back a pod whose attempt went wrong for a reason of its own: an API error, a node
-// that vanished.
+// Failed puts back a pod whose attempt failed without a verdict: an API error, a node that
+// vanished.
 func (q *Queue) Failed(item *Item, now time.Time) {
 	if !q.returned(item) {
 		return
@@ -219,8 +226,8 @@ func (q *Queue) Failed(item *Item, now time.Time) {
 	q.enter(item, AttemptFailed, now)
 }
 
-// returned tells whether the item is still the queue's: the pod may have been removed while it was
-// decided.
+// returned reports whether the item is still in the queue: its pod may have been removed during the
+// attempt.
 func (q *Queue) returned(item *Item) bool {
 	return q.items[item.Pod.UID] == item && item.place == Taken
 }
@@ -231,8 +238,7 @@ func (q *Queue) Happened(event *Event, now time.Time) {
 	q.groups.each(event, q.Asked, func(item *Item, h help) { q.help(item, h, event.Label, now) })
 }
 
-// Activate lets a pod that waits or backs off be tried at once, whatever it waits for, unless a
-// gate keeps it out.
+// Activate makes a pod active at once, whatever it waits for, unless a gate keeps it out.
 func (q *Queue) Activate(uid types.UID, now time.Time) {
 	item, ok := q.items[uid]
 	if !ok || item.place == Taken || item.place == Active {
@@ -249,8 +255,8 @@ func (q *Queue) Wake(uid types.UID, label string, now time.Time) {
 	}
 }
 
-// Retry has a pod tried again whose rejection was to be helped, which then went wrong: it backs off
-// to the end.
+// Retry has a pod tried again after what was done about its rejection has failed. It backs off to
+// the end.
 func (q *Queue) Retry(uid types.UID, label string, now time.Time) {
 	item, ok := q.items[uid]
 	if !ok || item.group == nil || item.place == Gated && q.gate(item) == item.Gate {
@@ -261,9 +267,8 @@ func (q *Queue) Retry(uid types.UID, label string, now time.Time) {
 	q.enter(item, label, now)
 }
 
-// Flush wakes the pods that have waited for too long, in case an event was missed or a plugin is
-// not told of what would help it. A pod that is kept out stays out, unless its plugin is to be
-// asked about whatever happens.
+// Flush wakes the pods that have waited for MaxWait, in case an event was missed, or a plugin's
+// interests are incomplete. A gated pod stays out, unless its gate is interested in every event.
 func (q *Queue) Flush(now time.Time) {
 	var overdue []*Item
 	for _, item := range q.items {
@@ -279,7 +284,7 @@ func (q *Queue) Flush(now time.Time) {
 	}
 }
 
-// NextReady returns from when on Pop returns a pod, if nothing happens; zero is at once.
+// NextReady returns the time from which Pop returns a pod if no event occurs. Zero means at once.
 func (q *Queue) NextReady() (at time.Time, ok bool) {
 	switch {
 	case q.active.Len()+q.backing.Len() > 0:

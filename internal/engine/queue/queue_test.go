@@ -111,7 +111,7 @@ func TestHintForOnePodOfAGroup(t *testing.T) {
 	pop(t, q, later, "nothing")
 }
 
-// TestWholeGroupIsAskedOnce: an event costs as much for a thousand waiting pods of a class as for
+// TestWholeGroupIsAskedOnce: an event costs as much for a thousand pending pods of a class as for
 // one.
 func TestWholeGroupIsAskedOnce(t *testing.T) {
 	q, asked := New(), 0

@@ -2,8 +2,8 @@ package queue
 
 import "k8s.io/apimachinery/pkg/types"
 
-// Take takes a pod as Pop does, whatever it waits for, unless a gate keeps it out or it was taken
-// already; then it returns nil. Pods that are decided together are taken together.
+// Take takes a given pod as Pop would, whatever it waits for. It returns nil if a gate keeps the
+// pod out or it is taken already. Pods that are decided together are taken together.
 func (q *Queue) Take(uid types.UID) *Item {
 	item := q.items[uid]
 	if item == nil || item.place == Taken || item.place == Gated {
@@ -16,5 +16,5 @@ func (q *Queue) Take(uid types.UID) *Item {
 	return item
 }
 
-// Earlier tells whether the item came into the queue before another one.
+// Earlier reports whether the item was added before another one.
 func (i *Item) Earlier(than *Item) bool { return i.order < than.order }

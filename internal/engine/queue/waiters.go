@@ -7,16 +7,17 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Narrowing says which groups an event can help at all, so that it need not be held against every
-// group that waits. It may find groups that the hint then declines, and must find all others. Both
-// sides name topics, or an amount, or neither.
+// Narrowing selects the groups that an event can help at all, so that it need not be compared with
+// every group. It may select groups that the hint then declines, but must not leave out one that
+// the hint would wake. Groups and events both name topics, or both an amount, or neither.
 type Narrowing struct {
-	// Topics of a group, of which the item is one, and of an event: it finds the groups that share
-	// one with it. all: every event finds the group; the event finds every group.
+	// Topics returns those of an item's group, EventTopics those of an event: the event selects the
+	// groups that share one with it. all: every event selects the group, or the event selects every
+	// group.
 	Topics      func(item *Item) (topics []Topic, all bool)
 	EventTopics func(e *Event) (topics []Topic, all bool)
-	// Wanted is what a group wants at least, and Offered the most that an event can offer: it finds
-	// the groups that want no more.
+	// Wanted is the least that a group needs, and Offered the most that an event can offer: it
+	// selects the groups that need no more.
 	Wanted  func(class *cluster.PodClass) Amounts
 	Offered func(e *Event) Amounts
 }
@@ -24,20 +25,20 @@ type Narrowing struct {
 // Amounts are of CPU and of memory.
 type Amounts [2]int64
 
-// Topic is what an event may be about and a group may wait for.
+// Topic is what an event can be about and a group can wait for.
 type Topic struct {
 	Kind       TopicKind
 	Key, Value string
 }
 
-// TopicKind says what a topic's key and value are.
+// TopicKind is the meaning of a topic's key and value.
 type TopicKind uint8
 
 // The kinds of topics.
 const (
-	// Means is a label of pods that the waiting pods mean by a selector.
+	// Means is a label of pods that the pending pods' selectors select.
 	Means TopicKind = iota
-	// IsMeant is a label of the waiting pods by which a selector of others means them.
+	// IsMeant is a label of the pending pods by which selectors of other pods select them.
 	IsMeant
 	// NodeLabel is a label that nodes must have, NodeKey the key of one, and NodeName a name.
 	NodeLabel
@@ -48,20 +49,22 @@ const (
 	KeyChange
 	// TaintChange has no key: the taints of a node change.
 	TaintChange
-	// Tolerates is the key and value of a taint that the waiting pods tolerate, ToleratesKey a key
+	// Tolerates is the key and value of a taint that the pending pods tolerate, ToleratesKey a key
 	// that they tolerate with any value.
 	Tolerates
 	ToleratesKey
-	// OfClaim and OfDeviceClaim are the namespace and name of a claim that the waiting pods use.
+	// OfClaim and OfDeviceClaim are the namespace and name of a claim that the pending pods use.
 	OfClaim
 	OfDeviceClaim
-	// InNamespace is the namespace of the waiting pods.
+	// InNamespace is the namespace of the pending pods.
 	InNamespace
-	// Everybody has no key: all groups have it, and the events that may help at all.
+	// Everybody has no key: every group has this topic, and so has every event that may help any
+	// group.
 	Everybody
 )
 
-// waiters are the groups that wait for events of one interest.
+// waiters are the groups that wait for events of one interest. Each group is either in all or in
+// byTopic or byAmount.
 type waiters struct {
 	interest *Interest
 	all      map[*group]bool // those that no narrowing finds, or all without one
@@ -85,7 +88,7 @@ func (a wanting) compare(b wanting) int {
 	return cmp.Or(cmp.Compare(a.amounts[0], b.amounts[0]), cmp.Compare(a.group.serial, b.group.serial))
 }
 
-// enlist lists a new group, of which the item is one, with those who wait for the same.
+// enlist adds a new group, of which the item is one, to the waiters of its interests.
 func (g *groups) enlist(of *group, item *Item) {
 	g.serial++
 	of.serial = g.serial
@@ -107,7 +110,7 @@ func (g *groups) enlist(of *group, item *Item) {
 	}
 }
 
-// strike takes a group from all lists.
+// strike removes a group from all of them.
 func (g *groups) strike(of *group) {
 	delete(g.byKey, of.key)
 	end := len(g.list) - 1
@@ -218,8 +221,8 @@ func (f *finds) add(of *group) {
 	}
 }
 
-// each calls wake for all items that the event can help. wake may move the item. The order is that
-// of the list, from its end.
+// each calls wake for all items that the event can help, in the order of the list of groups, from
+// its end. wake may move the item.
 func (g *groups) each(e *Event, asked Asked, wake func(*Item, help)) {
 	k := kind(e.Resource)
 	f := &g.finds
