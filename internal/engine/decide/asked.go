@@ -12,14 +12,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// askedFilter is a filter that groups of nodes say nothing about: it looks at API objects (volumes,
-// device claims), or comes from outside. It is asked node by node, about those that pass all else.
+// askedFilter is a filter whose verdict groups of nodes cannot express: it reads API objects
+// (volumes, device claims), or is out-of-tree. It is asked node by node, about the nodes that pass
+// all other filters.
 type askedFilter struct {
 	filter plugins.Filter
 	step   int // in the plan
 }
 
-// applies tells whether a filter or scorer has something to say of the pod's class.
+// applies reports whether a filter or scorer can have any effect on pods of the class.
 func applies(plugin any, c *cluster.Cluster, p *cluster.Pod) bool {
 	s, ok := plugin.(plugins.Selective)
 	return !ok || s.Applies(c, p)
@@ -44,7 +45,8 @@ func (d *Decider) questions(p *cluster.Pod, pl *plan) (q questions, ok bool) {
 	return q, true
 }
 
-// ask puts the questions to a node that stand before a step of the plan: the first rejection.
+// ask asks those of the questions that precede a step of the plan about a node, and returns the
+// first rejection.
 func (q questions) ask(pl *plan, before int, n *cluster.Node) *plugins.Rejection {
 	for i, judge := range q {
 		if judge != nil && pl.asked[i].step < before {
@@ -56,7 +58,7 @@ func (q questions) ask(pl *plan, before int, n *cluster.Node) *plugins.Rejection
 	return nil
 }
 
-// chooseAmong finds the best of the nodes that the ranking holds feasible and the questions leave.
+// chooseAmong finds the best of the nodes that are feasible by the ranking and by the questions.
 func (d *Decider) chooseAmong(r *ranking, p *cluster.Pod, pl *plan, q questions) Decision {
 	r.feasible()
 	left, failed := r.left(q)
@@ -89,9 +91,9 @@ func (d *Decider) chooseAmong(r *ranking, p *cluster.Pod, pl *plan, q questions)
 	return Decision{Node: d.c.Nodes[best], Total: total, Feasible: len(left)}
 }
 
-// left asks about the nodes with room, in parallel, and returns those that remain feasible. Of
-// nodes that are not feasible anyway is asked what stands before the filter that rejects them: it
-// may fail there, and then the attempt fails.
+// left asks about the nodes with room, in parallel, and returns those that remain feasible. Nodes
+// that are infeasible anyway are asked about, too, as far as a question precedes the filter that
+// rejects them: it may fail, and then the attempt fails.
 func (r *ranking) left(q questions) (left []int32, failed bool) {
 	nodes := r.d.asked[:0]
 	for i, bucket := range r.bucket {
@@ -143,7 +145,7 @@ const (
 	fails
 )
 
-// totals scores nodes as the ranking does when these are the only feasible ones.
+// totals scores nodes as the ranking would if only these were feasible.
 func (r *ranking) totals(nodes []int32) []int64 {
 	ok := make([]int32, len(r.groups))
 	for i, g := range r.groups {
@@ -168,7 +170,7 @@ func (r *ranking) totals(nodes []int32) []int64 {
 	return totals
 }
 
-// addScores adds what scorers say that groups say nothing about.
+// addScores adds the scores that groups cannot express.
 func (d *Decider) addScores(scorers []plugins.Weighted, p *cluster.Pod, nodes []int32, totals []int64) error {
 	feasible := make([]*cluster.Node, len(nodes))
 	for i, node := range nodes {
@@ -214,7 +216,7 @@ func scoresOf(s plugins.Scorer, c *cluster.Cluster, p *cluster.Pod, feasible []*
 	return scores, nil
 }
 
-// worthwhile is from how many nodes on it pays to ask on all cores.
+// worthwhile is the number of nodes from which asking on all cores pays.
 var worthwhile = 256
 
 // parallel calls f for 0..n-1, on all cores if that pays.
@@ -246,8 +248,8 @@ func parallel(n int, f func(i int)) {
 	}
 }
 
-// workerPanic is a panic on a goroutine of parallel, passed on to the one that asked: only there
-// can somebody recover.
+// workerPanic carries a panic from a goroutine of parallel to its caller, which alone can recover
+// from it.
 type workerPanic struct {
 	value any
 	stack []byte

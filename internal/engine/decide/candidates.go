@@ -8,10 +8,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// candidates remembers, for the pods of one class, what making room on each node would cost. Most
-// nodes stay as they are from one preemption to the next; only those that changed are worked out
-// anew. Of every block of 64 nodes the cheapest is kept, so that finding the cheapest of all
-// compares blocks.
+// candidates remembers what making room on each node would cost for the pods of one class. From one
+// preemption to the next most nodes stay as they are, and only those that changed are recomputed.
+// The cheapest of every block of 64 nodes is kept, so that finding the cheapest of all compares
+// blocks.
+//
+// It is valid for one version of the disruption budgets and of the tallies, and up to a position of
+// the log; when a version changes it starts over.
 type candidates struct {
 	seen    int    // of the log
 	budgets uint64 // version of the disruption budgets
@@ -22,7 +25,8 @@ type candidates struct {
 	cheapest []int32 // by block; none: it has no candidate
 }
 
-// cost is what victims cost, in the order in which it is compared. The lower the better.
+// cost is what the victims on a node cost. Its parts are compared in the order of compare; lower is
+// better.
 type cost struct {
 	known      bool
 	candidate  bool
@@ -49,8 +53,8 @@ func (a *cost) compare(b *cost) int {
 	return 0
 }
 
-// Preempt finds the node whose pods cost least to remove for a pod that fits nowhere. It is to be
-// called right after Decide found none, and changes nothing.
+// Preempt finds the node whose pods cost least to remove for a pod that fits nowhere. Call it right
+// after Decide has found no node. It changes nothing.
 func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 	r, pl := d.rankingFor(p)
 	left := &effort{d.mostEffort}
@@ -94,7 +98,7 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 	return Preemption{Node: found.node, Victims: found.victims, Violations: found.violations}
 }
 
-// best returns the cheapest node, one of them if several are, or none.
+// best returns the cheapest node, at random if there are several, or none.
 func (c *candidates) best(rng *rand.Rand) int32 {
 	best, ties := none, 0
 	for _, node := range c.cheapest {
@@ -117,7 +121,7 @@ func (c *candidates) best(rng *rand.Rand) int32 {
 	return best
 }
 
-// compareBlock finds the cheapest of the block that a node is in.
+// compareBlock finds the cheapest node of the block that a node is in.
 func (c *candidates) compareBlock(block int) {
 	best := none
 	for i := block << 6; i < min(block<<6+64, len(c.byNode)); i++ {
@@ -128,7 +132,8 @@ func (c *candidates) compareBlock(block int) {
 	c.cheapest[block] = best
 }
 
-// hopeless counts why preemption does not help, by node, and names the plugins that say so.
+// hopeless counts the reasons why preemption does not help, by node, and lists the plugins that
+// give them.
 func (r *ranking) hopeless() (reasons map[string]int, names []string) {
 	reasons = map[string]int{}
 	others := r.d.c.Len()
@@ -147,8 +152,8 @@ func (r *ranking) hopeless() (reasons map[string]int, names []string) {
 	return reasons, names
 }
 
-// refreshCandidates works out the nodes that changed since last time, as many as the effort lasts
-// for. The others stay unknown, and are no candidates until then.
+// refreshCandidates recomputes the nodes that changed since the last time, for as long as the
+// effort lasts. The others stay unknown, and are no candidates until then.
 func (r *ranking) refreshCandidates(t *trial, left *effort) {
 	c, log := r.d.c, &r.d.c.Log
 	known := r.candidates
@@ -193,7 +198,7 @@ func (r *ranking) refreshCandidates(t *trial, left *effort) {
 	known.unknown = slices.Delete(known.unknown, 0, done)
 }
 
-// costOfNode is what a look at a node costs before a pod is thought away, in judgements.
+// costOfNode is the effort of looking at a node before any pod is removed, in judgements.
 const costOfNode = 10
 
 func (c *candidates) forget(n *cluster.Node) {
@@ -202,7 +207,7 @@ func (c *candidates) forget(n *cluster.Node) {
 	}
 }
 
-// cost works out one node.
+// cost computes the cost of one node.
 func (t *trial) cost(node int32) cost {
 	n := t.r.d.c.Nodes[node]
 	t.judged = 0

@@ -269,7 +269,7 @@ func TestTermsAreCountedByPod(t *testing.T) {
 }
 
 // TestTermsConcernThoseTheyMayMean: a plan stays what it is when terms come and go that cannot mean
-// its pods, and is made anew when one may.
+// its pods, and is made again when one may.
 func TestTermsConcernThoseTheyMayMean(t *testing.T) {
 	c := benchCluster(3, false)
 	d := New(c, plugins.Default(), 1)

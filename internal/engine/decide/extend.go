@@ -7,13 +7,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// interested tells whether some extender has a say in where the pod goes.
+// interested reports whether an extender is interested in the pod.
 func interested(profile *plugins.Profile, p *cluster.Pod) bool {
 	return slices.ContainsFunc(profile.Extenders, func(x plugins.Extender) bool { return x.Interested(p) })
 }
 
-// extenderRejections asks the extenders about nodes that all filters let pass, each about those
-// that are left.
+// extenderRejections asks the extenders one after the other about the nodes that are left.
 func extenderRejections(j *judges, nodes []*cluster.Node) (map[*cluster.Node]*plugins.Rejection, error) {
 	rejected := map[*cluster.Node]*plugins.Rejection{}
 	for _, x := range j.profile.Extenders {
@@ -37,7 +36,7 @@ func extenderRejections(j *judges, nodes []*cluster.Node) (map[*cluster.Node]*pl
 	return rejected, nil
 }
 
-// askExtenders takes away the nodes that extenders reject.
+// askExtenders marks the nodes that extenders reject.
 func (e *Evaluation) askExtenders(j *judges) {
 	if e.Feasible == 0 || !interested(j.profile, j.p) {
 		return
@@ -78,8 +77,7 @@ func addExtenderScores(c *cluster.Cluster, profile *plugins.Profile, p *cluster.
 	return nil
 }
 
-// cheapest picks one of the places where preemption can make room, after the extenders have had
-// their word.
+// cheapest picks the cheapest of the candidates that the extenders accept.
 func cheapest(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, found []*candidate) Preemption {
 	found, err := spare(c, profile, p, found)
 	switch {
@@ -97,7 +95,7 @@ func cheapest(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, foun
 	return Preemption{Node: best.node, Victims: best.victims, Violations: best.violations}
 }
 
-// spare lets the extenders take places away, and name other victims.
+// spare lets the extenders drop candidates and name other victims.
 func spare(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, found []*candidate) ([]*candidate, error) {
 	for _, x := range profile.Extenders {
 		if len(found) == 0 || !x.Interested(p) {

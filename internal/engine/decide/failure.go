@@ -9,19 +9,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Failure says why no node can take a pod: the same as an Evaluation in which none is feasible, by
-// numbers instead of names.
+// Failure says why no node can take a pod. It has the same content as an Evaluation without a
+// feasible node, as counts instead of node names.
 type Failure struct {
 	// Nodes counts all nodes.
 	Nodes int
-	// Rejector is the plugin that rejects the pod before any node is looked at, and Rejection why;
-	// nil if the nodes do.
+	// Rejector is the plugin that rejects the pod before any node is looked at, with its Rejection;
+	// "" and nil if nodes are rejected one by one.
 	Rejector  string
 	Rejection *plugins.Rejection
-	// Reasons counts the nodes by each reason that they have.
+	// Reasons counts the nodes by reason. A node can have several.
 	Reasons map[string]int
-	// Plugins are those that reject some node, sorted, and Pending those of all plugins that ask
-	// the pod to wait.
+	// Plugins are those that reject some node, and Pending those that ask the pod to wait, both
+	// sorted.
 	Plugins, Pending []string
 }
 
@@ -33,14 +33,14 @@ func (f *Failure) add(plugin string, rejection *plugins.Rejection, nodes int) {
 	f.waits(plugin, rejection)
 }
 
-// waits notes a plugin that asks the pod to wait.
+// waits records a plugin that asks the pod to wait.
 func (f *Failure) waits(plugin string, rejection *plugins.Rejection) {
 	if rejection.Pending {
 		f.Pending = withName(f.Pending, plugin)
 	}
 }
 
-// withName adds a name to a sorted list, once; none is not added.
+// withName adds a name to a sorted list if it is not in it. The empty name is ignored.
 func withName(names []string, name string) []string {
 	if i, found := slices.BinarySearch(names, name); !found && name != "" {
 		return slices.Insert(names, i, name)
@@ -48,8 +48,8 @@ func withName(names []string, name string) []string {
 	return names
 }
 
-// Message says it in the words of the FailedScheduling event. What came of preemption follows
-// behind.
+// Message words the failure as the FailedScheduling event does, followed by the outcome of
+// preemption.
 func (f *Failure) Message(after string) string {
 	if f.Nodes == 0 {
 		return "no nodes available to schedule pods"
@@ -70,7 +70,7 @@ func (f *Failure) Message(after string) string {
 	return message
 }
 
-// Failure sums up an evaluation in which no node is feasible.
+// Failure returns the failure that an evaluation without a feasible node stands for.
 func (e *Evaluation) Failure() *Failure {
 	f := &Failure{Nodes: len(e.Nodes), Rejector: e.Rejector, Rejection: e.Rejection, Reasons: map[string]int{}}
 	if e.Rejection != nil {
@@ -84,7 +84,7 @@ func (e *Evaluation) Failure() *Failure {
 	return f
 }
 
-// Diagnose says why no node can take the pod. It is to be called right after Decide found none.
+// Diagnose says why no node can take the pod. Call it right after Decide has found no node.
 func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
 	r, pl := d.rankingFor(p)
 	if pl.way != ranked || len(pl.asked) > 0 {
@@ -123,9 +123,9 @@ type groupReason struct {
 	reason int
 }
 
-// saidOf counts the nodes that are held back by group and reason: they have been judged by all
-// plugins, with the pods nominated to them, and what their group is rejected for without these does
-// not count.
+// saidOf counts the nodes that holdBack has taken out, by group and reason. These nodes have been
+// judged by all plugins, with the pods nominated to them, so what rejects their group without those
+// pods does not apply.
 func (r *ranking) saidOf(held []int32) map[groupReason]int {
 	if r.plan.guestsInRoom() || len(held) == 0 {
 		return nil

@@ -4,11 +4,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// manyReasons is how many a ranking remembers before it is made anew: some name what may be gone. A
-// bucket has room for more.
+// manyReasons is the number of reasons from which a ranking is rebuilt: some may name objects that
+// are gone. A bucket has room for more.
 const manyReasons = 1 << 12
 
-// catchUp follows the log to its end.
+// catchUp brings the ranking up to the end of the log.
 func (r *ranking) catchUp() {
 	log := &r.d.c.Log
 	changes, known := log.Since(r.seen)
@@ -44,9 +44,9 @@ func (r *ranking) catchUp() {
 	}
 }
 
-// followRooms follows changes as long as they are pods that came and went, and returns how many. It
-// does what follow does, for a ranking without tallies that asks for room only: hundreds of these
-// follow each placement.
+// followRooms applies changes as long as they are pods that were added or removed, and returns how
+// many it applied. It is follow for a ranking without tallies that depends on room only: hundreds
+// of these follow every placement.
 func (r *ranking) followRooms(changes []cluster.Change) int {
 	rooms, balance, buckets, flat, room := r.d.c.Rooms, r.d.balance, r.bucket, r.flat, r.plan.room
 	for i := range changes {
@@ -77,12 +77,12 @@ func (r *ranking) followRooms(changes []cluster.Change) int {
 	return len(changes)
 }
 
-// ahead is how many changes' buckets are read before they are needed.
+// ahead is for how many changes the buckets are read in advance.
 const ahead = 64
 
-// touch reads the buckets of changed nodes all at once. This ranking's are in no near cache, since
-// other rankings had their turn in between; one after the other, waiting for memory would take
-// longer than all the rest.
+// touch reads the buckets of changed nodes at once. Since other rankings were updated in between,
+// they are in no near cache, and waiting for memory once for each would take longer than everything
+// else.
 func (r *ranking) touch(changes []cluster.Change) {
 	all := int16(0)
 	for i := range changes {

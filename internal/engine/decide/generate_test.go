@@ -187,7 +187,7 @@ func (m *machine) newPod(t *draw) *v1.Pod {
 	return pod
 }
 
-// draw makes a pod anew.
+// draw makes a pod again.
 func (m *machine) draw(t *draw) *v1.Pod {
 	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: one(t, "app:v1", "app", "other:v2")}}}}
 	m.name(pod)

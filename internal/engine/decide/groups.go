@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// groupOf returns the group of nodes with that static and those values, made if there is none.
+// groupOf returns the group of nodes with this static and these values, and makes it if there is
+// none.
 func (r *ranking) groupOf(static int32, values []int32) int32 {
 	key, long := groupKey{static: static}, ""
 	if len(values) <= inKey {
@@ -77,7 +78,7 @@ func (r *ranking) release(index int32) {
 	}
 }
 
-// put adds a node to a bucket of a group, or to those that it rejects.
+// put adds a node to a bucket of a group, or to the nodes that the group rejects.
 func (r *ranking) put(node, index int32, bucket int16) {
 	g, before := r.groups[index], r.bucket[node]
 	r.bucket[node] = bucket
@@ -106,7 +107,7 @@ func (r *ranking) put(node, index int32, bucket int16) {
 	g.inUse[bucket>>6] |= 1 << (bucket & 63)
 }
 
-// take removes a node from where it stands.
+// take removes a node from its place.
 func (r *ranking) take(node int32) {
 	bucket := r.bucket[node]
 	g := r.groups[r.groupAt(node)]
@@ -141,7 +142,8 @@ func (g *group) highest() int {
 	return -1
 }
 
-// pick returns one of the nodes in the highest buckets of the groups, each as likely as any other.
+// pick returns one of the nodes in the highest buckets of the groups, each with the same
+// probability.
 func pick(groups []*group, rng *rand.Rand) int32 {
 	total := 0
 	for _, g := range groups {

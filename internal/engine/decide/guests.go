@@ -6,12 +6,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// guestsInRoom tells whether the buckets take account of the pods nominated to nodes: so they can
-// where nothing but the pods on a node counts. Elsewhere see holdBack.
+// guestsInRoom reports whether the buckets account for the pods nominated to nodes. They can if
+// only the pods on the node itself matter. Otherwise holdBack judges these nodes for each decision.
 func (pl *plan) guestsInRoom() bool { return len(pl.tallies)+len(pl.asked) == 0 }
 
-// crowded judges the pods on a node, those nominated to it among them but for one: ^reason, or 0 if
-// all have room.
+// crowded judges a node with the pods nominated to it, except for one, as if they had arrived. It
+// returns ^reason, or 0 if there is room for all.
 func (r *ranking) crowded(n *cluster.Node, but types.UID) int16 {
 	d, guests := r.d, false
 	for _, g := range n.Nominated {
@@ -34,11 +34,11 @@ func (r *ranking) crowded(n *cluster.Node, but types.UID) int16 {
 	return 0
 }
 
-// holdBack takes the nodes out of the ranking that cannot take the pod beside the pods nominated to
-// them, and returns these. With all, so it does with nodes that cannot take the pod anyway, which
-// may have more reasons then. Where the buckets know of nominated pods, only the node changes that
-// the pod itself is nominated to, since to itself it is no guest there. It tells whether a plugin
-// failed at that.
+// holdBack takes those nodes out of the ranking, and returns them, that cannot take the pod
+// together with the pods nominated to them. With all, it does the same to nodes that cannot take
+// the pod anyway: they may have further reasons then. Where the buckets account for nominated pods,
+// only the node that the pod itself is nominated to can change, since the pod is no guest to
+// itself. failed reports that a plugin failed.
 func (r *ranking) holdBack(p *cluster.Pod, q questions, all bool) (held []int32, failed bool) {
 	c := r.d.c
 	if c.Nominations() == 0 {

@@ -14,7 +14,7 @@ import (
 )
 
 // TestPreemptorIsNoGuestToItself: what making room costs was found for another pod of the class, to
-// which the nominated one is a guest. For that one itself it is worked out anew, also where the pod
+// which the nominated one is a guest. For that one itself it is recomputed, also where the pod
 // that is decided does not name the node.
 func TestPreemptorIsNoGuestToItself(t *testing.T) {
 	c := cluster.New()

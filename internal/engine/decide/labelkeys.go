@@ -6,8 +6,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// labelKeys knows which label keys the nodes have. A term by a key that no node has says nothing,
-// whatever pods it means, and is not counted.
+// labelKeys counts the nodes by label key. A term with a key that no node has can have no effect,
+// whatever pods it selects, and is not counted.
 type labelKeys struct {
 	nodes   map[string]int // how many nodes have the key
 	read    []nodeKeys     // by node, as they are counted
@@ -19,7 +19,7 @@ type nodeKeys struct {
 	hostname bool
 }
 
-// update counts the keys of a node anew.
+// update recounts a node's keys.
 func (k *labelKeys) update(c *cluster.Cluster, node int32) {
 	for int(node) >= len(k.read) {
 		k.read = append(k.read, nodeKeys{})
@@ -60,5 +60,5 @@ func (k *labelKeys) add(key string, by int) {
 	}
 }
 
-// has tells whether a node has the key.
+// has reports whether some node has the key.
 func (k *labelKeys) has(key string) bool { return k.nodes[key] > 0 }

@@ -9,24 +9,24 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Evaluation is what all plugins say of a pod on every node.
+// Evaluation is the verdict of all plugins on a pod, for every node.
 type Evaluation struct {
-	// Err says why the pod could not be judged; nothing else is set then.
+	// Err is why the pod could not be judged. If it is set, nothing else is.
 	Err error
-	// Rejector is the plugin that rejected the pod before any node was looked at, and Rejection
-	// why. Every node of Nodes is rejected with it.
+	// Rejector is the plugin that rejected the pod before any node was looked at, with its
+	// Rejection, which all of Nodes then have, too.
 	Rejector  string
 	Rejection *plugins.Rejection
-	// Nodes has a verdict on every node, by index in the cluster.
+	// Nodes has the verdict on every node, by the node's index in the cluster.
 	Nodes []NodeVerdict
 	// Feasible counts the nodes that can take the pod.
 	Feasible int
 }
 
-// NodeVerdict is what all plugins together say of a pod on a node.
+// NodeVerdict is the verdict of all plugins on a pod and a node.
 type NodeVerdict struct {
 	Node *cluster.Node
-	// Plugin is the first to reject the node, and Rejection why; nil if the node can take the pod.
+	// Plugin is the first to reject the node, with its Rejection; nil if the node can take the pod.
 	Plugin    string
 	Rejection *plugins.Rejection
 	// Scores are the plugins' scores times their weights, in the order of the profile, and Total
@@ -67,8 +67,8 @@ func Evaluate(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *Eva
 	return e
 }
 
-// judgeNodes fills in who rejects each node. Nodes that pods are nominated to are judged one after
-// the other, since these are placed there for it.
+// judgeNodes fills in the rejections. Nodes that pods are nominated to are judged one after the
+// other, because judging them changes the cluster for a moment.
 func (e *Evaluation) judgeNodes(j *judges) {
 	parallel(len(e.Nodes), func(i int) {
 		if v := &e.Nodes[i]; len(v.Node.Nominated) == 0 {
@@ -149,7 +149,7 @@ func (e *Evaluation) score(c *cluster.Cluster, profile *plugins.Profile, p *clus
 	}
 }
 
-// judges are the judges of all filters of a profile, for one pod.
+// judges are the judges of all filters of a profile for one pod.
 type judges struct {
 	c       *cluster.Cluster
 	profile *plugins.Profile
@@ -169,9 +169,9 @@ type judges struct {
 	judges   []func(n *cluster.Node) *plugins.Rejection
 }
 
-// prepare asks all filters for their judges, in the order in which they stand at PreFilter. As
-// upstream, it stops at the first plugin that rejects the pod for good, but goes on after one that
-// removing pods might change, and then reports the last of these.
+// prepare asks all filters for their judges, in the order of PreFilter. As upstream, it stops at
+// the first plugin that rejects the pod for good, but continues after one whose rejection removing
+// pods might change, and then reports the last of these.
 func prepare(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *judges {
 	j := &judges{c: c, profile: profile, p: p}
 	var narrowing []string
@@ -235,7 +235,8 @@ func nowhere(narrowing []string) *plugins.Rejection {
 	return &plugins.Rejection{Code: "NotSelected", Unresolvable: true, Reasons: []string{reason}}
 }
 
-// node judges one node as it is: the first plugin that rejects it, and why.
+// node judges one node as it is. It returns the first plugin that rejects the node, and the
+// rejection.
 func (j *judges) node(n *cluster.Node) (string, *plugins.Rejection) {
 	if !j.anywhere && j.only != nil && !j.only[n.Name] {
 		return "", j.outside
@@ -248,8 +249,8 @@ func (j *judges) node(n *cluster.Node) (string, *plugins.Rejection) {
 	return "", nil
 }
 
-// nodeWithNominated judges a node twice if pods of the same or a higher priority are nominated to
-// it: with them there, as if they had arrived, and without them, since they may go elsewhere.
+// nodeWithNominated judges a node to which pods of the same or a higher priority are nominated
+// twice: with these pods placed there, and without them, since they may go elsewhere.
 func (j *judges) nodeWithNominated(n *cluster.Node) (string, *plugins.Rejection) {
 	if !j.anywhere && j.only != nil && !j.only[n.Name] {
 		return "", j.outside
@@ -283,7 +284,7 @@ func (j *judges) nodeWithNominated(n *cluster.Node) (string, *plugins.Rejection)
 	return j.node(n)
 }
 
-// nominatedBefore returns the pods nominated to the node that p must not take the room of.
+// nominatedBefore returns the pods nominated to the node whose room p must not take.
 func nominatedBefore(n *cluster.Node, p *cluster.Pod) []*cluster.Pod {
 	var guests []*cluster.Pod
 	for _, g := range n.Nominated {
@@ -294,11 +295,11 @@ func nominatedBefore(n *cluster.Node, p *cluster.Pod) []*cluster.Pod {
 	return guests
 }
 
-// Message says why the pod is not placed, in the words of the FailedScheduling event. What came of
-// preemption follows behind.
+// Message words the failure as the FailedScheduling event does, followed by the outcome of
+// preemption.
 func (e *Evaluation) Message(after string) string { return e.Failure().Message(after) }
 
-// histogram lists reasons with how many nodes have them, sorted as text.
+// histogram lists reasons with the number of nodes that have them, sorted as text.
 func histogram(counts map[string]int) string {
 	if len(counts) == 0 {
 		return ""

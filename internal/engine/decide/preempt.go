@@ -18,20 +18,21 @@ import (
 
 // Preemption is what removing pods of lower priority can do for a pod that fits nowhere.
 type Preemption struct {
-	// Node is where the pod can go when the victims have left; nil if preemption does not help.
+	// Node is the node that the pod can go to once the victims have left; nil if preemption does
+	// not help.
 	Node *cluster.Node
-	// Victims have to leave, the most important first.
+	// Victims are the pods that have to leave, the most important first.
 	Victims []*cluster.Pod
-	// Violations counts the victims whose disruption budget does not allow it.
+	// Violations counts the victims whose PodDisruptionBudget does not allow their disruption.
 	Violations int
-	// Message says why preemption does not help, and Plugins are those that reject nodes even with
-	// the victims gone, sorted.
+	// Message says why preemption does not help. Plugins are those that reject nodes even with the
+	// victims gone, sorted.
 	Message string
 	Plugins []string
-	// Err is set where an extender failed, or is yet to be asked, and where no node was found
-	// before the effort was used up ([ErrTooLong]); Message has it, too.
+	// Err is set if an extender failed or has not been asked yet, and if the effort was used up
+	// before a node was found ([ErrTooLong]). Message contains it, too.
 	Err error
-	// Ineligible: no node was looked at, since the pod may not preempt now.
+	// Ineligible: the pod may not preempt now, and no node was looked at.
 	Ineligible bool
 }
 
@@ -41,8 +42,8 @@ func Preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Ev
 	return preempt(c, profile, p, e, nil)
 }
 
-// preempt does so for as long as the effort lasts. When that is used up, the nodes found so far
-// will do.
+// preempt is Preempt with bounded effort. When that is used up, the candidates found so far have to
+// do.
 func preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Evaluation, left *effort) Preemption {
 	var nominated *plugins.Rejection
 	if n := c.Node(p.Nominated); n != nil {
@@ -93,8 +94,8 @@ func noneAvailable(nodes int, reasons map[string]int) string {
 	return fmt.Sprintf("0/%d nodes are available:%s", nodes, histogram(reasons))
 }
 
-// ineligible says why the pod may not preempt at all: it does not want to, or has done so and its
-// victims are still leaving. nominated is why the node that it did so for rejects it now.
+// ineligible says why the pod may not preempt at all: its policy forbids it, or it has preempted
+// and its victims are still terminating. nominated is why its nominated node rejects it now.
 func ineligible(c *cluster.Cluster, p *cluster.Pod, nominated *plugins.Rejection) string {
 	if policy := p.Spec().PreemptionPolicy; policy != nil && *policy == v1.PreemptNever {
 		return "not eligible due to preemptionPolicy=Never."
@@ -111,8 +112,8 @@ func ineligible(c *cluster.Cluster, p *cluster.Pod, nominated *plugins.Rejection
 	return ""
 }
 
-// refusal is why a node is no candidate though it might have been; plugin rejects it with the
-// victims gone, if one does.
+// refusal is why a node that might have been a candidate is none. plugin is set if it rejects the
+// node even with the victims gone.
 type refusal struct {
 	plugin    string
 	rejection *plugins.Rejection
@@ -130,9 +131,9 @@ type candidate struct {
 	violations int
 }
 
-// victimsOn removes all pods of lower priority from the node and, if p fits then, lets as many as
-// possible stay: first those whose budget allows no disruption, the most important first. The
-// cluster is left as it was. When the effort is used up on the way, the node is refused.
+// victimsOn removes all pods of lower priority from the node and, if p fits then, puts back as many
+// as possible: first those whose budget allows no disruption, the most important first. It leaves
+// the cluster as it was. A node for which the effort does not suffice is refused.
 func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, b *budgets, left *effort) (*candidate, *refusal) {
 	lower := lowerThan(p, n)
 	if len(lower) == 0 {
@@ -187,7 +188,7 @@ func victimsOn(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *
 	return found, nil
 }
 
-// lowerThan lists the pods on a node that the waiting one may preempt.
+// lowerThan lists the pods on a node that p may preempt.
 func lowerThan(p *cluster.Pod, n *cluster.Node) (lower []*cluster.Pod) {
 	for _, o := range n.Pods {
 		if o.Class.Priority < p.Class.Priority {
@@ -197,21 +198,23 @@ func lowerThan(p *cluster.Pod, n *cluster.Node) (lower []*cluster.Pod) {
 	return lower
 }
 
-// needless is said of a node that could take the pod without a victim, though it was rejected a
-// moment ago.
+// needless is the refusal of a node that turns out to be able to take the pod without a victim,
+// although it was rejected before.
 func needless(n *cluster.Node) *plugins.Rejection {
 	return &plugins.Rejection{Reasons: []string{fmt.Sprintf("expected at least one victim pod on node %q", n.Name)}}
 }
 
-// budgetKept is said of a node where room could be made if a budget did not count.
+// budgetKept is the refusal of a node where room could be made only by violating a budget that has
+// to be kept.
 var budgetKept = &plugins.Rejection{Code: "BudgetKept", Reasons: []string{"preemption would break a PodDisruptionBudget"}}
 
 var noVictims = &plugins.Rejection{Code: "NoVictims", Unresolvable: true, Reasons: []string{"No preemption victims found for incoming pod"}}
 
-// unfinished is said of the node that was being looked at when the effort was used up.
+// unfinished is the refusal of the node that was being looked at when the effort was used up.
 var unfinished = &plugins.Rejection{}
 
-// fits judges one node anew, as it is now: the plugin that rejects it, and why.
+// fits judges one node as it is now, with newly prepared filters. It returns the plugin that
+// rejects the node, and the rejection.
 func fits(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node) (string, *plugins.Rejection) {
 	j := prepare(c, profile, p)
 	switch {
@@ -223,8 +226,9 @@ func fits(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *clust
 	return j.nodeWithNominated(n)
 }
 
-// byImportance puts higher priority first and, within one, who has run longer. A pod that no
-// kubelet has started yet counts as started now. The rest is chance, but always the same.
+// byImportance orders pods by priority, highest first, then by start time, earliest first; a pod
+// that no kubelet has started counts as started last. UIDs break ties, so that the order is the
+// same every time.
 func byImportance(a, b *cluster.Pod) int {
 	if a.Class.Priority != b.Class.Priority {
 		return cmp.Compare(b.Class.Priority, a.Class.Priority)
@@ -239,8 +243,8 @@ func startOf(p *cluster.Pod) int64 {
 	return p.Started.UnixNano()
 }
 
-// cost sums up the victims: budgets broken, highest priority, sum of priorities, number, and the
-// start of the longest-running of the most important ones, the later the better.
+// cost sums up the victims: budgets violated, highest priority, sum of priorities, number, and the
+// start time of the longest-running of the most important ones, where later is cheaper.
 func (a *candidate) cost() cost {
 	c := cost{known: true, candidate: true, violations: int32(a.violations), highest: a.victims[0].Class.Priority, victims: int32(len(a.victims))}
 	earliest := int64(math.MaxInt64)
@@ -254,7 +258,7 @@ func (a *candidate) cost() cost {
 	return c
 }
 
-// budgets are the disruption budgets of the cluster, read once for many nodes.
+// budgets are the cluster's PodDisruptionBudgets, read once for many nodes.
 type budgets struct {
 	list      []*policyv1.PodDisruptionBudget
 	selectors []labels.Selector
@@ -263,7 +267,7 @@ type budgets struct {
 	keep      bool                        // none may be broken
 }
 
-// newBudgets reads them for a pod that needs room.
+// newBudgets reads the budgets on behalf of a pod that needs room.
 func newBudgets(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *budgets {
 	b := &budgets{keep: profile.KeepBudgets && p.Class.Priority < rules.SystemCritical, covering: map[*cluster.PodClass][]int{}}
 	for _, budget := range c.Budgets.All() {
@@ -277,7 +281,7 @@ func newBudgets(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *b
 	return b
 }
 
-// of returns which budgets mean a pod.
+// of returns the indices of the budgets that select a pod.
 func (b *budgets) of(p *cluster.Pod) []int {
 	if len(b.list) == 0 || len(p.Class.Labels) == 0 {
 		return nil
@@ -294,8 +298,8 @@ func (b *budgets) of(p *cluster.Pod) []int {
 	return covering
 }
 
-// split parts pods, the most important first, into those whose removal breaks a budget, when all
-// before them are removed, and the others.
+// split divides pods, ordered by importance, into those whose removal violates a budget once all
+// before them have been removed, and the others.
 func (b *budgets) split(pods []*cluster.Pod) (violating, others []*cluster.Pod) {
 	for i, budget := range b.list {
 		b.allowed[i] = budget.Status.DisruptionsAllowed

@@ -8,14 +8,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// room judges and scores nodes for a pod that needs nothing of a node's changing parts but CPU,
-// memory and a place, as nearly all pods do. It says the same as the plugins' own judges, from the
-// node's Room alone.
+// room judges and scores nodes for a pod that needs only CPU, memory and a pod slot of what changes
+// on a node, as nearly all pods do. Its results equal those of the plugins' own judges, and depend
+// on the node's Room alone.
 type room struct {
 	cpu, memory int64 // what has to be free
 
-	// usual: both scorers below score, with their default arguments. Then they are asked in one go
-	// without calls, since hundreds of rankings may ask for each placement.
+	// usual: both scorers below score, with their default arguments. Both scores are then computed
+	// in one function without calls, since hundreds of rankings may need them for each placement.
 	usual bool
 
 	fit                       *plugins.NodeResourcesFit // nil: not scored
@@ -25,12 +25,12 @@ type room struct {
 	balanceWeight             int64
 	balanceCPU, balanceMemory int64
 
-	// fitted and balanced are the amounts of both scorers once more: floating point numbers cannot
-	// wrap around when they are added to what is requested, however much that is.
+	// fitted and balanced are the amounts of both scorers as floating-point numbers, which cannot
+	// overflow when they are added to what is requested.
 	fitted, balanced struct{ cpu, memory float64 }
 }
 
-// planRoom sees whether the pod's class is of that kind.
+// planRoom sets the plan's room if the pod's class is of that kind.
 func (d *Decider) planRoom(pl *plan) {
 	requests := &pl.example.Class.Requests
 	filtered := false
@@ -67,17 +67,17 @@ func (d *Decider) planRoom(pl *plan) {
 	pl.room = r
 }
 
-// reckon fills in what follows from the amounts.
+// reckon sets the fields that follow from the amounts.
 func (r *room) reckon() {
 	r.fitted.cpu, r.fitted.memory = float64(r.fitCPU), float64(r.fitMemory)
 	r.balanced.cpu, r.balanced.memory = float64(r.balanceCPU), float64(r.balanceMemory)
 }
 
-// onlyRoom tells whether the room that a node has is all that its changing parts are asked for.
+// onlyRoom reports whether the free room of a node is all that its changing parts are judged by.
 func (pl *plan) onlyRoom() bool { return pl.room != nil && len(pl.contents) == 1 }
 
-// score returns the bucket of a node with this balance (see Decider), or -1 if there is not enough
-// room.
+// score returns the bucket of a node with this balance (see Decider), or -1 if it does not have
+// enough room.
 func (r *room) score(room *cluster.Room, balance int8) int16 {
 	if !r.fits(room) {
 		return -1
@@ -85,17 +85,17 @@ func (r *room) score(room *cluster.Room, balance int8) int16 {
 	return r.unlimited(room, balance)
 }
 
-// fits tells whether a node has enough room.
+// fits reports whether a node has enough room.
 func (r *room) fits(room *cluster.Room) bool {
 	return room.Pods < room.MaxPods && (r.cpu <= 0 || r.cpu <= room.CPU-room.RequestedCPU) && (r.memory <= 0 || r.memory <= room.Memory-room.RequestedMemory)
 }
 
-// bounded tells whether the bounds of a box hold for the scores.
+// bounded reports whether the bounds of a box apply to these scores.
 func (r *room) bounded() bool {
 	return (r.fit == nil || r.fit.LeastOfCPUAndMemory()) && (r.balance == nil || r.balance.OfCPUAndMemory())
 }
 
-// unlimited is the score whether or not there is enough room.
+// unlimited is the score regardless of whether there is enough room.
 func (r *room) unlimited(room *cluster.Room, balance int8) int16 {
 	if r.usual && room.CPU > 0 && room.Memory > 0 {
 		return r.usualScore(room, balance)
@@ -110,13 +110,13 @@ func (r *room) unlimited(room *cluster.Room, balance int8) int16 {
 	return int16(sum)
 }
 
-// doubt is how near to a whole number a score may be worked out by multiplication and still be
-// rounded the right way: some times the error of Room.PerCPU and Room.PerMemory, for scores up to
-// MaxScore.
+// doubt is how close to an integer a score that was computed by multiplication may be and still be
+// trusted to round correctly: several times the error of Room.PerCPU and Room.PerMemory, for scores
+// up to MaxScore.
 const doubt = 1.0 / (1 << 15)
 
-// usualScore scores by LeastAllocatedScore and EvennessScore. It multiplies where these divide, and
-// lets them do it where the result is so near to a whole number that rounding could go wrong.
+// usualScore is LeastAllocatedScore plus EvennessScore. It multiplies where these divide, and calls
+// them where the result is so close to an integer that it could round the other way.
 func (r *room) usualScore(room *cluster.Room, balance int8) int16 {
 	perCPU, perMemory := float64(room.PerCPU), float64(room.PerMemory)
 	freeCPU := (float64(room.CPU-room.NonZeroCPU) - r.fitted.cpu) * perCPU * plugins.MaxScore

@@ -7,8 +7,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// skeleton is what the plans of simple classes have in common that ask the same of single nodes:
-// all but room, and what they mean by their selectors. It is made for the first of them.
+// skeleton is what the plans of simple classes have in common that need the same from single nodes:
+// everything except for room and what depends on the classes' selectors. It is made for the first
+// such class.
 type skeleton struct {
 	plan
 	suits   bool             // for bases: nothing is asked beside room, the static parts of nodes, and other pods
@@ -23,8 +24,8 @@ type skeleton struct {
 // maxSkeletons bounds how many are kept.
 const maxSkeletons = 1 << 10
 
-// skeletonFor returns the skeleton for a simple class, or nil where none can be made for the like
-// of it.
+// skeletonFor returns the skeleton for a simple class, or nil if classes like it have to be planned
+// one by one.
 func (d *Decider) skeletonFor(p *cluster.Pod) *skeleton {
 	class := p.Class
 	key := binary.NativeEndian.AppendUint64(d.key[:0], class.Static[0])
@@ -86,8 +87,8 @@ func (d *Decider) newSkeleton(p *cluster.Pod) *skeleton {
 	return sk
 }
 
-// planFrom makes the plan of a class from its skeleton. ok is false if the class has to be planned
-// by asking all plugins.
+// planFrom makes the plan of a class from its skeleton. ok is false if all plugins have to be asked
+// instead.
 func (d *Decider) planFrom(sk *skeleton, p *cluster.Pod) (pl *plan, ok bool) {
 	class := p.Class
 	if class.TermError != nil {
@@ -118,7 +119,7 @@ func (d *Decider) planFrom(sk *skeleton, p *cluster.Pod) (pl *plan, ok bool) {
 	return pl, !d.unsuited(pl)
 }
 
-// of is what the room is for another simple class.
+// of returns the room for another simple class.
 func (r *room) of(class *cluster.PodClass) *room {
 	other := *r
 	other.cpu, other.memory = class.Requests.MilliCPU, class.Requests.Memory

@@ -4,8 +4,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// static is what placing pods does not change of a node: for one class of pods, all nodes with the
-// same static differ in nothing but domains and the pods on them.
+// static is the part of a verdict and score that placements do not change. For one class, nodes
+// with the same static differ only in their domains and in the pods on them.
 type static struct {
 	early     *reason // rejected before the pods on the node are looked at; nil: not
 	bucket    int16   // of the nodes, where early is set
@@ -18,7 +18,7 @@ type static struct {
 	hostname        bool
 }
 
-// parts are the interned parts of a node, by their numbers.
+// parts are the IDs of a node's interned parts.
 type parts struct {
 	labels, taints, images, features int32
 	hostname                         bool
@@ -30,7 +30,7 @@ type staticKey struct {
 	scored, hostname       bool
 }
 
-// staticOf returns the number of the node's static.
+// staticOf returns the index of the node's static.
 func (r *ranking) staticOf(n *cluster.Node) int32 {
 	if r.plan.perNode {
 		return r.internStatic(n)
@@ -83,7 +83,7 @@ func (r *ranking) judgeStatic(n *cluster.Node) *static {
 	return s
 }
 
-// scoreStatic scores a node that nobody rejects.
+// scoreStatic scores a node that no static filter rejects.
 func (pl *plan) scoreStatic(n *cluster.Node) *static {
 	return &static{
 		taint: pl.taint.of(n), affinity: pl.affinity.of(n), image: pl.image.of(n), scored: !pl.everyKey || hasKeys(n, pl.soft), hostname: n.HasHostname,

@@ -5,12 +5,13 @@ import (
 	"math/bits"
 )
 
-// summit finds the highest of many numbers that change one at a time: it knows of every block of 64
-// numbers the highest and how often it occurs, and the same of every 64 blocks. A block is read
-// anew only when the last of its highest numbers has fallen.
+// summit finds the highest of many numbers that change one at a time. For every block of 64
+// numbers, and for every 64 blocks, it knows the highest and how often it occurs. A block is reread
+// only when the last of its highest numbers has fallen.
 //
-// A ranking whose nodes are all of one group stands on it: it costs two bytes a node and touches
-// little memory, so that the rankings of hundreds of classes can follow the same changes.
+// A ranking whose nodes are all in one group uses it in place of buckets: it costs two bytes per
+// node and touches little memory, so that the rankings of hundreds of classes can follow the same
+// changes.
 type summit struct {
 	numbers []int16
 	blocks  []peak
@@ -18,14 +19,14 @@ type summit struct {
 	marked  []uint64 // a bit for each block that changed, a word for each of above
 }
 
-// peak is the highest of some numbers and how many of them are that high. Where there are none so
-// high, all are lower.
+// peak is the highest of some numbers, and how many are that high. many may be 0: then all are
+// lower.
 type peak struct {
 	height int16
 	many   int32
 }
 
-// foot is below all numbers.
+// foot is lower than all numbers.
 const foot = math.MinInt16
 
 func newSummit(numbers []int16) *summit {
@@ -34,7 +35,7 @@ func newSummit(numbers []int16) *summit {
 	return s
 }
 
-// grow takes in that there are more numbers, or others.
+// grow starts over with more or other numbers.
 func (s *summit) grow(numbers []int16) {
 	s.numbers = numbers
 	n := (len(numbers) + 63) / 64
@@ -46,7 +47,7 @@ func (s *summit) grow(numbers []int16) {
 	}
 }
 
-// changed notes that a number was another one before.
+// changed records that a number has changed from before.
 func (s *summit) changed(i int32, before int16) {
 	b, now := i>>6, s.numbers[i]
 	p := &s.blocks[b]

@@ -53,7 +53,7 @@ func (d *Decider) readAnew() {
 	}
 }
 
-// readNode reads a node's labels anew.
+// readNode rereads a node's labels.
 func (d *Decider) readNode(node int32) {
 	d.keys.update(d.c, node)
 	for _, t := range d.topologies {
@@ -61,7 +61,7 @@ func (d *Decider) readNode(node int32) {
 	}
 }
 
-// expect takes in which pods are nominated to a node: their terms count, in case they arrive.
+// expect records which pods are nominated to a node: their terms count, in case they arrive.
 func (d *Decider) expect(node int32) {
 	before := d.guests[node]
 	var now []*cluster.PodClass
@@ -81,7 +81,7 @@ func (d *Decider) expect(node int32) {
 	}
 }
 
-// weigh works out a node's balance.
+// weigh computes a node's balance.
 func (d *Decider) weigh(node int32) {
 	for int(node) >= len(d.balance) {
 		d.balance = append(d.balance, 0)
@@ -95,5 +95,5 @@ func (d *Decider) weigh(node int32) {
 	}
 }
 
-// hasGuests is the sign of a node's balance.
+// hasGuests marks the balance of a node that pods are nominated to.
 const hasGuests = -128

@@ -139,7 +139,7 @@ func avoiding(key string, selector *metav1.LabelSelector) func(*v1.Pod) {
 	}
 }
 
-// strangeNode is like the others but for the change.
+// strangeNode is like the others except for the change.
 func strangeNode(change func(*v1.Node)) *v1.Node {
 	n := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "strange", Labels: map[string]string{v1.LabelHostname: "strange", v1.LabelTopologyZone: "z0"}},
