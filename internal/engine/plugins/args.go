@@ -21,8 +21,7 @@ var defaultResources = []config.ResourceSpec{
 	{Name: string(v1.ResourceMemory), Weight: 1},
 }
 
-// SetArgsDefaults fills in what plugin arguments leave out. Types that are no plugin arguments are
-// left alone.
+// SetArgsDefaults sets the defaults of plugin arguments. Values of other types are left alone.
 func SetArgsDefaults(args any) {
 	switch a := args.(type) {
 	case *config.DefaultPreemptionArgs:
@@ -67,8 +66,8 @@ func defaultedResources(list []config.ResourceSpec) []config.ResourceSpec {
 	return list
 }
 
-// ValidateArgs checks plugin arguments that have their defaults (SetArgsDefaults). The words are
-// upstream's; path may be nil.
+// ValidateArgs checks plugin arguments after SetArgsDefaults, with upstream's messages. path may be
+// nil.
 func ValidateArgs(path *field.Path, args any) error {
 	var list field.ErrorList
 	switch a := args.(type) {

@@ -3,8 +3,8 @@ package plugins
 // Point is an extension point of the scheduling framework, or a set of them.
 type Point uint16
 
-// The extension points. That of the plugins called Filter is Filters, since Filter is their type
-// here.
+// The extension points. The one that upstream calls Filter is Filters here, because Filter is the
+// interface.
 const (
 	PreEnqueue Point = 1 << iota
 	QueueSort
@@ -22,7 +22,7 @@ const (
 	PlacementScore
 )
 
-// AllPoints are the extension points in the order in which a pod passes them.
+// AllPoints lists the extension points in the order in which a pod passes them.
 var AllPoints = []Point{
 	PreEnqueue, QueueSort, PreFilter, Filters, PostFilter, PreScore, Score, Reserve, Permit, PreBind, Bind, PostBind,
 	PlacementGenerate, PlacementScore,
@@ -34,14 +34,14 @@ var pointNames = map[Point]string{
 	PlacementGenerate: "placementGenerate", PlacementScore: "placementScore",
 }
 
-// String names a point as configuration files do.
+// String returns the point's name in configuration files.
 func (p Point) String() string { return pointNames[p] }
 
 // Entry is a plugin that can be enabled by its name.
 type Entry struct {
 	Name string
-	// Points are those that upstream's plugin extends: enabling it at multiPoint enables it at
-	// these.
+	// Points are the extension points that upstream's plugin extends. Enabling the plugin at
+	// multiPoint enables it at these.
 	Points Point
 	// Weight is the default one, for plugins at Score.
 	Weight int64
@@ -59,8 +59,7 @@ func (e *Entry) make(args any) (any, error) {
 	return e.New(args)
 }
 
-// Catalog lists the plugins in upstream's default order, which is also the order in which filters
-// are asked.
+// Catalog lists the plugins in upstream's default order, in which filters are asked.
 func Catalog() []Entry {
 	return []Entry{
 		{Name: "SchedulingGates", Points: PreEnqueue, New: Plain(SchedulingGates{})},

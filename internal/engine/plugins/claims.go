@@ -20,7 +20,7 @@ const (
 )
 
 // claimOf returns the name of the claim behind a pod's volume; ok is false if there is none. The
-// claim of an ephemeral volume is made for the one pod, with a name made of both.
+// claim of an ephemeral volume is made for the one pod, and named after pod and volume.
 func claimOf(p *cluster.Pod, v *v1.Volume) (name string, isEphemeral, ok bool) {
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -31,7 +31,8 @@ func claimOf(p *cluster.Pod, v *v1.Volume) (name string, isEphemeral, ok bool) {
 	return "", false, false
 }
 
-// madeFor says if a claim by the name of an ephemeral volume's is not that pod's.
+// madeFor returns an error if the claim named like that of an ephemeral volume was not made for the
+// pod.
 func madeFor(p *cluster.Pod, claim *v1.PersistentVolumeClaim) error {
 	return ephemeral.VolumeIsForPod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace(), Name: p.Name, UID: p.UID}}, claim)
 }
@@ -55,12 +56,12 @@ func volumeClass(volume *v1.PersistentVolume) string {
 	return volume.Spec.StorageClassName
 }
 
-// fullyBound tells whether a claim and its volume are bound to each other, and both sides know.
+// fullyBound reports whether a claim and its volume are bound to each other, as recorded on both.
 func fullyBound(claim *v1.PersistentVolumeClaim) bool {
 	return claim.Spec.VolumeName != "" && metav1.HasAnnotation(claim.ObjectMeta, annBindCompleted)
 }
 
-// In the words of the API server.
+// claimNotFound is the API server's message.
 func claimNotFound(name string) string {
 	return fmt.Sprintf("persistentvolumeclaim %q not found", name)
 }

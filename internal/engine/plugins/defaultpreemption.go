@@ -2,8 +2,8 @@ package plugins
 
 import "github.com/berth-k8s/berth/internal/engine/queue"
 
-// DefaultPreemption keeps a pod out of the queue until its victims were told to leave. The
-// scheduler does this itself and wakes the pod then: no other event helps.
+// DefaultPreemption is the plugin that a pod waits for until its victims have been deleted. The
+// scheduler does its work, and wakes the pod: no event helps.
 type DefaultPreemption struct{}
 
 // Name returns the plugin's name.

@@ -7,9 +7,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// defaultSelector selects the pods that belong together with pods of the class: those of all
-// Services that select it and of its controller, if that is a ReplicationController, a ReplicaSet
-// or a StatefulSet. It is empty if there are none.
+// defaultSelector selects the pods that belong to the same application as pods of the class: those
+// of all Services that select it, and of its controller if that is a ReplicationController,
+// ReplicaSet or StatefulSet. It is empty if there are none.
 func defaultSelector(c *cluster.Cluster, class *cluster.PodClass) labels.Selector {
 	set := labels.Set{}
 	for _, service := range c.Services.In(class.Namespace) {
@@ -39,8 +39,8 @@ func defaultSelector(c *cluster.Cluster, class *cluster.PodClass) labels.Selecto
 	return set.AsSelector()
 }
 
-// narrowed adds what a controller's selector requires. One that cannot be read, or selects nothing,
-// adds nothing.
+// narrowed adds the requirements of a controller's selector. One that cannot be parsed, or that is
+// empty, adds none.
 func narrowed(selector labels.Selector, by *metav1.LabelSelector) labels.Selector {
 	other, err := metav1.LabelSelectorAsSelector(by)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// ofDeviceClass tells whether the pod asks for devices of the class: a claim of its names the
-// class, or an extended resource stands for it.
+// ofDeviceClass reports whether the pod asks for devices of the class: by a claim that names the
+// class, or by an extended resource that the class provides.
 func (in Setting) ofDeviceClass(item *queue.Item, e *queue.Event) bool {
 	if ofExtendedClass(item, e) {
 		return true
@@ -45,8 +45,8 @@ func namesClass(claim *resourcev1.ResourceClaim, class string) bool {
 	return false
 }
 
-// ofExtendedClass tells whether the class stands for an extended resource that the pod requests, or
-// stood for it before.
+// ofExtendedClass reports whether the class provides, or provided before, an extended resource that
+// the pod requests.
 func ofExtendedClass(item *queue.Item, e *queue.Event) bool {
 	for name := range item.Class.Requests.Scalars {
 		for _, object := range [...]any{e.Old, e.New} {
@@ -63,7 +63,7 @@ func standsFor(class *resourcev1.DeviceClass, name v1.ResourceName) bool {
 	return own != nil && *own == string(name) || string(name) == resourcev1.ResourceDeviceClassPrefix+class.Name
 }
 
-// extendedNameChanged tells whether a class stands for something else than before.
+// extendedNameChanged reports whether a class provides another extended resource than before.
 func extendedNameChanged(e *queue.Event) bool {
 	was, isOld := e.Old.(*resourcev1.DeviceClass)
 	is, isNew := e.New.(*resourcev1.DeviceClass)

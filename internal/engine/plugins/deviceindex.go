@@ -16,36 +16,39 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// deviceIndex is what slices and claims say of devices: who offers them, and which are taken. It
-// follows the tables of its cluster change by change, and keeps for every node when its devices
-// changed last, so that what was found out about the others stays true. It changes only when it is
-// asked to follow, never while nodes are judged.
+// deviceIndex indexes what slices and claims say of devices: which node offers them, and which are
+// taken. It follows the tables of its cluster change by change, and knows for every node when its
+// devices last changed, so that what was computed for the other nodes stays valid.
+//
+// It changes only in follow, never while nodes are judged; only nodes and contents, which the mutex
+// guards, grow then.
 type deviceIndex struct {
 	c *cluster.Cluster
-	// claims and slices are the versions that the index is up to date with; now counts the changes
-	// that it took in.
+	// claims and slices are the versions of the tables that the index has followed. now counts the
+	// changes that it has applied.
 	claims, slices, now uint64
 
 	sliceOf map[string]*resourcev1.ResourceSlice
 	pools   map[poolID]*devicePool
-	// sharedPools counts pools with slices that are not of one node alone; such a slice or device
-	// changed last at sharedAt.
+	// sharedPools counts the pools with slices that do not belong to one node alone. sharedAt is
+	// when such a slice, or a device of one, last changed.
 	sharedPools int
 	sharedAt    uint64
 
-	// mutex is of nodes and contents: those without devices are added while they are judged, and
-	// what they are alike in is found out.
+	// mutex guards nodes and contents, to which nodes without devices and what they have in common
+	// are added during judging.
 	mutex    sync.Mutex
 	nodes    map[string]*nodeDevices
 	contents map[string]*deviceContent
 
-	// held is what each claim's allocation is counted with. holders counts the claims that have a
-	// device as a whole, shares are what claims have of one; taken says the same to the allocator.
+	// held is the allocation that each claim is counted with. holders counts the claims that hold a
+	// device as a whole, and shares has the claims that hold a share of one; taken is the same in
+	// the allocator's form.
 	held    map[cluster.Name]*resourcev1.AllocationResult
 	holders map[structured.DeviceID]int
 	shares  map[structured.DeviceID]map[structured.SharedDeviceID]*resourcev1.DeviceRequestAllocationResult
 	taken   structured.AllocatedState
-	// extended are the claims for pods' extended resources, by the pod; owners has the pods.
+	// extended has the claims for extended resources by pod, and owners the pod of each such claim.
 	extended map[types.UID]map[cluster.Name]bool
 	owners   map[cluster.Name]types.UID
 }
@@ -55,13 +58,13 @@ type poolID struct{ driver, name string }
 // devicePool is a pool of devices.
 type devicePool struct {
 	slices map[string]*resourcev1.ResourceSlice
-	// nodes are those that have a slice of the pool of their own; shared tells that there are
-	// slices for more than one.
+	// nodes are the nodes with a slice of the pool to themselves. shared tells that there are
+	// slices for more than one node.
 	nodes  map[string]bool
 	shared bool
 }
 
-// nodeDevices are the devices of one node alone.
+// nodeDevices are the devices that belong to one node alone.
 type nodeDevices struct {
 	pools   map[poolID]*devicePool
 	slices  []*resourcev1.ResourceSlice // of all its pools, by name; nil until needed
@@ -127,8 +130,8 @@ func (x *deviceIndex) followClaims() {
 	}
 }
 
-// readSlices takes in slices of these names as they are now; nil stands for all. Pools that gain or
-// lose one are put together anew.
+// readSlices rereads the slices of these names, or all for nil. Pools that gain or lose a slice are
+// rebuilt.
 func (x *deviceIndex) readSlices(names []cluster.Name) {
 	dirty := map[poolID]bool{}
 	if names == nil {
@@ -174,7 +177,7 @@ func poolOf(slice *resourcev1.ResourceSlice) poolID {
 	return poolID{slice.Spec.Driver, slice.Spec.Pool.Name}
 }
 
-// rebuild works out anew whose devices a pool has.
+// rebuild recomputes which nodes a pool's devices belong to.
 func (x *deviceIndex) rebuild(id poolID) {
 	pool := x.pools[id]
 	x.touch(pool)
@@ -209,17 +212,17 @@ func (x *deviceIndex) rebuild(id poolID) {
 	}
 }
 
-// isLocal tells whether the slice's devices are of one node alone.
+// isLocal reports whether the slice's devices belong to one node alone.
 func isLocal(slice *resourcev1.ResourceSlice) bool {
 	return slice.Spec.NodeName != nil && *slice.Spec.NodeName != "" && len(slice.Spec.SharedCounters) == 0
 }
 
-// isTaken tells whether a claim has the device, or a share of it.
+// isTaken reports whether a claim holds the device, or a share of it.
 func (x *deviceIndex) isTaken(device structured.DeviceID) bool {
 	return x.holders[device] > 0 || len(x.shares[device]) > 0
 }
 
-// touch notes that the pool's devices, or who has them, changed.
+// touch records that the pool's devices, or the claims that hold them, have changed.
 func (x *deviceIndex) touch(pool *devicePool) {
 	x.now++
 	for node := range pool.nodes {
@@ -230,7 +233,7 @@ func (x *deviceIndex) touch(pool *devicePool) {
 	}
 }
 
-// node returns what is known of a node's own devices.
+// node returns a node's own devices.
 func (x *deviceIndex) node(name string) *nodeDevices {
 	x.mutex.Lock()
 	defer x.mutex.Unlock()
@@ -242,8 +245,8 @@ func (x *deviceIndex) node(name string) *nodeDevices {
 	return of
 }
 
-// slicesFor returns all slices of which the allocator must know to look at a node, when none is
-// shared between nodes.
+// slicesFor returns all slices that the allocator needs to judge a node, if no pool is shared
+// between nodes.
 func (x *deviceIndex) slicesFor(name string) []*resourcev1.ResourceSlice {
 	of := x.node(name)
 	x.mutex.Lock()
@@ -259,7 +262,7 @@ func (x *deviceIndex) slicesFor(name string) []*resourcev1.ResourceSlice {
 	return of.slices
 }
 
-// readClaim counts the devices of a claim as it is now.
+// readClaim recounts the devices of a claim.
 func (x *deviceIndex) readClaim(name cluster.Name) {
 	var now *resourcev1.AllocationResult
 	claim, exists := x.c.ResourceClaims.Get(name.Namespace, name.Name)
@@ -282,8 +285,8 @@ func (x *deviceIndex) readClaim(name cluster.Name) {
 	}
 }
 
-// count adds or takes away the devices of an allocation. One with admin access takes nothing from
-// others.
+// count adds or subtracts the devices of an allocation. Devices with admin access remain available
+// to others.
 func (x *deviceIndex) count(allocation *resourcev1.AllocationResult, by int) {
 	for i := range allocation.Devices.Results {
 		result := &allocation.Devices.Results[i]
@@ -332,7 +335,7 @@ func (x *deviceIndex) countShare(device structured.DeviceID, result *resourcev1.
 	}
 }
 
-// sameDevices tells whether two allocations take the same from others.
+// sameDevices reports whether two allocations take the same devices.
 func sameDevices(a, b *resourcev1.AllocationResult) bool {
 	return a == b || slices.EqualFunc(a.Devices.Results, b.Devices.Results, func(a, b resourcev1.DeviceRequestAllocationResult) bool {
 		return a.Driver == b.Driver && a.Pool == b.Pool && a.Device == b.Device && ptr.Equal(a.ShareID, b.ShareID) &&
@@ -340,7 +343,7 @@ func sameDevices(a, b *resourcev1.AllocationResult) bool {
 	})
 }
 
-// readOwner notes which pod's extended resources a claim is for; the claim is nil if it is gone.
+// readOwner records which pod's extended resources a claim is for. The claim is nil if it is gone.
 func (x *deviceIndex) readOwner(name cluster.Name, claim *resourcev1.ResourceClaim) {
 	if pod, known := x.owners[name]; known {
 		delete(x.owners, name)
@@ -361,7 +364,7 @@ func (x *deviceIndex) readOwner(name cluster.Name, claim *resourcev1.ResourceCla
 	x.extended[owner.UID][name], x.owners[name] = true, owner.UID
 }
 
-// extendedClaim returns the claim for the extended resources of a pod that is there already.
+// extendedClaim returns the existing claim for a pod's extended resources, or nil.
 func (x *deviceIndex) extendedClaim(namespace, pod string, uid types.UID) *resourcev1.ResourceClaim {
 	for name := range x.extended[uid] {
 		if claim, ok := x.c.ResourceClaims.Get(name.Namespace, name.Name); ok && name.Namespace == namespace && isExtendedClaimOf(claim, pod, uid) {

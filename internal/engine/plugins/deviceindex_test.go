@@ -222,7 +222,7 @@ func unshared(results []resourcev1.AllocationResult) []resourcev1.AllocationResu
 }
 
 // TestSearchesOfAnAttemptShareTheirTime: a claim that takes long on every node does not take that
-// long times the nodes; the pod is given time anew when it comes back.
+// long times the nodes; the pod is given time again when it comes back.
 func TestSearchesOfAnAttemptShareTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := searchLimit{most: 10 * time.Second}

@@ -11,14 +11,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// likeness is equal for nodes whose devices are alike in everything but the names of node and
-// pools, and of which the same are taken: they give claims the same.
+// likeness is equal for nodes whose devices are alike in everything except the names of node and
+// pools, and of which the same ones are taken. Such nodes can give claims the same.
 type likeness struct {
 	content *deviceContent
 	taken   string // a bit for each device
 }
 
-// deviceContent stands for what the slices of a node say; equal ones are one pointer.
+// deviceContent identifies the content of a node's slices: equal contents are one pointer.
 type deviceContent struct{ devices int }
 
 // nodeContent is a node's own devices in the order in which the allocator looks at them.
@@ -28,12 +28,12 @@ type nodeContent struct {
 	devices []structured.DeviceID
 }
 
-// mostContents bounds how many kinds of nodes are told apart. Drivers whose devices have unique
-// attributes make every node one.
+// mostContents bounds how many contents are distinguished. Drivers whose devices have unique
+// attributes make every node different.
 const mostContents = 1 << 12
 
-// likenessOf returns what the node is alike in. Nodes that share devices with others, or parts of
-// devices, are like no other.
+// likenessOf returns the node's likeness. ok is false for nodes that share devices, or parts of
+// devices, with others.
 func (x *deviceIndex) likenessOf(n *cluster.Node) (like likeness, pools []poolID, ok bool) {
 	if x.sharedPools > 0 {
 		return likeness{}, nil, false
@@ -101,16 +101,16 @@ func (x *deviceIndex) contentOf(node string, of *nodeDevices, own []*resourcev1.
 	return content
 }
 
-// exampleGift is what one of the nodes that are alike can give.
+// exampleGift is what one of several like nodes can give.
 type exampleGift struct {
 	*gift
 	pools []poolID
 }
 
-// mostExamples bounds how many are kept of a shape.
+// mostExamples bounds how many are kept per shape.
 const mostExamples = 1 << 10
 
-// like returns what the node can give as one that is alike in its devices was found to.
+// like returns what the node can give, if that is known of a node like it.
 func (s *deviceShape) like(n *cluster.Node, like likeness, pools []poolID) *gift {
 	s.mutex.Lock()
 	example, ok := s.examples[like]
@@ -124,7 +124,7 @@ func (s *deviceShape) like(n *cluster.Node, like likeness, pools []poolID) *gift
 	return example.at(n.Name, pools)
 }
 
-// keepExample remembers what a node can give for those that are alike.
+// keepExample keeps what a node can give for the nodes like it.
 func (s *deviceShape) keepExample(like likeness, pools []poolID, found *gift) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -134,7 +134,7 @@ func (s *deviceShape) keepExample(like likeness, pools []poolID, found *gift) {
 	s.examples[like] = exampleGift{found, pools}
 }
 
-// at says the same of another node.
+// at translates the example to another node.
 func (e exampleGift) at(node string, pools []poolID) *gift {
 	moved := &gift{results: make([]resourcev1.AllocationResult, len(e.results))}
 	for i := range e.results {

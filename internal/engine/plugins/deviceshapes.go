@@ -10,9 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// deviceShapes keeps what nodes can give claims, by what the claims ask for: pods whose claims
-// differ in their names only are the same to a node. What a node can give holds until its devices
-// change, or who has them; see [deviceIndex].
+// deviceShapes keeps what nodes can give to claims, by what the claims ask for: to a node, pods
+// whose claims differ only in their names are the same. An answer is valid until the node's
+// devices, or the claims that hold them, change; see [deviceIndex].
 type deviceShapes struct {
 	classes uint64 // the version of the device classes that all was found out with
 	byKey   map[string]*deviceShape
@@ -28,7 +28,7 @@ type deviceShape struct {
 	examples map[likeness]exampleGift
 }
 
-// nodeGift is what a node can give, and what that was found out from.
+// nodeGift is what a node can give, and the state that this was computed from.
 type nodeGift struct {
 	*gift
 	name, hostname string
@@ -38,13 +38,13 @@ type nodeGift struct {
 	at             uint64 // the index's count when it was found out
 }
 
-// gift is the allocations for claims, in their order, or why there are none.
+// gift is the allocations for claims, in the order of the claims, or the reason why there are none.
 type gift struct {
 	results   []resourcev1.AllocationResult
 	rejection *Rejection
 }
 
-// mostGifts bounds how many answers of nodes are kept over all shapes: about 40 MB.
+// mostGifts bounds how many answers are kept over all shapes: about 40 MB.
 const mostGifts = 1 << 16
 
 // of returns the shape of claims; nil if they have none.
@@ -73,7 +73,7 @@ func (s *deviceShapes) of(c *cluster.Cluster, claims []*resourcev1.ResourceClaim
 	return shape
 }
 
-// makeRoom forgets the shapes that were asked for least recently.
+// makeRoom forgets the least recently used shapes.
 func (s *deviceShapes) makeRoom(except string, nodes int) {
 	for len(s.byKey) > 0 && (len(s.byKey)+1)*nodes > mostGifts {
 		oldest, found := "", false
@@ -89,7 +89,7 @@ func (s *deviceShapes) makeRoom(except string, nodes int) {
 	}
 }
 
-// shapeKey says in one string all that claims ask for.
+// shapeKey encodes all that claims ask for.
 func shapeKey(claims []*resourcev1.ResourceClaim) (string, bool) {
 	var key []byte
 	for _, claim := range claims {
@@ -103,7 +103,7 @@ func shapeKey(claims []*resourcev1.ResourceClaim) (string, bool) {
 	return string(key), true
 }
 
-// at returns what is known of a node; nil if nothing is, or it may have changed since.
+// at returns what a node can give, or nil if that is not known or may have changed.
 func (s *deviceShape) at(n *cluster.Node, x *deviceIndex) *gift {
 	if int(n.Index) >= len(s.nodes) {
 		return nil
@@ -116,7 +116,7 @@ func (s *deviceShape) at(n *cluster.Node, x *deviceIndex) *gift {
 	return g.gift
 }
 
-// keep remembers what a node can give.
+// keep stores what a node can give.
 func (s *deviceShape) keep(n *cluster.Node, x *deviceIndex, found *gift) {
 	if int(n.Index) < len(s.nodes) {
 		s.nodes[n.Index].Store(&nodeGift{

@@ -15,16 +15,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// DynamicResources keeps pods with ResourceClaims, and pods that request extended resources which a
-// DeviceClass stands for, to nodes that can give them their devices, and allocates those. Which
-// devices fit is decided by upstream's own library; this plugin gathers what the library has to
-// know and keeps what it answers.
+// DynamicResources restricts pods with ResourceClaims, and pods that request extended resources
+// which a DeviceClass provides, to nodes that have the devices, and allocates these. Upstream's own
+// library decides which devices fit; this plugin gathers its input and keeps its results.
 //
-// An allocation that is made here is written into the cluster's ResourceClaims at once, so that the
-// next pod sees it: there is no other record of what is in flight.
+// An allocation is written into the cluster's ResourceClaims at once, so that the next pod sees it:
+// there is no other record of allocations in flight.
 type DynamicResources struct {
-	// Now tells the time, to find out whether a claimed device has taken too long to become ready.
-	// Without it, none has.
+	// Now returns the time, to find devices that have taken too long to become ready. Without it,
+	// none has.
 	Now func() time.Time
 
 	filterTimeout  time.Duration // for the search on all nodes together; 0: none
@@ -52,9 +51,8 @@ const (
 	codeExtendedNotProvided   = "ExtendedResourceNotProvided"
 )
 
-// compiledExpressions is how many CEL expressions are kept compiled, over all claims and classes.
-// Compiling one takes milliseconds; a cluster has few classes, but claims may bring selectors of
-// their own.
+// compiledExpressions is how many compiled CEL expressions are kept, over all claims and classes.
+// Compiling one takes milliseconds. A cluster has few classes, but claims can have selectors, too.
 const compiledExpressions = 256
 
 // NewDynamicResources makes the plugin.
@@ -78,10 +76,11 @@ func NewDynamicResources(args *config.DynamicResourcesArgs) (*DynamicResources, 
 // Name returns upstream's name of the plugin.
 func (d *DynamicResources) Name() string { return "DynamicResources" }
 
-// Reads says that devices are anywhere: on the node, beside it, and taken by pods on other nodes.
+// Reads implements [Filter]: devices are on the node, attached to it, or held by pods on other
+// nodes.
 func (d *DynamicResources) Reads() Part { return Labels | Identity | Objects }
 
-// Applies implements [Selective]: most pods have nothing to do with claims.
+// Applies implements [Selective]: most pods have no claims.
 func (d *DynamicResources) Applies(c *cluster.Cluster, p *cluster.Pod) bool {
 	return needsDevices(c, p)
 }
@@ -104,8 +103,8 @@ func (d *DynamicResources) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	return Judge{Node: func(n *cluster.Node) *Rejection { return a.at(n).rejection }}
 }
 
-// PreEnqueue says why the pod need not be tried yet: one of its claims does not exist. An empty
-// message lets it be tried.
+// PreEnqueue says why the pod need not be tried yet: one of its claims does not exist. It returns
+// "" if the pod can be tried.
 func (d *DynamicResources) PreEnqueue(c *cluster.Cluster, p *cluster.Pod) string {
 	if len(p.Spec().ResourceClaims) == 0 {
 		return ""
@@ -116,7 +115,7 @@ func (d *DynamicResources) PreEnqueue(c *cluster.Cluster, p *cluster.Pod) string
 	return ""
 }
 
-// Score prefers nodes on which alternatives that a claim names earlier can be had.
+// Score prefers nodes that can satisfy the alternatives that a claim lists first.
 func (d *DynamicResources) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	if !needsDevices(c, p) {
 		return Scoring{}
@@ -135,7 +134,8 @@ func needsDevices(c *cluster.Cluster, p *cluster.Pod) bool {
 	return len(p.Spec().ResourceClaims) > 0 || WantsDevices(c, p)
 }
 
-// WantsDevices tells whether devices may stand for an extended resource that the pod requests.
+// WantsDevices reports whether a DeviceClass may provide an extended resource that the pod
+// requests.
 func WantsDevices(c *cluster.Cluster, p *cluster.Pod) bool {
 	if c.DeviceClasses.Len() == 0 {
 		return false
@@ -163,7 +163,7 @@ func (*DynamicResources) Interests(in Setting) []queue.Interest {
 	}
 }
 
-// ofResourceClaim tells whether a claim gives devices back, or is the pod's own and has changed.
+// ofResourceClaim reports whether a claim releases devices, or is one of the pod's and has changed.
 func ofResourceClaim(item *queue.Item, e *queue.Event) bool {
 	was, _ := e.Old.(*resourcev1.ResourceClaim)
 	is, _ := e.New.(*resourcev1.ResourceClaim)

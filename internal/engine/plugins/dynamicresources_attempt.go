@@ -19,41 +19,40 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// attempt is all that is known of one pod's devices while the objects they depend on stay as they
-// are.
+// attempt is what is known of one pod's devices. It is valid for one attemptKey, that is, as long
+// as the objects that it was computed from do not change.
 type attempt struct {
 	d   *DynamicResources
 	c   *cluster.Cluster
 	of  attemptKey
 	pod *v1.Pod
 
-	// err and rejection are set when no node need be looked at; the rest is not filled in then.
+	// err and rejection are set if no node need be looked at. The rest is not filled in then.
 	err       error
 	rejection *Rejection
 
-	// claims are those that the pod names and, behind them, the one for its extended resources, if
-	// it has such.
+	// claims are those that the pod names, followed by the one for its extended resources, if any.
 	claims   []*resourcev1.ResourceClaim
 	extended *resourcev1.ResourceClaim
-	// classes are those that stand for the pod's extended resources; nil for a resource that none
-	// stands for.
+	// classes are those that provide the pod's extended resources; nil for a resource that none
+	// provides.
 	classes map[v1.ResourceName]*resourcev1.DeviceClass
-	// reachable has, for each claim that is allocated with one, the selector of the nodes that can
-	// reach its devices.
+	// reachable has, for each allocated claim whose devices only some nodes can reach, the selector
+	// of these nodes.
 	reachable []nodeTerms
-	// open are the claims to be allocated, shape is what they ask for. With extended resources both
-	// depend on the node's size.
+	// open are the claims that have to be allocated, and shape is what they ask for. With extended
+	// resources both depend on the node's size.
 	open   []*resourcev1.ResourceClaim
 	shape  *deviceShape
 	bySize map[*cluster.Size]*extendedOffer
 	limit  searchLimit
-	// alternatives: a request can be met by one of several, which nodes are scored by.
+	// alternatives: some request lists alternatives, by which nodes are scored.
 	alternatives bool
 
 	mutex     sync.Mutex
 	allocator structured.Allocator // of all slices; made when needed
 	failures  map[site]*gift       // of nodes for which there is an error
-	// unavailable are the allocated claims that some node cannot reach, by index.
+	// unavailable tells, by index, of which allocated claims some node cannot reach the devices.
 	unavailable []atomic.Bool
 }
 
@@ -62,7 +61,8 @@ type site struct {
 	labels *cluster.LabelSet
 }
 
-// attemptKey tells whether an attempt still holds.
+// attemptKey identifies the state that an attempt was computed from: it holds as long as its key is
+// the same.
 type attemptKey struct {
 	c                       *cluster.Cluster
 	uid                     types.UID
@@ -73,16 +73,14 @@ type attemptKey struct {
 // offer is what a node can give the pod.
 type offer struct {
 	rejection *Rejection
-	// results are the allocations for the claims without one, in their order; nil when there are
-	// none.
+	// results are the allocations for the open claims, in their order; nil if there are none.
 	results []resourcev1.AllocationResult
-	// extended is the claim for extended resources as this node needs it, nil if the node has no
-	// need.
+	// extended is the claim for extended resources as this node needs it; nil if it needs none.
 	extended *resourcev1.ResourceClaim
 	mappings []v1.ContainerExtendedResourceRequest
 }
 
-// attempt returns the attempt for the pod: the last one, if it still holds.
+// attempt returns the attempt for the pod: the previous one, if it still holds.
 func (d *DynamicResources) attempt(c *cluster.Cluster, p *cluster.Pod) *attempt {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
@@ -130,7 +128,7 @@ func (d *DynamicResources) prepare(c *cluster.Cluster, p *cluster.Pod, of attemp
 	return a
 }
 
-// reachOfAllocation returns the terms of the nodes that can reach the devices; nil stands for all.
+// reachOfAllocation returns the terms of the nodes that can reach the devices; nil means all nodes.
 func reachOfAllocation(allocation *resourcev1.AllocationResult) (nodeTerms, error) {
 	if allocation.NodeSelector == nil {
 		return nil, nil
@@ -171,7 +169,7 @@ func claimsOf(c *cluster.Cluster, pod *v1.Pod) ([]*resourcev1.ResourceClaim, *Re
 	return claims, nil
 }
 
-// checkRequests sees to it that every class exists that the claim's requests name.
+// checkRequests checks that every class exists that the claim's requests name.
 func checkRequests(c *cluster.Cluster, claim *resourcev1.ResourceClaim) (*Rejection, error) {
 	for i := range claim.Spec.Devices.Requests {
 		request := &claim.Spec.Devices.Requests[i]
@@ -204,8 +202,8 @@ func checkClass(c *cluster.Cluster, class, request string) (*Rejection, error) {
 	return nil, nil
 }
 
-// at finds out what the node can give. What is not allocated yet is tried first, as upstream does:
-// its reason goes before that of an allocated claim which the node cannot reach.
+// at computes what the node can give. As upstream, it tries the open claims first: their reason
+// takes precedence over that of an allocated claim that the node cannot reach.
 func (a *attempt) at(n *cluster.Node) (o offer) {
 	open, shape := a.open, a.shape
 	if a.extended != nil {
@@ -230,11 +228,11 @@ func (a *attempt) at(n *cluster.Node) (o offer) {
 	return o
 }
 
-// outOfReach is said of nodes that cannot use the devices of an allocated claim.
+// outOfReach is the rejection of nodes that cannot reach the devices of an allocated claim.
 var outOfReach = unresolvable(codeClaimUnavailable, "resourceclaim not available on the node")
 
-// withinReach tells whether the node can use the devices of all claims that are allocated, and
-// notes those of which it cannot.
+// withinReach reports whether the node can reach the devices of all allocated claims, and records
+// the claims for which it cannot.
 func (a *attempt) withinReach(n *cluster.Node) bool {
 	within := true
 	for i, claim := range a.claims {
@@ -249,7 +247,8 @@ func (a *attempt) withinReach(n *cluster.Node) bool {
 	return within
 }
 
-// givenUp tells whether a device of the claim failed to become ready, or has not become so in time.
+// givenUp reports whether a device of the claim failed to become ready, or did not become ready in
+// time.
 func (d *DynamicResources) givenUp(claim *resourcev1.ResourceClaim) bool {
 	awaited := false
 	for i := range claim.Status.Allocation.Devices.Results {
@@ -264,8 +263,7 @@ func (d *DynamicResources) givenUp(claim *resourcev1.ResourceClaim) bool {
 	return awaited && d.Now != nil && since != nil && since.Add(d.bindingTimeout).Before(d.Now())
 }
 
-// deviceReadiness goes through the claim's devices in their order, up to the first that is not
-// ready.
+// deviceReadiness checks the claim's devices in order, up to the first that is not ready.
 func deviceReadiness(claim *resourcev1.ResourceClaim) (ready, failed bool) {
 	for i := range claim.Status.Allocation.Devices.Results {
 		result := &claim.Status.Allocation.Devices.Results[i]
@@ -295,8 +293,8 @@ func isTrue(conditions []metav1.Condition, name string) bool {
 	return slices.ContainsFunc(conditions, func(c metav1.Condition) bool { return c.Type == name && c.Status == metav1.ConditionTrue })
 }
 
-// score counts, for every request that is met by one of its alternatives, how early that one
-// stands.
+// score sums up, over all requests that are satisfied by an alternative, how early that alternative
+// is listed.
 func (a *attempt) score(n *cluster.Node) (int64, error) {
 	if !a.alternatives {
 		return 0, nil

@@ -17,13 +17,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// classLister shows the allocator the cluster's device classes.
+// classLister gives the allocator the cluster's device classes.
 type classLister struct{ c *cluster.Cluster }
 
 func (l classLister) List() ([]*resourcev1.DeviceClass, error) { return l.c.DeviceClasses.All(), nil }
 
-// Get refuses a class with a selector of a kind that is not known here, as the allocator itself
-// does for claims: it would crash.
+// Get fails for a class with a selector of an unknown kind, as the allocator itself does for
+// claims: it would crash on such a class.
 func (l classLister) Get(name string) (*resourcev1.DeviceClass, error) {
 	class, ok := l.c.DeviceClasses.Get("", name)
 	if !ok {
@@ -37,7 +37,8 @@ func (l classLister) Get(name string) (*resourcev1.DeviceClass, error) {
 	return class, nil
 }
 
-// Reserve allocates what the node can give to the pod's claims, and reserves these for the pod.
+// Reserve allocates what the node can give to the pod's claims, and reserves the claims for the
+// pod.
 func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (undo func(), err error) {
 	if !needsDevices(c, p) {
 		return func() {}, nil
@@ -68,7 +69,7 @@ func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluste
 	return func() { a.unreserve(changed) }, nil
 }
 
-// reserved returns the claims that change as they are when the pod has them.
+// reserved returns the claims that Reserve changes, as they are afterwards.
 func (d *DynamicResources) reserved(a *attempt, o *offer) ([]*resourcev1.ResourceClaim, error) {
 	var changed []*resourcev1.ResourceClaim
 	next := 0
@@ -116,8 +117,8 @@ func (d *DynamicResources) allocate(claim *resourcev1.ResourceClaim, allocation 
 	}
 }
 
-// generatedName stands in for the name that the API server will make up. It is the same for the
-// same pod every time.
+// generatedName is a placeholder for the name that the API server will generate. It is the same
+// every time for the same pod.
 func generatedName(claim *resourcev1.ResourceClaim) string {
 	const alphabet, suffix, longest = "bcdfghjklmnpqrstvwxz2456789", 5, 63
 	h := fnv.New64a()
@@ -133,8 +134,8 @@ func generatedName(claim *resourcev1.ResourceClaim) string {
 	return string(name)
 }
 
-// unreserve takes back what Reserve did to the claims. Those that were allocated before stay so,
-// and those that another pod has come to share.
+// unreserve undoes what Reserve did to the claims. Claims that were allocated before stay
+// allocated, and so do those that another pod has come to share.
 func (a *attempt) unreserve(changed []*resourcev1.ResourceClaim) {
 	for _, mine := range changed {
 		claim, ok := a.c.ResourceClaims.Get(mine.Namespace, mine.Name)
@@ -148,7 +149,7 @@ func (a *attempt) unreserve(changed []*resourcev1.ResourceClaim) {
 	}
 }
 
-// ReleaseClaims gives back the devices of a pod that is gone, as upstream's controller for claims
+// ReleaseClaims releases the devices of a pod that is gone, as upstream's resource claim controller
 // does.
 func ReleaseClaims(c *cluster.Cluster, p *cluster.Pod) {
 	changed, gone := ClaimsWithout(c, p)
@@ -160,9 +161,9 @@ func ReleaseClaims(c *cluster.Cluster, p *cluster.Pod) {
 	}
 }
 
-// ClaimsWithout are the claims that change once a pod is gone, as upstream's controller has them,
-// and those that go with it: a claim that is reserved for no pod any more holds no devices, and one
-// that was made for the pod goes.
+// ClaimsWithout returns how upstream's resource claim controller changes claims once a pod is gone,
+// and the claims that it deletes: a claim that is reserved for no pod any more is deallocated, and
+// one that was made for the pod is deleted.
 func ClaimsWithout(c *cluster.Cluster, p *cluster.Pod) (changed, gone []*resourcev1.ResourceClaim) {
 	if c.ResourceClaims.Len() == 0 {
 		return nil, nil
@@ -185,8 +186,8 @@ func ClaimsWithout(c *cluster.Cluster, p *cluster.Pod) (changed, gone []*resourc
 	return changed, gone
 }
 
-// Released is a claim without a pod on its list. Without anybody on it, it holds no devices; one
-// for extended resources has then no purpose at all, and goes.
+// Released returns a claim without one of the pods that it is reserved for. With no pod left it is
+// deallocated; a claim for extended resources has no purpose then, and goes.
 func Released(claim *resourcev1.ResourceClaim, uid types.UID) (without *resourcev1.ResourceClaim, gone bool) {
 	without = claim.DeepCopy()
 	without.Status.ReservedFor = slices.DeleteFunc(without.Status.ReservedFor, isFor(uid))
@@ -201,8 +202,8 @@ func isFor(uid types.UID) func(resourcev1.ResourceClaimConsumerReference) bool {
 	return func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == uid }
 }
 
-// release takes a pod off a claim's list. Without anybody on it, the claim holds no devices unless
-// it is to keep them; one for extended resources has then no purpose at all.
+// release removes a pod from those that a claim is reserved for. With no pod left the claim is
+// deallocated, unless keep is set; a claim for extended resources has no purpose then.
 func release(c *cluster.Cluster, claim *resourcev1.ResourceClaim, uid types.UID, keep bool) {
 	claim = claim.DeepCopy()
 	claim.Status.ReservedFor = slices.DeleteFunc(claim.Status.ReservedFor, isFor(uid))
@@ -222,9 +223,9 @@ type ClaimReleaser interface {
 	PostFilter(c *cluster.Cluster, p *cluster.Pod) (message string, change *resourcev1.ResourceClaim, remove bool)
 }
 
-// PostFilter helps a pod that fits nowhere: a claim that it alone holds, and whose devices some
-// node cannot reach, gives them up, so that others can be allocated. It answers in upstream's
-// words, with the claim as it has to become, or to be deleted; carrying that out is the caller's.
+// PostFilter helps a pod that fits nowhere: a claim that only this pod holds, and whose devices
+// some node cannot reach, is deallocated, so that others can be allocated. It returns upstream's
+// message, and the claim as it has to become, or to be deleted, which is up to the caller.
 func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod) (message string, change *resourcev1.ResourceClaim, remove bool) {
 	if !needsDevices(c, p) {
 		return noClaims, nil, false
@@ -251,10 +252,10 @@ func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod) (messa
 	return "still not schedulable", nil, false
 }
 
-// noClaims is what upstream says of every pod that fits nowhere and has no claims.
+// noClaims is upstream's message for every pod that fits nowhere and has no claims.
 const noClaims = "no new claims to deallocate"
 
-// ExtendedRequestMappings tells which of a node's devices stand for which container's extended
+// ExtendedRequestMappings returns which of a node's devices satisfy which container's extended
 // resources, for the pod's status.
 func (d *DynamicResources) ExtendedRequestMappings(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) []v1.ContainerExtendedResourceRequest {
 	if !needsDevices(c, p) {

@@ -15,12 +15,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// inMemoryName is the name of the claim for extended resources while it exists nowhere but here. It
-// is no valid name, so no claim of a user can have it.
+// inMemoryName is the name of the claim for extended resources as long as it exists only in memory.
+// It is not a valid name, so no user's claim can have it.
 const inMemoryName = "<extended-resources>"
 
-// deviceClassOf returns the class whose devices are had by requesting the extended resource, or
-// nil. Of classes that name the same resource the newest counts, and of these the first by name.
+// deviceClassOf returns the class that provides the extended resource, or nil. If several do, the
+// newest counts, and of these the first by name.
 func deviceClassOf(c *cluster.Cluster, name v1.ResourceName) *resourcev1.DeviceClass {
 	if c.DeviceClasses.Len() == 0 {
 		return nil
@@ -48,7 +48,7 @@ func newerOrFirst(a, b *resourcev1.DeviceClass) bool {
 	return a.Name < b.Name
 }
 
-// mayBeDevice tells whether a class can stand for the resource.
+// mayBeDevice reports whether a class can provide the resource.
 func mayBeDevice(name v1.ResourceName) bool {
 	s := string(name)
 	if strings.HasPrefix(s, resourcev1.ResourceDeviceClassPrefix) {
@@ -58,8 +58,8 @@ func mayBeDevice(name v1.ResourceName) bool {
 	return !native && cluster.IsScalar(name)
 }
 
-// extendedRequests returns what the pod requests of resources that a class can stand for, with the
-// class or nil.
+// extendedRequests returns the resources that the pod requests and that a class can provide, with
+// the class, or nil if there is none.
 func extendedRequests(c *cluster.Cluster, pod *v1.Pod) map[v1.ResourceName]*resourcev1.DeviceClass {
 	requests := cluster.NewResources(resource.PodRequests(pod, resource.PodResourcesOptions{}))
 	classes := map[v1.ResourceName]*resourcev1.DeviceClass{}
@@ -71,8 +71,8 @@ func extendedRequests(c *cluster.Cluster, pod *v1.Pod) map[v1.ResourceName]*reso
 	return classes
 }
 
-// extendedClaim returns the claim for the extended resources of the pod that classes stand for: the
-// one left behind by an earlier attempt, or a new one without requests, since these depend on the
+// extendedClaim returns the claim for those of the pod's extended resources that classes provide:
+// the one left by an earlier attempt, or a new one without requests, since these depend on the
 // node. It is nil if the pod has no such resources.
 func (d *DynamicResources) extendedClaim(pod *v1.Pod, classes map[v1.ResourceName]*resourcev1.DeviceClass) *resourcev1.ResourceClaim {
 	wanted := false
@@ -111,7 +111,7 @@ type extendedOffer struct {
 	shape     *deviceShape
 }
 
-// extendedAt returns what the node makes of them.
+// extendedAt returns the offer of the node's size.
 func (a *attempt) extendedAt(n *cluster.Node) *extendedOffer {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
@@ -137,8 +137,8 @@ func (a *attempt) extendedAt(n *cluster.Node) *extendedOffer {
 	return x
 }
 
-// extendedOn works out which extended resources have to come from devices on this node, and returns
-// the claim for them; nil if a device plugin of the node has them all. A claim that is left from an
+// extendedOn computes which extended resources have to come from devices on this node, and returns
+// the claim for them; nil if a device plugin of the node provides them all. A claim left by an
 // earlier attempt cannot be used again.
 func (a *attempt) extendedOn(n *cluster.Node) (*resourcev1.ResourceClaim, []v1.ContainerExtendedResourceRequest, *Rejection) {
 	if a.extended.Spec.Devices.Requests != nil {
@@ -170,8 +170,8 @@ func (a *attempt) extendedOn(n *cluster.Node) (*resourcev1.ResourceClaim, []v1.C
 }
 
 // deviceRequests turns the containers' requests for one extended resource into requests for
-// devices. Init containers that end before the pod runs use the devices of the containers behind
-// them, and only what they need beyond these is requested, once, for the one that needs most.
+// devices. Init containers that terminate before the pod runs use the devices of the containers
+// that follow. Only what they need beyond that is requested, once, for the one that needs most.
 func deviceRequests(pod *v1.Pod, name v1.ResourceName, class string) ([]resourcev1.DeviceRequest, []v1.ContainerExtendedResourceRequest) {
 	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	lasting := make([]*resourcev1.DeviceRequest, len(containers))
@@ -217,14 +217,14 @@ func deviceRequests(pod *v1.Pod, name v1.ResourceName, class string) ([]resource
 	return requests, append(mappings, briefMappings...)
 }
 
-// ends tells whether the container is an init container that is done before the pod runs.
+// ends reports whether the container is an init container that terminates before the pod runs.
 func ends(c *v1.Container, init bool) bool {
 	return init && (c.RestartPolicy == nil || *c.RestartPolicy != v1.ContainerRestartPolicyAlways)
 }
 
-// deviceRequest is one container's request for devices, less what it can use of others' requests;
-// nil if these are enough. Its name is made of the container's index and the resource's among all
-// that the container requests, by name.
+// deviceRequest is one container's request for devices, less what it can share with other requests;
+// nil if nothing is left. It is named after the index of the container, and that of the resource
+// among all that the container requests, sorted by name.
 func deviceRequest(index int, c *v1.Container, name v1.ResourceName, class string, usable []*resourcev1.DeviceRequest) (
 	*resourcev1.DeviceRequest, []v1.ContainerExtendedResourceRequest,
 ) {

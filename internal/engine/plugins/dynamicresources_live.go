@@ -12,23 +12,23 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// ReservedClaim is a claim that a pod needs, as it is to become.
+// ReservedClaim is a claim that has to be written for a pod.
 type ReservedClaim struct {
-	// Claim has the pod in its reservedFor, and the allocation.
+	// Claim is the claim with its allocation, and with the pod in its reservedFor.
 	Claim *resourcev1.ResourceClaim
 	// Before is the claim as it was; nil if it does not exist.
 	Before *resourcev1.ResourceClaim
-	// Allocated tells that the allocation is new: the claim had none.
+	// Allocated: the allocation is new.
 	Allocated bool
-	// Extended tells that it stands for the pod's extended resources. If it does not exist, its
-	// name stands in for the one that the API server will make up.
+	// Extended: the claim is for the pod's extended resources. If it does not exist yet, its name
+	// is a placeholder for the one that the API server will generate.
 	Extended bool
 }
 
 // ReservedClaims are those of one pod.
 type ReservedClaims struct {
 	Claims []ReservedClaim
-	// Mappings tell which devices stand for which container's extended resources.
+	// Mappings are the devices that satisfy each container's extended resources.
 	Mappings []v1.ContainerExtendedResourceRequest
 	// Timeout is how long devices may take to become ready.
 	Timeout time.Duration
@@ -48,8 +48,9 @@ type ClaimReserver interface {
 // SetClock implements [ClaimReserver].
 func (d *DynamicResources) SetClock(now func() time.Time) { d.Now = now }
 
-// ReserveClaims is Reserve for those who have to write down what was reserved. Undoing leaves alone
-// the claims for which is says yes: that which was written.
+// ReserveClaims is Reserve for a caller that writes the claims to the API. undo takes back the
+// reservation of every claim except for those that is returns true for: the ones that have been
+// written.
 func (d *DynamicResources) ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (
 	reserved ReservedClaims, undo func(is func(*resourcev1.ResourceClaim) bool), err error,
 ) {
@@ -92,7 +93,7 @@ func (d *DynamicResources) ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *
 	return all, func(is func(*resourcev1.ResourceClaim) bool) { a.unreserve(slices.DeleteFunc(changed, is)) }, nil
 }
 
-// Ready tells whether the devices of a claim can be used. An error says that one never will be.
+// Ready reports whether the devices of a claim can be used. An error says that one never will be.
 func Ready(claim *resourcev1.ResourceClaim) (bool, error) {
 	if claim.Status.Allocation == nil {
 		return false, nil

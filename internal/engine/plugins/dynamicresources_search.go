@@ -11,14 +11,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// allocatorFeatures are those that Kubernetes v1.36 has on by default.
+// allocatorFeatures are those that Kubernetes v1.36 enables by default.
 var allocatorFeatures = structured.Features{
 	AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true, DeviceBindingAndStatus: true,
 	ConsumableCapacity: true,
 }
 
-// find returns what the node can give to the claims: as it is known for claims of their shape, or
-// by a search.
+// find returns what the node can give to the claims, from what is known of their shape or else by a
+// search.
 func (a *attempt) find(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape) *gift {
 	if shape != nil {
 		if known := shape.at(n, &a.d.index); known != nil {
@@ -40,7 +40,7 @@ func (a *attempt) find(n *cluster.Node, open []*resourcev1.ResourceClaim, shape 
 	return a.searchOnce(n, open, shape)
 }
 
-// searchOnce searches the node, unless that has failed, and keeps what it finds.
+// searchOnce searches the node, unless a search has failed, and keeps the result.
 func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape) *gift {
 	where := site{n.Name, n.Labels}
 	a.mutex.Lock()
@@ -65,9 +65,8 @@ func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, 
 	return found
 }
 
-// search tries to find devices on the node for all claims without an allocation. It may try all
-// combinations of devices, so it is given up after a time, by the clock, as upstream's; then its
-// answer is not final.
+// search looks for devices on the node for all open claims. It may have to try all combinations of
+// devices, so it is cut off after a time, as upstream's. Its result is not final then.
 func (a *attempt) search(n *cluster.Node, open []*resourcev1.ResourceClaim) (found *gift, final bool) {
 	ctx, done := a.limit.context()
 	defer done()
@@ -89,10 +88,10 @@ func (a *attempt) search(n *cluster.Node, open []*resourcev1.ResourceClaim) (fou
 	return &gift{results: results}, true
 }
 
-// noDevices is what nodes have to give that cannot serve all claims.
+// noDevices is the answer of nodes that cannot satisfy all claims.
 var noDevices = &gift{rejection: unresolvable(codeDevicesNotAllocatable, "cannot allocate all claims")}
 
-// allocatorFor returns an allocator that knows the slices which matter to the node.
+// allocatorFor returns an allocator with the slices that matter to the node.
 func (a *attempt) allocatorFor(n *cluster.Node) (structured.Allocator, error) {
 	x := &a.d.index
 	if x.sharedPools == 0 {

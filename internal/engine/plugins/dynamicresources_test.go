@@ -107,7 +107,7 @@ func TestDynamicResourcesRefusesTimeoutsThatCannotBe(t *testing.T) {
 	}
 }
 
-// Many pods in a row must see each other's devices without all claims being counted anew for each.
+// Many pods in a row must see each other's devices without all claims being recounted for each.
 func TestAllocatedDevicesAreFollowed(t *testing.T) {
 	c, d := cluster.New(), newDynamicResources(t)
 	load(t, c, "node a\nnode b")

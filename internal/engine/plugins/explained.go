@@ -6,8 +6,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// What a plugin tells package explain about its rejections. Each interface is optional, and a
-// plugin that is compiled in from outside of this package may implement them, too.
+// What a plugin tells package explain about its rejections. All of these interfaces are optional.
+// Plugins from other packages can implement them, too.
 
 // Waker is a plugin that says in words what a pod that it rejected waits for: its Interests, for
 // people.
@@ -21,13 +21,13 @@ type Detailer interface {
 	Detail(p *cluster.Pod, n *cluster.Node) string
 }
 
-// Fixer is a plugin with changes that package explain knows how to work out. A plugin that is
-// neither Fixer nor Proposer is left alone: no change is proposed for nodes that it rejects.
+// Fixer is a plugin whose rejections package explain knows how to fix. For nodes rejected by a
+// plugin that is neither Fixer nor Proposer, no change is proposed.
 type Fixer interface {
 	Fixes() []Fix
 }
 
-// Fix names changes that package explain works out, tries, and then proposes.
+// Fix is a kind of change that package explain works out, tries, and then proposes.
 type Fix uint8
 
 // The fixes, in the order in which they are tried.
@@ -49,35 +49,35 @@ const (
 
 // Proposer is a plugin that works out changes itself.
 type Proposer interface {
-	// Propose returns changes that may let the pod on some of the nodes, all of which the plugin
-	// rejects. object is the pod as the API has it. Each change is tried before it is shown; at
-	// most a few should be proposed.
+	// Propose returns changes after which the pod may fit on some of the nodes, all of which the
+	// plugin rejects. object is the pod as the API has it. Each change is tried before it is shown;
+	// there should be a few at most.
 	Propose(p *cluster.Pod, object *v1.Pod, nodes []*cluster.Node) []Proposal
 }
 
-// Proposal is a change of the waiting pod or of a node.
+// Proposal is a change of the pending pod or of a node.
 type Proposal struct {
-	// Kind is the CamelCase name of the change, Text says it to people, in the imperative.
+	// Kind is the CamelCase name of the change. Text describes it in the imperative.
 	Kind, Text string
 	// Size orders proposals, the smallest first: 10 is one field of the pod, 30 the deletion of a
 	// pod, 60 a new node.
 	Size int
-	// Pod alters the pod, or Node the node of the name NodeName; Command, if any, does the same to
-	// the live node.
+	// Pod changes the pod, or Node the node of the name NodeName. Command, if not empty, makes the
+	// same change in the cluster.
 	Pod      func(*v1.Pod)
 	NodeName string
 	Node     func(*v1.Node)
 	Command  string
 }
 
-// Sharer is a plugin whose rejections have the same causes as those of another one: what rejects a
-// node twice is counted once.
+// Sharer is a plugin whose rejections have the same causes as those of another one, so that a node
+// which both reject is counted once.
 type Sharer interface {
-	// Shares returns the name of the plugin that stands for both, and whether the fixes of this one
-	// are tried beside those of that.
+	// Shares returns the name of the plugin that stands for both, and whether this one's own fixes
+	// are tried as well.
 	Shares(p *cluster.Pod, n *cluster.Node) (plugin string, own bool)
 }
 
-// Plugin returns the plugin of that name if the profile names it and it is one of the catalog's;
-// nil otherwise.
+// Plugin returns the plugin of that name if the profile enables it and it is in the catalog; nil
+// otherwise.
 func (p *Profile) Plugin(name string) any { return p.made[name] }

@@ -8,11 +8,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// ImageLocality ranks nodes by how much of the pod's images they have already.
+// ImageLocality prefers nodes that already have the pod's images.
 type ImageLocality struct{}
 
-// The sizes between which images count: what is smaller is pulled in no time, what is larger per
-// container counts no more. They are upstream's, taken from the sizes of images on Docker Hub.
+// The sizes between which images count: a smaller one is pulled in no time, and a larger one, per
+// container, counts no more. They are upstream's, derived from image sizes on Docker Hub.
 const (
 	imageFloor   = 23 << 20
 	imageCeiling = 1000 << 20
@@ -60,8 +60,8 @@ func (ImageLocality) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node
 }
 
 // imageWorth is an image's size, scaled by the share of all nodes that have it, so that pods are
-// not drawn to the one node that happened to pull it first. Whatever size a node reports, an image
-// is not worth more than all that counts.
+// not drawn to the one node that happened to pull it first. It is capped, whatever size a node
+// reports.
 func imageWorth(state *cluster.ImageState, nodes int) int64 {
 	share := float64(state.Nodes) / float64(nodes)
 	return int64(max(0, min(float64(state.Size)*share, 1<<45)))
@@ -87,7 +87,7 @@ func hasImage(set *cluster.ImageSet, name string) bool {
 	return false
 }
 
-// completeImage adds the tag that a name without one stands for; nothing else is made equal.
+// completeImage adds the default tag to a name without one. Names are not normalised otherwise.
 func completeImage(name string) string {
 	if strings.LastIndex(name, ":") <= strings.LastIndex(name, "/") {
 		return name + ":latest"
@@ -95,9 +95,8 @@ func completeImage(name string) string {
 	return name
 }
 
-// Worth describes what the score of the pod's images is made from: two answers that are the same
-// give the same scores. It is empty where no node scores, as where all that is known of the images
-// is worth too little.
+// Worth encodes what the score of the pod's images is computed from: equal encodings mean equal
+// scores. It is empty if no node gets a score, because too little is known of the images.
 func (ImageLocality) Worth(c *cluster.Cluster, p *cluster.Pod) string {
 	spec, sum := p.Spec(), int64(0)
 	each := func(use func(image string, state *cluster.ImageState)) {

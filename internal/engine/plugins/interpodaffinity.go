@@ -10,15 +10,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// InterPodAffinity keeps pods near pods that they want to be near to, and away from those that
-// they, or which, want distance. The rules between two pods are in [Affinities]; here the pods of
-// each domain are counted by them.
+// InterPodAffinity places pods near pods that they have affinity to, and away from pods that either
+// side has anti-affinity to. The rules between two pods are in [Affinities]; this plugin counts the
+// pods of each domain by them.
 type InterPodAffinity struct {
-	// HardWeight is what the required affinity of a pod that has its place counts in scores, when
-	// it means the waiting pod.
+	// HardWeight is what a placed pod's required affinity adds to the score when it selects the
+	// pending pod.
 	HardWeight int32
-	// IgnoreOthers leaves waiting pods without preferences of their own unscored, whatever the
-	// others prefer.
+	// IgnoreOthers: pending pods without preferences of their own are not scored, whatever placed
+	// pods prefer.
 	IgnoreOthers bool
 }
 
@@ -98,7 +98,7 @@ func (d domainCounts) of(n *cluster.Node, key string) int64 {
 	return 0
 }
 
-// anyOf tells whether one of the node's domains has a number above zero.
+// anyOf reports whether one of the node's domains has a number above zero.
 func (d domainCounts) anyOf(n *cluster.Node) bool {
 	for key := range d {
 		if d.of(n, key) > 0 {
@@ -108,7 +108,7 @@ func (d domainCounts) anyOf(n *cluster.Node) bool {
 	return false
 }
 
-// remember answers once for a class.
+// remember caches an answer per class.
 func remember[T any](answer func(*cluster.PodClass) T) func(*cluster.PodClass) T {
 	known := map[*cluster.PodClass]T{}
 	return func(class *cluster.PodClass) T {
@@ -121,8 +121,8 @@ func remember[T any](answer func(*cluster.PodClass) T) func(*cluster.PodClass) T
 	}
 }
 
-// Filter rejects nodes in domains without the pods that are required there, or with pods that are
-// required not to be.
+// Filter rejects nodes in domains that lack the pods that affinity requires, or that have pods
+// which anti-affinity excludes.
 func (a *InterPodAffinity) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	if p.Class.TermError != nil {
 		reason := fmt.Sprintf("parsing pod: %v", termsError(p.Spec().Affinity))
@@ -149,7 +149,7 @@ func (a *InterPodAffinity) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	}}
 }
 
-// countRepelledBy counts the pods that want distance from the waiting one.
+// countRepelledBy counts the pods with anti-affinity to the pending one.
 func countRepelledBy(c *cluster.Cluster, affinities *Affinities) domainCounts {
 	counts, repelledBy := domainCounts{}, remember(affinities.RepelledBy)
 	for _, n := range c.Nodes {
@@ -168,7 +168,7 @@ func countRepelledBy(c *cluster.Cluster, affinities *Affinities) domainCounts {
 	return counts
 }
 
-// countOwnTerms counts the pods that the waiting pod must be near to, and those that it must not.
+// countOwnTerms counts the pods that the pending pod's own required terms select.
 func countOwnTerms(c *cluster.Cluster, affinities *Affinities) (attracts, repels domainCounts) {
 	attracts, repels = domainCounts{}, domainCounts{}
 	required := affinities.Required()
@@ -252,7 +252,7 @@ func (*InterPodAffinity) Interests(in Setting) []queue.Interest {
 	}
 }
 
-// affinityHints keeps the terms of the classes that were asked about last.
+// affinityHints caches the terms of the classes that were asked about last.
 type affinityHints struct {
 	c          *cluster.Cluster
 	affinities map[*cluster.PodClass]*Affinities
@@ -272,8 +272,8 @@ func (h *affinityHints) of(class *cluster.PodClass) *Affinities {
 	return a
 }
 
-// podMatters tells whether a pod that came, went, or has other labels now is one that the waiting
-// pod looks for, or one that it, or that other pod, wants to be away from.
+// podMatters reports whether a pod that was added, removed or relabelled satisfies the pending
+// pod's affinity, or is one that anti-affinity, of either side, kept it away from.
 func (h *affinityHints) podMatters(item *queue.Item, e *queue.Event) bool {
 	if !others(e) {
 		return Own(item, e)
@@ -289,13 +289,15 @@ func (h *affinityHints) podMatters(item *queue.Item, e *queue.Event) bool {
 		leaves(a, e.PodBefore.Class) && !slices.Equal(kept(a, e.Pod.Class), kept(a, e.PodBefore.Class))
 }
 
-// leaves tells whether it helps that a pod of the class is gone. One that attracted the waiting pod
-// to a node that cannot take it stood in the way of its being the first of its kind.
+// leaves reports whether it helps that a pod of the class is gone. If it satisfied the pending
+// pod's affinity on a node that cannot take the pending pod, that may now go elsewhere, as the
+// first of its kind.
 func leaves(a *Affinities, class *cluster.PodClass) bool {
 	return len(a.Repels(class)) > 0 || len(a.RepelledBy(class)) > 0 || a.AttractsItself() && a.Attracts(class)
 }
 
-// kept is by which keys the waiting pod is kept away from pods of the class, or drawn to them.
+// kept returns the keys by which the pending pod is kept away from pods of the class, or drawn to
+// them.
 func kept(a *Affinities, class *cluster.PodClass) []string {
 	keys := append(a.Repels(class), a.RepelledBy(class)...)
 	if a.Attracts(class) {
@@ -304,8 +306,8 @@ func kept(a *Affinities, class *cluster.PodClass) []string {
 	return keys
 }
 
-// domainMatters tells whether a node that came, went, or has other labels now can be a place for
-// the waiting pod, or moves pods that matter to it from one domain to another.
+// domainMatters reports whether a node that was added, removed or relabelled is a new place for the
+// pending pod, or moves pods that matter to it to another domain.
 func (h *affinityHints) domainMatters(item *queue.Item, e *queue.Event) bool {
 	a := h.of(item.Class)
 	if e.Node == nil {
@@ -327,7 +329,7 @@ func (h *affinityHints) domainMatters(item *queue.Item, e *queue.Event) bool {
 	return slices.ContainsFunc(a.Required(), changed) || h.repelledBy(a, changed)
 }
 
-// repelledBy tells whether some pod keeps the waiting one away by a key for which is says yes.
+// repelledBy reports whether some pod keeps the pending one away by a key that is returns true for.
 func (h *affinityHints) repelledBy(a *Affinities, is func(key string) bool) bool {
 	known := map[*cluster.PodClass]bool{}
 	for _, n := range h.c.Nodes {

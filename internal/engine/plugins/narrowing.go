@@ -10,11 +10,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Narrowings keep an event from being held against every class that waits. What they leave out, the
-// hint beside them would decline: TestNarrowingsLeaveNobodyOut.
+// Narrowings select the classes that an event can help. A class that they leave out is one for
+// which the hint would return false: TestNarrowingsLeaveNobodyOut.
 
-// byRoom finds the classes that may have room on the event's node: on all of it if it is the node
-// that changed, and beside the pods that none of them can preempt if a pod left it.
+// byRoom selects the classes that may have room on the event's node: on the whole node if that
+// changed, and next to the pods that none of them can preempt if a pod left it.
 func (in Setting) byRoom(ofNode bool) *queue.Narrowing {
 	if _, whole := in.Filter.(*NodeResourcesFit); !whole {
 		return nil
@@ -39,7 +39,7 @@ func (in Setting) byRoom(ofNode bool) *queue.Narrowing {
 	}
 }
 
-// everything that the event's node has, or had.
+// everything is all that the event's node has, or had.
 func everything(e *queue.Event) *cluster.Resources {
 	all := &cluster.Resources{MilliCPU: 1, Memory: 1, EphemeralStorage: 1, Scalars: map[v1.ResourceName]int64{}}
 	for _, size := range [2]*cluster.Size{e.NodeBefore.Size, e.Node.Size} {
@@ -50,8 +50,8 @@ func everything(e *queue.Event) *cluster.Resources {
 	return all
 }
 
-// roomWithoutLower is what a node has left without the pods below a priority. Who asks for nothing
-// has room on any node.
+// roomWithoutLower is what a node has left without the pods below a priority. A pod that requests
+// nothing has room on any node.
 func roomWithoutLower(n *cluster.Node, priority int32) queue.Amounts {
 	left := n
 	for _, p := range n.Pods {
@@ -65,8 +65,8 @@ func roomWithoutLower(n *cluster.Node, priority int32) queue.Amounts {
 	return queue.Amounts{max(left.Size.MilliCPU-left.Requested.MilliCPU, 0), max(left.Size.Memory-left.Requested.Memory, 0)}
 }
 
-// byLabels finds the classes whose selectors may mean a pod of the event, and those that the terms
-// of such a pod may mean.
+// byLabels selects the classes whose selectors may select a pod of the event, and those that the
+// terms of such a pod may select.
 func byLabels(selectors func(*cluster.PodClass) (list []labels.Selector, all bool)) *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -105,7 +105,7 @@ func byLabels(selectors func(*cluster.PodClass) (list []labels.Selector, all boo
 	}
 }
 
-// meantBy are the labels by which others may mean pods of the class.
+// meantBy are the labels by which others may select pods of the class.
 func meantBy(class *cluster.PodClass) (topics []queue.Topic) {
 	for key, value := range class.Labels {
 		topics = append(topics, queue.Topic{Kind: queue.IsMeant, Key: key, Value: value})
@@ -113,7 +113,8 @@ func meantBy(class *cluster.PodClass) (topics []queue.Topic) {
 	return topics
 }
 
-// ofPod finds the classes that may mean a pod of this one, and those that it keeps away.
+// ofPod selects the classes whose selectors may select a pod of this class, and those that such a
+// pod keeps away.
 func ofPod(class *cluster.PodClass) (topics []queue.Topic, everybody bool) {
 	for key, value := range class.Labels {
 		topics = append(topics, queue.Topic{Kind: queue.Means, Key: key, Value: value})
@@ -122,7 +123,7 @@ func ofPod(class *cluster.PodClass) (topics []queue.Topic, everybody bool) {
 	return append(topics, keptAway...), everybody
 }
 
-// keptAwayBy finds the classes that a pod of this one keeps away by such a topology key.
+// keptAwayBy selects the classes that a pod of this class keeps away by such a topology key.
 func keptAwayBy(class *cluster.PodClass, by func(key string) bool) (topics []queue.Topic, everybody bool) {
 	for i := range class.RequiredAntiAffinity {
 		term := &class.RequiredAntiAffinity[i]
@@ -140,7 +141,7 @@ func keptAwayBy(class *cluster.PodClass, by func(key string) bool) (topics []que
 	return topics, false
 }
 
-// requiredSelectors are those of a class's required terms.
+// requiredSelectors are the selectors of a class's required terms.
 func requiredSelectors(class *cluster.PodClass) (list []labels.Selector, all bool) {
 	for _, terms := range [2][]cluster.Term{class.RequiredAffinity, class.RequiredAntiAffinity} {
 		for i := range terms {

@@ -7,8 +7,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// byDomains finds the classes for whose required terms it may matter that a node comes, goes, or
-// has other labels.
+// byDomains selects the classes to whose required terms it may matter that a node is added, removed
+// or relabelled.
 func (h *affinityHints) byDomains() *queue.Narrowing {
 	n := byLabels(requiredSelectors)
 	ofPods := n.Topics
@@ -55,7 +55,7 @@ func ofPodsOn(pods []*cluster.Pod) (topics []queue.Topic, everybody bool) {
 	return topics, false
 }
 
-// keptAway finds the classes that some pod of the cluster may keep away by one of the keys.
+// keptAway selects the classes that some pod of the cluster may keep away by one of the keys.
 func (h *affinityHints) keptAway(keys []string) (topics []queue.Topic, everybody bool) {
 	if len(keys) == 0 {
 		return nil, false

@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// byNodeSelection finds the classes whose node selector and required node affinity may select the
-// event's node: a new node by one label that it must have, a node with other labels by those that
+// byNodeSelection selects the classes whose node selector and required node affinity may select the
+// event's node: a new node by one label that it must have, a relabelled one by the labels that
 // changed.
 func byNodeSelection() *queue.Narrowing {
 	return &queue.Narrowing{
@@ -48,7 +48,7 @@ func byNodeSelection() *queue.Narrowing {
 	}
 }
 
-// topicsOfLabels are the labels of a node, and their keys.
+// topicsOfLabels are a node's labels, and their keys.
 func topicsOfLabels(n *cluster.Node) (topics []queue.Topic) {
 	for key, value := range n.AllLabels() {
 		topics = append(topics, queue.Topic{Kind: queue.NodeLabel, Key: key, Value: value}, queue.Topic{Kind: queue.NodeKey, Key: key})
@@ -56,7 +56,7 @@ func topicsOfLabels(n *cluster.Node) (topics []queue.Topic) {
 	return topics
 }
 
-// changedKeys lists the labels that the event's node has got, lost, or has another value of.
+// changedKeys lists the labels that the event's node gained, lost, or has another value of.
 func changedKeys(e *queue.Event) (keys []string) {
 	if e.Node.Labels == e.NodeBefore.Labels && e.Node.Hostname == e.NodeBefore.Hostname && e.Node.HasHostname == e.NodeBefore.HasHostname {
 		return nil
@@ -75,8 +75,8 @@ func changedKeys(e *queue.Event) (keys []string) {
 	return keys
 }
 
-// wanted is one requirement on a node's labels, or on its name. Without values it is met or not
-// met by more than a listed value.
+// wanted is one requirement on a node's labels or name. Without values it depends on more than a
+// list of values.
 type wanted struct {
 	key    string
 	name   bool
@@ -84,7 +84,7 @@ type wanted struct {
 	absent bool // a node without the label may meet it
 }
 
-// selecting lists all requirements that the spec has on nodes.
+// selecting lists all requirements on nodes in the spec.
 func selecting(spec *v1.PodSpec) (list []wanted) {
 	for key, value := range spec.NodeSelector {
 		list = append(list, wanted{key: key, values: []string{value}})
@@ -116,7 +116,7 @@ func wantedBy(term *v1.NodeSelectorTerm) (list []wanted) {
 	return list
 }
 
-// changes are the changes of a node that may have it meet the requirement.
+// changes are the changes of a node after which it may meet the requirement.
 func (w *wanted) changes() (topics []queue.Topic) {
 	if w.name {
 		return nil
@@ -130,8 +130,8 @@ func (w *wanted) changes() (topics []queue.Topic) {
 	return topics
 }
 
-// has are the topics of which a node has one that meets the requirement; ok is false if it may have
-// none.
+// has returns topics of which every node that meets the requirement has one; ok is false if there
+// may be none.
 func (w *wanted) has() (topics []queue.Topic, ok bool) {
 	switch {
 	case w.absent:
@@ -149,8 +149,8 @@ func (w *wanted) has() (topics []queue.Topic, ok bool) {
 	return topics, true
 }
 
-// few orders requirements by how few nodes are likely to meet them: names, then labels that the
-// cluster's owner has thought of, then those of Kubernetes, which many nodes share.
+// few orders requirements by how few nodes are likely to meet them: names first, then labels of the
+// cluster's owner, then those of Kubernetes, which many nodes share.
 func (w *wanted) few() int {
 	const ofKubernetes = "kubernetes.io/"
 	switch {
@@ -164,8 +164,8 @@ func (w *wanted) few() int {
 	return 3
 }
 
-// wantedLabels are topics of which every node has one that the spec selects. ok is false if there
-// are none such.
+// wantedLabels are topics of which every node that the spec selects has one. ok is false if there
+// are none.
 func wantedLabels(spec *v1.PodSpec) (topics []queue.Topic, ok bool) {
 	var own []wanted
 	for key, value := range spec.NodeSelector {
@@ -192,7 +192,7 @@ func wantedLabels(spec *v1.PodSpec) (topics []queue.Topic, ok bool) {
 }
 
 // bestOf returns the topics of the requirement that the fewest nodes are likely to meet; nil if
-// none can be looked for.
+// there is none to look for.
 func bestOf(list []wanted) (best []queue.Topic, fewest int) {
 	for i := range list {
 		topics, ok := list[i].has()
@@ -203,8 +203,8 @@ func bestOf(list []wanted) (best []queue.Topic, fewest int) {
 	return best, fewest
 }
 
-// byTaints finds the classes that may tolerate what is left of a node's taints, if it has lost one
-// of those that matter.
+// byTaints selects the classes that may tolerate a node's remaining taints after it has lost a
+// relevant one.
 func byTaints(taints func(n *cluster.Node) []v1.Taint) *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -244,7 +244,7 @@ func byTaints(taints func(n *cluster.Node) []v1.Taint) *queue.Narrowing {
 	}
 }
 
-// covers tells whether all taints of some are among the others.
+// covers reports whether all contains all of some.
 func covers(all, some []v1.Taint) bool {
 	for i := range some {
 		found := false
@@ -268,7 +268,7 @@ func keepingOff(n *cluster.Node) (list []v1.Taint) {
 	return list
 }
 
-// cordons is the taint that a cordon stands for.
+// cordons is the taint that stands for a cordon.
 func cordons(n *cluster.Node) []v1.Taint {
 	if n.Taints.Unschedulable {
 		return []v1.Taint{cordon}

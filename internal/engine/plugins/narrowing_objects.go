@@ -11,7 +11,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// unless finds every class, but for events of which the caller says that they help nobody.
+// unless selects every class, except on events that can help no pod, according to nobody.
 func unless(nobody func(e *queue.Event) bool) *queue.Narrowing {
 	everybody := []queue.Topic{{Kind: queue.Everybody}}
 	return &queue.Narrowing{
@@ -25,8 +25,7 @@ func unless(nobody func(e *queue.Event) bool) *queue.Narrowing {
 	}
 }
 
-// byClaims finds the pods that use the claim of the event, or the claim that its volume is bound
-// to.
+// byClaims selects the pods that use the event's claim, or the claim that its volume is bound to.
 func byClaims() *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -55,13 +54,13 @@ func byClaims() *queue.Narrowing {
 	}
 }
 
-// keptForOther tells whether a volume is kept for another claim.
+// keptForOther reports whether a volume is reserved for another claim.
 func keptForOther(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) bool {
 	ref := volume.Spec.ClaimRef
 	return ref != nil && (ref.Namespace != claim.Namespace || ref.Name != claim.Name)
 }
 
-// byDeviceClaims finds the pods that use the claim of the event, and all if it gives devices back.
+// byDeviceClaims selects the pods that use the event's claim, and all pods if it releases devices.
 func byDeviceClaims() *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -87,14 +86,13 @@ func byDeviceClaims() *queue.Narrowing {
 	}
 }
 
-// givesBack tells whether a claim has no longer the devices that it had.
+// givesBack reports whether a claim no longer has the devices that it had.
 func givesBack(was, is *resourcev1.ResourceClaim) bool {
 	return was != nil && was.Status.Allocation != nil && (is == nil || is.Status.Allocation == nil || is.UID != was.UID)
 }
 
-// namespaceMatters is the hint for events of namespaces. They matter to the required terms that
-// select them by their labels: those of the waiting pod, and those of others that mean its
-// namespace.
+// namespaceMatters is the hint for events of namespaces. They matter to required terms that select
+// namespaces by label: those of the pending pod, and those of others that select its namespace.
 func namespaceMatters(item *queue.Item, e *queue.Event) bool {
 	name, was, is, known := namespaceLabels(e)
 	if !known || name == item.Class.Namespace {
@@ -110,8 +108,8 @@ func namespaceMatters(item *queue.Item, e *queue.Event) bool {
 	return item.Class.TermError != nil
 }
 
-// namespaceLabels returns the labels of the event's namespace before and after; nil where there is
-// none.
+// namespaceLabels returns the labels of the event's namespace before and after; nil where it did
+// not or does not exist.
 func namespaceLabels(e *queue.Event) (name string, was, is labels.Set, known bool) {
 	if n, ok := e.Old.(*v1.Namespace); ok {
 		name, was, known = n.Name, nonNil(n.Labels), true
@@ -148,7 +146,8 @@ func byNamespaces() *queue.Narrowing {
 	}
 }
 
-// volumeKeys knows the labels by which volumes, and the places where they can be made, name nodes.
+// volumeKeys indexes the labels by which volumes, and the places where they can be provisioned,
+// select nodes.
 type volumeKeys struct {
 	c        *cluster.Cluster
 	versions [3]uint64
@@ -194,8 +193,8 @@ func (k *volumeKeys) read() {
 	}
 }
 
-// byVolumeKeys finds all pods with volumes for a new node, and for one of which a label changes
-// that volumes go by.
+// byVolumeKeys selects all pods with volumes, for a new node, and for one of which a label changes
+// that volumes select nodes by.
 func byVolumeKeys(has func(key string) bool) *queue.Narrowing {
 	return unless(func(e *queue.Event) bool {
 		if e.Node == nil {
@@ -213,7 +212,7 @@ func byVolumeKeys(has func(key string) bool) *queue.Narrowing {
 	})
 }
 
-// noMoreStorage tells that there is no more of a capacity than before, in the same place.
+// noMoreStorage reports whether a capacity is no larger than before, and in the same place.
 func noMoreStorage(e *queue.Event) bool {
 	was, isOld := e.Old.(*storagev1.CSIStorageCapacity)
 	is, isNew := e.New.(*storagev1.CSIStorageCapacity)

@@ -22,9 +22,9 @@ const (
 	CodeNodeAffinityConflict     = "NodeAffinityConflict"
 )
 
-// NodeAffinity keeps pods off nodes that their node selector and required node affinity do not
-// name, and ranks nodes by the preferred terms that match. A profile can add an affinity to that of
-// all its pods.
+// NodeAffinity rejects nodes that the pod's node selector or required node affinity does not
+// select, and scores nodes by the preferred terms that match. A profile can add an affinity to all
+// its pods.
 type NodeAffinity struct {
 	addedRequired  *nodeTerms // nil: none
 	addedPreferred []weightedNodeTerm
@@ -69,8 +69,8 @@ func (*NodeAffinity) Name() string { return "NodeAffinity" }
 // Reads implements Filter. See ReadsFor.
 func (*NodeAffinity) Reads() Part { return Labels | Identity }
 
-// ReadsFor tells what of a node the plugin's verdict and score depend on for one pod: most pods do
-// not ask for a name.
+// ReadsFor returns what of a node the verdict and score for one pod depend on: most pods do not
+// select nodes by name.
 func (pl *NodeAffinity) ReadsFor(p *cluster.Pod) Part {
 	parts := Labels
 	required, preferred := podNodeAffinity(p.Spec())
@@ -130,8 +130,8 @@ func (pl *NodeAffinity) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	return judge
 }
 
-// namedNodes reads the names that the terms narrow the nodes to. They do so only if every term has
-// a requirement on the name; within a term, only names that all its requirements list remain.
+// namedNodes returns the names that the terms narrow the nodes to. They do so only if every term
+// has a requirement on the name; within a term, the names count that all such requirements list.
 func namedNodes(required *v1.NodeSelector) (names map[string]bool, narrow bool) {
 	if required == nil || len(required.NodeSelectorTerms) == 0 {
 		return nil, false
@@ -205,8 +205,8 @@ func podNodeAffinity(spec *v1.PodSpec) (*v1.NodeSelector, []v1.PreferredScheduli
 	return a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution
 }
 
-// readPreferred reads preferred terms; those of weight 0 and those without a requirement count for
-// nothing. The errors are the library's: one broken term makes every attempt fail.
+// readPreferred parses preferred terms. Terms of weight 0 and terms without a requirement are
+// ignored. The errors are the library's: one invalid term makes every attempt fail.
 func readPreferred(list []v1.PreferredSchedulingTerm) ([]weightedNodeTerm, error) {
 	if len(list) == 0 {
 		return nil, nil

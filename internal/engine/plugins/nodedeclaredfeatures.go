@@ -11,13 +11,13 @@ import (
 // CodeMissingFeature is the code of NodeDeclaredFeatures.
 const CodeMissingFeature = "NodeFeatureMissing"
 
-// NodeDeclaredFeatures keeps pods off nodes that do not declare a feature of the kubelet that the
-// pod's spec needs.
+// NodeDeclaredFeatures rejects nodes that do not declare a kubelet feature that the pod's spec
+// needs.
 type NodeDeclaredFeatures struct{}
 
 var missingFeature = &Rejection{Code: CodeMissingFeature, Reasons: []string{"node(s) didn't match Pod's required features"}, Unresolvable: true}
 
-// followed is the version of Kubernetes that decides which features a node may still lack.
+// followed is the Kubernetes version that decides which features a node may still lack.
 var followed = version.MustParseSemantic("1.36.3")
 
 // Name implements Filter.

@@ -5,7 +5,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// NodeName keeps a pod that names its node off all others.
+// NodeName rejects all nodes except for the one that the pod's spec names.
 type NodeName struct{}
 
 var elsewhere = &Rejection{Code: CodeNodeNameMismatch, Reasons: []string{"node(s) didn't match the requested node name"}, Unresolvable: true}

@@ -10,7 +10,7 @@ import (
 // CodePortTaken is the code of NodePorts.
 const CodePortTaken = "HostPortTaken"
 
-// NodePorts keeps a pod off nodes where another one has taken a host port that it wants.
+// NodePorts rejects nodes where another pod uses a host port that the pod needs.
 type NodePorts struct{}
 
 var portTaken = &Rejection{Code: CodePortTaken, Reasons: []string{"node(s) didn't have free ports for the requested pod ports"}}
@@ -69,7 +69,7 @@ func (NodePorts) Wakes() []string {
 // Fixes implements Fixer.
 func (NodePorts) Fixes() []Fix { return []Fix{FreePort} }
 
-// Detail implements Detailer: who has the port.
+// Detail implements Detailer: the pod that uses the port.
 func (NodePorts) Detail(p *cluster.Pod, n *cluster.Node) string {
 	var list []string
 	for _, o := range PortHolders(p, n) {
@@ -78,7 +78,7 @@ func (NodePorts) Detail(p *cluster.Pod, n *cluster.Node) string {
 	return "taken by " + strings.Join(list, ", ")
 }
 
-// PortHolders returns the pods of the node that have a host port which the pod wants.
+// PortHolders returns the node's pods that use a host port which the pod needs.
 func PortHolders(p *cluster.Pod, n *cluster.Node) (list []*cluster.Pod) {
 	for _, o := range n.Pods {
 		if conflict(p.Class.Ports, o.Class.Ports) {

@@ -11,25 +11,26 @@ import (
 // resourceSpecs are the resources that a scorer weighs, as configured.
 type resourceSpecs []config.ResourceSpec
 
-// amounts are one resource on one node. Allocatable 0 takes the resource out of the score.
+// amounts are the amounts of one resource on one node. A resource with allocatable 0 is left out of
+// the score.
 type amounts struct{ allocated, allocatable int64 }
 
-// resourceReader looks up what a scorer compares. It is made for one pod.
+// resourceReader looks up the amounts that a scorer compares. It is made for one pod.
 type resourceReader struct {
 	specs resourceSpecs
-	// wanted is what the pod requests of each, by the rules of the scorer.
+	// wanted is what the pod requests of each resource, by the rules of the scorer.
 	wanted []int64
-	// nonZero counts the CPU and memory of placed pods with defaults for containers without a
-	// request.
+	// nonZero: CPU and memory of placed pods are counted with defaults for containers that request
+	// none.
 	nonZero bool
 	cluster *cluster.Cluster
-	// devices counts the devices that stand for an extended resource where nodes have none of it;
-	// nil when nothing does.
+	// devices counts the devices that provide an extended resource on nodes that have none of it;
+	// nil if none do.
 	devices *deviceCounts
 }
 
-// amounts looks up the i-th resource of a node. Of what only some nodes have (extended resources
-// and the like), nothing counts unless the pod requests it.
+// amounts returns the amounts of the i-th resource on a node. A resource that only some nodes have,
+// such as an extended one, counts only if the pod requests it.
 func (r *resourceReader) amounts(i int, n *cluster.Node) amounts {
 	name := v1.ResourceName(r.specs[i].Name)
 	room := &r.cluster.Rooms[n.Index]
@@ -57,7 +58,7 @@ func (r *resourceReader) amounts(i int, n *cluster.Node) amounts {
 	return amounts{n.Requested.Scalars[name], allocatable}
 }
 
-// roomOnly tells whether nothing but CPU and memory counts for the pod.
+// roomOnly reports whether only CPU and memory count for the pod.
 func (r *resourceReader) roomOnly() bool {
 	seen := map[v1.ResourceName]bool{}
 	for i := range r.specs {

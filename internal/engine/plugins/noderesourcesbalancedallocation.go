@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// NodeResourcesBalancedAllocation ranks nodes by how much evener the pod makes the shares of the
-// resources that are requested.
+// NodeResourcesBalancedAllocation scores nodes by how much more even the pod makes the utilisation
+// of their resources.
 type NodeResourcesBalancedAllocation struct {
 	specs       resourceSpecs
 	cpu, memory bool // whether they count
@@ -39,8 +39,8 @@ func (*NodeResourcesBalancedAllocation) Name() string { return "NodeResourcesBal
 // ScoresRoom implements [RoomScorer].
 func (*NodeResourcesBalancedAllocation) ScoresRoom() {}
 
-// Score implements Scorer. Pods that request none of the resources are not scored: they would all
-// go where the balance is best (kubernetes/kubernetes#129138).
+// Score implements Scorer. Pods that request none of the resources are not scored: otherwise they
+// would all go to the node with the best balance (kubernetes/kubernetes#129138).
 func (b *NodeResourcesBalancedAllocation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	reader, skip := b.reader(c, p)
 	if skip {
@@ -71,9 +71,9 @@ func (b *NodeResourcesBalancedAllocation) reader(c *cluster.Cluster, p *cluster.
 	return reader, true
 }
 
-// ScoreRequests returns the CPU and memory that the score counts for the pod. roomOnly tells
-// whether nothing else of a node counts, so that RoomScore is the score; skip, that the pod is not
-// scored.
+// ScoreRequests returns the CPU and memory that the score counts for the pod. roomOnly reports
+// whether the score depends on nothing else of a node, so that RoomScore is the score; skip, that
+// the pod is not scored.
 func (b *NodeResourcesBalancedAllocation) ScoreRequests(c *cluster.Cluster, p *cluster.Pod) (cpu, memory int64, roomOnly, skip bool) {
 	reader, skip := b.reader(c, p)
 	for i := range b.specs {
@@ -87,8 +87,8 @@ func (b *NodeResourcesBalancedAllocation) ScoreRequests(c *cluster.Cluster, p *c
 	return cpu, memory, reader.roomOnly(), skip
 }
 
-// RoomScore scores a node of this size on which this much is requested without the pod, which
-// requests podCPU and podMemory. It allocates nothing.
+// RoomScore scores a node of this size, of which this much is requested without the pod, for a pod
+// that requests podCPU and podMemory. It does not allocate.
 func (b *NodeResourcesBalancedAllocation) RoomScore(requestedCPU, podCPU, cpu, requestedMemory, podMemory, memory int64) int64 {
 	if cpu == 0 || memory == 0 || !b.cpu || !b.memory { // one resource at most: always even
 		return Evenness(MaxScore, MaxScore)
@@ -96,7 +96,7 @@ func (b *NodeResourcesBalancedAllocation) RoomScore(requestedCPU, podCPU, cpu, r
 	return EvennessScore(requestedCPU, podCPU, cpu, requestedMemory, podMemory, memory)
 }
 
-// fraction is the share that is requested, at most the whole.
+// fraction is the requested share, at most 1.
 func fraction(requested, allocatable int64) float64 {
 	f := float64(requested) / float64(allocatable)
 	if f > 1 {
@@ -105,8 +105,8 @@ func fraction(requested, allocatable int64) float64 {
 	return f
 }
 
-// balance is how even the shares are: MaxScore minus their standard deviation. The order of the
-// operations decides the last unit; it is upstream's.
+// balance is MaxScore minus the standard deviation of the shares. The order of the operations
+// decides the last unit; it is upstream's.
 func balance(fractions []float64) int64 {
 	switch len(fractions) {
 	case 0, 1:
@@ -130,22 +130,21 @@ func balanceOfTwo(a, b float64) int64 {
 	return int64((1 - math.Abs((a-b)/2)) * float64(MaxScore))
 }
 
-// Evenness is between 50 (the pod makes the node's balance as bad as can be) and 100; 75 leaves it
-// as it is.
+// Evenness is between 50, if the pod makes the node's balance as bad as it can be, and 100. At 75
+// the balance stays as it is.
 func Evenness(with, without int64) int64 {
 	return MaxScore/2 + (MaxScore/2+with-without)/2
 }
 
-// OfCPUAndMemory tells whether the score is EvennessScore, as by default.
+// OfCPUAndMemory reports whether the score is EvennessScore, which is the default.
 func (b *NodeResourcesBalancedAllocation) OfCPUAndMemory() bool { return b.cpu && b.memory }
 
-// EvennessScore scores a node that has some of both resources.
+// EvennessScore scores a node that has both CPU and memory.
 func EvennessScore(requestedCPU, podCPU, cpu, requestedMemory, podMemory, memory int64) int64 {
 	return Evenness(BalanceScore(rules.Sum(requestedCPU, podCPU), cpu, rules.Sum(requestedMemory, podMemory), memory), BalanceScore(requestedCPU, cpu, requestedMemory, memory))
 }
 
-// BalanceScore is how even the shares of both resources are, without regard to what a pod would
-// change.
+// BalanceScore is how even the shares of CPU and memory are, regardless of what a pod would change.
 func BalanceScore(requestedCPU, cpu, requestedMemory, memory int64) int64 {
 	return balanceOfTwo(fraction(requestedCPU, cpu), fraction(requestedMemory, memory))
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// classesByResource tells which of the resources a DeviceClass stands for.
+// classesByResource returns which of the resources a DeviceClass provides.
 func classesByResource(c *cluster.Cluster, names []v1.ResourceName) map[v1.ResourceName]bool {
 	if c.DeviceClasses.Len() == 0 {
 		return nil
@@ -27,8 +27,8 @@ func classesByResource(c *cluster.Cluster, names []v1.ResourceName) map[v1.Resou
 	return classes
 }
 
-// deviceStock is the devices that classes select, which stand for extended resources. It keeps what
-// selectors say of slices, and counts a node's devices anew only when they, or who has them,
+// deviceStock counts the devices that provide extended resources. It caches what selectors select
+// of slices, and recounts a node's devices only when they, or the claims that hold them, have
 // changed.
 type deviceStock struct {
 	mutex    sync.Mutex
@@ -52,28 +52,28 @@ type stockKey struct {
 	labels *cluster.LabelSet
 }
 
-// stocked is what a node has of a class, and when it was counted.
+// stocked is how many devices of a class a node has, and when they were counted.
 type stocked struct {
 	amounts
 	own *nodeDevices
 	at  uint64
 }
 
-// deviceCounts counts, per node, the devices that stand for extended resources, for the scores of
-// the resource plugins. What the pods request of such a resource is not counted: a claim holds the
+// deviceCounts counts, per node, the devices that provide extended resources, for the scores of the
+// resource plugins. What pods request of such a resource is not counted: their claims hold the
 // devices.
 type deviceCounts struct {
 	stock   *deviceStock
 	classes map[v1.ResourceName]*resourcev1.DeviceClass
 }
 
-// deviceExpressions keeps the selectors of the few classes that stand for a resource compiled.
+// deviceExpressions caches the compiled selectors of the few classes that provide a resource.
 var deviceExpressions = sync.OnceValue(func() *cel.Cache {
 	return cel.NewCache(32, cel.Features{EnableConsumableCapacity: true})
 })
 
-// counts returns nil, the common case, if no class stands for a resource that the scorer weighs and
-// the pod wants.
+// counts returns nil, the common case, if no class provides a resource that the scorer weighs and
+// the pod requests.
 func (s *deviceStock) counts(c *cluster.Cluster, specs resourceSpecs, wanted []int64) *deviceCounts {
 	if c.DeviceClasses.Len() == 0 {
 		return nil
@@ -127,7 +127,7 @@ func (s *deviceStock) follow(c *cluster.Cluster) {
 	}
 }
 
-// of returns what the class selects of a slice.
+// of returns the devices of a slice that the class selects.
 func (s *deviceStock) of(class *resourcev1.DeviceClass, slice *resourcev1.ResourceSlice) []selectedDevice {
 	of := s.selected[class]
 	if of == nil {
@@ -147,8 +147,8 @@ func (s *deviceStock) of(class *resourcev1.DeviceClass, slice *resourcev1.Resour
 	return devices
 }
 
-// on counts the devices that the node can use. A selector that cannot be evaluated takes the
-// resource out of the score, as upstream does.
+// on counts the devices that the node can use. As upstream, a selector that cannot be evaluated
+// takes the resource out of the score.
 func (d *deviceCounts) on(n *cluster.Node, name v1.ResourceName) amounts {
 	class := d.classes[name]
 	if class == nil {
@@ -180,7 +180,7 @@ func (s *deviceStock) count(n *cluster.Node, class *resourcev1.DeviceClass) (a a
 	return a
 }
 
-// add counts the devices of a slice; false says that it cannot be told which there are.
+// add counts the devices of a slice. It returns false if a selector cannot be evaluated.
 func (s *deviceStock) add(a *amounts, n *cluster.Node, class *resourcev1.DeviceClass, slice *resourcev1.ResourceSlice) bool {
 	whole := slice.Spec.PerDeviceNodeSelection == nil || !*slice.Spec.PerDeviceNodeSelection
 	if whole {

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Codes of NodeResourcesFit. Other resources have CodeInsufficientResource.
+// Codes of NodeResourcesFit. Resources other than these have CodeInsufficientResource.
 const (
 	CodeTooManyPods                  = "TooManyPods"
 	CodeInsufficientCPU              = "InsufficientCPU"
@@ -23,7 +23,7 @@ const (
 	CodeInsufficientResource         = "InsufficientResource"
 )
 
-// NodeResourcesFit keeps pods off nodes without room for what they request, and ranks nodes by the
+// NodeResourcesFit rejects nodes without room for what the pod requests, and scores nodes by the
 // room that is left.
 type NodeResourcesFit struct {
 	ignored       sets.Set[string]
@@ -81,7 +81,8 @@ func (f *NodeResourcesFit) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	}}
 }
 
-// checked lists, by name, the resources beside CPU, memory and storage that have to be there.
+// checked lists, by name, the resources other than CPU, memory and ephemeral storage that the pod
+// needs.
 func (f *NodeResourcesFit) checked(requests *cluster.Resources) []v1.ResourceName {
 	var names []v1.ResourceName
 	for name, amount := range requests.Scalars {
@@ -100,13 +101,13 @@ func (f *NodeResourcesFit) checked(requests *cluster.Resources) []v1.ResourceNam
 	return names
 }
 
-// isExtended tells extended resources from the native ones of Kubernetes.
+// isExtended distinguishes extended resources from the native ones of Kubernetes.
 func isExtended(name v1.ResourceName) bool {
 	s := string(name)
 	return strings.Contains(s, "/") && !strings.Contains(s, v1.ResourceDefaultNamespacePrefix) && cluster.IsScalar(name)
 }
 
-// fits is the common case: nothing is missing, and nothing is allocated to find it out.
+// fits handles the common case, in which nothing is short. It does not allocate.
 func (*NodeResourcesFit) fits(r *cluster.Resources, scalars []v1.ResourceName, classes map[v1.ResourceName]bool, n *cluster.Node) bool {
 	if int64(len(n.Pods)) >= n.Size.Pods || lacks(r.MilliCPU, n.Size.MilliCPU, n.Requested.MilliCPU) ||
 		lacks(r.Memory, n.Size.Memory, n.Requested.Memory) ||
@@ -121,19 +122,20 @@ func (*NodeResourcesFit) fits(r *cluster.Resources, scalars []v1.ResourceName, c
 	return true
 }
 
-// lacks tells whether a request is more than what is left of the allocatable amount. Nothing
-// requested is always there, even on a node that is overbooked.
+// lacks reports whether a request exceeds what is left of the allocatable amount. A request of
+// nothing is always satisfied, even on a node that is overcommitted.
 func lacks(request, allocatable, requested int64) bool {
 	return request > 0 && request > allocatable-requested
 }
 
-// delegated tells whether a resource is left to DynamicResources to judge: the node has none of it,
-// and devices stand for it.
+// delegated reports whether a resource is left to DynamicResources: the node has none of it, and a
+// DeviceClass provides it.
 func delegated(name v1.ResourceName, classes map[v1.ResourceName]bool, n *cluster.Node) bool {
 	return classes[name] && n.Size.Scalars[name] <= 0
 }
 
-// shortage lists all that is missing. What is more than the whole node has, no preemption can help.
+// shortage lists all that is short. If a request exceeds what the whole node has, preemption cannot
+// help.
 func shortage(r *cluster.Resources, scalars []v1.ResourceName, classes map[v1.ResourceName]bool, n *cluster.Node) *Rejection {
 	rejection := &Rejection{}
 	add := func(code, reason string, unresolvable bool) {
@@ -186,8 +188,8 @@ func (f *NodeResourcesFit) reader(c *cluster.Cluster, p *cluster.Pod) *resourceR
 	return reader
 }
 
-// ScoreRequests returns the CPU and memory that the score counts for the pod. roomOnly tells
-// whether nothing else of a node counts, so that RoomScore is the score.
+// ScoreRequests returns the CPU and memory that the score counts for the pod. roomOnly reports
+// whether the score depends on nothing else of a node, so that RoomScore is the score.
 func (f *NodeResourcesFit) ScoreRequests(c *cluster.Cluster, p *cluster.Pod) (cpu, memory int64, roomOnly bool) {
 	reader := f.reader(c, p)
 	for i := range f.specs {
@@ -201,9 +203,9 @@ func (f *NodeResourcesFit) ScoreRequests(c *cluster.Cluster, p *cluster.Pod) (cp
 	return cpu, memory, reader.roomOnly()
 }
 
-// RoomScore scores a node of this size on which this much is requested, the pod's share
+// RoomScore scores a node of this size on which this much is requested, including the pod
 // (ScoreRequests) and the defaults of containers without a request (Room.NonZeroCPU,
-// Room.NonZeroMemory) included. It allocates nothing.
+// Room.NonZeroMemory). It does not allocate.
 func (f *NodeResourcesFit) RoomScore(requestedCPU, cpu, requestedMemory, memory int64) int64 {
 	var sum, weights int64
 	f.add(&sum, &weights, f.cpuWeight, requestedCPU, cpu)
@@ -211,15 +213,15 @@ func (f *NodeResourcesFit) RoomScore(requestedCPU, cpu, requestedMemory, memory 
 	return f.mean(sum, weights)
 }
 
-// LeastOfCPUAndMemory tells whether the score is the plain mean of LeastAllocatedScore of CPU and
-// of memory, as by default.
+// LeastOfCPUAndMemory reports whether the score is the plain mean of LeastAllocatedScore over CPU
+// and memory, which is the default.
 func (f *NodeResourcesFit) LeastOfCPUAndMemory() bool {
 	return f.strategy == config.LeastAllocated && f.cpuWeight == f.memoryWeight && f.cpuWeight > 0
 }
 
-// Interests implements Requeuer. What helps is room on the node that the event is of, enough for
-// the pod. A pod that may preempt others is also helped by room that is enough once those have
-// left, unless it could have had them leave before, too.
+// Interests implements Requeuer. What helps is room on the event's node that suffices for the pod.
+// For a pod that may preempt, room that suffices once its victims have left helps, too, unless it
+// could have preempted them before.
 func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
 	interests := []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeAllocatable, Narrowing: in.byRoom(true), Hint: func(item *queue.Item, e *queue.Event) bool {
@@ -246,7 +248,7 @@ func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
 	return interests
 }
 
-// fitsWithoutLower tells whether the pod could go to the node if all pods of lower priority left
+// fitsWithoutLower reports whether the pod would fit on the node if all pods of lower priority left
 // it.
 func (in Setting) fitsWithoutLower(item *queue.Item, n *cluster.Node) bool {
 	if !in.mayPreempt(item) {
@@ -269,13 +271,13 @@ func (in Setting) mayPreempt(item *queue.Item) bool {
 	return in.Profile.Preemption && (policy == nil || *policy != v1.PreemptNever)
 }
 
-// grew tells whether the node has more of something that is wanted than it had.
+// grew reports whether the node has more of a requested resource than before.
 func grew(wanted *cluster.Resources, e *queue.Event) bool {
 	was, is := e.NodeBefore.Size, e.Node.Size
 	return is.Pods > was.Pods || more(wanted, &was.Resources, &is.Resources)
 }
 
-// frees tells whether the pod takes less of something that is wanted than it did.
+// frees reports whether the pod takes less of a requested resource than before.
 func frees(wanted *cluster.Resources, e *queue.Event) bool {
 	if e.Pod == nil {
 		return true // its place among the pods at least
@@ -283,14 +285,14 @@ func frees(wanted *cluster.Resources, e *queue.Event) bool {
 	return more(wanted, &e.Pod.Class.Requests, &e.PodBefore.Class.Requests)
 }
 
-// more tells whether b has more than a of something that is wanted.
+// more reports whether b has more than a of a requested resource.
 func more(wanted, a, b *cluster.Resources) bool {
 	if wanted.MilliCPU > 0 && b.MilliCPU > a.MilliCPU || wanted.Memory > 0 && b.Memory > a.Memory ||
 		wanted.EphemeralStorage > 0 && b.EphemeralStorage > a.EphemeralStorage {
 		return true
 	}
 	for name, amount := range wanted.Scalars {
-		// A resource that the node no longer has may be left to devices.
+		// A resource that the node no longer has may be provided by devices.
 		if amount > 0 && (b.Scalars[name] > a.Scalars[name] || b.Scalars[name] == 0 && a.Scalars[name] > 0) {
 			return true
 		}

@@ -11,30 +11,30 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// nodeTerms are the terms of a node selector, one of which must match. They say the same as
-// k8s.io/component-helpers' nodeaffinity, which wants to see a v1.Node with all its labels in one
-// map, made anew for each question.
+// nodeTerms are the terms of a node selector, one of which must match. The result is that of
+// k8s.io/component-helpers' nodeaffinity, which needs a v1.Node with all its labels in one map,
+// built for each call.
 type nodeTerms []nodeTerm
 
-// nodeTerm is one term: all its requirements must be met.
+// nodeTerm is one term, all of whose requirements must be met.
 type nodeTerm struct {
 	labels labels.Selector // nil: none
 	among  []among         // requirements with many values, which labels would compare one by one
 	fields []fieldRequirement
-	// broken terms match nothing.
+	// broken: the term is invalid, and matches nothing.
 	broken bool
-	// identity: a requirement is on what every node has of its own, its name or its host name.
+	// identity: a requirement is on the node's name or host name, which differ on every node.
 	identity bool
 }
 
-// among wants the value of a label to be one of many, or not to be.
+// among requires the value of a label to be one of many, or none of them.
 type among struct {
 	key    string
 	values map[string]bool
 	not    bool
 }
 
-// manyValues is from how many on a requirement is looked up.
+// manyValues is the number of values from which they are looked up in a map.
 const manyValues = 8
 
 type weightedNodeTerm struct {
@@ -74,8 +74,8 @@ func readNodeTerms(s *v1.NodeSelector) nodeTerms {
 	return terms
 }
 
-// absorb adds the values of a term to those of one before it, if both want nothing but one of many
-// values of the same label: hundreds of such terms are one question.
+// absorb merges a term into one before it, if each has only a requirement that the same label has
+// one of many values: hundreds of such terms become one lookup.
 func (terms nodeTerms) absorb(term *nodeTerm) bool {
 	for i := range terms {
 		if t := &terms[i]; t.onlyAmong() && term.onlyAmong() && t.among[0].key == term.among[0].key {
@@ -165,7 +165,7 @@ func (a *among) match(n *cluster.Node) bool {
 	return has && a.values[value] != a.not || !has && a.not
 }
 
-// identify tells whether the terms tell nodes apart that share their labels.
+// identify reports whether the terms can distinguish nodes that share their labels.
 func (terms nodeTerms) identify() bool {
 	for i := range terms {
 		if terms[i].identity {

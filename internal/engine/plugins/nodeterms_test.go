@@ -134,7 +134,7 @@ func drawNodeTerm(t *rapid.T) (term v1.NodeSelectorTerm) {
 }
 
 // TestHundredsOfTermsByNameAreOne: 400 terms with 100 host names each took seconds on 5,000 nodes,
-// of everybody's time.
+// of everyone's time.
 func TestHundredsOfTermsByNameAreOne(t *testing.T) {
 	s := &v1.NodeSelector{}
 	for i := range 400 {

@@ -14,8 +14,7 @@ const (
 	CodeNodeNameMismatch  = "NodeNameMismatch"
 )
 
-// NodeUnschedulable keeps pods off cordoned nodes, unless they tolerate the taint that a cordon
-// brings.
+// NodeUnschedulable rejects cordoned nodes, unless the pod tolerates the cordon's taint.
 type NodeUnschedulable struct{}
 
 var cordon = v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}

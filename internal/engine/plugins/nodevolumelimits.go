@@ -15,21 +15,21 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// NodeVolumeLimits keeps pods off nodes whose CSI drivers can attach no more volumes, as their
-// CSINode says. Volumes count that pods on the node use, and those that are attached to it though
-// no pod uses them (any more).
+// NodeVolumeLimits rejects nodes whose CSI drivers can attach no more volumes, according to the
+// CSINode. Volumes count if pods on the node use them, and if they are attached although no pod
+// uses them any more.
 type NodeVolumeLimits struct{ uses volumeUses }
 
 // newNodeVolumeLimits makes the plugin, which has no arguments.
 func newNodeVolumeLimits(*struct{}) (*NodeVolumeLimits, error) { return &NodeVolumeLimits{}, nil }
 
-// CodeMaxVolumeCount is NodeVolumeLimits' only code of its own.
+// CodeMaxVolumeCount is the code of NodeVolumeLimits.
 const CodeMaxVolumeCount = "MaxVolumeCount"
 
 var tooManyVolumes = &Rejection{Code: CodeMaxVolumeCount, Reasons: []string{"node(s) exceed max volume count"}}
 
-// attached is a volume as its CSI driver knows it. Volumes still to be made have no handle yet, but
-// the claim they are for.
+// attached is a volume as its CSI driver identifies it. A volume that is not provisioned yet has no
+// handle, but its claim.
 type attached struct {
 	driver, handle string
 	claim          cluster.Name
@@ -58,8 +58,7 @@ func (v *NodeVolumeLimits) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	}
 	v.uses.follow(c)
 	l := &volumeLimits{c: c, uses: &v.uses}
-	// Of a node only matters whether it has a CSINode at all: without one nothing is left to CSI
-	// drivers.
+	// Only whether the node has a CSINode matters: without one nothing is left to CSI drivers.
 	for i, csiNode := range [2]*storagev1.CSINode{nil, {}} {
 		l.wanted[i] = attachedSet{}
 		if err := l.wanted[i].addPod(c, csiNode, p, true); err != nil {
@@ -72,8 +71,8 @@ func (v *NodeVolumeLimits) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	return Judge{Node: l.on}
 }
 
-// volumeLimits is what a pod wants attached, on nodes without and with a CSINode, or why that
-// cannot be told.
+// volumeLimits is what a pod needs to have attached, on nodes without and with a CSINode, or why
+// that is unknown.
 type volumeLimits struct {
 	c        *cluster.Cluster
 	uses     *volumeUses
@@ -119,8 +118,8 @@ func anyLimit(csiNode *storagev1.CSINode) bool {
 	return slices.ContainsFunc(csiNode.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Allocatable != nil && d.Allocatable.Count != nil })
 }
 
-// limitOf reads how many volumes a driver can attach; the last word counts. A count of 0 is a
-// limit; none is no limit.
+// limitOf returns how many volumes a driver can attach. The last entry of a driver counts. A count
+// of 0 is a limit; no count is none.
 func limitOf(csiNode *storagev1.CSINode, driver string) (limit int64, ok bool) {
 	for i := range csiNode.Spec.Drivers {
 		if d := &csiNode.Spec.Drivers[i]; d.Name == driver && d.Allocatable != nil && d.Allocatable.Count != nil {
@@ -130,8 +129,8 @@ func limitOf(csiNode *storagev1.CSINode, driver string) (limit int64, ok bool) {
 	return limit, ok
 }
 
-// addAttachments adds what is attached to a node. Attachments of volumes in a pod, and of volumes
-// that are not of CSI, do not count.
+// addAttachments adds the volumes attached to a node, except for volumes inline in a pod, and
+// volumes that are not CSI's.
 func (s attachedSet) addAttachments(c *cluster.Cluster, attachments map[string]*storagev1.VolumeAttachment) {
 	for _, a := range attachments {
 		name := a.Spec.Source.PersistentVolumeName
@@ -151,7 +150,7 @@ func (e *claimMissing) Error() string {
 }
 
 // addPod adds the volumes of a pod, as they are attached to the node of the CSINode (nil if it has
-// none). A claim that is missing is an error of the pod that waits; nobody else's.
+// none). A missing claim is an error only for the pending pod.
 func (s attachedSet) addPod(c *cluster.Cluster, csiNode *storagev1.CSINode, p *cluster.Pod, waits bool) error {
 	for i := range p.Spec().Volumes {
 		v := &p.Spec().Volumes[i]
@@ -182,7 +181,7 @@ func (s attachedSet) addPod(c *cluster.Cluster, csiNode *storagev1.CSINode, p *c
 	return nil
 }
 
-// addInline adds a disk that the pod itself names, if it is one that CSI drivers see to by now.
+// addInline adds a disk that the pod's spec names, if CSI migration leaves it to a CSI driver.
 func (s attachedSet) addInline(csiNode *storagev1.CSINode, p *cluster.Pod, v *v1.Volume) error {
 	if !translator.IsInlineMigratable(v) {
 		return nil
@@ -223,7 +222,7 @@ func (s attachedSet) addClaim(c *cluster.Cluster, csiNode *storagev1.CSINode, cl
 	}
 }
 
-// translated returns what CSI makes of a volume of the time before CSI, or nil.
+// translated returns the CSI form of a volume of an in-tree plugin, or nil.
 func translated(csiNode *storagev1.CSINode, volume *v1.PersistentVolume) *v1.CSIPersistentVolumeSource {
 	if csiNode == nil || !translator.IsPVMigratable(volume) {
 		return nil
@@ -239,8 +238,8 @@ func translated(csiNode *storagev1.CSINode, volume *v1.PersistentVolume) *v1.CSI
 	return volume.Spec.CSI
 }
 
-// addUnbound adds a claim whose volume is still to be made. Without a class it would have been
-// bound before.
+// addUnbound adds a claim whose volume is not provisioned yet. Without a storage class it would
+// have been bound before.
 func (s attachedSet) addUnbound(c *cluster.Cluster, csiNode *storagev1.CSINode, claim *v1.PersistentVolumeClaim) {
 	class, ok := c.StorageClasses.Get("", claimClass(claim))
 	if !ok {
@@ -260,7 +259,7 @@ func (s attachedSet) addUnbound(c *cluster.Cluster, csiNode *storagev1.CSINode, 
 
 var translator = csitranslation.New()
 
-// migrated tells the plugins of the time before CSI whose volumes are left to CSI drivers.
+// migrated reports whether the volumes of an in-tree plugin are left to a CSI driver.
 func migrated(plugin string) bool {
 	switch plugin {
 	case csiplugins.AWSEBSInTreePluginName, csiplugins.GCEPDInTreePluginName, csiplugins.AzureDiskInTreePluginName,
@@ -286,12 +285,12 @@ func (*NodeVolumeLimits) Interests(Setting) []queue.Interest {
 	}
 }
 
-// usedVolumes tells whether a pod with such a volume has left its node.
+// usedVolumes reports whether a pod with such a volume has left its node.
 func usedVolumes(e *queue.Event, such func(v1.Volume) bool) bool {
 	return e.PodBefore != nil && slices.ContainsFunc(e.PodBefore.Class.Spec.Volumes, such)
 }
 
-// attachable leaves out the volumes that every node can give.
+// attachable is false for volumes that every node can provide.
 func attachable(v v1.Volume) bool {
 	return v.ConfigMap == nil && v.Secret == nil && v.Projected == nil && v.EmptyDir == nil && v.DownwardAPI == nil && v.HostPath == nil
 }

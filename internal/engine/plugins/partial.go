@@ -2,8 +2,8 @@ package plugins
 
 import "github.com/berth-k8s/berth/internal/engine/cluster"
 
-// preFilterOnly is a filter that a profile enables at PreFilter and not at Filter: what it says of
-// all nodes holds, its word on a single one is not asked.
+// preFilterOnly is a filter that a profile enables at PreFilter and not at Filter: its verdict on
+// all nodes holds, its verdict on a single node is not asked for.
 type preFilterOnly struct{ whole Filter }
 
 func (f preFilterOnly) Name() string { return f.whole.Name() }
@@ -16,9 +16,10 @@ func (f preFilterOnly) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	return judge
 }
 
-// filterOnly is a filter that a profile enables at Filter and not at PreFilter. Its judge still has
-// to be prepared, so all but the narrowing holds. Upstream fails every pod then, for want of the
-// state that PreFilter leaves behind; NodeAffinity alone does without, and without narrowing.
+// filterOnly is a filter that a profile enables at Filter and not at PreFilter. Its judge is
+// prepared all the same, so everything except for the narrowing holds. Upstream fails every pod
+// then, for lack of the state that PreFilter leaves, except with NodeAffinity, which works without
+// it, and without narrowing.
 type filterOnly struct{ whole Filter }
 
 func (f filterOnly) Name() string { return f.whole.Name() }
@@ -31,7 +32,8 @@ func (f filterOnly) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	return judge
 }
 
-// preScoreOnly is a scorer that a profile enables at PreScore and not at Score: it can still fail.
+// preScoreOnly is a scorer that a profile enables at PreScore and not at Score: all that it can do
+// is fail.
 type preScoreOnly struct{ whole Scorer }
 
 func (s preScoreOnly) Name() string { return s.whole.Name() }

@@ -10,23 +10,23 @@ const MaxScore = 100
 // Filter rejects nodes that a pod cannot run on.
 type Filter interface {
 	Name() string
-	// Reads tells what of a node the verdict depends on.
+	// Reads returns the parts of a node that the verdict depends on.
 	Reads() Part
-	// Filter looks at a pod and the cluster and answers with a judge of nodes. Of the pod it may
-	// look at the spec, not at the labels: pods that differ in labels alone share what was worked
-	// out for one of them.
+	// Filter returns a judge of nodes for a pod. It may look at the pod's spec and not at its
+	// labels: pods that differ only in labels share the answer.
 	Filter(c *cluster.Cluster, p *cluster.Pod) Judge
 }
 
-// Selective is implemented by filters and scorers that have nothing to say of most pods.
+// Selective is implemented by filters and scorers that have no effect on most pods.
 type Selective interface {
-	// Applies tells whether the plugin may do anything but let every node pass, and score nothing,
-	// for pods of p's class. What it answers changes with device classes only.
+	// Applies reports whether the plugin may reject or score a node for pods of p's class. The
+	// answer may change only when device classes do.
 	Applies(c *cluster.Cluster, p *cluster.Pod) bool
 }
 
-// Steady is implemented by filters that say the same of all simple pods that ask the same of single
-// nodes (cluster.PodClass.Simple and Static), but for how much CPU and memory these request.
+// Steady is implemented by filters that give the same answer for all simple pods that need the same
+// from single nodes (cluster.PodClass.Simple and Static), apart from how much CPU and memory these
+// request.
 type Steady interface {
 	Steady()
 }
@@ -34,8 +34,8 @@ type Steady interface {
 // Part is a set of the parts of a node.
 type Part uint8
 
-// The parts. Verdicts that depend on none but the interned ones (Labels, Taints, Images, Features)
-// are the same for all nodes that share these.
+// The parts. A verdict that depends only on the interned ones (Labels, Taints, Images, Features) is
+// the same for all nodes that share these.
 const (
 	Labels Part = 1 << iota // labels but for the host name
 	Taints                  // taints and cordon
@@ -43,28 +43,29 @@ const (
 	Features
 	Identity // name and host name
 	Contents // the pods on it and the room they leave
-	// Objects are API objects beside nodes and pods: the filter is asked anew for every decision,
-	// after those that depend on nodes alone, and about the nodes that these let pass. In
-	// preemption its judge is asked about nodes from which pods are thought away.
+	// Objects are API objects other than nodes and pods. The filter is asked again for every
+	// decision, after those that depend only on nodes, and about the nodes that these let pass. In
+	// preemption its judge is asked about nodes from which pods have been removed hypothetically.
 	Objects
-	// Others are other nodes and the pods there: the cluster as a whole is judged anew for all that
-	// is thought away.
+	// Others are other nodes and the pods there. In preemption the cluster as a whole is judged
+	// again, with the victims removed.
 	Others
 )
 
 // Judge is a filter's answer for one pod. The zero value lets every node pass.
 type Judge struct {
-	// Err says that the pod cannot be judged; the attempt to schedule it fails with it.
+	// Err is why the pod cannot be judged. The attempt to schedule it fails with it.
 	Err error
-	// All, if set, rejects every node before any is looked at (upstream: a PreFilter that rejects).
+	// All, if set, rejects every node before any is looked at (upstream: PreFilter rejects the
+	// pod).
 	All *Rejection
-	// Only, if not nil, names the nodes that can come into question at all; the others are rejected
-	// without a reason of their own (upstream: PreFilterResult).
+	// Only, if not nil, has the names of the only nodes to be considered. The others are rejected
+	// without a reason (upstream: PreFilterResult).
 	Only map[string]bool
 	// Node judges one node: nil if it can take the pod. A nil func lets every node pass (upstream:
-	// Skip). The node may be a copy (cluster.Node.Copy) with other pods on it than the cluster has
-	// there: unless the filter reads Others, it is judged as it is handed in. The func is called
-	// from several goroutines at once.
+	// Skip). The node may be a copy (cluster.Node.Copy) with other pods than the cluster has there:
+	// a filter that does not read Others must judge it as passed. The func is called from several
+	// goroutines at once.
 	Node func(n *cluster.Node) *Rejection
 }
 
@@ -72,27 +73,26 @@ type Judge struct {
 type Rejection struct {
 	// Code is the stable CamelCase name of the first reason, for machines.
 	Code string
-	// Reasons are in upstream's words; they are counted in the FailedScheduling event.
+	// Reasons are upstream's messages, which the FailedScheduling event counts.
 	Reasons []string
-	// Unresolvable: no removal of pods would change it, so preemption need not try.
+	// Unresolvable: removing pods would not change it, so preemption need not try.
 	Unresolvable bool
-	// Pending: the pod waits for somebody to act on its being scheduled, and need not back off when
-	// it is woken.
+	// Pending: the pod waits for something that happens because it is being scheduled, and need not
+	// back off when it is woken.
 	Pending bool
-	// Err: the node could not be judged; the attempt fails as a whole.
+	// Err is why the node could not be judged. The whole attempt fails with it.
 	Err error
 }
 
-// Scorer ranks the nodes that all filters let pass.
+// Scorer scores the nodes that all filters let pass.
 type Scorer interface {
 	Name() string
-	// Score looks at a pod, the cluster, and the nodes that passed (two at least), and answers with
-	// how they score.
+	// Score returns how to score the nodes that passed, of which there are at least two.
 	Score(c *cluster.Cluster, p *cluster.Pod, feasible []*cluster.Node) Scoring
 }
 
-// PreScorers is the name of the scorer that stands for what plugins from outside do at PreScore. It
-// scores nothing itself.
+// PreScorers is the name of the scorer that stands for out-of-tree plugins at PreScore. It scores
+// nothing itself.
 const PreScorers = "PreScore"
 
 // Scoring is a scorer's answer for one pod. The zero value scores nothing (upstream: Skip) and is
@@ -101,22 +101,22 @@ type Scoring struct {
 	Err error
 	// Node scores one node.
 	Node func(n *cluster.Node) (int64, error)
-	// Normalize brings the scores of all feasible nodes, in their order, to 0..MaxScore; nil if
-	// they are there already.
+	// Normalize scales the scores of all feasible nodes, in their order, to 0..MaxScore; nil if
+	// they are in that range.
 	Normalize func(feasible []*cluster.Node, scores []int64)
-	// Finish is Normalize for plugins that may fail at it.
+	// Finish is Normalize for plugins that can fail at it.
 	Finish func(feasible []*cluster.Node, scores []int64) error
 }
 
-// Reserver is a plugin that takes something beside room on the node for a pod that is placed: a
-// volume, a device.
+// Reserver is a plugin that takes something other than room for a pod that is placed: a volume, a
+// device.
 type Reserver interface {
 	Name() string
-	// Reserve takes it in the cluster (its objects), and returns how to give it back.
+	// Reserve takes it, by changing the cluster's objects, and returns how to undo that.
 	Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (undo func(), err error)
 }
 
-// Gate keeps a pod out of the queue (upstream: PreEnqueue). An empty message lets it in.
+// Gate keeps a pod out of the queue (upstream: PreEnqueue) as long as it returns a message.
 type Gate interface {
 	Name() string
 	Admit(p *cluster.Pod) (message string)
@@ -164,7 +164,7 @@ type RoomScorer interface {
 	ScoresRoom()
 }
 
-// normalize scales scores to 0..MaxScore by their maximum; reverse makes the highest the lowest.
+// normalize scales scores to 0..MaxScore by their maximum. reverse makes the highest the lowest.
 func normalize(scores []int64, reverse bool) {
 	var highest int64
 	for _, s := range scores {
@@ -175,7 +175,7 @@ func normalize(scores []int64, reverse bool) {
 	}
 }
 
-// Normalized is what normalize makes of one score, by the highest of all feasible nodes.
+// Normalized is normalize for one score, given the highest of all feasible nodes.
 func Normalized(score, highest int64, reverse bool) int64 {
 	switch {
 	case highest == 0 && reverse:

@@ -12,11 +12,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// podClaims are the claims of a pod with all that can be said of them whatever the node.
+// podClaims are the claims of a pod, with all that is known of them independently of the node.
 type podClaims struct {
 	c     *cluster.Cluster
 	bound []*boundClaim
-	// unbound claims get their volume together with the node.
+	// unbound are the claims whose volume is chosen together with the node.
 	unbound []*unboundClaim
 }
 
@@ -24,8 +24,8 @@ type podClaims struct {
 type boundClaim struct {
 	volume *v1.PersistentVolume // nil if it does not exist
 	reach  reach
-	// A volume of the time before CSI has another reach where a CSI driver sees to it. plugin is ""
-	// for all other volumes.
+	// plugin is the in-tree plugin of the volume; "" if it has none. Where CSI migration leaves
+	// such a volume to a CSI driver, other nodes can reach it.
 	plugin     string
 	translated reach
 	failure    error // of the translation
@@ -34,7 +34,7 @@ type boundClaim struct {
 // unboundClaim is a claim that waits for its pod to be placed.
 type unboundClaim struct {
 	*v1.PersistentVolumeClaim
-	// candidates are the volumes that exist for it; failure says why they cannot be told.
+	// candidates are the existing volumes that suit the claim. failure is why they are unknown.
 	candidates *candidates
 	failure    error
 	provision  provision
@@ -81,7 +81,7 @@ func readClaims(c *cluster.Cluster, p *cluster.Pod) (*podClaims, *Rejection, err
 	return claims, nil, nil
 }
 
-// usableClaims finds the claims of the pod's volumes, one for each volume.
+// usableClaims returns the claims of the pod's volumes, one per volume.
 func usableClaims(c *cluster.Cluster, p *cluster.Pod) (list []*v1.PersistentVolumeClaim, _ *Rejection) {
 	reject := func(code, format string, args ...any) *Rejection {
 		return &Rejection{Code: code, Reasons: []string{fmt.Sprintf(format, args...)}, Unresolvable: true}
@@ -112,7 +112,7 @@ func usableClaims(c *cluster.Cluster, p *cluster.Pod) (list []*v1.PersistentVolu
 	return list, nil
 }
 
-// waitsForConsumer tells whether a claim's volume is chosen together with the node.
+// waitsForConsumer reports whether a claim's volume is chosen together with the node.
 func waitsForConsumer(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) (bool, error) {
 	name := claimClass(claim)
 	class, ok := c.StorageClasses.Get("", name)
@@ -147,8 +147,8 @@ func readBound(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) *boundClaim 
 	return b
 }
 
-// readUnbound puts the claims in the order in which they are served: those that already have a node
-// first, then the smallest first.
+// readUnbound orders the claims as they are served: those with a selected node first, then the
+// smallest first.
 func (claims *podClaims) readUnbound(waiting []*v1.PersistentVolumeClaim) {
 	if len(waiting) == 0 {
 		return
@@ -183,14 +183,14 @@ func inTurn(a, b *unboundClaim) int {
 	return x.Cmp(y)
 }
 
-// node returns the node that the claim's volume is already to be made for.
+// node returns the node that has already been selected for the claim's volume.
 func (u *unboundClaim) node() (name string, ok bool) {
 	name, ok = u.Annotations[annSelectedNode]
 	return name, ok
 }
 
-// on decides what the claims get on a node, or why the pod cannot go there. The decision is written
-// down if there is a place for it: most nodes are only asked if.
+// on decides what the claims get on a node, or returns why the pod cannot go there. decision is nil
+// if the caller only asks whether.
 func (claims *podClaims) on(n *cluster.Node, decision *volumeDecision) *Rejection {
 	within, exist, err := claims.boundOn(n)
 	if err != nil {
@@ -224,7 +224,7 @@ func (claims *podClaims) on(n *cluster.Node, decision *volumeDecision) *Rejectio
 	return r
 }
 
-// boundOn looks for the first volume that is out of the node's reach, or does not exist.
+// boundOn looks for the first volume that the node cannot reach, or that does not exist.
 func (claims *podClaims) boundOn(n *cluster.Node) (within, exist bool, err error) {
 	for _, b := range claims.bound {
 		if b.volume == nil {
@@ -237,7 +237,7 @@ func (claims *podClaims) boundOn(n *cluster.Node) (within, exist bool, err error
 	return true, true, nil
 }
 
-// on tells whether the volume can be used on the node.
+// on reports whether the volume can be used on the node.
 func (b *boundClaim) on(c *cluster.Cluster, n *cluster.Node) (bool, error) {
 	if b.plugin == "" || !migratedOn(c, n, b.plugin) {
 		return b.reach.has(n), nil
@@ -245,7 +245,7 @@ func (b *boundClaim) on(c *cluster.Cluster, n *cluster.Node) (bool, error) {
 	return b.translated.has(n), b.failure
 }
 
-// migratedOn tells whether the node itself leaves a plugin's volumes to a CSI driver.
+// migratedOn reports whether CSI migration of an in-tree plugin is on at the node itself.
 func migratedOn(c *cluster.Cluster, n *cluster.Node, plugin string) bool {
 	csiNode, ok := c.CSINodes.Get("", n.Name)
 	if !ok {
@@ -259,8 +259,8 @@ func migratedOn(c *cluster.Cluster, n *cluster.Node, plugin string) bool {
 	return false
 }
 
-// unboundOn gives the claims volumes that exist, and looks if those for which there is none can be
-// made.
+// unboundOn finds existing volumes for the claims, and checks whether the others can be
+// provisioned.
 func (claims *podClaims) unboundOn(n *cluster.Node, decision *volumeDecision) (found, enough bool, err error) {
 	for _, u := range claims.unbound {
 		if name, ok := u.node(); ok && name != n.Name {

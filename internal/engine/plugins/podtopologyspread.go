@@ -12,15 +12,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// PodTopologySpread keeps pods that are alike spread over the values of node labels. Hard
-// constraints (DoNotSchedule) reject nodes, soft ones (ScheduleAnyway) score them. Pods without any
-// constraint get default ones, over the pods of their Services and of their controller.
+// PodTopologySpread spreads similar pods over the values of node labels. Hard constraints
+// (DoNotSchedule) reject nodes, soft ones (ScheduleAnyway) score them. Pods without any constraint
+// get default ones, over the pods of their Services and of their controller.
 type PodTopologySpread struct {
 	defaults []v1.TopologySpreadConstraint
-	// system: the defaults are the built-in ones, which also count and score nodes that lack one of
-	// the keys.
+	// system: the default constraints are the built-in ones, which count and score also nodes that
+	// lack one of the keys.
 	system bool
-	// Compare lets tolerations with the operators Gt and Lt count, as for TaintToleration.
+	// Compare enables the toleration operators Gt and Lt, as for TaintToleration.
 	Compare bool
 }
 
@@ -60,13 +60,13 @@ func NewPodTopologySpread(args *config.PodTopologySpreadArgs) (*PodTopologySprea
 	return &PodTopologySpread{defaults: systemSpread, system: true}, nil
 }
 
-// PodTopologySpreadArgs are the plugin's arguments together with what a feature gate says.
+// PodTopologySpreadArgs are the plugin's arguments, and the state of a feature gate.
 type PodTopologySpreadArgs struct {
 	*config.PodTopologySpreadArgs // nil stands for the defaults
 	Compare                       bool
 }
 
-// newPodTopologySpread takes both kinds of arguments.
+// newPodTopologySpread accepts both types of arguments.
 func newPodTopologySpread(args any) (any, error) {
 	if gated, ok := args.(*PodTopologySpreadArgs); ok {
 		made, err := NewPodTopologySpread(gated.PodTopologySpreadArgs)
@@ -106,8 +106,8 @@ func (s *PodTopologySpread) Hard(c *cluster.Cluster, p *cluster.Pod) ([]SpreadCo
 	return nil, fmt.Errorf("get constraints from pod: setting default hard topology spread constraints: %w", err)
 }
 
-// Soft returns the pod's constraints that score nodes, in their order. everyKey tells that nodes
-// which lack one of the keys are neither counted nor scored.
+// Soft returns the pod's constraints that score nodes, in their order. everyKey: nodes that lack
+// one of the keys are neither counted nor scored.
 func (s *PodTopologySpread) Soft(c *cluster.Cluster, p *cluster.Pod) (constraints []SpreadConstraint, everyKey bool, err error) {
 	own := len(p.Spec().TopologySpreadConstraints) > 0
 	constraints, err = s.constraints(c, p, v1.ScheduleAnyway)
@@ -148,8 +148,7 @@ func (s *PodTopologySpread) read(
 	return constraints, err
 }
 
-// Filter rejects nodes in domains that already have more of the pods than the constraint's skew
-// allows.
+// Filter rejects nodes in domains where the pod would exceed a constraint's skew.
 func (s *PodTopologySpread) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	constraints, err := s.Hard(c, p)
 	if err != nil {
@@ -181,7 +180,7 @@ func (s *PodTopologySpread) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	}}
 }
 
-// countHard counts pods by constraint and domain. Domains without such pods are in it, too.
+// countHard counts pods by constraint and domain. Domains without such pods are included.
 func countHard(c *cluster.Cluster, p *cluster.Pod, constraints []SpreadConstraint) []map[string]int64 {
 	domains := make([]map[string]int64, len(constraints))
 	for i := range domains {
@@ -221,8 +220,8 @@ func countHard(c *cluster.Cluster, p *cluster.Pod, constraints []SpreadConstrain
 	return domains
 }
 
-// spreadCounter counts the pods of a node that a constraint means, and remembers what it found of a
-// class. It may be asked about several nodes at once.
+// spreadCounter counts the pods of a node that a constraint selects, and caches the answers by
+// class. It can be used for several nodes at once.
 type spreadCounter struct {
 	constraints []SpreadConstraint
 	namespace   string
@@ -250,7 +249,7 @@ func (s *spreadCounter) count(constraint int, n *cluster.Node) (count int64) {
 	return count
 }
 
-// Score prefers domains that have few of the pods.
+// Score prefers domains with few of the pods.
 func (s *PodTopologySpread) Score(c *cluster.Cluster, p *cluster.Pod, feasible []*cluster.Node) Scoring {
 	constraints, everyKey, err := s.Soft(c, p)
 	if err != nil {
@@ -286,8 +285,7 @@ func (s *PodTopologySpread) Score(c *cluster.Cluster, p *cluster.Pod, feasible [
 }
 
 // feasibleDomains lists the domains of the feasible nodes by constraint, and weighs each constraint
-// by their number. Without everyKey nodes that lack a key are one domain together, with the empty
-// value.
+// by their number. Without everyKey, nodes that lack a key form one domain, with the empty value.
 func feasibleDomains(constraints []SpreadConstraint, feasible []*cluster.Node, everyKey bool) (domains []map[string]int64, weights []float64) {
 	domains, weights = make([]map[string]int64, len(constraints)), make([]float64, len(constraints))
 	for i := range domains {
@@ -315,7 +313,7 @@ func feasibleDomains(constraints []SpreadConstraint, feasible []*cluster.Node, e
 	return domains, weights
 }
 
-// countSoft counts the pods of all nodes, feasible or not, into the domains that there are.
+// countSoft counts the pods of all nodes, feasible or not, in the domains of the feasible ones.
 func countSoft(c *cluster.Cluster, p *cluster.Pod, counter *spreadCounter, domains []map[string]int64, everyKey bool) {
 	inclusion, constraints := NewSpreadInclusion(p), counter.constraints
 	for _, n := range c.Nodes {

@@ -11,18 +11,17 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// wantedSpread is what a class wants of PodTopologySpread.
+// wantedSpread is what PodTopologySpread requires for a class.
 type wantedSpread struct {
 	constraints []SpreadConstraint
 	own         bool // they stand in the pod, and are no defaults
 	err         error
 }
 
-// keep is how many classes something is kept for between two hints.
+// keep is how many classes are cached between two hints.
 const keep = 512
 
-// Interests implements Requeuer. What helps is whatever changes a count, or which nodes are
-// counted.
+// Interests implements Requeuer. Anything helps that changes a count, or which nodes are counted.
 func (s *PodTopologySpread) Interests(in Setting) []queue.Interest {
 	known := map[*cluster.PodClass]*wantedSpread{}
 	of := func(class *cluster.PodClass) *wantedSpread {
@@ -81,7 +80,7 @@ func (s *wantedSpread) podMatters(item *queue.Item, e *queue.Event) bool {
 	return false
 }
 
-// countsPod tells whether a constraint counts the pod, wherever it is.
+// countsPod reports whether a constraint counts the pod, regardless of its node.
 func countsPod(c *SpreadConstraint, item *queue.Item, p *cluster.Pod) bool {
 	return p != nil && !p.Terminating && c.Counts(p.Class, item.Class.Namespace)
 }
@@ -117,7 +116,7 @@ func (s *wantedSpread) nodeMatters(class *cluster.PodClass, e *queue.Event) bool
 	})
 }
 
-// byCountedNodes finds the classes that may count the event's node, or no longer.
+// byCountedNodes selects the classes to which it may matter whether the event's node is counted.
 func byCountedNodes(of func(*cluster.PodClass) *wantedSpread) *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -152,7 +151,7 @@ func byCountedNodes(of func(*cluster.PodClass) *wantedSpread) *queue.Narrowing {
 	}
 }
 
-// counted tells whether a node has all keys, without which it does not count.
+// counted reports whether a node has all keys: without them it is not counted.
 func (s *wantedSpread) counted(n *cluster.Node) bool {
 	return n != nil && !slices.ContainsFunc(s.constraints, func(c SpreadConstraint) bool { return !n.Has(c.TopologyKey) })
 }

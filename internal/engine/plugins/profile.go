@@ -2,27 +2,25 @@ package plugins
 
 import "slices"
 
-// Profile is how pods of one scheduler name are scheduled. Profiles come from a configuration file
-// (package config) or from [Default], and do not change afterwards.
+// Profile is how pods with one schedulerName are scheduled. It comes from a configuration file
+// (package config) or from [Default], and never changes.
 type Profile struct {
 	SchedulerName string
 
-	// Gates are asked in this order, before a pod may wait in the queue.
+	// Gates are asked in this order before a pod may enter the queue.
 	Gates []Gate
-	// Filters are asked in this order; the first one that rejects a node gives the reasons.
+	// Filters are asked in this order. The first one that rejects a node gives the reasons.
 	Filters []Filter
 	// Scorers are all asked; their order is that of the answers.
 	Scorers []Weighted
-	// Reservers are asked in this order, and in the reverse order to give back.
+	// Reservers are asked in this order, and undone in the reverse order.
 	Reservers []Reserver
 	// Extenders are asked one after the other, each about the nodes that those before it let pass.
 	Extenders []Extender
-	// Preemption lets a pod that fits nowhere make room for itself (DefaultPreemption at
-	// PostFilter).
+	// Preemption: a pod that fits nowhere may preempt (DefaultPreemption at PostFilter).
 	Preemption bool
-	// KeepBudgets keeps preemption from taking pods whose disruption budget does not allow it,
-	// whatever comes of it, unless the pod that needs room is critical. Upstream takes them where
-	// nothing else helps.
+	// KeepBudgets: preemption never violates a PodDisruptionBudget, even if the pod then stays
+	// pending, unless the pod is critical. Upstream violates budgets where nothing else helps.
 	KeepBudgets bool
 
 	// At names the plugins at each extension point in their order, with those that are not in this
@@ -30,15 +28,14 @@ type Profile struct {
 	At map[Point][]string
 	// Weights are those of the plugins at Score.
 	Weights map[string]int64
-	// Outside names the plugins among them that no catalog entry stands for. They are asked by the
-	// live scheduler.
+	// Outside are the plugins among these that are in no catalog. The live scheduler asks them.
 	Outside []string
 
 	made   map[string]any   // the plugins by name; nil for those that no catalog entry makes
 	points map[string]Point // that the plugins of the catalog extend
 }
 
-// Weighted is a scorer and what its normalised score is multiplied by.
+// Weighted is a scorer and the weight of its normalised score.
 type Weighted struct {
 	Scorer
 	Weight int64
@@ -73,8 +70,8 @@ func DefaultOf(catalog []Entry) *Profile {
 	return p
 }
 
-// NewProfile makes the plugins that are named at the extension points. args holds the arguments of
-// those that have some, as pointers to the types of k8s.io/kube-scheduler/config/v1.
+// NewProfile makes the plugins named at the extension points. args has the arguments of those that
+// take any, as pointers to the types of k8s.io/kube-scheduler/config/v1.
 func NewProfile(schedulerName string, at map[Point][]string, weights map[string]int64, args map[string]any) (*Profile, error) {
 	return NewProfileOf(Catalog(), schedulerName, at, weights, args)
 }
@@ -136,7 +133,7 @@ func (p *Profile) assemble() {
 	}
 }
 
-// Has tells whether the plugin of that name is at the extension point.
+// Has reports whether the plugin of that name is at the extension point.
 func (p *Profile) Has(point Point, name string) bool {
 	for _, n := range p.At[point] {
 		if n == name {
@@ -146,13 +143,13 @@ func (p *Profile) Has(point Point, name string) bool {
 	return false
 }
 
-// HasDevices tells whether claims are looked at when a pod fits nowhere, which upstream says in
-// every message.
+// HasDevices reports whether claims are considered when a pod fits nowhere. Upstream then says so
+// in every message.
 func (p *Profile) HasDevices() bool { return p.Has(PostFilter, "DynamicResources") }
 
-// StopsBeforeDevices tells whether a rejection of the pod as a whole comes before DynamicResources
-// is asked at PreFilter. A pod that is rejected so keeps its nomination: upstream's
-// DynamicResources fails at PostFilter then, before preemption can take it away.
+// StopsBeforeDevices reports whether the pod was rejected as a whole before DynamicResources was
+// asked at PreFilter. Such a pod keeps its nomination: upstream's DynamicResources then fails at
+// PostFilter, before preemption can remove it.
 func (p *Profile) StopsBeforeDevices(rejector string, r *Rejection) bool {
 	if r == nil || !r.Unresolvable || !p.HasDevices() {
 		return false
@@ -162,8 +159,8 @@ func (p *Profile) StopsBeforeDevices(rejector string, r *Rejection) bool {
 	return by >= 0 && by < slices.Index(order, "DynamicResources")
 }
 
-// filters lists the plugins at Filter, and those at PreFilter alone where they stand there: which
-// of two rejects a pod first matters.
+// filters lists the plugins at Filter, and those only at PreFilter in their place: the order
+// decides which of two plugins rejects a pod first.
 func (p *Profile) filters() []string {
 	names := slices.Clone(p.At[Filters])
 	next := ""
@@ -180,8 +177,8 @@ func (p *Profile) filters() []string {
 	return names
 }
 
-// PreFilterOrder lists the indices of Filters in the order in which the plugins stand at PreFilter,
-// where one may reject a pod before any node is looked at. Those that do not stand there follow.
+// PreFilterOrder returns the indices of Filters in the order of PreFilter, at which a plugin can
+// reject a pod before any node is looked at. Those that are not at PreFilter come last.
 func (p *Profile) PreFilterOrder() []int {
 	order, last := make([]int, 0, len(p.Filters)), make([]int, 0, len(p.Filters))
 	for _, name := range p.At[PreFilter] {
@@ -197,7 +194,7 @@ func (p *Profile) PreFilterOrder() []int {
 	return append(order, last...)
 }
 
-// partOf cuts a filter down to the extension points that it is enabled at.
+// partOf restricts a filter to the extension points at which it is enabled.
 func (p *Profile) partOf(f Filter) Filter {
 	if p.points[f.Name()]&PreFilter == 0 {
 		return f

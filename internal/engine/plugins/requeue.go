@@ -7,26 +7,26 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Requeuer is a plugin that knows what can help the pods that it rejected. Pods that were rejected
-// by a plugin that is no Requeuer are retried after every event.
+// Requeuer is a plugin that knows which events can help the pods that it rejected. Pods rejected by
+// a plugin that is no Requeuer are retried after every event.
 //
-// Upstream's plugins state the same (EventsToRegister, isSchedulableAfter…). Where an event that
-// upstream passes over can help, it counts here, and where upstream wakes every pod, only those are
-// woken that the event can help.
+// Upstream's plugins state the same (EventsToRegister, isSchedulableAfter…), but not exactly: here,
+// an event that can help counts even if upstream ignores it, and where upstream wakes every pod,
+// only those are woken that the event can help.
 type Requeuer interface {
 	Name() string
-	// Interests lists the events that can help, each with a hint that tells whether it helps a
-	// given pod. A hint may be asked when further events have happened already. It looks at the
-	// present state: if that does not help, a later event that does is asked about by itself.
+	// Interests lists the events that can help, each with a hint that reports whether it helps a
+	// given pod. A hint may be called after further events have happened. It looks at the current
+	// state: if that does not help, a later event that does will be asked about on its own.
 	Interests(in Setting) []queue.Interest
 }
 
-// Setting is what a plugin's interests are stated for.
+// Setting is what a plugin's interests depend on.
 type Setting struct {
 	Cluster *cluster.Cluster
 	Profile *Profile
-	// Filter is the plugin as the profile asks it: at one extension point alone, perhaps. Nil if it
-	// filters nothing there.
+	// Filter is the plugin as the profile enables it, perhaps at one extension point only. Nil if
+	// it is not enabled as a filter.
 	Filter Filter
 }
 
@@ -47,7 +47,7 @@ func (p *Profile) Interests(c *cluster.Cluster) queue.Interests {
 	return all
 }
 
-// filter returns the filter of that name as the profile asks it, or nil.
+// filter returns the filter of that name as the profile enables it, or nil.
 func (p *Profile) filter(name string) Filter {
 	for _, f := range p.Filters {
 		if f.Name() == name {
@@ -57,25 +57,25 @@ func (p *Profile) filter(name string) Filter {
 	return nil
 }
 
-// Own is the hint for events of the waiting pod itself.
+// Own is the hint for events of the pending pod itself.
 func Own(item *queue.Item, e *queue.Event) bool { return e.Own == item }
 
-// ownSpec is the hint for changes of the waiting pod's spec.
+// ownSpec is the hint for changes of the pending pod's spec.
 func ownSpec(item *queue.Item, e *queue.Event) bool {
 	old, known := e.Old.(*v1.Pod)
 	return Own(item, e) && !(known && old.Generation == item.Pod.Generation && old.Generation > 0)
 }
 
-// others tells whether an event is of a pod that has its place.
+// others reports whether an event is of a placed pod.
 func others(e *queue.Event) bool { return e.Own == nil }
 
-// asked is what a filter is asked about for an item.
+// asked returns the pod that a filter is asked about for an item.
 func asked(item *queue.Item) *cluster.Pod {
 	return &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID}
 }
 
-// NodeNowPasses is the hint of a filter that looks at the node alone: it lets the pod pass now and
-// did not before.
+// NodeNowPasses is the hint of a filter that looks at the node alone: the filter lets the pod pass
+// now, and did not before.
 func (in Setting) NodeNowPasses(item *queue.Item, e *queue.Event) bool {
 	if e.Node == nil {
 		return false
@@ -90,7 +90,7 @@ func (in Setting) NodeNowPasses(item *queue.Item, e *queue.Event) bool {
 	return passes(e.Node) && (e.NodeBefore == nil || !passes(e.NodeBefore))
 }
 
-// fits tells whether the filter lets the pod on the node.
+// fits reports whether the filter lets the pod pass on the node.
 func (in Setting) fits(item *queue.Item, n *cluster.Node) bool {
 	judge := in.Filter.Filter(in.Cluster, asked(item))
 	return judge.Node == nil || judge.Node(n) == nil

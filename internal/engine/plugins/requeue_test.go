@@ -67,7 +67,7 @@ type world struct {
 	q *queue.Queue
 }
 
-// waits tells whether the pod that the plugin has rejected still waits after the event.
+// waits reports whether the pod that the plugin has rejected still waits after the event.
 func waits(t *testing.T, w *world, waiting *v1.Pod, plugin string, happens func(c *cluster.Cluster) queue.Event) bool {
 	t.Helper()
 	w.q = queue.New()

@@ -7,7 +7,7 @@ import (
 )
 
 // searchLimit bounds how long all searches for devices take together that a pod is decided with. A
-// limit for each node would let a claim that is hard to serve hold up everybody for that long times
+// limit for each node would let a claim that is hard to serve hold up everyone for that long times
 // the nodes.
 type searchLimit struct {
 	most time.Duration // 0: none
@@ -17,7 +17,7 @@ type searchLimit struct {
 }
 
 // longestSearch bounds the limit itself, whatever is configured: the goroutine that searches
-// decides for everybody. What was found on a node is kept, so the pod's next attempt goes on from
+// decides for everyone. What was found on a node is kept, so the pod's next attempt goes on from
 // there.
 const longestSearch = 100 * time.Millisecond
 
@@ -33,7 +33,7 @@ func boundedSearch(configured time.Duration) time.Duration {
 // questions of one attempt.
 const pauseOfAttempts = 500 * time.Millisecond
 
-// begin gives a pod that comes back later time anew.
+// begin gives a pod that comes back later time again.
 func (l *searchLimit) begin() {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()

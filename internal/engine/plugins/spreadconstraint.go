@@ -78,13 +78,13 @@ func withLabelKeys(selector labels.Selector, keys []string, own labels.Set) labe
 	return labels.SelectorFromSet(same).Add(requirements...)
 }
 
-// Counts tells whether pods of a class count in a namespace. Terminating ones never do; that is for
-// the caller to see. An empty selector counts none, though it matches the waiting pod itself.
+// Counts reports whether pods of a class count in a namespace. Terminating ones never do; that is
+// for the caller to see. An empty selector counts none, though it matches the pending pod itself.
 func (c *SpreadConstraint) Counts(class *cluster.PodClass, namespace string) bool {
 	return class.Namespace == namespace && !c.Selector.Empty() && c.Selector.Matches(class.Labels)
 }
 
-// Self is what the waiting pod itself adds to its domain: 1 if it is one of those it wants to be
+// Self is what the pending pod itself adds to its domain: 1 if it is one of those it wants to be
 // spread from, else 0.
 func (c *SpreadConstraint) Self(own *cluster.PodClass) int64 {
 	if c.Selector.Matches(own.Labels) {
@@ -105,13 +105,13 @@ func (c *SpreadConstraint) Least(lowest int64, domains int) int64 {
 // NoDomain is the lowest count where there is no domain at all.
 const NoDomain int64 = math.MaxInt32
 
-// Allows tells whether a domain that counts that many pods can take another one.
+// Allows reports whether a domain that counts that many pods can take another one.
 func (c *SpreadConstraint) Allows(count, self, least int64) bool {
 	return count+self-least <= int64(c.MaxSkew)
 }
 
-// PerNode tells whether every node is its own domain to the score, which then counts the node's own
-// pods and honours no policy.
+// PerNode reports whether every node is its own domain to the score, which then counts the node's
+// own pods and honours no policy.
 func (c *SpreadConstraint) PerNode() bool { return c.TopologyKey == v1.LabelHostname }
 
 // Weight makes up for differences in the number of domains, so that counts in the few zones are not
@@ -138,8 +138,8 @@ func SpreadNormalized(score, lowest, highest int64) int64 {
 	return MaxScore * (highest + lowest - score) / highest
 }
 
-// hasKeys tells whether a node has the topology keys of all constraints; without them it is out of
-// all counts.
+// hasKeys reports whether a node has the topology keys of all constraints; without them it is out
+// of all counts.
 func hasKeys(n *cluster.Node, constraints []SpreadConstraint) bool {
 	for i := range constraints {
 		if !n.Has(constraints[i].TopologyKey) {
@@ -179,7 +179,7 @@ func NewSpreadInclusion(p *cluster.Pod) *SpreadInclusion {
 	return i
 }
 
-// Includes tells whether the constraint counts the node's pods, and the node's domain as one.
+// Includes reports whether the constraint counts the node's pods, and the node's domain as one.
 func (i *SpreadInclusion) Includes(c *SpreadConstraint, n *cluster.Node) bool {
 	if c.NodeAffinityPolicy == v1.NodeInclusionPolicyHonor && !i.selects(n) {
 		return false
@@ -187,7 +187,7 @@ func (i *SpreadInclusion) Includes(c *SpreadConstraint, n *cluster.Node) bool {
 	return c.NodeTaintsPolicy != v1.NodeInclusionPolicyHonor || i.tolerates(n, c.compare)
 }
 
-// PerNode tells whether nodes with the same labels and taints may be answered differently.
+// PerNode reports whether nodes with the same labels and taints may be answered differently.
 func (i *SpreadInclusion) PerNode() bool { return i.individual }
 
 func (i *SpreadInclusion) selects(n *cluster.Node) bool {

@@ -157,8 +157,8 @@ func replace[T interface {
 	}
 }
 
-// Bound tells whether volumes and claims are bound to each other by now, and the pod can be bound
-// to the node. An error says that they never will be: the pod must be scheduled anew.
+// Bound reports whether volumes and claims are bound to each other by now, and the pod can be bound
+// to the node. An error says that they never will be: the pod must be scheduled again.
 func (v PodVolumes) Bound(c *cluster.Cluster, n *cluster.Node) (bool, error) {
 	for _, written := range v.Volumes {
 		volume, ok := c.Volumes.Get("", written.Name)
@@ -192,7 +192,7 @@ func (v PodVolumes) Bound(c *cluster.Cluster, n *cluster.Node) (bool, error) {
 	return true, nil
 }
 
-// boundOn tells whether a claim has its volume. One that the node cannot reach is an error.
+// boundOn reports whether a claim has its volume. One that the node cannot reach is an error.
 func boundOn(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, n *cluster.Node) (bool, error) {
 	b := readBound(c, claim)
 	if b.volume == nil {

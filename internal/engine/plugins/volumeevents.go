@@ -27,7 +27,7 @@ func claimNames(pod *v1.Pod) (names []string) {
 	return names
 }
 
-// ofClaim tells whether a claim is the pod's, and has changed.
+// ofClaim reports whether a claim is the pod's, and has changed.
 func ofClaim(item *queue.Item, e *queue.Event) bool {
 	was, isOld := e.Old.(*v1.PersistentVolumeClaim)
 	claim, isNew := e.New.(*v1.PersistentVolumeClaim)
@@ -41,7 +41,7 @@ func ofClaim(item *queue.Item, e *queue.Event) bool {
 		!reflect.DeepEqual(was.Annotations, claim.Annotations) || was.UID != claim.UID || was.DeletionTimestamp.IsZero() != claim.DeletionTimestamp.IsZero()
 }
 
-// ofVolume tells whether a volume is one that the pod's claims have, or could get.
+// ofVolume reports whether a volume is one that the pod's claims have, or could get.
 func (in Setting) ofVolume(item *queue.Item, e *queue.Event) bool {
 	volume, ok := e.New.(*v1.PersistentVolume)
 	if !ok {
@@ -61,7 +61,7 @@ func (in Setting) ofVolume(item *queue.Item, e *queue.Event) bool {
 	return false
 }
 
-// ofVolumeZone tells whether such a volume is new, or elsewhere than before.
+// ofVolumeZone reports whether such a volume is new, or elsewhere than before.
 func (in Setting) ofVolumeZone(item *queue.Item, e *queue.Event) bool {
 	was, isOld := e.Old.(*v1.PersistentVolume)
 	is, isNew := e.New.(*v1.PersistentVolume)
@@ -106,7 +106,7 @@ func (in Setting) ofCapacity(item *queue.Item, e *queue.Event) bool {
 	return !ok || moreStorage(was, is)
 }
 
-// moreStorage tells whether there is more of a capacity than there was, or it is elsewhere.
+// moreStorage reports whether there is more of a capacity than there was, or it is elsewhere.
 func moreStorage(was, is *storagev1.CSIStorageCapacity) bool {
 	return largest(is) > largest(was) || !reflect.DeepEqual(was.NodeTopology, is.NodeTopology)
 }

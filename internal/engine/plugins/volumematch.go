@@ -138,7 +138,7 @@ func (cs *candidates) on(n *cluster.Node, taken map[string]bool) *v1.PersistentV
 	return best.volume
 }
 
-// canHold tells whether the volume is one for the claim, bound or not. Class, phase, labels and
+// canHold reports whether the volume is one for the claim, bound or not. Class, phase, labels and
 // access modes count only for volumes that do not name the claim yet.
 func canHold(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) bool {
 	size, wanted := volume.Spec.Capacity[v1.ResourceStorage], claim.Spec.Resources.Requests[v1.ResourceStorage]
@@ -148,7 +148,7 @@ func canHold(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) bool 
 		volume.DeletionTimestamp == nil
 }
 
-// boundTo tells whether the volume names the claim, be it by hand and without its UID.
+// boundTo reports whether the volume names the claim, be it by hand and without its UID.
 func boundTo(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) bool {
 	ref := volume.Spec.ClaimRef
 	return ref != nil && ref.Name == claim.Name && ref.Namespace == claim.Namespace && (ref.UID == "" || ref.UID == claim.UID)

@@ -79,8 +79,8 @@ func allowed(terms []v1.TopologySelectorTerm) []labels.Selector {
 	return selectors
 }
 
-// on tells whether a volume can be made for a node, and whether there is room for it. Volumes that
-// are only assumed take no room.
+// on reports whether a volume can be made for a node, and whether there is room for it. Volumes
+// that are only assumed take no room.
 func (p *provision) on(n *cluster.Node) (possible, enough bool) {
 	if !p.possible || p.topologies != nil && !anyMatches(p.topologies, n) {
 		return false, true

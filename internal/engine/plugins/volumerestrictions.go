@@ -119,8 +119,8 @@ func anyConflicts(n *cluster.Node, disks []*v1.Volume) bool {
 	return false
 }
 
-// disksConflict tells whether two volumes are the same disk and cannot be used at once. Disks that
-// both only read can; EBS volumes cannot even then.
+// disksConflict reports whether two volumes are the same disk and cannot be used at once. Disks
+// that both only read can; EBS volumes cannot even then.
 func disksConflict(a, b *v1.Volume) bool {
 	switch {
 	case a.GCEPersistentDisk != nil && b.GCEPersistentDisk != nil:
@@ -153,7 +153,7 @@ func (VolumeRestrictions) Interests(Setting) []queue.Interest {
 	}
 }
 
-// sharesVolume tells whether two pods use a disk of the same kind, or the same claim.
+// sharesVolume reports whether two pods use a disk of the same kind, or the same claim.
 func sharesVolume(a, b *cluster.PodClass) bool {
 	for i := range a.Spec.Volumes {
 		for j := range b.Spec.Volumes {

@@ -11,7 +11,7 @@ import (
 )
 
 // volumeUses is which volumes the pods of each node use, and which are attached to it. A node's are
-// counted when somebody asks, and anew only when its pods are others or an object changed that they
+// counted when someone asks, and again only when its pods are others or an object changed that they
 // were counted from.
 type volumeUses struct {
 	c *cluster.Cluster
@@ -83,7 +83,7 @@ func (u *volumeUses) begin(c *cluster.Cluster) {
 	}
 }
 
-// forget has the nodes counted anew that were counted from an object.
+// forget has the nodes recounted that were counted from an object.
 func (u *volumeUses) forget(object cluster.Name) {
 	for node := range u.from[object] {
 		u.nodes[node].Store(nil)
