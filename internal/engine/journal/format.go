@@ -21,12 +21,12 @@ import (
 // magic begins every journal. Its number grows when older builds cannot read what newer ones write.
 const magic = "berth-journal 1\n"
 
-// Header is what the core was made of.
+// Header is what the core was made from.
 type Header struct {
 	Build string    `json:"build"` // of Berth
 	Began time.Time `json:"began"`
 	Seed  uint64    `json:"seed"`
-	// Configuration is the KubeSchedulerConfiguration in effect, and the fields below what flags
+	// Configuration is the KubeSchedulerConfiguration in effect. The fields below are what flags
 	// added to it.
 	Configuration      string        `json:"configuration"`
 	CompareTolerations bool          `json:"compareTolerations,omitempty"`
@@ -36,11 +36,11 @@ type Header struct {
 	MaxWait            time.Duration `json:"maxWait,omitempty"`
 	Shadow             bool          `json:"shadow,omitempty"`
 	Groups             groups.Gates  `json:"groups,omitzero"`
-	// Outside: out-of-tree plugins or extenders take part, whose answers are not written down.
+	// Outside: out-of-tree plugins or extenders take part, whose answers are not recorded.
 	Outside bool `json:"outside,omitempty"`
 }
 
-// Record is an event and what followed from it.
+// Record is an event and the actions that followed from it.
 type Record struct {
 	At      time.Time
 	Event   cycle.Event
@@ -65,14 +65,14 @@ const (
 	typeAnswered       = 'a'
 )
 
-// object is what API types can do: write and read themselves as protobuf.
+// object is what every API type can do: marshal itself as protobuf.
 type object interface {
 	metav1.Object
 	Marshal() ([]byte, error)
 	Unmarshal([]byte) error
 }
 
-// made makes an empty object of a kind.
+// made returns an empty object of a kind.
 var made = map[cycle.Kind]func() object{
 	cycle.Nodes:                  func() object { return &v1.Node{} },
 	cycle.Pods:                   func() object { return &v1.Pod{} },
@@ -95,7 +95,7 @@ var made = map[cycle.Kind]func() object{
 	cycle.PodGroups:              func() object { return &groups.PodGroup{} },
 }
 
-// encode appends an event to b: its type and what it says.
+// encode appends an event to b: its type and its content.
 func encode(b []byte, e cycle.Event) ([]byte, error) {
 	switch e := e.(type) {
 	case cycle.Tick:
@@ -152,7 +152,8 @@ func appendObject(b []byte, kind cycle.Kind, o metav1.Object) ([]byte, error) {
 	return appendText(appendText(b, string(kind)), string(bytes)), err
 }
 
-// decoder reads what encode wrote. The first fault stays.
+// decoder reads what encode wrote. After the first error it returns zero values, and keeps that
+// error.
 type decoder struct {
 	rest []byte
 	err  error
@@ -202,7 +203,7 @@ func (d *decoder) object() (cycle.Kind, object) {
 	return kind, nil
 }
 
-// event reads an event.
+// event decodes an event.
 func (d *decoder) event() cycle.Event {
 	if len(d.rest) == 0 {
 		d.err = errShort

@@ -9,8 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// known is what a journal has told of the cluster: enough to tell it again to a core that knows
-// nothing.
+// known is the state of the cluster that the events so far add up to: enough to bring a new core to
+// the same state.
 type known struct {
 	kinds   []cycle.Kind
 	led     bool
@@ -22,7 +22,7 @@ func newKnown() *known {
 	return &known{objects: map[cycle.Kind]map[cluster.Name]string{}, shown: map[cycle.Kind]map[cluster.Name]bool{}}
 }
 
-// note follows an event; written is it as the journal has it.
+// note applies an event. written is the event as the journal has it.
 func (k *known) note(e cycle.Event, written []byte) {
 	switch e := e.(type) {
 	case cycle.Follows:
@@ -48,7 +48,7 @@ func (k *known) note(e cycle.Event, written []byte) {
 	}
 }
 
-// tell is the events that bring another core to know as much, in an order of their own.
+// tell returns events that bring another core to the same state, in an order of its own.
 func (k *known) tell() ([]cycle.Event, error) {
 	events := []cycle.Event{cycle.Follows{Kinds: k.kinds}}
 	for _, kind := range k.kinds {

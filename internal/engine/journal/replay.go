@@ -10,7 +10,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// Result is what a replay found.
+// Result is the outcome of a replay.
 type Result struct {
 	records.Result
 	Bound int `json:"bound"`
@@ -18,15 +18,15 @@ type Result struct {
 
 // Options are what a replay needs.
 type Options struct {
-	// Profiles are made from a configuration that the journal has.
+	// Profiles makes the profiles of a configuration from the journal.
 	Profiles func(h Header, configuration []byte) ([]cycle.Profile, error)
-	// Each, if set, is shown every record, with the core after it.
+	// Each, if set, is called after every record, with the core after it.
 	Each func(n int, r Record, core *cycle.Core)
-	// On: also behind a parting.
+	// On: the replay continues after the first difference.
 	On bool
 }
 
-// Core makes the core that the journal was written of.
+// Core makes a core like the one that the journal was recorded from.
 func Core(h Header, profiles []cycle.Profile) (*cycle.Core, error) {
 	return cycle.New(cycle.Options{
 		Profiles: profiles, Seed: h.Seed, FirstBackoff: h.FirstBackoff, LastBackoff: h.LastBackoff, MaxWait: h.MaxWait, Shadow: h.Shadow,
@@ -34,7 +34,7 @@ func Core(h Header, profiles []cycle.Profile) (*cycle.Core, error) {
 	})
 }
 
-// Replay plays a journal to a new core and compares what it says.
+// Replay feeds a journal to a new core and compares the actions.
 func Replay(r *Reader, o Options) (Result, error) {
 	profiles, err := o.Profiles(r.Header, []byte(r.Header.Configuration))
 	if err != nil {

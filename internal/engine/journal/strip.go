@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Stripped is an object as journals hold it, or the object itself if they hold none of its kind.
-// Who feeds a core and may have to make another from the journal shows it stripped objects from the
-// beginning: what they leave out must make no difference later.
+// Stripped returns an object as journals record it, or the object itself if journals record none of
+// its kind. Whoever feeds a core that may have to be rebuilt from its journal must show it stripped
+// objects from the beginning, so that what they leave out makes no difference later.
 func Stripped(o metav1.Object) metav1.Object {
 	if full, ok := o.(object); ok {
 		return stripped(full)
@@ -21,8 +21,8 @@ func Stripped(o metav1.Object) metav1.Object {
 	return o
 }
 
-// stripped is an object without what may be secret and has no part in decisions. The object itself
-// is not changed.
+// stripped returns an object without what may be secret and does not matter to decisions. The
+// object itself is not changed.
 func stripped(o object) object {
 	switch o := o.(type) {
 	case *v1.Pod:
@@ -46,7 +46,7 @@ func stripped(o object) object {
 	return other
 }
 
-// templates is the pod template of an owner of pods.
+// templates returns the pod template of a workload.
 func templates(o object) (*v1.PodTemplateSpec, bool) {
 	switch o := o.(type) {
 	case *appsv1.ReplicaSet:
@@ -77,8 +77,8 @@ func strippedMeta(m metav1.ObjectMeta, all bool) metav1.ObjectMeta {
 
 const hashMark = "hash:"
 
-// hashed stands for a value, so that it can be seen whether it changed. What stands for a value
-// already is left as it is: an object may be stripped twice.
+// hashed replaces a value by a hash, so that changes of it remain visible. A hash is left as it is:
+// an object may be stripped twice.
 func hashed(value string) string {
 	if digits, ok := strings.CutPrefix(value, hashMark); ok && len(digits) == 16 {
 		return value
@@ -100,7 +100,7 @@ func strippedPod(pod *v1.Pod) *v1.Pod {
 	return &p
 }
 
-// strippedStatuses keeps what decisions look at: amounts that were changed in place.
+// strippedStatuses keeps what decisions look at: amounts that were resized in place.
 func strippedStatuses(list []v1.ContainerStatus, whole bool) []v1.ContainerStatus {
 	if len(list) == 0 {
 		return list

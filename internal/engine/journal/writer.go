@@ -12,16 +12,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// Writer writes a journal: one file after the other, each of which can be played alone. Add, Due
-// and Turn belong to the goroutine that steps the core; the rest is done on one of the writer's
-// own.
+// Writer writes a journal: a sequence of files, each of which can be replayed alone. Add, Due and
+// Turn belong to the goroutine that steps the core. The files are written on a goroutine of the
+// Writer's.
 type Writer struct {
 	records *records.Writer[record]
 	file    *file // of the writer's goroutine, but for due
 	strips  bool
 }
 
-// record is an event with what followed from it, or, with turned, the wish for a new file.
+// record is an event with its actions, or, if turned is set, the request for a new file.
 type record struct {
 	at      time.Time
 	event   cycle.Event
@@ -36,7 +36,7 @@ type turned struct {
 	err    error
 }
 
-// file is the journal's file that is being written, and what the next one needs to know.
+// file is the file being written, and the state that the next one has to begin with.
 type file struct {
 	dir    string
 	header Header
@@ -49,8 +49,8 @@ type file struct {
 	due    atomic.Bool // it is time for the next file
 }
 
-// Create begins a journal in a folder, which is made if it is not there. The oldest files of the
-// folder are removed when they are too old or take too much.
+// Create starts a journal in a folder, which it creates if necessary. It removes the oldest files
+// of the folder if they are too old or too large together.
 func Create(dir string, h Header, l records.Limits) (*Writer, error) {
 	j := &file{dir: dir, header: h, limits: l}
 	if !h.Outside {
@@ -62,7 +62,7 @@ func Create(dir string, h Header, l records.Limits) (*Writer, error) {
 	return &Writer{records: records.Start(j), file: j, strips: j.known != nil}, nil
 }
 
-// open begins a file.
+// open starts a file.
 func (j *file) open() error {
 	f, err := records.Create(j.dir, magic, j.header, j.header.Began, j.limits)
 	if err == nil {
@@ -71,20 +71,20 @@ func (j *file) open() error {
 	return err
 }
 
-// Add notes an event and what followed from it. After the journal has ended it does nothing.
+// Add records an event and its actions. After the journal has ended it does nothing.
 func (w *Writer) Add(at time.Time, e cycle.Event, actions []cycle.Action) {
 	w.records.Add(record{at: at, event: e, actions: Text(actions)})
 }
 
-// Strips tells whether the core is to be shown objects as the journal has them: it may have to be
-// made anew from them.
+// Strips reports whether the core must be shown stripped objects, because it may have to be rebuilt
+// from the journal.
 func (w *Writer) Strips() bool { return w.strips }
 
-// Due tells whether the file is large or old enough for the journal to go on in another one.
+// Due reports whether the file is large or old enough to continue in a new one.
 func (w *Writer) Due() bool { return w.file.due.Load() }
 
-// Turn begins a new file, for a core that is made anew with that seed. It returns the events that
-// tell the core what is known; they are yet to be added.
+// Turn starts a new file, for a core that is rebuilt with this seed. It returns the events that
+// bring that core to the current state; the caller has to Add them.
 func (w *Writer) Turn(at time.Time, seed uint64) ([]cycle.Event, error) {
 	answer := make(chan turned, 1)
 	w.records.Add(record{at: at, seed: seed, turned: answer})
@@ -96,7 +96,7 @@ func (w *Writer) Turn(at time.Time, seed uint64) ([]cycle.Event, error) {
 	}
 }
 
-// Text is the actions as journals hold them.
+// Text returns actions in the form that journals hold.
 func Text(actions []cycle.Action) string {
 	if len(actions) == 0 {
 		return ""
@@ -111,13 +111,13 @@ func Text(actions []cycle.Action) string {
 	return b.String()
 }
 
-// Err is why the journal has ended, if it has.
+// Err returns why the journal has ended, or nil.
 func (w *Writer) Err() error { return w.records.Err() }
 
-// Close writes what waits. Nothing may be added afterwards.
+// Close writes what is queued. Nothing may be added afterwards.
 func (w *Writer) Close(ctx context.Context) error { return w.records.Close(ctx) }
 
-// Take writes a record, or goes on in a new file.
+// Take writes a record, or continues in a new file.
 func (j *file) Take(r record) error {
 	if r.turned == nil {
 		return j.add(r)
@@ -146,13 +146,13 @@ func (j *file) add(r record) error {
 	return j.now.Write(j.buffer)
 }
 
-// Flush bounds what a kill loses.
+// Flush writes what is buffered, which bounds what a kill loses.
 func (j *file) Flush() error {
 	j.due.Store(j.known != nil && j.now.Due(j.last))
 	return j.now.Flush()
 }
 
-// turn goes on in a new file.
+// turn continues in a new file.
 func (j *file) turn(at time.Time, seed uint64) ([]cycle.Event, error) {
 	events, err := j.known.tell()
 	if err != nil {

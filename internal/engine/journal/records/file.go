@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// longest bounds a record: the API server takes no object of more than 3 MiB.
+	// longest bounds a record: the API server accepts no object of more than 3 MiB.
 	longest = 16 << 20
-	// shares is how many files a folder has at least when it is as large, or as old, as it may
-	// become: the oldest goes as a whole.
+	// shares is how many files a folder has at least when it has reached its largest size or age,
+	// since the oldest is removed as a whole.
 	shares = 4
 	// suffix of the files.
 	suffix = ".journal"
@@ -28,10 +28,10 @@ type Limits struct {
 	Age  time.Duration // 0: none
 }
 
-// ErrFull ends a file that has half of what its folder may take, and that nobody closed before.
+// ErrFull is the error of a file that has reached half of its folder's size without being closed.
 var ErrFull = errors.New("the journal has reached its size and ends")
 
-// File is a file that is being written.
+// File is a file being written.
 type File struct {
 	began  time.Time
 	limits Limits
@@ -40,8 +40,8 @@ type File struct {
 	size   int64
 }
 
-// Create begins a file of a folder, which is made if it is not there. The oldest files of the
-// folder are removed when they are too old or take too much.
+// Create starts a file in a folder, which it creates if necessary. It removes the oldest files of
+// the folder if they are too old or too large together.
 func Create(dir, magic string, header any, began time.Time, l Limits) (*File, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, err
@@ -75,8 +75,8 @@ func (f *File) begin(magic string, header any) error {
 	return f.out.Flush()
 }
 
-// makeRoom removes the oldest files until they take no more than their share of the size, and those
-// that are too old.
+// makeRoom removes the files that are too old, and the oldest ones until the rest keep to their
+// share of the size.
 func makeRoom(dir string, l Limits, now time.Time) error {
 	names, err := Files(dir)
 	if err != nil {
@@ -98,7 +98,7 @@ func makeRoom(dir string, l Limits, now time.Time) error {
 	return nil
 }
 
-// Files are those of a folder, the oldest first.
+// Files lists the files of a folder, the oldest first.
 func Files(dir string) ([]string, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
 	slices.Sort(names)
@@ -116,18 +116,18 @@ func (f *File) Write(record []byte) error {
 	return nil
 }
 
-// Due tells whether the file is large or old enough for the next one to be begun.
+// Due reports whether the file is large or old enough to continue in a new one.
 func (f *File) Due(now time.Time) bool {
 	return f.size > f.limits.Size/shares || f.limits.Age > 0 && now.Sub(f.began) > f.limits.Age/shares
 }
 
-// Flush brings to disk what was written.
+// Flush writes what is buffered.
 func (f *File) Flush() error { return f.out.Flush() }
 
 // Close ends the file.
 func (f *File) Close() error { return errors.Join(f.out.Flush(), f.f.Close()) }
 
-// table is that of the checksums.
+// table is for the checksums.
 var table = crc32.MakeTable(crc32.Castagnoli)
 
 // frame writes one record.

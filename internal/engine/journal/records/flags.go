@@ -17,10 +17,10 @@ type Flags struct {
 	size string
 }
 
-// leastSize is the least that is worth it.
+// leastSize is the smallest useful size of a journal.
 const leastSize = 1 << 20
 
-// AddFlags adds the flags; usage is that of --journal.
+// AddFlags adds the flags. usage is the text of --journal.
 func (f *Flags) AddFlags(set *pflag.FlagSet, usage string) {
 	f.set = set
 	set.StringVar(&f.Dir, "journal", "", usage)
@@ -28,7 +28,7 @@ func (f *Flags) AddFlags(set *pflag.FlagSet, usage string) {
 	set.DurationVar(&f.Limits.Age, "journal-age", 7*24*time.Hour, "how old the journals of --journal may become; 0: no limit")
 }
 
-// Validate says what is wrong with the flags, by flag, and reads the size.
+// Validate returns what is wrong with the flags, by flag, and parses the size.
 func (f *Flags) Validate() error {
 	if f.set == nil {
 		return nil

@@ -11,18 +11,18 @@ import (
 	"os"
 )
 
-// ErrOther is a file that does not begin as it should.
+// ErrOther is the error of a file that does not begin as a journal does.
 var ErrOther = errors.New("not a journal of this version of Berth")
 
 // Reader reads a file.
 type Reader struct {
 	in   *bufio.Reader
 	read int64 // bytes so far
-	// Cut: the file ends in the middle of a record, as a kill leaves it.
+	// Cut: the file ends in the middle of a record, as after a kill.
 	Cut bool
 }
 
-// NewReader reads how a file begins, and its header.
+// NewReader reads the first line of a file, and its header.
 func NewReader(from io.Reader, magic string, header any) (*Reader, error) {
 	r := &Reader{in: bufio.NewReaderSize(from, 1<<18)}
 	begin := make([]byte, len(magic))
@@ -39,7 +39,7 @@ func NewReader(from io.Reader, magic string, header any) (*Reader, error) {
 	return r, nil
 }
 
-// Next returns the next record; io.EOF at the end. One that is cut off ends the file.
+// Next returns the next record; io.EOF at the end. A record that is cut off ends the file.
 func (r *Reader) Next() ([]byte, error) {
 	size, err := binary.ReadUvarint(r.in)
 	if err != nil {
@@ -60,10 +60,10 @@ func (r *Reader) Next() ([]byte, error) {
 	return frame[4:], nil
 }
 
-// Wrong says where the record stands that was read last.
+// Wrong adds the position of the record that was read last to an error.
 func (r *Reader) Wrong(err error) error { return fmt.Errorf("record at byte %d: %w", r.read, err) }
 
-// Begins tells whether a file begins like that.
+// Begins reports whether a file begins with magic.
 func Begins(name, magic string) (bool, error) {
 	f, err := os.Open(name)
 	if err != nil {

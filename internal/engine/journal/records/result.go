@@ -2,13 +2,13 @@ package records
 
 import "time"
 
-// Result is what a replay found.
+// Result is the outcome of a replay.
 type Result struct {
 	Events  int           `json:"events"`
 	Actions int           `json:"actions"`
 	Lasted  time.Duration `json:"lasted"` // of the journal's own time
 	Cut     bool          `json:"cut,omitempty"`
-	// Parting is where the core said something else; nil if it nowhere did.
+	// Parting is the first difference; nil if there is none.
 	Parting *Parting `json:"parting,omitempty"`
 }
 

@@ -9,11 +9,11 @@ import (
 const (
 	// flushEvery bounds what a kill loses.
 	flushEvery = 500 * time.Millisecond
-	// mostWaiting bounds the records that were not written yet; then whoever adds one waits.
+	// mostWaiting bounds the records that are queued. A goroutine that adds another one waits.
 	mostWaiting = 1 << 14
 )
 
-// Writer writes records of type R on a goroutine of its own. Add and Close belong to one goroutine.
+// Writer writes records of type R on its own goroutine. Add and Close belong to one goroutine.
 type Writer[R any] struct {
 	waiting chan R
 	done    chan struct{}
@@ -21,22 +21,22 @@ type Writer[R any] struct {
 	err     error // why it ended before Close
 }
 
-// Into is where a Writer writes. Its methods are called on the writer's goroutine; the first fault
-// ends the journal.
+// Into is what a Writer writes to. Its methods are called on the writer's goroutine. The first
+// error ends the journal.
 type Into[R any] interface {
 	Take(r R) error
 	Flush() error
 	Close() error
 }
 
-// Start begins to write.
+// Start starts the goroutine that writes.
 func Start[R any](into Into[R]) *Writer[R] {
 	w := &Writer[R]{waiting: make(chan R, mostWaiting), done: make(chan struct{})}
 	go w.run(into)
 	return w
 }
 
-// Add notes a record. After the journal has ended it does nothing.
+// Add queues a record. After the journal has ended it does nothing.
 func (w *Writer[R]) Add(r R) {
 	select {
 	case w.waiting <- r:
@@ -47,14 +47,14 @@ func (w *Writer[R]) Add(r R) {
 // Done is closed when the journal has ended.
 func (w *Writer[R]) Done() <-chan struct{} { return w.done }
 
-// Err is why the journal has ended, if it has.
+// Err returns why the journal has ended, or nil.
 func (w *Writer[R]) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
-// Close writes what waits. Nothing may be added afterwards.
+// Close writes what is queued. Nothing may be added afterwards.
 func (w *Writer[R]) Close(ctx context.Context) error {
 	close(w.waiting)
 	select {
@@ -64,7 +64,7 @@ func (w *Writer[R]) Close(ctx context.Context) error {
 	return w.Err()
 }
 
-// run writes until Close or a fault.
+// run writes until Close or the first error.
 func (w *Writer[R]) run(into Into[R]) {
 	defer close(w.done)
 	flush := time.NewTicker(flushEvery)
