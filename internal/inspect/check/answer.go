@@ -14,12 +14,12 @@ type Answer struct {
 	Findings   []Finding `json:"findings"`
 }
 
-// NewAnswer is about a cluster.
+// NewAnswer returns the answer about a cluster of this version.
 func NewAnswer(version string, findings []Finding) *Answer {
 	return &Answer{APIVersion: "berth.dev/v1alpha1", Kind: "Check", Version: version, Findings: findings}
 }
 
-// Write writes a line for each finding, or the document in a format.
+// Write prints one line per finding, or the document in a format.
 func (a *Answer) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, a, func(people *answer.Page) {
 		var rows [][]string
@@ -34,7 +34,7 @@ func (a *Answer) Write(out io.Writer, format string) error {
 	})
 }
 
-// Held are the findings of a level or a graver one.
+// Held counts the findings of this level or a more severe one.
 func (a *Answer) Held(level Level) int {
 	held := 0
 	for _, f := range a.Findings {

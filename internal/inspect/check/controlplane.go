@@ -10,10 +10,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// UpstreamLease is the Lease by which kube-scheduler elects.
+// UpstreamLease is the Lease of kube-scheduler's leader election.
 const UpstreamLease = "kube-system/kube-scheduler"
 
-// evicting are the controllers in whose place Berth's controller runs.
+// evicting are the controllers that Berth's controller replaces.
 var evicting = []string{"node-lifecycle-controller", "taint-eviction-controller"}
 
 func (j *judge) schedulers() {
@@ -91,7 +91,8 @@ func (j *judge) controllers() {
 	}
 }
 
-// runs follows kube-controller-manager's --controllers: what is named counts, else "*".
+// runs reports whether --controllers of kube-controller-manager enables a controller: its own name
+// counts, or else "*".
 func runs(flag, controller string) bool {
 	selected := strings.Split(flag, ",")
 	switch {
@@ -103,7 +104,7 @@ func runs(flag, controller string) bool {
 	return slices.Contains(selected, "*")
 }
 
-// names looks for pods that nobody schedules.
+// names looks for pods whose schedulerName no scheduler serves.
 func (j *judge) names() {
 	var counts []string
 	for _, name := range slices.Sorted(maps.Keys(j.Pods)) {
@@ -121,7 +122,7 @@ func (j *judge) names() {
 	}
 }
 
-// groups tells what pods of pod groups need.
+// groups reports what pods of pod groups need.
 func (j *judge) groups() {
 	if j.Grouped > 0 {
 		j.say(Note, "pod groups", "see that the gates are on everywhere, or none is",
@@ -130,7 +131,7 @@ func (j *judge) groups() {
 	}
 }
 
-// held tells whether some Lease has a scheduler's name.
+// held reports whether a scheduler of this name holds a Lease.
 func (j *judge) held(name string) bool {
 	for lease := range j.Leases {
 		if strings.HasSuffix(lease, "/"+name) {

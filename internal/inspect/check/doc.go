@@ -1,8 +1,8 @@
-// Package check says of a cluster what is worth knowing before Berth is installed there, and
-// whether what is installed can work: versions, rights, the flags of kube-scheduler and
-// kube-controller-manager where they can be seen, who else decides about pods, which budgets block,
-// which webhooks stand in the way.
+// Package check examines a cluster before Berth is installed there, and whether an installation can
+// work: versions, permissions, the flags of kube-scheduler and kube-controller-manager where they
+// can be seen, other components that decide about pods, budgets that block, webhooks that get in
+// the way.
 //
 // Judge decides from plain facts and sees no cluster; internal/inspect/check/live reads the facts.
-// Each finding says in a line what is so, and if something is to be done about it, what.
+// Each finding says in one line what is the case and, if something should be done about it, what.
 package check

@@ -9,8 +9,8 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// Facts are what is known of a cluster. What could not be read is in Unread, and its field is
-// empty.
+// Facts are what is known of a cluster. The fields of what could not be read are empty, and Unread
+// names it.
 type Facts struct {
 	Version string   // of the API server: v1.36.3
 	Groups  []string // of the API: apps, resource.k8s.io
@@ -21,34 +21,34 @@ type Facts struct {
 	Mutating        []admissionregistrationv1.MutatingWebhookConfiguration
 	Validating      []admissionregistrationv1.ValidatingWebhookConfiguration
 
-	// Pods by spec.schedulerName: how many there are, and how many of them have no node.
+	// Pods counts the pods by spec.schedulerName, and those of them without a node.
 	Pods map[string]Count
 	// Grouped is how many pods name a pod group.
 	Grouped int
-	// Processes are the control plane's that run as pods.
+	// Processes are those of the control plane that run as pods.
 	Processes []Process
-	// Leases that schedulers hold, by namespace/name.
+	// Leases are those that schedulers hold, by namespace/name.
 	Leases map[string]string
-	// Installed are the parts of Berth whose ServiceAccount exists.
+	// Installed are the components of Berth whose ServiceAccount exists.
 	Installed []deploy.Part
-	// SchedulerNames that Berth serves by the configuration that is installed, and the Lease that
-	// it elects by.
+	// SchedulerNames are the ones that the installed configuration has Berth serve, and the Lease
+	// of its leader election.
 	SchedulerNames []string
 	SchedulerLease string
-	// Denied are rights that a part needs and has not. A part that could not be asked about is not
-	// in it.
+	// Denied are the permissions that a component needs and lacks. A component that could not be
+	// asked about is absent.
 	Denied map[deploy.Part][]string
-	// WebhookEndpoints is how many addresses stand behind the webhook's Service; negative: there is
-	// no Service.
+	// WebhookEndpoints is the number of addresses behind the webhook's Service; negative if there
+	// is no Service.
 	WebhookEndpoints int
 
 	Unread []string // kinds, with the reason
 }
 
-// Count is of pods.
+// Count counts pods.
 type Count struct{ All, Waiting int }
 
-// Process is one container of the control plane that can be seen: a static pod's, say.
+// Process is a visible container of the control plane: a static pod's, for example.
 type Process struct {
 	Name  string // kube-scheduler, kube-controller-manager, berth-scheduler, berth-controller
 	Where string // namespace/pod
@@ -56,7 +56,7 @@ type Process struct {
 	Args  []string // the command line, without the program
 }
 
-// flag is the value of a flag of the command line, "" if it is not given.
+// flag returns the value of a command-line flag, "" if it is not given.
 func (p *Process) flag(name string) string {
 	for i, arg := range p.Args {
 		if value, ok := cutPrefixes(arg, "--"+name+"=", "-"+name+"="); ok {

@@ -28,14 +28,14 @@ type Finding struct {
 	Action string `json:"action,omitempty"`
 }
 
-// Supported are the minors of Kubernetes 1 that Berth is made for: that of its libraries and the
-// two before.
+// Supported are the minor versions of Kubernetes 1 that Berth supports: that of its libraries and
+// the two before.
 const (
 	oldestMinor = 34
 	newestMinor = 36
 )
 
-// Judge says what is to be said about a cluster, in a fixed order.
+// Judge returns the findings about a cluster, in a fixed order.
 func Judge(f *Facts) []Finding {
 	j := &judge{Facts: f}
 	for _, look := range []func(){
@@ -57,8 +57,8 @@ func (j *judge) say(level Level, topic, action, message string, args ...any) {
 
 func (j *judge) installed(part deploy.Part) bool { return slices.Contains(j.Installed, part) }
 
-// MinorOf is 36 of v1.36.3-gke.1; negative if it says none, as builds that are no release
-// (v0.0.0-master).
+// MinorOf returns 36 for v1.36.3-gke.1. It is negative for versions without a minor, such as those
+// of unreleased builds (v0.0.0-master).
 func MinorOf(version string) int {
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	if major != "1" {
@@ -139,7 +139,7 @@ func (j *judge) rights() {
 	}
 }
 
-// list names at most ten.
+// list joins at most ten names.
 func list(names []string) string {
 	const most = 10
 	if len(names) > most {
@@ -157,7 +157,7 @@ func cutPrefixes(text string, prefixes ...string) (string, bool) {
 	return "", false
 }
 
-// RightsOf says whether the caller has the rights of a part.
+// RightsOf reports whether the caller has the permissions of a component.
 func RightsOf(part string, denied []string) []Finding {
 	if len(denied) == 0 {
 		return []Finding{{OK, "rights", "you may do all that " + part + " needs", ""}}

@@ -81,13 +81,14 @@ func (h *hook) matches(resource string, operation admissionregistrationv1.Operat
 	})
 }
 
-// selects tells whether the webhook is asked about a namespace that has no labels but its name.
+// selects reports whether the webhook is called for a namespace that has no labels except for its
+// name.
 func (h *hook) selects(namespace string) bool {
 	selector, err := metav1.LabelSelectorAsSelector(h.namespaces)
 	return h.namespaces == nil || err == nil && selector.Matches(labels.Set{v1.LabelMetadataName: namespace})
 }
 
-// ownWebhook looks whether Berth's can answer.
+// ownWebhook checks whether Berth's own webhook can answer.
 func (j *judge) ownWebhook() {
 	registered := slices.ContainsFunc(j.hooks(), func(h hook) bool { return strings.HasSuffix(h.name, ".admission.berth.dev") })
 	trusted := true
@@ -148,7 +149,7 @@ func (j *judge) priorities() {
 	}
 }
 
-// neighbours are extensions that have to do with where pods run, by API group.
+// neighbours are extensions that influence where pods run, by API group.
 var neighbours = map[string]string{
 	"kueue.x-k8s.io":            "Kueue holds pods by gates or suspends jobs; Berth places what it lets go",
 	"scheduling.volcano.sh":     "Volcano schedules pods of its scheduler name itself; its PodGroups mean nothing to Berth",

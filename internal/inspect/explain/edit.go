@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// edit is a change that can be made and taken back.
+// edit is a change that can be made and undone.
 type edit struct {
 	Change
 	size int
@@ -24,7 +24,7 @@ type edit struct {
 	like   string               // the one it is like
 	delete []*cluster.Pod       // pods that go
 	set    func() (undo func()) // other objects
-	// preempts: the pod goes by removing others, so the victims have to be taken away before it is
+	// preempts: the pod fits by preempting others, so the victims have to be removed before it is
 	// tried.
 	preempts bool
 }
@@ -34,7 +34,7 @@ type nodeEdit struct {
 	alter func(*v1.Node)
 }
 
-// bench is where edits are tried: the world, with the pod that waits.
+// bench is where edits are tried: the world and the pending pod.
 type bench struct {
 	w       *simulate.World
 	c       *cluster.Cluster
@@ -44,8 +44,7 @@ type bench struct {
 	tries   int
 }
 
-// try makes the edits, asks the engine for a node, and takes them back. node is empty if there is
-// none.
+// try makes the edits, asks the engine for a node, and undoes them. node is empty if there is none.
 func (b *bench) try(edits ...*edit) (node string) {
 	b.tries++
 	object := b.object
@@ -140,11 +139,11 @@ func (b *bench) remove(pods []*cluster.Pod) (undo func()) {
 	}
 }
 
-// name of the pod as changes write it.
+// podRef is the pod's name as changes write it.
 func (b *bench) podRef() string { return "pod/" + b.object.Namespace + "/" + b.object.Name }
 
-// onPod is a change of the pod itself. Its patch says what has to be different, in the pod or in
-// the template that it is made from.
+// onPod is a change of the pod itself. Its patch says what has to change, in the pod or in the
+// template that it is created from.
 func (b *bench) onPod(kind, text string, size int, alter func(*v1.Pod)) *edit {
 	e := &edit{Change: Change{Kind: kind, Object: b.podRef(), Text: text}, size: size, pod: alter}
 	after := b.object.DeepCopy()
@@ -166,7 +165,7 @@ func (b *bench) onNode(kind, node, text, command string, size int, alter func(*v
 	return e
 }
 
-// deletion takes pods away.
+// deletion deletes pods.
 func (b *bench) deletion(kind, text string, pods []*cluster.Pod) *edit {
 	e := &edit{Change: Change{Kind: kind, Text: text}, delete: pods}
 	e.size = 30 + 10*len(pods)

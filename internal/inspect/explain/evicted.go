@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// eviction says when the pod has to leave its node, if it does: what the controller's core makes of
-// the node and the pod as they are.
+// eviction finds out when the pod has to leave its node, if it does, by asking the eviction
+// controller's core about the node and the pod as they are.
 func (e *explainer) eviction() error {
 	node := e.w.Node(e.object.Spec.NodeName)
 	if node == nil {
@@ -40,13 +40,13 @@ func (e *explainer) eviction() error {
 	return nil
 }
 
-// cancels are what would let the pod stay.
+// cancels are changes that would let the pod stay.
 func (e *explainer) cancels(node *v1.Node, t *v1.Taint) []Change {
 	b := &bench{w: e.w, c: e.c, object: e.object, pod: e.pod}
 	s := &search{bench: b}
 	list := []Change{s.untaint(verdict{node: e.c.Node(node.Name)}, []taint{{t}}).Change}
 	tolerate := b.onPod("Tolerate", fmt.Sprintf("tolerate %s, without tolerationSeconds", t.ToString()), 0, func(p *v1.Pod) {
-		// The first toleration that matches counts, so it goes before the others.
+		// The first toleration that matches counts, so it goes first.
 		p.Spec.Tolerations = append([]v1.Toleration{tolerationOf(t)}, p.Spec.Tolerations...)
 	})
 	return append(list, tolerate.Change)

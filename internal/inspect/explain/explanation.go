@@ -9,11 +9,11 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Kind is the kind of answers; their version is that of package simulate. Fields may be added, none
-// is renamed or taken away.
+// Kind is the kind of the document; its version is that of package simulate. Fields may be added,
+// but are never renamed or removed.
 const Kind = "Explanation"
 
-// State is how it stands with a pod.
+// State is the state of a pod.
 type State string
 
 // The states.
@@ -28,7 +28,7 @@ const (
 	Completed   State = "Completed"   // it has run to its end
 )
 
-// Explanation is why a pod is where it is, or is not.
+// Explanation is why a pod is on its node, or on none.
 type Explanation struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
@@ -37,29 +37,30 @@ type Explanation struct {
 	State      State           `json:"state"`
 	// Summary says it in one sentence.
 	Summary string `json:"summary"`
-	// Message is what the FailedScheduling event says of the pod, in the scheduler's words.
+	// Message is that of the FailedScheduling event.
 	Message string `json:"message,omitempty"`
-	// LastDecision is what the scheduler wrote into the pod's status, or says itself.
+	// LastDecision is the scheduler's last decision, from its own memory or from the pod's status.
 	LastDecision *LastDecision `json:"lastDecision,omitempty"`
-	// Decision is all that the live scheduler says of the pod, if it was asked.
+	// Decision is the live scheduler's full record of it, if it was asked.
 	Decision *decision.Decision `json:"decision,omitempty"`
-	// Scores has the pod's node and the next best ones, of all that could take it.
+	// Scores are those of the pod's node and of the next best feasible nodes.
 	Scores   []Score `json:"scores,omitempty"`
 	Feasible int     `json:"feasible"`
 	Nodes    int     `json:"nodes"`
 	// Groups are the nodes that cannot take the pod, by reason.
 	Groups []Group `json:"groups,omitempty"`
-	// NoNodeHas are resources that the pod requests and no node has.
+	// NoNodeHas are resources that the pod requests and that no node has.
 	NoNodeHas []string `json:"noNodeHas,omitempty"`
-	// Decisive is the plugin that keeps the pod off the most nodes, of all plugins asked about all
+	// Decisive is the plugin that rejects the most nodes when all plugins are asked about all
 	// nodes.
 	Decisive   *Decisive   `json:"decisive,omitempty"`
 	Preemption *Preemption `json:"preemption,omitempty"`
 	Queue      *Queue      `json:"queue,omitempty"`
-	// Suggestions are changes that let the pod run, the smallest first. Each has been tried.
+	// Suggestions are changes that let the pod run, the smallest first. Each of them has been
+	// tried.
 	Suggestions []Suggestion `json:"suggestions,omitempty"`
 	Eviction    *Eviction    `json:"eviction,omitempty"`
-	// Node is every plugin's word on one node, if it was asked for.
+	// Node is the verdict of every plugin on one node, if asked for.
 	Node *NodeReport `json:"node,omitempty"`
 }
 
@@ -71,7 +72,7 @@ type Pod struct {
 	NominatedNode string `json:"nominatedNode,omitempty"`
 	Priority      int32  `json:"priority"`
 	Scheduler     string `json:"schedulerName"`
-	// Controller made the pod: Kind/name, or empty.
+	// Controller is the pod's controller as Kind/name, or empty.
 	Controller string `json:"controller,omitempty"`
 }
 
@@ -81,7 +82,7 @@ type LastDecision struct {
 	At      metav1.Time `json:"at"`
 	Reason  string      `json:"reason,omitempty"`
 	Message string      `json:"message,omitempty"`
-	// Holds tells whether the engine says the same now.
+	// Holds: the engine comes to the same decision now.
 	Holds bool `json:"holds"`
 }
 
@@ -102,15 +103,14 @@ type Group struct {
 	Count   int      `json:"count"`
 	// Nodes has all of them by name.
 	Nodes []string `json:"nodes"`
-	// Detail names what is behind it: the taints, the labels that are missing.
+	// Detail names the cause: the taints, the missing labels.
 	Detail []string `json:"detail,omitempty"`
 	// PreemptionHelps: removing pods of lower priority could change it. Never set if preemption was
 	// tried and helps on no node.
 	PreemptionHelps bool `json:"preemptionHelps"`
 }
 
-// Decisive is what has to change before anything else: a plugin that rejects all nodes, or else
-// most of them.
+// Decisive is what has to change first: the plugin that rejects all nodes, or else most of them.
 type Decisive struct {
 	Plugin  string   `json:"plugin"`
 	Reasons []string `json:"reasons"` // the commonest that it gives
@@ -126,32 +126,33 @@ type Preemption struct {
 	Message    string          `json:"message,omitempty"`
 }
 
-// Queue is the pod's place among those that wait, and what it waits for.
+// Queue is the pod's place among the pending pods, and what it waits for.
 type Queue struct {
 	Position int `json:"position"` // from 1
 	Length   int `json:"length"`
-	// Ahead is who comes before it: those of higher priority, and the older ones of the same.
+	// AheadByPriority counts the pods ahead of it with a higher priority, AheadByAge the older ones
+	// with the same.
 	AheadByPriority int `json:"aheadByPriority"`
 	AheadByAge      int `json:"aheadByAge"`
-	// Wakes are what can help against the plugins that reject the pod: it is tried again when one
-	// of these happens, and after five minutes in any case.
+	// Wakes are the events that can help against the plugins that reject the pod. It is tried again
+	// when one of them occurs, and after five minutes in any case.
 	Wakes []Wake `json:"wakes,omitempty"`
 }
 
-// Wake is what can change a plugin's mind.
+// Wake is what can change a plugin's verdict.
 type Wake struct {
 	Plugin string   `json:"plugin"`
 	Events []string `json:"events"`
 }
 
-// Suggestion is what, if it is done, lets the pod run.
+// Suggestion is a set of changes that together let the pod run.
 type Suggestion struct {
 	// Text says it in one line.
 	Text string `json:"text"`
-	// Node is where the pod would go then.
+	// Node is the node that the pod would then go to.
 	Node    string   `json:"node"`
 	Changes []Change `json:"changes"`
-	// Size orders suggestions: a small number is a small change.
+	// Size orders suggestions: the smaller, the smaller the change.
 	Size int `json:"size"`
 }
 
@@ -164,11 +165,11 @@ type Change struct {
 	// Template is the controller whose pod template has to be changed for the change to last.
 	Template string `json:"template,omitempty"`
 	Text     string `json:"text"`
-	// Command does it, where kubectl can do it in one command.
+	// Command makes the change, if one kubectl command can.
 	Command string `json:"command,omitempty"`
 	// Patch is the strategic merge patch of the object.
 	Patch json.RawMessage `json:"patch,omitempty"`
-	// Delete are the pods that have to go.
+	// Delete are the pods to delete.
 	Delete []simulate.Name `json:"delete,omitempty"`
 }
 
@@ -177,15 +178,15 @@ type Eviction struct {
 	Taint string      `json:"taint"`
 	Since metav1.Time `json:"since"`
 	Due   metav1.Time `json:"due"`
-	// In is how long that is from the state that was read.
+	// In is the time until then, from the state that was read.
 	In simulate.Seconds `json:"in"`
 	// TolerationSeconds is how long the pod tolerates the taint; nil: not at all.
 	TolerationSeconds *int64 `json:"tolerationSeconds,omitempty"`
-	// Cancel is what would let it stay.
+	// Cancel are changes that would let the pod stay.
 	Cancel []Change `json:"cancel,omitempty"`
 }
 
-// NodeReport is what all plugins say of the pod on one node.
+// NodeReport is the verdict of all plugins on the pod and one node.
 type NodeReport struct {
 	Name     string   `json:"name"`
 	Feasible bool     `json:"feasible"`
@@ -196,11 +197,11 @@ type NodeReport struct {
 	Victims  []string `json:"victims,omitempty"`
 }
 
-// Word is what one plugin says.
+// Word is the verdict of one plugin.
 type Word struct {
 	Plugin string `json:"plugin"`
-	// Rejects: the node cannot take the pod, for these Reasons; Code is the first one's stable
-	// name.
+	// Rejects: the node cannot take the pod, for these Reasons. Code is the stable name of the
+	// first.
 	Rejects bool     `json:"rejects"`
 	Code    string   `json:"code,omitempty"`
 	Reasons []string `json:"reasons,omitempty"`

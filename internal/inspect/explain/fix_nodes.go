@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// taints proposes to tolerate what keeps the pod off, or to take it off a node.
+// taints proposes to tolerate the taints that keep the pod off a node, or to remove them.
 func (s *search) taints(_ string, nodes []verdict) (edits []*edit) {
 	type set struct {
 		taints []taint
@@ -33,8 +33,7 @@ func (s *search) taints(_ string, nodes []verdict) (edits []*edit) {
 	}
 	for _, key := range sortedKeys(sets) {
 		set := sets[key]
-		// Somebody keeps pods off these nodes on purpose: to get around that is what is thought of
-		// last.
+		// Someone keeps pods off these nodes on purpose, so getting around that is proposed last.
 		size := 50 + 10*len(set.taints)
 		if slices.ContainsFunc(set.taints, taint.ofState) {
 			size += 30 // the node is in trouble
@@ -103,7 +102,7 @@ func (s *search) cordons(_ string, nodes []verdict) (edits []*edit) {
 	}))
 }
 
-// newNodes proposes one more node like one that is there: of each kind of node one is tried, the
+// newNodes proposes to add a node like an existing one. One node of each kind is tried, the
 // smallest first.
 func (s *search) newNodes() (edits []*edit) {
 	type sort struct{ labels, size int32 }
@@ -137,7 +136,7 @@ func (s *search) newNodes() (edits []*edit) {
 	return edits
 }
 
-// nodeAffinity proposes to drop what a node does not meet, or to label it.
+// nodeAffinity proposes to drop the requirements that a node does not meet, or to label the node.
 func (s *search) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 	seen := map[string]bool{}
 	for _, v := range roomiest(nodes) {
@@ -177,7 +176,7 @@ func (s *search) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
-// label gives a node the labels that the pod wants.
+// label adds the labels to a node that the pod requires.
 func (s *search) label(v verdict, missing []string, terms *unmet) *edit {
 	wanted := map[string]string{}
 	for _, label := range missing {

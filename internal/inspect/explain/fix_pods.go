@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// oneGone proposes, for some of the nodes, the least important pod whose removal satisfies the
-// plugin there.
+// oneGone proposes, for some of the nodes, to delete the least important pod whose removal
+// satisfies the plugin there.
 func (s *search) oneGone(plugin string, nodes []verdict, reason string) (edits []*edit) {
 	const tried, perNode = 3, 24
 	for _, v := range nodes[:min(tried, len(nodes))] {
@@ -30,14 +30,14 @@ func (s *search) oneGone(plugin string, nodes []verdict, reason string) (edits [
 	return edits
 }
 
-// removable tells whether it helps to delete the pod: what a controller makes again before the
-// waiting pod's turn does not.
+// removable reports whether deleting the pod helps. It does not if a controller would replace the
+// pod before the pending pod's turn.
 func (s *search) removable(p *cluster.Pod) bool {
 	owner := p.Class.Controller
 	return owner == nil || owner.Kind != "DaemonSet" && p.Class.Priority <= s.pod.Class.Priority
 }
 
-// byValue puts first whom one would rather lose.
+// byValue orders pods by how little is lost with them.
 func byValue(a, b *cluster.Pod) int {
 	return cmp.Or(
 		cmp.Compare(a.Class.Priority, b.Class.Priority), b.Created.Compare(a.Created),
@@ -45,7 +45,7 @@ func byValue(a, b *cluster.Pod) int {
 	)
 }
 
-// without tells whether the plugin lets the waiting pod on the node once other pods have gone.
+// without reports whether the plugin accepts the node once other pods have gone.
 func (s *search) without(plugin string, n *cluster.Node, pods ...*cluster.Pod) bool {
 	back := s.remove(pods)
 	defer back()
@@ -58,7 +58,7 @@ func (s *search) without(plugin string, n *cluster.Node, pods ...*cluster.Pod) b
 	return false
 }
 
-// ports proposes to free a port that is taken, or not to want it.
+// ports proposes to free a host port, or to do without it.
 func (s *search) ports(_ string, nodes []verdict) (edits []*edit) {
 	taken := s.takenPorts(nodes)
 	best := slices.Clone(nodes)
@@ -93,7 +93,7 @@ func (s *search) ports(_ string, nodes []verdict) (edits []*edit) {
 	}))
 }
 
-// takenPorts are the numbers of the waiting pod's host ports that are taken on some of the nodes.
+// takenPorts are those of the pending pod's host ports that are in use on some of the nodes.
 func (s *search) takenPorts(nodes []verdict) map[int32]bool {
 	taken := map[int32]bool{}
 	for _, v := range nodes {
@@ -108,8 +108,8 @@ func (s *search) takenPorts(nodes []verdict) map[int32]bool {
 	return taken
 }
 
-// repelling proposes to remove pods that the waiting one must not be near, or that do not want it
-// near.
+// repelling proposes to delete pods that the pending one has anti-affinity to, or that have it to
+// the pending one.
 func (s *search) repelling(plugin string, nodes []verdict) (edits []*edit) {
 	const tried, most = 4, 4
 	type option struct {
@@ -140,8 +140,8 @@ func (s *search) repelling(plugin string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
-// inTheWay lists the pods in the node's domains that anti-affinity is about, the waiting pod's or
-// their own; none if they are too many.
+// inTheWay lists the pods in the node's domains that anti-affinity concerns, of either side; none
+// if there are too many.
 func (s *search) inTheWay(n *cluster.Node, most int) (list []*cluster.Pod) {
 	namespaces := s.c.NamespaceLabels(s.pod.Namespace())
 	for _, other := range s.c.Nodes {
@@ -171,7 +171,7 @@ func together(a, b *cluster.Node, key string) bool {
 	return ok && also && x == y
 }
 
-// companion proposes that a pod runs which the waiting one wants to be near.
+// companion proposes to run a pod that the pending one's affinity requires.
 func (s *search) companion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
 	if t.LabelSelector == nil || len(t.LabelSelector.MatchLabels) == 0 || len(t.LabelSelector.MatchExpressions) > 0 || t.NamespaceSelector != nil {
 		return nil

@@ -14,7 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// lowerRequests proposes, for every set of resources that nodes lack, what asks for the least less.
+// lowerRequests proposes, for every set of resources that nodes lack, the smallest reduction of the
+// requests.
 func (s *search) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 	type option struct {
 		short []plugins.Shortage
@@ -61,8 +62,8 @@ func (s *search) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
-// lower takes what is too much from the container that requests most. It returns nil if that one
-// does not request as much.
+// lower reduces the request of the container that requests most. It returns nil if that does not
+// request as much as is short.
 func (s *search) lower(short plugins.Shortage) (text string, do func(*v1.Pod)) {
 	excess := short.Wanted - short.Free
 	if requests := podLevel(s.object); requests != nil {
@@ -98,7 +99,7 @@ func podLevel(p *v1.Pod) v1.ResourceList {
 	return p.Spec.Resources.Requests
 }
 
-// setAmount sets a request, and the limit where the two have to be the same.
+// setAmount sets a request, and the limit where both have to be equal.
 func setAmount(r *v1.ResourceRequirements, name v1.ResourceName, to resource.Quantity) {
 	r.Requests[name] = to
 	if limit, ok := r.Limits[name]; ok && cluster.IsScalar(name) && limit.Cmp(to) != 0 {
@@ -106,7 +107,7 @@ func setAmount(r *v1.ResourceRequirements, name v1.ResourceName, to resource.Qua
 	}
 }
 
-// rounded is an amount as people would write it, not more than given.
+// rounded is an amount as people would write it, rounded down.
 func rounded(name v1.ResourceName, n int64) *resource.Quantity {
 	const mi = 1 << 20
 	if (name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage) && n > mi {
@@ -115,8 +116,7 @@ func rounded(name v1.ResourceName, n int64) *resource.Quantity {
 	return plugins.Quantity(name, n)
 }
 
-// makeRoom proposes the fewest and least important pods to delete from a node so that this one
-// fits.
+// makeRoom proposes to delete the fewest and least important pods of a node so that this one fits.
 func (s *search) makeRoom(_ string, nodes []verdict) (edits []*edit) {
 	const tried, most = 3, 8
 	type option struct {
@@ -150,8 +150,8 @@ func (s *search) makeRoom(_ string, nodes []verdict) (edits []*edit) {
 
 func byPriority(a, b *cluster.Pod) int { return cmp.Compare(a.Class.Priority, b.Class.Priority) }
 
-// leastToGo picks pods of the node whose removal makes room, lower priorities first and of these
-// the largest; nil if it takes more than most.
+// leastToGo picks pods of the node whose removal makes room, of the lowest priority first, and of
+// these the largest; nil if that takes more than most.
 func (s *search) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 	short := plugins.Shortages(s.pod, n)
 	slots := int64(len(n.Pods)) - n.Size.Pods + 1

@@ -10,8 +10,8 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// unmet is the term of the required node affinity that a node comes closest to, and what of it it
-// does not meet.
+// unmet is the term of the required node affinity that a node comes closest to, with the
+// requirements that the node does not meet.
 type unmet struct {
 	term         int
 	requirements []v1.NodeSelectorRequirement
@@ -79,8 +79,8 @@ func meets(node *v1.Node, r v1.NodeSelectorRequirement) bool {
 	return ok && err == nil
 }
 
-// drop takes the requirements out of the term; a term that is left empty would match nothing, and
-// goes with all of them.
+// drop removes the requirements from the term. A term that is left empty would match nothing, and
+// is removed as a whole.
 func (u *unmet) drop(p *v1.Pod) {
 	affinity := p.Spec.Affinity.NodeAffinity
 	required := affinity.RequiredDuringSchedulingIgnoredDuringExecution
@@ -95,7 +95,7 @@ func (u *unmet) drop(p *v1.Pod) {
 	}
 }
 
-// spread proposes to relax the constraints on how the pod's like are spread.
+// spread proposes to relax topology spread constraints.
 func (s *search) spread(string, []verdict) (edits []*edit) {
 	constraints := s.pod.Spec().TopologySpreadConstraints
 	for i := range constraints {
@@ -126,7 +126,7 @@ func (s *search) spread(string, []verdict) (edits []*edit) {
 	return edits
 }
 
-// leastSkew finds the smallest skew that lets the pod run; nil if none does.
+// leastSkew finds the smallest maxSkew that lets the pod run; nil if none does.
 func (s *search) leastSkew(i int, c *v1.TopologySpreadConstraint) *edit {
 	with := func(skew int32) *edit {
 		text := fmt.Sprintf("the spread over %s: raise maxSkew from %d to %d", c.TopologyKey, c.MaxSkew, skew)
@@ -149,8 +149,8 @@ func (s *search) leastSkew(i int, c *v1.TopologySpreadConstraint) *edit {
 	return with(high)
 }
 
-// podAffinity proposes to give up a term, to remove the pods in the way, or to start the one that
-// is missed.
+// podAffinity proposes to drop a term, to delete the pods that violate it, or to start the pod that
+// it requires.
 func (s *search) podAffinity(plugin string, nodes []verdict) (edits []*edit) {
 	if a := s.object.Spec.Affinity; a != nil {
 		if a.PodAffinity != nil {

@@ -15,7 +15,7 @@ import (
 // provideVolumes proposes to create or bind what claims need.
 func (s *search) provideVolumes(string, []verdict) []*edit { return s.forClaims(s.missing) }
 
-// moveVolumes proposes to have the data where more nodes reach it.
+// moveVolumes proposes to move data to a volume that more nodes can reach.
 func (s *search) moveVolumes(string, []verdict) []*edit { return s.forClaims(s.farAway) }
 
 func (s *search) forClaims(propose func(claim string) *edit) (edits []*edit) {
@@ -29,7 +29,7 @@ func (s *search) forClaims(propose func(claim string) *edit) (edits []*edit) {
 	return edits
 }
 
-// freeClaim proposes to remove the pods that use a claim which only one pod may, or a disk.
+// freeClaim proposes to delete the pods that use a disk, or a claim that only one pod may use.
 func (s *search) freeClaim(plugin string, nodes []verdict) []*edit {
 	if edits := s.holders(); len(edits) > 0 {
 		return edits
@@ -37,7 +37,7 @@ func (s *search) freeClaim(plugin string, nodes []verdict) []*edit {
 	return s.freeAttachment(plugin, nodes)
 }
 
-// freeAttachment proposes to remove a pod for its volume.
+// freeAttachment proposes to delete a pod, so that its volume is detached.
 func (s *search) freeAttachment(plugin string, nodes []verdict) []*edit {
 	rejected := slices.DeleteFunc(slices.Clone(nodes), func(v verdict) bool { return !v.rejectedBy(plugin) })
 	return s.oneGone(plugin, rejected, ", for its volume")
@@ -53,7 +53,7 @@ func claimName(p *v1.Pod, v *v1.Volume) string {
 	return ""
 }
 
-// missing proposes that a claim is created, bound, or finds its volume; nil if nothing is missing.
+// missing proposes to create or bind a claim, or to provide its volume; nil if nothing is missing.
 func (s *search) missing(name string) *edit {
 	namespace := s.object.Namespace
 	claim, there := s.c.Claims.Get(namespace, name)
@@ -83,7 +83,7 @@ func (s *search) missing(name string) *edit {
 	return nil
 }
 
-// farAway proposes that a claim has its data on another volume; nil if it has none.
+// farAway proposes that a claim has its data on another volume; nil if it has no volume.
 func (s *search) farAway(name string) *edit {
 	claim, there := s.c.Claims.Get(s.object.Namespace, name)
 	if !there || claim.Spec.VolumeName == "" {
@@ -106,7 +106,7 @@ func sizeText(q resource.Quantity) string {
 	return q.String()
 }
 
-// bound has the claim bound to a volume without a place of its own.
+// bound binds the claim to a volume that all nodes can reach.
 func (s *search) bound(claim *v1.PersistentVolumeClaim) func() func() {
 	return func() (undo func()) {
 		before, there := s.c.Claims.Get(claim.Namespace, claim.Name)
@@ -134,7 +134,7 @@ func (s *search) bound(claim *v1.PersistentVolumeClaim) func() func() {
 	}
 }
 
-// holders proposes to delete the pods that use a claim which only one pod may.
+// holders proposes to delete the pods that use a claim which only one pod may use.
 func (s *search) holders() (edits []*edit) {
 	mine := map[string]bool{}
 	for i := range s.object.Spec.Volumes {
@@ -162,7 +162,7 @@ func (s *search) holders() (edits []*edit) {
 	return edits
 }
 
-// devices proposes to delete a pod that holds devices which the waiting one could have.
+// devices proposes to delete a pod whose devices the pending one could use.
 func (s *search) devices(string, []verdict) (edits []*edit) {
 	const tried = 16
 	var claims []*resourcev1.ResourceClaim

@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// evaluated takes over what the evaluation says: the best nodes, and the others by reason.
+// evaluated takes over an evaluation: the best nodes, and the others by reason.
 func (e *explainer) evaluated(evaluation *decide.Evaluation, own string) {
 	e.out.Feasible, e.out.Nodes = evaluation.Feasible, len(evaluation.Nodes)
 	e.scores(evaluation, own)
@@ -49,7 +49,8 @@ func (e *explainer) detail(n *cluster.Node, plugin string) string {
 	return details(e.w.Profile(e.object.Spec.SchedulerName), e.pod, n, plugin)
 }
 
-// commonest lists what is behind a group, with how many nodes have it, the commonest first.
+// commonest lists the details of a group with the number of nodes that have each, the most frequent
+// first.
 func commonest(counts map[string]int) (list []string) {
 	const most = 5
 	keys := sortedKeys(counts)
@@ -66,7 +67,7 @@ func commonest(counts map[string]int) (list []string) {
 	return list
 }
 
-// nextBest is how many nodes are shown beside the pod's own.
+// nextBest is how many nodes are shown in addition to the pod's own.
 const nextBest = 5
 
 func (e *explainer) scores(evaluation *decide.Evaluation, own string) {

@@ -9,8 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// judges are all filters of a profile, for one pod: where the scheduler stops at the first that
-// rejects a node, an explanation asks them all.
+// judges are all filters of a profile for one pod. The scheduler stops at the first that rejects a
+// node; an explanation asks them all.
 type judges []judge
 
 type judge struct {
@@ -18,7 +18,7 @@ type judge struct {
 	plugins.Judge
 }
 
-// notSelected is said of nodes that a plugin does not even look at.
+// notSelected is the rejection of nodes that a plugin does not even consider.
 var notSelected = &plugins.Rejection{Code: "NotSelected", Unresolvable: true, Reasons: []string{"node(s) didn't satisfy the pod's choice of nodes"}}
 
 func judgesOf(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) (judges, error) {
@@ -33,7 +33,7 @@ func judgesOf(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) (jud
 	return list, nil
 }
 
-// on is the judge's word on a node: nil if it can take the pod.
+// on returns the judge's verdict on a node: nil if it can take the pod.
 func (j *judge) on(n *cluster.Node) *plugins.Rejection {
 	switch {
 	case j.All != nil:
@@ -46,7 +46,7 @@ func (j *judge) on(n *cluster.Node) *plugins.Rejection {
 	return j.Node(n)
 }
 
-// verdict is all that stands against a pod on a node.
+// verdict has all rejections of a node.
 type verdict struct {
 	node       *cluster.Node
 	rejections []rejection
@@ -76,13 +76,13 @@ func (list judges) verdicts(c *cluster.Cluster) []verdict {
 	return all
 }
 
-// rejectedBy tells whether the plugin is one of those that reject the node.
+// rejectedBy reports whether the plugin is among those that reject the node.
 func (v *verdict) rejectedBy(plugin string) bool {
 	return slices.ContainsFunc(v.rejections, func(r rejection) bool { return r.plugin == plugin })
 }
 
-// causes lists the plugins that reject the node. Those that share their causes, as a cordon that is
-// a taint, too, count once.
+// causes lists the plugins that reject the node. Plugins with the same cause, such as a cordon that
+// is also a taint, count once.
 func (v *verdict) causes(profile *plugins.Profile, p *cluster.Pod) []string {
 	var names []string
 	for _, r := range v.rejections {
@@ -93,9 +93,8 @@ func (v *verdict) causes(profile *plugins.Profile, p *cluster.Pod) []string {
 	return names
 }
 
-// cause names the plugin that stands for what a plugin rejects the node for: itself, or a filter of
-// the profile that it shares with. own tells whether the fixes of the plugin itself are to be
-// tried.
+// cause returns the plugin that stands for a plugin's cause: itself, or a filter of the profile
+// with which it shares the cause. own reports whether the plugin's own fixes are to be tried.
 func cause(profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, plugin string) (name string, own bool) {
 	s, ok := profile.Plugin(plugin).(plugins.Sharer)
 	if !ok {
@@ -108,7 +107,7 @@ func cause(profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, plugin str
 	return name, own
 }
 
-// details says what is behind a rejection, in words of the objects that are involved.
+// details describes a rejection in terms of the objects involved.
 func details(profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, plugin string) string {
 	if d, ok := profile.Plugin(plugin).(plugins.Detailer); ok {
 		return d.Detail(p, n)

@@ -11,11 +11,11 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// Names is the pod.
+// Names returns the pod.
 func (e *Explanation) Names() []string { return []string{"pod/" + e.Pod.Name} }
 
-// Write writes the explanation in one of answer.Formats, or as a name; any other is for people.
-// wide names all nodes of a group.
+// Write writes the explanation in one of answer.Formats or as a name, and otherwise for people.
+// wide lists all nodes of a group.
 func (e *Explanation) Write(out io.Writer, format string, wide bool) error {
 	return answer.Write(out, format, e, func(text *answer.Page) { e.Tell(text, wide) })
 }

@@ -13,13 +13,13 @@ const (
 	// mostTries bounds how often the engine is asked, so that an answer takes less than a second on
 	// ten thousand nodes.
 	mostTries = 160
-	// mostSuggestions is how many are given: more is not read.
+	// mostSuggestions is how many are shown: no one reads more.
 	mostSuggestions = 12
 	// mostPairs is how many changes of each kind are combined with those of another.
 	mostPairs = 5
 )
 
-// search looks for what lets the pod run.
+// search looks for changes that let the pod run.
 type search struct {
 	*bench
 	profile  *plugins.Profile
@@ -47,8 +47,8 @@ var fixers = map[plugins.Fix]func(s *search, plugin string, nodes []verdict) []*
 	plugins.FreeDevices:    (*search).devices,
 }
 
-// fixes works out the changes against a cause: those that the plugins name which reject some of the
-// nodes for it.
+// fixes works out the changes against a cause: those of all plugins that reject some of the nodes
+// for it.
 func (s *search) fixes(causedBy string, nodes []verdict) (edits []*edit) {
 	type fix struct {
 		plugins.Fix
@@ -80,8 +80,7 @@ func (s *search) fixes(causedBy string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
-// rejectedFor are those of the nodes that a plugin rejects for a cause, and has fixes of its own
-// for.
+// rejectedFor returns those of the nodes that a plugin with fixes of its own rejects for a cause.
 func (s *search) rejectedFor(causedBy, plugin string, nodes []verdict) (list []*cluster.Node) {
 	for i := range nodes {
 		v := &nodes[i]
@@ -92,7 +91,7 @@ func (s *search) rejectedFor(causedBy, plugin string, nodes []verdict) (list []*
 	return list
 }
 
-// proposed takes over what a plugin works out itself.
+// proposed takes over the changes that a plugin works out itself.
 func (s *search) proposed(by plugins.Proposer, nodes []*cluster.Node) (edits []*edit) {
 	for _, p := range by.Propose(s.pod, s.object, nodes) {
 		if p.Pod != nil {
@@ -121,8 +120,7 @@ func (s *search) suggest() []Suggestion {
 	return s.found[:min(len(s.found), mostSuggestions)]
 }
 
-// decisive is the plugin that rejects the most nodes; of those that reject as many, the one that is
-// asked first.
+// decisive is the plugin that rejects the most nodes, and of several the one that is asked first.
 func (s *search) decisive() *Decisive {
 	count, reasons := map[string]int{}, map[string]map[string]int{}
 	var order []string
@@ -148,8 +146,7 @@ func (s *search) onlyBy(kinds ...string) bool {
 	return !slices.ContainsFunc(s.found, func(f Suggestion) bool { return !slices.Contains(kinds, f.Changes[0].Kind) })
 }
 
-// alone are the nodes that one plugin alone rejects, by plugin, in an order that is always the
-// same.
+// alone yields the nodes that only one plugin rejects, by plugin, always in the same order.
 func (s *search) alone() func(yield func(string, []verdict) bool) {
 	by := s.by(1)
 	return func(yield func(string, []verdict) bool) {
@@ -161,7 +158,7 @@ func (s *search) alone() func(yield func(string, []verdict) bool) {
 	}
 }
 
-// by are the nodes that so many plugins reject, by these.
+// by returns the nodes that this many plugins reject, by these plugins.
 func (s *search) by(count int) map[string][]verdict {
 	by := map[string][]verdict{}
 	for i := range s.verdicts {
@@ -174,14 +171,14 @@ func (s *search) by(count int) map[string][]verdict {
 	return by
 }
 
-// offer keeps those edits that help.
+// offer keeps the edits that help.
 func (s *search) offer(edits ...*edit) {
 	for _, e := range edits {
 		s.keep(e)
 	}
 }
 
-// keep tries edits together, and notes them if the pod can run then.
+// keep tries edits together, and records them if the pod can run then.
 func (s *search) keep(edits ...*edit) bool {
 	var texts []string
 	edits = distinct(edits)
@@ -209,8 +206,7 @@ func (s *search) keep(edits ...*edit) bool {
 	return true
 }
 
-// distinct leaves out an edit that is there already: two plugins may ask for the same one, such as
-// a claim.
+// distinct drops duplicate edits: two plugins may propose the same one, such as a claim.
 func distinct(edits []*edit) (list []*edit) {
 	for _, e := range edits {
 		if !slices.ContainsFunc(list, func(o *edit) bool { return o.Text == e.Text }) {
@@ -220,7 +216,7 @@ func distinct(edits []*edit) (list []*edit) {
 	return list
 }
 
-// combine tries several changes at once: two for nodes that two plugins reject and, where that does
+// combine tries several changes at once: two for nodes that two plugins reject and, if that does
 // not help either, one more for each further plugin.
 func (s *search) combine() {
 	for count := 2; count <= len(s.judges); count++ {
@@ -235,7 +231,7 @@ func (s *search) combine() {
 	}
 }
 
-// product tries each of the smallest changes against one plugin with each of those against the
+// product combines each of the smallest changes against one plugin with each of those against the
 // others.
 func (s *search) product(chosen []*edit, causes []string, nodes []verdict) {
 	if len(causes) == 0 {
@@ -265,8 +261,8 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// roomiest brings the nodes with the most CPU left to the front, so that what is proposed for a
-// node has a chance.
+// roomiest moves the nodes with the most CPU left to the front, so that a proposal for a node has a
+// chance.
 func roomiest(nodes []verdict) []verdict {
 	sorted := slices.Clone(nodes)
 	slices.SortStableFunc(sorted, func(a, b verdict) int { return cmp.Compare(left(b.node), left(a.node)) })

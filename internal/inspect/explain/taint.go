@@ -8,13 +8,13 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// taint is one that keeps a pod off a node.
+// taint is a taint that keeps a pod off a node.
 type taint struct{ *v1.Taint }
 
-// ofState tells whether the taint comes and goes with the node's state.
+// ofState reports whether the taint comes and goes with the node's state.
 func (t taint) ofState() bool { return simulate.OfState(t.Taint) }
 
-// untolerated are the taints that keep the pod off the node.
+// untolerated returns the taints that keep the pod off the node.
 func untolerated(p *cluster.Pod, n *cluster.Node) (list []taint) {
 	for _, t := range plugins.Untolerated(p, n) {
 		list = append(list, taint{t})

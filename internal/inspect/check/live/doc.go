@@ -1,4 +1,4 @@
-// Package live reads from a cluster what package check judges. It only reads; the one thing that it
-// creates are questions about rights (SubjectAccessReview and SelfSubjectAccessReview), which leave
-// nothing behind. What it may not read is named and left out.
+// Package live reads from a cluster what package check judges. It only reads; the only objects that
+// it creates are permission queries (SubjectAccessReview and SelfSubjectAccessReview), which are
+// not stored. What it may not read it names and leaves out.
 package live

@@ -23,7 +23,7 @@ import (
 // pageSize is how many objects are asked for at a time.
 const pageSize = 500
 
-// Read reads the facts. An error means that the cluster cannot be reached at all.
+// Read reads the facts. It returns an error only if the cluster cannot be reached at all.
 func Read(ctx context.Context, client kubernetes.Interface) (*check.Facts, error) {
 	version, err := client.Discovery().ServerVersion()
 	if err != nil {
@@ -54,7 +54,7 @@ func (r *reader) missed(what string, err error) {
 	r.facts.Unread = append(r.facts.Unread, fmt.Sprintf("%s: %v", what, err))
 }
 
-// each lists a kind page by page.
+// each lists a kind in pages.
 func each[L runtime.Object, T any](ctx context.Context, r *reader, what string, list func(context.Context, metav1.ListOptions) (L, error), take func(*T)) {
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
@@ -86,8 +86,7 @@ func (r *reader) objects(ctx context.Context) {
 	hooks := r.client.AdmissionregistrationV1()
 	collect(ctx, r, "mutating webhooks", hooks.MutatingWebhookConfigurations().List, &r.facts.Mutating)
 	collect(ctx, r, "validating webhooks", hooks.ValidatingWebhookConfigurations().List, &r.facts.Validating)
-	// Leases of schedulers are in namespaces of the system; those of nodes are many, and of no
-	// interest.
+	// Schedulers hold Leases in system namespaces. The many Leases of nodes are of no interest.
 	for _, namespace := range []string{metav1.NamespaceSystem, deploy.Namespace} {
 		leases, err := r.client.CoordinationV1().Leases(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -102,7 +101,7 @@ func (r *reader) objects(ctx context.Context) {
 	}
 }
 
-// programs are those whose command lines are of interest.
+// programs are those whose command lines matter.
 var programs = []string{"kube-scheduler", "kube-controller-manager"}
 
 func (r *reader) pods(ctx context.Context) {
@@ -126,8 +125,8 @@ func (r *reader) pods(ctx context.Context) {
 	})
 }
 
-// processOf tells whether a container runs one of the programs: by its command, or, without one, by
-// the name of its image.
+// processOf returns the process of a container that runs one of the programs: by its command or,
+// without one, by the name of its image.
 func processOf(pod *v1.Pod, container v1.Container) (check.Process, bool) {
 	line := slices.Concat(container.Command, container.Args)
 	image, _, _ := strings.Cut(path.Base(container.Image), ":")
@@ -141,7 +140,8 @@ func processOf(pod *v1.Pod, container v1.Container) (check.Process, bool) {
 	return check.Process{Name: name, Where: pod.Namespace + "/" + pod.Name, Image: container.Image, Args: line}, true
 }
 
-// installation is what of Berth is there, and whether it may do what it has to.
+// installation finds out which components of Berth are installed, and whether they have their
+// permissions.
 func (r *reader) installation(ctx context.Context) {
 	for _, part := range []deploy.Part{deploy.Scheduler, deploy.Controller, deploy.Webhook} {
 		_, err := r.client.CoreV1().ServiceAccounts(deploy.Namespace).Get(ctx, "berth-"+string(part), metav1.GetOptions{})
@@ -175,7 +175,8 @@ func (r *reader) installation(ctx context.Context) {
 	}
 }
 
-// configuration reads which names the scheduler that is installed serves, and by which Lease.
+// configuration reads which schedulerNames the installed scheduler serves, and the name of its
+// Lease.
 func (r *reader) configuration(ctx context.Context) {
 	if !slices.Contains(r.facts.Installed, deploy.Scheduler) {
 		return

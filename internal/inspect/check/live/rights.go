@@ -18,7 +18,7 @@ import (
 // Asker asks the API server whether something is allowed.
 type Asker func(context.Context, *authorizationv1.ResourceAttributes) (bool, error)
 
-// Of asks about somebody else, which not everybody may.
+// Of asks about another user, which not every user may.
 func Of(client kubernetes.Interface, user string) Asker {
 	return func(ctx context.Context, attributes *authorizationv1.ResourceAttributes) (bool, error) {
 		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
@@ -31,7 +31,7 @@ func Of(client kubernetes.Interface, user string) Asker {
 	}
 }
 
-// Mine asks about whoever asks, which everybody may.
+// Mine asks about the caller, which every user may.
 func Mine(client kubernetes.Interface) Asker {
 	return func(ctx context.Context, attributes *authorizationv1.ResourceAttributes) (bool, error) {
 		review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
@@ -44,24 +44,25 @@ func Mine(client kubernetes.Interface) Asker {
 	}
 }
 
-// atATime bounds the questions under way.
+// atATime bounds the concurrent queries.
 const atATime = 8
 
-// of136 matches rights that only matter since Kubernetes 1.36: for the claims that the scheduler
-// creates for extended resources, and the subresource for allocations. In earlier versions the role
-// system:kube-scheduler lacks them.
+// of136 matches permissions that matter only since Kubernetes 1.36: for the claims that the
+// scheduler creates for extended resources, and the subresource for allocations. In earlier
+// versions the role system:kube-scheduler lacks them.
 func of136(r deploy.Right) bool {
 	return r.Group == "resource.k8s.io" && (r.Resource == "resourceclaims/binding" || r.Resource == "resourceclaims" && (r.Verb == "create" || r.Verb == "delete"))
 }
 
-// ofPodGroups matches rights that only matter where feature gates turn pod groups on. Elsewhere the
-// role system:kube-scheduler lacks them, too.
+// ofPodGroups matches permissions that matter only where feature gates enable pod groups. Elsewhere
+// the role system:kube-scheduler lacks them, too.
 func ofPodGroups(r deploy.Right) bool {
 	return r.Group == "scheduling.k8s.io" && strings.HasPrefix(r.Resource, "podgroups")
 }
 
-// Denied lists the rights that a part needs on an API server of this version and the caller lacks.
-// lease is the scheduler's Lease as namespace/name; empty stands for the one in the manifests.
+// Denied lists the permissions that a component needs on an API server of this version and that the
+// caller lacks. lease is the scheduler's Lease as namespace/name; empty means the one in the
+// manifests.
 func Denied(ctx context.Context, ask Asker, part deploy.Part, version, lease string) ([]string, error) {
 	rights, err := deploy.RightsOf(part)
 	if err != nil {
