@@ -6,9 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Assemble makes a set of objects that an API server has: nothing is checked
-// or defaulted. Objects of kinds that Berth has no use for are counted.
-// from is how messages call the place that they come from.
+// Assemble makes a set from objects of an API server, without checks or defaults. Objects of kinds
+// that Berth does not use are counted. from is how messages refer to the source.
 func Assemble(from string, objects []metav1.Object) *Set {
 	s := &Set{Ignored: map[string]int{}, places: map[string][]place{}, files: []string{from}}
 	byType := make(map[reflect.Type]*kind, len(kinds))

@@ -4,11 +4,10 @@ import (
 	"strings"
 )
 
-// parseBlock reads the YAML that programs and most people write: block
-// mappings and sequences, scalars and flow collections that end on their
-// line, literal blocks. It is ten times as fast as the library and accepts
-// nothing that the library would read differently; of everything else it says
-// false, and the library reads it (parseLibrary).
+// parseBlock reads the YAML that programs and most people write: block mappings and sequences,
+// scalars and flow collections that end on their line, literal blocks. It is ten times as fast as
+// the library, and accepts nothing that the library would read differently. For everything else it
+// returns false, and parseLibrary reads it.
 func parseBlock(t *tree, text string, line int32) bool {
 	t.reset()
 	p := blockParser{t: t}
@@ -34,7 +33,7 @@ type blockParser struct {
 	pos   int
 }
 
-// maxDepth bounds recursion; no Kubernetes object comes near it.
+// maxDepth bounds recursion. No Kubernetes object comes near it.
 const maxDepth = 100
 
 func (p *blockParser) split(text string, number int32) bool {
@@ -142,8 +141,8 @@ func (p *blockParser) mapping(indent int, key string, depth int) bool {
 	}
 }
 
-// nested reads what stands below a key without a value: something indented
-// more, a sequence indented as much, or nothing.
+// nested reads what follows a key without a value: something that is indented more, a sequence with
+// the same indentation, or nothing.
 func (p *blockParser) nested(key string, number int32, indent, depth int) bool {
 	if p.skipBlank(); p.pos < len(p.lines) {
 		line := &p.lines[p.pos]
@@ -193,8 +192,8 @@ func (p *blockParser) item(line *blockLine, indent, depth int) bool {
 		return false
 	}
 	if isKey || isDash(rest) {
-		// A mapping or sequence that begins behind the dash: read the line
-		// again as if the dash were space.
+		// A mapping or sequence that begins after the dash: read the line again as if the dash were
+		// space.
 		line.indent += len(line.text) - len(rest)
 		line.text = rest
 		return p.block(line.indent, "", depth+1)

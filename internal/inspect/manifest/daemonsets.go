@@ -29,8 +29,8 @@ func (e *expansion) daemonSets() {
 	}
 }
 
-// RunsDaemon reports whether the DaemonSet's controller wants a pod on the
-// node: its name, labels and taints decide, room does not.
+// RunsDaemon reports whether the DaemonSet's controller wants a pod on the node. The node's name,
+// labels and taints decide, its free room does not.
 func RunsDaemon(set *appsv1.DaemonSet, node *v1.Node) bool {
 	pod := &v1.Pod{Spec: *set.Spec.Template.Spec.DeepCopy()}
 	if name := pod.Spec.NodeName; name != "" && name != node.Name {
@@ -41,8 +41,8 @@ func RunsDaemon(set *appsv1.DaemonSet, node *v1.Node) bool {
 	return err == nil && fits && rules.Untolerated(node.Spec.Taints, pod.Spec.Tolerations, rules.KeepsOff) == nil
 }
 
-// DaemonNode is the node that a DaemonSet's pod is for: the one that it is
-// on, or the one that its controller bound it to by affinity.
+// DaemonNode returns the node that a DaemonSet's pod is for: the one that it is on, or the one that
+// its controller has pinned it to by affinity.
 func DaemonNode(pod *v1.Pod) string {
 	if pod.Spec.NodeName != "" {
 		return pod.Spec.NodeName
@@ -61,8 +61,8 @@ func DaemonNode(pod *v1.Pod) string {
 	return ""
 }
 
-// daemonPod is the pod for one node, which no other node will do for: the
-// affinity of the template, that the node meets, gives way to its name.
+// daemonPod is the pod for one node. The template's node affinity, which the node meets, is
+// replaced by the node's name.
 func daemonPod(w workload, node string) *v1.Pod {
 	pod := w.pod()
 	tolerateNodeTrouble(&pod.Spec)
@@ -80,8 +80,8 @@ func daemonPod(w workload, node string) *v1.Pod {
 	return pod
 }
 
-// tolerateNodeTrouble gives a DaemonSet's pod the tolerations that keep it on
-// a node in trouble: it is often there to mend it.
+// tolerateNodeTrouble adds the tolerations that keep a DaemonSet's pod on an unhealthy node: such
+// pods are often there to repair it.
 func tolerateNodeTrouble(spec *v1.PodSpec) {
 	tolerate := func(key string, effect v1.TaintEffect) {
 		wanted := v1.Toleration{Key: key, Operator: v1.TolerationOpExists, Effect: effect}

@@ -15,21 +15,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// decoder turns a tree into an object of the API, by the json tags of its
-// type, and as strictly as the API server with fieldValidation=Strict: no
-// field that the type does not have, none twice, no value of another type.
-// It goes on after a fault, so that one run shows them all.
+// decoder turns a tree into an API object by the json tags of its type. It is as strict as the API
+// server with fieldValidation=Strict: no unknown field, no duplicate one, no value of another type.
+// It continues after a fault, so that one run reports them all.
 type decoder struct {
 	t      *tree
 	path   []step
 	faults []problem
-	// unknown fields are kept apart: in an object that an API server has
-	// printed they are newer than Berth, not wrong.
+	// unknown fields are kept apart: in an object printed by an API server they are newer than
+	// Berth, not wrong.
 	unknown []problem
 	words   map[string]string
 }
 
-// step is one part of a field path: a name, or an index if the name is "".
+// step is one element of a field path: a name, or an index if the name is "".
 type step struct {
 	name  string
 	index int
@@ -43,13 +42,12 @@ type problem struct {
 	text string
 }
 
-// maxWords bounds the table of words that are kept once for all objects:
-// label values, images, names.
+// maxWords bounds the table of interned texts: label values, images, names.
 const maxWords = 1 << 16
 
 func newDecoder() *decoder { return &decoder{words: map[string]string{}} }
 
-// reset begins a new object.
+// reset prepares for a new object.
 func (d *decoder) reset(t *tree) {
 	d.t, d.path, d.faults, d.unknown = t, d.path[:0], nil, nil
 	if len(d.words) > maxWords {
@@ -79,7 +77,7 @@ func (d *decoder) where() string {
 	return out.String()
 }
 
-// keep makes a text independent of the document that it is part of.
+// keep copies a text, so that it does not keep its document in memory.
 func (d *decoder) keep(text string) string {
 	if len(text) > 64 {
 		return strings.Clone(text)
@@ -101,7 +99,7 @@ func planOf(typ reflect.Type) decodeFunc {
 	if plan, found := plans.Load(typ); found {
 		return plan.(decodeFunc)
 	}
-	// Types refer to themselves, so the plan stands before it is made.
+	// Types are recursive, so the plan is stored before it is complete.
 	var once sync.Once
 	var plan decodeFunc
 	lazy := decodeFunc(func(d *decoder, n int32, v reflect.Value) {
@@ -174,7 +172,7 @@ func pointerPlan(typ reflect.Type) decodeFunc {
 	}
 }
 
-// fieldPlan is how a field is reached, through inlined structs, and read.
+// fieldPlan is how to reach a field, through inlined structs, and how to read it.
 type fieldPlan struct {
 	index  []int
 	number int // among the fields of the struct, to find duplicates
@@ -230,8 +228,7 @@ func collectFields(typ reflect.Type, index []int, fields map[string]*fieldPlan) 
 	}
 }
 
-// fieldDecoder leaves out what takes much room and says nothing to a
-// scheduler: who wrote which field.
+// fieldDecoder skips managed fields, which are large and irrelevant to a scheduler.
 func fieldDecoder(field reflect.StructField) decodeFunc {
 	if field.Name == "ManagedFields" {
 		return func(*decoder, int32, reflect.Value) {}
@@ -239,8 +236,8 @@ func fieldDecoder(field reflect.StructField) decodeFunc {
 	return planOf(field.Type)
 }
 
-// suggestion names the field that was probably meant: the same letters but
-// for case, or one slip away.
+// suggestion returns the field that was probably meant: one that differs only in case, or by one
+// typing error.
 func suggestion(key string, fields map[string]*fieldPlan) string {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if strings.EqualFold(name, key) || len(key) > 2 && oneSlip(strings.ToLower(name), strings.ToLower(key)) {
@@ -250,8 +247,8 @@ func suggestion(key string, fields map[string]*fieldPlan) string {
 	return ""
 }
 
-// oneSlip reports whether a letter missing, added or wrong, or two letters
-// that changed places, make one word of the other.
+// oneSlip reports whether two words differ by one letter missing, added or wrong, or by two letters
+// swapped.
 func oneSlip(a, b string) bool {
 	if len(a) < len(b) {
 		a, b = b, a
@@ -325,7 +322,7 @@ func slicePlan(typ reflect.Type) decodeFunc {
 	}
 }
 
-// describe is a value as a message shows it.
+// describe returns a value as messages show it.
 func (d *decoder) describe(n int32) string {
 	switch node := &d.t.nodes[n]; node.kind {
 	case mappingNode:

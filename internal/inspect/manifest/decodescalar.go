@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// scalar returns the text and type of a scalar; others are a fault.
+// scalar returns the text and type of a scalar. Any other value is a fault.
 func (d *decoder) scalar(n int32, wanted string) (text string, typ scalarType, ok bool) {
 	node := &d.t.nodes[n]
 	if node.kind != scalarNode {
@@ -161,7 +161,7 @@ func decodeIntOrString(d *decoder, n int32, v reflect.Value) {
 	}
 }
 
-// decodeJSON is for the few types that only know how to read JSON.
+// decodeJSON is for the few types that can only be read from JSON.
 func decodeJSON(d *decoder, n int32, v reflect.Value) {
 	if d.isNull(n) {
 		return

@@ -18,10 +18,10 @@ import (
 type Error struct {
 	File string
 	Line int
-	// Object names the one that is at fault where the line does not: many
-	// stand on one line of JSON.
+	// Object names the object at fault where the line does not: a single line of JSON can have
+	// many.
 	Object string
-	// Field is the path of the field, "" if the fault is no field's.
+	// Field is the path of the field, "" if the fault is not a field's.
 	Field string
 	// Text is the value and what is allowed.
 	Text string
@@ -40,7 +40,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, text)
 }
 
-// Errors are all that is wrong with the input, in its order, one a line.
+// Errors are all faults of the input, in its order. They print one per line.
 type Errors []*Error
 
 func (e Errors) Error() string {
@@ -51,8 +51,8 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// fromValidation puts a refusal of the API server into the form above: the
-// value first, then what is allowed.
+// fromValidation rewords an error of the API server's validation: the value first, then what is
+// allowed.
 func fromValidation(t *tree, root int32, err *field.Error) problem {
 	var text string
 	switch err.Type {
@@ -70,7 +70,7 @@ func fromValidation(t *tree, root int32, err *field.Error) problem {
 		text = joined(show(err.BadValue), err.Detail)
 	}
 	if err.Detail == "not a valid selector operator" {
-		// Here upstream's words do not say what is allowed.
+		// Here upstream's message does not say what is allowed.
 		text = joined(show(err.BadValue), "must be "+oneOf(operatorsAt(err.Field)))
 	}
 	return problem{line: t.nodes[t.find(root, err.Field)].line, path: err.Field, text: text}
@@ -94,7 +94,7 @@ func joined(a, b string) string {
 	return a + ": " + b
 }
 
-// show prints a value as it would stand in the input.
+// show prints a value as it would appear in the input.
 func show(value any) string {
 	if value == nil {
 		return ""
@@ -139,8 +139,7 @@ func oneOf(words []string) string {
 	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }
 
-// warnings says each kind of warning once, where it first came up and how
-// often.
+// warnings reports each kind of warning once, with its first place and its count.
 type warnings struct {
 	order []string
 	first map[string]string
@@ -158,7 +157,7 @@ func (w *warnings) add(file, kind string, p problem) {
 	}
 }
 
-// indices makes one of the paths of all items of a list.
+// indices removes the indexes from a path, so that the paths of all items of a list are equal.
 var indices = strings.NewReplacer("0", "", "1", "", "2", "", "3", "", "4", "", "5", "", "6", "", "7", "", "8", "", "9", "")
 
 func (w *warnings) lines() []string {

@@ -14,17 +14,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Expand makes the pods that the workloads' controllers would make, less
-// those that are in the input already: Deployments (by way of ReplicaSets,
-// which are added, too), ReplicaSets, ReplicationControllers, StatefulSets
-// (with the claims of their volumes), DaemonSets and Jobs. Each workload's
-// pods stand where the workload does, so that Pods stays in the order of the
-// input. Names are drawn from the seed; the same input and seed give the same
-// pods.
+// Expand creates the pods that the workloads' controllers would create, except for those that the
+// input already has: for Deployments (through ReplicaSets, which are added, too), ReplicaSets,
+// ReplicationControllers, StatefulSets (with the claims of their volumes), DaemonSets and Jobs. A
+// workload's pods take the workload's place in the order of Pods. Names are generated from the
+// seed: the same input and seed give the same pods.
 //
-// A controller would make some of these pods only once others run: an ordered
-// StatefulSet one by one, a Job as many as may run at a time. The StatefulSet
-// is expanded whole, since where its pods go is the question; the Job is not.
+// A controller would create some of these pods only once others run: those of an ordered
+// StatefulSet one by one, those of a Job as far as its parallelism allows. A StatefulSet is
+// expanded completely, since the question is where its pods go; a Job is not.
 func (s *Set) Expand(seed int64) {
 	e := &expansion{
 		set:     s,
@@ -67,7 +65,7 @@ type madePod struct {
 	at  place
 }
 
-// workload is what the controllers have in common.
+// workload is what the workload types have in common.
 type workload struct {
 	gvk      schema.GroupVersionKind
 	meta     *metav1.ObjectMeta
@@ -75,9 +73,8 @@ type workload struct {
 	at       place
 }
 
-// owned returns the pods of the input that a workload controls. In files
-// written by hand the workload has no UID; then its name decides. It gets a
-// UID here, for the pods to refer to.
+// owned returns the pods of the input that a workload controls. A workload from a hand-written file
+// has no UID: its pods are found by its name, and it gets a UID for them to refer to.
 func (e *expansion) owned(w workload) []*v1.Pod {
 	if w.meta.UID != "" {
 		return e.byUID[w.meta.UID]
@@ -86,22 +83,22 @@ func (e *expansion) owned(w workload) []*v1.Pod {
 	return e.byOwner[ownerName{w.gvk.Kind, w.meta.Namespace, w.meta.Name}]
 }
 
-// uidOf makes a UID that is the same in every run.
+// uidOf returns a UID that is the same in every run.
 func uidOf(kind string, meta *metav1.ObjectMeta) types.UID {
 	sum := sha256.Sum256([]byte(kind + "/" + meta.Namespace + "/" + meta.Name))
 	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // a UUID of version 8
 	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]))
 }
 
-// active leaves out what a controller does not count as one of its pods any
-// more: pods that ended and pods that are told to go.
+// active filters out the pods that a controller does not count any more: those that have ended and
+// those that are terminating.
 func active(pods []*v1.Pod) []*v1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool {
 		return rules.IsTerminal(pod) || rules.IsTerminating(pod)
 	})
 }
 
-// pod makes a pod of the template, without a name.
+// pod creates a pod from the template, without a name.
 func (w workload) pod() *v1.Pod {
 	template := w.template.DeepCopy()
 	pod := &v1.Pod{
@@ -118,17 +115,16 @@ func (w workload) pod() *v1.Pod {
 	return pod
 }
 
-// add takes a pod that has its name.
+// add adds a pod that has a name.
 func (e *expansion) add(pod *v1.Pod, at place) {
 	e.names[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = true
 	e.made = append(e.made, madePod{pod, at})
 }
 
-// addNamed names a pod as the API server does, by five letters after a
-// prefix, and adds it.
+// addNamed names a pod as the API server does, by five letters after a prefix, and adds it.
 func (e *expansion) addNamed(pod *v1.Pod, prefix string, at place) {
 	pod.GenerateName = prefix
-	// A name is 63 letters at most, so the prefix gives way.
+	// A name has at most 63 letters, so the prefix is shortened.
 	const most, letters = 63, "bcdfghjklmnpqrstvwxz2456789"
 	base := prefix[:min(len(prefix), most-5)]
 	for {
@@ -143,7 +139,7 @@ func (e *expansion) addNamed(pod *v1.Pod, prefix string, at place) {
 	e.add(pod, at)
 }
 
-// merge puts the new pods among the old, in the order of the input.
+// merge puts the new pods among the others, in the order of the input.
 func (e *expansion) merge() {
 	s := e.set
 	all := make([]madePod, 0, len(s.Pods)+len(e.made))

@@ -20,8 +20,8 @@ func parseFlow(t *tree, text string, line int32) bool {
 	return f.pos == len(f.text)
 }
 
-// flowParser reads {a: b, "c": [d, 'e']}. As part of a block it stays within
-// its line; as JSON it may go on over many.
+// flowParser reads {a: b, "c": [d, 'e']}. Within a block it must end on its line; as JSON it may
+// span many.
 type flowParser struct {
 	t    *tree
 	text string
@@ -180,8 +180,8 @@ func (f *flowParser) jsonString() (string, bool) {
 	return value, err == nil
 }
 
-// splitKey finds "key: value" or "key:". It reports whether the text is that,
-// and false for ok if only the library can tell.
+// splitKey finds "key: value" or "key:". isKey reports whether the text is one, and ok is false if
+// only the library can tell.
 func splitKey(text string) (key, rest string, isKey, ok bool) {
 	switch text[0] {
 	case '"', '\'':
@@ -239,8 +239,7 @@ func plain(text string) (string, bool) {
 	return text, true
 }
 
-// quoted reads a scalar in quotes that ends on its line, and returns what
-// stands behind it.
+// quoted reads a quoted scalar that ends on its line, and returns what follows it.
 func quoted(text string) (value, rest string, ok bool) {
 	if text[0] == '\'' {
 		for i := 1; i < len(text); i++ {
@@ -279,7 +278,7 @@ func quoted(text string) (value, rest string, ok bool) {
 	return "", "", false
 }
 
-// unescape knows the escapes that YAML and JSON share.
+// unescape handles the escapes that YAML and JSON share.
 func unescape(text string) (string, bool) {
 	var value strings.Builder
 	for i := 0; i < len(text); i++ {

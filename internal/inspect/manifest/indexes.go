@@ -8,8 +8,8 @@ import (
 // span is a range of completion indexes, both ends included.
 type span struct{ first, last int }
 
-// completedIndexes reads a job's status as "1,3-5,7"; what cannot be read
-// counts as not completed.
+// completedIndexes parses a Job's completedIndexes, such as "1,3-5,7". What cannot be parsed counts
+// as not completed.
 func completedIndexes(text string) []span {
 	var spans []span
 	for part := range strings.SplitSeq(text, ",") {

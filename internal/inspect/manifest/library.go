@@ -10,12 +10,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxNodes bounds what aliases can blow a document up to, however long it is.
+// maxNodes bounds the size that aliases can expand a document to, whatever its length.
 const maxNodes = 1 << 20
 
-// mostRepeated bounds the values, and the keys of merged mappings, that aliases repeat in a
-// document: some for any, and so many for each byte of it. A template that a hundred containers
-// share is far below; a document made to cost more than its length is not.
+// mostRepeated bounds the values, and the keys of merged mappings, that aliases repeat: a constant,
+// and a number per byte of the document. A template that a hundred containers share is far below
+// it; a document made to cost more than its length is not.
 func mostRepeated(text string) int { return 4096 + 16*len(text) }
 
 // fault is what is wrong at one line.
@@ -46,8 +46,7 @@ func parseLibrary(t *tree, text string, line int32) *fault {
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:unmarshal errors:\n  )?(?:line (\d+): )?`)
 
-// syntaxFault moves the line that the library names from the part that it
-// read to the file.
+// syntaxFault translates the line that the library reports from the part that it read to the file.
 func syntaxFault(err error, line int32) *fault {
 	text := err.Error()
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
@@ -71,7 +70,7 @@ type converter struct {
 
 var errRepeats = errors.New("aliases (*name, <<) repeat too much: write the values out, or split the document")
 
-// repeat counts a value, or a merged key, that stands there for another.
+// repeat counts a repeated value or merged key.
 func (c *converter) repeat() error {
 	if c.repeats--; c.repeats < 0 {
 		return errRepeats
@@ -148,7 +147,7 @@ func (c *converter) mapping(y *yaml.Node, key string, depth int) error {
 	return c.merge(self, &children, merged, depth)
 }
 
-// mergedMappings are what "<<:" names: a mapping, or several.
+// mergedMappings returns what "<<:" refers to: one mapping, or several.
 func mergedMappings(y *yaml.Node) []*yaml.Node {
 	for y.Kind == yaml.AliasNode {
 		y = y.Alias
@@ -166,8 +165,8 @@ func mergedMappings(y *yaml.Node) []*yaml.Node {
 	return list
 }
 
-// merge adds the keys that the mapping does not have itself; the first
-// mapping that has one gives it.
+// merge adds the keys that the mapping does not have itself, each from the first mapping that has
+// it.
 func (c *converter) merge(self int32, children *appender, merged []*yaml.Node, depth int) error {
 	if len(merged) == 0 {
 		return nil

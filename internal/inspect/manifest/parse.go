@@ -11,8 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// found is what one chunk turned out to be: an object of a kind, an object to
-// ignore, or what is wrong with it.
+// found is the result for one chunk: an object of a kind, an object to ignore, or a fault.
 type found struct {
 	kind     *kind
 	object   metav1.Object
@@ -23,7 +22,7 @@ type found struct {
 	unknown  []problem // fields to warn of
 }
 
-// parser makes objects of chunks. It is used by one goroutine.
+// parser turns chunks into objects. It is used by one goroutine.
 type parser struct {
 	tree    tree
 	decoder *decoder
@@ -57,7 +56,7 @@ func (p *parser) parse(c chunk, order int32) []found {
 	return all
 }
 
-// nameOf is kind and name of an object, as far as it has them.
+// nameOf returns the kind and name of an object, as far as it has them.
 func (p *parser) nameOf(n int32, head string) string {
 	t := &p.tree
 	kindName := t.text(n, "kind")
@@ -111,7 +110,7 @@ var (
 	versionOfItems = regexp.MustCompile(`(?m)"?\bapiVersion"?:\s*"?([\w./]+)`)
 )
 
-// ofList is what a typed list, as PodList, says of its items.
+// ofList returns the kind and version that a typed list, such as PodList, implies for its items.
 func ofList(head string) (kind, apiVersion string) {
 	if m := kindOfItems.FindStringSubmatch(head); m != nil {
 		kind = m[1]
@@ -148,8 +147,8 @@ func (p *parser) object(n int32, kindName, apiVersion string, order int32) found
 	return f
 }
 
-// lookup finds a kind. One that is known only in another version is a fault,
-// one that is not known at all is to be ignored under the name returned.
+// lookup finds a kind. One that is known only in another version is a fault; one that is not known
+// at all is ignored, under the name returned.
 func lookup(name, apiVersion string) (k *kind, ignored, fault string) {
 	group, _, hasGroup := strings.Cut(apiVersion, "/")
 	if !hasGroup {
@@ -175,10 +174,9 @@ func groupOf(apiVersion string) string {
 	return ""
 }
 
-// unknownFields decides what an unknown field is. In an object that an API
-// server has printed (it has a UID), or in its status, the field comes from a
-// newer version and is passed over with a warning. In one that somebody
-// wrote it is a slip of the pen that would silently change what is asked for.
+// unknownFields decides what an unknown field is. In an object that an API server has printed (it
+// has a UID), or in a status, the field comes from a newer version and is ignored with a warning.
+// In a hand-written object it is a mistake that would silently change what is asked for.
 func (p *parser) unknownFields(f *found) {
 	for _, u := range p.decoder.unknown {
 		if f.object.GetUID() != "" || strings.HasPrefix(u.path, "status.") {
@@ -191,8 +189,8 @@ func (p *parser) unknownFields(f *found) {
 
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// finish fills in defaults and checks the object; what could not be read as
-// its type is not checked further.
+// finish sets defaults and validates the object. A field that could not be read as its type is not
+// validated further.
 func (p *parser) finish(f *found, n int32) {
 	o := f.object
 	if f.kind.namespaced && o.GetNamespace() == "" {
@@ -222,8 +220,8 @@ func (p *parser) finish(f *found, n int32) {
 
 func (p *parser) lineOf(n int32, path string) int32 { return p.tree.nodes[p.tree.find(n, path)].line }
 
-// suffix stands for the five letters that the API server draws for a
-// generated name; here they follow from the place in the input.
+// suffix replaces the five letters that the API server generates for a name; here they follow from
+// the place in the input.
 func suffix(order int32) string {
 	text := strconv.FormatInt(int64(order), 36)
 	return strings.Repeat("0", max(0, 5-len(text))) + text

@@ -1,6 +1,6 @@
 package manifest
 
-// PodAt says where in the input the i-th of Pods stands, or the workload that it is made for.
+// PodAt returns where in the input the i-th of Pods is, or the workload that it was created for.
 func (s *Set) PodAt(i int) (file string, line int) {
 	at := s.places["Pod"][i]
 	return s.name(at.file), int(at.line)

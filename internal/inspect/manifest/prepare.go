@@ -19,8 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// What follows fills in the API server's defaults, as far as Berth reads the
-// fields, and then checks what is there.
+// What follows sets the API server's defaults for the fields that Berth reads, and then validates
+// them.
 
 func prepareNode(node *v1.Node) field.ErrorList {
 	errs := rules.ValidateNode(node)
@@ -54,8 +54,8 @@ func prepareVolume(volume *v1.PersistentVolume) field.ErrorList {
 		volume.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain
 	}
 	if volume.Status.Phase == "" {
-		// A claim that is bound to it says so; else a controller would have
-		// found the volume free.
+		// A claim that is bound to it would say so; otherwise a controller would have found the
+		// volume available.
 		volume.Status.Phase = v1.VolumeAvailable
 		if volume.Spec.ClaimRef != nil && volume.Spec.ClaimRef.UID != "" {
 			volume.Status.Phase = v1.VolumeBound
@@ -75,8 +75,8 @@ func prepareClaim(claim *v1.PersistentVolumeClaim) field.ErrorList {
 	if claim.Status.Phase == "" {
 		claim.Status.Phase = v1.ClaimPending
 		if claim.Spec.VolumeName != "" {
-			// Written by hand: a controller would have bound it by now, and
-			// left this note, without which no scheduler believes it.
+			// Hand-written: a controller would have bound it by now, and left this annotation,
+			// without which no scheduler trusts the binding.
 			claim.Status.Phase = v1.ClaimBound
 			if claim.Annotations == nil {
 				claim.Annotations = map[string]string{}
@@ -202,15 +202,15 @@ func checkWorkload(meta *metav1.ObjectMeta, replicas *int32, selector *metav1.La
 	return append(errs, checkTemplate(template, spec.Child("template"))...)
 }
 
-// checkTemplate checks the pods that will be made of the template.
+// checkTemplate validates the pods that will be created from the template.
 func checkTemplate(template *v1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	pod := &v1.Pod{Spec: *template.Spec.DeepCopy()}
 	admission.Default(pod)
 	return rules.ValidatePodSpec(&pod.Spec, path.Child("spec"))
 }
 
-// maxReplicas is how many pods one workload is expanded into: several times
-// what Kubernetes is tested with in a whole cluster.
+// maxReplicas is how many pods one workload is expanded to at most: several times what Kubernetes
+// is tested with in a whole cluster.
 const maxReplicas = 1_000_000
 
 func countOfPods(value *int32, path *field.Path) field.ErrorList {

@@ -14,9 +14,9 @@ import (
 	"k8s.io/utils/dump"
 )
 
-// deployments sees to it that each Deployment has ReplicaSets for as many
-// pods as it wants: those of the input, and a new one where there are none.
-// What is missing, in the middle of scaling up, goes to the newest.
+// deployments makes sure that each Deployment has ReplicaSets for all its replicas: those of the
+// input, and a new one if there are none. Replicas that are missing, in the middle of scaling up,
+// go to the newest.
 func (e *expansion) deployments() {
 	s := e.set
 	type identity struct{ uid, name string }
@@ -77,8 +77,8 @@ func replicaSetOf(d *appsv1.Deployment) *appsv1.ReplicaSet {
 	return rs
 }
 
-// templateHash is the deployment controller's hash of a template: for one
-// that an API server has stored, the same word as on that cluster.
+// templateHash is the deployment controller's hash of a template: for a template that an API server
+// has stored, the same as in that cluster.
 func templateHash(template *v1.PodTemplateSpec, collisions *int32) string {
 	hasher := fnv.New32a()
 	fmt.Fprintf(hasher, "%v", dump.ForHash(*template))

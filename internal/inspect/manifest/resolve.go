@@ -20,9 +20,8 @@ func (s scalarType) String() string {
 	return [...]string{"a string", "null", "a boolean", "a number", "a number"}[s]
 }
 
-// resolve says what a plain scalar is, as kubectl's YAML library does: by the
-// rules of YAML 1.1, in which yes and off are booleans. So what kubectl
-// refuses is refused here, too.
+// resolve returns the type of a plain scalar as kubectl's YAML library does, by the rules of YAML
+// 1.1, in which yes and off are booleans. So what kubectl refuses is refused here, too.
 func resolve(text string) scalarType {
 	if text == "" {
 		return nullScalar
@@ -147,7 +146,7 @@ func isFloat(text string) bool {
 	return i == len(text)
 }
 
-// number prints a plain number as kubectl hands it on in JSON.
+// number prints a plain number as kubectl passes it on in JSON.
 func number(text string) string {
 	if n, ok := parseInt(text); ok {
 		return strconv.FormatInt(n, 10)

@@ -9,21 +9,20 @@ import (
 	"unicode"
 )
 
-// chunk is the text of one object: a document, or one item of a List, with
-// the line on which it begins.
+// chunk is the text of one object, a document or one item of a List, with the line on which it
+// begins.
 type chunk struct {
 	text string
 	line int32
 	json bool
 	item bool // of a List; in YAML the text is then a sequence of one
-	// head is what stands before the items of that List. A PodList says there,
-	// and nowhere else, that its items are pods.
+	// head is what precedes the items of that List. Only there does a PodList say that its items
+	// are pods.
 	head string
 }
 
-// split cuts a stream into objects without reading any of them, and calls
-// emit for each, in order. Lists are cut into their items, so that a file of
-// a million pods needs the memory of one.
+// split cuts a stream into objects without parsing them, and calls emit for each, in order. Lists
+// are cut into their items, so that a file of a million pods needs the memory of one.
 func split(r io.Reader, emit func(chunk) error) error {
 	in := inUTF8(bufio.NewReaderSize(r, 1<<16))
 	first, err := firstByte(in)
@@ -54,9 +53,9 @@ func firstByte(in *bufio.Reader) (byte, error) {
 	}
 }
 
-// yamlSplitter works by lines. A document ends at ---; within a document, the
-// key items at the left margin begins the items of a List, each of which
-// begins with a dash as far to the right as the first one's.
+// yamlSplitter works by lines. A document ends at ---. Within a document, the key items at the left
+// margin begins the items of a List, each of which begins with a dash at the indentation of the
+// first.
 type yamlSplitter struct {
 	in   *bufio.Reader
 	emit func(chunk) error
@@ -143,7 +142,7 @@ func (s *yamlSplitter) takeInList(text, content []byte, indent int) error {
 	case s.dash < 0 && isDash:
 		s.dash = indent
 	case s.dash < 0 || indent < s.dash || indent == s.dash && !isDash:
-		// The List's own fields go on.
+		// The List's own fields continue.
 		if err := s.endItem(); err != nil {
 			return err
 		}
@@ -186,8 +185,8 @@ func (s *yamlSplitter) endDocument() error {
 	return s.emit(c)
 }
 
-// jsonSplitter works by brackets. The items of a top-level "items" are cut
-// out; what is around them is not looked at.
+// jsonSplitter works by brackets. It cuts out the items of a top-level "items", and ignores what is
+// around them.
 type jsonSplitter struct {
 	in   *bufio.Reader
 	emit func(chunk) error
@@ -212,7 +211,7 @@ func (s *jsonSplitter) run() error {
 			return err
 		}
 		if s.depth == 0 && len(s.buf) == 0 && strings.IndexByte("{ \t\r\n", c) < 0 {
-			// Not JSON after all, but YAML that begins like it: it goes on as YAML.
+			// Not JSON after all, but YAML that begins like it: read on as YAML.
 			if err := s.in.UnreadByte(); err != nil {
 				return err
 			}
@@ -269,14 +268,14 @@ func (s *jsonSplitter) put(c byte) {
 	s.buf = append(s.buf, c)
 }
 
-// mayQuote reports whether a single quote here begins a string, which it does
-// in YAML only: where a value or a key can begin.
+// mayQuote reports whether a single quote begins a string here, which it does only in YAML, where a
+// value or a key can begin.
 func (s *jsonSplitter) mayQuote() bool {
 	before := bytes.TrimRight(s.buf, " \t\r\n")
 	return len(before) > 0 && strings.IndexByte(",[{:", before[len(before)-1]) >= 0
 }
 
-// str takes a string up to the quote that ends it.
+// str reads a string up to its closing quote.
 func (s *jsonSplitter) str(quote byte) error {
 	s.put(quote)
 	begin := len(s.buf)
@@ -313,8 +312,8 @@ func (s *jsonSplitter) flush(item bool) error {
 	return s.emit(c)
 }
 
-// rest hands on what is left at the end of the file: nothing, or something
-// that is not closed, which whoever parses it will say.
+// rest emits what is left at the end of the file: nothing, or something unclosed, which the parser
+// will report.
 func (s *jsonSplitter) rest() error {
 	if len(s.buf) == 0 && s.depth > 0 {
 		s.buf = append(s.buf, '{')

@@ -52,8 +52,7 @@ func statefulPod(set *appsv1.StatefulSet, w workload, name string, ordinal int) 
 	pod.Name, pod.Spec.Hostname, pod.Spec.Subdomain = name, name, set.Spec.ServiceName
 	pod.Labels[appsv1.StatefulSetPodNameLabel] = name
 	pod.Labels[appsv1.PodIndexLabel] = strconv.Itoa(ordinal)
-	// The set's claims come before the template's volumes, and replace those
-	// of the same name.
+	// The set's claims precede the template's volumes, and replace those of the same name.
 	var volumes []v1.Volume
 	for i := range set.Spec.VolumeClaimTemplates {
 		template := set.Spec.VolumeClaimTemplates[i].Name

@@ -5,9 +5,9 @@ import (
 	"reflect"
 )
 
-// Decode reads one document, YAML or JSON, into what into points to, as strictly as manifests are
-// read: every fault has its line and field, and a field that is not known is one. name is what the
-// document is called in faults.
+// Decode reads one document, YAML or JSON, into what into points to, as strictly as manifests:
+// every fault has its line and field, and an unknown field is a fault. name is how faults refer to
+// the document.
 func Decode(name string, text []byte, into any) error {
 	p := &parser{decoder: newDecoder()}
 	c := chunk{text: string(text), line: 1}

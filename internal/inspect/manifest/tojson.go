@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// appendJSON writes a value as JSON, as kubectl hands YAML to the API server.
+// appendJSON appends a value as JSON, as kubectl sends YAML to the API server.
 func (t *tree) appendJSON(out []byte, n int32) []byte {
 	node := &t.nodes[n]
 	switch node.kind {

@@ -13,8 +13,8 @@ const (
 	sequenceNode
 )
 
-// node is one value of a document. Its children are a list: first, and from
-// there on next; none is 0, which is the root and so nobody's child.
+// node is one value of a document. Its children are linked: first is the first, next the next
+// sibling. 0 is none: it is the root, which is no one's child.
 type node struct {
 	kind   nodeKind
 	quoted bool   // a scalar in quotes or a block: a string, whatever it looks like
@@ -25,9 +25,8 @@ type node struct {
 	next   int32
 }
 
-// tree is a document. Texts are parts of the document's own text, so a tree
-// is filled and emptied again without a byte allocated. Its node 0 is the
-// root; without nodes the document is empty.
+// tree is a document. Its texts are parts of the document's text, and it can be emptied and
+// refilled without allocating. Node 0 is the root; a tree without nodes is an empty document.
 type tree struct {
 	nodes []node
 }
@@ -78,8 +77,8 @@ func (t *tree) text(n int32, key string) string {
 }
 
 // find follows a field path as validation writes it, spec.taints[0].effect or
-// limits[nvidia.com/gpu], as far as the document has it: what is missing is
-// reported where it is missing.
+// limits[nvidia.com/gpu], as far as the document has it: a missing field is reported where it is
+// missing.
 func (t *tree) find(from int32, path string) int32 {
 	at := from
 	for path != "" {
@@ -101,7 +100,7 @@ func (t *tree) find(from int32, path string) int32 {
 			}
 		default:
 			path = strings.TrimPrefix(path, ".")
-			// A key of a map may hold dots itself: status.capacity.example.com/gpu.
+			// A map's key can contain dots: status.capacity.example.com/gpu.
 			if child = t.get(at, path); child != 0 {
 				return child
 			}

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// inUTF8 is the text of a file in UTF-8, also of one that a shell of Windows has written in UTF-16,
-// with a byte order mark or without.
+// inUTF8 returns the text of a file in UTF-8, also if a Windows shell wrote it in UTF-16, with or
+// without a byte order mark.
 func inUTF8(in *bufio.Reader) *bufio.Reader {
 	ahead, _ := in.Peek(2)
 	if len(ahead) < 2 {

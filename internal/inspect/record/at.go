@@ -17,7 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 )
 
-// At reads the objects as they were at a time. Times without a recording are errors.
+// At reads the objects as they were at a time. It is an error if the recording does not cover that
+// time.
 func At(dir string, at time.Time) (*manifest.Set, error) {
 	index, err := ReadIndex(dir)
 	if err != nil {
@@ -77,8 +78,8 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 	return assemble(dir, list)
 }
 
-// sessionIn is the session's folder, which an index made by somebody else may not put outside of
-// the recording.
+// sessionIn returns the session's folder. An index made by someone else must not place it outside
+// of the recording.
 func sessionIn(dir, folder string) (string, error) {
 	if !filepath.IsLocal(folder) {
 		return "", fmt.Errorf("%s: sessions: folder %q: must be within the recording", filepath.Join(dir, IndexFile), folder)
@@ -86,8 +87,8 @@ func sessionIn(dir, folder string) (string, error) {
 	return filepath.Join(dir, folder), nil
 }
 
-// assemble reads objects as any others are read from files: a recording may have been made by
-// somebody else.
+// assemble reads the objects as strictly as those of any file: a recording may have been made by
+// someone else.
 func assemble(dir string, list []json.RawMessage) (*manifest.Set, error) {
 	var text bytes.Buffer
 	text.WriteString(`{"apiVersion":"v1","kind":"List","items":[`)
@@ -102,7 +103,7 @@ func assemble(dir string, list []json.RawMessage) (*manifest.Set, error) {
 	return manifest.Read([]string{"-"}, &text, manifest.Options{Lenient: true, Stdin: dir})
 }
 
-// identity is what tells objects apart.
+// identity distinguishes objects.
 type identity struct{ kind, namespace, name string }
 
 func identityOf(text []byte) (identity, error) {
@@ -144,8 +145,8 @@ func readList(path string, take func([]byte) error) error {
 	return nil
 }
 
-// replay hands over the session's changes up to a time. Where the oldest have given way to newer
-// ones, the session cannot be read.
+// replay calls take for the session's changes up to a time. It fails if the oldest of them have
+// been removed to make room.
 func replay(folder string, until time.Time, take func(*Change) error) error {
 	files, err := filepath.Glob(filepath.Join(folder, changesPrefix+"*"+changesSuffix))
 	if err != nil {
@@ -180,7 +181,7 @@ func replay(folder string, until time.Time, take func(*Change) error) error {
 	return nil
 }
 
-// lines hands over whole lines: the last one may have been cut off by a crash.
+// lines calls take for each complete line: the last one may have been cut off by a crash.
 func lines(r *bufio.Reader, take func([]byte) error) error {
 	for {
 		line, err := r.ReadBytes('\n')

@@ -1,11 +1,11 @@
-// Package record keeps what a live cluster was like, for the commands that ask questions off line:
-// a folder with the objects of all kinds that decisions depend on, and what changed while the
+// Package record stores the state of a live cluster for the commands that answer questions offline:
+// a folder with the objects of all kinds that decisions depend on, and their changes while the
 // recording ran.
 //
-// It only reads from the cluster, never secrets, page by page; what it writes is bounded in size,
-// and a recording that was interrupted goes on where it is started again. The folder is read
-// wherever manifests are.
+// It only reads from the cluster, in pages, and never reads secrets. What it writes is bounded in
+// size, and an interrupted recording continues when it is started again. The folder can be read
+// wherever manifests can.
 package record
 
-// IndexFile is the file that makes a folder a recording.
+// IndexFile is the file by which a folder is recognised as a recording.
 const IndexFile = "recording.index"

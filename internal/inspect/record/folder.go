@@ -21,20 +21,20 @@ import (
 // Kind is the kind of the index file.
 const Kind = "Recording"
 
-// Index is what the index file says.
+// Index is the content of the index file.
 type Index struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
 	Source     simulate.Source `json:"source"`
-	// Cluster is the UID of its namespace kube-system: a recording goes on for the same cluster
-	// only.
+	// Cluster is the UID of the namespace kube-system: a recording can be continued for the same
+	// cluster only.
 	Cluster  string    `json:"cluster"`
 	Sessions []Session `json:"sessions"`
 	Objects  int       `json:"objects"`
 }
 
-// Session is a time in which the recording ran without a break. Its folder has the objects as they
-// were when it began, and its changes.
+// Session is a period in which the recording ran without interruption. Its folder has the objects
+// at its beginning, and their changes.
 type Session struct {
 	Folder string           `json:"folder"`
 	Began  metav1.MicroTime `json:"began"`
@@ -45,7 +45,7 @@ type Session struct {
 type Change struct {
 	At   metav1.MicroTime `json:"at"`
 	Type string           `json:"type"` // Set or Delete
-	// Object is the whole object; of one that was deleted its kind and name.
+	// Object is the whole object or, if it was deleted, its kind and name.
 	Object json.RawMessage `json:"object"`
 }
 
@@ -72,7 +72,7 @@ func ReadIndex(dir string) (*Index, error) {
 	return index, nil
 }
 
-// replaceFile writes a file so that it is never seen half written.
+// replaceFile replaces a file atomically.
 func replaceFile(path string, write func(w *bufio.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), writingPrefix+"*")
 	if err != nil {
@@ -87,7 +87,7 @@ func replaceFile(path string, write func(w *bufio.Writer) error) error {
 	return os.Rename(f.Name(), path)
 }
 
-// writeList writes objects as kubectl prints a list of them, each on a line of its own.
+// writeList writes objects as a List like kubectl's, one object per line.
 func writeList(path string, objects []json.RawMessage) error {
 	return replaceFile(path, func(w *bufio.Writer) error {
 		w.WriteString(`{"apiVersion":"v1","kind":"List","items":[`)
@@ -103,8 +103,8 @@ func writeList(path string, objects []json.RawMessage) error {
 	})
 }
 
-// changes is the file that changes are appended to. A full one is followed by another, and the
-// oldest of all give way.
+// changes is the file that changes are appended to. A full file is followed by another, and the
+// oldest ones are removed to keep to the limit.
 type changes struct {
 	dir    string // of the session
 	root   string // of the recording
@@ -146,7 +146,7 @@ func (c *changes) next() error {
 	return c.makeRoom(path)
 }
 
-// makeRoom removes the oldest files of changes while all of them are too large.
+// makeRoom removes the oldest files of changes while all of them together are too large.
 func (c *changes) makeRoom(current string) error {
 	files, total, err := changeFiles(c.root)
 	if err != nil {
@@ -169,7 +169,8 @@ type changeFile struct {
 	size int64
 }
 
-// changeFiles lists all files of changes, the oldest first: sessions are named by when they began.
+// changeFiles lists all files of changes, the oldest first: sessions are named after the time when
+// they began.
 func changeFiles(dir string) (files []changeFile, total int64, err error) {
 	err = filepath.WalkDir(filepath.Join(dir, sessionsFolder), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !strings.HasSuffix(path, changesSuffix) {

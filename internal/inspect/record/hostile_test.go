@@ -86,7 +86,7 @@ func TestMessagesAndAnnotationsAreLeftOut(t *testing.T) {
 
 var recorded = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// crafted writes a recording as somebody else might have.
+// crafted writes a recording as someone else might have.
 func crafted(t testing.TB, folder, pods, changes string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -124,7 +124,7 @@ const (
 	good   = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"-1"}}}]}}`
 )
 
-// FuzzAt reads recordings that somebody else has made: whatever stands in them, the reader says so
+// FuzzAt reads recordings that someone else has made: whatever stands in them, the reader says so
 // or answers, and does not panic.
 func FuzzAt(f *testing.F) {
 	line := func(kind, object string) string {

@@ -12,9 +12,9 @@ import (
 // lockFile is locked while a recording is under way. It is left behind, unlocked.
 const lockFile = "lock"
 
-// claim makes the folder if there is none, sees that it is this package's to write to, and that
-// nobody else does. Who else records there is found first: what it has written so far may not look
-// like a recording yet.
+// claim creates the folder if necessary, and checks that it is a recording that no other process is
+// writing. It takes the lock before it looks at the content: what another process has written so
+// far may not look like a recording yet.
 func claim(dir string) (release func(), err error) {
 	if release, err = lock(dir, os.O_RDWR); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -34,7 +34,7 @@ func claim(dir string) (release func(), err error) {
 	return lock(dir, os.O_CREATE|os.O_RDWR)
 }
 
-// isRecording returns an error if there is something else in the folder.
+// isRecording returns an error if the folder contains something else.
 func isRecording(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

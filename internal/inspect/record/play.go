@@ -11,19 +11,20 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// Step is one thing that a recording tells.
+// Step is one event of a recording.
 type Step struct {
 	At time.Time
-	// Begins: a session begins. What is told until Began is all there was then.
+	// Begins: a session begins. All objects that existed then follow, up to Began.
 	Begins, Began bool
-	// Object is a Node or a Pod as it was from then on; with Gone, of what went, the name.
+	// Object is a Node or a Pod as it was from then on. With Gone it is deleted, and only its name
+	// is set.
 	Object metav1.Object
 	Gone   bool
 }
 
 var errEnough = errors.New("enough")
 
-// Play tells of the nodes and pods of sessions what a watch would have told, in the order of time.
+// Play yields what a watch would have shown of the nodes and pods of sessions, in order of time.
 func Play(dir string, sessions []Session) iter.Seq2[Step, error] {
 	return func(yield func(Step, error) bool) {
 		for i := range sessions {

@@ -21,22 +21,22 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
-// Options say what to record.
+// Options are what to record.
 type Options struct {
 	Dir string
-	// For ends the recording after that time; 0: when the context ends.
+	// For is how long to record; 0 means until the context ends.
 	For time.Duration
-	// Once takes the objects as they are, and no changes.
+	// Once records the objects as they are, without changes.
 	Once bool
-	// MaxBytes bounds the files of changes; the oldest give way.
+	// MaxBytes bounds the files of changes; the oldest are removed.
 	MaxBytes int64
-	// Every is how often the objects in the folder are brought up to date.
+	// Every is how often the objects in the folder are updated.
 	Every time.Duration
-	// Progress is called with how many objects and changes there are.
+	// Progress is called with the number of objects and changes.
 	Progress func(objects, changes int)
 }
 
-// recorder holds the objects as they are. Watches write into it from several goroutines.
+// recorder holds the current objects. Several watches write to it concurrently.
 type recorder struct {
 	options Options
 	client  *snapshot.Client
@@ -75,7 +75,7 @@ func Run(ctx context.Context, client *snapshot.Client, o Options) error {
 	return r.follow(ctx)
 }
 
-// open begins a session, in a new folder or in one of the same cluster.
+// open begins a session, in a new folder or in a recording of the same cluster.
 func (r *recorder) open(ctx context.Context) error {
 	cluster, err := r.client.ClusterID(ctx)
 	if err != nil {
@@ -102,7 +102,7 @@ func (r *recorder) open(ctx context.Context) error {
 	return nil
 }
 
-// once takes the objects as they are.
+// once records the objects as they are.
 func (r *recorder) once(ctx context.Context) error {
 	for _, k := range snapshot.Kinds() {
 		version, err := r.client.ListAll(ctx, k, func(object metav1.Object) { r.set(k, object) })
@@ -160,7 +160,7 @@ func (r *recorder) follow(ctx context.Context) error {
 	}
 }
 
-// begin writes the objects as the session found them.
+// begin writes the objects at the beginning of the session.
 func (r *recorder) begin() error {
 	r.mu.Lock()
 	r.begun = true
@@ -179,7 +179,7 @@ func (r *recorder) end() error {
 	return errors.Join(err, r.changes.close())
 }
 
-// checkpoint brings the folder's own objects up to date: what -f reads.
+// checkpoint updates the folder's own objects, which -f reads.
 func (r *recorder) checkpoint() error {
 	now := time.Now().UTC()
 	if err := r.writeObjects(r.options.Dir); err != nil {
@@ -239,7 +239,7 @@ func (r *recorder) writeObjects(dir string) error {
 	return nil
 }
 
-// set takes in an object. One that is not other than before is no change.
+// set records an object, unless it is unchanged.
 func (r *recorder) set(k snapshot.Kind, object metav1.Object) {
 	copied := object.(runtime.Object).DeepCopyObject()
 	slim(copied.(metav1.Object))
@@ -261,7 +261,7 @@ func (r *recorder) set(k snapshot.Kind, object metav1.Object) {
 		return
 	}
 	objects[name] = text
-	// A lease is renewed every ten seconds by every node; only its newest state is kept.
+	// Every node renews its Lease every ten seconds, so only the newest state is kept.
 	if k.Resource != "leases" {
 		r.note("Set", text)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
-// sink takes what a feed shows of one kind into the recorder. A list takes the place of all that
-// was known of its kind.
+// sink passes what a feed shows of one kind to the recorder. A list replaces all that was known of
+// its kind.
 type sink struct {
 	*recorder
 	kind snapshot.Kind
@@ -39,7 +39,7 @@ func (s *sink) sink() feed.Sink {
 	}
 }
 
-// replace forgets what the list has not shown.
+// replace removes what the list has not shown.
 func (s *sink) replace() {
 	s.mu.Lock()
 	var gone []string

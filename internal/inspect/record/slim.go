@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// decisive are the annotations that decisions depend on. All others are left out of a recording:
-// anything may stand in them.
+// decisive are the annotations that decisions depend on. A recording has no others, since they can
+// contain anything.
 var decisive = map[string]bool{
 	v1.MirrorPodAnnotationKey: true, v1.PodDeletionCost: true, batchv1.JobCompletionIndexAnnotation: true,
 	v1.BetaStorageClassAnnotation: true, v1.MigratedPluginsAnnotationKey: true, resourcev1.ExtendedResourceClaimAnnotation: true,
@@ -40,9 +40,9 @@ func slimTemplate(t *v1.PodTemplateSpec) {
 	slimSpec(&t.Spec)
 }
 
-// slim takes out of an object what decisions do not depend on and what may be confidential:
-// environments, commands, arguments, probes, what containers said when they ended, and annotations.
-// The object is changed.
+// slim removes from an object what decisions do not depend on and what may be confidential:
+// environments, commands, arguments, probes, termination messages, and annotations. It changes the
+// object.
 func slim(object metav1.Object) {
 	slimAnnotations(object)
 	switch o := object.(type) {

@@ -28,12 +28,12 @@ type Kind struct {
 	Resource     string
 	GroupVersion schema.GroupVersion
 	Kind         string
-	// Needed: nothing can be said without it.
+	// Needed: there is no answer without it.
 	Needed  bool
 	newList func() runtime.Object
 }
 
-// Kinds are all of them. Secrets are not among them, and nothing that holds any.
+// Kinds returns all of them. Neither Secrets nor anything that contains them is among these.
 func Kinds() []Kind {
 	return []Kind{
 		{"nodes", v1.SchemeGroupVersion, "Node", true, func() runtime.Object { return &v1.NodeList{} }},
@@ -66,7 +66,7 @@ func Kinds() []Kind {
 	}
 }
 
-// Client reads kinds from a cluster. It makes one connection, whatever the groups.
+// Client reads kinds from a cluster. All API groups share one connection.
 type Client struct {
 	config *rest.Config
 	http   clientOf
@@ -110,10 +110,10 @@ func (c *Client) List(ctx context.Context, k Kind, options metav1.ListOptions) (
 	return list, err
 }
 
-// Host is the API server.
+// Host is the API server's address.
 func (c *Client) Host() string { return c.config.Host }
 
-// ClusterID tells clusters apart: the UID of the namespace that every one has.
+// ClusterID identifies the cluster: the UID of a namespace that every cluster has.
 func (c *Client) ClusterID(ctx context.Context) (string, error) {
 	var ns v1.Namespace
 	err := c.http[v1.SchemeGroupVersion].Get().Resource("namespaces").Name(metav1.NamespaceSystem).Do(ctx).Into(&ns)
@@ -134,6 +134,6 @@ func (c *Client) Source(k Kind) feed.Source {
 	}
 }
 
-// Optional reports whether a kind that cannot be listed for this reason may be left out: it may not
-// be read, or is not served.
+// Optional reports whether this error of a list means that the kind can be left out: it may not be
+// read, or is not served.
 func Optional(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) }

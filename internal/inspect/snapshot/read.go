@@ -24,18 +24,18 @@ import (
 type Snapshot struct {
 	*manifest.Set
 	simulate.Source
-	// Missing names the kinds that could not be read, with why, one line each.
+	// Missing lists the kinds that could not be read, and why, one per line.
 	Missing []string
 }
 
 // pageSize is how many objects are asked for at a time: a few megabytes of pods.
 const pageSize = 1000
 
-// atATime bounds the lists under way: one question must not be felt by the API server.
+// atATime bounds the concurrent lists: one question must not burden the API server.
 const atATime = 4
 
-// Read reads all that decisions depend on. progress, if not nil, is called with how many objects
-// have been read.
+// Read reads all that decisions depend on. progress, if not nil, is called with the number of
+// objects read so far.
 func (c *Client) Read(ctx context.Context, progress func(objects int)) (*Snapshot, error) {
 	kinds := Kinds()
 	lists := make([][]metav1.Object, len(kinds))

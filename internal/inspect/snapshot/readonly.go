@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// ReadOnly is the configuration of a connection that cannot write: a request that is not a GET
+// ReadOnly returns the configuration of a connection that cannot write: a request other than GET
 // fails without being sent.
 func ReadOnly(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
@@ -28,5 +28,5 @@ func (r readOnly) RoundTrip(request *http.Request) (*http.Response, error) {
 	return r.next.RoundTrip(request)
 }
 
-// WrappedRoundTripper lets client-go find the transport below.
+// WrappedRoundTripper gives client-go the transport below.
 func (r readOnly) WrappedRoundTripper() http.RoundTripper { return r.next }

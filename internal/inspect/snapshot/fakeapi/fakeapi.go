@@ -1,5 +1,5 @@
-// Package fakeapi is an API server for tests of what reads a cluster: it lists in pages, watches,
-// and refuses everything that is not a read, or a read of what nobody has to see.
+// Package fakeapi is an API server for tests of code that reads a cluster. It lists in pages and
+// watches, and fails the test on every request that is not a read, or that reads secrets.
 package fakeapi
 
 import (
@@ -25,8 +25,7 @@ type Object map[string]any
 // Server is an API server. Its objects are changed by Set and Delete.
 type Server struct {
 	Config *rest.Config
-	// PageLimit is how many objects a page has at most, whatever the client asks for; 0: no limit
-	// of its own.
+	// PageLimit bounds the objects per page, whatever the client asks for; 0: no bound.
 	PageLimit int
 
 	t       testing.TB
@@ -63,10 +62,10 @@ func New(t testing.TB) *Server {
 	return s
 }
 
-// Refuse has a resource answered with a status.
+// Refuse has requests for a resource answered with a status.
 func (s *Server) Refuse(resource string, status int) { s.refuse[resource] = status }
 
-// Reads are the paths that were read.
+// Reads returns the paths that were read.
 func (s *Server) Reads() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
