@@ -4,21 +4,21 @@ import "fmt"
 
 // Allowance bounds what a world may cost. The zero value bounds nothing.
 type Allowance struct {
-	// Stop, if set, is asked between decisions. Once it returns an error nothing more is decided,
-	// and what is under way fails with it.
+	// Stop, if set, is called between decisions. Once it returns an error nothing more is decided,
+	// and the current operation fails with it.
 	Stop func() error
-	// Pods and Nodes are how many operations may add in sum; 0 is any number.
+	// Pods and Nodes are how many of each operations may add in total; 0 means any number.
 	Pods, Nodes int
 }
 
-// allowed is an Allowance as it is used up.
+// allowed is an Allowance and how much of it is used up.
 type allowed struct {
 	Allowance
 	pods, nodes int   // how many there may be; 0 is any number
 	ended       error // why nothing more is decided
 }
 
-// count begins to count what is added to what is there.
+// count starts from the pods and nodes that exist.
 func (a *allowed) count(pods, nodes int) {
 	if a.Pods > 0 {
 		a.pods = pods + a.Pods
@@ -28,11 +28,11 @@ func (a *allowed) count(pods, nodes int) {
 	}
 }
 
-// Err says why the world does not go on, nil if it does.
+// Err returns why the world has stopped, or nil.
 func (w *World) Err() error { return w.allowed.ended }
 
-// halted asks whether to go on. It is asked in every loop whose length an operation, or the
-// cluster, decides.
+// halted reports whether to stop. Every loop calls it whose length depends on an operation or on
+// the cluster.
 func (w *World) halted() bool {
 	a := &w.allowed
 	switch {

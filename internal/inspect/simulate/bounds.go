@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// bounds are what namespaces allow, and give by default, to the pods that are created in them:
-// quotas and limit ranges.
+// bounds are the ResourceQuotas and LimitRanges of namespaces: what they allow for new pods, and
+// the defaults that they set.
 type bounds struct {
 	quotas map[string][]*quota
 	ranges map[string][]*v1.LimitRange
@@ -36,8 +36,8 @@ func newBounds(quotas []*v1.ResourceQuota, ranges []*v1.LimitRange) *bounds {
 	return b
 }
 
-// fill gives the containers of a new pod the requests and limits that its namespace has for those
-// that set none.
+// fill sets the namespace's default requests and limits on the containers of a new pod that set
+// none.
 func (b *bounds) fill(p *v1.Pod) {
 	for _, r := range b.ranges[p.Namespace] {
 		for i := range r.Spec.Limits {
@@ -74,8 +74,8 @@ func orElse(list, other v1.ResourceList) v1.ResourceList {
 	return all
 }
 
-// charge counts a pod against the quotas of its namespace. A new pod that does not fit into all of
-// them, or is outside the limit ranges, is refused, in the API server's words.
+// charge counts a pod against the quotas of its namespace. A new pod that exceeds one of them, or a
+// limit range, is refused with the API server's message.
 func (b *bounds) charge(p *v1.Pod, isNew bool) (refusal string) {
 	if isNew {
 		if refusal = b.outside(p); refusal != "" {
@@ -111,7 +111,7 @@ func (b *bounds) charge(p *v1.Pod, isNew bool) (refusal string) {
 	return ""
 }
 
-// covers tells whether the pod is in all the quota's scopes.
+// covers reports whether the pod matches all the quota's scopes.
 func (q *quota) covers(p *v1.Pod) bool {
 	for _, scope := range q.Spec.Scopes {
 		if !inScope(p, v1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: v1.ScopeSelectorOpExists}) {
@@ -156,8 +156,8 @@ func inScope(p *v1.Pod, r v1.ScopedResourceSelectorRequirement) bool {
 	return false
 }
 
-// refuses says why the quota does not let a new pod in: it says too little of what it needs, or
-// needs too much.
+// refuses returns why the quota refuses a new pod: the pod does not specify an amount that the
+// quota counts, or exceeds it.
 func (q *quota) refuses(p *v1.Pod, usage v1.ResourceList) string {
 	if missing := q.missing(p); missing != "" {
 		return fmt.Sprintf("failed quota: %s: must specify %s", q.Name, missing)
@@ -182,8 +182,7 @@ func (q *quota) refuses(p *v1.Pod, usage v1.ResourceList) string {
 		q.Name, strings.Join(requested, ","), strings.Join(used, ","), strings.Join(limited, ","))
 }
 
-// missing lists the containers that have to say how much CPU or memory they need, because the quota
-// counts it.
+// missing lists the containers that must specify CPU or memory because the quota counts it.
 func (q *quota) missing(p *v1.Pod) string {
 	if resource.IsPodLevelResourcesSet(p) {
 		return ""
@@ -223,7 +222,7 @@ func sortedNames(list v1.ResourceList) []v1.ResourceName {
 	return names
 }
 
-// usageOf is what a pod counts for, by the names that quotas use. Overhead counts.
+// usageOf returns what a pod counts for, overhead included, by the names that quotas use.
 func usageOf(p *v1.Pod) v1.ResourceList {
 	usage := amountsOf(resource.PodRequests(p, resource.PodResourcesOptions{UseStatusResources: true}),
 		resource.PodLimits(p, resource.PodResourcesOptions{UseStatusResources: true}))

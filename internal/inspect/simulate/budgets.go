@@ -10,7 +10,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// budgets keeps the disruption budgets' status as the disruption controller would.
+// budgets maintains the status of PodDisruptionBudgets as the disruption controller would.
 type budgets []budget
 
 type budget struct {
@@ -18,8 +18,8 @@ type budget struct {
 	selector        labels.Selector
 }
 
-// countBudgets reads the budgets of the cluster and works out the status of those that come without
-// one, as in a manifest written by hand.
+// countBudgets reads the cluster's budgets, and computes the status of those without one, as in
+// hand-written manifests.
 func (w *World) countBudgets() {
 	var list budgets
 	w.budgets = nil
@@ -65,7 +65,7 @@ func (b budget) matches(class *cluster.PodClass) bool {
 	return class.Namespace == b.namespace && b.selector.Matches(class.Labels)
 }
 
-// fill works out the status, unless there is one.
+// fill computes the status, unless there is one.
 func (b budget) fill(w *World, expected, healthy map[*cluster.PodClass]int) {
 	object, _ := w.c.Budgets.Get(b.namespace, b.name)
 	if s := &object.Status; s.ObservedGeneration != 0 || s.ExpectedPods != 0 || s.DisruptionsAllowed != 0 || len(s.Conditions) > 0 {
@@ -86,7 +86,7 @@ func (b budget) fill(w *World, expected, healthy map[*cluster.PodClass]int) {
 	w.show(cycle.DisruptionBudgets, object)
 }
 
-// desired is how many pods have to be healthy. Percentages are of all pods and round up.
+// desired is how many pods have to be healthy. Percentages are of all pods, rounded up.
 func desired(spec *policyv1.PodDisruptionBudgetSpec, expected int) int32 {
 	switch {
 	case spec.MaxUnavailable != nil:
@@ -105,7 +105,7 @@ func desired(spec *policyv1.PodDisruptionBudgetSpec, expected int) int32 {
 	return 0
 }
 
-// budgetsLeft notes that a pod has gone: one disruption less is allowed for its like.
+// budgetsLeft records that a pod has gone: its budgets allow one disruption less.
 func (w *World) budgetsLeft(p *cluster.Pod) {
 	for _, b := range w.budgets {
 		if !b.matches(p.Class) {
@@ -120,7 +120,7 @@ func (w *World) budgetsLeft(p *cluster.Pod) {
 	}
 }
 
-// budgetsJoined notes that a pod has come, and is taken to be ready.
+// budgetsJoined records a new pod, which is assumed to be ready.
 func (w *World) budgetsJoined(p *cluster.Pod) {
 	for _, b := range w.budgets {
 		if !b.matches(p.Class) {

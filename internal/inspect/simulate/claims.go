@@ -10,9 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// claims makes what controllers make for a pod before it can be scheduled: a claim for each volume
-// that lives as long as the pod, and for each device claim that comes from a template. What is
-// there already is left alone.
+// claims creates what controllers create for a pod before it can be scheduled: a claim for each
+// ephemeral volume, and for each device claim template. Existing claims are left alone.
 func (w *World) claims(p *v1.Pod) {
 	for i := range p.Spec.Volumes {
 		if ephemeral := p.Spec.Volumes[i].Ephemeral; ephemeral != nil && ephemeral.VolumeClaimTemplate != nil {
@@ -44,7 +43,7 @@ func (w *World) volumeClaim(p *v1.Pod, volume string, template *v1.PersistentVol
 }
 
 // identifyClaims gives new claims what the API server gives them: a UID and, if they name no
-// storage class, the one for such claims.
+// storage class, the default one.
 func (w *World) identifyClaims() {
 	w.storageClass = admission.DefaultStorageClass(w.c.StorageClasses.All())
 	for _, claim := range w.c.Claims.All() {
@@ -59,8 +58,8 @@ func (w *World) identifyClaims() {
 	}
 }
 
-// deviceClaim makes the claim and notes its name in the pod's status. Without the template the pod
-// waits for both.
+// deviceClaim creates the claim and records its name in the pod's status. Without the template, the
+// pod waits for both.
 func (w *World) deviceClaim(p *v1.Pod, name, template string) {
 	for i := range p.Status.ResourceClaimStatuses {
 		if p.Status.ResourceClaimStatuses[i].Name == name {

@@ -10,19 +10,19 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// clocks are those that wrote the times in manifests: the API server's, which is believed, and
-// those of kubelets, some of which may be off. A kubelet that is well renews its lease every ten
-// seconds and its status every five minutes, so the clocks of most agree.
+// clocks are the ones behind the times in manifests: the API server's, which is trusted, and those
+// of kubelets, some of which may be wrong. A healthy kubelet renews its Lease every ten seconds and
+// its status every five minutes, so most of these clocks agree.
 type clocks struct {
 	server time.Time // the latest time by the API server's clock
-	// limit is how far the kubelets' clocks are believed: by what most of them say. Zero: none says
-	// anything.
+	// limit is the latest time that is trusted, by what most kubelets' clocks say. Zero: no kubelet
+	// has written any.
 	limit time.Time
-	// Ahead are the nodes whose clocks are beyond that.
+	// ahead are the nodes whose clocks are beyond that.
 	ahead []string
 }
 
-// Kubelets that are well differ in what they last wrote by no more than this.
+// Healthy kubelets differ in their last writes by no more than this.
 const (
 	leasesDiffer     = 2 * time.Minute
 	heartbeatsDiffer = 6 * time.Minute
@@ -74,10 +74,11 @@ func (c *clocks) seeServer(t time.Time) {
 	}
 }
 
-// believes tells whether a time is not beyond what the clocks agree on.
+// believes reports whether a time is within the limit.
 func (c *clocks) believes(t time.Time) bool { return c.limit.IsZero() || !t.After(c.limit) }
 
-// renewals are the newest times of leases, of nodes that are ready or not in the set.
+// renewals returns the newest renewal times of Leases, by node, for nodes that are ready or not in
+// the set.
 func renewals(set *manifest.Set) map[string]time.Time {
 	unready := map[string]bool{}
 	for _, n := range set.Nodes {
@@ -94,13 +95,13 @@ func renewals(set *manifest.Set) map[string]time.Time {
 	return at
 }
 
-// ClocksAhead names the nodes whose clocks are so far ahead of the others' that their times are not
-// believed.
+// ClocksAhead lists the nodes whose clocks are so far ahead of the others' that their times are not
+// trusted.
 func ClocksAhead(set *manifest.Set) []string { return clocksOf(set).ahead }
 
-// begins is when the simulation begins: the latest time in the manifests that can be believed. What
-// was recorded of a cluster has its own time, and the answer must not depend on when it is asked
-// for. Without any time it begins at an arbitrary one.
+// begins is when the simulation begins: the latest time in the manifests that can be trusted. A
+// recording has its own time, and the answer must not depend on when the question is asked. Without
+// any time, the simulation begins at an arbitrary one.
 func (c *clocks) begins(set *manifest.Set) time.Time {
 	latest := c.server
 	see := func(t time.Time) {
@@ -138,9 +139,9 @@ func (c *clocks) begins(set *manifest.Set) time.Time {
 	return latest
 }
 
-// findDead tells from leases which nodes have fallen silent: those whose lease is older than its
-// duration, by the newest that is believed. A node that has been silent for long is not ready any
-// more; where it is, and its lease is as old as that, its clock is behind.
+// findDead finds the nodes that have fallen silent: those whose Lease is older than its duration,
+// by the newest trusted time. A node that has been silent for long is no longer ready; if one is
+// ready although its Lease is that old, its clock is behind.
 func (w *World) findDead(leases []*coordinationv1.Lease, c *clocks) {
 	var newest time.Time
 	for _, l := range leases {

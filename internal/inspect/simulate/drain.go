@@ -24,17 +24,18 @@ type Drain struct {
 	Timeout            *metav1.Duration `json:"timeout,omitempty"`
 }
 
-// Drained is what came of a drain.
+// Drained is the outcome of a drain.
 type Drained struct {
 	Nodes []string
-	// Refused are the pods that keep kubectl from beginning, with the flag that would let it go on.
+	// Refused are the pods for which kubectl refuses to begin, each with the flag that would let it
+	// continue.
 	Refused []Blocked
-	// Ignored are pods that a drain leaves where they are.
+	// Ignored are pods that a drain leaves alone.
 	Ignored []Blocked
-	// Terminating are pods whose deletion was under way already.
+	// Terminating are pods that were already being deleted.
 	Terminating []Blocked
-	// Blocked are pods that a disruption budget kept on their node to the end; Waited are those
-	// that it kept for some time only.
+	// Blocked are pods that a disruption budget kept on their node to the end, Waited those that it
+	// kept there for a time.
 	Blocked, Waited []Blocked
 }
 
@@ -49,14 +50,14 @@ type Blocked struct {
 }
 
 const (
-	// drainRetries is how often kubectl tries again what a budget does not allow.
+	// drainRetry is how often kubectl retries what a budget does not allow.
 	drainRetry = 5 * time.Second
-	// drainPatience is how long a drain without a time-out goes on without getting any further
-	// before it is called blocked.
+	// drainPatience is how long a drain without a timeout may make no progress before it is called
+	// blocked.
 	drainPatience = 5 * time.Minute
 )
 
-// draining is a drain under way: node by node, as kubectl does it.
+// draining is a drain in progress: one node after the other, as kubectl does it.
 type draining struct {
 	*Drain
 	done     *Drained
@@ -89,7 +90,7 @@ func (w *World) drain(op *Drain) (*Done, error) {
 	return &Done{Drain: d.done}, nil
 }
 
-// next begins with the first node that is left.
+// next begins with the first remaining node.
 func (d *draining) next(w *World) {
 	for len(d.nodes) > 0 {
 		d.pods = nil
@@ -109,7 +110,7 @@ func (d *draining) next(w *World) {
 	}
 }
 
-// sort decides whether the pod goes, by kubectl's rules.
+// sort decides by kubectl's rules whether the pod is evicted.
 func (d *draining) sort(w *World, p *pod) {
 	if !d.selector.Matches(labels.Set(p.object.Labels)) {
 		return
@@ -138,7 +139,7 @@ func (d *draining) sort(w *World, p *pod) {
 	}
 }
 
-// try evicts what can go now, and comes back for the rest.
+// try evicts what can be evicted now, and comes back for the rest.
 func (d *draining) try(w *World) {
 	var left []*pod
 	for _, p := range d.pods {
@@ -183,7 +184,7 @@ func (d *draining) try(w *World) {
 	}
 }
 
-// forbidden asks the pod's disruption budget, as the Eviction API does.
+// forbidden checks the pod's disruption budget, as the Eviction API does.
 func (d *draining) forbidden(w *World, p *pod) (budget, message string) {
 	if d.DisableEviction {
 		return "", ""
@@ -209,15 +210,15 @@ func (d *draining) forbidden(w *World, p *pod) (budget, message string) {
 		b.Name, b.Status.DesiredHealthy, b.Status.CurrentHealthy)
 }
 
-// Cost is what it costs to lose a node, the most important first.
+// Cost is what it costs to lose a node, in order of importance.
 type Cost struct {
 	Node string `json:"node"`
-	// Lost are pods that nobody makes again, Blocked those whose budget does not let them go now,
-	// Pending those that would find no other place.
+	// Lost counts the pods that no controller replaces, Blocked those whose budget does not allow
+	// their disruption now, Pending those that would find no other node.
 	Lost    int `json:"lost"`
 	Blocked int `json:"blocked"`
 	Pending int `json:"pending"`
-	// Evicted are the pods that would have to move, and Priority the sum of their priorities.
+	// Evicted counts the pods that would have to move; Priority is the sum of their priorities.
 	Evicted  int   `json:"evicted"`
 	Priority int64 `json:"priority"`
 }
@@ -229,5 +230,5 @@ func (a *Cost) compare(b *Cost) int {
 	)
 }
 
-// ErrTooFew says that there are not as many nodes to choose from.
+// ErrTooFew is the error when there are fewer nodes than are to be chosen.
 var ErrTooFew = errors.New("there are not as many nodes to choose from")

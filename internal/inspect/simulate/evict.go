@@ -11,9 +11,9 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// hold notes the NoExecute taints of a node. One without a time was added when the list of taints
-// was last written, as far as the API server's managed fields tell; else at the beginning, or now
-// if it was not there before.
+// hold records the NoExecute taints of a node. A taint without a time was added when the list of
+// taints was last written, according to the API server's managed fields; without these, at the
+// beginning, or now if the taint is new.
 func (w *World) hold(node *v1.Node) {
 	before := w.held[node.Name]
 	var held []eviction.Held
@@ -40,7 +40,7 @@ func (w *World) hold(node *v1.Node) {
 	w.held[node.Name] = held
 }
 
-// watch notes when the pod has to leave the node that it is on since the time given.
+// watch records when the pod has to leave its node, on which it has been since the given time.
 func (w *World) watch(p *pod, since time.Time) {
 	held := w.held[p.NodeName]
 	if len(held) == 0 || p.Terminating {
@@ -56,7 +56,7 @@ func (w *World) watch(p *pod, since time.Time) {
 	}
 }
 
-// after is when, from the beginning, an eviction is due. What was due before is due at the
+// after is when an eviction is due, from the beginning. One that was due before is due at the
 // beginning.
 func (w *World) after(p *pod) time.Duration { return max(p.due.At.Sub(w.start), 0) }
 
@@ -79,8 +79,8 @@ func (w *World) nextEviction() (time.Duration, bool) {
 	}
 	at := max(w.after(p), w.now)
 	if at == w.evictedAt {
-		// A pod came back to where it may not stay. Time must go on: a second is what controllers
-		// need at least.
+		// A pod has returned to a node where it may not stay. Time must advance: controllers need a
+		// second at least.
 		at += time.Second
 	}
 	return at, true
@@ -103,7 +103,7 @@ func evictionOf(p *pod, after time.Duration) Eviction {
 	return Eviction{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(after), Taint: p.due.Taint.ToString()}
 }
 
-// outlook lists the evictions that are still to come behind those that have happened.
+// outlook lists the evictions that are still due after those that have happened.
 func (w *World) outlook() {
 	for _, l := range w.leaving {
 		if l.counts() {
@@ -115,13 +115,13 @@ func (w *World) outlook() {
 	})
 }
 
-// leaving is a pod that has to leave, as of when that was found.
+// leaving is a pod that has to leave, and its due time when that was found.
 type leaving struct {
 	*pod
 	of eviction.Due
 }
 
-// counts tells whether it is still so.
+// counts reports whether it is still true.
 func (l leaving) counts() bool { return !l.gone && l.pod.due == l.of }
 
 // departures are the pods that have to leave, by when: a heap.

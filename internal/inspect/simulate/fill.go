@@ -17,23 +17,23 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// Fill is how many pods of one kind found room.
+// Fill is how many pods of one kind fit.
 type Fill struct {
 	Like   string         `json:"like"`
 	Wanted int            `json:"wanted,omitempty"` // 0: as many as possible
 	Placed int            `json:"placed"`
 	Nodes  map[string]int `json:"nodes"`
-	// Stops says why there is no room for one more, in the words of the FailedScheduling event, and
-	// Reasons counts the nodes by reason. Both are empty if all that were wanted found room.
+	// Stops is why one more does not fit, as the FailedScheduling event words it, and Reasons
+	// counts the nodes by reason. Both are empty if all pods fit that were asked for.
 	Stops   string         `json:"stops,omitempty"`
 	Reasons map[string]int `json:"reasons,omitempty"`
 }
 
-// mostPods bounds how many pods are added to see how many fit.
+// mostPods bounds how many pods are added to find out how many fit.
 const mostPods = 200_000
 
-// addPods places pods like another where there is room, without removing any. Of a number of them
-// those that find none wait, as any new pod does.
+// addPods places pods like another one where there is room, without preemption. If their number is
+// given, those that do not fit stay pending, as any new pod.
 func (w *World) addPods(op *AddPods) (*Done, error) {
 	model, err := w.model(op)
 	if err != nil {
@@ -91,7 +91,7 @@ func (w *World) copyOf(model *v1.Pod, number int) *pod {
 	return &pod{number: w.entered, object: &object}
 }
 
-// fillOne has a pod tried that takes no room from others. One that finds none is taken away again.
+// fillOne tries a pod that does not preempt. If it does not fit, it is removed again.
 func (w *World) fillOne(p *pod) (stops string, reasons map[string]int) {
 	modest := *p.object
 	modest.Spec.PreemptionPolicy = ptr.To(v1.PreemptNever)
@@ -115,7 +115,7 @@ func (w *World) fillOne(p *pod) (stops string, reasons map[string]int) {
 	return p.refusal, nil
 }
 
-// model is the pod that others are to be like, as admission gives it.
+// model is the pod that others are to be like, after admission.
 func (w *World) model(op *AddPods) (*v1.Pod, error) {
 	kind, name, ok := strings.Cut(op.Like, "/")
 	if !ok {
@@ -147,7 +147,7 @@ func (w *World) model(op *AddPods) (*v1.Pod, error) {
 	return model, nil
 }
 
-// objectOf is the pod of that name, also of one that has left.
+// objectOf returns the pod of that name, even if it has left.
 func (w *World) objectOf(name Name) *v1.Pod {
 	if p := w.pods[name]; p != nil {
 		return p.object
@@ -162,8 +162,8 @@ func (w *World) objectOf(name Name) *v1.Pod {
 
 func (w *World) nodeNames() []string { return slices.Sorted(maps.Keys(w.machines)) }
 
-// Choose finds the nodes that cost least to lose, one after the other: each as if those before it
-// had gone. The world is changed: the nodes chosen are drained in it.
+// Choose finds the nodes that cost least to lose, one after the other, each as if those before it
+// were gone. It changes the world: the chosen nodes are drained.
 func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Drained, err error) {
 	if count < 1 || count > len(w.machines) {
 		return nil, nil, fmt.Errorf("%w: %d of %d", ErrTooFew, count, len(w.machines))
@@ -200,8 +200,8 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 	return chosen, drains, w.Err()
 }
 
-// cheapest is the first of the candidates, sorted by their bounds, that no other can be cheaper
-// than once its pods' new places are known: a bound has none pending.
+// cheapest is the first of the candidates, sorted by their bounds, whose actual cost no other
+// candidate can undercut. A bound assumes that no pod stays pending.
 func (w *World) cheapest(candidates []Cost) int {
 	const most = 64 // pods that find no place are rare; where they are not, the best of so many will do
 	best := -1
@@ -217,7 +217,7 @@ func (w *World) cheapest(candidates []Cost) int {
 	return best
 }
 
-// bound is what losing the node costs at least.
+// bound is a lower bound of what losing the node costs.
 func (w *World) bound(name string) Cost {
 	c := Cost{Node: name}
 	allowed := map[string]int32{}
@@ -246,7 +246,7 @@ func (w *World) bound(name string) Cost {
 	return c
 }
 
-// homeless counts the node's pods that would find no other place. The world is left as it was.
+// homeless counts the node's pods that would find no other node. The world is left as it was.
 func (w *World) homeless(name string) (count int) {
 	m, n := w.machines[name], w.c.Node(name)
 	cordoned := m.object.DeepCopy()

@@ -13,19 +13,18 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 )
 
-// health is what there is of kubelets, their heartbeats and the node health controller: its core,
-// which is told what its watches would show and whose writes succeed at once.
+// health stands for the kubelets, their heartbeats and the node health controller. The controller's
+// core is told what its watches would show, and its writes succeed at once.
 //
-// A node renews its lease every ten seconds. The core looks only at who has been silent for the
-// grace period, so while nothing is about to change the renewals are handed over in waves, each
-// with the time at which it was made: a day of a thousand nodes would be eight million of them
-// otherwise.
+// A node renews its Lease every ten seconds. The core only cares which nodes have been silent for
+// the grace period, so while nothing is about to change the renewals are delivered in batches, each
+// with its own time: for a thousand nodes a day has eight million of them.
 type health struct {
 	core    *nodehealth.Core
 	options nodehealth.Options
 	wave    time.Duration // between two waves
 	waveAt  time.Duration // the next one
-	// Until then, or while something is about to change, the core is asked as often as it wants to
+	// Until then, or while something is about to change, the core is called as often as it asks to
 	// be.
 	alertTo   time.Duration
 	unsettled bool
@@ -34,7 +33,7 @@ type health struct {
 
 const renewEvery = 10 * time.Second
 
-// begin starts node health, unless nothing could ever come of it.
+// begin starts node health, unless nothing can ever come of it.
 func (w *World) begin() {
 	if w.health != nil || w.options.Scenario == nil && !w.sick() {
 		return
@@ -66,8 +65,8 @@ func (w *World) begin() {
 
 func (w *World) clock() time.Time { return w.start.Add(w.now) }
 
-// sick tells whether some node is not as a healthy one is, in a way that has not come to its taints
-// yet.
+// sick reports whether the state of some node differs from a healthy one's in a way that its taints
+// do not show yet.
 func (w *World) sick() bool {
 	for _, m := range w.machines {
 		if m.dead {
@@ -89,13 +88,13 @@ var conditionTaints = map[v1.NodeConditionType]string{
 	v1.NodePIDPressure: v1.TaintNodePIDPressure, v1.NodeNetworkUnavailable: v1.TaintNodeNetworkUnavailable,
 }
 
-// watched tells whether node health looks after the node: one that reports nothing, as in a
-// manifest written by hand, has the taints that it was given and keeps them.
+// watched reports whether the node is subject to node health. A node that reports nothing, as in a
+// hand-written manifest, keeps the taints that it has.
 func (m *machine) watched() bool {
 	return slices.ContainsFunc(m.object.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady })
 }
 
-// see tells the core of a node's newest state.
+// see gives the core a node's newest state.
 func (h *health) see(w *World, m *machine) {
 	if !m.watched() {
 		return
@@ -111,10 +110,10 @@ func (h *health) gone(w *World, name string) {
 	h.alert(w)
 }
 
-// alert has the core asked until it has looked at all nodes once more.
+// alert has the core called until it has looked at all nodes once more.
 func (h *health) alert(w *World) { h.alertTo = w.now + 2*h.options.MonitorPeriod }
 
-// next is when the core has to be asked again.
+// next is when the core has to be called again.
 func (h *health) next(w *World) (time.Duration, bool) {
 	if len(h.seen) == 0 {
 		return 0, false
@@ -138,8 +137,8 @@ func (h *health) step(w *World) {
 	h.unsettled = h.more(w)
 }
 
-// more reports whether node health still has work to do: a dead node is not yet marked Unknown, or
-// a node waits for its taint.
+// more reports whether node health has work left: a dead node that is not marked Unknown yet, or a
+// node whose taint is pending.
 func (h *health) more(w *World) bool {
 	for name := range h.seen {
 		if m := w.machines[name]; m.dead && readyOf(m.object) != v1.ConditionUnknown {
@@ -149,7 +148,7 @@ func (h *health) more(w *World) bool {
 	return slices.ContainsFunc(h.core.Zones(), func(z nodehealth.Zone) bool { return z.Waiting > 0 && z.Rate > 0 })
 }
 
-// renew hands over the newest renewal of every lease, in the order in which they were made.
+// renew delivers the newest renewal of every Lease, in the order in which they were made.
 func (h *health) renew(w *World) {
 	type renewal struct {
 		name string
@@ -180,7 +179,7 @@ func (h *health) lease(w *World, name string, at time.Duration) {
 	h.act(w, h.core.Step(now, nodehealth.LeaseSeen{Name: name, Renewed: now}))
 }
 
-// lastRenewal is when the node last renewed its lease: each has its own moment within the ten
+// lastRenewal is when the node last renewed its Lease: each has its own offset within the ten
 // seconds.
 func lastRenewal(name string, now time.Duration) time.Duration {
 	h := fnv.New32a()
@@ -207,9 +206,9 @@ func (w *World) silence(name string) {
 	}
 }
 
-// reportReady lets all nodes that report nothing, as in a manifest written by hand, report that
-// they are ready, but for those whose taints say otherwise: when one falls silent, it is to be seen
-// that the others do not.
+// reportReady has all nodes that report nothing, as in hand-written manifests, report that they are
+// ready, except for those whose taints say otherwise: when one falls silent, the others must be
+// seen not to.
 func (w *World) reportReady(failing string) {
 	for _, name := range w.nodeNames() {
 		m := w.machines[name]
@@ -223,7 +222,7 @@ func (w *World) reportReady(failing string) {
 	}
 }
 
-// revive lets it report again. What it was told to end while it was silent ends now.
+// revive has it report again. Deletions that reached it while it was silent complete now.
 func (w *World) revive(name string) {
 	m := w.machines[name]
 	if !m.dead && readyOf(m.object) == v1.ConditionTrue {
@@ -277,7 +276,7 @@ func setCondition(n *v1.Node, c v1.NodeCondition) {
 	n.Status.Conditions = append(n.Status.Conditions, c)
 }
 
-// act carries out what the core asks for; it succeeds at once.
+// act carries out the core's actions, which succeed at once.
 func (h *health) act(w *World, actions []nodehealth.Action) {
 	for _, action := range actions {
 		switch a := action.(type) {
@@ -320,7 +319,7 @@ func (h *health) write(w *World, node string, ticket nodehealth.Ticket, alter fu
 	h.act(w, h.core.Step(w.clock(), nodehealth.Answered{Ticket: ticket, Outcome: nodehealth.OK, Node: &seen}))
 }
 
-// tellTaints tells which taints came and went.
+// tellTaints reports which taints were added and removed.
 func (w *World) tellTaints(node string, before, after []v1.Taint) {
 	missing := func(in []v1.Taint, t *v1.Taint) bool {
 		return !slices.ContainsFunc(in, func(o v1.Taint) bool { return o.MatchTaint(t) })

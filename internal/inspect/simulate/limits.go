@@ -10,8 +10,8 @@ import (
 	"k8s.io/component-helpers/resource"
 )
 
-// outside says why the limit ranges of its namespace do not let a new pod in, in the API server's
-// words.
+// outside returns why a limit range of its namespace refuses a new pod, with the API server's
+// message.
 func (b *bounds) outside(p *v1.Pod) (refusal string) {
 	for _, r := range b.ranges[p.Namespace] {
 		var faults []string
@@ -41,10 +41,10 @@ func (b *bounds) outside(p *v1.Pod) (refusal string) {
 	return ""
 }
 
-// amounts are what a container, or a pod, asks for and may use.
+// amounts are the requests and limits of a container or a pod.
 type amounts struct{ requests, limits v1.ResourceList }
 
-// outside lists in what way they break a rule.
+// outside lists how they violate a rule.
 func (a amounts) outside(rule *v1.LimitRangeItem) (faults []string) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	for name, least := range rule.Min {

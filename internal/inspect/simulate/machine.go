@@ -17,21 +17,20 @@ import (
 // machine is a node and the kubelet on it.
 type machine struct {
 	object *v1.Node // never changed in place
-	// dead: its kubelet does not answer; nothing ends there and nothing is reported.
+	// dead: its kubelet does not respond. No pod terminates there, and nothing is reported.
 	dead bool
-	// silent is since when, from the beginning, a node that was dead from the beginning has renewed
-	// no lease.
+	// silent is since when, from the beginning, a node that is dead from the beginning has not
+	// renewed its Lease.
 	silent time.Duration
-	// stuck are pods that were told to go while it was dead, and whose controllers wait until they
-	// have.
+	// stuck are pods that were deleted while it was dead, and whose controllers wait for their end.
 	stuck []*pod
-	// ending are pods whose deletion was under way when it fell silent.
+	// ending are pods that were terminating when it fell silent.
 	ending []*pod
-	// gaps are DaemonSets' pods that it is without because of a taint.
+	// gaps are DaemonSet pods that it lacks because of a taint.
 	gaps []*v1.Pod
 }
 
-// addMachine takes in a node, new or in place of the one of its name.
+// addMachine adds a node, or replaces the one of the same name.
 func (w *World) addMachine(object *v1.Node) {
 	if object.UID == "" {
 		object = object.DeepCopy()
@@ -42,10 +41,10 @@ func (w *World) addMachine(object *v1.Node) {
 	w.hold(object)
 }
 
-// defaultLease is how long a node's lease is good for where it does not say: the kubelet's default.
+// defaultLease is the Lease duration where none is given: the kubelet's default.
 const defaultLease = 40 * time.Second
 
-// change alters a node, and sees to what follows from its taints.
+// change changes a node, with the consequences of its taints.
 func (w *World) change(name string, alter func(n *v1.Node)) {
 	m := w.machines[name]
 	m.object = m.object.DeepCopy()
@@ -80,7 +79,7 @@ func (w *World) changed(m *machine) {
 	}
 }
 
-// removeMachine takes a node away, and the pods on it with it.
+// removeMachine removes a node together with its pods.
 func (w *World) removeMachine(name string) {
 	m := w.machines[name]
 	for _, p := range w.podsOn(name) {
@@ -117,7 +116,8 @@ func (w *World) podsOn(name string) []*pod {
 	return list
 }
 
-// Nodes names nodes: by name, by zone or by labels. What is given is added up.
+// Nodes selects nodes: by name, by zone and by labels. A node is selected if any of these selects
+// it.
 type Nodes struct {
 	Node     string   `json:"node,omitempty"`
 	Nodes    []string `json:"nodes,omitempty"`
@@ -126,7 +126,7 @@ type Nodes struct {
 	All      bool     `json:"all,omitempty"`
 }
 
-// resolve lists the nodes that are meant, by name. None is an error.
+// resolve returns the selected nodes by name. It is an error if there are none.
 func (n Nodes) resolve(w *World) ([]string, error) {
 	found := map[string]bool{}
 	names := n.Nodes
@@ -155,7 +155,7 @@ func (n Nodes) resolve(w *World) ([]string, error) {
 	return slices.Sorted(maps.Keys(found)), nil
 }
 
-// String says which nodes are meant.
+// String describes the selection.
 func (n Nodes) String() string {
 	switch {
 	case n.All:

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// Operation is something that is done to a cluster. Exactly one field is set.
+// Operation is a change of a cluster. Exactly one field is set.
 type Operation struct {
 	Taint      *Tainting  `json:"taint,omitempty"`   // as kubectl taint: k=v:Effect puts on, a trailing "-" takes off
 	Untaint    *Tainting  `json:"untaint,omitempty"` // the same; the trailing "-" may be left out
@@ -32,26 +32,26 @@ type Operation struct {
 	Delete     *Delete    `json:"delete,omitempty"`
 }
 
-// Tainting is which taints go on which nodes, or off them.
+// Tainting adds taints to nodes, or removes them.
 type Tainting struct {
 	Nodes
 	Taints []string `json:"taints"`
 }
 
-// Condition is what nodes report of themselves, as MemoryPressure=True.
+// Condition is what nodes report of themselves, such as MemoryPressure=True.
 type Condition struct {
 	Nodes
 	Condition string `json:"condition"`
 }
 
-// AddNodes adds nodes like one that is there, empty but for its DaemonSets.
+// AddNodes adds nodes like an existing one, empty except for its DaemonSets.
 type AddNodes struct {
 	Count int    `json:"count"`
 	Like  string `json:"like"`
 }
 
-// AddPods adds pods like one that is there (pod/NAME, or a workload as deployment/NAME); with Max
-// as many as find room without removing others.
+// AddPods adds pods like an existing one (pod/NAME, or a workload as deployment/NAME); with Max, as
+// many as fit without preemption.
 type AddPods struct {
 	Count     int    `json:"count,omitempty"`
 	Max       bool   `json:"max,omitempty"`
@@ -72,20 +72,19 @@ type Delete struct {
 	Namespace string `json:"namespace,omitempty"`
 }
 
-// Files are names of manifests, one or a list.
+// Files are names of manifests, given as a string or a list.
 type Files []string
 
-// Done is what there is to say of an operation beside its consequences.
+// Done is the outcome of an operation, apart from its consequences.
 type Done struct {
-	// Notes are things a user should know.
+	// Notes are for the user.
 	Notes []string
-	// Drain is set for drains, Fill for pods that were added.
+	// Drain is set for drains, Fill for added pods.
 	Drain *Drained
 	Fill  *Fill
 }
 
-// Do does an operation now. What follows from it takes its course when time passes, at once or
-// later.
+// Do carries out an operation now. Its consequences follow as time passes, at once or later.
 func (w *World) Do(op *Operation) (*Done, error) {
 	done, err := w.do(op)
 	if err == nil && w.halted() {
@@ -166,8 +165,8 @@ func (w *World) taint(t *Tainting, off bool) error {
 	return nil
 }
 
-// applied is a list of taints after a change, as kubectl writes it: one of the same key and effect
-// is replaced.
+// applied returns a list of taints after a change, as kubectl writes it: a taint with the same key
+// and effect is replaced.
 func applied(taints []v1.Taint, change rules.TaintChange) []v1.Taint {
 	left := slices.DeleteFunc(slices.Clone(taints), func(t v1.Taint) bool {
 		return slices.ContainsFunc(change.Remove, func(r v1.Taint) bool { return r.Key == t.Key && (r.Effect == "" || r.Effect == t.Effect) }) ||
@@ -181,7 +180,7 @@ func applied(taints []v1.Taint, change rules.TaintChange) []v1.Taint {
 	return left
 }
 
-// cordon marks nodes, and puts the taint on them that follows.
+// cordon cordons nodes, with the taint that follows, or uncordons them.
 func (w *World) cordon(nodes *Nodes, on bool) error {
 	return w.each(nodes, func(name string) {
 		w.setCordon(name, on)
@@ -205,11 +204,12 @@ func (w *World) setCordon(name string, on bool) {
 	w.tell(Event{Kind: kind, Node: name})
 }
 
-// mostNodes bounds how many nodes are added at once: a slip of the finger would take all memory.
+// mostNodes bounds how many nodes are added at once: a typing error would otherwise use up all
+// memory.
 const mostNodes = 100_000
 
-// addNodes makes nodes like another: fresh, healthy, without the taints and conditions that it has
-// for its own state.
+// addNodes creates nodes like another: new, healthy, without the taints and conditions of that
+// node's own state.
 func (w *World) addNodes(a *AddNodes) error {
 	like := w.machines[a.Like]
 	switch {
@@ -250,8 +250,8 @@ func (w *World) addNode(like *v1.Node) {
 	w.tell(Event{Kind: "NodeAdded", Node: name, Message: "like " + like.Name})
 }
 
-// NodeLike is a fresh node of that name: the labels, taints and size of another, but not what its
-// own state has put on it.
+// NodeLike returns a new node of that name with the labels, taints and size of another, except for
+// what that node's own state has added.
 func NodeLike(like *v1.Node, name string) *v1.Node {
 	n := like.DeepCopy()
 	n.ObjectMeta = metav1.ObjectMeta{Name: name, UID: "", Labels: n.Labels, Annotations: nil}
@@ -268,14 +268,14 @@ func NodeLike(like *v1.Node, name string) *v1.Node {
 	return n
 }
 
-// ofState are the keys of the taints that come and go with a node's state.
+// ofState are the keys of the taints that node health adds and removes.
 var ofState = map[string]bool{
 	v1.TaintNodeNotReady: true, v1.TaintNodeUnreachable: true, v1.TaintNodeUnschedulable: true, v1.TaintNodeMemoryPressure: true,
 	v1.TaintNodeDiskPressure: true, v1.TaintNodePIDPressure: true, v1.TaintNodeNetworkUnavailable: true, v1.TaintNodeOutOfService: true,
 }
 
-// OfState tells whether a taint comes and goes with the node's state, so that removing it by hand
-// does not last.
+// OfState reports whether a taint reflects the node's state, so that removing it by hand does not
+// last.
 func OfState(t *v1.Taint) bool { return ofState[t.Key] }
 
 func notReady(n *v1.Node) bool {

@@ -32,7 +32,7 @@ const (
 	ByTermination Cause = "Terminated" // its deletion was under way from the beginning
 )
 
-// Fate is what becomes of a pod that left.
+// Fate is what becomes of a pod that has left.
 type Fate string
 
 // The fates.
@@ -48,21 +48,21 @@ type Departure struct {
 	Namespace, Name, Node string
 	After                 Seconds
 	Cause                 Cause
-	// Detail names the taint, the pod that preempts, or the node.
+	// Detail is the taint, the preempting pod, or the node.
 	Detail string
 	// Owner is the controller as Kind/name, empty if there is none.
 	Owner string
 	Fate  Fate
-	// Broken names the disruption budgets that have too few healthy pods once it has left.
+	// Broken lists the disruption budgets that are violated once it has left.
 	Broken []string
-	// Again: it had come back in the place of one that a taint evicted.
+	// Again: the pod was itself the replacement of one that a taint evicted.
 	Again bool
 
 	object *v1.Pod
 	next   *pod // that was made in its place
 }
 
-// depart removes a pod from its node, and has its controller see to it.
+// depart removes a pod from its node and has its controller react.
 func (w *World) depart(p *pod, cause Cause, detail string) {
 	if p.leaves != nil { // it was on its way out, which has been told
 		w.ended(p)
@@ -93,7 +93,7 @@ func (w *World) depart(p *pod, cause Cause, detail string) {
 	}
 }
 
-// departure notes that a pod leaves its node, which happens in leave.
+// departure records that a pod leaves its node, which leave carries out.
 func (w *World) departure(p *pod, cause Cause, detail string, leave func()) *Departure {
 	d := &Departure{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(w.now), Cause: cause, Detail: detail, Again: p.again, object: p.object}
 	if owner := metav1.GetControllerOfNoCopy(p.object); owner != nil {
@@ -112,8 +112,8 @@ func (w *World) departure(p *pod, cause Cause, detail string, leave func()) *Dep
 	return d
 }
 
-// dismiss deletes a pod, which takes its whole grace period to end. Most controllers make another
-// one at once.
+// dismiss deletes a pod, which takes its whole grace period to terminate. Most controllers replace
+// it at once.
 func (w *World) dismiss(p *pod, cause Cause, detail string) {
 	grace := graceOf(p.object)
 	if grace <= 0 {
@@ -139,7 +139,7 @@ func (w *World) dismiss(p *pod, cause Cause, detail string) {
 	w.at(w.now+grace, func() { w.terminated(p) })
 }
 
-// terminate shows that the pod is being deleted.
+// terminate marks the pod as being deleted.
 func (w *World) terminate(p *pod, grace time.Duration) {
 	leaving := *p.object
 	leaving.Spec.NodeName = p.NodeName
@@ -156,7 +156,7 @@ func (w *World) terminate(p *pod, grace time.Duration) {
 	w.budgetsLeft(p.Pod)
 }
 
-// graceOf is how long the pod may take to end.
+// graceOf is the pod's grace period.
 func graceOf(p *v1.Pod) time.Duration {
 	if p.Spec.TerminationGracePeriodSeconds == nil {
 		return v1.DefaultTerminationGracePeriodSeconds * time.Second
@@ -164,8 +164,8 @@ func graceOf(p *v1.Pod) time.Duration {
 	return time.Duration(*p.Spec.TerminationGracePeriodSeconds) * time.Second
 }
 
-// ended takes a pod away whose deletion was told when it began. A controller that has waited for
-// its end makes another one.
+// ended removes a pod whose deletion was reported when it began. A controller that has waited for
+// its end replaces it.
 func (w *World) ended(p *pod) {
 	d := p.leaves
 	w.remove(p.Pod)
@@ -175,8 +175,8 @@ func (w *World) ended(p *pod) {
 	}
 }
 
-// awaitsEnd tells whether the controller of a terminating pod makes another one only once it has
-// ended. Those of StatefulSets and DaemonSets do; all others made it when the deletion began.
+// awaitsEnd reports whether the controller of a terminating pod replaces it only once it has ended.
+// Those of StatefulSets and DaemonSets do; all others replaced it when the deletion began.
 func (w *World) awaitsEnd(owner *metav1.OwnerReference, m *machine, object *v1.Pod, cause Cause) bool {
 	switch {
 	case owner == nil:
@@ -187,7 +187,7 @@ func (w *World) awaitsEnd(owner *metav1.OwnerReference, m *machine, object *v1.P
 	return owner.Kind == "DaemonSet" && cause != ByNodeRemoval && m != nil && w.runsDaemon(object, m.object)
 }
 
-// terminated ends a pod whose grace period is over, or once its node answers.
+// terminated ends a pod when its grace period is over, or once its node responds.
 func (w *World) terminated(p *pod) {
 	m := w.machines[p.NodeName]
 	switch {
@@ -204,12 +204,12 @@ var eventOf = map[Cause]string{
 	ByScaling: "PodScaledDown", ByRollout: "PodRolledOut", ByTermination: "PodTerminated",
 }
 
-// comeBack has a pod made again that was stuck on a node, now that it has ended there.
+// comeBack replaces a pod that was stuck on a node, now that it has ended there.
 func (w *World) comeBack(p *pod) {
 	p.departure.Fate, p.departure.next = Returns, w.makeAgain(p.object)
 }
 
-// makeAgain makes another pod in the place of one, as its controller does.
+// makeAgain creates the replacement of a pod, as its controller does.
 func (w *World) makeAgain(object *v1.Pod) *pod {
 	owner := metav1.GetControllerOfNoCopy(object)
 	next := object.DeepCopy()
@@ -228,7 +228,7 @@ func (w *World) makeAgain(object *v1.Pod) *pod {
 	return w.enter(next, "")
 }
 
-// pinTo makes the pod one for the node alone, as the controller of DaemonSets does.
+// pinTo restricts the pod to the node, as the DaemonSet controller does.
 func pinTo(p *v1.Pod, node string) {
 	if p.Spec.Affinity == nil {
 		p.Spec.Affinity = &v1.Affinity{}
@@ -243,8 +243,8 @@ func pinTo(p *v1.Pod, node string) {
 	}
 }
 
-// runsDaemon tells whether the pod's DaemonSet wants one on the node: where the DaemonSet itself is
-// not known, by the taints that the pod tolerates.
+// runsDaemon reports whether the pod's DaemonSet wants a pod on the node. If the DaemonSet is not
+// known, the taints that the pod tolerates decide.
 func (w *World) runsDaemon(p *v1.Pod, node *v1.Node) bool {
 	owner := metav1.GetControllerOfNoCopy(p)
 	for _, set := range w.set.DaemonSets {
@@ -255,7 +255,7 @@ func (w *World) runsDaemon(p *v1.Pod, node *v1.Node) bool {
 	return rules.Untolerated(node.Spec.Taints, p.Spec.Tolerations, rules.KeepsOff) == nil
 }
 
-// nameFor makes up a name as the API server would, the same every time.
+// nameFor generates a name as the API server would, the same in every run.
 func (w *World) nameFor(p *v1.Pod, owner *metav1.OwnerReference) string {
 	base := p.GenerateName
 	if base == "" {

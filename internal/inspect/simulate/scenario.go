@@ -18,23 +18,23 @@ import (
 // ScenarioKind is the kind of scenario files.
 const ScenarioKind = "Scenario"
 
-// Scenario is what happens to a cluster while time passes.
+// Scenario is what happens to a cluster over time.
 type Scenario struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// For is how long time passes; the flag of the same name goes before it.
+	// For is how much time passes. The flag of the same name takes precedence.
 	For *metav1.Duration `json:"for,omitempty"`
-	// Steps are done at their times; those of one time as they stand.
+	// Steps are carried out at their times; those of the same time in their order here.
 	Steps []Step `json:"steps"`
 }
 
-// Step is an operation and when it is done.
+// Step is an operation and its time.
 type Step struct {
 	At metav1.Duration `json:"at"`
 	Operation
 }
 
-// ReadScenario reads a scenario file. The names of files in it are relative to it.
+// ReadScenario reads a scenario file. File names in it are relative to it.
 func ReadScenario(path string) (*Scenario, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -54,7 +54,7 @@ func ReadScenario(path string) (*Scenario, error) {
 	return s, nil
 }
 
-// ParseScenario reads a scenario, which faults call by name. Unknown fields are faults.
+// ParseScenario parses a scenario, which faults refer to by name. Unknown fields are faults.
 func ParseScenario(name string, text []byte) (*Scenario, error) {
 	s := &Scenario{}
 	if err := manifest.Decode(name, text, s); err != nil {
@@ -88,7 +88,7 @@ func (op *Operation) named() (list []string) {
 	return list
 }
 
-// UnmarshalJSON takes a string or a list.
+// UnmarshalJSON accepts a string or a list.
 func (f *Files) UnmarshalJSON(text []byte) error {
 	var one string
 	if json.Unmarshal(text, &one) == nil {
@@ -127,7 +127,7 @@ func (w *World) plan(s *Scenario) error {
 	return nil
 }
 
-// Ends is when the last step of the scenario is done.
+// Ends is the time of the scenario's last step.
 func (s *Scenario) Ends() (last time.Duration) {
 	for i := range s.Steps {
 		last = max(last, s.Steps[i].At.Duration)

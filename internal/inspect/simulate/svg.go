@@ -53,7 +53,7 @@ var panels = []panel{
 	}},
 }
 
-// SVG draws the timeline: nodes, pods and evictions over time, and when something was done.
+// SVG draws the timeline: nodes, pods and evictions over time, and the times of operations.
 func (s *Simulation) SVG(out io.Writer, until time.Duration) error {
 	b := bufio.NewWriter(out)
 	height := marginTop + len(panels)*(panelHeight+panelGap) + 10
@@ -76,8 +76,8 @@ func x(at, until time.Duration) float64 {
 	return marginLeft + plotWidth*float64(at)/float64(until)
 }
 
-// marks draws when zones and nodes failed and recovered, and what else was done: one mark for all
-// that was done at a time.
+// marks draws when zones and nodes failed and recovered, and other operations: one mark for all
+// that was done at one time.
 func (s *Simulation) marks(b *bufio.Writer, until time.Duration, height int) {
 	last, drawn := Seconds(-1), 0
 	var ends [markRows]float64 // where the text of each row ends

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// agenda is what is to happen, by when: a heap.
+// agenda is a heap of future events, by time.
 type agenda []appointment
 
 type appointment struct {
@@ -31,13 +31,13 @@ func (a *agenda) Pop() any {
 	return last
 }
 
-// at has something happen at a time from the beginning.
+// at schedules something, at a time from the beginning.
 func (w *World) at(at time.Duration, do func()) {
 	w.appointments++
 	heap.Push(&w.agenda, appointment{max(at, w.now), w.appointments, do})
 }
 
-// upcoming is when something happens next.
+// upcoming is when the next event happens.
 func (w *World) upcoming() (at time.Duration, ok bool) {
 	sooner := func(t time.Duration, there bool) {
 		if there && (!ok || t < at) {
@@ -57,8 +57,8 @@ func (w *World) upcoming() (at time.Duration, ok bool) {
 	return at, ok
 }
 
-// Advance lets time pass until then, from the beginning: what is due happens, controllers make pods
-// again that went, and these and all that wait are tried.
+// Advance lets time pass until then, from the beginning: events happen, controllers replace pods
+// that have gone, and these and all other pending pods are tried.
 func (w *World) Advance(until time.Duration) {
 	w.settle()
 	for !w.halted() {
@@ -71,7 +71,7 @@ func (w *World) Advance(until time.Duration) {
 	w.now = max(w.now, until)
 }
 
-// step lets happen what happens at one time.
+// step carries out the events of one time.
 func (w *World) step(at time.Duration) {
 	w.now = max(w.now, at)
 	log := w.c.Log.Len()
@@ -90,8 +90,9 @@ func (w *World) step(at time.Duration) {
 	}
 }
 
-// AdvanceUntilQuiet lets time pass until nothing is left to happen but that pods go which have come
-// back to where they may not stay, at most until then. It returns whether it came to that.
+// AdvanceUntilQuiet lets time pass until nothing is left to happen except for evictions of pods
+// that have returned to a node where they may not stay, and at most until then. It returns whether
+// it got there.
 func (w *World) AdvanceUntilQuiet(until time.Duration) bool {
 	w.settle()
 	for !w.halted() {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// workload is a controller's object and what it makes pods from.
+// workload is a controller's object and the template of its pods.
 type workload struct {
 	kind     string
 	object   metav1.Object
@@ -23,7 +23,7 @@ type workload struct {
 	replicas *int32 // nil where the number is not a matter of choice
 }
 
-// workloadNamed finds TYPE/NAME as kubectl writes it, with the usual short names.
+// workloadNamed finds a workload by TYPE/NAME as kubectl writes it, short names included.
 func (w *World) workloadNamed(ref, namespace string) (*workload, error) {
 	kind, name, ok := strings.Cut(ref, "/")
 	if !ok {
@@ -68,8 +68,8 @@ func (w *World) workloadNamed(ref, namespace string) (*workload, error) {
 	return nil, fmt.Errorf("there is no %s %s/%s", strings.ToLower(kind), namespace, name)
 }
 
-// makers are the objects that own the workload's pods: itself, or a Deployment's ReplicaSets, the
-// newest last.
+// makers returns the objects that own the workload's pods: itself, or a Deployment's ReplicaSets,
+// the newest last.
 func (w *World) makers(l *workload) []metav1.Object {
 	if l.kind != "Deployment" {
 		return []metav1.Object{l.object}
@@ -88,8 +88,8 @@ func (w *World) makers(l *workload) []metav1.Object {
 	return list
 }
 
-// podsOf lists the workload's pods in the order in which its controller removes those that are too
-// many.
+// podsOf returns the workload's pods in the order in which its controller removes them when scaling
+// down.
 func (w *World) podsOf(l *workload) []*pod {
 	owners := map[types.UID]bool{}
 	for _, o := range w.makers(l) {
@@ -118,7 +118,7 @@ func (w *World) podsOf(l *workload) []*pod {
 	return list
 }
 
-// first puts what is so before what is not.
+// first orders what is so before what is not.
 func first(a, b bool) int {
 	switch {
 	case a == b:
@@ -137,9 +137,9 @@ func deletionCost(p *v1.Pod) int {
 	return cost
 }
 
-// compareAge puts the younger pod first: by when they became ready or, where that is the same, by
-// when they were created. Times count to a power of two: the controller of ReplicaSets takes pods
-// of about the same age for equal, so that not all of the newest go.
+// compareAge orders younger pods first: by when they became ready, then by when they were created.
+// Ages are compared on a logarithmic scale: to the ReplicaSet controller, pods of about the same
+// age are equal, so that not all of the newest go.
 func (w *World) compareAge(a, b *pod) int {
 	x, y := readySince(a), readySince(b)
 	if x.Equal(y) {
@@ -199,7 +199,7 @@ func (w *World) setReplicas(l *workload, replicas int) {
 	}
 }
 
-// podOf is a new pod of a template, named as its controller would.
+// podOf creates a pod from a template, named as its controller would name it.
 func (w *World) podOf(owner metav1.Object, kind string, template *v1.PodTemplateSpec) *v1.Pod {
 	t := template.DeepCopy()
 	gvk := appsv1.SchemeGroupVersion.WithKind(kind)
@@ -212,7 +212,7 @@ func (w *World) podOf(owner metav1.Object, kind string, template *v1.PodTemplate
 	}
 }
 
-// create takes in a new pod through admission. One that is refused is told of, and is not there.
+// create adds a new pod through admission. A pod that is refused is reported and not added.
 func (w *World) create(p *v1.Pod) *pod {
 	p.CreationTimestamp = metav1.NewTime(w.start.Add(w.now))
 	admitted, err := w.admitOne(w.catalog, p)
@@ -228,7 +228,7 @@ func (w *World) create(p *v1.Pod) *pod {
 	return w.enter(admitted, w.bounds.charge(admitted, true))
 }
 
-// drop takes away a pod, on a node or not, that is not to come back unless its controller wants it.
+// drop removes a pod, placed or pending, which does not come back unless its controller wants it.
 func (w *World) drop(p *pod, cause Cause, detail string) {
 	if p.NodeName != "" {
 		w.depart(p, cause, detail)
@@ -239,7 +239,7 @@ func (w *World) drop(p *pod, cause Cause, detail string) {
 	w.tell(Event{Kind: "PodDeleted", Namespace: p.Namespace(), Name: p.Name, Message: detail})
 }
 
-// know and forget keep the list of all pods.
+// know and forget maintain the list of all pods.
 func (w *World) know(p *pod) {
 	if p.object != nil {
 		w.pods[Name{p.object.Namespace, p.object.Name}] = p

@@ -18,8 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// World is a cluster on its way through time, and what has been said of it so far. It has one
-// owner.
+// World is a cluster in virtual time, with the outcome so far. It has one owner.
 type World struct {
 	options  Options
 	c        *cluster.Cluster
@@ -36,16 +35,15 @@ type World struct {
 	now   time.Duration // since then
 	// held has the NoExecute taints of the nodes that have any.
 	held map[string][]eviction.Held
-	// leaving are the pods that such taints remove, by when.
+	// leaving are the pods that these taints evict, by time.
 	leaving departures
-	// placed has what is known of pods on nodes beside the cluster's own record, as far as it may
-	// be needed.
+	// placed has what may be needed of placed pods in addition to the cluster's own record.
 	placed map[types.UID]*pod
-	// storageClass is the one for claims that name none, or nil.
+	// storageClass is the default one, or nil.
 	storageClass *storagev1.StorageClass
-	// templates are those of device claims.
+	// templates are the device claim templates.
 	templates map[Name]*resourcev1.ResourceClaimTemplate
-	// unready counts the pods on nodes that say they are not ready, by class.
+	// unready counts the placed pods that report not being ready, by class.
 	unready          map[*cluster.PodClass]int
 	entered, decided int // how many pods there were so far, and how many attempts
 	homed            int // how many had a node
@@ -54,13 +52,14 @@ type World struct {
 	lasting bool
 	agenda  agenda  // what is to happen at a time to come
 	health  *health // nil: no node has anything to report
-	// pods are all that there are, by name, if the world lasts; order lists them as they came.
+	// pods are all pods by name, if the world is lasting; order lists them as they were added.
 	pods     map[Name]*pod
 	timeline []Event
 	departed []*Departure
 	wants    map[types.UID]int32 // replicas, of workloads that were scaled
 	failed   error               // an operation of the scenario could not be done
-	// evictedAt is when pods were last evicted; touched: something changed that is in no log.
+	// evictedAt is the time of the last evictions. touched: something has changed that no log
+	// shows.
 	evictedAt    time.Duration
 	touched      bool
 	appointments int
@@ -69,24 +68,24 @@ type World struct {
 	allowed      allowed
 }
 
-// pod is a pod that waits, or that may have to leave its node.
+// pod is a pod that is pending, or may have to leave its node.
 type pod struct {
 	*cluster.Pod
-	// number is its place in the order in which pods came.
+	// number is its position in the order in which pods were added.
 	number int
-	// object is the pod as the API server would have it; nil if nobody will need it.
+	// object is the pod as the API server would have it; nil if it will not be needed.
 	object *v1.Pod
-	// fresh is the same until the core has seen it.
+	// fresh is the same object until the core has seen it.
 	fresh *v1.Pod
-	// refused says why the API server does not let it be created; empty for all others.
+	// refused is why the API server refuses to create it; empty for all others.
 	refused string
 	due     eviction.Due // when it has to leave
 	since   time.Time    // when it came to its node
 	refusal string       // why it could not be placed, the last time it was tried
 	unready bool         // counts in World.unready
-	// again: it was made in the place of one that a taint evicted.
+	// again: it is the replacement of a pod that a taint evicted.
 	again bool
-	// departure is set while the pod is stuck on a node that does not answer.
+	// departure is set while the pod is stuck on a node that does not respond.
 	departure *Departure
 	leaves    *Departure // set while it is on its node and on its way out
 	turn      int        // its place among those that were introduced with it, from 1
@@ -97,8 +96,8 @@ type pod struct {
 	gone      bool
 }
 
-// queued brings pods into the order in which the scheduler takes them: by priority, then by age,
-// then as they came.
+// queued sorts pods in the order in which the scheduler takes them: by priority, then by age, then
+// in the order in which they were added.
 func queued(pods []*pod) {
 	slices.SortFunc(pods, order)
 }
@@ -107,7 +106,7 @@ func order(a, b *pod) int {
 	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), a.Created.Compare(b.Created), cmp.Compare(a.number, b.number))
 }
 
-// enter takes in a pod as the API server has it, or would have it if it did not refuse it.
+// enter adds a pod as the API server has it, or would have it if it did not refuse it.
 func (w *World) enter(object *v1.Pod, refusal string) *pod {
 	w.entered++
 	p := &pod{number: w.entered, refused: refusal}
@@ -140,7 +139,8 @@ func (w *World) enter(object *v1.Pod, refusal string) *pod {
 	return p
 }
 
-// settled notes that a pod is on its node since then, and forgets what will not be asked of it.
+// settled records that a pod has been on its node since then, and drops what will not be needed of
+// it.
 func (w *World) settled(p *pod, since time.Time) {
 	p.since = since
 	w.watch(p, since)
@@ -151,7 +151,7 @@ func (w *World) settled(p *pod, since time.Time) {
 	w.placed[p.UID] = p
 }
 
-// remove takes a pod out of the world, with what it held.
+// remove removes a pod from the world, with what it held.
 func (w *World) remove(p *cluster.Pod) {
 	known, terminating := w.placed[p.UID], p.Terminating
 	w.showGone(cycle.Pods, stub(p))
@@ -169,8 +169,8 @@ func (w *World) remove(p *cluster.Pod) {
 	}
 }
 
-// saysNotReady tells of a pod that a kubelet has reported on. One in a manifest written by hand
-// says nothing, and is taken to run as it should.
+// saysNotReady reports whether a kubelet has reported the pod as not ready. A pod in a hand-written
+// manifest has no report, and is assumed to be fine.
 func saysNotReady(p *v1.Pod) bool {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == v1.PodReady {

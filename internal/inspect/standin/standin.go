@@ -1,6 +1,6 @@
 // Package standin stands in for the controllers of volumes and device claims where a scheduling
-// core runs in virtual time: what it asks to be written of them is written at once and without
-// fail, and it is shown what a cluster would show it then.
+// core runs in virtual time. The core's writes to these succeed at once, and the core is shown what
+// a cluster would then show.
 package standin
 
 import (
@@ -17,19 +17,18 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Controllers answer a core by what its own cluster shows.
+// Controllers react to a core's actions on the basis of the core's own cluster.
 type Controllers struct {
 	Cluster *cluster.Cluster
-	// Feed tells the core of an event.
+	// Feed gives the core an event.
 	Feed func(cycle.Event)
-	// Named, if set, is told which claim has a pod's extended resources.
+	// Named, if set, is called with the name of the claim that has a pod's extended resources.
 	Named func(pod types.UID, status *v1.PodExtendedResourceClaimStatus)
 	// Now is the time in the world.
 	Now func() metav1.Time
 }
 
-// CarryOut does what the core asks for of volumes and claims, and says whether the action was of
-// that kind.
+// CarryOut carries out an action on volumes or claims. It returns false for any other action.
 func (c *Controllers) CarryOut(action cycle.Action) bool {
 	switch a := action.(type) {
 	case cycle.WriteVolumes:
@@ -48,7 +47,7 @@ func (c *Controllers) CarryOut(action cycle.Action) bool {
 	return true
 }
 
-// Gone gives back the devices of a pod that is gone.
+// Gone releases the devices of a pod that is gone.
 func (c *Controllers) Gone(p *cluster.Pod) {
 	changed, gone := plugins.ClaimsWithout(c.Cluster, p)
 	for _, claim := range changed {
@@ -75,7 +74,7 @@ func (c *Controllers) answer(ticket cycle.Ticket, o cycle.Outcome) {
 	c.Feed(cycle.Answered{Ticket: ticket, Outcome: o})
 }
 
-// bindVolumes does what provisioners and the controller that binds volumes to claims do.
+// bindVolumes does the work of provisioners and of the volume binding controller.
 func (c *Controllers) bindVolumes(a cycle.WriteVolumes) {
 	node := c.Cluster.Node(a.Attempt.Node)
 	for _, volume := range a.Volumes.Volumes {
@@ -100,8 +99,8 @@ func (c *Controllers) bindClaim(claim *v1.PersistentVolumeClaim, volume string) 
 	c.show(cycle.Claims, claim)
 }
 
-// provision makes the volume for a claim, where the node that was selected can reach it: in its
-// part of the driver's topology.
+// provision creates the volume for a claim within reach of the selected node, according to the
+// driver's topology.
 func (c *Controllers) provision(claim *v1.PersistentVolumeClaim, node *cluster.Node) *v1.PersistentVolume {
 	uid := claim.UID
 	if uid == "" {
@@ -126,8 +125,8 @@ func (c *Controllers) provision(claim *v1.PersistentVolumeClaim, node *cluster.N
 	return volume
 }
 
-// reach is where a volume can be used that a driver makes for a node: on the nodes that agree with
-// it in the keys of the driver.
+// reach is where a volume that a driver creates for a node can be used: on all nodes with the same
+// values of the driver's topology keys.
 func (c *Controllers) reach(node *cluster.Node, driver string) *v1.VolumeNodeAffinity {
 	if node == nil {
 		return nil
@@ -153,7 +152,7 @@ func (c *Controllers) reach(node *cluster.Node, driver string) *v1.VolumeNodeAff
 	return &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: same}}}}
 }
 
-// writeClaims does what the API server and the drivers of devices do with a pod's claims.
+// writeClaims does the work of the API server and of device drivers for a pod's claims.
 func (c *Controllers) writeClaims(a cycle.WriteClaims) {
 	o := cycle.Outcome{Written: make([]bool, len(a.Claims.Claims))}
 	for i := range a.Claims.Claims {
@@ -172,7 +171,7 @@ func (c *Controllers) writeClaims(a cycle.WriteClaims) {
 	c.answer(a.Ticket, o)
 }
 
-// makeClaim gives what stood in for a claim a name and an identity.
+// makeClaim replaces a placeholder by a claim with a name and a UID.
 func (c *Controllers) makeClaim(a cycle.WriteClaims, claim *resourcev1.ResourceClaim) {
 	standIn, pod := cluster.Name{Namespace: claim.Namespace, Name: claim.Name}, a.Attempt.Pod
 	claim.Name, claim.UID = fmt.Sprintf("%s-extended-resources-%d", pod.Name, a.Ticket), pod.UID+"/extended-resources"
@@ -184,7 +183,7 @@ func (c *Controllers) makeClaim(a cycle.WriteClaims, claim *resourcev1.ResourceC
 	}
 }
 
-// prepareDevices lets a claim's devices become ready where they have to before the pod is bound.
+// prepareDevices makes a claim's devices ready, if they have to be before the pod is bound.
 func (c *Controllers) prepareDevices(claim *resourcev1.ResourceClaim) {
 	if claim.Status.Allocation == nil {
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Capacity is what still fits where.
+// Capacity is the answer to what still fits where.
 type Capacity struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
@@ -22,9 +22,9 @@ type Capacity struct {
 	By     string  `json:"by"`
 	Groups []Group `json:"groups"`
 	Total  Group   `json:"total"`
-	// Typical is the median request of the pods that request any: what room is measured by.
+	// Typical is the median request of the pods that request anything. Room is measured in it.
 	Typical Room `json:"typical"`
-	// Fill is how many more pods find room, if that was asked for.
+	// Fill is how many more pods fit, if that was asked for.
 	Fill *simulate.Fill `json:"fill,omitempty"`
 }
 
@@ -35,25 +35,24 @@ type Room struct {
 	Pods   int64 `json:"pods,omitempty"`
 }
 
-// Group are nodes that are looked at together.
+// Group is a set of nodes that are added up.
 type Group struct {
 	Name  string `json:"name"`
 	Nodes int    `json:"nodes"`
-	// Closed counts nodes that take no new pod: cordoned, or with a taint that a plain pod does not
-	// tolerate.
+	// Closed counts nodes that take no new pods: cordoned ones, and those with a taint that a plain
+	// pod does not tolerate.
 	Closed      int  `json:"closed,omitempty"`
 	Allocatable Room `json:"allocatable"`
 	Requested   Room `json:"requested"`
-	// Largest is the room on the node with the most CPU left that takes new pods: no larger pod
-	// fits.
+	// Largest is the free room of the open node with the most CPU left: no larger pod fits.
 	Largest     Room   `json:"largest"`
 	LargestNode string `json:"largestNode,omitempty"`
-	// Stranded is room that no typical pod can use: of nodes that are closed, have no pod left, or
-	// too little of the other resource.
+	// Stranded is free room that no typical pod can use, because the node is closed, has no pod
+	// slot left, or lacks the other resource.
 	Stranded Room `json:"stranded"`
 }
 
-// Ways are what nodes can be grouped by.
+// Ways are the ways to group nodes.
 var Ways = []string{"node", "zone", "shape"}
 
 // CapacityOf adds up nodes.
@@ -143,7 +142,7 @@ func (r Room) plus(o Room) Room {
 	return Room{sum(r.CPU, o.CPU), sum(r.Memory, o.Memory), sum(r.Pods, o.Pods)}
 }
 
-// sum saturates: somebody's request may be next to what fits in a number.
+// sum saturates: a pod's request may be close to the largest number.
 func sum(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64

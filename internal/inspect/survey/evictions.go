@@ -6,7 +6,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Evictions are the pods that NoExecute taints remove from their nodes, the first to go first.
+// Evictions are the pods that NoExecute taints evict, in order of time.
 type Evictions struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
@@ -20,16 +20,17 @@ type Eviction struct {
 	Name      string `json:"name"`
 	Node      string `json:"node"`
 	Workload  string `json:"workload"`
-	// Due is when, After how long that is from the state that was read; what was due before is 0s.
+	// Due is when, and After how long that is from the state that was read; 0s for what was due
+	// before.
 	Due   metav1.Time      `json:"due"`
 	After simulate.Seconds `json:"after"`
-	// Taint is the one that asks for it first, as key=value:effect.
+	// Taint is the one that evicts it first, as key=value:effect.
 	Taint string `json:"taint"`
 	// Lost: no controller replaces it.
 	Lost bool `json:"lost,omitempty"`
 }
 
-// EvictionsOf lists who has to leave. The world is one that was just read.
+// EvictionsOf lists the pods that have to leave, in a world that has just been read.
 func EvictionsOf(w *simulate.World, scope Scope, source simulate.Source) *Evictions {
 	list := &Evictions{APIVersion: simulate.APIVersion, Kind: KindEvictions, Source: source, Evictions: []Eviction{}}
 	for _, e := range w.Outlook() {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Gist is what the answer says, but for when it was asked for and how long pods have been pending.
-// Answers with the same gist need not be read again.
+// Gist is the answer without the time of the question and the age of pending pods. Two answers with
+// the same gist tell a reader the same.
 func (p *Pending) Gist() string {
 	var gist strings.Builder
 	for i := range p.Workloads {
@@ -16,7 +16,7 @@ func (p *Pending) Gist() string {
 	return gist.String()
 }
 
-// Gist is what the answer says, but for when it was asked for and how long is left.
+// Gist is the answer without the time of the question and the time left.
 func (e *Evictions) Gist() string {
 	var gist strings.Builder
 	for i := range e.Evictions {
@@ -26,7 +26,7 @@ func (e *Evictions) Gist() string {
 	return gist.String()
 }
 
-// Gist is what the answer says, but for when it was asked for.
+// Gist is the answer without the time of the question.
 func (c *Capacity) Gist() string {
 	gist := fmt.Sprint(c.Groups)
 	if c.Fill != nil {

@@ -54,7 +54,7 @@ func (p *Pending) people(page *answer.Page, wide bool) {
 	page.Line("\n%s pending, of %s. %s.", answer.Count(p.Pods, "pod"), answer.Count(len(p.Workloads), "workload"), p.Source)
 }
 
-// helps says what would help, once for all workloads that it helps.
+// helps prints the changes that would help, each once for all workloads.
 func (p *Pending) helps(page *answer.Page) {
 	var texts []string
 	whom, commands := map[string][]string{}, map[string]string{}
@@ -145,7 +145,7 @@ func (c *Capacity) Names() (names []string) {
 	return names
 }
 
-// mostGroups is how many lines are read at a sitting.
+// mostGroups is how many lines people read.
 const mostGroups = 20
 
 func (c *Capacity) people(page *answer.Page, wide bool) {
@@ -194,7 +194,7 @@ func fits(f *simulate.Fill) string {
 	return fmt.Sprintf("%d more pods like %s fit, on %s", f.Placed, f.Like, answer.Count(len(f.Nodes), "node"))
 }
 
-// state says whether a single node takes new pods.
+// state describes whether a single node takes new pods.
 func state(g *Group) string {
 	if g.Closed > 0 {
 		return "closed"

@@ -19,8 +19,8 @@ import (
 )
 
 // The scheduler as it ran, its journal played again, the day played with answers that are made up,
-// and a simulation of the cluster as it was at the beginning all place the same pods, and but for
-// the last on the same nodes, preemption included.
+// and a simulation of the cluster as it was at the beginning all place the same pods, and except
+// for the last on the same nodes, preemption included.
 func TestLiveReplayTrialAndSimulationAgree(t *testing.T) {
 	text := record(t, spread, func(c *town) {
 		for i := range 10 {

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// The version and kind of answers. Fields may be added, none is renamed or taken away.
+// The version and kinds of documents. Fields may be added, but are never renamed or removed.
 const (
 	APIVersion = "berth.dev/v1alpha1"
 	Kind       = "Trial"
@@ -20,11 +20,11 @@ const (
 // Course is what became of the pods in one course of events.
 type Course struct {
 	Began, Ended time.Time
-	// Pods are those that are scheduled here, by UID.
+	// Pods are the pods that were scheduled here, by UID.
 	Pods map[types.UID]*Fate
-	// Preempted are the victims, in their order.
+	// Preempted are the victims, in order.
 	Preempted []Name
-	// Nodes is how many nodes had pods of this course at its end.
+	// Nodes is how many nodes had pods of this course at the end.
 	Nodes int
 
 	again int
@@ -43,7 +43,7 @@ func (n Name) compare(o Name) int {
 // Fate is what became of a pod.
 type Fate struct {
 	Name
-	// Since is when it could be scheduled, Placed when it was; zero if it was not.
+	// Since is when it could first be scheduled, and Placed when it was; zero if it was not.
 	Since, Placed time.Time
 	Node          string
 	Gone          time.Time // zero if it is there at the end
@@ -58,7 +58,7 @@ func (c *Course) fate(p *v1.Pod, now time.Time) *Fate {
 	return f
 }
 
-// close notes how the course has ended.
+// close records the end of the course.
 func (d *day) close() {
 	d.course.Ended = d.now
 	for _, n := range d.core.View().Cluster.SortedNodes() {
@@ -68,7 +68,7 @@ func (d *day) close() {
 	}
 }
 
-// waited is how long the pod had no node.
+// waited is how long the pod was pending.
 func (f *Fate) waited(end time.Time) time.Duration {
 	switch {
 	case !f.Placed.IsZero():
@@ -81,15 +81,15 @@ func (f *Fate) waited(end time.Time) time.Duration {
 
 func (f *Fate) pending() bool { return f.Placed.IsZero() && f.Gone.IsZero() }
 
-// Comparison tells two courses of a day apart.
+// Comparison is the difference between two courses of the same day.
 type Comparison struct {
 	APIVersion string  `json:"apiVersion"`
 	Kind       string  `json:"kind"`
 	Before     Summary `json:"before"` // under the configuration of the journal
 	After      Summary `json:"after"`  // under the other one
-	// Recorded is how many pods were bound when the journal was written, and Agreed how many of
-	// them go to the same node when that day is played under its own configuration: how far the
-	// answers that are made up can be trusted.
+	// Recorded is how many pods were bound in the journal. Agreed is how many of them go to the
+	// same node when the day is replayed under its own configuration: a measure of how far the
+	// simulated answers can be trusted.
 	Recorded int `json:"recorded"`
 	Agreed   int `json:"agreed"`
 
@@ -100,20 +100,20 @@ type Comparison struct {
 	// alone.
 	Preempted []Name `json:"preempted"`
 	NoLonger  []Name `json:"noLongerPreempted"`
-	// Pending are pods without a node at the end that have one in the other course, and NowPlaced
-	// the other way round.
+	// Pending are the pods without a node at the end that have one in the other course, and
+	// NowPlaced the reverse.
 	Pending   []Name `json:"pending"`
 	NowPlaced []Name `json:"nowPlaced"`
 }
 
-// Summary sums a course up.
+// Summary summarises a course.
 type Summary struct {
 	Pods      int `json:"pods"`
 	Placed    int `json:"placed"`
 	Pending   int `json:"pending"`
 	Preempted int `json:"preempted"`
 	Nodes     int `json:"nodes"` // that had pods at the end
-	// How long pods waited until they were placed, in seconds.
+	// How long pods were pending before they were placed, in seconds.
 	Median     float64 `json:"medianWait"`
 	Percentile float64 `json:"percentile99Wait"`
 	Longest    float64 `json:"longestWait"`
@@ -126,7 +126,7 @@ type Moved struct {
 	After  string `json:"after"`
 }
 
-// Waited is a pod that waits for longer, or not as long; in seconds.
+// Waited is a pod that is pending for longer, or for less time; in seconds.
 type Waited struct {
 	Name
 	Before float64 `json:"before"`
@@ -152,7 +152,7 @@ func (c *Course) summary() Summary {
 	return s
 }
 
-// Compare tells what another configuration changes.
+// Compare returns what another configuration changes.
 func Compare(before, after *Course) *Comparison {
 	c := &Comparison{
 		APIVersion: APIVersion, Kind: Kind, Before: before.summary(), After: after.summary(), Elsewhere: []Moved{}, Longer: []Waited{}, Shorter: []Waited{},
@@ -200,8 +200,7 @@ func (c *Comparison) pod(before, after *Course, was, is *Fate) {
 	}
 }
 
-// without are the names in a list that are not in the other one, each as often as it is there more
-// often.
+// without returns the names in list minus those in other, as multisets.
 func without(list, other []Name) []Name {
 	left := map[Name]int{}
 	for _, n := range other {

@@ -1,13 +1,13 @@
-// Package trial plays a day that was recorded under a configuration of one's choice. A journal
-// holds what the API showed and what came of the scheduler's own requests. The first is kept: nodes
-// come and go, pods are created, end and are deleted at the times at which it happened. The second
-// would not be true any more, so it is made up: requests succeed at once, and their consequences
-// are shown to the core as an API server would show them.
+// Package trial replays a recorded day under another configuration. A journal has what the API
+// showed, and the outcomes of the scheduler's own requests. The first is kept: nodes come and go,
+// and pods are created, end and are deleted at the recorded times. The second would no longer be
+// true, so it is simulated: requests succeed at once, and the core is shown their consequences as
+// an API server would show them.
 //
-// Where the courses of events part, the day is bent as little as possible. A pod that ended after
-// having run for a while runs for as long, wherever and whenever it begins. A pod that was removed
-// for another one and now is not stays, and the pod that its controller made in its place does not
-// come; one that now has to make room is made again by its controller.
+// Where the two courses of events part, the day is changed as little as possible. A pod that ended
+// after running for a while runs for as long, wherever and whenever it starts. A pod that was
+// preempted and now is not stays, and the replacement that its controller created does not appear.
+// A pod that is now preempted is replaced by its controller.
 //
-// [Play] plays one course, [Compare] tells two apart.
+// [Play] plays one course, [Compare] compares two.
 package trial

@@ -18,19 +18,19 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/standin"
 )
 
-// Options say how a course is played.
+// Options are how to play a course.
 type Options struct {
-	// Profiles are in effect from the beginning. Nil: those that the journal has, and their changes
-	// as they were recorded.
+	// Profiles are in effect from the beginning. Nil: those of the journal, with their recorded
+	// changes.
 	Profiles []cycle.Profile
-	// Recorded makes the profiles of a configuration that the journal has.
+	// Recorded makes the profiles of a configuration from the journal.
 	Recorded func(h journal.Header, configuration []byte) ([]cycle.Profile, error)
-	// Progress, if set, is shown how much of the day has passed.
+	// Progress, if set, is called with how much of the day has passed.
 	Progress func(passed time.Duration)
 }
 
-// day is a course under way: the API server of a world in virtual time, and a core at its other
-// end.
+// day is a course in progress: the API server of a world in virtual time, with a core as its
+// client.
 type day struct {
 	core    *cycle.Core
 	standin standin.Controllers
@@ -40,23 +40,21 @@ type day struct {
 	ordered uint64 // appointments made
 
 	pods map[types.UID]*pod
-	// served are the scheduler names whose pods the journal's scheduler placed.
+	// served are the scheduler names of the pods that the journal's scheduler placed.
 	served map[string]bool
-	// relists are the lists under way of kinds whose objects are this world's own.
+	// relists are the lists in progress, for the kinds of which this world has objects of its own.
 	relists map[cycle.Kind]map[types.UID]metav1.Object
 	known   map[cycle.Kind]map[types.UID]metav1.Object // as the journal has them
-	// late are claims whose volume the scheduler has chosen, or had made.
+	// late are claims for whose volume the scheduler has decided.
 	late map[string]bool
-	// spare counts, by controller, the pods that it made in the place of others that are still
-	// there.
+	// spare counts, by controller, the replacements of pods that still exist in this course.
 	spare map[types.UID]int
 }
 
-// made are the kinds of which this world has objects that the journal has not, and the other way
-// round.
+// made are the kinds of which this world and the journal have different objects.
 var made = []cycle.Kind{cycle.Pods, cycle.Volumes, cycle.Claims, cycle.ResourceClaims}
 
-// Play plays what a journal tells.
+// Play plays what a journal has recorded.
 func Play(r *journal.Reader, o Options) (*Course, error) {
 	recorded, err := o.Recorded(r.Header, []byte(r.Header.Configuration))
 	if err != nil {
@@ -135,14 +133,14 @@ func (d *day) until(at time.Time) {
 	}
 }
 
-// settle has the core do what it can at this time.
+// settle lets the core do what it can at this time.
 func (d *day) settle() {
 	for !d.core.Wake(d.now).After(d.now) {
 		d.feed(cycle.Tick{})
 	}
 }
 
-// feed tells the core of an event and carries out what follows.
+// feed gives the core an event and carries out the actions.
 func (d *day) feed(e cycle.Event) {
 	for _, action := range slices.Clone(d.core.Step(d.now, e)) {
 		d.carryOut(action)
@@ -153,7 +151,7 @@ func (d *day) show(kind cycle.Kind, object metav1.Object) {
 	d.feed(cycle.Seen{Kind: kind, Object: object})
 }
 
-// take takes in what the journal tells, as far as it would have happened in this course, too.
+// take applies a recorded event, as far as it would have happened in this course, too.
 func (d *day) take(e cycle.Event) {
 	switch e := e.(type) {
 	case cycle.Follows:
@@ -188,7 +186,7 @@ func (d *day) take(e cycle.Event) {
 	}
 }
 
-// missing takes what a list has not shown for gone.
+// missing removes what a list has not shown.
 func (d *day) missing(kind cycle.Kind, listed map[types.UID]metav1.Object) {
 	for _, uid := range slices.Sorted(maps.Keys(d.known[kind])) {
 		if listed[uid] == nil {
@@ -233,7 +231,7 @@ func (d *day) gone(e cycle.Gone) {
 	d.feed(e)
 }
 
-// waitsForConsumer tells whether the claim gets its volume when a pod that uses it is placed.
+// waitsForConsumer reports whether the claim gets its volume when a pod that uses it is placed.
 func (d *day) waitsForConsumer(claim *v1.PersistentVolumeClaim) bool {
 	if claim.Spec.VolumeName != "" || claim.Spec.StorageClassName == nil {
 		return false
@@ -242,7 +240,7 @@ func (d *day) waitsForConsumer(claim *v1.PersistentVolumeClaim) bool {
 	return ok && class.VolumeBindingMode != nil && *class.VolumeBindingMode == "WaitForFirstConsumer"
 }
 
-// carryOut does what the core asks for.
+// carryOut carries out an action of the core.
 func (d *day) carryOut(action cycle.Action) {
 	if d.standin.CarryOut(action) {
 		return
@@ -267,7 +265,7 @@ func (d *day) carryOut(action cycle.Action) {
 
 func (d *day) answer(ticket cycle.Ticket) { d.feed(cycle.Answered{Ticket: ticket}) }
 
-// agenda is what is to happen at times to come: a heap.
+// agenda is a heap of future events, by time.
 type agenda []appointment
 
 type appointment struct {

@@ -15,25 +15,25 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// pod is a pod of this course, and what the journal tells of it.
+// pod is a pod of this course, with what the journal has of it.
 type pod struct {
 	object *v1.Pod // as this world's API has it; nil once it is gone
 	fate   *Fate   // nil if it is not scheduled here
 
-	// As it was recorded: when it was bound, how long it then ran if it ended, and whether it was
-	// removed for another pod.
+	// As recorded: when it was bound, how long it then ran if it ended, and whether it was
+	// preempted.
 	bound  time.Time
 	ran    time.Duration
 	ended  *v1.Pod
 	victim bool
-	// In this course: when it was bound, and whether it makes room for another one.
+	// In this course: when it was bound, and whether it is being preempted.
 	began   time.Time
 	leaves  bool
 	unasked bool // it stands in the place of a pod that is still there, so it does not come
 	goes    bool // its object is removed once it has ended
 }
 
-// seePod takes in what the journal tells of a pod.
+// seePod applies what the journal shows of a pod.
 func (d *day) seePod(seen *v1.Pod) {
 	p := d.pods[seen.UID]
 	switch {
@@ -67,7 +67,7 @@ func (d *day) newPod(seen *v1.Pod) {
 	d.show(cycle.Pods, p.object)
 }
 
-// change takes over what others have done to a pod that is scheduled here.
+// change applies what others have done to a pod that is scheduled here.
 func (d *day) change(p *pod, seen *v1.Pod) {
 	if seen.Spec.NodeName != "" && p.bound.IsZero() {
 		p.bound, p.fate.Recorded = d.now, seen.Spec.NodeName
@@ -91,7 +91,7 @@ func (d *day) change(p *pod, seen *v1.Pod) {
 	}
 }
 
-// edit takes over labels, gates and whatever else of a pod its users change.
+// edit applies users' changes of a pod: labels, gates and so on.
 func (d *day) edit(p *pod, seen *v1.Pod) {
 	was := p.object
 	if was == nil || maps.Equal(was.Labels, seen.Labels) && maps.Equal(was.Annotations, seen.Annotations) && was.Generation == seen.Generation &&
@@ -110,7 +110,7 @@ func (d *day) edit(p *pod, seen *v1.Pod) {
 	d.show(cycle.Pods, &object)
 }
 
-// losePod takes a pod away that the journal tells is gone.
+// losePod removes a pod that the journal shows as gone.
 func (d *day) losePod(uid types.UID) {
 	p := d.pods[uid]
 	switch {
@@ -125,7 +125,7 @@ func (d *day) losePod(uid types.UID) {
 	}
 }
 
-// remove takes a pod out of the world.
+// remove removes a pod from the world.
 func (d *day) remove(p *pod) {
 	last := p.object
 	p.object = nil
@@ -153,7 +153,7 @@ func (d *day) bind(a cycle.Bind) {
 	d.runs(p)
 }
 
-// runs lets a pod end that has begun, after as long as it was recorded to run.
+// runs has a bound pod end after the time for which it was recorded to run.
 func (d *day) runs(p *pod) {
 	if p.ended == nil || p.began.IsZero() || p.object == nil {
 		return
@@ -173,7 +173,7 @@ func (d *day) runs(p *pod) {
 	})
 }
 
-// removeVictim deletes a pod that makes room for another one. Its controller makes it again.
+// removeVictim deletes a victim, which its controller replaces.
 func (d *day) removeVictim(a cycle.Remove) {
 	p := d.pods[a.Victim.UID]
 	if p == nil || p.object == nil || p.object.DeletionTimestamp != nil {
@@ -207,7 +207,7 @@ func (d *day) removeVictim(a cycle.Remove) {
 	})
 }
 
-// again makes a pod in the place of one that had to go.
+// again creates the replacement of a pod that had to go.
 func (d *day) again(of *v1.Pod) {
 	object := of.DeepCopy()
 	d.course.again++
@@ -224,7 +224,7 @@ func (d *day) again(of *v1.Pod) {
 	d.show(cycle.Pods, object)
 }
 
-// named notes which claim has a pod's extended resources.
+// named records which claim has a pod's extended resources.
 func (d *day) named(uid types.UID, status *v1.PodExtendedResourceClaimStatus) {
 	if p := d.pods[uid]; p != nil && p.object != nil {
 		object := *p.object
@@ -240,7 +240,7 @@ func ownerOf(p *v1.Pod) types.UID {
 	return ""
 }
 
-// preempted tells whether a scheduler has removed the pod for another one.
+// preempted reports whether a scheduler has preempted the pod.
 func preempted(p *v1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue && c.Reason == v1.PodReasonPreemptionByScheduler

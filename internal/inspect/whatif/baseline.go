@@ -9,20 +9,20 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// baseline is what happens in the same time without the operations. The zero value is a cluster in
-// which nothing does.
+// baseline is what happens in the same time without the operations. Its zero value is a cluster in
+// which nothing happens.
 type baseline struct {
-	// left are the pods that leave their nodes, by what identifies the departure; several
-	// replacements of one workload share one.
+	// left are the departures, by what identifies them. Several replacements of one workload can
+	// share a key.
 	left map[departure][]simulate.Seconds
-	// first is how a pod leaves, by its name; only of pods that are there at the beginning.
+	// first is the first departure of each pod that exists at the beginning, by its name.
 	first map[simulate.Name]*simulate.Departure
-	// due are evictions that are still to come at the end; late counts them by controller, node and
+	// due are evictions that are still pending at the end; late counts them by controller, node and
 	// taint.
 	due  map[departure]bool
 	late map[departure]int
-	// pending are the pods without a node at the end that have none now either, homeless how many
-	// others there are, by controller.
+	// pending are the pods without a node both at the beginning and at the end; homeless counts the
+	// others without a node at the end, by controller.
 	pending  map[simulate.Name]bool
 	homeless map[string]int
 	placed   map[simulate.Name]bool
@@ -32,8 +32,8 @@ type baseline struct {
 	full    *Utilisation
 }
 
-// departure identifies one in both courses of events. Replacements have other names in each, so
-// they count by their controller.
+// departure identifies a departure in both courses of events. Replacements have different names in
+// each, so they are identified by their controller.
 type departure struct {
 	pod, owner, node string
 	cause            simulate.Cause
@@ -60,7 +60,7 @@ func lateOf(w *simulate.World, e *simulate.Eviction) departure {
 	return key
 }
 
-// later are the evictions to come that only the operations cause.
+// later returns the pending evictions that only the operations cause.
 func (b *baseline) later(w *simulate.World) (list []simulate.Eviction) {
 	if b == nil {
 		return w.Outlook()
@@ -84,7 +84,7 @@ func (b *baseline) later(w *simulate.World) (list []simulate.Eviction) {
 	return list
 }
 
-// baselineOf sums up what has come about in the world, in which no operation was done.
+// baselineOf summarises what has happened in a world without operations.
 func baselineOf(w *simulate.World, waited map[simulate.Name]string, departed, decided int) *baseline {
 	b := &baseline{
 		left: map[departure][]simulate.Seconds{}, first: map[simulate.Name]*simulate.Departure{}, due: map[departure]bool{}, late: map[departure]int{},
@@ -121,7 +121,7 @@ func baselineOf(w *simulate.World, waited map[simulate.Name]string, departed, de
 	return b
 }
 
-// controllerOf names what made the pod, with its namespace; empty for a bare pod.
+// controllerOf returns the pod's controller with its namespace; empty for a bare pod.
 func controllerOf(p simulate.Found) string {
 	if owner := metav1.GetControllerOfNoCopy(p.Object); owner != nil {
 		return p.Object.Namespace + "/" + owner.Kind + "/" + owner.Name
@@ -129,8 +129,8 @@ func controllerOf(p simulate.Found) string {
 	return ""
 }
 
-// takes tells whether the departure happens without the operations, too, and no later. Each of the
-// baseline's counts for one.
+// takes reports whether the departure happens without the operations, too, and no later. Each of
+// the baseline's departures is matched once.
 func (b *baseline) takes(d *simulate.Departure) bool {
 	if b == nil {
 		return false
@@ -145,7 +145,7 @@ func (b *baseline) takes(d *simulate.Departure) bool {
 	return b.due[dueOf(&simulate.Eviction{Namespace: d.Namespace, Name: d.Name, Node: d.Node, Taint: d.Detail})] && d.Cause == simulate.ByTaint
 }
 
-// otherwise is how the pod leaves without the operations, if it does.
+// otherwise returns how the pod leaves without the operations, or nil.
 func (b *baseline) otherwise(d *simulate.Departure) *Otherwise {
 	if b == nil || d.Again {
 		return nil
@@ -161,7 +161,7 @@ func (b *baseline) otherwise(d *simulate.Departure) *Otherwise {
 	return nil
 }
 
-// waits tells whether a pod of that kind is pending without the operations, too: the pod itself, or
+// waits reports whether such a pod is pending without the operations, too: the pod itself, or
 // another replacement of its workload.
 func (b *baseline) waits(p simulate.Found, before bool) bool {
 	if b == nil {
@@ -175,7 +175,7 @@ func (b *baseline) waits(p simulate.Found, before bool) bool {
 	return owner != "" && b.homeless[owner] >= 0
 }
 
-// spared are the pods that stay because of the operations: without them they leave.
+// spared returns the pods that stay only because of the operations.
 func (b *baseline) spared(w *simulate.World, departures []*simulate.Departure) (list []Leaving) {
 	if b == nil {
 		return nil
