@@ -15,8 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// recordEviction begins the journal of taint eviction, if there is to be one; end writes what is
-// left.
+// recordEviction starts the journal of taint eviction, if one is wanted. end writes what is queued.
 func (c *Controller) recordEviction(e *evictionlive.Evictor) (end func(), err error) {
 	if c.options.Journal.Dir == "" {
 		return func() {}, nil
@@ -42,10 +41,10 @@ func (c *Controller) recordHealth(h *nodehealthlive.Controller) (end func(), err
 	return func() { c.endRecord(j.Close) }, nil
 }
 
-// journalOf is a controller's folder: each has a core of its own, and so a journal.
+// journalOf is a controller's folder. Each has its own core, and so its own journal.
 func (c *Controller) journalOf(name string) string { return filepath.Join(c.options.Journal.Dir, name) }
 
-// journalLimits divides what the journals may take between the controllers that run.
+// journalLimits divides the size of the journals between the controllers that run.
 func (c *Controller) journalLimits() records.Limits {
 	l := c.options.Journal.Limits
 	if c.options.enabled(evictionlive.Name) && c.options.enabled(nodehealthlive.Name) {

@@ -19,19 +19,19 @@ import (
 // shadowEach is how often the report is written.
 const shadowEach = time.Minute
 
-// ShadowOptions are about --shadow.
+// ShadowOptions are the options of --shadow.
 type ShadowOptions struct {
-	// On decides nothing and writes nothing: it compares.
+	// On: the process compares, and decides and writes nothing.
 	On bool
-	// Report is a file for the comparison, "" for none.
+	// Report is the file for the comparison, "" for none.
 	Report string
-	// Scheduler is the file that the scheduler's shadow writes its report to, ""
-	// for none. It is served beside the controllers', and counted in metrics.
+	// Scheduler is the file that the scheduler's shadow writes its report to, "" for none. It is
+	// served together with the controllers', and counted in metrics.
 	Scheduler string
 }
 
-// newShadow prepares following the cluster in place of leading. What it needs
-// is allowed by a role that reads.
+// newShadow prepares to follow the cluster instead of leading. A role that only reads suffices for
+// it.
 func (c *Controller) newShadow() error {
 	client, err := kubernetes.NewForConfig(c.clientConfig("berth-controller/shadow", -1))
 	if err != nil {
@@ -61,8 +61,8 @@ func (c *Controller) runShadow(ctx context.Context) error {
 	return nil
 }
 
-// tellShadow brings file and metrics up to date. A report that cannot be
-// written is a line in the log: the comparison goes on.
+// tellShadow updates the file and the metrics. A report that cannot be written is logged, and the
+// comparison continues.
 func (c *Controller) tellShadow(ctx context.Context) {
 	log := klog.FromContext(ctx)
 	reports := c.shadowReports()
@@ -87,7 +87,7 @@ func writeReport(path string, report *shadow.Report) error {
 	return os.Rename(next, path)
 }
 
-// shadowReports are both parts' reports as of now.
+// shadowReports returns the current reports of both components.
 func (c *Controller) shadowReports() shadow.Reports {
 	reports := shadow.Reports{Controller: c.follower.Ledger.Report(time.Now())}
 	if path := c.options.Shadow.Scheduler; path != "" {

@@ -7,24 +7,24 @@ import (
 )
 
 const (
-	// fresh is how old what was read may be when the delete is sent. A slow
-	// API doubles it within the attempt, so that it cannot stop an eviction.
+	// fresh is the maximum age of what was read when the delete is sent. If the API is slow it is
+	// doubled within the attempt, so that slowness cannot stop an eviction.
 	fresh = time.Second
-	// confirmAfter is how long a watch may take to show that a pod whose
-	// delete was accepted is leaving, before it is looked at again.
+	// confirmAfter is how long the watch may take to show that a pod whose delete was accepted is
+	// terminating. After that the pod is read again.
 	confirmAfter = 30 * time.Second
-	// A pod that could not be deleted is tried again after firstRetry, then
-	// after twice as long, up to lastRetry. A budget is asked every budgetRetry.
+	// A pod that could not be deleted is retried after firstRetry, then after twice as long each
+	// time, up to lastRetry. A budget is asked every budgetRetry.
 	firstRetry  = 100 * time.Millisecond
 	lastRetry   = 10 * time.Second
 	budgetRetry = 5 * time.Second
-	// While nothing can be read, nothing is tried; it is asked again after
-	// firstPause, then twice as long, up to lastPause.
+	// While reads fail, nothing is attempted. The API is asked again after firstPause, then after
+	// twice as long each time, up to lastPause.
 	firstPause = 50 * time.Millisecond
 	lastPause  = time.Second
 )
 
-// step is the request of an attempt that is waiting for its answer.
+// step is the request whose answer an attempt waits for.
 type step int
 
 const (
@@ -35,9 +35,8 @@ const (
 	deleting
 )
 
-// attempt is one try to evict one pod: read its node, read the pod, mark it,
-// delete it. Where the pod is still the one that the watch showed, marking it
-// on that condition reads it as well.
+// attempt is one attempt to evict one pod: read its node, read the pod, mark it, delete it. If the
+// pod is still as the watch showed it, marking it on that condition replaces reading it.
 type attempt struct {
 	pod     *pod // nil: gone since
 	step    step
@@ -51,7 +50,7 @@ type attempt struct {
 	asked   bool   // the mark was asked for: granted or not, the delete goes on
 }
 
-// begin starts as many tries as are due and may be in flight.
+// begin starts as many attempts as are due and may be in flight.
 func (c *Core) begin(now time.Time) {
 	reading := map[*node]*attempt{}
 	for len(c.queue) > 0 && c.underway < c.options.InFlight && !now.Before(c.pausedUntil) {
@@ -127,7 +126,7 @@ func (c *Core) answered(now time.Time, answer Answered) {
 	}
 }
 
-// goOn takes an attempt one step further.
+// goOn takes an attempt to its next step.
 func (c *Core) goOn(now time.Time, a *attempt, answer Answered) {
 	if a.pod == nil {
 		c.underway--
@@ -216,8 +215,8 @@ func (c *Core) podRead(now time.Time, a *attempt, answer Answered) {
 	c.mark(a, marking)
 }
 
-// stillDue decides from the live state alone, and as of the reading of the
-// node: a deadline that came since may be one that the node no longer sets.
+// stillDue decides from the live state alone, as of the reading of the node: a deadline that has
+// passed since may be one that the node no longer sets.
 func (c *Core) stillDue(a *attempt) bool {
 	return c.liveDue(a).By(a.readAt)
 }
@@ -234,7 +233,7 @@ func (c *Core) deleteIfDue(now time.Time, a *attempt) {
 	c.delete(now, a)
 }
 
-// delete sends the delete if what was read is fresh, and else reads again.
+// delete sends the delete if what was read is fresh, and otherwise reads again.
 func (c *Core) delete(now time.Time, a *attempt) {
 	if now.Sub(a.readAt) > fresh<<min(a.rereads, 6) && !c.breakSafeguards.noLiveRead {
 		a.rereads++
@@ -269,8 +268,8 @@ func (c *Core) deleted(now time.Time, a *attempt, answer Answered) {
 	}
 }
 
-// accept ends an attempt after which the pod is leaving, or gone. The watch
-// will show it; if it does not, the pod is looked at again.
+// accept ends an attempt after which the pod is terminating, or gone. The watch will show that; if
+// it does not, the pod is read again.
 func (c *Core) accept(now time.Time, a *attempt) {
 	c.underway--
 	p := a.pod
@@ -279,9 +278,9 @@ func (c *Core) accept(now time.Time, a *attempt) {
 	c.enqueue(p)
 }
 
-// avert ends an attempt that the live state stopped: the watch is behind, and
-// what it will show decides. What was read may be outdated by now as well, so it
-// is read again soon, and no later than it said itself.
+// avert ends an attempt that the live state stopped. The watch lags behind, and what it will show
+// decides. By now what was read may be outdated as well, so it is read again soon, and no later
+// than at its own deadline.
 func (c *Core) avert(now time.Time, a *attempt) {
 	c.stats.Averted++
 	p := a.pod
@@ -293,7 +292,7 @@ func (c *Core) avert(now time.Time, a *attempt) {
 	c.settle(a, at)
 }
 
-// retry ends an attempt that did not get through.
+// retry ends an attempt that did not succeed.
 func (c *Core) retry(now time.Time, a *attempt, after time.Duration) {
 	p := a.pod
 	p.tries++
@@ -305,8 +304,8 @@ func (c *Core) retry(now time.Time, a *attempt, after time.Duration) {
 	c.settle(a, at)
 }
 
-// unreadable ends an attempt that could not read: the API is in trouble, for
-// every pod alike. Nothing is tried for a moment.
+// unreadable ends an attempt that could not read. The API is in trouble for all pods alike, so
+// nothing is attempted for a while.
 func (c *Core) unreadable(now time.Time, a *attempt, answer Answered) {
 	if !now.Before(c.pausedUntil) { // those under way together fail together: once
 		c.unanswered++
@@ -327,9 +326,9 @@ func (c *Core) settle(a *attempt, notYet time.Time) {
 	c.enqueue(p)
 }
 
-// backOff is first for the first try, then twice as long each time up to last,
-// shortened by up to a fifth by name so that what failed together does not come
-// again together.
+// backOff is first after the first attempt, then twice as long each time up to last. It is
+// shortened by up to a fifth, by name, so that attempts that failed together do not return
+// together.
 func backOff(tries int, first, last time.Duration, name string) time.Duration {
 	wait := min(first<<min(tries-1, 20), last)
 	h := fnv.New32a()

@@ -9,27 +9,30 @@ import (
 
 // Options are what a cluster's operator chooses.
 type Options struct {
-	// InFlight bounds the pods that are being taken through their eviction at
-	// once; each is one request at a time. Zero is DefaultInFlight.
+	// InFlight bounds the pods whose eviction is in progress at once; each has one request in
+	// flight at a time. Zero means DefaultInFlight.
 	InFlight int
-	// Budgets sends evictions through the Eviction API, so that
-	// PodDisruptionBudgets count; BudgetsFor after a pod is due it is deleted
-	// all the same (zero: never).
+	// Budgets: evictions go through the Eviction API, so that PodDisruptionBudgets are respected.
+	// BudgetsFor after a pod is due it is deleted regardless (zero: never).
 	Budgets    bool
 	BudgetsFor time.Duration
-	// Watches has the Core keep deadlines and ask for nothing.
+	// Watches: the Core keeps deadlines, and requests nothing.
 	Watches bool
-	// Wall is what clocks on walls, by which others write times into objects,
-	// show at a moment of the Core's own clock, which nobody sets. nil: the same.
+	// Wall converts a moment of the Core's own clock, which is never set, to wall-clock time, which
+	// others write into objects. nil: both are the same.
 	Wall func(now time.Time) time.Time `json:"-"`
 }
 
-// DefaultInFlight is enough to keep an API server busy whose answers take a
-// tenth of a second, and half of the writes that it does at once
-// (--max-mutating-requests-inflight). All go over one connection.
+// DefaultInFlight keeps an API server busy that answers within a tenth of a second, and is half of
+// the writes that it processes at once (--max-mutating-requests-inflight). All share one
+// connection.
 const DefaultInFlight = 100
 
 // Core decides who is evicted when. It belongs to one goroutine; see Step.
+//
+// Invariants: a pod's deadline is always the one that follows from the newest taints and
+// tolerations seen, so nothing that was queued can be stale. A pod is in queue exactly while it has
+// a deadline, is not terminating as far as watches show, and no attempt holds it.
 type Core struct {
 	options Options
 
@@ -55,19 +58,19 @@ type Core struct {
 	breakSafeguards                 safeguards // for tests, which show that each is needed
 }
 
-// safeguards lists what tests may break, one at a time.
+// safeguards are what tests can disable, one at a time.
 type safeguards struct {
 	noUID, noLiveRead, noRetry, noTimeAdded, noNote, noWitness bool
 }
 
-// Stats counts what only the Core knows.
+// Stats are counts that only the Core has.
 type Stats struct {
 	Retries   int // tries after a pod's first
 	Cancelled int // evictions that were pending and then not needed
 	Averted   int // tries that the live state stopped: the watch was behind
 }
 
-// New returns an empty Core, which learns the rest from lists and watches.
+// New returns an empty Core. It learns everything from lists and watches.
 func New(options Options) *Core {
 	if options.InFlight <= 0 {
 		options.InFlight = DefaultInFlight
@@ -83,8 +86,8 @@ func New(options Options) *Core {
 	}
 }
 
-// Step takes an event in and says what is to be done because of it, and of the
-// time that has come. The actions may be carried out in any order.
+// Step applies an event and returns the actions that follow from it and from the time. They may be
+// carried out in any order.
 func (c *Core) Step(now time.Time, event Event) []Action {
 	c.actions = nil
 	switch e := event.(type) {
@@ -123,7 +126,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	return c.actions
 }
 
-// Wake is when the next Tick is due, if no event comes before.
+// Wake returns when the next Tick is due if no event comes first.
 func (c *Core) Wake() (at time.Time, ok bool) {
 	if len(c.queue) > 0 && c.underway < c.options.InFlight {
 		at, ok = later(c.queue[0].next(), c.pausedUntil), true
@@ -136,15 +139,13 @@ func (c *Core) Wake() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// Pending is the number of pods that are to go, by taint key and effect, now
-// or at a time to come.
+// Pending counts the pods with a deadline, by taint key and effect.
 func (c *Core) Pending() map[string]int { return c.pending }
 
 // Stats returns the counts since New.
 func (c *Core) Stats() Stats { return c.stats }
 
-// Going are the pods that are to go, now or at a time to come, and that no try
-// is under way for; in no order.
+// Going yields, in no order, the pods with a deadline that no attempt holds.
 func (c *Core) Going() iter.Seq2[Pod, Due] {
 	return func(yield func(Pod, Due) bool) {
 		for _, p := range c.queue {
@@ -155,10 +156,10 @@ func (c *Core) Going() iter.Seq2[Pod, Due] {
 	}
 }
 
-// Pods is how many pods on nodes there are.
+// Pods returns the number of placed pods.
 func (c *Core) Pods() int { return len(c.pods) }
 
-// Due is when the pod has to go, as far as the watches have shown.
+// Due returns the pod's deadline, as far as watches have shown.
 func (c *Core) Due(uid types.UID) (Due, bool) {
 	if p := c.pods[uid]; p != nil {
 		return p.due, true
@@ -173,7 +174,7 @@ func (c *Core) ticket() Ticket {
 
 func (c *Core) do(action Action) { c.actions = append(c.actions, action) }
 
-// wall is the time that others would write down now.
+// wall returns the wall-clock time of a moment.
 func (c *Core) wall(now time.Time) time.Time {
 	if c.options.Wall == nil {
 		return now
@@ -181,15 +182,15 @@ func (c *Core) wall(now time.Time) time.Time {
 	return c.options.Wall(now)
 }
 
-// own is a time that somebody wrote down, by the Core's clock. What is counted
-// from it does not change when walls' clocks are set; it is never to come.
+// own converts a time that was written into an object to the Core's clock. It does not change when
+// wall clocks are set, and is never in the future.
 func (c *Core) own(now, written time.Time) time.Time {
 	return earlier(now, now.Add(written.Sub(c.wall(now))))
 }
 
-// since is own for what just happened, unless it may have been missed. Times in
-// objects have whole seconds: what came about within the second written, before
-// it was seen, is counted from the end of that time, so that no pod goes early.
+// since is own for something that has just happened, unless it may have been missed. Times in
+// objects have whole seconds: what happened within the written second, before it was seen, counts
+// from the end of that second, so that no pod is evicted early.
 func (c *Core) since(now, written time.Time, missed bool) time.Time {
 	if missed {
 		return c.own(now, written)

@@ -9,12 +9,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Held is a NoExecute taint that a node has, and since when.
+// Held is a NoExecute taint of a node, and since when the node has it.
 type Held struct {
 	Taint v1.Taint
 	Since time.Time
-	// Turned is set if the taint is not-ready or unreachable and took the
-	// other's place: when it did. Since is then when the first of them came.
+	// Turned is set if the taint is not-ready or unreachable and replaced the other one: when it
+	// did. Since is then when the first of the two was added.
 	Turned time.Time
 
 	written    time.Time // Since by the clock of those who write times into objects
@@ -22,19 +22,19 @@ type Held struct {
 	saidTurned time.Time // what an object said of Turned
 }
 
-// ID names the taint within its node: key=value:NoExecute.
+// ID identifies the taint on its node: key=value:NoExecute.
 func (h Held) ID() string { return h.Taint.ToString() }
 
-// Due says when a pod has to go. The zero Due is a pod that may stay.
+// Due is a pod's deadline. The zero Due is a pod that may stay.
 type Due struct {
 	At    time.Time
 	Taint v1.Taint // the taint that asks for it first
 }
 
-// Stays reports that no taint asks the pod to go.
+// Stays reports whether no taint evicts the pod.
 func (d Due) Stays() bool { return d.Taint.Key == "" }
 
-// By reports that the pod has to go now or earlier.
+// By reports whether the deadline is now or earlier.
 func (d Due) By(now time.Time) bool { return !d.Stays() && !d.At.After(now) }
 
 func (d Due) String() string {
@@ -44,18 +44,18 @@ func (d Due) String() string {
 	return "due " + d.At.UTC().Format(time.TimeOnly) + " for " + d.Taint.ToString()
 }
 
-// same reports whether two deadlines ask for the same thing.
+// same reports whether two deadlines are equal.
 func (d Due) same(o Due) bool {
 	return d.Stays() == o.Stays() && d.At.Equal(o.At) && d.Taint.MatchTaint(&o.Taint) && d.Taint.Value == o.Taint.Value
 }
 
-// Deadline is when a pod with these tolerations, bound to its node at that
-// time, has to go because of these taints.
+// Deadline returns when a pod with these tolerations, bound to its node at that time, has to leave
+// because of these taints.
 //
-// Per taint the first toleration that matches counts, not the longest (as
-// upstream): none means at once, one without seconds for ever, else that many
-// seconds after the taint was added or the pod was bound, whichever was later.
-// Over all taints the earliest deadline counts.
+// For each taint the first toleration that matches counts, not the longest (as upstream): none
+// means at once, one without seconds means never, and otherwise that many seconds after the taint
+// was added or the pod was bound, whichever was later. Over all taints the earliest deadline
+// counts.
 func Deadline(tolerations []v1.Toleration, bound time.Time, taints []Held) Due {
 	var least Due
 	for _, held := range taints {
@@ -77,7 +77,7 @@ func Deadline(tolerations []v1.Toleration, bound time.Time, taints []Held) Due {
 	return least
 }
 
-// tolerated is for how long a pod stays in spite of the taint, if that ends.
+// tolerated returns for how long a pod stays in spite of the taint, if that ends.
 func tolerated(taint *v1.Taint, tolerations []v1.Toleration) (stay time.Duration, ends bool) {
 	toleration := rules.TolerationOf(taint, tolerations)
 	switch {
@@ -89,7 +89,7 @@ func tolerated(taint *v1.Taint, tolerations []v1.Toleration) (stay time.Duration
 	return duration(*toleration.TolerationSeconds)
 }
 
-// opposite is unreachable for not-ready and the reverse, nil for other taints.
+// opposite returns unreachable for not-ready and vice versa, nil for other taints.
 func opposite(taint *v1.Taint) *v1.Taint {
 	switch taint.Key {
 	case v1.TaintNodeNotReady:
@@ -100,9 +100,8 @@ func opposite(taint *v1.Taint) *v1.Taint {
 	return nil
 }
 
-// duration turns tolerationSeconds into a time to stay. Zero and less is at
-// once. More than a Duration holds (292 years) has no end: upstream lets it
-// overflow into "at once".
+// duration converts tolerationSeconds. Zero or less means at once. More than a Duration holds (292
+// years) means for ever; upstream lets it overflow into "at once".
 func duration(seconds int64) (stay time.Duration, ends bool) {
 	if seconds <= 0 {
 		return 0, true

@@ -7,12 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Event is something that happened: seen on a watch, answered by the API, or
-// only the time that passed.
+// Event is something that happened: shown by a watch, answered by the API, or just the passing of
+// time.
 type Event interface{ event() }
 
 type (
-	// Tick only says that time has passed, as far as Wake asked for it.
+	// Tick means only that time has passed, as Wake asked for.
 	Tick struct{}
 
 	// PodSeen is a pod that a watch or a list showed, new or changed.
@@ -22,8 +22,8 @@ type (
 		Name types.NamespacedName
 		UID  types.UID
 	}
-	// PodsListing begins a list: what PodSeen says until PodsListed is all
-	// there is, and every other pod is gone.
+	// PodsListing begins a list: the pods seen until PodsListed are all that exist, and every other
+	// pod is gone.
 	PodsListing struct{}
 	// PodsListed ends the list.
 	PodsListed struct{}
@@ -32,13 +32,13 @@ type (
 	NodeSeen struct{ Node Node }
 	// NodeGone is a node that a watch showed to be deleted.
 	NodeGone struct{ Name string }
-	// NodesListing begins a list of nodes, as PodsListing does for pods. What
-	// it shows may have changed several times since it was last seen.
+	// NodesListing begins a list of nodes, like PodsListing. A node may have changed several times
+	// since it was last seen.
 	NodesListing struct{}
 	// NodesListed ends the list.
 	NodesListed struct{}
 
-	// Answered is what became of the request with that ticket.
+	// Answered is the outcome of the request with that ticket.
 	Answered struct {
 		Ticket     Ticket
 		Outcome    Outcome
@@ -59,11 +59,11 @@ func (NodesListing) event() {}
 func (NodesListed) event()  {}
 func (Answered) event()     {}
 
-// Ticket names a request, so that its answer finds its way back. Every request
-// is answered exactly once, however late; Record is no request.
+// Ticket identifies a request, so that its answer can be matched. Every request is answered exactly
+// once, however late. Record is not a request.
 type Ticket uint64
 
-// Outcome is what the API made of a request.
+// Outcome is the API's answer to a request.
 type Outcome int
 
 const (
@@ -82,7 +82,7 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("Outcome(%d)", int(o))
 }
 
-// Action is something to do. All but Record are requests to the API.
+// Action is something to do. All except for Record are requests to the API.
 type Action interface {
 	action()
 	fmt.Stringer
@@ -99,8 +99,8 @@ type (
 		Ticket Ticket
 		Name   types.NamespacedName
 	}
-	// Mark sets the condition DisruptionTarget on the pod of that UID; with a
-	// ResourceVersion, only if the pod is still exactly that one.
+	// Mark sets the condition DisruptionTarget on the pod with that UID; with a ResourceVersion,
+	// only if the pod has not changed since.
 	Mark struct {
 		Ticket          Ticket
 		Name            types.NamespacedName
@@ -108,7 +108,7 @@ type (
 		ResourceVersion string
 		Observed        int64
 	}
-	// Delete deletes the pod of that UID, and no other of its name.
+	// Delete deletes the pod with that UID, and no other pod of the same name.
 	Delete struct {
 		Ticket Ticket
 		Name   types.NamespacedName
@@ -122,8 +122,7 @@ type (
 		UID    types.UID
 		Due    Due
 	}
-	// Annotate sets NoteAnnotation on the node if it is still of that version;
-	// "" takes it away.
+	// Annotate sets NoteAnnotation on the node if it still has that version; "" removes it.
 	Annotate struct {
 		Ticket          Ticket
 		Node            string

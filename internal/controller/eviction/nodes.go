@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// node is a node that was seen, or that a pod names.
+// node is a node that was seen, or that a pod refers to.
 type node struct {
 	name    string
 	pods    []*pod
@@ -54,7 +54,7 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 	c.checkNote(now, n, rewritten)
 }
 
-// nodesListed lets go of the nodes that the list did not show, by name.
+// nodesListed removes the nodes that the list did not show, in order of their names.
 func (c *Core) nodesListed(now time.Time) {
 	var gone []*node
 	for _, n := range c.nodes {
@@ -68,8 +68,8 @@ func (c *Core) nodesListed(now time.Time) {
 	}
 }
 
-// nodeGone lets the pods of a node that is gone be: whoever collects them has
-// more to go by than taints that are gone, too.
+// nodeGone leaves the pods of a deleted node alone: the pod garbage collector removes them, and the
+// taints that could evict them are gone as well.
 func (c *Core) nodeGone(now time.Time, n *node) {
 	n.known, n.uid, n.version, n.held, n.witness, n.note = false, "", "", nil, time.Time{}, ""
 	for _, p := range n.pods {
@@ -79,8 +79,8 @@ func (c *Core) nodeGone(now time.Time, n *node) {
 	c.dropIfUnused(n)
 }
 
-// take and drop keep the node's pods in a list, so that a map's order decides
-// nothing; the last fills the gap of one that leaves.
+// take and drop keep the node's pods in a list, so that nothing depends on the order of a map. The
+// last pod fills the gap of one that leaves.
 func (n *node) take(p *pod) {
 	p.among = len(n.pods)
 	n.pods = append(n.pods, p)
@@ -100,17 +100,16 @@ func (c *Core) dropIfUnused(n *node) {
 	}
 }
 
-// hold says since when the node has each of the taints seen on it.
+// hold determines since when the node has each of its taints.
 //
-// A taint's own timeAdded counts, but never a time to come: its writer's clock
-// is ahead then. A taint without one (kubectl writes none) was added when the
-// list of taints was written for the first time with it: the managed fields
-// tell the last writing, and the node's note what that time was if another
-// taint has been written since. A note counts only for the writing it was made
-// for. What the Core remembers counts as long as it missed nothing; where it
-// may have, it knows no more than one that starts: if the list was written
-// again, a taint may have been taken off and put on again, and counts as new.
-// So a pod may go late after such a coincidence, and never early.
+// A taint's own timeAdded counts, unless it is in the future: then its writer's clock is ahead. A
+// taint without one (kubectl writes none) was added when the list of taints was first written with
+// it. Managed fields tell when the list was last written; the node's note tells the earlier time if
+// another taint has been written since. A note counts only for the list that it was made for. What
+// the Core remembers counts as long as it missed nothing. Where it may have, it knows no more than
+// a Core that has just started: if the list was written again, a taint may have been removed and
+// added again, and counts as new. So a pod may be evicted late after such a coincidence, and never
+// early.
 func (c *Core) hold(now time.Time, n *node, seen Node, missed bool) []Held {
 	if len(seen.Taints) == 0 {
 		return nil
@@ -142,7 +141,7 @@ func (c *Core) hold(now time.Time, n *node, seen Node, missed bool) []Held {
 	return held
 }
 
-// said is since when the node has the taint by what is written on it.
+// said returns since when the node has the taint according to the node's object.
 func (c *Core) said(taint *v1.Taint, seen Node, noted map[string]time.Time) time.Time {
 	if !taint.TimeAdded.IsZero() && !c.breakSafeguards.noTimeAdded {
 		return taint.TimeAdded.Time
@@ -164,8 +163,8 @@ func (c *Core) newlyHeld(now time.Time, taint v1.Taint, said time.Time, missed b
 	return h
 }
 
-// notedSince is what the node's note says, nothing if it was made for another
-// writing of the taints.
+// notedSince returns the content of the node's note, or nothing if it was made for another list of
+// taints.
 func (c *Core) notedSince(seen Node) map[string]time.Time {
 	n, ok := parseNote(seen.Note)
 	if !ok || c.breakSafeguards.noNote || !n.Of.Equal(seen.Witness) && !c.breakSafeguards.noWitness {
@@ -174,7 +173,7 @@ func (c *Core) notedSince(seen Node) map[string]time.Time {
 	return n.Since
 }
 
-// find returns the same taint, of whatever time, among those held.
+// find returns the same taint, whatever its time, among those held.
 func find(held []Held, taint *v1.Taint) (Held, bool) {
 	for _, h := range held {
 		if h.Taint.MatchTaint(taint) && h.Taint.Value == taint.Value {

@@ -6,24 +6,22 @@ import (
 	"time"
 )
 
-// note is what NoteAnnotation holds: since when the node has those taints that
-// carry no time of their own, where the managed fields alone would not tell.
+// note is the content of NoteAnnotation: since when the node has those taints that carry no time of
+// their own, where the managed fields alone would not tell.
 type note struct {
-	// Of is the witness of the list of taints that the note was made for. If
-	// the list was written since, the note says nothing any more. The witness
-	// has whole seconds; so that no later writing has the same one, a note is
-	// made when its list is older than settled, and on the version of the node
-	// that the watch showed last.
+	// Of is the witness of the list of taints that the note was made for. If the list was written
+	// since, the note is void. A witness has whole seconds. So that no later write has the same
+	// one, a note is made only when its list is older than settled, and on the version of the node
+	// that the watch last showed.
 	Of    time.Time            `json:"of,omitzero"`
 	Since map[string]time.Time `json:"since"`
 }
 
-// settled is how long a list of taints must have been seen unchanged before its
-// note is made: the second of its writing is over then, by whatever clock.
+// settled is how long a list of taints must be unchanged before its note is made: by then the
+// second in which it was written is over by any clock.
 const settled = 2 * time.Second
 
-// notesInFlight bounds the notes being written at once: they must not be in the
-// way of evictions.
+// notesInFlight bounds the notes being written at once: they must not delay evictions.
 const notesInFlight = 4
 
 func parseNote(text string) (n note, ok bool) {
@@ -36,8 +34,7 @@ func parseNote(text string) (n note, ok bool) {
 	return n, true
 }
 
-// wantedNote is the note that a Core that knows nothing would need to arrive
-// at the same times, "" if it needs none.
+// wantedNote is the note from which a new Core would arrive at the same times, "" if it needs none.
 func (n *node) wantedNote() string {
 	since := map[string]time.Time{}
 	for _, h := range n.held {
@@ -55,7 +52,7 @@ func (n *node) wantedNote() string {
 	return string(text)
 }
 
-// saysTheSame compares notes by what they say, since encodings may differ.
+// saysTheSame compares notes by content, since encodings may differ.
 func saysTheSame(a, b string) bool {
 	if a == b {
 		return true
@@ -73,7 +70,7 @@ func saysTheSame(a, b string) bool {
 	return true
 }
 
-// checkNote remembers whether the node's note has to be written.
+// checkNote determines whether the node's note has to be written.
 func (c *Core) checkNote(now time.Time, n *node, changed bool) {
 	if changed {
 		n.noteTries, n.noteAt = 0, now.Add(settled)
@@ -110,9 +107,8 @@ func (c *Core) note(now time.Time) {
 	}
 }
 
-// noted takes in what became of a note. Whether it is there is for the watch to
-// say; until then, and if somebody else takes it away, it is written again
-// further and further apart.
+// noted handles the answer to a write of a note. Only the watch shows whether the note is there;
+// until then, and whenever someone else removes it, it is written again, with growing pauses.
 func (c *Core) noted(now time.Time, n *node) {
 	n.noting = false
 	n.noteTries++

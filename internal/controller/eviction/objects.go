@@ -10,17 +10,16 @@ import (
 )
 
 const (
-	// Reason and Message are what the pod's DisruptionTarget condition says,
-	// word for word as upstream says it.
+	// Reason and Message are those of the pod's DisruptionTarget condition, literally upstream's.
 	Reason  = "DeletionByTaintManager"
 	Message = "Taint manager: deleting due to NoExecute taint"
 
-	// NoteAnnotation, on a node, is where Core notes since when the node has
-	// the taints that carry no timeAdded of their own.
+	// NoteAnnotation, on a node, is where Core records since when the node has the taints that
+	// carry no timeAdded.
 	NoteAnnotation = "berth.dev/taints-since"
 )
 
-// Pod is what eviction has to know of a pod.
+// Pod is the part of a pod that eviction depends on.
 type Pod struct {
 	Name            types.NamespacedName
 	UID             types.UID
@@ -33,7 +32,7 @@ type Pod struct {
 	Observed        int64     // its generation, as observed by who writes that condition
 }
 
-// PodOf reads a Pod from the API's.
+// PodOf converts an API pod.
 func PodOf(pod *v1.Pod) Pod {
 	return Pod{
 		Name:            types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name},
@@ -48,8 +47,8 @@ func PodOf(pod *v1.Pod) Pod {
 	}
 }
 
-// boundAt is when the scheduler bound the pod; a pod bound by hand came to its
-// node when it was created.
+// boundAt returns when the scheduler bound the pod. A pod that was bound by hand has been on its
+// node since its creation.
 func boundAt(pod *v1.Pod) time.Time {
 	for i := range pod.Status.Conditions {
 		c := &pod.Status.Conditions[i]
@@ -74,23 +73,23 @@ func disruptionTarget(pod *v1.Pod) *v1.PodCondition {
 	return nil
 }
 
-// Node is what eviction has to know of a node.
+// Node is the part of a node that eviction depends on.
 type Node struct {
 	Name            string
 	UID             types.UID
 	ResourceVersion string
 	Taints          []v1.Taint // NoExecute only
 	Note            string     // the annotation NoteAnnotation
-	// Witness is when, by the API server's managed fields, the list of taints
-	// was last written: whole seconds, and zero where nothing depends on it
-	// because every taint has its own time. No taint in the list is younger.
+	// Witness is when, according to managed fields, the list of taints was last written, in whole
+	// seconds. It is zero if nothing depends on it because every taint has its own time. No taint
+	// in the list is younger.
 	Witness time.Time
-	// Turned is when the node last became not-ready, or unreachable: the time of
-	// the NoSchedule taint that says so. Zero if it has none, or both.
+	// Turned is when the node last became not-ready, or unreachable: the time of the corresponding
+	// NoSchedule taint. Zero if it has neither, or both.
 	Turned time.Time
 }
 
-// NodeOf reads a Node from the API's.
+// NodeOf converts an API node.
 func NodeOf(node *v1.Node) Node {
 	n := Node{
 		Name:            node.Name,

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// pod is a pod on a node. It is in Core.queue exactly while it is to go, is not
-// leaving as far as watches show, and no attempt has it.
+// pod is a placed pod. It is in Core.queue exactly while it has a deadline, is not terminating as
+// far as watches show, and no attempt holds it.
 type pod struct {
 	Pod
 	on       *node
@@ -26,7 +26,7 @@ type pod struct {
 	accepted bool      // the API took the delete, or says that the pod is gone
 }
 
-// next is when the pod's next try begins.
+// next is when the pod's next attempt begins.
 func (p *pod) next() time.Time { return later(p.due.At, p.notYet) }
 
 func (c *Core) podSeen(now time.Time, seen Pod) {
@@ -50,8 +50,8 @@ func (c *Core) podSeen(now time.Time, seen Pod) {
 	c.decide(now, p)
 }
 
-// boundAt is when a pod that is known, as it is seen now, came to its node: as
-// before, or now that its scheduler says so.
+// boundAt returns when a known pod came to its node, given how it looks now: as before, or as its
+// scheduler now reports.
 func (c *Core) boundAt(now time.Time, p *pod, seen *Pod) time.Time {
 	if seen.Bound.Equal(p.Bound) {
 		return p.bound
@@ -59,8 +59,7 @@ func (c *Core) boundAt(now time.Time, p *pod, seen *Pod) time.Time {
 	return c.since(now, seen.Bound, c.podsAreListing)
 }
 
-// forget drops a pod that is gone. A request under way for it is answered into
-// the void.
+// forget removes a pod that is gone. The answer to a request in flight for it is ignored.
 func (c *Core) forget(p *pod) {
 	c.leaveQueue(p)
 	c.setDue(p, Due{})
@@ -75,8 +74,8 @@ func (c *Core) forget(p *pod) {
 	c.dropIfUnused(p.on)
 }
 
-// podsListed forgets the pods that the list did not show, in the order in which
-// they were first seen.
+// podsListed removes the pods that the list did not show, in the order in which they were first
+// seen.
 func (c *Core) podsListed() {
 	var gone []*pod
 	for _, p := range c.pods {
@@ -90,8 +89,8 @@ func (c *Core) podsListed() {
 	}
 }
 
-// decide computes the pod's deadline from what is known now. A deadline that
-// changed begins anew, without back-off.
+// decide computes the pod's deadline from what is known now. A deadline that has changed starts
+// over, without back-off.
 func (c *Core) decide(now time.Time, p *pod) {
 	due := Due{}
 	if p.on.known && !p.Terminating {
@@ -131,10 +130,10 @@ func (c *Core) setDue(p *pod, due Due) {
 	p.due = due
 }
 
-// label names a taint without its value, which users may choose without bound.
+// label identifies a taint without its value, which users choose freely and without bound.
 func label(d Due) string { return d.Taint.Key + ":" + string(d.Taint.Effect) }
 
-// enqueue puts the pod where its deadline and back-off say, or takes it out.
+// enqueue puts the pod where its deadline and back-off say, or removes it.
 func (c *Core) enqueue(p *pod) {
 	switch {
 	case p.due.Stays() || p.attempt != nil:

@@ -9,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Knowledge is all that a Core knows, as plain data: a Core that is restored from it answers every
-// event as the one that saved it. It shares nothing with the Core that changes.
+// Knowledge is the whole state of a Core as plain data: a Core restored from it reacts to every
+// event exactly as the one that was saved. It shares nothing with the Core that changes.
 type Knowledge struct {
 	Nodes []NodeState // by name
 	Pods  []PodState  // by their first sight
 	Tries []TryState  // that wait for an answer, by ticket
 	Notes []NoteState // that wait for an answer, by ticket
-	// Unnoted are the nodes whose note is not as it should be, in their order.
+	// Unnoted are the nodes whose note has to be written, in order.
 	Unnoted []string
 
 	Tickets                         Ticket
@@ -28,7 +28,7 @@ type Knowledge struct {
 	PausedUntil                     time.Time
 }
 
-// NodeState is a node, and the UIDs of its pods in their order.
+// NodeState is a node with the UIDs of its pods, in order.
 type NodeState struct {
 	Name      string
 	Pods      []types.UID
@@ -44,7 +44,7 @@ type NodeState struct {
 	NoteAt    time.Time
 }
 
-// HeldState is a Held with what is known of its times.
+// HeldState is a Held and what its times are based on.
 type HeldState struct {
 	Held
 	Written, Said, SaidTurned time.Time
@@ -65,7 +65,7 @@ type PodState struct {
 	Accepted bool
 }
 
-// TryState is a try to evict a pod. Those that wait for the same reading stand together.
+// TryState is an attempt to evict a pod. Attempts that wait for the same reading are adjacent.
 type TryState struct {
 	Ticket  Ticket
 	Pod     types.UID // "": gone since
@@ -86,7 +86,7 @@ type NoteState struct {
 	Node   string // "": gone since
 }
 
-// Save returns what the Core knows.
+// Save returns the Core's state.
 func (c *Core) Save() Knowledge {
 	s := Knowledge{
 		Tickets: c.tickets, Sights: c.sights, Stats: c.stats, PodList: c.podList, NodeList: c.nodeList,
@@ -147,7 +147,7 @@ func saveHeld(held []Held) (saved []HeldState) {
 	return saved
 }
 
-// Restore returns a Core that knows what was saved.
+// Restore returns a Core with a saved state.
 func Restore(options Options, s Knowledge) *Core {
 	c := New(options)
 	c.tickets, c.sights, c.stats, c.podList, c.nodeList = s.Tickets, s.Sights, s.Stats, s.PodList, s.NodeList

@@ -1,11 +1,10 @@
-// Package journal writes down what the cores of taint eviction and node health were told, with the
-// actions that followed, and plays it again. The cores are pure, so another one that is told the
-// same asks for the same, byte for byte; [Replay] checks that, and [Story] tells it of one pod or
-// node.
+// Package journal records the events of the cores of taint eviction and node health, together with
+// the actions that followed, and replays them. The cores are pure: the same events lead to the same
+// actions, byte for byte. [Replay] checks that, and [Story] tells it for one pod or node.
 //
-// A core goes on when its journal goes on in another file: that file begins with all that the core
-// knows ([eviction.Knowledge], [nodehealth.Knowledge]), so that it can be played alone.
+// When a journal continues in another file, the core goes on: the file begins with the core's whole
+// state ([eviction.Knowledge], [nodehealth.Knowledge]), so that it can be replayed alone.
 //
-// Events hold what the cores know of pods and nodes, which is little: no environment, command,
-// argument, annotation or Secret is part of it.
+// Events contain what the cores know of pods and nodes, which is little: no environments, commands,
+// arguments, annotations or Secrets.
 package journal

@@ -14,15 +14,15 @@ import (
 // what newer ones write.
 const Magic = "berth-controller-journal 1\n"
 
-// Header is what the core was made of.
+// Header is what the core was made from.
 type Header struct {
 	Component string    `json:"component"` // Eviction or NodeHealth
 	Build     string    `json:"build"`     // of Berth
 	Began     time.Time `json:"began"`
 	// Options are the core's.
 	Options json.RawMessage `json:"options"`
-	// Knowledge is how many bytes of JSON the records behind the header hold of what the core knew
-	// when the file was begun; 0: nothing.
+	// Knowledge is the size, in bytes of JSON, of the core's state at the beginning of the file,
+	// which the records after the header hold; 0: none.
 	Knowledge int `json:"knowledge,omitempty"`
 }
 
@@ -32,14 +32,14 @@ const (
 	NodeHealth = "node-lifecycle-controller"
 )
 
-// piece is how much of the knowledge is in a record at most.
+// piece is how much of the state a record holds at most.
 const piece = 1 << 20
 
 func appendText(b, text []byte) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// decoder reads a record. The first fault stays.
+// decoder reads a record. It keeps the first error.
 type decoder struct {
 	rest []byte
 	err  error
@@ -100,7 +100,7 @@ func NewReader(from io.Reader) (*Reader, error) {
 	return r, nil
 }
 
-// knowledge reads what the core knew when the file was begun; io.EOF if it is cut off.
+// knowledge reads the core's state at the beginning of the file; io.EOF if it is cut off.
 func (r *Reader) knowledge() ([]byte, error) {
 	var all []byte
 	for len(all) < r.Header.Knowledge {

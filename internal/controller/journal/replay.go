@@ -12,24 +12,24 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// Options are what a replay may be asked for.
+// Options are the options of a replay.
 type Options struct {
-	// Story, if set, is told.
+	// Story, if set, is told along the way.
 	Story *Story
 	// Each, if set, is called for every record.
 	Each func(n int, at time.Time)
-	// On: also behind a parting.
+	// On: the replay continues after the first difference.
 	On bool
 }
 
-// player is a core that is told again. E are its events, A its actions.
+// player is a core in a replay. E are its events, A its actions.
 type player[E any, A fmt.Stringer] struct {
 	words words[E]
 	step  func(now time.Time, event E) []A
 	tell  func(at time.Time, event E, actions []A) // nil: nobody asks
 }
 
-// Replay plays a journal to a new core and compares what it asks for.
+// Replay feeds a journal to a new core and compares the actions.
 func Replay(r *Reader, o Options) (records.Result, error) {
 	var wall time.Time
 	clock := func(time.Time) time.Time { return wall }
@@ -69,7 +69,7 @@ func Replay(r *Reader, o Options) (records.Result, error) {
 	return records.Result{}, fmt.Errorf("a journal of %q, which this build does not know", r.Header.Component)
 }
 
-// begin reads the options of the core and what it knew; cut tells that the file ends before that.
+// begin reads the core's options and state. cut reports that the file ends before that.
 func (r *Reader) begin(options, knowledge any) (cut bool, err error) {
 	if err := json.Unmarshal(r.Header.Options, options); err != nil {
 		return false, fmt.Errorf("options of the core: %w", err)

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 )
 
-// Story tells what a journal says of one pod, or of one node.
+// Story prints what a journal has about one pod, or one node.
 type Story struct {
 	Out  io.Writer
 	Pod  types.NamespacedName // or
@@ -29,7 +29,7 @@ type Story struct {
 	asked  map[uint64]string
 }
 
-// begin begins a file. What was told before counts only if the same core goes on.
+// begin starts a file. What came before counts only if the same core goes on.
 func (s *Story) begin(h Header, knows *eviction.Knowledge) {
 	if s == nil {
 		return
@@ -49,7 +49,7 @@ func (s *Story) line(at time.Time, format string, args ...any) {
 	fmt.Fprintf(s.Out, "%s  %s\n", at.Format("2006-01-02T15:04:05.000Z07:00"), fmt.Sprintf(format, args...))
 }
 
-// node is the node that matters: the one asked for, or the pod's.
+// node is the node of interest: the one asked for, or the pod's.
 func (s *Story) node() string {
 	if s.Node != "" {
 		return s.Node
@@ -72,7 +72,7 @@ func (s *Story) sees(at time.Time, taints []v1.Taint) {
 	}
 }
 
-// ask remembers a request, so that its answer is told.
+// ask records a request, so that its answer is printed.
 func (s *Story) ask(ticket uint64, what string) {
 	if s.asked == nil {
 		s.asked = map[uint64]string{}
@@ -139,7 +139,7 @@ func (s *Story) podSeen(at time.Time, pod *eviction.Pod) {
 	s.line(at, "seen on node %s, version %s%s", pod.Node, pod.ResourceVersion, leaving)
 }
 
-// concerns tells whether an action is about the pod, or about the node.
+// concerns reports whether an action is about the pod, or about the node.
 func (s *Story) concerns(action eviction.Action) (ticket uint64, mine bool) {
 	pod := func(ticket eviction.Ticket, name types.NamespacedName) (uint64, bool) {
 		return uint64(ticket), s.Node == "" && name == s.Pod

@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 )
 
-// words are the types of a core's events. Their places are part of the format: new ones are added
-// at the end.
+// words are the types of a core's events. Their indexes are part of the format: new ones are
+// appended.
 type words[E any] struct {
 	types  []reflect.Type
 	places map[reflect.Type]int
@@ -37,7 +37,7 @@ var (
 	)
 )
 
-// append adds an event to b: the place of its type, and what it says in JSON.
+// append appends an event to b: the index of its type, and its content in JSON.
 func (w words[E]) append(b []byte, e E) ([]byte, error) {
 	t := reflect.TypeOf(e)
 	place, ok := w.places[t]
@@ -67,7 +67,7 @@ func (w words[E]) read(d *decoder) (e E) {
 	return read.Elem().Interface().(E)
 }
 
-// text is the actions as journals hold them, one a line.
+// text returns actions in the form that journals hold, one per line.
 func text[A any](actions []A) string {
 	if len(actions) == 0 {
 		return ""

@@ -12,10 +12,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// Writer writes the journal of a core: one file after the other, each of which can be played alone.
-// E are the core's events, A its actions. Add belongs to the goroutine that steps the core.
+// Writer writes the journal of a core: a sequence of files, each of which can be replayed alone. E
+// are the core's events, A its actions. Add belongs to the goroutine that steps the core.
 type Writer[E, A any] struct {
-	// Save returns what the core knows, for the next file.
+	// Save returns the core's state, for the next file.
 	Save func() any
 
 	records *records.Writer[record[E]]
@@ -28,7 +28,7 @@ type (
 	OfNodeHealth = Writer[nodehealth.Event, nodehealth.Action]
 )
 
-// record is an event with what followed from it, or, with knowledge, the wish for a new file.
+// record is an event with its actions, or, with knowledge, the request for a new file.
 type record[E any] struct {
 	at, wall  time.Time
 	event     E
@@ -74,7 +74,7 @@ func create[E, A any](dir string, h Header, options any, l records.Limits, w wor
 	return &Writer[E, A]{records: records.Start(j), file: j}, nil
 }
 
-// open begins a file, for a core that knows what the JSON says.
+// open starts a file for a core with this state.
 func (j *file[E]) open(knowledge []byte) error {
 	j.header.Knowledge = len(knowledge)
 	f, err := records.Create(j.dir, Magic, j.header, j.header.Began, j.limits)
@@ -92,8 +92,8 @@ func (j *file[E]) open(knowledge []byte) error {
 	return j.now.Flush()
 }
 
-// Add notes an event and what followed from it, at a time of the core's clock, with what clocks on
-// walls showed. After the journal has ended it does nothing.
+// Add records an event and its actions, at a time of the core's clock and of the wall clock. After
+// the journal has ended it does nothing.
 func (w *Writer[E, A]) Add(at, wall time.Time, e E, actions []A) {
 	w.records.Add(record[E]{at: at, wall: wall, event: e, actions: text(actions)})
 	if w.file.due.CompareAndSwap(true, false) {
@@ -101,15 +101,15 @@ func (w *Writer[E, A]) Add(at, wall time.Time, e E, actions []A) {
 	}
 }
 
-// Turn goes on in a new file, which begins with what the core knows now.
+// Turn continues in a new file, which begins with the core's current state.
 func (w *Writer[E, A]) Turn(at time.Time) {
 	w.records.Add(record[E]{at: at, knowledge: w.Save()})
 }
 
-// Close writes what waits. Nothing may be added afterwards.
+// Close writes what is queued. Nothing may be added afterwards.
 func (w *Writer[E, A]) Close(ctx context.Context) error { return w.records.Close(ctx) }
 
-// Take writes a record, or goes on in a new file.
+// Take writes a record, or continues in a new file.
 func (j *file[E]) Take(r record[E]) error {
 	if r.knowledge != nil {
 		return j.turn(r)
@@ -138,7 +138,7 @@ func (j *file[E]) turn(r record[E]) error {
 	return j.open(knowledge)
 }
 
-// Flush bounds what a kill loses.
+// Flush writes what is buffered, which bounds what a kill loses.
 func (j *file[E]) Flush() error {
 	if !j.asked && j.now.Due(j.at) {
 		j.asked = true

@@ -17,15 +17,14 @@ type Options struct {
 	SecondaryEvictionRate  float64       // --secondary-node-eviction-rate
 	UnhealthyZoneThreshold float64       // --unhealthy-zone-threshold
 	LargeClusterSize       int           // --large-cluster-size-threshold
-	// MarkPodsAtZoneRate marks the pods of silent nodes NotReady node by node,
-	// at the rate at which the zone's nodes may be tainted, and not at all while
-	// every zone is down: a partition then leaves services their endpoints
-	// (kubernetes/kubernetes#105617).
+	// MarkPodsAtZoneRate: the pods of silent nodes are marked NotReady node by node, at the rate at
+	// which the zone's nodes may be tainted, and not at all while every zone is down. Services then
+	// keep their endpoints in a partition (kubernetes/kubernetes#105617).
 	MarkPodsAtZoneRate bool
-	// InFlight bounds the writes that are under way at once.
+	// InFlight bounds the writes in flight.
 	InFlight int
-	// Wall is what clocks on walls, by which times are written into objects, show at a moment of
-	// the Core's own clock, which nobody sets. nil: the same.
+	// Wall converts a moment of the Core's own clock, which is never set, to wall-clock time, which
+	// is written into objects. nil: both are the same.
 	Wall func(now time.Time) time.Time `json:"-"`
 }
 
@@ -43,8 +42,12 @@ func Defaults() Options {
 	}
 }
 
-// Core decides what is written on nodes for their health. It belongs to one
-// goroutine; see Step.
+// Core decides what is written on nodes for their health. It belongs to one goroutine; see Step.
+//
+// Invariants: at most one write per node is in flight, and it is based on the newest version of the
+// node that was seen. No taint that evicts is added before every node and Lease was listed once,
+// nor while every zone is down. Silence is measured by the Core's own clock, from the moments at
+// which it saw signs of life.
 type Core struct {
 	options Options
 
@@ -58,7 +61,7 @@ type Core struct {
 
 	nodeList uint32 // number of the current list
 	listing  bool
-	// Before everything was listed once, a zone would look smaller than it is.
+	// Before everything has been listed once, a zone would look smaller than it is.
 	nodesListed, leasesListed bool
 	nextPass                  time.Time // when all nodes are looked at again
 	passes                    int       // how often they were
@@ -67,7 +70,7 @@ type Core struct {
 	actions                   []Action
 }
 
-// request is a write that waits for its answer.
+// request is a write in flight.
 type request struct {
 	node  *node
 	marks bool // it is MarkPods
@@ -79,7 +82,7 @@ type lease struct {
 	seen    time.Time // when that was seen, by Core's clock
 }
 
-// node is a node and what is known of its life.
+// node is a node and its health.
 type node struct {
 	Node
 	list   uint32
@@ -108,8 +111,7 @@ func New(options Options) *Core {
 	}
 }
 
-// Step takes an event in and says what is to be done because of it, and of the
-// time that has come.
+// Step applies an event and returns the actions that follow from it and from the time.
 func (c *Core) Step(now time.Time, event Event) []Action {
 	c.actions = nil
 	switch e := event.(type) {
@@ -155,7 +157,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	return c.actions
 }
 
-// Wake is when the next Tick is due, if no event comes before.
+// Wake returns when the next Tick is due if no event comes first.
 func (c *Core) Wake(now time.Time) time.Time {
 	at := later(now, c.nextPass)
 	if !c.nodesListed || !c.leasesListed {
@@ -182,7 +184,7 @@ func (c *Core) Wake(now time.Time) time.Time {
 	return at
 }
 
-// sorted are the nodes by name, so that a map's order decides nothing.
+// sorted returns the nodes by name, so that nothing depends on the order of a map.
 func (c *Core) sorted() []*node {
 	nodes := make([]*node, 0, len(c.nodes))
 	for _, n := range c.nodes {
@@ -201,7 +203,7 @@ func (c *Core) sortedZones() []*zone {
 	return zones
 }
 
-// wall is the time that others would write down now.
+// wall returns the wall-clock time of a moment.
 func (c *Core) wall(now time.Time) time.Time {
 	if c.options.Wall == nil {
 		return now
@@ -211,7 +213,7 @@ func (c *Core) wall(now time.Time) time.Time {
 
 func (c *Core) do(action Action) { c.actions = append(c.actions, action) }
 
-// state is what the node counts as: what it says, unless it is silent.
+// state is the status that counts for the node: its Ready condition, unless it is silent.
 func (n *node) state() v1.ConditionStatus {
 	if n.silent {
 		return v1.ConditionUnknown
@@ -219,10 +221,10 @@ func (n *node) state() v1.ConditionStatus {
 	return n.ready()
 }
 
-// Passes is how often all nodes have been looked at.
+// Passes counts how often all nodes have been examined.
 func (c *Core) Passes() int { return c.passes }
 
-// Zone is what there is to say of a zone.
+// Zone is the state of a zone.
 type Zone struct {
 	Name            string
 	State           State

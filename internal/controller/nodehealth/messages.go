@@ -9,23 +9,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Event is something that happened: seen on a watch, answered by the API, or
-// only the time that passed.
+// Event is something that happened: shown by a watch, answered by the API, or just the passing of
+// time.
 type Event interface{ event() }
 
 type (
-	// Tick only says that time has passed, as far as Wake asked for it.
+	// Tick means only that time has passed, as Wake asked for.
 	Tick struct{}
 	// NodeSeen is a node that a watch or a list showed, new or changed.
 	NodeSeen struct{ Node Node }
 	// NodeGone is a node that a watch showed to be deleted.
 	NodeGone struct{ Name string }
-	// NodesListing begins a list, NodesListed ends it: nodes not seen between
-	// are gone.
+	// NodesListing begins a list and NodesListed ends it: nodes that were not seen in between are
+	// gone.
 	NodesListing struct{}
 	NodesListed  struct{}
-	// LeaseSeen is a node's lease that a watch or a list showed. What counts is
-	// that Renewed is another time than before, not which.
+	// LeaseSeen is a node's Lease that a watch or a list showed. What counts is that Renewed has
+	// changed, not its value.
 	LeaseSeen struct {
 		Name            string
 		ResourceVersion string
@@ -35,12 +35,12 @@ type (
 	LeaseGone struct{ Name string }
 	// LeasesListed says that all leases have been seen.
 	LeasesListed struct{}
-	// Blind says that signs of life cannot be seen now: a watch is broken.
-	// Silence does not count until Sighted.
+	// Blind means that signs of life cannot be seen, because a watch is broken. Silence does not
+	// count until Sighted.
 	Blind struct{}
-	// Sighted says that they can be seen again.
+	// Sighted means that they can be seen again.
 	Sighted struct{}
-	// Answered is what became of the request with that ticket.
+	// Answered is the outcome of the request with that ticket.
 	Answered struct {
 		Ticket  Ticket
 		Outcome Outcome
@@ -60,10 +60,10 @@ func (Blind) event()        {}
 func (Sighted) event()      {}
 func (Answered) event()     {}
 
-// Ticket names a request, so that its answer finds its way back.
+// Ticket identifies a request, so that its answer can be matched.
 type Ticket uint64
 
-// Outcome is what the API made of a request.
+// Outcome is the API's answer to a request.
 type Outcome int
 
 const (
@@ -117,7 +117,7 @@ type (
 		UID             types.UID
 		Reason, Message string
 	}
-	// ZoneChanged is for the log: a zone is in another state now.
+	// ZoneChanged is for the log: the state of a zone has changed.
 	ZoneChanged struct {
 		Zone     string
 		From, To State
@@ -163,6 +163,6 @@ func (a ZoneChanged) String() string {
 	return fmt.Sprintf("zone %q: %s, was %s; %g nodes/s", ZoneName(a.Zone), a.To, a.From, a.Rate)
 }
 
-// ZoneName is a zone's key as a person writes it, region:zone. The key itself,
-// which metrics carry as upstream's do, has a zero byte in it.
+// ZoneName is a zone's key in readable form, region:zone. The key itself, which metrics carry as
+// upstream's do, contains a zero byte.
 func ZoneName(key string) string { return strings.ReplaceAll(key, ":\x00:", ":") }

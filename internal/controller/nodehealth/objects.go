@@ -8,7 +8,7 @@ import (
 	nodetopology "k8s.io/component-helpers/node/topology"
 )
 
-// Node is what node health has to know of a node.
+// Node is the part of a node that node health depends on.
 type Node struct {
 	Name            string
 	UID             types.UID
@@ -34,8 +34,8 @@ var watched = map[v1.NodeConditionType]map[v1.ConditionStatus]string{
 	v1.NodeNetworkUnavailable: {v1.ConditionTrue: v1.TaintNodeNetworkUnavailable},
 }
 
-// mirrored are the labels that old clients know by their beta name; the stable
-// one is right where they differ.
+// mirrored are the labels that old clients know by their beta name. Where the two differ, the
+// stable one is right.
 var mirrored = map[string]string{
 	v1.LabelOSStable:   "beta.kubernetes.io/os",
 	v1.LabelArchStable: "beta.kubernetes.io/arch",
@@ -43,7 +43,7 @@ var mirrored = map[string]string{
 
 const excludeDisruption = "node.kubernetes.io/exclude-disruption"
 
-// NodeOf reads a Node from the API's. It shares nothing with it that changes.
+// NodeOf converts an API node. It shares nothing with it that changes.
 func NodeOf(node *v1.Node) Node {
 	n := Node{
 		Name:            node.Name,
@@ -81,7 +81,7 @@ func (n *Node) condition(t v1.NodeConditionType) *v1.NodeCondition {
 	return nil
 }
 
-// ready is the status of the Ready condition, "" if there is none.
+// ready is the status of the Ready condition, "" without one.
 func (n *Node) ready() v1.ConditionStatus {
 	if c := n.condition(v1.NodeReady); c != nil {
 		return c.Status
@@ -89,8 +89,8 @@ func (n *Node) ready() v1.ConditionStatus {
 	return ""
 }
 
-// unknown are the conditions to write for a node that is silent, nil if they
-// say so already. NetworkUnavailable is not the kubelet's to report.
+// unknown returns the conditions to write for a silent node, nil if they are Unknown already.
+// NetworkUnavailable is not reported by the kubelet.
 func (n *Node) unknown(now time.Time) []v1.NodeCondition {
 	if n.ready() == v1.ConditionUnknown {
 		return nil
@@ -119,7 +119,7 @@ func (n *Node) unknown(now time.Time) []v1.NodeCondition {
 	return write
 }
 
-// labels are those to write so that the beta labels say what the stable ones do.
+// labels returns the beta labels to write so that they equal the stable ones.
 func (n *Node) labels() map[string]string {
 	write := map[string]string{}
 	for stable, beta := range mirrored {

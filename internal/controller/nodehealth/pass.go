@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// pass looks at every node: who is silent, how each zone is, and who has to
-// wait for a taint that evicts.
+// pass examines every node: which are silent, what state each zone is in, and which nodes are due
+// for a taint that evicts.
 func (c *Core) pass(now time.Time) {
 	type count struct{ ready, notReady int }
 	counts := map[string]*count{}
@@ -45,7 +45,7 @@ func (c *Core) pass(now time.Time) {
 	c.disrupt(now, states)
 }
 
-// settle gives a node its zone, as its labels say now.
+// settle assigns a node to its zone, by its current labels.
 func (c *Core) settle(now time.Time, n *node) {
 	z := c.zones[n.Node.Zone]
 	if z == nil {
@@ -75,8 +75,8 @@ func leave(n *node) {
 	}
 }
 
-// line puts a node that is not ready in line for the taint that evicts, and
-// takes one that is ready out and the taint off.
+// line queues a node that is not ready for the taint that evicts. It removes one that is ready from
+// the queue, and the taint from it.
 func (c *Core) line(n *node) {
 	switch n.state() {
 	case v1.ConditionTrue:
@@ -90,10 +90,9 @@ func (c *Core) line(n *node) {
 	}
 }
 
-// disrupt moves the zones to their new states and rates. When every zone is
-// down it is more likely that this controller is cut off than that all nodes
-// died: the taints that evict are taken off everywhere and none is added. When
-// that ends, every node has its full grace again.
+// disrupt updates the states and rates of zones. If every zone is down, it is more likely that this
+// controller is cut off than that all nodes have died: the taints that evict are removed everywhere
+// and none is added. When that ends, every node has its full grace period again.
 func (c *Core) disrupt(now time.Time, states map[*zone]State) {
 	counted, allDown := 0, true
 	for z, state := range states {
@@ -132,7 +131,7 @@ func (c *Core) disrupt(now time.Time, states map[*zone]State) {
 	c.allDown = allDown
 }
 
-// toMark has the node's pods marked NotReady: at once, or in the zone's line.
+// toMark has the node's pods marked NotReady: at once, or in the zone's queue.
 func (c *Core) toMark(n *node) {
 	if !c.options.MarkPodsAtZoneRate {
 		n.mark = true
@@ -144,7 +143,7 @@ func (c *Core) toMark(n *node) {
 	}
 }
 
-// releaseAll lets as many nodes as each zone's rate allows have the taint.
+// releaseAll lets as many queued nodes have the taint as each zone's rate allows.
 func (c *Core) releaseAll(now time.Time) {
 	for _, z := range c.sortedZones() {
 		z.toTaint = c.release(now, &z.tainting, z.toTaint, func(n *node) {

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// nodeSeen takes in a node's newest state. A heartbeat in its status is a sign
-// of life at the moment it is seen.
+// nodeSeen applies a node's newest state. A heartbeat in its status is a sign of life at the moment
+// at which it is seen.
 func (c *Core) nodeSeen(now time.Time, seen Node) {
 	n := c.nodes[seen.Name]
 	switch {
@@ -19,8 +19,8 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 		}
 		n = &node{sign: now}
 		if seen.ready() == "" && c.listing {
-			// It has the longer grace from its creation. Whose clock tells that may be
-			// ahead; one that is seen to come, comes now.
+			// It has the longer grace period from its creation, which another clock recorded that
+			// may be ahead. A node that is seen to be created is created now.
 			n.sign = earlier(now, now.Add(seen.Created.Sub(c.wall(now))))
 		}
 		if l, ok := c.leases[seen.Name]; ok && l.seen.After(n.sign) {
@@ -40,9 +40,8 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 	c.touch(n)
 }
 
-// adopt takes over a taint that evicts and is already there, from a controller
-// before this one: a change of leader neither begins the countdown anew nor
-// spends the zone's rate again.
+// adopt takes over a taint that evicts from a previous controller: a change of leader must neither
+// restart the countdown nor use up the zone's rate again.
 func (c *Core) adopt(n *node) {
 	if c.allDown || n.evict {
 		return
@@ -71,10 +70,10 @@ func (c *Core) alive(n *node, now time.Time) {
 	}
 }
 
-// leaseSeen takes in a renewed lease. Only that the time is another one counts:
-// which one is by the node's clock, and a clock that was ahead and is set right
-// goes backwards. Upstream takes such a node for silent until its clock is where
-// it was. What is older in the API's order is no news, whatever its time.
+// leaseSeen applies a renewed Lease. Only that its time has changed counts: the time is by the
+// node's clock, and a clock that was ahead and is corrected goes backwards. Upstream takes such a
+// node for silent until its clock is where it was. What is older in the API's order is no news,
+// whatever its time.
 func (c *Core) leaseSeen(now time.Time, seen LeaseSeen) {
 	before, ok := c.leases[seen.Name]
 	if ok && (seen.Renewed.Equal(before.renewed) || isOlder(seen.ResourceVersion, before.version)) {
@@ -86,8 +85,7 @@ func (c *Core) leaseSeen(now time.Time, seen LeaseSeen) {
 	}
 }
 
-// sighted ends a time in which no sign of life could be seen. Silence does not
-// count for it.
+// sighted ends a period in which no sign of life could be seen. Silence in it does not count.
 func (c *Core) sighted(now time.Time) {
 	if c.blindSince.IsZero() {
 		return

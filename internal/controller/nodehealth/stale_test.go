@@ -10,7 +10,7 @@ import (
 )
 
 // TestWatchBehindOwnWriteIsIgnored answers the write of a taint that evicts
-// before the watch shows what was before: the node must not look as if somebody
+// before the watch shows what was before: the node must not look as if someone
 // had taken the taint off.
 func TestWatchBehindOwnWriteIsIgnored(t *testing.T) {
 	core, now := nodehealth.New(nodehealth.Defaults()), begin

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Knowledge is all that a Core knows, as plain data: a Core that is restored from it answers every
-// event as the one that saved it. It shares nothing with the Core that changes.
+// Knowledge is the whole state of a Core as plain data: a Core restored from it reacts to every
+// event exactly as the one that was saved. It shares nothing with the Core that changes.
 type Knowledge struct {
-	// Nodes are those that are there, by name, and behind them those that are gone and still stand
-	// in a line or wait for an answer. Numbers of nodes are places in it.
+	// Nodes are the existing nodes by name, followed by deleted ones that are still queued or have
+	// a write in flight. Numbers of nodes are indexes into it.
 	Nodes  []NodeState
 	Zones  []ZoneState // by name
 	Leases map[string]LeaseState
@@ -27,7 +27,7 @@ type Knowledge struct {
 	AllDown                            bool
 }
 
-// NodeState is a node and what is known of its life.
+// NodeState is a node and its health.
 type NodeState struct {
 	Node
 	List                              uint32
@@ -39,7 +39,7 @@ type NodeState struct {
 	NotYet                            time.Time
 }
 
-// ZoneState is a zone with those that wait in it.
+// ZoneState is a zone and its queue.
 type ZoneState struct {
 	Name                       string
 	State                      State
@@ -54,21 +54,21 @@ type BucketState struct {
 	Last         time.Time
 }
 
-// LeaseState is the newest of a node's lease.
+// LeaseState is the newest state of a node's Lease.
 type LeaseState struct {
 	Renewed time.Time
 	Version string
 	Seen    time.Time
 }
 
-// AskedState is a write that waits for its answer.
+// AskedState is a write in flight.
 type AskedState struct {
 	Ticket Ticket
 	Node   int
 	Marks  bool
 }
 
-// Save returns what the Core knows.
+// Save returns the Core's state.
 func (c *Core) Save() Knowledge {
 	s := Knowledge{
 		Leases: map[string]LeaseState{}, Tickets: c.tickets, NodeList: c.nodeList, Listing: c.listing, NodesListed: c.nodesListed,
@@ -125,7 +125,7 @@ func (b bucket) saved() BucketState { return BucketState{Rate: b.rate, Tokens: b
 
 func (s BucketState) bucket() bucket { return bucket{rate: s.Rate, tokens: s.Tokens, last: s.Last} }
 
-// Restore returns a Core that knows what was saved.
+// Restore returns a Core with a saved state.
 func Restore(options Options, s Knowledge) (*Core, error) {
 	c := New(options)
 	if err := s.check(); err != nil {
@@ -170,7 +170,7 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 	return c, nil
 }
 
-// check says whether all numbers of nodes are places in Nodes.
+// check returns an error if a number of a node is not an index into Nodes.
 func (s *Knowledge) check() error {
 	all := slices.Clone(s.Dirty)
 	for i := range s.Zones {

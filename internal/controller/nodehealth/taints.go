@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// IsOwn reports whether a taint is node health's to put on and take off: those that
-// keep pods off for a condition or a cordon, and the two that evict.
+// IsOwn reports whether node health manages a taint: those that keep pods off for a condition or a
+// cordon, and the two that evict.
 func IsOwn(taint *v1.Taint) bool {
 	switch taint.Effect {
 	case v1.TaintEffectNoSchedule:
@@ -34,8 +34,8 @@ func evicts(taint *v1.Taint) bool {
 	return taint.Effect == v1.TaintEffectNoExecute && IsOwn(taint)
 }
 
-// wanted are Berth's own taints as the node's state asks for them; evict says
-// that the node's zone has let it have the one that evicts.
+// wanted returns the taints that the node's state calls for. evict: the zone's rate has let the
+// node have the one that evicts.
 func (n *Node) wanted(evict bool) []v1.Taint {
 	var want []v1.Taint
 	for _, c := range n.Conditions {
@@ -52,13 +52,12 @@ func (n *Node) wanted(evict bool) []v1.Taint {
 	return want
 }
 
-// taints is the node's list of taints as it should be, and whether it is not.
-// Taints of others stay as and where they are; those that are right keep their
-// time, those that are new get the present one. One that evicts and replaces the
-// other gets the other's: the node has been lost to its pods since then, and one
-// that alternates between not-ready and unreachable must not begin their
-// countdown again each time. When it turned from one to the other is told by the
-// NoSchedule taint, whose time is always that of its own coming.
+// taints returns the node's list of taints as it should be, and whether that differs from the
+// actual one. Taints of others stay as and where they are. Those that are right keep their time,
+// new ones get the current time. One that evicts and replaces the other gets the other's time: the
+// node has been lost to its pods since then, and a node that alternates between not-ready and
+// unreachable must not restart their countdown each time. When it turned from one to the other can
+// be seen from the NoSchedule taint, whose time is always its own.
 func (n *Node) taints(now time.Time, evict bool) (list []v1.Taint, differs bool) {
 	want := n.wanted(evict)
 	evictingSince := atSeconds(now)
@@ -90,5 +89,5 @@ func (n *Node) taints(now time.Time, evict bool) (list []v1.Taint, differs bool)
 	return list, differs
 }
 
-// atSeconds is a time as the API keeps it.
+// atSeconds truncates a time as the API does.
 func atSeconds(t time.Time) metav1.Time { return metav1.Time{Time: t.Truncate(time.Second)} }

@@ -11,7 +11,7 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
-// touch has the node looked at for something to write.
+// touch has the node checked for something to write.
 func (c *Core) touch(n *node) {
 	if !n.queued {
 		n.queued = true
@@ -19,7 +19,7 @@ func (c *Core) touch(n *node) {
 	}
 }
 
-// write sends what is to be written, one write at a time for each node.
+// write sends what has to be written, one write at a time per node.
 func (c *Core) write(now time.Time) {
 	var left []*node
 	for i, n := range c.dirty {
@@ -49,9 +49,9 @@ func (c *Core) write(now time.Time) {
 	c.dirty = left
 }
 
-// next is the node's next write, nil if there is none now. The condition comes
-// before what follows from it. Pods come last: they take long, so that half of
-// what may be in flight is left to other nodes' conditions and taints.
+// next returns the node's next write, nil if there is none now. The condition comes before what
+// follows from it. Pods come last: they take long, so half of InFlight is reserved for other nodes'
+// conditions and taints.
 func (c *Core) next(now time.Time, n *node) Action {
 	if n.silent {
 		if conditions := n.unknown(c.wall(now)); conditions != nil {

@@ -14,8 +14,8 @@ const (
 
 const fewestForPartial = 3 // fewer nodes that are not ready are no disruption of a zone
 
-// zone is a failure domain: its nodes may fail together, so taints that evict
-// are added to one after the other.
+// zone is a failure domain: its nodes may fail together, so taints that evict are added to one
+// after the other.
 type zone struct {
 	name      string
 	state     State
@@ -28,7 +28,7 @@ type zone struct {
 	evictions int
 }
 
-// stateOf is the state of a zone with so many nodes ready and not.
+// stateOf returns the state of a zone with this many nodes ready and not ready.
 func (o *Options) stateOf(ready, notReady int) State {
 	switch {
 	case ready == 0 && notReady > 0:
@@ -39,7 +39,7 @@ func (o *Options) stateOf(ready, notReady int) State {
 	return Normal
 }
 
-// rateOf is how many nodes per second may get a taint that evicts.
+// rateOf returns how many nodes per second may get a taint that evicts.
 func (o *Options) rateOf(state State, size int) float64 {
 	if state != PartialDisruption {
 		return o.EvictionRate
@@ -50,7 +50,7 @@ func (o *Options) rateOf(state State, size int) float64 {
 	return 0
 }
 
-// bucket is a token bucket of one token, in virtual time.
+// bucket is a token bucket of size one, in virtual time.
 type bucket struct {
 	rate   float64 // tokens per second, 0: never
 	tokens float64 // at last
@@ -66,7 +66,7 @@ func (b *bucket) fill(now time.Time) {
 	}
 }
 
-// almost makes up for what is lost when times are rounded to nanoseconds.
+// almost compensates for times being rounded to nanoseconds.
 const almost = 1 - 1e-6
 
 func (b *bucket) take(now time.Time) bool {
@@ -81,7 +81,8 @@ func (b *bucket) take(now time.Time) bool {
 	return true
 }
 
-// next is when a token will be there. It changes nothing: how often somebody asks must not matter.
+// next returns when a token will be there. It changes nothing: the result must not depend on how
+// often it is called.
 func (b bucket) next(now time.Time) (time.Time, bool) {
 	if b.rate <= 0 {
 		return time.Time{}, false
@@ -93,9 +94,9 @@ func (b bucket) next(now time.Time) (time.Time, bool) {
 	return now.Add(time.Duration((1 - b.tokens) / b.rate * float64(time.Second))), true
 }
 
-// limit changes the rate. A bucket that was empty or closed begins empty at the
-// new rate, one that had its token begins with it; as upstream's, so that a zone
-// that goes back and forth gains no evictions by it.
+// limit changes the rate. As upstream's, a bucket that was empty or closed starts empty at the new
+// rate, and one that had its token keeps it, so that a zone that goes back and forth gains no
+// evictions by it.
 func (b *bucket) limit(now time.Time, rate float64) {
 	if b.rate == rate {
 		return

@@ -8,9 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// After is the state that a plan leads to: each victim gone and its successor running where the
-// plan says, pods that waited and found a node there, and closed nodes that are to stay closed
-// tainted.
+// After returns the state that a plan leads to: each victim gone and its successor running where
+// the plan says, pending pods placed that found a node, and the nodes that stay closed tainted.
 func (plan *Plan) After(state *State) *State {
 	moves := map[types.UID]*Move{}
 	for i := range plan.Moves {
@@ -50,7 +49,7 @@ func (plan *Plan) After(state *State) *State {
 	return after
 }
 
-// uidOf is a pod's UID; pods of manifests may have none.
+// uidOf returns a pod's UID, or a substitute: pods of manifests may have none.
 func uidOf(object *v1.Pod) types.UID {
 	if object.UID == "" {
 		return types.UID(object.Namespace + "/" + object.Name)

@@ -11,13 +11,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Closing says for how long a node is closed to new pods while moves are made.
+// Closing is how long a node is closed to new pods.
 type Closing string
 
 const (
 	// Emptying: the taint stays on the node when it is empty.
 	Emptying Closing = "Emptying"
-	// MakingRoom: the taint goes when the last move of the attempt is made.
+	// MakingRoom: the taint is removed after the last move of the attempt.
 	MakingRoom Closing = "MakingRoom"
 )
 
@@ -31,7 +31,7 @@ func (r *ratio) name() string                     { return r.title }
 func (r *ratio) count(*pod, *cluster.Node, int64) {}
 func (r *ratio) value() int64                     { return r.left() }
 
-// close keeps new pods off a node; open is the reverse.
+// close keeps new pods off a node; open undoes that.
 func (w *world) close(n *cluster.Node) {
 	object := w.nodes[n.Name].DeepCopy()
 	object.Spec.Taints = append(object.Spec.Taints, v1.Taint{Key: EmptyingTaint, Effect: v1.TaintEffectNoSchedule})
@@ -68,7 +68,7 @@ func (w *world) closedNodes() (names []string) {
 	return names
 }
 
-// movable are the pods on a node that do not belong to it, the largest first.
+// movable returns the pods of a node that can run elsewhere, the largest first.
 func movable(n *cluster.Node, w *world) (list []*pod) {
 	for _, p := range n.Pods {
 		if known := w.placed[p.UID]; known != nil && !stays(known) {
@@ -93,7 +93,7 @@ func scalars(p *pod) (sum int64) {
 	return sum
 }
 
-// empty moves all pods of a node away, or none.
+// empty moves all pods off a node, or none.
 func (s *search) empty(st *strategy, n *cluster.Node, closing Closing) bool {
 	w := s.w
 	list := movable(n, w)
@@ -130,7 +130,7 @@ func (s *search) empty(st *strategy, n *cluster.Node, closing Closing) bool {
 	return true
 }
 
-// consolidate empties nodes that keep a taint: the cheapest first.
+// consolidate empties nodes, the cheapest first. Empty ones keep a taint.
 func (st *strategy) consolidate() {
 	w := st.w
 	empties := func() (count int64) {
@@ -187,11 +187,11 @@ func (st *strategy) emptyCheapest(s *search, wanted int) {
 	}
 }
 
-// mostRestarts bounds how often nodes are chosen anew because one of them could not be emptied.
+// mostRestarts bounds how often nodes are chosen again because one of them could not be emptied.
 const mostRestarts = 64
 
-// emptyAll closes and empties the first nodes of the list that are not out. It returns the first
-// that cannot be emptied.
+// emptyAll closes and empties the first nodes of the list, except for those in out. It returns the
+// first that cannot be emptied.
 func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.Node]bool, cost map[*cluster.Node]int64, wanted int) *cluster.Node {
 	var chosen []string
 	for _, n := range list {
@@ -221,7 +221,7 @@ func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.N
 // costly is what a pod that must not be moved adds to the cost of a node.
 const costly = 1_000_000
 
-// worth weighs the room that comes free against the pods that have to move.
+// worth compares the room that is gained with the pods that have to move.
 func (st *strategy) worth(n *cluster.Node) bool {
 	var cpu, memory, allCPU, allMemory float64
 	all := 0
@@ -238,7 +238,7 @@ func (st *strategy) worth(n *cluster.Node) bool {
 	return 2*freed >= float64(len(movable(n, st.w)))/float64(max(all, 1))
 }
 
-// defragment makes room for the pods that wait, all of them or none.
+// defragment makes room for pending pods, for all of them or for none.
 func (st *strategy) defragment() {
 	w := st.w
 	wants := func(p *pod) bool {
@@ -279,7 +279,7 @@ func (st *strategy) defragment() {
 // widest bounds the nodes that are tried for one pod.
 const widest = 64
 
-// makeRoom finds the node that costs the fewest moves, and makes them.
+// makeRoom finds the node that needs the fewest moves, and makes them.
 func (st *strategy) makeRoom(s *search, p *pod) bool {
 	w := st.w
 	var list []*cluster.Node
@@ -320,7 +320,7 @@ func (st *strategy) makeRoom(s *search, p *pod) bool {
 	return ok
 }
 
-// spare is what a node has left of what the pod asks for, in its scarcest resource.
+// spare is what a node has left of what the pod requests, in the scarcest resource.
 func spare(n *cluster.Node, p *pod) float64 {
 	least := 1.0
 	for name := range p.Class.Requests.Scalars {
@@ -331,8 +331,7 @@ func spare(n *cluster.Node, p *pod) float64 {
 	return min(least, float64(n.Size.Memory-n.Requested.Memory)/max(float64(n.Size.Memory), 1))
 }
 
-// tryRoom moves pods off a closed node, but for those that can be spared, until the waiting pod has
-// a place.
+// tryRoom moves pods off a closed node, except for those that can stay, until the pending pod fits.
 func (st *strategy) tryRoom(s *search, p *pod, n *cluster.Node, spared map[*pod]bool) (moved []*pod, ok bool) {
 	w := st.w
 	scheduler := w.schedulerOf(p)

@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// budget is a PodDisruptionBudget as it stands before the plan. Moves are made one after the other,
-// each when the successor of the one before is ready, so what is allowed at the beginning is
-// allowed before each of them.
+// budget is a PodDisruptionBudget as it is before the plan. Moves are made one after the other,
+// each once the previous successor is ready, so what is allowed at the beginning is allowed before
+// each of them.
 type budget struct {
 	object            *policyv1.PodDisruptionBudget
 	selector          labels.Selector
@@ -37,7 +37,7 @@ func readBudgets(w *world) (list []*budget) {
 	return list
 }
 
-// fill works out the status of a budget that comes without one, as in a manifest written by hand.
+// fill computes the status of a budget without one, as in a hand-written manifest.
 func (b *budget) fill(w *world) {
 	expected := 0
 	for _, object := range w.pods {
@@ -67,8 +67,8 @@ func (b *budget) fill(w *world) {
 	b.allowed = max(b.healthy-b.required, 0)
 }
 
-// ready tells whether a pod counts as healthy. One that no kubelet has reported on is taken to run
-// as it should.
+// ready reports whether a pod counts as healthy. One that no kubelet has reported on is assumed to
+// be.
 func ready(object *v1.Pod) bool {
 	for i := range object.Status.Conditions {
 		if c := &object.Status.Conditions[i]; c.Type == v1.PodReady {
@@ -78,7 +78,7 @@ func ready(object *v1.Pod) bool {
 	return true
 }
 
-// budgetsOf are those that cover a pod.
+// budgetsOf returns the budgets that cover a pod.
 func (w *world) budgetsOf(p *pod) (list []*budget) {
 	for _, b := range w.budgets {
 		if b.object.Namespace == p.Namespace() && b.selector.Matches(p.Class.Labels) {
@@ -88,8 +88,8 @@ func (w *world) budgetsOf(p *pod) (list []*budget) {
 	return list
 }
 
-// recover counts a pod that waited among the healthy ones, or takes that back. Before the moves
-// behind it are made, it has to be.
+// recover counts a pod that was pending as healthy, or undoes that: it has to be healthy before the
+// moves that follow are made.
 func (w *world) recover(p *pod, by int32) {
 	for _, b := range w.budgetsOf(p) {
 		b.healthy += by
@@ -97,7 +97,7 @@ func (w *world) recover(p *pod, by int32) {
 	}
 }
 
-// forbidden says why the Eviction API would refuse the pod, or "".
+// forbidden returns why the Eviction API would refuse the pod, or "".
 func (w *world) forbidden(p *pod) string {
 	list := w.budgetsOf(p)
 	switch {

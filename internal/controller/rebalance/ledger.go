@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// gauge is a number that a plan lowers. It is told of every pod that comes to a node (by = 1) or
-// leaves it (by = -1).
+// gauge is a number that a plan reduces. It is called for every pod that is added to a node (by =
+// 1) or removed from it (by = -1).
 type gauge interface {
 	name() string
 	count(p *pod, n *cluster.Node, by int64)
@@ -36,11 +36,11 @@ type ledger struct {
 	static int64
 	sum    int64
 	pods   int64 // counted
-	// touched are the groups that changed since it was made, with what they were; nil: nobody asks.
+	// touched are the groups that changed since watch, with their excess before; nil: not watching.
 	touched map[*group]int64
 }
 
-// group is what pods count towards together: a spread constraint, or a term of pod affinity or
+// group counts the pods of one constraint: a spread constraint, or a term of pod affinity or
 // anti-affinity.
 type group struct {
 	text    string
@@ -79,7 +79,7 @@ func (l *ledger) value() int64 { return l.sum + l.static }
 
 func (l *ledger) hard() bool { return l.action == v1.DoNotSchedule }
 
-// concernOf reads what matters to a pod's class, the first time that it is seen.
+// concernOf determines what matters to a pod's class, the first time that it is seen.
 func (l *ledger) concernOf(p *pod) *concern {
 	if known := l.byID[p.Class.ID]; known != nil {
 		return known
@@ -163,8 +163,7 @@ func (l *ledger) termGroup(t *cluster.Term, anti bool) *group {
 	return g
 }
 
-// add takes in a new group: classes that are known may count in it, and pods that were counted
-// before count in it, too.
+// add adds a new group: known classes may count in it, and pods that were counted before do, too.
 func (l *ledger) add(key string, g *group) {
 	l.byKey[key] = g
 	l.groups = append(l.groups, g)
@@ -180,7 +179,7 @@ func (l *ledger) add(key string, g *group) {
 	}
 }
 
-// recount counts a group from the pods that there are.
+// recount counts a group from the existing pods.
 func (l *ledger) recount(g *group) {
 	g.reset(l.w.c)
 	for _, p := range l.w.placed {
@@ -193,7 +192,7 @@ func (l *ledger) recount(g *group) {
 	l.sum += g.excess
 }
 
-// renew counts anew what depends on a node's taints.
+// renew recounts what depends on a node's taints.
 func (l *ledger) renew() {
 	for _, g := range l.groups {
 		if g.spread != nil && g.spread.NodeTaintsPolicy == v1.NodeInclusionPolicyHonor {
@@ -233,7 +232,7 @@ func (l *ledger) count(p *pod, n *cluster.Node, by int64) {
 	}
 }
 
-// misfit is what is wrong between a pod and its node alone.
+// misfit counts what is wrong between a pod and its node alone.
 func misfit(k *concern, p *pod, n *cluster.Node) (wrong int64) {
 	if k.judge != nil && k.judge(n) != nil {
 		wrong++
@@ -241,9 +240,9 @@ func misfit(k *concern, p *pod, n *cluster.Node) (wrong int64) {
 	return wrong + int64(len(repelling(p.Pod, n)))
 }
 
-// repelling are the NoSchedule taints that the pod does not tolerate. NoExecute is the eviction
-// controller's, and a cordon or a taint of Berth's own says nothing against the pods that are
-// there.
+// repelling returns the NoSchedule taints that the pod does not tolerate. NoExecute is up to the
+// eviction controller, and neither a cordon nor Berth's own taint concerns the pods that are
+// already there.
 func repelling(p *cluster.Pod, n *cluster.Node) (list []*v1.Taint) {
 	for _, t := range plugins.Untolerated(p, n) {
 		if t.Effect == v1.TaintEffectNoSchedule && t.Key != v1.TaintNodeUnschedulable && t.Key != EmptyingTaint {
@@ -253,7 +252,7 @@ func repelling(p *cluster.Pod, n *cluster.Node) (list []*v1.Taint) {
 	return list
 }
 
-// watch begins to note which groups change; raised says of which the excess has grown since.
+// watch starts recording which groups change. raised then returns those whose excess has grown.
 func (l *ledger) watch() { l.touched = map[*group]int64{} }
 
 func (l *ledger) raised() *group {
@@ -267,7 +266,7 @@ func (l *ledger) raised() *group {
 	return worst
 }
 
-// says what is wrong with the pod where it is.
+// says describes what is wrong with the pod where it is.
 func (l *ledger) says(p *pod) string {
 	k := l.concernOf(p)
 	if k.judge != nil && k.judge(p.Node) != nil {
@@ -302,7 +301,7 @@ func (g *group) key() string {
 	return g.term.TopologyKey
 }
 
-// reset begins with the domains of the nodes, and nobody in them.
+// reset starts with the domains of the nodes, without pods.
 func (g *group) reset(c *cluster.Cluster) {
 	g.domains, g.of = map[string]*domain{}, map[int32]string{}
 	for _, n := range c.Nodes {
@@ -321,7 +320,7 @@ func (g *group) reset(c *cluster.Cluster) {
 	}
 }
 
-// move counts a pod that comes or goes; false if its node is in no domain.
+// move counts a pod that is added or removed. It returns false if the node is in no domain.
 func (g *group) move(n *cluster.Node, own, counts bool, by int64) bool {
 	value, ok := g.of[n.Index]
 	if !ok {

@@ -9,19 +9,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Rounds of Make: how often pods are pinned, and how often a plan is gone on with. What needs more
-// is not worth its moves.
+// Rounds of Make: how often pods are pinned, and how often a plan is continued. A plan that needs
+// more is not worth its moves.
 const (
 	mostPinnings = 6
 	mostSequels  = 4
 )
 
-// Make plans. The plan is empty if nothing can be proved to become better.
+// Make plans. The plan is empty if no move can be proved to improve anything.
 //
 // A second plan on the state that the first one leads to is empty. Most searches end where that is
-// plain; where one left something only because a pod had been moved or placed already, the search
-// goes on from there. Would that move a pod again, the pod is pinned to its node and everything is
-// planned anew.
+// evident. Where one skipped something only because a pod had already been moved or placed, the
+// search continues from there. If that would move a pod again, the pod is pinned to its node and
+// everything is planned again.
 func Make(state *State, policy *Policy, options Options) *Plan {
 	if options.Placing == "" {
 		options.Placing = Exact
@@ -42,7 +42,7 @@ func waits(state *State) bool {
 	})
 }
 
-// settle plans for a state in which the pods that wait have no place.
+// settle plans for a state whose pending pods have not been placed.
 func settle(state *State, policy *Policy, options Options) *Plan {
 	pinned := map[types.UID]bool{}
 	for range mostPinnings {
@@ -78,7 +78,7 @@ func settle(state *State, policy *Policy, options Options) *Plan {
 	return nothing
 }
 
-// look searches once; settled tells that another search from where it ends would find nothing.
+// look searches once. settled reports that another search from its end would find nothing.
 func look(state *State, policy *Policy, options Options, pinned map[types.UID]bool) (plan *Plan, settled bool) {
 	w := open(state, policy, options)
 	w.pinned = pinned
@@ -89,8 +89,8 @@ func look(state *State, policy *Policy, options Options, pinned map[types.UID]bo
 	return plan, !w.unsettled && len(pinned) == 0
 }
 
-// twice are the pods of the first plan that the sequel moves again. Successors have their victim's
-// UID with a mark.
+// twice returns the pods of the first plan that the sequel moves again. Successors have their
+// victim's UID with a mark.
 func twice(sequel *Plan) (list []types.UID) {
 	for i := range sequel.Moves {
 		if uid, again := strings.CutSuffix(string(sequel.Moves[i].UID), "'"); again {
@@ -100,7 +100,7 @@ func twice(sequel *Plan) (list []types.UID) {
 	return list
 }
 
-// add goes on with a sequel.
+// add appends a sequel.
 func (plan *Plan) add(sequel *Plan) {
 	offset := len(plan.Moves)
 	for _, m := range sequel.Moves {

@@ -12,7 +12,7 @@ func qosOf(object *v1.Pod) v1.PodQOSClass { return rules.QOS(object) }
 
 func tolerates(p *pod, t *v1.Taint) bool { return rules.TolerationOf(t, p.Spec().Tolerations) != nil }
 
-// weight is what preferred node affinity gives a node.
+// weight is the weight of the pod's preferred node affinity on a node.
 func (w *world) weight(p *pod, n *cluster.Node) int64 {
 	s := w.schedulerOf(p)
 	if s == nil || s.affinity == nil {
@@ -29,7 +29,7 @@ func (w *world) weight(p *pod, n *cluster.Node) int64 {
 	return weight
 }
 
-// heaviest is the greatest weight that any node has for a pod that suits it.
+// heaviest is the greatest weight on any node that suits the pod.
 func (w *world) heaviest(p *pod) (best int64) {
 	s := w.schedulerOf(p)
 	if s == nil || s.affinity == nil || p.Spec().Affinity == nil || p.Spec().Affinity.NodeAffinity == nil {
@@ -50,7 +50,7 @@ func (w *world) heaviest(p *pod) (best int64) {
 	return best
 }
 
-// suits tells whether a node comes into question for a pod by affinity, taints and cordon.
+// suits reports whether affinity, taints and cordon allow the pod on a node.
 func (w *world) suits(p *pod, n *cluster.Node) bool {
 	if k := w.hard.concernOf(p); k.judge != nil && k.judge(n) != nil {
 		return false
@@ -63,7 +63,7 @@ func (w *world) suits(p *pod, n *cluster.Node) bool {
 	return !n.Taints.Unschedulable
 }
 
-// suitable counts the nodes that come into question for a pod.
+// suitable counts these nodes.
 func (w *world) suitable(p *pod) (count int64) {
 	for _, n := range w.c.Nodes {
 		if n != nil && w.suits(p, n) {
@@ -73,7 +73,8 @@ func (w *world) suitable(p *pod) (count int64) {
 	return count
 }
 
-// stays tells whether a pod belongs to its node: it is there again wherever it is removed.
+// stays reports whether a pod is bound up with its node: wherever it is deleted, it comes back
+// there.
 func stays(p *pod) bool {
 	return p.object.Annotations[v1.MirrorPodAnnotationKey] != "" || ownerKind(p) == "DaemonSet" || ownerKind(p) == "Node"
 }

@@ -13,7 +13,7 @@ const (
 	Kind       = "Rebalance"
 )
 
-// Plan is what to move, in order, and what stays though it should move.
+// Plan is the moves, in order, and what stays although the policy wants it moved.
 type Plan struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -22,19 +22,19 @@ type Plan struct {
 	AsOf    metav1.Time `json:"asOf,omitzero"`
 	Placing Placing     `json:"placing"`
 	Moves   []Move      `json:"moves"`
-	// Empties are nodes that are empty behind the plan, by name. They get the taint
+	// Empties are the nodes that are empty after the plan, by name. They get the taint
 	// berth.dev/emptying:NoSchedule before the first move of consolidate, and keep it.
 	Empties []string `json:"empties,omitempty"`
-	// Arrivals are pods that wait and that the scheduler places: before the first move, or in room
-	// that a move left.
+	// Arrivals are pending pods that the scheduler places: before the first move, or in room that a
+	// move has freed.
 	Arrivals []Arrival `json:"arrivals,omitempty"`
-	// Stays are pods that the policy wants to move and that no proof was found for, and nodes or
+	// Stays are pods that the policy wants to move but no move could be proved for, and nodes or
 	// pods that could not be helped.
 	Stays []Stay `json:"stays"`
 	// Measures are what the policy counts, before and after the plan, in the order in which they
 	// are compared.
 	Measures []Measure `json:"measures"`
-	// Notes are things to know, such as arguments of a policy that have no effect.
+	// Notes are for the user, such as policy arguments that have no effect.
 	Notes []string `json:"notes,omitempty"`
 
 	tail *Plan // what was added last
@@ -53,53 +53,53 @@ type Move struct {
 	Owner string `json:"owner,omitempty"`
 
 	From string `json:"from"`
-	// To is where the successor lands; Or are the nodes that are as good, on which it may land as
-	// well. To is empty where a pod that has ended is removed, and nobody makes another one.
+	// To is where the successor lands. Or are the nodes that are as good, on which it may land as
+	// well. To is empty if a terminal pod is deleted, and there is no successor.
 	To string   `json:"to"`
 	Or []string `json:"or,omitempty"`
 
-	// Cause names the goal or the plugin, and Detail what is wrong now.
+	// Cause is the goal or the plugin, and Detail what is wrong now.
 	Cause  string `json:"cause"`
 	Detail string `json:"detail"`
-	// Improves is what the move lowers, from and to.
+	// Improves is what the move reduces, from and to.
 	Improves []Measure `json:"improves"`
 	Cost     Cost      `json:"cost"`
-	// Next is the candidate that would have come next, and why this one was taken instead.
+	// Next is the next best candidate, and why this one was preferred.
 	Next *Next `json:"next,omitempty"`
 
-	// Closes says that the node it leaves is closed to new pods before the move, and for how long.
+	// Closes: the node it leaves is closed to new pods before the move, and for how long.
 	Closes Closing `json:"closes,omitempty"`
-	// Closed are the nodes that have to be closed to new pods when it is made, beside those that
-	// were at the beginning: where the successor lands was proved without them.
+	// Closed are the nodes that have to be closed to new pods when it is made, in addition to those
+	// closed at the beginning: the proof of where the successor lands excludes them.
 	Closed []string `json:"closed,omitempty"`
 }
 
-// Arrival is a pod that waits, and finds a node. Where several are as good to the scheduler, it may
-// go to another one.
+// Arrival is a pending pod that gets a node. If several are as good to the scheduler, it may go to
+// another one.
 type Arrival struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
 	UID       types.UID `json:"uid"`
 	Node      string    `json:"node"`
-	// After is the number of the move behind which it comes; 0: before the first.
+	// After is the number of the move after which it is placed; 0: before the first.
 	After int `json:"after"`
 }
 
-// Measure is a number that is to go down.
+// Measure is a number that a plan reduces.
 type Measure struct {
 	Name   string `json:"name"`
 	Before int64  `json:"before"`
 	After  int64  `json:"after"`
 }
 
-// Next is a candidate that was not taken at that point of the plan.
+// Next is a candidate that was not chosen at that point of the plan.
 type Next struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Why       string `json:"why"`
 }
 
-// Stay is a pod, or a node where Node alone is set, that stays as it is.
+// Stay is a pod, or a node if only Node is set, that stays as it is.
 type Stay struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
@@ -131,5 +131,5 @@ const (
 // Workload names the controller of the moved pod, as cool-downs do.
 func (m *Move) Workload() string { return m.Namespace + "/" + m.Owner }
 
-// minutes writes a duration in whole minutes and above for messages.
+// minutes formats a duration for messages, to the minute.
 func minutes(d time.Duration) string { return d.Truncate(time.Minute).String() }

@@ -9,15 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Policy says what to move for, in order: what a goal improves is never given up for a later one.
+// Policy is the goals of moving pods, in order: what one goal has improved is never given up for a
+// later one.
 type Policy struct {
 	Goals []Goal
-	// Nodes limits the nodes that goals look at; nil is all. Successors land on any node.
+	// Nodes limits the nodes that goals look at; nil means all. Successors may land on any node.
 	Nodes  labels.Selector
 	Limits Limits
 	// GracePeriod overrides the pods' own, in seconds.
 	GracePeriod *int64
-	// Notes are things in the policy that have no effect here, with their line.
+	// Notes are parts of the policy that have no effect here, with their line.
 	Notes []string
 }
 
@@ -57,13 +58,13 @@ func (s *Scope) has(p *pod) bool {
 	return s.Pods == nil || s.Pods.Matches(p.Class.Labels)
 }
 
-// Heal moves pods until fewer constraints are violated. The zero value is all hard constraints.
+// Heal moves pods to reduce violated constraints. Its zero value covers all hard constraints.
 type Heal struct {
 	// Only limits it to one kind of constraint; "" is all.
 	Only HealOnly
-	// Soft counts spread constraints with ScheduleAnyway instead.
+	// Soft: counts spread constraints with ScheduleAnyway instead.
 	Soft bool
-	// Taints says which taints count, where it is limited to taints; nil is all with NoSchedule.
+	// Taints selects the taints that count, if Only is taints; nil means all with NoSchedule.
 	Taints func(t *v1.Taint) bool
 }
 
@@ -83,42 +84,41 @@ const (
 type Return struct {
 	Weights, Taints bool
 	TaintCounts     func(t *v1.Taint) bool // nil is all
-	// Settled is how long a node has to be ready to be moved to.
+	// Settled is how long a node must have been ready before pods are moved to it.
 	Settled time.Duration
 }
 
-// Consolidate empties nodes: DaemonSets' and static pods stay, all others move. Emptied nodes keep
-// a taint.
+// Consolidate empties nodes: pods of DaemonSets and static pods stay, all others move. Empty nodes
+// keep a taint.
 type Consolidate struct {
-	// Nodes is how many are to be empty, with those that are and have the taint.
+	// Nodes is how many nodes are to be empty, including those that are already and have the taint.
 	Nodes int
 }
 
-// Defragment makes room for pods that wait: for all of them, or for none.
+// Defragment makes room for pending pods: for all of them, or for none.
 type Defragment struct{ Pods []types.NamespacedName }
 
 // Utilization is the descheduler's Low- and HighNodeUtilization.
 type Utilization struct {
-	// High empties nodes that are below all thresholds; otherwise nodes above a target give pods
-	// away.
+	// High: empties nodes that are below all thresholds. Otherwise nodes above a target lose pods.
 	High                bool
 	Thresholds, Targets map[v1.ResourceName]float64 // percentages of allocatable
 	// Deviation: the numbers are deviations from the average of all nodes.
 	Deviation bool
-	// MoreThan is how many nodes have to be below the thresholds, for anything to happen.
+	// MoreThan is how many nodes must be below the thresholds for anything to happen.
 	MoreThan int
 	PerNode  *int // evictions from one node
 }
 
-// Duplicates moves pods of one owner with the same images apart.
+// Duplicates spreads pods with the same owner and images over nodes.
 type Duplicates struct{ ExcludeOwners []string }
 
-// Renew has pods made anew, wherever their successors land.
+// Renew replaces pods, wherever their successors land.
 type Renew struct {
-	// Wants says why a pod is to be made anew, or "".
+	// Wants returns why a pod is to be replaced, or "".
 	Wants func(object *v1.Pod, now time.Time) string
 	// Oldest first, or those with the most restarts.
 	Before func(a, b *v1.Pod) int
-	// Ended looks at pods that have failed, and at no others.
+	// Ended: only failed pods are considered.
 	Ended bool
 }

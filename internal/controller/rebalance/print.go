@@ -9,11 +9,11 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// Conditions are what --fail-on may name: there are moves to make, something stays though it should
-// move, constraints are still violated behind the plan.
+// Conditions are those of --fail-on: there are moves to make, something stays although the policy
+// wants it moved, constraints are still violated after the plan.
 var Conditions = []string{"moves", "stays", "violations"}
 
-// Holds tells whether a condition came true.
+// Holds reports whether a condition came true.
 func (plan *Plan) Holds(condition string) bool {
 	switch condition {
 	case "moves":
@@ -34,8 +34,8 @@ func (plan *Plan) Names() (names []string) {
 	return names
 }
 
-// Write writes the plan in one of answer.Formats, or as names; any other is for people. wide lists
-// every pod where the other sums up.
+// Write writes the plan in one of answer.Formats or as names, and otherwise for people. wide lists
+// every pod instead of summaries.
 func (plan *Plan) Write(out io.Writer, format string, wide bool) error {
 	return answer.Write(out, format, plan, func(page *answer.Page) {
 		page.Heading("%s", plan.Summary())
@@ -95,7 +95,7 @@ func (plan *Plan) printMoves(page *answer.Page, wide bool) {
 	page.Table("", rows)
 }
 
-// printConsequences tells of nodes and pods that are not in the table of moves.
+// printConsequences prints what concerns nodes and pods that are not in the table of moves.
 func (plan *Plan) printConsequences(page *answer.Page) {
 	if len(plan.Empties) > 0 {
 		page.Line("\nEmpty behind the plan, with the taint %s:NoSchedule: %s", EmptyingTaint,
@@ -108,7 +108,7 @@ func (plan *Plan) printConsequences(page *answer.Page) {
 	}
 }
 
-// String lists what the cost is made of, the dearest first.
+// String lists the components of the cost, the most expensive first.
 func (c *Cost) String() string {
 	var words []string
 	if c.Sole {

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Annotations by which people say what may be moved.
+// Annotations by which users control what may be moved.
 const (
 	evictAnnotation    = "descheduler.alpha.kubernetes.io/evict"
 	preferNoAnnotation = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
@@ -24,36 +24,36 @@ const (
 	autoscalerSafe     = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 	// EmptyingTaint keeps pods off a node that is being emptied. It stays when the node is empty,
-	// until somebody takes it away.
+	// until someone removes it.
 	EmptyingTaint = "berth.dev/emptying"
 )
 
-// systemCritical is the priority from which on a pod belongs to the system.
+// systemCritical is the lowest priority of system pods.
 const systemCritical = 2000000000
 
-// Evictor says which pods may be moved: the arguments of the descheduler's DefaultEvictor. The zero
-// value protects nobody beyond what always is; NewEvictor has the defaults.
+// Evictor selects the pods that may be moved: the arguments of the descheduler's DefaultEvictor.
+// Its zero value protects only what is always protected; NewEvictor has the defaults.
 type Evictor struct {
 	// Targets limits the nodes on which a successor may land, where NodeFit is set.
 	Targets labels.Selector
 	NodeFit bool
-	// Pods and Namespaces limit the pods by their labels and those of their namespace; nil does
-	// not.
+	// Pods and Namespaces limit the pods by their labels and those of their namespace; nil means no
+	// limit.
 	Pods, Namespaces labels.Selector
-	// Priority is the first that is protected; PriorityClass names it.
+	// Priority is the lowest that is protected; PriorityClass is its name.
 	Priority      *int32
 	PriorityClass string
 	MinReplicas   int
 	MinPodAge     time.Duration
-	// Mandatory makes prefer-no-eviction a no.
+	// Mandatory: prefer-no-eviction is binding.
 	Mandatory bool
-	// The descheduler's default protections, which can be switched off, and the others, which can
-	// be switched on.
+	// The descheduler's default protections, which can be disabled, and the others, which can be
+	// enabled.
 	LocalStorage, DaemonSets, Critical, FailedBare bool
 	Claims, WithoutBudget, DeviceClaims            bool
-	// StorageClasses limits Claims to volumes of these classes; none is all.
+	// StorageClasses limits Claims to volumes of these classes; none means all.
 	StorageClasses []string
-	// Own: for Berth's own goals, which also heed the annotations of others and leave Jobs out.
+	// Own: for Berth's own goals, which also respect annotations of other tools, and exclude Jobs.
 	Own bool
 }
 
@@ -62,7 +62,7 @@ func NewEvictor() *Evictor {
 	return &Evictor{LocalStorage: true, DaemonSets: true, Critical: true, FailedBare: true}
 }
 
-// protects says why the pod stays where it is, whatever is wrong there; "" if it may be moved.
+// protects returns why the pod stays whatever is wrong with its place; "" if it may be moved.
 func (w *world) protects(p *pod, e *Evictor) (Code, string) {
 	object := p.object
 	owner := metav1.GetControllerOfNoCopy(object)
@@ -118,7 +118,7 @@ func (w *world) protects(p *pod, e *Evictor) (Code, string) {
 	return "", ""
 }
 
-// asked says which selection of the evictor leaves the pod out.
+// asked returns which of the evictor's selections excludes the pod.
 func (e *Evictor) asked(w *world, p *pod) string {
 	switch {
 	case e.Pods != nil && !e.Pods.Matches(p.Class.Labels):
@@ -152,7 +152,7 @@ func (e *Evictor) asked(w *world, p *pod) string {
 	return ""
 }
 
-// undisturbed reads Karpenter's annotation: true, or for how long from the start of the pod.
+// undisturbed evaluates Karpenter's annotation: true, or a duration from the pod's start.
 func (w *world) undisturbed(p *pod) bool {
 	value := p.object.Annotations[karpenterNo]
 	if d, err := time.ParseDuration(value); err == nil {
@@ -161,7 +161,7 @@ func (w *world) undisturbed(p *pod) bool {
 	return value == "true"
 }
 
-// protection says which of the descheduler's protections holds.
+// protection returns which of the descheduler's protections applies.
 func (e *Evictor) protection(w *world, p *pod, owner *metav1.OwnerReference) string {
 	spec := &p.object.Spec
 	local := slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.EmptyDir != nil || v.HostPath != nil })
@@ -209,7 +209,7 @@ func (w *world) age(p *pod) time.Duration {
 	return w.now.Sub(p.Created)
 }
 
-// busy says that a workload is being rolled out or scaled, as far as its status tells.
+// busy reports, from its status, that a workload is being rolled out or scaled.
 func (w *world) busy(p *pod, owner *metav1.OwnerReference) string {
 	if owner == nil {
 		return ""
@@ -240,7 +240,7 @@ func (w *world) busy(p *pod, owner *metav1.OwnerReference) string {
 	return ""
 }
 
-// rolling says that the Deployment of a ReplicaSet is being rolled out.
+// rolling reports that the Deployment of a ReplicaSet is being rolled out.
 func (w *world) rolling(rs *appsv1.ReplicaSet) string {
 	owner := metav1.GetControllerOfNoCopy(rs)
 	if owner == nil || owner.Kind != "Deployment" {
@@ -261,22 +261,22 @@ func (w *world) rolling(rs *appsv1.ReplicaSet) string {
 	return ""
 }
 
-// Cost is what a move costs, the dearest first.
+// Cost is what a move costs, the most expensive first.
 type Cost struct {
-	// Sole: it is the only pod of its workload. Stateful: of a StatefulSet, whose successor comes
-	// only when the pod has gone.
+	// Sole: it is the only pod of its workload. Stateful: it belongs to a StatefulSet, whose
+	// successor comes only when the pod is gone.
 	Sole     bool `json:"sole,omitempty"`
 	Stateful bool `json:"stateful,omitempty"`
-	// Budget names the disruption budget that the move uses, and Left is what it then still allows.
+	// Budget is the disruption budget that the move uses, and Left what it then still allows.
 	Budget string `json:"budget,omitempty"`
 	Left   int32  `json:"left,omitempty"`
-	// Volumes are to be detached and attached.
+	// Volumes counts the volumes to detach and attach.
 	Volumes  int   `json:"volumes,omitempty"`
 	Priority int32 `json:"priority"`
 	// DeletionCost is the pod's annotation controller.kubernetes.io/pod-deletion-cost.
 	DeletionCost int64 `json:"deletionCost,omitempty"`
-	// AgeSeconds is for how long the pod has worked; 0 for one that is not ready. GraceSeconds is
-	// what it has to end.
+	// AgeSeconds is how long the pod has been ready; 0 if it is not. GraceSeconds is its grace
+	// period.
 	AgeSeconds   int64 `json:"ageSeconds"`
 	GraceSeconds int64 `json:"graceSeconds"`
 
@@ -305,7 +305,7 @@ func (w *world) costOf(p *pod) Cost {
 	return c
 }
 
-// dearer compares two costs and names what decides.
+// compare compares two costs and returns what decides.
 func (c *Cost) compare(o *Cost) (int, string) {
 	for _, of := range []struct {
 		what string
@@ -335,7 +335,7 @@ func one(b bool) int64 {
 	return 0
 }
 
-// fits tells whether the evictor lets a successor land on a node.
+// fits reports whether the evictor allows a successor on a node.
 func (e *Evictor) fits(n *cluster.Node) bool {
 	return !e.NodeFit || e.Targets == nil || e.Targets.Matches(n)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
-// proof is where a successor lands, or why that does not do.
+// proof is where a successor lands, or why that is not good enough.
 type proof struct {
 	to      *cluster.Node
 	or      []*cluster.Node // as good as to
@@ -24,22 +24,22 @@ func refused(code Code, format string, args ...any) proof {
 	return proof{code: code, message: fmt.Sprintf(format, args...)}
 }
 
-// wish says what a move has to do for its cause.
+// wish is what a move has to achieve for its cause.
 type wish struct {
 	gauge int // of those of the world, that has to go down
-	// within: part of an attempt, which is measured at its end; the gauge must only not go up
-	// before.
+	// within: the move is part of an attempt, which is measured at its end. Until then the gauge
+	// must only not go up.
 	within bool
-	// renews: the pod is to be made anew, where does not matter.
+	// renews: the pod is to be replaced, no matter where.
 	renews bool
-	// settled is how long a node has to be ready to be moved to.
+	// settled is how long a node must have been ready before pods are moved to it.
 	settled time.Duration
-	// on limits the nodes that count as better; nil is none.
+	// on limits the nodes that count as better; nil means no limit.
 	on func(n *cluster.Node) bool
 }
 
-// prove decides the successor of a pod, while the pod terminates and after it has gone, and judges
-// every node on which it may land.
+// prove decides a pod's successor, both while the pod terminates and after it is gone, and judges
+// every node on which the successor may land.
 func (w *world) prove(p *pod, is wish) proof {
 	s := w.schedulerOf(p)
 	if s == nil {
@@ -78,8 +78,8 @@ func (w *world) prove(p *pod, is wish) proof {
 	return w.choose(p, sets, is)
 }
 
-// behindWaiting are the nodes on which the successor may land if pods that wait, and that fit now
-// that the victim has gone, are placed before it; nil if there are none.
+// behindWaiting returns the nodes on which the successor may land if pending pods that fit now are
+// placed before it; nil if there are none.
 func (w *world) behindWaiting(s *scheduler, next *pod, from *cluster.Node, is wish) ([]*cluster.Node, proof) {
 	arrived := len(w.arrivals)
 	undo := w.placeWaiting()
@@ -95,7 +95,7 @@ func (w *world) behindWaiting(s *scheduler, next *pod, from *cluster.Node, is wi
 	return nodes, proof{}
 }
 
-// landings are the nodes on which the successor may land as the cluster stands.
+// landings returns the nodes on which the successor may land in the cluster as it is.
 func (w *world) landings(s *scheduler, next *pod, from *cluster.Node, is wish) ([]*cluster.Node, proof) {
 	if d := s.decider.Decide(next.Pod); d.Err != nil {
 		return nil, refused(Unproven, "its successor cannot be judged: %v", d.Err)
@@ -141,7 +141,7 @@ func (w *world) returns(s *scheduler, next *pod, from *cluster.Node) proof {
 	return refused(NoBetterNode, "no other node can take it:%s", e.Message(""))
 }
 
-// boundBy tells of a node that only the pod's volumes rule out.
+// boundBy looks for a node that only the pod's volumes rule out.
 func (s *scheduler) boundBy(e *decide.Evaluation, next *pod, from *cluster.Node) string {
 	for i := range e.Nodes {
 		v := &e.Nodes[i]
@@ -156,8 +156,8 @@ func hasClaims(p *pod) bool {
 	return slices.ContainsFunc(p.object.Spec.Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil })
 }
 
-// choose judges the nodes on which a successor may land, and takes the best of those that it may
-// land on in every case.
+// choose judges the nodes on which a successor may land, and picks the best of those on which it
+// may land in every case.
 func (w *world) choose(p *pod, cases [][]*cluster.Node, is wish) proof {
 	type judged struct {
 		n     *cluster.Node
@@ -204,7 +204,7 @@ func (w *world) choose(p *pod, cases [][]*cluster.Node, is wish) proof {
 	return found
 }
 
-// judge counts a move to one node, and takes it back.
+// judge counts a move to one node, and undoes it.
 func (w *world) judge(p *pod, n *cluster.Node, is wish) ([]int64, proof) {
 	if !is.renews {
 		if n == p.Node || slices.Contains(p.been, n.Name) {
@@ -252,10 +252,10 @@ func (w *world) values() []int64 {
 	return list
 }
 
-// settling are the taints by which others say that a node is about to go.
+// settling are the taints by which other tools announce that a node is about to be removed.
 var settling = []string{"karpenter.sh/disrupted", "karpenter.sh/disruption", "ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler"}
 
-// leaves says why a node is neither a source nor a target, or "".
+// leaves returns why a node is neither a source nor a target, or "".
 func (w *world) leaves(n *cluster.Node) string {
 	if n.Taints.Unschedulable {
 		return "is cordoned"
@@ -268,7 +268,7 @@ func (w *world) leaves(n *cluster.Node) string {
 	return ""
 }
 
-// unfit says why nothing is moved to a node, or "".
+// unfit returns why nothing is moved to a node, or "".
 func (w *world) unfit(n *cluster.Node, settled time.Duration) string {
 	if why := w.leaves(n); why != "" {
 		return why

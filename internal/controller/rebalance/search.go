@@ -10,7 +10,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// search looks for moves until none can be proved any more. It goes one move at a time, the best
+// search looks for moves until none can be proved any more. It makes one move at a time, the best
 // first, and does not look ahead.
 type search struct {
 	w          *world
@@ -34,7 +34,7 @@ func newSearch(w *world, policy *Policy) *search {
 	}
 }
 
-// run goes through the goals in their order, again and again, until a whole round moves nobody.
+// run goes through the goals in order, repeatedly, until a whole round moves no pod.
 func (s *search) run() {
 	for again := true; again; {
 		again = false
@@ -60,12 +60,13 @@ func (s *search) run() {
 type candidate struct {
 	*pod
 	gain int64
-	// depth is how many count in its domains: of equal gains, the fullest domain gives first.
+	// depth is the number of pods in its domains: among equal gains, the fullest domain comes
+	// first.
 	depth int64
 	cost  Cost
 }
 
-// round tries the pods that a goal nominates, and tells whether one was moved.
+// round tries the pods that a goal nominates, and reports whether one was moved.
 func (s *search) round(st *strategy) (moved bool) {
 	if st.ready != nil {
 		if why := st.ready(); why != "" {
@@ -143,7 +144,7 @@ func (s *search) depth(st *strategy, p *pod) (depth int64) {
 	return depth
 }
 
-// next is the candidate that would have come next, and why it was left.
+// next returns the next best candidate, and why it was not chosen.
 func (s *search) next(st *strategy, c, before *candidate, rest []candidate) *Next {
 	if before != nil {
 		return &Next{before.Namespace(), before.Name, string(s.stays[before.pod].Code) + ": " + s.stays[before.pod].Message}
@@ -164,12 +165,13 @@ func (s *search) next(st *strategy, c, before *candidate, rest []candidate) *Nex
 	return &Next{next.Namespace(), next.Name, why}
 }
 
-// sees tells whether the policy looks at a node.
+// sees reports whether the policy covers a node.
 func (s *search) sees(n *cluster.Node) bool {
 	return s.policy.Nodes == nil || s.policy.Nodes.Matches(n)
 }
 
-// refusal says why a pod is not to be moved at all: protections, and limits that are reached.
+// refusal returns why a pod must not be moved at all: protections, and limits that have been
+// reached.
 func (s *search) refusal(st *strategy, p *pod) (Code, string) {
 	if code, why := s.w.protects(p, st.Evictor); code != "" {
 		return code, why
@@ -210,7 +212,7 @@ func (s *search) step(st *strategy, p *pod, is wish, attempt string, closing Clo
 	return proof{}
 }
 
-// newlyClosed are the nodes that the search has closed so far.
+// newlyClosed returns the nodes that the search has closed so far.
 func (s *search) newlyClosed() []string {
 	return slices.DeleteFunc(s.w.closedNodes(), func(name string) bool { return slices.Contains(s.closed, name) })
 }
@@ -253,7 +255,7 @@ func (s *search) describe(st *strategy, p *pod, found proof) Move {
 	return m
 }
 
-// clean removes pods that have failed. Their controllers have made others already, or will not.
+// clean deletes failed pods. Their controllers have replaced them already, or never will.
 func (s *search) clean(st *strategy) (moved bool) {
 	var list []*pod
 	for _, p := range s.w.ended {
@@ -280,7 +282,7 @@ func (s *search) clean(st *strategy) (moved bool) {
 	return moved
 }
 
-// mark is a place to go back to.
+// mark returns a point to return to.
 func (s *search) mark() int { return len(s.undo) }
 
 func (s *search) back(mark int) {
@@ -314,7 +316,7 @@ func (s *search) stayNode(st *strategy, n *cluster.Node, code Code, message stri
 	s.nodeStays[n.Name] = Stay{Node: n.Name, Cause: st.Name, Code: code, Message: message}
 }
 
-// plan writes down what was found.
+// plan returns what was found.
 func (s *search) plan(state *State) *Plan {
 	plan := &Plan{
 		APIVersion: APIVersion, Kind: Kind, Placing: s.w.options.Placing, Moves: []Move{}, Stays: []Stay{},

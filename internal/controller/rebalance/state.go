@@ -18,40 +18,39 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// State is a cluster as the API has it at one time.
+// State is a cluster at one time, as the API has it.
 type State struct {
 	AsOf time.Time
-	// Objects are all that decisions depend on, in any order. Kinds that none depends on are passed
-	// over. They are not changed.
+	// Objects are all objects that decisions depend on, in any order. Other kinds are ignored. They
+	// are not changed.
 	Objects []metav1.Object
 }
 
-// Placing says how far the node of a successor can be foretold.
+// Placing is how well the node of a successor can be predicted.
 type Placing string
 
 const (
 	// Exact: Berth schedules, or kube-scheduler without sampling. The successor goes to one of the
 	// best nodes, any of those that tie.
 	Exact Placing = "Exact"
-	// Held: the room is held for the successor on one of the best nodes, so ties do not matter.
+	// Held: room is reserved for the successor on one of the best nodes, so ties do not matter.
 	Held Placing = "Held"
-	// Sampled: kube-scheduler looks at some of the nodes. The successor may go to any node that
+	// Sampled: kube-scheduler looks at a sample of the nodes. The successor may go to any node that
 	// passes the filters.
 	Sampled Placing = "Sampled"
 )
 
-// Options are what a plan depends on beside the state and the policy.
+// Options are what a plan depends on apart from the state and the policy.
 type Options struct {
 	// Profiles are those of the scheduler that places the successors.
 	Profiles []*plugins.Profile
 	Placing  Placing // "" is Exact
-	// Resting are the workloads that were moved lately, as NAMESPACE/Kind/NAME, and until when they
-	// are left alone.
+	// Resting are the workloads that were moved recently, as NAMESPACE/Kind/NAME, and until when
+	// they are left alone.
 	Resting map[string]time.Time
-	// Arrived are the successors of moves that were made for the same policy. They are not moved
-	// again.
+	// Arrived are the successors of moves made for the same policy. They are not moved again.
 	Arrived map[types.UID]bool
-	// Spent are the moves that count towards the policy's limits already.
+	// Spent are the moves that already count towards the policy's limits.
 	Spent Spent
 }
 
@@ -61,7 +60,7 @@ type Spent struct {
 	PerNode, PerNamespace map[string]int
 }
 
-// With is the count with the moves of a plan added.
+// With returns the count with the moves of a plan added.
 func (s Spent) With(moves ...Move) Spent {
 	sum := Spent{Total: s.Total + len(moves), PerNode: map[string]int{}, PerNamespace: map[string]int{}}
 	maps.Copy(sum.PerNode, s.PerNode)
@@ -73,15 +72,14 @@ func (s Spent) With(moves ...Move) Spent {
 	return sum
 }
 
-// objects are those of a state that a plan looks at itself; the others go into the cluster's
-// tables.
+// objects are those of a state that the plan uses itself; the others go into the cluster's tables.
 type objects struct {
 	nodes       map[string]*v1.Node
 	pods        []*v1.Pod // by namespace and name
 	deployments []*appsv1.Deployment
 }
 
-// load sorts a state's objects into the cluster and what the plan looks at.
+// load distributes a state's objects over the cluster and the plan's own.
 func load(c *cluster.Cluster, state *State) *objects {
 	o := &objects{nodes: map[string]*v1.Node{}}
 	for _, object := range state.Objects {
@@ -114,7 +112,7 @@ func load(c *cluster.Cluster, state *State) *objects {
 	return o
 }
 
-// loadDevice takes in what volumes and devices are decided by.
+// loadDevice loads objects that volumes and devices are decided by.
 func loadDevice(c *cluster.Cluster, object metav1.Object) {
 	switch object := object.(type) {
 	case *v1.PersistentVolume:

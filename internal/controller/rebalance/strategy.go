@@ -10,28 +10,28 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// strategy is a goal at work in a world.
+// strategy is a goal applied to a world.
 type strategy struct {
 	*Goal
 	w     *world
 	gauge gauge
 	at    int // the gauge's place among the world's
-	// gain is what the gauge would lose with the pod alone; 0: not nominated.
+	// gain is by how much removing just this pod reduces the gauge; 0: not nominated.
 	gain func(p *pod) int64
-	// order brings nominated pods into the goal's order; nil: greatest gain first, then by cost.
+	// order sorts the nominated pods; nil: greatest gain first, then by cost.
 	order func(a, b *pod) int
-	// says what is wrong with the pod.
+	// says describes what is wrong with the pod.
 	says    func(p *pod) string
 	settled time.Duration
 	renews  bool
-	// only limits the nodes to land on; nil does not.
+	// only limits the nodes to land on; nil means no limit.
 	only func(n *cluster.Node) bool
-	// ready says why there is nothing to do at all, or "".
+	// ready returns why there is nothing to do at all, or "".
 	ready func() string
-	// attempts, of goals whose moves help only together, makes one attempt after the other; gain is
-	// nil then.
+	// attempts, for goals whose moves help only together, makes one attempt after the other; gain
+	// is nil then.
 	attempts func(s *search) bool
-	// anew: candidates are chosen anew after every move.
+	// anew: candidates are chosen again after every move.
 	anew bool
 }
 
@@ -67,7 +67,7 @@ func (policy *Policy) bind(w *world) (list []*strategy) {
 	return list
 }
 
-// wish is what a single move of the strategy has to do.
+// wish is what a single move of the strategy has to achieve.
 func (st *strategy) wish() wish {
 	return wish{gauge: st.at, renews: st.renews, settled: st.settled, on: st.lands()}
 }
@@ -76,7 +76,7 @@ func (st *strategy) lands() func(n *cluster.Node) bool {
 	return func(n *cluster.Node) bool { return st.Evictor.fits(n) && (st.only == nil || st.only(n)) }
 }
 
-// removal is by how much a gauge falls if the pod only leaves.
+// removal is by how much a gauge falls if the pod is removed.
 func removal(g gauge, p *pod) int64 {
 	before := g.value()
 	g.count(p, p.Node, -1)
@@ -104,7 +104,7 @@ func (st *strategy) heal() {
 	}
 }
 
-// heals tells whether a pod violates what the goal is limited to.
+// heals reports whether a pod violates what the goal is limited to.
 func (st *strategy) heals(l *ledger, p *pod) bool {
 	k := l.concernOf(p)
 	switch st.Heal.Only {
@@ -120,7 +120,7 @@ func (st *strategy) heals(l *ledger, p *pod) bool {
 	return l.static > 0 && misfit(k, p, p.Node) > 0 || len(k.groups) > 0
 }
 
-// without is the group's excess if the pod leaves.
+// without is the group's excess if the pod is removed.
 func (g *group) without(k *concern, p *pod) int64 {
 	if !g.move(p.Node, k.own[g], k.counts[g], -1) {
 		return g.excess
@@ -139,7 +139,7 @@ func qos(p *pod) int {
 	return slices.Index([]v1.PodQOSClass{v1.PodQOSBestEffort, v1.PodQOSBurstable, v1.PodQOSGuaranteed}, qosOf(p.object))
 }
 
-// tally is a gauge that is summed up from the pods on nodes, one by one.
+// tally is a gauge that sums up the pods on nodes, one by one.
 type tally struct {
 	title string
 	of    func(p *pod, n *cluster.Node) int64
@@ -153,7 +153,7 @@ func (t *tally) count(p *pod, n *cluster.Node, by int64) { t.sum += by * t.of(p,
 func (t *tally) value() int64 { return t.sum }
 
 // goHome counts the weight of preferred node affinity that pods miss, and the PreferNoSchedule
-// taints under them.
+// taints on their nodes.
 func (st *strategy) goHome() {
 	r := st.Return
 	g := &tally{title: "preferences missed", of: func(p *pod, n *cluster.Node) (missed int64) {
@@ -183,7 +183,7 @@ func (st *strategy) goHome() {
 	}
 }
 
-// unwelcome are the PreferNoSchedule taints that a pod does not tolerate.
+// unwelcome returns the PreferNoSchedule taints that a pod does not tolerate.
 func unwelcome(p *pod, n *cluster.Node, counts func(t *v1.Taint) bool) (list []*v1.Taint) {
 	for i := range n.Taints.Taints {
 		t := &n.Taints.Taints[i]
@@ -210,7 +210,7 @@ type evenness struct {
 	sum      int64
 }
 
-// kind is pods of one owner with the same images.
+// kind is the pods with the same owner and images.
 type kind struct {
 	pods    map[int32]int64 // by node index
 	all     int64
@@ -222,7 +222,7 @@ func (e *evenness) name() string { return "duplicates" }
 
 func (e *evenness) value() int64 { return e.sum }
 
-// surplus is by how many the pods of its kind on its node are more than an even share.
+// surplus is by how many the pods of its kind on its node exceed an even share.
 func (e *evenness) surplus(p *pod) int64 {
 	k := e.kinds[e.key(p)]
 	if k == nil {
@@ -231,7 +231,7 @@ func (e *evenness) surplus(p *pod) int64 {
 	return max(0, k.pods[p.Node.Index]-k.share())
 }
 
-// key names a pod's kind; "" is none.
+// key identifies a pod's kind; "" means none.
 func (e *evenness) key(p *pod) string {
 	owner := p.Class.Controller
 	if owner == nil || owner.Kind == "DaemonSet" || slices.Contains(e.excluded, owner.Kind) {
@@ -266,7 +266,7 @@ func (e *evenness) count(p *pod, n *cluster.Node, by int64) {
 	e.sum += k.surplus
 }
 
-// renew counts the pods that are to be made anew.
+// renew counts the pods that are to be replaced.
 func (st *strategy) renew() {
 	r := st.Renew
 	wants := func(p *pod) string { return r.Wants(p.object, st.w.now) }

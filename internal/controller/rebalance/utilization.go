@@ -14,15 +14,15 @@ import (
 type usage struct {
 	w *world
 	u *Utilization
-	// thresholds and targets are per node where they are deviations from the average, else the same
-	// for all; in millionths.
+	// thresholds and targets are per node if they are deviations from the average, and otherwise
+	// the same for all; in millionths.
 	resources           []v1.ResourceName
 	thresholds, targets []int64
 	nodes               map[int32]*fullness
 	sum                 int64
 }
 
-// fullness is a node's.
+// fullness is that of one node.
 type fullness struct {
 	n      *cluster.Node
 	used   []int64
@@ -80,7 +80,7 @@ func (g *usage) count(p *pod, n *cluster.Node, by int64) {
 	g.sum += f.amount
 }
 
-// share is how full the node is, in millionths.
+// share is the node's utilization, in millionths.
 func (g *usage) share(f *fullness, i int) int64 {
 	all := f.n.Size.Of(g.resources[i])
 	if g.resources[i] == v1.ResourcePods {
@@ -92,8 +92,8 @@ func (g *usage) share(f *fullness, i int) int64 {
 	return int64(float64(f.used[i]) / float64(all) * whole)
 }
 
-// limits are the threshold and the target of a resource: with deviations, around the average of all
-// nodes.
+// limits returns the threshold and the target of a resource; with deviations, around the average of
+// all nodes.
 func (g *usage) limits(i int) (threshold, target int64) {
 	threshold, target = g.thresholds[i], g.targets[i]
 	if !g.u.Deviation {
@@ -130,7 +130,8 @@ func (g *usage) under(f *fullness) bool {
 	return true
 }
 
-// underused lists the nodes below all thresholds that are not about to go, the emptiest first.
+// underused lists the nodes below all thresholds that are not about to be removed, the emptiest
+// first.
 func (g *usage) underused() (list []*fullness) {
 	for _, n := range g.w.c.Nodes {
 		if n != nil && g.w.leaves(n) == "" && g.under(g.at(n)) {

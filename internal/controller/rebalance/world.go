@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// world is the cluster as the moves so far leave it. All that changes it can be taken back.
+// world is the cluster after the moves so far. Every change of it can be undone.
 type world struct {
 	*objects
 	c          *cluster.Cluster
@@ -45,34 +45,33 @@ type scheduler struct {
 	objects  map[string]bool // filters that look at API objects beside nodes and pods, as those of volumes do
 }
 
-// spreader tells what a pod's spread constraints are.
+// spreader returns a pod's spread constraints.
 type spreader interface {
 	Hard(c *cluster.Cluster, p *cluster.Pod) ([]plugins.SpreadConstraint, error)
 	Soft(c *cluster.Cluster, p *cluster.Pod) (constraints []plugins.SpreadConstraint, everyKey bool, err error)
 }
 
-// nodePreference is the filter that looks at nothing but a node's labels and name, and scores by
-// them, too.
+// nodePreference is the filter and scorer that looks only at a node's labels and name.
 type nodePreference interface {
 	plugins.Filter
 	plugins.Scorer
 }
 
-// pod is a pod on a node, one that waits, or one that has ended.
+// pod is a pod: placed, pending, or terminal.
 type pod struct {
 	*cluster.Pod
 	object *v1.Pod
-	// victim is the pod of the state that this one succeeds; itself if it was not moved.
+	// victim is the pod of the state whose successor this is; the pod itself if it was not moved.
 	victim *pod
 	been   []string // nodes where those before it were
-	// late: it waited when the plan began, or succeeds a pod that moved. It is not moved.
+	// late: it was pending when the plan began, or is a successor. It is not moved.
 	late    bool
 	after   int  // of a pod that waited: the number of moves before it came
 	counted bool // in the gauges
 	next    *pod // its successor, once somebody asked
 }
 
-// open reads a state and places the pods that wait.
+// open loads a state and places the pending pods.
 func open(state *State, policy *Policy, options Options) *world {
 	w := &world{
 		c: cluster.New(), now: state.AsOf, options: options, schedulers: map[string]*scheduler{}, placed: map[types.UID]*pod{}, siblings: map[string]int{},
@@ -155,7 +154,7 @@ func (w *world) enter(object *v1.Pod) {
 	}
 }
 
-// count tells the gauges of a pod that came or goes. Those that are on their way out count nowhere.
+// count tells the gauges that a pod was added or removed. Terminating pods count nowhere.
 func (w *world) count(p *pod, by int64) {
 	if p.Terminating {
 		return
@@ -168,7 +167,7 @@ func (w *world) count(p *pod, by int64) {
 
 func (w *world) schedulerOf(p *pod) *scheduler { return w.schedulers[p.Spec().SchedulerName] }
 
-// sortedPods are those on nodes, by name.
+// sortedPods returns the placed pods by name.
 func (w *world) sortedPods() []*pod {
 	list := make([]*pod, 0, len(w.placed))
 	for _, p := range w.placed {
@@ -182,8 +181,8 @@ func byName(a, b *pod) int {
 	return cmp.Or(cmp.Compare(a.Namespace(), b.Namespace()), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 
-// placeWaiting places the pods that wait and fit, as the scheduler is about to do, and returns what
-// takes that back.
+// placeWaiting places the pending pods that fit, as the scheduler is about to do, and returns how
+// to undo that.
 func (w *world) placeWaiting() (undo func()) {
 	slices.SortStableFunc(w.waiting, func(a, b *pod) int {
 		return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), a.Created.Compare(b.Created), byName(a, b))
@@ -222,7 +221,7 @@ func (w *world) placeWaiting() (undo func()) {
 	}
 }
 
-// put places a pod and counts it; take is the reverse.
+// put places a pod and counts it; take undoes that.
 func (w *world) put(p *pod, n *cluster.Node) {
 	w.c.Place(p.Pod, n)
 	w.placed[p.UID] = p
@@ -236,8 +235,8 @@ func (w *world) take(p *pod) {
 	delete(w.placed, p.UID)
 }
 
-// move makes a move: the victim leaves, its successor comes, and waiting pods that fit now are
-// placed.
+// move makes a move: the victim leaves, its successor is placed, and so are pending pods that fit
+// now.
 func (w *world) move(p *pod, to *cluster.Node) (next *pod, undo func()) {
 	from := p.Node
 	w.take(p)
@@ -254,8 +253,8 @@ func (w *world) move(p *pod, to *cluster.Node) (next *pod, undo func()) {
 	}
 }
 
-// successor is the pod that the controller makes in the place of one. Its template is taken to be
-// what the pod was made from; a workload that is being changed is left alone.
+// successor returns the pod that the controller creates in place of one. It is assumed to be
+// created from the same template; a workload that is being changed is left alone.
 func (w *world) successor(p *pod) *pod {
 	if p.next != nil {
 		return p.next
@@ -270,7 +269,7 @@ func (w *world) successor(p *pod) *pod {
 	return next
 }
 
-// workloadOf names a pod's controller as NAMESPACE/Kind/NAME; a pod without one is its own.
+// workloadOf returns a pod's controller as NAMESPACE/Kind/NAME; a pod without one is its own.
 func workloadOf(object *v1.Pod) string {
 	if owner := metav1.GetControllerOfNoCopy(object); owner != nil {
 		return object.Namespace + "/" + owner.Kind + "/" + owner.Name

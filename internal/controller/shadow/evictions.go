@@ -8,15 +8,14 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// Evictions compares who is taken off its node for a taint, and when. It
-// belongs to one goroutine.
+// Evictions compares which pods are evicted for a taint, and when. It belongs to one goroutine.
 type Evictions struct {
 	core   *eviction.Core
 	ledger *Ledger
 	pods   map[types.UID]*watched // those that are to go, or have gone
 }
 
-// watched is a pod that one side at least means to evict.
+// watched is a pod that at least one side means to evict.
 type watched struct {
 	name   types.NamespacedName
 	due    eviction.Due // as of the last look at which it was to go
@@ -37,16 +36,15 @@ func NewEvictions(ledger *Ledger, wall func(time.Time) time.Time) *Evictions {
 	}
 }
 
-// Step takes an event in. For a pod that the API has deleted, PodSeen with its
-// last state has to come before PodGone.
+// Step applies an event. For a deleted pod, PodSeen with its last state has to precede PodGone.
 func (e *Evictions) Step(now time.Time, event eviction.Event) {
 	switch seen := event.(type) {
 	case eviction.PodSeen:
 		if seen.Pod.Terminating {
 			e.leaving(now, &seen.Pod)
 		}
-		// To the core it has not left: what it asks of a pod that leaves is judged
-		// when all watches have come as far.
+		// For the core it has not left: the core's actions on a terminating pod are judged when all
+		// watches have come as far.
 		seen.Pod.Terminating = false
 		event = seen
 	case eviction.PodGone:
@@ -74,7 +72,7 @@ func (e *Evictions) leaving(now time.Time, pod *eviction.Pod) {
 	w.marked = w.marked || pod.Marked
 }
 
-// look notes the pods that have to leave, and judges those whose record is complete.
+// look records the pods that have to leave, and judges those whose record is complete.
 func (e *Evictions) look(now time.Time) {
 	for pod, due := range e.core.Going() {
 		if !due.By(now) {
@@ -85,7 +83,7 @@ func (e *Evictions) look(now time.Time) {
 			w = &watched{name: pod.Name}
 			e.pods[pod.UID] = w
 		}
-		// A pod may be due until it leaves; what came about later is no reason.
+		// A pod may become due until it leaves; what happened later is no reason.
 		if w.left.IsZero() || !due.At.After(w.left.Add(Same)) {
 			w.due, w.dueAt = due, now
 		}
@@ -98,7 +96,7 @@ func (e *Evictions) look(now time.Time) {
 	e.ledger.seen(Eviction, e.core.Pods())
 }
 
-// judged reports that there is nothing more to say about the pod.
+// judged reports whether the pod has been dealt with.
 func (e *Evictions) judged(now time.Time, uid types.UID, w *watched) bool {
 	if w.left.IsZero() {
 		return e.judgeThere(now, w)
@@ -116,7 +114,7 @@ func (e *Evictions) judged(now time.Time, uid types.UID, w *watched) bool {
 	return w.gone
 }
 
-// judgeThere is about a pod that is to go and is there.
+// judgeThere judges a pod that is due and still there.
 func (e *Evictions) judgeThere(now time.Time, w *watched) bool {
 	if w.dueAt.Before(now) { // it need not go any more; the other controller may be about to act on what was
 		return w.dueAt.Add(Same).Before(now)
@@ -128,7 +126,7 @@ func (e *Evictions) judgeThere(now time.Time, w *watched) bool {
 	return false
 }
 
-// judgeLeft is about a pod that has left.
+// judgeLeft judges a pod that has left.
 func (e *Evictions) judgeLeft(uid types.UID, w *watched) {
 	due := !w.dueAt.IsZero() && !w.dueAt.Add(Same).Before(w.left) && w.due.By(w.left.Add(Same))
 	switch {

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
-// look is how often deadlines and rates are looked at.
+// look is how often deadlines and rates are checked.
 const look = 500 * time.Millisecond
 
 // Follower follows a cluster and compares. It only lists and watches.
@@ -31,7 +31,7 @@ type Follower struct {
 	sight     map[string]bool
 }
 
-// NewFollower compares evictions, node health, or both. Run begins.
+// NewFollower returns a follower that compares evictions, node health, or both. Run starts it.
 func NewFollower(client kubernetes.Interface, evictions, health bool, options nodehealth.Options) *Follower {
 	f := &Follower{Ledger: NewLedger(time.Now()), client: client, steps: make(chan func(time.Time), 1024), sight: map[string]bool{}}
 	f.Ledger.Told = count
@@ -44,7 +44,7 @@ func NewFollower(client kubernetes.Interface, evictions, health bool, options no
 	return f
 }
 
-// Synced reports whether everything has been seen once.
+// Synced reports whether everything has been listed once.
 func (f *Follower) Synced() bool {
 	return (f.evictions == nil || f.listed[0].Load()) && f.listed[1].Load() && (f.nodes == nil || f.listed[2].Load())
 }
@@ -93,7 +93,7 @@ func (f *Follower) health(now time.Time, event nodehealth.Event) {
 	}
 }
 
-// do has the goroutine of Run do it.
+// do runs a step on the goroutine of Run.
 func (f *Follower) do(ctx context.Context, step func(now time.Time)) {
 	select {
 	case f.steps <- step:
@@ -152,7 +152,7 @@ func (f *Follower) leaseSink(ctx context.Context) feed.Sink {
 	}
 }
 
-// blind notes that a watch is broken, or back: signs of life come by both.
+// blind records that a watch is broken or back: signs of life come through both.
 func (f *Follower) blind(ctx context.Context, watch string, lost bool) {
 	f.do(ctx, func(now time.Time) {
 		if f.sight[watch] = lost; f.sight["nodes"] || f.sight["leases"] {

@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	// Same is how far apart two decisions may be and count as made at the same
-	// moment: watches, passes and whole seconds in objects account for as much.
+	// Same is how far apart two decisions may be and count as simultaneous: watches, passes and
+	// whole seconds in objects account for that much.
 	Same = 5 * time.Second
-	// Patience is how long one side waits for the other before they differ. A
-	// zone's rate lets a node be tainted each 10 s, in an order that may differ.
+	// Patience is how long one side may wait for the other before that is a difference. A zone's
+	// rate lets a node be tainted every 10 s, in an order that can differ.
 	Patience = time.Minute
-	// most is how many differences a report lists, the widest first.
+	// most is how many differences a report lists, the largest first.
 	most = 50
 )
 
@@ -37,7 +37,7 @@ const (
 	OnlyOther Outcome = "only-other" // Berth would not have
 )
 
-// Outcomes are all there are.
+// Outcomes lists all of them.
 var Outcomes = []Outcome{AtOnce, Later, Earlier, OnlyBerth, OnlyOther}
 
 // Decision is one thing that at least one side decided.
@@ -47,18 +47,18 @@ type Decision struct {
 	What    string    `json:"what"`   // "node.kubernetes.io/unreachable:NoExecute added"
 	Outcome Outcome   `json:"outcome"`
 	At      time.Time `json:"at"`
-	// LagSeconds is by how much the other controller was later. Of what only
-	// one side decided it is how long it was waited for.
+	// LagSeconds is how much later the other controller decided. If only one side decided, it is
+	// how long the other was waited for.
 	LagSeconds float64 `json:"lagSeconds"`
 	Why        string  `json:"why,omitempty"`
 }
 
-// Tally sums the decisions of a kind up.
+// Tally summarises the decisions of a kind.
 type Tally struct {
 	Decisions int             `json:"decisions"`
 	Outcomes  map[Outcome]int `json:"outcomes"`
-	// LateSeconds is by how much the other controller was later in all, of the
-	// decisions that it made later; MaxLateSeconds the largest.
+	// LateSeconds is the other controller's total delay in the decisions that it made later;
+	// MaxLateSeconds is the largest.
 	LateSeconds    float64 `json:"lateSeconds"`
 	MaxLateSeconds float64 `json:"maxLateSeconds"`
 }
@@ -101,7 +101,7 @@ func NewLedger(now time.Time) *Ledger {
 	return &Ledger{report: Report{APIVersion: "berth.dev/v1alpha1", Kind: "ControllerShadow", Since: now.UTC(), Tallies: tallies}}
 }
 
-// both takes in what both sides decided, the other controller later by lag.
+// both records what both sides decided, the other controller later by lag.
 func (l *Ledger) both(d Decision, lag time.Duration) {
 	switch {
 	case lag > Same:
@@ -115,7 +115,7 @@ func (l *Ledger) both(d Decision, lag time.Duration) {
 	l.add(d)
 }
 
-// one takes in what only one side decided, and how long the other was waited for.
+// one records what only one side decided, and how long the other was waited for.
 func (l *Ledger) one(d Decision, outcome Outcome, waited time.Duration) {
 	d.Outcome, d.LagSeconds = outcome, waited.Seconds()
 	l.add(d)
@@ -140,8 +140,8 @@ func (l *Ledger) add(d Decision) {
 	}
 }
 
-// widest keeps the differences that matter most: first those of one side alone,
-// then by how far apart the two were. Among equals the older ones stay.
+// widest keeps the differences that matter most: first those of one side alone, then by how far
+// apart the two were. Among equals the older ones stay.
 func widest(list []Decision) []Decision {
 	alone := func(d *Decision) int {
 		if d.Outcome == OnlyBerth || d.Outcome == OnlyOther {
@@ -157,7 +157,7 @@ func widest(list []Decision) []Decision {
 
 func abs(x float64) float64 { return max(x, -x) }
 
-// Report is what came of it until now.
+// Report returns the result so far.
 func (l *Ledger) Report(now time.Time) *Report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -176,7 +176,7 @@ func (l *Ledger) Report(now time.Time) *Report {
 	return &report
 }
 
-// seen says how many nodes and pods there are.
+// seen records how many nodes and pods there are.
 func (l *Ledger) seen(kind Kind, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 )
 
-// Nodes compares which taints nodes have for their health, and since when. It
-// belongs to one goroutine.
+// Nodes compares which taints nodes have for their health, and since when. It belongs to one
+// goroutine.
 type Nodes struct {
 	core    *nodehealth.Core
 	ledger  *Ledger
@@ -21,7 +21,7 @@ type Nodes struct {
 	version int // of the copies: each is a newer one
 }
 
-// node is a node as the cluster has it, and what Berth's copy has instead.
+// node is a node as the cluster has it, and how Berth's copy differs.
 type node struct {
 	real     nodehealth.Node
 	reported []v1.NodeCondition // as the kubelet wrote them last
@@ -30,13 +30,13 @@ type node struct {
 	labels   map[string]string  // that Berth has set
 }
 
-// flip is a taint that comes to a node, or goes.
+// flip is a taint that is added or removed.
 type flip struct {
 	node, taint string
 	on          bool
 }
 
-// decided is what one side decided and the other has not, yet.
+// decided is what one side has decided and the other has not yet.
 type decided struct {
 	at      time.Time
 	byBerth bool
@@ -48,7 +48,7 @@ func NewNodes(ledger *Ledger, options nodehealth.Options) *Nodes {
 	return &Nodes{core: nodehealth.New(options), ledger: ledger, nodes: map[string]*node{}, open: map[flip]*decided{}}
 }
 
-// Step takes an event in.
+// Step applies an event.
 func (n *Nodes) Step(now time.Time, event nodehealth.Event) {
 	switch seen := event.(type) {
 	case nodehealth.NodeSeen:
@@ -66,12 +66,12 @@ func (n *Nodes) Step(now time.Time, event nodehealth.Event) {
 	}
 }
 
-// seen takes a node in and returns Berth's copy of it.
+// seen records a node and returns Berth's copy of it.
 func (n *Nodes) seen(now time.Time, real nodehealth.Node) nodehealth.Node {
 	known := n.nodes[real.Name]
 	if known == nil || known.real.UID != real.UID {
 		n.drop(real.Name)
-		// What the other controller has written so far is where both begin.
+		// Both sides start from what the other controller has written so far.
 		known = &node{reported: real.Conditions, taints: own(real.Taints)}
 		n.nodes[real.Name] = known
 	}
@@ -90,8 +90,8 @@ func (n *Nodes) seen(now time.Time, real nodehealth.Node) nodehealth.Node {
 	return n.copy(known)
 }
 
-// byController reports whether conditions are those of a node that a controller
-// has found silent.
+// byController reports whether a controller has written these conditions because the node is
+// silent.
 func byController(conditions []v1.NodeCondition) bool {
 	return slices.ContainsFunc(conditions, func(c v1.NodeCondition) bool {
 		return c.Type == v1.NodeReady && c.Status == v1.ConditionUnknown && strings.HasPrefix(c.Reason, "NodeStatus")
@@ -105,8 +105,8 @@ func sameReport(a, b []v1.NodeCondition) bool {
 	})
 }
 
-// beat is a renewed Lease. A kubelet that is back writes its conditions over
-// those that a controller has written, Berth's on the copy as well.
+// beat is a renewed Lease. A kubelet that is back overwrites the conditions that a controller has
+// written, Berth's on the copy as well.
 func (n *Nodes) beat(now time.Time, name string) {
 	known := n.nodes[name]
 	if known == nil || known.unknown == nil || byController(known.real.Conditions) {
@@ -116,7 +116,7 @@ func (n *Nodes) beat(now time.Time, name string) {
 	n.carryOut(now, n.core.Step(now, nodehealth.NodeSeen{Node: n.copy(known)}))
 }
 
-// copy is the node as it would be if Berth's writes had been made.
+// copy is the node as it would be with Berth's writes.
 func (n *Nodes) copy(known *node) nodehealth.Node {
 	n.version++
 	copied := known.real
@@ -141,7 +141,7 @@ func (n *Nodes) copy(known *node) nodehealth.Node {
 	return copied
 }
 
-// carryOut makes Berth's writes on the copies, and what follows from them.
+// carryOut makes Berth's writes on the copies, and applies the consequences.
 func (n *Nodes) carryOut(now time.Time, actions []nodehealth.Action) {
 	for len(actions) > 0 {
 		action := actions[0]
@@ -182,7 +182,7 @@ func own(taints []v1.Taint) []v1.Taint {
 	return slices.DeleteFunc(slices.Clone(taints), func(t v1.Taint) bool { return !nodehealth.IsOwn(&t) })
 }
 
-// flips takes in what one side has changed about a node's taints.
+// flips records one side's changes of a node's taints.
 func (n *Nodes) flips(now time.Time, known *node, before, after []v1.Taint, byBerth bool) {
 	other := own(known.real.Taints)
 	if !byBerth {
@@ -203,7 +203,7 @@ func (n *Nodes) flips(now time.Time, known *node, before, after []v1.Taint, byBe
 	}
 }
 
-// flip is one side's decision; equal says that the other side is there already.
+// flip records one side's decision. equal: the other side is already there.
 func (n *Nodes) flip(now time.Time, f flip, byBerth, equal bool) {
 	if !equal {
 		n.open[f] = &decided{at: now, byBerth: byBerth}
@@ -218,7 +218,7 @@ func (n *Nodes) flip(now time.Time, f flip, byBerth, equal bool) {
 		}
 		return
 	}
-	// It took back what the other side never followed.
+	// It has undone what the other side never followed.
 	back := flip{f.node, f.taint, !f.on}
 	if first := n.open[back]; first != nil {
 		delete(n.open, back)
@@ -226,7 +226,7 @@ func (n *Nodes) flip(now time.Time, f flip, byBerth, equal bool) {
 	}
 }
 
-// overdue counts what the other side has not followed for too long.
+// overdue counts decisions that the other side has not followed for too long.
 func (n *Nodes) overdue(now time.Time) {
 	for f, first := range n.open {
 		if waited := now.Sub(first.at); waited >= Patience {
@@ -247,7 +247,7 @@ func (n *Nodes) alone(f flip, first *decided, waited time.Duration, why string) 
 	n.ledger.one(f.decision(first.at, why), outcome, waited)
 }
 
-// drop forgets what is open about a node that is gone.
+// drop forgets open decisions about a deleted node.
 func (n *Nodes) drop(name string) {
 	for f := range n.open {
 		if f.node == name {

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// page is what a report says, in sentences and tables, before it is markdown or
-// HTML.
+// page is the content of a report, in sentences and tables, before it becomes Markdown or HTML.
 type page struct {
 	Title    string
 	Lead     []string
@@ -29,7 +28,7 @@ var pageHTML string
 
 var asHTML = template.Must(template.New("page").Parse(pageHTML))
 
-// WriteHTML writes a page that needs nothing beside itself.
+// WriteHTML writes a self-contained page.
 func (r Reports) WriteHTML(out io.Writer) error { return asHTML.Execute(out, r.page()) }
 
 // WriteMarkdown writes the same as markdown.
@@ -84,7 +83,7 @@ func between(since, until time.Time) string {
 	return fmt.Sprintf("for %s, from %s to %s", span(until.Sub(since)), since.Format("2006-01-02 15:04 MST"), until.Format("2006-01-02 15:04 MST"))
 }
 
-// span is a duration as people say it.
+// span formats a duration for people.
 func span(d time.Duration) string {
 	switch {
 	case d >= 48*time.Hour:
@@ -97,7 +96,7 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%.0f s", d.Seconds())
 }
 
-// saved is what would have been otherwise with Berth in charge.
+// saved describes what would have been different with Berth in charge.
 func (r Reports) saved() section {
 	s := section{Title: "What Berth would have done otherwise", Head: []string{"", ""}}
 	add := func(what string, value string) { s.Rows = append(s.Rows, []string{what, value}) }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Reports are what the shadows of both parts say. Each may be missing.
+// Reports are those of the shadows of both components. Either may be missing.
 type Reports struct {
 	Controller *Report     `json:"controller,omitempty"`
 	Scheduler  *Placements `json:"scheduler,omitempty"`
@@ -41,7 +41,7 @@ type Placement struct {
 	Why       string `json:"why,omitempty"`
 }
 
-// PlacementsOf reads the scheduler's report, nil if it is none.
+// PlacementsOf parses the scheduler's report; nil if it is none.
 func PlacementsOf(text []byte) *Placements {
 	var kind struct{ Kind string }
 	var p Placements
@@ -51,7 +51,7 @@ func PlacementsOf(text []byte) *Placements {
 	return &p
 }
 
-// Read reads what /shadow answers, or one part's report as its file has it.
+// Read parses the answer of /shadow, or one component's report file.
 func Read(text []byte) (Reports, error) {
 	var kind struct{ Kind string }
 	if err := json.Unmarshal(text, &kind); err != nil {
@@ -70,7 +70,7 @@ func Read(text []byte) (Reports, error) {
 	return r, nil
 }
 
-// Merge takes over what the others say.
+// Merge adds what the other reports have.
 func (r *Reports) Merge(other Reports) {
 	if other.Controller != nil {
 		r.Controller = other.Controller
@@ -80,7 +80,7 @@ func (r *Reports) Merge(other Reports) {
 	}
 }
 
-// Tell brings the gauges up to what the reports say.
+// Tell sets the gauges from the reports.
 func Tell(r Reports) {
 	if r.Controller != nil {
 		for kind, t := range r.Controller.Tallies {

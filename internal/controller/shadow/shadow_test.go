@@ -14,7 +14,7 @@ import (
 
 var start = time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
 
-// world is a cluster that somebody else's controllers look after, in virtual time.
+// world is a cluster that someone else's controllers look after, in virtual time.
 type world struct {
 	t         *testing.T
 	now       time.Time

@@ -13,7 +13,7 @@ const (
 	churn = 40 * time.Second // for how long things happen
 )
 
-// Churn runs a random life of a small cluster and says what went wrong in it.
+// Churn runs a random life of a small cluster and returns what went wrong.
 func Churn(w *World) []string {
 	w.Faults = randomFaults(w)
 	for i := range nodes {
@@ -39,9 +39,9 @@ func Churn(w *World) []string {
 
 const longest = 45 // seconds that any toleration lasts, or for ever
 
-// Flap puts a taint on a node with one pod, takes it off and puts it on again,
-// with up to two seconds between, and now and then once more. At the end it is
-// on, and the pod has to be gone; off, and a pod that could stay is there.
+// Flap adds a taint to a node with one pod, removes it and adds it again, up to two seconds apart,
+// and sometimes repeats that. At the end, if the taint is on, the pod must be gone; if it is off, a
+// pod that could stay must be there.
 func Flap(w *World) []string {
 	w.AddNode("n1")
 	w.AddPod("p1", "n1", randomTolerations(w))
@@ -110,7 +110,7 @@ func randomTolerations(w *World) []v1.Toleration {
 	return list
 }
 
-// happening is one thing that happens to the cluster, or to its controller.
+// happening is one random event in the cluster or at its controller.
 func happening(w *World) {
 	node, pod, key := nodeName(w.Rand.IntN(nodes)), podName(w.Rand.IntN(names)), string(rune('a'+w.Rand.IntN(3)))
 	switch w.Rand.IntN(20) {
@@ -148,7 +148,7 @@ func happening(w *World) {
 	comeBack(w, pod)
 }
 
-// comeBack is a StatefulSet: a pod that is gone comes back under its name.
+// comeBack is a StatefulSet: a deleted pod returns under its name.
 func comeBack(w *World, pod string) {
 	if w.PodNamed(pod) == nil && w.chance(0.7) {
 		node, tolerations := nodeName(w.Rand.IntN(nodes)), randomTolerations(w)

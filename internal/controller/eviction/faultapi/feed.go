@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// feed is a watch: it shows every change in order, later or at once, until it
-// is cut; then it goes on where it was, or lists again.
+// feed is a watch: it shows every change in order, at once or late, until it is cut. Then it
+// continues where it was, or lists again.
 type feed struct {
 	world *World
 	list  func()
@@ -39,7 +39,7 @@ func (f *feed) show(do func()) {
 	}
 }
 
-// schedule has the next unshown change shown when its time comes.
+// schedule shows the next unshown change when its time comes.
 func (f *feed) schedule() {
 	w := f.world
 	at := w.Now.Add(time.Millisecond)
@@ -58,8 +58,7 @@ func (f *feed) schedule() {
 	})
 }
 
-// Cut breaks the watch. It comes back after a while: with the changes that it
-// missed, or with a list.
+// Cut breaks the watch. After a while it is back, with the changes that it missed or with a list.
 func (f *feed) Cut(wait time.Duration, lists bool) {
 	w := f.world
 	if w.core == nil || f.broken {
@@ -98,12 +97,12 @@ func (f *feed) relist() {
 func (w *World) CutPods(wait time.Duration, lists bool)  { w.podFeed.Cut(wait, lists) }
 func (w *World) CutNodes(wait time.Duration, lists bool) { w.nodeFeed.Cut(wait, lists) }
 
-// DelayWatches has each change shown up to that much later.
+// DelayWatches delays each change by up to that much.
 func (w *World) DelayWatches(pods, nodes time.Duration) {
 	w.podFeed.Delay, w.nodeFeed.Delay = pods, nodes
 }
 
-// HoldNodes shows no change of a node until then.
+// HoldNodes holds back changes of nodes until then.
 func (w *World) HoldNodes(until time.Time) { w.nodeFeed.HoldUntil = until }
 
 func (w *World) listPods() {
@@ -126,7 +125,7 @@ func (w *World) listNodes() {
 
 func byName(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }
 
-// sorted keeps the order of a map out of what happens.
+// sorted makes iteration over a map deterministic.
 func sorted[K comparable, V any](m map[K]V, order func(a, b K) int) []V {
 	var values []V
 	for _, k := range slices.SortedFunc(maps.Keys(m), order) {

@@ -27,7 +27,7 @@ type Node struct {
 type Pod struct {
 	eviction.Pod
 	Grace time.Duration
-	// justified is the last moment at which it had to go, if that is past.
+	// justified is the last moment at which it had to go, if that has passed.
 	justified time.Time
 	refuse    int // deletes of it that a webhook will refuse
 }
@@ -49,7 +49,7 @@ func (w *World) AddNode(name string) {
 	w.showNode(n)
 }
 
-// RemoveNode deletes a node; its pods stay until somebody collects them.
+// RemoveNode deletes a node. Its pods stay until they are collected.
 func (w *World) RemoveNode(name string) {
 	n := w.nodes[name]
 	if n == nil {
@@ -60,14 +60,14 @@ func (w *World) RemoveNode(name string) {
 	w.nodeFeed.show(func() { w.step(eviction.NodeGone{Name: name}) })
 }
 
-// HasTaint reports whether the node is there and has a taint of that key.
+// HasTaint reports whether the node exists and has a taint with that key.
 func (w *World) HasTaint(node, key string) bool {
 	n := w.nodes[node]
 	return n != nil && slices.ContainsFunc(n.Taints, func(t v1.Taint) bool { return t.Key == key })
 }
 
-// Taint puts a NoExecute taint on a node; stamped writes its timeAdded, as a
-// controller does and kubectl does not.
+// Taint adds a NoExecute taint to a node. stamped writes its timeAdded, as controllers do and
+// kubectl does not.
 func (w *World) Taint(node, key, value string, stamped bool) {
 	n := w.nodes[node]
 	if n == nil || w.HasTaint(node, key) {
@@ -83,7 +83,7 @@ func (w *World) Taint(node, key, value string, stamped bool) {
 	w.write(n, append(slices.Clone(n.Taints), taint))
 }
 
-// Untaint takes the taint of that key off a node.
+// Untaint removes the taint with that key from a node.
 func (w *World) Untaint(node, key string) {
 	n := w.nodes[node]
 	if n == nil || !w.HasTaint(node, key) {
@@ -115,9 +115,9 @@ func describe(taints []v1.Taint) string {
 	return strings.Join(words, " ")
 }
 
-// becomesDoubtful is what happens to what a controller may know when it did
-// not see the list being written, or died before it could leave a note of it:
-// then every taint without a time of its own may be as young as that writing.
+// becomesDoubtful records that a controller may not have seen the list of taints being written, or
+// died before it could write its note: every taint without a time of its own may then be as young
+// as that write.
 func (n *Node) becomesDoubtful(now time.Time) {
 	if !n.unseen && now.Sub(n.noteTrouble) > 10*time.Second {
 		return
@@ -185,7 +185,7 @@ func (w *World) Touch(name string) {
 	}
 }
 
-// RefuseDeletes has a webhook refuse that many deletes of the pod.
+// RefuseDeletes has a webhook reject that many deletes of the pod.
 func (w *World) RefuseDeletes(name string, times int) {
 	if p := w.PodNamed(name); p != nil {
 		p.refuse = times
@@ -197,7 +197,7 @@ func (w *World) showPod(p *Pod) {
 	w.podFeed.show(func() { w.step(eviction.PodSeen{Pod: seen}) })
 }
 
-// Terminate is a delete carried out: the pod is leaving, then gone.
+// Terminate carries out a delete: the pod is terminating, then gone.
 func (w *World) Terminate(p *Pod) {
 	if p.Terminating {
 		return

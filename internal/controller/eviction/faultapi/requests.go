@@ -6,19 +6,19 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// Faults says what fails, and until when.
+// Faults are the failures and when they end.
 type Faults struct {
 	Until time.Time
-	// Lost, Unanswered and Refused are how likely a request is lost before it
-	// is carried out, is carried out and never answered, or is turned down.
+	// Lost, Unanswered and Refused are the probabilities that a request is lost before it is
+	// carried out, is carried out and never answered, or is rejected.
 	Lost, Unanswered, Refused float64
-	// Slow is how late a request may arrive, and its answer; SlowChance how
-	// likely it is late at all.
+	// Slow is how late a request, and its answer, may be; SlowChance is the probability of being
+	// late.
 	Slow       time.Duration
 	SlowChance float64
 	// Down is an outage: no request arrives.
 	DownFrom, DownTo time.Time
-	// LostAnswers is the number of deletes whose answers are lost.
+	// LostAnswers is how many of the next deletes lose their answers.
 	LostAnswers int
 }
 
@@ -30,7 +30,7 @@ func (w *World) down() bool {
 	return !w.Now.Before(w.Faults.DownFrom) && w.Now.Before(w.Faults.DownTo)
 }
 
-// carryOut sends a request on its way.
+// carryOut sends a request.
 func (w *World) carryOut(action eviction.Action) {
 	if w.Trace != nil {
 		w.trace("%s", action)
@@ -63,8 +63,8 @@ func (w *World) carryOut(action eviction.Action) {
 	}
 }
 
-// send has the request carried out and answered, or not. A request that is
-// given up may still arrive.
+// send has the request carried out and answered, or not. A request that was given up may still
+// arrive.
 func (w *World) send(ticket eviction.Ticket, do func() eviction.Answered) {
 	there, back := w.between(500*time.Microsecond, 2*time.Millisecond), w.between(500*time.Microsecond, 2*time.Millisecond)
 	outcome := eviction.OK
@@ -110,8 +110,7 @@ func (w *World) fails(ticket eviction.Ticket, wait time.Duration, outcome evicti
 	w.answer(ticket, wait, func() eviction.Answered { return eviction.Answered{Outcome: outcome} })
 }
 
-// noteFailed makes every node's note doubtful for a while: which request
-// failed is not asked.
+// noteFailed makes every node's note doubtful for a while, regardless of which request failed.
 func (w *World) noteFailed() {
 	for _, n := range w.nodes {
 		n.noteTrouble = w.Now

@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// outdated is how long before a delete is sent its reason may have ended:
-	// what the attempt read is at most that old, unless answers are slow.
+	// outdated is how long ago the reason for a delete may have ended when it is sent: what the
+	// attempt read is no older, unless answers are slow.
 	outdated = time.Second
-	// soon is within what time a pod that is due goes when nothing fails.
+	// soon is how soon a due pod is gone if nothing fails.
 	soon = 3 * time.Second
-	// recovers is within what time all that is due has gone after faults end:
-	// the longest back-off and a few tries.
+	// recovers is how soon all due pods are gone once faults end: the longest back-off and a few
+	// attempts.
 	recovers = 25 * time.Second
 )
 
-// due is when the pod really has to go; at the latest, when a controller that
-// missed things may think so.
+// due is when the pod really has to go. With atTheLatest it is the latest time that a controller
+// which missed something may arrive at.
 func (w *World) due(p *Pod, atTheLatest bool) eviction.Due {
 	n := w.nodes[p.Node]
 	if n == nil {
@@ -37,7 +37,7 @@ func (w *World) due(p *Pod, atTheLatest bool) eviction.Due {
 	return eviction.Deadline(p.Tolerations, p.Bound, held)
 }
 
-// justify remembers, before a node's taints change, which pods had to go.
+// justify records, before a node's taints change, which pods had to go.
 func (w *World) justify(node string) {
 	for _, p := range w.pods {
 		if p.Node == node {
@@ -52,7 +52,7 @@ func (w *World) justifyPod(p *Pod) {
 	}
 }
 
-// checkSent judges a delete when it is sent.
+// checkSent checks a delete when it is sent.
 func (w *World) checkSent(name types.NamespacedName, uid types.UID) {
 	p := w.pods[name]
 	if p == nil || uid != "" && p.UID != uid || p.Terminating {
@@ -68,7 +68,7 @@ func (w *World) checkSent(name types.NamespacedName, uid types.UID) {
 	}
 }
 
-// checkCarriedOut judges a delete when it takes its pod.
+// checkCarriedOut checks a delete when it is carried out.
 func (w *World) checkCarriedOut(p *Pod, asked types.UID) {
 	if asked == "" {
 		w.justifyPod(p)
@@ -81,8 +81,7 @@ func (w *World) checkCarriedOut(p *Pod, asked types.UID) {
 	}
 }
 
-// lateness is by how much a pod that goes now, or is still there, is later than
-// faults excuse.
+// lateness is how much later than faults excuse a pod goes that goes now, or is still there.
 func (w *World) lateness(p *Pod) time.Duration {
 	due := w.due(p, true)
 	if due.Stays() {
@@ -95,7 +94,7 @@ func (w *World) lateness(p *Pod) time.Duration {
 	return w.Now.Sub(limit)
 }
 
-// Check judges what is left at the end.
+// Check checks the state at the end.
 func (w *World) Check() []string {
 	for _, p := range sorted(w.pods, byName) {
 		if !p.Terminating && w.lateness(p) > 0 {

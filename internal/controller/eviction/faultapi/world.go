@@ -15,19 +15,19 @@ import (
 // Begin is when every World begins.
 var Begin = time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
 
-// World is the API, the controller before it, and the clock of both.
+// World is the API, its controller, and the clock of both.
 type World struct {
 	Now    time.Time
 	Rand   *rand.Rand
 	Faults Faults
-	// NewCore makes the controller, at first and after each crash.
+	// NewCore makes the controller's core, at first and after each crash.
 	NewCore func() *eviction.Core
-	// Ahead is by how much the clock on the controller's wall is ahead of the
-	// API's; EarlyBy what a test accepts that pods go early for it.
+	// Ahead is how far the controller's wall clock is ahead of the API's; EarlyBy is how early a
+	// test accepts evictions because of it.
 	Ahead, EarlyBy time.Duration
-	// Told, if set, is told what the controller is told, and what it asks for.
+	// Told, if set, is called with each of the controller's events and its actions.
 	Told func(event eviction.Event, actions []eviction.Action)
-	// Trace, if set, is told all that happens.
+	// Trace, if set, is called with everything that happens.
 	Trace func(at time.Time, what string)
 
 	nodes  map[string]*Node
@@ -49,7 +49,7 @@ type World struct {
 	Cancelled int
 }
 
-// New returns a world without objects, whose controller is not started yet.
+// New returns a world without objects. Its controller is not started yet.
 func New(seed uint64) *World {
 	w := &World{
 		Now:   Begin,
@@ -63,16 +63,16 @@ func New(seed uint64) *World {
 	return w
 }
 
-// Wall is the clock on the controller's wall.
+// Wall is the controller's wall clock.
 func (w *World) Wall(now time.Time) time.Time { return now.Add(w.Ahead) }
 
-// After puts something on the agenda.
+// After schedules something.
 func (w *World) After(wait time.Duration, do func()) {
 	w.order++
 	heap.Push(&w.agenda, item{at: w.Now.Add(wait), order: w.order, do: do})
 }
 
-// RunUntil lets time pass and everything happen that it brings.
+// RunUntil lets time pass, with everything that happens in it.
 func (w *World) RunUntil(end time.Time) {
 	for len(w.agenda) > 0 && !w.agenda[0].at.After(end) {
 		next := heap.Pop(&w.agenda).(item)
@@ -85,7 +85,7 @@ func (w *World) RunUntil(end time.Time) {
 // Run lets that much time pass.
 func (w *World) Run(d time.Duration) { w.RunUntil(w.Now.Add(d)) }
 
-// Start starts a controller that knows nothing.
+// Start starts a controller without any state.
 func (w *World) Start() {
 	w.life++
 	w.core, w.wakeAt = w.NewCore(), time.Time{}
@@ -94,8 +94,8 @@ func (w *World) Start() {
 	w.nodeFeed.relist()
 }
 
-// Crash kills the controller: what it knew, what it was told and what it waits
-// for is lost; what it asked of the API happens all the same.
+// Crash kills the controller. Its state, its queued events and the answers that it waits for are
+// lost; its requests are carried out all the same.
 func (w *World) Crash() {
 	if w.core == nil {
 		return
@@ -116,7 +116,7 @@ func (w *World) Running() bool { return w.core != nil }
 // Core is the controller's, nil while there is none.
 func (w *World) Core() *eviction.Core { return w.core }
 
-// step hands the controller an event and carries out what it answers.
+// step gives the controller an event and carries out its actions.
 func (w *World) step(event eviction.Event) {
 	if w.core == nil {
 		return
@@ -173,7 +173,7 @@ type item struct {
 	do    func()
 }
 
-// agenda is a heap of what is to happen, in the order of time, then of asking.
+// agenda is a heap of scheduled events, by time, then in the order in which they were scheduled.
 type agenda []item
 
 func (a agenda) Len() int { return len(a) }

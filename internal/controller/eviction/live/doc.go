@@ -1,5 +1,4 @@
-// Package live runs an eviction.Core against an API server: watches feed it,
-// one goroutine owns it, and each of its requests, a bounded number at a time,
-// is a goroutine that ends with its answer. It keeps kube-controller-manager's
-// taint-eviction-controller's metrics and events.
+// Package live runs an eviction.Core against an API server: watches feed it, one goroutine owns it,
+// and each of its requests, of which a bounded number is in flight, is a goroutine that ends with
+// the answer. It has the metrics and events of kube-controller-manager's taint-eviction-controller.
 package live

@@ -57,7 +57,7 @@ func countDelete(err error, due eviction.Due) {
 	}
 }
 
-// tellMetrics brings the metrics up to what the Core knows.
+// tellMetrics updates the metrics from the Core.
 func (e *Evictor) tellMetrics() {
 	pending.Reset()
 	for taint, n := range e.core.Pending() {

@@ -7,9 +7,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// nodeReads lets pods of one node share readings of it. Who asks is never given
-// a reading that began before: while one is under way, those who come share the
-// one that follows it.
+// nodeReads lets pods of one node share reads of it. No caller gets the result of a read that began
+// before the call: while one is in flight, further callers share the next one.
 type nodeReads struct {
 	get   func(ctx context.Context, name string) (*eviction.Node, error)
 	mu    sync.Mutex

@@ -18,16 +18,16 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/seldom"
 )
 
-// answerWithin bounds a request. A delete that a webhook holds up for longer is
-// asked for again; the slot that it takes is needed for other pods.
+// answerWithin bounds a request. A delete that a webhook delays for longer is sent again; other
+// pods need its slot.
 const answerWithin = 10 * time.Second
 
-// fieldManager owns the note on nodes, and nothing else: the managed fields of
-// the taints must stay with those who write taints.
+// fieldManager owns the note on nodes and nothing else: the managed fields of the taints must
+// remain with those who write taints.
 const fieldManager = "berth-eviction"
 
-// requests carries out what a Core asks for. client-go's own retries are off:
-// when to try again, and whether at all, is for the Core to say.
+// requests carries out a Core's requests. client-go's own retries are off: whether and when to
+// retry is up to the Core.
 type requests struct {
 	client rest.Interface
 	nodes  nodeReads
@@ -78,7 +78,7 @@ func (r *requests) carryOut(ctx context.Context, action eviction.Action) evictio
 	return answer
 }
 
-// complain logs a failure. Gone and Conflict are in order.
+// complain logs a failure. Gone and Conflict are not failures.
 func (r *requests) complain(ctx context.Context, action eviction.Action, outcome eviction.Outcome, err error) {
 	log := klog.FromContext(ctx)
 	if outcome == eviction.Gone || outcome == eviction.Conflict || !r.complaint.Due() {
@@ -173,10 +173,9 @@ func (r *requests) evict(ctx context.Context, a eviction.Evict) error {
 	}).Do(ctx).Error()
 }
 
-// annotate sets the note by server-side apply: on a node that was created
-// without any field that the API server tracks, it tracks none until the first
-// apply, and then nothing would tell when the taints were last written. The note
-// is taken away as any other annotation, whoever owns it.
+// annotate sets the note by server-side apply. On a node that was created without managed fields,
+// the API server keeps none until the first apply, and nothing would tell when the taints were last
+// written. The note is removed like any other annotation, whoever owns it.
 func (r *requests) annotate(ctx context.Context, a eviction.Annotate) error {
 	metadata := preconditions("", a.ResourceVersion)
 	metadata["name"] = a.Node

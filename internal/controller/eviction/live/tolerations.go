@@ -7,9 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// tolerations lets pods with equal tolerations, as all of a workload are, share
-// one list in memory. It forgets all of them when they become many: then they
-// are not shared after all.
+// tolerations shares one list in memory among pods with equal tolerations, such as all of a
+// workload. When there are many lists it forgets them all: they are not shared then anyway.
 type tolerations struct {
 	known map[string][]v1.Toleration
 }

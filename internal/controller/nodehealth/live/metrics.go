@@ -47,7 +47,7 @@ func Metrics() []metrics.Registerable {
 	return []metrics.Registerable{zoneHealth, zoneSize, unhealthyNodes, evictionsTotal, passDuration, writeDuration, evictionRate, evictionsWaiting}
 }
 
-// tellMetrics brings the metrics up to what the Core knows.
+// tellMetrics updates the metrics from the Core.
 func (c *Controller) tellMetrics() {
 	for _, gauge := range []*metrics.GaugeVec{zoneHealth, zoneSize, unhealthyNodes, evictionRate, evictionsWaiting} {
 		gauge.Reset()

@@ -26,7 +26,7 @@ const (
 	fieldManager = "berth-node-health"
 )
 
-// requests makes the writes that a Core asks for.
+// requests carries out a Core's writes.
 type requests struct {
 	client kubernetes.Interface
 	events *eventlog.Log

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// cluster is what the API has, as far as it was shown.
+// cluster is the state of the API as far as it has been seen.
 type cluster struct {
 	objects map[string]metav1.Object
 	byOwner map[types.UID]map[types.UID]*v1.Pod
@@ -52,7 +52,7 @@ func (c *cluster) drop(object metav1.Object) {
 	delete(c.objects, key)
 }
 
-// state is a copy for a plan. Nodes that are closed only while moves are made are open there: the
+// state is a copy for a plan. Nodes that are closed only during moves are open in it, because the
 // plan closes them itself. Those that are empty stay closed.
 func (c *cluster) state() (list []metav1.Object) {
 	holding := c.holding()
@@ -68,7 +68,7 @@ func (c *cluster) state() (list []metav1.Object) {
 	return list
 }
 
-// pod is the pod of that name, if it is still the same one.
+// pod returns the pod of that name if it is still the same one.
 func (c *cluster) pod(namespace, name string, uid types.UID) *v1.Pod {
 	p, ok := c.objects[keyOf(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})].(*v1.Pod)
 	if !ok || p.UID != uid {
@@ -92,7 +92,7 @@ func (c *cluster) nodes() (list []*v1.Node) {
 	return list
 }
 
-// holding are the nodes with a pod that does not belong to its node.
+// holding returns the nodes with a pod that can run elsewhere.
 func (c *cluster) holding() map[string]bool {
 	nodes := map[string]bool{}
 	for _, object := range c.objects {
@@ -107,8 +107,8 @@ func (c *cluster) holding() map[string]bool {
 	return nodes
 }
 
-// satisfied tells whether a workload has the pods that it wants without the ones given, so that
-// nobody makes a successor. Of kinds that are not known it is false.
+// satisfied reports whether a workload has all the pods that it wants without the victim, so that
+// there will be no successor. It is false for unknown kinds.
 func (c *cluster) satisfied(f *Flight) bool {
 	kind, name, _ := strings.Cut(f.Owner, "/")
 	meta := metav1.ObjectMeta{Namespace: f.Namespace, Name: name}
@@ -164,8 +164,8 @@ func taintOf(n *v1.Node) string {
 	return ""
 }
 
-// closed are the nodes that the first move of a plan needs closed, with the value of their taint;
-// if there is no move, those that are empty.
+// closed returns the nodes that the first move of a plan needs closed, with the value of their
+// taint; without a move, those that are empty.
 func closed(plan *rebalance.Plan) map[string]string {
 	nodes := map[string]string{}
 	if len(plan.Moves) == 0 {

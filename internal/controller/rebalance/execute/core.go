@@ -11,11 +11,11 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// Options are what an operator chooses. Zero values are the defaults.
+// Options are the operator's choices. Zero values are the defaults.
 type Options struct {
-	// Every is how often a run begins; 0: there is one run.
+	// Every is how often a run begins; 0: there is a single run.
 	Every time.Duration
-	// Wall is the time that others write down, by the Core's clock; nil: the same.
+	// Wall converts the Core's clock to wall-clock time; nil: both are the same.
 	Wall func(now time.Time) time.Time
 }
 
@@ -55,7 +55,8 @@ const (
 	over
 )
 
-// Core decides what is done next.
+// Core decides what to do next. At most one move is in progress, and it is in the journal before
+// its victim is evicted.
 type Core struct {
 	options Options
 	cluster *cluster
@@ -81,7 +82,7 @@ type Core struct {
 	plan    *rebalance.Plan
 }
 
-// run is what is known of the moves since the run began.
+// run is the moves since the run began.
 type run struct {
 	began         time.Time
 	told          bool // what is proved
@@ -99,8 +100,8 @@ type run struct {
 	failed        int // writes, in a row
 }
 
-// refusal is what is known of evictions that the API server puts off, since the last one that it
-// did not.
+// refusal is the history of evictions that the API server has put off since the last one that it
+// accepted.
 type refusal struct {
 	uid   types.UID
 	since time.Time // of this pod
@@ -108,12 +109,12 @@ type refusal struct {
 	pause time.Duration
 }
 
-// New returns a Core that has to be shown the cluster.
+// New returns a Core that has seen nothing of the cluster.
 func New(options Options) *Core {
 	return &Core{options: options, cluster: newCluster(), waiting: map[Ticket]SetTaint{}, journal: Journal{Resting: map[string]Rest{}}}
 }
 
-// Step takes an event in and says what is to be done because of it, and of the time that has come.
+// Step applies an event and returns the actions that follow from it and from the time.
 func (c *Core) Step(now time.Time, event Event) []Action {
 	c.now, c.actions = now, nil
 	if !c.asked {
@@ -140,7 +141,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	return c.actions
 }
 
-// Wake is when the next Tick is due, if no event comes before.
+// Wake returns when the next Tick is due if no event comes first.
 func (c *Core) Wake() (at time.Time, ok bool) { return c.at, !c.at.IsZero() && c.phase != over }
 
 func (c *Core) do(action Action) { c.actions = append(c.actions, action) }
@@ -159,7 +160,7 @@ func (c *Core) wall() time.Time {
 	return c.options.Wall(c.now)
 }
 
-// advance does what the time, or what was seen, brings about.
+// advance does what the time, or what was seen, leads to.
 func (c *Core) advance() {
 	due := !c.at.IsZero() && !c.now.Before(c.at)
 	switch c.phase {
@@ -191,7 +192,7 @@ func (c *Core) advance() {
 
 const interrupted = "interrupted"
 
-// begin begins a run: a move that is in the journal is followed, or forgotten if it was not made.
+// begin starts a run. A move in the journal is followed up, or forgotten if it was not made.
 func (c *Core) begin() {
 	c.run = run{began: c.now, arrived: map[types.UID]bool{}, resting: map[string]Rest{}}
 	c.forgetRests()
@@ -215,7 +216,7 @@ func (c *Core) begin() {
 	c.follow()
 }
 
-// ask asks for a plan on what is known now.
+// ask requests a plan for the current state.
 func (c *Core) ask() {
 	if c.stopping {
 		c.finish(interrupted)
@@ -238,7 +239,7 @@ func (c *Core) later(pause time.Duration) {
 	c.at = c.now.Add(pause)
 }
 
-// planned takes a plan, which is as old as it took to make it.
+// planned handles a plan, which is as old as it took to make.
 func (c *Core) planned(plan *rebalance.Plan) {
 	if c.phase != planning {
 		return
@@ -269,7 +270,7 @@ func (c *Core) planned(plan *rebalance.Plan) {
 	c.close(closed(plan))
 }
 
-// outdated tells whether what a move depends on has changed in the meantime.
+// outdated reports whether something that a move depends on has changed in the meantime.
 func (c *Core) outdated(m *rebalance.Move) bool {
 	victim := c.cluster.pod(m.Namespace, m.Name, m.UID)
 	if victim == nil || victim.DeletionTimestamp != nil || victim.Spec.NodeName != m.From {
@@ -282,8 +283,8 @@ func (c *Core) outdated(m *rebalance.Move) bool {
 	return n == nil || n.Spec.Unschedulable || n.DeletionTimestamp != nil
 }
 
-// places tells whether there are pods that wait and that the scheduler is about to place. Where
-// several nodes are as good, it chooses, and the moves are proved when it has.
+// places reports whether the scheduler is about to place pending pods. If several nodes are as
+// good, it chooses, and moves are proved after that.
 func (c *Core) places(plan *rebalance.Plan) bool {
 	waits := slices.ContainsFunc(plan.Arrivals, func(a rebalance.Arrival) bool { return a.After == 0 })
 	switch {
@@ -295,7 +296,8 @@ func (c *Core) places(plan *rebalance.Plan) bool {
 	return waits && c.now.Sub(c.run.placing) < placesFor
 }
 
-// lags tells whether a pod was left only for a status that the last move may have made old.
+// lags reports whether a pod was skipped only because of a status that the last move may have made
+// stale.
 func (c *Core) lags(plan *rebalance.Plan) bool {
 	for i := range plan.Stays {
 		if code := plan.Stays[i].Code; code == rebalance.OwnerBusy || code == rebalance.BudgetSpent {
@@ -305,7 +307,7 @@ func (c *Core) lags(plan *rebalance.Plan) bool {
 	return false
 }
 
-// close writes the taints that a plan wants, and takes away those of plans before that it does not
+// close writes the taints that a plan wants, and removes those of earlier plans that it does not
 // want. Nodes that were emptied keep theirs.
 func (c *Core) close(wanted map[string]string) {
 	c.enter(tainting)
@@ -341,7 +343,7 @@ func (c *Core) finish(why string) {
 	c.close(nil)
 }
 
-// done tells of the end of a run, and waits for the next one.
+// done reports the end of a run, and waits for the next one.
 func (c *Core) done() {
 	c.do(Done{Moves: c.run.moves, Misses: c.run.misses, Stopped: c.run.stopped, Plan: c.plan})
 	c.move = nil
@@ -356,7 +358,7 @@ func (c *Core) done() {
 	}
 }
 
-// answered takes the answer to a request.
+// answered handles the answer to a request.
 func (c *Core) answered(e Answered) {
 	if taint, ok := c.waiting[e.Ticket]; ok {
 		delete(c.waiting, e.Ticket)

@@ -1,19 +1,19 @@
 // Package execute carries out what package rebalance plans: one move at a time, each proved on the
 // newest state right before it is made.
 //
-// The Core is a state machine. It is shown the objects of the cluster and asks for a plan; it makes
+// The Core is a state machine. It is shown the objects of the cluster and asks for a plan. It makes
 // the plan's first move, waits until the successor is ready, and asks for a plan again. So every
 // move is the first of a plan that was proved a moment ago, with all moves that an attempt needs.
 // What a plan says about later moves is never relied on.
 //
 // Before a pod is evicted, the move is written into a journal, one object in the API. A process
-// that begins with a move in its journal looks where the victim is: still there, and the move is
-// forgotten; terminating or gone, and its successor is waited for. So after a crash no second pod
-// is evicted for the same cause. The journal is written with the version that was read, so of two
-// processes that carry out moves one stops. It also has the workloads that rest because they were
-// moved lately.
+// that starts with a move in its journal looks at the victim: if it is still there, the move is
+// forgotten; if it is terminating or gone, its successor is waited for. So after a crash no second
+// pod is evicted for the same cause. The journal is written with the version that was read, so of
+// two processes that carry out moves one stops. The journal also has the workloads that rest
+// because they were moved recently.
 //
-// Room is not held for a successor: another pod may take it between eviction and arrival. That is
-// noticed on arrival. Two successors in a row that land elsewhere end the run, and so does one that
-// finds no node.
+// No room is reserved for a successor: another pod may take it between eviction and arrival. That
+// is noticed on arrival. Two successors in a row that land elsewhere end the run, and so does one
+// that finds no node.
 package execute

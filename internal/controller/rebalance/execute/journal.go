@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// recall takes the journal as it is in the API.
+// recall handles the journal as read from the API.
 func (c *Core) recall(e Recalled) {
 	if e.Err != nil {
 		c.run.stopped = "the journal cannot be read: " + e.Err.Error()
@@ -44,7 +44,7 @@ func (c *Core) note() {
 	c.do(Note{Ticket: c.ticket, Journal: journal, Version: c.version})
 }
 
-// noted goes on when the journal is written.
+// noted continues once the journal has been written.
 func (c *Core) noted(e Answered) {
 	switch {
 	case e.Outcome == OK:
@@ -75,7 +75,7 @@ func (c *Core) noted(e Answered) {
 	c.evict()
 }
 
-// rest has a workload left alone from now on; missed doubles it.
+// rest leaves a workload alone from now on. missed doubles the time.
 func (c *Core) rest(workload string, missed bool) {
 	before := c.journal.Resting[workload]
 	rest := Rest{Until: metav1.NewTime(c.wall().Add(restsFor))}
@@ -90,7 +90,7 @@ func (c *Core) rest(workload string, missed bool) {
 }
 
 // forgetRests drops what is over. A workload that missed is remembered for twice as long, so that
-// the next miss counts on.
+// the next miss adds to it.
 func (c *Core) forgetRests() {
 	for workload, rest := range c.journal.Resting {
 		until := rest.Until.Time

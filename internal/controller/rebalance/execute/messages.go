@@ -13,13 +13,13 @@ import (
 type Event interface{ event() }
 
 type (
-	// Tick only says that time has passed, as far as Wake asked for it.
+	// Tick means only that time has passed, as Wake asked for.
 	Tick struct{}
 	// Seen is an object that is new or has changed.
 	Seen struct{ Object metav1.Object }
 	// Gone is an object that was deleted.
 	Gone struct{ Object metav1.Object }
-	// Listed: everything that there is has been Seen.
+	// Listed: all existing objects have been Seen.
 	Listed struct{}
 	// Recalled is the answer to Recall.
 	Recalled struct {
@@ -37,7 +37,7 @@ type (
 		RetryAfter time.Duration // as the server asks, with Busy
 		Version    string        // of the journal that was written
 	}
-	// Stop: no further move is to begin. A victim that has been evicted is followed to the end.
+	// Stop: no further move begins. A victim that has been evicted is followed to the end.
 	Stop struct{}
 )
 
@@ -50,7 +50,7 @@ func (Planned) event()  {}
 func (Answered) event() {}
 func (Stop) event()     {}
 
-// Action is something to do. All but Told and Done are requests, which are answered.
+// Action is something to do. All except for Told and Done are requests, which are answered.
 type Action interface{ action() }
 
 type (
@@ -61,19 +61,19 @@ type (
 		State   *rebalance.State
 		Options rebalance.Options // all but the profiles and how they place
 	}
-	// Note writes the journal, over the version that is given.
+	// Note writes the journal, replacing the given version.
 	Note struct {
 		Ticket  Ticket
 		Journal Journal
 		Version string
 	}
-	// SetTaint gives a node the taint berth.dev/emptying:NoSchedule with this value, or takes it
-	// away if the value is "".
+	// SetTaint sets the taint berth.dev/emptying:NoSchedule with this value on a node, or removes
+	// it if the value is "".
 	SetTaint struct {
 		Ticket      Ticket
 		Node, Value string
 	}
-	// Evict asks the Eviction API to remove a pod. Grace overrides the pod's own grace period.
+	// Evict requests an eviction. Grace overrides the pod's own grace period.
 	Evict struct {
 		Ticket          Ticket
 		Namespace, Name string
@@ -90,7 +90,7 @@ type (
 	// Done ends a run.
 	Done struct {
 		Moves, Misses int
-		// Stopped says why the run ended before nothing was left to move; "" if it did not.
+		// Stopped is why the run ended while there was still something to move; "" if it did not.
 		Stopped string
 		// Plan is the last one.
 		Plan *rebalance.Plan
@@ -105,10 +105,10 @@ func (Evict) action()    {}
 func (Told) action()     {}
 func (Done) action()     {}
 
-// Ticket names a request, so that its answer finds its way back.
+// Ticket identifies a request, so that its answer can be matched.
 type Ticket uint64
 
-// Outcome is what the API made of a request.
+// Outcome is the API's answer to a request.
 type Outcome int
 
 const (
@@ -120,7 +120,7 @@ const (
 	Failed           // 5xx, a time-out, no connection: it may have been done or not
 )
 
-// Result is what became of a move.
+// Result is the outcome of a move.
 type Result string
 
 // The results.
@@ -140,25 +140,25 @@ const (
 // Results are those that end a move, for metrics.
 var Results = []Result{Arrived, Elsewhere, Pending, Unready, Stuck, Withheld, Ended}
 
-// missed tells whether the proof did not come true.
+// missed reports whether the proof turned out wrong.
 func (r Result) missed() bool { return r == Elsewhere || r == Pending || r == Unready || r == Stuck }
 
 // Journal is what has to be known after a restart.
 type Journal struct {
-	// Move is the one that is being made.
+	// Move is the one in progress.
 	Move *Flight `json:"move,omitempty"`
-	// Resting are the workloads that were moved lately, as NAMESPACE/Kind/NAME.
+	// Resting are the workloads that were moved recently, as NAMESPACE/Kind/NAME.
 	Resting map[string]Rest `json:"resting,omitempty"`
 }
 
-// Flight is a move that is being made.
+// Flight is a move in progress.
 type Flight struct {
 	rebalance.Move
 	OwnerUID types.UID   `json:"ownerUID,omitempty"`
 	Begun    metav1.Time `json:"begun"`
 }
 
-// Rest is for how long a workload is left alone.
+// Rest is how long a workload is left alone.
 type Rest struct {
 	Until  metav1.Time `json:"until"`
 	Misses int         `json:"misses,omitempty"`

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// move is the one that is being made.
+// move is the one in progress.
 type move struct {
 	Flight
 	known   map[types.UID]bool // pods of the workload before; nil after a restart
@@ -26,7 +26,7 @@ type move struct {
 	pause   time.Duration
 }
 
-// start writes a move into the journal. The eviction follows when it is there.
+// start writes a move into the journal. The eviction follows once it is there.
 func (c *Core) start(m *rebalance.Move) {
 	victim := c.cluster.pod(m.Namespace, m.Name, m.UID)
 	if victim == nil || c.outdated(m) {
@@ -60,8 +60,8 @@ func graceOf(p *v1.Pod) int64 {
 	return v1.DefaultTerminationGracePeriodSeconds
 }
 
-// watchVictim is called while an eviction is tried: the victim may go by itself, and the proof may
-// become old.
+// watchVictim is called while an eviction is being tried: the victim may leave for another reason,
+// and the proof may become stale.
 func (c *Core) watchVictim(due bool) {
 	m := c.move
 	if c.at.IsZero() { // a request is under way: its answer says more
@@ -91,7 +91,7 @@ func (c *Core) drop() {
 	c.move, c.journal.Move, c.dirty = nil, nil, true
 }
 
-// refusedOrNot takes the answer to an eviction.
+// refusedOrNot handles the answer to an eviction.
 func (c *Core) refusedOrNot(e Answered) {
 	m := c.move
 	m.last = e.Message
@@ -111,7 +111,7 @@ func (c *Core) refusedOrNot(e Answered) {
 	}
 }
 
-// putOff plans again after a pause: when the pod may go, its proof is old.
+// putOff plans again after a pause: by the time the pod may be evicted, its proof is stale.
 func (c *Core) putOff(e Answered) {
 	r, m := &c.run.refusal, c.move
 	if r.first.IsZero() {
@@ -142,7 +142,7 @@ func (c *Core) hasEvicted() {
 	c.follow()
 }
 
-// follow looks where the victim and its successor are.
+// follow checks where the victim and its successor are.
 func (c *Core) follow() {
 	m := c.move
 	victim := c.cluster.pod(m.Namespace, m.Name, m.UID)
@@ -195,7 +195,7 @@ func (c *Core) followLanded(next *v1.Pod) {
 	c.conclude(Arrived, node, "")
 }
 
-// wait ends the move with a result when its time is over.
+// wait ends the move with a result when its time is up.
 func (c *Core) wait(until time.Time, result Result, message string) {
 	c.at = until
 	if !c.now.Before(until) {
@@ -203,8 +203,8 @@ func (c *Core) wait(until time.Time, result Result, message string) {
 	}
 }
 
-// successor is the pod that the workload made in the place of the victim, as far as can be told: of
-// those that were not there before, one on its node rather than one that waits.
+// successor returns the pod that the workload has created in place of the victim, as far as can be
+// told: among new pods, one on its node rather than a pending one.
 func (c *Core) successor() *v1.Pod {
 	m := c.move
 	if m.OwnerUID == "" {
@@ -279,7 +279,7 @@ func (c *Core) tell(result Result, message string) {
 	c.do(Told{Result: result, Move: &c.move.Move, Message: message})
 }
 
-// unschedulable is what the scheduler says of a pod.
+// unschedulable returns the scheduler's message about a pod.
 func unschedulable(p *v1.Pod) string {
 	for i := range p.Status.Conditions {
 		if cond := &p.Status.Conditions[i]; cond.Type == v1.PodScheduled && cond.Status == v1.ConditionFalse && cond.Message != "" {

@@ -1,3 +1,3 @@
-// Package live carries out moves on a cluster: it shows a core of package execute what the API
-// server has, and sends the requests that the core asks for.
+// Package live carries out moves in a cluster: it shows a core of package execute what the API
+// server has, and sends the core's requests.
 package live

@@ -53,8 +53,8 @@ func kindsOf(client kubernetes.Interface) []kind {
 
 func (k kind) source() feed.Source { return feed.Of(k.client, "", k.resource, k.list) }
 
-// served leaves out the kinds that the API server does not have. One that may not be read is an
-// error: nothing can be proved without it.
+// served returns the kinds that the API server serves. A kind that may not be read is an error:
+// nothing can be proved without it.
 func served(ctx context.Context, all []kind) (list []kind, err error) {
 	for _, k := range all {
 		_, err := k.source().List(ctx, metav1.ListOptions{Limit: 1})
@@ -69,7 +69,7 @@ func served(ctx context.Context, all []kind) (list []kind, err error) {
 	return list, nil
 }
 
-// mirror tells a core of one kind. What a list does not show any more is gone.
+// mirror shows a core the objects of one kind. An object that a list no longer has is gone.
 type mirror struct {
 	seen, gone func(metav1.Object)
 	listed     func()

@@ -29,7 +29,7 @@ const (
 // answerWithin bounds a request.
 const answerWithin = 10 * time.Second
 
-// requests carries out what a core asks for.
+// requests carries out a core's requests.
 type requests struct{ client kubernetes.Interface }
 
 func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.Event {
@@ -117,7 +117,8 @@ func (r *requests) note(ctx context.Context, a execute.Note) (version string, er
 	return m.ResourceVersion, nil
 }
 
-// taint writes a node's taints over the version that was read, so that those of others stay.
+// taint writes a node's taints on condition of the version that was read, so that those of others
+// stay.
 func (r *requests) taint(ctx context.Context, a execute.SetTaint) error {
 	for {
 		n, err := r.client.CoreV1().Nodes().Get(ctx, a.Node, metav1.GetOptions{})

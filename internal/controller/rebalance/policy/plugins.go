@@ -14,8 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// plugin is one of the descheduler's: at which point it stands, and how its arguments become a
-// goal.
+// plugin is one of the descheduler's: its extension point, and how its arguments become a goal.
 type plugin struct {
 	point string
 	into  func(r *reader, goal *rebalance.Goal, args *yaml.Node)
@@ -108,7 +107,7 @@ func nodeTaints(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	goal.Heal = &rebalance.Heal{Only: rebalance.NodeTaints, Taints: counts}
 }
 
-// named tells whether a taint is in a list of keys and key=value.
+// named reports whether a taint is in a list of keys and key=value.
 func named(list []string, t *v1.Taint) bool {
 	return slices.ContainsFunc(list, func(text string) bool {
 		key, value, both := strings.Cut(text, "=")

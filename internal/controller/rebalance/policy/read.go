@@ -32,7 +32,7 @@ func Load(path string, priorities Priorities) (*rebalance.Policy, error) {
 	return Read(path, text, priorities)
 }
 
-// reader reads one file. The first error stays.
+// reader reads one file. It keeps the first error.
 type reader struct {
 	file       string
 	policy     *rebalance.Policy
@@ -40,7 +40,7 @@ type reader struct {
 	err        error
 }
 
-// Read reads a policy; file is how messages call it.
+// Read reads a policy. Messages refer to it as file.
 func Read(file string, text []byte, priorities Priorities) (*rebalance.Policy, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {
@@ -85,7 +85,7 @@ func (r *reader) fields(n *yaml.Node, what string) (list []field) {
 	return list
 }
 
-// decode reads a value as the API types do; unknown fields are refused.
+// decode reads a value strictly: unknown fields are refused.
 func (r *reader) decode(n *yaml.Node, what string, into any) {
 	text, err := yaml.Marshal(n)
 	if err == nil {
@@ -147,7 +147,7 @@ func (r *reader) top(n *yaml.Node) {
 	p.Goals = append(p.Goals, balance...) // all deschedule plugins run before all balance plugins
 }
 
-// profile reads one profile. Goals of deschedule plugins go into the policy, those of balance
+// profile reads one profile. Goals of deschedule plugins are added to the policy, those of balance
 // plugins are returned.
 func (r *reader) profile(n *yaml.Node) (balance []rebalance.Goal) {
 	name := ""
@@ -220,7 +220,7 @@ func (r *reader) pluginConfig(n *yaml.Node, into map[string]*yaml.Node) {
 	}
 }
 
-// plugins reads what is enabled: the point's name with each plugin.
+// plugins returns the enabled plugins, each with the name of its extension point.
 func (r *reader) plugins(n *yaml.Node) (list []field) {
 	for _, point := range r.fields(n, "plugins") {
 		switch point.name {

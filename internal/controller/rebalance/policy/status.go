@@ -26,8 +26,8 @@ func restartsOf(o *v1.Pod, initial bool) (sum int32) {
 	return sum
 }
 
-// inState tells whether the pod's phase, its reason, or the reason for which a container waits or
-// ended is one of these; none is all.
+// inState reports whether the pod's phase, its reason, or the reason why a container waits or has
+// terminated is one of these; an empty list means any.
 func inState(o *v1.Pod, states []string, initial, ephemeral bool) bool {
 	if len(states) == 0 || slices.Contains(states, string(o.Status.Phase)) {
 		return true
@@ -45,7 +45,8 @@ func hasReason(o *v1.Pod, reason string, initial bool) bool {
 	})
 }
 
-// exited tells whether a container ended with one of these codes; none is all.
+// exited reports whether a container has terminated with one of these codes; an empty list means
+// any.
 func exited(o *v1.Pod, codes []int32, initial bool) bool {
 	return len(codes) == 0 || slices.ContainsFunc(statuses(o, initial, false), func(s v1.ContainerStatus) bool {
 		return s.State.Terminated != nil && slices.Contains(codes, s.State.Terminated.ExitCode) ||
@@ -53,8 +54,7 @@ func exited(o *v1.Pod, codes []int32, initial bool) bool {
 	})
 }
 
-// ofKind tells whether the pod's owners are of the kinds that are included, and none of those that
-// are excluded.
+// ofKind reports whether the kinds of the pod's owners are included, and none is excluded.
 func ofKind(o *v1.Pod, include, exclude []string) bool {
 	is := func(kinds []string) bool {
 		return slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return slices.Contains(kinds, r.Kind) })
