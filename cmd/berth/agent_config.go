@@ -19,11 +19,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// longestConfig is far more than a KubeletConfiguration with all of its fields.
+// longestConfig is far more than a KubeletConfiguration with all its fields.
 const longestConfig = 1 << 20
 
-// readConfig takes the fields of --config as the flags that they stand for, unless these are given,
-// and names those that have no meaning here.
+// readConfig sets the flags that the fields of --config stand for, unless they are given, and
+// prints the fields that have no meaning here.
 func (f *agentFlags) readConfig(flags *pflag.FlagSet, out io.Writer) error {
 	if f.file == "" {
 		return nil
@@ -47,8 +47,8 @@ func (f *agentFlags) readConfig(flags *pflag.FlagSet, out io.Writer) error {
 	return nil
 }
 
-// kubeletConfiguration reads a file strictly, as the kubelet does; raw has the fields that are
-// written in it.
+// kubeletConfiguration parses a file strictly, as the kubelet does. raw has the fields that are
+// present.
 func kubeletConfiguration(path string) (*kubelet.KubeletConfiguration, map[string]any, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -72,8 +72,8 @@ func kubeletConfiguration(path string) (*kubelet.KubeletConfiguration, map[strin
 	return config, raw, yaml.Unmarshal(text, &raw)
 }
 
-// kubeletFields have a flag each. An empty value is not set: a field with a zero value has the
-// kubelet's default.
+// kubeletFields are the fields with a flag. An empty value is not set: for a field with its zero
+// value the kubelet uses the default.
 var kubeletFields = map[string]func(*kubelet.KubeletConfiguration) (flag, value string){
 	"staticPodPath": func(c *kubelet.KubeletConfiguration) (string, string) { return "pod-manifest-path", c.StaticPodPath },
 	"podLogsDir":    func(c *kubelet.KubeletConfiguration) (string, string) { return "pod-log-dir", c.PodLogsDir },
@@ -170,8 +170,8 @@ var kubeletFields = map[string]func(*kubelet.KubeletConfiguration) (flag, value 
 	},
 }
 
-// sameHere are fields without a flag, with the value that says what the agent does anyway: written
-// so, they need not be named.
+// sameHere are fields without a flag, with the value that describes what the agent does anyway:
+// with it they need not be reported.
 var sameHere = map[string]string{
 	"apiVersion": `"kubelet.config.k8s.io/v1beta1"`, "kind": `"KubeletConfiguration"`,
 	"authorization": `{"mode":"Webhook","webhook":{"cacheAuthorizedTTL":"0s","cacheUnauthorizedTTL":"0s"}}`,
@@ -180,7 +180,7 @@ var sameHere = map[string]string{
 	"registerNode": "true", "rotateCertificates": "true", "serializeImagePulls": "false", "topologyManagerPolicy": `"none"`,
 }
 
-// ignoredFields are those that are written, say something, and do not apply.
+// ignoredFields returns the fields that are present, have a value, and do not apply.
 func ignoredFields(raw map[string]any) (names []string) {
 	for field, value := range raw {
 		text, _ := json.Marshal(value)
@@ -192,7 +192,8 @@ func ignoredFields(raw map[string]any) (names []string) {
 	return names
 }
 
-// saysNothing: a zero value, of which kubeadm writes many; the kubelet takes its default then.
+// saysNothing reports a zero value, for which the kubelet uses its default. kubeadm writes many of
+// them.
 func saysNothing(value any) bool {
 	switch v := value.(type) {
 	case nil:
@@ -228,7 +229,7 @@ func number(n int32) string {
 	return strconv.Itoa(int(n))
 }
 
-// optional value, which counts when it is zero, too.
+// optional is a value that counts even if it is zero.
 func optional[T any](value *T) string {
 	if value == nil {
 		return ""

@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/up/supervisor"
 )
 
-// errNeedsLinux: an agent makes the machine that it runs on a node, by way of its kernel.
+// errNeedsLinux: an agent turns its machine into a node by means of the kernel.
 var errNeedsLinux = errors.New("a machine becomes a node on Linux only")
 
 func newAgentCommand() *cobra.Command {

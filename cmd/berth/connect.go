@@ -15,15 +15,15 @@ const (
 	envDataDir     = connect.EnvDataDir
 )
 
-// connection is how a command that talks to a cluster finds it.
+// connection is how a command finds its cluster.
 type connection struct{ to connect.Flags }
 
 func (c *connection) addFlags(flags *pflag.FlagSet) { c.to.AddFlags(flags) }
 
 func (c *connection) config(userAgent string) (*rest.Config, error) { return c.to.Config(userAgent) }
 
-// reachable bounds how long one request may take, for commands that ask a
-// question and end; a kubeconfig that points nowhere must not hang.
+// reachable bounds the time of a request, for commands that answer a question: with a kubeconfig
+// that points nowhere they must not hang.
 func reachable(cfg *rest.Config) *rest.Config {
 	short := rest.CopyConfig(cfg)
 	if short.Timeout == 0 { // no --request-timeout

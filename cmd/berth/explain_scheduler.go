@@ -20,16 +20,16 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
-// addressFile is where a scheduler leaves its URLs, beside the kubeconfig of its cluster.
+// addressFile is where a scheduler leaves its URLs, next to its cluster's kubeconfig.
 const addressFile = "scheduler.url"
 
-// schedulerAnswersWithin bounds how long the scheduler may take to say what it decided; the
-// explanation does without.
+// schedulerAnswersWithin bounds how long the scheduler may take to answer; the explanation works
+// without it.
 const schedulerAnswersWithin = 5 * time.Second
 
-// decided asks the live scheduler what it decided of the pod last; nil if there is none to ask, or
-// it does not know. That it could not be asked is said, and no error: the engine's word on the pod
-// needs no scheduler.
+// decided asks the live scheduler for its last decision about the pod. It returns nil if there is
+// no scheduler to ask, or it does not know the pod. A failure is printed, and is no error: the
+// engine's verdict needs no scheduler.
 func (e *explanation) decided(cmd *cobra.Command, namespace, name string) *decision.Decision {
 	where := e.schedulerURL
 	if where == "" && len(e.files) == 0 {
@@ -48,7 +48,7 @@ func (e *explanation) decided(cmd *cobra.Command, namespace, name string) *decis
 }
 
 // addressBesideKubeconfig is the URL that the scheduler of berth up has left in the data directory;
-// by plain HTTP, if it is there.
+// over plain HTTP, if it serves that.
 func (e *explanation) addressBesideKubeconfig() string {
 	dir := connect.DataDirFromEnv()
 	if file := e.connection.to.Kubeconfig; file != "" {
@@ -112,7 +112,7 @@ func firstLine(text string) string {
 }
 
 // schedulerClient sends the kubeconfig's credentials only to a scheduler whose certificate the
-// cluster's authority has signed.
+// cluster's CA has signed.
 func (e *explanation) schedulerClient(where string) (*http.Client, error) {
 	to, err := url.Parse(where)
 	if err != nil {

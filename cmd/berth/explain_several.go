@@ -14,21 +14,21 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// several is the answer about the pods of a workload, or those with some labels.
+// several is the answer about the pods of a workload, or those that a selector selects.
 type several struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Of says which pods are meant, Pods how many there are, and Pending how many of them have no
-	// node.
+	// Of is the workload or selector, Pods the number of its pods, and Pending how many of them
+	// have no node.
 	Of      string `json:"of"`
 	Pods    int    `json:"pods"`
 	Pending int    `json:"pending"`
-	// Items are one explanation for all pods that are in the same state for the same reason, those
+	// Items has one explanation for all pods that are in the same state for the same reason, those
 	// without a node first.
 	Items []alike `json:"items"`
 }
 
-// alike are pods of which one is explained.
+// alike are pods with the same explanation.
 type alike struct {
 	Pods []string `json:"pods"` // as namespace/name
 	*explain.Explanation
@@ -121,7 +121,7 @@ func (s *several) tell(p *answer.Page, wide bool) {
 	}
 }
 
-// pods are those that are meant.
+// pods returns the pods of the workload or selector.
 func (e *explanation) pods(w *simulate.World, of, namespace string) (found []simulate.Found, err error) {
 	if e.selector == "" {
 		if found, err = w.PodsOf(of, namespace); err == nil && len(found) == 0 {
@@ -156,7 +156,7 @@ func without(f simulate.Found) int {
 	return 1
 }
 
-// ofWorkload tells whether an argument names something else than a pod.
+// ofWorkload reports whether an argument names something other than a pod.
 func ofWorkload(arg string) bool {
 	kind, _, typed := strings.Cut(arg, "/")
 	return typed && !slices.Contains(podWords, strings.ToLower(kind))

@@ -40,8 +40,7 @@ func newKubectl() *cobra.Command {
 	}
 }
 
-// takeDataDir takes a leading --data-dir away; everything behind it is
-// kubectl's, untouched.
+// takeDataDir removes a leading --data-dir. Everything after it is passed to kubectl unchanged.
 func takeDataDir(args []string) (string, []string, error) {
 	if len(args) == 0 || !strings.HasPrefix(args[0], "--data-dir") {
 		return dataDirFromEnv(), args, nil
@@ -83,7 +82,7 @@ func names(args []string, flag string) bool {
 	})
 }
 
-// needsCluster is false for what kubectl does without one.
+// needsCluster is false for the kubectl commands that work without a cluster.
 func needsCluster(args []string) bool {
 	if len(args) == 0 || names(args, "--help") || names(args, "-h") || names(args, "--client") {
 		return false
@@ -92,8 +91,8 @@ func needsCluster(args []string) bool {
 	return !slices.Contains(offline, args[0])
 }
 
-// runKubectl is kubectl's own main with another name; it exits with kubectl's
-// code when a command fails.
+// runKubectl is kubectl's own main under another name. It exits with kubectl's code when a command
+// fails.
 func runKubectl(name string, args []string) {
 	argv := append([]string{"kubectl"}, args...)
 	_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(argv))

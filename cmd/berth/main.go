@@ -17,7 +17,7 @@ const (
 	exitUsage  = usage.ExitCode
 )
 
-// usagef makes an error of the command line: exit code 2.
+// usagef returns an error of the command line: exit code 2.
 func usagef(format string, args ...any) error { return usage.Errorf(format, args...) }
 
 func main() {
@@ -46,8 +46,8 @@ func run(ctx context.Context, argv []string, stdout, stderr io.Writer) int {
 	return exitFailed
 }
 
-// displayName is how the user called this binary: kubectl finds plugins by the
-// file name kubectl-berth, and help should repeat what was typed.
+// displayName is how the user called this binary: kubectl finds plugins by the file name
+// kubectl-berth, and help should repeat what was typed.
 func displayName(argv0 string) string {
 	base := strings.TrimSuffix(filepath.Base(argv0), ".exe")
 	if base == "kubectl-berth" {
@@ -56,8 +56,7 @@ func displayName(argv0 string) string {
 	return "berth"
 }
 
-// oneLine keeps the promise that an error is one line, also for errors of
-// libraries that list several causes.
+// oneLine puts an error on one line, also one of a library that lists several causes.
 func oneLine(err error) string {
 	return strings.Join(strings.Fields(err.Error()), " ")
 }

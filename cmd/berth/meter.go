@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// meter shows on a terminal how far a command is, once it has taken a while.
+// meter shows progress on a terminal once a command has taken a while.
 type meter struct {
 	out   *progress // nil: there is no terminal
 	since time.Time
@@ -16,7 +16,7 @@ type meter struct {
 	ended chan struct{}
 }
 
-// meterAfter is how long a command is silent; meterEvery is how often the line changes then.
+// meterAfter is how long a command is silent; meterEvery is how often the line then changes.
 var (
 	meterAfter = 2 * time.Second
 	meterEvery = 200 * time.Millisecond
@@ -24,7 +24,7 @@ var (
 
 func startMeter(stderr io.Writer) *meter { return resumeMeter(stderr, time.Now()) }
 
-// resumeMeter starts the meter of a command that has been busy since then.
+// resumeMeter starts the meter of a command that has been working since then.
 func resumeMeter(stderr io.Writer, since time.Time) *meter {
 	m := &meter{since: since, done: make(chan struct{}), ended: make(chan struct{})}
 	if !isTerminal(stderr) {
@@ -69,7 +69,7 @@ func (m *meter) at(decided, pods int) {
 // say sets what is shown.
 func (m *meter) say(words string) { m.words.Store(&words) }
 
-// begin says what the command does next. Once it has taken a while that is shown at once.
+// begin sets the command's next step. After a while it is shown at once.
 func (m *meter) begin(words string) {
 	m.say(words)
 	if m.shows() && time.Since(m.since) >= meterAfter {
@@ -77,7 +77,7 @@ func (m *meter) begin(words string) {
 	}
 }
 
-// shows tells whether anybody sees it.
+// shows reports whether anyone can see it.
 func (m *meter) shows() bool {
 	select {
 	case <-m.ended:
@@ -87,7 +87,7 @@ func (m *meter) shows() bool {
 	}
 }
 
-// stop may be called again.
+// stop stops the meter. It may be called more than once.
 func (m *meter) stop() {
 	select {
 	case <-m.done:
@@ -97,13 +97,13 @@ func (m *meter) stop() {
 	<-m.ended
 }
 
-// work is the meter of a command with several steps, between which it may print lines.
+// work is the meter of a command with several steps, which may print lines in between.
 type work struct {
 	meter *meter
 	since time.Time // zero: nothing has begun
 }
 
-// begin says on the terminal what is done next.
+// begin shows the next step.
 func (w *work) begin(stderr io.Writer, words string) *meter {
 	if w.since.IsZero() {
 		w.since = time.Now()

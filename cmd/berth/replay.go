@@ -71,10 +71,10 @@ long, are preempted, or are pending at the end.`,
 	return cmd
 }
 
-// replayed is the answer for one journal.
+// replayed is the result for one journal.
 type replayed struct {
 	File string `json:"file"`
-	// Component is whose journal it is; "" stands for the scheduler.
+	// Component is the one that wrote the journal; "" is the scheduler.
 	Component string `json:"component,omitempty"`
 	journal.Result
 	Took time.Duration `json:"took"`
@@ -165,7 +165,7 @@ func replayMeter(stderr io.Writer, file string) (each func(n int, at time.Time),
 	}, m.stop
 }
 
-// tells reports whether a story is asked for.
+// tells reports whether a story is wanted.
 func (r *replay) tells() bool { return r.pod != "" || r.node != "" }
 
 func (r *replay) podName() types.NamespacedName {
@@ -176,7 +176,7 @@ func (r *replay) podName() types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
-// profilesOf makes the profiles of a configuration that stands in a journal.
+// profilesOf makes the profiles of a configuration in a journal.
 func profilesOf(h journal.Header, text []byte) (profiles []cycle.Profile, err error) {
 	options := config.Options{CompareTolerations: h.CompareTolerations, Outside: map[string]plugins.Point{}}
 	c, err := config.Parse("journal", text, options)
@@ -219,7 +219,7 @@ func tellReplayed(page *answer.Page, all []replayed) {
 	}
 }
 
-// story tells of one pod.
+// story prints what happened to one pod.
 type story struct {
 	out             io.Writer
 	pod             string
@@ -238,7 +238,7 @@ func (s story) tell(_ int, r journal.Record, _ *cycle.Core) {
 	}
 }
 
-// event says what the API showed of the pod.
+// event describes what the API showed of the pod.
 func (s story) event(e cycle.Event) string {
 	switch e := e.(type) {
 	case cycle.Seen:

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// journals are the files that the arguments name, those of a folder the oldest first, and which of
-// them the controllers wrote: into folders below, one for each.
+// journals returns the files that the arguments name, those of a folder the oldest first, and which
+// of them the controllers wrote, each into its own subfolder.
 func journals(args []string) (files []string, ofControllers map[string]bool, err error) {
 	ofControllers = map[string]bool{}
 	for _, arg := range args {
@@ -52,7 +52,7 @@ func journalsAt(arg string) (files []string, err error) {
 	return files, nil
 }
 
-// fits refuses flags that mean nothing to one of the journals.
+// fits rejects flags that have no meaning for one of the journals.
 func (r *replay) fits(files []string, ofControllers map[string]bool) error {
 	for _, file := range files {
 		switch {
@@ -65,7 +65,7 @@ func (r *replay) fits(files []string, ofControllers map[string]bool) error {
 	return nil
 }
 
-// controllers returns what plays journals of the controllers, one after the other.
+// controllers returns the function that replays journals of the controllers, one after the other.
 func (r *replay) controllers(out io.Writer) func(_, stderr io.Writer, file string) (replayed, error) {
 	o := journal.Options{On: r.goOn || r.tells()}
 	if r.tells() {

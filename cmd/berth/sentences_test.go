@@ -38,7 +38,8 @@ func TestCommandsInSentencesExist(t *testing.T) {
 	}
 }
 
-// leftOut tells whether all that is wrong is that an argument is not there. Help is nothing wrong.
+// leftOut reports whether all that is wrong is that an argument is not there. Help is nothing
+// wrong.
 func leftOut(err error) bool {
 	for _, words := range []string{"accepts 1 arg", "requires at least", "no operation", "flag needs an argument", ": write ", "help requested"} {
 		if strings.Contains(err.Error(), words) {

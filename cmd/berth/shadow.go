@@ -73,7 +73,7 @@ controller's /shadow, which tells both, or - for standard input.`,
 	return cmd
 }
 
-// longestReport bounds what is read: a report is a few kilobytes.
+// longestReport bounds what is read. A report is a few kilobytes.
 const longestReport = 16 << 20
 
 func readReport(ctx context.Context, from string, in io.Reader) ([]byte, error) {

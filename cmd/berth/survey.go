@@ -23,11 +23,11 @@ type inquiry struct {
 	watching
 }
 
-// written is an answer that can be written, and whether what --fail-on names came true.
+// written is an answer and whether the condition of --fail-on came true.
 type written struct {
 	write func(out io.Writer, format string) error
 	held  bool
-	// gist is what the answer says but for the time.
+	// gist is the answer without the time.
 	gist string
 }
 
@@ -58,7 +58,7 @@ func (q *inquiry) scope() (survey.Scope, error) {
 	return scope, nil
 }
 
-// run reads the cluster, has the question answered and writes the answer; with --watch it goes on.
+// run reads the cluster and writes the answer; with --watch, repeatedly.
 func (q *inquiry) run(cmd *cobra.Command, condition string, answered func(*simulate.World, simulate.Source) (*written, error)) error {
 	if q.failOn != "" && q.failOn != condition {
 		return usagef("--fail-on %q: must be %s", q.failOn, condition)

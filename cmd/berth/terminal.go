@@ -11,8 +11,8 @@ import (
 
 func isTerminal(w io.Writer) bool { return answer.TerminalOf(w).Width > 0 }
 
-// progress shows what starts: on a terminal in one line that is written over,
-// elsewhere line by line.
+// progress shows what is being started: on a terminal in one line that is overwritten, elsewhere
+// line by line.
 type progress struct {
 	out      io.Writer
 	terminal bool
@@ -57,7 +57,7 @@ func (p *progress) clear() {
 	}
 }
 
-// shellWord quotes a word for a shell, if it has to be.
+// shellWord quotes a word for a shell if necessary.
 func shellWord(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+:@%", r)

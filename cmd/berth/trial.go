@@ -20,7 +20,7 @@ type compared struct {
 	*trial.Comparison
 }
 
-// trialConditions are what --fail-on may name beside a parting.
+// trialConditions are the conditions of --fail-on, apart from a difference in the replay.
 var trialConditions = map[string]func(*trial.Comparison) bool{
 	"pending":   func(c *trial.Comparison) bool { return len(c.Pending) > 0 },
 	"preempted": func(c *trial.Comparison) bool { return len(c.Preempted) > 0 },
@@ -28,7 +28,7 @@ var trialConditions = map[string]func(*trial.Comparison) bool{
 	"elsewhere": func(c *trial.Comparison) bool { return len(c.Elsewhere) > 0 },
 }
 
-// another plays the journals under another configuration.
+// another replays the journals under another configuration.
 func (r *replay) another(out, stderr io.Writer, files []string) error {
 	for _, name := range r.failOn {
 		if trialConditions[name] == nil {
@@ -65,7 +65,7 @@ func (r *replay) another(out, stderr io.Writer, files []string) error {
 	return nil
 }
 
-// compare plays a journal under its own configuration and under the other one.
+// compare replays a journal under its own configuration and under the other one.
 func (r *replay) compare(stderr io.Writer, file string, configuration []byte) (*trial.Comparison, error) {
 	m := startMeter(stderr)
 	defer m.stop()
@@ -105,7 +105,7 @@ func (r *replay) compare(stderr io.Writer, file string, configuration []byte) (*
 	return trial.Compare(before, after), nil
 }
 
-// mostTold is how many pods of a kind are told of by name; -o json has all.
+// mostTold is how many pods of a kind are listed by name; -o json has all.
 const mostTold = 10
 
 func tellCompared(page *answer.Page, all []compared) {
@@ -153,7 +153,7 @@ func seconds(s float64) string {
 	return time.Duration(s * float64(time.Second)).Round(time.Millisecond).String()
 }
 
-// few tells how many there are, and the first by name.
+// few prints how many there are, and the first by name.
 func few(page *answer.Page, words string, n int, name func(i int) string) {
 	if n == 0 {
 		page.Line("  %s: none", words)

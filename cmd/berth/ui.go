@@ -21,11 +21,11 @@ import (
 	"github.com/berth-k8s/berth/internal/up/supervisor"
 )
 
-// uiPort is where the page is if nothing else is said, so that a bookmark, and a page that is open,
-// find it again.
+// uiPort is the dashboard's default port, so that a bookmark, and a browser tab that is open, find
+// it again.
 const uiPort = 8422
 
-// pageFlags are what the flags of berth ui say.
+// pageFlags has the flags of berth ui.
 type pageFlags struct {
 	to        connection
 	address   string
@@ -103,8 +103,8 @@ func (p *pageFlags) run(cmd *cobra.Command) error {
 	return server.Run(ctx)
 }
 
-// decided asks the scheduler as berth explain does. Its address is looked for every time: it may
-// have been started anew.
+// decided asks the scheduler as berth explain does. The scheduler's address is looked up every
+// time: it may have been restarted.
 func (p *pageFlags) decided(ctx context.Context, namespace, name string) (*decision.Decision, error) {
 	e := explanation{question: question{connection: p.to, userAgent: "berth-ui"}, schedulerURL: p.scheduler}
 	where := e.schedulerURL
@@ -143,9 +143,9 @@ func (p *pageFlags) check() error {
 	return nil
 }
 
-// parseOnPage reads operations as berth what-if does. The flags that say where a cluster is read
-// from, or how an answer is written, are not for those who look at the page: it has its cluster,
-// and must not be talked into reading files.
+// parseOnPage parses operations as berth what-if does. Flags that say where to read a cluster from,
+// or how to write an answer, are not available in the dashboard: it has its cluster, and must not
+// be made to read files.
 func parseOnPage(args []string, namespace string) ([]whatif.Step, error) {
 	f := forecast{path: "berth what-if"}
 	steps, err := f.parse(args)
@@ -171,14 +171,14 @@ func parseOnPage(args []string, namespace string) ([]whatif.Step, error) {
 	return steps, nil
 }
 
-// How the page is wished for in berth up, beside by its port.
+// Values of the dashboard's port in berth up that are not ports.
 const (
 	noPage      = -1
 	anyPagePort = -2 // the usual one, or a free one
 )
 
-// pagePart is the page as a part of berth up. Started again it takes the port that it had, so that
-// a page that is open goes on.
+// pagePart is the dashboard as a component of berth up. When restarted it uses the same port again,
+// so that an open browser tab keeps working.
 func (c *cluster) pagePart() supervisor.Part {
 	return supervisor.Part{
 		Name: "ui",
@@ -205,7 +205,7 @@ func (c *cluster) pagePart() supervisor.Part {
 	}
 }
 
-// pageLine says where the page is.
+// pageLine prints the dashboard's address.
 func (c *cluster) pageLine() string {
 	if c.page == "" {
 		return ""

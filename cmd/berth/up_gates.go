@@ -9,11 +9,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// compareTolerations is on in the control plane by default, so the scheduler has to know of it.
+// compareTolerations is enabled in the control plane by default, so the scheduler has to know it.
 const compareTolerations = "TaintTolerationComparisonOperators"
 
-// checkGates refuses gates that the scheduler could not do with; the control plane refuses those
-// that there are not.
+// checkGates rejects gates that the scheduler cannot work with. The control plane rejects unknown
+// ones.
 func (c *cluster) checkGates() error {
 	if _, err := groups.GatesOf(c.gates); err != nil {
 		return usagef("%w", err)
@@ -21,8 +21,8 @@ func (c *cluster) checkGates() error {
 	return nil
 }
 
-// controlplaneGates are the flags that switch the gates on in the API server and the controllers,
-// and with those of pod groups the API that they are about.
+// controlplaneGates returns the flags that set the gates in the API server and the controllers and,
+// for those of pod groups, enable the API.
 func (c *cluster) controlplaneGates() (flags []string) {
 	if len(c.gates) > 0 {
 		flags = append(flags, "--feature-gates", gatesText(c.gates))
@@ -33,7 +33,8 @@ func (c *cluster) controlplaneGates() (flags []string) {
 	return flags
 }
 
-// schedulerGates are those of the gates that the scheduler knows, and those that are on by default.
+// schedulerGates are those of the gates that the scheduler knows, and those that are enabled by
+// default.
 func (c *cluster) schedulerGates() string {
 	gates := map[string]bool{compareTolerations: true}
 	for name, on := range c.gates {

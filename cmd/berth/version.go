@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// version is set at a release by -ldflags "-X main.version=v1.2.3"; otherwise
-// the module's build information answers.
+// version is set in a release by -ldflags "-X main.version=v1.2.3"; otherwise the module's build
+// information is used.
 var version string
 
 type versionInfo struct {
@@ -102,8 +102,8 @@ func currentVersion() versionInfo {
 	return v
 }
 
-// kubernetesOf turns the version of a Kubernetes library into that of the
-// Kubernetes release it was published with: v0.36.3 belongs to v1.36.3.
+// kubernetesOf converts the version of a Kubernetes library to that of its Kubernetes release:
+// v0.36.3 belongs to v1.36.3.
 func kubernetesOf(library string) string {
 	if rest, ok := strings.CutPrefix(library, "v0."); ok {
 		return "v1." + rest

@@ -11,13 +11,13 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/signals"
 )
 
-// watching is what the flags say of asking more than once.
+// watching has the flags for repeated questions.
 type watching struct {
 	watch bool
 	every time.Duration
 }
 
-// mostOften is how often a cluster may be read anew: a question lists everything.
+// mostOften is how often a cluster may be read: each question lists everything.
 const mostOften = time.Second
 
 func (v *watching) addFlags(flags *pflag.FlagSet) {
@@ -35,15 +35,15 @@ func (v *watching) check(files []string) error {
 	return nil
 }
 
-// spoken is an answer that can be written. Two that say the same are equal in gist, whenever they
-// were asked for.
+// spoken is an answer that can be written. Two answers that tell the reader the same have the same
+// gist, whenever they were asked for.
 type spoken struct {
 	gist  string
 	write func() error
 }
 
-// ask writes the answer; with --watch it asks until Ctrl-C, and writes those that differ from the
-// one before.
+// ask writes the answer. With --watch it repeats the question until Ctrl-C, and writes each answer
+// that differs from the one before.
 func (v *watching) ask(cmd *cobra.Command, ask func() (*spoken, error)) error {
 	if !v.watch {
 		said, err := ask()
@@ -72,7 +72,7 @@ func (v *watching) ask(cmd *cobra.Command, ask func() (*spoken, error)) error {
 	}
 }
 
-// pause waits; false if the context ended.
+// pause waits; it returns false if the context has ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
-// complete completes what berth what-if takes: operations, and behind one its flags and what it
-// names. Cobra leaves flags to it, for it cannot tell those of several operations apart.
+// complete completes the arguments of berth what-if: operations and, after one, its flags and what
+// it names. Cobra leaves the flags to it, because it cannot tell those of several operations apart.
 func (f *forecast) complete(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	first := slices.IndexFunc(args, isOperation)
 	if first < 0 {
@@ -75,7 +75,7 @@ func (f *forecast) complete(cmd *cobra.Command, args []string, toComplete string
 	return append(names, next...), directive
 }
 
-// flagsOf are those that may stand behind an operation, or before the first.
+// flagsOf returns the flags that may follow an operation, or precede the first.
 func (f *forecast) flagsOf(word string) *pflag.FlagSet {
 	flags := pflag.NewFlagSet(word, pflag.ContinueOnError)
 	(&parts{}).addFlags(word, flags)
@@ -87,7 +87,7 @@ func (f *forecast) flagsOf(word string) *pflag.FlagSet {
 	return flags
 }
 
-// awaitsValue is the flag whose value stands behind the word, or "".
+// awaitsValue returns the flag whose value follows the word, or "".
 func awaitsValue(flags *pflag.FlagSet, word string) string {
 	var flag *pflag.Flag
 	switch name, long := strings.CutPrefix(word, "--"); {
