@@ -13,28 +13,28 @@ import (
 	"k8s.io/kubectl/pkg/util/qos"
 )
 
-// Input of one question.
+// Input is what an admission decision depends on.
 type Input struct {
 	Pod  *v1.Pod
 	Node *v1.Node
-	// Taken are the pods that the node runs or is about to run, without the one asked about.
+	// Taken are the pods that the node runs or is about to run, without the pod in question.
 	Taken []*v1.Pod
-	// Pressure are the conditions of the node that keep pods away, as it sees them itself.
+	// Pressure are the node's own conditions that keep pods away.
 	Pressure []v1.NodeConditionType
-	// AppArmor: the node's kernel enforces profiles.
+	// AppArmor: the node's kernel enforces AppArmor profiles.
 	AppArmor bool
 }
 
-// Refusal of a pod, in the kubelet's words.
+// Refusal is why a pod is not admitted, as the kubelet words it.
 type Refusal struct{ Reason, Message string }
 
-// Answer: taken, refused, or taken once the victims have gone.
+// Answer is the decision: admitted, refused, or admitted once the victims have gone.
 type Answer struct {
 	Refused *Refusal
 	Victims []*v1.Pod
 }
 
-// Ask whether the node takes the pod.
+// Ask decides whether the node admits the pod.
 func Ask(in Input) Answer {
 	if r := underPressure(in); r != nil {
 		return Answer{Refused: r}
@@ -74,8 +74,8 @@ func Ask(in Input) Answer {
 	return Answer{Victims: victims}
 }
 
-// Fit is what Ask asks of the pod and the node alone, whatever the state of the machine: for nodes
-// that have none. The pod is one of the API, whatever its annotations say.
+// Fit is the part of Ask that depends only on the pod and the node, not on the state of the
+// machine: for nodes without a machine. The pod is one of the API, whatever its annotations say.
 func Fit(pod *v1.Pod, node *v1.Node, taken []Demand) *Refusal {
 	if r := otherSystem(pod); r != nil {
 		return r
@@ -90,8 +90,8 @@ func Fit(pod *v1.Pod, node *v1.Node, taken []Demand) *Refusal {
 	return expelled(pod, node)
 }
 
-// Resize asks whether the node has room for a pod that it has taken already with the resources that
-// it wants now. Never says that it would have none even if it were empty.
+// Resize decides whether the node has room for the new resources of a pod that it has already
+// admitted. never reports that it would not have it even if it were empty.
 func Resize(pod *v1.Pod, node *v1.Node, others []Demand) (refused *Refusal, never bool) {
 	wants := Demand{amounts: amounts(resource.PodRequests(pod, resource.PodResourcesOptions{}))}
 	if refused = Room(wants, node, others); refused == nil {
@@ -103,24 +103,24 @@ func Resize(pod *v1.Pod, node *v1.Node, others []Demand) (refused *Refusal, neve
 	return refused, false
 }
 
-// Static pods come from a file on the machine. The annotation is the node's: it overwrites what a
-// pod of the API says there.
+// Static reports whether the pod comes from a file on the machine. The annotation is the node's: it
+// overwrites what an API pod says there.
 func Static(pod *v1.Pod) bool {
 	source := pod.Annotations["kubernetes.io/config.source"]
 	return source != "" && source != "api"
 }
 
-// systemCritical is the least priority of pods that the cluster cannot do without.
+// systemCritical is the lowest priority of critical pods.
 const systemCritical = 2_000_000_000
 
-// Critical pods are not turned away for want of room or under pressure.
+// Critical reports whether the pod is admitted even without room or under pressure.
 func Critical(pod *v1.Pod) bool {
 	_, mirror := pod.Annotations[v1.MirrorPodAnnotationKey]
 	return mirror || Static(pod) || pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
 }
 
-// underPressure: a node short of memory takes no more pods that promise no limit to their appetite,
-// one short of anything else none.
+// underPressure refuses BestEffort pods on a node short of memory, and all pods on a node short of
+// anything else.
 func underPressure(in Input) *Refusal {
 	if len(in.Pressure) == 0 || Critical(in.Pod) {
 		return nil
@@ -134,7 +134,7 @@ func underPressure(in Input) *Refusal {
 	return &Refusal{"Evicted", fmt.Sprintf("The node had condition: %v. ", in.Pressure)}
 }
 
-// safeSysctls are those that belong to the pod alone and touch no other.
+// safeSysctls are namespaced: they affect no other pod.
 var safeSysctls = []string{
 	"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.tcp_syncookies", "net.ipv4.ping_group_range",
 	"net.ipv4.ip_unprivileged_port_start", "net.ipv4.ip_local_reserved_ports", "net.ipv4.tcp_keepalive_time",
@@ -159,7 +159,7 @@ func sysctls(pod *v1.Pod) *Refusal {
 	return nil
 }
 
-// unenforced is what the pod asks for its own confinement and the node would silently go without.
+// unenforced refuses a pod whose requested confinement the node would silently not provide.
 func unenforced(in Input) *Refusal {
 	if in.Pod.Status.Phase != v1.PodRunning && !in.AppArmor && confined(in.Pod) {
 		return &Refusal{"AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"}
@@ -174,8 +174,8 @@ func unenforced(in Input) *Refusal {
 	return nil
 }
 
-// confined: an AppArmor profile is asked for, of the pod or of a container. The API server writes
-// the annotations of old into the fields.
+// confined reports whether the pod or a container requests an AppArmor profile. The API server
+// copies the old annotations into the fields.
 func confined(pod *v1.Pod) bool {
 	profiles := func(p *v1.AppArmorProfile) bool { return p != nil && p.Type != v1.AppArmorProfileTypeUnconfined }
 	if sc := pod.Spec.SecurityContext; sc != nil && profiles(sc.AppArmorProfile) {
@@ -202,7 +202,7 @@ func otherSystem(pod *v1.Pod) *Refusal {
 	return nil
 }
 
-// misfit is what keeps the pod from this node apart from room.
+// misfit is what keeps the pod off this node, apart from room.
 func misfit(pod *v1.Pod, wants Demand, node *v1.Node, taken []Demand) *Refusal {
 	if matches, _ := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); !matches {
 		return predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
@@ -220,7 +220,7 @@ func misfit(pod *v1.Pod, wants Demand, node *v1.Node, taken []Demand) *Refusal {
 	return nil
 }
 
-// expelled: a taint of the node would end the pod at once.
+// expelled refuses a pod that a taint of the node would evict at once.
 func expelled(pod *v1.Pod, node *v1.Node) *Refusal {
 	noExecute := func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }
 	if _, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Logger{}, node.Spec.Taints, pod.Spec.Tolerations, noExecute, true); untolerated {

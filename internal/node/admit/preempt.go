@@ -10,7 +10,7 @@ import (
 	"k8s.io/kubectl/pkg/util/qos"
 )
 
-// need is what is still missing, by resource; an order, so that the choice never depends on chance.
+// need is what is still missing, by resource. It is ordered, so that the choice is deterministic.
 type need []struct {
 	name   v1.ResourceName
 	amount int64
@@ -38,7 +38,7 @@ func (n need) without(pods ...*v1.Pod) need {
 	return out
 }
 
-// distance of a pod from what is needed: nothing, if its going is enough.
+// distance is how far a pod is from covering what is needed: 0 if it does.
 func (n need) distance(pod *v1.Pod) float64 {
 	var sum float64
 	for _, one := range n {
@@ -56,8 +56,8 @@ func frees(pod *v1.Pod, name v1.ResourceName) int64 {
 	return requests(pod, true)[name]
 }
 
-// makeRoom chooses who goes for a critical pod: best-effort pods before burstable before guaranteed
-// ones, and of each as few, and as small ones, as will do.
+// makeRoom chooses the pods to evict for a critical pod: BestEffort before Burstable before
+// Guaranteed ones, and of each class as few, and as small ones, as suffice.
 func makeRoom(pod *v1.Pod, taken []*v1.Pod, short []shortage) ([]*v1.Pod, error) {
 	var missing need
 	for _, s := range short {
@@ -84,15 +84,15 @@ func makeRoom(pod *v1.Pod, taken []*v1.Pod, short []shortage) ([]*v1.Pod, error)
 	if left := missing.without(all...); len(left) > 0 {
 		return nil, fmt.Errorf("no set of running pods found to reclaim resources: %v", left)
 	}
-	// Guaranteed pods only for what all others cannot give; burstable ones only for what these and
-	// all best-effort ones cannot.
+	// Guaranteed pods only for what all others cannot free; Burstable ones only for what these and
+	// all BestEffort ones cannot.
 	g := nearest(guaranteed, missing.without(slices.Concat(bestEffort, burstable)...))
 	b := nearest(burstable, missing.without(slices.Concat(bestEffort, g)...))
 	e := nearest(bestEffort, missing.without(slices.Concat(b, g)...))
 	return slices.Concat(e, b, g), nil
 }
 
-// yields: the one has to go for the other.
+// yields reports whether one pod has to make room for the other.
 func yields(pod, other *v1.Pod) bool {
 	if Critical(pod) && !Critical(other) {
 		return true
@@ -100,8 +100,8 @@ func yields(pod, other *v1.Pod) bool {
 	return pod.Spec.Priority != nil && other.Spec.Priority != nil && *pod.Spec.Priority > *other.Spec.Priority
 }
 
-// nearest takes, again and again, the pod that comes nearest to what is still missing; of equals
-// the smaller one.
+// nearest repeatedly picks the pod that comes closest to what is still missing; of equals the
+// smaller one.
 func nearest(pods []*v1.Pod, missing need) []*v1.Pod {
 	pods = slices.Clone(pods)
 	var out []*v1.Pod

@@ -11,13 +11,14 @@ import (
 	"k8s.io/component-helpers/resource"
 )
 
-// Demand is what a pod takes of a node: quantities, overhead included, and ports of the node.
+// Demand is what a pod takes of a node: quantities, overhead included, and host ports.
 type Demand struct {
 	amounts map[v1.ResourceName]int64
 	ports   []hostPort
 }
 
-// DemandOf a pod; of one that is placed, with what its containers have been given.
+// DemandOf returns a pod's demand. For a placed pod it uses what its containers have been
+// allocated.
 func DemandOf(pod *v1.Pod, placed bool) Demand { return Demand{requests(pod, placed), hostPorts(pod)} }
 
 type hostPort struct {
@@ -30,7 +31,7 @@ func (a hostPort) conflicts(b hostPort) bool {
 	return a.port == b.port && a.protocol == b.protocol && (a.ip == b.ip || a.ip == "0.0.0.0" || b.ip == "0.0.0.0")
 }
 
-// hostPorts are those of the containers that run all the time: sidecars, not other init containers.
+// hostPorts returns those of long-running containers: sidecars, but not other init containers.
 func hostPorts(pod *v1.Pod) []hostPort {
 	var ports []hostPort
 	add := func(c *v1.Container) {
@@ -59,7 +60,7 @@ func hostPorts(pod *v1.Pod) []hostPort {
 	return ports
 }
 
-// amounts in the scheduler's units: cpu in thousandths, the rest in ones.
+// amounts converts to the scheduler's units: CPU in thousandths, everything else in whole units.
 func amounts(list v1.ResourceList) map[v1.ResourceName]int64 {
 	out := make(map[v1.ResourceName]int64, len(list))
 	for name, quantity := range list {
@@ -87,7 +88,7 @@ type shortage struct {
 
 func (s shortage) missing() int64 { return sum(s.requested, s.used) - s.capacity }
 
-// sum of two amounts, neither negative; of what no machine has, the most that can be said.
+// sum adds two non-negative amounts. It saturates.
 func sum(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -100,9 +101,8 @@ func (s shortage) refusal() *Refusal {
 		s.name, s.requested, s.used, s.capacity)}
 }
 
-// lacking is what there is not enough of, in the kubelet's order: pods, cpu, memory, ephemeral
-// storage, then everything else by name. An extended resource that the node does not know at all is
-// not its business.
+// lacking returns what is short, in the kubelet's order: pods, CPU, memory, ephemeral storage, then
+// everything else by name. An extended resource that the node does not know at all is ignored.
 func lacking(wants Demand, node *v1.Node, taken []Demand) []shortage {
 	room, used := amounts(node.Status.Allocatable), map[v1.ResourceName]int64{}
 	for _, demand := range taken {
@@ -128,7 +128,7 @@ func lacking(wants Demand, node *v1.Node, taken []Demand) []shortage {
 	return out
 }
 
-// Room says what there is not enough of first.
+// Room returns the first resource that is short as a refusal.
 func Room(wants Demand, node *v1.Node, taken []Demand) *Refusal {
 	if short := lacking(wants, node, taken); len(short) > 0 {
 		return short[0].refusal()

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
 )
 
-// admit decides, once, whether the node takes the pod; true when the worker is to go on with it.
-// One that waits for others to make room is asked about again when one has.
+// admit decides, once, whether the node takes the pod; true if the worker is to continue with it. A
+// pod that waits for others to make room is decided again when they have.
 func (w *worker) admit(_ context.Context, pod *v1.Pod, ending *lifecycle.Ending) bool {
 	a := w.agent
 	a.admission.Lock()
@@ -51,8 +51,7 @@ func (w *worker) admit(_ context.Context, pod *v1.Pod, ending *lifecycle.Ending)
 	return true
 }
 
-// nodeForAdmission is the node with the resources that it really has, should the API not have been
-// told yet.
+// nodeForAdmission is the node with its actual resources, in case the API does not have them yet.
 func (a *Agent) nodeForAdmission() *v1.Node {
 	node := a.Node().DeepCopy()
 	if node.Status.Allocatable == nil {
@@ -63,8 +62,8 @@ func (a *Agent) nodeForAdmission() *v1.Node {
 	return node
 }
 
-// taken are all other pods that count against the node's room, and whether one of them is on its
-// way out for another's sake.
+// taken returns all other pods that count against the node's room, and whether one of them is being
+// evicted for another.
 func (a *Agent) taken(without *worker) (out []*v1.Pod, leaving bool) {
 	for _, w := range a.pods.all() {
 		if w == without {
@@ -118,7 +117,7 @@ func (a *Agent) makeRoom(pod *v1.Pod, victims []*v1.Pod) {
 	}
 }
 
-// roomMade: a pod has ended, so that one that waits for room may have it.
+// roomMade wakes pods that wait for room, after a pod has ended.
 func (a *Agent) roomMade() {
 	for _, w := range a.pods.all() {
 		w.mu.Lock()

@@ -36,7 +36,7 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/volumes/objects"
 )
 
-// Agent is the node.
+// Agent runs a node.
 type Agent struct {
 	config  Config
 	rest    *rest.Config
@@ -50,16 +50,16 @@ type Agent struct {
 	objects  *objects.Store
 	volumes  *volumes.Manager
 	services corelisters.ServiceLister
-	// servicesKnown: the services have been listed once.
+	// servicesKnown reports whether Services have been listed.
 	servicesKnown func() bool
-	// starts bounds what is being started at once.
+	// starts bounds how many pods are being started at once.
 	starts    gate
 	prober    *probe.Prober
 	hooksOf   *probe.Hooks
 	cgroups   *groups
 	kubelet   *metrics.Kubelet
 	collector *metrics.Collector
-	// pulls remembers whose images are on the node.
+	// pulls records which pods may use the images on the node.
 	pulls   *pulls.Records
 	garbage *pressure.Garbage
 	watcher *pressure.Watcher
@@ -67,32 +67,32 @@ type Agent struct {
 
 	hostAddresses []string
 
-	// listed: all pods that are to run here are known, from the API and from files, so that others
-	// can be told from them.
+	// listed: all pods that belong here are known, from the API and from files, so anything else is
+	// left over.
 	listed, apiKnown, filesKnown atomic.Bool
 	// health of the container runtime.
 	health health
-	// goingDown: the machine is being shut down.
+	// goingDown is the state of the machine's shutdown.
 	goingDown goingDown
-	// port of the kubelet's API.
+	// port is that of the kubelet's API.
 	port atomic.Int64
-	// nodeChanged has the node's status looked at now.
+	// nodeChanged triggers a check of the node's status.
 	nodeChanged chan struct{}
-	// admission is held while a pod is asked about, so that two do not take the same room.
+	// admission is held during an admission decision, so that two pods do not take the same room.
 	admission sync.Mutex
 
 	mu   sync.Mutex
 	node *v1.Node // as it was seen last
-	// nodeVersion is the newest version that was heard of, of the node or of its deletion.
+	// nodeVersion is the newest version seen, of the node or of its deletion.
 	nodeVersion string
-	// missing: someone has deleted the node's object; it is to register again.
+	// missing: the node's object has been deleted, and must be registered again.
 	missing bool
 
 	// Ready is called when the node is registered.
 	Ready func(node string, took time.Duration)
 }
 
-// New looks at the machine; nothing is changed on it yet.
+// New inspects the machine. It changes nothing on it yet.
 func New(config Config, cfg *rest.Config) (*Agent, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
@@ -139,7 +139,7 @@ func New(config Config, cfg *rest.Config) (*Agent, error) {
 
 func (a *Agent) hostIPs() []string { return a.hostAddresses }
 
-// Run is the node until ctx ends. Pods run on then, and are taken up by the next Run.
+// Run runs the node until ctx ends. Pods keep running then, and the next Run takes them over.
 func (a *Agent) Run(ctx context.Context) error {
 	began := time.Now()
 	if err := a.prepare(ctx); err != nil {
@@ -171,7 +171,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			failed <- err
 		}
 	})
-	// Pods are looked after from the beginning, whether or not the API can be reached.
+	// Pods are managed from the beginning, whether or not the API can be reached.
 	for _, part := range []func(context.Context){
 		events.Run, a.askRuntime, a.listImages, a.statuses.run, a.watchPods, a.watchNode, a.staticPods, a.glanceAround, a.sweepAround, a.volumes.Run, a.runPressure, a.rotateLogs, a.retryResizesAround, a.awaitShutdown, a.serveHealthz,
 	} {
@@ -206,7 +206,7 @@ func (a *Agent) prepare(ctx context.Context) error {
 	}
 	runtime.Runtime, runtime.Images = a.kubelet.Runtime(runtime.Runtime), a.kubelet.Images(runtime.Images)
 	a.runtime = runtime
-	// Asked once before the node registers, so that it is not called unready for a moment first.
+	// Asked once before the node registers, so that it is not reported as not ready for a moment.
 	a.health.begin(time.Now())
 	if state, err := runtime.State(ctx); err == nil {
 		a.health.answer(time.Now(), state)
@@ -214,7 +214,7 @@ func (a *Agent) prepare(ctx context.Context) error {
 	return nil
 }
 
-// startPatience with a runtime that is just starting, too.
+// startPatience is how long to wait for a runtime that is starting, too.
 const startPatience = time.Minute
 
 func connect(ctx context.Context, endpoint, node string) (*cri.Runtime, error) {
@@ -237,7 +237,7 @@ func connect(ctx context.Context, endpoint, node string) (*cri.Runtime, error) {
 	}
 }
 
-// SocketPath of a runtime's endpoint, if it is a socket in the file system.
+// SocketPath returns the path of a runtime's endpoint, if that is a Unix socket.
 func SocketPath(endpoint string) (string, bool) {
 	return strings.CutPrefix(endpoint, "unix://")
 }
@@ -251,7 +251,7 @@ func (a *Agent) listen() (net.Listener, error) {
 	return listener, nil
 }
 
-// connectParts makes the parts that others wrote, each with what it needs of the node.
+// connectParts creates the agent's components, each with what it needs of the node.
 func (a *Agent) connectParts(ctx context.Context) (err error) {
 	if err := a.openVolumes(ctx); err != nil {
 		return err
@@ -272,7 +272,7 @@ func (a *Agent) connectParts(ctx context.Context) (err error) {
 	return nil
 }
 
-// openVolumes makes what follows the objects that pods use, and what shows them as files.
+// openVolumes creates what follows the objects that pods use, and what shows them as files.
 func (a *Agent) openVolumes(ctx context.Context) (err error) {
 	a.objects = objects.New(ctx, a.client, func(uid types.UID) {
 		a.volumes.Changed(uid)
@@ -296,7 +296,7 @@ func (a *Agent) keepLease(ctx context.Context) {
 		a.config.NodeName, v1.NamespaceNodeLease, a.ownLease).Run(ctx)
 }
 
-// ownLease has the Lease go with the node.
+// ownLease makes the node the Lease's owner, so that both are deleted together.
 func (a *Agent) ownLease(l *coordinationv1.Lease) error {
 	if node := a.Node(); len(l.OwnerReferences) == 0 && node.UID != "" {
 		l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}}
@@ -304,7 +304,7 @@ func (a *Agent) ownLease(l *coordinationv1.Lease) error {
 	return nil
 }
 
-// apiListed: the API has told of all pods of this node once.
+// apiListed records that the API has listed all pods of this node once.
 func (a *Agent) apiListed() {
 	a.apiKnown.Store(true)
 	a.allListed()
@@ -317,7 +317,8 @@ func (a *Agent) allListed() {
 	}
 }
 
-// target of a pod's status in the API: the pod, or the mirror of a static one, if there is one.
+// target is the API object that gets a pod's status: the pod, or the mirror of a static one, if
+// there is one.
 func (a *Agent) target(w *worker) *v1.Pod {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -332,7 +333,7 @@ func (a *Agent) target(w *worker) *v1.Pod {
 
 func (a *Agent) logsOf(pod *v1.Pod) string { return cri.PodLogs(a.config.PodLogDir, pod) }
 
-// forgetLogs of a pod that is gone.
+// forgetLogs removes the logs of a pod that is gone.
 func (a *Agent) forgetLogs(pod *v1.Pod) {
 	if dir := a.logsOf(pod); filepath.Dir(dir) == filepath.Clean(a.config.PodLogDir) {
 		if err := os.RemoveAll(dir); err != nil {

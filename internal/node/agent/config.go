@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/shutdown"
 )
 
-// Config of an agent. Fields are named as the kubelet's flags are.
+// Config is an agent's configuration. Fields are named after the kubelet's flags.
 type Config struct {
 	NodeName string
 	// NodeIPs are the node's addresses; the primary first. Empty: those of the interface with the
@@ -31,17 +31,18 @@ type Config struct {
 	// one that others use.
 	Address net.IP
 	Port    int
-	// HealthzAddress and HealthzPort are where /healthz is served to anybody; port 0: nowhere.
+	// HealthzAddress and HealthzPort are where /healthz is served, without authentication; port 0:
+	// nowhere.
 	HealthzAddress net.IP
 	HealthzPort    int
-	// TLSCert and TLSKey are files; empty: a certificate of its own is made below RootDir.
+	// TLSCert and TLSKey are files; empty: the agent makes its own certificate below RootDir.
 	TLSCert, TLSKey string
 	ClientCA        string
 
 	MaxPods int
-	// CPUs that the node says it has; 0: those of the machine.
+	// CPUs is the number that the node reports; 0: the machine's.
 	CPUs int
-	// Memory that the node says it has, in bytes; 0: that of the machine, or of CgroupRoot.
+	// Memory is what the node reports, in bytes; 0: the machine's, or CgroupRoot's.
 	Memory         int64
 	PodPIDs        int64
 	KubeReserved   v1.ResourceList
@@ -57,13 +58,14 @@ type Config struct {
 	ClusterDomain string
 	ResolvConf    string
 
-	// Eviction is when the node is under pressure.
+	// Eviction configures when the node is under pressure.
 	Eviction pressure.Config
 
-	// ImagePulls is which images pods have to show credentials for.
+	// ImagePulls is the policy on which images pods need credentials for.
 	ImagePulls pulls.Policy
 
-	// Shutdown is how long pods get when the machine is shut down; none: they are not ended.
+	// Shutdown is how much time pods get when the machine is shut down; none: they are not
+	// terminated.
 	Shutdown shutdown.Periods
 
 	StatusUpdate  time.Duration
@@ -72,12 +74,12 @@ type Config struct {
 	LogMaxSize    int64
 	LogMaxFiles   int
 
-	// Version that the node reports as the kubelet's.
+	// Version is the kubelet version that the node reports.
 	Version string
 }
 
-// DefaultConfig is the kubelet's, but for folders, which are Berth's own, so that both can have
-// been on a machine.
+// DefaultConfig has the kubelet's defaults, except for folders: Berth has its own, so that both can
+// be used on a machine.
 func DefaultConfig() Config {
 	return Config{
 		RuntimeEndpoint: "unix:///run/containerd/containerd.sock",

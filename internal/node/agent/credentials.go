@@ -17,14 +17,14 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/pulls"
 )
 
-// credential to show to a registry, and the secret that it is from.
+// credential is a login at a registry, with the secret that it comes from.
 type credential struct {
 	auth   *runtimeapi.AuthConfig
 	secret *config.ImagePullSecret
 }
 
-// credentials to try for an image, in this order: the pod's, then the node's; one that is empty if
-// there are none for its registry.
+// credentials returns the ones to try for an image, in this order: the pod's, then the node's; an
+// empty one if there are none for its registry.
 func (a *Agent) credentials(pod *v1.Pod, image string) ([]credential, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -57,7 +57,7 @@ func (a *Agent) credentials(pod *v1.Pod, image string) ([]credential, error) {
 	return out, nil
 }
 
-// podSecrets are those of the pod's that are for an image's registry.
+// podSecrets returns those of the pod's secrets that are for an image's registry.
 func (a *Agent) podSecrets(pod *v1.Pod, image string) (out []config.ImagePullSecret, err error) {
 	all, err := a.credentials(pod, image)
 	for _, one := range all {
@@ -68,7 +68,7 @@ func (a *Agent) podSecrets(pod *v1.Pod, image string) (out []config.ImagePullSec
 	return out, err
 }
 
-// openPulls reads whose images are on the node, once the runtime can be asked which there are.
+// openPulls reads the image pull records, once the runtime can list its images.
 func (a *Agent) openPulls(ctx context.Context) (err error) {
 	present := map[string]string{}
 	images, err := a.runtime.Images.ListImages(ctx, nil)
@@ -84,8 +84,8 @@ func (a *Agent) openPulls(ctx context.Context) (err error) {
 	return err
 }
 
-// pullSecrets of the pod that there are. Of those that are missing an event tells; the image may be
-// had without them.
+// pullSecrets returns the pod's pull secrets that exist. An event reports the missing ones; the
+// image may be available without them.
 func (a *Agent) pullSecrets(pod *v1.Pod) (secrets []*v1.Secret) {
 	var missing []string
 	for _, ref := range pod.Spec.ImagePullSecrets {

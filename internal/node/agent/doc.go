@@ -1,11 +1,11 @@
 // Package agent makes a Linux machine a node of a Kubernetes cluster: it registers the node, sends
-// its Lease and status, and runs the pods that are bound to it (or that lie in a folder) in a
+// its Lease and status, and runs the pods that are bound to it (or that a folder has as files) in a
 // container runtime, through CRI.
 //
-// Decisions are made by others: what a pod needs next in internal/node/agent/lifecycle, whether the
-// node takes it in internal/node/admit, whom to evict under pressure in
-// internal/node/agent/pressure. This package feeds them and does what they answer, one goroutine a
-// pod, so that a pod that hangs is nobody else's trouble. Nothing is kept but what the runtime, the
-// API and the pods' folders hold: an agent that was killed takes up its pods again as they are, and
-// an API server that is away stops nothing.
+// Other packages decide: internal/node/agent/lifecycle what a pod needs next, internal/node/admit
+// whether the node takes it, internal/node/agent/pressure which pods to evict under pressure. This
+// package gives them their input and carries out their answers, with one goroutine per pod, so that
+// a pod that hangs affects no other. It keeps no state apart from what the runtime, the API and the
+// pods' folders hold: an agent that was killed takes over its pods as they are, and an API server
+// that cannot be reached stops nothing.
 package agent

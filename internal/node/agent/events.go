@@ -10,19 +10,19 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
-// component that events come from: what tools select a node's events by.
+// component is the source of events: tools select a node's events by it.
 const component = "kubelet"
 
 // eventsDrain is how long an agent that stops goes on writing events: that the node shuts down is
 // among the last.
 const eventsDrain = 2 * time.Second
 
-// event about a pod. A static pod's is about its mirror, which is what people see.
+// event reports an event about a pod. For a static pod it is about the mirror, which users see.
 func (a *Agent) event(pod *v1.Pod, kind, reason, message string) {
 	a.containerEvent(pod, "", kind, reason, message)
 }
 
-// containerEvent is about one container of a pod.
+// containerEvent reports an event about a container of a pod.
 func (a *Agent) containerEvent(pod *v1.Pod, container, kind, reason, message string) {
 	a.tell(eventlog.Event{About: a.reference(pod, container), Type: kind, Reason: reason, Message: message})
 }
@@ -48,7 +48,7 @@ func fieldPath(pod *v1.Pod, name string) string {
 	return fmt.Sprintf("spec.ephemeralContainers{%s}", name)
 }
 
-// tellWaits tells of containers that have begun to wait for a back-off.
+// tellWaits reports containers that have begun to wait for a back-off.
 func (a *Agent) tellWaits(pod *v1.Pod, before *v1.PodStatus, now v1.PodStatus) {
 	was := map[string]string{}
 	if before != nil {

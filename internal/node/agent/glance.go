@@ -13,11 +13,11 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
 )
 
-// glanceEvery is how often the runtime is asked what has changed, as the kubelet does it.
+// glanceEvery is how often the runtime is polled for changes, as by the kubelet.
 const glanceEvery = time.Second
 
-// glanceAround wakes the workers of pods of which something has changed in the runtime, and ends
-// what belongs to no pod any more.
+// glanceAround wakes the workers of pods that have changed in the runtime, and ends what belongs to
+// no pod any more.
 func (a *Agent) glanceAround(ctx context.Context) {
 	last := map[types.UID]string{}
 	ticker := time.NewTicker(glanceEvery)
@@ -62,7 +62,7 @@ func (a *Agent) glanceAround(ctx context.Context) {
 	}
 }
 
-// sinceLast time; 0: there was none.
+// sinceLast returns the time since the last run; 0 if there was none.
 func sinceLast(last, now time.Time) time.Duration {
 	if last.IsZero() {
 		return 0
@@ -70,8 +70,8 @@ func sinceLast(last, now time.Time) time.Duration {
 	return now.Sub(last)
 }
 
-// orphan is a pod of this agent's in the runtime that nobody wants any more: it went while the
-// agent was not there to see it. It ends as any deleted pod does.
+// orphan makes a worker for a pod in the runtime that no longer exists: it was deleted while no
+// agent was running. It ends like any deleted pod.
 func (a *Agent) orphan(ctx context.Context, owner cri.Owner) *worker {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: owner.UID, Namespace: owner.Namespace, Name: owner.Name}}
 	klog.InfoS("Ending a pod that is in the container runtime only", "pod", klog.KObj(pod), "uid", pod.UID)
@@ -81,7 +81,7 @@ func (a *Agent) orphan(ctx context.Context, owner cri.Owner) *worker {
 	return w
 }
 
-// release gives back what a pod had of the node besides what is in the runtime.
+// release frees what a pod had on the node, apart from the runtime.
 func (a *Agent) release(_ context.Context, uid types.UID) error {
 	a.prober.Stop(uid)
 	if err := a.volumes.Unmount(uid); err != nil {
@@ -95,7 +95,7 @@ func (a *Agent) release(_ context.Context, uid types.UID) error {
 	return nil
 }
 
-// sweep frees what pods left that are neither in the API nor in the runtime: folders and cgroups.
+// sweep removes folders and cgroups of pods that are neither in the API nor in the runtime.
 func (a *Agent) sweep(ctx context.Context) {
 	inRuntime, err := a.runtime.Glances(ctx)
 	if err != nil {
@@ -122,7 +122,7 @@ func (a *Agent) sweep(ctx context.Context) {
 	}
 }
 
-// sweepEvery so often, after the first time when all pods are known.
+// sweepEvery is how often, beginning when all pods are known.
 const sweepEvery = 2 * time.Minute
 
 func (a *Agent) sweepAround(ctx context.Context) {
@@ -136,7 +136,7 @@ func (a *Agent) sweepAround(ctx context.Context) {
 	}
 }
 
-// wait until something is so; false if the agent ends before.
+// wait waits for a condition; false if the agent ends first.
 func (a *Agent) wait(ctx context.Context, so func() bool) bool {
 	for !so() {
 		select {
@@ -148,7 +148,7 @@ func (a *Agent) wait(ctx context.Context, so func() bool) bool {
 	return true
 }
 
-// Evict ends a pod for the node's sake; false if there is no such pod, or it is ending already.
+// Evict ends a pod on the node's behalf; false if there is no such pod, or it is already ending.
 func (a *Agent) Evict(uid types.UID, why lifecycle.Ending) bool {
 	w := a.pods.get(uid)
 	if w == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/cgroups"
 )
 
-// groups are the pods' cgroups, and what CRI is told of them.
+// groups are the pods' cgroups, and how CRI refers to them.
 type groups struct {
 	tree   *cgroups.Tree
 	memory int64
@@ -41,7 +41,7 @@ func (g *groups) sandbox(pod *v1.Pod) (overhead, whole *runtimeapi.LinuxContaine
 	return resources(above), resources(containers)
 }
 
-// share the CPU between the QoS classes anew: a pod has come or gone.
+// share distributes the CPU over the QoS classes, after a pod was added or removed.
 func (a *Agent) share() {
 	if err := a.cgroups.tree.Share(a.ActivePods()); err != nil {
 		klog.V(2).InfoS("Cannot share the CPU between the classes of pods", "err", err)

@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// silence is how long the runtime may leave a question unanswered before the node is not ready,
-	// as with the kubelet. It outlasts a restart.
+	// silence is how long the runtime may not answer before the node is not ready, as with the
+	// kubelet. It is longer than a restart.
 	silence = 30 * time.Second
-	// listSilence is the same for the list of its pods, which takes longer the more there are; the
-	// kubelet's threshold of its PLEG.
+	// listSilence is the same for listing pods, which takes longer the more there are; the
+	// threshold of the kubelet's PLEG.
 	listSilence = 3 * time.Minute
-	// askEvery is how often the runtime is asked how it is.
+	// askEvery is how often the runtime's status is read.
 	askEvery = 5 * time.Second
 )
 
-// health is what is known of the container runtime. Nobody who wants to know it waits for the
-// runtime: questions are asked by a goroutine of their own, which may hang for as long as it likes.
+// health is the state of the container runtime. Readers of it never wait for the runtime: its own
+// goroutine asks, and may hang for as long as it takes.
 type health struct {
 	mu sync.Mutex
-	// began is when the first question was asked; zero: none was.
+	// began is when the first question was asked; zero: none yet.
 	began time.Time
-	// answered is when the runtime last said how it is, and state what it said.
+	// answered is when the runtime last reported its status, and state what it reported.
 	answered time.Time
 	state    cri.State
 	// listed is when its pods were last listed.
@@ -63,8 +63,8 @@ func (h *health) list(now time.Time) {
 	h.listed = now
 }
 
-// wrong says why the node cannot run pods; nil if it can. The words name moments, not durations, so
-// that they stay the same for as long as nothing changes.
+// wrong returns why the node cannot run pods; nil if it can. The message names points in time, not
+// durations, so that it stays the same as long as nothing changes.
 func (h *health) wrong(now time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -94,7 +94,8 @@ func (h *health) unlisted(now time.Time) error {
 	return nil
 }
 
-// checks of /healthz. What the runtime itself complains of is no reason to start the agent again.
+// checks are those of /healthz. Problems that the runtime reports about itself are no reason to
+// restart the agent.
 func (h *health) checks() map[string]func() error {
 	check := func(of func(time.Time) error) func() error {
 		return func() error {
@@ -113,8 +114,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// askRuntime how it is, again and again, and has the node's status written when the verdict has
-// changed.
+// askRuntime polls the runtime's status, and triggers a write of the node's status when the verdict
+// changes.
 func (a *Agent) askRuntime(ctx context.Context) {
 	a.health.begin(time.Now())
 	var asking sync.WaitGroup
@@ -150,7 +151,7 @@ func (a *Agent) askRuntime(ctx context.Context) {
 	}
 }
 
-// reportNode has the node's status looked at now.
+// reportNode triggers a check of the node's status.
 func (a *Agent) reportNode() {
 	select {
 	case a.nodeChanged <- struct{}{}:

@@ -15,7 +15,7 @@ import (
 	config "k8s.io/kubelet/config/v1beta1"
 )
 
-// image makes sure that a container's image is there, by its pull policy.
+// image makes sure that a container's image is present, according to its pull policy.
 func (a *Agent) image(ctx context.Context, pod *v1.Pod, c *v1.Container, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
 	name, err := withTag(c.Image)
 	if err != nil {
@@ -81,8 +81,8 @@ func (a *Agent) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *ru
 	return image, nil
 }
 
-// tryPull with one set of credentials after the other, until one of them is taken, and say which
-// secret that was.
+// tryPull tries one set of credentials after the other until one is accepted, and returns the
+// secret that it came from.
 func (a *Agent) tryPull(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (*config.ImagePullSecret, error) {
 	credentials, err := a.credentials(pod, spec.Image)
 	if err != nil {
@@ -102,7 +102,7 @@ func (a *Agent) tryPull(ctx context.Context, pod *v1.Pod, spec *runtimeapi.Image
 	return nil, utilerrors.NewAggregate(failed)
 }
 
-// withTag gives an image that names neither tag nor digest the tag latest.
+// withTag adds the tag latest to an image that names neither tag nor digest.
 func withTag(image string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// imageList is what images the node has, as the runtime said last.
+// imageList is the node's images as the runtime last reported them.
 type imageList struct {
 	mu    sync.Mutex
 	known []v1.ContainerImage
 }
 
-// Limits of upstream's for the images in a node's status.
+// Upstream's limits for images in a node's status.
 const (
 	mostImages     = 50
 	mostImageNames = 5
@@ -36,8 +36,8 @@ func (l *imageList) set(known []v1.ContainerImage) {
 	l.known = known
 }
 
-// listImages asks the runtime for its images now and then, aside: the node's status does not wait
-// for the answer.
+// listImages lists the runtime's images periodically, so that the node's status need not wait for
+// it.
 func (a *Agent) listImages(ctx context.Context) {
 	for {
 		asked := time.Now()
@@ -66,7 +66,7 @@ func (a *Agent) listImages(ctx context.Context) {
 	}
 }
 
-// largest of the images, as a node's status has them.
+// largest returns the largest images, for the node's status.
 func largest(images []*runtimeapi.Image) []v1.ContainerImage {
 	out := []v1.ContainerImage{}
 	for _, image := range images {

@@ -16,7 +16,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// machine is what does not change while it is up.
+// machine is what does not change while the machine is up.
 type machine struct {
 	hostname, arch string
 	cpus           int
@@ -83,7 +83,7 @@ func osImage(path string) string {
 	return "Linux"
 }
 
-// address of the machine: that of the interface with the default route, or of any that is up.
+// address is the machine's: that of the interface with the default route, or of any that is up.
 func address() (net.IP, error) {
 	if ip, err := utilnet.ChooseHostInterface(); err == nil && ip != nil {
 		return ip, nil
@@ -100,8 +100,7 @@ func address() (net.IP, error) {
 	return nil, fmt.Errorf("this machine has no address that others could reach: give one with --node-ip")
 }
 
-// memory that was asked for, or that of the machine, or of the cgroup that pods are kept in, if
-// that has less.
+// memory is the configured amount, or the machine's, or that of the pods' cgroup if it is less.
 func (a *Agent) memory() int64 {
 	if a.config.Memory > 0 {
 		return a.config.Memory
@@ -139,7 +138,7 @@ func (a *Agent) capacity() v1.ResourceList {
 	return out
 }
 
-// take an amount from a list, but not more than there is.
+// take subtracts an amount from a list, down to zero.
 func take(from v1.ResourceList, name v1.ResourceName, amount resource.Quantity) {
 	left, ok := from[name]
 	if !ok {
@@ -163,7 +162,7 @@ func (a *Agent) unreserved(capacity v1.ResourceList) v1.ResourceList {
 	return out
 }
 
-// allocatable is what pods may ask for: of that, all but what hard eviction keeps free.
+// allocatable is what pods can request: unreserved without what hard eviction thresholds keep free.
 func (a *Agent) allocatable(capacity v1.ResourceList) v1.ResourceList {
 	out := a.unreserved(capacity)
 	for name, signal := range map[v1.ResourceName]string{v1.ResourceMemory: "memory.available", v1.ResourceEphemeralStorage: "nodefs.available"} {

@@ -17,8 +17,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// nodeSeen takes the node's object, unless a newer one is known: what a request answers and what
-// the watch tells come in any order.
+// nodeSeen records the node's object, unless a newer one is known: answers to requests and changes
+// from the watch come in any order.
 func (a *Agent) nodeSeen(node *v1.Node) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -27,8 +27,8 @@ func (a *Agent) nodeSeen(node *v1.Node) {
 	}
 }
 
-// nodeGone at a version: the API has the node no more. While the agent runs, it is a node: its
-// object is made again.
+// nodeGone records that the API had no node object at a version. As long as the agent runs, it is
+// registered again.
 func (a *Agent) nodeGone(version string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -38,7 +38,7 @@ func (a *Agent) nodeGone(version string) {
 	}
 }
 
-// isOlder is false for versions that cannot be compared: the last word is believed then.
+// isOlder is false for versions that cannot be compared: then the last one counts.
 func isOlder(is, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(is, than)
 	return err == nil && order < 0
@@ -50,14 +50,14 @@ func (a *Agent) isMissing() bool {
 	return a.missing
 }
 
-// Node is the node as it was seen last, or as it will register.
+// Node returns the node as last seen, or as it will register.
 func (a *Agent) Node() *v1.Node {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.node
 }
 
-// register the node, or take up its object from an earlier run. It is tried until it is done.
+// register creates the node's object, or takes over an existing one. It retries until it succeeds.
 func (a *Agent) register(ctx context.Context) bool {
 	told := ""
 	for {
@@ -101,8 +101,8 @@ func (a *Agent) tryRegister(ctx context.Context) error {
 	return a.updateNode(ctx, true)
 }
 
-// newNode is the object that the node registers with. Taints are given then only: later they are
-// the cluster's business.
+// newNode is the object that the node registers with. Its taints are set only then; later they are
+// up to the cluster.
 func (a *Agent) newNode() *v1.Node {
 	node := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: a.config.NodeName, Labels: a.labels()},
@@ -136,7 +136,8 @@ func (a *Agent) relabel(node *v1.Node) bool {
 	return changed
 }
 
-// keepNode keeps the node's status in the API: what changed at once, all of it every few minutes.
+// keepNode keeps the node's status in the API up to date: changes at once, everything every few
+// minutes.
 func (a *Agent) keepNode(ctx context.Context) {
 	reported := time.Now()
 	ticker := time.NewTicker(a.config.StatusUpdate)
@@ -170,8 +171,9 @@ func (a *Agent) keepNode(ctx context.Context) {
 	}
 }
 
-// updateNode writes the node's status if it has changed, or anyway. It writes nothing else: a node
-// that repeats its taints as they were a moment ago is refused, as one that sets them would be.
+// updateNode writes the node's status if it has changed, or anyway. It writes nothing else:
+// NodeRestriction rejects a node that writes its taints, even if only to repeat slightly older
+// ones.
 func (a *Agent) updateNode(ctx context.Context, anyway bool) error {
 	nodes := a.client.CoreV1().Nodes()
 	node := a.Node()
@@ -198,8 +200,8 @@ func (a *Agent) updateNode(ctx context.Context, anyway bool) error {
 	}
 }
 
-// statusPatch for the node as it is known and for no later one: a merge patch replaces lists whole,
-// and others write conditions, too.
+// statusPatch is a patch that applies only to this version of the node: a merge patch replaces
+// whole lists, and others write conditions, too.
 func statusPatch(node *v1.Node, status v1.NodeStatus) ([]byte, error) {
 	type object struct {
 		Metadata map[string]string `json:"metadata,omitempty"`
@@ -224,8 +226,8 @@ func withoutHeartbeat(st v1.NodeStatus) v1.NodeStatus {
 	return out
 }
 
-// nodeStatus is what the agent has to say of the node, on top of what the API holds: resources and
-// conditions of others stay.
+// nodeStatus is the agent's status of the node merged into the API's: resources and conditions of
+// others stay.
 func (a *Agent) nodeStatus(node *v1.Node, now time.Time) v1.NodeStatus {
 	st := *node.Status.DeepCopy()
 	if st.Capacity == nil {
@@ -260,8 +262,8 @@ func (a *Agent) nodeStatus(node *v1.Node, now time.Time) v1.NodeStatus {
 	return st
 }
 
-// readyCondition of the node: the runtime answers, the agent sees what goes on in it, and the
-// machine is to stay up.
+// readyCondition is Ready if the runtime answers, the agent can see its pods, and the machine is
+// not shutting down.
 func (a *Agent) readyCondition(now time.Time) v1.NodeCondition {
 	wrong := a.health.wrong(now)
 	if a.goingDown.now.Load() {

@@ -19,8 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/volumes"
 )
 
-// perform the actions, in order. What takes as long as the pod likes, stops and hooks, goes on
-// beside.
+// perform carries out actions in order. Those that take as long as the pod wants, stops and hooks,
+// run concurrently.
 func (w *worker) perform(ctx context.Context, pod *v1.Pod, seen lifecycle.Seen, actions []lifecycle.Action, ending bool) error {
 	a := w.agent
 	for _, action := range actions {
@@ -53,20 +53,20 @@ func (w *worker) perform(ctx context.Context, pod *v1.Pod, seen lifecycle.Seen, 
 	return nil
 }
 
-// later: something that all of the pod needs could not be had; the pod waits, and is looked at
+// later postpones the pod: something that all its containers need is not available. It is tried
 // again then.
 func (w *worker) later(pod *v1.Pod, reason, message string) {
 	w.agent.event(pod, v1.EventTypeWarning, reason, message)
 	w.wait()
 }
 
-// wait with everything that is to be started, longer each time.
+// wait delays everything that is to be started, longer each time.
 func (w *worker) wait() {
 	w.misses++
 	w.memory.NotBefore = time.Now().Add(min(500*time.Millisecond<<min(w.misses, 5), 10*time.Second))
 }
 
-// prepare what a pod's containers need before any can run: its cgroup and its volumes.
+// prepare sets up what a pod's containers need before any can run: its cgroup and its volumes.
 func (w *worker) prepare(ctx context.Context, pod *v1.Pod) (cgroup string, ok bool) {
 	a := w.agent
 	cgroup, err := a.cgroups.tree.EnsurePod(pod)
@@ -129,8 +129,8 @@ func (a *Agent) makeSandbox(ctx context.Context, pod *v1.Pod, attempt int, cgrou
 		return "", err
 	}
 	defer a.starts.enter(ctx)()
-	// A sandbox that was begun is finished, also if the agent ends: half of one is harder to take
-	// up than all of it.
+	// A sandbox that was begun is completed even if the agent ends: half of one is harder to take
+	// over.
 	return a.runtime.Runtime.RunPodSandbox(context.WithoutCancel(ctx), config, handler)
 }
 
@@ -165,11 +165,10 @@ func (w *worker) removeContainer(ctx context.Context, id string) error {
 	return a.removeLog(path)
 }
 
-// gate bounds how many pods are in the middle of being started: more at once only make each of them
-// slower.
+// gate bounds how many pods are being started at once: more would only make each of them slower.
 type gate chan struct{}
 
-// enter waits for a place, and returns how to leave it.
+// enter waits for a slot, and returns how to leave it.
 func (g gate) enter(ctx context.Context) func() {
 	select {
 	case g <- struct{}{}:

@@ -9,12 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// pods are all pods that this node has to do with, by UID: a pod that takes another's name is
-// another one.
+// pods are all pods of this node, by UID: a pod that takes another's name is a different pod.
 type pods struct {
 	mu      sync.Mutex
 	workers map[types.UID]*worker
-	// mirrors in the API of static pods, by namespace and name.
+	// mirrors are the mirror pods of static pods in the API, by namespace and name.
 	mirrors map[types.NamespacedName]*v1.Pod
 	running sync.WaitGroup
 }
@@ -39,7 +38,7 @@ func (p *pods) all() []*worker {
 	return out
 }
 
-// start a worker, unless the pod has one.
+// start starts a worker, unless the pod has one.
 func (p *pods) start(ctx context.Context, w *worker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +73,7 @@ func (p *pods) setMirror(name types.NamespacedName, pod *v1.Pod) {
 	p.mirrors[name] = pod
 }
 
-// podSeen takes a pod of the API as it is now.
+// podSeen records the newest object of an API pod.
 func (a *Agent) podSeen(ctx context.Context, pod *v1.Pod) {
 	if isMirror(pod) {
 		a.mirrorSeen(pod)
@@ -105,7 +104,7 @@ func (a *Agent) podSeen(ctx context.Context, pod *v1.Pod) {
 	w.wake()
 }
 
-// podGone takes it that the API has a pod no more: it was deleted without the agent being asked.
+// podGone records that the API no longer has a pod: it was deleted without waiting for the agent.
 func (a *Agent) podGone(pod *v1.Pod) {
 	if isMirror(pod) {
 		a.mirrorGone(pod)
@@ -117,7 +116,7 @@ func (a *Agent) podGone(pod *v1.Pod) {
 	}
 }
 
-// told takes the API's newest object of the worker's pod, and returns it as the node has it.
+// told records the API's newest object of the worker's pod, and returns it as the node has it.
 func (w *worker) told(pod *v1.Pod) *v1.Pod {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -125,7 +124,7 @@ func (w *worker) told(pod *v1.Pod) *v1.Pod {
 	return w.pod
 }
 
-// end the pod: nobody wants it any more.
+// end ends the pod: it no longer exists.
 func (w *worker) end() {
 	w.mu.Lock()
 	w.gone = true
@@ -134,7 +133,7 @@ func (w *worker) end() {
 	w.breakOff()
 }
 
-// Pods of this node, with their statuses as the agent knows them.
+// Pods returns the pods of this node, with their statuses as the agent knows them.
 func (a *Agent) Pods() []*v1.Pod {
 	workers := a.pods.all()
 	out := make([]*v1.Pod, 0, len(workers))
@@ -144,7 +143,7 @@ func (a *Agent) Pods() []*v1.Pod {
 	return out
 }
 
-// ActivePods are those that the node took and that have not ended.
+// ActivePods returns the admitted pods that have not ended.
 func (a *Agent) ActivePods() []*v1.Pod {
 	var out []*v1.Pod
 	for _, w := range a.pods.all() {

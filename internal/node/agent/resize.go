@@ -16,11 +16,11 @@ import (
 )
 
 // allocation is what the node has granted to a pod's containers, by name. It is decided when the
-// pod is admitted and with each resize that is granted. Nothing keeps it on the machine: the pod's
-// status in the API tells it to the next agent.
+// pod is admitted and with each resize that is granted. It is not stored on the machine: the next
+// agent reads it from the pod's status in the API.
 type allocation map[string]v1.ResourceRequirements
 
-// resizable containers of a pod: all but init containers that end.
+// resizable returns a pod's containers without the init containers that terminate.
 func resizable(pod *v1.Pod) (out []*v1.Container) {
 	for i := range pod.Spec.InitContainers {
 		if lifecycle.Sidecar(&pod.Spec.InitContainers[i]) {
@@ -33,7 +33,7 @@ func resizable(pod *v1.Pod) (out []*v1.Container) {
 	return out
 }
 
-// allocated to a pod that is admitted as it is.
+// allocated is the allocation of a pod that is admitted as it is.
 func allocated(pod *v1.Pod) allocation {
 	out := allocation{}
 	for _, c := range resizable(pod) {
@@ -42,7 +42,7 @@ func allocated(pod *v1.Pod) allocation {
 	return out
 }
 
-// allocatedBefore is what an agent before this one granted, as the pod's status has it.
+// allocatedBefore is what a previous agent granted, according to the pod's status.
 func allocatedBefore(pod *v1.Pod) allocation {
 	out := allocated(pod)
 	for _, cs := range allContainers(pod.Status) {
@@ -67,7 +67,7 @@ func allocatedBefore(pod *v1.Pod) allocation {
 	return out
 }
 
-// applied is the pod with what it was granted in place of what it asks for.
+// applied is the pod with its allocation in place of what it requests.
 func (a allocation) applied(pod *v1.Pod) *v1.Pod {
 	if a == nil || a.grants(pod) {
 		return pod
@@ -81,7 +81,7 @@ func (a allocation) applied(pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-// grants says whether the pod asks for what it has.
+// grants reports whether the pod requests exactly its allocation.
 func (a allocation) grants(pod *v1.Pod) bool {
 	return !slices.ContainsFunc(resizable(pod), func(c *v1.Container) bool {
 		granted, known := a[c.Name]
@@ -89,28 +89,28 @@ func (a allocation) grants(pod *v1.Pod) bool {
 	})
 }
 
-// asksForResize: the pod asks for other resources than it was granted, and it has not been told why
-// it has not got them.
+// asksForResize reports whether the pod requests other resources than it was granted, and has not
+// been told why it does not get them.
 func (w *worker) asksForResize() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.maySize() && !w.allocation.grants(w.inAPI) && (w.pending == nil || w.pending.Generation != w.inAPI.Generation)
 }
 
-// maySize: the pod is one whose resources can change. The worker is locked.
+// maySize reports whether the pod's resources can change. The worker is locked.
 func (w *worker) maySize() bool {
 	return !w.static && w.admitted && !w.over && !w.gone && w.evicted == nil && w.allocation != nil && w.inAPI != nil && w.inAPI.DeletionTimestamp == nil
 }
 
-// wishes is a worker whose pod asks for other resources than it was granted.
+// wishes is a worker whose pod requests other resources than it was granted.
 type wishes struct {
 	*worker
 	wanted, have *v1.Pod
 	since        time.Time
 }
 
-// retryResizes grants what there is room for. It is called whenever a pod asks for other resources,
-// and when room was made.
+// retryResizes grants the resizes that there is room for. It is called whenever a pod requests one,
+// and when room was freed.
 func (a *Agent) retryResizes() {
 	if !a.listed.Load() {
 		return // not all pods that have room are known
@@ -138,8 +138,8 @@ func (a *Agent) retryResizes() {
 	}
 }
 
-// firstResized: what asks for no more than it has, then by priority, then guaranteed pods, then who
-// has waited longest.
+// firstResized orders resizes: those that request no more than before, then by priority, then
+// Guaranteed pods, then by waiting time.
 func firstResized(a, b wishes) int {
 	if x, y := asksForMore(a), asksForMore(b); x != y {
 		return orderOf(y)
@@ -177,7 +177,7 @@ func asksForMore(w wishes) bool {
 	return false
 }
 
-// decideResize of one pod; admission is locked.
+// decideResize decides one pod's resize; admission is locked.
 func (a *Agent) decideResize(w wishes) {
 	taken, _ := a.taken(w.worker)
 	others := make([]admit.Demand, len(taken))
@@ -203,7 +203,7 @@ func (a *Agent) decideResize(w wishes) {
 	}
 }
 
-// grant the pod what it asks for; the worker then brings its containers there.
+// grant gives the pod what it requests; the worker then resizes its containers.
 func (w *worker) grant(wanted *v1.Pod) {
 	w.mu.Lock()
 	w.allocation, w.pending, w.resizeGeneration = allocated(wanted), nil, wanted.Generation
@@ -214,7 +214,7 @@ func (w *worker) grant(wanted *v1.Pod) {
 	w.wake()
 }
 
-// pend tells why the resize is not granted; true if that is news.
+// pend records why the resize is not granted; true if that is new.
 func (w *worker) pend(why *lifecycle.PendingResize) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -230,8 +230,8 @@ func (w *worker) pend(why *lifecycle.PendingResize) bool {
 	return before == nil || before.Reason != why.Reason || before.Generation != why.Generation
 }
 
-// resizeRetry is how often resizes are tried again if nothing happens that could help them, as by
-// the kubelet.
+// resizeRetry is how often resizes are retried if nothing happens that could help them, as by the
+// kubelet.
 const resizeRetry = 3 * time.Minute
 
 func (a *Agent) retryResizesAround(ctx context.Context) {
@@ -247,7 +247,7 @@ func (a *Agent) retryResizesAround(ctx context.Context) {
 	}
 }
 
-// tellResize tells of a resize that is done, or that failed.
+// tellResize reports a resize that is done, or that failed.
 func (a *Agent) tellResize(pod *v1.Pod, before *v1.PodStatus, now v1.PodStatus) (done bool) {
 	if before == nil {
 		return false
@@ -272,7 +272,7 @@ func inProgress(st *v1.PodStatus) *v1.PodCondition {
 	return nil
 }
 
-// resizeSummary is the message of an event, in the kubelet's form.
+// resizeSummary is the message of an event, in the kubelet's format.
 func resizeSummary(what string, pod *v1.Pod, failure string) string {
 	type container struct {
 		Name      string                  `json:"name"`

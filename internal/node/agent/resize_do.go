@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
 )
 
-// resize containers in place, memory first, then CPU. What fails is told by the pod's condition and
-// tried again.
+// resize resizes containers in place, memory first, then CPU. A failure is reported in the pod's
+// condition and retried.
 func (w *worker) resize(ctx context.Context, pod *v1.Pod, action lifecycle.Action) {
 	err := w.agent.tellSandbox(ctx, pod, action.ID)
 	for _, name := range lifecycle.Resizable {
@@ -32,8 +32,8 @@ func (w *worker) resize(ctx context.Context, pod *v1.Pod, action lifecycle.Actio
 	w.agent.share()
 }
 
-// resizeOne resource of all containers and of the pod's own cgroup, which at no time has a lower
-// limit than one of them.
+// resizeOne resizes one resource of all containers and of the pod's own cgroup, whose limit is at
+// no time below that of a container.
 func (w *worker) resizeOne(ctx context.Context, pod *v1.Pod, name v1.ResourceName, list []lifecycle.ContainerResize) error {
 	tree := w.agent.cgroups.tree
 	have, err := tree.PodSizes(pod.UID)
@@ -55,7 +55,7 @@ func (w *worker) resizeOne(ctx context.Context, pod *v1.Pod, name v1.ResourceNam
 			return err
 		}
 	}
-	// What shrinks makes room for what grows.
+	// Shrinking containers make room for growing ones.
 	for _, growing := range []bool{false, true} {
 		for _, r := range list {
 			if moreOf(r, name) == growing {
@@ -71,7 +71,8 @@ func (w *worker) resizeOne(ctx context.Context, pod *v1.Pod, name v1.ResourceNam
 	return tree.SetPod(pod.UID, want)
 }
 
-// moreOf a resource than the container has: by its limit, or, if that stays, by its request.
+// moreOf reports whether a container gets more of a resource: by its limit or, if that stays, by
+// its request.
 func moreOf(r lifecycle.ContainerResize, name v1.ResourceName) bool {
 	limit, request := r.Container.Resources.Limits[name], r.Container.Resources.Requests[name]
 	if by := limit.Cmp(r.From.Limits[name]); by != 0 {
@@ -80,7 +81,7 @@ func moreOf(r lifecycle.ContainerResize, name v1.ResourceName) bool {
 	return request.Cmp(r.From.Requests[name]) > 0
 }
 
-// updateContainer in one resource; in the other it keeps what it has.
+// updateContainer changes one resource; the container keeps what it has of the other.
 func (w *worker) updateContainer(ctx context.Context, pod *v1.Pod, r lifecycle.ContainerResize, name v1.ResourceName) error {
 	now := *r.From.DeepCopy()
 	if earlier, known := w.actuated[r.ID]; known {
@@ -111,7 +112,8 @@ func withAmount(list, from v1.ResourceList, name v1.ResourceName) v1.ResourceLis
 	return list
 }
 
-// mayShrink refuses limits of memory that are used up already: the kernel would kill for them.
+// mayShrink rejects memory limits below the current usage: the kernel would kill processes for
+// them.
 func (a *Agent) mayShrink(pod *v1.Pod, have, want cgroups.Sizes, list []lifecycle.ContainerResize) error {
 	var failed []error
 	if want.Memory != 0 && (have.Memory == 0 || want.Memory < have.Memory) {
@@ -136,8 +138,8 @@ func (a *Agent) mayShrink(pod *v1.Pod, have, want cgroups.Sizes, list []lifecycl
 	return errors.Join(failed...)
 }
 
-// tellSandbox tells the runtime what the pod has as a whole now, for those that size a virtual
-// machine by it. Most do not ask.
+// tellSandbox reports the pod's total resources to the runtime, for runtimes that size a virtual
+// machine by it. Most do not need it.
 func (a *Agent) tellSandbox(ctx context.Context, pod *v1.Pod, sandbox string) error {
 	overhead, whole := a.cgroups.sandbox(pod)
 	_, err := a.runtime.Runtime.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{
@@ -151,8 +153,8 @@ func (a *Agent) tellSandbox(ctx context.Context, pod *v1.Pod, sandbox string) er
 	return err
 }
 
-// setSizes says of each container what it runs with: as it was made, or as it was resized since, by
-// this agent or by one before it, which the pod's status tells of.
+// setSizes records for each container what it runs with: as it was created, or as it was resized
+// since, by this agent or, according to the pod's status, by a previous one.
 func (w *worker) setSizes(pod *v1.Pod, seen *lifecycle.Seen) {
 	first := w.actuated == nil
 	if first {

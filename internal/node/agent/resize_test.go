@@ -124,7 +124,7 @@ func TestResizeWaitsForRoom(t *testing.T) {
 	}
 }
 
-// An agent that is started anew knows what the one before it granted, and neither does nor undoes
+// An agent that is started again knows what the one before it granted, and neither does nor undoes
 // it again.
 func TestResizeOutlivesTheAgent(t *testing.T) {
 	pod, other := sized("p", "500m", "50Mi"), sized("other", "1", "50Mi")
@@ -166,7 +166,7 @@ func TestResizeOutlivesTheAgent(t *testing.T) {
 	}
 }
 
-// A container that has to be started anew for another size is, whatever the pod's restart policy.
+// A container that has to be started again for another size is, whatever the pod's restart policy.
 func TestResizeByRestart(t *testing.T) {
 	pod := sized("p", "100m", "50Mi")
 	pod.Spec.RestartPolicy = v1.RestartPolicyOnFailure

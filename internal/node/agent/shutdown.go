@@ -13,11 +13,11 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/shutdown"
 )
 
-// goingDown is what is known of the machine's end.
+// goingDown is the state of the machine's shutdown.
 type goingDown struct {
 	// now: the machine is shutting down. No pod is admitted, and the node is not ready.
 	now atomic.Bool
-	// inhibited: systemd tells of a shutdown, so that SIGTERM ends the agent alone.
+	// inhibited: systemd announces a shutdown, so SIGTERM means that only the agent ends.
 	inhibited atomic.Bool
 }
 
@@ -29,10 +29,10 @@ const (
 	endedByShutdown = "Pod was terminated in response to imminent node shutdown."
 )
 
-// inhibitAgain is how long after the bus was lost it is tried again.
+// inhibitAgain is the pause before the bus is tried again after it was lost.
 const inhibitAgain = time.Second
 
-// awaitShutdown has pods end when systemd is about to shut the machine down, and delays it
+// awaitShutdown terminates pods when systemd is about to shut the machine down, which it delays
 // meanwhile.
 func (a *Agent) awaitShutdown(ctx context.Context) {
 	if len(a.config.Shutdown) == 0 {
@@ -93,16 +93,17 @@ func (a *Agent) nodeNote(message string) {
 	a.eventAboutNode(v1.EventTypeNormal, "Shutdown", message)
 }
 
-// Terminate is what SIGTERM means to an agent that runs: where nothing else tells of the machine's
-// shutdown, and there are grace periods for it, it stands for it, and pods end. Otherwise they are
-// left running, for the next agent.
+// Terminate handles SIGTERM. Where nothing else announces a shutdown of the machine, and there are
+// grace periods for one, SIGTERM stands for it, and pods are terminated. Otherwise they keep
+// running, for the next agent.
 func (a *Agent) Terminate(ctx context.Context) {
 	if len(a.config.Shutdown) > 0 && !a.goingDown.inhibited.Load() {
 		a.shutDown(ctx)
 	}
 }
 
-// shutDown ends all pods, group by group; it returns when they have ended, or their time is over.
+// shutDown terminates all pods, group by group. It returns when they have ended, or their time is
+// up.
 func (a *Agent) shutDown(ctx context.Context) {
 	if a.goingDown.now.Swap(true) {
 		return
@@ -127,7 +128,7 @@ func (a *Agent) shutDown(ctx context.Context) {
 	a.wait(within, a.statuses.idle)
 }
 
-// statusPatience with the API server, which is to be told how the pods have ended.
+// statusPatience is how long to wait for the API server to accept the pods' final statuses.
 const statusPatience = 2 * time.Second
 
 func endAtShutdown(by time.Time) lifecycle.Ending {

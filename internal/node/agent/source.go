@@ -7,9 +7,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The kubelet's annotations of where a pod is from and since when it is known. They are the node's
-// to write: a pod whose source is not the API counts as static, and so as critical, which nobody
-// may claim for a pod of his own.
+// The kubelet's annotations for a pod's source and since when it is known. Only the node may write
+// them: a pod whose source is not the API counts as static, and so as critical, which no user may
+// claim for a pod.
 const (
 	annotationConfigHash   = "kubernetes.io/config.hash"
 	annotationConfigSource = "kubernetes.io/config.source"
@@ -26,8 +26,8 @@ func isMirror(pod *v1.Pod) bool {
 	return is
 }
 
-// fromAPI is a pod of the API as the node has it. Only annotations differ, so that the rest is
-// shared with the API's object, which nobody may change.
+// fromAPI returns an API pod as the node has it. Only annotations differ; everything else is shared
+// with the API's object, which must not be changed.
 func fromAPI(pod *v1.Pod, seen string) *v1.Pod {
 	own := *pod
 	own.Annotations = make(map[string]string, len(pod.Annotations)+2)

@@ -18,18 +18,18 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/volumes"
 )
 
-// refusal is why a container cannot be started, as its status and an event tell it.
+// refusal is why a container cannot be started, for its status and an event.
 type refusal struct {
 	reason, message string
-	// event, if it is not the usual "Failed", "Error: ...".
+	// event is its reason, if not the usual "Failed", "Error: ...".
 	event, said string
-	// pull is what is said while the next pull is waited for.
+	// pull is the message while the next pull is being waited for.
 	pull string
 }
 
 func (r *refusal) Error() string { return r.reason + ": " + r.message }
 
-// startContainer brings a container from its image to running, and past its postStart hook.
+// startContainer takes a container from its image through to its postStart hook.
 func (w *worker) startContainer(ctx context.Context, pod *v1.Pod, seen lifecycle.Seen, action lifecycle.Action) error {
 	a, c := w.agent, action.Container
 	whole := ctx
@@ -127,7 +127,7 @@ func (a *Agent) containerConfig(pod *v1.Pod, c *v1.Container, seen lifecycle.See
 	return a.runtime.ContainerConfig(pod, c, action.Attempt, image, p)
 }
 
-// targetOf an ephemeral container: the container whose processes it is to see.
+// targetOf is the container whose processes an ephemeral container is to see.
 func targetOf(pod *v1.Pod, name string, seen lifecycle.Seen) string {
 	for i := range pod.Spec.EphemeralContainers {
 		if e := &pod.Spec.EphemeralContainers[i]; e.Name == name && e.TargetContainerName != "" {
@@ -167,8 +167,8 @@ func criMounts(list []volumes.Mount) []*runtimeapi.Mount {
 	return out
 }
 
-// postStart runs the hook; a container whose hook fails is killed, which is not broken off when the
-// start is over.
+// postStart runs the hook. A container whose hook fails is killed, which is not interrupted when
+// the start is cancelled.
 func (w *worker) postStart(ctx, whole context.Context, pod *v1.Pod, seen lifecycle.Seen, c *v1.Container, id string) error {
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil

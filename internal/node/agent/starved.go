@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/pressure"
 )
 
-// measure makes what measures the node, and what evicts when it runs short.
+// measure creates the components that measure the node and evict pods when it runs short.
 func (a *Agent) measure(ctx context.Context) (err error) {
 	a.collector = metrics.New(ctx, metrics.Options{
 		Node: a.config.NodeName, Tree: a.cgroups.tree, Pods: a.ActivePods, Volumes: a.volumes.Usage,
@@ -53,8 +53,8 @@ func (a *Agent) runPressure(ctx context.Context) {
 
 func (a *Agent) pressures() []v1.NodeConditionType { return a.watcher.Conditions() }
 
-// pressureConditions of the node, in the kubelet's words. What has changed since the last report is
-// told by an event.
+// pressureConditions are the node's pressure conditions, with the kubelet's texts. Changes since
+// the last report are reported by events.
 func (a *Agent) pressureConditions(node *v1.Node) (all []v1.NodeCondition) {
 	pressed := a.pressures()
 	for _, kind := range []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure} {
@@ -72,12 +72,12 @@ func (a *Agent) pressureConditions(node *v1.Node) (all []v1.NodeCondition) {
 	return all
 }
 
-// nodeEvent tells of a change of the node's state.
+// nodeEvent reports a change of the node's state.
 func (a *Agent) nodeEvent(reason string) {
 	a.eventAboutNode(v1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", a.config.NodeName, reason))
 }
 
-// eventAboutNode is an event about the node itself.
+// eventAboutNode reports an event about the node itself.
 func (a *Agent) eventAboutNode(kind, reason, message string) {
 	a.tell(eventlog.Event{About: a.nodeReference(), Type: kind, Reason: reason, Message: message})
 }
@@ -101,7 +101,7 @@ func (a *Agent) evict(_ context.Context, e pressure.Eviction) error {
 	return nil
 }
 
-// evictedGone: nothing of the pod runs any more, and its volumes are free.
+// evictedGone reports whether nothing of the pod runs any more, and its volumes are freed.
 func (a *Agent) evictedGone(uid types.UID) bool {
 	w := a.pods.get(uid)
 	if w == nil {

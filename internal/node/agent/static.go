@@ -27,7 +27,7 @@ func nameOf(pod *v1.Pod) types.NamespacedName {
 	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 }
 
-// staticPods runs what lies in the folder, and shows it in the API by mirrors.
+// staticPods runs the pods in the folder, and shows them in the API by mirror pods.
 func (a *Agent) staticPods(ctx context.Context) {
 	complained := map[string]string{}
 	ticker := time.NewTicker(a.config.FileCheck)
@@ -50,8 +50,8 @@ func (a *Agent) staticPods(ctx context.Context) {
 	}
 }
 
-// readStatic reads the folder, or the one file. A folder that cannot be read is no reason to end
-// what came from it.
+// readStatic reads the folder, or the one file. If the folder cannot be read, its pods keep
+// running.
 func (a *Agent) readStatic(complained map[string]string) (map[types.UID]*v1.Pod, error) {
 	out := map[types.UID]*v1.Pod{}
 	if a.config.StaticPodPath == "" {
@@ -80,7 +80,7 @@ func (a *Agent) readStatic(complained map[string]string) (map[types.UID]*v1.Pod,
 				klog.ErrorS(err, "Cannot run a static pod")
 				a.eventAboutNode(v1.EventTypeWarning, "FailedValidation", "Static pod refused: "+err.Error())
 			}
-			// What it was before runs on until the file says something sensible, or is gone.
+			// The previous pod keeps running until the file is valid again, or is gone.
 			for _, w := range a.pods.all() {
 				if pod := w.object(); w.static && pod.Annotations[annotationFile] == path {
 					out[w.uid] = pod
@@ -94,7 +94,7 @@ func (a *Agent) readStatic(complained map[string]string) (map[types.UID]*v1.Pod,
 	return out, nil
 }
 
-// annotationFile is never written to the API: which file a static pod is from.
+// annotationFile is the file that a static pod comes from. It is never written to the API.
 const annotationFile = "berth.dev/file"
 
 func filesIn(dir string) ([]string, error) {
@@ -111,7 +111,7 @@ func filesIn(dir string) ([]string, error) {
 	return out, nil
 }
 
-// readPod makes of a file the pod that it describes, with the defaults that the API would give it.
+// readPod reads the pod in a file, with the API's defaults.
 func readPod(path, node string) (*v1.Pod, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -168,7 +168,8 @@ func readPod(path, node string) (*v1.Pod, error) {
 	return pod, nil
 }
 
-// refersToAPI: a pod that runs without the API cannot depend on what is in it.
+// refersToAPI returns what the pod needs of the API: a pod that runs without the API cannot depend
+// on it.
 func refersToAPI(pod *v1.Pod) string {
 	switch {
 	case pod.Spec.ServiceAccountName != "":
@@ -232,8 +233,8 @@ func ofTheAPI(secret, configMap bool) string {
 	return ""
 }
 
-// runStatic starts workers for what is there, and ends those of what is there no more. A pod whose
-// file was changed is another one, which starts when the one before it has ended.
+// runStatic starts workers for new static pods, and ends those whose files are gone. A pod whose
+// file has changed is a different pod, which starts when the previous one has ended.
 func (a *Agent) runStatic(ctx context.Context, wanted map[types.UID]*v1.Pod) {
 	busy := map[types.NamespacedName]bool{}
 	for _, w := range a.pods.all() {
@@ -275,7 +276,7 @@ func (a *Agent) mirrorGone(pod *v1.Pod) {
 	}
 }
 
-// mirrorOf a static pod in the API; nil if there is none of this version of it.
+// mirrorOf is a static pod's mirror in the API; nil if there is none for this version of the pod.
 func (a *Agent) mirrorOf(pod *v1.Pod) *v1.Pod {
 	m := a.pods.mirror(nameOf(pod))
 	if m == nil || m.DeletionTimestamp != nil || m.Annotations[v1.MirrorPodAnnotationKey] != string(pod.UID) {
@@ -284,7 +285,7 @@ func (a *Agent) mirrorOf(pod *v1.Pod) *v1.Pod {
 	return m
 }
 
-// keepMirrors makes the mirrors that are missing, and removes those that show nothing.
+// keepMirrors creates missing mirror pods, and deletes those without a static pod.
 func (a *Agent) keepMirrors(ctx context.Context, complained map[string]string) {
 	shown := map[types.NamespacedName]bool{}
 	for _, w := range a.pods.all() {

@@ -17,8 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
 )
 
-// statuses writes what pods are at into the API: the newest of each, until it is there. An API
-// server that is away is waited for; what is written then is what is so then.
+// statuses writes the pods' statuses to the API: the newest of each, until it is there. While the
+// API server cannot be reached they wait; what is then written is the state at that time.
 type statuses struct {
 	client kubernetes.Interface
 	target func(*worker) *v1.Pod
@@ -28,15 +28,15 @@ type statuses struct {
 	want map[*worker]*wish
 }
 
-// wish for a pod in the API.
+// wish is what is to be written of a pod.
 type wish struct {
 	status v1.PodStatus
 	set    bool
-	// remove the pod, after its status.
+	// remove: the pod is to be deleted, after its status was written.
 	remove bool
 }
 
-// Writes of different pods go on side by side, so that one that hangs holds up few.
+// Writes of different pods are concurrent, so that one that hangs delays few.
 const statusWriters = 8
 
 func newStatuses(client kubernetes.Interface, target func(*worker) *v1.Pod) *statuses {
@@ -60,20 +60,20 @@ func (s *statuses) set(w *worker, status v1.PodStatus) {
 	s.change(w, func(x *wish) { x.status, x.set = status, true })
 }
 
-// remove the pod from the API: all of it has ended here.
+// remove deletes the pod from the API: all of it has ended here.
 func (s *statuses) remove(w *worker) { s.change(w, func(x *wish) { x.remove = true }) }
 
-// again: there may be something to write that could not be before.
+// again checks for something to write that could not be written before.
 func (s *statuses) again(w *worker) { s.queue.Add(w) }
 
-// drop what was to be written: the pod is gone.
+// drop cancels what was to be written: the pod is gone.
 func (s *statuses) drop(w *worker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.want, w)
 }
 
-// idle: all that was to be written is in the API.
+// idle reports whether everything is in the API.
 func (s *statuses) idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +104,7 @@ func (s *statuses) run(ctx context.Context) {
 	writers.Wait()
 }
 
-// patience with one request.
+// requestTimeout bounds one request.
 const requestTimeout = 10 * time.Second
 
 func (s *statuses) write(ctx context.Context, w *worker) error {
@@ -142,8 +142,8 @@ func (s *statuses) write(ctx context.Context, w *worker) error {
 	return nil
 }
 
-// update the pod's status. Somebody else's write in between is read, and the update made again on
-// top of it.
+// update writes the pod's status. If someone else wrote in between, it reads that and applies the
+// status on top of it.
 func (s *statuses) update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error {
 	client := s.client.CoreV1().Pods(pod.Namespace)
 	for {
@@ -171,8 +171,7 @@ func (s *statuses) update(ctx context.Context, pod *v1.Pod, status v1.PodStatus)
 	}
 }
 
-// mergeStatus is what the node says over what the API has: conditions and fields that are others'
-// stay theirs.
+// mergeStatus is the node's status on top of the API's: conditions and fields of others are kept.
 func mergeStatus(have, want v1.PodStatus) v1.PodStatus {
 	out := *want.DeepCopy()
 	out.NominatedNodeName = have.NominatedNodeName
@@ -199,7 +198,7 @@ func mergeStatus(have, want v1.PodStatus) v1.PodStatus {
 	return out
 }
 
-// ours: the node's own conditions, and the word on why it ends a pod, if it said one.
+// ours reports whether a condition is the node's own, or its reason for ending the pod.
 func ours(t v1.PodConditionType, want []v1.PodCondition) bool {
 	if t != v1.DisruptionTarget {
 		return lifecycle.Owned(t)
@@ -212,7 +211,7 @@ func ours(t v1.PodConditionType, want []v1.PodCondition) bool {
 	return false
 }
 
-// deletePod removes this very pod, and no other that has taken its name.
+// deletePod deletes this pod, and no other one that has taken its name.
 func deletePod(ctx context.Context, client kubernetes.Interface, pod *v1.Pod) error {
 	now := int64(0)
 	uid := types.UID(pod.UID)

@@ -48,7 +48,7 @@ func statusIn(t *testing.T, client *fake.Clientset, name string) v1.PodStatus {
 	return pod.Status
 }
 
-// Somebody else's condition, written in between, is not lost, and neither is the node's word.
+// Someone else's condition, written in between, is not lost, and neither is the node's word.
 func TestConflictingStatusIsWrittenOnTop(t *testing.T) {
 	client, s, w := writer(t, podNamed("p"))
 	conflicted := false

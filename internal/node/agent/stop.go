@@ -12,10 +12,10 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
 )
 
-// leastGrace is what a container gets between SIGTERM and SIGKILL at least.
+// leastGrace is the minimum time between SIGTERM and SIGKILL.
 const leastGrace = 2 * time.Second
 
-// preStop runs a container's hook, once, beside whatever else happens.
+// preStop runs a container's hook, once, concurrently with everything else.
 func (w *worker) preStop(ctx context.Context, pod *v1.Pod, seen lifecycle.Seen, action lifecycle.Action) {
 	w.mu.Lock()
 	begun := w.hooks[action.ID] != 0
@@ -36,8 +36,8 @@ func (w *worker) preStop(ctx context.Context, pod *v1.Pod, seen lifecycle.Seen, 
 	})
 }
 
-// stopContainer sends SIGTERM, and SIGKILL when the grace period is over. A stop that is under way
-// is only begun again to end sooner.
+// stopContainer sends SIGTERM, and SIGKILL when the grace period is over. A stop in progress is
+// repeated only to end sooner.
 func (w *worker) stopContainer(ctx context.Context, pod *v1.Pod, seen lifecycle.Seen, action lifecycle.Action) {
 	w.mu.Lock()
 	by, stopping := w.stops[action.ID]

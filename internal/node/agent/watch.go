@@ -40,7 +40,8 @@ func (a *Agent) ownNode() feed.Whole[*v1.Node] {
 	}
 }
 
-// boundPods are the pods of this node by UID: one that took another's name is not an update of it.
+// boundPods are the pods of this node by UID: a pod that took another's name is not an update of
+// it.
 type boundPods struct {
 	ctx   context.Context
 	agent *Agent
@@ -57,7 +58,7 @@ func (p *boundPods) gone(pod *v1.Pod) {
 	p.agent.podGone(pod)
 }
 
-// listed has the pods that are gone make room before those that are there are looked at.
+// listed handles pods that are gone before those that exist, so that they make room for them.
 func (p *boundPods) listed(list []*v1.Pod, _ string) {
 	there := map[types.UID]bool{}
 	for _, pod := range list {

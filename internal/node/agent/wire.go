@@ -20,7 +20,7 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/volumes"
 )
 
-// wire makes the parts that look after containers.
+// wire creates the components that manage containers.
 func (a *Agent) wire(ctx context.Context) {
 	options := probe.Options{
 		Exec: a.runtime.Runtime,
@@ -36,7 +36,7 @@ func (a *Agent) wire(ctx context.Context) {
 	a.prober, a.hooksOf = probe.New(ctx, options), probe.NewHooks(options)
 }
 
-// verdicts of the probes about the containers that run. One that the prober has not been told of
+// verdicts are those of the probes of running containers. A container that the prober does not know
 // yet has none.
 func (a *Agent) verdicts(pod *v1.Pod, seen lifecycle.Seen) map[string]lifecycle.Verdict {
 	out := map[string]lifecycle.Verdict{}
@@ -71,7 +71,7 @@ func containerOf(pod *v1.Pod, name string) *v1.Container {
 	return nil
 }
 
-// handler of the runtime for the pod's RuntimeClass.
+// handler is the runtime handler of the pod's RuntimeClass.
 func (a *Agent) handler(ctx context.Context, pod *v1.Pod) (string, error) {
 	if pod.Spec.RuntimeClassName == nil || *pod.Spec.RuntimeClassName == "" {
 		return "", nil
@@ -85,9 +85,9 @@ func (a *Agent) handler(ctx context.Context, pod *v1.Pod) (string, error) {
 	return class.Handler, nil
 }
 
-// recursiveReadOnly: the runtime can make a mount read-only with all that is mounted below it. Of
-// handlers that RuntimeClasses name it is not asked: what a pod insists on is then refused, not
-// left out.
+// recursiveReadOnly reports whether the runtime can make a mount read-only recursively. It is not
+// asked about handlers of RuntimeClasses: a pod that insists is then refused, rather than run
+// without it.
 func (a *Agent) recursiveReadOnly(pod *v1.Pod) bool {
 	if pod.Spec.RuntimeClassName != nil && *pod.Spec.RuntimeClassName != "" {
 		return false
@@ -140,7 +140,7 @@ func (a *Agent) removeLog(path string) error {
 	return logfile.Remove(a.config.PodLogDir, path)
 }
 
-// listServices of the cluster. A static pod does not wait for the API to tell of them.
+// listServices lists the cluster's Services. A static pod does not wait for the API to list them.
 func (a *Agent) listServices(pod *v1.Pod) func() ([]*v1.Service, error) {
 	known := a.servicesKnown()
 	if !known && admit.Static(pod) {
@@ -158,8 +158,7 @@ func (a *Agent) listServices(pod *v1.Pod) func() ([]*v1.Service, error) {
 	}
 }
 
-// elsewhere has the Service kubernetes lead to another address than its own, to which no way may
-// lead from pods.
+// elsewhere replaces the address of the Service kubernetes, which may not be reachable from pods.
 func elsewhere(services []*v1.Service, apiServer netip.AddrPort) []*v1.Service {
 	out := slices.Clone(services)
 	for i, service := range out {

@@ -14,61 +14,60 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
 )
 
-// worker is the one goroutine that acts for a pod. Others change what it is to do and wake it.
+// worker is the only goroutine that acts for a pod. Others change what it has to do and wake it.
 type worker struct {
 	agent *Agent
 	uid   types.UID
 	woken chan struct{}
-	// made is when the agent saw the pod first.
+	// made is when the agent first saw the pod.
 	made time.Time
 
 	mu sync.Mutex
 	// pod is the newest object, from the API or from a file, with the node's own annotations, and
-	// with the resources that the node has granted, whatever it asks for since.
+	// with the allocated resources rather than the requested ones.
 	pod *v1.Pod
-	// inAPI is the newest object of the API, as it is there: statuses are written on top of it. Nil
-	// for a static pod.
+	// inAPI is the newest object of the API, unmodified: statuses are written on top of it. Nil for
+	// a static pod.
 	inAPI  *v1.Pod
 	static bool
-	// gone: the API, or the folder, has it no more.
+	// gone: the API, or the folder, no longer has it.
 	gone bool
-	// takenUp: it was there before this agent, so its grace period may have begun before, too.
+	// takenUp: it existed before this agent, so its grace period may have begun before, too.
 	takenUp bool
-	// evicted is set once: why the node ends the pod.
+	// evicted is why the node ends the pod. It is set once.
 	evicted *lifecycle.Ending
 	// admitted: it counts against the node's room.
 	admitted bool
-	// allocation of resources; nil before the pod is admitted.
+	// allocation is what its containers were granted; nil before it is admitted.
 	allocation allocation
 	// pending is why a resize was not granted, if one was not, and since when it waits.
 	pending      *lifecycle.PendingResize
 	pendingSince time.Time
-	// resizeGeneration is the pod's generation with the resize that was granted last; 0: none was
-	// since the agent began.
+	// resizeGeneration is the pod's generation of the resize that was granted last; 0: none since
+	// the agent started.
 	resizeGeneration int64
-	// over: nothing of it runs or will.
+	// over: nothing of it runs, or will run.
 	over bool
-	// released: it has nothing of the node any more, besides what is kept of it in the runtime to
-	// be looked at.
+	// released: it no longer has anything of the node, apart from what is kept in the runtime for
+	// inspection.
 	released bool
-	// reported is the status as the agent has it; nil before the first look.
+	// reported is the status as the agent has it; nil before the first sync.
 	reported *v1.PodStatus
-	// stops and hooks under way, by container ID.
+	// stops and hooks are in progress, by container ID.
 	stops map[string]time.Time
 	hooks map[string]lifecycle.HookState
-	// interrupt breaks off what is being started, if anything is: a pull can take long.
+	// interrupt cancels a start in progress: a pull can take long.
 	interrupt context.CancelFunc
 
-	// Only the goroutine itself uses what follows.
+	// Only the worker's goroutine uses what follows.
 	memory lifecycle.Memory
 	killBy time.Time
 	errors int // of the runtime, in a row
 	misses int // of what is needed to start, in a row
 	// actuated are the resources that containers have been resized to, by ID; nil before the first
-	// look.
+	// sync.
 	actuated map[string]v1.ResourceRequirements
-	// earlier are the containers that another agent made, before this one; nil before the first
-	// look.
+	// earlier are the containers made by a previous agent; nil before the first sync.
 	earlier map[string]bool
 }
 
@@ -79,7 +78,7 @@ func (a *Agent) newWorker(pod *v1.Pod, static bool) *worker {
 	}
 }
 
-// wake has the worker look again; it never blocks.
+// wake triggers a sync. It never blocks.
 func (w *worker) wake() {
 	select {
 	case w.woken <- struct{}{}:
@@ -87,7 +86,7 @@ func (w *worker) wake() {
 	}
 }
 
-// breakOff what is being started, since the pod is to end.
+// breakOff cancels a start in progress, because the pod is to end.
 func (w *worker) breakOff() {
 	w.mu.Lock()
 	interrupt := w.interrupt
@@ -98,14 +97,14 @@ func (w *worker) breakOff() {
 	w.wake()
 }
 
-// toEnd: the pod was told to end.
+// toEnd reports whether the pod has been told to end.
 func (w *worker) toEnd() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.gone || w.evicted != nil || w.pod.DeletionTimestamp != nil
 }
 
-// starting is the context of what is being started: it ends when the pod is told to.
+// starting returns the context of a start: it ends when the pod is told to end.
 func (w *worker) starting(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	w.mu.Lock()
@@ -117,7 +116,7 @@ func (w *worker) starting(ctx context.Context) (context.Context, context.CancelF
 	return ctx, cancel
 }
 
-// run until the pod is gone, or the agent ends: then its containers are left as they are.
+// run runs until the pod is gone, or the agent ends: then its containers are left as they are.
 func (w *worker) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -137,14 +136,14 @@ func (w *worker) run(ctx context.Context) {
 }
 
 const (
-	// lookAgain is how often a pod is looked at if nothing happens, as the kubelet does it.
+	// lookAgain is how often a pod is synced if nothing happens, as by the kubelet.
 	lookAgain = time.Minute
-	// retryMost bounds the wait after errors of the runtime.
+	// retryMost bounds the pause after errors of the runtime.
 	retryMost = 5 * time.Second
 )
 
-// sync looks at the pod once and does what is due; it says how long to wait, and whether the pod is
-// gone for good.
+// sync examines the pod once and does what is due. It returns how long to wait, and whether the pod
+// is gone for good.
 func (w *worker) sync(ctx context.Context) (wait time.Duration, done bool) {
 	pod, ending := w.wanted()
 	if pod == nil {
@@ -175,7 +174,7 @@ func (w *worker) sync(ctx context.Context) (wait time.Duration, done bool) {
 		return w.ended(ctx, pod, seen, ending)
 	}
 	if len(out.Actions) > 0 {
-		// What was done is looked at soon: stops and hooks wake the worker when they end.
+		// The effect is checked soon: stops and hooks wake the worker when they end.
 		if acted(out.Actions) {
 			w.wake()
 		}
@@ -183,9 +182,9 @@ func (w *worker) sync(ctx context.Context) (wait time.Duration, done bool) {
 	return w.until(out.Wake), false
 }
 
-// setRight what the end of another agent looks like: a runtime that is asked to start a container
-// by somebody who is killed gives up, now or a moment later, and calls it a failure of the
-// container, which has never run. It is made again, and that is no restart.
+// setRight corrects what the end of a previous agent looks like. If the client that asked a runtime
+// to start a container is killed, the runtime gives up, at once or a moment later, and reports a
+// failure of the container, which has never run. It is created again, and that is no restart.
 func (w *worker) setRight(seen *lifecycle.Seen) {
 	if w.earlier == nil {
 		w.earlier = map[string]bool{}
@@ -201,7 +200,7 @@ func (w *worker) setRight(seen *lifecycle.Seen) {
 	}
 }
 
-// acted: something was done that has changed what there is to see.
+// acted reports whether an action has changed what there is to see.
 func acted(actions []lifecycle.Action) bool {
 	for _, a := range actions {
 		if a.Kind != lifecycle.StopContainer && a.Kind != lifecycle.PreStop {
@@ -231,7 +230,7 @@ func (w *worker) object() *v1.Pod {
 	return w.pod
 }
 
-// wanted is the pod as it is to be, and why it has to end, if it has to.
+// wanted is the pod as it should be, and why it has to end, if it has to.
 func (w *worker) wanted() (*v1.Pod, *lifecycle.Ending) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -244,7 +243,7 @@ func (w *worker) wanted() (*v1.Pod, *lifecycle.Ending) {
 	if deletion := w.pod.DeletionTimestamp; w.takenUp && deletion != nil && deletion.Add(time.Second).Before(by) {
 		by = deletion.Add(time.Second) // an agent that was killed in between does not make the grace period longer
 	}
-	// The end can be moved nearer, by a second deletion with less grace, but not put off.
+	// A second deletion with a shorter grace period can bring the end forward, but not postpone it.
 	if w.killBy.IsZero() || by.Before(w.killBy) {
 		w.killBy = by
 	}
@@ -274,7 +273,7 @@ func (w *worker) input(pod *v1.Pod, seen lifecycle.Seen, ending *lifecycle.Endin
 	}
 }
 
-// report what the status is now.
+// report publishes the status.
 func (w *worker) report(pod *v1.Pod, out lifecycle.Output) {
 	w.mu.Lock()
 	status := out.Status
@@ -313,8 +312,8 @@ func (w *worker) known() *v1.Pod {
 	return &copied
 }
 
-// ended gives back what the pod had of the node. Of a pod that is only over, not deleted,
-// containers and logs stay to be looked at.
+// ended frees what the pod had of the node. If the pod is over but not deleted, its containers and
+// logs are kept for inspection.
 func (w *worker) ended(ctx context.Context, pod *v1.Pod, seen lifecycle.Seen, ending *lifecycle.Ending) (time.Duration, bool) {
 	if err := w.agent.release(ctx, w.uid); err != nil {
 		return w.failed("cannot free what the pod had", err), false

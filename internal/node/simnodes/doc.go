@@ -1,8 +1,8 @@
-// Package simnodes runs simulated nodes on a cluster: thousands in one process,
-// registered, heartbeating, running and ending pods as kubelets would.
+// Package simnodes runs simulated nodes on a cluster: thousands in one process, which register,
+// send heartbeats, and run and terminate pods as kubelets would.
 //
-// What the nodes do is decided in package kubelet. This one feeds it from one
-// watch on nodes and one on bound pods, and carries out its actions with a
-// bounded number of workers; one goroutine owns the fleet, none belongs to a
-// node or a pod. It also writes the annotations that make nodes fail.
+// Package kubelet decides what the nodes do. This package feeds it from one watch of nodes and one
+// of bound pods, and carries out its actions with a bounded number of workers. One goroutine owns
+// the fleet; none belongs to a single node or pod. It also writes the annotations that make nodes
+// fail.
 package simnodes

@@ -10,13 +10,13 @@ import (
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
 
-// lane is a queue of actions with its own workers. Adding never blocks, so the
-// goroutine that owns the fleet never waits for the API server; the fleet has
-// at most one action under way for an object, which bounds the queue.
+// lane is a queue of actions with its own workers. Adding never blocks, so the goroutine that owns
+// the fleet never waits for the API server. The fleet has at most one action in flight per object,
+// which bounds the queue.
 //
-// A lane may have one that comes first: as long as something waits there, three
-// quarters of its own workers hold back. An API server that is too slow for all
-// of it then serves the Leases, and the nodes stay alive.
+// A lane can have another one that takes precedence: as long as that one has actions queued, three
+// quarters of its own workers pause. An API server that is too slow for everything then serves the
+// Leases, and the nodes stay alive.
 type lane struct {
 	first *lane // may be nil
 
@@ -25,7 +25,7 @@ type lane struct {
 	more  chan struct{} // has room for one: somebody should look
 }
 
-// holdBack is how often a worker that holds back looks again.
+// holdBack is how often a paused worker checks again.
 const holdBack = 20 * time.Millisecond
 
 // sendFunc carries out an action.
@@ -79,8 +79,7 @@ func (l *lane) wake() {
 	}
 }
 
-// letPass waits until nothing waits in the lane that comes first; false when
-// ctx ended.
+// letPass waits until the lane that takes precedence is empty; false if ctx has ended.
 func (l *lane) letPass(ctx context.Context) bool {
 	for l.first.len() > 0 {
 		select {

@@ -17,14 +17,13 @@ import (
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
 
-// AnnotationPlayer, on the first node, names the process that plays the nodes
-// of its prefix. Two that play the same nodes would fight over every Lease and
-// remove each other's nodes, and `berth nodes` beside `berth up` is easily typed.
+// AnnotationPlayer, on the first node, identifies the process that simulates the nodes of its
+// prefix. Two processes that simulate the same nodes would fight over every Lease and delete each
+// other's nodes, and `berth nodes` next to `berth up` is easily typed.
 const AnnotationPlayer = "berth.dev/played-by"
 
-// player names this process so that another one on this machine can tell
-// whether it still runs: host, process, and when that process started, since
-// process numbers come again.
+// player identifies this process so that another one on this machine can tell whether it still
+// runs: by host, process ID, and start time, since process IDs are reused.
 func player() string { return playerOf(os.Getpid()) }
 
 func playerOf(pid int) string {
@@ -48,8 +47,8 @@ func startOf(pid int) string {
 	return fields[19]
 }
 
-// checkPlayer refuses nodes that a process on this machine plays. What runs on
-// other machines cannot be known.
+// checkPlayer rejects nodes that another process on this machine simulates. Processes on other
+// machines cannot be checked.
 func checkPlayer(nodes []*v1.Node, shape *kubelet.Shape) error {
 	for _, node := range nodes {
 		name := node.Annotations[AnnotationPlayer]
@@ -68,7 +67,7 @@ func checkPlayer(nodes []*v1.Node, shape *kubelet.Shape) error {
 	return nil
 }
 
-// signAsPlayer notes on the first node that this process plays it.
+// signAsPlayer records on the first node that this process simulates it.
 func signAsPlayer(ctx context.Context, client kubernetes.Interface, shape *kubelet.Shape) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{AnnotationPlayer: player()}}})
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// reach turns the many ways of not reaching an API server into one line that
-// says what to do; other errors speak for themselves.
+// reach turns the many errors of an unreachable API server into one line that says what to do;
+// other errors are returned unchanged.
 func reach(err error) error {
 	var urlErr *url.Error
 	var netErr net.Error

@@ -19,17 +19,16 @@ import (
 // Options of Run.
 type Options struct {
 	Shape kubelet.Shape
-	// Workers bounds the requests under way for pods, and apart from them those
-	// for heartbeats, which come first: a wave of pods must not make nodes look
-	// dead.
+	// Workers bounds the requests in flight for pods and, separately, those for heartbeats, which
+	// take precedence: a burst of pods must not make nodes look dead.
 	Workers int
 	// Ready is called once, when all nodes are registered.
 	Ready func(nodes int, took time.Duration)
 	Log   *slog.Logger
 }
 
-// Client makes the client that Run wants: protobuf, and no limit besides the
-// number of workers.
+// Client makes the client that Run needs: protobuf, and no rate limit apart from the number of
+// workers.
 func Client(cfg *rest.Config) (kubernetes.Interface, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
@@ -38,8 +37,8 @@ func Client(cfg *rest.Config) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(cfg)
 }
 
-// Run plays the nodes until ctx ends. It leaves them in the cluster, where they
-// fall silent as machines do that lost power; the next Run goes on with them.
+// Run simulates the nodes until ctx ends. It leaves them in the cluster, where they fall silent
+// like machines without power; the next Run takes them over.
 func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 	began := time.Now()
 	existing, version, err := listNodes(ctx, client, &opts.Shape)
@@ -89,8 +88,8 @@ func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 	return group.Wait()
 }
 
-// listNodes reads the nodes that exist, and refuses to play one that is not
-// simulated: its real kubelet would disagree.
+// listNodes lists the existing nodes, and refuses to simulate one that is real: its kubelet would
+// interfere.
 func listNodes(ctx context.Context, client kubernetes.Interface, shape *kubelet.Shape) ([]*v1.Node, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -161,8 +160,8 @@ func (r *runner) loop(ctx context.Context, count int, ready func()) {
 	}
 }
 
-// maxReports keeps a flood of events from filling the memory: they are a
-// courtesy, the status says the same.
+// maxReports keeps a flood of events from filling the memory. Events may be dropped: the status
+// says the same.
 const maxReports = 2000
 
 func (r *runner) dispatch() {

@@ -127,7 +127,7 @@ func TestANodeThatIsNotSimulatedIsRefused(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "node node-1 exists and is not simulated") {
 		t.Errorf("error %v", err)
 	}
-	// One beyond the count is somebody's machine and no hindrance.
+	// One beyond the count is someone's machine and no hindrance.
 	client = fake.NewClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-7"}})
 	start(t, client, 1)
 	if _, err := client.CoreV1().Nodes().Get(t.Context(), "node-7", metav1.GetOptions{}); err != nil {
@@ -157,7 +157,7 @@ func TestNodesThatAProcessPlaysAreNotPlayedTwice(t *testing.T) {
 	}
 }
 
-// A Lease that somebody else wrote in between is read again, not lost.
+// A Lease that someone else wrote in between is read again, not lost.
 func TestALeaseIsRenewedAfterAConflict(t *testing.T) {
 	client := fake.NewClientset(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Namespace: v1.NamespaceNodeLease}})
 	var log bytes.Buffer

@@ -32,8 +32,8 @@ type sender struct {
 	leases map[string]*knownLease
 }
 
-// knownLease is a node's Lease as last written; nil object: not known. The
-// fleet renews a node's Lease once at a time, so only the map needs the lock.
+// knownLease is a node's Lease as last written; nil object: unknown. The fleet renews each Lease
+// one request at a time, so only the map needs the lock.
 type knownLease struct{ object *coordinationv1.Lease }
 
 func (s *sender) send(ctx context.Context, a kubelet.Action) (kubelet.Outcome, any) {
@@ -113,8 +113,8 @@ func (s *sender) register(ctx context.Context, a kubelet.Action) (*v1.Node, erro
 	return node, nil
 }
 
-// renew writes the node's Lease. It is created when it is not known; one that
-// is there already, from an earlier run, is read first.
+// renew writes the node's Lease. If the Lease is unknown it is created; one that exists already,
+// from an earlier run, is read first.
 func (s *sender) renew(ctx context.Context, a kubelet.Action) error {
 	leases := s.client.CoordinationV1().Leases(v1.NamespaceNodeLease)
 	known := s.lease(a.Node)
@@ -140,7 +140,7 @@ func (s *sender) renew(ctx context.Context, a kubelet.Action) error {
 		wrote, err = leases.Update(ctx, want, metav1.UpdateOptions{})
 	}
 	if err != nil {
-		// Somebody else wrote or removed it, or it is not known whether the
+		// Someone else wrote or removed it, or it is not known whether the
 		// write arrived: read it again next time.
 		known.object = nil
 		if apierrors.IsNotFound(err) {
@@ -149,8 +149,8 @@ func (s *sender) renew(ctx context.Context, a kubelet.Action) error {
 		return err
 	}
 	if len(wrote.ManagedFields) > 0 {
-		// One empty entry has the API server stop keeping track of who set
-		// which field, a tenth of what a renewal costs it.
+		// One empty entry makes the API server stop tracking field managers, a tenth of the cost of
+		// a renewal.
 		wrote.ManagedFields = []metav1.ManagedFieldsEntry{{}}
 	}
 	known.object = wrote

@@ -14,20 +14,20 @@ import (
 // stall is the PSI trigger: tasks have waited for memory for 70 ms within half a second.
 const stall = "some 70000 500000"
 
-// rearm is how often thresholds of version 1 are set anew, since the pages that can be dropped,
-// which do not count as used, come and go.
+// rearm is how often thresholds of version 1 are set again: the droppable pages, which do not count
+// as used, change.
 const rearm = 10 * time.Second
 
-// Alarm tells when the kernel says that memory has become short, so that nothing waits for the next
-// look. Which of its notifications there are depends on the kernel and on the version of cgroups:
-// PSI and memory.events, or thresholds of version 1. A kernel without any raises no alarm.
+// Alarm reports when the kernel says that memory has become short, without waiting for the next
+// poll. Which notifications exist depends on the kernel and on the version of cgroups: PSI and
+// memory.events, or thresholds of version 1. On a kernel without any, there is no alarm.
 type Alarm struct {
 	tree *Tree
 	ctx  context.Context
 	c    chan struct{}
 
 	mu sync.Mutex
-	// set are the thresholds of version 1. One that was crossed is spent.
+	// set are the thresholds of version 1. Each can fire once.
 	set   []*os.File
 	setAt time.Time
 }
@@ -51,7 +51,8 @@ func (t *Tree) Alarm(ctx context.Context) *Alarm {
 	return a
 }
 
-// C has a value when memory may be short. One that was not taken yet stands for those that follow.
+// C receives a value when memory may be short. A value that has not been received yet stands for
+// later ones, too.
 func (a *Alarm) C() <-chan struct{} { return a.c }
 
 func (a *Alarm) raise() {
@@ -61,8 +62,7 @@ func (a *Alarm) raise() {
 	}
 }
 
-// listen to a file of the kernel's that has changes to tell of, after having written what these
-// are.
+// listen watches a kernel file that notifies of changes. It first writes which ones.
 func (a *Alarm) listen(path, trigger string) error {
 	mode := unix.O_RDONLY
 	if trigger != "" {
@@ -96,7 +96,7 @@ func (a *Alarm) listen(path, trigger string) error {
 	return nil
 }
 
-// wait for the file's changes until its epoll is closed.
+// wait waits for changes of the file until its epoll is closed.
 func (a *Alarm) wait(waiting *os.File, fd int) {
 	defer unix.Close(fd)
 	raw, err := waiting.SyscallConn()
@@ -112,8 +112,8 @@ func (a *Alarm) wait(waiting *os.File, fd int) {
 	}
 }
 
-// Arm has the alarm raised when the machine's memory, or that of all pods, is used by so much more
-// than now. Version 1 only: in version 2 no number can be given. It may be called at every look.
+// Arm raises the alarm when the machine's memory usage, or that of all pods, grows by this much.
+// Version 1 only: version 2 has no such threshold. It may be called at every poll.
 func (a *Alarm) Arm(machine, pods int64) {
 	memory, ok := a.tree.files.(hierarchies)
 	if !ok {
@@ -144,7 +144,7 @@ func (a *Alarm) disarm() {
 	a.close()
 }
 
-// close the thresholds; a.mu is held.
+// close closes the thresholds; a.mu is held.
 func (a *Alarm) close() {
 	for _, file := range a.set {
 		file.Close()
@@ -152,7 +152,8 @@ func (a *Alarm) close() {
 	a.set = nil
 }
 
-// crossed waits until a threshold is, once: memory that goes up and down about it raises no storm.
+// crossed waits until a threshold is crossed, once: memory that fluctuates around it must not cause
+// a storm.
 func (a *Alarm) crossed(file *os.File) {
 	if _, err := file.Read(make([]byte, 8)); err == nil {
 		a.raise()

@@ -1,10 +1,10 @@
-// Package cgroups gives pods their control groups: which group (by class of service), how large
-// (from requests, limits and overhead), what is used in it, and that nothing is left of it
-// afterwards. Sizes and OOM scores are pure functions of the pod, with the kubelet's numbers.
+// Package cgroups manages the control groups of pods: which group (by QoS class), how large (from
+// requests, limits and overhead), what is used in it, and that nothing is left of it afterwards.
+// Sizes and OOM scores are pure functions of the pod, with the kubelet's numbers.
 //
-// The tree is the kubelet's: kubepods with the groups of guaranteed pods, and in it burstable and
-// besteffort with those of the others; the runtime puts the containers of a pod beneath its group
-// (cgroup_parent). Both versions of cgroups and both drivers' names are known. The groups are
-// folders and files of the kernel and are used as such; no daemon is asked. With the systemd
-// driver's names the runtime makes its own scopes through systemd, below slices made here.
+// The tree is the kubelet's: kubepods with the groups of Guaranteed pods, and in it burstable and
+// besteffort with those of the others. The runtime puts a pod's containers beneath the pod's group
+// (cgroup_parent). Both versions of cgroups and the names of both drivers are supported. Groups are
+// used as the kernel's folders and files, without a daemon. With the systemd driver's names, the
+// runtime makes its own scopes through systemd, below slices made here.
 package cgroups

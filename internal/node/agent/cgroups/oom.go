@@ -14,8 +14,8 @@ const (
 )
 
 // OOMScoreAdj is how much sooner (or later, if negative) than by its size the kernel kills a
-// container's processes when the machine, of so many bytes of memory, has none left: guaranteed
-// ones last, best-effort ones first, and in between the sooner, the less they request.
+// container's processes when the machine, which has this many bytes of memory, runs out: Guaranteed
+// pods last, BestEffort ones first, and in between the sooner, the less they request.
 func OOMScoreAdj(pod *v1.Pod, container *v1.Container, memory int64) int64 {
 	if pod.Spec.PriorityClassName == nodeCritical && admit.Critical(pod) {
 		return guaranteedScore
@@ -39,7 +39,7 @@ func OOMScoreAdj(pod *v1.Pod, container *v1.Container, memory int64) int64 {
 
 const nodeCritical = "system-node-critical"
 
-// unassigned is a container's part of what the pod requests as a whole and no container requests.
+// unassigned is a container's share of what the pod requests as a whole and no container requests.
 func unassigned(pod *v1.Pod) int64 {
 	if pod.Spec.Resources == nil || pod.Spec.Resources.Requests.Memory().IsZero() {
 		return 0

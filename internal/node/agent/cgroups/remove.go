@@ -15,11 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// patience with processes that were killed and are not gone yet.
+// patience is how long killed processes may take to disappear.
 const patience = 10 * time.Second
 
-// RemovePod kills what is left in the pod's group and removes it. A pod without a group is removed
-// already.
+// RemovePod kills what is left in the pod's group and removes the group. It is no error if the pod
+// has none.
 func (t *Tree) RemovePod(uid types.UID) error {
 	for {
 		group, err := t.find(uid)
@@ -32,7 +32,7 @@ func (t *Tree) RemovePod(uid types.UID) error {
 	}
 }
 
-// remove tries until the processes are gone: a killed one is still there for a moment, and may have
+// remove retries until the processes are gone: a killed one remains for a moment, and may have
 // started another.
 func (t *Tree) remove(path string) error {
 	pause := time.Millisecond
@@ -73,7 +73,7 @@ func (t *Tree) removeFolder(folder string) error {
 	return nil
 }
 
-// kill ends all processes in a group and beneath it.
+// kill kills all processes in a group and beneath it.
 func kill(folder string) {
 	// Where the kernel can do it at once, nothing escapes by forking.
 	if _, err := os.Stat(filepath.Join(folder, "cgroup.kill")); err == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Sizes of one group. Zero is "not set": the kernel's default, which is none.
+// Sizes are the limits of one group. Zero is "not set": the kernel's default, which is none.
 type Sizes struct {
 	Memory int64 // limit in bytes
 	Shares int64 // of CPU, relative to the groups beside it; as in cgroup v1, where 1024 is one CPU
@@ -18,8 +18,8 @@ type Sizes struct {
 }
 
 const (
-	// What the kernel takes as shares. No request counts as the least, not as the kernel's default
-	// of a whole CPU.
+	// The range of CPU shares. No request counts as the minimum, not as the kernel's default of a
+	// whole CPU.
 	minShares = 2
 	maxShares = 262144
 
@@ -38,15 +38,15 @@ func quota(milliCPU int64) int64 {
 	return max(milliCPU*period/1000, minQuota)
 }
 
-// weight is the cpu.weight of cgroup v2 for shares, as the kubelet converts them for its own
-// groups: the ranges mapped onto each other.
+// weight converts shares to the cpu.weight of cgroup v2, as the kubelet does for its own groups:
+// the ranges are mapped onto each other.
 func weight(shares int64) int64 {
 	return 1 + (min(max(shares, minShares), maxShares)-minShares)*9999/(maxShares-minShares)
 }
 
-// ForPod sizes the pod's own group: shares from what it requests; quota and memory limit from its
-// limits if every container has one (or the pod as a whole has); overhead is in each of them.
-// Best-effort pods get what is left.
+// ForPod sizes the pod's own group: shares from its requests, quota and memory limit from its
+// limits if every container has one (or the pod as a whole has), overhead included. BestEffort pods
+// get what is left.
 func ForPod(pod *v1.Pod) Sizes {
 	class := rules.QOS(pod)
 	if class == v1.PodQOSBestEffort {
@@ -72,8 +72,8 @@ func ForPod(pod *v1.Pod) Sizes {
 	return sizes
 }
 
-// ForContainer sizes a container in its pod's group. One without a limit has the pod's, where the
-// pod as a whole has one.
+// ForContainer sizes a container in its pod's group. A container without a limit has the pod's, if
+// the pod as a whole has one.
 func ForContainer(pod *v1.Pod, container *v1.Container) Sizes {
 	cpu, memory := container.Resources.Limits.Cpu(), container.Resources.Limits.Memory()
 	if whole := pod.Spec.Resources; whole != nil {
@@ -87,8 +87,8 @@ func ForContainer(pod *v1.Pod, container *v1.Container) Sizes {
 	return plain(container.Resources.Requests, cpu, memory)
 }
 
-// ForSandbox is what the runtime is told about the pod as a whole, for those that size a virtual
-// machine by it: its containers' part and the overhead.
+// ForSandbox is the pod's total size as told to runtimes, some of which size a virtual machine by
+// it: the containers' part and the overhead.
 func ForSandbox(pod *v1.Pod) (containers, overhead Sizes) {
 	options := helper.PodResourcesOptions{ExcludeOverhead: true}
 	limits := helper.PodLimits(pod, options)
@@ -99,7 +99,7 @@ func ForSandbox(pod *v1.Pod) (containers, overhead Sizes) {
 	return containers, overhead
 }
 
-// plain converts amounts as they are. Who limits CPU without requesting any requests as much.
+// plain converts amounts as they are. A CPU limit without a request implies an equal request.
 func plain(requests v1.ResourceList, cpuLimit, memoryLimit *resource.Quantity) Sizes {
 	cpu, requested := requests[v1.ResourceCPU]
 	if !requested {

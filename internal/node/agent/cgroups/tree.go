@@ -21,13 +21,13 @@ const (
 	Systemd  = "systemd"
 )
 
-// Options of a tree.
+// Options are those of a tree.
 type Options struct {
 	// Mount is where the kernel shows the groups; empty: /sys/fs/cgroup.
 	Mount string
 	// Proc is where it shows processes and itself; empty: /proc.
 	Proc string
-	// Root is the group below which all is made, and made itself if need be; empty: the topmost.
+	// Root is the group below which all is made, created if necessary; empty: the topmost.
 	Root string
 	// Driver is cgroupfs or systemd; empty: cgroupfs. The runtime must have the same.
 	Driver string
@@ -35,8 +35,8 @@ type Options struct {
 	PodPIDs int64
 }
 
-// Tree is the part of the machine's groups that pods are in. Its methods may be called concurrently
-// for different pods.
+// Tree is the part of the machine's groups that contains pods. Its methods may be called
+// concurrently for different pods.
 type Tree struct {
 	Options
 	root, kubepods name
@@ -45,16 +45,16 @@ type Tree struct {
 	rmdir func(string) error
 
 	mu sync.Mutex
-	// shares that the group of burstable pods was given last; kept so that nothing is written when
+	// shares is what the group of Burstable pods was last given, so that nothing is written when
 	// nothing has changed.
 	shares int64
 }
 
-// files are one version's: where a group's folders are, and what its files are called.
+// files are those of one version: where a group's folders are, and what its files are called.
 type files interface {
-	// folders of a group, in every hierarchy there is; for removal, all must be looked at.
+	// folders returns a group's folders in every hierarchy; removal has to look at all of them.
 	folders(path string) []string
-	// make the group and those above it, able to hold others.
+	// make creates the group and those above it, able to contain others.
 	make(path string) error
 	set(path string, sizes Sizes) error
 	usage(path string) (Usage, error)
@@ -66,7 +66,7 @@ type files interface {
 
 var qosClasses = []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort}
 
-// Open finds out which version the machine has, and makes the tree's upper part.
+// Open detects the machine's version, and creates the upper part of the tree.
 func Open(options Options) (*Tree, error) {
 	if options.Mount == "" {
 		options.Mount = "/sys/fs/cgroup"
@@ -109,7 +109,7 @@ func Open(options Options) (*Tree, error) {
 	return t, t.Share(nil)
 }
 
-// exists in at least one hierarchy.
+// exists reports whether at least one hierarchy has the group.
 func (t *Tree) exists(group name) bool {
 	return slices.ContainsFunc(t.files.folders(t.path(group)), func(folder string) bool {
 		_, err := os.Stat(folder)
@@ -117,7 +117,7 @@ func (t *Tree) exists(group name) bool {
 	})
 }
 
-// find tells the versions apart by what lies at the mount point: one hierarchy with all
+// find distinguishes the versions by what is at the mount point: one hierarchy with all
 // controllers, or a folder for each.
 func find(mount string) (files, error) {
 	if _, err := os.Stat(filepath.Join(mount, "cgroup.controllers")); err == nil {
@@ -134,8 +134,8 @@ func find(mount string) (files, error) {
 
 func (t *Tree) path(n name) string { return n.path(t.Driver) }
 
-// EnsurePod makes the pod's group, or brings its sizes up to date, and returns what CRI takes as
-// the parent of its containers.
+// EnsurePod creates the pod's group, or updates its sizes, and returns what CRI takes as the parent
+// of its containers.
 func (t *Tree) EnsurePod(p *v1.Pod) (parent string, err error) {
 	group := pod(t.kubepods, rules.QOS(p), p.UID)
 	if err := t.files.make(t.path(group)); err != nil {
@@ -149,7 +149,7 @@ func (t *Tree) EnsurePod(p *v1.Pod) (parent string, err error) {
 	return group.parent(t.Driver), nil
 }
 
-// Pods that have a group, in any hierarchy.
+// Pods lists the pods that have a group in any hierarchy.
 func (t *Tree) Pods() ([]types.UID, error) {
 	found := map[types.UID]bool{}
 	for _, qos := range qosClasses {
@@ -173,9 +173,9 @@ func (t *Tree) Pods() ([]types.UID, error) {
 	return uids, nil
 }
 
-// Enforce holds all pods together to what the node offers them: capacity without what is reserved
-// for the system. The eviction threshold is not taken off: pods are to be evicted before they are
-// stopped.
+// Enforce limits all pods together to what the node offers them: its capacity without the
+// reservations for the system. Eviction thresholds are not subtracted: pods are to be evicted
+// before the kernel stops them.
 func (t *Tree) Enforce(allocatable v1.ResourceList) error {
 	sizes := Sizes{Memory: allocatable.Memory().Value(), Shares: shares(allocatable.Cpu().MilliValue())}
 	if pids, limited := allocatable["pid"]; limited {
@@ -187,7 +187,7 @@ func (t *Tree) Enforce(allocatable v1.ResourceList) error {
 	return nil
 }
 
-// Share gives burstable pods together the CPU shares that they, of these active pods, request.
+// Share gives all Burstable pods together the CPU shares that the active ones request.
 func (t *Tree) Share(active []*v1.Pod) error {
 	sizes := burstable(active)
 	t.mu.Lock()

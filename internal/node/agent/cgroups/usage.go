@@ -14,21 +14,21 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Usage of a group and those beneath it.
+// Usage is that of a group and those beneath it.
 type Usage struct {
 	Time time.Time
 	// CPU is the time used since the group was made.
 	CPU time.Duration
-	// Memory in bytes: all that is charged, and of that what cannot be dropped at once (the working
-	// set, which counts for eviction).
+	// Memory, in bytes, is all that is charged; WorkingSet is the part that cannot be dropped at
+	// once, which counts for eviction.
 	Memory, WorkingSet int64
 	RSS                int64
 	Faults, MajorFault int64
-	// Tasks, threads included: what the limit of PIDs is about.
+	// Tasks includes threads: it is what the limit of PIDs counts.
 	Tasks int64
 }
 
-// workingSet is what cannot be dropped at once: file pages that nobody used lately can.
+// workingSet is what cannot be dropped at once. File pages that were not used recently can.
 func workingSet(memory, inactiveFile int64) int64 { return max(memory-inactiveFile, 0) }
 
 // PodGroup is the path of a pod's group below the kernel's mount point.
@@ -87,7 +87,7 @@ func (t *Tree) AllPods() (usage Usage, memory int64, err error) {
 	return usage, memory, err
 }
 
-// find looks where the pod's group is: a pod's class is not known once the pod itself is gone.
+// find searches for the pod's group: the class of a pod is unknown once the pod itself is gone.
 func (t *Tree) find(uid types.UID) (name, error) {
 	for _, qos := range qosClasses {
 		if group := pod(t.kubepods, qos, uid); t.exists(group) {

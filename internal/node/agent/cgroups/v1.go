@@ -42,7 +42,7 @@ func (h hierarchies) folders(path string) (all []string) {
 	return all
 }
 
-// in is a group's folder in the controller's hierarchy, if there is such a one.
+// in returns a group's folder in the controller's hierarchy, if that exists.
 func (h hierarchies) in(controller, path string) (folder string, found bool) {
 	mount, found := h[controller]
 	return filepath.Join(mount, path), found
@@ -66,8 +66,8 @@ func (h hierarchies) make(path string) error {
 	return nil
 }
 
-// inherit gives new groups the processors and memory nodes of those above them: they begin with
-// none, and take no process like that.
+// inherit copies processors and memory nodes from the parent: a new group has none, and accepts no
+// process without.
 func inherit(mount, path string) error {
 	above := mount
 	for part := range strings.SplitSeq(strings.Trim(path, "/"), "/") {

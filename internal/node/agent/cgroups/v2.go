@@ -13,12 +13,12 @@ import (
 // v2 is the one hierarchy of cgroup v2, at its mount point.
 type v2 struct{ mount string }
 
-// Those that pods need; what the kernel lacks of them (hugetlb, mostly) is gone without.
+// The controllers that pods need. Those that the kernel lacks (mostly hugetlb) are left out.
 var wanted = []string{"cpu", "cpuset", "memory", "pids", "hugetlb"}
 
 func (v v2) folders(path string) []string { return []string{filepath.Join(v.mount, path)} }
 
-// make switches the controllers on in each group on the way, the last one included: containers come
+// make enables the controllers in each group on the path, including the last: containers come
 // beneath it.
 func (v v2) make(path string) error {
 	text, err := read(v.mount, "cgroup.controllers")

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// write sets a file of a group, if it says something else: the kernel does work for some writes
-// that change nothing.
+// write writes a file of a group if its content differs: some writes cost the kernel work even if
+// they change nothing.
 func write(folder, file, value string) error {
 	path := filepath.Join(folder, file)
 	if now, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(now)) == value {
@@ -35,7 +35,7 @@ func read(folder, file string) (string, error) {
 // whatever their size.
 const unlimited = int64(1<<63 - 1<<20)
 
-// readNumber reads a file with one number; "max" and what is as good as no limit are 0.
+// readNumber reads a file with one number. "max", and what amounts to no limit, is 0.
 func readNumber(folder, file string) (int64, error) {
 	text, err := read(folder, file)
 	if err != nil || text == "max" {
@@ -51,7 +51,7 @@ func readNumber(folder, file string) (int64, error) {
 	return n, nil
 }
 
-// readLimit is readNumber for what a group may lack: the topmost has no limits.
+// readLimit is readNumber for files that a group may lack: the topmost has no limits.
 func readLimit(folder, file string) (int64, error) {
 	n, err := readNumber(folder, file)
 	if errors.Is(err, os.ErrNotExist) {

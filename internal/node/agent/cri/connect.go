@@ -16,18 +16,18 @@ import (
 // requestTimeout is the kubelet's default for --runtime-request-timeout.
 const requestTimeout = 2 * time.Minute
 
-// Runtime is a container runtime that can be reached.
+// Runtime is a connection to a container runtime.
 type Runtime struct {
 	Runtime internalapi.RuntimeService
 	Images  internalapi.ImageManagerService
-	// Name and Version as it tells them.
+	// Name and Version are as the runtime reports them.
 	Name, Version string
-	// Node that sandboxes are marked with.
+	// Node is the node that sandboxes are marked with.
 	Node string
 }
 
-// Connect to the runtime's socket (unix:///run/containerd/containerd.sock). A runtime that goes
-// away later is connected to again by itself.
+// Connect connects to the runtime's socket (unix:///run/containerd/containerd.sock). It reconnects
+// by itself to a runtime that was restarted.
 func Connect(ctx context.Context, endpoint, node string) (*Runtime, error) {
 	runtime, err := criclient.NewRemoteRuntimeService(ctx, endpoint, requestTimeout, nil, false)
 	if err != nil {
@@ -53,23 +53,23 @@ func (r *Runtime) Close(ctx context.Context) {
 	r.Images.Close(ctx)
 }
 
-// questionTimeout is how long any question may take that changes nothing. One that was lost with
-// its connection is asked again then.
+// questionTimeout bounds a request that changes nothing. One that was lost with its connection is
+// repeated.
 const questionTimeout = 30 * time.Second
 
-// State of the runtime, as it tells it.
+// State is the runtime's status as it reports it.
 type State struct {
-	// Complaint is what keeps it from running pods, in the words of the node's Ready condition;
-	// empty: nothing does.
+	// Complaint is what keeps it from running pods, for the node's Ready condition; empty: nothing
+	// does.
 	Complaint string
-	// SupplementalGroupsPolicy: it heeds the policy of a pod, and does not add the image's groups
-	// whatever that says.
+	// SupplementalGroupsPolicy: it respects a pod's policy, instead of always adding the image's
+	// groups.
 	SupplementalGroupsPolicy bool
 	// Handlers that RuntimeClasses can name, "" for the default one, with what each can do.
 	Handlers []v1.NodeRuntimeHandler
 }
 
-// Handler of a name; nil: the runtime does not tell of it.
+// Handler returns the handler of a name; nil if the runtime does not report it.
 func (s State) Handler(name string) *v1.NodeRuntimeHandler {
 	for i := range s.Handlers {
 		if s.Handlers[i].Name == name {
@@ -79,8 +79,8 @@ func (s State) Handler(name string) *v1.NodeRuntimeHandler {
 	return nil
 }
 
-// State asks the runtime how it is and what it can do. What it does not say that it can do, it
-// cannot.
+// State reads the runtime's status and features. A feature that it does not report, it does not
+// have.
 func (r *Runtime) State(ctx context.Context) (State, error) {
 	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
 	defer cancel()

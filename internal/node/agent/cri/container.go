@@ -10,8 +10,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Process is what a container gets from elsewhere: its command line, its environment, its mounts,
-// its share of the machine.
+// Process is what a container gets from elsewhere: its command line, environment, mounts, and
+// resources.
 type Process struct {
 	ImageRef      string
 	Command, Args []string
@@ -24,12 +24,12 @@ type Process struct {
 	Target string
 }
 
-// LogPath of a container's run, below the folder of its pod's logs.
+// LogPath is the path of a container's log, below the folder of its pod's logs.
 func LogPath(container string, attempt int) string {
 	return filepath.Join(container, strconv.Itoa(attempt)+".log")
 }
 
-// ContainerConfig of a container in its attempt-th run.
+// ContainerConfig configures a container's attempt-th run.
 func (r *Runtime) ContainerConfig(pod *v1.Pod, c *v1.Container, attempt int, image *runtimeapi.Image, p Process) (*runtimeapi.ContainerConfig, error) {
 	security, err := containerSecurity(pod, c, image, p)
 	if err != nil {
@@ -57,7 +57,7 @@ func (r *Runtime) ContainerConfig(pod *v1.Pod, c *v1.Container, attempt int, ima
 	return config, nil
 }
 
-// MakeLogs makes the folder that a container's logs go to.
+// MakeLogs creates the folder for a container's logs.
 func MakeLogs(logDir string, pod *v1.Pod, container string) error {
 	if err := os.MkdirAll(filepath.Join(PodLogs(logDir, pod), container), 0o755); err != nil {
 		return fmt.Errorf("create container log directory for container %s failed: %w", container, err)

@@ -1,8 +1,8 @@
-// Package cri is the way to the container runtime: the connection, what it shows of pods as package
-// lifecycle wants to see it, and the configurations of sandboxes and containers as they follow from
-// a pod.
+// Package cri is the connection to the container runtime: what it shows of pods in the form that
+// package lifecycle needs, and the configurations of sandboxes and containers that follow from a
+// pod.
 //
-// All that identifies a pod is in the labels and annotations that the kubelet writes, too, so that
-// crictl shows it, and so that an agent that was killed finds its pods again. One annotation more
-// on sandboxes names the node: sandboxes without it were made by others, and are left alone.
+// A pod is identified by the kubelet's labels and annotations, so that crictl shows it, and an
+// agent that was killed finds its pods again. One more annotation on sandboxes names the node:
+// sandboxes without it were made by others, and are left alone.
 package cri

@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Limits of upstream's for last words: a file of 4 KiB, or 80 lines and 2 KiB of a log.
+// Upstream's limits for termination messages: a file of 4 KiB, or 80 lines and 2 KiB of a log.
 const (
 	maxMessage  = 4096
 	maxLogTail  = 2048

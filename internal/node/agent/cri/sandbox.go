@@ -27,7 +27,7 @@ func PodLogs(logDir string, pod *v1.Pod) string {
 	return filepath.Join(logDir, strings.Join([]string{pod.Namespace, pod.Name, string(pod.UID)}, "_"))
 }
 
-// SandboxConfig of a pod.
+// SandboxConfig configures a pod's sandbox.
 func (r *Runtime) SandboxConfig(pod *v1.Pod, attempt int, place Place) (*runtimeapi.PodSandboxConfig, error) {
 	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
 		return nil, errors.New("hostUsers: false: user namespaces are not supported on this node")
@@ -141,7 +141,7 @@ func anyPrivileged(pod *v1.Pod) bool {
 	return false
 }
 
-// groups that all processes of the pod are in, besides those of the image.
+// groups are the supplementary groups of all processes of the pod, besides those of the image.
 func groups(pod *v1.Pod) []int64 {
 	var out []int64
 	if sc := pod.Spec.SecurityContext; sc != nil {

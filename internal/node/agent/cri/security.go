@@ -10,8 +10,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// What every container sees masked or read-only of the machine, as Docker began it and the kubelet
-// has it.
+// The paths of the machine that every container sees masked or read-only, as in Docker and the
+// kubelet.
 var (
 	maskedPaths = sync.OnceValue(func() []string {
 		paths := []string{
@@ -24,7 +24,7 @@ var (
 	readOnlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// effective is the container's own security context over that of the pod.
+// effective is the container's security context merged over the pod's.
 func effective(pod *v1.Pod, c *v1.Container) v1.SecurityContext {
 	var out v1.SecurityContext
 	if c.SecurityContext != nil {
@@ -103,7 +103,7 @@ func capabilities(c *v1.Capabilities) *runtimeapi.Capability {
 	return out
 }
 
-// nonRoot refuses a container that is not to run as root and would, or might.
+// nonRoot rejects a container that must not run as root and would, or might.
 func nonRoot(pod *v1.Pod, c *v1.Container, sc v1.SecurityContext, image *runtimeapi.Image) error {
 	if sc.RunAsNonRoot == nil || !*sc.RunAsNonRoot {
 		return nil

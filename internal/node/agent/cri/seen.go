@@ -18,14 +18,14 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/lifecycle"
 )
 
-// Owner of what is in the runtime.
+// Owner is the pod that something in the runtime belongs to.
 type Owner struct {
 	UID             types.UID
 	Namespace, Name string
 }
 
-// Glance is one line for each pod in the runtime that changes whenever something of it does: cheap
-// to get for all at once.
+// Glance is a pod's state in the runtime, condensed to a line that changes whenever the state does.
+// It is cheap to get for all pods at once.
 type Glance struct {
 	Owner
 	// Mine: this node's agent made it.
@@ -33,7 +33,7 @@ type Glance struct {
 	State string
 }
 
-// Glances at all pods.
+// Glances returns those of all pods.
 func (r *Runtime) Glances(ctx context.Context) (map[types.UID]Glance, error) {
 	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
 	defer cancel()
@@ -73,7 +73,7 @@ func (r *Runtime) Glances(ctx context.Context) (map[types.UID]Glance, error) {
 	return out, nil
 }
 
-// Seen of one pod, newest first.
+// Seen returns a pod's sandboxes and containers, newest first.
 func (r *Runtime) Seen(ctx context.Context, uid types.UID) (lifecycle.Seen, error) {
 	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
 	defer cancel()
@@ -115,8 +115,8 @@ func (r *Runtime) Seen(ctx context.Context, uid types.UID) (lifecycle.Seen, erro
 	return seen, nil
 }
 
-// errNoStatus is an answer that says nothing: nothing is concluded from it, least of all that there
-// is nothing.
+// errNoStatus is the error of an empty answer. Nothing follows from it, least of all that there is
+// nothing.
 var errNoStatus = errors.New("the container runtime answers without a status")
 
 func (r *Runtime) sandbox(ctx context.Context, s *runtimeapi.PodSandbox) (lifecycle.Sandbox, error) {
@@ -171,8 +171,8 @@ func (r *Runtime) container(st *runtimeapi.ContainerStatus, sandbox string) life
 	return out
 }
 
-// lastWords of a container: what it left in its termination message file, or, if it failed and asks
-// for that, the end of its log, or what the runtime says.
+// lastWords is a container's termination message: from its file or, if it failed and asks for that,
+// the end of its log, or what the runtime says.
 func lastWords(st *runtimeapi.ContainerStatus) string {
 	text := fileEnd(messageFile(st), maxMessage, 0)
 	if text == "" && st.ExitCode != 0 && v1.TerminationMessagePolicy(st.Annotations[annotationMessagePolicy]) == v1.TerminationMessageFallbackToLogsOnError {

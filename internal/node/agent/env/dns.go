@@ -15,7 +15,7 @@ import (
 // DNS is how names are resolved: the lines of a resolv.conf.
 type DNS struct{ Servers, Searches, Options []string }
 
-// Resolver is what the node has to give to its pods.
+// Resolver is the node's DNS configuration for its pods.
 type Resolver struct {
 	ClusterDNS    []string // addresses of the cluster's own DNS; none if it has none
 	ClusterDomain string   // such as cluster.local
@@ -25,14 +25,14 @@ type Resolver struct {
 // Warning is an event on a pod.
 type Warning struct{ Reason, Message string }
 
-// The most that resolvers bear; what is more is left out, with a warning.
+// The limits of resolvers. What exceeds them is left out, with a warning.
 const (
 	maxServers     = 3
 	maxSearches    = 32
 	maxSearchChars = 2048
 )
 
-// For is how the pod resolves names, by its dnsPolicy and dnsConfig.
+// For returns the pod's DNS configuration, by its dnsPolicy and dnsConfig.
 func (r Resolver) For(pod *v1.Pod) (DNS, []Warning) {
 	var dns DNS
 	var warnings []Warning
@@ -56,7 +56,7 @@ func (r Resolver) For(pod *v1.Pod) (DNS, []Warning) {
 	return dns.fitting(warnings)
 }
 
-// and adds what a pod wants besides, each thing once; of an option the pod's own value counts.
+// and adds the pod's own dnsConfig, without duplicates; for an option the pod's value counts.
 func (d DNS) and(own *v1.PodDNSConfig) DNS {
 	options := slices.Clone(d.Options)
 	for _, option := range own.Options {
@@ -73,7 +73,7 @@ func (d DNS) and(own *v1.PodDNSConfig) DNS {
 	}
 }
 
-// fitting leaves out what resolvers do not bear.
+// fitting leaves out what exceeds the limits.
 func (d DNS) fitting(warnings []Warning) (DNS, []Warning) {
 	if len(d.Servers) > maxServers {
 		d.Servers = d.Servers[:maxServers]
@@ -97,8 +97,7 @@ func (d DNS) fitting(warnings []Warning) (DNS, []Warning) {
 	return d, warnings
 }
 
-// ParseResolvConf reads a node's resolv.conf. Name servers add up; of search lines the last one
-// counts.
+// ParseResolvConf parses a node's resolv.conf. Name servers add up; the last search line counts.
 func ParseResolvConf(file io.Reader) (DNS, error) {
 	const longest = 10 << 20
 	var dns DNS

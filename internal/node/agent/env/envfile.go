@@ -31,9 +31,9 @@ func (r *resolution) fileKey(ref *v1.FileKeySelector) (string, bool, error) {
 }
 
 // fileVariable finds the first NAME='value' of that name in a file of such lines, empty if there is
-// none. The format is what is left of a shell's when nothing is ever expanded: a value stands in
-// single quotes, right after the equals sign, and may go over lines; a comment begins with #; a
-// space after the equals sign makes the value empty, one before it is a mistake.
+// none. The format is a shell's without any expansion: a value is in single quotes, directly after
+// the equals sign, and may span lines; a comment begins with #; a space after the equals sign makes
+// the value empty, one before it is an error.
 func fileVariable(content, name string) (string, error) {
 	lines := strings.Split(strings.ReplaceAll(content, "\r\n", "\n"), "\n")
 	for i := 0; i < len(lines); i++ {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// expand replaces each $(NAME) by what value gives for NAME. $$ is a dollar sign, so that $$(NAME)
-// comes out as $(NAME); all other dollar signs stay as they are.
+// expand replaces each $(NAME) by value(NAME). $$ is a dollar sign, so that $$(NAME) becomes
+// $(NAME); all other dollar signs are kept.
 func expand(input string, value func(name string) string) string {
 	var out strings.Builder
 	for {
@@ -43,8 +43,7 @@ func expand(input string, value func(name string) string) string {
 	}
 }
 
-// known looks a name up in one list after the other; a name that is in none stays as it was
-// written.
+// known looks a name up in one map after the other. A name that is in none is kept as written.
 func known(lists ...map[string]string) func(string) string {
 	return func(name string) string {
 		for _, list := range lists {
@@ -74,8 +73,8 @@ func ExpandStatic(command []string, vars []v1.EnvVar) []string {
 	return expandAll(command, known(values))
 }
 
-// SubPath is where in its volume a mount begins: its subPath, or its subPathExpr expanded, which
-// may name no variable that is empty.
+// SubPath is where in its volume a mount begins: its subPath, or its expanded subPathExpr, in which
+// no variable may be empty.
 func SubPath(mount v1.VolumeMount, vars []Variable) (string, error) {
 	if mount.SubPathExpr == "" {
 		return mount.SubPath, nil

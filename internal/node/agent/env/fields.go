@@ -40,9 +40,9 @@ func podField(pod *v1.Pod, ref *v1.ObjectFieldSelector, sources Sources) (string
 	return MetadataField(pod, ref.FieldPath)
 }
 
-// MetadataField is a field of the pod's metadata as the downward API shows it: labels and
-// annotations whole are lines of key="value", sorted by key; one of them, metadata.labels['app'],
-// is its bare value.
+// MetadataField is a field of the pod's metadata as the downward API shows it: all labels or
+// annotations as lines of key="value", sorted by key; a single one, metadata.labels['app'], as its
+// bare value.
 func MetadataField(pod *v1.Pod, path string) (string, error) {
 	return fieldpath.ExtractFieldPathAsString(pod, path)
 }
@@ -64,8 +64,8 @@ func resourceField(pod *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, 
 	return kubectlresource.ExtractContainerResourceValue(ref, withLimits(c, allocatable))
 }
 
-// ResourceField is a request or limit of the named container in units of the divisor, rounded up.
-// For a limit that is not set stands what the node has to give.
+// ResourceField is a request or limit of the named container in units of the divisor, rounded up. A
+// limit that is not set is the node's allocatable amount.
 func ResourceField(pod *v1.Pod, container string, ref *v1.ResourceFieldSelector, allocatable v1.ResourceList) (string, error) {
 	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
 		if c.Name == container {
@@ -75,8 +75,8 @@ func ResourceField(pod *v1.Pod, container string, ref *v1.ResourceFieldSelector,
 	return "", fmt.Errorf("container %s not found", container)
 }
 
-// defaulted are the resources whose limit is the node's if none is set. Huge pages are not: they
-// are never overcommitted, so that a container without them has none.
+// defaulted are the resources whose limit is the node's if none is set. Huge pages are not among
+// them: they are never overcommitted, so a container without a request has none.
 var defaulted = []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}
 
 func withLimits(c *v1.Container, allocatable v1.ResourceList) *v1.Container {

@@ -9,8 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Hostname is the name that the pod's host has, and the domain below which others find it, if it
-// has one.
+// Hostname is the pod's host name, and the domain below which others find it, if any.
 func Hostname(pod *v1.Pod, clusterDomain string) (host, domain string, err error) {
 	if override := pod.Spec.HostnameOverride; override != nil {
 		if wrong := validation.IsDNS1123Subdomain(*override); len(wrong) > 0 {
@@ -38,7 +37,7 @@ func Hostname(pod *v1.Pod, clusterDomain string) (host, domain string, err error
 	return host, domain, nil
 }
 
-// maxHostname leaves room for the zero byte at its end in the 64 that Linux has for a name.
+// maxHostname is Linux's limit of 64 without the terminating zero byte.
 const maxHostname = 63
 
 func fitting(pod, host string) (string, error) {
@@ -67,8 +66,8 @@ func KernelHostname(pod *v1.Pod, host, domain string) (string, error) {
 	return full, nil
 }
 
-// Hosts is the pod's /etc/hosts. On the host's network it is the node's own, which the caller has
-// read; else the pod's addresses under its name. The pod's hostAliases follow.
+// Hosts is the pod's /etc/hosts. With host networking it is the node's own, which the caller has
+// read; otherwise the pod's addresses with its name. The pod's hostAliases follow.
 func Hosts(pod *v1.Pod, podIPs []string, host, domain string, nodeHosts []byte) []byte {
 	var file bytes.Buffer
 	if pod.Spec.HostNetwork {

@@ -18,24 +18,25 @@ type Process struct {
 	Env           []Variable // no name twice
 }
 
-// Sources give what a pod only refers to. A missing object is to be an error that IsNotFound.
+// Sources provide what a pod only refers to. The error for a missing object must satisfy
+// IsNotFound.
 type Sources struct {
 	ConfigMap func(namespace, name string) (*v1.ConfigMap, error)
 	Secret    func(namespace, name string) (*v1.Secret, error)
-	// Services lists all services; nil if the API has not been heard of yet, as for a static pod of
+	// Services lists all Services; nil if the API has not been reached yet, as for a static pod of
 	// a node that starts alone.
 	Services func() ([]*v1.Service, error)
-	// VolumeFile reads a file of one of the pod's volumes and never one outside of it; nil if there
-	// is none.
+	// VolumeFile reads a file of one of the pod's volumes, and never one outside of it; nil if
+	// there is none.
 	VolumeFile func(volume, path string) ([]byte, error)
-	// Allocatable is the node's: it stands for a limit that is not set.
+	// Allocatable is the node's, which replaces a limit that is not set.
 	Allocatable v1.ResourceList
 	// HostIPs and PodIPs, the primary one first.
 	HostIPs, PodIPs []string
 }
 
-// Resolve works out what the container of the pod is started with. Its error is for the status of
-// the container as it is.
+// Resolve computes what the pod's container is started with. Its error goes into the container's
+// status unchanged.
 func Resolve(pod *v1.Pod, c *v1.Container, sources Sources) (Process, error) {
 	r := resolution{
 		pod: pod, container: c, sources: sources,
@@ -73,8 +74,8 @@ func Resolve(pod *v1.Pod, c *v1.Container, sources Sources) (Process, error) {
 	return process, nil
 }
 
-// resolution is the work on one container: what has been set so far, and the objects that were read
-// for it, each once.
+// resolution is the state of resolving one container: the variables set so far, and the objects
+// read for it, each once.
 type resolution struct {
 	pod       *v1.Pod
 	container *v1.Container
@@ -97,7 +98,7 @@ func (r *resolution) set(name, value string) {
 	r.values[name] = value
 }
 
-// take sets all that one entry of envFrom brings.
+// take sets all variables of one entry of envFrom.
 func (r *resolution) take(from v1.EnvFromSource) error {
 	switch {
 	case from.ConfigMapRef != nil:
@@ -122,8 +123,8 @@ func (r *resolution) take(from v1.EnvFromSource) error {
 	return nil
 }
 
-// value is what the variable is to be; not set at all if it refers to something optional that is
-// not there.
+// value returns a variable's value. It is not set if it refers to something optional that does not
+// exist.
 func (r *resolution) value(variable v1.EnvVar) (value string, set bool, err error) {
 	from := variable.ValueFrom
 	switch {
@@ -169,7 +170,7 @@ func (r *resolution) secretKey(ref *v1.SecretKeySelector) (string, bool, error) 
 	return string(value), ok, nil
 }
 
-// configMap is nil, without an error, if it is optional and not there.
+// configMap returns nil, without an error, for an optional ConfigMap that does not exist.
 func (r *resolution) configMap(name string, optional *bool) (*v1.ConfigMap, error) {
 	if object, ok := r.configMaps[name]; ok {
 		return object, nil
@@ -188,7 +189,7 @@ func (r *resolution) configMap(name string, optional *bool) (*v1.ConfigMap, erro
 	return object, nil
 }
 
-// secret is nil, without an error, if it is optional and not there.
+// secret returns nil, without an error, for an optional Secret that does not exist.
 func (r *resolution) secret(name string, optional *bool) (*v1.Secret, error) {
 	if object, ok := r.secrets[name]; ok {
 		return object, nil

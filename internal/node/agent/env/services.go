@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// serviceVariables are those by which a container finds the services of its namespace, and the API
-// server in any case; with their names in order.
+// serviceVariables are those by which a container finds the Services of its namespace, and always
+// the API server, with their names in order.
 func serviceVariables(pod *v1.Pod, list func() ([]*v1.Service, error)) (map[string]string, []string, error) {
 	if list == nil {
 		return nil, nil, nil
@@ -56,13 +56,13 @@ func serviceVariables(pod *v1.Pod, list func() ([]*v1.Service, error)) (map[stri
 	return values, names, nil
 }
 
-// ErrServicesUnread is what [Sources.Services] answers until it has read the services once: it
-// keeps a container from being started without KUBERNETES_SERVICE_HOST just because the agent
-// itself has just begun.
+// ErrServicesUnread is the error of [Sources.Services] before the Services have been read once:
+// without it a container could be started without KUBERNETES_SERVICE_HOST because the agent has
+// only just started.
 var ErrServicesUnread = errors.New("services have not yet been read at least once, cannot construct envvars")
 
-// variablesOf are a service's own names and, after them, those of Docker's links, which images of
-// old still read.
+// variablesOf are a Service's own variables, followed by those of Docker links, which old images
+// still read.
 func variablesOf(service *v1.Service) []Variable {
 	prefix, ip, ports := variableName(service.Name), service.Spec.ClusterIP, service.Spec.Ports
 	variables := []Variable{

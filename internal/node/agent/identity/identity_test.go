@@ -41,7 +41,7 @@ func keep(t *testing.T, path, node string) {
 	}
 }
 
-// A machine that belonged to another cluster, or had another name, asks anew; one whose API server
+// A machine that belonged to another cluster, or had another name, asks again; one whose API server
 // is away does not.
 func TestACertificateThatIsKeptMustBeThisNodesInThisCluster(t *testing.T) {
 	for _, c := range []struct {

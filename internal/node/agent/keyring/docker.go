@@ -15,10 +15,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// auths of Docker's configuration files, by registry.
+// auths are the entries of Docker's configuration files, by registry.
 type auths map[string]login
 
-// login of a registry. Auth, if there is one, stands for name and password.
+// login is for one registry. Auth, if set, replaces name and password.
 type login struct {
 	Username      string `json:"username"`
 	Password      string `json:"password"`
@@ -47,8 +47,8 @@ func (l login) decode() (Login, error) {
 	return out, nil
 }
 
-// read one of Docker's two kinds of files: config.json, which keeps logins under "auths", and
-// .dockercfg, which has nothing else.
+// read parses one of Docker's two file formats: config.json, which keeps logins under "auths", and
+// .dockercfg, which contains nothing else.
 func read(text []byte, old bool) (auths, error) {
 	var config struct {
 		Auths auths `json:"auths"`
@@ -64,8 +64,8 @@ func read(text []byte, old bool) (auths, error) {
 	return config.Auths, nil
 }
 
-// addAll logins of a file; none if one of them cannot be read. A registry that is no URL is left
-// out.
+// addAll adds a file's logins; none if one of them cannot be parsed. A registry that is not a URL
+// is left out.
 func (k *Keyring) addAll(all auths, secret *v1.Secret) error {
 	logins := map[string]Login{}
 	for registry, l := range all {
@@ -84,8 +84,8 @@ func (k *Keyring) addAll(all auths, secret *v1.Secret) error {
 	return nil
 }
 
-// FromSecrets is the keyring of a pod's imagePullSecrets. Secrets of other types are none. One that
-// cannot be read is an error: a pull without it would fail for a reason that says nothing of it.
+// FromSecrets is the keyring of a pod's imagePullSecrets. Secrets of other types are ignored. One
+// that cannot be parsed is an error: a pull without it would fail for a misleading reason.
 func FromSecrets(secrets []*v1.Secret) (*Keyring, error) {
 	k := &Keyring{}
 	for _, secret := range secrets {
@@ -111,8 +111,8 @@ func FromSecrets(secrets []*v1.Secret) (*Keyring, error) {
 	return k, nil
 }
 
-// Node is the keyring of the machine: the first that there is of config.json in the agent's folder,
-// the working directory, ~/.docker and /.docker, then of .dockercfg in the first two, the home
+// Node is the machine's keyring: the first existing config.json in the agent's folder, the working
+// directory, ~/.docker and /.docker, otherwise the first .dockercfg in the first two, the home
 // directory and /. These are the kubelet's places.
 func Node(rootDir, home string) *Keyring {
 	type place struct {

@@ -10,15 +10,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Login is what a registry is shown. It names no server: the runtime sends it to the one that it
-// pulls from.
+// Login is what a registry is sent. It names no server: the runtime sends it to the registry that
+// it pulls from.
 type Login struct {
 	Username, Password, IdentityToken string
-	// Secret that it is from; nil: it is the node's own.
+	// Secret is where it comes from; nil: the node's own configuration.
 	Secret *v1.Secret `json:"-"`
 }
 
-// entry is what logins are for.
+// entry is what logins apply to.
 type entry struct {
 	host, path string
 	logins     []Login
@@ -26,14 +26,14 @@ type entry struct {
 
 func (e entry) key() string { return e.host + e.path }
 
-// Keyring has logins by registry. The zero value is empty.
+// Keyring maps registries to logins. The zero value is empty.
 type Keyring struct {
 	// entries in descending order of their keys, so that of two paths on one host the longer comes
 	// first; each key once.
 	entries []entry
 }
 
-// add a login for a registry, behind those that are there for it.
+// add adds a login for a registry, after the existing ones.
 func (k *Keyring) add(registry string, login Login) error {
 	if !strings.HasPrefix(registry, "https://") && !strings.HasPrefix(registry, "http://") {
 		registry = "https://" + registry
@@ -63,7 +63,7 @@ func (k *Keyring) add(registry string, login Login) error {
 // dockerHub is the key of the registry of images that name none.
 const dockerHub = "index.docker.io"
 
-// For says which logins to try, in this order, for a repository as it is named in full
+// For returns the logins to try, in this order, for a repository with its full name
 // ("docker.io/library/busybox").
 func (k *Keyring) For(repository string) []Login {
 	host, rest, _ := strings.Cut(repository, "/")

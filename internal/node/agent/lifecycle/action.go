@@ -43,15 +43,15 @@ type Action struct {
 	Container *v1.Container
 	// Attempt of the sandbox or container to be made.
 	Attempt int
-	// By is when a container that is stopped is killed.
+	// By is when a container that is being stopped is killed.
 	By time.Time
-	// Message of the event that tells of it.
+	// Message is that of the event about it.
 	Message string
 	// Resizes of containers, for Resize; ID is the sandbox there.
 	Resizes []ContainerResize
 }
 
-// String is what text cases show.
+// String is the form in text cases.
 func (a Action) String() string {
 	switch a.Kind {
 	case CreateSandbox:

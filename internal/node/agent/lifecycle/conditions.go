@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Owned conditions are the node's; all others are left as the API has them.
+// Owned reports whether a condition is the node's. All others are left as the API has them.
 func Owned(t v1.PodConditionType) bool {
 	switch t {
 	case v1.PodReadyToStartContainers, v1.PodInitialized, v1.PodReady, v1.ContainersReady, v1.PodScheduled, v1.PodResizePending, v1.PodResizeInProgress:
@@ -54,7 +54,7 @@ func truth(t v1.PodConditionType, is bool, reason, message string) v1.PodConditi
 	return c
 }
 
-// put a condition; its time is that of its last change.
+// put sets a condition. Its time is that of its last change.
 func (d *decision) put(st *v1.PodStatus, old []v1.PodCondition, c v1.PodCondition) {
 	c.ObservedGeneration = d.Pod.Generation
 	c.LastTransitionTime = metav1.NewTime(d.Now)
@@ -123,7 +123,7 @@ func (d *decision) containersReady(st *v1.PodStatus) v1.PodCondition {
 	return truth(kind, true, "", "")
 }
 
-// gatesClosed says which readiness gates keep a pod from being Ready.
+// gatesClosed returns which readiness gates keep a pod from being Ready.
 func gatesClosed(pod *v1.Pod, st *v1.PodStatus) string {
 	var closed []string
 	for _, gate := range pod.Spec.ReadinessGates {

@@ -7,21 +7,21 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// decision is one look at a pod.
+// decision is one decision about a pod.
 type decision struct {
 	Input
 	out Output
-	// sandbox that containers are started in; nil when there is none that can be used.
+	// sandbox is the one that containers are started in; nil if none is usable.
 	sandbox *Sandbox
-	// waiting says why a container is not running though it is to, by name.
+	// waiting is why a container is not running although it should, by name.
 	waiting map[string]v1.ContainerStateWaiting
-	// finished: no container runs or will run again.
+	// finished: no container runs, or will run again.
 	finished bool
 	// resizes of containers that go on running.
 	resizes []ContainerResize
 }
 
-// Decide says what to do next for a pod and what its status is. It changes in.Memory only.
+// Decide returns what to do next for a pod, and its status. It changes only in.Memory.
 func Decide(in Input) Output {
 	if in.Memory == nil {
 		in.Memory = &Memory{}
@@ -49,15 +49,15 @@ func Decide(in Input) Output {
 	return d.out
 }
 
-// ended: the API, or we, said that the pod is over. That is for ever.
+// ended reports whether the API, or this node, has declared the pod over. That is final.
 func (d *decision) ended() bool {
 	return Terminal(d.Old.Phase) || !d.Static && Terminal(d.Pod.Status.Phase)
 }
 
-// Terminal phases are for ever.
+// Terminal reports whether a phase is final.
 func Terminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
 
-// deadline ends a pod that was active for as long as it may be.
+// deadline ends a pod that has been active for activeDeadlineSeconds.
 func (d *decision) deadline() {
 	seconds := d.Pod.Spec.ActiveDeadlineSeconds
 	if seconds == nil || d.Old.StartTime == nil || d.Ending != nil || d.ended() {
@@ -74,7 +74,7 @@ func (d *decision) deadline() {
 	}
 }
 
-// GraceOf a pod: that of its deletion, or its own.
+// GraceOf is a pod's grace period: that of its deletion, or its own.
 func GraceOf(pod *v1.Pod) time.Duration {
 	seconds := int64(v1.DefaultTerminationGracePeriodSeconds)
 	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {
@@ -86,7 +86,7 @@ func GraceOf(pod *v1.Pod) time.Duration {
 	return time.Duration(max(seconds, 0)) * time.Second
 }
 
-// usable is the newest sandbox, if it is ready and the only one that is.
+// usable returns the newest sandbox if it is ready, and the only one that is.
 func (d *decision) usable() *Sandbox {
 	ready := 0
 	for i := range d.Seen.Sandboxes {
@@ -104,7 +104,7 @@ func (d *decision) usable() *Sandbox {
 	return s
 }
 
-// run brings a pod nearer to what it is to be.
+// run takes a pod closer to what its spec wants.
 func (d *decision) run() {
 	if d.sandbox == nil {
 		d.renew()
@@ -125,8 +125,8 @@ func (d *decision) run() {
 	}
 }
 
-// renew makes the sandbox that a pod needs: its first, or the next after one that was lost with all
-// that ran in it.
+// renew creates the sandbox that a pod needs: its first, or the next after one that was lost with
+// all that ran in it.
 func (d *decision) renew() {
 	next := 0
 	for _, s := range d.Seen.Sandboxes {
@@ -155,8 +155,8 @@ func (d *decision) renew() {
 	d.do(Action{Kind: CreateSandbox, Attempt: next})
 }
 
-// wanted: there is something left to run in a new sandbox. A pod that never restarts has none once
-// it began.
+// wanted reports whether something is left to run in a new sandbox. For a pod that never restarts
+// there is nothing once it has begun.
 func (d *decision) wanted() bool {
 	if !d.ran() {
 		return true
@@ -174,7 +174,7 @@ func (d *decision) wanted() bool {
 	return false
 }
 
-// ran: the API knows of a container that ran, though the runtime may not.
+// ran reports whether a container ran according to the API, even if the runtime has forgotten it.
 func (d *decision) ran() bool {
 	for _, cs := range d.Old.ContainerStatuses {
 		if cs.State.Running != nil || cs.State.Terminated != nil || cs.LastTerminationState.Terminated != nil {
@@ -184,8 +184,8 @@ func (d *decision) ran() bool {
 	return len(d.Seen.Containers) > 0
 }
 
-// exitCode of a container that is not running; one that ran with a sandbox that is lost counts as
-// killed.
+// exitCode is that of a container that is not running. One that ran in a sandbox that was lost
+// counts as killed.
 func (d *decision) exitCode(name string, seen *Container) (int32, bool) {
 	switch {
 	case seen == nil:
@@ -206,8 +206,8 @@ func (d *decision) exitCode(name string, seen *Container) (int32, bool) {
 
 const exitKilled = 137
 
-// dropOldSandboxes removes what a lost sandbox left; its containers stay, for their logs and exit
-// codes, until newer ones replace them.
+// dropOldSandboxes removes lost sandboxes. Their containers stay, for their logs and exit codes,
+// until newer ones replace them.
 func (d *decision) dropOldSandboxes() {
 	for _, s := range d.Seen.Sandboxes[1:] {
 		if d.inUse(s.ID) {
@@ -227,8 +227,8 @@ func (d *decision) inUse(sandbox string) bool {
 	return false
 }
 
-// kept is how many containers of a name stay in the runtime: the one that counts, and the one
-// before it for its log.
+// kept is how many containers of a name stay in the runtime: the current one, and the previous one
+// for its log.
 const kept = 2
 
 func (d *decision) dropOldContainers() {
@@ -241,7 +241,7 @@ func (d *decision) dropOldContainers() {
 	}
 }
 
-// notYet: something that every container needs could not be had just now.
+// notYet reports that something that every container needs is not available at the moment.
 func (d *decision) notYet() bool {
 	if d.Now.Before(d.Memory.NotBefore) {
 		d.wakeAt(d.Memory.NotBefore)

@@ -10,16 +10,16 @@ import (
 // Input is all that a decision about a pod depends on.
 type Input struct {
 	Pod *v1.Pod
-	// Old is the status that was reported last, or the API's if none was since the start.
+	// Old is the status last reported, or the API's if none was reported since the start.
 	Old  v1.PodStatus
 	Seen Seen
 	// Verdicts of the probes, by container ID. A container without one has no result yet.
 	Verdicts map[string]Verdict
-	// PreStop hooks that were begun, by container ID.
+	// PreStop are the hooks that have begun, by container ID.
 	PreStop map[string]HookState
-	// Ending is why the pod has to end; nil while it is to run.
+	// Ending is why the pod has to end; nil while it should run.
 	Ending *Ending
-	// Memory of this pod; Decide changes it.
+	// Memory is this pod's; Decide changes it.
 	Memory *Memory
 	// HostIPs of the node, the primary first.
 	HostIPs []string
@@ -27,9 +27,9 @@ type Input struct {
 	Pending *PendingResize
 	// ResizeGeneration of the pod is that of the resize that was granted last; 0: unknown.
 	ResizeGeneration int64
-	// RecursiveReadOnly: the runtime can make mounts so.
+	// RecursiveReadOnly: the runtime supports recursive read-only mounts.
 	RecursiveReadOnly bool
-	// Static pods come from a file: their mirror in the API tells of them, but does not decide.
+	// Static: the pod comes from a file. Its mirror in the API shows it, but does not control it.
 	Static bool
 	Now    time.Time
 }
@@ -75,12 +75,12 @@ type Container struct {
 	Resources *v1.ResourceRequirements
 }
 
-// Verdict of a container's probes.
+// Verdict is the result of a container's probes.
 type Verdict struct {
 	// Started: the startup probe has passed, or there is none.
 	Started bool
 	Ready   bool
-	// Failed probes have the container killed.
+	// LivenessFailed and StartupFailed have the container killed.
 	LivenessFailed, StartupFailed bool
 	// Grace of the probe that failed, if it has its own.
 	Grace *int64
@@ -95,7 +95,7 @@ const (
 
 // Ending is why a pod has to end.
 type Ending struct {
-	// Phase, Reason and Message are set once no container runs; an empty Phase follows from how the
+	// Phase, Reason and Message are set once no container runs. An empty Phase follows from how the
 	// containers ended.
 	Phase           v1.PodPhase
 	Reason, Message string
@@ -103,12 +103,12 @@ type Ending struct {
 	Condition *v1.PodCondition
 	// By is when containers that still run are killed.
 	By time.Time
-	// Gone: the pod is deleted, so that nothing of it is to be kept; else logs and exit codes stay
-	// to be looked at.
+	// Gone: the pod is deleted, so nothing of it is kept. Otherwise logs and exit codes stay for
+	// inspection.
 	Gone bool
 }
 
-// minimumGrace is what every container is given between SIGTERM and SIGKILL, whatever is left.
+// minimumGrace is the minimum time between SIGTERM and SIGKILL for every container.
 const minimumGrace = 2 * time.Second
 
 // newest container of that name; nil when there is none.

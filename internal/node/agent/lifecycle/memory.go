@@ -9,27 +9,26 @@ import (
 const (
 	backOffFirst = 10 * time.Second
 	backOffMost  = 5 * time.Minute
-	// forgetAfter: a container that ran this long before it ended is given a new start.
+	// forgetAfter: the back-off of a container that ran this long before it ended starts over.
 	forgetAfter = 2 * backOffMost
-	// pullTold is how long a failed pull is reported as such, before it is reported as waiting for
-	// the next one.
+	// pullTold is how long a failed pull is reported as such, before it is reported as backing off.
 	pullTold = 3 * time.Second
 )
 
-// Memory is what is kept about a pod from decision to decision. All of it can be lost.
+// Memory is what is kept about a pod between decisions. All of it can be lost.
 type Memory struct {
 	// Restarts of containers, for the back-off, by name.
 	restarts map[string]*restart
 	// failures to start a container, by name.
 	failures map[string]*Failure
-	// NotBefore: something that all containers need could not be had; nothing is started until
+	// NotBefore: something that all containers need was not available; nothing is started until
 	// then.
 	NotBefore time.Time
-	// resizing are the containers that were stopped to come up with other resources, by ID.
+	// resizing are the containers that were stopped to be restarted with other resources, by ID.
 	resizing map[string]bool
 	// resizeFailed is the last resize that failed.
 	resizeFailed failedResize
-	// finishBy is the end of the grace period of what still runs of a pod that is done.
+	// finishBy is when the grace period ends of what still runs of a finished pod.
 	finishBy time.Time
 }
 
@@ -38,17 +37,18 @@ type restart struct {
 	at    time.Time
 }
 
-// Failure is why a container could not be started, in the words of the status.
+// Failure is why a container could not be started, as its status words it.
 type Failure struct {
 	Reason, Message string
 	At              time.Time
-	// Pull: the image could not be pulled, so that there is a back-off, and a word for it.
+	// Pull: the image could not be pulled, so there is a back-off with a reason of its own.
 	Pull, Image string
 	tries       int
 	retry       time.Time
 }
 
-// Failed notes that a container could not be started. The same failure again is tried again later.
+// Failed records that a container could not be started. If the same failure repeats, the next
+// attempt is later.
 func (m *Memory) Failed(container string, f Failure) {
 	if m.failures == nil {
 		m.failures = map[string]*Failure{}
@@ -58,7 +58,7 @@ func (m *Memory) Failed(container string, f Failure) {
 	}
 	f.retry = f.At.Add(min(backOffFirst<<min(f.tries, 10), backOffMost))
 	if f.Pull == "" {
-		// Other failures mostly wait for somebody to make what is missing; the kubelet looks every
+		// Other failures mostly wait for a missing object to be created. The kubelet retries every
 		// ten seconds or so.
 		f.retry = f.At.Add(backOffFirst)
 	}
@@ -66,8 +66,8 @@ func (m *Memory) Failed(container string, f Failure) {
 	m.failures[container] = &f
 }
 
-// Started notes that a container was started: at once the first time it ended, later and later
-// after that. One of another spec begins anew.
+// Started records that a container was started. It is restarted at once the first time that it
+// ends, and with growing delays after that. A container with another spec starts over.
 func (m *Memory) Started(c *v1.Container, previous *Container, now time.Time) {
 	container := c.Name
 	delete(m.failures, container)
@@ -122,7 +122,7 @@ func (m *Memory) backOff(c *Container) time.Duration {
 	return r.delay
 }
 
-// failing is what keeps a container from being started now.
+// failing returns what keeps a container from being started now.
 func (m *Memory) failing(container, image string, now time.Time) (f Failure, retry time.Time, waits bool) {
 	known := m.failures[container]
 	if known == nil || known.Image != image {

@@ -4,8 +4,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// setPhase: a pod that is over stays so; one that has to end for a reason of its own is over when
-// nothing of it runs.
+// setPhase sets the phase: a pod that is over stays so; one that has to end for a reason of its own
+// is over when nothing of it runs.
 func (d *decision) setPhase(st *v1.PodStatus) {
 	if d.ended() {
 		st.Phase = d.Old.Phase
@@ -34,7 +34,7 @@ func (d *decision) setPhase(st *v1.PodStatus) {
 	st.Phase = phase
 }
 
-// tally of containers by what they are at.
+// tally counts containers by state.
 type tally struct {
 	pendingInit, failedInit                     int
 	pendingSidecars                             int
@@ -70,7 +70,7 @@ func (d *decision) phase(st *v1.PodStatus) v1.PodPhase {
 	return v1.PodFailed
 }
 
-// lastEnd of a container, if it has ended at all and does not run.
+// lastEnd is how a container last ended; nil if it has not ended, or runs.
 func lastEnd(cs *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	if cs.State.Terminated != nil {
 		return cs.State.Terminated

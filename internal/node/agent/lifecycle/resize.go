@@ -26,7 +26,7 @@ type PendingResize struct {
 	Generation      int64
 }
 
-// Resources that differ in what they request or limit.
+// changedResources returns the resources whose requests or limits differ.
 func changedResources(from, to v1.ResourceRequirements) (out []v1.ResourceName) {
 	for _, name := range Resizable {
 		if request, limit := from.Requests[name], from.Limits[name]; !request.Equal(to.Requests[name]) || !limit.Equal(to.Limits[name]) {
@@ -36,10 +36,10 @@ func changedResources(from, to v1.ResourceRequirements) (out []v1.ResourceName) 
 	return out
 }
 
-// SameSize says whether two sets of resources agree in everything that can be resized.
+// SameSize reports whether two sets of resources agree in everything that can be resized.
 func SameSize(a, b v1.ResourceRequirements) bool { return len(changedResources(a, b)) == 0 }
 
-// outgrown: the running container has other resources than it is to have.
+// outgrown returns the resources in which the running container differs from its spec.
 func (d *decision) outgrown(c *v1.Container, seen *Container) []v1.ResourceName {
 	if seen.State != Running || seen.Resources == nil {
 		return nil
@@ -47,8 +47,8 @@ func (d *decision) outgrown(c *v1.Container, seen *Container) []v1.ResourceName 
 	return changedResources(*seen.Resources, c.Resources)
 }
 
-// resizeRestarts: the container is to have other resources, and one of them only takes effect in a
-// new run of it.
+// resizeRestarts reports whether the container has to be restarted for a change of its resources to
+// take effect.
 func (d *decision) resizeRestarts(c *v1.Container, seen *Container) bool {
 	for _, name := range d.outgrown(c, seen) {
 		for _, policy := range c.ResizePolicy {
@@ -67,8 +67,8 @@ func (d *decision) resize(c *v1.Container, seen *Container) {
 	}
 }
 
-// resizeAll is asked for when every container has been looked at. A resize that failed is tried
-// again later.
+// resizeAll requests the resize once every container has been looked at. A failed resize is retried
+// later.
 func (d *decision) resizeAll() {
 	if len(d.resizes) == 0 {
 		d.Memory.resizeFailed = failedResize{}
@@ -81,21 +81,21 @@ func (d *decision) resizeAll() {
 	d.do(Action{Kind: Resize, Resizes: d.resizes, ID: d.sandbox.ID})
 }
 
-// resizeRetry is how long a resize waits that the runtime or the kernel refused.
+// resizeRetry is the pause after the runtime or the kernel has refused a resize.
 const resizeRetry = backOffFirst
 
-// failedResize is why the last try to resize the pod failed, and when the next one is due.
+// failedResize is why the last attempt to resize the pod failed, and when the next one is due.
 type failedResize struct {
 	message string
 	retry   time.Time
 }
 
-// ResizeFailed notes that the pod could not be resized.
+// ResizeFailed records that the pod could not be resized.
 func (m *Memory) ResizeFailed(message string, now time.Time) {
 	m.resizeFailed = failedResize{message, now.Add(resizeRetry)}
 }
 
-// resizeConditions tell of a resize that was not granted, and of one that is not done yet.
+// resizeConditions reports a resize that was not granted, and one that is not complete.
 func (d *decision) resizeConditions(st *v1.PodStatus, old []v1.PodCondition) {
 	if Terminal(st.Phase) {
 		return
@@ -116,7 +116,7 @@ func (d *decision) resizeConditions(st *v1.PodStatus, old []v1.PodCondition) {
 	d.putResize(st, old, c)
 }
 
-// resizing: a running container has not what it is to have.
+// resizing reports whether a running container does not have its resources yet.
 func (d *decision) resizing() bool {
 	for _, list := range [][]v1.Container{d.Pod.Spec.Containers, d.Pod.Spec.InitContainers} {
 		for i := range list {
@@ -139,8 +139,8 @@ func (d *decision) putResize(st *v1.PodStatus, old []v1.PodCondition, c v1.PodCo
 	st.Conditions = append(st.Conditions, c)
 }
 
-// actual resources of a container: what it is to have, and of CPU and memory what it has while it
-// runs.
+// actual is a container's resources: those of its spec and, for CPU and memory, what it really has
+// while it runs.
 func actual(c *v1.Container, seen *Container) *v1.ResourceRequirements {
 	out := c.Resources.DeepCopy()
 	if seen.State != Running || seen.Resources == nil {

@@ -15,19 +15,19 @@ func Sidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// Hash of what, if it changes, has a container replaced.
+// Hash is that of the fields whose change replaces a container.
 func Hash(c *v1.Container) string {
 	h := fnv.New32a()
 	h.Write([]byte(c.Name + "\x00" + c.Image))
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
-// changed: the container was made of another spec than it is to have now.
+// changed reports whether the container was created from another spec.
 func (c *Container) changed(spec *v1.Container) bool { return c.Hash != "" && c.Hash != Hash(spec) }
 
-// Restarts says whether a container that ended with this code is started again: by its own rules
-// and policy, or by the pod's. An init container that failed is asked with its code, which is never
-// 0.
+// Restarts reports whether a container that ended with this code is restarted: by its own rules and
+// policy, or by the pod's. It is called for an init container only with the code of a failure,
+// which is never 0.
 func Restarts(pod *v1.Pod, c *v1.Container, code int32) bool {
 	policy := v1.ContainerRestartPolicy(pod.Spec.RestartPolicy)
 	if c.RestartPolicy != nil {
@@ -55,9 +55,9 @@ func matches(codes *v1.ContainerRestartRuleOnExitCodes, code int32) bool {
 	return within == (codes.Operator == v1.ContainerRestartRuleOnExitCodesOpIn)
 }
 
-// initContainers goes on with the chain: each starts when the one before has succeeded, or, if that
-// is a sidecar, has started. What is behind the furthest that was begun is done, whether or not the
-// runtime still remembers it.
+// initContainers continues the sequence: each starts when the previous one has succeeded or, if
+// that is a sidecar, has started. Those before the furthest that has begun are done, whether or not
+// the runtime still remembers them.
 func (d *decision) initContainers() (initialized, failed bool) {
 	inits := d.Pod.Spec.InitContainers
 	furthest := d.furthest()
@@ -81,7 +81,8 @@ func (d *decision) initContainers() (initialized, failed bool) {
 	return true, false
 }
 
-// furthest init container that was begun in this sandbox; all of them once a main container was.
+// furthest is the last init container that has begun in this sandbox; the end of the sequence once
+// a main container has.
 func (d *decision) furthest() int {
 	for i := range d.Pod.Spec.Containers {
 		if d.Seen.in(d.sandbox.ID, d.Pod.Spec.Containers[i].Name) != nil {
@@ -116,7 +117,8 @@ func (d *decision) initContainer(c *v1.Container) (done, failed bool) {
 	return false, false
 }
 
-// keepSidecar keeps a sidecar running; true when it has started, so that the chain may go on.
+// keepSidecar keeps a sidecar running. It returns true once it has started, so that the sequence
+// may continue.
 func (d *decision) keepSidecar(c *v1.Container) bool {
 	seen := d.Seen.in(d.sandbox.ID, c.Name)
 	if seen == nil || seen.State != Running {
@@ -133,8 +135,7 @@ func (d *decision) keepSidecar(c *v1.Container) bool {
 	return c.StartupProbe == nil || d.Verdicts[seen.ID].Started
 }
 
-// replaced stops a running container that is not the one wanted any more or that a probe found to
-// be ill.
+// replaced stops a running container whose spec has changed, or whose probe has failed.
 func (d *decision) replaced(c *v1.Container, seen *Container, what string) bool {
 	verdict := d.Verdicts[seen.ID]
 	var message string
@@ -167,8 +168,8 @@ func (d *decision) replaced(c *v1.Container, seen *Container, what string) bool 
 	return true
 }
 
-// mainContainers keeps them as their restart policies say, and ends the pod when none runs or will
-// again.
+// mainContainers keeps them running by their restart policies, and ends the pod when none runs or
+// will run again.
 func (d *decision) mainContainers() {
 	alive := false
 	for i := range d.Pod.Spec.Containers {
@@ -200,8 +201,8 @@ func (d *decision) mainContainers() {
 	}
 }
 
-// ephemeral containers are there for somebody to look around in: started once, whatever the pod is
-// at, and never again.
+// ephemeral starts ephemeral containers, for debugging: once, whatever the state of the pod, and
+// never again.
 func (d *decision) ephemeral() {
 	for i := range d.Pod.Spec.EphemeralContainers {
 		c := (*v1.Container)(&d.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
@@ -211,7 +212,7 @@ func (d *decision) ephemeral() {
 	}
 }
 
-// start a container now, or have it wait for the end of a back-off.
+// start starts a container now, or has it wait for the end of a back-off.
 func (d *decision) start(c *v1.Container) {
 	last := d.Seen.newest(c.Name)
 	if f, retry, waits := d.Memory.failing(c.Name, c.Image, d.Now); f.Reason != "" {
@@ -240,8 +241,8 @@ func (d *decision) start(c *v1.Container) {
 	if last != nil {
 		attempt = last.Attempt
 		if last.State == Created {
-			// Made but never begun, by an agent that was killed in between: it is made again under
-			// the same number.
+			// Created but never started, by an agent that was killed in between: it is created
+			// again under the same number.
 			d.do(Action{Kind: RemoveContainer, ID: last.ID, Name: c.Name})
 		} else {
 			attempt++

@@ -8,14 +8,14 @@ import (
 	"k8s.io/kubectl/pkg/util/qos"
 )
 
-// Reasons of a container that waits for its first start, and of one that was lost sight of.
+// Reasons of a container that waits for its first start, and of one that the runtime has lost.
 const (
 	containerCreating = "ContainerCreating"
 	podInitializing   = "PodInitializing"
 	statusUnknown     = "ContainerStatusUnknown"
 )
 
-// status as the API is to have it.
+// status is the one to report.
 func (d *decision) status() v1.PodStatus {
 	st := *d.Old.DeepCopy()
 	st.ObservedGeneration = d.Pod.Generation
@@ -84,7 +84,8 @@ func (d *decision) containers(specs []v1.Container, old []v1.ContainerStatus, in
 	return out
 }
 
-// container is what the runtime shows of one, or what can be said when it shows nothing.
+// container is the status of one container as the runtime shows it, or what can be said if it shows
+// nothing.
 func (d *decision) container(c *v1.Container, old *v1.ContainerStatus, init bool) v1.ContainerStatus {
 	cs := v1.ContainerStatus{Name: c.Name, Image: c.Image, VolumeMounts: d.volumeMounts(c)}
 	seen := d.Seen.newest(c.Name)
@@ -115,7 +116,7 @@ func (d *decision) container(c *v1.Container, old *v1.ContainerStatus, init bool
 	return cs
 }
 
-// unseen: the container was never made, or the runtime has forgotten it.
+// unseen handles a container that was never created, or that the runtime has forgotten.
 func (d *decision) unseen(cs *v1.ContainerStatus, old *v1.ContainerStatus, init bool) {
 	cs.State.Waiting = &v1.ContainerStateWaiting{Reason: d.firstReason()}
 	spec := d.spec(cs.Name)
@@ -157,12 +158,12 @@ func (d *decision) firstReason() string {
 	return containerCreating
 }
 
-// initialized: a main container was made, so the chain was gone through.
+// initialized reports whether a main container was created, so the init containers are done.
 func (d *decision) initialized() bool {
 	return slices.ContainsFunc(d.Pod.Spec.Containers, func(c v1.Container) bool { return d.Seen.newest(c.Name) != nil })
 }
 
-// before is the run of a container before this one.
+// before is the previous run of a container.
 func (d *decision) before(c *Container) *Container {
 	for i := range d.Seen.Containers {
 		if other := &d.Seen.Containers[i]; other.Name == c.Name && other.Attempt < c.Attempt {
@@ -172,8 +173,8 @@ func (d *decision) before(c *Container) *Container {
 	return nil
 }
 
-// told: how a container ended does not change any more once it was told, though its last words may
-// have been cleaned up.
+// told keeps a reported end: it does not change any more, though its termination message may have
+// been cleaned up.
 func told(s v1.ContainerState, old *v1.ContainerStatus) v1.ContainerState {
 	if s.Terminated == nil || old == nil {
 		return s
@@ -270,8 +271,8 @@ func statusTerminated(list []v1.ContainerStatus, name string) *v1.ContainerState
 	return nil
 }
 
-// scheme of container IDs in the API, by the runtime's name. Every runtime that Berth was tried
-// with is containerd.
+// scheme is the prefix of container IDs in the API: the runtime's name. Every runtime that Berth
+// was tested with is containerd.
 const scheme = "containerd://"
 
 // ContainerID as statuses have it.

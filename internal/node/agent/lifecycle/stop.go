@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// finish ends what still runs of a pod whose containers have ended by themselves: its sidecars.
+// finish ends the sidecars of a pod whose containers have ended by themselves.
 func (d *decision) finish() {
 	d.finished = true
 	d.out.Actions = nil
@@ -22,9 +22,9 @@ func (d *decision) finishBy() time.Time {
 	return d.Memory.finishBy
 }
 
-// end stops all that runs: preStop hooks at once, main containers with their SIGTERM as soon as
-// their hook is done, sidecars when all that came after them has ended. Who still runs at the end
-// of the grace period is killed.
+// end stops everything: preStop hooks run at once, main containers get SIGTERM when their hook is
+// done, sidecars when all that started after them has ended. What still runs at the end of the
+// grace period is killed.
 func (d *decision) end(by time.Time) {
 	d.out.Wake = time.Time{}
 	running := d.Seen.running()
@@ -59,7 +59,7 @@ func (d *decision) end(by time.Time) {
 	}
 }
 
-// removeAll leaves nothing of a pod that is deleted in the runtime.
+// removeAll removes a deleted pod from the runtime.
 func (d *decision) removeAll() {
 	for _, c := range d.Seen.Containers {
 		d.do(Action{Kind: RemoveContainer, ID: c.ID, Name: c.Name})
@@ -69,7 +69,7 @@ func (d *decision) removeAll() {
 	}
 }
 
-// hasToWait: sidecars outlive what was started after them.
+// hasToWait reports whether a sidecar has to outlive something that was started after it.
 func (d *decision) hasToWait(c *Container, running []*Container) bool {
 	at := d.place(c.Name)
 	return at >= 0 && slices.ContainsFunc(running, func(other *Container) bool {
@@ -78,7 +78,7 @@ func (d *decision) hasToWait(c *Container, running []*Container) bool {
 	})
 }
 
-// place of a sidecar in the chain; -1 for all other containers.
+// place is a sidecar's index in the sequence; -1 for all other containers.
 func (d *decision) place(name string) int {
 	return slices.IndexFunc(d.Pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name && Sidecar(&c) })
 }
@@ -88,7 +88,7 @@ func (d *decision) hasPreStop(c *Container) bool {
 	return c.State == Running && spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil
 }
 
-// stop a container, with the hook first when it is not the whole pod that ends.
+// stop stops a container, after its hook if the pod as a whole does not end.
 func (d *decision) stop(c *Container, by time.Time, message string) {
 	if latest := d.Now.Add(minimumGrace); by.Before(latest) {
 		by = latest
@@ -96,7 +96,7 @@ func (d *decision) stop(c *Container, by time.Time, message string) {
 	d.do(Action{Kind: StopContainer, ID: c.ID, Name: c.Name, Container: d.spec(c.Name), By: by, Message: message})
 }
 
-// spec of a container; nil for one that the pod does not know.
+// spec is a container's spec; nil if the pod does not have it.
 func (d *decision) spec(name string) *v1.Container {
 	for _, list := range [][]v1.Container{d.Pod.Spec.Containers, d.Pod.Spec.InitContainers} {
 		for i := range list {

@@ -46,29 +46,29 @@ type Options struct {
 	RootDir, LogDir string
 }
 
-// Collector measures when it is asked. It may be asked concurrently.
+// Collector measures on request, concurrently if necessary.
 type Collector struct {
 	Options
 	started time.Time
 	disks   *meter
 
 	mu sync.Mutex
-	// rates are what CPU usage per second is reckoned from: the last sample of each cgroup.
+	// rates are the last samples per cgroup, from which CPU usage per second is computed.
 	rates map[string]rate
 	// mounts are where the runtime keeps images and containers, once it has told.
 	mounts mounts
 }
 
-// New measures nothing yet. What is measured aside ends with ctx.
+// New measures nothing yet. Background measurements end with ctx.
 func New(ctx context.Context, options Options) *Collector {
 	c := &Collector{Options: options, started: time.Now(), rates: map[string]rate{}}
 	c.disks = newMeter(ctx, c.walk)
 	return c
 }
 
-// Summary is what the kubelet's /stats/summary has. With cpuAndMemory, no disk is measured;
-// without, the sizes of pods are those that were measured last, and a pod that never was is waited
-// for.
+// Summary returns the content of the kubelet's /stats/summary. With cpuAndMemory, disks are not
+// measured. Without, the sizes of pods are the last ones measured; only a pod that was never
+// measured is waited for.
 func (c *Collector) Summary(ctx context.Context, cpuAndMemory bool) (*stats.Summary, error) {
 	node, err := c.node(ctx, cpuAndMemory)
 	if err != nil {
@@ -203,8 +203,8 @@ type rate struct {
 	cores *uint64 // nanoseconds of CPU a second; nil before the second sample
 }
 
-// window is the least time between the samples of a rate: over less, a single time slice would be a
-// full core.
+// window is the minimum time between the samples of a rate: over less, a single time slice would be
+// a full core.
 const window = 5 * time.Second
 
 func (c *Collector) cpu(key string, usage cgroups.Usage) *stats.CPUStats {

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/volumes"
 )
 
-// filesystem measures the one that a path is on, as whoever is not root sees it.
+// filesystem measures the one that a path is on, as it is for users other than root.
 func filesystem(path string) (*stats.FsStats, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(path, &fs); err != nil {
@@ -35,8 +35,8 @@ func filesystem(path string) (*stats.FsStats, error) {
 	}, nil
 }
 
-// mounts are the filesystems of the container runtime, each by a folder on it: one of images, one
-// of containers' writable layers. Both are the same unless the runtime is told to keep them apart.
+// mounts are the container runtime's filesystems, each by a folder on it: one of images, one of
+// containers' writable layers. They are the same unless the runtime is configured to separate them.
 type mounts struct{ images, layers string }
 
 // runtime measures the filesystems of images and containers; nothing if the runtime does not say
@@ -109,7 +109,7 @@ func (c *Collector) writableLayers(ctx context.Context) (map[string]*runtimeapi.
 	return layers, nil
 }
 
-// walk through what a pod has on disk: the logs of its containers, and its volumes.
+// walk measures what a pod has on disk: the logs of its containers, and its volumes.
 func (c *Collector) walk(ctx context.Context, pod *v1.Pod) podDisk {
 	disk := podDisk{logs: map[string]size{}}
 	logs := filepath.Join(c.LogDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
@@ -127,14 +127,14 @@ func (c *Collector) walk(ctx context.Context, pod *v1.Pod) podDisk {
 	return disk
 }
 
-// treeSize sums up a folder. One that cannot be read counts nothing.
+// treeSize sums up a folder. One that cannot be read counts as empty.
 func treeSize(ctx context.Context, dir string) size {
 	bytes, inodes, _ := volumes.Measure(ctx, dir)
 	return size{bytes, inodes}
 }
 
-// addDisks adds what the pod and its containers have on disk. Of a pod that was not measured in
-// time nothing is said.
+// addDisks adds what the pod and its containers have on disk. A pod that was not measured in time
+// is left without.
 func addDisks(pod *v1.Pod, measured *stats.PodStats, sizes map[types.UID]podDisk, layers map[string]*runtimeapi.FilesystemUsage, node, layerFs *stats.FsStats) {
 	disk, known := sizes[pod.UID]
 	if !known {
@@ -181,7 +181,7 @@ func used(on *stats.FsStats, part size) *stats.FsStats {
 	return &all
 }
 
-// Levels are the signals of node pressure: a few small files and two questions to the kernel.
+// Levels returns the signals of node pressure: a few small files and two system calls.
 func (c *Collector) Levels(ctx context.Context) (pressure.Levels, error) {
 	memory, tasks, err := c.Tree.Machine()
 	if err != nil {
@@ -221,11 +221,11 @@ func addDisk(levels pressure.Levels, bytes, inodes pressure.Signal, fs *stats.Fs
 	}
 }
 
-// mountPatience with a runtime that is asked for its filesystems: memory, which is read with them,
-// does not wait for one that hangs.
+// mountPatience is how long to wait for the runtime to name its filesystems: memory is read in the
+// same call, and must not wait for a runtime that hangs.
 const mountPatience = 200 * time.Millisecond
 
-// runtimeMounts are asked for once: they do not move while the runtime is there.
+// runtimeMounts are read once: they do not move while the runtime runs.
 func (c *Collector) runtimeMounts(ctx context.Context) mounts {
 	c.mu.Lock()
 	known := c.mounts

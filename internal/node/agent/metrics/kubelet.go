@@ -7,15 +7,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// alpha is upstream's word on how stable these metrics are.
+// alpha is upstream's stability level of these metrics.
 const alpha = "[ALPHA] "
 
 // startBuckets are upstream's for the start of a pod.
 var startBuckets = []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
 
-// Kubelet are the metrics of a kubelet that dashboards of nodes read: how many pods and containers
-// there are, how long it takes to start and to sync them, and what is asked of the runtime. Names,
-// labels and texts are upstream's. Its zero value is of no use, see NewKubelet.
+// Kubelet has the kubelet's metrics that dashboards of nodes use: how many pods and containers
+// there are, how long starting and syncing them takes, and the requests to the runtime. Names,
+// labels and texts are upstream's. Use NewKubelet.
 type Kubelet struct {
 	podWorker   *prometheus.HistogramVec
 	podStart    prometheus.Histogram
@@ -48,18 +48,19 @@ func NewKubelet(node string, pods func() []*v1.Pod) *Kubelet {
 	}
 }
 
-// Synced: a pod was looked at, and what was due for it was done.
+// Synced records one sync of a pod.
 func (k *Kubelet) Synced(took time.Duration) {
 	k.podWorker.WithLabelValues("sync").Observe(took.Seconds())
 }
 
-// Started: a pod runs, so long after it was first seen.
+// Started records that a pod is running, this long after it was first seen.
 func (k *Kubelet) Started(after time.Duration) {
 	k.startedPods.Inc()
 	k.podStart.Observe(max(after, 0).Seconds())
 }
 
-// Relisted: the runtime has listed its pods, so long after the last time; 0: it is the first.
+// Relisted records that the runtime's pods were listed, this long after the last time; 0: it is the
+// first.
 func (k *Kubelet) Relisted(took, since time.Duration) {
 	k.relist.Observe(took.Seconds())
 	if since > 0 {
@@ -90,7 +91,7 @@ var (
 	runningContainers = prometheus.NewDesc("kubelet_running_containers", alpha+"Number of containers currently running", []string{"container_state"}, nil)
 )
 
-// census of the node, as the statuses of its pods have it.
+// census counts the node's pods and containers by their statuses.
 type census struct {
 	node string
 	pods func() []*v1.Pod

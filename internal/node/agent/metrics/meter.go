@@ -12,30 +12,29 @@ import (
 )
 
 const (
-	// walkLimit ends a walk through a pod's files; what it has counted until then is the pod's
-	// size.
+	// walkLimit bounds a walk through a pod's files. What it has counted by then is the pod's size.
 	walkLimit = time.Minute
 	// fresh sizes are not measured again.
 	fresh = 5 * time.Second
-	// share of the time that walks through one pod may take: after one of six seconds the next
-	// begins a minute later.
+	// share is the part of the time that walks through one pod may take: after a walk of six
+	// seconds the next begins a minute later.
 	share = 10
-	// walkers are how many pods are walked through at once. More would only keep the disk from
-	// others.
+	// walkers is how many pods are walked through at once. More would only compete for the disk.
 	walkers = 2
-	// soon is how long a pod that was measured before is waited for; then its old size is taken.
+	// soon is how long to wait for a new size of a pod that was measured before; after that the old
+	// one is used.
 	soon = time.Second
 )
 
-// podDisk is what a pod has on disk, but for what is written into its containers' root filesystems,
-// which the runtime knows.
+// podDisk is what a pod has on disk, except for what is written into its containers' root
+// filesystems, which the runtime knows.
 type podDisk struct {
 	logs    map[string]size // by container
 	volumes []volumes.Usage
 }
 
-// meter measures pods' files aside, and remembers what it found: a walk through hundreds of
-// thousands of files takes longer than those who ask can wait.
+// meter measures pods' files in the background, and keeps the results: a walk through hundreds of
+// thousands of files takes longer than callers can wait.
 type meter struct {
 	ctx     context.Context
 	walk    func(context.Context, *v1.Pod) podDisk
@@ -48,9 +47,9 @@ type meter struct {
 // measurement of a pod.
 type measurement struct {
 	found podDisk
-	// ended is when the last walk did; zero: there was none. The next may begin at next.
+	// ended is when the last walk ended; zero: there was none. The next may begin at next.
 	ended, next time.Time
-	// walking is closed when the walk that is under way ends; nil: none is.
+	// walking is closed when the current walk ends; nil: there is none.
 	walking chan struct{}
 }
 
@@ -59,8 +58,8 @@ func newMeter(ctx context.Context, walk func(context.Context, *v1.Pod) podDisk) 
 	return &meter{ctx: ctx, walk: walk, walkers: make(chan struct{}, walkers), known: map[types.UID]*measurement{}}
 }
 
-// of these pods, the sizes, and no others are remembered. A pod that was never measured is waited
-// for until ctx ends, and left out then.
+// of returns the sizes of these pods, and forgets others. A pod that was never measured is waited
+// for until ctx ends, and then left out.
 func (m *meter) of(ctx context.Context, pods []*v1.Pod) map[types.UID]podDisk {
 	under := m.begin(pods)
 	patience, cancel := context.WithTimeout(ctx, soon)
@@ -93,8 +92,8 @@ func (m *meter) measured(uid types.UID) bool {
 	return one != nil && !one.ended.IsZero()
 }
 
-// begin the walks that are due, and return those under way. Pods that are not in the list are
-// forgotten.
+// begin starts the walks that are due, and returns those in progress. Pods that are not in the list
+// are forgotten.
 func (m *meter) begin(pods []*v1.Pod) map[types.UID]<-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// operations of the container runtime: how many, how long, how many failed.
+// operations counts the requests to the container runtime, with their durations and failures.
 type operations struct {
 	total, errors *prometheus.CounterVec
 	duration      *prometheus.HistogramVec
@@ -53,12 +53,12 @@ func (o operations) count(kind string, call func() error) error {
 	return err
 }
 
-// Runtime counts what is asked of the runtime, by upstream's names of operations.
+// Runtime wraps a runtime to count its requests, by upstream's names of operations.
 func (k *Kubelet) Runtime(r internalapi.RuntimeService) internalapi.RuntimeService {
 	return countedRuntime{r, k.operations}
 }
 
-// Images counts what is asked of the runtime's images.
+// Images does the same for images.
 func (k *Kubelet) Images(i internalapi.ImageManagerService) internalapi.ImageManagerService {
 	return countedImages{i, k.operations}
 }

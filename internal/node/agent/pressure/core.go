@@ -9,17 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Core remembers since when which threshold is met. It is not safe for concurrent use.
+// Core tracks since when which threshold is met. It is not safe for concurrent use.
 type Core struct {
 	thresholds []Threshold
 	transition time.Duration
 	maxGrace   int64
-	// since when each threshold has been met without a break; zero: it is not.
+	// since is when each threshold was first met, continuously since then; zero: it is not met.
 	since []time.Time
-	// due: it has been met for its grace period, and what it asks to be freed has not been freed
-	// yet.
+	// due: it has been met for its grace period, and its minimum reclaim has not been freed yet.
 	due []bool
-	// seen is when each condition was last true of itself. Conditions that were never are not in
+	// seen is when each condition was last true by itself. Conditions that never were are not in
 	// it.
 	seen map[v1.NodeConditionType]time.Time
 }
@@ -40,15 +39,15 @@ func NewCore(config Config) (*Core, error) {
 type Verdict struct {
 	// Conditions that are true now, sorted.
 	Conditions []v1.NodeConditionType
-	// Starved is what must be freed now; nil: nothing.
+	// Starved is what has to be freed now; nil: nothing.
 	Starved *Starved
 }
 
-// Starved is a resource that is short, and how that was seen.
+// Starved is a resource that is short, and the observation.
 type Starved struct {
 	Signal   Signal
 	Resource v1.ResourceName
-	// hard: by a hard threshold, so that there is no time to end in.
+	// hard: a hard threshold is met, so pods get no grace period.
 	hard bool
 	// Threshold and available as the eviction's message names them.
 	threshold, available resource.Quantity
@@ -57,7 +56,7 @@ type Starved struct {
 	maxGrace             int64
 }
 
-// Step takes what was observed now.
+// Step applies an observation.
 func (c *Core) Step(levels Levels, now time.Time) Verdict {
 	first := -1
 	for i, threshold := range c.thresholds {
@@ -82,8 +81,8 @@ func (c *Core) Step(levels Levels, now time.Time) Verdict {
 	return verdict
 }
 
-// met: less is there than the threshold says; once it was due, than that and what is to be freed
-// beyond it.
+// met reports whether less is available than the threshold or, once it was due, than the threshold
+// plus its minimum reclaim.
 func met(threshold Threshold, level Level, due bool) bool {
 	needed := threshold.amount.of(level.Capacity)
 	if due {
@@ -92,8 +91,8 @@ func met(threshold Threshold, level Level, due bool) bool {
 	return needed.CmpInt64(level.Available) > 0
 }
 
-// conditions hold for the transition period, so that a node whose pressure comes and goes is not
-// taken for a good one in between.
+// conditions last for the transition period, so that a node whose pressure comes and goes does not
+// look healthy in between.
 func (c *Core) conditions(now time.Time) []v1.NodeConditionType {
 	maps.DeleteFunc(c.seen, func(_ v1.NodeConditionType, last time.Time) bool {
 		return now.Sub(last) >= c.transition && !now.Equal(last)
@@ -117,8 +116,8 @@ func (c *Core) starved(first int, levels Levels) *Starved {
 	}
 }
 
-// Relieved: with these levels no threshold is met, nor is what it asks to be freed still missing.
-// So it is after images and dead containers were removed, and then no pod has to go.
+// Relieved reports whether, with these levels, no threshold is met and no minimum reclaim is
+// missing: after images and dead containers have been removed, no pod has to go then.
 func (c *Core) Relieved(levels Levels) bool {
 	for _, threshold := range c.thresholds {
 		if level, observed := levels.Signals[threshold.Signal]; observed && met(threshold, level, true) {
@@ -130,8 +129,8 @@ func (c *Core) Relieved(levels Levels) bool {
 
 func (s *Starved) ofImages() bool { return s.Signal == ImageFs || s.Signal == ImageFsInodes }
 
-// holds says whether the filesystem that is full has containers' writable layers on it, and whether
-// it has images. Logs and volumes are always on the node's.
+// holds reports whether the full filesystem has containers' writable layers, and whether it has
+// images. Logs and volumes are always on the node's.
 func (s *Starved) holds() (layers, images bool) {
 	if !s.imagesApart {
 		return true, true

@@ -127,7 +127,7 @@ func checkVictim(t *rapid.T, s *Starved, candidates []Candidate) {
 	}
 }
 
-// However the pods are listed, they come in the same order, but for those between which nothing
+// However the pods are listed, they come in the same order, except for those between which nothing
 // decides.
 func TestRankIsAnOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

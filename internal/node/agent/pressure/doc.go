@@ -1,10 +1,10 @@
-// Package pressure decides when a node is short of memory, disk or PIDs, what is said about it, and
-// which pod goes: from signals and thresholds as the kubelet has them (--eviction-hard and the
-// like), what each pod uses, and the time. Core and the ranking are pure; the conditions, the order
-// and the messages are the kubelet's.
+// Package pressure decides when a node is short of memory, disk or PIDs, how that is reported, and
+// which pod is evicted: from signals and thresholds like the kubelet's (--eviction-hard and so on),
+// the usage of each pod, and the time. Core and the ranking are pure. Conditions, order and
+// messages are the kubelet's.
 //
-// Watcher is the shell around them, for the node agent: it reads the signals every second (the
-// kubelet: every ten), asks for the pods' usage only when something is starved, frees unused images
-// and dead containers before pods when it is disk, and evicts one pod at a time, waiting until the
-// last is gone. The package imports no client.
+// Watcher is their shell, for the node agent: it reads the signals every second (the kubelet: every
+// ten), measures the pods only when something is starved, frees unused images and dead containers
+// first if that is disk, and evicts one pod at a time, waiting until the previous one is gone. The
+// package imports no client.
 package pressure

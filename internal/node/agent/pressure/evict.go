@@ -16,24 +16,24 @@ import (
 // Reason of an evicted pod's status and of the event about it.
 const Reason = "Evicted"
 
-// Eviction is one pod that goes.
+// Eviction is the eviction of one pod.
 type Eviction struct {
 	Pod *v1.Pod
-	// Grace is the seconds it has to end.
+	// Grace is its grace period in seconds.
 	Grace int64
 	// Message of status and event.
 	Message string
 	// Annotations of the event.
 	Annotations map[string]string
-	// Disruption: it goes for others' sake, and is marked as disrupted (DisruptionTarget), so that
-	// a Job can tell it from a failure. One that exceeds its own limits is not.
+	// Disruption: it is evicted for others' sake, and gets the condition DisruptionTarget, so that
+	// a Job can distinguish it from a failure. A pod that exceeds its own limits does not.
 	Disruption bool
 }
 
 const immediately = 1
 
-// Victim is the first of the ranked that may go: static and mirror pods and system-critical ones
-// stay. Nil: none may.
+// Victim returns the first of the ranked pods that may be evicted: static, mirror and
+// system-critical pods may not. Nil: none may.
 func Victim(s *Starved, ranked []Candidate) *Eviction {
 	for _, c := range ranked {
 		if admit.Critical(c.Pod) {
@@ -52,7 +52,7 @@ func Victim(s *Starved, ranked []Candidate) *Eviction {
 	return nil
 }
 
-// explain writes the kubelet's message: what was low, and which containers used more of it than
+// explain returns the kubelet's message: what was low, and which containers used more of it than
 // they requested.
 func explain(s *Starved, c Candidate) (message string, annotations map[string]string) {
 	var text strings.Builder
@@ -109,8 +109,8 @@ func containerUsed(usage *stats.ContainerStats, name v1.ResourceName) (used reso
 	return used, false
 }
 
-// OverLimits are the pods that use more disk than they may, by a limit of their own, whether or not
-// the node is short of it.
+// OverLimits returns the pods that use more disk than their own limits allow, whether or not the
+// node is short of it.
 func OverLimits(candidates []Candidate, imagesApart bool) (evictions []Eviction) {
 	for _, c := range candidates {
 		if c.Usage == nil || admit.Critical(c.Pod) {

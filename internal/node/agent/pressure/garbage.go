@@ -13,8 +13,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// youth protects an image that has just been pulled for a container that is not made yet; it is the
-// kubelet's default.
+// youth protects an image that has just been pulled for a container that has not been created yet;
+// it is the kubelet's default.
 const youth = 2 * time.Minute
 
 // Runtime is what Garbage asks of the container runtime.
@@ -31,17 +31,17 @@ type Images interface {
 }
 
 // Garbage removes what no pod needs when disk is short: images without containers, and dead
-// containers but the last of each.
+// containers except for the last of each.
 type Garbage struct {
 	Runtime Runtime
 	Images  Images
 
 	mu sync.Mutex
-	// since when each image is known to be here.
+	// since is when each image was first seen.
 	since map[string]time.Time
 }
 
-// Run takes note of images that come, so that their age is known when it counts.
+// Run keeps track of new images, so that their age is known when it matters.
 func (g *Garbage) Run(ctx context.Context) {
 	ticker := time.NewTicker(youth / 2)
 	defer ticker.Stop()
@@ -57,7 +57,7 @@ func (g *Garbage) Run(ctx context.Context) {
 	}
 }
 
-// old are the images that have been here for a while.
+// old returns the images that have been present for a while.
 func (g *Garbage) old(ctx context.Context, now time.Time) (old []*runtimeapi.Image, err error) {
 	list, err := g.Images.ListImages(ctx, nil)
 	if err != nil {
@@ -79,8 +79,8 @@ func (g *Garbage) old(ctx context.Context, now time.Time) (old []*runtimeapi.Ima
 	return old, nil
 }
 
-// RemoveImages removes those that no container, running or not, was made of. The sandboxes' image
-// stays.
+// RemoveImages removes images that no container, running or not, was created from. The sandbox
+// image stays.
 func (g *Garbage) RemoveImages(ctx context.Context) error {
 	old, err := g.old(ctx, time.Now())
 	if err != nil {
@@ -107,7 +107,7 @@ func (g *Garbage) RemoveImages(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// sandboxImage is named in containerd's configuration; runtimes that pin it need not be asked.
+// sandboxImage is in containerd's configuration; runtimes that pin it need not be asked.
 func (g *Garbage) sandboxImage(ctx context.Context) string {
 	status, err := g.Runtime.Status(ctx, true)
 	if err != nil {
@@ -122,8 +122,7 @@ func (g *Garbage) sandboxImage(ctx context.Context) string {
 	return config.SandboxImage
 }
 
-// RemoveContainers removes dead ones. The last of each stays: its exit code and its log are still
-// to be looked at.
+// RemoveContainers removes dead containers. The last of each stays, for its exit code and its log.
 func (g *Garbage) RemoveContainers(ctx context.Context) error {
 	containers, err := g.Runtime.ListContainers(ctx, nil)
 	if err != nil {

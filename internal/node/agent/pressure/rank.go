@@ -12,19 +12,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Candidate is a pod that runs on the node, and what it uses; nil: nobody knows, and then it goes
+// Candidate is a pod running on the node, and its usage; nil: unknown, and then it is evicted
 // before others.
 type Candidate struct {
 	Pod   *v1.Pod
 	Usage *stats.PodStats
 }
 
-// order says which of two goes first: the one that is less.
+// order compares two candidates: the lesser one is evicted first.
 type order func(a, b Candidate) int
 
-// Rank puts those that go first in front: who uses more of the starved resource than requested
-// (overhead included), then who is less important, then who uses most beyond the request. PIDs
-// cannot be requested, so there priority is first.
+// Rank sorts candidates, first to be evicted first: those that use more of the starved resource
+// than requested (overhead included), then by priority, then by how much they exceed the request.
+// PIDs cannot be requested, so for these priority comes first.
 func Rank(s *Starved, candidates []Candidate) []Candidate {
 	ranked := slices.Clone(candidates)
 	slices.SortStableFunc(ranked, orderFor(s))
@@ -38,13 +38,13 @@ func orderFor(s *Starved) order {
 	case s.Signal == PIDs:
 		return inTurn(byPriority, beyond(tasksUsed, pids))
 	}
-	// The kubelet takes the request of bytes from the number of inodes as well; it is kept, for the
-	// same victims.
+	// The kubelet subtracts the request in bytes from the number of inodes as well. That is kept,
+	// for the same victims.
 	used := diskUsed(s)
 	return inTurn(exceeds(used, s.Resource), byPriority, beyond(used, v1.ResourceEphemeralStorage))
 }
 
-// inTurn asks the next order where one sees no difference.
+// inTurn uses the next order where one sees no difference.
 func inTurn(orders ...order) order {
 	return func(a, b Candidate) int {
 		for _, order := range orders {
@@ -60,7 +60,7 @@ func byPriority(a, b Candidate) int { return cmp.Compare(rules.Priority(a.Pod), 
 
 type measure func(Candidate) resource.Quantity
 
-// exceeds puts those that use more than they request before the others.
+// exceeds orders those first that use more than they request.
 func exceeds(used measure, name v1.ResourceName) order {
 	class := func(c Candidate) int {
 		usage := used(c)
@@ -72,7 +72,7 @@ func exceeds(used measure, name v1.ResourceName) order {
 	return measured(func(a, b Candidate) int { return cmp.Compare(class(a), class(b)) })
 }
 
-// beyond puts those first that use most beyond what they request, or least short of it.
+// beyond orders those first that exceed their request most, or fall short of it least.
 func beyond(used measure, name v1.ResourceName) order {
 	over := func(c Candidate) resource.Quantity {
 		usage := used(c)
@@ -85,7 +85,7 @@ func beyond(used measure, name v1.ResourceName) order {
 	})
 }
 
-// measured compares by usage those of which it is known, and puts the others before them.
+// measured compares by usage, with those first whose usage is unknown.
 func measured(byUsage order) order {
 	return func(a, b Candidate) int {
 		if a.Usage == nil || b.Usage == nil {
@@ -105,8 +105,8 @@ func unknownFirst(a, b Candidate) int {
 	return 0
 }
 
-// request with overhead. A pod that requests nothing has no allowance by its overhead either: so
-// the kubelet reckons.
+// request includes overhead. As in the kubelet, a pod that requests nothing gets no allowance for
+// its overhead.
 func request(pod *v1.Pod, name v1.ResourceName) resource.Quantity {
 	whole := helper.IsPodLevelResourcesSet(pod)
 	sum := helper.PodRequests(pod, helper.PodResourcesOptions{ExcludeOverhead: true, SkipContainerLevelResources: whole})[name]
@@ -137,9 +137,9 @@ func tasksUsed(c Candidate) resource.Quantity {
 	return quantity(c.Usage.ProcessStats.ProcessCount, resource.DecimalSI)
 }
 
-// diskUsed sums up what a pod has on the filesystem that is full: logs and volumes on the node's,
-// writable layers on that of the images unless they are apart from these, or all of it where there
-// is one filesystem.
+// diskUsed sums up what a pod has on the full filesystem: logs and volumes on the node's, writable
+// layers on that of the images unless they are separate from these, or everything if there is only
+// one.
 func diskUsed(s *Starved) measure {
 	layers, _ := s.holds()
 	rest := !s.imagesApart || !s.ofImages()
@@ -176,7 +176,7 @@ func diskPart(fs *stats.FsStats, name v1.ResourceName) resource.Quantity {
 	return quantity(fs.UsedBytes, resource.BinarySI)
 }
 
-// local volumes take room on the node: those on its disk, not those in memory.
+// local reports whether a volume takes room on the node's disk, not in memory.
 func local(pod *v1.Pod, name string) bool {
 	for _, volume := range pod.Spec.Volumes {
 		if volume.Name == name {

@@ -5,13 +5,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Signal is something of which a node can run out, by the name that thresholds have.
+// Signal is something that a node can run out of, by its name in thresholds.
 type Signal string
 
 const (
 	Memory Signal = "memory.available"
-	// AllocatableMemory is what all pods together may still take. Its threshold is the hard one of
-	// memory, always.
+	// AllocatableMemory is what all pods together may still take. Its threshold is always the hard
+	// one of memory.
 	AllocatableMemory Signal = "allocatableMemory.available"
 	NodeFs            Signal = "nodefs.available"
 	NodeFsInodes      Signal = "nodefs.inodesFree"
@@ -19,8 +19,8 @@ const (
 	ImageFsInodes     Signal = "imagefs.inodesFree"
 	PIDs              Signal = "pid.available"
 
-	// Containers' writable layers are with the images or with the volumes, so their thresholds are
-	// those of imagefs or nodefs, whatever is written, as with the kubelet.
+	// As in the kubelet, containers' writable layers are with the images or with the volumes, so
+	// their thresholds are those of imagefs or nodefs, whatever is configured.
 	containerFs       Signal = "containerfs.available"
 	containerFsInodes Signal = "containerfs.inodesFree"
 )
@@ -52,18 +52,17 @@ var meanings = map[Signal]meaning{
 func (s Signal) isMemory() bool { return s == Memory || s == AllocatableMemory }
 func (s Signal) isDisk() bool   { return meanings[s].condition == v1.NodeDiskPressure }
 
-// Level is how much there is of what a signal is about.
+// Level is how much of a signal's resource there is.
 type Level struct{ Available, Capacity int64 }
 
-// Levels are what was observed at one time. A signal that is missing could not be read: nothing is
-// concluded from it.
+// Levels is one observation. A signal that could not be read is missing, and nothing follows from
+// that.
 type Levels struct {
 	Signals map[Signal]Level
-	// ImagesApart: the runtime has a filesystem of its own for images and containers, which is not
-	// that of volumes and logs.
+	// ImagesApart: the runtime has a separate filesystem for images and containers.
 	ImagesApart bool
-	// LayersWithNode: with images apart, containers' writable layers are nevertheless on the
-	// filesystem of volumes and logs.
+	// LayersWithNode: although images are separate, writable layers are on the filesystem of
+	// volumes and logs.
 	LayersWithNode bool
 }
 

@@ -17,12 +17,11 @@ import (
 const (
 	// glance is how often the signals are read: a few small files.
 	glance = time.Second
-	// look is how often pods' own limits are checked, and how long to wait after having found
-	// nobody to evict: measuring pods means to walk through their volumes. It is the kubelet's
-	// interval.
+	// look is how often pods' own limits are checked, and the pause after no pod could be evicted:
+	// to measure pods is to walk through their volumes. It is the kubelet's interval.
 	look = 10 * time.Second
-	// walkPatience is how long disks may take to be measured; a pod that has not been by then is
-	// taken to use nothing that is not known.
+	// walkPatience is how long measuring disks may take. A pod that has not been measured by then
+	// counts with what is known.
 	walkPatience = 2 * time.Minute
 	// cleanup is how long an evicted pod may take to go before the next one is evicted.
 	cleanup = 30 * time.Second
@@ -40,22 +39,23 @@ type Node struct {
 	Stats Stats
 	// Pods that are neither done nor failed.
 	Pods func() []*v1.Pod
-	// Evict kills the pod and fails it. It returns when that is under way.
+	// Evict kills the pod and marks it failed. It returns once that has begun.
 	Evict func(context.Context, Eviction) error
-	// Gone: nothing of the pod runs any more, and its volumes are freed.
+	// Gone reports whether nothing of the pod runs any more, and its volumes are freed.
 	Gone func(types.UID) bool
 	// Images and Containers remove images that no container uses, and dead containers. Nil: not
 	// possible.
 	Images, Containers func(context.Context) error
 	// Event about the pod, or about the node if pod is nil.
 	Event func(pod *v1.Pod, annotations map[string]string, kind, reason, message string)
-	// Changed: Conditions says something else now.
+	// Changed is called when the result of Conditions has changed.
 	Changed func()
-	// Nudge has the signals read at once, when the kernel says that one has changed; nil: it never
-	// does, and they are read every second.
+	// Nudge triggers a reading of the signals, when the kernel reports a change; nil: there is no
+	// such report, and they are read every second.
 	Nudge <-chan struct{}
-	// Arm is told at every look how far memory is above its thresholds, of the machine and of all
-	// pods, so that the kernel can be asked to say when it is not; nil: it is not asked.
+	// Arm is called at every reading with how far memory is above its thresholds, of the machine
+	// and of all pods, so that the kernel can be asked to report when it no longer is; nil: it is
+	// not asked.
 	Arm func(machine, pods int64)
 }
 
@@ -63,10 +63,11 @@ type Node struct {
 type Watcher struct {
 	node Node
 	core *Core
-	// Of Run's goroutine: when the next look is due, and the next attempt to free what is starved.
+	// Only Run's goroutine uses these: when the next look is due, and the next attempt to free what
+	// is starved.
 	nextLook, nextAttempt time.Time
-	// walk is the measuring of disks that is under way, and sweep the removal of images and dead
-	// containers; nil: none is. Never are there two of a kind.
+	// walk is a measurement of disks in progress, and sweep a removal of images and dead
+	// containers; nil: none. There is at most one of each.
 	walk  chan walked
 	sweep chan struct{}
 
@@ -133,7 +134,7 @@ func (w *Watcher) step(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// observe reads the signals and makes known what follows for the conditions.
+// observe reads the signals and publishes the resulting conditions.
 func (w *Watcher) observe(ctx context.Context, now time.Time) (Levels, Verdict, error) {
 	levels, err := w.node.Stats.Levels(ctx)
 	if err != nil {
@@ -223,8 +224,8 @@ func (w *Watcher) relieve(ctx context.Context, starved *Starved) (evicted bool, 
 	return true, nil
 }
 
-// reclaim removes dead containers and unused images where they are on the disk that is full, and
-// sees whether that is enough. It is done aside, as is measuring: a runtime may take its time.
+// reclaim removes dead containers and unused images if they are on the full disk, and checks
+// whether that is enough. Like measuring it runs in the background: a runtime may take its time.
 func (w *Watcher) reclaim(ctx context.Context, starved *Starved) (enough bool, err error) {
 	removals := w.removals(starved)
 	if len(removals) == 0 {
@@ -250,8 +251,8 @@ func (w *Watcher) reclaim(ctx context.Context, starved *Starved) (enough bool, e
 	return err == nil && w.core.Relieved(levels), nil
 }
 
-// removals that free the disk that is full: of dead containers where their layers are, of images
-// where these are.
+// removals returns those that free the full disk: of dead containers if their layers are on it, of
+// images if these are.
 func (w *Watcher) removals(starved *Starved) (all []func(context.Context) error) {
 	if !starved.Signal.isDisk() {
 		return nil
@@ -286,8 +287,7 @@ func (w *Watcher) measure(ctx context.Context, pods []*v1.Pod, cpuAndMemory bool
 	return candidates, nil
 }
 
-// errShortMeanwhile: something that does not wait for disks has become short while they were
-// measured.
+// errShortMeanwhile: something else than disk has become short while disks were measured.
 var errShortMeanwhile = errors.New("memory or PIDs are short")
 
 type walked struct {
@@ -295,8 +295,9 @@ type walked struct {
 	err     error
 }
 
-// summary of the pods. Disks are measured aside: to walk through hundreds of thousands of files
-// takes longer than memory lasts. What is not waited for to its end, the next call takes up.
+// summary measures the pods. Disks are measured in the background: walking through hundreds of
+// thousands of files takes longer than memory lasts. A measurement that was not waited for is used
+// by the next call.
 func (w *Watcher) summary(ctx context.Context, cpuAndMemory bool) (*stats.Summary, error) {
 	if cpuAndMemory {
 		return w.node.Stats.Summary(ctx, true)
@@ -319,8 +320,8 @@ func (w *Watcher) summary(ctx context.Context, cpuAndMemory bool) (*stats.Summar
 	return found.summary, found.err
 }
 
-// await what is done aside. Meanwhile the signals are read as ever, and if anything but a disk
-// becomes short, it is not waited for.
+// await waits for background work. Meanwhile the signals are read as usual, and if anything other
+// than disk becomes short, it stops waiting.
 func await[T any](ctx context.Context, w *Watcher, done <-chan T) (result T, err error) {
 	ticker := time.NewTicker(glance)
 	defer ticker.Stop()
@@ -352,8 +353,8 @@ func (w *Watcher) evict(ctx context.Context, eviction Eviction) {
 	}
 }
 
-// awaitGone waits until what the pod had is free, so that another is not evicted for what is on its
-// way. Conditions are kept up to date meanwhile.
+// awaitGone waits until what the pod used is free, so that no second pod is evicted for it.
+// Conditions are updated meanwhile.
 func (w *Watcher) awaitGone(ctx context.Context, uid types.UID) {
 	ctx, cancel := context.WithTimeout(ctx, cleanup)
 	defer cancel()

@@ -1,10 +1,11 @@
-// Package probe finds out how containers are: whether one has started, is ready, is alive, by the
-// probes of the pod's spec; and runs the hooks after a container's start and before its end.
+// Package probe determines the state of containers: whether one has started, is ready, is alive, by
+// the probes of the pod's spec. It also runs the hooks after a container's start and before its
+// end.
 //
-// What is decided from results is a core without clock or network ([Gauge]): which probe is due
-// when, what so many results in a row mean, what waits for the startup probe, what a container that
-// the agent finds after its own restart is taken to be. [Prober] feeds one such gauge for each
-// probe of each pod with what the runtime shows ([Prober.Sync]) and with what exec, HTTP, TCP and
-// gRPC answer, and has the [Verdicts]. What follows from them, a status or a kill, is the caller's.
-// Texts of events are the kubelet's.
+// A core without clock or network ([Gauge]) decides: which probe is due when, what several results
+// in a row mean, what waits for the startup probe, and what a container counts as that the agent
+// finds after its own restart. [Prober] runs one gauge for each probe of each pod, gives it what
+// the runtime shows ([Prober.Sync]) and the results of exec, HTTP, TCP and gRPC, and provides the
+// [Verdicts]. What follows from these, a status or a kill, is up to the caller. Event messages are
+// the kubelet's.
 package probe

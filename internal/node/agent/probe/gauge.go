@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Kind is what a probe is asked for.
+// Kind is the purpose of a probe.
 type Kind int
 
 const (
@@ -18,7 +18,7 @@ const (
 
 func (k Kind) String() string { return [...]string{"Startup", "Readiness", "Liveness"}[k] }
 
-// Result is what a probe, or so many of them in a row, say.
+// Result is that of one probe, or of several in a row.
 type Result int
 
 const (
@@ -29,7 +29,7 @@ const (
 
 func (r Result) String() string { return [...]string{"unknown", "success", "failure"}[r] }
 
-// Sight is what is known of a probe's container.
+// Sight is the state of a probe's container.
 type Sight struct {
 	ID        string // empty: there is none yet
 	Running   bool
@@ -40,15 +40,15 @@ type Sight struct {
 	Leaving bool
 }
 
-// Step is what a gauge wants done.
+// Step is what a gauge asks for.
 type Step struct {
 	Probe bool      // now
 	At    time.Time // else look again then; zero: when there is something new
 	End   bool      // else never again
 }
 
-// Gauge follows one probe of one container of a pod, through its restarts. It does nothing by
-// itself and knows no clock.
+// Gauge tracks one probe of one container of a pod, across its restarts. It is passive and has no
+// clock.
 type Gauge struct {
 	kind Kind
 	spec v1.Probe
@@ -61,7 +61,7 @@ type Gauge struct {
 	due     time.Time // no probe begins before
 }
 
-// NewGauge is a gauge for a probe. What its spec leaves out is as the API's defaults have it.
+// NewGauge returns a gauge for a probe. Fields that its spec leaves out have the API's defaults.
 func NewGauge(kind Kind, spec *v1.Probe) *Gauge {
 	g := &Gauge{kind: kind, spec: *spec}
 	g.spec.TimeoutSeconds = cmp.Or(spec.TimeoutSeconds, 1)
@@ -71,14 +71,14 @@ func NewGauge(kind Kind, spec *v1.Probe) *Gauge {
 	return g
 }
 
-// first is what holds for a container before its first result: it is not ready, and it lives.
+// first is what a container counts as before its first result: not ready, and alive.
 func first(kind Kind) Result {
 	return map[Kind]Result{Startup: Unknown, Readiness: Failure, Liveness: Success}[kind]
 }
 
-// Take turns the gauge to another container. held is what is known of it already, if the agent
-// comes back to it after a restart of its own: it then waits for a moment that lot decides, so that
-// not all probes of a node begin at once; Unknown if it is a new one.
+// Take switches the gauge to another container. held is what is already known of it, if the agent
+// finds it after its own restart: the first probe is then delayed at random, so that not all probes
+// of a node start at once. It is Unknown for a new container.
 func (g *Gauge) Take(id string, held Result, now time.Time, wait time.Duration) {
 	*g = Gauge{kind: g.kind, spec: g.spec, id: id, verdict: first(g.kind)}
 	if held != Unknown {
@@ -88,7 +88,7 @@ func (g *Gauge) Take(id string, held Result, now time.Time, wait time.Duration) 
 	}
 }
 
-// See is what to do about the container as it is seen now.
+// See returns what to do about the container in its current state.
 func (g *Gauge) See(sight Sight, now time.Time) Step {
 	switch {
 	case sight.ID == "" || sight.ID != g.id || g.final:
@@ -99,7 +99,7 @@ func (g *Gauge) See(sight Sight, now time.Time) Step {
 		}
 		return Step{}
 	case sight.Leaving && g.kind != Readiness:
-		// It ends. Nothing is to come in between; whether it gets requests still matters.
+		// It is terminating, and must not be disturbed; whether it receives requests still matters.
 		g.verdict, g.final = Success, true
 		return Step{End: true}
 	case (g.kind == Startup) == sight.Started: // the startup probe has done its work, or the others wait for it
@@ -116,8 +116,8 @@ func (g *Gauge) See(sight Sight, now time.Time) Step {
 	return Step{Probe: true}
 }
 
-// Answer takes the result of the probe that See asked for, and tells whether the verdict is another
-// one now. Unknown: the probe could not be made; it does not count.
+// Answer applies the result of the probe that See asked for, and reports whether the verdict has
+// changed. Unknown: the probe could not be made, and does not count.
 func (g *Gauge) Answer(result Result) (changed bool) {
 	if result == Unknown || g.final {
 		return false
@@ -135,11 +135,11 @@ func (g *Gauge) Answer(result Result) (changed bool) {
 	}
 	changed = g.verdict != result
 	g.verdict = result
-	// Who is killed is not asked again: an exec in a container that is being stopped can do harm.
-	// And a start is one.
+	// A container that is being killed is not probed again: an exec in it can do harm. And it
+	// starts only once.
 	g.final = g.kind == Startup || g.kind == Liveness && result == Failure
 	return changed
 }
 
-// Verdict is what holds for the container.
+// Verdict returns what the container counts as.
 func (g *Gauge) Verdict() Result { return g.verdict }

@@ -13,14 +13,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Hooks runs what a container wants done after it has started and before it is ended.
+// Hooks runs a container's postStart and preStop hooks.
 type Hooks struct{ options Options }
 
 // NewHooks are hooks that run with these options; Report is not needed.
 func NewHooks(options Options) *Hooks { return &Hooks{options} }
 
-// PostStart runs the container's hook after its start, if it has one. Its error is the message for
-// the status, in which the reason is PostStartHookError; the container is to be killed then.
+// PostStart runs the container's hook after its start, if it has one. Its error is the message of
+// the status with the reason PostStartHookError; the container must be killed then.
 func (h *Hooks) PostStart(ctx context.Context, pod *v1.Pod, c *v1.Container, containerID, podIP string) error {
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil
@@ -33,9 +33,8 @@ func (h *Hooks) PostStart(ctx context.Context, pod *v1.Pod, c *v1.Container, con
 	return err
 }
 
-// PreStop runs the container's hook before its end, if it has one, for as long as the grace period
-// at most, and answers what is left of that for the container itself. A hook that fails ends
-// nothing but itself.
+// PreStop runs the container's hook before its end, if it has one, for at most the grace period,
+// and returns what is left of that for the container itself. A failed hook has no other effect.
 func (h *Hooks) PreStop(ctx context.Context, pod *v1.Pod, c *v1.Container, containerID, podIP string, grace time.Duration) time.Duration {
 	if c.Lifecycle == nil || c.Lifecycle.PreStop == nil || grace <= 0 {
 		return grace
@@ -56,7 +55,7 @@ func (h *Hooks) event(pod *v1.Pod, c *v1.Container, reason, message string) {
 	}
 }
 
-// hookError is why a hook failed, in the words of a status.
+// hookError is why a hook failed, as a status words it.
 type hookError struct {
 	text  string
 	cause error
@@ -101,9 +100,9 @@ func sleep(ctx context.Context, length time.Duration) error {
 	}
 }
 
-// get makes a hook's request. Whatever its status, that it was answered is enough. A server that
-// speaks HTTP where HTTPS was asked for is asked again so: that is how these hooks were before
-// there was a scheme to choose, and without what could be secret.
+// get makes a hook's request. Any answer is a success, whatever its status. If a server answers in
+// plain HTTP where HTTPS was requested, the request is repeated over HTTP, without anything that
+// may be secret: hooks worked like that before their scheme could be chosen.
 func (h *Hooks) get(ctx context.Context, pod *v1.Pod, c *v1.Container, action *v1.HTTPGetAction, podIP string) error {
 	if action.Host == "" && podIP == "" {
 		return errors.New("failed to find networking container: the pod has no address")

@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// metrics are the kubelet's, which it shows at /metrics/probes, for as long as the pod is there.
+// metrics are the kubelet's at /metrics/probes, kept as long as the pod exists.
 type metrics struct {
 	registry *prometheus.Registry
 	total    *prometheus.CounterVec
@@ -30,8 +30,8 @@ func newMetrics() *metrics {
 	return m
 }
 
-// count takes a probe that was answered; one that could not be made does not count, as it does not
-// for the container.
+// count counts a probe with a result. One that could not be made does not count, just as for the
+// container.
 func (m *metrics) count(kind Kind, pod *v1.Pod, c *v1.Container, result Result, took time.Duration) {
 	switch result {
 	case Success:

@@ -25,17 +25,17 @@ import (
 	"k8s.io/component-base/version"
 )
 
-// dialer lets a connection that it closes linger for one second, not the minute that is usual:
-// probes are many, and each would keep a port. With none at all, what is on its way would be cut
-// off by a reset.
+// dialer lets its closed connections linger for one second instead of the usual minute: probes are
+// many, and each would occupy a port. Without any lingering, a reset would cut off what is in
+// transit.
 var dialer = net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 	return c.Control(func(fd uintptr) {
 		_ = syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1, Linger: 1})
 	})
 }}
 
-// transport is for probes and hooks: certificates are not checked, since they are for names and not
-// for a pod's address; no proxy of the node's; nothing is kept.
+// transport is for probes and hooks: certificates are not verified, since they are for names and
+// not for a pod's address; the node's proxy is not used; connections are not kept.
 var transport = utilnet.SetTransportDefaults(&http.Transport{
 	TLSClientConfig:    &tls.Config{InsecureSkipVerify: true},
 	DisableKeepAlives:  true,
@@ -76,7 +76,7 @@ func httpRequest(ctx context.Context, action *v1.HTTPGetAction, c *v1.Container,
 	return request, nil
 }
 
-// sameHost follows redirects, but not to other hosts: what these answer says nothing of the
+// sameHost follows redirects, but not to other hosts: their answers say nothing about the
 // container.
 func sameHost(next *http.Request, before []*http.Request) error {
 	const most = 10
@@ -122,7 +122,7 @@ func connect(ctx context.Context, host string, port int, timeout time.Duration) 
 	return succeeded("")
 }
 
-// check asks the service's health by gRPC's protocol for that.
+// check queries the service's health by gRPC's health protocol.
 func check(ctx context.Context, host string, port int, service string, timeout time.Duration) answer {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -22,7 +22,7 @@ type Options struct {
 	Exec Executor
 	// Event records something about a container of the pod.
 	Event func(pod *v1.Pod, container, eventType, reason, message string)
-	// Report is told when a verdict about a container of the pod has changed. It must not block.
+	// Report is called when a verdict about a container of the pod has changed. It must not block.
 	Report func(uid types.UID)
 }
 
@@ -37,7 +37,7 @@ type Prober struct {
 	verdicts map[string]Verdicts // by container ID, of containers that have probes
 }
 
-// podProbes are those of one pod. All is guarded by Prober.mu.
+// podProbes are those of one pod, guarded by Prober.mu.
 type podProbes struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -47,16 +47,16 @@ type podProbes struct {
 	ids    map[string]string // the current container's ID by its name
 }
 
-// New is a Prober without pods. The context ends it.
+// New returns a Prober without pods. It ends with the context.
 func New(ctx context.Context, options Options) *Prober {
 	return &Prober{ctx: ctx, options: options, metrics: newMetrics(), pods: map[types.UID]*podProbes{}, verdicts: map[string]Verdicts{}}
 }
 
-// Sync tells how the pod is now: its containers' IDs, states and times and the pod's address, as
-// the runtime shows them. It is to be called at every turn, before the verdicts are asked for; it
-// begins the pod's probes the first time. What is ready and started in the status does not count
-// here; in pod.Status, the one that the API has, it does: a container that was ready stays so when
-// the agent begins anew. Neither is to be changed afterwards.
+// Sync records the pod's current state: its containers' IDs, states and times and the pod's
+// address, as the runtime shows them. Call it in every sync of the pod, before the verdicts are
+// used; the first call starts the pod's probes. Ready and started in status are ignored. Those in
+// pod.Status, which the API has, count: a container that was ready stays so when the agent
+// restarts. Neither argument may be changed afterwards.
 func (p *Prober) Sync(pod *v1.Pod, status *v1.PodStatus) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,7 +100,7 @@ func (p *Prober) begin(pod *v1.Pod) *podProbes {
 	return probes
 }
 
-// probed are the containers whose probes count: the main ones and sidecars.
+// probed returns the containers whose probes count: main containers and sidecars.
 func probed(pod *v1.Pod) []v1.Container {
 	var all []v1.Container
 	for _, c := range pod.Spec.InitContainers {
@@ -111,7 +111,7 @@ func probed(pod *v1.Pod) []v1.Container {
 	return append(all, pod.Spec.Containers...)
 }
 
-// adopt sets what holds for a container when it is seen first.
+// adopt sets what a container counts as when it is first seen.
 func (p *Prober) adopt(probes *podProbes, container string) {
 	now := statusOf(probes.status, container)
 	if now == nil || now.ContainerID == "" || probes.ids[container] == now.ContainerID {
@@ -140,7 +140,7 @@ func statusOf(status *v1.PodStatus, container string) *v1.ContainerStatus {
 	return nil
 }
 
-// Stop ends the pod's probes and forgets what they found.
+// Stop ends the pod's probes and forgets their results.
 func (p *Prober) Stop(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,14 +156,14 @@ func (p *Prober) Stop(uid types.UID) {
 	p.metrics.forget(probes.pod)
 }
 
-// Verdicts are what is known of a container by its ID as the status has it.
+// Verdicts returns those of a container, by its ID as in the status.
 func (p *Prober) Verdicts(containerID string) Verdicts {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.verdicts[containerID]
 }
 
-// worker is one probe of one pod. It owns its gauge.
+// worker runs one probe of one pod. It owns its gauge.
 type worker struct {
 	prober    *Prober
 	probes    *podProbes
@@ -233,7 +233,7 @@ func (w *worker) look() (Step, *v1.Pod, *v1.PodStatus) {
 	return step, pod, status
 }
 
-// publish tells what the gauge has found, unless the container is another one by now.
+// publish publishes the gauge's verdict, unless the container has been replaced meanwhile.
 func (w *worker) publish() {
 	p := w.prober
 	p.mu.Lock()

@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/env"
 )
 
-// answer is what one probe gave. Its error: the probe could not be made, and says nothing of the
-// container.
+// answer is the result of one probe. An error means that the probe could not be made, and says
+// nothing about the container.
 type answer struct {
 	result  Result
 	output  string
@@ -30,7 +30,7 @@ func impossible(err error) answer          { return answer{err: err} }
 func succeeded(output string) answer       { return answer{result: Success, output: output} }
 func failedf(f string, args ...any) answer { return failed(fmt.Sprintf(f, args...)) }
 
-// tries is how often a probe is begun that cannot be made.
+// tries is how often a probe that cannot be made is attempted.
 const tries = 3
 
 // probe makes one probe, and records what it found.
@@ -110,7 +110,7 @@ func orElse(host, podIP string) string {
 // longest is how much of an answer is read.
 const longest = 10 << 10
 
-// execute runs a command in the container; that it ends with zero is success.
+// execute runs a command in the container. Exit code zero is success.
 func execute(ctx context.Context, executor Executor, containerID string, command []string, timeout time.Duration) answer {
 	stdout, stderr, err := executor.ExecSync(ctx, containerID, command, timeout)
 	output := string(append(stdout[:len(stdout):len(stdout)], stderr...))

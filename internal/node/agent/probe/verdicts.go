@@ -4,8 +4,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Verdicts are what probes have found about a container. Unknown: nothing yet, or there is no such
-// probe.
+// Verdicts are the results of probes of a container. Unknown: none yet, or there is no such probe.
 type Verdicts struct{ Startup, Readiness, Liveness Result }
 
 func (v *Verdicts) of(kind Kind) *Result {
@@ -18,17 +17,17 @@ func (v *Verdicts) of(kind Kind) *Result {
 	return &v.Liveness
 }
 
-// Started tells whether the status shows the container as started.
+// Started reports whether the status shows the container as started.
 func Started(c *v1.Container, running bool, v Verdicts) bool {
 	return running && (c.StartupProbe == nil || v.Startup == Success)
 }
 
-// Ready tells whether the status shows the container as ready.
+// Ready reports whether the status shows the container as ready.
 func Ready(c *v1.Container, running bool, v Verdicts) bool {
 	return Started(c, running, v) && (c.ReadinessProbe == nil || v.Readiness == Success)
 }
 
-// Failed tells whether a running container is to be killed, and by which probe.
+// Failed reports whether a running container has to be killed, and because of which probe.
 func Failed(c *v1.Container, v Verdicts) (Kind, bool) {
 	switch {
 	case c.StartupProbe != nil && v.Startup == Failure:
@@ -39,7 +38,7 @@ func Failed(c *v1.Container, v Verdicts) (Kind, bool) {
 	return 0, false
 }
 
-// Grace is how many seconds a container has that is killed because of its probe.
+// Grace is the grace period in seconds of a container that is killed because of its probe.
 func Grace(pod *v1.Pod, c *v1.Container, kind Kind) int64 {
 	const least = 2
 	if pod.DeletionGracePeriodSeconds != nil {

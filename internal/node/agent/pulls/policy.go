@@ -9,7 +9,7 @@ import (
 	config "k8s.io/kubelet/config/v1beta1"
 )
 
-// Policy says for which images pods have to show credentials.
+// Policy says for which images pods need credentials.
 type Policy struct {
 	// Name is one of the kubelet's; empty: NeverVerifyPreloadedImages.
 	Name config.ImagePullCredentialsVerificationPolicy
@@ -41,8 +41,8 @@ func (p Policy) Check() error {
 	return nil
 }
 
-// verifies says whether a pod has to show credentials for the image. Own: the agent, or one before
-// it, has pulled it.
+// verifies reports whether a pod needs credentials for the image. own: the agent, or a previous
+// one, has pulled it.
 func (p Policy) verifies(image string, own bool) bool {
 	switch p.Name {
 	case config.NeverVerify:
@@ -68,7 +68,7 @@ func (p Policy) allows(image string) bool {
 	})
 }
 
-// trimmed is an image as it is written, without tag and digest.
+// trimmed is an image's name without tag and digest.
 func trimmed(image string) (string, error) {
 	parsed, err := reference.Parse(image)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 
 const (
 	apiVersion = "kubelet.config.k8s.io/v1beta1"
-	// mostSecrets in a record that are noted only because a pod showed one that is as good as one
-	// of them.
+	// mostSecrets bounds the secrets in a record that are there only because they equal another one
+	// of it.
 	mostSecrets = 100
 )
 
@@ -31,13 +31,13 @@ type Records struct {
 	pulling, pulled string // folders
 
 	mu sync.Mutex
-	// intents are pulls under way, by image.
+	// intents are the pulls in progress, by image.
 	intents map[string]int
 }
 
-// Open the records below a folder. Present are the names (tags and digests) and the reference of
-// each image that the node has: a pull that was cut off by a kill may be done, so that its image is
-// one of which nobody knows who may use it.
+// Open opens the records in a folder. present has the names (tags and digests) and the reference of
+// each image on the node. A pull that was interrupted by a kill may have completed; no one is known
+// to have access to its image then.
 func Open(dir string, policy Policy, present map[string]string) (*Records, error) {
 	r := &Records{
 		policy: policy, pulling: filepath.Join(dir, "image_manager", "pulling"), pulled: filepath.Join(dir, "image_manager", "pulled"),
@@ -82,7 +82,7 @@ func normal(image string) string {
 	return named.String()
 }
 
-// Secret as it is recorded, with the hash of what is shown to the registry.
+// Secret returns a secret as recorded, with the hash of what is sent to the registry.
 func Secret(uid, namespace, name string, login any) config.ImagePullSecret {
 	out := config.ImagePullSecret{UID: uid, Namespace: namespace, Name: name}
 	if text, err := json.Marshal(login); err == nil {
@@ -91,8 +91,8 @@ func Secret(uid, namespace, name string, login any) config.ImagePullSecret {
 	return out
 }
 
-// Begin notes that an image is about to be pulled. Without that note the image would count as
-// preloaded if the agent were killed.
+// Begin records that an image is about to be pulled. Otherwise the image would count as preloaded
+// if the agent were killed.
 func (r *Records) Begin(image string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,15 +104,15 @@ func (r *Records) Begin(image string) error {
 	return nil
 }
 
-// Failed: the image was not pulled.
+// Failed records that the image was not pulled.
 func (r *Records) Failed(image string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended(image)
 }
 
-// Done: the image was pulled, as this reference, with this secret; nil: with credentials of the
-// node, or with none.
+// Done records that the image was pulled, as this reference, with this secret; nil: with the node's
+// credentials, or with none.
 func (r *Records) Done(image, ref string, secret *config.ImagePullSecret) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,8 +137,8 @@ func (r *Records) ended(image string) {
 	}
 }
 
-// MayUse says whether a pod that can show these secrets may use an image that the node has under
-// this reference.
+// MayUse reports whether a pod with these secrets may use an image that the node has under this
+// reference.
 func (r *Records) MayUse(image, ref string, secrets func() ([]config.ImagePullSecret, error)) (bool, error) {
 	r.mu.Lock()
 	record, err := r.record(ref)
@@ -169,8 +169,7 @@ func (r *Records) MayUse(image, ref string, secrets func() ([]config.ImagePullSe
 	return r.shows(image, ref, known, shown), nil
 }
 
-// shows: one of the secrets is one that the image was pulled with, by what it says or by what it
-// is.
+// shows reports whether the image was pulled with one of the secrets, by content or by identity.
 func (r *Records) shows(image, ref string, known config.ImagePullCredentials, shown []config.ImagePullSecret) bool {
 	for _, secret := range shown {
 		for _, before := range known.KubernetesSecrets {
@@ -193,7 +192,7 @@ func (r *Records) shows(image, ref string, known config.ImagePullCredentials, sh
 	return false
 }
 
-// note credentials for an image in its record; nil: whose it is, is unknown.
+// note adds credentials to an image's record; nil: unknown ones.
 func (r *Records) note(image, ref string, credentials *config.ImagePullCredentials) error {
 	name, err := trimmed(image)
 	if err != nil {
@@ -214,8 +213,8 @@ func (r *Records) note(image, ref string, credentials *config.ImagePullCredentia
 	return writeFile(r.recordFile(ref), record)
 }
 
-// merged credentials: what the whole node may use needs no secrets any more; a secret that has
-// changed takes the place of itself.
+// merged merges credentials. An image that the whole node may use needs no secrets; a secret that
+// has changed replaces its old version.
 func merged(have, more config.ImagePullCredentials) config.ImagePullCredentials {
 	if have.NodePodsAccessible || more.NodePodsAccessible {
 		return config.ImagePullCredentials{NodePodsAccessible: true}
@@ -229,8 +228,8 @@ func merged(have, more config.ImagePullCredentials) config.ImagePullCredentials 
 	return have
 }
 
-// Prune the records of images that the node has no more. Present are the references of those it had
-// at a time.
+// Prune removes the records of images that are no longer on the node. present are the references of
+// those that were, at a time.
 func (r *Records) Prune(present map[string]bool, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -283,7 +282,7 @@ func readFile(path string, into any) error {
 	return json.Unmarshal(text, into)
 }
 
-// writeFile all at once: a kill leaves the old one or the new one.
+// writeFile writes a file atomically: after a kill it is the old one or the new one.
 func writeFile(path string, what any) error {
 	text, err := json.Marshal(what)
 	if err != nil {

@@ -31,7 +31,8 @@ func (s *Server) pods(w http.ResponseWriter) {
 	writeJSON(w, list)
 }
 
-// Healthz answers /healthz and /healthz/CHECK to anybody: nothing else may be on its listener.
+// Healthz serves /healthz and /healthz/CHECK without authentication: nothing else may be on its
+// listener.
 func Healthz(healthy map[string]func() error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := strings.TrimSuffix(r.URL.Path, "/")
@@ -47,7 +48,7 @@ func Healthz(healthy map[string]func() error) http.Handler {
 	})
 }
 
-// answerHealthz has the form of all Kubernetes components: "ok", or the checks one by one.
+// answerHealthz answers as all Kubernetes components do: "ok", or the checks one by one.
 func answerHealthz(w http.ResponseWriter, healthy map[string]func() error, only string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	checks := maps.Clone(healthy)

@@ -16,12 +16,12 @@ import (
 
 const (
 	certificateFile, keyFile = "kubelet.crt", "kubelet.key"
-	// renewBefore its end a certificate of the node's own is made anew.
+	// renewBefore is how long before its end the node's own certificate is replaced.
 	renewBefore = 30 * 24 * time.Hour
 )
 
-// KeepCertificate is the node's own certificate, signed by itself, for its name and addresses. It
-// is kept in dir, so that who has seen it once knows it again.
+// KeepCertificate returns the node's self-signed certificate for its name and addresses. It is kept
+// in dir, so that clients that have seen it once recognise it.
 func KeepCertificate(dir, node string, addresses []net.IP) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func KeepCertificate(dir, node string, addresses []net.IP) (func(*tls.ClientHell
 	return pair.Newest, nil
 }
 
-// CertificateFiles is a certificate that somebody else renews.
+// CertificateFiles is a certificate that someone else renews.
 func CertificateFiles(certFile, keyFile string) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	pair, err := certfile.Read(certFile, keyFile)
 	if err != nil {
@@ -53,14 +53,14 @@ func CertificateFiles(certFile, keyFile string) (func(*tls.ClientHelloInfo) (*tl
 	return pair.Newest, nil
 }
 
-// kept is a certificate of the node's own, in files.
+// kept is the node's own certificate, in files.
 type kept struct {
 	certFile, keyFile string
 	node              string
 	addresses         []net.IP
 }
 
-// renew makes the certificate anew if it ends soon.
+// renew replaces the certificate if it ends soon.
 func (k *kept) renew(leaf *x509.Certificate) error {
 	if time.Until(leaf.NotAfter) < renewBefore {
 		return k.make()
@@ -68,7 +68,7 @@ func (k *kept) renew(leaf *x509.Certificate) error {
 	return nil
 }
 
-// fits says why a certificate has to be made anew.
+// fits returns why a certificate has to be replaced.
 func (k *kept) fits(leaf *x509.Certificate) error {
 	if left := time.Until(leaf.NotAfter); left < renewBefore {
 		return fmt.Errorf("it ends in %v", left)
@@ -84,7 +84,7 @@ func (k *kept) fits(leaf *x509.Certificate) error {
 	return nil
 }
 
-// make writes the key first: a crash in between leaves a pair that does not fit, and is made again.
+// make writes the key first: a crash in between leaves a pair that does not match, and is replaced.
 func (k *kept) make() error {
 	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(k.node, k.addresses, []string{k.node})
 	if err != nil {

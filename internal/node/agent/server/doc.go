@@ -1,13 +1,10 @@
-// Package server is the node's own API: what kubectl, the API server and
-// metrics readers ask a node for, on the paths and in the shapes of kubelet's
-// API v1.36. Logs are read from the files that the runtime writes; exec, attach
-// and port-forward are handed to the runtime's streaming server; pods, statistics
-// and metrics come from the agent.
+// Package server is the node's own API: what kubectl, the API server and readers of metrics ask a
+// node for, with the paths and formats of the kubelet's API v1.36. Logs are read from the files
+// that the runtime writes; exec, attach and port-forward are passed to the runtime's streaming
+// server; pods, statistics and metrics come from the agent.
 //
-// Nobody gets in without a client certificate of the cluster's authority or a
-// bearer token that the API server vouches for (TokenReview), and nobody does
-// anything that the API server does not allow on this node's subresources
-// (SubjectAccessReview). A path is read once, by parse: what is asked about and
-// what is done cannot differ. Time, size and number of what a client may hold
-// open are bounded.
+// Callers need a client certificate of the cluster's CA or a bearer token that the API server
+// accepts (TokenReview), and the API server must allow their request on this node's subresources
+// (SubjectAccessReview). A path is parsed once, by parse, so that what is authorized and what is
+// done cannot differ. Time, size and number of what a client may hold open are bounded.
 package server

@@ -14,7 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// refusal is an answer other than what was asked for.
+// refusal is an error with a status code.
 type refusal struct {
 	code    int
 	message string
@@ -26,7 +26,7 @@ func refuse(code int, format string, values ...any) error {
 	return &refusal{code: code, message: fmt.Sprintf(format, values...)}
 }
 
-// fail tells an error by the code that it has, or by that which fits what the runtime says.
+// fail answers with an error, with its own code or with one that fits the runtime's error.
 func fail(w http.ResponseWriter, err error) {
 	if r, ok := err.(*refusal); ok {
 		http.Error(w, r.message, r.code)
@@ -47,7 +47,7 @@ func fail(w http.ResponseWriter, err error) {
 	http.Error(w, err.Error(), code)
 }
 
-// pod is the one of this name; the UID, if given, must be its own.
+// pod returns the pod with this name and, if given, this UID.
 func (s *Server) pod(r route) (*v1.Pod, error) {
 	pods := s.options.Pods()
 	i := slices.IndexFunc(pods, func(p *v1.Pod) bool { return p.Namespace == r.namespace && p.Name == r.pod })
@@ -60,7 +60,8 @@ func (s *Server) pod(r route) (*v1.Pod, error) {
 	return pods[i], nil
 }
 
-// container finds a container of the pod by name, of whatever kind; its terminal matters to attach.
+// container looks up a container of the pod by name, of any kind. attach needs to know whether it
+// has a terminal.
 func container(pod *v1.Pod, name string) (tty bool, err error) {
 	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range list {
@@ -90,7 +91,7 @@ func containerStatus(pod *v1.Pod, name string) *v1.ContainerStatus {
 	return nil
 }
 
-// running is the runtime's ID of a container in which something can be run.
+// running returns the runtime's ID of a running container.
 func running(pod *v1.Pod, name string) (string, error) {
 	c := containerStatus(pod, name)
 	if c == nil || c.State.Running == nil {
@@ -99,8 +100,8 @@ func running(pod *v1.Pod, name string) (string, error) {
 	return bare(c.ContainerID), nil
 }
 
-// logged is the ID of the container whose log is meant: the one that runs or, if none does, the one
-// that ran last. The words of what there is no log of are upstream's, since people search for them.
+// logged returns the ID of the container whose log is meant: the running one or, if none runs, the
+// last one. Messages about missing logs are upstream's, since people search for them.
 func logged(pod *v1.Pod, name string, previous bool) (string, error) {
 	c := containerStatus(pod, name)
 	if c == nil {
@@ -137,7 +138,7 @@ func logged(pod *v1.Pod, name string, previous bool) (string, error) {
 	return "", refuse(http.StatusBadRequest, "container %q in pod %q is waiting to start: %s", name, pod.Name, why)
 }
 
-// bare leaves the name of the runtime out of a container's ID: containerd://0123 is 0123.
+// bare strips the runtime's name from a container ID: containerd://0123 becomes 0123.
 func bare(id string) string {
 	if _, after, ok := strings.Cut(id, "://"); ok {
 		return after
@@ -145,7 +146,7 @@ func bare(id string) string {
 	return id
 }
 
-// sandbox is the ID of the pod's sandbox that is ready.
+// sandbox returns the ID of the pod's ready sandbox.
 func (s *Server) sandbox(ctx context.Context, name string, uid types.UID) (string, error) {
 	found, err := s.options.Runtime.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{
 		LabelSelector: map[string]string{"io.kubernetes.pod.uid": string(uid)},

@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// gate knows who somebody is, and what they may do on this node.
+// gate authenticates and authorizes callers.
 type gate struct {
 	guard        *guard.Guard
 	node         string
@@ -26,8 +26,8 @@ func newGate(client kubernetes.Interface, node string, a Authorities) *gate {
 	}
 }
 
-// who is behind a request; nil is nobody that is known. The credentials are taken off the request:
-// they are not the container runtime's business.
+// who returns the user behind a request; nil if unknown. It removes the credentials from the
+// request: the container runtime must not see them.
 func (g *gate) who(r *http.Request) (user.Info, error) {
 	token := guard.Bearer(r)
 	r.Header.Del("Authorization")
@@ -42,7 +42,7 @@ func (g *gate) who(r *http.Request) (user.Info, error) {
 	return g.guard.Who(r.Context(), guard.Source(r.RemoteAddr), token)
 }
 
-// may asks for the subresources in turn.
+// may asks for authorization on one subresource after the other.
 func (g *gate) may(r *http.Request, u user.Info, verb string, subresources []string) (bool, error) {
 	for _, subresource := range subresources {
 		allowed, err := g.guard.May(r.Context(), guard.Source(r.RemoteAddr), u, authorizationv1.SubjectAccessReviewSpec{

@@ -6,7 +6,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// limits bound what a client may hold open. Zero values stand for the defaults.
+// limits bound what a client may hold open. Zero values mean the defaults.
 type limits struct {
 	connections guard.Bounds  // at once
 	header      int           // bytes of a request's line and headers
@@ -38,7 +38,7 @@ func (l limits) withDefaults() limits {
 		l.idle = 90 * time.Second
 	}
 	if l.stall == 0 {
-		// Somebody may read a page in the meantime.
+		// Someone may read a page in the meantime.
 		l.stall = 30 * time.Minute
 	}
 	if l.drain == 0 {

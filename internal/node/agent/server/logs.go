@@ -72,8 +72,8 @@ func (s *Server) logPath(ctx context.Context, r route, previous bool) (path, id 
 	return path, id, nil
 }
 
-// writes says whether a container may still write. A runtime that does not answer is not a
-// container that ended.
+// writes reports whether a container may still write. A runtime that does not answer does not mean
+// that the container has ended.
 func (s *Server) writes(ctx context.Context, id string) (bool, error) {
 	response, err := s.options.Runtime.ContainerStatus(ctx, id, false)
 	switch {
@@ -87,7 +87,7 @@ func (s *Server) writes(ctx context.Context, id string) (bool, error) {
 	return false, err
 }
 
-// logOptions reads the query of kubectl logs by the rules of the API's PodLogOptions.
+// logOptions parses the query of kubectl logs by the rules of the API's PodLogOptions.
 func logOptions(query url.Values, now time.Time) (o logfile.Options, previous bool, err error) {
 	bad := refuse(http.StatusUnprocessableEntity, `{"message": "Invalid request."}`)
 	o.Follow, previous, o.Timestamps = flag(query, "follow"), flag(query, "previous"), flag(query, "timestamps")
@@ -128,7 +128,7 @@ func logOptions(query url.Values, now time.Time) (o logfile.Options, previous bo
 // maxSince is a hundred years in seconds: more does not fit a duration.
 const maxSince = 100 * 365 * 24 * 3600
 
-// flag is as the API reads one: given is true, unless it says otherwise.
+// flag parses a boolean as the API does: a parameter without a value is true.
 func flag(query url.Values, name string) bool {
 	return query.Has(name) && query.Get(name) != "0" && !strings.EqualFold(query.Get(name), "false")
 }
@@ -144,7 +144,7 @@ func number(query url.Values, name string) (*int64, error) {
 	return &n, nil
 }
 
-// logWriter gives a reader time as long as he takes something now and then.
+// logWriter allows a reader unlimited time as long as it keeps reading now and then.
 type logWriter struct {
 	controller *http.ResponseController
 	w          http.ResponseWriter
@@ -158,7 +158,8 @@ func (l *logWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// Flush also sends the headers, so that who follows a silent container knows that it has begun.
+// Flush also sends the headers, so that a client that follows a silent container knows that it has
+// begun.
 func (l *logWriter) Flush() error {
 	l.begun = true
 	_ = l.controller.SetWriteDeadline(time.Now().Add(l.stall))

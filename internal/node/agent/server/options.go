@@ -12,19 +12,19 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Options are where the server gets from what it tells.
+// Options are the sources of what the server serves.
 type Options struct {
 	// NodeName is the node whose subresources callers must be allowed to use.
 	NodeName string
-	// Client asks the API server who a token is and what somebody may do.
+	// Client reviews tokens and access at the API server.
 	Client kubernetes.Interface
-	// Authorities are the signers of client certificates that are let in. See ClusterAuthorities.
+	// Authorities are the CAs of accepted client certificates. See ClusterAuthorities.
 	Authorities Authorities
-	// Certificate is what the server shows. See KeepCertificate.
+	// Certificate is the server's. See KeepCertificate.
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-	// Pods are the pods of this node, static ones too, with their statuses as the agent knows them.
-	// They are not changed.
+	// Pods are the pods of this node, including static ones, with their statuses as the agent knows
+	// them. They must not be changed.
 	Pods func() []*v1.Pod
 	// Runtime is the container runtime.
 	Runtime Runtime
@@ -45,7 +45,7 @@ type Options struct {
 	limits limits
 }
 
-// Runtime is what is needed of the CRI; the RuntimeService of k8s.io/cri-api has it.
+// Runtime is the part of CRI that is needed; the RuntimeService of k8s.io/cri-api has it.
 type Runtime interface {
 	ContainerStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error)
 	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)

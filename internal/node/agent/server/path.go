@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// kind is what a request wants.
+// kind is the kind of a request.
 type kind int
 
 const (
@@ -23,7 +23,7 @@ const (
 	nodeLogs
 )
 
-// route is a path, taken apart.
+// route is a parsed path.
 type route struct {
 	kind           kind
 	path           string // as it was asked for
@@ -40,8 +40,8 @@ var (
 	errPathLong = errors.New("the path is too long")
 )
 
-// parse takes a path apart, and refuses what could mean two things: no name in Kubernetes needs an
-// escape, and what leads upwards leads nowhere here.
+// parse parses a path, and rejects ambiguous ones: no name in Kubernetes needs an escape, and
+// parent directories have no meaning here.
 func parse(path, escaped string) (route, error) {
 	if len(path) > maxPath || len(escaped) > maxPath {
 		return route{}, errPathLong
@@ -117,9 +117,9 @@ func ofContainer(k kind, names []string) route {
 	return r
 }
 
-// subresources are those of the node that stand for this path; to be allowed one of them is enough.
-// They are kubelet's since v1.36: the narrow ones spare readers the right to nodes/proxy, which is
-// that to run commands in any pod.
+// subresources returns the node's subresources that stand for this path; access to one of them
+// suffices. They are the kubelet's since v1.36: the narrow ones spare readers the permission for
+// nodes/proxy, which allows running commands in any pod.
 func (r route) subresources() []string {
 	first, _, _ := strings.Cut(r.path[1:], "/")
 	switch first {
@@ -137,10 +137,10 @@ func (r route) subresources() []string {
 	return []string{"proxy"}
 }
 
-// verb is what is asked for. To run something in a container is to create, however it is asked for:
-// WebSockets must be opened by GET, and who may read all of a node may not therefore run commands
-// there. (Kubelet takes the method; the API server's own pods/exec asks for create since v1.35,
-// kubernetes/kubernetes#133515.)
+// verb is the verb to authorize. Running something in a container is create, whatever the method:
+// WebSockets must be opened by GET, and a user who may read everything on a node must not be able
+// to run commands there. (The kubelet uses the method; the API server's own pods/exec requires
+// create since v1.35, kubernetes/kubernetes#133515.)
 func (r route) verb(method string) string {
 	switch r.kind {
 	case exec, attach, portForward:
@@ -161,10 +161,10 @@ func (r route) verb(method string) string {
 	return ""
 }
 
-// streams says that the request is about a connection of its own.
+// streams reports whether the request takes over its connection.
 func (r route) streams() bool { return r.kind == exec || r.kind == attach || r.kind == portForward }
 
-// takes says whether the method is one for this path.
+// takes reports whether the path supports the method.
 func (r route) takes(method string) bool {
 	if r.streams() || r.kind == statsSummary {
 		return method == http.MethodGet || method == http.MethodPost

@@ -79,8 +79,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return fmt.Errorf("serve the node's API on %s: %w", l.Addr(), err)
 }
 
-// tls asks for a client certificate but leaves it to the guard to check it, so that who has a wrong
-// one is told so.
+// tls requests a client certificate but leaves its verification to the guard, so that a client with
+// a wrong one gets an answer.
 func (s *Server) tls() *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -91,8 +91,8 @@ func (s *Server) tls() *tls.Config {
 	}
 }
 
-// ServeHTTP lets nobody learn anything, not even whether a path exists, who is not known. Whoever
-// is refused before it is clear that they may do what they ask for loses the connection, too.
+// ServeHTTP answers unknown callers nothing, not even whether a path exists. A caller that is
+// refused before it is authorized also loses its connection.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	log := klog.FromContext(r.Context())
 	who, err := s.gate.who(r)

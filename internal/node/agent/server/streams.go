@@ -20,8 +20,8 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
-// DeclaredFeatures may be written into the node's status.declaredFeatures: API servers since v1.36
-// then pass the WebSockets of kubectl through to the node, and need not translate them to SPDY.
+// DeclaredFeatures can be written into the node's status.declaredFeatures: API servers since v1.36
+// then pass kubectl's WebSockets through to the node, without translating them to SPDY.
 var DeclaredFeatures = []string{"ExtendWebSocketsToKubelet"}
 
 func (s *Server) exec(w http.ResponseWriter, r *http.Request, route route) {
@@ -117,7 +117,7 @@ func streamOptions(query url.Values) (translate.Options, error) {
 		Stdin: query.Get("input") == "1", Stdout: query.Get("output") == "1",
 		Stderr: query.Get("error") == "1", Tty: query.Get("tty") == "1",
 	}
-	// A terminal mixes both; upstream leaves the flag out without a word.
+	// A terminal merges both; upstream silently drops the flag.
 	o.Stderr = o.Stderr && !o.Tty
 	if !o.Stdin && !o.Stdout && !o.Stderr {
 		return o, refuse(http.StatusBadRequest, "you must specify at least 1 of stdin, stdout, stderr")
@@ -125,7 +125,7 @@ func streamOptions(query url.Values) (translate.Options, error) {
 	return o, nil
 }
 
-// ports are in the query of the older WebSocket protocol only; otherwise every stream names its
+// ports are in the query only in the older WebSocket protocol; otherwise every stream names its
 // own.
 func ports(r *http.Request) ([]int32, error) {
 	if !wsstream.IsWebSocketRequest(r) || wsstream.IsWebSocketRequestWithTunnelingProtocol(r) {
@@ -146,8 +146,8 @@ func ports(r *http.Request) ([]int32, error) {
 	return found, nil
 }
 
-// connect hands the connection to the runtime's streaming server, translating if the client speaks
-// what that does not. options are those of exec and attach, nil for port-forward.
+// connect passes the connection to the runtime's streaming server, translating the protocol if
+// necessary. options are those of exec and attach, nil for port-forward.
 func (s *Server) connect(w http.ResponseWriter, r *http.Request, to string, options *translate.Options) {
 	location, err := url.Parse(to)
 	if err != nil || location.Host == "" {
@@ -174,8 +174,8 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, to string, opti
 // dialTime is long for a socket of the same machine.
 const dialTime = 10 * time.Second
 
-// dialFor connects to the runtime for a request, no longer than the request lasts: the libraries
-// wait for the runtime's answer without a limit, also for a client that is gone.
+// dialFor connects to the runtime on behalf of a request, and for no longer than it lasts: the
+// libraries wait for the runtime's answer without limit, even after the client has gone.
 func dialFor(request context.Context) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		dialer := net.Dialer{Timeout: dialTime}
@@ -206,7 +206,7 @@ type takenOver struct {
 	conn    net.Conn
 }
 
-// Hijack gives the connection away, as one that says so when the client has gone.
+// Hijack hands over the connection, wrapped so that it reports when the client has gone.
 func (t *takenOver) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(t.ResponseWriter).Hijack()
 	if err != nil {
@@ -232,7 +232,7 @@ func (t *takenOver) release() {
 	}
 }
 
-// watchedConn tells when nothing comes from the client any more.
+// watchedConn reports when nothing more comes from the client.
 type watchedConn struct {
 	net.Conn
 	early []byte // read before the connection was taken over
@@ -255,8 +255,8 @@ func (c *watchedConn) Read(p []byte) (int, error) {
 
 var errEnding = errors.New("the server is ending")
 
-// streams counts the connections that were taken over, which the HTTP server does not know any
-// more. They end with the contexts of their requests.
+// streams counts the hijacked connections, which the HTTP server no longer tracks. They end with
+// the contexts of their requests.
 type streams struct {
 	mu     sync.Mutex
 	open   int
@@ -282,7 +282,7 @@ func (s *streams) remove() {
 	}
 }
 
-// end gives those that are open a while to end.
+// end gives open streams some time to end.
 func (s *streams) end(limit time.Duration) {
 	s.mu.Lock()
 	ending := make(chan struct{})

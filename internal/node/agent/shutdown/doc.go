@@ -1,6 +1,6 @@
-// Package shutdown ends the pods of a machine that is shut down, in the order of their priority,
-// while there is time: Periods are the kubelet's configuration of how long each group of pods gets,
-// and Logind is what delays the machine, systemd's inhibitor over D-Bus.
+// Package shutdown terminates the pods of a machine that is being shut down, in order of their
+// priority. Periods is the kubelet's configuration of how much time each group of pods gets. Logind
+// delays the shutdown, by systemd's inhibitor locks over D-Bus.
 //
-// It imports no client, and decides nothing about how a pod ends.
+// It imports no client, and does not decide how a pod is terminated.
 package shutdown

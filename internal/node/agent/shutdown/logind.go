@@ -19,7 +19,7 @@ const (
 	prepare   = "PrepareForShutdown"
 )
 
-// ErrNone: there is no systemd-logind to delay the machine with.
+// ErrNone is the error on machines without systemd-logind.
 var ErrNone = errors.New("no systemd-logind on the system's bus")
 
 // Options of a Logind.
@@ -28,11 +28,11 @@ type Options struct {
 	Who, Why string
 	// Delay that is needed.
 	Delay time.Duration
-	// ConfDir is where logind is told to allow for it; empty: /etc/systemd/logind.conf.d.
+	// ConfDir is where logind is configured to allow the delay; empty: /etc/systemd/logind.conf.d.
 	ConfDir string
 }
 
-// Logind delays a shutdown of the machine, for as long as it holds its lock.
+// Logind delays a shutdown of the machine as long as it holds its lock.
 type Logind struct {
 	Options
 	bus     *dbus.Conn
@@ -66,7 +66,7 @@ func (l *Logind) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Before the lock: a shutdown in between is told of.
+	// Before taking the lock, so that a shutdown in between is noticed.
 	err = l.bus.AddMatchSignalContext(ctx, dbus.WithMatchInterface(manager), dbus.WithMatchMember(prepare), dbus.WithMatchObjectPath(loginPath))
 	if err != nil {
 		return fmt.Errorf("listen for shutdowns: %w", err)
@@ -89,7 +89,7 @@ func (l *Logind) allowed(ctx context.Context) (time.Duration, error) {
 	return time.Duration(min(microseconds, uint64(time.Hour/time.Microsecond))) * time.Microsecond, nil
 }
 
-// allow the delay in logind's configuration, as the kubelet does it, and have it read.
+// allow allows the delay in logind's configuration, as the kubelet does, and has it reloaded.
 func (l *Logind) allow(ctx context.Context) error {
 	dir := l.ConfDir
 	if dir == "" {
@@ -122,7 +122,7 @@ func (l *Logind) allow(ctx context.Context) error {
 	return fmt.Errorf("logind does not allow a delay of %s: set InhibitDelayMaxSec in logind.conf", l.Delay)
 }
 
-// Hold the lock, again after Release.
+// Hold takes the lock again after Release.
 func (l *Logind) Hold(ctx context.Context) error {
 	var lock dbus.UnixFD
 	err := l.bus.Object(loginName, loginPath).CallWithContext(ctx, manager+".Inhibit", 0, "shutdown", l.Who, l.Why, "delay").Store(&lock)
@@ -142,7 +142,7 @@ func (l *Logind) Release() {
 	}
 }
 
-// Next waits until the machine is to shut down (true), or is not after all (false).
+// Next waits until the machine is about to shut down (true), or a shutdown was cancelled (false).
 func (l *Logind) Next(ctx context.Context) (bool, error) {
 	for {
 		select {
@@ -162,7 +162,7 @@ func (l *Logind) Next(ctx context.Context) (bool, error) {
 	}
 }
 
-// Close lets go of the lock and the bus.
+// Close releases the lock and the bus.
 func (l *Logind) Close() {
 	l.Release()
 	l.bus.Close()

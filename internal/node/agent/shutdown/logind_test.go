@@ -44,7 +44,7 @@ type login struct {
 	bus     *dbus.Conn
 	confDir string
 	allowed atomic.Uint64
-	// lock is the end of the pipe that tells whether the lock is held.
+	// lock is the end of the pipe that reports whether the lock is held.
 	lock chan *os.File
 }
 

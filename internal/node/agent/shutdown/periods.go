@@ -15,20 +15,20 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// critical is the priority from which on a pod counts as critical to the system.
+// critical is the lowest priority of system-critical pods.
 const critical = 2_000_000_000
 
-// Period is how long pods of a priority, up to that of the next period, get to end.
+// Period is how much time pods of a priority, up to that of the next period, get to terminate.
 type Period struct {
 	Priority int32
 	Grace    time.Duration
 }
 
-// Periods by ascending priority; none: pods are not ended for a shutdown.
+// Periods are in ascending order of priority; none: pods are not terminated for a shutdown.
 type Periods []Period
 
-// TwoPeriods are the kubelet's shutdownGracePeriod and shutdownGracePeriodCriticalPods: all of it,
-// and of that what is kept for critical pods.
+// TwoPeriods converts the kubelet's shutdownGracePeriod and shutdownGracePeriodCriticalPods: the
+// total, and the part reserved for critical pods.
 func TwoPeriods(all, ofCritical time.Duration) (Periods, error) {
 	switch {
 	case all == 0 && ofCritical == 0:
@@ -41,7 +41,7 @@ func TwoPeriods(all, ofCritical time.Duration) (Periods, error) {
 	return Periods{{0, all - ofCritical}, {critical, ofCritical}}, nil
 }
 
-// ByPriority sorts periods and refuses those that contradict each other.
+// ByPriority sorts periods and rejects contradictory ones.
 func ByPriority(periods []Period) (Periods, error) {
 	sorted := slices.SortedFunc(slices.Values(periods), func(a, b Period) int { return cmp.Compare(a.Priority, b.Priority) })
 	for i, p := range sorted {
@@ -55,7 +55,7 @@ func ByPriority(periods []Period) (Periods, error) {
 	return sorted, nil
 }
 
-// Parse reads periods by priority as a flag has them: 0=30s,100000=10s.
+// Parse parses periods by priority from a flag: 0=30s,100000=10s.
 func Parse(text string) (Periods, error) {
 	var periods []Period
 	for one := range strings.SplitSeq(text, ",") {
@@ -93,13 +93,13 @@ type Group struct {
 const (
 	// reserve is the part of a group's time kept for killing pods that do not end by themselves.
 	reserve = 2 * time.Second
-	// ofSidecars is kept in addition for a pod with sidecars. They are stopped when its containers
-	// have ended, and get this long to end, whatever is left.
+	// ofSidecars is reserved in addition for a pod with sidecars, which are stopped after its
+	// containers, and get this long whatever is left.
 	ofSidecars = 2 * time.Second
 )
 
-// Grace of a pod: its own, but no more than its group has. A pod that does not end by itself is
-// killed before its group's time is over: nothing is there to do it afterwards.
+// Grace is a pod's own grace period, limited to its group's. A pod that does not terminate is
+// killed before its group's time is over: nothing would do it afterwards.
 func (g Group) Grace(pod *v1.Pod) time.Duration {
 	kept := reserve
 	if slices.ContainsFunc(pod.Spec.InitContainers, func(c v1.Container) bool { return rules.IsSidecar(&c) }) {
@@ -112,8 +112,8 @@ func (g Group) Grace(pod *v1.Pod) time.Duration {
 	return grace
 }
 
-// Groups in the order in which they end, without those that have no pods. A pod is in the group
-// with the highest priority that is not above its own; one below all is in the lowest.
+// Groups returns the non-empty groups in the order in which they are terminated. A pod is in the
+// group with the highest priority that does not exceed its own; one below all is in the lowest.
 func (p Periods) Groups(pods []*v1.Pod) (groups []Group) {
 	all := make([]Group, len(p))
 	for i := range p {

@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// containers of all kinds: their names differ, and host ports of those that run at the same time.
+// containers validates containers of all kinds: their names are unique, and so are the host ports
+// of those that run at the same time.
 func containers(s *v1.PodSpec, volumes map[string]bool, at *field.Path) (errs field.ErrorList) {
 	if len(s.Containers) == 0 {
 		errs = append(errs, field.Required(at.Child("containers"), ""))
@@ -151,7 +152,7 @@ func environment(c *v1.Container, at *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
-// amounts are not negative, and no request is above its limit.
+// amounts checks that no amount is negative, and no request exceeds its limit.
 func amounts(r v1.ResourceRequirements, at *field.Path) (errs field.ErrorList) {
 	for list, amounts := range map[string]v1.ResourceList{"limits": r.Limits, "requests": r.Requests} {
 		for name, amount := range amounts {

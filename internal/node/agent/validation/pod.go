@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Pod says what the API server would not accept of it.
+// Pod returns what the API server would not accept.
 func Pod(pod *v1.Pod) field.ErrorList {
 	metadata := field.NewPath("metadata")
 	errs := apivalidation.ValidateObjectMeta(&pod.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, metadata)
@@ -111,7 +111,7 @@ func tolerations(list []v1.Toleration, path *field.Path) (errs field.ErrorList) 
 	return errs
 }
 
-// oneOf the values that are allowed.
+// oneOf checks that a value is one of those allowed.
 func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
 	if value == "" {
 		return field.ErrorList{field.Required(path, "")}

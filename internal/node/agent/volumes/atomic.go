@@ -27,10 +27,9 @@ const (
 	dataFolder  = "..2006_01_02_15_04_05."
 )
 
-// writeAtomically lets the folder show these files and no others. Readers see all files as they
-// were or all as they are to be. Nothing is written if nothing changes. What an agent left that was
-// killed in the midst of this is removed. own gives the files to their group; they are not shown
-// before.
+// writeAtomically replaces the folder's files. Readers see either all old files or all new ones.
+// Nothing is written if nothing changes. Leftovers of an agent that was killed on the way are
+// removed. own sets the files' group before they become visible.
 func writeAtomically(dir string, files map[string]file, own func() error) error {
 	clean := make(map[string]file, len(files))
 	for path, content := range files {
@@ -49,13 +48,14 @@ func writeAtomically(dir string, files map[string]file, own func() error) error 
 		if err != nil {
 			return err
 		}
-		// The former folder stays until the next turn: somebody may just be on the way into it.
+		// The previous folder stays until the next time: a process may just be opening a file in
+		// it.
 		keep[fresh] = true
 	}
 	return tidy(dir, keep, clean)
 }
 
-// shows tells whether the folder holds these files with this content and no others.
+// shows reports whether the folder holds these files with this content and no others.
 func shows(dir string, files map[string]file) bool {
 	found := 0
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -77,7 +77,7 @@ func shows(dir string, files map[string]file) bool {
 	return err == nil && found == len(files)
 }
 
-// swap writes the files into a new folder and then lets ..data lead to it.
+// swap writes the files into a new folder and then points ..data to it.
 func swap(dir string, files map[string]file, own func() error) (name string, err error) {
 	fresh, err := os.MkdirTemp(dir, time.Now().UTC().Format(dataFolder))
 	if err != nil {
@@ -126,8 +126,8 @@ func writeFile(path string, content file) error {
 	return os.Lchown(path, int(*content.user), -1)
 }
 
-// tidy makes the links by which containers see the files, and removes links to files and folders of
-// former times.
+// tidy creates the links by which containers see the files, and removes links to files that are
+// gone, and old folders.
 func tidy(dir string, keep map[string]bool, files map[string]file) error {
 	for path, content := range files {
 		name, _, _ := strings.Cut(path, "/")
@@ -165,7 +165,7 @@ func tidy(dir string, keep map[string]bool, files map[string]file) error {
 	return err
 }
 
-// validFilePath refuses what would lead out of the volume, or into the names that the swap needs.
+// validFilePath rejects paths that lead out of the volume, or that the swap uses itself.
 func validFilePath(path string) error {
 	const longestName, longestPath = 255, 4096
 	if path == "" {

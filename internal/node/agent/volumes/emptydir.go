@@ -27,8 +27,8 @@ func (m *Manager) setUpEmptyDir(pod *v1.Pod, volume v1.Volume, dir string) error
 	return fmt.Errorf("unknown storage medium %q", source.Medium)
 }
 
-// folderForFiles makes the folder of a volume of files. All but configMaps are kept in memory: a
-// secret or a token never gets to a disk.
+// folderForFiles creates the folder of a volume of files. All except for configMaps are kept in
+// memory: a secret or a token never gets to a disk.
 func (m *Manager) folderForFiles(pod *v1.Pod, dir string, kind kind) error {
 	if kind == configMap {
 		return makeShared(dir, nil)
@@ -36,8 +36,9 @@ func (m *Manager) folderForFiles(pod *v1.Pod, dir string, kind kind) error {
 	return m.makeInMemory(dir, pod, nil)
 }
 
-// makeShared makes a folder that every user may write to. It gets its name when it is as it should
-// be: so it is never found half done, and what a container has changed in it since is left alone.
+// makeShared creates a folder that every user can write to. It gets its name only when it is
+// complete: so it is never found half done, and what a container has changed in it since is left
+// alone.
 func makeShared(dir string, group *int64) error {
 	if info, err := os.Lstat(dir); err == nil {
 		if !info.IsDir() {
@@ -66,8 +67,8 @@ func makeShared(dir string, group *int64) error {
 	return os.Rename(fresh, dir)
 }
 
-// makeInMemory makes a folder whose content is in memory, which counts for the containers that
-// write to it.
+// makeInMemory creates a folder in memory, whose content is charged to the containers that write
+// it.
 func (m *Manager) makeInMemory(dir string, pod *v1.Pod, limit *resource.Quantity) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
@@ -93,8 +94,8 @@ func (m *Manager) makeInMemory(dir string, pod *v1.Pod, limit *resource.Quantity
 	return nil
 }
 
-// memoryLimit is the most that a volume in memory may take: what the node gives to pods, less if
-// the pod's own limit is less, still less if the volume's is. Zero: not known.
+// memoryLimit is the maximum size of a volume in memory: the smallest of the node's allocatable
+// memory, the pod's limit, and the volume's own. Zero: unknown.
 func memoryLimit(pod *v1.Pod, volume *resource.Quantity, allocatable v1.ResourceList) int64 {
 	limit := allocatable.Memory().Value()
 	if limited(pod) {
@@ -107,7 +108,7 @@ func memoryLimit(pod *v1.Pod, volume *resource.Quantity, allocatable v1.Resource
 	return limit
 }
 
-// limited tells whether the pod as a whole has a limit on memory: its own, or one for each
+// limited reports whether the pod as a whole has a limit on memory: its own, or one for each
 // container.
 func limited(pod *v1.Pod) bool {
 	if resourcehelper.IsPodLevelResourcesSet(pod) && !pod.Spec.Resources.Limits.Memory().IsZero() {

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/env"
 )
 
-// filesOf are those that a configMap, secret, downwardAPI or projected volume is to show now, by
+// filesOf returns the current files of a configMap, secret, downwardAPI or projected volume, by
 // path.
 func (m *Manager) filesOf(ctx context.Context, pod *v1.Pod, volume v1.Volume) (map[string]file, error) {
 	switch kindOf(volume) {
@@ -89,8 +89,8 @@ func (m *Manager) secretFiles(pod *v1.Pod, name string, items []v1.KeyToPath, mo
 	return chosen(object.Data, items, mode, optional, "references non-existent secret key")
 }
 
-// chosen are the keys that items name, at their paths; all keys under their own names if there are
-// no items.
+// chosen returns the keys that items select, at their paths; without items, all keys under their
+// own names.
 func chosen(content map[string][]byte, items []v1.KeyToPath, mode int32, optional bool, missing string) (map[string]file, error) {
 	files := map[string]file{}
 	if len(items) == 0 {
@@ -132,7 +132,7 @@ func (m *Manager) podFiles(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode i
 	return files, utilerrors.NewAggregate(failed)
 }
 
-// tokenFile is a token of the pod's service account that is good only while the pod exists.
+// tokenFile is a token of the pod's service account that is valid only as long as the pod exists.
 func (m *Manager) tokenFile(ctx context.Context, pod *v1.Pod, source *v1.ServiceAccountTokenProjection, mode int32) (map[string]file, error) {
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: source.ExpirationSeconds,

@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// checkHostPath makes what is to be made, and refuses what is not of the type that the pod expects.
+// checkHostPath creates the path if its type asks for that, and rejects one of another type.
 func checkHostPath(source *v1.HostPathVolumeSource) error {
 	path := source.Path
 	if slices.Contains(strings.Split(path, "/"), "..") {

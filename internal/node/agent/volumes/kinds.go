@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// validName refuses what would lead out of the folder in which it is to name one entry. The API
-// server lets none such through, but a pod may also come from a file.
+// validName rejects names that lead out of the folder in which they name an entry. The API server
+// accepts none, but a pod may also come from a file.
 func validName(what, name string) error {
 	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
 		return fmt.Errorf("invalid %s %q: it is to name a folder", what, name)
@@ -52,7 +52,7 @@ func kindOf(volume v1.Volume) kind {
 	return unsupported
 }
 
-// volumeDir is where the volume lies on the host, as a kubelet would have it.
+// volumeDir is the volume's folder on the host, the same as a kubelet's.
 func (m *Manager) volumeDir(uid types.UID, volume v1.Volume) string {
 	k := kindOf(volume)
 	if k == hostPath {
@@ -83,7 +83,7 @@ func typeName(volume v1.Volume) string {
 	return "none"
 }
 
-// usedVolumes are those that a container mounts or takes its environment from. The others are not
+// usedVolumes returns those that a container mounts or takes its environment from. Others are not
 // set up.
 func usedVolumes(pod *v1.Pod) map[string]bool {
 	used := map[string]bool{}

@@ -17,7 +17,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Objects are the configMaps and secrets of the cluster. One that is not there is an error that
+// Objects provides the cluster's ConfigMaps and Secrets. The error for a missing one satisfies
 // IsNotFound.
 type Objects interface {
 	ConfigMap(namespace, name string) (*v1.ConfigMap, error)
@@ -31,12 +31,12 @@ type Options struct {
 	Objects Objects
 	// Tokens asks the API for a token of a service account.
 	Tokens func(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
-	// Allocatable is what the node has for pods: the most that a volume in memory may take, and
-	// what stands for a limit not set.
+	// Allocatable is what the node has for pods: the maximum of a volume in memory, and the
+	// replacement for a limit that is not set.
 	Allocatable func() v1.ResourceList
 }
 
-// Manager has the volumes of all pods of the node.
+// Manager manages the volumes of all pods of the node.
 type Manager struct {
 	options Options
 	root    string // Dir/pods, without a symbolic link in it
@@ -48,7 +48,7 @@ type Manager struct {
 	changed map[types.UID]bool // to be refreshed by Run
 }
 
-// podVolumes are those of one pod. Whoever works on them holds work.
+// podVolumes are those of one pod. Work on them requires the lock work.
 type podVolumes struct {
 	work sync.Mutex
 	gone bool            // unmounted: it is in no map any more; guarded by work, and so is
@@ -78,11 +78,12 @@ func New(options Options) (*Manager, error) {
 	}, nil
 }
 
-// SetUpError is why one volume is not as it should be. Its text is that of the FailedMount event.
+// SetUpError is why one volume could not be set up or updated. Its text is that of the FailedMount
+// event.
 type SetUpError struct {
 	Volume string
 	Err    error
-	// Stale: the volume is there with what was in it before. Containers need not wait for it.
+	// Stale: the volume exists with its previous content. Containers need not wait for it.
 	Stale bool
 }
 
@@ -103,14 +104,14 @@ func (e *SetUpErrors) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// Blocking tells whether a container has to wait: a volume has never been set up.
+// Blocking reports whether a container has to wait: a volume has never been set up.
 func (e *SetUpErrors) Blocking() bool {
 	return slices.ContainsFunc(e.List, func(one *SetUpError) bool { return !one.Stale })
 }
 
-// Mount brings the pod's volumes to what they should be now. Called again it changes only what has
-// to change, and never what a container has written. Its error is a *SetUpErrors, or that the pod's
-// folder cannot be made.
+// Mount sets up the pod's volumes, or updates them. It changes only what has to change, and never
+// what a container has written. Its error is a *SetUpErrors, or that the pod's folder cannot be
+// created.
 func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) error {
 	if err := validName("pod UID", string(pod.UID)); err != nil {
 		return err
@@ -123,8 +124,8 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) error {
 	return m.mount(ctx, volumes, pod)
 }
 
-// Update tells how a pod is now that may have been mounted, by this Manager or by the one of an
-// agent before: Run brings what there is of its volumes to that. It does not wait for it.
+// Update records the newest state of a pod that may have been mounted, by this Manager or a
+// previous agent's: Run then updates its existing volumes. It does not wait for that.
 func (m *Manager) Update(pod *v1.Pod) {
 	m.mu.Lock()
 	m.entry(pod.UID).pod = pod
@@ -155,7 +156,7 @@ func (m *Manager) mount(ctx context.Context, volumes *podVolumes, pod *v1.Pod) e
 	return nil
 }
 
-// setUp makes one volume, or brings it to what it should be now.
+// setUp creates or updates one volume.
 func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, volume v1.Volume) error {
 	if err := validName("volume name", volume.Name); err != nil {
 		return err
@@ -183,8 +184,8 @@ func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, volume v1.Volume) erro
 	}
 }
 
-// hasFiles tells whether a volume of files was written at least once, perhaps by an agent before
-// this one.
+// hasFiles reports whether a volume of files was written at least once, perhaps by a previous
+// agent.
 func (m *Manager) hasFiles(uid types.UID, volume v1.Volume) bool {
 	if kind := kindOf(volume); kind == hostPath || kind == emptyDir {
 		return false
@@ -193,10 +194,10 @@ func (m *Manager) hasFiles(uid types.UID, volume v1.Volume) bool {
 	return err == nil
 }
 
-// PodDir is the folder that holds all of the pod, and nothing else.
+// PodDir is the folder with everything of the pod, and nothing else.
 func (m *Manager) PodDir(uid types.UID) string { return filepath.Join(m.root, string(uid)) }
 
-// OnDisk lists the pods that have a folder, mounted by this Manager or left by one before it.
+// OnDisk lists the pods that have a folder, mounted by this Manager or left by a previous one.
 func (m *Manager) OnDisk() ([]types.UID, error) {
 	entries, err := os.ReadDir(m.root)
 	if err != nil {
@@ -211,8 +212,8 @@ func (m *Manager) OnDisk() ([]types.UID, error) {
 	return uids, nil
 }
 
-// Changed lets Run refresh the volumes of the pod at once: something that they show is not what it
-// was.
+// Changed has Run refresh the volumes of the pod at once, because something that they show has
+// changed.
 func (m *Manager) Changed(uid types.UID) {
 	m.mu.Lock()
 	m.changed[uid] = true
@@ -223,12 +224,12 @@ func (m *Manager) Changed(uid types.UID) {
 	}
 }
 
-// refreshEvery is far below the two minutes that are left of the shortest token (10 min) when it is
-// due to be replaced.
+// refreshEvery is well below the two minutes that are left of the shortest token (10 min) when it
+// is due for replacement.
 const refreshEvery = 30 * time.Second
 
-// Run keeps the volumes of mounted pods as they should be, until the context ends: at once after
-// Changed, and from time to time for tokens that grow old.
+// Run keeps the volumes of mounted pods up to date until the context ends: at once after Changed,
+// and periodically for expiring tokens.
 func (m *Manager) Run(ctx context.Context) {
 	tick := time.NewTicker(refreshEvery)
 	defer tick.Stop()
@@ -253,8 +254,8 @@ func (m *Manager) Run(ctx context.Context) {
 	}
 }
 
-// refresh brings the volumes of a pod to what they should be, if it has any: what never was
-// mounted, or is not any more, stays so.
+// refresh updates the volumes of a pod, if it has any: what was never mounted, or no longer is,
+// stays so.
 func (m *Manager) refresh(ctx context.Context, uid types.UID) {
 	m.mu.Lock()
 	known := m.pods[uid] != nil
@@ -275,7 +276,7 @@ func (m *Manager) refresh(ctx context.Context, uid types.UID) {
 	}
 }
 
-// lock answers the pod's volumes, to be worked on.
+// lock returns the pod's volumes, locked for work.
 func (m *Manager) lock(uid types.UID) *podVolumes {
 	for {
 		m.mu.Lock()

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/node/agent/env"
 )
 
-// Mount is something of the host that a container sees at a path of its own.
+// Mount is something of the host that a container sees at its own path.
 type Mount struct {
 	Name                        string // the volume's; HostsFile or TerminationLog for these
 	HostPath, ContainerPath     string
@@ -26,13 +26,13 @@ type Mount struct {
 	Propagation                 v1.MountPropagationMode
 }
 
-// Names of the mounts that are no volumes.
+// Names of the mounts that are not volumes.
 const (
 	HostsFile      = "k8s-managed-etc-hosts"
 	TerminationLog = "termination-log"
 )
 
-// View is what is known of a pod when one of its containers is about to be made.
+// View is what is known of a pod when one of its containers is about to be created.
 type View struct {
 	Env          []env.Variable // the container's, for subPathExpr
 	PodIPs       []string
@@ -43,9 +43,9 @@ type View struct {
 
 const hostsPath = "/etc/hosts"
 
-// Mounts are what the container mounts: its volumeMounts, /etc/hosts, and the file that it may
-// leave its last words in. The pod's volumes have to be mounted. The error is for the status of the
-// container as it is; what lies on the host is not told in it.
+// Mounts returns what the container mounts: its volumeMounts, /etc/hosts, and the file for its
+// termination message. The pod's volumes must be mounted. The error goes into the container's
+// status unchanged, and does not reveal what is on the host.
 func (m *Manager) Mounts(pod *v1.Pod, c *v1.Container, view View) ([]Mount, error) {
 	var mounts []Mount
 	hosts := len(view.PodIPs) > 0 || pod.Spec.HostNetwork
@@ -147,8 +147,8 @@ func recursiveReadOnly(mount v1.VolumeMount, possible bool) (bool, error) {
 	return possible, nil
 }
 
-// writeHosts writes the pod's /etc/hosts into the file that its running containers may have
-// mounted: into it, not in its place.
+// writeHosts writes the pod's /etc/hosts in place, since running containers may have the file
+// mounted.
 func writeHosts(path string, pod *v1.Pod, view View) error {
 	var node []byte
 	if pod.Spec.HostNetwork {
@@ -167,11 +167,12 @@ func writeHosts(path string, pod *v1.Pod, view View) error {
 	return os.Chmod(path, 0o644) // the umask is not to decide
 }
 
-// keptLogs are how many files for last words stay: that of the container which runs, and of those
-// that were before it, whose words may still be asked for.
+// keptLogs is how many termination message files are kept: that of the running container, and those
+// of previous ones, whose messages may still be needed.
 const keptLogs = 3
 
-// terminationLog makes an empty file for the last words of a container that is about to be made.
+// terminationLog creates an empty termination message file for a container that is about to be
+// created.
 func (m *Manager) terminationLog(uid types.UID, container string) (string, error) {
 	if err := validName("container name", container); err != nil {
 		return "", err
@@ -187,7 +188,7 @@ func (m *Manager) terminationLog(uid types.UID, container string) (string, error
 	if err != nil {
 		return "", err
 	}
-	// Whatever user the container runs as is to be able to write to it.
+	// Every user that the container may run as must be able to write it.
 	return file.Name(), errors.Join(file.Chmod(0o666), file.Close())
 }
 
@@ -212,8 +213,8 @@ func prune(dir string, keep int) error {
 	return err
 }
 
-// File reads a file of one of the pod's volumes; a link that leads out of it is an error, and so is
-// what is no file.
+// File reads a file of one of the pod's volumes. A link that leads out of it is an error, and so is
+// anything that is not a file.
 func (m *Manager) File(pod *v1.Pod, volume, path string) ([]byte, error) {
 	const longest = 1 << 20
 	found, ok := volumeNamed(pod, volume)

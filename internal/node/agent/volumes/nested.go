@@ -11,8 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// nestedMountPoints makes, in a volume that containers cannot write to, the folders at which other
-// mounts of theirs begin: the runtime could not.
+// nestedMountPoints creates, in a volume that containers cannot write to, the folders for other
+// mounts: the runtime could not create them.
 func nestedMountPoints(pod *v1.Pod, volume, dir string) error {
 	for _, c := range containersOf(pod) {
 		for _, mount := range c.VolumeMounts {
@@ -33,7 +33,7 @@ func nestedMountPoints(pod *v1.Pod, volume, dir string) error {
 	return nil
 }
 
-// directlyBelow are the mounts in a folder, by their path from there, without those that are in
+// directlyBelow returns the mounts in a folder by their path from there, without those that are in
 // another one of them.
 func directlyBelow(outer string, mounts []v1.VolumeMount) []string {
 	var below []string

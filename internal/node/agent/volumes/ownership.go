@@ -35,8 +35,8 @@ func userOf(pod *v1.Pod) *int64 {
 	return user
 }
 
-// giveToGroup lets the group read all that is in the folder, and write if it is not read-only. New
-// entries will belong to it, too. Links are given, not followed.
+// giveToGroup makes everything in the folder readable by the group, and writable unless it is
+// read-only. New entries will belong to it, too. Links are changed themselves, not followed.
 func giveToGroup(dir string, group *int64, readOnly bool) error {
 	if group == nil {
 		return nil

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// subPath binds what is at a path in a volume to a place that no container can change, and answers
-// that place. Whoever writes to the volume can put links there, and change folders into links while
-// this works; so every step is taken from an open folder, and no step over a link. A path that
-// leads out of the volume is refused, and what is missing is made with the mode of the volume.
+// subPath bind-mounts what is at a path in a volume to a place that no container can change, and
+// returns that place. Whoever writes to the volume can create links there, and replace folders by
+// links meanwhile; so every step starts from an open folder, and none follows a link. A path that
+// leads out of the volume is rejected, and missing folders are created with the mode of the volume.
 func subPath(volume, path, target string) error {
 	base, err := filepath.EvalSymlinks(volume) // the volume itself may be one: hostPath
 	if err != nil {
@@ -37,8 +37,8 @@ func subPath(volume, path, target string) error {
 	return bind(source, target)
 }
 
-// openBelow opens what is at a path without links, which is to be in the base. It is opened as a
-// place only: not for reading, so that pipes and devices do no harm.
+// openBelow opens what is at a path in the base, without following links. It opens it by path only
+// (O_PATH), not for reading, so that pipes and devices do no harm.
 func openBelow(base, path string) (int, error) {
 	steps, err := steps(base, path)
 	if err != nil {
@@ -135,8 +135,8 @@ func kernelMode(mode fs.FileMode) uint32 {
 	return bits
 }
 
-// bind lets the target show what was opened; nothing is done if it does already, as after a restart
-// of the agent.
+// bind mounts what was opened on the target. It does nothing if it is already there, as after a
+// restart of the agent.
 func bind(source int, target string) error {
 	var wanted, found unix.Stat_t
 	if err := unix.Fstat(source, &wanted); err != nil {
@@ -180,7 +180,7 @@ func unbind(target string) error {
 	}
 }
 
-// validSubPath refuses what leads out of a volume as it is written.
+// validSubPath rejects a subPath that leads out of its volume as written.
 func validSubPath(path string) error {
 	if filepath.IsAbs(path) {
 		return fmt.Errorf("error SubPath `%s` must not be an absolute path", path)

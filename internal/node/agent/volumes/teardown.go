@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Unmount takes away all that was made for the pod. It is to be called when nothing of the pod runs
-// any more, and again if it fails.
+// Unmount removes everything that was created for the pod. Call it when nothing of the pod runs any
+// more, and again if it fails.
 //
-// Whatever is mounted below the pod's folder is unmounted first, also what a container has mounted
-// there; nothing is removed before that is done, so that no other filesystem is emptied by it.
+// Whatever is mounted below the pod's folder is unmounted first, including what a container has
+// mounted there. Nothing is removed before that is done, so that no other filesystem is emptied.
 // Links are removed, not followed.
 func (m *Manager) Unmount(uid types.UID) error {
 	if err := validName("pod UID", string(uid)); err != nil {

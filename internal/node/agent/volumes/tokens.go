@@ -14,7 +14,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// tokens are those of service accounts that pods have been given, until they are to be replaced.
+// tokens are the service account tokens of pods, until they are replaced.
 type tokens struct {
 	request func(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
 
@@ -22,8 +22,8 @@ type tokens struct {
 	cache map[string]*authenticationv1.TokenRequest // by tokenKey
 }
 
-// get is a token as requested: the one that there is, as long as it is young; a new one after that.
-// If there is no getting one, the old one serves until it ends.
+// get returns a token as requested: the existing one as long as it is fresh, then a new one. If no
+// new one can be had, the old one is used until it expires.
 func (t *tokens) get(ctx context.Context, namespace, serviceAccount string, request *authenticationv1.TokenRequest) (string, error) {
 	key := tokenKey(namespace, serviceAccount, request)
 	t.mu.Lock()
@@ -64,7 +64,7 @@ func (t *tokens) forget(uid types.UID) {
 	}
 }
 
-// patience with the API: the pod's volumes are locked meanwhile.
+// patience bounds the request: the pod's volumes are locked meanwhile.
 const patience = 10 * time.Second
 
 const (
@@ -72,7 +72,7 @@ const (
 	jitter = 10 * time.Second // so that not all pods of a Deployment ask at once
 )
 
-// isOld tells whether it is time for a new token: four fifths of its life are over, or a day.
+// isOld reports whether it is time for a new token: four fifths of its life are over, or a day.
 func isOld(token *authenticationv1.TokenRequest, now time.Time) bool {
 	if token.Spec.ExpirationSeconds == nil {
 		return false
@@ -83,7 +83,7 @@ func isOld(token *authenticationv1.TokenRequest, now time.Time) bool {
 	return early.After(end.Add(-life/5)) || early.After(end.Add(oldest-life))
 }
 
-// tokenKey names a request, without anything secret.
+// tokenKey identifies a request, without anything secret.
 func tokenKey(namespace, serviceAccount string, request *authenticationv1.TokenRequest) string {
 	var seconds int64
 	if request.Spec.ExpirationSeconds != nil {

@@ -19,8 +19,8 @@ type Usage struct {
 	InMemory     bool               // counts as memory of the pod, not as its ephemeral storage
 }
 
-// Usage measures the pod's volumes, those that the agent made. It walks through them, until ctx
-// ends at the latest: then what was counted so far is the answer, the least that the volumes take.
+// Usage measures the pod's volumes that the agent created. It walks through them until ctx ends at
+// the latest; what was counted by then is returned as a lower bound.
 func (m *Manager) Usage(ctx context.Context, pod *v1.Pod) ([]Usage, error) {
 	var all []Usage
 	used := usedVolumes(pod)
@@ -47,9 +47,9 @@ func (m *Manager) Usage(ctx context.Context, pod *v1.Pod) ([]Usage, error) {
 // in memory as a whole.
 const chunk = 1024
 
-// Measure sums up the blocks of all that is in a folder, without what is mounted in it. What has
-// several names counts once; what goes away meanwhile does not count. If ctx ends before, the sums
-// are of what was seen until then.
+// Measure sums up the blocks of everything in a folder, without what is mounted in it. A file with
+// several names counts once; what disappears meanwhile does not count. If ctx ends, the sums are
+// partial.
 func Measure(ctx context.Context, dir string) (bytes, inodes int64, err error) {
 	var root unix.Stat_t
 	switch err := unix.Lstat(dir, &root); {

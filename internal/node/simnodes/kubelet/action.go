@@ -32,9 +32,8 @@ func (k Kind) String() string {
 	return [...]string{"register", "renew", "patch-node", "patch-pod", "delete-pod", "delete-node", "report"}[k]
 }
 
-// Action is one request for the shell to carry out. At most one action for a
-// node's status, a Lease or a pod is under way at a time; Done ends it.
-// Reports are sent and forgotten.
+// Action is one request for the shell to carry out. At most one action for a node's status, a Lease
+// or a pod is in flight at a time; Done ends it. Reports have no answer.
 type Action struct {
 	Kind Kind
 	Node string
@@ -74,8 +73,7 @@ const (
 	Gone
 	// Failed: not carried out, may succeed later.
 	Failed
-	// Refused: the API server will never take it; try again only when
-	// something changed.
+	// Refused: the API server will never accept it; retry only when something has changed.
 	Refused
 )
 

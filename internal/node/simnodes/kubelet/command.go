@@ -16,9 +16,9 @@ type ending struct {
 	exitCode int32
 }
 
-// endingOf tells from a container's command line how it ends, where that is plain without running
-// anything: true, false, sleep, and shell lines of these with exit and echo. Whoever tries a Job
-// that fails, or a pod that restarts, writes just that.
+// endingOf derives from a container's command line how it ends, where that is evident without
+// running anything: true, false, sleep, and shell lines of these with exit and echo. That is what
+// users write to try a failing Job, or a restarting pod.
 func endingOf(c *v1.Container) (ending, bool) {
 	argv := slices.Concat(c.Command, c.Args)
 	if len(c.Command) == 0 {

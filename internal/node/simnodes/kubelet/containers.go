@@ -54,7 +54,7 @@ func (p *play) containers() {
 	}
 }
 
-// ephemeralContainers are there for somebody to look around in: they run until the pod ends, unless
+// ephemeralContainers are there for someone to look around in: they run until the pod ends, unless
 // their command line says something else, and never again.
 func (p *play) ephemeralContainers() {
 	never := v1.ContainerRestartPolicyNever

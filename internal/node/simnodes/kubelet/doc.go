@@ -1,10 +1,9 @@
-// Package kubelet decides what the kubelets of simulated nodes do: when a node
-// registers, renews its Lease and reports its status, which pods it admits or
-// rejects, how their containers start, become ready, end and restart, and when
-// a deleted pod is gone.
+// Package kubelet decides what the kubelets of simulated nodes do: when a node registers, renews
+// its Lease and reports its status, which pods it admits or rejects, how their containers start,
+// become ready, end and restart, and when a deleted pod is gone.
 //
-// It is a core: watches go in (NodeSeen, PodSeen, ...), actions come out (Take),
-// the clock is handed in, nothing waits and nothing is asked of an API server.
-// The state of a pod is its status in the API and nothing besides, so a restart
-// goes on where the last process ended. Package simnodes runs it on a cluster.
+// It is a core: watches go in (NodeSeen, PodSeen, ...), actions come out (Take), the time is an
+// argument, and it never waits for or calls an API server. The state of a pod is its status in the
+// API and nothing else, so a restart continues where the last process ended. Package simnodes runs
+// it on a cluster.
 package kubelet

@@ -14,8 +14,8 @@ import (
 // Fleet is all simulated nodes of one process. It belongs to one goroutine.
 type Fleet struct {
 	shape Shape
-	// nodes by name: 1 to Count, from the beginning and for good, and gone ones
-	// of an earlier run that still have pods.
+	// nodes are those with numbers 1 to Count, always, and gone ones of an earlier run that still
+	// have pods; by name.
 	nodes map[string]*node
 	// pods that are bound to one of nodes.
 	pods   map[types.UID]*pod
@@ -35,8 +35,8 @@ type node struct {
 	// object is the newest seen; nil before it is registered and after it is
 	// deleted.
 	object *v1.Node
-	// gone: deleted by somebody. It stays so until a Node of this name is seen
-	// again, which this process does not make.
+	// gone: it was deleted. It stays gone until a Node of this name is seen again, which this
+	// process does not create.
 	gone bool
 	// silent: an annotation stops its heartbeat; its pods are frozen.
 	silent   bool
@@ -80,8 +80,8 @@ func (f *Fleet) Start(now time.Time) {
 	}
 }
 
-// NodesListed takes all nodes there are at a version: those that are not among
-// them are gone. Nodes of this shape beyond its count are removed.
+// NodesListed applies a list of all nodes at a version: those that are not in it are gone. Nodes of
+// this shape beyond its count are removed.
 func (f *Fleet) NodesListed(list []*v1.Node, version string, now time.Time) {
 	there := make(map[string]bool, len(list))
 	for _, object := range list {
@@ -101,9 +101,9 @@ func (f *Fleet) NodesListed(list []*v1.Node, version string, now time.Time) {
 	}
 }
 
-// retire removes a node that an earlier, larger run left, and takes its pods as
-// a gone node's. Only one that was seen to be simulated: a machine may have a
-// name of this shape.
+// retire removes a node that an earlier, larger run left, and treats its pods as those of a deleted
+// node. It does so only for a node that was seen to be simulated: a machine may have a name of this
+// shape.
 func (f *Fleet) retire(object *v1.Node) {
 	if f.nodes[object.Name] == nil {
 		f.nodes[object.Name] = &node{name: object.Name, gone: true, pods: map[types.UID]*pod{}}
@@ -132,7 +132,7 @@ func (f *Fleet) Pods() int { return len(f.pods) }
 
 func (f *Fleet) emit(a Action) { f.out = append(f.out, a) }
 
-// NodeSeen takes a node's newest object.
+// NodeSeen applies a node's newest object.
 func (f *Fleet) NodeSeen(object *v1.Node, now time.Time) {
 	n := f.nodes[object.Name]
 	if n == nil || n.number == 0 || object.Labels[LabelSimulated] == "" || n.object != nil && !newer(object.ResourceVersion, n.object.ResourceVersion) {
@@ -154,7 +154,7 @@ func (f *Fleet) NodeSeen(object *v1.Node, now time.Time) {
 	}
 }
 
-// NodeGone takes the deletion of a node: its pods go with it.
+// NodeGone applies the deletion of a node: its pods go with it.
 func (f *Fleet) NodeGone(object *v1.Node, now time.Time) {
 	n := f.nodes[object.Name]
 	if n == nil || n.object == nil || n.object.UID != object.UID {
@@ -167,8 +167,7 @@ func (f *Fleet) NodeGone(object *v1.Node, now time.Time) {
 	f.checkPods(n, now)
 }
 
-// Done takes the outcome of an action, with the object that the API server
-// answered, if any.
+// Done applies the outcome of an action, with the object that the API server answered, if any.
 func (f *Fleet) Done(a Action, outcome Outcome, object any, now time.Time) {
 	n := f.nodes[a.Node]
 	if n == nil {
@@ -231,7 +230,7 @@ func (f *Fleet) checkNode(n *node, now time.Time) {
 		f.timers.set(&n.status, n.statusAt)
 		return
 	}
-	// Two writers that disagree about a field must not make a storm of it.
+	// Two writers that disagree about a field must not flood the API server.
 	if soonest := n.reported.Add(time.Second); now.Before(soonest) {
 		f.timers.set(&n.status, soonest)
 		return
@@ -290,10 +289,9 @@ func (f *Fleet) renewLease(n *node, now time.Time) {
 	f.emit(Action{Kind: Renew, Node: n.name, UID: n.object.UID})
 }
 
-// scheduleRenewal sets the next renewal: the first one anywhere within the
-// interval, so that nodes that came together do not renew together, the others
-// an interval after the last was asked for (a slow API server must not stretch
-// it), give or take what a kubelet does.
+// scheduleRenewal sets the next renewal. The first is anywhere within the interval, so that nodes
+// that came together do not renew together. The others follow an interval after the previous one
+// was requested (a slow API server must not stretch it), with a kubelet's jitter.
 func (f *Fleet) scheduleRenewal(n *node, outcome Outcome, now time.Time) {
 	if n.object == nil || n.silent {
 		return
@@ -315,8 +313,8 @@ func (f *Fleet) checkPods(n *node, now time.Time) {
 	}
 }
 
-// inOrder is the order in which a kubelet looks at pods that it finds: those
-// that run first, since they are not asked again, then by age.
+// inOrder is the order in which a kubelet looks at pods that it finds: running ones first, since
+// they are not admitted again, then by age.
 func inOrder(pods map[types.UID]*pod) []*pod {
 	list := make([]*pod, 0, len(pods))
 	for _, p := range pods {
@@ -340,8 +338,8 @@ func olderFirst(a, b *v1.Pod) int {
 	)
 }
 
-// newer compares versions of one object; what cannot be compared counts as
-// newer, since the watch has it in order.
+// newer compares versions of one object. Versions that cannot be compared count as newer, since the
+// watch is in order.
 func newer(is, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(is, than)
 	return err != nil || order > 0

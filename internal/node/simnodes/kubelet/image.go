@@ -9,7 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// What nobody calls an image that is there: who writes it wants to see what happens when it is not.
+// Names that no existing image has: a user who writes one wants to see what happens if the image is
+// missing.
 var missing = []string{"non-existent", "nonexistent", "does-not-exist", "doesnt-exist"}
 
 // pullable is false for an image that says that it does not exist: in the last part of its name, by
@@ -28,7 +29,7 @@ func pullable(image string) bool {
 	return tag != "404" && !slices.ContainsFunc(missing, func(word string) bool { return strings.Contains(name, word) })
 }
 
-// pull has a container wait for an image that cannot be had.
+// pull has a container wait for an image that cannot be pulled.
 func (p *play) pull(c *v1.Container, cs *v1.ContainerStatus) bool {
 	if pullable(c.Image) {
 		return true

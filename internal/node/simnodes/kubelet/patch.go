@@ -9,11 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The patches are strategic merge patches, as a kubelet sends them: only what
-// changed, conditions merged by type so that other writers' conditions stay,
-// and the UID as precondition so that a pod is never mistaken for its successor
-// of the same name. They are built directly: comparing two whole objects with
-// reflection costs more than everything else a simulated kubelet does.
+// The patches are strategic merge patches, like a kubelet's: only what changed, conditions merged
+// by type so that those of other writers stay, and the UID as a precondition so that a pod is never
+// mistaken for its successor of the same name. They are built directly: comparing two whole objects
+// by reflection costs more than everything else that a simulated kubelet does.
 
 // podPatch is nil when nothing changed.
 func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {

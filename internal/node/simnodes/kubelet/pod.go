@@ -13,21 +13,20 @@ import (
 type pod struct {
 	node   *node
 	object *v1.Pod
-	// admitted: the node took it; it counts against the node's room until it
-	// ends.
+	// admitted: it counts against the node's room until it ends.
 	admitted bool
 	// ip is the address given to it, before and after the API knows.
 	ip string
-	// stopBy is when the processes of a pod that is to go have ended; set when
-	// the node sees the deletion, and sooner by one with less grace.
+	// stopBy is when the processes of a deleted pod have ended. It is set when the node sees the
+	// deletion, and brought forward by one with a shorter grace period.
 	stopBy    time.Time
 	stopGrace time.Duration
-	// leftAt is when a pod that the API server was to remove by itself counts as
-	// left behind; see patience.
+	// leftAt is when a pod that the API server should have removed by itself counts as left behind;
+	// see patience.
 	leftAt time.Time
-	// refused: the API server took no status for this version of the object.
+	// refused: the API server rejected a status for this version of the object.
 	refused bool
-	// complained: something wrong with the pod was reported; once is enough.
+	// complained: a problem with the pod has been reported; once is enough.
 	complained bool
 	// deferred: a resize waits for room.
 	deferred bool
@@ -40,8 +39,7 @@ type pod struct {
 	counted *admit.Demand // of object; nil when stale
 }
 
-// PodsListed takes all pods there are at a version: what is not among them is
-// gone.
+// PodsListed applies a list of all pods at a version: what is not in it is gone.
 func (f *Fleet) PodsListed(list []*v1.Pod, version string, now time.Time) {
 	there := make(map[types.UID]*pod, len(list))
 	for _, object := range list {
@@ -59,7 +57,7 @@ func (f *Fleet) PodsListed(list []*v1.Pod, version string, now time.Time) {
 	}
 }
 
-// PodSeen takes a pod's newest object.
+// PodSeen applies a pod's newest object.
 func (f *Fleet) PodSeen(object *v1.Pod, now time.Time) {
 	n := f.nodes[object.Spec.NodeName]
 	if n == nil {
@@ -86,7 +84,7 @@ func (f *Fleet) PodSeen(object *v1.Pod, now time.Time) {
 	f.checkPod(p, now)
 }
 
-// PodGone takes the removal of a pod.
+// PodGone applies the removal of a pod.
 func (f *Fleet) PodGone(uid types.UID, now time.Time) {
 	p := f.pods[uid]
 	if p == nil {
@@ -222,10 +220,9 @@ func (f *Fleet) place(p *pod, status *v1.PodStatus, now time.Time) bool {
 	return true
 }
 
-// stop ends a pod that is to be deleted: SIGTERM when the node sees it, the end
-// after as long as the processes take or the grace period allows, then it is
-// removed. Only a pod that somebody waits for (by a finalizer, as the Job
-// controller does) gets a last status: nobody could see another's.
+// stop terminates a deleted pod: SIGTERM when the node sees the deletion, the end after as long as
+// the processes take or the grace period allows, then the removal. Only a pod that is waited for
+// (by a finalizer, as the Job controller does) gets a last status: no one could see another's.
 func (f *Fleet) stop(p *pod, now time.Time) {
 	object := p.object
 	grace := graceOf(object)
@@ -262,9 +259,8 @@ func (f *Fleet) stop(p *pod, now time.Time) {
 	f.remove(p)
 }
 
-// patience is how long a pod that has no grace left may be there. The API
-// server writes that and then removes it, in two steps: one that fails between
-// them leaves the pod to whoever asks again.
+// patience is how long a pod without grace left may remain. The API server writes the deletion and
+// then removes the pod, in two steps; a failure in between leaves it to whoever asks again.
 const patience = 5 * time.Second
 
 func graceOf(pod *v1.Pod) time.Duration {

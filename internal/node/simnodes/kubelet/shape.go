@@ -19,7 +19,7 @@ type Shape struct {
 	// Prefix and a number from 1 to Count make the names: node-1, node-2, ...
 	Prefix string
 	Count  int
-	// Zones z1..zN are dealt out in turn; 0 leaves the labels away.
+	// Zones is the number of zones z1..zN, assigned in turn; 0: no zone labels.
 	Zones  int
 	Region string
 
@@ -35,11 +35,10 @@ type Shape struct {
 
 	// RenewInterval is the time between two renewals of a node's Lease.
 	RenewInterval time.Duration
-	// StatusInterval is the time between two status reports that say nothing
-	// new; what is new is reported at once.
+	// StatusInterval is the time between two status reports without news; news is reported at once.
 	StatusInterval time.Duration
-	// TerminateAfter is how long a process takes to end after SIGTERM; the
-	// pod's grace period is the most it gets.
+	// TerminateAfter is how long a process takes to end after SIGTERM, limited by the pod's grace
+	// period.
 	TerminateAfter time.Duration
 	// JobRunFor is how long the containers of a Job's pod run when no
 	// annotation says otherwise.
@@ -54,8 +53,8 @@ const (
 	// maxRenewInterval leaves two renewals within a lease's duration, so that
 	// one that is late or lost never makes a node silent.
 	maxRenewInterval = 20 * time.Second
-	// cheapRenewals per second is what an API server on a core or two does not
-	// feel. Above 1,000 nodes the interval grows to keep to it.
+	// cheapRenewals is the rate of renewals per second that is negligible for an API server on one
+	// or two cores. Above 1,000 nodes the interval grows to keep to it.
 	cheapRenewals = 100
 )
 
@@ -138,8 +137,8 @@ func offset(a netip.Addr, n uint32) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// spread is a number in [0,1) that belongs to a name: it deals heartbeats out
-// evenly over an interval, the same way in every run.
+// spread maps a name to a number in [0,1): it distributes heartbeats evenly over an interval, the
+// same way in every run.
 func spread(name string) float64 {
 	h := fnv.New64a()
 	h.Write([]byte(name))

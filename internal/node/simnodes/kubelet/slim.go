@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Slim drops from a pod what a simulated kubelet never reads, so that 150,000
-// of them fit into memory. It changes its argument.
+// Slim removes from a pod what a simulated kubelet never reads, so that 150,000 of them fit into
+// memory. It changes its argument.
 func Slim(pod *v1.Pod) *v1.Pod {
 	meta := &pod.ObjectMeta
 	meta.ManagedFields = nil

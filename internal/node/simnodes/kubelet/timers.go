@@ -13,9 +13,8 @@ type timer struct {
 	fire func(now time.Time)
 }
 
-// timers is a heap of those that are set: one place for 5,000 nodes' heartbeats
-// and everything that pods wait for, instead of a goroutine or runtime timer
-// for each.
+// timers is a heap of set timers: one structure for the heartbeats of 5,000 nodes and everything
+// that pods wait for, instead of a goroutine or runtime timer for each.
 type timers []*timer
 
 func (h *timers) set(t *timer, at time.Time) {

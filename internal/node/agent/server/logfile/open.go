@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrRefused is that of a path that is no regular file beneath the folder of logs, or leads over a
-// symbolic link. A pod that may write there could otherwise show any file of the machine as its
-// log.
+// ErrRefused is the error for a path that is not a regular file beneath the folder of logs, or that
+// contains a symbolic link. A pod that can write there could otherwise show any file of the machine
+// as its log.
 var ErrRefused = errors.New("not a regular file beneath the folder of logs")
 
-// place is a log file by its folder, which stays open: the file is renamed while it is read.
+// place is a log file identified by its open folder: the file is renamed while it is being read.
 type place struct {
 	folder *os.File
 	name   string
 }
 
-// locate opens the folder of a log, following no link below root.
+// locate opens the folder of a log, without following links below root.
 func locate(root, path string) (*place, error) {
 	below, err := filepath.Rel(root, path)
 	if err != nil || !filepath.IsLocal(below) || below == "." || strings.ContainsRune(path, 0) {
@@ -46,8 +46,7 @@ func locate(root, path string) (*place, error) {
 
 func (p *place) close() { _ = p.folder.Close() }
 
-// open opens the file that has the log's name now. One that is a pipe does not block, it is
-// refused.
+// open opens the file that currently has the log's name. A pipe is rejected, without blocking.
 func (p *place) open() (*os.File, error) {
 	f, err := openIn(p.folder, p.name, unix.O_NONBLOCK)
 	if err != nil {
@@ -60,8 +59,7 @@ func (p *place) open() (*os.File, error) {
 	return f, nil
 }
 
-// replaced opens the file that has the log's name if it is another one than f; nil if it is not, or
-// there is none.
+// replaced opens the file with the log's name if it is not f; nil if it is, or there is none.
 func (p *place) replaced(f *os.File) *os.File {
 	var now unix.Stat_t
 	if err := unix.Fstatat(int(p.folder.Fd()), p.name, &now, unix.AT_SYMLINK_NOFOLLOW); err != nil {

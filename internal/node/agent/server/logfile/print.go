@@ -2,7 +2,7 @@ package logfile
 
 import "bytes"
 
-// printer shows lines as the options ask for.
+// printer prints lines as the options ask.
 type printer struct {
 	options Options
 	w       Writer
@@ -37,7 +37,7 @@ func (p *printer) line(line []byte, continued bool) error {
 	return p.write(e.text)
 }
 
-// more shows a further part of a line that is longer than a piece.
+// more prints a further part of a line that is longer than a piece.
 func (p *printer) more(part []byte) error {
 	if !p.shown {
 		return nil
@@ -48,7 +48,7 @@ func (p *printer) more(part []byte) error {
 	return p.write(part)
 }
 
-// rest shows the beginning of a line that will not be ended, since its writer is gone.
+// rest prints an unfinished line whose writer has gone.
 func (p *printer) rest(line []byte) error {
 	if len(line) == 0 {
 		return nil

@@ -39,7 +39,7 @@ const (
 	// askEvery is how often the runtime is asked whether a silent container still runs.
 	askEvery = time.Second
 	// settle is how long the old file is still read after a rotation if nothing appears in the new
-	// one: the runtime opens the new one first, then lets go of the old one.
+	// one: the runtime opens the new one first, then closes the old one.
 	settle = time.Second
 )
 
@@ -47,8 +47,7 @@ const (
 var errEnough = errors.New("enough")
 
 // Read writes the log at path, which must be beneath root, until it ends: at the end of the file
-// or, when following, when the container has ended, the context has, or the writer does not take
-// more.
+// or, when following, when the container has ended, the context has, or the writer accepts no more.
 func Read(ctx context.Context, root, path string, o Options, w Writer) error {
 	place, err := locate(root, path)
 	if err != nil {
@@ -146,7 +145,7 @@ func (r *reader) run(ctx context.Context) error {
 	}
 }
 
-// last shows what came between the last look and the end of the container.
+// last prints what was written between the last poll and the end of the container.
 func (r *reader) last() error {
 	if _, err := r.all(); err != nil {
 		return err
@@ -160,8 +159,8 @@ func (r *reader) last() error {
 	return r.out.rest(r.lines.rest())
 }
 
-// turn reads the old file to its end, which is there when the runtime writes to the new one, and
-// goes on with that.
+// turn reads the old file to its end, which is final once the runtime writes to the new one, and
+// continues with that.
 func (r *reader) turn(ctx context.Context, next *os.File, ticker *time.Ticker) error {
 	seen := time.Now()
 	for {
@@ -199,7 +198,7 @@ func (r *reader) use(next *os.File) {
 	r.lines = newScanner(next)
 }
 
-// all shows every whole line that there is, and says whether there was one.
+// all prints all complete lines, and reports whether there were any.
 func (r *reader) all() (wrote bool, err error) {
 	if err := r.lines.truncated(); err != nil {
 		return false, err

@@ -174,7 +174,7 @@ func TestFollowingLosesAndRepeatsNothingWhenRotated(t *testing.T) {
 			p.rename(fmt.Sprintf(".%d", i))
 			p.write(2) // after the name is gone, before the runtime opens the new file
 			time.Sleep(2 * poll)
-			// The runtime opens the new file before it lets go of the old one.
+			// The runtime opens the new file before it releases the old one.
 			next, err := os.OpenFile(p.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 			if err != nil {
 				t.Fatal(err)

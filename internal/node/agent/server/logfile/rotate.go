@@ -24,14 +24,15 @@ type Containers interface {
 	ReopenContainerLog(ctx context.Context, id string) error
 }
 
-// Rotator renames logs that grew too large, compresses those before, and removes the oldest.
+// Rotator renames logs that have grown too large, compresses the older ones, and removes the
+// oldest.
 type Rotator struct {
 	Runtime Containers
 	// Dir is the folder of all pods' logs; nothing outside is touched.
 	Dir string
 	// MaxSize of a log in bytes; 0 or less: logs are not rotated.
 	MaxSize int64
-	// MaxFiles of a container, the log that is written included; at least 2.
+	// MaxFiles is how many files a container has, including the one being written; at least 2.
 	MaxFiles int
 
 	now func() time.Time
@@ -97,7 +98,7 @@ func (r *Rotator) container(ctx context.Context, id string) error {
 	info, err := folder.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		// Somebody removed it, or the last rotation was cut short: until it is opened anew nobody
+		// Someone removed it, or the last rotation was cut short: until it is opened again nobody
 		// sees what is written.
 		return r.Runtime.ReopenContainerLog(ctx, id)
 	case err != nil:
@@ -110,7 +111,7 @@ func (r *Rotator) container(ctx context.Context, id string) error {
 	return r.rotate(ctx, folder, name, id)
 }
 
-// rotate makes room first, so that a disk that is full gets emptier.
+// rotate frees space first, so that it works on a full disk.
 func (r *Rotator) rotate(ctx context.Context, folder *os.Root, name, id string) error {
 	old, err := rotated(folder, name)
 	if err != nil {
@@ -178,7 +179,7 @@ func rotated(folder *os.Root, name string) ([]string, error) {
 	}), nil
 }
 
-// compress replaces a file by a compressed one, at no time leaving neither.
+// compress replaces a file by a compressed one, with at least one of them present at all times.
 func compress(folder *os.Root, name string) (err error) {
 	if info, err := folder.Lstat(name); err != nil || !info.Mode().IsRegular() {
 		return errors.Join(err, folder.Remove(name))

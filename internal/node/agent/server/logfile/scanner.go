@@ -14,7 +14,7 @@ const (
 	block = 16 << 10
 )
 
-// scanner reads whole lines of a file that may grow.
+// scanner reads complete lines of a growing file.
 type scanner struct {
 	file   *os.File
 	offset int64  // in the file, of what is read next
@@ -34,7 +34,7 @@ func (s *scanner) size() (int64, error) {
 	return info.Size(), nil
 }
 
-// truncated begins anew if the file was emptied, which some rotate by.
+// truncated starts over if the file was emptied, as some tools rotate.
 func (s *scanner) truncated() error {
 	size, err := s.size()
 	if err == nil && size < s.offset {
@@ -43,9 +43,9 @@ func (s *scanner) truncated() error {
 	return err
 }
 
-// next is the next line with its newline, good until the next call. Of a line longer than the
-// buffer it is a part; continued tells that it is not the first. io.EOF: there is no whole line
-// now, but there may be one later.
+// next returns the next line with its newline, valid until the next call. For a line longer than
+// the buffer it returns a part; continued means that it is not the first. io.EOF: there is no
+// complete line now, but there may be one later.
 func (s *scanner) next() (line []byte, continued bool, err error) {
 	searched := 0
 	for {
@@ -98,8 +98,8 @@ func (s *scanner) rest() []byte {
 	return s.have
 }
 
-// tail is where the last n lines begin that are in the first size bytes. Lines are those that the
-// program wrote: parts of one line count as one.
+// tail returns where the last n lines begin within the first size bytes. Lines are those that the
+// program wrote: several parts of a line count as one.
 func tail(f io.ReaderAt, size, n int64) (int64, error) {
 	if n <= 0 {
 		return size, nil
@@ -137,8 +137,8 @@ func tail(f io.ReaderAt, size, n int64) (int64, error) {
 // headerSize is more than the time, the stream and the tags of a line take.
 const headerSize = 128
 
-// whole says whether the line from begin to end completes one that the program wrote. What is no
-// line of a runtime is not shown, and so not counted.
+// whole reports whether the line from begin to end completes one that the program wrote. A line
+// that no runtime wrote is not printed, and so not counted.
 func whole(f io.ReaderAt, begin, end int64) bool {
 	header := make([]byte, min(headerSize, end-begin))
 	n, err := f.ReadAt(header, begin)

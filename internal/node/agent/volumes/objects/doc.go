@@ -1,8 +1,8 @@
-// Package objects has the configMaps and secrets that the pods of a node refer to, as the API shows
-// them now.
+// Package objects provides the ConfigMaps and Secrets that the pods of a node refer to, as the API
+// currently has them.
 //
-// Each object that is in use is watched by itself, for which a node's credentials suffice; one that
-// is immutable is not asked for again. When an object comes, changes or goes, the pods that use it
-// are named, so that a pod which waits for a configMap goes on at once when it is there, and what a
-// running pod is shown follows in a moment, not after a minute.
+// Each object in use has a watch of its own, for which a node's credentials suffice. An immutable
+// one is not read again. When an object is created, changed or deleted, its pods are reported, so
+// that a pod that waits for a ConfigMap continues at once, and a running pod sees a change within a
+// moment rather than a minute.
 package objects

@@ -32,7 +32,7 @@ type key struct {
 	namespace, name string
 }
 
-// Store has the objects that pods use. All its methods may be called at the same time.
+// Store has the objects that pods use. Its methods may be called concurrently.
 type Store struct {
 	ctx     context.Context // ends all watches
 	client  kubernetes.Interface
@@ -53,14 +53,14 @@ type object struct {
 	ready func() bool        // the first list is in found
 }
 
-// New is a Store without objects. changed is called with the UID of each pod that uses an object
-// which came, changed or went; it must not block.
+// New returns an empty Store. changed is called with the UID of each pod that uses an object which
+// was created, changed or deleted; it must not block.
 func New(ctx context.Context, client kubernetes.Interface, changed func(types.UID)) *Store {
 	return &Store{ctx: ctx, client: client, changed: changed, objects: map[key]*object{}, uses: map[types.UID]map[key]bool{}}
 }
 
-// Use begins to watch what the pod refers to, and ends watches of what it does no longer. It is to
-// be called before the objects are asked for, and may be at every turn.
+// Use starts watching what the pod refers to, and stops watching what it no longer does. Call it
+// before reading the objects; it may be called in every sync.
 func (s *Store) Use(pod *v1.Pod) { s.use(pod.UID, references(pod)) }
 
 // Release ends the watches of what only this pod has used.
@@ -110,7 +110,7 @@ func (s *Store) Secret(namespace, name string) (*v1.Secret, error) {
 	return found.(*v1.Secret), nil
 }
 
-// patience is how long a pod's start waits for the first answer of a watch. It is tried again
+// patience is how long a pod's start waits for the first answer of a watch. The start is retried
 // later.
 const patience = time.Second
 
@@ -158,8 +158,8 @@ func (s *Store) watch(k key) *object {
 	return o
 }
 
-// see tells the pods that use the object. An immutable one can only go, which is no concern of
-// those that have it already.
+// see notifies the pods that use the object. An immutable one can only be deleted, which does not
+// concern those that have it already.
 func (o *object) see(seen any) {
 	switch now := seen.(type) {
 	case *v1.ConfigMap:
@@ -198,7 +198,7 @@ func (s *Store) source(k key) (cache.ListerWatcher, runtime.Object) {
 	return only(k.name, s.client, api.List, api.Watch), &v1.ConfigMap{}
 }
 
-// only restricts a list and a watch to what has this name.
+// only restricts a list and a watch to objects of this name.
 func only[L runtime.Object](
 	name string, client kubernetes.Interface,
 	list func(context.Context, metav1.ListOptions) (L, error),
