@@ -157,7 +157,8 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// enabled follows kube-controller-manager: what is named counts, else "*" for what is on by default.
+// enabled follows kube-controller-manager: what is named counts, else "*", which means what is on
+// by default.
 func (o *Options) enabled(name string) bool {
 	given := func(prefix string) bool {
 		return slices.ContainsFunc(o.Controllers, func(listed string) bool {
