@@ -151,6 +151,8 @@ func (c *Core) Step(now time.Time, e Event) []Action {
 		c.leads = true
 	case Configured:
 		c.reconfigure(e.Profiles)
+	case Resumed:
+		c.resume(e)
 	case Activate:
 		for _, uid := range e.Pods {
 			c.queue.Activate(uid, now)

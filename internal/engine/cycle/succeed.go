@@ -1,8 +1,36 @@
 package cycle
 
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// Resumed tells a core that was made anew, and was shown the objects, what the one before it knew
+// beside these: how pods wait, for whom room is kept, and which victims no budget counts yet. It
+// comes before the first Tick.
+type Resumed struct {
+	Pods    []queue.Saved
+	Rooms   map[types.UID]string `json:",omitempty"` // nominated nodes of pods that wait
+	Budgets []Used               `json:",omitempty"`
+}
+
+// Used is a disruption budget and the victims that it does not count yet: their names by UID.
+type Used struct {
+	Budget  cluster.Name
+	Victims map[types.UID]string
+}
+
+func (Resumed) event() {}
+
 // Calm tells that nothing is under way: no unanswered action, no placement, no victim on its way
-// out, no list. A new core that is shown the same objects then knows as much about the world as
-// this one.
+// out, no list. A new core that is shown the same objects, and is then told what Save returns,
+// knows as much as this one, but for what only makes decisions faster.
 func (c *Core) Calm() bool {
 	if !c.Synced() || len(c.placements.byPod)+len(c.errands)+len(c.preemptions.rounds)+len(c.preemptions.leaving) > 0 ||
 		len(c.claims.byName)+len(c.conditions.list) > 0 {
@@ -16,7 +44,53 @@ func (c *Core) Calm() bool {
 	return true
 }
 
-// Succeed makes this core take the place of another one that was calm: it adopts the remembered
+// Save returns what this core, which is calm, knows beside the objects. It is not to be used any
+// more after that.
+func (c *Core) Save() Resumed {
+	c.wake() // what has happened may help pods that wait
+	r := Resumed{Pods: c.queue.Save(), Rooms: map[types.UID]string{}}
+	for i := range r.Pods {
+		if p := c.cluster.Nominated(r.Pods[i].UID); p != nil {
+			r.Rooms[p.UID] = p.Nominated
+		}
+	}
+	for name, used := range c.budgets {
+		r.Budgets = append(r.Budgets, Used{name, used.victims})
+	}
+	slices.SortFunc(r.Budgets, func(a, b Used) int {
+		if by := strings.Compare(a.Budget.Namespace, b.Budget.Namespace); by != 0 {
+			return by
+		}
+		return strings.Compare(a.Budget.Name, b.Budget.Name)
+	})
+	return r
+}
+
+// resume takes in what the core before this one knew.
+func (c *Core) resume(r Resumed) {
+	for i := range r.Pods {
+		item := c.queue.Get(r.Pods[i].UID)
+		if item == nil {
+			continue
+		}
+		c.unnominate(item.Pod.UID)
+		if node := r.Rooms[item.Pod.UID]; node != "" {
+			p := &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID, Created: item.Pod.CreationTimestamp.Time}
+			c.cluster.Nominate(c.contender(p, item.Pod), node)
+		}
+	}
+	c.queue.Restore(r.Pods)
+	for _, used := range r.Budgets {
+		if budget, ok := c.cluster.Budgets.Get(used.Budget.Namespace, used.Budget.Name); ok {
+			c.budgets[used.Budget] = &usedBudget{shown: budget, victims: maps.Clone(used.Victims)}
+		}
+	}
+	c.countVictims("")
+	clear(c.news.events) // the objects are no news
+	c.news.events = c.news.events[:0]
+}
+
+// Succeed makes this core take the place of another one that was saved: it adopts the remembered
 // decisions, which it does not use to decide. The other core's queue is emptied, so that no pod is
 // counted twice.
 func (c *Core) Succeed(other *Core) {

@@ -72,12 +72,14 @@ func (w *world) renew() {
 		panic(err)
 	}
 	w.reserves = reservesOf(o.Profiles)
+	saved := w.core.Save()
 	core.Succeed(w.core)
 	w.core, w.options, w.journal = core, o, nil
 	j.began, j.files = w.now, j.files+1
 	for _, e := range events {
 		w.tell(e)
 	}
+	w.tell(saved)
 }
 
 // replayed plays every file, each to a core of its own, and removes them.

@@ -63,6 +63,7 @@ const (
 	typePermitRejected = 'p'
 	typeClaimMade      = 'M'
 	typeAnswered       = 'a'
+	typeResumed        = 'Q'
 )
 
 // object is what every API type can do: marshal itself as protobuf.
@@ -130,6 +131,8 @@ func encode(b []byte, e cycle.Event) ([]byte, error) {
 		return appendJSON(append(b, typePermitRejected), e)
 	case cycle.ClaimMade:
 		return appendJSON(append(b, typeClaimMade), e)
+	case cycle.Resumed:
+		return appendJSON(append(b, typeResumed), e)
 	}
 	return nil, fmt.Errorf("%T cannot be written down", e)
 }
@@ -266,6 +269,10 @@ func (d *decoder) rare(kind byte) cycle.Event {
 		return e
 	case typeClaimMade:
 		var e cycle.ClaimMade
+		d.json(&e)
+		return e
+	case typeResumed:
+		var e cycle.Resumed
 		d.json(&e)
 		return e
 	}

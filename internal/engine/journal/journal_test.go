@@ -302,6 +302,7 @@ func drive(t *testing.T, dir string, l records.Limits, rounds int) {
 			t.Fatal("it is not calm")
 		}
 		now = now.Add(time.Second)
+		saved := core.Save()
 		events, err := w.Turn(now, uint64(i))
 		if err != nil {
 			t.Fatal(err)
@@ -312,6 +313,7 @@ func drive(t *testing.T, dir string, l records.Limits, rounds int) {
 		for _, e := range events {
 			step(e)
 		}
+		step(saved)
 	}
 	if err := w.Close(context.Background()); err != nil {
 		t.Fatal(err)

@@ -13,9 +13,9 @@ import (
 
 // renewal is the change to another core, with which a journal that has become large or old goes on
 // in another file: each file has all that its core was told, so that it can be played alone, and
-// the oldest can go. The new core knows what the journal knows, as after a failover: pending pods
-// are tried again, and have no back-off. It happens when nothing is under way; for that, no pod is
-// decided for up to calmWithin.
+// the oldest can go. The new core is shown the objects that the journal knows and then told how pods
+// wait (cycle.Resumed), so that nobody is tried sooner or later for it. It happens when nothing is
+// under way; for that, no pod is decided for up to calmWithin.
 type renewal struct {
 	calmBy   time.Time // until then calm is waited for; zero: it is not
 	look     time.Time // when it is looked again whether there is calm
@@ -69,11 +69,13 @@ func (s *Scheduler) renew(now time.Time) {
 		klog.Background().Error(err, "The journal does not go on") // these profiles were taken before
 		return
 	}
+	saved := s.core.Save()
 	core.Succeed(s.core)
 	s.core = core
 	for _, e := range events {
 		s.loop.Take(e)
 	}
+	s.loop.Take(saved)
 	klog.Background().Info("The journal goes on in another file", "events", len(events), "took", time.Since(now))
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
 // TestAJournalGoesOnWithAnotherCore: whoever waits still waits and is placed when there is room,
@@ -42,6 +43,47 @@ func TestAJournalGoesOnWithAnotherCore(t *testing.T) {
 		w.until("the pod that waited is placed", func() bool { return len(w.api.Bindings()) == 302 })
 		if ready != 1 {
 			t.Errorf("it said %d times that scheduling begins", ready)
+		}
+		w.end()
+		if w.files < 2 {
+			t.Errorf("%d files", w.files)
+		}
+	})
+}
+
+// TestAnotherCoreKnowsHowPodsWait: a journal that goes on in another file takes no pod's back-off
+// away, and has nobody tried who waits for something else.
+func TestAnotherCoreKnowsHowPodsWait(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.limits = records.Limits{Size: 400_000}
+		w.api.Put(aNode("n", "10"), aPod("waits", "100"))
+		w.start(Options{FirstBackoff: time.Hour, LastBackoff: 2 * time.Hour, MaxWait: 24 * time.Hour})
+		w.until("the pod was tried", func() bool { return w.condition("waits") != "" })
+		waiting := func() (item queue.Item) {
+			w.do(func() {
+				if found := w.s.core.View().Queue.Get("uid-waits"); found != nil {
+					item = *found
+				}
+			})
+			return item
+		}
+		before := waiting()
+		first := w.s.core
+		for i := 0; first == w.s.core && i < 2000; i++ {
+			n := aNode("m", "1")
+			n.Annotations = map[string]string{"heartbeat": fmt.Sprint(i)}
+			w.api.Put(n)
+			w.pass(time.Second)
+		}
+		if first == w.s.core {
+			t.Fatal("the journal stays in its file")
+		}
+		w.pass(time.Second)
+		after := waiting()
+		if before.Attempts == 0 || after.Attempts != before.Attempts || !after.Since.Equal(before.Since) || !after.Ready().Equal(before.Ready()) ||
+			after.Place() != before.Place() || after.Message != before.Message {
+			t.Errorf("before: %s, %d attempts, ready %v, since %v\nafter: %s, %d attempts, ready %v, since %v", before.Place(), before.Attempts,
+				before.Ready(), before.Since, after.Place(), after.Attempts, after.Ready(), after.Since)
 		}
 		w.end()
 		if w.files < 2 {

@@ -1,0 +1,83 @@
+package cycle_test
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// TestAnotherCoreKeepsRoomAndBudgets: what one core has decided and the API does not show yet, the
+// next one knows: the node that is kept for a preemptor, and the allowance that its victim used.
+func TestAnotherCoreKeepsRoomAndBudgets(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	start := func(objects ...Seen) *Core {
+		profile := plugins.Default()
+		profile.KeepBudgets = true
+		core, err := New(Options{Profiles: []Profile{{Profile: profile}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		core.Step(now, Follows{})
+		for _, o := range objects {
+			core.Step(now, o)
+		}
+		core.Step(now, Led{})
+		return core
+	}
+	pod := func(name, node string, priority int32) *v1.Pod {
+		return &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: types.UID(name), Labels: map[string]string{"app": "a"}},
+			Spec: v1.PodSpec{SchedulerName: v1.DefaultSchedulerName, NodeName: node, Priority: &priority, Containers: []v1.Container{{
+				Name: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}},
+			}}},
+		}
+	}
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: v1.NodeStatus{Allocatable: v1.ResourceList{
+		v1.ResourceCPU: resource.MustParse("2"), v1.ResourcePods: resource.MustParse("10"),
+	}}}
+	budget := &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "b"},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}},
+		Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: 1},
+	}
+	high := pod("high", "", 10)
+	high.Labels = nil
+	objects := []Seen{{Nodes, node}, {DisruptionBudgets, budget}, {Pods, pod("x", "n", 0)}, {Pods, pod("y", "n", 0)}, {Pods, high}}
+	one := start(objects...)
+	var victim *v1.Pod
+	for _, action := range one.Step(now, Tick{}) {
+		if a, ok := action.(Remove); ok {
+			victim = pod(a.Victim.Name, "n", 0)
+			one.Step(now, Answered{Ticket: a.Ticket})
+		}
+	}
+	if victim == nil {
+		t.Fatal("nobody is preempted")
+	}
+	deleted := metav1.NewTime(now)
+	victim.DeletionTimestamp = &deleted
+	one.Step(now, Seen{Pods, victim})
+	if !one.Calm() {
+		t.Fatalf("under way: %+v", one.Books())
+	}
+	saved := one.Save()
+	other := start(append(objects, Seen{Pods, victim})...)
+	other.Step(now, saved)
+	if p := other.View().Cluster.Nominated("high"); p == nil || p.Nominated != "n" {
+		t.Errorf("room is kept for %+v", p)
+	}
+	if b, ok := other.View().Cluster.Budgets.Get("d", "b"); !ok || b.Status.DisruptionsAllowed != 0 {
+		t.Errorf("the budget allows %+v", b)
+	}
+	if item := other.View().Queue.Get("high"); item == nil || item.Attempts != 1 {
+		t.Errorf("the preemptor: %+v", item)
+	}
+}

@@ -1,0 +1,89 @@
+package queue
+
+import (
+	"container/heap"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Saved is how a pod waits, without what the API knows of it. The fields are those of [Item].
+type Saved struct {
+	UID       types.UID
+	Place     Place
+	Gate      string    `json:",omitempty"`
+	Since     time.Time // seen first
+	Admitted  time.Time `json:",omitzero"`
+	Attempts  int       `json:",omitempty"`
+	Rejected  int       `json:",omitempty"`
+	Failed    int       `json:",omitempty"`
+	Ready     time.Time `json:",omitzero"`
+	Returned  time.Time
+	Entered   time.Time `json:",omitzero"`
+	Rejectors []string  `json:",omitempty"`
+	Pending   []string  `json:",omitempty"`
+	Counted   []string  `json:",omitempty"`
+	Message   string    `json:",omitempty"`
+	MessageAt time.Time `json:",omitzero"`
+	Overdue   bool      `json:",omitempty"`
+}
+
+// Save returns how all pods wait, in the order in which they came. No pod must be under way.
+func (q *Queue) Save() (all []Saved) {
+	for _, i := range q.Sorted() {
+		all = append(all, Saved{
+			UID: i.Pod.UID, Place: i.place, Gate: i.Gate, Since: i.Since, Admitted: i.Admitted, Attempts: i.Attempts,
+			Rejected: i.rejected, Failed: i.failed, Ready: i.ready, Returned: i.returned, Entered: i.entered, Rejectors: i.Rejectors,
+			Pending: i.Pending, Counted: i.counted, Message: i.Message, MessageAt: i.MessageAt, Overdue: i.Overdue,
+		})
+	}
+	return all
+}
+
+// Restore has the pods wait as they did in another queue. It wakes none: what happened before has
+// been taken into account there. Pods that are not in this queue are passed over, and those that
+// were not in the other one come behind all that were.
+func (q *Queue) Restore(all []Saved) {
+	known := map[types.UID]bool{}
+	for i := range all {
+		known[all[i].UID] = true
+	}
+	others := slices.DeleteFunc(q.Sorted(), func(item *Item) bool { return known[item.Pod.UID] })
+	for i := range all {
+		item := q.items[all[i].UID]
+		if item == nil || item.place == Taken || all[i].Place == Taken {
+			continue
+		}
+		q.leave(item)
+		q.arrived++
+		item.order = q.arrived
+		q.restore(item, &all[i])
+	}
+	for _, item := range others {
+		q.arrived++
+		item.order = q.arrived
+	}
+	q.active.reorder()
+	q.backing.reorder()
+}
+
+func (q *Queue) restore(item *Item, s *Saved) {
+	item.Since, item.Admitted, item.Attempts, item.rejected, item.failed = s.Since, s.Admitted, s.Attempts, s.Rejected, s.Failed
+	item.ready, item.returned, item.entered, item.Overdue = s.Ready, s.Returned, s.Entered, s.Overdue
+	item.Rejectors, item.Pending, item.Message, item.MessageAt = s.Rejectors, s.Pending, s.Message, s.MessageAt
+	q.count(item, s.Counted)
+	switch s.Place {
+	case Gated:
+		item.Gate = s.Gate
+		q.wait(item, []string{s.Gate}, nil, Gated)
+	case Waiting:
+		q.wait(item, s.Rejectors, s.Pending, Waiting)
+	case Backoff:
+		q.put(item, Backoff)
+		heap.Push(q.backoffOf(item), item)
+	default:
+		q.put(item, Active)
+		heap.Push(&q.active, item)
+	}
+}

@@ -1,0 +1,87 @@
+package queue
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// TestRestoredPodsWaitAsTheyDid: in every place, and are taken in the same order.
+func TestRestoredPodsWaitAsTheyDid(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	class := &cluster.PodClass{}
+	pod := func(name string) *v1.Pod {
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
+	}
+	fresh := func() *Queue {
+		q := New()
+		q.Admit = func(item *Item) string {
+			if item.Pod.Name == "gated" {
+				return "Gate"
+			}
+			return ""
+		}
+		return q
+	}
+	one := fresh()
+	names := []string{"erring", "backing", "waiting", "gated", "overdue", "second", "first"}
+	for i, name := range names {
+		one.Add(pod(name), class, now.Add(time.Duration(i)*time.Millisecond))
+	}
+	at := now.Add(time.Second)
+	for range 3 {
+		item := one.Pop(at)
+		switch item.Pod.Name {
+		case "erring":
+			one.Failed(item, at)
+		case "backing":
+			one.Rejected(item, []string{"A"}, nil, at)
+			one.Wake("backing", ForceActivate, at)
+		default:
+			item.Message, item.MessageAt = "no room", at
+			one.Rejected(item, []string{"A", "B"}, []string{"B"}, at)
+		}
+	}
+	saved := one.Save()
+	text, err := json.Marshal(saved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read []Saved
+	if err := json.Unmarshal(text, &read); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(saved, read) {
+		t.Errorf("saved %+v\nread %+v", saved, read)
+	}
+
+	other := fresh()
+	other.Add(pod("new"), class, now)
+	for i := range names {
+		if name := names[len(names)-1-i]; name != "overdue" { // it has gone
+			other.Add(pod(name), class, at)
+		}
+	}
+	other.Restore(read)
+	if err := other.Check(); err != nil {
+		t.Error(err)
+	}
+	one.Remove("overdue")
+	other.Remove("new")
+	if again := other.Save(); !reflect.DeepEqual(one.Save(), again) {
+		t.Errorf("before %+v\nafter %+v", one.Save(), again)
+	}
+	for at := at; one.Len(Active)+one.Len(Backoff) > 0; at = at.Add(time.Second) {
+		a, b := one.Pop(at), other.Pop(at)
+		if (a == nil) != (b == nil) || a != nil && a.Pod.Name != b.Pod.Name {
+			t.Fatalf("at %v one takes %v and the other %v", at, a, b)
+		}
+	}
+}
