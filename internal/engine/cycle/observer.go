@@ -41,7 +41,7 @@ type Observer interface {
 	BindRefused(reason string)
 	// Binding: one binding more (delta 1) or fewer (-1) is under way.
 	Binding(delta int)
-	// Panicked: a decision panicked.
+	// Panicked: a decision panicked, or a plugin while a pod was bound.
 	Panicked()
 	// AttemptedGroup: an attempt at a pod group ended. The pods of the group are counted one by
 	// one, too.

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
@@ -48,6 +50,105 @@ func TestAPanicCostsItsPodTheAttempt(t *testing.T) {
 	}
 	if wake := w.core.Wake(w.now); !wake.After(w.now) {
 		t.Error("it is tried again at once")
+	}
+}
+
+// bursts is an out-of-tree plugin at all points that the owner asks; at one of them it panics for
+// the pod "bad".
+type bursts struct {
+	point string
+	given int // back by Unreserve
+}
+
+func (*bursts) Name() string { return "Bursts" }
+
+func (x *bursts) at(point, pod string) {
+	if x.point == point && pod == "bad" {
+		panic("at " + point)
+	}
+}
+
+func (x *bursts) Begin(a *Attempt)   { x.at("Begin", a.Pod.Name) }
+func (x *bursts) Assumed(a *Attempt) { x.at("Assumed", a.Pod.Name) }
+func (x *bursts) Unreserve(*Attempt) { x.given++ }
+func (x *bursts) Reserve(a *Attempt) *plugins.Rejection {
+	x.at("Reserve", a.Pod.Name)
+	return nil
+}
+
+func (x *bursts) Permit(a *Attempt) (*plugins.Rejection, time.Duration) {
+	x.at("Permit", a.Pod.Name)
+	return nil, 0
+}
+
+func (x *bursts) Rescue(a *Attempt, _ func() *decide.Evaluation) Rescue {
+	x.at("PostFilter", a.Pod.Name)
+	return Rescue{}
+}
+
+func (x *bursts) Reads() plugins.Part { return plugins.Contents | plugins.Objects | plugins.Others }
+
+func (x *bursts) Filter(_ *cluster.Cluster, p *cluster.Pod) plugins.Judge {
+	x.at("PreFilter", p.Name)
+	return plugins.Judge{Node: func(*cluster.Node) *plugins.Rejection {
+		x.at("Filter", p.Name)
+		return nil
+	}}
+}
+
+func (x *bursts) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) plugins.Scoring {
+	x.at("PreScore", p.Name)
+	return plugins.Scoring{
+		Node:      func(*cluster.Node) (int64, error) { x.at("Score", p.Name); return 1, nil },
+		Normalize: func([]*cluster.Node, []int64) { x.at("NormalizeScore", p.Name) },
+	}
+}
+
+// TestAPanicAtAnyPointOfAnAttemptCostsItsPodTheAttempt: what the plugins had reserved is given
+// back, the room too, and the next pod is placed.
+func TestAPanicAtAnyPointOfAnAttemptCostsItsPodTheAttempt(t *testing.T) {
+	for _, point := range []string{
+		"Begin", "PreFilter", "Filter", "PostFilter", "PreScore", "Score", "NormalizeScore", "Reserve", "Permit", "Assumed",
+	} {
+		t.Run(point, func(t *testing.T) {
+			x := &bursts{point: point}
+			w := newWorld(1, false, func() []Profile {
+				p := profileWith(at{x, []plugins.Point{plugins.Reserve, plugins.Permit, plugins.PostFilter}})
+				p.Filters = append(p.Filters, x)
+				p.Scorers = append(p.Scorers, plugins.Weighted{Scorer: x, Weight: 1})
+				return []Profile{p}
+			})
+			for _, name := range []string{"n", "m"} {
+				w.putNode(aNode(name, "4"))
+				w.deliver(Nodes)
+			}
+			bad := aPod("bad", "4")
+			if point == "PostFilter" {
+				bad = aPod("bad", "5")
+			}
+			w.put(bad)
+			w.deliver(Pods)
+			if said := w.tell(Tick{}); !strings.Contains(said, "panic while default/bad was decided: at "+point) {
+				t.Fatalf("%s", said)
+			}
+			if item := w.core.View().Queue.Get("uid-bad"); item == nil || item.Place() != queue.Backoff || !item.Ready().After(w.now) {
+				t.Errorf("the pod is %+v", item)
+			}
+			books := w.core.Books()
+			if len(books.Assumed)+books.Errands != 0 || w.core.View().Cluster.Pods() != 0 || w.core.View().Cluster.Recount() != 0 {
+				t.Errorf("under way: %+v, %d on nodes", books, w.core.View().Cluster.Pods())
+			}
+			if reserved := point == "Reserve" || point == "Permit" || point == "Assumed"; reserved != (x.given == 1) {
+				t.Errorf("given back %d times", x.given)
+			}
+			for _, name := range []string{"one", "two"} {
+				w.put(aPod(name, "4"))
+				w.deliver(Pods)
+				if said := w.tell(Tick{}); !strings.Contains(said, "bind default/"+name+" to ") {
+					t.Errorf("another pod: %q", said)
+				}
+			}
+		})
 	}
 }
 

@@ -37,8 +37,8 @@ func (s *Scheduler) bindPod(ctx context.Context, a cycle.Bind) cycle.Outcome {
 	}
 	for _, p := range a.By.PostBind {
 		done := s.timing(a.Attempt, p.Name(), plugins.PostBind)
-		p.PostBind(ctx, a.Attempt)
-		done(true)
+		err := s.guarded(p, func() error { p.PostBind(ctx, a.Attempt); return nil })
+		done(err == nil)
 	}
 	return cycle.Outcome{}
 }
@@ -96,7 +96,11 @@ func (s *Scheduler) tryToBind(ctx context.Context, a cycle.Bind) (own bool, err 
 	b := a.Attempt
 	for _, binder := range a.By.Bind {
 		done := s.timing(b, binder.Name(), plugins.Bind)
-		passed, err := binder.Bind(ctx, b)
+		passed := false
+		err := s.guarded(binder, func() (err error) {
+			passed, err = binder.Bind(ctx, b)
+			return err
+		})
 		done(err == nil)
 		if !passed || err != nil {
 			return false, err

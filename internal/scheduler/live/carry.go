@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,7 +51,9 @@ func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 		return s.begin(a.Ticket, func(ctx context.Context) cycle.Outcome { return s.preflight(ctx, a) })
 	case cycle.PreBind:
 		return s.begin(a.Ticket, func(ctx context.Context) cycle.Outcome {
-			return s.timed(a.Attempt, a.Plugin.Name(), func() cycle.Outcome { return outcome(a.Plugin.PreBind(ctx, a.Attempt)) })
+			return s.timed(a.Attempt, a.Plugin.Name(), func() cycle.Outcome {
+				return outcome(s.guarded(a.Plugin, func() error { return a.Plugin.PreBind(ctx, a.Attempt) }))
+			})
 		})
 	case cycle.WriteVolumes:
 		return s.begin(a.Ticket, func(ctx context.Context) cycle.Outcome {
@@ -177,10 +180,27 @@ func (s *Scheduler) timed(a *cycle.Attempt, plugin string, do func() cycle.Outco
 	return o
 }
 
+// guarded asks an out-of-tree plugin on a goroutine of the pod's own; a panic is an error of the
+// pod. Nobody else could recover there.
+func (s *Scheduler) guarded(plugin cycle.Extension, ask func() error) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = fmt.Errorf("plugin %q panicked: %v", plugin.Name(), value)
+			klog.Background().Error(err, "An out-of-tree plugin panicked", "stack", string(debug.Stack()))
+			s.observer.Panicked()
+		}
+	}()
+	return ask()
+}
+
 // preflight asks the plugins what they have to do before the binding.
 func (s *Scheduler) preflight(ctx context.Context, a cycle.Preflight) (o cycle.Outcome) {
 	for _, p := range a.By.PreBind {
-		work, err := p.Needed(ctx, a.Attempt)
+		var work cycle.PreBindWork
+		err := s.guarded(p, func() (err error) {
+			work, err = p.Needed(ctx, a.Attempt)
+			return err
+		})
 		if err != nil {
 			return outcome(fmt.Errorf("running PreBindPreFlight %q: %w", p.Name(), err))
 		}

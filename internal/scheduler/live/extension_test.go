@@ -336,3 +336,85 @@ func TestProfilesChangeUnderLoad(t *testing.T) {
 		}
 	})
 }
+
+// bursts is an outsider that panics at one point for the pod "bad", the first time.
+type bursts struct {
+	*outsider
+	point string
+	once  sync.Once
+}
+
+func (x *bursts) at(point string, a *cycle.Attempt) {
+	if x.point == point && a.Pod.Name == "bad" {
+		x.once.Do(func() { panic("at " + point) })
+	}
+}
+
+func (x *bursts) Needed(_ context.Context, a *cycle.Attempt) (cycle.PreBindWork, error) {
+	x.at("PreBindPreFlight", a)
+	return cycle.PreBindWork{Needed: true}, nil
+}
+
+func (x *bursts) PreBind(_ context.Context, a *cycle.Attempt) error {
+	x.at("PreBind", a)
+	return nil
+}
+
+func (x *bursts) Bind(_ context.Context, a *cycle.Attempt) (bool, error) {
+	x.at("Bind", a)
+	return true, nil
+}
+
+func (x *bursts) PostBind(_ context.Context, a *cycle.Attempt) { x.at("PostBind", a) }
+
+// TestAPanicBesideTheOwnerCostsItsPodTheAttempt: nobody else could recover on a goroutine of the
+// pod's own. The pod is told, and placed the next time; another one is placed meanwhile.
+func TestAPanicBesideTheOwnerCostsItsPodTheAttempt(t *testing.T) {
+	for _, point := range []string{"PreBindPreFlight", "PreBind", "Bind", "PostBind"} {
+		t.Run(point, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				x := &bursts{outsider: &outsider{name: "X"}, point: point}
+				profile := with(t, x.outsider)
+				profile.Extensions = []cycle.Extension{x}
+				w.api.Put(aNode("n", "4"), aPod("bad", "3"))
+				w.start(Options{Profiles: []cycle.Profile{profile}})
+				w.pass(500 * time.Millisecond)
+				if said := w.condition("bad"); point != "PostBind" && !strings.Contains(said, `plugin "X" panicked: at `+point) {
+					t.Errorf("the pod is told: %s", said)
+				}
+				w.api.Put(aPod("good", "1"))
+				w.untilBound("bad", "good")
+				w.checkRoom()
+			})
+		})
+	}
+}
+
+// dawdles is an outsider that takes its time at Reserve, on the owner's goroutine.
+type dawdles struct{ *outsider }
+
+func (x *dawdles) Reserve(a *cycle.Attempt) *plugins.Rejection {
+	if a.Pod.Name == "slow" {
+		time.Sleep(10 * time.Second)
+	}
+	return nil
+}
+
+// TestASlowPluginHoldsUpDecisionsAndNotBindings: one that was decided before is sent meanwhile;
+// what the watch shows is taken in afterwards.
+func TestASlowPluginHoldsUpDecisionsAndNotBindings(t *testing.T) {
+	inWorld(t, func(w *world) {
+		x := &dawdles{&outsider{name: "X"}}
+		profile := with(t, x.outsider)
+		profile.Extensions, profile.At[plugins.PreBind] = []cycle.Extension{x}, plugins.Default().At[plugins.PreBind]
+		w.api.Put(aNode("n", "4"), withPriority(aPod("before", "1"), 10), withPriority(aPod("slow", "1"), 5))
+		w.start(Options{Profiles: []cycle.Profile{profile}})
+		w.pass(time.Second)
+		w.api.Put(aPod("after", "1"))
+		w.pass(8 * time.Second)
+		if before, after := w.nodeOf("before"), w.nodeOf("after"); before != "n" || after != "" {
+			t.Errorf("after nine of ten seconds one pod is on %q and the other on %q", before, after)
+		}
+		w.untilBound("slow", "after")
+	})
+}

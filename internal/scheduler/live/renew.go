@@ -13,9 +13,9 @@ import (
 
 // renewal is the change to another core, with which a journal that has become large or old goes on
 // in another file: each file has all that its core was told, so that it can be played alone, and
-// the oldest can go. The new core is shown the objects that the journal knows and then told how pods
-// wait (cycle.Resumed), so that nobody is tried sooner or later for it. It happens when nothing is
-// under way; for that, no pod is decided for up to calmWithin.
+// the oldest can go. The new core is shown the objects that the journal knows and then told how
+// pods wait (cycle.Resumed), so that nobody is tried sooner or later for it. It happens when
+// nothing is under way; for that, no pod is decided for up to calmWithin.
 type renewal struct {
 	calmBy   time.Time // until then calm is waited for; zero: it is not
 	look     time.Time // when it is looked again whether there is calm
