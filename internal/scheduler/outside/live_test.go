@@ -308,3 +308,38 @@ func TestAPluginPicksTheNodeForAPodThatFitsNowhere(t *testing.T) {
 		}
 	})
 }
+
+// TestAPanicOfAPluginCostsItsPodTheAttempt, also while the plugin may ask back: the session that
+// was open is closed, and the next pod is decided.
+func TestAPanicOfAPluginCostsItsPodTheAttempt(t *testing.T) {
+	for _, point := range []string{"filter", "permit", "bind"} {
+		t.Run(point, func(t *testing.T) {
+			burst := func(at string, p *v1.Pod) {
+				if at == point && p.Name == "bad" {
+					panic("at " + at)
+				}
+			}
+			a := &fakePlugin{name: "A", quiet: true}
+			a.filter = func(_ fwk.CycleState, p *v1.Pod, _ fwk.NodeInfo) *fwk.Status { burst("filter", p); return nil }
+			a.permit = func(p *v1.Pod, _ string) (*fwk.Status, time.Duration) { burst("permit", p); return nil, 0 }
+			a.bind = func(p *v1.Pod, _ string) *fwk.Status {
+				burst("bind", p)
+				return fwk.NewStatus(fwk.Skip)
+			}
+			inWorld(t, "plugins: {multiPoint: {enabled: [{name: A}], disabled: [{name: DefaultBinder}]}, bind: {enabled: [{name: A}, {name: DefaultBinder}]}}",
+				[]fwk.Plugin{binding{a}}, func(w *world) {
+					w.addNode("n", 1)
+					w.api.Put(pod("bad", "1"))
+					time.Sleep(500 * time.Millisecond)
+					w.api.Put(pod("good", "1"))
+					time.Sleep(100 * time.Millisecond)
+					synctest.Wait()
+					for _, p := range w.api.Pods() {
+						if state := stateOf(p); p.Name == "good" && state != "on n" || p.Name == "bad" && !strings.Contains(state, "at "+point) {
+							t.Errorf("%s: %s", p.Name, state)
+						}
+					}
+				})
+		})
+	}
+}
