@@ -133,7 +133,11 @@ func (c *Core) gate(p *profile, name string, byName map[string]Extension) (rejec
 	case plugins.Preempter:
 		return func(item *queue.Item) bool { return c.preemptions.rounds[item.Pod.UID] != nil }
 	case plugins.ObjectGate:
-		return func(item *queue.Item) bool { return gate.PreEnqueue(c.cluster, waiting(item)) != "" }
+		var asked cluster.Pod // one for all: most pods need nothing of such a gate
+		return func(item *queue.Item) bool {
+			asked = cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID}
+			return gate.PreEnqueue(c.cluster, &asked) != ""
+		}
 	}
 	return nil
 }

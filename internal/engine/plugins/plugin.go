@@ -122,7 +122,8 @@ type Gate interface {
 	Admit(p *cluster.Pod) (message string)
 }
 
-// ObjectGate is a [Gate] that looks at the cluster's objects. An empty message lets the pod in.
+// ObjectGate is a [Gate] that looks at the cluster's objects. An empty message lets the pod in. The
+// pod is the caller's, who may change it afterwards.
 type ObjectGate interface {
 	PreEnqueue(c *cluster.Cluster, p *cluster.Pod) (message string)
 }

@@ -96,11 +96,7 @@ func (s *Scheduler) tryToBind(ctx context.Context, a cycle.Bind) (own bool, err 
 	b := a.Attempt
 	for _, binder := range a.By.Bind {
 		done := s.timing(b, binder.Name(), plugins.Bind)
-		passed := false
-		err := s.guarded(binder, func() (err error) {
-			passed, err = binder.Bind(ctx, b)
-			return err
-		})
+		passed, err := s.askBinder(ctx, binder, b)
 		done(err == nil)
 		if !passed || err != nil {
 			return false, err
@@ -118,6 +114,14 @@ func (s *Scheduler) tryToBind(ctx context.Context, a cycle.Bind) (own bool, err 
 	})
 	done(err == nil)
 	return true, err
+}
+
+func (s *Scheduler) askBinder(ctx context.Context, binder cycle.Binder, b *cycle.Attempt) (passed bool, err error) {
+	err = s.guarded(binder, func() (err error) {
+		passed, err = binder.Bind(ctx, b)
+		return err
+	})
+	return passed, err
 }
 
 // hasNode looks whether the pod has its node in spite of an error. An error says that it will not
