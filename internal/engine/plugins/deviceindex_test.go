@@ -26,6 +26,7 @@ func TestDevicesAreFollowed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &deviceWorld{T: t, c: cluster.New()}
 		w.d, _ = NewDynamicResources(nil)
+		w.d.filterTimeout = 0 // a busy machine is no reason to differ
 		w.setClass()
 		for i := range 4 {
 			w.setNode(i)
@@ -169,6 +170,7 @@ func (w *deviceWorld) pod() *cluster.Pod {
 // compare asks both about a few pods and all nodes.
 func (w *deviceWorld) compare() {
 	anew, _ := NewDynamicResources(nil)
+	anew.filterTimeout = 0
 	anew.expressions = w.d.expressions
 	specs, wanted := resourceSpecs{{Name: "example.com/gpu", Weight: 1}}, []int64{1}
 	known, fresh := w.stock.counts(w.c, specs, wanted), new(deviceStock).counts(w.c, specs, wanted)
