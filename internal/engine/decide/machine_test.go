@@ -460,7 +460,7 @@ func (m *machine) recount(t *draw) {
 		}
 	}
 	for id, pods := range counted.classes {
-		if known.classes[id] == nil || !maps.Equal(known.classes[id].nodes, pods.nodes) {
+		if known.classes[id] == nil || !maps.Equal(maps.Collect(known.classes[id].nodes.all), maps.Collect(pods.nodes.all)) {
 			t.Fatalf("of class %v %+v are known, want %+v", pods.class.Labels, known.classes[id], pods)
 		}
 	}

@@ -1,6 +1,9 @@
 package decide
 
 import (
+	"cmp"
+	"slices"
+
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -11,41 +14,117 @@ import (
 // by its terms, for those who are meant by them.
 type placed struct {
 	classes map[int32]*classPods // by ID
-	byLabel map[label]map[*classPods]bool
-	byTerms map[[2]uint64]map[*classPods]bool // by PodClass.Affinities
+	byLabel map[label]classSet
+	byTerms map[[2]uint64]classSet // by PodClass.Affinities
+}
+
+// classSet is a set of classes. Most have one, which needs no map.
+type classSet struct {
+	one  *classPods
+	many map[*classPods]bool // instead of one, where there are or were several
+}
+
+// all yields the classes of the set.
+func (s classSet) all(yield func(*classPods) bool) {
+	if s.one != nil {
+		yield(s.one)
+		return
+	}
+	for pods := range s.many {
+		if !yield(pods) {
+			return
+		}
+	}
 }
 
 // classPods are the pods of a class.
 type classPods struct {
 	class *cluster.PodClass
-	nodes map[int32]podCount
+	nodes nodeCounts
+}
+
+// nodeCounts are the pods of a class by node: a list by node while these are few, since most
+// classes have few pods, and a map takes twice the memory.
+type nodeCounts struct {
+	few  []nodeCount
+	many map[int32]podCount // instead, once there were more than fewNodes
+}
+
+type nodeCount struct {
+	node int32
+	podCount
+}
+
+const fewNodes = 16
+
+// all yields the nodes that have pods of the class.
+func (c *nodeCounts) all(yield func(node int32, n podCount) bool) {
+	for i := range c.few {
+		if !yield(c.few[i].node, c.few[i].podCount) {
+			return
+		}
+	}
+	for node, n := range c.many {
+		if !yield(node, n) {
+			return
+		}
+	}
+}
+
+func (c *nodeCounts) len() int { return len(c.few) + len(c.many) }
+
+// add counts on a node and forgets it where nothing is left.
+func (c *nodeCounts) add(node int32, by podCount) {
+	if c.many != nil {
+		n := c.many[node]
+		if n.add(by); n == (podCount{}) {
+			delete(c.many, node)
+		} else {
+			c.many[node] = n
+		}
+		return
+	}
+	i, known := slices.BinarySearchFunc(c.few, node, func(n nodeCount, node int32) int { return cmp.Compare(n.node, node) })
+	switch {
+	case known:
+		if c.few[i].add(by); c.few[i].podCount == (podCount{}) {
+			c.few = slices.Delete(c.few, i, i+1)
+		}
+	case len(c.few) < fewNodes:
+		c.few = slices.Insert(c.few, i, nodeCount{node, by})
+	default:
+		c.many = map[int32]podCount{node: by}
+		for _, n := range c.few {
+			c.many[n.node] = n.podCount
+		}
+		c.few = nil
+	}
 }
 
 // podCount counts pods on a node, those that are leaving apart.
 type podCount struct{ staying, leaving int32 }
 
+func (n *podCount) add(by podCount) {
+	n.staying, n.leaving = n.staying+by.staying, n.leaving+by.leaving
+}
+
 func newPlaced() placed {
-	return placed{map[int32]*classPods{}, map[label]map[*classPods]bool{}, map[[2]uint64]map[*classPods]bool{}}
+	return placed{map[int32]*classPods{}, map[label]classSet{}, map[[2]uint64]classSet{}}
 }
 
 // count counts a pod that came to a node or left it.
 func (p *placed) count(class *cluster.PodClass, node int32, terminating bool, by int32) {
 	pods := p.classes[class.ID]
 	if pods == nil {
-		pods = &classPods{class, map[int32]podCount{}}
+		pods = &classPods{class: class}
 		p.list(pods)
 	}
-	n := pods.nodes[node]
 	if terminating {
-		n.leaving += by
+		pods.nodes.add(node, podCount{leaving: by})
 	} else {
-		n.staying += by
+		pods.nodes.add(node, podCount{staying: by})
 	}
-	if n != (podCount{}) {
-		pods.nodes[node] = n
-		return
-	}
-	if delete(pods.nodes, node); len(pods.nodes) == 0 {
+	if pods.nodes.len() == 0 {
 		p.unlist(pods)
 	}
 }
@@ -70,15 +149,20 @@ func (p *placed) unlist(pods *classPods) {
 	}
 }
 
-func insert[K comparable](index map[K]map[*classPods]bool, key K, pods *classPods) {
-	if index[key] == nil {
-		index[key] = map[*classPods]bool{}
+func insert[K comparable](index map[K]classSet, key K, pods *classPods) {
+	switch set := index[key]; {
+	case set.many != nil:
+		set.many[pods] = true
+	case set.one == nil:
+		index[key] = classSet{one: pods}
+	default:
+		index[key] = classSet{many: map[*classPods]bool{set.one: true, pods: true}}
 	}
-	index[key][pods] = true
 }
 
-func remove[K comparable](index map[K]map[*classPods]bool, key K, pods *classPods) {
-	if delete(index[key], pods); len(index[key]) == 0 {
+func remove[K comparable](index map[K]classSet, key K, pods *classPods) {
+	set := index[key]
+	if delete(set.many, pods); len(set.many) == 0 {
 		delete(index, key)
 	}
 }
@@ -92,7 +176,7 @@ func (d *Decider) counted(pl *plan) (classes map[*classPods]bool, all bool) {
 			return nil, true
 		}
 		for _, at := range of {
-			for pods := range d.placed.byLabel[at] {
+			for pods := range d.placed.byLabel[at].all {
 				classes[pods] = true
 			}
 		}
@@ -102,7 +186,7 @@ func (d *Decider) counted(pl *plan) (classes map[*classPods]bool, all bool) {
 			if pl.strangersSummed && pl.apart(users.class.Affinities) {
 				continue
 			}
-			for pods := range d.placed.byTerms[users.class.Affinities] {
+			for pods := range d.placed.byTerms[users.class.Affinities].all {
 				classes[pods] = true
 			}
 		}

@@ -56,8 +56,8 @@ func (s *sums) count() {
 		counts[i] = make([]int64, s.parts[i].domains())
 	}
 	for affinities, effects := range s.says {
-		for pods := range s.d.placed.byTerms[affinities] {
-			for node, n := range pods.nodes {
+		for pods := range s.d.placed.byTerms[affinities].all {
+			for node, n := range pods.nodes.all {
 				for _, e := range effects {
 					if domain := s.parts[e.part].domain[node]; domain != none {
 						counts[e.part][domain] += e.weight * int64(n.staying+n.leaving)

@@ -141,8 +141,8 @@ func (s *survey) count() bool {
 	}
 	for pods := range classes {
 		effects := s.plan.effects(pods.class)
-		s.work += len(pods.nodes)
-		for node, n := range pods.nodes {
+		s.work += pods.nodes.len()
+		for node, n := range pods.nodes.all {
 			var counts uint8
 			if s.plan.inclusion != nil {
 				counts = s.plan.countsPodsOf(s.d.c.Nodes[node])
