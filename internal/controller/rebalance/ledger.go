@@ -2,7 +2,6 @@ package rebalance
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -152,9 +151,7 @@ func (l *ledger) termGroup(t *cluster.Term, anti bool) *group {
 	if anti {
 		word = "anti-affinity"
 	}
-	names := t.Namespaces.UnsortedList()
-	slices.Sort(names)
-	key := fmt.Sprintf("%s/%s/%s/%s/%s", word, strings.Join(names, ","), t.NamespaceSelector, t.Selector, t.TopologyKey)
+	key := fmt.Sprintf("%s/%s/%s/%s/%s", word, strings.Join(t.Namespaces, ","), t.NamespaceSelector, t.Selector, t.TopologyKey)
 	g := l.byKey[key]
 	if g == nil {
 		g = &group{text: fmt.Sprintf("%s to %s over %s", word, t.Selector, t.TopologyKey), term: t, anti: anti}

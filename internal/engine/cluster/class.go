@@ -1,10 +1,11 @@
 package cluster
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // PodClass is what pods have in common that differ only in name, node and times. No plugin can tell
@@ -68,7 +69,7 @@ type PodClass struct {
 
 // Term is one parsed term of pod affinity or anti-affinity.
 type Term struct {
-	Namespaces        sets.Set[string]
+	Namespaces        []string // sorted
 	NamespaceSelector labels.Selector
 	Selector          labels.Selector
 	TopologyKey       string
@@ -82,7 +83,7 @@ type WeightedTerm struct {
 
 // Matches reports whether the term selects pods of the class, whose namespace has these labels.
 func (t *Term) Matches(class *PodClass, namespace labels.Set) bool {
-	if !t.Namespaces.Has(class.Namespace) && !t.NamespaceSelector.Matches(namespace) {
+	if _, named := slices.BinarySearch(t.Namespaces, class.Namespace); !named && !t.NamespaceSelector.Matches(namespace) {
 		return false
 	}
 	return t.Selector.Matches(class.Labels)
@@ -217,9 +218,9 @@ func (c *PodClass) term(t *v1.PodAffinityTerm) (Term, error) {
 	if err != nil {
 		return Term{}, err
 	}
-	namespaces := sets.New(t.Namespaces...)
+	namespaces := slices.Compact(slices.Sorted(slices.Values(t.Namespaces)))
 	if len(t.Namespaces) == 0 && t.NamespaceSelector == nil {
-		namespaces.Insert(c.Namespace)
+		namespaces = []string{c.Namespace}
 	}
 	return Term{namespaces, namespaceSelector, selector, t.TopologyKey}, nil
 }

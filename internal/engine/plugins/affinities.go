@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -62,12 +63,13 @@ func resolve(c *cluster.Cluster, t cluster.Term) cluster.Term {
 	if !selects || len(requirements) == 0 { // none or all, which needs no names
 		return t
 	}
-	t.Namespaces = t.Namespaces.Clone()
+	t.Namespaces = slices.Clone(t.Namespaces)
 	for _, namespace := range c.Namespaces.All() {
 		if t.NamespaceSelector.Matches(labels.Set(namespace.Labels)) {
-			t.Namespaces.Insert(namespace.Name)
+			t.Namespaces = append(t.Namespaces, namespace.Name)
 		}
 	}
+	slices.Sort(t.Namespaces)
 	return t
 }
 
