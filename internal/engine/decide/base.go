@@ -260,6 +260,7 @@ func (b *base) groupOf(node int32) int32 {
 		return none
 	}
 	static := b.staticOf(n)
+	b.d.looked += 1 + len(b.axes)
 	if static == rejected {
 		return none
 	}

@@ -64,6 +64,7 @@ func (r *ranking) chosen(node int32, total int64, feasible int) choice {
 
 // feasible marks the groups whose nodes can take the pod and counts these.
 func (r *sheet) feasible() (nodes int) {
+	r.d.looked += len(r.groups) * (1 + len(r.tallies))
 	for _, g := range r.groups {
 		if g.ok == 0 {
 			continue

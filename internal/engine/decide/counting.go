@@ -38,7 +38,7 @@ func (r *ranking) count() {
 func (r *ranking) sumUp() {
 	kept, sums := r.tallies[:0:0], map[purpose]int{}
 	for i, t := range r.tallies {
-		if !r.plan.tallies[i].strangers {
+		if !r.plan.tallies[i].strangers || r.plan.combinations <= r.d.someGroups {
 			r.places[i].tally = len(kept)
 			kept = append(kept, t)
 			continue

@@ -30,7 +30,7 @@ type Decider struct {
 	// measured against it. It is below zero where pods are nominated to the node.
 	balance []int8
 
-	fewDomains, manyDomains, fewGroups, manyGroups, worthRanking, worthSumming, leafSize, mostEffort int // see the constants
+	fewDomains, manyDomains, fewGroups, someGroups, manyGroups, worthRanking, worthSumming, leafSize, mostEffort int // see the constants
 
 	// Pods of classes that differ in nothing that matters share a ranking: members of a
 	// StatefulSet, pods with volumes of their own.
@@ -44,6 +44,7 @@ type Decider struct {
 	effort       map[int32]int             // by class: what surveys have cost
 	saidEffort   map[string]*saidEffort    // by what strangers' terms say
 	clock        uint64                    // counts decisions, to tell which rankings were used last
+	looked       int                       // counts nodes, groups and cells that were looked at
 
 	// Scratch space of one decision.
 	best     []*group
@@ -78,7 +79,7 @@ type Decision struct {
 func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 	d := &Decider{
 		c: c, profile: profile, rng: rand.New(rand.NewPCG(seed, 0)),
-		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]member{}, skeletons: map[string]*skeleton{}, bases: map[string]*base{}, effort: map[int32]int{}, saidEffort: map[string]*saidEffort{}, worthRanking: worthRanking, worthSumming: worthRanking, leafSize: leafSize, fewDomains: fewDomains, manyDomains: manyDomains, fewGroups: fewGroups, manyGroups: manyGroups, mostEffort: mostEffort,
+		topologies: map[topologyKey]*topology{}, rankings: map[rankingKey]*ranking{}, byClass: map[int32]member{}, skeletons: map[string]*skeleton{}, bases: map[string]*base{}, effort: map[int32]int{}, saidEffort: map[string]*saidEffort{}, worthRanking: worthRanking, worthSumming: worthRanking, leafSize: leafSize, fewDomains: fewDomains, manyDomains: manyDomains, fewGroups: fewGroups, someGroups: someGroups, manyGroups: manyGroups, mostEffort: mostEffort,
 		keys: labelKeys{nodes: map[string]int{}}, guests: map[int32][]*cluster.PodClass{},
 	}
 	for _, s := range profile.Scorers {

@@ -55,6 +55,7 @@ type plan struct {
 	// very many keys; strangersSummed: it is in none, since a base sums it. Strangers are pods
 	// with other affinity than the waiting one; pods of one workload have the same.
 	strangersApart, strangersSummed bool
+	combinations                    int // about how many groups of nodes the tallies make
 
 	// What is asked anew for every pod, about the nodes that all else lets pass.
 	asked       []askedFilter

@@ -31,7 +31,7 @@ func (d *Decider) planTallies(pl *plan) {
 	}
 	pl.strangersApart, pl.strangersSummed = false, false
 	d.planTerms(pl)
-	if len(pl.others.by) > 0 && d.groupsFor(pl) > d.fewGroups {
+	if pl.combinations = d.groupsFor(pl); len(pl.others.by) > 0 && pl.combinations > min(d.fewGroups, d.someGroups) {
 		pl.strangersApart = true
 		pl.tallies = pl.tallies[:len(pl.hard)+len(pl.soft)]
 		d.planTerms(pl)

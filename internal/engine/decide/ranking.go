@@ -251,6 +251,7 @@ func (r *ranking) reassess(node int32) {
 // assess finds the group and the bucket of a node that stands nowhere.
 func (r *ranking) assess(n *cluster.Node) {
 	static := r.staticOf(n)
+	r.d.looked += 1 + len(r.tallies)
 	for len(r.values) < len(r.tallies) {
 		r.values = append(r.values, 0)
 	}

@@ -352,7 +352,8 @@ const worthRanking = 2
 func (s *survey) weigh(class *cluster.PodClass) {
 	const little = 64
 	d := s.d
-	if s.work += s.b.looked; s.work < little {
+	s.work += s.b.looked
+	if d.looked += s.work; s.work < little {
 		return
 	}
 	if s.said != nil {

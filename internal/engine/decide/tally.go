@@ -59,11 +59,12 @@ const fewDomains = 32
 // combinations of domains there may be. Tests lower both.
 const manyDomains, manyGroups = 512, 1024
 
-// fewGroups is up to how many combinations of domains there may be before what strangers say is
-// summed over all their topology keys: nodes are then grouped by the sum, which has few values as
-// long as few pods have such terms. It is not fewer because of what sums cost when such a pod comes
-// or goes: every node of its domains has to be looked at. Tests lower it.
-const fewGroups = 256
+// fewGroups is up to how many combinations of domains there may be before a base sums what
+// strangers say over all their topology keys, and someGroups before a ranking does: nodes are then
+// grouped by the sum, which has few values as long as few pods have such terms. For a ranking it is
+// more because of what sums cost when such a pod comes or goes: every node of its domains has to be
+// looked at. A base where that happens all the time is given up. Tests lower both.
+const fewGroups, someGroups = 32, 256
 
 // countsIn returns the domain in which the pods of a node count, or none.
 func (t *tally) countsIn(node int32) int32 {

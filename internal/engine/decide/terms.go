@@ -185,7 +185,7 @@ func (t *terms) saidTo(pl *plan, keys *labelKeys) (s said) {
 			by.repelled = slices.DeleteFunc(a.RepelledBy(users.class), func(key string) bool { return !keys.has(key) })
 		}
 		if pl.countsVotes() {
-			by.votes = slices.DeleteFunc(a.VotesOf(users.class, pl.hardWeight), func(v plugins.Vote) bool { return !keys.has(v.Key) })
+			by.votes = slices.DeleteFunc(byKey(a.VotesOf(users.class, pl.hardWeight)), func(v plugins.Vote) bool { return !keys.has(v.Key) })
 		}
 		if len(by.repelled)+len(by.votes) == 0 {
 			continue
@@ -196,9 +196,24 @@ func (t *terms) saidTo(pl *plan, keys *labelKeys) (s said) {
 	return s
 }
 
+// byKey adds up the votes for each key.
+func byKey(votes []plugins.Vote) []plugins.Vote {
+	sums := votes[:0]
+	for _, v := range votes {
+		if i := slices.IndexFunc(sums, func(o plugins.Vote) bool { return o.Key == v.Key }); i >= 0 {
+			sums[i].Weight += v.Weight
+		} else {
+			sums = append(sums, v)
+		}
+	}
+	return sums
+}
+
 // describe writes it down, but for what pods with the given affinities say: the same for terms that
 // went and came again.
-func (s *said) describe(but [2]uint64) (to []byte) {
+func (s *said) describe(but [2]uint64) []byte {
+	const usual = 256 // bytes for each
+	to := make([]byte, 0, usual*len(s.by))
 	number := func(n int) { to = binary.NativeEndian.AppendUint64(to, uint64(n)) }
 	text := func(s string) { number(len(s)); to = append(to, s...) }
 	for i := range s.by {

@@ -37,19 +37,10 @@ var worstCases = []worstCase{
 		c.Nominate(c.Pending(pod), "node-0")
 	}},
 	{"a hundred preferred terms, by nine keys", func(c *cluster.Cluster) {
-		var change []func(*v1.Pod)
-		for i := range 100 {
-			change = append(change, preferring(fmt.Sprint("k", i%9), &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint("app-", i%10)}}))
-		}
-		c.SetPod(towards("hundred", change...))
+		c.SetPod(hundredTerms())
 	}},
 	{"a selector of a thousand values", func(c *cluster.Cluster) {
-		values := make([]string, 1000)
-		for i := range values {
-			values[i] = fmt.Sprint("app-", i)
-		}
-		c.SetPod(towards("thousand", preferring(v1.LabelHostname, &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
-			Key: "app", Operator: metav1.LabelSelectorOpIn, Values: values}}})))
+		c.SetPod(towards("thousand", preferring(v1.LabelHostname, thousandApps())))
 	}},
 	{"a pod with two hundred labels", func(c *cluster.Cluster) {
 		pod := towards("labels")
@@ -95,6 +86,22 @@ var worstCases = []worstCase{
 			}
 		}))
 	}},
+}
+
+func hundredTerms() *v1.Pod {
+	var change []func(*v1.Pod)
+	for i := range 100 {
+		change = append(change, preferring(fmt.Sprint("k", i%9), &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint("app-", i%10)}}))
+	}
+	return towards("hundred", change...)
+}
+
+func thousandApps() *metav1.LabelSelector {
+	values := make([]string, 1000)
+	for i := range values {
+		values[i] = fmt.Sprint("app-", i)
+	}
+	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: values}}}
 }
 
 func everyPod() *metav1.LabelSelector { return &metav1.LabelSelector{} }

@@ -1,0 +1,234 @@
+package decide
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+var searchFor = flag.Duration("worst-for", 2*time.Second, "how long TestNoObjectIsWorse looks for an object that makes other decisions dearer")
+
+// dearest is how many times as much an object may make the decisions for other pods cost, in looks
+// and allocations. The worst that a search of four and a half minutes found costs 9.4 times as
+// much: a pod with very many terms, each of which is held against every class that is seen for the
+// first time. The goal is 4, in time.
+const dearest = 10
+
+// TestNoObjectIsWorse changes the worst objects that are known at random, and keeps what makes the
+// decisions for other pods cost most. It counts what is looked at and what is allocated, not time,
+// so that it says the same on a busy machine.
+func TestNoObjectIsWorse(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 15))
+	without := map[string]int{}
+	for _, mode := range worstModes {
+		without[mode] = looksFor(mode, nil)
+	}
+	factor := func(s strange) (worst float64, in string) {
+		for _, mode := range worstModes {
+			if f := float64(looksFor(mode, s.add)) / float64(without[mode]); f > worst {
+				worst, in = f, mode
+			}
+		}
+		return worst, in
+	}
+	type found struct {
+		strange
+		factor float64
+		mode   string
+	}
+	var best []found
+	for _, s := range strangers() {
+		f, mode := factor(s)
+		best = append(best, found{s, f, mode})
+	}
+	worst, tried := best[0], 0
+	for until := time.Now().Add(*searchFor); time.Now().Before(until); tried++ {
+		i := rng.IntN(len(best))
+		s := best[i].changed(rng)
+		if f, mode := factor(s); f >= best[i].factor {
+			best[i] = found{s, f, mode}
+		}
+	}
+	for _, b := range best {
+		t.Logf("%.1f times in mode %q: %s", b.factor, b.mode, b)
+		if b.factor > worst.factor {
+			worst = b
+		}
+	}
+	t.Logf("%d objects were tried", tried)
+	if worst.factor > dearest {
+		t.Errorf("an object makes decisions cost %.1f times as much in mode %q, want at most %d:\n%s", worst.factor, worst.mode, dearest, worst)
+	}
+}
+
+// looksFor is what some decisions for ordinary pods cost, in looks and allocations.
+func looksFor(mode string, add func(*cluster.Cluster)) int {
+	c := benchCluster(400, false)
+	withManyKeys(c)
+	if mode == "service" {
+		for i := range 10 {
+			c.Services.Set(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint(i)}, Spec: v1.ServiceSpec{Selector: map[string]string{"app": fmt.Sprint("app-", i)}}})
+		}
+	}
+	d := New(c, plugins.Default(), 1)
+	if add != nil {
+		add(c)
+	}
+	const pods = 100
+	cost := 0
+	for round := range 3 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		d.looked = 0
+		var placed []*cluster.Pod
+		for i := range pods {
+			pod := benchPod(i, mode)
+			pod.UID = types.UID(fmt.Sprint(round, "-", i))
+			p := c.Pending(pod)
+			if decision := d.Decide(p); decision.Node != nil {
+				c.Place(p, decision.Node)
+				placed = append(placed, p)
+			}
+		}
+		runtime.ReadMemStats(&after)
+		const allocation = 3 // looks
+		cost = d.looked + allocation*int(after.Mallocs-before.Mallocs)
+		for _, p := range placed {
+			c.RemovePod(p.UID)
+		}
+	}
+	return cost // of the last round: the first ones make rankings and bases
+}
+
+// strange is a pod or a node that is like no other.
+type strange struct {
+	pod       *v1.Pod
+	node      *v1.Node
+	nominated bool
+}
+
+func (s strange) add(c *cluster.Cluster) {
+	switch {
+	case s.node != nil:
+		c.SetNode(s.node)
+	case s.nominated:
+		c.Nominate(c.Pending(s.pod), "node-0")
+	default:
+		c.SetPod(s.pod)
+	}
+}
+
+func (s strange) String() string {
+	if s.node != nil {
+		return fmt.Sprintf("node of %d labels, %d taints, %d images, %v", len(s.node.Labels), len(s.node.Spec.Taints), len(s.node.Status.Images), s.node.Status.Allocatable)
+	}
+	text := summary(s.pod)
+	if s.nominated {
+		text += "\n    nominated"
+	}
+	const enough = 1500
+	return text[:min(len(text), enough)]
+}
+
+// strangers are the objects that the search begins with.
+func strangers() []strange {
+	nominated := towards("away", avoiding(v1.LabelHostname, everyPod()))
+	nominated.Spec.NodeName = ""
+	var taints []v1.Taint
+	for i := range 200 {
+		taints = append(taints, v1.Taint{Key: fmt.Sprint("taint-", i), Effect: v1.TaintEffectPreferNoSchedule})
+	}
+	return []strange{
+		{pod: stranger("k")},
+		{pod: hundredTerms()},
+		{pod: towards("thousand", preferring(v1.LabelHostname, thousandApps()))},
+		{pod: towards("host", preferring(v1.LabelHostname, everyPod()))},
+		{pod: towards("not", preferring(v1.LabelHostname, notOf("nobody")))},
+		{pod: towards("away", avoiding("k8", notOf("app-1")))},
+		{pod: nominated, nominated: true},
+		{pod: towards("zone", disliking(v1.LabelTopologyZone, everyPod()))},
+		{node: strangeNode(func(n *v1.Node) { n.Labels[v1.LabelTopologyZone] = "" })},
+		{node: strangeNode(func(n *v1.Node) { n.Spec.Taints = taints })},
+	}
+}
+
+// changed is the same with a few changes.
+func (s strange) changed(rng *rand.Rand) strange {
+	d := &draw{Rand: rng}
+	for range 1 + rng.IntN(4) {
+		if s.node != nil {
+			s.node = s.node.DeepCopy()
+			changeStrangeNode(d, s.node)
+			continue
+		}
+		s.pod = s.pod.DeepCopy()
+		changeStranger(d, s.pod)
+	}
+	return s
+}
+
+func changeStranger(d *draw, pod *v1.Pod) {
+	key := one(d, v1.LabelHostname, v1.LabelTopologyZone, fmt.Sprint("k", d.IntN(9)))
+	selector := one(d, everyPod(), notOf("nobody"), notOf("app-1"), thousandApps(), &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint("app-", d.IntN(20))}})
+	affinity, anti := pod.Spec.Affinity.PodAffinity, pod.Spec.Affinity.PodAntiAffinity
+	if affinity == nil || anti == nil {
+		pod.Spec.Affinity = &v1.Affinity{PodAffinity: one(d, affinity, &v1.PodAffinity{}), PodAntiAffinity: &v1.PodAntiAffinity{}}
+		if pod.Spec.Affinity.PodAffinity == nil {
+			pod.Spec.Affinity.PodAffinity = &v1.PodAffinity{}
+		}
+		affinity, anti = pod.Spec.Affinity.PodAffinity, pod.Spec.Affinity.PodAntiAffinity
+	}
+	switch d.IntN(8) {
+	case 0, 1:
+		preferring(key, selector)(pod)
+	case 2:
+		disliking(key, selector)(pod)
+	case 3:
+		if key != v1.LabelTopologyZone || d.chance(0.2) {
+			avoiding(key, selector)(pod)
+		}
+	case 4:
+		for k := range 9 {
+			one(d, preferring, disliking)(fmt.Sprint("k", k), selector)(pod)
+		}
+	case 5:
+		list := affinity.PreferredDuringSchedulingIgnoredDuringExecution
+		for i := range list {
+			list[i].Weight = int32(1 + d.IntN(100))
+		}
+	case 6:
+		pod.Spec.Containers[0].Resources.Requests[one(d, v1.ResourceCPU, v1.ResourceMemory)] = one(d, resource.MustParse("4611686018427387904"), resource.MustParse("1"), resource.MustParse("20"))
+	default:
+		if list := anti.RequiredDuringSchedulingIgnoredDuringExecution; len(list) > 0 {
+			anti.RequiredDuringSchedulingIgnoredDuringExecution = list[:d.IntN(len(list))]
+		}
+	}
+}
+
+func changeStrangeNode(d *draw, n *v1.Node) {
+	switch d.IntN(6) {
+	case 0:
+		n.Labels[one(d, v1.LabelHostname, v1.LabelTopologyZone, fmt.Sprint("k", d.IntN(9)))] = one(d, "", "0", "1", "node-0", "other")
+	case 1:
+		delete(n.Labels, one(d, v1.LabelHostname, v1.LabelTopologyZone, fmt.Sprint("k", d.IntN(9))))
+	case 2:
+		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: fmt.Sprint("taint-", d.IntN(1000)), Effect: one(d, v1.TaintEffectPreferNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoSchedule)})
+	case 3:
+		n.Status.Allocatable[one(d, v1.ResourceCPU, v1.ResourceMemory, v1.ResourcePods)] = one(d, resource.MustParse("4611686018427387904"), resource.MustParse("0"), resource.MustParse("1"), resource.MustParse("64Gi"))
+	case 4:
+		n.Status.Images = append(n.Status.Images, v1.ContainerImage{Names: []string{"registry.k8s.io/pause:3.10", fmt.Sprint("image-", d.IntN(1000))}, SizeBytes: one[int64](d, 1, 1<<30, 1<<62)})
+	default:
+		n.Spec.Unschedulable = !n.Spec.Unschedulable
+	}
+}
