@@ -39,6 +39,16 @@ var worstCases = []worstCase{
 	{"a hundred preferred terms, by nine keys", func(c *cluster.Cluster) {
 		c.SetPod(hundredTerms())
 	}},
+	{"three hundred preferred terms for nearly every pod, by nine keys", func(c *cluster.Cluster) {
+		var change []func(*v1.Pod)
+		for i := range 300 {
+			change = append(change, preferring(fmt.Sprint("k", i%9), []*metav1.LabelSelector{everyPod(), notOf("nobody"), notOf("app-1")}[i%3]))
+		}
+		c.SetPod(towards("many", change...))
+	}},
+	{"terms for nearly every pod by host name, zone and another key", func(c *cluster.Cluster) {
+		c.SetPod(towards("three", preferring(v1.LabelHostname, notOf("nobody")), preferring(v1.LabelTopologyZone, notOf("app-1")), avoiding("k7", notOf("app-1"))))
+	}},
 	{"a selector of a thousand values", func(c *cluster.Cluster) {
 		c.SetPod(towards("thousand", preferring(v1.LabelHostname, thousandApps())))
 	}},
