@@ -8,9 +8,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	resourcev1 "k8s.io/api/resource/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -90,50 +87,12 @@ func load(c *cluster.Cluster, state *State) *objects {
 			o.pods = append(o.pods, object)
 		case *appsv1.Deployment:
 			o.deployments = append(o.deployments, object)
-		case *v1.Namespace:
-			c.Namespaces.Set(object)
-		case *v1.Service:
-			c.Services.Set(object)
-		case *v1.ReplicationController:
-			c.ReplicationControllers.Set(object)
-		case *appsv1.ReplicaSet:
-			c.ReplicaSets.Set(object)
-		case *appsv1.StatefulSet:
-			c.StatefulSets.Set(object)
-		case *policyv1.PodDisruptionBudget:
-			c.Budgets.Set(object)
 		default:
-			loadDevice(c, object)
+			c.Put(object)
 		}
 	}
 	slices.SortStableFunc(o.pods, func(a, b *v1.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return o
-}
-
-// loadDevice loads objects that volumes and devices are decided by.
-func loadDevice(c *cluster.Cluster, object metav1.Object) {
-	switch object := object.(type) {
-	case *v1.PersistentVolume:
-		c.Volumes.Set(object)
-	case *v1.PersistentVolumeClaim:
-		c.Claims.Set(object)
-	case *storagev1.StorageClass:
-		c.StorageClasses.Set(object)
-	case *storagev1.CSINode:
-		c.CSINodes.Set(object)
-	case *storagev1.CSIDriver:
-		c.CSIDrivers.Set(object)
-	case *storagev1.CSIStorageCapacity:
-		c.CSICapacities.Set(object)
-	case *storagev1.VolumeAttachment:
-		c.VolumeAttachments.Set(object)
-	case *resourcev1.ResourceSlice:
-		c.ResourceSlices.Set(object)
-	case *resourcev1.ResourceClaim:
-		c.ResourceClaims.Set(object)
-	case *resourcev1.DeviceClass:
-		c.DeviceClasses.Set(object)
-	}
 }

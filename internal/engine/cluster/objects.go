@@ -35,6 +35,47 @@ type Objects struct {
 	DeviceClasses  Table[*resourcev1.DeviceClass]
 }
 
+// Put sets an object in the table of its kind. It returns false for a kind without one.
+func (o *Objects) Put(object any) bool {
+	switch object := object.(type) {
+	case *v1.Namespace:
+		o.Namespaces.Set(object)
+	case *v1.Service:
+		o.Services.Set(object)
+	case *v1.ReplicationController:
+		o.ReplicationControllers.Set(object)
+	case *appsv1.ReplicaSet:
+		o.ReplicaSets.Set(object)
+	case *appsv1.StatefulSet:
+		o.StatefulSets.Set(object)
+	case *policyv1.PodDisruptionBudget:
+		o.Budgets.Set(object)
+	case *v1.PersistentVolume:
+		o.Volumes.Set(object)
+	case *v1.PersistentVolumeClaim:
+		o.Claims.Set(object)
+	case *storagev1.StorageClass:
+		o.StorageClasses.Set(object)
+	case *storagev1.CSINode:
+		o.CSINodes.Set(object)
+	case *storagev1.CSIDriver:
+		o.CSIDrivers.Set(object)
+	case *storagev1.CSIStorageCapacity:
+		o.CSICapacities.Set(object)
+	case *storagev1.VolumeAttachment:
+		o.VolumeAttachments.Set(object)
+	case *resourcev1.ResourceSlice:
+		o.ResourceSlices.Set(object)
+	case *resourcev1.ResourceClaim:
+		o.ResourceClaims.Set(object)
+	case *resourcev1.DeviceClass:
+		o.DeviceClasses.Set(object)
+	default:
+		return false
+	}
+	return true
+}
+
 // Name is a namespaced name. Namespace is empty for cluster-scoped objects.
 type Name struct{ Namespace, Name string }
 

@@ -82,8 +82,13 @@ func chaosRun(seed uint64) (binds int, err error) {
 	for _, app := range []string{"x", "y"} {
 		c.addBudget(app, int32(c.rng.IntN(4)))
 	}
+	return c.live(c.something)
+}
+
+// live has 150 things happen, with time and wake-ups in between, and then comes to the end.
+func (c *chaos) live(something func()) (binds int, err error) {
 	for range 150 {
-		c.something()
+		something()
 		if c.rng.IntN(3) == 0 {
 			c.now = c.now.Add(time.Duration(c.rng.IntN(2000)) * time.Millisecond)
 		}

@@ -6,7 +6,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
@@ -49,24 +48,13 @@ func gangRun(seed uint64) (binds int, err error) {
 	for range 6 {
 		c.addNode()
 	}
-	for range 150 {
+	return c.live(func() {
 		if c.rng.IntN(3) == 0 {
 			c.somethingOfGroups()
 		} else {
 			c.something()
 		}
-		if c.rng.IntN(3) == 0 {
-			c.now = c.now.Add(time.Duration(c.rng.IntN(2000)) * time.Millisecond)
-		}
-		if wake := c.core.Wake(c.now); !wake.After(c.now) && c.rng.IntN(8) > 0 {
-			c.tell(Tick{})
-		}
-		c.renew()
-		if err := c.core.View().Queue.Check(); err != nil {
-			return c.binds, err
-		}
-	}
-	return c.binds, c.end()
+	})
 }
 
 // gangs are the world's PodGroups, and what becomes of them.

@@ -150,38 +150,10 @@ func put(t *testing.T, c *cluster.Cluster, object runtime.Object) {
 		c.SetNode(o)
 	case *v1.Pod:
 		c.SetPod(o)
-	case *v1.Namespace:
-		c.Namespaces.Set(o)
-	case *v1.Service:
-		c.Services.Set(o)
-	case *v1.ReplicationController:
-		c.ReplicationControllers.Set(o)
-	case *appsv1.ReplicaSet:
-		c.ReplicaSets.Set(o)
-	case *appsv1.StatefulSet:
-		c.StatefulSets.Set(o)
-	case *v1.PersistentVolume:
-		c.Volumes.Set(o)
-	case *v1.PersistentVolumeClaim:
-		c.Claims.Set(o)
-	case *storagev1.StorageClass:
-		c.StorageClasses.Set(o)
-	case *storagev1.CSINode:
-		c.CSINodes.Set(o)
-	case *storagev1.CSIDriver:
-		c.CSIDrivers.Set(o)
-	case *storagev1.CSIStorageCapacity:
-		c.CSICapacities.Set(o)
-	case *storagev1.VolumeAttachment:
-		c.VolumeAttachments.Set(o)
-	case *resourcev1.ResourceClaim:
-		c.ResourceClaims.Set(o)
-	case *resourcev1.ResourceSlice:
-		c.ResourceSlices.Set(o)
-	case *resourcev1.DeviceClass:
-		c.DeviceClasses.Set(o)
 	default:
-		t.Fatalf("no place in a cluster for a %T", object)
+		if !c.Put(o) {
+			t.Fatalf("no place in a cluster for a %T", object)
+		}
 	}
 }
 
