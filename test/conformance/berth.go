@@ -5,11 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	resourcev1 "k8s.io/api/resource/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -27,8 +23,8 @@ type berth struct {
 func newBerth(w *World, only []string) (*berth, error) {
 	b := &berth{cluster: cluster.New()}
 	for _, o := range w.Others {
-		if err := b.take(o); err != nil {
-			return nil, err
+		if !b.cluster.Put(o) {
+			return nil, fmt.Errorf("objects of type %T have no place in a cluster", o)
 		}
 	}
 	for _, n := range w.Nodes {
@@ -46,47 +42,6 @@ func newBerth(w *World, only []string) (*berth, error) {
 	}
 	b.profile, b.decider = profile, decide.New(b.cluster, profile, w.Seed)
 	return b, nil
-}
-
-func (b *berth) take(object any) error {
-	c := b.cluster
-	switch o := object.(type) {
-	case *v1.Namespace:
-		c.Namespaces.Set(o)
-	case *v1.Service:
-		c.Services.Set(o)
-	case *v1.ReplicationController:
-		c.ReplicationControllers.Set(o)
-	case *appsv1.ReplicaSet:
-		c.ReplicaSets.Set(o)
-	case *appsv1.StatefulSet:
-		c.StatefulSets.Set(o)
-	case *policyv1.PodDisruptionBudget:
-		c.Budgets.Set(o)
-	case *v1.PersistentVolume:
-		c.Volumes.Set(o)
-	case *v1.PersistentVolumeClaim:
-		c.Claims.Set(o)
-	case *storagev1.StorageClass:
-		c.StorageClasses.Set(o)
-	case *storagev1.CSINode:
-		c.CSINodes.Set(o)
-	case *storagev1.CSIDriver:
-		c.CSIDrivers.Set(o)
-	case *storagev1.CSIStorageCapacity:
-		c.CSICapacities.Set(o)
-	case *storagev1.VolumeAttachment:
-		c.VolumeAttachments.Set(o)
-	case *resourcev1.ResourceSlice:
-		c.ResourceSlices.Set(o)
-	case *resourcev1.ResourceClaim:
-		c.ResourceClaims.Set(o)
-	case *resourcev1.DeviceClass:
-		c.DeviceClasses.Set(o)
-	default:
-		return fmt.Errorf("objects of type %T have no place in a cluster", object)
-	}
-	return nil
 }
 
 // berthProfile is the default profile with the world's arguments, cut down to the plugins named.

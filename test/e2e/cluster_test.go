@@ -10,20 +10,21 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/berth-k8s/berth/test/internal/output"
 )
 
 // cluster is a running `berth up`.
 type cluster struct {
 	dir    string
 	cmd    *exec.Cmd
-	out    *output
+	out    *printed
 	ended  chan error
 	client kubernetes.Interface
 }
@@ -44,7 +45,7 @@ func launch(dir string, flags ...string) (*cluster, error) {
 
 // begin starts `berth up` and does not wait.
 func begin(dir string, flags ...string) *cluster {
-	c := &cluster{dir: dir, out: &output{}, ended: make(chan error, 1)}
+	c := &cluster{dir: dir, out: &printed{}, ended: make(chan error, 1)}
 	c.cmd = exec.Command(filepath.Join(bin, "berth"), append([]string{"up", "--data-dir", dir}, flags...)...)
 	c.cmd.Stdout, c.cmd.Stderr = c.out, c.out
 	// If the test itself dies, so does the cluster.
@@ -124,25 +125,10 @@ func running(pid int) bool {
 	return strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))[0] != "Z"
 }
 
-// output collects what a process prints.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
+// printed is what a process prints.
+type printed struct{ output.Buffer }
 
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
-func (o *output) awaitLine(text string, ended <-chan error) error {
+func (o *printed) awaitLine(text string, ended <-chan error) error {
 	return poll(startWithin, func() error {
 		if strings.Contains(o.String(), text) {
 			return nil

@@ -16,7 +16,7 @@ import (
 // until the test ends or stop is called.
 func simulate(t *testing.T, prefix string, flags ...string) (stop func()) {
 	t.Helper()
-	out := &output{}
+	out := &printed{}
 	cmd := exec.Command(filepath.Join(bin, "berth"), append([]string{"nodes", "--name-prefix", prefix}, flags...)...)
 	cmd.Env = append(os.Environ(), "BERTH_DATA_DIR="+shared.dir)
 	cmd.Stdout, cmd.Stderr = out, out

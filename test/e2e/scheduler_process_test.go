@@ -28,14 +28,14 @@ import (
 // replica is a running `berth scheduler`.
 type replica struct {
 	cmd   *exec.Cmd
-	out   *output
+	out   *printed
 	ended chan error
 }
 
 // schedule starts a scheduler; it is killed at the latest when the test ends.
 func (c *cluster) schedule(t *testing.T, flags ...string) *replica {
 	t.Helper()
-	r := &replica{out: &output{}, ended: make(chan error, 1)}
+	r := &replica{out: &printed{}, ended: make(chan error, 1)}
 	// Flags come twice where a test wants another value: the last one counts.
 	r.cmd = exec.Command(filepath.Join(bin, "berth"), append([]string{"scheduler", "--kubeconfig", filepath.Join(c.dir, "kubeconfig"),
 		"--secure-port=0", "--health-bind-address=127.0.0.1:0"}, flags...)...)

@@ -6,9 +6,10 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"github.com/berth-k8s/berth/test/internal/output"
 )
 
 // process is a `berth` that runs beside the tests.
@@ -16,7 +17,7 @@ type process struct {
 	argv  []string
 	env   []string // besides the test's own
 	cmd   *exec.Cmd
-	out   output
+	out   printed
 	ended chan error
 }
 
@@ -69,31 +70,16 @@ func (p *process) signal(s syscall.Signal) error {
 	}
 }
 
-// output that is written and read at once.
-type output struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
+// printed is what a process prints.
+type printed struct{ output.Buffer }
 
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(b)
-}
+func (o *printed) len() int { return len(o.String()) }
 
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
-func (o *output) len() int { return len(o.String()) }
-
-func (o *output) has(line string, from int) bool {
+func (o *printed) has(line string, from int) bool {
 	return strings.Contains("\n"+o.String()[from:], "\n"+line)
 }
 
-func (o *output) tail() string {
+func (o *printed) tail() string {
 	text := o.String()
 	return text[max(0, len(text)-4000):]
 }

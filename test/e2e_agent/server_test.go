@@ -167,7 +167,7 @@ spec:
 			if err != nil {
 				t.Fatal(err)
 			}
-			var out output
+			var out printed
 			cmd.Stdout, cmd.Stderr = &out, &out
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
@@ -213,7 +213,7 @@ spec:
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			cmd := n.command(ctx, env, "-n", ns, "port-forward", "pod/echo", ":7777", ":7778")
-			var out output
+			var out printed
 			cmd.Stdout, cmd.Stderr = &out, &out
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
@@ -352,7 +352,7 @@ spec:
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	cmd := n.command(ctx, nil, "-n", ns, "logs", "-f", "busy")
-	var out output
+	var out printed
 	cmd.Stdout = &out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

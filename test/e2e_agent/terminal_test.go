@@ -15,7 +15,7 @@ import (
 // terminal is that of a process, from the person's side.
 type terminal struct {
 	file *os.File
-	out  output
+	out  printed
 	from int // what was expected before is not looked at again
 }
 

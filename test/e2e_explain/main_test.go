@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/berth-k8s/berth/test/internal/binaries"
+	"github.com/berth-k8s/berth/test/internal/output"
 )
 
 var (
@@ -88,7 +88,7 @@ func setUp(m *testing.M) (int, error) {
 
 // up starts the cluster, and returns how to end it.
 func up(flags ...string) (stop func(), err error) {
-	out := &output{}
+	out := &output.Buffer{}
 	cmd := exec.Command(filepath.Join(bin, "berth"), append([]string{"up", "--data-dir", data}, flags...)...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -120,23 +120,6 @@ func up(flags ...string) (stop func(), err error) {
 		}
 	}
 	return stop, nil
-}
-
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }
 
 // berth runs the command; a kubeconfig of its own may be given.

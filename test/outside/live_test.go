@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/berth-k8s/berth/examples/extender/datasets"
+	"github.com/berth-k8s/berth/test/internal/output"
 )
 
 const root = "../.."
@@ -55,9 +55,9 @@ func (c *trial) build(module, what, name string) string {
 }
 
 // run starts a process that ends with the test.
-func (c *trial) run(command string, args ...string) *output {
+func (c *trial) run(command string, args ...string) *output.Buffer {
 	c.Helper()
-	out := &output{}
+	out := &output.Buffer{}
 	cmd := exec.Command(command, args...)
 	cmd.Env = c.env()
 	cmd.Stdout, cmd.Stderr = out, out
@@ -139,24 +139,6 @@ func (c *trial) until(what string, is func() bool) {
 	if err != nil {
 		c.Fatalf("not within a minute: %s", what)
 	}
-}
-
-// output collects what a process prints.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }
 
 // TestTheExamples: the plugin and the extender of examples/, as their READMEs have them, each in a

@@ -2,12 +2,12 @@ package soak
 
 import (
 	"flag"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/berth-k8s/berth/test/internal/binaries"
 )
 
 var (
@@ -18,7 +18,7 @@ var (
 // TestShortCampaign is one round of what `make soak` plays for an hour.
 func TestShortCampaign(t *testing.T) {
 	o := Defaults()
-	o.Bin, o.Dir = binaries(t), filepath.Join(t.TempDir(), "soak")
+	o.Bin, o.Dir = programs(t), filepath.Join(t.TempDir(), "soak")
 	o.For, o.Seed, o.Nodes = *rounds, *seed, 12
 	// Bounds are generous: what is asked is that the cluster comes to rest, not how soon a busy
 	// machine lets it.
@@ -45,17 +45,12 @@ func TestShortCampaign(t *testing.T) {
 	}
 }
 
-// binaries are those of BERTH_BIN, or built.
-func binaries(t *testing.T) string {
+// programs is the folder of the binaries under test.
+func programs(t *testing.T) string {
 	t.Helper()
-	if dir := os.Getenv("BERTH_BIN"); dir != "" {
-		return dir
-	}
-	dir := t.TempDir()
-	for _, b := range [][]string{{"../..", "./cmd/berth"}, {"../../controlplane", "./cmd/berth-controlplane"}} {
-		if out, err := exec.Command("go", "build", "-C", b[0], "-o", dir+"/", b[1]).CombinedOutput(); err != nil {
-			t.Fatalf("build %s: %v\n%s", b[1], err, out)
-		}
+	dir, err := binaries.In(t.TempDir(), "../..")
+	if err != nil {
+		t.Fatal(err)
 	}
 	return dir
 }

@@ -11,7 +11,7 @@ import (
 // user of one namespace does, nobody else's pods wait for it, and no process ends.
 func TestShortTenant(t *testing.T) {
 	o := TenantDefaults()
-	o.Bin, o.Dir, o.Nodes, o.Seed = binaries(t), filepath.Join(t.TempDir(), "soak"), 12, *seed
+	o.Bin, o.Dir, o.Nodes, o.Seed = programs(t), filepath.Join(t.TempDir(), "soak"), 12, *seed
 	o.For, o.Calm = max(20*time.Second, *rounds), 10*time.Second
 	var out strings.Builder
 	o.Out = &out
