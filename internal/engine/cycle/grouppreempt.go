@@ -11,6 +11,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // roomPlan is where a group could go, and who would have to leave for it.
@@ -100,11 +101,19 @@ func (a *groupAttempt) planHere() *roomPlan {
 		return p
 	}
 	a.undo(0)
-	units, ok := a.displace(gone)
+	stand := a.shields(a.group, a.priority(), true)
+	shielded := len(stand.pods)
+	units, ok := a.displaceWithin(gone, stand)
+	if !ok && shielded > 0 && !a.keeps() {
+		if stand = a.shields(a.group, a.priority(), false); len(stand.pods) < shielded {
+			units, ok = a.displaceWithin(gone, stand)
+		}
+		stand.lower()
+	}
 	if !ok {
 		return nil
 	}
-	slices.SortStableFunc(units, func(x, y []*cluster.Pod) int { return moreImportant(x[0], y[0]) })
+	a.spareFirst(units)
 	var leave [][]*cluster.Pod
 	for i, unit := range units {
 		if i < mostReprieved {
@@ -158,9 +167,44 @@ func (a *groupAttempt) fitsWithout() bool {
 	return a.pass(a.members, false) == nil && len(a.placed) >= a.need
 }
 
+// keeps tells whether the profile promises that no budget is broken for the group.
+func (a *groupAttempt) keeps() bool {
+	return a.profile.KeepBudgets && a.priority() < rules.SystemCritical
+}
+
+// displaceWithin displaces pods while others are shielded. If it is not ok, nobody is gone that was
+// not before.
+func (a *groupAttempt) displaceWithin(gone *absence, stand *shield) (units [][]*cluster.Pod, ok bool) {
+	before := len(gone.pods)
+	units, ok = a.displace(gone)
+	a.undo(0)
+	stand.lower()
+	if !ok {
+		gone.back(slices.Clone(gone.pods[before:]))
+	}
+	return units, ok
+}
+
+// spareFirst orders units as it is tried whether they can stay: first those whose leaving breaks a
+// budget, then the more important ones.
+func (a *groupAttempt) spareFirst(units [][]*cluster.Pod) {
+	breaks := map[*cluster.Pod]bool{}
+	for _, unit := range units {
+		breaks[unit[0]] = a.breaksBudget(unit)
+	}
+	slices.SortStableFunc(units, func(x, y []*cluster.Pod) int {
+		if breaks[x[0]] != breaks[y[0]] {
+			if breaks[x[0]] {
+				return -1
+			}
+			return 1
+		}
+		return moreImportant(x[0], y[0])
+	})
+}
+
 // displace places members one after the other and, where one fits nowhere, has the pods leave that
-// cost least, with all that leave with them. It is not ok if too few can be placed, or if somebody
-// would have to leave who must not.
+// cost least, with all that leave with them. It is not ok if too few can be placed.
 func (a *groupAttempt) displace(gone *absence) (units [][]*cluster.Pod, ok bool) {
 	for _, m := range a.members {
 		if placed, err := a.try(m); err != nil {
@@ -176,10 +220,10 @@ func (a *groupAttempt) displace(gone *absence) (units [][]*cluster.Pod, ok bool)
 			if victim.Node == nil {
 				continue // it went with another one
 			}
-			unit, allowed := a.unitOf(victim, a.priority())
-			if !allowed || a.groups.Of(victim.UID) == a.group {
+			if a.groups.Of(victim.UID) == a.group { // placed in this attempt, so that no shield stands for it
 				return nil, false
 			}
+			unit := a.unitOf(victim)
 			for _, p := range unit {
 				gone.add(p)
 			}
@@ -205,50 +249,34 @@ func moreImportant(a, b *cluster.Pod) int {
 	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), a.Started.Compare(b.Started), cmp.Compare(a.UID, b.UID))
 }
 
-// unitOf is who leaves with a victim: the whole group if it is disrupted as one. It is not allowed
-// if that is not less important than the priority.
-func (c *Core) unitOf(victim *cluster.Pod, priority int32) (unit []*cluster.Pod, allowed bool) {
+// unitOf is who leaves with a victim: the whole group if it is disrupted as one.
+func (c *Core) unitOf(victim *cluster.Pod) []*cluster.Pod {
+	unit := []*cluster.Pod{victim}
 	if c.groups == nil || !c.groups.Preemption {
-		return []*cluster.Pod{victim}, victim.Class.Priority < priority
+		return unit
 	}
-	g := c.groups.Of(victim.UID)
-	if g == nil || !g.Whole() {
-		return []*cluster.Pod{victim}, victim.Class.Priority < priority
-	}
-	unit = []*cluster.Pod{victim}
-	for uid := range g.Members {
-		if p := c.cluster.Pod(uid); p != nil && p != victim && p.Node != nil {
-			unit = append(unit, p)
+	if g := c.groups.Of(victim.UID); g != nil && g.Whole() {
+		for _, p := range c.membersOnNodes(g) {
+			if p != victim {
+				unit = append(unit, p)
+			}
 		}
 	}
-	slices.SortFunc(unit[1:], func(a, b *cluster.Pod) int { return cmp.Compare(a.UID, b.UID) })
-	return unit, g.Priority() < priority
+	return unit
 }
 
-// asUnits adds those to a pod's victims that leave with them. It is not allowed if one of them must
-// not: no pod takes the room of one of its own group, nor breaks a group that is disrupted as a
-// whole and no less important.
-func (c *Core) asUnits(found *decide.Preemption, b *placement) (allowed bool) {
-	own, priority := c.groupOf(b.item), b.Waiting.Class.Priority
-	if own != nil && slices.ContainsFunc(found.Victims, func(p *cluster.Pod) bool { return c.groups.Of(p.UID) == own }) {
-		return false
-	}
+// asUnits adds those to a pod's victims that leave with them.
+func (c *Core) asUnits(found *decide.Preemption) {
 	if c.groups == nil || !c.groups.Preemption || !c.groups.AnyWhole() {
-		return true
+		return
 	}
 	var all []*cluster.Pod
 	for _, victim := range found.Victims {
-		if slices.Contains(all, victim) {
-			continue
+		if !slices.Contains(all, victim) {
+			all = append(all, c.unitOf(victim)...)
 		}
-		unit, ok := c.unitOf(victim, priority)
-		if !ok {
-			return false
-		}
-		all = append(all, unit...)
 	}
 	found.Victims = all
-	return true
 }
 
 // absence is pods that are taken off their nodes to see what would be without them.

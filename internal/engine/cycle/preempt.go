@@ -14,6 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // preemptions keeps the removals under way, by preemptor and by victim.
@@ -52,15 +53,15 @@ type removal struct {
 
 // preempt looks for victims whose removal makes room for a pod that fits on no node.
 func (c *Core) preempt(b *placement) Rescue {
-	found := b.profile.Preempt(b.Waiting)
+	found := c.victimsFor(b)
 	if aside := (*plugins.Aside)(nil); errors.As(found.Err, &aside) {
 		return Rescue{Err: aside}
 	}
 	if errors.Is(found.Err, decide.ErrTooLong) {
 		return Rescue{Err: found.Err}
 	}
-	if found.Node != nil && !c.asUnits(&found, b) {
-		found = decide.Preemption{Message: "a victim's pod group forbids it"}
+	if found.Node != nil {
+		c.asUnits(&found)
 	}
 	c.observer().Preempted(len(found.Victims))
 	if found.Node == nil {
@@ -73,6 +74,25 @@ func (c *Core) preempt(b *placement) Rescue {
 	}
 	c.makeRoom(b, found)
 	return Rescue{Nominate: &found.Node.Name, Final: true}
+}
+
+// victimsFor looks for victims: first for such that no group that leaves as a whole breaks a
+// budget, then for any.
+func (c *Core) victimsFor(b *placement) decide.Preemption {
+	own, priority := c.groupOf(b.item), b.Waiting.Class.Priority
+	stand := c.shields(own, priority, true)
+	shielded := len(stand.pods)
+	found := b.profile.Preempt(b.Waiting)
+	stand.lower()
+	if shielded == 0 || found.Node != nil || found.Err != nil || found.Ineligible || b.profile.KeepBudgets && priority < rules.SystemCritical {
+		return found
+	}
+	stand = c.shields(own, priority, false)
+	defer stand.lower()
+	if len(stand.pods) == shielded { // no budget made the difference
+		return found
+	}
+	return b.profile.Preempt(b.Waiting)
 }
 
 // makeRoom starts the removal of the victims. Pods of lower priority that are nominated to the node

@@ -1,0 +1,112 @@
+package cycle
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+)
+
+// shield keeps pods from being chosen as victims for what a search for victims cannot see on their
+// nodes: that their group leaves as a whole, and others of it are too important or protected by a
+// budget. While it stands, they count on their nodes with the highest priority there is.
+type shield struct {
+	c    *cluster.Cluster
+	pods []*cluster.Pod
+}
+
+// shields raises shields for whoever needs room with the priority: for the pods of its own group,
+// which is nil for a lone pod, and of groups that it must not break; and if budgets count, for
+// those of groups that would break one.
+func (c *Core) shields(own *groups.Group, priority int32, budgets bool) *shield {
+	s := &shield{c: c.cluster}
+	if c.groups == nil {
+		return s
+	}
+	if own != nil {
+		for _, p := range c.membersOnNodes(own) {
+			s.raise(p, priority)
+		}
+	}
+	if !c.groups.Preemption || !c.groups.AnyWhole() {
+		return s
+	}
+	for _, g := range c.groups.Sorted() {
+		if g == own || !g.Whole() {
+			continue
+		}
+		unit := c.membersOnNodes(g)
+		if g.Priority() >= priority || budgets && c.breaksBudget(unit) {
+			for _, p := range unit {
+				s.raise(p, priority)
+			}
+		}
+	}
+	return s
+}
+
+func (c *Core) membersOnNodes(g *groups.Group) (list []*cluster.Pod) {
+	for uid := range g.Members {
+		if p := c.cluster.Pod(uid); p != nil && p.Node != nil {
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, func(a, b *cluster.Pod) int { return cmp.Compare(a.UID, b.UID) })
+	return list
+}
+
+// raise shields a pod that could be chosen by a pod of the priority.
+func (s *shield) raise(p *cluster.Pod, priority int32) {
+	if p.Class.Priority >= priority {
+		return
+	}
+	n, stand := p.Node, *p
+	as := v1.Pod{Spec: *p.Class.Spec}
+	as.Namespace, as.Name, as.UID, as.Labels = p.Namespace(), p.Name, p.UID, p.Class.Labels
+	if p.Class.Controller != nil {
+		as.OwnerReferences = []metav1.OwnerReference{*p.Class.Controller}
+	}
+	as.Spec.Priority = new(int32(math.MaxInt32))
+	s.c.RemovePod(p.UID)
+	stand.Node, stand.Class = nil, s.c.Pending(&as).Class
+	s.c.Place(&stand, n)
+	s.pods = append(s.pods, p)
+}
+
+// lower puts the pods back as they were.
+func (s *shield) lower() {
+	for _, p := range s.pods {
+		n := s.c.Pod(p.UID).Node
+		s.c.RemovePod(p.UID)
+		s.c.Place(p, n)
+	}
+	s.pods = nil
+}
+
+// breaksBudget tells whether a disruption budget does not allow that all of the pods leave. Those
+// that are leaving already count no more.
+func (c *Core) breaksBudget(unit []*cluster.Pod) bool {
+	for _, budget := range c.cluster.Budgets.All() {
+		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
+		if err != nil || selector.Empty() {
+			continue // upstream: such a budget covers no pod
+		}
+		left := budget.Status.DisruptionsAllowed
+		for _, p := range unit {
+			_, counted := budget.Status.DisruptedPods[p.Name]
+			if !counted && !p.Terminating && p.Namespace() == budget.Namespace && selector.Matches(labels.Set(p.Class.Labels)) {
+				left--
+			}
+		}
+		if left < min(0, budget.Status.DisruptionsAllowed) {
+			return true
+		}
+	}
+	return false
+}
