@@ -33,6 +33,9 @@ place in the queue and which events will wake it, and the smallest changes that
 would let it run, each tried with the engine before it is printed. Or why it has
 to leave its node, when exactly, and what would let it stay.
 
+Of a pod group (podgroup/train) it says how many pods of how many would be placed
+now, what stops the next one, and where each would go.
+
 For a workload (deployment/web, statefulset/db, ...) or a selector, one pod is
 explained for all that are in the same state for the same reason, pending pods
 first.
@@ -45,6 +48,7 @@ holds: from the scheduler of berth up, or that of --scheduler-url.`,
   berth explain pod/web-1 -n shop -o json
   berth explain pod/web-1 --node node-3
   berth explain deployment/web
+  berth explain podgroup/train
   berth explain -l app=web -A
   berth explain pod/web-1 --watch
   berth explain pod/web-1 -f cluster/`,
@@ -96,6 +100,9 @@ func (e *explanation) run(cmd *cobra.Command, arg string) error {
 		return usagef("%s: name pods, or give --selector", arg)
 	case (e.selector != "" || ofWorkload(arg)) && e.node != "":
 		return usagef("--node: goes with one pod")
+	case ofGroup(arg):
+		_, name, _ := strings.Cut(arg, "/")
+		return e.ask(cmd, func() (*spoken, error) { return e.ofGroup(cmd, name) })
 	case e.selector != "":
 		return e.ask(cmd, func() (*spoken, error) { return e.ofSeveral(cmd, "pods with "+e.selector) })
 	case ofWorkload(arg):
@@ -129,6 +136,30 @@ func (e *explanation) ofOne(cmd *cobra.Command, name, node string) (*spoken, err
 		return nil, err
 	}
 	return &spoken{gist(said), func() error { return said.Write(cmd.OutOrStdout(), e.output, e.output == "wide") }}, nil
+}
+
+// groupWords name pod groups.
+var groupWords = []string{"podgroup", "podgroups"}
+
+func ofGroup(arg string) bool {
+	kind, name, ok := strings.Cut(arg, "/")
+	return ok && name != "" && slices.Contains(groupWords, strings.ToLower(kind))
+}
+
+// ofGroup explains a pod group.
+func (e *explanation) ofGroup(cmd *cobra.Command, name string) (*spoken, error) {
+	w, source, err := e.world(cmd)
+	if err != nil {
+		return nil, err
+	}
+	e.work.begin(cmd.ErrOrStderr(), "explaining podgroup "+name)
+	said, err := explain.OfGroup(w, explain.Options{Namespace: e.space(e.namespace), Name: name, Source: source})
+	e.work.end()
+	if err != nil {
+		return nil, err
+	}
+	gist := strings.Join([]string{string(said.State), said.Summary}, "\n")
+	return &spoken{gist, func() error { return said.Write(cmd.OutOrStdout(), e.output) }}, nil
 }
 
 // gist is what an explanation says but for the time and what the clock alone changes.

@@ -25,6 +25,7 @@ type simulation struct {
 	config    string
 	seed      uint64
 	explain   bool
+	gates     map[string]bool
 	time      time.Duration
 	scenario  string
 	grace     time.Duration
@@ -45,6 +46,10 @@ Reads any number of files, folders and, as -, standard input, as "kubectl get -o
 yaml" prints them or as people write them: nodes, pods, and what pods and nodes
 refer to; -k DIR reads what a kustomization makes. Workloads (Deployment, ReplicaSet, StatefulSet, DaemonSet, Job) are
 expanded into the pods that their controllers would make.
+
+A pod group (PodGroup, scheduling.k8s.io/v1alpha2) is placed as a whole or not at
+all. With --feature-gates=WorkloadWithJob=true Jobs become gangs, as the Job
+controller makes them.
 
 Pending pods go through admission, as in the API server, and are then scheduled by
 priority and age, each once. Evictions are listed with the time at which they are
@@ -71,6 +76,7 @@ The same manifests and seed give the same output, byte for byte.`,
 	flags.BoolVar(&s.strict, "strict", false, "refuse pods that are bound to a node that the manifests do not have")
 	flags.StringVar(&s.config, "config", "", "the scheduler's configuration file, as for kube-scheduler")
 	flags.Uint64Var(&s.seed, "seed", 1, "breaks ties between nodes that are equally good")
+	addGates(flags, &s.gates)
 	flags.BoolVar(&s.explain, "explain", false, "add the verdict of every plugin on every node")
 	flags.DurationVar(&s.time, "for", 0, "how much time passes after scheduling, as 10m")
 	flags.StringVar(&s.scenario, "scenario", "", "a file with operations and the times at which they happen")
@@ -96,6 +102,9 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	if err := checkFormat(s.output, drawnFormats); err != nil {
 		return err
 	}
+	if err := checkGates(s.gates); err != nil {
+		return err
+	}
 	configuration, err := loadConfiguration(s.config, cmd.ErrOrStderr())
 	if err != nil {
 		return err
@@ -114,7 +123,7 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	}
 	meter.begin("simulating")
 	answer, err := simulate.Run(set, simulate.Options{
-		Profiles: configuration.Profiles, Seed: s.seed, Explain: s.explain, For: s.time, Discard: scenario == nil,
+		Profiles: configuration.Profiles, Seed: s.seed, Gates: s.gates, Explain: s.explain, For: s.time, Discard: scenario == nil,
 		Scenario: scenario, Health: health, Read: fileReader(cmd), Progress: meter.at,
 	})
 	if err != nil {

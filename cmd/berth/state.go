@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
+	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/config"
@@ -33,6 +35,7 @@ type question struct {
 	config     string
 	seed       uint64
 	at         string
+	gates      map[string]bool
 	output     string
 	connection connection
 	userAgent  string
@@ -47,6 +50,7 @@ func (q *question) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&q.at, "at", "", "of a recording, the time to ask about: as 2026-11-20T10:00:00Z, or -5m before its end")
 	flags.StringVar(&q.config, "config", "", "the scheduler's configuration file, as for kube-scheduler")
 	flags.Uint64Var(&q.seed, "seed", 1, "breaks ties between nodes that are equally good")
+	addGates(flags, &q.gates)
 	flags.StringVarP(&q.output, "output", "o", "", formatsUsage(formats))
 	q.connection.addFlags(flags)
 	q.connection.to.AddKubectlFlags(flags)
@@ -54,6 +58,9 @@ func (q *question) addFlags(flags *pflag.FlagSet) {
 
 // world reads the state: from files, or from a live cluster, which is only read.
 func (q *question) world(cmd *cobra.Command) (*simulate.World, simulate.Source, error) {
+	if err := checkGates(q.gates); err != nil {
+		return nil, simulate.Source{}, err
+	}
 	configuration, err := loadConfiguration(q.config, cmd.ErrOrStderr())
 	if err != nil {
 		return nil, simulate.Source{}, err
@@ -62,7 +69,7 @@ func (q *question) world(cmd *cobra.Command) (*simulate.World, simulate.Source, 
 	if err != nil {
 		return nil, source, err
 	}
-	options := simulate.Options{Profiles: configuration.Profiles, Seed: q.seed, Read: fileReader(cmd), Now: source.AsOf.Time}
+	options := simulate.Options{Profiles: configuration.Profiles, Seed: q.seed, Gates: q.gates, Read: fileReader(cmd), Now: source.AsOf.Time}
 	q.work.begin(cmd.ErrOrStderr(), "taking in the cluster")
 	w, err := simulate.Open(set, options)
 	q.work.pause()
@@ -88,6 +95,9 @@ func (q *question) set(cmd *cobra.Command) (set *manifest.Set, source simulate.S
 		return set, simulate.Source{From: q.files[0], AsOf: metav1.NewTime(at)}, nil
 	case len(q.files) > 0:
 		if set, err = readManifests(q.files, manifest.Options{Recursive: q.recursive, Lenient: recorded(q.files), Strict: q.strict}, cmd); err != nil {
+			return nil, source, err
+		}
+		if _, set.JobGroups, err = simulate.Gates(q.gates, set); err != nil {
 			return nil, source, err
 		}
 		set.Expand(int64(q.seed))
@@ -142,6 +152,25 @@ func (q *question) recording() (*manifest.Set, time.Time, error) {
 
 // readWithin bounds how long a cluster may take to answer.
 const readWithin = 2 * time.Minute
+
+// addGates adds the flag with the features of pod groups that are on.
+func addGates(flags *pflag.FlagSet, gates *map[string]bool) {
+	flags.Var(cliflag.NewMapStringBool(gates), "feature-gates",
+		"features of pod groups, as Gate=true|false with commas between (default: those that the objects make use of): "+strings.Join(simulate.GateNames, ", "))
+}
+
+// checkGates refuses gates that have no effect, and those that lack another one.
+func checkGates(gates map[string]bool) error {
+	for _, name := range slices.Sorted(maps.Keys(gates)) {
+		if !slices.Contains(simulate.GateNames, name) {
+			return usagef("--feature-gates %q: must be of %s", name, strings.Join(simulate.GateNames, ", "))
+		}
+	}
+	if _, _, err := simulate.Gates(gates, &manifest.Set{}); err != nil {
+		return usagef("%w", err)
+	}
+	return nil
+}
 
 // fileReader reads what is applied in a scenario or a what-if.
 func fileReader(cmd *cobra.Command) func(files []string) (*manifest.Set, error) {

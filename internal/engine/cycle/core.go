@@ -132,7 +132,8 @@ func New(o Options) (*Core, error) {
 // previous step. The slice is reused by the next step.
 func (c *Core) Step(now time.Time, e Event) []Action {
 	clear(c.actions)
-	c.now, c.actions, c.decisions.last = now, c.actions[:0], ""
+	clear(c.decisions.step)
+	c.now, c.actions, c.decisions.step = now, c.actions[:0], c.decisions.step[:0]
 	switch e := e.(type) {
 	case Follows:
 		c.follow(e.Kinds)

@@ -9,6 +9,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
@@ -20,8 +21,9 @@ type decisions struct {
 	waiting map[types.UID]outcome
 	placed  [MostPlaced]outcome // a ring
 	next    int
-	// last is the pod that the current step has decided, or returned to the queue.
-	last types.UID
+	// step are the outcomes of the current step, in their order: pods that it has decided, or
+	// returned to the queue. Of a pod with several the last one counts.
+	step []outcome
 }
 
 // outcome is the result of one decision.
@@ -54,6 +56,7 @@ func (c *Core) decidedPlace(b *placement, node string, score int64, feasible int
 	o := c.outcomeOf(b, decision.Placed)
 	o.node, o.score, o.feasible = node, score, feasible
 	d := &c.decisions
+	d.step = append(d.step, o)
 	delete(d.waiting, o.uid)
 	d.placed[d.next] = o
 	d.next = (d.next + 1) % MostPlaced
@@ -67,32 +70,50 @@ func (c *Core) decidedNot(b *placement, result decision.Result, w *why) {
 	o := c.outcomeOf(b, result)
 	o.why, o.victims = w, b.victims
 	c.decisions.waiting[o.uid] = o
+	c.decisions.step = append(c.decisions.step, o)
 }
 
 func (c *Core) outcomeOf(b *placement, result decision.Result) outcome {
-	c.decisions.last = b.Pod.UID
 	return outcome{
 		name: nameOf(b.Pod), uid: b.Pod.UID, at: b.began, took: c.clock().Sub(b.watch), nodes: c.cluster.Len(), result: result,
 	}
 }
 
-// Decided returns what the last step decided of a pod, or why it returned one to the queue, without
-// the pod's place in the queue. It is nil if the step did neither.
-func (c *Core) Decided() *decision.Decision {
-	uid := c.decisions.last
-	if uid == "" {
+// Decided returns what the last step decided of pods, or why it returned them to the queue, without
+// their places in the queue: the last word on each. Most steps decide one pod or none; the pods of
+// a group are decided together, and share what is said of the group.
+func (c *Core) Decided() []*decision.Decision {
+	step := c.decisions.step
+	if len(step) == 0 {
 		return nil
 	}
-	o, waits := c.decisions.waiting[uid]
-	if !waits {
-		o = c.decisions.placed[(c.decisions.next+MostPlaced-1)%MostPlaced]
+	last := make(map[types.UID]int, len(step))
+	for i := range step {
+		last[step[i].uid] = i
 	}
-	d := &decision.Decision{APIVersion: decision.APIVersion, Kind: decision.Kind, Namespace: o.name.Namespace, Name: o.name.Name}
-	o.tell(d)
-	if p := c.cluster.Nominated(uid); p != nil {
-		d.NominatedNode = p.Nominated
+	all := make([]*decision.Decision, 0, len(last))
+	told := map[*groups.Group]*decision.Group{}
+	for i := range step {
+		o := &step[i]
+		if last[o.uid] != i {
+			continue
+		}
+		d := &decision.Decision{APIVersion: decision.APIVersion, Kind: decision.Kind, Namespace: o.name.Namespace, Name: o.name.Name}
+		o.tell(d)
+		if p := c.cluster.Nominated(o.uid); p != nil {
+			d.NominatedNode = p.Nominated
+		}
+		if c.groups != nil {
+			if g := c.groups.Of(o.uid); g != nil {
+				if told[g] == nil {
+					told[g] = c.groupDecision(g)
+				}
+				d.Group = told[g]
+			}
+		}
+		all = append(all, d)
 	}
-	return d
+	return all
 }
 
 // Decider returns the decider of a scheduler name, to answer questions on the state that the core
@@ -127,7 +148,11 @@ func (c *Core) Decision(name cluster.Name) *decision.Decision {
 	if p := c.cluster.Nominated(uid); p != nil {
 		d.NominatedNode = p.Nominated
 	}
-	d.Group = c.groupDecision(uid)
+	if c.groups != nil {
+		if g := c.groups.Of(uid); g != nil {
+			d.Group = c.groupDecision(g)
+		}
+	}
 	return d
 }
 

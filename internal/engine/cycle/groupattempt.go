@@ -47,6 +47,11 @@ type member struct {
 const waitingForQuorum = "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, " +
 	"one or more plugins asked to wait and no plugin rejected pod"
 
+// errSeveralSchedulers is upstream's word.
+func errSeveralSchedulers(one, another string) error {
+	return fmt.Errorf("all pods in a single pod group should have the same .spec.schedulerName set, got: %q and %q", one, another)
+}
+
 // scheduleGroup decides the pods of a group that wait, of which one was popped.
 func (c *Core) scheduleGroup(g *groups.Group, popped *queue.Item) {
 	items := []*queue.Item{popped}
@@ -64,18 +69,7 @@ func (c *Core) scheduleGroup(g *groups.Group, popped *queue.Item) {
 	slices.SortFunc(items, func(a, b *queue.Item) int {
 		return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), earlier(a, b))
 	})
-	a := &groupAttempt{Core: c, group: g, profile: c.profiles[popped.Pod.Spec.SchedulerName], need: c.missing(g)}
-	var foreign error
-	for _, item := range items {
-		p := c.profiles[item.Pod.Spec.SchedulerName]
-		if p != a.profile && foreign == nil {
-			foreign = fmt.Errorf("all pods in a single pod group should have the same .spec.schedulerName set, got: %q and %q",
-				items[0].Pod.Spec.SchedulerName, item.Pod.Spec.SchedulerName)
-		}
-		m := &member{placement: c.newPlacement(p, item)}
-		m.sibling, m.asked = true, c.contender(m.Waiting, item.Pod)
-		a.members = append(a.members, m)
-	}
+	a, foreign := c.newGroupAttempt(g, items)
 	defer a.recovered()
 	if foreign != nil {
 		a.failAll(foreign)
@@ -137,6 +131,7 @@ func (a *groupAttempt) decide() error {
 func (a *groupAttempt) commit() {
 	c := a.Core
 	placed := a.placed
+	a.group.Last = groups.Attempt{}
 	for _, m := range placed {
 		c.decidedPlace(m.placement, m.Node, m.found.Total, m.found.Feasible)
 		c.placements.byPod[m.Pod.UID] = m.placement

@@ -48,7 +48,7 @@ func TestADecisionTellsOfTheGroup(t *testing.T) {
 	step(Seen{Pods, member("b")}, Tick{})
 	g = step()
 	want := decision.Group{
-		Name: "g", MinCount: 2, Members: 2,
+		Name: "g", MinCount: 2, Members: 2, Tried: 2, Fit: 1, Needed: 2,
 		Message: "1 of 2 pods fit, 2 are needed at once; default/b: 0/1 nodes are available: 1 Insufficient cpu.",
 	}
 	if *g != want {

@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/decision"
@@ -23,6 +24,7 @@ func (c *Core) writeScheduled(g *groups.Group) {
 // upstream.
 func (a *groupAttempt) writeUnscheduled(reason, message string) {
 	if g := a.group; !a.rest && !g.Done && !g.Scheduled() {
+		g.Last = groups.Attempt{Tried: len(a.members), Fit: a.fit(), Needed: a.need, Message: message}
 		a.writeGroup(g, metav1.ConditionFalse, reason, message)
 	}
 }
@@ -58,15 +60,14 @@ func (a *groupAttempt) reason() string {
 		return fmt.Sprintf("%d more pods are needed at once, and %d may be scheduled now; the others are kept out by gates of their own",
 			a.need, len(a.members))
 	}
-	fit, stopped := 0, (*member)(nil)
+	var stopped *member
 	for _, m := range a.members {
-		if m.failure == nil {
-			fit++
-		} else if stopped == nil {
+		if m.failure != nil {
 			stopped = m
+			break
 		}
 	}
-	message := fmt.Sprintf("%d of %d pods fit, %d are needed at once", fit, len(a.members), a.need)
+	message := fmt.Sprintf("%d of %d pods fit, %d are needed at once", a.fit(), len(a.members), a.need)
 	if a.domains > 0 {
 		message = fmt.Sprintf("0/%d placements are available, in the best one %s", a.domains, message)
 	}
@@ -77,6 +78,16 @@ func (a *groupAttempt) reason() string {
 		message += fmt.Sprintf(" The search for other placements ended at its limit, after %d judgements of nodes.", a.searched)
 	}
 	return message
+}
+
+// fit is how many members found a place in the first pass.
+func (a *groupAttempt) fit() (count int) {
+	for _, m := range a.members {
+		if m.failure == nil {
+			count++
+		}
+	}
+	return count
 }
 
 // ungrouped tells, once, that a pod's group is not looked at because groups are switched off.
@@ -91,18 +102,41 @@ func (c *Core) ungrouped(item *queue.Item) {
 	})
 }
 
-// groupDecision says how the group of a pod stands; nil if it has none.
-func (c *Core) groupDecision(uid types.UID) *decision.Group {
-	if c.groups == nil || c.groups.Of(uid) == nil {
-		return nil
-	}
-	g := c.groups.Of(uid)
+// groupDecision says how a group stands.
+func (c *Core) groupDecision(g *groups.Group) *decision.Group {
 	d := &decision.Group{
 		Name: g.Name.Name, Missing: g.Object == nil, MinCount: g.MinCount(), Members: g.Count(), Scheduled: g.Done || g.Scheduled(),
 	}
 	d.Placed, d.Bound = c.placed(g)
-	if condition := g.Condition(); condition != nil && !d.Scheduled {
+	if d.Scheduled {
+		return d
+	}
+	if condition := g.Condition(); condition != nil {
 		d.Message = condition.Message
 	}
+	if g.Last.Tried > 0 {
+		d.Tried, d.Fit, d.Needed, d.Message = g.Last.Tried, g.Last.Fit, g.Last.Needed, g.Last.Message
+	}
 	return d
+}
+
+// Incomplete says why the group of a pod that waits keeps it out of the queue: there is no
+// PodGroup, or a gang has too few pods. It is empty if the group does not.
+func (c *Core) Incomplete(uid types.UID) string {
+	item := c.queue.Get(uid)
+	if item == nil || c.groupGate(item) != groups.GangScheduling {
+		return ""
+	}
+	g := c.groupOf(item)
+	if g.Object == nil {
+		return fmt.Sprintf("there is no PodGroup %q", g.Name.Name)
+	}
+	return fmt.Sprintf("of the %d pods that PodGroup %q asks for at once there %s", g.MinCount(), g.Name.Name, areThere(g.Count()))
+}
+
+func areThere(count int) string {
+	if count == 1 {
+		return "is 1"
+	}
+	return fmt.Sprintf("are %d", count)
 }

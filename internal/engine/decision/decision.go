@@ -61,9 +61,37 @@ type Group struct {
 	Members  int `json:"members"`
 	Placed   int `json:"placed"`
 	Bound    int `json:"bound"`
+	// Tried, Fit and Needed are of the last attempt, if it failed: so many pods were tried
+	// together, of which Fit found a place, and Needed were needed at once.
+	Tried  int `json:"tried,omitempty"`
+	Fit    int `json:"fit,omitempty"`
+	Needed int `json:"needed,omitempty"`
 	// Scheduled: the group was placed as a whole once. Else Message is why it is not.
 	Scheduled bool   `json:"scheduled,omitempty"`
 	Message   string `json:"message,omitempty"`
+}
+
+// GroupTrial is what an attempt for a group would come to.
+type GroupTrial struct {
+	// Incomplete: it is not tried before there are more pods, or a PodGroup.
+	Incomplete bool `json:"incomplete,omitempty"`
+	// Tried, Fit and Needed are as in Group.
+	Tried  int `json:"tried,omitempty"`
+	Fit    int `json:"fit"`
+	Needed int `json:"needed,omitempty"`
+	// Message says why the group is not placed as things are; empty if it would be.
+	Message string `json:"message,omitempty"`
+	// Victims would have to leave, and then the group fits.
+	Victims []Name `json:"victims,omitempty"`
+	// Pods are the members that wait.
+	Pods []GroupPlace `json:"pods,omitempty"`
+}
+
+// GroupPlace is where a member would go, with the others of its group, or why it would not.
+type GroupPlace struct {
+	Name    string `json:"name"`
+	Node    string `json:"node,omitempty"`
+	Message string `json:"message,omitempty"`
 }
 
 // Result is how a decision ended.

@@ -34,14 +34,22 @@ type Group struct {
 	members map[types.UID]bool
 	counted int // of members, those that count; see Count
 
-	// What the owner notes: Done: the group was scheduled, and Said is the message of the last
-	// condition.
+	// What the owner notes: Done: the group was scheduled, Said is the last condition that was
+	// written, and Last the last attempt if it failed.
 	Done bool
 	Said string
+	Last Attempt
+}
+
+// Attempt is what came of an attempt for a group that failed: so many pods were tried together, of
+// which some would have fitted, and more were needed at once.
+type Attempt struct {
+	Tried, Fit, Needed int
+	Message            string
 }
 
 // Forget forgets what was noted: the object is another one of the same name.
-func (g *Group) Forget() { g.Done, g.Said = false, "" }
+func (g *Group) Forget() { g.Done, g.Said, g.Last = false, "", Attempt{} }
 
 // New returns a set without groups.
 func New() *Set {

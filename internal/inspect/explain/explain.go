@@ -14,6 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
@@ -251,6 +252,13 @@ func (e *explainer) schedulable(evaluation *decide.Evaluation, gate string) {
 			out.Suggestions = []Suggestion{e.ungate(best)}
 		}
 		return
+	}
+	if g := groups.NameOf(e.object); g != "" {
+		if t := e.w.TryGroup(e.object.Namespace, g); t != nil && t.Message != "" {
+			out.Message = t.Message
+			out.Summary = fmt.Sprintf("%d of %d nodes can take the pod, but it waits with its pod group %s: %s", evaluation.Feasible, len(evaluation.Nodes), g, t.Message)
+			return
+		}
 	}
 	out.State = Schedulable
 	out.Summary = fmt.Sprintf("The pod waits for its turn: %d of %d nodes can take it now, and %s would be chosen.", evaluation.Feasible, len(evaluation.Nodes), best)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/admission"
@@ -38,6 +39,8 @@ func (s *Set) check(strict bool) Errors {
 	duplicates(&c, "ResourceClaimTemplate", s.ResourceClaimTemplates)
 	duplicates(&c, "DeviceClass", s.DeviceClasses)
 	duplicates(&c, "Lease", s.Leases)
+	duplicates(&c, "Workload", s.Workloads)
+	duplicates(&c, "PodGroup", s.PodGroups)
 	duplicates(&c, "Deployment", s.Deployments)
 	duplicates(&c, "ReplicaSet", s.ReplicaSets)
 	duplicates(&c, "StatefulSet", s.StatefulSets)
@@ -108,6 +111,11 @@ func (c *checker) references() {
 			c.classes(at, &pod.Spec, "spec.")
 		}
 	}
+	for i, group := range s.PodGroups {
+		if group.UID == "" {
+			c.group(s.places["PodGroup"][i], group)
+		}
+	}
 	templates := s.templates()
 	for _, kind := range slices.Sorted(maps.Keys(templates)) {
 		for i, template := range templates[kind] {
@@ -116,6 +124,27 @@ func (c *checker) references() {
 			}
 		}
 	}
+}
+
+// group finds what a pod group names: its class, and the template that it is of.
+func (c *checker) group(at place, g *schedulingv1alpha2.PodGroup) {
+	if name := g.Spec.PriorityClassName; name != "" && !c.priorities[name] {
+		c.fail(at, at.priorityClass, "spec.priorityClassName", "%q: must be a PriorityClass of the input", name)
+	}
+	if g.Spec.PodGroupTemplateRef == nil || g.Spec.PodGroupTemplateRef.Workload == nil {
+		return
+	}
+	ref := g.Spec.PodGroupTemplateRef.Workload
+	for _, w := range c.set.Workloads {
+		if w.Namespace != g.Namespace || w.Name != ref.WorkloadName {
+			continue
+		}
+		if !slices.ContainsFunc(w.Spec.PodGroupTemplates, func(t schedulingv1alpha2.PodGroupTemplate) bool { return t.Name == ref.PodGroupTemplateName }) {
+			c.fail(at, at.line, "spec.podGroupTemplateRef.workload.podGroupTemplateName", "%q: must be a template of Workload %s", ref.PodGroupTemplateName, w.Name)
+		}
+		return
+	}
+	c.fail(at, at.line, "spec.podGroupTemplateRef.workload.workloadName", "%q: must be a Workload of the input", ref.WorkloadName)
 }
 
 // elsewhere notes a pod whose node the input does not have, as dumps of one

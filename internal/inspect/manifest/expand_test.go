@@ -24,6 +24,7 @@ func TestExpandCases(t *testing.T) {
 			return err.Error()
 		}
 		given := len(set.Pods)
+		set.JobGroups = d.HasArg("groups")
 		set.Expand(1)
 		var out strings.Builder
 		for _, pod := range set.Pods {
@@ -33,6 +34,9 @@ func TestExpandCases(t *testing.T) {
 			for _, claim := range set.PersistentVolumeClaims {
 				fmt.Fprintf(&out, "claim %s %s\n", claim.Name, labelText(claim.Labels))
 			}
+		}
+		for _, group := range set.PodGroups {
+			fmt.Fprintf(&out, "group %s of %d\n", group.Name, group.Spec.SchedulingPolicy.Gang.MinCount)
 		}
 		checkCreatable(t, set)
 		return out.String()
@@ -49,6 +53,10 @@ func describe(out *strings.Builder, pod *v1.Pod, fields []datadriven.CmdArg) {
 		switch field.Key {
 		case "labels":
 			fmt.Fprintf(out, "  %s\n", labelText(pod.Labels))
+		case "groups":
+			if g := pod.Spec.SchedulingGroup; g != nil {
+				fmt.Fprintf(out, "  in group %s\n", *g.PodGroupName)
+			}
 		case "node":
 			fmt.Fprintf(out, "  for %s\n", DaemonNode(pod))
 		case "tolerations":

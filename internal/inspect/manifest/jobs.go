@@ -16,10 +16,15 @@ func (e *expansion) jobs() {
 			continue
 		}
 		running := slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool { return ended(pod) })
+		group := e.groupOf(job, pods)
 		missing := min(wantedPods(job, pods, len(running)), maxReplicas) - len(running)
 		if *job.Spec.CompletionMode == batchv1.IndexedCompletion {
 			for _, index := range openIndexes(job, pods, missing) {
-				e.addNamed(indexedPod(w, index), w.meta.Name+"-"+strconv.Itoa(index)+"-", w.at)
+				pod := indexedPod(w, index)
+				if group != "" {
+					pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group}
+				}
+				e.addNamed(pod, w.meta.Name+"-"+strconv.Itoa(index)+"-", w.at)
 			}
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	storagev1 "k8s.io/api/storage/v1"
 )
 
@@ -36,6 +37,8 @@ type Set struct {
 	ResourceClaimTemplates []*resourcev1.ResourceClaimTemplate
 	DeviceClasses          []*resourcev1.DeviceClass
 	Leases                 []*coordinationv1.Lease
+	Workloads              []*schedulingv1alpha2.Workload
+	PodGroups              []*schedulingv1alpha2.PodGroup
 
 	Deployments            []*appsv1.Deployment
 	ReplicaSets            []*appsv1.ReplicaSet
@@ -43,6 +46,10 @@ type Set struct {
 	DaemonSets             []*appsv1.DaemonSet
 	Jobs                   []*batchv1.Job
 	ReplicationControllers []*v1.ReplicationController
+
+	// JobGroups has Expand make a gang of each Job that is fit for it, as the Job controller does
+	// with the feature gate WorkloadWithJob.
+	JobGroups bool
 
 	// Ignored counts the objects of kinds that Berth has no use for, by kind
 	// or kind.group.

@@ -12,6 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
@@ -24,8 +25,11 @@ type Found struct {
 	Pod *cluster.Pod
 	// Refused says why the API server would not let it be created.
 	Refused string
-	// Message says why it found no node, if it was tried in this world.
+	// Message says why it found no node, if it was tried in this world; of a pod group that waits,
+	// why the group does.
 	Message string
+	// Group is the pod group that it is a member of, if any.
+	Group string
 }
 
 // Cluster is the cluster as decisions see it. It may be changed for a while and changed back.
@@ -43,7 +47,15 @@ func (w *World) Find(namespace, name string) (Found, bool) {
 	if p == nil {
 		return Found{}, false
 	}
-	return Found{Object: p.object, Pod: p.Pod, Refused: p.refused, Message: p.refusal}, true
+	return w.found(p), true
+}
+
+func (w *World) found(p *pod) Found {
+	f := Found{Object: p.object, Pod: p.Pod, Refused: p.refused, Message: p.refusal}
+	if w.groups != nil {
+		f.Group = groups.NameOf(p.object)
+	}
+	return f
 }
 
 // Each lists all pods by name.
@@ -68,7 +80,7 @@ func (w *World) PodsOf(ref, namespace string) ([]Found, error) {
 	}
 	var list []Found
 	for _, p := range w.podsOf(l) {
-		list = append(list, Found{Object: p.object, Pod: p.Pod, Refused: p.refused, Message: p.refusal})
+		list = append(list, w.found(p))
 	}
 	slices.SortFunc(list, func(a, b Found) int { return cmp.Compare(a.Object.Name, b.Object.Name) })
 	return list, nil
@@ -108,9 +120,11 @@ func (w *World) Gate(p *cluster.Pod) string {
 		}
 	}
 	if devices := devicesOf(profile); devices != nil {
-		return devices.PreEnqueue(w.c, p)
+		if message := devices.PreEnqueue(w.c, p); message != "" {
+			return message
+		}
 	}
-	return ""
+	return w.core.Incomplete(p.UID)
 }
 
 // Queue lists the pods that wait for a node and may be tried, in the order in which they are.
@@ -139,7 +153,8 @@ func (w *World) UntilTurn(namespace, name string) {
 		if item == nil {
 			return
 		}
-		if next := w.pending[item.Pod.UID]; next == nil || next == p || order(p, next) < 0 {
+		next := w.pending[item.Pod.UID]
+		if next == nil || next == p || order(p, next) < 0 || w.groupOf(p.Pod) != nil && w.groupOf(p.Pod) == w.groupOf(next.Pod) {
 			return
 		}
 		w.feed(cycle.Tick{})

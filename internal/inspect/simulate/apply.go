@@ -31,10 +31,11 @@ func (w *World) deploy(files Files) (*Done, error) {
 // are scaled or, if their template changed, rolled out at once.
 func (w *World) Apply(set *manifest.Set) (*Done, error) {
 	done := &Done{}
+	set.JobGroups = w.gangs
 	set.Expand(int64(w.options.Seed))
+	w.catalog = merged(w.set, set)
 	w.load(set)
 	w.identifyClaims()
-	w.catalog = merged(w.set, set)
 	for _, n := range set.Nodes {
 		w.applyNode(n)
 	}

@@ -27,6 +27,8 @@ func (w *World) carryOut(action cycle.Action) {
 		if a.Ticket != 0 {
 			w.answer(a.Ticket, cycle.Outcome{})
 		}
+	case cycle.WriteGroup:
+		w.writeGroup(a)
 	case cycle.Preflight:
 		w.answer(a.Ticket, cycle.Outcome{})
 	case cycle.PreBind:

@@ -29,6 +29,7 @@ func (w *World) load(set *manifest.Set) {
 	showAll(w, cycle.ResourceSlices, set.ResourceSlices)
 	showAll(w, cycle.ResourceClaims, set.ResourceClaims)
 	showAll(w, cycle.DeviceClasses, set.DeviceClasses)
+	w.showGroups(set.PodGroups)
 }
 
 func showAll[T metav1.Object](w *World, kind cycle.Kind, list []T) {

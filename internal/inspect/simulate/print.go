@@ -40,7 +40,10 @@ func (s *Simulation) table(out *answer.Page, wide bool) {
 	}
 	timed := slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.After != 0 })
 	if slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.Nodes != nil }) {
-		for i := range s.Pods {
+		for i, lines := 0, s.groupLines(); i < len(s.Pods); i++ {
+			if at := lines[i]; at >= 0 && (i == 0 || lines[i-1] != at) {
+				out.Line("%s/podgroup/%s: <none>: %s", s.Groups[at].Namespace, s.Groups[at].Name, s.Groups[at].why())
+			}
 			s.Pods[i].explained(out, timed)
 		}
 	} else if len(s.Pods) > 0 {
@@ -76,29 +79,38 @@ func (s *Simulation) decisions(out *answer.Page, timed, wide bool) {
 	if timed {
 		rows[0] = slices.Insert(rows[0], 0, "AFTER")
 	}
-	first, count := map[string]*Pod{}, map[string]int{}
-	hidden, above := 0, ""
+	first, count := map[string]string{}, map[string]int{}
+	hidden, above, lines := 0, "", s.groupLines()
 	for i := range s.Pods {
 		p := &s.Pods[i]
 		why := p.why()
+		name := []string{p.Namespace, p.Name}
+		if lines[i] >= 0 {
+			if i > 0 && lines[i-1] == lines[i] {
+				continue
+			}
+			g := &s.Groups[lines[i]]
+			why, name[1] = g.why(), "podgroup/"+g.Name
+		}
+		whole := why
 		if why != "" && p.Node == "" && !wide {
 			count[why]++
 			switch like := first[why]; {
-			case like == nil:
-				first[why] = p
+			case like == "":
+				first[why] = name[0] + "/" + name[1]
 			case count[why] > answer.Most:
 				hidden++
 				continue
 			case why == above:
 				why = asAbove
 			default:
-				why = "as " + like.Namespace + "/" + like.Name
+				why = "as " + like
 			}
 		}
 		if why != asAbove {
-			above = p.why()
+			above = whole
 		}
-		row := []string{p.Namespace, p.Name, cmp.Or(p.Node, "<none>"), why}
+		row := append(name, cmp.Or(p.Node, "<none>"), why)
 		if timed {
 			row = slices.Insert(row, 0, answer.Duration(p.After.Duration()))
 		}
@@ -190,8 +202,11 @@ func (p *Pod) why() string {
 	if len(p.Victims) == 0 {
 		return p.Message
 	}
-	victims := answer.List(len(p.Victims), func(i int) string { return p.Victims[i].Namespace + "/" + p.Victims[i].Name })
-	return fmt.Sprintf("preempts on %s: %s", p.NominatedNode, victims)
+	return fmt.Sprintf("preempts on %s: %s", p.NominatedNode, named(p.Victims))
+}
+
+func named(pods []Name) string {
+	return answer.List(len(pods), func(i int) string { return pods[i].Namespace + "/" + pods[i].Name })
 }
 
 // explained writes a pod with what is said of every node.

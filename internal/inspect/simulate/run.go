@@ -24,6 +24,8 @@ import (
 type Options struct {
 	// Profiles serve pods by their scheduler name; none: the default profile.
 	Profiles []*plugins.Profile
+	// Gates are feature gates by name; see [Gates] for those that are not named.
+	Gates map[string]bool
 	// Admission is what pods are given before they exist.
 	Admission admission.Config
 	// Seed breaks ties between nodes that are equally good.
@@ -55,6 +57,10 @@ type Options struct {
 // Run simulates the set. Workloads are expanded first, in the set itself. A pod that the API server
 // would refuse is an error, as other faults of manifests are.
 func Run(set *manifest.Set, o Options) (*Simulation, error) {
+	var err error
+	if _, set.JobGroups, err = Gates(o.Gates, set); err != nil {
+		return nil, err
+	}
 	set.Expand(int64(o.Seed))
 	w, err := open(set, o, o.For > 0)
 	if err != nil {
@@ -140,6 +146,10 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	}
 	if !o.Now.IsZero() {
 		w.start = o.Now
+	}
+	var err error
+	if w.gates, w.gangs, err = Gates(o.Gates, set); err != nil {
+		return nil, err
 	}
 	if err := w.newScheduling(o.Profiles); err != nil {
 		return nil, err

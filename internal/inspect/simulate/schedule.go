@@ -13,6 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/inspect/standin"
@@ -33,17 +34,21 @@ type scheduling struct {
 	tried   int // of the pending ones, how many have been decided
 	// turn are the pods that were shown since the world last settled, in the order in which they
 	// are taken, and passed is how many of them have had their turn.
-	turn    []*pod
-	passed  int
-	verdict []Node // every node's word on the pod that is being decided, if it was asked for
+	turn   []*pod
+	passed int
+	// verdicts are every node's word on the pods that are being decided, if it was asked for.
+	verdicts map[types.UID][]Node
+	gates    groups.Gates
+	groups   *groups.Set // of the core; nil without the gates
+	gangs    bool        // Jobs become gangs
 }
 
 // newScheduling makes the core. It does without the look for pods that have waited too long, which
 // is there in case an event goes missing: here none does, and pods are woken by what can help them.
 func (w *World) newScheduling(profiles []*plugins.Profile) error {
 	s := &w.scheduling
-	s.profiles, s.pending = map[string]*plugins.Profile{}, map[types.UID]*pod{}
-	o := cycle.Options{Seed: w.options.Seed, MaxWait: math.MaxInt64}
+	s.profiles, s.pending, s.verdicts = map[string]*plugins.Profile{}, map[types.UID]*pod{}, map[types.UID][]Node{}
+	o := cycle.Options{Seed: w.options.Seed, MaxWait: math.MaxInt64, Groups: s.gates}
 	for _, p := range profiles {
 		s.profiles[p.SchedulerName] = p
 		served := cycle.Profile{Profile: p}
@@ -56,7 +61,8 @@ func (w *World) newScheduling(profiles []*plugins.Profile) error {
 	if s.core, err = cycle.New(o); err != nil {
 		return err
 	}
-	w.c = s.core.View().Cluster
+	view := s.core.View()
+	w.c, s.groups = view.Cluster, view.Groups
 	s.standin = standin.Controllers{
 		Cluster: w.c, Feed: w.feed, Named: w.nameClaim, Now: func() metav1.Time { return metav1.NewTime(w.clock()) },
 	}
@@ -68,14 +74,15 @@ func (w *World) newScheduling(profiles []*plugins.Profile) error {
 	return nil
 }
 
-// witness notes what every plugin says of every node before a pod is decided.
+// witness notes what every plugin says of every node before a pod is decided, or the first of a
+// group.
 type witness struct{ *World }
 
 // Name implements [cycle.Extension].
 func (witness) Name() string { return "Explain" }
 
 // Begin implements [cycle.Beginner].
-func (w witness) Begin(a *cycle.Attempt) { w.verdict = w.explain(a.Profile, a.Waiting) }
+func (w witness) Begin(a *cycle.Attempt) { w.verdicts[a.Pod.UID] = w.explain(a.Profile, a.Waiting) }
 
 // show has the core see an object as the API has it now.
 func (w *World) show(kind cycle.Kind, object metav1.Object) {
@@ -87,36 +94,40 @@ func (w *World) showGone(kind cycle.Kind, last metav1.Object) {
 	w.feed(cycle.Gone{Kind: kind, Object: last})
 }
 
-// feed tells the core of an event, and carries out what follows from it.
+// feed tells the core of an event, and carries out what follows from it. Where no time passes, pods
+// that could not make room for themselves are not tried again.
 func (w *World) feed(e cycle.Event) {
 	actions := slices.Clone(w.core.Step(w.coreClock(), e)) // the core's own until the next step
-	d := w.core.Decided()
-	var p *pod
-	if d != nil {
-		if p = w.pending[d.UID]; p != nil {
-			w.hear(p, d)
-		}
-	}
+	decided := w.core.Decided()
+	heard := w.hearTogether(decided)
 	for _, action := range actions {
 		w.carryOut(action)
 	}
-	if p != nil && d.Result != decision.Placed && !w.lasting {
-		w.once(p, d)
+	if w.lasting {
+		return
+	}
+	makesRoom := slices.ContainsFunc(decided, func(d *decision.Decision) bool { return len(d.Victims) > 0 || d.Group != nil && d.NominatedNode != "" })
+	for i, d := range decided {
+		switch p := heard[i]; {
+		case p == nil || d.Result == decision.Placed:
+		case makesRoom:
+			w.left(d)
+		default:
+			w.withdraw(p)
+		}
 	}
 }
 
-// once ends a pod's attempt where no time passes: those that were leaving already when it made room
-// for itself have left; one that could not is not tried again.
-func (w *World) once(p *pod, d *decision.Decision) {
-	if len(d.Victims) == 0 {
-		w.withdraw(p)
+// left ends an attempt that made room, where no time passes: those that were leaving already have
+// left.
+func (w *World) left(d *decision.Decision) {
+	n := w.c.Node(d.NominatedNode)
+	if n == nil {
 		return
 	}
-	if n := w.c.Node(d.NominatedNode); n != nil {
-		for _, victim := range slices.Clone(n.Pods) {
-			if victim.Terminating && slices.Contains(d.Victims, decision.Name{Namespace: victim.Namespace(), Name: victim.Name}) {
-				w.remove(victim)
-			}
+	for _, victim := range slices.Clone(n.Pods) {
+		if victim.Terminating && (d.Group != nil || slices.Contains(d.Victims, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})) {
+			w.remove(victim)
 		}
 	}
 }
@@ -171,8 +182,14 @@ func (w *World) pass(turn int) {
 		if p.gone || p.NodeName != "" || p.listed {
 			continue
 		}
-		if why, nodes := w.untried(p); why != "" {
-			w.list(p, Pod{Message: why, Nodes: nodes})
+		why, nodes := w.untried(p)
+		g := w.groupOf(p.Pod)
+		switch {
+		case why == "":
+		case g != nil && why == w.core.Incomplete(p.UID):
+			w.holds(g, why)
+		default:
+			w.list(p, Pod{Message: why, Nodes: nodes}, false)
 		}
 	}
 }
@@ -208,8 +225,9 @@ func devicesOf(profile *plugins.Profile) *plugins.DynamicResources {
 // milliseconds' worth.
 const progressEvery = 1024
 
-// hear lists what was decided of a pod. One that has to go on waiting is not listed again.
-func (w *World) hear(p *pod, d *decision.Decision) {
+// hear lists what was decided of a pod, and returns what was listed. One that has to go on waiting
+// is not listed again; then it returns nil. together: it waits with its group.
+func (w *World) hear(p *pod, d *decision.Decision, together bool) (listed *Pod) {
 	if w.decided++; w.options.Progress != nil && w.decided%progressEvery == 0 {
 		w.options.Progress(w.decided, w.entered)
 	}
@@ -218,12 +236,14 @@ func (w *World) hear(p *pod, d *decision.Decision) {
 		w.tried++
 	}
 	w.pass(p.turn - 1)
-	said := Pod{Nodes: w.verdict}
-	w.verdict = nil
+	said := Pod{Nodes: w.verdicts[p.UID]}
+	delete(w.verdicts, p.UID)
+	if d.Group != nil {
+		said.Group = d.Group.Name
+	}
 	if d.Result == decision.Placed {
 		said.Node = d.Node
-		w.list(p, said)
-		return
+		return w.list(p, said, false)
 	}
 	if said.Nodes == nil { // a pod like it has just failed, so that it was not decided anew
 		said.Nodes = w.explain(p.Spec().SchedulerName, p.Pod)
@@ -234,16 +254,18 @@ func (w *World) hear(p *pod, d *decision.Decision) {
 		said.Victims = append(said.Victims, Name{victim.Namespace, victim.Name})
 	}
 	if len(said.Victims) > 0 || !p.listed {
-		w.list(p, said)
+		listed = w.list(p, said, together)
 	}
 	p.listed = true
+	return listed
 }
 
-// list adds a decision about the pod to the answer.
-func (w *World) list(p *pod, said Pod) {
+// list adds a decision about the pod to the answer, where it may be completed. together: its group
+// waits, of which there is an event.
+func (w *World) list(p *pod, said Pod, together bool) *Pod {
 	p.refusal = said.Message
 	if p.quiet {
-		return
+		return nil
 	}
 	said.Namespace, said.Name, said.After = p.Namespace(), p.Name, Seconds(w.now)
 	if said.Victims == nil {
@@ -253,9 +275,10 @@ func (w *World) list(p *pod, said Pod) {
 	switch {
 	case said.Node != "":
 		w.tell(Event{Kind: "PodPlaced", Namespace: said.Namespace, Name: said.Name, Node: said.Node})
-	case len(said.Victims) == 0:
+	case len(said.Victims) == 0 && !together:
 		w.tell(Event{Kind: "PodPending", Namespace: said.Namespace, Name: said.Name, Message: said.Message})
 	}
+	return &w.said.Pods[len(w.said.Pods)-1]
 }
 
 // landed takes note that a pod without a node has got one.

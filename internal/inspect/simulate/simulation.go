@@ -18,6 +18,9 @@ type Simulation struct {
 	// Pods are those that had no node, in the order in which they were decided. One that preempts
 	// is listed with its victims, and again when it is placed.
 	Pods []Pod `json:"pods"`
+	// Groups are the pod groups that were not placed, in the order in which they were decided.
+	// Their pods are in Pods, each with its own reason.
+	Groups []Group `json:"groups,omitempty"`
 	// Evictions are those that NoExecute taints lead to, by when they are due; those that are due
 	// later than the time that was let pass have not happened yet.
 	Evictions []Eviction `json:"evictions"`
@@ -40,6 +43,8 @@ type Pod struct {
 	Name      string `json:"name"`
 	// After is how much time had passed; left out at the beginning.
 	After Seconds `json:"after,omitempty"`
+	// Group is the pod group that the pod was decided with.
+	Group string `json:"group,omitempty"`
 	// Node is where the pod was placed; empty: it waits.
 	Node string `json:"node"`
 	// NominatedNode is where it has made room for itself by removing Victims.
@@ -122,6 +127,9 @@ func (s *Simulation) Totals() Totals {
 		p := &s.Pods[i]
 		placed[Name{p.Namespace, p.Name}] = p.Node != ""
 		t.Victims += len(p.Victims)
+	}
+	for i := range s.Groups {
+		t.Victims += len(s.Groups[i].Victims)
 	}
 	for i := range s.Timeline {
 		if s.Timeline[i].Kind == eventOf[ByDrain] {

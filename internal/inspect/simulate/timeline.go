@@ -6,10 +6,10 @@ import "strings"
 type Event struct {
 	After Seconds `json:"after"`
 	// Kind is a stable CamelCase name, such as NodeFailed, TaintAdded, PodEvicted, PodPlaced,
-	// PodPending.
+	// PodPending, PodGroupPending.
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name,omitempty"` // of the pod
+	Name      string `json:"name,omitempty"` // of the pod, or of the pod group
 	Node      string `json:"node,omitempty"`
 	Zone      string `json:"zone,omitempty"`
 	Message   string `json:"message,omitempty"`
@@ -73,9 +73,14 @@ func (w *World) sample() {
 	w.samples = append(w.samples, s)
 }
 
-// Where writes what an event is about: a pod, a node or a zone.
+// groupPending is the kind of the event of a pod group that waits.
+const groupPending = "PodGroupPending"
+
+// Where writes what an event is about: a pod, a pod group, a node or a zone.
 func (e *Event) Where() string {
 	switch {
+	case e.Kind == groupPending:
+		return "podgroup/" + strings.TrimPrefix(e.Namespace+"/", "default/") + e.Name
 	case e.Name != "":
 		return "pod/" + strings.TrimPrefix(e.Namespace+"/", "default/") + e.Name
 	case e.Node != "":

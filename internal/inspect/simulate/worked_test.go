@@ -154,6 +154,16 @@ func described(s *simulate.Simulation) string {
 			describeNode(&b, &p.Nodes[j])
 		}
 	}
+	for _, g := range s.Groups {
+		if g.After != 0 {
+			fmt.Fprintf(&b, "after %s: ", g.After)
+		}
+		fmt.Fprintf(&b, "podgroup %s/%s of %v: %d fit, %d are needed: ", g.Namespace, g.Name, g.Pods, g.Fit, g.Needed)
+		if len(g.Victims) > 0 {
+			fmt.Fprintf(&b, "preempts %v: ", g.Victims)
+		}
+		b.WriteString(g.Message + "\n")
+	}
 	for _, e := range s.Evictions {
 		fmt.Fprintf(&b, "evicted: %s/%s from %s after %s: %s\n", e.Namespace, e.Name, e.Node, e.After, e.Taint)
 	}

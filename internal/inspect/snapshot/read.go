@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,6 +44,7 @@ func (c *Client) Read(ctx context.Context, progress func(objects int)) (*Snapsho
 	s := &Snapshot{Source: simulate.Source{From: c.config.Host, AsOf: metav1.NewTime(time.Now().UTC().Truncate(time.Second))}}
 	var mu sync.Mutex
 	read := 0
+	var ofGroups []string // what is missing that most clusters do not serve, nor permit to be read
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(atATime)
 	for i, k := range kinds {
@@ -53,8 +56,12 @@ func (c *Client) Read(ctx context.Context, progress func(objects int)) (*Snapsho
 				if k.Needed || !Optional(err) {
 					return fmt.Errorf("list %s: %w", k.Resource, err)
 				}
-				if !apierrors.IsNotFound(err) { // of what is not served there are no objects
-					s.Missing = append(s.Missing, fmt.Sprintf("%s: %v", k.Resource, err))
+				switch line := fmt.Sprintf("%s: %v", k.Resource, err); {
+				case apierrors.IsNotFound(err): // of what is not served there are no objects
+				case k.GroupVersion == schedulingv1alpha2.SchemeGroupVersion:
+					ofGroups = append(ofGroups, line)
+				default:
+					s.Missing = append(s.Missing, line)
 				}
 				return nil
 			}
@@ -68,8 +75,11 @@ func (c *Client) Read(ctx context.Context, progress func(objects int)) (*Snapsho
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	slices.Sort(s.Missing)
 	s.Set = manifest.Assemble(c.config.Host, slices.Concat(lists...))
+	if slices.ContainsFunc(s.Pods, func(p *v1.Pod) bool { return p.Spec.SchedulingGroup != nil }) {
+		s.Missing = append(s.Missing, ofGroups...)
+	}
+	slices.Sort(s.Missing)
 	return s, nil
 }
 

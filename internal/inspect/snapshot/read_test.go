@@ -65,6 +65,16 @@ func TestWhatMayNotBeReadIsLeftOutUnlessItIsNeeded(t *testing.T) {
 	if err != nil || len(s.Missing) != 1 || !strings.HasPrefix(s.Missing[0], "csidrivers: ") { // what is not served is not missing
 		t.Errorf("%v, missing %q", err, s.Missing)
 	}
+	api.Refuse("podgroups", http.StatusForbidden) // most clusters serve none, and no role has them
+	if s, err := client(t, api).Read(t.Context(), nil); err != nil || len(s.Missing) != 1 {
+		t.Errorf("without pod groups: %v, missing %q", err, s.Missing)
+	}
+	member := object("v1", "Pod", "default", "member")
+	member["spec"] = map[string]any{"schedulingGroup": map[string]any{"podGroupName": "g"}}
+	api.Set("pods", member)
+	if s, err := client(t, api).Read(t.Context(), nil); err != nil || len(s.Missing) != 2 {
+		t.Errorf("where a pod names a group: %v, missing %q", err, s.Missing)
+	}
 	api.Refuse("pods", http.StatusForbidden)
 	if _, err := client(t, api).Read(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "list pods") {
 		t.Errorf("without pods: %v", err)

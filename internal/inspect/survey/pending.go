@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/inspect/explain"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
@@ -43,11 +44,12 @@ type Pending struct {
 	Workloads []Workload `json:"workloads"`
 }
 
-// Workload is a controller's pending pods that are kept off the nodes for the same reason, or a
-// bare pod.
+// Workload is a controller's pending pods that are kept off the nodes for the same reason, those of
+// a pod group, or a bare pod.
 type Workload struct {
 	Namespace string `json:"namespace"`
-	// Name is deployment/NAME and so on; pod/NAME of a bare pod.
+	// Name is deployment/NAME and so on; pod/NAME of a bare pod, podgroup/NAME of the pods of a
+	// group.
 	Name string `json:"name"`
 	// Pods are the names, the oldest first.
 	Pods []string `json:"pods"`
@@ -79,6 +81,9 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 			continue
 		}
 		k := key{f.Object.Namespace, WorkloadOf(w, f), fmt.Sprintf("%p", f.Pod.Class)}
+		if f.Group != "" { // decided together, whatever made the pods
+			k = key{f.Object.Namespace, "podgroup/" + f.Group, ""}
+		}
 		groups[k] = append(groups[k], f)
 		p.Pods++
 	}
@@ -124,6 +129,9 @@ func workload(w *simulate.World, name string, pods []simulate.Found) (*Workload,
 	case e.Decisive != nil:
 		one.Plugin, one.Nodes, one.Reason = e.Decisive.Plugin, e.Decisive.Nodes, strings.Join(e.Decisive.Reasons, ", ")
 	}
+	if g := pods[0].Group; g != "" {
+		one.ofGroup(w.TryGroup(oldest.Namespace, g))
+	}
 	if len(e.Suggestions) > 0 {
 		one.Help = e.Suggestions[0].Text
 		for _, c := range e.Suggestions[0].Changes {
@@ -131,6 +139,24 @@ func workload(w *simulate.World, name string, pods []simulate.Found) (*Workload,
 		}
 	}
 	return one, nil
+}
+
+// ofGroup says why the group waits in place of why one pod of it does.
+func (one *Workload) ofGroup(t *decision.GroupTrial) {
+	if t == nil {
+		return
+	}
+	one.Plugin, one.Nodes, one.Message = "", 0, t.Message
+	switch {
+	case t.Incomplete:
+		one.State, one.Reason = explain.Gated, t.Message
+	case len(t.Victims) > 0:
+		one.State, one.Reason = explain.Pending, "makes room by removing "+answer.Count(len(t.Victims), "pod")
+	case t.Message != "":
+		one.State, one.Reason = explain.Pending, t.Message
+	default:
+		one.State, one.Reason = explain.Schedulable, "can be placed, and is when its turn comes"
+	}
 }
 
 // WorkloadOf names what made the pod, as kubectl writes it; of a ReplicaSet its Deployment, if it

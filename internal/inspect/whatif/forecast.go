@@ -89,7 +89,9 @@ type Next struct {
 type Waiting struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	Message   string `json:"message"`
+	// Group is the pod group that it waits with; Message is then why that waits.
+	Group   string `json:"group,omitempty"`
+	Message string `json:"message"`
 	// Before: it is pending now already. Anyway: it, or another replacement of its workload, is
 	// pending without the operations, too.
 	Before bool `json:"before,omitempty"`

@@ -280,13 +280,19 @@ func (p printer) placed(list []Placed) {
 	}
 }
 
-// pending lists the pods that are pending at the end, those of one reason together.
+// pending lists the pods that are pending at the end, those of one reason together, and apart those
+// of a pod group.
 func (p printer) pending(list []Waiting) {
-	var messages []string
-	byMessage := map[string][]string{}
+	type reason struct{ group, message string }
+	var reasons []reason
+	byReason := map[reason][]string{}
 	for _, w := range list {
-		if byMessage[w.Message] == nil {
-			messages = append(messages, w.Message)
+		key := reason{message: w.Message}
+		if w.Group != "" {
+			key.group = w.Namespace + "/" + w.Group
+		}
+		if byReason[key] == nil {
+			reasons = append(reasons, key)
 		}
 		note := ""
 		switch {
@@ -295,12 +301,16 @@ func (p printer) pending(list []Waiting) {
 		case w.Anyway:
 			note = " (anyway)"
 		}
-		byMessage[w.Message] = append(byMessage[w.Message], w.Namespace+"/"+w.Name+note)
+		byReason[key] = append(byReason[key], w.Namespace+"/"+w.Name+note)
 	}
-	for _, message := range messages {
-		p.Warning("\nPending: %s", answer.Count(len(byMessage[message]), "pod"))
-		p.Line("  %s", cmp.Or(message, "not tried yet"))
-		p.names(byMessage[message])
+	for _, r := range reasons {
+		of := ""
+		if r.group != "" {
+			of = " of podgroup " + r.group
+		}
+		p.Warning("\nPending: %s%s", answer.Count(len(byReason[r]), "pod"), of)
+		p.Line("  %s", cmp.Or(r.message, "not tried yet"))
+		p.names(byReason[r])
 	}
 }
 

@@ -168,7 +168,8 @@ func (f *Forecast) outcome(w *simulate.World, base *baseline, waited map[simulat
 		}
 		_, before := waited[simulate.Name{Namespace: p.Object.Namespace, Name: p.Object.Name}]
 		f.Pending = append(f.Pending, Waiting{
-			Namespace: p.Object.Namespace, Name: p.Object.Name, Message: cmp.Or(p.Refused, p.Message), Before: before, Anyway: base.waits(p, before),
+			Namespace: p.Object.Namespace, Name: p.Object.Name, Group: p.Group, Message: cmp.Or(p.Refused, p.Message), Before: before,
+			Anyway: base.waits(p, before),
 		})
 	}
 }

@@ -1,0 +1,111 @@
+package cycle
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// TryGroup tells what an attempt for the members of a group that wait would come to now. It leaves
+// everything as it is. It returns nil if there is no such group, or none of its pods waits.
+func (c *Core) TryGroup(name cluster.Name) *decision.GroupTrial {
+	if c.groups == nil || c.groups.Get(name) == nil {
+		return nil
+	}
+	g := c.groups.Get(name)
+	var items []*queue.Item
+	incomplete := ""
+	for uid := range g.Members {
+		item := c.queue.Get(uid)
+		if item == nil || item.Place() == queue.Taken {
+			continue
+		}
+		if why := c.Incomplete(uid); why != "" {
+			incomplete = why
+		} else if item.Place() == queue.Gated {
+			continue
+		}
+		items = append(items, item)
+	}
+	if len(items) == 0 {
+		return nil
+	}
+	slices.SortFunc(items, func(a, b *queue.Item) int {
+		return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), earlier(a, b))
+	})
+	if incomplete != "" {
+		t := &decision.GroupTrial{Incomplete: true, Message: incomplete}
+		for _, item := range items {
+			t.Pods = append(t.Pods, decision.GroupPlace{Name: item.Pod.Name, Message: incomplete})
+		}
+		return t
+	}
+	a, foreign := c.newGroupAttempt(g, items)
+	if foreign != nil {
+		return &decision.GroupTrial{Tried: len(a.members), Needed: a.need, Message: foreign.Error()}
+	}
+	return a.trial()
+}
+
+// trial decides the members, and takes all of it back.
+func (a *groupAttempt) trial() *decision.GroupTrial {
+	err := a.decide()
+	t := &decision.GroupTrial{Tried: len(a.members), Fit: a.fit(), Needed: a.need}
+	nodes := map[*member]string{}
+	note := func(places []place) {
+		for _, p := range places {
+			nodes[p.member] = p.found.Node.Name
+		}
+	}
+	fits := len(a.placed) >= a.need
+	if err == nil && fits {
+		note(a.plan(nil).places)
+		t.Fit = len(a.placed)
+	}
+	a.undo(0)
+	switch {
+	case err != nil:
+		t.Message = err.Error()
+	case !fits:
+		t.Message = a.reason()
+		if plan := a.planRoom(); plan != nil {
+			note(plan.places)
+			for _, unit := range plan.victims {
+				for _, victim := range unit {
+					t.Victims = append(t.Victims, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})
+				}
+			}
+		}
+	}
+	for _, m := range a.members {
+		p := decision.GroupPlace{Name: m.Pod.Name, Node: nodes[m]}
+		if p.Node == "" && m.failure != nil {
+			p.Message = m.failure.Message("")
+		} else if p.Node == "" {
+			p.Message = a.why(m).message
+		}
+		t.Pods = append(t.Pods, p)
+	}
+	return t
+}
+
+// newGroupAttempt is an attempt for members that wait, in the order in which they are decided. It
+// is an error if they are not all of one profile.
+func (c *Core) newGroupAttempt(g *groups.Group, items []*queue.Item) (a *groupAttempt, foreign error) {
+	first := items[0].Pod.Spec.SchedulerName
+	a = &groupAttempt{Core: c, group: g, profile: c.profiles[first], need: c.missing(g)}
+	for _, item := range items {
+		p := c.profiles[item.Pod.Spec.SchedulerName]
+		if p != a.profile && foreign == nil {
+			foreign = errSeveralSchedulers(first, item.Pod.Spec.SchedulerName)
+		}
+		m := &member{placement: c.newPlacement(p, item)}
+		m.sibling, m.asked = true, c.contender(m.Waiting, item.Pod)
+		a.members = append(a.members, m)
+	}
+	return a, foreign
+}

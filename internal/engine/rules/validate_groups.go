@@ -1,0 +1,66 @@
+package rules
+
+import (
+	"fmt"
+
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// ValidatePodGroup checks a pod group as on creation, as far as it has a bearing on scheduling.
+func ValidatePodGroup(g *schedulingv1alpha2.PodGroup) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := append(ValidateMeta(&g.ObjectMeta, true), validateGroupPolicy(&g.Spec.SchedulingPolicy, spec.Child("schedulingPolicy"))...)
+	if constraints := g.Spec.SchedulingConstraints; constraints != nil {
+		path := spec.Child("schedulingConstraints", "topology")
+		if len(constraints.Topology) > 1 {
+			errs = append(errs, field.TooMany(path, len(constraints.Topology), 1))
+		}
+		for i := range constraints.Topology {
+			if constraints.Topology[i].Key == "" {
+				errs = append(errs, field.Required(path.Index(i).Child("key"), ""))
+			}
+		}
+	}
+	modes := []schedulingv1alpha2.DisruptionMode{schedulingv1alpha2.DisruptionModePod, schedulingv1alpha2.DisruptionModePodGroup}
+	if mode := g.Spec.DisruptionMode; mode != nil && *mode != modes[0] && *mode != modes[1] {
+		errs = append(errs, field.NotSupported(spec.Child("disruptionMode"), *mode, modes))
+	}
+	if priority := g.Spec.Priority; priority != nil && *priority > HighestUserPriority {
+		errs = append(errs, field.Invalid(spec.Child("priority"), *priority, fmt.Sprintf("must be at most %d", HighestUserPriority)))
+	}
+	return errs
+}
+
+// ValidateWorkload checks a workload as on creation.
+func ValidateWorkload(w *schedulingv1alpha2.Workload) field.ErrorList {
+	errs := ValidateMeta(&w.ObjectMeta, true)
+	path, names := field.NewPath("spec", "podGroupTemplates"), map[string]bool{}
+	switch count := len(w.Spec.PodGroupTemplates); {
+	case count == 0:
+		errs = append(errs, field.Required(path, "must have at least one item"))
+	case count > schedulingv1alpha2.WorkloadMaxPodGroupTemplates:
+		errs = append(errs, field.TooMany(path, count, schedulingv1alpha2.WorkloadMaxPodGroupTemplates))
+	}
+	for i := range w.Spec.PodGroupTemplates {
+		t := &w.Spec.PodGroupTemplates[i]
+		if names[t.Name] {
+			errs = append(errs, field.Duplicate(path.Index(i).Child("name"), t.Name))
+		}
+		names[t.Name] = true
+		errs = append(errs, validateGroupPolicy(&t.SchedulingPolicy, path.Index(i).Child("schedulingPolicy"))...)
+	}
+	return errs
+}
+
+func validateGroupPolicy(p *schedulingv1alpha2.PodGroupSchedulingPolicy, path *field.Path) field.ErrorList {
+	switch {
+	case p.Basic == nil && p.Gang == nil:
+		return field.ErrorList{field.Required(path, "must be basic or gang")}
+	case p.Basic != nil && p.Gang != nil:
+		return field.ErrorList{field.Invalid(path, "basic, gang", "must be one of basic and gang")}
+	case p.Gang != nil && p.Gang.MinCount < 1:
+		return field.ErrorList{field.Invalid(path.Child("gang", "minCount"), p.Gang.MinCount, "must be greater than or equal to 1")}
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// KindGroup is the kind of the answer about a pod group.
+const KindGroup = "PodGroupExplanation"
+
+// GroupExplanation says how a pod group stands, and what an attempt for it would come to now.
+type GroupExplanation struct {
+	APIVersion string          `json:"apiVersion"`
+	Kind       string          `json:"kind"`
+	Source     simulate.Source `json:"source"`
+	Namespace  string          `json:"namespace"`
+	Name       string          `json:"name"`
+	// State is Placed (no pod of it waits), Schedulable (it would be placed now), Pending, or Gated
+	// (it is not tried: there is no PodGroup, or too few pods).
+	State State `json:"state"`
+	// Summary says it in one sentence.
+	Summary string `json:"summary"`
+	// MinCount is how many pods a gang asks for at once; 0 of a basic group. Topology is the label
+	// whose value all nodes must share.
+	MinCount int    `json:"minCount,omitempty"`
+	Topology string `json:"topology,omitempty"`
+	// Scheduled: the scheduler has written that the group was scheduled once. Its pods that are
+	// replaced are placed one by one.
+	Scheduled bool `json:"scheduled"`
+	// LastDecision is what the scheduler wrote of the group, if it did.
+	LastDecision *LastDecision `json:"lastDecision,omitempty"`
+	// Now is what an attempt would come to; left out if no pod of the group waits.
+	Now *decision.GroupTrial `json:"now,omitempty"`
+	// Pods are all members by name, with the node that each has, or would get with the others.
+	Pods []GroupPod `json:"pods"`
+}
+
+// GroupPod is a member.
+type GroupPod struct {
+	Name string `json:"name"`
+	Node string `json:"node,omitempty"`
+	// Waits: it does not have the node yet.
+	Waits   bool   `json:"waits,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// OfGroup explains a pod group of the world. The world is left as it was, but that pods from
+// manifests are placed as far as they come before the group in the queue.
+func OfGroup(w *simulate.World, o Options) (*GroupExplanation, error) {
+	g := w.Group(o.Namespace, o.Name)
+	if g == nil {
+		return nil, fmt.Errorf("podgroup %s/%s: %w", o.Namespace, o.Name, ErrNoPod)
+	}
+	out := &GroupExplanation{
+		APIVersion: simulate.APIVersion, Kind: KindGroup, Source: o.Source, Namespace: o.Namespace, Name: o.Name,
+		MinCount: g.MinCount(), Topology: g.TopologyKey(), Scheduled: g.Scheduled(), Pods: []GroupPod{},
+	}
+	if c := g.Condition(); c != nil {
+		out.LastDecision = &LastDecision{At: metav1.NewTime(c.LastTransitionTime.Time), Reason: c.Reason, Message: c.Message}
+	}
+	out.Now = w.TryGroup(o.Namespace, o.Name)
+	placed := 0
+	for _, p := range w.MembersOf(g) {
+		one := GroupPod{Name: p.Object.Name, Node: p.Object.Spec.NodeName, Waits: p.Object.Spec.NodeName == ""}
+		if !one.Waits {
+			placed++
+		} else if out.Now != nil {
+			if i := slices.IndexFunc(out.Now.Pods, func(t decision.GroupPlace) bool { return t.Name == one.Name }); i >= 0 {
+				one.Node, one.Message = out.Now.Pods[i].Node, out.Now.Pods[i].Message
+			} else {
+				one.Message = cmp.Or(w.Gate(p.Pod), "it is not tried with the others")
+			}
+		}
+		out.Pods = append(out.Pods, one)
+	}
+	out.State, out.Summary = groupState(out.Now, placed, len(out.Pods))
+	return out, w.Err()
+}
+
+func groupState(t *decision.GroupTrial, placed, all int) (State, string) {
+	switch {
+	case t == nil && all == 0:
+		return Gated, "The group has no pods."
+	case t == nil && placed < all:
+		return Gated, fmt.Sprintf("%d of %d pods have a node; the others are kept out by gates of their own.", placed, all)
+	case t == nil:
+		return Placed, fmt.Sprintf("All %s have a node.", answer.Count(all, "pod"))
+	case t.Incomplete:
+		return Gated, "The group is not tried yet: " + t.Message + "."
+	case len(t.Victims) > 0:
+		return Pending, fmt.Sprintf("The group can make room by removing %s. As things are, %s", answer.Count(len(t.Victims), "pod"), t.Message)
+	case t.Message != "":
+		return Pending, "The group waits: " + t.Message
+	case t.Fit < t.Tried:
+		return Schedulable, fmt.Sprintf("The group waits for its turn: %d of %d pods would be placed now.", t.Fit, t.Tried)
+	}
+	return Schedulable, fmt.Sprintf("The group waits for its turn: %s would be placed now.", answer.Count(t.Fit, "pod"))
+}
+
+// Names is the group.
+func (e *GroupExplanation) Names() []string { return []string{"podgroup/" + e.Name} }
+
+// Write writes the explanation in one of answer.Formats, or as a name; any other is for people.
+func (e *GroupExplanation) Write(out io.Writer, format string) error {
+	return answer.Write(out, format, e, e.tell)
+}
+
+func (e *GroupExplanation) tell(page *answer.Page) {
+	page.Heading("podgroup %s/%s: %s", e.Namespace, e.Name, e.State)
+	page.Line("%s", e.Summary)
+	if e.MinCount > 0 {
+		page.Line("A gang: %d pods at once.", e.MinCount)
+	}
+	if e.Topology != "" {
+		page.Line("All on nodes with one value of %s.", e.Topology)
+	}
+	if len(e.Pods) > 0 {
+		rows := [][]string{{"POD", "NODE", "WHY"}}
+		for _, p := range e.Pods {
+			node := cmp.Or(p.Node, "<none>")
+			why := p.Message
+			if p.Waits && p.Node != "" {
+				why = "would go there, with the others"
+			}
+			rows = append(rows, []string{p.Name, node, why})
+		}
+		page.Line("")
+		page.Table("  ", rows)
+	}
+	if e.Now != nil && len(e.Now.Victims) > 0 {
+		page.Line("\nWould have to leave: %s.", answer.List(len(e.Now.Victims), func(i int) string {
+			return e.Now.Victims[i].Namespace + "/" + e.Now.Victims[i].Name
+		}))
+	}
+	if d := e.LastDecision; d != nil {
+		page.Line("\nThe scheduler wrote %s: %s", d.At.UTC().Format("2006-01-02 15:04:05Z"), cmp.Or(d.Message, d.Reason))
+	}
+	page.Line("\n%s.", e.Source)
+}

@@ -1,0 +1,128 @@
+package manifest
+
+import (
+	"fmt"
+	"hash/fnv"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/dump"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// groupOf names the pod group of a job's pods, which is made if the job is new and the controller
+// would make one. It is empty for jobs whose pods are scheduled one by one.
+func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
+	p := job.Spec.Parallelism
+	if !e.set.JobGroups || *p < 2 || *job.Spec.CompletionMode != batchv1.IndexedCompletion || *job.Spec.Completions != *p ||
+		job.Spec.Template.Spec.SchedulingGroup != nil {
+		return ""
+	}
+	workload := e.workloadOf(job, pods)
+	if workload == nil || len(workload.Spec.PodGroupTemplates) != 1 {
+		return ""
+	}
+	var own []*schedulingv1alpha2.PodGroup
+	for _, g := range e.set.PodGroups {
+		if ref := g.Spec.PodGroupTemplateRef; g.Namespace == job.Namespace && ref != nil && ref.Workload != nil && ref.Workload.WorkloadName == workload.Name {
+			own = append(own, g)
+		}
+	}
+	switch {
+	case len(own) == 1 && metav1.IsControlledBy(own[0], job):
+		return own[0].Name
+	case len(own) > 0:
+		return ""
+	}
+	template := &workload.Spec.PodGroupTemplates[0]
+	group := &schedulingv1alpha2.PodGroup{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: job.Namespace, Name: groupName(workload.Name, template.Name), CreationTimestamp: job.CreationTimestamp,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job"))},
+		},
+		Spec: schedulingv1alpha2.PodGroupSpec{
+			PodGroupTemplateRef: &schedulingv1alpha2.PodGroupTemplateReference{
+				Workload: &schedulingv1alpha2.WorkloadPodGroupTemplateReference{WorkloadName: workload.Name, PodGroupTemplateName: template.Name},
+			},
+			SchedulingPolicy: template.SchedulingPolicy,
+		},
+	}
+	group.UID = uidOf("PodGroup", &group.ObjectMeta)
+	e.set.PodGroups = append(e.set.PodGroups, group)
+	return group.Name
+}
+
+// workloadOf is the job's workload. Of a job that has begun none is made.
+func (e *expansion) workloadOf(job *batchv1.Job, pods []*v1.Pod) *schedulingv1alpha2.Workload {
+	var own []*schedulingv1alpha2.Workload
+	for _, w := range e.set.Workloads {
+		if ref := w.Spec.ControllerRef; w.Namespace == job.Namespace && ref != nil && ref.Kind == "Job" && ref.APIGroup == batchv1.GroupName && ref.Name == job.Name {
+			own = append(own, w)
+		}
+	}
+	switch {
+	case len(own) == 1 && metav1.IsControlledBy(own[0], job):
+		return own[0]
+	case len(own) > 0 || len(pods) > 0 || hasBegun(job):
+		return nil
+	}
+	workload := &schedulingv1alpha2.Workload{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: job.Namespace, Name: workloadName(job),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job"))},
+		},
+		Spec: schedulingv1alpha2.WorkloadSpec{
+			ControllerRef: &schedulingv1alpha2.TypedLocalObjectReference{APIGroup: batchv1.GroupName, Kind: "Job", Name: job.Name},
+			PodGroupTemplates: []schedulingv1alpha2.PodGroupTemplate{{
+				Name: job.Name + "-pgt-0",
+				SchedulingPolicy: schedulingv1alpha2.PodGroupSchedulingPolicy{
+					Gang: &schedulingv1alpha2.GangSchedulingPolicy{MinCount: *job.Spec.Parallelism},
+				},
+			}},
+		},
+	}
+	workload.UID = uidOf("Workload", &workload.ObjectMeta)
+	e.set.Workloads = append(e.set.Workloads, workload)
+	return workload
+}
+
+func hasBegun(job *batchv1.Job) bool {
+	if job.Status.StartTime != nil || job.Status.Succeeded != 0 || job.Status.Failed != 0 {
+		return true
+	}
+	for i := range job.Status.Conditions {
+		if job.Status.Conditions[i].Type == batchv1.JobSuspended {
+			return true
+		}
+	}
+	return false
+}
+
+// workloadName and groupName are the Job controller's own.
+func workloadName(job *batchv1.Job) string {
+	sum := fnv.New32a()
+	fmt.Fprintf(sum, "%v", dump.ForHash(job.UID))
+	hash := rand.SafeEncodeString(fmt.Sprint(sum.Sum32()))
+	return fmt.Sprintf("%.*s-%s", validation.DNS1123SubdomainMaxLength-len(hash)-1, job.Name, hash)
+}
+
+func groupName(workload, template string) string {
+	sum := fnv.New32a()
+	sum.Write([]byte(workload + template))
+	hash := rand.SafeEncodeString(fmt.Sprint(sum.Sum32()))
+	room := validation.DNS1123SubdomainMaxLength - len(hash) - 2
+	if half := room / 2; len(workload)+len(template) > room { // what is short leaves its rest to the other
+		switch {
+		case len(workload) <= half:
+			template = template[:room-len(workload)]
+		case len(template) <= half:
+			workload = workload[:room-len(template)]
+		default:
+			workload, template = workload[:room-half], template[:half]
+		}
+	}
+	return workload + "-" + template + "-" + hash
+}

@@ -1,0 +1,241 @@
+package simulate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+)
+
+// Group is what is said of a pod group as a whole: that it is not placed, and why.
+type Group struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// After is how much time had passed; left out at the beginning.
+	After Seconds `json:"after,omitempty"`
+	// MinCount is how many pods a gang asks for at once; 0 of a basic group.
+	MinCount int `json:"minCount,omitempty"`
+	// Pods are the members that wait. If they were tried, Fit of them found a place, and Needed
+	// would have to.
+	Pods   []string `json:"pods"`
+	Fit    int      `json:"fit"`
+	Needed int      `json:"needed,omitempty"`
+	// Victims are the pods that have to leave so that the group fits. Where each member then goes
+	// is its nominatedNode.
+	Victims []Name `json:"victims"`
+	// Message says why the group waits: how many pods of how many fit, and what stops the next one.
+	Message string `json:"message"`
+}
+
+// workloadWithJob is the gate with which the Job controller makes gangs of Jobs.
+const workloadWithJob = "WorkloadWithJob"
+
+// GateNames are the feature gates that have an effect on what is simulated.
+var GateNames = append(slices.Clone(groups.GateNames), workloadWithJob)
+
+// Gates tells which features of pod groups are on, and whether Jobs become gangs. Gates that are
+// named are as they are named. Of the others those are on whose fields the objects have, since an
+// API server drops the fields of a gate that is off; where none has any, they make no difference.
+func Gates(named map[string]bool, set *manifest.Set) (gates groups.Gates, jobs bool, err error) {
+	all := maps.Clone(named)
+	if all == nil {
+		all = map[string]bool{}
+	}
+	unless := func(name string, on bool) bool {
+		if _, given := all[name]; !given {
+			all[name] = on
+		}
+		return all[name]
+	}
+	on := unless(groups.GenericWorkload, true)
+	gang := unless(groups.GangScheduling, on)
+	unless(groups.TopologyAwareWorkloadScheduling, on)
+	unless(groups.WorkloadAwarePreemption, gang && slices.ContainsFunc(set.PodGroups, hasPriority))
+	jobs = unless(workloadWithJob, on && slices.ContainsFunc(set.Workloads, isOfJob))
+	gates, err = groups.GatesOf(all)
+	return gates, jobs && gates.Generic, err
+}
+
+func hasPriority(g *schedulingv1alpha2.PodGroup) bool {
+	return g.Spec.Priority != nil || g.Spec.PriorityClassName != "" || g.Spec.DisruptionMode != nil
+}
+
+func isOfJob(w *schedulingv1alpha2.Workload) bool {
+	owner := metav1.GetControllerOfNoCopy(w)
+	return owner != nil && owner.Kind == "Job"
+}
+
+// showGroups shows pod groups as an API server would have them: with a UID, and the priority of
+// their class.
+func (w *World) showGroups(list []*schedulingv1alpha2.PodGroup) {
+	for _, g := range list {
+		g = g.DeepCopy()
+		if g.UID == "" {
+			g.UID = types.UID("podgroup/" + g.Namespace + "/" + g.Name)
+		}
+		if g.Spec.Priority == nil && w.gates.Preemption {
+			class, err := w.catalog.PriorityClass(g.Spec.PriorityClassName)
+			if g.Spec.PriorityClassName == "" {
+				class, err = w.catalog.DefaultPriorityClass()
+			}
+			if err == nil && class != nil {
+				g.Spec.Priority = &class.Value
+			}
+		}
+		w.show(cycle.PodGroups, g)
+	}
+}
+
+// writeGroup writes a condition of a pod group.
+func (w *World) writeGroup(a cycle.WriteGroup) {
+	g := a.Group.DeepCopy()
+	meta.SetStatusCondition(&g.Status.Conditions, a.Condition)
+	w.show(cycle.PodGroups, g)
+}
+
+// groupOf is the pod group that the scheduler knows a pod to be a member of, or nil.
+func (w *World) groupOf(p *cluster.Pod) *groups.Group {
+	if w.groups == nil || p == nil {
+		return nil
+	}
+	return w.groups.Of(p.UID)
+}
+
+// hearTogether lists what was decided of pods in one step. The members of a group that is not
+// placed are summed up.
+func (w *World) hearTogether(decided []*decision.Decision) (heard []*pod) {
+	placed := false
+	for _, d := range decided {
+		heard = append(heard, w.pending[d.UID])
+		placed = placed || d.Result == decision.Placed
+	}
+	known := len(w.said.Groups)
+	for i, d := range decided {
+		p, g := heard[i], d.Group
+		switch {
+		case p == nil:
+			continue
+		case g == nil || placed || g.Scheduled || g.Tried == 0:
+			w.hear(p, d, false)
+			continue
+		}
+		said := w.hear(p, d, true)
+		p.refusal = g.Message
+		if said == nil { // it was listed already
+			continue
+		}
+		if len(w.said.Groups) == known {
+			w.said.Groups = append(w.said.Groups, Group{
+				Namespace: d.Namespace, Name: g.Name, After: Seconds(w.now), MinCount: g.MinCount, Fit: g.Fit, Needed: g.Needed,
+				Victims: said.Victims, Message: g.Message, Pods: []string{},
+			})
+			w.tell(Event{Kind: groupPending, Namespace: d.Namespace, Name: g.Name, Message: g.Message})
+		}
+		said.Victims = []Name{}
+		fails := &w.said.Groups[known]
+		fails.Pods = append(fails.Pods, d.Name)
+	}
+	return heard
+}
+
+// holds lists a group that keeps its pods out of the queue, once for all of them.
+func (w *World) holds(g *groups.Group, message string) {
+	said := Group{Namespace: g.Namespace, Name: g.Name.Name, After: Seconds(w.now), MinCount: g.MinCount(), Victims: []Name{}, Message: message, Pods: []string{}}
+	var held []*pod
+	for uid := range g.Members {
+		if p := w.pending[uid]; p != nil && !p.listed && w.core.Incomplete(uid) != "" {
+			held = append(held, p)
+		}
+	}
+	queued(held)
+	for _, p := range held {
+		w.list(p, Pod{Message: message, Group: g.Name.Name}, true)
+		p.listed = true
+		said.Pods = append(said.Pods, p.Name)
+	}
+	w.said.Groups = append(w.said.Groups, said)
+	w.tell(Event{Kind: groupPending, Namespace: g.Namespace, Name: g.Name.Name, Message: message})
+}
+
+// groupLines finds, for each pod of the answer that waits with its group, the group's line: the
+// place in Groups. All other pods have -1.
+func (s *Simulation) groupLines() []int {
+	type key struct {
+		pod   Name
+		group string
+		after Seconds
+	}
+	of := map[key][]int{} // one that preempts may wait again
+	for i, g := range s.Groups {
+		for _, name := range g.Pods {
+			k := key{Name{g.Namespace, name}, g.Name, g.After}
+			of[k] = append(of[k], i)
+		}
+	}
+	lines := make([]int, len(s.Pods))
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		k := key{Name{p.Namespace, p.Name}, p.Group, p.After}
+		lines[i] = -1
+		if left := of[k]; p.Node == "" && len(left) > 0 {
+			lines[i], of[k] = left[0], left[1:]
+		}
+	}
+	return lines
+}
+
+// why puts what is said of the group into one line.
+func (g *Group) why() string {
+	if len(g.Victims) == 0 {
+		return g.Message
+	}
+	return fmt.Sprintf("preempts %s: %s", named(g.Victims), g.Message)
+}
+
+// Group returns a pod group by its name: one of which there is the PodGroup, or pods that name it.
+func (w *World) Group(namespace, name string) *groups.Group {
+	if w.groups == nil {
+		return nil
+	}
+	return w.groups.Get(cluster.Name{Namespace: namespace, Name: name})
+}
+
+// MembersOf lists the pods of a group by name.
+func (w *World) MembersOf(g *groups.Group) (list []Found) {
+	for _, p := range w.Each() {
+		if p.Pod != nil && w.groupOf(p.Pod) == g {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// TryGroup tells what an attempt for a group would come to, once it is its turn: pods from
+// manifests that come before it are placed first. It returns nil if no pod of the group waits.
+func (w *World) TryGroup(namespace, name string) *decision.GroupTrial {
+	g := w.Group(namespace, name)
+	if g == nil {
+		return nil
+	}
+	var members []*pod
+	for uid := range g.Members {
+		if p := w.pending[uid]; p != nil {
+			members = append(members, p)
+		}
+	}
+	queued(members)
+	if len(members) > 0 && !Stored(members[0].object) {
+		w.UntilTurn(namespace, members[0].Name)
+	}
+	return w.core.TryGroup(g.Name)
+}
