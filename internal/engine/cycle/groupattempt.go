@@ -29,7 +29,8 @@ type groupAttempt struct {
 
 	searched int  // judgements of nodes by the search
 	gaveUp   bool // the search ended at its limit
-	domains  int  // of the topology key, that were tried
+	domains  int  // of the topology key
+	fills    map[string]fill
 	rest     bool // the group has what it asks for without these members
 }
 

@@ -57,6 +57,7 @@ func (c *Core) seeGroup(object *groups.PodGroup) {
 	if g = c.groups.SetObject(object); fresh || g.MinCount() != least {
 		c.wakeGroup(g, "PodGroupAdd")
 		c.unitsChanged(g, "PodGroupAdd")
+		g.Short = 0 // what it asks for may be less now
 		c.settleGroup(g)
 	}
 }
@@ -117,12 +118,18 @@ func (c *Core) settleGroups() {
 	}
 }
 
-// settleGroup says that a group is scheduled if it has what it asks for and nobody has said so.
+// settleGroup says that a group is scheduled if it has what it asks for and nobody has said so. It
+// is called whenever a pod of it may have been bound.
 func (c *Core) settleGroup(g *groups.Group) {
 	if !c.decides() || !c.begun || g.Object == nil || g.Done || g.Scheduled() || g.Count() < g.MinCount() {
 		return
 	}
-	if _, bound := c.placed(g); bound >= max(1, g.MinCount()) {
+	if g.Short > 1 { // one pod more, at most, was bound since they were counted
+		g.Short--
+		return
+	}
+	_, bound := c.placed(g)
+	if g.Short = max(1, g.MinCount()) - bound; g.Short <= 0 {
 		g.Done = true
 		c.writeScheduled(g)
 	}

@@ -25,9 +25,10 @@ type place struct {
 	found decide.Decision
 }
 
-// placeInDomain works out every domain of the group's topology key and leaves the members counted
-// in the best one. The score is upstream's: how full the domain is then, so that the tightest wins,
-// plus how many pods of the group are there, each out of 100.
+// placeInDomain works out the domains of the group's topology key, as long as one may be better
+// than the best so far, and leaves the members counted in the best one. The score is upstream's:
+// how full the domain is then, so that the tightest wins, plus how many pods of the group are
+// there, each out of 100.
 func (a *groupAttempt) placeInDomain(key string) error {
 	domains, err := a.domainsOf(key)
 	if err != nil {
@@ -42,10 +43,15 @@ func (a *groupAttempt) placeInDomain(key string) error {
 		return nil
 	}
 	placedBefore, _ := a.Core.placed(a.group)
+	a.fills = a.domainFills(key)
+	slices.SortStableFunc(domains, func(x, y string) int { return cmp.Compare(a.fullest(y), a.fullest(x)) })
 	var fitting []domainResult
 	most := -1
 	var closest []*decide.Failure
 	for _, domain := range domains {
+		if len(fitting) > 0 && a.noneBetter(fitting, domain) {
+			break
+		}
 		a.confine(key, domain)
 		if err := a.place(); err != nil {
 			return err
@@ -55,7 +61,7 @@ func (a *groupAttempt) placeInDomain(key string) error {
 			closest = a.failures()
 		}
 		if len(a.placed) >= a.need {
-			fitting = append(fitting, a.resultIn(key, domain))
+			fitting = append(fitting, a.resultIn(domain))
 		}
 		a.undo(0)
 	}
@@ -158,22 +164,51 @@ func (a *groupAttempt) confine(key, domain string) {
 }
 
 // resultIn is what has been found in the domain.
-func (a *groupAttempt) resultIn(key, domain string) domainResult {
-	r := domainResult{domain: domain, said: a.failures()}
+func (a *groupAttempt) resultIn(domain string) domainResult {
+	r := domainResult{domain: domain, said: a.failures(), full: a.fills[domain].with(a.placed)}
 	for _, m := range a.placed {
 		r.places = append(r.places, place{m, m.found})
 	}
-	var cpu, memory, cpuAll, memoryAll float64
+	return r
+}
+
+// fill is how much of the nodes of a domain is requested.
+type fill struct{ cpu, memory, cpuAll, memoryAll float64 }
+
+// domainFills sums up the nodes of every domain.
+func (a *groupAttempt) domainFills(key string) map[string]fill {
+	fills := map[string]fill{}
 	for i, n := range a.cluster.Nodes {
 		if n == nil {
 			continue
 		}
-		if value, ok := labelOf(n, key); ok && value == domain {
-			room := &a.cluster.Rooms[i]
-			cpu, cpuAll = cpu+float64(room.RequestedCPU), cpuAll+float64(room.CPU)
-			memory, memoryAll = memory+float64(room.RequestedMemory), memoryAll+float64(room.Memory)
+		if value, ok := labelOf(n, key); ok {
+			f, room := fills[value], &a.cluster.Rooms[i]
+			f.cpu, f.cpuAll = f.cpu+float64(room.RequestedCPU), f.cpuAll+float64(room.CPU)
+			f.memory, f.memoryAll = f.memory+float64(room.RequestedMemory), f.memoryAll+float64(room.Memory)
+			fills[value] = f
 		}
 	}
-	r.full = (100*cpu/max(cpuAll, 1) + 100*memory/max(memoryAll, 1)) / 2
-	return r
+	return fills
+}
+
+// with is how full the domain is with members on top, in hundredths.
+func (f fill) with(members []*member) float64 {
+	for _, m := range members {
+		f.cpu, f.memory = f.cpu+float64(m.item.Class.Requests.MilliCPU), f.memory+float64(m.item.Class.Requests.Memory)
+	}
+	return (100*f.cpu/max(f.cpuAll, 1) + 100*f.memory/max(f.memoryAll, 1)) / 2
+}
+
+// fullest is how full the domain is if all members find a place there.
+func (a *groupAttempt) fullest(domain string) float64 { return a.fills[domain].with(a.members) }
+
+// noneBetter tells whether neither the domain nor one after it, which is no fuller, can be better
+// than one in which all members found a place. Of domains that are as good as each other the first
+// by name wins.
+func (a *groupAttempt) noneBetter(fitting []domainResult, domain string) bool {
+	most := a.fullest(domain)
+	return slices.ContainsFunc(fitting, func(r domainResult) bool {
+		return len(r.places) == len(a.members) && (r.full > most || r.full == most && r.domain < domain)
+	})
 }

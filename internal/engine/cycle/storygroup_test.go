@@ -27,9 +27,7 @@ func storyGroup(t *testing.T, d *datadriven.TestData, name string) *groups.PodGr
 		g.Spec.SchedulingPolicy.Basic = &schedulingv1alpha2.BasicSchedulingPolicy{}
 	}
 	if key != "" {
-		g.Spec.SchedulingConstraints = &schedulingv1alpha2.PodGroupSchedulingConstraints{
-			Topology: []schedulingv1alpha2.TopologyConstraint{{Key: key}},
-		}
+		g.Spec.SchedulingConstraints = oneOf(key)
 	}
 	if d.HasArg("as-one") {
 		mode := schedulingv1alpha2.DisruptionModePodGroup
@@ -42,6 +40,11 @@ func storyGroup(t *testing.T, d *datadriven.TestData, name string) *groups.PodGr
 		g.DeletionTimestamp = &metav1.Time{Time: begin}
 	}
 	return g
+}
+
+// oneOf asks for nodes with one value of a label.
+func oneOf(key string) *schedulingv1alpha2.PodGroupSchedulingConstraints {
+	return &schedulingv1alpha2.PodGroupSchedulingConstraints{Topology: []schedulingv1alpha2.TopologyConstraint{{Key: key}}}
 }
 
 // gangOf is a PodGroup that asks for so many pods at once.

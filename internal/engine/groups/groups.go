@@ -35,10 +35,12 @@ type Group struct {
 	counted int // of members, those that count; see Count
 
 	// What the owner notes: Done: the group was scheduled, Said is the last condition that was
-	// written, and Last the last attempt if it failed.
-	Done bool
-	Said string
-	Last Attempt
+	// written, and Last the last attempt if it failed. At least Short more pods have to be bound
+	// before the group can be scheduled.
+	Done  bool
+	Said  string
+	Last  Attempt
+	Short int
 }
 
 // Attempt is what came of an attempt for a group that failed: so many pods were tried together, of
@@ -49,7 +51,7 @@ type Attempt struct {
 }
 
 // Forget forgets what was noted: the object is another one of the same name.
-func (g *Group) Forget() { g.Done, g.Said, g.Last = false, "", Attempt{} }
+func (g *Group) Forget() { g.Done, g.Said, g.Last, g.Short = false, "", Attempt{}, 0 }
 
 // New returns a set without groups.
 func New() *Set {
