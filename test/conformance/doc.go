@@ -10,4 +10,6 @@
 // Run it with
 //
 //	go test ./conformance -clusters=2000 -seed=1 -plugins=TaintToleration,NodeAffinity
+//
+// Gangs are decided by the whole scheduler on either side, with the feature gates on: -gangs=1000.
 package conformance

@@ -1,0 +1,232 @@
+package conformance
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	clientset "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/events"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/features"
+	"k8s.io/kubernetes/pkg/scheduler"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+var gangClusters = flag.Int("gangs", 40, "how many random clusters with a gang, of each kind")
+
+// TestGangsFitWhereUpstreamsDo: the scheduler of Kubernetes, with the gates on, and Berth's core
+// decide one gang each in the same cluster. Of pods that are all alike and to which no other pod
+// matters the answer is the same. Of pods that differ Berth places every gang that upstream places,
+// and more.
+func TestGangsFitWhereUpstreamsDo(t *testing.T) {
+	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
+		features.GenericWorkload: true, features.GangScheduling: true, features.TopologyAwareWorkloadScheduling: true,
+	})
+	for _, alike := range []bool{true, false} {
+		both, neither, onlyBerth := 0, 0, 0
+		for i := range uint64(*gangClusters) {
+			w := generateGang(*first+i, alike)
+			theirs, err := w.upstream(t.Context())
+			if err != nil {
+				t.Fatalf("seed %d: %v", *first+i, err)
+			}
+			ours, err := w.berth()
+			if err != nil {
+				t.Fatalf("seed %d: %v", *first+i, err)
+			}
+			switch {
+			case ours && theirs:
+				both++
+			case !ours && !theirs:
+				neither++
+			case ours && !alike:
+				onlyBerth++
+			default:
+				t.Errorf("seed %d, alike %t: upstream places the gang: %t, Berth: %t\n%v", *first+i, alike, theirs, ours, w)
+			}
+		}
+		t.Logf("alike %t: both place %d gangs, neither %d, Berth alone %d", alike, both, neither, onlyBerth)
+		if both == 0 || neither == 0 {
+			t.Errorf("alike %t: %d gangs fit and %d do not: too little to compare", alike, both, neither)
+		}
+	}
+}
+
+// gangWorld is a cluster in which one gang waits.
+type gangWorld struct {
+	nodes  []*v1.Node
+	placed []*v1.Pod
+	group  *schedulingv1alpha2.PodGroup
+	gang   []*v1.Pod
+}
+
+func (w *gangWorld) String() string {
+	text := fmt.Sprintf("minCount %d, topology %v\n", w.group.Spec.SchedulingPolicy.Gang.MinCount, w.group.Spec.SchedulingConstraints)
+	for _, n := range w.nodes {
+		text += fmt.Sprintf("node %s %v %v %v\n", n.Name, n.Labels, n.Spec.Taints, n.Status.Allocatable.Cpu())
+	}
+	for _, p := range append(append([]*v1.Pod{}, w.placed...), w.gang...) {
+		text += fmt.Sprintf("pod %s on %q %v %v %v\n", p.Name, p.Spec.NodeName, p.Spec.NodeSelector, p.Spec.Tolerations, p.Spec.Containers[0].Resources.Requests)
+	}
+	return text
+}
+
+func generateGang(seed uint64, alike bool) *gangWorld {
+	rng := rand.New(rand.NewPCG(seed, 18))
+	w := &gangWorld{}
+	pick := func(values ...string) string { return values[rng.IntN(len(values))] }
+	pod := func(name string) *v1.Pod {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Labels: map[string]string{"app": pick("a", "b")}}}
+		p.Spec.SchedulerName, p.Spec.Priority, p.Status.Phase = v1.DefaultSchedulerName, new(int32), v1.PodPending
+		p.CreationTimestamp = metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+		p.Spec.Containers = []v1.Container{{Name: "c", Image: "i", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
+			v1.ResourceCPU: resource.MustParse(pick("500m", "1", "2", "3")), v1.ResourceMemory: resource.MustParse(pick("1Gi", "2Gi")),
+		}}}}
+		if rng.IntN(4) == 0 {
+			p.Spec.NodeSelector = map[string]string{"disk": pick("ssd", "hdd")}
+		}
+		if rng.IntN(3) == 0 {
+			p.Spec.Tolerations = []v1.Toleration{{Key: "own", Operator: v1.TolerationOpExists}}
+		}
+		if rng.IntN(6) == 0 {
+			p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 80, Protocol: v1.ProtocolTCP}}
+		}
+		return p
+	}
+	for i := range 2 + rng.IntN(6) {
+		name := fmt.Sprint("n", i)
+		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{
+			v1.LabelHostname: name, "rack": pick("r1", "r2", "r3"), "disk": pick("ssd", "hdd"),
+		}}}
+		if rng.IntN(8) == 0 {
+			delete(n.Labels, "rack")
+		}
+		n.Status.Allocatable = v1.ResourceList{
+			v1.ResourceCPU: resource.MustParse(pick("2", "3", "4", "6")), v1.ResourceMemory: resource.MustParse("16Gi"), v1.ResourcePods: resource.MustParse(pick("2", "10")),
+		}
+		if rng.IntN(5) == 0 {
+			n.Spec.Taints = []v1.Taint{{Key: "own", Effect: v1.TaintEffectNoSchedule}}
+		}
+		w.nodes = append(w.nodes, n)
+		if rng.IntN(2) == 0 {
+			p := pod("on-" + name)
+			p.Spec.NodeName = name
+			w.placed = append(w.placed, p)
+		}
+	}
+	size := 2 + rng.IntN(5)
+	w.group = &schedulingv1alpha2.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "gang", UID: "gang"}}
+	w.group.Spec.SchedulingPolicy.Gang = &schedulingv1alpha2.GangSchedulingPolicy{MinCount: int32(max(1, size-rng.IntN(2)))}
+	if rng.IntN(3) == 0 {
+		w.group.Spec.SchedulingConstraints = &schedulingv1alpha2.PodGroupSchedulingConstraints{Topology: []schedulingv1alpha2.TopologyConstraint{{Key: "rack"}}}
+	}
+	for i := range size {
+		name := fmt.Sprint("g", i)
+		p := pod(name)
+		if alike && i > 0 {
+			p = w.gang[0].DeepCopy()
+			p.Name, p.UID = name, types.UID(name)
+		}
+		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &w.group.Name}
+		if !alike && rng.IntN(4) == 0 {
+			term := v1.PodAffinityTerm{TopologyKey: v1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": pick("a", "b")}}}
+			p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{term}}}
+			if rng.IntN(2) == 0 {
+				p.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{term}}}
+			}
+		}
+		w.gang = append(w.gang, p)
+	}
+	return w
+}
+
+// upstream has the scheduler of Kubernetes decide the gang, in one cycle, and tells whether it is
+// scheduled.
+func (w *gangWorld) upstream(ctx context.Context) (bool, error) {
+	ctx, stop := context.WithTimeout(klog.NewContext(ctx, klog.Logger{}), time.Minute)
+	defer stop()
+	objects := []runtime.Object{w.group}
+	for _, n := range w.nodes {
+		objects = append(objects, n)
+	}
+	for _, pods := range [][]*v1.Pod{w.placed, w.gang} {
+		for _, p := range pods {
+			objects = append(objects, p)
+		}
+	}
+	client := clientset.NewClientset(objects...)
+	informers := scheduler.NewInformerFactory(client, 0)
+	all := int32(100)
+	s, err := scheduler.New(ctx, client, informers, nil, func(string) events.EventRecorderLogger { return events.NewFakeRecorder(1000) },
+		scheduler.WithPercentageOfNodesToScore(&all))
+	if err != nil {
+		return false, err
+	}
+	informers.Start(ctx.Done())
+	informers.WaitForCacheSync(ctx.Done())
+	if err := s.WaitForHandlersSync(ctx); err != nil {
+		return false, err
+	}
+	s.ScheduleOne(ctx)
+	for {
+		g, err := client.SchedulingV1alpha2().PodGroups("default").Get(ctx, "gang", metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		if c := meta.FindStatusCondition(g.Status.Conditions, schedulingv1alpha2.PodGroupScheduled); c != nil {
+			return c.Status == metav1.ConditionTrue, nil
+		}
+		select {
+		case <-ctx.Done():
+			return false, fmt.Errorf("the pod group got no condition: %w", ctx.Err())
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// berth has Berth's core decide the gang.
+func (w *gangWorld) berth() (bool, error) {
+	core, err := cycle.New(cycle.Options{
+		Profiles: []cycle.Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true, Topology: true},
+	})
+	if err != nil {
+		return false, err
+	}
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	core.Step(now, cycle.Follows{})
+	for _, n := range w.nodes {
+		core.Step(now, cycle.Seen{Kind: cycle.Nodes, Object: n})
+	}
+	core.Step(now, cycle.Seen{Kind: cycle.PodGroups, Object: w.group.DeepCopy()})
+	for _, p := range append(append([]*v1.Pod{}, w.placed...), w.gang...) {
+		core.Step(now, cycle.Seen{Kind: cycle.Pods, Object: p})
+	}
+	core.Step(now, cycle.Led{})
+	for _, action := range core.Step(now, cycle.Tick{}) {
+		switch a := action.(type) {
+		case cycle.WriteGroup:
+			return false, nil
+		case cycle.Bind:
+			return true, nil
+		case cycle.Panicked:
+			return false, fmt.Errorf("panicked: %s", a.Value)
+		}
+	}
+	return false, fmt.Errorf("nothing was decided")
+}
