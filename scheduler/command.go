@@ -64,17 +64,17 @@ func NewCommand(opts ...Option) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "scheduler",
 		Short: "The scheduler, in place of kube-scheduler",
-		Long: `Decide where waiting pods run, and bind them: every pod gets the best of all
-nodes. A pod that fits nowhere says why (event FailedScheduling, condition
-PodScheduled), makes room for itself if its priority allows it, and is tried
-again when something happens that can help.
+		Long: `Assign pending pods to nodes: every pod gets the best of all nodes. A pod that
+fits nowhere gets the reason (event FailedScheduling, condition PodScheduled),
+preempts pods of lower priority where that helps, and is retried when something
+happens that can help.
 
-Configuration files and flags are kube-scheduler's. The file is followed while
-the scheduler runs: a good change takes effect between two pods, a bad one is
-refused with an event. Of several replicas one leads, and another takes over.
+Configuration files and flags are kube-scheduler's. The file is watched while
+the scheduler runs: a valid change takes effect between two pods, an invalid one
+is refused with an event. Replicas elect a leader.
 
-With --shadow nothing is decided and nothing written: what another scheduler
-chooses for the same pods is compared with the best node, and reported.`,
+With --shadow the scheduler writes nothing: it compares what another scheduler
+chooses for the same pods with the best node, and reports the differences.`,
 		Example: `  berth scheduler
   berth scheduler --config scheduler.yaml --leader-elect=false
   berth scheduler --policy-config-file policy.json --write-config-to -

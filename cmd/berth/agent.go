@@ -52,10 +52,10 @@ func newAgentCommand() *cobra.Command {
 		GroupID: groupParts,
 		Short:   "Make this machine a node of the cluster",
 		Long: `Run the node agent: it registers this machine as a node and runs the pods that
-are bound to it in a container runtime, through CRI. Flags are the kubelet's.
+are bound to it in a container runtime, through CRI. Its flags are the kubelet's.
 
-It must be root. Ended, it leaves its pods running, and takes them up again when
-it is started again. Static pods are read from --pod-manifest-path.`,
+The agent must run as root. When it ends, its pods keep running; the next start
+adopts them. Static pods are read from --pod-manifest-path.`,
 		Example: `  berth agent --bootstrap-kubeconfig .berth/node-bootstrap.kubeconfig
   berth agent --container-runtime-endpoint unix:///run/containerd/containerd.sock \
     --register-with-taints dedicated=lab:NoSchedule --kube-reserved cpu=200m,memory=500Mi`,
@@ -69,47 +69,47 @@ it is started again. Static pods are read from --pod-manifest-path.`,
 
 func (f *agentFlags) addFlags(flags *pflag.FlagSet) {
 	c := &f.config
-	flags.StringVar(&f.file, "config", "", "a file of kind KubeletConfiguration; its fields stand for the flags of their names, of which those that are given count")
+	flags.StringVar(&f.file, "config", "", "KubeletConfiguration file; flags that are given override its fields")
 	flags.StringVar(&f.bootstrap, "bootstrap-kubeconfig", "",
-		"a kubeconfig with a bootstrap token: the agent asks for the certificate of its node with it, and renews it; --kubeconfig is then not used")
-	flags.StringVar(&f.certDir, "cert-dir", "", "where that certificate is kept (default: pki in --root-dir)")
+		"kubeconfig file with a bootstrap token, with which the agent requests its client certificate; the agent renews that certificate, and ignores --kubeconfig")
+	flags.StringVar(&f.certDir, "cert-dir", "", "folder for the client certificate of --bootstrap-kubeconfig (default: pki in --root-dir)")
 	flags.StringVar(&c.NodeName, "hostname-override", "", "the node's name (default: this machine's host name)")
-	flags.StringVar(&f.nodeIP, "node-ip", "", "the node's address, or two separated by a comma for both families (default: that of the interface with the default route)")
+	flags.StringVar(&f.nodeIP, "node-ip", "", "IP address of the node, or two separated by a comma for dual stack (default: that of the interface with the default route)")
 	flags.StringToStringVar(&f.labels, "node-labels", nil, "labels of the node, as key=value,...")
-	flags.StringSliceVar(&f.taints, "register-with-taints", nil, "taints that the node is registered with, as key=value:NoSchedule,...; an existing node keeps its own")
-	flags.StringVar(&c.RuntimeEndpoint, "container-runtime-endpoint", c.RuntimeEndpoint, "the container runtime's socket")
-	flags.StringVar(&c.RootDir, "root-dir", c.RootDir, "where the agent keeps what it needs, volumes first of all")
-	flags.StringVar(&c.PodLogDir, "pod-log-dir", c.PodLogDir, "where containers' logs go")
-	flags.StringVar(&c.StaticPodPath, "pod-manifest-path", "", "a folder of static pods, or the file of one")
-	flags.DurationVar(&c.FileCheck, "file-check-frequency", c.FileCheck, "how often that folder is looked at")
-	flags.StringVar(&f.address, "address", "", "the address that the kubelet's API (logs, exec, metrics, ...) is served on; 0.0.0.0 is all of the machine's (default: the primary of --node-ip)")
-	flags.IntVar(&c.Port, "port", c.Port, "its port; 0: any that is free")
-	flags.StringVar(&f.healthzAddress, "healthz-bind-address", "127.0.0.1", "the address that /healthz is served on without TLS or credentials")
-	flags.IntVar(&c.HealthzPort, "healthz-port", c.HealthzPort, "its port; 0: it is not served")
-	flags.StringVar(&c.TLSCert, "tls-cert-file", "", "its certificate (default: one that the agent makes itself)")
+	flags.StringSliceVar(&f.taints, "register-with-taints", nil, "taints to register the node with, as key=value:NoSchedule,...; an existing node keeps its own")
+	flags.StringVar(&c.RuntimeEndpoint, "container-runtime-endpoint", c.RuntimeEndpoint, "socket of the container runtime")
+	flags.StringVar(&c.RootDir, "root-dir", c.RootDir, "folder for the agent's state and the pods' volumes")
+	flags.StringVar(&c.PodLogDir, "pod-log-dir", c.PodLogDir, "folder for container logs")
+	flags.StringVar(&c.StaticPodPath, "pod-manifest-path", "", "folder of static pod manifests, or the file of one")
+	flags.DurationVar(&c.FileCheck, "file-check-frequency", c.FileCheck, "how often --pod-manifest-path is checked for changes")
+	flags.StringVar(&f.address, "address", "", "IP address to serve the kubelet API (logs, exec, metrics, ...) on; 0.0.0.0 listens on all addresses (default: the primary address of --node-ip)")
+	flags.IntVar(&c.Port, "port", c.Port, "port of the kubelet API; 0 picks a free one")
+	flags.StringVar(&f.healthzAddress, "healthz-bind-address", "127.0.0.1", "IP address to serve /healthz on, plain HTTP, unauthenticated")
+	flags.IntVar(&c.HealthzPort, "healthz-port", c.HealthzPort, "port of /healthz; 0 disables it")
+	flags.StringVar(&c.TLSCert, "tls-cert-file", "", "certificate of the kubelet API (default: self-signed)")
 	flags.StringVar(&c.TLSKey, "tls-private-key-file", "", "the key of that certificate")
-	flags.StringVar(&c.ClientCA, "client-ca-file", "", "who signs the certificates of clients of that API (default: the cluster's, as the API server tells it)")
-	flags.IntVar(&c.MaxPods, "max-pods", c.MaxPods, "how many pods the node takes")
-	flags.IntVar(&c.CPUs, "cpus", 0, "how many CPUs the node says it has, if more pods are to share this machine's than ask for them")
-	flags.StringVar(&f.memory, "memory", "", "how much memory the node says it has, such as 8Gi (default: the machine's, or that of --cgroup-root)")
-	flags.Int64Var(&c.PodPIDs, "pod-max-pids", c.PodPIDs, "how many processes a pod may have; -1: as many as the node")
-	flags.StringToStringVar(&f.kubeReserved, "kube-reserved", nil, "what is kept from pods for Kubernetes' own parts, as cpu=200m,memory=500Mi,ephemeral-storage=1Gi")
-	flags.StringToStringVar(&f.systemReserved, "system-reserved", nil, "what is kept from pods for the rest of the system")
+	flags.StringVar(&c.ClientCA, "client-ca-file", "", "CA bundle for client certificates of the kubelet API (default: the cluster's, as published by the API server)")
+	flags.IntVar(&c.MaxPods, "max-pods", c.MaxPods, "maximum number of pods on the node")
+	flags.IntVar(&c.CPUs, "cpus", 0, "number of CPUs that the node reports, to overcommit this machine")
+	flags.StringVar(&f.memory, "memory", "", "amount of memory that the node reports, such as 8Gi (default: the machine's, or the limit of --cgroup-root)")
+	flags.Int64Var(&c.PodPIDs, "pod-max-pids", c.PodPIDs, "maximum number of processes per pod; -1: no limit of its own")
+	flags.StringToStringVar(&f.kubeReserved, "kube-reserved", nil, "resources reserved for Kubernetes components, such as cpu=200m,memory=500Mi,ephemeral-storage=1Gi")
+	flags.StringToStringVar(&f.systemReserved, "system-reserved", nil, "resources reserved for the rest of the system")
 	c.Eviction.AddFlags(flags)
-	flags.StringVar(&c.CgroupRoot, "cgroup-root", "", "the cgroup that the pods' cgroups are made below (default: the root)")
-	flags.StringVar(&c.CgroupDriver, "cgroup-driver", c.CgroupDriver, "how cgroups are named: cgroupfs or systemd, as the container runtime has it")
-	flags.StringVar(&f.podAPIServer, "pod-api-server", "", "where pods find the API server, as address:port (default: at the address of the Service kubernetes)")
-	flags.StringSliceVar(&c.ClusterDNS, "cluster-dns", nil, "addresses of the cluster's DNS (default: pods use this machine's)")
+	flags.StringVar(&c.CgroupRoot, "cgroup-root", "", "parent cgroup of the pods' cgroups (default: the root)")
+	flags.StringVar(&c.CgroupDriver, "cgroup-driver", c.CgroupDriver, "cgroup driver, cgroupfs or systemd: must be that of the container runtime")
+	flags.StringVar(&f.podAPIServer, "pod-api-server", "", "address:port at which pods reach the API server (default: the address of the Service kubernetes)")
+	flags.StringSliceVar(&c.ClusterDNS, "cluster-dns", nil, "IP addresses of the cluster DNS (default: pods use this machine's resolver)")
 	flags.StringVar(&c.ClusterDomain, "cluster-domain", c.ClusterDomain, "the cluster's DNS domain")
-	flags.StringVar(&c.ResolvConf, "resolv-conf", c.ResolvConf, "this machine's resolver configuration")
+	flags.StringVar(&c.ResolvConf, "resolv-conf", c.ResolvConf, "resolver configuration of this machine")
 	flags.StringVar((*string)(&c.ImagePulls.Name), "image-pull-credentials-verification-policy", "",
-		"for which images that are on the node pods have to show credentials they were pulled with: NeverVerify, NeverVerifyPreloadedImages (the default), NeverVerifyAllowlistedImages or AlwaysVerify")
+		"for which images on the node a pod needs the credentials they were pulled with: NeverVerify, NeverVerifyPreloadedImages (the default), NeverVerifyAllowlistedImages or AlwaysVerify")
 	flags.StringSliceVar(&c.ImagePulls.Allowlist, "preloaded-images-verification-allowlist", nil,
-		"for NeverVerifyAllowlistedImages: images without tag or digest, or prefixes such as registry.example.com/team/*")
+		"images of NeverVerifyAllowlistedImages, without tag or digest, or prefixes such as registry.example.com/team/*")
 	f.shutdown.addFlags(flags)
-	flags.DurationVar(&c.StatusUpdate, "node-status-update-frequency", c.StatusUpdate, "how often the node looks whether its status has changed")
-	flags.StringVar(&f.logMaxSize, "container-log-max-size", "10Mi", "at this size a container's log is rotated")
-	flags.IntVar(&c.LogMaxFiles, "container-log-max-files", c.LogMaxFiles, "how many files a container's log has at most")
+	flags.DurationVar(&c.StatusUpdate, "node-status-update-frequency", c.StatusUpdate, "how often the node computes its status")
+	flags.StringVar(&f.logMaxSize, "container-log-max-size", "10Mi", "size at which a container's log is rotated")
+	flags.IntVar(&c.LogMaxFiles, "container-log-max-files", c.LogMaxFiles, "maximum number of log files per container")
 }
 
 func (f *agentFlags) run(cmd *cobra.Command, to *connection) error {

@@ -23,9 +23,9 @@ type shutdownFlags struct {
 }
 
 func (f *shutdownFlags) addFlags(flags *pflag.FlagSet) {
-	flags.DurationVar(&f.all, "shutdown-grace-period", 0, "how long a shutdown of the machine is delayed for pods to end; 0: it is not, and pods are not ended")
-	flags.DurationVar(&f.critical, "shutdown-grace-period-critical-pods", 0, "how much of that is kept for critical pods, which end last")
-	flags.StringVar(&f.byPriority, "shutdown-grace-period-by-pod-priority", "", "in place of both: the time of pods from each priority on, as 0=30s,100000=10s")
+	flags.DurationVar(&f.all, "shutdown-grace-period", 0, "how long to delay a shutdown of the machine so that pods can end; 0 disables graceful shutdown")
+	flags.DurationVar(&f.critical, "shutdown-grace-period-critical-pods", 0, "share of --shutdown-grace-period kept for critical pods, which end last")
+	flags.StringVar(&f.byPriority, "shutdown-grace-period-by-pod-priority", "", "grace periods by pod priority, as 0=30s,100000=10s; replaces the two flags above")
 }
 
 func (f *shutdownFlags) periods() (shutdown.Periods, error) {

@@ -19,11 +19,11 @@ func newControllerCommand() *cobra.Command {
 		GroupID: groupParts,
 		Short:   "Node health and taint eviction",
 		Long: `Run node health and taint eviction, in place of kube-controller-manager's
-node-lifecycle-controller and taint-eviction-controller: switch those off there
-(--controllers=*,-node-lifecycle-controller,-taint-eviction-controller) before.
+node-lifecycle-controller and taint-eviction-controller. Switch those off first
+(--controllers=*,-node-lifecycle-controller,-taint-eviction-controller).
 
-The flags that kube-controller-manager has, have their names, meanings and
-defaults. Several replicas elect a leader; another one goes on where it ended.`,
+Flags that kube-controller-manager has, too, have its names, meanings and
+defaults. Replicas elect a leader; a new leader continues where the last one ended.`,
 		Example: `  berth controller
   berth controller --controllers taint-eviction-controller --leader-elect=false
   berth controller --node-monitor-grace-period 20s --mark-pods-at-zone-rate

@@ -42,13 +42,13 @@ func newNodes() *cobra.Command {
 		Short:   "Simulated nodes on any cluster; make them fail",
 		Long: `Run simulated nodes: thousands in one process, on any cluster. They register,
 renew their Leases and report their status as kubelets do; pods bound to them
-start, become ready, end and are deleted, without anything being run.
+start, become ready, end and are deleted, but nothing is run.
 
-Nodes are called node-1, node-2, ... (--name-prefix). Those that exist from an
-earlier run are taken up with their pods as they are; those of an earlier run
-with a larger --count are removed. A node that is deleted while this runs stays
-gone, with its pods, until the next start. Ended with Ctrl-C, the nodes stay in
-the cluster and fall silent, as machines without power do.
+Nodes are called node-1, node-2, ... (--name-prefix). Nodes of an earlier
+run are adopted with their pods; those beyond --count are removed. A node that is
+deleted while this runs stays gone, with its pods, until the next start. After
+Ctrl-C the nodes stay in the cluster and fall silent, as machines without power
+do.
 
 How a pod's processes behave, by annotations on the pod:
   berth.dev/run-for: 30s          containers end after that time; then the pod's
@@ -76,20 +76,20 @@ initialDelaySeconds.`,
 
 func (s *nodesShape) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&s.count, "count", 3, "how many nodes")
-	flags.IntVar(&s.zones, "zones", 3, "zones z1, z2, ... that the nodes are dealt out to; 0: no zone labels")
+	flags.IntVar(&s.zones, "zones", 3, "number of zones (z1, z2, ...) that the nodes are spread over; 0: no zone labels")
 	flags.StringVar(&s.region, "region", "r1", "the region of all zones")
-	flags.StringVar(&s.prefix, "name-prefix", "node-", "what the nodes' names begin with; a number follows")
+	flags.StringVar(&s.prefix, "name-prefix", "node-", "prefix of the nodes' names, before the number")
 	flags.StringVar(&s.cpu, "cpu", "32", "CPUs of each node")
 	flags.StringVar(&s.memory, "memory", "64Gi", "memory of each node")
-	flags.IntVar(&s.pods, "pods", 110, "pods that each node takes, as the kubelet's --max-pods")
+	flags.IntVar(&s.pods, "pods", 110, "maximum number of pods per node, as the kubelet's --max-pods")
 	flags.StringArrayVar(&s.resources, "resource", nil, "another resource of each node, as nvidia.com/gpu=8 (repeatable)")
 	flags.StringArrayVar(&s.labels, "label", nil, "a label of each node, as key=value (repeatable)")
 	flags.StringArrayVar(&s.taints, "taint", nil, "a taint that each node is created with, as key=value:NoSchedule (repeatable)")
 	flags.DurationVar(&s.renewInterval, "lease-renew-interval", 0,
 		"time between two renewals of a node's Lease of 40s (default 10s, the kubelet's, up to 1,000 nodes; then longer, up to 20s, to spare the API server)")
-	flags.DurationVar(&s.statusInterval, "node-status-report-frequency", 5*time.Minute, "time between two reports of a node that has nothing new to say")
-	flags.DurationVar(&s.terminateAfter, "terminate-after", 0, "how long a pod's processes take to end after SIGTERM; at most the grace period")
-	flags.IntVar(&s.workers, "workers", 32, "requests for pods that may be under way at once")
+	flags.DurationVar(&s.statusInterval, "node-status-report-frequency", 5*time.Minute, "time between two status reports of a node whose status does not change")
+	flags.DurationVar(&s.terminateAfter, "terminate-after", 0, "how long a pod takes to end after SIGTERM; at most its grace period")
+	flags.IntVar(&s.workers, "workers", 32, "maximum number of pod requests in flight")
 }
 
 func (s *nodesShape) run(cmd *cobra.Command, to *connection) error {

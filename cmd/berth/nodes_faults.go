@@ -22,11 +22,11 @@ func newNodesFail(to *connection) *cobra.Command {
 		Short: "Stop the heartbeats of simulated nodes",
 		Long: `Stop the heartbeats of simulated nodes, as if they lost the network: no Lease is
 renewed, no status reported, and their pods freeze: none starts, none ends, no
-deletion is acknowledged. After the time given, or berth nodes recover, the nodes
-go on from there.
+deletion is acknowledged. The nodes recover after --for, or with berth nodes
+recover, and their pods continue from where they were.
 
-It is an annotation on the nodes (` + kubelet.AnnotationHeartbeat + `), so it works on any cluster
-in which berth nodes runs, and outlasts its restarts.`,
+The command sets an annotation on the nodes (` + kubelet.AnnotationHeartbeat + `): it works on any
+cluster in which berth nodes runs, and outlasts its restarts.`,
 		Example: `  berth nodes fail --node node-1
   berth nodes fail --zone z1 --for 2m`,
 		Args: cobra.NoArgs,
@@ -62,8 +62,8 @@ func newNodesRecover(to *connection) *cobra.Command {
 	var which simnodes.Selection
 	cmd := &cobra.Command{
 		Use:     "recover (--node NAME | --zone ZONE)...",
-		Short:   "Let failed simulated nodes speak again",
-		Long:    "Let simulated nodes that berth nodes fail has silenced speak again.",
+		Short:   "Restore the heartbeats of simulated nodes",
+		Long:    "Restore the heartbeats of simulated nodes that berth nodes fail has stopped.",
 		Example: "  berth nodes recover --zone z1",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -92,10 +92,10 @@ func newNodesCondition(to *connection) *cobra.Command {
 		Use:   "condition [NODE]... TYPE=STATUS|TYPE-...",
 		Short: "Have simulated nodes report conditions",
 		Long: `Have simulated nodes report conditions: MemoryPressure, DiskPressure, PIDPressure,
-NetworkUnavailable, Ready, or one of your own, with status True, False or Unknown.
-TYPE-, or the status of a healthy node, takes it back.
+NetworkUnavailable, Ready, or any other type, with status True, False or Unknown.
+TYPE-, or the status of a healthy node, reverts it.
 
-It is an annotation on the nodes (` + kubelet.AnnotationConditions + `).`,
+The command sets an annotation on the nodes (` + kubelet.AnnotationConditions + `).`,
 		Example: `  berth nodes condition node-3 MemoryPressure=True
   berth nodes condition node-3 MemoryPressure-
   berth nodes condition --zone z1 Ready=False`,

@@ -137,8 +137,8 @@ Each part writes its log there.`,
 	flags.StringVar(&c.config, "config", "", "a KubeSchedulerConfiguration file for the scheduler (default: upstream's defaults)")
 	flags.Var(cliflag.NewMapStringBool(&c.gates), "feature-gates",
 		"Kubernetes feature gates for the API server, the controllers and the scheduler, as Name=true,Other=false; with GenericWorkload the API of pod groups is served")
-	flags.Int64Var(&c.notReadySeconds, "default-not-ready-toleration-seconds", 300, "how long a pod that says nothing stays on a node that is not ready")
-	flags.Int64Var(&c.unreachableSeconds, "default-unreachable-toleration-seconds", 300, "the same for a node that is unreachable")
+	flags.Int64Var(&c.notReadySeconds, "default-not-ready-toleration-seconds", 300, "tolerationSeconds for not-ready nodes of pods that set none")
+	flags.Int64Var(&c.unreachableSeconds, "default-unreachable-toleration-seconds", 300, "tolerationSeconds for unreachable nodes of pods that set none")
 	flags.IntVar(&c.uiPort, "ui-port", anyPagePort, "port of the dashboard on 127.0.0.1; 0 takes a free one, -1 leaves it out (default: "+strconv.Itoa(uiPort)+", or if it is taken, a free one)")
 	flags.Lookup("ui-port").DefValue = "0" // said in words
 	c.own.addFlags(flags)

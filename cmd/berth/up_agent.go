@@ -42,8 +42,8 @@ type ownNode struct {
 func (n *ownNode) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&n.wanted, "agent", false, "make this machine a node, too: its pods really run; needs root and containerd")
 	flags.StringVar(&n.endpoint, "container-runtime-endpoint", agent.DefaultConfig().RuntimeEndpoint,
-		"with --agent: the container runtime's socket; if there is none at the default place, a containerd is started for as long as berth up runs")
-	flags.IntVar(&n.cpus, "cpus", 0, "with --agent: how many CPUs the node says it has, if more pods are to share this machine's than ask for them")
+		"with --agent: socket of the container runtime; if there is none at the default place, a containerd is started for as long as berth up runs")
+	flags.IntVar(&n.cpus, "cpus", 0, "with --agent: number of CPUs that the node reports, to overcommit this machine")
 	flags.StringVar(&n.memory, "memory", "", "with --agent: how much memory the node says it has, such as 8Gi (default: the machine's)")
 	flags.StringVar(&n.berth.file, "from-image", "",
 		"with --agent: run Berth itself as other clusters do, as pods on this machine, from this image (made by make image) and the manifests; on a containerd of its own")

@@ -26,14 +26,14 @@ func newWebhookCommand() *cobra.Command {
 		Use:     "webhook",
 		GroupID: groupParts,
 		Short:   "The admission rules, for a cluster that exists",
-		Long: `Apply Berth's admission rules to the pods of a cluster that exists: priorities,
-runtime classes and their overhead, tolerations of lost nodes, of namespaces and
-of special hardware, dedicated nodes.
+		Long: `Apply Berth's admission rules to the pods of an existing cluster: priorities,
+runtime classes and their overhead, default tolerations of lost nodes, of
+namespaces and of special hardware, dedicated nodes.
 
-Certificates and webhook configurations are made and kept up to date. If no
-replica answers, pods are created without the rules (--failure-policy);
-kube-system, the webhook's own namespace, namespaces labelled
-berth.dev/webhook=disabled and nodes never depend on it.
+The webhook creates its certificates and webhook configurations and keeps them up
+to date. If no replica answers, pods are created without the rules
+(--failure-policy); kube-system, the webhook's own namespace, namespaces labelled
+berth.dev/webhook=disabled and nodes never depend on the webhook.
 
 The cluster of berth up needs no webhook: its API server has the rules built in.`,
 		Example: `  berth webhook --print-manifests --image registry.example.com/berth:v1.0.0 | kubectl apply -f -
@@ -55,8 +55,8 @@ The cluster of berth up needs no webhook: its API server has the rules built in.
 	}
 	to.addFlags(cmd.Flags())
 	options.AddFlags(cmd.Flags())
-	cmd.Flags().BoolVar(&print, "print-manifests", false, "print what runs the webhook in a cluster, for kubectl apply, and end")
-	cmd.Flags().StringVar(&image, "image", "", "image of berth in the manifests")
+	cmd.Flags().BoolVar(&print, "print-manifests", false, "print the manifests that run the webhook in a cluster, for kubectl apply, and exit")
+	cmd.Flags().StringVar(&image, "image", "", "image in the manifests of --print-manifests")
 	addVerbosity(cmd)
 	return cmd
 }

@@ -43,7 +43,7 @@ func TestExplainTellsWhatTheSchedulerDecided(t *testing.T) {
 	if !e.LastDecision.Holds || d.Message != e.Message || d.Reasons["Insufficient cpu"] != 1 {
 		t.Errorf("holds %t, the scheduler says %q and the engine %q", e.LastDecision.Holds, d.Message, e.Message)
 	}
-	berth(t, "explain", "pod/told-waits").wants(t, 0, "This still holds", "it waits for an event")
+	berth(t, "explain", "pod/told-waits").wants(t, 0, "This still holds", "it is retried after an event that can help")
 
 	apply(t, pod("told-runs", "", there))
 	awaits(t, decidesIn, "pod/told-runs", "{.status.phase}", "Running")

@@ -70,22 +70,22 @@ func DefaultOptions() Options {
 
 // AddFlags adds the flags, with o as defaults.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Address, "bind-address", o.Address, "address of the webhook, HTTPS; port 0 takes a free one")
+	flags.StringVar(&o.Address, "bind-address", o.Address, "address of the webhook, HTTPS; port 0 picks a free one")
 	flags.StringVar(&o.Health, "health-bind-address", o.Health,
-		"address of /healthz, /livez, /readyz and /metrics, plain HTTP; port 0 takes a free one, empty is none")
+		"address of /healthz, /livez, /readyz and /metrics, plain HTTP; port 0 picks a free one, empty disables it")
 	flags.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile,
-		"answer only who has a client certificate signed by one of these; API servers show one if their --admission-control-config-file names it (default: everybody who reaches the port)")
-	flags.StringVarP(&o.Namespace, "namespace", "n", o.Namespace, "namespace of the webhook's Service and of the Secret with its certificates; pods in it are left alone")
+		"CA bundle for client certificates, which are then required; API servers present one if their --admission-control-config-file names it (default: unauthenticated)")
+	flags.StringVarP(&o.Namespace, "namespace", "n", o.Namespace, "namespace of the webhook's Service and of the Secret with its certificates; the rules do not apply to its pods")
 	flags.StringVar(&o.Service, "service", o.Service, "name of the Service, of the Secret and of the webhook configurations")
-	flags.StringVar(&o.AdvertiseHost, "advertise-host", o.AdvertiseHost, "name or address at which API servers reach a webhook outside the cluster, instead of the Service")
-	flags.BoolVar(&o.Register, "register", o.Register, "write the webhook configurations; else only keep the certificate authority in those that are there")
-	flags.StringVar(&o.FailurePolicy, "failure-policy", o.FailurePolicy, "what becomes of a pod when the webhook does not answer: Ignore creates it without the rules, Fail refuses it")
+	flags.StringVar(&o.AdvertiseHost, "advertise-host", o.AdvertiseHost, "host name or IP address at which API servers reach the webhook outside the cluster, instead of the Service")
+	flags.BoolVar(&o.Register, "register", o.Register, "create the webhook configurations; if false, only update the CA in existing ones")
+	flags.StringVar(&o.FailurePolicy, "failure-policy", o.FailurePolicy, "what happens to a pod if the webhook does not answer: Ignore creates it without the rules, Fail refuses it")
 	flags.DurationVar(&o.Timeout, "timeout", o.Timeout, "how long an API server waits for the webhook, 1s to 30s")
-	flags.StringSliceVar(&o.ExcludeNamespaces, "exclude-namespaces", o.ExcludeNamespaces, "further namespaces whose pods are left alone")
-	flags.DurationVar(&o.CertificateLifetime, "certificate-lifetime", o.CertificateLifetime, "how long a serving certificate is valid; it is renewed when two thirds are over")
-	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", o.ShutdownDelay, "how long to go on serving after SIGTERM, not ready, until no API server asks this replica any more")
-	flags.Int64Var(o.Rules.NotReadySeconds, "default-not-ready-toleration-seconds", *o.Rules.NotReadySeconds, "how long a pod that says nothing stays on a node that is not ready")
-	flags.Int64Var(o.Rules.UnreachableSeconds, "default-unreachable-toleration-seconds", *o.Rules.UnreachableSeconds, "the same for a node that is unreachable")
+	flags.StringSliceVar(&o.ExcludeNamespaces, "exclude-namespaces", o.ExcludeNamespaces, "namespaces whose pods the rules do not apply to")
+	flags.DurationVar(&o.CertificateLifetime, "certificate-lifetime", o.CertificateLifetime, "lifetime of the serving certificate; it is renewed after two thirds of it")
+	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", o.ShutdownDelay, "how long to keep serving after SIGTERM, as not ready, until API servers stop calling this replica")
+	flags.Int64Var(o.Rules.NotReadySeconds, "default-not-ready-toleration-seconds", *o.Rules.NotReadySeconds, "tolerationSeconds for not-ready nodes of pods that set none")
+	flags.Int64Var(o.Rules.UnreachableSeconds, "default-unreachable-toleration-seconds", *o.Rules.UnreachableSeconds, "tolerationSeconds for unreachable nodes of pods that set none")
 }
 
 // shortestLifetime leaves time to renew, whatever the clocks say.

@@ -54,7 +54,7 @@ func ReadGoals(list []string, namespace string) (*Policy, error) {
 		case name == "consolidate" && (err != nil || number < 1):
 			return nil, fmt.Errorf("goal %q: must be consolidate=N, with how many nodes are to be empty", text)
 		case name == "defragment" && value == "":
-			return nil, fmt.Errorf("goal %q: must be defragment=POD[,POD], with the pods that wait for room", text)
+			return nil, fmt.Errorf("goal %q: must be defragment=POD[,POD], with the pending pods to make room for", text)
 		case name != "consolidate" && name != "defragment" && has:
 			return nil, fmt.Errorf("goal %q: %s takes no value", text, name)
 		}

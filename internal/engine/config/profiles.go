@@ -19,7 +19,7 @@ func (c *Config) makeProfiles(options Options) error {
 		c.note(field.NewPath("percentageOfNodesToScore"), "has no effect: every node is considered for every pod")
 	}
 	if c.written.Parallelism != nil {
-		c.note(field.NewPath("parallelism"), "has an effect on plugins from outside only")
+		c.note(field.NewPath("parallelism"), "affects out-of-tree plugins only")
 	}
 	if c.Spec.DelayCacheUntilActive {
 		c.note(field.NewPath("delayCacheUntilActive"), "has no effect: a replica that stands by watches, so that it can take over at once")

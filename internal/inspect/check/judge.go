@@ -130,9 +130,9 @@ func (j *judge) rights() {
 		denied, asked := j.Denied[part]
 		switch {
 		case !asked:
-			j.say(Note, "rights", fmt.Sprintf("ask with that account's token: berth check --for %s", part), "berth-%s: it could not be asked what it may do", part)
+			j.say(Note, "rights", fmt.Sprintf("ask with that account's token: berth check --for %s", part), "berth-%s: its permissions could not be checked", part)
 		case len(denied) > 0:
-			j.say(Problem, "rights", "apply the roles of the manifests again", "berth-%s may not: %s", part, list(denied))
+			j.say(Problem, "rights", "apply the roles in the manifests again", "berth-%s may not: %s", part, list(denied))
 		default:
 			j.say(OK, "rights", "", "berth-%s may do all that it needs", part)
 		}

@@ -103,7 +103,7 @@ func (j *judge) ownWebhook() {
 	case registered && j.WebhookEndpoints == 0:
 		j.say(Problem, "berth-webhook", "see why its pods are not ready", "no replica answers")
 	case registered && !trusted:
-		j.say(Problem, "berth-webhook", "see its log: it writes the authority itself", "its configurations name no certificate authority")
+		j.say(Problem, "berth-webhook", "see its log: the webhook writes its CA itself", "its configurations name no CA")
 	case registered:
 		j.say(OK, "berth-webhook", "", "registered and answered for by %d replicas", j.WebhookEndpoints)
 	case j.installed(deploy.Webhook):

@@ -110,7 +110,7 @@ func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 
 func (p printer) schedulersQueue(q *decision.Queue) {
 	where := map[string]string{
-		"active": fmt.Sprintf("it is tried as soon as its turn comes, behind %d others", q.Ahead), "backoff": "it backs off", "unschedulable": "it waits for an event",
+		"active": fmt.Sprintf("%d others are before it", q.Ahead), "backoff": "it is in back-off", "unschedulable": "it is retried after an event that can help",
 		"gated": "the gate " + q.Gate + " keeps it out", "taken": "it is being decided or bound",
 	}[q.Place]
 	text := fmt.Sprintf("In the scheduler's queue since %s, %d attempts: %s", clock(q.Since.Time), q.Attempts, cmp.Or(where, q.Place))
@@ -118,7 +118,7 @@ func (p printer) schedulersQueue(q *decision.Queue) {
 		text += fmt.Sprintf(", not tried before %s", q.NotBefore.UTC().Format("15:04:05Z"))
 	}
 	if q.NotAfter != nil {
-		text += fmt.Sprintf(", tried again by %s in any case", q.NotAfter.UTC().Format("15:04:05Z"))
+		text += fmt.Sprintf(", and by %s at the latest", q.NotAfter.UTC().Format("15:04:05Z"))
 	}
 	p.Line("%s.", text)
 	for _, w := range q.Wakes {

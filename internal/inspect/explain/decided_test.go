@@ -81,7 +81,7 @@ func TestTheSchedulersOwnDecisionIsUsed(t *testing.T) {
 	}{
 		{"pending, and so it is", "big", &pending, true, []string{
 			"The scheduler last decided it at 2026-11-20 10:00:00Z, in 250µs, and put it back: 0/1 nodes", "This still holds.",
-			"In the scheduler's queue since 2026-11-20 10:00:00Z, 3 attempts: it waits for an event, tried again by 11:00:00Z in any case.",
+			"In the scheduler's queue since 2026-11-20 10:00:00Z, 3 attempts: it is retried after an event that can help, and by 11:00:00Z at the latest.",
 			"- for NodeResourcesFit: Node Add"}, "Place in the queue"},
 		{"pending for another reason", "big", &outdated, false, []string{"7 Insufficient memory", "The cluster has changed since", "The scheduler's message: " + message}, "still holds"},
 		{"a pod of the same name", "big", &another, false, []string{"Place in the queue: 1 of 1"}, "last decided"},

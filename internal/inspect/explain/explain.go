@@ -110,7 +110,7 @@ func (e *explainer) explain(found simulate.Found) error {
 		return e.placed(profile)
 	case profile == nil:
 		out.State = Unserved
-		out.Summary = fmt.Sprintf("The pod is for the scheduler %q, which this configuration does not serve: it waits for that one.", e.object.Spec.SchedulerName)
+		out.Summary = fmt.Sprintf("The pod is for the scheduler %q, which this configuration does not serve; it is pending until that scheduler places it.", e.object.Spec.SchedulerName)
 		return nil
 	}
 	return e.pending(profile)
@@ -261,7 +261,7 @@ func (e *explainer) schedulable(evaluation *decide.Evaluation, gate string) {
 		}
 	}
 	out.State = Schedulable
-	out.Summary = fmt.Sprintf("The pod waits for its turn: %d of %d nodes can take it now, and %s would be chosen.", evaluation.Feasible, len(evaluation.Nodes), best)
+	out.Summary = fmt.Sprintf("The pod is pending, and can be scheduled: %d of %d nodes fit, and %s would be chosen.", evaluation.Feasible, len(evaluation.Nodes), best)
 	if n := out.Pod.NominatedNode; n != "" {
 		out.Summary += fmt.Sprintf(" It is nominated to %s.", n)
 	}

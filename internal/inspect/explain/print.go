@@ -167,7 +167,7 @@ func (p printer) preemption(e *Explanation) {
 func (p printer) queue(q *Queue) {
 	p.Line("\nPlace in the queue: %d of %d (%d ahead by priority, %d by age).", q.Position, q.Length, q.AheadByPriority, q.AheadByAge)
 	if len(q.Wakes) > 0 {
-		p.Line("It is tried again when one of these happens, and after five minutes in any case:")
+		p.Line("It is retried when one of these happens, and after five minutes at the latest:")
 	}
 	for _, w := range q.Wakes {
 		p.Line("  - for %s: %s", w.Plugin, strings.Join(w.Events, "; "))

@@ -28,10 +28,10 @@ func Defaults(name string) Options {
 
 // AddFlags adds upstream's flags, with o as defaults.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
-	flags.BoolVar(&o.Elect, "leader-elect", o.Elect, "have one of several replicas lead, by a Lease")
-	flags.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", o.LeaseDuration, "how long a leader that is not heard of is waited for")
-	flags.DurationVar(&o.RenewDeadline, "leader-elect-renew-deadline", o.RenewDeadline, "how long a leader tries to renew before it gives up")
-	flags.DurationVar(&o.RetryPeriod, "leader-elect-retry-period", o.RetryPeriod, "how long between tries to lead or to renew")
+	flags.BoolVar(&o.Elect, "leader-elect", o.Elect, "elect a leader among the replicas, with a Lease")
+	flags.DurationVar(&o.LeaseDuration, "leader-elect-lease-duration", o.LeaseDuration, "how long after a leader's last renewal another replica may take over")
+	flags.DurationVar(&o.RenewDeadline, "leader-elect-renew-deadline", o.RenewDeadline, "how long a leader retries a renewal before it steps down")
+	flags.DurationVar(&o.RetryPeriod, "leader-elect-retry-period", o.RetryPeriod, "time between attempts to acquire or to renew the Lease")
 	flags.StringVar(&o.Name, "leader-elect-resource-name", o.Name, "name of the Lease")
 	flags.StringVar(&o.Namespace, "leader-elect-resource-namespace", o.Namespace, "namespace of the Lease")
 }

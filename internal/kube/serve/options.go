@@ -43,19 +43,19 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "IP address that --secure-port listens on")
 	flags.IntVar(&o.SecurePort, "secure-port", o.SecurePort,
 		"port of the endpoints by HTTPS, with authentication and authorization by the API server; 0 is none (not given: if it is taken, a free one)")
-	flags.StringVar(&o.CertFile, "tls-cert-file", o.CertFile, "certificate for HTTPS, read again when it changes (default: one made in memory, signed by itself)")
+	flags.StringVar(&o.CertFile, "tls-cert-file", o.CertFile, "certificate for HTTPS, reloaded when it changes (default: self-signed, in memory)")
 	flags.StringVar(&o.KeyFile, "tls-private-key-file", o.KeyFile, "key of --tls-cert-file")
 	flags.StringVar(&o.MinTLSVersion, "tls-min-version", o.MinTLSVersion, "VersionTLS12 or VersionTLS13")
 	flags.StringSliceVar(&o.CipherSuites, "tls-cipher-suites", o.CipherSuites, "cipher suites for HTTPS by their Go names (default: Go's)")
-	flags.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile, "who has a client certificate signed by one of these is the user of its common name")
-	flags.StringSliceVar(&o.AlwaysAllow, "authorization-always-allow-paths", o.AlwaysAllow, "paths that --secure-port serves to everybody")
+	flags.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile, "CA bundle for client certificates; the common name is the user")
+	flags.StringSliceVar(&o.AlwaysAllow, "authorization-always-allow-paths", o.AlwaysAllow, "paths that --secure-port serves without authorization")
 	o.AddPlainFlag(flags)
 }
 
 // AddPlainFlag adds the flag of the plain listener only.
 func (o *Options) AddPlainFlag(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Plain, "health-bind-address", o.Plain,
-		"address of /healthz, /livez, /readyz and /metrics, plain HTTP, no questions asked; port 0 takes a free one, empty is none")
+		"address of /healthz, /livez, /readyz and /metrics, plain HTTP, unauthenticated; port 0 picks a free one, empty disables it")
 }
 
 // Parsed tells the options which flags were given.

@@ -39,7 +39,7 @@ func (f Faults) Fail(ctx context.Context, which Selection, forHow time.Duration)
 	return f.annotateAll(ctx, which, func(*v1.Node) map[string]any { return annotations })
 }
 
-// Recover lets the selected nodes speak again.
+// Recover restores the heartbeats of the selected nodes.
 func (f Faults) Recover(ctx context.Context, which Selection) ([]string, error) {
 	return f.annotateAll(ctx, which, func(*v1.Node) map[string]any {
 		return map[string]any{kubelet.AnnotationHeartbeat: nil, kubelet.AnnotationHeartbeatUntil: nil}

@@ -76,31 +76,31 @@ func Add(set *pflag.FlagSet) *Flags {
 	}
 	f.cluster.AddFlags(set)
 	set.StringVar(&f.cluster.Master, "master", "", "address of the API server, whatever the kubeconfig says")
-	set.Float32Var(&f.qps, "kube-api-qps", 0, "requests per second to the API server; 0 is as many as it takes")
-	set.IntVar(&f.burst, "kube-api-burst", 0, "requests that --kube-api-qps lets through at once (default: twice that)")
+	set.Float32Var(&f.qps, "kube-api-qps", 0, "maximum requests per second to the API server; 0: no limit")
+	set.IntVar(&f.burst, "kube-api-burst", 0, "burst of requests that --kube-api-qps allows (default: twice --kube-api-qps)")
 	set.StringVar(&f.contentType, "kube-api-content-type", "application/vnd.kubernetes.protobuf", "content type of requests to the API server")
 
-	set.StringVar(&f.config, "config", "", "a KubeSchedulerConfiguration file, or a Policy file of before; it is followed while the scheduler runs (default: upstream's defaults)")
+	set.StringVar(&f.config, "config", "", "a KubeSchedulerConfiguration file, or a legacy Policy file; it is watched while the scheduler runs (default: upstream's defaults)")
 	set.StringVar(&f.WriteConfigTo, "write-config-to", "", "write the configuration to this file, - for standard output, and end; a legacy one is translated")
 	f.addLegacy()
 	set.Var(cliflag.NewMapStringBool(&f.gates), "feature-gates",
-		"Gate=true|false, with commas between; there is an effect of: "+compareTolerations+", "+strings.Join(groups.GateNames, ", ")+" (all alpha, default false)")
+		"Gate=true|false, separated by commas; these have an effect: "+compareTolerations+", "+strings.Join(groups.GateNames, ", ")+" (all alpha, default false)")
 
 	f.lead.AddFlags(set)
 	set.StringVar(&f.resourceLock, "leader-elect-resource-lock", "leases", "leases, nothing else")
 	f.Serving.AddFlags(set)
-	set.StringVar(&f.AddressFile, "address-file", "", "write the URLs of the endpoints to this file, one a line; berth explain finds them beside the kubeconfig, as scheduler.url")
+	set.StringVar(&f.AddressFile, "address-file", "", "write the URLs of the endpoints to this file, one per line; berth explain finds them beside the kubeconfig, as scheduler.url")
 	set.BoolVar(&f.profiling, "profiling", true,
 		"serve /debug/pprof/ and /debug/flags/v on --secure-port; on --health-bind-address only if this flag is given")
-	set.BoolVar(&f.contentionProfiling, "contention-profiling", false, "record where goroutines wait, for /debug/pprof/block; costs speed")
+	set.BoolVar(&f.contentionProfiling, "contention-profiling", false, "record where goroutines block, for /debug/pprof/block; slows the scheduler down")
 	set.DurationVar(&f.MaxUnschedulable, "pod-max-in-unschedulable-pods-duration", 5*time.Minute, "how long a pod waits at most before it is tried again without an event that could help it")
 	set.StringSliceVar(&f.keepBudgets, "preemption-respects-budgets", nil,
 		"scheduler names of profiles whose preemption never takes a pod that a PodDisruptionBudget protects, system-critical pods excepted; without =NAME: all")
 	set.Lookup("preemption-respects-budgets").NoOptDefVal = "*"
-	set.BoolVar(&f.Shadow, "shadow", false, "decide nothing and write nothing: compare what another scheduler chooses for the pods of the profiles with the best node of all")
+	set.BoolVar(&f.Shadow, "shadow", false, "write nothing: compare what another scheduler chooses for the pods of the profiles with the best node")
 	set.StringVar(&f.ShadowReport, "shadow-report", "", "with --shadow: write the comparison to this file as JSON, every minute and at the end")
-	f.Journal.AddFlags(set, "write what the scheduler is told, and what it decides, to files in this folder, for berth replay; without environments, commands and values of annotations")
-	set.IntVar(&f.Binders, "binders", 64, "bindings that may be under way at once")
+	f.Journal.AddFlags(set, "record the scheduler's input and decisions in this folder, for berth replay; without environment variables, commands and annotation values")
+	set.IntVar(&f.Binders, "binders", 64, "maximum number of bindings in flight")
 	f.Metrics.AddFlags(set)
 	logsapi.AddFlags(f.Logs, set)
 	addIgnored(set)
@@ -113,9 +113,9 @@ func (f *Flags) addLegacy() {
 	set.StringVar(&l.policyConfigMap, "policy-configmap", "", "the same in a ConfigMap, key policy.cfg; read at the start")
 	set.StringVar(&l.policyConfigMapNamespace, "policy-configmap-namespace", l.policyConfigMapNamespace, "namespace of --policy-configmap")
 	set.StringVar(&l.provider, "algorithm-provider", "", "DefaultProvider or ClusterAutoscalerProvider, translated")
-	set.Int32Var(&l.affinityWeight, "hard-pod-affinity-symmetric-weight", 1, "what a required pod affinity towards the pod counts for a node, 0 to 100; goes with no --config")
-	set.StringVar(&l.lockName, "lock-object-name", "", "an earlier name of --leader-elect-resource-name")
-	set.StringVar(&l.lockNamespace, "lock-object-namespace", "", "an earlier name of --leader-elect-resource-namespace")
+	set.Int32Var(&l.affinityWeight, "hard-pod-affinity-symmetric-weight", 1, "weight of other pods' required affinity to the pod when nodes are scored, 0 to 100; not with --config")
+	set.StringVar(&l.lockName, "lock-object-name", "", "deprecated: use --leader-elect-resource-name")
+	set.StringVar(&l.lockNamespace, "lock-object-namespace", "", "deprecated: use --leader-elect-resource-namespace")
 	set.StringVar(&l.schedulerName, "scheduler-name", "", "with the flags above, or without --config: the schedulerName of the pods to schedule (default default-scheduler)")
 }
 

@@ -24,8 +24,8 @@ const leastSize = 1 << 20
 func (f *Flags) AddFlags(set *pflag.FlagSet, usage string) {
 	f.set = set
 	set.StringVar(&f.Dir, "journal", "", usage)
-	set.StringVar(&f.size, "journal-size", "1Gi", "how many bytes the journals of --journal may take; the oldest file is removed first")
-	set.DurationVar(&f.Limits.Age, "journal-age", 7*24*time.Hour, "how old the journals of --journal may become; 0: no limit")
+	set.StringVar(&f.size, "journal-size", "1Gi", "maximum size of the journals of --journal; the oldest file is removed first")
+	set.DurationVar(&f.Limits.Age, "journal-age", 7*24*time.Hour, "maximum age of the journals of --journal; 0: no limit")
 }
 
 // Validate returns what is wrong with the flags, by flag, and parses the size.

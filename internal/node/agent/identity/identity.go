@@ -93,7 +93,7 @@ func Obtain(ctx context.Context, o Options) (*Identity, error) {
 	err = wait.PollUntilContextTimeout(ctx, look, patience, true, func(context.Context) (bool, error) { return manager.Current() != nil, nil })
 	if err != nil {
 		manager.Stop()
-		return nil, fmt.Errorf("no certificate for node %s: %w: is the token in %s still good, and does somebody approve (kubectl get csr)?", o.Node, err, o.Bootstrap)
+		return nil, fmt.Errorf("no certificate for node %s: %w: check that the token in %s is valid and that the request is approved (kubectl get csr)", o.Node, err, o.Bootstrap)
 	}
 	return &Identity{Config: own, manager: manager}, nil
 }

@@ -36,12 +36,12 @@ func DefaultConfig() Config {
 
 // AddFlags gives a command the kubelet's flags.
 func (c *Config) AddFlags(flags *pflag.FlagSet) {
-	flags.Var(cliflag.NewLangleSeparatedMapStringString(&c.Hard), "eviction-hard", "thresholds that evict at once, such as memory.available<1Gi; in place of the default ones")
-	flags.Var(cliflag.NewLangleSeparatedMapStringString(&c.Soft), "eviction-soft", "thresholds that evict when met for their grace period, such as memory.available<1.5Gi")
-	flags.Var(cliflag.NewMapStringString(&c.SoftGrace), "eviction-soft-grace-period", "how long a soft threshold must be met, such as memory.available=1m30s")
-	flags.Var(cliflag.NewMapStringString(&c.MinimumReclaim), "eviction-minimum-reclaim", "how much more than the threshold is freed, such as imagefs.available=2Gi")
-	flags.DurationVar(&c.Transition, "eviction-pressure-transition-period", c.Transition, "how long the node stays under pressure after it was last so")
-	flags.Int32Var(&c.MaxPodGrace, "eviction-max-pod-grace-period", c.MaxPodGrace, "the most, in seconds, that a pod gets to end when a soft threshold evicts it")
+	flags.Var(cliflag.NewLangleSeparatedMapStringString(&c.Hard), "eviction-hard", "thresholds below which pods are evicted at once, such as memory.available<1Gi; replaces all defaults")
+	flags.Var(cliflag.NewLangleSeparatedMapStringString(&c.Soft), "eviction-soft", "thresholds below which pods are evicted after a grace period, such as memory.available<1.5Gi")
+	flags.Var(cliflag.NewMapStringString(&c.SoftGrace), "eviction-soft-grace-period", "grace periods of --eviction-soft, such as memory.available=1m30s")
+	flags.Var(cliflag.NewMapStringString(&c.MinimumReclaim), "eviction-minimum-reclaim", "minimum amount to reclaim beyond the threshold, such as imagefs.available=2Gi")
+	flags.DurationVar(&c.Transition, "eviction-pressure-transition-period", c.Transition, "how long a pressure condition stays true after it was last observed")
+	flags.Int32Var(&c.MaxPodGrace, "eviction-max-pod-grace-period", c.MaxPodGrace, "maximum grace period, in seconds, of a pod that a soft threshold evicts")
 }
 
 // amount is a quantity or a part of the capacity.

@@ -61,12 +61,12 @@ func ClusterAuthorities(o AuthorityOptions) (Authorities, error) {
 	if len(pem) == 0 && o.Config.CAFile != "" {
 		var err error
 		if pem, err = os.ReadFile(o.Config.CAFile); err != nil {
-			return nil, fmt.Errorf("authority of the API server: %w", err)
+			return nil, fmt.Errorf("CA of the API server: %w", err)
 		}
 	}
 	if len(pem) > 0 {
 		if err := a.set(pem); err != nil {
-			return nil, fmt.Errorf("authority of the API server: %w", err)
+			return nil, fmt.Errorf("CA of the API server: %w", err)
 		}
 	}
 	return a, nil
