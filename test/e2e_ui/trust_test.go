@@ -75,7 +75,7 @@ func TestWhatComesFromTheClusterIsNeverMarkup(t *testing.T) {
 	look("queue")
 	eval[bool](p, "(document.querySelector('#body .row a').click(), true)")
 	p.shows("#body h2", image)
-	p.shows("#body", "The pod waits for its turn")
+	p.shows("#body", "The pod is pending, and can be scheduled")
 	look("explanation")
 	for _, hash := range []string{"#/evictions", "#/events", "#/node/node-1"} {
 		eval[bool](p, "(location.hash = '"+hash+"', true)")

@@ -66,7 +66,7 @@ function dot(pen, cell, size, node, colour, view, ink) {
   if (!isReady(node)) { hatch(pen, cell.x, cell.y, size.w, size.h, contrast(colour)); return; }
   const [sign] = signsOf(node);
   if (!sign) return;
-  if (size.w >= 13) centred(pen, sign, cell, size, contrast(colour), size.w - 3);
+  if (size.w >= 13) centred(pen, sign, cell, size, contrast(colour), Math.min(15, size.w - 3));
   else if (view.colour !== 'taint') { // too small for a sign: a bar for a taint or cordon, a corner for pressure
     pen.fillStyle = contrast(colour);
     const thick = Math.max(2, Math.round(size.h / 4));
@@ -225,18 +225,19 @@ export function drawTally(pen, cell, size, change, ink) {
   if (change.out) words.push('−' + change.out);
   if (change.in) words.push('+' + change.in);
   const label = words.join(' ');
-  pen.font = '700 12px ' + font;
-  const width = pen.measureText(label).width + 12;
-  const x = cell.x + size.w - width - 4, y = cell.y + size.h - 22;
+  const [points, tall, inset] = size.kind === 'card' ? [12, 18, 4] : [10, 14, 1]; // on a tile the name stays readable
+  pen.font = `700 ${points}px ${font}`;
+  const width = pen.measureText(label).width + tall - 6;
+  const x = cell.x + size.w - width - inset, y = cell.y + size.h - tall - inset;
   const colour = change.in && !change.out ? ink.come : ink.mark;
   pen.fillStyle = colour;
   pen.beginPath();
-  pen.roundRect(x, y, width, 18, 9);
+  pen.roundRect(x, y, width, tall, tall / 2);
   pen.fill();
   pen.fillStyle = contrast(colour);
   pen.textAlign = 'center';
   pen.textBaseline = 'middle';
-  pen.fillText(label, x + width / 2, y + 9.5);
+  pen.fillText(label, x + width / 2, y + tall / 2 + 0.5);
 }
 
 function corner(pen, x, y, side, colour) {

@@ -27,7 +27,7 @@ export function signsOf(node) {
   if (kind !== 'free' && kind !== 'unready') list.push(signs[kind]);
   if (node.cordoned && kind !== 'cordoned') list.push(signs.cordoned);
   if (kind === 'unready') {
-    const taints = kindOf({...node, ready: 'True', cordoned: false, taints: node.taints.filter((t) => !t.startsWith('node.kubernetes.io/'))});
+    const taints = taintKind(node.taints.filter((t) => !t.startsWith('node.kubernetes.io/')));
     if (taints !== 'free') list.push(signs[taints]);
   }
   return list;
@@ -54,11 +54,15 @@ export function fill(share) {
 // kindOf is what matters most of a node: that it is not ready, that it sends pods away, that it takes none.
 export function kindOf(node) {
   if (node.ready !== undefined && node.ready !== 'True') return 'unready';
-  const has = (effect) => node.taints.some((t) => t.endsWith(':' + effect) && !t.startsWith('node.kubernetes.io/unschedulable'));
-  if (has('NoExecute')) return 'noExecute';
-  if (has('NoSchedule')) return 'noSchedule';
-  if (node.cordoned) return 'cordoned';
-  return has('PreferNoSchedule') ? 'prefer' : 'free';
+  const kind = taintKind(node.taints);
+  return node.cordoned && kind !== 'noExecute' && kind !== 'noSchedule' ? 'cordoned' : kind;
+}
+
+// taintKind is what matters most of taints.
+export function taintKind(taints) {
+  if (!taints.length) return 'free';
+  const has = (effect) => taints.some((t) => t.endsWith(effect) && !t.startsWith('node.kubernetes.io/unschedulable'));
+  return has(':NoExecute') ? 'noExecute' : has(':NoSchedule') ? 'noSchedule' : has(':PreferNoSchedule') ? 'prefer' : 'free';
 }
 
 export const kindColour = (kind) => kinds[dark ? 'dark' : 'light'][kind];
@@ -87,9 +91,13 @@ export function ratio(a, b) {
   return (x + 0.05) / (y + 0.05);
 }
 
+const contrasts = new Map(); // thousands of cells share some two hundred colours
+
 // contrast is black or white, whichever is read better on a colour: one of them has 4.5 to 1 on any.
 export function contrast(colour) {
-  return ratio(colour, '#000000') > ratio(colour, '#ffffff') ? '#000000' : '#ffffff';
+  let best = contrasts.get(colour);
+  if (!best) contrasts.set(colour, best = ratio(colour, '#000000') > ratio(colour, '#ffffff') ? '#000000' : '#ffffff');
+  return best;
 }
 
 // mixed is a colour of which so much is seen on its ground.

@@ -72,6 +72,15 @@ export function nodeLink(name) {
   return h('a', {href: link('node', name), class: 'name'}, name);
 }
 
+// tail is a name of which the end is kept where there is no room for all of it: names of nodes and zones differ there.
+export const tail = (name) => h('span', {class: 'tail', title: name.length > 12 ? name : null}, h('bdi', {}, name));
+
+// nodeTail is a link to a node in a column.
+export const nodeTail = (name) => h('a', {href: link('node', name), class: 'name'}, tail(name));
+
+// breakable lets long words such as taints be broken behind their separators.
+export const breakable = (words) => words.split(/(?<=[/:=])/).flatMap((part, i) => (i ? [h('wbr'), part] : [part]));
+
 // remembered is a choice that lasts on this machine. Without storage it lasts as long as the page.
 export const remembered = {
   get(key, fallback) {

@@ -23,7 +23,8 @@ export function layout(nodes, width, height) {
   const room = Math.max(40, width - 2 * margin);
   const tall = (size) => names.reduce((sum, name) => sum + title + Math.ceil(zones.get(name).length / columns(size)) * (size.h + size.gap) + between, margin);
   const columns = (size) => Math.max(1, Math.floor((room + size.gap) / (size.w + size.gap)));
-  const size = sizes.find((s) => tall(s) <= height && s.w <= room) || sizes[sizes.length - 1];
+  const screens = width < 500 ? 3 : 1; // on a phone nodes are touched, and one scrolls anyway
+  const size = sizes.find((s) => tall(s) <= height * screens && s.w <= room) || sizes[sizes.length - 1];
   return place(names, zones, stretched(size, room, columns(size)), columns(size));
 }
 

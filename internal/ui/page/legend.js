@@ -2,7 +2,7 @@
 
 import {h, replace} from './dom.js';
 import {count, cpu, memory, natural, stranded} from './format.js';
-import {contrast, fill, kindColour, kindNames, kindOf, signs, zoneColour} from './colours.js';
+import {contrast, fill, kindColour, kindNames, kindOf, signs, taintKind, zoneColour} from './colours.js';
 
 const entry = (colour, words, sign) => h('span', {class: 'entry'}, h('i', {class: 'swatch', style: {background: colour, color: contrast(colour)}}, sign || ''), words);
 const mark = (kind, words, sign) => h('span', {class: 'entry'}, h('i', {class: 'swatch ' + kind, 'aria-hidden': 'true'}, sign || ''), words);
@@ -12,6 +12,7 @@ export function drawLegend(box, store, view) {
   if (box.hidden) return;
   const nodes = [...store.nodes.values()];
   const any = (is) => nodes.some(is);
+  const tainted = new Set(view.colour === 'taint' ? [] : nodes.map((n) => taintKind(n.taints)));
   const named = view.common && (view.common.before || view.common.after)
     ? h('span', {class: 'entry'}, 'names: ', h('code', {}, `${view.common.before}…${view.common.after}`)) : null;
   // Signs that stand on a node whatever the colours mean, those that there are.
@@ -20,7 +21,7 @@ export function drawLegend(box, store, view) {
     any((n) => n.ready !== 'True') ? mark('hatched', 'not ready') : null,
     any((n) => n.cordoned) ? mark('sign', 'cordoned', signs.cordoned) : null,
     any((n) => n.trouble.length) ? mark('sign', 'pressure', signs.pressure) : null,
-    view.colour === 'taint' ? null : ['noExecute', 'noSchedule', 'prefer'].map((kind) => (any((n) => kindOf({...n, ready: 'True', cordoned: false}) === kind) ? mark('sign', kindNames[kind], signs[kind]) : null)),
+    view.colour === 'taint' ? null : ['noExecute', 'noSchedule', 'prefer'].map((kind) => (tainted.has(kind) ? mark('sign', kindNames[kind], signs[kind]) : null)),
     named,
   ];
   const ramp = (from, to) => h('span', {class: 'entry'}, from, h('span', {class: 'ramp', 'aria-hidden': 'true'}, Array.from({length: 24}, (_, i) => h('i', {style: {background: fill(i / 23)}}))), to);
@@ -31,7 +32,10 @@ export function drawLegend(box, store, view) {
     replace(box, ramp('0 %', '100 % left, but out of reach'), h('span', {class: 'entry'}, `Stranded in all: ${cpu(Math.round(sum('cpu')))} CPU, ${memory(sum('memory'))} of memory, for want of another resource`), also);
   } else if (view.colour === 'taint') {
     const counts = new Map();
-    for (const node of nodes) counts.set(kindOf(node), (counts.get(kindOf(node)) || 0) + 1);
+    for (const node of nodes) {
+      const kind = kindOf(node);
+      counts.set(kind, (counts.get(kind) || 0) + 1);
+    }
     replace(box, Object.entries(kindNames).map(([kind, words]) => entry(kindColour(kind), `${words} ${count(counts.get(kind) || 0)}`, signs[kind])), also.flat().filter(Boolean));
   } else {
     const zones = [...new Set(nodes.map((n) => n.zone))].sort(natural);

@@ -18,9 +18,12 @@ export class List {
     this.scroller = h('div', {class: 'list-scroll', tabindex: '0', role: 'table', 'aria-label': label}, heads, this.inner);
     this.element = h('div', {class: 'list'}, this.scroller, this.blank);
     this.element.style.setProperty('--columns', columns.map((c) => c.width || '1fr').join(' '));
-    this.scroller.addEventListener('scroll', () => this.draw(), {passive: true});
+    // Where it is scrolled to and how tall it is are noted when they change: to ask while rows are made would lay out the page for each.
+    this.top = 0;
+    this.room = 600;
+    this.scroller.addEventListener('scroll', () => { this.top = this.scroller.scrollTop; this.draw(); }, {passive: true});
     this.scroller.addEventListener('keydown', (e) => this.#key(e));
-    new ResizeObserver(() => this.draw()).observe(this.scroller);
+    new ResizeObserver(() => { this.room = this.scroller.clientHeight || 600; this.top = this.scroller.scrollTop; this.draw(); }).observe(this.scroller);
   }
 
   #head(column) {
@@ -45,6 +48,7 @@ export class List {
     const room = this.scroller.clientHeight - headHeight;
     if (top < this.scroller.scrollTop) this.scroller.scrollTop = top;
     else if (top + this.height > this.scroller.scrollTop + room) this.scroller.scrollTop = top + this.height - room;
+    this.top = this.scroller.scrollTop;
     this.draw();
     const focus = this.shown.get(this.key(this.rows[at]))?.element.querySelector('a, button');
     (focus || this.scroller).focus({preventScroll: true});
@@ -75,8 +79,9 @@ export class List {
   }
 
   draw() {
-    const from = Math.max(0, Math.floor(this.scroller.scrollTop / this.height) - 6);
-    const to = Math.min(this.rows.length, Math.ceil((this.scroller.scrollTop + (this.scroller.clientHeight || 600)) / this.height) + 6);
+    const top = Math.max(0, Math.min(this.top, this.rows.length * this.height - this.room + headHeight)); // the browser scrolls back when there are fewer rows
+    const from = Math.max(0, Math.floor(top / this.height) - 6);
+    const to = Math.min(this.rows.length, Math.ceil((top + this.room) / this.height) + 6);
     const keep = new Set();
     for (let i = from; i < to; i++) {
       const row = this.rows[i], key = this.key(row);

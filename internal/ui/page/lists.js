@@ -1,6 +1,6 @@
 // Lists beside the map: which pods have to leave, and what happened; and the nodes as a table.
 
-import {h, link, nodeLink, podLink, text} from './dom.js';
+import {h, link, nodeLink, nodeTail, podLink, tail, text} from './dom.js';
 import {age, clock, count, natural, percent, share, time} from './format.js';
 import {kindColour, kindNames, kindOf} from './colours.js';
 import {List} from './list.js';
@@ -17,7 +17,7 @@ export class Evictions {
       label: 'Pods that have to leave their node', key: (p) => p.uid, height: 56, sort: 'due', classOf: (p) => (p.going ? 'tall going' : 'tall'),
       columns: [
         {key: 'pod', title: 'Pod and taint', width: 'minmax(0, 1fr)', sort: (p) => p.namespace + '/' + p.name, compare: natural, cell: (p) => this.#pod(p)},
-        {key: 'node', title: 'Node', width: 'minmax(56px, 92px)', sort: (p) => p.node, compare: natural, cell: (p) => nodeLink(p.node)},
+        {key: 'node', title: 'Node', width: 'minmax(56px, 92px)', sort: (p) => p.node, compare: natural, cell: (p) => nodeTail(p.node)},
         {key: 'due', title: 'Leaves in', width: '84px', end: true, sort: (p) => p.due, cell: () => h('span', {class: 'countdown'}), tick: (p, e) => countdown(store, p, e.firstChild)},
       ],
       empty: () => (store.evictions.size ? blank('No leaving pod matches', 'Show all to see the others.') : blank('No pod has to leave', 'When a NoExecute taint sends pods away, they are counted down here.')),
@@ -80,8 +80,8 @@ export class NodeTable {
     this.list = new List({
       label: 'Nodes', key: (n) => n.name, height: 34, sort: 'name', classOf: (n) => (view.marked && !view.marked.has(n.name) ? 'faded' : ''),
       columns: [
-        {key: 'name', title: 'Node', width: 'minmax(90px, 1.4fr)', sort: (n) => n.name, compare: natural, cell: (n) => nodeLink(n.name)},
-        {key: 'zone', title: 'Zone', width: 'minmax(44px, 0.7fr)', sort: (n) => n.zone, compare: natural, cell: (n) => n.zone || '–'},
+        {key: 'name', title: 'Node', width: 'minmax(110px, 2.2fr)', sort: (n) => n.name, compare: natural, cell: (n) => nodeTail(n.name)},
+        {key: 'zone', title: 'Zone', width: 'minmax(44px, 0.7fr)', sort: (n) => n.zone, compare: natural, cell: (n) => (n.zone ? tail(n.zone) : '–')},
         {key: 'state', title: 'State', width: 'minmax(84px, 1fr)', sort: (n) => kindOf(n), cell: (n) => state(n)},
         {key: 'cpu', title: 'CPU requested', width: '106px', sort: (n) => share(n.cpu), cell: (n) => meter(n.cpu)},
         {key: 'memory', title: 'Memory requested', width: '122px', sort: (n) => share(n.memory), cell: (n) => meter(n.memory)},

@@ -1,6 +1,6 @@
 // One pod: why it is where it is, or why it waits, or when it has to go; and what would help.
 
-import {h, nodeLink, podLink, replace, text} from './dom.js';
+import {breakable, h, nodeLink, nodeTail, podLink, replace, text} from './dom.js';
 import {clock, count, moment, plural, span} from './format.js';
 import {section} from './node.js';
 import {ask} from './stream.js';
@@ -66,14 +66,14 @@ export class PodView {
 
   // groups are the nodes that cannot take it, by reason; one can be shown on the map.
   groups(e) {
-    return section(`Why not: ${plural(e.nodes - e.feasible, 'node')} of ${count(e.nodes)}`, h('ul', {class: 'groups'}, e.groups.map((g) => {
+    return section(`Rejected by ${count(e.nodes - e.feasible)} of ${plural(e.nodes, 'node')}`, h('ul', {class: 'groups'}, e.groups.map((g) => {
       const button = h('button', {type: 'button', class: 'group', 'aria-pressed': 'false', onclick: () => {
         const on = button.getAttribute('aria-pressed') !== 'true';
         for (const other of button.closest('ul').querySelectorAll('.group')) other.setAttribute('aria-pressed', 'false');
         button.setAttribute('aria-pressed', String(on));
         this.marks(on ? g.nodes : null);
       }}, h('b', {}, count(g.count)),
-      h('span', {class: 'why-text'}, h('span', {}, g.reasons.join(', ')), g.detail?.length ? h('span', {class: 'quiet'}, g.detail.join('; ')) : null,
+      h('span', {class: 'why-text'}, h('span', {}, breakable(g.reasons.join(', '))), g.detail?.length ? h('span', {class: 'quiet'}, breakable(g.detail.join('; '))) : null,
         h('span', {class: 'quiet small'}, g.plugin || '', g.preemptionHelps ? ' · removing pods of lower priority could help' : '')),
       h('span', {class: 'meter', 'aria-hidden': 'true'}, h('i', {style: {width: 100 * g.count / e.nodes + '%'}})));
       button.title = 'Show these nodes on the map';
@@ -153,7 +153,7 @@ function scores(list) {
   const plugins = [...new Set(list.flatMap((s) => Object.keys(s.scores || {})))].sort();
   const best = Math.max(...list.map((s) => s.total));
   return h('div', {class: 'wide-table'}, h('table', {class: 'scores'},
-    h('thead', {}, h('tr', {}, h('th', {scope: 'col'}, 'Plugin'), list.map((s) => h('th', {scope: 'col', class: s.own ? 'own' : ''}, nodeLink(s.node), s.own ? h('span', {class: 'quiet'}, ' (its own)') : null)))),
+    h('thead', {}, h('tr', {}, h('th', {scope: 'col'}, 'Plugin'), list.map((s) => h('th', {scope: 'col', class: s.own ? 'own' : ''}, nodeTail(s.node), s.own ? h('span', {class: 'quiet'}, ' (its own)') : null)))),
     h('tbody', {}, plugins.map((p) => h('tr', {}, h('th', {scope: 'row'}, p), list.map((s) => h('td', {class: s.own ? 'own' : ''}, count(s.scores?.[p] ?? 0)))))),
     h('tfoot', {}, h('tr', {}, h('th', {scope: 'row'}, 'Total'), list.map((s) => h('td', {class: (s.own ? 'own' : '') + (s.total === best ? ' best' : '')}, count(s.total)))))));
 }
@@ -168,12 +168,12 @@ function decided(d, holds) {
   return [
     h('p', {}, `At ${moment(Date.parse(d.at))}${took}, `, what, '. ', h('span', {class: 'quiet'}, holds ? 'This still holds.' : 'The cluster has changed since; what is said above is as of now.')),
     d.victims?.length ? h('p', {}, `It had room made on ${d.nominatedNode || 'a node'}: `, d.victims.slice(0, 10).flatMap((v, i) => [i ? ', ' : '', podLink(v.namespace, v.name)]), ' had to leave.') : null,
-    q ? h('p', {class: 'quiet'}, `In its queue since ${moment(Date.parse(q.since))}, ${plural(q.attempts, 'attempt')}` + (q.notAfter ? `; tried again by ${moment(Date.parse(q.notAfter))} in any case` : '') + '.') : null,
+    q ? h('p', {class: 'quiet'}, `In its queue since ${moment(Date.parse(q.since))}, ${plural(q.attempts, 'attempt')}` + (q.notAfter ? `; retried by ${moment(Date.parse(q.notAfter))} at the latest` : '') + '.') : null,
   ];
 }
 
 function queue(q) {
   return [h('p', {}, `Place ${count(q.position)} of ${count(q.length)}: ${count(q.aheadByPriority)} come before it by priority, ${count(q.aheadByAge)} by age.`),
-    q.wakes?.length ? [h('p', {class: 'quiet'}, 'It is tried again when one of these happens, and after five minutes in any case:'),
+    q.wakes?.length ? [h('p', {class: 'quiet'}, 'It is retried when one of these happens, and after five minutes at the latest:'),
       h('ul', {class: 'plain'}, q.wakes.map((w) => h('li', {}, h('b', {}, w.plugin), ': ' + w.events.join('; '))))] : null];
 }

@@ -1,5 +1,7 @@
 // Why pods are pending, out of the scheduler's message: the decisive reason first, which is the one of most nodes.
 
+import {count} from './format.js';
+
 const parsed = new Map(); // messages are shared by many pods
 
 // reasonsOf takes a message apart: {total, list: [{n, words}]}, the reason of most nodes first; without a list if it has another form.
@@ -26,8 +28,8 @@ export function decisive(p) {
   const {total, list} = reasonsOf(p.message);
   if (!list.length) return p.message;
   const [first, ...rest] = list;
-  const nodes = first.n === total ? (total === 1 ? 'the only node' : `all ${total} nodes`) : `${first.n} of ${total} nodes`;
-  return `${first.words} (${nodes})` + (rest.length ? '; ' + rest.map((r) => `${r.words} (${r.n})`).join('; ') : '');
+  const nodes = first.n === total ? (total === 1 ? 'the only node' : `all ${count(total)} nodes`) : `${count(first.n)} of ${count(total)} nodes`;
+  return first.words + (first.n ? ` (${nodes})` : '') + (rest.length ? '; ' + rest.map((r) => `${r.words} (${count(r.n)})`).join('; ') : '');
 }
 
 // reasonOf is what a message has in common with others: the decisive reason, without numbers and names.

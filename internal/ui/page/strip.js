@@ -28,7 +28,8 @@ export class Strip {
     this.box.addEventListener('click', (e) => { this.point(e.offsetX); this.go?.(this.cursor); });
     this.box.addEventListener('wheel', (e) => { e.preventDefault(); this.shift((e.deltaX || e.deltaY) / 400 * this.span); }, {passive: false});
     this.box.addEventListener('keydown', (e) => this.key(e));
-    new ResizeObserver(() => this.plan()).observe(this.box);
+    // Its size is noted when it changes: to ask for it while a frame is made would lay out the page anew.
+    new ResizeObserver(() => { this.width = this.box.clientWidth; this.height = this.box.clientHeight; this.plan(); }).observe(this.box);
   }
 
   // wide offers all of a recording, and shows it.
@@ -65,7 +66,7 @@ export class Strip {
   }
 
   point(x) {
-    const width = this.box.clientWidth - left - right, [, last] = this.bounds();
+    const width = this.width - left - right, [, last] = this.bounds();
     this.cursor = Math.min(last, (this.end ?? last) - this.span * (1 - Math.max(0, Math.min(1, (x - left) / width))));
     this.plan();
   }
@@ -91,7 +92,7 @@ export class Strip {
   }
 
   draw() {
-    const width = this.box.clientWidth, height = this.box.clientHeight, ratio = Math.min(devicePixelRatio || 1, 3);
+    const {width, height} = this, ratio = Math.min(devicePixelRatio || 1, 3);
     if (!width || !height) return;
     if (this.canvas.width !== Math.round(width * ratio) || this.canvas.height !== Math.round(height * ratio)) {
       this.canvas.width = Math.round(width * ratio);

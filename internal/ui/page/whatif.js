@@ -1,7 +1,7 @@
 // What would happen if: operations in the words of berth what-if, put together in a form or typed, and the answer, which is drawn on
 // the map, too.
 
-import {h, nodeLink, podLink, replace} from './dom.js';
+import {h, nodeLink, nodeTail, podLink, replace} from './dom.js';
 import {count, cpu, memory, moment, percent, plural, span} from './format.js';
 import {Plan} from './flows.js';
 import {List} from './list.js';
@@ -183,8 +183,8 @@ const two = (top, below) => h('div', {class: 'two'}, h('div', {class: 'line'}, t
 
 const leavingColumns = [
   {key: 'pod', title: 'Pod', width: 'minmax(0, 1.2fr)', cell: (l) => two(podLink(l.namespace, l.name), [l.cause, l.detail].filter(Boolean).join(': '))},
-  {key: 'from', title: 'From', width: 'minmax(0, 0.7fr)', cell: (l) => nodeLink(l.node)},
-  {key: 'to', title: 'To', width: 'minmax(0, 1fr)', cell: (l) => (l.next?.node ? nodeLink(l.next.node) : l.next ? h('span', {class: 'bad', title: l.next.message}, 'pending: ' + l.next.message) : l.fate === 'Returns' ? '' : l.fate.toLowerCase())},
+  {key: 'from', title: 'From', width: 'minmax(0, 0.7fr)', cell: (l) => nodeTail(l.node)},
+  {key: 'to', title: 'To', width: 'minmax(0, 1fr)', cell: (l) => (l.next?.node ? nodeTail(l.next.node) : l.next ? h('span', {class: 'bad', title: l.next.message}, 'pending: ' + l.next.message) : l.fate === 'Returns' ? '' : l.fate.toLowerCase())},
   {key: 'after', title: 'After', width: '76px', end: true, cell: (l) => after(l.after)},
 ];
 const pendingColumns = [
@@ -193,6 +193,6 @@ const pendingColumns = [
 ];
 const placedColumns = [
   {key: 'pod', title: 'Pod', width: 'minmax(0, 1fr)', cell: (p) => two(podLink(p.namespace, p.name), p.before ? 'pending now' : 'new')},
-  {key: 'on', title: 'On', width: 'minmax(0, 0.7fr)', cell: (p) => nodeLink(p.node)},
+  {key: 'on', title: 'On', width: 'minmax(0, 0.7fr)', cell: (p) => nodeTail(p.node)},
   {key: 'after', title: 'After', width: '76px', end: true, cell: (p) => after(p.after)},
 ];

@@ -1,0 +1,77 @@
+package e2e_ui
+
+import (
+	"fmt"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/test/e2e_ui/stage"
+)
+
+// longNamed is a crowd of nodes whose names are longer than any column, and differ at their end.
+func longNamed(nodes int) *stage.Crowd {
+	c := stage.NewCrowd(nodes, 3, 3*nodes)
+	called := map[string]string{}
+	for i, n := range c.Nodes {
+		called[n.Name] = fmt.Sprintf("gke-production-europe-west4-default-pool-7f3c2a1b-%04x", i*40503%65536)
+		n.Name = called[n.Name]
+		n.Spec.Taints = []v1.Taint{{Key: "out", Effect: v1.TaintEffectNoExecute}}
+	}
+	for _, p := range c.Pods {
+		p.Spec.NodeName = called[p.Spec.NodeName]
+	}
+	return c
+}
+
+// lastLetter tells whether the last letter of a name is within its cell.
+const lastLetter = `(() => {
+	const name = document.querySelector(%q), words = name.firstChild, range = document.createRange();
+	range.setStart(words, words.length - 1);
+	range.setEnd(words, words.length);
+	const letter = range.getBoundingClientRect(), cell = name.closest('.cell').getBoundingClientRect();
+	return letter.width > 0 && letter.left >= cell.left && letter.right <= cell.right + 1;
+})()`
+
+// Where a node's name does not fit, its end is what is seen: names differ there.
+func TestLongNamesAreToldApart(t *testing.T) {
+	ui := ofCrowd(t, longNamed(30))
+	p := open(t, ui.URL, "#/evictions", stage.View{Width: 1440, Height: 900})
+	p.click("#shape [data-value=table]")
+	for _, where := range []string{"#nodes .row a bdi", "#body .row a bdi"} {
+		p.wait(fmt.Sprintf("document.querySelector(%q)", where))
+		if whole := eval[bool](p, fmt.Sprintf("document.querySelector(%q).getBoundingClientRect().width <= document.querySelector(%q).closest('.cell').clientWidth", where, where)); whole {
+			t.Errorf("%s: the name fits, which shows nothing", where)
+		}
+		if !eval[bool](p, fmt.Sprintf(lastLetter, where)) {
+			t.Errorf("%s: the end of the name is not seen", where)
+		}
+	}
+}
+
+// On a phone nodes are touched: a few dozen are not drawn as specks. Thousands still are on three
+// screens at most.
+func TestNodesAreTouchedOnAPhone(t *testing.T) {
+	ui := ofCrowd(t, longNamed(60))
+	p := open(t, ui.URL, "", stage.View{Width: 390, Height: 844})
+	p.wait("document.querySelector('#map').dataset.nodes === '60'")
+	if side := eval[float64](p, "Math.min(document.querySelector('#map').map.layout.size.w, document.querySelector('#map').map.layout.size.h)"); side < 22 {
+		t.Errorf("60 nodes are %v pixels wide", side)
+	}
+	if screens := eval[float64](p, "document.querySelector('#map').map.layout.height / document.querySelector('#map').map.box.clientHeight"); screens > 3 {
+		t.Errorf("60 nodes are on %v screens", screens)
+	}
+}
+
+// A reason that is of no node, as that of a missing claim, is not counted in nodes.
+func TestAReasonOfNoNodeIsNotCounted(t *testing.T) {
+	c := stage.NewCrowd(5, 1, 0)
+	pending := c.Pod(0, "")
+	pending.Status.Conditions[0].Message = "0/5 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: 0/5 nodes are available: 5 Preemption is not helpful for scheduling."
+	c.Pods = append(c.Pods, pending)
+	p := open(t, ofCrowd(t, c).URL, "", desk)
+	p.shows("#body .why", "pod has unbound immediate PersistentVolumeClaims")
+	if words := eval[string](p, "document.querySelector('#body .why').textContent"); words != "pod has unbound immediate PersistentVolumeClaims" {
+		t.Errorf("%q", words)
+	}
+}
