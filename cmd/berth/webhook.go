@@ -25,7 +25,7 @@ func newWebhookCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "webhook",
 		GroupID: groupParts,
-		Short:   "The admission rules, for a cluster that exists",
+		Short:   "Admission rules for an existing cluster",
 		Long: `Apply Berth's admission rules to the pods of an existing cluster: priorities,
 runtime classes and their overhead, default tolerations of lost nodes, of
 namespaces and of special hardware, dedicated nodes.
