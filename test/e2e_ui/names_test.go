@@ -11,7 +11,7 @@ import (
 
 // longNamed is a crowd of nodes whose names are longer than any column, and differ at their end.
 func longNamed(nodes int) *stage.Crowd {
-	c := stage.NewCrowd(nodes, 3, 3*nodes)
+	c := stage.NewCrowd(nodes, 5, 3*nodes)
 	called := map[string]string{}
 	for i, n := range c.Nodes {
 		called[n.Name] = fmt.Sprintf("gke-production-europe-west4-default-pool-7f3c2a1b-%04x", i*40503%65536)
