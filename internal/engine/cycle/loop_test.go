@@ -110,6 +110,20 @@ func TestNoAttemptHoldsTheLoop(t *testing.T) {
 			})
 		}
 	}
+	// terms of which none, or the last, matches: all are looked at on each node.
+	terms := func(pod *v1.Pod, many int, term func(k int) []v1.NodeSelectorRequirement) {
+		required, affinity := &v1.NodeSelector{}, &v1.NodeAffinity{}
+		for k := range many {
+			t := v1.NodeSelectorTerm{MatchExpressions: term(k)}
+			required.NodeSelectorTerms = append(required.NodeSelectorTerms, t)
+			affinity.PreferredDuringSchedulingIgnoredDuringExecution = append(affinity.PreferredDuringSchedulingIgnoredDuringExecution, v1.PreferredSchedulingTerm{Weight: 1, Preference: t})
+		}
+		if many > 1000 {
+			required.NodeSelectorTerms = append(required.NodeSelectorTerms, v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "k0", Operator: v1.NodeSelectorOpExists}}})
+		}
+		affinity.RequiredDuringSchedulingIgnoredDuringExecution = required
+		pod.Spec.Affinity = &v1.Affinity{NodeAffinity: affinity}
+	}
 	for _, odd := range []struct {
 		name, says string
 		change     func(*v1.Pod)
@@ -135,6 +149,30 @@ func TestNoAttemptHoldsTheLoop(t *testing.T) {
 			for k := range 2000 {
 				pod.Spec.Containers[0].Ports = append(pod.Spec.Containers[0].Ports, v1.ContainerPort{HostPort: int32(k + 1), ContainerPort: 1, Protocol: v1.ProtocolTCP})
 			}
+		}},
+		{"2000 host ports beside others", "remove", func(pod *v1.Pod) {
+			ports := func(pod *v1.Pod, from int) {
+				for k := range 2000 {
+					pod.Spec.Containers[0].Ports = append(pod.Spec.Containers[0].Ports, v1.ContainerPort{HostPort: int32(from + k), ContainerPort: 1, Protocol: v1.ProtocolTCP})
+				}
+			}
+			for i := range crowdNodes {
+				other := aPod(fmt.Sprint("low-", i, "-1"), "100m")
+				other.Spec.Priority, other.Spec.NodeName = new(int32(-10)), fmt.Sprint("node-", i)
+				ports(other, 3000)
+				c.tell(Seen{Pods, other})
+			}
+			ports(pod, 1)
+		}},
+		{"5000 node affinity terms", "remove", func(pod *v1.Pod) {
+			terms(pod, 5000, func(k int) []v1.NodeSelectorRequirement {
+				return []v1.NodeSelectorRequirement{{Key: fmt.Sprint("k", k%20), Operator: v1.NodeSelectorOpIn, Values: []string{fmt.Sprint("v", k)}}}
+			})
+		}},
+		{"1000 node affinity terms of two parts", "FailedScheduling", func(pod *v1.Pod) {
+			terms(pod, 1000, func(k int) []v1.NodeSelectorRequirement {
+				return []v1.NodeSelectorRequirement{{Key: fmt.Sprint("k", k%20), Operator: v1.NodeSelectorOpNotIn, Values: []string{fmt.Sprint("v", k)}}, {Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{fmt.Sprint("none-", k)}}}
+			})
 		}},
 		{"300 budgets", "remove", func(*v1.Pod) {
 			for i := range 300 {

@@ -24,6 +24,11 @@ func (a *attempt) find(n *cluster.Node, open []*resourcev1.ResourceClaim, shape 
 		if known := shape.at(n, &a.d.index); known != nil {
 			return known
 		}
+	}
+	if a.limit.over() { // of thousands of nodes, what is not known is not looked into any more
+		return timedOut(n)
+	}
+	if shape != nil {
 		like, pools, alike := a.d.index.likenessOf(n)
 		if alike {
 			if known := shape.like(n, like, pools); known != nil {
@@ -77,7 +82,7 @@ func (a *attempt) search(n *cluster.Node, open []*resourcev1.ResourceClaim) (fou
 	results, err := allocator.Allocate(ctx, n.Object(), open)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return &gift{rejection: &Rejection{Err: fmt.Errorf("node %s: timed out trying to allocate devices", n.Name)}}, false
+		return timedOut(n), false
 	case errors.Is(err, structured.ErrFailedAllocationOnNode):
 		return &gift{rejection: unresolvable(codeDevicesNotAllocatable, "%v", err)}, true
 	case err != nil:
@@ -86,6 +91,10 @@ func (a *attempt) search(n *cluster.Node, open []*resourcev1.ResourceClaim) (fou
 		return noDevices, true
 	}
 	return &gift{results: results}, true
+}
+
+func timedOut(n *cluster.Node) *gift {
+	return &gift{rejection: &Rejection{Err: fmt.Errorf("node %s: timed out trying to allocate devices", n.Name)}}
 }
 
 // noDevices is the answer of nodes that cannot satisfy all claims.

@@ -179,21 +179,11 @@ func (pl *NodeAffinity) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 	if len(preferred) == 0 && pl.addedPreferred == nil {
 		return Scoring{}
 	}
+	all := preferencesOf(append(terms, pl.addedPreferred...))
 	return Scoring{
-		Node: func(n *cluster.Node) (int64, error) {
-			return weigh(pl.addedPreferred, n) + weigh(terms, n), nil
-		},
+		Node:      func(n *cluster.Node) (int64, error) { return all.weigh(n), nil },
 		Normalize: func(_ []*cluster.Node, scores []int64) { normalize(scores, false) },
 	}
-}
-
-func weigh(terms []weightedNodeTerm, n *cluster.Node) (sum int64) {
-	for i := range terms {
-		if terms[i].match(n) {
-			sum += terms[i].weight
-		}
-	}
-	return sum
 }
 
 // podNodeAffinity returns the required and preferred parts of the spec's node affinity.

@@ -32,7 +32,7 @@ func (NodePorts) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	}
 	return Judge{Node: func(n *cluster.Node) *Rejection {
 		for _, other := range n.Pods {
-			if conflict(wanted, other.Class.Ports) {
+			if cluster.Conflict(wanted, other.Class.Ports) {
 				return portTaken
 			}
 		}
@@ -40,23 +40,12 @@ func (NodePorts) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	}}
 }
 
-func conflict(wanted, taken []cluster.Port) bool {
-	for _, w := range wanted {
-		for _, t := range taken {
-			if w.Conflicts(t) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // Interests implements Requeuer.
 func (NodePorts) Interests(Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add},
 		{Resource: queue.Pod, Action: queue.Delete, Hint: func(item *queue.Item, e *queue.Event) bool {
-			return e.PodBefore != nil && conflict(item.Class.Ports, e.PodBefore.Class.Ports)
+			return e.PodBefore != nil && cluster.Conflict(item.Class.Ports, e.PodBefore.Class.Ports)
 		}, Narrowing: unless(func(e *queue.Event) bool { return e.PodBefore == nil || len(e.PodBefore.Class.Ports) == 0 })},
 	}
 }
@@ -81,7 +70,7 @@ func (NodePorts) Detail(p *cluster.Pod, n *cluster.Node) string {
 // PortHolders returns the node's pods that use a host port which the pod needs.
 func PortHolders(p *cluster.Pod, n *cluster.Node) (list []*cluster.Pod) {
 	for _, o := range n.Pods {
-		if conflict(p.Class.Ports, o.Class.Ports) {
+		if cluster.Conflict(p.Class.Ports, o.Class.Ports) {
 			list = append(list, o)
 		}
 	}

@@ -1,7 +1,7 @@
 package plugins
 
 import (
-	"maps"
+	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,31 +11,29 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// nodeTerms are the terms of a node selector, one of which must match. The result is that of
-// k8s.io/component-helpers' nodeaffinity, which needs a v1.Node with all its labels in one map,
-// built for each call.
+// nodeTerms are the terms of a node selector, one of which must match. They say the same as
+// k8s.io/component-helpers' nodeaffinity, which wants to see a v1.Node with all its labels in one
+// map, made anew for each question.
 type nodeTerms []nodeTerm
 
-// nodeTerm is one term, all of whose requirements must be met.
+// nodeTerm is one term: all its requirements must be met.
 type nodeTerm struct {
-	labels labels.Selector // nil: none
-	among  []among         // requirements with many values, which labels would compare one by one
+	wanted []labelRequirement
 	fields []fieldRequirement
-	// broken: the term is invalid, and matches nothing.
+	// broken terms match nothing.
 	broken bool
-	// identity: a requirement is on the node's name or host name, which differ on every node.
+	// identity: a requirement is on what every node has of its own, its name or its host name.
 	identity bool
 }
 
-// among requires the value of a label to be one of many, or none of them.
-type among struct {
-	key    string
-	values map[string]bool
-	not    bool
+// labelRequirement is what [labels.Requirement] is, for which a node is asked once.
+type labelRequirement struct {
+	key      string
+	operator selection.Operator
+	value    string          // if there is one of them,
+	values   map[string]bool // and if there are several
+	bound    int64           // of Gt and Lt
 }
-
-// manyValues is the number of values from which they are looked up in a map.
-const manyValues = 8
 
 type weightedNodeTerm struct {
 	nodeTerm
@@ -62,32 +60,54 @@ func emptyNodeTerm(t *v1.NodeSelectorTerm) bool {
 	return len(t.MatchExpressions)+len(t.MatchFields) == 0
 }
 
+// readNodeTerms makes one of all terms that want nothing but one of some values of the same label:
+// thousands of those are one question.
 func readNodeTerms(s *v1.NodeSelector) nodeTerms {
 	terms := make(nodeTerms, 0, len(s.NodeSelectorTerms))
+	byKey := map[string]int{} // of those, the place among terms
 	for i := range s.NodeSelectorTerms {
-		if t := &s.NodeSelectorTerms[i]; !emptyNodeTerm(t) {
-			if term := readNodeTerm(t); !terms.absorb(&term) {
-				terms = append(terms, term)
-			}
+		t := &s.NodeSelectorTerms[i]
+		if emptyNodeTerm(t) {
+			continue
 		}
+		term := readNodeTerm(t)
+		if one, ok := term.oneOf(); ok {
+			if at, known := byKey[one.key]; known {
+				terms[at].wanted[0].add(one)
+				continue
+			}
+			byKey[one.key] = len(terms)
+		}
+		terms = append(terms, term)
 	}
 	return terms
 }
 
-// absorb merges a term into one before it, if each has only a requirement that the same label has
-// one of many values: hundreds of such terms become one lookup.
-func (terms nodeTerms) absorb(term *nodeTerm) bool {
-	for i := range terms {
-		if t := &terms[i]; t.onlyAmong() && term.onlyAmong() && t.among[0].key == term.among[0].key {
-			maps.Copy(t.among[0].values, term.among[0].values)
-			return true
-		}
+// oneOf returns the requirement of a term that wants nothing but one of some values of a label.
+func (t *nodeTerm) oneOf() (*labelRequirement, bool) {
+	if t.broken || len(t.fields) > 0 || len(t.wanted) != 1 || t.wanted[0].operator != selection.In {
+		return nil, false
 	}
-	return false
+	return &t.wanted[0], true
 }
 
-func (t *nodeTerm) onlyAmong() bool {
-	return !t.broken && t.labels == nil && len(t.fields) == 0 && len(t.among) == 1 && !t.among[0].not
+// each calls f with every value that is listed, once.
+func (r *labelRequirement) each(f func(value string)) {
+	if r.values == nil {
+		f(r.value)
+		return
+	}
+	for value := range r.values {
+		f(value)
+	}
+}
+
+// add lists the values of another requirement, too.
+func (r *labelRequirement) add(other *labelRequirement) {
+	if r.values == nil {
+		r.values = map[string]bool{r.value: true}
+	}
+	other.each(func(value string) { r.values[value] = true })
 }
 
 func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
@@ -95,19 +115,12 @@ func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
 	for i := range t.MatchExpressions {
 		e := &t.MatchExpressions[i]
 		term.identity = term.identity || e.Key == v1.LabelHostname
-		requirement, err := labels.NewRequirement(e.Key, nodeOperators[e.Operator], e.Values)
-		if err != nil {
+		operator := nodeOperators[e.Operator]
+		if _, err := labels.NewRequirement(e.Key, operator, e.Values); err != nil {
 			term.broken = true
 			continue
 		}
-		if operator := requirement.Operator(); len(e.Values) >= manyValues && (operator == selection.In || operator == selection.NotIn) {
-			term.among = append(term.among, newAmong(e.Key, e.Values, operator == selection.NotIn))
-			continue
-		}
-		if term.labels == nil {
-			term.labels = labels.NewSelector()
-		}
-		term.labels = term.labels.Add(*requirement)
+		term.wanted = append(term.wanted, newLabelRequirement(e.Key, operator, e.Values))
 	}
 	for i := range t.MatchFields {
 		f := &t.MatchFields[i]
@@ -132,11 +145,11 @@ func (terms nodeTerms) match(n *cluster.Node) bool {
 }
 
 func (t *nodeTerm) match(n *cluster.Node) bool {
-	if t.broken || t.labels != nil && !t.labels.Matches(n) {
+	if t.broken {
 		return false
 	}
-	for i := range t.among {
-		if !t.among[i].match(n) {
+	for i := range t.wanted {
+		if !t.wanted[i].match(n) {
 			return false
 		}
 	}
@@ -152,20 +165,86 @@ func (t *nodeTerm) match(n *cluster.Node) bool {
 	return true
 }
 
-func newAmong(key string, values []string, not bool) among {
-	a := among{key: key, values: make(map[string]bool, len(values)), not: not}
-	for _, value := range values {
-		a.values[value] = true
+// newLabelRequirement is of what [labels.NewRequirement] takes.
+func newLabelRequirement(key string, operator selection.Operator, values []string) labelRequirement {
+	r := labelRequirement{key: key, operator: operator}
+	switch {
+	case operator == selection.GreaterThan || operator == selection.LessThan:
+		r.bound, _ = strconv.ParseInt(values[0], 10, 64)
+	case len(values) == 1:
+		r.value = values[0]
+	default:
+		r.values = make(map[string]bool, len(values))
+		for _, value := range values {
+			r.values[value] = true
+		}
 	}
-	return a
+	return r
 }
 
-func (a *among) match(n *cluster.Node) bool {
-	value, has := n.Lookup(a.key)
-	return has && a.values[value] != a.not || !has && a.not
+func (r *labelRequirement) match(n *cluster.Node) bool {
+	value, has := n.Lookup(r.key)
+	switch r.operator {
+	case selection.In:
+		return has && r.lists(value)
+	case selection.NotIn:
+		return !has || !r.lists(value)
+	case selection.Exists:
+		return has
+	case selection.DoesNotExist:
+		return !has
+	}
+	number, err := strconv.ParseInt(value, 10, 64)
+	return has && err == nil && (number > r.bound) == (r.operator == selection.GreaterThan) && number != r.bound
 }
 
-// identify reports whether the terms can distinguish nodes that share their labels.
+func (r *labelRequirement) lists(value string) bool {
+	if r.values == nil {
+		return value == r.value
+	}
+	return r.values[value]
+}
+
+// preferences are weighted terms. Those that want nothing but one of some values of a label are one
+// question for all of a label.
+type preferences struct {
+	byValue map[string]map[string]int64 // the sum of the weights, by key and value
+	others  []weightedNodeTerm
+}
+
+func preferencesOf(terms []weightedNodeTerm) preferences {
+	p := preferences{byValue: map[string]map[string]int64{}}
+	for i := range terms {
+		one, ok := terms[i].oneOf()
+		if !ok {
+			p.others = append(p.others, terms[i])
+			continue
+		}
+		sums := p.byValue[one.key]
+		if sums == nil {
+			sums = map[string]int64{}
+			p.byValue[one.key] = sums
+		}
+		one.each(func(value string) { sums[value] += terms[i].weight })
+	}
+	return p
+}
+
+func (p *preferences) weigh(n *cluster.Node) (sum int64) {
+	for key, sums := range p.byValue {
+		if value, has := n.Lookup(key); has {
+			sum += sums[value]
+		}
+	}
+	for i := range p.others {
+		if p.others[i].match(n) {
+			sum += p.others[i].weight
+		}
+	}
+	return sum
+}
+
+// identify tells whether the terms tell nodes apart that share their labels.
 func (terms nodeTerms) identify() bool {
 	for i := range terms {
 		if terms[i].identity {

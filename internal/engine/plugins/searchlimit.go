@@ -14,6 +14,7 @@ type searchLimit struct {
 
 	mutex sync.Mutex
 	until time.Time // zero until the first search
+	late  int       // how many nodes were looked into when the time was over
 }
 
 // longestSearch bounds the limit itself, whatever is configured: the goroutine that searches
@@ -38,8 +39,23 @@ func (l *searchLimit) begin() {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	if !l.until.IsZero() && time.Since(l.until) > pauseOfAttempts {
-		l.until = time.Time{}
+		l.until, l.late = time.Time{}, 0
 	}
+}
+
+// lateSearches is how many nodes are looked into when the time is over: a search that is small ends
+// before it asks for the time, and what is left of a few nodes costs nobody anything.
+const lateSearches = 64
+
+// over tells whether nothing more is to be looked into.
+func (l *searchLimit) over() bool {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	if l.most <= 0 || l.until.IsZero() || time.Now().Before(l.until) {
+		return false
+	}
+	l.late++
+	return l.late > lateSearches
 }
 
 // context returns one that ends when the time is over.
