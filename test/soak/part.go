@@ -55,7 +55,9 @@ func (p *part) run(ctx context.Context) {
 	fmt.Fprintln(p.journal, started)
 	cmd := exec.Command(p.argv[0], p.argv[1:]...)
 	cmd.Stdout, cmd.Stderr = p.journal, p.journal
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// In a group of its own, for a terminal sends Ctrl-C to all of the campaign's: the part would
+	// end before the campaign has, as if by itself.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Env = append(os.Environ(), "KUBECONFIG=", "BERTH_DATA_DIR=")
 	gone := make(chan struct{})
 	p.mu.Lock()

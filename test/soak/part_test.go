@@ -1,0 +1,34 @@
+package soak
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Ctrl-C goes to the process group of the terminal. Parts are not in it: the campaign ends them,
+// and none of them counts as one that ended by itself.
+func TestAPartDoesNotHearCtrlC(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &part{name: "sleeper", argv: []string{"sleep", "60"}, journal: newJournal("sleeper", file, func(string) {}),
+		excused: func(*part, string) (string, bool) { return "", false },
+		ended:   func(_ *part, why string, _ bool) { t.Errorf("it counts as ended by itself: %s", why) }}
+	ctx, stop := context.WithCancel(t.Context())
+	kept := make(chan struct{})
+	go func() { defer close(kept); p.keep(ctx) }()
+	for p.pid() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if group, err := syscall.Getpgid(p.pid()); err != nil || group == syscall.Getpgrp() {
+		t.Errorf("it is in process group %d, the campaign's: %v", group, err)
+	}
+	stop()
+	p.kill(0)
+	<-kept
+}
