@@ -56,7 +56,7 @@ const (
 	writingPrefix  = ".writing-"
 )
 
-// ReadIndex reads the index of a recording.
+// ReadIndex reads the index of a recording. Its sessions are within the recording, whoever made it.
 func ReadIndex(dir string) (*Index, error) {
 	text, err := os.ReadFile(filepath.Join(dir, IndexFile))
 	if err != nil {
@@ -68,6 +68,11 @@ func ReadIndex(dir string) (*Index, error) {
 	}
 	if index.Kind != Kind {
 		return nil, fmt.Errorf("%s: kind %q: must be %s", filepath.Join(dir, IndexFile), index.Kind, Kind)
+	}
+	for _, s := range index.Sessions {
+		if !filepath.IsLocal(s.Folder) {
+			return nil, fmt.Errorf("%s: sessions: folder %q: must be within the recording", filepath.Join(dir, IndexFile), s.Folder)
+		}
 	}
 	return index, nil
 }

@@ -112,8 +112,12 @@ func crafted(t testing.TB, folder, pods, changes string) string {
 
 func TestASessionOutsideOfTheRecordingIsNotRead(t *testing.T) {
 	for _, folder := range []string{"../elsewhere", "/etc", "sessions/../../x"} {
-		if _, err := record.At(crafted(t, folder, "", ""), recorded); err == nil || !strings.Contains(err.Error(), "must be within") {
+		dir := crafted(t, folder, "", "")
+		if _, err := record.At(dir, recorded); err == nil || !strings.Contains(err.Error(), "must be within") {
 			t.Errorf("%s: %v", folder, err)
+		}
+		if index, err := record.ReadIndex(dir); err == nil {
+			t.Errorf("%s: the dashboard would play %+v", folder, index.Sessions)
 		}
 	}
 }
@@ -135,7 +139,20 @@ func FuzzAt(f *testing.F) {
 		f.Add(`{"kind":"List","items":[]}`, line("Delete", object))
 	}
 	f.Fuzz(func(t *testing.T, pods, changes string) {
-		set, err := record.At(crafted(t, "sessions/one", pods, changes), recorded)
+		dir := crafted(t, "sessions/one", pods, changes)
+		index, err := record.ReadIndex(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for step, err := range record.Play(dir, index.Sessions) {
+			if err != nil {
+				break
+			}
+			if step.Object != nil {
+				step.Object.GetName()
+			}
+		}
+		set, err := record.At(dir, recorded)
 		if err != nil {
 			return
 		}

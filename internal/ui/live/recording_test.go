@@ -115,3 +115,34 @@ func TestAFolderThatIsNoRecordingIsRefused(t *testing.T) {
 		t.Errorf("one that is damaged: %v", err)
 	}
 }
+
+// A recording may have been made by somebody else: what is no node and no pod among them, and
+// amounts that no cluster has, are read or refused, and do not end the process.
+func TestACraftedRecordingDoesNotEndTheProcess(t *testing.T) {
+	for _, object := range []string{
+		`{"apiVersion":"v1","kind":"Status","metadata":{}}`, `null`, `[]`, `{"kind":7}`, `{"apiVersion":"v1","kind":"List","items":[]}`,
+		`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`,
+		`{"apiVersion":"v1","kind":"Pod"}`,
+		`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"},"status":{"allocatable":{"cpu":"-1","memory":"9223372036854775807","pods":"1e30"}}}`,
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","uid":"p"},"spec":{"nodeName":"node-1","overhead":{"cpu":"9223372036854775807"},"containers":[{"resources":{"requests":{"cpu":"9223372036854775807","memory":"-5"}}}],` +
+			`"tolerations":[{"operator":"Exists","effect":"NoExecute","tolerationSeconds":-9223372036854775808}]}}`,
+	} {
+		for _, file := range []string{"sessions/a/nodes.json", "sessions/a/pods.json", "sessions/a/changes-000001.jsonl"} {
+			dir := recording(t)
+			text := `{"kind":"List","items":[` + object + `]}`
+			if strings.HasSuffix(file, ".jsonl") {
+				text = fmt.Sprintf(`{"at":%q,"type":"Set","object":%s}`, stamp(1), object) + "\n" + fmt.Sprintf(`{"at":%q,"type":"Delete","object":%s}`, stamp(2), object) + "\n"
+			}
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r, err := live.Open(dir)
+			if err != nil {
+				continue
+			}
+			if _, err := r.State(noon.Add(50 * time.Second)); err != nil {
+				t.Errorf("%s in %s: %v", object, file, err)
+			}
+		}
+	}
+}
