@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -59,10 +60,12 @@ func replaceBootstrapHooks(config *genericapiserver.Config) error {
 func bootstrap(ctx context.Context, client kubernetes.Interface) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(bootstrapWorkers)
-	if err := bootstrapClusterRoles(group, client); err != nil {
+	own, err := componentRoles()
+	if err != nil {
 		return err
 	}
-	bootstrapNamespacedRoles(group, client)
+	bootstrapClusterRoles(group, client, own)
+	bootstrapNamespacedRoles(group, client, own)
 	for _, class := range schedulingv1.SystemPriorityClasses() {
 		group.Go(func() error {
 			classes := client.SchedulingV1().PriorityClasses()
@@ -76,46 +79,54 @@ func bootstrap(ctx context.Context, client kubernetes.Interface) error {
 	return group.Wait()
 }
 
-func bootstrapClusterRoles(group *errgroup.Group, client kubernetes.Interface) error {
-	roles, bindings, err := componentRoles()
-	if err != nil {
-		return err
+// The components' own roles grant what they list and no more, whatever an earlier version granted.
+func bootstrapClusterRoles(group *errgroup.Group, client kubernetes.Interface, own roles) {
+	add := func(all []rbacv1.ClusterRole, exactly bool) {
+		for _, role := range all {
+			reconcile(group, &reconciliation.ReconcileRoleOptions{
+				Role:                   reconciliation.ClusterRoleRuleOwner{ClusterRole: &role},
+				Client:                 reconciliation.ClusterRoleModifier{Client: client.RbacV1().ClusterRoles()},
+				Confirm:                true,
+				RemoveExtraPermissions: exactly,
+			})
+		}
 	}
-	for _, role := range slices.Concat(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles(), roles) {
-		reconcile(group, &reconciliation.ReconcileRoleOptions{
-			Role:    reconciliation.ClusterRoleRuleOwner{ClusterRole: &role},
-			Client:  reconciliation.ClusterRoleModifier{Client: client.RbacV1().ClusterRoles()},
-			Confirm: true,
-		})
-	}
-	for _, binding := range slices.Concat(bootstrappolicy.ClusterRoleBindings(), bootstrappolicy.ControllerRoleBindings(), identityBindings(), bindings) {
+	add(slices.Concat(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles()), false)
+	add(own.cluster, true)
+	for _, binding := range slices.Concat(bootstrappolicy.ClusterRoleBindings(), bootstrappolicy.ControllerRoleBindings(), identityBindings(), own.clusterBindings) {
 		reconcile(group, &reconciliation.ReconcileRoleBindingOptions{
 			RoleBinding: reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: &binding},
 			Client:      reconciliation.ClusterRoleBindingClientAdapter{Client: client.RbacV1().ClusterRoleBindings()},
 			Confirm:     true,
 		})
 	}
-	return nil
 }
 
-func bootstrapNamespacedRoles(group *errgroup.Group, client kubernetes.Interface) {
-	for _, roles := range bootstrappolicy.NamespaceRoles() {
-		for _, role := range roles {
+func bootstrapNamespacedRoles(group *errgroup.Group, client kubernetes.Interface, own roles) {
+	add := func(all []rbacv1.Role, exactly bool) {
+		for _, role := range all {
 			reconcile(group, &reconciliation.ReconcileRoleOptions{
-				Role:    reconciliation.RoleRuleOwner{Role: &role},
-				Client:  reconciliation.RoleModifier{Client: client.RbacV1(), NamespaceClient: client.CoreV1().Namespaces()},
-				Confirm: true,
+				Role:                   reconciliation.RoleRuleOwner{Role: &role},
+				Client:                 reconciliation.RoleModifier{Client: client.RbacV1(), NamespaceClient: client.CoreV1().Namespaces()},
+				Confirm:                true,
+				RemoveExtraPermissions: exactly,
 			})
 		}
 	}
-	for _, bindings := range bootstrappolicy.NamespaceRoleBindings() {
-		for _, binding := range bindings {
-			reconcile(group, &reconciliation.ReconcileRoleBindingOptions{
-				RoleBinding: reconciliation.RoleBindingAdapter{RoleBinding: &binding},
-				Client:      reconciliation.RoleBindingClientAdapter{Client: client.RbacV1(), NamespaceClient: client.CoreV1().Namespaces()},
-				Confirm:     true,
-			})
-		}
+	for _, roles := range bootstrappolicy.NamespaceRoles() {
+		add(roles, false)
+	}
+	add(own.namespaced, true)
+	bindings := own.bindings
+	for _, upstream := range bootstrappolicy.NamespaceRoleBindings() {
+		bindings = append(bindings, upstream...)
+	}
+	for _, binding := range bindings {
+		reconcile(group, &reconciliation.ReconcileRoleBindingOptions{
+			RoleBinding: reconciliation.RoleBindingAdapter{RoleBinding: &binding},
+			Client:      reconciliation.RoleBindingClientAdapter{Client: client.RbacV1(), NamespaceClient: client.CoreV1().Namespaces()},
+			Confirm:     true,
+		})
 	}
 }
 

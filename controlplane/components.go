@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -12,28 +14,62 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
+// permissions are what one component may do: everywhere, and in single namespaces.
+type permissions struct {
+	everywhere []rbacv1.PolicyRule
+	within     map[string][]rbacv1.PolicyRule
+}
+
 // components are Berth's processes beside the control plane. Each has a kubeconfig of its own in
-// the data directory, NAME.kubeconfig, in the name berth:NAME, and the permissions of a cluster
-// role of that name: those that the manifests grant to the component, and for the simulated nodes,
-// which no manifest has, those that nodes use. None is an administrator.
-func components() (map[string][]rbacv1.PolicyRule, error) {
-	all := map[string][]rbacv1.PolicyRule{"nodes": simulatedNodesRules()}
+// the data directory, NAME.kubeconfig, in the name berth:NAME, and the permissions that the
+// manifests grant to the component, in roles of that name. The simulated nodes, which no manifest
+// has, have those that nodes use. None is an administrator.
+func components() (map[string]permissions, error) {
+	all := map[string]permissions{"nodes": {
+		everywhere: simulatedNodesRules(),
+		within:     map[string][]rbacv1.PolicyRule{v1.NamespaceNodeLease: {leases("get", "create", "update")}},
+	}}
 	for name, part := range map[string]deploy.Part{"scheduler": deploy.Scheduler, "controller": deploy.Controller, "ui": deploy.View} {
 		rights, err := deploy.RightsOf(part)
 		if err != nil {
 			return nil, err
 		}
-		all[name] = rulesFor(rights)
+		all[name] = permissionsFor(rights)
 	}
 	// One that stands in for kube-scheduler, as in `berth up --from-image`, goes by its Lease.
-	all["scheduler"] = append(all["scheduler"], rbacv1.PolicyRule{
-		APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{"kube-scheduler"}, Verbs: []string{"get", "update"},
-	})
+	own := leases("get", "update")
+	own.ResourceNames = []string{"kube-scheduler"}
+	all["scheduler"].within[metav1.NamespaceSystem] = append(all["scheduler"].within[metav1.NamespaceSystem], own)
 	return all, nil
 }
 
-// rulesFor grants the rights in every namespace: there is no one else in this cluster whose Leases
-// they could mean.
+func leases(verbs ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{coordinationv1.GroupName}, Resources: []string{"leases"}, Verbs: verbs}
+}
+
+// permissionsFor grants the rights where they are meant. Berth's own namespace need not exist here:
+// what a component may do there holds for objects of that name in all namespaces. To create Leases
+// cannot be limited by name, and so is not granted; `berth up --from-image`, the only one that
+// elects leaders, makes them beforehand.
+func permissionsFor(rights []deploy.Right) permissions {
+	byNamespace := map[string][]deploy.Right{}
+	for _, right := range rights {
+		if right.Namespace == deploy.Namespace {
+			if right.Resource == "leases" && right.Name == "" {
+				continue
+			}
+			right.Namespace = ""
+		}
+		byNamespace[right.Namespace] = append(byNamespace[right.Namespace], right)
+	}
+	granted := permissions{everywhere: rulesFor(byNamespace[""]), within: map[string][]rbacv1.PolicyRule{}}
+	delete(byNamespace, "")
+	for namespace, rights := range byNamespace {
+		granted.within[namespace] = rulesFor(rights)
+	}
+	return granted
+}
+
 func rulesFor(rights []deploy.Right) []rbacv1.PolicyRule {
 	verbs := map[deploy.Right][]string{}
 	for _, right := range rights {
@@ -62,25 +98,39 @@ func simulatedNodesRules() []rbacv1.PolicyRule {
 		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
 		{APIGroups: []string{""}, Resources: []string{"nodes/status", "pods/status"}, Verbs: []string{"patch"}},
 		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list", "watch", "delete"}},
-		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"}},
 		{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create"}},
 	}
 }
 
 func componentUser(name string) string { return "berth:" + name }
 
-// componentRoles are the cluster roles of the components, and who has them.
-func componentRoles() (roles []rbacv1.ClusterRole, bindings []rbacv1.ClusterRoleBinding, err error) {
+// roles are what gives the components their permissions.
+type roles struct {
+	cluster         []rbacv1.ClusterRole
+	clusterBindings []rbacv1.ClusterRoleBinding
+	namespaced      []rbacv1.Role
+	bindings        []rbacv1.RoleBinding
+}
+
+func componentRoles() (r roles, err error) {
 	all, err := components()
 	if err != nil {
-		return nil, nil, err
+		return roles{}, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		user := componentUser(name)
-		roles = append(roles, rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: all[name]})
-		bindings = append(bindings, bindClusterRole(user, user, rbacv1.UserKind, user))
+		r.cluster = append(r.cluster, rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: all[name].everywhere})
+		binding := bindClusterRole(user, user, rbacv1.UserKind, user)
+		r.clusterBindings = append(r.clusterBindings, binding)
+		for _, namespace := range slices.Sorted(maps.Keys(all[name].within)) {
+			meta := metav1.ObjectMeta{Namespace: namespace, Name: user}
+			r.namespaced = append(r.namespaced, rbacv1.Role{ObjectMeta: meta, Rules: all[name].within[namespace]})
+			r.bindings = append(r.bindings, rbacv1.RoleBinding{
+				ObjectMeta: meta, Subjects: binding.Subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user},
+			})
+		}
 	}
-	return roles, bindings, nil
+	return r, nil
 }
 
 // writeComponents writes the kubeconfigs of the components, anew at every start.

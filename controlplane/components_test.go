@@ -25,6 +25,18 @@ func TestComponentsAreNotAdministrators(t *testing.T) {
 		"nodes":      {{Verb: "create", Resource: "nodes"}, {Verb: "patch", Resource: "pods", Subresource: "status"}},
 		"ui":         {{Verb: "watch", Resource: "pods"}},
 	}
+	lease := func(verb, namespace, name string) authorizationv1.ResourceAttributes {
+		return authorizationv1.ResourceAttributes{Verb: verb, Group: "coordination.k8s.io", Resource: "leases", Namespace: namespace, Name: name}
+	}
+	may["scheduler"] = append(may["scheduler"], lease("update", "kube-system", "kube-scheduler"))
+	may["controller"] = append(may["controller"], lease("update", "berth-system", "berth-controller"), lease("watch", "kube-node-lease", ""))
+	may["nodes"] = append(may["nodes"], lease("create", "kube-node-lease", ""), lease("update", "kube-node-lease", "node-1"))
+	others := map[string][]authorizationv1.ResourceAttributes{ // Leases that are not the component's own
+		"scheduler":  {lease("update", "kube-node-lease", "node-1"), lease("update", "berth-system", "berth-controller"), lease("create", "default", ""), lease("create", "kube-node-lease", "")},
+		"controller": {lease("update", "kube-node-lease", "node-1"), lease("update", "kube-system", "kube-scheduler"), lease("create", "kube-system", ""), lease("watch", "kube-system", "")},
+		"nodes":      {lease("update", "kube-system", "kube-scheduler"), lease("create", "berth-system", ""), lease("delete", "kube-node-lease", "node-1")},
+		"ui":         {lease("update", "kube-node-lease", "node-1"), lease("create", "default", "")},
+	}
 	never := []authorizationv1.ResourceAttributes{
 		{Verb: "get", Resource: "secrets"}, {Verb: "create", Resource: "pods"}, {Verb: "create", Resource: "pods", Subresource: "exec"},
 		{Verb: "create", Resource: "serviceaccounts", Subresource: "token"}, {Verb: "*", Resource: "*", Group: "*"},
@@ -47,13 +59,13 @@ func TestComponentsAreNotAdministrators(t *testing.T) {
 			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &deed}}
 			said, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
 			if err != nil || said.Status.Allowed != want {
-				t.Errorf("%s: %s %s/%s: allowed %v, %v", name, deed.Verb, deed.Resource, deed.Subresource, said.Status.Allowed, err)
+				t.Errorf("%s: %s %s/%s %s in %q: allowed %v, %v", name, deed.Verb, deed.Resource, deed.Subresource, deed.Name, deed.Namespace, said.Status.Allowed, err)
 			}
 		}
 		for _, deed := range deeds {
 			ask(deed, true)
 		}
-		for _, deed := range never {
+		for _, deed := range slices.Concat(never, others[name]) {
 			ask(deed, false)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -140,6 +141,9 @@ func (s *selfHosted) install(ctx context.Context, c *cluster, out *progress) err
 	if said, err := exec.CommandContext(ctx, c.berth, "kubectl", "--kubeconfig", c.kubeconfig, "apply", "-k", s.folder(c)).CombinedOutput(); err != nil {
 		return fmt.Errorf("apply the manifests: %w: %s", err, strings.TrimSpace(string(said)))
 	}
+	if err := freeLeases(ctx, client); err != nil {
+		return err
+	}
 	standing, end := context.WithCancel(ctx)
 	defer end()
 	waited := make(chan error, 1)
@@ -187,18 +191,25 @@ func (s *selfHosted) client(c *cluster) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// forgetEarlier removes what an earlier run left in the data directory: pods that ended with it,
-// and Leases that they held.
+// forgetEarlier removes the pods of an earlier run in the data directory, which ended with it.
 func (s *selfHosted) forgetEarlier(ctx context.Context, client kubernetes.Interface) error {
 	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
-	err := client.CoreV1().Pods(deploy.Namespace).DeleteCollection(ctx, now, metav1.ListOptions{LabelSelector: partOfBerth})
-	for _, lease := range [][2]string{{metav1.NamespaceSystem, "kube-scheduler"}, {deploy.Namespace, "berth-controller"}} {
-		gone := client.CoordinationV1().Leases(lease[0]).Delete(ctx, lease[1], metav1.DeleteOptions{})
-		if !apierrors.IsNotFound(gone) {
-			err = errors.Join(err, gone)
+	return client.CoreV1().Pods(deploy.Namespace).DeleteCollection(ctx, now, metav1.ListOptions{LabelSelector: partOfBerth})
+}
+
+// freeLeases makes the Leases that the stand-ins go by, held by nobody, in place of those of an
+// earlier run. The stand-ins may not create any: see components in controlplane.
+func freeLeases(ctx context.Context, client kubernetes.Interface) error {
+	for _, at := range []metav1.ObjectMeta{{Namespace: metav1.NamespaceSystem, Name: "kube-scheduler"}, {Namespace: deploy.Namespace, Name: "berth-controller"}} {
+		leases := client.CoordinationV1().Leases(at.Namespace)
+		if err := leases.Delete(ctx, at.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		if _, err := leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: at}, metav1.CreateOptions{}); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 const partOfBerth = "app.kubernetes.io/part-of=berth"
