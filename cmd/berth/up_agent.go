@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
 	"os"
@@ -16,11 +15,11 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/berth-k8s/berth/internal/containerd"
 	"github.com/berth-k8s/berth/internal/node/agent"
+	"github.com/berth-k8s/berth/internal/up/door"
 	"github.com/berth-k8s/berth/internal/up/supervisor"
 )
 
@@ -124,42 +123,18 @@ func (n *ownNode) openDoor(c *cluster) error {
 	if n.door, err = net.Listen("tcp", net.JoinHostPort(gateway.String(), "0")); err != nil {
 		return err
 	}
-	go func() {
-		for {
-			pod, err := n.door.Accept()
-			if err != nil {
-				return
-			}
-			go passOn(pod, c)
+	go door.Serve(n.door, func() (string, error) { // the API server may be at another port after it was started again
+		config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+		if err != nil {
+			return "", err
 		}
-	}()
+		address, err := url.Parse(config.Host)
+		if err != nil {
+			return "", err
+		}
+		return address.Host, nil
+	})
 	return nil
-}
-
-// passOn connects a pod with the API server until either has had enough.
-func passOn(pod net.Conn, c *cluster) {
-	defer pod.Close()
-	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
-	if err != nil {
-		return
-	}
-	address, err := url.Parse(config.Host)
-	if err != nil {
-		return
-	}
-	server, err := net.Dial("tcp", address.Host)
-	if err != nil {
-		return
-	}
-	defer server.Close()
-	var both errgroup.Group
-	for _, way := range [][2]net.Conn{{pod, server}, {server, pod}} {
-		both.Go(func() error {
-			_, err := io.Copy(way[1], way[0])
-			return errors.Join(err, way[1].(*net.TCPConn).CloseWrite())
-		})
-	}
-	_ = both.Wait() // a connection that breaks is the end of it
 }
 
 func (n *ownNode) stop() error {

@@ -5,9 +5,8 @@ import (
 	"encoding/json"
 	"flag"
 	"log/slog"
-	"net/http"
+	"net"
 	"os"
-	"time"
 
 	"github.com/berth-k8s/berth/examples/extender/datasets"
 )
@@ -31,7 +30,10 @@ func run(address, file string) error {
 	if err := json.Unmarshal(data, &inventory); err != nil {
 		return err
 	}
-	server := &http.Server{Addr: address, Handler: inventory.Handler(), ReadHeaderTimeout: 5 * time.Second}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
 	slog.Info("Listening", "address", address)
-	return server.ListenAndServe()
+	return inventory.Serve(listener)
 }

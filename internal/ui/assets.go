@@ -22,6 +22,7 @@ func serveFile(w http.ResponseWriter, name string, status int) {
 		return
 	}
 	w.Header().Set("Content-Type", kind)
+	takeWithin(w, writeWithin)
 	w.WriteHeader(status)
 	_, _ = w.Write(data)
 }

@@ -46,6 +46,39 @@ func TestAForecastIsBoundedInSum(t *testing.T) {
 	}
 }
 
+// What comes by other ways than counts, as daemons on new nodes, is bounded while it is added.
+func TestAForecastHasAnAllowance(t *testing.T) {
+	if a := allowance(t.Context()); a.Pods != mostAddedPods || a.Nodes != mostAddedNodes || a.Stop == nil {
+		t.Errorf("it may add %d pods and %d nodes, and is stopped: %t", a.Pods, a.Nodes, a.Stop != nil)
+	}
+}
+
+// Who takes no answer does not hold the handler, and with it a connection, for ever.
+func TestAnswersHaveADeadline(t *testing.T) {
+	for name, answered := range map[string]func(w http.ResponseWriter){
+		"an answer": func(w http.ResponseWriter) { answer(w, http.StatusOK, "all of it") },
+		"a refusal": func(w http.ResponseWriter) { refuse(w, http.StatusBadRequest, "no") },
+		"a file":    func(w http.ResponseWriter) { serveFile(w, "index.html", http.StatusOK) },
+	} {
+		w := &deadline{ResponseRecorder: httptest.NewRecorder()}
+		if answered(w); w.taken.IsZero() || time.Until(w.taken) > writeWithin {
+			t.Errorf("%s is to be taken until %v", name, w.taken)
+		}
+	}
+	w := &deadline{ResponseRecorder: httptest.NewRecorder()}
+	guarded("").ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/", nil))
+	if w.taken.IsZero() || time.Until(w.taken) > askWithin+writeWithin {
+		t.Errorf("whatever is asked is to be taken until %v", w.taken)
+	}
+}
+
+type deadline struct {
+	*httptest.ResponseRecorder
+	taken time.Time
+}
+
+func (d *deadline) SetWriteDeadline(t time.Time) error { d.taken = t; return nil }
+
 func TestAManifestIsRefusedBeforeItIsExpanded(t *testing.T) {
 	const deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: NAME}\nspec: {replicas: 60000, selector: {matchLabels: {a: b}}, " +
 		"template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}\n---\n"

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	access "github.com/berth-k8s/berth/internal/kube/guard"
 )
 
 // policy lets the page load what this server serves and nothing else. Trusted Types make the
@@ -56,12 +58,19 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.patience)) // a recorder in a test has none
 		r.Body = http.MaxBytesReader(w, r.Body, mostBody)
 	}
+	takeWithin(w, askWithin+writeWithin) // the longest question; what is sent has a limit of its own
 	switch {
 	case !g.knownHost(r.Host):
 		http.Error(w, "this page is not served under that name; see --allowed-host", http.StatusMisdirectedRequest)
 	case !g.sameOrigin(r):
 		http.Error(w, "requests from other sites are refused", http.StatusForbidden)
-	case g.token == "" || g.allowed(r):
+	case g.token == "":
+		g.next.ServeHTTP(w, r)
+	case g.allowed(r):
+		if !access.Admit(r) {
+			access.Refuse(w, http.StatusServiceUnavailable, "too many connections are open")
+			return
+		}
 		g.next.ServeHTTP(w, r)
 	case r.URL.Path == "/" && r.URL.Query().Has("token"):
 		g.logIn(w, r, r.URL.Query().Get("token"))

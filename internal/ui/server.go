@@ -21,6 +21,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
+	access "github.com/berth-k8s/berth/internal/kube/guard"
 	"github.com/berth-k8s/berth/internal/ui/live"
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
@@ -60,6 +61,10 @@ type Server struct {
 	epoch     string // tells the numbers of this process's frames from those of another
 	streams   chan struct{}
 }
+
+// connections are bounded: of strangers as on other ports; who has the token may hold all streams,
+// and ask. Where none is needed, all are strangers, and a page that gives way to others comes back.
+var connections = access.Bounds{Strangers: access.Ports.Strangers, PerSource: access.Ports.PerSource, Admitted: mostStreams + 64}
 
 // mostStreams bounds the pages that are open at a time: each is a connection and a goroutine.
 const mostStreams = 200
@@ -140,7 +145,9 @@ func (s *Server) Run(ctx context.Context) error {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext:       access.ConnContext,
 	}
+	listener := access.Bound(s.listener, connections)
 	watching, stop := context.WithCancel(ctx)
 	watched := make(chan struct{})
 	go func() {
@@ -154,9 +161,9 @@ func (s *Server) Run(ctx context.Context) error {
 	defer ended()
 	var err error
 	if s.secure() {
-		err = server.ServeTLS(s.listener, s.options.CertFile, s.options.KeyFile)
+		err = server.ServeTLS(listener, s.options.CertFile, s.options.KeyFile)
 	} else {
-		err = server.Serve(s.listener)
+		err = server.Serve(listener)
 	}
 	if ctx.Err() != nil && errors.Is(err, http.ErrServerClosed) {
 		return nil
@@ -286,8 +293,14 @@ func answer(w http.ResponseWriter, status int, document any) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
+	takeWithin(w, writeWithin)
 	w.WriteHeader(status)
 	_, _ = w.Write(data)
+}
+
+// takeWithin bounds how long the answer may take to be taken. A recorder in a test has no deadline.
+func takeWithin(w http.ResponseWriter, limit time.Duration) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit))
 }
 
 // refuse says in one line what is wrong.

@@ -9,7 +9,9 @@ package datasets
 import (
 	"encoding/json"
 	"log/slog"
+	"net"
 	"net/http"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
@@ -20,6 +22,19 @@ const annotation = "example.com/dataset"
 // Inventory says how much of a dataset a node has in its cache, 0 to 10, by dataset and node. A
 // node that is not listed cannot reach the dataset at all.
 type Inventory map[string]map[string]int64
+
+// A question has one pod and the names of nodes.
+const mostAsked = 16 << 20
+
+// Serve answers on the listener. A scheduler sends and takes all at once: who takes longer is none,
+// and does not hold a connection.
+func (in Inventory) Serve(l net.Listener) error {
+	server := &http.Server{
+		Handler:     http.MaxBytesHandler(in.Handler(), mostAsked),
+		ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+	}
+	return server.Serve(l)
+}
 
 // Handler serves the verbs "filter" and "prioritize". It is told the names of nodes only
 // (nodeCacheCapable).

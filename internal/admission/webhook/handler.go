@@ -34,7 +34,7 @@ func (w *Webhook) reviews(kind string, answer answer) http.Handler {
 		review, response, err := w.review(out, in, answer)
 		w.metrics.reviewed(kind, review.Request, response, err, time.Since(began))
 		if err != nil {
-			klog.FromContext(in.Context()).Error(err, "Review not answered", "kind", kind, "request", describe(review.Request))
+			notAnswered(in.Context(), err, kind, review.Request)
 			guard.Refuse(out, statusOf(err), err.Error())
 			return
 		}
@@ -104,6 +104,17 @@ func withTimeoutOf(in *http.Request) (context.Context, context.CancelFunc) {
 		timeout = 10 * time.Second
 	}
 	return context.WithTimeout(in.Context(), max(timeout-answerEarly, timeout/2))
+}
+
+// notAnswered says so in the log. What cannot be read comes from strangers, who must not fill it;
+// the metrics count it.
+func notAnswered(ctx context.Context, err error, kind string, request *admissionv1.AdmissionRequest) {
+	log := klog.FromContext(ctx)
+	if isBadRequest(err) {
+		log.V(2).Info("Review not answered", "err", err, "kind", kind)
+		return
+	}
+	log.Error(err, "Review not answered", "kind", kind, "request", describe(request))
 }
 
 type badRequest struct{ error }

@@ -1,6 +1,9 @@
 package guard
 
 import (
+	"context"
+	"errors"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -27,6 +30,17 @@ func Server(handler http.Handler) *http.Server {
 		ConnContext:       ConnContext,
 		ErrorLog:          klog.NewStandardLogger("INFO"),
 	}
+}
+
+// Serve answers questions on the listener, within the bounds of Ports, until the context ends.
+func Serve(ctx context.Context, l net.Listener, handler http.Handler) error {
+	server := Server(handler)
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.Serve(Bound(l, Ports)); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
 }
 
 // inTime gives every request its deadlines. The server has none for all alike: a profile takes as

@@ -2,9 +2,7 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"net"
-	"net/http"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -61,7 +59,7 @@ func (a *Agent) serveHealthz(ctx context.Context) {
 	for told := ""; ctx.Err() == nil; {
 		listener, err := net.Listen("tcp", at)
 		if err == nil {
-			err = serveUntil(ctx, listener, server.Healthz(a.health.checks()))
+			err = guard.Serve(ctx, listener, server.Healthz(a.health.checks()))
 		}
 		if err != nil && told != err.Error() {
 			told = err.Error()
@@ -74,21 +72,7 @@ func (a *Agent) serveHealthz(ctx context.Context) {
 	}
 }
 
-const (
-	healthzAgain    = 5 * time.Second
-	healthzPatience = 10 * time.Second
-)
-
-func serveUntil(ctx context.Context, listener net.Listener, handler http.Handler) error {
-	s := &http.Server{Handler: handler, ReadTimeout: healthzPatience, WriteTimeout: healthzPatience, IdleTimeout: healthzPatience, MaxHeaderBytes: 8 << 10}
-	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
-	defer stop()
-	err := s.Serve(guard.Bound(listener, guard.Ports))
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
-}
+const healthzAgain = 5 * time.Second
 
 // configz is the configuration by the kubelet's names.
 func (a *Agent) configz() any {

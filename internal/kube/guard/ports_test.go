@@ -1,0 +1,480 @@
+package guard_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	v1 "k8s.io/api/core/v1"
+	kuberuntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/berth-k8s/berth/examples/extender/datasets"
+	"github.com/berth-k8s/berth/internal/admission/webhook"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
+	"github.com/berth-k8s/berth/internal/kube/guard"
+	"github.com/berth-k8s/berth/internal/kube/serve"
+	"github.com/berth-k8s/berth/internal/node/agent/server"
+	"github.com/berth-k8s/berth/internal/ui"
+	"github.com/berth-k8s/berth/internal/up/door"
+)
+
+// port is one that a process of Berth listens on.
+type port struct {
+	name   string
+	opened string // by this file
+	secure bool   // HTTPS
+	at     string
+	// What a known client asks, and what a stranger may ask; "" if none may.
+	known, unknown string
+	post           string // a path that takes bodies
+	stream         string // a path whose answer does not end; "" for none
+	// The connections that one source holds of which nothing is known, and those of all that are
+	// let in; 0 where they are not counted.
+	strangers, admitted int
+	want                int // status of the answers to what may be asked; 0 is 200
+
+	open []net.Conn // by the flood
+}
+
+const good = "good-token-of-24-characters"
+
+// TestEveryPortStandsAFlood: whatever one source does to a port, others are answered in time, and
+// so is the next one from there; what it holds is bounded, and gone when it goes.
+func TestEveryPortStandsAFlood(t *testing.T) {
+	ports := everyPort(t)
+	theyAreAll(t, ports)
+	// Those who stop in a header come from elsewhere, too, where no flood displaces them: only
+	// their deadline ends them.
+	patient := make([]net.Conn, len(ports))
+	for i, p := range ports {
+		patient[i] = p.connect(t, "127.0.0.4", "GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: a")
+	}
+	began := time.Now()
+	idle, heap := runtime.NumGoroutine(), heapInUse()
+	for _, f := range floods() {
+		t.Run(f.name, func(t *testing.T) {
+			var all sync.WaitGroup
+			for _, p := range ports {
+				all.Go(func() { p.flood(t, f) })
+			}
+			all.Wait()
+			if grown := heapInUse() - heap; grown > 128<<20 {
+				t.Errorf("%d MiB are held, by servers and clients", grown>>20)
+			}
+			for _, p := range ports {
+				p.letGo()
+			}
+		})
+	}
+	for i, p := range ports {
+		if !closed(patient[i], max(time.Until(began.Add(headersWithin)), 0)+2*time.Second) {
+			t.Errorf("%s: a header that does not end is waited for longer than %v", p.name, headersWithin)
+		}
+	}
+	for end := time.Now().Add(within); runtime.NumGoroutine() > idle+20; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Errorf("%d goroutines before the floods and %d after", idle, runtime.NumGoroutine())
+			break
+		}
+	}
+}
+
+const (
+	// within is how soon a client is answered, on a machine that has other things to do.
+	within = 10 * time.Second
+	// headersWithin is above the longest time that a port gives for headers.
+	headersWithin = 13 * time.Second
+	// beyond is how many connections more a flood opens than a port holds.
+	beyond = 24
+)
+
+// flood is what one source does with many connections at once.
+type flood struct {
+	name string
+	// words are what connection i says before it falls silent; false: the port has nothing of it.
+	words func(p *port, i int) (string, bool)
+	known bool // by one who is let in
+	raw   bool // not in TLS
+}
+
+func floods() []flood {
+	always := func(words string) func(*port, int) (string, bool) {
+		return func(*port, int) (string, bool) { return words, true }
+	}
+	large := "GET / HTTP/1.1\r\nHost: localhost\r\nX-Large: " + strings.Repeat("x", 600<<10)
+	return []flood{
+		{name: "connections that say nothing", words: always(""), raw: true},
+		{name: "handshakes that do not end", raw: true, words: func(p *port, _ int) (string, bool) { return "\x16\x03\x01\x02", p.secure }},
+		{name: "headers that do not end", words: always("GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: a")},
+		{name: "large headers", words: always(large)},
+		{name: "bodies that do not come", words: func(p *port, _ int) (string, bool) {
+			return "POST " + p.post + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n{", true
+		}},
+		{name: "answers that nobody takes", words: func(p *port, _ int) (string, bool) {
+			return strings.Repeat("GET "+p.unknown+" HTTP/1.1\r\nHost: localhost\r\n\r\n", 200), true
+		}},
+		{name: "tokens that are nobody's", words: func(p *port, i int) (string, bool) {
+			return fmt.Sprintf("GET %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer made-up-%d\r\n\r\n", p.known, i), p.known != ""
+		}},
+		{name: "streams", words: func(p *port, _ int) (string, bool) {
+			return "GET " + p.stream + " HTTP/1.1\r\nHost: localhost\r\n\r\n", p.stream != ""
+		}},
+		{name: "answers that nobody takes, to one who is let in", known: true, words: func(p *port, _ int) (string, bool) {
+			path := p.known
+			if p.stream != "" {
+				path = p.stream
+			}
+			return strings.Repeat("GET "+path+" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+good+"\r\n\r\n", 20), p.admitted > 0
+		}},
+	}
+}
+
+// flood plays one kind, and asks meanwhile.
+func (p *port) flood(t *testing.T, f flood) {
+	if _, concerned := f.words(p, 0); !concerned {
+		return
+	}
+	most := p.strangers
+	if f.known {
+		most = p.admitted
+	}
+	several := max(most, 64) + beyond
+	for i := range several {
+		words, _ := f.words(p, i)
+		if f.raw {
+			p.open = append(p.open, dial(t, p.at, "127.0.0.1"))
+			_, _ = io.WriteString(p.open[i], words)
+		} else {
+			p.open = append(p.open, p.connect(t, "127.0.0.1", words))
+		}
+	}
+	if p.unknown != "" {
+		p.asks(t, "somebody else", "127.0.0.3", p.unknown, "")
+		p.asks(t, "the same source", "127.0.0.1", p.unknown, "")
+	}
+	if p.known != "" {
+		said := p.asks(t, "one who is known", "127.0.0.2", p.known, good)
+		if f.known && said == http.StatusServiceUnavailable {
+			said = p.wants() // there is no room for more of those who are let in, and they are told at once
+		}
+		if said != p.wants() {
+			t.Errorf("%s: one who is known is told %d", p.name, said)
+		}
+	}
+	if most == 0 {
+		return
+	}
+	var gone atomic.Int64
+	for _, c := range p.open {
+		go func() {
+			_, _ = io.Copy(io.Discard, c)
+			gone.Add(1)
+		}()
+	}
+	for end := time.Now().Add(within); several-int(gone.Load()) > most; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Errorf("%s: of %d connections %d are held, want no more than %d", p.name, several, several-int(gone.Load()), most)
+			return
+		}
+	}
+}
+
+// letGo ends the flood.
+func (p *port) letGo() {
+	for _, c := range p.open {
+		_ = c.Close()
+	}
+	p.open = nil
+}
+
+func (p *port) wants() int {
+	if p.want != 0 {
+		return p.want
+	}
+	return http.StatusOK
+}
+
+// asks returns what a client is told, which has to be within time.
+func (p *port) asks(t *testing.T, who, from, path, token string) int {
+	local := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	client := &http.Client{Timeout: within, Transport: &http.Transport{
+		DialContext: local.DialContext, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	method, body := http.MethodGet, ""
+	if path == p.post {
+		method, body = http.MethodPost, "{}"
+	}
+	scheme := "http"
+	if p.secure {
+		scheme = "https"
+	}
+	request, err := http.NewRequest(method, scheme+"://"+p.at+path, strings.NewReader(body))
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Errorf("%s: %s: %v", p.name, who, err)
+		return 0
+	}
+	defer response.Body.Close()
+	if token == "" && response.StatusCode != p.wants() {
+		t.Errorf("%s: %s: %s", p.name, who, response.Status)
+	}
+	return response.StatusCode
+}
+
+// connect says the words to the port, in its protocol. What becomes of it is not asked: a
+// connection that had to give way cannot be written to.
+func (p *port) connect(t *testing.T, from, words string) net.Conn {
+	conn := dial(t, p.at, from)
+	if !p.secure {
+		_, _ = io.WriteString(conn, words)
+		return conn
+	}
+	_ = conn.SetDeadline(time.Now().Add(within))
+	_, _ = io.WriteString(tls.Client(conn, &tls.Config{InsecureSkipVerify: true}), words)
+	_ = conn.SetDeadline(time.Time{})
+	return conn
+}
+
+func dial(t *testing.T, address, from string) net.Conn {
+	local := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: within}
+	conn, err := local.Dial("tcp", address)
+	if err != nil {
+		t.Error(err)
+		conn, _ = net.Pipe()
+	}
+	_ = conn.SetWriteDeadline(time.Now().Add(within))
+	return conn
+}
+
+// closed says whether the other side closes the connection within the time.
+func closed(conn net.Conn, limit time.Duration) bool {
+	_ = conn.SetReadDeadline(time.Now().Add(limit))
+	_, err := io.Copy(io.Discard, conn)
+	return !errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+func heapInUse() int {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int(m.HeapInuse)
+}
+
+// everyPort has all ports of Berth's processes opened in this one, on loopback.
+func everyPort(t *testing.T) []*port {
+	who := apiServerThatKnows(good)
+	listen := func() net.Listener {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	running := func(run func(ctx context.Context)) {
+		ctx, stop := context.WithCancel(context.Background())
+		var ended sync.WaitGroup
+		ended.Go(func() { run(ctx) })
+		t.Cleanup(func() { stop(); ended.Wait() })
+	}
+	few := guard.Ports
+	var all []*port
+	add := func(p port) { all = append(all, &p) }
+
+	// The scheduler, and what has the same endpoints.
+	free := listen()
+	options := serve.Defaults(free.Addr().(*net.TCPAddr).Port)
+	_ = free.Close()
+	options.BindAddress, options.Plain = "127.0.0.1", "127.0.0.1:0"
+	endpoints, err := serve.Listen(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := (&serve.Endpoints{Component: "berth", Profiling: true}).Handler()
+	running(func(ctx context.Context) { endpoints.Run(ctx, serve.Handlers{Secure: handler, Plain: handler}, who) })
+	urls := endpoints.URLs()
+	add(port{name: "scheduler, 10259", opened: "internal/kube/serve/listen.go", secure: true, at: strings.TrimPrefix(urls[0], "https://"),
+		known: "/metrics", unknown: "/livez", post: "/debug/pprof/symbol", strangers: few.PerSource, admitted: few.Admitted})
+	add(port{name: "controller, 10357, and --health-bind-address of the scheduler", opened: "internal/kube/serve/listen.go", at: strings.TrimPrefix(urls[1], "http://"),
+		unknown: "/livez", post: "/other", strangers: few.PerSource})
+
+	// The agent.
+	certificate, err := server.KeepCertificate(t.TempDir(), "node-1", []net.IP{net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := []*v1.Pod{{}}
+	pods[0].Name, pods[0].Annotations = "large", map[string]string{"a": strings.Repeat("a", 100<<10)}
+	node, err := server.New(server.Options{NodeName: "node-1", Client: who, Authorities: nobody{}, Certificate: certificate,
+		Pods: func() []*v1.Pod { return pods }, Runtime: noRuntime{}, LogDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubelet, healthz := listen(), listen()
+	running(func(ctx context.Context) { _ = node.Serve(ctx, kubelet) })
+	running(func(ctx context.Context) { _ = guard.Serve(ctx, healthz, server.Healthz(nil)) })
+	add(port{name: "agent, 10250", opened: "internal/node/agent/agent.go", secure: true, at: kubelet.Addr().String(), known: "/pods", post: "/exec/a/b/c", strangers: 128, admitted: 512})
+	add(port{name: "agent, 10248", opened: "internal/node/agent/serve.go", at: healthz.Addr().String(), unknown: "/healthz", post: "/other", strangers: few.PerSource})
+
+	// The webhook.
+	api := httptest.NewServer(emptyAPI{})
+	t.Cleanup(func() { api.CloseClientConnections(); api.Close() })
+	asked := webhook.DefaultOptions()
+	asked.Address, asked.Health, asked.ShutdownDelay = "127.0.0.1:0", "127.0.0.1:0", 0
+	hook, err := webhook.New(&rest.Config{Host: api.URL, QPS: -1}, asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	running(func(ctx context.Context) { _ = hook.Run(ctx) })
+	select {
+	case <-hook.Ready():
+	case <-time.After(time.Minute):
+		t.Fatal("the webhook does not become ready: " + hook.NotReady())
+	}
+	add(port{name: "webhook, 9443", opened: "internal/admission/webhook/webhook.go", secure: true, at: hook.Address(),
+		unknown: "/mutate", post: "/mutate", want: http.StatusBadRequest, strangers: few.PerSource})
+	add(port{name: "webhook, 10360", opened: "internal/admission/webhook/webhook.go", at: hook.HealthAddress(), unknown: "/livez", post: "/other", strangers: few.PerSource})
+
+	// The dashboard, on loopback for everybody and elsewhere for those who have the token.
+	cluster := fakeapi.New(t)
+	cluster.Refuse("events", http.StatusForbidden)
+	for _, token := range []string{"", good} {
+		page, err := ui.Listen(cluster.Config, ui.Options{Address: "127.0.0.1:0", Token: token})
+		if err != nil {
+			t.Fatal(err)
+		}
+		running(func(ctx context.Context) { _ = page.Run(ctx) })
+		at := strings.Split(strings.TrimPrefix(page.URL(), "http://"), "/")[0]
+		p := port{name: "dashboard, 8422", opened: "internal/ui/server.go", at: at, unknown: "/style.css", post: "/api/what-if", stream: "/api/stream", strangers: few.PerSource}
+		if token != "" {
+			p.name, p.known, p.admitted = "dashboard with a token", "/api/about", 264
+		}
+		add(p)
+	}
+
+	// The way of pods to the API server of `berth up --agent`.
+	behind := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }))
+	behind.Config.ReadHeaderTimeout = 12 * time.Second // later than the floods are looked at
+	behind.Start()
+	t.Cleanup(behind.Close)
+	entrance := listen()
+	go door.Serve(entrance, func() (string, error) { return behind.Listener.Addr().String(), nil })
+	add(port{name: "berth up --agent, for pods", opened: "cmd/berth/up_agent.go", at: entrance.Addr().String(), unknown: "/", post: "/other", strangers: few.PerSource})
+
+	// The example of an extender, which does not count connections.
+	example := listen()
+	go func() { _ = datasets.Inventory{}.Serve(example) }()
+	add(port{name: "example of an extender, 8888", opened: "examples/extender/main.go", at: example.Addr().String(), unknown: "/filter", post: "/filter", want: http.StatusBadRequest})
+	return all
+}
+
+// theyAreAll: who opens a port adds it to everyPort.
+func theyAreAll(t *testing.T, ports []*port) {
+	others := map[string]string{
+		"controlplane/port.go": "of the API server and etcd, which are upstream's, on loopback, with certificates",
+	}
+	root := filepath.Join("..", "..", "..")
+	for _, room := range []string{"cmd", "internal", "scheduler", "controlplane", "examples"} {
+		err := filepath.WalkDir(filepath.Join(root, room), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			name, _ := filepath.Rel(root, path)
+			for _, opens := range []string{"net.Listen(", "net.ListenTCP(", "ListenConfig{", "ListenAndServe", "tls.Listen("} {
+				if strings.Contains(string(text), opens) && others[name] == "" && !slices.ContainsFunc(ports, func(p *port) bool { return p.opened == name }) {
+					t.Errorf("%s has %q: who floods that port?", name, opens)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// apiServerThatKnows says of the token that it is somebody's who may do everything.
+func apiServerThatKnows(token string) kubernetes.Interface {
+	client := &fake.Clientset{}
+	client.AddReactor("create", "*", func(action clienttesting.Action) (bool, kuberuntime.Object, error) {
+		switch review := action.(clienttesting.CreateAction).GetObject().DeepCopyObject().(type) {
+		case *authenticationv1.TokenReview:
+			review.Status.Authenticated = review.Spec.Token == token
+			review.Status.User = authenticationv1.UserInfo{Username: "reader", Groups: []string{"system:authenticated"}}
+			return true, review, nil
+		case *authorizationv1.SubjectAccessReview:
+			review.Status.Allowed = review.Spec.User == "reader"
+			return true, review, nil
+		}
+		return false, nil, nil
+	})
+	return client
+}
+
+// emptyAPI has nothing, and takes what it is given.
+type emptyAPI struct{}
+
+func (emptyAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.Method != http.MethodGet:
+		given, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write(given)
+	case r.URL.Query().Get("sendInitialEvents") != "":
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`)
+	case r.URL.Query().Get("watch") != "":
+		w.Header().Set("Content-Type", "application/json")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	case r.URL.Query().Has("limit"), r.URL.Query().Has("resourceVersion"):
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"metadata":{"resourceVersion":"1"},"items":[]}`)
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+	}
+}
+
+// nobody has signed any certificate.
+type nobody struct{}
+
+func (nobody) VerifyOptions() (x509.VerifyOptions, bool) { return x509.VerifyOptions{}, false }
+func (nobody) Run(ctx context.Context)                   { <-ctx.Done() }
+
+type noRuntime struct{ server.Runtime }

@@ -1,0 +1,51 @@
+// Package door lets pods reach an API server that listens on loopback only: Serve takes their
+// connections at an address in their network and passes on what both sides say.
+package door
+
+import (
+	"errors"
+	"io"
+	"net"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/berth-k8s/berth/internal/kube/guard"
+)
+
+// Serve passes connections of the listener on to the address that to tells at the time, until the
+// listener is closed. Who may do what is the other side's to say; here connections are bounded, so
+// that one pod does not take the descriptors of this process and of the API server.
+func Serve(l net.Listener, to func() (address string, err error)) {
+	bounded := guard.Bound(l, guard.Ports)
+	for {
+		pod, err := bounded.Accept()
+		if err != nil {
+			return
+		}
+		go pass(pod, to)
+	}
+}
+
+// pass connects a pod with the other side until either has had enough.
+func pass(pod net.Conn, to func() (string, error)) {
+	defer pod.Close()
+	address, err := to()
+	if err != nil {
+		return
+	}
+	server, err := net.Dial("tcp", address)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	var both errgroup.Group
+	both.Go(func() error {
+		_, err := io.Copy(server, pod)
+		return errors.Join(err, server.(*net.TCPConn).CloseWrite())
+	})
+	both.Go(func() error {
+		_, err := io.Copy(pod, server)
+		return errors.Join(err, pod.Close())
+	})
+	_ = both.Wait() // a connection that breaks is the end of it
+}
