@@ -99,6 +99,16 @@ func TestEveryPortStandsAFlood(t *testing.T) {
 			break
 		}
 	}
+	for _, p := range ports {
+		if p.unknown != "" {
+			p.asks(t, "afterwards, the same source", "127.0.0.1", p.unknown, "")
+		}
+		if p.known != "" {
+			if said := p.asks(t, "afterwards, one who is known", "127.0.0.2", p.known, good); said != p.wants() {
+				t.Errorf("%s: afterwards, one who is known is told %d", p.name, said)
+			}
+		}
+	}
 }
 
 const (
