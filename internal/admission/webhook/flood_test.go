@@ -79,7 +79,8 @@ func (e endless) Read([]byte) (int, error) { <-e.ended; return 0, io.EOF }
 func TestABodyHasADeadline(t *testing.T) {
 	_, address := served(t)
 	for _, protocol := range []string{"http/1.1", "h2"} {
-		body, _ := io.Pipe() // nothing ever comes
+		body, never := io.Pipe() // nothing comes, and in the end the client gives up
+		defer time.AfterFunc(15*time.Second, func() { _ = never.CloseWithError(io.ErrUnexpectedEOF) }).Stop()
 		request, err := http.NewRequest(http.MethodPost, "https://"+address+mutatePath+"?timeout=1s", body)
 		if err != nil {
 			t.Fatal(err)
