@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/berth-k8s/berth/test/internal/output"
 )
 
 // Pods have to leave a node that was tainted behind them. The controller that moves them is killed
@@ -107,7 +109,7 @@ func TestMovesGoOnAfterAKill(t *testing.T) {
 // moving starts the controller that moves pods, and returns how to kill it.
 func moving(t *testing.T) (kill func()) {
 	t.Helper()
-	var out output
+	var out output.Buffer
 	cmd := exec.Command(filepath.Join(bin, "berth"), "controller", "--controllers=rebalance", "--goals=heal", "--every=10s",
 		"--leader-elect=false", "--health-bind-address=127.0.0.1:0", "--kubeconfig", filepath.Join(data, "kubeconfig"), "-v=2")
 	cmd.Stdout, cmd.Stderr = &out, &out
