@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -31,22 +32,23 @@ func TestMovesGoOnAfterAKill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone, made := map[types.UID]string{}, 0
-	// left waits until that many pods in all have been deleted.
-	left := func(want int) {
+	gone, made := map[types.UID]string{}, map[types.UID]bool{}
+	// left waits until that many pods in all have been deleted, and so many been made.
+	left := func(want, successors int) {
 		t.Helper()
-		for len(gone) < want {
+		for len(gone) < want || len(made) < successors {
 			select {
 			case <-ctx.Done():
-				t.Fatalf("%d pods have left %s, want %d: %v", len(gone), from, want, gone)
+				t.Fatalf("%d pods have left %s and %d are new, want %d: %v", len(gone), from, len(made), want, gone)
 			case e := <-pods.ResultChan():
 				pod, is := e.Object.(*v1.Pod)
-				switch {
-				case !is:
+				if !is {
 					t.Fatalf("the watch of pods ended: %v", e)
-				case e.Type == watch.Added && pod.Spec.NodeName != from:
-					made++
-				case pod.DeletionTimestamp != nil || e.Type == watch.Deleted:
+				}
+				if pod.Spec.NodeName != from {
+					made[pod.UID] = true
+				}
+				if pod.DeletionTimestamp != nil || e.Type == watch.Deleted {
 					gone[pod.UID] = pod.Spec.NodeName
 				}
 			}
@@ -54,11 +56,11 @@ func TestMovesGoOnAfterAKill(t *testing.T) {
 	}
 	for n := range kills {
 		kill := moving(t)
-		left(n + 1)
+		left(n+1, 0)
 		kill()
 	}
 	stop := moving(t)
-	left(workloads)
+	left(workloads, workloads)
 	settled := func() error {
 		deployments, err := client.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -92,6 +94,9 @@ func TestMovesGoOnAfterAKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, pod := range list.Items {
+		if !made[pod.UID] {
+			t.Errorf("%s came later than the successor that was awaited", pod.Name)
+		}
 		if pod.Spec.NodeName == from {
 			t.Errorf("%s is still on %s", pod.Name, from)
 		}
@@ -101,8 +106,8 @@ func TestMovesGoOnAfterAKill(t *testing.T) {
 			t.Errorf("%s was evicted from %s, where it had been moved to", uid, node)
 		}
 	}
-	if len(gone) != workloads || len(list.Items) != workloads || made != workloads {
-		t.Errorf("%d pods left, %d successors were made, and %d pods are there; want %d of each", len(gone), made, len(list.Items), workloads)
+	if len(gone) != workloads || len(list.Items) != workloads || len(made) != workloads {
+		t.Errorf("%d pods left, %d successors were made, and %d pods are there; want %d of each", len(gone), len(made), len(list.Items), workloads)
 	}
 }
 
@@ -156,6 +161,12 @@ func tainted(ctx context.Context, t *testing.T, workloads int) string {
 		change(from, `{"spec": {"taints": null}}`)
 		_ = client.CoreV1().Namespaces().Delete(context.Background(), namespace, metav1.DeleteOptions{})
 		_ = client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Delete(context.Background(), "berth-rebalance", metav1.DeleteOptions{})
+		until(context.Background(), t, func() error {
+			if _, err := client.CoreV1().Namespaces().Get(context.Background(), namespace, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("namespace %s is still there: %v", namespace, err)
+			}
+			return nil
+		})
 	})
 	if _, err := client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
