@@ -16,7 +16,7 @@ import (
 // heed their signal, the API is told, and then the agent ends.
 func TestShutdownBySIGTERM(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, "shut-down", "--shutdown-grace-period", "8s", "--shutdown-grace-period-critical-pods", "2s")
+	n := newNode(t, "shut-down", "--shutdown-grace-period", "20s", "--shutdown-grace-period-critical-pods", "2s")
 	n.agent.env = []string{"DBUS_SYSTEM_BUS_ADDRESS=unix:path=/nowhere"}
 	if err := n.agent.stop(); err != nil { // SIGINT ends the agent alone
 		t.Fatal(err)
@@ -25,7 +25,8 @@ func TestShutdownBySIGTERM(t *testing.T) {
 		t.Fatal(err)
 	}
 	ns := n.namespace(t)
-	n.apply(t, ns, steadyPods)
+	// Their own grace periods leave the runtime time to take their sandboxes down.
+	n.apply(t, ns, strings.ReplaceAll(steadyPods, "\n  nodeSelector:", "\n  terminationGracePeriodSeconds: 2\n  nodeSelector:"))
 	for _, name := range []string{"steady", "chain"} {
 		n.awaitPod(t, ns, name, "ready", ready)
 	}

@@ -14,11 +14,7 @@ export class Map2D {
   constructor(element, store, view, {open, hover, named}) {
     Object.assign(this, {element, store, view, open, hover, named});
     this.dirty = new Set();
-    this.all = true; // everything has to be drawn, from the cell next on
-    this.next = 0;
-    this.wiping = false; // cells are drawn over what was there
-    this.again = false; // and once more, since something changed meanwhile
-    this.scrolled = 0; this.room = [0, 0]; // noted when they change: to ask while a frame is made would lay out the page
+    this.all = true; // everything has to be drawn
     this.stale = true; // the layout has to be made
     this.active = -1; this.over = -1;
     this.base = h('canvas', {'aria-hidden': 'true'});
@@ -33,7 +29,7 @@ export class Map2D {
   }
 
   listen() {
-    this.box.addEventListener('scroll', () => { this.scrolled = this.box.scrollTop; this.restart(); }, {passive: true});
+    this.box.addEventListener('scroll', () => { this.all = true; this.plan(); }, {passive: true});
     this.box.addEventListener('pointermove', (e) => this.point(e));
     this.box.addEventListener('pointerleave', () => this.point(null));
     this.box.addEventListener('click', (e) => {
@@ -43,7 +39,7 @@ export class Map2D {
     this.box.addEventListener('keydown', (e) => this.key(e));
     this.box.addEventListener('focus', () => { this.overlay(); });
     this.box.addEventListener('blur', () => this.overlay());
-    new ResizeObserver(() => { this.room = [this.box.clientWidth, this.box.clientHeight]; this.scrolled = this.box.scrollTop; this.stale = true; this.plan(); }).observe(this.box);
+    new ResizeObserver(() => { this.stale = true; this.plan(); }).observe(this.box);
   }
 
   key(event) {
@@ -107,26 +103,13 @@ export class Map2D {
   // changed says which nodes are to be drawn again; shape: that some came or went.
   changed(names, shape) {
     if (shape) this.stale = true;
-    else if (names.size > 500) this.redraw();
+    else if (names.size > 500) this.all = true;
     else for (const name of names) this.dirty.add(name);
     if (names.has(this.activeName)) this.say();
     this.plan();
   }
 
-  // redraw draws all cells again where they are; restart does so from nothing.
-  redraw() {
-    if (this.all && this.next > 0) this.again = true;
-    this.all = true;
-    this.plan();
-  }
-
-  restart() {
-    this.all = true;
-    this.next = 0;
-    this.bare = true;
-    this.plan();
-  }
-
+  redraw() { this.all = true; this.plan(); }
   relayout() { this.stale = true; this.plan(); }
 
   plan() {
@@ -135,50 +118,32 @@ export class Map2D {
   }
 
   draw() {
-    const [width, height] = this.room;
+    const width = this.box.clientWidth, height = this.box.clientHeight;
     if (!width || !height) return;
     if (this.stale) this.arrange(width, height);
     const pen = this.base.getContext('2d', {alpha: true});
-    const from = this.scrolled;
+    const from = this.box.scrollTop;
     pen.setTransform(this.ratio, 0, 0, this.ratio, 0, -from * this.ratio);
     const ink = inks();
-    if (this.all) this.drawAll(pen, from, width, height, ink);
-    else {
+    if (this.all) {
+      pen.clearRect(0, from, width, height);
+      this.layout.groups.forEach((group, i) => { if (group.y + 30 > from && group.y < from + height) drawTitle(pen, group, this.zoneText(group), width, i, ink, this.view); });
+      for (const cell of this.layout.cells) this.cell(pen, cell, from, height, ink);
+    } else {
       for (const name of this.dirty) {
         const cell = this.layout.cells[this.layout.index.get(name)];
-        if (cell) this.cell(pen, cell, from, height, ink, true);
+        if (!cell) continue;
+        pen.clearRect(cell.x - 1, cell.y - 1, this.layout.size.w + 2, this.layout.size.h + 2);
+        this.cell(pen, cell, from, height, ink);
       }
-      this.dirty.clear();
     }
+    this.all = false;
+    this.dirty.clear();
     this.overlay();
   }
 
-  // drawAll draws as many cells as a frame has time for, and the others in the next frames.
-  drawAll(pen, from, width, height, ink) {
-    const until = performance.now() + 12, {cells, groups} = this.layout;
-    if (this.next === 0) {
-      if (this.bare) pen.clearRect(0, from, width, height);
-      groups.forEach((group, i) => { if (group.y + 30 > from && group.y < from + height) drawTitle(pen, group, this.zoneText(group), width, i, ink, this.view); });
-      this.wiping = !this.bare;
-      this.bare = false;
-      this.dirty.clear();
-    }
-    while (this.next < cells.length) {
-      this.cell(pen, cells[this.next++], from, height, ink, this.wiping);
-      if (this.next % 64 === 0 && performance.now() > until) break;
-    }
-    const done = this.next >= cells.length;
-    if (done) {
-      this.all = this.again;
-      this.again = false;
-      this.next = 0;
-    }
-    if (!done || this.all || this.dirty.size) this.plan();
-  }
-
-  cell(pen, cell, from, height, ink, over) {
+  cell(pen, cell, from, height, ink) {
     if (cell.y + this.layout.size.h < from || cell.y > from + height) return;
-    if (over) pen.clearRect(cell.x - 1, cell.y - 1, this.layout.size.w + 2, this.layout.size.h + 2);
     drawCell(pen, cell, this.layout.size, this.node(cell.name), this.view, ink);
   }
 
@@ -200,8 +165,7 @@ export class Map2D {
     if (this.active < 0 && this.layout.cells.length) this.settle(0);
     this.element.dataset.nodes = String(this.layout.cells.length);
     this.stale = false;
-    this.all = this.bare = true;
-    this.next = 0;
+    this.all = true;
   }
 
   // names decides whether names fit as they are, or are written without what all have in common.
@@ -230,7 +194,7 @@ export class Map2D {
   // overlay draws what is above the cells: the one with the focus, the one under the pointer, and where pods would go.
   overlay() {
     if (!this.layout) return;
-    const pen = this.top.getContext('2d'), from = this.scrolled, size = this.layout.size, ink = inks();
+    const pen = this.top.getContext('2d'), from = this.box.scrollTop, size = this.layout.size, ink = inks();
     pen.setTransform(1, 0, 0, 1, 0, 0);
     pen.clearRect(0, 0, this.top.width, this.top.height);
     pen.setTransform(this.ratio, 0, 0, this.ratio, 0, -from * this.ratio);
