@@ -21,9 +21,9 @@ type shield struct {
 	pods []*cluster.Pod
 }
 
-// shields raises shields for whoever needs room with the priority: for the pods of its own group,
-// which is nil for a lone pod, and of groups that it must not break; and if budgets count, for
-// those of groups that would break one.
+// shields returns the shield for a preemptor of this priority. It protects the pods of the
+// preemptor's own group (nil for a lone pod) and groups of at least its priority that leave only as
+// a whole; with budgets, also groups that could not leave without violating one.
 func (c *Core) shields(own *groups.Group, priority int32, budgets bool) *shield {
 	s := &shield{c: c.cluster}
 	if c.groups == nil {

@@ -171,15 +171,21 @@ func strangeNode(change func(*v1.Node)) *v1.Node {
 // worstModes are what ordinary pods ask for.
 var worstModes = []string{"plain", "spread", "affinity", "anti", "500 shapes", "1000 apps, spread", "1000 apps, affinity", "1000 apps, anti", "service"}
 
-// costOf is the processor time of a decision for an ordinary pod, the least of some rounds.
-func costOf(mode string, rounds int, add func(*cluster.Cluster)) time.Duration {
-	c := benchCluster(1000, false)
+// worstCluster is what the pods of a mode are decided on.
+func worstCluster(nodes int, mode string) *cluster.Cluster {
+	c := benchCluster(nodes, false)
 	withManyKeys(c)
 	if mode == "service" {
 		for i := range 10 {
 			c.Services.Set(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint(i)}, Spec: v1.ServiceSpec{Selector: map[string]string{"app": fmt.Sprint("app-", i)}}})
 		}
 	}
+	return c
+}
+
+// costOf is the processor time of a decision for an ordinary pod, the least of some rounds.
+func costOf(mode string, rounds int, add func(*cluster.Cluster)) time.Duration {
+	c := worstCluster(1000, mode)
 	d := New(c, plugins.Default(), 1)
 	if add != nil {
 		add(c)

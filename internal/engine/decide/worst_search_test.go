@@ -74,13 +74,7 @@ func TestNoObjectIsWorse(t *testing.T) {
 
 // looksFor is what some decisions for ordinary pods cost, in looks and allocations.
 func looksFor(mode string, add func(*cluster.Cluster)) int {
-	c := benchCluster(400, false)
-	withManyKeys(c)
-	if mode == "service" {
-		for i := range 10 {
-			c.Services.Set(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint(i)}, Spec: v1.ServiceSpec{Selector: map[string]string{"app": fmt.Sprint("app-", i)}}})
-		}
-	}
+	c := worstCluster(400, mode)
 	d := New(c, plugins.Default(), 1)
 	if add != nil {
 		add(c)
