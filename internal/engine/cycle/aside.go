@@ -33,7 +33,7 @@ func (Ask) action() {}
 
 // aside suspends the attempt and asks the question that err carries. It returns false if err
 // carries none.
-func (c *Core) aside(b *placement, err error) bool {
+func (as *attempts) aside(b *placement, err error) bool {
 	if err == nil {
 		return false
 	}
@@ -41,15 +41,15 @@ func (c *Core) aside(b *placement, err error) bool {
 	if !errors.As(err, &question) {
 		return false
 	}
-	c.end(b, false)
+	b.end(false)
 	switch {
 	case b.questions >= mostQuestions:
-		c.fail(b, errNoEnd)
-	case c.asking >= mostAside:
-		c.fail(b, errAsideFull)
+		as.fail(b, errNoEnd)
+	case as.asking >= mostAside:
+		as.fail(b, errAsideFull)
 	default:
-		c.asking++
-		c.do(Ask{c.send(askErrand{b.item, question, b.questions + 1}), &b.Attempt, question})
+		as.asking++
+		as.do(Ask{as.send(askErrand{as, b.item, question, b.questions + 1}), &b.Attempt, question})
 	}
 	return true
 }
@@ -57,14 +57,15 @@ func (c *Core) aside(b *placement, err error) bool {
 // askErrand takes the answer to an Ask and decides the pod again, unless the pod is gone or no
 // longer served by any profile.
 type askErrand struct {
+	as        *attempts
 	item      *queue.Item
 	question  *plugins.Aside
 	questions int
 }
 
-func (e askErrand) answered(c *Core, _ Outcome) {
-	c.asking--
-	if c.queue.Get(e.item.Pod.UID) == e.item && c.profiles[e.item.Pod.Spec.SchedulerName] != nil {
-		c.decide(e.item, e.question.Answers, e.questions)
+func (e askErrand) answered(Outcome) {
+	e.as.asking--
+	if e.as.queue.Get(e.item.Pod.UID) == e.item && e.as.profiles.byName[e.item.Pod.Spec.SchedulerName] != nil {
+		e.as.decide(e.item, e.question.Answers, e.questions)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
@@ -14,19 +15,38 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
+// attempts decide pods. Each takes its pod from the queue, and ends in a placement or puts the pod
+// back and says why; one that asks a question aside is suspended until the answer comes.
+//
+// Nothing of an attempt is left behind where it fails: what it counted, reserved and nominated is
+// given back in the same step, or by the last answer to the actions that it began.
+type attempts struct {
+	*common
+	news        *happenings
+	nominations *nominations
+	decisions   *decisions
+	placements  *placements
+	podGroups   *podGroups
+	preemptions *preemptions
+	profiles    *profiles
+
+	asking      int // questions asked aside and not answered yet
+	searchLimit int // of what is tried to place a group whose pods differ
+}
+
 // schedule starts an attempt for a pod that was popped from the queue.
-func (c *Core) schedule(item *queue.Item) { c.decide(item, nil, 0) }
+func (as *attempts) schedule(item *queue.Item) { as.decide(item, nil, 0) }
 
 // decide decides one pod. When an attempt continues after questions were asked aside, answers holds
 // what was answered so far and questions their number.
-func (c *Core) decide(item *queue.Item, answers any, questions int) {
-	p := c.profiles[item.Pod.Spec.SchedulerName]
-	c.ungrouped(item)
-	b := c.newPlacement(p, item)
+func (as *attempts) decide(item *queue.Item, answers any, questions int) {
+	p := as.profiles.byName[item.Pod.Spec.SchedulerName]
+	as.ungrouped(item)
+	b := as.newPlacement(p, item)
 	b.Aside, b.Answers, b.questions = true, answers, questions
-	defer c.recovered(b)
-	if c.knownToFail(b) {
-		c.reject(b, p.failed.why, nil)
+	defer as.recovered(b)
+	if as.knownToFail(b) {
+		as.reject(b, p.failed.why, nil)
 		return
 	}
 	for _, e := range p.begin {
@@ -34,31 +54,31 @@ func (c *Core) decide(item *queue.Item, answers any, questions int) {
 	}
 	found := p.Decide(b.Waiting)
 	switch {
-	case c.aside(b, found.Err):
+	case as.aside(b, found.Err):
 	case found.Err != nil:
-		c.observer().Decided(c.clock().Sub(b.watch))
-		c.end(b, false)
-		c.fail(b, found.Err)
+		as.observer().Decided(as.clock().Sub(b.watch))
+		b.end(false)
+		as.fail(b, found.Err)
 	case found.Node == nil:
-		c.unplaced(b)
+		as.unplaced(b)
 	default:
-		c.observer().Decided(c.clock().Sub(b.watch))
-		c.decidedPlace(b, found.Node.Name, found.Total, found.Feasible)
-		c.assume(b, found.Node)
+		as.observer().Decided(as.clock().Sub(b.watch))
+		as.decisions.place(b, found.Node.Name, found.Total, found.Feasible)
+		as.placements.assume(b, found.Node)
 	}
 }
 
-func (c *Core) newPlacement(p *profile, item *queue.Item) *placement {
+func (as *attempts) newPlacement(p *profile, item *queue.Item) *placement {
 	pod := item.Pod
-	b := &placement{profile: p, item: item, began: c.now, watch: c.clock()}
+	b := &placement{profile: p, item: item, began: as.now, watch: as.clock()}
 	waiting := &cluster.Pod{ // allocated on its own: the cluster keeps it while the pod lives, and must not retain the attempt
 		Class: item.Class, Name: pod.Name, UID: pod.UID, Nominated: pod.Status.NominatedNodeName, Created: pod.CreationTimestamp.Time,
 	}
-	if nominated := c.cluster.Nominated(pod.UID); nominated != nil {
+	if nominated := as.cluster.Nominated(pod.UID); nominated != nil {
 		waiting.Nominated = nominated.Nominated
 	}
 	b.Attempt = Attempt{
-		Pod: pod, Waiting: waiting, Profile: pod.Spec.SchedulerName, Cluster: c.cluster, Sampled: c.rng.IntN(100) < sampled,
+		Pod: pod, Waiting: waiting, Profile: pod.Spec.SchedulerName, Cluster: as.cluster, Sampled: as.rng.IntN(100) < sampled,
 	}
 	return b
 }
@@ -66,32 +86,23 @@ func (c *Core) newPlacement(p *profile, item *queue.Item) *placement {
 // sampled is the percentage of attempts for which each plugin is timed, as in kube-scheduler.
 const sampled = 10
 
-// timing returns a function to be called when the plugin has answered.
-func (c *Core) timing(b *placement, plugin string, point plugins.Point) func(ok bool) {
-	if !b.Sampled {
-		return func(bool) {}
-	}
-	began := c.clock()
-	return func(ok bool) { c.observer().RanPlugin(plugin, point, ok, c.clock().Sub(began)) }
-}
-
 // unplaced handles a pod that fits on no node: it runs PostFilter, then puts the pod where it
 // waits.
-func (c *Core) unplaced(b *placement) {
+func (as *attempts) unplaced(b *placement) {
 	failure := b.profile.Diagnose(b.Waiting)
 	var nominate *string
 	var messages, more []string
 	if failure.Nodes > 0 {
-		c.preemptions.rescuing = true // a victim that is not bound yet goes at once; its event must be noted before this pod waits
-		nominate, messages, more = c.rescue(b)
-		c.preemptions.rescuing = false
-		if c.aside(b, b.unasked) {
+		as.news.rescuing = true // a victim that is not bound yet goes at once; its event must be noted before this pod waits
+		nominate, messages, more = as.rescue(b)
+		as.news.rescuing = false
+		if as.aside(b, b.unasked) {
 			return
 		}
 		if errors.Is(b.unasked, decide.ErrTooLong) {
-			c.observer().Decided(c.clock().Sub(b.watch))
-			c.end(b, false)
-			c.fail(b, b.unasked)
+			as.observer().Decided(as.clock().Sub(b.watch))
+			b.end(false)
+			as.fail(b, b.unasked)
 			return
 		}
 	}
@@ -101,8 +112,8 @@ func (c *Core) unplaced(b *placement) {
 	case b.profile.StopsBeforeDevices(failure.Rejector, failure.Rejection):
 		nominate = nil
 	}
-	c.observer().Decided(c.clock().Sub(b.watch))
-	c.end(b, false)
+	as.observer().Decided(as.clock().Sub(b.watch))
+	b.end(false)
 	rejectors := slices.Clone(failure.Plugins)
 	if failure.Rejector != "" {
 		rejectors = append(rejectors, failure.Rejector)
@@ -113,17 +124,17 @@ func (c *Core) unplaced(b *placement) {
 		}
 	}
 	w := &why{failure.Message(strings.Join(messages, ", ")), rejectors, failure.Pending, failure.Reasons}
-	c.remember(b, nominate, w)
-	c.reject(b, w, nominate)
+	as.remember(b, nominate, w)
+	as.reject(b, w, nominate)
 }
 
 // rescue runs the PostFilter plugins in order until one is final.
-func (c *Core) rescue(b *placement) (nominate *string, messages, rejectors []string) {
-	began := c.clock()
+func (as *attempts) rescue(b *placement) (nominate *string, messages, rejectors []string) {
+	began := as.clock()
 	helped := false
 	for _, rescue := range b.profile.rescue {
-		done := c.timing(b, rescue.plugin, plugins.PostFilter)
-		r := rescue.ask(b)
+		done := as.timing(b, rescue.plugin, plugins.PostFilter)
+		r := rescue.ask(as, b)
 		done(r.Nominate != nil && *r.Nominate != "")
 		if r.Nominate != nil {
 			nominate = r.Nominate
@@ -147,61 +158,60 @@ func (c *Core) rescue(b *placement) (nominate *string, messages, rejectors []str
 		}
 	}
 	if len(b.profile.rescue) > 0 {
-		c.observer().Ran(b.Profile, plugins.PostFilter, helped, c.clock().Sub(began))
+		as.observer().Ran(b.Profile, plugins.PostFilter, helped, as.clock().Sub(began))
 	}
 	return nominate, messages, rejectors
 }
 
 // reject puts an unschedulable pod where it waits, and reports why.
-func (c *Core) reject(b *placement, w *why, nominate *string) {
-	c.observer().Attempted(b.Profile, Unschedulable, c.clock().Sub(b.watch))
-	c.queue.Rejected(b.item, w.plugins, w.pending, c.now)
-	c.decidedNot(b, decision.Unschedulable, w)
-	c.nominate(b, nominate)
-	c.report(b.item, v1.PodReasonUnschedulable, w.message, nominate)
+func (as *attempts) reject(b *placement, w *why, nominate *string) {
+	as.observer().Attempted(b.Profile, Unschedulable, as.clock().Sub(b.watch))
+	as.queue.Rejected(b.item, w.plugins, w.pending, as.now)
+	as.decisions.fail(b, decision.Unschedulable, w)
+	as.nominations.set(b, nominate)
+	as.report(b.item, v1.PodReasonUnschedulable, w.message, nominate)
 }
 
 // fail returns a pod to the queue whose attempt ended with an error, and reports the error.
-func (c *Core) fail(b *placement, err error) {
+func (as *attempts) fail(b *placement, err error) {
 	result, reason, told := Errored, v1.PodReasonSchedulerError, decision.Failed
 	if refused := (unschedulable)(nil); errors.As(err, &refused) && refused.Unschedulable() {
 		result, reason, told = Unschedulable, v1.PodReasonUnschedulable, decision.Unschedulable
 	}
-	c.observer().Attempted(b.Profile, result, c.clock().Sub(b.watch))
-	c.queue.Failed(b.item, c.now)
-	c.decidedNot(b, told, &why{message: err.Error()})
+	as.observer().Attempted(b.Profile, result, as.clock().Sub(b.watch))
+	as.queue.Failed(b.item, as.now)
+	as.decisions.fail(b, told, &why{message: err.Error()})
 	none := ""
-	c.nominate(b, &none)
-	c.report(b.item, reason, err.Error(), &none)
+	as.nominations.set(b, &none)
+	as.report(b.item, reason, err.Error(), &none)
 }
+
+// failed returns the pod of a placement to the queue.
+func (as *attempts) failed(b *placement, err error) {
+	as.preemptions.forget(b.Pod.UID)
+	if refused := (*rejection)(nil); errors.As(err, &refused) {
+		none := ""
+		w := &why{message: refused.Error(), plugins: []string{refused.plugin}}
+		if refused.Pending {
+			w.pending = w.plugins
+		}
+		as.reject(b, w, &none)
+	} else {
+		as.fail(b, err)
+	}
+	as.podGroups.memberLost(b, err)
+}
+
+// succeeded notes that a pod is bound.
+func (as *attempts) succeeded(b *placement) { as.podGroups.memberBound(b) }
+
+// bindAnswered notes that a binding is over.
+func (as *attempts) bindAnswered(b *placement) { as.preemptions.bindAnswered(b) }
 
 // unschedulable is implemented by errors that are a plugin's verdict rather than a failure.
 type unschedulable interface {
 	error
 	Unschedulable() bool
-}
-
-// nominate records the pod's nominated node; an empty name clears it, nil leaves it as it is.
-func (c *Core) nominate(b *placement, node *string) {
-	if node == nil || c.queue.Get(b.Pod.UID) != b.item {
-		return
-	}
-	current := c.cluster.Nominated(b.Pod.UID)
-	switch {
-	case *node == "":
-		c.unnominate(b.Pod.UID)
-	case current == nil || current.Nominated != *node:
-		c.unnominate(b.Pod.UID)
-		p := *c.contender(b.Waiting, b.Pod)
-		c.cluster.Nominate(&p, *node)
-	}
-}
-
-// end tells out-of-tree plugins that an attempt is over.
-func (c *Core) end(b *placement, bound bool) {
-	for _, e := range b.profile.end {
-		e.End(&b.Attempt, bound)
-	}
 }
 
 // failure is a failed attempt together with the state that it was decided on. As long as that state
@@ -214,24 +224,46 @@ type failure struct {
 }
 
 // remember keeps a failure if it holds for every pod of the class.
-func (c *Core) remember(b *placement, nominate *string, w *why) {
+func (as *attempts) remember(b *placement, nominate *string, w *why) {
 	p, spec := b.profile, b.item.Class.Spec
 	if nominate != nil && *nominate != "" || b.Waiting.Nominated != "" || len(p.Outside) > 0 || len(p.Extenders) > 0 || len(spec.ResourceClaims) > 0 ||
 		slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.Ephemeral != nil }) {
 		return
 	}
-	p.failed = failure{b.item.Class, c.cluster.Log.Len(), c.versions(), w}
+	p.failed = failure{b.item.Class, as.cluster.Log.Len(), as.versions(), w}
 }
 
-func (c *Core) knownToFail(b *placement) bool {
+func (as *attempts) knownToFail(b *placement) bool {
 	f := &b.profile.failed
-	return f.class == b.item.Class && b.Waiting.Nominated == "" && f.position == c.cluster.Log.Len() && f.versions == c.versions()
+	return f.class == b.item.Class && b.Waiting.Nominated == "" && f.position == as.cluster.Log.Len() && f.versions == as.versions()
 }
 
 // versions changes whenever an object other than a node or pod changes.
-func (c *Core) versions() uint64 {
-	o := &c.cluster.Objects
+func (as *attempts) versions() uint64 {
+	o := &as.cluster.Objects
 	return o.Namespaces.Version + o.Services.Version + o.ReplicationControllers.Version + o.ReplicaSets.Version + o.StatefulSets.Version +
 		o.Budgets.Version + o.Volumes.Version + o.Claims.Version + o.StorageClasses.Version + o.CSINodes.Version + o.CSIDrivers.Version +
 		o.CSICapacities.Version + o.VolumeAttachments.Version + o.ResourceSlices.Version + o.ResourceClaims.Version + o.DeviceClasses.Version
+}
+
+// giveBackErrand takes the answer to a GiveBackClaim.
+type giveBackErrand struct {
+	as  *attempts
+	pod types.UID
+}
+
+func (e giveBackErrand) answered(o Outcome) {
+	if o.Fault != nil {
+		e.as.queue.Activate(e.pod, e.as.now)
+	}
+}
+
+// giveBackDevices asks a plugin at PostFilter: if a claim of the pod's own holds devices that
+// it cannot use, the claim gives them up.
+func (as *attempts) giveBackDevices(b *placement, plugin plugins.ClaimReleaser) Rescue {
+	message, change, remove := plugin.PostFilter(as.cluster, b.Waiting)
+	if change != nil {
+		as.do(GiveBackClaim{as.send(giveBackErrand{as, b.Pod.UID}), change, remove})
+	}
+	return Rescue{Message: message}
 }

@@ -20,51 +20,52 @@ type usedBudget struct {
 	victims map[types.UID]string          // UID to name, without those that the API already counts
 }
 
-// seeBudget returns a budget that the API shows, reduced by what the API does not know yet.
-func (c *Core) seeBudget(budget *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudget {
-	delete(c.budgets, nameOf(budget))
-	return c.lessened(budget, "")
+// usedBudgets are the reduced budgets, by name.
+type usedBudgets map[cluster.Name]*usedBudget
+
+// budgetSeen returns a budget that the API shows, reduced by what the API does not know yet.
+func (pr *preemptions) budgetSeen(budget *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudget {
+	delete(pr.budgets, nameOf(budget))
+	return pr.lessened(budget, "")
 }
 
 // countVictims recomputes the budgets after a victim was chosen, or after spared turned out to
 // stay.
-func (c *Core) countVictims(spared types.UID) {
-	for _, budget := range c.cluster.Budgets.All() {
+func (pr *preemptions) countVictims(spared types.UID) {
+	for _, budget := range pr.cluster.Budgets.All() {
 		shown := budget
-		if used := c.budgets[nameOf(budget)]; used != nil {
+		if used := pr.budgets[nameOf(budget)]; used != nil {
 			shown = used.shown
 		}
-		if now := c.lessened(shown, spared); now.Status.DisruptionsAllowed != budget.Status.DisruptionsAllowed {
-			c.cluster.Budgets.Set(now)
+		if now := pr.lessened(shown, spared); now.Status.DisruptionsAllowed != budget.Status.DisruptionsAllowed {
+			pr.cluster.Budgets.Set(now)
 		}
 	}
 }
 
 // lessened returns the budget reduced by the victims under way. If no profile promises to respect
 // budgets, it is returned as it is, as kube-scheduler would see it.
-func (c *Core) lessened(shown *policyv1.PodDisruptionBudget, spared types.UID) *policyv1.PodDisruptionBudget {
+func (pr *preemptions) lessened(shown *policyv1.PodDisruptionBudget, spared types.UID) *policyv1.PodDisruptionBudget {
 	selector, err := metav1.LabelSelectorAsSelector(shown.Spec.Selector)
-	if !c.keepsBudgets || err != nil || selector.Empty() {
+	if !pr.keepsBudgets || err != nil || selector.Empty() {
 		return shown
 	}
-	used := c.budgets[nameOf(shown)]
+	used := pr.budgets[nameOf(shown)]
 	if used == nil {
 		used = &usedBudget{shown: shown, victims: map[types.UID]string{}}
 	}
 	delete(used.victims, spared)
-	for uid := range c.preemptions.leaving {
-		c.use(used, uid, selector)
+	for uid := range pr.leaving {
+		pr.use(used, uid, selector)
 	}
-	for uid, b := range c.placements.byPod {
-		if b.room != nil {
-			c.use(used, uid, selector)
-		}
+	for b := range pr.binding {
+		pr.use(used, b.Pod.UID, selector)
 	}
 	if len(used.victims) == 0 {
-		delete(c.budgets, nameOf(shown))
+		delete(pr.budgets, nameOf(shown))
 		return shown
 	}
-	c.budgets[nameOf(shown)] = used
+	pr.budgets[nameOf(shown)] = used
 	less := *shown
 	less.Status.DisruptedPods = maps.Clone(shown.Status.DisruptedPods)
 	if less.Status.DisruptedPods == nil {
@@ -72,14 +73,14 @@ func (c *Core) lessened(shown *policyv1.PodDisruptionBudget, spared types.UID) *
 	}
 	for _, name := range used.victims {
 		less.Status.DisruptionsAllowed--
-		less.Status.DisruptedPods[name] = metav1.NewTime(c.now)
+		less.Status.DisruptedPods[name] = metav1.NewTime(pr.now)
 	}
 	return &less
 }
 
 // use counts a victim if the budget covers it.
-func (c *Core) use(b *usedBudget, victim types.UID, selector labels.Selector) {
-	p := c.cluster.Pod(victim)
+func (pr *preemptions) use(b *usedBudget, victim types.UID, selector labels.Selector) {
+	p := pr.cluster.Pod(victim)
 	if p == nil || p.Namespace() != b.shown.Namespace || !selector.Matches(p.Class.Labels) {
 		return
 	}
@@ -87,6 +88,3 @@ func (c *Core) use(b *usedBudget, victim types.UID, selector labels.Selector) {
 		b.victims[victim] = p.Name
 	}
 }
-
-// usedBudgets are the reduced budgets, by name.
-type usedBudgets map[cluster.Name]*usedBudget

@@ -24,7 +24,11 @@ type sharedClaim struct {
 }
 
 // sharedClaims are the claims in use or decided.
+//
+// A claim is in byName as long as a pod on its way uses it, or its allocation was decided and no
+// watch has shown it. Nothing else may take its devices until then.
 type sharedClaims struct {
+	*common
 	byName map[cluster.Name]*sharedClaim
 	last   uint64 // number given out
 }
@@ -57,16 +61,16 @@ func (l *sharedClaims) forget(shared *sharedClaim) {
 	}
 }
 
-// seeClaim returns what the cluster model is to keep of a claim that the API shows.
-func (c *Core) seeClaim(claim *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
-	shared, ok := c.claims.byName[nameOf(claim)]
+// seen returns what the cluster model is to keep of a claim that the API shows.
+func (l *sharedClaims) seen(claim *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
+	shared, ok := l.byName[nameOf(claim)]
 	if !ok || !shared.decided {
 		return claim
 	}
-	known, ok := c.cluster.ResourceClaims.Get(claim.Namespace, claim.Name)
+	known, ok := l.cluster.ResourceClaims.Get(claim.Namespace, claim.Name)
 	if !ok || shared.uid != claim.UID || claim.Status.Allocation != nil || claim.DeletionTimestamp != nil {
 		shared.decided = false
-		c.claims.forget(shared)
+		l.forget(shared)
 		return claim
 	}
 	claim = claim.DeepCopy()
@@ -74,13 +78,13 @@ func (c *Core) seeClaim(claim *resourcev1.ResourceClaim) *resourcev1.ResourceCla
 	return claim
 }
 
-// leaveClaims ends the pod's use of its claims. An allocation that is not in the API, and that no
+// leave ends the pod's use of its claims. An allocation that is not in the API, and that no
 // other pod will write, is undone.
-func (c *Core) leaveClaims(b *placement) {
+func (l *sharedClaims) leave(b *placement) {
 	for _, use := range b.devices.uses {
 		shared := use.sharedClaim
 		shared.users--
-		claim, ok := c.cluster.ResourceClaims.Get(shared.name.Namespace, shared.name.Name)
+		claim, ok := l.cluster.ResourceClaims.Get(shared.name.Namespace, shared.name.Name)
 		switch {
 		case !shared.decided:
 		case !ok, claim.UID != shared.uid, claim.Status.Allocation == nil:
@@ -89,9 +93,9 @@ func (c *Core) leaveClaims(b *placement) {
 			shared.decided = false
 			claim = claim.DeepCopy()
 			claim.Status = resourcev1.ResourceClaimStatus{}
-			c.cluster.ResourceClaims.Set(claim)
+			l.cluster.ResourceClaims.Set(claim)
 		}
-		c.claims.forget(shared)
+		l.forget(shared)
 	}
 	b.devices.uses = nil
 }
@@ -104,13 +108,13 @@ func (b *placement) uses() (list []ClaimUse) {
 	return list
 }
 
-// claimMade replaces the stand-in by the claim that was created for a pod's extended resources.
-func (c *Core) claimMade(e ClaimMade) {
-	errand, ok := c.errands[e.Ticket].(preBindErrand)
+// made replaces the stand-in by the claim that was created for a pod's extended resources.
+func (l *sharedClaims) made(e ClaimMade) {
+	errand, ok := l.errands[e.Ticket].(preBindErrand)
 	if !ok {
 		return
 	}
-	b := errand.placement
+	b := errand.b
 	for i, use := range b.devices.uses {
 		r := &b.devices.Claims[i]
 		if nameOf(r.Claim) != e.StandIn {
@@ -119,11 +123,11 @@ func (c *Core) claimMade(e ClaimMade) {
 		held := e.Claim.DeepCopy()
 		held.Status = *r.Claim.Status.DeepCopy()
 		r.Claim = held
-		c.cluster.ResourceClaims.Delete(e.StandIn.Namespace, e.StandIn.Name)
-		if current, ok := c.cluster.ResourceClaims.Get(held.Namespace, held.Name); !ok || current.Status.Allocation == nil {
+		l.cluster.ResourceClaims.Delete(e.StandIn.Namespace, e.StandIn.Name)
+		if current, ok := l.cluster.ResourceClaims.Get(held.Namespace, held.Name); !ok || current.Status.Allocation == nil {
 			use.name, use.uid = nameOf(held), held.UID
-			c.claims.byName[use.name] = use.sharedClaim
-			c.cluster.ResourceClaims.Set(held)
+			l.byName[use.name] = use.sharedClaim
+			l.cluster.ResourceClaims.Set(held)
 		}
 	}
 }

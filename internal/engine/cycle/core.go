@@ -3,7 +3,6 @@ package cycle
 import (
 	"cmp"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -17,50 +16,27 @@ import (
 // Core is the scheduling cycle of a set of profiles. It has one owner: its methods must not be
 // called from two goroutines at once.
 //
-// What stays true between two steps: a pod to be scheduled is an item of the queue until a watch
-// shows it bound or gone, and its place there is queue.Taken while an attempt is under way. A pod
-// in placements counts on its node in cluster. Every placement, unanswered action and wait has an
-// event or a deadline that ends it. Nothing is decided before all kinds are listed and this
-// scheduler leads.
+// It consists of parts, each of which stands on those before it and calls none after it; what a
+// placement comes to is told through the interface aftermath. Each part says what stays true of it.
+// Of the whole: a pod to be scheduled is an item of the queue until a watch shows it bound or gone,
+// and its place there is queue.Taken while an attempt is under way. Every placement, unanswered
+// action and wait has an event or a deadline that ends it. Nothing is decided before all kinds are
+// listed and this scheduler leads.
 type Core struct {
-	options Options
-	rng     *rand.Rand
-	now     time.Time // of the current step
-	actions []Action  // of the current step
-	tickets Ticket    // the last one issued
-
-	// What is known about the world.
-	cluster  *cluster.Cluster
-	mirrors  map[Kind]mirror
-	podNames map[cluster.Name]types.UID // of all known pods
-	unlisted map[Kind]bool              // kinds not listed yet; nothing is decided before they are
-	follows  bool                       // Follows was received
-	leads    bool
-	begun    bool // Ready was returned
-
-	// Pods to be scheduled, and the profiles that schedule them.
-	queue    *queue.Queue
-	profiles map[string]*profile       // by scheduler name
-	unserved map[types.UID]unservedPod // pending pods of scheduler names without a profile
-	whole    bool                      // pending pods are kept whole, for out-of-tree plugins
-	outside  bool                      // an out-of-tree plugin sees the objects of events
-	news     happenings                // events since pods were last woken
-
-	// Pods on their way to a node.
-	placements  placements
-	preemptions preemptions
-	errands     map[Ticket]errand // actions not answered yet
-	asking      int               // how many of them are questions asked aside
-	claims      sharedClaims
-	conditions  conditions
-	groups      *podGroups // nil if pod groups are off
-	budgets     usedBudgets
-	// keepsBudgets: a profile promises that preemption respects all budgets.
-	keepsBudgets bool
-
-	// What was decided and reported about pods.
-	decisions decisions
-	flushed   time.Time // when the queue was last searched for pods that have waited too long
+	*common
+	ready       *readiness
+	news        *happenings
+	nominations *nominations
+	decisions   *decisions
+	claims      *sharedClaims
+	placements  *placements
+	podGroups   *podGroups
+	preemptions *preemptions
+	profiles    *profiles
+	attempts    *attempts
+	intake      *intake
+	mirrors     map[Kind]mirror
+	flushed     time.Time // when the queue was last searched for pods that have waited too long
 }
 
 // Options configure a core.
@@ -92,35 +68,8 @@ type Options struct {
 
 // New returns a core that knows nothing of its cluster yet.
 func New(o Options) (*Core, error) {
-	c := &Core{
-		options: o, rng: rand.New(rand.NewPCG(o.Seed, 1)), cluster: cluster.New(), queue: queue.New(),
-		podNames: map[cluster.Name]types.UID{}, unlisted: map[Kind]bool{}, profiles: map[string]*profile{},
-		unserved: map[types.UID]unservedPod{}, placements: newPlacements(), preemptions: newPreemptions(), errands: map[Ticket]errand{},
-		claims: sharedClaims{byName: map[cluster.Name]*sharedClaim{}}, conditions: conditions{}, decisions: newDecisions(),
-		budgets: usedBudgets{},
-	}
-	if c.options.Observer == nil {
-		c.options.Observer = NoObserver{}
-	}
-	if c.options.Stopwatch == nil {
-		c.options.Stopwatch = func() time.Time { return time.Time{} }
-	}
-	if c.options.Wall == nil {
-		c.options.Wall = func(now time.Time) time.Time { return now }
-	}
-	if o.Groups.Generic {
-		c.groups = newPodGroups(o.Groups, cmp.Or(o.SearchLimit, DefaultSearchLimit))
-	}
-	c.mirrors = c.newMirrors()
-	c.queue.Admit, c.queue.Admitted = c.admit, c.admitted
-	c.queue.FirstBackoff = cmp.Or(o.FirstBackoff, c.queue.FirstBackoff)
-	c.queue.LastBackoff = cmp.Or(o.LastBackoff, c.queue.LastBackoff)
-	c.queue.MaxWait = cmp.Or(o.MaxWait, c.queue.MaxWait)
-	c.queue.Moved = c.moved
-	c.queue.Counted = c.observer().Rejected
-	if o.Observer != nil {
-		c.queue.Asked = o.Observer.Hinted
-	}
+	c := assemble(newCommon(o))
+	c.queue.Admit, c.queue.Admitted, c.queue.Moved = c.profiles.admit, c.nominations.admitted, c.nominations.moved
 	if err := c.configure(o.Profiles); err != nil {
 		return nil, err
 	}
@@ -128,30 +77,78 @@ func New(o Options) (*Core, error) {
 	return c, nil
 }
 
+// assemble makes the parts of a core, in their order.
+func assemble(s *common) *Core {
+	c := &Core{common: s}
+	gates := s.options.Groups
+	c.ready = &readiness{unlisted: map[Kind]bool{}}
+	c.news = &happenings{common: s}
+	c.nominations = &nominations{common: s, news: c.news, ofGroups: gates.Generic && gates.Preemption}
+	c.decisions = newDecisions(s)
+	c.claims = &sharedClaims{common: s, byName: map[cluster.Name]*sharedClaim{}}
+	c.placements = newPlacements(s, c.news, c.nominations, c.claims)
+	c.podGroups = &podGroups{common: s, ready: c.ready, placements: c.placements, gates: gates}
+	c.preemptions = newPreemptions(s, c.news, c.nominations, c.placements, c.podGroups)
+	c.profiles = &profiles{common: s, news: c.news, podGroups: c.podGroups, preemptions: c.preemptions}
+	c.attempts = &attempts{
+		common: s, news: c.news, nominations: c.nominations, decisions: c.decisions, placements: c.placements, podGroups: c.podGroups,
+		preemptions: c.preemptions, profiles: c.profiles, searchLimit: cmp.Or(s.options.SearchLimit, DefaultSearchLimit),
+	}
+	c.placements.outcome = c.attempts
+	c.intake = &intake{
+		common: s, news: c.news, nominations: c.nominations, decisions: c.decisions, placements: c.placements, podGroups: c.podGroups,
+		preemptions: c.preemptions, profiles: c.profiles, attempts: c.attempts,
+		names: map[cluster.Name]types.UID{}, unserved: map[types.UID]unservedPod{},
+	}
+	c.mirrors = c.newMirrors()
+	return c
+}
+
+// Check tells whether the profiles are valid. Configured ignores profiles that are not.
+func (c *Core) Check(list []Profile) error {
+	_, err := c.profiles.compile(list)
+	return err
+}
+
+// configure replaces the profiles between two attempts. What is known of the cluster, nominations
+// and bindings under way stay. Pending pods are retried with the new configuration; pods of
+// scheduler names that are no longer served leave the queue, and pods of names that are now served
+// enter it.
+func (c *Core) configure(list []Profile) error {
+	f, err := c.profiles.compile(list)
+	if err != nil {
+		return err
+	}
+	c.intake.keepWhole(f.whole)
+	c.profiles.use(f)
+	c.intake.dismissUnserved()
+	c.intake.fetchServed()
+	return nil
+}
+
 // Step takes in an event and returns the resulting actions. now must not be before that of the
 // previous step. The slice is reused by the next step.
 func (c *Core) Step(now time.Time, e Event) []Action {
-	clear(c.actions)
-	clear(c.decisions.step)
-	c.now, c.actions, c.decisions.step = now, c.actions[:0], c.decisions.step[:0]
+	c.begin(now)
+	c.decisions.begin()
 	switch e := e.(type) {
 	case Follows:
-		c.follow(e.Kinds)
+		c.ready.follow(e.Kinds)
 	case Listing:
 		c.mirrors[e.Kind].listing()
 	case Listed:
 		c.mirrors[e.Kind].listed()
-		delete(c.unlisted, e.Kind)
+		delete(c.ready.unlisted, e.Kind)
 	case Seen:
 		c.mirrors[e.Kind].seen(e.Object)
 	case Gone:
 		c.mirrors[e.Kind].gone(e.Object)
 	case Read:
-		c.readPod(e.Pod)
+		c.intake.readPod(e.Pod)
 	case Led:
-		c.leads = true
+		c.ready.leads = true
 	case Configured:
-		c.reconfigure(e.Profiles)
+		_ = c.configure(e.Profiles)
 	case Resumed:
 		c.resume(e)
 	case Activate:
@@ -161,16 +158,13 @@ func (c *Core) Step(now time.Time, e Event) []Action {
 	case Happened:
 		c.queue.Happened(e.Event, now)
 	case PermitAllowed:
-		c.permitAllowed(e)
+		c.placements.permitAllowed(e)
 	case PermitRejected:
-		c.permitRejected(e)
+		c.placements.permitRejected(e)
 	case ClaimMade:
-		c.claimMade(e)
+		c.claims.made(e)
 	case Answered:
-		if errand, ok := c.errands[e.Ticket]; ok {
-			delete(c.errands, e.Ticket)
-			errand.answered(c, e.Outcome)
-		}
+		c.answered(e)
 	case Tick:
 		c.tick()
 	}
@@ -185,30 +179,31 @@ func (c *Core) tick() {
 	if c.now.Sub(c.flushed) >= flushEvery {
 		c.flushed = c.now
 		c.queue.Flush(c.now)
-		c.conditions.news = true
+		c.news.objects = true
 	}
-	c.timeOut()
-	c.wake()
-	if !c.decides() {
+	c.placements.timeOut()
+	c.nominations.lapse()
+	c.news.tell()
+	if !c.ready.decides() {
 		return
 	}
-	if !c.begun {
-		c.begun = true
+	if !c.ready.begun {
+		c.ready.begun = true
 		c.do(Ready{})
-		c.settleGroups()
+		c.podGroups.settleAll()
 	}
 	switch item := c.queue.Pop(c.now); {
 	case item == nil:
 	case c.groupOf(item) != nil:
-		c.scheduleGroup(c.groupOf(item), item)
+		c.attempts.scheduleGroup(c.groupOf(item), item)
 	default:
-		c.schedule(item)
+		c.attempts.schedule(item)
 	}
 }
 
 // Wake returns when the core needs a Tick if nothing else happens; now, if there is work to do.
 func (c *Core) Wake(now time.Time) time.Time {
-	if len(c.news.events) > 0 || c.conditions.news || c.decides() && !c.begun {
+	if len(c.news.events) > 0 || c.news.objects || c.ready.decides() && !c.ready.begun {
 		return now
 	}
 	next := c.flushed.Add(flushEvery)
@@ -226,51 +221,20 @@ func (c *Core) Due() (next time.Time, ok bool) {
 			next, ok = at, true
 		}
 	}
-	if at, ready := c.queue.NextReady(); ready && c.decides() {
+	if at, ready := c.queue.NextReady(); ready && c.ready.decides() {
 		sooner(at)
 	}
 	for _, b := range c.placements.held {
 		sooner(b.permit.next())
 	}
-	if at := c.conditions.next(); !at.IsZero() {
+	if at := c.placements.conditions.next(); !at.IsZero() {
 		sooner(at)
 	}
 	return next, ok
 }
 
-// decides tells whether the core may decide pods yet.
-func (c *Core) decides() bool { return c.leads && c.Synced() }
-
 // Synced tells whether every followed kind has been listed.
-func (c *Core) Synced() bool { return c.follows && len(c.unlisted) == 0 }
-
-func (c *Core) follow(kinds []Kind) {
-	c.follows = true
-	for _, kind := range kinds {
-		c.unlisted[kind] = true
-	}
-}
-
-// do returns an action from the current step.
-func (c *Core) do(a Action) { c.actions = append(c.actions, a) }
-
-// send issues the ticket for an action whose answer e will take.
-func (c *Core) send(e errand) Ticket {
-	c.tickets++
-	c.errands[c.tickets] = e
-	return c.tickets
-}
-
-// errand takes the answer to an action.
-type errand interface{ answered(c *Core, o Outcome) }
-
-func (c *Core) observer() Observer { return c.options.Observer }
-
-// wall is the time of the current step for others to read.
-func (c *Core) wall() time.Time { return c.options.Wall(c.now) }
-
-// clock is the time by which durations are measured for metrics.
-func (c *Core) clock() time.Time { return c.options.Stopwatch() }
+func (c *Core) Synced() bool { return c.ready.synced() }
 
 // View is the state that the core decides on. It may be read between two steps.
 type View struct {
@@ -283,10 +247,10 @@ type View struct {
 // View returns the core's state.
 func (c *Core) View() View {
 	v := View{Cluster: c.cluster, Queue: c.queue, Profiles: map[string]Profile{}}
-	if c.groups != nil {
-		v.Groups = c.groups.Set
+	if c.podGroups.gates.Generic {
+		v.Groups = c.groups
 	}
-	for name, p := range c.profiles {
+	for name, p := range c.profiles.byName {
 		v.Profiles[name] = p.Profile
 	}
 	return v
@@ -317,8 +281,8 @@ type Books struct {
 func (c *Core) Books() Books {
 	b := Books{
 		Assumed: slices.Sorted(maps.Keys(c.placements.byPod)), Preemptor: slices.Sorted(maps.Keys(c.preemptions.rounds)),
-		Leaving: slices.Sorted(maps.Keys(c.preemptions.leaving)), Unserved: slices.Sorted(maps.Keys(c.unserved)),
-		Claims: len(c.claims.byName), Awaiting: len(c.conditions.list), Errands: len(c.errands), Decisions: len(c.decisions.waiting),
+		Leaving: slices.Sorted(maps.Keys(c.preemptions.leaving)), Unserved: slices.Sorted(maps.Keys(c.intake.unserved)),
+		Claims: len(c.claims.byName), Awaiting: len(c.placements.conditions), Errands: len(c.errands), Decisions: len(c.decisions.waiting),
 	}
 	for _, held := range c.placements.held {
 		b.Held = append(b.Held, held.Pod.UID)

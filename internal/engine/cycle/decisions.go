@@ -17,9 +17,11 @@ import (
 const MostPlaced = 1000
 
 // decisions remembers the last decision of every pending pod, and of the pods placed most recently.
+// None of it is used to decide.
 type decisions struct {
-	waiting map[types.UID]outcome
-	placed  [MostPlaced]outcome // a ring
+	*common
+	waiting map[types.UID]outcome // of items of the queue that were tried
+	placed  [MostPlaced]outcome   // a ring
 	next    int
 	// step are the outcomes of the current step, in their order: pods that it has decided, or
 	// returned to the queue. Of a pod with several the last one counts.
@@ -49,33 +51,45 @@ type why struct {
 	reasons map[string]int
 }
 
-func newDecisions() decisions { return decisions{waiting: map[types.UID]outcome{}} }
+func newDecisions(s *common) *decisions {
+	return &decisions{common: s, waiting: map[types.UID]outcome{}}
+}
 
-// decidedPlace remembers where a pod was placed.
-func (c *Core) decidedPlace(b *placement, node string, score int64, feasible int) {
-	o := c.outcomeOf(b, decision.Placed)
+// begin begins a step.
+func (d *decisions) begin() {
+	clear(d.step)
+	d.step = d.step[:0]
+}
+
+// adopt takes over what another core remembers.
+func (d *decisions) adopt(other *decisions) {
+	d.waiting, d.placed, d.next, d.step = other.waiting, other.placed, other.next, other.step
+}
+
+// place remembers where a pod was placed.
+func (d *decisions) place(b *placement, node string, score int64, feasible int) {
+	o := d.outcomeOf(b, decision.Placed)
 	o.node, o.score, o.feasible = node, score, feasible
-	d := &c.decisions
 	d.step = append(d.step, o)
 	delete(d.waiting, o.uid)
 	d.placed[d.next] = o
 	d.next = (d.next + 1) % MostPlaced
 }
 
-// decidedNot remembers why a pod was not placed.
-func (c *Core) decidedNot(b *placement, result decision.Result, w *why) {
-	if c.queue.Get(b.Pod.UID) != b.item {
+// fail remembers why a pod was not placed.
+func (d *decisions) fail(b *placement, result decision.Result, w *why) {
+	if d.queue.Get(b.Pod.UID) != b.item {
 		return
 	}
-	o := c.outcomeOf(b, result)
+	o := d.outcomeOf(b, result)
 	o.why, o.victims = w, b.victims
-	c.decisions.waiting[o.uid] = o
-	c.decisions.step = append(c.decisions.step, o)
+	d.waiting[o.uid] = o
+	d.step = append(d.step, o)
 }
 
-func (c *Core) outcomeOf(b *placement, result decision.Result) outcome {
+func (d *decisions) outcomeOf(b *placement, result decision.Result) outcome {
 	return outcome{
-		name: nameOf(b.Pod), uid: b.Pod.UID, at: b.began, took: c.clock().Sub(b.watch), nodes: c.cluster.Len(), result: result,
+		name: nameOf(b.Pod), uid: b.Pod.UID, at: b.began, took: d.clock().Sub(b.watch), nodes: d.cluster.Len(), result: result,
 	}
 }
 
@@ -103,13 +117,11 @@ func (c *Core) Decided() []*decision.Decision {
 		if p := c.cluster.Nominated(o.uid); p != nil {
 			d.NominatedNode = p.Nominated
 		}
-		if c.groups != nil {
-			if g := c.groups.Of(o.uid); g != nil {
-				if told[g] == nil {
-					told[g] = c.groupDecision(g)
-				}
-				d.Group = told[g]
+		if g := c.groups.Of(o.uid); g != nil {
+			if told[g] == nil {
+				told[g] = c.podGroups.decision(g)
 			}
+			d.Group = told[g]
 		}
 		all = append(all, d)
 	}
@@ -119,7 +131,7 @@ func (c *Core) Decided() []*decision.Decision {
 // Decider returns the decider of a scheduler name, to answer questions on the state that the core
 // decides on. It is nil if no profile serves the name.
 func (c *Core) Decider(schedulerName string) *decide.Decider {
-	if p := c.profiles[schedulerName]; p != nil {
+	if p := c.profiles.byName[schedulerName]; p != nil {
 		return p.Decider
 	}
 	return nil
@@ -127,7 +139,7 @@ func (c *Core) Decider(schedulerName string) *decide.Decider {
 
 // Decision returns the last decision about a pod, or nil if none is remembered.
 func (c *Core) Decision(name cluster.Name) *decision.Decision {
-	uid, known := c.podNames[name]
+	uid, known := c.intake.names[name]
 	item := c.queue.Get(uid)
 	o, ok := c.decisions.waiting[uid]
 	if !ok {
@@ -143,15 +155,13 @@ func (c *Core) Decision(name cluster.Name) *decision.Decision {
 		o.tell(d)
 	}
 	if item != nil {
-		d.Queue = c.placeInQueue(item)
+		d.Queue = c.decisions.placeInQueue(item)
 	}
 	if p := c.cluster.Nominated(uid); p != nil {
 		d.NominatedNode = p.Nominated
 	}
-	if c.groups != nil {
-		if g := c.groups.Of(uid); g != nil {
-			d.Group = c.groupDecision(g)
-		}
+	if g := c.groups.Of(uid); g != nil {
+		d.Group = c.podGroups.decision(g)
 	}
 	return d
 }
@@ -175,17 +185,17 @@ func (o *outcome) tell(d *decision.Decision) {
 	}
 }
 
-func (c *Core) placeInQueue(item *queue.Item) *decision.Queue {
+func (d *decisions) placeInQueue(item *queue.Item) *decision.Queue {
 	q := &decision.Queue{
-		Place: item.Place().String(), Ahead: c.queue.Ahead(item), Gate: item.Gate, Attempts: item.Attempts, Since: metav1.NewTime(item.Since),
+		Place: item.Place().String(), Ahead: d.queue.Ahead(item), Gate: item.Gate, Attempts: item.Attempts, Since: metav1.NewTime(item.Since),
 	}
-	if at := item.Ready(); at.After(c.now) {
+	if at := item.Ready(); at.After(d.now) {
 		q.NotBefore = &metav1.Time{Time: at}
 	}
 	if item.Place() == queue.Waiting {
-		q.NotAfter = &metav1.Time{Time: item.Entered().Add(c.queue.MaxWait)}
+		q.NotAfter = &metav1.Time{Time: item.Entered().Add(d.queue.MaxWait)}
 	}
-	for _, a := range c.queue.Awaits(item) {
+	for _, a := range d.queue.Awaits(item) {
 		q.Wakes = append(q.Wakes, decision.Wake{Plugin: a.Plugin, Events: a.Events})
 	}
 	return q

@@ -19,4 +19,11 @@
 // action and an answer. A later Seen that shows the pod on its node ends the placement. The pending
 // pods of a pod group are decided together, see scheduleGroup. If a step fails, the placement gives
 // back what it reserved and the pod returns to the queue.
+//
+// The parts, each of which stands on those before it (a test holds the order): happenings are the
+// events that may help pods that wait; nominations keep room for them; decisions remember what was
+// decided; placements take pods from the decision to the binding, with sharedClaims for devices
+// that several of them use; podGroups know what groups lack; preemptions make room; profiles say
+// who decides and which gates keep pods out; attempts decide; intake takes in what the API shows
+// of pods and nodes, and mirrors that of every kind. Core hands events to them.
 package cycle

@@ -20,7 +20,7 @@ import (
 // in the cluster itself, so that each decision sees those before it; nothing of that is told,
 // written or reserved outside, and undo takes all of it back.
 type groupAttempt struct {
-	*Core
+	*attempts
 	group   *groups.Group
 	profile *profile
 	members []*member // priority, then age: upstream's order
@@ -54,27 +54,27 @@ func errSeveralSchedulers(one, another string) error {
 }
 
 // scheduleGroup decides the pods of a group that wait, of which one was popped.
-func (c *Core) scheduleGroup(g *groups.Group, popped *queue.Item) {
+func (as *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
 	items := []*queue.Item{popped}
 	for uid := range g.Members {
-		if item := c.queue.Take(uid); item != nil {
+		if item := as.queue.Take(uid); item != nil {
 			items = append(items, item)
 		}
 	}
 	if g.Object == nil { // it was deleted while they were due: its gate keeps them out
 		for _, item := range items {
-			c.queue.Failed(item, c.now)
+			as.queue.Failed(item, as.now)
 		}
 		return
 	}
 	slices.SortFunc(items, func(a, b *queue.Item) int {
 		return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), earlier(a, b))
 	})
-	a, foreign := c.newGroupAttempt(g, items)
+	a, foreign := as.newGroup(g, items)
 	defer a.recovered()
 	if foreign != nil {
 		a.failAll(foreign)
-		c.observer().AttemptedGroup(popped.Pod.Spec.SchedulerName, Errored, 0)
+		as.observer().AttemptedGroup(popped.Pod.Spec.SchedulerName, Errored, 0)
 		return
 	}
 	for _, m := range a.members {
@@ -82,9 +82,9 @@ func (c *Core) scheduleGroup(g *groups.Group, popped *queue.Item) {
 			e.Begin(&m.Attempt)
 		}
 	}
-	began := c.clock()
+	began := as.clock()
 	result := a.settle()
-	c.observer().AttemptedGroup(popped.Pod.Spec.SchedulerName, result, c.clock().Sub(began))
+	as.observer().AttemptedGroup(popped.Pod.Spec.SchedulerName, result, as.clock().Sub(began))
 }
 
 // settle decides the members, and goes on with them or puts them back.
@@ -121,7 +121,7 @@ func (a *groupAttempt) decide() error {
 	if len(a.members) < a.need {
 		return nil // others are kept out by gates of their own
 	}
-	if key := a.group.TopologyKey(); key != "" && a.groups.Topology {
+	if key := a.group.TopologyKey(); key != "" && a.podGroups.gates.Topology {
 		return a.placeInDomain(key)
 	}
 	return a.place()
@@ -130,15 +130,14 @@ func (a *groupAttempt) decide() error {
 // commit goes on with the members that are placed, each on its own, and rejects the others. If so
 // many are refused by plugins from outside that the group is incomplete, all are given up.
 func (a *groupAttempt) commit() {
-	c := a.Core
 	placed := a.placed
 	a.group.Last = groups.Attempt{}
 	for _, m := range placed {
-		c.decidedPlace(m.placement, m.Node, m.found.Total, m.found.Feasible)
-		c.placements.byPod[m.Pod.UID] = m.placement
-		c.came(m.Waiting, nil)
+		a.decisions.place(m.placement, m.Node, m.found.Total, m.found.Feasible)
+		a.placements.byPod[m.Pod.UID] = m.placement
+		a.news.came(m.Waiting, nil)
 		if was := m.nominee; was != nil && was.Nominated != m.Node {
-			c.left(was, c.cluster.Node(was.Nominated), nil)
+			a.news.left(was, a.cluster.Node(was.Nominated), nil)
 		}
 	}
 	waits, err := a.askOutside(placed)
@@ -150,18 +149,18 @@ func (a *groupAttempt) commit() {
 		a.writeUnscheduled(reason, err.Error())
 		for _, m := range placed {
 			if _, in := waits[m]; in {
-				c.takeBack(m.placement, errGroupBroken)
+				a.placements.takeBack(m.placement, errGroupBroken)
 			}
 		}
 	} else {
 		for _, m := range placed {
 			if wait, in := waits[m]; in {
 				m.sibling = false
-				c.prepare(m.placement, wait)
+				a.placements.prepare(m.placement, wait)
 			}
 		}
 	}
-	if left := slices.DeleteFunc(slices.Clone(a.members), func(m *member) bool { return m.Node != "" }); a.groups.Preemption {
+	if left := slices.DeleteFunc(slices.Clone(a.members), func(m *member) bool { return m.Node != "" }); a.podGroups.gates.Preemption {
 		a.makeRoomForRest(left)
 	} else {
 		for _, m := range left {
@@ -173,11 +172,11 @@ func (a *groupAttempt) commit() {
 // makeRoomForRest makes room for members that found no place while their group did: with the
 // priority of the group, as for a group that asks for one pod.
 func (a *groupAttempt) makeRoomForRest(left []*member) {
-	rest := &groupAttempt{Core: a.Core, group: a.group, profile: a.profile, need: 1, domains: a.domains, rest: true}
+	rest := &groupAttempt{attempts: a.attempts, group: a.group, profile: a.profile, need: 1, domains: a.domains, rest: true}
 	for _, m := range left {
 		m.sibling = false
 		if m.refused != nil {
-			a.end(m.placement, false)
+			m.end(false)
 			a.fail(m.placement, m.refused)
 			continue
 		}
@@ -198,13 +197,13 @@ func (a *groupAttempt) makeRoomForRest(left []*member) {
 func (a *groupAttempt) askOutside(placed []*member) (all map[*member]waits, first error) {
 	all = map[*member]waits{}
 	for _, m := range placed {
-		err := a.reserveOutside(m.placement)
+		err := a.placements.reserveOutside(m.placement)
 		var wait waits
 		if err == nil {
-			wait, err = a.askPermit(m.placement)
+			wait, err = a.placements.askPermit(m.placement)
 		}
 		if err != nil {
-			a.takeBack(m.placement, err)
+			a.placements.takeBack(m.placement, err)
 			first = cmp.Or(first, fmt.Errorf("%s: %w", podName(m.Pod), err))
 			continue
 		}
@@ -218,12 +217,12 @@ func (a *groupAttempt) askOutside(placed []*member) (all map[*member]waits, firs
 func (a *groupAttempt) leaveOut(m *member) {
 	m.sibling = false
 	if m.refused != nil {
-		a.end(m.placement, false)
+		m.end(false)
 		a.fail(m.placement, m.refused)
 		return
 	}
 	if found := a.profile.Decide(m.Waiting); found.Node != nil || found.Err != nil || a.domains > 0 {
-		a.end(m.placement, false) // confined to a domain, or it depends on what only now is there
+		m.end(false) // confined to a domain, or it depends on what only now is there
 		a.reject(m.placement, a.why(m), new(string))
 		return
 	}
@@ -233,7 +232,7 @@ func (a *groupAttempt) leaveOut(m *member) {
 // rejectAll puts all members where they wait. The group is woken by what can help any of them.
 func (a *groupAttempt) rejectAll() {
 	for _, m := range a.members {
-		a.end(m.placement, false)
+		m.end(false)
 		a.reject(m.placement, a.why(m), a.nominate(m))
 	}
 	a.writeUnscheduled(v1.PodReasonUnschedulable, a.reason())
@@ -265,7 +264,7 @@ func (a *groupAttempt) failAll(err error) {
 		if m.refused != nil {
 			own = m.refused
 		}
-		a.end(m.placement, false)
+		m.end(false)
 		a.fail(m.placement, own)
 	}
 	a.writeUnscheduled(v1.PodReasonSchedulerError, err.Error())
@@ -277,22 +276,21 @@ func (a *groupAttempt) recovered() {
 	if value == nil {
 		return
 	}
-	c := a.Core
 	for _, m := range a.members {
-		if c.placements.byPod[m.Pod.UID] != m.placement {
-			c.cluster.RemovePod(m.Pod.UID)
+		if a.placements.byPod[m.Pod.UID] != m.placement {
+			a.cluster.RemovePod(m.Pod.UID)
 		}
 	}
-	c.panicked(a.members[0].placement, value)
+	a.panicked(a.members[0].placement, value)
 	fault := &Fault{Message: fmt.Sprintf("internal error while the pod group was decided: %v", value)}
 	for _, m := range a.members {
 		switch {
-		case c.placements.byPod[m.Pod.UID] == m.placement && m.stage == reserving:
-			c.takeBack(m.placement, fault)
-		case c.placements.byPod[m.Pod.UID] == nil && m.item.Place() == queue.Taken:
-			c.giveBack(m.placement)
-			c.end(m.placement, false)
-			c.fail(m.placement, fault)
+		case a.placements.byPod[m.Pod.UID] == m.placement && m.stage == reserving:
+			a.placements.takeBack(m.placement, fault)
+		case a.placements.byPod[m.Pod.UID] == nil && m.item.Place() == queue.Taken:
+			a.placements.giveBack(m.placement)
+			m.end(false)
+			a.fail(m.placement, fault)
 		}
 	}
 }
@@ -301,7 +299,7 @@ func (a *groupAttempt) recovered() {
 func (a *groupAttempt) count(m *member, found decide.Decision) error {
 	n := found.Node
 	m.Node, m.found = n.Name, found
-	undo, err := a.reserveOwn(m.placement, n)
+	undo, err := a.placements.reserveOwn(m.placement, n)
 	m.undo = undo
 	if err != nil {
 		a.free(m)
@@ -315,7 +313,7 @@ func (a *groupAttempt) count(m *member, found decide.Decision) error {
 
 // free gives back what was reserved for a member that is counted nowhere.
 func (a *groupAttempt) free(m *member) {
-	a.giveBack(m.placement)
+	a.placements.giveBack(m.placement)
 	m.own, m.volumes, m.devices = nil, plugins.PodVolumes{}, deviceWork{}
 	m.Node, m.Waiting.NodeName = "", ""
 }

@@ -235,7 +235,7 @@ func (s *groupSearch) placeNext(m *member, i int) bool {
 	return false
 }
 
-func (a *groupAttempt) limit() int { return a.groups.limit }
+func (a *groupAttempt) limit() int { return a.searchLimit }
 
 // likeness is what nodes without pods share that are alike; a node with pods is like no other.
 type likeness struct {

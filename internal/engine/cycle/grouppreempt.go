@@ -101,11 +101,11 @@ func (a *groupAttempt) planHere() *roomPlan {
 		return p
 	}
 	a.undo(0)
-	stand := a.shields(a.group, a.priority(), true)
+	stand := a.podGroups.shields(a.group, a.priority(), true)
 	shielded := len(stand.pods)
 	units, ok := a.displaceWithin(gone, stand)
 	if !ok && shielded > 0 && !a.keeps() {
-		if stand = a.shields(a.group, a.priority(), false); len(stand.pods) < shielded {
+		if stand = a.podGroups.shields(a.group, a.priority(), false); len(stand.pods) < shielded {
 			units, ok = a.displaceWithin(gone, stand)
 		}
 		stand.lower()
@@ -134,24 +134,6 @@ func (a *groupAttempt) planHere() *roomPlan {
 		return nil
 	}
 	return a.plan(leave)
-}
-
-// contender is a waiting pod as it competes with others for room: with the priority of its
-// PodGroup, where groups have one of their own. The same holds for its nomination, or two groups
-// could take the room from each other for ever.
-func (c *Core) contender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod {
-	if c.groups == nil || !c.groups.Preemption {
-		return p
-	}
-	g := c.groups.Of(p.UID)
-	if g == nil || g.Object == nil || g.Priority() == p.Class.Priority {
-		return p
-	}
-	as := *pod
-	as.Spec.Priority = new(g.Priority())
-	contender := c.cluster.Pending(&as)
-	contender.Nominated = p.Nominated
-	return contender
 }
 
 // priority is the lowest with which members preempt: whoever is to leave must be below all of them.
@@ -190,7 +172,7 @@ func (a *groupAttempt) displaceWithin(gone *absence, stand *shield) (units [][]*
 func (a *groupAttempt) spareFirst(units [][]*cluster.Pod) {
 	breaks := map[*cluster.Pod]bool{}
 	for _, unit := range units {
-		breaks[unit[0]] = a.breaksBudget(unit)
+		breaks[unit[0]] = a.podGroups.breaksBudget(unit)
 	}
 	slices.SortStableFunc(units, func(x, y []*cluster.Pod) int {
 		if breaks[x[0]] != breaks[y[0]] {
@@ -223,7 +205,7 @@ func (a *groupAttempt) displace(gone *absence) (units [][]*cluster.Pod, ok bool)
 			if a.groups.Of(victim.UID) == a.group { // placed in this attempt, so that no shield stands for it
 				return nil, false
 			}
-			unit := a.unitOf(victim)
+			unit := a.podGroups.unitOf(victim)
 			for _, p := range unit {
 				gone.add(p)
 			}
@@ -250,13 +232,13 @@ func moreImportant(a, b *cluster.Pod) int {
 }
 
 // unitOf is who leaves with a victim: the whole group if it is disrupted as one.
-func (c *Core) unitOf(victim *cluster.Pod) []*cluster.Pod {
+func (gs *podGroups) unitOf(victim *cluster.Pod) []*cluster.Pod {
 	unit := []*cluster.Pod{victim}
-	if c.groups == nil || !c.groups.Preemption {
+	if !gs.gates.Preemption {
 		return unit
 	}
-	if g := c.groups.Of(victim.UID); g != nil && g.Whole() {
-		for _, p := range c.membersOnNodes(g) {
+	if g := gs.groups.Of(victim.UID); g != nil && g.Whole() {
+		for _, p := range gs.membersOnNodes(g) {
 			if p != victim {
 				unit = append(unit, p)
 			}
@@ -266,14 +248,14 @@ func (c *Core) unitOf(victim *cluster.Pod) []*cluster.Pod {
 }
 
 // asUnits adds those to a pod's victims that leave with them.
-func (c *Core) asUnits(found *decide.Preemption) {
-	if c.groups == nil || !c.groups.Preemption || !c.groups.AnyWhole() {
+func (gs *podGroups) asUnits(found *decide.Preemption) {
+	if !gs.gates.Preemption || !gs.groups.AnyWhole() {
 		return
 	}
 	var all []*cluster.Pod
 	for _, victim := range found.Victims {
 		if !slices.Contains(all, victim) {
-			all = append(all, c.unitOf(victim)...)
+			all = append(all, gs.unitOf(victim)...)
 		}
 	}
 	found.Victims = all
@@ -308,14 +290,14 @@ func (b *absence) end() { b.back(slices.Clone(b.pods)) }
 // makeGroupRoom has the victims of a plan leave, and keeps the room for the members: each is
 // nominated to its node. The group is not tried again before all victims were told.
 func (a *groupAttempt) makeGroupRoom(plan *roomPlan) {
-	c, g := a.Core, a.group
-	all := &round{began: c.now}
+	g := a.group
+	all := &round{began: a.now}
 	nodes := map[*member]string{}
 	for _, p := range plan.places {
 		nodes[p.member] = p.found.Node.Name
 		for _, waiting := range slices.Clone(p.found.Node.Nominated) {
-			if waiting.Class.Priority < a.priority() && c.groups.Of(waiting.UID) != g {
-				c.moveOn(waiting)
+			if waiting.Class.Priority < a.priority() && a.groups.Of(waiting.UID) != g {
+				a.nominations.moveOn(waiting)
 			}
 		}
 	}
@@ -328,16 +310,16 @@ func (a *groupAttempt) makeGroupRoom(plan *roomPlan) {
 			if victim.Node == nil || victim.Terminating {
 				continue
 			}
-			c.evict(victim, &removal{
+			a.preemptions.evict(victim, &removal{
 				victim:     v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: victim.Namespace(), Name: victim.Name, UID: victim.UID},
 				generation: victim.Generation,
 				by:         a.members[0].Profile, pod: g.Object.UID, message: fmt.Sprintf("Preempted by podgroup %v on node cluster", g.Object.UID), round: all,
 			})
 		}
 	}
-	c.observer().Preempted(count)
+	a.observer().Preempted(count)
 	for _, m := range a.members {
-		a.end(m.placement, false)
+		m.end(false)
 		w := a.why(m)
 		if m.failure == nil {
 			w.message = waitingForVictims

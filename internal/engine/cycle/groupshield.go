@@ -24,25 +24,22 @@ type shield struct {
 // shields returns the shield for a preemptor of this priority. It protects the pods of the
 // preemptor's own group (nil for a lone pod) and groups of at least its priority that leave only as
 // a whole; with budgets, also groups that could not leave without violating one.
-func (c *Core) shields(own *groups.Group, priority int32, budgets bool) *shield {
-	s := &shield{c: c.cluster}
-	if c.groups == nil {
-		return s
-	}
+func (gs *podGroups) shields(own *groups.Group, priority int32, budgets bool) *shield {
+	s := &shield{c: gs.cluster}
 	if own != nil {
-		for _, p := range c.membersOnNodes(own) {
+		for _, p := range gs.membersOnNodes(own) {
 			s.raise(p, priority)
 		}
 	}
-	if !c.groups.Preemption || !c.groups.AnyWhole() {
+	if !gs.gates.Preemption || !gs.groups.AnyWhole() {
 		return s
 	}
-	for _, g := range c.groups.Sorted() {
+	for _, g := range gs.groups.Sorted() {
 		if g == own || !g.Whole() {
 			continue
 		}
-		unit := c.membersOnNodes(g)
-		if g.Priority() >= priority || budgets && c.breaksBudget(unit) {
+		unit := gs.membersOnNodes(g)
+		if g.Priority() >= priority || budgets && gs.breaksBudget(unit) {
 			for _, p := range unit {
 				s.raise(p, priority)
 			}
@@ -51,9 +48,9 @@ func (c *Core) shields(own *groups.Group, priority int32, budgets bool) *shield 
 	return s
 }
 
-func (c *Core) membersOnNodes(g *groups.Group) (list []*cluster.Pod) {
+func (gs *podGroups) membersOnNodes(g *groups.Group) (list []*cluster.Pod) {
 	for uid := range g.Members {
-		if p := c.cluster.Pod(uid); p != nil && p.Node != nil {
+		if p := gs.cluster.Pod(uid); p != nil && p.Node != nil {
 			list = append(list, p)
 		}
 	}
@@ -91,8 +88,8 @@ func (s *shield) lower() {
 
 // breaksBudget tells whether a disruption budget does not allow that all of the pods leave. Those
 // that are leaving already count no more.
-func (c *Core) breaksBudget(unit []*cluster.Pod) bool {
-	for _, budget := range c.cluster.Budgets.All() {
+func (gs *podGroups) breaksBudget(unit []*cluster.Pod) bool {
+	for _, budget := range gs.cluster.Budgets.All() {
 		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
 		if err != nil || selector.Empty() {
 			continue // upstream: such a budget covers no pod

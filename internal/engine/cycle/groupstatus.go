@@ -16,8 +16,8 @@ import (
 
 // writeScheduled says that a group is scheduled, as soon as that is so in the API: minCount pods of
 // it are bound.
-func (c *Core) writeScheduled(g *groups.Group) {
-	c.writeGroup(g, metav1.ConditionTrue, "Scheduled", "")
+func (gs *podGroups) writeScheduled(g *groups.Group) {
+	gs.write(g, metav1.ConditionTrue, "Scheduled", "")
 }
 
 // writeUnscheduled says why a group is not scheduled. Of one that was once it is not said, as
@@ -25,18 +25,18 @@ func (c *Core) writeScheduled(g *groups.Group) {
 func (a *groupAttempt) writeUnscheduled(reason, message string) {
 	if g := a.group; !a.rest && !g.Done && !g.Scheduled() {
 		g.Last = groups.Attempt{Tried: len(a.members), Fit: a.fit(), Needed: a.need, Message: message}
-		a.writeGroup(g, metav1.ConditionFalse, reason, message)
+		a.podGroups.write(g, metav1.ConditionFalse, reason, message)
 	}
 }
 
-// writeGroup writes the condition PodGroupScheduled if it is news.
-func (c *Core) writeGroup(g *groups.Group, status metav1.ConditionStatus, reason, message string) {
+// write writes the condition PodGroupScheduled if it is news.
+func (gs *podGroups) write(g *groups.Group, status metav1.ConditionStatus, reason, message string) {
 	if g.Object == nil {
 		return
 	}
 	condition := metav1.Condition{
 		Type: schedulingv1alpha2.PodGroupScheduled, Status: status, Reason: reason, Message: message,
-		ObservedGeneration: g.Object.Generation, LastTransitionTime: metav1.NewTime(c.wall()),
+		ObservedGeneration: g.Object.Generation, LastTransitionTime: metav1.NewTime(gs.wall()),
 	}
 	said := fmt.Sprintf("%s %s %s", status, reason, message)
 	if old := g.Condition(); old != nil {
@@ -51,7 +51,7 @@ func (c *Core) writeGroup(g *groups.Group, status metav1.ConditionStatus, reason
 		return
 	}
 	g.Said = said
-	c.do(WriteGroup{Group: g.Object, Condition: condition})
+	gs.do(WriteGroup{Group: g.Object, Condition: condition})
 }
 
 // reason says of the whole group how many of how many fit, and what stopped the next one.
@@ -91,23 +91,23 @@ func (a *groupAttempt) fit() (count int) {
 }
 
 // ungrouped tells, once, that a pod's group is not looked at because groups are switched off.
-func (c *Core) ungrouped(item *queue.Item) {
-	if c.groups != nil || item.Attempts > 1 || item.Class.Spec.SchedulingGroup == nil {
+func (as *attempts) ungrouped(item *queue.Item) {
+	if as.podGroups.gates.Generic || item.Attempts > 1 || item.Class.Spec.SchedulingGroup == nil {
 		return
 	}
-	c.do(Tell{
+	as.do(Tell{
 		Profile: item.Pod.Spec.SchedulerName, About: Reference(item.Pod), Type: v1.EventTypeWarning, Reason: "PodGroupIgnored",
 		Message: fmt.Sprintf("the pod names pod group %q and is scheduled without it: the scheduler runs without --feature-gates=%s=true,%s=true",
 			groups.NameOf(item.Pod), groups.GenericWorkload, groups.GangScheduling),
 	})
 }
 
-// groupDecision says how a group stands.
-func (c *Core) groupDecision(g *groups.Group) *decision.Group {
+// decision says how a group stands.
+func (gs *podGroups) decision(g *groups.Group) *decision.Group {
 	d := &decision.Group{
 		Name: g.Name.Name, Missing: g.Object == nil, MinCount: g.MinCount(), Members: g.Count(), Scheduled: g.Done || g.Scheduled(),
 	}
-	d.Placed, d.Bound = c.placed(g)
+	d.Placed, d.Bound = gs.count(g)
 	if d.Scheduled {
 		return d
 	}
@@ -124,10 +124,13 @@ func (c *Core) groupDecision(g *groups.Group) *decision.Group {
 // PodGroup, or a gang has too few pods. It is empty if the group does not.
 func (c *Core) Incomplete(uid types.UID) string {
 	item := c.queue.Get(uid)
-	if item == nil || c.groupGate(item) != groups.GangScheduling {
+	if item == nil {
 		return ""
 	}
 	g := c.groupOf(item)
+	if g == nil || !c.podGroups.incomplete(g) {
+		return ""
+	}
 	if g.Object == nil {
 		return fmt.Sprintf("there is no PodGroup %q", g.Name.Name)
 	}

@@ -42,7 +42,7 @@ func (a *groupAttempt) placeInDomain(key string) error {
 		}
 		return nil
 	}
-	placedBefore, _ := a.Core.placed(a.group)
+	placedBefore, _ := a.podGroups.count(a.group)
 	a.fills = a.domainFills(key)
 	slices.SortStableFunc(domains, func(x, y string) int { return cmp.Compare(a.fullest(y), a.fullest(x)) })
 	var fitting []domainResult
@@ -159,7 +159,7 @@ func (a *groupAttempt) confine(key, domain string) {
 		}
 		asked := a.cluster.Pending(&pod)
 		asked.Nominated = m.Waiting.Nominated
-		m.asked, m.failure = a.contender(asked, &pod), nil
+		m.asked, m.failure = a.nominations.contender(asked, &pod), nil
 	}
 }
 

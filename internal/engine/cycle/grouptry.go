@@ -13,10 +13,10 @@ import (
 // TryGroup tells what an attempt for the members of a group that wait would come to now. It leaves
 // everything as it is. It returns nil if there is no such group, or none of its pods waits.
 func (c *Core) TryGroup(name cluster.Name) *decision.GroupTrial {
-	if c.groups == nil || c.groups.Get(name) == nil {
+	g := c.groups.Get(name)
+	if g == nil {
 		return nil
 	}
-	g := c.groups.Get(name)
 	var items []*queue.Item
 	incomplete := ""
 	for uid := range g.Members {
@@ -44,7 +44,7 @@ func (c *Core) TryGroup(name cluster.Name) *decision.GroupTrial {
 		}
 		return t
 	}
-	a, foreign := c.newGroupAttempt(g, items)
+	a, foreign := c.attempts.newGroup(g, items)
 	if foreign != nil {
 		return &decision.GroupTrial{Tried: len(a.members), Needed: a.need, Message: foreign.Error()}
 	}
@@ -93,18 +93,18 @@ func (a *groupAttempt) trial() *decision.GroupTrial {
 	return t
 }
 
-// newGroupAttempt is an attempt for members that wait, in the order in which they are decided. It
+// newGroup is an attempt for members that wait, in the order in which they are decided. It
 // is an error if they are not all of one profile.
-func (c *Core) newGroupAttempt(g *groups.Group, items []*queue.Item) (a *groupAttempt, foreign error) {
+func (as *attempts) newGroup(g *groups.Group, items []*queue.Item) (a *groupAttempt, foreign error) {
 	first := items[0].Pod.Spec.SchedulerName
-	a = &groupAttempt{Core: c, group: g, profile: c.profiles[first], need: c.missing(g)}
+	a = &groupAttempt{attempts: as, group: g, profile: as.profiles.byName[first], need: as.podGroups.missing(g)}
 	for _, item := range items {
-		p := c.profiles[item.Pod.Spec.SchedulerName]
+		p := as.profiles.byName[item.Pod.Spec.SchedulerName]
 		if p != a.profile && foreign == nil {
 			foreign = errSeveralSchedulers(first, item.Pod.Spec.SchedulerName)
 		}
-		m := &member{placement: c.newPlacement(p, item)}
-		m.sibling, m.asked = true, c.contender(m.Waiting, item.Pod)
+		m := &member{placement: as.newPlacement(p, item)}
+		m.sibling, m.asked = true, as.nominations.contender(m.Waiting, item.Pod)
 		a.members = append(a.members, m)
 	}
 	return a, foreign

@@ -10,61 +10,78 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// happenings are events that the queue has not been told yet.
-type happenings struct{ events []queue.Event }
+// happenings are the events that the queue has not been told yet.
+//
+// Events are only kept while a pod could be waiting for one: in the queue, at Permit, or because
+// its victims are being chosen in this very step.
+type happenings struct {
+	*common
+	events []queue.Event
+	// objects: an object has changed that a placement may wait for; see conditions.
+	objects bool
+	outside bool // an out-of-tree plugin sees the objects of events
+	held    int  // pods that wait at Permit
+	// rescuing: a preemption is being decided, so its preemptor is not in the queue yet but will
+	// want to hear of the events that follow.
+	rescuing bool
+}
 
 // happened notes an event that may help pending pods. If no pod could be waiting for it, it is
 // dropped.
-func (c *Core) happened(e queue.Event) {
-	if c.listening() {
-		c.news.events = append(c.news.events, e)
+func (h *happenings) happened(e queue.Event) {
+	if h.listening() {
+		h.events = append(h.events, e)
 	}
 }
 
-func (c *Core) listening() bool {
-	return c.preemptions.rescuing || c.queue.Len(queue.Waiting)+c.queue.Len(queue.Gated)+len(c.placements.held) > 0
+func (h *happenings) listening() bool {
+	return h.rescuing || h.queue.Len(queue.Waiting)+h.queue.Len(queue.Gated)+h.held > 0
 }
 
-// wake tells the queue the events since the last time.
-func (c *Core) wake() {
-	c.keepNoRoom()
-	for i := range c.news.events {
-		c.queue.Happened(&c.news.events[i], c.now)
+// tell tells the queue the events since the last time.
+func (h *happenings) tell() {
+	for i := range h.events {
+		h.queue.Happened(&h.events[i], h.now)
 	}
-	clear(c.news.events)
-	c.news.events = c.news.events[:0]
+	h.drop()
+}
+
+// drop forgets the events that the queue was not told yet.
+func (h *happenings) drop() {
+	clear(h.events)
+	h.events = h.events[:0]
 }
 
 // came notes that a pod now takes room on its node.
-func (c *Core) came(p *cluster.Pod, object *v1.Pod) {
-	if c.listening() {
-		c.happened(queue.Event{
-			Resource: queue.Pod, Action: queue.Add, Label: "AssignedPodAdd", Pod: p, Node: p.Node, New: c.podObject(p, object),
+func (h *happenings) came(p *cluster.Pod, object *v1.Pod) {
+	if h.listening() {
+		h.happened(queue.Event{
+			Resource: queue.Pod, Action: queue.Add, Label: "AssignedPodAdd", Pod: p, Node: p.Node, New: h.podObject(p, object),
 		})
 	}
 }
 
 // left notes that a pod no longer takes, or claims, room on a node.
-func (c *Core) left(p *cluster.Pod, n *cluster.Node, object *v1.Pod) {
-	if !c.listening() && (n == nil || len(n.Nominated) == 0) {
+func (h *happenings) left(p *cluster.Pod, n *cluster.Node, object *v1.Pod) {
+	if !h.listening() && (n == nil || len(n.Nominated) == 0) {
 		return
 	}
-	c.happened(queue.Event{
-		Resource: queue.Pod, Action: queue.Delete, Label: "AssignedPodDelete", PodBefore: p, Node: n, Old: c.podObject(p, object),
+	h.happened(queue.Event{
+		Resource: queue.Pod, Action: queue.Delete, Label: "AssignedPodDelete", PodBefore: p, Node: n, Old: h.podObject(p, object),
 	})
 	if n != nil { // preemptors nominated to this node waited for exactly this: no back-off
 		for _, waiting := range n.Nominated {
-			c.queue.Activate(waiting.UID, c.now)
+			h.queue.Activate(waiting.UID, h.now)
 		}
 	}
 }
 
 // changedPlaced notes that a placed pod has changed in something that matters. The objects may be
 // nil.
-func (c *Core) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluster.Pod, old, object *v1.Pod) {
+func (h *happenings) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluster.Pod, old, object *v1.Pod) {
 	if was.NodeName != p.NodeName {
-		c.left(was, at, nil)
-		c.came(p, object)
+		h.left(was, at, nil)
+		h.came(p, object)
 		return
 	}
 	var actions queue.Action
@@ -74,15 +91,15 @@ func (c *Core) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluster.Pod,
 	if takesLess(&was.Class.Requests, &p.Class.Requests) {
 		actions |= queue.UpdatePodScaleDown
 	}
-	if c.outside && old != nil && object != nil {
+	if h.outside && old != nil && object != nil {
 		actions |= changes(old, object, true)
 	}
 	if actions == 0 || was.Terminating != p.Terminating {
 		actions = queue.Update
 	}
-	c.happened(queue.Event{
+	h.happened(queue.Event{
 		Resource: queue.Pod, Action: actions, Label: "AssignedPodUpdate", PodBefore: was, Pod: p, Node: p.Node,
-		Old: c.podObject(was, old), New: c.podObject(p, object),
+		Old: h.podObject(was, old), New: h.podObject(p, object),
 	})
 }
 
@@ -100,22 +117,22 @@ func takesLess(was, is *cluster.Resources) bool {
 
 // podObject is what out-of-tree plugins see of a pod: the API object or, if that is not kept, what
 // the cluster model knows.
-func (c *Core) podObject(p *cluster.Pod, object *v1.Pod) any {
+func (h *happenings) podObject(p *cluster.Pod, object *v1.Pod) any {
 	switch {
 	case object != nil:
 		return object
-	case c.outside:
+	case h.outside:
 		return p.Object()
 	}
 	return nil
 }
 
 // nodeChanged notes what is new about a node.
-func (c *Core) nodeChanged(before, n *cluster.Node, old, object *v1.Node) {
+func (h *happenings) nodeChanged(before, n *cluster.Node, old, object *v1.Node) {
 	e := queue.Event{Resource: queue.Node, Label: "NodeAdd", Action: queue.Add, NodeBefore: before, Node: n, New: object}
 	if before != nil {
 		e.Action, e.Label = nodeActions(before, n), "NodeUpdate"
-		if c.outside {
+		if h.outside {
 			e.Action |= otherNodeActions(old, object)
 			e.Old = orNil(old)
 			if old == nil {
@@ -123,10 +140,10 @@ func (c *Core) nodeChanged(before, n *cluster.Node, old, object *v1.Node) {
 			}
 		}
 	} else {
-		c.conditions.news = true
+		h.objects = true
 	}
 	if e.Action != 0 {
-		c.happened(e)
+		h.happened(e)
 	}
 }
 

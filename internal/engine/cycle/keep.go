@@ -11,8 +11,8 @@ import (
 // kept returns the part of a pending pod that the core keeps. Pods of a class share the class's
 // labels and spec, which would otherwise take two thirds of the scheduler's memory with ten
 // thousand replicas. Out-of-tree plugins may look at any field, so for them the pod is kept whole.
-func (c *Core) kept(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
-	if c.whole {
+func (in *intake) kept(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
+	if in.whole {
 		return pod
 	}
 	m, spec := &pod.ObjectMeta, *class.Spec
@@ -46,17 +46,17 @@ func sameNames(a, b []v1.Container) bool {
 
 // keepWhole decides whether pods are kept whole from now on. Pods that are already pending are
 // fetched again from Options.Objects.
-func (c *Core) keepWhole(whole bool) {
-	if whole && !c.whole && c.options.Objects != nil {
-		for item := range c.queue.Each {
-			c.restore(item)
+func (in *intake) keepWhole(whole bool) {
+	if whole && !in.whole && in.options.Objects != nil {
+		for item := range in.queue.Each {
+			in.restore(item)
 		}
 	}
-	c.whole = whole
+	in.whole = whole
 }
 
-func (c *Core) restore(item *queue.Item) {
-	if pod := c.options.Objects.Shown(item.Pod.UID); pod != nil {
+func (in *intake) restore(item *queue.Item) {
+	if pod := in.options.Objects.Shown(item.Pod.UID); pod != nil {
 		item.Pod = pod
 	}
 }

@@ -16,7 +16,7 @@ import (
 func TestWhatIsKeptOfAPodIsDecidedTheSame(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := cluster.New()
-		s := &Core{cluster: c}
+		s := &intake{common: &common{cluster: c}}
 		for i := range 8 {
 			pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Image: "i", Resources: v1.ResourceRequirements{
 				Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(rapid.SampledFrom([]string{"1", "2"}).Draw(t, "cpu"))},

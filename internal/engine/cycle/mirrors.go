@@ -25,7 +25,8 @@ type mirror interface {
 
 // mirrored is the mirror of one kind.
 type mirrored[T metav1.Object] struct {
-	core   *Core
+	*common
+	news   *happenings
 	kind   queue.Resource
 	set    func(object, old T)
 	forget func(name cluster.Name, uid types.UID, last T)
@@ -41,51 +42,52 @@ type mirrored[T metav1.Object] struct {
 	shown map[cluster.Name]bool
 }
 
-func newMirror[T metav1.Object](c *Core, kind queue.Resource, set func(object, old T), forget func(cluster.Name, types.UID, T)) *mirrored[T] {
-	return &mirrored[T]{core: c, kind: kind, set: set, forget: forget, known: map[cluster.Name]types.UID{}, kept: map[cluster.Name]T{}}
+func newMirror[T metav1.Object](c *common, news *happenings, kind queue.Resource, set func(object, old T), forget func(cluster.Name, types.UID, T)) *mirrored[T] {
+	return &mirrored[T]{common: c, news: news, kind: kind, set: set, forget: forget, known: map[cluster.Name]types.UID{}, kept: map[cluster.Name]T{}}
 }
 
 // newMirrors makes the mirrors of all kinds.
 func (c *Core) newMirrors() map[Kind]mirror {
-	pods := newMirror(c, queue.Pod, func(pod, old *v1.Pod) {
+	s, h, in := c.common, c.news, c.intake
+	pods := newMirror(s, h, queue.Pod, func(pod, old *v1.Pod) {
 		pod.ManagedFields = nil // half of the object's size, and unused here
-		c.seePod(pod, old)
-	}, func(_ cluster.Name, uid types.UID, last *v1.Pod) { c.losePod(last, uid) })
-	pods.known = c.podNames
+		in.seePod(pod, old)
+	}, func(_ cluster.Name, uid types.UID, last *v1.Pod) { in.losePod(last, uid) })
+	pods.known = in.names
 	pods.single = func(pod *v1.Pod) *v1.Pod { own := *pod; return &own } // its spec may become the class's
 	o := &c.cluster.Objects
 	all := map[Kind]mirror{
-		Nodes: newMirror(c, queue.Node, c.seeNode, func(n cluster.Name, _ types.UID, last *v1.Node) { c.loseNode(n.Name, last) }),
+		Nodes: newMirror(s, h, queue.Node, in.seeNode, func(n cluster.Name, _ types.UID, last *v1.Node) { in.loseNode(n.Name, last) }),
 		Pods:  pods,
 
-		Namespaces:             mirrorTable(c, &o.Namespaces, queue.Namespace, nil),
-		Services:               mirrorTable(c, &o.Services, queue.Owner, nil),
-		ReplicationControllers: mirrorTable(c, &o.ReplicationControllers, queue.Owner, nil),
-		ReplicaSets:            mirrorTable(c, &o.ReplicaSets, queue.Owner, nil),
-		StatefulSets:           mirrorTable(c, &o.StatefulSets, queue.Owner, nil),
-		DisruptionBudgets:      mirrorTable(c, &o.Budgets, queue.Budget, c.seeBudget),
-		Volumes:                mirrorTable(c, &o.Volumes, queue.Volume, nil),
-		Claims:                 mirrorTable(c, &o.Claims, queue.Claim, nil),
-		StorageClasses:         mirrorTable(c, &o.StorageClasses, queue.StorageClass, nil),
-		CSINodes:               mirrorTable(c, &o.CSINodes, queue.CSINode, nil),
-		CSIDrivers:             mirrorTable(c, &o.CSIDrivers, queue.CSIDriver, nil),
-		CSICapacities:          mirrorTable(c, &o.CSICapacities, queue.CSIStorageCapacity, nil),
-		VolumeAttachments:      mirrorTable(c, &o.VolumeAttachments, queue.VolumeAttachment, nil),
-		ResourceSlices:         mirrorTable(c, &o.ResourceSlices, queue.ResourceSlice, nil),
-		ResourceClaims:         mirrorTable(c, &o.ResourceClaims, queue.ResourceClaim, c.seeClaim),
-		DeviceClasses:          mirrorTable(c, &o.DeviceClasses, queue.DeviceClass, nil),
+		Namespaces:             mirrorTable(s, h, &o.Namespaces, queue.Namespace, nil),
+		Services:               mirrorTable(s, h, &o.Services, queue.Owner, nil),
+		ReplicationControllers: mirrorTable(s, h, &o.ReplicationControllers, queue.Owner, nil),
+		ReplicaSets:            mirrorTable(s, h, &o.ReplicaSets, queue.Owner, nil),
+		StatefulSets:           mirrorTable(s, h, &o.StatefulSets, queue.Owner, nil),
+		DisruptionBudgets:      mirrorTable(s, h, &o.Budgets, queue.Budget, c.preemptions.budgetSeen),
+		Volumes:                mirrorTable(s, h, &o.Volumes, queue.Volume, nil),
+		Claims:                 mirrorTable(s, h, &o.Claims, queue.Claim, nil),
+		StorageClasses:         mirrorTable(s, h, &o.StorageClasses, queue.StorageClass, nil),
+		CSINodes:               mirrorTable(s, h, &o.CSINodes, queue.CSINode, nil),
+		CSIDrivers:             mirrorTable(s, h, &o.CSIDrivers, queue.CSIDriver, nil),
+		CSICapacities:          mirrorTable(s, h, &o.CSICapacities, queue.CSIStorageCapacity, nil),
+		VolumeAttachments:      mirrorTable(s, h, &o.VolumeAttachments, queue.VolumeAttachment, nil),
+		ResourceSlices:         mirrorTable(s, h, &o.ResourceSlices, queue.ResourceSlice, nil),
+		ResourceClaims:         mirrorTable(s, h, &o.ResourceClaims, queue.ResourceClaim, c.claims.seen),
+		DeviceClasses:          mirrorTable(s, h, &o.DeviceClasses, queue.DeviceClass, nil),
 	}
-	if c.groups != nil {
-		all[PodGroups] = newMirror(c, queue.PodGroup, func(g, _ *groups.PodGroup) { c.seeGroup(g) },
-			func(n cluster.Name, _ types.UID, _ *groups.PodGroup) { c.loseGroup(n) })
+	if c.podGroups.gates.Generic {
+		all[PodGroups] = newMirror(s, h, queue.PodGroup, func(g, _ *groups.PodGroup) { c.podGroups.seen(g) },
+			func(n cluster.Name, _ types.UID, _ *groups.PodGroup) { c.podGroups.gone(n) })
 	}
 	return all
 }
 
 // mirrorTable mirrors a kind whose objects go into a table of the cluster model, converted by as if
 // that is not nil. Their changes may help pending pods.
-func mirrorTable[T metav1.Object](c *Core, table *cluster.Table[T], resource queue.Resource, as func(T) T) *mirrored[T] {
-	return newMirror(c, resource,
+func mirrorTable[T metav1.Object](c *common, news *happenings, table *cluster.Table[T], resource queue.Resource, as func(T) T) *mirrored[T] {
+	return newMirror(c, news, resource,
 		func(object, _ T) {
 			e := queue.Event{Resource: resource, Action: queue.Add, Label: string(resource) + "Add", New: object}
 			if old, ok := table.Get(object.GetNamespace(), object.GetName()); ok {
@@ -98,8 +100,8 @@ func mirrorTable[T metav1.Object](c *Core, table *cluster.Table[T], resource que
 				object = as(object)
 			}
 			table.Set(object)
-			c.conditions.news = true
-			c.happened(e)
+			news.objects = true
+			news.happened(e)
 		},
 		func(n cluster.Name, _ types.UID, _ T) {
 			e := queue.Event{Resource: resource, Action: queue.Delete, Label: string(resource) + "Delete"}
@@ -107,8 +109,8 @@ func mirrorTable[T metav1.Object](c *Core, table *cluster.Table[T], resource que
 				e.Old = old
 			}
 			table.Delete(n.Namespace, n.Name)
-			c.conditions.news = true
-			c.happened(e)
+			news.objects = true
+			news.happened(e)
 		})
 }
 
@@ -148,7 +150,7 @@ func (m *mirrored[T]) seen(o metav1.Object) {
 	if !ok {
 		return
 	}
-	began := m.core.clock()
+	began := m.clock()
 	name, action := nameOf(object), queue.Add
 	old := m.kept[name]
 	if uid, known := m.known[name]; known {
@@ -160,7 +162,7 @@ func (m *mirrored[T]) seen(o metav1.Object) {
 		}
 	}
 	m.known[name] = object.GetUID()
-	if m.core.outside {
+	if m.news.outside {
 		m.kept[name] = object
 	}
 	if m.shown != nil {
@@ -170,7 +172,7 @@ func (m *mirrored[T]) seen(o metav1.Object) {
 		}
 	}
 	m.set(object, old)
-	m.core.observer().Handled(m.kind, action, m.core.clock().Sub(began))
+	m.observer().Handled(m.kind, action, m.clock().Sub(began))
 }
 
 func (m *mirrored[T]) gone(o metav1.Object) {
@@ -178,9 +180,9 @@ func (m *mirrored[T]) gone(o metav1.Object) {
 	if !ok {
 		return
 	}
-	began := m.core.clock()
+	began := m.clock()
 	m.lost(nameOf(object), object.GetUID(), object)
-	m.core.observer().Handled(m.kind, queue.Delete, m.core.clock().Sub(began))
+	m.observer().Handled(m.kind, queue.Delete, m.clock().Sub(began))
 }
 
 func (m *mirrored[T]) lost(name cluster.Name, uid types.UID, last T) {

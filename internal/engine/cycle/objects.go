@@ -13,11 +13,9 @@ import (
 )
 
 // conditions are what placements wait for in the cluster's objects, in the order in which the waits
-// began. They are checked when an object has changed that one of them may depend on.
-type conditions struct {
-	list []*condition
-	news bool
-}
+// began. They are checked when an object has changed that one of them may depend on: see
+// happenings.objects.
+type conditions []*condition
 
 // condition is one wait. It is met when the plugin's objects are as the placement needs them.
 type condition struct {
@@ -25,7 +23,7 @@ type condition struct {
 	plugin   string
 	deadline time.Time
 	late     string // the error if it is not met by the deadline
-	met      func(c *Core, b *placement) (bool, error)
+	met      func(c *cluster.Cluster, b *placement) (bool, error)
 }
 
 // waitFor is a kind of condition.
@@ -33,18 +31,18 @@ type waitFor struct {
 	late   string
 	needed func(b *placement) bool // nil: always
 	within func(b *placement) time.Duration
-	met    func(c *Core, b *placement) (bool, error)
+	met    func(c *cluster.Cluster, b *placement) (bool, error)
 }
 
 var volumesBound = waitFor{
 	late:   "binding volumes: timed out waiting for the condition",
 	within: func(b *placement) time.Duration { return b.volumes.Timeout },
-	met: func(c *Core, b *placement) (bool, error) {
-		n := c.cluster.Node(b.Node)
+	met: func(c *cluster.Cluster, b *placement) (bool, error) {
+		n := c.Node(b.Node)
 		if n == nil {
 			return false, errNodeGone
 		}
-		return b.volumes.Bound(c.cluster, n)
+		return b.volumes.Bound(c, n)
 	},
 }
 
@@ -52,10 +50,10 @@ var devicesReady = waitFor{
 	late:   "device binding timeout",
 	needed: func(b *placement) bool { return slices.ContainsFunc(b.devices.Claims, awaitsDevices) },
 	within: func(b *placement) time.Duration { return b.devices.Timeout },
-	met: func(c *Core, b *placement) (bool, error) {
+	met: func(c *cluster.Cluster, b *placement) (bool, error) {
 		for i := range b.devices.Claims {
 			name := b.devices.Claims[i].Claim
-			claim, ok := c.cluster.ResourceClaims.Get(name.Namespace, name.Name)
+			claim, ok := c.ResourceClaims.Get(name.Namespace, name.Name)
 			if !ok {
 				return false, fmt.Errorf("resourceclaim %q not found", name.Name)
 			}
@@ -68,18 +66,18 @@ var devicesReady = waitFor{
 }
 
 // await makes a placement wait for what a plugin has had written, if it needs to.
-func (c *Core) await(b *placement, plugin string, w waitFor) {
+func (ps *placements) await(b *placement, plugin string, w waitFor) {
 	if w.needed != nil && !w.needed(b) {
 		return
 	}
 	b.prepare.waiting++
-	c.conditions.list = append(c.conditions.list, &condition{b, plugin, c.now.Add(w.within(b)), w.late, w.met})
-	c.conditions.news = true
+	ps.conditions = append(ps.conditions, &condition{b, plugin, ps.now.Add(w.within(b)), w.late, w.met})
+	ps.news.objects = true
 }
 
 // next is the next deadline; zero if there is none.
-func (l *conditions) next() (at time.Time) {
-	for _, condition := range l.list {
+func (l conditions) next() (at time.Time) {
+	for _, condition := range l {
 		if at.IsZero() || condition.deadline.Before(at) {
 			at = condition.deadline
 		}
@@ -87,53 +85,53 @@ func (l *conditions) next() (at time.Time) {
 	return at
 }
 
-// check ends the waits whose condition is met, has failed, or is overdue.
-func (l *conditions) check(c *Core) {
-	looked := l.news
-	l.news = false
-	for _, one := range slices.Clone(l.list) {
+// checkConditions ends the waits whose condition is met, has failed, or is overdue.
+func (ps *placements) checkConditions() {
+	looked := ps.news.objects
+	ps.news.objects = false
+	for _, one := range slices.Clone(ps.conditions) {
 		b := one.placement
-		if !slices.Contains(l.list, one) { // dropped because another condition of its placement failed
+		if !slices.Contains(ps.conditions, one) { // dropped because another condition of its placement failed
 			continue
 		}
 		met, err := false, error(nil)
 		if looked {
-			met, err = one.met(c, b)
+			met, err = one.met(ps.cluster, b)
 		}
 		var fault *Fault
 		switch {
 		case err != nil:
 			fault = faultOf(err)
 		case met:
-		case !one.deadline.After(c.now):
+		case !one.deadline.After(ps.now):
 			fault = &Fault{Message: one.late}
 		default:
 			continue
 		}
-		l.list = slices.DeleteFunc(l.list, func(other *condition) bool { return other == one })
+		ps.conditions = slices.DeleteFunc(ps.conditions, func(other *condition) bool { return other == one })
 		b.prepare.waiting--
-		c.workDone(b, one.plugin, fault)
+		ps.workDone(b, one.plugin, fault)
 	}
 }
 
 // drop forgets what a placement waits for.
 func (l *conditions) drop(b *placement) {
-	l.list = slices.DeleteFunc(l.list, func(c *condition) bool { return c.placement == b })
+	*l = slices.DeleteFunc(*l, func(c *condition) bool { return c.placement == b })
 	b.prepare.waiting = 0
 }
 
 // reserveVolumes matches the pod's volumes and assumes them in the cluster model.
-func (c *Core) reserveVolumes(b *placement, plugin plugins.VolumeReserver, n *cluster.Node) (undo func(), err error) {
-	volumes, err := plugin.PodVolumes(c.cluster, b.Waiting, n)
+func (ps *placements) reserveVolumes(b *placement, plugin plugins.VolumeReserver, n *cluster.Node) (undo func(), err error) {
+	volumes, err := plugin.PodVolumes(ps.cluster, b.Waiting, n)
 	if err != nil || len(volumes.Volumes)+len(volumes.Claims) == 0 {
 		return nil, err
 	}
 	b.volumes = volumes
 	b.own = append(b.own, ownWork{plugin: plugin.Name(), write: writeVolumes, then: volumesBound})
-	return volumes.Assume(c.cluster), nil
+	return volumes.Assume(ps.cluster), nil
 }
 
-func writeVolumes(_ *Core, b *placement, ticket Ticket) Action {
+func writeVolumes(b *placement, ticket Ticket) Action {
 	return WriteVolumes{ticket, &b.Attempt, b.volumes}
 }
 
@@ -145,66 +143,47 @@ type deviceWork struct {
 }
 
 // reserveDevices allocates the pod's devices in the cluster model.
-func (c *Core) reserveDevices(b *placement, plugin plugins.ClaimReserver, n *cluster.Node) (undo func(), err error) {
-	claims, give, err := plugin.ReserveClaims(c.cluster, b.Waiting, n)
+func (ps *placements) reserveDevices(b *placement, plugin plugins.ClaimReserver, n *cluster.Node) (undo func(), err error) {
+	claims, give, err := plugin.ReserveClaims(ps.cluster, b.Waiting, n)
 	if err != nil || len(claims.Claims) == 0 {
 		return nil, err
 	}
 	b.devices.ReservedClaims = claims
 	b.own = append(b.own, ownWork{plugin: plugin.Name(), write: writeClaims, written: claimsWritten, then: devicesReady})
 	for i := range claims.Claims {
-		b.devices.uses = append(b.devices.uses, c.claims.join(&claims.Claims[i]))
+		b.devices.uses = append(b.devices.uses, ps.claims.join(&claims.Claims[i]))
 	}
-	return func() { c.unreserveDevices(b, give) }, nil
+	return func() { ps.unreserveDevices(b, give) }, nil
 }
 
-func writeClaims(_ *Core, b *placement, ticket Ticket) Action {
+func writeClaims(b *placement, ticket Ticket) Action {
 	work := b.devices.ReservedClaims
 	work.Claims = slices.Clone(work.Claims) // claimMade changes them
 	return WriteClaims{ticket, &b.Attempt, work, b.uses()}
 }
 
-func claimsWritten(c *Core, b *placement, o Outcome) {
+func claimsWritten(ps *placements, b *placement, o Outcome) {
 	b.devices.written = append(b.devices.written, o.Claims...)
 	for i, use := range b.devices.uses {
 		use.written = use.written || i < len(o.Written) && o.Written[i]
 	}
-	c.leaveClaims(b)
+	ps.claims.leave(b)
 }
 
 // unreserveDevices undoes what was decided and what was already written.
-func (c *Core) unreserveDevices(b *placement, give func(func(*resourcev1.ResourceClaim) bool)) {
+func (ps *placements) unreserveDevices(b *placement, give func(func(*resourcev1.ResourceClaim) bool)) {
 	written := map[types.UID]bool{}
 	for _, claim := range b.devices.written {
 		written[claim.UID] = true
 	}
 	give(func(claim *resourcev1.ResourceClaim) bool { return written[claim.UID] })
-	c.leaveClaims(b)
+	ps.claims.leave(b)
 	for _, claim := range b.devices.written {
-		c.do(ReleaseClaim{claim, b.Pod.UID})
+		ps.do(ReleaseClaim{claim, b.Pod.UID})
 	}
 }
 
 func awaitsDevices(r plugins.ReservedClaim) bool {
 	return r.Claim.Status.Allocation != nil && slices.ContainsFunc(r.Claim.Status.Allocation.Devices.Results,
 		func(r resourcev1.DeviceRequestAllocationResult) bool { return len(r.BindingConditions) > 0 })
-}
-
-// giveBackErrand takes the answer to a GiveBackClaim.
-type giveBackErrand struct{ pod types.UID }
-
-func (e giveBackErrand) answered(c *Core, o Outcome) {
-	if o.Fault != nil {
-		c.queue.Activate(e.pod, c.now)
-	}
-}
-
-// giveBackDevices asks a plugin at PostFilter: if a claim of the pod's own holds devices that
-// it cannot use, the claim gives them up.
-func (c *Core) giveBackDevices(b *placement, plugin plugins.ClaimReleaser) Rescue {
-	message, change, remove := plugin.PostFilter(c.cluster, b.Waiting)
-	if change != nil {
-		c.do(GiveBackClaim{c.send(giveBackErrand{b.Pod.UID}), change, remove})
-	}
-	return Rescue{Message: message}
 }

@@ -38,45 +38,46 @@ const maxPermitWait = 15 * time.Minute
 
 // askPermit calls the Permit plugins and returns which of them make the pod wait, and for how long
 // at most.
-func (c *Core) askPermit(b *placement) (waits map[string]time.Duration, err error) {
+func (ps *placements) askPermit(b *placement) (waits map[string]time.Duration, err error) {
 	if len(b.profile.permit) == 0 {
 		return nil, nil
 	}
-	began := c.clock()
+	began := ps.clock()
 	waits = map[string]time.Duration{}
 	for _, p := range b.profile.permit {
-		done := c.timing(b, p.Name(), plugins.Permit)
+		done := ps.timing(b, p.Name(), plugins.Permit)
 		refused, wait := p.Permit(&b.Attempt)
 		done(refused == nil)
 		switch {
 		case refused != nil && refused.Err != nil:
 			return nil, fmt.Errorf("running Permit plugin %q: %w", p.Name(), refused.Err)
 		case refused != nil:
-			c.observer().Ran(b.Profile, plugins.Permit, false, c.clock().Sub(began))
+			ps.observer().Ran(b.Profile, plugins.Permit, false, ps.clock().Sub(began))
 			return nil, &rejection{p.Name(), refused}
 		case wait > 0:
 			waits[p.Name()] = min(wait, maxPermitWait)
 		}
 	}
-	c.observer().Ran(b.Profile, plugins.Permit, true, c.clock().Sub(began))
+	ps.observer().Ran(b.Profile, plugins.Permit, true, ps.clock().Sub(began))
 	return waits, nil
 }
 
 // hold makes a pod wait. Events from now on may help it if it is rejected in the end.
-func (c *Core) hold(b *placement, waits map[string]time.Duration) {
-	c.tickets++
-	b.permit = &permit{ticket: c.tickets, since: c.now, pending: map[string]wait{}}
+func (ps *placements) hold(b *placement, waits map[string]time.Duration) {
+	b.permit = &permit{ticket: ps.ticket(), since: ps.now, pending: map[string]wait{}}
 	for name, most := range waits {
-		b.permit.pending[name] = wait{most, c.now.Add(most)}
+		b.permit.pending[name] = wait{most, ps.now.Add(most)}
 	}
-	c.placements.held[b.permit.ticket] = b
-	c.wake() // before Held: its own assumption is no event that may help it
-	c.queue.Held(b.item)
-	c.do(Hold{Ticket: b.permit.ticket, Pod: b.Pod, Node: b.Node, Waits: waits, Since: c.now})
+	ps.held[b.permit.ticket] = b
+	ps.news.held = len(ps.held)
+	ps.nominations.lapse() // before Held: its own assumption is no event that may help it
+	ps.news.tell()
+	ps.queue.Held(b.item)
+	ps.do(Hold{Ticket: b.permit.ticket, Pod: b.Pod, Node: b.Node, Waits: waits, Since: ps.now})
 }
 
-func (c *Core) permitAllowed(e PermitAllowed) {
-	b := c.placements.held[e.Ticket]
+func (ps *placements) permitAllowed(e PermitAllowed) {
+	b := ps.held[e.Ticket]
 	if b == nil {
 		return
 	}
@@ -84,56 +85,57 @@ func (c *Core) permitAllowed(e PermitAllowed) {
 	if len(b.permit.pending) > 0 {
 		return
 	}
-	c.release(b, "allowed")
+	ps.release(b, "allowed")
 	if len(b.prepare.running) == 0 { // otherwise the Preflight is not answered yet
-		c.nextGroup(b)
+		ps.nextGroup(b)
 	}
 }
 
-func (c *Core) permitRejected(e PermitRejected) {
-	b := c.placements.held[e.Ticket]
+func (ps *placements) permitRejected(e PermitRejected) {
+	b := ps.held[e.Ticket]
 	if b == nil {
 		return
 	}
 	if e.Preempted {
-		c.stop(b, &Fault{Message: "waiting on permit for pod: " + e.Message})
+		ps.stop(b, &Fault{Message: "waiting on permit for pod: " + e.Message})
 		return
 	}
-	c.refuse(b, "rejected", e.Plugin, e.Message)
+	ps.refuse(b, "rejected", e.Plugin, e.Message)
 }
 
 // refuse ends a wait with a plugin's verdict, or because none came in time.
-func (c *Core) refuse(b *placement, how, plugin, message string) {
+func (ps *placements) refuse(b *placement, how, plugin, message string) {
 	b.permit.verdict = &rejection{plugin, &plugins.Rejection{Code: "Permit", Reasons: []string{message}}}
-	c.release(b, how)
-	c.stop(b, &Fault{Message: message, Verdict: true})
+	ps.release(b, how)
+	ps.stop(b, &Fault{Message: message, Verdict: true})
 }
 
 // release ends the pod's wait at Permit, if there is one.
-func (c *Core) release(b *placement, how string) {
+func (ps *placements) release(b *placement, how string) {
 	p := b.permit
 	if p == nil || p.over {
 		return
 	}
 	p.over, p.pending = true, nil
-	delete(c.placements.held, p.ticket)
-	c.observer().Permitted(how, c.now.Sub(p.since))
-	c.do(Release{p.ticket, how, c.now.Sub(p.since)})
+	delete(ps.held, p.ticket)
+	ps.news.held = len(ps.held)
+	ps.observer().Permitted(how, ps.now.Sub(p.since))
+	ps.do(Release{p.ticket, how, ps.now.Sub(p.since)})
 }
 
 // timeOut ends waits that have expired, at Permit and for objects.
-func (c *Core) timeOut() {
-	for _, ticket := range slices.Sorted(maps.Keys(c.placements.held)) {
-		b := c.placements.held[ticket]
+func (ps *placements) timeOut() {
+	for _, ticket := range slices.Sorted(maps.Keys(ps.held)) {
+		b := ps.held[ticket]
 		if b == nil { // released together with its group
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(b.permit.pending)) {
-			if w := b.permit.pending[name]; !w.until.After(c.now) {
-				c.refuse(b, "timed out", name, fmt.Sprintf("rejected due to timeout after waiting %v at plugin %v", w.most, name))
+			if w := b.permit.pending[name]; !w.until.After(ps.now) {
+				ps.refuse(b, "timed out", name, fmt.Sprintf("rejected due to timeout after waiting %v at plugin %v", w.most, name))
 				break
 			}
 		}
 	}
-	c.conditions.check(c)
+	ps.checkConditions()
 }

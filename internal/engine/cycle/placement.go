@@ -1,7 +1,6 @@
 package cycle
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,7 +17,7 @@ import (
 )
 
 // placement is a pod on its way from the queue to its node. From assume until forget or confirm it
-// is in Core.placements and its pod counts on the node. It ends in exactly one of three ways:
+// is in placements.byPod and its pod counts on the node. It ends in exactly one of three ways:
 // takeBack (the pod returns to the queue), drop (the pod is gone), or succeeded.
 type placement struct {
 	Attempt
@@ -50,9 +49,6 @@ type placement struct {
 	// sibling: the pod is being decided together with its group, so its removal must not count as
 	// the group losing a member.
 	sibling bool
-	// room, if set, is a preemption that chose this pod as a victim while its binding was under
-	// way. If the binding succeeds, the pod is removed.
-	room *removal
 
 	own     []ownWork // what Berth's own plugins have reserved and is to be written
 	volumes plugins.PodVolumes
@@ -69,14 +65,37 @@ const (
 	bound                  // the binding is over; a watch has yet to confirm it
 )
 
-// placements holds all placements under way, at most one per pod.
+// placements takes pods from the decision to the binding: it counts them on their nodes, reserves
+// what they need, waits at Permit, has objects written, and binds.
+//
+// There is at most one placement per pod. A pod in byPod counts on its node, except between the
+// steps of assume itself. A placement in held is in byPod too, or is about to end.
 type placements struct {
+	*common
+	news        *happenings
+	nominations *nominations
+	claims      *sharedClaims
+	conditions  conditions
+	outcome     aftermath
+
 	byPod map[types.UID]*placement
 	held  map[Ticket]*placement // those waiting at Permit, by the ticket of their Hold
 }
 
-func newPlacements() placements {
-	return placements{byPod: map[types.UID]*placement{}, held: map[Ticket]*placement{}}
+// aftermath goes on where a placement ends.
+type aftermath interface {
+	// failed: the pod is not bound, and returns to the queue.
+	failed(b *placement, why error)
+	// succeeded: the pod is bound.
+	succeeded(b *placement)
+	// bindAnswered: a binding is over, whatever came of it, and what came of it was seen to.
+	bindAnswered(b *placement)
+}
+
+func newPlacements(s *common, news *happenings, n *nominations, l *sharedClaims) *placements {
+	return &placements{
+		common: s, news: news, nominations: n, claims: l, byPod: map[types.UID]*placement{}, held: map[Ticket]*placement{},
+	}
 }
 
 func (p *placements) len() int { return len(p.byPod) }
@@ -119,47 +138,47 @@ func (r *rejection) Error() string {
 }
 
 // assume counts the pod on the node, reserves what it needs beyond room, and starts its binding.
-func (c *Core) assume(b *placement, n *cluster.Node) {
+func (ps *placements) assume(b *placement, n *cluster.Node) {
 	b.Node = n.Name
-	if nominated := c.cluster.Nominated(b.Pod.UID); nominated != nil && nominated.Nominated != n.Name {
-		c.unnominate(b.Pod.UID)
+	if nominated := ps.cluster.Nominated(b.Pod.UID); nominated != nil && nominated.Nominated != n.Name {
+		ps.nominations.clear(b.Pod.UID)
 	}
-	undo, err := c.reserveOwn(b, n)
+	undo, err := ps.reserveOwn(b, n)
 	b.undo = undo
 	if err != nil {
-		c.takeBack(b, err)
+		ps.takeBack(b, err)
 		return
 	}
-	c.cluster.Place(b.Waiting, n)
-	c.placements.byPod[b.Pod.UID] = b
-	c.came(b.Waiting, nil)
-	if err := c.reserveOutside(b); err != nil {
-		c.takeBack(b, err)
+	ps.cluster.Place(b.Waiting, n)
+	ps.byPod[b.Pod.UID] = b
+	ps.news.came(b.Waiting, nil)
+	if err := ps.reserveOutside(b); err != nil {
+		ps.takeBack(b, err)
 		return
 	}
-	waits, err := c.askPermit(b)
+	waits, err := ps.askPermit(b)
 	if err != nil {
-		c.takeBack(b, err)
+		ps.takeBack(b, err)
 		return
 	}
 	for _, e := range b.profile.assumed {
 		e.Assumed(&b.Attempt)
 	}
-	c.prepare(b, waits)
+	ps.prepare(b, waits)
 }
 
 // reserveOwn runs the Reserve step of Berth's own plugins.
-func (c *Core) reserveOwn(b *placement, n *cluster.Node) (undo []func(), err error) {
+func (ps *placements) reserveOwn(b *placement, n *cluster.Node) (undo []func(), err error) {
 	for _, r := range b.profile.Reservers {
 		var give func()
-		done := c.timing(b, r.Name(), plugins.Reserve)
+		done := ps.timing(b, r.Name(), plugins.Reserve)
 		switch r := r.(type) {
 		case plugins.VolumeReserver:
-			give, err = c.reserveVolumes(b, r, n)
+			give, err = ps.reserveVolumes(b, r, n)
 		case plugins.ClaimReserver:
-			give, err = c.reserveDevices(b, r, n)
+			give, err = ps.reserveDevices(b, r, n)
 		default:
-			give, err = r.Reserve(c.cluster, b.Waiting, n)
+			give, err = r.Reserve(ps.cluster, b.Waiting, n)
 		}
 		if give != nil {
 			undo = append(undo, give)
@@ -172,30 +191,30 @@ func (c *Core) reserveOwn(b *placement, n *cluster.Node) (undo []func(), err err
 	return undo, nil
 }
 
-func (c *Core) reserveOutside(b *placement) error {
+func (ps *placements) reserveOutside(b *placement) error {
 	if len(b.profile.reserve) == 0 {
 		return nil
 	}
-	began := c.clock()
+	began := ps.clock()
 	b.asked = true
 	for _, r := range b.profile.reserve {
-		done := c.timing(b, r.Name(), plugins.Reserve)
+		done := ps.timing(b, r.Name(), plugins.Reserve)
 		refused := r.Reserve(&b.Attempt)
 		done(refused == nil)
 		if refused != nil {
-			c.observer().Ran(b.Profile, plugins.Reserve, false, c.clock().Sub(began))
+			ps.observer().Ran(b.Profile, plugins.Reserve, false, ps.clock().Sub(began))
 			if refused.Err != nil {
 				return fmt.Errorf("running Reserve plugin %q: %w", r.Name(), refused.Err)
 			}
 			return &rejection{r.Name(), refused}
 		}
 	}
-	c.observer().Ran(b.Profile, plugins.Reserve, true, c.clock().Sub(began))
+	ps.observer().Ran(b.Profile, plugins.Reserve, true, ps.clock().Sub(began))
 	return nil
 }
 
 // giveBack undoes all reservations of a placement.
-func (c *Core) giveBack(b *placement) {
+func (ps *placements) giveBack(b *placement) {
 	if b.asked {
 		b.asked = false
 		for _, r := range slices.Backward(b.profile.reserve) {
@@ -209,140 +228,131 @@ func (c *Core) giveBack(b *placement) {
 }
 
 // forget takes the pod off the node that it was counted on.
-func (c *Core) forget(b *placement) {
-	if c.placements.byPod[b.Pod.UID] != b {
+func (ps *placements) forget(b *placement) {
+	if ps.byPod[b.Pod.UID] != b {
 		return
 	}
-	delete(c.placements.byPod, b.Pod.UID)
-	delete(c.preemptions.leaving, b.Pod.UID)
-	if p := c.cluster.Pod(b.Pod.UID); p != nil { // a copy of what was placed, if the pod was marked as leaving
+	delete(ps.byPod, b.Pod.UID)
+	if p := ps.cluster.Pod(b.Pod.UID); p != nil { // a copy of what was placed, if the pod was marked as leaving
 		n := p.Node
-		c.cluster.RemovePod(b.Pod.UID)
-		c.left(p, n, nil)
+		ps.cluster.RemovePod(b.Pod.UID)
+		ps.news.left(p, n, nil)
 	}
 }
 
 // takeBack ends a placement that failed; the pod returns to the queue.
-func (c *Core) takeBack(b *placement, err error) {
-	c.giveBack(b)
-	c.forget(b)
-	c.end(b, false)
-	defer c.memberLost(b, err)
-	if refused := (*rejection)(nil); errors.As(err, &refused) {
-		none := ""
-		w := &why{message: refused.Error(), plugins: []string{refused.plugin}}
-		if refused.Pending {
-			w.pending = w.plugins
-		}
-		c.reject(b, w, &none)
-		return
-	}
-	c.fail(b, err)
+func (ps *placements) takeBack(b *placement, err error) {
+	ps.giveBack(b)
+	ps.forget(b)
+	b.end(false)
+	ps.outcome.failed(b, err)
 }
 
 // drop ends a placement whose pod no longer needs one.
-func (c *Core) drop(b *placement) {
-	c.giveBack(b)
-	c.end(b, false)
+func (ps *placements) drop(b *placement) {
+	ps.giveBack(b)
+	b.end(false)
 }
 
 // withdraw stops a binding if it is not too late. The pod returns to the queue, at once or when the
 // work under way is answered.
-func (c *Core) withdraw(b *placement, why *Fault) {
+func (ps *placements) withdraw(b *placement, why *Fault) {
 	switch b.stage {
 	case preparing:
-		c.stop(b, why)
+		ps.stop(b, why)
 	case binding:
-		if b.ending == nil {
-			b.ending = why
-			c.do(Cancel{b.binding, why.Message})
-		}
+		ps.cancelBind(b, why)
 	}
 }
 
-// abandon ends the placement of a pod that was deleted, or bound by another client.
-func (c *Core) abandon(uid types.UID, why *Fault) {
-	b := c.placements.byPod[uid]
-	if b == nil {
-		return
+// cancelBind asks for the binding not to be made. Its answer, which always comes, ends the
+// placement.
+func (ps *placements) cancelBind(b *placement, why *Fault) {
+	if b.ending == nil {
+		b.ending = why
+		ps.do(Cancel{b.binding, why.Message})
 	}
-	c.forget(b)
-	c.letGo(b, why)
-	c.memberLost(b, why)
 }
 
-// letGo ends a placement that is no longer in Core.placements.
-func (c *Core) letGo(b *placement, why *Fault) {
+// abandon ends the placement of a pod that was deleted, or bound by another client, and returns it;
+// nil if there is none.
+func (ps *placements) abandon(uid types.UID, why *Fault) *placement {
+	b := ps.byPod[uid]
+	if b != nil {
+		ps.forget(b)
+		ps.letGo(b, why)
+	}
+	return b
+}
+
+// letGo ends a placement that is no longer in byPod.
+func (ps *placements) letGo(b *placement, why *Fault) {
 	b.dropped = true
-	switch b.stage {
-	case preparing:
-		c.stop(b, why)
-	case binding:
-		if b.ending == nil {
-			b.ending = why
-			c.do(Cancel{b.binding, why.Message})
-		}
-	}
+	ps.withdraw(b, why)
 }
 
 // confirm ends a placement whose pod a watch shows on its node.
-func (c *Core) confirm(b *placement) {
-	delete(c.placements.byPod, b.Pod.UID)
+func (ps *placements) confirm(b *placement) {
+	delete(ps.byPod, b.Pod.UID)
 	switch b.stage {
 	case preparing:
-		c.letGo(b, errBoundElsewhere)
+		ps.letGo(b, errBoundElsewhere)
 	case binding: // the outstanding answer tells who bound it
 		b.confirmed = true
-		if b.ending == nil {
-			b.ending = errBoundElsewhere
-			c.do(Cancel{b.binding, errBoundElsewhere.Message})
-		}
+		ps.cancelBind(b, errBoundElsewhere)
 	}
 }
 
 // bindPod sends the Bind action.
-func (c *Core) bindPod(b *placement) {
+func (ps *placements) bindPod(b *placement) {
 	b.stage = binding
-	b.binding = c.send(bindErrand{b})
-	c.do(Bind{b.binding, &b.Attempt, &b.profile.Stages})
+	b.binding = ps.send(bindErrand{ps, b})
+	ps.do(Bind{b.binding, &b.Attempt, &b.profile.Stages})
 }
 
-// bindErrand takes the answer to a Bind. A pod that was bound stays in Core.placements until a
-// watch shows it on its node.
-type bindErrand struct{ *placement }
+// bindErrand takes the answer to a Bind. A pod that was bound stays in byPod until a watch shows it
+// on its node.
+type bindErrand struct {
+	ps *placements
+	b  *placement
+}
 
-func (e bindErrand) answered(c *Core, o Outcome) {
-	b := e.placement
+func (e bindErrand) answered(o Outcome) {
+	ps, b := e.ps, e.b
 	if o.Fault == nil && !o.Withdrawn {
-		c.do(Announce{&b.Attempt})
-	}
-	if room := b.room; room != nil {
-		b.room = nil
-		defer c.roomOf(b, room)
+		ps.do(Announce{&b.Attempt})
 	}
 	switch {
 	case b.dropped, b.confirmed && o.Withdrawn: // a watch already showed the pod gone or bound by another client, and is right
 		b.stage = bound
-		c.drop(b)
+		ps.drop(b)
 	case b.confirmed:
-		c.succeeded(b)
-	case c.placements.byPod[b.Pod.UID] != b:
+		ps.succeeded(b)
+	case ps.byPod[b.Pod.UID] != b:
 	case o.Withdrawn:
-		c.takeBack(b, b.ending)
+		ps.takeBack(b, b.ending)
 	case o.Fault != nil:
-		c.takeBack(b, o.Fault)
+		ps.takeBack(b, o.Fault)
 	default:
-		c.succeeded(b)
+		ps.succeeded(b)
 	}
+	ps.outcome.bindAnswered(b)
 }
 
 // succeeded ends the placement of a pod that was bound.
-func (c *Core) succeeded(b *placement) {
+func (ps *placements) succeeded(b *placement) {
 	b.stage = bound
-	c.observer().Attempted(b.Profile, Scheduled, c.clock().Sub(b.watch))
-	c.observer().Bound(b.item.Attempts, c.now.Sub(b.item.Admitted), b.item.Overdue)
-	c.end(b, true)
-	c.memberBound(b)
+	ps.observer().Attempted(b.Profile, Scheduled, ps.clock().Sub(b.watch))
+	ps.observer().Bound(b.item.Attempts, ps.now.Sub(b.item.Admitted), b.item.Overdue)
+	b.end(true)
+	ps.outcome.succeeded(b)
+}
+
+// end tells out-of-tree plugins that an attempt is over.
+func (b *placement) end(bound bool) {
+	for _, e := range b.profile.end {
+		e.End(&b.Attempt, bound)
+	}
 }
 
 // String returns the pod's namespace and name.

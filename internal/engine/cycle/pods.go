@@ -9,99 +9,90 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
+// intake takes in what the API shows of pods and nodes.
+//
+// A pod that is to be scheduled by one of the profiles is an item of the queue until a watch shows
+// it bound, ended or gone; one of another scheduler name is in unserved if the name may be served
+// one day. A pod that was taken out of the queue has no nomination and no remembered decision.
+type intake struct {
+	*common
+	news        *happenings
+	nominations *nominations
+	decisions   *decisions
+	placements  *placements
+	podGroups   *podGroups
+	preemptions *preemptions
+	profiles    *profiles
+	attempts    *attempts
+
+	names    map[cluster.Name]types.UID // of all known pods
+	unserved map[types.UID]unservedPod  // pending pods of scheduler names without a profile
+	whole    bool                       // pending pods are kept whole, for out-of-tree plugins
+}
+
 // seePod takes in a pod that the API shows; old is its previous state, if that is kept.
-func (c *Core) seePod(pod, old *v1.Pod) {
-	if c.options.Objects != nil {
+func (in *intake) seePod(pod, old *v1.Pod) {
+	if in.options.Objects != nil {
 		if rules.IsTerminal(pod) {
-			c.options.Objects.PodGone(pod.UID)
+			in.options.Objects.PodGone(pod.UID)
 		} else {
-			c.options.Objects.Pod(pod)
+			in.options.Objects.Pod(pod)
 		}
 	}
-	defer c.joinGroup(pod)()
+	served := in.profiles.serves(pod.Spec.SchedulerName)
+	defer in.podGroups.join(pod, served)()
 	switch {
 	case pod.Spec.NodeName != "" || rules.IsTerminal(pod):
-		c.placedPod(pod, old)
+		in.placedPod(pod, old)
 	case pod.DeletionTimestamp != nil:
-		c.abandon(pod.UID, errGone)
-		c.dismiss(pod.UID)
-	case c.profiles[pod.Spec.SchedulerName] == nil:
-		c.unserved[pod.UID] = unservedPod{nameOf(pod), pod.Spec.SchedulerName}
-	case c.cluster.Pod(pod.UID) != nil: // placed in its former state; if it returns to the queue, the new state counts
-		if item := c.queue.Get(pod.UID); item != nil {
-			c.updateItem(item, pod, c.cluster.Pending(pod), 0)
+		in.abandon(pod.UID, errGone)
+		in.dismiss(pod.UID)
+	case !served:
+		in.unserved[pod.UID] = unservedPod{nameOf(pod), pod.Spec.SchedulerName}
+	case in.cluster.Pod(pod.UID) != nil: // placed in its former state; if it returns to the queue, the new state counts
+		if item := in.queue.Get(pod.UID); item != nil {
+			in.updateItem(item, pod, in.cluster.Pending(pod), 0)
 		}
 	default:
-		delete(c.unserved, pod.UID)
-		c.pendingPod(pod)
+		delete(in.unserved, pod.UID)
+		in.pendingPod(pod)
 	}
 }
 
 // pendingPod takes in a pod that is to be scheduled.
-func (c *Core) pendingPod(pod *v1.Pod) {
-	p := c.cluster.Pending(pod)
-	item := c.queue.Get(pod.UID)
+func (in *intake) pendingPod(pod *v1.Pod) {
+	p := in.cluster.Pending(pod)
+	item := in.queue.Get(pod.UID)
 	if item == nil {
-		item = c.queue.Add(c.kept(pod, p.Class), p.Class, c.now)
-		item.Patient = c.groupOf(item) != nil
+		item = in.queue.Add(in.kept(pod, p.Class), p.Class, in.now)
+		item.Patient = in.groupOf(item) != nil
 		return
 	}
-	nominated := !item.Admitted.IsZero() && c.followNomination(item.Pod, pod, p)
-	if c.cluster.Nominated(pod.UID) != nil {
-		c.cluster.Renew(c.contender(p, pod))
-	}
+	nominated := !item.Admitted.IsZero() && in.nominations.follow(item.Pod, pod, p)
+	in.nominations.renew(p, pod)
 	var least queue.Action
-	if c.outside && item.Pod.ResourceVersion != pod.ResourceVersion {
+	if in.news.outside && item.Pod.ResourceVersion != pod.ResourceVersion {
 		least = queue.Update // plugins interested in pod updates hear of every one
 	}
-	c.updateItem(item, pod, p, least)
+	in.updateItem(item, pod, p, least)
 	if nominated {
-		c.queue.Wake(pod.UID, queue.Changed, c.now)
+		in.queue.Wake(pod.UID, queue.Changed, in.now)
 	}
 }
 
 // updateItem takes in the new state of a pending pod. least is what is reported to have changed if
 // nothing else has.
-func (c *Core) updateItem(item *queue.Item, pod *v1.Pod, p *cluster.Pod, least queue.Action) {
-	pod = c.kept(pod, p.Class)
+func (in *intake) updateItem(item *queue.Item, pod *v1.Pod, p *cluster.Pod, least queue.Action) {
+	pod = in.kept(pod, p.Class)
 	actions := changes(item.Pod, pod, p.Class != item.Class)
 	if actions == 0 {
 		actions = least
 	}
-	c.queue.Update(item, pod, p.Class, actions, c.now)
-}
-
-// admitted adopts the nomination of a pod that passed its gates. A gated pod keeps no room on its
-// nominated node.
-func (c *Core) admitted(item *queue.Item) {
-	if node := item.Pod.Status.NominatedNodeName; node != "" {
-		p := &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID, Created: item.Pod.CreationTimestamp.Time}
-		c.cluster.Nominate(c.contender(p, item.Pod), node)
-	}
-}
-
-// followNomination adopts a nomination that another client has set or cleared. Where this scheduler
-// already decided otherwise, its own write has not been shown yet, and its decision stays. A pod
-// that is nominated now has to be tried, so that it takes the room kept for it or gives it up.
-func (c *Core) followNomination(old, pod *v1.Pod, p *cluster.Pod) (nominated bool) {
-	was, is := old.Status.NominatedNodeName, pod.Status.NominatedNodeName
-	current := ""
-	if nominated := c.cluster.Nominated(pod.UID); nominated != nil {
-		current = nominated.Nominated
-	}
-	if was == is || current != was || c.queue.Get(pod.UID).Gate == groups.GangScheduling {
-		return false
-	}
-	c.unnominate(pod.UID)
-	if is != "" {
-		c.cluster.Nominate(c.contender(p, pod), is)
-	}
-	return is != ""
+	in.queue.Update(item, pod, p.Class, actions, in.now)
 }
 
 // changes tells what has changed about a pending pod that may matter. The scheduler's own writes do
@@ -149,59 +140,83 @@ type unservedPod struct {
 // readPod takes in a pod that was fetched. It may be older than what the watch has shown, so it
 // only counts where the watch cannot have shown more: for an unserved pod, and for one that a
 // binding found on another node.
-func (c *Core) readPod(pod *v1.Pod) {
-	_, unserved := c.unserved[pod.UID]
-	if unserved && pod.Spec.NodeName == "" || c.placements.byPod[pod.UID] != nil && pod.Spec.NodeName != "" {
-		c.seePod(pod, nil)
+func (in *intake) readPod(pod *v1.Pod) {
+	_, unserved := in.unserved[pod.UID]
+	if unserved && pod.Spec.NodeName == "" || in.placements.byPod[pod.UID] != nil && pod.Spec.NodeName != "" {
+		in.seePod(pod, nil)
+	}
+}
+
+// dismissUnserved removes pods from the queue whose scheduler name is no longer served, and retries
+// the others.
+func (in *intake) dismissUnserved() {
+	for _, item := range in.queue.Sorted() {
+		pod := item.Pod
+		if in.profiles.serves(pod.Spec.SchedulerName) {
+			in.queue.Wake(pod.UID, queue.ForceActivate, in.now)
+			continue
+		}
+		name := unservedPod{nameOf(pod), pod.Spec.SchedulerName}
+		in.dismiss(pod.UID)
+		in.unserved[pod.UID] = name
+	}
+}
+
+// fetchServed asks for the pods that were not served until now.
+func (in *intake) fetchServed() {
+	for _, uid := range slices.Sorted(maps.Keys(in.unserved)) {
+		if pod := in.unserved[uid]; in.profiles.serves(pod.scheduler) {
+			in.do(ReadPod{pod.Name})
+		}
 	}
 }
 
 // dismiss removes a pod from the queue and from everything kept about pending pods.
-func (c *Core) dismiss(uid types.UID) {
-	c.queue.Remove(uid)
-	delete(c.decisions.waiting, uid)
-	c.unnominate(uid)
-	delete(c.unserved, uid)
+func (in *intake) dismiss(uid types.UID) {
+	in.queue.Remove(uid)
+	delete(in.decisions.waiting, uid)
+	in.nominations.clear(uid)
+	delete(in.unserved, uid)
 }
 
-// unnominate clears a pod's nomination, which may make room for others on that node.
-func (c *Core) unnominate(uid types.UID) {
-	if p := c.cluster.Nominated(uid); p != nil {
-		c.cluster.Unnominate(uid)
-		c.left(p, c.cluster.Node(p.Nominated), nil)
+// abandon ends the placement of a pod that was deleted, or bound by another client.
+func (in *intake) abandon(uid types.UID, why *Fault) {
+	if b := in.placements.abandon(uid, why); b != nil {
+		in.preemptions.forget(uid)
+		in.podGroups.memberLost(b, why)
 	}
 }
 
 // placedPod takes in a pod that has a node or has ended.
-func (c *Core) placedPod(pod, old *v1.Pod) {
-	c.compare(pod)
-	if b := c.placements.byPod[pod.UID]; b != nil {
+func (in *intake) placedPod(pod, old *v1.Pod) {
+	in.attempts.compare(pod)
+	if b := in.placements.byPod[pod.UID]; b != nil {
 		if pod.Spec.NodeName == b.Node && !rules.IsTerminal(pod) {
-			c.confirm(b)
+			in.placements.confirm(b)
 		} else { // another client bound it, or it has ended
-			c.abandon(pod.UID, errBoundElsewhere)
+			in.abandon(pod.UID, errBoundElsewhere)
 		}
 	}
-	if nominated := c.cluster.Nominated(pod.UID); nominated != nil && nominated.Nominated != pod.Spec.NodeName {
-		c.unnominate(pod.UID)
+	if nominated := in.cluster.Nominated(pod.UID); nominated != nil && nominated.Nominated != pod.Spec.NodeName {
+		in.nominations.clear(pod.UID)
 	}
-	c.dismiss(pod.UID)
-	before := c.cluster.Pod(pod.UID)
+	in.dismiss(pod.UID)
+	before := in.cluster.Pod(pod.UID)
 	var was cluster.Pod // a copy: SetPod may change it
 	var at *cluster.Node
 	if before != nil {
 		was, at = *before, before.Node
 	}
-	after := c.setPod(pod)
+	after := in.setPod(pod)
 	switch {
 	case before == nil && after != nil:
-		c.came(after, pod)
+		in.news.came(after, pod)
 	case before != nil && after == nil:
-		c.left(&was, at, pod)
+		in.news.left(&was, at, pod)
 	case before != nil && before != after:
-		c.changedPlaced(&was, at, after, old, pod)
-	case before != nil && c.outside && old != nil && old.Spec.NodeName == pod.Spec.NodeName && !sameVersion(old, pod):
-		c.happened(queue.Event{
+		in.news.changedPlaced(&was, at, after, old, pod)
+	case before != nil && in.news.outside && old != nil && old.Spec.NodeName == pod.Spec.NodeName && !sameVersion(old, pod):
+		in.news.happened(queue.Event{
 			Resource: queue.Pod, Action: changes(old, pod, true), Label: "AssignedPodUpdate", PodBefore: before, Pod: after, Node: after.Node,
 			Old: old, New: pod,
 		})
@@ -210,66 +225,66 @@ func (c *Core) placedPod(pod, old *v1.Pod) {
 
 // setPod puts a pod into the cluster model. A victim counts as terminating until a watch shows it
 // so.
-func (c *Core) setPod(pod *v1.Pod) *cluster.Pod {
-	p := c.cluster.SetPod(pod)
-	if !c.preemptions.leaving[pod.UID] {
+func (in *intake) setPod(pod *v1.Pod) *cluster.Pod {
+	p := in.cluster.SetPod(pod)
+	if !in.preemptions.leaving[pod.UID] {
 		return p
 	}
 	if p == nil || pod.DeletionTimestamp != nil {
-		delete(c.preemptions.leaving, pod.UID)
+		in.preemptions.forget(pod.UID)
 		return p
 	}
-	return c.replaceAs(p, true)
+	return in.preemptions.replaceAs(p, true)
 }
 
 // losePod forgets a deleted pod.
-func (c *Core) losePod(last *v1.Pod, uid types.UID) {
-	if c.options.Objects != nil {
-		c.options.Objects.PodGone(uid)
+func (in *intake) losePod(last *v1.Pod, uid types.UID) {
+	if in.options.Objects != nil {
+		in.options.Objects.PodGone(uid)
 	}
-	c.abandon(uid, errGone)
-	c.dismiss(uid)
-	c.leaveGroup(uid)
-	delete(c.preemptions.leaving, uid)
-	if p := c.cluster.Pod(uid); p != nil {
+	in.abandon(uid, errGone)
+	in.dismiss(uid)
+	in.podGroups.leave(uid)
+	in.preemptions.forget(uid)
+	if p := in.cluster.Pod(uid); p != nil {
 		n := p.Node
-		c.cluster.RemovePod(uid)
-		c.left(p, n, last)
+		in.cluster.RemovePod(uid)
+		in.news.left(p, n, last)
 	}
 }
 
 // seeNode takes in a node that the API shows.
-func (c *Core) seeNode(node *v1.Node, old *v1.Node) {
-	if c.options.Objects != nil {
-		c.options.Objects.Node(node)
+func (in *intake) seeNode(node *v1.Node, old *v1.Node) {
+	if in.options.Objects != nil {
+		in.options.Objects.Node(node)
 	}
 	var before *cluster.Node
-	if n := c.cluster.Node(node.Name); n != nil {
+	if n := in.cluster.Node(node.Name); n != nil {
 		was := *n
 		before = &was
 	}
-	n := c.cluster.SetNode(node)
-	c.nodeChanged(before, n, old, node)
+	n := in.cluster.SetNode(node)
+	in.news.nodeChanged(before, n, old, node)
 }
 
 // loseNode forgets a deleted node. Pods on their way to it return to the queue.
-func (c *Core) loseNode(name string, last *v1.Node) {
-	if c.options.Objects != nil {
-		c.options.Objects.NodeGone(name)
+func (in *intake) loseNode(name string, last *v1.Node) {
+	if in.options.Objects != nil {
+		in.options.Objects.NodeGone(name)
 	}
-	n := c.cluster.Node(name)
+	n := in.cluster.Node(name)
 	if n == nil {
 		return
 	}
 	before := n.Copy(nil)
 	nominated := slices.Clone(n.Nominated)
-	for _, b := range c.placements.to(name) {
-		c.withdraw(b, errNodeGone)
+	for _, b := range in.placements.to(name) {
+		in.placements.withdraw(b, errNodeGone)
 	}
-	c.cluster.RemoveNode(name)
+	in.cluster.RemoveNode(name)
 	for _, p := range nominated { // they are tried again, and go elsewhere or lose their nomination
-		c.queue.Wake(p.UID, "NodeDelete", c.now)
+		in.queue.Wake(p.UID, "NodeDelete", in.now)
 	}
-	c.conditions.news = true
-	c.happened(queue.Event{Resource: queue.Node, Action: queue.Delete, Label: "NodeDelete", NodeBefore: before, Old: orNil(last)})
+	in.news.objects = true
+	in.news.happened(queue.Event{Resource: queue.Node, Action: queue.Delete, Label: "NodeDelete", NodeBefore: before, Old: orNil(last)})
 }

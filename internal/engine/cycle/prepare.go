@@ -19,32 +19,32 @@ type preparation struct {
 }
 
 // prepare takes a pod that has its node and its reservations to its binding.
-func (c *Core) prepare(b *placement, waits map[string]time.Duration) {
+func (ps *placements) prepare(b *placement, waits map[string]time.Duration) {
 	if len(waits) == 0 && len(b.own) == 0 && len(b.profile.PreBind) == 0 {
-		c.bindPod(b)
+		ps.bindPod(b)
 		return
 	}
 	b.stage = preparing
 	b.prepare.running = map[Ticket]string{}
 	if len(waits) > 0 {
-		c.hold(b, waits)
+		ps.hold(b, waits)
 	}
 	if len(b.profile.PreBind) > 0 {
-		ticket := c.send(preflightErrand{b})
+		ticket := ps.send(preflightErrand{ps, b})
 		b.prepare.running[ticket] = ""
-		c.do(Preflight{ticket, &b.Attempt, &b.profile.Stages})
+		ps.do(Preflight{ticket, &b.Attempt, &b.profile.Stages})
 		return
 	}
-	c.group(b, nil)
+	ps.group(b, nil)
 }
 
 // ownWork is what one of Berth's own plugins has reserved for a pod and is to be written to the API
 // before the pod is bound. It may be written at the same time as what others have to write.
 type ownWork struct {
 	plugin string
-	write  func(c *Core, b *placement, ticket Ticket) Action
+	write  func(b *placement, ticket Ticket) Action
 	// written, if set, takes the answer in, whatever it is.
-	written func(c *Core, b *placement, o Outcome)
+	written func(ps *placements, b *placement, o Outcome)
 	then    waitFor
 }
 
@@ -59,25 +59,28 @@ func (b *placement) ownWork(plugin string) *ownWork {
 }
 
 // preflightErrand takes the answer to a Preflight.
-type preflightErrand struct{ *placement }
+type preflightErrand struct {
+	ps *placements
+	b  *placement
+}
 
-func (e preflightErrand) answered(c *Core, o Outcome) {
-	b := e.placement
+func (e preflightErrand) answered(o Outcome) {
+	ps, b := e.ps, e.b
 	clear(b.prepare.running)
 	if b.ending == nil && o.Fault != nil {
 		b.ending = o.Fault
-		c.release(b, "rejected")
+		ps.release(b, "rejected")
 	}
 	if b.ending != nil {
-		c.ended(b)
+		ps.ended(b)
 		return
 	}
-	c.group(b, o.Work)
+	ps.group(b, o.Work)
 }
 
 // group puts the plugins with work into groups, in the order of the profile. A plugin that must run
 // alone separates those before it from those after it, even if it has no work itself.
-func (c *Core) group(b *placement, outside []PreBindWork) {
+func (ps *placements) group(b *placement, outside []PreBindWork) {
 	work := map[string]PreBindWork{}
 	for i, p := range b.profile.PreBind {
 		if i < len(outside) {
@@ -113,13 +116,13 @@ func (c *Core) group(b *placement, outside []PreBindWork) {
 	b.prepare.groups = groups
 	if (len(groups) > 0 || b.permit != nil) && b.Pod.Status.NominatedNodeName != b.Node { // tells autoscalers to keep the node
 		node := b.Node
-		ticket := c.send(nominateErrand{b})
+		ticket := ps.send(nominateErrand{ps, b})
 		b.prepare.running[ticket] = nominate
-		c.do(WriteStatus{Ticket: ticket, Pod: b.Pod, Nominate: &node})
+		ps.do(WriteStatus{Ticket: ticket, Pod: b.Pod, Nominate: &node})
 		return
 	}
 	if b.permit == nil || b.permit.over {
-		c.nextGroup(b)
+		ps.nextGroup(b)
 	}
 }
 
@@ -128,56 +131,60 @@ const nominate = "-"
 
 // nominateErrand takes the answer to the write of the nomination. If that failed, the pod goes on
 // without it.
-type nominateErrand struct{ *placement }
+type nominateErrand struct {
+	ps *placements
+	b  *placement
+}
 
-func (e nominateErrand) answered(c *Core, _ Outcome) {
-	b := e.placement
+func (e nominateErrand) answered(Outcome) {
+	b := e.b
 	if b.ending != nil { // the preparation ended without waiting for this
 		return
 	}
 	clear(b.prepare.running)
 	if b.permit == nil || b.permit.over {
-		c.nextGroup(b)
+		e.ps.nextGroup(b)
 	}
 }
 
 // nextGroup starts the next group, or binds the pod if all have finished.
-func (c *Core) nextGroup(b *placement) {
+func (ps *placements) nextGroup(b *placement) {
 	p := &b.prepare
 	if p.began.IsZero() {
-		p.began = c.now
+		p.began = ps.now
 	}
 	if len(p.groups) == 0 {
-		if c.cluster.Node(b.Node) == nil {
+		if ps.cluster.Node(b.Node) == nil {
 			b.ending = errNodeGone
-			c.ended(b)
+			ps.ended(b)
 			return
 		}
-		c.bindPod(b)
+		ps.bindPod(b)
 		return
 	}
 	group := p.groups[0]
 	p.groups = p.groups[1:]
 	for _, name := range group {
-		ticket := c.send(preBindErrand{b, name})
+		ticket := ps.send(preBindErrand{ps, b, name})
 		p.running[ticket] = name
 		if own := b.ownWork(name); own != nil {
-			c.do(own.write(c, b, ticket))
+			ps.do(own.write(b, ticket))
 			continue
 		}
 		i := slices.IndexFunc(b.profile.PreBind, func(p PreBinder) bool { return p.Name() == name })
-		c.do(PreBind{ticket, &b.Attempt, b.profile.PreBind[i]})
+		ps.do(PreBind{ticket, &b.Attempt, b.profile.PreBind[i]})
 	}
 }
 
 // preBindErrand takes the answer to a plugin's work.
 type preBindErrand struct {
-	*placement
+	ps     *placements
+	b      *placement
 	plugin string
 }
 
-func (e preBindErrand) answered(c *Core, o Outcome) {
-	b, p := e.placement, &e.placement.prepare
+func (e preBindErrand) answered(o Outcome) {
+	ps, b, p := e.ps, e.b, &e.b.prepare
 	for _, ticket := range slices.Sorted(maps.Keys(p.running)) {
 		if p.running[ticket] == e.plugin {
 			delete(p.running, ticket)
@@ -185,42 +192,42 @@ func (e preBindErrand) answered(c *Core, o Outcome) {
 	}
 	own := b.ownWork(e.plugin)
 	if own != nil && own.written != nil {
-		own.written(c, b, o)
+		own.written(ps, b, o)
 	}
 	fault := o.Fault
 	if o.Withdrawn && fault == nil {
 		fault = &Fault{Message: "withdrawn"}
 	}
 	if own != nil && fault == nil && b.ending == nil {
-		c.await(b, e.plugin, own.then)
+		ps.await(b, e.plugin, own.then)
 	}
-	c.workDone(b, e.plugin, fault)
+	ps.workDone(b, e.plugin, fault)
 }
 
 // workDone notes that a plugin's work has ended or failed.
-func (c *Core) workDone(b *placement, plugin string, fault *Fault) {
+func (ps *placements) workDone(b *placement, plugin string, fault *Fault) {
 	p := &b.prepare
 	if fault != nil && b.ending == nil {
 		if !fault.Verdict {
 			fault = &Fault{Message: fmt.Sprintf("running PreBind plugin %q: %s", plugin, fault.Message)}
 		}
-		c.stop(b, fault)
+		ps.stop(b, fault)
 		return
 	}
 	if b.ending != nil {
-		c.ended(b)
+		ps.ended(b)
 		return
 	}
 	if len(p.running)+p.waiting == 0 {
 		if len(p.groups) == 0 {
-			c.observer().Ran(b.Profile, plugins.PreBind, true, c.now.Sub(p.began))
+			ps.observer().Ran(b.Profile, plugins.PreBind, true, ps.now.Sub(p.began))
 		}
-		c.nextGroup(b)
+		ps.nextGroup(b)
 	}
 }
 
 // stop ends a preparation: at once if nothing is under way, otherwise with the last answer.
-func (c *Core) stop(b *placement, why *Fault) {
+func (ps *placements) stop(b *placement, why *Fault) {
 	if b.ending == nil {
 		b.ending = why
 		for _, ticket := range slices.Sorted(maps.Keys(b.prepare.running)) {
@@ -228,30 +235,30 @@ func (c *Core) stop(b *placement, why *Fault) {
 				delete(b.prepare.running, ticket)
 				continue
 			}
-			c.do(Cancel{ticket, why.Message})
+			ps.do(Cancel{ticket, why.Message})
 		}
 	}
-	c.conditions.drop(b)
-	c.release(b, "rejected")
-	c.ended(b)
+	ps.conditions.drop(b)
+	ps.release(b, "rejected")
+	ps.ended(b)
 }
 
 // ended finishes a preparation that was stopped, once nothing of it is under way.
-func (c *Core) ended(b *placement) {
+func (ps *placements) ended(b *placement) {
 	if len(b.prepare.running) > 0 {
 		return
 	}
 	if !b.prepare.began.IsZero() {
-		c.observer().Ran(b.Profile, plugins.PreBind, false, c.now.Sub(b.prepare.began))
+		ps.observer().Ran(b.Profile, plugins.PreBind, false, ps.now.Sub(b.prepare.began))
 	}
 	b.stage = bound // nothing is left to be cancelled
 	if b.dropped {
-		c.drop(b)
+		ps.drop(b)
 		return
 	}
 	if b.permit != nil && b.permit.verdict != nil {
-		c.takeBack(b, b.permit.verdict)
+		ps.takeBack(b, b.permit.verdict)
 		return
 	}
-	c.takeBack(b, b.ending)
+	ps.takeBack(b, b.ending)
 }

@@ -3,7 +3,6 @@ package cycle
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -45,11 +44,24 @@ type Stages struct {
 // rescuer is a PostFilter plugin, of Berth or out-of-tree.
 type rescuer struct {
 	plugin string
-	ask    func(b *placement) Rescue
+	ask    func(as *attempts, b *placement) Rescue
 }
 
-func (c *Core) newProfile(p Profile) (*profile, error) {
-	made := &profile{Profile: p, Decider: decide.New(c.cluster, p.Profile, c.options.Seed)}
+// profiles are those that schedule pods now, each by its scheduler name.
+type profiles struct {
+	*common
+	news        *happenings
+	podGroups   *podGroups
+	preemptions *preemptions
+
+	byName map[string]*profile
+}
+
+// serves tells whether pods of a scheduler name are scheduled.
+func (fs *profiles) serves(schedulerName string) bool { return fs.byName[schedulerName] != nil }
+
+func (fs *profiles) newProfile(p Profile) (*profile, error) {
+	made := &profile{Profile: p, Decider: decide.New(fs.cluster, p.Profile, fs.options.Seed)}
 	byName := map[string]Extension{}
 	for _, e := range p.Extensions {
 		if byName[e.Name()] != nil {
@@ -81,11 +93,11 @@ func (c *Core) newProfile(p Profile) (*profile, error) {
 	}
 	for _, r := range p.Reservers {
 		if r, ok := r.(plugins.ClaimReserver); ok {
-			r.SetClock(c.wall)
+			r.SetClock(fs.wall)
 		}
 	}
-	c.addGates(made, byName)
-	c.addRescuers(made, byName)
+	fs.addGates(made, byName)
+	fs.addRescuers(made, byName)
 	return made, nil
 }
 
@@ -99,17 +111,17 @@ func at[T Extension](p Profile, point plugins.Point, byName map[string]Extension
 	return list
 }
 
-func (c *Core) addGates(p *profile, byName map[string]Extension) {
+func (fs *profiles) addGates(p *profile, byName map[string]Extension) {
 	for _, name := range p.At[plugins.PreEnqueue] {
-		rejects := c.gate(p, name, byName)
+		rejects := fs.gate(p, name, byName)
 		if rejects == nil {
 			continue
 		}
 		p.gates = append(p.gates, func(item *queue.Item) string {
-			began := c.clock()
+			began := fs.clock()
 			rejected := rejects(item)
-			if c.rng.IntN(100) < sampled {
-				c.observer().RanPlugin(name, plugins.PreEnqueue, !rejected, c.clock().Sub(began))
+			if fs.rng.IntN(100) < sampled {
+				fs.observer().RanPlugin(name, plugins.PreEnqueue, !rejected, fs.clock().Sub(began))
 			}
 			if rejected {
 				return name
@@ -120,7 +132,7 @@ func (c *Core) addGates(p *profile, byName map[string]Extension) {
 }
 
 // gate returns what keeps pods out for a plugin at PreEnqueue; nil if it keeps none out.
-func (c *Core) gate(p *profile, name string, byName map[string]Extension) (rejects func(*queue.Item) bool) {
+func (fs *profiles) gate(p *profile, name string, byName map[string]Extension) (rejects func(*queue.Item) bool) {
 	if gate, ok := byName[name].(Gate); ok {
 		return func(item *queue.Item) bool { return gate.Admit(item.Pod) != nil }
 	}
@@ -131,37 +143,39 @@ func (c *Core) gate(p *profile, name string, byName map[string]Extension) (rejec
 	case plugins.Gate:
 		return func(item *queue.Item) bool { return gate.Admit(waiting(item)) != "" }
 	case plugins.Preempter:
-		return func(item *queue.Item) bool { return c.preemptions.rounds[item.Pod.UID] != nil }
+		return func(item *queue.Item) bool { return fs.preemptions.rounds[item.Pod.UID] != nil }
 	case plugins.ObjectGate:
 		var asked cluster.Pod // one for all: most pods need nothing of such a gate
 		return func(item *queue.Item) bool {
 			asked = cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID}
-			return gate.PreEnqueue(c.cluster, &asked) != ""
+			return gate.PreEnqueue(fs.cluster, &asked) != ""
 		}
 	}
 	return nil
 }
 
-func (c *Core) addRescuers(p *profile, byName map[string]Extension) {
+func (fs *profiles) addRescuers(p *profile, byName map[string]Extension) {
 	for _, name := range p.At[plugins.PostFilter] {
 		if rescue, ok := byName[name].(Rescuer); ok {
-			p.rescue = append(p.rescue, rescuer{name, func(b *placement) Rescue {
+			p.rescue = append(p.rescue, rescuer{name, func(_ *attempts, b *placement) Rescue {
 				return rescue.Rescue(&b.Attempt, func() *decide.Evaluation { return p.Evaluate(b.Waiting) })
 			}})
 			continue
 		}
 		switch rescue := p.Plugin(name).(type) {
 		case plugins.ClaimReleaser:
-			p.rescue = append(p.rescue, rescuer{name, func(b *placement) Rescue { return c.giveBackDevices(b, rescue) }})
+			p.rescue = append(p.rescue, rescuer{name, func(as *attempts, b *placement) Rescue {
+				return as.giveBackDevices(b, rescue)
+			}})
 		case plugins.Preempter:
-			p.rescue = append(p.rescue, rescuer{name, c.preempt})
+			p.rescue = append(p.rescue, rescuer{name, func(as *attempts, b *placement) Rescue { return as.preemptions.preempt(b) }})
 		}
 	}
 }
 
 // admit returns the plugin that keeps a pod out of the active queue, or "".
-func (c *Core) admit(item *queue.Item) string {
-	p := c.profiles[item.Pod.Spec.SchedulerName]
+func (fs *profiles) admit(item *queue.Item) string {
+	p := fs.byName[item.Pod.Spec.SchedulerName]
 	if p == nil {
 		return ""
 	}
@@ -170,76 +184,60 @@ func (c *Core) admit(item *queue.Item) string {
 			return name
 		}
 	}
-	return c.groupGate(item)
+	return fs.groupGate(item)
 }
 
-// Check tells whether the profiles are valid. Configured ignores profiles that are not.
-func (c *Core) Check(profiles []Profile) error {
-	_, _, err := c.compile(profiles)
-	return err
+// configuration is a list of profiles that was found valid.
+type configuration struct {
+	list      []Profile
+	byName    map[string]*profile
+	interests map[string]queue.Interests // the events that may help the pods that a profile rejects
+	whole     bool                       // a profile has plugins that look at any field of a pod
 }
 
-// reconfigure replaces the profiles between two attempts. What is known of the cluster, nominations
-// and bindings under way stay. Pending pods are retried with the new configuration; pods of
-// scheduler names that are no longer served leave the queue, and pods of names that are now served
-// enter it.
-func (c *Core) reconfigure(list []Profile) { _ = c.configure(list) }
-
-// compile prepares the profiles, and the events that may help the pods that they reject.
-func (c *Core) compile(list []Profile) (map[string]*profile, map[string]queue.Interests, error) {
+// compile prepares profiles.
+func (fs *profiles) compile(list []Profile) (*configuration, error) {
 	if len(list) == 0 {
-		return nil, nil, errors.New("no profile")
+		return nil, errors.New("no profile")
 	}
-	profiles, interests := map[string]*profile{}, map[string]queue.Interests{}
+	f := &configuration{list: list, byName: map[string]*profile{}, interests: map[string]queue.Interests{}}
 	for _, p := range list {
-		made, err := c.newProfile(p)
+		made, err := fs.newProfile(p)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		if profiles[p.SchedulerName] != nil {
-			return nil, nil, fmt.Errorf("two profiles for scheduler name %q", p.SchedulerName)
+		if f.byName[p.SchedulerName] != nil {
+			return nil, fmt.Errorf("two profiles for scheduler name %q", p.SchedulerName)
 		}
-		profiles[p.SchedulerName] = made
-		if interests[p.SchedulerName], err = c.interests(made); err != nil {
-			return nil, nil, err
+		f.byName[p.SchedulerName] = made
+		f.whole = f.whole || made.looksAtPods()
+		if f.interests[p.SchedulerName], err = fs.interests(made); err != nil {
+			return nil, err
 		}
 	}
-	return profiles, interests, nil
+	return f, nil
 }
 
-// configure replaces the profiles.
-func (c *Core) configure(list []Profile) error {
-	profiles, interests, err := c.compile(list)
-	if err != nil {
-		return err
+// use replaces the profiles.
+func (fs *profiles) use(f *configuration) {
+	fs.byName = f.byName
+	fs.preemptions.keepsBudgets = slices.ContainsFunc(f.list, func(p Profile) bool { return p.KeepBudgets })
+	for _, p := range f.list {
+		fs.news.outside = fs.news.outside || slices.ContainsFunc(p.Extensions, func(e Extension) bool { _, ok := e.(Interested); return ok })
+		fs.queue.SetInterests(p.SchedulerName, f.interests[p.SchedulerName])
 	}
-	whole := false
-	c.keepsBudgets = slices.ContainsFunc(list, func(p Profile) bool { return p.KeepBudgets })
-	for _, p := range list {
-		made := profiles[p.SchedulerName]
-		whole = whole || made.looksAtPods()
-		c.outside = c.outside || slices.ContainsFunc(p.Extensions, func(e Extension) bool { _, ok := e.(Interested); return ok })
-	}
-	c.profiles = profiles
-	c.keepWhole(whole)
-	for _, p := range list {
-		c.queue.SetInterests(p.SchedulerName, interests[p.SchedulerName])
-	}
-	if sorter := profiles[list[0].SchedulerName].sorter; sorter != nil {
-		c.queue.OrderBy(sorter.Less)
+	if sorter := f.byName[f.list[0].SchedulerName].sorter; sorter != nil {
+		fs.queue.OrderBy(sorter.Less)
 	} else {
-		c.queue.OrderBy(nil)
+		fs.queue.OrderBy(nil)
 	}
-	c.dismissUnserved()
-	c.fetchServed()
-	return nil
 }
 
 // interests are the events that the profile's plugins are interested in.
-func (c *Core) interests(p *profile) (queue.Interests, error) {
-	all := p.Profile.Interests(c.cluster)
-	if c.groups != nil {
-		all[groups.GangScheduling] = nil // woken by name; see Core.wakeGroup
+func (fs *profiles) interests(p *profile) (queue.Interests, error) {
+	all := p.Profile.Interests(fs.cluster)
+	if fs.podGroups.gates.Generic {
+		all[groups.GangScheduling] = nil // woken by name; see podGroups.wake
 	}
 	for _, e := range p.Extensions {
 		i, ok := e.(Interested)
@@ -255,26 +253,30 @@ func (c *Core) interests(p *profile) (queue.Interests, error) {
 	return all, nil
 }
 
-// dismissUnserved removes pods from the queue whose scheduler name is no longer served, and retries
-// the others.
-func (c *Core) dismissUnserved() {
-	for _, item := range c.queue.Sorted() {
-		pod := item.Pod
-		if c.profiles[pod.Spec.SchedulerName] != nil {
-			c.queue.Wake(pod.UID, queue.ForceActivate, c.now)
-			continue
-		}
-		name := unservedPod{nameOf(pod), pod.Spec.SchedulerName}
-		c.dismiss(pod.UID)
-		c.unserved[pod.UID] = name
+// groupGate names what keeps a member of a group out of the queue: there is no PodGroup, a gang has
+// too few pods to be scheduled as a whole, or room is being made for the group.
+func (fs *profiles) groupGate(item *queue.Item) string {
+	g := fs.groupOf(item)
+	switch {
+	case g == nil:
+		return ""
+	case fs.podGroups.incomplete(g):
+		return groups.GangScheduling
+	case fs.preemptions.rounds[g.Object.UID] != nil:
+		return fs.preempterOf(item)
 	}
+	return ""
 }
 
-// fetchServed asks for the pods that were not served until now.
-func (c *Core) fetchServed() {
-	for _, uid := range slices.Sorted(maps.Keys(c.unserved)) {
-		if pod := c.unserved[uid]; c.profiles[pod.scheduler] != nil {
-			c.do(ReadPod{pod.Name})
+// preempterOf names the plugin that has room made for a pod; groups make it where there is none any
+// more, since the profiles have changed.
+func (fs *profiles) preempterOf(item *queue.Item) string {
+	if p := fs.byName[item.Pod.Spec.SchedulerName]; p != nil {
+		for _, name := range p.At[plugins.PostFilter] {
+			if _, ok := p.Plugin(name).(plugins.Preempter); ok {
+				return name
+			}
 		}
 	}
+	return groups.GangScheduling
 }

@@ -2,7 +2,9 @@ package cycle
 
 import (
 	"fmt"
+	"maps"
 	"runtime/debug"
+	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
@@ -10,32 +12,33 @@ import (
 // recovered, deferred by decide, ends the attempt of a pod whose decision panicked: no pod may stop
 // the scheduling of others. The pod backs off. Whatever may be half changed is recomputed: the
 // cluster's sums from the pods that the API has, and the rankings from those.
-func (c *Core) recovered(b *placement) {
+func (as *attempts) recovered(b *placement) {
 	value := recover()
 	if value == nil {
 		return
 	}
-	if c.placements.byPod[b.Pod.UID] != b { // the panic came before or while the pod was counted
-		c.cluster.RemovePod(b.Pod.UID)
+	if as.placements.byPod[b.Pod.UID] != b { // the panic came before or while the pod was counted
+		as.cluster.RemovePod(b.Pod.UID)
 	}
-	c.panicked(b, value)
+	as.panicked(b, value)
 	fault := &Fault{Message: fmt.Sprintf("internal error while the pod was decided: %v", value)}
 	if b.stage != reserving {
 		return // the placement was complete; what panicked came after it
 	}
-	c.takeBack(b, fault)
+	as.placements.takeBack(b, fault)
 }
 
 // panicked reports a panic and recomputes what may be half changed: the sums over the pods of
 // nodes, and the rankings.
-func (c *Core) panicked(b *placement, value any) {
+func (as *attempts) panicked(b *placement, value any) {
 	stack := debug.Stack()
 	if elsewhere, ok := value.(interface{ Stack() []byte }); ok {
 		stack = elsewhere.Stack()
 	}
-	c.do(Panicked{Reference(b.Pod), fmt.Sprint(value), stack, c.cluster.Recount()})
-	for _, p := range c.profiles {
-		p.Decider, p.failed = decide.New(c.cluster, p.Profile.Profile, c.rng.Uint64()), failure{}
+	as.do(Panicked{Reference(b.Pod), fmt.Sprint(value), stack, as.cluster.Recount()})
+	for _, name := range slices.Sorted(maps.Keys(as.profiles.byName)) { // in a fixed order: each draws a seed
+		p := as.profiles.byName[name]
+		p.Decider, p.failed = decide.New(as.cluster, p.Profile.Profile, as.rng.Uint64()), failure{}
 	}
-	c.preemptions.rescuing = false
+	as.news.rescuing = false
 }

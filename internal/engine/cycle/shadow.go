@@ -8,19 +8,19 @@ import (
 
 // compare evaluates every node for a pod that another scheduler has just bound, as the nodes were
 // before.
-func (c *Core) compare(pod *v1.Pod) {
-	if !c.options.Shadow || pod.Spec.NodeName == "" || rules.IsTerminal(pod) {
+func (as *attempts) compare(pod *v1.Pod) {
+	if !as.options.Shadow || pod.Spec.NodeName == "" || rules.IsTerminal(pod) {
 		return
 	}
-	item := c.queue.Get(pod.UID)
+	item := as.queue.Get(pod.UID)
 	if item == nil {
 		return
 	}
-	p := c.profiles[item.Pod.Spec.SchedulerName]
-	b := c.newPlacement(p, item)
+	p := as.profiles.byName[item.Pod.Spec.SchedulerName]
+	b := as.newPlacement(p, item)
 	for _, e := range p.begin {
 		e.Begin(&b.Attempt)
 	}
-	c.do(Compared{pod, pod.Spec.NodeName, p.Evaluate(b.Waiting)})
-	c.end(b, false)
+	as.do(Compared{pod, pod.Spec.NodeName, p.Evaluate(b.Waiting)})
+	b.end(false)
 }

@@ -33,7 +33,7 @@ func (Resumed) event() {}
 // knows as much as this one, but for what only makes decisions faster.
 func (c *Core) Calm() bool {
 	if !c.Synced() || len(c.placements.byPod)+len(c.errands)+len(c.preemptions.rounds)+len(c.preemptions.leaving) > 0 ||
-		len(c.claims.byName)+len(c.conditions.list) > 0 {
+		len(c.claims.byName)+len(c.placements.conditions) > 0 {
 		return false
 	}
 	for _, m := range c.mirrors {
@@ -47,14 +47,15 @@ func (c *Core) Calm() bool {
 // Save returns what this core, which is calm, knows beside the objects. It is not to be used any
 // more after that.
 func (c *Core) Save() Resumed {
-	c.wake() // what has happened may help pods that wait
+	c.nominations.lapse()
+	c.news.tell() // what has happened may help pods that wait
 	r := Resumed{Pods: c.queue.Save(), Rooms: map[types.UID]string{}}
 	for i := range r.Pods {
 		if p := c.cluster.Nominated(r.Pods[i].UID); p != nil {
 			r.Rooms[p.UID] = p.Nominated
 		}
 	}
-	for name, used := range c.budgets {
+	for name, used := range c.preemptions.budgets {
 		r.Budgets = append(r.Budgets, Used{name, used.victims})
 	}
 	slices.SortFunc(r.Budgets, func(a, b Used) int {
@@ -73,21 +74,19 @@ func (c *Core) resume(r Resumed) {
 		if item == nil {
 			continue
 		}
-		c.unnominate(item.Pod.UID)
+		c.nominations.clear(item.Pod.UID)
 		if node := r.Rooms[item.Pod.UID]; node != "" {
-			p := &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID, Created: item.Pod.CreationTimestamp.Time}
-			c.cluster.Nominate(c.contender(p, item.Pod), node)
+			c.nominations.adopt(item, node)
 		}
 	}
 	c.queue.Restore(r.Pods)
 	for _, used := range r.Budgets {
 		if budget, ok := c.cluster.Budgets.Get(used.Budget.Namespace, used.Budget.Name); ok {
-			c.budgets[used.Budget] = &usedBudget{shown: budget, victims: maps.Clone(used.Victims)}
+			c.preemptions.budgets[used.Budget] = &usedBudget{shown: budget, victims: maps.Clone(used.Victims)}
 		}
 	}
-	c.countVictims("")
-	clear(c.news.events) // the objects are no news
-	c.news.events = c.news.events[:0]
+	c.preemptions.countVictims("")
+	c.news.drop() // the objects are no news
 }
 
 // Succeed makes this core take the place of another one that was saved: it adopts the remembered
@@ -97,5 +96,5 @@ func (c *Core) Succeed(other *Core) {
 	for _, item := range other.queue.Sorted() {
 		other.queue.Remove(item.Pod.UID)
 	}
-	c.decisions = other.decisions
+	c.decisions.adopt(other.decisions)
 }

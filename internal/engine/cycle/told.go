@@ -15,22 +15,22 @@ import (
 const sayAgain = 30 * time.Second
 
 // report tells why a pod is not placed: by an event and, if it has changed, by its condition.
-func (c *Core) report(item *queue.Item, reason, message string, nominate *string) {
+func (s *common) report(item *queue.Item, reason, message string, nominate *string) {
 	pod := item.Pod
-	if item.Message != message || c.now.Sub(item.MessageAt) >= sayAgain {
-		item.Message, item.MessageAt = message, c.now
-		c.do(Tell{
+	if item.Message != message || s.now.Sub(item.MessageAt) >= sayAgain {
+		item.Message, item.MessageAt = message, s.now
+		s.do(Tell{
 			Profile: pod.Spec.SchedulerName, About: Reference(pod), Type: v1.EventTypeWarning, Reason: "FailedScheduling", Message: truncated(message),
 		})
 	}
 	condition := &v1.PodCondition{
 		Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: pod.Generation,
-		LastTransitionTime: metav1.NewTime(c.wall()),
+		LastTransitionTime: metav1.NewTime(s.wall()),
 	}
 	if !news(pod, condition) && (nominate == nil || *nominate == pod.Status.NominatedNodeName) {
 		return
 	}
-	c.do(WriteStatus{Pod: pod, Condition: condition, Nominate: nominate})
+	s.do(WriteStatus{Pod: pod, Condition: condition, Nominate: nominate})
 }
 
 // truncated cuts a message to the length that an event may have.

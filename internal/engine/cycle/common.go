@@ -1,0 +1,129 @@
+package cycle
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// common is what all parts of the core work on: the model of the cluster, the queue, and the
+// current step with what it asks of the outside world.
+//
+// Every action with a ticket has its errand here until it is answered. The shell answers each one,
+// also those that it was told to cancel.
+type common struct {
+	options Options
+	rng     *rand.Rand
+
+	cluster *cluster.Cluster
+	queue   *queue.Queue
+	groups  *groups.Set // empty if pod groups are off
+
+	now     time.Time // of the current step
+	actions []Action  // of the current step
+	tickets Ticket    // the last one issued
+	errands map[Ticket]errand
+}
+
+func newCommon(o Options) *common {
+	q := queue.New()
+	if o.Observer == nil {
+		o.Observer = NoObserver{}
+	} else {
+		q.Asked = o.Observer.Hinted
+	}
+	if o.Stopwatch == nil {
+		o.Stopwatch = func() time.Time { return time.Time{} }
+	}
+	if o.Wall == nil {
+		o.Wall = func(now time.Time) time.Time { return now }
+	}
+	q.FirstBackoff = cmp.Or(o.FirstBackoff, q.FirstBackoff)
+	q.LastBackoff = cmp.Or(o.LastBackoff, q.LastBackoff)
+	q.MaxWait = cmp.Or(o.MaxWait, q.MaxWait)
+	q.Counted = o.Observer.Rejected
+	return &common{
+		options: o, rng: rand.New(rand.NewPCG(o.Seed, 1)), cluster: cluster.New(), queue: q, groups: groups.New(),
+		errands: map[Ticket]errand{},
+	}
+}
+
+// errand takes the answer to an action.
+type errand interface{ answered(o Outcome) }
+
+// begin begins a step.
+func (s *common) begin(now time.Time) {
+	clear(s.actions)
+	s.now, s.actions = now, s.actions[:0]
+}
+
+// do returns an action from the current step.
+func (s *common) do(a Action) { s.actions = append(s.actions, a) }
+
+// ticket issues a ticket for an action that is not answered.
+func (s *common) ticket() Ticket {
+	s.tickets++
+	return s.tickets
+}
+
+// send issues the ticket for an action whose answer e will take.
+func (s *common) send(e errand) Ticket {
+	t := s.ticket()
+	s.errands[t] = e
+	return t
+}
+
+// answered hands an answer to whom it is for. An answer that comes twice is ignored.
+func (s *common) answered(a Answered) {
+	if e, ok := s.errands[a.Ticket]; ok {
+		delete(s.errands, a.Ticket)
+		e.answered(a.Outcome)
+	}
+}
+
+func (s *common) observer() Observer { return s.options.Observer }
+
+// wall is the time of the current step for others to read.
+func (s *common) wall() time.Time { return s.options.Wall(s.now) }
+
+// clock is the time by which durations are measured for metrics.
+func (s *common) clock() time.Time { return s.options.Stopwatch() }
+
+// timing returns a function to be called when the plugin has answered.
+func (s *common) timing(b *placement, plugin string, point plugins.Point) func(ok bool) {
+	if !b.Sampled {
+		return func(bool) {}
+	}
+	began := s.clock()
+	return func(ok bool) { s.observer().RanPlugin(plugin, point, ok, s.clock().Sub(began)) }
+}
+
+// groupOf returns the group that an item is scheduled with, or nil.
+func (s *common) groupOf(item *queue.Item) *groups.Group { return s.groups.Of(item.Pod.UID) }
+
+// readiness tells when the core may decide: every kind that it follows has been listed, and this
+// scheduler leads. It never loses what it once had, except that new kinds may have to be listed.
+type readiness struct {
+	unlisted map[Kind]bool // kinds not listed yet
+	follows  bool          // Follows was received
+	leads    bool
+	begun    bool // Ready was returned
+}
+
+func (r *readiness) follow(kinds []Kind) {
+	r.follows = true
+	for _, kind := range kinds {
+		r.unlisted[kind] = true
+	}
+}
+
+// synced tells whether every followed kind has been listed.
+func (r *readiness) synced() bool { return r.follows && len(r.unlisted) == 0 }
+
+// decides tells whether the core may decide pods yet.
+func (r *readiness) decides() bool { return r.leads && r.synced() }

@@ -1,0 +1,137 @@
+package cycle
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// nominations keep room on nodes for pods that wait for their victims to leave, or that other
+// clients have nominated. They stand in the cluster model, by the name of the node, also while that
+// node is not known.
+//
+// Only an item of the queue has a nomination, and not one that its gates keep out; the pods of a
+// group that keeps them out lose theirs with the next lapse.
+type nominations struct {
+	*common
+	news *happenings
+	// ofGroups: groups may have a priority of their own.
+	ofGroups bool
+	doubtful []types.UID // pods that their groups have kept out since the last lapse
+}
+
+// clear clears a pod's nomination, which may make room for others on that node.
+func (ns *nominations) clear(uid types.UID) {
+	if p := ns.cluster.Nominated(uid); p != nil {
+		ns.cluster.Unnominate(uid)
+		ns.news.left(p, ns.cluster.Node(p.Nominated), nil)
+	}
+}
+
+// set records the nominated node of a pod whose attempt has ended; an empty name clears it, nil
+// leaves it as it is.
+func (ns *nominations) set(b *placement, node *string) {
+	if node == nil || ns.queue.Get(b.Pod.UID) != b.item {
+		return
+	}
+	if current := ns.cluster.Nominated(b.Pod.UID); *node != "" && current != nil && current.Nominated == *node {
+		return
+	}
+	ns.clear(b.Pod.UID)
+	if *node != "" {
+		p := *ns.contender(b.Waiting, b.Pod)
+		ns.cluster.Nominate(&p, *node)
+	}
+}
+
+// adopt nominates a pod of the queue to a node.
+func (ns *nominations) adopt(item *queue.Item, node string) {
+	p := &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID, Created: item.Pod.CreationTimestamp.Time}
+	ns.cluster.Nominate(ns.contender(p, item.Pod), node)
+}
+
+// admitted adopts the nomination of a pod that passed its gates. A gated pod keeps no room on its
+// nominated node.
+func (ns *nominations) admitted(item *queue.Item) {
+	if node := item.Pod.Status.NominatedNodeName; node != "" {
+		ns.adopt(item, node)
+	}
+}
+
+// follow adopts a nomination that another client has set or cleared. Where this scheduler already
+// decided otherwise, its own write has not been shown yet, and its decision stays. A pod that is
+// nominated now has to be tried, so that it takes the room kept for it or gives it up.
+func (ns *nominations) follow(old, pod *v1.Pod, p *cluster.Pod) (nominated bool) {
+	was, is := old.Status.NominatedNodeName, pod.Status.NominatedNodeName
+	current := ""
+	if nominated := ns.cluster.Nominated(pod.UID); nominated != nil {
+		current = nominated.Nominated
+	}
+	if was == is || current != was || ns.queue.Get(pod.UID).Gate == groups.GangScheduling {
+		return false
+	}
+	ns.clear(pod.UID)
+	if is != "" {
+		ns.cluster.Nominate(ns.contender(p, pod), is)
+	}
+	return is != ""
+}
+
+// renew takes in a new state of a pod that may be nominated.
+func (ns *nominations) renew(p *cluster.Pod, pod *v1.Pod) {
+	if ns.cluster.Nominated(pod.UID) != nil {
+		ns.cluster.Renew(ns.contender(p, pod))
+	}
+}
+
+// moveOn clears the nomination of a pod whose nominated node no longer has room for it.
+func (ns *nominations) moveOn(p *cluster.Pod) {
+	ns.clear(p.UID)
+	item := ns.queue.Get(p.UID)
+	if item == nil {
+		return
+	}
+	none := ""
+	ns.do(WriteStatus{Pod: item.Pod, Nominate: &none})
+	ns.queue.Wake(p.UID, queue.ForceActivate, ns.now)
+}
+
+// contender is a waiting pod as it competes with others for room: with the priority of its
+// PodGroup, where groups have one of their own. The same holds for its nomination, or two groups
+// could take the room from each other for ever.
+func (ns *nominations) contender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod {
+	if !ns.ofGroups {
+		return p
+	}
+	g := ns.groups.Of(p.UID)
+	if g == nil || g.Object == nil || g.Priority() == p.Class.Priority {
+		return p
+	}
+	as := *pod
+	as.Spec.Priority = new(g.Priority())
+	contender := ns.cluster.Pending(&as)
+	contender.Nominated = p.Nominated
+	return contender
+}
+
+// moved follows the places of pods in the queue.
+func (ns *nominations) moved(item *queue.Item, label string) {
+	ns.observer().Queued(item.Place(), label)
+	if item.Gate == groups.GangScheduling && ns.cluster.Nominated(item.Pod.UID) != nil {
+		ns.doubtful = append(ns.doubtful, item.Pod.UID)
+	}
+}
+
+// lapse clears the nominations of pods that their groups keep out: nobody knows when these will be
+// tried again, and others can use the room.
+func (ns *nominations) lapse() {
+	for _, uid := range ns.doubtful {
+		if item := ns.queue.Get(uid); item != nil && item.Gate == groups.GangScheduling {
+			ns.clear(uid)
+		}
+	}
+	ns.doubtful = ns.doubtful[:0]
+}

@@ -1,0 +1,55 @@
+package cycle
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+)
+
+// TestPartsStandInOrder: each part of the core knows common and parts before it in Core, and none
+// knows one after it, or the core itself. What a placement comes to is told through an interface.
+func TestPartsStandInOrder(t *testing.T) {
+	core := reflect.TypeFor[Core]()
+	before := []reflect.Type{reflect.TypeFor[*common]()}
+	for i := range core.NumField() {
+		part := core.Field(i).Type
+		if part.Kind() != reflect.Pointer || part == before[0] {
+			continue
+		}
+		for known := range partsIn(part.Elem()) {
+			if !slices.Contains(before, known) {
+				t.Errorf("%v knows %v, which does not come before it in Core", part, known)
+			}
+		}
+		before = append(before, part)
+	}
+	if len(before) < 12 {
+		t.Errorf("only %d parts were looked at", len(before))
+	}
+	if ends := reflect.TypeFor[aftermath](); !before[len(before)-2].Implements(ends) {
+		t.Errorf("%v does not take what placements come to", before[len(before)-2])
+	}
+	// What is made anew for each pod knows no part: a part acts on it.
+	for _, of := range []reflect.Type{reflect.TypeFor[placement](), reflect.TypeFor[profile](), reflect.TypeFor[removal](), reflect.TypeFor[condition]()} {
+		for known := range partsIn(of) {
+			t.Errorf("%v knows %v", of, known)
+		}
+	}
+}
+
+// partsIn yields the types of the parts that a struct points to.
+func partsIn(of reflect.Type) func(yield func(reflect.Type) bool) {
+	parts := map[reflect.Type]bool{reflect.TypeFor[*Core](): true}
+	for i := range reflect.TypeFor[Core]().NumField() {
+		if field := reflect.TypeFor[Core]().Field(i).Type; field.Kind() == reflect.Pointer {
+			parts[field] = true
+		}
+	}
+	return func(yield func(reflect.Type) bool) {
+		for i := range of.NumField() {
+			if field := of.Field(i).Type; parts[field] && !yield(field) {
+				return
+			}
+		}
+	}
+}
