@@ -228,3 +228,44 @@ func TestWhatAPanicLeftHalfDoneIsMended(t *testing.T) {
 		t.Errorf("the room of pods that are there was given away: %s", said)
 	}
 }
+
+// TestTheSameIsDecidedAfterAPanic: two cores that were told the same agree, also where several
+// profiles draw new seeds after a panic. Otherwise a journal could not be replayed.
+func TestTheSameIsDecidedAfterAPanic(t *testing.T) {
+	names := []string{"one", "two", "three", "four"}
+	run := func() (said string) {
+		w := newWorld(1, false, func() (all []Profile) {
+			for _, name := range names {
+				p := profileWith(at{Extension: panics{}})
+				own := *p.Profile
+				own.SchedulerName = name
+				p.Profile = &own
+				all = append(all, p)
+			}
+			return all
+		})
+		for i := range 16 {
+			w.putNode(aNode(fmt.Sprint("n", i), "4"))
+			w.deliver(Nodes)
+		}
+		for _, pod := range []string{"bad", "first", "second", "third", "fourth"} {
+			p := aPod(pod, "1")
+			p.Spec.SchedulerName = names[len(pod)%len(names)]
+			w.put(p)
+			w.deliver(Pods)
+		}
+		for range 5 {
+			said += w.tell(Tick{})
+		}
+		return said
+	}
+	first := run()
+	if !strings.Contains(first, "panic while") || !strings.Contains(first, "bind default/fourth") {
+		t.Fatalf("not what is to be compared:\n%s", first)
+	}
+	for range 10 {
+		if again := run(); again != first {
+			t.Fatalf("said first\n%sand then\n%s", first, again)
+		}
+	}
+}
