@@ -70,7 +70,9 @@ func chaosRun(seed uint64) (binds int, err error) {
 	c := &chaos{world: newWorld(seed, seed%10 == 0, func() []Profile {
 		profile := Profile{Profile: plugins.Default()}
 		if seed%4 == 0 {
-			profile = profileWith(holdsAtPermit, reservesAtItsPoints())
+			own := reservesAtItsPoints()
+			own.Extension.(*reserves).moody = seed%8 == 0
+			profile = profileWith(holdsAtPermit, own)
 		}
 		profile.KeepBudgets = keep
 		return []Profile{profile}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
@@ -25,7 +26,12 @@ func (holds) Permit(a *Attempt) (*plugins.Rejection, time.Duration) {
 
 // reserves is an out-of-tree plugin that takes something for every pod that has its node, and does
 // something before the binding. What it took is given back, or kept with the pod that was bound.
-type reserves struct{ open map[*Attempt]string }
+type reserves struct {
+	open map[*Attempt]string
+	// moody: it refuses the first attempt of some pods, as a verdict or because it fails.
+	moody   bool
+	refused map[types.UID]bool
+}
 
 func (*reserves) Name() string { return "Reserves" }
 
@@ -35,6 +41,15 @@ func (r *reserves) Reserve(a *Attempt) *plugins.Rejection {
 		return &plugins.Rejection{Err: errors.New("it is broken")}
 	}
 	r.open[a] = a.Pod.Name
+	if mood := len(r.refused) % 3; r.moody && !r.refused[a.Pod.UID] {
+		r.refused[a.Pod.UID] = true
+		switch mood {
+		case 0:
+			return &plugins.Rejection{Err: errors.New("it is in no mood")}
+		case 1:
+			return &plugins.Rejection{Code: "Mood", Reasons: []string{"it is in no mood"}}
+		}
+	}
 	return nil
 }
 
@@ -96,5 +111,5 @@ func profileWith(extensions ...at) Profile {
 var holdsAtPermit = at{holds{}, []plugins.Point{plugins.Permit}}
 
 func reservesAtItsPoints() at {
-	return at{&reserves{map[*Attempt]string{}}, []plugins.Point{plugins.Reserve, plugins.PreBind}}
+	return at{&reserves{open: map[*Attempt]string{}, refused: map[types.UID]bool{}}, []plugins.Point{plugins.Reserve, plugins.PreBind}}
 }
