@@ -324,7 +324,7 @@ func (b *base) judge(n *cluster.Node) int32 {
 // inclusionSet is the nodes that a hard spread constraint counts, by domain: it measures every
 // domain that has one.
 type inclusionSet struct {
-	keys       []plugins.SpreadConstraint // of all hard constraints of the pod: nodes must have them
+	keys       []*topology // of all hard constraints of the pod: nodes must have them
 	constraint plugins.SpreadConstraint
 	topology   *topology
 
@@ -333,18 +333,18 @@ type inclusionSet struct {
 	present  int     // domains with nodes
 }
 
-// included returns the set for the constraint of a tally.
-func (b *base) included(pl *plan, t *tallyPlan, topology *topology) *inclusionSet {
+// included returns the set for the constraint of a tally; keys are of all hard constraints.
+func (b *base) included(pl *plan, t *tallyPlan, topology *topology, keys []*topology) *inclusionSet {
 	for _, set := range b.sets {
 		if set.topology == topology && set.constraint.NodeAffinityPolicy == t.constraint.NodeAffinityPolicy &&
-			set.constraint.NodeTaintsPolicy == t.constraint.NodeTaintsPolicy && slices.EqualFunc(set.keys, pl.hard, sameKey) {
+			set.constraint.NodeTaintsPolicy == t.constraint.NodeTaintsPolicy && slices.Equal(set.keys, keys) {
 			return set
 		}
 	}
 	if b.inclusion == nil {
 		b.inclusion = pl.inclusion
 	}
-	set := &inclusionSet{keys: slices.Clone(pl.hard), constraint: *t.constraint, topology: topology}
+	set := &inclusionSet{keys: slices.Clone(keys), constraint: *t.constraint, topology: topology}
 	for i := range b.at {
 		set.update(b, int32(i))
 	}
@@ -352,15 +352,13 @@ func (b *base) included(pl *plan, t *tallyPlan, topology *topology) *inclusionSe
 	return set
 }
 
-func sameKey(a, b plugins.SpreadConstraint) bool { return a.TopologyKey == b.TopologyKey }
-
 // update counts a node anew.
 func (s *inclusionSet) update(b *base, node int32) {
 	for int(node) >= len(s.of) {
 		s.of = append(s.of, none)
 	}
 	now := none
-	if n := b.d.c.Nodes[node]; n != nil && hasKeys(n, s.keys) && b.inclusion.Includes(&s.constraint, n) {
+	if n := b.d.c.Nodes[node]; n != nil && !slices.ContainsFunc(s.keys, func(t *topology) bool { return t.domain[node] == none }) && b.inclusion.Includes(&s.constraint, n) {
 		now = s.topology.domain[node]
 	}
 	for len(s.included) < s.topology.domains() {

@@ -177,7 +177,7 @@ func (r *ranking) refreshCandidates(t *trial, left *effort) {
 	for _, node := range known.unknown {
 		known.byNode[node] = cost{}
 	}
-	each, done := heaviness(t.p), 0
+	each, done := heaviness(t.p)+len(r.tallies)/8, 0
 	for _, node := range known.unknown {
 		if left.over() {
 			break

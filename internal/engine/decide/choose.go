@@ -224,7 +224,7 @@ func (r *sheet) fixedScore(g *group, b *bounds) (sum int64) {
 
 // weighSpread works out the raw spread scores of the feasible groups, by what the constraints
 // weigh.
-func (r *sheet) weighSpread(weights [maxSpread]float64) {
+func (r *sheet) weighSpread(weights []float64) {
 	if len(r.plan.soft) == 0 {
 		return
 	}
@@ -243,10 +243,11 @@ func (r *sheet) weighSpread(weights [maxSpread]float64) {
 }
 
 // weights weighs the soft constraints. among are the feasible nodes that count; nil: all.
-func (r *ranking) weights(among []int32) (weights [maxSpread]float64) {
+func (r *ranking) weights(among []int32) []float64 {
 	if len(r.plan.soft) == 0 {
-		return weights
+		return nil
 	}
+	weights := make([]float64, len(r.tallies))
 	for k, t := range r.tallies {
 		if t.purpose != spreadSoft {
 			continue

@@ -82,6 +82,77 @@ func TestManyKeysAreRanked(t *testing.T) {
 	}
 }
 
+// TestManySpreadConstraintsAreRanked: any number of them, of both kinds, in surveys and in rankings.
+func TestManySpreadConstraintsAreRanked(t *testing.T) {
+	for _, worth := range []int{-1, worthRanking} {
+		c := benchCluster(60, false)
+		for i, n := range c.SortedNodes() {
+			node := n.Object().DeepCopy()
+			for k := range 20 {
+				node.Labels[fmt.Sprint("k", k)] = fmt.Sprint(i % (k + 2))
+			}
+			if i%4 == 0 {
+				node.Spec.Taints = []v1.Taint{{Key: "taint", Effect: v1.TaintEffectNoSchedule}}
+			}
+			if i%7 == 0 {
+				delete(node.Labels, "k0")
+			}
+			c.SetNode(node)
+			old := benchPod(i%3, "plain")
+			old.UID, old.Spec.NodeName = types.UID(fmt.Sprint("old-", i)), n.Name
+			c.SetPod(old)
+		}
+		d := New(c, plugins.Default(), 1)
+		d.worthRanking = worth
+		honor := v1.NodeInclusionPolicyHonor
+		spread := func(i, hard, soft int, lacking string) *cluster.Pod {
+			pod := benchPod(i%3, "plain")
+			pod.UID = types.UID(fmt.Sprint(worth, "-", i, "-", lacking))
+			add := func(key string, action v1.UnsatisfiableConstraintAction) {
+				pod.Spec.TopologySpreadConstraints = append(pod.Spec.TopologySpreadConstraints, v1.TopologySpreadConstraint{
+					MaxSkew: int32(1 + i%3), TopologyKey: key, WhenUnsatisfiable: action, LabelSelector: &metav1.LabelSelector{MatchLabels: pod.Labels},
+				})
+				if list := pod.Spec.TopologySpreadConstraints; len(list)%5 == 0 {
+					list[len(list)-1].NodeTaintsPolicy = &honor
+				}
+			}
+			for k := range hard {
+				add(fmt.Sprint("k", k), v1.DoNotSchedule)
+			}
+			for k := range soft {
+				add(fmt.Sprint("k", 19-k), v1.ScheduleAnyway)
+			}
+			if lacking != "" {
+				add("nobody/has-it", v1.UnsatisfiableConstraintAction(lacking))
+			}
+			return c.Pending(pod)
+		}
+		placed := 0
+		for i := range 40 {
+			p := spread(i, i%21, 20-i%13, "")
+			decision := d.Decide(p)
+			holds(t, c, d, p, decision)
+			if pl := d.newPlan(p); pl.way != ranked || len(pl.tallies) != i%21+20-i%13 {
+				t.Fatalf("way %d, %d tallies", pl.way, len(pl.tallies))
+			}
+			if decision.Node != nil {
+				c.Place(p, decision.Node)
+				placed++
+			}
+			for _, lacking := range []v1.UnsatisfiableConstraintAction{v1.DoNotSchedule, v1.ScheduleAnyway} {
+				p := spread(i, 9, 9, string(lacking))
+				holds(t, c, d, p, d.Decide(p))
+				if pl := d.newPlan(p); len(pl.tallies) > 10 {
+					t.Errorf("%d tallies though no node has a key", len(pl.tallies))
+				}
+			}
+		}
+		if placed < 10 {
+			t.Errorf("%d pods were placed", placed)
+		}
+	}
+}
+
 // TestSoftSpreadOverManyDomainsIsRanked: there are more racks than a ranking has groups for.
 func TestSoftSpreadOverManyDomainsIsRanked(t *testing.T) {
 	c := benchCluster(2*manyDomains, false)

@@ -6,11 +6,11 @@ import (
 
 // count makes the tallies and counts the pods that are there.
 func (r *ranking) count() {
-	r.tallies, r.places, r.effects, r.counts = nil, nil, nil, nil
+	r.tallies, r.places, r.effects, r.counts = nil, nil, nil, marks{}
 	if len(r.plan.tallies) == 0 {
 		return
 	}
-	r.counts = make([]uint8, len(r.d.c.Nodes))
+	r.counts = newMarks(len(r.d.c.Nodes), r.plan.spreads())
 	r.effects = map[int32][]effect{}
 	for i := range r.plan.tallies {
 		r.tallies = append(r.tallies, r.plan.tallies[i].start(r.d))
@@ -22,10 +22,10 @@ func (r *ranking) count() {
 		if n == nil {
 			continue
 		}
-		counts := r.plan.countsPodsOf(n)
-		r.counts[n.Index] = counts
-		for k, t := range r.tallies {
-			if t.purpose == spreadHard && counts&(1<<k) != 0 {
+		counts := r.counts.of(n.Index)
+		r.plan.countsPodsOf(n, counts)
+		for k := range r.plan.hard {
+			if t := r.tallies[k]; counts.has(k) {
 				t.include(t.topology.domain[n.Index])
 			}
 		}
@@ -119,7 +119,7 @@ func (r *ranking) effectsOf(class *cluster.PodClass) []effect {
 // to be grouped anew.
 func (r *ranking) tally(node int32, e effect, sign int64, terminating bool) (domain int32, regroup bool) {
 	t := r.tallies[e.tally]
-	if t.purpose <= spreadSoft && (terminating || r.counts[node]&(1<<e.tally) == 0) {
+	if t.purpose <= spreadSoft && (terminating || !r.counts.of(node).has(e.tally)) {
 		return none, false
 	}
 	if t.parts != nil {

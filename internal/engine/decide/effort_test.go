@@ -80,13 +80,18 @@ func TestPreemptionGoesOnWhereItStopped(t *testing.T) {
 // look at every node, gives up; with effort enough it finds the node.
 func TestPlainPreemptionEnds(t *testing.T) {
 	c, p := full(t, 10, func(pod *v1.Pod) {
-		for k := range maxSpread + 1 {
-			pod.Spec.TopologySpreadConstraints = append(pod.Spec.TopologySpreadConstraints, v1.TopologySpreadConstraint{
-				MaxSkew: int32(k + 1), TopologyKey: v1.LabelHostname, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{},
-			})
-		}
+		pod.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{
+			MaxSkew: 1, TopologyKey: v1.LabelHostname, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{},
+		}}
 	})
-	d := New(c, plugins.Default(), 1)
+	profile := plugins.Default()
+	for i := range profile.Scorers {
+		profile.Scorers[i].Weight = maxBuckets // more than groups of nodes can express
+	}
+	d := New(c, profile, 1)
+	if _, pl := d.rankingFor(p); pl.way != scanned {
+		t.Fatalf("it is decided in way %d", pl.way)
+	}
 	if found := d.Preempt(p); found.Node == nil || found.Node.Name != "node-9" {
 		t.Errorf("%+v", found)
 	}

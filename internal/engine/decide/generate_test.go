@@ -129,8 +129,9 @@ func (m *machine) newNode(t *draw, name string) *v1.Node {
 		node.Labels["disk"] = disk
 	}
 	if m.likes(t, "keys") {
+		usual := one(t, 0.7, 1)
 		for i := 1; i <= 9; i++ {
-			if t.chance(0.7) {
+			if t.chance(usual) {
 				node.Labels[fmt.Sprint("k", i)] = one(t, "v1", "v2", "v3")
 			}
 		}
@@ -226,6 +227,11 @@ func (m *machine) draw(t *draw) *v1.Pod {
 	m.affinity(t, pod)
 	for m.likes(t, "spread") && len(pod.Spec.TopologySpreadConstraints) < 4 {
 		m.spread(t, pod)
+	}
+	if len(pod.Spec.TopologySpreadConstraints) > 0 && m.likes(t, "keys") && t.chance(0.3) {
+		for range 24 { // more than a byte has bits
+			m.spread(t, pod)
+		}
 	}
 	return pod
 }

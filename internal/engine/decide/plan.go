@@ -182,10 +182,10 @@ func (d *Decider) planPlugins(pl *plan) bool {
 	return true
 }
 
-// unsuited finds the odd cases that groups do not express: devices that stand for extended
-// resources, and very many spread constraints.
+// unsuited finds the odd case that groups do not express: devices that stand for extended
+// resources.
 func (d *Decider) unsuited(pl *plan) bool {
-	return len(pl.hard)+len(pl.soft) > maxSpread || pl.room == nil && plugins.WantsDevices(d.c, pl.example)
+	return pl.room == nil && plugins.WantsDevices(d.c, pl.example)
 }
 
 // signature tells apart the plans of classes with the same needs: by what API objects, and the

@@ -10,12 +10,15 @@ import (
 // planTallies lists what has to be counted by topology.
 func (d *Decider) planTallies(pl *plan) {
 	own := pl.example.Class
+	if i, lacking := d.lacking(pl.hard); lacking {
+		pl.hard = pl.hard[i : i+1] // it rejects all nodes, and no other counts any pod
+	}
 	for i := range pl.hard {
 		c := &pl.hard[i]
 		pl.tallies = append(pl.tallies, tallyPlan{purpose: spreadHard, key: c.TopologyKey, constraint: c, self: c.Self(own)})
 	}
-	if pl.spreadWeight == 0 {
-		pl.soft = nil
+	if _, lacking := d.lacking(pl.soft); pl.spreadWeight == 0 || pl.everyKey && lacking {
+		pl.soft = nil // no node is scored
 	}
 	for i := range pl.soft {
 		c := &pl.soft[i]
@@ -36,6 +39,12 @@ func (d *Decider) planTallies(pl *plan) {
 		pl.tallies = pl.tallies[:len(pl.hard)+len(pl.soft)]
 		d.planTerms(pl)
 	}
+}
+
+// lacking finds a constraint by a key that no node has.
+func (d *Decider) lacking(constraints []plugins.SpreadConstraint) (i int, lacking bool) {
+	i = slices.IndexFunc(constraints, func(c plugins.SpreadConstraint) bool { return !d.keys.has(c.TopologyKey) })
+	return i, i >= 0
 }
 
 // groupsFor is about how many groups of nodes the tallies of a plan make.
@@ -165,27 +174,39 @@ func limitGroups(tallies []*tally, manyGroups int) {
 	}
 }
 
-// countsPodsOf tells by a bit for each spread tally whether it counts the pods of a node.
-func (pl *plan) countsPodsOf(n *cluster.Node) (counts uint8) {
-	if pl.inclusion == nil {
-		return 0
-	}
+// spreads is how many tallies are of spread constraints; they are the first.
+func (pl *plan) spreads() int { return len(pl.hard) + len(pl.soft) }
+
+// countsPodsOf finds the spread tallies that count the pods of a node.
+func (pl *plan) countsPodsOf(n *cluster.Node, counts tallySet) {
+	clear(counts)
 	hard, soft := hasKeys(n, pl.hard), !pl.everyKey || hasKeys(n, pl.soft)
-	for k := range pl.tallies {
+	for k := range pl.spreads() {
 		t := &pl.tallies[k]
-		switch t.purpose {
-		case spreadHard:
-			if hard && pl.inclusion.Includes(t.constraint, n) {
-				counts |= 1 << k
-			}
-		case spreadSoft:
-			if t.constraint.PerNode() || soft && pl.inclusion.Includes(t.constraint, n) {
-				counts |= 1 << k
-			}
+		if t.purpose == spreadSoft && t.constraint.PerNode() ||
+			(t.purpose == spreadHard && hard || t.purpose == spreadSoft && soft) && pl.inclusion.Includes(t.constraint, n) {
+			counts[k/8] |= 1 << (k % 8)
 		}
 	}
-	return counts
 }
+
+// tallySet is a set of tallies: a bit for each.
+type tallySet []uint8
+
+func (s tallySet) has(tally int) bool { return s[tally/8]&(1<<(tally%8)) != 0 }
+
+// marks are a set of tallies for each of some nodes.
+type marks struct {
+	bits []uint8
+	each int // bytes
+}
+
+func newMarks(nodes, tallies int) marks {
+	each := (tallies + 7) / 8
+	return marks{make([]uint8, nodes*each), each}
+}
+
+func (m marks) of(node int32) tallySet { return m.bits[int(node)*m.each : int(node+1)*m.each] }
 
 func hasKeys(n *cluster.Node, constraints []plugins.SpreadConstraint) bool {
 	for i := range constraints {

@@ -29,7 +29,7 @@ type ranking struct {
 	// at when a node's pods change and it stays where it is, as it mostly does.
 	bucket []int16
 	at     []position
-	counts []uint8 // a bit for each spread tally that counts the node's pods; nil without such tallies
+	counts marks // of each node, the spread tallies that count its pods
 
 	// flat stands in for the buckets while no more than one group has nodes that are not settled;
 	// nil otherwise. That group is live (none: there is none yet), those of settled nodes are by
@@ -69,10 +69,6 @@ type position struct {
 	group int32
 	place int32
 }
-
-// maxSpread bounds the spread constraints of a pod: there is a bit for each in ranking.counts. A
-// pod with more is decided the plain way.
-const maxSpread = 8
 
 // inKey is how many tallies a groupKey holds. More make a key of another kind, which costs more to
 // look up.
@@ -114,7 +110,7 @@ func newRanking(d *Decider, p *plan) *ranking {
 // bytes is about what the ranking takes.
 func (r *ranking) bytes() int {
 	const alone = 8 << 10 // whatever the size of the cluster
-	n := alone + 2*len(r.bucket) + 8*len(r.at) + len(r.counts)
+	n := alone + 2*len(r.bucket) + 8*len(r.at) + len(r.counts.bits)
 	if r.flat == nil {
 		n += 6*len(r.bucket) + 24*(r.plan.maxRoom+1)*len(r.groups) // the buckets, half as large again as what is in them
 	}

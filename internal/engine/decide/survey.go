@@ -27,12 +27,15 @@ type survey struct {
 	isLone []int32 // by node: its number in apart, from 1
 	lone   []int32 // by group: how many of its nodes stand apart
 
-	axisOf  []int // by tally
+	axisOf  []int       // by tally
+	keys    []*topology // of the hard constraints
 	spare   []*tally
 	touched [][]int32 // by tally: domains that count something
 	stock   []*group
-	with    standing // of one node, with the pods nominated to it
-	fixed   []int64  // by group of the base: its score but for room
+	counts  tallySet  // the spread tallies that count the pods of one node
+	weights []float64 // of the soft constraints, by tally
+	with    standing  // of one node, with the pods nominated to it
+	fixed   []int64   // by group of the base: its score but for room
 
 	search
 }
@@ -86,7 +89,10 @@ func (s *survey) begin(d *Decider, known *recentPlan) {
 	for len(s.isLone) < len(b.at) {
 		s.isLone = append(s.isLone, 0)
 	}
-	s.tallies = s.tallies[:0]
+	s.tallies, s.keys = s.tallies[:0], s.keys[:0]
+	for i := range s.plan.hard {
+		s.keys = append(s.keys, b.axes[s.axisOf[i]].topology)
+	}
 	for i := range s.plan.tallies {
 		s.tallies = append(s.tallies, s.startTally(i))
 	}
@@ -107,7 +113,7 @@ func (s *survey) startTally(i int) *tally {
 		t.count = append(t.count, 0)
 	}
 	if t.purpose == spreadHard {
-		set := s.b.included(s.plan, of, axis.topology)
+		set := s.b.included(s.plan, of, axis.topology, s.keys)
 		t.included, t.present = set.included, set.present
 		t.level(0, int32(t.present))
 	}
@@ -135,6 +141,7 @@ func (s *survey) count() bool {
 	if len(s.tallies) == 0 {
 		return true
 	}
+	s.counts = newMarks(1, s.plan.spreads()).of(0)
 	classes, all := s.d.counted(s.plan)
 	if all {
 		return false
@@ -143,15 +150,12 @@ func (s *survey) count() bool {
 		effects := s.plan.effects(pods.class)
 		s.work += pods.nodes.len()
 		for node, n := range pods.nodes.all {
-			var counts uint8
-			if s.plan.inclusion != nil {
-				counts = s.plan.countsPodsOf(s.d.c.Nodes[node])
-			}
+			s.plan.countsPodsOf(s.d.c.Nodes[node], s.counts)
 			for _, e := range effects {
 				t, many := s.tallies[e.tally], int64(n.staying)
 				if t.purpose > spreadSoft {
 					many += int64(n.leaving)
-				} else if counts&(1<<e.tally) == 0 {
+				} else if !s.counts.has(e.tally) {
 					continue
 				}
 				if domain := t.countsIn(node); domain != none && many != 0 {
@@ -286,10 +290,10 @@ func (s *survey) crowded(node int32) bool {
 			with.count[k] = t.count[domain]
 		}
 	}
+	s.plan.countsPodsOf(n, s.counts)
 	for _, g := range guests {
-		counts := s.plan.countsPodsOf(n)
 		for _, e := range s.plan.effects(g.Class) {
-			if with.none[e.tally] || s.tallies[e.tally].purpose <= spreadSoft && (g.Terminating || counts&(1<<e.tally) == 0) {
+			if with.none[e.tally] || s.tallies[e.tally].purpose <= spreadSoft && (g.Terminating || !s.counts.has(e.tally)) {
 				continue
 			}
 			with.count[e.tally] += e.weight
@@ -306,13 +310,13 @@ func (s *survey) decide() Decision {
 	if feasible == 0 {
 		return Decision{}
 	}
-	var weights [maxSpread]float64
+	s.weights = append(s.weights[:0], make([]float64, len(s.tallies))...)
 	for k, t := range s.tallies {
 		if t.purpose == spreadSoft {
-			weights[k] = t.constraint.Weight(s.domainsScored(k, t))
+			s.weights[k] = t.constraint.Weight(s.domainsScored(k, t))
 		}
 	}
-	s.weighSpread(weights)
+	s.weighSpread(s.weights)
 	bounds := s.bounds()
 	if s.votesApart {
 		s.boundVotes()

@@ -123,7 +123,7 @@ func (t *trial) count(o *cluster.Pod, sign int64) {
 			continue
 		}
 		spreads := of.purpose <= spreadSoft
-		if spreads && (o.Terminating || t.r.counts[t.node.Index]&(1<<e.tally) == 0) {
+		if spreads && (o.Terminating || !t.r.counts.of(t.node.Index).has(e.tally)) {
 			continue
 		}
 		t.standing.count[e.tally] += sign * e.weight
