@@ -74,15 +74,17 @@ func (*NodeAffinity) Reads() Part { return Labels | Identity }
 func (pl *NodeAffinity) ReadsFor(p *cluster.Pod) Part {
 	parts := Labels
 	required, preferred := podNodeAffinity(p.Spec())
-	if _, byHostname := p.Spec().NodeSelector[v1.LabelHostname]; byHostname ||
-		required != nil && readNodeTerms(required).identify() || pl.addedRequired != nil && pl.addedRequired.identify() {
-		parts |= Identity
+	_, individual := p.Spec().NodeSelector[v1.LabelHostname]
+	individual = individual || pl.addedRequired != nil && pl.addedRequired.identify() ||
+		slices.ContainsFunc(pl.addedPreferred, func(t weightedNodeTerm) bool { return t.identity })
+	if required != nil {
+		individual = individual || slices.ContainsFunc(required.NodeSelectorTerms, func(t v1.NodeSelectorTerm) bool { return identifies(&t) })
 	}
-	terms, _ := readPreferred(preferred)
-	for _, term := range append(terms, pl.addedPreferred...) {
-		if term.identity {
-			parts |= Identity
-		}
+	for i := range preferred {
+		individual = individual || identifies(&preferred[i].Preference)
+	}
+	if individual {
+		parts |= Identity
 	}
 	return parts
 }
@@ -108,9 +110,9 @@ func (pl *NodeAffinity) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	if len(spec.NodeSelector) > 0 {
 		selector = labels.SelectorFromSet(spec.NodeSelector)
 	}
-	var terms nodeTerms
+	var terms *termIndex
 	if required != nil {
-		terms = readNodeTerms(required)
+		terms = indexTerms(readNodeTerms(required))
 	}
 	judge := Judge{Node: func(n *cluster.Node) *Rejection {
 		switch {
@@ -201,15 +203,17 @@ func readPreferred(list []v1.PreferredSchedulingTerm) ([]weightedNodeTerm, error
 	if len(list) == 0 {
 		return nil, nil
 	}
-	if _, err := nodeaffinity.NewPreferredSchedulingTerms(list); err != nil {
-		return nil, err
-	}
 	terms := make([]weightedNodeTerm, 0, len(list))
 	for i := range list {
 		if list[i].Weight == 0 || emptyNodeTerm(&list[i].Preference) {
 			continue
 		}
-		terms = append(terms, weightedNodeTerm{readNodeTerm(&list[i].Preference), int64(list[i].Weight)})
+		term := readNodeTerm(&list[i].Preference)
+		if term.broken {
+			_, err := nodeaffinity.NewPreferredSchedulingTerms(list) // which words it
+			return nil, err
+		}
+		terms = append(terms, weightedNodeTerm{term, int64(list[i].Weight)})
 	}
 	return terms, nil
 }

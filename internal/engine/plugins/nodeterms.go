@@ -1,6 +1,7 @@
 package plugins
 
 import (
+	"slices"
 	"strconv"
 
 	v1 "k8s.io/api/core/v1"
@@ -22,7 +23,7 @@ type nodeTerm struct {
 	fields []fieldRequirement
 	// broken terms match nothing.
 	broken bool
-	// identity: a requirement is on what every node has of its own, its name or its host name.
+	// identity: see identifies.
 	identity bool
 }
 
@@ -111,10 +112,9 @@ func (r *labelRequirement) add(other *labelRequirement) {
 }
 
 func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
-	term := nodeTerm{identity: len(t.MatchFields) > 0}
+	term := nodeTerm{identity: identifies(t)}
 	for i := range t.MatchExpressions {
 		e := &t.MatchExpressions[i]
-		term.identity = term.identity || e.Key == v1.LabelHostname
 		operator := nodeOperators[e.Operator]
 		if _, err := labels.NewRequirement(e.Key, operator, e.Values); err != nil {
 			term.broken = true
@@ -153,6 +153,10 @@ func (t *nodeTerm) match(n *cluster.Node) bool {
 			return false
 		}
 	}
+	return t.matchFields(n)
+}
+
+func (t *nodeTerm) matchFields(n *cluster.Node) bool {
 	for _, f := range t.fields {
 		var value string
 		if f.name {
@@ -195,7 +199,12 @@ func (r *labelRequirement) match(n *cluster.Node) bool {
 		return !has
 	}
 	number, err := strconv.ParseInt(value, 10, 64)
-	return has && err == nil && (number > r.bound) == (r.operator == selection.GreaterThan) && number != r.bound
+	return has && err == nil && r.allows(number)
+}
+
+// allows is for Gt and Lt.
+func (r *labelRequirement) allows(number int64) bool {
+	return (number > r.bound) == (r.operator == selection.GreaterThan) && number != r.bound
 }
 
 func (r *labelRequirement) lists(value string) bool {
@@ -209,15 +218,17 @@ func (r *labelRequirement) lists(value string) bool {
 // question for all of a label.
 type preferences struct {
 	byValue map[string]map[string]int64 // the sum of the weights, by key and value
-	others  []weightedNodeTerm
+	others  *termIndex
+	weights []int64 // of the others
 }
 
 func preferencesOf(terms []weightedNodeTerm) preferences {
 	p := preferences{byValue: map[string]map[string]int64{}}
+	var others nodeTerms
 	for i := range terms {
 		one, ok := terms[i].oneOf()
 		if !ok {
-			p.others = append(p.others, terms[i])
+			others, p.weights = append(others, terms[i].nodeTerm), append(p.weights, terms[i].weight)
 			continue
 		}
 		sums := p.byValue[one.key]
@@ -227,6 +238,7 @@ func preferencesOf(terms []weightedNodeTerm) preferences {
 		}
 		one.each(func(value string) { sums[value] += terms[i].weight })
 	}
+	p.others = indexTerms(others)
 	return p
 }
 
@@ -236,20 +248,17 @@ func (p *preferences) weigh(n *cluster.Node) (sum int64) {
 			sum += sums[value]
 		}
 	}
-	for i := range p.others {
-		if p.others[i].match(n) {
-			sum += p.others[i].weight
-		}
-	}
+	p.others.each(n, func(i int) bool { sum += p.weights[i]; return true })
 	return sum
 }
 
 // identify tells whether the terms tell nodes apart that share their labels.
 func (terms nodeTerms) identify() bool {
-	for i := range terms {
-		if terms[i].identity {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(terms, func(t nodeTerm) bool { return t.identity })
+}
+
+// identifies tells that of one term: a requirement is on what every node has of its own, its name
+// or its host name.
+func identifies(t *v1.NodeSelectorTerm) bool {
+	return len(t.MatchFields) > 0 || slices.ContainsFunc(t.MatchExpressions, func(r v1.NodeSelectorRequirement) bool { return r.Key == v1.LabelHostname })
 }

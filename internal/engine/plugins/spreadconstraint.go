@@ -154,13 +154,21 @@ func hasKeys(n *cluster.Node, constraints []SpreadConstraint) bool {
 type SpreadInclusion struct {
 	selector    labels.Selector // the pod's node selector
 	required    bool            // the pod has required node affinity:
-	terms       nodeTerms
+	terms       *termIndex
 	tolerations []v1.Toleration
 	compared    []v1.Toleration // with those that compare numbers
 
-	individual bool // nodes may be told apart by name or host name
-	byLabels   map[*cluster.LabelSet]bool
-	byTaints   map[*cluster.TaintSet]bool
+	individual  bool       // nodes may be told apart by name or host name:
+	last        individual // the one that was asked about last, for all constraints
+	selectsLast bool
+	byLabels    map[*cluster.LabelSet]bool
+	byTaints    map[*cluster.TaintSet]bool
+}
+
+// individual is what tells a node apart from all others.
+type individual struct {
+	name, hostname string
+	labels         *cluster.LabelSet
 }
 
 // NewSpreadInclusion prepares the answers for a pod, about constraints of one profile. They depend
@@ -171,11 +179,11 @@ func NewSpreadInclusion(p *cluster.Pod) *SpreadInclusion {
 		selector: labels.SelectorFromSet(spec.NodeSelector), tolerations: counting(spec.Tolerations, false), compared: spec.Tolerations,
 		byLabels: map[*cluster.LabelSet]bool{}, byTaints: map[*cluster.TaintSet]bool{},
 	}
+	_, i.individual = spec.NodeSelector[v1.LabelHostname]
 	if required, _ := podNodeAffinity(spec); required != nil {
-		i.required, i.terms = true, readNodeTerms(required)
+		i.required, i.terms = true, indexTerms(readNodeTerms(required))
+		i.individual = i.individual || i.terms.terms.identify()
 	}
-	_, byHostname := spec.NodeSelector[v1.LabelHostname]
-	i.individual = byHostname || i.terms.identify()
 	return i
 }
 
@@ -192,7 +200,10 @@ func (i *SpreadInclusion) PerNode() bool { return i.individual }
 
 func (i *SpreadInclusion) selects(n *cluster.Node) bool {
 	if i.individual {
-		return i.matches(n)
+		if asked := (individual{n.Name, n.Hostname, n.Labels}); i.last != asked {
+			i.last, i.selectsLast = asked, i.matches(n)
+		}
+		return i.selectsLast
 	}
 	selected, known := i.byLabels[n.Labels]
 	if !known {
