@@ -30,7 +30,7 @@ type PodClass struct {
 	// request nothing.
 	NonZeroCPU, NonZeroMemory int64
 
-	Ports []Port
+	Ports *Ports
 
 	RequiredAffinity, RequiredAntiAffinity   []Term
 	PreferredAffinity, PreferredAntiAffinity []WeightedTerm
@@ -154,8 +154,8 @@ func (c *PodClass) WithoutTarget() *PodClass {
 }
 
 // isSimple computes PodClass.Simple.
-func isSimple(pod *v1.Pod, requests *Resources, ports []Port) bool {
-	if len(ports) > 0 || requests.EphemeralStorage != 0 || pod.Spec.Resources != nil || isPersonal(pod) || isResized(&pod.Status) {
+func isSimple(pod *v1.Pod, requests *Resources, ports *Ports) bool {
+	if ports != nil || requests.EphemeralStorage != 0 || pod.Spec.Resources != nil || isPersonal(pod) || isResized(&pod.Status) {
 		return false
 	}
 	for _, amount := range requests.Scalars {

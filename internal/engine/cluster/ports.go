@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"cmp"
+	"hash/maphash"
+	"math"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,9 +21,28 @@ type Port struct {
 
 const anyIP = "0.0.0.0"
 
-// portsOf lists the host ports of a pod, in order; see compare.
-func portsOf(pod *v1.Pod) []Port {
-	var ports []Port
+// Ports are the host ports of a pod, none of them twice; nil where there are none.
+type Ports struct {
+	List []Port
+	// keys tell ports apart at a glance, and are in ascending order: thousands of ports are compared
+	// with those of all pods of a cluster. From the highest bits down they are the port, a hash of
+	// the protocol, and a hash of the address, 0 for every address.
+	keys []uint64
+}
+
+var portSeed = maphash.MakeSeed() // nobody can make up addresses with equal hashes
+
+func (p Port) key() uint64 {
+	key := uint64(p.Port)<<40 | maphash.String(portSeed, string(p.Protocol))&0xff<<32
+	if p.IP != anyIP {
+		key |= maphash.String(portSeed, p.IP)&math.MaxUint32 | 1
+	}
+	return key
+}
+
+// portsOf lists the host ports of a pod.
+func portsOf(pod *v1.Pod) *Ports {
+	var list []Port
 	for _, p := range rules.HostPorts(pod) {
 		port := Port{p.HostIP, p.Protocol, p.HostPort}
 		if port.IP == "" {
@@ -30,45 +51,53 @@ func portsOf(pod *v1.Pod) []Port {
 		if port.Protocol == "" {
 			port.Protocol = v1.ProtocolTCP
 		}
-		ports = append(ports, port)
+		list = append(list, port)
 	}
-	slices.SortFunc(ports, func(a, b Port) int { return cmp.Or(a.compare(b), a.compareIP(b)) })
-	return slices.Compact(ports)
-}
-
-func (p Port) compare(o Port) int {
-	return cmp.Or(cmp.Compare(p.Port, o.Port), cmp.Compare(p.Protocol, o.Protocol))
-}
-
-// compareIP puts every address before any.
-func (p Port) compareIP(o Port) int {
-	if p.IP == anyIP || o.IP == anyIP {
-		return cmp.Compare(btoi(p.IP != anyIP), btoi(o.IP != anyIP))
+	if list == nil {
+		return nil
 	}
-	return cmp.Compare(p.IP, o.IP)
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
+	slices.SortFunc(list, func(a, b Port) int {
+		return cmp.Or(cmp.Compare(a.key(), b.key()), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.IP, b.IP))
+	})
+	ports := &Ports{List: slices.Compact(list)}
+	for _, p := range ports.List {
+		ports.keys = append(ports.keys, p.key())
 	}
-	return 0
+	return ports
 }
 
-// Conflict tells whether two pods cannot be on one node for their ports, which are in order. It
-// goes through both lists once: thousands of ports must not cost the product.
-func Conflict(a, b []Port) bool {
-	for len(a) > 0 && len(b) > 0 {
-		switch order := a[0].compare(b[0]); {
-		case order == 0 && a[0].Conflicts(b[0]):
-			return true
-		case order < 0 || order == 0 && a[0].compareIP(b[0]) < 0:
-			a = a[1:]
+// Conflict tells whether two pods cannot be on one node for their ports. It goes through both lists
+// once: thousands of ports must not cost the product.
+func (p *Ports) Conflict(o *Ports) bool {
+	if p == nil || o == nil {
+		return false
+	}
+	a, b := p.keys, o.keys
+	for i, j := 0, 0; i < len(a) && j < len(b); {
+		x, y := a[i], b[j]
+		switch {
+		case x == y || x>>32 == y>>32 && (uint32(x) == 0 || uint32(y) == 0):
+			to, toOther := p.group(i), o.group(j)
+			if slices.ContainsFunc(p.List[i:to], func(p Port) bool { return slices.ContainsFunc(o.List[j:toOther], p.Conflicts) }) {
+				return true
+			}
+			i, j = to, toOther // the hashes are equal, and what they are of is not
+		case x < y:
+			i++
 		default:
-			b = b[1:]
+			j++
 		}
 	}
 	return false
+}
+
+// group returns where the keys end that begin as the i-th does.
+func (p *Ports) group(i int) int {
+	to := i + 1
+	for to < len(p.keys) && p.keys[to]>>32 == p.keys[i]>>32 {
+		to++
+	}
+	return to
 }
 
 // Conflicts reports whether two ports cannot be used on the same node.

@@ -27,12 +27,12 @@ func (NodePorts) Steady() {}
 // Filter implements Filter.
 func (NodePorts) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	wanted := p.Class.Ports
-	if len(wanted) == 0 {
+	if wanted == nil {
 		return Judge{}
 	}
 	return Judge{Node: func(n *cluster.Node) *Rejection {
 		for _, other := range n.Pods {
-			if cluster.Conflict(wanted, other.Class.Ports) {
+			if wanted.Conflict(other.Class.Ports) {
 				return portTaken
 			}
 		}
@@ -45,8 +45,8 @@ func (NodePorts) Interests(Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add},
 		{Resource: queue.Pod, Action: queue.Delete, Hint: func(item *queue.Item, e *queue.Event) bool {
-			return e.PodBefore != nil && cluster.Conflict(item.Class.Ports, e.PodBefore.Class.Ports)
-		}, Narrowing: unless(func(e *queue.Event) bool { return e.PodBefore == nil || len(e.PodBefore.Class.Ports) == 0 })},
+			return e.PodBefore != nil && item.Class.Ports.Conflict(e.PodBefore.Class.Ports)
+		}, Narrowing: unless(func(e *queue.Event) bool { return e.PodBefore == nil || e.PodBefore.Class.Ports == nil })},
 	}
 }
 
@@ -70,7 +70,7 @@ func (NodePorts) Detail(p *cluster.Pod, n *cluster.Node) string {
 // PortHolders returns the node's pods that use a host port which the pod needs.
 func PortHolders(p *cluster.Pod, n *cluster.Node) (list []*cluster.Pod) {
 	for _, o := range n.Pods {
-		if cluster.Conflict(p.Class.Ports, o.Class.Ports) {
+		if p.Class.Ports.Conflict(o.Class.Ports) {
 			list = append(list, o)
 		}
 	}

@@ -98,8 +98,8 @@ func (s *search) takenPorts(nodes []verdict) map[int32]bool {
 	taken := map[int32]bool{}
 	for _, v := range nodes {
 		for _, o := range plugins.PortHolders(s.pod, v.node) {
-			for _, p := range o.Class.Ports {
-				if slices.ContainsFunc(s.pod.Class.Ports, p.Conflicts) {
+			for _, p := range o.Class.Ports.List {
+				if slices.ContainsFunc(s.pod.Class.Ports.List, p.Conflicts) {
 					taken[p.Port] = true
 				}
 			}
