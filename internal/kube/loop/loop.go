@@ -55,8 +55,6 @@ func (l *Loop[E, A]) Look(what func()) { l.inbox.put(message[E]{look: what}) }
 func (l *Loop[E, A]) Run(ctx context.Context, feeds ...func(context.Context)) {
 	log := klog.FromContext(ctx)
 	log.Info("Starting", "controller", l.Name)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	l.life = ctx
 	for _, feed := range feeds {
 		l.beside.Go(func() { feed(ctx) })

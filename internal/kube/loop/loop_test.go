@@ -2,7 +2,9 @@ package loop
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -70,9 +72,13 @@ func TestEndsWhileRequestsHangAndFeedsBlock(t *testing.T) {
 		}()
 		time.Sleep(time.Second)
 		cancel()
+		stopped := time.Now()
 		<-ended
 		if fed.Load() == 0 {
 			t.Error("nothing was fed")
+		}
+		if took := time.Since(stopped); took > time.Second {
+			t.Errorf("Run returned %v after the end of its context", took)
 		}
 	})
 }
@@ -119,6 +125,7 @@ func TestWhatComesTooLateIsKept(t *testing.T) {
 		l.See("a")
 		go func() { synctest.Wait(); cancel() }()
 		l.Run(ctx)
+		l.Look(func() {})
 		if left := l.Left(); len(left) != 1 || left[0] != "answered" {
 			t.Errorf("left: %v", left)
 		}
@@ -142,4 +149,169 @@ func TestMetricsAreToldEachSecondAlsoOfACoreThatNeverRests(t *testing.T) {
 			t.Errorf("told %d times in ten seconds", told)
 		}
 	})
+}
+
+// TestTimeTakesEffectAfterTheInbox: a core that wants to be woken at once is told of all that is in
+// the inbox first, and of what one tick left there before the next.
+func TestTimeTakesEffectAfterTheInbox(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var took []string
+		l := counting(&took, time.Second)
+		l.Wake = func(now time.Time) time.Time { return now }
+		step := l.Step
+		l.Step = func(now time.Time, event string) []string {
+			switch {
+			case len(took) > 10:
+				cancel()
+			case event == "tick":
+				l.See(fmt.Sprint("after ", len(took)))
+			}
+			step(now, event)
+			return nil
+		}
+		l.See("a")
+		l.See("b")
+		l.Run(ctx)
+		if want := []string{"a", "b", "tick", "after 2", "tick", "after 4"}; !slices.Equal(took[:6], want) {
+			t.Errorf("the core was given %v, want %v", took, want)
+		}
+	})
+}
+
+// TestTellDoesNotWakeTheCore, which wants nothing for an hour, and is called each second all the same.
+func TestTellDoesNotWakeTheCore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var took []string
+		l := counting(&took, time.Second)
+		told, wake := 0, l.Now().Add(time.Hour)
+		l.Tell = func() { told++ }
+		l.Wake = func(time.Time) time.Time { return wake }
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		l.Run(ctx)
+		if told < 59 || len(took) > 0 {
+			t.Errorf("told %d times in a minute, and the core was given %v", told, took)
+		}
+	})
+}
+
+// TestRequestsRunBesideTheOwner, and what Do is given ends with Run, as they do.
+func TestRequestsRunBesideTheOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var took []string
+		l := counting(&took, time.Hour)
+		do, given := l.Do, context.Context(nil)
+		l.Do = func(ctx context.Context, action string) func(context.Context) string {
+			given = ctx
+			return do(ctx, action)
+		}
+		l.See("a")
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); l.Run(ctx) }()
+		synctest.Wait()
+		l.See("b")
+		time.Sleep(time.Second)
+		if !slices.Equal(took, []string{"a", "b"}) {
+			t.Errorf("while a request is under way, the core was given %v", took)
+		}
+		cancel()
+		<-ended
+		if given.Err() == nil {
+			t.Error("the context of Do outlives Run")
+		}
+	})
+}
+
+// TestReturnsAfterItsFeeds, since what they feed may be closed by then.
+func TestReturnsAfterItsFeeds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var took []string
+		l := counting(&took, time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		fed := false
+		l.Run(ctx, func(ctx context.Context) {
+			<-ctx.Done()
+			time.Sleep(time.Second)
+			fed = true
+		})
+		if !fed {
+			t.Error("Run returned before its feed")
+		}
+	})
+}
+
+// TestPanicWaitsForNobody: the process is to end, whatever hangs.
+func TestPanicWaitsForNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var took []string
+		l := counting(&took, time.Second)
+		l.Step = func(time.Time, string) []string { panic("a bug") }
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		began := time.Now()
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic is gone")
+				}
+			}()
+			l.See("a")
+			l.Run(ctx, func(ctx context.Context) {
+				select {
+				case <-ctx.Done():
+				case <-time.After(time.Hour):
+				}
+			})
+		}()
+		if took := time.Since(began); took > 0 {
+			t.Errorf("waited %v", took)
+		}
+	})
+}
+
+// TestNowCanBeWrittenDown: read back from a journal, it is the same time.
+func TestNowCanBeWrittenDown(t *testing.T) {
+	l := New[string, string]("clock")
+	if now := l.Now(); now != now.Round(0) || now.Location() != time.UTC {
+		t.Errorf("%v has a monotonic reading or a zone", now)
+	}
+}
+
+func TestNoEventIsLostAmongMany(t *testing.T) {
+	const writers, each = 8, 20_000
+	l := New[int, int]("many")
+	var writing sync.WaitGroup
+	for range writers {
+		writing.Go(func() {
+			for i := range each {
+				l.See(i)
+			}
+		})
+	}
+	writing.Wait()
+	if n := len(l.Left()); n != writers*each {
+		t.Errorf("%d events of %d", n, writers*each)
+	}
+}
+
+// TestInboxKeepsRoomAndNothingElse: a message costs no allocation, and none is held once it was taken in.
+func TestInboxKeepsRoomAndNothingElse(t *testing.T) {
+	l := New[*int, int]("room")
+	l.Step = func(time.Time, *int) []int { return nil }
+	l.Wake = func(now time.Time) time.Time { return now }
+	event := new(int)
+	if n := testing.AllocsPerRun(100, func() { l.See(event); l.CatchUp() }); n > 0 {
+		t.Errorf("%v allocations a message", n)
+	}
+	for _, room := range [][]message[*int]{l.spare, l.inbox.messages} {
+		for _, m := range room[:cap(room)] {
+			if m.event != nil {
+				t.Error("an event is held that was taken in")
+			}
+		}
+	}
 }
