@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// rooms are the folders of the root module, from the ground up. A room may import those above it in
-// this list, and none below: so no arrow runs back up, and no two rooms import each other.
+// rooms are the folders of the root module, from the ground up. A room may import those that come
+// before it in this list, and none that come after it: so no arrow runs back up, and no two rooms
+// import each other.
 var rooms = []string{
 	"deploy", "internal/owned", "internal/answer", "internal/usage", "internal/kube", "internal/engine", "internal/admission", "internal/controller", "internal/node",
 	"internal/inspect", "internal/scheduler", "internal/ui", "internal/containerd", "internal/up", "scheduler", "examples", "cmd", "docs", "internal/docs", "internal/layout",

@@ -41,6 +41,17 @@ type Session struct {
 	Until  metav1.MicroTime `json:"until"`
 }
 
+// extend moves the end of a session that was killed from its last checkpoint to its last change.
+func (s *Session) extend(dir string) {
+	// What cannot be read cannot be played, either: the session ends before it.
+	_ = replay(filepath.Join(dir, s.Folder), time.Now(), func(c *Change) error {
+		if s.Until.Before(&c.At) {
+			s.Until = c.At
+		}
+		return nil
+	})
+}
+
 // Change is a line of a file of changes.
 type Change struct {
 	At   metav1.MicroTime `json:"at"`

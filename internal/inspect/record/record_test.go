@@ -1,7 +1,9 @@
 package record_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/record"
@@ -163,6 +166,51 @@ func TestARecordingGoesOnForItsOwnClusterOnly(t *testing.T) {
 	err = record.Run(t.Context(), client(t, other), record.Options{Dir: dir, Once: true})
 	if err == nil || !strings.Contains(err.Error(), "another cluster") {
 		t.Errorf("another cluster: %v", err)
+	}
+}
+
+// TestChangesBeforeAKillAreKept: a recording that was killed knows how far it has come by its last
+// checkpoint alone. The next one finds what followed, up to a line that was cut off.
+func TestChangesBeforeAKillAreKept(t *testing.T) {
+	api, dir := fakeapi.New(t), t.TempDir()
+	api.Set("nodes", node("node-1"))
+	during(t, api, dir, 0, func(changes func() int) {
+		changes()
+		changes()
+		api.Set("pods", pod("p", "node-1"))
+		until(changes, 1)
+	})
+	path := filepath.Join(dir, record.IndexFile)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := record.ReadIndex(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session := index.Sessions[0]
+	when := func(at metav1.MicroTime) string { b, _ := json.Marshal(at); return string(b) }
+	text = bytes.Replace(text, []byte(`"until": `+when(session.Until)), []byte(`"until": `+when(session.Began)), 1)
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	changes, err := os.OpenFile(filepath.Join(dir, session.Folder, "changes-000001.jsonl"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := changes.WriteString(`{"at":"2026-11-21T1`); err != nil {
+		t.Fatal(err)
+	}
+	_ = changes.Close()
+	if err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, Once: true}); err != nil {
+		t.Fatal(err)
+	}
+	if index, err = record.ReadIndex(dir); err != nil || len(index.Sessions) != 2 || !index.Sessions[0].Until.After(session.Began.Time) {
+		t.Fatalf("%v, %+v", err, index)
+	}
+	if set, err := record.At(dir, index.Sessions[0].Until.Time); err != nil || len(set.Pods) != 1 {
+		t.Errorf("at the end of the killed session: %v, %+v", err, set)
 	}
 }
 

@@ -90,6 +90,9 @@ func (r *recorder) open(ctx context.Context) error {
 	case index.Cluster != cluster:
 		return fmt.Errorf("%s is a recording of another cluster: name another folder", r.options.Dir)
 	}
+	if n := len(index.Sessions); n > 0 {
+		index.Sessions[n-1].extend(r.options.Dir)
+	}
 	now := time.Now()
 	folder := filepath.Join(sessionsFolder, sessionName(now))
 	if err := os.MkdirAll(filepath.Join(r.options.Dir, folder), 0o700); err != nil {

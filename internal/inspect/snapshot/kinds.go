@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
+	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
@@ -110,7 +111,7 @@ func NewClient(config *rest.Config) (*Client, error) {
 func (c *Client) List(ctx context.Context, k Kind, options metav1.ListOptions) (runtime.Object, error) {
 	list := k.newList()
 	err := c.http[k.GroupVersion].Get().Resource(k.Resource).VersionedParams(&options, scheme.ParameterCodec).Do(ctx).Into(list)
-	return list, err
+	return list, connect.Reach(err)
 }
 
 // Host is the API server's address.
@@ -120,7 +121,7 @@ func (c *Client) Host() string { return c.config.Host }
 func (c *Client) ClusterID(ctx context.Context) (string, error) {
 	var ns v1.Namespace
 	err := c.http[v1.SchemeGroupVersion].Get().Resource("namespaces").Name(metav1.NamespaceSystem).Do(ctx).Into(&ns)
-	return string(ns.UID), err
+	return string(ns.UID), connect.Reach(err)
 }
 
 // Source is how a kind is listed and watched.
@@ -132,7 +133,8 @@ func (c *Client) Source(k Kind) feed.Source {
 		},
 		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			options.Watch = true
-			return c.http[k.GroupVersion].Get().Resource(k.Resource).VersionedParams(&options, scheme.ParameterCodec).Watch(ctx)
+			w, err := c.http[k.GroupVersion].Get().Resource(k.Resource).VersionedParams(&options, scheme.ParameterCodec).Watch(ctx)
+			return w, connect.Reach(err)
 		},
 	}
 }

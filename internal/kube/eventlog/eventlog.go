@@ -144,13 +144,7 @@ func (l *Log) object(e *queued) *v1.Event {
 func (l *Log) Run(ctx context.Context) {
 	write, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	defer context.AfterFunc(ctx, func() {
-		if l.Drain == 0 {
-			stop()
-			return
-		}
-		time.AfterFunc(l.Drain, stop)
-	})()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(l.Drain, stop) })()
 	n := 1
 	if l.Busy != nil {
 		n = writers
@@ -186,7 +180,7 @@ func (l *Log) work(ctx context.Context, lane, shared <-chan *queued) {
 				continue
 			}
 			event := l.object(e)
-			_ = l.insist(ctx, event, func(ctx context.Context) error { return l.create(ctx, event) })
+			l.insist(ctx, event, func(ctx context.Context) error { return l.create(ctx, event) })
 		}
 	}
 }
@@ -253,56 +247,49 @@ func (l *Log) correlated(ctx context.Context, e *queued) {
 		return
 	}
 	event := result.Event
-	event.ResourceVersion = ""
-	if l.insist(ctx, event, func(ctx context.Context) error {
+	l.insist(ctx, event, func(ctx context.Context) error {
 		if event.Count == 1 {
 			return l.create(ctx, event)
 		}
 		_, err := l.client.CoreV1().Events(event.Namespace).Patch(ctx, event.Name, types.StrategicMergePatchType, result.Patch, metav1.PatchOptions{})
-		if apierrors.IsNotFound(err) { // it has expired
+		if apierrors.IsNotFound(err) { // it has expired, or was refused
 			return l.create(ctx, event)
 		}
 		return err
-	}) == nil {
-		l.correlator.UpdateState(event)
-	}
+	})
 }
 
-// create is done, too, if the event is there: the answer to an earlier try was lost.
-func (l *Log) create(ctx context.Context, event *v1.Event) (err error) {
+func (l *Log) create(ctx context.Context, event *v1.Event) error {
 	if l.Create != nil {
-		err = l.Create(ctx, event)
-	} else {
-		_, err = l.client.CoreV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
+		return l.Create(ctx, event)
 	}
-	if apierrors.IsAlreadyExists(err) {
-		return nil
-	}
+	_, err := l.client.CoreV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
 	return err
 }
 
 // insist sends an event until it is written, refused for good, or has been sent often enough.
-func (l *Log) insist(ctx context.Context, event *v1.Event, send func(context.Context) error) error {
+func (l *Log) insist(ctx context.Context, event *v1.Event, send func(context.Context) error) {
 	for try := 1; ; try++ {
 		once, cancel := context.WithTimeout(ctx, within)
 		err := send(once)
 		cancel()
-		if err == nil || ctx.Err() != nil {
-			return err
+		if err == nil {
+			return
 		}
 		klog.FromContext(ctx).V(2).Info("Event not written", "reason", event.Reason, "about", klog.KRef(event.InvolvedObject.Namespace, event.InvolvedObject.Name), "err", err)
 		if try >= tries(err) {
-			return err
+			return
 		}
 		select {
 		case <-ctx.Done():
-			return err
+			return
 		case <-time.After(min(time.Duration(try)*time.Second, longestPause)):
 		}
 	}
 }
 
-// tries is how often an event is sent that gets this error.
+// tries is how often an event is sent that gets this error. One that already exists was taken by an
+// API server whose answer was lost.
 func tries(err error) int {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {

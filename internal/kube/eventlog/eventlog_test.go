@@ -105,8 +105,9 @@ func TestRepeatedEventIsCounted(t *testing.T) {
 	})
 }
 
-// running has a log write events with create while test runs, and ends it.
-func running(t *testing.T, create func(*v1.Event) error, test func(log *Log, busy *atomic.Bool)) {
+// running has a log write events with create while test runs, ends it, and returns how long that
+// took.
+func running(t *testing.T, create func(*v1.Event) error, test func(log *Log, busy *atomic.Bool)) (end time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		var busy atomic.Bool
 		log := New(fake.NewClientset(), "default-scheduler")
@@ -117,8 +118,11 @@ func running(t *testing.T, create func(*v1.Event) error, test func(log *Log, bus
 		go func() { defer close(ended); log.Run(ctx) }()
 		test(log, &busy)
 		stop()
+		stopped := time.Now()
 		<-ended
+		end = time.Since(stopped)
 	})
+	return end
 }
 
 func tellOnce(log *Log, n int) {
@@ -178,6 +182,7 @@ func TestEventThatIsNotTakenIsSentAgain(t *testing.T) {
 		{[]error{errors.New("reset"), exists}, 2}, // the first was taken, and the answer lost
 		{[]error{errors.New("reset")}, unanswered},
 		{[]error{apierrors.NewInternalError(errors.New("webhook down"))}, refused},
+		{[]error{apierrors.NewTooManyRequests("priority and fairness", 1)}, refused},
 		{[]error{apierrors.NewForbidden(events, "web-0", errors.New("the namespace is being deleted"))}, 1},
 	} {
 		for _, once := range []bool{true, false} {
@@ -207,4 +212,234 @@ func TestEventsAreInTheNameOfWhoReportsThem(t *testing.T) {
 			t.Errorf("%s: an event that counts %v, want 1", component, count)
 		}
 	}
+}
+
+func TestFullQueueDropsEvents(t *testing.T) {
+	log := New(fake.NewClientset(), "default-scheduler")
+	tellOnce(log, most+10)
+	if n := len(log.waiting); n != most {
+		t.Errorf("%d events wait, want %d", n, most)
+	}
+}
+
+// TestEndIsNotLaterThanDrain, however slow each event is, and even if what writes it ignores its
+// context.
+func TestEndIsNotLaterThanDrain(t *testing.T) {
+	const each = 100 * time.Millisecond
+	var written names
+	took := running(t, func(e *v1.Event) error { time.Sleep(each); return written.create(e) }, func(log *Log, _ *atomic.Bool) {
+		tellOnce(log, 5000)
+	})
+	if took > 2*time.Second+each || written.len() < 19*writers {
+		t.Errorf("ended after %v, with %d events written", took, written.len())
+	}
+}
+
+// TestEndDoesNotWaitForAnAnswer, nor for the next try of an event that nobody answers.
+func TestEndDoesNotWaitForAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, hangs := range []bool{true, false} {
+			log := New(fake.NewClientset(), "node-controller")
+			log.Create = func(ctx context.Context, _ *v1.Event) error {
+				if hangs {
+					<-ctx.Done()
+				}
+				return errors.New("no answer")
+			}
+			log.Add(about("p"), v1.EventTypeNormal, "NodeNotReady", "")
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			began := time.Now()
+			log.Run(ctx)
+			if took := time.Since(began); took != 5*time.Second {
+				t.Errorf("hangs %t: ended after %v, want 5s", hangs, took)
+			}
+		}
+	})
+}
+
+// TestEventsToldJustBeforeTheEndAreWritten, when the log notices both at once.
+func TestEventsToldJustBeforeTheEndAreWritten(t *testing.T) {
+	for range 30 {
+		var written names
+		running(t, written.create, func(log *Log, _ *atomic.Bool) {
+			synctest.Wait()
+			tellOnce(log, 1)
+		})
+		if written.len() != 1 {
+			t.Fatal("an event that was told before the end is lost")
+		}
+	}
+}
+
+// TestManyAreWrittenAtOnce while there is no work, so that a slow API server does not hold up all
+// events.
+func TestManyAreWrittenAtOnce(t *testing.T) {
+	var written names
+	running(t, func(e *v1.Event) error { time.Sleep(100 * time.Millisecond); return written.create(e) }, func(log *Log, _ *atomic.Bool) {
+		tellOnce(log, 10*writers)
+		time.Sleep(1100 * time.Millisecond)
+		if n := written.len(); n != 10*writers {
+			t.Errorf("%d of %d events written in a second, a tenth each", n, 10*writers)
+		}
+	})
+}
+
+// TestEventsAboutOneObjectKeepTheirOrder, whichever takes longest.
+func TestEventsAboutOneObjectKeepTheirOrder(t *testing.T) {
+	var mu sync.Mutex
+	var order []string
+	running(t, func(e *v1.Event) error {
+		if e.Reason == "r0" {
+			time.Sleep(time.Second)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		order = append(order, e.Reason)
+		return nil
+	}, func(log *Log, _ *atomic.Bool) {
+		for i := range 8 {
+			log.Add(about("p"), v1.EventTypeNormal, fmt.Sprint("r", i), "")
+		}
+		time.Sleep(5 * time.Second)
+	})
+	if got := fmt.Sprint(order); got != "[r0 r1 r2 r3 r4 r5 r6 r7]" {
+		t.Errorf("written in the order %s", got)
+	}
+}
+
+// TestOnlyEventsThatAreToldOnceEscapeTheLimitPerObject: thirty about one pod.
+func TestOnlyEventsThatAreToldOnceEscapeTheLimitPerObject(t *testing.T) {
+	for _, c := range []struct {
+		once bool
+		want int
+	}{{true, 30}, {false, 25}} {
+		var written names
+		running(t, written.create, func(log *Log, _ *atomic.Bool) {
+			for i := range 30 {
+				log.Tell(Event{About: about("p"), Reason: fmt.Sprint("r", i), Once: c.once})
+				time.Sleep(time.Millisecond) // their names are the time
+			}
+			time.Sleep(time.Second)
+		})
+		if n := written.len(); n != c.want {
+			t.Errorf("once %t: %d events of 30, want %d", c.once, n, c.want)
+		}
+	}
+}
+
+// TestRepetitionOfAnEventThatExpiredIsWrittenAnew with its count, and so is that of one that was
+// refused.
+func TestRepetitionOfAnEventThatExpiredIsWrittenAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		refuse := true
+		client.PrependReactor("create", "events", func(ktesting.Action) (bool, runtime.Object, error) {
+			return refuse, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "events"}, "", nil)
+		})
+		log := New(client, "node-controller")
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); log.Run(ctx) }()
+		counts := func() (all []int32) {
+			list, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range list.Items {
+				all = append(all, e.Count)
+			}
+			return all
+		}
+		add := func() {
+			log.Add(about("p"), v1.EventTypeNormal, "NodeNotReady", "")
+			time.Sleep(time.Second)
+		}
+		add()
+		refuse = false
+		add()
+		add()
+		if got := fmt.Sprint(counts()); got != "[3]" {
+			t.Errorf("refused, written, repeated: events that count %s, want 3", got)
+		}
+		if err := client.Tracker().Delete(v1.SchemeGroupVersion.WithResource("events"), "default", first(t, client).Name); err != nil {
+			t.Fatal(err)
+		}
+		add()
+		if got := fmt.Sprint(counts()); got != "[4]" {
+			t.Errorf("after the event expired: events that count %s, want 4", got)
+		}
+		cancel()
+		<-ended
+	})
+}
+
+func first(t *testing.T, client *fake.Clientset) *v1.Event {
+	list, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) == 0 {
+		t.Fatal(err, "no event")
+	}
+	return &list.Items[0]
+}
+
+// TestTriesAreApart, further each time, so that an API server that is down is not asked all the
+// time by all.
+func TestTriesAreApart(t *testing.T) {
+	var at []time.Time
+	running(t, func(*v1.Event) error { at = append(at, time.Now()); return errors.New("connection refused") }, func(log *Log, _ *atomic.Bool) {
+		tellOnce(log, 1)
+		time.Sleep(5 * time.Minute)
+	})
+	for i := 1; i < len(at); i++ {
+		if got, want := at[i].Sub(at[i-1]), min(time.Duration(i)*time.Second, 10*time.Second); got != want {
+			t.Errorf("try %d came after %v, want %v", i+1, got, want)
+		}
+	}
+}
+
+// TestRequestThatHangsIsSentAgain after ten seconds.
+func TestRequestThatHangsIsSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := New(fake.NewClientset(), "node-controller")
+		tries := 0
+		log.Create = func(ctx context.Context, _ *v1.Event) error {
+			if tries++; tries == 1 {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		}
+		log.Add(about("p"), v1.EventTypeNormal, "NodeNotReady", "")
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+		defer cancel()
+		log.Run(ctx)
+		if tries != 2 {
+			t.Errorf("sent %d times, want 2", tries)
+		}
+	})
+}
+
+// TestEventSaysWhatWasToldAndWhen, not when it was written; and what is written is not held.
+func TestEventSaysWhatWasToldAndWhen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got *v1.Event
+		log := New(fake.NewClientset(), "kubelet")
+		log.Host = "node-1"
+		log.Create = func(_ context.Context, e *v1.Event) error { got = e; return nil }
+		told := metav1.Now()
+		log.Tell(Event{About: about("p"), Type: v1.EventTypeWarning, Reason: "BackOff", Message: "text", Annotations: map[string]string{"a": "b"}, Once: true})
+		queue := log.waiting
+		time.Sleep(time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		log.Run(ctx)
+		if got == nil || !got.FirstTimestamp.Equal(&told) || !got.LastTimestamp.Equal(&told) || got.Count != 1 ||
+			got.Type != v1.EventTypeWarning || got.Message != "text" || got.Annotations["a"] != "b" ||
+			got.Source.Host != "node-1" || got.ReportingInstance != "node-1" || got.ReportingController != "kubelet" {
+			t.Errorf("written: %+v", got)
+		}
+		if queue[0].Message != "" {
+			t.Error("the queue holds an event that was written")
+		}
+	})
 }

@@ -119,8 +119,11 @@ type feed struct {
 	anew    <-chan struct{} // of the source, until it was closed
 	fresh   bool            // the list under way, or the next one, is the one that Anew asked for
 
-	complaint seldom.Line
+	complaint seldom.Line // about what the API server answers
 }
+
+// unreached is shared by all feeds, which lose the API server together.
+var unreached = new(seldom.Line)
 
 // goOn lists if it must, and then watches until the watch ends.
 func (f *feed) goOn(ctx context.Context) error {
@@ -130,9 +133,7 @@ func (f *feed) goOn(ctx context.Context) error {
 		}
 	}
 	err := f.watch(ctx)
-	// The server has forgotten that version, or, restored from a backup or
-	// replaced, has not come to it yet.
-	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
+	if forgotten(err) {
 		f.version = ""
 	}
 	if err != nil {
@@ -141,12 +142,24 @@ func (f *feed) goOn(ctx context.Context) error {
 	return nil
 }
 
+// complain logs an error, at level 2 if much the same has been logged lately, or if the list that
+// follows is all that it takes.
 func (f *feed) complain(ctx context.Context, err error) {
 	log := klog.FromContext(ctx)
-	if !f.complaint.Due() {
+	complaint := unreached
+	if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
+		complaint = &f.complaint
+	}
+	if forgotten(err) || !complaint.Due() {
 		log = log.V(2)
 	}
 	log.Info("Watch interrupted, will go on", "of", f.source.Name, "err", err)
+}
+
+// forgotten reports whether the server no longer has the version from which a watch was to go on,
+// or, restored from a backup or replaced, has not come to it yet.
+func forgotten(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
 func (f *feed) list(ctx context.Context) error {

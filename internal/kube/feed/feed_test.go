@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +17,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+
+	"github.com/berth-k8s/berth/internal/kube/seldom"
 )
 
 // api answers a feed and writes down what it asks and what its sink is told.
@@ -28,6 +36,9 @@ type api struct {
 	anew  chan struct{}      // of the source; made by run
 	early bool               // it is closed before the feed begins
 	shown Sink               // in place of the one that writes everything down
+
+	listing func(context.Context) error // what happens during each page
+	asked   []metav1.ListOptions        // of the watches
 }
 
 func (a *api) say(format string, args ...any) {
@@ -51,15 +62,21 @@ func (a *api) current() *watch.FakeWatcher {
 
 func (a *api) source() Source {
 	return Source{
-		Name: "pods",
-		Anew: a.anew,
-		List: func(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		Name:     "pods",
+		Selector: "spec.nodeName!=",
+		Anew:     a.anew,
+		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			if len(a.pages) == 0 {
 				return nil, errors.New("no list")
 			}
 			page := a.pages[0]
 			a.pages = a.pages[1:]
-			a.say("list continue=%q", o.Continue)
+			a.say("list continue=%q limit=%d of %q", o.Continue, o.Limit, o.FieldSelector)
+			if a.listing != nil {
+				if err := a.listing(ctx); err != nil {
+					return nil, err
+				}
+			}
 			return &page, nil
 		},
 		Watch: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
@@ -73,7 +90,7 @@ func (a *api) source() Source {
 			w := watch.NewFake()
 			a.mu.Lock()
 			defer a.mu.Unlock()
-			a.watch = w
+			a.watch, a.asked = w, append(a.asked, o)
 			return w, nil
 		},
 	}
@@ -86,6 +103,7 @@ func (a *api) sink() Sink {
 	name := func(o runtime.Object) string { return o.(*v1.Pod).Name }
 	return Sink{
 		Listing: func() { a.say("listing") },
+		Version: func(version string) { a.say("version %s", version) },
 		Listed:  func() { a.say("listed") },
 		Seen:    func(o runtime.Object) { a.say("seen %s", name(o)) },
 		Gone:    func(o runtime.Object) { a.say("gone %s", name(o)) },
@@ -145,7 +163,14 @@ func TestListsInPagesThenWatches(t *testing.T) {
 		a.current().Modify(pod("a", "8"))
 		a.current().Delete(pod("b", "9"))
 	})
-	wants(t, said, "listing", "list continue=\"\"", "seen a", "seen b", "list continue=\"more\"", "seen c", "listed", "watch from 7", "back", "seen a", "gone b")
+	wants(t, said, "listing", "list continue=\"\"", "seen a", "seen b", "list continue=\"more\"", "seen c", "version 7", "listed", "watch from 7", "back", "seen a", "gone b")
+	if strings.Count(said, `limit=500 of "spec.nodeName!="`) != 2 {
+		t.Errorf("not in pages of 500, or not of what is selected:\n%s", said)
+	}
+	asked := a.asked[0]
+	if asked.FieldSelector != "spec.nodeName!=" || !asked.AllowWatchBookmarks || asked.TimeoutSeconds == nil || *asked.TimeoutSeconds < 300 || *asked.TimeoutSeconds > 600 {
+		t.Errorf("watched with %+v", asked)
+	}
 }
 
 func TestBrokenWatchGoesOnWhereItWas(t *testing.T) {
@@ -237,5 +262,257 @@ func TestWholeCollectsLists(t *testing.T) {
 	wants(t, said, "listed [a c] at 7", "watch from 7", "seen a", "gone a")
 	if strings.Contains(said, "seen c") || strings.Contains(said, "other") {
 		t.Errorf("said\n%s", said)
+	}
+}
+
+// TestListThatFailsHalfWayBeginsAgain, and none of its versions is watched from.
+func TestListThatFailsHalfWayBeginsAgain(t *testing.T) {
+	a := &api{pages: []v1.PodList{page("7", "more", "a"), page("7", "", "b"), page("9", "", "c")}}
+	pages := 0
+	a.listing = func(context.Context) error {
+		if pages++; pages == 2 {
+			return apierrors.NewResourceExpired("the continue token is too old")
+		}
+		return nil
+	}
+	said := run(t, a, func() { time.Sleep(time.Second) })
+	wants(t, said, "listing", "seen a", "lost", "listing", `continue=""`, "seen c", "listed", "watch from 9", "back")
+	if strings.Contains(said, "watch from 7") || strings.Count(said, "listed") != 1 {
+		t.Errorf("a list that failed counts:\n%s", said)
+	}
+}
+
+// TestPageThatHangsIsAskedForAgain after half a minute.
+func TestPageThatHangsIsAskedForAgain(t *testing.T) {
+	a := &api{pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
+	pages := 0
+	a.listing = func(ctx context.Context) error {
+		if pages++; pages == 1 {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
+	}
+	wants(t, run(t, a, func() { time.Sleep(time.Minute) }), "30s lost", "listing", "seen b", "listed", "watch from 9")
+}
+
+// TestAnewDuringAList: the list under way may be older; another one follows, and it is the fresh one.
+func TestAnewDuringAList(t *testing.T) {
+	a := &api{pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
+	closed := false
+	a.listing = func(context.Context) error {
+		if !closed {
+			closed = true
+			close(a.anew)
+		}
+		return nil
+	}
+	said := run(t, a, func() { time.Sleep(time.Minute) })
+	wants(t, said, "seen a", "listed", "seen b", "listed", "fresh", "watch from 9")
+	if strings.Count(said, "fresh") != 1 || strings.Count(said, "listing") != 2 {
+		t.Errorf("fresh once, after the second of two lists:\n%s", said)
+	}
+}
+
+// TestListAfterAnewMayFail: the next one is the fresh one then. Later lists are not.
+func TestListAfterAnewMayFail(t *testing.T) {
+	a := &api{pages: []v1.PodList{page("7", "", "a"), page("8", "", "a"), page("9", "", "b"), page("12", "", "c")}}
+	lists := 0
+	a.listing = func(context.Context) error {
+		if lists++; lists == 2 {
+			return errors.New("reset")
+		}
+		return nil
+	}
+	said := run(t, a, func() {
+		close(a.anew)
+		time.Sleep(time.Minute)
+		a.current().Error(&apierrors.NewResourceExpired("gone").ErrStatus)
+		time.Sleep(time.Minute)
+	})
+	wants(t, said, "listed", "listing", "lost", "listing", "seen b", "listed", "fresh", "watch from 9", "lost", "seen c", "watch from 12")
+	if strings.Count(said, "fresh") != 1 {
+		t.Errorf("fresh more than once:\n%s", said)
+	}
+}
+
+// TestWatchThatEndsInOrderIsNotLost, nor one that ends with the feed; and the next begins at once.
+func TestWatchThatEndsInOrderIsNotLost(t *testing.T) {
+	a := &api{pages: []v1.PodList{page("7", "", "a")}}
+	said := run(t, a, func() {
+		for range 20 {
+			time.Sleep(5 * time.Minute)
+			a.current().Stop()
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
+	if n := strings.Count(said, "watch from"); n != 21 || strings.Contains(said, "lost") {
+		t.Errorf("%d watches in a hundred minutes, want 21, and none lost:\n%s", n, said)
+	}
+}
+
+// TestNewFailureIsFollowedUpAtOnce, also after a long outage.
+func TestNewFailureIsFollowedUpAtOnce(t *testing.T) {
+	a := &api{pages: []v1.PodList{page("7", "", "a")}}
+	said := run(t, a, func() {
+		a.fail(errors.New("connection refused"))
+		a.current().Stop()
+		time.Sleep(time.Minute)
+		a.fail(nil)
+		time.Sleep(10 * time.Second)
+		a.say("fails")
+		a.current().Error(&apierrors.NewInternalError(errors.New("etcd")).ErrStatus)
+		time.Sleep(100 * time.Millisecond)
+		a.say("later")
+	})
+	wants(t, said, "fails", "lost", "watch from 7", "back", "later")
+}
+
+// TestPausesDouble from a twentieth of a second to one second, and no two feeds have the same.
+func TestPausesDouble(t *testing.T) {
+	attempts := func(within time.Duration) (n int) {
+		a := &api{pages: []v1.PodList{}}
+		a.shown = Sink{Listing: func() { n++ }, Seen: func(runtime.Object) {}}
+		run(t, a, func() { time.Sleep(within) })
+		return n
+	}
+	if n := attempts(time.Second); n < 4 || n > 8 {
+		t.Errorf("%d attempts in the first second", n)
+	}
+	if n := attempts(10 * time.Minute); n < 500 || n > 700 {
+		t.Errorf("%d attempts in ten minutes of outage", n)
+	}
+	same := map[time.Duration]bool{}
+	for range 5 {
+		var second time.Time
+		a := &api{}
+		a.shown = Sink{Listing: func() { second = time.Now() }, Seen: func(runtime.Object) {}}
+		run(t, a, func() { time.Sleep(80 * time.Millisecond) })
+		same[second.Sub(a.began)] = true
+	}
+	if len(same) < 2 {
+		t.Errorf("feeds ask at the same times: %v", same)
+	}
+}
+
+// TestFeedEndsAtOnce, in a pause and in a watch, and leaves no watch open. It calls nobody then.
+func TestFeedEndsAtOnce(t *testing.T) {
+	for _, during := range []string{"pause", "watch"} {
+		synctest.Test(t, func(t *testing.T) {
+			a := &api{began: time.Now(), pages: []v1.PodList{page("7", "", "a")}}
+			if during == "pause" {
+				a.pages = nil
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() { defer close(ended); Run(ctx, a.source(), a.sink()) }()
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			cancel()
+			said, at := len(a.said), time.Now()
+			<-ended
+			if took := time.Since(at); took > 0 || len(a.said) > said {
+				t.Errorf("%s: ended after %v, and said %v", during, took, a.said[said:])
+			}
+			if w := a.current(); w != nil && !w.IsStopped() {
+				t.Errorf("%s: the watch is still open", during)
+			}
+		})
+	}
+}
+
+// TestUnknownEventsBreakTheWatch, since what they say is not seen; a bookmark is none.
+func TestUnknownEventsBreakTheWatch(t *testing.T) {
+	a := &api{pages: []v1.PodList{page("7", "", "a")}}
+	said := run(t, a, func() {
+		a.current().Add(pod("b", "8"))
+		a.current().Action("PATCHED", pod("c", "9"))
+		time.Sleep(time.Second)
+	})
+	wants(t, said, "seen b", "lost", "watch from 8", "back")
+}
+
+// TestOutageIsOneLine, however many feeds notice it, and a version that is forgotten none; what the
+// API server answers is a line for each.
+func TestOutageIsOneLine(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want int
+	}{
+		{errors.New("connection refused"), 1},
+		{apierrors.NewResourceExpired("too old resource version"), 0},
+		{apierrors.NewForbidden(v1.Resource("pods"), "", errors.New("no")), 3},
+	} {
+		unreached = new(seldom.Line)
+		log := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(0)))
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(klog.NewContext(t.Context(), log), 5*time.Second)
+			defer cancel()
+			var running sync.WaitGroup
+			for range 3 {
+				a := &api{began: time.Now(), fails: c.err, listing: func(context.Context) error { return nil }}
+				for range 1000 {
+					a.pages = append(a.pages, page("7", ""))
+				}
+				running.Go(func() { Run(ctx, a.source(), a.sink()) })
+			}
+			running.Wait()
+		})
+		if n := len(log.GetSink().(ktesting.Underlier).GetBuffer().Data()); n != c.want {
+			t.Errorf("%v: %d lines of three feeds, want %d", c.err, n, c.want)
+		}
+	}
+}
+
+// TestClientAsksOnce: how soon, and how often, a request is repeated is for the feed to say.
+func TestClientAsksOnce(t *testing.T) {
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Path+" "+r.URL.Query().Get("watch"))
+		w.Header().Set("Retry-After", "0")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	defer server.Close()
+	client := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL})
+	source := Of(client.CoreV1().RESTClient(), "shop", "pods", func() runtime.Object { return &v1.PodList{} })
+	if _, err := source.List(t.Context(), metav1.ListOptions{}); err == nil {
+		t.Error("a refused list is no error")
+	}
+	if _, err := source.Watch(t.Context(), metav1.ListOptions{}); err == nil {
+		t.Error("a refused watch is no error")
+	}
+	if got := fmt.Sprint(asked); got != "[/api/v1/namespaces/shop/pods  /api/v1/namespaces/shop/pods true]" {
+		t.Errorf("asked for %s", got)
+	}
+}
+
+// TestWholeBeginsEachListAnew: what a list that failed had shown is not in the next one. Without
+// Keep, everything is kept.
+func TestWholeBeginsEachListAnew(t *testing.T) {
+	a := &api{pages: []v1.PodList{page("7", "more", "a"), page("7", "", "b"), page("9", "", "c")}}
+	pages := 0
+	a.listing = func(context.Context) error {
+		if pages++; pages == 2 {
+			return errors.New("reset")
+		}
+		return nil
+	}
+	var lists [][]*v1.Pod
+	a.shown = Whole[*v1.Pod]{
+		Listed: func(list []*v1.Pod, _ string) { lists = append(lists, list) },
+		Seen:   func(p *v1.Pod) { a.say("seen %s", p.Name) },
+		Gone:   func(p *v1.Pod) { a.say("gone %s", p.Name) },
+	}.Sink()
+	said := run(t, a, func() {
+		time.Sleep(time.Second)
+		a.current().Add(pod("d", "10"))
+	})
+	if len(lists) != 1 || len(lists[0]) != 1 || lists[0][0].Name != "c" {
+		t.Errorf("listed %v", lists)
+	}
+	wants(t, said, "watch from 9", "seen d")
+	from := From("pods", kubernetes.NewForConfigOrDie(&rest.Config{Host: "http://127.0.0.1:1"}).CoreV1().Pods(""), "spec.nodeName!=")
+	if from.Selector != "spec.nodeName!=" {
+		t.Errorf("the selector is lost: %+v", from)
 	}
 }

@@ -1,10 +1,12 @@
 package simnodes
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
 
@@ -99,7 +102,7 @@ func (f Faults) annotate(ctx context.Context, node *v1.Node, annotations func(*v
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("node %s: %w", node.Name, reach(err))
+		return fmt.Errorf("node %s: %w", node.Name, connect.Reach(err))
 	}
 	return nil
 }
@@ -112,7 +115,7 @@ func (f Faults) selected(ctx context.Context, which Selection) ([]*v1.Node, erro
 		case apierrors.IsNotFound(err):
 			return nil, fmt.Errorf("node %s: there is none of that name; see the nodes with: kubectl get nodes -l %s", name, kubelet.LabelSimulated)
 		case err != nil:
-			return nil, reach(err)
+			return nil, connect.Reach(err)
 		case node.Labels[kubelet.LabelSimulated] == "":
 			return nil, fmt.Errorf("node %s: is not a simulated node (it has no label %s)", name, kubelet.LabelSimulated)
 		}
@@ -121,7 +124,7 @@ func (f Faults) selected(ctx context.Context, which Selection) ([]*v1.Node, erro
 	for _, zone := range which.Zones {
 		list, err := f.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: kubelet.LabelSimulated})
 		if err != nil {
-			return nil, reach(err)
+			return nil, connect.Reach(err)
 		}
 		before := len(nodes)
 		zones := map[string]bool{}
@@ -149,4 +152,11 @@ func thereAre(zones map[string]bool) string {
 	}
 	sortNatural(names)
 	return "there are " + strings.Join(names, ", ")
+}
+
+// sortNatural sorts names that end in numbers as people do: z2 before z10.
+func sortNatural(names []string) {
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
+	})
 }

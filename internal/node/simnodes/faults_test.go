@@ -1,9 +1,6 @@
 package simnodes
 
 import (
-	"context"
-	"errors"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -98,20 +95,5 @@ func TestASelectionThatIsWrongSaysWhatThereIs(t *testing.T) {
 		if _, err := f.Fail(t.Context(), c.which, 0); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%v: %v", c.which, err)
 		}
-	}
-}
-
-func TestAnAPIServerThatCannotBeReachedIsNamed(t *testing.T) {
-	for cause, says := range map[error]string{
-		errors.New("connection refused"): "connection refused",
-		context.DeadlineExceeded:         "no answer",
-	} {
-		err := reach(&url.Error{Op: "Get", URL: "https://10.0.0.1:6443/api/v1/nodes?x=y", Err: cause})
-		if text := err.Error(); !strings.Contains(text, "https://10.0.0.1:6443)") || !strings.Contains(text, says) || !strings.Contains(text, "--kubeconfig") {
-			t.Errorf("%v", err)
-		}
-	}
-	if err := errors.New("forbidden"); reach(err) != err {
-		t.Error("other errors are changed")
 	}
 }

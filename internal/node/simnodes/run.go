@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
 
@@ -95,7 +96,7 @@ func listNodes(ctx context.Context, client kubernetes.Interface, shape *kubelet.
 	defer cancel()
 	list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, "", reach(err)
+		return nil, "", connect.Reach(err)
 	}
 	var own []*v1.Node
 	for i := range list.Items {

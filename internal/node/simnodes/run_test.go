@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -188,6 +189,30 @@ func TestALeaseIsRenewedAfterAConflict(t *testing.T) {
 	lease, _ := client.CoordinationV1().Leases(v1.NamespaceNodeLease).Get(t.Context(), "node-1", metav1.GetOptions{})
 	if *lease.Spec.LeaseDurationSeconds != 40 || *lease.Spec.HolderIdentity != "node-1" || lease.OwnerReferences[0].UID != "uid" {
 		t.Errorf("the Lease is %+v", lease)
+	}
+}
+
+// TestManyFailuresAreOneLine: without an API server the requests of all nodes fail. What is refused
+// for good is always logged.
+func TestManyFailuresAreOneLine(t *testing.T) {
+	client := fake.NewClientset()
+	err := errors.New("connection refused")
+	client.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
+	var log bytes.Buffer
+	s := &sender{client: client, leases: map[string]*knownLease{}, log: slog.New(slog.NewTextHandler(&log, nil))}
+	for range 100 {
+		s.send(t.Context(), kubelet.Action{Kind: kubelet.Renew, Node: "node-1", UID: "uid"})
+	}
+	if n := strings.Count(log.String(), "\n"); n != 1 || strings.Contains(log.String(), "pod=") {
+		t.Errorf("%d lines:\n%s", n, &log)
+	}
+	log.Reset()
+	err = apierrors.NewBadRequest("no such field")
+	for range 2 {
+		s.send(t.Context(), kubelet.Action{Kind: kubelet.PatchPod, Node: "node-1", Pod: types.NamespacedName{Namespace: "default", Name: "p"}})
+	}
+	if n := strings.Count(log.String(), "pod=default/p"); n != 2 {
+		t.Errorf("refused twice, logged %d times:\n%s", n, &log)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
+	"github.com/berth-k8s/berth/internal/kube/seldom"
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
 
@@ -27,6 +28,8 @@ const requestTimeout = 10 * time.Second
 type sender struct {
 	client kubernetes.Interface
 	log    *slog.Logger
+
+	failing seldom.Line // about requests that are sent again
 
 	mu     sync.Mutex
 	leases map[string]*knownLease
@@ -45,11 +48,26 @@ func (s *sender) send(ctx context.Context, a kubelet.Action) (kubelet.Outcome, a
 	object, err := s.carryOut(ctx, a)
 	outcome := outcomeOf(err)
 	if outcome == kubelet.Failed || outcome == kubelet.Refused {
-		if !errors.Is(err, context.Canceled) {
-			s.log.Warn("request failed", "action", a.Kind.String(), "node", a.Node, "pod", a.Pod.String(), "err", err)
-		}
+		s.complain(a, outcome, err)
 	}
 	return outcome, object
+}
+
+// complain logs a request that failed, at debug level if it is sent again and others have failed
+// lately: without an API server, those of thousands of nodes do.
+func (s *sender) complain(a kubelet.Action, outcome kubelet.Outcome, err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	level := slog.LevelWarn
+	if outcome == kubelet.Failed && !s.failing.Due() {
+		level = slog.LevelDebug
+	}
+	attributes := []any{"action", a.Kind.String(), "node", a.Node}
+	if a.Pod.Name != "" {
+		attributes = append(attributes, "pod", a.Pod.String())
+	}
+	s.log.Log(context.Background(), level, "request failed", append(attributes, "err", err)...)
 }
 
 func outcomeOf(err error) kubelet.Outcome {

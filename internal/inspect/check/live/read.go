@@ -18,6 +18,7 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/inspect/check"
+	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
 // pageSize is how many objects are asked for at a time.
@@ -27,7 +28,7 @@ const pageSize = 500
 func Read(ctx context.Context, client kubernetes.Interface) (*check.Facts, error) {
 	version, err := client.Discovery().ServerVersion()
 	if err != nil {
-		return nil, fmt.Errorf("ask for the version: %w", err)
+		return nil, fmt.Errorf("ask for the version: %w", connect.Reach(err))
 	}
 	r := &reader{client: client, facts: &check.Facts{
 		Version: version.GitVersion, Pods: map[string]check.Count{}, Leases: map[string]string{}, Denied: map[deploy.Part][]string{}, WebhookEndpoints: -1,

@@ -1,0 +1,47 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// Reach says what to do about a request that no API server answered, or whose credentials it did not
+// accept, in place of the many errors that a connection has. Other errors are returned as they are.
+func Reach(err error) error {
+	var urlErr *url.Error
+	var netErr net.Error
+	switch {
+	case errors.As(err, &urlErr):
+		why := urlErr.Err.Error()
+		if errors.Is(urlErr.Err, context.DeadlineExceeded) || errors.As(urlErr.Err, &netErr) && netErr.Timeout() {
+			why = "no answer"
+		}
+		return &unreached{"the API server (" + host(urlErr.URL) + ") cannot be reached: " + why + ": check that the cluster runs, and --kubeconfig or KUBECONFIG", err}
+	case errors.Is(err, context.DeadlineExceeded):
+		return &unreached{"the API server cannot be reached: no answer: check that the cluster runs, and --kubeconfig or KUBECONFIG", err}
+	case apierrors.IsUnauthorized(err):
+		return &unreached{"the API server does not accept the credentials (" + err.Error() + "): check --kubeconfig or KUBECONFIG, and whether they have expired", err}
+	}
+	return err
+}
+
+// unreached is an error with another text.
+type unreached struct {
+	text string
+	err  error
+}
+
+func (e *unreached) Error() string { return e.text }
+
+func (e *unreached) Unwrap() error { return e.err }
+
+func host(address string) string {
+	if u, err := url.Parse(address); err == nil && u.Host != "" {
+		return u.Scheme + "://" + u.Host
+	}
+	return address
+}
