@@ -112,9 +112,9 @@ func (s *Scheduler) write(action cycle.Action) {
 			}
 		})
 	case cycle.WriteStatus:
-		s.statuses.add(s.helpers, a)
+		s.podStatuses.add(a.Pod, newStatusWrite(a))
 	case cycle.WriteGroup:
-		s.groups.add(s.helpers, a)
+		s.groupStatuses.add(a.Group, a)
 	case cycle.Tell:
 		s.events.Tell(eventlog.Event{Component: a.Profile, About: a.About, Type: a.Type, Reason: a.Reason, Message: a.Message})
 	case cycle.Announce:

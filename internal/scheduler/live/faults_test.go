@@ -3,6 +3,7 @@ package live
 import (
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -355,5 +356,54 @@ func TestNewLeaderListsAnew(t *testing.T) {
 		w.until("next is rejected", func() bool { return w.condition("next") != "" })
 		w.checkRoom()
 		w.api.Release("pods")
+	})
+}
+
+// TestNominationThatIsNotTakenIsWrittenAgain: the core says it once, and autoscalers read it. What
+// became known meanwhile is written with it.
+func TestNominationThatIsNotTakenIsWrittenAgain(t *testing.T) {
+	for name, f := range map[string]fakeapi.Fault{
+		"refused": {Status: 500}, "lost": {Lost: true}, "unanswered": {Unanswered: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.api.SetFault(times(4, func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/pods/p/status") }, f))
+				w.api.Put(aNode("n", "1"), on(slow(aPod("v", "1")), "n"), withPriority(aPod("p", "1"), 10))
+				w.start(Options{})
+				w.pass(10 * time.Second)
+				if p := w.pod("p"); p.Status.NominatedNodeName != "n" || !strings.Contains(w.condition("p"), "Insufficient cpu") {
+					t.Errorf("nominated to %q, told %q", p.Status.NominatedNodeName, w.condition("p"))
+				}
+			})
+		})
+	}
+}
+
+// TestStatusOfAPodThatIsGoneIsNotWrittenForEver.
+func TestStatusOfAPodThatIsGoneIsNotWrittenForEver(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var tries atomic.Int32
+		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
+			if !strings.HasSuffix(r.URL.Path, "/pods/p/status") {
+				return fakeapi.Fault{}
+			}
+			if tries.Add(1) > 20 {
+				return fakeapi.Fault{}
+			}
+			return fakeapi.Fault{Status: 503}
+		})
+		w.api.Put(aNode("n", "1"), aPod("p", "2"))
+		w.start(Options{})
+		w.pass(time.Minute)
+		w.api.Delete(aPod("p", "2"))
+		w.pass(time.Hour)
+		if n := tries.Load(); n != 21 {
+			t.Errorf("%d tries, want 20 that are refused and one that finds nothing", n)
+		}
+		w.s.podStatuses.mu.Lock()
+		defer w.s.podStatuses.mu.Unlock()
+		if len(w.s.podStatuses.under) != 0 {
+			t.Error("something is still to be written")
+		}
 	})
 }

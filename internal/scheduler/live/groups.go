@@ -4,13 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync"
 
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
@@ -18,7 +16,7 @@ import (
 // watchGroups follows PodGroups where they are switched on. The API server must serve them: without
 // them no pod of a group could run.
 func (s *Scheduler) watchGroups(ctx context.Context) error {
-	if !s.groups.on {
+	if !s.groups {
 		return nil
 	}
 	version := schedulingv1alpha2.SchemeGroupVersion.String()
@@ -40,46 +38,8 @@ func (s *Scheduler) watchGroups(ctx context.Context) error {
 	return nil
 }
 
-// groupStatuses writes conditions of PodGroups, of each group one at a time and the newest last.
-type groupStatuses struct {
-	on    bool
-	write func(context.Context, *cycle.WriteGroup) error
-
-	mu    sync.Mutex
-	under map[types.UID]*cycle.WriteGroup // groups that are being written, and what is to be written next; nil: nothing yet
-}
-
-// add has workers write.
-func (w *groupStatuses) add(by *workers, a cycle.WriteGroup) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if _, busy := w.under[a.Group.UID]; busy {
-		w.under[a.Group.UID] = &a
-		return
-	}
-	w.under[a.Group.UID] = nil
-	by.do(func(ctx context.Context) { w.all(ctx, &a) })
-}
-
-// all writes until there is nothing more to be written of the group.
-func (w *groupStatuses) all(ctx context.Context, a *cycle.WriteGroup) {
-	for a != nil {
-		if err := w.write(ctx, a); err != nil && !apierrors.IsNotFound(err) {
-			klog.FromContext(ctx).Error(err, "Status not written", "podGroup", klog.KObj(a.Group))
-		}
-		w.mu.Lock()
-		uid := a.Group.UID
-		if a = w.under[uid]; a == nil {
-			delete(w.under, uid)
-		} else {
-			w.under[uid] = nil
-		}
-		w.mu.Unlock()
-	}
-}
-
 // writeGroup merges the condition into the PodGroup's, whatever others wrote meanwhile.
-func (s *Scheduler) writeGroup(ctx context.Context, a *cycle.WriteGroup) error {
+func (s *Scheduler) writeGroup(ctx context.Context, a cycle.WriteGroup) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	patch, err := json.Marshal(map[string]any{

@@ -35,6 +35,7 @@ type Scheduler struct {
 	shadow  Shadow
 	journal Journal
 	made    cycle.Options // what the core was made of
+	groups  bool          // PodGroups are followed
 	renewal renewal
 	tasks   map[cycle.Ticket]*task // actions that were not answered yet
 
@@ -43,15 +44,15 @@ type Scheduler struct {
 	post             func(context.Context, *v1.Binding) error // one binding
 
 	// Safe for all.
-	observer cycle.Observer
-	permits  permits
-	statuses statuses
-	groups   groupStatuses
-	turns    claimTurns
-	events   *eventlog.Log
-	sizes    [7]atomic.Int64
-	synced   atomic.Bool
-	ended    chan struct{}
+	observer      cycle.Observer
+	permits       permits
+	podStatuses   *statuses[*statusWrite]
+	groupStatuses *statuses[cycle.WriteGroup]
+	turns         claimTurns
+	events        *eventlog.Log
+	sizes         [7]atomic.Int64
+	synced        atomic.Bool
+	ended         chan struct{}
 }
 
 // Options are what a scheduler is made of.
@@ -133,8 +134,9 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 	}
 	s.permits.pods, s.permits.byTicket = map[types.UID]*WaitingPod{}, map[cycle.Ticket]*WaitingPod{}
 	s.turns.turns = map[uint64]*claimTurn{}
-	s.groups = groupStatuses{on: o.Groups.Generic, write: s.writeGroup, under: map[types.UID]*cycle.WriteGroup{}}
-	s.statuses = statuses{write: s.writeStatus, see: s.loop.See, under: map[types.UID]*statusWrite{}}
+	s.groups = o.Groups.Generic
+	s.podStatuses = newStatuses(s.helpers, s.writeFirst, func(older, newer *statusWrite) *statusWrite { return newer.after(older) })
+	s.groupStatuses = newStatuses(s.helpers, s.writeGroup, func(_, newer cycle.WriteGroup) cycle.WriteGroup { return newer })
 	s.events = eventlog.New(eventClient, "") // each event is in the name of its profile
 	s.events.Busy, s.events.Drain, s.events.Create = s.binders.busy, drain, events.event
 	return s, nil

@@ -3,85 +3,50 @@ package live
 import (
 	"context"
 	"encoding/json"
-	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// statuses writes what the core says of pods, of each pod one thing at a time and in the order in
-// which it was said: an older message must not end up over a newer one.
-type statuses struct {
-	write func(context.Context, cycle.WriteStatus) error
-	see   func(cycle.Event)
-
-	mu    sync.Mutex
-	under map[types.UID]*statusWrite // pods that are being written, and what is to be written next; nil: nothing yet
-}
-
-// statusWrite is one write, and who waits for it.
+// statusWrite is what is to be written of a pod, and who waits for the first answer.
 type statusWrite struct {
 	cycle.WriteStatus
 	tickets []cycle.Ticket
 }
 
-// add has workers write.
-func (w *statuses) add(by *workers, a cycle.WriteStatus) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func newStatusWrite(a cycle.WriteStatus) *statusWrite {
 	one := &statusWrite{WriteStatus: a}
 	if a.Ticket != 0 {
 		one.tickets = append(one.tickets, a.Ticket)
 	}
-	next, busy := w.under[a.Pod.UID]
-	if busy {
-		if next != nil {
-			one.WriteStatus, one.tickets = merged(next.WriteStatus, a), append(next.tickets, one.tickets...)
-		}
-		w.under[a.Pod.UID] = one
-		return
-	}
-	w.under[a.Pod.UID] = nil
-	by.do(func(ctx context.Context) { w.all(ctx, one) })
+	return one
 }
 
-// merged is one write that leaves what two leave.
-func merged(older, newer cycle.WriteStatus) cycle.WriteStatus {
-	if newer.Condition == nil {
-		newer.Condition = older.Condition
+// after is one write that leaves what two leave.
+func (a *statusWrite) after(older *statusWrite) *statusWrite {
+	both := &statusWrite{a.WriteStatus, append(older.tickets, a.tickets...)}
+	if both.Condition == nil {
+		both.Condition = older.Condition
 	}
-	if newer.Nominate == nil {
-		newer.Nominate = older.Nominate
+	if both.Nominate == nil {
+		both.Nominate = older.Nominate
 	}
-	return newer
+	return both
 }
 
-// all writes until there is nothing more to be written of the pod.
-func (w *statuses) all(ctx context.Context, a *statusWrite) {
-	for {
-		err := w.write(ctx, a.WriteStatus)
-		if err != nil {
-			klog.FromContext(ctx).V(2).Info("Status not written", "pod", klog.KObj(a.Pod), "err", err)
-		}
-		for _, ticket := range a.tickets {
-			w.see(cycle.Answered{Ticket: ticket, Outcome: outcome(err)})
-		}
-		w.mu.Lock()
-		next := w.under[a.Pod.UID]
-		if next == nil {
-			delete(w.under, a.Pod.UID)
-			w.mu.Unlock()
-			return
-		}
-		w.under[a.Pod.UID] = nil
-		w.mu.Unlock()
-		a = next
+// writeFirst writes, and tells those who wait what came of it. If it is tried again, they no longer
+// wait.
+func (s *Scheduler) writeFirst(ctx context.Context, a *statusWrite) error {
+	err := s.writeStatus(ctx, a.WriteStatus)
+	for _, ticket := range a.tickets {
+		s.loop.See(cycle.Answered{Ticket: ticket, Outcome: outcome(err)})
 	}
+	a.tickets = nil
+	return err
 }
 
 // writeStatus patches the state of the pod that was decided: a condition, its nominated node, or

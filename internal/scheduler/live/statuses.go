@@ -1,0 +1,98 @@
+package live
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+)
+
+// statuses writes what the core says of objects of one kind, of each object one thing at a time and
+// in the order in which it was said: an older message must not end up over a newer one. What the
+// API server was not able to take is written again until it does: the core says it once, and
+// autoscalers act on it.
+type statuses[W any] struct {
+	by    *workers
+	write func(context.Context, W) error
+	// merged is one write that leaves what two leave.
+	merged func(older, newer W) W
+
+	mu    sync.Mutex
+	under map[types.UID]*statusesOf[W]
+}
+
+// statusesOf is one object's: a write is under way, or waits to be tried again.
+type statusesOf[W any] struct {
+	about metav1.Object
+	next  *W          // after the one under way; nil: nothing yet
+	again *time.Timer // until next is tried again; nil: one is under way
+	pause time.Duration
+}
+
+// longestPause is between two tries to write a status. Thousands of objects may wait to be written
+// when the API server is back.
+const longestPause = 30 * time.Second
+
+func newStatuses[W any](by *workers, write func(context.Context, W) error, merged func(older, newer W) W) *statuses[W] {
+	return &statuses[W]{by: by, write: write, merged: merged, under: map[types.UID]*statusesOf[W]{}}
+}
+
+// add has workers write.
+func (s *statuses[W]) add(about metav1.Object, newest W) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o, busy := s.under[about.GetUID()]
+	if !busy {
+		o = &statusesOf[W]{about: about}
+		s.under[about.GetUID()] = o
+	} else if o.next != nil {
+		newest = s.merged(*o.next, newest)
+	}
+	o.next = &newest
+	if !busy || o.again != nil && o.again.Stop() {
+		s.start(o)
+	}
+}
+
+// start has a worker write what is next. It is called with the lock held.
+func (s *statuses[W]) start(o *statusesOf[W]) {
+	o.again = nil
+	s.by.do(func(ctx context.Context) { s.all(ctx, o) })
+}
+
+// all writes until there is nothing more to be written of the object, or until the API server is
+// not able to take it.
+func (s *statuses[W]) all(ctx context.Context, o *statusesOf[W]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for o.next != nil {
+		one := *o.next
+		o.next = nil
+		s.mu.Unlock()
+		err := s.write(ctx, one)
+		if err != nil {
+			klog.FromContext(ctx).V(2).Info("Status not written", "of", klog.KObj(o.about), "err", err)
+		}
+		s.mu.Lock()
+		switch {
+		case answered(err):
+			o.pause = 0
+		case o.next != nil:
+			next := s.merged(one, *o.next)
+			o.next = &next
+		default:
+			o.next, o.pause = &one, min(max(2*o.pause, firstPause), longestPause)
+			o.again = time.AfterFunc(o.pause/2+rand.N(o.pause), func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.start(o)
+			})
+			return
+		}
+	}
+	delete(s.under, o.about.GetUID())
+}
