@@ -36,6 +36,8 @@ var (
 		{[]string{"statefulset", "statefulsets", "sts"}, apps("statefulsets"), false, func(s *manifest.Set) []metav1.Object { return objects(s.StatefulSets) }},
 		{[]string{"replicaset", "replicasets", "rs"}, apps("replicasets"), false, func(s *manifest.Set) []metav1.Object { return objects(s.ReplicaSets) }},
 	}
+	groupSubject = subject{groupWords, schema.GroupVersionResource{Group: "scheduling.k8s.io", Version: "v1alpha2", Resource: "podgroups"}, false,
+		func(s *manifest.Set) []metav1.Object { return objects(s.PodGroups) }}
 	// podsAndWorkloads are what is explained, deleted, or taken as a model.
 	podsAndWorkloads = slices.Concat([]subject{podSubject}, scalable, []subject{
 		{[]string{"daemonset", "daemonsets", "ds"}, apps("daemonsets"), false, func(s *manifest.Set) []metav1.Object { return objects(s.DaemonSets) }},

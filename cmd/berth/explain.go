@@ -59,7 +59,7 @@ holds: from the scheduler of berth up, or that of --scheduler-url.`,
 			return cobra.MaximumNArgs(2)(cmd, args)
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-			return e.completeRef(cmd, podsAndWorkloads, last(args), toComplete, e.space(e.namespace))
+			return e.completeRef(cmd, append(slices.Clone(podsAndWorkloads), groupSubject), last(args), toComplete, e.space(e.namespace))
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return e.run(cmd, strings.Join(args, "/")) },
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/test/e2e_ui/stage"
@@ -18,8 +19,9 @@ import (
 var began = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // recording is a folder as berth record makes it: ten minutes of three nodes, of which one is
-// tainted after four, when a pod is evicted and has to be placed anew.
-func recording(t *testing.T) string {
+// tainted after four, when a pod is evicted and has to be placed anew. What more there is of it
+// comes after nine.
+func recording(t *testing.T, more ...any) string {
 	t.Helper()
 	c := stage.NewCrowd(3, 1, 3)
 	c.Close()
@@ -52,7 +54,11 @@ func recording(t *testing.T) string {
 	tainted.Spec.Taints = []v1.Taint{{Key: "maintenance", Effect: v1.TaintEffectNoExecute}}
 	evicted := c.Pods[0].DeepCopy()
 	evicted.Status.Conditions = []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "DeletionByTaintManager"}}
-	write("sessions/a/changes-000001.jsonl", change(4, "Set", tainted), change(4, "Set", evicted), change(5, "Delete", evicted), change(5, "Set", c.Pod(77, "")))
+	changes := []string{change(4, "Set", tainted), change(4, "Set", evicted), change(5, "Delete", evicted), change(5, "Set", c.Pod(77, ""))}
+	for _, o := range more {
+		changes = append(changes, change(9, "Set", o))
+	}
+	write("sessions/a/changes-000001.jsonl", changes...)
 	return dir
 }
 
@@ -102,4 +108,44 @@ func TestARecordingIsGoneThroughWithASlider(t *testing.T) {
 	p.click("#player button")
 	p.wait(fmt.Sprintf("document.querySelector('#map').map.store.now() === %d && document.querySelector('#player button').textContent === 'Play'", began.Add(10*time.Minute).UnixMilli()))
 	p.wait("document.querySelector('#body .list').dataset.pods === '1'")
+}
+
+// The queue has a line per pod group: how many of how many are placed, and why the others wait.
+func TestTheQueueShowsPodGroups(t *testing.T) {
+	if noBrowser != "" {
+		t.Skip(noBrowser)
+	}
+	crowd := stage.NewCrowd(3, 1, 0)
+	crowd.Close()
+	group := &schedulingv1alpha2.PodGroup{TypeMeta: metav1.TypeMeta{APIVersion: "scheduling.k8s.io/v1alpha2", Kind: "PodGroup"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "train"}}
+	group.Spec.SchedulingPolicy.Gang = &schedulingv1alpha2.GangSchedulingPolicy{MinCount: 3}
+	const why = "2 of 3 pods fit, 3 are needed at once; default/pod-203: 0/3 nodes are available: 3 Insufficient cpu."
+	group.Status.Conditions = []metav1.Condition{{Type: schedulingv1alpha2.PodGroupScheduled, Status: metav1.ConditionFalse, Reason: "Unschedulable", Message: why}}
+	objects := []any{group}
+	for i, on := range []string{"node-1", "", ""} {
+		p := crowd.Pod(200+i, on)
+		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group.Name}
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "train-job", UID: "job", Controller: new(true)}}
+		objects = append(objects, p)
+	}
+	ui, err := stage.Run(shared.bin, "ui", "-f", recording(t, objects...), "--port", "0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ui.Stop)
+	page, err := shared.browser.Open(ui.URL, desk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := tab{page, t}
+	t.Cleanup(p.done)
+	p.shows("#body .row .fold", "train")
+	p.shows("#body .row .fold .kind", "Pod group")
+	p.shows("#body .row .why", "1 of 3 pods placed · "+why)
+	if rows := eval[string](p, "document.querySelector('#body .list').dataset.rows"); rows != "2" {
+		t.Errorf("%s lines, want one of the group and one of the pod in none", rows)
+	}
+	p.click("#body .fold")
+	p.wait("document.querySelector('#body .list').dataset.rows === '4'")
+	p.shows("#body .row.within", "pod-20")
 }

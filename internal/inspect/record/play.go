@@ -16,7 +16,7 @@ type Step struct {
 	At time.Time
 	// Begins: a session begins. All objects that existed then follow, up to Began.
 	Begins, Began bool
-	// Object is a Node or a Pod as it was from then on. With Gone it is deleted, and only its name
+	// Object is a Node, a PodGroup or a Pod as it was from then on. With Gone it is deleted, and only its name
 	// is set.
 	Object metav1.Object
 	Gone   bool
@@ -24,7 +24,8 @@ type Step struct {
 
 var errEnough = errors.New("enough")
 
-// Play yields what a watch would have shown of the nodes and pods of sessions, in order of time.
+// Play yields what a watch would have shown of the nodes, pod groups and pods of sessions, in order of
+// time.
 func Play(dir string, sessions []Session) iter.Seq2[Step, error] {
 	return func(yield func(Step, error) bool) {
 		for i := range sessions {
@@ -48,7 +49,7 @@ func playSession(folder string, s *Session, yield func(Step, error) bool) error 
 	if err := tell(Step{At: s.Began.Time, Begins: true}); err != nil {
 		return err
 	}
-	for _, resource := range []string{"nodes", "pods"} {
+	for _, resource := range []string{"nodes", "podgroups", "pods"} {
 		err := readList(filepath.Join(folder, resource+".json"), func(text []byte) error {
 			o, _, err := decoded(text)
 			if err != nil {
@@ -65,7 +66,7 @@ func playSession(folder string, s *Session, yield func(Step, error) bool) error 
 	}
 	return replay(folder, s.Until.Add(time.Hour), func(c *Change) error {
 		o, kind, err := decoded(c.Object)
-		if err != nil || kind != "Node" && kind != "Pod" {
+		if err != nil || kind != "Node" && kind != "Pod" && kind != "PodGroup" {
 			return err
 		}
 		return tell(Step{At: c.At.Time, Object: o, Gone: c.Type != "Set"})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -157,14 +158,22 @@ func (p *player) take(s *record.Step) {
 		} else {
 			c.PodSeen(now, model.PodOf(o))
 		}
+	case *schedulingv1alpha2.PodGroup:
+		if s.Gone {
+			c.GroupGone(types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
+		} else {
+			c.GroupSeen(model.GroupOf(o))
+		}
 	case metav1.Object:
 	default:
 		if s.Begins {
 			c.NodesListing(now)
 			c.PodsListing(now)
+			c.GroupsListing()
 		} else if s.Began {
 			c.NodesListed(now)
 			c.PodsListed(now)
+			c.GroupsListed()
 		}
 	}
 }

@@ -116,6 +116,34 @@ func TestAFolderThatIsNoRecordingIsRefused(t *testing.T) {
 	}
 }
 
+// A recording has the pod groups that were there.
+func TestARecordingHasPodGroups(t *testing.T) {
+	dir := recording(t)
+	group := `{"apiVersion":"scheduling.k8s.io/v1alpha2","kind":"PodGroup","metadata":{"namespace":"default","name":"train"},"spec":{"schedulingPolicy":{"gang":{"minCount":2}}}}`
+	pod := `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"default","name":"a","uid":"a"},"spec":{"schedulingGroup":{"podGroupName":"train"},"containers":[]}}`
+	for name, text := range map[string]string{
+		"podgroups.json":       `{"apiVersion":"v1","kind":"List","items":[` + group + `]}`,
+		"changes-000001.jsonl": fmt.Sprintf("{\"at\":%q,\"type\":\"Set\",\"object\":%s}\n", stamp(250), pod),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "sessions/b", name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := live.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, want := range map[int]string{220: "[]", 260: "[{default/train 1 0 2 pods are needed at once; it has 1}]"} {
+		state, err := r.State(noon.Add(time.Duration(at) * time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(state.Groups.Rows); got != want {
+			t.Errorf("at %d s: %s, want %s", at, got, want)
+		}
+	}
+}
+
 // A recording may have been made by somebody else: what is no node and no pod among them, and
 // amounts that no cluster has, are read or refused, and do not end the process.
 func TestACraftedRecordingDoesNotEndTheProcess(t *testing.T) {

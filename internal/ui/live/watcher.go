@@ -4,11 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -23,7 +28,8 @@ const gather = 100 * time.Millisecond
 
 // Watcher follows a cluster.
 type Watcher struct {
-	client rest.Interface
+	client  rest.Interface
+	clients kubernetes.Interface
 
 	mu      sync.Mutex
 	cluster *model.Cluster
@@ -57,7 +63,7 @@ func New(config *rest.Config) (*Watcher, error) {
 		return nil, err
 	}
 	return &Watcher{
-		client: clients.CoreV1().RESTClient(), cluster: model.New(), log: log{next: 1}, changed: make(chan struct{}),
+		client: clients.CoreV1().RESTClient(), clients: clients, cluster: model.New(), log: log{next: 1}, changed: make(chan struct{}),
 		watches: Watches{Lost: map[string]string{}, Since: map[string]int64{}}, wake: make(chan struct{}, 1),
 	}, nil
 }
@@ -68,12 +74,17 @@ func (w *Watcher) Run(ctx context.Context) {
 	running.Go(func() { w.follow(ctx, "nodes", func() runtime.Object { return &v1.NodeList{} }, w.nodes()) })
 	running.Go(func() { w.follow(ctx, "pods", func() runtime.Object { return &v1.PodList{} }, w.pods()) })
 	running.Go(func() { w.follow(ctx, "events", func() runtime.Object { return &v1.EventList{} }, w.events()) })
+	running.Go(func() { w.followGroups(ctx) })
 	running.Go(func() { w.gather(ctx) })
 	running.Wait()
 }
 
 func (w *Watcher) follow(ctx context.Context, resource string, newList func() runtime.Object, sink feed.Sink) {
-	source := &told{Source: feed.Of(w.client, "", resource, newList)}
+	w.followBy(ctx, w.client, resource, newList, sink)
+}
+
+func (w *Watcher) followBy(ctx context.Context, client rest.Interface, resource string, newList func() runtime.Object, sink feed.Sink) {
+	source := &told{Source: feed.Of(client, "", resource, newList)}
 	sink.Lost = func() { w.lost(resource, source.why()) }
 	sink.Back = func() { w.lost(resource, "") }
 	feed.Run(ctx, source.source(), sink)
@@ -267,4 +278,44 @@ func (w *Watcher) Look(look func(c *model.Cluster)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	look(w.cluster)
+}
+
+// askGroupsEvery is how soon it is asked again whether the API server has PodGroups, if it did not
+// say.
+const askGroupsEvery = 5 * time.Second
+
+// followGroups follows PodGroups where they are served. They are behind feature gates.
+func (w *Watcher) followGroups(ctx context.Context) {
+	version := schedulingv1alpha2.SchemeGroupVersion.String()
+	for {
+		resources, err := w.clients.Discovery().ServerResourcesForGroupVersion(version)
+		if err == nil && slices.ContainsFunc(resources.APIResources, func(r metav1.APIResource) bool { return r.Name == "podgroups" }) {
+			w.followBy(ctx, w.clients.SchedulingV1alpha2().RESTClient(), "podgroups", func() runtime.Object { return &schedulingv1alpha2.PodGroupList{} }, w.groups())
+			return
+		}
+		if err == nil || apierrors.IsNotFound(err) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(askGroupsEvery):
+		}
+	}
+}
+
+func (w *Watcher) groups() feed.Sink {
+	return feed.Sink{
+		Listing: func() { w.take(func(c *model.Cluster, _ time.Time) { c.GroupsListing() }) },
+		Listed:  func() { w.take(func(c *model.Cluster, _ time.Time) { c.GroupsListed() }) },
+		Seen: func(o runtime.Object) {
+			info := model.GroupOf(o.(*schedulingv1alpha2.PodGroup))
+			w.take(func(c *model.Cluster, _ time.Time) { c.GroupSeen(info) })
+		},
+		Gone: func(o runtime.Object) {
+			g := o.(*schedulingv1alpha2.PodGroup)
+			name := types.NamespacedName{Namespace: g.Namespace, Name: g.Name}
+			w.take(func(c *model.Cluster, _ time.Time) { c.GroupGone(name) })
+		},
+	}
 }

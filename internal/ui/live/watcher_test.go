@@ -97,3 +97,51 @@ func TestWhatMayNotBeReadIsSaid(t *testing.T) {
 		t.Error("without events nothing is shown at all, not even an empty cluster")
 	}
 }
+
+func groupText(name string, needed int) fakeapi.Object {
+	return fakeapi.Object{"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": map[string]any{"namespace": "default", "name": name, "uid": name},
+		"spec": map[string]any{"schedulingPolicy": map[string]any{"gang": map[string]any{"minCount": needed}}}}
+}
+
+// PodGroups are behind gates: where the API server has them they are followed, where it has none
+// nothing is asked of them, and nothing is lost.
+func TestPodGroupsAreFollowedWhereTheyAreServed(t *testing.T) {
+	member := fakeapi.Object{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"namespace": "default", "name": "a", "uid": "a"},
+		"spec": map[string]any{"schedulingGroup": map[string]any{"podGroupName": "train"}}}
+	api := fakeapi.New(t)
+	api.Set("pods", member)
+	api.Set("podgroups", groupText("train", 2))
+	w := follow(t, api)
+	says := func(want string) {
+		t.Helper()
+		next(t, w, 0, func(frames []live.Frame, _ live.Watches) bool {
+			if len(frames) == 0 {
+				return false
+			}
+			groups := delta(t, frames[0]).Groups
+			return groups != nil && len(groups.Rows) == 1 && groups.Rows[0].Message == want
+		})
+	}
+	says("2 pods are needed at once; it has 1")
+	api.Set("podgroups", groupText("train", 3))
+	says("3 pods are needed at once; it has 1")
+	api.Delete("podgroups", "default", "train")
+	says("PodGroup train does not exist")
+
+	api = fakeapi.New(t)
+	api.Refuse("v1alpha2", http.StatusNotFound)
+	api.Set("pods", member)
+	w = follow(t, api)
+	frames, watches := next(t, w, 0, some)
+	if rows := delta(t, frames[0]).Queue.Rows; len(rows) != 1 || rows[0].Group != "" {
+		t.Errorf("%+v", rows)
+	}
+	if len(watches.Lost) > 0 {
+		t.Errorf("lost: %v", watches.Lost)
+	}
+	for _, path := range api.Reads() {
+		if strings.HasSuffix(path, "podgroups") {
+			t.Errorf("read %s", path)
+		}
+	}
+}

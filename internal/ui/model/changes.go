@@ -15,10 +15,10 @@ const mostRows = 4000
 // Changes is what differs from what was shown last, nil if nothing does. What is too much for one
 // answer is left for the next.
 func (c *Cluster) Changes(now time.Time) *Delta {
-	if len(c.dirtyNodes) == 0 && len(c.dirtyPods) == 0 && c.unshown == 0 {
+	if len(c.dirtyNodes) == 0 && len(c.dirtyPods) == 0 && len(c.dirtyGroups) == 0 && c.unshown == 0 {
 		return nil
 	}
-	d := &Delta{Now: now.UnixMilli(), Queue: &Set[Waiting]{}, Evictions: &Set[Leaving]{}, Nodes: &Set[Node]{}}
+	d := &Delta{Now: now.UnixMilli(), Queue: &Set[Waiting]{}, Groups: &Set[Group]{}, Evictions: &Set[Leaving]{}, Nodes: &Set[Node]{}}
 	rows := 0
 	for uid := range c.dirtyPods {
 		if rows++; rows > mostRows {
@@ -27,6 +27,10 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 		delete(c.dirtyPods, uid)
 		c.showPod(uid, d)
 	}
+	for name := range c.dirtyGroups { // few, beside their pods
+		c.showGroup(name, d.Groups)
+	}
+	clear(c.dirtyGroups)
 	rows = 0
 	for name := range c.dirtyNodes {
 		if rows++; rows > mostRows {
@@ -42,9 +46,9 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 	c.unshown = 0
 	c.history.waiting(now, len(c.queue))
 	d.History = c.history.news()
-	d.Nodes, d.Queue, d.Evictions = d.Nodes.orNil(), d.Queue.orNil(), d.Evictions.orNil()
+	d.Nodes, d.Queue, d.Groups, d.Evictions = d.Nodes.orNil(), d.Queue.orNil(), d.Groups.orNil(), d.Evictions.orNil()
 	d.Summary = c.summary()
-	if d.Nodes == nil && d.Queue == nil && d.Evictions == nil && len(d.Events) == 0 && len(d.History) == 0 && d.Summary == c.told {
+	if d.Nodes == nil && d.Queue == nil && d.Groups == nil && d.Evictions == nil && len(d.Events) == 0 && len(d.History) == 0 && d.Summary == c.told {
 		return nil
 	}
 	c.told = d.Summary
@@ -59,7 +63,11 @@ func (c *Cluster) showPod(uid types.UID, d *Delta) {
 	was, shown := c.queue[uid]
 	switch waits := p != nil && p.waits(); {
 	case waits:
-		if row := p.waiting(); !shown || row != was {
+		row := p.waiting()
+		if c.grouped && p.group != "" {
+			row.Group = p.groupName().String()
+		}
+		if !shown || row != was {
 			c.queue[uid] = row
 			d.Queue.Rows = append(d.Queue.Rows, row)
 		}
@@ -154,7 +162,7 @@ func (c *Cluster) summary() Summary {
 func (c *Cluster) State(now time.Time) *Delta {
 	d := &Delta{
 		Now: now.UnixMilli(), Fresh: true, Summary: c.summary(),
-		Nodes: &Set[Node]{}, Queue: &Set[Waiting]{}, Evictions: &Set[Leaving]{}, Events: slices.Clone(c.events[:len(c.events)-c.unshown]),
+		Nodes: &Set[Node]{}, Queue: &Set[Waiting]{}, Groups: &Set[Group]{}, Evictions: &Set[Leaving]{}, Events: slices.Clone(c.events[:len(c.events)-c.unshown]),
 		History: slices.Clone(c.history.last()),
 	}
 	for _, n := range c.nodes {
@@ -164,6 +172,11 @@ func (c *Cluster) State(now time.Time) *Delta {
 	}
 	for _, row := range c.queue {
 		d.Queue.Rows = append(d.Queue.Rows, row)
+	}
+	for _, g := range c.groups {
+		if g.shown != (Group{}) {
+			d.Groups.Rows = append(d.Groups.Rows, g.shown)
+		}
 	}
 	for _, row := range c.evictions {
 		d.Evictions.Rows = append(d.Evictions.Rows, row)

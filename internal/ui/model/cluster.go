@@ -22,14 +22,18 @@ type Cluster struct {
 	nodes map[string]*node // every node seen, or named by a pod
 	pods  map[types.UID]*Pod
 	names map[types.NamespacedName]types.UID // which pod holds its name now
+	// Every pod group seen, or named by a pod.
+	groups map[types.NamespacedName]*group
 
-	nodeList, podList uint32 // number of the current list
-	listed            bool   // nodes have been listed once: what comes new is worth an event
-	noted             int    // events of its own so far
+	nodeList, podList, groupList uint32 // number of the current list
+	listed                       bool   // nodes have been listed once: what comes new is worth an event
+	grouped                      bool   // PodGroups have been listed once
+	noted                        int    // events of its own so far
 
 	// What may differ from what is shown.
-	dirtyNodes map[string]bool
-	dirtyPods  map[types.UID]bool
+	dirtyNodes  map[string]bool
+	dirtyPods   map[types.UID]bool
+	dirtyGroups map[types.NamespacedName]bool
 	// What is shown.
 	queue     map[types.UID]Waiting
 	evictions map[types.UID]Leaving
@@ -47,6 +51,7 @@ func New() *Cluster {
 		core:  eviction.New(eviction.Options{InFlight: 1}),
 		nodes: map[string]*node{}, pods: map[types.UID]*Pod{}, names: map[types.NamespacedName]types.UID{},
 		dirtyNodes: map[string]bool{}, dirtyPods: map[types.UID]bool{},
+		groups: map[types.NamespacedName]*group{}, dirtyGroups: map[types.NamespacedName]bool{},
 		queue: map[types.UID]Waiting{}, evictions: map[types.UID]Leaving{},
 	}
 }
@@ -157,6 +162,7 @@ func (c *Cluster) PodSeen(now time.Time, p *Pod) {
 	c.leave(c.pods[uid])
 	p.list = c.podList
 	c.pods[uid] = p
+	c.join(p, 1)
 	c.dirtyPods[uid] = true
 	if p.eviction.Node != "" {
 		n := c.nodeNamed(p.eviction.Node)
@@ -194,9 +200,13 @@ func (c *Cluster) PodGone(now time.Time, uid types.UID) {
 	c.core.Step(now, eviction.PodGone{Name: p.eviction.Name, UID: uid})
 }
 
-// leave takes a pod off its node, if it is on one.
+// leave takes a pod out of its group and off its node, if it has them.
 func (c *Cluster) leave(p *Pod) {
-	if p == nil || p.eviction.Node == "" {
+	if p == nil {
+		return
+	}
+	c.join(p, -1)
+	if p.eviction.Node == "" {
 		return
 	}
 	n := c.nodes[p.eviction.Node]

@@ -22,6 +22,7 @@ type Pod struct {
 	owner     string // Kind/name of its controller
 	workload  string // Kind/name of what people know it by: the Deployment of its ReplicaSet
 	scheduler string
+	group     string // the name of its PodGroup
 	priority  int32
 	created   int64
 
@@ -49,6 +50,9 @@ func PodOf(object *v1.Pod) *Pod {
 	if owner := metav1.GetControllerOfNoCopy(object); owner != nil {
 		p.owner = shared(owner.Kind + "/" + owner.Name)
 		p.workload = shared(workloadOf(owner, object.Labels))
+	}
+	if in := object.Spec.SchedulingGroup; in != nil && in.PodGroupName != nil {
+		p.group = shared(*in.PodGroupName)
 	}
 	p.takeRequests(object)
 	for i := range object.Status.Conditions {
@@ -113,6 +117,10 @@ func status(p *v1.Pod) string {
 		return p.Status.Reason
 	}
 	return string(p.Status.Phase)
+}
+
+func (p *Pod) groupName() types.NamespacedName {
+	return types.NamespacedName{Namespace: p.eviction.Name.Namespace, Name: p.group}
 }
 
 func (p *Pod) uid() types.UID { return p.eviction.UID }

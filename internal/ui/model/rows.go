@@ -32,8 +32,18 @@ type Waiting struct {
 	Scheduler string `json:"scheduler"`
 	// Workload is Kind/name of what made it; empty: nothing did.
 	Workload string `json:"workload"`
-	CPU      int64  `json:"cpu"`
-	Memory   int64  `json:"memory"`
+	// Group is the key of the pod's Group; empty: it is in none.
+	Group  string `json:"group"`
+	CPU    int64  `json:"cpu"`
+	Memory int64  `json:"memory"`
+}
+
+// Group is a pod group of which pods are pending.
+type Group struct {
+	Key     string `json:"key"`    // namespace/name
+	Pods    int    `json:"pods"`   // that it has
+	Placed  int    `json:"placed"` // of them, with a node
+	Message string `json:"message"`
 }
 
 // Leaving is a pod that has to leave its node, or is leaving.
@@ -85,13 +95,14 @@ type Delta struct {
 	Summary   Summary       `json:"summary"`
 	Nodes     *Set[Node]    `json:"nodes,omitempty"`
 	Queue     *Set[Waiting] `json:"queue,omitempty"`
+	Groups    *Set[Group]   `json:"groups,omitempty"`
 	Evictions *Set[Leaving] `json:"evictions,omitempty"`
 	Events    []Event       `json:"events,omitempty"`
 	History   []Moment      `json:"history,omitempty"`
 }
 
-// Set is rows that are new or different, and the keys of those that are gone: nodes by name, pods
-// by UID.
+// Set is rows that are new or different, and the keys of those that are gone: nodes by name, groups
+// by key, pods by UID.
 type Set[T any] struct {
 	Rows []T      `json:"rows,omitempty"`
 	Gone []string `json:"gone,omitempty"`

@@ -235,7 +235,7 @@ let connected = false, watches = null, heard = 0, since = 0;
 
 function status() {
   const box = $('status');
-  const lost = Object.entries(watches?.lost || {}), blind = lost.some(([what]) => what !== 'events');
+  const lost = Object.entries(watches?.lost || {}), blind = lost.some(([what]) => what === 'nodes' || what === 'pods');
   const state = !connected ? (store.summary ? 'lost' : 'connecting') : !watches?.listed ? 'reading' : blind ? 'lost' : 'live';
   box.dataset.state = state;
   text(box, {lost: connected ? 'Cluster not seen' : 'Connection lost', connecting: 'Connecting', reading: `Reading ${count(watches?.read || 0)}`, live: 'Live'}[state]);

@@ -1,7 +1,7 @@
-// The queue: a line per workload with what keeps its pods pending, which unfolds to the pods, in the order in which they are tried.
+// The queue: a line per workload or pod group with what keeps its pods pending, which unfolds to the pods, in the order in which they are tried.
 
 import {h, podLink, text} from './dom.js';
-import {age, count, natural} from './format.js';
+import {age, count, natural, plural} from './format.js';
 import {workloadOf} from './filters.js';
 import {blank} from './lists.js';
 import {List} from './list.js';
@@ -32,11 +32,12 @@ export class Queue {
   }
 
   #group(g) {
+    const [kind, name] = g.together ? ['Pod group', g.name.replace(/^.*?\//, '')] : g.pods[0].workload.split(/\/(.*)/s);
     const button = h('button', {type: 'button', class: 'fold', 'aria-expanded': String(g.open), onclick: () => {
       this.open[g.open ? 'delete' : 'add'](g.key);
       this.update();
-    }}, h('span', {class: 'arrow', 'aria-hidden': 'true'}, g.open ? '▾' : '▸'), h('span', {class: 'name'}, g.pods[0].workload.replace(/^.*?\//, '')), h('span', {class: 'chip', title: 'pending pods'}, count(g.pods.length)),
-      h('span', {class: 'quiet kind'}, [g.pods[0].namespace === 'default' ? '' : g.pods[0].namespace, g.pods[0].workload.replace(/\/.*$/, '')].filter(Boolean).join(' · ')));
+    }}, h('span', {class: 'arrow', 'aria-hidden': 'true'}, g.open ? '▾' : '▸'), h('span', {class: 'name'}, name), h('span', {class: 'chip', title: 'pending pods'}, count(g.pods.length)),
+      h('span', {class: 'quiet kind'}, [g.pods[0].namespace === 'default' ? '' : g.pods[0].namespace, kind].filter(Boolean).join(' · ')));
     return h('div', {class: 'two'}, h('div', {class: 'line'}, button), h('div', {class: 'why both', title: g.why}, g.why));
   }
 
@@ -53,7 +54,7 @@ export class Queue {
     const groups = new Map();
     for (const p of all) {
       if (this.chosen && reasonOf(p) !== this.chosen) continue;
-      const name = workloadOf(p), key = name ? 'workload ' + name : p.uid;
+      const name = workloadOf(p), key = p.group ? 'group ' + p.group : name ? 'workload ' + name : p.uid;
       if (!groups.has(key)) groups.set(key, []);
       groups.get(key).push(p);
     }
@@ -64,16 +65,18 @@ export class Queue {
     this.list.set(drawn.values());
   }
 
-  // #row is the line of a workload, or of a pod that nothing made: the same object as long as it says the same.
+  // #row is the line of a pod group, of a workload, or of a pod that nothing made: the same object as long as it says the same.
   #row(key, pods) {
     const known = this.groups.get(key);
-    if (!workloadOf(pods[0])) return known?.pod === pods[0] ? known : podRow(pods[0], false);
+    const together = pods[0].group;
+    if (!together && !workloadOf(pods[0])) return known?.pod === pods[0] ? known : podRow(pods[0], false);
     pods.sort(before);
     const tally = new Map();
     for (const p of pods) tally.set(reasonOf(p), (tally.get(reasonOf(p)) || 0) + 1);
     const most = [...tally].reduce((a, b) => (b[1] > a[1] ? b : a))[0];
-    const why = decisive(pods.find((p) => reasonOf(p) === most)) + (tally.size > 1 ? ` · ${count(tally.size - 1)} more reason${tally.size > 2 ? 's' : ''}` : '');
-    const row = {key, name: workloadOf(pods[0]), pods, why, priority: pods[0].priority, created: Math.min(...pods.map((p) => p.created)), open: this.open.has(key), rows: new Map()};
+    const common = decisive(pods.find((p) => reasonOf(p) === most)) + (tally.size > 1 ? ` · ${count(tally.size - 1)} more reason${tally.size > 2 ? 's' : ''}` : '');
+    const why = together ? groupSays(this.store.groups.get(together), common) : common;
+    const row = {key, together, name: together || workloadOf(pods[0]), pods, why, priority: pods[0].priority, created: Math.min(...pods.map((p) => p.created)), open: this.open.has(key), rows: new Map()};
     if (known?.pods && known.why === why && known.open === row.open && known.pods.length === pods.length && known.priority === row.priority && known.created === row.created) {
       known.pods = pods;
       return known;
@@ -115,6 +118,13 @@ export class Queue {
   }
 
   tick() { this.list.tick(); }
+}
+
+// groupSays is how far a pod group has come, and why it waits: its PodGroup's words, or what most of its pods are kept by.
+function groupSays(group, common) {
+  if (!group) return common;
+  const placed = group.pods ? `${count(group.placed)} of ${plural(group.pods, 'pod')} placed` : '';
+  return [placed, group.message || common].filter(Boolean).join(' · ');
 }
 
 function podRow(p, within) {

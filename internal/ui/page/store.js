@@ -6,6 +6,7 @@ export class Store extends EventTarget {
     this.nodes = new Map();
     this.queue = new Map();
     this.evictions = new Map();
+    this.groups = new Map(); // pod groups with pending pods, by key
     this.events = []; // the newest first
     this.history = []; // moments, the oldest first: [at, evictions, preemptions, nodes failed, pending]
     this.summary = null;
@@ -25,7 +26,7 @@ export class Store extends EventTarget {
     this.summary = delta.summary;
     const fresh = Boolean(delta.fresh);
     if (fresh) {
-      this.nodes.clear(); this.queue.clear(); this.evictions.clear(); this.words.clear(); this.events = []; this.history = [];
+      this.nodes.clear(); this.queue.clear(); this.groups.clear(); this.evictions.clear(); this.words.clear(); this.events = []; this.history = [];
     }
     const nodes = new Set();
     let shape = fresh; // nodes came, went or moved
@@ -42,20 +43,21 @@ export class Store extends EventTarget {
     }
     this.#rows(this.queue, delta.queue);
     this.#rows(this.evictions, delta.evictions);
+    this.#rows(this.groups, delta.groups, 'key');
     this.#happened(delta.events || []);
     this.#passed(delta.history || []);
     this.dispatchEvent(new CustomEvent('change', {detail: {
-      fresh, shape, nodes, queue: fresh || Boolean(delta.queue), evictions: fresh || Boolean(delta.evictions), events: fresh || Boolean(delta.events?.length),
+      fresh, shape, nodes, queue: fresh || Boolean(delta.queue || delta.groups), evictions: fresh || Boolean(delta.evictions), events: fresh || Boolean(delta.events?.length),
       touched: delta,
     }}));
   }
 
-  #rows(table, set) {
+  #rows(table, set, key = 'uid') {
     for (const row of set?.rows || []) {
       if (row.message) row.message = this.#once(row.message);
-      table.set(row.uid, row);
+      table.set(row[key], row);
     }
-    for (const uid of set?.gone || []) table.delete(uid);
+    for (const gone of set?.gone || []) table.delete(gone);
   }
 
   #once(words) {

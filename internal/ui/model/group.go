@@ -1,0 +1,127 @@
+package model
+
+import (
+	"fmt"
+
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// GroupInfo is what is kept of a PodGroup.
+type GroupInfo struct {
+	name    types.NamespacedName
+	needed  int    // pods that are placed at once or not at all; 0: no gang
+	message string // of the condition PodGroupScheduled, unless it is true
+}
+
+// GroupOf takes from an object what is kept of it.
+func GroupOf(object *schedulingv1alpha2.PodGroup) *GroupInfo {
+	g := &GroupInfo{name: types.NamespacedName{Namespace: object.Namespace, Name: object.Name}}
+	if gang := object.Spec.SchedulingPolicy.Gang; gang != nil {
+		g.needed = int(gang.MinCount)
+	}
+	if c := meta.FindStatusCondition(object.Status.Conditions, schedulingv1alpha2.PodGroupScheduled); c != nil && c.Status != metav1.ConditionTrue {
+		g.message = shared(c.Message)
+	}
+	return g
+}
+
+// group is a pod group that was seen, or that a pod names.
+type group struct {
+	info         *GroupInfo // nil: not seen
+	list         uint32     // the last list that showed it
+	pods, placed int        // pods that have not ended, and those of them with a node
+	shown        Group
+}
+
+// GroupsListing begins a list of PodGroups: what is not seen until GroupsListed is gone.
+func (c *Cluster) GroupsListing() { c.groupList++ }
+
+// GroupsListed ends it. Before the first one no pod is shown in a group: without PodGroups the API
+// does not have them.
+func (c *Cluster) GroupsListed() {
+	for name, g := range c.groups {
+		if g.info != nil && g.list != c.groupList {
+			c.GroupGone(name)
+		}
+	}
+	if !c.grouped {
+		c.grouped = true
+		for uid := range c.pods {
+			c.dirtyPods[uid] = true
+		}
+		for name := range c.groups {
+			c.dirtyGroups[name] = true
+		}
+	}
+}
+
+// GroupSeen takes in a PodGroup, new or changed.
+func (c *Cluster) GroupSeen(info *GroupInfo) {
+	g := c.groupNamed(info.name)
+	g.info, g.list = info, c.groupList
+}
+
+// GroupGone takes a PodGroup out.
+func (c *Cluster) GroupGone(name types.NamespacedName) {
+	if c.groups[name] != nil {
+		c.groupNamed(name).info = nil
+	}
+}
+
+// groupNamed is a group that is about to change.
+func (c *Cluster) groupNamed(name types.NamespacedName) *group {
+	g := c.groups[name]
+	if g == nil {
+		g = &group{}
+		c.groups[name] = g
+	}
+	c.dirtyGroups[name] = true
+	return g
+}
+
+// join counts a pod in its group, or with -1 takes it out.
+func (c *Cluster) join(p *Pod, sign int) {
+	if p.group == "" || p.ended || p.going != 0 {
+		return
+	}
+	g := c.groupNamed(p.groupName())
+	g.pods += sign
+	if p.eviction.Node != "" {
+		g.placed += sign
+	}
+}
+
+func (c *Cluster) showGroup(name types.NamespacedName, set *Set[Group]) {
+	g := c.groups[name]
+	row := g.row(name)
+	if !c.grouped || row.Pods == row.Placed {
+		row = Group{} // it does not wait
+	}
+	switch {
+	case row == g.shown:
+	case row == Group{}:
+		set.Gone = append(set.Gone, g.shown.Key)
+	default:
+		set.Rows = append(set.Rows, row)
+	}
+	g.shown = row
+	if g.info == nil && g.pods == 0 {
+		delete(c.groups, name)
+	}
+}
+
+func (g *group) row(name types.NamespacedName) Group {
+	row := Group{Key: name.String(), Pods: g.pods, Placed: g.placed}
+	switch {
+	case g.info == nil:
+		row.Message = "PodGroup " + name.Name + " does not exist"
+	case g.pods < g.info.needed:
+		row.Message = fmt.Sprintf("%d pods are needed at once; it has %d", g.info.needed, g.pods)
+	default:
+		row.Message = g.info.message
+	}
+	return row
+}
