@@ -5,11 +5,15 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
 )
 
 // A command that takes a while says on a terminal what it does; nothing of it is left in the end,
@@ -83,6 +87,93 @@ func TestProgressOfALiveCluster(t *testing.T) {
 		if at := strings.LastIndex(text, "\x1b[K"); at < 0 || strings.Contains(text[at:], want) {
 			t.Errorf("%s: the line is left: %q", args, text)
 		}
+	}
+}
+
+// A recording says that it reads, then how much it has.
+func TestProgressOfARecording(t *testing.T) {
+	after, every := meterAfter, meterEvery
+	meterAfter, meterEvery = 0, time.Hour
+	t.Cleanup(func() { meterAfter, meterEvery = after, every })
+	api := fakeapi.New(t)
+	api.Set("nodes", fakeapi.Object{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "node-1", "uid": "1"}})
+	var out, shown, piped screen
+	words := strings.Fields(liveConfig(t, api.Config.Host).Replace("berth record --once CONF -o"))
+	if code := run(t.Context(), append(words, filepath.Join(t.TempDir(), "a")), &out, answer.Terminal{Writer: &shown, Width: 80}); code != 0 {
+		t.Fatalf("exit code %d: %s", code, shown.String())
+	}
+	text := shown.String()
+	for _, want := range []string{"berth: reading the cluster", "record: 2 objects, 0 changes; Ctrl-C ends it"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in %q", want, text)
+		}
+	}
+	if !strings.HasSuffix(text, "\r\x1b[K") {
+		t.Errorf("the line is left: %q", text)
+	}
+	run(t.Context(), append(words, filepath.Join(t.TempDir(), "b")), &out, &piped)
+	if text := piped.String(); text != "" {
+		t.Errorf("written to a pipe: %q", text)
+	}
+	if !strings.HasSuffix(out.String(), "b: 2 objects, 0 changes\n") {
+		t.Errorf("%q", out.String())
+	}
+}
+
+// berth up says on a terminal in one line what starts, and elsewhere line by line.
+func TestProgressOfUp(t *testing.T) {
+	controlplane := file(t, "berth-controlplane", "#!/bin/sh\necho reading the data\necho compacting\nexit 1\n")
+	if err := os.Chmod(controlplane, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	words := []string{"berth", "up", "--controlplane", controlplane, "--data-dir"}
+	var shown, piped, errs screen
+	if code := run(t.Context(), append(words, filepath.Join(t.TempDir(), "a")), answer.Terminal{Writer: &shown, Width: 80}, &errs); code != 1 {
+		t.Errorf("exit code %d", code)
+	}
+	const line = "controlplane: reading the data\r\x1b[Kcontrolplane: compacting"
+	if text := shown.String(); !strings.Contains(text, line) || strings.Contains(text, "\n") {
+		t.Errorf("%q", text)
+	}
+	run(t.Context(), append(words, filepath.Join(t.TempDir(), "b")), &piped, &errs)
+	if text := piped.String(); !strings.Contains(text, "controlplane: reading the data\ncontrolplane: compacting\n") || strings.ContainsAny(text, "\r\x1b") {
+		t.Errorf("%q", text)
+	}
+}
+
+// The first build takes minutes: on a terminal it counts the packages; in a pipe it is go build.
+func TestProgressOfABuild(t *testing.T) {
+	script, err := exec.LookPath("script")
+	if err != nil {
+		t.Skip("script, which makes a terminal for a command, is not installed")
+	}
+	compile, err := filepath.Abs("../../hack/compile.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Dir(file(t, "go", `#!/bin/sh
+case " $* " in *" -v "*) printf 'internal/abi\nk8s.io/api/core/v1\n' >&2;; esac
+[ "$FAIL" = "" ] || { echo './x.go:1: broken' >&2; exit 1; }
+`))
+	if err := os.Chmod(filepath.Join(bin, "go"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	build := func(env string, argv ...string) (string, error) {
+		cmd := exec.Command(argv[0], argv[1:]...)
+		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), env)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	onTerminal := []string{script, "-qec", compile + " ./...", "/dev/null"}
+	out, err := build("FAIL=", onTerminal...)
+	if want := "\r\x1b[K    1 packages: internal/abi\r\x1b[K    2 packages: k8s.io/api/core/v1\r\x1b[K"; err != nil || out != want {
+		t.Errorf("%v: %q, want %q", err, out, want)
+	}
+	if out, err = build("FAIL=1", onTerminal...); err == nil || !strings.Contains(out, "\r\x1b[K./x.go:1: broken\r\n") {
+		t.Errorf("a build that fails: %v: %q", err, out)
+	}
+	if out, err = build("FAIL=", compile, "./..."); err != nil || out != "" {
+		t.Errorf("in a pipe: %v: %q", err, out)
 	}
 }
 

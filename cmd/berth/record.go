@@ -78,16 +78,24 @@ func (r *recording) run(cmd *cobra.Command) error {
 	var objects, changes int
 	r.options.Dir, r.options.MaxBytes = r.dir, size.Value()
 	terminal := &progress{out: cmd.ErrOrStderr(), terminal: isTerminal(cmd.ErrOrStderr())}
+	var reading work
+	reading.begin(cmd.ErrOrStderr(), "reading the cluster")
 	r.options.Progress = func(o, c int) {
+		reading.end()
 		if objects, changes = o, c; terminal.terminal {
-			terminal.step("record", fmt.Sprintf("%d objects, %d changes; Ctrl-C ends it", o, c))
+			terminal.step("record", countOf(o, c)+"; Ctrl-C ends it")
 		}
 	}
-	if err := record.Run(ctx, client, r.options); err != nil {
-		terminal.finish("")
+	err = record.Run(ctx, client, r.options)
+	reading.end()
+	terminal.finish("")
+	if err != nil {
 		return err
 	}
-	terminal.finish("")
-	fmt.Fprintf(cmd.OutOrStdout(), "%s: %d objects, %d changes\n", r.dir, objects, changes)
+	fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", r.dir, countOf(objects, changes))
 	return nil
+}
+
+func countOf(objects, changes int) string {
+	return plural(objects, "object") + ", " + plural(changes, "change")
 }
