@@ -58,12 +58,34 @@ func ask(t *testing.T, path string) {
 				t.Errorf("%s: %s: wider than %d columns: %s", d.Pos, d.Input, screen.Width, line)
 			}
 		}
+		if screen.Width > 0 {
+			for _, sentence := range twice(out.String()) {
+				t.Errorf("%s: %s: written twice: %s", d.Pos, d.Input, sentence)
+			}
+		}
 		text := out.String() + errs.String()
 		if code != 0 {
 			text += fmt.Sprintf("exit code %d\n", code)
 		}
 		return strings.ReplaceAll(text, "\n\n", "\n.\n") // a blank line would end the answer
 	})
+}
+
+// twice lists the sentences that an answer has more than once: of more than four words, wherever
+// the lines break.
+func twice(answer string) (list []string) {
+	seen := map[string]bool{}
+	for paragraph := range strings.SplitSeq(answer, "\n\n") {
+		text := strings.Join(strings.Fields(paragraph), " ")
+		for sentence := range strings.SplitSeq(text, ". ") {
+			sentence = strings.TrimSuffix(sentence, ".")
+			if seen[sentence] && strings.Count(sentence, " ") > 3 {
+				list = append(list, sentence)
+			}
+			seen[sentence] = true
+		}
+	}
+	return list
 }
 
 func TestAnswersAreMachineReadable(t *testing.T) {

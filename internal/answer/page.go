@@ -159,7 +159,7 @@ func (p *Page) Table(indent string, rows [][]string) {
 		switch {
 		case fits || len(row) <= last || row[last] == "" || offset+utf8.RuneCountInString(row[last]) <= p.width:
 			p.row(style, indent, row, widths)
-		case beside:
+		case beside && longestWord(row[last]) <= p.width-offset:
 			lines := wrap(row[last], p.width-offset, p.width-offset)
 			p.row(style, indent, append(row[:last:last], lines[0]), widths)
 			for _, line := range lines[1:] {
@@ -170,6 +170,13 @@ func (p *Page) Table(indent string, rows [][]string) {
 			p.lines(style, indent+"    "+row[last])
 		}
 	}
+}
+
+func longestWord(text string) (most int) {
+	for word := range strings.SplitSeq(text, " ") {
+		most = max(most, utf8.RuneCountInString(word))
+	}
+	return most
 }
 
 // row writes cells at their columns. Those for which the line has no room go on below, indented.

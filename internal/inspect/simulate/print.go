@@ -40,11 +40,12 @@ func (s *Simulation) table(out *answer.Page, wide bool) {
 	}
 	timed := slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.After != 0 })
 	if slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.Nodes != nil }) {
+		first := map[string]string{} // the pod of which an explanation was written, by it
 		for i, lines := 0, s.groupLines(); i < len(s.Pods); i++ {
 			if at := lines[i]; at >= 0 && (i == 0 || lines[i-1] != at) {
 				out.Line("%s/podgroup/%s: <none>: %s", s.Groups[at].Namespace, s.Groups[at].Name, s.Groups[at].why())
 			}
-			s.Pods[i].explained(out, timed)
+			s.Pods[i].explained(out, timed, first)
 		}
 	} else if len(s.Pods) > 0 {
 		s.decisions(out, timed, wide)
@@ -209,19 +210,31 @@ func named(pods []Name) string {
 	return answer.List(len(pods), func(i int) string { return pods[i].Namespace + "/" + pods[i].Name })
 }
 
-// explained writes a pod with what is said of every node.
-func (p *Pod) explained(out *answer.Page, timed bool) {
-	fmt.Fprintf(out, "%s/%s", p.Namespace, p.Name)
+// explained writes a pod with what is said of every node. Of pending pods of which the same is said,
+// it stands with the first.
+func (p *Pod) explained(out *answer.Page, timed bool, first map[string]string) {
+	name := p.Namespace + "/" + p.Name
+	title := name
 	if timed {
-		fmt.Fprintf(out, " after %s", answer.Duration(p.After.Duration()))
+		title += " after " + answer.Duration(p.After.Duration())
 	}
-	switch {
-	case p.Node != "":
-		fmt.Fprintf(out, ": %s\n", p.Node)
-	default:
-		fmt.Fprintf(out, ": <none>: %s\n", p.why())
+	rows := p.verdicts()
+	if p.Node != "" {
+		out.Line("%s: %s", title, p.Node)
+	} else {
+		said := fmt.Sprint(p.why(), rows)
+		if like := first[said]; like != "" {
+			out.Line("%s: <none>: as %s", title, like)
+			return
+		}
+		first[said] = name
+		out.Line("%s: <none>: %s", title, p.why())
 	}
-	var rows [][]string
+	out.Table("  ", rows)
+}
+
+// verdicts are rows of nodes, with their scores or what rejects them.
+func (p *Pod) verdicts() (rows [][]string) {
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		if !n.Feasible {
@@ -235,5 +248,5 @@ func (p *Pod) explained(out *answer.Page, timed bool) {
 		slices.Sort(scores)
 		rows = append(rows, []string{n.Name, strconv.FormatInt(*n.Total, 10), strings.Join(scores, " ")})
 	}
-	out.Table("  ", rows)
+	return rows
 }

@@ -97,10 +97,35 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 		}
 		p.Workloads = append(p.Workloads, *one)
 	}
+	p.Workloads = merged(p.Workloads)
 	slices.SortFunc(p.Workloads, func(a, b Workload) int {
 		return cmp.Or(cmp.Compare(len(b.Pods), len(a.Pods)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Pods[0], b.Pods[0]))
 	})
 	return p, nil
+}
+
+// merged makes one of a workload's lines that say the same: each pod of a DaemonSet, or with a claim
+// of its own, is a class by itself.
+func merged(all []Workload) (kept []Workload) {
+	type key struct {
+		namespace, name, reason, plugin string
+		state                           explain.State
+		nodes                           int
+	}
+	slices.SortFunc(all, func(a, b Workload) int { // the oldest first
+		return cmp.Or(a.Since.Compare(b.Since.Time), cmp.Compare(a.Pods[0], b.Pods[0]))
+	})
+	at := map[key]int{}
+	for _, one := range all {
+		k := key{one.Namespace, one.Name, one.Reason, one.Plugin, one.State, one.Nodes}
+		if i, known := at[k]; known {
+			kept[i].Pods = append(kept[i].Pods, one.Pods...)
+			continue
+		}
+		at[k] = len(kept)
+		kept = append(kept, one)
+	}
+	return kept
 }
 
 func workload(w *simulate.World, name string, pods []simulate.Found) (*Workload, error) {
