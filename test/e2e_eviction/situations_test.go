@@ -99,10 +99,10 @@ var recomputed = []situation{
 var byTolerations = []situation{
 	{"the first matching toleration counts: 1 s, then 60 s", tolerating(time.Second, tolerates("a", 1), tolerates("a", 60))},
 	{"the first matching toleration counts: 60 s, then 1 s", tolerating(-1, tolerates("a", 60), tolerates("a", 1))},
-	{"no seconds: for ever", tolerating(-1, tolerates("a"))},
+	{"no seconds: forever", tolerating(-1, tolerates("a"))},
 	{"zero seconds: at once", tolerating(0, tolerates("a", 0))},
 	{"negative seconds: at once", tolerating(0, tolerates("a", -5))},
-	{"more seconds than a duration holds: for ever", tolerating(-1, tolerates("a", 1<<60))},
+	{"more seconds than a duration holds: forever", tolerating(-1, tolerates("a", 1<<60))},
 }
 
 // tolerating has a pod go so long after the taint, or stay if that is negative.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/test/e2e_ui/stage"
 )
@@ -33,9 +34,18 @@ const lastLetter = `(() => {
 	return letter.width > 0 && letter.left >= cell.left && letter.right <= cell.right + 1;
 })()`
 
-// Where a node's name does not fit, its end is what is seen: names differ there.
+// Where the name of a node, workload or pod does not fit, its end is what is seen: names differ
+// there. A long name makes no pane wider than a phone.
 func TestLongNamesAreToldApart(t *testing.T) {
-	ui := ofCrowd(t, longNamed(30))
+	crowd := longNamed(30)
+	for i := range 6 {
+		pod := crowd.Pod(1000+i, "")
+		pod.Namespace, pod.Name = "commerce", fmt.Sprintf("checkout-of-the-recommendation-service-for-returning-customers-%d-%05d", i%2, i)
+		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", UID: "x", Controller: new(true),
+			Name: fmt.Sprintf("checkout-of-the-recommendation-service-for-returning-customers-%d", i%2)}}
+		crowd.Pods = append(crowd.Pods, pod)
+	}
+	ui := ofCrowd(t, crowd)
 	p := open(t, ui.URL, "#/evictions", stage.View{Width: 1440, Height: 900})
 	p.click("#shape [data-value=table]")
 	for _, where := range []string{"#nodes .row a bdi", "#body .row a bdi"} {
@@ -45,6 +55,28 @@ func TestLongNamesAreToldApart(t *testing.T) {
 		}
 		if !eval[bool](p, fmt.Sprintf(lastLetter, where)) {
 			t.Errorf("%s: the end of the name is not seen", where)
+		}
+	}
+	for _, width := range []int64{1440, 390} {
+		q := open(t, ui.URL, "#/queue", stage.View{Width: width, Height: 900})
+		if width < 900 {
+			q.click(".panes [data-to=panel]")
+		}
+		q.click("#body .fold")
+		for _, where := range []string{"#body .fold bdi", "#body .within a bdi"} {
+			q.wait(fmt.Sprintf("document.querySelector(%q)", where))
+			if !eval[bool](q, fmt.Sprintf(lastLetter, where)) {
+				t.Errorf("%d wide: %s: the end of the name is not seen", width, where)
+			}
+		}
+		q.shows("#body .fold .kind", "commerce · ReplicaSet")
+		eval[bool](q, "(document.querySelector('#body .within a').click(), true)")
+		q.wait("document.querySelector('.summary-line')")
+		if over := eval[int](q, "Math.max(...[...document.querySelectorAll('#body .facts, #body .chips')].map((e) => e.scrollWidth - e.clientWidth))"); over > 0 {
+			t.Errorf("%d wide: the pod's page is %d pixels wider than its pane", width, over)
+		}
+		if over := eval[int](q, "document.querySelector('#body .view').scrollWidth - document.querySelector('#body .view').clientWidth"); over > 0 {
+			t.Errorf("%d wide: the pod's view is %d pixels wider than its pane", width, over)
 		}
 	}
 }

@@ -16,16 +16,16 @@ type Step struct {
 	At time.Time
 	// Begins: a session begins. All objects that existed then follow, up to Began.
 	Begins, Began bool
-	// Object is a Node, a PodGroup or a Pod as it was from then on. With Gone it is deleted, and only its name
-	// is set.
+	// Object is a Node, a PodGroup or a Pod as it was from then on. With Gone it is deleted, and
+	// only its name is set.
 	Object metav1.Object
 	Gone   bool
 }
 
 var errEnough = errors.New("enough")
 
-// Play yields what a watch would have shown of the nodes, pod groups and pods of sessions, in order of
-// time.
+// Play yields what a watch would have shown of the nodes, pod groups and pods of sessions, in order
+// of time.
 func Play(dir string, sessions []Session) iter.Seq2[Step, error] {
 	return func(yield func(Step, error) bool) {
 		for i := range sessions {

@@ -210,8 +210,8 @@ func named(pods []Name) string {
 	return answer.List(len(pods), func(i int) string { return pods[i].Namespace + "/" + pods[i].Name })
 }
 
-// explained writes a pod with what is said of every node. Of pending pods of which the same is said,
-// it stands with the first.
+// explained writes a pod with what is said of every node. Of pending pods with the same answer, it
+// stands with the first.
 func (p *Pod) explained(out *answer.Page, timed bool, first map[string]string) {
 	name := p.Namespace + "/" + p.Name
 	title := name

@@ -104,8 +104,8 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 	return p, nil
 }
 
-// merged makes one of a workload's lines that say the same: each pod of a DaemonSet, or with a claim
-// of its own, is a class by itself.
+// merged makes one of a workload's lines that say the same: each pod of a DaemonSet, or with a
+// claim of its own, is a class by itself.
 func merged(all []Workload) (kept []Workload) {
 	type key struct {
 		namespace, name, reason, plugin string

@@ -1,6 +1,6 @@
 // The queue: a line per workload or pod group with what keeps its pods pending, which unfolds to the pods, in the order in which they are tried.
 
-import {h, podLink, text} from './dom.js';
+import {h, link, tail, text} from './dom.js';
 import {age, count, natural, plural} from './format.js';
 import {workloadOf} from './filters.js';
 import {blank} from './lists.js';
@@ -36,7 +36,7 @@ export class Queue {
     const button = h('button', {type: 'button', class: 'fold', 'aria-expanded': String(g.open), onclick: () => {
       this.open[g.open ? 'delete' : 'add'](g.key);
       this.update();
-    }}, h('span', {class: 'arrow', 'aria-hidden': 'true'}, g.open ? '▾' : '▸'), h('span', {class: 'name'}, name), h('span', {class: 'chip', title: 'pending pods'}, count(g.pods.length)),
+    }}, h('span', {class: 'arrow', 'aria-hidden': 'true'}, g.open ? '▾' : '▸'), h('span', {class: 'name'}, tail(name)), h('span', {class: 'chip', title: 'pending pods'}, count(g.pods.length)),
       h('span', {class: 'quiet kind'}, [g.pods[0].namespace === 'default' ? '' : g.pods[0].namespace, kind].filter(Boolean).join(' · ')));
     return h('div', {class: 'two'}, h('div', {class: 'line'}, button), h('div', {class: 'why both', title: g.why}, g.why));
   }
@@ -44,7 +44,7 @@ export class Queue {
   #pod(r) {
     const p = r.pod;
     return h('div', {class: 'two'},
-      h('div', {class: 'line'}, podLink(p.namespace, p.name), p.nominated ? h('span', {class: 'chip come'}, 'nominated to ' + p.nominated) : null),
+      h('div', {class: 'line'}, h('a', {href: link('pod', p.namespace, p.name), class: 'name'}, tail(r.within || p.namespace === 'default' ? p.name : r.name)), p.nominated ? h('span', {class: 'chip come'}, 'nominated to ' + p.nominated) : null),
       h('div', {class: 'why both', title: p.message}, decisive(p)));
   }
 

@@ -38,8 +38,8 @@ export class WhatIf {
     this.go = h('button', {type: 'submit', class: 'primary'}, 'Show what would happen');
     this.answer = h('div', {class: 'answer', 'aria-live': 'polite'});
     this.form = h('form', {class: 'form', onsubmit: (e) => { e.preventDefault(); this.ask(); }},
-      h('p', {class: 'quiet'}, 'Nothing is done to the cluster. It is read, and the operations are played through with the engine that decides for it.'),
-      this.builder = h('details', {class: 'builder', open: true}, h('summary', {}, 'Put an operation together'), h('div', {class: 'field'}, h('label', {for: 'wi-kind'}, 'If I were to'), this.kind), this.inputs,
+      h('p', {class: 'quiet'}, 'The cluster is only read. The operations are simulated with the engine of its scheduler.'),
+      this.builder = h('details', {class: 'builder', open: true}, h('summary', {}, 'Build an operation'), h('div', {class: 'field'}, h('label', {for: 'wi-kind'}, 'If I were to'), this.kind), this.inputs,
         h('button', {type: 'button', onclick: () => this.add()}, 'Add')),
       h('div', {class: 'field'}, h('label', {for: 'wi-words'}, 'Operations, as for ', h('code', {}, 'berth what-if')), this.words),
       this.manifestBox,
