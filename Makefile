@@ -30,21 +30,22 @@ build: ## bin/berth, bin/berth-scheduler and bin/berth-controlplane (the first t
 	@echo "==> building berth-controlplane: the API server, etcd and the workload controllers"
 	@cd controlplane && ../hack/compile.sh -ldflags '$(LDFLAGS)' -o ../$(BIN)/berth-controlplane ./cmd/berth-controlplane
 
-test: test-root test-fuzz build test-upstream ## all tests: the cores, then those against upstream's code and live clusters
+# Live tests wait more than they compute: they run beside each other, and the cores beside them.
+ALLTESTS := cd test && go run ./cmd/alltests -root .. -fuzztime
 
-test-root:
-	@echo "==> testing the cores, the shells and the commands"
-	@go test ./...
-	@cd deploy/pack && go test ./...
+test: ## all tests of all modules; at the end the slowest and how long each part took
+	@$(ALLTESTS) $(FUZZTIME)
+
+test-root: ## the cores, the shells and the commands alone: no cluster is started
+	@$(ALLTESTS) $(FUZZTIME) cores
 
 # Every fuzzer for a moment, on top of its corpus, which test-root has run.
-# A number of inputs, not a time: go test ends timed fuzzing under load with a spurious "context deadline exceeded".
-FUZZTIME ?= 5000x
-test-fuzz:
-	@echo "==> fuzzing every parser ($(FUZZTIME))"
-	@grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z]*' . | sed 's/^\(.*\)\/[^/]*:func \(.*\)$$/\1 \2/' | sort | xargs -n 2 -P 2 bash -c '\
-		echo "    $$0 $$1"; \
-		out=$$(go test "$$0" -run "^$$" -fuzz "^$$1\$$" -fuzztime $(FUZZTIME) -parallel 1 2>&1) || { echo "$$out"; exit 255; }'
+FUZZTIME ?= 1000x
+test-fuzz: ## the fuzzers
+	@$(ALLTESTS) $(FUZZTIME) fuzz
+
+test-upstream: ## upstream's code and live clusters
+	@$(ALLTESTS) $(FUZZTIME) build controlplane live
 
 race: ## the cores and the shells under the race detector (needs a C compiler)
 	@CGO_ENABLED=1 go test -race -short $$(go list ./... | grep -v -e /internal/containerd -e /internal/layout)
@@ -56,12 +57,8 @@ nightly: ## what is too slow for every change: the race detector, staticcheck in
 	@go test ./internal/engine/decide -run 'TestFastWay' -sequences=100000 -timeout 2h
 	@go test ./internal/engine/cycle -run 'TestChaos' -chaos 100000 -timeout 2h
 	@cd test && go test ./conformance -clusters=10000 -timeout 2h
+	@$(MAKE) test-fuzz FUZZTIME=20000x
 	@$(MAKE) race
-
-test-upstream:
-	@echo "==> testing against upstream and live clusters: several minutes"
-	@cd controlplane && BERTH_BIN=$(CURDIR)/$(BIN) go test -p 2 -timeout 20m ./...
-	@cd test && BERTH_BIN=$(CURDIR)/$(BIN) go test -p 2 -timeout 20m ./...
 
 lint: ## gofmt, go vet and staticcheck
 	@echo "==> checking format"

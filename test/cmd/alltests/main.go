@@ -1,0 +1,138 @@
+// alltests runs the tests of all modules, as `make test` does: what computes beside what waits for
+// live clusters. It tells which tests run meanwhile, and at the end what each part and the slowest
+// tests took. Arguments choose parts:
+//
+//	cd test && go run ./cmd/alltests -root .. cores fuzz
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// part is what the times at the end are told of.
+type part struct {
+	name string
+	does string
+	// lane orders parts: those of a lane run one after the other, lanes beside each other.
+	lane     lane
+	commands func(options) ([]command, error)
+}
+
+type lane int
+
+const (
+	// before everything else: what the others use.
+	before lane = iota
+	// computing is for tests that need no more than the processor. They yield to live ones, which
+	// mostly wait, and for which a busy machine is a slow cluster.
+	computing
+	live
+)
+
+type options struct {
+	root     string
+	fuzztime string
+}
+
+// command is a program that a part runs; those with events print what `go test -json` prints.
+type command struct {
+	folder      string
+	words       []string
+	environment []string
+	events      bool
+}
+
+var parts = []part{
+	{"build", "the binaries that live tests run", before, func(options) ([]command, error) {
+		return []command{{words: []string{"make", "--no-print-directory", "build"}}}, nil
+	}},
+	{"cores", "the cores, the shells and the commands", computing, func(options) ([]command, error) {
+		return []command{goTest(".", "./..."), goTest("deploy/pack", "./...")}, nil
+	}},
+	{"fuzz", "every parser, with input made for the moment", computing, fuzzers},
+	{"controlplane", "the API server, etcd and the workload controllers", live, func(options) ([]command, error) {
+		return []command{goTest("controlplane", "-p", "2", "-timeout", "20m", "./...")}, nil
+	}},
+	{"live", "against upstream's code and on live clusters", live, func(options) ([]command, error) {
+		// The longest first, so that none of them is what all wait for at the end.
+		return []command{goTest("test", "-p", "3", "-timeout", "20m",
+			"./e2e_agent", "./e2e", "./e2e_deploy", "./soak", "./e2e_eviction", "./e2e_ui", "./...")}, nil
+	}},
+}
+
+// goTest is `go test` in a module. What go vet says, `make lint` has said.
+func goTest(folder string, arguments ...string) command {
+	return command{folder: folder, words: append([]string{"go", "test", "-json", "-vet=off"}, arguments...), events: true}
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.root, "root", "..", "the tree whose tests run")
+	flag.StringVar(&o.fuzztime, "fuzztime", "1000x", "how long each fuzzer runs, as go test takes it")
+	flag.Parse()
+	chosen := flag.Args()
+	for _, name := range chosen {
+		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
+			fmt.Fprintf(os.Stderr, "alltests: %q: no such part\n", name)
+			os.Exit(2)
+		}
+	}
+	root, err := filepath.Abs(o.root)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "alltests:", err)
+		os.Exit(1)
+	}
+	o.root = root
+	os.Setenv("BERTH_BIN", filepath.Join(root, "bin"))
+	if !run(o, chosen) {
+		os.Exit(1)
+	}
+}
+
+// run runs the chosen parts, all if none is, and tells how it went.
+func run(o options, chosen []string) bool {
+	r := newReport(os.Stdout, time.Now)
+	// Ctrl-C reaches the tests, which end what they started; what they say then is still told.
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt)
+	quiet := make(chan struct{})
+	defer close(quiet)
+	go r.tellWhatRuns(quiet)
+
+	lanes := make(map[lane][]part)
+	for _, p := range parts {
+		if len(chosen) == 0 || slices.Contains(chosen, p.name) {
+			lanes[p.lane] = append(lanes[p.lane], p)
+		}
+	}
+	runLane := func(of lane) {
+		for _, p := range lanes[of] {
+			if len(interrupted) == 0 {
+				r.part(p, o)
+			}
+		}
+	}
+	runLane(before)
+	if !r.failed() {
+		var all sync.WaitGroup
+		for _, of := range []lane{computing, live} {
+			all.Go(func() { runLane(of) })
+		}
+		all.Wait()
+	}
+	r.summary()
+	return !r.failed() && len(interrupted) == 0
+}
+
+// place is a package as a reader of this tree knows it.
+func place(pkg string) string {
+	return strings.TrimPrefix(pkg, "github.com/berth-k8s/berth/")
+}

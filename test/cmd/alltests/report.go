@@ -1,0 +1,277 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// report is told of by all commands at once.
+type report struct {
+	now func() time.Time
+
+	mu  sync.Mutex
+	out io.Writer
+	// said is when something was printed last.
+	said     time.Time
+	packages map[string]*testedPackage
+	tests    []result
+	parts    []result
+	failures []string
+	skipped  []string
+}
+
+// testedPackage is a package whose tests run.
+type testedPackage struct {
+	since time.Time
+	// running are the tests that are under way, without those within them.
+	running map[string]time.Time
+	// printed is by test what was said, until the test has passed. Without a test: what the package
+	// itself said.
+	printed map[string][]string
+	cached  bool
+}
+
+// result is how long something took.
+type result struct {
+	name      string
+	took, cpu time.Duration
+}
+
+func newReport(out io.Writer, now func() time.Time) *report {
+	return &report{now: now, out: out, said: now(), packages: make(map[string]*testedPackage)}
+}
+
+func (r *report) failed() bool { return r.countFailures() > 0 }
+
+func (r *report) countFailures() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.failures)
+}
+
+// part runs the commands of a part.
+func (r *report) part(p part, o options) {
+	begin := r.now()
+	r.say("==> %s: %s", p.name, p.does)
+	commands, err := p.commands(o)
+	if err != nil {
+		r.fail(p.name, err.Error())
+	}
+	var cpu time.Duration
+	for _, c := range commands {
+		cpu += r.command(p, c, o)
+	}
+	r.mu.Lock()
+	r.parts = append(r.parts, result{p.name, r.now().Sub(begin), cpu})
+	r.mu.Unlock()
+	r.say("==> %s: done after %s", p.name, seconds(r.now().Sub(begin)))
+}
+
+// command runs one program; the answer is how much of the processor it and its children took.
+func (r *report) command(p part, c command, o options) time.Duration {
+	words := c.words
+	if p.lane == computing {
+		words = append([]string{"nice", "-n", "10"}, words...)
+	}
+	cmd := exec.Command(words[0], words[1:]...)
+	cmd.Dir = filepath.Join(o.root, c.folder)
+	cmd.Env = append(cmd.Environ(), c.environment...)
+	var other bytes.Buffer // what is not an event: why nothing could be run
+	cmd.Stderr = &other
+	stdout, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		r.fail(p.name, err.Error())
+		return 0
+	}
+	before := r.countFailures()
+	r.read(stdout, c, &other)
+	if err := cmd.Wait(); err != nil && r.countFailures() == before {
+		r.fail(p.name+": "+strings.Join(c.words, " "), other.String()+err.Error())
+	}
+	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+}
+
+// read takes in what a command prints.
+func (r *report) read(from io.Reader, c command, other *bytes.Buffer) {
+	lines := bufio.NewReader(from)
+	for {
+		line, err := lines.ReadBytes('\n')
+		var e event
+		switch {
+		case c.events && json.Unmarshal(line, &e) == nil:
+			r.take(e)
+		case c.events:
+			other.Write(line)
+		case len(line) > 0:
+			r.say("%s", strings.TrimSuffix(string(line), "\n"))
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// event is a line of `go test -json`.
+type event struct {
+	Action, Package, ImportPath, Test, Output string
+	Elapsed                                   float64
+}
+
+// take takes in an event.
+func (r *report) take(e event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	name := e.Package
+	if name == "" {
+		name, _, _ = strings.Cut(e.ImportPath, " ") // "p [p.test]": p, compiled for its test
+	}
+	p := r.packages[name]
+	if p == nil {
+		p = &testedPackage{since: r.now(), running: make(map[string]time.Time), printed: make(map[string][]string)}
+		r.packages[name] = p
+	}
+	inner := strings.Contains(e.Test, "/")
+	switch e.Action {
+	case "run", "cont":
+		if !inner {
+			p.running[e.Test] = r.now()
+		}
+	case "pause":
+		delete(p.running, e.Test)
+	case "output", "build-output":
+		p.cached = p.cached || e.Test == "" && strings.HasSuffix(e.Output, "\t(cached)\n")
+		p.printed[e.Test] = append(p.printed[e.Test], e.Output)
+	case "pass", "fail", "skip":
+		if e.Test == "" {
+			r.packageEnded(name, p, e)
+			return
+		}
+		delete(p.running, e.Test)
+		if e.Action != "fail" {
+			delete(p.printed, e.Test)
+		}
+		if e.Action == "skip" {
+			r.skipped = append(r.skipped, place(name)+" "+e.Test)
+		}
+		if !inner {
+			r.tests = append(r.tests, result{name: place(name) + " " + e.Test, took: elapsed(e)})
+		}
+	}
+}
+
+func (r *report) packageEnded(name string, p *testedPackage, e event) {
+	delete(r.packages, name)
+	switch {
+	case e.Action == "fail":
+		r.failures = append(r.failures, place(name))
+		r.print("FAIL %s %s", place(name), seconds(elapsed(e)))
+		for _, test := range slices.Sorted(maps.Keys(p.printed)) {
+			r.print("%s", strings.TrimSuffix(strings.Join(p.printed[test], ""), "\n"))
+		}
+	case p.cached:
+		r.print("ok   %s, as before", place(name))
+	case e.Action == "pass":
+		r.print("ok   %s %s", place(name), seconds(elapsed(e)))
+	}
+}
+
+func (r *report) fail(name, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failures = append(r.failures, name)
+	r.print("FAIL %s\n%s", name, reason)
+}
+
+func (r *report) say(format string, arguments ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.print(format, arguments...)
+}
+
+// print prints a line; r.mu is held.
+func (r *report) print(format string, arguments ...any) {
+	r.said = r.now()
+	fmt.Fprintf(r.out, format+"\n", arguments...)
+}
+
+// silence is how long nothing may be printed before it is told what runs.
+const silence = 15 * time.Second
+
+func (r *report) tellWhatRuns(until <-chan struct{}) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-until:
+			return
+		case <-tick.C:
+		}
+		r.mu.Lock()
+		if text := r.underWay(); text != "" && r.now().Sub(r.said) >= silence {
+			r.print("     running: %s", text)
+		}
+		r.mu.Unlock()
+	}
+}
+
+// underWay names the packages that run, the longest first, each with the test that runs longest.
+func (r *report) underWay() string {
+	var all []string
+	for _, name := range slices.SortedFunc(maps.Keys(r.packages), func(a, b string) int {
+		return r.packages[a].since.Compare(r.packages[b].since)
+	}) {
+		p := r.packages[name]
+		text := place(name) + " " + seconds(r.now().Sub(p.since))
+		if tests := slices.SortedFunc(maps.Keys(p.running), func(a, b string) int {
+			return p.running[a].Compare(p.running[b])
+		}); len(tests) > 0 {
+			text += " (" + tests[0]
+			if len(tests) > 1 {
+				text += fmt.Sprintf(" and %d more", len(tests)-1)
+			}
+			text += ")"
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, ", ")
+}
+
+// slowest is how many tests are listed at the end.
+const slowest = 10
+
+func (r *report) summary() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	slices.SortStableFunc(r.tests, func(a, b result) int { return int(b.took - a.took) })
+	r.print("\n==> the slowest tests")
+	for _, test := range r.tests[:min(slowest, len(r.tests))] {
+		r.print("%8s  %s", seconds(test.took), test.name)
+	}
+	r.print("\n==> the time of each part, and how much of it the processor took")
+	for _, part := range r.parts {
+		r.print("%8s %8s  %s", seconds(part.took), seconds(part.cpu), part.name)
+	}
+	if len(r.skipped) > 0 {
+		r.print("\n==> skipped: %s", strings.Join(r.skipped, ", "))
+	}
+	if len(r.failures) > 0 {
+		r.print("\n==> FAILED: %s", strings.Join(r.failures, ", "))
+	}
+}
+
+func elapsed(e event) time.Duration { return time.Duration(e.Elapsed * float64(time.Second)) }
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// tell has a report read what `go test -json` printed.
+func tell(r *report, lines ...string) *bytes.Buffer {
+	var other bytes.Buffer
+	r.read(strings.NewReader(strings.Join(lines, "\n")+"\n"), command{events: true}, &other)
+	return &other
+}
+
+func TestWhatFailedIsPrintedAndWhatPassedIsNot(t *testing.T) {
+	var out bytes.Buffer
+	r := newReport(&out, time.Now)
+	other := tell(r,
+		`{"Action":"start","Package":"github.com/berth-k8s/berth/a"}`,
+		`{"Action":"run","Package":"github.com/berth-k8s/berth/a","Test":"TestGood"}`,
+		`{"Action":"output","Package":"github.com/berth-k8s/berth/a","Test":"TestGood","Output":"all is well\n"}`,
+		`{"Action":"pass","Package":"github.com/berth-k8s/berth/a","Test":"TestGood","Elapsed":1}`,
+		`{"Action":"run","Package":"github.com/berth-k8s/berth/a","Test":"TestBad"}`,
+		`{"Action":"output","Package":"github.com/berth-k8s/berth/a","Test":"TestBad/case","Output":"got 1, want 2\n"}`,
+		`{"Action":"fail","Package":"github.com/berth-k8s/berth/a","Test":"TestBad/case","Elapsed":1}`,
+		`{"Action":"fail","Package":"github.com/berth-k8s/berth/a","Test":"TestBad","Elapsed":2}`,
+		`{"Action":"skip","Package":"github.com/berth-k8s/berth/a","Test":"TestElsewhere","Elapsed":0}`,
+		`{"Action":"output","Package":"github.com/berth-k8s/berth/a","Output":"FAIL\n"}`,
+		`{"Action":"fail","Package":"github.com/berth-k8s/berth/a","Elapsed":3}`,
+		`{"ImportPath":"github.com/berth-k8s/berth/b [github.com/berth-k8s/berth/b.test]","Action":"build-output","Output":"b.go:3:1: syntax error\n"}`,
+		`{"Action":"fail","Package":"github.com/berth-k8s/berth/b","Elapsed":0,"FailedBuild":"github.com/berth-k8s/berth/b [github.com/berth-k8s/berth/b.test]"}`,
+		`not an event`)
+	r.summary()
+	for _, want := range []string{"FAIL a 3.0 s", "got 1, want 2", "b.go:3:1: syntax error", "==> FAILED: a, b\n", "==> skipped: a TestElsewhere\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in:\n%s", want, &out)
+		}
+	}
+	if strings.Contains(out.String(), "all is well") {
+		t.Errorf("a test that passed is quoted:\n%s", &out)
+	}
+	if !r.failed() {
+		t.Error("nothing failed")
+	}
+	if other.String() != "not an event\n" {
+		t.Errorf("beside the events: %q", other)
+	}
+}
+
+func TestTheSlowestTestsAreListedFirst(t *testing.T) {
+	var out bytes.Buffer
+	r := newReport(&out, time.Now)
+	for i := range slowest + 2 {
+		tell(r, fmt.Sprintf(`{"Action":"pass","Package":"p","Test":"Test%d","Elapsed":%d}`, i, i))
+	}
+	tell(r, `{"Action":"pass","Package":"p","Test":"Test0/inner","Elapsed":99}`)
+	r.summary()
+	var names []string
+	for line := range strings.Lines(out.String()) {
+		if _, name, found := strings.Cut(line, " s  p "); found {
+			names = append(names, strings.TrimSpace(name))
+		}
+	}
+	if got, want := strings.Join(names, " "), "Test11 Test10 Test9 Test8 Test7 Test6 Test5 Test4 Test3 Test2"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// A test that lets others go before it is not one that runs.
+func TestWhatRunsIsNamed(t *testing.T) {
+	at := time.Unix(0, 0)
+	r := newReport(new(bytes.Buffer), func() time.Time { return at })
+	tell(r,
+		`{"Action":"start","Package":"github.com/berth-k8s/berth/a"}`,
+		`{"Action":"run","Package":"github.com/berth-k8s/berth/a","Test":"TestLater"}`,
+		`{"Action":"pause","Package":"github.com/berth-k8s/berth/a","Test":"TestLater"}`)
+	at = at.Add(time.Second)
+	tell(r, `{"Action":"run","Package":"github.com/berth-k8s/berth/a","Test":"TestLong"}`)
+	at = at.Add(time.Second)
+	tell(r,
+		`{"Action":"run","Package":"github.com/berth-k8s/berth/a","Test":"TestShort"}`,
+		`{"Action":"start","Package":"github.com/berth-k8s/berth/b"}`)
+	at = at.Add(3 * time.Second)
+	if got, want := r.underWay(), "a 5.0 s (TestLong and 1 more), b 3.0 s"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestACommandThatCannotRunFails(t *testing.T) {
+	var out bytes.Buffer
+	r := newReport(&out, time.Now)
+	r.part(part{name: "x", commands: func(options) ([]command, error) {
+		return []command{{words: []string{"go", "no-such-command"}, events: true}}, nil
+	}}, options{root: t.TempDir()})
+	if !r.failed() || !strings.Contains(out.String(), "unknown command") {
+		t.Errorf("failed: %t\n%s", r.failed(), &out)
+	}
+}
+
+func TestEveryFuzzerIsFound(t *testing.T) {
+	root := t.TempDir()
+	for path, text := range map[string]string{
+		"a/a_test.go":    "func FuzzA(f *testing.F) {}\nfunc FuzzB(f *testing.F) {}\nfunc TestA(t *testing.T) {}\n",
+		"a/a.go":         "func FuzzC(f *testing.F) {}\n",
+		".git/b_test.go": "func FuzzD(f *testing.F) {}\n",
+	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, path)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, path), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commands, err := fuzzers(options{root: root, fuzztime: "1x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, c := range commands {
+		found = append(found, c.folder+" "+c.words[7])
+	}
+	if got, want := strings.Join(found, ", "), "a ^FuzzA$, a ^FuzzB$"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
