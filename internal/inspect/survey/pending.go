@@ -3,6 +3,7 @@ package survey
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -87,7 +88,11 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 		groups[k] = append(groups[k], f)
 		p.Pods++
 	}
-	for k, pods := range groups {
+	keys := slices.SortedFunc(maps.Keys(groups), func(a, b key) int { // explaining one pod may place others
+		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.workload, b.workload), cmp.Compare(groups[a][0].Object.Name, groups[b][0].Object.Name))
+	})
+	for _, k := range keys {
+		pods := groups[k]
 		slices.SortStableFunc(pods, func(a, b simulate.Found) int {
 			return a.Object.CreationTimestamp.Compare(b.Object.CreationTimestamp.Time)
 		})
@@ -144,7 +149,7 @@ func workload(w *simulate.World, name string, pods []simulate.Found) (*Workload,
 	one.Reason = e.Summary
 	switch {
 	case e.State == explain.Schedulable || e.State == explain.Placed: // off line it has not been tried yet
-		one.Reason = "can be placed, and is when its turn comes"
+		one.State, one.Reason = explain.Schedulable, "can be placed, and is when its turn comes"
 	case e.State == explain.Gated:
 		one.Reason = e.Message
 	case e.Preemption != nil && e.Preemption.Helps:
