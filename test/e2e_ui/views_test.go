@@ -180,8 +180,8 @@ func TestByKeyboardAlone(t *testing.T) {
 	p.wait("location.hash === '#/evictions' && document.activeElement.dataset.tab === 'evictions'")
 	p.press(kb.ArrowRight)
 	p.wait("location.hash === '#/events' && document.querySelector('#body .list').dataset.rows > 44")
-	// From Tab to Tab everything that can be used is reached, and has a name and a frame: from a list
-	// without rows, for each event would be one more.
+	// From Tab to Tab everything that can be used is reached, and has a name and a frame: from a
+	// list without rows, for each event would be one more.
 	p.press(kb.ArrowLeft)
 	p.wait("location.hash === '#/evictions' && document.activeElement.dataset.tab === 'evictions'")
 	seen := map[string]bool{}

@@ -24,9 +24,9 @@ const anyIP = "0.0.0.0"
 // Ports are the host ports of a pod, none of them twice; nil where there are none.
 type Ports struct {
 	List []Port
-	// keys tell ports apart at a glance, and are in ascending order: thousands of ports are compared
-	// with those of all pods of a cluster. From the highest bits down they are the port, a hash of
-	// the protocol, and a hash of the address, 0 for every address.
+	// keys tell ports apart at a glance, and are in ascending order: thousands of ports are
+	// compared with those of all pods of a cluster. From the highest bits down they are the port, a
+	// hash of the protocol, and a hash of the address, 0 for every address.
 	keys []uint64
 }
 

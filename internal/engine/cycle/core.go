@@ -288,5 +288,6 @@ func (c *Core) Books() Books {
 	for _, held := range c.placements.held {
 		b.Held = append(b.Held, held.Pod.UID)
 	}
+	slices.Sort(b.Held)
 	return b
 }

@@ -74,15 +74,22 @@ func (c *crowd) attempt(name string, change func(*v1.Pod)) (longest time.Duratio
 	pod.Labels, pod.Spec.Priority = map[string]string{"app": "app-1"}, &high
 	change(pod)
 	c.tell(Seen{Pods, pod})
+	var removals []Ticket
 	for range 3 {
 		before := processorTime(c.T)
 		for _, a := range c.tell(Tick{}) {
 			said += a.String() + "\n"
+			if r, ok := a.(Remove); ok {
+				removals = append(removals, r.Ticket)
+			}
 		}
 		longest = max(longest, processorTime(c.T)-before)
 		c.now = c.now.Add(20 * time.Second) // longer than any back-off
 	}
 	c.tell(Gone{Pods, pod})
+	for _, ticket := range removals { // the victims stay for the next attempt
+		c.tell(Answered{ticket, Outcome{Fault: &Fault{Message: "refused"}}})
+	}
 	return longest, said
 }
 

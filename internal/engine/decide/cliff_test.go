@@ -82,7 +82,8 @@ func TestManyKeysAreRanked(t *testing.T) {
 	}
 }
 
-// TestManySpreadConstraintsAreRanked: any number of them, of both kinds, in surveys and in rankings.
+// TestManySpreadConstraintsAreRanked: any number of them, of both kinds, in surveys and in
+// rankings.
 func TestManySpreadConstraintsAreRanked(t *testing.T) {
 	for _, worth := range []int{-1, worthRanking} {
 		c := benchCluster(60, false)

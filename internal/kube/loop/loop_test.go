@@ -180,7 +180,8 @@ func TestTimeTakesEffectAfterTheInbox(t *testing.T) {
 	})
 }
 
-// TestTellDoesNotWakeTheCore, which wants nothing for an hour, and is called each second all the same.
+// TestTellDoesNotWakeTheCore, which wants nothing for an hour, and is called each second all the
+// same.
 func TestTellDoesNotWakeTheCore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []string
@@ -298,7 +299,8 @@ func TestNoEventIsLostAmongMany(t *testing.T) {
 	}
 }
 
-// TestInboxKeepsRoomAndNothingElse: a message costs no allocation, and none is held once it was taken in.
+// TestInboxKeepsRoomAndNothingElse: a message costs no allocation, and none is held once it was
+// taken in.
 func TestInboxKeepsRoomAndNothingElse(t *testing.T) {
 	l := New[*int, int]("room")
 	l.Step = func(time.Time, *int) []int { return nil }
