@@ -29,6 +29,7 @@ var absent = []struct{ begins, why string }{
 	{"scheduler_inflight_events", "events are taken in between two pods; none is in flight"},
 	{"scheduler_plugin_evaluation_total", "plugins are not asked node by node, so there is nothing to count"},
 	{"scheduler_resourceclaim_creates_total", "not counted yet"},
+	{"scheduler_dra_bindingconditions_", "not counted yet"},
 	{"scheduler_volume_binder_cache_requests_total", "of a cache of the volume binder that Berth does not have"},
 	{"scheduler_volume_scheduling_stage_error_total", "not counted yet; errors are in scheduler_schedule_attempts_total"},
 	{"kube_pod_resource_", "kube-state-metrics tells them"},
@@ -62,8 +63,43 @@ func (d *documented) fullName() string {
 	return strings.Join(slices.DeleteFunc([]string{d.Namespace, d.Subsystem, d.Name}, func(s string) bool { return s == "" }), "_")
 }
 
-// kubernetesMetrics is upstream's own list of all metrics of its components, which it makes from
-// its code.
+// declaration is one of a metric in upstream's code: its kind, its options and its labels.
+var (
+	declaration = regexp.MustCompile(`(?s)metrics\.New(Counter|Gauge|Histogram)(?:Vec)?\(\s*&metrics\.\w+\{(.*?)\n\t+\},?\s*(?:\[\]string\{([^}]*)\})?`)
+	option      = regexp.MustCompile(`(Name|StabilityLevel):\s+"?(?:metrics\.)?(\w+)`)
+	quoted      = regexp.MustCompile(`"(\w+)"`)
+)
+
+// schedulersOwn are the metrics that the code of kube-scheduler declares. Upstream makes its list with
+// a script, and the list can be behind the code.
+func schedulersOwn(t *testing.T, kubernetes string) (all []documented) {
+	t.Helper()
+	code, err := os.ReadFile(filepath.Join(kubernetes, "pkg/scheduler/metrics/metrics.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, found := range declaration.FindAllStringSubmatch(string(code), -1) {
+		d := documented{Subsystem: "scheduler", Type: found[1]}
+		for _, o := range option.FindAllStringSubmatch(found[2], -1) {
+			if o[1] == "Name" {
+				d.Name = o[2]
+			} else {
+				d.StabilityLevel = o[2]
+			}
+		}
+		for _, label := range quoted.FindAllStringSubmatch(found[3], -1) {
+			d.Labels = append(d.Labels, label[1])
+		}
+		all = append(all, d)
+	}
+	if len(all) < 30 {
+		t.Errorf("only %d metrics are declared by kube-scheduler's code: are these all?", len(all))
+	}
+	return all
+}
+
+// kubernetesMetrics is upstream's own list of all metrics of its components, and what its
+// scheduler's code declares beside it.
 func kubernetesMetrics(t *testing.T) (all []documented) {
 	t.Helper()
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
@@ -77,13 +113,19 @@ func kubernetesMetrics(t *testing.T) (all []documented) {
 	if err := yaml.Unmarshal(text, &all); err != nil {
 		t.Fatal(err)
 	}
-	return slices.DeleteFunc(all, func(d documented) bool {
+	all = slices.DeleteFunc(all, func(d documented) bool {
 		has := func(component string) bool {
 			return slices.ContainsFunc(d.ComponentEndpoints, func(e struct{ Component string }) bool { return e.Component == component })
 		}
 		ours := d.Subsystem == "node_collector" || d.Subsystem == "taint_eviction_controller"
 		return !has("kube-scheduler") && !ours
 	})
+	for _, d := range schedulersOwn(t, strings.TrimSpace(string(dir))) {
+		if !slices.ContainsFunc(all, func(other documented) bool { return other.fullName() == d.fullName() }) {
+			all = append(all, d)
+		}
+	}
+	return all
 }
 
 var metricRow = regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)` \\| (\\w+) \\| ([a-z_, ]*) \\| (\\w*) \\|")
@@ -177,8 +219,8 @@ func kind(theirs string) string {
 const parityPreface = `# Metrics of kube-scheduler and kube-controller-manager
 
 Every metric of kube-scheduler v1.36, and of kube-controller-manager's node-lifecycle and taint-eviction controllers, and what Berth has in
-its place. *The same*: name, type, labels and stability are upstream's. This page is made by a test from upstream's own list and from
-[metrics.md](../metrics.md): ` + "`cd test && go test ./flagparity -run Metric -update`" + ` writes it.
+its place. *The same*: name, type, labels and stability are upstream's. This page is made by a test from upstream's own list, from its
+scheduler's code and from [metrics.md](../metrics.md): ` + "`cd test && go test ./flagparity -run Metric -update`" + ` writes it.
 
 | metric | type | labels | in Berth |
 | --- | --- | --- | --- |
