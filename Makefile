@@ -47,16 +47,19 @@ test-fuzz: ## the fuzzers
 test-upstream: ## upstream's code and live clusters
 	@$(ALLTESTS) $(FUZZTIME) build controlplane live
 
-race: ## the cores and the shells under the race detector (needs a C compiler)
+race: ## the cores, the shells and what packs under the race detector (needs a C compiler)
+	@echo "==> the race detector"
 	@CGO_ENABLED=1 go test -race -short $$(go list ./... | grep -v -e /internal/containerd -e /internal/layout)
+	@cd deploy/pack && CGO_ENABLED=1 go test -race -short ./...
 
-nightly: ## what is too slow for every change: the race detector, staticcheck in all modules, long random tests
-	@for module in . controlplane test deploy/pack; do echo "==> staticcheck: $$module"; \
+nightly: ## what is too slow for every change: staticcheck in all modules, the race detector, long random tests
+	@for module in . controlplane test test/specs deploy/pack; do echo "==> staticcheck: $$module"; \
 		(cd $$module && go tool -modfile=$(CURDIR)/hack/tools/go.mod staticcheck ./...) || exit 1; done
-	@echo "==> random sequences and chaos, ten times as many"
+	@echo "==> random sequences, chaos and clusters, ten times as many"
 	@go test ./internal/engine/decide -run 'TestFastWay' -sequences=100000 -timeout 2h
-	@go test ./internal/engine/cycle -run 'TestChaos' -chaos 100000 -timeout 2h
-	@cd test && go test ./conformance -clusters=10000 -timeout 2h
+	@go test ./internal/engine/cycle -run 'TestChaos' -chaos 100000 -gang-chaos 6000 -timeout 2h
+	@go test ./internal/controller/eviction -eviction.seeds 100000 -timeout 2h
+	@cd test && go test ./conformance -clusters=20000 -gangs=400 -timeout 2h
 	@$(MAKE) test-fuzz FUZZTIME=20000x
 	@$(MAKE) race
 
