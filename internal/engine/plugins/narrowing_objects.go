@@ -1,6 +1,8 @@
 package plugins
 
 import (
+	"strings"
+
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -152,19 +154,21 @@ type volumeKeys struct {
 	c        *cluster.Cluster
 	versions [3]uint64
 	known    map[string]bool
+	migrated bool // CSI migration leaves some volumes to drivers, which select nodes by labels of their own
 }
 
 func (k *volumeKeys) has(key string) bool {
 	now := [3]uint64{k.c.Volumes.Version, k.c.StorageClasses.Version, k.c.CSICapacities.Version}
 	if k.known == nil || k.versions != now {
-		k.versions, k.known = now, map[string]bool{}
+		k.versions, k.known, k.migrated = now, map[string]bool{}, false
 		k.read()
 	}
-	return k.known[key]
+	return k.known[key] || k.migrated && strings.HasPrefix(key, "topology.") // as those of all such drivers begin
 }
 
 func (k *volumeKeys) read() {
 	for volume := range k.c.Volumes.Each {
+		k.migrated = k.migrated || translator.IsPVMigratable(volume)
 		if volume.Spec.NodeAffinity == nil || volume.Spec.NodeAffinity.Required == nil {
 			continue
 		}

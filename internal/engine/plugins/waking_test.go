@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -173,6 +174,32 @@ func TestNodesHelpPodsWhoseVolumesTheyServe(t *testing.T) {
 	volume.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values[0] = "p5"
 	w.c.Volumes.Set(volume)
 	comes(1, "its volume is there")
+}
+
+// TestLabelsOfADriverHelpPodsWithMigratedVolumes: the driver's labels come once it runs on the node.
+func TestLabelsOfADriverHelpPodsWithMigratedVolumes(t *testing.T) {
+	wc := wakingCase{rejector: "VolumeBinding", pod: withClaim}
+	w := wc.waiting(1, true)
+	w.c.Volumes.Set(&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: v1.PersistentVolumeSpec{
+		ClaimRef:               &v1.ObjectReference{Namespace: "default", Name: "p0"},
+		PersistentVolumeSource: v1.PersistentVolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: "disk"}},
+		NodeAffinity: &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+			MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn, Values: []string{"far"}}}}}}},
+	}})
+	claim := aClaim("p0")
+	claim.Spec.VolumeName = "v"
+	claim.Annotations = map[string]string{"pv.kubernetes.io/bind-completed": "yes"}
+	w.c.Claims.Set(claim)
+	w.c.CSINodes.Set(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{
+		Name: "n", Annotations: map[string]string{v1.MigratedPluginsAnnotationKey: "kubernetes.io/gce-pd"},
+	}})
+	before := w.c.Node("n").Object().DeepCopy()
+	node := before.DeepCopy()
+	node.Labels["topology.gke.io/zone"] = "far"
+	w.q.Happened(&queue.Event{Resource: queue.Node, Action: queue.UpdateNodeLabel, NodeBefore: asNode(before), Node: w.c.SetNode(node)}, epoch)
+	if got := len(w.woken()); got != 1 {
+		t.Errorf("%d pods are woken, want 1", got)
+	}
 }
 
 // BenchmarkEvent measures an event while ten thousand pods wait, each of a class of its own. Pods
