@@ -181,6 +181,11 @@ func TestNoAttemptHoldsTheLoop(t *testing.T) {
 				return []v1.NodeSelectorRequirement{{Key: fmt.Sprint("k", k%20), Operator: v1.NodeSelectorOpNotIn, Values: []string{fmt.Sprint("v", k)}}, {Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{fmt.Sprint("none-", k)}}}
 			})
 		}},
+		{"20000 node affinity terms of two parts", "FailedScheduling", func(pod *v1.Pod) {
+			terms(pod, 20000, func(k int) []v1.NodeSelectorRequirement {
+				return []v1.NodeSelectorRequirement{{Key: fmt.Sprint("k", k%20), Operator: v1.NodeSelectorOpNotIn, Values: []string{fmt.Sprint("v", k)}}, {Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{fmt.Sprint("none-", k)}}}
+			})
+		}},
 		{"300 budgets", "remove", func(*v1.Pod) {
 			for i := range 300 {
 				c.tell(Seen{DisruptionBudgets, &policyv1.PodDisruptionBudget{

@@ -35,8 +35,12 @@ type judge func(n *cluster.Node) *plugins.Rejection
 // questions asks the filters for their judges; ok is false if one of them rejects the pod as a
 // whole, fails, or names nodes.
 func (d *Decider) questions(p *cluster.Pod, pl *plan) (q questions, ok bool) {
+	d.again = d.again[:0]
 	for _, a := range pl.asked {
 		judge := a.filter.Filter(d.c, p)
+		if judge.Again != nil {
+			d.again = append(d.again, judge.Again)
+		}
 		if judge.Err != nil || judge.All != nil || judge.Only != nil {
 			return nil, false
 		}
@@ -111,7 +115,7 @@ func (r *ranking) left(q questions) (left []int32, failed bool) {
 		}
 	}
 	verdicts := make([]verdict, len(nodes))
-	parallel(len(nodes), func(i int) {
+	askAll(len(nodes), r.d.again, func(i int) {
 		group, bucket := r.groupAt(nodes[i]), r.bucket[nodes[i]]
 		step := before[group]
 		if bucket < 0 {
@@ -123,6 +127,8 @@ func (r *ranking) left(q questions) (left []int32, failed bool) {
 			verdicts[i] = fails
 		case rejection == nil && bucket >= 0 && r.groups[group].feasible:
 			verdicts[i] = passes
+		default:
+			verdicts[i] = rejects
 		}
 	})
 	left = nodes[:0]
@@ -214,6 +220,19 @@ func scoresOf(s plugins.Scorer, c *cluster.Cluster, p *cluster.Pod, feasible []*
 		return scores, scoring.Finish(feasible, scores)
 	}
 	return scores, nil
+}
+
+// askAll calls f, which asks filters about a node, for 0..n-1: on all cores, and again in their
+// order if one of the filters wants that.
+func askAll(n int, again []func() bool, f func(i int)) {
+	parallel(n, f)
+	inOrder := false
+	for _, wanted := range again {
+		inOrder = wanted() || inOrder
+	}
+	for i := 0; inOrder && i < n; i++ {
+		f(i)
+	}
 }
 
 // worthwhile is the number of nodes from which asking on all cores pays.

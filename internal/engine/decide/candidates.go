@@ -59,13 +59,13 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 	r, pl := d.rankingFor(p)
 	left := &effort{d.mostEffort}
 	if pl.way != ranked {
-		return preempt(d.c, d.profile, p, d.Evaluate(p), left)
+		return preempt(d.c, d.profile, p, evaluate(d.c, d.profile, p), left)
 	}
 	t := &trial{r: r, p: p, budgets: newBudgets(d.c, d.profile, p)}
 	if len(pl.asked) > 0 {
 		var ok bool
 		if t.questions, ok = d.questions(p, pl); !ok {
-			return preempt(d.c, d.profile, p, d.Evaluate(p), left)
+			return preempt(d.c, d.profile, p, evaluate(d.c, d.profile, p), left)
 		}
 		t.plain = prepare(d.c, d.profile, p)
 		r.candidates = nil // what was found out for other pods need not hold for this one

@@ -50,6 +50,7 @@ type Decider struct {
 	best     []*group
 	seen     []bool
 	asked    []int32
+	again    []func() bool // of the questions that were asked last; see plugins.Judge
 	copy     *cluster.Node
 	standing standing // its shifts are always zero
 	survey   survey
@@ -106,6 +107,7 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 	if decision, done := d.tryBase(p); done {
 		return decision
 	}
+	beginAttempt(d.profile)
 	r, pl := d.rankingFor(p)
 	switch n, err := d.nominated(p, r, pl); {
 	case err != nil:

@@ -88,7 +88,7 @@ func (e *Evaluation) Failure() *Failure {
 func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
 	r, pl := d.rankingFor(p)
 	if pl.way != ranked || len(pl.asked) > 0 {
-		return d.Evaluate(p).Failure()
+		return evaluate(d.c, d.profile, p).Failure()
 	}
 	f := &Failure{Nodes: d.c.Len(), Reasons: map[string]int{}}
 	held, _ := r.holdBack(p, nil, true)

@@ -43,6 +43,21 @@ type Score struct {
 
 // Evaluate asks every plugin about every node.
 func Evaluate(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *Evaluation {
+	beginAttempt(profile)
+	return evaluate(c, profile, p)
+}
+
+// beginAttempt tells the filters that what follows is a new attempt.
+func beginAttempt(profile *plugins.Profile) {
+	for _, f := range profile.Filters {
+		if f, is := f.(plugins.Attempted); is {
+			f.BeginAttempt()
+		}
+	}
+}
+
+// evaluate is Evaluate as part of an attempt.
+func evaluate(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *Evaluation {
 	e := &Evaluation{}
 	for _, n := range c.Nodes {
 		if n != nil {
@@ -70,7 +85,7 @@ func Evaluate(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *Eva
 // judgeNodes fills in the rejections. Nodes that pods are nominated to are judged one after the
 // other, because judging them changes the cluster for a moment.
 func (e *Evaluation) judgeNodes(j *judges) {
-	parallel(len(e.Nodes), func(i int) {
+	askAll(len(e.Nodes), j.again, func(i int) {
 		if v := &e.Nodes[i]; len(v.Node.Nominated) == 0 {
 			v.Plugin, v.Rejection = j.node(v.Node)
 		}
@@ -167,6 +182,7 @@ type judges struct {
 	outside  *plugins.Rejection // of the others
 	names    []string
 	judges   []func(n *cluster.Node) *plugins.Rejection
+	again    []func() bool // see plugins.Judge
 }
 
 // prepare asks all filters for their judges, in the order of PreFilter. As upstream, it stops at
@@ -198,6 +214,9 @@ func prepare(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *judg
 			}
 		}
 		asked[i] = judge.Node
+		if judge.Again != nil {
+			j.again = append(j.again, judge.Again)
+		}
 	}
 	for i, judge := range asked {
 		if judge != nil {

@@ -1,12 +1,12 @@
 package plugins
 
 import (
-	"context"
-	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -223,57 +223,103 @@ func unshared(results []resourcev1.AllocationResult) []resourcev1.AllocationResu
 	return list
 }
 
-// TestSearchesOfAnAttemptShareTheirTime: a claim that takes long on every node does not take that
-// long times the nodes; the pod is given time again when it comes back.
-func TestSearchesOfAnAttemptShareTheirTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := searchLimit{most: 10 * time.Second}
-		attempt := func() (took time.Duration) {
-			began := time.Now()
-			l.begin()
-			for range 100 {
-				ctx, done := l.context()
-				<-ctx.Done()
-				if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-					t.Error(ctx.Err())
-				}
-				done()
-			}
-			return time.Since(began)
-		}
-		if took := attempt(); took != 10*time.Second {
-			t.Errorf("100 searches took %v, want 10s", took)
-		}
-		time.Sleep(time.Second)
-		if took := attempt(); took != 10*time.Second {
-			t.Errorf("a second later 100 searches took %v, want 10s", took)
-		}
-	})
-}
-
-// TestFilterTimesOutOnce: when the time is over at one node, the others are not searched.
-func TestFilterTimesOutOnce(t *testing.T) {
+// hardSearch is nodes that no claim is easy to serve on, each unlike the others, and a pod with
+// such a claim.
+func hardSearch(t *testing.T, nodes, devices int, limit time.Duration) (*cluster.Cluster, *DynamicResources, *cluster.Pod) {
 	c, d := cluster.New(), newDynamicResources(t)
-	load(t, c, "node a\nnode b")
-	d.filterTimeout = 400 * time.Millisecond
+	d.filterTimeout = limit
 	c.DeviceClasses.Set(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
-	for _, node := range []string{"a", "b"} {
-		c.ResourceSlices.Set(sliceOfUnlike(node, 60))
+	for i := range nodes {
+		name := fmt.Sprint("node-", i)
+		c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		slice := sliceOfUnlike(name, devices)
+		for k := range slice.Spec.Devices {
+			slice.Spec.Devices[k].Attributes["of"] = resourcev1.DeviceAttribute{IntValue: new(int64(i / 3))} // three are alike
+		}
+		c.ResourceSlices.Set(slice)
 	}
 	claim := claimOfOne("c")
-	claim.Spec.Devices.Requests[0].Exactly.Count = 32
+	claim.Spec.Devices.Requests[0].Exactly.Count = int64(devices/2 + 1)
 	claim.Spec.Devices.Constraints = []resourcev1.DeviceConstraint{{MatchAttribute: new(resourcev1.FullyQualifiedName("gpu.example.com/half"))}}
 	c.ResourceClaims.Set(claim)
-	p := waiting(t, c, "kind: Pod\nmetadata: {name: p}\nspec: {resourceClaims: [{name: r, resourceClaimName: c}]}")
-	began := time.Now()
-	judge := d.Filter(c, p)
-	for _, n := range c.SortedNodes() {
-		if r := judge.Node(n); r == nil || r.Err == nil || !strings.Contains(r.Err.Error(), "node "+n.Name+": timed out") {
-			t.Errorf("node %s: %v", n.Name, r)
+	return c, d, waiting(t, c, "kind: Pod\nmetadata: {name: p}\nspec: {resourceClaims: [{name: r, resourceClaimName: c}]}")
+}
+
+// answers are what the filter says of each node, asked by several goroutines at once or by one.
+func answers(c *cluster.Cluster, d *DynamicResources, p *cluster.Pod, goroutines int) []string {
+	judge, said := d.Filter(c, p), make([]string, len(c.Nodes))
+	ask := func(i int) { said[i] = told(offer{rejection: judge.Node(c.Nodes[i])}) }
+	var running sync.WaitGroup
+	for g := range goroutines {
+		running.Go(func() {
+			for i := g; i < len(said); i += goroutines {
+				ask(i)
+			}
+		})
+	}
+	running.Wait()
+	if judge.Again() {
+		for i := range said {
+			ask(i)
 		}
 	}
-	if took := time.Since(began); took > 2*d.filterTimeout {
-		t.Errorf("both nodes took %v, with a limit of %v", took, d.filterTimeout)
+	return said
+}
+
+// TestSearchesGoAsFarEveryTime: which nodes are looked into before the limit is reached does not
+// depend on how many goroutines ask, nor on their pace, and the pod's next attempts go on from
+// there.
+func TestSearchesGoAsFarEveryTime(t *testing.T) {
+	const nodes, devices = 60, 8
+	c, d, p := hardSearch(t, nodes, devices, 0)
+	d.Filter(c, p)
+	for _, n := range c.SortedNodes() {
+		d.last.at(n)
+	}
+	limit := time.Duration(d.last.limit.spent.Load()) * searchCost / 4
+	var want [][]string
+	for _, goroutines := range []int{1, 1, 2, 4, 16, 16, 16} {
+		c, d, p := hardSearch(t, nodes, devices, limit)
+		var got [][]string
+		for {
+			d.BeginAttempt()
+			got = append(got, answers(c, d, p, goroutines))
+			timedOut := func(said string) bool { return strings.Contains(said, "timed out") }
+			if !slices.ContainsFunc(got[len(got)-1], timedOut) {
+				break
+			}
+			if len(got) > nodes {
+				t.Fatal("it never ends")
+			}
+		}
+		if len(got) < 3 {
+			t.Fatalf("%d attempts are enough", len(got))
+		}
+		if want == nil {
+			want = got
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%d goroutines: %d attempts, want %d, the first\n%q, want\n%q", goroutines, len(got), len(want), got[0], want[0])
+		}
+	}
+}
+
+// TestSearchesOfAnAttemptShareTheirLimit: a claim that takes long on every node does not take that
+// long times the nodes, however often the filter is asked.
+func TestSearchesOfAnAttemptShareTheirLimit(t *testing.T) {
+	c, d, p := hardSearch(t, 10, 60, 5*time.Millisecond)
+	for range 2 {
+		d.BeginAttempt()
+		for range 3 {
+			for i, said := range answers(c, d, p, 1) {
+				if want := fmt.Sprintf("node node-%d: timed out", i); !strings.Contains(said, want) {
+					t.Errorf("%s, want %s", said, want)
+				}
+			}
+		}
+		if spent := time.Duration(d.last.limit.spent.Load()) * searchCost; spent > 3*d.filterTimeout {
+			t.Errorf("%v were spent, with a limit of %v", spent, d.filterTimeout)
+		}
 	}
 }
 

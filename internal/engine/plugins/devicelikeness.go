@@ -124,14 +124,15 @@ func (s *deviceShape) like(n *cluster.Node, like likeness, pools []poolID) *gift
 	return example.at(n.Name, pools)
 }
 
-// keepExample keeps what a node can give for the nodes like it.
-func (s *deviceShape) keepExample(like likeness, pools []poolID, found *gift) {
+// keepExample keeps what a node can give for the nodes like it. undo forgets it.
+func (s *deviceShape) keepExample(like likeness, pools []poolID, found *gift) (undo func()) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	if s.examples == nil || len(s.examples) >= mostExamples {
 		s.examples = map[likeness]exampleGift{}
 	}
 	s.examples[like] = exampleGift{found, pools}
+	return func() { delete(s.examples, like) }
 }
 
 // at translates the example to another node.

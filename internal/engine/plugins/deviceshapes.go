@@ -116,11 +116,13 @@ func (s *deviceShape) at(n *cluster.Node, x *deviceIndex) *gift {
 	return g.gift
 }
 
-// keep stores what a node can give.
-func (s *deviceShape) keep(n *cluster.Node, x *deviceIndex, found *gift) {
-	if int(n.Index) < len(s.nodes) {
-		s.nodes[n.Index].Store(&nodeGift{
-			gift: found, name: n.Name, hostname: n.Hostname, hasHostname: n.HasHostname, labels: n.Labels, own: x.node(n.Name), at: x.now,
-		})
+// keep stores what a node can give, which was not known. undo forgets it.
+func (s *deviceShape) keep(n *cluster.Node, x *deviceIndex, found *gift) (undo func()) {
+	if int(n.Index) >= len(s.nodes) {
+		return func() {}
 	}
+	s.nodes[n.Index].Store(&nodeGift{
+		gift: found, name: n.Name, hostname: n.Hostname, hasHostname: n.HasHostname, labels: n.Labels, own: x.node(n.Name), at: x.now,
+	})
+	return func() { s.nodes[n.Index].Store(nil) }
 }

@@ -29,6 +29,7 @@ type DynamicResources struct {
 	filterTimeout  time.Duration // for the search on all nodes together; 0: none
 	bindingTimeout time.Duration
 	expressions    func() *cel.Cache // made when first needed: that takes a while
+	costs          expressionCosts
 
 	mutex  sync.Mutex
 	last   *attempt // the pod asked about last: Filter, Score and Reserve ask about the same one
@@ -55,6 +56,8 @@ const (
 // Compiling one takes milliseconds. A cluster has few classes, but claims can have selectors, too.
 const compiledExpressions = 256
 
+var expressionFeatures = cel.Features{EnableConsumableCapacity: true}
+
 // NewDynamicResources makes the plugin.
 func NewDynamicResources(args *config.DynamicResourcesArgs) (*DynamicResources, error) {
 	if args == nil {
@@ -68,7 +71,7 @@ func NewDynamicResources(args *config.DynamicResourcesArgs) (*DynamicResources, 
 	return &DynamicResources{
 		filterTimeout: boundedSearch(args.FilterTimeout.Duration), bindingTimeout: args.BindingTimeout.Duration,
 		expressions: sync.OnceValue(func() *cel.Cache {
-			return cel.NewCache(compiledExpressions, cel.Features{EnableConsumableCapacity: true})
+			return cel.NewCache(compiledExpressions, expressionFeatures)
 		}),
 	}, nil
 }
@@ -99,8 +102,17 @@ func (d *DynamicResources) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	case len(a.claims) == 0:
 		return Judge{}
 	}
-	a.limit.begin()
-	return Judge{Node: func(n *cluster.Node) *Rejection { return a.at(n).rejection }}
+	a.before, a.undo = a.limit.spent.Load(), nil
+	return Judge{Node: func(n *cluster.Node) *Rejection { return a.at(n).rejection }, Again: a.again}
+}
+
+// BeginAttempt implements [Attempted]: a pod that comes back may search as much again.
+func (d *DynamicResources) BeginAttempt() {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	if d.last != nil {
+		d.last.limit.spent.Store(0)
+	}
 }
 
 // PreEnqueue says why the pod need not be tried yet: one of its claims does not exist. It returns

@@ -46,11 +46,14 @@ type attempt struct {
 	shape  *deviceShape
 	bySize map[*cluster.Size]*extendedOffer
 	limit  searchLimit
+	before int64 // spent of the limit when the filter was asked for its judge
 	// alternatives: some request lists alternatives, by which nodes are scored.
 	alternatives bool
 
 	mutex     sync.Mutex
 	allocator structured.Allocator // of all slices; made when needed
+	devices   int64                // about how many of those a node can reach
+	undo      []func()             // forgets what was found out since then
 	failures  map[site]*gift       // of nodes for which there is an error
 	// unavailable tells, by index, of which allocated claims some node cannot reach the devices.
 	unavailable []atomic.Bool
@@ -92,7 +95,7 @@ func (d *DynamicResources) attempt(c *cluster.Cluster, p *cluster.Pod) *attempt 
 }
 
 func (d *DynamicResources) prepare(c *cluster.Cluster, p *cluster.Pod, of attemptKey) *attempt {
-	a := &attempt{d: d, c: c, of: of, pod: p.Object(), limit: searchLimit{most: d.filterTimeout}}
+	a := &attempt{d: d, c: c, of: of, pod: p.Object(), limit: searchLimit{most: int64((d.filterTimeout + searchCost - 1) / searchCost)}}
 	if a.claims, a.rejection = claimsOf(c, a.pod); a.rejection != nil {
 		return a
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/structured"
@@ -25,19 +26,17 @@ func (a *attempt) find(n *cluster.Node, open []*resourcev1.ResourceClaim, shape 
 			return known
 		}
 	}
-	if a.limit.over() { // of thousands of nodes, what is not known is not looked into any more
-		return timedOut(n)
-	}
 	if shape != nil {
 		like, pools, alike := a.d.index.likenessOf(n)
 		if alike {
 			if known := shape.like(n, like, pools); known != nil {
-				shape.keep(n, &a.d.index, known)
+				a.keep(n, shape, known)
 				return known
 			}
 			found := a.searchOnce(n, open, shape)
 			if found.rejection == nil || found.rejection.Err == nil {
-				shape.keepExample(like, pools, found)
+				undo := shape.keepExample(like, pools, found)
+				a.note(undo)
 			}
 			return found
 		}
@@ -54,6 +53,9 @@ func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, 
 	if failed != nil {
 		return failed
 	}
+	if a.limit.spend(costOfSearch) { // of thousands of nodes, what is not known is not looked into any more
+		return timedOut(n)
+	}
 	found, final := a.search(n, open)
 	failure := found.rejection != nil && found.rejection.Err != nil
 	switch {
@@ -65,20 +67,78 @@ func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, 
 		a.failures[where] = found
 		a.mutex.Unlock()
 	case !failure && shape != nil:
-		shape.keep(n, &a.d.index, found)
+		a.keep(n, shape, found)
 	}
 	return found
 }
 
+func (a *attempt) keep(n *cluster.Node, shape *deviceShape, found *gift) {
+	a.note(shape.keep(n, &a.d.index, found))
+}
+
+// note remembers how to forget what was found out.
+func (a *attempt) note(undo func()) {
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	a.undo = append(a.undo, undo)
+}
+
+// again implements Judge.Again. Several goroutines that search do not always need as much together
+// as one: they may search nodes that are alike at the same time. Where they are within the limit,
+// one is, too. Where they are not, what they found is forgotten and one does it all, so that the
+// nodes that the limit leaves out are the same ones every time.
+func (a *attempt) again() bool {
+	exceeded := a.limit.over(a.limit.spent.Load()) && !a.limit.over(a.before)
+	if exceeded {
+		for _, f := range slices.Backward(a.undo) {
+			f()
+		}
+	}
+	a.undo = nil
+	if !a.limit.over(a.before) {
+		a.limit.spent.Store(a.before)
+	}
+	return exceeded
+}
+
+// costOfExpressions is what it costs at most to hold a device against one of the expressions that
+// say which devices the claims want.
+func (a *attempt) costOfExpressions(open []*resourcev1.ResourceClaim) (cost int64) {
+	read := func(selectors []resourcev1.DeviceSelector) {
+		for i := range selectors {
+			if selectors[i].CEL != nil {
+				cost = max(cost, a.d.costs.of(selectors[i].CEL.Expression))
+			}
+		}
+	}
+	request := func(class string, selectors []resourcev1.DeviceSelector) {
+		read(selectors)
+		if class, known := a.c.DeviceClasses.Get("", class); known {
+			read(class.Spec.Selectors)
+		}
+	}
+	for _, claim := range open {
+		for i := range claim.Spec.Devices.Requests {
+			r := &claim.Spec.Devices.Requests[i]
+			if r.Exactly != nil {
+				request(r.Exactly.DeviceClassName, r.Exactly.Selectors)
+			}
+			for j := range r.FirstAvailable {
+				request(r.FirstAvailable[j].DeviceClassName, r.FirstAvailable[j].Selectors)
+			}
+		}
+	}
+	return cost
+}
+
 // search looks for devices on the node for all open claims. It may have to try all combinations of
-// devices, so it is cut off after a time, as upstream's. Its result is not final then.
+// devices, so it is cut off, as upstream's. Its result is not final then.
 func (a *attempt) search(n *cluster.Node, open []*resourcev1.ResourceClaim) (found *gift, final bool) {
-	ctx, done := a.limit.context()
-	defer done()
-	allocator, err := a.allocatorFor(n)
+	allocator, devices, err := a.allocatorFor(n)
 	if err != nil {
 		return &gift{rejection: &Rejection{Err: err}}, true
 	}
+	ctx := &searchContext{context.Background(), &a.limit, 1 + devices/devicesPerCost, a.costOfExpressions(open)}
 	results, err := allocator.Allocate(ctx, n.Object(), open)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -100,22 +160,32 @@ func timedOut(n *cluster.Node) *gift {
 // noDevices is the answer of nodes that cannot satisfy all claims.
 var noDevices = &gift{rejection: unresolvable(codeDevicesNotAllocatable, "cannot allocate all claims")}
 
-// allocatorFor returns an allocator with the slices that matter to the node.
-func (a *attempt) allocatorFor(n *cluster.Node) (structured.Allocator, error) {
+// allocatorFor returns an allocator with the slices that matter to the node, and how many devices
+// these have.
+func (a *attempt) allocatorFor(n *cluster.Node) (allocator structured.Allocator, devices int64, err error) {
 	x := &a.d.index
 	if x.sharedPools == 0 {
-		return a.newAllocator(x.slicesFor(n.Name))
+		list := x.slicesFor(n.Name)
+		allocator, err = a.newAllocator(list)
+		return allocator, devicesOf(list), err
 	}
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
 	if a.allocator == nil {
-		allocator, err := a.newAllocator(a.c.ResourceSlices.All())
-		if err != nil {
-			return nil, err
+		list := a.c.ResourceSlices.All()
+		if a.allocator, err = a.newAllocator(list); err != nil {
+			return nil, 0, err
 		}
-		a.allocator = allocator
+		a.devices = devicesOf(list) / int64(a.c.Len())
 	}
-	return a.allocator, nil
+	return a.allocator, a.devices, nil
+}
+
+func devicesOf(slices []*resourcev1.ResourceSlice) (n int64) {
+	for _, slice := range slices {
+		n += int64(len(slice.Spec.Devices))
+	}
+	return n
 }
 
 func (a *attempt) newAllocator(slices []*resourcev1.ResourceSlice) (structured.Allocator, error) {

@@ -6,6 +6,16 @@ import "github.com/berth-k8s/berth/internal/engine/cluster"
 // all nodes holds, its verdict on a single node is not asked for.
 type preFilterOnly struct{ whole Filter }
 
+func (f preFilterOnly) BeginAttempt() { beginAttempt(f.whole) }
+
+func (f filterOnly) BeginAttempt() { beginAttempt(f.whole) }
+
+func beginAttempt(f Filter) {
+	if f, is := f.(Attempted); is {
+		f.BeginAttempt()
+	}
+}
+
 func (f preFilterOnly) Name() string { return f.whole.Name() }
 
 func (f preFilterOnly) Reads() Part { return f.whole.Reads() }

@@ -67,7 +67,15 @@ type Judge struct {
 	// a filter that does not read Others must judge it as passed. The func is called from several
 	// goroutines at once.
 	Node func(n *cluster.Node) *Rejection
+	// Again is to be called when Node has been asked about nodes from several goroutines at once;
+	// nil: there is no need. If it returns true, what Node said depended on the order: all these
+	// nodes have to be asked about again, one after the other.
+	Again func() bool
 }
+
+// Attempted is a filter whose judges are bounded by what it has spent on the attempt to schedule a
+// pod.
+type Attempted interface{ BeginAttempt() }
 
 // Rejection says why a node cannot take a pod.
 type Rejection struct {

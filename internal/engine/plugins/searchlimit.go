@@ -3,24 +3,31 @@ package plugins
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/cel"
 )
 
-// searchLimit bounds how long all searches for devices take together that a pod is decided with. A
-// limit for each node would let a claim that is hard to serve hold up everyone for that long times
-// the nodes.
+// searchLimit bounds how much all searches for devices may cost together that a pod is decided
+// with. A limit for each node would let a claim that is hard to serve hold up everyone for that
+// long times the nodes.
+//
+// What a search costs is counted, and no clock is read, so that a pod gets the same verdicts on a
+// busy machine as on an idle one, and when a journal is replayed.
 type searchLimit struct {
-	most time.Duration // 0: none
-
-	mutex sync.Mutex
-	until time.Time // zero until the first search
-	late  int       // how many nodes were looked into when the time was over
+	most  int64 // 0: none
+	spent atomic.Int64
 }
+
+// searchCost is about how long a part of a search takes on one core of a machine of 2020.
+const searchCost = time.Microsecond
 
 // longestSearch bounds the limit itself, whatever is configured: the goroutine that searches
 // decides for everyone. What was found on a node is kept, so the pod's next attempt goes on from
-// there.
-const longestSearch = 100 * time.Millisecond
+// there. An attempt may search twice, see attempt.again.
+const longestSearch = 50 * time.Millisecond
 
 // boundedSearch is how long a search may take where this much is configured; 0 is no limit.
 func boundedSearch(configured time.Duration) time.Duration {
@@ -30,43 +37,67 @@ func boundedSearch(configured time.Duration) time.Duration {
 	return min(configured, longestSearch)
 }
 
-// pauseOfAttempts is less than what lies between two attempts of a pod, and more than between two
-// questions of one attempt.
-const pauseOfAttempts = 500 * time.Millisecond
-
-// begin gives a pod that comes back later time again.
-func (l *searchLimit) begin() {
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	if !l.until.IsZero() && time.Since(l.until) > pauseOfAttempts {
-		l.until, l.late = time.Time{}, 0
-	}
+// spend counts costs, and returns whether nothing more is to be looked into.
+func (l *searchLimit) spend(cost int64) (over bool) {
+	return l.over(l.spent.Add(cost))
 }
 
-// lateSearches is how many nodes are looked into when the time is over: a search that is small ends
-// before it asks for the time, and what is left of a few nodes costs nobody anything.
-const lateSearches = 64
+func (l *searchLimit) over(spent int64) bool { return spent > l.most && l.most > 0 }
 
-// over tells whether nothing more is to be looked into.
-func (l *searchLimit) over() bool {
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	if l.most <= 0 || l.until.IsZero() || time.Now().Before(l.until) {
-		return false
-	}
-	l.late++
-	return l.late > lateSearches
+// What a search costs: of one node with its devices, of one step, which goes through the devices,
+// and of an expression, by what the API server reckons and at least.
+const (
+	costOfSearch        = 20
+	devicesPerCost      = 4
+	expressionCostsEach = 10
+	costOfExpression    = 3
+)
+
+// expressionCosts are what it costs at most to evaluate each expression.
+type expressionCosts struct {
+	mutex sync.Mutex
+	known map[string]int64
 }
 
-// context returns one that ends when the time is over.
-func (l *searchLimit) context() (ctx context.Context, done context.CancelFunc) {
-	if l.most <= 0 {
-		return context.Background(), func() {}
+func (e *expressionCosts) of(expression string) int64 {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	cost, known := e.known[expression]
+	if known {
+		return cost
 	}
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	if l.until.IsZero() {
-		l.until = time.Now().Add(l.most)
+	if e.known == nil || len(e.known) >= compiledExpressions {
+		e.known = map[string]int64{}
 	}
-	return context.WithDeadline(context.Background(), l.until)
+	most := cel.GetCompiler(expressionFeatures).CompileCELExpression(expression, cel.Options{}).MaxCost
+	cost = costOfExpression + int64(min(most, resourcev1.CELSelectorExpressionMaxCost))/expressionCostsEach
+	e.known[expression] = cost
+	return cost
+}
+
+// searchContext is the context of a search on one node. The allocator asks for its error at every
+// step, and for its channel once for every device that an expression is held against.
+type searchContext struct {
+	context.Context
+	limit             *searchLimit
+	step, expressions int64 // what they cost
+}
+
+// over is closed: a search beyond the limit ends where it asks for the channel, too.
+var over = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// Err implements [context.Context].
+func (c *searchContext) Err() error {
+	if c.limit.spend(c.step) {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// Done implements [context.Context].
+func (c *searchContext) Done() <-chan struct{} {
+	if c.limit.spend(c.expressions) {
+		return over
+	}
+	return nil
 }
