@@ -57,7 +57,9 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy, profil
 	var others sync.WaitGroup
 	defer others.Wait()
 	others.Go(func() { events.Run(ctx) })
-	others.Go(func() { untilTwice(ctx, cmd.ErrOrStderr(), mover.Stop, cancel) })
+	others.Go(func() {
+		untilTwice(ctx, cmd.ErrOrStderr(), "no further move begins; again to end at once", mover.Stop, cancel)
+	})
 	err = mover.Run(ctx)
 	cancel()
 	switch {
@@ -72,13 +74,13 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy, profil
 	return nil
 }
 
-// untilTwice calls first at the first signal, and second at the second.
-func untilTwice(ctx context.Context, out io.Writer, first, second func()) {
+// untilTwice says something and calls first at the first signal, and second at the second.
+func untilTwice(ctx context.Context, out io.Writer, words string, first, second func()) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	for _, do := range []func(){func() {
-		fmt.Fprintln(out, "no further move begins; again to end at once")
+		fmt.Fprintln(out, words)
 		first()
 	}, second} {
 		select {

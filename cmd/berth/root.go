@@ -55,6 +55,7 @@ any cluster: they only read it, and install nothing.
 		newCapacityCommand(),
 		newWhatIfCommand(),
 		newRebalanceCommand(),
+		newDrainCommand(),
 		newRecordCommand(),
 		newReplayCommand(),
 		newCheckCommand(),

@@ -72,6 +72,7 @@ var Unrun = []struct{ Page, Begins, Why string }{
 	{"README.md", "kubectl apply -k deploy/kustomize/overlays/second-scheduler", "docs/install.md has it in a script"},
 	{"README.md", "helm install", needsHelm},
 	{"docs/rebalance.md", "berth rebalance", "the README has it in a script"},
+	{"docs/rebalance.md", "berth drain", "test/e2e_explain drains a node that it has filled"},
 	{"docs/install.md", "helm install", needsHelm},
 	{"docs/how-to/replace-kube-scheduler.md", "helm install", needsHelm},
 	{"docs/how-to/shadow.md", "kubectl get --raw", "the pods of a simulated node do not answer: test/e2e_eviction asks a shadow that runs"},

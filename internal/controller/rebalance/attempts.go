@@ -75,15 +75,18 @@ func movable(n *cluster.Node, w *world) (list []*pod) {
 			list = append(list, known)
 		}
 	}
-	slices.SortFunc(list, func(a, b *pod) int {
-		return cmp.Or(
-			cmp.Compare(scalars(b), scalars(a)),
-			cmp.Compare(b.Class.Requests.MilliCPU, a.Class.Requests.MilliCPU),
-			cmp.Compare(b.Class.Requests.Memory, a.Class.Requests.Memory),
-			byName(a, b),
-		)
-	})
+	slices.SortFunc(list, bySize)
 	return list
+}
+
+// bySize puts the largest first.
+func bySize(a, b *pod) int {
+	return cmp.Or(
+		cmp.Compare(scalars(b), scalars(a)),
+		cmp.Compare(b.Class.Requests.MilliCPU, a.Class.Requests.MilliCPU),
+		cmp.Compare(b.Class.Requests.Memory, a.Class.Requests.Memory),
+		byName(a, b),
+	)
 }
 
 func scalars(p *pod) (sum int64) {

@@ -18,6 +18,7 @@ type budget struct {
 	selector          labels.Selector
 	allowed           int32
 	healthy, required int32
+	expected          int32 // pods that it covers
 }
 
 func readBudgets(w *world) (list []*budget) {
@@ -28,7 +29,7 @@ func readBudgets(w *world) (list []*budget) {
 		}
 		b := &budget{object: object, selector: selector}
 		s := &object.Status
-		b.allowed, b.healthy, b.required = s.DisruptionsAllowed, s.CurrentHealthy, s.DesiredHealthy
+		b.allowed, b.healthy, b.required, b.expected = s.DisruptionsAllowed, s.CurrentHealthy, s.DesiredHealthy, s.ExpectedPods
 		if s.ObservedGeneration == 0 && s.ExpectedPods == 0 && len(s.Conditions) == 0 {
 			b.fill(w)
 		}
@@ -49,6 +50,7 @@ func (b *budget) fill(w *world) {
 			b.healthy++
 		}
 	}
+	b.expected = int32(expected)
 	spec := &b.object.Spec
 	switch {
 	case spec.MaxUnavailable != nil:

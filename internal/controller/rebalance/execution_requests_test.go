@@ -47,6 +47,16 @@ func (s *stage) carryOut(action execute.Action) {
 		request(func() execute.Event { return s.taint(a) })
 	case execute.Evict:
 		request(func() execute.Event { return s.evict(a) })
+	case execute.PlanDrain:
+		plan := rebalance.PlanDrain(a.State, a.Leaving, rebalance.Options{Profiles: s.profiles})
+		request(func() execute.Event { return execute.DrainPlanned{Plan: plan} })
+	case execute.Cordon:
+		request(func() execute.Event { return s.cordon(a) })
+	case execute.DrainTold:
+		s.drainTold(a)
+	case execute.DrainDone:
+		s.drained = append(s.drained, a)
+		s.say("done: %d evicted, %d left; %s", a.Evicted, a.Left, a.Stopped)
 	case execute.Told:
 		s.told(a)
 	case execute.Done:
@@ -100,7 +110,7 @@ func (s *stage) evict(a execute.Evict) execute.Event {
 			return execute.Answered{Ticket: a.Ticket, Outcome: outcome, Message: "a webhook says no"}
 		}
 	}
-	if budget := s.blocked(p); budget != "" {
+	if budget := s.blocked(p); budget != "" && !a.Delete {
 		s.say("%s: eviction refused by the budget %s", p.Name, budget)
 		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Busy, Message: "the disruption budget " + budget + " says no"}
 	}
@@ -119,6 +129,9 @@ func (s *stage) evict(a execute.Evict) execute.Event {
 // oneAtATime holds that as many pods of the last victim's workload are ready as before it went,
 // before the next one goes, unless its time is over.
 func (s *stage) oneAtATime(victim *v1.Pod) {
+	if s.draining {
+		return
+	}
 	if s.last != nil && s.now.Sub(s.evicted[s.last.UID]) < time.Minute {
 		owner := metav1.GetControllerOfNoCopy(s.last).UID
 		if up := s.up(owner); up < s.lastUp && !s.stolen[owner] {

@@ -19,7 +19,9 @@ import (
 // TestExecution runs testdata/*.execution.txt against a cluster in virtual time. What a case may
 // say:
 //
-//	world GOAL... [every=DURATION]  begins a cluster, and the process that carries out moves by these goals
+//	world GOAL... [every=DURATION]  begins a cluster, and the process that carries out moves by these goals;
+//	                                without any, none
+//	drain NODE... [FLAG...]         begins the process that drains nodes, with kubectl's flags and allow-pending
 //	start; kill                     the process: kill is kill -9
 //	interrupt                       the process is asked to stop
 //	refuse POD times=N [for-good]   a webhook refuses its evictions
@@ -66,7 +68,12 @@ func staged(t *testing.T, d *datadriven.TestData) *stage {
 	}
 	s := newStage(t, 1, strings.TrimSpace(d.Input), goals)
 	s.options = options
-	s.start()
+	if len(goals.Goals) > 0 {
+		s.start()
+	} else {
+		s.statuses, s.draining = true, true
+		s.count()
+	}
 	return s
 }
 
@@ -92,6 +99,8 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 		}
 	}
 	switch d.Cmd {
+	case "drain":
+		s.begin(execute.NewDrainer(draining(t, d.CmdArgs)))
 	case "start":
 		s.start()
 	case "kill":

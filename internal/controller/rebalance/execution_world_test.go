@@ -38,22 +38,32 @@ type stage struct {
 	policy   *rebalance.Policy
 	profiles []*plugins.Profile
 	options  execute.Options
-	core     *execute.Core
-	life     int // of the core; answers to one before are nobody's
+	core     core // nil: no process runs
+	life     int  // of the core; answers to one before are nobody's
 	journal  execute.Journal
 	version  int
 
-	faults trouble
-	steer  string // where the scheduler puts every pod; "" where it should
-	lines  strings.Builder
-	done   []execute.Done
+	faults  trouble
+	steer   string // where the scheduler puts every pod; "" where it should
+	lines   strings.Builder
+	done    []execute.Done
+	drained []execute.DrainDone
 	// evicted are the pods that the Eviction API removed, by UID, with when.
 	evicted map[types.UID]time.Time
 	last    *v1.Pod        // the victim of the last eviction
 	lastUp  int            // ready pods of its workload before
 	results map[string]int // of moves
 	wrong   []string
-	stolen  map[types.UID]bool // workloads that something else than a move disturbed
+	// statuses: disruption budgets have them, as live; counting: they are about to be written.
+	statuses, counting bool
+	draining           bool               // many pods leave at the same time
+	stolen             map[types.UID]bool // workloads that something else than a move disturbed
+}
+
+// core is what decides in the process.
+type core interface {
+	Step(now time.Time, event execute.Event) []execute.Action
+	Wake() (at time.Time, ok bool)
 }
 
 type timed struct {
@@ -127,9 +137,11 @@ func (s *stage) fail(format string, args ...any) {
 }
 
 // start starts the process, which lists everything.
-func (s *stage) start() {
+func (s *stage) start() { s.begin(execute.New(s.options)) }
+
+func (s *stage) begin(core core) {
 	s.life++
-	s.core = execute.New(s.options)
+	s.core = core
 	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
 		s.step(execute.Seen{Object: s.objects[key]})
 	}
@@ -187,6 +199,9 @@ func (s *stage) run(d time.Duration) {
 // write changes an object; the process sees it a moment later.
 func (s *stage) write(o metav1.Object) {
 	s.objects[s.key(o)] = o
+	if _, ok := o.(*v1.Pod); ok {
+		s.count()
+	}
 	life := s.life
 	s.after(20*time.Millisecond, func() {
 		if now := s.objects[s.key(o)]; life == s.life && now != nil && now.GetUID() == o.GetUID() {
@@ -197,6 +212,7 @@ func (s *stage) write(o metav1.Object) {
 
 func (s *stage) remove(o metav1.Object) {
 	delete(s.objects, s.key(o))
+	s.count()
 	life := s.life
 	s.after(20*time.Millisecond, func() {
 		if life == s.life && s.objects[s.key(o)] == nil {
@@ -238,7 +254,11 @@ func (s *stage) terminate(p *v1.Pod) {
 	if owner != nil && !ordinal {
 		s.after(10*time.Millisecond, func() { s.replace(p) })
 	}
-	s.after(2*time.Second, func() {
+	grace := 2 * time.Second
+	if g := p.Spec.TerminationGracePeriodSeconds; g != nil {
+		grace = time.Duration(*g) * time.Second
+	}
+	s.after(grace, func() {
 		if s.pod(p.UID) == nil {
 			return
 		}
@@ -342,6 +362,48 @@ func (s *stage) lose(node string) {
 	}
 }
 
+// count writes the statuses of disruption budgets, in worlds that have them.
+func (s *stage) count() {
+	if !s.statuses || s.counting {
+		return
+	}
+	s.counting = true
+	s.after(30*time.Millisecond, func() {
+		s.counting = false
+		for _, key := range slices.Sorted(maps.Keys(s.objects)) {
+			b, ok := s.objects[key].(*policyv1.PodDisruptionBudget)
+			if !ok {
+				continue
+			}
+			b = b.DeepCopy()
+			expected, healthy := s.covered(b)
+			b.Status = policyv1.PodDisruptionBudgetStatus{
+				ObservedGeneration: 1, ExpectedPods: int32(expected), CurrentHealthy: int32(healthy),
+				DesiredHealthy: int32(expected - b.Spec.MaxUnavailable.IntValue()),
+			}
+			b.Status.DisruptionsAllowed = max(b.Status.CurrentHealthy-b.Status.DesiredHealthy, 0)
+			s.write(b)
+		}
+	})
+}
+
+// covered counts a budget's pods, and those of them that are ready.
+func (s *stage) covered(b *policyv1.PodDisruptionBudget) (expected, healthy int) {
+	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, p := range s.pods() {
+		if selector.Matches(labels.Set(p.Labels)) && p.DeletionTimestamp == nil {
+			expected++
+			if isReady(p) {
+				healthy++
+			}
+		}
+	}
+	return expected, healthy
+}
+
 // blocked is the budget that does not allow a pod to go, or "".
 func (s *stage) blocked(victim *v1.Pod) string {
 	for _, o := range s.objects {
@@ -353,15 +415,7 @@ func (s *stage) blocked(victim *v1.Pod) string {
 		if err != nil || !selector.Matches(labels.Set(victim.Labels)) {
 			continue
 		}
-		expected, healthy := 0, 0
-		for _, p := range s.pods() {
-			if selector.Matches(labels.Set(p.Labels)) && p.DeletionTimestamp == nil {
-				expected++
-				if isReady(p) {
-					healthy++
-				}
-			}
-		}
+		expected, healthy := s.covered(b)
 		if healthy-1 < expected-b.Spec.MaxUnavailable.IntValue() {
 			return b.Name
 		}

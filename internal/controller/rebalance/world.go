@@ -261,7 +261,7 @@ func (w *world) successor(p *pod) *pod {
 	}
 	object := p.object.DeepCopy()
 	object.UID = p.UID + "'"
-	object.ResourceVersion, object.Spec.NodeName = "", ""
+	object.ResourceVersion, object.Spec.NodeName, object.DeletionTimestamp = "", "", nil
 	object.Status = v1.PodStatus{Phase: v1.PodPending, QOSClass: p.object.Status.QOSClass}
 	object.CreationTimestamp = metav1.NewTime(w.now)
 	next := &pod{Pod: w.c.Pending(object), object: object, victim: p.victim, late: true}

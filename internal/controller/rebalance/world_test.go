@@ -94,6 +94,8 @@ func object(t testing.TB, line string) []metav1.Object {
 		n := intstr.Parse(w.get("unavailable", "1"))
 		b.Spec.MaxUnavailable = &n
 		return []metav1.Object{b}
+	case "daemonset":
+		return []metav1.Object{&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: w.name}}}
 	case "statefulset":
 		s := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: w.name}}
 		s.Status.CurrentRevision, s.Status.UpdateRevision = "1", w.get("update", "1")
@@ -192,6 +194,13 @@ func podOf(t testing.TB, w words, name string) *v1.Pod {
 	for _, claim := range w.list("claim") {
 		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: claim, VolumeSource: v1.VolumeSource{
 			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}})
+	}
+	if w.has("grace") {
+		grace, err := strconv.ParseInt(w.options["grace"], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Spec.TerminationGracePeriodSeconds = &grace
 	}
 	podStatus(t, w, p)
 	return p

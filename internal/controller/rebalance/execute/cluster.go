@@ -1,6 +1,7 @@
 package execute
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -140,6 +141,32 @@ func (c *cluster) satisfied(f *Flight) bool {
 		}
 	}
 	return live >= int(*replicas)
+}
+
+// successor returns, of the new pods of a workload, the one that most likely was made in place of
+// another one: one on its node rather than a pending one.
+func (c *cluster) successor(owner types.UID, to string, isNew func(p *v1.Pod) bool) *v1.Pod {
+	var list []*v1.Pod
+	for _, p := range c.byOwner[owner] {
+		if isNew(p) && p.DeletionTimestamp == nil && !rules.IsTerminal(p) {
+			list = append(list, p)
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	rank := func(p *v1.Pod) int {
+		switch {
+		case p.Spec.NodeName == "":
+			return 2
+		case p.Spec.NodeName == to && ready(p):
+			return 0
+		}
+		return 1
+	}
+	return slices.MinFunc(list, func(a, b *v1.Pod) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
+	})
 }
 
 func ownerUID(p *v1.Pod) types.UID {

@@ -16,4 +16,7 @@
 // No room is reserved for a successor: another pod may take it between eviction and arrival. That
 // is noticed on arrival. Two successors in a row that land elsewhere end the run, and so does one
 // that finds no node.
+//
+// The Drainer drains nodes. It makes the same kind of plan, has many pods terminate at a time, and
+// needs no journal.
 package execute

@@ -37,6 +37,8 @@ type (
 		RetryAfter time.Duration // as the server asks, with Busy
 		Version    string        // of the journal that was written
 	}
+	// DrainPlanned is the answer to PlanDrain.
+	DrainPlanned struct{ Plan *rebalance.Draining }
 	// Stop: no further move begins. A victim that has been evicted is followed to the end.
 	Stop struct{}
 )
@@ -49,6 +51,8 @@ func (Recalled) event() {}
 func (Planned) event()  {}
 func (Answered) event() {}
 func (Stop) event()     {}
+
+func (DrainPlanned) event() {}
 
 // Action is something to do. All except for Told and Done are requests, which are answered.
 type Action interface{ action() }
@@ -73,12 +77,24 @@ type (
 		Ticket      Ticket
 		Node, Value string
 	}
-	// Evict requests an eviction. Grace overrides the pod's own grace period.
+	// PlanDrain plans a drain on a state.
+	PlanDrain struct {
+		State   *rebalance.State
+		Leaving *rebalance.Leaving
+	}
+	// Cordon makes a node unschedulable.
+	Cordon struct {
+		Ticket Ticket
+		Node   string
+	}
+	// Evict requests an eviction. Grace overrides the pod's own grace period. Delete deletes the
+	// pod past disruption budgets instead.
 	Evict struct {
 		Ticket          Ticket
 		Namespace, Name string
 		UID             types.UID
 		Grace           *int64
+		Delete          bool
 	}
 	// Told is progress.
 	Told struct {
@@ -95,6 +111,22 @@ type (
 		// Plan is the last one.
 		Plan *rebalance.Plan
 	}
+	// DrainTold is progress of a drain.
+	DrainTold struct {
+		Result  Result
+		Plan    *rebalance.Draining  // with Proved
+		Pod     *rebalance.Departure // nil for what is not about one
+		Waiting int                  // pods, with Withheld; Message is about the first
+		Node    string               // that was cordoned, or where the successor is
+		Message string
+	}
+	// DrainDone ends a drain.
+	DrainDone struct {
+		// Evicted pods have left, and Left are still there.
+		Evicted, Left int
+		// Stopped is why it ended before the nodes were empty; "" if they are.
+		Stopped string
+	}
 )
 
 func (Recall) action()   {}
@@ -104,6 +136,11 @@ func (SetTaint) action() {}
 func (Evict) action()    {}
 func (Told) action()     {}
 func (Done) action()     {}
+
+func (PlanDrain) action() {}
+func (Cordon) action()    {}
+func (DrainTold) action() {}
+func (DrainDone) action() {}
 
 // Ticket identifies a request, so that its answer can be matched.
 type Ticket uint64
@@ -135,6 +172,8 @@ const (
 	Withheld  Result = "Withheld"  // the eviction was refused for too long
 	Ended     Result = "Ended"     // the victim went by itself, or nobody wants a successor any more
 	Resumed   Result = "Resumed"   // a move of an earlier process is followed
+	Cordoned  Result = "Cordoned"  // a node takes no new pods
+	Left      Result = "Left"      // the victim is gone
 )
 
 // Results are those that end a move, for metrics.

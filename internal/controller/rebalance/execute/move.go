@@ -1,7 +1,6 @@
 package execute
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
-	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // move is the one in progress.
@@ -204,36 +202,18 @@ func (c *Core) wait(until time.Time, result Result, message string) {
 }
 
 // successor returns the pod that the workload has created in place of the victim, as far as can be
-// told: among new pods, one on its node rather than a pending one.
+// told.
 func (c *Core) successor() *v1.Pod {
 	m := c.move
 	if m.OwnerUID == "" {
 		return nil
 	}
-	var list []*v1.Pod
-	for uid, p := range c.cluster.byOwner[m.OwnerUID] {
-		before := m.known[uid]
+	return c.cluster.successor(m.OwnerUID, m.To, func(p *v1.Pod) bool {
+		before := m.known[p.UID]
 		if m.known == nil {
 			before = p.CreationTimestamp.Time.Before(m.Begun.Time)
 		}
-		if uid != m.UID && !before && p.DeletionTimestamp == nil && !rules.IsTerminal(p) {
-			list = append(list, p)
-		}
-	}
-	if len(list) == 0 {
-		return nil
-	}
-	rank := func(p *v1.Pod) int {
-		switch {
-		case p.Spec.NodeName == "":
-			return 2
-		case p.Spec.NodeName == m.To && ready(p):
-			return 0
-		}
-		return 1
-	}
-	return slices.MinFunc(list, func(a, b *v1.Pod) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
+		return p.UID != m.UID && !before
 	})
 }
 

@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
@@ -67,6 +69,33 @@ func served(ctx context.Context, all []kind) (list []kind, err error) {
 		}
 	}
 	return list, nil
+}
+
+// feedsOf returns what shows a core the objects of these kinds. When all have been listed, the core
+// is told, and then listed is called.
+func feedsOf(ctx context.Context, kinds []kind, see func(execute.Event), listed func()) (feeds []func(context.Context), err error) {
+	kinds, err = served(ctx, kinds)
+	if err != nil {
+		return nil, err
+	}
+	var unlisted atomic.Int32
+	unlisted.Store(int32(len(kinds)))
+	for _, k := range kinds {
+		first := true
+		m := &mirror{
+			seen: func(o metav1.Object) { see(execute.Seen{Object: o}) },
+			gone: func(o metav1.Object) { see(execute.Gone{Object: o}) },
+			listed: func() {
+				if first && unlisted.Add(-1) == 0 {
+					see(execute.Listed{})
+					listed()
+				}
+				first = false
+			},
+		}
+		feeds = append(feeds, func(ctx context.Context) { feed.Run(ctx, k.source(), m.sink()) })
+	}
+	return feeds, nil
 }
 
 // mirror shows a core the objects of one kind. An object that a list no longer has is gone.

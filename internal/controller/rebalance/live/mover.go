@@ -15,7 +15,6 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
-	"github.com/berth-k8s/berth/internal/kube/feed"
 	"github.com/berth-k8s/berth/internal/kube/loop"
 )
 
@@ -46,7 +45,6 @@ type Mover struct {
 	requests requests
 	events   *eventlog.Log
 	policy   *rebalance.Policy
-	unlisted atomic.Int32 // kinds that have not been listed yet
 	synced   atomic.Bool
 }
 
@@ -89,32 +87,12 @@ func (m *Mover) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	kinds, err := served(ctx, kindsOf(m.client))
+	feeds, err := feedsOf(ctx, kindsOf(m.client), m.See, func() { m.synced.Store(true) })
 	if err != nil {
 		return err
 	}
-	m.unlisted.Store(int32(len(kinds)))
-	var feeds []func(context.Context)
-	for _, k := range kinds {
-		feeds = append(feeds, func(ctx context.Context) { feed.Run(ctx, k.source(), m.mirror().sink()) })
-	}
 	m.Loop.Run(ctx, feeds...)
 	return nil
-}
-
-func (m *Mover) mirror() *mirror {
-	first := true
-	return &mirror{
-		seen: func(o metav1.Object) { m.See(execute.Seen{Object: o}) },
-		gone: func(o metav1.Object) { m.See(execute.Gone{Object: o}) },
-		listed: func() {
-			if first && m.unlisted.Add(-1) == 0 {
-				m.See(execute.Listed{})
-				m.synced.Store(true)
-			}
-			first = false
-		},
-	}
 }
 
 func (m *Mover) do(ctx context.Context, action execute.Action) func(context.Context) execute.Event {

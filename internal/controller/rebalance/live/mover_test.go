@@ -89,6 +89,9 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case isJournal:
 		a.serveJournal(w, r)
+	case r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/nodes/a"):
+		a.Set("nodes", node("a", `"unschedulable": true`))
+		a.answer(w, http.StatusOK, &v1.Node{})
 	case strings.HasSuffix(r.URL.Path, "/eviction"):
 		a.evict(w, r)
 	default:
@@ -223,5 +226,32 @@ func TestWhatCannotBeReadIsAnError(t *testing.T) {
 	m := live.New(client, eventlog.New(client, "test"), live.Options{Policy: func(policy.Priorities) (*rebalance.Policy, error) { return &rebalance.Policy{}, nil }})
 	if err := m.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "persistentvolumes cannot be listed") {
 		t.Errorf("%v, want that persistentvolumes cannot be listed", err)
+	}
+}
+
+// TestADrainCordonsBeforeItEvicts: and ends when the pod is gone and its successor has a node.
+func TestADrainCordonsBeforeItEvicts(t *testing.T) {
+	a := newAPI(t)
+	configuration, err := config.Default(config.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	var told []string
+	var done *execute.DrainDone
+	options := execute.DrainOptions{Leaving: rebalance.Leaving{Nodes: []string{"a"}}}
+	drainer := live.NewDrainer(kubernetes.NewForConfigOrDie(a.Config), configuration.Profiles, options, func(a execute.DrainTold) {
+		told = append(told, string(a.Result))
+	}, func(a execute.DrainDone) { done = &a; cancel() })
+	if err := drainer.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if done == nil || done.Stopped != "" || done.Evicted != 1 || done.Left != 0 {
+		t.Errorf("done %+v, want one pod evicted; told %v", done, told)
+	}
+	want := []string{"PATCH /api/v1/nodes/a", "POST /api/v1/namespaces/default/pods/web-1/eviction"}
+	if !slices.Equal(a.writes, want) {
+		t.Errorf("written %q, want %q", a.writes, want)
 	}
 }

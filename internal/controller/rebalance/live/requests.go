@@ -45,6 +45,8 @@ func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.
 		return answer
 	case execute.SetTaint:
 		return answerOf(a.Ticket, r.taint(ctx, a))
+	case execute.Cordon:
+		return answerOf(a.Ticket, r.cordon(ctx, a.Node))
 	case execute.Evict:
 		return answerOf(a.Ticket, r.evict(ctx, a))
 	}
@@ -142,9 +144,17 @@ func (r *requests) taint(ctx context.Context, a execute.SetTaint) error {
 	}
 }
 
+func (r *requests) cordon(ctx context.Context, node string) error {
+	_, err := r.client.CoreV1().Nodes().Patch(ctx, node, types.StrategicMergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
+	return err
+}
+
 func (r *requests) evict(ctx context.Context, a execute.Evict) error {
+	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.UID)), GracePeriodSeconds: a.Grace}
+	if a.Delete {
+		return r.client.CoreV1().Pods(a.Namespace).Delete(ctx, a.Name, options)
+	}
 	return r.client.PolicyV1().Evictions(a.Namespace).Evict(ctx, &policyv1.Eviction{
-		ObjectMeta:    metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Name},
-		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.UID)), GracePeriodSeconds: a.Grace},
+		ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Name}, DeleteOptions: &options,
 	})
 }

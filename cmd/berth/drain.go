@@ -1,0 +1,263 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/live"
+)
+
+// drain is what the flags of berth drain say.
+type drain struct {
+	question    // for completion, the connection and the configuration
+	options     execute.DrainOptions
+	selector    string
+	podSelector string
+	grace       int64
+	overdue     int
+	dryRun      string
+}
+
+func newDrainCommand() *cobra.Command {
+	d := &drain{question: question{userAgent: "berth-drain"}}
+	cmd := &cobra.Command{
+		Use:     "drain NODE...",
+		GroupID: groupAsk,
+		Short:   "Empty nodes as kubectl drain does, with the landing places decided first",
+		Long: `Cordon nodes and evict their pods, with kubectl's flags and kubectl's rules for what
+is evicted. Before anything is changed, the engine decides where the successor of each
+pod lands, and the plan is printed. The drain does not begin if a pod would find no
+other node (--allow-pending goes on nevertheless), or if kubectl would refuse.
+
+An eviction follows when the successor of the pod before has a node, on a plan that is
+made anew whenever something lands elsewhere; pods terminate side by side, those of
+StatefulSets one after the other. Pods whose disruption budget does not allow them to
+leave yet are evicted as soon as it does, those with the longest grace period first.
+
+Nothing is written down: after Ctrl-C, a timeout or kill -9 the nodes stay cordoned, and
+the same command goes on.`,
+		Example: `  berth drain node-1 --ignore-daemonsets
+  berth drain node-1 node-2 --ignore-daemonsets --delete-emptydir-data --timeout 10m
+  berth drain -l pool=old --dry-run`,
+		ValidArgsFunction: func(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+			return matching(d.namesOf(cmd, nodeSubject, ""), toComplete), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: d.run,
+	}
+	flags := cmd.Flags()
+	o := &d.options
+	flags.BoolVar(&o.IgnoreDaemonSets, "ignore-daemonsets", false, "leave pods of DaemonSets alone, instead of refusing to begin because of them")
+	flags.BoolVar(&o.DeleteEmptyDirData, "delete-emptydir-data", false, "evict pods with emptyDir volumes, too: their data is lost")
+	flags.BoolVar(&o.Force, "force", false, "evict pods without a controller, too: nobody makes them again")
+	flags.BoolVar(&o.Delete, "disable-eviction", false, "delete pods instead of evicting them, past disruption budgets")
+	flags.BoolVar(&o.AllowPending, "allow-pending", false, "go on although successors find no other node")
+	flags.DurationVar(&o.Timeout, "timeout", 0, "give up after this time; 0: never")
+	flags.Int64Var(&d.grace, "grace-period", -1, "seconds that each pod has to terminate; negative: what the pod says")
+	flags.IntVar(&d.overdue, "skip-wait-for-delete-timeout", 0, "do not wait for pods that were to be gone more than this many seconds ago; 0: wait")
+	flags.StringVar(&d.podSelector, "pod-selector", "", "only pods with these labels")
+	flags.StringVarP(&d.selector, "selector", "l", "", "the nodes with these labels, instead of names")
+	flags.StringVar(&d.dryRun, "dry-run", "none", "client: print the plan and change nothing; server: also ask the API server whether it would evict each pod; none")
+	flags.Lookup("dry-run").NoOptDefVal = "client"
+	flags.StringVar(&d.config, "config", "", "the scheduler's configuration file, as for kube-scheduler")
+	d.connection.addFlags(flags)
+	d.connection.to.AddKubectlFlags(flags)
+	completeChoices(cmd, "dry-run", "none", "client", "server")
+	d.completeFlags(cmd, nil)
+	return cmd
+}
+
+func (d *drain) run(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) > 0 && d.selector != "":
+		return usagef("--selector %s: must not stand beside names of nodes", d.selector)
+	case len(args) == 0 && d.selector == "":
+		return usagef("no node is named (see %s --help)", cmd.CommandPath())
+	case d.dryRun != "none" && d.dryRun != "client" && d.dryRun != "server":
+		return usagef("--dry-run %q: must be none, client or server", d.dryRun)
+	case d.options.Timeout < 0:
+		return usagef("--timeout %s: must not be negative", d.options.Timeout)
+	case d.overdue < 0:
+		return usagef("--skip-wait-for-delete-timeout %d: must not be negative", d.overdue)
+	}
+	pods, err := labels.Parse(d.podSelector)
+	if err != nil {
+		return usagef("--pod-selector %q: %w", d.podSelector, err)
+	}
+	configuration, err := loadConfiguration(d.config, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	cfg, err := d.connection.config(d.userAgent)
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	o := &d.options
+	o.Pods, o.DryRun, o.Overdue = pods, d.dryRun != "none", time.Duration(d.overdue)*time.Second
+	if d.grace >= 0 {
+		o.Grace = &d.grace
+	}
+	if o.Nodes, err = d.nodes(cmd.Context(), client, args); err != nil {
+		return err
+	}
+
+	ctx, cancel := context.WithCancel(klog.NewContext(cmd.Context(), klog.Logger{})) // what it does is told in lines of its own
+	defer cancel()
+	meter := startMeter(cmd.ErrOrStderr())
+	meter.begin("reading the cluster and planning")
+	defer meter.stop()
+	var plan *rebalance.Draining
+	var ended *execute.DrainDone
+	drainer := live.NewDrainer(client, configuration.Profiles, *o, func(a execute.DrainTold) {
+		meter.stop()
+		if a.Plan != nil {
+			plan = a.Plan
+			printDraining(cmd.OutOrStdout(), o.Nodes, plan)
+		} else {
+			tellDrain(cmd.OutOrStdout(), &a)
+		}
+	}, func(a execute.DrainDone) { meter.stop(); ended = &a; cancel() })
+	var others sync.WaitGroup
+	others.Go(func() {
+		untilTwice(ctx, cmd.ErrOrStderr(), "no further pod is evicted; again to end at once", drainer.Stop, cancel)
+	})
+	err = drainer.Run(ctx)
+	cancel()
+	others.Wait()
+	switch {
+	case err != nil:
+		return err
+	case ended == nil:
+		return fmt.Errorf("ended at once: the nodes stay cordoned, and the same command goes on")
+	case ended.Stopped != "" && (plan == nil || len(plan.Refused) > 0 && ended.Evicted == 0):
+		return fmt.Errorf("not drained: %s", ended.Stopped)
+	case ended.Stopped != "":
+		return fmt.Errorf("not drained: %s; %s evicted, %s left", ended.Stopped, answer.Count(ended.Evicted, "pod"), answer.Count(ended.Left, "pod"))
+	case d.dryRun == "server":
+		return d.ask(cmd.Context(), cmd.OutOrStdout(), client, plan)
+	case o.DryRun:
+		fmt.Fprintln(cmd.OutOrStdout(), "Nothing was changed (dry run).")
+		return nil
+	}
+	for _, name := range o.Nodes {
+		fmt.Fprintf(cmd.OutOrStdout(), "node/%s drained\n", name)
+	}
+	return nil
+}
+
+// nodes are those that are named, or that the selector selects.
+func (d *drain) nodes(ctx context.Context, client kubernetes.Interface, args []string) (names []string, err error) {
+	if d.selector != "" {
+		list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: d.selector})
+		if err != nil {
+			return nil, err
+		}
+		for i := range list.Items {
+			names = append(names, list.Items[i].Name)
+		}
+		if len(names) == 0 {
+			return nil, fmt.Errorf("no node has the labels %s", d.selector)
+		}
+		return names, nil
+	}
+	for _, arg := range args {
+		name := strings.TrimPrefix(strings.TrimPrefix(arg, "node/"), "nodes/")
+		if _, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// ask asks the API server whether it would evict the pods as things are now.
+func (d *drain) ask(ctx context.Context, out io.Writer, client kubernetes.Interface, plan *rebalance.Draining) error {
+	for i := range plan.Pods {
+		p := &plan.Pods[i]
+		options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID)), GracePeriodSeconds: d.options.Grace, DryRun: []string{metav1.DryRunAll}}
+		var err error
+		if d.options.Delete {
+			err = client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, options)
+		} else {
+			err = client.PolicyV1().Evictions(p.Namespace).Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, DeleteOptions: &options})
+		}
+		if err != nil {
+			fmt.Fprintf(out, "%s/%s: would be refused: %v\n", p.Namespace, p.Name, err)
+		}
+	}
+	fmt.Fprintln(out, "Nothing was changed (server dry run).")
+	return nil
+}
+
+// printDraining prints the plan of a drain.
+func printDraining(out io.Writer, nodes []string, plan *rebalance.Draining) {
+	page := answer.NewPage(out)
+	page.Heading("%s to evict from %s", answer.Count(len(plan.Pods), "pod"), strings.Join(nodes, ", "))
+	rows := [][]string{{"POD", "FROM", "TO", "NOTE"}}
+	for i := range plan.Pods {
+		p := &plan.Pods[i]
+		to, note := p.To, p.Waits
+		if len(p.Or) > 0 {
+			to += " or " + answer.Count(len(p.Or), "other")
+		}
+		switch {
+		case p.Lost:
+			to, note = "-", "nobody makes it again"
+		case p.Stranded != "":
+			to, note = "(pending)", p.Stranded
+		}
+		rows = append(rows, []string{p.Namespace + "/" + p.Name, p.From, to, note})
+	}
+	if len(plan.Pods) > 0 {
+		page.Table("", rows)
+	}
+	if len(plan.Ignored) > 0 {
+		page.Line("%s: %s", plan.Ignored[0].Why, answer.List(len(plan.Ignored), func(i int) string { return plan.Ignored[i].Namespace + "/" + plan.Ignored[i].Name }))
+	}
+	if len(plan.Ending) > 0 {
+		page.Line("being deleted already: %s", answer.List(len(plan.Ending), func(i int) string { return plan.Ending[i].Namespace + "/" + plan.Ending[i].Name }))
+	}
+}
+
+// tellDrain writes a line about what happened.
+func tellDrain(out io.Writer, a *execute.DrainTold) {
+	if a.Pod == nil {
+		switch a.Result {
+		case execute.Cordoned:
+			fmt.Fprintf(out, "node/%s %s\n", a.Node, a.Message)
+		case execute.Withheld:
+			fmt.Fprintf(out, "%s waiting: %s\n", answer.Count(a.Waiting, "pod"), a.Message)
+		}
+		return
+	}
+	name := a.Pod.Namespace + "/" + a.Pod.Name
+	switch a.Result {
+	case execute.Evicted:
+		fmt.Fprintf(out, "%s: evicted from %s\n", name, a.Pod.From)
+	case execute.Arrived:
+		fmt.Fprintf(out, "%s: %s is on %s\n", name, a.Message, a.Node)
+	case execute.Elsewhere:
+		fmt.Fprintf(out, "%s: %s is on %s, and was expected on %s\n", name, a.Message, a.Node, a.Pod.To)
+	case execute.Left:
+		fmt.Fprintf(out, "%s: gone\n", name)
+	default:
+		fmt.Fprintf(out, "%s: %s: %s\n", name, a.Result, a.Message)
+	}
+}

@@ -1,0 +1,346 @@
+package rebalance
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// Leaving says which nodes are to be drained. Its fields are kubectl's flags.
+type Leaving struct {
+	Nodes []string
+	// Pods selects the pods that leave; nil: all.
+	Pods                                        labels.Selector
+	IgnoreDaemonSets, DeleteEmptyDirData, Force bool
+	// Delete: pods are deleted instead of evicted, and no disruption budget counts.
+	Delete bool
+	// Grace overrides the pods' grace periods, in seconds.
+	Grace *int64
+	// Overdue is how long after its DeletionTimestamp a pod is not waited for any more; 0: never.
+	Overdue time.Duration
+	// Returned are successors that came back to a node that is drained. They stay.
+	Returned map[types.UID]bool
+}
+
+// Draining is the plan of a drain.
+type Draining struct {
+	// Pods leave, in this order. Those that a budget does not allow to leave yet come last.
+	Pods []Departure
+	// Refused are pods for which kubectl drain refuses to begin, and those that the Eviction API
+	// never evicts; Ignored stay.
+	Refused, Ignored []Kept
+	// Ending are being deleted already, and waited for.
+	Ending []Kept
+}
+
+// Departure is one pod that leaves.
+type Departure struct {
+	Namespace, Name string
+	UID             types.UID
+	Owner, From     string
+	// To is where the successor lands as far as can be foretold. Or are the nodes that are as good.
+	// To is empty if there is no successor, or no node for it.
+	To string
+	Or []string
+	// Lost: nobody makes the pod again.
+	Lost bool
+	// Stranded is why the successor finds no other node, or "".
+	Stranded string
+	// Budget is the disruption budget that covers the pod, and Waits why it does not allow the pod
+	// to leave yet, or "".
+	Budget, Waits string
+	Grace         int64 // seconds
+}
+
+// Kept is a pod that is not evicted, and why.
+type Kept struct {
+	Namespace, Name, Node string
+	UID                   types.UID
+	Why                   string
+}
+
+// Stranded counts the pods whose successors find no other node.
+func (d *Draining) Stranded() (count int) {
+	for i := range d.Pods {
+		if d.Pods[i].Stranded != "" {
+			count++
+		}
+	}
+	return count
+}
+
+// PlanDrain decides where the successor of each pod on the nodes lands, one after the other, on the
+// cluster as those before leave it. All of the nodes count as cordoned, and pods on them that are
+// being deleted as gone. A successor lands on the best node that it fits on: unlike a move of a
+// Plan, a departure does not have to improve anything.
+//
+// The order is the one that ends soonest: first the pods that may leave at once; among them and
+// among the others those whose successors are made at once, and then those of StatefulSets, which
+// are waited for; and of each the longest grace period first, because its time runs while others
+// wait for a budget. Where pods find no node in that order, the largest go first, if then fewer are
+// without.
+func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
+	if options.Placing == "" {
+		options.Placing = Exact
+	}
+	w := open(&State{AsOf: state.AsOf, Objects: cordoned(state.Objects, leaving.Nodes)}, &Policy{}, options)
+	plan, list := &Draining{}, []*pod(nil)
+	daemonSets := map[string]bool{}
+	for _, object := range state.Objects {
+		if set, ok := object.(*appsv1.DaemonSet); ok {
+			daemonSets[set.Namespace+"/"+set.Name] = true
+		}
+	}
+	for _, object := range w.pods {
+		if !slices.Contains(leaving.Nodes, object.Spec.NodeName) || leaving.Returned[object.UID] {
+			continue
+		}
+		if !plan.keep(object, leaving, daemonSets, w.now) {
+			p := w.placed[object.UID]
+			if p == nil { // it has ended: nothing is decided for it
+				p = &pod{Pod: w.c.Pending(object), object: object}
+			}
+			if why := w.never(p); why != "" && !leaving.Delete {
+				plan.Refused = append(plan.Refused, kept(object, why))
+				continue
+			}
+			list = append(list, p)
+		}
+	}
+	w.forgetLeaving(leaving.Nodes)
+	slices.SortStableFunc(list, func(a, b *pod) int {
+		return cmp.Or(cmp.Compare(isStateful(a), isStateful(b)), cmp.Compare(leaving.grace(b.object), leaving.grace(a.object)), bySize(a, b))
+	})
+	waits := w.waits(list, leaving)
+	waitsLast := func(a, b *pod) int { return cmp.Compare(len(waits[a]), 0) - cmp.Compare(len(waits[b]), 0) }
+	slices.SortStableFunc(list, waitsLast)
+	pods, undo := w.departures(list, leaving, waits)
+	plan.Pods = pods
+	if plan.Stranded() > 0 {
+		undo()
+		slices.SortStableFunc(list, func(a, b *pod) int {
+			return cmp.Or(waitsLast(a, b), cmp.Compare(isStateful(a), isStateful(b)), bySize(a, b))
+		})
+		largest := &Draining{}
+		if largest.Pods, _ = w.departures(list, leaving, waits); largest.Stranded() < plan.Stranded() {
+			plan.Pods = largest.Pods
+		}
+	}
+	return plan
+}
+
+// cordoned returns the objects with these nodes cordoned.
+func cordoned(objects []metav1.Object, names []string) []metav1.Object {
+	list := slices.Clone(objects)
+	for i, object := range list {
+		n, ok := object.(*v1.Node)
+		if !ok || !slices.Contains(names, n.Name) {
+			continue
+		}
+		n = n.DeepCopy()
+		n.Spec.Unschedulable = true
+		taint := v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
+		if !slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.MatchTaint(&taint) }) {
+			n.Spec.Taints = append(n.Spec.Taints, taint)
+		}
+		list[i] = n
+	}
+	return list
+}
+
+// keep sorts a pod out by kubectl's rules, in kubectl's words. It returns false if the pod leaves.
+func (d *Draining) keep(object *v1.Pod, leaving *Leaving, daemonSets map[string]bool, now time.Time) bool {
+	if leaving.Pods != nil && !leaving.Pods.Matches(labels.Set(object.Labels)) {
+		return true
+	}
+	owner := metav1.GetControllerOfNoCopy(object)
+	ended := rules.IsTerminal(object)
+	local := slices.ContainsFunc(object.Spec.Volumes, func(v v1.Volume) bool { return v.EmptyDir != nil })
+	_, mirror := object.Annotations[v1.MirrorPodAnnotationKey]
+	deleted := object.DeletionTimestamp
+	refuse := func(why string) bool {
+		d.Refused = append(d.Refused, kept(object, why))
+		return true
+	}
+	ofDaemonSet := owner != nil && owner.Kind == "DaemonSet" && !ended
+	switch {
+	case deleted != nil && leaving.Overdue > 0 && now.Sub(deleted.Time) > leaving.Overdue:
+		return true
+	case ofDaemonSet && !daemonSets[object.Namespace+"/"+owner.Name] && !leaving.Force:
+		return refuse(fmt.Sprintf("cannot delete Pods of the DaemonSet %s, which does not exist (use --force to override)", owner.Name))
+	case ofDaemonSet && !daemonSets[object.Namespace+"/"+owner.Name]: // an orphan
+	case ofDaemonSet && !leaving.IgnoreDaemonSets:
+		return refuse("cannot delete DaemonSet-managed Pods (use --ignore-daemonsets to ignore)")
+	case ofDaemonSet:
+		d.Ignored = append(d.Ignored, kept(object, "ignoring DaemonSet-managed Pods"))
+		return true
+	case mirror:
+		return true
+	case local && !ended && !leaving.DeleteEmptyDirData:
+		return refuse("cannot delete Pods with local storage (use --delete-emptydir-data to override)")
+	case owner == nil && !ended && !leaving.Force:
+		return refuse("cannot delete Pods that declare no controller (use --force to override)")
+	}
+	if deleted != nil {
+		d.Ending = append(d.Ending, kept(object, ""))
+		return true
+	}
+	return false
+}
+
+func kept(object *v1.Pod, why string) Kept {
+	return Kept{Namespace: object.Namespace, Name: object.Name, Node: object.Spec.NodeName, UID: object.UID, Why: why}
+}
+
+// never returns why the Eviction API does not evict the pod whatever happens, or "".
+func (w *world) never(p *pod) string {
+	if len(w.budgetsOf(p)) > 1 {
+		return "cannot evict Pods that more than one PodDisruptionBudget covers (use --disable-eviction to override)"
+	}
+	return ""
+}
+
+// forgetLeaving takes pods that are being deleted off the nodes. A StatefulSet's successor is still
+// to come; that of another controller is there already, and placed like all that wait.
+func (w *world) forgetLeaving(nodes []string) {
+	for _, p := range w.sortedPods() {
+		if !p.Terminating || !slices.Contains(nodes, p.NodeName) {
+			continue
+		}
+		if found, _ := w.departs(p); isStateful(p) > 0 && len(found) > 0 {
+			w.move(p, found[0])
+			continue
+		}
+		w.take(p)
+	}
+	w.placeWaiting()
+}
+
+func (leaving *Leaving) grace(object *v1.Pod) int64 {
+	switch {
+	case leaving.Grace != nil:
+		return *leaving.Grace
+	case object.Spec.TerminationGracePeriodSeconds != nil:
+		return *object.Spec.TerminationGracePeriodSeconds
+	}
+	return v1.DefaultTerminationGracePeriodSeconds
+}
+
+// waits returns why budgets do not allow pods to leave yet. The others may leave at once, all of
+// them together.
+func (w *world) waits(list []*pod, leaving *Leaving) map[*pod]string {
+	waits, first := map[*pod]string{}, map[*budget]int32{}
+	for _, p := range list {
+		budgets := w.budgetsOf(p)
+		if len(budgets) == 0 || leaving.Delete || rules.IsTerminal(p.object) {
+			continue
+		}
+		b := budgets[0]
+		why := w.forbidden(p)
+		switch {
+		case why == "" && ready(p.object):
+			b.allowed--
+			first[b]++
+		case why != "" && first[b] > 0:
+			why = fmt.Sprintf("the disruption budget %s allows %d at a time", b.object.Name, first[b])
+		case why != "" && b.required >= b.expected && b.expected > 0:
+			why += ", all that it covers, and allows no disruption at all"
+		}
+		if why != "" {
+			waits[p] = why
+		}
+	}
+	return waits
+}
+
+// departures decides for the pods in turn, and returns how to undo that.
+func (w *world) departures(list []*pod, leaving *Leaving, waits map[*pod]string) (pods []Departure, undo func()) {
+	var back []func()
+	for _, p := range list {
+		d := Departure{
+			Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: ownerOf(p.object), From: p.object.Spec.NodeName,
+			Lost: ownerOf(p.object) == "" || rules.IsTerminal(p.object), Grace: leaving.grace(p.object),
+		}
+		d.Waits = waits[p]
+		if budgets := w.budgetsOf(p); len(budgets) > 0 && !leaving.Delete && !rules.IsTerminal(p.object) {
+			d.Budget = budgets[0].object.Name
+		}
+		if w.placed[p.UID] != nil {
+			back = append(back, w.depart(p, &d, leaving.Nodes))
+		}
+		pods = append(pods, d)
+	}
+	return pods, func() {
+		for _, undo := range slices.Backward(back) {
+			undo()
+		}
+	}
+}
+
+// depart makes one departure in the world.
+func (w *world) depart(p *pod, d *Departure, leaving []string) (undo func()) {
+	from := p.Node
+	var found []*cluster.Node
+	if !d.Lost {
+		found, d.Stranded = w.departs(p)
+	}
+	for _, n := range found {
+		switch {
+		case slices.Contains(leaving, n.Name):
+			d.To, d.Or, d.Stranded = "", nil, fmt.Sprintf("may come back to %s: it tolerates the taint of a cordoned node", n.Name)
+		case d.Stranded != "":
+		case d.To == "":
+			d.To = n.Name
+		default:
+			d.Or = append(d.Or, n.Name)
+		}
+	}
+	if d.To == "" {
+		w.take(p)
+		return func() { w.put(p, from) }
+	}
+	_, undo = w.move(p, w.c.Node(d.To))
+	return undo
+}
+
+// isStateful is 1 for a pod whose successor is made only when it has gone.
+func isStateful(p *pod) int64 { return one(ownerKind(p) == "StatefulSet") }
+
+// departs returns the nodes on which the scheduler may put a pod's successor, by name, or why there
+// are none. The successor is made while the pod terminates, or when it has gone.
+func (w *world) departs(p *pod) (nodes []*cluster.Node, stranded string) {
+	s := w.schedulerOf(p)
+	if s == nil {
+		return nil, fmt.Sprintf("no profile serves the scheduler name %q", p.Spec().SchedulerName)
+	}
+	next, from, anywhere := w.successor(p), p.Node, wish{renews: true}
+	w.c.RemovePod(p.UID)
+	defer func() {
+		p.NodeName = from.Name
+		w.c.Place(p.Pod, from)
+	}()
+	if isStateful(p) == 0 {
+		guest := *p.Pod
+		guest.Terminating = true
+		visitor := w.c.Visit(&guest, from)
+		nodes, _ = w.landings(s, next, from, anywhere)
+		w.c.Leave(visitor)
+	}
+	if len(nodes) == 0 {
+		var why proof
+		nodes, why = w.landings(s, next, from, anywhere)
+		stranded = why.message
+	}
+	slices.SortFunc(nodes, func(a, b *cluster.Node) int { return cmp.Compare(a.Name, b.Name) })
+	return nodes, stranded
+}

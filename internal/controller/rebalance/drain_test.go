@@ -1,0 +1,233 @@
+package rebalance_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+)
+
+// draining reads what the command drain of TestExecution says.
+func draining(t *testing.T, args []datadriven.CmdArg) (o execute.DrainOptions) {
+	for _, arg := range args {
+		value := ""
+		if len(arg.Vals) > 0 {
+			value = arg.Vals[0]
+		}
+		var err error
+		switch arg.Key {
+		case "ignore-daemonsets":
+			o.IgnoreDaemonSets = true
+		case "delete-emptydir-data":
+			o.DeleteEmptyDirData = true
+		case "force":
+			o.Force = true
+		case "disable-eviction":
+			o.Delete = true
+		case "allow-pending":
+			o.AllowPending = true
+		case "dry-run":
+			o.DryRun = true
+		case "timeout":
+			o.Timeout = duration(t, value)
+		case "skip-wait":
+			o.Overdue = duration(t, value)
+		case "pod-selector":
+			o.Pods, err = labels.Parse(strings.ReplaceAll(value, ":", "="))
+		case "grace-period":
+			var grace int64
+			grace, err = strconv.ParseInt(value, 10, 64)
+			o.Grace = &grace
+		default:
+			o.Nodes = append(o.Nodes, arg.Key)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return o
+}
+
+func (s *stage) cordon(a execute.Cordon) execute.Event {
+	for _, o := range s.objects {
+		if n, ok := o.(*v1.Node); ok && n.Name == a.Node {
+			n = n.DeepCopy()
+			n.Spec.Unschedulable = true
+			n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule})
+			s.write(n)
+			return execute.Answered{Ticket: a.Ticket}
+		}
+	}
+	return execute.Answered{Ticket: a.Ticket, Outcome: execute.NotFound, Message: "not found"}
+}
+
+func (s *stage) drainTold(a execute.DrainTold) {
+	switch {
+	case a.Plan != nil:
+		s.say("planned:\n%s", showDraining(a.Plan))
+	case a.Pod == nil:
+		s.say("%s %s: %s", a.Result, a.Node, a.Message)
+	default:
+		s.results[string(a.Result)]++
+		where := a.Node
+		if a.Node != "" {
+			where = " -> " + a.Node
+		}
+		s.say("%s %s%s %s", a.Pod.Name, a.Result, where, a.Message)
+	}
+}
+
+func showDraining(plan *rebalance.Draining) string {
+	var b strings.Builder
+	for i := range plan.Pods {
+		p := &plan.Pods[i]
+		fmt.Fprintf(&b, "  %s %s -> %s", p.Name, p.From, p.To)
+		if len(p.Or) > 0 {
+			fmt.Fprintf(&b, " (or %s)", strings.Join(p.Or, ", "))
+		}
+		if p.Stranded != "" {
+			fmt.Fprintf(&b, " stranded: %s", p.Stranded)
+		}
+		if p.Waits != "" {
+			fmt.Fprintf(&b, " waits: %s", p.Waits)
+		}
+		if p.Lost {
+			b.WriteString(" lost")
+		}
+		b.WriteString("\n")
+	}
+	for i, list := range [][]rebalance.Kept{plan.Refused, plan.Ignored, plan.Ending} {
+		for _, k := range list {
+			fmt.Fprintf(&b, "  %s %s: %s\n", k.Name, [...]string{"refused", "ignored", "ending"}[i], k.Why)
+		}
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// TestDrainsOfRandomWorlds drains a node of random clusters, with the process killed and begun anew
+// and evictions refused at random. In the end the node is empty, or the drain said beforehand that
+// successors find no other node and evicted none; workloads have all their pods, budgets hold, and
+// nobody is pending who fits somewhere.
+func TestDrainsOfRandomWorlds(t *testing.T) {
+	runs, evicted, stranded := 500, 0, 0
+	if testing.Short() {
+		runs = 200
+	}
+	for seed := range uint64(runs) {
+		s := randomStage(t, seed)
+		s.policy.Goals = nil
+		s.draining, s.statuses = true, true
+		s.count()
+		s.run(10 * time.Second)
+		nodes := []string{fmt.Sprintf("n%d", s.r.IntN(4))}
+		if s.r.IntN(4) == 0 {
+			nodes = append(nodes, fmt.Sprintf("n%d", 4+s.r.IntN(2)))
+		}
+		nodes = slices.DeleteFunc(nodes, func(name string) bool { return s.node(name) == nil })
+		options := execute.DrainOptions{Timeout: 20 * time.Minute, Leaving: rebalance.Leaving{Nodes: nodes, DeleteEmptyDirData: true, IgnoreDaemonSets: true, Force: true}}
+		pending := s.homeless()
+		if seed%3 == 0 {
+			s.faults.after = func(*v1.Pod) {
+				if s.r.IntN(3) == 0 {
+					s.kill()
+				}
+			}
+			s.faults.refuse = func(*v1.Pod) execute.Outcome {
+				return [...]execute.Outcome{execute.OK, execute.OK, execute.Busy, execute.Failed}[s.r.IntN(4)]
+			}
+			s.faults.lose = func() bool { return s.r.IntN(3) == 0 }
+		}
+		for try := 0; len(s.drained) == 0 && try < 40; try++ {
+			if s.core == nil {
+				s.begin(execute.NewDrainer(options))
+			}
+			s.run(2 * time.Minute)
+		}
+		evicted += len(s.evicted)
+		s.judgeDrain(options, pending)
+		if len(s.drained) == 1 && strings.Contains(s.drained[0].Stopped, "no other node") {
+			stranded++
+		}
+		s.report(seed)
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d worlds, %d pods evicted, %d drains stopped because a pod would find no node", runs, evicted, stranded)
+	if evicted < runs/4 || stranded < runs/10 {
+		t.Errorf("%d pods evicted and %d drains stopped in %d worlds: they are too quiet to show anything", evicted, stranded, runs)
+	}
+}
+
+// judgeDrain holds what must be true when a drain is over.
+func (s *stage) judgeDrain(options execute.DrainOptions, pending map[string]bool) {
+	if len(s.drained) != 1 {
+		s.fail("ended %d times", len(s.drained))
+		return
+	}
+	done, left := s.drained[0], 0
+	for _, p := range s.pods() {
+		if !slices.Contains(options.Nodes, p.Spec.NodeName) {
+			continue
+		}
+		left++
+		if strings.Contains(done.Stopped, "not done within") && s.blocked(p) == "" {
+			s.fail("%s is still there, and no budget covers it", p.Name)
+		}
+	}
+	switch {
+	case done.Stopped == "" && left > 0:
+		s.fail("%d pods are still there", left)
+	case done.Stopped == "", strings.Contains(done.Stopped, "more than one PodDisruptionBudget"), strings.Contains(done.Stopped, "not done within"):
+	case strings.Contains(done.Stopped, "no other node") && len(s.evicted) > 0 && s.faults.after == nil:
+		s.fail("pods were evicted before it was known that there is no node for others: %s", done.Stopped)
+	case !strings.Contains(done.Stopped, "no other node"):
+		s.fail("stopped: %s", done.Stopped)
+	}
+	for name := range s.homeless() {
+		if !pending[name] {
+			s.fail("%s is pending", name)
+		}
+	}
+	count := map[string]int{}
+	for _, p := range s.pods() {
+		if owner := metav1.GetControllerOfNoCopy(p); owner != nil {
+			count[string(owner.UID)]++
+		}
+	}
+	for uid, want := range s.replicas {
+		if count[string(uid)] != want {
+			s.fail("%s has %d pods, and wants %d", uid, count[string(uid)], want)
+		}
+	}
+}
+
+// homeless are the workloads with pending pods.
+func (s *stage) homeless() map[string]bool {
+	names := map[string]bool{}
+	for _, p := range s.pods() {
+		if owner := metav1.GetControllerOfNoCopy(p); p.Spec.NodeName == "" && owner != nil {
+			names[owner.Name] = true
+		}
+	}
+	return names
+}
+
+func (s *stage) node(name string) *v1.Node {
+	for _, o := range s.objects {
+		if n, ok := o.(*v1.Node); ok && n.Name == name {
+			return n
+		}
+	}
+	return nil
+}

@@ -1,0 +1,550 @@
+package execute
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+)
+
+// DrainOptions say what to drain, and how.
+type DrainOptions struct {
+	rebalance.Leaving
+	// AllowPending goes on although successors find no other node.
+	AllowPending bool
+	// Timeout ends the drain; 0: never.
+	Timeout time.Duration
+	// DryRun plans, and changes nothing.
+	DryRun bool
+	// Wall is as in Options.
+	Wall func(now time.Time) time.Time
+}
+
+// Bounds of a drain.
+const (
+	retryAfter = 5 * time.Second  // an eviction that was refused, as kubectl does
+	landsFor   = 5 * time.Second  // for how long the next eviction waits until a successor has a node
+	plannedFor = 10 * time.Second // for how long a plan is good while all that happens is what it says
+	mostFailed = 5                // answers to requests for the same eviction, in a row
+)
+
+// stage is what a Drainer waits for.
+type stage int
+
+const (
+	listing    stage = iota // all objects
+	checking                // the plan, before anything is changed
+	cordoning               // the nodes
+	emptying                // pods that leave, and plans
+	replanning              // a plan
+	drained                 // nothing any more
+)
+
+// Drainer drains nodes. It cordons them, evicts the pods in the order of a plan, and ends when the
+// pods are gone and their successors have a node. An eviction follows when the successor of the one
+// before has a node, so each landing is decided on the state that its plan was made on. Pods
+// terminate side by side, but for those of StatefulSets. Where a successor lands elsewhere, or
+// another pod gets a node, the plan is made anew.
+//
+// It writes down nothing: cordoned nodes and the pods on them are all that another run has to know.
+type Drainer struct {
+	options DrainOptions
+	cluster *cluster
+
+	stage    stage
+	stopping bool
+	actions  []Action
+	now      time.Time
+	at       time.Time // when to look again, at the latest
+	begun    time.Time
+
+	tickets Ticket
+	waiting map[Ticket]string // nodes that are being cordoned
+
+	plan    *rebalance.Draining
+	planned time.Time
+	stale   bool // the plan is no longer good
+	next    int  // of the plan's pods
+
+	evicting *departure // the eviction under way
+	ticket   Ticket     // of its request; 0: it is tried again at retry
+	retry    time.Time
+	failed   int // answers to it
+
+	under   []*departure // in the order of their evictions
+	refused map[types.UID]putOff
+	waits   string // what was told last
+	count   int    // pods that have left
+}
+
+// putOff is an eviction that the API server refuses for now.
+type putOff struct {
+	until time.Time
+	why   string
+}
+
+// departure is a pod that leaves, until it is gone and its successor has a node.
+type departure struct {
+	rebalance.Departure
+	owner types.UID
+	known map[types.UID]bool // pods of the workload before
+	maybe bool               // an eviction was sent, and its answer lost
+	at    time.Time          // when the eviction was accepted
+	left  time.Time          // when it was first seen gone
+	next  types.UID          // the successor
+	ended bool               // nothing more is to be expected of the successor
+}
+
+// follows reports whether the workload's controller makes a successor.
+func (p *departure) follows() bool {
+	kind, _, _ := strings.Cut(p.Owner, "/")
+	return !p.Lost && (kind == "ReplicaSet" || kind == "ReplicationController" || kind == statefulSet)
+}
+
+// expected returns until when the next eviction waits for the successor to have a node; the zero
+// time if the successor is made only when the pod is gone.
+func (p *departure) expected() time.Time {
+	switch {
+	case !strings.HasPrefix(p.Owner, statefulSet+"/"):
+		return p.at.Add(landsFor)
+	case p.left.IsZero():
+		return time.Time{}
+	}
+	return p.left.Add(landsFor)
+}
+
+const statefulSet = "StatefulSet"
+
+// NewDrainer returns a Drainer that has seen nothing of the cluster.
+func NewDrainer(options DrainOptions) *Drainer {
+	return &Drainer{options: options, cluster: newCluster(), waiting: map[Ticket]string{}, refused: map[types.UID]putOff{}}
+}
+
+// Step applies an event and returns the actions that follow from it and from the time.
+func (d *Drainer) Step(now time.Time, event Event) []Action {
+	d.now, d.actions = now, nil
+	if d.begun.IsZero() {
+		d.begun = now
+		if d.options.Returned == nil {
+			d.options.Returned = map[types.UID]bool{}
+		}
+	}
+	switch e := event.(type) {
+	case Seen:
+		if pod, ok := e.Object.(*v1.Pod); ok && pod.Spec.NodeName != "" {
+			before := d.cluster.pod(pod.Namespace, pod.Name, pod.UID)
+			d.stale = d.stale || (before == nil || before.Spec.NodeName == "") && !d.foretold(pod)
+		}
+		d.cluster.set(e.Object)
+		if budget, ok := e.Object.(*policyv1.PodDisruptionBudget); ok && budget.Status.DisruptionsAllowed > 0 {
+			d.allows(budget)
+		}
+	case Gone:
+		d.cluster.drop(e.Object)
+		if budget, ok := e.Object.(*policyv1.PodDisruptionBudget); ok {
+			d.allows(budget)
+		}
+	case Listed:
+		if d.stage == listing {
+			d.ask(checking)
+		}
+	case DrainPlanned:
+		d.replanned(e.Plan)
+	case Answered:
+		d.answered(e)
+	case Stop:
+		d.stopping = true
+	}
+	d.advance()
+	return d.actions
+}
+
+// Wake returns when the next Tick is due if no event comes first.
+func (d *Drainer) Wake() (at time.Time, ok bool) {
+	at = d.at
+	if end := d.deadline(); !end.IsZero() && (at.IsZero() || end.Before(at)) {
+		at = end
+	}
+	return at, !at.IsZero() && d.stage != drained
+}
+
+func (d *Drainer) deadline() time.Time {
+	if d.options.Timeout == 0 || d.begun.IsZero() {
+		return time.Time{}
+	}
+	return d.begun.Add(d.options.Timeout)
+}
+
+func (d *Drainer) wall() time.Time {
+	if d.options.Wall == nil {
+		return d.now
+	}
+	return d.options.Wall(d.now)
+}
+
+func (d *Drainer) do(action Action) { d.actions = append(d.actions, action) }
+
+// foretold reports whether a pod that has got a node is a successor where the plan said.
+func (d *Drainer) foretold(pod *v1.Pod) bool {
+	return slices.ContainsFunc(d.under, func(p *departure) bool {
+		return !p.ended && p.owner == ownerUID(pod) && p.To == pod.Spec.NodeName
+	})
+}
+
+// allows has the plan made anew where pods wait for the budget.
+func (d *Drainer) allows(budget *policyv1.PodDisruptionBudget) {
+	if d.plan == nil {
+		return
+	}
+	for i := range d.plan.Pods {
+		if p := &d.plan.Pods[i]; p.Waits != "" && p.Namespace == budget.Namespace && p.Budget == budget.Name {
+			d.stale = true
+		}
+	}
+}
+
+func (d *Drainer) ask(then stage) {
+	d.stage, d.at, d.stale = then, time.Time{}, false
+	leaving := d.options.Leaving
+	leaving.Returned = maps.Clone(d.options.Returned)
+	d.do(PlanDrain{State: &rebalance.State{AsOf: d.wall(), Objects: slices.Collect(maps.Values(d.cluster.objects))}, Leaving: &leaving})
+}
+
+// replanned handles a plan.
+func (d *Drainer) replanned(plan *rebalance.Draining) {
+	first := d.stage == checking
+	if !first && d.stage != replanning {
+		return
+	}
+	d.plan, d.planned, d.next = plan, d.now, 0
+	if first {
+		d.do(DrainTold{Result: Proved, Plan: plan})
+	}
+	stranded := plan.Stranded()
+	switch {
+	case len(plan.Refused) > 0:
+		d.end(refusals(plan.Refused))
+	case stranded > 0 && !d.options.AllowPending:
+		d.end(fmt.Sprintf("%d of %d pods would find no other node (--allow-pending goes on nevertheless)", stranded, len(plan.Pods)))
+	case d.options.DryRun:
+		d.end("")
+	case first:
+		d.cordon()
+	default:
+		d.stage = emptying
+	}
+}
+
+// refusals says which pods are in the way, as kubectl does.
+func refusals(list []rebalance.Kept) string {
+	var reasons []string
+	names := map[string][]string{}
+	for _, k := range list {
+		if names[k.Why] == nil {
+			reasons = append(reasons, k.Why)
+		}
+		names[k.Why] = append(names[k.Why], k.Namespace+"/"+k.Name)
+	}
+	for i, why := range reasons {
+		reasons[i] = why + ": " + strings.Join(names[why], ", ")
+	}
+	return strings.Join(reasons, "; ")
+}
+
+func (d *Drainer) cordon() {
+	d.stage = cordoning
+	for _, name := range d.options.Nodes {
+		if n := d.cluster.node(name); n != nil && n.Spec.Unschedulable {
+			d.do(DrainTold{Result: Cordoned, Node: name, Message: "already cordoned"})
+			continue
+		}
+		d.tickets++
+		d.waiting[d.tickets] = name
+		d.do(Cordon{Ticket: d.tickets, Node: name})
+	}
+}
+
+// cordoned reports whether all nodes have been seen cordoned.
+func (d *Drainer) cordoned() bool {
+	return !slices.ContainsFunc(d.options.Nodes, func(name string) bool {
+		n := d.cluster.node(name)
+		return n != nil && !n.Spec.Unschedulable
+	})
+}
+
+// answered handles the answer to a request.
+func (d *Drainer) answered(e Answered) {
+	if name, ok := d.waiting[e.Ticket]; ok {
+		delete(d.waiting, e.Ticket)
+		if e.Outcome != OK {
+			d.end(fmt.Sprintf("node %s cannot be cordoned: %s", name, e.Message))
+			return
+		}
+		d.do(DrainTold{Result: Cordoned, Node: name, Message: "cordoned"})
+		return
+	}
+	if d.evicting == nil || e.Ticket != d.ticket {
+		return
+	}
+	p := d.evicting
+	d.evicting = nil
+	switch {
+	case e.Outcome == OK, p.maybe && (e.Outcome == NotFound || e.Outcome == Conflict):
+		d.accepted(p)
+	case e.Outcome == NotFound, e.Outcome == Conflict: // it went by itself
+		d.stale = true
+	case e.Outcome == Busy:
+		d.refused[p.UID] = putOff{d.now.Add(max(retryAfter, min(e.RetryAfter, lastPause))), e.Message}
+		d.next++
+	case e.Outcome == Failed && d.failed+1 < mostFailed:
+		p.maybe = true
+		d.failed++
+		d.evicting, d.ticket, d.retry = p, 0, d.now.Add(firstPause<<d.failed)
+		return
+	default:
+		d.end(fmt.Sprintf("error when evicting %s/%s: %s", p.Namespace, p.Name, e.Message))
+	}
+	d.failed = 0
+}
+
+// accepted follows a pod whose eviction was accepted.
+func (d *Drainer) accepted(p *departure) {
+	p.at = d.now
+	d.count++
+	d.next++
+	d.waits = ""
+	d.under = append(d.under, p)
+	d.do(DrainTold{Result: Evicted, Pod: &p.Departure})
+}
+
+// advance does what the time, or what was seen, leads to.
+func (d *Drainer) advance() {
+	if d.stage == drained {
+		return
+	}
+	if end := d.deadline(); !end.IsZero() && !d.now.Before(end) {
+		d.end(fmt.Sprintf("not done within %s", d.options.Timeout))
+		return
+	}
+	if d.stopping && (d.evicting == nil || d.ticket == 0) {
+		d.end(interrupted)
+		return
+	}
+	if d.stage == cordoning && len(d.waiting) == 0 && d.cordoned() {
+		d.ask(replanning)
+	}
+	if d.stage == emptying {
+		d.at = time.Time{}
+		d.follow()
+	}
+	if d.stage == emptying {
+		d.proceed()
+	}
+}
+
+// wake has the Drainer look again at a time.
+func (d *Drainer) wake(at time.Time) {
+	if d.at.IsZero() || at.Before(d.at) {
+		d.at = at
+	}
+}
+
+// proceed makes the next eviction, or waits for what stands in its way.
+func (d *Drainer) proceed() {
+	if p := d.evicting; p != nil {
+		if d.ticket == 0 && !d.now.Before(d.retry) {
+			d.evict(p)
+		} else if d.ticket == 0 {
+			d.wake(d.retry)
+		}
+		return
+	}
+	for _, p := range d.under {
+		if p.ended || !p.follows() {
+			continue
+		}
+		until := p.expected()
+		switch {
+		case until.IsZero():
+			return
+		case d.now.Before(until):
+			d.wake(until)
+			return
+		case d.planned.Before(until): // the next plan places the successor first
+			d.stale = true
+		}
+	}
+	for ; d.next < len(d.plan.Pods); d.next++ {
+		p := &d.plan.Pods[d.next]
+		if p.Waits != "" || d.now.Before(d.refused[p.UID].until) {
+			continue
+		}
+		victim := d.cluster.pod(p.Namespace, p.Name, p.UID)
+		if d.stale || d.now.Sub(d.planned) > plannedFor || victim == nil || victim.DeletionTimestamp != nil {
+			d.ask(replanning)
+			return
+		}
+		known := map[types.UID]bool{}
+		for uid := range d.cluster.byOwner[ownerUID(victim)] {
+			known[uid] = true
+		}
+		d.evict(&departure{Departure: *p, owner: ownerUID(victim), known: known})
+		return
+	}
+	d.rest()
+}
+
+func (d *Drainer) evict(p *departure) {
+	d.tickets++
+	d.evicting, d.ticket = p, d.tickets
+	d.do(Evict{Ticket: d.ticket, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Grace: d.options.Grace, Delete: d.options.Delete})
+}
+
+// rest waits for budgets, for pods that terminate and for their successors.
+func (d *Drainer) rest() {
+	var waits []string
+	again := d.planned.Add(lastPause)
+	for i := range d.plan.Pods {
+		p := &d.plan.Pods[i]
+		why := p.Waits
+		if r := d.refused[p.UID]; d.now.Before(r.until) {
+			again, why = earliest(again, r.until), cmp.Or(why, r.why)
+		}
+		if victim := d.cluster.pod(p.Namespace, p.Name, p.UID); why != "" && victim != nil && victim.DeletionTimestamp == nil {
+			waits = append(waits, fmt.Sprintf("%s/%s: %s", p.Namespace, p.Name, why))
+		}
+	}
+	ending := slices.ContainsFunc(d.plan.Ending, func(k rebalance.Kept) bool { return d.cluster.pod(k.Namespace, k.Name, k.UID) != nil })
+	switch {
+	case d.stale, len(d.plan.Pods) > 0 && len(waits) == 0 && len(d.under) == 0, len(waits) > 0 && !d.now.Before(again):
+		d.ask(replanning)
+	case len(waits) > 0:
+		d.wake(again)
+		if told := strings.Join(waits, "\n"); told != d.waits {
+			d.waits = told
+			d.do(DrainTold{Result: Withheld, Waiting: len(waits), Message: waits[0]})
+		}
+	case len(d.under) == 0 && !ending:
+		d.end("")
+	case ending && d.options.Overdue > 0 && !d.now.Before(d.planned.Add(retryAfter)):
+		d.ask(replanning)
+	case ending && d.options.Overdue > 0:
+		d.wake(d.planned.Add(retryAfter))
+	}
+}
+
+// follow looks where the pods are that were evicted, and their successors.
+func (d *Drainer) follow() {
+	var still []*departure
+	for _, p := range d.under {
+		victim := d.cluster.pod(p.Namespace, p.Name, p.UID)
+		overdue := victim != nil && victim.DeletionTimestamp != nil && d.options.Overdue > 0
+		if overdue {
+			at := victim.DeletionTimestamp.Add(d.options.Overdue)
+			if overdue = at.Before(d.wall()); !overdue {
+				d.wake(d.now.Add(at.Sub(d.wall()) + time.Second))
+			}
+		}
+		if p.left.IsZero() && (victim == nil || overdue) {
+			p.left = d.now
+			d.do(DrainTold{Result: Left, Pod: &p.Departure})
+		}
+		if !p.ended {
+			d.followSuccessor(p)
+		}
+		if p.left.IsZero() || !p.ended {
+			still = append(still, p)
+		}
+		if d.stage != emptying {
+			return
+		}
+	}
+	d.under = still
+}
+
+// followSuccessor looks for the successor of one pod.
+func (d *Drainer) followSuccessor(p *departure) {
+	next := d.successor(p)
+	switch {
+	case next != nil && next.Spec.NodeName != "":
+		p.ended = true
+		node, result := next.Spec.NodeName, Arrived
+		if node != p.To {
+			d.stale = true
+			if p.Stranded == "" && !slices.Contains(p.Or, node) {
+				result = Elsewhere
+			}
+		}
+		if slices.Contains(d.options.Nodes, node) {
+			d.options.Returned[next.UID] = true
+		}
+		d.do(DrainTold{Result: result, Pod: &p.Departure, Node: node, Message: next.Name})
+	case p.left.IsZero():
+	case !p.follows(), next == nil && d.cluster.satisfied(&Flight{Move: rebalance.Move{Namespace: p.Namespace, Owner: p.Owner}, OwnerUID: p.owner}):
+		p.ended = true
+	case d.now.Before(p.left.Add(pendingFor)):
+		d.wake(p.left.Add(pendingFor))
+	default:
+		message := "no successor was made"
+		if next != nil {
+			message = "the successor " + next.Name + " has no node" + unschedulable(next)
+		}
+		if !d.options.AllowPending {
+			d.end(fmt.Sprintf("%s/%s: %s", p.Namespace, p.Name, message))
+			return
+		}
+		p.ended, d.stale = true, true
+		d.do(DrainTold{Result: Pending, Pod: &p.Departure, Message: message})
+	}
+}
+
+// successor returns the pod that was made in place of one. Once seen, it stays the same one.
+func (d *Drainer) successor(p *departure) *v1.Pod {
+	pods := d.cluster.byOwner[p.owner]
+	if next := pods[p.next]; next != nil && next.DeletionTimestamp == nil {
+		return next
+	}
+	p.next = ""
+	if p.owner == "" {
+		return nil
+	}
+	kind, _, _ := strings.Cut(p.Owner, "/")
+	next := d.cluster.successor(p.owner, p.To, func(o *v1.Pod) bool {
+		return !p.known[o.UID] && o.UID != p.UID && (kind != statefulSet || o.Name == p.Name) &&
+			!slices.ContainsFunc(d.under, func(other *departure) bool { return other.next == o.UID })
+	})
+	if next != nil {
+		p.next = next.UID
+	}
+	return next
+}
+
+// end ends the drain; why is what stopped it, or "".
+func (d *Drainer) end(why string) {
+	d.stage = drained
+	left := 0
+	if d.plan != nil {
+		for i := range d.plan.Pods {
+			p := &d.plan.Pods[i]
+			if victim := d.cluster.pod(p.Namespace, p.Name, p.UID); victim != nil && victim.DeletionTimestamp == nil {
+				left++
+			}
+		}
+	}
+	d.do(DrainDone{Evicted: d.count, Left: left, Stopped: why})
+}
+
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,65 @@
+package live
+
+import (
+	"context"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/kube/loop"
+)
+
+// Drainer drains nodes of a cluster.
+type Drainer struct {
+	*loop.Loop[execute.Event, execute.Action]
+	client kubernetes.Interface
+}
+
+// NewDrainer returns a Drainer. profiles are the scheduler's; told and done are called as the drain
+// goes on, and must not block.
+func NewDrainer(client kubernetes.Interface, profiles []*plugins.Profile, options execute.DrainOptions, told func(execute.DrainTold), done func(execute.DrainDone)) *Drainer {
+	core, requests := execute.NewDrainer(options), requests{client}
+	d := &Drainer{loop.New[execute.Event, execute.Action]("drain"), client}
+	d.Step, d.Tick = core.Step, execute.Tick{}
+	d.Wake = func(now time.Time) time.Time {
+		if at, ok := core.Wake(); ok {
+			return at
+		}
+		return now.Add(idle)
+	}
+	d.Do = func(_ context.Context, action execute.Action) func(context.Context) execute.Event {
+		switch a := action.(type) {
+		case execute.DrainTold:
+			told(a)
+			return nil
+		case execute.DrainDone:
+			done(a)
+			return nil
+		case execute.PlanDrain:
+			return func(context.Context) execute.Event {
+				return execute.DrainPlanned{Plan: rebalance.PlanDrain(a.State, a.Leaving, rebalance.Options{Profiles: profiles})}
+			}
+		}
+		return func(ctx context.Context) execute.Event { return requests.carryOut(ctx, action) }
+	}
+	return d
+}
+
+// Stop ends the drain: no further pod is evicted, and the nodes stay cordoned.
+func (d *Drainer) Stop() { d.See(execute.Stop{}) }
+
+// Run drains until the context ends.
+func (d *Drainer) Run(ctx context.Context) error {
+	daemonSets := kind{d.client.AppsV1().RESTClient(), "daemonsets", func() runtime.Object { return &appsv1.DaemonSetList{} }}
+	feeds, err := feedsOf(ctx, append(kindsOf(d.client), daemonSets), d.See, func() {})
+	if err != nil {
+		return err
+	}
+	d.Loop.Run(ctx, feeds...)
+	return nil
+}
