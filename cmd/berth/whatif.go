@@ -66,7 +66,8 @@ follow it, all others may stand anywhere. Names are as in kubectl: node/n1, node
   apply -f FILE... | -k DIR                (-f and -k behind apply are what is
                                            applied)
   scale deployment/NAME --replicas N
-  delete pod/NAME | deployment/NAME | ...`,
+  delete pod/NAME | deployment/NAME | ...
+  rebalance [GOAL...]                      the moves of berth rebalance --execute`,
 		Example: `  berth what-if drain node/node-1 --ignore-daemonsets
   berth what-if taint node/node-1 key=value:NoExecute
   berth what-if drain --choose 3 --fail-on pending,pdb

@@ -10,13 +10,14 @@ import (
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
 // operations are the words that begin one.
-var operations = []string{"taint", "untaint", "cordon", "uncordon", "drain", "remove-node", "add-nodes", "add-pods", "apply", "scale", "delete"}
+var operations = []string{"taint", "untaint", "cordon", "uncordon", "drain", "remove-node", "add-nodes", "add-pods", "apply", "scale", "delete", "rebalance"}
 
 // parse cuts the arguments at the words that begin operations, and reads each part with the flags
 // that may stand there.
@@ -197,6 +198,12 @@ func (p *parts) step(word string) (*whatif.Step, error) {
 		}
 		op.Delete = &simulate.Delete{Object: p.rest[0]}
 	}
+	if word == "rebalance" {
+		if _, err := rebalance.ReadGoals(p.rest, ""); err != nil {
+			return nil, usagef("rebalance: %w", err)
+		}
+		op.Rebalance = &simulate.Rebalance{Goals: p.rest}
+	}
 	return &whatif.Step{Operation: op}, nil
 }
 
@@ -291,6 +298,8 @@ func setNamespace(step *whatif.Step, namespace string) {
 		step.AddPods.Namespace = namespace
 	case step.Scale != nil:
 		step.Scale.Namespace = namespace
+	case step.Rebalance != nil:
+		step.Rebalance.Namespace = namespace
 	case step.Delete != nil:
 		step.Delete.Namespace = namespace
 	}

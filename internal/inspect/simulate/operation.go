@@ -30,6 +30,7 @@ type Operation struct {
 	Deploy     Files      `json:"deploy,omitempty"` // kubectl apply -f
 	Scale      *Scale     `json:"scale,omitempty"`
 	Delete     *Delete    `json:"delete,omitempty"`
+	Rebalance  *Rebalance `json:"rebalance,omitempty"`
 }
 
 // Tainting adds taints to nodes, or removes them.
@@ -79,9 +80,11 @@ type Files []string
 type Done struct {
 	// Notes are for the user.
 	Notes []string
-	// Drain is set for drains, Fill for added pods.
+	// Drain is set for drains, Fill for added pods, Moved for a rebalance. Drain and Moved are
+	// complete when time has passed.
 	Drain *Drained
 	Fill  *Fill
+	Moved *Moved
 }
 
 // Do carries out an operation now. Its consequences follow as time passes, at once or later.
@@ -124,6 +127,8 @@ func (w *World) do(op *Operation) (*Done, error) {
 		return &Done{}, w.scale(op.Scale)
 	case op.Delete != nil:
 		return w.delete(op.Delete)
+	case op.Rebalance != nil:
+		return w.rebalance(op.Rebalance)
 	}
 	return nil, errors.New("nothing to do: name one operation")
 }

@@ -29,6 +29,7 @@ const (
 	ByDeletion    Cause = "Deleted"
 	ByScaling     Cause = "Scaled"
 	ByRollout     Cause = "RolledOut"
+	ByRebalance   Cause = "Rebalance"
 	ByTermination Cause = "Terminated" // its deletion was under way from the beginning
 )
 
@@ -201,7 +202,7 @@ func (w *World) terminated(p *pod) {
 
 var eventOf = map[Cause]string{
 	ByTaint: "PodEvicted", ByDrain: "PodDrained", ByPreemption: "PodPreempted", ByNodeRemoval: "PodRemoved", ByDeletion: "PodDeleted",
-	ByScaling: "PodScaledDown", ByRollout: "PodRolledOut", ByTermination: "PodTerminated",
+	ByScaling: "PodScaledDown", ByRollout: "PodRolledOut", ByTermination: "PodTerminated", ByRebalance: "PodMoved",
 }
 
 // comeBack replaces a pod that was stuck on a node, now that it has ended there.

@@ -28,9 +28,11 @@ type Forecast struct {
 	Placed []Placed `json:"placed"`
 	// Drains are what came of drains, Fills of pods that were added, Chosen the nodes that cost
 	// least to lose.
-	Drains []Drain         `json:"drains,omitempty"`
-	Fills  []simulate.Fill `json:"fills,omitempty"`
-	Chosen []simulate.Cost `json:"chosen,omitempty"`
+	Drains []Drain `json:"drains,omitempty"`
+	// Rebalances are what came of rebalances.
+	Rebalances []*simulate.Moved `json:"rebalances,omitempty"`
+	Fills      []simulate.Fill   `json:"fills,omitempty"`
+	Chosen     []simulate.Cost   `json:"chosen,omitempty"`
 	// Budgets are the disruption budgets that stand in the way or are broken.
 	Budgets []Budget `json:"budgets"`
 	// Later are evictions that the operations cause and that are due after the time that was looked
@@ -54,8 +56,8 @@ type Leaving struct {
 	Name      string           `json:"name"`
 	Node      string           `json:"node"`
 	After     simulate.Seconds `json:"after"`
-	// Cause is Taint, Drain, Preemption, NodeRemoved, Deleted, Scaled or RolledOut; Detail names
-	// the taint, or who preempts.
+	// Cause is Taint, Drain, Preemption, NodeRemoved, Deleted, Scaled, RolledOut or Rebalance;
+	// Detail names the taint, who preempts, or the goal.
 	Cause  simulate.Cause `json:"cause"`
 	Detail string         `json:"detail,omitempty"`
 	// Controller made the pod: Kind/name, or empty.

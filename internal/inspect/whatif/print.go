@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
@@ -56,6 +57,7 @@ func (p printer) forecast(f *Forecast) {
 	p.fills(f.Fills)
 	p.leaving(f.Leaving)
 	p.drains(f.Drains)
+	p.rebalances(f.Rebalances)
 	p.placed(f.placedByThis())
 	p.pending(f.Pending)
 	p.budgets(f.Budgets)
@@ -323,6 +325,32 @@ func (p printer) drains(list []Drain) {
 		}
 		if n := len(d.Terminating); n > 0 {
 			p.Line("\n%s already: kubectl waits until %s ended.", answer.Count(n, "pod")+" "+verb(n, "is terminating", "are terminating"), verb(n, "it has", "they have"))
+		}
+	}
+}
+
+func (p printer) rebalances(list []*simulate.Moved) {
+	for _, m := range list {
+		p.Line("\nRebalance: %s.", answer.Count(m.Moves, "move"))
+		if m.Elsewhere > 0 {
+			p.Warning("  %s elsewhere than proved.", answer.Count(m.Elsewhere, "successor")+" "+verb(m.Elsewhere, "lands", "land"))
+		}
+		if m.Stopped != "" {
+			p.Warning("  It stops: %s.", m.Stopped)
+		}
+		if len(m.Empties) > 0 {
+			p.Line("  Empty, with the taint %s:NoSchedule: %s", rebalance.EmptyingTaint, answer.List(len(m.Empties), func(i int) string { return m.Empties[i] }))
+		}
+		for i, s := range m.Stays {
+			if i == most && !p.wide {
+				p.Line("  and %d more that stay", len(m.Stays)-most)
+				break
+			}
+			name := "node " + s.Node
+			if s.Name != "" {
+				name = s.Namespace + "/" + s.Name
+			}
+			p.Line("  %s stays: %s: %s", name, s.Code, s.Message)
 		}
 	}
 }

@@ -73,6 +73,9 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 		if done.Drain != nil {
 			drains = append(drains, done.Drain)
 		}
+		if done.Moved != nil {
+			f.Rebalances = append(f.Rebalances, done.Moved)
+		}
 		if done.Fill != nil {
 			f.Fills = append(f.Fills, *done.Fill)
 		}

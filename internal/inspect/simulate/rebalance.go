@@ -1,0 +1,215 @@
+package simulate
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// Rebalance moves pods as berth rebalance --execute does.
+type Rebalance struct {
+	// Goals are those of berth rebalance, the most important first.
+	Goals     []string `json:"goals,omitempty"`
+	Namespace string   `json:"namespace,omitempty"`
+}
+
+// Moved is the outcome of a rebalance.
+type Moved struct {
+	Moves int `json:"moves"`
+	// Elsewhere counts the successors that did not land where they were proved to.
+	Elsewhere int `json:"elsewhere,omitempty"`
+	// Empties are the nodes that were emptied and stay closed.
+	Empties []string `json:"empties,omitempty"`
+	// Stays are the pods that the goals want moved and that stay.
+	Stays []rebalance.Stay `json:"stays,omitempty"`
+	// Stopped is why it ended while there was something to move; "" if it did not.
+	Stopped string `json:"stopped,omitempty"`
+}
+
+const (
+	// landsWithin is how long a successor may be without a node, as in package execute.
+	landsWithin = time.Minute
+	// looksEvery is how often it is looked for.
+	looksEvery = time.Second
+	// mostElsewhere is how many successors in a row may land elsewhere, as in package execute.
+	mostElsewhere = 2
+)
+
+// moving is a rebalance in progress: one move at a time.
+type moving struct {
+	done    *Moved
+	policy  *rebalance.Policy
+	arrived map[types.UID]bool
+	plan    *rebalance.Plan
+	next    int // of the plan's moves
+	closed  map[string]bool
+	missed  int // in a row
+	spent   rebalance.Spent
+}
+
+func (w *World) rebalance(op *Rebalance) (*Done, error) {
+	policy, err := rebalance.ReadGoals(op.Goals, op.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	m := &moving{done: &Moved{}, policy: policy, arrived: map[types.UID]bool{}, closed: map[string]bool{}}
+	w.settle() // what waits already goes first
+	m.anew(w)
+	return &Done{Moved: m.done}, nil
+}
+
+// anew plans on the world as it is, and makes the first move.
+func (m *moving) anew(w *World) {
+	if w.halted() {
+		return
+	}
+	m.close(w, nil)
+	var profiles []*plugins.Profile
+	for _, profile := range w.profiles {
+		profiles = append(profiles, profile)
+	}
+	m.plan = rebalance.Make(&rebalance.State{AsOf: w.clock(), Objects: w.objects()}, m.policy, rebalance.Options{Profiles: profiles, Arrived: m.arrived, Spent: m.spent})
+	m.next = 0
+	m.step(w)
+}
+
+// step makes the next move of the plan, or ends.
+func (m *moving) step(w *World) {
+	if m.next == len(m.plan.Moves) {
+		m.end(w, "")
+		return
+	}
+	move := &m.plan.Moves[m.next]
+	closed := slices.Clone(move.Closed)
+	if move.Closes == rebalance.MakingRoom {
+		closed = append(closed, move.From)
+	}
+	m.close(w, closed)
+	p := w.pods[Name{move.Namespace, move.Name}]
+	if p == nil || p.Pod == nil || p.NodeName != move.From || p.Terminating { // it went by itself
+		m.anew(w)
+		return
+	}
+	m.done.Moves++
+	m.spent = m.spent.With(*move)
+	w.depart(p, ByRebalance, move.Cause)
+	m.follow(w, move, w.departed[len(w.departed)-1], w.now+landsWithin)
+}
+
+// follow waits for the successor of a move.
+func (m *moving) follow(w *World, move *rebalance.Move, d *Departure, until time.Duration) {
+	w.at(w.now+looksEvery, func() {
+		switch next := d.next; {
+		case move.To == "" || next == nil: // none is expected
+			m.next++
+			m.step(w)
+		case next.NodeName == "" && w.now < until:
+			m.follow(w, move, d, until)
+		case next.NodeName == "":
+			m.end(w, fmt.Sprintf("the successor %s/%s has no node", next.object.Namespace, next.object.Name))
+		default:
+			m.landed(w, move, next)
+		}
+	})
+}
+
+// landed goes on with the plan if the successor is where it says, and else with a new one.
+func (m *moving) landed(w *World, move *rebalance.Move, next *pod) {
+	m.arrived[next.UID] = true
+	m.next++
+	switch {
+	case next.NodeName == move.To:
+		m.missed = 0
+		if m.next < len(m.plan.Moves) {
+			m.step(w)
+			return
+		}
+	case slices.Contains(move.Or, next.NodeName):
+		m.missed = 0
+	default:
+		m.missed++
+		if m.done.Elsewhere++; m.missed >= mostElsewhere {
+			m.end(w, fmt.Sprintf("%d successors in a row did not land where they were proved to", m.missed))
+			return
+		}
+	}
+	m.anew(w)
+}
+
+func (m *moving) end(w *World, stopped string) {
+	m.done.Stopped, m.done.Stays = stopped, m.plan.Stays
+	var empties []string
+	if stopped == "" {
+		empties = m.plan.Empties
+	}
+	m.close(w, empties)
+	for name := range m.closed {
+		m.done.Empties = append(m.done.Empties, name)
+	}
+	slices.Sort(m.done.Empties)
+}
+
+// close puts the taint on the nodes that a move needs closed, and takes it off the others that it
+// closed before, unless they are empty.
+func (m *moving) close(w *World, wanted []string) {
+	taint := v1.Taint{Key: rebalance.EmptyingTaint, Effect: v1.TaintEffectNoSchedule}
+	for name := range m.closed {
+		if !slices.Contains(wanted, name) && w.machines[name] != nil && w.holdsMovable(name) {
+			delete(m.closed, name)
+			w.change(name, func(n *v1.Node) {
+				n.Spec.Taints = slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t v1.Taint) bool { return t.MatchTaint(&taint) })
+			})
+		}
+	}
+	for _, name := range wanted {
+		if !m.closed[name] && w.machines[name] != nil {
+			m.closed[name] = true
+			w.change(name, func(n *v1.Node) { n.Spec.Taints = append(slices.Clone(n.Spec.Taints), taint) })
+		}
+	}
+}
+
+// holdsMovable reports whether a pod is on the node that could be elsewhere.
+func (w *World) holdsMovable(node string) bool {
+	return slices.ContainsFunc(w.podsOn(node), func(p *pod) bool {
+		owner := metav1.GetControllerOfNoCopy(p.object)
+		return p.object.Annotations[v1.MirrorPodAnnotationKey] == "" && (owner == nil || owner.Kind != "DaemonSet" && owner.Kind != "Node")
+	})
+}
+
+// objects are those of the cluster as the API has them now.
+func (w *World) objects() (list []metav1.Object) {
+	for _, object := range w.set.Objects() {
+		switch object.(type) {
+		case *v1.Node, *v1.Pod, *policyv1.PodDisruptionBudget, *v1.PersistentVolume, *v1.PersistentVolumeClaim:
+		default:
+			list = append(list, object)
+		}
+	}
+	for _, m := range w.machines {
+		list = append(list, m.object)
+	}
+	for _, p := range w.pods {
+		if p.Pod != nil && p.refused == "" {
+			list = append(list, p.object)
+		}
+	}
+	for _, b := range w.c.Budgets.All() {
+		list = append(list, b)
+	}
+	for _, v := range w.c.Volumes.All() {
+		list = append(list, v)
+	}
+	for _, c := range w.c.Claims.All() {
+		list = append(list, c)
+	}
+	return list
+}
