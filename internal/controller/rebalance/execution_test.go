@@ -28,6 +28,7 @@ import (
 //	lose-answer                     the next eviction is made, and its answer lost
 //	kill-after-eviction             of the next pod
 //	thief POD on=NODE cpu=N         right after the next eviction another scheduler puts a pod there
+//	lands POD on=NODE cpu=N         another scheduler puts a pod there while the first plan is made
 //	lost NODE                       right after the next eviction the node is lost
 //	steer NODE                      the scheduler puts every pod there: it is not the one that plans take it for
 //	ends POD                        a pod goes by itself
@@ -130,6 +131,16 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 			text += " " + arg.Key + "=" + arg.Vals[0]
 		}
 		once(func(*v1.Pod) {
+			for _, o := range object(t, text) {
+				s.write(o)
+			}
+		})
+	case "lands":
+		text := fmt.Sprintf("pod %s owner=none", word(0))
+		for _, arg := range d.CmdArgs[1:] {
+			text += " " + arg.Key + "=" + arg.Vals[0]
+		}
+		s.after(25*time.Millisecond, func() {
 			for _, o := range object(t, text) {
 				s.write(o)
 			}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
@@ -80,6 +82,7 @@ type Core struct {
 	run     run
 	move    *move
 	plan    *rebalance.Plan
+	filled  map[string]bool // nodes that have got a pod since the state of the plan
 }
 
 // run is the moves since the run began.
@@ -123,6 +126,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	}
 	switch e := event.(type) {
 	case Seen:
+		c.noticed(e.Object)
 		c.cluster.set(e.Object)
 	case Gone:
 		c.cluster.drop(e.Object)
@@ -223,6 +227,7 @@ func (c *Core) ask() {
 		return
 	}
 	c.enter(planning)
+	c.filled = map[string]bool{}
 	resting := map[string]time.Time{}
 	for workload, rest := range c.run.resting {
 		resting[workload] = rest.Until.Time
@@ -270,7 +275,19 @@ func (c *Core) planned(plan *rebalance.Plan) {
 	c.close(closed(plan))
 }
 
-// outdated reports whether something that a move depends on has changed in the meantime.
+// noticed remembers a node that gets a pod.
+func (c *Core) noticed(object metav1.Object) {
+	p, ok := object.(*v1.Pod)
+	if !ok || p.Spec.NodeName == "" || c.filled == nil {
+		return
+	}
+	if before := c.cluster.pod(p.Namespace, p.Name, p.UID); before == nil || before.Spec.NodeName == "" {
+		c.filled[p.Spec.NodeName] = true
+	}
+}
+
+// outdated reports whether something that a move depends on has changed in the meantime: another
+// pod on a node where the successor may land has taken some of its room.
 func (c *Core) outdated(m *rebalance.Move) bool {
 	victim := c.cluster.pod(m.Namespace, m.Name, m.UID)
 	if victim == nil || victim.DeletionTimestamp != nil || victim.Spec.NodeName != m.From {
@@ -280,6 +297,9 @@ func (c *Core) outdated(m *rebalance.Move) bool {
 		return false
 	}
 	n := c.cluster.node(m.To)
+	if c.filled[m.To] || slices.ContainsFunc(m.Or, func(name string) bool { return c.filled[name] }) {
+		return true
+	}
 	return n == nil || n.Spec.Unschedulable || n.DeletionTimestamp != nil
 }
 

@@ -71,6 +71,11 @@ func (c *Core) noted(e Answered) {
 		c.finish(interrupted)
 		return
 	}
+	if c.outdated(&c.move.Move) {
+		c.drop()
+		c.later(firstPause)
+		return
+	}
 	c.enter(evicting)
 	c.evict()
 }
