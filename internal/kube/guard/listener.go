@@ -3,9 +3,11 @@ package guard
 import (
 	"container/list"
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 )
 
 // Bounds are how many connections a listener holds. More are accepted, at the cost of older ones.
@@ -13,6 +15,9 @@ type Bounds struct {
 	Strangers int // whose caller was not let in yet, from everywhere
 	PerSource int // of those, from one source
 	Admitted  int // whose caller was let in
+	// Unknown is how many bytes a stranger may send before its caller is let in, TLS included; 0 is
+	// any number. See Vouch.
+	Unknown int64
 }
 
 // Ports are the bounds of ports that serve a few callers a few answers.
@@ -43,6 +48,8 @@ type conn struct {
 	place    *list.Element
 	admitted bool
 	closed   bool
+	unread   atomic.Int64 // of the bytes that a stranger may send
+	vouched  atomic.Bool  // it may send any number
 }
 
 // Accept closes what is too much, never what it has just accepted.
@@ -52,6 +59,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	c := &conn{Conn: accepted, listener: l, source: Source(accepted.RemoteAddr().String())}
+	c.unread.Store(l.bounds.Unknown)
+	c.vouched.Store(l.bounds.Unknown == 0)
 	if victim := l.enter(c); victim != nil {
 		_ = victim.Close()
 	}
@@ -113,6 +122,22 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
+// errUnknown ends the connection of a stranger who sends too much.
+var errUnknown = errors.New("more than a caller who is not known may send")
+
+func (c *conn) Read(b []byte) (int, error) {
+	if c.vouched.Load() {
+		return c.Conn.Read(b)
+	}
+	left := c.unread.Load()
+	if left <= 0 {
+		return 0, errUnknown
+	}
+	n, err := c.Conn.Read(b[:min(int64(len(b)), left)])
+	c.unread.Add(-int64(n))
+	return n, err
+}
+
 func (c *conn) admit() bool {
 	l := c.listener
 	l.mu.Lock()
@@ -125,8 +150,17 @@ func (c *conn) admit() bool {
 	}
 	l.leave(c)
 	c.admitted = true
+	c.vouched.Store(true)
 	l.admitted++
 	return true
+}
+
+// Vouch says that the caller of a connection is known, if not yet let in: it has shown a certificate
+// that is good here. It may send more than a stranger.
+func Vouch(c net.Conn) {
+	if known, ok := c.(*conn); ok {
+		known.vouched.Store(true)
+	}
 }
 
 // bounded is the key of a request's connection in its context.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"crypto/tls"
 	"net/http"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -40,6 +41,15 @@ func (g *gate) who(r *http.Request) (user.Info, error) {
 		return nil, nil
 	}
 	return g.guard.Who(r.Context(), guard.Source(r.RemoteAddr), token)
+}
+
+// signed reports whether the client has shown a certificate that is good here.
+func (g *gate) signed(state *tls.ConnectionState) bool {
+	if len(state.PeerCertificates) == 0 {
+		return false
+	}
+	_, ok, err := g.certificates.AuthenticateRequest(&http.Request{TLS: state})
+	return err == nil && ok
 }
 
 // may asks for authorization on one subresource after the other.

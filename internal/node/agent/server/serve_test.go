@@ -116,6 +116,58 @@ func TestLargeHeadersAndURLsAreRefused(t *testing.T) {
 	}
 }
 
+// TestAStrangerSendsLittle: what is sent by nobody knows whom is held until it is known, for each of
+// them. Who has shown a certificate of the cluster, or was let in before, may send a long command.
+func TestAStrangerSendsLittle(t *testing.T) {
+	w := newWorld(t).serve(t)
+	ask := func(conn *tls.Conn, token string, length int) (code int) {
+		t.Helper()
+		_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+		go func() {
+			_, _ = fmt.Fprintf(conn, "GET /pods HTTP/1.1\r\nHost: node\r\nX-Large: %s\r\nAuthorization: Bearer %s\r\n\r\n",
+				strings.Repeat("x", length), token)
+		}()
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if isTimeout(err) {
+			t.Fatal(err)
+		}
+		if err != nil {
+			return http.StatusBadRequest // closed before the answer was taken
+		}
+		_, _ = io.Copy(io.Discard, response.Body)
+		return response.StatusCode
+	}
+	dial := func(certificates ...tls.Certificate) *tls.Conn {
+		t.Helper()
+		conn, err := tls.Dial("tcp", w.address, &tls.Config{InsecureSkipVerify: true, Certificates: certificates})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	strange, known := *newAuthority(t).client(t, "kube-apiserver"), dial()
+	for _, c := range []struct {
+		name   string
+		conn   *tls.Conn
+		token  string
+		length int
+		want   int
+	}{
+		{"nobody, as much as a token needs", dial(), "none", 20 << 10, http.StatusUnauthorized},
+		{"nobody, more", dial(), "none", 100 << 10, http.StatusBadRequest},
+		{"with a certificate of another cluster", dial(strange), "none", 100 << 10, http.StatusBadRequest},
+		{"with a token that is not read yet", dial(), "good", 100 << 10, http.StatusBadRequest},
+		{"with a certificate", w.dial(t), "", 300 << 10, http.StatusOK},
+		{"with a token", known, "good", 0, http.StatusOK},
+		{"let in before", known, "good", 300 << 10, http.StatusOK},
+	} {
+		if code := ask(c.conn, c.token, c.length); code != c.want {
+			t.Errorf("%s: %d, want %d", c.name, code, c.want)
+		}
+	}
+}
+
 func TestConnectionsAreCounted(t *testing.T) {
 	w := newWorld(t, func(o *Options) { o.limits.connections = guard.Bounds{Strangers: 3, PerSource: 3, Admitted: 2} }).serve(t)
 	ask := func(conn *tls.Conn) int {

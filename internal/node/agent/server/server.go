@@ -79,16 +79,27 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return fmt.Errorf("serve the node's API on %s: %w", l.Addr(), err)
 }
 
-// tls requests a client certificate but leaves its verification to the guard, so that a client with
-// a wrong one gets an answer.
+// tls requests a client certificate. Whether it is good decides here only how much the client may
+// send; the guard verifies it with the request, so that a client with a wrong one gets an answer.
 func (s *Server) tls() *tls.Config {
-	return &tls.Config{
+	config := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
 		GetCertificate: s.options.Certificate,
 		ClientAuth:     tls.RequestClientCert,
 		// Exec, attach and port-forward take over the connection, which HTTP/2 does not allow.
 		NextProtos: []string{"http/1.1"},
 	}
+	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		own := config.Clone()
+		own.VerifyConnection = func(state tls.ConnectionState) error {
+			if s.gate.signed(&state) {
+				guard.Vouch(hello.Conn)
+			}
+			return nil
+		}
+		return own, nil
+	}
+	return config
 }
 
 // ServeHTTP answers unknown callers nothing, not even whether a path exists. A caller that is
