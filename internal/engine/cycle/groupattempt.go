@@ -299,9 +299,7 @@ func (a *groupAttempt) recovered() {
 func (a *groupAttempt) count(m *member, found decide.Decision) error {
 	n := found.Node
 	m.Node, m.found = n.Name, found
-	undo, err := a.placements.reserveOwn(m.placement, n)
-	m.undo = undo
-	if err != nil {
+	if err := a.placements.reserveOwn(m.placement, n); err != nil {
 		a.free(m)
 		return err
 	}

@@ -143,9 +143,7 @@ func (ps *placements) assume(b *placement, n *cluster.Node) {
 	if nominated := ps.cluster.Nominated(b.Pod.UID); nominated != nil && nominated.Nominated != n.Name {
 		ps.nominations.clear(b.Pod.UID)
 	}
-	undo, err := ps.reserveOwn(b, n)
-	b.undo = undo
-	if err != nil {
+	if err := ps.reserveOwn(b, n); err != nil {
 		ps.takeBack(b, err)
 		return
 	}
@@ -167,8 +165,9 @@ func (ps *placements) assume(b *placement, n *cluster.Node) {
 	ps.prepare(b, waits)
 }
 
-// reserveOwn runs the Reserve step of Berth's own plugins.
-func (ps *placements) reserveOwn(b *placement, n *cluster.Node) (undo []func(), err error) {
+// reserveOwn runs the Reserve step of Berth's own plugins. What is reserved is in b.undo at once: a
+// later plugin may panic.
+func (ps *placements) reserveOwn(b *placement, n *cluster.Node) (err error) {
 	for _, r := range b.profile.Reservers {
 		var give func()
 		done := ps.timing(b, r.Name(), plugins.Reserve)
@@ -181,14 +180,14 @@ func (ps *placements) reserveOwn(b *placement, n *cluster.Node) (undo []func(), 
 			give, err = r.Reserve(ps.cluster, b.Waiting, n)
 		}
 		if give != nil {
-			undo = append(undo, give)
+			b.undo = append(b.undo, give)
 		}
 		done(err == nil)
 		if err != nil {
-			return undo, fmt.Errorf("running Reserve plugin %q: %w", r.Name(), err)
+			return fmt.Errorf("running Reserve plugin %q: %w", r.Name(), err)
 		}
 	}
-	return undo, nil
+	return nil
 }
 
 func (ps *placements) reserveOutside(b *placement) error {

@@ -2,13 +2,19 @@ package cycle_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
@@ -268,4 +274,185 @@ func TestTheSameIsDecidedAfterAPanic(t *testing.T) {
 			t.Fatalf("said first\n%sand then\n%s", first, again)
 		}
 	}
+}
+
+// strike is a plugin that panics at one of its calls, wherever that is, and never again.
+type strike struct{ at, calls int }
+
+func (*strike) Name() string { return "Strike" }
+
+func (s *strike) hit() *plugins.Rejection {
+	if s.calls++; s.calls == s.at {
+		panic("struck")
+	}
+	return nil
+}
+
+func (s *strike) Reserve(*Attempt) *plugins.Rejection { return s.hit() }
+func (s *strike) Unreserve(*Attempt)                  {}
+func (s *strike) Permit(*Attempt) (*plugins.Rejection, time.Duration) {
+	return s.hit(), 0
+}
+
+// strikesReserver is what it takes for a pod before that is counted on its node, as volumes and
+// devices are.
+type strikesReserver struct {
+	*strike
+	taken map[types.UID]int
+}
+
+func (s strikesReserver) Reserve(_ *cluster.Cluster, p *cluster.Pod, _ *cluster.Node) (undo func(), err error) {
+	s.hit()
+	s.taken[p.UID]++
+	return func() { s.taken[p.UID]-- }, nil
+}
+
+// strikesFilter is one of its filters: what it reads decides when it is asked, of which answers are
+// kept.
+type strikesFilter struct {
+	*strike
+	reads plugins.Part
+}
+
+func (s strikesFilter) Reads() plugins.Part { return s.reads }
+func (s strikesFilter) Filter(*cluster.Cluster, *cluster.Pod) plugins.Judge {
+	return plugins.Judge{Node: func(*cluster.Node) *plugins.Rejection { return s.hit() }}
+}
+
+// TestAPanicAtAnyMomentLeavesDecisionsRight: whichever call of a plugin panics, in the middle of
+// whatever is worked out or kept for later, in the end every pod that can be placed is, and what is
+// decided then is what a cluster decides that was told of all of it anew.
+func TestAPanicAtAnyMomentLeavesDecisionsRight(t *testing.T) {
+	for name, reads := range map[string]plugins.Part{
+		"labels": plugins.Labels, "contents": plugins.Contents, "everything": plugins.Contents | plugins.Objects | plugins.Others,
+	} {
+		t.Run(name, func(t *testing.T) {
+			moments := 0
+			for calls := 1; moments < calls; {
+				moments++
+				calls = struckAt(t, moments, reads)
+				if t.Failed() {
+					t.Fatalf("at call %d", moments)
+				}
+			}
+			if moments < 30 {
+				t.Errorf("%d moments only", moments)
+			}
+		})
+	}
+}
+
+func struckAt(t *testing.T, moment int, reads plugins.Part) (calls int) {
+	x := &strike{at: moment}
+	p := profileWith(at{x, []plugins.Point{plugins.Reserve, plugins.Permit}})
+	p.Filters = append(p.Filters, strikesFilter{x, reads})
+	taken := map[types.UID]int{}
+	p.Reservers = append(p.Reservers, strikesReserver{x, taken}, strikesReserver{x, taken})
+	w := newWorld(1, false, func() []Profile { return []Profile{p} })
+	w.gangs.gates = groups.Gates{Generic: true, Gang: true}
+	w.options.Groups = w.gangs.gates
+	w.kinds = append(w.kinds, PodGroups)
+	w.start()
+	shaped := func(name, cpu string, priority int32, shape int) *v1.Pod {
+		pod := aPod(name, cpu)
+		pod.Labels, *pod.Spec.Priority = map[string]string{"app": "z"}, priority
+		same := &metav1.LabelSelector{MatchLabels: pod.Labels}
+		switch shape % 3 {
+		case 1:
+			pod.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: same}}
+		case 2:
+			pod.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []v1.WeightedPodAffinityTerm{
+				{Weight: 10, PodAffinityTerm: v1.PodAffinityTerm{LabelSelector: same, TopologyKey: v1.LabelHostname}}}}}
+		}
+		return pod
+	}
+	zone := func(name, zone string) *v1.Node {
+		n := aNode(name, "4")
+		n.Labels["zone"] = zone
+		return n
+	}
+	for i := range 4 {
+		w.putNode(zone(fmt.Sprint("n", i), string(rune('a'+i%2))))
+	}
+	for i := range 6 {
+		w.put(shaped(fmt.Sprint("p", i), "1", 0, i))
+	}
+	w.settle(time.Second)
+	closed := zone("n2", "a")
+	closed.Spec.Unschedulable = true
+	for _, n := range []*v1.Node{zone("n1", "c"), closed, zone("n4", "a")} {
+		w.putNode(n)
+	}
+	for i := range 6 {
+		w.put(shaped(fmt.Sprint("q", i), []string{"1", "2"}[i/3], 0, i))
+	}
+	w.settle(time.Second)
+	w.putNode(zone("n0", "b"))
+	w.putNode(zone("n2", "a"))
+	w.putGroup(gangOf("g", 3))
+	for i := range 3 {
+		member := shaped(fmt.Sprint("g", i), "1", 5, i)
+		member.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("g")}
+		w.put(member)
+	}
+	w.settle(time.Second)
+	w.put(shaped("high", "4", 10, 0))
+	w.settle(10 * time.Minute)
+
+	// anew is the cluster as one sees it that was told of all of it now.
+	anew := func() *cluster.Cluster {
+		c := cluster.New()
+		for _, name := range sorted(w.nodes) {
+			c.SetNode(w.nodes[name])
+		}
+		for _, uid := range sorted(w.pods) {
+			if w.pods[uid].Spec.NodeName != "" {
+				c.SetPod(w.pods[uid])
+			}
+		}
+		for _, uid := range sorted(w.pods) {
+			if pod := w.pods[uid]; pod.Spec.NodeName == "" && decide.Evaluate(c, plugins.Default(), c.Pending(pod)).Feasible > 0 {
+				t.Errorf("%s is not placed: %v", pod.Name, w.core.View().Queue.Get(uid))
+			}
+		}
+		return c
+	}
+	for shape := range 3 {
+		probe := shaped(fmt.Sprint("probe", shape), "1", 20, shape)
+		var best []string
+		truth := anew()
+		for _, v := range decide.Evaluate(truth, plugins.Default(), truth.Pending(probe)).Best() {
+			best = append(best, v.Node.Name)
+		}
+		w.put(probe)
+		w.settle(time.Second)
+		if node := w.pods[probe.UID].Spec.NodeName; len(best) > 0 && !slices.Contains(best, node) {
+			t.Errorf("a probe of shape %d goes to %q, and best are %v", shape, node, best)
+		}
+	}
+	anew()
+	if n := w.core.View().Cluster.Recount(); n != 0 {
+		t.Errorf("%d nodes are wrong", n)
+	}
+	for uid, n := range taken {
+		want := 0
+		if pod := w.pods[uid]; pod == nil || pod.Spec.NodeName != "" {
+			want = 2 // kept for a pod that is bound or was
+		}
+		if n != want {
+			t.Errorf("%d things are kept for %s, want %d", n, uid, want)
+		}
+	}
+	panics := 0
+	for _, broken := range w.broken {
+		if strings.Contains(broken, "panic: struck") {
+			panics++
+			continue
+		}
+		t.Error(broken)
+	}
+	if moment <= x.calls && panics != 1 {
+		t.Errorf("%d panics at call %d of %d", panics, moment, x.calls)
+	}
+	return x.calls
 }
