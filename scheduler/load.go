@@ -38,6 +38,7 @@ func (l *loaded) close() { l.set.Close() }
 func (p *process) load(ctx context.Context, data []byte) (*loaded, error) {
 	l := &loaded{data: data, set: outside.New(context.WithoutCancel(ctx), outside.Options{
 		Factories: p.factories, Store: p.store, Client: p.client, KubeConfig: p.rest, PodsToActivate: p.podsToActivate,
+		Panicked: p.recorder.Panicked,
 	})}
 	read := config.Options{CompareTolerations: p.flags.CompareTolerations(), Probe: l.set.Probe}
 	if p.client != nil {

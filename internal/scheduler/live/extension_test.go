@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -350,6 +351,11 @@ func (x *bursts) at(point string, a *cycle.Attempt) {
 	}
 }
 
+func (x *bursts) Reserve(a *cycle.Attempt) *plugins.Rejection {
+	x.at("Reserve", a)
+	return nil
+}
+
 func (x *bursts) Needed(_ context.Context, a *cycle.Attempt) (cycle.PreBindWork, error) {
 	x.at("PreBindPreFlight", a)
 	return cycle.PreBindWork{Needed: true}, nil
@@ -367,20 +373,48 @@ func (x *bursts) Bind(_ context.Context, a *cycle.Attempt) (bool, error) {
 
 func (x *bursts) PostBind(_ context.Context, a *cycle.Attempt) { x.at("PostBind", a) }
 
-// TestAPanicBesideTheOwnerCostsItsPodTheAttempt: nobody else could recover on a goroutine of the
-// pod's own. The pod is told, and placed the next time; another one is placed meanwhile.
-func TestAPanicBesideTheOwnerCostsItsPodTheAttempt(t *testing.T) {
-	for _, point := range []string{"PreBindPreFlight", "PreBind", "Bind", "PostBind"} {
+// panics counts panics.
+type panics struct {
+	cycle.NoObserver
+	n atomic.Int32
+}
+
+func (p *panics) Panicked() { p.n.Add(1) }
+
+// TestAPanicCostsItsPodTheAttempt, on the owner's goroutine as on one of the pod's own, where nobody
+// else could recover. The pod is told by its condition and an event, the panic is counted, and the
+// pod is placed after its back-off; another one is placed meanwhile.
+func TestAPanicCostsItsPodTheAttempt(t *testing.T) {
+	for point, said := range map[string]string{
+		"Reserve":          "internal error while the pod was decided: at Reserve",
+		"PreBindPreFlight": `plugin "X" panicked: at PreBindPreFlight`,
+		"PreBind":          `plugin "X" panicked: at PreBind`,
+		"Bind":             `plugin "X" panicked: at Bind`,
+		"PostBind":         "",
+	} {
 		t.Run(point, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				x := &bursts{outsider: &outsider{name: "X"}, point: point}
 				profile := with(t, x.outsider)
 				profile.Extensions = []cycle.Extension{x}
 				w.api.Put(aNode("n", "4"), aPod("bad", "3"))
-				w.start(Options{Profiles: []cycle.Profile{profile}})
+				var seen panics
+				w.start(Options{Profiles: []cycle.Profile{profile}, Observer: &seen})
 				w.pass(500 * time.Millisecond)
-				if said := w.condition("bad"); point != "PostBind" && !strings.Contains(said, `plugin "X" panicked: at `+point) {
-					t.Errorf("the pod is told: %s", said)
+				if is := w.condition("bad"); !strings.Contains(is, said) {
+					t.Errorf("the pod's condition: %s", is)
+				}
+				if seen.n.Load() != 1 {
+					t.Errorf("%d panics are counted", seen.n.Load())
+				}
+				if node := w.nodeOf("bad"); (node == "n") != (said == "") {
+					t.Errorf("in its back-off the pod is on %q", node)
+				}
+				told := slices.ContainsFunc(w.api.Events(), func(e *v1.Event) bool {
+					return e.InvolvedObject.Name == "bad" && e.Type == v1.EventTypeWarning && strings.Contains(e.Message, said)
+				})
+				if told != (said != "") {
+					t.Errorf("an event tells: %t", told)
 				}
 				w.api.Put(aPod("good", "1"))
 				w.untilBound("bad", "good")

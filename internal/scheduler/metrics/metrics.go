@@ -170,7 +170,7 @@ func (r *recorded) own() {
 	}, []string{"reason"})
 	r.panics = metrics.NewCounter(&metrics.CounterOpts{
 		Name:           "berth_scheduler_panics_total",
-		Help:           "Decisions, and out-of-tree plugins while a pod was bound, that panicked. Each cost its pod the attempt at most, and nobody else anything; the log has the stack, which belongs into a bug report.",
+		Help:           "Decisions, and calls of out-of-tree plugins beside them, that panicked. Each cost its pod the attempt at most, and nobody else anything; the log has the stack, which belongs into a bug report.",
 		StabilityLevel: metrics.ALPHA,
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/kube/seldom"
 )
 
 // keeper begins and ends the cycles of a profile.
@@ -73,9 +75,10 @@ func (k keeper) End(a *cycle.Attempt, bound bool) {
 // extension is a plugin at the extension points that the live scheduler asks itself. Which these
 // are stands in the profile.
 type extension struct {
-	f      *framework
-	name   string
-	plugin fwk.Plugin
+	f         *framework
+	name      string
+	plugin    fwk.Plugin
+	complaint seldom.Line // about panics
 }
 
 var (
@@ -102,14 +105,39 @@ func (x *extension) sessionOf(a *cycle.Attempt) *session {
 	return y
 }
 
-// Less implements cycle.Sorter.
-func (x *extension) Less(a, b *queue.Item) bool {
-	return x.plugin.(fwk.QueueSortPlugin).Less(queued{a}, queued{b})
+// contained calls the plugin where no attempt is under way that a panic could end. The call fails
+// and nothing else does: a pod that makes a plugin panic must not end the process at every start.
+func (x *extension) contained(point string, call func()) (err error) {
+	defer func() {
+		value := recover()
+		if value == nil {
+			return
+		}
+		err = fmt.Errorf("plugin %q panicked at %s: %v", x.name, point, value)
+		if count := x.f.set.options.Panicked; count != nil {
+			count()
+		}
+		if x.complaint.Due() {
+			klog.FromContext(x.f.set.ctx).Error(err, "An out-of-tree plugin panicked", "stack", string(debug.Stack()))
+		}
+	}()
+	call()
+	return nil
+}
+
+// Less implements cycle.Sorter. Pods that the plugin cannot compare are equal.
+func (x *extension) Less(a, b *queue.Item) (less bool) {
+	_ = x.contained("QueueSort", func() { less = x.plugin.(fwk.QueueSortPlugin).Less(queued{a}, queued{b}) })
+	return less
 }
 
 // Admit implements cycle.Gate. As upstream, an error keeps the pod out like a rejection.
 func (x *extension) Admit(pod *v1.Pod) *plugins.Rejection {
-	status := x.plugin.(fwk.PreEnqueuePlugin).PreEnqueue(x.f.set.ctx, pod)
+	var status *fwk.Status
+	err := x.contained("PreEnqueue", func() { status = x.plugin.(fwk.PreEnqueuePlugin).PreEnqueue(x.f.set.ctx, pod) })
+	if err != nil {
+		return &plugins.Rejection{Err: err}
+	}
 	if status.IsSuccess() {
 		return nil
 	}
@@ -153,7 +181,7 @@ func (x *extension) Reserve(a *cycle.Attempt) *plugins.Rejection {
 // Unreserve implements cycle.Reserver.
 func (x *extension) Unreserve(a *cycle.Attempt) {
 	y := x.sessionOf(a)
-	x.plugin.(fwk.ReservePlugin).Unreserve(y.ctx, y.state, y.onNode(a.Node), a.Node)
+	_ = x.contained("Unreserve", func() { x.plugin.(fwk.ReservePlugin).Unreserve(y.ctx, y.state, y.onNode(a.Node), a.Node) })
 }
 
 func (x *extension) refusal(status *fwk.Status, point string) *plugins.Rejection {

@@ -51,7 +51,11 @@ func (x *extension) hint(ask fwk.QueueingHintFn) func(*queue.Item, *queue.Event)
 	}
 	logger := klog.FromContext(x.f.set.ctx)
 	return func(item *queue.Item, e *queue.Event) bool {
-		hint, err := ask(logger, item.Pod, e.Old, e.New)
+		var hint fwk.QueueingHint
+		var err error
+		if x.contained("QueueingHintFn", func() { hint, err = ask(logger, item.Pod, e.Old, e.New) }) != nil {
+			return true
+		}
 		if err != nil {
 			logger.Error(err, "QueueingHintFn returns error", "event", e.Label, "plugin", x.name, "pod", klog.KObj(item.Pod))
 			return true

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
@@ -27,6 +29,7 @@ type world struct {
 	api    *fakeapi.Server
 	set    *Set
 	handle fwk.Handle
+	panics atomic.Int32 // that ended no attempt
 }
 
 // inWorld runs a scheduler with one profile and the plugins for as long as the test lasts.
@@ -41,7 +44,7 @@ func inWorldWith(t *testing.T, profile string, made []fwk.Plugin, extenders []fw
 		w := &world{T: t, record: &record{}, api: fakeapi.New()}
 		ctx, stop := context.WithCancel(context.Background())
 		store := NewStore()
-		w.set = New(ctx, Options{Factories: w.factories(made), Store: store, Client: w.api.Client()})
+		w.set = New(ctx, Options{Factories: w.factories(made), Store: store, Client: w.api.Client(), Panicked: func() { w.panics.Add(1) }})
 		c, err := parse(w.set, "profiles: [{schedulerName: default-scheduler, "+profile+"}]")
 		if err != nil {
 			t.Fatal(err)
@@ -307,6 +310,89 @@ func TestAPluginPicksTheNodeForAPodThatFitsNowhere(t *testing.T) {
 			t.Errorf("got %s", stateOf(q))
 		}
 	})
+}
+
+// bursting is a plugin that panics about the pod "bad" at one of the points at which no attempt is
+// under way that could end.
+type bursting struct {
+	*fakePlugin
+	point string
+}
+
+func (b bursting) at(point, pod string) {
+	if point == b.point && pod == "bad" {
+		panic("at " + point)
+	}
+}
+
+func (b bursting) Less(x, y fwk.QueuedPodInfo) bool {
+	one, other := x.GetPodInfo().GetPod().Name, y.GetPodInfo().GetPod().Name
+	b.at("QueueSort", one)
+	b.at("QueueSort", other)
+	return one < other
+}
+
+func (b bursting) PreEnqueue(_ context.Context, p *v1.Pod) *fwk.Status {
+	b.at("PreEnqueue", p.Name)
+	return nil
+}
+
+func (b bursting) Unreserve(_ context.Context, _ fwk.CycleState, p *v1.Pod, _ string) {
+	b.at("Unreserve", p.Name)
+}
+
+func (b bursting) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
+	return []fwk.ClusterEventWithHint{{
+		Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add},
+		QueueingHintFn: func(_ klog.Logger, p *v1.Pod, _, _ any) (fwk.QueueingHint, error) {
+			b.at("QueueingHintFn", p.Name)
+			return fwk.QueueSkip, nil
+		},
+	}}, nil
+}
+
+// TestAPanicOutsideOfAttemptsEndsNothing: the call fails and is counted. A pod that could not be let
+// in stays out, one that could not be asked about is tried, what was reserved is given back, and
+// others are placed.
+func TestAPanicOutsideOfAttemptsEndsNothing(t *testing.T) {
+	const refused = "bad SchedulerError: running Permit plugin \"A\": not this one"
+	for point, want := range map[string]string{
+		"QueueSort":      refused + "; good on n1",
+		"PreEnqueue":     "bad waits; good on n1",
+		"Unreserve":      refused + "; good on n1",
+		"QueueingHintFn": refused + "; good on n1",
+	} {
+		t.Run(point, func(t *testing.T) {
+			a := &fakePlugin{name: "A", quiet: true, filter: func(_ fwk.CycleState, p *v1.Pod, n fwk.NodeInfo) *fwk.Status {
+				if point == "QueueingHintFn" && p.Name == "bad" && n.Node().Name == "n1" {
+					return fwk.NewStatus(fwk.Unschedulable, "not here")
+				}
+				return nil
+			}}
+			a.permit = func(p *v1.Pod, _ string) (*fwk.Status, time.Duration) {
+				if p.Name == "bad" {
+					return fwk.AsStatus(errors.New("not this one")), 0
+				}
+				return nil, 0
+			}
+			inWorld(t, "plugins: {multiPoint: {enabled: [{name: A}], disabled: [{name: PrioritySort}]}}", []fwk.Plugin{bursting{a, point}}, func(w *world) {
+				if point == "QueueSort" { // both are due at once
+					w.api.Put(pod("bad", "1"), pod("good", "1"))
+					time.Sleep(time.Second)
+					w.addNode("n1", 1)
+				} else {
+					w.addNode("n1", 1)
+					w.api.Put(pod("bad", "1"), pod("good", "1"))
+				}
+				time.Sleep(time.Second)
+				w.addNode("n2", 1)
+				w.expect(5*time.Second, want)
+				if w.panics.Load() == 0 {
+					w.Error("no panic was counted")
+				}
+			})
+		})
+	}
 }
 
 // TestAPanicOfAPluginCostsItsPodTheAttempt, also while the plugin may ask back: the session that

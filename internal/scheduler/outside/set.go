@@ -39,6 +39,8 @@ type Options struct {
 	// PodsToActivate, if set, makes what plugins find in the CycleState under
 	// kubernetes.io/pods-to-activate; see [ActivatesBy].
 	PodsToActivate func() fwk.StateData
+	// Panicked, if set, counts panics that cost no pod an attempt.
+	Panicked func()
 }
 
 // Set is the plugins from outside and the extenders of one configuration. They live until Close.
@@ -156,7 +158,7 @@ func (s *Set) profile(p *plugins.Profile) (cycle.Profile, error) {
 		if !ok {
 			return made, fmt.Errorf("profile %s: plugin %q is configured but was not made", p.SchedulerName, name)
 		}
-		made.Extensions = append(made.Extensions, &extension{f, name, plugin})
+		made.Extensions = append(made.Extensions, &extension{f: f, name: name, plugin: plugin})
 	}
 	var binders []string
 	for _, x := range s.extenders {
