@@ -8,18 +8,18 @@ import (
 	"testing"
 )
 
-// lying writes a kubeconfig as berth up does, with another user and server.
-func lying(t *testing.T, dir, server, user string) string {
+// lying writes a kubeconfig as berth up does, with another user and cluster.
+func lying(t *testing.T, dir, cluster, user string) string {
 	t.Helper()
 	path := filepath.Join(dir, "kubeconfig")
 	content := fmt.Sprintf(`
 apiVersion: v1
 kind: Config
-clusters: [{name: berth, cluster: {server: %q}}]
+clusters: [{name: berth, cluster: %s}]
 users: [{name: berth, user: %s}]
 contexts: [{name: berth, context: {cluster: berth, user: berth}}]
 current-context: berth
-`, server, user)
+`, cluster, user)
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -27,24 +27,26 @@ current-context: berth
 }
 
 func TestAKubeconfigThatIsOnlyFoundIsNotTrustedWithMoreThanBerthUpWrites(t *testing.T) {
-	const here = "https://127.0.0.1:6443"
-	for _, c := range []struct{ name, server, user, want string }{
+	const server = "https://127.0.0.1:6443"
+	const here = `{server: "` + server + `"}`
+	for _, c := range []struct{ name, cluster, user, want string }{
 		{"berth up's", here, "{token: x}", ""},
 		{"exec", here, "{exec: {apiVersion: client.authentication.k8s.io/v1, command: evil, interactiveMode: Never}}", `user "berth" runs a program (exec: evil)`},
 		{"auth-provider", here, "{auth-provider: {name: evil}}", "auth-provider"},
 		{"a file as token", here, "{tokenFile: /etc/hostname}", "names a file"},
 		{"a file as key", here, "{client-certificate: /a, client-key: /b}", "names a file"},
-		{"another machine", "https://10.1.2.3:6443", "{token: x}", "is not on this machine"},
-		{"another machine by name", "https://api.example.com", "{token: x}", "is not on this machine"},
+		{"another machine", `{server: "https://10.1.2.3:6443"}`, "{token: x}", "is not on this machine"},
+		{"another machine by name", `{server: "https://api.example.com"}`, "{token: x}", "is not on this machine"},
+		{"by way of another machine", `{server: "` + server + `", proxy-url: "http://10.1.2.3:3128"}`, "{token: x}", "is not on this machine"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
-			path := lying(t, dir, c.server, c.user)
+			path := lying(t, dir, c.cluster, c.user)
 			t.Setenv("KUBECONFIG", "")
 			t.Setenv(EnvDataDir, dir)
 			config, err := (&Flags{}).Config("test")
 			if c.want == "" {
-				if err != nil || config.Host != here {
+				if err != nil || config.Host != server {
 					t.Errorf("%v, %v", config, err)
 				}
 				return
@@ -62,7 +64,7 @@ func TestAKubeconfigThatIsOnlyFoundIsNotTrustedWithMoreThanBerthUpWrites(t *test
 
 func TestAKubeconfigThatOthersCanReachIsNotTrusted(t *testing.T) {
 	dir := t.TempDir()
-	path := lying(t, dir, "https://127.0.0.1:6443", "{token: x}")
+	path := lying(t, dir, `{server: "https://127.0.0.1:6443"}`, "{token: x}")
 	for _, c := range []struct{ dir, file os.FileMode }{{0o777, 0o600}, {0o770, 0o600}, {0o700, 0o644}, {0o700, 0o660}} {
 		if err := os.Chmod(dir, c.dir); err != nil {
 			t.Fatal(err)

@@ -263,6 +263,15 @@ func TestNothingIsSentByAMachineThatWasSuspended(t *testing.T) {
 	})
 }
 
+// TestBothClocksAreRead: times with a monotonic reading are compared by that, and so would be the
+// wall clock's; a bubble has no such readings.
+func TestBothClocksAreRead(t *testing.T) {
+	at := (&Elector{wall: time.Now}).newLease().now()
+	if at.wall != at.wall.Round(0) || at.monotonic == at.monotonic.Round(0) {
+		t.Errorf("%v by the wall clock and %v by the other", at.wall, at.monotonic)
+	}
+}
+
 func TestTerminatedWhileStandingByEndsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := startBoth(t)
