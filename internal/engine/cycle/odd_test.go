@@ -12,8 +12,10 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/randfill"
 
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/groups"
@@ -27,9 +29,9 @@ var allKinds = []Kind{
 }
 
 // witnessed shows a core the objects, lets it do what it wants to for a while, and then gives it a
-// pod that anybody might have made. It returns what is wrong: that pod is to be bound, and nothing
-// may have panicked.
-func witnessed(odd []Seen) (wrong []string) {
+// pod that anybody might have made. It returns what is wrong: nothing may have panicked, and that
+// pod is to be decided: bound, unless it may be refused.
+func witnessed(odd []Seen, refused bool) (wrong []string) {
 	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true, Topology: true, Preemption: true}})
 	if err != nil {
 		return []string{err.Error()}
@@ -51,6 +53,10 @@ func witnessed(odd []Seen) (wrong []string) {
 				answers = append(answers, Answered{Ticket: a.Ticket}, Seen{Pods, p})
 			case Remove:
 				answers = append(answers, Answered{Ticket: a.Ticket}, Gone{Pods, shown[a.Victim.UID]})
+			case WriteStatus:
+				if refused && a.Pod.Name == "witness" {
+					bound[a.Pod.UID] = "nowhere"
+				}
 			case Panicked:
 				wrong = append(wrong, fmt.Sprintf("panic: %s\n%s", a.Value, a.Stack))
 			}
@@ -131,7 +137,7 @@ func TestOddInputsHoldNobodyUp(t *testing.T) {
 		tellOdd(t, name, objects, &all)
 	}
 	t.Run("all of them", func(t *testing.T) {
-		for _, wrong := range witnessed(all) {
+		for _, wrong := range witnessed(all, false) {
 			t.Error(wrong)
 		}
 	})
@@ -140,7 +146,7 @@ func TestOddInputsHoldNobodyUp(t *testing.T) {
 func tellOdd(t *testing.T, name string, objects []Seen, all *[]Seen) {
 	*all = append(*all, objects...)
 	t.Run(name, func(t *testing.T) {
-		for _, wrong := range witnessed(objects) {
+		for _, wrong := range witnessed(objects, false) {
 			t.Error(wrong)
 		}
 	})
@@ -325,6 +331,10 @@ var oddPods = map[string]func(p *v1.Pod) []Seen{
 		}
 		return nil
 	},
+	"a disk with a policy": func(p *v1.Pod) []Seen {
+		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{VsphereVolume: &v1.VsphereVirtualDiskVolumeSource{VolumePath: "[a] b", StoragePolicyName: "c"}}}}
+		return []Seen{{CSINodes, &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "good", UID: "csi good"}}}, {CSINodes, &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "full", UID: "csi full"}}}}
+	},
 	"a claim of its own": func(p *v1.Pod) []Seen {
 		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}
 		claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: "c", UID: "c", Annotations: map[string]string{
@@ -470,4 +480,67 @@ func oddObjects() map[string][]Seen {
 		"services":          {{Services, service}},
 		"an attachment":     {{VolumeAttachments, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "va"}, Spec: storagev1.VolumeAttachmentSpec{Attacher: "d", NodeName: "good"}}}},
 	}
+}
+
+// FuzzOddObjects plays objects with anything in them, whether or not an API server takes it.
+func FuzzOddObjects(f *testing.F) {
+	for seed := range int64(8) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed int64) {
+		words := []string{"", "a", "b", "zone", "d", "app", v1.LabelHostname, v1.LabelTopologyZone, "example.com/r", "odd-node", "none", "///", "9223372036854775807", "Exists", "In", "NotIn", "Gt", "NoSchedule", "NoExecute"}
+		numbers := []int64{math.MinInt64, math.MinInt32, -1, 0, 1, 2, 100, math.MaxInt32, math.MaxInt64}
+		amounts := []string{"0", "1", "1n", "100m", "-1", "1e30", "9223372036854775807", "9223371865056083968"}
+		filler := randfill.NewWithSeed(seed).NilChance(0.5).NumElements(0, 3).MaxDepth(14).Funcs(
+			func(s *string, c randfill.Continue) { *s = words[c.Intn(len(words))] },
+			func(n *int64, c randfill.Continue) { *n = numbers[c.Intn(len(numbers))] },
+			func(n *int32, c randfill.Continue) { *n = int32(numbers[c.Intn(len(numbers))]) },
+			func(q *resource.Quantity, c randfill.Continue) {
+				*q = resource.MustParse(amounts[c.Intn(len(amounts))])
+			},
+			func(at *metav1.Time, c randfill.Continue) {
+				*at = metav1.Time{Time: begin.AddDate(c.Intn(8000)-1900, 0, 0)}
+			},
+			func(raw *runtime.RawExtension, c randfill.Continue) { raw.Raw = []byte(`{"a":[1,"b",null]}`) },
+			func(fields *metav1.FieldsV1, c randfill.Continue) { fields.Raw = []byte("{}") },
+		)
+		var odd []Seen
+		add := func(kind Kind, n int, make func() metav1.Object) {
+			for i := range n {
+				object := make()
+				filler.Fill(object)
+				object.SetName(fmt.Sprintf("odd-%s-%d", kind, i))
+				object.SetUID(types.UID(fmt.Sprintf("%s %d", kind, i)))
+				object.SetNamespace("default")
+				odd = append(odd, Seen{kind, object})
+			}
+		}
+		add(Nodes, 3, func() metav1.Object { return &v1.Node{} })
+		for i := range odd {
+			odd[i].Object.SetNamespace("")
+		}
+		add(PodGroups, 2, func() metav1.Object { return &groups.PodGroup{} })
+		add(DisruptionBudgets, 2, func() metav1.Object { return &policyv1.PodDisruptionBudget{} })
+		add(Claims, 3, func() metav1.Object { return &v1.PersistentVolumeClaim{} })
+		add(Volumes, 2, func() metav1.Object { return &v1.PersistentVolume{} })
+		add(StorageClasses, 2, func() metav1.Object { return &storagev1.StorageClass{} })
+		add(CSINodes, 2, func() metav1.Object { return &storagev1.CSINode{} })
+		add(CSICapacities, 2, func() metav1.Object { return &storagev1.CSIStorageCapacity{} })
+		add(ResourceSlices, 2, func() metav1.Object { return &resourcev1.ResourceSlice{} })
+		add(ResourceClaims, 3, func() metav1.Object { return &resourcev1.ResourceClaim{} })
+		add(DeviceClasses, 2, func() metav1.Object { return &resourcev1.DeviceClass{} })
+		add(Services, 2, func() metav1.Object { return &v1.Service{} })
+		first := len(odd)
+		add(Pods, 6, func() metav1.Object { return &v1.Pod{} })
+		for i, e := range odd[first:] {
+			pod := e.Object.(*v1.Pod)
+			pod.Spec.SchedulerName = v1.DefaultSchedulerName
+			if i%3 != 0 {
+				pod.Spec.NodeName, pod.DeletionTimestamp, pod.Spec.SchedulingGates = "", nil, nil
+			}
+		}
+		for _, wrong := range witnessed(odd, true) {
+			t.Error(wrong)
+		}
+	})
 }

@@ -193,6 +193,13 @@ func (s attachedSet) addInline(csiNode *storagev1.CSINode, p *cluster.Pod, v *v1
 	if csiNode == nil || !migrated(plugin) {
 		return nil
 	}
+	if v.VsphereVolume != nil && v.VsphereVolume.StoragePolicyName != "" {
+		// The library looks for the policy, which says nothing of the disk, where it never is, and
+		// panics.
+		disk := v1.Volume{Name: v.Name, VolumeSource: v1.VolumeSource{VsphereVolume: v.VsphereVolume.DeepCopy()}}
+		disk.VsphereVolume.StoragePolicyName = ""
+		v = &disk
+	}
 	volume, err := translator.TranslateInTreeInlineVolumeToCSI(klog.Logger{}, v, p.Namespace())
 	if err != nil {
 		return fmt.Errorf("converting volume(%s) from inline to csi: %w", v.Name, err)
