@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/berth-k8s/berth/internal/node/agent/cri"
 )
@@ -86,4 +87,17 @@ func TestHealthzPort(t *testing.T) {
 	}
 	stop()
 	<-ended
+}
+
+// TestTheAPIIsServedAtTheNodesAddress, and not at all of the machine's, unless another is named.
+func TestTheAPIIsServedAtTheNodesAddress(t *testing.T) {
+	for _, c := range []struct{ named, want net.IP }{{nil, net.IPv4(192, 0, 2, 7)}, {net.IPv4zero, net.IPv4zero}} {
+		a, err := New(Config{NodeName: "n", NodeIPs: []net.IP{net.IPv4(192, 0, 2, 7), net.ParseIP("2001:db8::7")}, Address: c.named}, &rest.Config{Host: "http://127.0.0.1:1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !a.config.Address.Equal(c.want) {
+			t.Errorf("--address %v: at %v, want %v", c.named, a.config.Address, c.want)
+		}
+	}
 }

@@ -63,9 +63,7 @@ func TestSlowClientsAreLetGo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn := c.w.dial(t)
-			if _, err := io.WriteString(conn, c.begin); err != nil {
-				t.Fatal(err)
-			}
+			_, _ = io.WriteString(conn, c.begin) // it may be too late already
 			if _, err := io.ReadAll(conn); isTimeout(err) {
 				t.Error("not within 30 s")
 			}
