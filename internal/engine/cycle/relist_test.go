@@ -82,3 +82,24 @@ func TestAListDoesNotTakeBackWhatWasAssumed(t *testing.T) {
 		t.Error("what the API shows since does not count")
 	}
 }
+
+// TestAStaleReadBringsNothingBack: a pod that was fetched may be older than what the watch has
+// shown since. One that is gone stays gone, and one that waits is not what it was before.
+func TestAStaleReadBringsNothingBack(t *testing.T) {
+	w := newWorld(1, false, func() []Profile { return []Profile{{Profile: plugins.Default()}} })
+	old := aPod("gone", "1")
+	w.core.Step(w.now, Seen{Pods, old.DeepCopy()})
+	w.core.Step(w.now, Gone{Pods, old.DeepCopy()})
+	w.core.Step(w.now, Read{old.DeepCopy()})
+	if n := len(w.core.View().Queue.Sorted()); n != 0 {
+		t.Errorf("%d pods are to be scheduled, which were deleted", n)
+	}
+	waits := aPod("waits", "1")
+	now := waits.DeepCopy()
+	now.Labels = map[string]string{"app": "new"}
+	w.core.Step(w.now, Seen{Pods, now})
+	w.core.Step(w.now, Read{waits})
+	if item := w.core.View().Queue.Get(waits.UID); item == nil || item.Pod.Labels["app"] != "new" {
+		t.Errorf("what a read shows counts more than the watch: %+v", item)
+	}
+}
