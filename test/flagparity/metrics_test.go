@@ -70,8 +70,8 @@ var (
 	quoted      = regexp.MustCompile(`"(\w+)"`)
 )
 
-// schedulersOwn are the metrics that the code of kube-scheduler declares. Upstream makes its list with
-// a script, and the list can be behind the code.
+// schedulersOwn are the metrics that the code of kube-scheduler declares. Upstream makes its list
+// with a script, and the list can be behind the code.
 func schedulersOwn(t *testing.T, kubernetes string) (all []documented) {
 	t.Helper()
 	code, err := os.ReadFile(filepath.Join(kubernetes, "pkg/scheduler/metrics/metrics.go"))

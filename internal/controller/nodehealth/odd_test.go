@@ -56,8 +56,8 @@ var oddNodes = map[string]func(n *v1.Node) []time.Time{
 	},
 }
 
-// TestOddInputsHoldNobodyUp: whatever a stolen node says of itself, of five others the one that falls
-// silent is found unreachable in time, and the rest stay as they are.
+// TestOddInputsHoldNobodyUp: whatever a stolen node says of itself, of five others the one that
+// falls silent is found unreachable in time, and the rest stay as they are.
 func TestOddInputsHoldNobodyUp(t *testing.T) {
 	all := map[string]func(*v1.Node) []time.Time{}
 	for name, odd := range oddNodes {

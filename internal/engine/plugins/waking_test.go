@@ -176,7 +176,8 @@ func TestNodesHelpPodsWhoseVolumesTheyServe(t *testing.T) {
 	comes(1, "its volume is there")
 }
 
-// TestLabelsOfADriverHelpPodsWithMigratedVolumes: the driver's labels come once it runs on the node.
+// TestLabelsOfADriverHelpPodsWithMigratedVolumes: the driver's labels come once it runs on the
+// node.
 func TestLabelsOfADriverHelpPodsWithMigratedVolumes(t *testing.T) {
 	wc := wakingCase{rejector: "VolumeBinding", pod: withClaim}
 	w := wc.waiting(1, true)

@@ -155,8 +155,8 @@ func (c *conn) admit() bool {
 	return true
 }
 
-// Vouch says that the caller of a connection is known, if not yet let in: it has shown a certificate
-// that is good here. It may send more than a stranger.
+// Vouch says that the caller of a connection is known, if not yet let in: it has shown a
+// certificate that is good here. It may send more than a stranger.
 func Vouch(c net.Conn) {
 	if known, ok := c.(*conn); ok {
 		known.vouched.Store(true)

@@ -381,9 +381,9 @@ type panics struct {
 
 func (p *panics) Panicked() { p.n.Add(1) }
 
-// TestAPanicCostsItsPodTheAttempt, on the owner's goroutine as on one of the pod's own, where nobody
-// else could recover. The pod is told by its condition and an event, the panic is counted, and the
-// pod is placed after its back-off; another one is placed meanwhile.
+// TestAPanicCostsItsPodTheAttempt, on the owner's goroutine as on one of the pod's own, where
+// nobody else could recover. The pod is told by its condition and an event, the panic is counted,
+// and the pod is placed after its back-off; another one is placed meanwhile.
 func TestAPanicCostsItsPodTheAttempt(t *testing.T) {
 	for point, said := range map[string]string{
 		"Reserve":          "internal error while the pod was decided: at Reserve",

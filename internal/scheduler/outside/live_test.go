@@ -351,9 +351,9 @@ func (b bursting) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint,
 	}}, nil
 }
 
-// TestAPanicOutsideOfAttemptsEndsNothing: the call fails and is counted. A pod that could not be let
-// in stays out, one that could not be asked about is tried, what was reserved is given back, and
-// others are placed.
+// TestAPanicOutsideOfAttemptsEndsNothing: the call fails and is counted. A pod that could not be
+// let in stays out, one that could not be asked about is tried, what was reserved is given back,
+// and others are placed.
 func TestAPanicOutsideOfAttemptsEndsNothing(t *testing.T) {
 	const refused = "bad SchedulerError: running Permit plugin \"A\": not this one"
 	for point, want := range map[string]string{

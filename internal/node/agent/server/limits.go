@@ -20,9 +20,9 @@ type limits struct {
 func (l limits) withDefaults() limits {
 	if l.connections == (guard.Bounds{}) {
 		// Admitted are four for every pod of a full node, and some. All calls of the API server
-		// come from one source, and each is a stranger's until its headers are there. What strangers
-		// send is held until it is known who they are: a token has no more than 16 KiB, and only who
-		// has shown a certificate sends more.
+		// come from one source, and each is a stranger's until its headers are there. What
+		// strangers send is held until it is known who they are: a token has no more than 16 KiB,
+		// and only who has shown a certificate sends more.
 		l.connections = guard.Bounds{Strangers: 192, PerSource: 128, Admitted: 512, Unknown: 64 << 10}
 	}
 	if l.header == 0 {

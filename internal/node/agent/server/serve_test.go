@@ -114,8 +114,9 @@ func TestLargeHeadersAndURLsAreRefused(t *testing.T) {
 	}
 }
 
-// TestAStrangerSendsLittle: what is sent by nobody knows whom is held until it is known, for each of
-// them. Who has shown a certificate of the cluster, or was let in before, may send a long command.
+// TestAStrangerSendsLittle: what is sent by nobody knows whom is held until it is known, for each
+// of them. Who has shown a certificate of the cluster, or was let in before, may send a long
+// command.
 func TestAStrangerSendsLittle(t *testing.T) {
 	w := newWorld(t).serve(t)
 	ask := func(conn *tls.Conn, token string, length int) (code int) {
