@@ -129,7 +129,7 @@ func (d *drain) run(cmd *cobra.Command, args []string) error {
 		meter.stop()
 		if a.Plan != nil {
 			plan = a.Plan
-			printDraining(cmd.OutOrStdout(), o.Nodes, plan)
+			_ = printDraining(cmd.OutOrStdout(), o.Nodes, plan) // whoever cannot read it still wants the drain
 		} else {
 			tellDrain(cmd.OutOrStdout(), &a)
 		}
@@ -207,7 +207,7 @@ func (d *drain) ask(ctx context.Context, out io.Writer, client kubernetes.Interf
 }
 
 // printDraining prints the plan of a drain.
-func printDraining(out io.Writer, nodes []string, plan *rebalance.Draining) {
+func printDraining(out io.Writer, nodes []string, plan *rebalance.Draining) error {
 	page := answer.NewPage(out)
 	page.Heading("%s to evict from %s", answer.Count(len(plan.Pods), "pod"), strings.Join(nodes, ", "))
 	rows := [][]string{{"POD", "FROM", "TO", "NOTE"}}
@@ -234,6 +234,7 @@ func printDraining(out io.Writer, nodes []string, plan *rebalance.Draining) {
 	if len(plan.Ending) > 0 {
 		page.Line("being deleted already: %s", answer.List(len(plan.Ending), func(i int) string { return plan.Ending[i].Namespace + "/" + plan.Ending[i].Name }))
 	}
+	return page.Flush()
 }
 
 // tellDrain writes a line about what happened.
