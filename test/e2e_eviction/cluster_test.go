@@ -66,7 +66,7 @@ func clusterOf(t *testing.T, config *rest.Config, kubeconfig string) *cluster {
 // hasServiceAccount waits until pods can be created.
 func (c *cluster) hasServiceAccount() {
 	c.Helper()
-	c.within(30*time.Second, "service account", func() bool {
+	c.within(time.Minute, "service account", func() bool {
 		_, err := c.client.CoreV1().ServiceAccounts("default").Get(c.Context(), "default", metav1.GetOptions{})
 		return err == nil
 	})

@@ -46,7 +46,7 @@ func TestTaintedDeviceLosesItsPods(t *testing.T) {
 	slice.Spec.Devices[0].Taints = []resourceapi.DeviceTaint{{Key: "broken", Effect: resourceapi.DeviceTaintEffectNoExecute}}
 	_, err = c.client.ResourceV1().ResourceSlices().Update(t.Context(), slice, metav1.UpdateOptions{})
 	c.must(err)
-	c.within(30*time.Second, "evicted for the taint in the slice", func() bool { return c.leaves("one") })
+	c.within(time.Minute, "evicted for the taint in the slice", func() bool { return c.leaves("one") })
 	if reason := c.podCondition("one", v1.DisruptionTarget).Reason; reason != "DeletionByDeviceTaintManager" {
 		t.Errorf("evicted with reason %q", reason)
 	}
@@ -60,7 +60,7 @@ func TestTaintedDeviceLosesItsPods(t *testing.T) {
 		},
 	}, metav1.CreateOptions{})
 	c.must(err)
-	c.within(30*time.Second, "evicted for the rule", func() bool { return c.leaves("two") })
+	c.within(time.Minute, "evicted for the rule", func() bool { return c.leaves("two") })
 	c.stays("other")
 }
 

@@ -24,7 +24,7 @@ func (c *cluster) budget(app string, healthy int32) {
 		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: &one, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}},
 	}, metav1.CreateOptions{})
 	c.must(err)
-	c.within(20*time.Second, "budget counted", func() bool {
+	c.within(time.Minute, "budget counted", func() bool {
 		b, err := budgets.Get(c.Context(), app, metav1.GetOptions{})
 		return err == nil && b.Status.ObservedGeneration == b.Generation && b.Status.CurrentHealthy == healthy
 	})
@@ -76,7 +76,7 @@ func budgetsAreRespected(c *cluster) {
 	if reason := c.podCondition("freed", v1.DisruptionTarget).Reason; reason != "EvictionByEvictionAPI" {
 		c.Errorf("reason %q of what the budget let through", reason)
 	}
-	c.within(20*time.Second, "evicted at the deadline", func() bool { return c.leaves("held") })
+	c.within(time.Minute, "evicted at the deadline", func() bool { return c.leaves("held") })
 	if after := time.Since(tainted); after < 14*time.Second {
 		c.Errorf("evicted after %v in spite of the budget", after)
 	}
@@ -97,7 +97,7 @@ func byKubectl(c *cluster) {
 	c.budget("old", 1)
 
 	c.kubectl("cordon", "old")
-	c.within(10*time.Second, "cordon becomes a taint", func() bool { return c.hasTaint("old", "node.kubernetes.io/unschedulable:NoSchedule") })
+	c.within(time.Minute, "cordon becomes a taint", func() bool { return c.hasTaint("old", "node.kubernetes.io/unschedulable:NoSchedule") })
 	c.stays("first")
 
 	err := c.client.CoreV1().Pods("default").EvictV1(c.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "first"}})
@@ -112,11 +112,11 @@ func byKubectl(c *cluster) {
 		}
 		drained <- out
 	}()
-	c.within(10*time.Second, "drain evicts what is not ready", func() bool { return c.leaves("second") })
+	c.within(time.Minute, "drain evicts what is not ready", func() bool { return c.leaves("second") })
 	<-time.After(time.Second)
 	c.stays("first")
 	c.must(c.client.PolicyV1().PodDisruptionBudgets("default").Delete(c.Context(), "old", metav1.DeleteOptions{}))
-	c.within(20*time.Second, "drain tries again", func() bool { return c.leaves("first") })
+	c.within(time.Minute, "drain tries again", func() bool { return c.leaves("first") })
 	for _, pod := range []string{"first", "second"} {
 		if reason := c.podCondition(pod, v1.DisruptionTarget).Reason; reason != "EvictionByEvictionAPI" {
 			c.Errorf("%s: reason %q", pod, reason)
@@ -127,7 +127,7 @@ func byKubectl(c *cluster) {
 		c.Errorf("kubectl drain: %s", out)
 	}
 	c.kubectl("uncordon", "old")
-	c.within(10*time.Second, "uncordon takes the taint off", func() bool { return !c.hasTaint("old", "node.kubernetes.io/unschedulable:NoSchedule") })
+	c.within(time.Minute, "uncordon takes the taint off", func() bool { return !c.hasTaint("old", "node.kubernetes.io/unschedulable:NoSchedule") })
 }
 
 // outOfService is left to kube-controller-manager's pod garbage collector, which the control plane

@@ -53,12 +53,12 @@ func atOnce(c *cluster) {
 	c.node("once", nil)
 	c.pod("once", "once")
 	c.kubectl("taint", "nodes", "once", "key1=value1:NoExecute")
-	c.within(10*time.Second, "evicted", func() bool { return c.leaves("once") })
+	c.within(time.Minute, "evicted", func() bool { return c.leaves("once") })
 	condition := c.podCondition("once", v1.DisruptionTarget)
 	if condition.Status != v1.ConditionTrue || condition.Reason != "DeletionByTaintManager" || condition.Message != "Taint manager: deleting due to NoExecute taint" {
 		c.Errorf("condition: %+v", condition)
 	}
-	c.within(10*time.Second, "event", func() bool {
+	c.within(time.Minute, "event", func() bool {
 		return c.hasEvent("once", "TaintManagerEviction", "Marking for deletion Pod default/once")
 	})
 }
@@ -69,12 +69,12 @@ func afterSeconds(c *cluster) {
 	began := time.Now()
 	c.kubectl("taint", "nodes", "seconds", "key1=value1:NoExecute")
 	tainted := time.Now()
-	c.within(10*time.Second, "evicted", func() bool { return c.leaves("seconds") })
+	c.within(time.Minute, "evicted", func() bool { return c.leaves("seconds") })
 	// The API keeps the taint's time in whole seconds.
 	if early := began.Add(3 * time.Second); time.Now().Before(early) {
 		c.Errorf("evicted %v too early", time.Until(early))
 	}
-	if late := time.Since(tainted); late > 6*time.Second {
+	if late := time.Since(tainted); late > 20*time.Second {
 		c.Errorf("evicted after %v", late)
 	}
 }
@@ -84,9 +84,9 @@ func removedInTime(c *cluster) {
 	c.pod("removed", "removed", tolerates("key1", 5))
 	c.kubectl("taint", "nodes", "removed", "key1=value1:NoExecute")
 	c.pod("removed-marker", "removed") // shows that the controller has seen the taint
-	c.within(10*time.Second, "taint seen", func() bool { return c.leaves("removed-marker") })
+	c.within(time.Minute, "taint seen", func() bool { return c.leaves("removed-marker") })
 	c.kubectl("taint", "nodes", "removed", "key1=value1:NoExecute-")
-	c.within(10*time.Second, "event", func() bool {
+	c.within(time.Minute, "event", func() bool {
 		return c.hasEvent("removed", "TaintManagerEviction", "Cancelling deletion of Pod default/removed")
 	})
 	<-time.After(6 * time.Second) // past the time at which it would have gone
@@ -98,8 +98,8 @@ func smallestOfSeveral(c *cluster) {
 	c.pod("several", "several", tolerates("a", 30), tolerates("b", 2))
 	c.kubectl("taint", "nodes", "several", "a=x:NoExecute", "b=x:NoExecute")
 	tainted := time.Now()
-	c.within(10*time.Second, "evicted", func() bool { return c.leaves("several") })
-	if late := time.Since(tainted); late > 5*time.Second {
+	c.within(time.Minute, "evicted", func() bool { return c.leaves("several") })
+	if late := time.Since(tainted); late > 20*time.Second {
 		c.Errorf("evicted after %v", late)
 	}
 }
@@ -112,7 +112,7 @@ func threeTaints(c *cluster) {
 	c.pod("three", "three", equal(v1.TaintEffectNoSchedule), equal(v1.TaintEffectNoExecute))
 	c.pod("three-not", "three")
 	c.kubectl("taint", "nodes", "three", "key1=value1:NoSchedule", "key1=value1:NoExecute", "key2=value2:NoSchedule")
-	c.within(10*time.Second, "the other is evicted", func() bool { return c.leaves("three-not") })
+	c.within(time.Minute, "the other is evicted", func() bool { return c.leaves("three-not") })
 	c.stays("three")
 }
 
@@ -121,9 +121,9 @@ func boundByHand(c *cluster) {
 	c.kubectl("taint", "nodes", "hand", "a=x:NoSchedule")
 	c.pod("hand", "hand") // NoSchedule is the scheduler's, and asks nobody to go
 	c.kubectl("taint", "nodes", "hand", "b=x:NoExecute")
-	c.within(10*time.Second, "evicted", func() bool { return c.leaves("hand") })
+	c.within(time.Minute, "evicted", func() bool { return c.leaves("hand") })
 	c.pod("hand-2", "hand")
-	c.within(10*time.Second, "evicted", func() bool { return c.leaves("hand-2") })
+	c.within(time.Minute, "evicted", func() bool { return c.leaves("hand-2") })
 }
 
 func tolerationAdded(c *cluster) {
@@ -152,7 +152,7 @@ func manyAtOnce(c *cluster) {
 	}
 	c.kubectl("taint", "nodes", "many", "a=x:NoExecute")
 	for i := range pods {
-		c.within(30*time.Second, "all are evicted", func() bool { return c.leaves(fmt.Sprintf("many-%d", i)) })
+		c.within(time.Minute, "all are evicted", func() bool { return c.leaves(fmt.Sprintf("many-%d", i)) })
 	}
 }
 
@@ -180,7 +180,7 @@ func (c *cluster) set(name string, tolerations ...v1.Toleration) {
 func (c *cluster) newPod(name string, before types.UID) (types.UID, time.Time) {
 	c.Helper()
 	var uid types.UID
-	c.within(20*time.Second, "new pod "+name, func() bool {
+	c.within(time.Minute, "new pod "+name, func() bool {
 		pod, err := c.client.CoreV1().Pods("default").Get(c.Context(), name, metav1.GetOptions{})
 		if err == nil {
 			uid = pod.UID
@@ -228,7 +228,7 @@ func setForEver(c *cluster) {
 	uid, _ := c.newPod("set-ever-0", "")
 	c.pod("set-ever-marker", "set-ever")
 	c.kubectl("taint", "nodes", "set-ever", "a=x:NoExecute")
-	c.within(10*time.Second, "taint seen", func() bool { return c.leaves("set-ever-marker") })
+	c.within(time.Minute, "taint seen", func() bool { return c.leaves("set-ever-marker") })
 	<-time.After(2 * time.Second)
 	if now, _ := c.newPod("set-ever-0", ""); now != uid {
 		c.Error("evicted in spite of its toleration")

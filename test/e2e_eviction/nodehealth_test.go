@@ -42,17 +42,17 @@ func TestNodeHealth(t *testing.T) {
 		}
 		return false
 	})
-	c.within(10*time.Second, "taints", func() bool {
+	c.within(time.Minute, "taints", func() bool {
 		return c.hasTaint("n2", "node.kubernetes.io/unreachable:NoSchedule") && c.hasTaint("n2", "node.kubernetes.io/unreachable:NoExecute")
 	})
-	c.within(10*time.Second, "pods not ready", func() bool {
+	c.within(time.Minute, "pods not ready", func() bool {
 		return c.podCondition("guards", v1.PodReady).Status == v1.ConditionFalse
 	})
-	c.within(10*time.Second, "evicted", func() bool { return c.leaves("waits") })
+	c.within(time.Minute, "evicted", func() bool { return c.leaves("waits") })
 	c.stays("guards")
 
 	c.condition("n2", v1.NodeReady, v1.ConditionTrue)
-	c.within(10*time.Second, "no taints", func() bool { return len(c.taints("n2")) == 0 })
+	c.within(time.Minute, "no taints", func() bool { return len(c.taints("n2")) == 0 })
 
 	scrape(c, p, append(nodeHealthMetrics, "taint_eviction_controller_pod_deletions_total 2")...)
 	p.stop()
@@ -73,9 +73,9 @@ func conditionsBecomeTaints(c *cluster) {
 		{v1.NodeReady, v1.ConditionFalse, v1.ConditionTrue, "node.kubernetes.io/not-ready:NoExecute"},
 	} {
 		c.condition("n1", row.condition, row.on)
-		c.within(10*time.Second, row.taint+" on", func() bool { return c.hasTaint("n1", row.taint) })
+		c.within(time.Minute, row.taint+" on", func() bool { return c.hasTaint("n1", row.taint) })
 		c.condition("n1", row.condition, row.off)
-		c.within(10*time.Second, row.taint+" off", func() bool { return !c.hasTaint("n1", row.taint) })
+		c.within(time.Minute, row.taint+" off", func() bool { return !c.hasTaint("n1", row.taint) })
 	}
 }
 
@@ -84,9 +84,9 @@ func cordonBecomesTaint(c *cluster) {
 	const taint = "node.kubernetes.io/unschedulable:NoSchedule"
 	c.kubectl("taint", "nodes", "n1", "mine=x:NoSchedule")
 	c.kubectl("cordon", "n1")
-	c.within(10*time.Second, taint+" on", func() bool { return c.hasTaint("n1", taint) })
+	c.within(time.Minute, taint+" on", func() bool { return c.hasTaint("n1", taint) })
 	c.kubectl("uncordon", "n1")
-	c.within(10*time.Second, taint+" off", func() bool { return !c.hasTaint("n1", taint) })
+	c.within(time.Minute, taint+" off", func() bool { return !c.hasTaint("n1", taint) })
 	if !c.hasTaint("n1", "mine=x:NoSchedule") {
 		c.Error("a taint of somebody else was removed")
 	}
@@ -107,14 +107,14 @@ func aNodeThatAlternates(c *cluster) {
 		}
 		turns++
 		c.condition("turns", v1.NodeReady, status)
-		c.within(10*time.Second, taint+" on", func() bool { return c.hasTaint("turns", taint+":NoExecute") })
+		c.within(time.Minute, taint+" on", func() bool { return c.hasTaint("turns", taint+":NoExecute") })
 		return c.leaves("endures")
 	})
 	if turns < 3 {
 		c.Errorf("the pod left after %d turns", turns)
 	}
 	c.condition("turns", v1.NodeReady, v1.ConditionTrue)
-	c.within(10*time.Second, "no taints", func() bool { return len(c.taints("turns")) == 0 })
+	c.within(time.Minute, "no taints", func() bool { return len(c.taints("turns")) == 0 })
 }
 
 var (
@@ -170,9 +170,9 @@ func uninitialized(c *cluster) {
 	_, err = c.client.CoreV1().Pods("default").Create(c.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "homeless"}, Spec: spec}, metav1.CreateOptions{})
 	c.must(err)
 	c.condition("young", v1.NodeMemoryPressure, v1.ConditionTrue) // so that there is something to write
-	c.within(10*time.Second, "taint of the condition", func() bool { return c.hasTaint("young", "node.kubernetes.io/memory-pressure:NoSchedule") })
+	c.within(time.Minute, "taint of the condition", func() bool { return c.hasTaint("young", "node.kubernetes.io/memory-pressure:NoSchedule") })
 	c.condition("young", v1.NodeMemoryPressure, v1.ConditionFalse)
-	c.within(10*time.Second, "only the provider's taint", func() bool { return len(c.taints("young")) == 1 && c.hasTaint("young", taint) })
+	c.within(time.Minute, "only the provider's taint", func() bool { return len(c.taints("young")) == 1 && c.hasTaint("young", taint) })
 	c.within(20*time.Second, "the scheduler says why", func() bool {
 		return strings.Contains(c.podCondition("homeless", v1.PodScheduled).Message, "untolerated taint")
 	})

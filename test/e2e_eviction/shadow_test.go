@@ -36,7 +36,7 @@ func TestShadowAgreesWithUpstream(t *testing.T) {
 	c.node("n", nil)
 	c.node("well", nil)
 	p := startController(t, c.readOnly(), "--shadow", "--shadow-report="+filepath.Join(t.TempDir(), "report.json"))
-	c.within(30*time.Second, "the shadow knows the cluster", func() bool {
+	c.within(time.Minute, "the shadow knows the cluster", func() bool {
 		answer, err := http.Get("http://" + p.address + "/readyz")
 		if err != nil {
 			return false
@@ -48,7 +48,7 @@ func TestShadowAgreesWithUpstream(t *testing.T) {
 	c.pod("for-health", "n", tolerates("a"), tolerates(v1.TaintNodeNotReady, 2))
 	_, err := c.client.CoreV1().Nodes().Patch(t.Context(), "n", mergePatch, taintPatch("a"), kubectlTaint)
 	c.must(err)
-	c.within(30*time.Second, "evicted by upstream", func() bool { return c.leaves("for-taint") })
+	c.within(time.Minute, "evicted by upstream", func() bool { return c.leaves("for-taint") })
 	c.condition("n", v1.NodeReady, v1.ConditionFalse)
 	c.within(60*time.Second, "evicted by upstream for the node's health", func() bool { return c.leaves("for-health") })
 
@@ -62,7 +62,7 @@ func TestShadowAgreesWithUpstream(t *testing.T) {
 		c.must(err)
 		return read
 	}
-	c.within(30*time.Second, "both evictions and both taints are compared", func() bool {
+	c.within(time.Minute, "both evictions and both taints are compared", func() bool {
 		report := told().Controller
 		return report.Tallies[shadow.Eviction].Decisions == 2 &&
 			report.Tallies[shadow.Taint].Decisions >= 2 // a node that is new may be tainted for a moment, by both
