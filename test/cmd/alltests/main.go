@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -103,6 +104,14 @@ func run(o options, chosen []string) bool {
 	// Ctrl-C reaches the tests, which end what they started; what they say then is still told.
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt)
+	// SIGTERM is the end of somebody's patience, who wants to know where the time went.
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGTERM)
+	go func() {
+		<-ended
+		r.summary()
+		os.Exit(1)
+	}()
 	quiet := make(chan struct{})
 	defer close(quiet)
 	go r.tellWhatRuns(quiet)

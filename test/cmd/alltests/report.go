@@ -264,6 +264,9 @@ func (r *report) summary() {
 	for _, part := range r.parts {
 		r.print("%8s %8s  %s", seconds(part.took), seconds(part.cpu), part.name)
 	}
+	if text := r.underWay(); text != "" {
+		r.print("\n==> not ended: %s", text)
+	}
 	if len(r.skipped) > 0 {
 		r.print("\n==> skipped: %s", strings.Join(r.skipped, ", "))
 	}
