@@ -27,9 +27,14 @@ type cluster struct {
 	out    *printed
 	ended  chan error
 	client kubernetes.Interface
+	// objects is of the shared cluster alone.
+	objects *objects
 }
 
 const startWithin = 60 * time.Second
+
+// patience with everything that comes in a moment on a machine that does nothing else.
+const patience = time.Minute
 
 // launch starts `berth up` and waits until it says that it is up.
 func launch(dir string, flags ...string) (*cluster, error) {

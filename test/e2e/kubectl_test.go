@@ -119,12 +119,6 @@ func comma(parts []string) string {
 	return ", " + strings.Join(parts, ", ")
 }
 
-// get prints a field of an object.
-func get(t *testing.T, object, jsonpath string) string {
-	t.Helper()
-	return berth(t, "kubectl", "get", object, "-o", "jsonpath="+jsonpath).stdout
-}
-
 // awaits waits until a field of an object has a value.
 func awaits(t *testing.T, within time.Duration, object, jsonpath, want string) {
 	t.Helper()
@@ -139,9 +133,10 @@ func awaits(t *testing.T, within time.Duration, object, jsonpath, want string) {
 func awaitGone(t *testing.T, within time.Duration, object string) {
 	t.Helper()
 	eventually(t, within, func() error {
-		if out := berth(t, "kubectl", "get", object, "--ignore-not-found", "-o", "name").stdout; out != "" {
-			return fmt.Errorf("%s is still there", strings.TrimSpace(out))
+		found, err := shared.objects.get(object)
+		if err == nil && found != nil {
+			err = fmt.Errorf("%s is still there", object)
 		}
-		return nil
+		return err
 	})
 }

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -34,6 +35,10 @@ func setUp(m *testing.M) (int, error) {
 		return 0, err
 	}
 	defer os.RemoveAll(work)
+	// Those with a cluster of their own run beside each other, when those of the shared one have.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		return 0, err
+	}
 	if bin, err = binaries.In(work, "../.."); err != nil {
 		return 0, err
 	}
@@ -45,6 +50,9 @@ func setUp(m *testing.M) (int, error) {
 		return 0, err
 	}
 	defer shared.stop()
+	if shared.objects, err = objectsOf(shared.dir, shared.client); err != nil {
+		return 0, err
+	}
 	return m.Run(), nil
 }
 

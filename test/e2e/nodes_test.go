@@ -91,7 +91,7 @@ func TestTaintsCordonAndLabelsWithStockKubectl(t *testing.T) {
 // puts on by itself (node.kubernetes.io/...) are others' business.
 func awaitTaints(t *testing.T, node string, want ...string) {
 	t.Helper()
-	eventually(t, 5*time.Second, func() error {
+	eventually(t, patience, func() error {
 		var own []string
 		for _, taint := range strings.Fields(get(t, "node/"+node, "{range .spec.taints[*]}{.key}={.value}:{.effect} {end}")) {
 			if !strings.HasPrefix(taint, "node.kubernetes.io/") {
@@ -108,19 +108,19 @@ func awaitTaints(t *testing.T, node string, want ...string) {
 func TestAnExtendedResourceInCapacityBecomesAllocatable(t *testing.T) {
 	kubectl(t, "patch", "node", "node-2", "--subresource=status", "--type=json",
 		"-p", `[{"op": "add", "path": "/status/capacity/example.com~1dongle", "value": "4"}]`)
-	awaits(t, 10*time.Second, "node/node-2", `{.status.allocatable.example\.com/dongle}`, "4")
+	awaits(t, patience, "node/node-2", `{.status.allocatable.example\.com/dongle}`, "4")
 	apply(t, pod("dongle", "node-2", "container resources: {requests: {example.com/dongle: 5}, limits: {example.com/dongle: 5}}"))
-	awaits(t, 10*time.Second, "pod/dongle", "{.status.reason}", "OutOfexample.com/dongle")
+	awaits(t, patience, "pod/dongle", "{.status.reason}", "OutOfexample.com/dongle")
 	kubectl(t, "delete", "pod", "dongle")
 	kubectl(t, "patch", "node", "node-2", "--subresource=status", "--type=json",
 		"-p", `[{"op": "remove", "path": "/status/capacity/example.com~1dongle"}]`)
-	awaits(t, 10*time.Second, "node/node-2", `{.status.allocatable.example\.com/dongle}`, "")
+	awaits(t, patience, "node/node-2", `{.status.allocatable.example\.com/dongle}`, "")
 }
 
 func TestNodesAreMadeAsFlagsSay(t *testing.T) {
 	simulate(t, "gpu-", "--count", "2", "--zones", "2", "--region", "north", "--cpu", "8", "--memory", "16Gi", "--pods", "20",
 		"--resource", "nvidia.com/gpu=8", "--taint", "nvidia.com/gpu=true:NoSchedule", "--label", "pool=gpu")
-	awaits(t, 10*time.Second, "node/gpu-2",
+	awaits(t, patience, "node/gpu-2",
 		`{.status.allocatable.cpu} {.status.allocatable.memory} {.status.allocatable.pods} {.status.allocatable.nvidia\.com/gpu} `+
 			`{.metadata.labels.pool} {.metadata.labels.topology\.kubernetes\.io/zone} {.metadata.labels.topology\.kubernetes\.io/region} {.metadata.labels.kubernetes\.io/hostname}`,
 		"8 16Gi 20 8 gpu z2 north gpu-2")
@@ -135,23 +135,23 @@ func TestNodesAreMadeAsFlagsSay(t *testing.T) {
 func TestADeletedNodeStaysGoneWithItsPodsUntilTheNextStart(t *testing.T) {
 	stop := simulate(t, "mayfly-", "--count", "3")
 	apply(t, pod("mayfly", "mayfly-1"))
-	awaits(t, 10*time.Second, "pod/mayfly", "{.status.phase}", "Running")
+	awaits(t, patience, "pod/mayfly", "{.status.phase}", "Running")
 	kubectl(t, "delete", "node", "mayfly-1")
-	awaitGone(t, 10*time.Second, "pod/mayfly")
+	awaitGone(t, patience, "pod/mayfly")
 	if got := kubectl(t, "get", "node", "mayfly-1", "--ignore-not-found"); got != "" {
 		t.Errorf("the node is back: %s", got)
 	}
 	stop()
 	simulate(t, "mayfly-", "--count", "2")
 	kubectl(t, "get", "node", "mayfly-1", "mayfly-2")
-	awaitGone(t, 10*time.Second, "node/mayfly-3")
+	awaitGone(t, patience, "node/mayfly-3")
 }
 
 // N4: heartbeats and conditions can be made to fail by zone or node.
 func TestFailedNodesRenewNothingAndTheirPodsFreeze(t *testing.T) {
 	simulate(t, "frail-", "--count", "4", "--zones", "2", "--lease-renew-interval", "1s")
 	apply(t, pod("frozen", "frail-1"))
-	awaits(t, 10*time.Second, "pod/frozen", "{.status.phase}", "Running")
+	awaits(t, patience, "pod/frozen", "{.status.phase}", "Running")
 	berth(t, "nodes", "fail", "--node", "frail-1,frail-3").wants(t, 0, "frail-1: heartbeats stopped until berth nodes recover")
 	kubectl(t, "delete", "pod", "frozen", "--wait=false")
 
@@ -161,7 +161,7 @@ func TestFailedNodesRenewNothingAndTheirPodsFreeze(t *testing.T) {
 	silent, speaks := renewed("frail-1"), renewed("frail-2")
 	// The others' Leases are the clock: three renewals later the silent one is still where it was.
 	for range 3 {
-		eventually(t, 10*time.Second, func() error {
+		eventually(t, patience, func() error {
 			if now := renewed("frail-2"); now != speaks {
 				speaks = now
 				return nil
@@ -176,8 +176,8 @@ func TestFailedNodesRenewNothingAndTheirPodsFreeze(t *testing.T) {
 		t.Errorf("the pod on a silent node is %q", got)
 	}
 	berth(t, "nodes", "recover", "--node", "frail-1", "--node", "frail-3").wants(t, 0, "frail-1: recovered")
-	awaitGone(t, 10*time.Second, "pod/frozen")
-	eventually(t, 10*time.Second, func() error {
+	awaitGone(t, patience, "pod/frozen")
+	eventually(t, patience, func() error {
 		if renewed("frail-1") == silent {
 			return fmt.Errorf("frail-1 does not renew its lease")
 		}
@@ -187,7 +187,7 @@ func TestFailedNodesRenewNothingAndTheirPodsFreeze(t *testing.T) {
 	// For a time, the node comes back by itself.
 	berth(t, "nodes", "fail", "--node", "frail-2", "--for", "2s").wants(t, 0, "for 2s")
 	apply(t, pod("later", "frail-2"))
-	awaits(t, 15*time.Second, "pod/later", "{.status.phase}", "Running")
+	awaits(t, patience, "pod/later", "{.status.phase}", "Running")
 	kubectl(t, "delete", "pod", "later")
 }
 
@@ -203,11 +203,11 @@ func TestAZoneFailsAsAWhole(t *testing.T) {
 func TestConditionsComeAndGo(t *testing.T) {
 	status := func(kind string) string { return `{.status.conditions[?(@.type=="` + kind + `")].status}` }
 	berth(t, "nodes", "condition", "node-3", "MemoryPressure=True", "NetworkUnavailable=True").wants(t, 0, "node-3: conditions changed")
-	awaits(t, 10*time.Second, "node/node-3", status("MemoryPressure")+status("NetworkUnavailable"), "TrueTrue")
+	awaits(t, patience, "node/node-3", status("MemoryPressure")+status("NetworkUnavailable"), "TrueTrue")
 	berth(t, "nodes", "condition", "node-3", "MemoryPressure-", "Ready=False").wants(t, 0)
-	awaits(t, 10*time.Second, "node/node-3", status("MemoryPressure")+status("NetworkUnavailable")+status("Ready"), "FalseTrueFalse")
+	awaits(t, patience, "node/node-3", status("MemoryPressure")+status("NetworkUnavailable")+status("Ready"), "FalseTrueFalse")
 	berth(t, "nodes", "condition", "node-3", "NetworkUnavailable=False", "Ready=True").wants(t, 0)
-	awaits(t, 10*time.Second, "node/node-3", status("NetworkUnavailable")+status("Ready"), "FalseTrue")
+	awaits(t, patience, "node/node-3", status("NetworkUnavailable")+status("Ready"), "FalseTrue")
 	if got := get(t, "node/node-3", "{.metadata.annotations}"); bytes.Contains([]byte(got), []byte("berth.dev/conditions")) {
 		t.Errorf("the annotation is left: %s", got)
 	}

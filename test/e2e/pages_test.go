@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,6 +34,7 @@ func runElsewhere(page *docs.Page) bool {
 // shows and goes on until Ctrl-C. Each page leaves the cluster as it found it. What is shown and
 // run by no test is in docs.Unrun.
 func TestPages(t *testing.T) {
+	t.Parallel()
 	pages, err := docs.Pages(root)
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func TestPages(t *testing.T) {
 				t.Fatal(err)
 			}
 			runs(t, folder, readers+strings.Join(steps, "\n"), "PATH="+bin+":"+os.Getenv("PATH"))
-			eventually(t, 20*time.Second, func() error {
+			eventually(t, patience, func() error {
 				if left := state(t, c); left != found {
 					return fmt.Errorf("the page leaves\n%s\nand found\n%s", left, found)
 				}

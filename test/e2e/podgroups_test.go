@@ -18,6 +18,7 @@ import (
 // when a filler has gone it is bound whole, and the PodGroup says that it is scheduled. The Job
 // controller makes a gang of an Indexed Job by itself.
 func TestAGangIsPlacedWholeOrNotAtAll(t *testing.T) {
+	t.Parallel()
 	c := start(t, filepath.Join(t.TempDir(), "gang"), "--nodes", "3", "--ui-port", "-1",
 		"--feature-gates", "GenericWorkload=true,GangScheduling=true,WorkloadWithJob=true")
 	nodes, err := c.client.CoreV1().Nodes().List(background(), metav1.ListOptions{})
@@ -34,7 +35,7 @@ func TestAGangIsPlacedWholeOrNotAtAll(t *testing.T) {
 		if group != "" {
 			p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group}
 		}
-		eventually(t, decidesIn, func() error { // the ServiceAccount may still be made
+		eventually(t, patience, func() error { // the ServiceAccount may still be made
 			_, err := c.client.CoreV1().Pods("default").Create(background(), p, metav1.CreateOptions{})
 			return err
 		})
@@ -48,7 +49,7 @@ func TestAGangIsPlacedWholeOrNotAtAll(t *testing.T) {
 		return n
 	}
 	create("filler", "")
-	eventually(t, decidesIn, func() error { return differ(placed("filler"), 1) })
+	eventually(t, patience, func() error { return differ(placed("filler"), 1) })
 
 	groups := c.client.SchedulingV1alpha2().PodGroups("default")
 	gang := &schedulingv1alpha2.PodGroup{ObjectMeta: metav1.ObjectMeta{Name: "gang"}}
@@ -72,15 +73,15 @@ func TestAGangIsPlacedWholeOrNotAtAll(t *testing.T) {
 	for _, name := range members {
 		create(name, "gang")
 	}
-	eventually(t, decidesIn, func() error { return scheduled(metav1.ConditionFalse) })
+	eventually(t, patience, func() error { return scheduled(metav1.ConditionFalse) })
 	if n := placed(members...); n != 0 {
 		t.Errorf("%d pods of the gang are bound though only two fit", n)
 	}
 	if err := c.client.CoreV1().Pods("default").Delete(background(), "filler", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 2*decidesIn, func() error { return differ(placed(members...), 3) })
-	eventually(t, decidesIn, func() error { return scheduled(metav1.ConditionTrue) })
+	eventually(t, patience, func() error { return differ(placed(members...), 3) })
+	eventually(t, patience, func() error { return scheduled(metav1.ConditionTrue) })
 
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "trained"}, Spec: batchv1.JobSpec{
 		CompletionMode: new(batchv1.IndexedCompletion), Completions: new(int32(3)), Parallelism: new(int32(3)),
@@ -89,7 +90,7 @@ func TestAGangIsPlacedWholeOrNotAtAll(t *testing.T) {
 	if _, err := c.client.BatchV1().Jobs("default").Create(background(), job, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 3*decidesIn, func() error {
+	eventually(t, patience, func() error {
 		list, err := groups.List(background(), metav1.ListOptions{})
 		if err != nil {
 			return err

@@ -17,6 +17,7 @@ import (
 // beside a cluster as `make up` starts it. The block of the two make commands is the exception:
 // what they run, this and all other tests do.
 func TestReadme(t *testing.T) {
+	t.Parallel()
 	folder := readersFolder(t)
 	blocks := shellBlocks(t, filepath.Join(root, "README.md"))
 	if len(blocks) < 5 {

@@ -31,18 +31,18 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]
 	claims := "spec resourceClaims: [{name: gpu, resourceClaimTemplateName: one-gpu}]"
 	uses := "container resources: {claims: [{name: gpu}]}"
 	apply(t, pod("device-first", "", claims, uses))
-	awaits(t, 2*decidesIn, "pod/device-first", placedOn, "node-2")
+	awaits(t, patience, "pod/device-first", placedOn, "node-2")
 	claim := get(t, "pod/device-first", "{.status.resourceClaimStatuses[0].resourceClaimName}")
 	if got := get(t, "resourceclaim/"+claim, "{.status.allocation.devices.results[0].device} {.status.reservedFor[0].name}"); got != "gpu-0 device-first" {
 		t.Errorf("the claim says %q", got)
 	}
 	apply(t, pod("device-second", "", claims, uses))
-	awaits(t, decidesIn, "pod/device-second", "{.status.conditions[0].reason}", "Unschedulable")
+	awaits(t, patience, "pod/device-second", "{.status.conditions[0].reason}", "Unschedulable")
 	if message := get(t, "pod/device-second", whyNot); !strings.Contains(message, "3 cannot allocate all claims") && !strings.Contains(message, "cannot allocate all claims") {
 		t.Errorf("the second pod says %q", message)
 	}
 	kubectl(t, "delete", "pod", "device-first", "--now")
-	awaits(t, 3*decidesIn, "pod/device-second", placedOn, "node-2")
+	awaits(t, patience, "pod/device-second", placedOn, "node-2")
 	kubectl(t, "delete", "pod", "device-second", "--now")
 	kubectl(t, "delete", "resourceclaimtemplate/one-gpu", "resourceslice/node-2-gpus", "deviceclass/gpu")
 }

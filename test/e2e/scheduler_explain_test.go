@@ -34,7 +34,7 @@ func TestExplainTellsWhatTheSchedulerDecided(t *testing.T) {
 	simulate(t, "told-", "--count", "1", "--cpu", "2", "--label", "pool=told")
 	const there = "spec nodeSelector: {pool: told}"
 	apply(t, pod("told-waits", "", there, "container resources: {requests: {cpu: 8}}"))
-	awaits(t, decidesIn, "pod/told-waits", "{.status.conditions[0].reason}", "Unschedulable")
+	awaits(t, patience, "pod/told-waits", "{.status.conditions[0].reason}", "Unschedulable")
 	e := explained(t, "told-waits")
 	d := e.Decision
 	if d == nil || d.Result != decision.Unschedulable || d.Queue == nil || d.Queue.Place != "unschedulable" || d.Queue.Attempts == 0 || len(d.Queue.Wakes) == 0 {
@@ -46,13 +46,13 @@ func TestExplainTellsWhatTheSchedulerDecided(t *testing.T) {
 	berth(t, "explain", "pod/told-waits").wants(t, 0, "This still holds", "it is retried after an event that can help")
 
 	apply(t, pod("told-runs", "", there))
-	awaits(t, decidesIn, "pod/told-runs", "{.status.phase}", "Running")
+	awaits(t, patience, "pod/told-runs", "{.status.phase}", "Running")
 	e = explained(t, "told-runs")
 	if e.Decision == nil || e.Decision.Result != decision.Placed || e.Decision.Node != "told-1" || !e.LastDecision.Holds {
 		t.Errorf("of a pod that runs: %+v, %+v", e.Decision, e.LastDecision)
 	}
 	kubectl(t, "taint", "nodes", "told-1", "k=v:NoSchedule")
-	eventually(t, decidesIn, func() error {
+	eventually(t, patience, func() error {
 		if e := explained(t, "told-runs"); e.LastDecision.Holds {
 			return fmt.Errorf("on a node that has a taint now: %+v", e.LastDecision)
 		}

@@ -75,7 +75,7 @@ func (p *pair) leader(t *testing.T) (leads *replica) {
 // busyLeader is one that has decided some pods, and is no longer of the pair.
 func (p *pair) busyLeader(t *testing.T) (leads *replica) {
 	t.Helper()
-	eventually(t, 3*decidesIn, func() error {
+	eventually(t, patience, func() error {
 		leads = p.leader(t)
 		if leads.metric("scheduler_schedule_attempts_total") < 20 {
 			return fmt.Errorf("the leader has decided few pods")
@@ -92,6 +92,7 @@ func (p *pair) busyLeader(t *testing.T) (leads *replica) {
 // come back when another leads. Then one is asked to go: it gives the Lease away. The last one is
 // robbed of it.
 func TestLeaderKilledUnderLoad(t *testing.T) {
+	t.Parallel()
 	nodes := 30 + *haKills*int(haLease.Seconds()) // with room for what comes while the leader is killed
 	p := &pair{c: start(t, filepath.Join(t.TempDir(), "ha"), "--nodes", strconv.Itoa(nodes)), config: filepath.Join(t.TempDir(), "ha.yaml")}
 	if err := os.WriteFile(p.config, fmt.Appendf(nil, `
@@ -245,7 +246,7 @@ func (p *pair) robbed(t *testing.T) {
 func give(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
 	leases := client.CoordinationV1().Leases("kube-system")
-	eventually(t, decidesIn, func() error {
+	eventually(t, patience, func() error {
 		lease, err := leases.Get(background(), "ha", metav1.GetOptions{})
 		if err != nil {
 			return err

@@ -32,7 +32,7 @@ value: 1000
 		"--use-legacy-policy-config")
 	eventually(t, startWithin, func() error { return byConfigMap.says("ready") })
 	apply(t, pod("low-legacy", "", there, big, "spec schedulerName: of-a-policy"))
-	awaits(t, decidesIn, "pod/low-legacy", "{.status.phase}", "Running")
+	awaits(t, patience, "pod/low-legacy", "{.status.phase}", "Running")
 	if err := byConfigMap.says("ConfigMap kube-system/old-policy: is translated"); err != nil {
 		t.Error(err)
 	}
@@ -57,7 +57,7 @@ algorithmSource: {policy: {file: {path: policy.json}}}
 	byFile := shared.schedule(t, "--config", file)
 	eventually(t, startWithin, func() error { return byFile.says("ready") })
 	apply(t, pod("high-legacy", "", there, big, "spec schedulerName: peaceful", "spec priorityClassName: above"))
-	awaits(t, decidesIn, "pod/high-legacy", "{.status.conditions[0].reason}", "Unschedulable")
+	awaits(t, patience, "pod/high-legacy", "{.status.conditions[0].reason}", "Unschedulable")
 	if message := get(t, "pod/high-legacy", whyNot); !strings.Contains(message, "Insufficient cpu") || strings.Contains(message, "preemption") {
 		t.Errorf("without preemption the pod says %q", message)
 	}

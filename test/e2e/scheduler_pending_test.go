@@ -19,8 +19,8 @@ func TestPendingPodsSayWhy(t *testing.T) {
 
 	apply(t, pod("why-port", "", there, taken, half))
 	apply(t, pod("why-port2", "", there, taken, half))
-	awaits(t, decidesIn, "pod/why-port", "{.status.phase}", "Running")
-	awaits(t, decidesIn, "pod/why-port2", "{.status.phase}", "Running")
+	awaits(t, patience, "pod/why-port", "{.status.phase}", "Running")
+	awaits(t, patience, "pod/why-port2", "{.status.phase}", "Running")
 	for _, c := range []struct{ name, manifest, want string }{
 		{"port", pod("pending-port", "", there, taken),
 			w.says("2 node(s) didn't have free ports for the requested pod ports", noVictims)},
@@ -41,7 +41,7 @@ func TestPendingPodsSayWhy(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			apply(t, c.manifest)
-			awaits(t, decidesIn, "pod/pending-"+c.name, whyNot, c.want)
+			awaits(t, patience, "pod/pending-"+c.name, whyNot, c.want)
 			kubectl(t, "delete", "pod", "pending-"+c.name, "--now")
 		})
 	}
@@ -50,10 +50,10 @@ func TestPendingPodsSayWhy(t *testing.T) {
 		kubectl(t, "taint", "nodes", "why-2", "k=v:NoSchedule")
 		apply(t, pod("pending-taint", "", there))
 		parts := []string{"1 node(s) had untolerated taint(s)", "1 node(s) were unschedulable", elsewhere}
-		awaits(t, decidesIn, "pod/pending-taint", whyNot, fmt.Sprintf(
+		awaits(t, patience, "pod/pending-taint", whyNot, fmt.Sprintf(
 			"Unschedulable: 0/%d nodes are available: %s. no new claims to deallocate, preemption: 0/%d nodes are available: %s.", all, strings.Join(parts, ", "), all, useless))
 		kubectl(t, "uncordon", "why-1")
-		awaits(t, decidesIn, "pod/pending-taint", placedOn, "why-1")
+		awaits(t, patience, "pod/pending-taint", placedOn, "why-1")
 		kubectl(t, "delete", "pod", "pending-taint", "--now")
 	})
 	kubectl(t, "delete", "pod", "why-port", "why-port2", "--now")
@@ -111,13 +111,13 @@ spec: {drivers: [{name: store.example.com, nodeID: store-1, allocatable: {count:
 	apply(t, volume("second", "ReadWriteOnce", "store.example.com", ""))
 	apply(t, volume("single", "ReadWriteOncePod", "other.example.com", ""))
 	for _, name := range []string{"far", "first", "second", "single"} {
-		awaits(t, decidesIn, "pvc/"+name, "{.status.phase}", "Bound")
+		awaits(t, patience, "pvc/"+name, "{.status.phase}", "Bound")
 	}
 	apply(t, pod("store-first", "", there, claim("first")))
 	apply(t, pod("store-single", "", there, claim("single")))
 	apply(t, pod("store-disk", "", there, "spec volumes: ["+iscsi+"]"))
 	for _, name := range []string{"first", "single", "disk"} {
-		awaits(t, decidesIn, "pod/store-"+name, "{.status.phase}", "Running")
+		awaits(t, patience, "pod/store-"+name, "{.status.phase}", "Running")
 	}
 	for _, c := range []struct{ name, manifest, want string }{
 		{"zone", pod("pending-zone", "", there, claim("far")), w.says("1 node(s) had no available volume zone", w.useless)},
@@ -131,7 +131,7 @@ spec: {drivers: [{name: store.example.com, nodeID: store-1, allocatable: {count:
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			apply(t, c.manifest)
-			awaits(t, decidesIn, "pod/pending-"+c.name, whyNot, c.want)
+			awaits(t, patience, "pod/pending-"+c.name, whyNot, c.want)
 			kubectl(t, "delete", "pod", "pending-"+c.name, "--now")
 		})
 	}
@@ -170,15 +170,15 @@ func TestAWaitingPodWakesForWhatHelps(t *testing.T) {
 	simulate(t, "wake-", "--count", "1", "--cpu", "2", "--label", "pool=wake")
 	const there = "spec nodeSelector: {pool: wake}"
 	apply(t, pod("wake-full", "", there, "container resources: {requests: {cpu: 1500m}}"))
-	awaits(t, decidesIn, "pod/wake-full", "{.status.phase}", "Running")
+	awaits(t, patience, "pod/wake-full", "{.status.phase}", "Running")
 	apply(t, pod("wake-next", "", there, "container resources: {requests: {cpu: 1500m}}"))
-	awaits(t, decidesIn, "pod/wake-next", "{.status.conditions[0].reason}", "Unschedulable")
+	awaits(t, patience, "pod/wake-next", "{.status.conditions[0].reason}", "Unschedulable")
 	kubectl(t, "delete", "pod", "wake-full", "--now")
-	awaits(t, decidesIn, "pod/wake-next", placedOn, "wake-1")
+	awaits(t, patience, "pod/wake-next", placedOn, "wake-1")
 	apply(t, pod("wake-label", "", "spec nodeSelector: {pool: wake, disk: ssd}"))
-	awaits(t, decidesIn, "pod/wake-label", "{.status.conditions[0].reason}", "Unschedulable")
+	awaits(t, patience, "pod/wake-label", "{.status.conditions[0].reason}", "Unschedulable")
 	kubectl(t, "label", "node", "wake-1", "disk=ssd")
-	awaits(t, decidesIn, "pod/wake-label", placedOn, "wake-1")
+	awaits(t, patience, "pod/wake-label", placedOn, "wake-1")
 	kubectl(t, "delete", "pod", "wake-next", "wake-label", "--now")
 }
 

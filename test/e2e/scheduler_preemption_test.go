@@ -24,19 +24,19 @@ spec: {minAvailable: 1, selector: {matchLabels: {app: guarded}}}
 `)
 	const there, big = "spec nodeSelector: {pool: pdb}", "container resources: {requests: {cpu: 1500m}}"
 	apply(t, pod("guarded-a", "", there, big))
-	awaits(t, decidesIn, "pod/guarded-a", "{.status.phase}", "Running")
+	awaits(t, patience, "pod/guarded-a", "{.status.phase}", "Running")
 	apply(t, pod("free-b", "", there, big))
-	awaits(t, decidesIn, "pod/free-b", "{.status.phase}", "Running")
-	awaits(t, decidesIn, "pdb/guard", "{.status.currentHealthy} {.status.disruptionsAllowed}", "1 0")
+	awaits(t, patience, "pod/free-b", "{.status.phase}", "Running")
+	awaits(t, patience, "pdb/guard", "{.status.currentHealthy} {.status.disruptionsAllowed}", "1 0")
 	open := get(t, "pod/free-b", placedOn)
 	apply(t, pod("pressing-1", "", there, big, "spec priorityClassName: pressing"))
-	awaits(t, 3*decidesIn, "pod/pressing-1", placedOn, open)
+	awaits(t, patience, "pod/pressing-1", placedOn, open)
 	if phase := get(t, "pod/guarded-a", "{.status.phase}"); phase != "Running" {
 		t.Errorf("the guarded pod is %s", phase)
 	}
 	apply(t, pod("pressing-2", "", there, big, "spec priorityClassName: pressing"))
-	awaitGone(t, 3*decidesIn, "pod/guarded-a")
-	awaits(t, 3*decidesIn, "pod/pressing-2", "{.status.phase}", "Running")
+	awaitGone(t, patience, "pod/guarded-a")
+	awaits(t, patience, "pod/pressing-2", "{.status.phase}", "Running")
 	kubectl(t, "delete", "pod", "pressing-1", "pressing-2", "--now")
 	kubectl(t, "delete", "pdb/guard", "priorityclass/pressing")
 }
@@ -64,12 +64,12 @@ profiles:
 	shared.schedule(t, "--config", file)
 	const there, small = "spec nodeSelector: {pool: two}", "container resources: {requests: {cpu: 500m, memory: 100Mi}}"
 	apply(t, pod("two-seed", "", there, small, "spec schedulerName: packing"))
-	awaits(t, 2*decidesIn, "pod/two-seed", "{.status.phase}", "Running")
+	awaits(t, patience, "pod/two-seed", "{.status.phase}", "Running")
 	seeded := get(t, "pod/two-seed", placedOn)
 	apply(t, pod("two-packed", "", there, small, "spec schedulerName: packing"))
-	awaits(t, decidesIn, "pod/two-packed", placedOn, seeded)
+	awaits(t, patience, "pod/two-packed", placedOn, seeded)
 	apply(t, pod("two-spread", "", there, small, "spec schedulerName: spreading"))
-	eventually(t, decidesIn, func() error { return differs(get(t, "pod/two-spread", placedOn), seeded) })
+	eventually(t, patience, func() error { return differs(get(t, "pod/two-spread", placedOn), seeded) })
 
 	apply(t, `
 apiVersion: scheduling.k8s.io/v1
@@ -78,12 +78,12 @@ metadata: {name: pushy}
 value: 1000
 `)
 	apply(t, pod("pushy-p", "", there, "container resources: {requests: {cpu: 3800m}}", "spec schedulerName: packing", "spec priorityClassName: pushy"))
-	awaits(t, decidesIn, "pod/pushy-p", "{.status.conditions[0].reason}", "Unschedulable")
+	awaits(t, patience, "pod/pushy-p", "{.status.conditions[0].reason}", "Unschedulable")
 	if message := get(t, "pod/pushy-p", whyNot); strings.Contains(message, "preemption") {
 		t.Errorf("preemption is off, and the pod says %q", message)
 	}
 	apply(t, pod("pushy-s", "", there, "container resources: {requests: {cpu: 3800m}}", "spec schedulerName: spreading", "spec priorityClassName: pushy"))
-	awaits(t, 3*decidesIn, "pod/pushy-s", "{.status.phase}", "Running")
+	awaits(t, patience, "pod/pushy-s", "{.status.phase}", "Running")
 	kubectl(t, "delete", "pod", "-l", "app in (two, pushy)", "--now")
 	kubectl(t, "delete", "priorityclass/pushy")
 }

@@ -31,6 +31,7 @@ func reloadConfig(broken bool, names ...string) string {
 // coming, well and badly in turn. A good change takes effect, a bad one does
 // not and says so; no pod is lost.
 func TestConfigurationChangedUnderLoad(t *testing.T) {
+	t.Parallel()
 	c := start(t, filepath.Join(t.TempDir(), "reload"), "--nodes", "30")
 	file := filepath.Join(t.TempDir(), "scheduler.yaml")
 	replace := func(content string) {
@@ -59,7 +60,7 @@ func TestConfigurationChangedUnderLoad(t *testing.T) {
 			replace(reloadConfig(false, "steady", "steady"+fmt.Sprint(flip)))
 			applied++
 		}
-		eventually(t, decidesIn, func() error {
+		eventually(t, patience, func() error {
 			page := s.page("/metrics")
 			for what, n := range map[string]float64{"applied": applied, "refused": refused} {
 				if want := fmt.Sprintf("berth_scheduler_config_reloads_total{result=%q} %v\n", what, n); n > 0 && !strings.Contains(page, want) {
@@ -68,7 +69,7 @@ func TestConfigurationChangedUnderLoad(t *testing.T) {
 			}
 			return nil
 		})
-		eventually(t, decidesIn, func() error {
+		eventually(t, patience, func() error {
 			if s.metric("scheduler_schedule_attempts_total") < before+10 {
 				return fmt.Errorf("no pods are placed after the change")
 			}
@@ -92,7 +93,7 @@ func TestConfigurationChangedUnderLoad(t *testing.T) {
 		}
 	}
 	for reason, words := range map[string]string{"ConfigurationRefused": "is refused, the last good one stays in effect: profiles[1].plugins.score.enabled[0].name", "ConfigurationApplied": "is in effect"} {
-		eventually(t, decidesIn, func() error {
+		eventually(t, patience, func() error {
 			events, err := c.client.CoreV1().Events("kube-system").List(background(), metav1.ListOptions{
 				FieldSelector: "involvedObject.kind=Lease,involvedObject.name=reload,reason=" + reason})
 			if err != nil {
@@ -111,7 +112,7 @@ func TestConfigurationChangedUnderLoad(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, decidesIn, func() error { return s.says("no such file or directory") })
+	eventually(t, patience, func() error { return s.says("no such file or directory") })
 	if page := s.page("/readyz"); page != "ok" {
 		t.Errorf("/readyz without the file: %s", page)
 	}

@@ -53,9 +53,9 @@ func TestSchedulerWithTheRightsOfKubeScheduler(t *testing.T) {
 		"--authentication-kubeconfig", kubeconfig, "--authorization-kubeconfig", kubeconfig)
 	eventually(t, startWithin, func() error { return s.says("ready") })
 	apply(t, pod("humble", "", "spec schedulerName: humble"))
-	awaits(t, decidesIn, "pod/humble", "{.status.phase}", "Running")
+	awaits(t, patience, "pod/humble", "{.status.phase}", "Running")
 	apply(t, pod("too-big", "", "spec schedulerName: humble", "container resources: {requests: {cpu: 1000}}"))
-	awaits(t, decidesIn, "pod/too-big", "{.status.conditions[0].reason}", "Unschedulable")
+	awaits(t, patience, "pod/too-big", "{.status.conditions[0].reason}", "Unschedulable")
 	if holder := kubectl(t, "-n", "kube-system", "get", "lease", "kube-scheduler", "-o", "jsonpath={.spec.holderIdentity}"); holder == "" {
 		t.Error("nobody holds the Lease kube-system/kube-scheduler")
 	}

@@ -3,13 +3,11 @@ package e2e
 import (
 	"strings"
 	"testing"
-	"time"
 )
 
 const (
-	placedOn  = "{.spec.nodeName}"
-	whyNot    = `{.status.conditions[?(@.type=="PodScheduled")].reason}: {.status.conditions[?(@.type=="PodScheduled")].message}`
-	decidesIn = 20 * time.Second
+	placedOn = "{.spec.nodeName}"
+	whyNot   = `{.status.conditions[?(@.type=="PodScheduled")].reason}: {.status.conditions[?(@.type=="PodScheduled")].message}`
 )
 
 // TestThreeTaints is the documentation's case: the two taints with key1 are tolerated, the third
@@ -18,34 +16,34 @@ func TestThreeTaints(t *testing.T) {
 	simulate(t, "tainted-", "--count", "1", "--label", "pool=tainted")
 	const tolerant = "spec tolerations: [{key: key1, value: value1, effect: NoSchedule}, {key: key1, value: value1, effect: NoExecute}]"
 	apply(t, pod("resident", "tainted-1", tolerant))
-	awaits(t, decidesIn, "pod/resident", "{.status.phase}", "Running")
+	awaits(t, patience, "pod/resident", "{.status.phase}", "Running")
 	kubectl(t, "taint", "nodes", "tainted-1", "key1=value1:NoSchedule", "key1=value1:NoExecute", "key2=value2:NoSchedule")
 	apply(t, pod("newcomer", "", tolerant, "spec nodeSelector: {pool: tainted}"))
-	awaits(t, decidesIn, "pod/newcomer", "{.status.conditions[0].reason}", "Unschedulable")
+	awaits(t, patience, "pod/newcomer", "{.status.conditions[0].reason}", "Unschedulable")
 	message := get(t, "pod/newcomer", whyNot)
 	for _, words := range []string{"1 node(s) had untolerated taint(s)", "node(s) didn't match Pod's node affinity/selector"} {
 		if !strings.Contains(message, words) {
 			t.Errorf("the pod says %q, not %q", message, words)
 		}
 	}
-	awaits(t, decidesIn, "pod/resident", "{.status.phase}", "Running")
+	awaits(t, patience, "pod/resident", "{.status.phase}", "Running")
 	kubectl(t, "taint", "nodes", "tainted-1", "key2-")
-	awaits(t, decidesIn, "pod/newcomer", placedOn, "tainted-1")
+	awaits(t, patience, "pod/newcomer", placedOn, "tainted-1")
 	kubectl(t, "delete", "pod", "resident", "newcomer")
 }
 
 func TestAGatedPodWaitsForItsGate(t *testing.T) {
 	apply(t, pod("gated", "", "spec schedulingGates: [{name: example.com/paid}]"))
-	awaits(t, decidesIn, "pod/gated", whyNot, "SchedulingGated: Scheduling is blocked due to non-empty scheduling gates")
+	awaits(t, patience, "pod/gated", whyNot, "SchedulingGated: Scheduling is blocked due to non-empty scheduling gates")
 	kubectl(t, "patch", "pod", "gated", "--type=json", `-p=[{"op": "remove", "path": "/spec/schedulingGates"}]`)
-	awaits(t, decidesIn, "pod/gated", "{.status.phase}", "Running")
+	awaits(t, patience, "pod/gated", "{.status.phase}", "Running")
 	kubectl(t, "delete", "pod", "gated")
 }
 
 func TestAPodOfAnotherSchedulerIsLeftAlone(t *testing.T) {
 	apply(t, pod("foreign", "", "spec schedulerName: somebody-else"))
 	apply(t, pod("own", ""))
-	awaits(t, decidesIn, "pod/own", "{.status.phase}", "Running")
+	awaits(t, patience, "pod/own", "{.status.phase}", "Running")
 	if node := get(t, "pod/foreign", placedOn); node != "" {
 		t.Errorf("the pod of another scheduler is on %s", node)
 	}
@@ -71,18 +69,18 @@ value: 1000
 	const there = "spec nodeSelector: {pool: full}"
 	const big = "container resources: {requests: {cpu: 1500m}}"
 	apply(t, pod("low", "", there, big, "spec terminationGracePeriodSeconds: 3"))
-	awaits(t, decidesIn, "pod/low", "{.status.phase}", "Running")
+	awaits(t, patience, "pod/low", "{.status.phase}", "Running")
 	apply(t, pod("patient", "", there, big, "spec priorityClassName: patient"))
-	awaits(t, decidesIn, "pod/patient", "{.status.conditions[0].reason}", "Unschedulable")
+	awaits(t, patience, "pod/patient", "{.status.conditions[0].reason}", "Unschedulable")
 	if message := get(t, "pod/patient", whyNot); !strings.HasSuffix(message, "preemption: not eligible due to preemptionPolicy=Never.") {
 		t.Errorf("the patient pod says %q", message)
 	}
 	kubectl(t, "annotate", "pod", "low", "berth.dev/terminate-after=2s")
 	apply(t, pod("urgent", "", there, big, "spec priorityClassName: urgent"))
-	awaits(t, decidesIn, "pod/low", `{.status.conditions[?(@.type=="DisruptionTarget")].reason}`, "PreemptionByScheduler")
-	awaits(t, decidesIn, "pod/urgent", "{.status.nominatedNodeName}", "full-1")
-	awaits(t, decidesIn, "pod/urgent", "{.status.phase}", "Running")
-	awaitGone(t, decidesIn, "pod/low")
+	awaits(t, patience, "pod/low", `{.status.conditions[?(@.type=="DisruptionTarget")].reason}`, "PreemptionByScheduler")
+	awaits(t, patience, "pod/urgent", "{.status.nominatedNodeName}", "full-1")
+	awaits(t, patience, "pod/urgent", "{.status.phase}", "Running")
+	awaitGone(t, patience, "pod/low")
 	kubectl(t, "delete", "pod", "patient", "urgent")
 }
 
@@ -117,7 +115,7 @@ spec:
   resources: {requests: {storage: 1Gi}}
 `)
 	apply(t, pod("with-disk", "", "spec volumes: [{name: d, persistentVolumeClaim: {claimName: data}}]"))
-	awaits(t, 2*decidesIn, "pod/with-disk", placedOn, "node-2")
+	awaits(t, patience, "pod/with-disk", placedOn, "node-2")
 	if phase := get(t, "pvc/data", "{.status.phase} {.spec.volumeName}"); phase != "Bound disk-of-node-2" {
 		t.Errorf("the claim is %s when its pod is bound", phase)
 	}

@@ -46,7 +46,7 @@ spec: {devices: {requests: [{name: d, exactly: {deviceClassName: shared}}]}}
 	}
 	apply(t, all.String())
 	for i := range pods {
-		awaits(t, 3*decidesIn, fmt.Sprintf("pod/shares-%d", i), placedOn, "node-2")
+		awaits(t, patience, fmt.Sprintf("pod/shares-%d", i), placedOn, "node-2")
 	}
 	if got := get(t, "resourceclaim/shared-claim", "{.metadata.finalizers[*]} {.status.allocation.devices.results[*].device}"); got != "resource.kubernetes.io/delete-protection only" {
 		t.Errorf("the claim says %q", got)
@@ -56,12 +56,12 @@ spec: {devices: {requests: [{name: d, exactly: {deviceClassName: shared}}]}}
 	}
 	kubectl(t, "delete", "resourceclaim", "shared-claim", "--wait=false")
 	apply(t, pod("other", "", claims("other-claim")...))
-	awaits(t, decidesIn, "pod/other", "{.status.conditions[0].reason}", "Unschedulable")
+	awaits(t, patience, "pod/other", "{.status.conditions[0].reason}", "Unschedulable")
 	if got := get(t, "resourceclaim/shared-claim", "{.status.allocation.devices.results[*].device}"); got != "only" {
 		t.Errorf("the claim was deleted under its pods; it has %q", got)
 	}
 	kubectl(t, "delete", "pods", "-l", "app in (shares)", "--now")
-	awaits(t, 5*decidesIn, "pod/other", placedOn, "node-2")
+	awaits(t, 5*patience, "pod/other", placedOn, "node-2")
 	kubectl(t, "delete", "pod", "other", "--now")
 	kubectl(t, "delete", "resourceclaim/other-claim", "resourceslice/shared-devices", "deviceclass/shared")
 }
@@ -83,11 +83,11 @@ value: 1000
 	kubectl(t, "patch", "node", "short-lived", "--subresource=status", `--patch={"status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "10"}}}`)
 	there := []string{"spec nodeSelector: {pool: short}", "spec tolerations: [{operator: Exists}]", "container resources: {requests: {cpu: 800m}}"}
 	apply(t, pod("hopeful-victim", "", there...))
-	awaits(t, decidesIn, "pod/hopeful-victim", placedOn, "short-lived")
+	awaits(t, patience, "pod/hopeful-victim", placedOn, "short-lived")
 	apply(t, pod("hopeful", "", append(there, "spec priorityClassName: hopeful")...))
-	awaits(t, decidesIn, "pod/hopeful", "{.status.nominatedNodeName}", "short-lived")
+	awaits(t, patience, "pod/hopeful", "{.status.nominatedNodeName}", "short-lived")
 	kubectl(t, "delete", "node", "short-lived")
-	awaits(t, decidesIn, "pod/hopeful", "{.status.nominatedNodeName}", "")
+	awaits(t, patience, "pod/hopeful", "{.status.nominatedNodeName}", "")
 	kubectl(t, "delete", "pods", "-l", "app=hopeful", "--grace-period=0", "--force")
 	kubectl(t, "delete", "priorityclass/hopeful")
 }
@@ -98,10 +98,10 @@ value: 1000
 func TestAnIdleSchedulerDoesNotWaitOutABackoff(t *testing.T) {
 	const changes = 8
 	simulate(t, "idle-", "--count", "1", "--label", "pool=idle")
-	awaits(t, decidesIn, "node/idle-1", `{.status.conditions[?(@.type=="Ready")].status}`, "True")
+	awaits(t, patience, "node/idle-1", `{.status.conditions[?(@.type=="Ready")].status}`, "True")
 	kubectl(t, "taint", "nodes", "idle-1", fmt.Sprintf("closed=%d:NoSchedule", changes))
 	apply(t, pod("impatient", "", "spec nodeSelector: {pool: idle}"))
-	awaits(t, decidesIn, "pod/impatient", "{.status.conditions[0].reason}", "Unschedulable")
+	awaits(t, patience, "pod/impatient", "{.status.conditions[0].reason}", "Unschedulable")
 	each := time.NewTicker(time.Second)
 	defer each.Stop()
 	for i := range changes {

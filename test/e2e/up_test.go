@@ -130,6 +130,7 @@ func TestNodesThatAreNotSimulatedAreLeftAlone(t *testing.T) {
 }
 
 func TestStateOutlivesCtrlCAndKillAndIsForgottenByFresh(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	c := start(t, dir, "--nodes", "2")
 	remember(t, c, "first")
@@ -153,7 +154,7 @@ func TestStateOutlivesCtrlCAndKillAndIsForgottenByFresh(t *testing.T) {
 
 	c = start(t, dir, "--nodes", "1")
 	recalls(t, c, "second")
-	eventually(t, 10*time.Second, func() error {
+	eventually(t, patience, func() error {
 		if nodes, err := c.client.CoreV1().Nodes().List(background(), metav1.ListOptions{}); err != nil || len(nodes.Items) != 1 {
 			return fmt.Errorf("not one node after --nodes 1: %v", err)
 		}
@@ -186,7 +187,7 @@ func recalls(t *testing.T, c *cluster, name string) {
 
 func allGone(t *testing.T, pids []int) {
 	t.Helper()
-	eventually(t, 10*time.Second, func() error {
+	eventually(t, patience, func() error {
 		for _, pid := range pids {
 			if running(pid) {
 				return fmt.Errorf("process %d still runs", pid)
@@ -198,7 +199,7 @@ func allGone(t *testing.T, pids []int) {
 
 func TestAPartThatDiesIsStartedAgainAndPodsAreUntouched(t *testing.T) {
 	apply(t, pod("untouched", "node-1"))
-	awaits(t, 10*time.Second, "pod/untouched", "{.status.phase}", "Running")
+	awaits(t, patience, "pod/untouched", "{.status.phase}", "Running")
 	before := get(t, "pod/untouched", "{.status.containerStatuses}{.status.podIP}{.metadata.resourceVersion}")
 	pid := shared.child(t, "nodes")
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
@@ -212,7 +213,7 @@ func TestAPartThatDiesIsStartedAgainAndPodsAreUntouched(t *testing.T) {
 	}
 	// The new process shows that it works by starting another pod.
 	apply(t, pod("after", "node-1"))
-	awaits(t, 10*time.Second, "pod/after", "{.status.phase}", "Running")
+	awaits(t, patience, "pod/after", "{.status.phase}", "Running")
 	if after := get(t, "pod/untouched", "{.status.containerStatuses}{.status.podIP}{.metadata.resourceVersion}"); after != before {
 		t.Errorf("the pod was changed by the restart:\n%s\n%s", before, after)
 	}
