@@ -10,6 +10,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
 // conditions are what placements wait for in the cluster's objects, in the order in which the waits
@@ -167,7 +168,7 @@ func claimsWritten(ps *placements, b *placement, o Outcome) {
 	for i, use := range b.devices.uses {
 		use.written = use.written || i < len(o.Written) && o.Written[i]
 	}
-	ps.claims.leave(b)
+	ps.tellGivenBack(b, ps.claims.leave)
 }
 
 // unreserveDevices undoes what was decided and what was already written.
@@ -180,6 +181,34 @@ func (ps *placements) unreserveDevices(b *placement, give func(func(*resourcev1.
 	ps.claims.leave(b)
 	for _, claim := range b.devices.written {
 		ps.do(ReleaseClaim{claim, b.Pod.UID})
+	}
+}
+
+// tellGivenBack has a placement give back volumes and devices, and notes which are free again.
+// Others may wait for them, and if they were never written, no watch will tell.
+func (ps *placements) tellGivenBack(b *placement, giveBack func(b *placement)) {
+	var were []*resourcev1.ResourceClaim
+	for i := range b.devices.Claims {
+		name := nameOf(b.devices.Claims[i].Claim)
+		if claim, ok := ps.cluster.ResourceClaims.Get(name.Namespace, name.Name); ok && claim.Status.Allocation != nil {
+			were = append(were, claim)
+		}
+	}
+	giveBack(b)
+	for _, assumed := range b.volumes.Volumes {
+		if volume, ok := ps.cluster.Volumes.Get("", assumed.Name); ok && volume.Spec.ClaimRef == nil {
+			ps.news.happened(queue.Event{Resource: queue.Volume, Action: queue.Update, Label: string(queue.Volume) + "Update", Old: assumed, New: volume})
+		}
+	}
+	for _, was := range were {
+		e := queue.Event{Resource: queue.ResourceClaim, Action: queue.Delete, Label: string(queue.ResourceClaim) + "Delete", Old: was}
+		if is, ok := ps.cluster.ResourceClaims.Get(was.Namespace, was.Name); ok {
+			if is.Status.Allocation != nil {
+				continue
+			}
+			e.Action, e.Label, e.New = queue.Update, string(queue.ResourceClaim)+"Update", is
+		}
+		ps.news.happened(e)
 	}
 }
 

@@ -226,6 +226,16 @@ func (ps *placements) giveBack(b *placement) {
 	b.undo = nil
 }
 
+// releaseReserved gives back all reservations. Nobody can have missed what was reserved in the same
+// step.
+func (ps *placements) releaseReserved(b *placement) {
+	if b.stage == reserving {
+		ps.giveBack(b)
+		return
+	}
+	ps.tellGivenBack(b, ps.giveBack)
+}
+
 // forget takes the pod off the node that it was counted on.
 func (ps *placements) forget(b *placement) {
 	if ps.byPod[b.Pod.UID] != b {
@@ -241,7 +251,7 @@ func (ps *placements) forget(b *placement) {
 
 // takeBack ends a placement that failed; the pod returns to the queue.
 func (ps *placements) takeBack(b *placement, err error) {
-	ps.giveBack(b)
+	ps.releaseReserved(b)
 	ps.forget(b)
 	b.end(false)
 	ps.outcome.failed(b, err)
@@ -249,7 +259,7 @@ func (ps *placements) takeBack(b *placement, err error) {
 
 // drop ends a placement whose pod no longer needs one.
 func (ps *placements) drop(b *placement) {
-	ps.giveBack(b)
+	ps.releaseReserved(b)
 	b.end(false)
 }
 

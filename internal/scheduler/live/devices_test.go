@@ -12,6 +12,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
@@ -304,4 +306,65 @@ func isClaimWrite(r *http.Request, claim string) bool {
 
 func isPodPatch(r *http.Request, pod string) bool {
 	return r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/pods/"+pod+"/status")
+}
+
+// TestWhatIsGivenBackHelpsWhoWaitsForIt: a pod that was given a device, or a volume, is deleted
+// before that is written. The API never shows it, and the pod that waits for it is tried all the
+// same.
+func TestWhatIsGivenBackHelpsWhoWaitsForIt(t *testing.T) {
+	inTurn := func(t *testing.T, objects []fakeapi.Object, use func(pod *v1.Pod, claim string) *v1.Pod, has func(w *world) bool) {
+		inWorld(t, func(w *world) {
+			w.api.SetFault(times(1, func(r *http.Request) bool { return isPodPatch(r, "a") }, fakeapi.Fault{Late: 10 * time.Second}))
+			w.api.Put(aNode("n", "9"))
+			w.api.Put(objects...)
+			w.start(Options{})
+			w.until("begun", w.s.Synced)
+			w.api.Put(use(aPod("a", "1"), "first"))
+			w.pass(time.Second)
+			w.api.Put(use(aPod("b", "1"), "second"))
+			w.until("b is turned down", func() bool { return w.condition("b") != "" })
+			w.api.Delete(aPod("a", "1"))
+			w.pass(30 * time.Second)
+			if !has(w) {
+				t.Errorf("b waits on: %s", w.condition("b"))
+			}
+		})
+	}
+	t.Run("device", func(t *testing.T) {
+		inTurn(t, append(aDriver("n", "gpu-0"), aClaim("first"), aClaim("second")), claiming, func(w *world) bool { return w.nodeOf("b") == "n" })
+	})
+	t.Run("volume", func(t *testing.T) {
+		class, late := "local", storagev1.VolumeBindingWaitForFirstConsumer
+		gibibyte := v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
+		modes := []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
+		volume := &v1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: "disk"},
+			Spec: v1.PersistentVolumeSpec{
+				StorageClassName: class, AccessModes: modes, Capacity: gibibyte,
+				PersistentVolumeSource: v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/disk"}},
+			},
+			Status: v1.PersistentVolumeStatus{Phase: v1.VolumeAvailable},
+		}
+		objects := []fakeapi.Object{volume, &storagev1.StorageClass{
+			ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: &late,
+		}}
+		for _, name := range []string{"first", "second"} {
+			objects = append(objects, &v1.PersistentVolumeClaim{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+				Spec: v1.PersistentVolumeClaimSpec{
+					StorageClassName: &class, AccessModes: modes, Resources: v1.VolumeResourceRequirements{Requests: gibibyte},
+				},
+			})
+		}
+		use := func(pod *v1.Pod, claim string) *v1.Pod {
+			pod.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+			}}}
+			return pod
+		}
+		inTurn(t, objects, use, func(w *world) bool {
+			ref := fakeapi.All(w.api, &v1.PersistentVolume{})[0].Spec.ClaimRef
+			return ref != nil && ref.Name == "second"
+		})
+	})
 }
