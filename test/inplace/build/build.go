@@ -18,7 +18,7 @@ import (
 // Builder compiles tests from a patched copy of k8s.io/kubernetes.
 type Builder struct {
 	work    string // where programs go
-	modules string // a go.mod with the copy in it
+	modules string // a go.mod with the copy in it; the go command may complete it
 	copied  string
 }
 
@@ -44,20 +44,38 @@ func New(ctx context.Context, work string) (*Builder, error) {
 		if err != nil {
 			return nil, err
 		}
+		more, err := os.ReadFile(filepath.Join("specs", name))
+		if err != nil {
+			return nil, err
+		}
 		if name == "go.mod" {
 			text = fmt.Appendf(text, "\nreplace k8s.io/kubernetes => %s\n", b.copied)
+			more = requirements(string(more), string(text))
 		}
-		if err := os.WriteFile(filepath.Join(work, name), text, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(work, name), append(text, more...), 0o600); err != nil {
 			return nil, err
 		}
 	}
 	return b, nil
 }
 
+// requirements are those of a go.mod that another one does not have. Some of upstream's integration
+// tests use its end-to-end framework, and only the module of the end-to-end specs needs what that
+// needs.
+func requirements(more, than string) (lines []byte) {
+	for line := range strings.Lines(more) {
+		fields := strings.Fields(strings.TrimPrefix(line, "require "))
+		if len(fields) > 1 && strings.HasPrefix(fields[1], "v") && !strings.Contains(line, "=>") && !strings.Contains(than, fields[0]+" v") {
+			lines = fmt.Appendf(lines, "require %s %s\n", fields[0], fields[1])
+		}
+	}
+	return lines
+}
+
 // Tests compiles the tests of a package below test/integration; folder is where they are to be run.
 func (b *Builder) Tests(ctx context.Context, name string) (file, folder string, err error) {
 	file, folder = filepath.Join(b.work, strings.ReplaceAll(name, "/", "_")+".test"), filepath.Join(b.copied, "test/integration", name)
-	err = Command(ctx, "", nil, io.Discard, "go", "test", "-modfile", b.modules, "-vet=off", "-c", "-o", file, "k8s.io/kubernetes/test/integration/"+name)
+	err = Command(ctx, "", nil, io.Discard, "go", "test", "-mod=mod", "-modfile", b.modules, "-vet=off", "-c", "-o", file, "k8s.io/kubernetes/test/integration/"+name)
 	if err != nil {
 		err = fmt.Errorf("build the tests of %s: %w", name, err)
 	}
