@@ -138,3 +138,35 @@ func holds(t *testing.T, c *cluster.Cluster, d *Decider, p *cluster.Pod, decisio
 		}
 	}
 }
+
+// TestVotesBeyondAnInt32AreNotWrapped: what very many pods with very many preferences add up to in
+// one domain is compared as it is, by rankings that group nodes by the sum, and without.
+func TestVotesBeyondAnInt32AreNotWrapped(t *testing.T) {
+	for _, apart := range []bool{false, true} {
+		c := benchCluster(4, false)
+		d := New(c, plugins.Default(), 1)
+		d.fewDomains, d.worthRanking = 0, -1
+		if apart { // what strangers say is summed by node
+			d.fewGroups, d.someGroups, d.worthSumming = 0, 0, -1
+		}
+		loved := func(node string, weight int32) {
+			pod := towards(node, preferring(v1.LabelHostname, everyPod()))
+			pod.Spec.Affinity.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution[0].Weight = weight
+			pod.Spec.NodeName = node
+			c.SetPod(pod)
+			again := pod.DeepCopy()
+			again.UID += "-too"
+			c.SetPod(again)
+		}
+		loved("node-1", 1<<30) // what millions of pods may say: twice that is 2^31
+		loved("node-2", 1000)
+		for i := range 3 {
+			p := c.Pending(benchPod(i, "plain"))
+			decision := d.Decide(p)
+			if decision.Node == nil || decision.Node.Name != "node-1" {
+				t.Fatalf("%+v, want node-1", decision)
+			}
+			holds(t, c, d, p, decision)
+		}
+	}
+}

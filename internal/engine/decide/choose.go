@@ -113,7 +113,7 @@ func (r *sheet) standingOf(g *group) *standing {
 	s.fit(len(r.tallies))
 	for k, t := range r.tallies {
 		value := g.values[k]
-		s.count[k], s.none[k] = t.of(value), value == none && t.purpose != vote
+		s.count[k], s.none[k] = t.of(value), value == noDomain && t.purpose != vote
 	}
 	return s
 }
@@ -234,7 +234,7 @@ func (r *sheet) weighSpread(weights []float64) {
 		}
 		var sum float64
 		for k, t := range r.tallies {
-			if t.purpose == spreadSoft && g.values[k] != none {
+			if t.purpose == spreadSoft && g.values[k] != noDomain {
 				sum += t.constraint.Part(t.of(g.values[k]), weights[k])
 			}
 		}
@@ -270,7 +270,7 @@ func (r *sheet) domainsScored(k int, t *tally) (n int) {
 		case !r.scores(g):
 		case t.constraint.PerNode():
 			n += int(g.ok)
-		case g.values[k] == none && r.d.sees(t.lacking), g.values[k] != none && r.d.sees(g.values[k]):
+		case g.values[k] == noDomain && r.d.sees(t.lacking), g.values[k] != noDomain && r.d.sees(int32(g.values[k])):
 			n++
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 // groupOf returns the group of nodes with this static and these values, and makes it if there is
 // none.
-func (r *ranking) groupOf(static int32, values []int32) int32 {
+func (r *ranking) groupOf(static int32, values []int64) int32 {
 	key, long := groupKey{static: static}, ""
 	if len(values) <= inKey {
 		copy(key.values[:], values)
@@ -41,10 +41,10 @@ func (r *ranking) groupOf(static int32, values []int32) int32 {
 	return index
 }
 
-func longKey(static int32, values []int32) string {
-	key := binary.NativeEndian.AppendUint32(make([]byte, 0, 4+4*len(values)), uint32(static))
+func longKey(static int32, values []int64) string {
+	key := binary.NativeEndian.AppendUint32(make([]byte, 0, 4+8*len(values)), uint32(static))
 	for _, v := range values {
-		key = binary.NativeEndian.AppendUint32(key, uint32(v))
+		key = binary.NativeEndian.AppendUint64(key, uint64(v))
 	}
 	return string(key)
 }

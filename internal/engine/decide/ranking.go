@@ -46,7 +46,7 @@ type ranking struct {
 
 	byKey   map[groupKey]int32
 	byLong  map[string]int32 // instead of byKey, where there are more tallies than a groupKey holds
-	values  []int32          // scratch space
+	values  []int64          // scratch space
 	vacant  []int32          // indices in groups that are free
 	reasons []reason
 	byText  map[string]int16
@@ -76,14 +76,14 @@ const inKey = 8
 
 type groupKey struct {
 	static int32
-	values [inKey]int32
+	values [inKey]int64
 }
 
 // group is the nodes that agree in their key.
 type group struct {
 	key      groupKey
 	long     string    // the key where it is too long for a groupKey, which then has the static alone
-	values   []int32   // by tally
+	values   []int64   // by tally
 	ok       int32     // nodes in buckets
 	rejected []int32   // nodes by reason
 	buckets  [][]int32 // by score

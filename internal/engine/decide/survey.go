@@ -220,7 +220,7 @@ func (s *survey) stand() {
 	for _, of := range s.b.groups {
 		g := s.newGroup(of.static)
 		for k, t := range s.tallies {
-			value := of.values[s.axisOf[k]]
+			value := int64(of.values[s.axisOf[k]])
 			if t.byCount && t.purpose == vote {
 				value = 0
 			}

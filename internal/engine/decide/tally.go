@@ -74,28 +74,31 @@ func (t *tally) countsIn(node int32) int32 {
 	return t.lacking
 }
 
+// noDomain is the value of nodes without a domain.
+const noDomain = int64(none)
+
 // value is what nodes of the domain are grouped by.
-func (t *tally) value(domain int32) int32 {
+func (t *tally) value(domain int32) int64 {
 	switch {
 	case !t.byCount:
-		return domain
+		return int64(domain)
 	case domain == none:
 		if t.purpose == vote {
 			return 0 // no domain, no votes: it makes no difference
 		}
-		return none
+		return noDomain
 	case t.purpose == attract, t.purpose == repel, t.purpose == repelledBy:
-		return int32(min(t.count[domain], 1)) // whether any, not how many
+		return min(t.count[domain], 1) // whether any, not how many
 	}
-	return int32(t.count[domain])
+	return t.count[domain]
 }
 
 // of returns the count of a group by its value; 0 where nodes have no domain.
-func (t *tally) of(value int32) int64 {
+func (t *tally) of(value int64) int64 {
 	switch {
-	case t.byCount && (t.purpose == vote || value != none):
-		return int64(value)
-	case value == none:
+	case t.byCount && (t.purpose == vote || value != noDomain):
+		return value
+	case value == noDomain:
 		return 0
 	}
 	return t.count[value]
