@@ -114,6 +114,8 @@ func TestCompletionOfALiveCluster(t *testing.T) {
 		"what-if CONF taint nodes no":              "node-1 node-2",
 		"what-if CONF scale deployment/":           "deployment/web deployment/worker",
 		"what-if CONF delete sts d":                "db delete drain",
+		"what-if CONF rebalance h":                 "heal",
+		"drain CONF s":                             "spare",
 		"what-if CONF add-pods --like pod/db":      "pod/db-0",
 		"what-if CONF -n shipping delete pod/":     "pod/truck-0",
 		"what-if CONF -n shipping scale deploy/":   "", // which are forbidden

@@ -36,7 +36,7 @@ func newDrainCommand() *cobra.Command {
 	d := &drain{question: question{userAgent: "berth-drain"}}
 	cmd := &cobra.Command{
 		Use:     "drain NODE...",
-		GroupID: groupAsk,
+		GroupID: groupOthers,
 		Short:   "Empty nodes as kubectl drain does, with the landing places decided first",
 		Long: `Cordon nodes and evict their pods, with kubectl's flags and kubectl's rules for what
 is evicted. Before anything is changed, the engine decides where the successor of each

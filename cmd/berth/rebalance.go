@@ -64,12 +64,16 @@ With --policy, the plugins of a DeschedulerPolicy (descheduler/v1alpha2) instead
 	return cmd
 }
 
+// goalWords begin goals.
+var goalWords = []string{"heal", "spread", "return", "consolidate=", ofPods}
+
+const ofPods = "defragment="
+
 // complete completes goals, and the pods of the last one.
 func (b *balancing) complete(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-	const ofPods = "defragment="
 	list, ok := strings.CutPrefix(toComplete, ofPods)
 	if !ok {
-		return matching([]string{"heal", "spread", "return", "consolidate=", ofPods}, toComplete), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+		return matching(goalWords, toComplete), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	}
 	before := ofPods + list[:strings.LastIndexByte(list, ',')+1]
 	names := b.namesOf(cmd, podSubject, b.space(b.namespace))
