@@ -6,8 +6,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -15,21 +13,6 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
-
-// Names are the pods that leave because of the operations, and those that are newly pending.
-func (f *Forecast) Names() (names []string) {
-	for i := range f.Leaving {
-		if !f.Leaving[i].Again {
-			names = append(names, "pod/"+f.Leaving[i].Name)
-		}
-	}
-	for i := range f.Pending {
-		if name := "pod/" + f.Pending[i].Name; !f.Pending[i].Anyway && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
 
 // Write writes the forecast in one of answer.Formats, or as names; any other is for people. wide
 // lists every pod where the other sums up.
@@ -75,8 +58,6 @@ func (p printer) forecast(f *Forecast) {
 	}
 }
 
-func told(after simulate.Seconds) string { return answer.Duration(time.Duration(after)) }
-
 // refused says first what makes all the rest moot.
 func (p printer) refused(list []simulate.Blocked) {
 	if len(list) == 0 {
@@ -109,70 +90,6 @@ func (p printer) names(list []string) {
 		}
 		p.Line("    %s", name)
 	}
-}
-
-// Summary says it in one line: what the operations cause, and how much happens anyway.
-func (f *Forecast) Summary() string {
-	count := map[string]int{}
-	leaving, pending := 0, 0
-	for i := range f.Leaving {
-		l := &f.Leaving[i]
-		if l.Again {
-			continue
-		}
-		leaving++
-		switch {
-		case l.Fate == simulate.Lost:
-			count["lost"]++
-		case l.Fate == simulate.Stays:
-			count["stuck"]++
-		case l.Next == nil:
-			count["ended"]++
-		case l.Next.Node != "":
-			count["rescheduled"]++
-		default:
-			count["pending"]++
-		}
-	}
-	for _, w := range f.Pending {
-		if !w.Anyway {
-			pending++
-		}
-	}
-	text := "No pod leaves its node"
-	if leaving > 0 {
-		text = answer.Count(leaving, "pod") + " " + verb(leaving, "leaves its node", "leave their nodes") + ": "
-		var words []string
-		for _, fate := range []string{"rescheduled", "pending", "lost", "stuck", "ended"} {
-			if count[fate] > 0 {
-				words = append(words, fmt.Sprintf("%d %s", count[fate], fate))
-			}
-		}
-		text += strings.Join(words, ", ")
-	}
-	text += fmt.Sprintf(". Newly pending: %d.", pending)
-	if n := len(f.placedByThis()); n > 0 {
-		text += fmt.Sprintf(" Placed besides: %d.", n)
-	}
-	if len(f.Anyway) > 0 {
-		text += fmt.Sprintf(" Leaving anyway: %d.", len(f.Anyway))
-	}
-	if len(f.Spared) > 0 {
-		text += fmt.Sprintf(" Spared: %d.", len(f.Spared))
-	}
-	return text
-}
-
-// placedByThis are the pods that find a node only with the operations.
-func (f *Forecast) placedByThis() []Placed {
-	return slices.DeleteFunc(slices.Clone(f.Placed), func(p Placed) bool { return p.Anyway })
-}
-
-func verb(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
 }
 
 func (p printer) leaving(all []Leaving) {
@@ -210,54 +127,6 @@ func (p printer) aside(title string, list []Leaving) {
 	}
 	p.Line("\n%s", title)
 	p.leavings(list)
-}
-
-// later says who is still to go when the forecast ends.
-func (f *Forecast) later() string {
-	n := len(f.Later)
-	if f.Settled {
-		return answer.Count(n, "pod") + " " + verb(n, "has", "have") + " come back to where " + verb(n, "it", "they") + " may not stay, and would leave again"
-	}
-	return answer.Count(n, "more pod") + " " + verb(n, "is", "are") + " evicted later"
-}
-
-// then says what becomes of the pod.
-func (l *Leaving) then() string {
-	text := l.fate()
-	if o := l.Otherwise; o != nil {
-		text += fmt.Sprintf(" (leaves anyway after %s: %s)", told(o.After), strings.TrimSpace(string(o.Cause)+" "+o.Detail))
-	}
-	return text
-}
-
-func (l *Leaving) fate() string {
-	switch {
-	case l.Fate == simulate.Lost:
-		return "lost: no controller replaces it"
-	case l.Fate == simulate.Stays:
-		return "Terminating until its node answers or is removed"
-	case l.Next == nil:
-		return "ends"
-	case l.Next.Node == "":
-		return "pending as " + l.Next.Name
-	case l.Next.Name == l.Name:
-		return "to " + l.Next.Node
-	}
-	return "to " + l.Next.Node + " as " + l.Next.Name
-}
-
-// byController sums up pods by who made them.
-func byController(list []Leaving) string {
-	counts := map[string]int{}
-	for i := range list {
-		counts[cmp.Or(list[i].Controller, "no controller")]++
-	}
-	var words []string
-	for name, n := range counts {
-		words = append(words, fmt.Sprintf("%d of %s", n, name))
-	}
-	slices.Sort(words)
-	return strings.Join(words, ", ")
 }
 
 func (p printer) placed(list []Placed) {

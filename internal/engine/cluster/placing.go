@@ -1,0 +1,184 @@
+package cluster
+
+import (
+	"fmt"
+	"math"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// SetPod records a pod as the API has it. A pod with a node is counted on that node. A pod without
+// one is not counted, and forgotten if it was. A terminal pod is forgotten, and the returned pod is
+// nil.
+func (c *Cluster) SetPod(object *v1.Pod) *Pod {
+	if rules.IsTerminal(object) {
+		c.RemovePod(object.UID)
+		return nil
+	}
+	if object.Spec.NodeName == "" {
+		c.RemovePod(object.UID)
+		return c.Pending(object)
+	}
+	p := c.Pending(object)
+	p.NodeName = object.Spec.NodeName
+	if old, ok := c.pods[object.UID]; ok {
+		if old.Class == p.Class && old.NodeName == p.NodeName && old.Terminating == p.Terminating {
+			if !old.Started.Equal(p.Started) || old.Preempted != p.Preempted {
+				old.Started, old.Preempted = p.Started, p.Preempted
+				if old.Node != nil {
+					c.log(Change{Node: old.Node.Index, Kind: PodChanged})
+				}
+			}
+			old.Created, old.Generation = p.Created, p.Generation
+			return old
+		}
+		c.RemovePod(object.UID)
+	}
+	c.place(p)
+	return p
+}
+
+// Pending converts a pod without counting it anywhere.
+func (c *Cluster) Pending(object *v1.Pod) *Pod {
+	p := &Pod{
+		Class: c.class(object), Name: object.Name, UID: object.UID, Nominated: object.Status.NominatedNodeName,
+		Created: object.CreationTimestamp.Time, Terminating: object.DeletionTimestamp != nil, Preempted: preempted(object),
+		Generation: object.Generation,
+	}
+	if object.Status.StartTime != nil {
+		p.Started = object.Status.StartTime.Time
+	}
+	return p
+}
+
+// Place counts a pod on a node. The pod must not have a node yet.
+func (c *Cluster) Place(p *Pod, n *Node) {
+	p.NodeName = n.Name
+	c.place(p)
+}
+
+func (c *Cluster) place(p *Pod) {
+	if _, ok := c.pods[p.UID]; ok {
+		panic(fmt.Sprintf("pod %s/%s (%s) is placed twice", p.Namespace(), p.Name, p.UID))
+	}
+	c.Unnominate(p.UID)
+	c.pods[p.UID] = p
+	if p.Class.pods++; p.Class.pods == 1 {
+		c.classes[p.Class.key] = p.Class // it may have been dropped
+	}
+	if n, ok := c.nodes[p.NodeName]; ok {
+		c.attach(p, n)
+	} else {
+		c.stray(p)
+	}
+}
+
+// Pod returns the placed pod with this UID, whether or not its node is known, or nil.
+func (c *Cluster) Pod(uid types.UID) *Pod { return c.pods[uid] }
+
+// Pods returns the number of placed pods, whether or not their nodes are known.
+func (c *Cluster) Pods() int { return len(c.pods) }
+
+// RemovePod forgets a pod, placed or nominated.
+func (c *Cluster) RemovePod(uid types.UID) {
+	c.Unnominate(uid)
+	p, ok := c.pods[uid]
+	if !ok {
+		return
+	}
+	c.thoughtAway(p)
+	delete(c.pods, uid)
+	p.Class.pods--
+	if p.Node != nil {
+		c.detach(p)
+		return
+	}
+	delete(c.strays[p.NodeName], uid)
+	if len(c.strays[p.NodeName]) == 0 {
+		delete(c.strays, p.NodeName)
+	}
+}
+
+func (c *Cluster) stray(p *Pod) {
+	if c.strays[p.NodeName] == nil {
+		c.strays[p.NodeName] = map[types.UID]*Pod{}
+	}
+	c.strays[p.NodeName][p.UID] = p
+}
+
+func (c *Cluster) attach(p *Pod, n *Node) {
+	p.Node, p.place = n, int32(len(n.Pods))
+	n.Pods = append(n.Pods, p)
+	c.count(n, p, 1)
+	c.log(Change{Node: n.Index, Kind: PodAdded, Class: p.Class, Terminating: p.Terminating})
+}
+
+func (c *Cluster) detach(p *Pod) {
+	n := p.Node
+	last := len(n.Pods) - 1
+	n.Pods[p.place] = n.Pods[last]
+	n.Pods[p.place].place = p.place
+	n.Pods[last] = nil
+	n.Pods = n.Pods[:last]
+	p.Node = nil
+	c.count(n, p, -1)
+	c.log(Change{Node: n.Index, Kind: PodRemoved, Class: p.Class, Terminating: p.Terminating})
+}
+
+// count adds a pod to the node's sums, or subtracts it. The pod is already among the node's pods,
+// or no longer.
+func (c *Cluster) count(n *Node, p *Pod, sign int32) {
+	class, room := p.Class, &c.Rooms[n.Index]
+	switch {
+	case sign > 0:
+		n.Requested.add(&class.Requests)
+		room.addNonZero(class)
+	case !n.Requested.take(&class.Requests):
+		n.addUp()
+		fallthrough
+	case !room.takeNonZero(class):
+		room.NonZeroCPU, room.NonZeroMemory = 0, 0
+		for _, p := range n.Pods {
+			room.addNonZero(p.Class)
+		}
+	}
+	room.RequestedCPU, room.RequestedMemory = n.Requested.MilliCPU, n.Requested.Memory
+	room.Pods = int32(len(n.Pods))
+	if class.HasAffinity() {
+		n.Affine += sign
+	}
+	if len(class.RequiredAntiAffinity) > 0 {
+		n.AntiAffine += sign
+	}
+}
+
+func (r *Room) addNonZero(class *PodClass) {
+	r.NonZeroCPU = rules.Sum(r.NonZeroCPU, class.NonZeroCPU)
+	r.NonZeroMemory = rules.Sum(r.NonZeroMemory, class.NonZeroMemory)
+}
+
+// takeNonZero returns false if a sum may have overflowed; see Resources.take.
+func (r *Room) takeNonZero(class *PodClass) bool {
+	if r.NonZeroCPU == math.MaxInt64 || r.NonZeroMemory == math.MaxInt64 {
+		return false
+	}
+	r.NonZeroCPU -= class.NonZeroCPU
+	r.NonZeroMemory -= class.NonZeroMemory
+	return true
+}
+
+// Visit counts a copy of a pending pod on a node, as if the pod had been placed there, and returns
+// that copy, which Leave takes away again. The pod itself, and all else that is known of it, stays
+// as it is.
+func (c *Cluster) Visit(p *Pod, n *Node) *Pod {
+	guest := *p
+	guest.NodeName = n.Name
+	c.attach(&guest, n)
+	return &guest
+}
+
+// Leave ends a visit.
+func (c *Cluster) Leave(guest *Pod) { c.detach(guest) }

@@ -1,0 +1,141 @@
+package whatif
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// Names are the pods that leave because of the operations, and those that are newly pending.
+func (f *Forecast) Names() (names []string) {
+	for i := range f.Leaving {
+		if !f.Leaving[i].Again {
+			names = append(names, "pod/"+f.Leaving[i].Name)
+		}
+	}
+	for i := range f.Pending {
+		if name := "pod/" + f.Pending[i].Name; !f.Pending[i].Anyway && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Summary says it in one line: what the operations cause, and how much happens anyway.
+func (f *Forecast) Summary() string {
+	count := map[string]int{}
+	leaving, pending := 0, 0
+	for i := range f.Leaving {
+		l := &f.Leaving[i]
+		if l.Again {
+			continue
+		}
+		leaving++
+		switch {
+		case l.Fate == simulate.Lost:
+			count["lost"]++
+		case l.Fate == simulate.Stays:
+			count["stuck"]++
+		case l.Next == nil:
+			count["ended"]++
+		case l.Next.Node != "":
+			count["rescheduled"]++
+		default:
+			count["pending"]++
+		}
+	}
+	for _, w := range f.Pending {
+		if !w.Anyway {
+			pending++
+		}
+	}
+	text := "No pod leaves its node"
+	if leaving > 0 {
+		text = answer.Count(leaving, "pod") + " " + verb(leaving, "leaves its node", "leave their nodes") + ": "
+		var words []string
+		for _, fate := range []string{"rescheduled", "pending", "lost", "stuck", "ended"} {
+			if count[fate] > 0 {
+				words = append(words, fmt.Sprintf("%d %s", count[fate], fate))
+			}
+		}
+		text += strings.Join(words, ", ")
+	}
+	text += fmt.Sprintf(". Newly pending: %d.", pending)
+	if n := len(f.placedByThis()); n > 0 {
+		text += fmt.Sprintf(" Placed besides: %d.", n)
+	}
+	if len(f.Anyway) > 0 {
+		text += fmt.Sprintf(" Leaving anyway: %d.", len(f.Anyway))
+	}
+	if len(f.Spared) > 0 {
+		text += fmt.Sprintf(" Spared: %d.", len(f.Spared))
+	}
+	return text
+}
+
+// placedByThis are the pods that find a node only with the operations.
+func (f *Forecast) placedByThis() []Placed {
+	return slices.DeleteFunc(slices.Clone(f.Placed), func(p Placed) bool { return p.Anyway })
+}
+
+// later says who is still to go when the forecast ends.
+func (f *Forecast) later() string {
+	n := len(f.Later)
+	if f.Settled {
+		return answer.Count(n, "pod") + " " + verb(n, "has", "have") + " come back to where " + verb(n, "it", "they") + " may not stay, and would leave again"
+	}
+	return answer.Count(n, "more pod") + " " + verb(n, "is", "are") + " evicted later"
+}
+
+// then says what becomes of the pod.
+func (l *Leaving) then() string {
+	text := l.fate()
+	if o := l.Otherwise; o != nil {
+		text += fmt.Sprintf(" (leaves anyway after %s: %s)", told(o.After), strings.TrimSpace(string(o.Cause)+" "+o.Detail))
+	}
+	return text
+}
+
+func (l *Leaving) fate() string {
+	switch {
+	case l.Fate == simulate.Lost:
+		return "lost: no controller replaces it"
+	case l.Fate == simulate.Stays:
+		return "Terminating until its node answers or is removed"
+	case l.Next == nil:
+		return "ends"
+	case l.Next.Node == "":
+		return "pending as " + l.Next.Name
+	case l.Next.Name == l.Name:
+		return "to " + l.Next.Node
+	}
+	return "to " + l.Next.Node + " as " + l.Next.Name
+}
+
+// byController sums up pods by who made them.
+func byController(list []Leaving) string {
+	counts := map[string]int{}
+	for i := range list {
+		counts[cmp.Or(list[i].Controller, "no controller")]++
+	}
+	var words []string
+	for name, n := range counts {
+		words = append(words, fmt.Sprintf("%d of %s", n, name))
+	}
+	slices.Sort(words)
+	return strings.Join(words, ", ")
+}
+
+func verb(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+func told(after simulate.Seconds) string { return answer.Duration(time.Duration(after)) }
