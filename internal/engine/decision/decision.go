@@ -1,6 +1,6 @@
-// Package decision is what the live scheduler tells of a pod that it has decided: when and how, and
-// if the pod waits, where it stands and what it waits for. The scheduler serves it below Path;
-// `berth explain` reads it. Plain data for both.
+// Package decision is the document in which a live scheduler reports its last decision about a pod
+// and, while the pod is pending, its place in the queue and what it waits for. The scheduler serves
+// it below Path, and `berth explain` reads it.
 package decision
 
 import (
@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Kind and APIVersion name the document. Fields may be added, none is renamed or taken away.
+// APIVersion and Kind identify the document. Fields may be added, but not renamed or removed.
 const (
 	APIVersion = "berth.dev/v1alpha1"
 	Kind       = "Decision"
@@ -17,7 +17,7 @@ const (
 // Path is followed by NAMESPACE/NAME.
 const Path = "/debug/decisions/"
 
-// Decision is the last one of a pod.
+// Decision is the last decision about a pod.
 type Decision struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
@@ -26,68 +26,71 @@ type Decision struct {
 	UID        types.UID `json:"uid"`
 
 	Result Result `json:"result"`
-	// At is when the pod was taken from the queue, and Took how long it was decided, in seconds.
+	// At is when the pod was taken from the queue, and Took how long the decision took, in seconds.
 	At   *metav1.Time `json:"at,omitempty"`
 	Took float64      `json:"took,omitempty"`
-	// Nodes is how many there were. Feasible of them could take the pod; Score is the highest, that
-	// of Node. Both are 0 for a pod that went where it had made room for itself.
+	// Nodes is how many nodes there were, Feasible how many of them could take the pod, and Score
+	// the highest score, which is that of Node. Feasible and Score are 0 for a pod that went to its
+	// nominated node.
 	Nodes    int    `json:"nodes,omitempty"`
 	Feasible int    `json:"feasible,omitempty"`
 	Node     string `json:"node,omitempty"`
 	Score    int64  `json:"score,omitempty"`
-	// Message is what the FailedScheduling event says. Plugins rejected the pod; Reasons counts
-	// nodes.
+	// Message is that of the FailedScheduling event. Plugins are those that rejected the pod, and
+	// Reasons has the number of nodes by reason.
 	Message string         `json:"message,omitempty"`
 	Plugins []string       `json:"plugins,omitempty"`
 	Reasons map[string]int `json:"reasons,omitempty"`
-	// NominatedNode is where room is made, or was; Victims had to leave, for the last decision.
+	// NominatedNode is where preemption makes room, or made it. Victims are the pods that had to
+	// leave for the last decision.
 	NominatedNode string `json:"nominatedNode,omitempty"`
 	Victims       []Name `json:"victims,omitempty"`
 
-	// Queue is set for a pod that waits.
+	// Queue is set for a pending pod.
 	Queue *Queue `json:"queue,omitempty"`
-	// Group is set for a pod of a pod group, where the scheduler looks at these.
+	// Group is set for a pod of a pod group, if the feature gate GenericWorkload is on.
 	Group *Group `json:"group,omitempty"`
 }
 
-// Group is the pod group of a pod, in its namespace.
+// Group is the state of a pod's group.
 type Group struct {
 	Name string `json:"name"`
-	// Missing: there is no such PodGroup.
+	// Missing is whether there is no such PodGroup.
 	Missing bool `json:"missing,omitempty"`
-	// MinCount is how many pods a gang asks for at once; 0 for a basic group. Of Members pods,
-	// Placed have a node or are on their way to one, Bound of them for good.
+	// MinCount is how many pods of a gang must be placed together; 0 for a basic group. Of its
+	// Members, Placed are bound or being bound, and Bound are bound.
 	MinCount int `json:"minCount,omitempty"`
 	Members  int `json:"members"`
 	Placed   int `json:"placed"`
 	Bound    int `json:"bound"`
-	// Tried, Fit and Needed are of the last attempt, if it failed: so many pods were tried
-	// together, of which Fit found a place, and Needed were needed at once.
+	// Tried, Fit and Needed describe the last attempt, if it failed: of the pods Tried together,
+	// Fit would have found a node, and Needed must at once.
 	Tried  int `json:"tried,omitempty"`
 	Fit    int `json:"fit,omitempty"`
 	Needed int `json:"needed,omitempty"`
-	// Scheduled: the group was placed as a whole once. Else Message is why it is not.
+	// Scheduled is whether the group has been scheduled. If not, Message says why.
 	Scheduled bool   `json:"scheduled,omitempty"`
 	Message   string `json:"message,omitempty"`
 }
 
-// GroupTrial is what an attempt for a group would come to.
+// GroupTrial is the outcome that an attempt to schedule a group would have.
 type GroupTrial struct {
-	// Incomplete: it is not tried before there are more pods, or a PodGroup.
+	// Incomplete is whether the group waits for more pods, or for its PodGroup, before it is tried.
 	Incomplete bool `json:"incomplete,omitempty"`
 	// Tried, Fit and Needed are as in Group.
 	Tried  int `json:"tried,omitempty"`
 	Fit    int `json:"fit"`
 	Needed int `json:"needed,omitempty"`
-	// Message says why the group is not placed as things are; empty if it would be.
+	// Message says why the group would not be placed; empty if it would.
 	Message string `json:"message,omitempty"`
-	// Victims would have to leave, and then the group fits.
+	// Victims are the pods without which the group fits.
 	Victims []Name `json:"victims,omitempty"`
-	// Pods are the members that wait.
+	// Pods are the pending members.
 	Pods []GroupPlace `json:"pods,omitempty"`
 }
 
-// GroupPlace is where a member would go, with the others of its group, or why it would not.
+// GroupPlace is the node that a member would get together with the rest of its group, or why it
+// would get none.
 type GroupPlace struct {
 	Name    string `json:"name"`
 	Node    string `json:"node,omitempty"`
@@ -105,31 +108,32 @@ const (
 	Failed        Result = "Failed"        // something went wrong
 )
 
-// Name is a pod's.
+// Name is the name of a pod.
 type Name struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 }
 
-// Queue is where a pod waits.
+// Queue is a pending pod's place in the queue.
 type Queue struct {
 	// Place is active (it may be decided), backoff, unschedulable (it waits for an event), gated,
 	// or taken (being decided or bound).
 	Place string `json:"place"`
 	// Ahead counts the active pods before it, if it is active.
 	Ahead int `json:"ahead"`
-	// Gate is the plugin that keeps it out.
+	// Gate is the plugin at PreEnqueue that keeps it out.
 	Gate     string      `json:"gate,omitempty"`
 	Attempts int         `json:"attempts"`
 	Since    metav1.Time `json:"since"`
-	// NotBefore is when its back-off ends, and NotAfter when it is tried again if nothing happens.
+	// NotBefore is the end of its back-off, and NotAfter when it is tried again without any event.
 	NotBefore *metav1.Time `json:"notBefore,omitempty"`
 	NotAfter  *metav1.Time `json:"notAfter,omitempty"`
-	// Wakes is what has it tried again.
+	// Wakes are the events after which it is tried again.
 	Wakes []Wake `json:"wakes,omitempty"`
 }
 
-// Wake is what can change a plugin's mind: events as kube-scheduler names them, kind and actions.
+// Wake has the events that may change a plugin's verdict, in kube-scheduler's terms: resource and
+// actions.
 type Wake struct {
 	Plugin string   `json:"plugin"`
 	Events []string `json:"events"`

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Gates says what of pod groups is switched on, by upstream's feature gates. The zero value is all
-// off, upstream's default in v1.36.
+// Gates are upstream's feature gates for pod groups. The zero value disables all of them, which is
+// upstream's default in v1.36.
 type Gates struct {
-	// Generic (GenericWorkload) schedules the pods of a group together. All others need it.
+	// Generic (GenericWorkload) schedules the pods of a group together. The other gates require it.
 	Generic bool `json:"genericWorkload,omitempty"`
 	// Gang (GangScheduling) asks for minCount pods of a gang at once. Without it every group is a
 	// basic one.
@@ -32,13 +32,13 @@ const (
 // GateNames lists the gates that have an effect.
 var GateNames = []string{GenericWorkload, GangScheduling, TopologyAwareWorkloadScheduling, WorkloadAwarePreemption}
 
-// needs names the gate that another one depends on, as upstream.
+// needs maps a gate to the one that it depends on, as upstream.
 var needs = map[string]string{
 	GangScheduling: GenericWorkload, TopologyAwareWorkloadScheduling: GenericWorkload, WorkloadAwarePreemption: GangScheduling,
 }
 
-// GatesOf reads the gates from those that were set by name. AllAlpha stands for each that is not
-// set itself. It is an error if a gate is switched on by name without the one that it depends on.
+// GatesOf returns the gates that --feature-gates sets. AllAlpha sets each that is not named itself.
+// It is an error to enable a gate by name without the one that it depends on.
 func GatesOf(set map[string]bool) (Gates, error) {
 	on := map[string]bool{}
 	for _, name := range GateNames {
@@ -58,5 +58,5 @@ func GatesOf(set map[string]bool) (Gates, error) {
 	return Gates{on[GenericWorkload], on[GangScheduling], on[TopologyAwareWorkloadScheduling], on[WorkloadAwarePreemption]}, nil
 }
 
-// IsGate tells whether there is such a gate.
+// IsGate reports whether this is the name of one of the gates.
 func IsGate(name string) bool { return slices.Contains(GateNames, name) }

@@ -15,42 +15,45 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// PodGroup is the API type in the version that is served. A later version is to be converted to it
-// where objects come in.
+// PodGroup is the API type in the version that is served. Other versions are converted to it where
+// objects are read.
 type PodGroup = schedulingv1alpha2.PodGroup
 
-// Set holds all groups. See New.
+// Set holds all groups. New returns an empty one.
+//
+// Invariants: a group is in byName as long as it has an object or a member, and in byUID under its
+// object's UID. A pod is a member of one group at most, and in of; the API does not let it change
+// its group.
 type Set struct {
 	byName map[cluster.Name]*Group
 	byUID  map[types.UID]*Group // by the UID of the object
 	of     map[types.UID]*Group // by member
-	whole  int                  // groups that are disrupted as a whole only
+	whole  int                  // how many groups are Whole
 }
 
 // Group is a pod group: the object, its members, or both.
 type Group struct {
 	cluster.Name
-	Object  *PodGroup // nil while there is none
-	members map[types.UID]bool
-	counted int // of members, those that count; see Count
+	Object  *PodGroup          // nil while there is none
+	members map[types.UID]bool // whether the member counts; see Count
+	counted int                // members that count
 
-	// What the owner notes: Done: the group was scheduled, Said is the last condition that was
-	// written, and Last the last attempt if it failed. At least Short more pods have to be bound
-	// before the group can be scheduled.
-	Done  bool
-	Said  string
-	Last  Attempt
-	Short int
+	// The following is the owner's.
+
+	Done  bool    // the group was scheduled
+	Said  string  // the last condition that was written
+	Last  Attempt // the last attempt, if it failed
+	Short int     // at least so many more pods must be bound before the group can be scheduled
 }
 
-// Attempt is what came of an attempt for a group that failed: so many pods were tried together, of
-// which some would have fitted, and more were needed at once.
+// Attempt is the outcome of a failed attempt to schedule a group: of the pods Tried together, Fit
+// would have found a node, and Needed must at once.
 type Attempt struct {
 	Tried, Fit, Needed int
 	Message            string
 }
 
-// Forget forgets what was noted: the object is another one of the same name.
+// Forget clears the owner's fields, for a new object of the same name.
 func (g *Group) Forget() { g.Done, g.Said, g.Last, g.Short = false, "", Attempt{}, 0 }
 
 // New returns a set without groups.
@@ -58,7 +61,7 @@ func New() *Set {
 	return &Set{byName: map[cluster.Name]*Group{}, byUID: map[types.UID]*Group{}, of: map[types.UID]*Group{}}
 }
 
-// NameOf is the name of the group that a pod names; empty if it names none.
+// NameOf returns the name of the pod's group, or "" if it has none.
 func NameOf(pod *v1.Pod) string {
 	if g := pod.Spec.SchedulingGroup; g != nil && g.PodGroupName != nil {
 		return *g.PodGroupName
@@ -98,7 +101,7 @@ func (s *Set) drop(g *Group) {
 	}
 }
 
-// SetObject takes in a PodGroup as the API has it.
+// SetObject records a PodGroup as the API has it.
 func (s *Set) SetObject(object *PodGroup) *Group {
 	g := s.group(cluster.Name{Namespace: object.Namespace, Name: object.Name})
 	s.clear(g)
@@ -109,7 +112,7 @@ func (s *Set) SetObject(object *PodGroup) *Group {
 	return g
 }
 
-// LoseObject forgets a PodGroup. Its members stay known.
+// LoseObject removes a PodGroup. Its members stay.
 func (s *Set) LoseObject(name cluster.Name) {
 	if g := s.byName[name]; g != nil {
 		s.clear(g)
@@ -127,12 +130,12 @@ func (s *Set) clear(g *Group) {
 	g.Object = nil
 }
 
-// AnyWhole tells whether some group may be disrupted as a whole only.
+// AnyWhole reports whether some group is Whole.
 func (s *Set) AnyWhole() bool { return s.whole > 0 }
 
-// SetPod takes in a pod as the API has it, and returns its group; nil if it names none or has
-// ended. counts: its scheduler is one of this process, or it has a node. joined: the group did not
-// count it before.
+// SetPod records a pod as the API has it, and returns its group, or nil if the pod has none or has
+// ended. counts is whether a scheduler of this process places the pod, or it has a node; joined is
+// whether the group counts it from now on.
 func (s *Set) SetPod(pod *v1.Pod, counts bool) (g *Group, joined bool) {
 	name := NameOf(pod)
 	if name == "" || rules.IsTerminal(pod) {
@@ -151,8 +154,7 @@ func (s *Set) SetPod(pod *v1.Pod, counts bool) (g *Group, joined bool) {
 	return g, counts && !was
 }
 
-// LosePod forgets a pod that was deleted or has ended, and returns the group that it was a member
-// of, or nil.
+// LosePod removes a pod that was deleted or has ended, and returns its group, or nil.
 func (s *Set) LosePod(uid types.UID) *Group {
 	g := s.of[uid]
 	if g == nil {
@@ -167,8 +169,7 @@ func (s *Set) LosePod(uid types.UID) *Group {
 	return g
 }
 
-// Count is how many members there are: those of schedulers of this process, and those of others
-// that have a node.
+// Count returns the number of members that a scheduler of this process places, or that have a node.
 func (g *Group) Count() int { return g.counted }
 
 // Members yields the UIDs of all members in no order.
@@ -180,8 +181,8 @@ func (g *Group) Members(yield func(types.UID) bool) {
 	}
 }
 
-// MinCount is how many pods a gang wants placed together; 0 for a basic group, and while there is
-// no object.
+// MinCount returns how many pods of a gang must be placed together; 0 for a basic group, and for a
+// group without an object.
 func (g *Group) MinCount() int {
 	if g.Object == nil || g.Object.Spec.SchedulingPolicy.Gang == nil {
 		return 0
@@ -189,8 +190,7 @@ func (g *Group) MinCount() int {
 	return int(g.Object.Spec.SchedulingPolicy.Gang.MinCount)
 }
 
-// TopologyKey is the label whose value all members' nodes must share; empty if there is no such
-// constraint.
+// TopologyKey returns the label whose value all members' nodes must share, or "" if there is none.
 func (g *Group) TopologyKey() string {
 	if g.Object == nil || g.Object.Spec.SchedulingConstraints == nil {
 		return ""
@@ -201,13 +201,13 @@ func (g *Group) TopologyKey() string {
 	return ""
 }
 
-// Whole tells whether the group's pods may be preempted only all together.
+// Whole reports whether the group's pods may only be preempted all together.
 func (g *Group) Whole() bool {
 	return g.Object != nil && g.Object.Spec.DisruptionMode != nil &&
 		*g.Object.Spec.DisruptionMode == schedulingv1alpha2.DisruptionModePodGroup
 }
 
-// Priority is the priority of the PodGroup.
+// Priority returns the priority of the PodGroup; 0 if it has none.
 func (g *Group) Priority() int32 {
 	if g.Object == nil || g.Object.Spec.Priority == nil {
 		return 0
@@ -215,7 +215,7 @@ func (g *Group) Priority() int32 {
 	return *g.Object.Spec.Priority
 }
 
-// Condition is the PodGroupScheduled condition that the API has, or nil.
+// Condition returns the PodGroupScheduled condition in the API, or nil.
 func (g *Group) Condition() *metav1.Condition {
 	if g.Object == nil {
 		return nil
@@ -223,7 +223,7 @@ func (g *Group) Condition() *metav1.Condition {
 	return meta.FindStatusCondition(g.Object.Status.Conditions, schedulingv1alpha2.PodGroupScheduled)
 }
 
-// Scheduled tells whether the API says that the group was scheduled once.
+// Scheduled reports whether the API says that the group has been scheduled.
 func (g *Group) Scheduled() bool {
 	c := g.Condition()
 	return c != nil && c.Status == metav1.ConditionTrue
