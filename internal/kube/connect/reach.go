@@ -9,9 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Reach says what to do about a request that no API server answered, or whose credentials it did
-// not accept, in place of the many errors that a connection has. Other errors are returned as they
-// are.
+// Reach says what to do about a request that no API server answered, or whose credentials were not
+// accepted, in place of the many errors that a connection has. Other errors are returned unchanged.
 func Reach(err error) error {
 	var urlErr *url.Error
 	var netErr net.Error

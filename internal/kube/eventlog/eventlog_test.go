@@ -258,20 +258,6 @@ func TestEndDoesNotWaitForAnAnswer(t *testing.T) {
 	})
 }
 
-// TestEventsToldJustBeforeTheEndAreWritten, when the log notices both at once.
-func TestEventsToldJustBeforeTheEndAreWritten(t *testing.T) {
-	for range 30 {
-		var written names
-		running(t, written.create, func(log *Log, _ *atomic.Bool) {
-			synctest.Wait()
-			tellOnce(log, 1)
-		})
-		if written.len() != 1 {
-			t.Fatal("an event that was told before the end is lost")
-		}
-	}
-}
-
 // TestManyAreWrittenAtOnce while there is no work, so that a slow API server does not hold up all
 // events.
 func TestManyAreWrittenAtOnce(t *testing.T) {

@@ -296,8 +296,7 @@ func TestPageThatHangsIsAskedForAgain(t *testing.T) {
 	wants(t, run(t, a, func() { time.Sleep(time.Minute) }), "30s lost", "listing", "seen b", "listed", "watch from 9")
 }
 
-// TestAnewDuringAList: the list under way may be older; another one follows, and it is the fresh
-// one.
+// TestAnewDuringAList: the list under way may be older; another one follows, and that is fresh.
 func TestAnewDuringAList(t *testing.T) {
 	a := &api{pages: []v1.PodList{page("7", "", "a"), page("9", "", "b")}}
 	closed := false

@@ -180,8 +180,7 @@ func TestTimeTakesEffectAfterTheInbox(t *testing.T) {
 	})
 }
 
-// TestTellDoesNotWakeTheCore, which wants nothing for an hour, and is called each second all the
-// same.
+// TestTellDoesNotWakeTheCore, which wants nothing for an hour. Tell is called each second.
 func TestTellDoesNotWakeTheCore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []string
@@ -299,7 +298,7 @@ func TestNoEventIsLostAmongMany(t *testing.T) {
 	}
 }
 
-// TestInboxKeepsRoomAndNothingElse: a message costs no allocation, and none is held once it was
+// TestInboxKeepsRoomAndNothingElse: a message costs no allocation, and is not held once it was
 // taken in.
 func TestInboxKeepsRoomAndNothingElse(t *testing.T) {
 	l := New[*int, int]("room")
