@@ -59,7 +59,7 @@ adopts them. Static pods are read from --pod-manifest-path.`,
 		Example: `  berth agent --bootstrap-kubeconfig .berth/node-bootstrap.kubeconfig
   berth agent --container-runtime-endpoint unix:///run/containerd/containerd.sock \
     --register-with-taints dedicated=lab:NoSchedule --kube-reserved cpu=200m,memory=500Mi`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd, &to) },
 	}
 	to.addFlags(cmd.Flags())

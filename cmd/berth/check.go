@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
@@ -29,15 +30,15 @@ func newCheckCommand() *cobra.Command {
 		Short:   "Whether Berth fits this cluster, and whether what is installed can work",
 		Long: `Check a cluster and print one finding per line, with a remedy: versions,
 permissions, the flags of kube-scheduler and kube-controller-manager where they
-run as pods, the schedulers that pods name, webhooks in the way, budgets that
-block evictions, priorities.
+run as pods, the schedulers that pods name, webhooks that could block Berth,
+budgets that block evictions, priorities.
 
 Nothing is changed. With --for, only check whether the caller has the permissions
 of one of Berth's components; run it with the component's kubeconfig.`,
 		Example: `  berth check
   berth check --fail-on problem
   berth check --for scheduler --kubeconfig /etc/kubernetes/scheduler.conf`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
 	}
 	flags := cmd.Flags()
@@ -57,7 +58,7 @@ func (c *checking) run(cmd *cobra.Command) error {
 		return usagef("--fail-on %q: must be problem or warning", c.failOn)
 	}
 	if c.part != "" && !slices.Contains(deploy.Parts(), deploy.Part(c.part)) {
-		return usagef("--for %q: must be one of %v", c.part, deploy.Parts())
+		return usagef("--for %q: must be of %s", c.part, strings.Trim(strings.ReplaceAll(fmt.Sprint(deploy.Parts()), " ", ", "), "[]"))
 	}
 	cfg, err := c.connection.config("berth-check")
 	if err != nil {

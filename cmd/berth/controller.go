@@ -28,7 +28,7 @@ defaults. Replicas elect a leader; a new leader continues where the last one end
   berth controller --controllers taint-eviction-controller --leader-elect=false
   berth controller --node-monitor-grace-period 20s --mark-pods-at-zone-rate
   berth controller --evict-through-budgets --eviction-deadline 10m`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := options.Validate(); err != nil {
 				return usagef("%w", err)

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -54,9 +56,12 @@ holds: from the scheduler of berth up, or that of --scheduler-url.`,
   berth explain pod/web-1 -f cluster/`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && e.selector == "" {
-				return cobra.ExactArgs(1)(cmd, args)
+				return errors.New("name what to explain, such as pod/NAME or deployment/NAME, or select pods with -l")
 			}
-			return cobra.MaximumNArgs(2)(cmd, args)
+			if len(args) > 2 || len(args) == 2 && strings.Contains(args[0], "/") {
+				return fmt.Errorf("%q: one pod, workload or pod group at a time; -l selects several pods", args[1])
+			}
+			return nil
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 			return e.completeRef(cmd, append(slices.Clone(podsAndWorkloads), groupSubject), last(args), toComplete, e.space(e.namespace))
@@ -100,6 +105,8 @@ func (e *explanation) run(cmd *cobra.Command, arg string) error {
 		return usagef("%s: name pods, or give --selector", arg)
 	case (e.selector != "" || ofWorkload(arg)) && e.node != "":
 		return usagef("--node: goes with one pod")
+	case !explained(arg):
+		return usagef("%q: the type must be pod, podgroup, deployment, replicaset, statefulset, daemonset or job", arg)
 	case ofGroup(arg):
 		_, name, _ := strings.Cut(arg, "/")
 		return e.ask(cmd, func() (*spoken, error) { return e.ofGroup(cmd, name) })
@@ -136,6 +143,12 @@ func (e *explanation) ofOne(cmd *cobra.Command, name, node string) (*spoken, err
 		return nil, err
 	}
 	return &spoken{gist(said), func() error { return said.Write(cmd.OutOrStdout(), e.output, e.output == "wide") }}, nil
+}
+
+// explained tells whether TYPE/NAME is of a type that can be explained; a name alone is a pod's.
+func explained(arg string) bool {
+	kind, _, typed := strings.Cut(arg, "/")
+	return !typed || slices.ContainsFunc(append(slices.Clone(podsAndWorkloads), groupSubject), func(s subject) bool { return slices.Contains(s.words, strings.ToLower(kind)) })
 }
 
 // groupWords name pod groups.

@@ -42,22 +42,21 @@ func newNodes() *cobra.Command {
 		Short:   "Simulated nodes on any cluster; make them fail",
 		Long: `Run simulated nodes: thousands in one process, on any cluster. They register,
 renew their Leases and report their status as kubelets do; pods bound to them
-start, become ready, end and are deleted, but nothing is run.
+start, become ready, end and are deleted, but no container runs.
 
 Nodes are called node-1, node-2, ... (--name-prefix). Nodes of an earlier
 run are adopted with their pods; those beyond --count are removed. A node that is
 deleted while this runs stays gone, with its pods, until the next start. After
-Ctrl-C the nodes stay in the cluster and fall silent, as machines without power
-do.
+Ctrl-C the nodes stay in the cluster and are silent, like machines without power.
 
-How a pod's processes behave, by annotations on the pod:
+Annotations on a pod set how its processes behave:
   berth.dev/run-for: 30s          containers end after that time; then the pod's
                                   restartPolicy decides. Pods of a Job: 1s,
                                   others: never
   berth.dev/exit-code: "1"        with this code (default 0)
   berth.dev/init-for: 10s         how long each init container takes (default 0s)
   berth.dev/terminate-after: 20s  from SIGTERM to the end; at most the grace period
-  berth.dev/ready: "false"        what every readiness probe answers
+  berth.dev/ready: "false"        the result of every readiness probe
 A readiness probe that runs the command false fails, any other passes after its
 initialDelaySeconds.`,
 		Example: `  berth nodes --count 5000 --zones 5

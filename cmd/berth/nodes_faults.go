@@ -29,7 +29,7 @@ The command sets an annotation on the nodes (` + kubelet.AnnotationHeartbeat + `
 cluster in which berth nodes runs, and outlasts its restarts.`,
 		Example: `  berth nodes fail --node node-1
   berth nodes fail --zone z1 --for 2m`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := needsSelection(which); err != nil {
 				return err
@@ -65,7 +65,7 @@ func newNodesRecover(to *connection) *cobra.Command {
 		Short:   "Restore the heartbeats of simulated nodes",
 		Long:    "Restore the heartbeats of simulated nodes that berth nodes fail has stopped.",
 		Example: "  berth nodes recover --zone z1",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := needsSelection(which); err != nil {
 				return err

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
@@ -28,9 +29,9 @@ func newRebalanceCommand() *cobra.Command {
 		Use:     "rebalance [GOAL...]",
 		GroupID: groupAsk,
 		Short:   "Which running pods to move, in which order, each move proved by the engine",
-		Long: `Plan which running pods to move, in order. For each move the engine decides where
-the successor lands, on the cluster as the moves before leave it; nothing is moved
-that would not land strictly better, and after the plan a second plan is empty.
+		Long: `Plan which running pods to move, and in which order. For each move the engine
+decides where the successor lands, on the cluster as the moves before it leave it.
+Every move is a strict improvement, and a second plan after the first is empty.
 Nothing is written: the cluster of the kubeconfig is only read (get and list, never
 secrets), or with -f manifests or a recording. With --execute the moves are made: one
 at a time, each proved anew right before it, the next one when the successor is ready.
@@ -58,7 +59,7 @@ With --policy, the plugins of a DeschedulerPolicy (descheduler/v1alpha2) instead
 	flags.BoolVar(&b.execute, "execute", false, "make the moves: evict through the Eviction API, one pod at a time")
 	flags.BoolVar(&b.sampled, "sampled", false, "successors may land on any node that passes the filters: for kube-scheduler where it samples nodes (more than 100, by default)")
 	flags.StringVarP(&b.namespace, "namespace", "n", "", "of the pods that defragment names (default: the context's, or default)")
-	flags.StringSliceVar(&b.failOn, "fail-on", nil, "exit with code 3 if there are moves to make, if something stays that should move, or if constraints are violated behind the plan: "+strings.Join(rebalance.Conditions, ","))
+	flags.StringSliceVar(&b.failOn, "fail-on", nil, "exit with code 3 if there are moves to make, if something stays that should move, or if constraints are violated after the plan: "+strings.Join(rebalance.Conditions, ","))
 	b.completeFlags(cmd, &b.namespace)
 	completeChoices(cmd, "fail-on", rebalance.Conditions...)
 	return cmd
@@ -115,6 +116,9 @@ func (b *balancing) run(cmd *cobra.Command, args []string) error {
 			return err
 		}
 	}
+	if err := defragmented(goals, set); err != nil {
+		return err
+	}
 	b.work.begin(cmd.ErrOrStderr(), "planning moves")
 	state := &rebalance.State{AsOf: source.AsOf.Time, Objects: set.Objects()}
 	if state.AsOf.IsZero() {
@@ -129,6 +133,25 @@ func (b *balancing) run(cmd *cobra.Command, args []string) error {
 	held := slices.DeleteFunc(slices.Clone(b.failOn), func(condition string) bool { return !plan.Holds(condition) })
 	if len(held) > 0 {
 		return heldError{fmt.Errorf("--fail-on: %s came true", strings.Join(held, ", "))}
+	}
+	return nil
+}
+
+// defragmented checks that the pods that a goal makes room for are there, and pending.
+func defragmented(goals *rebalance.Policy, set *manifest.Set) error {
+	for _, goal := range goals.Goals {
+		if goal.Defragment == nil {
+			continue
+		}
+		for _, name := range goal.Defragment.Pods {
+			i := slices.IndexFunc(set.Pods, func(p *v1.Pod) bool { return p.Namespace == name.Namespace && p.Name == name.Name })
+			switch {
+			case i < 0:
+				return fmt.Errorf("defragment: there is no pod %s", name)
+			case set.Pods[i].Spec.NodeName != "":
+				return fmt.Errorf("defragment: pod %s is not pending: it is on %s", name, set.Pods[i].Spec.NodeName)
+			}
+		}
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ reached, the oldest changes are removed.`,
 		Example: `  berth record -o monday
   berth record -o monday --for 1h --max-size 200Mi
   berth record -o monday --once`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
 	}
 	flags := cmd.Flags()

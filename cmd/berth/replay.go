@@ -36,21 +36,19 @@ func newReplayCommand() *cobra.Command {
 		Use:     "replay DIR|FILE...",
 		GroupID: groupAsk,
 		Short:   "Play a journal of the scheduler or the controllers again",
-		Long: `Play what "berth scheduler --journal DIR" has written to another scheduler in
-memory: told the same at the same times, it must decide the same. Where it does
-not, the first event with another outcome is printed, and the exit code is 3:
-this build decides otherwise than the one that wrote the journal.
+		Long: `Replay a journal of "berth scheduler --journal DIR" in memory: with the same input
+at the same times, the scheduler must decide the same. If it does not, the first
+event with another outcome is printed, and the exit code is 3: this build decides
+differently from the one that wrote the journal.
 
-What "berth controller --journal DIR" has written is played to the controllers'
-cores likewise.
+Journals of "berth controller --journal DIR" are replayed in the same way.
 
-With --pod, the story of one pod is printed: when it was seen, each attempt, and
-what was said of it; or, of the controllers, when it has to go and for which
-taint, and whether it went. With --node, what the controllers saw and wrote of
-one node.
+With --pod, the history of one pod is printed: when it was seen, each attempt and
+its result; for the controllers, when and for which taint it has to leave, and
+whether it did. With --node, what the controllers saw of one node and wrote to it.
 
-With --config, the day is played under another configuration: the API's objects
-come and go as they did, requests succeed at once, and the two configurations
+With --config, the day is replayed under another configuration: objects appear
+and disappear as recorded, requests succeed at once, and the two configurations
 are compared: which pods are placed elsewhere, are pending for longer or less
 long, are preempted, or are pending at the end.`,
 		Example: `  berth replay /var/lib/berth/journal
@@ -58,7 +56,7 @@ long, are preempted, or are pending at the end.`,
   berth replay /var/lib/berth/controller --node node-7
   berth replay /var/lib/berth/journal --config new.yaml --fail-on pending,preempted
   berth replay 20261121T080000.000.journal -o json`,
-		Args: cobra.MinimumNArgs(1),
+		Args: someArguments("name the folder of a journal, or its files"),
 		RunE: func(cmd *cobra.Command, args []string) error { return r.run(cmd, args) },
 	}
 	flags := cmd.Flags()

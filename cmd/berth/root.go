@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -75,7 +76,7 @@ any cluster: they only read it, and install nothing.
 // wrong usage with a pointer to the command's help.
 func asUsage(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usagef("%w (see %s --help)", err, c.CommandPath())
+		return usagef("%s (see %s --help)", plainFault(err), c.CommandPath())
 	})
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(c *cobra.Command, args []string) error {
@@ -87,6 +88,50 @@ func asUsage(cmd *cobra.Command) {
 	}
 	for _, sub := range cmd.Commands() {
 		asUsage(sub)
+	}
+}
+
+// plainFault is what pflag says of a flag's value, without the names of Go's functions.
+func plainFault(err error) string {
+	text := err.Error()
+	flag, cause, found := strings.Cut(text, " flag: ")
+	switch {
+	case !found:
+		return text
+	case strings.HasPrefix(cause, "time: "):
+		return flag + " flag: must be a duration, as 30s, 5m or 1h30m, of 290 years at most"
+	case strings.HasPrefix(cause, "strconv.") && strings.HasSuffix(cause, "value out of range"):
+		return flag + " flag: the number is too large"
+	case strings.HasPrefix(cause, "strconv.ParseBool"):
+		return flag + " flag: must be true or false"
+	case strings.HasPrefix(cause, "strconv.ParseUint"):
+		return flag + " flag: must be a whole number, not negative"
+	case strings.HasPrefix(cause, "strconv.ParseInt"):
+		return flag + " flag: must be a whole number"
+	case strings.HasPrefix(cause, "strconv."):
+		return flag + " flag: must be a number"
+	}
+	return text
+}
+
+// noArguments is the argument check of a command that takes none.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if cmd.Flags().Lookup("filename") != nil {
+		return fmt.Errorf("%q: no argument is expected; files are named with -f", args[0])
+	}
+	return fmt.Errorf("%q: no argument is expected", args[0])
+}
+
+// someArguments is the argument check of a command that says what it needs.
+func someArguments(need string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return errors.New(need)
+		}
+		return nil
 	}
 }
 

@@ -31,17 +31,17 @@ func newShadowReport() *cobra.Command {
 	format := "markdown"
 	cmd := &cobra.Command{
 		Use:   "report FILE|URL|-...",
-		Short: "Make a page of what shadows found",
-		Long: `Make a page of what berth scheduler --shadow and berth controller --shadow
-found: for how long, how often both decided the same, where they differed, and
-what would have been otherwise with Berth in charge.
+		Short: "Write a report on what shadows found",
+		Long: `Write a report on what berth scheduler --shadow and berth controller --shadow
+found: for how long they ran, how often both sides decided the same, where they
+differed, and what would have been different with Berth in charge.
 
-Each argument is a report: the file of --shadow-report, the address of the
-controller's /shadow, which tells both, or - for standard input.`,
+Each argument is a report: the file of --shadow-report, the URL of the
+controller's /shadow, which has both reports, or - for standard input.`,
 		Example: `  berth shadow report controller.json scheduler.json
   berth shadow report -o html http://127.0.0.1:10357/shadow > shadow.html
   kubectl get --raw /api/v1/namespaces/berth-system/services/http:berth-shadow:http/proxy/shadow | berth shadow report -`,
-		Args: cobra.MinimumNArgs(1),
+		Args: someArguments("name a report: a file, a URL, or - for standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var all shadow.Reports
 			for _, from := range args {
@@ -69,7 +69,7 @@ controller's /shadow, which tells both, or - for standard input.`,
 			return usagef("--output: %q: must be markdown, html, json or yaml", format)
 		},
 	}
-	cmd.Flags().StringVarP(&format, "output", "o", format, "markdown, html (one page that needs nothing beside itself), json or yaml")
+	cmd.Flags().StringVarP(&format, "output", "o", format, "markdown, html (a single self-contained file), json or yaml")
 	return cmd
 }
 

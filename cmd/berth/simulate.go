@@ -37,7 +37,7 @@ func newSimulateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "simulate -f FILE|DIR|-",
 		GroupID: groupAsk,
-		Short:   "Where pods would go, off line, from manifests",
+		Short:   "Where pods would go, offline, from manifests",
 		Long: `Schedule the pods in manifests without a cluster: where each pod would go, which
 pods would be preempted for it, which pods would be evicted and when, and why a
 pod fits nowhere. The manifests are the cluster.
@@ -66,7 +66,7 @@ The same manifests and seed give the same output, byte for byte.`,
   berth simulate -f cluster/ --explain -o json
   berth simulate -f cluster/ --for 10m
   berth simulate -f cluster/ --scenario outage.yaml -o svg > outage.svg`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
 	}
 	flags := cmd.Flags()

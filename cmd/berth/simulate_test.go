@@ -124,7 +124,7 @@ spec: {overhead: {cpu: 1}, containers: [{name: c, image: i}]}
 		{[]string{"-f", bad, "-o", "xml"}, 2, `--output "xml": must be json, yaml, jsonpath=TEMPLATE, name, wide or svg`},
 		{[]string{"-f", bad, "--for", "-1s"}, 2, `--for -1s: must not be negative`},
 		{[]string{"-f", bad, "--nonsense"}, 2, `unknown flag: --nonsense`},
-		{[]string{bad}, 2, `unknown command`},
+		{[]string{bad}, 2, `no argument is expected; files are named with -f`},
 	} {
 		code, out, errs := command(t, append([]string{"simulate"}, test.args...)...)
 		if code != test.code || out != "" || !strings.Contains(errs, test.want) {

@@ -105,7 +105,7 @@ of them run, tried with the engine. Read-only: get and list, never secrets.`,
   berth pending -n shop -l app=web -o wide
   berth pending -A --watch
   berth pending -A -f cluster/ --fail-on pending`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			scope, err := q.scope()
 			if err != nil {
@@ -137,7 +137,7 @@ list, never secrets.`,
   berth evictions -n shop -o json
   berth evictions -A --watch
   berth evictions -A -f cluster/ --fail-on evicted`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			scope, err := q.scope()
 			if err != nil {
@@ -169,10 +169,10 @@ never secrets.`,
   berth capacity --by zone
   berth capacity --by shape --like deployment/web -n shop
   berth capacity -f cluster/ --like pod/web-0`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(survey.Ways, by) {
-				return usagef("--by %q: must be %s", by, strings.Join(survey.Ways, ", "))
+				return usagef("--by %q: must be of %s", by, strings.Join(survey.Ways, ", "))
 			}
 			return q.run(cmd, "", func(w *simulate.World, source simulate.Source) (*written, error) {
 				c := survey.CapacityOf(w, by, source)

@@ -80,7 +80,7 @@ func (r *replay) compare(stderr io.Writer, file string, configuration []byte) (*
 			return nil, err
 		}
 		if in.Header.Outside {
-			return nil, fmt.Errorf("out-of-tree plugins or extenders took part, and there is nobody to ask them")
+			return nil, fmt.Errorf("out-of-tree plugins or extenders took part, which cannot be replayed")
 		}
 		o := trial.Options{Recorded: profilesOf, Progress: func(passed time.Duration) {
 			if m.shows() {

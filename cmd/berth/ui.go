@@ -54,7 +54,7 @@ which is part of the URL that is printed.`,
   berth ui --port 9000
   berth ui -f recording
   berth ui --address 0.0.0.0 --tls-cert-file ui.crt --tls-private-key-file ui.key --allowed-host ui.example.com`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.run(cmd) },
 	}
 	flags := cmd.Flags()

@@ -108,20 +108,20 @@ func newUp() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "up",
 		GroupID: groupTry,
-		Short:   "A whole cluster on this machine, in the foreground",
+		Short:   "Start a whole cluster on this machine, in the foreground",
 		Long: `Start a whole cluster in the foreground: the Kubernetes API server and etcd
 (process berth-controlplane), Berth's scheduler and controllers, simulated nodes,
-and a page that shows it live.
+and the dashboard.
 
-Everything is kept in the data directory, the kubeconfig too. Ctrl-C ends all of
-it; the next berth up goes on with the same state, or with --fresh begins anew.
-Each part writes its log there.`,
+Everything is kept in the data directory: state, kubeconfig and logs. Ctrl-C stops
+the cluster; the next berth up continues with the same state, or with --fresh
+starts over.`,
 		Example: `  berth up                       3 nodes in 3 zones
   berth up --nodes 100 --zones 4
   berth up --fresh               forget what was there
   berth up --agent --nodes 0     this machine is the node: pods really run
   KUBECONFIG=.berth/kubeconfig kubectl get nodes`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := c.check(); err != nil {
 				return err
@@ -142,7 +142,7 @@ Each part writes its log there.`,
 	flags.IntVar(&c.uiPort, "ui-port", anyPagePort, "port of the dashboard on 127.0.0.1; 0 takes a free one, -1 leaves it out (default: "+strconv.Itoa(uiPort)+", or if it is taken, a free one)")
 	flags.Lookup("ui-port").DefValue = "0" // said in words
 	c.own.addFlags(flags)
-	flags.BoolVar(&c.fresh, "fresh", false, "begin anew: delete what is in the data directory, without asking")
+	flags.BoolVar(&c.fresh, "fresh", false, "start over: delete the content of the data directory, without asking")
 	flags.StringVar(&c.controlplane, "controlplane", "", "the berth-controlplane to run (default: beside this executable, then in PATH)")
 	return cmd
 }

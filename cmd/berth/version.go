@@ -35,7 +35,7 @@ func newVersion() *cobra.Command {
 		Long: `Print Berth's own version and the Kubernetes version it follows, that is, the
 version of the Kubernetes libraries it was built with.`,
 		Example: "  berth version\n  berth version -o json",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text, err := formatVersion(currentVersion(), output)
 			if err != nil {

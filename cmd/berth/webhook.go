@@ -39,7 +39,7 @@ The cluster of berth up needs no webhook: its API server has the rules built in.
 		Example: `  berth webhook --print-manifests --image registry.example.com/berth:v1.0.0 | kubectl apply -f -
   berth webhook --advertise-host 192.0.2.10        outside the cluster
   berth webhook --default-unreachable-toleration-seconds 30`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := options.Validate(); err != nil {
 				return usagef("%w", err)

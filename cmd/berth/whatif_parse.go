@@ -32,7 +32,7 @@ func (f *forecast) parse(args []string) ([]whatif.Step, error) {
 		return nil, wrongUsage(err, f.path)
 	}
 	if flags.NArg() > 0 {
-		return nil, usagef("%q is no operation: must be %s", flags.Arg(0), strings.Join(operations, ", "))
+		return nil, usagef("%q is no operation: must be one of %s", flags.Arg(0), strings.Join(operations, ", "))
 	}
 	var steps []whatif.Step
 	for first < len(args) {

@@ -141,7 +141,7 @@ func TestTheQueueShowsPodGroups(t *testing.T) {
 	t.Cleanup(p.done)
 	p.shows("#body .row .fold", "train")
 	p.shows("#body .row .fold .kind", "Pod group")
-	p.shows("#body .row .why", "1 of 3 pods placed · "+why)
+	p.shows("#body .row:has(.fold) .why", "1 of 3 pods placed · "+why)
 	if rows := eval[string](p, "document.querySelector('#body .list').dataset.rows"); rows != "2" {
 		t.Errorf("%s lines, want one of the group and one of the pod in none", rows)
 	}

@@ -98,7 +98,7 @@ func (plan *Plan) printMoves(page *answer.Page, wide bool) {
 // printConsequences prints what concerns nodes and pods that are not in the table of moves.
 func (plan *Plan) printConsequences(page *answer.Page) {
 	if len(plan.Empties) > 0 {
-		page.Line("\nEmpty behind the plan, with the taint %s:NoSchedule: %s", EmptyingTaint,
+		page.Line("\nEmpty after the plan, with the taint %s:NoSchedule: %s", EmptyingTaint,
 			answer.List(len(plan.Empties), func(i int) string { return plan.Empties[i] }))
 	}
 	for _, a := range plan.Arrivals {

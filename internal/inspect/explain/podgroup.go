@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -123,13 +124,18 @@ func (e *GroupExplanation) tell(page *answer.Page) {
 		page.Line("All on nodes with one value of %s.", e.Topology)
 	}
 	if len(e.Pods) > 0 {
-		rows := [][]string{{"POD", "NODE", "WHY"}}
+		rows, above := [][]string{{"POD", "NODE", "WHY"}}, ""
 		for _, p := range e.Pods {
 			node := cmp.Or(p.Node, "<none>")
 			why := p.Message
 			if p.Waits && p.Node != "" {
 				why = "would go there, with the others"
 			}
+			whole := why
+			if why == above && strings.Count(why, " ") > 3 {
+				why = "as above"
+			}
+			above = whole
 			rows = append(rows, []string{p.Name, node, why})
 		}
 		page.Line("")

@@ -185,7 +185,7 @@ func (p printer) suggestions(e *Explanation) {
 		}
 	}
 	if e.Pod.Controller != "" && slices.ContainsFunc(e.Suggestions, func(s Suggestion) bool { return s.Changes[0].Template != "" }) {
-		p.Line("  Changes of the pod are to be made in the pod template of its controller, %s.", e.Pod.Controller)
+		p.Line("  Change the pod in the pod template of its controller, %s.", e.Pod.Controller)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,9 +68,21 @@ const (
 	writingPrefix  = ".writing-"
 )
 
+// noRecording is the error of a folder without an index.
+type noRecording string
+
+func (dir noRecording) Error() string {
+	return fmt.Sprintf("%s: not a recording, which has a file %s; berth record makes one", string(dir), IndexFile)
+}
+
+func (noRecording) Unwrap() error { return fs.ErrNotExist }
+
 // ReadIndex reads the index of a recording. Its sessions are within the recording, whoever made it.
 func ReadIndex(dir string) (*Index, error) {
 	text, err := os.ReadFile(filepath.Join(dir, IndexFile))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil, noRecording(dir)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -233,12 +233,21 @@ func (p *Pod) explained(out *answer.Page, timed bool, first map[string]string) {
 	out.Table("  ", rows)
 }
 
+// rejection is the plugin and what it says; a node that PreFilter left out has no plugin.
+func (n *Node) rejection() string {
+	reasons := strings.Join(n.Reasons, "; ")
+	if n.Plugin == "" {
+		return reasons
+	}
+	return n.Plugin + ": " + reasons
+}
+
 // verdicts are rows of nodes, with their scores or what rejects them.
 func (p *Pod) verdicts() (rows [][]string) {
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		if !n.Feasible {
-			rows = append(rows, []string{n.Name, "no", cmp.Or(n.Plugin, "-") + ": " + strings.Join(n.Reasons, "; ")})
+			rows = append(rows, []string{n.Name, "no", n.rejection()})
 			continue
 		}
 		var scores []string

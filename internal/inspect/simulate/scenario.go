@@ -57,10 +57,14 @@ func ReadScenario(path string) (*Scenario, error) {
 // ParseScenario parses a scenario, which faults refer to by name. Unknown fields are faults.
 func ParseScenario(name string, text []byte) (*Scenario, error) {
 	s := &Scenario{}
-	if err := manifest.Decode(name, text, s); err != nil {
+	fault := func(format string, args ...any) error { return fmt.Errorf(name+": "+format, args...) }
+	err := manifest.Decode(name, text, s)
+	if s.APIVersion != APIVersion && s.APIVersion != "" || s.Kind != ScenarioKind && s.Kind != "" { // what it has is foreign, too
+		err = nil
+	}
+	if err != nil {
 		return nil, err
 	}
-	fault := func(format string, args ...any) error { return fmt.Errorf(name+": "+format, args...) }
 	if s.APIVersion != APIVersion || s.Kind != ScenarioKind {
 		return nil, fault("apiVersion %q, kind %q: must be %s and %s", s.APIVersion, s.Kind, APIVersion, ScenarioKind)
 	}

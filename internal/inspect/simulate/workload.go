@@ -166,6 +166,9 @@ func magnitude(age time.Duration) int {
 }
 
 func (w *World) scale(op *Scale) error {
+	if kind, _, _ := strings.Cut(op.Workload, "/"); slices.Contains([]string{"pod", "pods", "po"}, kind) {
+		return fmt.Errorf("%q: a pod has no replicas: name a deployment, replicaset or statefulset", op.Workload)
+	}
 	l, err := w.workloadNamed(op.Workload, op.Namespace)
 	switch {
 	case err != nil:

@@ -12,6 +12,8 @@ type Evictions struct {
 	Kind       string          `json:"kind"`
 	Source     simulate.Source `json:"source"`
 	Evictions  []Eviction      `json:"evictions"`
+
+	namespace string // that was asked about; empty: all
 }
 
 // Eviction is a pod that has to leave.
@@ -32,7 +34,7 @@ type Eviction struct {
 
 // EvictionsOf lists the pods that have to leave, in a world that has just been read.
 func EvictionsOf(w *simulate.World, scope Scope, source simulate.Source) *Evictions {
-	list := &Evictions{APIVersion: simulate.APIVersion, Kind: KindEvictions, Source: source, Evictions: []Eviction{}}
+	list := &Evictions{APIVersion: simulate.APIVersion, Kind: KindEvictions, Source: source, Evictions: []Eviction{}, namespace: scope.Namespace}
 	for _, e := range w.Outlook() {
 		f, ok := w.Find(e.Namespace, e.Name)
 		if !ok || !scope.has(f) {

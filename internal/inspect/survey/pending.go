@@ -43,6 +43,8 @@ type Pending struct {
 	// Pods is how many are pending in all.
 	Pods      int        `json:"pods"`
 	Workloads []Workload `json:"workloads"`
+
+	namespace string // that was asked about; empty: all
 }
 
 // Workload is a controller's pending pods that are kept off the nodes for the same reason, those of
@@ -74,7 +76,7 @@ type Workload struct {
 // PendingOf lists the workloads with pending pods: those with the most first. The world is one that
 // was just read.
 func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending, error) {
-	p := &Pending{APIVersion: simulate.APIVersion, Kind: KindPending, Source: source, Workloads: []Workload{}}
+	p := &Pending{APIVersion: simulate.APIVersion, Kind: KindPending, Source: source, Workloads: []Workload{}, namespace: scope.Namespace}
 	type key struct{ namespace, workload, class string }
 	groups := map[key][]simulate.Found{}
 	for _, f := range w.Each() {

@@ -29,9 +29,17 @@ func (p *Pending) Names() (names []string) {
 	return names
 }
 
+// within says where there is nothing: -A asks about more.
+func within(namespace string) string {
+	if namespace == "" {
+		return ""
+	}
+	return " in namespace " + namespace
+}
+
 func (p *Pending) people(page *answer.Page, wide bool) {
 	if len(p.Workloads) == 0 {
-		page.Line("No pod is pending.")
+		page.Line("No pod is pending%s.", within(p.namespace))
 		page.Line("\n%s.", p.Source)
 		return
 	}
@@ -105,7 +113,7 @@ func (e *Evictions) Names() (names []string) {
 
 func (e *Evictions) people(page *answer.Page, wide bool) {
 	if len(e.Evictions) == 0 {
-		page.Line("No pod has to leave its node.")
+		page.Line("No pod has to leave its node%s.", within(e.namespace))
 		page.Line("\n%s.", e.Source)
 		return
 	}
@@ -149,6 +157,11 @@ func (c *Capacity) Names() (names []string) {
 const mostGroups = 20
 
 func (c *Capacity) people(page *answer.Page, wide bool) {
+	if len(c.Groups) == 0 {
+		page.Line("There is no node.")
+		page.Line("\n%s.", c.Source)
+		return
+	}
 	single := c.By == Ways[0]
 	rows := [][]string{{strings.ToUpper(c.By), "NODES", "CPU", "MEMORY", "PODS", "LARGEST POD", "STRANDED"}}
 	if single {

@@ -139,7 +139,7 @@ func TestARefusedDrainIsTheHeadline(t *testing.T) {
 	if err := f.Write(&out, "", false); err != nil {
 		t.Fatal(err)
 	}
-	if lines := strings.Split(out.String(), "\n"); !strings.HasPrefix(lines[1], "kubectl drain refuses to begin on node-0: 1 pod in the way.") {
+	if lines := strings.Split(out.String(), "\n"); !strings.HasPrefix(lines[1], "kubectl drain refuses to begin on node-0 because of 1 pod.") {
 		t.Errorf("%s", out.String())
 	}
 }

@@ -68,7 +68,7 @@ func (p printer) refused(list []simulate.Blocked) {
 		nodes[b.Node] = true
 	}
 	names := slices.Sorted(maps.Keys(nodes))
-	p.Alarm("kubectl drain refuses to begin on %s: %s in the way. The nodes are cordoned, and nothing is drained.",
+	p.Alarm("kubectl drain refuses to begin on %s because of %s. The nodes are cordoned, and nothing is drained.",
 		answer.List(len(names), func(i int) string { return names[i] }), answer.Count(len(list), "pod"))
 	byMessage := map[string][]string{}
 	for _, b := range list {
@@ -140,7 +140,7 @@ func (p printer) placed(list []Placed) {
 		}
 		note := "new"
 		if placed.Before {
-			note = "pending now"
+			note = "was pending"
 		}
 		rows = append(rows, []string{told(placed.After), placed.Namespace + "/" + placed.Name, placed.Node, note})
 	}
