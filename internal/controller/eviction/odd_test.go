@@ -1,7 +1,6 @@
 package eviction_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"strings"
@@ -47,7 +46,7 @@ var oddNodes = map[string]func(n *v1.Node){
 	},
 	"fields that are none": func(n *v1.Node) {
 		for _, text := range []string{"", "null", "{", `{"f:spec":1}`, `{"f:spec":{"f:taints":null}}`} {
-			n.ManagedFields = append(n.ManagedFields, metav1.ManagedFieldsEntry{Time: &future, FieldsV1: &metav1.FieldsV1{Raw: json.RawMessage(text)}}, metav1.ManagedFieldsEntry{})
+			n.ManagedFields = append(n.ManagedFields, metav1.ManagedFieldsEntry{Time: &future, FieldsV1: metav1.NewFieldsV1(text)}, metav1.ManagedFieldsEntry{})
 		}
 	},
 }

@@ -502,7 +502,7 @@ func FuzzOddObjects(f *testing.F) {
 				*at = metav1.Time{Time: begin.AddDate(c.Intn(8000)-1900, 0, 0)}
 			},
 			func(raw *runtime.RawExtension, c randfill.Continue) { raw.Raw = []byte(`{"a":[1,"b",null]}`) },
-			func(fields *metav1.FieldsV1, c randfill.Continue) { fields.Raw = []byte("{}") },
+			func(fields *metav1.FieldsV1, c randfill.Continue) { fields.SetRawBytes([]byte("{}")) },
 		)
 		var odd []Seen
 		add := func(kind Kind, n int, make func() metav1.Object) {
