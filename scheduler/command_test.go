@@ -71,6 +71,10 @@ func TestWhatCannotBeDoneIsOneLine(t *testing.T) {
 		{[]string{"--config", "/nowhere.yaml"}, "open /nowhere.yaml: no such file or directory"},
 		{[]string{"--algorithm-provider", "Fastest"}, "Fastest"},
 		{[]string{"--policy-configmap", "p"}, "ConfigMap kube-system/p"},
+		{[]string{"--reserve-for-pod-groups"}, "--reserve-for-pod-groups: goes with --feature-gates=GenericWorkload=true"},
+		{[]string{"--feature-gates=GenericWorkload=true", "--reserve-for-pod-groups=nobody"}, "--reserve-for-pod-groups nobody: no profile has this schedulerName"},
+		{[]string{"--pod-group-reservation-share=1.5"}, "--pod-group-reservation-share 1.5: must be above 0 and up to 1"},
+		{[]string{"--pod-group-reservation-duration=0"}, "--pod-group-reservation-duration 0s: must be greater than zero"},
 		{[]string{"--preemption-respects-budgets=nobody"}, "--preemption-respects-budgets nobody: no profile has this schedulerName"},
 	} {
 		_, _, err := call(t, nil, row.args...)

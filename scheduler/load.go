@@ -49,7 +49,7 @@ func (p *process) load(ctx context.Context, data []byte) (*loaded, error) {
 		l.profiles, err = l.set.Profiles(l.config)
 	}
 	if err == nil {
-		err = p.flags.KeepBudgets(l.pure())
+		err = p.flags.Profiles(l.pure())
 	}
 	if err != nil {
 		l.close()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -184,6 +185,9 @@ func profilesOf(h journal.Header, text []byte) (profiles []cycle.Profile, err er
 	for _, profile := range c.Profiles {
 		for _, name := range h.KeepBudgets {
 			profile.KeepBudgets = profile.KeepBudgets || name == "*" || name == profile.SchedulerName
+		}
+		if slices.Contains(h.Reserve, "*") || slices.Contains(h.Reserve, profile.SchedulerName) {
+			profile.Reservations = h.Reservations
 		}
 		profiles = append(profiles, cycle.Profile{Profile: profile})
 	}

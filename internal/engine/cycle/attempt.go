@@ -27,6 +27,7 @@ type attempts struct {
 	decisions   *decisions
 	placements  *placements
 	podGroups   *podGroups
+	reserved    *reservations
 	preemptions *preemptions
 	profiles    *profiles
 
@@ -45,7 +46,8 @@ func (as *attempts) decide(item *queue.Item, answers any, questions int) {
 	b := as.newPlacement(p, item)
 	b.Aside, b.Answers, b.questions = true, answers, questions
 	defer as.recovered(b)
-	if as.knownToFail(b) {
+	let := as.reserved.lets(item)
+	if !let && as.knownToFail(b) {
 		as.reject(b, p.failed.why, nil)
 		return
 	}
@@ -53,6 +55,11 @@ func (as *attempts) decide(item *queue.Item, answers any, questions int) {
 		e.Begin(&b.Attempt)
 	}
 	found := p.Decide(b.Waiting)
+	if found.Node == nil && found.Err == nil && let {
+		nominees := as.reserved.lift()
+		found = p.Decide(b.Waiting)
+		as.reserved.putBack(nominees)
+	}
 	switch {
 	case as.aside(b, found.Err):
 	case found.Err != nil:

@@ -31,6 +31,7 @@ type Core struct {
 	claims      *sharedClaims
 	placements  *placements
 	podGroups   *podGroups
+	reserved    *reservations
 	preemptions *preemptions
 	profiles    *profiles
 	attempts    *attempts
@@ -88,11 +89,12 @@ func assemble(s *common) *Core {
 	c.claims = &sharedClaims{common: s, byName: map[cluster.Name]*sharedClaim{}}
 	c.placements = newPlacements(s, c.news, c.nominations, c.claims)
 	c.podGroups = &podGroups{common: s, ready: c.ready, placements: c.placements, gates: gates}
+	c.reserved = &reservations{common: s, nominations: c.nominations, podGroups: c.podGroups}
 	c.preemptions = newPreemptions(s, c.news, c.nominations, c.placements, c.podGroups)
 	c.profiles = &profiles{common: s, news: c.news, podGroups: c.podGroups, preemptions: c.preemptions}
 	c.attempts = &attempts{
 		common: s, news: c.news, nominations: c.nominations, decisions: c.decisions, placements: c.placements, podGroups: c.podGroups,
-		preemptions: c.preemptions, profiles: c.profiles, searchLimit: cmp.Or(s.options.SearchLimit, DefaultSearchLimit),
+		reserved: c.reserved, preemptions: c.preemptions, profiles: c.profiles, searchLimit: cmp.Or(s.options.SearchLimit, DefaultSearchLimit),
 	}
 	c.placements.outcome = c.attempts
 	c.intake = &intake{
@@ -183,6 +185,7 @@ func (c *Core) tick() {
 	}
 	c.placements.timeOut()
 	c.nominations.lapse()
+	c.reserved.lapse()
 	c.news.tell()
 	if !c.ready.decides() {
 		return
@@ -230,6 +233,9 @@ func (c *Core) Due() (next time.Time, ok bool) {
 	if at := c.placements.conditions.next(); !at.IsZero() {
 		sooner(at)
 	}
+	if c.reserved.held != nil {
+		sooner(c.reserved.next())
+	}
 	return next, ok
 }
 
@@ -241,12 +247,13 @@ type View struct {
 	Cluster  *cluster.Cluster
 	Queue    *queue.Queue
 	Profiles map[string]Profile
-	Groups   *groups.Set // nil if pod groups are off
+	Groups   *groups.Set  // nil if pod groups are off
+	Reserved *Reservation // the one that stands, or nil
 }
 
 // View returns the core's state.
 func (c *Core) View() View {
-	v := View{Cluster: c.cluster, Queue: c.queue, Profiles: map[string]Profile{}}
+	v := View{Cluster: c.cluster, Queue: c.queue, Profiles: map[string]Profile{}, Reserved: c.reserved.held}
 	if c.podGroups.gates.Generic {
 		v.Groups = c.groups
 	}

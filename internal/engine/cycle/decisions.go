@@ -156,6 +156,7 @@ func (c *Core) Decision(name cluster.Name) *decision.Decision {
 	}
 	if item != nil {
 		d.Queue = c.decisions.placeInQueue(item)
+		d.Held = c.reserved.told(item)
 	}
 	if p := c.cluster.Nominated(uid); p != nil {
 		d.NominatedNode = p.Nominated

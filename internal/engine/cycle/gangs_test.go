@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
@@ -26,25 +28,36 @@ var gangRuns = flag.Int("gang-chaos", 600, "runs of TestChaosOfPodGroups")
 // TestChaosOfPodGroups is TestChaos with pod groups among the pods: gangs and basic groups of all
 // sizes, some confined to a zone, some preempted whole only, with pods that come before their
 // group, are gated, replaced or deleted; PodGroups are deleted and made anew. A gang begins to be
-// bound only when all that it asks for have a node. When all is calm, every group that waits could
-// not be placed by the plain evaluator, one pod after the other, and no gang is bound in part
-// unless something was taken from it.
+// bound only when all that it asks for have a node. In every third run room is reserved for groups,
+// never for longer than it may be, nor again before as much time has passed. When all is calm,
+// every group that waits could not be placed by the plain evaluator, one pod after the other, and
+// no gang is bound in part unless something was taken from it.
 func TestChaosOfPodGroups(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // little is kept, and much is made
-	runChaos(t, *gangRuns, gangRun)
+	var reservations atomic.Int64
+	runChaos(t, *gangRuns, func(seed uint64) (binds int, err error) { return gangRun(seed, &reservations) })
+	t.Logf("%d reservations", reservations.Load())
+	if *gangRuns >= 100 && reservations.Load() == 0 {
+		t.Error("no room was ever reserved")
+	}
 }
 
-func gangRun(seed uint64) (binds int, err error) {
+func gangRun(seed uint64, reservations *atomic.Int64) (binds int, err error) {
 	c := &chaos{world: newWorld(seed, seed%10 == 0, func() []Profile {
+		profile := Profile{Profile: plugins.Default()}
 		if seed%4 == 0 {
-			return []Profile{profileWith(holdsAtPermit, reservesAtItsPoints())}
+			profile = profileWith(holdsAtPermit, reservesAtItsPoints())
 		}
-		return []Profile{{Profile: plugins.Default()}}
+		if seed%3 == 0 {
+			profile.Reservations = reservedInChaos
+		}
+		return []Profile{profile}
 	})}
 	c.gangs.gates = groups.Gates{Generic: true, Gang: true, Topology: true, Preemption: seed%2 == 0}
 	c.options.Groups = c.gangs.gates
 	c.kinds = append(c.kinds, PodGroups)
 	c.start()
+	defer func() { reservations.Add(int64(c.gangs.reservations)) }()
 	for range 6 {
 		c.addNode()
 	}
@@ -57,6 +70,31 @@ func gangRun(seed uint64) (binds int, err error) {
 	})
 }
 
+// reservedInChaos: a group waits for longer than the longest back-off, so that all comes to rest.
+var reservedInChaos = plugins.Reservations{After: 11 * time.Second, For: 15 * time.Second, Share: 0.5}
+
+// checkReservation: one stands for as long as it may at most, holds room for members that wait
+// there, and leaves as much time as it took between itself and the next one.
+func (w *world) checkReservation() {
+	r := w.core.View().Reserved
+	if was := w.gangs.reserved; was != nil && (r == nil || r.Since != was.Since) {
+		w.gangs.reserved, w.gangs.rests = nil, w.now.Add(w.now.Sub(was.Since))
+	}
+	if r == nil {
+		return
+	}
+	if w.gangs.reserved == nil {
+		w.gangs.reservations++
+		if r.Since.Before(w.gangs.rests) {
+			w.breaks("a reservation begins before %s", w.gangs.rests.Sub(begin))
+		}
+	}
+	w.gangs.reserved = r
+	if d := r.Until.Sub(r.Since); d != w.options.Profiles[0].Reservations.For {
+		w.breaks("a reservation may stand for %s", d)
+	}
+}
+
 // gangs are the world's PodGroups, and what becomes of them.
 type gangs struct {
 	gates groups.Gates
@@ -64,6 +102,11 @@ type gangs struct {
 	// whole: gangs that the core began to bind with all that they ask for; touched: those from
 	// which something was taken before they were complete, so that they may be bound in part.
 	whole, touched map[string]bool
+	// reserved is the reservation that stands, rests when the next one may begin, and reservations
+	// how many there were.
+	reserved     *Reservation
+	rests        time.Time
+	reservations int
 }
 
 // forget is a core that starts: what it does not find bound, it does not know of.
@@ -75,6 +118,7 @@ func (g *gangs) forget() {
 		g.touched[name] = true
 	}
 	g.whole = map[string]bool{}
+	g.reserved, g.rests = nil, time.Time{}
 }
 
 func (w *world) putGroup(g *groups.PodGroup) {

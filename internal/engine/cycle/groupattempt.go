@@ -23,9 +23,10 @@ type groupAttempt struct {
 	*attempts
 	group   *groups.Group
 	profile *profile
-	members []*member // priority, then age: upstream's order
-	need    int       // members that must be placed, or none is
-	placed  []*member // counted on nodes now, in the order in which they came
+	members []*member      // priority, then age: upstream's order
+	need    int            // members that must be placed, or none is
+	placed  []*member      // counted on nodes now, in the order in which they came
+	lifted  []*cluster.Pod // nominations of members taken away meanwhile
 
 	searched int  // judgements of nodes by the search
 	gaveUp   bool // the search ended at its limit
@@ -90,10 +91,12 @@ func (as *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
 // settle decides the members, and goes on with them or puts them back.
 func (a *groupAttempt) settle() Result {
 	began := a.clock()
+	a.lift()
 	err := a.decide()
 	var plan *roomPlan
 	if placed := len(a.placed); err != nil || placed < a.need {
 		a.undo(0)
+		a.putBack()
 		if err == nil {
 			plan = a.planRoom()
 		}
@@ -132,6 +135,7 @@ func (a *groupAttempt) decide() error {
 func (a *groupAttempt) commit() {
 	placed := a.placed
 	a.group.Last = groups.Attempt{}
+	a.letGo()
 	for _, m := range placed {
 		a.decisions.place(m.placement, m.Node, m.found.Total, m.found.Feasible)
 		a.placements.byPod[m.Pod.UID] = m.placement
@@ -231,16 +235,18 @@ func (a *groupAttempt) leaveOut(m *member) {
 
 // rejectAll puts all members where they wait. The group is woken by what can help any of them.
 func (a *groupAttempt) rejectAll() {
+	nodes := a.reserve()
 	for _, m := range a.members {
 		m.end(false)
-		a.reject(m.placement, a.why(m), a.nominate(m))
+		node := nodes[m.Pod.UID]
+		a.reject(m.placement, a.why(m), &node)
 	}
-	a.writeUnscheduled(v1.PodReasonUnschedulable, a.reason())
+	message := a.reason()
+	if len(nodes) > 0 {
+		message += a.reserved.words()
+	}
+	a.writeUnscheduled(v1.PodReasonUnschedulable, message)
 }
-
-// nominate is the node that a rejected member is nominated to: the one that it had before, if it
-// still waits for victims there.
-func (a *groupAttempt) nominate(*member) *string { return new(string) }
 
 // why is what is said of a rejected member.
 func (a *groupAttempt) why(m *member) *why {
@@ -259,6 +265,7 @@ func (a *groupAttempt) why(m *member) *why {
 
 // failAll puts all members back: something went wrong, if only with one of them.
 func (a *groupAttempt) failAll(err error) {
+	a.reserved.over(a.group)
 	for _, m := range a.members {
 		own := err
 		if m.refused != nil {

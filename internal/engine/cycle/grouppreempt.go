@@ -285,12 +285,18 @@ func (b *absence) back(pods []*cluster.Pod) {
 	}
 }
 
-func (b *absence) end() { b.back(slices.Clone(b.pods)) }
+func (b *absence) end() {
+	for _, p := range b.pods {
+		b.c.Place(p, b.from[p.UID])
+	}
+	b.pods = nil
+}
 
 // makeGroupRoom has the victims of a plan leave, and keeps the room for the members: each is
 // nominated to its node. The group is not tried again before all victims were told.
 func (a *groupAttempt) makeGroupRoom(plan *roomPlan) {
 	g := a.group
+	a.reserved.over(g)
 	all := &round{began: a.now}
 	nodes := map[*member]string{}
 	for _, p := range plan.places {

@@ -53,6 +53,7 @@ func (c *Core) TryGroup(name cluster.Name) *decision.GroupTrial {
 
 // trial decides the members, and takes all of it back.
 func (a *groupAttempt) trial() *decision.GroupTrial {
+	a.lift()
 	err := a.decide()
 	t := &decision.GroupTrial{Tried: len(a.members), Fit: a.fit(), Needed: a.need}
 	nodes := map[*member]string{}
@@ -67,6 +68,7 @@ func (a *groupAttempt) trial() *decision.GroupTrial {
 		t.Fit = len(a.placed)
 	}
 	a.undo(0)
+	a.putBack()
 	switch {
 	case err != nil:
 		t.Message = err.Error()

@@ -17,6 +17,7 @@ func (in *intake) kept(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
 	}
 	m, spec := &pod.ObjectMeta, *class.Spec
 	spec.NodeName, spec.Volumes, spec.ResourceClaims = "", pod.Spec.Volumes, pod.Spec.ResourceClaims
+	spec.ActiveDeadlineSeconds = pod.Spec.ActiveDeadlineSeconds
 	if !sameNames(spec.Containers, pod.Spec.Containers) || !sameNames(spec.InitContainers, pod.Spec.InitContainers) {
 		spec.Containers, spec.InitContainers = pod.Spec.Containers, pod.Spec.InitContainers
 	}

@@ -1,6 +1,7 @@
 package cycle
 
 import (
+	"reflect"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -36,12 +37,16 @@ func TestWhatIsKeptOfAPodIsDecidedTheSame(t *testing.T) {
 			if rapid.Bool().Draw(t, "gated") {
 				pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "g"}}
 			}
+			if rapid.Bool().Draw(t, "deadline") {
+				pod.Spec.ActiveDeadlineSeconds = new(int64(i + 1))
+			}
 			p := c.Pending(pod)
 			kept := s.kept(pod, p.Class)
 			if again := c.Pending(kept); again.Class != p.Class || again.Name != p.Name || again.UID != p.UID {
 				t.Fatalf("%v is decided as %v", pod, kept)
 			}
-			if kept.Spec.Containers[0].Name != pod.Spec.Containers[0].Name || len(kept.Spec.Volumes) != len(pod.Spec.Volumes) {
+			if kept.Spec.Containers[0].Name != pod.Spec.Containers[0].Name || len(kept.Spec.Volumes) != len(pod.Spec.Volumes) ||
+				!reflect.DeepEqual(kept.Spec.ActiveDeadlineSeconds, pod.Spec.ActiveDeadlineSeconds) {
 				t.Fatalf("%v is kept as %v", pod, kept)
 			}
 			if a := changes(pod, kept, false); a != 0 {

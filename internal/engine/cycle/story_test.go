@@ -21,18 +21,19 @@ import (
 // TestStories runs testdata/*.txt: an event a command, and the actions that follow from it as the
 // answer. What a story may say:
 //
-//	core [holds] [works] [keeps] [standby] [groups] [whole] [limit=N]
+//	core [holds] [works] [keeps] [standby] [groups] [whole] [limit=N] [reserves=(AFTER,FOR[,SHARE])]
 //	                                   a new core that leads and has listed a cluster without anything; with a plugin at Permit
 //	                                   that has pods with the label hold wait for 30 s; with one that works at PreBind; with
 //	                                   preemption that respects budgets; one that does not lead; with pod groups and all their
-//	                                   gates but WorkloadAwarePreemption, or with that, too
+//	                                   gates but WorkloadAwarePreemption, or with that, too; with room reserved for groups that
+//	                                   have waited, for so long, of so much of the cluster
 //	lead                               it leads from now on
 //	node NAME cpu=N [rack=R]           the watch shows a node; "no-node NAME": its end
 //	group NAME [min=N] [key=LABEL] [uid=U] [priority=N] [as-one] [scheduled]
 //	                                   the watch shows a PodGroup, a basic one without min; "no-group NAME": its end
 //	pods NAME... cpu=N …               pod, for each name
 //	pod NAME cpu=N [uid=U] [priority=N] [on=NODE] [nominated=NODE] [hold] [deleting] [preempted] [scheduler=NAME] [group=NAME]
-//	    [gated] [fails] [claim=NAME] [app=APP] [near=APP] [never] [ended]
+//	    [gated] [fails] [claim=NAME] [app=APP] [near=APP] [never] [ended] [deadline=SECONDS] [of=KIND]
 //	                                   the watch shows a pod; "no-pod NAME [uid=U]": its end
 //	budget APP allows=N                the watch shows a disruption budget of the pods with app=APP
 //	list KIND                          a list begins; "listed KIND": it is complete
@@ -132,8 +133,16 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 		return s.step(Configured{Profiles: profiles})
 	case "books":
 		b := s.core.Books()
-		return fmt.Sprintf("on their way %v, held %v, preempting %v, leaving %v, unserved %v, unanswered %d\n",
+		said := fmt.Sprintf("on their way %v, held %v, preempting %v, leaving %v, unserved %v, unanswered %d\n",
 			b.Assumed, b.Held, b.Preemptor, b.Leaving, b.Unserved, b.Errands)
+		if r := s.core.View().Reserved; r != nil {
+			said += fmt.Sprintf("reserved for %s from %s to %s:", r.Group, r.Since.Sub(begin), r.Until.Sub(begin))
+			for _, uid := range sorted(r.Nodes) {
+				said += fmt.Sprintf(" %s on %s", uid, r.Nodes[uid])
+			}
+			said += "\n"
+		}
+		return said
 	}
 	return "unknown command " + d.Cmd
 }
@@ -149,6 +158,9 @@ func (s *story) begin(t *testing.T, d *datadriven.TestData) string {
 	}
 	o.Profiles = []Profile{profileWith(extensions...)}
 	o.Profiles[0].KeepBudgets = d.HasArg("keeps")
+	if d.HasArg("reserves") {
+		o.Profiles[0].Reservations = storyReserve(t, d)
+	}
 	kinds := []Kind{Nodes, Pods}
 	if d.HasArg("groups") || d.HasArg("whole") {
 		o.Groups = groups.Gates{Generic: true, Gang: true, Topology: true, Preemption: d.HasArg("whole")}
@@ -239,6 +251,16 @@ func storyPod(t *testing.T, d *datadriven.TestData, name string) *v1.Pod {
 		p.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
 			TopologyKey: v1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
 		}}}}
+	}
+	if d.HasArg("deadline") {
+		seconds := int64(0)
+		d.ScanArgs(t, "deadline", &seconds)
+		p.Spec.ActiveDeadlineSeconds = &seconds
+	}
+	if d.HasArg("of") {
+		owner := metav1.OwnerReference{Name: "owner", UID: "uid-owner", Controller: new(true)}
+		d.ScanArgs(t, "of", &owner.Kind)
+		p.OwnerReferences = []metav1.OwnerReference{owner}
 	}
 	if d.HasArg("never") {
 		never := v1.PreemptNever

@@ -1,7 +1,10 @@
 package cycle_test
 
 import (
+	"errors"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
@@ -9,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
 // storyGroup is the PodGroup of a story's command.
@@ -52,4 +56,25 @@ func gangOf(name string, least int) *groups.PodGroup {
 	g := &groups.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}}
 	g.Spec.SchedulingPolicy.Gang = &schedulingv1alpha2.GangSchedulingPolicy{MinCount: int32(least)}
 	return g
+}
+
+// storyReserve is what a story says of reservations.
+func storyReserve(t *testing.T, d *datadriven.TestData) plugins.Reservations {
+	t.Helper()
+	var after, most string
+	share := "1"
+	if arg, _ := d.Arg("reserves"); len(arg.Vals) == 3 {
+		d.ScanArgs(t, "reserves", &after, &most, &share)
+	} else {
+		d.ScanArgs(t, "reserves", &after, &most)
+	}
+	r := plugins.Reservations{}
+	var errs [3]error
+	r.After, errs[0] = time.ParseDuration(after)
+	r.For, errs[1] = time.ParseDuration(most)
+	r.Share, errs[2] = strconv.ParseFloat(share, 64)
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	return r
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -12,12 +13,15 @@ import (
 )
 
 // Resumed tells a core that was made anew, and was shown the objects, what the one before it knew
-// beside these: how pods wait, for whom room is kept, and which victims no budget counts yet. It
-// comes before the first Tick.
+// beside these: how pods wait, for whom room is kept, since when groups wait, and which victims no
+// budget counts yet. It comes before the first Tick.
 type Resumed struct {
-	Pods    []queue.Saved
-	Rooms   map[types.UID]string `json:",omitempty"` // nominated nodes of pods that wait
-	Budgets []Used               `json:",omitempty"`
+	Pods     []queue.Saved
+	Rooms    map[types.UID]string    `json:",omitempty"` // nominated nodes of pods that wait
+	Budgets  []Used                  `json:",omitempty"`
+	Waits    map[types.UID]time.Time `json:",omitempty"` // groups.Group.Since, by PodGroup
+	Reserved *Reservation            `json:",omitempty"`
+	Rests    time.Time               `json:",omitzero"` // no reservation begins before
 }
 
 // Used is a disruption budget and the victims that it does not count yet: their names by UID.
@@ -49,7 +53,14 @@ func (c *Core) Calm() bool {
 func (c *Core) Save() Resumed {
 	c.nominations.lapse()
 	c.news.tell() // what has happened may help pods that wait
-	r := Resumed{Pods: c.queue.Save(), Rooms: map[types.UID]string{}}
+	r := Resumed{
+		Pods: c.queue.Save(), Rooms: map[types.UID]string{}, Waits: map[types.UID]time.Time{}, Reserved: c.reserved.held, Rests: c.reserved.rests,
+	}
+	for _, g := range c.groups.Sorted() {
+		if g.Object != nil && !g.Since.IsZero() {
+			r.Waits[g.Object.UID] = g.Since
+		}
+	}
 	for i := range r.Pods {
 		if p := c.cluster.Nominated(r.Pods[i].UID); p != nil {
 			r.Rooms[p.UID] = p.Nominated
@@ -80,6 +91,12 @@ func (c *Core) resume(r Resumed) {
 		}
 	}
 	c.queue.Restore(r.Pods)
+	c.reserved.held, c.reserved.rests = r.Reserved, r.Rests
+	for uid, since := range r.Waits {
+		if g := c.groups.ByUID(uid); g != nil {
+			g.Since = since
+		}
+	}
 	for _, used := range r.Budgets {
 		if budget, ok := c.cluster.Budgets.Get(used.Budget.Namespace, used.Budget.Name); ok {
 			c.preemptions.budgets[used.Budget] = &usedBudget{shown: budget, victims: maps.Clone(used.Victims)}

@@ -97,6 +97,10 @@ func (w *world) tell(e Event) (said string) {
 		w.take(action)
 	}
 	w.checkGangs(e, actions)
+	w.checkReservation()
+	if _, ticked := e.(Tick); ticked && w.gangs.reserved != nil && !w.now.Before(w.gangs.reserved.Until) {
+		w.breaks("a reservation outlives its time, %s", w.gangs.reserved.Until.Sub(begin))
+	}
 	said = strings.Join(lines, "\n")
 	w.journal = append(w.journal, told{w.now, e, said})
 	return said

@@ -72,7 +72,7 @@ func (w *world) renew() {
 		panic(err)
 	}
 	w.reserves = reservesOf(o.Profiles)
-	saved := w.core.Save()
+	saved, reserved := w.core.Save(), w.core.View().Reserved
 	core.Succeed(w.core)
 	w.core, w.options, w.journal = core, o, nil
 	j.began, j.files = w.now, j.files+1
@@ -80,6 +80,9 @@ func (w *world) renew() {
 		w.tell(e)
 	}
 	w.tell(saved)
+	if w.core.View().Reserved != reserved {
+		w.breaks("the next core does not know of the reservation %+v", reserved)
+	}
 }
 
 // replayed plays every file, each to a core of its own, and removes them.

@@ -50,6 +50,15 @@ type Decision struct {
 	Queue *Queue `json:"queue,omitempty"`
 	// Group is set for a pod of a pod group, if the feature gate GenericWorkload is on.
 	Group *Group `json:"group,omitempty"`
+	// Held is room that a pod that waits leaves to a pod group, or that is held for its own group.
+	Held *Held `json:"held,omitempty"`
+}
+
+// Held is room that is held for a pod group that has waited for long.
+type Held struct {
+	Group Name        `json:"group"`
+	Nodes []string    `json:"nodes"`
+	Until metav1.Time `json:"until"` // at the latest
 }
 
 // Group is the state of a pod's group.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
@@ -44,6 +45,9 @@ type Group struct {
 	Said  string  // the last condition that was written
 	Last  Attempt // the last attempt, if it failed
 	Short int     // at least so many more pods must be bound before the group can be scheduled
+
+	// Since is when it was first found to fit nowhere, or when room was reserved for it in vain.
+	Since time.Time
 }
 
 // Attempt is the outcome of a failed attempt to schedule a group: of the pods Tried together, Fit
@@ -54,7 +58,9 @@ type Attempt struct {
 }
 
 // Forget clears the owner's fields, for a new object of the same name.
-func (g *Group) Forget() { g.Done, g.Said, g.Last, g.Short = false, "", Attempt{}, 0 }
+func (g *Group) Forget() {
+	g.Done, g.Said, g.Last, g.Short, g.Since = false, "", Attempt{}, 0, time.Time{}
+}
 
 // New returns a set without groups.
 func New() *Set {

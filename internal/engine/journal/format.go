@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
 // magic begins every journal. Its number grows when older builds cannot read what newer ones write.
@@ -28,14 +29,17 @@ type Header struct {
 	Seed  uint64    `json:"seed"`
 	// Configuration is the KubeSchedulerConfiguration in effect. The fields below are what flags
 	// added to it.
-	Configuration      string        `json:"configuration"`
-	CompareTolerations bool          `json:"compareTolerations,omitempty"`
-	KeepBudgets        []string      `json:"keepBudgets,omitempty"`
-	FirstBackoff       time.Duration `json:"firstBackoff,omitempty"`
-	LastBackoff        time.Duration `json:"lastBackoff,omitempty"`
-	MaxWait            time.Duration `json:"maxWait,omitempty"`
-	Shadow             bool          `json:"shadow,omitempty"`
-	Groups             groups.Gates  `json:"groups,omitzero"`
+	Configuration      string   `json:"configuration"`
+	CompareTolerations bool     `json:"compareTolerations,omitempty"`
+	KeepBudgets        []string `json:"keepBudgets,omitempty"`
+	// Reserve names the profiles with Reservations.
+	Reserve      []string             `json:"reserve,omitempty"`
+	Reservations plugins.Reservations `json:"reservations,omitzero"`
+	FirstBackoff time.Duration        `json:"firstBackoff,omitempty"`
+	LastBackoff  time.Duration        `json:"lastBackoff,omitempty"`
+	MaxWait      time.Duration        `json:"maxWait,omitempty"`
+	Shadow       bool                 `json:"shadow,omitempty"`
+	Groups       groups.Gates         `json:"groups,omitzero"`
 	// Outside: out-of-tree plugins or extenders take part, whose answers are not recorded.
 	Outside bool `json:"outside,omitempty"`
 }

@@ -1,6 +1,9 @@
 package plugins
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // Profile is how pods with one schedulerName are scheduled. It comes from a configuration file
 // (package config) or from [Default], and never changes.
@@ -22,6 +25,8 @@ type Profile struct {
 	// KeepBudgets: preemption never violates a PodDisruptionBudget, even if the pod then stays
 	// pending, unless the pod is critical. Upstream violates budgets where nothing else helps.
 	KeepBudgets bool
+	// Reservations are made for pod groups that fit nowhere for long; the zero value: none are.
+	Reservations Reservations
 
 	// At names the plugins at each extension point in their order, with those that are not in this
 	// package: plugins from outside, and that whose work the scheduler does itself (PrioritySort).
@@ -39,6 +44,13 @@ type Profile struct {
 type Weighted struct {
 	Scorer
 	Weight int64
+}
+
+// Reservations bound the room that is reserved for a pod group: after the group has fitted nowhere
+// for so long, for so long at most, and no more than a share of the cluster's CPU and memory.
+type Reservations struct {
+	After, For time.Duration
+	Share      float64 // above 0, 1 at most
 }
 
 // DefaultSchedulerName is the scheduler of pods that name none.

@@ -62,6 +62,18 @@ func (p printer) decided(e *Explanation) {
 	if d.Group != nil {
 		p.Line("%s", groupLine(d.Group))
 	}
+	if d.Held != nil {
+		p.Line("%s", heldLine(d))
+	}
+}
+
+// heldLine says for whom room is held.
+func heldLine(d *decision.Decision) string {
+	whom := fmt.Sprintf("pod group %s/%s, which has waited for long: this pod cannot take it", d.Held.Group.Namespace, d.Held.Group.Name)
+	if d.Group != nil && d.Held.Group == (decision.Name{Namespace: d.Namespace, Name: d.Group.Name}) {
+		whom = "its pod group"
+	}
+	return fmt.Sprintf("Until %s at the latest, room on %s is held for %s.", clock(d.Held.Until.Time), strings.Join(d.Held.Nodes, ", "), whom)
 }
 
 // groupLine says how many pods of how many the group has, and what it waits for.

@@ -51,6 +51,8 @@ type Flags struct {
 	Binders                        int
 	resourceLock                   string
 	keepBudgets                    []string
+	reserve                        []string
+	reservations                   plugins.Reservations
 	Shadow                         bool
 	Journal                        records.Flags
 	ShadowReport                   string
@@ -97,6 +99,12 @@ func Add(set *pflag.FlagSet) *Flags {
 	set.StringSliceVar(&f.keepBudgets, "preemption-respects-budgets", nil,
 		"scheduler names of profiles whose preemption never takes a pod that a PodDisruptionBudget protects, system-critical pods excepted; without =NAME: all")
 	set.Lookup("preemption-respects-budgets").NoOptDefVal = "*"
+	set.StringSliceVar(&f.reserve, "reserve-for-pod-groups", nil,
+		"scheduler names of profiles that reserve room, as it becomes free, for a pod group that has fitted nowhere for long; without =NAME: all")
+	set.Lookup("reserve-for-pod-groups").NoOptDefVal = "*"
+	set.DurationVar(&f.reservations.After, "pod-group-reservation-after", 10*time.Minute, "with --reserve-for-pod-groups: how long a group waits before room is reserved")
+	set.DurationVar(&f.reservations.For, "pod-group-reservation-duration", 30*time.Minute, "with --reserve-for-pod-groups: how long room is reserved at most; none is for as long after that")
+	set.Float64Var(&f.reservations.Share, "pod-group-reservation-share", 0.5, "with --reserve-for-pod-groups: share of the cluster's CPU and memory that may be reserved, above 0 and up to 1")
 	set.BoolVar(&f.Shadow, "shadow", false, "write nothing: compare what another scheduler chooses for the pods of the profiles with the best node")
 	set.StringVar(&f.ShadowReport, "shadow-report", "", "with --shadow: write the comparison to this file as JSON, every minute and at the end")
 	f.Journal.AddFlags(set, "record the scheduler's input and decisions in this folder, for berth replay; without environment variables, commands and annotation values")
@@ -148,6 +156,12 @@ func (f *Flags) Validate() error {
 		return fmt.Errorf("--kube-api-burst %d: must not be negative", f.burst)
 	case f.ShadowReport != "" && !f.Shadow:
 		return fmt.Errorf("--shadow-report: goes with --shadow")
+	case f.reservations.After < 0:
+		return fmt.Errorf("--pod-group-reservation-after %v: must not be negative", f.reservations.After)
+	case f.reservations.For <= 0:
+		return fmt.Errorf("--pod-group-reservation-duration %v: must be greater than zero", f.reservations.For)
+	case !(f.reservations.Share > 0 && f.reservations.Share <= 1):
+		return fmt.Errorf("--pod-group-reservation-share %v: must be above 0 and up to 1", f.reservations.Share)
 	case f.MaxUnschedulable <= 0:
 		return fmt.Errorf("--pod-max-in-unschedulable-pods-duration %v: must be greater than zero", f.MaxUnschedulable)
 	}
@@ -158,13 +172,20 @@ func (f *Flags) Validate() error {
 	if f.Groups, err = groups.GatesOf(f.gates); err != nil {
 		return err
 	}
+	if len(f.reserve) > 0 && !f.Groups.Generic {
+		return fmt.Errorf("--reserve-for-pod-groups: goes with --feature-gates=%s=true", groups.GenericWorkload)
+	}
 	return f.Journal.Validate()
 }
 
 // JournalHeader is what a journal records of the flags.
 func (f *Flags) JournalHeader() journal.Header {
-	return journal.Header{CompareTolerations: f.CompareTolerations(), KeepBudgets: f.keepBudgets, MaxWait: f.MaxUnschedulable, Shadow: f.Shadow,
-		Groups: f.Groups}
+	h := journal.Header{CompareTolerations: f.CompareTolerations(), KeepBudgets: f.keepBudgets, MaxWait: f.MaxUnschedulable, Shadow: f.Shadow,
+		Groups: f.Groups, Reserve: f.reserve}
+	if len(f.reserve) > 0 {
+		h.Reservations = f.reservations
+	}
+	return h
 }
 
 // MetricsChosen tells whether there is anything in Metrics to apply: applying
@@ -177,18 +198,27 @@ func (f *Flags) MetricsChosen() bool {
 // given tells whether the user gave the flag.
 func (f *Flags) given(name string) bool { return f.Set.Changed(name) }
 
-// KeepBudgets has the preemption of the profiles that the user named, or of all,
-// keep to disruption budgets.
-func (f *Flags) KeepBudgets(profiles []*plugins.Profile) error {
-	for _, name := range f.keepBudgets {
+// Profiles adds to profiles what flags say of them: which of them keep to disruption budgets when
+// they preempt, and which reserve room for pod groups.
+func (f *Flags) Profiles(profiles []*plugins.Profile) error {
+	if err := forNamed("--preemption-respects-budgets", f.keepBudgets, profiles, func(p *plugins.Profile) { p.KeepBudgets = true }); err != nil {
+		return err
+	}
+	return forNamed("--reserve-for-pod-groups", f.reserve, profiles, func(p *plugins.Profile) { p.Reservations = f.reservations })
+}
+
+// forNamed does something with the profiles of these names, or with all.
+func forNamed(flag string, names []string, profiles []*plugins.Profile, do func(*plugins.Profile)) error {
+	for _, name := range names {
 		known := name == "*"
 		for _, p := range profiles {
 			if name == "*" || name == p.SchedulerName {
-				p.KeepBudgets, known = true, true
+				do(p)
+				known = true
 			}
 		}
 		if !known {
-			return fmt.Errorf("--preemption-respects-budgets %s: no profile has this schedulerName", name)
+			return fmt.Errorf("%s %s: no profile has this schedulerName", flag, name)
 		}
 	}
 	return nil

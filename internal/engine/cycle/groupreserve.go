@@ -1,0 +1,199 @@
+package cycle
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// reserve returns the nodes on which room is held for members of a group that fits nowhere, by pod;
+// nil if none is.
+func (a *groupAttempt) reserve() map[types.UID]string {
+	bounds := a.profile.Reservations
+	if a.rest || len(a.members) < a.need {
+		return nil
+	}
+	if !a.reserved.due(a.group, bounds) {
+		a.reserved.over(a.group)
+		return nil
+	}
+	if a.reserved.held != nil && a.stillHeld() >= a.need {
+		return a.reserved.held.Nodes
+	}
+	a.lift()
+	places := a.planReservation()
+	a.putBack()
+	if len(places) < a.need || a.shareOf(places) > bounds.Share {
+		a.reserved.over(a.group)
+		return nil
+	}
+	nodes := map[types.UID]string{}
+	for _, p := range places {
+		nodes[p.Pod.UID] = p.found.Node.Name
+	}
+	a.reserved.hold(a.group, nodes, bounds.For)
+	return nodes
+}
+
+// lift takes the nominations of members away for which room is held, while the group is decided:
+// they must not stand in each other's way.
+func (a *groupAttempt) lift() {
+	if a.reserved.isFor(a.group) {
+		a.lifted = a.reserved.lift()
+	}
+}
+
+// putBack makes these nominations again.
+func (a *groupAttempt) putBack() {
+	a.reserved.putBack(a.lifted)
+	a.lifted = nil
+}
+
+// letGo ends the reservation of a group that is placed. Room that no member took is news.
+func (a *groupAttempt) letGo() {
+	a.reserved.over(a.group)
+	a.group.Since = time.Time{}
+	for _, p := range a.lifted {
+		if placed := a.cluster.Pod(p.UID); placed == nil || placed.NodeName != p.Nominated {
+			a.news.left(p, a.cluster.Node(p.Nominated), nil)
+		}
+	}
+}
+
+// stillHeld is how many members may wait for the nodes where room is held for them.
+func (a *groupAttempt) stillHeld() (count int) {
+	for _, m := range a.members {
+		if a.cluster.Node(a.reserved.held.Nodes[m.Pod.UID]) != nil {
+			count++
+		}
+	}
+	return count
+}
+
+// shareOf is the share of the cluster's CPU or memory that the places take, whichever is more.
+func (a *groupAttempt) shareOf(places []place) float64 {
+	var cpu, memory, allCPU, allMemory float64
+	for i := range a.cluster.Rooms {
+		allCPU, allMemory = allCPU+float64(a.cluster.Rooms[i].CPU), allMemory+float64(a.cluster.Rooms[i].Memory)
+	}
+	for _, p := range places {
+		r := &p.item.Class.Requests
+		cpu, memory = cpu+float64(r.MilliCPU), memory+float64(r.Memory)
+	}
+	return max(cpu/max(allCPU, 1), memory/max(allMemory, 1))
+}
+
+// planReservation looks for the nodes on which the group will fit soonest: where the fewest pods
+// have to end on any of them, in the best domain of a topology key. It leaves the cluster as it
+// was.
+func (a *groupAttempt) planReservation() []place {
+	if a.domains == 0 {
+		places, _ := a.onceEnded(a.candidates())
+		return places
+	}
+	key := a.group.TopologyKey()
+	domains, err := a.domainsOf(key)
+	if err != nil {
+		return nil
+	}
+	defer a.sayAgain(a.failures())
+	var best []place
+	fewest := 0
+	for _, domain := range domains {
+		a.confine(key, domain)
+		places, ended := a.onceEnded(slices.DeleteFunc(a.candidates(), func(n *cluster.Node) bool {
+			value, ok := labelOf(n, key)
+			return !ok || value != domain
+		}))
+		if places != nil && (best == nil || ended < fewest) {
+			best, fewest = places, ended
+		}
+	}
+	return best
+}
+
+// candidates are all nodes, those of whose CPU the least is requested first.
+func (a *groupAttempt) candidates() (nodes []*cluster.Node) {
+	for _, n := range a.cluster.Nodes {
+		if n != nil {
+			nodes = append(nodes, n)
+		}
+	}
+	requested := func(n *cluster.Node) float64 {
+		room := &a.cluster.Rooms[n.Index]
+		return float64(room.RequestedCPU) / float64(max(room.CPU, 1))
+	}
+	slices.SortStableFunc(nodes, func(x, y *cluster.Node) int { return cmp.Compare(requested(x), requested(y)) })
+	return nodes
+}
+
+// onceEnded places as many members as are needed with pods gone that may end: one on each node, the
+// oldest, then one more on each, until the members fit. Pods that take turns end sooner on many
+// nodes than on few, and those that are not needed keep their neighbours. It leaves the cluster as
+// it was; nil: the members do not fit even if all of these pods end.
+func (a *groupAttempt) onceEnded(nodes []*cluster.Node) (places []place, ended int) {
+	gone := &absence{c: a.cluster}
+	defer gone.end()
+	defer a.undo(0)
+	fits := func() bool { return a.pass(a.members, false) == nil && len(a.placed) >= a.need }
+	done := fits()
+	for !done {
+		before, untried := len(gone.pods), 0
+		for _, n := range nodes {
+			p := a.nextToEnd(n)
+			if p == nil {
+				continue
+			}
+			gone.add(p)
+			if untried++; untried >= a.need-len(a.placed) {
+				untried = 0
+				if done = fits(); done {
+					break
+				}
+			}
+		}
+		if len(gone.pods) == before {
+			return nil, 0
+		}
+		done = done || fits()
+	}
+	return a.plan(nil).places, len(gone.pods)
+}
+
+// nextToEnd is the pod of a node that ends first as far as anybody can tell: one that terminates,
+// or the oldest. nil if none is known to end at all.
+func (a *groupAttempt) nextToEnd(n *cluster.Node) (first *cluster.Pod) {
+	for _, p := range n.Pods {
+		if !mayEnd(p) || a.groups.Of(p.UID) == a.group {
+			continue
+		}
+		if first == nil || sooner(p, first) {
+			first = p
+		}
+	}
+	return first
+}
+
+func sooner(p, than *cluster.Pod) bool {
+	if p.Terminating != than.Terminating {
+		return p.Terminating
+	}
+	return cmp.Or(p.Created.Compare(than.Created), cmp.Compare(p.UID, than.UID)) < 0
+}
+
+// mayEnd tells whether a pod ends by itself: those of controllers that replace every pod do not,
+// and neither do static ones.
+func mayEnd(p *cluster.Pod) bool {
+	if p.Terminating || p.Class.Controller == nil {
+		return true
+	}
+	switch p.Class.Controller.Kind {
+	case "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Node":
+		return false
+	}
+	return true
+}

@@ -1,0 +1,198 @@
+package cycle
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// reservations hold room for a pod group that has waited for long, so that smaller pods do not take
+// what becomes free for ever: see [plugins.Reservations]. Room is held as it is for preemptors:
+// members of the group are nominated to nodes, and a pod of the same or a lower priority is decided
+// onto such a node only where it leaves them their room. The one exception are pods whose
+// activeDeadlineSeconds has them end early enough; see Reservation.lastEnd.
+//
+// At most one reservation stands. It ends when its time is over, whatever else happens, and before
+// that when the group is placed, makes room by preemption, is incomplete or gone, or an attempt for
+// it goes wrong. After it none begins for as long as it lasted, and at least for the longest
+// back-off, so that every pod kept out has its turn; the group waits as long as before its first.
+type reservations struct {
+	*common
+	nominations *nominations
+	podGroups   *podGroups
+
+	held  *Reservation // nil if none stands
+	rests time.Time    // none begins before
+}
+
+// Reservation is room that is held for a pod group. It never changes.
+type Reservation struct {
+	Group        types.UID // of the PodGroup
+	Since, Until time.Time
+	Nodes        map[types.UID]string // where members are nominated, by pod
+}
+
+// lastEnd is when a pod must have ended to be let in: some time before the reservation ends, since
+// pods take time to start and to stop.
+func (r *Reservation) lastEnd() time.Time { return r.Until.Add(-r.Until.Sub(r.Since) / 10) }
+
+// due tells whether room is to be reserved for a group that has just been found to fit nowhere.
+func (rs *reservations) due(g *groups.Group, bounds plugins.Reservations) bool {
+	if bounds.For <= 0 {
+		return false
+	}
+	if g.Since.IsZero() {
+		g.Since = rs.now
+	}
+	if rs.held != nil {
+		return rs.isFor(g) && rs.now.Before(rs.held.Until)
+	}
+	return rs.now.Sub(g.Since) >= bounds.After && !rs.now.Before(rs.rests)
+}
+
+// hold begins a reservation, or has the one that stands for the group hold other nodes from now on.
+func (rs *reservations) hold(g *groups.Group, nodes map[types.UID]string, most time.Duration) {
+	r := &Reservation{Group: g.Object.UID, Since: rs.now, Until: rs.now.Add(most), Nodes: nodes}
+	if rs.held != nil {
+		r.Since, r.Until = rs.held.Since, rs.held.Until
+	}
+	rs.held = r
+}
+
+// over ends the reservation if it is for the group. The attempt that calls it says where members
+// are nominated from now on.
+func (rs *reservations) over(g *groups.Group) {
+	if !rs.isFor(g) {
+		return
+	}
+	for _, p := range rs.end() {
+		rs.nominations.clear(p.UID)
+	}
+	g.Since = rs.now
+}
+
+// end forgets the reservation, and returns those who still keep the room.
+func (rs *reservations) end() (nominees []*cluster.Pod) {
+	nominees = rs.nominees()
+	rs.rests = rs.now.Add(max(rs.now.Sub(rs.held.Since), rs.queue.LastBackoff))
+	rs.held = nil
+	return nominees
+}
+
+// nominees are the pods that keep the room.
+func (rs *reservations) nominees() (list []*cluster.Pod) {
+	for _, uid := range slices.Sorted(maps.Keys(rs.held.Nodes)) {
+		if p := rs.cluster.Nominated(uid); p != nil && p.Nominated == rs.held.Nodes[uid] {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// next is when the reservation ends: with its time, or now, if nobody is there to take the room.
+func (rs *reservations) next() time.Time {
+	if g := rs.groups.ByUID(rs.held.Group); g == nil || rs.podGroups.incomplete(g) || !rs.awaited() {
+		return rs.now
+	}
+	return rs.held.Until
+}
+
+// lapse ends the reservation if it is time.
+func (rs *reservations) lapse() {
+	if rs.held == nil || rs.now.Before(rs.next()) {
+		return
+	}
+	g := rs.groups.ByUID(rs.held.Group)
+	for _, p := range rs.end() {
+		rs.nominations.moveOn(p)
+	}
+	if g != nil {
+		g.Since = rs.now
+	}
+}
+
+// awaited tells whether a pod for which room is held is still in the queue.
+func (rs *reservations) awaited() bool {
+	for uid := range rs.held.Nodes {
+		if rs.queue.Get(uid) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// lets tells whether a pod may take room that is held: it ends early enough.
+func (rs *reservations) lets(item *queue.Item) bool {
+	if rs.held == nil || item.Pod.Spec.ActiveDeadlineSeconds == nil {
+		return false
+	}
+	ends := rs.now.Add(time.Duration(*item.Pod.Spec.ActiveDeadlineSeconds) * time.Second)
+	return !ends.After(rs.held.lastEnd())
+}
+
+// lift takes the nominations away that keep the room, for the time of a decision, and putBack makes
+// them again.
+func (rs *reservations) lift() (nominees []*cluster.Pod) {
+	nominees = rs.nominees()
+	for _, p := range nominees {
+		rs.cluster.Unnominate(p.UID)
+	}
+	return nominees
+}
+
+func (rs *reservations) putBack(nominees []*cluster.Pod) {
+	for _, p := range nominees {
+		rs.cluster.Nominate(p, p.Nominated)
+	}
+}
+
+// isFor tells whether the reservation that stands is for the group.
+func (rs *reservations) isFor(g *groups.Group) bool {
+	return rs.held != nil && g.Object != nil && rs.held.Group == g.Object.UID
+}
+
+// words say of the group that room is held for it.
+func (rs *reservations) words() string {
+	return fmt.Sprintf(" Room is held on %s for %d pods, for %s in all.",
+		counted(len(nodesOf(rs.held)), "node"), len(rs.held.Nodes), rs.held.Until.Sub(rs.held.Since))
+}
+
+func nodesOf(r *Reservation) []string {
+	return slices.Compact(slices.Sorted(maps.Values(r.Nodes)))
+}
+
+// told says of a pod that waits which room it may not take, or that it is held for it.
+func (rs *reservations) told(item *queue.Item) *decision.Held {
+	if rs.held == nil {
+		return nil
+	}
+	g := rs.groups.ByUID(rs.held.Group)
+	if g == nil || rs.lets(item) {
+		return nil
+	}
+	for _, p := range rs.nominees() {
+		if p.Class.Priority >= item.Class.Priority {
+			return &decision.Held{
+				Group: decision.Name{Namespace: g.Namespace, Name: g.Name.Name}, Nodes: nodesOf(rs.held), Until: metav1.NewTime(rs.held.Until),
+			}
+		}
+	}
+	return nil
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,128 @@
+package cycle_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// TestNoGangStarves: for an hour small pods come to a full cluster, somewhat faster than it can run
+// them. A gang of 100 pods that comes after ten minutes never starts, unless room is reserved for
+// it; then it starts within the bound, and no small pod waits for longer than the backlog and the
+// reservation explain.
+func TestNoGangStarves(t *testing.T) {
+	without := stream(t, plugins.Reservations{})
+	if without.gang != 0 {
+		t.Errorf("the gang starts after %s without a reservation: this shows nothing", without.gang)
+	}
+	bounds := plugins.Reservations{After: 10 * time.Minute, For: 30 * time.Minute, Share: 0.7}
+	with := stream(t, bounds)
+	if most := bounds.After + bounds.For; with.gang == 0 || with.gang > most {
+		t.Errorf("the gang starts after %s, and should within %s", with.gang, most)
+	}
+	if most := without.longest + bounds.For; with.longest > most {
+		t.Errorf("a small pod waits for %s; %s is as long as the backlog and the reservation explain", with.longest, most)
+	}
+	for _, s := range []streamed{without, with} {
+		t.Logf("the gang starts after %s; %d small pods begin, the longest wait is %s", s.gang, s.begun, s.longest)
+	}
+}
+
+// streamed is what came of a stream of small pods and a gang.
+type streamed struct {
+	gang    time.Duration // from its creation until all of it is bound; 0: it never is
+	begun   int           // small pods that were bound
+	longest time.Duration // that one of these waited
+}
+
+// stream has 36 pods a minute come to 160 CPUs, of which each takes one for 2 to 8 minutes. Time
+// passes in steps of 5 s.
+func stream(t *testing.T, bounds plugins.Reservations) (s streamed) {
+	w := newWorld(7, false, func() []Profile {
+		p := Profile{Profile: plugins.Default()}
+		p.Reservations = bounds
+		return []Profile{p}
+	})
+	w.options.Groups = groups.Gates{Generic: true, Gang: true}
+	w.gangs.gates, w.kinds = w.options.Groups, append(w.kinds, PodGroups)
+	w.start()
+	w.settling = true
+	for i := range 10 {
+		w.putNode(aNode(fmt.Sprintf("n%d", i), "16"))
+	}
+	ends, came := map[string]time.Time{}, map[string]time.Time{}
+	create := func(name, group string) {
+		p := aPod(name, "1")
+		p.CreationTimestamp.Time = w.now
+		if came[name] = w.now; group != "" {
+			p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group}
+		}
+		w.put(p)
+	}
+	for second := 0; second < 3600; second += 5 {
+		w.now = begin.Add(time.Duration(second) * time.Second)
+		for i := 0; i < 3 || second == 0 && i < 160; i++ {
+			create(fmt.Sprintf("small-%d-%d", second, i), "")
+		}
+		if second == 600 {
+			w.putGroup(gangOf("gang", 100))
+			for i := range 100 {
+				create(fmt.Sprintf("gang-%d", i), "gang")
+			}
+		}
+		for _, uid := range sorted(w.pods) {
+			if p := w.pods[uid]; p.Spec.NodeName != "" && groups.NameOf(p) == "" && !w.now.Before(ends[p.Name]) {
+				w.remove(p)
+			}
+		}
+		w.drain()
+		for _, uid := range sorted(w.pods) {
+			p := w.pods[uid]
+			if p.Spec.NodeName == "" || groups.NameOf(p) != "" || !ends[p.Name].IsZero() {
+				continue
+			}
+			s.begun++
+			s.longest = max(s.longest, w.now.Sub(came[p.Name]))
+			ends[p.Name] = w.now.Add(2*time.Minute + time.Duration(w.rng.IntN(360))*time.Second)
+		}
+		if _, bound := w.members("gang"); s.gang == 0 && len(bound) == 100 {
+			s.gang = w.now.Sub(begin.Add(10 * time.Minute))
+		} else if n := len(bound); n > 0 && n < 100 {
+			w.breaks("%d pods of the gang are bound", n)
+		}
+		w.journal = nil
+	}
+	for _, broken := range w.broken {
+		t.Error(broken)
+	}
+	return s
+}
+
+// drain delivers and answers all, and has the core do what it can do now.
+func (w *world) drain() {
+	for busy := true; busy; {
+		busy = false
+		for _, kind := range append(slices.Clone(w.kinds), answers) {
+			for w.deliver(kind) {
+				busy = true
+			}
+		}
+		for _, ticket := range slices.Clone(w.tickets) {
+			if w.under[ticket] != nil {
+				w.carryOut(ticket, false)
+				busy = true
+			}
+		}
+		if !busy && !w.core.Wake(w.now).After(w.now) {
+			w.tell(Tick{})
+			busy = true
+		}
+	}
+}

@@ -1,0 +1,33 @@
+package explain
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/decision"
+)
+
+// TestHeldRoomIsExplained: a pod that may not take room is told for whom it is held, and one of the
+// group that it is held for it.
+func TestHeldRoomIsExplained(t *testing.T) {
+	d := &decision.Decision{Namespace: "default", Name: "small", Held: &decision.Held{
+		Group: decision.Name{Namespace: "default", Name: "train"}, Nodes: []string{"m", "n"},
+		Until: metav1.NewTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)),
+	}}
+	const until = "Until 2026-01-01 12:00:00Z at the latest, room on m, n is held for "
+	for _, row := range []struct {
+		group *decision.Group
+		whom  string
+	}{
+		{nil, "pod group default/train, which has waited for long: this pod cannot take it."},
+		{&decision.Group{Name: "other"}, "pod group default/train, which has waited for long: this pod cannot take it."},
+		{&decision.Group{Name: "train"}, "its pod group."},
+	} {
+		d.Group = row.group
+		if line := heldLine(d); line != until+row.whom {
+			t.Errorf("%+v: %s", row.group, line)
+		}
+	}
+}
