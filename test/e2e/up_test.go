@@ -51,7 +51,7 @@ func TestWrongUsageIsOneLineAndExitCode2(t *testing.T) {
 		{"up --zones -1", "--zones -1: must be 0 or more"},
 		{"up --port 70000", "--port 70000: must be between"},
 		{"up --nope", "unknown flag: --nope"},
-		{"up now", "unknown command"},
+		{"up now", "no argument is expected"},
 		{"upp", `unknown command "upp"`},
 		{"nodes --count x", "invalid argument"},
 		{"nodes --count -1", "--count -1: must be 0 or more"},
