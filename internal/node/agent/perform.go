@@ -41,7 +41,9 @@ func (w *worker) perform(ctx context.Context, pod *v1.Pod, seen lifecycle.Seen, 
 		case lifecycle.Resize:
 			w.resize(ctx, pod, action)
 		case lifecycle.RemoveContainer:
-			err = w.removeContainer(ctx, action.ID)
+			if err = w.removeContainer(ctx, action.ID); status.Code(err) == codes.FailedPrecondition {
+				w.memory.CannotRemove(action.ID) // its start was cut off, and left something that the runtime has lost sight of
+			}
 		}
 		if err != nil && status.Code(err) != codes.NotFound {
 			return fmt.Errorf("%s: %w", action, err)

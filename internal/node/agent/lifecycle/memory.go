@@ -30,6 +30,17 @@ type Memory struct {
 	resizeFailed failedResize
 	// finishBy is when the grace period ends of what still runs of a finished pod.
 	finishBy time.Time
+	// stuck are the containers that the runtime cannot remove, by ID.
+	stuck map[string]bool
+}
+
+// CannotRemove records that the runtime refuses to remove a container. A new one does not wait for
+// it, and takes the next attempt's number.
+func (m *Memory) CannotRemove(id string) {
+	if m.stuck == nil {
+		m.stuck = map[string]bool{}
+	}
+	m.stuck[id] = true
 }
 
 type restart struct {

@@ -240,7 +240,7 @@ func (d *decision) start(c *v1.Container) {
 	attempt := 0
 	if last != nil {
 		attempt = last.Attempt
-		if last.State == Created {
+		if last.State == Created && !d.Memory.stuck[last.ID] {
 			// Created but never started, by an agent that was killed in between: it is created
 			// again under the same number.
 			d.do(Action{Kind: RemoveContainer, ID: last.ID, Name: c.Name})

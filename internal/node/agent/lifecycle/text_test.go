@@ -29,6 +29,8 @@ import (
 //	stopped C [CODE]        a container that was told to stop has (143)
 //	lose           the sandbox is gone, and what ran in it
 //	forget         the agent is killed, and another takes up the pod
+//	cut C [stuck]  the same, between creating and starting the container, which the runtime
+//	               cannot remove if it is stuck
 //	wipe           the runtime has forgotten everything
 //	conditions     the pod's conditions
 //	status         its container statuses
@@ -125,6 +127,12 @@ func (w *world) command(t *testing.T, d *datadriven.TestData) string {
 		w.seen = Seen{}
 	case "forget":
 		w.forget()
+	case "cut":
+		c := first()
+		w.forget()
+		if *c = (Container{ID: c.ID, Name: c.Name, SandboxID: c.SandboxID, Attempt: c.Attempt, Hash: c.Hash, State: Created}); len(words) > 1 {
+			w.memory.CannotRemove(c.ID)
+		}
 	case "image":
 		w.pod.Spec.Containers[0].Image = words[0]
 	case "allocate":
