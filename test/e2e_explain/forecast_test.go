@@ -105,7 +105,7 @@ func TestForecastsComeTrue(t *testing.T) {
 		all, pods, f.trouble = workloads+slow, 21, &trouble{}
 	}
 	sh(t, "kubectl apply -f - <<'END'\n"+all+"END")
-	t.Cleanup(func() { _, _ = berth(t, "", "kubectl", "delete", "namespace", "forecast", "--wait=false") })
+	t.Cleanup(func() { _, _ = berth(t, "", "kubectl", "delete", "namespace", "forecast", "--timeout=60s") })
 	f.watch()
 	within(t, 60*time.Second, "the workloads are there", func() bool { return len(f.pods()) == pods })
 	f.quiet(stillness)

@@ -56,9 +56,7 @@ func (as *attempts) decide(item *queue.Item, answers any, questions int) {
 	}
 	found := p.Decide(b.Waiting)
 	if found.Node == nil && found.Err == nil && let {
-		nominees := as.reserved.lift()
-		found = p.Decide(b.Waiting)
-		as.reserved.putBack(nominees)
+		found = as.decideOntoHeld(b)
 	}
 	switch {
 	case as.aside(b, found.Err):
@@ -73,6 +71,13 @@ func (as *attempts) decide(item *queue.Item, answers any, questions int) {
 		as.decisions.place(b, found.Node.Name, found.Total, found.Feasible)
 		as.placements.assume(b, found.Node)
 	}
+}
+
+// decideOntoHeld decides a pod that may take room that is held for a pod group.
+func (as *attempts) decideOntoHeld(b *placement) decide.Decision {
+	nominees := as.reserved.lift()
+	defer as.reserved.putBack(nominees)
+	return b.profile.Decide(b.Waiting)
 }
 
 func (as *attempts) newPlacement(p *profile, item *queue.Item) *placement {

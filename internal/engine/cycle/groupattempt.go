@@ -288,6 +288,7 @@ func (a *groupAttempt) recovered() {
 			a.cluster.RemovePod(m.Pod.UID)
 		}
 	}
+	a.putBack()
 	a.panicked(a.members[0].placement, value)
 	fault := &Fault{Message: fmt.Sprintf("internal error while the pod group was decided: %v", value)}
 	for _, m := range a.members {

@@ -3,6 +3,7 @@ package cycle
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -23,12 +24,11 @@ type roomPlan struct {
 
 // cost orders plans: the most important victim first, then how many there are.
 func (p *roomPlan) cost() (highest int32, count int) {
+	highest = math.MinInt32
 	for _, unit := range p.victims {
 		count += len(unit)
 		for _, victim := range unit {
-			if count == len(unit) || victim.Class.Priority > highest {
-				highest = max(highest, victim.Class.Priority)
-			}
+			highest = max(highest, victim.Class.Priority)
 		}
 	}
 	return highest, count
@@ -158,9 +158,9 @@ func (a *groupAttempt) keeps() bool {
 // not before.
 func (a *groupAttempt) displaceWithin(gone *absence, stand *shield) (units [][]*cluster.Pod, ok bool) {
 	before := len(gone.pods)
+	defer stand.lower()
 	units, ok = a.displace(gone)
 	a.undo(0)
-	stand.lower()
 	if !ok {
 		gone.back(slices.Clone(gone.pods[before:]))
 	}

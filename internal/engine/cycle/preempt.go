@@ -101,16 +101,21 @@ func (pr *preemptions) victimsFor(b *placement) decide.Preemption {
 	own, priority := pr.groupOf(b.item), b.Waiting.Class.Priority
 	stand := pr.podGroups.shields(own, priority, true)
 	shielded := len(stand.pods)
-	found := b.profile.Preempt(b.Waiting)
-	stand.lower()
+	found := preemptBehind(stand, b)
 	if shielded == 0 || found.Node != nil || found.Err != nil || found.Ineligible || b.profile.KeepBudgets && priority < rules.SystemCritical {
 		return found
 	}
 	stand = pr.podGroups.shields(own, priority, false)
-	defer stand.lower()
 	if len(stand.pods) == shielded { // no budget made the difference
+		stand.lower()
 		return found
 	}
+	return preemptBehind(stand, b)
+}
+
+// preemptBehind looks for victims while the shield stands. It is lowered even if a plugin panics.
+func preemptBehind(stand *shield, b *placement) decide.Preemption {
+	defer stand.lower()
 	return b.profile.Preempt(b.Waiting)
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	schedulingv1alpha2 "k8s.io/api/scheduling/v1alpha2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -455,4 +456,48 @@ func struckAt(t *testing.T, moment int, reads plugins.Part) (calls int) {
 		t.Errorf("%d panics at call %d of %d", panics, moment, x.calls)
 	}
 	return x.calls
+}
+
+// TestAShieldIsLoweredAfterAPanic: pods of a group that leaves as a whole count with the highest
+// priority while victims are looked for, and not for ever if that panics.
+func TestAShieldIsLoweredAfterAPanic(t *testing.T) {
+	profile := withFilter(explodes{func(n *cluster.Node) bool { return len(n.Pods) == 1 }})
+	core, err := New(Options{Profiles: []Profile{profile}, Groups: groups.Gates{Generic: true, Gang: true, Preemption: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tell := func(e Event) (said string) {
+		for _, a := range core.Step(begin, e) {
+			said += a.String()
+		}
+		return said
+	}
+	kinds := []Kind{Nodes, Pods, PodGroups}
+	tell(Follows{kinds})
+	for _, kind := range kinds {
+		tell(Listing{kind})
+		tell(Listed{kind})
+	}
+	tell(Led{})
+	tell(Seen{Nodes, aNode("n", "2")})
+	g, mode := gangOf("g", 1), schedulingv1alpha2.DisruptionModePodGroup
+	g.Spec.Priority, g.Spec.DisruptionMode = new(int32(1000)), &mode
+	tell(Seen{PodGroups, g})
+	for _, name := range []string{"one", "alone"} {
+		p := aPod(name, "1")
+		p.Spec.NodeName = "n"
+		if name == "one" {
+			p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("g")}
+		}
+		tell(Seen{Pods, p})
+	}
+	odd := aPod("odd", "1")
+	*odd.Spec.Priority = 10
+	tell(Seen{Pods, odd})
+	if said := tell(Tick{}); !strings.Contains(said, "panic while default/odd was decided: in the middle") {
+		t.Fatalf("no panic: %s", said)
+	}
+	if p := core.View().Cluster.Pod("uid-one"); p == nil || p.Class.Priority != 0 {
+		t.Errorf("the pod of the group is %+v", p)
+	}
 }

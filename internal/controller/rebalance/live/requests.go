@@ -73,8 +73,8 @@ func outcome(err error) execute.Outcome {
 		return execute.NotFound
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		return execute.Conflict
-	case apierrors.IsTooManyRequests(err):
-		return execute.Busy
+	case apierrors.IsTooManyRequests(err), apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
+		return execute.Busy // the pods of a namespace that is being deleted go soon
 	case errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500:
 		return execute.Refused
 	}
