@@ -18,10 +18,10 @@ import (
 // Ticket links an action to its answer. Tickets are given out in order, from 1.
 type Ticket uint64
 
-// Action is something that the core wants done: one of the types below. Each can be printed, and
-// two cores that were told the same print the same. Actions of one Step may be carried out in any
-// order, except that writes to one pod (WriteStatus) must reach the API in the order in which they
-// were returned.
+// Action is something that the core wants done: one of the types below. Two cores that were given
+// the same events print the same actions. Actions of one Step may be carried out in any order,
+// except that writes to one pod (WriteStatus) must reach the API in the order in which they were
+// returned.
 type Action interface {
 	fmt.Stringer
 	action()
@@ -156,8 +156,8 @@ type Announce struct{ Attempt *Attempt }
 // pod is gone.
 type ReadPod struct{ Name cluster.Name }
 
-// Compared tells where another scheduler has placed a pod of the profiles, and what every plugin
-// says of the nodes as they were before. Only a shadow returns it.
+// Compared reports where another scheduler placed a pod that a profile serves, and what every
+// plugin said of every node before that. Only a shadow core returns it.
 type Compared struct {
 	Pod  *v1.Pod
 	Node string

@@ -15,11 +15,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// attempts decide pods. Each takes its pod from the queue, and ends in a placement or puts the pod
-// back and says why; one that asks a question aside is suspended until the answer comes.
+// attempts decides pods. An attempt takes a pod from the queue and ends in a placement, or puts the
+// pod back with the reason. One that asks a question aside is suspended until the answer arrives.
 //
-// Nothing of an attempt is left behind where it fails: what it counted, reserved and nominated is
-// given back in the same step, or by the last answer to the actions that it began.
+// A failed attempt leaves nothing behind but the nomination that it ends with: what it counted and
+// reserved is given back in the same step, or with the last answer to the actions that it began.
 type attempts struct {
 	*common
 	news        *happenings
@@ -32,7 +32,7 @@ type attempts struct {
 	profiles    *profiles
 
 	asking      int // questions asked aside and not answered yet
-	searchLimit int // of what is tried to place a group whose pods differ
+	searchLimit int // see Options.SearchLimit
 }
 
 // schedule starts an attempt for a pod that was popped from the queue.
@@ -98,8 +98,8 @@ func (as *attempts) newPlacement(p *profile, item *queue.Item) *placement {
 // sampled is the percentage of attempts for which each plugin is timed, as in kube-scheduler.
 const sampled = 10
 
-// unplaced handles a pod that fits on no node: it runs PostFilter, then puts the pod where it
-// waits.
+// unplaced handles a pod that fits on no node: it runs PostFilter, then returns the pod to the
+// queue.
 func (as *attempts) unplaced(b *placement) {
 	failure := b.profile.Diagnose(b.Waiting)
 	var nominate *string
@@ -175,7 +175,8 @@ func (as *attempts) rescue(b *placement) (nominate *string, messages, rejectors 
 	return nominate, messages, rejectors
 }
 
-// reject puts an unschedulable pod where it waits, and reports why.
+// reject returns an unschedulable pod to the queue, where it waits for an event that may help it,
+// and reports why.
 func (as *attempts) reject(b *placement, w *why, nominate *string) {
 	as.observer().Attempted(b.Profile, Unschedulable, as.clock().Sub(b.watch))
 	as.queue.Rejected(b.item, w.plugins, w.pending, as.now)
@@ -245,6 +246,8 @@ func (as *attempts) remember(b *placement, nominate *string, w *why) {
 	p.failed = failure{b.item.Class, as.cluster.Log.Len(), as.versions(), w}
 }
 
+// knownToFail tells whether the pod must fail as the last failed pod of its class did, since
+// nothing has changed.
 func (as *attempts) knownToFail(b *placement) bool {
 	f := &b.profile.failed
 	return f.class == b.item.Class && b.Waiting.Nominated == "" && f.position == as.cluster.Log.Len() && f.versions == as.versions()
@@ -270,8 +273,8 @@ func (e giveBackErrand) answered(o Outcome) {
 	}
 }
 
-// giveBackDevices asks a plugin at PostFilter: if a claim of the pod's own holds devices that
-// it cannot use, the claim gives them up.
+// giveBackDevices runs a plugin's PostFilter: if a claim of the pod holds devices that the pod
+// cannot use, it gives them up.
 func (as *attempts) giveBackDevices(b *placement, plugin plugins.ClaimReleaser) Rescue {
 	message, change, remove := plugin.PostFilter(as.cluster, b.Waiting)
 	if change != nil {

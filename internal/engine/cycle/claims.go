@@ -11,7 +11,7 @@ import (
 // sharedClaim is a claim used by pods on their way to a node. The first of them that is ready
 // writes the allocation, and each adds its own reservation to what the previous one wrote.
 type sharedClaim struct {
-	number uint64 // names it in actions
+	number uint64 // identifies it in actions
 	name   cluster.Name
 	uid    types.UID
 	users  int // pods that still use it
@@ -30,7 +30,7 @@ type sharedClaim struct {
 type sharedClaims struct {
 	*common
 	byName map[cluster.Name]*sharedClaim
-	last   uint64 // number given out
+	last   uint64 // the last number issued
 }
 
 // claimUse is one pod's use of a shared claim.
@@ -55,6 +55,7 @@ func (l *sharedClaims) join(reserved *plugins.ReservedClaim) claimUse {
 	return claimUse{shared, shared.decided}
 }
 
+// forget drops a claim that is neither in use nor decided.
 func (l *sharedClaims) forget(shared *sharedClaim) {
 	if shared.users == 0 && !shared.decided && l.byName[shared.name] == shared {
 		delete(l.byName, shared.name)

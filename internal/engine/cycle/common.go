@@ -12,10 +12,10 @@ import (
 )
 
 // common is what all parts of the core work on: the model of the cluster, the queue, and the
-// current step with what it asks of the outside world.
+// current step with the actions that it returns.
 //
-// Every action with a ticket has its errand here until it is answered. The shell answers each one,
-// also those that it was told to cancel.
+// Every action with a ticket has its errand here until it is answered. The shell answers every one
+// of them, including those that it was asked to cancel.
 type common struct {
 	options Options
 	rng     *rand.Rand
@@ -78,7 +78,7 @@ func (s *common) send(e errand) Ticket {
 	return t
 }
 
-// answered hands an answer to whom it is for. An answer that comes twice is ignored.
+// answered hands an answer to its errand. A second answer to the same action is ignored.
 func (s *common) answered(a Answered) {
 	if e, ok := s.errands[a.Ticket]; ok {
 		delete(s.errands, a.Ticket)
@@ -88,7 +88,7 @@ func (s *common) answered(a Answered) {
 
 func (s *common) observer() Observer { return s.options.Observer }
 
-// wall is the time of the current step for others to read.
+// wall is the time of the current step as the API's objects show times.
 func (s *common) wall() time.Time { return s.options.Wall(s.now) }
 
 // clock is the time by which durations are measured for metrics.
@@ -107,7 +107,8 @@ func (s *common) timing(b *placement, plugin string, point plugins.Point) func(o
 func (s *common) groupOf(item *queue.Item) *groups.Group { return s.groups.Of(item.Pod.UID) }
 
 // readiness tells when the core may decide: every kind that it follows has been listed, and this
-// scheduler leads. It never loses what it once had, except that new kinds may have to be listed.
+// scheduler leads. What is true stays true, except that new kinds may be added, which then have to
+// be listed first.
 type readiness struct {
 	unlisted map[Kind]bool // kinds not listed yet
 	follows  bool          // Follows was received

@@ -16,12 +16,12 @@ import (
 // Core is the scheduling cycle of a set of profiles. It has one owner: its methods must not be
 // called from two goroutines at once.
 //
-// It consists of parts, each of which stands on those before it and calls none after it; what a
-// placement comes to is told through the interface aftermath. Each part says what stays true of it.
-// Of the whole: a pod to be scheduled is an item of the queue until a watch shows it bound or gone,
-// and its place there is queue.Taken while an attempt is under way. Every placement, unanswered
-// action and wait has an event or a deadline that ends it. Nothing is decided before all kinds are
-// listed and this scheduler leads.
+// It consists of parts, in the order of the fields. A part uses the parts before it and calls none
+// after it; how a placement ends is reported through the interface aftermath. The invariants of a
+// part stand at its type. Those of the whole: a pod to be scheduled is an item of the queue until a
+// watch shows it bound or gone, and its place there is queue.Taken while an attempt is under way.
+// Every placement, unanswered action and wait has an event or a deadline that ends it. Nothing is
+// decided before all kinds are listed and this scheduler leads.
 type Core struct {
 	*common
 	ready       *readiness
@@ -51,12 +51,12 @@ type Options struct {
 	// Shadow makes the core compare where other schedulers place the pods of its profiles. Such a
 	// core never leads.
 	Shadow bool
-	// Observer, if set, is told what happens, for metrics; Stopwatch, if set, is the clock by which
-	// it is told how long things take. Neither influences decisions.
+	// Observer, if set, is called with what happens, for metrics. Stopwatch, if set, is the clock
+	// that measures durations for it. Neither influences decisions.
 	Observer  Observer
 	Stopwatch func() time.Time
-	// Wall turns a time of the core's clock, which nobody sets, into what clocks on walls show, for
-	// times that others read or have written; nil: they are the same.
+	// Wall converts a time of the core's clock, which is never adjusted, into wall-clock time, for
+	// times in the API's objects; nil: they are the same.
 	Wall func(time.Time) time.Time
 	// Objects, if set, is shown the API objects of nodes and pods.
 	Objects Objects
@@ -248,7 +248,7 @@ type View struct {
 	Queue    *queue.Queue
 	Profiles map[string]Profile
 	Groups   *groups.Set  // nil if pod groups are off
-	Reserved *Reservation // the one that stands, or nil
+	Reserved *Reservation // the current one, or nil
 }
 
 // View returns the core's state.

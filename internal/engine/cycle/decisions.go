@@ -23,8 +23,8 @@ type decisions struct {
 	waiting map[types.UID]outcome // of items of the queue that were tried
 	placed  [MostPlaced]outcome   // a ring
 	next    int
-	// step are the outcomes of the current step, in their order: pods that it has decided, or
-	// returned to the queue. Of a pod with several the last one counts.
+	// step lists the outcomes of the current step, in order: of the pods that it decided or
+	// returned to the queue. If a pod has several, the last one counts.
 	step []outcome
 }
 
@@ -93,9 +93,9 @@ func (d *decisions) outcomeOf(b *placement, result decision.Result) outcome {
 	}
 }
 
-// Decided returns what the last step decided of pods, or why it returned them to the queue, without
-// their places in the queue: the last word on each. Most steps decide one pod or none; the pods of
-// a group are decided together, and share what is said of the group.
+// Decided returns the decisions of the last step: one for each pod that it decided or returned to
+// the queue, without the pod's place in the queue. Most steps decide one pod or none. The pods of a
+// group are decided together, and share the description of the group.
 func (c *Core) Decided() []*decision.Decision {
 	step := c.decisions.step
 	if len(step) == 0 {

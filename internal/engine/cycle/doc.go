@@ -20,10 +20,11 @@
 // pods of a pod group are decided together, see scheduleGroup. If a step fails, the placement gives
 // back what it reserved and the pod returns to the queue.
 //
-// The parts, each of which stands on those before it (a test holds the order): happenings are the
-// events that may help pods that wait; nominations keep room for them; decisions remember what was
-// decided; placements take pods from the decision to the binding, with sharedClaims for devices
-// that several of them use; podGroups know what groups lack; preemptions make room; profiles say
-// who decides and which gates keep pods out; attempts decide; intake takes in what the API shows
-// of pods and nodes, and mirrors that of every kind. Core hands events to them.
+// The parts, each of which uses only those before it (a test enforces the order): happenings are
+// the events that may help waiting pods; nominations keep room for them; decisions remember what
+// was decided; sharedClaims are the device claims of pods on their way to a node; placements take
+// pods from the decision to the binding; podGroups know how many pods groups lack; reservations
+// hold room for groups that have waited for long; preemptions make room; profiles say who decides
+// and which gates keep pods out; attempts decide; intake takes in what the API shows of pods and
+// nodes. mirrors turn the lists and watches of all kinds into changes. Core hands events to them.
 package cycle

@@ -10,7 +10,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Event is something that the core is told: one of the types below.
+// Event is an input of the core: one of the types below.
 type Event interface{ event() }
 
 // Follows names the watched kinds. Nothing is decided before each has been listed once.
@@ -114,7 +114,7 @@ type Fault struct {
 // Error returns the message.
 func (f *Fault) Error() string { return f.Message }
 
-// Unschedulable tells a plugin's verdict from a failure.
+// Unschedulable reports whether the fault is a plugin's verdict rather than a failure.
 func (f *Fault) Unschedulable() bool { return f.Verdict }
 
 func (Follows) event()        {}

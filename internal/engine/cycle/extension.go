@@ -16,9 +16,8 @@ import (
 // Profile is a scheduling profile with its out-of-tree plugins.
 type Profile struct {
 	*plugins.Profile
-	// Extensions are the out-of-tree plugins that extend more than filtering and scoring. Each
-	// stands here once; Profile.At tells at which extension points it is called, and in which
-	// order.
+	// Extensions are the out-of-tree plugins that extend more than filtering and scoring. Each is
+	// listed once; Profile.At tells at which extension points it is called, and in which order.
 	Extensions []Extension
 }
 

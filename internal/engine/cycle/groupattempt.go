@@ -16,45 +16,45 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// groupAttempt decides the pods of a group together. While it tries, members are counted on nodes
-// in the cluster itself, so that each decision sees those before it; nothing of that is told,
-// written or reserved outside, and undo takes all of it back.
+// groupAttempt decides the pods of a group together. Meanwhile members are counted on nodes in the
+// cluster model itself, so that each decision sees those before it. Until commit, none of that is
+// reported, written, or reserved with out-of-tree plugins, and undo takes all of it back.
 type groupAttempt struct {
 	*attempts
 	group   *groups.Group
 	profile *profile
-	members []*member      // priority, then age: upstream's order
+	members []*member      // by priority, then age, as upstream
 	need    int            // members that must be placed, or none is
-	placed  []*member      // counted on nodes now, in the order in which they came
-	lifted  []*cluster.Pod // nominations of members taken away meanwhile
+	placed  []*member      // counted on nodes now, in the order in which they were placed
+	lifted  []*cluster.Pod // members whose nominations are withdrawn meanwhile; see lift
 
-	searched int  // judgements of nodes by the search
-	gaveUp   bool // the search ended at its limit
-	domains  int  // of the topology key
-	fills    map[string]fill
-	rest     bool // the group has what it asks for without these members
+	searched int             // judgements of nodes by the search
+	gaveUp   bool            // the search ended at its limit
+	domains  int             // how many the topology key has, at least 1; 0 if the group has no such key
+	fills    map[string]fill // by domain
+	rest     bool            // these members are the rest of a group that has been placed
 }
 
 // member is a pod of a group that is being decided.
 type member struct {
 	*placement
-	asked   *cluster.Pod    // what decisions are asked about: waiting, perhaps confined to a domain
-	found   decide.Decision // where it was counted last
-	failure *decide.Failure // why it could not be, in the first pass; nil if it could
-	refused error           // by one of Berth's own plugins at Reserve
+	asked   *cluster.Pod    // the pod that is decided: Waiting, perhaps confined to a domain
+	found   decide.Decision // the last decision by which it was counted
+	failure *decide.Failure // why the first pass found no node for it; nil if it found one
+	refused error           // of its decision, or of one of Berth's own plugins at Reserve
 	nominee *cluster.Pod    // its nomination, while it is counted on a node
 }
 
-// waitingForQuorum is what upstream says of members that would fit.
+// waitingForQuorum is upstream's message for members that would fit.
 const waitingForQuorum = "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, " +
 	"one or more plugins asked to wait and no plugin rejected pod"
 
-// errSeveralSchedulers is upstream's word.
+// errSeveralSchedulers returns upstream's error for a group whose pods name different schedulers.
 func errSeveralSchedulers(one, another string) error {
 	return fmt.Errorf("all pods in a single pod group should have the same .spec.schedulerName set, got: %q and %q", one, another)
 }
 
-// scheduleGroup decides the pods of a group that wait, of which one was popped.
+// scheduleGroup decides the pending pods of a group, one of which was popped from the queue.
 func (as *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
 	items := []*queue.Item{popped}
 	for uid := range g.Members {
@@ -62,7 +62,7 @@ func (as *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
 			items = append(items, item)
 		}
 	}
-	if g.Object == nil { // it was deleted while they were due: its gate keeps them out
+	if g.Object == nil { // it was deleted while they were active: their gate keeps them out
 		for _, item := range items {
 			as.queue.Failed(item, as.now)
 		}
@@ -88,7 +88,7 @@ func (as *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
 	as.observer().AttemptedGroup(popped.Pod.Spec.SchedulerName, result, as.clock().Sub(began))
 }
 
-// settle decides the members, and goes on with them or puts them back.
+// settle decides the members, and starts their placements or returns them to the queue.
 func (a *groupAttempt) settle() Result {
 	began := a.clock()
 	a.lift()
@@ -119,10 +119,10 @@ func (a *groupAttempt) settle() Result {
 	return Unschedulable
 }
 
-// decide looks for nodes, and leaves the members that have one counted there.
+// decide looks for nodes, and leaves every member that has one counted there.
 func (a *groupAttempt) decide() error {
 	if len(a.members) < a.need {
-		return nil // others are kept out by gates of their own
+		return nil // the others are kept out by their own gates
 	}
 	if key := a.group.TopologyKey(); key != "" && a.podGroups.gates.Topology {
 		return a.placeInDomain(key)
@@ -130,8 +130,8 @@ func (a *groupAttempt) decide() error {
 	return a.place()
 }
 
-// commit goes on with the members that are placed, each on its own, and rejects the others. If so
-// many are refused by plugins from outside that the group is incomplete, all are given up.
+// commit starts the placement of each member that has a node, and rejects the others. If
+// out-of-tree plugins refuse so many that fewer are left than the group needs, all are given up.
 func (a *groupAttempt) commit() {
 	placed := a.placed
 	a.group.Last = groups.Attempt{}
@@ -173,8 +173,8 @@ func (a *groupAttempt) commit() {
 	}
 }
 
-// makeRoomForRest makes room for members that found no place while their group did: with the
-// priority of the group, as for a group that asks for one pod.
+// makeRoomForRest makes room for members that found no node although their group was placed: with
+// the priority of the group, as for a group that needs one pod.
 func (a *groupAttempt) makeRoomForRest(left []*member) {
 	rest := &groupAttempt{attempts: a.attempts, group: a.group, profile: a.profile, need: 1, domains: a.domains, rest: true}
 	for _, m := range left {
@@ -196,8 +196,9 @@ func (a *groupAttempt) makeRoomForRest(left []*member) {
 	rest.rejectAll()
 }
 
-// askOutside asks out-of-tree plugins at Reserve and Permit about all, takes back those that they
-// refuse, and returns what was said of the first of these.
+// askOutside runs the out-of-tree Reserve and Permit plugins for all members that have a node, and
+// takes back those that are refused. It returns the waits of the others, and why the first one was
+// refused.
 func (a *groupAttempt) askOutside(placed []*member) (all map[*member]waits, first error) {
 	all = map[*member]waits{}
 	for _, m := range placed {
@@ -216,8 +217,8 @@ func (a *groupAttempt) askOutside(placed []*member) (all map[*member]waits, firs
 	return all, first
 }
 
-// leaveOut rejects a member that found no place while its group did: it may make room for itself
-// like any pod.
+// leaveOut rejects a member that found no node although its group was placed. It may preempt for
+// itself like any pod.
 func (a *groupAttempt) leaveOut(m *member) {
 	m.sibling = false
 	if m.refused != nil {
@@ -226,14 +227,15 @@ func (a *groupAttempt) leaveOut(m *member) {
 		return
 	}
 	if found := a.profile.Decide(m.Waiting); found.Node != nil || found.Err != nil || a.domains > 0 {
-		m.end(false) // confined to a domain, or it depends on what only now is there
+		m.end(false) // it is confined to a domain, or it fits only now that the others are placed
 		a.reject(m.placement, a.why(m), new(string))
 		return
 	}
 	a.unplaced(m.placement)
 }
 
-// rejectAll puts all members where they wait. The group is woken by what can help any of them.
+// rejectAll returns all members to the queue to wait. An event that can help any of them wakes the
+// group.
 func (a *groupAttempt) rejectAll() {
 	nodes := a.reserve()
 	for _, m := range a.members {
@@ -248,7 +250,7 @@ func (a *groupAttempt) rejectAll() {
 	a.writeUnscheduled(v1.PodReasonUnschedulable, message)
 }
 
-// why is what is said of a rejected member.
+// why returns why a member is rejected.
 func (a *groupAttempt) why(m *member) *why {
 	if m.failure == nil {
 		return &why{message: waitingForQuorum, plugins: []string{groups.GangScheduling}}
@@ -263,7 +265,7 @@ func (a *groupAttempt) why(m *member) *why {
 	return &why{m.failure.Message(""), rejectors, m.failure.Pending, m.failure.Reasons}
 }
 
-// failAll puts all members back: something went wrong, if only with one of them.
+// failAll returns all members to the queue after an error, even if it is that of one member.
 func (a *groupAttempt) failAll(err error) {
 	a.reserved.over(a.group)
 	for _, m := range a.members {
@@ -303,7 +305,7 @@ func (a *groupAttempt) recovered() {
 	}
 }
 
-// count tries a member on a node: what it takes there is counted and reserved.
+// count counts a member on a node, and reserves what it needs there.
 func (a *groupAttempt) count(m *member, found decide.Decision) error {
 	n := found.Node
 	m.Node, m.found = n.Name, found
@@ -317,14 +319,14 @@ func (a *groupAttempt) count(m *member, found decide.Decision) error {
 	return nil
 }
 
-// free gives back what was reserved for a member that is counted nowhere.
+// free gives back what was reserved for a member that is not counted on a node.
 func (a *groupAttempt) free(m *member) {
 	a.placements.giveBack(m.placement)
 	m.own, m.volumes, m.devices = nil, plugins.PodVolumes{}, deviceWork{}
 	m.Node, m.Waiting.NodeName = "", ""
 }
 
-// undo takes back all but the first so many.
+// undo takes back all placed members but the first keep.
 func (a *groupAttempt) undo(keep int) {
 	for len(a.placed) > keep {
 		last := len(a.placed) - 1
@@ -339,8 +341,7 @@ func (a *groupAttempt) undo(keep int) {
 	}
 }
 
-// try decides a member and counts it where it goes. It returns false where there is no place for
-// it.
+// try decides a member and counts it on its node. It returns false if there is none.
 func (a *groupAttempt) try(m *member) (bool, error) {
 	found := a.profile.Decide(m.asked)
 	if found.Err != nil {
@@ -360,5 +361,5 @@ func (a *groupAttempt) try(m *member) (bool, error) {
 	return true, nil
 }
 
-// waits are what plugins at Permit have a pod wait for.
+// waits are how long Permit plugins make a pod wait at most, by plugin.
 type waits = map[string]time.Duration

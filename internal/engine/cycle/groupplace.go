@@ -12,11 +12,11 @@ import (
 // tens of milliseconds, and enough to find any placement of six pods on six nodes.
 const DefaultSearchLimit = 100_000
 
-// place looks for nodes for as many members as possible, of which the group needs some at least.
-// The first pass goes by upstream's order: what it finds, stays. Pods that are all alike and that
-// no other pod matters to are done then: each is placed where it leaves most for the others, since
-// all take the same. Else members that need each other get another chance when all have been asked,
-// then other orders are tried, and at last places are searched for.
+// place looks for nodes for as many members as possible. If the first pass, in upstream's order,
+// places as many as the group needs, that stands. It is also the last pass if order cannot matter
+// (see differ): all members take the same room then, so no order places more. Otherwise members
+// that need each other get another chance after all have been tried, then other orders are tried,
+// and finally placements are searched for.
 func (a *groupAttempt) place() error {
 	if err := a.pass(a.members, true); err != nil || len(a.placed) >= a.need {
 		return err
@@ -44,9 +44,10 @@ func (a *groupAttempt) place() error {
 	return nil
 }
 
-// pass asks for each member that is not placed, in an order. first notes why members fit nowhere.
+// pass tries each member that is not placed, in the given order. first: it notes why members fit
+// nowhere.
 func (a *groupAttempt) pass(order []*member, first bool) error {
-	var failed *member // the last one that did, and where the log was
+	var failed *member // the last one that did; position is where the log was then
 	position := 0
 	for _, m := range order {
 		if m.Node != "" {
@@ -73,11 +74,11 @@ func (a *groupAttempt) pass(order []*member, first bool) error {
 	return nil
 }
 
-// alike tells whether the same is asked for two members.
+// alike tells whether two members are decided as pods of the same class.
 func alike(a, b *member) bool { return a.asked.Class == b.asked.Class }
 
-// again asks for those that found no place as long as others are placed meanwhile: one may have
-// waited for another to come.
+// again retries the members without a node as long as each round places some: a member may need one
+// that was placed after it was tried.
 func (a *groupAttempt) again() error {
 	for {
 		before := len(a.placed)
@@ -91,7 +92,7 @@ func (a *groupAttempt) again() error {
 }
 
 // differ tells whether the order in which members are placed can matter: they are not all alike, or
-// pods matter to them.
+// depend on other pods or on device claims.
 func (a *groupAttempt) differ() bool {
 	first := a.members[0]
 	for _, m := range a.members {
@@ -117,7 +118,7 @@ func (a *groupAttempt) largestFirst() []*member {
 	return slices.SortedStableFunc(slices.Values(a.members), func(x, y *member) int { return cmp.Compare(share(y), share(x)) })
 }
 
-// failedFirst orders members so that those that found no place in the last pass come first.
+// failedFirst orders members so that those that found no node in the last pass come first.
 func (a *groupAttempt) failedFirst() []*member {
 	failed := func(m *member) int {
 		if m.Node == "" {
@@ -128,11 +129,10 @@ func (a *groupAttempt) failedFirst() []*member {
 	return slices.SortedStableFunc(slices.Values(a.members), func(x, y *member) int { return cmp.Compare(failed(x), failed(y)) })
 }
 
-// search tries nodes for the members one after the other, the largest first, and goes back where it
-// does not go on: depth first, with the better nodes first. Members to which other pods matter are
-// tried at every point of that order. Nodes that are alike in everything, the pods on them
-// included, are tried once, and members that are alike are placed in the order of their nodes. It
-// ends at the limit.
+// search looks for a placement depth first, with backtracking: it takes the members from the
+// largest on, and tries the better nodes first. Members that depend on other pods are tried at
+// every point of that order. Of empty nodes that are alike only one is tried, and members that are
+// alike are placed in the order of their nodes. The search gives up at its limit.
 func (a *groupAttempt) search() bool {
 	a.searched, a.gaveUp = 0, false
 	s := &groupSearch{groupAttempt: a, plain: true}
@@ -154,14 +154,16 @@ func dependsOnOthers(m *member) bool {
 	return len(class.RequiredAffinity)+len(class.Spec.TopologySpreadConstraints) > 0
 }
 
+// groupSearch is the state of one search.
 type groupSearch struct {
 	*groupAttempt
-	order     []*member // those that can as well be placed in this order
-	dependent []*member // those to which it matters who was placed before
-	plain     bool      // no member asks for nodes by what tells them apart
+	order     []*member // members that are tried in this order
+	dependent []*member // members that depend on which pods were placed before, tried at any point
+	plain     bool      // no member selects nodes or has volumes, so that like nodes are the same to all
 }
 
-// from places as many members as are needed, those in the order from the i-th on.
+// from places as many members as are needed: of order from the i-th on, of dependent those not
+// placed.
 func (s *groupSearch) from(i int) bool {
 	if len(s.placed) >= s.need {
 		return true
@@ -194,7 +196,7 @@ func (s *groupSearch) from(i int) bool {
 	return !s.gaveUp && i < len(s.order) && s.from(i+1) // without that one
 }
 
-// placeNext tries all nodes for a member, and goes on from the i-th with each.
+// placeNext tries all nodes for a member, and with each continues from the i-th of order on.
 func (s *groupSearch) placeNext(m *member, i int) bool {
 	if s.searched += s.cluster.Len(); s.searched > s.limit() {
 		s.gaveUp = true
@@ -237,14 +239,15 @@ func (s *groupSearch) placeNext(m *member, i int) bool {
 
 func (a *groupAttempt) limit() int { return a.searchLimit }
 
-// likeness is what nodes without pods share that are alike; a node with pods is like no other.
+// likeness is equal for nodes that are alike: empty ones with the same parts. A node that has pods,
+// or nominated ones, is like no other.
 type likeness struct {
 	labels   *cluster.LabelSet
 	taints   *cluster.TaintSet
 	images   *cluster.ImageSet
 	features *cluster.FeatureSet
 	size     *cluster.Size
-	node     *cluster.Node // of one that has pods, or is meant by somebody
+	node     *cluster.Node // set if it has pods or nominated ones
 }
 
 func likenessOf(n *cluster.Node) likeness {

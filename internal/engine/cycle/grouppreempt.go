@@ -15,14 +15,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// roomPlan is where a group could go, and who would have to leave for it.
+// roomPlan is a placement of a group, and the pods that would have to leave for it.
 type roomPlan struct {
 	places  []place
 	victims [][]*cluster.Pod // units that leave together, the most important first
-	waits   bool             // somebody leaves, now or already
+	waits   bool             // pods have to leave, or are leaving already
 }
 
-// cost orders plans: the most important victim first, then how many there are.
+// cost returns what plans are compared by: the highest priority of a victim, then how many there
+// are.
 func (p *roomPlan) cost() (highest int32, count int) {
 	highest = math.MinInt32
 	for _, unit := range p.victims {
@@ -34,13 +35,13 @@ func (p *roomPlan) cost() (highest int32, count int) {
 	return highest, count
 }
 
-// mostReprieved bounds of how many units it is tried whether they can stay: each is a placement of
-// the whole group.
+// mostReprieved limits for how many units it is tried whether they can stay: each trial places the
+// whole group.
 const mostReprieved = 64
 
-// planRoom looks for a way to place as many members as are needed with pods of lower priority gone,
-// in every domain of the topology key. It leaves the cluster as it was; nil: nobody has to leave,
-// since that would not help.
+// planRoom looks for a way to place as many members as are needed if pods of lower priority leave:
+// in the domain of the topology key where that costs least. It returns nil if that would not help.
+// It leaves the cluster as it was.
 func (a *groupAttempt) planRoom() *roomPlan {
 	if !a.profile.Preemption || len(a.members) < a.need {
 		return nil
@@ -79,8 +80,8 @@ func (p *roomPlan) cheaper(than *roomPlan) bool {
 	return cmp.Or(cmp.Compare(highest, h), cmp.Compare(count, c)) < 0
 }
 
-// planHere plans with what members are asked about now. Pods that leave already because they were
-// preempted count as gone: if that is enough, nobody else has to go.
+// planHere plans for the members as they are confined now. Pods that were preempted before and are
+// leaving count as gone: if that is enough, no other pod has to leave.
 func (a *groupAttempt) planHere() *roomPlan {
 	gone := &absence{c: a.cluster}
 	defer gone.end()
@@ -136,7 +137,7 @@ func (a *groupAttempt) planHere() *roomPlan {
 	return a.plan(leave)
 }
 
-// priority is the lowest with which members preempt: whoever is to leave must be below all of them.
+// priority is the lowest priority of the members: victims must be below all of them.
 func (a *groupAttempt) priority() int32 {
 	lowest := a.members[0].asked.Class.Priority
 	for _, m := range a.members {
@@ -154,8 +155,8 @@ func (a *groupAttempt) keeps() bool {
 	return a.profile.KeepBudgets && a.priority() < rules.SystemCritical
 }
 
-// displaceWithin displaces pods while others are shielded. If it is not ok, nobody is gone that was
-// not before.
+// displaceWithin displaces pods while others are shielded, then lowers the shield. If it is not ok,
+// the pods that it displaced are back.
 func (a *groupAttempt) displaceWithin(gone *absence, stand *shield) (units [][]*cluster.Pod, ok bool) {
 	before := len(gone.pods)
 	defer stand.lower()
@@ -167,8 +168,8 @@ func (a *groupAttempt) displaceWithin(gone *absence, stand *shield) (units [][]*
 	return units, ok
 }
 
-// spareFirst orders units as it is tried whether they can stay: first those whose leaving breaks a
-// budget, then the more important ones.
+// spareFirst orders units by which should be spared first: those whose leaving breaks a budget,
+// then the more important ones.
 func (a *groupAttempt) spareFirst(units [][]*cluster.Pod) {
 	breaks := map[*cluster.Pod]bool{}
 	for _, unit := range units {
@@ -185,8 +186,8 @@ func (a *groupAttempt) spareFirst(units [][]*cluster.Pod) {
 	})
 }
 
-// displace places members one after the other and, where one fits nowhere, has the pods leave that
-// cost least, with all that leave with them. It is not ok if too few can be placed.
+// displace places members one after the other. If one fits nowhere, its victims are removed as for
+// a single pod, with all pods that leave together with them. It is not ok if too few can be placed.
 func (a *groupAttempt) displace(gone *absence) (units [][]*cluster.Pod, ok bool) {
 	for _, m := range a.members {
 		if placed, err := a.try(m); err != nil {
@@ -200,9 +201,9 @@ func (a *groupAttempt) displace(gone *absence) (units [][]*cluster.Pod, ok bool)
 		}
 		for _, victim := range found.Victims {
 			if victim.Node == nil {
-				continue // it went with another one
+				continue // it left together with another one
 			}
-			if a.groups.Of(victim.UID) == a.group { // placed in this attempt, so that no shield stands for it
+			if a.groups.Of(victim.UID) == a.group { // placed in this attempt, so that no shield protects it
 				return nil, false
 			}
 			unit := a.podGroups.unitOf(victim)
@@ -218,7 +219,7 @@ func (a *groupAttempt) displace(gone *absence) (units [][]*cluster.Pod, ok bool)
 	return units, len(a.placed) >= a.need
 }
 
-// plan is what stands now.
+// plan returns the placement that is counted now, with the units that leave for it.
 func (a *groupAttempt) plan(leave [][]*cluster.Pod) *roomPlan {
 	p := &roomPlan{victims: leave, waits: true}
 	for _, m := range a.placed {
@@ -231,7 +232,8 @@ func moreImportant(a, b *cluster.Pod) int {
 	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), a.Started.Compare(b.Started), cmp.Compare(a.UID, b.UID))
 }
 
-// unitOf is who leaves with a victim: the whole group if it is disrupted as one.
+// unitOf returns the pods that leave together with a victim, which comes first: its whole group, if
+// that is disrupted as one.
 func (gs *podGroups) unitOf(victim *cluster.Pod) []*cluster.Pod {
 	unit := []*cluster.Pod{victim}
 	if !gs.gates.Preemption {
@@ -247,7 +249,7 @@ func (gs *podGroups) unitOf(victim *cluster.Pod) []*cluster.Pod {
 	return unit
 }
 
-// asUnits adds those to a pod's victims that leave with them.
+// asUnits adds the pods that leave together with the victims.
 func (gs *podGroups) asUnits(found *decide.Preemption) {
 	if !gs.gates.Preemption || !gs.groups.AnyWhole() {
 		return
@@ -261,11 +263,11 @@ func (gs *podGroups) asUnits(found *decide.Preemption) {
 	found.Victims = all
 }
 
-// absence is pods that are taken off their nodes to see what would be without them.
+// absence is a set of pods that are hypothetically removed from their nodes.
 type absence struct {
 	c    *cluster.Cluster
 	pods []*cluster.Pod
-	from map[types.UID]*cluster.Node
+	from map[types.UID]*cluster.Node // where they were
 }
 
 func (b *absence) add(p *cluster.Pod) {
@@ -277,7 +279,7 @@ func (b *absence) add(p *cluster.Pod) {
 	b.c.RemovePod(p.UID)
 }
 
-// back puts pods where they were.
+// back puts some of the pods where they were.
 func (b *absence) back(pods []*cluster.Pod) {
 	for _, p := range pods {
 		b.c.Place(p, b.from[p.UID])
@@ -285,6 +287,7 @@ func (b *absence) back(pods []*cluster.Pod) {
 	}
 }
 
+// end puts all pods where they were.
 func (b *absence) end() {
 	for _, p := range b.pods {
 		b.c.Place(p, b.from[p.UID])
@@ -292,8 +295,8 @@ func (b *absence) end() {
 	b.pods = nil
 }
 
-// makeGroupRoom has the victims of a plan leave, and keeps the room for the members: each is
-// nominated to its node. The group is not tried again before all victims were told.
+// makeGroupRoom evicts the victims of a plan, and keeps the room for the members by nominating each
+// to its node. The group is not tried again before all removals were answered.
 func (a *groupAttempt) makeGroupRoom(plan *roomPlan) {
 	g := a.group
 	a.reserved.over(g)
@@ -337,5 +340,5 @@ func (a *groupAttempt) makeGroupRoom(plan *roomPlan) {
 	a.writeUnscheduled(v1.PodReasonUnschedulable, waitingForVictims)
 }
 
-// waitingForVictims is what upstream says of a group for which room is being made.
+// waitingForVictims is upstream's message for a group for which room is being made.
 const waitingForVictims = "pod group is waiting for preemption to complete"

@@ -39,21 +39,22 @@ func (a *groupAttempt) reserve() map[types.UID]string {
 	return nodes
 }
 
-// lift takes the nominations of members away for which room is held, while the group is decided:
-// they must not stand in each other's way.
+// lift withdraws the nominations of members for which room is held while the group is decided, so
+// that they do not keep room from each other.
 func (a *groupAttempt) lift() {
 	if a.reserved.isFor(a.group) {
 		a.lifted = a.reserved.lift()
 	}
 }
 
-// putBack makes these nominations again.
+// putBack restores these nominations.
 func (a *groupAttempt) putBack() {
 	a.reserved.putBack(a.lifted)
 	a.lifted = nil
 }
 
-// letGo ends the reservation of a group that is placed. Room that no member took is news.
+// letGo ends the reservation of a group that is placed. Room that no member took may help other
+// pods.
 func (a *groupAttempt) letGo() {
 	a.reserved.over(a.group)
 	a.group.Since = time.Time{}
@@ -64,7 +65,7 @@ func (a *groupAttempt) letGo() {
 	}
 }
 
-// stillHeld is how many members may wait for the nodes where room is held for them.
+// stillHeld counts the members whose node, on which room is held for them, still exists.
 func (a *groupAttempt) stillHeld() (count int) {
 	for _, m := range a.members {
 		if a.cluster.Node(a.reserved.held.Nodes[m.Pod.UID]) != nil {
@@ -87,9 +88,8 @@ func (a *groupAttempt) shareOf(places []place) float64 {
 	return max(cpu/max(allCPU, 1), memory/max(allMemory, 1))
 }
 
-// planReservation looks for the nodes on which the group will fit soonest: where the fewest pods
-// have to end on any of them, in the best domain of a topology key. It leaves the cluster as it
-// was.
+// planReservation looks for the nodes on which the group is likely to fit soonest: where the fewest
+// pods have to end, in the best domain of the topology key. It leaves the cluster as it was.
 func (a *groupAttempt) planReservation() []place {
 	if a.domains == 0 {
 		places, _ := a.onceEnded(a.candidates())
@@ -116,7 +116,7 @@ func (a *groupAttempt) planReservation() []place {
 	return best
 }
 
-// candidates are all nodes, those of whose CPU the least is requested first.
+// candidates are all nodes, ordered by the share of their CPU that is requested, the lowest first.
 func (a *groupAttempt) candidates() (nodes []*cluster.Node) {
 	for _, n := range a.cluster.Nodes {
 		if n != nil {
@@ -131,10 +131,10 @@ func (a *groupAttempt) candidates() (nodes []*cluster.Node) {
 	return nodes
 }
 
-// onceEnded places as many members as are needed with pods gone that may end: one on each node, the
-// oldest, then one more on each, until the members fit. Pods that take turns end sooner on many
-// nodes than on few, and those that are not needed keep their neighbours. It leaves the cluster as
-// it was; nil: the members do not fit even if all of these pods end.
+// onceEnded places as many members as are needed as if pods that may end had ended: the oldest on
+// each node, then the next on each, until the members fit. One pod on each of many nodes ends
+// sooner than many pods on one node. It leaves the cluster as it was. It returns nil if the members
+// do not fit even when all of these pods have ended.
 func (a *groupAttempt) onceEnded(nodes []*cluster.Node) (places []place, ended int) {
 	gone := &absence{c: a.cluster}
 	defer gone.end()
@@ -164,8 +164,8 @@ func (a *groupAttempt) onceEnded(nodes []*cluster.Node) (places []place, ended i
 	return a.plan(nil).places, len(gone.pods)
 }
 
-// nextToEnd is the pod of a node that ends first as far as anybody can tell: one that terminates,
-// or the oldest. nil if none is known to end at all.
+// nextToEnd returns the pod of a node that is expected to end first: one that is terminating, or
+// the oldest; nil if none is expected to end.
 func (a *groupAttempt) nextToEnd(n *cluster.Node) (first *cluster.Pod) {
 	for _, p := range n.Pods {
 		if !mayEnd(p) || a.groups.Of(p.UID) == a.group {
@@ -185,8 +185,8 @@ func sooner(p, than *cluster.Pod) bool {
 	return cmp.Or(p.Created.Compare(than.Created), cmp.Compare(p.UID, than.UID)) < 0
 }
 
-// mayEnd tells whether a pod ends by itself: those of controllers that replace every pod do not,
-// and neither do static ones.
+// mayEnd tells whether a pod is expected to end by itself. Pods of controllers that replace every
+// pod are not, nor are static pods.
 func mayEnd(p *cluster.Pod) bool {
 	if p.Terminating || p.Class.Controller == nil {
 		return true

@@ -12,15 +12,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// podGroups knows what groups lack and what they have, and writes their conditions. The pods of a
-// group are items of the queue like any others; whichever is popped first takes its siblings along,
-// and they are decided, counted on their nodes, asked about at Permit and given up in one step: see
-// scheduleGroup. From then on each is a placement of its own.
+// podGroups knows how many pods groups have placed and how many they lack, and writes their
+// conditions. The pods of a group are items of the queue like any others. The first one that is
+// popped takes its siblings along: they are decided, counted on their nodes, asked about at Permit,
+// or given up in one step; see scheduleGroup. From then on each is a placement of its own.
 //
-// The rule of the quorum: a gang asks for minCount pods on nodes, those that have one included,
-// until it was scheduled once. It was when minCount pods of it were bound and the PodGroup says so
-// (PodGroupScheduled is True), and it counts as long as one of its pods is bound. After that a pod
-// that is replaced is placed alone, whatever became of the others.
+// The quorum: until a gang has been scheduled once, minCount of its pods must have nodes together,
+// including those that already have one. It has been scheduled when minCount of its pods were bound
+// and the PodGroup says so (PodGroupScheduled is True), and that holds as long as one of its pods
+// is bound. From then on a pod that replaces another is placed alone, whatever happened to the
+// rest.
 type podGroups struct {
 	*common
 	ready      *readiness
@@ -48,8 +49,8 @@ func (gs *podGroups) seen(object *groups.PodGroup) {
 	}
 }
 
-// gone forgets a PodGroup. Its pods on their way go on; others are kept out until there is one
-// again.
+// gone forgets a PodGroup. Its pods on their way to a node continue; the others are kept out of the
+// queue until there is a PodGroup again.
 func (gs *podGroups) gone(name cluster.Name) {
 	if g := gs.groups.Get(name); g != nil {
 		gs.unitsChanged(g, "PodGroupDelete")
@@ -60,8 +61,8 @@ func (gs *podGroups) gone(name cluster.Name) {
 	}
 }
 
-// unitsChanged wakes pods that wait: whom they may preempt depends on a group that is disrupted as
-// a whole, and on its priority.
+// unitsChanged wakes waiting pods when a group has appeared, changed or gone: which pods they may
+// preempt depends on whether it is disrupted as a whole, and on its priority.
 func (gs *podGroups) unitsChanged(g *groups.Group, label string) {
 	if !gs.gates.Preemption || !g.Whole() && g.Count() == 0 {
 		return
@@ -73,8 +74,8 @@ func (gs *podGroups) unitsChanged(g *groups.Group, label string) {
 	}
 }
 
-// join takes in which group a pod is a member of, and returns what is to be done when all else of
-// the pod was taken in. served: a profile serves the pod's scheduler name.
+// join records which group a pod is a member of, and returns what to do after the rest of the pod
+// was taken in. served: a profile serves the pod's scheduler name.
 func (gs *podGroups) join(pod *v1.Pod, served bool) (then func()) {
 	switch {
 	case !gs.gates.Generic || groups.NameOf(pod) == "":
@@ -94,20 +95,20 @@ func (gs *podGroups) join(pod *v1.Pod, served bool) (then func()) {
 	}
 }
 
-// settleAll looks which groups were scheduled before this scheduler began, without a word of it.
+// settleAll finds groups that were scheduled before this scheduler began, and do not say so yet.
 func (gs *podGroups) settleAll() {
 	for _, g := range gs.groups.Sorted() {
 		gs.settle(g)
 	}
 }
 
-// settle says that a group is scheduled if it has what it asks for and nobody has said so. It
-// is called whenever a pod of it may have been bound.
+// settle writes that a group is scheduled, if it has what it asks for and does not say so yet. It
+// is called whenever one of its pods may have been bound.
 func (gs *podGroups) settle(g *groups.Group) {
 	if !gs.ready.decides() || !gs.ready.begun || g.Object == nil || g.Done || g.Scheduled() || g.Count() < g.MinCount() {
 		return
 	}
-	if g.Short > 1 { // one pod more, at most, was bound since they were counted
+	if g.Short > 1 { // at most one more pod was bound since they were counted
 		g.Short--
 		return
 	}
@@ -125,8 +126,8 @@ func (gs *podGroups) leave(uid types.UID) {
 	}
 }
 
-// keepOut asks about the members again that wait, or are kept out while room is being made for
-// them, since the group may be incomplete now.
+// keepOut has the gates asked again about members that wait, or are gated while room is being made
+// for them, since the group may be incomplete now.
 func (gs *podGroups) keepOut(g *groups.Group) {
 	if !gs.incomplete(g) {
 		return
@@ -144,7 +145,7 @@ func (gs *podGroups) keepOut(g *groups.Group) {
 	}
 }
 
-// wake asks about the members again that are kept out.
+// wake has the gates asked again about gated members.
 func (gs *podGroups) wake(g *groups.Group, label string) {
 	if g == nil {
 		return
@@ -220,10 +221,10 @@ func (gs *podGroups) missing(g *groups.Group) int {
 // whole.
 var errGroupBroken = &Fault{Message: waitingForQuorum, Verdict: true}
 
-// memberLost sees to the siblings of a pod that is not bound after all. If it was deleted, refused
-// or preempted, a gang that is not complete without it lets all go that are not bound yet, in the
-// same step. If something went wrong with it alone, or its node is gone, it is tried again and the
-// others hold what they have.
+// memberLost handles the siblings of a pod that is not bound after all. If it was deleted, refused
+// or preempted, and its gang is incomplete without it and has no bound pod, the placements of all
+// siblings are withdrawn in the same step. If an error concerned it alone, or its node is gone, it
+// is tried again and the others keep what they have.
 func (gs *podGroups) memberLost(b *placement, why error) {
 	g := gs.groupOf(b.item)
 	if g == nil || b.sibling || why == error(errGroupBroken) || !breaks(why) || !gs.gates.Gang || gs.started(g) {
@@ -255,7 +256,7 @@ func breaks(why error) bool {
 	return false
 }
 
-// memberBound looks whether the pod that was bound is the last one that the quorum asked for.
+// memberBound checks whether the pod that was bound completes the quorum.
 func (gs *podGroups) memberBound(b *placement) {
 	if g := gs.groupOf(b.item); g != nil {
 		gs.settle(g)

@@ -13,9 +13,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// shield keeps pods from being chosen as victims for what a search for victims cannot see on their
-// nodes: that their group leaves as a whole, and others of it are too important or protected by a
-// budget. While it stands, they count on their nodes with the highest priority there is.
+// shield keeps pods from being chosen as victims for reasons that a search on their nodes cannot
+// see: their group leaves as a whole, and other pods of it are too important or protected by a
+// budget. While the shield is up, they count on their nodes with the highest priority there is.
 type shield struct {
 	c    *cluster.Cluster
 	pods []*cluster.Pod
@@ -58,7 +58,7 @@ func (gs *podGroups) membersOnNodes(g *groups.Group) (list []*cluster.Pod) {
 	return list
 }
 
-// raise shields a pod that could be chosen by a pod of the priority.
+// raise shields a pod if a preemptor of this priority could choose it.
 func (s *shield) raise(p *cluster.Pod, priority int32) {
 	if p.Class.Priority >= priority {
 		return
@@ -86,8 +86,8 @@ func (s *shield) lower() {
 	s.pods = nil
 }
 
-// breaksBudget tells whether a disruption budget does not allow that all of the pods leave. Those
-// that are leaving already count no more.
+// breaksBudget tells whether a disruption budget forbids that all of the pods leave. Pods that are
+// already leaving do not count.
 func (gs *podGroups) breaksBudget(unit []*cluster.Pod) bool {
 	for _, budget := range gs.cluster.Budgets.All() {
 		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)

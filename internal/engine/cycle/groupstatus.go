@@ -14,14 +14,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// writeScheduled says that a group is scheduled, as soon as that is so in the API: minCount pods of
-// it are bound.
+// writeScheduled writes that a group is scheduled: minCount of its pods are bound.
 func (gs *podGroups) writeScheduled(g *groups.Group) {
 	gs.write(g, metav1.ConditionTrue, "Scheduled", "")
 }
 
-// writeUnscheduled says why a group is not scheduled. Of one that was once it is not said, as
-// upstream.
+// writeUnscheduled writes why a group is not scheduled; as upstream, not for a group that once was.
 func (a *groupAttempt) writeUnscheduled(reason, message string) {
 	if g := a.group; !a.rest && !g.Done && !g.Scheduled() {
 		g.Last = groups.Attempt{Tried: len(a.members), Fit: a.fit(), Needed: a.need, Message: message}
@@ -29,7 +27,7 @@ func (a *groupAttempt) writeUnscheduled(reason, message string) {
 	}
 }
 
-// write writes the condition PodGroupScheduled if it is news.
+// write writes the condition PodGroupScheduled if it has changed.
 func (gs *podGroups) write(g *groups.Group, status metav1.ConditionStatus, reason, message string) {
 	if g.Object == nil {
 		return
@@ -54,7 +52,8 @@ func (gs *podGroups) write(g *groups.Group, status metav1.ConditionStatus, reaso
 	gs.do(WriteGroup{Group: g.Object, Condition: condition})
 }
 
-// reason says of the whole group how many of how many fit, and what stopped the next one.
+// reason returns why the group as a whole is not placed: how many of its pods fit, and what stopped
+// the next one.
 func (a *groupAttempt) reason() string {
 	if len(a.members) < a.need {
 		return fmt.Sprintf("%d more pods are needed at once, and %d may be scheduled now; the others are kept out by gates of their own",
@@ -80,7 +79,7 @@ func (a *groupAttempt) reason() string {
 	return message
 }
 
-// fit is how many members found a place in the first pass.
+// fit is how many members found a node in the first pass.
 func (a *groupAttempt) fit() (count int) {
 	for _, m := range a.members {
 		if m.failure == nil {
@@ -90,7 +89,8 @@ func (a *groupAttempt) fit() (count int) {
 	return count
 }
 
-// ungrouped tells, once, that a pod's group is not looked at because groups are switched off.
+// ungrouped reports, at a pod's first attempt, that its group is ignored because groups are
+// switched off.
 func (as *attempts) ungrouped(item *queue.Item) {
 	if as.podGroups.gates.Generic || item.Attempts > 1 || item.Class.Spec.SchedulingGroup == nil {
 		return
@@ -102,7 +102,7 @@ func (as *attempts) ungrouped(item *queue.Item) {
 	})
 }
 
-// decision says how a group stands.
+// decision describes the state of a group.
 func (gs *podGroups) decision(g *groups.Group) *decision.Group {
 	d := &decision.Group{
 		Name: g.Name.Name, Missing: g.Object == nil, MinCount: g.MinCount(), Members: g.Count(), Scheduled: g.Done || g.Scheduled(),
@@ -120,8 +120,8 @@ func (gs *podGroups) decision(g *groups.Group) *decision.Group {
 	return d
 }
 
-// Incomplete says why the group of a pod that waits keeps it out of the queue: there is no
-// PodGroup, or a gang has too few pods. It is empty if the group does not.
+// Incomplete returns why its group keeps a pending pod out of the queue: there is no PodGroup, or a
+// gang has too few pods. It is empty if the group does not keep it out.
 func (c *Core) Incomplete(uid types.UID) string {
 	item := c.queue.Get(uid)
 	if item == nil {

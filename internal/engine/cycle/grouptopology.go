@@ -11,23 +11,24 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// domainResult is what a group's placement in one domain comes to.
+// domainResult is a group's placement in one domain.
 type domainResult struct {
 	domain string
 	places []place
-	said   []*decide.Failure // why members found no place, in their order
-	full   float64           // share of the domain's CPU and memory that is requested with the group there, in hundredths
-	total  float64           // of all scores
+	said   []*decide.Failure // why members found no node, in their order
+	full   float64           // how much of the domain's CPU and memory is requested with the group there, in percent
+	total  float64           // the domain's score; see placeInDomain
 }
 
+// place is a member and the decision where it goes.
 type place struct {
 	*member
 	found decide.Decision
 }
 
-// placeInDomain works out the domains of the group's topology key, as long as one may be better
-// than the best so far, and leaves the members counted in the best one. The score is upstream's:
-// how full the domain is then, so that the tightest wins, plus how many pods of the group are
+// placeInDomain tries the domains of the group's topology key, as long as one may be better than
+// the best so far, and leaves the members counted in the best one. The score is upstream's: how
+// full the domain would be, so that the tightest wins, plus how many pods of the group would be
 // there, each out of 100.
 func (a *groupAttempt) placeInDomain(key string) error {
 	domains, err := a.domainsOf(key)
@@ -56,7 +57,7 @@ func (a *groupAttempt) placeInDomain(key string) error {
 		if err := a.place(); err != nil {
 			return err
 		}
-		if len(a.placed) > most { // what is said is said of the domain that came closest
+		if len(a.placed) > most { // the reasons are those in the domain that came closest
 			most = len(a.placed)
 			closest = a.failures()
 		}
@@ -89,7 +90,7 @@ func (a *groupAttempt) placeInDomain(key string) error {
 	return nil
 }
 
-// failures are why members found no place, in their order, and sayAgain has it so again.
+// failures returns why members found no node, in their order; sayAgain restores that.
 func (a *groupAttempt) failures() (said []*decide.Failure) {
 	for _, m := range a.members {
 		said = append(said, m.failure)
@@ -103,8 +104,8 @@ func (a *groupAttempt) sayAgain(said []*decide.Failure) {
 	}
 }
 
-// domainsOf lists the values of the key that nodes have, or the one that members which have a node
-// already stand for.
+// domainsOf lists the values of the key that nodes have. If members have nodes already, it is only
+// the value of those nodes.
 func (a *groupAttempt) domainsOf(key string) ([]string, error) {
 	pinned := map[string]bool{}
 	for uid := range a.group.Members {
@@ -144,7 +145,7 @@ func labelOf(n *cluster.Node, key string) (value string, ok bool) {
 	return value, ok
 }
 
-// confine has decisions asked about members as if each selected the nodes of one domain.
+// confine limits decisions about members to one domain, as if each pod selected its nodes.
 func (a *groupAttempt) confine(key, domain string) {
 	for _, m := range a.members {
 		pod := *m.Pod
@@ -163,7 +164,7 @@ func (a *groupAttempt) confine(key, domain string) {
 	}
 }
 
-// resultIn is what has been found in the domain.
+// resultIn returns the placement that was found in the domain.
 func (a *groupAttempt) resultIn(domain string) domainResult {
 	r := domainResult{domain: domain, said: a.failures(), full: a.fills[domain].with(a.placed)}
 	for _, m := range a.placed {
@@ -192,7 +193,7 @@ func (a *groupAttempt) domainFills(key string) map[string]fill {
 	return fills
 }
 
-// with is how full the domain is with members on top, in hundredths.
+// with is how full the domain is with the members added, in percent.
 func (f fill) with(members []*member) float64 {
 	for _, m := range members {
 		f.cpu, f.memory = f.cpu+float64(m.item.Class.Requests.MilliCPU), f.memory+float64(m.item.Class.Requests.Memory)
@@ -200,12 +201,11 @@ func (f fill) with(members []*member) float64 {
 	return (100*f.cpu/max(f.cpuAll, 1) + 100*f.memory/max(f.memoryAll, 1)) / 2
 }
 
-// fullest is how full the domain is if all members find a place there.
+// fullest is how full the domain is if all members find a node there.
 func (a *groupAttempt) fullest(domain string) float64 { return a.fills[domain].with(a.members) }
 
 // noneBetter tells whether neither the domain nor one after it, which is no fuller, can be better
-// than one in which all members found a place. Of domains that are as good as each other the first
-// by name wins.
+// than one in which all members found a node. Of equally good domains the first by name wins.
 func (a *groupAttempt) noneBetter(fitting []domainResult, domain string) bool {
 	most := a.fullest(domain)
 	return slices.ContainsFunc(fitting, func(r domainResult) bool {

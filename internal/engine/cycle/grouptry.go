@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// TryGroup tells what an attempt for the members of a group that wait would come to now. It leaves
-// everything as it is. It returns nil if there is no such group, or none of its pods waits.
+// TryGroup returns how an attempt for the pending pods of a group would end now. It leaves
+// everything as it is. It returns nil if there is no such group, or none of its pods is pending.
 func (c *Core) TryGroup(name cluster.Name) *decision.GroupTrial {
 	g := c.groups.Get(name)
 	if g == nil {
@@ -95,8 +95,8 @@ func (a *groupAttempt) trial() *decision.GroupTrial {
 	return t
 }
 
-// newGroup is an attempt for members that wait, in the order in which they are decided. It
-// is an error if they are not all of one profile.
+// newGroup returns an attempt for pending members, given in the order in which they are decided.
+// foreign is set if they are not all of one profile.
 func (as *attempts) newGroup(g *groups.Group, items []*queue.Item) (a *groupAttempt, foreign error) {
 	first := items[0].Pod.Spec.SchedulerName
 	a = &groupAttempt{attempts: as, group: g, profile: as.profiles.byName[first], need: as.podGroups.missing(g)}

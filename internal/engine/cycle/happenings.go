@@ -10,7 +10,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// happenings are the events that the queue has not been told yet.
+// happenings are the events that have not reached the queue yet.
 //
 // Events are only kept while a pod could be waiting for one: in the queue, at Permit, or because
 // its victims are being chosen in this very step.
@@ -21,8 +21,8 @@ type happenings struct {
 	objects bool
 	outside bool // an out-of-tree plugin sees the objects of events
 	held    int  // pods that wait at Permit
-	// rescuing: a preemption is being decided, so its preemptor is not in the queue yet but will
-	// want to hear of the events that follow.
+	// rescuing: a preemption is being decided, so its preemptor is not in the queue yet but must
+	// not miss the events that follow.
 	rescuing bool
 }
 
@@ -38,7 +38,7 @@ func (h *happenings) listening() bool {
 	return h.rescuing || h.queue.Len(queue.Waiting)+h.queue.Len(queue.Gated)+h.held > 0
 }
 
-// tell tells the queue the events since the last time.
+// tell passes the noted events to the queue.
 func (h *happenings) tell() {
 	for i := range h.events {
 		h.queue.Happened(&h.events[i], h.now)
@@ -46,7 +46,7 @@ func (h *happenings) tell() {
 	h.drop()
 }
 
-// drop forgets the events that the queue was not told yet.
+// drop discards the noted events.
 func (h *happenings) drop() {
 	clear(h.events)
 	h.events = h.events[:0]

@@ -17,7 +17,7 @@ import (
 //
 // A pod that is to be scheduled by one of the profiles is an item of the queue until a watch shows
 // it bound, ended or gone; one of another scheduler name is in unserved if the name may be served
-// one day. A pod that was taken out of the queue has no nomination and no remembered decision.
+// one day. A pod that was removed from the queue has no nomination and no remembered failure.
 type intake struct {
 	*common
 	news        *happenings
@@ -162,7 +162,7 @@ func (in *intake) dismissUnserved() {
 	}
 }
 
-// fetchServed asks for the pods that were not served until now.
+// fetchServed fetches the pending pods that were not served until now.
 func (in *intake) fetchServed() {
 	for _, uid := range slices.Sorted(maps.Keys(in.unserved)) {
 		if pod := in.unserved[uid]; in.profiles.serves(pod.scheduler) {

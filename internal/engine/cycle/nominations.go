@@ -10,11 +10,11 @@ import (
 )
 
 // nominations keep room on nodes for pods that wait for their victims to leave, or that other
-// clients have nominated. They stand in the cluster model, by the name of the node, also while that
-// node is not known.
+// clients have nominated. The cluster model has them by the name of the node, even while it does
+// not know the node.
 //
-// Only an item of the queue has a nomination, and not one that its gates keep out; the pods of a
-// group that keeps them out lose theirs with the next lapse.
+// Only an item of the queue has a nomination, and only once its gates have let it in. A pod that
+// its group keeps out loses its nomination with the next lapse.
 type nominations struct {
 	*common
 	news *happenings
@@ -125,8 +125,8 @@ func (ns *nominations) moved(item *queue.Item, label string) {
 	}
 }
 
-// lapse clears the nominations of pods that their groups keep out: nobody knows when these will be
-// tried again, and others can use the room.
+// lapse clears the nominations of pods that their groups keep out: it is not known when these will
+// be tried again, and others can use the room.
 func (ns *nominations) lapse() {
 	for _, uid := range ns.doubtful {
 		if item := ns.queue.Get(uid); item != nil && item.Gate == groups.GangScheduling {

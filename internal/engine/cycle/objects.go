@@ -66,7 +66,7 @@ var devicesReady = waitFor{
 	},
 }
 
-// await makes a placement wait for what a plugin has had written, if it needs to.
+// await makes a placement wait until what was written for a plugin is ready, if that is needed.
 func (ps *placements) await(b *placement, plugin string, w waitFor) {
 	if w.needed != nil && !w.needed(b) {
 		return
@@ -159,7 +159,7 @@ func (ps *placements) reserveDevices(b *placement, plugin plugins.ClaimReserver,
 
 func writeClaims(b *placement, ticket Ticket) Action {
 	work := b.devices.ReservedClaims
-	work.Claims = slices.Clone(work.Claims) // claimMade changes them
+	work.Claims = slices.Clone(work.Claims) // sharedClaims.made changes them
 	return WriteClaims{ticket, &b.Attempt, work, b.uses()}
 }
 
@@ -184,8 +184,8 @@ func (ps *placements) unreserveDevices(b *placement, give func(func(*resourcev1.
 	}
 }
 
-// tellGivenBack has a placement give back volumes and devices, and notes which are free again.
-// Others may wait for them, and if they were never written, no watch will tell.
+// tellGivenBack calls giveBack, and notes which volumes and devices of the placement are free
+// again. Other pods may wait for them, and if they were never written, no watch will show it.
 func (ps *placements) tellGivenBack(b *placement, giveBack func(b *placement)) {
 	var were []*resourcev1.ResourceClaim
 	for i := range b.devices.Claims {

@@ -7,7 +7,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Observer is told what the scheduler does, for metrics. Its methods are called often and from
+// Observer follows what the scheduler does, for metrics. Its methods are called often and from
 // several goroutines: they must be fast and safe for concurrent use. Embed [NoObserver] to
 // implement only some of them.
 type Observer interface {

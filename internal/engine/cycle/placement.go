@@ -30,7 +30,7 @@ type placement struct {
 	unasked   error // a rescuer's error; it may be a question to be asked aside
 
 	undo    []func()        // gives back what Berth's own plugins reserved, in reverse order
-	asked   bool            // out-of-tree Reserve plugins were called, and must be told Unreserve
+	asked   bool            // out-of-tree Reserve plugins were called, so Unreserve must be, too
 	victims []decision.Name // pods preempted for it
 
 	stage   stage
@@ -82,13 +82,13 @@ type placements struct {
 	held  map[Ticket]*placement // those waiting at Permit, by the ticket of their Hold
 }
 
-// aftermath goes on where a placement ends.
+// aftermath is called when a placement or its binding ends.
 type aftermath interface {
 	// failed: the pod is not bound, and returns to the queue.
 	failed(b *placement, why error)
 	// succeeded: the pod is bound.
 	succeeded(b *placement)
-	// bindAnswered: a binding is over, whatever came of it, and what came of it was seen to.
+	// bindAnswered: a binding is over, whatever its outcome. It is called after the other two.
 	bindAnswered(b *placement)
 }
 
@@ -190,6 +190,7 @@ func (ps *placements) reserveOwn(b *placement, n *cluster.Node) (err error) {
 	return nil
 }
 
+// reserveOutside runs the out-of-tree Reserve plugins.
 func (ps *placements) reserveOutside(b *placement) error {
 	if len(b.profile.reserve) == 0 {
 		return nil
@@ -226,8 +227,8 @@ func (ps *placements) giveBack(b *placement) {
 	b.undo = nil
 }
 
-// releaseReserved gives back all reservations. Nobody can have missed what was reserved in the same
-// step.
+// releaseReserved gives back all reservations. What was reserved in the same step has kept no other
+// pod out, so that it is not worth an event.
 func (ps *placements) releaseReserved(b *placement) {
 	if b.stage == reserving {
 		ps.giveBack(b)

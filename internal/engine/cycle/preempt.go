@@ -17,11 +17,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// preemptions makes room for pods that fit nowhere, and keeps the removals under way.
+// preemptions makes room for pods that fit nowhere, and tracks the removals under way.
 //
-// Every victim that was not let go in the step itself is in exactly one of binding and leaving,
+// Every victim that was not withdrawn in the step itself is in exactly one of binding and leaving,
 // until its binding is over, a watch shows it terminating or gone, or its removal is refused. Every
-// round has an unanswered removal, or one to come when a binding is over.
+// round has a removal that is not answered yet, or that is requested when a binding is over.
 type preemptions struct {
 	*common
 	news        *happenings
@@ -95,8 +95,8 @@ func (pr *preemptions) preempt(b *placement) Rescue {
 	return Rescue{Nominate: &found.Node.Name, Final: true}
 }
 
-// victimsFor looks for victims: first for such that no group that leaves as a whole breaks a
-// budget, then for any.
+// victimsFor looks for victims: first while groups whose leaving as a whole would break a budget
+// are shielded, then without that.
 func (pr *preemptions) victimsFor(b *placement) decide.Preemption {
 	own, priority := pr.groupOf(b.item), b.Waiting.Class.Priority
 	stand := pr.podGroups.shields(own, priority, true)

@@ -10,7 +10,8 @@ import (
 )
 
 // preparation is what must be done before a pod is bound, in this order: Preflight, Permit, then
-// the PreBind plugins in groups. A group runs at the same time, one group after the other.
+// the PreBind plugins in groups. The plugins of a group run at the same time, the groups one after
+// the other.
 type preparation struct {
 	groups  [][]string        // plugins with work to do, by group
 	running map[Ticket]string // plugins at work, by the ticket of their action
@@ -43,7 +44,7 @@ func (ps *placements) prepare(b *placement, waits map[string]time.Duration) {
 type ownWork struct {
 	plugin string
 	write  func(b *placement, ticket Ticket) Action
-	// written, if set, takes the answer in, whatever it is.
+	// written, if set, takes in the answer, whatever it is.
 	written func(ps *placements, b *placement, o Outcome)
 	then    waitFor
 }

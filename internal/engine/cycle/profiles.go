@@ -131,7 +131,7 @@ func (fs *profiles) addGates(p *profile, byName map[string]Extension) {
 	}
 }
 
-// gate returns what keeps pods out for a plugin at PreEnqueue; nil if it keeps none out.
+// gate returns the function by which a PreEnqueue plugin rejects pods; nil if it rejects none.
 func (fs *profiles) gate(p *profile, name string, byName map[string]Extension) (rejects func(*queue.Item) bool) {
 	if gate, ok := byName[name].(Gate); ok {
 		return func(item *queue.Item) bool { return gate.Admit(item.Pod) != nil }
@@ -145,7 +145,7 @@ func (fs *profiles) gate(p *profile, name string, byName map[string]Extension) (
 	case plugins.Preempter:
 		return func(item *queue.Item) bool { return fs.preemptions.rounds[item.Pod.UID] != nil }
 	case plugins.ObjectGate:
-		var asked cluster.Pod // one for all: most pods need nothing of such a gate
+		var asked cluster.Pod // reused, to save an allocation: such a gate concerns few pods
 		return func(item *queue.Item) bool {
 			asked = cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID}
 			return gate.PreEnqueue(fs.cluster, &asked) != ""
@@ -268,8 +268,8 @@ func (fs *profiles) groupGate(item *queue.Item) string {
 	return ""
 }
 
-// preempterOf names the plugin that has room made for a pod; groups make it where there is none any
-// more, since the profiles have changed.
+// preempterOf names the plugin that makes room for a pod. If the profiles have changed and none
+// does, it is GangScheduling.
 func (fs *profiles) preempterOf(item *queue.Item) string {
 	if p := fs.byName[item.Pod.Spec.SchedulerName]; p != nil {
 		for _, name := range p.At[plugins.PostFilter] {

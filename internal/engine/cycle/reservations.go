@@ -16,23 +16,24 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// reservations hold room for a pod group that has waited for long, so that smaller pods do not take
-// what becomes free for ever: see [plugins.Reservations]. Room is held as it is for preemptors:
+// reservations hold room for a pod group that has waited for long, so that smaller pods do not
+// forever take what becomes free; see [plugins.Reservations]. Room is held as it is for preemptors:
 // members of the group are nominated to nodes, and a pod of the same or a lower priority is decided
-// onto such a node only where it leaves them their room. The one exception are pods whose
-// activeDeadlineSeconds has them end early enough; see Reservation.lastEnd.
+// onto such a node only where it leaves them their room. The one exception is a pod that ends early
+// enough by its activeDeadlineSeconds; see Reservation.lastEnd.
 //
-// At most one reservation stands. It ends when its time is over, whatever else happens, and before
-// that when the group is placed, makes room by preemption, is incomplete or gone, or an attempt for
-// it goes wrong. After it none begins for as long as it lasted, and at least for the longest
-// back-off, so that every pod kept out has its turn; the group waits as long as before its first.
+// There is at most one reservation at a time. It ends when its time is up, and earlier if the group
+// is placed, makes room by preemption, is incomplete or gone, or an attempt for it ends with an
+// error. After that no reservation begins for as long as this one lasted, and at least for the
+// longest back-off, so that every pod that was kept out gets its turn. The group itself waits as
+// long as before its first reservation.
 type reservations struct {
 	*common
 	nominations *nominations
 	podGroups   *podGroups
 
-	held  *Reservation // nil if none stands
-	rests time.Time    // none begins before
+	held  *Reservation // nil if there is none
+	rests time.Time    // no reservation begins before
 }
 
 // Reservation is room that is held for a pod group. It never changes.
@@ -60,7 +61,7 @@ func (rs *reservations) due(g *groups.Group, bounds plugins.Reservations) bool {
 	return rs.now.Sub(g.Since) >= bounds.After && !rs.now.Before(rs.rests)
 }
 
-// hold begins a reservation, or has the one that stands for the group hold other nodes from now on.
+// hold begins a reservation, or moves the group's current one to other nodes.
 func (rs *reservations) hold(g *groups.Group, nodes map[types.UID]string, most time.Duration) {
 	r := &Reservation{Group: g.Object.UID, Since: rs.now, Until: rs.now.Add(most), Nodes: nodes}
 	if rs.held != nil {
@@ -81,7 +82,7 @@ func (rs *reservations) over(g *groups.Group) {
 	g.Since = rs.now
 }
 
-// end forgets the reservation, and returns those who still keep the room.
+// end forgets the reservation, and returns the pods that still keep the room.
 func (rs *reservations) end() (nominees []*cluster.Pod) {
 	nominees = rs.nominees()
 	rs.rests = rs.now.Add(max(rs.now.Sub(rs.held.Since), rs.queue.LastBackoff))
@@ -99,7 +100,8 @@ func (rs *reservations) nominees() (list []*cluster.Pod) {
 	return list
 }
 
-// next is when the reservation ends: with its time, or now, if nobody is there to take the room.
+// next is when the reservation ends: when its time is up, or now, if no pod is left to take the
+// room.
 func (rs *reservations) next() time.Time {
 	if g := rs.groups.ByUID(rs.held.Group); g == nil || rs.podGroups.incomplete(g) || !rs.awaited() {
 		return rs.now
@@ -131,7 +133,7 @@ func (rs *reservations) awaited() bool {
 	return false
 }
 
-// lets tells whether a pod may take room that is held: it ends early enough.
+// lets tells whether a pod may take room that is held, because it ends early enough.
 func (rs *reservations) lets(item *queue.Item) bool {
 	if rs.held == nil || item.Pod.Spec.ActiveDeadlineSeconds == nil {
 		return false
@@ -140,8 +142,8 @@ func (rs *reservations) lets(item *queue.Item) bool {
 	return !ends.After(rs.held.lastEnd())
 }
 
-// lift takes the nominations away that keep the room, for the time of a decision, and putBack makes
-// them again.
+// lift withdraws the nominations that keep the room for the time of a decision; putBack restores
+// them.
 func (rs *reservations) lift() (nominees []*cluster.Pod) {
 	nominees = rs.nominees()
 	for _, p := range nominees {
@@ -156,12 +158,12 @@ func (rs *reservations) putBack(nominees []*cluster.Pod) {
 	}
 }
 
-// isFor tells whether the reservation that stands is for the group.
+// isFor tells whether the current reservation is for the group.
 func (rs *reservations) isFor(g *groups.Group) bool {
 	return rs.held != nil && g.Object != nil && rs.held.Group == g.Object.UID
 }
 
-// words say of the group that room is held for it.
+// words are what is added to a group's message when room is held for it.
 func (rs *reservations) words() string {
 	return fmt.Sprintf(" Room is held on %s for %d pods, for %s in all.",
 		counted(len(nodesOf(rs.held)), "node"), len(rs.held.Nodes), rs.held.Until.Sub(rs.held.Since))
@@ -171,7 +173,7 @@ func nodesOf(r *Reservation) []string {
 	return slices.Compact(slices.Sorted(maps.Values(r.Nodes)))
 }
 
-// told says of a pod that waits which room it may not take, or that it is held for it.
+// told returns the room that is held and that a pending pod may not take, or that is held for it.
 func (rs *reservations) told(item *queue.Item) *decision.Held {
 	if rs.held == nil {
 		return nil

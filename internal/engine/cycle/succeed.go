@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Resumed tells a core that was made anew, and was shown the objects, what the one before it knew
-// beside these: how pods wait, for whom room is kept, since when groups wait, and which victims no
+// Resumed gives a new core that has been shown the objects what its predecessor knew beside them:
+// how pods wait, for which of them room is kept, since when groups wait, and which victims no
 // budget counts yet. It comes before the first Tick.
 type Resumed struct {
 	Pods     []queue.Saved
@@ -32,9 +32,9 @@ type Used struct {
 
 func (Resumed) event() {}
 
-// Calm tells that nothing is under way: no unanswered action, no placement, no victim on its way
-// out, no list. A new core that is shown the same objects, and is then told what Save returns,
-// knows as much as this one, but for what only makes decisions faster.
+// Calm tells whether nothing is under way: no unanswered action, no placement, no victim on its way
+// out, no list. A new core that is shown the same objects, and is then given what Save returns,
+// knows as much as this one, except for caches.
 func (c *Core) Calm() bool {
 	if !c.Synced() || len(c.placements.byPod)+len(c.errands)+len(c.preemptions.rounds)+len(c.preemptions.leaving) > 0 ||
 		len(c.claims.byName)+len(c.placements.conditions) > 0 {
@@ -48,8 +48,8 @@ func (c *Core) Calm() bool {
 	return true
 }
 
-// Save returns what this core, which is calm, knows beside the objects. It is not to be used any
-// more after that.
+// Save returns what this core, which must be calm, knows beside the objects. The core must not be
+// stepped afterwards.
 func (c *Core) Save() Resumed {
 	c.nominations.lapse()
 	c.news.tell() // what has happened may help pods that wait

@@ -63,7 +63,7 @@ func Reference(pod *v1.Pod) v1.ObjectReference {
 	}
 }
 
-// faultOf makes an error one that can be written to a journal.
+// faultOf converts an error into one that can be written to a journal.
 func faultOf(err error) *Fault {
 	f, ok := err.(*Fault)
 	if !ok {
