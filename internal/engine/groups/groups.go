@@ -44,14 +44,14 @@ type Group struct {
 	Done  bool    // the group was scheduled
 	Said  string  // the last condition that was written
 	Last  Attempt // the last attempt, if it failed
-	Short int     // at least so many more pods must be bound before the group can be scheduled
+	Short int     // at least this many more pods must be bound before the group can be scheduled
 
 	// Since is when it was first found to fit nowhere, or when room was reserved for it in vain.
 	Since time.Time
 }
 
-// Attempt is the outcome of a failed attempt to schedule a group: of the pods Tried together, Fit
-// would have found a node, and Needed must at once.
+// Attempt is the outcome of a failed attempt to schedule a group: of the Tried pods, Fit would have
+// found a node, and Needed would have to together.
 type Attempt struct {
 	Tried, Fit, Needed int
 	Message            string
@@ -140,8 +140,8 @@ func (s *Set) clear(g *Group) {
 func (s *Set) AnyWhole() bool { return s.whole > 0 }
 
 // SetPod records a pod as the API has it, and returns its group, or nil if the pod has none or has
-// ended. counts is whether a scheduler of this process places the pod, or it has a node; joined is
-// whether the group counts it from now on.
+// ended. counts: a profile of this scheduler places the pod, or it has a node. joined: the group
+// counts it from now on, and did not before.
 func (s *Set) SetPod(pod *v1.Pod, counts bool) (g *Group, joined bool) {
 	name := NameOf(pod)
 	if name == "" || rules.IsTerminal(pod) {
@@ -175,7 +175,7 @@ func (s *Set) LosePod(uid types.UID) *Group {
 	return g
 }
 
-// Count returns the number of members that a scheduler of this process places, or that have a node.
+// Count returns the number of members that a profile of this scheduler places, or that have a node.
 func (g *Group) Count() int { return g.counted }
 
 // Members yields the UIDs of all members in no order.

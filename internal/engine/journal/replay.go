@@ -20,7 +20,7 @@ type Result struct {
 type Options struct {
 	// Profiles makes the profiles of a configuration from the journal.
 	Profiles func(h Header, configuration []byte) ([]cycle.Profile, error)
-	// Each, if set, is called after every record, with the core after it.
+	// Each, if set, is called after every record, with the core as it is then.
 	Each func(n int, r Record, core *cycle.Core)
 	// On: the replay continues after the first difference.
 	On bool

@@ -12,8 +12,8 @@ import (
 )
 
 // Stripped returns an object as journals record it, or the object itself if journals record none of
-// its kind. Whoever feeds a core that may have to be rebuilt from its journal must show it stripped
-// objects from the beginning, so that what they leave out makes no difference later.
+// its kind. A core that may have to be rebuilt from its journal must be given stripped objects from
+// the beginning, so that what is left out makes no difference later.
 func Stripped(o metav1.Object) metav1.Object {
 	if full, ok := o.(object); ok {
 		return stripped(full)

@@ -13,12 +13,12 @@ import (
 )
 
 // Writer writes a journal: a sequence of files, each of which can be replayed alone. Add, Due and
-// Turn belong to the goroutine that steps the core. The files are written on a goroutine of the
-// Writer's.
+// Turn belong to the goroutine that steps the core. The files are written on the Writer's own
+// goroutine.
 type Writer struct {
 	records *records.Writer[record]
-	file    *file // of the writer's goroutine, but for due
-	strips  bool
+	file    *file // belongs to the Writer's goroutine, except for due
+	strips  bool  // see Strips
 }
 
 // record is an event with its actions, or, if turned is set, the request for a new file.
