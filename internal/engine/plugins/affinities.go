@@ -12,12 +12,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Affinities is how a waiting pod and pods that have their place see each other. Its methods answer
-// for a class of the latter, whatever node they are on, and are all that pod affinity decides;
-// [InterPodAffinity] only counts the answers by domain. Domains are pairs of a topology key and a
-// node's value of it: a node without the key is in none.
+// Affinities is how a waiting pod and placed pods attract and repel each other. Its methods answer
+// for a class of placed pods, whatever node they are on, and are all the rules of pod affinity;
+// [InterPodAffinity] only counts the answers by domain. A domain is a topology key and a node's
+// value of it: a node without the key is in none.
 //
-// Answers hold as long as the labels of the namespaces are the same.
+// Answers hold as long as the labels of namespaces do not change.
 type Affinities struct {
 	own       *cluster.PodClass
 	namespace labels.Set // labels of the waiting pod's namespace
@@ -27,7 +27,7 @@ type Affinities struct {
 	preferred, preferredAnti []cluster.WeightedTerm
 }
 
-// NewAffinities prepares the answers for pods of a class that wait.
+// NewAffinities prepares the answers for waiting pods of a class.
 func NewAffinities(c *cluster.Cluster, own *cluster.PodClass) *Affinities {
 	return &Affinities{
 		own: own, namespace: c.NamespaceLabels(own.Namespace),
@@ -54,10 +54,10 @@ func resolvedWeighted(c *cluster.Cluster, terms []cluster.WeightedTerm) []cluste
 
 // resolve puts the names of the namespaces that a term's selector selects into the term.
 //
-// The selector stays, as it does upstream, and is held against no labels afterwards (see means): a
-// selector that is content with no labels, such as `team NotIn [a]`, so means every namespace to
-// the waiting pod, those of team a included. The terms of pods that have their place do not do
-// that.
+// As upstream, the selector stays in the term and is matched against an empty set of labels
+// afterwards (see means). So a selector that an empty set satisfies, such as `team NotIn [a]`,
+// selects every namespace for the waiting pod, even those of team a. The terms of placed pods do
+// not behave like that.
 func resolve(c *cluster.Cluster, t cluster.Term) cluster.Term {
 	requirements, selects := t.NamespaceSelector.Requirements()
 	if !selects || len(requirements) == 0 { // none or all, which needs no names
@@ -73,7 +73,7 @@ func resolve(c *cluster.Cluster, t cluster.Term) cluster.Term {
 	return t
 }
 
-// means tells whether a term of the waiting pod means pods of the class.
+// means tells whether a term of the waiting pod selects pods of the class.
 func means(t *cluster.Term, class *cluster.PodClass) bool { return t.Matches(class, nil) }
 
 // Required returns the topology keys of the waiting pod's required affinity, by term; nodes must
@@ -88,8 +88,8 @@ func topologyKeys(terms []cluster.Term) []string {
 	return keys
 }
 
-// Attracts tells whether pods of the class are what the waiting pod's required affinity asks for:
-// all terms must mean the one pod. It then attracts to its domain of every key.
+// Attracts tells whether pods of the class satisfy the waiting pod's required affinity: all terms
+// must select the same pod, which then attracts to its domain of every key.
 func (a *Affinities) Attracts(class *cluster.PodClass) bool {
 	for i := range a.required {
 		if !means(&a.required[i], class) {
@@ -99,8 +99,9 @@ func (a *Affinities) Attracts(class *cluster.PodClass) bool {
 	return len(a.required) > 0
 }
 
-// AttractsItself tells whether the waiting pod is what it asks for. Such a pod may go anywhere with
-// the keys while nobody in the cluster attracts it: it is the first of its kind.
+// AttractsItself tells whether the waiting pod satisfies its own required affinity. Such a pod may
+// go to any node with the keys while no pod in the cluster attracts it: it is the first of its
+// kind.
 func (a *Affinities) AttractsItself() bool { return a.Attracts(a.own) }
 
 // RequiresAnti tells whether the waiting pod has required anti-affinity.
@@ -131,19 +132,19 @@ func (a *Affinities) RepelledBy(class *cluster.PodClass) (keys []string) {
 // vote.
 func (a *Affinities) Prefers() bool { return len(a.preferred)+len(a.preferredAnti) > 0 }
 
-// Vote is what one pod that has its place adds to the score of all nodes in its domain of the key.
+// Vote is what one placed pod adds to the score of all nodes in its domain of the key.
 type Vote struct {
 	Key    string
 	Weight int64
 }
 
-// Votes returns the votes of pods of a class, for the preferences of both sides. hardWeight is what
-// a required affinity of the class counts; 0 for nothing. A key may be in it more than once.
+// Votes returns the votes of pods of a class, for the preferences of both sides. hardWeight is the
+// weight of a required affinity of the class; 0: it does not count. A key may occur more than once.
 func (a *Affinities) Votes(class *cluster.PodClass, hardWeight int32) (votes []Vote) {
 	return append(a.OwnVotes(class), a.VotesOf(class, hardWeight)...)
 }
 
-// OwnVotes are those of the votes that are for the preferences of the waiting pod.
+// OwnVotes returns the votes for the preferences of the waiting pod.
 func (a *Affinities) OwnVotes(class *cluster.PodClass) (votes []Vote) {
 	for i := range a.preferred {
 		if t := &a.preferred[i]; means(&t.Term, class) {
@@ -158,7 +159,7 @@ func (a *Affinities) OwnVotes(class *cluster.PodClass) (votes []Vote) {
 	return votes
 }
 
-// VotesOf are those of the votes that are for the preferences of the class.
+// VotesOf returns the votes for the preferences of the class.
 func (a *Affinities) VotesOf(class *cluster.PodClass, hardWeight int32) (votes []Vote) {
 	if hardWeight > 0 {
 		for i := range class.RequiredAffinity {
@@ -189,7 +190,7 @@ func AffinityNormalized(score, lowest, highest int64) int64 {
 	return int64(float64(MaxScore) * (float64(score-lowest) / float64(highest-lowest)))
 }
 
-// termsError says in upstream's words which of a pod's affinity terms cannot be read.
+// termsError returns upstream's error for those of a pod's affinity terms that cannot be parsed.
 func termsError(a *v1.Affinity) error {
 	var required, requiredAnti []v1.PodAffinityTerm
 	var preferred, preferredAnti []v1.WeightedPodAffinityTerm

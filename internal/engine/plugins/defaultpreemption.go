@@ -9,8 +9,8 @@ type DefaultPreemption struct{}
 // Name returns the plugin's name.
 func (DefaultPreemption) Name() string { return "DefaultPreemption" }
 
-// Preempter is a plugin that has the scheduler look for victims at PostFilter, and at PreEnqueue
-// keeps the pod out until these were told to leave.
+// Preempter is a plugin that makes the scheduler look for victims at PostFilter, and that keeps the
+// pod out at PreEnqueue until their removals were answered.
 type Preempter interface {
 	Name() string
 	Preempts()

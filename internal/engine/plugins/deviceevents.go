@@ -21,7 +21,7 @@ func (in Setting) ofDeviceClass(item *queue.Item, e *queue.Event) bool {
 	for i := range item.Pod.Spec.ResourceClaims {
 		name, _, err := resourceclaim.Name(item.Pod, &item.Pod.Spec.ResourceClaims[i])
 		if err != nil || name == nil {
-			continue // the claim is yet to come, which is an event of its own
+			continue // the claim does not exist yet; its creation is an event of its own
 		}
 		if claim, ok := in.Cluster.ResourceClaims.Get(item.Pod.Namespace, *name); ok && namesClass(claim, class.Name) {
 			return true

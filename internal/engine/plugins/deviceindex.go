@@ -69,12 +69,12 @@ type nodeDevices struct {
 	pools   map[poolID]*devicePool
 	slices  []*resourcev1.ResourceSlice // of all its pools, by name; nil until needed
 	content *nodeContent                // of these; nil until needed
-	changed uint64                      // when they, or who has them, changed last
+	changed uint64                      // when they, or the claims that hold them, last changed
 }
 
 // follow brings the index up to date.
 func (x *deviceIndex) follow(c *cluster.Cluster) {
-	if x.c != c || len(x.nodes) > 2*len(c.Nodes)+len(x.sliceOf) { // nodes that are no more
+	if x.c != c || len(x.nodes) > 2*len(c.Nodes)+len(x.sliceOf) { // too many nodes that no longer exist
 		*x = deviceIndex{
 			c: c, now: x.now + 1, claims: c.ResourceClaims.Version - 1, slices: c.ResourceSlices.Version - 1,
 			sliceOf: map[string]*resourcev1.ResourceSlice{}, pools: map[poolID]*devicePool{}, nodes: map[string]*nodeDevices{},

@@ -12,7 +12,7 @@ import (
 )
 
 // likeness is equal for nodes whose devices are alike in everything except the names of node and
-// pools, and of which the same ones are taken. Such nodes can give claims the same.
+// pools, and of which the same ones are taken. Such nodes can give the same to claims.
 type likeness struct {
 	content *deviceContent
 	taken   string // a bit for each device

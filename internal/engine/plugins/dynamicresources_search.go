@@ -53,7 +53,7 @@ func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, 
 	if failed != nil {
 		return failed
 	}
-	if a.limit.spend(costOfSearch) { // of thousands of nodes, what is not known is not looked into any more
+	if a.limit.spend(costOfSearch) { // the nodes of which nothing is known yet are not searched any more
 		return timedOut(n)
 	}
 	found, final := a.search(n, open)
@@ -83,10 +83,10 @@ func (a *attempt) note(undo func()) {
 	a.undo = append(a.undo, undo)
 }
 
-// again implements Judge.Again. Several goroutines that search do not always need as much together
-// as one: they may search nodes that are alike at the same time. Where they are within the limit,
-// one is, too. Where they are not, what they found is forgotten and one does it all, so that the
-// nodes that the limit leaves out are the same ones every time.
+// again implements Judge.Again. Several goroutines together may spend more than one would: they may
+// search nodes that are alike at the same time. If they stay within the limit, one would, too. If
+// they do not, what they found is forgotten and one goroutine searches all nodes again, so that the
+// nodes that the limit leaves out are always the same.
 func (a *attempt) again() bool {
 	exceeded := a.limit.over(a.limit.spent.Load()) && !a.limit.over(a.before)
 	if exceeded {
@@ -101,8 +101,8 @@ func (a *attempt) again() bool {
 	return exceeded
 }
 
-// costOfExpressions is what it costs at most to hold a device against one of the expressions that
-// say which devices the claims want.
+// costOfExpressions is the most that it costs to evaluate, for a device, one of the expressions by
+// which the claims select devices.
 func (a *attempt) costOfExpressions(open []*resourcev1.ResourceClaim) (cost int64) {
 	read := func(selectors []resourcev1.DeviceSelector) {
 		for i := range selectors {

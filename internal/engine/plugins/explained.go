@@ -9,8 +9,8 @@ import (
 // What a plugin tells package explain about its rejections. All of these interfaces are optional.
 // Plugins from other packages can implement them, too.
 
-// Waker is a plugin that says in words what a pod that it rejected waits for: its Interests, for
-// people.
+// Waker is a plugin that describes for people what a pod that it rejected waits for: its Interests
+// in words.
 type Waker interface {
 	Wakes() []string
 }
@@ -35,14 +35,14 @@ const (
 	Tolerate       Fix = iota // taints, by the pod; or take them off a node
 	Uncordon                  // a node, or tolerate cordons
 	RelaxSelection            // drop what the pod asks of a node's labels, or label a node
-	FreePort                  // delete who has the host port, or do not ask for it
+	FreePort                  // delete the pod that uses the host port, or stop asking for it
 	AskForLess                // lower requests
 	MakeRoom                  // delete pods of a node
 	RelaxSpread               // the constraints of topology spread
-	RelaxAffinity             // to and against pods; or delete or run the pods that they are about
+	RelaxAffinity             // to and against pods; or delete, or run, the pods that it is about
 	ProvideVolumes            // create or bind claims and volumes that are missing
 	MoveVolumes               // to where more nodes reach them
-	FreeClaim                 // delete who uses the claim that only one pod may use, or the disk
+	FreeClaim                 // delete the pod that uses a claim or disk that only one pod may use
 	FreeAttachment            // delete a pod whose volume counts against the node's limit
 	FreeDevices               // delete a pod that holds devices
 )

@@ -11,8 +11,9 @@ import (
 // ImageLocality prefers nodes that already have the pod's images.
 type ImageLocality struct{}
 
-// The sizes between which images count: a smaller one is pulled in no time, and a larger one, per
-// container, counts no more. They are upstream's, derived from image sizes on Docker Hub.
+// The sizes between which images count: a smaller one is pulled in no time, and more than the
+// larger one, per container, makes no difference. They are upstream's, derived from image sizes on
+// Docker Hub.
 const (
 	imageFloor   = 23 << 20
 	imageCeiling = 1000 << 20

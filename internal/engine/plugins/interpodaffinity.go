@@ -55,12 +55,12 @@ func NewInterPodAffinity(args *config.InterPodAffinityArgs) (*InterPodAffinity, 
 }
 
 // TermCounter is a filter or a scorer that counts, for the terms of [Affinities], the pods that
-// they mean in each domain of their topology key. Where a decision keeps such counts it asks for
-// the weights instead of the verdicts.
+// they select in each domain of their topology key. The fast way to decide keeps such counts
+// itself, and asks for the weights instead of the verdicts.
 type TermCounter interface {
 	Name() string
-	// TermWeights tells what a required affinity counts in scores that means the waiting pod, and
-	// whether pods without preferences of their own are left unscored.
+	// TermWeights returns the weight in scores of a placed pod's required affinity that selects the
+	// waiting pod, and whether pods without preferences of their own are left unscored.
 	TermWeights() (hard int32, ignoreOthers bool)
 }
 
@@ -329,7 +329,8 @@ func (h *affinityHints) domainMatters(item *queue.Item, e *queue.Event) bool {
 	return slices.ContainsFunc(a.Required(), changed) || h.repelledBy(a, changed)
 }
 
-// repelledBy reports whether some pod keeps the pending one away by a key that is returns true for.
+// repelledBy reports whether some pod keeps the pending one away by a key for which is returns
+// true.
 func (h *affinityHints) repelledBy(a *Affinities, is func(key string) bool) bool {
 	known := map[*cluster.PodClass]bool{}
 	for _, n := range h.c.Nodes {

@@ -10,11 +10,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Narrowings select the classes that an event can help. A class that they leave out is one for
-// which the hint would return false: TestNarrowingsLeaveNobodyOut.
+// Narrowings select the classes that an event can help. For every class that they leave out, the
+// hint would return false (TestNarrowingsLeaveNobodyOut).
 
-// byRoom selects the classes that may have room on the event's node: on the whole node if that
-// changed, and next to the pods that none of them can preempt if a pod left it.
+// byRoom selects the classes that may have room on the event's node: on the whole node if the node
+// changed, and beside the pods that none of them can preempt if a pod left it.
 func (in Setting) byRoom(ofNode bool) *queue.Narrowing {
 	if _, whole := in.Filter.(*NodeResourcesFit); !whole {
 		return nil
@@ -123,7 +123,8 @@ func ofPod(class *cluster.PodClass) (topics []queue.Topic, everybody bool) {
 	return append(topics, keptAway...), everybody
 }
 
-// keptAwayBy selects the classes that a pod of this class keeps away by such a topology key.
+// keptAwayBy selects the classes that a pod of this class keeps away by a topology key for which by
+// returns true.
 func keptAwayBy(class *cluster.PodClass, by func(key string) bool) (topics []queue.Topic, everybody bool) {
 	for i := range class.RequiredAntiAffinity {
 		term := &class.RequiredAntiAffinity[i]

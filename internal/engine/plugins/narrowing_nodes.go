@@ -226,7 +226,7 @@ func byTaints(taints func(n *cluster.Node) []v1.Taint) *queue.Narrowing {
 			}
 			left := taints(e.Node)
 			if e.NodeBefore != nil && covers(left, taints(e.NodeBefore)) {
-				return nil, false // who tolerates these tolerated those
+				return nil, false // a pod that tolerates these tolerated those
 			}
 			if len(left) == 0 {
 				return []queue.Topic{{Kind: queue.Everybody}}, false

@@ -157,13 +157,14 @@ type volumeKeys struct {
 	migrated bool // CSI migration leaves some volumes to drivers, which select nodes by labels of their own
 }
 
+// has reports whether volumes may select nodes by the label.
 func (k *volumeKeys) has(key string) bool {
 	now := [3]uint64{k.c.Volumes.Version, k.c.StorageClasses.Version, k.c.CSICapacities.Version}
 	if k.known == nil || k.versions != now {
 		k.versions, k.known, k.migrated = now, map[string]bool{}, false
 		k.read()
 	}
-	return k.known[key] || k.migrated && strings.HasPrefix(key, "topology.") // as those of all such drivers begin
+	return k.known[key] || k.migrated && strings.HasPrefix(key, "topology.") // as the labels of all such drivers begin
 }
 
 func (k *volumeKeys) read() {
@@ -197,8 +198,8 @@ func (k *volumeKeys) read() {
 	}
 }
 
-// byVolumeKeys selects all pods with volumes, for a new node, and for one of which a label changes
-// that volumes select nodes by.
+// byVolumeKeys selects all pods with volumes if the event's node is new, or if a label has changed
+// by which volumes select nodes.
 func byVolumeKeys(has func(key string) bool) *queue.Narrowing {
 	return unless(func(e *queue.Event) bool {
 		if e.Node == nil {

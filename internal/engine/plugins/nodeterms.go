@@ -12,9 +12,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// nodeTerms are the terms of a node selector, one of which must match. They say the same as
-// k8s.io/component-helpers' nodeaffinity, which wants to see a v1.Node with all its labels in one
-// map, made anew for each question.
+// nodeTerms are the terms of a node selector, one of which must match. They match the same nodes as
+// k8s.io/component-helpers' nodeaffinity, which needs a v1.Node with all its labels in one map,
+// made anew for each call.
 type nodeTerms []nodeTerm
 
 // nodeTerm is one term: all its requirements must be met.
@@ -27,12 +27,12 @@ type nodeTerm struct {
 	identity bool
 }
 
-// labelRequirement is what [labels.Requirement] is, for which a node is asked once.
+// labelRequirement is a [labels.Requirement] that looks up the node's label once.
 type labelRequirement struct {
 	key      string
 	operator selection.Operator
-	value    string          // if there is one of them,
-	values   map[string]bool // and if there are several
+	value    string          // of In and NotIn, if there is one
+	values   map[string]bool // of In and NotIn, if there are several
 	bound    int64           // of Gt and Lt
 }
 
@@ -61,11 +61,11 @@ func emptyNodeTerm(t *v1.NodeSelectorTerm) bool {
 	return len(t.MatchExpressions)+len(t.MatchFields) == 0
 }
 
-// readNodeTerms makes one of all terms that want nothing but one of some values of the same label:
-// thousands of those are one question.
+// readNodeTerms reads the terms of a selector. Those that only list values of the same label become
+// one term (see oneOf): thousands of them then take one lookup.
 func readNodeTerms(s *v1.NodeSelector) nodeTerms {
 	terms := make(nodeTerms, 0, len(s.NodeSelectorTerms))
-	byKey := map[string]int{} // of those, the place among terms
+	byKey := map[string]int{} // where in terms the one for each label is
 	for i := range s.NodeSelectorTerms {
 		t := &s.NodeSelectorTerms[i]
 		if emptyNodeTerm(t) {
@@ -84,7 +84,8 @@ func readNodeTerms(s *v1.NodeSelector) nodeTerms {
 	return terms
 }
 
-// oneOf returns the requirement of a term that wants nothing but one of some values of a label.
+// oneOf returns the requirement of a term that only lists values of one label, any of which will
+// do.
 func (t *nodeTerm) oneOf() (*labelRequirement, bool) {
 	if t.broken || len(t.fields) > 0 || len(t.wanted) != 1 || t.wanted[0].operator != selection.In {
 		return nil, false
@@ -103,7 +104,7 @@ func (r *labelRequirement) each(f func(value string)) {
 	}
 }
 
-// add lists the values of another requirement, too.
+// add adds the values of another requirement.
 func (r *labelRequirement) add(other *labelRequirement) {
 	if r.values == nil {
 		r.values = map[string]bool{r.value: true}
@@ -169,7 +170,7 @@ func (t *nodeTerm) matchFields(n *cluster.Node) bool {
 	return true
 }
 
-// newLabelRequirement is of what [labels.NewRequirement] takes.
+// newLabelRequirement takes arguments that [labels.NewRequirement] has accepted.
 func newLabelRequirement(key string, operator selection.Operator, values []string) labelRequirement {
 	r := labelRequirement{key: key, operator: operator}
 	switch {
@@ -214,8 +215,8 @@ func (r *labelRequirement) lists(value string) bool {
 	return r.values[value]
 }
 
-// preferences are weighted terms. Those that want nothing but one of some values of a label are one
-// question for all of a label.
+// preferences are weighted terms. Those that only list values of one label (see oneOf) together
+// take one lookup per label.
 type preferences struct {
 	byValue map[string]map[string]int64 // the sum of the weights, by key and value
 	others  *termIndex
@@ -257,8 +258,8 @@ func (terms nodeTerms) identify() bool {
 	return slices.ContainsFunc(terms, func(t nodeTerm) bool { return t.identity })
 }
 
-// identifies tells that of one term: a requirement is on what every node has of its own, its name
-// or its host name.
+// identifies tells that of one term: it has a requirement on what is different for every node, its
+// name or its host name.
 func identifies(t *v1.NodeSelectorTerm) bool {
 	return len(t.MatchFields) > 0 || slices.ContainsFunc(t.MatchExpressions, func(r v1.NodeSelectorRequirement) bool { return r.Key == v1.LabelHostname })
 }

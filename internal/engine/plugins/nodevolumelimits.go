@@ -94,7 +94,7 @@ func (l *volumeLimits) on(n *cluster.Node) *Rejection {
 		return use.err
 	}
 	var few [4]string
-	drivers := few[:0] // of the volumes that are not used there already and take more
+	drivers := few[:0] // of the volumes that are not used there yet, one entry each
 	for a := range wanted {
 		if !use.present[a] {
 			drivers = append(drivers, a.driver)
@@ -129,8 +129,8 @@ func limitOf(csiNode *storagev1.CSINode, driver string) (limit int64, ok bool) {
 	return limit, ok
 }
 
-// addAttachments adds the volumes attached to a node, except for volumes inline in a pod, and
-// volumes that are not CSI's.
+// addAttachments adds the volumes attached to a node, except for inline volumes of pods, and
+// volumes that are not CSI volumes.
 func (s attachedSet) addAttachments(c *cluster.Cluster, attachments map[string]*storagev1.VolumeAttachment) {
 	for _, a := range attachments {
 		name := a.Spec.Source.PersistentVolumeName
@@ -194,8 +194,8 @@ func (s attachedSet) addInline(csiNode *storagev1.CSINode, p *cluster.Pod, v *v1
 		return nil
 	}
 	if v.VsphereVolume != nil && v.VsphereVolume.StoragePolicyName != "" {
-		// The library looks for the policy, which says nothing of the disk, where it never is, and
-		// panics.
+		// The library panics on a storage policy, which it looks for where it never is. The policy
+		// does not identify the disk.
 		disk := v1.Volume{Name: v.Name, VolumeSource: v1.VolumeSource{VsphereVolume: v.VsphereVolume.DeepCopy()}}
 		disk.VsphereVolume.StoragePolicyName = ""
 		v = &disk
@@ -279,7 +279,7 @@ func migrated(plugin string) bool {
 // Interests implements Requeuer.
 func (*NodeVolumeLimits) Interests(Setting) []queue.Interest {
 	return []queue.Interest{
-		{Resource: queue.Node, Action: queue.Add}, // of a driver that has told its limit before the node
+		{Resource: queue.Node, Action: queue.Add}, // its CSINode, with the limits, may have come before it
 		{Resource: queue.CSINode, Action: queue.Add | queue.Delete},
 		{Resource: queue.CSINode, Action: queue.Update, Hint: limitGrew},
 		{Resource: queue.Pod, Action: queue.Delete, Hint: func(_ *queue.Item, e *queue.Event) bool {

@@ -67,9 +67,9 @@ type Judge struct {
 	// a filter that does not read Others must judge it as passed. The func is called from several
 	// goroutines at once.
 	Node func(n *cluster.Node) *Rejection
-	// Again is to be called when Node has been asked about nodes from several goroutines at once;
-	// nil: there is no need. If it returns true, what Node said depended on the order: all these
-	// nodes have to be asked about again, one after the other.
+	// Again, if not nil, must be called after Node was called from several goroutines at once. If
+	// it returns true, the answers depended on the order of the calls, and all these nodes have to
+	// be judged again, one after the other.
 	Again func() bool
 }
 

@@ -86,8 +86,8 @@ func (s *PodTopologySpread) Name() string { return "PodTopologySpread" }
 func (s *PodTopologySpread) Reads() Part { return Labels | Taints | Identity | Contents | Others }
 
 // Spreader is a filter or a scorer that counts, for each of a pod's constraints, the pods that it
-// selects in each domain of its topology key. Where a decision keeps such counts it asks for the
-// constraints instead of the verdicts.
+// selects in each domain of its topology key. The fast way to decide keeps such counts itself, and
+// asks for the constraints instead of the verdicts.
 type Spreader interface {
 	Name() string
 	Hard(c *cluster.Cluster, p *cluster.Pod) ([]SpreadConstraint, error)

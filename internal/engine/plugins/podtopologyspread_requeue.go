@@ -14,11 +14,11 @@ import (
 // wantedSpread is what PodTopologySpread requires for a class.
 type wantedSpread struct {
 	constraints []SpreadConstraint
-	own         bool // they stand in the pod, and are no defaults
+	own         bool // they are the pod's, not defaults
 	err         error
 }
 
-// keep is how many classes are cached between two hints.
+// keep is how many classes the hints of a plugin cache.
 const keep = 512
 
 // Interests implements Requeuer. Anything helps that changes a count, or which nodes are counted.
@@ -57,7 +57,8 @@ func (s *PodTopologySpread) Interests(in Setting) []queue.Interest {
 	}
 }
 
-// selectors are those of the constraints; all: there is more to it, or they may become others.
+// selectors returns those of the constraints. all: they cannot be read, or are defaults, which may
+// change.
 func (s *wantedSpread) selectors() (list []labels.Selector, all bool) {
 	for i := range s.constraints {
 		list = append(list, s.constraints[i].Selector)

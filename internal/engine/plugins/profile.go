@@ -25,11 +25,11 @@ type Profile struct {
 	// KeepBudgets: preemption never violates a PodDisruptionBudget, even if the pod then stays
 	// pending, unless the pod is critical. Upstream violates budgets where nothing else helps.
 	KeepBudgets bool
-	// Reservations are made for pod groups that fit nowhere for long; the zero value: none are.
+	// Reservations bound the room that is reserved for pod groups; the zero value: none is.
 	Reservations Reservations
 
-	// At names the plugins at each extension point in their order, with those that are not in this
-	// package: plugins from outside, and that whose work the scheduler does itself (PrioritySort).
+	// At names the plugins at each extension point in their order, including those that are not in
+	// this package: out-of-tree plugins, and PrioritySort, whose work the scheduler does itself.
 	At map[Point][]string
 	// Weights are those of the plugins at Score.
 	Weights map[string]int64
@@ -46,8 +46,9 @@ type Weighted struct {
 	Weight int64
 }
 
-// Reservations bound the room that is reserved for a pod group: after the group has fitted nowhere
-// for so long, for so long at most, and no more than a share of the cluster's CPU and memory.
+// Reservations bound the room that is reserved for a pod group: it is reserved once the group has
+// fitted nowhere for After, it is held for at most For, and it is at most Share of the cluster's
+// CPU and memory.
 type Reservations struct {
 	After, For time.Duration
 	Share      float64 // above 0, 1 at most

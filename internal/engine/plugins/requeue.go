@@ -40,7 +40,7 @@ func (p *Profile) Interests(c *cluster.Cluster) queue.Interests {
 		}
 		filter := p.filter(name)
 		if _, filters := plugin.(Filter); filters && filter == nil && !p.Has(PreEnqueue, name) {
-			continue // rejects nobody any more: the pods that it rejected before a reload are retried after every event
+			continue // it rejects no pods now; those that it rejected before a reload are retried after every event
 		}
 		all[name] = r.Interests(Setting{Cluster: c, Profile: p, Filter: filter})
 	}

@@ -11,8 +11,8 @@ import (
 )
 
 // searchLimit bounds how much all searches for devices may cost together that a pod is decided
-// with. A limit for each node would let a claim that is hard to serve hold up everyone for that
-// long times the nodes.
+// with. With a limit for each node, a claim that is hard to satisfy could hold up all pods for that
+// long on every node.
 //
 // What a search costs is counted, and no clock is read, so that a pod gets the same verdicts on a
 // busy machine as on an idle one, and when a journal is replayed.
@@ -29,7 +29,7 @@ const searchCost = time.Microsecond
 // there. An attempt may search twice, see attempt.again.
 const longestSearch = 50 * time.Millisecond
 
-// boundedSearch is how long a search may take where this much is configured; 0 is no limit.
+// boundedSearch is how long a search may take if this much is configured; 0 configures no limit.
 func boundedSearch(configured time.Duration) time.Duration {
 	if configured <= 0 {
 		return longestSearch
@@ -37,15 +37,16 @@ func boundedSearch(configured time.Duration) time.Duration {
 	return min(configured, longestSearch)
 }
 
-// spend counts costs, and returns whether nothing more is to be looked into.
+// spend adds a cost, and returns whether the limit is exceeded.
 func (l *searchLimit) spend(cost int64) (over bool) {
 	return l.over(l.spent.Add(cost))
 }
 
 func (l *searchLimit) over(spent int64) bool { return spent > l.most && l.most > 0 }
 
-// What a search costs: of one node with its devices, of one step, which goes through the devices,
-// and of an expression, by what the API server reckons and at least.
+// What a search costs: costOfSearch for a node; for each step, 1 and another 1 for every
+// devicesPerCost devices; for an expression, costOfExpression and 1 for every expressionCostsEach
+// of its cost by the API server's estimate.
 const (
 	costOfSearch        = 20
 	devicesPerCost      = 4
@@ -76,7 +77,7 @@ func (e *expressionCosts) of(expression string) int64 {
 }
 
 // searchContext is the context of a search on one node. The allocator asks for its error at every
-// step, and for its channel once for every device that an expression is held against.
+// step, and for its channel once for every device for which an expression is evaluated.
 type searchContext struct {
 	context.Context
 	limit             *searchLimit

@@ -12,9 +12,9 @@ import (
 )
 
 // SpreadConstraint is one constraint of a pod on how pods like it spread over the values of a node
-// label, read: defaults are filled in and matchLabelKeys are in the selector. What it decides is in
-// its methods, which are all the arithmetic there is: whoever counts pods in another way than
-// [PodTopologySpread] does comes to the same verdicts and scores through them.
+// label, read: defaults are filled in and matchLabelKeys are in the selector. Its methods are all
+// the arithmetic there is: code that counts pods in another way than [PodTopologySpread] comes to
+// the same verdicts and scores through them.
 type SpreadConstraint struct {
 	MaxSkew     int32
 	TopologyKey string
@@ -79,13 +79,12 @@ func withLabelKeys(selector labels.Selector, keys []string, own labels.Set) labe
 }
 
 // Counts reports whether pods of a class count in a namespace. Terminating ones never do; that is
-// for the caller to see. An empty selector counts none, though it matches the pending pod itself.
+// for the caller to check. An empty selector counts none, though it matches the pending pod itself.
 func (c *SpreadConstraint) Counts(class *cluster.PodClass, namespace string) bool {
 	return class.Namespace == namespace && !c.Selector.Empty() && c.Selector.Matches(class.Labels)
 }
 
-// Self is what the pending pod itself adds to its domain: 1 if it is one of those it wants to be
-// spread from, else 0.
+// Self is what the pending pod itself adds to its domain: 1 if the constraint selects it, else 0.
 func (c *SpreadConstraint) Self(own *cluster.PodClass) int64 {
 	if c.Selector.Matches(own.Labels) {
 		return 1

@@ -27,8 +27,8 @@ type termIndex struct {
 // indexedKey is one requirement of each of many terms, all on one key.
 type indexedKey struct {
 	key string
-	// usual are the terms that match as far as this key goes where a node's value is listed by
-	// none of them, and absent those that match where it has no value.
+	// usual are the terms that this key does not exclude if no term lists the node's value; absent
+	// are those that it does not exclude if the node has no value.
 	usual, absent []uint64
 	listed        map[string][]int32 // by value: the terms for which it makes the difference
 	bounded       []boundedTerm
@@ -164,7 +164,7 @@ func (x *termIndex) each(n *cluster.Node, f func(term int) bool) {
 	}
 }
 
-// rest tells whether what no key says of a term matches.
+// rest tells whether the requirements of a term match that are in no indexedKey.
 func (x *termIndex) rest(term int, n *cluster.Node) bool {
 	t := &x.terms[term]
 	for _, r := range x.loose[term] {

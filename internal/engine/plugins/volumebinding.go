@@ -17,8 +17,8 @@ import (
 
 // VolumeBinding keeps pods on nodes that can reach the volumes of their claims, and decides
 // together with the node which volumes the claims that waited for it get: one that exists, or one
-// to be made there. It does not score: upstream's score hangs on a feature (StorageCapacityScoring)
-// that is off by default.
+// to be made there. It does not score: upstream's score depends on a feature
+// (StorageCapacityScoring) that is off by default.
 type VolumeBinding struct {
 	// Timeout is how long the live scheduler waits for volumes to be bound.
 	Timeout time.Duration
@@ -74,9 +74,9 @@ func (v *VolumeBinding) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	return Judge{Node: func(n *cluster.Node) *Rejection { return claims.on(n, nil) }}
 }
 
-// PodVolumes is what is to become of volumes and claims when a pod goes to a node: the objects as
-// they must be written before the pod is bound. Where both lists are empty there is nothing to
-// write and nothing to wait for.
+// PodVolumes are the volumes and claims that change when a pod goes to a node, as they must be
+// written before the pod is bound. If both lists are empty there is nothing to write and nothing to
+// wait for.
 type PodVolumes struct {
 	// Volumes name the claim that they are for; some may have done so before.
 	Volumes []*v1.PersistentVolume
@@ -122,8 +122,8 @@ func (v *VolumeBinding) PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluste
 	return changed, nil
 }
 
-// Assume takes the changes for done in the cluster's objects. Undoing leaves those alone that have
-// become others since.
+// Assume makes the changes in the cluster's objects, as if they had been written. undo leaves alone
+// the objects that have changed since.
 func (v PodVolumes) Assume(c *cluster.Cluster) (undo func()) {
 	var undos []func()
 	for _, volume := range v.Volumes {
@@ -182,7 +182,7 @@ func (v PodVolumes) Bound(c *cluster.Cluster, n *cluster.Node) (bool, error) {
 		switch {
 		case !ok:
 			return false, fmt.Errorf("failed to check provisioning pvc: %s", claimNotFound(written.Name))
-		case claim.Annotations[annSelectedNode] != n.Name: // the provisioner's word for: try another node
+		case claim.Annotations[annSelectedNode] != n.Name: // the provisioner asks for another node
 			return false, fmt.Errorf("provisioning failed for PVC %q", claim.Name)
 		}
 		if bound, err := boundOn(c, claim, n); !bound || err != nil {

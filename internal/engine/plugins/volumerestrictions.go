@@ -153,7 +153,7 @@ func (VolumeRestrictions) Interests(Setting) []queue.Interest {
 	}
 }
 
-// sharesVolume reports whether two pods use a disk of the same kind, or the same claim.
+// sharesVolume reports whether two pods use conflicting disks, or the same claim.
 func sharesVolume(a, b *cluster.PodClass) bool {
 	for i := range a.Spec.Volumes {
 		for j := range b.Spec.Volumes {

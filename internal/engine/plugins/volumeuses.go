@@ -10,9 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// volumeUses is which volumes the pods of each node use, and which are attached to it. A node's are
-// counted when someone asks, and again only when its pods are others or an object changed that they
-// were counted from.
+// volumeUses counts the volumes that the pods of each node use, and those that are attached to it.
+// A node is counted when its count is needed, and again only if its pods, or objects that it was
+// counted from, have changed.
 type volumeUses struct {
 	c *cluster.Cluster
 	// The versions of the tables that all is up to date with.
@@ -25,8 +25,8 @@ type volumeUses struct {
 	known []atomic.Pointer[csiNodeOfNode] // the same; of one version of the table
 
 	mutex sync.Mutex
-	// from has the numbers of the nodes that were counted from a claim, or from a volume: these
-	// have no namespace.
+	// from has the numbers of the nodes that were counted from a claim, or from a volume, which has
+	// no namespace.
 	from map[cluster.Name]map[int32]bool
 }
 
@@ -36,7 +36,7 @@ type volumeUse struct {
 	pods []*cluster.Pod
 
 	present attachedSet    // what pods use
-	count   map[string]int // by driver, what is attached and not used included
+	count   map[string]int // by driver, including what is attached and not used
 	err     *Rejection
 }
 
@@ -120,7 +120,7 @@ func (u *volumeUses) forgetNode(name string) {
 	}
 }
 
-// csiNode returns what the node's CSI drivers say of it; nil if there is nothing.
+// csiNode returns the node's CSINode; nil if it has none.
 func (u *volumeUses) csiNode(n *cluster.Node) *storagev1.CSINode {
 	if int(n.Index) < len(u.known) {
 		if k := u.known[n.Index].Load(); k != nil && k.name == n.Name {
@@ -137,8 +137,8 @@ func (u *volumeUses) csiNode(n *cluster.Node) *storagev1.CSINode {
 	return csiNode
 }
 
-// on returns what is used on a node, of which only counts that it has a CSINode. It may be a copy
-// with other pods.
+// on returns what is used on a node, which may be a copy with other pods. Of its CSINode it matters
+// only that it exists.
 func (u *volumeUses) on(n *cluster.Node, csiNode *storagev1.CSINode) *volumeUse {
 	place := (*atomic.Pointer[volumeUse])(nil)
 	if int(n.Index) < len(u.nodes) {

@@ -14,7 +14,7 @@ import (
 )
 
 // VolumeZone keeps pods on nodes in the zones and regions that the labels of their bound volumes
-// name. It looks at volumes that are used by a claim only, and not at the claims of ephemeral
+// name. It looks only at volumes that are used through a claim, and not at the claims of ephemeral
 // volumes.
 type VolumeZone struct{}
 
@@ -153,7 +153,8 @@ func inAnyZone(n *cluster.Node) bool {
 	return false
 }
 
-// has lets a volume with an old label meet a node with the new one; not the other way round.
+// has reports whether the node is in one of the zones. A volume with an old label matches a node
+// with the new one, but not the other way round.
 func (z *volumeZones) has(n *cluster.Node) bool {
 	value, ok := n.Lookup(z.label)
 	if stable, old := stableLabel[z.label]; !ok && old {
